@@ -17,7 +17,7 @@ static_assert(alignof(Tile) <= kTableAlignment);
 std::byte* outside_of(const PackPiece& piece) { return const_cast<std::byte*>(piece.from); }
 std::byte* outside_of(const UnpackPiece& piece) { return piece.to; }
 
-constexpr size_t aligned(size_t bytes) {
+constexpr size_t table_aligned(size_t bytes) {
   return (bytes + kTableAlignment - 1) / kTableAlignment * kTableAlignment;
 }
 int64_t address_of(const std::byte* at) {
@@ -75,7 +75,7 @@ class Writer {
 
   void write_expected(std::span<const uint32_t> expected) {
     planned_.expected_at = planned_.table_bytes;
-    planned_.table_bytes = planned_.expected_at + aligned(expected.size_bytes());
+    planned_.table_bytes = planned_.expected_at + table_aligned(expected.size_bytes());
     CKPT_ASSERT(tables_.size() >= planned_.table_bytes);
     if (expected.empty()) return;
     std::memcpy(tables_.data() + planned_.expected_at, expected.data(), expected.size_bytes());
@@ -90,7 +90,7 @@ class Writer {
   }
   template <typename Row>
   static size_t end_of(size_t at, int64_t rows) {
-    return at + aligned(static_cast<size_t>(rows) * sizeof(Row));
+    return at + table_aligned(static_cast<size_t>(rows) * sizeof(Row));
   }
 
   // All but the first begin at a multiple of kCutBytes and end a tile's length behind it.
@@ -160,19 +160,20 @@ Tables tables_of(const PlannedPack& planned, const std::byte* at, std::byte* buf
 
 }  // namespace pack_tables
 
-using pack_tables::aligned;
 using pack_tables::kCutBytes;
 using pack_tables::kTileBytes;
+using pack_tables::table_aligned;
 
 // A range of n bytes that begins m bytes behind a cut has (n + m) / kTileBytes tiles, rounded up; m
 // is less than kCutBytes.
 size_t pack_table_bytes(size_t pieces, size_t ranges, uint64_t bytes) {
   const size_t tiles = ranges + (bytes + ranges * (kCutBytes - 1)) / kTileBytes;
-  return aligned(pieces * sizeof(pack_tables::Piece)) +
-         aligned(ranges * sizeof(pack_tables::Range)) + aligned(tiles * sizeof(pack_tables::Tile));
+  return table_aligned(pieces * sizeof(pack_tables::Piece)) +
+         table_aligned(ranges * sizeof(pack_tables::Range)) +
+         table_aligned(tiles * sizeof(pack_tables::Tile));
 }
 size_t unpack_table_bytes(size_t pieces, size_t ranges, uint64_t bytes) {
-  return pack_table_bytes(pieces, ranges, bytes) + aligned(ranges * sizeof(uint32_t));
+  return pack_table_bytes(pieces, ranges, bytes) + table_aligned(ranges * sizeof(uint32_t));
 }
 
 PlannedPack plan_pack(std::span<const PackPiece> pieces, std::span<const PackRange> ranges,

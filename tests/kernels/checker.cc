@@ -27,8 +27,8 @@ void Checker::expect_done() {
 
 std::vector<Check> all_checks(bool tiny) {
   std::vector<Check> all;
-  for (const auto& list : {pack_checks(), byte_checks(), kernel_checks(tiny), dense_checks(),
-                           moe_checks(), sums_checks()}) {
+  for (const auto& list : {pack_checks(), pack_planned_checks(), byte_checks(), kernel_checks(tiny),
+                           dense_checks(), moe_checks(), sums_checks()}) {
     all.insert(all.end(), list.begin(), list.end());
   }
   return all;
