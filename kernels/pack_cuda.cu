@@ -1,5 +1,7 @@
-// Ranges are cut into tiles of equal size, wherever pieces begin and end; a block moves a tile and
+// A range is cut into tiles of equal size, wherever pieces begin and end; a block moves a tile and
 // takes its CRC on the way, and a second kernel puts the CRCs of a range's tiles together.
+#include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "formats/base/assert.h"
@@ -14,185 +16,219 @@ using pack_tables::kTileBytes;
 using pack_tables::Range;
 using pack_tables::Tables;
 using pack_tables::tables_of;
-using pack_tiles::inside_of;
+using pack_tables::Tile;
+using pack_tiles::Cursor;
+using pack_tiles::Gather;
+using pack_tiles::kNearPieces;
+using pack_tiles::kStep;
 using pack_tiles::kWordBytes;
-using pack_tiles::load_outside;
-using pack_tiles::misalignment;
+using pack_tiles::load_word;
 using pack_tiles::move_word;
-using pack_tiles::outside_of_plain;
-using pack_tiles::source_of_word;
+using pack_tiles::NearPiece;
+using pack_tiles::read_word;
+using pack_tiles::Scatter;
 using pack_tiles::store_word;
-using pack_tiles::Tile;
-using pack_tiles::tile_at;
+using pack_tiles::visit_parts;
+using pack_tiles::Words;
+using pack_tiles::words_of;
 
 static_assert(kWordBytes == kCrcWordBytes);
 
-constexpr int64_t kBatch = 4;  // words that a thread has in flight
-constexpr int64_t kWordsPerBatch = kBatch * kBlockThreads;
-// In tiles of several pieces: two make gather_kernel take 48 registers on sm_90, so that a
-// multiprocessor has five blocks of it; four would make it 64.
-constexpr int64_t kMixedBatch = 2;
-constexpr int64_t kWordsPerMixedBatch = kMixedBatch * kBlockThreads;
+constexpr int kBatch = 4;  // words that a thread has in flight
+// Of a multiprocessor at a time: what registers are counted out for.
+constexpr unsigned kGatherBlocks = 4;
+constexpr unsigned kScatterBlocks = 6;
+constexpr int kWarps = kBlockThreads / kWarpThreads;
 
-__device__ constexpr NibbleTable kByRow = nibble_table(polynomial::shift_by_bytes(kCrcRowBytes));
-__device__ constexpr NibbleTable kByQuarter = nibble_table(polynomial::shift_by_bytes(4));
-__device__ constexpr ThreadWeights kWordWeights = thread_weights(kCrcWordBytes);
-__device__ constexpr ThreadWeights kTileWeights = thread_weights(kTileBytes);
+__device__ constexpr FieldTable kByRow = field_table(polynomial::shift_by_bytes(kCrcRowBytes));
+__device__ constexpr FieldTable kByQuarter = field_table(polynomial::shift_by_bytes(4));
+__device__ constexpr FieldTable kByRound =
+    field_table(polynomial::shift_by_bytes(kTileBytes * kWarpThreads));
+__device__ constexpr auto kWordWeights = weights_of<kBlockThreads>(kCrcWordBytes);
+__device__ constexpr auto kTileWeights = weights_of<kWarpThreads>(kTileBytes);
 __device__ constexpr ZerosTaken kZerosTaken = zeros_taken();
-__device__ constexpr Powers kPowersOfX = powers_of_x();
-constexpr uint32_t kByRound = polynomial::shift_by_bytes(kTileBytes * kBlockThreads);
+__device__ constexpr ByteShifts kByteShifts = byte_shifts();
 
 // --- kernels ---------------------------------------------------------------------------------
 
-// tile_crc[tile]: the raw state of the tile's bytes, from 0. Without kMoves the buffer is read as
-// it is.
-template <bool kMoves>
-__global__ void __launch_bounds__(kBlockThreads) gather_kernel(Tables tables, uint32_t* tile_crc) {
-  __shared__ NibbleTable by_row;
-  __shared__ NibbleTable by_quarter;
-  __shared__ uint32_t shared[kBlockThreads / kWarpThreads];
-  if (threadIdx.x < 128) {
-    by_row.entry[threadIdx.x / 16][threadIdx.x % 16] =
-        kByRow.entry[threadIdx.x / 16][threadIdx.x % 16];
-    by_quarter.entry[threadIdx.x / 16][threadIdx.x % 16] =
-        kByQuarter.entry[threadIdx.x / 16][threadIdx.x % 16];
+// A thread's words of a tile, from number `at` on, and the CRC's states over them.
+struct Gathering {
+  int at;
+  CrcStates states = {};
+
+  // Up to word `end`, each of which lies within one piece, or in none.
+  template <bool kMoves>
+  __device__ void take_aligned(const FieldTable& by_row, const Words& words, Cursor& cursor,
+                               int end) {
+    for (; at < end; at += kBatch * kStep) {
+      uint4 word[kBatch];
+      unsigned moved = 0;
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        const int here = (at + i * kStep) * kWordBytes;
+        if (at + i * kStep >= end) break;
+        const std::byte* from = words.first + here;
+        if (kMoves) {
+          cursor.go_to(here);
+          const NearPiece& piece = cursor.piece();
+          if (piece.begin <= here) {
+            from = piece.outside(here);
+            moved |= 1u << i;
+          }
+        }
+        word[i] = load_word(from);
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if ((moved >> i & 1) != 0) {
+          store_word(words.first + (at + i * kStep) * kWordBytes, word[i]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kBatch; ++i) {
+        if (at + i * kStep < end) states.add(by_row, word[i]);
+      }
+    }
+    while (at - kStep >= end) at -= kStep;
   }
-  __syncthreads();
-  for (int64_t index = blockIdx.x; index < tables.tile_count; index += gridDim.x) {
-    Tile tile = tile_at(tables, index);
-    if (!kMoves) tile.piece_end = tile.first_piece;
-    CrcStates states;
-    int64_t zeros = 0;  // that were put behind the tile's bytes
-    if (const std::byte* outside = outside_of_plain(tables, tile)) {
-      const auto* from = reinterpret_cast<const uint4*>(outside);
-      auto* to = reinterpret_cast<uint4*>(inside_of(tables, tile.begin));
-      const int64_t words = (tile.end - tile.begin) / kWordBytes;
-      const int64_t batches = (words + kWordsPerBatch - 1) / kWordsPerBatch;
-      for (int64_t at = threadIdx.x + words - batches * kWordsPerBatch; at < words;
-           at += kWordsPerBatch) {
-        uint4 word[kBatch];
-#pragma unroll
-        for (int64_t i = 0; i < kBatch; ++i) {
-          const int64_t here = at + i * kBlockThreads;
-          word[i] = here >= 0 ? from[here] : make_uint4(0, 0, 0, 0);
-        }
-        if (from != to) {
-#pragma unroll
-          for (int64_t i = 0; i < kBatch; ++i) {
-            const int64_t here = at + i * kBlockThreads;
-            if (here >= 0) to[here] = word[i];
-          }
-        }
-#pragma unroll
-        for (int64_t i = 0; i < kBatch; ++i) states.add(by_row, word[i]);
-      }
-    } else {
-      const int64_t first = tile.begin - misalignment(inside_of(tables, tile.begin), kWordBytes);
-      const int64_t words = (tile.end - first + kWordBytes - 1) / kWordBytes;
-      zeros = first + words * kWordBytes - tile.end;
-      const int64_t batches = (words + kWordsPerMixedBatch - 1) / kWordsPerMixedBatch;
-      int64_t next = tile.first_piece;
-      for (int64_t at = threadIdx.x + words - batches * kWordsPerMixedBatch; at < words;
-           at += kWordsPerMixedBatch) {
-        std::byte* source[kMixedBatch];
-        uint4 word[kMixedBatch];
-#pragma unroll
-        for (int64_t i = 0; i < kMixedBatch; ++i) {
-          const int64_t here = first + (at + i * kBlockThreads) * kWordBytes;
-          source[i] = source_of_word(tables, tile, here, next);
-          word[i] = source[i] != nullptr ? load_outside(source[i]) : make_uint4(0, 0, 0, 0);
-        }
-#pragma unroll
-        for (int64_t i = 0; i < kMixedBatch; ++i) {
-          const int64_t here = at + i * kBlockThreads;
-          std::byte* const inside = inside_of(tables, first + here * kWordBytes);
-          if (source[i] != nullptr) {
-            if (source[i] != inside) store_word(inside, word[i]);
-          } else if (here >= 0) {
-            word[i] = move_word<pack_tiles::Gather>(tables, tile, first + here * kWordBytes);
-          }
-          states.add(by_row, word[i]);
-        }
-      }
+  // Up to word `end`, whatever lies there.
+  template <bool kMoves>
+  __device__ void take_any(const FieldTable& by_row, const Words& words, Cursor& cursor, int end) {
+    for (; at < end; at += kStep) {
+      states.add(by_row, kMoves ? move_word<Gather>(words, cursor, at * kWordBytes)
+                                : read_word(words, at * kWordBytes));
     }
-    const uint32_t state = block_state(states.together(by_quarter), kWordWeights, shared);
+  }
+};
+
+// tile_crc[tile]: the raw state of the tile's bytes, from 0. Without kMoves the buffer is read as
+// it is. There are no more blocks than tiles.
+template <bool kMoves>
+__global__ void __launch_bounds__(kBlockThreads, kGatherBlocks)
+    gather_kernel(Tables tables, uint32_t* tile_crc) {
+  __shared__ FieldTable by_row;
+  __shared__ FieldTable by_quarter;
+  __shared__ NearPiece near[kNearPieces];
+  __shared__ uint32_t shared[kWarps];
+  Tile tile = tables.tiles[blockIdx.x];
+  fill(by_row, kByRow);
+  fill(by_quarter, kByQuarter);
+  for (int64_t index = blockIdx.x;;) {
+    const Words words = words_of(tables, tile);
+    // The last word is the last thread's.
+    const int missing = (kStep - words.count % kStep) % kStep;
+    Gathering mine{(static_cast<int>(threadIdx.x) - missing + kStep) % kStep};
+    if (!kMoves) tile.pieces = 0;
+    visit_parts(tables, tile, words, near, [&](Cursor cursor, int end, bool all_aligned) {
+      if (all_aligned) {
+        mine.take_aligned<kMoves>(by_row, words, cursor, end);
+      } else {
+        mine.take_any<kMoves>(by_row, words, cursor, end);
+      }
+    });
+    const uint32_t state = block_state(mine.states.together(by_quarter), kWordWeights, shared);
     if (threadIdx.x == 0) {
-      tile_crc[index] = polynomial::multiply(kZerosTaken.factor[zeros], state);
+      const int zeros = words.count * kWordBytes - words.end;  // put behind the tile's bytes
+      tile_crc[index] = zeros == 0 ? state : polynomial::multiply(kZerosTaken.factor[zeros], state);
     }
+    index += gridDim.x;
+    if (index >= tables.tile_count) return;
+    tile = tables.tiles[index];
   }
 }
 
-// A block per range. Tiles but the last end kTileBytes apart, however long the first is.
+// A warp per range. Tiles but the last end kTileBytes apart, however long the first is.
 __global__ void __launch_bounds__(kBlockThreads)
     range_kernel(Tables tables, const uint32_t* tile_crc, uint32_t* crc) {
-  __shared__ uint32_t shared[kBlockThreads / kWarpThreads];
-  for (int64_t index = blockIdx.x; index < tables.range_count; index += gridDim.x) {
+  __shared__ FieldTable by_round;
+  fill(by_round, kByRound);
+  __syncthreads();
+  const int lane = threadIdx.x % kWarpThreads;
+  for (int64_t index = int64_t{blockIdx.x} * kWarps + threadIdx.x / kWarpThreads;
+       index < tables.range_count; index += int64_t{gridDim.x} * kWarps) {
     const Range range = tables.ranges[index];
     if (range.tiles == 0) {
-      if (threadIdx.x == 0) crc[index] = 0;
+      if (lane == 0) crc[index] = 0;
       continue;
     }
     const uint32_t* const tile = tile_crc + range.first_tile;
     const int64_t but_last = range.tiles - 1;
-    const int64_t rounds = (but_last + kBlockThreads - 1) / kBlockThreads;
-    uint32_t state = 0;
-    for (int64_t at = threadIdx.x + but_last - rounds * kBlockThreads; at < but_last;
-         at += kBlockThreads) {
-      state = polynomial::multiply(kByRound, state) ^ (at >= 0 ? tile[at] : 0);
-    }
-    state = block_state(state, kTileWeights, shared);
-    if (threadIdx.x >= kWarpThreads) continue;
     const int64_t last_begin = tables.tiles[range.first_tile + but_last].begin;
-    // A CRC starts from all ones in front of the first byte, and is inverted at the end.
-    const uint32_t ones = warp_shift(kPowersOfX, static_cast<uint64_t>(last_begin - range.begin));
-    state ^= polynomial::multiply(~0u, ones);
-    const uint32_t by_last = warp_shift(kPowersOfX, static_cast<uint64_t>(range.end - last_begin));
-    state = polynomial::multiply(by_last, state) ^ tile[but_last];
-    if (threadIdx.x == 0) crc[index] = ~state;
+    uint32_t state = ~0u;  // in front of the first byte
+    if (but_last > 0) {
+      uint32_t sum = 0;
+      const int64_t rounds = (but_last + kWarpThreads - 1) / kWarpThreads;
+#pragma unroll 4
+      for (int64_t at = lane + but_last - rounds * kWarpThreads; at < but_last;
+           at += kWarpThreads) {
+        sum = times(by_round, sum) ^ (at >= 0 ? tile[at] : 0);
+      }
+      sum = warp_xor(polynomial::multiply(kTileWeights.thread[lane], sum));
+      const auto bytes = static_cast<uint64_t>(last_begin - range.begin);
+      state = polynomial::multiply(shift_by(kByteShifts, bytes), state) ^ sum;
+    }
+    const auto bytes = static_cast<uint64_t>(range.end - last_begin);
+    state = polynomial::multiply(shift_by(kByteShifts, bytes), state) ^ tile[but_last];
+    if (lane == 0) crc[index] = ~state;
   }
 }
 
-__global__ void __launch_bounds__(kBlockThreads)
-    mismatches_kernel(int64_t ranges, const uint32_t* crc, const uint32_t* expected,
-                      uint32_t* mismatches) {
-  __shared__ uint32_t shared[kBlockThreads / kWarpThreads];
+// Of one block: how many ranges do not have the CRC that is expected.
+__device__ void count_mismatches(const Tables& tables, const uint32_t* crc, uint32_t* mismatches) {
+  __shared__ uint32_t shared[kWarps];
   uint32_t count = 0;
-  for (int64_t i = threadIdx.x; i < ranges; i += kBlockThreads) {
-    if (crc[i] != expected[i]) ++count;
+  for (int64_t i = threadIdx.x; i < tables.range_count; i += kBlockThreads) {
+    if (crc[i] != tables.expected[i]) ++count;
   }
   count = block_sum<kBlockThreads>(count, shared);
   if (threadIdx.x == 0) *mismatches = count;
 }
 
-__global__ void __launch_bounds__(kBlockThreads)
-    scatter_kernel(Tables tables, const uint32_t* crc) {
-  for (int64_t index = blockIdx.x; index < tables.tile_count; index += gridDim.x) {
-    const Tile tile = tile_at(tables, index);
-    if (crc[tile.range] != tables.expected[tile.range]) continue;
-    if (tile.first_piece == tile.piece_end) continue;
-    const int64_t first = tile.begin - misalignment(inside_of(tables, tile.begin), kWordBytes);
-    const int64_t words = (tile.end - first + kWordBytes - 1) / kWordBytes;
-    if (std::byte* outside = outside_of_plain(tables, tile)) {
-      const auto* from = reinterpret_cast<const uint4*>(inside_of(tables, tile.begin));
-      auto* to = reinterpret_cast<uint4*>(outside);
-      for (int64_t at = threadIdx.x; at < words; at += kWordsPerBatch) {
-        uint4 word[kBatch];
+// The words of one part that a thread moves out of the buffer, from number `at` on, up to `end`;
+// each lies within one piece, or in none.
+__device__ void scatter_aligned(const Words& words, Cursor& cursor, int& at, int end) {
+  for (; at < end; at += kBatch * kStep) {
+    uint4 word[kBatch];
+    std::byte* to[kBatch];
 #pragma unroll
-        for (int64_t i = 0; i < kBatch; ++i) {
-          const int64_t here = at + i * kBlockThreads;
-          if (here < words) word[i] = from[here];
-        }
-#pragma unroll
-        for (int64_t i = 0; i < kBatch; ++i) {
-          const int64_t here = at + i * kBlockThreads;
-          if (here < words) to[here] = word[i];
-        }
-      }
-    } else {
-      for (int64_t at = threadIdx.x; at < words; at += kBlockThreads) {
-        move_word<pack_tiles::Scatter>(tables, tile, first + at * kWordBytes);
-      }
+    for (int i = 0; i < kBatch; ++i) {
+      const int here = (at + i * kStep) * kWordBytes;
+      to[i] = nullptr;
+      if (at + i * kStep >= end) continue;
+      cursor.go_to(here);
+      const NearPiece& piece = cursor.piece();
+      if (piece.begin > here) continue;
+      to[i] = piece.outside(here);
+      word[i] = load_word(words.first + here);
     }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (to[i] != nullptr) store_word(to[i], word[i]);
+    }
+  }
+  while (at - kStep >= end) at -= kStep;
+}
+
+// The first block counts the mismatches, too: there is one even without tiles. Tiles go from the
+// last to the first: of a buffer that is larger than the cache the end was read last.
+__global__ void __launch_bounds__(kBlockThreads, kScatterBlocks)
+    scatter_kernel(Tables tables, const uint32_t* crc, uint32_t* mismatches) {
+  __shared__ NearPiece near[kNearPieces];
+  if (blockIdx.x == 0) count_mismatches(tables, crc, mismatches);
+  for (int64_t index = tables.tile_count - 1 - blockIdx.x; index >= 0; index -= gridDim.x) {
+    const Tile tile = tables.tiles[index];
+    if (tile.pieces == 0 || crc[tile.range] != tables.expected[tile.range]) continue;
+    const Words words = words_of(tables, tile);
+    int at = static_cast<int>(threadIdx.x);
+    visit_parts(tables, tile, words, near, [&](Cursor cursor, int end, bool all_aligned) {
+      if (all_aligned) {
+        scatter_aligned(words, cursor, at, end);
+      } else {
+        for (; at < end; at += kStep) {
+          move_word<Scatter>(words, cursor, at * kWordBytes);
+        }
+      }
+    });
   }
 }
 
@@ -229,26 +265,27 @@ uint64_t total_bytes(std::span<const PackRange> ranges) {
   return bytes;
 }
 
-unsigned blocks_of(int64_t count, unsigned blocks_max) {
-  return blocks_for(count, 1, blocks_max == 0 ? kGridBlocksMax : blocks_max);
+// Without a limit a block does one tile: the device deals them out as multiprocessors have room,
+// and none waits for the slowest.
+unsigned blocks_of(int64_t count, int64_t per_block, unsigned blocks_max) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  return blocks_for(count, per_block, blocks_max == 0 ? kMost : blocks_max);
 }
 
 // The pieces of the tables into the buffer, and the CRCs of its ranges.
 template <bool kMoves>
 void gather(CudaQueue& queue, const Prepared& ready, uint32_t* crc, unsigned blocks_max) {
-  launch(queue, kMoves ? "pack" : "checksums", blocks_of(ready.tables.tile_count, blocks_max),
+  launch(queue, kMoves ? "pack" : "checksums", blocks_of(ready.tables.tile_count, 1, blocks_max),
          kBlockThreads, gather_kernel<kMoves>, ready.tables, ready.tile_crc);
-  launch(queue, "joining checksums", blocks_of(ready.tables.range_count, blocks_max), kBlockThreads,
-         range_kernel, ready.tables, ready.tile_crc, crc);
+  launch(queue, "joining checksums", blocks_of(ready.tables.range_count, kWarps, blocks_max),
+         kBlockThreads, range_kernel, ready.tables, ready.tile_crc, crc);
 }
 
 void check_and_scatter(CudaQueue& queue, const Prepared& ready, uint32_t* crc, uint32_t* mismatches,
                        unsigned blocks_max) {
   gather<false>(queue, ready, crc, blocks_max);
-  launch(queue, "counting mismatches", 1, kBlockThreads, mismatches_kernel,
-         ready.tables.range_count, crc, ready.tables.expected, mismatches);
-  launch(queue, "unpack", blocks_of(ready.tables.tile_count, blocks_max), kBlockThreads,
-         scatter_kernel, ready.tables, crc);
+  const unsigned blocks = std::max(1u, blocks_of(ready.tables.tile_count, 1, blocks_max));
+  launch(queue, "unpack", blocks, kBlockThreads, scatter_kernel, ready.tables, crc, mismatches);
 }
 
 // Nothing is gathered into it: the buffer is only read.
@@ -302,7 +339,6 @@ void preload_pack() {
   preload(gather_kernel<true>);
   preload(gather_kernel<false>);
   preload(range_kernel);
-  preload(mismatches_kernel);
   preload(scatter_kernel);
 }
 

@@ -17,35 +17,37 @@ namespace polynomial = base::crc32c_polynomial;
 inline constexpr int64_t kCrcWordBytes = 16;
 inline constexpr int64_t kCrcRowBytes = kCrcWordBytes * kBlockThreads;
 
-// entry[n][v]: v at the n-th nibble, times a constant. 16 entries are 16 banks of shared memory, so
-// lanes that look up nibble n never wait for each other.
-struct NibbleTable {
-  uint32_t entry[8][16];
+// entry[n][v]: v at the n-th field of five bits, times a constant. 32 entries are the 32 banks of
+// shared memory, so lanes that look up one field never wait for each other.
+inline constexpr unsigned kFieldBits = 5;
+inline constexpr unsigned kFieldValues = 1u << kFieldBits;
+inline constexpr unsigned kFields = (32 + kFieldBits - 1) / kFieldBits;
+struct FieldTable {
+  uint32_t entry[kFields][kFieldValues];
 };
-constexpr NibbleTable nibble_table(uint32_t factor) {
-  NibbleTable table{};
-  for (uint32_t n = 0; n < 8; ++n) {
-    for (uint32_t v = 1; v < 16; ++v) {
-      table.entry[n][v] = polynomial::multiply(v << (4 * n), factor);
+constexpr FieldTable field_table(uint32_t factor) {
+  FieldTable table{};
+  for (unsigned n = 0; n < kFields; ++n) {
+    for (uint32_t v = 1; v < kFieldValues; ++v) {
+      table.entry[n][v] = polynomial::multiply(v << (kFieldBits * n), factor);
     }
   }
   return table;
 }
 
-// What multiplies the states of a block's threads at the end, if each thread's last word is `bytes`
-// long: those of the lanes behind it, then those of the warps behind that.
-struct ThreadWeights {
-  uint32_t lane[kWarpThreads];
-  uint32_t warp[kBlockThreads / kWarpThreads];
+// What multiplies the states of kCount threads at the end, if each thread's last word is `bytes`
+// long: those of the threads behind it.
+template <unsigned kCount>
+struct Weights {
+  uint32_t thread[kCount];
 };
-constexpr ThreadWeights thread_weights(int64_t bytes) {
-  ThreadWeights weights{};
-  for (unsigned i = 0; i < kWarpThreads; ++i) {
-    weights.lane[i] = polynomial::shift_by_bytes(bytes * (kWarpThreads - 1 - i));
-  }
-  constexpr unsigned kWarps = kBlockThreads / kWarpThreads;
-  for (unsigned i = 0; i < kWarps; ++i) {
-    weights.warp[i] = polynomial::shift_by_bytes(bytes * kWarpThreads * (kWarps - 1 - i));
+template <unsigned kCount>
+constexpr Weights<kCount> weights_of(uint64_t bytes) {
+  Weights<kCount> weights{};
+  const uint32_t step = polynomial::shift_by_bytes(bytes);
+  uint32_t weight = polynomial::kOne;
+  for (unsigned i = kCount; i-- > 0; weight = polynomial::multiply(weight, step)) {
+    weights.thread[i] = weight;
   }
   return weights;
 }
@@ -64,19 +66,44 @@ constexpr ZerosTaken zeros_taken() {
   return taken;
 }
 
-struct Powers {
-  uint32_t power[67];
+// factor[k][v]: x^(8 * v * 256^k).
+struct ByteShifts {
+  uint32_t factor[6][256];  // no memory has more bytes
 };
-constexpr Powers powers_of_x() {
-  Powers powers{};
-  for (size_t k = 0; k < 67; ++k) powers.power[k] = polynomial::kPowers[k];
-  return powers;
+constexpr ByteShifts byte_shifts() {
+  ByteShifts shifts{};
+  for (unsigned k = 0; k < 6; ++k) {
+    const uint32_t step = polynomial::kPowers[3 + 8 * k];
+    shifts.factor[k][0] = polynomial::kOne;
+    for (unsigned v = 1; v < 256; ++v) {
+      shifts.factor[k][v] = polynomial::multiply(shifts.factor[k][v - 1], step);
+    }
+  }
+  return shifts;
+}
+// x^(8 * bytes).
+__device__ inline uint32_t shift_by(const ByteShifts& shifts, uint64_t bytes) {
+  uint32_t shift = shifts.factor[0][bytes & 255];
+  for (unsigned k = 1; (bytes >>= 8) != 0; ++k) {
+    shift = polynomial::multiply(shifts.factor[k][bytes & 255], shift);
+  }
+  return shift;
 }
 
-__device__ inline uint32_t times(const NibbleTable& table, uint32_t state) {
+// To shared memory, by the threads of a block, which then need a barrier.
+__device__ inline void fill(FieldTable& to, const FieldTable& from) {
+  static_assert(kFields * kFieldValues <= kBlockThreads);
+  const unsigned n = threadIdx.x / kFieldValues;
+  const unsigned v = threadIdx.x % kFieldValues;
+  if (n < kFields) to.entry[n][v] = from.entry[n][v];
+}
+
+__device__ inline uint32_t times(const FieldTable& table, uint32_t state) {
   uint32_t product = 0;
 #pragma unroll
-  for (unsigned n = 0; n < 8; ++n) product ^= table.entry[n][state >> (4 * n) & 15];
+  for (unsigned n = 0; n < kFields; ++n) {
+    product ^= table.entry[n][state >> (kFieldBits * n) & (kFieldValues - 1)];
+  }
   return product;
 }
 
@@ -85,14 +112,14 @@ struct CrcStates {
   uint32_t s[4] = {};
 
   // `row`: by x^(8 * kCrcRowBytes).
-  __device__ void add(const NibbleTable& row, const uint4& word) {
+  __device__ void add(const FieldTable& row, const uint4& word) {
     s[0] = times(row, s[0]) ^ word.x;
     s[1] = times(row, s[1]) ^ word.y;
     s[2] = times(row, s[2]) ^ word.z;
     s[3] = times(row, s[3]) ^ word.w;
   }
   // As one state. `quarter`: by x^32.
-  __device__ uint32_t together(const NibbleTable& quarter) const {
+  __device__ uint32_t together(const FieldTable& quarter) const {
     uint32_t state = s[0];
     for (int i = 1; i < 4; ++i) state = times(quarter, state) ^ s[i];
     return times(quarter, state);
@@ -106,30 +133,18 @@ __device__ inline uint32_t warp_xor(uint32_t value) {
   return value;
 }
 
-// The states of all threads as one, the same in every thread. All threads call it; `shared` as in
-// block_sum().
-__device__ inline uint32_t block_state(uint32_t state, const ThreadWeights& weights,
+// The states of all threads as one, in the first thread. All threads call it; `shared` is not used
+// by anybody else until the block has passed a barrier.
+__device__ inline uint32_t block_state(uint32_t state, const Weights<kBlockThreads>& weights,
                                        uint32_t (&shared)[kBlockThreads / kWarpThreads]) {
-  const unsigned warp = threadIdx.x / kWarpThreads;
-  const unsigned lane = threadIdx.x % kWarpThreads;
-  state = warp_xor(polynomial::multiply(weights.lane[lane], state));
-  if (lane == 0) shared[warp] = polynomial::multiply(weights.warp[warp], state);
+  state = warp_xor(polynomial::multiply(weights.thread[threadIdx.x], state));
+  if (threadIdx.x % kWarpThreads == 0) shared[threadIdx.x / kWarpThreads] = state;
   __syncthreads();
   uint32_t total = 0;
-  for (const uint32_t part : shared) total ^= part;
-  __syncthreads();
-  return total;
-}
-
-// x^(8 * bytes), the same in every lane: the lanes share the factors. Whole warps call it.
-__device__ inline uint32_t warp_shift(const Powers& powers, uint64_t bytes) {
-  const unsigned lane = threadIdx.x % kWarpThreads;
-  uint32_t shift = (bytes >> lane & 1) != 0 ? powers.power[3 + lane] : polynomial::kOne;
-  if (bytes >> (32 + lane) & 1) shift = polynomial::multiply(shift, powers.power[35 + lane]);
-  for (int distance = 16; distance > 0; distance /= 2) {
-    shift = polynomial::multiply(shift, __shfl_xor_sync(~0u, shift, distance));
+  if (threadIdx.x == 0) {
+    for (const uint32_t part : shared) total ^= part;
   }
-  return shift;
+  return total;
 }
 
 }  // namespace ckpt::kernels

@@ -2,6 +2,8 @@
 // bytes move, aligned or not.
 #pragma once
 
+#include <limits>
+
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/pack_tables.h"
 
@@ -9,47 +11,118 @@ namespace ckpt::kernels::pack_tiles {
 
 using pack_tables::Piece;
 using pack_tables::Tables;
+using pack_tables::Tile;
 
 // What a thread moves at a time: an aligned word of the buffer.
-inline constexpr int64_t kWordBytes = 16;
+inline constexpr int kWordBytes = 16;
+inline constexpr int kStep = kBlockThreads;  // from a thread's word to its next
+// So many pieces of a tile are in shared memory at a time: a thread fetches one. What is left of a
+// tile with more begins with the last of them, as many as can have a part of one word.
+inline constexpr int kNearPieces = kBlockThreads;
+inline constexpr uint32_t kPartPieces = kNearPieces - kWordBytes;
 
-// What a block does at a time, and the pieces that have a part of it: [first_piece, piece_end).
-struct Tile {
-  int64_t range;
-  int64_t begin;
-  int64_t end;
-  int64_t first_piece;
-  int64_t piece_end;
+// A tile in words. Positions are bytes behind its first word.
+struct Words {
+  std::byte* first;  // of the buffer; has the tile's first byte
+  int begin;         // less than a word
+  int end;
+  int count;
 };
 
-__device__ inline int64_t misalignment(const std::byte* at, int64_t alignment) {
-  return static_cast<int64_t>(reinterpret_cast<uintptr_t>(at)) & (alignment - 1);
-}
-
-// The first of pieces [first, end) that ends behind `at`; `end` if none does.
-__device__ inline int64_t first_piece_behind(const Piece* pieces, int64_t first, int64_t end,
-                                             int64_t at) {
-  while (first < end) {
-    const int64_t middle = first + (end - first) / 2;
-    if (pieces[middle].end > at) {
-      end = middle;
-    } else {
-      first = middle + 1;
-    }
+// A piece as far as it lies in the tile.
+struct alignas(16) NearPiece {
+  uintptr_t origin;  // the address outside that belongs to position 0, which need not be a piece's
+  int begin;
+  int end;
+  __device__ std::byte* outside(int at) const {
+    return reinterpret_cast<std::byte*>(origin + static_cast<uintptr_t>(at));
   }
-  return first;
+};
+
+__device__ inline int misalignment(const std::byte* at, int alignment) {
+  return static_cast<int>(reinterpret_cast<uintptr_t>(at) & static_cast<uintptr_t>(alignment - 1));
 }
 
-__device__ inline Tile tile_at(const Tables& tables, int64_t index) {
-  const pack_tables::Tile row = tables.tiles[index];
-  const int64_t first_piece = row.first_piece;
-  return {row.range, row.begin, row.end, first_piece, first_piece + row.pieces};
+__device__ inline Words words_of(const Tables& tables, const Tile& tile) {
+  // By numbers: where offsets are addresses there is no buffer to count from.
+  auto* const at = reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(tables.buffer) +
+                                                static_cast<uintptr_t>(tile.begin));
+  const int begin = misalignment(at, kWordBytes);
+  const int end = begin + static_cast<int>(tile.end - tile.begin);
+  return {at - begin, begin, end, (end + kWordBytes - 1) / kWordBytes};
 }
 
-// Where the buffer's byte `at` is. By its number: where offsets are addresses there is no buffer.
-__device__ inline std::byte* inside_of(const Tables& tables, int64_t at) {
-  return reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(tables.buffer) +
-                                      static_cast<uintptr_t>(at));
+__device__ inline NearPiece near_piece(const Piece& piece, const Tile& tile, const Words& words) {
+  const int64_t zero = tile.begin - words.begin;  // of the buffer, what is position 0
+  return {reinterpret_cast<uintptr_t>(piece.outside) + static_cast<uintptr_t>(zero - piece.begin),
+          static_cast<int>(std::max(piece.begin, tile.begin) - zero),
+          static_cast<int>(std::min(piece.end, tile.end) - zero)};
+}
+
+// Whether every word of it moves as one.
+__device__ inline bool is_aligned(const NearPiece& piece) {
+  return (static_cast<int>(piece.origin) | piece.begin | piece.end) % kWordBytes == 0;
+}
+
+// A thread's way through the pieces that are near. It asks for positions in ascending order.
+class Cursor {
+ public:
+  __device__ Cursor(const NearPiece* near, int count) : near_(near), count_(count) { take(); }
+
+  // To the first piece that ends behind `at`; to none, which is as if it were behind all words.
+  __device__ void go_to(int at) {
+    if (piece_.end > at) return;
+    ++next_;
+    if (next_ < count_ && near_[next_].end <= at) {
+      int end = count_;
+      for (++next_; next_ < end;) {
+        const int middle = next_ + (end - next_) / 2;
+        if (near_[middle].end > at) {
+          end = middle;
+        } else {
+          next_ = middle + 1;
+        }
+      }
+    }
+    take();
+  }
+  __device__ const NearPiece& piece() const { return piece_; }
+
+ private:
+  __device__ void take() {
+    constexpr int kBehind = std::numeric_limits<int>::max();
+    piece_ = next_ < count_ ? near_[next_] : NearPiece{0, kBehind, kBehind};
+  }
+
+  const NearPiece* near_;
+  int count_;
+  int next_ = 0;
+  NearPiece piece_;
+};
+
+// Brings the tile's pieces near, part by part, and calls visit(cursor, end, all_aligned) for each
+// part: what it has not visited yet of the words in front of number `end` is its share. All threads
+// of the block call this; what they have written to shared memory before, all can read then.
+template <typename Visit>
+__device__ inline void visit_parts(const Tables& tables, const Tile& tile, const Words& words,
+                                   NearPiece (&near)[kNearPieces], const Visit& visit) {
+  for (uint32_t done = 0;; done += kPartPieces) {
+    const uint32_t left = tile.pieces - done;
+    const int count = static_cast<int>(std::min<uint32_t>(left, kNearPieces));
+    bool all_aligned = words.begin == 0 && words.end % kWordBytes == 0;
+    __syncthreads();  // nobody needs those of the part before
+    if (static_cast<int>(threadIdx.x) < count) {
+      const NearPiece piece =
+          near_piece(tables.pieces[tile.first_piece + done + threadIdx.x], tile, words);
+      near[threadIdx.x] = piece;
+      all_aligned = all_aligned && is_aligned(piece);
+    }
+    all_aligned = __syncthreads_and(all_aligned ? 1 : 0) != 0;
+    const bool is_last = left <= kNearPieces;
+    visit(Cursor(near, count), is_last ? words.count : near[count - 1].begin / kWordBytes,
+          all_aligned);
+    if (is_last) return;
+  }
 }
 
 __device__ inline uint4 load_word(const std::byte* from) {
@@ -59,110 +132,116 @@ __device__ inline void store_word(std::byte* to, const uint4& word) {
   *reinterpret_cast<uint4*>(to) = word;
 }
 
-// The same for memory outside the buffer, of any alignment.
-__device__ inline uint4 load_outside(const std::byte* from) {
+// The word at `at`, all of which lies in the piece, from outside the buffer.
+__device__ inline uint4 load_outside(const NearPiece& piece, int at) {
+  const std::byte* const from = piece.outside(at);
   if (misalignment(from, 16) == 0) return load_word(from);
   uint32_t quarter[4] = {};
-  if (misalignment(from, 4) == 0) {
+  const int odd = misalignment(from, 4);
+  if (odd == 0) {
+#pragma unroll
     for (int i = 0; i < 4; ++i) quarter[i] = reinterpret_cast<const uint32_t*>(from)[i];
+  } else if (at - piece.begin >= odd && piece.end - at >= kWordBytes + 4 - odd) {
+    // Five aligned quarters, none of which reaches out of the piece.
+    const auto* const around = reinterpret_cast<const uint32_t*>(from - odd);
+    uint32_t low = around[0];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const uint32_t high = around[i + 1];
+      quarter[i] = __funnelshift_r(low, high, static_cast<unsigned>(odd) * 8);
+      low = high;
+    }
   } else {
 #pragma unroll
     for (int i = 0; i < 16; ++i) quarter[i / 4] |= static_cast<uint32_t>(from[i]) << (i % 4 * 8);
   }
   return make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);
 }
-__device__ inline void store_outside(std::byte* to, const uint4& word) {
+__device__ inline void store_outside(const NearPiece& piece, int at, const uint4& word) {
+  std::byte* const to = piece.outside(at);
   if (misalignment(to, 16) == 0) return store_word(to, word);
   const uint32_t quarter[4] = {word.x, word.y, word.z, word.w};
   if (misalignment(to, 4) == 0) {
+#pragma unroll
     for (int i = 0; i < 4; ++i) reinterpret_cast<uint32_t*>(to)[i] = quarter[i];
+  } else if (misalignment(to, 2) == 0) {
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      reinterpret_cast<uint16_t*>(to)[i] = static_cast<uint16_t>(quarter[i / 2] >> (i % 2 * 16));
+    }
   } else {
 #pragma unroll
     for (int i = 0; i < 16; ++i) to[i] = static_cast<std::byte>(quarter[i / 4] >> (i % 4 * 8));
   }
 }
 
-// What happens to a word or a byte, by direction. What moves is returned.
+// What happens to a word or a byte, by direction. What the buffer has there is returned.
 struct Gather {
-  __device__ static uint4 word(std::byte* outside, std::byte* inside) {
-    const uint4 moved = load_outside(outside);
+  __device__ static uint4 word(const NearPiece& piece, int at, std::byte* inside) {
+    const uint4 moved = load_outside(piece, at);
     store_word(inside, moved);
     return moved;
   }
-  __device__ static std::byte byte(std::byte* outside, std::byte* inside) {
-    return *inside = *outside;
+  __device__ static std::byte byte(const NearPiece& piece, int at, std::byte* inside) {
+    return *inside = *piece.outside(at);
   }
 };
 struct Scatter {
-  __device__ static uint4 word(std::byte* outside, std::byte* inside) {
+  __device__ static uint4 word(const NearPiece& piece, int at, std::byte* inside) {
     const uint4 moved = load_word(inside);
-    store_outside(outside, moved);
+    store_outside(piece, at, moved);
     return moved;
   }
-  __device__ static std::byte byte(std::byte* outside, std::byte* inside) {
-    return *outside = *inside;
+  __device__ static std::byte byte(const NearPiece& piece, int at, std::byte* inside) {
+    return *piece.outside(at) = *inside;
   }
 };
 
-// Where the aligned 16 bytes of the buffer at `at` come from if they are one run: within a piece,
-// or the buffer itself if no piece has a part of them. Null if not, or if some lie outside the
-// tile. A thread asks in ascending order; `next` is its way through the pieces, tile.first_piece at
-// first.
-__device__ inline std::byte* source_of_word(const Tables& tables, const Tile& tile, int64_t at,
-                                            int64_t& next) {
-  if (at < tile.begin || at + kWordBytes > tile.end) return nullptr;
-  if (next < tile.piece_end && tables.pieces[next].end <= at) {
-    next = first_piece_behind(tables.pieces, next + 1, tile.piece_end, at);
+// A word that is put together from its bytes; those that are not given are zeros.
+struct WordOfBytes {
+  uint64_t half[2] = {};
+  __device__ void give(int i, std::byte value) {
+    const uint64_t shifted = static_cast<uint64_t>(value) << (i % 8 * 8);
+    half[0] |= i < 8 ? shifted : 0;
+    half[1] |= i < 8 ? 0 : shifted;
   }
-  if (next == tile.piece_end) return inside_of(tables, at);
-  const Piece piece = tables.pieces[next];
-  if (piece.begin >= at + kWordBytes) return inside_of(tables, at);
-  const bool whole = piece.begin <= at && piece.end >= at + kWordBytes;
-  return whole ? piece.outside + (at - piece.begin) : nullptr;
+  __device__ uint4 word() const {
+    return make_uint4(static_cast<uint32_t>(half[0]), static_cast<uint32_t>(half[0] >> 32),
+                      static_cast<uint32_t>(half[1]), static_cast<uint32_t>(half[1] >> 32));
+  }
+};
+
+// The buffer's word at `at`. Bytes outside the tile, which others may own, count as zeros and are
+// not touched; so it is below.
+__device__ inline uint4 read_word(const Words& words, int at) {
+  const std::byte* const inside = words.first + at;
+  if (at >= words.begin && at + kWordBytes <= words.end) return load_word(inside);
+  WordOfBytes bytes;
+#pragma unroll 1
+  for (int i = std::max(words.begin - at, 0); i < std::min(words.end - at, int{kWordBytes}); ++i) {
+    bytes.give(i, inside[i]);
+  }
+  return bytes.word();
 }
 
-// Moves what the pieces have of the aligned 16 bytes of the buffer at `at`, and returns these;
-// those outside the tile, which others may own, count as zeros and are not touched.
+// Moves what the pieces have of the word at `at`, and returns the buffer's word.
 template <typename Direction>
-__device__ uint4 move_word(const Tables& tables, const Tile& tile, int64_t at) {
-  std::byte* const inside = inside_of(tables, at);
-  int64_t next =
-      first_piece_behind(tables.pieces, tile.first_piece, tile.piece_end, std::max(at, tile.begin));
-  if (at >= tile.begin && at + kWordBytes <= tile.end) {
-    const bool any = next < tile.piece_end;
-    if (!any || tables.pieces[next].begin >= at + kWordBytes) return load_word(inside);
-    const Piece piece = tables.pieces[next];
-    if (piece.begin <= at && piece.end >= at + kWordBytes) {
-      return Direction::word(piece.outside + (at - piece.begin), inside);
-    }
+__device__ inline uint4 move_word(const Words& words, Cursor& cursor, int at) {
+  std::byte* const inside = words.first + at;
+  const int begin = std::max(at, words.begin);
+  const int end = std::min(at + kWordBytes, words.end);
+  cursor.go_to(begin);
+  const NearPiece& piece = cursor.piece();
+  if (piece.begin >= end) return read_word(words, at);
+  if (piece.begin <= at && piece.end >= at + kWordBytes) return Direction::word(piece, at, inside);
+  WordOfBytes bytes;
+#pragma unroll 1
+  for (int here = begin; here < end; ++here) {
+    cursor.go_to(here);
+    bytes.give(here - at, piece.begin <= here ? Direction::byte(piece, here, inside + (here - at))
+                                              : inside[here - at]);
   }
-  uint32_t quarter[4] = {};
-#pragma unroll
-  for (int i = 0; i < kWordBytes; ++i) {
-    const int64_t here = at + i;
-    if (here < tile.begin || here >= tile.end) continue;
-    while (next < tile.piece_end && tables.pieces[next].end <= here) ++next;
-    const bool moves = next < tile.piece_end && tables.pieces[next].begin <= here;
-    const std::byte value =
-        moves ? Direction::byte(tables.pieces[next].outside + (here - tables.pieces[next].begin),
-                                inside + i)
-              : inside[i];
-    quarter[i / 4] |= static_cast<uint32_t>(value) << (i % 4 * 8);
-  }
-  return make_uint4(quarter[0], quarter[1], quarter[2], quarter[3]);
-}
-
-// A tile that consists of aligned words of one piece, or of none: `outside` is where they are, or
-// the buffer itself. Null for all other tiles.
-__device__ inline std::byte* outside_of_plain(const Tables& tables, const Tile& tile) {
-  std::byte* const inside = inside_of(tables, tile.begin);
-  if (misalignment(inside, kWordBytes) != 0) return nullptr;
-  if ((tile.end - tile.begin) % kWordBytes != 0) return nullptr;
-  if (tile.first_piece == tile.piece_end) return inside;
-  const Piece& piece = tables.pieces[tile.first_piece];
-  if (piece.begin > tile.begin || piece.end < tile.end) return nullptr;
-  std::byte* const outside = piece.outside + (tile.begin - piece.begin);
-  return misalignment(outside, kWordBytes) == 0 ? outside : nullptr;
+  return bytes.word();
 }
 
 }  // namespace ckpt::kernels::pack_tiles

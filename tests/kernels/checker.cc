@@ -34,6 +34,7 @@ std::vector<Check> all_checks(bool tiny) {
     }
   };
   add(pack_checks(), "pack");
+  add(pack_planned_checks(), "pack");
   add(byte_checks(), "bytes");
   add(kernel_checks(tiny), "");  // a group for each kernel
   add(dense_checks(), "dense");

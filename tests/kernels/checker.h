@@ -93,6 +93,7 @@ std::vector<Check> dense_checks();            // AdamW, casts, ...: dense_checks
 std::vector<Check> moe_checks();              // moe_checks.cc
 std::vector<Check> edge_checks();             // long lists, wide rows, ...: edge_checks.cc
 std::vector<Check> pack_checks();             // pack_checks.cc
+std::vector<Check> pack_planned_checks();     // pack_planned_checks.cc
 std::vector<Check> byte_checks();             // byte planes and deltas: byte_checks.cc
 std::vector<Check> sums_checks();             // sums_checks.cc
 // All of them; `tiny` in the sizes that an emulated device comes to an end with.

@@ -180,6 +180,17 @@ class Block {
   void run(const std::function<void()>& thread, uint3 index, dim3 size, dim3 grid);
 
   void sync_threads() { wait(of_block_); }
+  // Whether all threads that are still there give true.
+  bool sync_threads_and(bool mine) {
+    fibers_[current_]->given = mine ? 1 : 0;
+    sync_threads();
+    bool all = true;
+    for (size_t i = 0; i < count_; ++i) {
+      all = all && (fibers_[i]->done || fibers_[i]->given != 0);
+    }
+    sync_threads();  // nobody may give the next before all have these
+    return all;
+  }
   void sync_warp() { wait(of_warps_[current_ / kWarp]); }
   unsigned lane() const { return current_ % kWarp; }
   uint64_t exchange(uint64_t mine, unsigned from) {
@@ -331,6 +342,7 @@ void Block::run(const std::function<void()>& thread, uint3 index, dim3 size, dim
 }  // namespace
 
 void sync_threads() { Block::of_this_thread().sync_threads(); }
+bool sync_threads_and(bool mine) { return Block::of_this_thread().sync_threads_and(mine); }
 void sync_warp() { Block::of_this_thread().sync_warp(); }
 unsigned lane() { return Block::of_this_thread().lane(); }
 unsigned ballot(bool mine) { return Block::of_this_thread().ballot(mine); }

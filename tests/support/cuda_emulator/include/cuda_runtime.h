@@ -70,6 +70,7 @@ extern thread_local dim3 gridDim;
 namespace cuda_emulator {
 
 void sync_threads();
+bool sync_threads_and(bool mine);
 void sync_warp();
 unsigned lane();
 // Every lane of the warp gives 8 bytes and gets those of lane `from`.
@@ -91,6 +92,9 @@ T exchange(T mine, unsigned from) {
 // --- on the device ---------------------------------------------------------------------------
 
 inline void __syncthreads() { cuda_emulator::sync_threads(); }
+inline int __syncthreads_and(int predicate) {
+  return cuda_emulator::sync_threads_and(predicate != 0) ? 1 : 0;
+}
 inline void __syncwarp(unsigned = ~0u) { cuda_emulator::sync_warp(); }
 inline void __threadfence() {}
 inline void __threadfence_system() {}
@@ -202,6 +206,11 @@ inline unsigned __brev(unsigned x) {
   unsigned reversed = 0;
   for (int i = 0; i < 32; ++i, x >>= 1) reversed = reversed << 1 | (x & 1);
   return reversed;
+}
+// The low half of {high, low}, moved right by less than 32 bits.
+inline unsigned __funnelshift_r(unsigned low, unsigned high, unsigned bits) {
+  const uint64_t both = static_cast<uint64_t>(high) << 32 | low;
+  return static_cast<unsigned>(both >> (bits & 31));
 }
 // Bytes of {y, x} picked by the four low nibbles of `selector`; no sign replication.
 inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
