@@ -7,11 +7,10 @@ using ckpt::kernels::CudaPriority;
 using ckpt::kernels::DeviceArray;
 
 Result<std::unique_ptr<StateCrc>> StateCrc::make(std::span<const ckpt_cuda_piece> pieces,
-                                                 int device, unsigned blocks_max) {
+                                                 int device) {
   std::unique_ptr<StateCrc> state(new StateCrc);
   CKPT_ASSIGN(state->queue_,
               ckpt::kernels::make_cuda_queue({.device = device, .priority = CudaPriority::kLow}));
-  state->blocks_max_ = blocks_max;
   CKPT_TRY(state->begun_.make());
   std::vector<ChecksumRun> runs;
   runs.reserve(pieces.size());
@@ -29,10 +28,10 @@ Result<std::unique_ptr<StateCrc>> StateCrc::make(std::span<const ckpt_cuda_piece
   return state;
 }
 
-Status StateCrc::begin(CUstream_st* stream) {
+Status StateCrc::begin(CUstream_st* stream, unsigned blocks_max) {
   CKPT_TRY(begun_.record(stream));
   CKPT_TRY(begun_.hold(queue_->stream()));
-  checksum(*queue_, planned_, tables_.data(), crc_.data(), blocks_max_);
+  checksum(*queue_, planned_, tables_.data(), crc_.data(), blocks_max);
   return {};
 }
 

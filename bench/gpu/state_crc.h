@@ -20,12 +20,12 @@ using ckpt::Status;
 // Used from one thread. The pieces, memory of `device`, outlive it.
 class StateCrc {
  public:
-  // `blocks_max`: of threads, that run at a time; 0: as many as fill the device.
-  static Result<std::unique_ptr<StateCrc>> make(std::span<const ckpt_cuda_piece> pieces, int device,
-                                                unsigned blocks_max);
+  static Result<std::unique_ptr<StateCrc>> make(std::span<const ckpt_cuda_piece> pieces,
+                                                int device);
 
   // Queues one pass over all pieces, of the lowest priority, behind what the stream has so far.
-  Status begin(CUstream_st* stream);
+  // `blocks_max`: of threads, that run at a time; 0: as many as fill the device.
+  Status begin(CUstream_st* stream, unsigned blocks_max);
   // Until the pass is done.
   Status finish() { return synchronize(*queue_); }
   // Of the last pass, by piece. Waits for it.
@@ -35,7 +35,6 @@ class StateCrc {
   StateCrc() = default;
 
   std::unique_ptr<ckpt::kernels::CudaQueue> queue_;
-  unsigned blocks_max_ = 0;
   ckpt::kernels::CudaEvent begun_;
   ckpt::kernels::PlannedPack planned_;
   ckpt::kernels::DeviceArray<std::byte> tables_;

@@ -68,9 +68,9 @@ TEST_F(GpuCompareTest, StateCrcReadsEachPieceWhereItLies) {
       {200'001, 70'000}, {5, 1}, {16, 100'000}, {150'000, 0}};
   std::vector<ckpt_cuda_piece> pieces;
   for (const auto& [at, length] : places) pieces.push_back({0, 0, state->data() + at, length});
-  const auto crc = StateCrc::make(pieces, queue().device(), 1);
+  const auto crc = StateCrc::make(pieces, queue().device());
   ASSERT_TRUE(crc.ok()) << crc.error().message;
-  ASSERT_TRUE((*crc)->begin(queue().stream()).ok());
+  ASSERT_TRUE((*crc)->begin(queue().stream(), /*blocks_max=*/1).ok());
   ASSERT_TRUE((*crc)->finish().ok());
   const auto found = (*crc)->crc();
   ASSERT_TRUE(found.ok()) << found.error().message;

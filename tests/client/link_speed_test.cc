@@ -24,14 +24,5 @@ TEST(LinkSpeedTest, FourChunksFitTheBufferIfTheyAreLongerThanUsual) {
   EXPECT_EQ(chunk_bytes_for(kNvlink, 32 * kMiB), 16 * kMiB);
 }
 
-TEST(LinkSpeedTest, KernelsTakeAQuarterOfTheDeviceUnlessTheLinkIsFaster) {
-  EXPECT_EQ(kernel_blocks_for(132, 0), 33u);
-  EXPECT_EQ(kernel_blocks_for(132, kPcie), 33u);
-  EXPECT_EQ(kernel_blocks_for(132, kNvlink), 84u);
-  EXPECT_EQ(kernel_blocks_for(132, 10 * kNvlink), 132u);
-  EXPECT_EQ(kernel_blocks_for(2, kPcie), 2u);
-  EXPECT_EQ(kernel_blocks_for(2, 0), 1u);
-}
-
 }  // namespace
 }  // namespace ckpt::lib

@@ -11,10 +11,6 @@ namespace {
 constexpr uint64_t kMeasuredBytes = 16ull << 20;
 constexpr uint64_t kChunkBytesMin = 16ull << 20;
 constexpr double kChunkSecondsMin = 150e-6;
-constexpr int kMultiprocessorsPerBlock = 4;
-constexpr double kBlockBytesPerSecond = 8e9;
-// The kernels shall be ahead of the link.
-constexpr double kAhead = 1.5;
 }  // namespace
 
 Result<double> measure_link(kernels::CudaQueue& queue, std::byte* device, uint64_t device_bytes,
@@ -39,13 +35,6 @@ uint64_t chunk_bytes_for(double bytes_per_second, uint64_t gather_bytes) {
     chunk_bytes *= 2;
   }
   return chunk_bytes;
-}
-
-unsigned kernel_blocks_for(int multiprocessors, double bytes_per_second) {
-  const auto for_link = static_cast<int>(kAhead * bytes_per_second / kBlockBytesPerSecond);
-  const int blocks =
-      std::max(multiprocessors / kMultiprocessorsPerBlock, std::min(for_link, multiprocessors));
-  return static_cast<unsigned>(std::max(blocks, 1));
 }
 
 }  // namespace ckpt::lib

@@ -21,10 +21,4 @@ Result<double> measure_link(kernels::CudaQueue& queue, std::byte* device, uint64
 // at most a quarter of the gather buffer.
 uint64_t chunk_bytes_for(double bytes_per_second, uint64_t gather_bytes);
 
-// How many blocks of the stager's kernels run at a time: one for each fourth multiprocessor. A
-// block brings 8 GB/s at least, so they are far ahead of PCIe, and three quarters of the
-// multiprocessors are never touched. More where the link is so fast that these would be the
-// bottleneck.
-unsigned kernel_blocks_for(int multiprocessors, double bytes_per_second);
-
 }  // namespace ckpt::lib

@@ -32,11 +32,12 @@
 // somebody calls; at once if somebody waits for them. They are never those of any snapshot but the
 // last.
 //
-// Both queues have the lowest priority: pack gives way to the trainer's kernels, block by block.
-// The kernels run in few blocks at a time (kernel_blocks_for), so that the trainer's have the rest
-// of the multiprocessors to themselves. The copy engine knows no priorities. It does one copy after
-// the other, so what the trainer copies meanwhile waits for one chunk at most; that is what bounds
-// the staging's use of the link to the host.
+// Both queues have the lowest priority: pack gives way to the trainer's kernels, block by block. So
+// its kernels have as many blocks as fill the device: each ends soon. A few that run as long as the
+// copy does hold their multiprocessors all that time, and cost a training step more (measured:
+// bench/README.md). The copy engine knows no priorities. It does one copy after the other, so what
+// the trainer copies meanwhile waits for one chunk at most; that is what bounds the staging's use
+// of the link to the host.
 //
 // One per session, used from the session's thread. No place is given back before the event behind
 // its copy has happened. After a failure of the device the snapshots that were being staged are
@@ -126,7 +127,7 @@ class Stager {
   Stager(ckpt_session* session, PinnedArena& arena, const Options& options)
       : session_(session), arena_(arena), options_(options) {}
   Status prepare();
-  Status measure();
+  Status choose_chunk_bytes();
   DirectRule direct_rule(std::span<const ckpt_cuda_piece> pieces) const;
   Status try_stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> pieces,
                    CUstream_st* stream);
@@ -170,7 +171,6 @@ class Stager {
   std::unique_ptr<kernels::CudaQueue> drain_;
   kernels::DeviceArray<std::byte> buffer_;
   uint64_t chunk_bytes_ = 0;
-  unsigned blocks_max_ = 0;  // of a kernel that run at a time
   kernels::CudaEvent begun_;
   EventPool events_;
   std::optional<Drains> drains_;

@@ -42,27 +42,21 @@ Status Stager::prepare() {
   CKPT_ASSIGN(drain_, kernels::make_cuda_queue(queue));
   CKPT_TRY(arena_.pin());
   CKPT_ASSIGN(buffer_, kernels::DeviceArray<std::byte>::make(options_.gather_bytes));
-  CKPT_TRY(measure());
+  CKPT_TRY(choose_chunk_bytes());
   drains_.emplace(events_, options_.gather_bytes / chunk_bytes_);
   kernels::preload_pack();
   return begun_.make();
 }
 
-// Chooses what depends on the device and its link.
-Status Stager::measure() {
-  double bytes_per_second = 0;
+// By the speed of the link, unless the size was given.
+Status Stager::choose_chunk_bytes() {
   chunk_bytes_ = options_.chunk_bytes;
-  if (chunk_bytes_ == 0) {
-    uint64_t arena_bytes = 0;
-    const auto* arena = static_cast<const std::byte*>(ckpt_arena(session_, &arena_bytes));
-    CKPT_ASSIGN(bytes_per_second,
-                measure_link(*gather_, buffer_.data(), buffer_.size(), {arena, arena_bytes}));
-    chunk_bytes_ = chunk_bytes_for(bytes_per_second, options_.gather_bytes);
-  }
-  cudaDeviceProp device{};
-  CKPT_TRY(kernels::cuda_status(cudaGetDeviceProperties(&device, options_.device),
-                                "asking for multiprocessors"));
-  blocks_max_ = kernel_blocks_for(device.multiProcessorCount, bytes_per_second);
+  if (chunk_bytes_ != 0) return ok_status();
+  uint64_t arena_bytes = 0;
+  const auto* arena = static_cast<const std::byte*>(ckpt_arena(session_, &arena_bytes));
+  CKPT_ASSIGN(const double bytes_per_second,
+              measure_link(*gather_, buffer_.data(), buffer_.size(), {arena, arena_bytes}));
+  chunk_bytes_ = chunk_bytes_for(bytes_per_second, options_.gather_bytes);
   return ok_status();
 }
 

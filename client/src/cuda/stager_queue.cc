@@ -76,7 +76,7 @@ Status Stager::try_queue_group(Staging& staging, const StageGroup& next) {
   if (next.slots > 0) {
     CKPT_TRY(drains_->hold_for_slots(next.slots, gather_->stream()));
     CKPT_TRY(clear_gaps(staging, first, end, slot));
-    kernels::pack(*gather_, launch.pack, launch.part.tables, slot, launch.part.crc, blocks_max_);
+    kernels::pack(*gather_, launch.pack, launch.part.tables, slot, launch.part.crc);
   }
   CKPT_TRY(group.gathered.record(gather_->stream()));
   return drain_group(staging.plan, first, group, slot);
@@ -105,7 +105,7 @@ Result<Stager::Launch> Stager::plan_launch(Staging& staging) {
 void Stager::take_checksums(const Launch& launch) {
   if (lists_.runs.empty()) return;
   kernels::checksum(*gather_, launch.checksums, launch.part.tables + launch.checksums_at,
-                    launch.part.crc + lists_.ranges.size(), blocks_max_);
+                    launch.part.crc + lists_.ranges.size());
 }
 
 // One call from the first slot with gaps to the last, whatever is between.
