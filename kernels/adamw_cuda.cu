@@ -33,8 +33,9 @@ __device__ inline void update_pack(const AdamWFactors& f, int64_t at, const floa
   if constexpr (kCompute) store_packed(compute + at, narrow);
 }
 
+// Four blocks of a multiprocessor: told so, nvcc does not spill a register around the divisions.
 template <int kWidth, bool kCompute>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 4)
     update_kernel(AdamWFactors f, int64_t count, const float* grad, float* value, float* m,
                   float* v, Bf16* compute) {
   const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;

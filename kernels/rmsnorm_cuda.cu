@@ -73,6 +73,7 @@ __global__ void __launch_bounds__(L::kBlock)
                    Real* __restrict__ y, float* __restrict__ inverse_rms) {
   __shared__ RowSum<L> memory;
   const int64_t width = shape.width;
+  const float inverse_width = 1.0f / static_cast<float>(width);
   for (int64_t row = first_row(); row < shape.rows; row += row_stride()) {
     const float* const in = x + row * width;
     Real* const out = y + row * width;
@@ -86,8 +87,8 @@ __global__ void __launch_bounds__(L::kBlock)
 #pragma unroll
     for (int i = 0; i < L::kHeld; ++i) add_squares(held[i], squares);
     for_rest<L>(width, [&](int64_t at) { add_squares(load_packed<L::kPack>(in + at), squares); });
-    const float mean = row_sum<L>(squares, memory) / static_cast<float>(width);
-    const float inverse = 1.0f / sqrtf(mean + shape.eps);
+    const float mean = row_sum<L>(squares, memory) * inverse_width;
+    const float inverse = rsqrtf(mean + shape.eps);
     if (threadIdx.x == 0) inverse_rms[row] = inverse;
 #pragma unroll
     for (int i = 0; i < L::kHeld; ++i) {
@@ -141,6 +142,7 @@ __global__ void __launch_bounds__(L::kBlock, L::kBlock* L::kHeld > 1024 ? 1 : 2)
                     float* __restrict__ partial) {
   __shared__ RowSum<L> memory;
   const int64_t width = shape.width;
+  const float inverse_width = 1.0f / static_cast<float>(width);
   const int64_t part = first_row();
   if (part >= parts) return;  // only whole warps, each with rows of its own
   float* const mine = partial + part * width;
@@ -167,7 +169,7 @@ __global__ void __launch_bounds__(L::kBlock, L::kBlock* L::kHeld > 1024 ? 1 : 2)
       pack.load(dy + first + at, x + first + at);
       gn += pack.gn(scale + at, inverse);
     });
-    const float mean = row_sum<L>(gn, memory) / static_cast<float>(width);
+    const float mean = row_sum<L>(gn, memory) * inverse_width;
 #pragma unroll
     for (int i = 0; i < L::kHeld; ++i) {
       const int64_t at = column_of<L>(i);
