@@ -113,6 +113,7 @@ Result<std::shared_ptr<Staging>> prepare(const Context& context) {
   if (tiny) {
     options.gather_bytes = 256 << 10;
     options.chunk_bytes = 64 << 10;
+    options.direct_bytes = 8 << 10;
   }
   CKPT_ASSIGN(staging->buffers, RestoreBuffers::make(options.device, kTimeoutMs));
   CKPT_ASSIGN(staging->stager, Stager::open(staging->sink.get(), *staging->arena, options));

@@ -78,6 +78,7 @@ Status StateSink::prepare() {
                                        .gather_bytes = options_.gather_bytes,
                                        .chunk_bytes = options_.chunk_bytes,
                                        .ahead_bytes = options_.ahead_bytes,
+                                       .direct_bytes = options_.direct_bytes,
                                        .timeout_ms = options_.timeout_ms}));
   moetrain::set_while_waiting(model_.device(), [this] { advance(); });
   return {};

@@ -29,9 +29,10 @@ class StateSink {
   struct Options {
     uint64_t slab_bytes = ckpt::kSlabBytesDefault;
     uint64_t gather_bytes = 256 << 20;
-    uint64_t chunk_bytes = 16 << 20;
+    uint64_t chunk_bytes = 0;
     uint64_t ahead_bytes = 32 << 20;  // as moetrain has it
     uint32_t timeout_ms = 60'000;     // of each wait for the device
+    uint64_t direct_bytes = 0;
   };
   static Result<std::unique_ptr<StateSink>> open(moetrain::Model& model, const Options& options);
   ~StateSink();

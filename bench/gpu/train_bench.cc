@@ -100,7 +100,8 @@ Result<std::shared_ptr<Session>> open_session(const Context& context, Precision 
     options = {.slab_bytes = 64 << 10,
                .gather_bytes = 64 << 10,
                .chunk_bytes = 16 << 10,
-               .ahead_bytes = 16 << 10};
+               .ahead_bytes = 16 << 10,
+               .direct_bytes = 1 << 10};
   CKPT_ASSIGN(session->sink, StateSink::open(session->training->model(), options));
   CKPT_ASSIGN(session->crc, StateCrc::make(session->sink->pieces(), context.queue.device()));
   cudaDeviceProp device{};

@@ -148,6 +148,19 @@ TEST_P(DirectStreamsTest, NoUnitIsOverwrittenBeforeItsCopyAndItsCrc) {
   drain_and_expect_payload();
 }
 
+// The first bytes are direct: nothing but the copy itself waits for the trainer's stream.
+TEST_P(DirectStreamsTest, ADirectCopyHasWhatWasThereWhenItWasAskedFor) {
+  ckpt_cuda_options options = kDirect;
+  options.ahead_bytes = GetParam().ahead_bytes;
+  connect(chunks_, options);
+  const auto pieces = upload_whole();
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, trainer_->stream()), CKPT_OK);
+  overwrite();
+  drain_and_expect_payload();
+}
+
 std::vector<DirectStreams> all_direct_streams() {
   std::vector<DirectStreams> all;
   for (unsigned eager = 0; eager < 8; ++eager) {

@@ -49,9 +49,15 @@ class CudaLink final : public DeviceLink {
   Status stage(client::Snapshot& snapshot, const std::vector<LinkPiece>& pieces) override {
     run_work();
     // The last copies of what is on the host may still be read.
-    CKPT_TRY(of_device(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, stream())));
+    for (const uint32_t unit : std::exchange(from_host_units_, {})) {
+      CKPT_TRY(of_device(ckpt_cuda_wait_gathered(cuda_, unit, stream())));
+    }
     size_t host_bytes = 0;
-    for (const LinkPiece& piece : pieces) host_bytes += piece.on_host ? piece.bytes.size() : 0;
+    for (const LinkPiece& piece : pieces) {
+      if (!piece.on_host) continue;
+      from_host_units_.insert(piece.unit);
+      host_bytes += piece.bytes.size();
+    }
     from_host_.reshape(device_, Type::kByte, host_bytes);
     std::byte* copy = from_host_.data();
     std::vector<ckpt_cuda_piece> staged;
@@ -150,6 +156,7 @@ class CudaLink final : public DeviceLink {
   ckpt_cuda* cuda_ = nullptr;
   std::function<void()> work_;
   Tensor from_host_;
+  std::set<uint32_t> from_host_units_;                  // that have a copy there
   std::set<uint32_t> waited_for_;                       // units, since something was staged last
   uint64_t staged_ = 0;                                 // snapshots so far
   std::map<const ckpt_snapshot*, uint64_t> number_of_;  // of those on their way

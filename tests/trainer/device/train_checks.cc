@@ -43,7 +43,8 @@ Sizes tiny_sizes() {
   sizes.sink = {.slab_bytes = 64 << 10,
                 .gather_bytes = 64 << 10,
                 .chunk_bytes = 16 << 10,
-                .ahead_bytes = 16 << 10};
+                .ahead_bytes = 16 << 10,
+                .direct_bytes = 1 << 10};
   sizes.trained_tolerance = 1e-4;
   sizes.trained_loss_tolerance = 1e-5;
   return sizes;
@@ -79,7 +80,8 @@ Sizes real_sizes() {
   sizes.sink = {.slab_bytes = 16 << 20,
                 .gather_bytes = 8 << 20,
                 .chunk_bytes = 1 << 20,
-                .ahead_bytes = 2 << 20};
+                .ahead_bytes = 2 << 20,
+                .direct_bytes = 64 << 10};
   sizes.trained_tolerance = 1e-3;
   sizes.trained_loss_tolerance = 1e-4;
   return sizes;
