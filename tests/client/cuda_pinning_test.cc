@@ -145,7 +145,7 @@ TEST_F(PartsTest, NoCopyReachesOverTheEndOfAPart) {
   {
     const auto stager = lib::Stager::open(
         session_->handle(), arena,
-        {.gather_bytes = 192 << 10, .chunk_bytes = 48 << 10, .timeout_ms = kTimeoutMs});
+        {.gather_bytes = 512 << 10, .chunk_bytes = 256 << 10, .timeout_ms = kTimeoutMs});
     ASSERT_TRUE(stager.ok()) << stager.error().message;
     EXPECT_EQ(cuda_emulator::holdings().registered, 8u) << "a part for each slab";
     Snapshot snapshot = begin();
