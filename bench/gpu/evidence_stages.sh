@@ -170,8 +170,17 @@ gpu_start_tool() {
   IFS=. read -r tool program group <<<"$1"
   [[ $tool == memcheck ]] && options+=(--report-api-errors no)
   [[ $tool == racecheck ]] && options+=(--kernel-name kns=ckpt)
+  local checks=(--tiny --group "$group")
+  gpu_is_beyond_tool "$tool" "$group" && checks+=(--without bf16)
   gpu_start "$1" "$gpu_tool_cap" "$gpu_sanitizer" --tool "$tool" "${options[@]}" \
-    --error-exitcode 9 "$gpu_bin/$program" --tiny --group "$group"
+    --error-exitcode 9 "$gpu_bin/$program" "${checks[@]}"
+}
+
+# cuBLAS's products in bf16 are beyond two tools, seen on an H200 with CUDA 13.0: under racecheck
+# they end in an illegal access, though memcheck finds none and the values are right; and initcheck
+# takes what they have stored for uninitialised. Our kernels of these groups are looked at in fp32.
+gpu_is_beyond_tool() {
+  [[ $1 == racecheck || $1 == initcheck ]] && [[ $2 =~ (linear|attention|experts)$ ]]
 }
 
 gpu_end_tool() {
@@ -206,6 +215,7 @@ gpu_end_tool() {
 gpu_row_of_set() {
   local set=$1 what="compute-sanitizer ${1%.*}, ${1#*.}" passed
   passed="${gpu_set_passed[$1]:-0} groups clean, ${gpu_set_checks[$1]:-0} checks on the GPU"
+  gpu_is_beyond_tool "${1%.*}" linear && passed+=', none with products in bf16'
   if [[ -n ${gpu_set_found[$set]:-} ]]; then
     gpu_row "$what" fail "${gpu_set_found[$set]}$passed"
   elif [[ -n ${gpu_set_refused[$set]:-} ]]; then

@@ -48,11 +48,13 @@ class Evidence(unittest.TestCase):
             "compute-sanitizer memcheck, gpu_train_check": ("pass",
                                                             "1 groups clean, 40 checks on the GPU"),
             "compute-sanitizer racecheck, gpu_check": ("pass",
-                                                       "2 groups clean, 80 checks on the GPU"),
+                                                       "2 groups clean, 80 checks on the GPU, "
+                                                       "none with products in bf16"),
             "compute-sanitizer synccheck, gpu_check": ("pass",
                                                        "2 groups clean, 80 checks on the GPU"),
             "compute-sanitizer initcheck, gpu_check": ("pass",
-                                                       "2 groups clean, 80 checks on the GPU"),
+                                                       "2 groups clean, 80 checks on the GPU, "
+                                                       "none with products in bf16"),
             "client and trainer": "",
         })
         self.assertEqual(self.checkout.rows()["client and trainer"][0], "skipped")
@@ -125,7 +127,8 @@ class Evidence(unittest.TestCase):
             self.assertEqual(rows[what][0], "skipped")
             self.assertTrue(rows[what][1].startswith("no time left"), rows[what])
         self.assertEqual(rows["compute-sanitizer racecheck, gpu_check"][1],
-                         "no time left for pack sums; 0 groups clean, 0 checks on the GPU")
+                         "no time left for pack sums; 0 groups clean, 0 checks on the GPU, "
+                         "none with products in bf16")
         document = self.checkout.document()
         self.assertEqual(document["without_time"], 11)
         self.assertEqual(document["failed"], 0)
@@ -207,6 +210,22 @@ class Evidence(unittest.TestCase):
         self.assertTrue(tool)
 
     @WITHOUT_GPU
+    def test_products_in_bf16_are_kept_from_tools_that_break_on_them(self):
+        self.checkout.programs["gpu_check"] |= {
+            "--groups": "echo pack; echo wide_experts",
+            "*--without*bf16*": PASSES.replace("40 checks", "7 checks"), "*": PASSES}
+        programs = self.checkout.programs["gpu_check"]
+        programs["*"] = programs.pop("*")  # the last of all cases
+        done = self.checkout.run()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = self.checkout.rows()
+        for tool in ("memcheck", "synccheck"):
+            self.assertEqual(rows[f"compute-sanitizer {tool}, gpu_check"][1],
+                             "2 groups clean, 80 checks on the GPU")
+        for tool in ("racecheck", "initcheck"):
+            self.assertEqual(rows[f"compute-sanitizer {tool}, gpu_check"][1],
+                             "2 groups clean, 47 checks on the GPU, none with products in bf16")
+
     def test_machine_without_a_device_says_so(self):
         self.checkout.programs["gpu_check"] = {
             "--device": 'echo "gpu_check: skipped: no CUDA device (none)"; exit 77',

@@ -16,11 +16,12 @@ namespace {
 constexpr uint32_t kTimeoutMs = 600'000;
 
 constexpr const char* kUsage =
-    "usage: %s [--seed N] [--filter TEXT] [--group NAME] [--tiny]\n"
-    "       [--list | --groups | --device]\n"
+    "usage: %s [--seed N] [--filter TEXT] [--without TEXT] [--group NAME]\n"
+    "       [--tiny] [--list | --groups | --device]\n"
     "\n"
     "  --seed N       random numbers as in the run that printed this seed\n"
     "  --filter TEXT  only checks with TEXT in their name\n"
+    "  --without TEXT no checks with TEXT in their name\n"
     "  --group NAME   only checks of this group\n"
     "  --tiny         sizes for an emulated device, or to run under another tool\n"
     "  --list         their names\n"
@@ -32,6 +33,7 @@ constexpr const char* kUsage =
 struct Options {
   uint64_t seed = std::random_device()();
   std::string filter;
+  std::string without;  // empty: none is left out
   std::string group;
   bool tiny = false;
   bool list = false;
@@ -53,6 +55,8 @@ std::optional<Options> parse(const std::vector<std::string>& words) {
       options.tiny = true;
     } else if (name == "--filter" && i + 1 < words.size()) {
       options.filter = words[++i];
+    } else if (name == "--without" && i + 1 < words.size()) {
+      options.without = words[++i];
     } else if (name == "--group" && i + 1 < words.size()) {
       options.group = words[++i];
     } else if (name == "--seed" && i + 1 < words.size()) {
@@ -125,7 +129,11 @@ int run_all(const std::string& name, const Options& options, const std::vector<C
 }
 
 bool is_wanted(const Check& check, const Options& options) {
-  if (check.name.find(options.filter) == std::string::npos) return false;
+  const auto has = [&](const std::string& text) {
+    return check.name.find(text) != std::string::npos;
+  };
+  if (!has(options.filter)) return false;
+  if (!options.without.empty() && has(options.without)) return false;
   return options.group.empty() || options.group == group_of(check);
 }
 

@@ -78,6 +78,15 @@ TEST(CheckProgram, RunsOneGroupOfItsChecks) {
   EXPECT_EQ(run(checks, {"--group", "thes"}).code, 2);
 }
 
+TEST(CheckProgram, ChecksAreLeftOutByTheirNames) {
+  const std::vector<Check> checks{{"wrong_in_bf16", Backend::kCpu, find_something},
+                                  {"right_in_fp32", Backend::kCpu, find_nothing}};
+  const Ended without = run(checks, {"--without", "bf16"});
+  EXPECT_EQ(without.code, 0) << without.output;
+  EXPECT_THAT(without.output, HasSubstr("1 checks on the CPU, 0 found something"));
+  EXPECT_EQ(run(checks, {"--without", "_in_"}).code, 2);
+}
+
 TEST(CheckProgram, UnknownWordsAreRefusedAndHelpIsGivenAnywhere) {
   EXPECT_EQ(run({}, {"--sed", "1"}).code, 2);
   EXPECT_EQ(run({}, {"--seed", "1x"}).code, 2);
