@@ -36,6 +36,12 @@ void reduce_after_some_have_left(int lanes_that_leave, float* out) {
   out[lane] = static_cast<float>(most * 100 + least);
 }
 
+void vote_twice(int who_is_against, float* out) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  out[thread] = static_cast<float>(2 * __syncthreads_and(thread != who_is_against) +
+                                   __syncthreads_and(thread >= 0));
+}
+
 void launch_a_warp(void (*kernel)(int, float*), int lanes_that_leave, float* out) {
   const cudaLaunchConfig_t one_warp{.gridDim = {1},
                                     .blockDim = {32},
@@ -58,6 +64,14 @@ TEST(CudaEmulatorDeathTest, ALaneThatHasEndedGivesNoValue) {
        {shuffle_after_some_have_left, ballot_after_some_have_left, reduce_after_some_have_left}) {
     EXPECT_DEATH(launch_a_warp(kernel, 1, out), "with a lane that has ended");
   }
+}
+
+TEST(CudaEmulatorTest, ABlockAgreesOnlyWhereAllOfItsThreadsDo) {
+  float out[32] = {};
+  launch_a_warp(vote_twice, 7, out);
+  for (const float votes : out) EXPECT_EQ(votes, 1.0f);
+  launch_a_warp(vote_twice, -1, out);
+  for (const float votes : out) EXPECT_EQ(votes, 3.0f);
 }
 
 // The first waits for the second for the third, which does not move: nor does what is behind it,
