@@ -151,7 +151,7 @@ gpu_benches() {
 # Of each TOOL.PROGRAM, which becomes a row: groups that are not done, that passed, and what is to
 # be said of others.
 declare -A gpu_set_left=() gpu_set_passed=() gpu_set_checks=() gpu_set_late=() gpu_set_found=()
-declare -A gpu_set_refused=()
+declare -A gpu_set_refused=() gpu_set_broken=()
 
 # Whether a tool's log ends with its own sentence that it found nothing. That nothing failed is not
 # enough: it may have looked at nothing, or have warned.
@@ -191,6 +191,8 @@ gpu_end_tool() {
   words=$(gpu_last_words "$log")
   if grep -q '^=*  *\(Error: \)\?Device not supported' "$log"; then
     gpu_set_refused[$set]='this machine refuses the tool'
+  elif grep -q '^=* *Internal Sanitizer Error' "$log"; then
+    gpu_set_broken[$set]+=" $group" # whatever the checks say then
   elif gpu_ending "$status" "$3" "$4" "$gpu_tool_cap"; then
     if [[ $gpu_verdict == late ]]; then
       gpu_set_late[$set]+=" $group"
@@ -211,7 +213,8 @@ gpu_end_tool() {
   ((gpu_set_left[$set] > 0)) || gpu_row_of_set "$set"
 }
 
-# A finding fails the row whatever is left; groups without time make it skipped.
+# A finding fails the row whatever is left. Groups in which the tool itself failed, or that had no
+# time, make it skipped.
 gpu_row_of_set() {
   local set=$1 what="compute-sanitizer ${1%.*}, ${1#*.}" passed
   passed="${gpu_set_passed[$1]:-0} groups clean, ${gpu_set_checks[$1]:-0} checks on the GPU"
@@ -220,6 +223,8 @@ gpu_row_of_set() {
     gpu_row "$what" fail "${gpu_set_found[$set]}$passed"
   elif [[ -n ${gpu_set_refused[$set]:-} ]]; then
     gpu_row "$what" skipped "${gpu_set_refused[$set]}"
+  elif [[ -n ${gpu_set_broken[$set]:-} ]]; then
+    gpu_row "$what" skipped "the tool failed itself in${gpu_set_broken[$set]}; $passed"
   elif [[ -n ${gpu_set_late[$set]:-} ]]; then
     gpu_row_late "$what" " for${gpu_set_late[$set]}; $passed"
   else

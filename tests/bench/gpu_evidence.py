@@ -198,7 +198,6 @@ class Evidence(unittest.TestCase):
         self.assertEqual(rows["compute-sanitizer racecheck, gpu_check"][0], "pass")
 
     def test_sanitizer_that_is_refused_or_not_there_is_skipped(self):
-        tool = self.checkout.tools["compute-sanitizer"]
         self.checkout.tools["compute-sanitizer"] = (
             'echo "========= Error: Device not supported. Please use another"; exit 1\n')
         self.assertEqual(self.checkout.run("--only", "sanitizers").returncode, 0)
@@ -207,7 +206,19 @@ class Evidence(unittest.TestCase):
         del self.checkout.tools["compute-sanitizer"]
         self.assertEqual(self.checkout.run("--only", "sanitizers").returncode, 0)
         self.assertEqual(self.checkout.rows()["compute-sanitizer"], ("skipped", "not installed"))
-        self.assertTrue(tool)
+
+    def test_sanitizer_that_fails_itself_shows_nothing(self):
+        tool = self.checkout.tools["compute-sanitizer"]
+        self.checkout.tools["compute-sanitizer"] = (
+            'if [[ "$*" == *racecheck*sums ]]; then echo "========= Internal Sanitizer Error: The '
+            'Sanitizer failed to handle a hardware exception."; echo "FAILED x"; exit 9; fi\n'
+            + tool)
+        self.assertEqual(self.checkout.run("--only", "sanitizers").returncode, 0)
+        rows = self.checkout.rows()
+        self.assertEqual(rows["compute-sanitizer racecheck, gpu_check"],
+                         ("skipped", "the tool failed itself in sums; 1 groups clean, 40 checks on "
+                                     "the GPU"))
+        self.assertEqual(rows["compute-sanitizer memcheck, gpu_check"][0], "pass")
 
     @WITHOUT_GPU
     def test_products_in_bf16_are_kept_from_tools_that_break_on_them(self):
