@@ -217,7 +217,7 @@ class Evidence(unittest.TestCase):
         rows = self.checkout.rows()
         self.assertEqual(rows["compute-sanitizer racecheck, gpu_check"],
                          ("skipped", "the tool failed itself in sums; 1 groups clean, 40 checks on "
-                                     "the GPU"))
+                                     "the GPU, none with products in bf16"))
         self.assertEqual(rows["compute-sanitizer memcheck, gpu_check"][0], "pass")
 
     @WITHOUT_GPU
