@@ -125,9 +125,9 @@ Status bench_cases(const Context& context, const std::vector<KernelCase>& cases,
       for (const bool backward : {false, true}) {
         CKPT_ASSIGN(const auto call, prepare(context, kernel, variant, backward));
         const Work work = backward ? backward_work(kernel, variant) : forward_work(kernel, variant);
-        const char* const way = backward ? " backward " : " forward ";
-        bench_call(context, name + way + type + apart, kernel.name, work, call->prepared.launch,
-                   limits);
+        const std::string what =
+            fmt::format("{} {} {}{}", name, backward ? "backward" : "forward", type, apart);
+        bench_call(context, what, kernel.name, work, call->prepared.launch, limits);
       }
     }
   }

@@ -94,6 +94,7 @@ Status plan_back(const Context& context, Scattered& state) {
                       return plan_unpack(state.back, state.ranges, expected, tables);
                     }));
   std::vector<ChecksumRun> runs;
+  runs.reserve(units);
   for (const PackRange& unit : state.ranges) {
     runs.push_back({state.buffer.data() + unit.offset, unit.bytes});
   }

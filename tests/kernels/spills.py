@@ -15,6 +15,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tempfile
 
 _KERNEL = re.compile(r"Compiling entry function '([^']+)' for '([^']+)'")
 _SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
@@ -42,13 +43,13 @@ def faults_of(name, text):
             for kernel, architecture, stored, loaded in kernels if stored or loaded]
 
 
-def reporting_command(entry):
-    """The build's command, with a report and without results."""
+def reporting_command(entry, output):
+    """The build's command, with a report, and its result in `output`."""
     words = entry["arguments"] if "arguments" in entry else shlex.split(entry["command"])
     if "-o" not in words:
         raise ValueError(f"{entry['file']}: its command has no -o")
     words = list(words)
-    words[words.index("-o") + 1] = os.devnull
+    words[words.index("-o") + 1] = str(output)
     for option in ("-MF", "-MT", "-MQ"):
         if option in words:
             at = words.index(option)
@@ -60,8 +61,11 @@ def check_file(entries, path):
     entry = entries.get(str(path))
     if entry is None:
         raise ValueError(f"{path}: not in the build's compile_commands.json")
-    done = subprocess.run(reporting_command(entry), cwd=entry["directory"], text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    # Not /dev/null: a compiler that fails removes its output.
+    with tempfile.TemporaryDirectory() as folder:
+        command = reporting_command(entry, pathlib.Path(folder) / "kernels.o")
+        done = subprocess.run(command, cwd=entry["directory"], text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, check=False)
     if done.returncode != 0:
         raise ValueError(f"{path}: does not compile:\n{done.stdout}")
     return path.name, done.stdout

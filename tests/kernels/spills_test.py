@@ -33,12 +33,12 @@ class Spills(unittest.TestCase):
         self.assertEqual(spills.faults_of("x.cu", "ptxas info : 0 bytes gmem\n"),
                          ["x.cu: ptxas says nothing of any kernel"])
 
-    def test_the_builds_command_reports_and_leaves_nothing(self):
+    def test_the_builds_command_reports_and_leaves_the_build_alone(self):
         entry = {"file": "x.cu", "command": "nvcc -O2 -MD -MT x.o -MF x.o.d -x cu -c x.cu -o x.o"}
-        self.assertEqual(spills.reporting_command(entry),
-                         ["nvcc", "-O2", "-x", "cu", "-c", "x.cu", "-o", "/dev/null", "-Xptxas=-v"])
+        self.assertEqual(spills.reporting_command(entry, "new.o"),
+                         ["nvcc", "-O2", "-x", "cu", "-c", "x.cu", "-o", "new.o", "-Xptxas=-v"])
         with self.assertRaises(ValueError):
-            spills.reporting_command({"file": "x.cu", "command": "nvcc -c x.cu"})
+            spills.reporting_command({"file": "x.cu", "command": "nvcc -c x.cu"}, "new.o")
 
 
 if __name__ == "__main__":
