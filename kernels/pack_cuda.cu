@@ -35,9 +35,10 @@ using pack_tiles::words_of;
 static_assert(kWordBytes == kCrcWordBytes);
 
 constexpr int kBatch = 4;  // words that a thread has in flight
-// Of a multiprocessor at a time: what registers are counted out for.
-constexpr unsigned kGatherBlocks = 4;
-constexpr unsigned kScatterBlocks = 6;
+// Of a multiprocessor at a time: what registers are counted out for, which the emulated device does
+// not do.
+[[maybe_unused]] constexpr unsigned kGatherBlocks = 4;
+[[maybe_unused]] constexpr unsigned kScatterBlocks = 6;
 constexpr int kWarps = kBlockThreads / kWarpThreads;
 
 __device__ constexpr FieldTable kByRow = field_table(polynomial::shift_by_bytes(kCrcRowBytes));

@@ -44,7 +44,7 @@ class CudaDevice : public Device {
 
   CudaQueue& queue() { return *queue_; }
   void set_while_waiting(std::function<void()> call) { while_waiting_ = std::move(call); }
-  void call_at_next_wait(std::function<void()> call) { at_next_wait_ = std::move(call); }
+  void call_at_next_wait(const std::function<void()>& call) { at_next_wait_ = call; }
   Status prepare() {
     CKPT_ASSIGN(loss_, kernels::DeviceArray<kernels::CrossEntropySum>::make(1));
     return {};
@@ -384,9 +384,9 @@ void set_while_waiting(Device& device, const std::function<void()>& call) {
   static_cast<CudaDevice&>(device).set_while_waiting(call);
 }
 
-void call_at_next_wait(Device& device, std::function<void()> call) {
+void call_at_next_wait(Device& device, const std::function<void()>& call) {
   CKPT_ASSERT_MSG(!device.is_host(), device.name());
-  static_cast<CudaDevice&>(device).call_at_next_wait(std::move(call));
+  static_cast<CudaDevice&>(device).call_at_next_wait(call);
 }
 
 kernels::CudaQueue& cuda_queue(Device& device) {

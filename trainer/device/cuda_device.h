@@ -42,7 +42,7 @@ void set_while_waiting(Device& device, const std::function<void()>& call);
 // Called once, when the calling thread next begins to wait for this device: what is queued by then
 // keeps the device busy meanwhile. It may queue work on the device, and must not wait for it. A
 // later call of this replaces it; empty: nothing.
-void call_at_next_wait(Device& device, std::function<void()> call);
+void call_at_next_wait(Device& device, const std::function<void()>& call);
 
 // The queue of a device that make_cuda_device() made.
 ckpt::kernels::CudaQueue& cuda_queue(Device& device);

@@ -21,7 +21,7 @@ Result<std::string> pci_bus_id(Device&) {
   CKPT_ASSERT_MSG(false, "nobody can have made a CUDA device");
 }
 
-void call_at_next_wait(Device&, std::function<void()>) {
+void call_at_next_wait(Device&, const std::function<void()>&) {
   CKPT_ASSERT_MSG(false, "nobody can have made a CUDA device");
 }
 
