@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kGateThreads)
   }
 }
 
-// What a token's chosen probabilities sum up to, and the mean of its weights' gradients by weight.
+// The sum of a token's chosen probabilities, and the mean of its weights' gradients by weight.
 struct ChoiceSums {
   float total;
   float mean;

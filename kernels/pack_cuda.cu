@@ -35,8 +35,8 @@ using pack_tiles::words_of;
 static_assert(kWordBytes == kCrcWordBytes);
 
 constexpr int kBatch = 4;  // words that a thread has in flight
-// Of a multiprocessor at a time: what registers are counted out for, which the emulated device does
-// not do.
+// Blocks that a multiprocessor shall have room for: the compiler rations registers by it. Unused on
+// the emulated device, which has no launch bounds.
 [[maybe_unused]] constexpr unsigned kGatherBlocks = 4;
 [[maybe_unused]] constexpr unsigned kScatterBlocks = 6;
 constexpr int kWarps = kBlockThreads / kWarpThreads;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Of one block: how many ranges do not have the CRC that is expected.
+// Counts the ranges that do not have the CRC that is expected. One block does it.
 __device__ void count_mismatches(const Tables& tables, const uint32_t* crc, uint32_t* mismatches) {
   __shared__ uint32_t shared[kWarps];
   uint32_t count = 0;
@@ -334,7 +334,7 @@ void checksum(CudaQueue& queue, const PlannedPack& planned, const std::byte* tab
 void preload_pack() {
   const auto preload = [](auto* kernel) {
     cudaFuncAttributes attributes{};
-    // What has failed here must not be found by whoever asks for the last error next.
+    // A failure here must not be taken for its own by whoever asks for the last error next.
     if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) (void)cudaGetLastError();
   };
   preload(gather_kernel<true>);

@@ -12,7 +12,7 @@ gpu_table=()     # rows, for people
 gpu_late=0       # rows that had no time
 declare -A gpu_counts=() # "bound pass" -> how many rows
 
-# As wide as in bench/gpu/report.cc.
+# The columns of a row; they are as wide as those of bench/gpu/report.cc.
 gpu_line_format='%-44s %10s %10s  %-7s  %-21s  %5s  %s'
 
 gpu_open() {

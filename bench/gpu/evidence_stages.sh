@@ -36,7 +36,7 @@ gpu_end_check() {
   gpu_merge "$what" "$log"
 }
 
-# Of a process that gpu_ending has a verdict for.
+# Writes the row of a process whose end gpu_ending has judged.
 gpu_row_of_ending() {
   if [[ $gpu_verdict == late ]]; then
     gpu_row_late "$1" "$gpu_why"
@@ -148,8 +148,8 @@ gpu_benches() {
 
 # --- compute-sanitizer -----------------------------------------------------------------------
 
-# Of each TOOL.PROGRAM, which becomes a row: groups that are not done, that passed, and what is to
-# be said of others.
+# Each TOOL.PROGRAM becomes one row. These count its groups that are not done and that passed, and
+# keep the words about all others.
 declare -A gpu_set_left=() gpu_set_passed=() gpu_set_checks=() gpu_set_late=() gpu_set_found=()
 declare -A gpu_set_refused=() gpu_set_broken=()
 

@@ -20,8 +20,8 @@ using ckpt::kernels::UnpackPiece;
 
 namespace {
 
-// As many as a snapshot gets while a step runs beside it, at least: a quarter of what an A100 or
-// an H100 has of multiprocessors, one block on each.
+// A quarter of an A100's multiprocessors, one block on each: what a cap on a snapshot's kernels
+// would leave them. The client has no cap; this row and "CRC by few blocks" show why.
 constexpr unsigned kFewBlocks = 27;
 
 // With tables that are on the device: as when a snapshot is staged, or a restore runs.

@@ -1,4 +1,4 @@
-// What gpu_bench found out: rows for people, and for the document of ./dev gpu. Needs no library.
+// The results of gpu_bench: rows for people, and for the document of ./dev gpu. Needs no library.
 #pragma once
 
 #include <cstdint>

@@ -28,7 +28,7 @@ class StateCrc {
   Status begin(CUstream_st* stream, unsigned blocks_max);
   // Until the pass is done.
   Status finish() { return synchronize(*queue_); }
-  // Of the last pass, by piece. Waits for it.
+  // The CRCs of the last pass, one for each piece. Waits for the pass.
   Result<std::vector<uint32_t>> crc();
 
  private:

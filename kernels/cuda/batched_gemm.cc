@@ -36,7 +36,7 @@ bool go_one_by_one(std::span<const PlacedProduct> products, ProductCalls calls) 
   return are_faster_one_by_one(static_cast<int64_t>(products.size()), multiplications);
 }
 
-// As one call: a group per product. See below for the order of a and b.
+// All products in one call of cuBLAS, each a group. The order of a and b is explained below.
 void multiply_grouped(CudaQueue& queue, const char* name, cudaDataType_t type,
                       std::span<const PlacedProduct> products, void** pointers) {
   const size_t count = products.size();

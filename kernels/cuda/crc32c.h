@@ -35,8 +35,8 @@ constexpr FieldTable field_table(uint32_t factor) {
   return table;
 }
 
-// What multiplies the states of kCount threads at the end, if each thread's last word is `bytes`
-// long: those of the threads behind it.
+// The factors by which the states of kCount threads are multiplied at the end: each thread's last
+// word is `bytes` long, and the words of the threads behind it follow.
 template <unsigned kCount>
 struct Weights {
   uint32_t thread[kCount];

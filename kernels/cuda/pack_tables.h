@@ -19,7 +19,7 @@ inline constexpr int64_t kTileBytes = 64 << 10;
 inline constexpr int64_t kCutBytes = 128;
 static_assert(kPackBufferAlignment == kCutBytes);
 
-// Of the buffer: [begin, end), never empty.
+// A piece has the bytes [begin, end) of the buffer, never none.
 struct Piece {
   std::byte* outside;
   int64_t begin;
@@ -31,8 +31,8 @@ struct Range {
   int64_t first_tile;
   int64_t tiles;
 };
-// What a block does at a time: [begin, end), not empty. The pieces that have a part of it are
-// `pieces` from first_piece on.
+// A tile is what a block does at a time: [begin, end), not empty. The pieces that have a part of it
+// are `pieces` from first_piece on.
 struct alignas(16) Tile {
   int64_t begin;
   int64_t end;

@@ -13,7 +13,7 @@ using pack_tables::Piece;
 using pack_tables::Tables;
 using pack_tables::Tile;
 
-// What a thread moves at a time: an aligned word of the buffer.
+// A word is what a thread moves at a time; it is aligned in the buffer.
 inline constexpr int kWordBytes = 16;
 inline constexpr int kStep = kBlockThreads;  // from a thread's word to its next
 // So many pieces of a tile are in shared memory at a time: a thread fetches one. What is left of a
@@ -175,7 +175,7 @@ __device__ inline void store_outside(const NearPiece& piece, int at, const uint4
   }
 }
 
-// What happens to a word or a byte, by direction. What the buffer has there is returned.
+// The two directions: each moves a word or a byte, and returns what the buffer has there then.
 struct Gather {
   __device__ static uint4 word(const NearPiece& piece, int at, std::byte* inside) {
     const uint4 moved = load_outside(piece, at);

@@ -23,7 +23,7 @@ class GpuContextTest : public testing::Test {
   }
 
   ckpt::kernels::CudaQueue& queue() { return *queue_; }
-  // Of a new program, in which no device is warm.
+  // The context of a new program: no device is warm yet.
   Context context() {
     return {.settings = settings_,
             .queue = *queue_,

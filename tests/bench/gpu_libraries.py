@@ -30,7 +30,7 @@ gpu_row() { printf '%%s\n' "$2" "$3"; }
 gpu_tests_of_client_and_trainer
 '''
 
-# What other versions say than those that are likely to be here.
+# Messages of versions of pkg-config and CMake that this machine is not likely to have.
 RECORDED = {
     # pkgconf
     "Package 'libisal', required by 'virtual:world', not found": """

@@ -17,7 +17,7 @@ class CudaAheadTest : public CudaClientTest {
   static constexpr ckpt_cuda_options kAhead{.gather_bytes = kSlots * kChunkBytes,
                                             .chunk_bytes = kChunkBytes,
                                             .ahead_bytes = 2 * kChunkBytes};
-  // Of the streams that are made by ckpt_cuda_open.
+  // The number of the drain queue among the streams that ckpt_cuda_open makes.
   static constexpr uint64_t kDrain = 2;
 
   void TearDown() override {

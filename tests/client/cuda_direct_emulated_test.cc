@@ -31,7 +31,8 @@ class DirectEmulatedTest : public CudaDirectTest {
   }
 };
 
-// What is gathered in any case needs no drained slot, so an optimizer waits for the direct half.
+// The gathered half of the snapshot needs no drained slot: an optimizer waits for the direct half
+// only.
 TEST_F(DirectEmulatedTest, DirectUnitsAreHeldUntilDrainedAndTheLastOnesAreNot) {
   cuda_emulator::make_stuck(kDrain);
   connect(chunks_, kDirect);
@@ -68,7 +69,7 @@ TEST_F(DirectEmulatedTest, DirectUnitsAreHeldUntilTheirCrcIsTaken) {
   ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
 }
 
-// As early as when everything is gathered: the last slots' worth needs nothing drained.
+// All of it is gathered at once, so all units may be overwritten before anything is drained.
 TEST_F(DirectEmulatedTest, ASnapshotThatFitsTheBufferHasNothingDirect) {
   cuda_emulator::make_stuck(kDrain);
   connect(std::vector<uint64_t>(kDirectSlots, kDirectChunkBytes), kDirect);

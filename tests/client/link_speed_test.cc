@@ -1,4 +1,4 @@
-// What follows from the speed of the link. Pure.
+// The size of chunks by the speed of the link. Pure.
 #include "client/src/cuda/link_speed.h"
 
 #include <gtest/gtest.h>

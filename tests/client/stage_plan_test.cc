@@ -49,7 +49,7 @@ class StagePlanTest : public testing::Test {
     }
     return all;
   }
-  // What the device does with lists.
+  // Does with lists what the device's kernels do.
   static void run_kernels(const PackLists& lists, std::vector<std::byte>& slots,
                           std::vector<uint32_t>& gathered, std::vector<uint32_t>& runs) {
     gathered.resize(lists.ranges.size());

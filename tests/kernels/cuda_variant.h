@@ -89,7 +89,7 @@ struct CudaVariant {
   std::vector<Type> gradients;  // by input
   // Elements from an aligned address to each array's first: kernels that move packs find none.
   size_t offset = 0;
-  // What sets it apart in gpu_bench's rows; variants with a name of their own and without this are
+  // The variant's name in gpu_bench's rows. Variants with a name of their own and without this are
   // not timed.
   std::string timed_as;
   double tolerance = 2e-6;  // as in KernelCase, against the inputs as rounded to their types

@@ -6,7 +6,7 @@
 namespace ckpt::kernels {
 namespace {
 
-// As many blocks as a launch likes, or so few that each has to do many tiles.
+// 0: as many blocks as a launch likes. Few: each has to do many tiles.
 constexpr unsigned kBlocksMax[] = {0, 1, 3};
 
 // Three packs whose tables come to the device together, each done twice.

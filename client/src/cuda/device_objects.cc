@@ -45,7 +45,7 @@ StagingMemory::Part StagingMemory::take(const StagingSize& size) {
 
 namespace {
 
-// Whose memory the byte is.
+// Which kind of memory the byte at `at` is in, and on which device.
 Result<cudaPointerAttributes> attributes_of(const void* at) {
   cudaPointerAttributes attributes{};
   attributes.type = cudaMemoryTypeUnregistered;

@@ -26,9 +26,10 @@ class PinnedArena {
       : session_(session), options_(options) {}
   // Before each use; costs something only when the arena is a new one.
   Status pin(const ArenaPinning::Progress& progress = {});
-  // Of the arena that pin() was called for last: no copy may reach over `at` if this is true.
+  // Whether a part of the arena that was pinned last begins at `at`: no copy may reach over it
+  // then.
   bool begins_part(const void* at) const { return pinned_.back().begins_part(at); }
-  // Of that arena; null before the first pin().
+  // How the arena that was pinned last is pinned; null before the first pin().
   const ArenaPinning* newest() const { return pinned_.empty() ? nullptr : &pinned_.back(); }
 
  private:
@@ -47,7 +48,7 @@ struct StagingSize {
 // gives all of it back together, for others.
 class StagingMemory {
  public:
-  // Of one pack.
+  // What one pack takes.
   struct Part {
     std::byte* host_tables = nullptr;  // pinned
     std::byte* tables = nullptr;       // where they are brought to

@@ -30,11 +30,11 @@ class EventPool {
 
 class Drains {
  public:
-  // Of one stream.
+  // `slots`: of the gather buffer, whose chunks one stream drains. `events` outlives this.
   Drains(EventPool& events, size_t slots) : events_(events), slots_(slots) {}
 
   size_t slots() const { return slots_; }
-  // Of all that were ever queued.
+  // How many chunks have been drained since the beginning, and the number of the next to be queued.
   uint64_t drained() const { return drained_; }
   uint64_t next() const { return drained_ + open_.size(); }
   size_t open() const { return open_.size(); }

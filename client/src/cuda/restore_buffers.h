@@ -32,7 +32,7 @@ struct MirroredArray {
   size_t size() const { return host.size(); }
 };
 
-// What a slot must have room for.
+// How much a slot must have room for.
 struct RestoreSlotSize {
   uint64_t bytes = 0;      // of a window
   size_t table_bytes = 0;  // of its unpacks

@@ -10,7 +10,7 @@
 
 namespace ckpt::lib {
 
-// What a slot must hold of the calls, beside their window.
+// The room that a slot needs for the calls' tables and CRCs, beside their window.
 RestoreSlotSize Restorer::size_of(const std::vector<UnpackCall>& calls) {
   RestoreSlotSize size{.bytes = 0, .table_bytes = 0, .crcs = 1};
   for (const UnpackCall& call : calls) {

@@ -59,7 +59,7 @@ struct StageCopy {
   const std::byte* from = nullptr;  // null: the chunk's slot, as far in as in the chunk
 };
 
-// What the kernels of one group work on.
+// The input of one group's kernels.
 struct PackLists {
   std::vector<kernels::PackPiece> pieces;
   std::vector<kernels::PackRange> ranges;  // gathered bytes of one place that lie together
@@ -74,8 +74,8 @@ struct GroupCrcs {
   const uint32_t* direct = nullptr;    // by run
 };
 
-// What is direct: runs of at least so many bytes, in places that end within the plan's first
-// `until` bytes.
+// Which runs are direct: those of at least run_bytes_min bytes, in places that end within the
+// plan's first `until` bytes.
 struct DirectRule {
   uint64_t run_bytes_min = UINT64_MAX;
   uint64_t until = 0;

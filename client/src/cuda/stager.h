@@ -149,7 +149,7 @@ class Stager {
   size_t chunks_ahead() const;
   Status queue_group(Staging& staging, const StageGroup& next);
   Status try_queue_group(Staging& staging, const StageGroup& next);
-  // What the kernels of a group are launched with.
+  // The arguments of a group's kernels.
   struct Launch {
     StagingMemory::Part part;
     kernels::PlannedPack pack;

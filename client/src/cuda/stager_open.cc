@@ -1,4 +1,4 @@
-// What of the stager is chosen once, and what follows from that for each snapshot.
+// The stager's beginning: its queues, its memory, the size of chunks; and which runs are direct.
 #include <cuda_runtime.h>
 
 #include <algorithm>

@@ -14,7 +14,8 @@ namespace {
 
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
-// As the CUDA documentation of cudaThreadExchangeStreamCaptureMode has it.
+// Whether the capture forbids the calling thread a call that could wait or allocate. The rule is
+// that of cudaThreadExchangeStreamCaptureMode in CUDA's documentation.
 bool forbids(const CUstream_st::Capture& capture) {
   if (capture_mode == cudaStreamCaptureModeRelaxed) return false;
   if (capture.begun_by == std::this_thread::get_id()) {
@@ -23,7 +24,7 @@ bool forbids(const CUstream_st::Capture& capture) {
   return capture_mode == cudaStreamCaptureModeGlobal && capture.mode == cudaStreamCaptureModeGlobal;
 }
 
-// Of the current device, a blocking stream that is being captured; null if there is none.
+// A blocking stream of the current device that is being captured; null if there is none.
 CUstream_st* captured_blocking_stream() {
   for (cudaStream_t stream : device().streams) {
     if (stream->blocking && stream->capture != nullptr && stream->device == current_device()) {
