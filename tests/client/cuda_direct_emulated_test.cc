@@ -1,6 +1,7 @@
 // Direct copies on the emulated device, whose streams are late, eager or stuck: who waits for what,
 // and what memory may be staged at all.
 #include "tests/client/cuda_direct_fixture.h"
+#include "tests/client/cuda_stream_orders.h"
 #include "tests/support/cuda_emulator/control.h"
 
 namespace ckpt::test {
@@ -8,7 +9,7 @@ namespace {
 
 class DirectEmulatedTest : public CudaDirectTest {
  protected:
-  // Of the streams that are made by ckpt_cuda_open.
+  // The numbers of both queues among the streams that ckpt_cuda_open makes.
   static constexpr uint64_t kGather = 1;
   static constexpr uint64_t kDrain = 2;
   // Each is a chunk and a tensor. The first half is in front of what is gathered in any case.
@@ -99,6 +100,21 @@ TEST_F(DirectEmulatedTest, DirectChunksTakeNoSlotAndNoMoreCalls) {
   ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
 }
 
+// Tensors that lie side by side may be of two allocations, which CUDA copies one by one only.
+TEST_F(DirectEmulatedTest, NoCopyReachesFromOneAllocationIntoTheNext) {
+  connect(chunks_, kDirect);
+  auto pieces = upload_whole();
+  const ckpt_cuda_piece whole = pieces[0];
+  const uint64_t half = whole.length / 2;
+  const auto* const second = static_cast<const std::byte*>(whole.data) + half;
+  cuda_emulator::cut_allocation(second);
+  pieces[0].length = half;
+  pieces.insert(pieces.begin() + 1, {whole.unit, half, second, whole.length - half});
+  Snapshot snapshot = begin();
+  ASSERT_EQ(stage(snapshot.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
+  drain_and_expect_payload();
+}
+
 // The host's own memory is gathered: CUDA would copy it on the calling thread.
 TEST_F(DirectEmulatedTest, PinnedMemoryOfTheHostIsGathered) {
   cuda_emulator::make_stuck(kDrain);
@@ -115,22 +131,7 @@ TEST_F(DirectEmulatedTest, PinnedMemoryOfTheHostIsGathered) {
   EXPECT_EQ(cudaHostUnregister(data_[0].data()), cudaSuccess);
 }
 
-struct DirectStreams {
-  unsigned eager;        // the trainer's, gather and drain
-  uint64_t ahead_bytes;  // 0: all of it is queued at once
-};
-class DirectStreamsTest : public DirectEmulatedTest,
-                          public testing::WithParamInterface<DirectStreams> {
- protected:
-  void SetUp() override {
-    cuda_emulator::make_eager(GetParam().eager);
-    DirectEmulatedTest::SetUp();
-  }
-  void TearDown() override {
-    DirectEmulatedTest::TearDown();
-    cuda_emulator::make_eager(0);
-  }
-};
+using DirectStreamsTest = WithStreamOrder<DirectEmulatedTest>;
 
 TEST_P(DirectStreamsTest, NoUnitIsOverwrittenBeforeItsCopyAndItsCrc) {
   ckpt_cuda_options options = kDirect;
@@ -162,14 +163,7 @@ TEST_P(DirectStreamsTest, ADirectCopyHasWhatWasThereWhenItWasAskedFor) {
   drain_and_expect_payload();
 }
 
-std::vector<DirectStreams> all_direct_streams() {
-  std::vector<DirectStreams> all;
-  for (unsigned eager = 0; eager < 8; ++eager) {
-    for (const uint64_t ahead_bytes : {0, 1}) all.push_back({eager, ahead_bytes});
-  }
-  return all;
-}
-INSTANTIATE_TEST_SUITE_P(Streams, DirectStreamsTest, testing::ValuesIn(all_direct_streams()));
+INSTANTIATE_TEST_SUITE_P(Streams, DirectStreamsTest, testing::ValuesIn(all_stream_orders()));
 
 class StageMemoryTest : public DirectEmulatedTest {
  protected:

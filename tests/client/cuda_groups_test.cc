@@ -1,6 +1,7 @@
 // Groups of chunks, of which one pack gathers each: how many calls of the run time that takes, who
 // waits for which, and what is left when one of them fails. On the emulated device only.
 #include "tests/client/cuda_client_fixture.h"
+#include "tests/client/cuda_stream_orders.h"
 #include "tests/support/cuda_emulator/control.h"
 
 namespace ckpt::test {
@@ -10,7 +11,7 @@ constexpr uint64_t kChunkBytes = 64 << 10;
 constexpr uint64_t kSlots = 16;  // so groups of 1, 2, 4, 4, ... chunks
 constexpr ckpt_cuda_options kManySlots{.gather_bytes = kSlots * kChunkBytes,
                                        .chunk_bytes = kChunkBytes};
-// Of the streams that are made by ckpt_cuda_open.
+// The number of the drain queue among the streams that ckpt_cuda_open makes.
 constexpr uint64_t kDrain = 2;
 
 class CudaGroupsTest : public CudaClientTest {
@@ -130,21 +131,7 @@ TEST_F(CudaGroupsTest, ARefusalEndsAtTheTimeoutThoughTheDeviceHangs) {
 }
 
 // Slots that are used many times, in groups of several chunks, some with gaps and some without.
-struct LateGroups {
-  unsigned eager;        // the trainer's, gather and drain
-  uint64_t ahead_bytes;  // 0: all of them are queued at once
-};
-class LateGroupsTest : public CudaGroupsTest, public testing::WithParamInterface<LateGroups> {
- protected:
-  void SetUp() override {
-    cuda_emulator::make_eager(GetParam().eager);
-    CudaGroupsTest::SetUp();
-  }
-  void TearDown() override {
-    CudaGroupsTest::TearDown();
-    cuda_emulator::make_eager(0);
-  }
-};
+using LateGroupsTest = WithStreamOrder<CudaGroupsTest>;
 
 TEST_P(LateGroupsTest, EachUnitMayBeOverwrittenOnceItsGroupIsGathered) {
   start_with_slabs(8);
@@ -173,14 +160,7 @@ TEST_P(LateGroupsTest, EachUnitMayBeOverwrittenOnceItsGroupIsGathered) {
   expect_payload(seals(3));
 }
 
-std::vector<LateGroups> all_late_groups() {
-  std::vector<LateGroups> all;
-  for (unsigned eager = 0; eager < 8; ++eager) {
-    for (const uint64_t ahead_bytes : {0, 1}) all.push_back({eager, ahead_bytes});
-  }
-  return all;
-}
-INSTANTIATE_TEST_SUITE_P(Streams, LateGroupsTest, testing::ValuesIn(all_late_groups()));
+INSTANTIATE_TEST_SUITE_P(Streams, LateGroupsTest, testing::ValuesIn(all_stream_orders()));
 
 }  // namespace
 }  // namespace ckpt::test

@@ -32,6 +32,10 @@ uint64_t slow_calls_made();
 // Copies that the device's copy engines were given so far. What kernels store is none.
 uint64_t copies_made();
 
+// The allocation with the byte `at` counts as two that lie side by side, the second from there on,
+// so that no copy may reach over it. Until it is freed, as one.
+void cut_allocation(const void* at);
+
 // How many devices there are from here on, until somebody says otherwise; at first as many as the
 // environment's CUDA_EMULATOR_DEVICES says, else 1. All have the same memory, the host's, but what
 // is made on one belongs to it.

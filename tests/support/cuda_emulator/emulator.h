@@ -87,6 +87,7 @@ struct Device {
   std::set<int> contexts;
   std::set<cudaStream_t> streams;
   std::map<const void*, Allocation> allocated;
+  std::set<const void*> cuts;  // inside them: where cut_allocation() has begun another
   std::map<const void*, size_t> registered;
   std::set<cudaEvent_t> events;
   cudaError_t last_error = cudaSuccess;
@@ -118,6 +119,8 @@ cudaError_t check_can_take_work(cudaStream_t stream);
 cudaError_t check_not_captured(cudaStream_t stream);
 // Copies from and to [at, at + bytes) touch one registration of host memory at most, as CUDA wants.
 cudaError_t check_registration(const void* at, size_t bytes);
+// They stay within one allocation of device memory, too, if they begin in one.
+cudaError_t check_allocation(const void* at, size_t bytes);
 // What the current device has to do.
 void run_all();
 // Queues work that cannot be done before `ready` says so, which it is asked under the lock.

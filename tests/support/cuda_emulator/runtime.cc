@@ -73,6 +73,23 @@ cudaError_t check_registration(const void* at, size_t bytes) {
   return cudaSuccess;
 }
 
+cudaError_t check_allocation(const void* at, size_t bytes) {
+  const auto behind = device().allocated.upper_bound(at);
+  if (behind == device().allocated.begin()) return cudaSuccess;
+  const auto& [begin, memory] = *std::prev(behind);
+  const auto offset =
+      static_cast<size_t>(static_cast<const char*>(at) - static_cast<const char*>(begin));
+  if (offset >= memory.bytes) return cudaSuccess;  // it is of none
+  const auto cut = device().cuts.upper_bound(at);
+  const bool crosses = cut != device().cuts.end() && *cut < static_cast<const char*>(at) + bytes;
+  return crosses || bytes > memory.bytes - offset ? note(cudaErrorInvalidValue) : cudaSuccess;
+}
+
+void cut_allocation(const void* at) {
+  const Lock hold(lock());
+  device().cuts.insert(at);
+}
+
 cudaError_t note(cudaError_t error) {
   if (error != cudaSuccess) device().last_error = error;
   return error;
@@ -81,6 +98,7 @@ cudaError_t note(cudaError_t error) {
 }  // namespace cuda_emulator
 
 using cuda_emulator::begin_call;
+using cuda_emulator::check_allocation;
 using cuda_emulator::check_can_take_work;
 using cuda_emulator::check_no_capture;
 using cuda_emulator::check_registration;
@@ -235,6 +253,8 @@ cudaError_t cudaFree(void* at) {
   if (at == nullptr) return error;
   const auto found = device().allocated.find(at);
   if (found == device().allocated.end()) return note(cudaErrorInvalidValue);
+  const void* const end = static_cast<const char*>(at) + found->second.bytes;
+  device().cuts.erase(device().cuts.lower_bound(at), device().cuts.lower_bound(end));
   if (found->second.fd >= 0) {
     cuda_emulator::free_shared(at, found->second);
   } else {
@@ -298,6 +318,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (const cudaError_t error = check_can_take_work(stream)) return error;
   for (const void* const end : {static_cast<const void*>(to), from}) {
     if (const cudaError_t error = check_registration(end, bytes)) return error;
+    if (const cudaError_t error = check_allocation(end, bytes)) return error;
   }
   ++device().copies;
   cuda_emulator::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
