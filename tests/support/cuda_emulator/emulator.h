@@ -119,7 +119,8 @@ cudaError_t check_can_take_work(cudaStream_t stream);
 cudaError_t check_not_captured(cudaStream_t stream);
 // Copies from and to [at, at + bytes) touch one registration of host memory at most, as CUDA wants.
 cudaError_t check_registration(const void* at, size_t bytes);
-// They stay within one allocation of device memory, too, if they begin in one.
+// They reach over no place at which cut_allocation() has begun another allocation. Chunks of a pool
+// that are mapped side by side are as one, on GPUs, too.
 cudaError_t check_allocation(const void* at, size_t bytes);
 // What the current device has to do.
 void run_all();

@@ -74,15 +74,9 @@ cudaError_t check_registration(const void* at, size_t bytes) {
 }
 
 cudaError_t check_allocation(const void* at, size_t bytes) {
-  const auto behind = device().allocated.upper_bound(at);
-  if (behind == device().allocated.begin()) return cudaSuccess;
-  const auto& [begin, memory] = *std::prev(behind);
-  const auto offset =
-      static_cast<size_t>(static_cast<const char*>(at) - static_cast<const char*>(begin));
-  if (offset >= memory.bytes) return cudaSuccess;  // it is of none
   const auto cut = device().cuts.upper_bound(at);
   const bool crosses = cut != device().cuts.end() && *cut < static_cast<const char*>(at) + bytes;
-  return crosses || bytes > memory.bytes - offset ? note(cudaErrorInvalidValue) : cudaSuccess;
+  return crosses ? note(cudaErrorInvalidValue) : cudaSuccess;
 }
 
 void cut_allocation(const void* at) {
