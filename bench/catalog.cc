@@ -295,7 +295,7 @@ class History {
   // Most of a history goes: journal, catalog and all.
   Status prune(const char* run, uint32_t keep) {
     const std::string kept = std::to_string(std::max(keep, 1u));
-    CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"prune", run, "--keep-last", kept}));
+    CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"prune", run, "--keep-last", kept, "--yes"}));
     add(fmt::format("ckptctl prune {} --keep-last {}", run, kept), done.seconds * 1e3, 0);
     return {};
   }

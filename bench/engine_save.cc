@@ -154,8 +154,9 @@ Result<double> EngineSave::run() {
     ckptd::fill_extents(extents, body);
     ckpt::fb::RecordT record;
     record.body.Set(std::move(body));
-    persist_->commit(key, std::move(record),
-                     [&committed](Result<uint64_t> result) { committed = std::move(result); });
+    persist_->commit(
+        key, [&record] { return record; },
+        [&committed](Result<uint64_t> result) { committed = std::move(result); });
     while (!committed.has_value()) pump();
     if (!committed->ok()) error = committed->error();
   }

@@ -14,8 +14,13 @@ namespace bench {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::Result;
+using moetrain::ConnectingEvent;
+using moetrain::EventHeader;
+using moetrain::GroupLostEvent;
 using moetrain::RankEvent;
-using Kind = RankEvent::Kind;
+using moetrain::RestoringEvent;
+using moetrain::StepEvent;
+using moetrain::TrainingEvent;
 
 namespace {
 
@@ -34,9 +39,15 @@ class Timeline {
 
  private:
   void find_epochs();
-  void add(const RankEvent& event);
-  void add_training(const RankEvent& event);
-  void add_step(const RankEvent& event);
+  void on(const EventHeader& at, const GroupLostEvent&);
+  void on(const EventHeader& at, const TrainingEvent& training);
+  void on(const EventHeader& at, const StepEvent& step);
+  template <moetrain::OneOf<ConnectingEvent, RestoringEvent> Connected>
+  void on(const EventHeader& at, const Connected&) {
+    if (at.epoch == next_epoch_) times_.connected(at);
+  }
+  template <typename Other>
+  void on(const EventHeader&, const Other&) {}
   void fill_times();
   bool all_trained_on() const;
 
@@ -54,56 +65,44 @@ class Timeline {
 void Timeline::find_epochs() {
   std::map<uint32_t, uint64_t> epoch_of;
   for (const RankEvent& event : events_) {
-    if (event.kind == Kind::kTraining) {
-      epoch_of[event.rank] = event.epoch;
-      if (event.time_ns < kill_.at_ns) killed_epoch_ = std::max(killed_epoch_, event.epoch);
+    const EventHeader& at = event.header;
+    if (event.as<TrainingEvent>() != nullptr) {
+      epoch_of[at.rank] = at.epoch;
+      if (at.time_ns < kill_.at_ns) killed_epoch_ = std::max(killed_epoch_, at.epoch);
     }
-    if (event.kind != Kind::kStep || event.time_ns < kill_.at_ns) continue;
-    if (epoch_of[event.rank] > killed_epoch_) {
-      next_epoch_ = epoch_of[event.rank];
+    if (event.as<StepEvent>() == nullptr || at.time_ns < kill_.at_ns) continue;
+    if (epoch_of[at.rank] > killed_epoch_) {
+      next_epoch_ = epoch_of[at.rank];
       return;
     }
   }
 }
 
-void Timeline::add(const RankEvent& event) {
-  switch (event.kind) {
-    case Kind::kGroupLost:
-      if (event.epoch == killed_epoch_) times_.noticed(event);
-      return;
-    case Kind::kConnecting:
-    case Kind::kRestoring:
-      if (event.epoch == next_epoch_) times_.connected(event);
-      return;
-    case Kind::kTraining:
-      return add_training(event);
-    case Kind::kStep:
-      return add_step(event);
-    default:
-      return;
-  }
+void Timeline::on(const EventHeader& at, const GroupLostEvent& /*lost*/) {
+  if (at.epoch == killed_epoch_) times_.noticed(at);
 }
 
-void Timeline::add_training(const RankEvent& event) {
-  epoch_of_[event.rank] = event.epoch;
-  if (event.epoch != next_epoch_) return;
-  times_.trains(event);
-  figures_.group = event.group;
-  figures_.effective_replicas = event.effective_replicas;
-  figures_.resumed_at = event.step;
-  figures_.lost_tokens = std::max(figures_.lost_tokens, event.lost_tokens);
-  figures_.stale_units.insert(event.stale_units.begin(), event.stale_units.end());
+void Timeline::on(const EventHeader& at, const TrainingEvent& training) {
+  epoch_of_[at.rank] = at.epoch;
+  if (at.epoch != next_epoch_) return;
+  times_.trains(at, training);
+  figures_.group = training.group;
+  figures_.effective_replicas = training.effective_replicas;
+  figures_.resumed_at = at.step;
+  const moetrain::RestoredState& restored = training.restored;
+  figures_.lost_tokens = std::max(figures_.lost_tokens, restored.lost_tokens);
+  figures_.stale_units.insert(restored.stale_units.begin(), restored.stale_units.end());
 }
 
-void Timeline::add_step(const RankEvent& event) {
-  const uint64_t epoch = epoch_of_[event.rank];
-  figures_.loss_bits[event.step] = event.loss_bits;
-  if (event.time_ns < kill_.at_ns) done_ns_.emplace(event.step, event.time_ns);
+void Timeline::on(const EventHeader& at, const StepEvent& step) {
+  const uint64_t epoch = epoch_of_[at.rank];
+  figures_.loss_bits[at.step] = step.loss_bits;
+  if (at.time_ns < kill_.at_ns) done_ns_.emplace(at.step, at.time_ns);
   // Survivors also complete what one of them had applied, while they agree.
-  if (epoch == killed_epoch_) figures_.completed = std::max(figures_.completed, event.step);
+  if (epoch == killed_epoch_) figures_.completed = std::max(figures_.completed, at.step);
   if (epoch != next_epoch_) return;
-  times_.stepped(event.rank, epoch, event.time_ns);
-  if (event.step == figures_.completed + 1) new_step_ns_.emplace(event.rank, event.time_ns);
+  times_.stepped(at.rank, epoch, at.time_ns);
+  if (at.step == figures_.completed + 1) new_step_ns_.emplace(at.rank, at.time_ns);
 }
 
 bool Timeline::all_trained_on() const {
@@ -139,7 +138,9 @@ Result<KillFigures> Timeline::figures() {
                       "nobody trained {} ranks were lost ({} events)",
                       killed_epoch_ == 0 ? "before" : "on after", events_.size());
   }
-  for (const RankEvent& event : events_) add(event);
+  for (const RankEvent& event : events_) {
+    std::visit([&](const auto& body) { on(event.header, body); }, event.body);
+  }
   if (!all_trained_on()) {
     return make_error(ErrorCode::kFailedPrecondition,
                       "epoch {}, after the loss, has {} ranks; {} began to train, {} did a step "
@@ -154,8 +155,9 @@ Result<KillFigures> Timeline::figures() {
 }  // namespace
 
 Result<KillFigures> kill_figures(std::vector<RankEvent> events, const Kill& kill) {
-  std::stable_sort(events.begin(), events.end(),
-                   [](const RankEvent& a, const RankEvent& b) { return a.time_ns < b.time_ns; });
+  std::stable_sort(events.begin(), events.end(), [](const RankEvent& a, const RankEvent& b) {
+    return a.header.time_ns < b.header.time_ns;
+  });
   return Timeline(events, kill).figures();
 }
 

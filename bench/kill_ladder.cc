@@ -10,7 +10,6 @@ namespace bench {
 
 using ckpt::Result;
 using moetrain::RankEvent;
-using Kind = RankEvent::Kind;
 
 namespace {
 
@@ -40,9 +39,10 @@ Result<uint64_t> await_all(LiveRun& run, uint32_t ranks) {
     CKPT_TRY(run.await_step(step));
     for (; looked_at < run.events().size(); ++looked_at) {
       const RankEvent& event = run.events()[looked_at];
-      if (event.kind != Kind::kTraining) continue;
-      alone = alone || event.group == 1;
-      if (alone && event.group == ranks) return event.step;
+      const auto* training = event.as<moetrain::TrainingEvent>();
+      if (training == nullptr) continue;
+      alone = alone || training->group == 1;
+      if (alone && training->group == ranks) return event.header.step;
     }
   }
 }

@@ -1,22 +1,24 @@
 #include "bench/kill_reference.h"
 
+#include <array>
 #include <bit>
 #include <memory>
 #include <vector>
 
+#include "trainer/comm/comm.h"
 #include "trainer/data.h"
 #include "trainer/loop.h"
+#include "trainer/model/expert_store.h"
 #include "trainer/model/presets.h"
-#include "trainer/parallel/comm.h"
-#include "trainer/parallel/expert_placement.h"
-#include "trainer/parallel/expert_store.h"
+#include "trainer/parallel/make_expert_store.h"
 #include "trainer/partial/experts.h"
+#include "trainer/placement/compute_placement.h"
 
 namespace bench {
 
 using ckpt::Result;
 using ckpt::Status;
-using moetrain::Expert;
+using moetrain::OwnedRange;
 using moetrain::Tensor;
 
 namespace {
@@ -28,15 +30,8 @@ struct Kept {
   std::vector<int64_t> routed;
 };
 
-std::vector<Tensor*> state_of(Expert& expert) {
-  std::vector<Tensor*> tensors;
-  tensors.reserve(9);
-  for (moetrain::Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
-    for (Tensor* tensor : {&parameter->value, &parameter->m, &parameter->v}) {
-      tensors.push_back(tensor);
-    }
-  }
-  return tensors;
+std::array<Tensor*, 3> state_of(OwnedRange& expert) {
+  return {&expert.value, &expert.m, &expert.v};
 }
 
 // One rank with all experts.
@@ -52,7 +47,9 @@ class Training {
   Status prepare() {
     device_ = moetrain::make_cpu_device();
     CKPT_ASSIGN(const auto placement, moetrain::static_placement(grid_.layers, grid_.experts, 1));
-    CKPT_ASSIGN(auto store, moetrain::make_replicated_store(*device_, config_.model, placement, 0));
+    CKPT_ASSIGN(auto store,
+                moetrain::make_expert_store(*device_, config_.model, placement,
+                                            moetrain::Ownership::replicated(placement), 0));
     CKPT_ASSIGN(model_, moetrain::Model::create(*device_, config_.model, std::move(store)));
     model_->initialise(config_.seed);
     return {};
@@ -76,7 +73,7 @@ class Training {
   Status keep(const std::set<uint32_t>& experts, Kept& kept) {
     kept.updates = progress_.expert_updates;
     kept.routed = progress_.routed_tokens;
-    for (Expert& expert : model_->experts().owned()) {
+    for (OwnedRange& expert : model_->experts().owned()) {
       const auto at = static_cast<uint32_t>(grid_.at(expert.layer, expert.expert));
       if (!experts.contains(at)) continue;
       for (const Tensor* tensor : state_of(expert)) {
@@ -90,11 +87,11 @@ class Training {
 
   int64_t put_back(const Kept& kept) {
     int64_t lost_tokens = 0;
-    for (Expert& expert : model_->experts().owned()) {
+    for (OwnedRange& expert : model_->experts().owned()) {
       const auto at = static_cast<uint32_t>(grid_.at(expert.layer, expert.expert));
       const auto found = kept.tensors.find(at);
       if (found == kept.tensors.end()) continue;
-      const std::vector<Tensor*> tensors = state_of(expert);
+      const auto tensors = state_of(expert);
       for (size_t i = 0; i < tensors.size(); ++i) tensors[i]->write_bytes(found->second[i]);
       progress_.expert_updates[at] = kept.updates[at];
       lost_tokens += progress_.routed_tokens[at] - kept.routed[at];

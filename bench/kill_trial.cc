@@ -53,7 +53,9 @@ Result<std::map<uint64_t, uint32_t>> run_and_leave(const KillSetup& setup, const
   CKPT_TRY(run->finish());
   std::map<uint64_t, uint32_t> loss_bits;
   for (const RankEvent& event : run->events()) {
-    if (event.kind == RankEvent::Kind::kStep) loss_bits[event.step] = event.loss_bits;
+    if (const auto* done = event.as<moetrain::StepEvent>()) {
+      loss_bits[event.header.step] = done->loss_bits;
+    }
   }
   return loss_bits;
 }
@@ -71,7 +73,7 @@ std::set<uint32_t> experts_of(const std::set<uint32_t>& units, const StepWorkloa
 
 }  // namespace
 
-std::set<uint32_t> experts_taken(const moetrain::ExpertPlacement& placement,
+std::set<uint32_t> experts_taken(const moetrain::ComputePlacement& placement,
                                  const std::vector<uint32_t>& ranks) {
   const ExpertGrid grid{placement.layers(), placement.experts};
   std::set<uint32_t> taken;
@@ -87,7 +89,7 @@ std::set<uint32_t> experts_taken(const moetrain::ExpertPlacement& placement,
   return taken;
 }
 
-std::vector<std::vector<uint32_t>> victims_of(const moetrain::ExpertPlacement& placement,
+std::vector<std::vector<uint32_t>> victims_of(const moetrain::ComputePlacement& placement,
                                               const KillArm& arm) {
   std::vector<std::vector<uint32_t>> groups;
   for (uint32_t first = 0; first < placement.ranks; ++first) {

@@ -9,7 +9,7 @@
 #include "bench/kill_figures.h"
 #include "bench/kill_reference.h"
 #include "bench/step_run.h"
-#include "trainer/parallel/expert_placement.h"
+#include "trainer/placement/compute_placement.h"
 
 namespace bench {
 
@@ -39,7 +39,7 @@ struct KillSetup {
   uint64_t kill_after = 0;  // in the middle of the step that follows this one
   uint32_t checkpoint_every = 0;
   uint32_t collective_timeout_ms = 0;
-  moetrain::ExpertPlacement placement;  // that the runs begin with
+  moetrain::ComputePlacement placement;  // that the runs begin with
   ReferenceRun unharmed;
 };
 
@@ -57,10 +57,10 @@ struct KillTrial {
 };
 
 // The experts (of the grid) that only these ranks hold.
-std::set<uint32_t> experts_taken(const moetrain::ExpertPlacement& placement,
+std::set<uint32_t> experts_taken(const moetrain::ComputePlacement& placement,
                                  const std::vector<uint32_t>& ranks);
 // All groups of so many ranks as the arm takes, and of which that is true that it says.
-std::vector<std::vector<uint32_t>> victims_of(const moetrain::ExpertPlacement& placement,
+std::vector<std::vector<uint32_t>> victims_of(const moetrain::ComputePlacement& placement,
                                               const KillArm& arm);
 
 std::vector<std::string> arm_flags(const KillSetup& setup, const KillArm& arm);

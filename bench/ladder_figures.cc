@@ -5,8 +5,10 @@
 
 namespace bench {
 
+using moetrain::EventHeader;
 using moetrain::RankEvent;
-using Kind = RankEvent::Kind;
+using moetrain::StepEvent;
+using moetrain::TrainingEvent;
 
 namespace {
 
@@ -26,27 +28,29 @@ bool LadderFigures::good() const {
 }
 
 LadderFigures ladder_figures(std::vector<RankEvent> events, const LadderShape& shape) {
-  std::ranges::stable_sort(events, {}, &RankEvent::time_ns);
+  std::ranges::stable_sort(events, {}, [](const RankEvent& event) { return event.header.time_ns; });
   LadderFigures figures;
   std::map<uint64_t, LadderEpoch> epochs;
   std::map<uint32_t, uint64_t> epoch_of;
   std::map<std::pair<uint64_t, uint64_t>, uint32_t> took_part;  // by epoch and step
   for (const RankEvent& event : events) {
-    if (event.kind == Kind::kStep) {
-      figures.steps = std::max(figures.steps, event.step);
-      figures.loss_bits[event.step] = event.loss_bits;
-      ++took_part[{epoch_of[event.rank], event.step}];
+    const EventHeader& at = event.header;
+    if (const auto* step = event.as<StepEvent>()) {
+      figures.steps = std::max(figures.steps, at.step);
+      figures.loss_bits[at.step] = step->loss_bits;
+      ++took_part[{epoch_of[at.rank], at.step}];
     }
-    if (event.kind != Kind::kTraining) continue;
-    epoch_of[event.rank] = event.epoch;
-    const auto [entry, fresh] = epochs.try_emplace(event.epoch);
+    const auto* training = event.as<TrainingEvent>();
+    if (training == nullptr) continue;
+    epoch_of[at.rank] = at.epoch;
+    const auto [entry, fresh] = epochs.try_emplace(at.epoch);
     LadderEpoch& epoch = entry->second;
-    epoch = {.resumed_at = event.step,
-             .group = event.group,
-             .effective_replicas = event.effective_replicas,
-             .replicas_expected = replicas_possible(shape, event.group),
-             .lost_tokens = std::max(epoch.lost_tokens, event.lost_tokens)};
-    if (fresh) figures.redone += figures.steps - std::min(figures.steps, event.step);
+    epoch = {.resumed_at = at.step,
+             .group = training->group,
+             .effective_replicas = training->effective_replicas,
+             .replicas_expected = replicas_possible(shape, training->group),
+             .lost_tokens = std::max(epoch.lost_tokens, training->restored.lost_tokens)};
+    if (fresh) figures.redone += figures.steps - std::min(figures.steps, at.step);
   }
   figures.epochs.reserve(epochs.size());
   for (const auto& [number, epoch] : epochs) {

@@ -88,7 +88,8 @@ Result<uint64_t> LiveRun::await_step(uint64_t step) {
   for (bool goes_on = true; goes_on && monotonic_ns() < deadline_ns_;) {
     for (; looked_at < events_.size(); ++looked_at) {
       const RankEvent& event = events_[looked_at];
-      if (event.kind == RankEvent::Kind::kStep && event.step >= step) return event.time_ns;
+      const bool is_step = event.as<moetrain::StepEvent>() != nullptr;
+      if (is_step && event.header.step >= step) return event.header.time_ns;
     }
     goes_on = read_until(deadline_ns_);
   }
@@ -99,14 +100,16 @@ Result<uint64_t> LiveRun::signal_ranks(const std::vector<uint32_t>& ranks, int n
   std::vector<pid_t> pids;
   pids.reserve(ranks.size());
   for (const uint32_t rank : ranks) {
-    const auto joining = std::find_if(events_.rbegin(), events_.rend(), [&](const auto& event) {
-      return event.kind == RankEvent::Kind::kJoining && event.rank == rank && event.pid > 0;
-    });
-    if (joining == events_.rend()) {
+    int64_t pid = 0;  // of the newest process
+    for (const RankEvent& event : events_) {
+      const auto* joining = event.as<moetrain::JoiningEvent>();
+      if (joining != nullptr && event.header.rank == rank && joining->pid > 0) pid = joining->pid;
+    }
+    if (pid == 0) {
       return make_error(ErrorCode::kFailedPrecondition,
                         "moetrain run: rank {} has not said its pid", rank);
     }
-    pids.push_back(static_cast<pid_t>(joining->pid));
+    pids.push_back(static_cast<pid_t>(pid));
   }
   const uint64_t now_ns = monotonic_ns();
   for (const pid_t pid : pids) ::kill(pid, number);

@@ -16,8 +16,10 @@
 #include "bench/placement.h"
 #include "bench/plan.h"
 #include "bench/plt.h"
+#include "bench/relayout.h"
 #include "bench/report.h"
 #include "bench/restore.h"
+#include "bench/routing_flags.h"
 #include "bench/save.h"
 #include "bench/scratch.h"
 #include "bench/stall.h"
@@ -67,6 +69,7 @@ struct Flags {
   bench::CatalogOptions catalog;
   bench::PltOptions plt;
   bench::PlanOptions plan;
+  bench::RelayoutOptions relayout;
   bench::PecOptions pec;
   bench::CodecsOptions codecs;
 };
@@ -125,46 +128,6 @@ CLI::App* add_stall(CLI::App& app, Flags& flags) {
       throw CLI::ValidationError("--bytes", "not a multiple of --slab");
     }
   });
-  return command;
-}
-
-CLI::App* add_plt(CLI::App& app, Flags& flags) {
-  CLI::App* command = app.add_subcommand(
-      "plt", "expected lost tokens of the selectors, exact, on a trace of routing counts");
-  bench::PltOptions& plt = flags.plt;
-  command->add_option("--trace", plt.trace, "CSV: iteration,layer,e0,e1,...; may be gzipped")
-      ->required();
-  command->add_option("--k", plt.ks, "experts of each layer per snapshot (1 2 4)");
-  const auto count = [&](const char* flag, uint32_t* to, const char* help) {
-    command->add_option(flag, *to, help)->capture_default_str();
-  };
-  count("--interval", &plt.interval, "samples between snapshots");
-  count("--staleness-max", &plt.staleness_max, "snapshots between saves of an expert; 0: 4 N/K");
-  count("--ranks", &plt.ranks, "ranks, up to 20");
-  count("--slots", &plt.slots_per_rank, "expert slots of a rank");
-  count("--replicas-min", &plt.replicas_min, "replicas of every expert, at least");
-  count("--replan", &plt.replan, "samples between placements");
-  count("--dead-max", &plt.dead_max, "failures take 1 to this many ranks; 0: 4, or all if fewer");
-  command->add_flag("--placements", plt.placements, "print the placements (JSON)");
-  command->add_flag("--json", flags.json, "one JSON document on stdout");
-  return command;
-}
-
-CLI::App* add_plan(CLI::App& app, Flags& flags) {
-  CLI::App* command = app.add_subcommand(
-      "plan", "balance, joint recovery and planning time of the placement policies");
-  bench::PlanOptions& plan = flags.plan;
-  command->add_option("--loads-file", plan.loads_file,
-                      "CSV: iteration,layer,e0,e1,...; may be gzipped (a synthetic trace)");
-  command->add_option("--ranks", plan.ranks, "ranks, 5 to 20")->capture_default_str();
-  command->add_option("--slots", plan.slots_per_rank, "expert slots of a rank")
-      ->capture_default_str();
-  command->add_option("--min-replicas", plan.replicas_min, "replicas of every expert, at least")
-      ->capture_default_str();
-  command->add_option("--every", plan.every, "samples between plans")->capture_default_str();
-  command->add_option("--lags", plan.lags, "samples from a plan to its use (0 10 18)");
-  command->add_flag("!--no-times", plan.times, "skip the planning times at up to 1,024 ranks");
-  command->add_flag("--json", flags.json, "one JSON document on stdout");
   return command;
 }
 
@@ -346,6 +309,7 @@ int run(int argc, char** argv) {
       "  ckptbench codecs --dir /data\n"
       "  ckptbench kills --rounds 5 --arms one,taken\n"
       "  ckptbench plan --loads-file routing.csv.gz --every 1\n"
+      "  ckptbench relayout --loads-file routing.csv.gz\n"
       "  ckptbench plt --trace routing.csv.gz --k 1 2 4\n"
       "Exit codes: 0 measured, whatever the verdict; 1 failed; 2 bad usage; 3 not found; 4 bad "
       "data.");
@@ -357,8 +321,12 @@ int run(int argc, char** argv) {
       {add_restore(app, flags), [&] { return bench::bench_restore(flags.restore); },
        bench::to_text},
       {add_stall(app, flags), [&] { return bench::bench_stall(flags.stall); }, bench::stall_text},
-      {add_plt(app, flags), [&] { return bench::bench_plt(flags.plt); }, bench::plt_text},
-      {add_plan(app, flags), [&] { return bench::bench_plan(flags.plan); }, bench::plan_text},
+      {bench::add_plt(app, flags.plt, flags.json), [&] { return bench::bench_plt(flags.plt); },
+       bench::plt_text},
+      {bench::add_plan(app, flags.plan, flags.json), [&] { return bench::bench_plan(flags.plan); },
+       bench::plan_text},
+      {bench::add_relayout(app, flags.relayout, flags.json),
+       [&] { return bench::bench_relayout(flags.relayout); }, bench::relayout_text},
       {add_pec(app, flags), [&] { return bench::bench_pec(flags.pec); }, bench::pec_text},
       {add_step(app, flags), [&] { return bench::bench_step(flags.step); }, bench::step_text},
       {add_placement(app, flags), [&] { return bench::bench_placement(flags.placement); },

@@ -58,7 +58,7 @@ Result<double> disk_limit(uint64_t bytes, const std::string& folder) {
 // What no view needs any more of the saves before, so that the disk has room for as many as are
 // asked for. Not timed; the disk has nothing left of it to do when the next save begins.
 ckpt::Status give_back_older(const DaemonProcess& daemon) {
-  CKPT_TRY(run_ctl(daemon, {"prune", kPecRun, "--keep-last", "1"}));
+  CKPT_TRY(run_ctl(daemon, {"prune", kPecRun, "--keep-last", "1", "--yes"}));
   CKPT_TRY(run_ctl(daemon, {"gc"}));
   settle(daemon.data());
   return {};

@@ -2,10 +2,13 @@
 """The tables of trainer/simulate/README.md: python3 bench/simulation.py --programs DIR [--spot CSV]
 
 Runs `moetrain simulate` on every scenario, prints the tables and writes all numbers to
-bench/results/simulation.json. Without --spot the scenarios on a recorded trace are left out.
+bench/results/simulation.json. Without --spot the scenarios on a recorded trace are left out,
+without --routing the one that replays a recorded routing.
 """
 
 import argparse
+import csv
+import gzip
 import json
 import os
 import pathlib
@@ -13,29 +16,63 @@ import platform
 import resource
 import subprocess
 import sys
+import tempfile
+
+from model_tables import print_parameters
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ROOT / "trainer/simulate/models"
 KINDS = ("train", "checkpoint", "recover", "redo", "idle")
 
-# Name, model, arguments. DeepSeek-V3-like on the spot trace: a node of the trace is 8 machines.
+# Name, model, arguments; SPOT stands for --trace and the recorded trace. A node of the trace is 8
+# machines of DeepSeek-V3-like.
+SPOT = "--spot"
+TEN = ["--nodes", "10"]
+LOSSES = TEN + ["--nodes-min", "5", "--mtbf", "5m", "--duration", "30m"]
+# The paper's intervals of checkpoints are four times as long where failures are rare.
+RARE = TEN + ["--nodes-min", "5", "--mtbf", "40m", "--duration", "4h",
+              "--set", "intervals.ds_steps=200", "--set", "intervals.ds_ft_steps=1000",
+              "--set", "intervals.lazarus_steps=1000"]
+WINDOW = [SPOT, "--nodes-max", "10", "--duration", "80m"]
 LARGE = ["--nodes", "256", "--repair", "30m", "--duration", "12h", "--exponential"]
-SPOT_LARGE = ["--set", "cluster.ranks_per_node=64"]
 SCENARIOS = [
-    ("GPT-S, 10 nodes until 5 are left, one lost every 5 min", "gpt-s",
-     ["--nodes", "10", "--nodes-min", "5", "--mtbf", "5m", "--duration", "30m"]),
-    ("GPT-M, the same", "gpt-m",
-     ["--nodes", "10", "--nodes-min", "5", "--mtbf", "5m", "--duration", "30m"]),
-    ("GPT-L, the same", "gpt-l",
-     ["--nodes", "10", "--nodes-min", "5", "--mtbf", "5m", "--duration", "30m"]),
-    ("GPT-L, one lost every 40 min", "gpt-l",
-     ["--nodes", "10", "--nodes-min", "5", "--mtbf", "40m", "--duration", "4h"]),
-    ("GPT-L, P3 spot trace", "gpt-l", None),
+    ("GPT-S, 10 nodes until 5 are left, one lost every 5 min", "gpt-s", LOSSES),
+    ("GPT-M, the same", "gpt-m", LOSSES),
+    ("GPT-L, the same", "gpt-l", LOSSES),
+    ("GPT-M, no failure", "gpt-m", TEN + ["--mtbf", "2h", "--duration", "30m"]),
+    ("GPT-S, one lost every 40 min, intervals times four", "gpt-s", RARE),
+    ("GPT-L, the same", "gpt-l", RARE),
+    ("GPT-S, P3 spot trace, first 80 min, at most 10 nodes", "gpt-s", WINDOW),
+    ("GPT-L, the same", "gpt-l", WINDOW),
+    ("GPT-L, P3 spot trace, all of it", "gpt-l", [SPOT]),
     ("DeepSeek-V3-like, 2,048 ranks, one node lost every 5 min on average", "deepseek-v3",
      LARGE + ["--mtbf", "5m"]),
     ("DeepSeek-V3-like, one every 40 min", "deepseek-v3", LARGE + ["--mtbf", "40m"]),
-    ("DeepSeek-V3-like, P3 spot trace of 64 ranks a node", "deepseek-v3", None),
+    ("DeepSeek-V3-like, P3 spot trace of 64 ranks a node", "deepseek-v3",
+     [SPOT, "--set", "cluster.ranks_per_node=64"]),
 ]
+# Number of the scenario -> Lazarus over DS, and over DS(FT), as the paper has them.
+PUBLISHED = {0: (2.8, 1.4), 2: (5.7, 2.8), 3: (45 / 34, None), 4: (1.6, None), 5: (2.3, None),
+             6: (2.3, 1.2), 7: (3.4, 1.8)}
+# Steps of Lazarus in these scenarios, as the paper has them.
+PUBLISHED_STEPS = {0: 2926, 2: 1996}
+GPT_L = 2
+# What the model file of GPT-L said before it was that of the paper's testbed, and in which order
+# that changed.
+BEFORE = [
+    ("the store: NFS over 10 Gbit/s", {"checkpoint.remote_write_bytes_per_s": 2.5e9,
+                                       "checkpoint.remote_read_bytes_per_s": 2.5e9}),
+    ("every rank reads its part through it", {"checkpoint.every_rank_reads": 0}),
+    ("14 bytes of state a parameter, not 12", {"cluster.bytes_per_parameter": 12}),
+    ("two GPUs share a network card; state moves at the paper's rate",
+     {"network.all_to_all_bytes_per_s": 10e9, "network.all_reduce_bytes_per_s": 10e9,
+      "network.transfer_bytes_per_s": 1.5e9, "checkpoint.peer_bytes_per_s": 5e9}),
+    ("the step takes what the paper's throughput without failures says",
+     {"compute.dense_us_per_token": 35.8, "compute.expert_us_per_token": 2.36}),
+    ("the skew of the recorded routing", {"load.zipf": 1.0}),
+    ("joiners wait two minutes", {"recovery.join_wait_s": 30}),
+]
+FOUR = ["--policies", "ds,ds-ft,lazarus,ours"]
 SCALE = ("10,000 ranks, 64 layers of 256 experts, one node lost every 5 min on average",
          "deepseek-v3",
          ["--set", "model.layers=64", "--nodes", "1250", "--repair", "30m", "--duration", "12h",
@@ -43,11 +80,12 @@ SCALE = ("10,000 ranks, 64 layers of 256 experts, one node lost every 5 min on a
 
 
 def arguments_of(scenario, spot):
-    name, model, arguments = scenario
-    if arguments is None:
+    """None: the scenario needs a recorded trace and there is none."""
+    _, model, arguments = scenario
+    if SPOT in arguments:
         if spot is None:
             return None
-        arguments = ["--trace", spot] + (SPOT_LARGE if model == "deepseek-v3" else [])
+        arguments = ["--trace", spot] + [text for text in arguments if text != SPOT]
     return ["--model", str(MODELS / f"{model}.toml")] + arguments
 
 
@@ -81,6 +119,100 @@ def print_table(title, document, seconds):
             print(row(f"{name}, best", policy["best"], total))
 
 
+def over(document, policy):
+    return (document["policies"]["lazarus"]["goodput"] / document["policies"][policy]["goodput"])
+
+
+def print_ratios(scenarios):
+    print("\n| | lazarus / ds: paper | here | lazarus / ds-ft: paper | here "
+          "| steps of lazarus: paper | here |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
+    for number, (ds, ds_ft) in PUBLISHED.items():
+        if number not in scenarios:
+            continue
+        document = scenarios[number]
+        steps = PUBLISHED_STEPS.get(number)
+        print(f"| {document['title']} | {ds:.1f} | {over(document, 'ds'):.1f} "
+              f"| {ds_ft or '-'} | {over(document, 'ds-ft'):.1f} "
+              f"| {steps or '-'} | {document['policies']['lazarus']['steps']} |")
+
+
+def settings(values):
+    return [text for key, value in values.items() for text in ("--set", f"{key}={value:g}")]
+
+
+def print_changes(program):
+    """From the earlier model file to this one, one change after the other."""
+    print("\n| GPT-L, one lost every 5 min | ds | ds-ft | lazarus | ours | lazarus / ds |")
+    print("|---|---:|---:|---:|---:|---:|")
+    rows = []
+    for changed in range(len(BEFORE) + 1):
+        old = {}
+        for _, values in BEFORE[changed:]:
+            old.update(values)
+        document, _ = simulate(program, arguments_of(SCENARIOS[GPT_L], None) + FOUR
+                               + settings(old))
+        goodput = {name: policy["goodput"] for name, policy in document["policies"].items()}
+        title = BEFORE[changed - 1][0] if changed > 0 else "the earlier model file"
+        print(f"| {title} | " + " | ".join(f"{value:.2f}" for value in goodput.values())
+              + f" | {over(document, 'ds'):.2f} |")
+        rows.append({"name": title, "goodput": goodput})
+    return rows
+
+
+def print_sensitivity(rows, most=16):
+    def ratio(row):
+        return row["goodput"]["lazarus"] / row["goodput"]["ds"]
+    given = ratio(rows[0])
+    print("\n| parameter | value | ds | ds-ft | lazarus | ours | lazarus / ds | ours / lazarus |")
+    print("|---|---:|" + "---:|" * 6)
+    for row in rows[:1] + sorted(rows[1:], key=lambda row: -abs(ratio(row) - given))[:most]:
+        goodput = row["goodput"]
+        name = f"`{row['parameter']}` | {row['value']:g}" if row["parameter"] else "as given |"
+        print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in goodput.values())
+              + f" | {ratio(row):.2f} | {goodput['ours'] / goodput['lazarus']:.2f} |")
+    ours = [row["goodput"]["ours"] / row["goodput"]["lazarus"] for row in rows]
+    print(f"\n{len(rows) - 1} variations; ours / lazarus {min(ours):.2f} to {max(ours):.2f}.")
+
+
+def popular_experts(source, experts, target):
+    """A routing trace of the `experts` most popular experts of each layer of another."""
+    opened = gzip.open if source.endswith(".gz") else open
+    with opened(source, "rt", encoding="utf-8") as file:
+        rows = [[int(value) for value in row] for row in list(csv.reader(file))[1:]]
+    totals = {}
+    for _, layer, *tokens in rows:
+        sums = totals.setdefault(layer, [0] * len(tokens))
+        for expert, count in enumerate(tokens):
+            sums[expert] += count
+    chosen = {layer: sorted(range(len(sums)), key=lambda e: -sums[e])[:experts]
+              for layer, sums in totals.items()}
+    with open(target, "w", encoding="utf-8") as file:
+        file.write("iteration,layer," + ",".join(f"e{e}" for e in range(experts)) + "\n")
+        for iteration, layer, *tokens in rows:
+            kept = ",".join(str(tokens[e]) for e in chosen[layer])
+            file.write(f"{iteration},{layer},{kept}\n")
+
+
+def print_replayed(program, routing):
+    """The recorded routing itself, as the paper replays it, instead of a skew."""
+    print("\n| the recorded routing, one lost every 5 min | ds | ds-ft | lazarus | ours "
+          "| lazarus / ds |")
+    print("|---|---:|---:|---:|---:|---:|")
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for model, experts in (("gpt-s", 8), ("gpt-m", 12), ("gpt-l", 16)):
+            trace = os.path.join(folder, f"{model}.csv")
+            popular_experts(routing, experts, trace)
+            document, _ = simulate(program, arguments_of((model, model, LOSSES), None) + FOUR
+                                   + ["--routing", trace])
+            goodput = {name: policy["goodput"] for name, policy in document["policies"].items()}
+            print(f"| {model} | " + " | ".join(f"{value:.2f}" for value in goodput.values())
+                  + f" | {over(document, 'ds'):.2f} |")
+            rows.append({"model": model, "goodput": goodput})
+    return rows
+
+
 def cpu_name():
     try:
         with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -90,17 +222,9 @@ def cpu_name():
         return platform.machine()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--programs", required=True)
-    parser.add_argument("--spot", help="a recorded trace: milliseconds,add|remove,node")
-    parser.add_argument("--out", default=str(ROOT / "bench/results/simulation.json"))
-    parser.add_argument("--svg", help="a folder for the pictures")
-    options = parser.parse_args()
-    if options.spot:  # the caller's path: ./dev changes the folder
-        options.spot = os.path.join(os.environ.get("DEV_CALLED_FROM", "."), options.spot)
-    program = os.path.join(options.programs, "moetrain")
-    result = {"machine": {"cpu": cpu_name(), "cores": os.cpu_count()}, "scenarios": []}
+def print_scenarios(program, options):
+    """[(number, name, seconds, document)]"""
+    done = []
     for number, scenario in enumerate(SCENARIOS):
         arguments = arguments_of(scenario, options.spot)
         if arguments is None:
@@ -108,13 +232,43 @@ def main():
         drawn = ["--svg", f"{options.svg}/scenario-{number}.svg"] if options.svg else []
         document, seconds = simulate(program, arguments + ["--best"] + drawn)
         print_table(scenario[0], document, seconds)
-        result["scenarios"].append({"name": scenario[0], "cpu_seconds": seconds, **document})
+        title = scenario[0].replace("the same", SCENARIOS[number - 1][0].split(", ", 1)[-1])
+        done.append((number, title, seconds, document))
+    return done
+
+
+def callers_path(path):
+    """./dev changes the folder."""
+    return path and os.path.join(os.environ.get("DEV_CALLED_FROM", "."), path)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--programs", required=True)
+    parser.add_argument("--spot", help="a recorded trace: milliseconds,add|remove,node")
+    parser.add_argument("--routing", help="a recorded routing: iteration,layer,e0,...; may be gzip")
+    parser.add_argument("--out", default=str(ROOT / "bench/results/simulation.json"))
+    parser.add_argument("--svg", help="a folder for the pictures")
+    options = parser.parse_args()
+    options.spot = callers_path(options.spot)
+    program = os.path.join(options.programs, "moetrain")
+    print_parameters({"GPT-L": MODELS / "gpt-l.toml", "DeepSeek-V3-like":
+                      MODELS / "deepseek-v3.toml"})
+    done = print_scenarios(program, options)
+    result = {"machine": {"cpu": cpu_name(), "cores": os.cpu_count()},
+              "scenarios": [{"name": title, "cpu_seconds": seconds, **document}
+                            for _, title, seconds, document in done]}
     document, seconds = simulate(program, arguments_of(SCALE, None))
     print_table(SCALE[0], document, seconds)
     result["scale"] = {"name": SCALE[0], "cpu_seconds": seconds, **document}
-    arguments = arguments_of(SCENARIOS[2], None) + ["--policies", "ds,ds-ft,lazarus,ours"]
-    document, seconds = simulate(program, arguments + ["--sensitivity"])
-    result["sensitivity"] = {"name": SCENARIOS[2][0], **document}
+    print_ratios({number: {"title": title, **document} for number, title, _, document in done})
+    result["changes"] = print_changes(program)
+    if options.routing:
+        result["replayed"] = print_replayed(program, callers_path(options.routing))
+    document, _ = simulate(program, arguments_of(SCENARIOS[GPT_L], None) + FOUR
+                           + ["--sensitivity"])
+    print_sensitivity(document["sensitivity"])
+    result["sensitivity"] = {"name": SCENARIOS[0][0].replace("GPT-S", "GPT-L"), **document}
     with open(options.out, "w", encoding="utf-8") as file:
         json.dump(result, file, indent=1)
         file.write("\n")

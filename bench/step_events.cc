@@ -10,8 +10,11 @@ namespace bench {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::Result;
+using moetrain::EventHeader;
+using moetrain::GroupLostEvent;
 using moetrain::RankEvent;
-using Kind = RankEvent::Kind;
+using moetrain::SnapshotEvent;
+using moetrain::StepEvent;
 
 namespace {
 
@@ -27,28 +30,38 @@ std::vector<double> values_of(const std::map<uint64_t, Value>& by_step) {
 struct Collector {
   explicit Collector(const StepWindow& of) : window(of) {}
 
-  void add_step(const RankEvent& event) {
-    if (event.step > window.first && event.step <= window.last) {
-      double& stall_ms = stalls_ms[event.step];
-      stall_ms = std::max(stall_ms, event.stall_ms);
+  void on(const EventHeader& at, const StepEvent& step) {
+    const bool in_window = at.step > window.first && at.step <= window.last;
+    if (in_window) {
+      double& stall_ms = stalls_ms[at.step];
+      stall_ms = std::max(stall_ms, step.stall_ms);
     }
-    if (event.rank != 0) return;
-    if (event.step > window.first && event.step <= window.last) {
-      busiest_tokens += static_cast<double>(event.busiest_rows);
-      max_over_mean += event.max_over_mean;
+    if (at.rank != 0) return;
+    if (in_window) {
+      busiest_tokens += static_cast<double>(step.busiest_rows);
+      max_over_mean += step.max_over_mean;
     }
-    ended_ns[event.step] = event.time_ns;
+    ended_ns[at.step] = at.time_ns;
   }
   // The snapshot of a step lies between it and the next one.
-  void add_snapshot(const RankEvent& event) {
-    if (event.step < window.first || event.step >= window.last) return;
-    if (!event.durable) {
+  void on(const EventHeader& at, const SnapshotEvent& snapshot) {
+    if (at.step < window.first || at.step >= window.last) return;
+    if (!snapshot.durable) {
       ++failures;
       return;
     }
-    bytes[event.step] += event.bytes;
-    durable_ms.push_back(event.durable_ms);
+    bytes[at.step] += snapshot.bytes;
+    durable_ms.push_back(snapshot.durable_ms);
   }
+  void on(const EventHeader& at, const GroupLostEvent& lost) {
+    if (disturbed.ok()) {
+      disturbed =
+          make_error(ErrorCode::kFailedPrecondition, "rank {} lost its group at step {}: {}",
+                     at.rank, at.step, lost.reason);
+    }
+  }
+  template <typename Other>
+  void on(const EventHeader&, const Other&) {}
 
   // From the end of one step to that of another, for rank 0.
   double seconds(uint64_t begin, uint64_t end) const {
@@ -64,19 +77,16 @@ struct Collector {
   uint64_t failures = 0;
   double busiest_tokens = 0;  // added up
   double max_over_mean = 0;
+  ckpt::Status disturbed;  // the error of a run that did a step again
 };
 
 Result<Collector> collected(const std::vector<RankEvent>& events, const StepWindow& window) {
   CKPT_ASSERT(window.first < window.last);
   Collector seen(window);
   for (const RankEvent& event : events) {
-    if (event.kind == Kind::kStep) seen.add_step(event);
-    if (event.kind == Kind::kSnapshot) seen.add_snapshot(event);
-    if (event.kind == Kind::kGroupLost) {
-      return make_error(ErrorCode::kFailedPrecondition, "rank {} lost its group at step {}: {}",
-                        event.rank, event.step, event.text);
-    }
+    std::visit([&](const auto& body) { seen.on(event.header, body); }, event.body);
   }
+  CKPT_TRY(seen.disturbed);
   for (uint64_t step = window.first; step <= window.last; ++step) {
     if (seen.ended_ns.contains(step)) continue;
     return make_error(ErrorCode::kFailedPrecondition, "the run did not do steps {} to {}",

@@ -5,38 +5,43 @@
 
 #include "bench/kill_reference.h"
 #include "kernels/bf16.h"
+#include "trainer/comm/comm.h"
 #include "trainer/data.h"
 #include "trainer/loop.h"
+#include "trainer/model/expert_store.h"
 #include "trainer/model/model.h"
-#include "trainer/parallel/comm.h"
-#include "trainer/parallel/expert_placement.h"
-#include "trainer/parallel/expert_store.h"
+#include "trainer/parallel/make_expert_store.h"
+#include "trainer/placement/compute_placement.h"
 
 namespace bench {
 
 using ckpt::Result;
 using ckpt::Status;
-using moetrain::Parameter;
+using moetrain::ParameterPart;
 using moetrain::Tensor;
+using moetrain::WeightState;
 
 namespace {
 
-Status append_tensor(const Tensor& tensor, std::vector<std::byte>& to) {
-  const size_t at = to.size();
-  to.resize(at + tensor.bytes());
-  return tensor.read_bytes(ckpt::MutableByteView(to).subspan(at));
+Status append_part(const ParameterPart& part, Tensor WeightState::*tensor,
+                   std::vector<std::byte>& to) {
+  CKPT_ASSIGN(const std::vector<float> values, part.read(tensor));
+  const auto bytes = std::as_bytes(std::span(values));
+  to.insert(to.end(), bytes.begin(), bytes.end());
+  return {};
 }
 
 Result<TrainedState> state_of(moetrain::Model& model) {
-  std::vector<Parameter*> parameters = model.parameters();
-  for (moetrain::Expert& expert : model.experts().owned()) {
-    parameters.insert(parameters.end(), {&expert.w1, &expert.w2, &expert.w3});
+  std::vector<ParameterPart> parts = model.parts();
+  // Experts a second time: so the published ratios of codecs were measured.
+  for (moetrain::OwnedRange& range : model.experts().owned()) {
+    for (ParameterPart& part : parts_of(range, model.config())) parts.push_back(std::move(part));
   }
   TrainedState state;
-  for (const Parameter* parameter : parameters) {
-    CKPT_TRY(append_tensor(parameter->value, state.weights));
-    CKPT_TRY(append_tensor(parameter->m, state.first_moments));
-    CKPT_TRY(append_tensor(parameter->v, state.second_moments));
+  for (const ParameterPart& part : parts) {
+    CKPT_TRY(append_part(part, &WeightState::value, state.weights));
+    CKPT_TRY(append_part(part, &WeightState::m, state.first_moments));
+    CKPT_TRY(append_part(part, &WeightState::v, state.second_moments));
   }
   return state;
 }
@@ -58,7 +63,9 @@ Result<std::map<uint64_t, TrainedState>> train_states(const std::string& data,
   const auto device = moetrain::make_cpu_device();
   CKPT_ASSIGN(const auto placement,
               moetrain::static_placement(config.model.layers, config.model.experts, 1));
-  CKPT_ASSIGN(auto store, moetrain::make_replicated_store(*device, config.model, placement, 0));
+  CKPT_ASSIGN(auto store,
+              moetrain::make_expert_store(*device, config.model, placement,
+                                          moetrain::Ownership::replicated(placement), 0));
   CKPT_ASSIGN(const auto model, moetrain::Model::create(*device, config.model, std::move(store)));
   model->initialise(config.seed);
   moetrain::Progress progress;

@@ -31,7 +31,7 @@ ckpt::Error wrong_type(std::string_view wanted) {
 Setter text(std::string& field) {
   return [&field](const toml::node& node) -> Status {
     const auto value = node.value_exact<std::string>();
-    if (!value) return wrong_type("a text");
+    if (!value) return wrong_type("a text in quotes");
     field = *value;
     return {};
   };
@@ -95,7 +95,7 @@ Setter none_or_seconds(std::chrono::milliseconds& field) {
 Setter codec(CodecChoice& field) {
   return [&field](const toml::node& node) -> Status {
     const auto value = node.value_exact<std::string>();
-    if (!value) return wrong_type("a text");
+    if (!value) return wrong_type("a text in quotes");
     CKPT_ASSIGN(field, parse_codec_choice(*value));
     return {};
   };
@@ -104,7 +104,7 @@ Setter codec(CodecChoice& field) {
 Setter io_shape(std::optional<IoShape>& field) {
   return [&field](const toml::node& node) -> Status {
     const auto value = node.value_exact<std::string>();
-    if (!value) return wrong_type("a text");
+    if (!value) return wrong_type("a text in quotes");
     CKPT_ASSIGN(field, parse_io_shape_choice(*value));
     return {};
   };

@@ -78,4 +78,8 @@ ckpt::Status set_config(Config& config, std::string_view key, std::string place,
 // default gives way to it. Errors begin with who said the value.
 ckpt::Status validate(Config& config);
 
+// Error if the configured disk_reserve is as large as the file system of `data`, so that no
+// snapshot could be saved. ckptd only warns of this at a start; --check-config fails.
+ckpt::Status check_disk_reserve(const Config& config);
+
 }  // namespace ckptd

@@ -2,13 +2,16 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <initializer_list>
 #include <set>
 #include <string_view>
+#include <system_error>
 #include <thread>
 
 #include "ckptd/config.h"
@@ -70,7 +73,7 @@ Status one_of(const Config& config, std::string_view key, const std::string& val
     const bool last = choice == *(choices.end() - 1);
     names += fmt::format("{}{}", names.empty() ? "" : (last ? " or " : ", "), choice);
   }
-  return wrong(config, key, value, names);
+  return wrong(config, key, value, "should be " + names);
 }
 
 Status check_choices(const Config& config) {
@@ -82,8 +85,9 @@ Status check_choices(const Config& config) {
 
 Status fits_memory(const Config& config, std::string_view key, uint64_t bytes) {
   if (bytes <= memory_bytes()) return {};
-  return wrong(config, key, format_size(bytes),
-               fmt::format("more than this machine's memory ({})", format_size(memory_bytes())));
+  return wrong(
+      config, key, format_size(bytes),
+      fmt::format("more than the memory of this machine ({})", format_size(memory_bytes())));
 }
 
 // A session's share, which neither `arena` nor what a session or a user may have may contradict
@@ -147,7 +151,7 @@ std::string_view read_http_address(std::string_view text, HttpAddress& address) 
   const bool good = !host.empty() && error == std::errc{} && end == port.data() + port.size() &&
                     address.port >= 0 && address.port <= 65535;
   if (!good) return kShape;
-  return may_be_host(address.host) ? "" : "its host is neither an address nor a name";
+  return may_be_host(address.host) ? "" : "HOST should be an address or a host name";
 }
 
 Status check_addresses(const Config& config) {
@@ -162,14 +166,31 @@ Status check_addresses(const Config& config) {
 Status check_times(const Config& config) {
   if (config.snapshot_deadline < std::chrono::seconds(1)) {
     return wrong(config, "snapshot_deadline",
-                 fmt::format("{} ms", config.snapshot_deadline.count()), "at least 1s");
+                 fmt::format("{} ms", config.snapshot_deadline.count()), "should be at least 1s");
   }
   if (config.recode_after.count() > 0 && config.scrub_bytes_per_second == 0) {
     return wrong(config, "recode_after", fmt::format("{} s", config.recode_after.count() / 1000),
-                 fmt::format("nothing is read in the background with {}",
+                 fmt::format("recoding reads in the background, which is turned off by {}",
                              beside(config, "scrub_rate", "0")));
   }
   return {};
+}
+
+// The file system on which the store lies, or will lie once its directories are made.
+struct FileSystem {
+  std::string directory;
+  uint64_t bytes = 0;  // 0: unknown
+};
+FileSystem file_system_of(const std::string& data) {
+  std::error_code error;
+  std::filesystem::path directory = std::filesystem::absolute(data, error);
+  struct statvfs info {};
+  while (!error && ::statvfs(directory.c_str(), &info) != 0) {
+    if (directory == directory.parent_path()) return {};
+    directory = directory.parent_path();
+  }
+  if (error) return {};
+  return {.directory = directory.string(), .bytes = uint64_t{info.f_blocks} * info.f_frsize};
 }
 
 }  // namespace
@@ -183,15 +204,14 @@ Result<HttpAddress> parse_http_address(std::string_view text) {
 
 Status validate(Config& config) {
   if (config.data.empty()) {
-    if (config.said.contains("data")) return wrong(config, "data", "", "names no directory");
+    if (config.said.contains("data")) return wrong(config, "data", "", "should name a directory");
     return make_error(ErrorCode::kInvalidArgument, "no data directory: pass --data DIR");
   }
   if (config.listen.empty()) config.listen = config.data + "/ckptd.sock";
-  if (config.listen.starts_with("unix:")) {
-    config.listen.erase(0, 5);
-  } else if (config.listen.starts_with("tcp:")) {
-    return wrong(config, "listen", config.listen, "only unix:PATH can be listened on");
+  if (config.listen.starts_with("tcp:")) {
+    return wrong(config, "listen", config.listen, "ckptd listens on a unix socket only: unix:PATH");
   }
+  config.listen = ckpt::base::unix_socket_path(config.listen);
   CKPT_TRY(check_choices(config));
   CKPT_TRY(check_addresses(config));
   CKPT_TRY(fits_memory(config, "arena", config.arena_bytes));
@@ -201,11 +221,21 @@ Status validate(Config& config) {
   CKPT_TRY(fits_memory(config, "warm_pool", *config.warm_pool_bytes));
   if (config.segment_bytes < (16ull << 20) || config.segment_bytes % ckpt::kBlockBytes != 0) {
     return wrong(config, "segment", format_size(config.segment_bytes),
-                 "at least 16MiB, and a multiple of 4KiB");
+                 "should be at least 16MiB and a multiple of 4KiB");
   }
   CKPT_TRY(check_times(config));
   if (config.workers == 0) config.workers = std::clamp(std::thread::hardware_concurrency(), 1u, 4u);
   return {};
+}
+
+// The default is let pass: a store on a small disk can still be read.
+Status check_disk_reserve(const Config& config) {
+  if (!config.said.contains("disk_reserve")) return {};
+  const FileSystem disk = file_system_of(config.data);
+  if (disk.bytes == 0 || config.disk_reserve_bytes < disk.bytes) return {};
+  return wrong(config, "disk_reserve", format_size(config.disk_reserve_bytes),
+               fmt::format("no snapshot could be saved: the file system of {} has {} in all",
+                           ckpt::base::printable(disk.directory), format_size(disk.bytes)));
 }
 
 }  // namespace ckptd

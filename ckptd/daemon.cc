@@ -54,9 +54,7 @@ void Daemon::tick(Time now) {
   // From the first tick: members cannot come back while the store is being recovered.
   if (!impl_->serving_since) impl_->serving_since = now;
   if (!impl_->rejoin_deadline_over && now - *impl_->serving_since >= limits::kReopenDeadline) {
-    impl_->rejoin_deadline_over = true;
-    impl_->carry_out(impl_->groups.rejoin_deadline_passed());
-    for (auto& [id, session] : impl_->sessions) impl_->end_handback(session);
+    impl_->end_rejoins();
   }
   impl_->settle();
 }
@@ -77,6 +75,11 @@ void Daemon::begin_drain() {
 }
 
 bool Daemon::drained() const { return impl_->closed_cleanly; }
+
+void Daemon::set_accept_fault(const std::string& fault) {
+  impl_->health_watch.set_accept_fault(fault);
+}
+
 Daemon::Answer Daemon::health_answer() {
   impl_->look_at_health();
   const Health& health = impl_->health_watch.health();
@@ -88,13 +91,13 @@ Daemon::Answer Daemon::health_answer() {
 Daemon::Answer Daemon::readiness_answer() {
   impl_->look_at_health();
   const Health& health = impl_->health_watch.health();
-  const bool ready = !impl_->draining && health.can_save();
+  const bool accepts = health.held(Condition::kCannotAccept) == nullptr;
+  const bool ready = !impl_->draining && health.can_save() && accepts;
   std::string text = ready ? "ready\n" : "not ready\n";
   if (impl_->draining) text += "draining: ckptd is shutting down and takes nothing new\n";
   text += health_lines(health, impl_->wall_clock_ns());
   text += progress_lines(impl_->health_watch.progress(), impl_->wall_clock_ns(),
-                         limits::kRunsInReadyzMax,
-                         [this](const std::string& run) { return impl_->is_trained(run); });
+                         limits::kRunsInReadyzMax);
   return {.ok = ready, .text = std::move(text)};
 }
 
@@ -134,6 +137,8 @@ void Daemon::Impl::step_drain() {
   if (journal->in_flight() > 0 || applies() || recoder->recording()) return;  // comes back then
   fb::StoreClosedT closed;
   closed.time_ns = wall_clock_ns();
+  closed.epochs_told = true;
+  for (const auto& [run, epoch] : groups.epochs_in_use()) closed.epochs.emplace_back(run, epoch);
   std::vector<fb::RecordT> records;
   records.push_back(make_record(std::move(closed)));
   record(std::move(records), [this](const Status& status) {

@@ -87,6 +87,9 @@ class Daemon {
   void begin_drain();
   bool drained() const;
 
+  // Why no new client can connect, as the server finds it; empty: they can. Part of the health.
+  void set_accept_fault(const std::string& fault);
+
   struct Answer {
     bool ok = false;
     std::string text;  // lines

@@ -183,11 +183,16 @@ void Daemon::Impl::change_pin(const Session& session, const Administration& task
   });
 }
 
+QueryAnswer Daemon::Impl::rules_answer(const QueryContext& context, const RunInfo& run) {
+  const auto answer = read([&] { return Result(keep_answer(context, run)); });
+  return answer.ok() ? *answer : error_answer(answer.error());
+}
+
 void Daemon::Impl::change_rules(const Session& session, const Administration& task) {
   const QueryContext context = query_context(session);
   const auto keep = read([&] { return parse_keep_args(context, task.args); });
   if (!keep.ok()) return administered(task, error_answer(keep.error()));
-  if (!keep->rules) return administered(task, keep_answer(context, keep->run));
+  if (!keep->rules) return administered(task, rules_answer(context, keep->run));
   const Status allowed = check_may(session, keep->run, ckpt::Right::kPrune);
   if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
   // `{}` takes the rules away.
@@ -200,8 +205,9 @@ void Daemon::Impl::change_rules(const Session& session, const Administration& ta
   rules.time_ns = wall_clock_ns();
   std::vector<fb::RecordT> records;
   records.push_back(make_record(std::move(rules)));
-  write_administration(task, std::move(records),
-                       [this, run = keep->run] { return keep_answer({.catalog = *catalog}, run); });
+  write_administration(task, std::move(records), [this, run = keep->run] {
+    return rules_answer({.catalog = *catalog}, run);
+  });
 }
 
 // What sessions do already, they go on with: a grant that is taken back keeps them from joining
@@ -297,6 +303,7 @@ void Daemon::Impl::delete_planned(const Administration& task, const RunInfo& run
         static_cast<uint64_t>(std::count_if(plan.removed.begin(), plan.removed.end(),
                                             [](const auto& removed) { return !removed.again; }));
     log_prune(run, plan);
+    scrub->deleted(run, plan.removed_points());
     if (whole_run) run_gone(run);
     administered(task, prune_answer(run, plan, /*dry_run=*/false, page));
   });
@@ -307,6 +314,7 @@ void Daemon::Impl::run_gone(const RunInfo& run) {
   staging->drop_cached(run.id);
   staging->unpin_memory(run.id);
   newest_by_run.erase(run.id);
+  persist->forget_shortage(run.id);
   health_watch.run_removed(run.name);
   forget_registration(run.name);
 }
@@ -341,14 +349,15 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
   const Status unused = may_remove(run);
   const Status possible = args->point ? may_prune(run) : unused;
   if (!possible.ok()) return administered(task, error_answer(possible.error()));
-  RemovalRequest request{.run = run.id,
-                         .point = args->point,
-                         .reason = fmt::format("removed by user {}", session.uid),
-                         .force = args->force,
-                         .in_use = !unused.ok(),
-                         .busy = points_being_taken(run.id),
-                         .held = versions_held(run.id),
-                         .held_views = held_views(run.id)};
+  RemovalRequest request{
+      .run = run.id,
+      .point = args->point,
+      .reason = fmt::format("{}removed by user {}", args->dry_run ? "to be " : "", session.uid),
+      .force = args->force,
+      .in_use = !unused.ok(),
+      .busy = points_being_taken(run.id),
+      .held = versions_held(run.id),
+      .held_views = held_views(run.id)};
   // Root ends what readers hold of exactly what goes.
   const bool ends_holds = args->force && may_use(session, ::geteuid());
   if (ends_holds) {

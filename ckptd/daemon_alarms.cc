@@ -144,6 +144,9 @@ ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
   };
   Judgement judgement =
       judge(facts, **units, with_pending.empty() ? indexed : with_pending, tokens_at);
+  // Without the catalog nobody knows which experts got tokens: only the bytes themselves are
+  // judged.
+  if (!catalog->health().ok()) judgement = judge(facts, **units, NewestVersions(), tokens_at);
   forget_newest_if_ended(key);
   ckpt::AlarmList& alarms = judgement.alarms;
   open.alarms = alarms.empty() ? "" : describe(alarms, key.step, **units);

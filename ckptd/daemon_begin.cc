@@ -3,11 +3,10 @@
 
 #include <algorithm>
 
+#include "ckptd/daemon_begin_space.h"
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/staging/arena_quota.h"
-#include "formats/base/checked.h"
-#include "formats/segment.h"
 #include "formats/step.h"
 
 namespace ckptd {
@@ -40,42 +39,6 @@ size_t memory_bytes(const fb::BeginSnapshotT& message) {
          (message.units.size() + message.memory_units.size()) * sizeof(ckpt::UnitId) +
          message.fragments.size() * sizeof(fb::Range) +
          message.metrics.size() * (sizeof(fb::MetricT) + limits::kMetricNameBytesMax) +
-         (message.expert_tokens.size() + message.expert_lost.size()) * sizeof(fb::ExpertTokens);
-}
-
-// An upper bound of the disk space of what a member's part writes: its bytes, a block of alignment
-// for each fragment, and a header for each slab.
-std::optional<uint64_t> disk_bytes(const fb::BeginSnapshotT& message) {
-  const std::set<ckpt::UnitId> in_memory(message.memory_units.begin(), message.memory_units.end());
-  uint64_t bytes = (uint64_t{message.slabs_wanted} + 1) * 2 * ckpt::kBlockBytes;
-  for (const fb::Range& range : message.fragments) {
-    if (in_memory.contains(range.unit())) continue;
-    const auto padded = ckpt::base::checked_add<uint64_t>(
-        range.length(), ckpt::kBlockBytes + sizeof(ckpt::ExtentFragment));
-    const auto sum = padded ? ckpt::base::checked_add(bytes, *padded) : std::nullopt;
-    if (!sum) return std::nullopt;
-    bytes = *sum;
-  }
-  // How many slabs it takes is not said. The smallest take two blocks for each 64 KiB.
-  return message.streams ? bytes + bytes / 8 : bytes;
-}
-
-// And of the journal, for this part of the commit's record, about: a range lies in as many slabs as
-// it fills, and is cut into pieces where it is encoded.
-uint64_t record_bytes(const fb::BeginSnapshotT& message, uint64_t slab_bytes, bool encodes) {
-  constexpr uint64_t kPieceBytes = 512u << 10;
-  constexpr uint64_t kExtentBytes = 64;
-  const std::set<ckpt::UnitId> in_memory(message.memory_units.begin(), message.memory_units.end());
-  uint64_t fragments = 0;
-  uint64_t slabs = message.slabs_wanted;
-  for (const fb::Range& range : message.fragments) {
-    if (in_memory.contains(range.unit())) continue;
-    fragments += range.length() / slab_bytes + (encodes ? range.length() / kPieceBytes : 0) + 2;
-    slabs += range.length() / slab_bytes;
-  }
-  fragments = std::min<uint64_t>(fragments, limits::kFragmentsPerSnapshotMax);
-  return fragments * (sizeof(fb::Fragment) + (encodes ? sizeof(fb::Encoded) : 0)) +
-         std::min<uint64_t>(slabs, limits::kFragmentsPerSnapshotMax) * kExtentBytes +
          (message.expert_tokens.size() + message.expert_lost.size()) * sizeof(fb::ExpertTokens);
 }
 
@@ -268,13 +231,15 @@ Status Daemon::Impl::reserve_disk(const Session& session, const SnapshotKey& key
   const auto bytes = disk_bytes(message);
   if (!bytes) return make_error(ErrorCode::kInvalidArgument, "its fragments add up to too much");
   const uint64_t slab_bytes = staging->layout(*session.arena).slab_bytes;
-  return persist->reserve(
-      key, *bytes,
-      record_bytes(message, slab_bytes, open_snapshots.at(key).codecs.plan != nullptr));
+  const bool encoded = open_snapshots.at(key).codecs.plan != nullptr;
+  CKPT_ASSIGN(const auto units, catalog->units(key.run));
+  const uint32_t members = groups.member(session.id)->size;
+  return persist->reserve(key, *bytes, record_bytes(message, slab_bytes, encoded),
+                          snapshot_disk_bytes(message, *units, members, slab_bytes));
 }
 
-// Disk space and slabs for this member's part. The first answer comes at once, perhaps with no slab
-// in it; the rest follows as slabs become free.
+// Disk space and slabs for this member's part: at once those that are free, the rest as they come.
+// OutOfSlabs::Skip waits only for slabs that need no disk: those being faulted in, or pinned.
 Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
                                        const fb::BeginSnapshotT& message) {
   CKPT_TRY(reserve_disk(session, key, message));
@@ -283,9 +248,11 @@ Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
     slabs = staging->lease(*session.arena, message.slabs_wanted);
   }
   const auto missing = message.slabs_wanted - static_cast<uint32_t>(slabs.size());
-  // Slabs that only an epoch's restores still hold come back as soon as all its members have begun.
-  const bool pinned = staging->memory_pinned(key.run);
-  if (missing > 0 && message.out_of_slabs == fb::OutOfSlabs::Skip && !pinned) {
+  const uint32_t most = staging->leasable(*session.arena);
+  const bool skips = message.out_of_slabs == fb::OutOfSlabs::Skip;
+  uint32_t soon = staging->memory_pinned(key.run) ? most : staging->preparing(*session.arena);
+  for (const auto& earlier : session.lease_waits) soon -= std::min(soon, earlier.count);
+  if (missing > soon && skips) {
     for (const uint32_t slab : slabs) staging->unlease(*session.arena, slab);
     ++counters.snapshots_skipped;
     const ckpt::Rank rank = groups.member(session.id)->rank;
@@ -299,9 +266,11 @@ Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
                {"slabs_wanted", message.slabs_wanted}},
               "run {} step {}: skipped: rank {} has {} of the {} slabs it needs", session.run_name,
               key.step, rank, slabs.size(), message.slabs_wanted);
+    const bool others = ingest.open(key.run).size() > 1;
     return make_error(ErrorCode::kResourceExhausted,
-                      "skipped: {} of the {} slabs that this rank needs are free", slabs.size(),
-                      message.slabs_wanted);
+                      "skipped: {} of the {} slabs that this rank needs are free{}", slabs.size(),
+                      message.slabs_wanted,
+                      others ? ", as earlier snapshots are not written yet" : "");
   }
   OpenSnapshotState::Share& share = open_snapshots.at(key).shares.at(session.id);
   share.leased.insert(slabs.begin(), slabs.end());

@@ -95,10 +95,11 @@ std::shared_ptr<BaseSource> Daemon::Impl::find_bases(const SnapshotKey& key, con
       extents.insert({place.base->segment, place.base->extent_offset});
     }
   }
-  if (bases.empty()) return nullptr;
+  // Bases that could not be looked up are none: the pieces are stored whole.
+  if (bases.empty() || !catalog->health().ok()) return nullptr;
   const uint64_t record_bytes =
       bases.size() * sizeof(fb::Base) + extents.size() * kSharedExtentRecordBytes;
-  if (!persist->reserve(key, 0, record_bytes).ok()) return nullptr;
+  if (!persist->try_reserve(key, 0, record_bytes)) return nullptr;
   return base_reader->of_slab(std::move(bases), extents_at(key, extents));
 }
 

@@ -48,7 +48,7 @@ bool Daemon::Impl::dispatch_group(Session& session, fb::MessageT& message) {
       return true;
     case fb::MessageBody::LeaveGroup: {
       const uint64_t request = message.body.AsLeaveGroup()->request;
-      carry_out(groups.leave(session.id));
+      leave_group(session);
       done(session.id, request);
       return true;
     }

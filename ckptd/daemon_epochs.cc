@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include "ckptd/daemon_epoch_over.h"
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
 #include "formats/base/counted.h"
@@ -60,7 +61,8 @@ void Daemon::Impl::join(Session& session, const fb::JoinGroupT& message) {
                       .resume_step = message.resume_step,
                       .elastic = message.elastic,
                       .member = message.member,
-                      .grace = std::chrono::milliseconds(message.grace_ms)};
+                      .grace = std::chrono::milliseconds(message.grace_ms),
+                      .job = message.job};
   if (message.grace_ms == 0) request.grace = limits::kSurvivorGrace;
   request.grace = std::min(request.grace, limits::kSurvivorGraceMax);
   const std::string holder = describe_holder(*session.run, request);
@@ -69,9 +71,27 @@ void Daemon::Impl::join(Session& session, const fb::JoinGroupT& message) {
   for (Groups::Action& action : actions) {
     auto* refused = std::get_if<Groups::Refuse>(&action);
     if (refused == nullptr || refused->session != session.id || holder.empty()) continue;
-    if (refused->error.code == ErrorCode::kAlreadyExists) refused->error.message += ": " + holder;
+    if (refused->error.code != ErrorCode::kAlreadyExists) continue;
+    refused->error.message =
+        fmt::format("run {}: {}: {}", session.run_name, refused->error.message, holder);
   }
   carry_out(actions);
+}
+
+// A run that is being removed has no record behind that of its removal.
+void Daemon::Impl::leave_group(const Session& session) {
+  const auto member = groups.member(session.id);
+  carry_out(groups.leave(session.id));
+  if (!member || removing == member->run || !catalog->run(member->run).ok()) return;
+  auto over = record_of_epoch_over(*member, groups, wall_clock_ns());
+  if (!over) return;
+  std::vector<fb::RecordT> records;
+  records.push_back(*std::move(over));
+  record(std::move(records), [run = session.run_name](const Status& status) {
+    if (status.ok()) return;
+    spdlog::debug("run {}: that its epoch is over is not on record: {}", run,
+                  status.error().message);
+  });
 }
 
 void Daemon::Impl::carry_out(const Groups::Actions& actions) {

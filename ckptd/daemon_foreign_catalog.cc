@@ -57,6 +57,21 @@ std::string not_in_catalog(const Catalog& catalog, const RecoveredStore& journal
                      newest.sequence);
 }
 
+// Each start is a record of its own: two copies of a store that went on by themselves have
+// different ones, even where neither has a new commit. Those of an older ckptd are not marked in
+// the catalog, so that the other direction would say nothing.
+Result<std::string> other_start(const Catalog& catalog, const RecoveredStore& journal) {
+  CKPT_ASSIGN(const std::vector<StartMark> starts, catalog.starts());
+  for (const StartMark& start : starts) {
+    if (start.sequence >= journal.end.next_sequence) break;  // the journal lost its end
+    const auto there =
+        std::ranges::lower_bound(journal.opened, start.sequence, {}, &StartMark::sequence);
+    if (there != journal.opened.end() && *there == start) continue;
+    return fmt::format("its start of ckptd at record {} is not the journal's", start.sequence);
+  }
+  return std::string();
+}
+
 std::vector<RunInfo> all_runs(const Catalog& catalog) {
   std::vector<RunInfo> runs = catalog.runs();
   std::ranges::copy(catalog.removed_runs(), std::back_inserter(runs));
@@ -67,7 +82,8 @@ std::vector<RunInfo> all_runs(const Catalog& catalog) {
 
 Result<std::string> why_foreign(const Catalog& catalog, const RecoveredStore& journal) {
   CKPT_TRY(catalog.store_health());
-  std::string why;
+  CKPT_ASSIGN(std::string why, other_start(catalog, journal));
+  if (!why.empty()) return why;
   for (const RunInfo& run : catalog.runs()) {
     why = not_in_journal(catalog, journal, run);
     CKPT_TRY(catalog.store_health());

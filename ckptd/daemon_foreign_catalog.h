@@ -11,10 +11,11 @@
 
 namespace ckptd {
 
-// Compares the newest commit of each run, both ways: the catalog's must be the journal's at the
-// same position, and the journal's, up to the catalog's last record, must be in the catalog, unless
-// its run was removed. Returns what differs; empty: nothing. The journal must be whole. The error
-// of a catalog that cannot be read.
+// Compares starts of ckptd: each that the catalog knows must be the journal's at the same position,
+// as far as the journal goes. Then the newest commit of each run, both ways: the catalog's must be
+// the journal's at the same position, and the journal's, up to the catalog's last record, must be
+// in the catalog, unless its run was removed. Returns what differs; empty: nothing. The journal
+// must be whole. The error of a catalog that cannot be read.
 Result<std::string> why_foreign(const Catalog& catalog, const RecoveredStore& journal);
 
 // Runs and lineages of an index that is complete, to compare an older one of the same journal with.

@@ -25,6 +25,18 @@ void Daemon::Impl::take_back_memory() {
                taken.bytes, taken.arenas, taken.refused);
 }
 
+// The time that members of before a restart had to come back is over.
+void Daemon::Impl::end_rejoins() {
+  rejoin_deadline_over = true;
+  const Groups::Actions actions = groups.rejoin_deadline_passed();
+  for (const Groups::Action& action : actions) {
+    const auto* ended = std::get_if<Groups::EndEpoch>(&action);
+    if (ended != nullptr) counters.members_lost += ended->lost.size();
+  }
+  carry_out(actions);
+  for (auto& [id, session] : sessions) end_handback(session);
+}
+
 void Daemon::Impl::rejoin(Session& session, const fb::RejoinEpochT& message) {
   if (!session.run || !session.arena) {
     return refuse(session.id, message.request,
@@ -35,7 +47,8 @@ void Daemon::Impl::rejoin(Session& session, const fb::RejoinEpochT& message) {
   if (const Status allowed = may_train(session); !allowed.ok()) {
     return refuse(session.id, message.request, allowed.error());
   }
-  const auto lineage = groups.rejoin(*session.run, session.id, message.rank, message.epoch);
+  const auto lineage =
+      groups.rejoin(*session.run, session.id, message.rank, message.epoch, message.job);
   if (!lineage.ok()) {
     return refuse(session.id, message.request,
                   Error{lineage.error().code,

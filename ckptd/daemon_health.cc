@@ -15,6 +15,7 @@
 
 namespace ckptd {
 
+using ckpt::base::counted;
 using ckpt::base::format_age;
 using ckpt::base::format_size;
 
@@ -56,54 +57,142 @@ void HealthWatch::report(Condition condition, std::optional<Fault> fault, uint64
   }
 }
 
-// Trainers wait while the disk writes: once that has lasted for a while, the disk is what holds
-// them up.
+namespace {
+
+// Several snapshots of the run are sealed, and the first has waited for long. A run that saves at
+// every step always has the next one sealed: that alone is no sign.
+bool is_behind(const RunProgress::Waiting& run) {
+  return run.count > 1 && std::chrono::nanoseconds(run.longest_ns) >= limits::kDiskSlowAfter;
+}
+
+std::string disk_work(const HealthWatch::Look& look) {
+  if (look.bytes_to_write == 0) return "nothing is left to write, and the disk is still busy";
+  std::string text = fmt::format("the disk has {} to write", format_size(look.bytes_to_write));
+  const auto rate = static_cast<uint64_t>(look.disk_bytes_per_second);
+  return rate == 0 ? text : fmt::format("{} and takes {}/s", text, format_size(rate));
+}
+
+}  // namespace
+
+// The disk is slow once it has been busy for a while and somebody waited for it all that time: a
+// trainer for slabs or for its turn, or the sealed snapshots of a run.
 std::optional<Fault> HealthWatch::slow_disk(const Look& look) {
-  if (!look.trainers_wait || !look.disk_busy) {
+  const bool behind =
+      std::ranges::any_of(look.waiting, [](const auto& run) { return is_behind(run.second); });
+  if (!(look.trainers_wait || behind) || !look.disk_busy) {
     waits_since_.reset();
     return std::nullopt;
   }
   if (!waits_since_) waits_since_ = look.now;
   const auto waited = look.now - *waits_since_;
   if (waited < limits::kDiskSlowAfter) return std::nullopt;
+  RunProgress::Waiting all;
+  for (const auto& [run, waiting] : look.waiting) {
+    all.count += waiting.count;
+    all.longest_ns = std::max(all.longest_ns, waiting.longest_ns);
+  }
+  std::string who = look.trainers_wait ? "trainers wait for the disk" : "";
+  if (all.count > 0) {
+    who += fmt::format("{}{} for the disk, the oldest for {}", who.empty() ? "" : "; ",
+                       counted(all.count, "sealed snapshot waits", "sealed snapshots wait"),
+                       format_age(std::chrono::nanoseconds(all.longest_ns)));
+  }
   return Fault{
-      .cause = fmt::format("trainers wait for the disk, which has {} to write and takes {}/s",
-                           format_size(look.bytes_to_write),
-                           format_size(static_cast<uint64_t>(look.disk_bytes_per_second))),
+      .cause = fmt::format("{}; {}", who, disk_work(look)),
       .remedy = "checkpoint less often, take a faster disk, or let the arena hold more snapshots",
       .kind = "backpressure"};
 }
 
-std::optional<Fault> HealthWatch::failing_snapshots(const Look& look) {
-  std::vector<std::string> over;
+namespace {
+
+// "step 5", or "steps 5 to 9": a step that failed may have been tried again.
+std::string steps_of(const RunProgress::Failing& failing) {
+  if (failing.first_step == failing.last_step) return fmt::format("step {}", failing.last_step);
+  return fmt::format("steps {} to {}", failing.first_step, failing.last_step);
+}
+
+// `disk_full`: that condition holds, and tells the same cause at length.
+std::string failing_cause(const std::string& name, const RunProgress::Run& run, bool disk_full) {
+  const RunProgress::Failing& of = *run.failing;
+  const std::string which =
+      of.count == 1
+          ? fmt::format("its last snapshot, of step {}, failed", of.last_step)
+          : fmt::format("{} in a row failed, {}", counted(of.count, "snapshot"), steps_of(of));
+  return fmt::format(
+      "run {}: {}; {}: {}", name, which,
+      run.durable ? fmt::format("the last durable step is {}", run.durable->step)
+                  : "no step is durable",
+      disk_full && of.of_full_disk() ? "the disk was full (see disk_full)" : of.cause);
+}
+
+}  // namespace
+
+// A run that nobody trains any more saves no next snapshot that could succeed: its failures are
+// told until somebody trains or removes it.
+std::optional<Fault> HealthWatch::failing_snapshots() const {
   const RunProgress::Run* worst = nullptr;
   std::string worst_run;
   size_t failing = 0;
   for (const auto& [name, run] : progress_.runs()) {
-    if (!run.failing) continue;
-    if (!look.is_trained(name)) {
-      over.push_back(name);
-      continue;
-    }
-    if (run.failing->count < kFailuresToReport) continue;
+    if (!run.failing || (run.trained && run.failing->count < kFailuresToReport)) continue;
     ++failing;
     if (worst != nullptr && worst->failing->since_ns <= run.failing->since_ns) continue;
     worst = &run;
     worst_run = name;
   }
-  for (const std::string& name : over) progress_.ended(name);
   if (worst == nullptr) return std::nullopt;
-  const RunProgress::Failing& of = *worst->failing;
-  std::string cause =
-      fmt::format("run {}: {} in a row failed, steps {} to {}; {}: {}", worst_run,
-                  ckpt::base::counted(of.count, "snapshot"), of.first_step, of.last_step,
-                  worst->durable ? fmt::format("the last durable step is {}", worst->durable->step)
-                                 : "no step is durable",
-                  of.cause);
-  if (failing > 1) cause += "; so it is with " + ckpt::base::counted(failing - 1, "more run");
+  const bool disk_full = health_.held(Condition::kDiskFull) != nullptr;
+  std::string cause = failing_cause(worst_run, *worst, disk_full);
+  if (failing > 1) cause += "; so it is with " + counted(failing - 1, "more run");
   return Fault{.cause = std::move(cause),
-               .remedy = "remove the cause; the trainer saves again at its next checkpoint",
-               .kind = worst_run + ": " + of.kind};
+               .remedy = worst->trained
+                             ? "remove the cause; the trainer saves again at its next checkpoint"
+                             : "nobody trains the run now: remove the cause and resume it, or "
+                               "remove the run (ckptctl rm) if it is not needed",
+               .kind = worst_run + ": " + worst->failing->kind};
+}
+
+// A write that fails counts once, even if it costs several snapshots; failing_snapshots() tells of
+// those. Without a trainer there is no next save to end the condition: it ends after a while.
+std::optional<Fault> HealthWatch::failing_writes(Time now) {
+  FailedWrites& failed = failed_writes_;
+  if (std::exchange(failed.is_new, false)) {
+    ++failed.count;
+    failed.seen_at = now;
+  }
+  if (failed.count < kFailuresToReport) return std::nullopt;
+  const bool awaited = std::ranges::any_of(progress_.runs(), [](const auto& run) {
+    return run.second.trained && run.second.failing && run.second.failing->in_store;
+  });
+  if (!awaited && now - failed.seen_at >= limits::kShortageRemembered) return std::nullopt;
+  return Fault{.cause = "writes of snapshots fail: " + failed.cause,
+               .remedy =
+                   "look for errors of the disk and at how it is mounted (dmesg, mount); ckptd "
+                   "needs no restart once it can be written again",
+               .kind = failed.kind};
+}
+
+std::optional<Fault> HealthWatch::damaged_data(const Look& look) {
+  if (look.damaged_units == 0) return std::nullopt;
+  return Fault{.cause = fmt::format(
+                   "{} damaged on the disk",
+                   counted(look.damaged_units, "unit of commits is", "units of commits are")),
+               .remedy =
+                   "list them with ckptctl scrub --status; restores take older versions of them; "
+                   "save anew, and replace a disk that goes on losing bytes",
+               .kind = "damage"};
+}
+
+std::optional<Fault> HealthWatch::unchecked_data(const Look& look) {
+  if (look.unchecked_units == 0) return std::nullopt;
+  return Fault{
+      .cause = fmt::format("scrub could not check {}: the last one: {}",
+                           counted(look.unchecked_units, "unit of commits", "units of commits"),
+                           look.unchecked_reason),
+      .remedy =
+          "let ckptd read the files of its data directory (owner, mode; dmesg tells of "
+          "errors of the disk), then check again: ckptctl scrub",
+      .kind = kind_of_cause(look.unchecked_reason)};
 }
 
 bool HealthWatch::is_due(Time now) {
@@ -118,6 +207,7 @@ bool HealthWatch::shortage_is_old(Time now, uint64_t shortages) {
 }
 
 void HealthWatch::look(const Look& look) {
+  progress_.update(look.trained, look.waiting);
   std::optional<Fault> fault;
   if (look.shortage) fault = disk_full_fault(*look.shortage);
   report(Condition::kDiskFull, std::exchange(fault, {}), look.now_ns);
@@ -137,18 +227,20 @@ void HealthWatch::look(const Look& look) {
                   .kind = kind_of_cause(look.catalog.error().message)};
   }
   report(Condition::kCatalogUnreadable, std::exchange(fault, {}), look.now_ns);
+  if (look.journal.ok()) fault = failing_writes(look.now);
+  report(Condition::kWritesFailing, std::exchange(fault, {}), look.now_ns);
   report(Condition::kDiskSlow, slow_disk(look), look.now_ns);
-  if (look.damaged_units > 0) {
-    fault = Fault{.cause = fmt::format("{} damaged on the disk",
-                                       ckpt::base::counted(look.damaged_units, "unit of commits is",
-                                                           "units of commits are")),
+  report(Condition::kDamagedData, damaged_data(look), look.now_ns);
+  report(Condition::kUncheckedData, unchecked_data(look), look.now_ns);
+  report(Condition::kSnapshotsFailing, failing_snapshots(), look.now_ns);
+  if (!accept_fault_.empty()) {
+    fault = Fault{.cause = "new clients cannot connect: " + accept_fault_,
                   .remedy =
-                      "list them with ckptctl scrub --status; restores take older versions of "
-                      "them; save anew, and replace a disk that goes on losing bytes",
-                  .kind = "damage"};
+                      "raise the limit and restart ckptd, or end processes that hold sessions; "
+                      "sessions that are open go on",
+                  .kind = accept_fault_};
   }
-  report(Condition::kDamagedData, std::exchange(fault, {}), look.now_ns);
-  report(Condition::kSnapshotsFailing, failing_snapshots(look), look.now_ns);
+  report(Condition::kCannotAccept, std::exchange(fault, {}), look.now_ns);
 }
 
 void HealthWatch::snapshot_failed(const std::string& run, const ckpt::SnapshotKey& key,
@@ -156,8 +248,22 @@ void HealthWatch::snapshot_failed(const std::string& run, const ckpt::SnapshotKe
   std::string cause = error.message;
   const std::string named = fmt::format("run {} step {}: ", run, key.step);
   if (cause.starts_with(named)) cause.erase(0, named.size());
-  std::string kind = is_disk_full(cause) ? "disk full" : kind_of_cause(cause);
-  const bool first = progress_.failed(run, key.step, std::move(cause), std::move(kind), now_ns);
+  std::string kind = is_disk_full(cause) ? std::string(kKindDiskFull) : kind_of_cause(cause);
+  // kPermissionDenied: a file system that was made read-only.
+  const bool failed_write =
+      error.code == ckpt::ErrorCode::kIo || error.code == ckpt::ErrorCode::kPermissionDenied;
+  const bool full = is_disk_full(cause);
+  if (failed_write && !full) {
+    failed_writes_.is_new = true;
+    failed_writes_.cause = cause;
+    failed_writes_.kind = kind;
+  }
+  const bool first = progress_.failed(run,
+                                      {.step = key.step,
+                                       .cause = std::move(cause),
+                                       .kind = std::move(kind),
+                                       .in_store = failed_write || full},
+                                      now_ns);
   // Later failures for the same cause are counted, and logged when a snapshot is durable again.
   log_event(first ? spdlog::level::warn : spdlog::level::debug, "snapshot_failed",
             {{"run", run},
@@ -169,6 +275,7 @@ void HealthWatch::snapshot_failed(const std::string& run, const ckpt::SnapshotKe
 }
 
 void HealthWatch::snapshot_durable(const std::string& run, const RunProgress::Durable& commit) {
+  failed_writes_ = {};
   const auto failed = progress_.durable(run, commit);
   if (!failed || failed->count < kFailuresToReport) return;
   log_event(spdlog::level::info, "snapshots_recovered",
@@ -178,14 +285,14 @@ void HealthWatch::snapshot_durable(const std::string& run, const RunProgress::Du
              {"failed", failed->count},
              {"first_step", failed->first_step},
              {"last_step", failed->last_step}},
-            "run {} step {}: snapshots are durable again; {} had failed, steps {} to {}", run,
-            commit.step, failed->count, failed->first_step, failed->last_step);
+            "run {} step {}: snapshots are durable again; {} had failed, {}", run, commit.step,
+            failed->count, steps_of(*failed));
 }
 
 // Called by tick() and before anybody is told of the state.
 void Daemon::Impl::look_at_health() {
   const Persist::Stats stats = persist->stats();
-  if (health_watch.shortage_is_old(now, stats.shortages)) persist->forget_shortage();
+  if (health_watch.shortage_is_old(now, stats.shortages)) persist->forget_shortages();
   HealthWatch::Look look{.now = now, .now_ns = wall_clock_ns()};
   if (auto shortage = persist->shortage(); shortage.ok()) look.shortage = *std::move(shortage);
   look.journal = journal->health();
@@ -198,14 +305,40 @@ void Daemon::Impl::look_at_health() {
   look.disk_busy = !persist->idle();
   look.bytes_to_write = stats.bytes_queued + stats.bytes_in_flight;
   look.disk_bytes_per_second = stats.disk_bytes_per_second;
-  look.damaged_units = scrub->state().damages.size() + scrub->state().damages_left_out;
-  look.is_trained = [this](const std::string& run) { return is_trained(run); };
+  const ScrubState& scrubbed = scrub->state();
+  look.damaged_units = scrubbed.damages.size() + scrubbed.damages_left_out;
+  const bool news = scrubbed.pass && scrubbed.pass->unchecked > 0;
+  const ScrubPass& pass = news ? *scrubbed.pass : scrubbed.last;
+  look.unchecked_units = pass.unchecked;
+  look.unchecked_reason = pass.unchecked_reason;
+  look.waiting = snapshots_waiting();
+  look.trained = names_of_trained();
   health_watch.look(look);
 }
 
-bool Daemon::Impl::is_trained(const std::string& run) const {
-  const auto info = catalog->run(run);
-  return info.ok() && groups.in_use(info->id);
+// Unset if the catalog does not know one of them.
+std::optional<std::set<std::string>> Daemon::Impl::names_of_trained() const {
+  std::set<std::string> names;
+  for (const ckpt::RunId id : groups.trained_runs()) {
+    const auto run = catalog->run(id);
+    if (!run.ok()) return std::nullopt;
+    names.insert(run->name);
+  }
+  return names;
+}
+
+std::map<std::string, RunProgress::Waiting> Daemon::Impl::snapshots_waiting() const {
+  std::map<std::string, RunProgress::Waiting> waiting;
+  for (const auto& [key, open] : open_snapshots) {
+    if (!ingest.is_staged(key)) continue;
+    RunProgress::Waiting& of_run = waiting[open.run_name];
+    const auto waited_ns = static_cast<uint64_t>((now - open.staged_at).count());
+    if (of_run.count++ == 0 || waited_ns > of_run.longest_ns) {
+      of_run.first_step = key.step;
+      of_run.longest_ns = waited_ns;
+    }
+  }
+  return waiting;
 }
 
 }  // namespace ckptd

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 
 #include "ckptd/ingest/ingest.h"
 #include "ckptd/observe/health.h"
@@ -25,11 +27,14 @@ class HealthWatch {
     ckpt::Status journal;
     ckpt::Status catalog;
     bool trainers_wait = false;  // for slabs, or for a snapshot of their run to be durable
+    std::map<std::string, RunProgress::Waiting> waiting;  // sealed snapshots, by run
     bool disk_busy = false;
     uint64_t bytes_to_write = 0;
     double disk_bytes_per_second = 0;
     uint64_t damaged_units = 0;
-    std::function<bool(const std::string& run)> is_trained;
+    uint64_t unchecked_units = 0;  // by the pass of scrub under way, or else by the last one
+    std::string unchecked_reason;  // of the last of them
+    std::optional<std::set<std::string>> trained;  // runs; unset: the catalog cannot tell
   };
   void look(const Look& look);
   // True once in a while: it is time for look().
@@ -44,6 +49,8 @@ class HealthWatch {
   // A snapshot is durable. Logs if others of the run had failed before it.
   void snapshot_durable(const std::string& run, const RunProgress::Durable& commit);
   void run_removed(const std::string& run) { progress_.forget(run); }
+  // Why no new client can connect, as the server found; empty: they can.
+  void set_accept_fault(std::string fault) { accept_fault_ = std::move(fault); }
 
   const Health& health() const { return health_; }
   const RunProgress& progress() const { return progress_; }
@@ -51,12 +58,26 @@ class HealthWatch {
  private:
   void report(Condition condition, std::optional<Fault> fault, uint64_t now_ns);
   std::optional<Fault> slow_disk(const Look& look);
-  std::optional<Fault> failing_snapshots(const Look& look);
+  std::optional<Fault> failing_writes(Time now);
+  std::optional<Fault> failing_snapshots() const;
+  static std::optional<Fault> damaged_data(const Look& look);
+  static std::optional<Fault> unchecked_data(const Look& look);
+
+  // Snapshots of any run that failed by an error of the disk, not for lack of space, since one was
+  // durable.
+  struct FailedWrites {
+    uint64_t count = 0;   // those between two looks are one
+    bool is_new = false;  // not counted yet
+    Time seen_at{};       // when the last one was counted
+    std::string cause, kind;
+  };
 
   Health health_;
   RunProgress progress_;
+  FailedWrites failed_writes_;
   std::optional<Time> waits_since_;
   Time next_look_{};
+  std::string accept_fault_;
   uint64_t shortages_seen_ = 0;
   Time shortage_since_{};
 };

@@ -48,6 +48,11 @@ uint64_t end_of_listed(const RecoveredStore& store, ckpt::SegmentId segment) {
   return end;
 }
 
+bool knows_epoch(const RecoveredStore& store, const ckpt::SnapshotKey& snapshot) {
+  const auto last = store.epochs.find(snapshot.run);
+  return last != store.epochs.end() && snapshot.epoch <= last->second.epoch;
+}
+
 Status look_into(Disk& disk, FileId file, ckpt::SegmentId segment, const RecoveredStore& store,
                  SegmentFindings& found) {
   AlignedBuffer memory(kBlockBytes);
@@ -63,8 +68,12 @@ Status look_into(Disk& disk, FileId file, ckpt::SegmentId segment, const Recover
     return {};
   }
   CKPT_ASSIGN(const auto extent, extent_at(store, segment, end_of_listed(store, segment), read));
-  const bool newer = extent && extent->sequence >> kStartShift > store.starts;
-  if (newer) found.newer.push_back(segment_path(segment));
+  if (!extent) return {};
+  if (extent->sequence >> kStartShift > store.starts) {
+    found.newer.push_back(segment_path(segment));
+  } else if (!knows_epoch(store, extent->snapshot)) {
+    found.of_other_epochs.push_back(segment_path(segment));
+  }
   return {};
 }
 
@@ -128,16 +137,21 @@ Status check_segments_are_ours(const SegmentFindings& found, const RecoveredStor
 
 Status check_journal_is_newest(Disk& disk, const SegmentFindings& found,
                                const RecoveredStore& store) {
-  if (found.newer.empty()) return {};
+  const bool of_others = found.newer.empty() && store.torn_bytes == 0;
+  const auto& paths = of_others ? found.of_other_epochs : found.newer;
+  if (paths.empty()) return {};
   CKPT_ASSIGN(const bool meant, has_marker(disk));
   if (meant) return {};
-  return make_error(ErrorCode::kFailedPrecondition,
-                    "{} is older than the segments: {} have snapshots of a later start of ckptd "
-                    "than its last record: nothing was changed. Put the newest journal of store {} "
-                    "back; or, to go on with this one and give up the snapshots that it does not "
-                    "list, make an empty file {}/{} and start again",
-                    kJournalPath, listed_names(found.newer), ckpt::base::to_hex(store.id),
-                    kJournalDirectory, kOlderJournalMeant);
+  return make_error(
+      ErrorCode::kFailedPrecondition,
+      "{} is older than the segments{}: {} have snapshots of {}: nothing was changed. "
+      "Put the newest journal of store {} back; or, to go on with this one and give "
+      "up the snapshots that it does not list, make an empty file {}/{} and start "
+      "again",
+      kJournalPath, of_others ? ", or of another copy of the store" : "", listed_names(paths),
+      of_others ? "an epoch that it has no record of"
+                : "a later start of ckptd than its last record",
+      ckpt::base::to_hex(store.id), kJournalDirectory, kOlderJournalMeant);
 }
 
 Status mean_older_journal(Disk& disk) {

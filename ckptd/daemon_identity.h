@@ -20,6 +20,9 @@ Status ensure_segments_directory(Disk& disk, const RecoveredStore& store);
 struct SegmentFindings {
   std::map<std::string, std::vector<std::string>> foreign;  // paths, by store
   std::vector<std::string> newer;  // paths; they have extents of a start that the journal lacks
+  // Paths; they have extents of an epoch that the journal lacks. An epoch is on record before any
+  // of its members can write.
+  std::vector<std::string> of_other_epochs;
 };
 // One pass over all segment files. A header that is damaged says nothing; a file that the system
 // refuses to open or read is an error, since nobody may act on what is not known. Empty for a
@@ -30,9 +33,10 @@ Result<SegmentFindings> read_segment_headers(Disk& disk, const RecoveredStore& s
 // remedy.
 Status check_segments_are_ours(const SegmentFindings& found, const RecoveredStore& store);
 
-// Does the journal know every start that wrote to the segments? If not, it is an older copy, and
-// what it does not list would be given back to the disk. Precondition: the catalog is not ahead of
-// the journal. kFailedPrecondition names the files and the remedy.
+// Does the journal know every start and every epoch that wrote to the segments? If not, it is an
+// older copy, or that of a copy of the store that went on by itself, and everything that it does
+// not list would be given back to the disk. Epochs are not judged behind a torn end. Precondition:
+// the catalog is not ahead of the journal. kFailedPrecondition names the files and the remedy.
 Status check_journal_is_newest(Disk& disk, const SegmentFindings& found,
                                const RecoveredStore& store);
 

@@ -53,7 +53,7 @@ struct Daemon::Impl {
   // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
   Impl(const Parts& with_parts, const Options& with_options);
   Status open();
-  void recover_runs(RecoveredStore& store);
+  Status recover_runs(RecoveredStore& store);
   bool reclaim(ListedExtents listed);
   void use(const RecoveredStore& store);
   Result<bool> begin_journal(const RecoveredStore& store);
@@ -62,11 +62,7 @@ struct Daemon::Impl {
   Result<bool> salvage(RecoveredStore& store);
   Status write_new_journal(const RecoveredStore& damaged, const Salvage& salvage);
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
-  struct CommitCheck {
-    std::optional<fb::RecordT> damaged;  // the record that says so
-    bool unread = false;                 // its extents could not be checked
-  };
-  Result<CommitCheck> check_commit(const Catalog& index, const SnapshotKey& key, ExtentPart part);
+  Result<RecoveryCheck> check_commit(const Catalog& index, const SnapshotKey& key, ExtentPart part);
   void open_staging();
   void open_readers_back();
   void take_back_memory();
@@ -141,6 +137,7 @@ struct Daemon::Impl {
   std::string describe_holder(ckpt::RunId run,
                               const JoinRequest& request) const;  // daemon_joins.cc
   void tell_place_is_held(const Session& asker, const JoinRequest& request);
+  void leave_group(const Session& session);
   QueryAnswer query_join(const Session& session) const;
   void carry_out(const Groups::Actions& actions);
   std::string run_name(ckpt::RunId run) const;
@@ -239,6 +236,7 @@ struct Daemon::Impl {
                          const std::shared_ptr<SlabSampler>& sampler);
   // -- coming back (daemon_handback.cc) ----------------------------------------------------------
   void rejoin(Session& session, const fb::RejoinEpochT& message);
+  void end_rejoins();
   void reopen(Session& session, const fb::ReopenSnapshotT& message);
   void end_handback(Session& session);
   Result<bool> tell_committed(const Session& session, const fb::BeginSnapshotT& begin);
@@ -265,7 +263,8 @@ struct Daemon::Impl {
   QueryAnswer query_status(const Session& asker);
   bool may_read(const Session& session, const std::string& run) const;
   void look_at_health();
-  bool is_trained(const std::string& run) const;
+  std::map<std::string, RunProgress::Waiting> snapshots_waiting() const;
+  std::optional<std::set<std::string>> names_of_trained() const;
   // -- changes of history (daemon_administration.cc) ---------------------------------------------
   static bool is_administration(std::string_view verb);
   void administer(const Session& session, const fb::QueryT& message);
@@ -275,6 +274,7 @@ struct Daemon::Impl {
                             std::function<QueryAnswer()> then);
   void change_tag(const Session& session, const Administration& task);
   void change_pin(const Session& session, const Administration& task);
+  QueryAnswer rules_answer(const QueryContext& context, const RunInfo& run);
   void change_rules(const Session& session, const Administration& task);
   void change_grant(const Session& session, const Administration& task);
   void prune(const Session& session, const Administration& task);

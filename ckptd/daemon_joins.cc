@@ -37,8 +37,15 @@ std::string describe_session(const Session& session, Time now, uint64_t wall_clo
 
 }  // namespace
 
-// Empty: nobody else holds the place.
+// Empty: nobody else holds the place, and no other job trains the run.
 std::string Daemon::Impl::describe_holder(ckpt::RunId run, const JoinRequest& request) const {
+  const auto other = groups.other_job(run, request.session, request.job);
+  if (const auto in = other ? sessions.find(*other) : sessions.end(); in != sessions.end()) {
+    return fmt::format(
+        "{}; train under another run name (moetrain --run), or wait for that job to end, or stop "
+        "it",
+        describe_session(in->second, now, wall_clock_ns()));
+  }
   const auto id = groups.holder(run, request);
   const auto holder = id ? sessions.find(*id) : sessions.end();
   if (holder == sessions.end()) return {};
@@ -50,6 +57,7 @@ std::string Daemon::Impl::describe_holder(ckpt::RunId run, const JoinRequest& re
 // Said at once and once for each holder: a second job under the name of one that runs waits for
 // ever otherwise, and nobody knows what for.
 void Daemon::Impl::tell_place_is_held(const Session& asker, const JoinRequest& request) {
+  if (groups.other_job(*asker.run, asker.id, request.job)) return;  // it does not wait
   const auto id = groups.holder(*asker.run, request);
   const auto holder = id ? sessions.find(*id) : sessions.end();
   if (holder == sessions.end() || std::exchange(holder->second.wanted_told, true)) return;

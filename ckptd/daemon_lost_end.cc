@@ -146,7 +146,7 @@ Result<LostEnd> cut_end(Disk& disk, const RecoveredStore& store, bool no_catalog
   return lost;
 }
 
-void tell_lost_end(const LostEnd& lost, const Catalog& catalog) {
+std::vector<std::string> names_of_lost(const LostEnd& lost, const Catalog& catalog) {
   std::vector<std::string> names;
   for (const ckpt::SnapshotKey& key : lost.snapshots) {
     const auto commit = catalog.commit(key.run, key.lineage, key.step);
@@ -156,6 +156,10 @@ void tell_lost_end(const LostEnd& lost, const Catalog& catalog) {
                                 run.ok() ? run->name : fmt::format("run number {}", key.run),
                                 key.lineage, key.step));
   }
+  return names;
+}
+
+void tell_lost_end(const LostEnd& lost, std::vector<std::string> names) {
   if (names.empty()) return;
   const size_t left_out = names.size() - std::min(names.size(), kNamesMax);
   names.resize(names.size() - left_out);

@@ -22,7 +22,10 @@ struct LostEnd {
 // journal. On a disk too full for that file the cut comes first, which frees space. If even then
 // there is no room, the bytes are not kept: a full disk must start, or nothing can be deleted.
 Result<LostEnd> cut_end(Disk& disk, const RecoveredStore& store, bool no_catalog);
-// Once the runs of the journal are in the catalog.
-void tell_lost_end(const LostEnd& lost, const Catalog& catalog);
+// The lost snapshots by name, without those that are commits after all. Once the runs of the
+// journal are in the catalog; to be read as a whole (catalog/whole_read.h).
+std::vector<std::string> names_of_lost(const LostEnd& lost, const Catalog& catalog);
+// Logs a warning; nothing if there are no names.
+void tell_lost_end(const LostEnd& lost, std::vector<std::string> names);
 
 }  // namespace ckptd

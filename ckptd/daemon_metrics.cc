@@ -37,8 +37,8 @@ void add_counters(MetricsText& text, const Counters& counters) {
   text.counter("ckptd_epochs_opened_total", "Group epochs opened.", counters.epochs_opened);
   text.counter("ckptd_epochs_ended_total", "Group epochs ended by a loss or a change of members.",
                counters.epochs_ended);
-  text.counter("ckptd_members_lost_total", "Sessions of group members that ended.",
-               counters.sessions_lost);
+  text.counter("ckptd_members_lost_total",
+               "Group members that ended without leaving in good order.", counters.members_lost);
   text.counter("ckptd_restores_total", "Restores opened.", counters.restores);
   text.seconds("ckptd_restore_seconds_total",
                "From the request to its last bytes, of all restores.", counters.restore_time);

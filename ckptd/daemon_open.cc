@@ -59,6 +59,14 @@ void log_recovered(const RecoveredStore& store, size_t runs, uint64_t bytes) {
             ckpt::base::counted(runs, "run"), bytes, store.clean ? "cleanly" : "by a crash");
 }
 
+// A new store has no records of an earlier start.
+void log_catalog_made(const RecoveredStore& store, uint64_t records) {
+  if (store.starts == 0) return;
+  log_event(spdlog::level::info, "catalog_made", {{"records", records}},
+            "there was no catalog: it was made from {} of the journal",
+            ckpt::base::counted(records, "record"));
+}
+
 }  // namespace
 
 Status Daemon::Impl::open() {
@@ -80,12 +88,15 @@ Status Daemon::Impl::open() {
   Status filled = catalog_keeper.catch_up(journal_end());
   if (!filled.ok() && !catalog->health().ok()) filled = heal_catalog();
   CKPT_TRY(filled);
-  tell_lost_end(lost_end, *catalog);
+  if (no_catalog) log_catalog_made(store, catalog->applied_sequence());
+  CKPT_ASSIGN(const auto lost_names,
+              read([&] { return Result(names_of_lost(lost_end, *catalog)); }));
+  tell_lost_end(lost_end, lost_names);
   CKPT_ASSIGN(const bool on_record, begin_journal(store));
   CKPT_TRY(mark_damaged(commits_after(store, known)));
   if (!segments) segments = std::make_unique<SegmentReader>(disk, store_id);
 
-  recover_runs(store);
+  CKPT_TRY(recover_runs(store));
   // Not where the end of the journal was in doubt: what it does not list may be all that is left.
   const bool in_doubt = store.torn_bytes > 0 || salvaged;
   if (!in_doubt && reclaim(std::move(store.listed))) CKPT_TRY(forget_older_journal(disk));
@@ -171,9 +182,23 @@ void Daemon::Impl::open_staging() {
   take_back_memory();
 }
 
+namespace {
+
+// The newest commit of the run that views use; nullopt: there is none.
+std::optional<CommitInfo> newest_commit(const Catalog& catalog, ckpt::RunId run) {
+  std::optional<CommitInfo> newest;
+  catalog.visit_commits(run, [&](const CommitInfo& commit) {
+    if (!commit.damaged && !commit.deleted) newest = commit;
+    return !newest;
+  });
+  return newest;
+}
+
+}  // namespace
+
 // No number is given out twice, and no epoch; members of the last ones may come back. Metrics of
 // the runs go on where they were.
-void Daemon::Impl::recover_runs(RecoveredStore& store) {
+Status Daemon::Impl::recover_runs(RecoveredStore& store) {
   for (const RunInfo& removed : catalog->removed_runs()) {
     next_run = std::max(next_run, removed.id + 1);
   }
@@ -182,14 +207,13 @@ void Daemon::Impl::recover_runs(RecoveredStore& store) {
     const fb::EpochOpenedT& epoch = store.epochs[run.id];
     // A later epoch than the journal had was salvaged: its number is all that is known of it.
     const bool known = epoch.epoch >= run.last_epoch;
-    groups.recovered(run.id, run.last_epoch, known ? epoch.size : 0, epoch.lineage,
+    const bool over = store.epochs_over.contains(run.id);
+    groups.recovered(run.id, run.last_epoch, known && !over ? epoch.size : 0, epoch.lineage,
                      epoch.elastic ? epoch.members : std::vector<MemberId>());
-    catalog->visit_commits(run.id, [&](const CommitInfo& commit) {
-      if (commit.damaged || commit.deleted) return true;
-      health_watch.snapshot_durable(run.name, durable_of(commit));
-      return false;
-    });
+    CKPT_ASSIGN(const auto newest, read([&] { return Result(newest_commit(*catalog, run.id)); }));
+    if (newest) health_watch.snapshot_durable(run.name, durable_of(*newest));
   }
+  return {};
 }
 
 // Space that was preallocated and never committed to, what snapshots had written that nobody
@@ -214,19 +238,18 @@ bool Daemon::Impl::reclaim(ListedExtents listed) {
 }
 
 // Do the headers of the commit's extents confirm it?
-Result<Daemon::Impl::CommitCheck> Daemon::Impl::check_commit(const Catalog& index,
-                                                             const SnapshotKey& key,
-                                                             ExtentPart part) {
+Result<RecoveryCheck> Daemon::Impl::check_commit(const Catalog& index, const SnapshotKey& key,
+                                                 ExtentPart part) {
   const auto info = index.commit(key.run, key.lineage, key.step);
   CKPT_TRY(index.health());
-  if (!info || info->damaged || info->deleted || info->snapshot != key) return CommitCheck();
+  if (!info || info->damaged || info->deleted || info->snapshot != key) return RecoveryCheck();
   const auto commit = index.record(key.run, key.lineage, key.step);
   CKPT_TRY(index.health());
-  if (!commit) return CommitCheck();
+  if (!commit) return RecoveryCheck();
   CKPT_ASSIGN(const auto units, index.units(key.run));
   if (!segments) segments = std::make_unique<SegmentReader>(disk, store_id);
   const Status held = check_commit_headers(*segments, *commit, *units, part);
-  if (held.ok()) return CommitCheck();
+  if (held.ok()) return RecoveryCheck();
   const RunInfo run = index.run(key.run).value();
   const bool read =
       held.error().code == ErrorCode::kCorrupt || held.error().code == ErrorCode::kNotFound;
@@ -234,7 +257,7 @@ Result<Daemon::Impl::CommitCheck> Daemon::Impl::check_commit(const Catalog& inde
     // Perhaps it can be read later. A restore falls back if not.
     spdlog::error("run {} step {}: could not be checked: {}", run.name, key.step,
                   held.error().message);
-    return CommitCheck{.damaged = {}, .unread = true};
+    return RecoveryCheck{.damaged = {}, .unread = true};
   }
   log_event(spdlog::level::err, "commit_damaged",
             {{"run", run.name},
@@ -248,13 +271,13 @@ Result<Daemon::Impl::CommitCheck> Daemon::Impl::check_commit(const Catalog& inde
   damaged.step = key.step;
   damaged.reason = held.error().message;
   damaged.time_ns = wall_clock_ns();
-  return CommitCheck{.damaged = make_record(std::move(damaged))};
+  return RecoveryCheck{.damaged = make_record(std::move(damaged))};
 }
 
 Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
   std::vector<fb::RecordT> records;
   for (const SnapshotKey& key : replayed) {
-    CKPT_ASSIGN(CommitCheck check,
+    CKPT_ASSIGN(RecoveryCheck check,
                 read([&] { return check_commit(*catalog, key, ExtentPart::kWhole); }));
     if (check.damaged) records.push_back(std::move(*check.damaged));
   }

@@ -25,6 +25,7 @@ QueryContext Daemon::Impl::query_context(const Session& session) {
               [this, uid = session.uid](ckpt::RunId run) {
                 return MemoryVersions(*staging, *catalog, uid, run);
               },
+          .damages = scrub->state().damages,
           .memory_bytes_per_second = counters.restore_speeds.memory(),
           .segment_bytes_per_second = counters.restore_speeds.segment()};
 }
@@ -71,6 +72,21 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
                               ckpt::base::printable(message.verb))));
 }
 
+namespace {
+
+// The runs that a verify reads everything of, by name; the empty one stands for the journal.
+std::vector<std::string> whole_runs(const Catalog& catalog, const VerifyTarget& target) {
+  std::vector<std::string> names;
+  if (target.point) return names;
+  if (target.journal) names.emplace_back();
+  for (const ckpt::RunId id : target.runs) {
+    if (const auto run = catalog.run(id); run.ok()) names.push_back(run->name);
+  }
+  return names;
+}
+
+}  // namespace
+
 // Reads in pieces between other work, and answers when it is through.
 void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
   const auto target = read([&] { return parse_verify_args(query_context(session), message.args); });
@@ -88,6 +104,8 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
   verify.session = session.id;
   verify.request = message.request;
   verify.reader = next_reader++;
+  verify.whole_runs = whole_runs(*catalog, *target);
+  verify.began_ns = wall_clock_ns();
   verify.job = std::make_unique<VerifyJob>(
       restore_context(), target->runs, target->point,
       [this, id](const VerifyReport& report) {
@@ -100,6 +118,7 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
           verifies.erase(found);
           holds.release(over.session, over.hold);
           reader_gone();
+          scrub->verified(report, over.whole_runs, over.began_ns);
           answer(over.session, over.request, verify_answer(report));
         });
       },

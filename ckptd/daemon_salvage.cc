@@ -200,7 +200,7 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
       continue;
     }
     const auto part = commit.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
-    CKPT_ASSIGN(const CommitCheck check, check_commit(index, key, part));
+    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, key, part));
     if (check.damaged) putter.add(*check.damaged);
     spdlog::log(check.damaged ? spdlog::level::err : spdlog::level::warn,
                 "{}: its record was put back from the catalog; {}", name,
@@ -214,7 +214,7 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
     const auto record = missing_move(moved, index, wall_clock_ns());
     if (record) putter.add(*record);  // if that fails, its bytes are looked for where they were
     const auto part = moved.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
-    CKPT_ASSIGN(const CommitCheck check, check_commit(index, moved.info.snapshot, part));
+    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, moved.info.snapshot, part));
     if (check.damaged) putter.add(*check.damaged);
   }
   // StoreClosed marks salvaged.log as complete.

@@ -110,6 +110,7 @@ std::vector<SameCandidate> Daemon::Impl::find_same(const SnapshotKey& key, const
       candidates.push_back({i, {places.begin(), places.end()}});
     }
   }
+  if (!catalog->health().ok()) return {};  // what could not be read is written
   return candidates;
 }
 
@@ -194,7 +195,7 @@ bool Daemon::Impl::reserve_shared(const SnapshotKey& key,
     }
   }
   bytes += extents.size() * kSharedExtentRecordBytes;
-  return bytes == 0 || persist->reserve(key, 0, bytes).ok();
+  return bytes == 0 || persist->try_reserve(key, 0, bytes);
 }
 
 // Which fragments of the slab need not be written; where they lie is noted for the commit.

@@ -340,7 +340,7 @@ void Daemon::Impl::disconnected(SessionId id, const std::string& reason) {
   if (found == sessions.end()) return;
   Session session = std::move(found->second);
   sessions.erase(found);
-  if (groups.member(id)) ++counters.sessions_lost;
+  if (groups.would_lose(id)) ++counters.members_lost;
   holds.end_session(id);
   carry_out(groups.lost(id, reason));
   for (auto& [key, open] : open_snapshots) open.shares.erase(id);

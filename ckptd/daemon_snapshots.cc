@@ -2,6 +2,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <set>
 
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
@@ -182,7 +183,6 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
   commit.epoch = action.snapshot.epoch;
   commit.step = action.snapshot.step;
   commit.attempt = action.snapshot.attempt;
-  commit.time_ns = wall_clock_ns();
   commit.plan = ckpt::wire::to_fb(action.plan);
   commit.full = action.full;
   for (const auto& [name, value] : action.metrics) {
@@ -196,13 +196,36 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
   commit.alarms = ckpt::to_fb(alarms);
   commit.alarms_left_out = alarms.left_out;
   fill_extents(open.extents, commit, open.same.bases);
-  fb::RecordT record = make_record(std::move(commit));
-  auto kept = std::make_shared<fb::RecordT>(record);
-  persist->commit(action.snapshot, std::move(record),
-                  [this, key = action.snapshot, kept](const Result<uint64_t>& result) {
-                    committed(key, *kept, result);
-                  });
+  const auto record = std::make_shared<fb::RecordT>(make_record(std::move(commit)));
+  persist->commit(
+      action.snapshot,
+      [this, record] {
+        // The syncs may have taken long: a commit is not older than its data on the disk.
+        record->body.AsCommitted()->time_ns = wall_clock_ns();
+        return *record;
+      },
+      [this, key = action.snapshot, record](const Result<uint64_t>& result) {
+        committed(key, *record, result);
+      });
 }
+
+namespace {
+
+// The catalog entry of a commit, from its journal record.
+CommitInfo info_of(const fb::CommittedT& record) {
+  CommitInfo info;
+  info.snapshot = {record.run, record.lineage, record.epoch, record.step, record.attempt};
+  info.time_ns = record.time_ns;
+  std::set<ckpt::UnitId> units;
+  for (const fb::Fragment& fragment : record.fragments) units.insert(fragment.unit());
+  info.units.assign(units.begin(), units.end());
+  for (const auto& metric : record.metrics) info.metrics[metric->name] = metric->value;
+  const auto tokens = ckpt::expert_token_counts(record.expert_tokens, record.expert_lost);
+  if (tokens.ok()) info.lost_tokens = ckpt::lost_tokens(*tokens);
+  return info;
+}
+
+}  // namespace
 
 void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
                              const Result<uint64_t>& result) {
@@ -210,10 +233,10 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   apply(*result, record);
   carry_out(ingest.committed(key, {}));
   const OpenSnapshotState& open = open_snapshots.at(key);
-  if (const auto commit = catalog->commit(key.run, key.lineage, key.step)) {
-    staging->supersede(key, commit->units);
-    health_watch.snapshot_durable(open.run_name, durable_of(*commit));
-  }
+  // From the record: the catalog may not be readable, and the commit is durable all the same.
+  const CommitInfo commit = info_of(*record.body.AsCommitted());
+  staging->supersede(key, commit.units);
+  health_watch.snapshot_durable(open.run_name, durable_of(commit));
   ++counters.commits;
   counters.commit_bytes += open.bytes;
   counters.level_lag += now - open.staged_at;

@@ -84,6 +84,12 @@ struct SameVersions {
   WrittenBases bases = {};
 };
 
+// Recovery's look at the extents of a commit.
+struct RecoveryCheck {
+  std::optional<fb::RecordT> damaged;  // the record that says so
+  bool unread = false;                 // its extents could not be checked
+};
+
 // What the daemon holds for a snapshot that ingest knows to be open.
 struct OpenSnapshotState {
   struct Share {
@@ -132,8 +138,10 @@ struct CreatingRun {
 struct Verify {
   SessionId session = 0;
   uint64_t request = 0;
-  uint64_t reader = 0;  // as of a Restore
-  HoldId hold = 0;      // of the view that is read; 0: it is whole runs
+  uint64_t reader = 0;                       // as of a Restore
+  HoldId hold = 0;                           // of the view that is read; 0: it is whole runs
+  std::vector<std::string> whole_runs = {};  // their names; the empty one stands for the journal
+  uint64_t began_ns = 0;                     // wall clock
   std::unique_ptr<VerifyJob> job;
 };
 
@@ -206,7 +214,7 @@ struct Counters {
   uint64_t freed_bytes = 0;
   uint64_t segments_removed = 0;
   uint64_t gc_errors = 0;
-  uint64_t sessions_lost = 0;
+  uint64_t members_lost = 0;
   uint64_t arenas_adopted = 0;
   uint64_t slabs_taken_back = 0;      // at the start, from a keeper
   uint64_t slabs_not_taken_back = 0;  // likewise: they were not believed

@@ -103,17 +103,32 @@ Document conditions_document(const Health& health, uint64_t now_ns, bool runs_se
   return document;
 }
 
-// The last durable step of each run, and the snapshots that have failed since.
+// Sealed snapshots that the disk has not written yet.
+Document waiting_document(const std::optional<RunProgress::Waiting>& waiting) {
+  if (!waiting) return nullptr;
+  return {{"snapshots", waiting->count},
+          {"first_step", waiting->first_step},
+          {"seconds", static_cast<double>(waiting->longest_ns) / 1e9}};
+}
+
+// The last durable step of each run, the snapshots that wait for the disk, and those that have
+// failed since. `awaited`: whether ranks of the run may come back after a restart of the daemon.
 Document durable_document(const RunProgress& progress, uint64_t now_ns,
                           const std::function<bool(const std::string&)>& may_read,
-                          const std::function<bool(const std::string&)>& is_trained) {
+                          const std::function<bool(const std::string&)>& awaited) {
   Document document = Document::array();
   for (const auto& [name, run] : progress.latest(progress.runs().size())) {
     if (!may_read(name)) continue;
     if (document.size() >= limits::kRunsInMetricsMax) break;
-    Document row = {
-        {"run", name},     {"trained", is_trained(name)}, {"lineage", nullptr}, {"step", nullptr},
-        {"time", nullptr}, {"age_seconds", nullptr},      {"failing", nullptr}};
+    Document row = {{"run", name},
+                    {"trained", run->trained},
+                    {"awaited", awaited(name)},
+                    {"lineage", nullptr},
+                    {"step", nullptr},
+                    {"time", nullptr},
+                    {"age_seconds", nullptr},
+                    {"waiting", waiting_document(run->waiting)},
+                    {"failing", nullptr}};
     if (run->durable) {
       row["lineage"] = run->durable->lineage;
       row["step"] = run->durable->step;
@@ -171,6 +186,10 @@ bool Daemon::Impl::may_read(const Session& session, const std::string& run) cons
 QueryAnswer Daemon::Impl::query_status(const Session& asker) {
   look_at_health();
   const auto readable_run = [this, &asker](const std::string& run) { return may_read(asker, run); };
+  const auto awaited = [this](const std::string& name) {
+    const auto run = catalog->run(name);
+    return run.ok() && !rejoin_deadline_over && groups.awaited(run->id);
+  };
   const auto readable_name = [&](ckpt::RunId id) {
     const auto run = catalog->run(id);
     return run.ok() && may(asker, *run, ckpt::Right::kRead) ? run->name : std::string();
@@ -188,29 +207,28 @@ QueryAnswer Daemon::Impl::query_status(const Session& asker) {
   const uint64_t now_ns = wall_clock_ns();
   const bool all_seen = may_use(asker, ::geteuid());
   const Staging::Stats stats = staging->stats();
-  Document document = {
-      {"store", ckpt::base::to_hex(store_id)},
-      {"state", draining ? "draining" : "ready"},
-      {"can_save", !draining && health.can_save()},
-      {"conditions", conditions_document(health, now_ns, all_seen)},
-      {"durable", durable_document(health_watch.progress(), now_ns, readable_run,
-                                   [this](const std::string& run) { return is_trained(run); })},
-      {"uptime_seconds", std::chrono::duration<double>(now).count()},
-      {"engine", disk.engine_name()},
-      {"io_shape", to_text(io_shape)},
-      {"zero_copy", stats.zero_copy},
-      {"runs", readable},
-      {"sessions", std::move(listed)},
-      {"holds", holds_document(holds, now, readable_name)},
-      {"snapshots_open", open_snapshots.size()},
-      {"arena_bytes", stats.arena_bytes},
-      {"arena_bytes_max", options.staging.arena_bytes_total},
-      {"warm_pool_bytes", stats.warm_pool_bytes},
-      {"slabs", slabs_document(stats)},
-      {"scrub", scrub_summary(scrub_report(), now_ns)},
-      {"codecs", codecs_document(run_codecs, readable_run)},
-      {"journal_bytes", journal->bytes()},
-      {"segment_bytes_written", persist->stats().bytes_written}};
+  Document durable_runs = durable_document(health_watch.progress(), now_ns, readable_run, awaited);
+  Document document = {{"store", ckpt::base::to_hex(store_id)},
+                       {"state", draining ? "draining" : "ready"},
+                       {"can_save", !draining && health.can_save()},
+                       {"conditions", conditions_document(health, now_ns, all_seen)},
+                       {"durable", std::move(durable_runs)},
+                       {"uptime_seconds", std::chrono::duration<double>(now).count()},
+                       {"engine", disk.engine_name()},
+                       {"io_shape", to_text(io_shape)},
+                       {"zero_copy", stats.zero_copy},
+                       {"runs", readable},
+                       {"sessions", std::move(listed)},
+                       {"holds", holds_document(holds, now, readable_name)},
+                       {"snapshots_open", open_snapshots.size()},
+                       {"arena_bytes", stats.arena_bytes},
+                       {"arena_bytes_max", options.staging.arena_bytes_total},
+                       {"warm_pool_bytes", stats.warm_pool_bytes},
+                       {"slabs", slabs_document(stats)},
+                       {"scrub", scrub_summary(scrub_report(), now_ns)},
+                       {"codecs", codecs_document(run_codecs, readable_run)},
+                       {"journal_bytes", journal->bytes()},
+                       {"segment_bytes_written", persist->stats().bytes_written}};
   if (const auto room = persist->room(); room.ok()) document["disk"] = disk_document(*room);
   return {.exit_code = 0, .json = ckpt::base::dump_json(document)};
 }

@@ -66,7 +66,9 @@ class Summary {
     // A journal that an older daemon went on with may have records before their version.
     store_.version = std::max(store_.version, ckpt::store_version_of(record));
     if (const auto* epoch = record.body.AsEpochOpened()) {
-      store_.epochs[epoch->run] = *epoch;
+      take_epoch(*epoch);
+    } else if (const auto* closed = record.body.AsStoreClosed()) {
+      if (closed->epochs_told) take_closed(*closed);
     } else if (const auto* commit = record.body.AsCommitted()) {
       if (!commit->extents.empty()) live_.emplace(commit->run, commit->lineage, commit->step);
       store_.commits.push_back(
@@ -89,6 +91,24 @@ class Summary {
  private:
   using Place = std::tuple<ckpt::RunId, ckpt::LineageId, ckpt::Step>;
 
+  void take_epoch(const fb::EpochOpenedT& epoch) {
+    if (!epoch.over) {
+      store_.epochs[epoch.run] = epoch;
+      store_.epochs_over.erase(epoch.run);
+      return;
+    }
+    const auto last = store_.epochs.find(epoch.run);
+    const bool of_last = last != store_.epochs.end() && last->second.epoch == epoch.epoch;
+    if (of_last) store_.epochs_over.insert(epoch.run);
+  }
+  void take_closed(const fb::StoreClosedT& closed) {
+    for (const auto& [run, epoch] : store_.epochs) {
+      const bool in_use = std::ranges::any_of(closed.epochs, [&](const fb::EpochOf& told) {
+        return told.run() == run && told.epoch() == epoch.epoch;
+      });
+      if (!in_use) store_.epochs_over.insert(run);
+    }
+  }
   void list(const std::vector<std::unique_ptr<fb::ExtentT>>& extents) {
     for (const auto& extent : extents) {
       store_.next_segment = std::max(store_.next_segment, extent->segment + 1);
@@ -99,7 +119,7 @@ class Summary {
   Status take_opened(uint64_t sequence, const fb::StoreOpenedT& opened) {
     if (opened.format_version > ckpt::kStoreFormatVersion) {
       return make_error(ErrorCode::kVersionMismatch,
-                        "the data directory has format version {}, this ckptd knows {}: it was "
+                        "it has format version {}, this ckptd knows {}: it was "
                         "written by a newer ckptd, use that one",
                         opened.format_version, ckpt::kStoreFormatVersion);
     }
@@ -110,6 +130,7 @@ class Summary {
     store_.id = id;
     store_.version = std::max(store_.version, opened.format_version);
     ++store_.starts;
+    store_.opened.push_back({sequence, opened.time_ns});
     return {};
   }
   RecoveredStore& store_;
@@ -161,8 +182,9 @@ Status begin_store(Disk& disk, uint64_t random_seed, RecoveredStore& store) {
   CKPT_ASSIGN(const ckpt::SegmentId highest, highest_segment(disk));
   if (highest > 0) {
     return make_error(ErrorCode::kCorrupt,
-                      "the data directory has segments but no journal: the journal says what is in "
-                      "them, put it back");
+                      "it has segments but no journal: the journal says what is in them; put {} "
+                      "back, from a copy of the same store",
+                      kJournalPath);
   }
   CKPT_ASSIGN(const auto names, entries_of(disk, kJournalDirectory));
   const auto other = std::find_if(names.begin(), names.end(), [](const std::string& name) {

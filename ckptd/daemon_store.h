@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -50,15 +51,17 @@ struct RecoveredStore {
   // Where the next batch goes: behind all that holds, or before the damage.
   ckpt::JournalEncoder::Position end;
   std::optional<JournalDamage> damage;
-  bool clean = true;    // the last daemon closed it; a new store is clean
-  uint64_t starts = 0;  // StoreOpened records: at least one for each start before
+  bool clean = true;              // the last daemon closed it; a new store is clean
+  uint64_t starts = 0;            // StoreOpened records: at least one for each start before
+  std::vector<StartMark> opened;  // these records, ascending
   uint32_t version = ckpt::kFirstStoreVersion;  // that its records need (formats/journal.h)
   ckpt::SegmentId next_segment = 1;             // no file and no record has it or a higher one
   uint64_t torn_bytes = 0;                      // at the journal's end, to be cut
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
-  ListedExtents listed;             // of all commits there ever were, wherever they have lain
-  std::vector<CommitMark> commits;  // all there ever were, ascending
-  bool has_live_extents = false;    // a commit with extents is not deleted
+  std::set<ckpt::RunId> epochs_over;  // runs whose last one is over: nobody comes back to it
+  ListedExtents listed;               // of all commits there ever were, wherever they have lain
+  std::vector<CommitMark> commits;    // all there ever were, ascending
+  bool has_live_extents = false;      // a commit with extents is not deleted
   std::map<ckpt::RunId, uint64_t> removed;  // runs, and the records that removed them
 };
 

@@ -19,7 +19,8 @@ class VersionLookups {
  public:
   VersionLookups(const Catalog& catalog, ckpt::RunId run, const NewestVersions& newest)
       : catalog_(catalog), run_(run), newest_(newest) {}
-  // Null: there is none, or it was not looked up.
+  // Null: there is none, or it was not looked up. A catalog that cannot be read looks like none:
+  // whoever asked looks at its health() afterwards.
   const UnitVersion* of(ckpt::UnitId unit) {
     const auto known = found_.find(unit);
     if (known != found_.end()) return known->second ? &*known->second : nullptr;

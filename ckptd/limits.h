@@ -186,6 +186,9 @@ inline constexpr size_t kVerifyPieceBytes = 4u << 20;
 inline constexpr size_t kVerifyPiecesInFlightMax = 4;
 inline constexpr size_t kVerifyErrorsMax = 10'000;
 
+// Commits that one question looks at because they may share bytes that are known to be damaged.
+inline constexpr size_t kDamageHoldersMax = 10'000;
+
 // Scrub: commits that wait to be read back, and damaged units that are remembered, with a sentence
 // each: what is beyond is left to the next pass, or only counted. It keeps where it stands so
 // often, and not on a disk with less space than this.

@@ -23,6 +23,7 @@
 #include "formats/base/cli_errors.h"
 #include "formats/base/cli_numbers.h"
 #include "formats/base/console.h"
+#include "formats/base/open_files.h"
 #include "formats/base/program.h"
 #include "formats/base/version.h"
 
@@ -57,36 +58,49 @@ void declare(CLI::App& app, Flags& flags) {
   const auto setting = [&](const std::string& key, const std::string& description) {
     return declare_setting(app, flags, key, description);
   };
-  setting("data", "directory of the store; created if it is not there");
-  setting("listen", "unix:PATH of the socket (default: DATA/ckptd.sock)");
-  setting("http", "HOST:PORT of /metrics, /healthz, /readyz");
-  app.add_option("--config", flags.config, "TOML file; flags win over it");
-  setting("arena", "shared memory of all sessions together, e.g. 4GiB");
-  setting("session_arena", "arena of a session that does not ask for a size (default: 512MiB)");
-  setting("session_arena_max", "the most that one session may ask for (default: no bound)");
-  setting("user_arena_max", "the most that the sessions of one user may have together");
+  setting("data", "Keep the store in this directory; created if it is missing (required)");
+  setting("listen", "Listen on this unix socket: unix:PATH (default: DATA/ckptd.sock)");
+  setting("http", "Serve /metrics, /healthz and /readyz over HTTP on HOST:PORT (default: no HTTP)");
+  app.add_option("--config", flags.config, "Read settings from this TOML file; flags override it");
+  setting("arena", "Limit the shared memory of all sessions together to this size (default: 2GiB)");
+  setting("session_arena",
+          "Give a session that asks for no size this much shared memory (default: 512MiB)");
+  setting("session_arena_max",
+          "Refuse sessions that ask for more than this size (default: no limit)");
+  setting("user_arena_max",
+          "Limit the shared memory of one user's sessions together (default: as --arena; three "
+          "quarters of it if allow_uids names several users)");
   setting("warm_pool",
-          "memory that is faulted in for sessions to come (default: as session_arena, 512MiB)");
-  setting("io", "uring or pwritev")->envname("CKPTD_IO");
+          "Prepare this much memory for new sessions in advance, beside --arena (default: as "
+          "--session-arena; 0: none)");
+  setting("io", "Write by io_uring (uring) or by pwritev2 (pwritev) (default: uring)")
+      ->envname("CKPTD_IO");
   setting("io_shape",
-          "auto, or how many writes of which size at a time, e.g. 32x4MiB (default: auto, "
-          "found once for each store by writing up to 1 GiB)")
+          "Keep up to COUNT writes of SIZE in progress: COUNTxSIZE, as in 32x4MiB; auto: the first "
+          "start of a store measures its disk, writing up to 1 GiB (default: auto)")
       ->envname("CKPTD_IO_SHAPE");
   setting("alarms",
-          "off, warn or refuse: snapshots with NaN, with units that did not change, or "
-          "without an expert for too long (default: warn)");
+          "Look for NaN, unchanged units and experts left out too long in snapshots: off, warn "
+          "(report), or refuse (fail the snapshot) (default: warn)");
   setting("codec",
-          "none, zstd, delta or auto: how snapshots lie on the disk; delta writes what changed "
-          "where that is less, auto compresses what is durable sooner by it (default: none)");
-  setting("disk_reserve", "disk space that snapshots never use (default: 256MiB)");
-  setting("log_level", "debug, info, warn or error");
-  setting("log_format", "text, or json: an object a line");
-  app.add_flag("--check-config", flags.check_config, "check flags and configuration, then exit");
+          "Store snapshots as they are (none), compressed (zstd), as differences from earlier "
+          "versions (delta), or compressed where they are durable sooner that way (auto) "
+          "(default: none)");
+  setting("disk_reserve",
+          "Leave this much disk space free: snapshots never use it (default: 256MiB)");
+  setting("log_level",
+          "Log lines of this level and above: debug, info, warn or error (default: info)");
+  setting("log_format", "Log lines of text, or json: one object per line (default: text)");
+  app.add_flag("--check-config", flags.check_config,
+               "Check the flags and the configuration file, then exit");
   app.footer(
-      "examples:\n"
+      "Set only in the configuration file: segment, snapshot_deadline, scrub_rate, "
+      "scrub_interval,\n"
+      "recode_after, allow_uids, workers.\n"
+      "Examples:\n"
       "  ckptd --data /var/lib/ckptd --arena 16GiB --http 127.0.0.1:9464\n"
       "  ckptd --data ./store --listen unix:/tmp/ckptd.sock --io pwritev\n"
-      "exit codes: 0 done, 1 failed, 2 bad usage, 4 the store is damaged");
+      "Exit codes: 0 done, 1 failed, 2 bad usage, 4 the store is damaged");
 }
 
 Result<ckptd::Config> make_config(const CLI::App& app, const Flags& flags) {
@@ -109,7 +123,8 @@ Result<ckptd::LockFile> lock_store(const ckptd::Config& config) {
   const std::string& data = config.data;
   CKPT_TRY(ckptd::make_durable_directory(data, ckptd::sync_directory_at, config.listen));
   return ckptd::LockFile::take(data + "/lock", "data directory " + data,
-                               "another ckptd is running on it");
+                               "another ckptd is running on it",
+                               ckptd::LockFile::for_two_seconds());
 }
 
 // What is in them is for those who may read its run, and only the daemon knows who that is.
@@ -165,7 +180,9 @@ int fail(const ckpt::Error& error, bool json = false) {
 
 int run(int argc, char** argv) {
   ::umask(0077);  // RocksDB's files, too; the socket's mode is set where it is bound
-  ckptd::allow_open_files();
+  // A large snapshot has many segments open until its commit; the usual soft limit is for programs
+  // that use select().
+  (void)ckpt::base::allow_open_files(RLIM_INFINITY);
   CLI::App app("Checkpoint-centric storage service for Mixture-of-Experts training.", "ckptd");
   app.set_version_flag("--version", ckpt::base::version_text("ckptd"));
   Flags flags;
@@ -183,10 +200,13 @@ int run(int argc, char** argv) {
   if (!config.ok()) return fail(config.error());
   spdlog::set_formatter(ckptd::make_log_formatter(config->log_format));
   spdlog::set_level(spdlog::level::from_str(config->log_level));
+  const Status reserve = ckptd::check_disk_reserve(*config);
+  if (flags.check_config && !reserve.ok()) return fail(reserve.error());
   if (flags.check_config) {
     ckpt::base::write_stdout("configuration is good\n");
     return 0;
   }
+  if (!reserve.ok()) spdlog::warn("{}", reserve.error().message);
   auto manager = ckptd::ServiceManager::of_this_process();
   const Status served = serve(*config, manager);
   return served.ok() ? 0 : fail(served.error(), config->log_format == "json");

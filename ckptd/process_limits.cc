@@ -6,13 +6,6 @@
 
 namespace ckptd {
 
-void allow_open_files() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
-}
-
 ckpt::Status check_file_size_limit(uint64_t segment_bytes) {
   rlimit size{};
   const bool limited = ::getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur != RLIM_INFINITY;

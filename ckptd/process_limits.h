@@ -1,5 +1,5 @@
-// Limits that the process inherited (ulimit): raised where that is ours to do, refused where the
-// daemon could not work below them.
+// Limits that the process inherited (ulimit), and below which the daemon could not work. That of
+// open files is raised instead: formats/base/open_files.h.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,6 @@
 #include "formats/base/result.h"
 
 namespace ckptd {
-
-// A large snapshot has many segments open until its commit; the usual soft limit is for programs
-// that use select(). Raises it to the hard limit.
-void allow_open_files();
 
 // kResourceExhausted if files may not become as large as a segment: every write of a snapshot would
 // fail as on a full disk.

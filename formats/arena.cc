@@ -13,6 +13,7 @@
 
 #include "formats/base/checked.h"
 #include "formats/base/ids.h"
+#include "formats/base/open_files.h"
 #include "formats/base/parse.h"
 
 namespace ckpt {
@@ -25,9 +26,12 @@ constexpr int kSealsRefused = F_SEAL_WRITE | F_SEAL_FUTURE_WRITE;
 
 Error system_error(std::string_view what) {
   const int error = errno;
-  const bool exhausted = error == ENOMEM || error == ENOSPC || error == EMFILE || error == ENFILE;
-  return make_error(exhausted ? ErrorCode::kResourceExhausted : ErrorCode::kIo, "arena: {}: {}",
-                    what, std::strerror(error));
+  ErrorCode code = ErrorCode::kIo;
+  if (error == ENOMEM || error == ENOSPC) code = ErrorCode::kResourceExhausted;
+  // No smaller arena helps, and no waiting.
+  if (error == EMFILE || error == ENFILE) code = ErrorCode::kFailedPrecondition;
+  return make_error(code, "arena: {}: {}{}", what, std::strerror(error),
+                    base::open_files_hint(error));
 }
 
 Result<MutableByteView> map_shared(int fd, uint64_t bytes) {

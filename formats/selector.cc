@@ -62,7 +62,12 @@ Result<Selector> parse_parts(std::string_view text) {
     }
     selector.lineage = *lineage;
   }
-  if (at != std::string_view::npos) CKPT_TRY(parse_point(text.substr(at + 1), selector));
+  if (at == std::string_view::npos) return selector;
+  if (at + 1 == text.size()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "nothing follows @: name a step, a tag or latest");
+  }
+  CKPT_TRY(parse_point(text.substr(at + 1), selector));
   return selector;
 }
 
@@ -117,7 +122,8 @@ Status validate_tag(std::string_view tag) {
   CKPT_TRY(validate_name("tag", tag));
   if (tag == kLatest || is_digits(tag)) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "tag {}: a selector would read it as something else", tag);
+                      "tag {}: a tag may be neither `latest` nor a number: RUN@{} names {}", tag,
+                      tag, tag == kLatest ? "the newest complete view" : "a step");
   }
   return {};
 }

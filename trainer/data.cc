@@ -1,19 +1,13 @@
 #include "trainer/data.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 
 #include "formats/base/assert.h"
 #include "formats/base/crc32c.h"
-#include "formats/base/unique_fd.h"
 #include "trainer/model/philox.h"
+#include "trainer/regular_file.h"
 
 namespace moetrain {
 
@@ -47,41 +41,24 @@ Result<std::vector<fs::path>> files_below(const fs::path& directory) {
   return files;
 }
 
-// Appends the file, whatever size it claims to have; an empty file is an error only if it was named
-// itself.
+// An empty file is an error only if it was named itself.
 Status append_file(const fs::path& path, bool may_be_empty, uint64_t bytes_max,
                    std::vector<uint8_t>& bytes) {
-  const auto failed = [&](const char* why) {
-    return make_error(ErrorCode::kInvalidArgument, "data {}: {}", path.string(), why);
-  };
-  // O_NONBLOCK: opening a pipe must not wait for its writer.
-  const ckpt::base::UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  if (!file.valid()) return failed(std::strerror(errno));
-  struct stat status {};
-  if (::fstat(file.get(), &status) != 0) return failed(std::strerror(errno));
-  // Every rank reads it, and again when it is started anew: it must have an end and stay.
-  if (!S_ISREG(status.st_mode)) return failed("not a regular file");
-  constexpr size_t kReadBytes = 1u << 20;
-  const size_t begin = bytes.size();
-  size_t end = begin;
-  for (;;) {
-    bytes.resize(end + kReadBytes);
-    const ssize_t got = ::read(file.get(), bytes.data() + end, kReadBytes);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return failed(std::strerror(errno));
-    end += static_cast<size_t>(got);
-    if (end > bytes_max) return failed(fmt::format("over {} bytes in all", bytes_max).c_str());
-    if (got == 0) break;
+  const size_t before = bytes.size();
+  Status read = append_regular_file(path.string(), bytes_max, bytes);
+  if (read.ok() && bytes.size() == before && !may_be_empty) {
+    read = make_error(ErrorCode::kInvalidArgument, "the file is empty");
   }
-  bytes.resize(end);
-  if (end == begin && !may_be_empty) return failed("the file is empty");
-  return {};
+  if (read.ok()) return {};
+  return make_error(read.error().code, "data {}: {}", path.string(), read.error().message);
 }
+
+uint64_t held_out_bytes(uint64_t bytes) { return bytes / kHeldOutDivisor; }
 
 }  // namespace
 
 Corpus::Corpus(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
-  train_bytes_ = bytes_.size() - bytes_.size() / kHeldOutDivisor;
+  train_bytes_ = bytes_.size() - held_out_bytes(bytes_.size());
   crc32c_ = ckpt::base::crc32c(std::as_bytes(std::span(bytes_)));
 }
 
@@ -110,13 +87,16 @@ Result<Corpus> Corpus::load(const std::vector<std::string>& paths, uint64_t tota
   return Corpus(std::move(bytes));
 }
 
-Status Corpus::check_fits(uint32_t seq_len) const {
+Status Corpus::check_fits(uint32_t seq_len) const { return check_data_fits(bytes(), seq_len); }
+
+Status check_data_fits(uint64_t bytes, uint32_t seq_len) {
   const uint64_t needed = uint64_t{seq_len} + 1;
-  if (train().size() >= needed && held_out().size() >= needed) return {};
+  const uint64_t held_out = held_out_bytes(bytes);
+  if (bytes - held_out >= needed && held_out >= needed) return {};
   return make_error(ErrorCode::kInvalidArgument,
                     "data: {} bytes are too few for sequences of {} tokens: at least {} are needed,"
                     " because one byte in {} is held out",
-                    bytes_.size(), seq_len, needed * kHeldOutDivisor, kHeldOutDivisor);
+                    bytes, seq_len, needed * kHeldOutDivisor, kHeldOutDivisor);
 }
 
 Result<std::vector<std::string>> default_data_paths() {

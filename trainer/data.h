@@ -38,7 +38,7 @@ class Corpus {
   uint64_t bytes() const { return bytes_.size(); }
   // CRC32C of all bytes: tells whether a run goes on with the data it began with.
   uint32_t crc32c() const { return crc32c_; }
-  // kInvalidArgument unless both parts hold at least one sequence of `seq_len` tokens and its next.
+  // check_data_fits() for these bytes.
   Status check_fits(uint32_t seq_len) const;
 
  private:
@@ -46,6 +46,10 @@ class Corpus {
   uint64_t train_bytes_ = 0;
   uint32_t crc32c_ = 0;
 };
+
+// kInvalidArgument unless both parts of a corpus of so many bytes hold at least one sequence of
+// `seq_len` tokens and its next.
+Status check_data_fits(uint64_t bytes, uint32_t seq_len);
 
 // Where the project's own sources are: $CKPT_SOURCE_DIR, or the checkout the program was built in,
 // if it is still there. kInvalidArgument otherwise.

@@ -33,7 +33,7 @@ Result<double> Trainer::forward_backward(Comm& comm, Model& model, uint64_t step
     const uint64_t first = micro * config_.batch + share.first;
     fill_sequences(text_, config_.seed, step, first, share.count, seq_len, tokens_, targets_);
     CKPT_ASSIGN(const MicroBatchLoss part,
-                model.forward_backward(comm, {tokens_, targets_}, scale));
+                model.forward_backward(comm, {tokens_, targets_, step}, scale));
     loss += scale.cross_entropy * part.cross_entropy_sum + scale.auxiliary * part.auxiliary;
   }
   return loss;
@@ -54,9 +54,26 @@ Result<PendingStep> Trainer::compute(Comm& comm, Model& model, const Progress& p
   CKPT_ASSIGN(pending.loss, forward_backward(comm, model, progress.step));
   CKPT_TRY(reduce_gradients(comm, model));
   CKPT_ASSIGN(pending.gradients, summarise_gradients(comm, model));
-  pending.routed.assign(model.routing_counts().begin(), model.routing_counts().end());
-  CKPT_TRY(comm.all_reduce_sum(std::span(pending.routed)));
+  CKPT_TRY(count(comm, model, pending));
   return pending;
+}
+
+// Adds up the counts of all ranks.
+Status Trainer::count(Comm& comm, const Model& model, PendingStep& pending) {
+  const size_t experts = model.routing_counts().size();
+  const StepTraffic own = model.traffic();
+  std::vector<int64_t>& sums = pending.routed;
+  sums.reserve(experts + 3);
+  sums.assign(model.routing_counts().begin(), model.routing_counts().end());
+  for (const uint64_t bytes : {own.tokens, own.weights, own.gradients}) {
+    sums.push_back(static_cast<int64_t>(bytes));
+  }
+  CKPT_TRY(comm.all_reduce_sum(std::span(sums)));
+  pending.traffic = {.tokens = static_cast<uint64_t>(sums[experts]),
+                     .weights = static_cast<uint64_t>(sums[experts + 1]),
+                     .gradients = static_cast<uint64_t>(sums[experts + 2])};
+  sums.resize(experts);
+  return {};
 }
 
 StepResult Trainer::apply(Model& model, Progress& progress, PendingStep pending,
@@ -68,6 +85,7 @@ StepResult Trainer::apply(Model& model, Progress& progress, PendingStep pending,
   result.loss = static_cast<float>(pending.loss);
   result.gradient_norm = gradients.norm;
   result.load = model.expert_load();
+  result.traffic = pending.traffic;
   result.learning_rate = learning_rate(config_.schedule, progress.step);
   progress.expert_updates.resize(routed.size());
   progress.routed_tokens.resize(routed.size());
@@ -98,7 +116,7 @@ StepResult Trainer::apply(Model& model, Progress& progress, PendingStep pending,
 }
 
 Result<double> evaluate_text(Comm& comm, Model& model, std::span<const uint8_t> text,
-                             uint64_t sequences) {
+                             uint64_t sequences, uint64_t step) {
   const uint32_t seq_len = model.config().seq_len;
   CKPT_ASSERT(text.size() > seq_len && sequences > 0);
   double sum = 0;
@@ -114,8 +132,9 @@ Result<double> evaluate_text(Comm& comm, Model& model, std::span<const uint8_t> 
     std::copy_n(text.begin() + at, seq_len, row.begin());
     std::copy_n(text.begin() + at + 1, seq_len, next.begin());
     const size_t count = mine ? seq_len : 0;
-    CKPT_ASSIGN(const MicroBatchLoss part,
-                model.evaluate(comm, {std::span(row).first(count), std::span(next).first(count)}));
+    CKPT_ASSIGN(
+        const MicroBatchLoss part,
+        model.evaluate(comm, {std::span(row).first(count), std::span(next).first(count), step}));
     sum += part.cross_entropy_sum;
     targets += part.targets;
   }

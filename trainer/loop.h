@@ -48,7 +48,8 @@ struct StepResult {
   bool applied = true;
   double gradient_norm = 0;
   double learning_rate = 0;
-  ExpertLoad load;  // the same on every rank
+  ExpertLoad load;      // the same on every rank
+  StepTraffic traffic;  // of all ranks
 };
 
 // A step whose gradients are complete and that has changed nothing yet. Its gradients are the
@@ -58,6 +59,7 @@ struct PendingStep {
   double loss = 0;
   GradientSummary gradients;
   std::vector<int64_t> routed;  // of all ranks
+  StepTraffic traffic;          // of all ranks
 };
 
 // One rank's training. Used from one thread.
@@ -67,11 +69,11 @@ class Trainer {
   Trainer(const TrainConfig& config, std::span<const uint8_t> text);
 
   using BeforeUpdate = std::function<Status(uint64_t step, std::span<const int64_t> routed)>;
-  using BeforeWrite = std::function<void(const Parameter&)>;
+  using BeforeWrite = std::function<void(const WeightState&)>;
   // Step progress.step + 1. A collective. `before_update` runs when the gradients are complete and
   // nothing has changed yet, with the step's routing counts over all ranks; its error is the
   // step's. After an error neither parameters nor `progress` have changed, on this rank; other
-  // ranks may have completed the step. `before_write` runs for each parameter just before it is
+  // ranks may have completed the step. `before_write` runs for all state just before it is
   // updated (StepInput), and cannot fail the step.
   Result<StepResult> step(Comm& comm, Model& model, Progress& progress,
                           const BeforeUpdate& before_update = {},
@@ -85,6 +87,7 @@ class Trainer {
                    const BeforeWrite& before_write = {});
 
  private:
+  static Status count(Comm& comm, const Model& model, PendingStep& pending);
   Result<double> forward_backward(Comm& comm, Model& model, uint64_t step);
 
   const TrainConfig& config_;
@@ -94,8 +97,8 @@ class Trainer {
 };
 
 // Mean cross-entropy per token of `sequences` sequences spread evenly over `text`, all on this
-// rank's communicator. A collective.
+// rank's communicator, routed as in step `step` (BatchShare::step). A collective.
 Result<double> evaluate_text(Comm& comm, Model& model, std::span<const uint8_t> text,
-                             uint64_t sequences);
+                             uint64_t sequences, uint64_t step = 0);
 
 }  // namespace moetrain

@@ -9,11 +9,11 @@
 namespace moetrain {
 namespace {
 
-void update(Parameter& parameter, ckpt::kernels::AdamWStep step, const StepInput& input) {
-  if (input.before_write) input.before_write(parameter);
-  if (parameter.spec.is_norm) step.weight_decay = 0;
-  parameter.value.device()->adamw_update(step, parameter.grad, parameter.value, parameter.m,
-                                         parameter.v, parameter.rounded);
+void update(WeightState& state, ckpt::kernels::AdamWStep step, const StepInput& input) {
+  if (input.before_write) input.before_write(state);
+  if (state.is_norm) step.weight_decay = 0;
+  state.value.device()->adamw_update(step, state.grad, state.value, state.m, state.v,
+                                     state.rounded);
 }
 
 }  // namespace
@@ -40,13 +40,11 @@ void adamw_step(Model& model, const AdamWOptions& options, const StepInput& inpu
                                 options.eps,         options.weight_decay, input.gradient_factor,
                                 input.step + 1};
   for (Parameter& parameter : model.dense()) update(parameter, step, input);
-  for (Expert& expert : model.experts().owned()) {
-    const size_t at = expert.layer * experts + expert.expert;
+  for (OwnedRange& range : model.experts().owned()) {
+    const size_t at = range.layer * experts + range.expert;
     if (skip_idle && input.routed_tokens[at] == 0) continue;
     if (!input.expert_steps.empty()) step.step = static_cast<uint64_t>(input.expert_steps[at]) + 1;
-    update(expert.w1, step, input);
-    update(expert.w2, step, input);
-    update(expert.w3, step, input);
+    update(range, step, input);
   }
 }
 

@@ -1,4 +1,4 @@
-// AdamW over the parameters of one rank, and the learning-rate schedule.
+// AdamW over the state that one rank owns, and the learning-rate schedule.
 //
 // The update is torch.optim.AdamW's (Loshchilov & Hutter, arXiv:1711.05101; bias correction,
 // eps outside the root): decay first, decoupled, p -= lr * weight_decay * p. Matrices decay,
@@ -46,12 +46,12 @@ struct StepInput {
   std::span<const int64_t> routed_tokens;
   // The same as `step` for every expert by itself, [layers * experts]; empty: all are at `step`.
   std::span<const int64_t> expert_steps;
-  // Called before a parameter's value and moments are overwritten: somebody may still read them.
-  std::function<void(const Parameter&)> before_write;
+  // Called before values and moments are overwritten: a snapshot may still read them.
+  std::function<void(const WeightState&)> before_write;
 };
 
-// Updates every dense parameter and every owned expert of this rank. Purely local and pure in its
-// inputs: ranks that hold the same dense parameters and gradients get the same bits.
+// Updates every dense parameter and every owned range of this rank. Local and pure in its inputs:
+// ranks that hold the same elements and gradients get the same bits, wherever ranges are cut.
 void adamw_step(Model& model, const AdamWOptions& options, const StepInput& input);
 
 }  // namespace moetrain

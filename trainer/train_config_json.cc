@@ -43,6 +43,10 @@ json training_json(const TrainConfig& config) {
   if (config.model.router_skew_order != 0) {
     out["router_skew_order"] = config.model.router_skew_order;
   }
+  if (config.model.follows_trace()) {
+    out["router_trace_crc32c"] = config.model.router_trace_crc32c;
+    out["router_trace_hold"] = config.model.router_trace_hold;
+  }
   return out;
 }
 
@@ -50,6 +54,26 @@ bool reads_as(const json& value, double) { return value.is_number(); }
 bool reads_as(const json& value, uint64_t) { return value.is_number_unsigned(); }
 bool reads_as(const json& value, uint32_t) {
   return value.is_number_unsigned() && value.get<uint64_t>() <= UINT32_MAX;
+}
+
+// Fields that are only there where routing is forced; 0 where they are not. Returns the name of the
+// first one that is no number.
+std::string read_forced_routing(const json& training, ModelConfig& model) {
+  std::string wrong;
+  const auto read = [&](const char* name, auto& field) {
+    const auto found = training.find(name);
+    if (found == training.end()) return;
+    if (reads_as(*found, field)) {
+      found->get_to(field);
+    } else if (wrong.empty()) {
+      wrong = name;
+    }
+  };
+  read("router_skew", model.router_skew);
+  read("router_skew_order", model.router_skew_order);
+  read("router_trace_crc32c", model.router_trace_crc32c);
+  read("router_trace_hold", model.router_trace_hold);
+  return wrong;
 }
 
 }  // namespace
@@ -89,14 +113,8 @@ Result<TrainConfig> parse_train_config(std::string_view text, const std::string&
     }
   });
   if (!wrong.empty()) return bad(fmt::format("training.{} is missing or not a number", wrong));
-  const json skew = training.value("router_skew", json(0.0));
-  if (!skew.is_number()) return bad("training.router_skew is not a number");
-  config.model.router_skew = skew;
-  const json order = training.value("router_skew_order", json(0u));
-  if (!order.is_number_unsigned() || order > UINT32_MAX) {
-    return bad("training.router_skew_order is not a number");
-  }
-  config.model.router_skew_order = order;
+  const std::string forced = read_forced_routing(training, config.model);
+  if (!forced.empty()) return bad(fmt::format("training.{} is not a number", forced));
   const json idle = training.value("idle_experts", json("update"));
   if (idle != "update" && idle != "skip") return bad("training.idle_experts is unknown");
   config.adamw.idle_experts = idle == "skip" ? IdleExperts::kSkip : IdleExperts::kUpdate;

@@ -11,9 +11,10 @@ using ckpt::make_error;
 using moetrain::ExpertStamps;
 using moetrain::MemoryPiece;
 using moetrain::Model;
-using moetrain::Parameter;
+using moetrain::ParameterPart;
 using moetrain::StateMemory;
 using moetrain::StateUnit;
+using moetrain::WeightState;
 
 namespace {
 
@@ -25,8 +26,8 @@ class Layout {
         trainer_unit_(units[moetrain::kTrainerUnit].bytes),
         stamps_({model.config().layers, model.config().experts}),
         memory_(units, model, trainer_unit_, stamps_) {
-    for (const Parameter* parameter : model.parameters()) {
-      for (const uint32_t unit : memory_.units_of(*parameter)) held_.insert(unit);
+    for (const ParameterPart& part : model.parts()) {
+      for (const uint32_t unit : memory_.units_of(*part.state)) held_.insert(unit);
     }
   }
 
@@ -64,9 +65,9 @@ Status StateSink::prepare() {
     pieces_.push_back({unit, piece.offset, piece.bytes.data(), piece.bytes.size()});
     bytes_ += piece.bytes.size();
   });
-  for (const Parameter* parameter : model_.parameters()) {
-    const auto units = layout.memory().units_of(*parameter);
-    units_of_[parameter].assign(units.begin(), units.end());
+  for (const ParameterPart& part : model_.parts()) {
+    const auto units = layout.memory().units_of(*part.state);
+    units_of_[part.state].assign(units.begin(), units.end());
   }
   // A place that does not fit what is left of a slab goes into the next one.
   const auto slabs = static_cast<uint32_t>(bytes_ / (options_.slab_bytes / 2) + 2);
@@ -103,10 +104,10 @@ void StateSink::stage_now() {
   staged_ = stager_->stage(&snapshot_, pieces_, moetrain::cuda_queue(model_.device()).stream());
 }
 
-void StateSink::before_write(const Parameter& parameter) {
+void StateSink::before_write(const WeightState& state) {
   stage_now();
   auto& queue = moetrain::cuda_queue(model_.device());
-  for (const uint32_t unit : units_of_.at(&parameter)) {
+  for (const uint32_t unit : units_of_.at(&state)) {
     if (!waited_for_.insert(unit).second) continue;
     const Status held = stager_->wait_gathered(unit, queue.stream());
     if (!held.ok()) queue.fail(held.error().message);

@@ -47,7 +47,7 @@ class StateSink {
   Status stage();
   // For a step: the device overwrites the parameter when it has been gathered. A failure is the
   // device's, which does nothing more then.
-  void before_write(const moetrain::Parameter& parameter);
+  void before_write(const moetrain::WeightState& state);
   // Wherever the thread waits for the device, which calls it by itself: queues more of what was
   // staged.
   void advance() { stager_->advance(); }
@@ -80,7 +80,7 @@ class StateSink {
   bool to_be_staged_ = false;
   Status staged_;  // what became of the last
   std::vector<ckpt_cuda_piece> pieces_;
-  std::map<const moetrain::Parameter*, std::vector<uint32_t>> units_of_;
+  std::map<const moetrain::WeightState*, std::vector<uint32_t>> units_of_;
   std::set<uint32_t> waited_for_;  // units, since something was staged last
   std::unique_ptr<ckpt::lib::Stager> stager_;
 };

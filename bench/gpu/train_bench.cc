@@ -16,10 +16,10 @@ namespace bench::gpu {
 
 using ckpt::Status;
 using moetrain::Device;
-using moetrain::Parameter;
 using moetrain::Precision;
 using moetrain::RankTraining;
 using moetrain::TrainConfig;
+using moetrain::WeightState;
 
 namespace {
 
@@ -118,7 +118,7 @@ Status plain_step(Session& session) { return session.training->steps(1); }
 Status step_with_snapshot(Session& session) {
   CKPT_TRY(session.sink->stage());
   CKPT_TRY(session.training->steps(
-      1, [&](const Parameter& parameter) { session.sink->before_write(parameter); }));
+      1, [&](const WeightState& state) { session.sink->before_write(state); }));
   return session.sink->drain();
 }
 

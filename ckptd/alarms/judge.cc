@@ -44,6 +44,8 @@ class Judge {
     raise({unit, AlarmKind::Unchanged, last->step});
   }
 
+  // True if the expert's state holds no more tokens than before: it got none, or a recovery put its
+  // older version back and with it threw away those that it got.
   bool was_idle(ckpt::UnitId unit, const UnitSum& last) {
     const ckpt::UnitSpec& spec = units_[unit];
     if (!spec.expert) return false;
@@ -54,7 +56,7 @@ class Judge {
     auto [counts, added] = counts_.try_emplace(commit);
     if (added) counts->second = tokens_at_(commit);
     const auto then = ckpt::counts_of(counts->second, layer, *spec.expert);
-    return then && then->tokens == now->tokens;
+    return then && then->held() == now->held();
   }
 
   void look_for_stale() {

@@ -63,6 +63,23 @@ const std::string& Catalog::store_id() const { return impl_->store_id; }
 uint64_t Catalog::applied_sequence() const { return impl_->applied; }
 Status Catalog::store_health() const { return impl_->health; }
 
+Result<std::vector<StartMark>> Catalog::starts() const {
+  std::vector<StartMark> starts;
+  impl_->scan(Family::kMeta, std::string(keys::kOpened), KvStore::Order::kAscending,
+              [&](std::string_view key, std::string_view value) {
+                const auto sequence = keys::u64_at(key, keys::kOpened.size());
+                const auto time_ns = keys::u64_at(value, 0);
+                if (sequence && time_ns) {
+                  starts.push_back({*sequence, *time_ns});
+                } else {
+                  impl_->damaged(Family::kMeta, "a start");
+                }
+                return true;
+              });
+  CKPT_TRY(impl_->health);
+  return starts;
+}
+
 void Catalog::expect(uint64_t sequence) { impl_->expected = std::max(impl_->expected, sequence); }
 
 Status Catalog::health() const {

@@ -43,6 +43,13 @@ namespace ckptd {
 using ckpt::Result;
 using ckpt::Status;
 
+// A start of ckptd on the store: its journal record and the time it says.
+struct StartMark {
+  uint64_t sequence = 0;
+  uint64_t time_ns = 0;  // wall clock
+  bool operator==(const StartMark&) const = default;
+};
+
 struct RunInfo {
   ckpt::RunId id = 0;
   std::string name;
@@ -197,6 +204,9 @@ class Catalog {
   // read: health(), and nothing changes.
   Status apply(uint64_t sequence, const ckpt::fb::RecordT& record);
   uint64_t applied_sequence() const;
+  // Starts of ckptd among the records that were applied, ascending. Those that an older version of
+  // ckptd applied are missing. The error of a store that cannot be read.
+  Result<std::vector<StartMark>> starts() const;
   // The journal has this record: until it is applied, health() says that it is missing.
   void expect(uint64_t sequence);
   // Empties it, for a rebuild. Also ends what health() complains of. After an error it is empty in
@@ -249,6 +259,10 @@ class Catalog {
   std::optional<ckpt::fb::CommittedT> record(ckpt::RunId run, ckpt::LineageId lineage,
                                              ckpt::Step step) const;
 
+  // The commits that hold a part of the extent there, bytes or bases: those that share it, and its
+  // writer if that is deleted. At most `most`.
+  std::vector<ViewPoint> holders(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
+                                 size_t most) const;
   // Has another commit than `own` of the run a part of the extent there: bytes, or bases?
   bool others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset, ViewPoint own) const;
 
@@ -307,12 +321,12 @@ class Catalog {
   bool complete(ckpt::RunId run, ViewPoint point) const;
 
   // Kept beside the index, and not in the journal: a rebuild loses it. nullopt: there is none, or
-  // it cannot be read.
-  std::optional<ScrubState> scrub_state() const;
+  // its bytes are no such state. The error of a store that cannot be read.
+  Result<std::optional<ScrubState>> scrub_state() const;
   // Not synced. An error is the store's, and latched in health().
   Status set_scrub_state(const ScrubState& state);
   // Likewise: the record of the last commit whose bytes were looked at, to be encoded; 0: none.
-  uint64_t recoded_until() const;
+  Result<uint64_t> recoded_until() const;
   Status set_recoded_until(uint64_t sequence);
 
   struct Impl;  // catalog_impl.h, private to this folder

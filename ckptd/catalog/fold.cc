@@ -33,9 +33,7 @@ class Folder {
     const auto& body = record_.body;
     switch (body.type) {
       case fb::RecordBody::StoreOpened:
-        change_.put(Family::kMeta, std::string(keys::kStore),
-                    ckpt::base::to_hex(ckpt::wire::from_fb(body.AsStoreOpened()->store)));
-        return {};
+        return store_opened(*body.AsStoreOpened());
       case fb::RecordBody::StoreClosed:
         return {};
       case fb::RecordBody::RunCreated:
@@ -87,6 +85,17 @@ class Folder {
         break;
     }
     return contradiction("of unknown kind {}", static_cast<int>(body.type));
+  }
+
+  static std::string index_key(CommitIndex index, const ckpt::SnapshotKey& key) {
+    return keys::commit(key.run, index, key.lineage, key.step);
+  }
+
+  Status store_opened(const fb::StoreOpenedT& opened) {
+    change_.put(Family::kMeta, std::string(keys::kStore),
+                ckpt::base::to_hex(ckpt::wire::from_fb(opened.store)));
+    change_.put(Family::kMeta, keys::opened(sequence_), keys::number(opened.time_ns));
+    return {};
   }
 
   // The run as it is now, to be changed and put back.
@@ -296,9 +305,7 @@ class Folder {
 
   void put_commit(const values::CommitValue& value) {
     const ckpt::SnapshotKey& key = value.info.snapshot;
-    change_.put(Family::kCommits,
-                keys::commit(key.run, CommitIndex::kCommit, key.lineage, key.step),
-                values::encode(value));
+    change_.put(Family::kCommits, index_key(CommitIndex::kCommit, key), values::encode(value));
   }
 
   void put_versions(const CommitInfo& info, const PlacesByUnit& units, bool damaged) {
@@ -320,33 +327,27 @@ class Folder {
   void put_sums(const ckpt::SnapshotKey& key, const PlacesByUnit& units) {
     values::UnitCrcs sums;
     for (const auto& [unit, places] : units) sums.emplace_back(unit, unit_crc32c(places));
-    change_.put(Family::kCommits, keys::commit(key.run, CommitIndex::kSums, key.lineage, key.step),
-                values::encode(sums));
+    change_.put(Family::kCommits, index_key(CommitIndex::kSums, key), values::encode(sums));
   }
 
   void keep_sums(const ckpt::SnapshotKey& key, const std::vector<ckpt::UnitId>& kept) {
-    const std::string at = keys::commit(key.run, CommitIndex::kSums, key.lineage, key.step);
+    const std::string at = index_key(CommitIndex::kSums, key);
     const auto value = catalog_.get(Family::kCommits, at);
-    auto sums = value ? values::decode_unit_sums(*value) : std::nullopt;
-    if (value && !sums) catalog_.damaged(Family::kCommits, "sums of units");
-    if (!sums) return;
+    if (!value) return;
+    auto sums = values::decode_unit_sums(*value);
+    if (!sums) return catalog_.damaged(Family::kCommits, "sums of units");
     std::erase_if(*sums, [&](const auto& sum) {
       return !std::binary_search(kept.begin(), kept.end(), sum.first);
     });
-    if (sums->empty()) {
-      change_.remove(Family::kCommits, at);
-    } else {
-      change_.put(Family::kCommits, at, values::encode(*sums));
-    }
+    if (sums->empty()) return change_.remove(Family::kCommits, at);
+    change_.put(Family::kCommits, at, values::encode(*sums));
   }
 
   // What a damaged commit counted is true all the same; a deleted one's goes with it, unless a
   // view of another one counts from there.
   void put_tokens(const ckpt::SnapshotKey& key, const ckpt::ExpertTokenCounts& counts) {
     if (counts.empty()) return;
-    change_.put(Family::kCommits,
-                keys::commit(key.run, CommitIndex::kTokens, key.lineage, key.step),
-                values::encode(counts));
+    change_.put(Family::kCommits, index_key(CommitIndex::kTokens, key), values::encode(counts));
   }
   Result<ckpt::ExpertTokenCounts> token_counts(const fb::CommittedT& commit) const {
     auto counts = ckpt::expert_token_counts(commit.expert_tokens, commit.expert_lost);
@@ -355,30 +356,25 @@ class Folder {
                          counts.error().message);
   }
   void remove_tokens(const ckpt::SnapshotKey& key) {
-    change_.remove(Family::kCommits,
-                   keys::commit(key.run, CommitIndex::kTokens, key.lineage, key.step));
+    change_.remove(Family::kCommits, index_key(CommitIndex::kTokens, key));
   }
 
   void put_indices(const CommitInfo& info) {
     const ckpt::SnapshotKey& key = info.snapshot;
-    change_.put(Family::kCommits, keys::commit(key.run, CommitIndex::kLive, key.lineage, key.step),
-                "");
+    change_.put(Family::kCommits, index_key(CommitIndex::kLive, key), "");
     if (const uint32_t leading = leading_units(info); leading > 0) {
-      change_.put(Family::kCommits,
-                  keys::commit(key.run, CommitIndex::kFull, key.lineage, key.step),
-                  keys::number(leading));
+      change_.put(Family::kCommits, index_key(CommitIndex::kFull, key), keys::number(leading));
     }
   }
   void remove_indices(const CommitInfo& info) {
     const ckpt::SnapshotKey& key = info.snapshot;
     remove_live_indices(info);
-    change_.remove(Family::kCommits,
-                   keys::commit(key.run, CommitIndex::kSums, key.lineage, key.step));
+    change_.remove(Family::kCommits, index_key(CommitIndex::kSums, key));
   }
   void remove_live_indices(const CommitInfo& info) {
     const ckpt::SnapshotKey& key = info.snapshot;
     for (const CommitIndex index : {CommitIndex::kLive, CommitIndex::kFull}) {
-      change_.remove(Family::kCommits, keys::commit(key.run, index, key.lineage, key.step));
+      change_.remove(Family::kCommits, index_key(index, key));
     }
   }
 

@@ -37,6 +37,8 @@ std::optional<uint64_t> u64_at(std::string_view text, size_t position) {
   return big_endian_at<uint64_t>(text, position);
 }
 
+std::string opened(uint64_t sequence) { return std::string(kOpened) + number(sequence); }
+
 std::string run(ckpt::RunId run) { return number(run); }
 std::string run_grant(ckpt::RunId run, uint32_t uid) { return number(run) + 'g' + number(uid); }
 std::string run_rules(ckpt::RunId run) { return number(run) + 'k'; }

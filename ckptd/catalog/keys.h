@@ -3,6 +3,7 @@
 //   meta      "applied" | "format" | "store"
 //             "scrub"                            values.ScrubState, if there is one
 //             "recoded"                          u64: commits up to this record were looked at
+//             "opened" sequence                  u64: time of a start of ckptd, by its record
 //   runs      run                                created: Record(RunCreated)
 //             run 'g' user                       Record(Granted), of users who may do something
 //             run 'k'                            Record(RulesSet)
@@ -41,6 +42,7 @@ inline constexpr std::string_view kFormat = "format";
 inline constexpr std::string_view kStore = "store";
 inline constexpr std::string_view kScrub = "scrub";
 inline constexpr std::string_view kRecoded = "recoded";
+inline constexpr std::string_view kOpened = "opened";
 
 enum class CommitIndex : char {
   kCommit = 'c',
@@ -64,6 +66,8 @@ std::string number(uint64_t value);
 // Big-endian number at the given position; nullopt if the text is too short.
 std::optional<uint32_t> u32_at(std::string_view text, size_t position);
 std::optional<uint64_t> u64_at(std::string_view text, size_t position);
+
+std::string opened(uint64_t sequence);
 
 std::string run(ckpt::RunId run);
 std::string run_grant(ckpt::RunId run, uint32_t uid);

@@ -57,6 +57,23 @@ std::optional<DeadSpace> Catalog::dead_space(ckpt::RunId run, uint64_t sequence)
   return std::nullopt;
 }
 
+std::vector<ViewPoint> Catalog::holders(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
+                                        size_t most) const {
+  std::vector<ViewPoint> points;
+  if (most == 0) return points;
+  impl_->scan(Family::kCommits, keys::holding(run, segment, offset), KvStore::Order::kAscending,
+              [&](std::string_view key, std::string_view) {
+                const auto at = keys::lineage_step_at_end(key);
+                if (!at) {
+                  impl_->damaged(Family::kCommits, "space of a commit");
+                } else {
+                  points.push_back({at->lineage, at->step});
+                }
+                return points.size() < most;
+              });
+  return points;
+}
+
 bool Catalog::Impl::others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
                                 ViewPoint own) const {
   bool found = false;
@@ -74,8 +91,9 @@ bool Catalog::others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t off
   return impl_->others_hold(run, segment, offset, own);
 }
 
-uint64_t Catalog::recoded_until() const {
+Result<uint64_t> Catalog::recoded_until() const {
   const auto value = impl_->get(Family::kMeta, std::string(keys::kRecoded));
+  CKPT_TRY(impl_->health);
   return value ? keys::u64_at(*value, 0).value_or(0) : 0;
 }
 

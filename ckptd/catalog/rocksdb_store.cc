@@ -4,7 +4,6 @@
 #include <rocksdb/slice_transform.h>
 #include <rocksdb/table.h>
 #include <spdlog/spdlog.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <array>
@@ -16,6 +15,7 @@
 #include "ckptd/catalog/kv_store.h"
 #include "ckptd/catalog/rocksdb_errors.h"
 #include "formats/base/errno_code.h"
+#include "formats/base/open_files.h"
 
 namespace ckptd {
 namespace {
@@ -47,9 +47,9 @@ class LogToOurs final : public rocksdb::Logger {
 
 // A quarter of the descriptors that the process may have: segments and sockets need the others.
 int open_files_max() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return static_cast<int>(kOpenFilesMax);
-  return static_cast<int>(std::clamp<uint64_t>(files.rlim_cur / 4, kOpenFilesMin, kOpenFilesMax));
+  const auto files = ckpt::base::open_files_limit();
+  if (!files) return static_cast<int>(kOpenFilesMax);
+  return static_cast<int>(std::clamp<uint64_t>(files->rlim_cur / 4, kOpenFilesMin, kOpenFilesMax));
 }
 
 rocksdb::DBOptions db_options() {

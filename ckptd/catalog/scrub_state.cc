@@ -4,8 +4,9 @@
 
 namespace ckptd {
 
-std::optional<ScrubState> Catalog::scrub_state() const {
+Result<std::optional<ScrubState>> Catalog::scrub_state() const {
   const auto value = impl_->get(Family::kMeta, std::string(keys::kScrub));
+  CKPT_TRY(impl_->health);
   return value ? values::decode_scrub_state(*value) : std::nullopt;
 }
 

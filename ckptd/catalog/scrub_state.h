@@ -12,6 +12,19 @@
 
 namespace ckptd {
 
+// Place of damaged bytes of a unit. Later commits of the run may share these bytes.
+struct DamagedBytes {
+  ckpt::RunId run = 0;  // 0: not known; an earlier version of ckptd has found the damage
+  ckpt::SegmentId segment = 0;
+  uint64_t extent_offset = 0;  // of the extent's header in the segment
+  uint64_t offset = 0;         // in the segment; the unit's bytes in this extent
+  uint64_t bytes = 0;          // 0: the place is not known
+  // The commit that wrote the extent.
+  ckpt::LineageId written_by_lineage = 0;
+  ckpt::Step written_by_step = 0;
+  bool operator==(const DamagedBytes&) const = default;
+};
+
 // Damage that was found and, so far, not seen to be gone.
 struct ScrubDamage {
   std::string run;
@@ -21,6 +34,7 @@ struct ScrubDamage {
   std::string reason;
   uint64_t found_ns = 0;  // the last time; wall clock, since 1970
   uint64_t pass = 0;      // the pass under way then, or the last one before
+  DamagedBytes place = {};
   bool operator==(const ScrubDamage&) const = default;
 };
 

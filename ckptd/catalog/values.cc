@@ -92,6 +92,22 @@ ckptd::ScrubPass decode_pass(const values::ScrubPass& pass) {
           .cursor = {cursor.run(), cursor.sequence(), cursor.extent(), cursor.extents()}};
 }
 
+values::DamagedBytes encode_place(const ckptd::DamagedBytes& place) {
+  return {place.run,     place.extent_offset,     place.offset, place.bytes, place.written_by_step,
+          place.segment, place.written_by_lineage};
+}
+
+ckptd::DamagedBytes decode_place(const values::DamagedBytes* place) {
+  if (place == nullptr) return {};
+  return {.run = place->run(),
+          .segment = place->segment(),
+          .extent_offset = place->extent_offset(),
+          .offset = place->offset(),
+          .bytes = place->bytes(),
+          .written_by_lineage = place->written_by_lineage(),
+          .written_by_step = place->written_by_step()};
+}
+
 std::string text(const flatbuffers::String* value) { return value ? value->str() : ""; }
 
 std::vector<TokenCount> encode_counts(const std::vector<ckpt::fb::ExpertTokens>& counts) {
@@ -251,9 +267,10 @@ std::string encode(const ckptd::ScrubState& state) {
   std::vector<flatbuffers::Offset<ScrubDamage>> damages;
   damages.reserve(state.damages.size());
   for (const ckptd::ScrubDamage& damage : state.damages) {
-    damages.push_back(CreateScrubDamageDirect(builder, damage.run.c_str(), damage.lineage,
-                                              damage.step, damage.unit.c_str(),
-                                              damage.reason.c_str(), damage.found_ns, damage.pass));
+    const DamagedBytes place = encode_place(damage.place);
+    damages.push_back(CreateScrubDamageDirect(
+        builder, damage.run.c_str(), damage.lineage, damage.step, damage.unit.c_str(),
+        damage.reason.c_str(), damage.found_ns, damage.pass, &place));
   }
   const ScrubPass last = encode_pass(state.last);
   const ckptd::ScrubPass under_way = state.pass.value_or(ckptd::ScrubPass());
@@ -284,7 +301,7 @@ std::optional<ckptd::ScrubState> decode_scrub_state(std::string_view value) {
   for (const ScrubDamage* damage : *table->damages()) {
     state.damages.push_back({text(damage->run()), damage->lineage(), damage->step(),
                              text(damage->unit()), text(damage->reason()), damage->found_ns(),
-                             damage->pass()});
+                             damage->pass(), decode_place(damage->place())});
   }
   return state;
 }

@@ -87,6 +87,10 @@ Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
                make_error(ErrorCode::kInvalidArgument,
                           "rank {} of {}: a group has 1 to {} ranks, counted from 0", request.rank,
                           request.size, limits::kGroupSizeMax)});
+  } else if (other_job(id, request.session, request.job)) {
+    actions.emplace_back(
+        Refuse{request.session, request.request,
+               make_error(ErrorCode::kAlreadyExists, "another job trains this run")});
   } else {
     impl_->end_unseen(id, run, request.resume, actions);
     if (request.elastic && run.lives()) {
@@ -188,7 +192,8 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
                                              .rank = member.rank,
                                              .size = member.size,
                                              .lineage = lineage,
-                                             .active = true};
+                                             .active = true,
+                                             .job = member.job};
   }
   if (!lost.empty()) {
     std::vector<Rank> ranks;
@@ -203,7 +208,7 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
   return actions;
 }
 
-Result<LineageId> Groups::rejoin(RunId id, SessionId session, Rank rank, Epoch epoch) {
+Result<LineageId> Groups::rejoin(RunId id, SessionId session, Rank rank, Epoch epoch, JobId job) {
   Run& run = impl_->runs[id];
   if (!run.current || run.current->epoch != epoch || rank >= run.current->slots.size()) {
     return make_error(ErrorCode::kAborted, "epoch {} is over; the last one is {}", epoch,
@@ -220,6 +225,9 @@ Result<LineageId> Groups::rejoin(RunId id, SessionId session, Rank rank, Epoch e
   if (run.current->slots[rank] != Slot::kAwaited) {
     return make_error(ErrorCode::kAborted, "epoch {}: rank {} is not awaited", epoch, rank);
   }
+  if (other_job(id, session, job)) {
+    return make_error(ErrorCode::kAborted, "epoch {}: another job trains this run", epoch);
+  }
   run.current->slots[rank] = Slot::kHeld;
   run.current->sessions[rank] = session;
   impl_->sessions[session] = Member{.run = id,
@@ -227,7 +235,8 @@ Result<LineageId> Groups::rejoin(RunId id, SessionId session, Rank rank, Epoch e
                                     .rank = rank,
                                     .size = static_cast<uint32_t>(run.current->slots.size()),
                                     .lineage = run.current->lineage,
-                                    .active = true};
+                                    .active = true,
+                                    .job = job};
   return run.current->lineage;
 }
 
@@ -241,6 +250,7 @@ Groups::Actions Groups::leave(SessionId session) {
   Run& run = impl_->runs[found->second.run];
   impl_->leave_current(found->second.run, run, found->second, "it left", false, actions);
   found->second.active = false;
+  found->second.left = true;
   impl_->try_open(found->second.run, run, actions);
   return actions;
 }
@@ -278,9 +288,35 @@ Epoch Groups::last_epoch(RunId run) const {
 
 bool Groups::in_use(RunId id) const {
   const auto found = impl_->runs.find(id);
-  if (found == impl_->runs.end()) return false;
-  const Run& run = found->second;
-  return run.current || run.opening || run.between || !run.joining.empty() || !run.joiners.empty();
+  return found != impl_->runs.end() && found->second.in_use();
+}
+
+bool Groups::awaited(RunId id) const {
+  const auto found = impl_->runs.find(id);
+  return found != impl_->runs.end() && found->second.in_use() && !found->second.trained();
+}
+
+std::vector<std::pair<RunId, Epoch>> Groups::epochs_in_use() const {
+  std::vector<std::pair<RunId, Epoch>> epochs;
+  for (const auto& [id, run] : impl_->runs) {
+    if (run.in_use()) epochs.emplace_back(id, run.last_epoch);
+  }
+  return epochs;
+}
+
+std::vector<RunId> Groups::trained_runs() const {
+  std::vector<RunId> trained;
+  for (const auto& [id, run] : impl_->runs) {
+    if (run.trained()) trained.push_back(id);
+  }
+  return trained;
+}
+
+bool Groups::would_lose(SessionId session) const {
+  const auto found = impl_->sessions.find(session);
+  if (found != impl_->sessions.end() && !found->second.left) return true;
+  return std::ranges::any_of(impl_->runs,
+                             [&](const auto& run) { return run.second.opens_for(session); });
 }
 
 Result<Groups::Actions> Groups::kv_set(SessionId session, Epoch epoch, const std::string& key,

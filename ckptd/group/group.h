@@ -13,6 +13,10 @@
 // and is refused is in none. Losing the daemon is not a membership change: members rejoin theirs;
 // those that have not by a deadline are lost, and all of them if a new job begins before any has.
 //
+// A run is trained by one job at a time (group_jobs.cc): a process of another job is refused while
+// a connected session of the first one is in the run's group, or asks to be. Processes that give no
+// job number are neither refused nor guarded.
+//
 // An elastic group differs from its second epoch on: nobody rewinds, and nobody waits for those who
 // are lost (group_elastic.cc). When an epoch ends, its members that are neither lost nor gone are
 // its survivors. The next epoch opens as soon as each of them has asked to go on; one that does not
@@ -30,6 +34,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -44,6 +49,8 @@ using ckpt::Status;
 enum class ResumeMode : uint8_t { kStart = 0, kLatest = 1, kAtStep = 2, kContinue = 3, kGoOn = 4 };
 // Tells the processes of an elastic group apart; it chooses its own and keeps it.
 using MemberId = uint64_t;
+// All processes of one job give the same random number; 0: the client does not tell it.
+using JobId = uint64_t;
 
 struct JoinRequest {
   ckpt::SessionId session = 0;
@@ -56,6 +63,7 @@ struct JoinRequest {
   bool elastic = false;
   MemberId member = 0;                // in an elastic group
   std::chrono::milliseconds grace{};  // that survivors have to ask to go on; 0: the default
+  JobId job = 0;
 };
 
 class Groups {
@@ -111,7 +119,8 @@ class Groups {
   ~Groups();
 
   // From the journal, at start: the run's last epoch, whose members may rejoin. size 0: it had
-  // none yet, or it is known to be over. `members`: of an elastic group, by rank; else empty.
+  // none yet, or it is known to be over: a clean stop told so. `members`: of an elastic group, by
+  // rank; else empty.
   void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage,
                  const std::vector<MemberId>& members = {});
   // Members of recovered epochs that have not rejoined by now are lost. An epoch of which nobody
@@ -128,9 +137,10 @@ class Groups {
   Actions opened(ckpt::RunId run, ckpt::Epoch epoch, ckpt::LineageId lineage, const Status& status);
   // Is this session to be in the epoch that is being opened, and has neither left nor died since?
   bool opens_for(ckpt::RunId run, ckpt::SessionId session) const;
-  // After a daemon restart. kAborted if that epoch is over; a session has one rank.
+  // After a daemon restart. kAborted if that epoch is over, or another job has begun to train the
+  // run; a session has one rank.
   Result<ckpt::LineageId> rejoin(ckpt::RunId run, ckpt::SessionId session, ckpt::Rank rank,
-                                 ckpt::Epoch epoch);
+                                 ckpt::Epoch epoch, JobId job = 0);
   Actions leave(ckpt::SessionId session);                            // in good order
   Actions lost(ckpt::SessionId session, const std::string& reason);  // it or its connection died
 
@@ -141,6 +151,8 @@ class Groups {
     uint32_t size = 0;
     ckpt::LineageId lineage = 0;
     bool active = false;  // the epoch goes on and it has not left; else it may still finish a seal
+    bool left = false;    // in good order
+    JobId job = 0;
   };
   // Which epoch the session was last in. Outlives the end of the epoch, until it joins another.
   std::optional<Member> member(ckpt::SessionId session) const;
@@ -149,10 +161,24 @@ class Groups {
   ckpt::Epoch last_epoch(ckpt::RunId run) const;
   // An epoch of the run goes on, is being opened or waited for, or its members may still come back.
   bool in_use(ckpt::RunId run) const;
+  // Members of before a restart of the daemon may come back, and none has yet.
+  bool awaited(ckpt::RunId run) const;
+  // The runs in use, each with its last epoch that was opened.
+  std::vector<std::pair<ckpt::RunId, ckpt::Epoch>> epochs_in_use() const;
+  // Runs of which a connected session is in an epoch, or asks for the next one. Members that may
+  // still come back after a restart do not count: the job may long be over.
+  std::vector<ckpt::RunId> trained_runs() const;
+  // Is the group to lose a member if this session ends now? Not if it is in none, or left in good
+  // order.
+  bool would_lose(ckpt::SessionId session) const;
 
   // The connected session, other than its own, that holds the place `request` asks for: its rank,
   // or in an elastic group its member number. nullopt: nobody does.
   std::optional<ckpt::SessionId> holder(ckpt::RunId run, const JoinRequest& request) const;
+  // A connected session of another job that is in the run's group, or asks to be: why a join of
+  // this session and job is refused. nullopt: there is none.
+  std::optional<ckpt::SessionId> other_job(ckpt::RunId run, ckpt::SessionId session,
+                                           JobId job) const;
   // Why the join of this session is not answered yet; nullopt: it has none.
   struct Wait {
     JoinRequest request;

@@ -63,8 +63,8 @@ bool Groups::Impl::replaces(RunId id, Run& run, const JoinRequest& request, Acti
   const auto refuse = [&] {
     actions.emplace_back(Refuse{request.session, request.request,
                                 make_error(ErrorCode::kAlreadyExists,
-                                           "member {} of the group is another process, or this "
-                                           "process was given up and has to start anew",
+                                           "member number {} of the group is taken by another "
+                                           "session",
                                            request.member)});
     return false;
   };

@@ -59,6 +59,18 @@ struct Run {
   std::optional<Between> between;           // kept until the next epoch is open
   std::map<MemberId, JoinRequest> joiners;  // of the elastic group that lives
 
+  bool in_use() const {
+    return current || opening || between || !joining.empty() || !joiners.empty();
+  }
+  bool trained() const {
+    if (opening || !joining.empty() || !joiners.empty()) return true;
+    if (current && std::ranges::find(current->slots, Slot::kHeld) != current->slots.end()) {
+      return true;
+    }
+    return between && std::ranges::any_of(between->survivors, [](const auto& survivor) {
+             return survivor.second.session != 0;
+           });
+  }
   // Does an elastic group live, in whose next epoch survivors go on?
   bool lives() const {
     return (current && current->elastic) || between || (opening && opening->elastic);

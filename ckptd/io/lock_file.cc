@@ -8,9 +8,12 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <thread>
 #include <utility>
 
+#include "formats/base/open_files.h"
 #include "formats/base/printable.h"
 
 namespace ckptd {
@@ -58,6 +61,25 @@ std::string holder_of(int fd) {
   return fmt::format(" by process {} on host {}", pid, ckpt::base::printable(host, 64));
 }
 
+// The remedy for a lock file that cannot be opened or made; empty: none is known.
+std::string remedy_for(int error, const std::string& path) {
+  const size_t slash = path.find_last_of('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
+  struct stat info {};
+  switch (error) {
+    case ENOENT:
+      return fmt::format("; make the folder {}", folder);
+    case EROFS:
+      return "; its file system is mounted read-only";
+    case EACCES:
+      if (::stat(path.c_str(), &info) == 0) return refused_file_remedy(info.st_uid, ::geteuid());
+      return fmt::format("; let user {} write in the folder {}, or choose another one", ::geteuid(),
+                         folder);
+    default:
+      return ckpt::base::open_files_hint(error);
+  }
+}
+
 // A disk that is full keeps the name out of the file, not the daemon out of the store.
 void write_holder(int fd) {
   const std::string line = fmt::format("{} {}\n", ::getpid(), host_name());
@@ -67,13 +89,32 @@ void write_holder(int fd) {
 
 }  // namespace
 
+std::string refused_file_remedy(uid_t owner, uid_t self) {
+  if (owner == self) return "; give its owner, who runs this process, the right to write it";
+  return fmt::format(
+      "; it belongs to user {}, this process to user {}: run it as that user, or chown the files",
+      owner, self);
+}
+
+std::function<bool()> LockFile::for_two_seconds() {
+  using Clock = std::chrono::steady_clock;
+  return [end = Clock::now() + std::chrono::seconds(2)] {
+    if (Clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return true;
+  };
+}
+
 Result<LockFile> LockFile::take(const std::string& path, std::string_view what,
-                                std::string_view taken) {
+                                std::string_view taken, const std::function<bool()>& try_again) {
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600));
   if (!fd.valid()) {
-    return make_error(ErrorCode::kIo, "{}: lock {}: {}", what, path, std::strerror(errno));
+    const int error = errno;
+    return make_error(ErrorCode::kIo, "{}: lock {}: {}{}", what, path, std::strerror(error),
+                      remedy_for(error, path));
   }
-  const int error = lock_now(fd.get());
+  int error = lock_now(fd.get());
+  while (error == EWOULDBLOCK && try_again()) error = lock_now(fd.get());
   if (error == EWOULDBLOCK) {
     return make_error(ErrorCode::kAlreadyExists, "{}: {}: {} is locked{}", what, taken, path,
                       holder_of(fd.get()));

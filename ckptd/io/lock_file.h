@@ -5,6 +5,9 @@
 // file stays.
 #pragma once
 
+#include <sys/types.h>
+
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -13,6 +16,9 @@
 
 namespace ckptd {
 
+// The remedy for a lock file that user `self` may not open, to be added to a message.
+std::string refused_file_remedy(uid_t owner, uid_t self);
+
 class LockFile {
  public:
   // Holds nothing.
@@ -20,10 +26,16 @@ class LockFile {
 
   // Creates the file if need be. Messages begin with `what` ("data directory /data"); where another
   // process holds the lock, `taken` follows ("another ckptd is running on it").
+  // While another process holds the lock, `try_again` waits and says whether to try again; the
+  // default does neither.
   // kAlreadyExists: another process holds it, named as far as it is known. kUnavailable: the file
   // system has no locks, by flock() or by fcntl().
-  static ckpt::Result<LockFile> take(const std::string& path, std::string_view what,
-                                     std::string_view taken);
+  static ckpt::Result<LockFile> take(
+      const std::string& path, std::string_view what, std::string_view taken,
+      const std::function<bool()>& try_again = [] { return false; });
+  // For the start of a daemon, which may wait: tries for two seconds. A daemon that was killed
+  // keeps its locks until the kernel has freed its memory.
+  static std::function<bool()> for_two_seconds();
 
   // The file that is locked is the one at `path`: nobody has removed it, or put another there.
   bool is_at(const std::string& path) const;

@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "formats/base/errno_code.h"
+#include "formats/base/open_files.h"
 
 namespace ckptd {
 
@@ -27,8 +28,9 @@ int fallocate_mode(IoOp op) {
 
 ckpt::Error errno_error(int error, std::string_view what) {
   // EFBIG alone does not say whose limit it is.
-  return make_error(ckpt::code_of_errno(error), "{}: {}{}", what, std::strerror(error),
-                    error == EFBIG ? " (limit for file sizes, ulimit -f)" : "");
+  return make_error(
+      ckpt::code_of_errno(error), "{}: {}{}", what, std::strerror(error),
+      error == EFBIG ? " (limit for file sizes, ulimit -f)" : ckpt::base::open_files_hint(error));
 }
 
 namespace {

@@ -15,11 +15,14 @@ struct Description {
 // In the order of Condition, the worst of each kind first.
 constexpr std::array<Description, kConditions> kDescriptions = {{
     {"disk_full", true},
+    {"writes_failing", true},
     {"disk_slow", false},
     {"catalog_unreadable", true},
     {"journal_closed", true},
     {"damaged_data", false},
     {"snapshots_failing", false},
+    {"unchecked_data", false},
+    {"cannot_accept", false},
 }};
 
 }  // namespace

@@ -17,13 +17,16 @@ namespace ckptd {
 // The names (condition_name) are part of the status document and of the metrics: they stay.
 enum class Condition : uint8_t {
   kDiskFull,           // no room for the next snapshot
+  kWritesFailing,      // writes of snapshots fail, though there is room
   kDiskSlow,           // trainers wait for the disk
   kCatalogUnreadable,  // the index of the journal cannot be read or written
   kJournalClosed,      // a failed write or sync has closed the journal
   kDamagedData,        // bytes of the store are known to be wrong
   kSnapshotsFailing,   // a run's last snapshots have all failed
+  kUncheckedData,      // scrub could not read bytes of the store
+  kCannotAccept,       // new clients cannot connect: most likely ckptd is out of descriptors
 };
-inline constexpr size_t kConditions = 6;
+inline constexpr size_t kConditions = 9;
 
 std::string_view condition_name(Condition condition);  // "disk_full"
 // True if no snapshot can be saved while the condition holds: ckptd is not ready then.

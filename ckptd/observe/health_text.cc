@@ -5,10 +5,12 @@
 #include <chrono>
 #include <utility>
 
+#include "formats/base/counted.h"
 #include "formats/base/parse.h"
 
 namespace ckptd {
 
+using ckpt::base::counted;
 using ckpt::base::format_age;
 
 namespace {
@@ -35,8 +37,7 @@ std::string health_lines(const Health& health, uint64_t now_ns) {
   return lines;
 }
 
-std::string progress_lines(const RunProgress& progress, uint64_t now_ns, size_t most,
-                           const std::function<bool(const std::string& run)>& is_trained) {
+std::string progress_lines(const RunProgress& progress, uint64_t now_ns, size_t most) {
   std::string lines;
   for (const auto& [name, run] : progress.latest(most)) {
     lines += fmt::format("run {}: ", name);
@@ -44,17 +45,25 @@ std::string progress_lines(const RunProgress& progress, uint64_t now_ns, size_t 
       lines += fmt::format("step {} is durable, {} old", run->durable->step,
                            age_text(run->durable->time_ns, now_ns));
     } else {
-      lines += "no step is durable";
+      lines += "no step is durable yet";
     }
-    if (is_trained(name)) lines += ", trained";
+    if (run->trained) lines += ", trained";
+    if (run->waiting) {
+      lines += fmt::format("; {} for the disk, the oldest, of step {}, for {}",
+                           counted(run->waiting->count, "snapshot waits", "snapshots wait"),
+                           run->waiting->first_step,
+                           format_age(std::chrono::nanoseconds(run->waiting->longest_ns)));
+    }
     if (run->failing) {
-      lines += fmt::format("; {} snapshots failed since, the last of step {}: {}",
-                           run->failing->count, run->failing->last_step, run->failing->cause);
+      const RunProgress::Failing& of = *run->failing;
+      lines += fmt::format("; {} failed since, {} of step {}: {}", counted(of.count, "snapshot"),
+                           of.cause_step == of.last_step ? "the last" : "one", of.cause_step,
+                           of.of_full_disk() ? kKindDiskFull : std::string_view(of.cause));
     }
     lines += "\n";
   }
   if (progress.runs().size() > most) {
-    lines += fmt::format("and {} more runs\n", progress.runs().size() - most);
+    lines += fmt::format("and {}\n", counted(progress.runs().size() - most, "more run"));
   }
   return lines;
 }
@@ -97,6 +106,12 @@ void add_progress(MetricsText& text, const RunProgress& progress, uint64_t now_n
        [](const Run& run) {
          return Value(run.failing ? static_cast<double>(run.failing->count) : 0.0);
        });
+  each("ckptd_run_snapshots_waiting", "Snapshots that wait for the disk, sealed by all ranks.",
+       [](const Run& run) {
+         return Value(run.waiting ? static_cast<double>(run.waiting->count) : 0.0);
+       });
+  each("ckptd_run_trained", "1 while ranks train the run.",
+       [](const Run& run) { return Value(run.trained ? 1.0 : 0.0); });
   each("ckptd_run_lost_tokens", "Tokens that recoveries have lost, as of that commit.",
        [](const Run& run) {
          const bool told = run.durable && run.durable->lost_tokens;
@@ -105,7 +120,8 @@ void add_progress(MetricsText& text, const RunProgress& progress, uint64_t now_n
   each("ckptd_run_plt", "Their part of all tokens, as the trainer says.",
        [](const Run& run) { return run.durable ? run.durable->plt : Value(); });
   text.gauge("ckptd_runs_not_shown",
-             "Runs left out of the metrics by run: those unchanged longest.",
+             "Runs left out of the metrics by run: of those that nobody trains, those unchanged "
+             "longest.",
              static_cast<double>(progress.runs().size() - runs.size()));
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <string>
 
 #include "ckptd/observe/health.h"
@@ -16,10 +15,10 @@ uint64_t age_ns(const RunProgress::Durable& durable, uint64_t now_ns);
 
 // A line for each condition that holds: "disk_full for 3 min 5 s: CAUSE; REMEDY".
 std::string health_lines(const Health& health, uint64_t now_ns);
-// "run tiny: step 60 is durable, 12 s old, trained" for the runs that changed last, at most `most`.
-// `is_trained` says whether ranks train the run now.
-std::string progress_lines(const RunProgress& progress, uint64_t now_ns, size_t most,
-                           const std::function<bool(const std::string& run)>& is_trained);
+// "run tiny: step 60 is durable, 12 s old, trained" for at most `most` runs, as
+// RunProgress::latest() chooses them. A full disk is told without its numbers: the lines of the
+// conditions have them.
+std::string progress_lines(const RunProgress& progress, uint64_t now_ns, size_t most);
 
 // ckptd_condition{name}, ckptd_condition_begun_total{name}, ckptd_can_save.
 void add_health(MetricsText& text, const Health& health);

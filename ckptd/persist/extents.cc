@@ -33,7 +33,7 @@ void Persist::Impl::pump() {
       if (!placed.ok()) {
         queue.pop_front();
         stats.bytes_queued -= write->padded_bytes();
-        write->error = name_full_disk(placed.error(), write->padded_bytes());
+        write->error = name_full_disk(placed.error(), write->snapshot, write->padded_bytes());
         // Told from the loop, like everything else.
         executor.run([] {}, [this, write] { finish(write, *write->error); });
         continue;
@@ -126,7 +126,7 @@ void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
   if (result.ok()) {
     stats.bytes_written += bytes;
   } else {
-    const ckpt::Error error = name_full_disk(result.error(), bytes);
+    const ckpt::Error error = name_full_disk(result.error(), write->snapshot, bytes);
     if (!write->error.has_value()) write->error = error;
     fail_segment(segment, error);
   }
@@ -232,12 +232,17 @@ void Persist::Impl::finish(const WritePointer& write, const Status& status) {
 
 void Persist::Impl::fail_segment(Segment& segment, const ckpt::Error& error) {
   segments.seal_off(segment, error);
+  const bool full = is_disk_full(error.message);
+  const auto now = room();
   for (auto& [key, snapshot] : snapshots) {
     if (snapshot.unsynced.count(segment.id) == 0 || snapshot.failed.has_value()) continue;
-    snapshot.failed = is_disk_full(error.message)
-                          ? error
-                          : ckpt::make_error(error.code, "segment {} was sealed off: {}",
-                                             segment.id, error.message);
+    if (full && snapshot.whole_bytes > 0 && !snapshot.optional && now.ok()) {
+      shortages.note(key,
+                     {.room = *now, .needed_bytes = snapshot.whole_bytes, .of_journal = false});
+    }
+    snapshot.failed = full ? error
+                           : ckpt::make_error(error.code, "segment {} was sealed off: {}",
+                                              segment.id, error.message);
   }
 }
 

@@ -89,7 +89,8 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
   std::vector<ckpt::fb::RecordT> records;
   records.reserve(commits.size());
   for (PendingCommit& commit : commits) {
-    records.push_back(std::move(commit.record));
+    records.push_back(commit.make_record());
+    commit.of_snapshot = records.back().body.type == ckpt::fb::RecordBody::Committed;
     snapshots.at(commit.snapshot).reserved_record_bytes = 0;  // the journal counts it from here on
   }
   auto shared = std::make_shared<std::vector<PendingCommit>>(std::move(commits));
@@ -97,7 +98,7 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
     uint64_t index = 0;
     for (PendingCommit& commit : *shared) {
       if (!first_sequence.ok()) {
-        note_journal_full(first_sequence.error());
+        note_journal_full(commit.snapshot, first_sequence.error());
         refuse(commit, first_sequence.error());
         continue;
       }
@@ -105,6 +106,7 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
       std::vector<StagedSlab> slabs = std::move(snapshots.at(commit.snapshot).slabs);
       std::vector<StagedSlab> kept = std::move(snapshots.at(commit.snapshot).kept);
       forget(commit.snapshot);
+      if (commit.of_snapshot) shortages.found_room(commit.snapshot);
       ++stats.commits;
       --commits_open;
       StagedSlab::mark_held(std::move(kept), commit.snapshot);
@@ -115,10 +117,10 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
 }
 
 // A segment that lacked space has its shortage from name_full_disk().
-void Persist::Impl::note_journal_full(const ckpt::Error& error) {
+void Persist::Impl::note_journal_full(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error) {
   if (error.code != ckpt::ErrorCode::kResourceExhausted) return;
-  lacked = DiskShortage{.room = {}, .needed_bytes = limits::kJournalReserveMin, .of_journal = true};
-  ++shortages;
+  shortages.note(snapshot,
+                 {.room = {}, .needed_bytes = limits::kJournalReserveMin, .of_journal = true});
 }
 
 // Where it is certain that no record of it can be on the disk, what it had written is dead: on a
@@ -165,14 +167,16 @@ std::unique_ptr<ckpt::fb::ExtentT> to_record(const WrittenExtent& extent) {
 
 }  // namespace
 
-void Persist::commit(const ckpt::SnapshotKey& snapshot, ckpt::fb::RecordT record,
+void Persist::commit(const ckpt::SnapshotKey& snapshot,
+                     std::function<ckpt::fb::RecordT()> make_record,
                      std::function<void(Result<uint64_t>)> on_done) {
   SnapshotWrites& writes = impl_->snapshots[snapshot];
   CKPT_ASSERT_MSG(writes.writes_open == 0, "commit before all extents were written");
   CKPT_ASSERT_MSG(!writes.committing, "committed twice");
   writes.committing = true;
   ++impl_->commits_open;
-  impl_->ready.push_back({snapshot, std::move(record), std::move(on_done)});
+  impl_->ready.push_back(
+      {.snapshot = snapshot, .make_record = std::move(make_record), .on_done = std::move(on_done)});
   impl_->start_round();
 }
 

@@ -51,24 +51,28 @@ uint64_t Persist::Impl::record_bytes_promised() const {
   return bytes;
 }
 
-// Remembers what was needed, so that shortage() knows when there is enough. A snapshot larger than
-// the disk says nothing about the disk.
-ckpt::Error Persist::Impl::refuse_space(const DiskShortage& shortage) {
+// A snapshot larger than the disk says nothing about the disk.
+ckpt::Error Persist::Impl::refuse_space(const ckpt::SnapshotKey& snapshot,
+                                        const DiskShortage& shortage) {
   const uint64_t most = shortage.room.space.total_bytes -
                         std::min(shortage.room.space.total_bytes, options.reserve_bytes);
-  if (shortage.needed_bytes <= most) {
-    lacked = shortage;
-    ++shortages;
-  }
+  if (shortage.needed_bytes <= most) shortages.note(snapshot, shortage);
   return disk_full_error(shortage);
 }
 
-ckpt::Error Persist::Impl::name_full_disk(const ckpt::Error& error, uint64_t needed_bytes) {
+// The next snapshot needs all of its space, not only that of the piece which found none. What was
+// reserved by try_reserve() alone can wait.
+ckpt::Error Persist::Impl::name_full_disk(const ckpt::Error& error,
+                                          const ckpt::SnapshotKey& snapshot, uint64_t bytes) {
   if (error.code != ErrorCode::kResourceExhausted) return error;
   const auto now = room();
   if (!now.ok()) return error;
-  lacked = DiskShortage{.room = *now, .needed_bytes = needed_bytes, .of_journal = false};
-  ++shortages;
+  const auto known = snapshots.find(snapshot);
+  if (known == snapshots.end() || !known->second.optional) {
+    const uint64_t whole = known == snapshots.end() ? 0 : known->second.whole_bytes;
+    shortages.note(snapshot,
+                   {.room = *now, .needed_bytes = std::max(bytes, whole), .of_journal = false});
+  }
   return disk_full_error(*now, error);
 }
 
@@ -76,51 +80,61 @@ Result<DiskRoom> Persist::room() const { return impl_->room(); }
 
 Result<std::optional<DiskShortage>> Persist::shortage() {
   CKPT_ASSIGN(DiskRoom room, impl_->room());
-  DiskShortage shortage;
-  if (impl_->lacked) shortage = *impl_->lacked;
-  const bool journal_lacks =
-      !room.journal_has_room ||
-      (shortage.of_journal && impl_->journal.lacks_room(shortage.needed_bytes));
-  const uint64_t needed = shortage.of_journal ? 0 : shortage.needed_bytes;
-  const uint64_t there = room.available_bytes();
-  if (!journal_lacks && there > 0 && there >= needed) {
-    impl_->lacked.reset();
-    return std::optional<DiskShortage>();
-  }
-  if (journal_lacks && !shortage.of_journal) {
-    shortage = {.room = {}, .needed_bytes = limits::kJournalReserveMin, .of_journal = true};
-  } else if (!journal_lacks && shortage.of_journal) {
-    shortage = {};
-  }
-  shortage.room = std::move(room);
-  return std::optional(std::move(shortage));
+  return impl_->shortages.now(std::move(room),
+                              [this](uint64_t bytes) { return impl_->journal.lacks_room(bytes); });
 }
 
-void Persist::forget_shortage() { impl_->lacked.reset(); }
+void Persist::forget_shortages() { impl_->shortages.forget(); }
 
-Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint64_t record_bytes) {
-  CKPT_TRY(impl_->journal.health());
-  const uint64_t records_promised = impl_->record_bytes_promised();
-  const bool journal_has_room = impl_->journal.has_room(records_promised + record_bytes);
-  CKPT_ASSIGN(DiskRoom room, impl_->room());
+void Persist::forget_shortage(ckpt::RunId run) { impl_->shortages.forget(run); }
+
+Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint64_t record_bytes,
+                        uint64_t whole_bytes) {
+  CKPT_ASSIGN(const std::optional<DiskShortage> lack,
+              impl_->reserve(snapshot, bytes, record_bytes, whole_bytes));
+  if (lack) return impl_->refuse_space(snapshot, *lack);
+  impl_->snapshots.at(snapshot).optional = false;
+  return {};
+}
+
+bool Persist::try_reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes,
+                          uint64_t record_bytes) {
+  const bool known = impl_->snapshots.contains(snapshot);
+  const auto lack = impl_->reserve(snapshot, bytes, record_bytes, 0);
+  if (!lack.ok() || lack->has_value()) return false;
+  if (!known) impl_->snapshots.at(snapshot).optional = true;
+  return true;
+}
+
+Result<std::optional<DiskShortage>> Persist::Impl::reserve(const ckpt::SnapshotKey& snapshot,
+                                                           uint64_t bytes, uint64_t record_bytes,
+                                                           uint64_t whole_bytes) {
+  CKPT_TRY(journal.health());
+  const uint64_t records_promised = record_bytes_promised();
+  const bool journal_has_room = journal.has_room(records_promised + record_bytes);
+  CKPT_ASSIGN(DiskRoom now, room());
   if (!journal_has_room) {
-    return impl_->refuse_space(
-        {.room = room, .needed_bytes = records_promised + record_bytes, .of_journal = true});
+    return std::optional(DiskShortage{
+        .room = now, .needed_bytes = records_promised + record_bytes, .of_journal = true});
   }
   // The parts of its other members are needed as well, and given back if this one is refused.
-  const auto known = impl_->snapshots.find(snapshot);
-  const uint64_t others = known == impl_->snapshots.end() ? 0 : known->second.reserved_bytes;
-  room.promised_bytes -= std::min(room.promised_bytes, others);
-  const auto needed = ckpt::base::checked_add(bytes, others);
-  if (!needed || room.available_bytes() < *needed) {
-    return impl_->refuse_space(
-        {.room = room, .needed_bytes = needed.value_or(UINT64_MAX), .of_journal = false});
+  const auto known = snapshots.find(snapshot);
+  const SnapshotWrites none;
+  const SnapshotWrites& before = known == snapshots.end() ? none : known->second;
+  now.promised_bytes -= std::min(now.promised_bytes, before.reserved_bytes);
+  const auto needed = ckpt::base::checked_add(bytes, before.reserved_bytes);
+  const uint64_t asked = ckpt::base::checked_add(bytes, before.asked_bytes).value_or(UINT64_MAX);
+  const uint64_t whole = std::max({asked, before.whole_bytes, whole_bytes});
+  if (!needed || now.available_bytes() < *needed) {
+    return std::optional(DiskShortage{.room = now, .needed_bytes = whole, .of_journal = false});
   }
-  SnapshotWrites& writes = impl_->snapshots[snapshot];
+  SnapshotWrites& writes = snapshots[snapshot];
   writes.reserved_bytes += bytes;
   writes.reserved_record_bytes += record_bytes;
-  impl_->segments.prepare_ahead();
-  return {};
+  writes.asked_bytes = asked;
+  writes.whole_bytes = whole;
+  segments.prepare_ahead();
+  return std::optional<DiskShortage>();
 }
 
 void Persist::release_reservation(const ckpt::SnapshotKey& snapshot) {
@@ -225,7 +239,7 @@ void Persist::abandon(const ckpt::SnapshotKey& snapshot) {
 
 Persist::Stats Persist::stats() const {
   Stats stats = impl_->stats;
-  stats.shortages = impl_->shortages;
+  stats.shortages = impl_->shortages.count();
   stats.bytes_in_flight = impl_->bytes_in_flight;
   stats.disk_bytes_per_second = impl_->meter.bytes_per_second();
   return stats;

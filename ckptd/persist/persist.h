@@ -112,16 +112,23 @@ class Persist {
 
   // Disk space for a snapshot, promised before its first byte, and as much as `record_bytes` of the
   // journal for its commit; repeated calls add up (one per member). kResourceExhausted: the disk is
-  // full, in the words of disk_full_error(). Released by commit and abandon, too.
-  Status reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint64_t record_bytes = 0);
+  // full, in the words of disk_full_error(). Released by commit and abandon, too. `whole_bytes`:
+  // what all members of the snapshot will ask for, where that is known; 0: it is not.
+  Status reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint64_t record_bytes = 0,
+                 uint64_t whole_bytes = 0);
+  // Reserves space for optional work. False if there is no room, or the journal is closed. Neither
+  // this refusal nor a failed write of a snapshot that has optional reservations alone is a
+  // shortage.
+  bool try_reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint64_t record_bytes);
   void release_reservation(const ckpt::SnapshotKey& snapshot);
   // The room for the next snapshot, as the disk has it now.
   Result<DiskRoom> room() const;
-  // Set from the first refusal for lack of space until that much space is available. Set, too,
-  // while there is none at all.
+  // Set from the first refusal for lack of space until there is room for the whole snapshot, or the
+  // run has a later one that is durable. Set, too, while there is no space at all.
   Result<std::optional<DiskShortage>> shortage();
-  // Drops a remembered shortage that no snapshot has retried.
-  void forget_shortage();
+  // Drops remembered shortages: all, which no snapshot has retried, or those of a run that is gone.
+  void forget_shortages();
+  void forget_shortage(ckpt::RunId run);
 
   // What becomes of the slab once it is written and checked: held until commit() made it durable or
   // the snapshot failed, or free at once.
@@ -156,10 +163,11 @@ class Persist {
   void keep(const ckpt::SnapshotKey& snapshot, StagedSlab slab,
             std::function<void(const Status&)> on_done, PayloadObserver observer = {});
 
-  // All extents of the snapshot are written. Syncs, appends `record` (its extents and fragments are
-  // filled in by the caller), then on_done with the record's sequence number. The snapshot's slabs
-  // become cache, or, if it failed, are freed.
-  void commit(const ckpt::SnapshotKey& snapshot, ckpt::fb::RecordT record,
+  // All extents of the snapshot are written. Syncs, appends the record, then on_done with the
+  // record's sequence number. `make_record` is called once, after the syncs: a time in the record
+  // is not one before the data was on the disk. It fills in extents and fragments. The snapshot's
+  // slabs become cache, or, if it failed, are freed.
+  void commit(const ckpt::SnapshotKey& snapshot, std::function<ckpt::fb::RecordT()> make_record,
               std::function<void(Result<uint64_t>)> on_done);
 
   // Forgets the snapshot: queued writes are dropped, running ones complete into dead space; no

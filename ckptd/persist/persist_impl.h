@@ -12,6 +12,7 @@
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/persist/segments.h"
+#include "ckptd/persist/shortage_watch.h"
 #include "ckptd/persist/slab_parts.h"
 #include "ckptd/persist/write_meter.h"
 
@@ -58,6 +59,8 @@ struct ExtentWrite {
 
 struct SnapshotWrites {
   uint64_t reserved_bytes = 0;                     // promised, not yet placed
+  uint64_t asked_bytes = 0;                        // promised in all
+  uint64_t whole_bytes = 0;                        // what all members ask for, as far as known
   uint64_t reserved_record_bytes = 0;              // of the journal, likewise
   size_t writes_open = 0;                          // queued, running or being checked
   size_t fragments_encoded = 0;                    // pieces of those that were cut
@@ -68,12 +71,14 @@ struct SnapshotWrites {
   std::vector<ExtentPlace> placed;  // of writes that are over: dead if the snapshot is abandoned
   std::optional<ckpt::Error> failed;
   bool committing = false;
+  bool optional = false;  // all of it was reserved by try_reserve()
 };
 
 struct PendingCommit {
   ckpt::SnapshotKey snapshot;
-  ckpt::fb::RecordT record;
+  std::function<ckpt::fb::RecordT()> make_record;
   std::function<void(Result<uint64_t>)> on_done;
+  bool of_snapshot = false;  // the record, once made, is the commit of a snapshot
 };
 
 struct Persist::Impl {
@@ -111,16 +116,22 @@ struct Persist::Impl {
   void start_round();
   void round_synced();
   void append_round(std::vector<PendingCommit> commits);
-  void note_journal_full(const ckpt::Error& error);  // if that is why the journal took no record
+  // Notes the shortage if a full disk is why the journal took no record of the snapshot.
+  void note_journal_full(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error);
   void refuse(const PendingCommit& commit, ckpt::Error error);
   void forget(const ckpt::SnapshotKey& snapshot);  // with its reservation, slabs and unsynced marks
 
   // Space (persist.cc).
   Result<DiskRoom> room() const;
   uint64_t record_bytes_promised() const;
-  ckpt::Error refuse_space(const DiskShortage& shortage);
-  // An error of the disk; one for lack of space gets the words and the remedy of a full disk.
-  ckpt::Error name_full_disk(const ckpt::Error& error, uint64_t needed_bytes);
+  // Promises what Persist::reserve() says, or tells what lacks room for it.
+  Result<std::optional<DiskShortage>> reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes,
+                                              uint64_t record_bytes, uint64_t whole_bytes);
+  ckpt::Error refuse_space(const ckpt::SnapshotKey& snapshot, const DiskShortage& shortage);
+  // The error of a write of the snapshot. An error for lack of space is noted as a shortage, and
+  // gets the words and the remedy of a full disk. `bytes`: of the write.
+  ckpt::Error name_full_disk(const ckpt::Error& error, const ckpt::SnapshotKey& snapshot,
+                             uint64_t bytes);
 
   Disk& disk;
   Executor& executor;
@@ -133,8 +144,7 @@ struct Persist::Impl {
   uint64_t encode_bytes = 0;  // of slabs that are being encoded, or were and are being written
   std::vector<AlignedBuffer> spare_buffers;
   std::map<ckpt::SnapshotKey, SnapshotWrites> snapshots;
-  std::optional<DiskShortage> lacked;  // by the last snapshot that found the disk full
-  uint64_t shortages = 0;              // how often one did
+  ShortageWatch shortages;
   uint64_t next_sequence;
   size_t bytes_in_flight = 0;
   WriteMeter meter;        // of what is in flight

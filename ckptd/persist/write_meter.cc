@@ -1,11 +1,19 @@
 #include "ckptd/persist/write_meter.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ckptd/limits.h"
 #include "formats/base/assert.h"
 
 namespace ckptd {
+
+namespace {
+
+// No disk takes that long for its latency alone.
+constexpr double kLongSeconds = 1;
+
+}  // namespace
 
 std::chrono::nanoseconds monotonic_time() {
   return std::chrono::steady_clock::now().time_since_epoch();
@@ -26,11 +34,13 @@ void WriteMeter::ended(Time now, uint64_t bytes) {
 void WriteMeter::end_stretch(Time now) {
   const double seconds = std::chrono::duration<double>(now - since_).count();
   const double rate = seconds > 0 ? static_cast<double>(bytes_) / seconds : 0;
-  const bool enough = bytes_ >= limits::kRateStretchBytesMin;
+  const bool enough = bytes_ >= limits::kRateStretchBytesMin || seconds >= kLongSeconds;
   if (rate > 0 && (enough || (rate_ > 0 && rate > rate_))) {
     const double most = static_cast<double>(limits::kRateStretchBytesMax);
-    const double share = std::clamp(static_cast<double>(bytes_) / most, 0.25, 1.0) / 2;
-    rate_ = rate_ == 0 ? rate : rate_ + (rate - rate_) * share;
+    const double weight = std::max(static_cast<double>(bytes_) / most, seconds / kLongSeconds);
+    const double share = std::clamp(weight, 0.25, 1.0) / 2;
+    // By ratio: a disk that is a thousand times slower than before is known after a few stretches.
+    rate_ = rate_ == 0 ? rate : rate_ * std::pow(rate / rate_, share);
   }
   since_ = now;
   bytes_ = 0;

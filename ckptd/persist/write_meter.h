@@ -1,7 +1,8 @@
 // WriteMeter: how many bytes a second the disk takes while it has something to write. Pure: it is
-// told the time. The more bytes a stretch had, the more it counts. Those with few say more about
-// latency than about the disk, which is at least as fast: they count if they were faster than it is
-// believed to be, so that a disk that gets little because most is compressed can show what it can.
+// told the time. The more bytes a stretch had, or the longer it took, the more it counts. Short
+// ones with few bytes say more about latency than about the disk, which is at least as fast: they
+// count if they were faster than it is believed to be, so that a disk that gets little because most
+// is compressed can show what it can.
 #pragma once
 
 #include <chrono>

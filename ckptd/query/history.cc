@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "ckptd/query/known_damage.h"
 #include "ckptd/query/line.h"
 #include "ckptd/query/rows.h"
 #include "formats/base/printable.h"
@@ -63,16 +64,21 @@ uint64_t stored_bytes(const UnitVersion& version, bool shared) {
   return bytes;
 }
 
-Json version_json(const UnitVersion& version, const CommitInfo& commit) {
-  return {{"step", version.snapshot.step},
-          {"lineage", version.snapshot.lineage},
-          {"time", iso_time(commit.time_ns)},
-          {"bytes", version.bytes},
-          {"stored_bytes", stored_bytes(version, /*shared=*/false)},
-          {"shared_bytes", stored_bytes(version, /*shared=*/true)},
-          {"base_bytes", base_bytes(version)},
-          {"crc32c", hex32(version.crc32c)},
-          {"fragments", version.fragments.size()}};
+Json version_json(const UnitVersion& version, const CommitInfo& commit, const ScrubDamage* damage) {
+  Json json = {{"step", version.snapshot.step},
+               {"lineage", version.snapshot.lineage},
+               {"time", iso_time(commit.time_ns)},
+               {"bytes", version.bytes},
+               {"stored_bytes", stored_bytes(version, /*shared=*/false)},
+               {"shared_bytes", stored_bytes(version, /*shared=*/true)},
+               {"base_bytes", base_bytes(version)},
+               {"crc32c", hex32(version.crc32c)},
+               {"fragments", version.fragments.size()}};
+  if (damage != nullptr) {
+    json["damage"] = damage->reason;
+    json["damage_found"] = iso_time(damage->found_ns);
+  }
+  return json;
 }
 
 Json run_json(const Catalog& catalog, const RunInfo& run) {
@@ -161,12 +167,14 @@ Result<Page> unit_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
   // In the order of the journal, as the log has it.
   std::map<uint64_t, Json, std::greater<>> versions;
+  const KnownDamage damage(context, run, *specs);
   for (const UnitVersion& version : context.catalog.versions(run.id, unit)) {
     const ckpt::SnapshotKey& key = version.snapshot;
     if (!filter.wants({key.lineage, key.step})) continue;
     const auto commit = context.catalog.commit(run.id, key.lineage, key.step);
     if (!commit || (!from.empty() && commit->sequence > from[0])) continue;
-    versions[commit->sequence] = version_json(version, *commit);
+    versions[commit->sequence] =
+        version_json(version, *commit, damage.of({key.lineage, key.step}, unit));
   }
   Json document = {{"run", run.name}};
   document.update(from.empty() ? spec_json(*spec) : Json{{"unit", spec->name}});

@@ -1,8 +1,10 @@
 // The log: the commits of a run.
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <utility>
 
+#include "ckptd/query/known_damage.h"
 #include "ckptd/query/line.h"
 #include "ckptd/query/rows.h"
 
@@ -67,7 +69,26 @@ struct LogRows {
   CommitNames names;
   std::multimap<ViewPoint, std::string> tags;
   std::map<ckpt::LineageId, Lineage> lineages;
+  std::shared_ptr<const Specs> specs;
+  KnownDamage damage;
 };
+
+// The damaged units of a commit, the first few by name, and what to do about them.
+void add_damage(const LogRows& of_run, ViewPoint commit, Json& document) {
+  constexpr size_t kNamedMax = 16;
+  const KnownDamage::Units& units = of_run.damage.of(commit);
+  document["damaged_units"] = units.size();
+  if (units.empty()) return;
+  Json named = Json::array();
+  for (const auto& [unit, damage] : units) {
+    if (named.size() == kNamedMax) break;
+    named.push_back({{"unit", (*of_run.specs)[unit].name},
+                     {"reason", damage->reason},
+                     {"found", iso_time(damage->found_ns)}});
+  }
+  document["damage"] = std::move(named);
+  document["remedy"] = damage_remedy(of_run.names.of(commit));
+}
 
 Json forked_from_json(const LogRows& of_run, ckpt::LineageId id) {
   const auto lineage = of_run.lineages.find(id);
@@ -98,6 +119,7 @@ Json commit_json(const CommitInfo& commit, LogRows& of_run) {
                    {"name", of_run.names.of(point)},
                    {"forked_from", forked_from_json(of_run, point.lineage)}};
   if (commit.damaged) document["reason"] = commit.reason;
+  add_damage(of_run, point, document);
   return document;
 }
 
@@ -107,7 +129,9 @@ Result<LogRows> log_rows(const QueryContext& context, const RunInfo& run) {
   LogRows rows{.experts = ExpertCount(*specs),
                .names = CommitNames(context.catalog, run),
                .tags = {},
-               .lineages = {}};
+               .lineages = {},
+               .specs = specs,
+               .damage = KnownDamage(context, run, *specs)};
   for (const auto& [tag, point] : context.catalog.tags(run.id)) rows.tags.emplace(point, tag);
   for (const Lineage& lineage : lineages) rows.lineages.emplace(lineage.id, lineage);
   return rows;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -33,6 +34,8 @@ struct QueryContext {
   std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory;
   // Those of a run that are in memory only. Empty: there are none.
   std::function<MemoryVersions(ckpt::RunId)> memory_versions;
+  // Damage that scrub and verify have found.
+  std::span<const ScrubDamage> damages = {};
   // Speeds seen lately; 0: not known, then no seconds are given.
   double memory_bytes_per_second = 0;
   double segment_bytes_per_second = 0;

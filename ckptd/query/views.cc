@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <map>
 
+#include "ckptd/query/known_damage.h"
+#include "ckptd/query/line.h"
 #include "ckptd/query/rows.h"
 #include "ckptd/query/view.h"
 
@@ -101,7 +103,14 @@ class LostTokens {
   std::map<ViewPoint, Counts> by_commit_;
 };
 
-bool add_unit(Rows& rows, const View& view, ckpt::UnitId unit, LostTokens& tokens) {
+// Known damage of the version of a unit that the view shows; null: none.
+const ScrubDamage* damage_of(const KnownDamage& damage, const View& view, ckpt::UnitId unit) {
+  const std::optional<Seen>& seen = view.units[unit];
+  return seen && !seen->memory_only ? damage.of(seen->commit, unit) : nullptr;
+}
+
+bool add_unit(Rows& rows, const View& view, ckpt::UnitId unit, LostTokens& tokens,
+              const ScrubDamage* damage) {
   const ckpt::UnitSpec& spec = (*view.specs)[unit];
   const std::optional<Seen>& seen = view.units[unit];
   rows.begin();
@@ -129,6 +138,10 @@ bool add_unit(Rows& rows, const View& view, ckpt::UnitId unit, LostTokens& token
   age.take(seen);
   rows.add("lost_tokens",
            spec.expert ? tokens.lost(spec.layer.value_or(0), *spec.expert, age) : std::nullopt);
+  if (damage != nullptr) {
+    rows.add("damage", damage->reason);
+    rows.add("damage_found", iso_time(damage->found_ns));
+  }
   return rows.end();
 }
 
@@ -156,6 +169,15 @@ Result<Page> show_document(const QueryContext& context, const QueryArgs& args) {
   document["complete"] =
       !view.units.empty() && std::ranges::all_of(view.units, &std::optional<Seen>::has_value);
   if (!view.damaged.empty()) document["damaged"] = view.damaged;
+  const KnownDamage damage(context, view.at.run, *view.specs);
+  uint64_t damaged_units = 0;
+  for (ckpt::UnitId unit = 0; !damage.empty() && unit < view.units.size(); ++unit) {
+    if (damage_of(damage, view, unit) != nullptr) ++damaged_units;
+  }
+  document["damaged_units"] = damaged_units;
+  if (damaged_units > 0) {
+    document["remedy"] = damage_remedy(CommitNames(context.catalog, view.at.run).of(view.at.point));
+  }
   if (from.empty()) {
     document["path"] = Json::array();
     for (const ViewPoint& stretch : context.catalog.path(view.at.run.id, view.at.point)) {
@@ -167,7 +189,8 @@ Result<Page> show_document(const QueryContext& context, const QueryArgs& args) {
   Rows rows(document, "units", room, view.units.size() - std::min(first, view.units.size()));
   Page page{.json = {}, .lists = {"units"}};
   for (uint64_t unit = first; unit < view.units.size(); ++unit) {
-    if (add_unit(rows, view, static_cast<ckpt::UnitId>(unit), tokens)) continue;
+    const auto id = static_cast<ckpt::UnitId>(unit);
+    if (add_unit(rows, view, id, tokens, damage_of(damage, view, id))) continue;
     page.next = view_position(view);
     page.next.push_back(unit);
     break;

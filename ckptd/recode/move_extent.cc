@@ -100,7 +100,7 @@ void Recoder::write() {
     return go_on();
   }
   if (!options_.may_record() || !may_pass(bytes)) return;
-  if (!persist_.reserve(key(), bytes, record_bytes).ok()) return;
+  if (!persist_.try_reserve(key(), bytes, record_bytes)) return;
   writing_ = true;
   stage_ = Stage::kAway;
   persist_.write_encoded(key(), at_hand_.from.rank, std::exchange(at_hand_.to, {}),
@@ -188,9 +188,10 @@ void Recoder::record() {
   }
   stage_ = Stage::kAway;
   recording_ = key().run;
-  const fb::RecordT record = moved_record();
-  persist_.commit(key(), record,
-                  [this, record](const Result<uint64_t>& sequence) { recorded(record, sequence); });
+  const auto record = std::make_shared<const fb::RecordT>(moved_record());
+  persist_.commit(
+      key(), [record] { return *record; },
+      [this, record](const Result<uint64_t>& sequence) { recorded(*record, sequence); });
 }
 
 void Recoder::give_up() {

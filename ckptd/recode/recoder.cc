@@ -22,7 +22,7 @@ Recoder::Recoder(const RestoreContext& context, Catalog& catalog, Persist& persi
       options_(std::move(options)),
       reader_(context, [this](uint64_t bytes) { return may_pass(bytes); }) {
   pace_.set_rate(options_.bytes_per_second);
-  if (options_.after.count() > 0) find_commits();
+  if (options_.after.count() > 0) found_ = find_commits();
 }
 
 Recoder::~Recoder() {
@@ -33,6 +33,7 @@ void Recoder::tick(Time now) {
   if (options_.after.count() == 0) return;
   now_ = now;
   pace_.tick(now, options_.others_busy());
+  if (!found_) found_ = find_commits();
   go_on();
 }
 
@@ -66,12 +67,11 @@ void Recoder::find_next() {
     if (extent_ == extents_) {
       // One in a tick: the loop is others', too, and what gains nothing costs no pace.
       return commit_done();
-    } else if (may_gain(extent_) && may_move()) {
-      return read();
-    } else {
-      ++extent_;
     }
-    if (!catalog_.health().ok()) return;
+    const bool moves = may_gain(extent_) && may_move();
+    if (!catalog_.health().ok()) return;  // it does not say that somebody else has the extent
+    if (moves) return read();
+    ++extent_;
   }
 }
 
@@ -106,24 +106,30 @@ bool Recoder::is_old(uint64_t time_ns) const {
   return age >= static_cast<uint64_t>(std::chrono::nanoseconds(options_.after).count());
 }
 
-// Those that no daemon has looked at so far.
-void Recoder::find_commits() {
-  const uint64_t until = catalog_.recoded_until();
+// Finds the commits that no daemon has looked at so far. False: the catalog cannot be read, and
+// nothing is due until it can.
+bool Recoder::find_commits() {
+  const Result<uint64_t> until = catalog_.recoded_until();
+  std::deque<Due> found;
   for (const RunInfo& run : catalog_.runs()) {
+    if (!until.ok()) return false;
     catalog_.visit_commits(run.id, [&](const CommitInfo& commit) {
-      if (commit.sequence <= until) return false;
-      due_.push_back({run.id,
-                      {commit.snapshot.lineage, commit.snapshot.step},
-                      commit.sequence,
-                      commit.time_ns});
+      if (commit.sequence <= *until) return false;
+      found.push_back({run.id,
+                       {commit.snapshot.lineage, commit.snapshot.step},
+                       commit.sequence,
+                       commit.time_ns});
       return true;
     });
   }
-  std::ranges::sort(due_, {}, &Due::sequence);
+  if (!until.ok() || !catalog_.health().ok()) return false;
+  std::ranges::sort(found, {}, &Due::sequence);
+  due_ = std::move(found);
+  return true;
 }
 
 void Recoder::committed(ckpt::RunId run, ViewPoint point, uint64_t sequence) {
-  if (options_.after.count() == 0) return;
+  if (options_.after.count() == 0 || !found_) return;  // else find_commits() will find it
   due_.push_back({run, point, sequence, options_.wall_clock_ns()});
 }
 

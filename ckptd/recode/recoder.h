@@ -107,7 +107,7 @@ class Recoder {
   void go_on();
   void find_next();
   bool load_next();
-  void find_commits();
+  bool find_commits();
   bool is_old(uint64_t time_ns) const;
   bool may_gain(size_t extent) const;
   bool may_move() const;
@@ -145,6 +145,7 @@ class Recoder {
   Time now_{};
   Pace pace_;
 
+  bool found_ = false;                 // the commits that the last daemon left
   std::deque<Due> due_;                // not looked at so far, in the order of their records
   std::optional<CommitCheck> commit_;  // the front of them
   size_t extent_ = 0;                  // of the commit, and how many it had

@@ -51,8 +51,29 @@ ExtentCheck CommitCheck::check(size_t extent) const {
 VerifyError CommitCheck::error(std::optional<ckpt::UnitId> unit, std::string reason,
                                bool damage) const {
   const bool known = unit && *unit < units_->size();
-  return {run_name_,         record_.lineage, record_.step, known ? (*units_)[*unit].name : "",
-          std::move(reason), damage};
+  return {.run = run_name_,
+          .lineage = record_.lineage,
+          .step = record_.step,
+          .unit = known ? (*units_)[*unit].name : "",
+          .reason = std::move(reason),
+          .damage = damage,
+          .place = {.run = record_.run}};
+}
+
+DamagedBytes CommitCheck::bytes_of(size_t extent, std::optional<ckpt::UnitId> unit) const {
+  const ckpt::ExtentHeader& header = headers_[extent];
+  DamagedBytes place{.run = record_.run,
+                     .segment = header.segment,
+                     .extent_offset = header.offset,
+                     .written_by_lineage = header.snapshot.lineage,
+                     .written_by_step = header.snapshot.step};
+  const uint64_t payload = header.offset + record_.extents[extent]->header_bytes;
+  for (const ckpt::ExtentFragment& fragment : header.fragments) {  // ascending by their places
+    if (fragment.unit != unit) continue;
+    if (place.bytes == 0) place.offset = payload + fragment.payload_offset;
+    place.bytes = payload + fragment.payload_offset + fragment.stored_bytes() - place.offset;
+  }
+  return place;
 }
 
 std::vector<VerifyError> CommitCheck::errors(size_t extent, const ExtentReader::Outcome& outcome) {
@@ -62,12 +83,14 @@ std::vector<VerifyError> CommitCheck::errors(size_t extent, const ExtentReader::
   // It is none of the commit's bytes, and yet what everything in the file lies behind.
   if (!outcome.file_damage.empty() && damaged_segments_.insert(segment).second) {
     const auto& fragments = headers_[extent].fragments;
-    errors.push_back(error(fragments.empty() ? std::nullopt : std::optional(fragments.front().unit),
-                           fmt::format("segment {}: the header of the file is damaged: {}", segment,
-                                       outcome.file_damage)));
+    const auto first = fragments.empty() ? std::nullopt : std::optional(fragments.front().unit);
+    errors.push_back(error(first, fmt::format("segment {}: the header of the file is damaged: {}",
+                                              segment, outcome.file_damage)));
+    errors.back().place = bytes_of(extent, first);
   }
   for (const ExtentCheck::Finding& finding : outcome.findings) {
     VerifyError found = error(finding.unit, finding.reason, finding.damage);
+    found.place = bytes_of(extent, finding.unit);
     const auto [known, added] = reported_.try_emplace(found.unit, finding.damage);
     const bool worse = finding.damage && !known->second;
     known->second = known->second || finding.damage;

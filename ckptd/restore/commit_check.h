@@ -26,6 +26,7 @@ struct VerifyError {
   std::string unit;
   std::string reason;
   bool damage = true;  // false: it could not be checked
+  DamagedBytes place = {};
 };
 
 // An error of the journal: of no run, and its path is the unit.
@@ -53,11 +54,13 @@ class CommitCheck {
   ExtentCheck check(size_t extent) const;
   // What an extent turned out to have that is new.
   std::vector<VerifyError> errors(size_t extent, const ExtentReader::Outcome& outcome);
-  // After the last extent: what recovery saw counts, even should the disk give the right bytes now.
+  // After the last extent: damage that recovery saw counts, even if the bytes are right now.
   std::vector<VerifyError> last_errors() const;
 
  private:
   VerifyError error(std::optional<ckpt::UnitId> unit, std::string reason, bool damage = true) const;
+  // The unit's bytes in the extent.
+  DamagedBytes bytes_of(size_t extent, std::optional<ckpt::UnitId> unit) const;
 
   ckpt::fb::CommittedT record_;
   CommitInfo info_;

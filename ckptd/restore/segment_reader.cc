@@ -98,7 +98,7 @@ void SegmentReader::Impl::begin_open(ckpt::SegmentId segment, Then then) {
     file = disk.open(segment_path(segment), options);
   }
   if (!file.ok()) {
-    then(make_error(file.error().code, "segment {}: {}", segment, file.error().message));
+    then(file.error());  // names the file
     return;
   }
   Opening& entry = opening[segment];
@@ -138,9 +138,7 @@ void SegmentReader::Impl::header_read(ckpt::SegmentId segment, const Result<uint
   const auto header = read_header(bytes, entry.header.bytes());
   Status checked = header.ok() ? check_header(segment, *header) : Status();
   // The system refused the read: nothing is known about the header.
-  if (!bytes.ok() && !says_damage(bytes.error())) {
-    checked = make_error(bytes.error().code, "segment {}: {}", segment, bytes.error().message);
-  }
+  if (!bytes.ok() && !says_damage(bytes.error())) checked = bytes.error();
   if (!checked.ok()) {
     disk.close(entry.file);
     for (const Then& then : entry.waiting) then(checked.error());

@@ -35,25 +35,27 @@ class Planner {
 
   Result<PrunePlan> prune(const ckpt::KeepRules& rules, uint64_t now_ns) {
     CKPT_ASSIGN(const RunInfo run, catalog_.run(id_));
-    CKPT_TRY(choose(run, rules, now_ns));
+    CKPT_TRY(choose(run, rules, now_ns, "nothing is removed"));
     needs_.add_view({run.current_lineage, kNow});
     return decide("no rule keeps it");
   }
 
-  // Reads the run, and chooses what `rules` keep of it.
-  Status choose(const RunInfo& run, const ckpt::KeepRules& rules, uint64_t now_ns) {
+  // Reads the run, and chooses what `rules` keep of it. An error ends with `outcome`: what did not
+  // happen.
+  Status choose(const RunInfo& run, const ckpt::KeepRules& rules, uint64_t now_ns,
+                std::string_view outcome) {
     if (rules.empty()) {
-      return make_error(ErrorCode::kFailedPrecondition,
-                        "run {}: no rule says what to keep; nothing is removed", run.name);
+      return make_error(ErrorCode::kFailedPrecondition, "run {}: no rule says what to keep; {}",
+                        run.name, outcome);
     }
     CKPT_TRY(read(run));
-    CKPT_TRY(check_metrics(run, rules));
+    CKPT_TRY(check_metrics(run, rules, outcome));
     note_unknown_tags(rules);
     if (keep_by_rules(rules, now_ns)) return {};
     return make_error(ErrorCode::kFailedPrecondition,
-                      "run {}: the rules match none of its {}{}{}; nothing is removed", run.name,
+                      "run {}: the rules match none of its {}{}{}; {}", run.name,
                       ckpt::base::counted(run.commits, "commit"), plan_.notes.empty() ? "" : ": ",
-                      fmt::join(plan_.notes, ", "));
+                      fmt::join(plan_.notes, ", "), outcome);
   }
 
   Result<PrunePlan> remove_one(const RemovalRequest& request) {
@@ -154,14 +156,15 @@ class Planner {
 
   // A metric that no commit has is a slip of the pen, or of a trainer: the best commit would go.
   // A tag that nobody has may be one that is yet to be given.
-  Status check_metrics(const RunInfo& run, const ckpt::KeepRules& rules) const {
+  Status check_metrics(const RunInfo& run, const ckpt::KeepRules& rules,
+                       std::string_view outcome) const {
     for (const ckpt::KeepRules::Best& best : rules.best) {
       const bool known = std::ranges::any_of(
           commits_, [&](const CommitInfo& commit) { return commit.metrics.contains(best.metric); });
       if (known || run.commits == 0) continue;
       return make_error(ErrorCode::kFailedPrecondition,
-                        "run {}: none of its {} has the metric {}; nothing is removed", run.name,
-                        ckpt::base::counted(run.commits, "commit"), best.metric);
+                        "run {}: none of its {} has the metric {}; {}", run.name,
+                        ckpt::base::counted(run.commits, "commit"), best.metric, outcome);
     }
     return {};
   }
@@ -320,6 +323,12 @@ Result<PrunePlan> remove_run(const Catalog& catalog, const RemovalRequest& reque
 
 }  // namespace
 
+std::set<ViewPoint> PrunePlan::removed_points() const {
+  std::set<ViewPoint> points;
+  for (const Removed& commit : removed) points.insert(commit.point);
+  return points;
+}
+
 Result<PrunePlan> plan_prune(const Catalog& catalog, const PruneRequest& request) {
   return Planner(catalog, request).prune(request.rules, request.now_ns);
 }
@@ -328,7 +337,8 @@ Status check_rules(const Catalog& catalog, ckpt::RunId run_id, const ckpt::KeepR
   CKPT_ASSIGN(const RunInfo run, catalog.run(run_id));
   if (run.commits == 0) return {};
   constexpr uint64_t kNever = UINT64_MAX;  // a clock that is behind is no fault of the rules
-  CKPT_TRY(Planner(catalog, PruneRequest{.run = run_id}).choose(run, rules, kNever));
+  CKPT_TRY(Planner(catalog, PruneRequest{.run = run_id})
+               .choose(run, rules, kNever, "the rules stay as they were"));
   return catalog.health();
 }
 

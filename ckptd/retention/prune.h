@@ -12,6 +12,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -75,6 +76,7 @@ struct PrunePlan {
   };
   std::vector<Kept> kept;        // newest first
   std::vector<Removed> removed;  // newest first
+  std::set<ViewPoint> removed_points() const;
   // Sentences about the plan as a whole: a clock that is behind, readers that keep commits alive, a
   // rule that matches nothing.
   std::vector<std::string> notes;
@@ -84,7 +86,8 @@ struct PrunePlan {
 // no commit has. An index that cannot be read is an error: it must not make anything look unneeded.
 Result<PrunePlan> plan_prune(const Catalog& catalog, const PruneRequest& request);
 
-// The error that plan_prune() would have for these rules now. A run without commits takes any: its
+// The error that plan_prune() would have for these rules now, except that it says of the rules that
+// they stay as they were. A run without commits takes any: its
 // metrics and tags are yet to come.
 Status check_rules(const Catalog& catalog, ckpt::RunId run, const ckpt::KeepRules& rules);
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ckptd/catalog/whole_read.h"
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
 #include "formats/base/counted.h"
@@ -22,11 +23,18 @@ Scrub::Scrub(const RestoreContext& context, Catalog& catalog, Options options)
       reader_(context, [this](uint64_t bytes) { return may_read(bytes, !commit_is_new_); }),
       journal_(context.disk, context.executor, options_.journal,
                [this](uint64_t bytes) { return may_read(bytes, true); }) {
-  auto state = catalog.scrub_state();
-  if (state) state_ = std::move(*state);
+  load_state();
+}
+
+// Reads what the last scrub has left in the catalog. Until that is known nothing is read back, and
+// nothing is kept: it would take the place of damage that was found.
+void Scrub::load_state() {
+  const auto state = catalog_.scrub_state();
+  if (!state.ok()) return;
+  state_ = state->value_or(ScrubState());
   // What is older than scrub itself is left to a pass.
-  if (!state || options_.bytes_per_second == 0) {
-    state_.read_back_sequence = catalog.applied_sequence();
+  if (!*state || options_.bytes_per_second == 0) {
+    state_.read_back_sequence = catalog_.applied_sequence();
   }
   // One at the configured rate, which is none now.
   if (options_.bytes_per_second == 0 && state_.pass && state_.pass->bytes_per_second == 0) {
@@ -34,31 +42,32 @@ Scrub::Scrub(const RestoreContext& context, Catalog& catalog, Options options)
     state_.pass.reset();
     unsaved_since_ = now_;
   }
-  pass_until_ = catalog.applied_sequence();
-  find_new_commits();
+  pass_until_ = catalog_.applied_sequence();
+  loaded_ = find_new_commits();
 }
 
 Scrub::~Scrub() { CKPT_ASSERT_MSG(closed_ && !reading(), "a scrub was not closed"); }
 
 // ---- new commits -------------------------------------------------------------------------------
 
-// Those that the last daemon did not come to.
-void Scrub::find_new_commits() {
+// Finds the commits that the last daemon did not come to. False: the catalog cannot be read.
+bool Scrub::find_new_commits() {
   std::vector<VerifyTargetCommit> all;
   for (const RunInfo& run : catalog_.runs()) {
     const auto of_run = verify_targets_from(catalog_, run.id, state_.read_back_sequence + 1,
                                             limits::kScrubNewCommitsMax);
-    if (!of_run.ok()) break;  // the next pass reads them
+    if (!of_run.ok()) return false;
     all.insert(all.end(), of_run->begin(), of_run->end());
   }
   std::sort(all.begin(), all.end(),
             [](const auto& a, const auto& b) { return a.sequence < b.sequence; });
   for (const auto& [run, point, sequence] : all) new_.push_back({point, {run, sequence, 0, 0}});
   keep_bound();
+  return true;
 }
 
 void Scrub::committed(ckpt::RunId run, ViewPoint point, uint64_t sequence) {
-  if (options_.bytes_per_second == 0) return;
+  if (options_.bytes_per_second == 0 || !loaded_) return;
   others_were_busy_ = now_;
   new_begun_ = new_begun_.value_or(now_);
   new_.push_back({point, {run, sequence, 0, 0}});
@@ -86,6 +95,8 @@ Result<uint64_t> Scrub::begin_pass(uint64_t bytes_per_second) {
                       ckpt::base::format_size(bytes_per_second),
                       ckpt::base::format_size(limits::kScrubRateMin));
   }
+  if (!loaded_) load_state();
+  if (!loaded_) return catalog_unreadable(catalog_.health().error());
   start_pass(bytes_per_second);
   const uint64_t number = state_.pass->number;
   go_on();
@@ -151,6 +162,7 @@ void Scrub::tick(Time now) {
   const bool others_busy = options_.others_busy();
   if (others_busy) others_were_busy_ = now;
   pace_.tick(now, others_busy);
+  if (!loaded_) load_state();
   go_on();
   if (unsaved_since_ && now - *unsaved_since_ >= limits::kScrubSaveEvery) save();
 }
@@ -162,7 +174,7 @@ bool Scrub::may_read(uint64_t bytes, bool of_pass) {
 }
 
 void Scrub::go_on() {
-  if (closed_ || stopping_) return;
+  if (closed_ || stopping_ || !loaded_) return;
   if (reader_.busy()) return reader_.go_on();
   if (journal_.busy()) return journal_.go_on();
   // A catalog that cannot be read would look as if everything had been deleted.
@@ -172,7 +184,9 @@ void Scrub::go_on() {
       commit_done();
       continue;
     }
-    if (passes_over(extent)) {
+    const bool passed = passes_over(extent);
+    if (!catalog_.health().ok()) return;
+    if (passed) {
       ++cursor().extent;
       continue;
     }
@@ -198,6 +212,10 @@ bool Scrub::passes_over(size_t extent) {
   if (added) {
     const auto commit = catalog_.commit(writer->run, writer->lineage, writer->step);
     known->second = commit && commit->snapshot == *writer && !commit->deleted;
+    if (!catalog_.health().ok()) {  // asked again once the catalog can be read
+      writers_.erase(known);
+      return false;
+    }
   }
   return known->second;
 }
@@ -337,6 +355,7 @@ void Scrub::close(std::function<void()> on_closed) {
 
 // Not on a disk that is all but full: a catalog that finds no space closes, and has to heal.
 void Scrub::save() {
+  if (!loaded_) return;
   const auto space = context_.disk.space();
   if (!space.ok() || space->free_bytes < limits::kScrubSaveSpaceMin) return;
   unsaved_since_.reset();

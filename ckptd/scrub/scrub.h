@@ -9,9 +9,10 @@
 //
 // It reads at a bounded rate, and gives way to others (pace.h). Where it stands is kept in the
 // catalog, at most limits::kScrubSaveEvery late, so that a pass goes on after a restart. It changes
-// and deletes nothing: damage is counted, logged, and shown until a later pass does not find it any
-// more. Bytes that the system refuses to read are no damage: they are counted apart. What is
-// deleted meanwhile is passed over; before space is given back step_aside() is asked.
+// and deletes nothing: damage is counted, logged, and shown until a later pass, or a verify of the
+// run, does not find it any more. Bytes that the system refuses to read are no damage: they are
+// counted apart. Commits that are deleted meanwhile are passed over, and their damage goes; before
+// space is given back step_aside() is asked.
 //
 // Loop thread. The destructor asserts that it was closed.
 #pragma once
@@ -21,6 +22,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -28,6 +30,7 @@
 #include "ckptd/restore/commit_check.h"
 #include "ckptd/restore/extent_reader.h"
 #include "ckptd/restore/journal_check.h"
+#include "ckptd/restore/verify.h"
 #include "ckptd/restore/verify_targets.h"
 #include "ckptd/scrub/pace.h"
 
@@ -62,6 +65,15 @@ class Scrub {
   void tick(Time now);
   // A commit became durable, and is in the catalog.
   void committed(ckpt::RunId run, ViewPoint point, uint64_t sequence);
+  // A verify that began then has ended. Its damage is known from now on, like that of a pass. The
+  // damage that it did not find again in `whole_runs`, of which it has read everything, is gone;
+  // the empty name stands for the journal.
+  void verified(const VerifyReport& report, const std::vector<std::string>& whole_runs,
+                uint64_t began_ns);
+  // These commits of the run were deleted, or all of it was, and the catalog has that. Damage that
+  // no commit needs any more is forgotten; what another commit shares is shown as damage of that
+  // one.
+  void deleted(const RunInfo& run, const std::set<ViewPoint>& commits);
   // A pass begins at the front, whatever there was of one. 0: at the configured rate. Returns its
   // number. kInvalidArgument: too slow, or background reads are off and no rate is given.
   Result<uint64_t> begin_pass(uint64_t bytes_per_second);
@@ -82,7 +94,8 @@ class Scrub {
     ViewPoint point;
     ScrubCursor cursor;
   };
-  void find_new_commits();
+  void load_state();
+  bool find_new_commits();
   void keep_bound();
   void go_on();
   void read_journal();
@@ -101,7 +114,13 @@ class Scrub {
   void drop_extent();
   void found(const std::vector<VerifyError>& errors);
   void found_damage(const VerifyError& error, uint64_t now_ns);
+  enum class Kept : uint8_t { kKnown, kNew, kNoRoom };
+  Kept keep_damage(const VerifyError& error, uint64_t now_ns);
   void could_not_check(const VerifyError& error);
+  // The damage as it is shown from now on; nullopt: no commit of the run needs the bytes.
+  std::optional<ScrubDamage> still_needed(ScrubDamage damage, ckpt::RunId run,
+                                          const std::vector<ckpt::UnitSpec>& units,
+                                          size_t& holders_left) const;
   uint64_t newest_pass() const { return state_.pass ? state_.pass->number : state_.last.number; }
   bool may_read(uint64_t bytes, bool of_pass);
   void save();
@@ -127,6 +146,7 @@ class Scrub {
   uint64_t pass_covers_ = 0;   // the same, 0 if it was the last daemon that began it
   uint64_t pass_extents_ = 0;  // that are the pass's turn, though new commits wait
   bool stopping_ = false;
+  bool loaded_ = false;  // state_ is what the catalog has
   bool closed_ = false;
   std::function<void()> on_closed_;
   ExtentReader reader_;

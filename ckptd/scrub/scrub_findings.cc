@@ -2,9 +2,12 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 #include <utility>
 
+#include "ckptd/catalog/damaged_commits.h"
+#include "ckptd/io/store_paths.h"
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/scrub/scrub.h"
@@ -40,28 +43,127 @@ std::vector<ScrubDamage>::iterator known_damage(std::vector<ScrubDamage>& damage
 }  // namespace
 
 void Scrub::found_damage(const VerifyError& error, uint64_t now_ns) {
-  std::vector<ScrubDamage>& damages = state_.damages;
   ++counters_.errors;
+  const Kept kept = keep_damage(error, now_ns);
+  if (kept == Kept::kNoRoom) ++state_.damages_left_out;
+  if (kept == Kept::kKnown) return;
+  log_event(spdlog::level::err, "scrub_damage",
+            {{"run", error.run},
+             {"lineage", error.lineage},
+             {"step", error.step},
+             {"unit", error.unit},
+             {"reason", error.reason}},
+            "scrub: {}{}: damaged: {}", whose(error), error.unit, error.reason);
+}
+
+Scrub::Kept Scrub::keep_damage(const VerifyError& error, uint64_t now_ns) {
+  std::vector<ScrubDamage>& damages = state_.damages;
   auto place = known_damage(damages, error);
-  if (place == damages.end()) {
-    log_event(spdlog::level::err, "scrub_damage",
-              {{"run", error.run},
-               {"lineage", error.lineage},
-               {"step", error.step},
-               {"unit", error.unit},
-               {"reason", error.reason}},
-              "scrub: {}{}: damaged: {}", whose(error), error.unit, error.reason);
-    if (damages.size() < limits::kScrubDamagesMax) {
-      place = damages.emplace(damages.end());
-    } else {
-      // In place of one that may be gone: of before this pass.
-      place =
-          std::ranges::find_if(damages, [&](const auto& of) { return of.pass < newest_pass(); });
-      ++state_.damages_left_out;
-      if (place == damages.end()) return;
-    }
+  const bool known = place != damages.end();
+  if (!known && damages.size() < limits::kScrubDamagesMax) {
+    place = damages.emplace(damages.end());
+  } else if (!known) {
+    // In place of one that may be gone: of before this pass.
+    place = std::ranges::find_if(damages, [&](const auto& of) { return of.pass < newest_pass(); });
+    if (place == damages.end()) return Kept::kNoRoom;
+    ++state_.damages_left_out;
   }
-  *place = {error.run, error.lineage, error.step, error.unit, error.reason, now_ns, newest_pass()};
+  *place = {error.run,    error.lineage, error.step,    error.unit,
+            error.reason, now_ns,        newest_pass(), error.place};
+  return known ? Kept::kKnown : Kept::kNew;
+}
+
+void Scrub::verified(const VerifyReport& report, const std::vector<std::string>& whole_runs,
+                     uint64_t began_ns) {
+  if (closed_ || !loaded_) return;
+  const uint64_t now_ns = options_.wall_clock_ns();
+  uint64_t no_room = report.errors_left_out;
+  for (const VerifyError& error : report.errors) {
+    if (keep_damage(error, now_ns) == Kept::kNoRoom) ++no_room;
+  }
+  // Findings are counted once, however often somebody verifies.
+  state_.damages_left_out = std::max(state_.damages_left_out, no_room);
+  bool said_all = report.errors_left_out == 0 && report.unchecked_left_out == 0;
+  std::set<std::tuple<std::string, ckpt::LineageId, ckpt::Step, std::string>> unchecked;
+  for (const VerifyError& error : report.unchecked) {
+    unchecked.emplace(error.run, error.lineage, error.step, error.unit);
+    // Without the catalog nobody knows what was to be checked.
+    if (error.run.empty() && error.unit == kCatalogDirectory) said_all = false;
+  }
+  std::erase_if(state_.damages, [&](const ScrubDamage& damage) {
+    return said_all && damage.found_ns < began_ns &&
+           std::ranges::find(whole_runs, damage.run) != whole_runs.end() &&
+           !unchecked.contains({damage.run, damage.lineage, damage.step, damage.unit});
+  });
+  save();
+}
+
+namespace {
+
+// True if the commit of the damage is there, and is damaged as a whole: no view needs its bytes.
+bool is_marked_damaged(const Catalog& catalog, ckpt::RunId run, const ScrubDamage& damage) {
+  const auto commit = catalog.commit(run, damage.lineage, damage.step);
+  return commit && commit->damaged && !commit->deleted;
+}
+
+// Adds the damage, or makes an entry that tells of the same bytes, commit and unit as new as it is.
+void add_damage(std::vector<ScrubDamage>& damages, ScrubDamage damage) {
+  const auto known = std::ranges::find_if(damages, [&](const ScrubDamage& other) {
+    return other.run == damage.run && other.lineage == damage.lineage &&
+           other.step == damage.step && other.unit == damage.unit && other.place == damage.place;
+  });
+  if (known == damages.end()) {
+    damages.push_back(std::move(damage));
+  } else if (std::tie(known->pass, known->found_ns) < std::tie(damage.pass, damage.found_ns)) {
+    *known = std::move(damage);
+  }
+}
+
+}  // namespace
+
+std::optional<ScrubDamage> Scrub::still_needed(ScrubDamage damage, ckpt::RunId run,
+                                               const std::vector<ckpt::UnitSpec>& units,
+                                               size_t& holders_left) const {
+  const auto commits = commits_that_need(catalog_, damage, run, units, holders_left);
+  if (!commits.empty()) {
+    damage.lineage = commits.front().lineage;
+    damage.step = commits.front().step;
+    return damage;
+  }
+  // Others may have been left out, or no view needs the bytes of a commit that is marked.
+  if (holders_left > 0 && !is_marked_damaged(catalog_, run, damage)) return std::nullopt;
+  return damage;
+}
+
+void Scrub::deleted(const RunInfo& run, const std::set<ViewPoint>& commits) {
+  if (closed_ || !loaded_ || state_.damages.empty()) return;
+  const bool removed = !catalog_.run(run.id).ok();
+  const auto units = catalog_.units(run.id);
+  // A catalog that cannot be read would look as if nobody needed anything.
+  if (!catalog_.health().ok() || (!removed && !units.ok())) return;
+  const auto is_touched = [&](const ScrubDamage& damage) {
+    const ViewPoint writer{damage.place.written_by_lineage, damage.place.written_by_step};
+    return is_of_run(damage, run) &&
+           (removed || commits.contains({damage.lineage, damage.step}) || commits.contains(writer));
+  };
+  size_t holders_left = limits::kDamageHoldersMax;
+  std::vector<ScrubDamage> left;
+  left.reserve(state_.damages.size());
+  for (const ScrubDamage& known : state_.damages) {
+    std::optional<ScrubDamage> damage = known;
+    if (is_touched(known)) {
+      damage = removed ? std::nullopt : still_needed(known, run.id, **units, holders_left);
+    }
+    if (damage) add_damage(left, std::move(*damage));
+  }
+  if (!catalog_.health().ok() || left == state_.damages) return;
+  state_.damages = std::move(left);
+  // Damage that did not fit into the list may be of any run: it is told until it is looked for.
+  const std::vector<RunInfo> runs = catalog_.runs();
+  const bool no_other = std::ranges::all_of(
+      runs, [&](const RunInfo& other) { return other.id == run.id && removed; });
+  if (state_.damages.empty() && no_other) state_.damages_left_out = 0;
+  save();
 }
 
 // Damage that is known of the unit stays known: this pass did not see it gone. One line for each

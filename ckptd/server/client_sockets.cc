@@ -167,14 +167,16 @@ void ClientSockets::report_full(Clock::time_point now) {
 
 std::string ClientSockets::fault() const {
   if (main_watch_ && !main_watch_->fault().empty()) return main_watch_->fault();
-  if (kernel_refuses_ || !quarantine_->full()) return {};
-  return "no new client can connect: " + quarantine_->fault();
+  if (!kernel_refuses_ && quarantine_->full()) {
+    return "no new client can connect: " + quarantine_->fault();
+  }
+  return main_.fault().empty() ? "" : "no new client can connect: " + main_.fault();
 }
 
 std::string ClientSockets::arena_fault() const {
   if (arena_watch_ && !arena_watch_->fault().empty()) return arena_watch_->fault();
-  if (!quarantine_->full()) return {};
-  return "no trainer can hand its arena back: " + quarantine_->fault();
+  if (quarantine_->full()) return "no trainer can hand its arena back: " + quarantine_->fault();
+  return arena_.fault().empty() ? "" : "no trainer can hand its arena back: " + arena_.fault();
 }
 
 void ClientSockets::close() {

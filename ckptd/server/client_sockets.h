@@ -54,6 +54,8 @@ class ClientSockets {
   void close();
   // Why no new session can connect, as one sentence; empty while they can.
   std::string fault() const;
+  // The part of it that is ckptd's own: connections are there, and cannot be accepted.
+  const std::string& accept_fault() const { return main_.fault(); }
   // Why no trainer can hand its arena back on the socket for that; empty while they can.
   std::string arena_fault() const;
 

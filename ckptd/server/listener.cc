@@ -1,8 +1,10 @@
 #include "ckptd/server/listener.h"
 
-#include <spdlog/spdlog.h>
+#include <fmt/format.h>
 
 #include <utility>
+
+#include "formats/base/open_files.h"
 
 namespace ckptd {
 
@@ -22,7 +24,8 @@ void Listener::start() {
 }
 
 void Listener::tick() {
-  if (paused_ && listening()) start();
+  if (paused_ && listening()) return start();
+  fault_.clear();  // the try of the last tick has not failed
 }
 
 ckpt::base::UniqueFd Listener::release() {
@@ -44,7 +47,8 @@ void Listener::accept() {
     }
     if (error == asio::error::operation_aborted || !listening()) return;
     // Out of descriptors, most likely: the next tick tries again instead of spinning.
-    spdlog::warn("accept: {}", error.message());
+    fault_ =
+        fmt::format("accept: {}{}", error.message(), ckpt::base::open_files_hint(error.value()));
     paused_ = true;
   });
 }

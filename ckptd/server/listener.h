@@ -5,6 +5,7 @@
 #include <asio/local/stream_protocol.hpp>
 #include <functional>
 #include <string>
+#include <utility>
 
 #include "formats/base/result.h"
 #include "formats/base/unique_fd.h"
@@ -24,6 +25,8 @@ class Listener {
   int fd() { return acceptor_.native_handle(); }
   void start();
   void tick();
+  // Why the last try to accept a connection failed, with what to do; empty: none has failed since.
+  const std::string& fault() const { return fault_; }
   // Ends it. Clients that were not accepted may have passed descriptors: close it as theirs.
   ckpt::base::UniqueFd release();
 
@@ -34,6 +37,7 @@ class Listener {
   const std::function<void(Socket)> accepted_;
   const std::function<bool()> may_accept_;
   bool paused_ = false;
+  std::string fault_;
 };
 
 }  // namespace ckptd

@@ -1,7 +1,6 @@
 #include "ckptd/server/quarantine.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 
 #include "ckptd/limits.h"
 #include "ckptd/server/socket_io.h"
+#include "formats/base/open_files.h"
 
 namespace ckptd {
 
@@ -22,9 +22,9 @@ using ckpt::base::UniqueFd;
 // Half of what a process may have open. The threads' table has the same limit as the daemon's, and
 // without CAP_SYS_RESOURCE so has the number of its user's descriptors in flight.
 size_t half_of_open_files() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return limits::kQuarantineJobsMax;
-  return std::max<size_t>(files.rlim_cur / 2, limits::kQuarantineClassesAtOnce);
+  const auto files = ckpt::base::open_files_limit();
+  if (!files) return limits::kQuarantineJobsMax;
+  return std::max<size_t>(files->rlim_cur / 2, limits::kQuarantineClassesAtOnce);
 }
 
 std::string name_of(Quarantine::Class of) {

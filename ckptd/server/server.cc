@@ -26,6 +26,7 @@
 #include "ckptd/server/client_sockets.h"
 #include "ckptd/server/connection.h"
 #include "ckptd/server/http.h"
+#include "formats/base/printable.h"
 #include "formats/wire/convert.h"
 
 namespace ckptd {
@@ -151,7 +152,13 @@ Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& 
     const uint64_t free_bytes_min = config.disk_reserve_bytes + 4 * config.segment_bytes;
     return find_io_shape(disk, config.data, free_bytes_min, monotonic_time);
   };
-  CKPT_ASSIGN(impl->daemon, Daemon::open(daemon_parts, options));
+  auto opened = Daemon::open(daemon_parts, options);
+  if (!opened.ok()) {
+    // Errors of the store name files within it.
+    return make_error(opened.error().code, "data directory {}: {}",
+                      ckpt::base::printable(config.data), opened.error().message);
+  }
+  impl->daemon = std::move(opened).value();
   CKPT_TRY(impl->watch_fd(parts.disk.event_fd(), impl->disk_events));
   CKPT_TRY(impl->watch_fd(parts.executor.event_fd(), impl->executor_events));
   CKPT_TRY(impl->sockets->listen());
@@ -326,6 +333,7 @@ void Server::Impl::tick() {
   daemon->tick(std::chrono::duration_cast<Time>(Clock::now() - started));
   if (draining && daemon->drained()) return finish();
   sockets->tick(Clock::now());
+  daemon->set_accept_fault(sockets->accept_fault());
   timer.expires_after(kTick);
   timer.async_wait([this](const asio::error_code& error) {
     if (!error) tick();

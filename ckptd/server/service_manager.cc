@@ -17,6 +17,7 @@
 #include "ckptd/limits.h"
 #include "ckptd/server/unix_socket.h"
 #include "formats/base/bytes.h"
+#include "formats/base/fd_message.h"
 #include "formats/base/printable.h"
 #include "formats/wire/protocol.h"
 
@@ -204,27 +205,10 @@ void ServiceManager::forget(const std::string& name) {
 
 void ServiceManager::notify(const std::string& state, int fd) {
   if (address_.empty()) return;
-  auto [target, target_bytes] = notify_address(address_);
-  iovec vector{.iov_base = const_cast<char*>(state.data()), .iov_len = state.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_name = &target;
-  message.msg_namelen = target_bytes;
-  message.msg_iov = &vector;
-  message.msg_iovlen = 1;
-  if (fd >= 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    ckpt::base::store(reinterpret_cast<std::byte*>(CMSG_DATA(header)), fd);
-  }
-  ssize_t sent = 0;
-  do {
-    sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
+  const auto [target, target_bytes] = notify_address(address_);
+  const ssize_t sent = ckpt::base::send_with_fd(
+      socket_.get(), ckpt::as_bytes(state), fd,
+      {.address = reinterpret_cast<const sockaddr*>(&target), .address_bytes = target_bytes});
   if (sent >= 0) {
     complained_ = false;
   } else if (!std::exchange(complained_, true)) {

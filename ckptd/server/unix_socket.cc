@@ -73,16 +73,16 @@ std::string first_directory(const std::string& path, const Matches& matches) {
 
 Result<std::unique_ptr<UnixSocketFile>> UnixSocketFile::bind(const std::string& path) {
   std::unique_ptr<UnixSocketFile> file(new UnixSocketFile(path));
-  CKPT_TRY(file->make());
+  CKPT_TRY(file->make(LockFile::for_two_seconds()));
   return file;
 }
 
-ckpt::Status UnixSocketFile::make() {
+ckpt::Status UnixSocketFile::make(const std::function<bool()>& try_lock_again) {
   CKPT_ASSIGN(const UnixAddress address, UnixAddress::of(path_));
   const std::string lock_path = path_ + ".lock";
   if (!lock_.is_at(lock_path)) {
-    CKPT_ASSIGN(lock_,
-                LockFile::take(lock_path, "socket " + path_, "another daemon listens on it"));
+    CKPT_ASSIGN(lock_, LockFile::take(lock_path, "socket " + path_, "another daemon listens on it",
+                                      try_lock_again));
   }
   CKPT_TRY(remove_stale(path_, address));
   socket_.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -130,7 +130,7 @@ bool UnixSocketFile::intact() const {
 
 ckpt::Status UnixSocketFile::renew() {
   bound_ = false;
-  return make();
+  return make([] { return false; });
 }
 
 void UnixSocketFile::remove() {

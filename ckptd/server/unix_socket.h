@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,7 +19,8 @@ namespace ckptd {
 // that start together cannot take it from each other. The lock's file stays.
 class UnixSocketFile {
  public:
-  // Takes the path; nobody can connect yet. kAlreadyExists if it is another's.
+  // Takes the path; nobody can connect yet. Waits up to two seconds for a daemon that is ending.
+  // kAlreadyExists if it is another's.
   static ckpt::Result<std::unique_ptr<UnixSocketFile>> bind(const std::string& path);
   ~UnixSocketFile();  // removes the file
   UnixSocketFile(const UnixSocketFile&) = delete;
@@ -28,15 +30,15 @@ class UnixSocketFile {
   int socket() const { return socket_.get(); }  // until listen()
   // The file at the path is still the one that was made here: clients that connect reach us.
   bool intact() const;
-  // For a file that is not: takes the path again, as bind(); listen() follows. kAlreadyExists if
-  // another daemon has taken the path meanwhile.
+  // For a file that is not: takes the path again, without waiting; listen() follows.
+  // kAlreadyExists if another daemon has taken the path meanwhile.
   ckpt::Status renew();
   // Nobody new comes; who is connected stays.
   void remove();
 
  private:
   explicit UnixSocketFile(std::string path) : path_(std::move(path)) {}
-  ckpt::Status make();
+  ckpt::Status make(const std::function<bool()>& try_lock_again);
   ckpt::Status open_to_all();
 
   const std::string path_;

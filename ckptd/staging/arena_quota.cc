@@ -23,8 +23,16 @@ uint64_t choose_slab_bytes(uint64_t arena_bytes) {
   return bytes;
 }
 
-ckpt::Status check_two_slabs(uint64_t arena_bytes, uint64_t slab_bytes) {
+ckpt::Status check_two_slabs(uint64_t arena_bytes, uint64_t slab_bytes, uint64_t total_bytes_max) {
   if (arena_bytes / slab_bytes >= kArenaSlabsMin) return {};
+  if (arena_bytes == total_bytes_max) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "ckptd has {} for the arenas of all sessions, which does not hold two slabs of {}, the "
+        "least for a session: start ckptd with an --arena of {} for each rank",
+        format_size(arena_bytes), format_size(slab_bytes),
+        format_size(kArenaSlabsMin * slab_bytes));
+  }
   return make_error(
       ErrorCode::kInvalidArgument,
       "an arena of {} does not hold two slabs of {}, the least for a session: ask for "

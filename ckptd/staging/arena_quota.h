@@ -20,8 +20,9 @@ inline constexpr uint64_t kArenaSlabsMin = 2;
 // `arena_bytes` would hold fewer than eight of that size.
 uint64_t choose_slab_bytes(uint64_t arena_bytes);
 
-// kInvalidArgument: two slabs do not fit, whoever asks.
-ckpt::Status check_two_slabs(uint64_t arena_bytes, uint64_t slab_bytes);
+// kInvalidArgument: two slabs do not fit into this arena, whoever asks. An arena as large as all
+// that ckptd may use (`total_bytes_max`) cannot grow: then ckptd needs more memory.
+ckpt::Status check_two_slabs(uint64_t arena_bytes, uint64_t slab_bytes, uint64_t total_bytes_max);
 // kResourceExhausted: more than session_arena_max.
 ckpt::Status check_session_quota(uint64_t arena_bytes, uint64_t session_bytes_max);
 

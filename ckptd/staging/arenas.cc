@@ -108,7 +108,7 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   bytes_wanted = std::min(bytes_wanted, impl_->options.arena_bytes_total);
   if (slab_bytes == 0) slab_bytes = choose_slab_bytes(bytes_wanted);
   CKPT_TRY(ckpt::validate(ckpt::ArenaLayout{.slab_bytes = slab_bytes, .slab_count = 1}));
-  CKPT_TRY(check_two_slabs(bytes_wanted, slab_bytes));
+  CKPT_TRY(check_two_slabs(bytes_wanted, slab_bytes, impl_->options.arena_bytes_total));
   const uint64_t room = impl_->make_room(uid, bytes_wanted);
   if (auto granted = impl_->create_warm(uid, std::min(bytes_wanted, room), slab_bytes)) {
     return *granted;

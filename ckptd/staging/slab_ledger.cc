@@ -12,6 +12,7 @@
 
 #include "ckptd/limits.h"
 #include "formats/base/checked.h"
+#include "formats/base/open_files.h"
 
 namespace ckptd {
 
@@ -26,7 +27,9 @@ static_assert(ckpt::kLedgerFragmentsMax == limits::kFragmentsPerSlabMax);
 namespace {
 
 ckpt::Error failed(std::string_view what) {
-  return make_error(ErrorCode::kIo, "ledger: {}: {}", what, std::strerror(errno));
+  const int error = errno;
+  return make_error(ErrorCode::kIo, "ledger: {}: {}{}", what, std::strerror(error),
+                    ckpt::base::open_files_hint(error));
 }
 
 ckpt::Result<uint64_t> inode_of(int fd) {

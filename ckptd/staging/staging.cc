@@ -122,6 +122,19 @@ uint32_t Staging::leasable(ArenaId id) const {
                     [](const SlabRecord& slab) { return !slab.reserved; }));
 }
 
+// None once faulting in has failed: the arena stays as small as it is.
+uint32_t Staging::preparing(ArenaId id) const {
+  const ArenaState& arena = impl_->at(id);
+  const bool goes_on = arena.warming || std::ranges::find(impl_->cold, id) != impl_->cold.end();
+  if (!goes_on) return 0;
+  uint32_t count = 0;
+  for (uint32_t slab = 0; slab < arena.slabs.size(); ++slab) {
+    const SlabRecord& record = arena.slabs[slab];
+    if (record.state == SlabState::kFree && !record.reserved && !arena.warm(slab)) ++count;
+  }
+  return count;
+}
+
 void Staging::unlease(ArenaId arena, uint32_t slab) {
   impl_->change(arena, slab, SlabState::kLeased, SlabState::kFree);
   impl_->slab_at(arena, slab).claimed = false;

@@ -155,6 +155,8 @@ class Staging {
   std::vector<uint32_t> lease(ArenaId arena, uint32_t count);
   // Slabs that could ever be leased at once.
   uint32_t leasable(ArenaId arena) const;
+  // Free slabs whose memory is being faulted in: they become leasable without anybody's doing.
+  uint32_t preparing(ArenaId arena) const;
   void unlease(ArenaId arena, uint32_t slab);
   // After adopt(): what the client says it had, for one snapshot. Each slab can be claimed once.
   Status claim_leased(ArenaId arena, uint32_t slab);

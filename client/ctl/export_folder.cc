@@ -151,7 +151,7 @@ Status ExportFolder::look() {
     std::error_code none;
     if (!fs::exists(fs::symlink_status(at(name), none))) continue;
     return make_error(ErrorCode::kAlreadyExists,
-                      "{} is there, and not from an export: there is no {} beside it; remove it "
+                      "{} exists and is not from an export (there is no {} beside it); remove it "
                       "first",
                       at(name), kManifestName);
   }
@@ -191,7 +191,7 @@ Status ExportFolder::take_earlier(const Manifest& earlier) {
     if (!ours) {
       return make_error(
           ErrorCode::kAlreadyExists,
-          "{} is not, or no longer, as the export that wrote {} left it; move it away "
+          "{} is not the file that {} lists, or has changed since that export; move it away "
           "or export into another folder",
           at(name), kManifestName);
     }

@@ -38,18 +38,24 @@ constexpr const char* kGrantSyntax =
 
 Result<Outcome> run_grant(Link& link, const GrantArguments& args) {
   Json question{{"target", args.target}};
-  if (args.user.empty() == (args.revoke || !args.rights.empty())) {
+  if (args.user.empty() && args.revoke) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "grant: a user goes with read, commit, prune or --revoke: {}", kGrantSyntax);
-  }
-  if (args.revoke && !args.rights.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "grant: --revoke takes everything back: {}",
-                      kGrantSyntax);
+                      "grant: --revoke: the user is missing whose rights end: {}", kGrantSyntax);
   }
   if (!args.user.empty()) {
     CKPT_ASSIGN(question["user"], user_id(args.user));
-    question["rights"] = args.rights;
   }
+  if (!args.user.empty() && !args.revoke && args.rights.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "grant: say what user {} may do (read, commit, prune), or --revoke: {}",
+                      args.user, kGrantSyntax);
+  }
+  if (args.revoke && !args.rights.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "grant: --revoke takes all rights back, so no right goes with it: {}",
+                      kGrantSyntax);
+  }
+  if (!args.user.empty()) question["rights"] = args.rights;
   CKPT_ASSIGN(Answer answer, link.ask("grant", question, kLongTimeoutMs));
   return Outcome{std::move(answer.document), print_grants, answer.exit_code};
 }
@@ -64,12 +70,10 @@ void add_grant(Builder& build) {
                               "  ckptctl grant tiny 1001 --revoke\n  ckptctl grant tiny",
                               [args](Link& link) { return run_grant(link, *args); });
   grant->add_option("run", args->target, "RUN")->required();
-  grant->add_option("user", args->user, "A user's name or number; none: only show");
-  grant
-      ->add_option("rights", args->rights,
-                   "read, commit, prune: all that the user may do from now on")
+  grant->add_option("user", args->user, "Name or id of a user (default: only show the grants)");
+  grant->add_option("rights", args->rights, "What the user may do from now on: read, commit, prune")
       ->check(CLI::IsMember({"read", "commit", "prune"}));
-  grant->add_flag("--revoke", args->revoke, "The user may do nothing any more");
+  grant->add_flag("--revoke", args->revoke, "Take all rights of the user back");
 }
 
 }  // namespace ckptctl

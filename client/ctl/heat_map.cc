@@ -39,7 +39,8 @@ Theme theme_of(HeatBy by) {
       return {"staleness", "steps", "steps each expert is behind", "is behind the view's step",
               true};
     case HeatBy::kLostTokens:
-      return {"lost_tokens", "tokens", "tokens each expert would lack", "would lack a token", true};
+      return {"lost_tokens", "tokens", "tokens each expert would lose in a restore",
+              "would lose a token", true};
     case HeatBy::kLostSoFar:
       break;
   }

@@ -1,11 +1,14 @@
 #include "client/ctl/import.h"
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <tuple>
 
+#include "client/ctl/daemon_watch.h"
 #include "client/ctl/model_folder.h"
 #include "client/ctl/original_files.h"
+#include "client/ctl/say.h"
 #include "formats/step.h"
 
 namespace ckptctl {
@@ -90,6 +93,39 @@ Result<std::string> write_commit(ckpt::client::Session& session, const ModelFold
   return snapshot->info().alarms;
 }
 
+struct ImportedCommit {
+  uint32_t lineage = 0;
+  std::string alarms;
+};
+
+// Makes the run and its one commit. An error says whether ckptd was silent; the run may be there,
+// even with its commit, and what to do with it is said at once.
+Result<ImportedCommit> commit_import(Link& link, ckpt::client::Session& session,
+                                     const ModelFolder& folder, const ImportLayout& layout,
+                                     const std::string& run, uint64_t step, Progress& progress) {
+  bool begun = false;
+  const auto import = [&]() -> Result<ImportedCommit> {
+    CKPT_ASSIGN(const uint32_t lineage, begin_run(session, layout, folder.metadata));
+    begun = true;
+    CKPT_ASSIGN(std::string alarms, write_commit(session, folder, layout, step, progress));
+    return ImportedCommit{lineage, std::move(alarms)};
+  };
+  Result<ImportedCommit> imported = import();
+  if (imported.ok()) return imported;
+  // A refusal to begin leaves nothing behind; no answer may. kAborted: the wait was ended, as there
+  // is no ckptd.
+  const ErrorCode code = imported.error().code;
+  const bool no_answer = code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded ||
+                         code == ErrorCode::kAborted;
+  if (!begun && !no_answer) return imported.error();
+  warn(
+      "the import of run {} may not be complete: look with `ckptctl log {}`; without a commit, "
+      "repeat the import, or remove the run with `ckptctl rm {}`",
+      run, run, run);
+  return with_silence(std::move(imported).error(), link.socket(),
+                      std::chrono::milliseconds(session.silence_ms()), session.fd() >= 0);
+}
+
 // Experts that have a unit. An expert is told from others by the list it is in, its layer and its
 // number: a model of two towers has two lists for each layer.
 struct ExpertCount {
@@ -134,8 +170,8 @@ Status check_new(Link& link, const std::string& run) {
   if (!log.ok() && log.error().code != ErrorCode::kNotFound) return log.error();
   if (!log.ok() || log->empty()) return {};
   return make_error(ErrorCode::kAlreadyExists,
-                    "run {}: it has commits; import makes a run of another name, or of this one "
-                    "after `ckptctl rm {}`",
+                    "run {}: it has commits, and import makes a new run: choose another name, or "
+                    "remove this run first (`ckptctl rm {}`)",
                     run, run);
 }
 
@@ -167,17 +203,17 @@ Result<Json> import_folder(Link& link, const ImportRequest& request, Progress& p
                     count.numbers, count.experts));
   }
   CKPT_ASSIGN(ckpt::client::Session session, link.train(request.run));
-  CKPT_ASSIGN(const uint32_t lineage, begin_run(session, layout, folder.metadata));
-  CKPT_ASSIGN(const std::string alarms, write_commit(session, folder, layout, step, progress));
+  CKPT_ASSIGN(const ImportedCommit imported,
+              commit_import(link, session, folder, layout, request.run, step, progress));
   if (auto left = session.leave(); !left) return as_error(left.error());
   Json names = Json::array();
   for (const TensorFile& file : folder.files) names.push_back(file.name);
   return Json{
-      {"run", request.run},       {"lineage", lineage},          {"step", step},
+      {"run", request.run},       {"lineage", imported.lineage}, {"step", step},
       {"folder", request.folder}, {"files", std::move(names)},   {"tensors", layout.tensors},
       {"units", model_units},     {"experts", count.experts},    {"bytes", layout.data_bytes},
       {"resumable", resumable},   {"left_out", folder.left_out}, {"notes", folder.notes},
-      {"alarms", alarms}};
+      {"alarms", imported.alarms}};
 }
 
 }  // namespace ckptctl

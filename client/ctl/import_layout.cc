@@ -9,6 +9,7 @@
 #include "client/ctl/original_files.h"
 #include "client/ctl/unit_names.h"
 #include "formats/base/checked.h"
+#include "formats/base/counted.h"
 #include "formats/base/printable.h"
 
 namespace ckptctl {
@@ -42,7 +43,7 @@ Result<FoundByName> find_all(const std::vector<TensorFile>& files) {
     for (const auto& tensor : files[i].header.tensors) {
       const auto [there, added] = found.emplace(tensor.name, Found{&tensor, i, false, {}});
       if (added) continue;
-      return make_error(ErrorCode::kFailedPrecondition, "{}: tensor {} is in another file, too: {}",
+      return make_error(ErrorCode::kFailedPrecondition, "{}: tensor {} is also in another file: {}",
                         files[i].name, printable(tensor.name), files[there->second.file].name);
     }
   }
@@ -183,13 +184,10 @@ class Layouter {
   }
   Status add_empty(const Found& found) {
     TensorSpec spec = whole(*found.tensor).spec;
-    if (layout_.empty_tensors.size() == ckpt::kTensorsPerUnitMax) {
-      return cannot_keep(found, fmt::format("it is one of more than {} tensors without bytes",
-                                            ckpt::kTensorsPerUnitMax));
-    }
     const Status possible = ckpt::validate({.name = "u", .bytes = 1, .tensors = {spec}});
     if (!possible.ok()) return cannot_keep(found, possible.error().message);
     layout_.empty_tensors.push_back(std::move(spec));
+    ++layout_.empty_by_file[files_[found.file].name];
     return {};
   }
   bool splits(const ExpertTensor& expert, const ckpt::safetensors::Tensor& tensor) const {
@@ -275,6 +273,25 @@ class Layouter {
   ImportLayout layout_;
 };
 
+// The unit of the files lists tensors without bytes, too, beside one tensor for each file.
+Status check_empty_tensors(const ImportLayout& layout, size_t files) {
+  const size_t tensors = layout.empty_tensors.size();
+  if (tensors + files <= ckpt::kTensorsPerUnitMax) return {};
+  if (tensors == 0) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "the folder has {} files of tensors and text; a run remembers at most {}",
+                      files, ckpt::kTensorsPerUnitMax);
+  }
+  const auto most = std::ranges::max_element(layout.empty_by_file, {},
+                                             [](const auto& of_file) { return of_file.second; });
+  return make_error(ErrorCode::kFailedPrecondition,
+                    "{}: {} tensors in it have no bytes, {} in the whole folder; a run can keep {} "
+                    "of them beside its {}",
+                    printable(most->first), most->second, tensors,
+                    ckpt::kTensorsPerUnitMax - std::min(files, ckpt::kTensorsPerUnitMax),
+                    ckpt::base::counted(files, "file"));
+}
+
 }  // namespace
 
 Result<ImportLayout> make_import_layout(const std::vector<TensorFile>& files,
@@ -310,11 +327,7 @@ Status add_files_unit(const std::vector<KeptBytes>& kept, ImportLayout& layout) 
     layout.pieces.push_back({id, unit.bytes, one.bytes, 0, one.tag});
     unit.bytes += one.bytes;
   }
-  if (unit.tensors.size() + layout.empty_tensors.size() > ckpt::kTensorsPerUnitMax) {
-    return make_error(ErrorCode::kFailedPrecondition,
-                      "{} files and {} tensors without bytes cannot be kept, at most {} together",
-                      unit.tensors.size(), layout.empty_tensors.size(), ckpt::kTensorsPerUnitMax);
-  }
+  CKPT_TRY(check_empty_tensors(layout, unit.tensors.size()));
   for (TensorSpec tensor : layout.empty_tensors) {
     tensor.offset = unit.bytes;
     unit.tensors.push_back(std::move(tensor));

@@ -6,6 +6,7 @@
 // the rest in the order of the files.
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@ struct ImportLayout {
   std::vector<ckpt::UnitSpec> units;
   // Tensors without bytes that ckptd.json does not know.
   std::vector<ckpt::TensorSpec> empty_tensors;
+  std::map<std::string, size_t> empty_by_file;  // how many of them each file has
   uint64_t tensors = 0;
   uint64_t data_bytes = 0;
 };
@@ -39,7 +41,8 @@ struct KeptBytes {
 Result<ImportLayout> make_import_layout(const std::vector<TensorFile>& files,
                                         const std::optional<Manifest>& manifest);
 
-// Adds the unit of original_files.h, with these bytes of the files.
+// Adds the unit of original_files.h, with these bytes of the files. Fails if these files and the
+// tensors without bytes are more than kTensorsPerUnitMax together.
 Status add_files_unit(const std::vector<KeptBytes>& kept, ImportLayout& layout);
 
 }  // namespace ckptctl

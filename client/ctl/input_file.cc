@@ -56,8 +56,8 @@ Status InputFile::read(uint64_t offset, ckpt::MutableByteView into) const {
 
 Result<std::string> InputFile::read_text(uint64_t bytes_max) const {
   if (bytes_ > bytes_max) {
-    return make_error(ErrorCode::kFailedPrecondition, "{}: {} bytes, allowed are {}", path_, bytes_,
-                      bytes_max);
+    return make_error(ErrorCode::kFailedPrecondition, "{}: {} bytes; the limit is {}", path_,
+                      bytes_, bytes_max);
   }
   std::string text(bytes_, '\0');
   CKPT_TRY(read(0, std::as_writable_bytes(std::span(text.data(), text.size()))));

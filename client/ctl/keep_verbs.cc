@@ -6,10 +6,11 @@
 #include <utility>
 
 #include "client/ctl/confirm.h"
+#include "client/ctl/flag_values.h"
+#include "client/ctl/print_values.h"
 #include "client/ctl/say.h"
 #include "client/ctl/verb_builder.h"
 #include "formats/base/counted.h"
-#include "formats/base/parse.h"
 
 namespace ckptctl {
 namespace {
@@ -29,7 +30,8 @@ struct KeepArguments {
 Result<Json> best_document(const std::string& text) {
   const auto wrong = [&] {
     return make_error(ErrorCode::kInvalidArgument,
-                      "--keep-best {}: METRIC:N, or METRIC:N:highest where more is better", text);
+                      "--keep-best {}: should be METRIC:N, or METRIC:N:highest if higher is better",
+                      text);
   };
   const size_t colon = text.find(':');
   if (colon == std::string::npos || colon == 0) return wrong();
@@ -44,21 +46,29 @@ Result<Json> best_document(const std::string& text) {
 }
 
 void add_rules(CLI::App* verb, RuleFlags& rules) {
-  verb->add_option("--keep-last", rules.last, "The newest N commits");
-  verb->add_option("--keep-hourly", rules.hourly, "The newest of each of the last N hours");
-  verb->add_option("--keep-daily", rules.daily, "The newest of each of the last N days");
-  verb->add_option("--keep-weekly", rules.weekly, "The newest of each of the last N weeks");
-  verb->add_option("--keep-monthly", rules.monthly, "The newest of each of the last N months");
-  verb->add_option("--keep-yearly", rules.yearly, "The newest of each of the last N years");
-  verb->add_option("--keep-within", rules.within,
-                   "All since the oldest that is dated within 12h, 7d, 2m, 1y6m ... of the newest; "
-                   "m: months");
-  verb->add_option("--keep-tag", rules.tags, "Those with this tag; may be repeated")
+  verb->add_option("--keep-last", rules.last, "Keep the newest N commits");
+  verb->add_option("--keep-hourly", rules.hourly,
+                   "Keep the newest of each of the last N hours that have commits");
+  verb->add_option("--keep-daily", rules.daily,
+                   "Keep the newest of each of the last N days that have commits");
+  verb->add_option("--keep-weekly", rules.weekly,
+                   "Keep the newest of each of the last N weeks that have commits");
+  verb->add_option("--keep-monthly", rules.monthly,
+                   "Keep the newest of each of the last N months that have commits");
+  verb->add_option("--keep-yearly", rules.yearly,
+                   "Keep the newest of each of the last N years that have commits");
+  verb->add_option(
+      "--keep-within", rules.within,
+      "Keep all that are at most this much older than the newest: 12h, 7d, 2m (months), "
+      "1y6m");
+  verb->add_option("--keep-tag", rules.tags, "Keep commits with this tag; may be repeated")
       ->allow_extra_args(false);
-  verb->add_option("--keep-every-steps", rules.every_steps,
-                   "The first commit of steps 0 to N-1, of N to 2N-1, ...: of each lineage");
+  verb->add_option(
+      "--keep-every-steps", rules.every_steps,
+      "Keep the first commit of every N steps: of steps 0 to N-1, N to 2N-1, ..., in each lineage");
   verb->add_option("--keep-best", rules.best,
-                   "METRIC:N: the N with the lowest value; METRIC:N:highest; may be repeated")
+                   "METRIC:N: keep the N with the lowest value; METRIC:N:highest: with the "
+                   "highest; may be repeated")
       ->allow_extra_args(false);
 }
 
@@ -94,44 +104,87 @@ Result<Outcome> run_keep(Link& link, const KeepArguments& args) {
   return ask(link, "keep", question, print_keep);
 }
 
-Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
-  CKPT_ASSIGN(const Json rules, rules_document(args.rules));
-  Json question{{"target", args.target}, {"dry_run", args.dry_run}};
-  if (args.force) question["force"] = true;
-  if (!rules.is_null()) question["rules"] = rules;
-  Result<Outcome> pruned = ask_plan(link, "prune", question, args.dry_run);
-  if (pruned.ok() || !refuses_argument(pruned.error(), "force")) return pruned;
-  warn("this ckptd is older and holds nothing for readers: --force is not needed");
-  question.erase("force");
+// The commits alone do not tell that the run is gone, which may have had none.
+std::string print_run_removal(const Json& document) {
+  const bool dry = member(document, "dry_run") == true;
+  return print_prune(document) +
+         fmt::format("run {} {}\n", text(document, "run"), dry ? "would be removed" : "is removed");
+}
+
+// Refuses a removal that nobody can confirm, whatever it would remove: a script that lacks --yes
+// fails the first time, and not when there is something to remove. A run that is not there is the
+// better reason.
+Status check_can_ask(Link& link, const char* verb, const std::string& target) {
+  if (can_ask()) return ckpt::ok_status();
+  const std::string run = target.substr(0, target.find_first_of("~@"));
+  const auto found = link.head("log", {{"target", run}, {"limit", 1}});
+  if (!found.ok() && found.error().code == ErrorCode::kNotFound) return found.error();
+  return make_error(ErrorCode::kInvalidArgument,
+                    "{} {}: a removal cannot be undone, and there is no terminal to ask at: pass "
+                    "--yes, or --dry-run to see what would be removed",
+                    verb, target);
+}
+
+// Asks at the terminal before a removal. `plan`: the answer of a dry run.
+Status confirm_removal(const char* verb, const std::string& target, const Json& plan,
+                       bool whole_run) {
+  const size_t commits = member(plan, "removed").size();
+  const std::string question =
+      fmt::format("ckptctl: {} {}: this removes {} with {}{} for good; go on?", verb, target,
+                  ckpt::base::counted(commits, "commit"), size(plan, "bytes"),
+                  whole_run ? " and the run itself" : "");
+  if (confirm(question)) return ckpt::ok_status();
+  return make_error(ErrorCode::kAborted, "{} {}: nothing was removed", verb, target);
+}
+
+// A plan that removes nothing needs no confirmation.
+Result<Outcome> prune_as_asked(Link& link, const KeepArguments& args, Json question) {
+  if (!args.dry_run && !args.yes) {
+    CKPT_TRY(check_can_ask(link, "prune", args.target));
+    question["dry_run"] = true;
+    CKPT_ASSIGN(const Json plan, link.document("prune", question, kLongTimeoutMs));
+    if (!member(plan, "removed").is_array()) {
+      return ckpt::make_error(ckpt::ErrorCode::kVersionMismatch,
+                              "prune {}: this ckptd does not say what it would remove; --yes "
+                              "prunes without a question",
+                              args.target);
+    }
+    // A commit that comes from now on is not asked about.
+    if (plan["removed"].empty()) return ask_plan(link, "prune", question, true);
+    CKPT_TRY(confirm_removal("prune", args.target, plan, /*whole_run=*/false));
+  }
+  question["dry_run"] = args.dry_run;
   return ask_plan(link, "prune", question, args.dry_run);
 }
 
-// The number of commits and bytes to be removed, as a question.
-Result<std::string> removal_question(Link& link, Json question) {
-  question["dry_run"] = true;
-  CKPT_ASSIGN(const Json plan, link.document("rm", question, kLongTimeoutMs));
-  const size_t commits = plan.value("removed", Json::array()).size();
-  return fmt::format("ckptctl: rm {}: this removes {} with {} for good; go on?",
-                     question["target"].get<std::string>(), ckpt::base::counted(commits, "commit"),
-                     ckpt::base::format_size(plan.value("bytes", uint64_t{0})));
+Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
+  CKPT_ASSIGN(const Json rules, rules_document(args.rules));
+  Json question{{"target", args.target}};
+  if (args.force) question["force"] = true;
+  if (!rules.is_null()) question["rules"] = rules;
+  Result<Outcome> pruned = prune_as_asked(link, args, question);
+  if (pruned.ok() || !refuses_argument(pruned.error(), "force")) return pruned;
+  warn("this ckptd is older and holds nothing for readers: --force is not needed");
+  question.erase("force");
+  return prune_as_asked(link, args, question);
 }
 
-// Asks before a removal, because it cannot be undone: --yes answers, or the terminal.
 Result<Outcome> run_rm(Link& link, const KeepArguments& args) {
-  const Json question{{"target", args.target}, {"force", args.force}, {"dry_run", args.dry_run}};
+  Json question{{"target", args.target}, {"force", args.force}, {"dry_run", true}};
+  const bool whole_run = args.target.find_first_of("~@") == std::string::npos;
   if (!args.dry_run && !args.yes) {
-    if (!can_ask()) {
-      return make_error(ErrorCode::kInvalidArgument,
-                        "rm {}: what it removes is gone for good, and there is no terminal to ask "
-                        "at: say --yes, or --dry-run to see what would go",
-                        args.target);
-    }
-    CKPT_ASSIGN(const std::string words, removal_question(link, question));
-    if (!confirm(words)) {
-      return make_error(ErrorCode::kAborted, "rm {}: nothing was removed", args.target);
-    }
+    CKPT_TRY(check_can_ask(link, "rm", args.target));
+    CKPT_ASSIGN(const Json plan, link.document("rm", question, kLongTimeoutMs));
+    CKPT_TRY(confirm_removal("rm", args.target, plan, whole_run));
   }
-  return ask_plan(link, "rm", question, args.dry_run);
+  question["dry_run"] = args.dry_run;
+  CKPT_ASSIGN(Outcome outcome, ask_plan(link, "rm", question, args.dry_run));
+  if (whole_run) outcome.print = print_run_removal;
+  return outcome;
+}
+
+void add_yes(CLI::App* verb, bool& yes) {
+  verb->add_flag("--yes,-y", yes, "Do not ask first; required where there is no terminal");
 }
 
 void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
@@ -141,11 +194,12 @@ void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
       [args](Link& link) { return run_rm(link, *args); });
   // Not from CKPTD_RUN: what goes must be said.
   rm->add_option("target", args->target, "RUN, or a commit")->required();
-  rm->add_flag("--force,-f", args->force,
-               "Also what is tagged or pinned, the newest view, and where its lineage begins; of "
-               "root also what a reader holds");
-  rm->add_flag("--yes,-y", args->yes, "Do not ask; needed where there is no terminal");
-  rm->add_flag("--dry-run,-n", args->dry_run, "Only say what would be removed");
+  rm->add_flag(
+      "--force,-f", args->force,
+      "Also remove commits that are tagged or pinned, the newest view, and the commit that its "
+      "lineage began with; root and ckptd's user: also commits that readers hold");
+  add_yes(rm, args->yes);
+  rm->add_flag("--dry-run,-n", args->dry_run, "Only show what would be removed");
 }
 
 void add_pins(Builder& build, const std::shared_ptr<KeepArguments>& args) {
@@ -157,7 +211,8 @@ void add_pins(Builder& build, const std::shared_ptr<KeepArguments>& args) {
       print_pin);
   pin->add_option("commit", args->target, kCommitNames)->required();
   CLI::App* unpin = build.add_question(
-      "unpin", "Leave a commit to the rules again", "  ckptctl unpin tiny@1200", "pin",
+      "unpin", "Unpin a commit: the rules decide about it again", "  ckptctl unpin tiny@1200",
+      "pin",
       [args] {
         return Json{{"target", args->target}, {"remove", true}};
       },
@@ -188,11 +243,8 @@ Result<Json> rules_document(const RuleFlags& flags) {
     if (count) rules[name] = *count;
   }
   if (flags.within) {
-    const auto within = ckpt::base::parse_age(*flags.within);
-    if (!within) {
-      return make_error(within.error().code, "--keep-within: {}", within.error().message);
-    }
-    rules["within_seconds"] = static_cast<uint64_t>(*within / std::chrono::seconds(1));
+    CKPT_ASSIGN(const auto within, age_value("--keep-within", *flags.within));
+    rules["within_seconds"] = static_cast<uint64_t>(within / std::chrono::seconds(1));
   }
   if (!flags.tags.empty()) rules["tags"] = flags.tags;
   for (const std::string& text : flags.best) {
@@ -211,20 +263,23 @@ void add_keeping(Builder& build) {
                 [args](Link& link) { return run_keep(link, *args); });
   build.target(keep, args->target, "run", "RUN");
   add_rules(keep, args->rules);
-  keep->add_flag("--none", args->none, "The run has no rules any more");
+  keep->add_flag("--none", args->none, "Remove all rules of the run");
   CLI::App* prune =
-      build.add("prune", "Remove the commits that no rule keeps, and give their space back",
-                "  ckptctl prune tiny --dry-run\n  ckptctl prune tiny --keep-last 3",
+      build.add("prune", "Remove the commits that no rule keeps, and free their space",
+                "  ckptctl prune tiny --dry-run\n  ckptctl prune tiny --keep-last 3\n"
+                "  ckptctl prune tiny --yes",
                 [args](Link& link) { return run_prune(link, *args); });
   build.target(prune, args->target, "run", "RUN");
   add_rules(prune, args->rules);
-  prune->add_flag("--force,-f", args->force,
-                  "Of root: also what a reader holds, as an export does");
-  prune->add_flag("--dry-run,-n", args->dry_run, "Only say what would be removed, and why");
+  prune->add_flag(
+      "--force,-f", args->force,
+      "Also remove commits that readers hold, as an export does (root and ckptd's user only)");
+  add_yes(prune, args->yes);
+  prune->add_flag("--dry-run,-n", args->dry_run, "Only show what would be removed, and why");
   add_removal(build, args);
   add_pins(build, args);
   build.add_question(
-      "gc", "Give what was deleted back to the disk now, and say how much that was", "  ckptctl gc",
+      "gc", "Free the space of deleted commits now, and show how much that was", "  ckptctl gc",
       "gc", [] { return Json::object(); }, print_gc, kLongTimeoutMs);
 }
 

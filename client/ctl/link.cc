@@ -1,7 +1,11 @@
 #include "client/ctl/link.h"
 
+#include <chrono>
+
 #include "client/ctl/say.h"
 #include "formats/base/json_dump.h"
+#include "formats/base/parse.h"
+#include "formats/base/unix_address.h"
 #include "formats/json_text.h"
 
 namespace ckptctl {
@@ -11,6 +15,7 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 
 constexpr uint32_t kOpenTimeoutMs = 3'000;
+constexpr uint32_t kHeartbeatMs = 500;
 constexpr uint64_t kArenaBytes = 32 << 20;  // two windows of 8 MiB, and what the daemon reserves
 constexpr uint64_t kSlabBytes = 8 << 20;
 
@@ -27,6 +32,13 @@ ErrorCode code_for_exit(int exit_code) {
   }
 }
 
+// " tiny@20": the commit or run that a question is about; empty if it is about none.
+std::string about(const Json& arguments) {
+  const auto target = arguments.find("target");
+  if (target == arguments.end() || !target->is_string()) return {};
+  return " " + target->get<std::string>();
+}
+
 }  // namespace
 
 ckpt::Error as_error(const ckpt::client::Error& error) {
@@ -38,36 +50,75 @@ bool refuses_argument(const ckpt::Error& error, std::string_view name) {
          error.message == fmt::format("unknown argument {}", name);
 }
 
-Result<Link> Link::open(const Options& how) {
-  ckpt::client::OpenOptions options;
-  options.socket = how.socket;
+Link::Link(Options options)
+    : options_(std::move(options)),
+      socket_(ckpt::base::unix_socket_path(options_.socket)),
+      watch_(std::make_unique<DaemonWatch>(
+          DaemonWatch::Options{.socket = socket_,
+                               .gives_up = options_.patience_ms == 0,
+                               .say = [](const std::string& line) { say("{}", line); },
+                               .listens = somebody_listens})) {}
+
+// Called by libckpt while a call of a session waits.
+int Link::interrupted(void* liveness) {
+  const auto& of = *static_cast<const Liveness*>(liveness);
+  const bool opened = of.session != nullptr;
+  if (!opened && !of.tells_of_opening) return 0;
+  const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
+      std::chrono::steady_clock::now() - of.opening);
+  const DaemonWatch::Seen seen{
+      .session = &of,
+      .silence_ms = opened ? ckpt_silence_ms(of.session) : static_cast<uint64_t>(waited.count()),
+      .connected = opened && ckpt_fd(of.session) >= 0};
+  return of.watch->look(seen) ? 1 : 0;
+}
+
+Result<ckpt::client::Session> Link::open_session(ckpt::client::OpenOptions options,
+                                                 bool with_arena) {
+  const bool patient = options_.patience_ms > 0;
+  Liveness& liveness =
+      liveness_.emplace_back(Liveness{.watch = watch_.get(),
+                                      .tells_of_opening = patient,
+                                      .opening = std::chrono::steady_clock::now()});
+  options.socket = socket_;
   options.client_name = "ckptctl";
-  options.control = true;
-  options.timeout_ms = kOpenTimeoutMs;
-  if (how.for_restore) {
+  options.timeout_ms = patient ? options_.patience_ms : kOpenTimeoutMs;
+  options.heartbeat_ms = kHeartbeatMs;
+  options.interrupted = interrupted;
+  options.interrupted_context = &liveness;
+  if (with_arena) {
     options.arena_bytes = kArenaBytes;
     options.slab_bytes = kSlabBytes;
   }
   auto session = ckpt::client::Session::open(options);
   if (!session) return as_error(session.error());
-  return Link(how, std::move(session).value());
-}
-
-Result<ckpt::client::Session> Link::train(const std::string& run) const {
-  ckpt::client::OpenOptions options;
-  options.socket = options_.socket;
-  options.run = run;
-  options.client_name = "ckptctl";
-  options.timeout_ms = kOpenTimeoutMs;
-  options.arena_bytes = kArenaBytes;
-  options.slab_bytes = kSlabBytes;
-  auto session = ckpt::client::Session::open(options);
-  if (!session) return as_error(session.error());
+  liveness.session = session->handle();
   return std::move(session).value();
 }
 
+Result<Link> Link::open(const Options& how) {
+  Link link(how);
+  ckpt::client::OpenOptions options;
+  options.control = true;
+  CKPT_ASSIGN(link.session_, link.open_session(std::move(options), how.for_restore));
+  return link;
+}
+
+Result<ckpt::client::Session> Link::train(const std::string& run) {
+  ckpt::client::OpenOptions options;
+  options.run = run;
+  return open_session(std::move(options), /*with_arena=*/true);
+}
+
 Result<Answer> Link::ask(const std::string& verb, const Json& arguments, uint32_t timeout_ms) {
-  auto reply = session_.query(verb, ckpt::base::dump_json(arguments), timeout_ms);
+  auto reply = session_->query(verb, ckpt::base::dump_json(arguments), timeout_ms);
+  if (!reply && reply.error().status == CKPT_E_DEADLINE_EXCEEDED) {
+    return make_error(ErrorCode::kDeadlineExceeded,
+                      "{}{}: ckptd at socket {} took the question and has not answered within "
+                      "{}; look at its log, or try again",
+                      verb, about(arguments), socket_,
+                      ckpt::base::format_age(std::chrono::milliseconds(timeout_ms)));
+  }
   if (!reply) return as_error(reply.error());
   // What a run's metadata holds comes some levels down in the answer.
   const Status json = ckpt::check_json(reply->json, 2 * ckpt::kJsonDepthMax);
@@ -120,10 +171,10 @@ Result<Json> Link::document(const std::string& verb, const Json& arguments, uint
   return std::move(whole).document();
 }
 
-Result<Json> Link::head(const std::string& verb, Json arguments) {
+Result<Json> Link::head(const std::string& verb, Json arguments, uint32_t timeout_ms) {
   arguments["page"] = "";
   arguments["page_bytes"] = 1;
-  CKPT_ASSIGN(AnswerPage page, ask_page(verb, arguments, 60'000));
+  CKPT_ASSIGN(AnswerPage page, ask_page(verb, arguments, timeout_ms));
   return std::move(page.document);
 }
 
@@ -133,7 +184,7 @@ Result<std::shared_ptr<ckpt::client::Hold>> Link::hold(const std::string& run, u
   options.run = run;
   options.lineage = lineage;
   options.step = step;
-  auto hold = session_.hold(options);
+  auto hold = session_->hold(options);
   if (hold) return std::make_shared<ckpt::client::Hold>(std::move(hold).value());
   if (hold.error().status != CKPT_E_VERSION_MISMATCH) return as_error(hold.error());
   warn("{}: a prune can remove it meanwhile", hold.error().message);
@@ -147,7 +198,7 @@ Status Link::read(const std::string& run, uint32_t lineage, uint64_t step,
   options.lineage = lineage;
   options.step = step;
   options.exact = true;
-  const auto restored = session_.restore(options, ranges);
+  const auto restored = session_->restore(options, ranges);
   if (!restored) return as_error(restored.error());
   return ckpt::ok_status();
 }

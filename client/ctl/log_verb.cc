@@ -68,10 +68,10 @@ void add_log(Builder& build) {
                             "  ckptctl log tiny~2",
                             [args](Link& link) { return run_log(link, *args); });
   build.target(log, args->target, "run",
-               "RUN: the current lineage and its ancestors; RUN~LINEAGE or a commit: that one's");
-  log->add_flag("--all,-a", args->all, "Every lineage of the run, as a tree");
+               "RUN (its current lineage), RUN~LINEAGE, or a commit; ancestors are listed, too");
+  log->add_flag("--all,-a", args->all, "List every lineage of the run, as a tree");
   log->add_flag("--deleted", args->deleted, "List removed commits, with time and reason");
-  log->add_option("--limit,-n", args->limit, "At most so many; 0: all");
+  log->add_option("--limit,-n", args->limit, "List at most this many commits (default: all)");
 }
 
 }  // namespace ckptctl

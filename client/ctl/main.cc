@@ -10,6 +10,7 @@
 #include "formats/base/console.h"
 #include "formats/base/json_dump.h"
 #include "formats/base/program.h"
+#include "formats/base/unix_address.h"
 #include "formats/base/version.h"
 
 namespace {
@@ -21,18 +22,24 @@ std::string_view next_step(std::string_view message) {
 }
 
 int run(int argc, char** argv) {
-  CLI::App app("Asks ckptd about runs and their history, checks, exports and tags.", "ckptctl");
+  CLI::App app("List, check, export, import, tag and remove the checkpoints that ckptd stores.",
+               "ckptctl");
   app.require_subcommand(1);
   app.set_version_flag("--version", ckpt::base::version_text("ckptctl"));
   app.footer(
-      "The socket is taken from --socket or CKPTD_SOCKET; a run that is not said from CKPTD_RUN,\n"
-      "by the verbs whose help says so. A daemon of root or of your own user is trusted;\n"
-      "CKPTD_UID names the id of another user that runs it.\n"
+      "Name the socket with --socket or CKPTD_SOCKET. Verbs whose help says so take the run from\n"
+      "CKPTD_RUN if the command line names none. ckptctl trusts a daemon that root or you run;\n"
+      "if another user runs it, set CKPTD_UID to the id of that user.\n"
       "`ckptctl VERB --help` shows examples.");
   ckptctl::Common common;
-  app.add_option("--socket", common.socket, "unix:PATH of the daemon")->envname("CKPTD_SOCKET");
-  app.add_flag("--json", common.json, "One JSON document on stdout");
-  app.add_option("-o,--output", common.output, "table or json")
+  app.add_option("--socket", common.socket, "Socket of the daemon: unix:PATH")
+      ->envname("CKPTD_SOCKET")
+      ->check([](const std::string& socket) {
+        const bool none = ckpt::base::unix_socket_path(socket).empty();
+        return none ? fmt::format("'{}' should be unix:PATH", socket) : std::string();
+      });
+  app.add_flag("--json", common.json, "Print one JSON document on stdout");
+  app.add_option("-o,--output", common.output, "Print a table or json (default: table)")
       ->check(CLI::IsMember({"table", "json"}));
   app.add_option("--page-bytes", common.page_bytes)->group("");  // for tests: nobody needs less
   ckptctl::Verb verb;

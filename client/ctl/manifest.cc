@@ -19,8 +19,7 @@ Result<ckpt::UnitPart> part_from(const ViewUnit& unit) {
        {ckpt::UnitPart::kNone, ckpt::UnitPart::kWeights, ckpt::UnitPart::kOptimizer}) {
     if (unit.part == ckpt::unit_part_name(part)) return part;
   }
-  return make_error(ErrorCode::kInvalidArgument, "unit {}: there is no part {}", unit.name,
-                    unit.part);
+  return make_error(ErrorCode::kInvalidArgument, "unit {}: unknown part {}", unit.name, unit.part);
 }
 
 Json files_json(const std::vector<ExportedFile>& files) {
@@ -52,7 +51,7 @@ Result<std::vector<ExportedFile>> files_from(const Json& list) {
     const uint64_t crc = number("head_crc32c");
     const bool text = file.name == kIndexName || file.name == kConfigName;
     if (!text && !is_weight_file(file.name)) {
-      return bad(fmt::format("{} is no name of a file of a model", printable(file.name)));
+      return bad(fmt::format("{} is not a name for a file of a model", printable(file.name)));
     }
     if (file.bytes == UINT64_MAX || file.head_bytes > file.bytes || crc > UINT32_MAX) {
       return bad(fmt::format("{}: no sizes and checksum", printable(file.name)));
@@ -66,8 +65,8 @@ Result<std::vector<ExportedFile>> files_from(const Json& list) {
 template <typename T>
 Result<T> required(const Json& document, const char* name, bool right_type) {
   if (right_type) return document.at(name).get<T>();
-  return make_error(ErrorCode::kInvalidArgument, "{}: no {}, or of another type", kManifestName,
-                    name);
+  return make_error(ErrorCode::kInvalidArgument, "{}: {} is missing or has the wrong type",
+                    kManifestName, name);
 }
 
 }  // namespace
@@ -110,8 +109,8 @@ Result<Manifest> parse_manifest(std::string_view text) {
   CKPT_ASSIGN(const uint64_t format,
               required<uint64_t>(document, "format", at("format").is_number_unsigned()));
   if (format != kFormat) {
-    return make_error(ErrorCode::kVersionMismatch, "{}: format {}, known here is {}", kManifestName,
-                      format, kFormat);
+    return make_error(ErrorCode::kVersionMismatch, "{}: format {}; this ckptctl knows format {}",
+                      kManifestName, format, kFormat);
   }
   Manifest manifest;
   CKPT_ASSIGN(manifest.step, required<uint64_t>(document, "step", at("step").is_number_unsigned()));

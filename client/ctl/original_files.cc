@@ -52,7 +52,7 @@ Result<OriginalFiles> parse_original_files(const ViewUnit& unit, ckpt::ByteView 
       originals.texts.push_back({std::string(name), {kept.begin(), kept.end()}});
       continue;
     }
-    if (!is_weight_file(name)) return bad(name, "no name of a file of tensors in a folder");
+    if (!is_weight_file(name)) return bad(name, "it is not a name for a file of tensors");
     auto header = ckpt::safetensors::parse_lone_header(kept);
     if (!header.ok()) return bad(name, header.error().message);
     originals.files.push_back(
@@ -65,7 +65,7 @@ Result<OriginalFiles> load_original_files(Link& link, const View& view, const Sc
   const auto unit = std::ranges::find(schema.units, kFilesUnit, &ViewUnit::name);
   if (unit == schema.units.end()) return OriginalFiles();
   if (unit->bytes > kFilesUnitBytesMax) {
-    return make_error(ErrorCode::kFailedPrecondition, "unit {}: {} bytes, allowed are {}",
+    return make_error(ErrorCode::kFailedPrecondition, "unit {}: {} bytes; the limit is {}",
                       kFilesUnit, unit->bytes, kFilesUnitBytesMax);
   }
   std::vector<std::byte> bytes(unit->bytes);

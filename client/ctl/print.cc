@@ -6,6 +6,7 @@
 #include <chrono>
 
 #include "client/ctl/log_tree.h"
+#include "client/ctl/print_damage.h"
 #include "client/ctl/print_values.h"
 #include "client/ctl/table.h"
 #include "formats/base/counted.h"
@@ -117,13 +118,15 @@ std::string finding_lines(const Json& findings, std::string_view what = {}) {
 }
 
 // An error count says nothing while something could not be checked.
-std::string checked_line(const Json& checked, size_t errors, size_t unchecked) {
+std::string checked_line(const Json& checked, const std::string& errors, size_t unchecked) {
   const std::string could_not =
       unchecked == 0 ? "" : fmt::format(", {} COULD NOT BE CHECKED", unchecked);
   return fmt::format("{} checked in {}, {}{}\n", size(checked, "checked_bytes"),
-                     counted(checked, "commits", "commit"),
-                     errors == 0 ? "no errors" : ckpt::base::counted(errors, "ERROR", "ERRORS"),
-                     could_not);
+                     counted(checked, "commits", "commit"), errors, could_not);
+}
+
+std::string error_count(size_t errors, std::string_view one, std::string_view many) {
+  return errors == 0 ? "no errors" : ckpt::base::counted(errors, one, many);
 }
 
 size_t count(const Json& object, const char* name) {
@@ -173,12 +176,12 @@ std::string print_log(const Json& document) {
     }
     const Json& commit = document[*line.row];
     table.add({(drawn ? line.drawing : "") + text(commit, "name"), text(commit, "lineage"),
-               text(commit, "time"), text(commit, "level"), text(commit, "units"),
+               text(commit, "time"), level_of_commit(commit), text(commit, "units"),
                text(commit, "experts"), size(commit, "bytes"), text(commit, "plt"),
                text(commit, "lost_so_far"), text(commit, "alarms"), joined(member(commit, "tags")),
                joined(member(commit, "metrics"))});
   }
-  return table.text();
+  return table.text() + log_damage_lines(document);
 }
 
 std::string print_alarms(const Json& document) {
@@ -195,7 +198,8 @@ std::string print_alarms(const Json& document) {
 std::string print_show(const Json& document) {
   const bool complete = member(document, "complete") == true;
   std::string out =
-      fmt::format("{}, {}\n", view_name(document), complete ? "complete" : "NOT complete");
+      fmt::format("{}, {}{}\n", view_name(document), complete ? "complete" : "NOT complete",
+                  member(document, "damaged").is_null() ? "" : ", DAMAGED");
   Table table({{"UNIT"},
                {"VERSION", Align::kRight},
                {"STALE", Align::kRight},
@@ -205,10 +209,10 @@ std::string print_show(const Json& document) {
   for (const Json& unit : member(document, "units")) {
     const bool missing = member(unit, "version_step").is_null();
     table.add({text(unit, "unit"), missing ? "missing" : text(unit, "version_step"),
-               text(unit, "staleness"), text(unit, "level"), size(unit, "bytes"),
+               text(unit, "staleness"), level_of_unit(unit), size(unit, "bytes"),
                text(unit, "crc32c")});
   }
-  return out + table.text();
+  return out + table.text() + show_damage_lines(document);
 }
 
 std::string print_unit(const Json& document) {
@@ -225,12 +229,14 @@ std::string print_unit(const Json& document) {
                   {"TIME"},
                   {"SIZE", Align::kRight},
                   {"CRC32C"},
-                  {"FRAGMENTS", Align::kRight}});
+                  {"FRAGMENTS", Align::kRight},
+                  {"DAMAGE"}});
   for (const Json& version : member(document, "versions")) {
     const Json fragments = member(version, "fragments");
     versions.add({text(version, "step"), text(version, "lineage"), text(version, "time"),
                   size(version, "bytes"), text(version, "crc32c"),
-                  fragments.is_array() ? std::to_string(fragments.size()) : text(fragments)});
+                  fragments.is_array() ? std::to_string(fragments.size()) : text(fragments),
+                  member(version, "damage").is_null() ? "" : text(version, "damage")});
   }
   return out + versions.text();
 }
@@ -275,8 +281,10 @@ std::string print_verify(const Json& document) {
   const Json errors = member(document, "errors");
   const Json unchecked = member(document, "unchecked");
   return finding_lines(errors) + finding_lines(unchecked, "could not be checked: ") +
-         checked_line(document, errors.size() + count(document, "errors_left_out"),
-                      unchecked.size() + count(document, "unchecked_left_out"));
+         checked_line(
+             document,
+             error_count(errors.size() + count(document, "errors_left_out"), "ERROR", "ERRORS"),
+             unchecked.size() + count(document, "unchecked_left_out"));
 }
 
 std::string print_scrub(const Json& document) {
@@ -298,7 +306,10 @@ std::string print_scrub(const Json& document) {
   if (!last.is_object()) return out + "no pass has ended yet\n";
   return out +
          fmt::format("pass {} ended {}: {}", text(last, "number"), text(last, "ended"),
-                     checked_line(last, errors, count(last, "unchecked"))) +
+                     checked_line(last,
+                                  error_count(errors, "UNIT IS KNOWN TO BE DAMAGED",
+                                              "UNITS ARE KNOWN TO BE DAMAGED"),
+                                  count(last, "unchecked"))) +
          (count(last, "unchecked") == 0 ? ""
                                         : fmt::format("the last that could not be checked: {}\n",
                                                       text(last, "unchecked_reason")));
@@ -378,10 +389,10 @@ std::string print_import(const Json& document) {
   const Json count = member(document, "experts");
   const bool any = count.is_number_unsigned() && count > 0;
   const std::string experts = any ? ", " + counted(count, "expert") : "";
-  return fmt::format("{} made of {}: {} in {}{}, {}{}\n", view_name(document),
+  return fmt::format("{} imported from {}: {} in {}{}, {}{}\n", view_name(document),
                      text(document, "folder"), counted(document, "tensors", "tensor"),
                      counted(document, "units", "unit"), experts, size(document, "bytes"),
-                     member(document, "resumable") == true ? ", to be resumed" : "");
+                     member(document, "resumable") == true ? "; it can be resumed" : "");
 }
 
 }  // namespace ckptctl

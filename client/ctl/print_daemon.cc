@@ -54,7 +54,7 @@ std::string memory_line(const Json& document) {
   if (!member(document, "arena_bytes_max").is_null()) {
     line += " of " + size(document, "arena_bytes_max");
   }
-  line += fmt::format(", {} warm for sessions to come", size(document, "warm_pool_bytes"));
+  line += fmt::format(", {} prepared for new sessions", size(document, "warm_pool_bytes"));
   std::string slabs;
   const Json states = member(document, "slabs");
   for (const auto& [state, count] : states.items()) {
@@ -76,6 +76,32 @@ std::string scrub_line(const Json& document) {
                      counted(scrub, "commits_waiting", "commit"));
 }
 
+// The step, or that a run which is being trained has none yet.
+std::string durable_step(const Json& run) {
+  const bool none_yet = member(run, "step").is_null() && member(run, "trained") == true;
+  return none_yet ? "none yet" : text(run, "step");
+}
+
+// Whether ranks train the run. An older daemon does not tell that they may come back to it.
+std::string trained(const Json& run) {
+  return member(run, "awaited") == true ? "awaited" : text(run, "trained");
+}
+
+// Why nothing newer is durable. An older daemon does not tell of snapshots that wait.
+std::string why_no_newer(const Json& run) {
+  if (const Json failing = member(run, "failing"); failing.is_object()) {
+    return text(failing, "reason");
+  }
+  const Json waiting = member(run, "waiting");
+  // Every snapshot waits for a moment.
+  constexpr double kWorthTelling = 2;
+  const Json seconds = member(waiting, "seconds");
+  if (!seconds.is_number() || seconds.get<double>() < kWorthTelling) return "";
+  return fmt::format("{} not written yet, the oldest, of step {}, for {}",
+                     counted(waiting, "snapshots", "snapshot"), text(waiting, "first_step"),
+                     age(waiting, "seconds"));
+}
+
 // The last durable step of each run.
 std::string durable_table(const Json& document) {
   Table table({{"RUN"},
@@ -83,13 +109,13 @@ std::string durable_table(const Json& document) {
                {"AGE", Align::kRight},
                {"LINEAGE", Align::kRight},
                {"TRAINED"},
-               {"FAILED SINCE", Align::kRight},
+               {"SAVES FAILED", Align::kRight},
                {"WHY"}});
   for (const Json& run : member(document, "durable")) {
     const Json failing = member(run, "failing");
-    table.add({text(run, "run"), text(run, "step"), age(run, "age_seconds"), text(run, "lineage"),
-               text(run, "trained"), failing.is_object() ? text(failing, "snapshots") : "-",
-               failing.is_object() ? text(failing, "reason") : ""});
+    table.add({text(run, "run"), durable_step(run), age(run, "age_seconds"), text(run, "lineage"),
+               trained(run), failing.is_object() ? text(failing, "snapshots") : "-",
+               why_no_newer(run)});
   }
   return table.empty() ? "" : "\n" + table.text();
 }
@@ -177,9 +203,12 @@ std::string rule_lines(const Json& rules) {
 }  // namespace
 
 std::string print_status(const Json& document) {
-  std::string out = fmt::format("ckptd:     {}, up {}, {} in store {}\n", text(document, "state"),
-                                age(document, "uptime_seconds"), counted(document, "runs", "run"),
-                                text(document, "store"));
+  // "ready" beside "NOT SAVING" would read as a contradiction.
+  const bool running =
+      member(document, "state") == "ready" && member(document, "can_save") == false;
+  std::string out = fmt::format(
+      "ckptd:     {}, up {}, {} in store {}\n", running ? "running" : text(document, "state"),
+      age(document, "uptime_seconds"), counted(document, "runs", "run"), text(document, "store"));
   out += health_lines(document);
   out += disk_line(document);
   out += fmt::format(
@@ -216,10 +245,10 @@ std::string print_gc(const Json& document) {
   const Json error = member(document, "error");
   std::string out;
   if (member(document, "freed_bytes") != 0) {
-    out = fmt::format("{} given back to the disk, {} removed\n", size(document, "freed_bytes"),
+    out = fmt::format("{} of disk space freed, {} removed\n", size(document, "freed_bytes"),
                       counted(document, "segments_removed", "segment"));
   } else if (!waits && error.is_null()) {
-    out = "nothing to give back: what was removed earlier is free already\n";
+    out = "nothing to free: the space of earlier removals is free already\n";
   }
   if (waits) {
     out += fmt::format("{} for {}\n",
@@ -228,20 +257,21 @@ std::string print_gc(const Json& document) {
                        text(document, "waiting_for"));
   }
   if (!error.is_null()) {
-    out += fmt::format("space was not given back: {}\n", text(error));
+    out += fmt::format("space was not freed: {}\n", text(error));
   }
   return out;
 }
 
 std::string print_pin(const Json& document) {
   const bool pinned = member(document, "pinned") == true;
-  return fmt::format("{} is {}\n", commit_name(document),
-                     pinned ? "pinned: no rule removes it" : "left to the rules again");
+  return fmt::format(
+      "{} is {}\n", commit_name(document),
+      pinned ? "pinned: no rule removes it" : "no longer pinned: the rules decide about it again");
 }
 
 std::string print_tag(const Json& document) {
   if (member(document, "removed") == true) {
-    return fmt::format("tag {} was taken away from run {}\n", text(document, "tag"),
+    return fmt::format("tag {} removed from run {}\n", text(document, "tag"),
                        text(document, "run"));
   }
   std::string before;
@@ -257,7 +287,7 @@ std::string print_wait(const Json& document) {
 }
 
 std::string print_rebuild(const Json& document) {
-  return fmt::format("the catalog was made anew from {}: {} of {}\n",
+  return fmt::format("the catalog was rebuilt from {}: {} of {}\n",
                      counted(document, "records", "journal record"),
                      counted(document, "commits", "commit"), counted(document, "runs", "run"));
 }

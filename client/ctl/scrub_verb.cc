@@ -3,9 +3,9 @@
 #include <chrono>
 #include <thread>
 
+#include "client/ctl/flag_values.h"
 #include "client/ctl/progress.h"
 #include "client/ctl/verb_builder.h"
-#include "formats/base/parse.h"
 
 namespace ckptctl {
 namespace {
@@ -31,9 +31,10 @@ Outcome outcome_of(Answer answer) {
 Result<Outcome> run_pass(Link& link, const ScrubArguments& args) {
   Json question{{"start", true}};
   if (!args.rate.empty()) {
-    CKPT_ASSIGN(const uint64_t rate, ckpt::base::parse_size(args.rate));
+    CKPT_ASSIGN(const uint64_t rate, size_value("--rate", args.rate));
     if (rate == 0) {
-      return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "--rate 0: nothing would be read");
+      return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
+                              "--rate 0: should be more than 0, or nothing is read");
     }
     question["bytes_per_second"] = rate;
   }
@@ -48,11 +49,9 @@ Result<Outcome> run_pass(Link& link, const ScrubArguments& args) {
       return outcome_of(std::move(answer));
     }
     if (number(answer.document["pass"], "number") < pass) {
-      return ckpt::make_error(
-          ckpt::ErrorCode::kUnavailable,
-          "scrub: the daemon was started anew and knows nothing of pass {}: begin it "
-          "again",
-          pass);
+      return ckpt::make_error(ckpt::ErrorCode::kUnavailable,
+                              "scrub: ckptd was restarted and has lost pass {}: start it again",
+                              pass);
     }
     const uint64_t checked = number(answer.document["pass"], "checked_bytes");
     if (checked > drawn) progress.add(checked - drawn);
@@ -75,12 +74,12 @@ void add_scrub(Builder& build) {
       "scrub", "Read the whole store back at a bounded rate; exit code 4 if something is damaged",
       "  ckptctl scrub\n  ckptctl scrub --rate 500MiB\n  ckptctl scrub --status",
       [args](Link& link) { return run_scrub(link, *args); });
-  CLI::Option* rate =
-      scrub->add_option("--rate", args->rate,
-                        "Bytes per second of this pass: 500MiB (default: as ckptd is configured)");
+  CLI::Option* rate = scrub->add_option(
+      "--rate", args->rate,
+      "Read at most this much per second, as in 500MiB (default: scrub_rate of ckptd)");
   scrub
       ->add_flag("--status", args->status,
-                 "Begin nothing: when the last pass ended, what is damaged")
+                 "Start no pass; show when the last one ended and what is damaged")
       ->excludes(rate);
 }
 

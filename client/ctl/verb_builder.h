@@ -24,24 +24,40 @@ inline constexpr char kCommitNames[] = "RUN@STEP, RUN~LINEAGE@STEP, RUN@TAG or R
 // Reads every live byte, or every journal record: as long as it takes.
 inline constexpr uint32_t kLongTimeoutMs = 24 * 3'600'000;
 
+// How a verb connects.
+struct Opening {
+  bool for_restore = false;
+  // Called before the connection, where the verb has a time-out of its own (Link::Options).
+  std::function<Result<uint32_t>()> patience_ms = {};
+  // The verb's words for the reason why it found no daemon; empty: the reason as it is.
+  std::function<ckpt::Error(const ckpt::Error& reason)> no_daemon = {};
+};
+
 class Builder {
  public:
   Builder(CLI::App& app, const Common& common, Verb& chosen)
       : app_(app), common_(common), chosen_(chosen) {}
 
   CLI::App* add(const char* name, const char* what, const char* examples,
-                std::function<Result<Outcome>(Link&)> run, bool for_restore = false) {
+                std::function<Result<Outcome>(Link&)> run, const Opening& opening = {}) {
     CLI::App* verb = app_.add_subcommand(name, what);
     verb->footer(std::string("Examples:\n") + examples);
     verb->fallthrough();
     verb->callback([&common = common_, &chosen = chosen_, verb, targets = targets_,
-                    run = std::move(run), for_restore] {
+                    run = std::move(run), opening] {
       if (const auto target = targets->find(verb); target != targets->end()) target->second();
-      chosen = [&common, run, for_restore]() -> Result<Outcome> {
-        CKPT_ASSIGN(Link link, Link::open({.socket = common.socket,
-                                           .for_restore = for_restore,
-                                           .page_bytes = common.page_bytes}));
-        return run(link);
+      chosen = [&common, run, opening]() -> Result<Outcome> {
+        Link::Options options{.socket = common.socket,
+                              .for_restore = opening.for_restore,
+                              .page_bytes = common.page_bytes};
+        if (opening.patience_ms) {
+          CKPT_ASSIGN(options.patience_ms, opening.patience_ms());
+        }
+        Result<Link> link = Link::open(options);
+        if (!link.ok()) return opening.no_daemon ? opening.no_daemon(link.error()) : link.error();
+        Result<Outcome> outcome = run(*link);
+        if (!outcome.ok() && link->gave_up()) return *link->gave_up();
+        return outcome;
       };
     });
     return verb;

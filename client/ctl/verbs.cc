@@ -2,11 +2,9 @@
 
 #include <fmt/ranges.h>
 
-#include <chrono>
-#include <thread>
-
 #include "client/ctl/diff.h"
 #include "client/ctl/export.h"
+#include "client/ctl/flag_values.h"
 #include "client/ctl/grant_verb.h"
 #include "client/ctl/heat_map.h"
 #include "client/ctl/import.h"
@@ -17,15 +15,11 @@
 #include "client/ctl/say.h"
 #include "client/ctl/scrub_verb.h"
 #include "client/ctl/verb_builder.h"
+#include "client/ctl/wait_verb.h"
 #include "formats/base/counted.h"
-#include "formats/base/parse.h"
-#include "formats/selector.h"
 
 namespace ckptctl {
 namespace {
-
-using ckpt::ErrorCode;
-using ckpt::make_error;
 
 // The arguments of all verbs; each uses its own few.
 struct Arguments {
@@ -36,8 +30,6 @@ struct Arguments {
   std::string run;
   std::optional<uint64_t> step;
   std::string format = "safetensors";
-  std::string level = "durable";
-  std::string timeout = "60s";
   std::string by = "lost-tokens";
   std::optional<std::string> svg;
   uint64_t limit = 0;
@@ -59,15 +51,13 @@ Result<Outcome> run_export(Link& link, const Arguments& args) {
   request.options.include_optimizer = args.include_optimizer;
   request.options.resumable = args.resumable;
   if (!args.shard_bytes.empty()) {
-    CKPT_ASSIGN(request.options.shard_bytes, ckpt::base::parse_size(args.shard_bytes));
+    CKPT_ASSIGN(request.options.shard_bytes, size_value("--shard-bytes", args.shard_bytes));
   }
   Progress progress("export");
   CKPT_ASSIGN(Json document, export_view(link, request, progress));
   for (const Json& passed : document["fallbacks"]) {
-    warn(
-        "{} is damaged, so that an older commit is exported in its place (--exact refuses that): "
-        "{}",
-        passed["view"].get<std::string>(), passed["reason"].get<std::string>());
+    warn("{} is damaged; an older commit is exported instead (--exact fails in that case): {}",
+         passed["view"].get<std::string>(), passed["reason"].get<std::string>());
   }
   if (!document["stale_units"].empty()) {
     warn("{} older than step {}; `show` lists them",
@@ -106,30 +96,6 @@ Result<Outcome> run_import(Link& link, const Arguments& args) {
   return Outcome{std::move(document), print_import, 0};
 }
 
-// Asks until the commit is there. Only what is durable is history, so that is the only level. Its
-// run may be one that is about to begin, so a run that is not known is waited for as well; that it
-// is not is said at once, because it may be a slip of the pen instead.
-Result<Outcome> run_wait(Link& link, const Arguments& args) {
-  CKPT_ASSIGN(const auto timeout, ckpt::base::parse_duration(args.timeout));
-  const auto end = std::chrono::steady_clock::now() + timeout;
-  for (bool told = false;; told = true) {
-    Result<Json> view = link.head("show", {{"target", args.target}});
-    if (view.ok()) {
-      Json document{{"run", (*view)["run"]}, {"step", (*view)["step"]}, {"level", args.level}};
-      return Outcome{std::move(document), print_wait, 0};
-    }
-    if (view.error().code != ErrorCode::kNotFound) return std::move(view).error();
-    if (std::chrono::steady_clock::now() >= end) {
-      return make_error(ErrorCode::kDeadlineExceeded, "{}: not {} within {}: {}", args.target,
-                        args.level, args.timeout, view.error().message);
-    }
-    if (!told) {
-      say("waiting up to {} for {}: {}", args.timeout, args.target, view.error().message);
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-}
-
 void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
   CLI::App* runs = build.add_listing(
       "runs", "List all runs", "  ckptctl runs --json\n  ckptctl runs --removed", "runs",
@@ -137,7 +103,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
         return args->deleted ? Json{{"removed", true}} : Json::object();
       },
       print_runs);
-  runs->add_flag("--removed", args->deleted, "List removed runs, with time and reason");
+  runs->add_flag("--removed", args->deleted, "List removed runs instead, with time and reason");
   add_log(build);
   CLI::App* show = build.add_listing(
       "show", "Show a view: which version of each unit it holds",
@@ -149,7 +115,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       },
       print_show);
   build.target(show, args->target, "view", kCommitNames);
-  show->add_flag("--memory", args->memory, "With versions that only the daemon's memory has");
+  show->add_flag("--memory", args->memory, "Include versions that are only in the memory of ckptd");
   CLI::App* unit = build.add_listing(
       "unit", "Show a unit: its tensors and its versions",
       "  ckptctl unit tiny layers.3.experts.17.weights", "unit",
@@ -158,11 +124,11 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       },
       print_unit);
   build.target(unit, args->target, "run",
-               "RUN or RUN~LINEAGE; or a commit, for the versions that its view may show",
+               "RUN, RUN~LINEAGE, or a commit (only the versions that its view can use)",
                Builder::Next{args->second, "unit", "Name of the unit"});
   CLI::App* alarms = build.add_listing(
-      "alarms", "List what looked wrong with snapshots of a run, newest first",
-      "  ckptctl alarms tiny", "alarms",
+      "alarms", "List the alarms of a run's snapshots, newest first", "  ckptctl alarms tiny",
+      "alarms",
       [args] {
         Json question{{"target", args->target}};
         if (args->limit > 0) question["limit"] = args->limit;
@@ -170,7 +136,7 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       },
       print_alarms);
   build.target(alarms, args->target, "run", "RUN, RUN~LINEAGE, or a commit");
-  alarms->add_option("--limit,-n", args->limit, "At most so many; 0: all");
+  alarms->add_option("--limit,-n", args->limit, "List at most this many alarms (default: all)");
 }
 
 const std::map<std::string, HeatBy>& heat_by() {
@@ -202,36 +168,38 @@ Result<Outcome> run_experts(Link& link, const Arguments& args) {
 
 void add_experts(Builder& build, const std::shared_ptr<Arguments>& args) {
   CLI::App* experts =
-      build.add("experts", "Show each expert of a view: how stale, how many tokens lost",
+      build.add("experts", "Show how stale each expert of a view is, and how many tokens it lost",
                 "  ckptctl experts tiny\n  ckptctl experts tiny@1200 --by staleness\n"
                 "  ckptctl experts tiny --by lost-so-far --memory\n"
                 "  ckptctl experts tiny@latest --svg experts.svg",
                 [args](Link& link) { return run_experts(link, *args); });
   build.target(experts, args->target, "view", kCommitNames);
   experts
-      ->add_option("--by", args->by,
-                   "What colours stand for: lost-tokens (were the view restored), lost-so-far (by "
-                   "the recoveries of the run) or staleness")
+      ->add_option(
+          "--by", args->by,
+          "Color by lost-tokens (lost if the view were restored), lost-so-far (lost by the "
+          "recoveries of the run) or staleness")
       ->check(CLI::IsMember(heat_by()))
       ->capture_default_str();
   experts->add_option("--svg", args->svg, "Also write the map to this file, as SVG");
-  experts->add_flag("--list", args->list, "A table instead of a map");
-  experts->add_flag("--memory", args->memory, "With versions that only the daemon's memory has");
+  experts->add_flag("--list", args->list, "Print a table instead of a map");
+  experts->add_flag("--memory", args->memory,
+                    "Include versions that are only in the memory of ckptd");
 }
 
 void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
-  CLI::App* diff = build.add(
-      "diff", "Show which units changed between two views, and by how much",
-      "  ckptctl diff tiny@100 tiny@200\n  ckptctl diff tiny~1@100 tiny~2@100 --no-norms",
-      [args](Link& link) -> Result<Outcome> {
-        CKPT_ASSIGN(Json document,
-                    diff_document(link, args->target, args->second, !args->no_norms));
-        return Outcome{std::move(document), print_diff, 0};
-      },
-      true);
+  CLI::App* diff =
+      build.add("diff", "Show which units changed between two views, and by how much",
+                "  ckptctl diff tiny@100 tiny@200\n  ckptctl diff tiny~1@100 tiny~2@100 --no-norms",
+                [args](Link& link) -> Result<Outcome> {
+                  CKPT_ASSIGN(Json document,
+                              diff_document(link, args->target, args->second, !args->no_norms));
+                  return Outcome{std::move(document), print_diff, 0};
+                },
+                {.for_restore = true});
   diff->add_option("from", args->target, kCommitNames)->required();
   diff->add_option("to", args->second, kCommitNames)->required();
-  diff->add_flag("--no-norms", args->no_norms, "Read no tensors: names and sizes only");
+  diff->add_flag("--no-norms", args->no_norms, "Compare names and sizes only, and read no tensors");
   CLI::App* verify = build.add_question(
       "verify", "Read every byte back and check it; exit code 4 if one is wrong",
       "  ckptctl verify\n  ckptctl verify tiny@1200", "verify",
@@ -240,63 +208,72 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
       },
       print_verify, kLongTimeoutMs);
   verify->add_option("target", args->target,
-                     "RUN (all its commits) or a commit; nothing: the whole store");
+                     "RUN (all its commits) or a commit (default: the whole store)");
   CLI::App* restore = build.add_question(
-      "restore", "Say where the bytes of a view would come from (--plan)",
+      "restore", "Show where a restore would read the bytes of a view (--plan)",
       "  ckptctl restore --plan tiny@latest", "restore-plan",
       [args] {
         return Json{{"target", args->target}};
       },
       print_restore_plan);
   build.target(restore, args->target, "view", kCommitNames);
-  restore->add_flag("--plan", args->plan, "Reads nothing (bytes are restored by `export`)")
+  restore
+      ->add_flag("--plan", args->plan,
+                 "Only show the plan, and read nothing; `export` writes the bytes")
       ->required();
-  CLI::App* exported = build.add(
-      "export", "Write a view as a Hugging Face folder",
-      "  ckptctl export tiny@latest --out model\n"
-      "  ckptctl export tiny@1200 --out model --shard-bytes 4GiB --include-optimizer",
-      [args](Link& link) { return run_export(link, *args); }, true);
+  CLI::App* exported =
+      build.add("export", "Write a view as a Hugging Face folder",
+                "  ckptctl export tiny@latest --out model\n"
+                "  ckptctl export tiny@1200 --out model --shard-bytes 4GiB --include-optimizer",
+                [args](Link& link) { return run_export(link, *args); }, {.for_restore = true});
   build.target(exported, args->target, "view", kCommitNames);
   exported
       ->add_option("--out", args->out,
-                   "Folder; files of an earlier export there are replaced, no others")
+                   "Folder to write into; files of an earlier export are replaced, no others")
       ->required();
-  exported->add_option("--format", args->format)->check(CLI::IsMember({"safetensors"}));
+  exported
+      ->add_option("--format", args->format, "Format of the weights; safetensors is the only one")
+      ->check(CLI::IsMember({"safetensors"}));
   exported->add_option("--shard-bytes", args->shard_bytes,
-                       "Cut into files of this size: 4GiB; default: as imported, or one file");
+                       "Split the weights into files of this size, as in 4GiB (default: as "
+                       "imported, else one file)");
   exported->add_flag("--exact", args->exact,
                      "Fail on damaged bytes instead of writing an older step");
   exported->add_flag("--include-optimizer", args->include_optimizer,
-                     "Also tensors whose names start with optimizer.");
-  exported->add_flag("--resumable", args->resumable,
-                     "Every byte of every unit: a run imported from it can be resumed");
+                     "Include tensors whose names start with `optimizer.`");
+  exported->add_flag(
+      "--resumable", args->resumable,
+      "Export every byte of every unit, so that a run imported from it can be resumed");
 }
 
 void add_import(Builder& build, const std::shared_ptr<Arguments>& args) {
   CLI::App* imported = build.add(
-      "import", "Make a run of a Hugging Face folder: the reverse of export",
+      "import", "Import a Hugging Face folder as a new run: the reverse of export",
       "  ckptctl import model --run tiny-copy\n  ckptctl import mixtral --run base --step 0\n"
       "Each expert becomes a unit. Files other than tensors, their index and config.json are left\n"
       "out, and named. An export of the run writes the imported files again, byte for byte.",
       [args](Link& link) { return run_import(link, *args); });
-  imported->add_option("folder", args->target, "With model.safetensors, or shards and an index")
+  imported
+      ->add_option("folder", args->target,
+                   "Folder with model.safetensors, or with shards and an index")
       ->required();
   imported->add_option("--run", args->run, "Name of the new run")->required()->envname("CKPTD_RUN");
   imported->add_option("--step", args->step,
-                       "Of its commit; else that of ckptd.json, or 0. Not of what can be resumed");
+                       "Step of the new commit (default: that in ckptd.json, else 0); a resumable "
+                       "export keeps its own");
 }
 
 void add_administration(Builder& build, const std::shared_ptr<Arguments>& args) {
   CLI::App* tag = build.add_question(
-      "tag", "Give a commit a name", "  ckptctl tag tiny@1200 best", "tag",
+      "tag", "Give a commit a tag", "  ckptctl tag tiny@1200 best", "tag",
       [args] {
         return Json{{"target", args->target}, {"tag", args->second}};
       },
       print_tag);
   tag->add_option("commit", args->target, kCommitNames)->required();
-  tag->add_option("tag", args->second, "Name")->required();
+  tag->add_option("tag", args->second, "Name of the tag")->required();
   CLI::App* untag = build.add_question(
-      "untag", "Take a name away", "  ckptctl untag tiny best\n  ckptctl untag tiny@best", "tag",
+      "untag", "Remove a tag", "  ckptctl untag tiny best\n  ckptctl untag tiny@best", "tag",
       [args] {
         Json question{{"target", args->target}, {"remove", true}};
         if (!args->second.empty()) question["tag"] = args->second;
@@ -305,20 +282,13 @@ void add_administration(Builder& build, const std::shared_ptr<Arguments>& args) 
       print_tag);
   untag->add_option("run", args->target, "RUN, or the commit that has the tag: RUN@TAG")
       ->required();
-  untag->add_option("tag", args->second, "Name; not needed after RUN@TAG");
+  untag->add_option("tag", args->second, "Name of the tag; not needed with RUN@TAG");
   build.add_question(
-      "rebuild", "Make the catalog anew from the journal", "  ckptctl rebuild", "rebuild",
+      "rebuild", "Rebuild the catalog from the journal", "  ckptctl rebuild", "rebuild",
       [] { return Json::object(); }, print_rebuild, kLongTimeoutMs);
   build.add_question(
       "status", "Show the daemon: health, disk, last durable steps, sessions",
       "  ckptctl status --json", "status", [] { return Json::object(); }, print_status);
-  CLI::App* wait =
-      build.add("wait", "Wait until a commit is there, of a run that is yet to begin, too",
-                "  ckptctl wait tiny@1200 --level durable --timeout 10m",
-                [args](Link& link) { return run_wait(link, *args); });
-  wait->add_option("commit", args->target, kCommitNames)->required();
-  wait->add_option("--level", args->level)->check(CLI::IsMember({"durable"}));
-  wait->add_option("--timeout", args->timeout, "10s, 5m ... (default: 60s)");
 }
 
 }  // namespace
@@ -331,6 +301,7 @@ void add_verbs(CLI::App& app, const Common& common, Verb& chosen) {
   add_bytes(build, args);
   add_import(build, args);
   add_administration(build, args);
+  add_wait(build);
   add_keeping(build);
   add_grant(build);
   add_scrub(build);

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "client/src/c_api.h"
+#include "formats/base/unix_address.h"
 #include "formats/dtype.h"
 
 namespace ckpt::lib {
@@ -22,7 +23,7 @@ std::string text_or_env(const char* text, const char* variable) {
 
 Result<Session::Options> session_options(const ckpt_open_options& from) {
   Session::Options options;
-  options.socket = socket_path(text_or_env(from.socket, "CKPTD_SOCKET"));
+  options.socket = base::unix_socket_path(text_or_env(from.socket, "CKPTD_SOCKET"));
   if (options.socket.empty()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "no socket given: pass --socket unix:PATH or set CKPTD_SOCKET");
@@ -235,6 +236,7 @@ ckpt_status ckpt_join(ckpt_session* session, const ckpt_join_options* options, c
     join.elastic = raw.elastic != 0;
     join.member = raw.member;
     join.grace_ms = raw.grace_ms;
+    join.job = raw.job;
     join.timeout_ms = or_default(raw.timeout_ms, kJoinTimeoutMs);
     if (raw.waiting != nullptr) {
       join.waiting = [&raw](const std::string& why) { raw.waiting(raw.waiting_user, why.c_str()); };

@@ -6,11 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "client/src/daemon_identity.h"
+#include "formats/base/fd_message.h"
 #include "formats/base/unix_address.h"
 
 namespace ckpt::lib {
@@ -27,6 +29,11 @@ bool is_socket(const std::string& path) {
 
 // The remedy for a failed connect; empty if errno says it all.
 std::string remedy_for(const std::string& path, int error) {
+  // It may be the name of a file, and is not meant so.
+  if (error == ENOENT && base::is_network_address(path)) {
+    return "; ckptd serves unix sockets of its own machine alone: name one as unix:PATH (--socket "
+           "or CKPTD_SOCKET)";
+  }
   switch (error) {
     case ENOENT:
       return fmt::format(
@@ -60,12 +67,6 @@ Error gone(const char* what, int error) {
 
 }  // namespace
 
-std::string socket_path(std::string_view address) {
-  constexpr std::string_view kPrefix = "unix:";
-  if (address.starts_with(kPrefix)) address.remove_prefix(kPrefix.size());
-  return std::string(address);
-}
-
 Result<Connection> Connection::connect(const std::string& path) {
   Result<base::UnixAddress> address = base::UnixAddress::of(path);
   if (!address.ok()) {
@@ -95,27 +96,12 @@ Status Connection::send(const fb::MessageT& message, int fd) {
 }
 
 Result<size_t> Connection::send_some(const Outgoing& outgoing) const {
-  iovec piece{const_cast<std::byte*>(outgoing.frame.data()) + outgoing.sent,
-              outgoing.frame.size() - outgoing.sent};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  if (outgoing.fd >= 0 && outgoing.sent == 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &outgoing.fd, sizeof(int));
-  }
-  for (;;) {
-    const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL);
-    if (sent >= 0) return static_cast<size_t>(sent);
-    if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
-    if (errno != EINTR) return gone("send", errno);
-  }
+  const ByteView rest = ByteView(outgoing.frame).subspan(outgoing.sent);
+  const ssize_t sent =
+      base::send_with_fd(socket_.get(), rest, outgoing.sent == 0 ? outgoing.fd : -1);
+  if (sent >= 0) return static_cast<size_t>(sent);
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
+  return gone("send", errno);
 }
 
 Status Connection::flush() {
@@ -132,27 +118,12 @@ Status Connection::flush() {
 // Bytes received, 0 if none are there yet.
 Result<size_t> Connection::receive_some() {
   buffer_.resize(kReceiveBytes);
-  iovec piece{buffer_.data(), buffer_.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  ssize_t received = 0;
-  do {
-    received = ::recvmsg(socket_.get(), &message, MSG_CMSG_CLOEXEC);
-  } while (received < 0 && errno == EINTR);
+  std::vector<base::UniqueFd> fds;
+  const ssize_t received = base::receive_with_fds(socket_.get(), buffer_, fds).bytes;
+  for (base::UniqueFd& fd : fds) received_fds_.push_back(std::move(fd));
   if (received < 0) {
     if (errno == EAGAIN || errno == EWOULDBLOCK) return size_t{0};
     return gone("receive", errno);
-  }
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    received_fds_.emplace_back(fd);
   }
   if (received_fds_.size() > kDescriptorsMax) {
     return make_error(ErrorCode::kCorrupt, "the daemon sent {} descriptors that belong to nothing",

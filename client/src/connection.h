@@ -59,7 +59,4 @@ class Connection {
   std::deque<base::UniqueFd> received_fds_;
 };
 
-// "unix:/run/x" and "/run/x" -> "/run/x".
-std::string socket_path(std::string_view address);
-
 }  // namespace ckpt::lib

@@ -88,8 +88,9 @@ CallOptions while_epoch_lives(Session& session, const Deadline& deadline, std::s
 
 }  // namespace
 
-void Group::start(const fb::EpochStartedT& epoch) {
+void Group::start(const fb::EpochStartedT& epoch, uint64_t job) {
   epoch_ = epoch;
+  job_ = job;
   joined_ = true;
   own_keys_.clear();
 }
@@ -127,6 +128,7 @@ Status join_group(Session& session, const JoinOptions& options) {
   body.elastic = options.elastic;
   body.member = options.member;
   body.grace_ms = options.grace_ms;
+  body.job = options.job;
   // Whatever epoch it was in, it wants a new one: no reconnect shall rejoin the old.
   session.group().leave();
   JoinWait wait(session, options.waiting, std::chrono::milliseconds(options.timeout_ms));
@@ -158,7 +160,7 @@ Status join_group(Session& session, const JoinOptions& options) {
     return make_error(ErrorCode::kCorrupt, "{}: the daemon did not say who is in epoch {}",
                       call.what, started->epoch);
   }
-  session.group().start(*started);
+  session.group().start(*started, options.job);
   session.fail_snapshots_before(started->epoch, started->goes_on);
   return ok_status();
 }

@@ -20,7 +20,8 @@ class Session;
 // has forgotten them: they are announced again after a reconnect.
 class Group {
  public:
-  void start(const fb::EpochStartedT& epoch);
+  // `job`: that it joined as a process of (JoinGroup.job).
+  void start(const fb::EpochStartedT& epoch, uint64_t job);
   void end(Epoch epoch, std::vector<Rank> lost, std::string reason);
   void leave() { joined_ = false; }
   void joiners_waiting(Epoch epoch, uint32_t count) { joiners_ = {epoch, count}; }
@@ -33,6 +34,7 @@ class Group {
   Status check_alive(std::string_view run) const;
 
   const fb::EpochStartedT& epoch() const { return epoch_; }
+  uint64_t job() const { return job_; }
   const std::vector<Rank>& lost() const { return lost_; }
   // Who waits to be let into an elastic group.
   uint32_t joiners() const {
@@ -43,6 +45,7 @@ class Group {
  private:
   bool joined_ = false;
   fb::EpochStartedT epoch_;
+  uint64_t job_ = 0;
   // The last epoch that ended. Kept apart from epoch_: an epoch may end in the same read as its
   // start, before the call that joined has looked at its answer.
   Epoch ended_epoch_ = 0;
@@ -61,6 +64,7 @@ struct JoinOptions {
   bool elastic = false;
   uint64_t member = 0;
   uint32_t grace_ms = 0;
+  uint64_t job = 0;
   uint32_t timeout_ms = 0;
   // Called from within join_group() once the join has waited for a second, and when the reason
   // changes: who holds the rank's place, or which ranks are missing. May be empty.

@@ -181,6 +181,7 @@ Result<bool> Restore::opened() {
 }
 
 Status Restore::wait_to_open(const Deadline& until) {
+  if (session_.interrupted()) return make_error(ErrorCode::kAborted, "{}: interrupted", what());
   if (progress_.expired()) return session_.timed_out({progress_, what(), {}});
   const Deadline wait = until.or_earlier(progress_.at());
   const bool pausing = phase_ == Phase::kClosed && session_.ready();

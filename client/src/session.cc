@@ -4,9 +4,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "client/src/snapshot.h"
+#include "formats/base/parse.h"
 
 namespace ckpt::lib {
 namespace {
@@ -32,6 +34,10 @@ Error not_owner_error(std::string_view what) {
                     "{}: the session belongs to the process that forked this one; open another",
                     what);
 }
+
+// Errors blame a connected daemon for at least so much silence. Silence begins when a heartbeat is
+// sent, so a shorter one is the time that any answer takes.
+constexpr uint64_t kBlamedSilenceMs = 1'000;
 
 // Waits without a socket to wait on.
 void sleep_until(const Deadline& deadline) { (void)::poll(nullptr, 0, deadline.poll_timeout_ms()); }
@@ -130,8 +136,14 @@ Error Session::timed_out(const CallOptions& options) const {
     if (last_loss_) {
       return make_error(last_loss_->code, "{}: {}", options.what, last_loss_->message);
     }
-    return make_error(ErrorCode::kUnavailable, "{}: the daemon did not answer in time",
-                      options.what);
+    return make_error(ErrorCode::kUnavailable, "{}: socket {}: ckptd did not answer in time",
+                      options.what, options_.socket);
+  }
+  if (const uint64_t silent_ms = silence_.ms(); silent_ms >= kBlamedSilenceMs) {
+    return make_error(ErrorCode::kDeadlineExceeded,
+                      "{}: not done in time: socket {}: ckptd has not answered for {}",
+                      options.what, options_.socket,
+                      base::format_age(std::chrono::milliseconds(silent_ms)));
   }
   return make_error(ErrorCode::kDeadlineExceeded, "{}: not done in time", options.what);
 }

@@ -31,8 +31,10 @@ bool Session::step_connect() {
     return begin_hand_back() || greet({});
   }
   if (phase_ != Phase::kReady && Clock::now() >= handshake_ends_) {
-    connection_failed(make_error(ErrorCode::kUnavailable, "socket {}: no answer to the greeting",
-                                 options_.socket));
+    connection_failed(make_error(
+        ErrorCode::kUnavailable,
+        "socket {}: ckptd took the connection and has not answered within {} s; look at its log",
+        options_.socket, std::chrono::duration_cast<std::chrono::seconds>(kHandshakeMax).count()));
   }
   return phase_ != Phase::kDisconnected;
 }
@@ -175,6 +177,7 @@ void Session::start_rejoining() {
   body.request = handshake_request_;
   body.rank = group_.epoch().rank;
   body.epoch = group_.epoch().epoch;
+  body.job = group_.job();
   fb::MessageT message;
   message.body.Set(std::move(body));
   (void)transmit(message);

@@ -110,6 +110,24 @@ inline std::string about_extra(const CLI::App& verb, const std::string& extra, b
                          : with_suggestion(text, nearest);
 }
 
+// "--data-dir is given twice", of what CLI11 says of it; empty: `what` says something else.
+inline std::string about_repeated(const std::string& what) {
+  constexpr std::string_view kAtMostOne = ": At Most 1 required but received ";
+  const size_t at = what.find(kAtMostOne);
+  if (at == std::string::npos) return {};
+  const std::string count = what.substr(at + kAtMostOne.size());
+  return what.substr(0, at) + " is given " + (count == "2" ? "twice" : count + " times");
+}
+
+// The name that stands where a verb belongs, on a command line that asks for help; empty if there
+// is none. CLI11 answers such a line with the help of the program.
+inline std::string unknown_verb(const CLI::App& app, const CLI::App& verb,
+                                const CLI::ParseError& error) {
+  if (error.get_name() != "CallForHelp" || &verb != &app || verb_names(app).empty()) return {};
+  const std::vector<std::string> extras = app.remaining(true);
+  return extras.empty() || extras.front().starts_with("-") ? std::string() : extras.front();
+}
+
 // The sentence without the program and its verb.
 inline std::string sentence(const CLI::App& app, const CLI::App& verb,
                             const CLI::ParseError& error) {
@@ -131,9 +149,10 @@ inline std::string sentence(const CLI::App& app, const CLI::App& verb,
     constexpr std::string_view kRequired = " is required";
     if (what.ends_with(kRequired)) {
       what.resize(what.size() - kRequired.size());
-      return "the argument " + what + " is missing";
+      return "the argument " + cli_errors::quoted(what) + " is missing";
     }
   }
+  if (const std::string repeated = about_repeated(what); !repeated.empty()) return repeated;
   // "--limit: 1 required UINT missing"
   if (const size_t at = what.find(": 1 required "); at != std::string::npos) {
     return what.substr(0, at) + " needs a value";
@@ -146,12 +165,21 @@ inline std::string sentence(const CLI::App& app, const CLI::App& verb,
 // To be called for what app.parse() throws. Prints help and version as CLI11 does, and returns 0;
 // or says on stderr what is wrong, and returns 2.
 inline int report_usage(const CLI::App& app, const CLI::ParseError& error) {
-  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
   const CLI::App& verb = *cli_errors::chosen_verb(&app);
   const std::string name = cli_errors::full_name(verb);
+  if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
+    const std::string unknown = cli_errors::unknown_verb(app, verb, error);
+    if (unknown.empty()) return app.exit(error);
+    print_stderr("{}: {}\n`{} --help` tells more\n", name,
+                 cli_errors::about_extra(verb, unknown, true), name);
+    return kBadUsageExit;
+  }
   print_stderr("{}: {}\n", name, cli_errors::sentence(app, verb, error));
-  // How the verb is written helps more than what was wrong with it.
-  if (!verb.get_footer().empty() && &verb != &app) print_stderr("{}\n", verb.get_footer());
+  // How the verb is written helps more than what was wrong with it, unless that says it all.
+  const bool repeated = !cli_errors::about_repeated(error.what()).empty();
+  if (!verb.get_footer().empty() && &verb != &app && !repeated) {
+    print_stderr("{}\n", verb.get_footer());
+  }
   print_stderr("`{} --help` tells more\n", name);
   return kBadUsageExit;
 }

@@ -1,6 +1,7 @@
 #include "formats/base/unix_address.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <climits>
@@ -30,6 +31,19 @@ Error folder_error(const std::string& path, int error) {
 }
 
 }  // namespace
+
+std::string unix_socket_path(std::string_view address) {
+  constexpr std::string_view kPrefix = "unix:";
+  if (address.starts_with(kPrefix)) address.remove_prefix(kPrefix.size());
+  return std::string(address);
+}
+
+bool is_network_address(std::string_view address) {
+  if (address.starts_with("unix:")) return false;
+  const size_t colon = address.find(':');
+  if (colon == std::string_view::npos || address.find('/') < colon) return false;
+  return ::access(std::string(address).c_str(), F_OK) != 0;
+}
 
 std::string unix_path_fault(const std::string& path) {
   if (path.empty() || path.size() > kPathBytesMax) {

@@ -6,11 +6,19 @@
 #include <sys/un.h>
 
 #include <string>
+#include <string_view>
 
 #include "formats/base/result.h"
 #include "formats/base/unique_fd.h"
 
 namespace ckpt::base {
+
+// The path that users name as unix:PATH, or as PATH alone.
+std::string unix_socket_path(std::string_view address);
+
+// True of "tcp:HOST:PORT" and the like: a scheme other than unix stands before any `/`, and no file
+// has that name. ckptd serves unix sockets alone, so that nothing will ever listen there.
+bool is_network_address(std::string_view address);
 
 // Why no socket can have this path, as "the path of a socket has ..."; empty: it may have it. Looks
 // at the text alone.

@@ -9,25 +9,28 @@
 namespace bench {
 namespace {
 
+using moetrain::ConnectingEvent;
+using moetrain::EventBody;
+using moetrain::GroupLostEvent;
+using moetrain::JoiningEvent;
 using moetrain::RankEvent;
+using moetrain::RestoringEvent;
+using moetrain::StepEvent;
+using moetrain::TrainingEvent;
 using testing::HasSubstr;
-using Kind = RankEvent::Kind;
 
 constexpr uint64_t kMs = 1'000'000;
 
-RankEvent at(uint64_t ms, Kind kind, uint32_t rank, uint64_t epoch, uint64_t step) {
-  return {.kind = kind, .rank = rank, .time_ns = ms * kMs, .epoch = epoch, .step = step};
+RankEvent at(uint64_t ms, uint32_t rank, uint64_t epoch, uint64_t step, EventBody body) {
+  return {.header = {.rank = rank, .time_ns = ms * kMs, .epoch = epoch, .step = step},
+          .body = std::move(body)};
 }
 RankEvent step(uint64_t ms, uint32_t rank, uint64_t number, uint32_t bits = 0) {
-  RankEvent event = at(ms, Kind::kStep, rank, 0, number);
-  event.loss_bits = bits == 0 ? static_cast<uint32_t>(number) : bits;
-  return event;
+  const uint32_t loss_bits = bits == 0 ? static_cast<uint32_t>(number) : bits;
+  return at(ms, rank, 0, number, StepEvent{.loss_bits = loss_bits});
 }
 RankEvent training(uint64_t ms, uint32_t rank, uint64_t epoch, uint64_t step, uint32_t group) {
-  RankEvent event = at(ms, Kind::kTraining, rank, epoch, step);
-  event.group = group;
-  event.effective_replicas = group - 1;
-  return event;
+  return at(ms, rank, epoch, step, TrainingEvent{.group = group, .effective_replicas = group - 1});
 }
 
 // Three ranks do steps 1 to 3, 100 ms each; rank 1 is lost at 1330 ms, and the others go on from
@@ -41,15 +44,15 @@ std::vector<RankEvent> a_loss(uint64_t resumed_at) {
     }
   }
   for (const uint32_t rank : {0u, 2u}) {
-    events.push_back(at(1350 + rank, Kind::kGroupLost, rank, 1, 3));
-    events.push_back(at(1360, Kind::kJoining, rank, 0, 0));
-    events.push_back(at(1400, Kind::kConnecting, rank, 2, 0));
-    events.push_back(at(1450 + rank, Kind::kRestoring, rank, 2, 0));
-    RankEvent ready = training(1500 + rank, rank, 2, resumed_at, 2);
-    ready.plan_ms = 10 + rank;
-    ready.lost_tokens = 7;
-    ready.stale_units = {5, 9 + rank};
-    events.push_back(ready);
+    events.push_back(at(1350 + rank, rank, 1, 3, GroupLostEvent{}));
+    events.push_back(at(1360, rank, 0, 0, JoiningEvent{}));
+    events.push_back(at(1400, rank, 2, 0, ConnectingEvent{}));
+    events.push_back(at(1450 + rank, rank, 2, 0, RestoringEvent{}));
+    TrainingEvent ready{.group = 2, .effective_replicas = 1};
+    ready.relayout.plan_ms = 10 + rank;
+    ready.restored.lost_tokens = 7;
+    ready.restored.stale_units = {5, 9 + rank};
+    events.push_back(at(1500 + rank, rank, 2, resumed_at, ready));
     for (uint64_t number = resumed_at + 1; number <= 6; ++number) {
       events.push_back(step(1500 + 100 * (number - resumed_at) + 2 * rank, rank, number, 77));
     }
@@ -108,10 +111,10 @@ TEST(KillFigures, AStepThatIsAppliedLateIsNotDoneAgain) {
 TEST(KillFigures, AnEpochThatFailsIsAPartOfRegrouping) {
   std::vector<RankEvent> events = a_loss(3);
   for (RankEvent& event : events) {
-    if (event.epoch == 2) event.epoch = 3;
+    if (event.header.epoch == 2) event.header.epoch = 3;
   }
   events.push_back(training(1380, 0, 2, 3, 3));
-  events.push_back(at(1390, Kind::kGroupLost, 0, 2, 3));
+  events.push_back(at(1390, 0, 2, 3, GroupLostEvent{}));
   const auto figures = kill_figures(events, kKill);
   ASSERT_TRUE(figures.ok()) << figures.error().message;
   EXPECT_DOUBLE_EQ(figures->split.detect, 0.022);
@@ -122,13 +125,13 @@ TEST(KillFigures, AnEpochThatFailsIsAPartOfRegrouping) {
 TEST(KillFigures, WhoeverDidNotGoOnHasNone) {
   std::vector<RankEvent> events = a_loss(3);
   std::erase_if(events, [](const RankEvent& event) {
-    return event.rank == 2 && event.kind == Kind::kStep && event.step > 3;
+    return event.header.rank == 2 && event.as<StepEvent>() != nullptr && event.header.step > 3;
   });
   EXPECT_THAT(kill_figures(events, kKill).error().message,
               HasSubstr("has 2 ranks; 2 began to train, 1 did a step and 1 did step 4"));
   EXPECT_THAT(kill_figures(events, {.at_ns = 10, .ranks = {1}}).error().message,
               HasSubstr("nobody trained before"));
-  std::erase_if(events, [](const RankEvent& event) { return event.epoch == 2; });
+  std::erase_if(events, [](const RankEvent& event) { return event.header.epoch == 2; });
   EXPECT_THAT(kill_figures(events, kKill).error().message, HasSubstr("nobody trained on after"));
 }
 

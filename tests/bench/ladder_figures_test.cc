@@ -6,7 +6,6 @@ namespace bench {
 namespace {
 
 using moetrain::RankEvent;
-using Kind = RankEvent::Kind;
 
 constexpr LadderShape kShape{.ranks = 3, .experts = 4, .slots = 2, .replicas_min = 2};
 
@@ -16,16 +15,15 @@ class Ladder {
   void epoch(const std::vector<uint32_t>& ranks, uint32_t replicas, int64_t lost_tokens = 0) {
     ++epoch_;
     for (const uint32_t rank : ranks) {
-      RankEvent event{.kind = Kind::kTraining, .rank = rank, .epoch = epoch_, .step = step_};
-      event.group = static_cast<uint32_t>(ranks.size());
-      event.effective_replicas = replicas;
-      event.lost_tokens = lost_tokens;
-      add(event);
+      moetrain::TrainingEvent training{.group = static_cast<uint32_t>(ranks.size()),
+                                       .effective_replicas = replicas};
+      training.restored.lost_tokens = lost_tokens;
+      add({.rank = rank, .epoch = epoch_, .step = step_}, training);
     }
     for (int i = 0; i < 2; ++i) {
       ++step_;
       for (const uint32_t rank : ranks) {
-        add({.kind = Kind::kStep, .rank = rank, .step = step_, .loss_bits = 50});
+        add({.rank = rank, .step = step_}, moetrain::StepEvent{.loss_bits = 50});
       }
     }
   }
@@ -35,9 +33,9 @@ class Ladder {
   std::vector<RankEvent> events;
 
  private:
-  void add(RankEvent event) {
-    event.time_ns = ++now_ns_;
-    events.push_back(event);
+  void add(moetrain::EventHeader at, moetrain::EventBody body) {
+    at.time_ns = ++now_ns_;
+    events.push_back({.header = at, .body = std::move(body)});
   }
   uint64_t now_ns_ = 0;
   uint64_t epoch_ = 0;

@@ -7,25 +7,18 @@ namespace bench {
 namespace {
 
 using moetrain::RankEvent;
+using moetrain::SnapshotEvent;
 using testing::HasSubstr;
-using Kind = RankEvent::Kind;
 
 constexpr uint64_t kMs = 1'000'000;
 
 RankEvent step(uint32_t rank, uint64_t number, uint64_t at_ms, double stall_ms) {
-  return {.kind = Kind::kStep,
-          .rank = rank,
-          .time_ns = at_ms * kMs,
-          .step = number,
-          .stall_ms = stall_ms};
+  return {.header = {.rank = rank, .time_ns = at_ms * kMs, .step = number},
+          .body = moetrain::StepEvent{.stall_ms = stall_ms}};
 }
 RankEvent snapshot(uint32_t rank, uint64_t number, uint64_t bytes, double durable_ms) {
-  return {.kind = Kind::kSnapshot,
-          .rank = rank,
-          .step = number,
-          .durable = true,
-          .bytes = bytes,
-          .durable_ms = durable_ms};
+  return {.header = {.rank = rank, .step = number},
+          .body = SnapshotEvent{.durable = true, .bytes = bytes, .durable_ms = durable_ms}};
 }
 
 // Two ranks, steps 1 to 5, 100 ms each but for the third; a snapshot after each.
@@ -65,7 +58,7 @@ TEST(StepFigures, WithoutSnapshotsThereAreNoBytes) {
 
 TEST(StepFigures, AFailedSnapshotIsCounted) {
   std::vector<RankEvent> events = a_run();
-  events.push_back({.kind = Kind::kSnapshot, .rank = 1, .step = 4, .text = "no slab"});
+  events.push_back({.header = {.rank = 1, .step = 4}, .body = SnapshotEvent{.reason = "no slab"}});
   EXPECT_EQ(step_figures(events, {2, 5}).value().failures, 1u);
 }
 
@@ -98,7 +91,8 @@ TEST(TurnFigures, PairATurnWithTheOneBeforeIt) {
 TEST(StepFigures, ARunThatWasDisturbedIsNone) {
   std::vector<RankEvent> events = a_run();
   EXPECT_THAT(step_figures(events, {2, 6}).error().message, HasSubstr("steps 2 to 6"));
-  events.push_back({.kind = Kind::kGroupLost, .rank = 1, .step = 3, .text = "rank 0 is gone"});
+  events.push_back({.header = {.rank = 1, .step = 3},
+                    .body = moetrain::GroupLostEvent{.reason = "rank 0 is gone"}});
   EXPECT_THAT(step_figures(events, {2, 5}).error().message, HasSubstr("rank 0 is gone"));
 }
 

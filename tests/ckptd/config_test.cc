@@ -47,6 +47,20 @@ class ConfigTest : public testing::Test {
   Config config_;
 };
 
+TEST_F(ConfigTest, ReserveLargerThanTheDiskIsRefused) {
+  const std::string data = "data = \"" + folder_.path("not/there/yet") + "\"\n";
+  const auto wrong_reserve = [&](const std::string& reserve) {
+    EXPECT_EQ(wrong(data + "disk_reserve = \"" + reserve + "\"\n"), "nothing")
+        << "the store can still be served";
+    return without_path(ckptd::check_disk_reserve(config_));
+  };
+  EXPECT_THAT(
+      wrong_reserve("1000000GiB"),
+      testing::AllOf(HasSubstr("FILE:2: disk_reserve 976.6 TiB: no snapshot could be saved"),
+                     HasSubstr("the file system of ")));
+  EXPECT_EQ(wrong_reserve("1MiB"), "nothing");
+}
+
 TEST_F(ConfigTest, ReadsEveryKey) {
   const Status loaded = load(
       "data = \"/d\"\nlisten = \"unix:/s\"\nhttp = \"[::1]:0\"\nio = \"pwritev\"\n"
@@ -111,19 +125,20 @@ TEST_F(ConfigTest, AWrongTypeIsSaidWithLineAndKey) {
 
 TEST_F(ConfigTest, AWrongValueIsSaidWithLineAndKey) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"io = \"magic\"", "io magic: uring or pwritev"},
-      {"io = \"\"", "io: uring or pwritev"},
-      {"alarms = \"loud\"", "alarms loud: off, warn or refuse"},
-      {"log_level = \"WARN\"", "log_level WARN: debug, info, warn or error"},
-      {"log_format = \"xml\"", "log_format xml: text or json"},
-      {"segment = \"5MiB\"", "segment 5.0 MiB: at least 16MiB, and a multiple of 4KiB"},
-      {"segment = \"16777217\"", "segment 16.0 MiB: at least 16MiB, and a multiple of 4KiB"},
-      {"snapshot_deadline = \"999ms\"", "snapshot_deadline 999 ms: at least 1s"},
+      {"io = \"magic\"", "io magic: should be uring or pwritev"},
+      {"io = \"\"", "io: should be uring or pwritev"},
+      {"alarms = \"loud\"", "alarms loud: should be off, warn or refuse"},
+      {"log_level = \"WARN\"", "log_level WARN: should be debug, info, warn or error"},
+      {"log_format = \"xml\"", "log_format xml: should be text or json"},
+      {"segment = \"5MiB\"", "segment 5.0 MiB: should be at least 16MiB and a multiple of 4KiB"},
+      {"segment = \"16777217\"",
+       "segment 16.0 MiB: should be at least 16MiB and a multiple of 4KiB"},
+      {"snapshot_deadline = \"999ms\"", "snapshot_deadline 999 ms: should be at least 1s"},
       {"http = \"9464\"", "http 9464: should be HOST:PORT, such as 127.0.0.1:9464"},
       {"http = \"h:65536\"", "http h:65536: should be HOST:PORT, such as 127.0.0.1:9464"},
-      {"http = \"256.1.1.1:80\"", "http 256.1.1.1:80: its host is neither an address nor a name"},
-      {"http = \"[::g]:80\"", "http [::g]:80: its host is neither an address nor a name"},
-      {"http = \"1:2:80\"", "http 1:2:80: its host is neither an address nor a name"},
+      {"http = \"256.1.1.1:80\"", "http 256.1.1.1:80: HOST should be an address or a host name"},
+      {"http = \"[::g]:80\"", "http [::g]:80: HOST should be an address or a host name"},
+      {"http = \"1:2:80\"", "http 1:2:80: HOST should be an address or a host name"},
       {"listen = \"unix:\"", "listen: the path of a socket has 1 to 4079 bytes"},
       {"listen = \"/" + std::string(107, 's') + "\"",
        "listen /" + std::string(107, 's') +
@@ -136,7 +151,7 @@ TEST_F(ConfigTest, AWrongValueIsSaidWithLineAndKey) {
   for (const auto& [line, said] : cases) {
     EXPECT_EQ(wrong("data = \"/d\"\n\n" + line + "\n"), "FILE:3: " + said);
   }
-  EXPECT_EQ(wrong("\ndata = \"\"\n"), "FILE:2: data: names no directory");
+  EXPECT_EQ(wrong("\ndata = \"\"\n"), "FILE:2: data: should name a directory");
   const std::string deep = "/" + std::string(100, 'd');
   EXPECT_EQ(wrong("data = \"" + deep + "\"\n"), "nothing") << "any length of a path will do";
   EXPECT_THAT(wrong("data = \"/" + std::string(5000, 'd') + "\"\n"),
@@ -151,7 +166,7 @@ TEST_F(ConfigTest, AWrongValueIsSaidWithLineAndKey) {
   for (const char* key : {"arena", "warm_pool"}) {
     EXPECT_THAT(wrong(fmt::format("data = \"/d\"\n{} = \"1024TiB\"\n", key)),
                 MatchesRegex(fmt::format(
-                    "FILE:2: {} 1.0 PiB: more than this machine's memory \\(.*\\)", key)));
+                    "FILE:2: {} 1.0 PiB: more than the memory of this machine \\(.*\\)", key)));
   }
 }
 
@@ -166,8 +181,8 @@ TEST_F(ConfigTest, OfTwoThatContradictBothAreNamed) {
   EXPECT_EQ(wrong("data = \"/d\"\nsession_arena = \"1TiB\"\n"),
             "FILE:2: session_arena 1.0 TiB: more than arena 2.0 GiB (the default)");
   EXPECT_EQ(wrong("recode_after = \"1d\"\ndata = \"/d\"\nscrub_rate = \"0\"\n"),
-            "FILE:1: recode_after 86400 s: nothing is read in the background with scrub_rate 0 "
-            "(FILE:3)");
+            "FILE:1: recode_after 86400 s: recoding reads in the background, which is turned off "
+            "by scrub_rate 0 (FILE:3)");
 }
 
 TEST_F(ConfigTest, ADefaultGivesWayToWhatIsSaid) {
@@ -196,7 +211,7 @@ TEST_F(ConfigTest, WhereSeveralUsersMayConnectNoneGetsAllOfTheMemory) {
 TEST_F(ConfigTest, AFlagIsNamedInsteadOfTheFileItWinsOver) {
   ASSERT_TRUE(load("data = \"/d\"\nio = \"magic\"\nsession_arena = \"1GiB\"\n").ok());
   ASSERT_TRUE(ckptd::set_config(config_, "io", "CKPTD_IO", "wand").ok());
-  EXPECT_EQ(without_path(ckptd::validate(config_)), "CKPTD_IO wand: uring or pwritev");
+  EXPECT_EQ(without_path(ckptd::validate(config_)), "CKPTD_IO wand: should be uring or pwritev");
   ASSERT_TRUE(ckptd::set_config(config_, "io", "--io", "uring").ok());
   ASSERT_TRUE(ckptd::set_config(config_, "arena", "--arena", "64MiB").ok());
   EXPECT_EQ(without_path(ckptd::validate(config_)),
@@ -209,7 +224,7 @@ TEST_F(ConfigTest, AFlagIsNamedInsteadOfTheFileItWinsOver) {
 // A file, and a message about it, may end up on a terminal.
 TEST_F(ConfigTest, WhatAFileSaysIsShownWithoutItsControlBytes) {
   EXPECT_EQ(wrong("data = \"/d\"\nio = \"\\u001b[31m\\n\\u0000\"\n"),
-            "FILE:2: io \\x1b[31m\\n\\x00: uring or pwritev");
+            "FILE:2: io \\x1b[31m\\n\\x00: should be uring or pwritev");
   EXPECT_THAT(unreadable("\"\\u001b[31m\" = 1\n"), HasSubstr("FILE:1: unknown key \\x1b[31m;"));
   EXPECT_EQ(unreadable("codec = \"\\u001b\"\n"),
             "FILE:1: codec: codec \\x1b: none, zstd, delta or auto");

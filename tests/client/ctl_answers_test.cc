@@ -131,7 +131,7 @@ TEST_F(CtlAnswers, APruneThatIsCarriedOutNeverFailsForItsAnswer) {
   ASSERT_OK(session);
   for (uint64_t step : {30, 40, 50, 60}) commit(*session, step);
   ASSERT_OK(session->leave());
-  const Finished pruned = ctl({"prune", "tiny", "--keep-last", "1", "--page-bytes", "1"});
+  const Finished pruned = ctl({"prune", "tiny", "--keep-last", "1", "--yes", "--page-bytes", "1"});
   EXPECT_EQ(pruned.exit_code, 0) << pruned.err;
   EXPECT_THAT(pruned.out, HasSubstr("2 kept, 4 removed"));
   EXPECT_THAT(pruned.out, HasSubstr("and 1 kept, 3 removed that are not listed here"));
@@ -157,7 +157,7 @@ TEST_F(CtlAnswers, ExportFallsBackOverManyDamagedSteps) {
 TEST_F(CtlAnswers, AMapMarksAnExpertThatWasNeverSaved) {
   make_run("part", {{"a", "w.a", 16, 1}, {"b", "w.b", 16, 1}}, {0});
   EXPECT_EQ(ctl({"experts", "part"}).out,
-            "part~1@10: tokens each expert would lack\n"
+            "part~1@10: tokens each expert would lose in a restore\n"
             "layer experts 0-1\n"
             "    0 ..!!\n"
             ".. 0  !! no version  tokens\n");
@@ -168,7 +168,14 @@ TEST_F(CtlAnswers, WhatIsWrongComesWithHowItIsWritten) {
   const Finished grant = ctl({"grant", "tiny", "nobody", "--right", "read"});
   EXPECT_EQ(grant.exit_code, 2);
   EXPECT_THAT(grant.err, HasSubstr("ckptctl grant tiny evaluator read"));
-  EXPECT_THAT(ctl({"grant", "tiny", "54321"}).err, HasSubstr("ckptctl grant RUN USER read|commit"));
+  const Finished no_right = ctl({"grant", "tiny", "54321"});
+  EXPECT_THAT(no_right.err, HasSubstr("grant: say what user 54321 may do (read, commit, prune)"));
+  EXPECT_THAT(no_right.err, HasSubstr("ckptctl grant RUN USER read|commit"));
+  const Finished no_user = ctl({"grant", "tiny", "nosuchuser"});
+  EXPECT_EQ(no_user.exit_code, 3);
+  EXPECT_THAT(no_user.err, HasSubstr("user nosuchuser: no such user on this machine"));
+  EXPECT_THAT(ctl({"grant", "tiny", "--revoke"}).err,
+              HasSubstr("grant: --revoke: the user is missing whose rights end"));
   for (const char* name : {"ckptctl", "ckptd"}) {
     const Finished version = run_program({program(name), "--version"}, {});
     EXPECT_EQ(version.exit_code, 0) << name;

@@ -55,7 +55,7 @@ TEST_F(Holds, APausedExportKeepsItsCommit) {
 
   const std::string holder =
       "held by ckptctl (process " + std::to_string(terminal.pid()) + ", user";
-  const Finished pruned = ctl({"prune", "tiny", "--keep-last", "1"});
+  const Finished pruned = ctl({"prune", "tiny", "--keep-last", "1", "--yes"});
   EXPECT_EQ(pruned.exit_code, 0);
   EXPECT_THAT(pruned.out, HasSubstr(holder));
   EXPECT_THAT(pruned.err, HasSubstr("step 10 is kept although no rule keeps it"));
@@ -69,7 +69,7 @@ TEST_F(Holds, APausedExportKeepsItsCommit) {
   EXPECT_EQ(terminal.wait(), 0) << terminal.screen();
   EXPECT_EQ(files(paused), files(whole));
   EXPECT_THAT(await_holds(0), IsEmpty());
-  EXPECT_EQ(json({"prune", "tiny", "--keep-last", "1"})["removed"][0]["step"], 10);
+  EXPECT_EQ(json({"prune", "tiny", "--keep-last", "1", "--yes"})["removed"][0]["step"], 10);
 }
 
 TEST_F(Holds, AreAskedForAgainAfterARestart) {
@@ -86,11 +86,11 @@ TEST_F(Holds, AreAskedForAgainAfterARestart) {
   EXPECT_THAT(json({"status"})["holds"], IsEmpty());
   ASSERT_OK(hold->renew(60'000));
   EXPECT_EQ(json({"status"})["holds"][0]["client"], "a reader");
-  EXPECT_THAT(json({"prune", "tiny", "--keep-last", "1"})["removed"], IsEmpty());
+  EXPECT_THAT(json({"prune", "tiny", "--keep-last", "1", "--yes"})["removed"], IsEmpty());
 
   // The commit goes while no daemon knows of the hold.
   daemon_.crash_and_restart();
-  EXPECT_EQ(json({"prune", "tiny", "--keep-last", "1"})["removed"][0]["step"], 10);
+  EXPECT_EQ(json({"prune", "tiny", "--keep-last", "1", "--yes"})["removed"][0]["step"], 10);
   const auto lost = hold->renew(60'000);
   ASSERT_FALSE(lost.ok());
   EXPECT_EQ(lost.error().status, CKPT_E_NOT_FOUND);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "tests/client/ctl_fixture.h"
 
@@ -49,7 +50,7 @@ TEST_F(Ctl, WhatWasExportedIsImportedAsItWas) {
   EXPECT_EQ(ctl({"export", "tiny@10", "--out", out}).exit_code, 0) << "an export is";
   std::filesystem::remove(out + "/ckptd.json");
   EXPECT_THAT(ctl({"export", "tiny@20", "--out", out}).err,
-              HasSubstr("model.safetensors is there, and not from an export"));
+              HasSubstr("model.safetensors exists and is not from an export"));
   const Json imported = json({"import", out, "--run", "theirs", "--step", "3"});
   EXPECT_EQ(imported["units"], 1) << "of the model";
   EXPECT_EQ(json({"show", "theirs@3"})["units"][1]["unit"], "ckptd.files");
@@ -88,7 +89,7 @@ TEST_F(Ctl, ImportRefusesWhatItCannotTrust) {
   EXPECT_THAT(refused(index, R"({"weight_map": {"w": "nothing.safetensors"}})"),
               HasSubstr("nothing.safetensors: there is no such file"));
   EXPECT_THAT(refused(index, std::string(5000, '[')), HasSubstr("nested"));
-  EXPECT_THAT(refused(out + "/ckptd.json", "{}"), HasSubstr("ckptd.json: no format"));
+  EXPECT_THAT(refused(out + "/ckptd.json", "{}"), HasSubstr("ckptd.json: format is missing"));
   Json manifest = Json::parse(read(out + "/ckptd.json"));
   manifest["step"] = UINT64_MAX;
   EXPECT_THAT(refused(out + "/ckptd.json", manifest.dump()),
@@ -108,10 +109,11 @@ TEST_F(Ctl, RunsAreRemovedWhenNothingProtectsThem) {
   EXPECT_THAT(tagged.err, HasSubstr("tag best at step 10; --force"));
   const Finished not_said = ctl({"rm", "tiny", "--force"});
   EXPECT_EQ(not_said.exit_code, 2) << "there is no terminal to ask at";
-  EXPECT_THAT(not_said.err, HasSubstr("say --yes, or --dry-run"));
+  EXPECT_THAT(not_said.err, HasSubstr("pass --yes, or --dry-run"));
   EXPECT_EQ(json({"log", "tiny"}).size(), 2u) << "nothing was removed";
   const Finished dry = ctl({"rm", "tiny", "--force", "--dry-run"});
   EXPECT_THAT(dry.out, HasSubstr("0 kept, 2 would be removed"));
+  EXPECT_THAT(dry.out, testing::EndsWith("run tiny would be removed\n"));
   EXPECT_EQ(json({"rm", "tiny@10", "--force", "--yes"})["removed"][0]["step"], 10);
   EXPECT_THAT(ctl({"log", "tiny", "--deleted"}).out, HasSubstr("removed by user"));
   json({"rm", "tiny", "--yes"});
@@ -122,6 +124,44 @@ TEST_F(Ctl, RunsAreRemovedWhenNothingProtectsThem) {
   EXPECT_THAT(ctl({"runs", "--removed"}).out, HasSubstr("removed by user"));
   EXPECT_EQ(ctl({"rm", "tiny", "--yes"}).exit_code, 3);
   EXPECT_EQ(ctl({"rm"}).exit_code, 2) << "not from the environment";
+}
+
+TEST_F(Ctl, RemovingARunWithoutCommitsSaysThatItIsGone) {
+  {
+    client::OpenOptions options;
+    options.socket = daemon_.socket();
+    options.run = "empty";
+    options.arena_bytes = 4 << 20;
+    options.slab_bytes = 256 << 10;
+    auto session = client::Session::open(options);
+    ASSERT_OK(session);
+    const std::vector<client::UnitInfo> units = {
+        {"trainer", -1, -1, "", 8, {{"step", "U64", {}, 0}}}};
+    ASSERT_OK(session->register_units(units, "{}"));
+  }
+  ASSERT_EQ(json({"runs"}).size(), 2u);
+  EXPECT_THAT(ctl({"rm", "empty", "--dry-run"}).out,
+              testing::EndsWith("run empty would be removed\n"));
+  const Finished removed = ctl({"rm", "empty", "--yes"});
+  EXPECT_EQ(removed.exit_code, 0) << removed.err;
+  EXPECT_THAT(removed.out, testing::EndsWith("run empty is removed\n"));
+  EXPECT_EQ(json({"runs"}).size(), 1u);
+}
+
+TEST_F(Ctl, AnImportThatFailsSaysWhatToDoWithItsRun) {
+  const std::string folder = daemon_.folder().path("copy");
+  json({"export", "tiny@10", "--out", folder});
+  // A ckptd that may use no byte of its disk.
+  const std::filesystem::space_info space = std::filesystem::space(daemon_.folder().path("."));
+  const uint64_t reserve = (space.capacity + space.available) / 2;
+  DaemonProcess full({"--disk-reserve", std::to_string(reserve) + "B"});
+  const Finished failed = run_program({program("ckptctl"), "import", folder, "--run", "other"},
+                                      {"CKPTD_SOCKET=unix:" + full.socket()});
+  EXPECT_EQ(failed.exit_code, 1) << failed.err;
+  EXPECT_THAT(failed.err,
+              HasSubstr("warning: the import of run other may not be complete: look "
+                        "with `ckptctl log other`; without a commit, repeat the import, "
+                        "or remove the run with `ckptctl rm other`"));
 }
 
 TEST_F(Ctl, TheRunOfTheEnvironmentIsForVerbsThatAreToldNone) {
@@ -158,7 +198,7 @@ TEST_F(Ctl, TheRunOfTheEnvironmentIsForVerbsThatAreToldNone) {
   EXPECT_EQ(json({"keep", "other"})["rules"]["last"], 0);
   EXPECT_EQ(ctl({"verify", "nobody"}, "tiny").exit_code, 3);
   EXPECT_EQ(json({"diff", "other@10", "tiny@10"})["units"].size(), 0u);
-  EXPECT_THAT(ctl({"unit", "tiny"}).err, HasSubstr("the argument unit is missing"));
+  EXPECT_THAT(ctl({"unit", "tiny"}).err, HasSubstr("the argument `unit` is missing"));
   EXPECT_EQ(ctl({"rm"}, "tiny").exit_code, 2) << "what goes is said";
 }
 

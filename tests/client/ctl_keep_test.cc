@@ -18,6 +18,7 @@ TEST_F(Ctl, RmAsksOnATerminal) {
   for (const char* answer : {"n\n", "\n", "yes please\n", "\x04"}) {
     Terminal terminal(rm, environment);
     EXPECT_THAT(terminal.read_until("[y/N]"), HasSubstr("rm tiny: this removes 2 commits with 16"));
+    EXPECT_THAT(terminal.screen(), HasSubstr(" and the run itself for good; go on?"));
     terminal.type(answer);
     EXPECT_EQ(terminal.wait(), 1) << answer;
     EXPECT_THAT(terminal.screen(), HasSubstr("nothing was removed"));
@@ -30,6 +31,47 @@ TEST_F(Ctl, RmAsksOnATerminal) {
   EXPECT_THAT(json({"runs"}), IsEmpty());
 }
 
+TEST_F(Ctl, PruneAsksLikeRm) {
+  const std::vector<std::string> prune = {program("ckptctl"), "prune", "tiny", "--keep-last", "1"};
+  const std::vector<std::string> environment = {"CKPTD_SOCKET=unix:" + daemon_.socket()};
+  Terminal refused(prune, environment);
+  EXPECT_THAT(refused.read_until("[y/N]"), HasSubstr("prune tiny: this removes 1 commit with 8"));
+  refused.type("n\n");
+  EXPECT_EQ(refused.wait(), 1);
+  const Finished nobody = ctl({"prune", "tiny", "--keep-last", "1"});
+  EXPECT_EQ(nobody.exit_code, 2);
+  EXPECT_THAT(nobody.err, HasSubstr("no terminal to ask at: pass --yes"));
+  EXPECT_EQ(json({"log", "tiny"}).size(), 2u);
+  EXPECT_EQ(ctl({"prune", "tiny", "--keep-last", "1", "--yes"}).exit_code, 0);
+  EXPECT_EQ(json({"log", "tiny"}).size(), 1u);
+}
+
+// A script that lacks --yes learns it at its first run, and not when something is to go.
+TEST_F(Ctl, RemovalsWithoutATerminalNeedYesWhateverGoes) {
+  for (const std::vector<std::string>& verb : {std::vector<std::string>{"prune", "tiny"},
+                                               {"prune", "tiny", "--keep-last", "2"},
+                                               {"rm", "tiny"},
+                                               {"rm", "tiny@10"}}) {
+    const Finished refused = ctl(verb);
+    EXPECT_EQ(refused.exit_code, 2) << testing::PrintToString(verb);
+    EXPECT_THAT(refused.err, HasSubstr(verb[0] + " " + verb[1] + ": a removal cannot be undone"));
+  }
+  for (const std::vector<std::string>& verb : {std::vector<std::string>{"rm", "nobody"},
+                                               {"rm", "nobody@10"},
+                                               {"prune", "nobody", "--keep-last", "2"}}) {
+    const Finished unknown = ctl(verb);
+    EXPECT_EQ(unknown.exit_code, 3) << testing::PrintToString(verb);
+    EXPECT_THAT(unknown.err, HasSubstr("run nobody: no such run; `ckptctl runs` lists them"));
+  }
+  const Finished nothing = ctl({"prune", "tiny", "--keep-last", "2", "--yes"});
+  EXPECT_EQ(nothing.exit_code, 0);
+  EXPECT_THAT(nothing.out, HasSubstr("2 kept, 0 removed"));
+  Terminal terminal({program("ckptctl"), "prune", "tiny", "--keep-last", "2"},
+                    {"CKPTD_SOCKET=unix:" + daemon_.socket()});
+  EXPECT_EQ(terminal.wait(), 0);
+  EXPECT_THAT(terminal.screen(), Not(HasSubstr("[y/N]"))) << "nothing goes";
+}
+
 TEST_F(Ctl, KeepRefusesWhatPruneWouldRefuse) {
   const Json before = json({"keep", "tiny"})["rules"];
   const std::vector<std::pair<std::vector<std::string>, const char*>> slips = {
@@ -39,9 +81,13 @@ TEST_F(Ctl, KeepRefusesWhatPruneWouldRefuse) {
     for (const char* verb : {"keep", "prune"}) {
       std::vector<std::string> said = {verb, "tiny"};
       said.insert(said.end(), rules.begin(), rules.end());
+      if (said[0] == "prune") said.emplace_back("--yes");
       const Finished refused = ctl(said);
       EXPECT_EQ(refused.exit_code, 1) << verb;
       EXPECT_THAT(refused.err, HasSubstr(says)) << verb;
+      const bool keeps = std::string_view(verb) == "keep";
+      EXPECT_THAT(refused.err,
+                  HasSubstr(keeps ? "; the rules stay as they were" : "; nothing is removed"));
     }
   }
   EXPECT_EQ(json({"keep", "tiny"})["rules"], before);
@@ -56,7 +102,9 @@ TEST_F(Ctl, PruneSaysWhichStepsAStepRuleCoversAndRmDryRunChangesNothing) {
   const Finished pruned = ctl({"prune", "tiny", "--dry-run", "--keep-every-steps", "20"});
   EXPECT_THAT(pruned.out, HasSubstr("every 20 steps: the first of steps 0 to 19"));
   EXPECT_THAT(pruned.out, HasSubstr("every 20 steps: the first of steps 20 to 39"));
-  EXPECT_EQ(json({"rm", "tiny@10", "--dry-run"})["removed"][0]["step"], 10);
+  const Json dry = json({"rm", "tiny@10", "--dry-run"})["removed"][0];
+  EXPECT_EQ(dry["step"], 10);
+  EXPECT_THAT(dry["reason"].get<std::string>(), testing::StartsWith("to be removed by user "));
   EXPECT_EQ(json({"rm", "tiny", "-n"})["removed"].size(), 2u);
   EXPECT_THAT(ctl({"rm", "tiny@10", "-n", "--yes"}).err, Not(HasSubstr("rm")));
   EXPECT_EQ(json({"log", "tiny"}).size(), 2u);

@@ -198,7 +198,7 @@ TEST_F(ModelFiles, SaysWhatItLeavesOut) {
   EXPECT_THAT(cut.err, HasSubstr("these are not the files that were imported"));
   const Finished refused = ctl({"export", "some@0", "--out", model_});
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.err, HasSubstr("is there, and not from an export"));
+  EXPECT_THAT(refused.err, HasSubstr("exists and is not from an export"));
 }
 
 }  // namespace

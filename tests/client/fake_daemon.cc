@@ -10,25 +10,13 @@
 #include <cstring>
 #include <list>
 
+#include "formats/base/fd_message.h"
+
 namespace ckpt::test {
 
 void FakeDaemon::Peer::send_bytes(ByteView bytes, int fd) {
-  iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  if (fd >= 0) {
-    message.msg_control = control.data();
-    message.msg_controllen = control.size();
-    cmsghdr* header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
-  }
   // Blocking socket and small messages: all of it goes, or the client is gone.
-  if (::sendmsg(socket_.get(), &message, MSG_NOSIGNAL) != static_cast<ssize_t>(bytes.size())) {
+  if (base::send_with_fd(socket_.get(), bytes, fd) != static_cast<ssize_t>(bytes.size())) {
     open_ = false;
   }
 }
@@ -94,21 +82,10 @@ void FakeDaemon::serve() {
 
 bool FakeDaemon::serve_peer(Peer& peer) {
   std::vector<std::byte> buffer(64 << 10);
-  iovec piece{buffer.data(), buffer.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr header{};
-  header.msg_iov = &piece;
-  header.msg_iovlen = 1;
-  header.msg_control = control.data();
-  header.msg_controllen = control.size();
-  const ssize_t received = ::recvmsg(peer.socket_.get(), &header, MSG_CMSG_CLOEXEC);
+  std::vector<base::UniqueFd> fds;
+  const ssize_t received = base::receive_with_fds(peer.socket_.get(), buffer, fds).bytes;
   if (received <= 0) return false;
-  base::UniqueFd fd;
-  if (const cmsghdr* rights = CMSG_FIRSTHDR(&header); rights != nullptr) {
-    int raw = -1;
-    std::memcpy(&raw, CMSG_DATA(rights), sizeof raw);
-    fd.reset(raw);
-  }
+  base::UniqueFd fd = fds.empty() ? base::UniqueFd() : std::move(fds.front());
   peer.reader_.append(ByteView(buffer).first(static_cast<size_t>(received)));
   while (peer.open_) {
     auto message = peer.reader_.next();

@@ -72,7 +72,7 @@ TEST(OlderCtl, LogListsWhatTheOlderDaemonLists) {
 TEST(OlderCtl, PruneByForceIsAnOrdinaryPruneThere) {
   const OlderQueries queries({"target", "rules", "dry_run", "page", "page_bytes"},
                              R"({"run":"tiny","dry_run":false,"kept":[],"removed":[],"bytes":0})");
-  const Finished pruned = ask(queries, {"prune", "tiny", "--keep-last", "1", "--force"});
+  const Finished pruned = ask(queries, {"prune", "tiny", "--keep-last", "1", "--force", "--yes"});
   EXPECT_EQ(pruned.exit_code, 0) << pruned.err;
   EXPECT_THAT(pruned.out, HasSubstr("0 kept, 0 removed"));
   EXPECT_THAT(pruned.err, HasSubstr("--force is not needed"));

@@ -48,7 +48,7 @@ TEST_F(PruneKills, WhatStaysIsWholeWhateverTheMoment) {
     std::atomic<bool> over = false;
     Finished pruned;
     std::thread pruner([&] {
-      pruned = ctl({"prune", "tiny", "--keep-last", "1"});
+      pruned = ctl({"prune", "tiny", "--keep-last", "1", "--yes"});
       over = true;
     });
     // From the moment on at which the tombstones are being written, a little later each round.
@@ -71,7 +71,7 @@ TEST_F(PruneKills, WhatStaysIsWholeWhateverTheMoment) {
     for (const uint64_t one : listed) expect_state(*reader, run_, one);
   }
   // The last prune is carried out to its end, and nothing is left to be given back.
-  EXPECT_EQ(ctl({"prune", "tiny", "--keep-last", "1"}).exit_code, 0);
+  EXPECT_EQ(ctl({"prune", "tiny", "--keep-last", "1", "--yes"}).exit_code, 0);
   EXPECT_EQ(ctl({"gc"}).exit_code, 0);
   EXPECT_EQ(ctl({"verify"}).exit_code, 0);
 }

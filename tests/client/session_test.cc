@@ -275,9 +275,55 @@ TEST_F(SessionTest, HeartbeatsTellADaemonThatHangsFromOneThatAnswers) {
   EXPECT_GE(session->fd(), 0) << "the connection is there all the same";
 }
 
-TEST_F(SessionTest, InterruptedCallsEndLongBeforeTheirDeadline) {
+// The first heartbeat is sent at once, and answered only when the second question comes.
+TEST_F(SessionTest, ACallThatTimesOutDoesNotBlameAnAnswerOnItsWay) {
+  uint64_t heartbeat = 0;
+  size_t questions = 0;
+  FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    const fb::QueryT* question = message.body.AsQuery();
+    if (question == nullptr) return false;
+    if (question->verb == "ping") {
+      heartbeat = question->request;
+    } else if (++questions == 2) {
+      fb::QueryReplyT reply;
+      reply.request = heartbeat;
+      reply.json = "{}";
+      peer.send(std::move(reply));
+    }
+    return true;
+  });
+  OpenOptions beating = options();
+  beating.heartbeat_ms = 30'000;
+  auto session = Session::open(beating);
+  ASSERT_OK(session);
+  ASSERT_TRUE(polls_until(*session, [&] { return session->silence_ms() > 0; }));
+  const auto early = session->query("status", "{}", 20);
+  ASSERT_FALSE(early);
+  EXPECT_EQ(early.error().message, "status: not done in time");
+  ASSERT_FALSE(session->query("status", "{}", 20));
+  ASSERT_TRUE(polls_until(*session, [&] { return session->silence_ms() == 0; }));
+}
+
+TEST_F(SessionTest, ACallThatTimesOutNamesADaemonThatHangs) {
   FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer&, const fb::MessageT& message) {
     return message.body.type == fb::MessageBody::Query;
+  });
+  OpenOptions beating = options();
+  beating.heartbeat_ms = 1;
+  auto session = Session::open(beating);
+  ASSERT_OK(session);
+  ASSERT_TRUE(polls_until(*session, [&] { return session->silence_ms() >= 1'000; }));
+  const auto answer = session->query("status", "{}", 20);
+  ASSERT_FALSE(answer);
+  EXPECT_NE(answer.error().message.find("socket " + socket_ + ": ckptd has not answered for "),
+            std::string::npos)
+      << answer.error().message;
+}
+
+TEST_F(SessionTest, InterruptedCallsEndLongBeforeTheirDeadline) {
+  FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer&, const fb::MessageT& message) {
+    return message.body.type == fb::MessageBody::Query ||
+           message.body.type == fb::MessageBody::OpenRestore;
   });
   bool wanted = false;
   OpenOptions interruptible = options();
@@ -289,6 +335,10 @@ TEST_F(SessionTest, InterruptedCallsEndLongBeforeTheirDeadline) {
   const auto answer = session->query("status", "{}", 60'000);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().status, CKPT_E_ABORTED) << answer.error().message;
+  std::byte to{};
+  const auto restored = session->restore({.latest = true, .timeout_ms = 60'000}, {{0, 0, 1, &to}});
+  ASSERT_FALSE(restored);
+  EXPECT_EQ(restored.error().status, CKPT_E_ABORTED) << restored.error().message;
   const auto none = Session::open([&] {
     OpenOptions away = interruptible;
     away.socket = folder_.path("none");

@@ -34,10 +34,11 @@ TEST(CommandLines, BadUsageNamesProgramVerbAndArgument) {
       {{"ckptctl", "frobnicate"}, "ckptctl: unknown command `frobnicate`; the commands are runs"},
       {{"ckptctl", "--scoket", "x", "runs"},
        "ckptctl runs: unknown flag `--scoket`; did you mean `--socket`?"},
-      {{"ckptctl", "log"}, "ckptctl log: the argument run is missing"},
-      {{"ckptctl", "unit", "tiny"}, "ckptctl unit: the argument unit is missing"},
-      {{"ckptctl", "tag", "tiny@5"}, "ckptctl tag: the argument tag is missing"},
-      {{"ckptctl", "export", "tiny"}, "ckptctl export: the argument --out is missing"},
+      {{"ckptctl", "log"}, "ckptctl log: the argument `run` is missing"},
+      {{"ckptctl", "unit", "tiny"}, "ckptctl unit: the argument `unit` is missing"},
+      {{"ckptctl", "tag", "tiny@5"}, "ckptctl tag: the argument `tag` is missing"},
+      {{"ckptctl", "diff", "tiny"}, "ckptctl diff: the argument `to` is missing"},
+      {{"ckptctl", "export", "tiny"}, "ckptctl export: the argument `--out` is missing"},
       {{"ckptctl", "log", "tiny", "--limt", "3"},
        "ckptctl log: unknown flag `--limt`; did you mean `--limit`?"},
       {{"ckptctl", "log", "tiny", "more"}, "ckptctl log: one argument too many: `more`"},
@@ -48,7 +49,15 @@ TEST(CommandLines, BadUsageNamesProgramVerbAndArgument) {
       {{"ckptd", "--dta", "x"}, "ckptd: unknown flag `--dta`; did you mean `--data`?"},
       {{"ckptd", "--arena"}, "ckptd: --arena needs a value"},
       {{"ckptd"}, "ckptd: no data directory: pass --data DIR"},
+      {{"ckptctl", "hold", "--help"}, "ckptctl: unknown command `hold`; the commands are runs"},
+      {{"moetrain", "rnu", "--help"}, "moetrain: unknown command `rnu`; did you mean `run`?"},
       {{"moetrain", "rnu"}, "moetrain: unknown command `rnu`; did you mean `run`?"},
+      {{"moetrain", "run", "--socket", "tcp:1.2.3.4"},
+       "moetrain: --socket tcp:1.2.3.4: ckptd serves unix sockets of its own machine alone"},
+      {{"moetrain", "eval", "tiny", "--socket", "tcp:1.2.3.4"},
+       "moetrain: --socket tcp:1.2.3.4: ckptd serves unix sockets of its own machine alone"},
+      {{"moetrain", "run", "--report", "/tmp/r.json", "--metrics", "/tmp/./r.json"},
+       "moetrain: --metrics /tmp/./r.json: --report names the same file"},
       {{"moetrain", "run", "--rank", "4"},
        "moetrain run: unknown flag `--rank`; did you mean `--ranks`?"},
   };
@@ -65,6 +74,17 @@ TEST(CommandLines, BadUsageNamesProgramVerbAndArgument) {
     EXPECT_EQ(finished.out, "") << one.begins;
     EXPECT_THAT(finished.err, Not(HasSubstr("Run with --help"))) << one.begins;
   }
+}
+
+TEST(CommandLines, AFlagGivenTwiceIsSaidInOneSentence) {
+  const Finished twice =
+      run_program({program("moetrain"), "run", "--data-dir", "a", "--data-dir", "b"});
+  EXPECT_EQ(twice.exit_code, 2);
+  EXPECT_EQ(twice.err,
+            "moetrain run: --data-dir is given twice\n`moetrain run --help` tells more\n");
+  const Finished thrice =
+      run_program({program("ckptctl"), "log", "-n", "1", "-n", "2", "--limit", "3"});
+  EXPECT_THAT(thrice.err, StartsWith("ckptctl log: --limit is given 3 times\n"));
 }
 
 TEST(CommandLines, HelpIsNoError) {
@@ -90,6 +110,8 @@ TEST(CommandLines, WithoutADaemonTheSentenceSaysHowToStartOne) {
                           "--listen unix:" +
                           folder.path("none.sock") +
                           "), or name the socket of one that runs (--socket or CKPTD_SOCKET)\n");
+  EXPECT_THAT(run_program({program("ckptctl"), "--socket", "tcp:1.2.3.4", "runs"}).err,
+              HasSubstr("ckptd serves unix sockets of its own machine alone"));
   std::ofstream(folder.path("plain")) << "text";
   const Finished plain = runs(folder.path("plain"));
   EXPECT_EQ(plain.exit_code, 2);

@@ -79,20 +79,21 @@ TEST_F(ExportFolderTest, TheEarlierExportsFilesGo) {
 
 TEST_F(ExportFolderTest, WhatIsNotOfAnExportStays) {
   put("config.json", "{}");
-  EXPECT_THAT(refusal(single_), HasSubstr("config.json is there, and not from an export"));
+  EXPECT_THAT(refusal(single_), HasSubstr("config.json exists and is not from an export"));
   std::filesystem::remove(path_ + "/config.json");
   put(kFirstShard, file_of_tensor("a"));
-  EXPECT_THAT(refusal(sharded_), HasSubstr("is there, and not from an export"));
+  EXPECT_THAT(refusal(sharded_), HasSubstr("exists and is not from an export"));
   std::filesystem::remove_all(path_);
 
   ASSERT_TRUE(write(sharded_).ok());
   put(kSecondShard, file_of_tensor("mine"));
-  EXPECT_THAT(refusal(single_), HasSubstr(std::string(kSecondShard) + " is not, or no longer"));
+  EXPECT_THAT(refusal(single_),
+              HasSubstr(std::string(kSecondShard) + " is not the file that ckptd.json lists"));
   EXPECT_EQ(read(kSecondShard), file_of_tensor("mine"));
   put(kSecondShard, file_of_tensor("b"));
   put("mine.safetensors", file_of_tensor("mine"));
   put(kIndexName, index_of({{"mine", "mine.safetensors"}}));
-  EXPECT_THAT(refusal(single_), HasSubstr("is not, or no longer"));
+  EXPECT_THAT(refusal(single_), HasSubstr("is not the file that ckptd.json lists"));
   EXPECT_EQ(read("mine.safetensors"), file_of_tensor("mine"));
   put(kManifestName, "{");
   EXPECT_THAT(refusal(single_),
@@ -127,8 +128,11 @@ TEST_F(ExportFolderTest, AConfigOfTheUsersStays) {
   const Files with_config = {{kModelName, file_of_tensor("a")}, {kConfigName, "{}"}};
   for (const char* metadata : {"", "{}", R"({"hf_config":{"a":2}})"}) {
     older(metadata);
-    EXPECT_THAT(refusal(single_), HasSubstr("config.json is not, or no longer")) << metadata;
-    EXPECT_THAT(refusal(with_config), HasSubstr("config.json is not, or no longer")) << metadata;
+    EXPECT_THAT(refusal(single_), HasSubstr("config.json is not the file that ckptd.json lists"))
+        << metadata;
+    EXPECT_THAT(refusal(with_config),
+                HasSubstr("config.json is not the file that ckptd.json lists"))
+        << metadata;
     EXPECT_EQ(read(kConfigName), "{ \"a\": 1 }");
   }
   older(R"({"hf_config":{"a":1}})");

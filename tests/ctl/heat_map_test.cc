@@ -70,7 +70,7 @@ TEST(HeatMap, SaysWhichExpertsItCannotShow) {
 
 TEST(HeatMap, WithoutColourItIsCharacters) {
   EXPECT_EQ(heat_map_text(heat_map(small(), HeatBy::kLostTokens), {.columns = 60, .colour = false}),
-            "tiny~2@20: tokens each expert would lack\n"
+            "tiny~2@20: tokens each expert would lose in a restore\n"
             "layer experts 0-2\n"
             "    1 ..@@\n"
             "   11 ?\?  !!\n"
@@ -122,11 +122,11 @@ TEST(HeatMap, EveryLineFitsAndEveryExpertIsThere) {
 
 TEST(HeatMap, ATitleGoesOnInTheNextLine) {
   HeatMap map;
-  map.title = std::string(30, 'r') + "~1@5: tokens each expert would lack";
+  map.title = std::string(30, 'r') + "~1@5: tokens each expert would lose";
   EXPECT_EQ(heat_map_text(map, {.columns = 24, .colour = false}),
             "rrrrrrrrrrrrrrrrrrrrrrrr\n"
             "rrrrrr~1@5: tokens each\n"
-            "expert would lack\n"
+            "expert would lose\n"
             "no experts\n");
 }
 
@@ -136,9 +136,10 @@ TEST(HeatMap, SaysWhatAlikeCellsShow) {
   document["layers"] = {{{"layer", 0}, {"experts", {expert(0, 6, 0, 0), expert(1, 6, 0, 0)}}}};
   const HeatMap map = heat_map(as_parsed(document), HeatBy::kLostTokens);
   EXPECT_EQ(heat_map_text(map, {.columns = 100, .colour = false}),
-            "tiny~1@6: tokens each expert would lack\n"
-            "none of 2 experts in 1 layer would lack a token; --list shows the version of each\n");
-  EXPECT_THAT(heat_map_svg(map), HasSubstr("none of 2 experts in 1 layer would lack a token"));
+            "tiny~1@6: tokens each expert would lose in a restore\n"
+            "none of 2 experts in 1 layer would lose a token; --list shows the version "
+            "of each\n");
+  EXPECT_THAT(heat_map_svg(map), HasSubstr("none of 2 experts in 1 layer would lose a token"));
   EXPECT_THAT(heat_map_text(heat_map(as_parsed(document), HeatBy::kStaleness), {}),
               HasSubstr("none of 2 experts in 1 layer is behind"));
   for (Json& one : document["layers"][0]["experts"]) one["lost_tokens"] = nullptr;
@@ -151,7 +152,8 @@ TEST(HeatMap, SaysWhatAlikeCellsShow) {
 TEST(HeatMap, NothingToShow) {
   const Json document{{"run", "dense"}, {"lineage", 1}, {"step", 5}, {"layers", Json::array()}};
   const HeatMap map = heat_map(document, HeatBy::kLostTokens);
-  EXPECT_EQ(heat_map_text(map, {}), "dense~1@5: tokens each expert would lack\nno experts\n");
+  EXPECT_EQ(heat_map_text(map, {}),
+            "dense~1@5: tokens each expert would lose in a restore\nno experts\n");
   EXPECT_THAT(heat_map_svg(map), HasSubstr("</svg>"));
 }
 

@@ -148,7 +148,7 @@ TEST_F(ModelFolderTest, SaysWhatIsWrongBesideTheTensors) {
   EXPECT_THAT(refusal(), HasSubstr("config.json: not JSON"));
   std::filesystem::remove(path_ + "/config.json");
   put("ckptd.json", "{}");
-  EXPECT_THAT(refusal(), HasSubstr("ckptd.json: no format"));
+  EXPECT_THAT(refusal(), HasSubstr("ckptd.json: format is missing"));
   clear();
   put("model.safetensors.index.json", R"({"weight_map": {"a": "x.safetensors"}})");
   EXPECT_THAT(refusal(), HasSubstr("x.safetensors: there is no such file"));

@@ -185,8 +185,8 @@ TEST_F(RoundTrip, AFilesUnitFromATrainerIsNotTrusted) {
   const auto kept = [&](const std::string& name, uint64_t bytes) {
     return ckpt::TensorSpec{kept_tensor(name), ckpt::DType::kU8, {bytes}, 0};
   };
-  EXPECT_THAT(refused({kept("../x.safetensors", 10)}, file), HasSubstr("no name of a file"));
-  EXPECT_THAT(refused({kept("ckptd.json", 10)}, file), HasSubstr("no name of a file"));
+  EXPECT_THAT(refused({kept("../x.safetensors", 10)}, file), HasSubstr("not a name for a file"));
+  EXPECT_THAT(refused({kept("ckptd.json", 10)}, file), HasSubstr("not a name for a file"));
   EXPECT_THAT(refused({kept("x.safetensors", 9)}, file),
               HasSubstr("x.safetensors: safetensors: a header of 2 bytes in a file of 9"));
   EXPECT_THAT(refused({kept("x.safetensors", 11)}, file), HasSubstr("beyond the unit's end"));

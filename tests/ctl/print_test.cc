@@ -63,6 +63,32 @@ TEST(Print, ShowSaysWhatIsMissing) {
             "b     missing      -  -        1 B  -\n");
 }
 
+TEST(Print, LogNamesDamagedUnitsAndTheRemedy) {
+  const std::string text = print_log(Json::parse(R"([
+    {"step": 20, "lineage": 1, "level": "durable", "name": "tiny@20", "damaged_units": 18,
+     "damage": [{"unit": "layers.0", "reason": "CRC32C mismatch"},
+                {"unit": "trainer", "reason": "CRC32C mismatch"}], "remedy": "save anew"},
+    {"step": 10, "lineage": 1, "level": "damaged", "name": "tiny@10", "reason": "no header"}])"));
+  EXPECT_THAT(text, testing::HasSubstr("durable, 18 damaged units"));
+  EXPECT_THAT(text, testing::EndsWith("\n\ntiny@20: unit layers.0 is damaged: CRC32C mismatch\n"
+                                      "tiny@20: unit trainer is damaged: CRC32C mismatch\n"
+                                      "tiny@10 is damaged: no header\n"
+                                      "and 16 more: ckptctl scrub --status lists what is "
+                                      "damaged\nwhat to do: save anew\n"));
+}
+
+TEST(Print, ShowMarksDamagedUnitsAndTheRemedy) {
+  const Json show = Json::parse(R"({"run": "tiny", "step": 10, "lineage": 1, "complete": true,
+    "damaged_units": 1, "remedy": "save anew",
+    "units": [{"unit": "a", "version_step": 10, "staleness": 0, "level": "durable", "bytes": 512,
+               "crc32c": "e3069283", "damage": "CRC32C mismatch"}]})");
+  EXPECT_EQ(print_show(show),
+            "tiny~1@10, complete\n"
+            "UNIT  VERSION  STALE  LEVEL     SIZE  CRC32C\n"
+            "a          10      0  damaged  512 B  e3069283\n"
+            "\nunit a is damaged: CRC32C mismatch\nwhat to do: save anew\n");
+}
+
 TEST(Print, VerifyNamesRunStepAndUnit) {
   const Json report = Json::parse(R"({"checked_bytes": 4096, "commits": 3, "errors": [
     {"run": "tiny", "step": 5, "lineage": 1, "unit": "layers.0", "reason": "CRC differs"}]})");
@@ -79,11 +105,13 @@ TEST(Print, ScrubShowsThePassUnderWayAndTheLast) {
   EXPECT_EQ(print_scrub(report),
             "run tiny step 5 unit layers.0: CRC differs\n"
             "pass 2 began 2026-01-02, yielding: 4.0 KiB of about 8.0 KiB checked\n"
-            "pass 1 ended 2026-01-01: 8.0 KiB checked in 3 commits, 1 ERROR\n");
+            "pass 1 ended 2026-01-01: 8.0 KiB checked in 3 commits, 1 UNIT IS KNOWN TO BE "
+            "DAMAGED\n");
   Json more = report;
   more["errors_left_out"] = 7;
-  EXPECT_THAT(print_scrub(more), testing::AllOf(testing::HasSubstr("\n7 more findings"),
-                                                testing::HasSubstr("3 commits, 8 ERRORS\n")));
+  EXPECT_THAT(print_scrub(more),
+              testing::AllOf(testing::HasSubstr("\n7 more findings"),
+                             testing::HasSubstr("3 commits, 8 UNITS ARE KNOWN")));
   EXPECT_EQ(print_scrub(Json::object()), "no pass has ended yet\n");
 }
 
@@ -109,16 +137,32 @@ TEST(Print, StatusTellsHealthDiskAndDurableSteps) {
     "disk": {"free_bytes": 1048576, "total_bytes": 2097152, "reserve_bytes": 524288,
              "mount_point": "/data"}})"));
   for (const char* line :
-       {"ckptd:     ready, up 1 min 5 s, 1 run in store 01ab\n", "health:    NOT SAVING",
+       {"ckptd:     running, up 1 min 5 s, 1 run in store 01ab\n", "health:    NOT SAVING",
         "  disk_full for 12 s: disk full: No space left on device\n", "    to do: delete commits\n",
         "disk:      1.0 MiB of 2.0 MiB free on /data, of which disk_reserve keeps 512.0 KiB\n",
-        "arenas:    64.0 MiB of 1.0 GiB, 0 B warm for sessions to come; slabs: 3 free\n",
+        "arenas:    64.0 MiB of 1.0 GiB, 0 B prepared for new sessions; slabs: 3 free\n",
+        "TRAINED  SAVES FAILED  WHY\n",
         "tiny            60  1 min 15 s        2  yes                 3  disk full\n",
         "moetrain rank 0  tiny     0      3  64.0 MiB\n"}) {
     EXPECT_THAT(text, testing::HasSubstr(line));
   }
   EXPECT_THAT(print_status(Json::parse(R"({"conditions": []})")),
               testing::HasSubstr("health:    ok\n"));
+}
+
+TEST(Print, StatusTellsWhatWaitsForTheDisk) {
+  Json run = Json::parse(R"({"run": "tiny", "trained": true, "step": null, "failing": null,
+    "waiting": {"snapshots": 3, "first_step": 5, "seconds": 25.0}})");
+  const auto line = [&] { return print_status({{"durable", Json::array({run})}}); };
+  EXPECT_THAT(line(), testing::HasSubstr("tiny      none yet    -        -  yes                 -  "
+                                         "3 snapshots not written yet, the oldest, of step 5, for "
+                                         "25 s\n"));
+  run["waiting"]["seconds"] = 0.1;
+  EXPECT_THAT(line(), testing::Not(testing::HasSubstr("not written yet")));
+  run["trained"] = false;
+  EXPECT_THAT(line(), testing::Not(testing::HasSubstr("none yet")));
+  run["awaited"] = true;
+  EXPECT_THAT(line(), testing::HasSubstr("  awaited "));
 }
 
 TEST(Print, KeepTellsRulesInWordsAndPins) {
@@ -141,10 +185,10 @@ TEST(Print, KeepTellsRulesInWordsAndPins) {
 TEST(Print, ChangesOfHistoryAreSentences) {
   EXPECT_EQ(print_gc(Json::parse(R"({"freed_bytes": 1572864, "segments_removed": 2,
               "deletions_waiting": 1, "waiting_for": "a restore"})")),
-            "1.5 MiB given back to the disk, 2 segments removed\n"
+            "1.5 MiB of disk space freed, 2 segments removed\n"
             "1 deletion still waits for a restore\n");
   EXPECT_EQ(print_gc(Json::parse(R"({"freed_bytes": 0, "segments_removed": 0})")),
-            "nothing to give back: what was removed earlier is free already\n");
+            "nothing to free: the space of earlier removals is free already\n");
   EXPECT_EQ(print_gc(Json::parse(R"({"freed_bytes": 0, "segments_removed": 0,
               "deletions_waiting": 2, "waiting_for": "a restore"})")),
             "2 deletions still wait for a restore\n");
@@ -156,7 +200,7 @@ TEST(Print, ChangesOfHistoryAreSentences) {
               "moved_from": {"step": 5, "lineage": 1}})")),
             "tag best names run tiny step 9 (lineage 2) (was step 5 of lineage 1)\n");
   EXPECT_EQ(print_tag(Json::parse(R"({"run": "tiny", "tag": "best", "removed": true})")),
-            "tag best was taken away from run tiny\n");
+            "tag best removed from run tiny\n");
   EXPECT_EQ(print_wait(Json::parse(R"({"run": "tiny", "step": 5, "level": "durable"})")),
             "run tiny step 5 is durable\n");
   for (const auto print :

@@ -9,9 +9,10 @@
 #include <thread>
 
 #include "tests/golden/golden_file.h"
+#include "trainer/comm/comm.h"
 #include "trainer/model/model.h"
-#include "trainer/parallel/comm.h"
 #include "trainer/parallel/gradients.h"
+#include "trainer/parallel/make_expert_store.h"
 
 namespace moetrain {
 namespace {
@@ -19,12 +20,11 @@ namespace {
 constexpr double kTolerance = 1e-5;
 
 // Loads value from double; the golden values are fp32, so nothing is lost.
-void load(Parameter& parameter, const GoldenCase& golden) {
-  const std::vector<double>& values = golden.at("initial/" + parameter.spec.name);
-  ASSERT_EQ(values.size(), parameter.value.size()) << parameter.spec.name;
-  const std::vector<float> floats(values.begin(), values.end());
-  parameter.value.write(std::span<const float>(floats));
-  parameter.value_changed();
+void load(const ParameterPart& part, const GoldenCase& golden) {
+  const std::vector<double>& values = golden.at("initial/" + part.spec.name);
+  ASSERT_EQ(values.size(), part.elements.size()) << part.spec.name;
+  part.write(&WeightState::value, std::vector<float>(values.begin(), values.end()));
+  part.state->value_changed();
 }
 
 // Sequences of a micro-batch dealt to ranks in order, as evenly as possible: 3 for 2 ranks is 1, 2.
@@ -56,16 +56,17 @@ class Replay {
   void run() {
     auto placement = static_placement(golden_.config.layers, golden_.config.experts, comm_.size());
     ASSERT_TRUE(placement.ok()) << placement.error().message;
-    auto store = make_replicated_store(*device_, golden_.config, *placement, comm_.rank());
+    auto store = make_expert_store(*device_, golden_.config, *placement,
+                                   Ownership::replicated(*placement), comm_.rank());
     ASSERT_TRUE(store.ok()) << store.error().message;
     auto model = Model::create(*device_, golden_.config, std::move(*store));
     ASSERT_TRUE(model.ok()) << model.error().message;
     model_ = std::move(*model);
-    for (Parameter* parameter : model_->parameters()) load(*parameter, golden_);
+    for (const ParameterPart& part : model_->parts()) load(part, golden_);
     compare_logits();
     for (uint32_t step = 0; step < golden_.steps; ++step) train_step(step);
-    for (const Parameter* parameter : model_->parameters()) {
-      compare(*parameter->value.read<float>(), "final/" + parameter->spec.name);
+    for (const ParameterPart& part : model_->parts()) {
+      compare(*part.read(&WeightState::value), "final/" + part.spec.name);
     }
   }
 
@@ -137,8 +138,8 @@ class Replay {
     compare_number(auxiliary, "auxiliary", step);
     compare_number(summary->norm, "norms", step);
     if (step == 0) {
-      for (const Parameter* parameter : model_->parameters()) {
-        compare(*parameter->grad.read<float>(), "grad/" + parameter->spec.name);
+      for (const ParameterPart& part : model_->parts()) {
+        compare(*part.read(&WeightState::grad), "grad/" + part.spec.name);
       }
     }
     adamw_step(*model_, golden_.optimizer,

@@ -14,6 +14,7 @@
 #include "trainer/model/model.h"
 #include "trainer/model/philox.h"
 #include "trainer/model/presets.h"
+#include "trainer/parallel/make_expert_store.h"
 
 namespace moetrain {
 namespace {
@@ -29,9 +30,9 @@ Status write_file(const std::string& path, std::string_view text) {
 Status write_weights(Model& model, const std::string& path) {
   std::vector<ckpt::safetensors::Tensor> tensors;
   std::string data;
-  for (const Parameter* parameter : model.parameters()) {
-    tensors.push_back({parameter->spec.name, ckpt::DType::kF32, parameter->spec.shape, 0, 0});
-    data += ckpt::as_text(std::as_bytes(parameter->value.host<float>()));
+  for (const ParameterPart& part : model.parts()) {
+    tensors.push_back({part.spec.name, ckpt::DType::kF32, part.spec.shape, 0, 0});
+    data += ckpt::as_text(part.bytes_in(part.state->value));
   }
   CKPT_ASSIGN(const auto header, ckpt::safetensors::make_header(tensors, {{"format", "pt"}}));
   return write_file(path, std::string(ckpt::as_text(header)) + data);
@@ -40,7 +41,8 @@ Status write_weights(Model& model, const std::string& path) {
 Status write_sample(const std::string& folder, const ModelConfig& config) {
   CKPT_ASSIGN(const auto placement, static_placement(config.layers, config.experts, 1));
   const std::unique_ptr<Device> device = make_cpu_device();
-  CKPT_ASSIGN(auto store, make_replicated_store(*device, config, placement, 0));
+  CKPT_ASSIGN(auto store,
+              make_expert_store(*device, config, placement, Ownership::replicated(placement), 0));
   CKPT_ASSIGN(const auto model, Model::create(*device, config, std::move(store)));
   model->initialise(/*seed=*/1);
   std::vector<int32_t> tokens;

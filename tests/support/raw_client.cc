@@ -5,11 +5,12 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 #include <vector>
+
+#include "formats/base/fd_message.h"
 
 namespace ckpt::test {
 
@@ -32,39 +33,14 @@ void RawClient::send_bytes(ByteView bytes) {
 }
 
 int RawClient::send_with_fds(ByteView bytes, const std::vector<int>& fds, int flags) {
-  iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
-  std::vector<char> control(CMSG_SPACE(fds.size() * sizeof(int)));
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  cmsghdr* header = CMSG_FIRSTHDR(&message);
-  header->cmsg_level = SOL_SOCKET;
-  header->cmsg_type = SCM_RIGHTS;
-  header->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
-  std::memcpy(CMSG_DATA(header), fds.data(), fds.size() * sizeof(int));
-  return ::sendmsg(fd_.get(), &message, MSG_NOSIGNAL | flags) < 0 ? errno : 0;
+  return base::send_with_fds(fd_.get(), bytes, fds, {.flags = flags}) < 0 ? errno : 0;
 }
 
 // Receives what has arrived. Descriptors are taken over, the last one is kept.
 ssize_t RawClient::receive(std::vector<std::byte>& buffer) {
-  iovec piece{buffer.data(), buffer.size()};
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
-  msghdr message{};
-  message.msg_iov = &piece;
-  message.msg_iovlen = 1;
-  message.msg_control = control.data();
-  message.msg_controllen = control.size();
-  const ssize_t got = ::recvmsg(fd_.get(), &message, MSG_CMSG_CLOEXEC);
-  if (got < 0) return got;
-  for (cmsghdr* header = CMSG_FIRSTHDR(&message); header != nullptr;
-       header = CMSG_NXTHDR(&message, header)) {
-    if (header->cmsg_type != SCM_RIGHTS) continue;
-    int fd = -1;
-    std::memcpy(&fd, CMSG_DATA(header), sizeof fd);
-    received_fd_.reset(fd);
-  }
+  std::vector<base::UniqueFd> fds;
+  const ssize_t got = base::receive_with_fds(fd_.get(), buffer, fds).bytes;
+  if (!fds.empty()) received_fd_ = std::move(fds.back());
   return got;
 }
 

@@ -40,7 +40,7 @@ TEST_F(AdaptiveTest, AutomaticIntervalsChangeNoBit) {
   const json fixed =
       train("fixed.json", {"--ranks", "2", "--steps", "60", "--checkpoint-every", "30"});
   EXPECT_EQ(fixed.at("checkpoint_every"), 30);
-  EXPECT_EQ(fixed.at("reason"), "by flags or their defaults");
+  EXPECT_EQ(fixed.at("reason"), "from flags and their defaults");
   const json report =
       train("auto.json", {"--ranks", "2", "--steps", "60", "--checkpoint-every", "auto",
                           "--on-loss", "restart", "--kill", "1@41", "--events", events_});

@@ -1,11 +1,12 @@
 // Runs that resume from damaged checkpoints.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <cstring>
 
 #include "tests/support/damaged_files.h"
-#include "tests/system/training.h"
+#include "tests/system/watched_run.h"
 
 namespace systemtest {
 namespace {
@@ -57,6 +58,36 @@ TEST_F(DamageTest, WithoutADenseUnitAllGoBackToWhereItCanBeRead) {
   }
   const Ckptd daemon(store_);
   EXPECT_EQ(daemon.ctl({"show", "tiny@16"}).code(), 0);
+}
+
+// The newest view, to which all ranks return after the loss, cannot be read as a whole: the two
+// that are left open another epoch, from an older view.
+TEST_F(DamageTest, SurvivorsWithShardedExpertsGoBackToACompleteView) {
+  const Flags base = {"--expert-state", "sharded", "--ranks", "3", "--data-dir", store_};
+  train("first.json", base + Flags{"--steps", "12", "--checkpoint-every", "4"});
+  const auto damaged = bytes_of("tiny@12", "model.layers.0.self_attn.q_proj.weight");
+  const std::string events = folder_ / "events";
+  WatchedRun run(
+      "moetrain",
+      arguments("again.json", base + Flags{"--steps", "1000000", "--checkpoint-every", "0",
+                                           "--resume", "latest", "--events", events}),
+      events);
+  ASSERT_TRUE(run.await_step(14));
+  ASSERT_EQ(ckpt::test::flip_a_bit(store_ + "/segments", damaged), 1u);
+  ASSERT_TRUE(run.signal_rank(1, SIGKILL));
+  ASSERT_TRUE(run.await([](const json& event) {
+    return event.value("event", "") == "training" && event.value("group", 0) == 2 &&
+           event.value("step", 0) == 8;
+  }));
+  ASSERT_TRUE(run.await_steps(2));
+  const Ended ended = run.stop();
+  EXPECT_THAT(ended.err, HasSubstr("all go back to step 8"));
+  EXPECT_THAT(ended.err, HasSubstr("resumed at step 8 (2 ranks, "));
+  const auto again = bits(read_report("again.json"));
+  ASSERT_FALSE(again.empty());
+  EXPECT_EQ(again.begin()->first, 9u);
+  const auto expected = undisturbed({}, again.rbegin()->first);
+  for (const auto& [step, loss_bits] : again) EXPECT_EQ(loss_bits, expected.at(step)) << step;
 }
 
 }  // namespace

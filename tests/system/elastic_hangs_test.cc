@@ -109,13 +109,16 @@ TEST_F(ElasticHangsTest, ADeadCkptdDoesNotKeepSurvivorsFromGoingOn) {
   expect_undisturbed(report);
 }
 
-// It is not ours to start again: snapshots wait for it, training does not, and a group that changes
-// has to.
+// A ckptd of others is not started again: snapshots wait for it, training does not, and a group
+// that changes has to. Gloo may fail to tell a survivor of the loss (epoch_watch.h). As ckptd is
+// stopped, only the time-out of the collective tells it then: it is shorter than what this test
+// waits.
 TEST_F(ElasticHangsTest, AStoppedCkptdOfOthersIsDoneWithoutAndServesAgainWhenItGoesOn) {
   Ckptd daemon(folder_ / "store");
-  WatchedRun run = watch("others.json", "3",
-                         everywhere_ + Flags{"--socket", "unix:" + daemon.socket(),
-                                             "--checkpoint-every", "5", "--out-of-slabs", "skip"});
+  WatchedRun run =
+      watch("others.json", "3",
+            everywhere_ + Flags{"--socket", "unix:" + daemon.socket(), "--checkpoint-every", "5",
+                                "--out-of-slabs", "skip", "--collective-timeout-ms", "15000"});
   uint64_t since = 0;
   const auto durable = [&] {
     return run.await([&](const json& event) {

@@ -1,11 +1,14 @@
 // What `moetrain run` does not do, and how it says so.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <algorithm>
 #include <fstream>
 
+#include "formats/base/unique_fd.h"
+#include "formats/base/unix_address.h"
 #include "tests/system/training.h"
 
 namespace systemtest {
@@ -82,14 +85,39 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
 }
 
 TEST_F(RefusalTest, RefusesAReportThatCannotBeWrittenBeforeItTrains) {
-  for (const char* path : {"/nowhere/r.json", "/"}) {
+  for (const auto& [path, reason] :
+       {std::pair("/nowhere/r.json", "/nowhere: cannot make a file there: No such file"),
+        std::pair("/", "/: is a folder")}) {
     std::vector<std::string> all = arguments("r.json", {});
     *std::next(std::find(all.begin(), all.end(), "--report")) = path;
     const Ended ended = run("moetrain", all);
     EXPECT_EQ(ended.code(), 1) << ended.err;
-    EXPECT_THAT(ended.err, HasSubstr(std::string(path) + ": cannot be written"));
+    EXPECT_THAT(ended.err, HasSubstr(std::string("--report ") + reason));
     EXPECT_EQ(ended.err.find("step 1/"), std::string::npos) << ended.err;
   }
+}
+
+TEST_F(RefusalTest, NamesTheFlagOfAFileThatCannotBeWritten) {
+  for (const char* flag : {"--metrics", "--events"}) {
+    const Ended none = run("moetrain", arguments("r.json", {flag, "/nowhere/x.json"}));
+    EXPECT_EQ(none.code(), 1) << none.err;
+    EXPECT_THAT(none.err, HasSubstr(flag + std::string(" /nowhere: cannot make a file there")));
+    const Ended same = run("moetrain", arguments("r.json", {flag, folder_ / "r.json"}));
+    EXPECT_EQ(same.code(), 2) << same.err;
+    EXPECT_THAT(same.err, HasSubstr("--report names the same file"));
+  }
+}
+
+// A process that took the socket and never answers.
+TEST_F(RefusalTest, EvalSaysThatItWaitsForCkptd) {
+  const std::string path = folder_ / "hung";
+  const auto address = ckpt::base::UnixAddress::of(path);
+  ASSERT_TRUE(address.ok());
+  const ckpt::base::UniqueFd server(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(server.get(), address->get(), address->size()), 0);
+  ASSERT_EQ(::listen(server.get(), 8), 0);
+  Program eval("moetrain", {"eval", "tiny", "--socket", "unix:" + path, "--data", data_});
+  EXPECT_TRUE(eval.await_error_output("waiting for ckptd at unix:" + path + " (up to 30 s)"));
 }
 
 TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {

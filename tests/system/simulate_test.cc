@@ -98,6 +98,7 @@ TEST_F(SimulateTest, RefusesBadInputInOneSentence) {
       {{"--trace", still, "--duration", "0s"}, 2, "a trace of 0 s"},
       {{"--trace", still, "--mtbf", "5m"}, 2, "not with --trace"},
       {{}, 2, "give a trace"},
+      {{"--nodes-max", "2"}, 2, "give --trace"},
       {{"--nodes", "4", "--mtbf", "5"}, 2, "--mtbf"},
       {{"--nodes", "4", "--mtbf", "5m", "--policies", "best"}, 2, "the policies are ds"},
       {{"--nodes", "4", "--mtbf", "5m", "--set", "load.zip=1"}, 2, "no such parameter"},
@@ -109,6 +110,30 @@ TEST_F(SimulateTest, RefusesBadInputInOneSentence) {
     EXPECT_THAT(ended.err, HasSubstr(refusal.says));
     EXPECT_EQ(ended.out, "");
   }
+}
+
+TEST_F(SimulateTest, ComparesShardedSystemsOnAStep) {
+  const std::string sharded = SIMULATE_MODELS "/sharded/laer-moe.toml";
+  const auto run_sharded = [&](std::vector<std::string> more) {
+    std::vector<std::string> arguments{"simulate", "--sharded", "--model", sharded};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run("moetrain", arguments);
+  };
+  const Ended ended = run_sharded(
+      {"--shape", "mixtral-8x7b-e16k4", "--steps", "2", "--policies", "laer,fsdp-ep", "--json"});
+  ASSERT_EQ(ended.code(), 0) << ended.err;
+  const nlohmann::json systems = ended.json()["shapes"]["mixtral-8x7b-e16k4"];
+  ASSERT_EQ(systems.size(), 2U);
+  EXPECT_LT(systems["laer"]["step_s"], systems["fsdp-ep"]["step_s"]);
+  const Ended skew =
+      run_sharded({"--shape", "mixtral-8x7b-e8k2", "--steps", "2", "--fit-skew", "1.7"});
+  ASSERT_EQ(skew.code(), 0) << skew.err;
+  EXPECT_TRUE(skew.out.starts_with("mixtral-8x7b-e8k2 zipf 0.")) << skew.out;
+  EXPECT_THAT(run_sharded({"--shape", "none"}).err, HasSubstr("the model file has mixtral"));
+  EXPECT_THAT(run_sharded({"--mtbf", "5m"}).err, HasSubstr("simulates a step without failures"));
+  EXPECT_THAT(run_sharded({"--set", "load.seed=x"}).err, HasSubstr("must be load.seed=NUMBER"));
+  EXPECT_EQ(run_sharded({"--steps", "0"}).code(), 2);
+  EXPECT_THAT(simulate({"--shape", "x"}).err, HasSubstr("need --sharded"));
 }
 
 // What calibrate measures is a model that simulate takes.

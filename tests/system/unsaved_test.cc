@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <memory>
+#include <string>
 
 #include "tests/system/watched_run.h"
 
@@ -95,6 +97,23 @@ TEST_F(UnsavedTest, StoppedCkptdIsNotWaitedForAndServesAgain) {
   ASSERT_FALSE(report.at("unsaved").empty()) << ended.err;
   EXPECT_TRUE(report["unsaved"][0].at("saved"));
   EXPECT_EQ(report.at("saved_step"), report.at("losses").back().at("step"));
+}
+
+TEST_F(UnsavedTest, SignalEndsARunWhoseLastCheckpointFails) {
+  // A ckptd that may use no byte of its disk, as if others had filled it.
+  const std::filesystem::space_info space = std::filesystem::space(folder_.path());
+  const uint64_t reserve = (space.capacity + space.available) / 2;
+  Ckptd daemon(folder_ / "store", {"--disk-reserve", std::to_string(reserve) + "B"});
+  ASSERT_TRUE(daemon.await_ready());
+  const auto run = start(daemon.socket());
+  ASSERT_TRUE(run->await([](const json& event) {
+    return event.at("event") == "snapshot" && !event.value("durable", false);
+  })) << run->program().wait().err;
+  run->program().signal(SIGTERM);
+  const Ended ended = run->program().wait();
+  EXPECT_EQ(ended.code(), 128 + SIGTERM) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("moetrain: stopped by SIGTERM, without a last checkpoint: "));
+  EXPECT_THAT(ended.err, HasSubstr("are in no checkpoint; nothing was saved"));
 }
 
 TEST_F(UnsavedTest, LimitStopsTheRunSaved) {

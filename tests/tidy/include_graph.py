@@ -61,21 +61,25 @@ RULES = {
     # The trainer sees formats/base, how commits are named, kernels, and of the client only
     # <ckpt/...>.
     "trainer/device/": ["formats/base/", "kernels/"],
-    "trainer/model/": ["formats/base/", "trainer/device/", "trainer/parallel/"],
-    # parallel moves the model's parameters between ranks; its expert stores hold them.
-    "trainer/parallel/": ["formats/base/", "trainer/device/", "trainer/model/",
-                          "trainer/placement/"],
+    "trainer/comm/": ["formats/base/", "trainer/device/"],
     "trainer/placement/": ["formats/base/"],
+    # The model sees its experts through the interface ExpertStore, which is its own.
+    "trainer/model/": ["formats/base/", "trainer/comm/", "trainer/device/", "trainer/placement/"],
+    # Stores that implement it, and gradients over ranks.
+    "trainer/parallel/": ["formats/base/", "trainer/comm/", "trainer/device/", "trainer/model/",
+                          "trainer/placement/"],
     # Pure as well: shared by the trainer, the simulator and the benches.
     "trainer/partial/": ["formats/base/", "trainer/placement/"],
     "trainer/report/": ["formats/base/"],
     "trainer/checkpoint/": ["formats/base/", "formats/selector.h", "client/include/",
-                            "kernels/queue.h", "trainer/model/", "trainer/parallel/",
-                            "trainer/placement/", "trainer/"],
+                            "kernels/queue.h", "trainer/"],
     "trainer/elastic/": ["formats/base/", "client/include/", "trainer/"],
+    # One rank process. Only the program that runs it, and tests, include it.
+    "trainer/rank/": ["formats/base/", "client/include/", "trainer/"],
     # Pure: values in, values out. Of report it has the axes of its picture.
     "trainer/simulate/": ["formats/base/", "trainer/placement/", "trainer/partial/",
                           "trainer/report/ticks.h"],
+    "trainer/cli/": ["formats/base/", "formats/selector.h", "trainer/"],
     "trainer/": ["formats/base/", "formats/selector.h", "kernels/", "trainer/"],
     "bench/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/"],
     # Kernels and training are benched with the cases that they are checked with.
@@ -90,13 +94,13 @@ LIBRARIES = {
     "rocksdb/": ["ckptd/catalog/"],
     "asio": ["ckptd/server/", "ckptd/main"],
     "zstd": ["ckptd/codec/", "bench/"],
-    "gloo/": ["trainer/parallel/"],
+    "gloo/": ["trainer/comm/"],
     "cblas": ["kernels/"],
     "cuda": ["kernels/", "client/src/cuda/", "bench/gpu/"],
     "cublas": ["kernels/"],
-    "nccl": ["trainer/parallel/"],
+    "nccl": ["trainer/comm/"],
     "toml++/": ["ckptd/config", "trainer/"],
-    "CLI/": ["ckptd/main", "ckptd/config", "client/ctl/", "trainer/main", "bench/",
+    "CLI/": ["ckptd/main", "ckptd/config", "client/ctl/", "trainer/cli/", "bench/",
              "formats/base/cli_errors", "formats/base/cli_numbers"],
 }
 
@@ -151,25 +155,56 @@ def _check_foreign(path, line, kind, included):
                           f"<{included}> belongs to {', '.join(users)} alone")
 
 
-def check_cycles(tree):
-    """Files include each other without a cycle. One finding for each cycle met first."""
-    graph = {path: [target for _, _, included in includes_of(tree.files[path])
-                    if (target := _resolve(included)) in tree.files]
-             for path in tree.paths(CPP)}
+def _targets(tree, path):
+    """The files of ours that a file includes."""
+    return [target for _, _, included in includes_of(tree.files[path])
+            if (target := _resolve(included)) in tree.files]
+
+
+def _cycles(graph):
+    """Cycles of {node: iterable of nodes}, each as a list that ends with its first node. One for
+    each edge that closes a cycle in a depth-first walk: none if and only if there is no cycle."""
     done, stack = set(), []
 
-    def visit(path):
-        if path in stack:
-            cycle = stack[stack.index(path):] + [path]
-            yield Finding(path, 1, "include-cycle", " -> ".join(map(posixpath.basename, cycle)))
+    def visit(node):
+        if node in stack:
+            yield stack[stack.index(node):] + [node]
             return
-        if path in done:
+        if node in done:
             return
-        stack.append(path)
-        for target in graph[path]:
+        stack.append(node)
+        for target in sorted(graph[node]):
             yield from visit(target)
         stack.pop()
-        done.add(path)
+        done.add(node)
 
-    for path in sorted(graph):
-        yield from visit(path)
+    for node in sorted(graph):
+        yield from visit(node)
+
+
+def check_cycles(tree):
+    """Files include each other without a cycle."""
+    for cycle in _cycles({path: set(_targets(tree, path)) for path in tree.paths(CPP)}):
+        yield Finding(cycle[0], 1, "include-cycle", " -> ".join(map(posixpath.basename, cycle)))
+
+
+def _module(path):
+    """The folder of a file. Files right under trainer/ are modules by themselves: loop.h and
+    loop.cc are trainer/loop."""
+    folder = posixpath.dirname(path)
+    return posixpath.splitext(path)[0] if folder == "trainer" else folder
+
+
+def check_folder_cycles(tree):
+    """Folders of the trainer include each other without a cycle. A finding names an include of the
+    cycle."""
+    graph, lines = {}, {}
+    for path in tree.paths(CPP, under="trainer/"):
+        edges = graph.setdefault(_module(path), set())
+        for target in _targets(tree, path):
+            if not target.startswith("trainer/") or _module(target) == _module(path):
+                continue
+            edges.add(_module(target))
+            lines.setdefault((_module(path), _module(target)), path)
+    for cycle in _cycles(graph):
+        yield Finding(lines[cycle[-2], cycle[-1]], 1, "folder-cycle", " -> ".join(cycle))

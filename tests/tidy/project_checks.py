@@ -62,6 +62,19 @@ def check_assertions(tree):
 _THROWING_OUTPUT = re.compile(r"\b(?:fmt::print\s*\(|std::cout\b)")
 
 
+def check_unused_names(tree):
+    """Names that a source takes out of a namespace and never uses. clang-tidy finds them only where
+    it reads a source by itself."""
+    for path in tree.paths((".cc",)):
+        code = code_only(tree.files[path])
+        for taken in re.finditer(r"^\s*(?:using (?:\w*::)+(\w+)|namespace (\w+) = [\w:]+);", code,
+                                 re.MULTILINE):
+            name = taken[1] or taken[2]
+            if len(re.findall(rf"\b{name}\b", code)) == len(re.findall(rf"\b{name}\b", taken[0])):
+                line = code.count("\n", 0, taken.end()) + 1
+                yield Finding(path, line, "unused-name", f"{name} is never used here")
+
+
 def check_console(tree):
     """fmt::print throws where a stream is closed or full, and escapes nothing."""
     for path in tree.paths((".cc", ".h"), ("client/ctl/", "trainer/", "ckptd/", "bench/")):

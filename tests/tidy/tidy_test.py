@@ -59,8 +59,8 @@ class Includes(unittest.TestCase):
                      ["formats/unit.h"])
 
     def test_placement_is_pure(self):
-        self.refused("trainer/placement/p.cc", '#include "trainer/parallel/comm.h"',
-                     ["trainer/parallel/comm.h"])
+        self.refused("trainer/placement/p.cc", '#include "trainer/comm/comm.h"',
+                     ["trainer/comm/comm.h"])
 
     def test_libraries_have_one_place(self):
         self.refused("ckptd/persist/p.cc", "#include <liburing.h>")
@@ -85,14 +85,27 @@ class Includes(unittest.TestCase):
         self.assertEqual([rule for _, rule in rules_of(include_graph.check_cycles, cycle)],
                          ["include-cycle"])
 
+    def test_folder_cycles_of_the_trainer(self):
+        """Two folders that need each other are found, though no file includes itself."""
+        files = {"trainer/model/m.h": '#include "trainer/parallel/store.h"\n',
+                 "trainer/parallel/store.h": "", "trainer/parallel/grad.h": "",
+                 "trainer/loop.h": '#include "trainer/model/m.h"\n',
+                 "trainer/elastic/run.h": '#include "trainer/loop.h"\n',
+                 "trainer/main.cc": '#include "trainer/elastic/run.h"\n'}
+        check = include_graph.check_folder_cycles
+        self.assertEqual(rules_of(check, files), [])
+        files["trainer/parallel/grad.h"] += '#include "trainer/model/m.h"\n'
+        self.assertEqual(rules_of(include_graph.check_cycles, files), [])
+        self.assertEqual(rules_of(check, files), [("trainer/parallel/grad.h", "folder-cycle")])
+        files["trainer/parallel/grad.h"] = ""
+        files["trainer/model/n.h"] = '#include "trainer/elastic/run.h"\n'
+        self.assertEqual([rule for _, rule in rules_of(check, files)], ["folder-cycle"])
+
     def test_the_stages_table_itself_has_no_cycle(self):
-        """model and parallel know each other's value types; everything else is layered."""
-        together = {"trainer/model/", "trainer/parallel/"}
         rules = {name: {r for r in targets if r in include_graph.RULES and r != name}
                  for name, targets in include_graph.RULES.items()
                  if name not in ("trainer/",)}
-        while ready := [name for name, targets in rules.items()
-                        if not (targets & rules.keys()) - together]:
+        while ready := [name for name, targets in rules.items() if not targets & rules.keys()]:
             for name in ready:
                 del rules[name]
         self.assertEqual(list(rules), [])
@@ -200,6 +213,18 @@ class Project(unittest.TestCase):
                                  ("ckptd/a.cc", 'ckpt::base::print_stderr("x");', None),
                                  ("tests/a.cc", 'fmt::print("x");', None)):
             self.assertEqual(rules_of(check, {path: body}), [(path, rule)] if rule else [], body)
+
+    def test_unused_names(self):
+        check = project_checks.check_unused_names
+        for body, rule in (("using ckpt::Result;", "unused-name"),
+                           ("using ckpt::Result;\nResult<int> f();", None),
+                           ("using ckpt::Result;\n// Result\n", "unused-name"),
+                           ("using Result = ckpt::Result<int>;", None),
+                           ("namespace wire = ckpt::wire;", "unused-name"),
+                           ("namespace wire = ckpt::wire;\nwire::Hello hello;", None),
+                           ("using namespace ckpt::literals;", None)):
+            self.assertEqual(rules_of(check, {"a/b.cc": body}),
+                             [("a/b.cc", rule)] if rule else [], body)
 
     def test_sources_are_built(self):
         check = project_checks.check_sources_are_built

@@ -11,10 +11,11 @@
 #include <vector>
 
 #include "formats/base/stream_copy.h"
+#include "trainer/comm/comm.h"
 #include "trainer/loop.h"
 #include "trainer/model/model.h"
-#include "trainer/parallel/comm.h"
-#include "trainer/parallel/expert_placement.h"
+#include "trainer/parallel/make_expert_store.h"
+#include "trainer/placement/compute_placement.h"
 
 namespace moetrain::calibrate {
 
@@ -32,9 +33,10 @@ Result<double> step_seconds(const TrainConfig& config, std::span<const uint8_t> 
                             uint32_t steps) {
   const auto comms = make_local_comms(1);
   const auto device = make_cpu_device();
-  CKPT_ASSIGN(const ExpertPlacement placement,
+  CKPT_ASSIGN(const ComputePlacement placement,
               static_placement(config.model.layers, config.model.experts, 1));
-  CKPT_ASSIGN(auto store, make_replicated_store(*device, config.model, placement, 0));
+  CKPT_ASSIGN(auto store, make_expert_store(*device, config.model, placement,
+                                            Ownership::replicated(placement), 0));
   CKPT_ASSIGN(const auto model, Model::create(*device, config.model, std::move(store)));
   model->initialise(config.seed);
   Trainer trainer(config, text);

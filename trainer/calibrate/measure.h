@@ -1,7 +1,7 @@
 // Measures on this machine what the simulator's cost model needs: a short real training on one
 // rank, collectives between processes' communicators over the loopback interface, and the copy into
 // an arena. What ckptd and the supervisor take is measured by a run of `moetrain run`
-// (main_calibrate.cc), not here.
+// (trainer/cli/calibrate.cc), not here.
 #pragma once
 
 #include <cstdint>

@@ -70,6 +70,11 @@ std::vector<std::string> in_order(const Comments& comments) {
 Status check(const Measured& measured) {
   const report::Report& saved = measured.restarted;
   const auto& lost = measured.went_on.failures;
+  if (!saved.failures.empty() && !saved.failures.front().resumed_ms) {
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "calibrate: the run that resumes never trained again after its failure: "
+                      "nothing to learn from");
+  }
   if (saved.checkpoints.count == 0 || saved.checkpoints.durable_ms_p50 <= 0 ||
       saved.failures.empty() || !saved.failures.front().detected_ms) {
     return make_error(ErrorCode::kFailedPrecondition,
@@ -87,7 +92,7 @@ void set_recovery(const Measured& measured, simulate::CostModel& model) {
   const report::Failure& restarted = measured.restarted.failures.front();
   const report::Failure::Split& split = measured.went_on.failures.front().split_ms;
   model.timeout_s = kTimeoutS;
-  model.restart_s = std::max(restarted.resumed_ms - *restarted.detected_ms, 0.0) / 1000;
+  model.restart_s = std::max(*restarted.resumed_ms - *restarted.detected_ms, 0.0) / 1000;
   model.ours_detect_s = split.detect / 1000;
   model.ours_regroup_s = split.regroup / 1000;
   model.regroup_s = model.ours_regroup_s;
@@ -115,6 +120,7 @@ Comments comments() {
       {"peer_bytes_per_s", "assumed: that of the all-to-all"},
       {"remote_write_bytes_per_s", "measured: checkpoint bytes / time to durable, this disk"},
       {"remote_read_bytes_per_s", "assumed: as for writing"},
+      {"every_rank_reads", "assumed: one disk, whose pages are cached"},
       {"timeout_s",
        "assumed: NCCL times out after 10 to 20 s (Lazarus, arXiv:2407.04656); moetrain run"
        " has --collective-timeout-ms"},

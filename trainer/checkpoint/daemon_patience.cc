@@ -5,6 +5,8 @@ namespace moetrain {
 namespace {
 
 constexpr uint32_t kHeartbeatMs = 200;
+// A call that waits asks more often than this: libckpt every 50 ms.
+constexpr std::chrono::milliseconds kOneWait{100};
 
 }  // namespace
 
@@ -16,8 +18,11 @@ void DaemonPatience::set_options(ckpt::client::OpenOptions& options) {
   options.interrupted_context = this;
 }
 
-bool DaemonPatience::ends_call() {
+bool DaemonPatience::ends_call(Clock::time_point now) {
   longest_ms_ = std::max(longest_ms_, silence_ms());
+  const auto before = std::exchange(asked_at_, now);
+  if (before && now - *before <= kOneWait) waited_ += now - *before;
+  if (tell_ && waited_ >= tell_after_) std::exchange(tell_, nullptr)();
   return over();
 }
 

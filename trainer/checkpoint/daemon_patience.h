@@ -10,7 +10,9 @@
 #include <chrono>
 #include <ckpt/client.hpp>
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <utility>
 
 namespace moetrain {
 
@@ -34,6 +36,9 @@ class DaemonPatience {
 
   uint64_t silence_ms() const { return session_ == nullptr ? 0 : ckpt_silence_ms(session_); }
 
+  // A waiting call asks whether to end. Whoever waits for the session by other means asks as well.
+  bool ends_call() { return ends_call(Clock::now()); }
+  bool ends_call(Clock::time_point now);
   // Calls of the session end now: of the silence or the deadline below.
   bool over() const { return silent_too_long() || (end_ && Clock::now() >= *end_); }
 
@@ -70,15 +75,37 @@ class DaemonPatience {
     DaemonPatience& patience_;
   };
 
+  // While it lives, `tell` is called once if its calls have waited for `after` together. What is
+  // done between waits, as the copy of a slab, does not count if it takes longer than a waiting
+  // call needs to ask again. `tell` must not call the session.
+  class LongWait {
+   public:
+    LongWait(DaemonPatience& patience, Clock::duration after, std::function<void()> tell)
+        : patience_(patience) {
+      patience_.waited_ = {};
+      patience_.asked_at_.reset();
+      patience_.tell_after_ = after;
+      patience_.tell_ = std::move(tell);
+    }
+    ~LongWait() { patience_.tell_ = nullptr; }
+    LongWait(const LongWait&) = delete;
+    LongWait& operator=(const LongWait&) = delete;
+
+   private:
+    DaemonPatience& patience_;
+  };
+
  private:
   bool silent_too_long() const { return silence_ms_max_ != 0 && silence_ms() >= silence_ms_max_; }
-  // A waiting call asks whether to end.
-  bool ends_call();
 
   const ckpt_session* session_ = nullptr;
   uint32_t silence_ms_max_ = 0;
   uint64_t longest_ms_ = 0;
   std::optional<Clock::time_point> end_;
+  std::optional<Clock::time_point> asked_at_;  // the last ends_call(); unset: none in this wait
+  Clock::duration waited_{};
+  Clock::duration tell_after_{};
+  std::function<void()> tell_;  // empty: nobody is to be told, or was told already
 };
 
 }  // namespace moetrain

@@ -102,8 +102,7 @@ Result<ExpertVersions> ExpertVersions::read(client::Session& session, const std:
     read.bytes_memory_ += one.bytes_memory;
     read.bytes_disk_ += one.bytes_disk;
     if (!one.note.empty()) {
-      read.notes_.push_back(
-          fmt::format("unit {} is from step {}: {}", unit.name, one.version.step, one.note));
+      read.notes_.push_back(older_version_text(unit.name, one.version.step, one.note));
     }
     read.units_[i].step = one.version.step;
     saved.push_back({read.units_[i].unit, one.version.lineage, one.version.step});

@@ -62,11 +62,12 @@ Status validate(const PartialOptions& options, uint32_t experts) {
 }
 
 PartialCheckpoint::PartialCheckpoint(const std::vector<StateUnit>& units,
-                                     const ExpertPlacement& placement,
-                                     const PartialOptions& options)
+                                     const ComputePlacement& placement,
+                                     const PartialOptions& options, ExpertState experts)
     : units_(units),
       placement_(placement),
       options_(options),
+      experts_(experts),
       grid_{placement.layers(), placement.experts},
       meter_(grid_) {
   CKPT_ASSERT(validate(options, grid_.experts).ok());
@@ -246,7 +247,8 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
   plan.units = units_with(plan.experts);
   if (!plan.memory_experts.empty()) add_memory_units(plan);
   stamp(step, plan.units, held, progress.updates, stamps);
-  plan.fragments = snapshot_plan(units_, plan.units, placement_, options_.dense);
+  plan.fragments =
+      snapshot_plan(units_, plan.units, make_ownership(experts_, placement_), options_.dense);
   // Slab by slab: first what is written, so that the disk is busy while the rest is copied.
   std::stable_partition(plan.fragments.begin(), plan.fragments.end(), [&](const auto& fragment) {
     return !std::binary_search(plan.memory_units.begin(), plan.memory_units.end(), fragment.unit);

@@ -30,14 +30,15 @@
 #include "formats/base/result.h"
 #include "trainer/checkpoint/expert_stamps.h"
 #include "trainer/checkpoint/units.h"
-#include "trainer/parallel/expert_placement.h"
 #include "trainer/partial/age_trial.h"
 #include "trainer/partial/dynamic_k.h"
 #include "trainer/partial/plt.h"
 #include "trainer/partial/save_ledger.h"
 #include "trainer/partial/selector.h"
 #include "trainer/partial/sharding.h"
+#include "trainer/placement/compute_placement.h"
 #include "trainer/placement/domains.h"
+#include "trainer/placement/ownership.h"
 
 namespace moetrain {
 
@@ -114,9 +115,10 @@ struct RecoveryLoss {
 
 class PartialCheckpoint {
  public:
-  // The units outlive it. The options have been validated, the placement is of the units' model.
-  PartialCheckpoint(const std::vector<StateUnit>& units, const ExpertPlacement& placement,
-                    const PartialOptions& options);
+  // The units and the placement outlive it. The options have been validated, the placement is of
+  // the units' model. `experts`: who contributes which bytes of an expert.
+  PartialCheckpoint(const std::vector<StateUnit>& units, const ComputePlacement& placement,
+                    const PartialOptions& options, ExpertState experts = ExpertState::kReplicated);
 
   // A run begins.
   void start();
@@ -220,8 +222,9 @@ class PartialCheckpoint {
   RankGroup group() const;
 
   const std::vector<StateUnit>& units_;
-  const ExpertPlacement& placement_;
+  const ComputePlacement& placement_;
   const PartialOptions options_;
+  const ExpertState experts_;
   const ExpertGrid grid_;
   std::vector<uint32_t> domain_of_rank_;
   PltMeter meter_;

@@ -3,35 +3,49 @@
 #include <algorithm>
 #include <numeric>
 
+#include "trainer/checkpoint/unit_ranges.h"
+
 namespace moetrain {
+
+namespace {
+
+// Each rank's ranges of a sharded expert's unit.
+std::vector<HeldPart> parts_of(const StateUnit& unit, const Ownership& ownership) {
+  std::vector<HeldPart> parts;
+  for (uint32_t rank = 0; rank < ownership.ranks(); ++rank) {
+    for (const UnitRange& range : held_ranges(unit, ownership, rank)) {
+      parts.push_back({rank, range.offset, range.length});
+    }
+  }
+  return parts;
+}
+
+}  // namespace
 
 std::vector<ckpt_fragment> snapshot_plan(const std::vector<StateUnit>& units,
                                          const std::vector<uint32_t>& unit_ids,
-                                         const ExpertPlacement& placement, DenseSharding dense) {
-  std::vector<std::vector<std::vector<uint32_t>>> ranks_of;  // [layer][expert]
-  ranks_of.reserve(placement.slots.size());
-  for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
-    ranks_of.push_back(holders_of_experts(placement, layer));
-  }
+                                         const Ownership& ownership, DenseSharding dense) {
+  const bool sharded = ownership.state() == ExpertState::kSharded;
   std::vector<ShareUnit> wanted;
   for (const uint32_t id : unit_ids) {
     const StateUnit& unit = units.at(id);
     ShareUnit& what = wanted.emplace_back(ShareUnit{unit.bytes, {}});
     if (id == kTrainerUnit) what.holders = {0};
-    if (unit.expert) what.holders = ranks_of.at(*unit.layer).at(*unit.expert);
+    if (unit.expert && sharded) what.parts = parts_of(unit, ownership);
+    if (unit.expert && !sharded) what.holders = ownership.holders(*unit.layer, *unit.expert);
   }
   std::vector<ckpt_fragment> plan;
-  for (const Share& share : share_units(wanted, placement.ranks, dense)) {
+  for (const Share& share : share_units(wanted, ownership.ranks(), dense)) {
     plan.push_back({share.rank, unit_ids[share.unit], share.offset, share.length});
   }
   return plan;
 }
 
-uint64_t largest_share(const std::vector<StateUnit>& units, const ExpertPlacement& placement,
+uint64_t largest_share(const std::vector<StateUnit>& units, const Ownership& ownership,
                        DenseSharding dense) {
-  const auto full = snapshot_plan(units, all_units(units), placement, dense);
+  const auto full = snapshot_plan(units, all_units(units), ownership, dense);
   uint64_t most = 0;
-  for (uint32_t rank = 0; rank < placement.ranks; ++rank) {
+  for (uint32_t rank = 0; rank < ownership.ranks(); ++rank) {
     most = std::max(most, bytes_of_rank(full, rank));
   }
   if (dense != DenseSharding::kAdaptive) return most;
@@ -47,19 +61,12 @@ std::vector<uint32_t> all_units(const std::vector<StateUnit>& units) {
   return ids;
 }
 
-std::vector<uint32_t> units_of_rank(const std::vector<StateUnit>& units,
-                                    const ExpertPlacement& placement, uint32_t rank) {
-  std::vector<std::vector<uint32_t>> held;
-  held.reserve(placement.layers());
-  for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
-    held.push_back(experts_of_rank(placement, layer, rank));
-  }
+std::vector<uint32_t> units_of_rank(const std::vector<StateUnit>& units, const Ownership& ownership,
+                                    uint32_t rank) {
   std::vector<uint32_t> ids;
   for (uint32_t id = 0; id < units.size(); ++id) {
     const StateUnit& unit = units[id];
-    if (!unit.expert || std::ranges::binary_search(held.at(*unit.layer), *unit.expert)) {
-      ids.push_back(id);
-    }
+    if (!unit.expert || ownership.holds(rank, *unit.layer, *unit.expert)) ids.push_back(id);
   }
   return ids;
 }

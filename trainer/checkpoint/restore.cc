@@ -15,6 +15,8 @@ namespace {
 
 using Answers = std::vector<client::Restored>;
 
+constexpr uint64_t kNewestStep = UINT64_MAX - 1;  // ckptd takes none beyond
+
 struct Want {
   ckpt_range range;
   bool on_host = true;
@@ -44,12 +46,11 @@ Result<Answers> read_ranges(client::Session& session, const client::RestoreOptio
   return answers;
 }
 
-// One range per piece of memory, whole units in order.
-std::vector<Want> wants_of(const std::vector<StateUnit>& units,
-                           const std::vector<uint32_t>& unit_ids, const StateMemory& memory) {
+// One range per piece of memory that this rank holds, units in order.
+std::vector<Want> wants_of(const std::vector<uint32_t>& unit_ids, const StateMemory& memory) {
   std::vector<Want> wants;
   for (const uint32_t id : unit_ids) {
-    for (const MemoryPiece& piece : memory.pieces(id, 0, units[id].bytes)) {
+    for (const MemoryPiece& piece : memory.held(id)) {
       wants.push_back({{id, piece.offset, piece.bytes.size(), piece.bytes.data()}, piece.on_host});
     }
   }
@@ -61,8 +62,7 @@ void note_stale(const StateUnit& unit, uint32_t id, const client::Restored& rest
   if (!summary.stale_units.empty() && summary.stale_units.back() == id) return;
   summary.stale_units.push_back(id);
   if (restored.note.empty()) return;  // an expert that newer snapshots did not take
-  summary.notes.push_back(
-      fmt::format("unit {} is from step {}: {}", unit.name, restored.version.step, restored.note));
+  summary.notes.push_back(older_version_text(unit.name, restored.version.step, restored.note));
 }
 
 std::string version_name(const std::string& run, const ExpertVersion& version) {
@@ -137,6 +137,32 @@ RestoreSummary summarize(const std::vector<StateUnit>& units, const std::vector<
 
 }  // namespace
 
+Result<std::optional<client::ViewPoint>> newest_commit(client::Session& session,
+                                                       const std::string& run, uint32_t lineage,
+                                                       const std::vector<StateUnit>& units) {
+  std::vector<std::byte> bytes(units[kTrainerUnit].bytes);
+  const auto read = to_result(session.restore(
+      {.run = run, .lineage = lineage, .step = kNewestStep, .newest = true, .memory = true},
+      {{kTrainerUnit, 0, bytes.size(), bytes.data()}}));
+  if (!read.ok() && read.error().code == ErrorCode::kNotFound) {
+    return std::optional<client::ViewPoint>();
+  }
+  if (!read.ok()) return read.error();
+  const client::Restored& trainer = read->front();
+  if (trainer.note.empty()) return std::optional(trainer.version);
+  return make_error(
+      ErrorCode::kCorrupt, "run {}: {}", run,
+      older_version_text(units[kTrainerUnit].name, trainer.version.step, trainer.note));
+}
+
+std::string older_version_text(const std::string& unit, uint64_t step, const std::string& note) {
+  // The note of a restored version names its unit and step itself.
+  const std::string named = fmt::format("unit {}: step {} ", unit, step);
+  return note.starts_with(named)
+             ? fmt::format("unit {} is from step {} {}", unit, step, note.substr(named.size()))
+             : fmt::format("unit {} is from step {}: {}", unit, step, note);
+}
+
 Status restore_newest_stamps(client::Session& session, const std::string& run,
                              const client::ViewPoint& point, const std::vector<StateUnit>& units,
                              std::vector<ExpertVersion> versions, ExpertStamps& stamps) {
@@ -184,7 +210,7 @@ Result<RestoreSummary> restore_units(client::Session& session, const std::string
                                      const std::vector<StateUnit>& units,
                                      const std::vector<uint32_t>& unit_ids,
                                      const StateMemory& memory, DeviceLink* link, ViewLevel level) {
-  const std::vector<Want> wants = wants_of(units, unit_ids, memory);
+  const std::vector<Want> wants = wants_of(unit_ids, memory);
   CKPT_ASSIGN(const Answers restored, read_ranges(session,
                                                   {.run = run,
                                                    .lineage = view.lineage,
@@ -205,7 +231,7 @@ Result<RestoreSummary> restore_older(client::Session& session, const std::string
                                      const std::vector<StateUnit>& units,
                                      const std::vector<uint32_t>& experts_units,
                                      const StateMemory& memory, DeviceLink* link) {
-  const std::vector<Want> wants = wants_of(units, experts_units, memory);
+  const std::vector<Want> wants = wants_of(experts_units, memory);
   CKPT_ASSIGN(
       const Answers restored,
       read_ranges(

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <ckpt/client.hpp>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,18 +32,31 @@ struct RestoreSummary {
 // restored.
 enum class ViewLevel : uint8_t { kDurable, kMemory };
 
-// Fills the memory of the given units as of the view. Every byte has been checked against its CRC
-// when this returns. A unit whose own version cannot be read comes from an older one, which the
-// summary says. The stamps of the restored experts are in memory.stamps() then, whatever their
-// versions, unless the state is torn.
-// After an error the memory is undefined. `link`: the way to what is not in host memory,
-// where the device is a GPU. The model must be told: Model::parameters_changed().
+// Fills the memory that this rank holds of the given units as of the view. Every byte has been
+// checked against its CRC when this returns. A unit whose own version cannot be read comes from an
+// older one, which the summary says. The stamps of the restored experts are in memory.stamps()
+// then, whatever their versions, unless the state is torn. After an error the memory is undefined.
+// `link`: the way to what is not in host memory, where the device is a GPU. The model must be told:
+// Model::parameters_changed().
 Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::string& run,
                                      const ckpt::client::ViewPoint& view,
                                      const std::vector<StateUnit>& units,
                                      const std::vector<uint32_t>& unit_ids,
                                      const StateMemory& memory, DeviceLink* link = nullptr,
                                      ViewLevel level = ViewLevel::kDurable);
+
+// The newest commit of the lineage or its ancestors, as a view: told by the trainer unit, which
+// every commit has. Waits, as restores of members do, for snapshots that all ranks had staged
+// before the epoch began; one that fails is no commit. nullopt: there is none. kCorrupt: the
+// trainer unit of the newest one cannot be read.
+Result<std::optional<ckpt::client::ViewPoint>> newest_commit(ckpt::client::Session& session,
+                                                             const std::string& run,
+                                                             uint32_t lineage,
+                                                             const std::vector<StateUnit>& units);
+
+// "unit U is from step 20 instead of 30: REASON", of the note that ckptd gave with a version of
+// this step.
+std::string older_version_text(const std::string& unit, uint64_t step, const std::string& note);
 
 // Experts' units at their newest version not after the view's step, whether or not there still is a
 // commit at it. Their stamps are empty then: those who had that version already know them.

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "formats/base/result.h"
-#include "trainer/parallel/comm.h"
+#include "trainer/comm/comm.h"
 
 namespace moetrain {
 

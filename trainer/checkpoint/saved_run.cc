@@ -8,6 +8,7 @@
 #include "trainer/checkpoint/plan.h"
 #include "trainer/checkpoint/registration.h"
 #include "trainer/checkpoint/restore.h"
+#include "trainer/parallel/make_expert_store.h"
 
 namespace moetrain {
 
@@ -155,21 +156,24 @@ Result<TrainerState> load_trainer_state(const std::string& socket, const std::st
 }
 
 Result<LoadedModel> load_saved_model(const std::string& socket, const std::string& run,
-                                     const SavedRun& saved) {
+                                     const SavedRun& saved,
+                                     std::shared_ptr<const RouterTrace> trace) {
   const ModelConfig& shape = saved.config.model;
   const std::vector<StateUnit> units = state_units(shape);
-  CKPT_ASSIGN(const ExpertPlacement placement, static_placement(shape.layers, shape.experts, 1));
+  CKPT_ASSIGN(const ComputePlacement placement, static_placement(shape.layers, shape.experts, 1));
   LoadedModel loaded;
   loaded.device = make_cpu_device();
-  CKPT_ASSIGN(auto store, make_replicated_store(*loaded.device, shape, placement, 0));
-  CKPT_ASSIGN(loaded.model, Model::create(*loaded.device, shape, std::move(store)));
+  CKPT_ASSIGN(auto store, make_expert_store(*loaded.device, shape, placement,
+                                            Ownership::replicated(placement), 0));
+  CKPT_ASSIGN(loaded.model,
+              Model::create(*loaded.device, shape, std::move(store), {}, std::move(trace)));
   CKPT_ASSIGN(client::Session session, open_to_read(socket, run, saved, units));
   std::vector<std::byte> trainer_unit(units[kTrainerUnit].bytes);
   ExpertStamps stamps({shape.layers, shape.experts});
   const StateMemory memory(units, *loaded.model, trainer_unit, stamps);
   CKPT_ASSIGN(RestoreSummary summary,
               restore_units(session, run, {saved.lineage, saved.step}, units,
-                            units_of_rank(units, placement, 0), memory));
+                            units_of_rank(units, loaded.model->experts().ownership(), 0), memory));
   loaded.model->parameters_changed();
   loaded.notes = std::move(summary.notes);
   return loaded;

@@ -51,8 +51,10 @@ struct LoadedModel {
   std::unique_ptr<Model> model;
   std::vector<std::string> notes;  // units that come from an older step, and why
 };
-// The whole model as of the view, on one rank and the host.
+// The whole model as of the view, on one rank and the host. trace: the one that the run follows,
+// or null. Errors: also those of Model::create().
 Result<LoadedModel> load_saved_model(const std::string& socket, const std::string& run,
-                                     const SavedRun& saved);
+                                     const SavedRun& saved,
+                                     std::shared_ptr<const RouterTrace> trace);
 
 }  // namespace moetrain

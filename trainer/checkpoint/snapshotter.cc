@@ -61,9 +61,9 @@ Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
   if (waited.error().code != ErrorCode::kDeadlineExceeded) return waited;
   return make_error(
       ErrorCode::kDeadlineExceeded,
-      "step {}: the snapshot of step {} was still being written after {} ms more: the "
-      "disk is slow; checkpoint less often or fewer experts",
-      step, oldest.step, pressure.wait_ms_max);
+      "step {}: the snapshot of step {} was not written within another {:g} s: the disk is slow; "
+      "checkpoint less often, or save fewer experts",
+      step, oldest.step, pressure.wait_ms_max / 1e3);
 }
 
 Status Snapshotter::copy(client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,

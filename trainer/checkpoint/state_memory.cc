@@ -9,16 +9,14 @@ namespace moetrain {
 
 namespace {
 
-std::span<std::byte> bytes_of(Tensor& tensor) { return {tensor.data(), tensor.bytes()}; }
-
-std::span<std::byte> buffer_of(Parameter& parameter, StateBuffer buffer) {
+Tensor& buffer_of(WeightState& state, StateBuffer buffer) {
   switch (buffer) {
     case StateBuffer::kValue:
-      return bytes_of(parameter.value);
+      return state.value;
     case StateBuffer::kFirstMoment:
-      return bytes_of(parameter.m);
+      return state.m;
     case StateBuffer::kSecondMoment:
-      return bytes_of(parameter.v);
+      return state.v;
   }
   CKPT_ASSERT(false);
 }
@@ -28,41 +26,55 @@ std::span<std::byte> buffer_of(Parameter& parameter, StateBuffer buffer) {
 StateMemory::StateMemory(const std::vector<StateUnit>& units, Model& model,
                          std::span<std::byte> trainer_unit, ExpertStamps& stamps)
     : units_(units), trainer_unit_(trainer_unit), stamps_(stamps) {
-  for (Parameter* parameter : model.parameters()) parameters_[parameter->spec.name] = parameter;
+  for (ParameterPart& part : model.parts()) {
+    const std::string name = part.spec.name;
+    parts_.emplace(name, std::move(part));
+  }
   for (uint32_t id = 0; id < units.size(); ++id) {
     for (const UnitTensor& tensor : units[id].tensors) {
-      const auto parameter = parameters_.find(tensor.parameter);
-      if (parameter == parameters_.end()) continue;  // a stamp, or an expert of another rank
-      std::vector<uint32_t>& in = units_of_[parameter->second];
+      const auto part = parts_.find(tensor.parameter);
+      if (part == parts_.end()) continue;  // of an expert that this rank owns nothing of
+      std::vector<uint32_t>& in = units_of_[part->second.state];
       if (in.empty() || in.back() != id) in.push_back(id);
     }
   }
 }
 
-std::span<const uint32_t> StateMemory::units_of(const Parameter& parameter) const {
-  const auto found = units_of_.find(&parameter);
+std::span<const uint32_t> StateMemory::units_of(const WeightState& state) const {
+  const auto found = units_of_.find(&state);
   return found == units_of_.end() ? std::span<const uint32_t>() : found->second;
-}
-
-std::span<std::byte> StateMemory::memory_of(const UnitTensor& tensor) const {
-  const auto parameter = parameters_.find(tensor.parameter);
-  CKPT_ASSERT_MSG(parameter != parameters_.end(), tensor.parameter);
-  return buffer_of(*parameter->second, tensor.buffer);
 }
 
 std::vector<MemoryPiece> StateMemory::pieces(uint32_t unit, uint64_t offset,
                                              uint64_t length) const {
+  std::vector<MemoryPiece> pieces = held_within(unit, offset, length);
+  uint64_t found = 0;
+  for (const MemoryPiece& piece : pieces) found += piece.bytes.size();
+  CKPT_ASSERT_MSG(found == length, units_[unit].name);
+  return pieces;
+}
+
+std::vector<MemoryPiece> StateMemory::held(uint32_t unit) const {
+  return held_within(unit, 0, units_.at(unit).bytes);
+}
+
+std::vector<MemoryPiece> StateMemory::held_within(uint32_t unit, uint64_t offset,
+                                                  uint64_t length) const {
   const StateUnit& state = units_.at(unit);
   CKPT_ASSERT_MSG(ckpt::base::range_fits(offset, length, state.bytes), state.name);
   if (unit == kTrainerUnit) return {{offset, trainer_unit_.subspan(offset, length), true}};
   std::vector<MemoryPiece> pieces;
   for (const UnitTensor& tensor : state.tensors) {
-    const uint64_t begin = std::max(offset, tensor.offset);
-    const uint64_t end = std::min(offset + length, tensor.offset + tensor.bytes);
+    const auto at = parts_.find(tensor.parameter);
+    if (at == parts_.end()) continue;
+    const ParameterPart& part = at->second;
+    const uint64_t first = tensor.offset + part.elements.begin * sizeof(float);
+    const uint64_t last = tensor.offset + part.elements.end * sizeof(float);
+    const uint64_t begin = std::max(offset, first);
+    const uint64_t end = std::min(offset + length, last);
     if (begin >= end) continue;
-    const std::span<std::byte> memory = memory_of(tensor);
-    CKPT_ASSERT_MSG(memory.size() == tensor.bytes, tensor.parameter);
-    pieces.push_back({begin, memory.subspan(begin - tensor.offset, end - begin), false});
+    const std::span<std::byte> memory = part.bytes_in(buffer_of(*part.state, tensor.buffer));
+    pieces.push_back({begin, memory.subspan(begin - first, end - begin), false});
   }
   return pieces;
 }

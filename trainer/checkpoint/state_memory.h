@@ -27,21 +27,24 @@ class StateMemory {
   StateMemory(const std::vector<StateUnit>& units, Model& model, std::span<std::byte> trainer_unit,
               ExpertStamps& stamps);
 
-  // [offset, offset + length) of the unit, in ascending pieces. The unit is held by this rank: the
-  // trainer unit, a dense one, or one of its own experts.
+  // [offset, offset + length) of the unit, in ascending pieces. This rank holds these bytes: they
+  // are of the trainer unit, of a dense one, or of what it owns of an expert.
   std::vector<MemoryPiece> pieces(uint32_t unit, uint64_t offset, uint64_t length) const;
+  // All bytes of the unit that this rank holds, in ascending pieces: held_ranges() of
+  // unit_ranges.h.
+  std::vector<MemoryPiece> held(uint32_t unit) const;
 
-  // The units that its value and moments are in, ascending; none if the model does not hold it.
-  std::span<const uint32_t> units_of(const Parameter& parameter) const;
+  // The units that hold its value and moments, ascending; none if it is not of this model.
+  std::span<const uint32_t> units_of(const WeightState& state) const;
   std::span<const std::byte> trainer_unit() const { return trainer_unit_; }
   ExpertStamps& stamps() const { return stamps_; }
 
  private:
-  std::span<std::byte> memory_of(const UnitTensor& tensor) const;
+  std::vector<MemoryPiece> held_within(uint32_t unit, uint64_t offset, uint64_t length) const;
 
   const std::vector<StateUnit>& units_;
-  std::map<std::string, Parameter*, std::less<>> parameters_;
-  std::map<const Parameter*, std::vector<uint32_t>> units_of_;
+  std::map<std::string, ParameterPart, std::less<>> parts_;  // by the parameter's name
+  std::map<const WeightState*, std::vector<uint32_t>> units_of_;
   std::span<std::byte> trainer_unit_;
   ExpertStamps& stamps_;
 };

@@ -37,12 +37,12 @@ Result<std::vector<std::vector<uint32_t>>> decode_layer(const fb::LayerSlots& la
   return ranks;
 }
 
-Result<ExpertPlacement> decode_placement(const fb::TrainerState& state, uint32_t layers,
-                                         uint32_t experts) {
+Result<ComputePlacement> decode_placement(const fb::TrainerState& state, uint32_t layers,
+                                          uint32_t experts) {
   if (state.placement() == nullptr || state.placement()->size() != layers) {
     return corrupt(fmt::format("the placement is not of {} layers", layers));
   }
-  ExpertPlacement placement{.ranks = 0, .experts = experts, .slots = {}};
+  ComputePlacement placement{.ranks = 0, .experts = experts, .slots = {}};
   for (const fb::LayerSlots* layer : *state.placement()) {
     CKPT_ASSIGN(auto ranks, decode_layer(*layer, experts));
     if (!placement.slots.empty() && ranks.size() != placement.ranks) {
@@ -155,6 +155,23 @@ flatbuffers::Offset<fb::AgeTrial> encode_trial(flatbuffers::FlatBufferBuilder& b
                                   static_cast<uint8_t>(trial.weight), &rules);
 }
 
+Status decode_load_window(const fb::TrainerState& from, const ExpertGrid& grid,
+                          std::optional<LoadWindow>& to) {
+  if (from.load_window() == nullptr) return {};
+  const auto* const bytes = reinterpret_cast<const std::byte*>(from.load_window()->Data());
+  auto window = LoadWindow::decode({bytes, from.load_window()->size()}, grid.layers, grid.experts,
+                                   from.step());
+  if (!window.ok()) return corrupt(window.error().message);
+  to = std::move(*window);
+  return {};
+}
+
+std::vector<uint8_t> encode_load_window(const LoadWindow& window) {
+  const std::vector<std::byte> bytes = window.encode();
+  const auto* const first = reinterpret_cast<const uint8_t*>(bytes.data());
+  return {first, first + bytes.size()};
+}
+
 Status decode_partial(const fb::TrainerState& from, const ExpertGrid& grid,
                       std::vector<int64_t> routed, PartialState& to) {
   to.snapshots = from.snapshots();
@@ -205,15 +222,17 @@ Result<std::vector<std::byte>> encode(const TrainerState& state) {
   }
   const auto pace = encode_pace(builder, state.pace);
   const auto trial = encode_trial(builder, state.partial.trial);
+  std::vector<uint8_t> load_window;
+  if (state.load_window) load_window = encode_load_window(*state.load_window);
   const Progress& p = state.progress;
   builder.FinishSizePrefixed(
-      fb::CreateTrainerStateDirect(builder, p.step, p.applied, p.skipped, p.skipped_in_a_row,
-                                   p.tokens, state.config.c_str(), state.corpus_bytes,
-                                   state.corpus_crc32c, &layers, &p.routed_tokens, &p.routed_last,
-                                   state.partial.snapshots, state.partial.k, state.partial.k_asked,
-                                   &state.partial.lost.restart, &state.partial.lost.rollback,
-                                   &stamps, pace, state.partial.loss_k, state.partial.loss_tokens,
-                                   state.partial.loss_since, state.partial.loss_experts, trial),
+      fb::CreateTrainerStateDirect(
+          builder, p.step, p.applied, p.skipped, p.skipped_in_a_row, p.tokens, state.config.c_str(),
+          state.corpus_bytes, state.corpus_crc32c, &layers, &p.routed_tokens, &p.routed_last,
+          state.partial.snapshots, state.partial.k, state.partial.k_asked,
+          &state.partial.lost.restart, &state.partial.lost.rollback, &stamps, pace,
+          state.partial.loss_k, state.partial.loss_tokens, state.partial.loss_since,
+          state.partial.loss_experts, trial, state.load_window ? &load_window : nullptr),
       fb::TrainerStateIdentifier());
   std::vector<std::byte> unit(
       trainer_unit_bytes(state.placement.layers(), state.placement.experts));
@@ -264,6 +283,7 @@ Result<TrainerState> decode_trainer_state(ckpt::ByteView unit, uint32_t layers, 
   CKPT_TRY(decode_partial(from, grid, p.routed_tokens, state.partial));
   CKPT_TRY(decode_stamps(from, grid, state.stamps));
   CKPT_TRY(decode_pace(from.pace(), experts, state.pace));
+  CKPT_TRY(decode_load_window(from, grid, state.load_window));
   return state;
 }
 

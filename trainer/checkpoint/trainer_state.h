@@ -6,14 +6,16 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "formats/base/bytes.h"
 #include "trainer/checkpoint/partial_checkpoint.h"
 #include "trainer/loop.h"
-#include "trainer/parallel/expert_placement.h"
 #include "trainer/partial/pacer.h"
+#include "trainer/placement/compute_placement.h"
+#include "trainer/placement/load_window.h"
 
 namespace moetrain {
 
@@ -22,10 +24,12 @@ struct TrainerState {
   std::string config;  // to_json(TrainConfig)
   uint64_t corpus_bytes = 0;
   uint32_t corpus_crc32c = 0;
-  ExpertPlacement placement;  // when it was saved; a resume may have another
+  ComputePlacement placement;  // when it was saved; a resume may have another
   PartialState partial;
   std::vector<ExpertStamp> stamps;  // ExpertStamps::list(); empty: no snapshot was taken
   PaceState pace;
+  // Sharded experts: the counts that steps are planned from, up to progress.step.
+  std::optional<LoadWindow> load_window;
   bool operator==(const TrainerState&) const = default;
 };
 

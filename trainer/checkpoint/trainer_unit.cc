@@ -8,7 +8,8 @@ namespace moetrain {
 namespace {
 
 constexpr uint64_t kFixedBytes = 8192;  // counters, the configuration's JSON, table overhead
-// Four counts, two stamps of four numbers, a slot entry for each of four replicas.
+// Four counts, two stamps of four numbers, and 48 bytes for slot entries of 4 bytes; with sharded
+// experts 28 of them are the counts of the last steps.
 constexpr uint64_t kBytesPerExpert = 80 + 2 * sizeof(ExpertStamp);
 constexpr uint64_t kBytesPerLayer = 4096;  // a table for each of many ranks
 

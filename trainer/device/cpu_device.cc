@@ -7,6 +7,7 @@
 #include "kernels/embedding.h"
 #include "kernels/sums.h"
 #include "trainer/device/device.h"
+#include "trainer/device/expert_groups.h"
 
 namespace moetrain {
 
@@ -44,8 +45,8 @@ class CpuDevice final : public Device {
   }
 
   const Tensor& as_flow(Tensor& x, Tensor&) override { return x; }
-  void add_sum_of_squares(const Tensor& x, Tensor& sum) override {
-    kernels::add_sum_of_squares(count_of(x), x.as<float>(), sum.as<double>());
+  void add_sum_of_squares(const float* x, size_t count, Tensor& sum) override {
+    kernels::add_sum_of_squares(static_cast<int64_t>(count), x, sum.as<double>());
   }
   void add_column_sums(int64_t rows, const Tensor& x, Tensor& sums) override {
     kernels::add_column_sums(rows, count_of(sums), x.as<float>(), sums.as<double>());
@@ -152,13 +153,13 @@ class CpuDevice final : public Device {
 
   void expert_gemm_forward(const kernels::ExpertShape& shape, std::span<const ExpertRows> experts,
                            const Tensor& x, ExpertActivations& activations, Tensor& y) override {
-    kernels::expert_gemm_forward(shape, groups_of(experts), x.as<float>(), pointers(activations),
-                                 y.as<float>());
+    kernels::expert_gemm_forward(shape, groups_of(shape, experts), x.as<float>(),
+                                 pointers(activations), y.as<float>());
   }
   void expert_gemm_backward(const kernels::ExpertShape& shape, std::span<const ExpertRows> experts,
                             const Tensor& dy, const Tensor& x, ExpertActivations& activations,
                             Tensor& dx) override {
-    kernels::expert_gemm_backward(shape, groups_of(experts), dy.as<float>(), x.as<float>(),
+    kernels::expert_gemm_backward(shape, groups_of(shape, experts), dy.as<float>(), x.as<float>(),
                                   pointers(activations), dx.as<float>());
   }
 
@@ -189,15 +190,9 @@ class CpuDevice final : public Device {
     return scratch_.data();
   }
 
-  static std::vector<kernels::ExpertGroup> groups_of(std::span<const ExpertRows> experts) {
-    std::vector<kernels::ExpertGroup> groups;
-    for (const ExpertRows& work : experts) {
-      const ExpertTensors& expert = work.expert;
-      groups.push_back({work.rows, expert.w1->as<float>(), expert.w2->as<float>(),
-                        expert.w3->as<float>(), expert.dw1->as<double>(), expert.dw2->as<double>(),
-                        expert.dw3->as<double>()});
-    }
-    return groups;
+  static std::vector<kernels::ExpertGroup> groups_of(const kernels::ExpertShape& shape,
+                                                     std::span<const ExpertRows> experts) {
+    return expert_groups<kernels::ExpertGroup, float, double>(shape, experts);
   }
   static kernels::ExpertActivations pointers(ExpertActivations& activations) {
     return {activations.gate.as<float>(), activations.up.as<float>(),

@@ -13,6 +13,7 @@
 #include "kernels/cuda/queue.h"
 #include "kernels/embedding.h"
 #include "kernels/sums.h"
+#include "trainer/device/expert_groups.h"
 
 namespace moetrain {
 
@@ -144,8 +145,8 @@ class CudaDevice : public Device {
     kernels::add(*queue_, static_cast<int64_t>(count), from, to);
   }
 
-  void add_sum_of_squares(const Tensor& x, Tensor& sum) override {
-    kernels::add_sum_of_squares(*queue_, count_of(x), x.as<float>(), sum.as<double>());
+  void add_sum_of_squares(const float* x, size_t count, Tensor& sum) override {
+    kernels::add_sum_of_squares(*queue_, static_cast<int64_t>(count), x, sum.as<double>());
   }
   void add_column_sums(int64_t rows, const Tensor& x, Tensor& sums) override {
     kernels::add_column_sums(*queue_, rows, count_of(sums), x.as<float>(), sums.as<double>());
@@ -313,13 +314,13 @@ class CudaDeviceOf final : public CudaDevice {
 
   void expert_gemm_forward(const kernels::ExpertShape& shape, std::span<const ExpertRows> experts,
                            const Tensor& x, ExpertActivations& activations, Tensor& y) override {
-    kernels::expert_gemm_forward<Real>(*queue_, shape, groups_of(experts), x.as<Real>(),
+    kernels::expert_gemm_forward<Real>(*queue_, shape, groups_of(shape, experts), x.as<Real>(),
                                        pointers(activations), y.as<Real>());
   }
   void expert_gemm_backward(const kernels::ExpertShape& shape, std::span<const ExpertRows> experts,
                             const Tensor& dy, const Tensor& x, ExpertActivations& activations,
                             Tensor& dx) override {
-    kernels::expert_gemm_backward<Real>(*queue_, shape, groups_of(experts), dy.as<Real>(),
+    kernels::expert_gemm_backward<Real>(*queue_, shape, groups_of(shape, experts), dy.as<Real>(),
                                         x.as<Real>(), pointers(activations), dx.as<Real>());
   }
 
@@ -340,15 +341,8 @@ class CudaDeviceOf final : public CudaDevice {
 
  private:
   static std::vector<kernels::CudaExpertGroup<Real>> groups_of(
-      std::span<const ExpertRows> experts) {
-    std::vector<kernels::CudaExpertGroup<Real>> groups;
-    for (const ExpertRows& work : experts) {
-      const ExpertTensors& expert = work.expert;
-      groups.push_back({work.rows, expert.w1->as<Real>(), expert.w2->as<Real>(),
-                        expert.w3->as<Real>(), expert.dw1->as<float>(), expert.dw2->as<float>(),
-                        expert.dw3->as<float>()});
-    }
-    return groups;
+      const kernels::ExpertShape& shape, std::span<const ExpertRows> experts) {
+    return expert_groups<kernels::CudaExpertGroup<Real>, Real, float>(shape, experts);
   }
   static kernels::CudaExpertActivations<Real> pointers(ExpertActivations& activations) {
     return {activations.gate.as<Real>(), activations.up.as<Real>(), activations.inner.as<Real>()};

@@ -12,7 +12,8 @@
 //   kFloat       the residual stream and its gradient, router numbers, weights, moments
 //   grad_sum()   what gradients of weights are added up in
 //
-// One per rank, made, used and destroyed in one thread.
+// One per rank, made, used and destroyed in one thread. On the host, memory may be allocated,
+// freed, copied and added up by any thread.
 #pragma once
 
 #include <memory>
@@ -36,14 +37,12 @@ namespace kernels = ckpt::kernels;
 // What matrix products are computed with. Master weights and moments are fp32 either way.
 enum class Precision : uint8_t { kFp32, kBf16 };
 
-// One expert's weights, as products read them, and the gradients that backward adds to.
+// One expert's weights, as products read them, and the gradients that backward adds to: each
+// w1 [intermediate, hidden], w2 [hidden, intermediate] and w3 [intermediate, hidden], one after the
+// other.
 struct ExpertTensors {
-  const Tensor* w1 = nullptr;  // flow()
-  const Tensor* w2 = nullptr;
-  const Tensor* w3 = nullptr;
-  Tensor* dw1 = nullptr;  // grad_sum()
-  Tensor* dw2 = nullptr;
-  Tensor* dw3 = nullptr;
+  const Tensor* weights = nullptr;  // flow()
+  Tensor* gradients = nullptr;      // grad_sum(); backward only
 };
 struct ExpertRows {
   int64_t rows = 0;
@@ -81,8 +80,8 @@ class Device {
 
   // x as flow(): itself, or rounded into `room`. Not const, since a temporary shall not be given.
   virtual const Tensor& as_flow(Tensor& x, Tensor& room) = 0;
-  // *sum (kDouble) += squares of x (kFloat).
-  virtual void add_sum_of_squares(const Tensor& x, Tensor& sum) = 0;
+  // *sum (kDouble) += squares of `count` elements.
+  virtual void add_sum_of_squares(const float* x, size_t count, Tensor& sum) = 0;
   // sums [columns] (kDouble) += x [rows, columns] (kFloat).
   virtual void add_column_sums(int64_t rows, const Tensor& x, Tensor& sums) = 0;
 

@@ -69,6 +69,8 @@ class Tensor {
   Type type() const { return type_; }
   size_t size() const { return size_; }
   size_t bytes() const { return size_ * bytes_of(type_); }
+  // Bytes of memory that the tensor has, which stays when it becomes smaller.
+  size_t room_bytes() const { return room_; }
   bool empty() const { return size_ == 0; }
   Device* device() const { return device_; }
   // May be an address that only the device can read.

@@ -7,7 +7,7 @@ Heartbeat::Heartbeat(EventWriter& events, std::chrono::milliseconds every) {
   thread_ = std::jthread([this, &events, every](const std::stop_token& stop) {
     std::unique_lock lock(mutex_);
     while (!stop.stop_requested()) {
-      events.write({.kind = RankEvent::Kind::kAlive});
+      events.write(AliveEvent{});
       stopped_.wait_for(lock, stop, every, [] { return false; });
     }
   });

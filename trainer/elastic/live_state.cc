@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 
 #include "formats/base/assert.h"
 #include "formats/base/crc32c.h"
+#include "trainer/parallel/make_expert_store.h"
 
 namespace moetrain {
 
@@ -16,40 +16,69 @@ namespace {
 
 // For one round of moves, on each rank: far below what a rank's experts take.
 constexpr uint64_t kRoundBytes = 64u << 20;
-// Before each item: its CRC32C, in 8 bytes so that what follows stays aligned.
-constexpr size_t kItemHeaderBytes = 8;
-// What comes damaged so often does not come from a bit that flipped once.
-constexpr uint32_t kDamagedInARowMax = 3;
 
-std::array<Tensor*, 3> state_of(Parameter& parameter) {
-  return {&parameter.value, &parameter.m, &parameter.v};
-}
+std::array<Tensor*, 3> tensors_of(WeightState& state) { return {&state.value, &state.m, &state.v}; }
 
-uint64_t bytes_of(const std::vector<Parameter*>& parameters) {
+uint64_t bytes_of(WeightState& state) {
   uint64_t bytes = 0;
-  for (Parameter* parameter : parameters) {
-    for (const Tensor* tensor : state_of(*parameter)) bytes += tensor->bytes();
-  }
+  for (const Tensor* tensor : tensors_of(state)) bytes += tensor->bytes();
   return bytes;
 }
 
 uint64_t expert_bytes(const ModelConfig& shape) {
-  uint64_t elements = 0;
-  for (const ParameterSpec& spec : expert_parameters(shape, 0, 0)) elements += spec.elements();
-  return 3 * elements * sizeof(float);
-}
-
-Expert make_expert(Device& device, const ModelConfig& shape, uint32_t layer, uint32_t expert) {
-  auto specs = expert_parameters(shape, layer, expert);
-  return {layer, expert, Parameter(device, std::move(specs[0])),
-          Parameter(device, std::move(specs[1])), Parameter(device, std::move(specs[2]))};
+  return 3 * expert_parameter_count(shape) * sizeof(float);
 }
 
 }  // namespace
 
+// Whole experts, then dense parameters: each with its weights and moments.
+class LiveState::Items final : public MovingItems {
+ public:
+  explicit Items(LiveState& live)
+      : live_(live), grid_(live.grid()), expert_bytes_(expert_bytes(live.parts_.model.config())) {}
+
+  uint64_t bytes(uint32_t item) const override {
+    return is_expert(item) ? expert_bytes_ : bytes_of(live_.state_of(item));
+  }
+  std::string name(uint32_t item) const override {
+    return is_expert(item)
+               ? fmt::format("layers.{}.experts.{}", item / grid_.experts, item % grid_.experts)
+               : live_.parts_.model.dense()[item - grid_.size()].spec.name;
+  }
+  Status read(uint32_t item, std::span<std::byte> to) override {
+    for (const Tensor* tensor : tensors_of(live_.state_of(item))) {
+      CKPT_TRY(tensor->read_bytes(to.first(tensor->bytes())));
+      to = to.subspan(tensor->bytes());
+    }
+    return {};
+  }
+  void write(uint32_t item, std::span<const std::byte> from) override {
+    Model& model = live_.parts_.model;
+    if (is_expert(item)) {
+      live_.pool_.emplace_back(model.device(), item / grid_.experts, item % grid_.experts,
+                               ElementRange{0, expert_parameter_count(model.config())});
+    }
+    for (Tensor* tensor : tensors_of(live_.state_of(item))) {
+      tensor->write_bytes(from.first(tensor->bytes()));
+      from = from.subspan(tensor->bytes());
+    }
+  }
+
+ private:
+  bool is_expert(uint32_t item) const { return item < grid_.size(); }
+
+  LiveState& live_;
+  const ExpertGrid grid_;
+  const uint64_t expert_bytes_;
+};
+
 ExpertGrid LiveState::grid() const {
   const ModelConfig& shape = parts_.model.config();
   return {shape.layers, shape.experts};
+}
+
+Ownership LiveState::next_ownership() const {
+  return make_ownership(parts_.model.experts().ownership().state(), next_);
 }
 
 void LiveState::is_whole() {
@@ -73,11 +102,15 @@ PendingStep LiveState::take_pending() {
   return pending;
 }
 
+RankStand LiveState::stand() const {
+  return {.has_state = has_state_,
+          .applied = parts_.progress.step,
+          .pending = pending_.has_value(),
+          .changes = changes_};
+}
+
 Result<Agreement> LiveState::agree(Comm& comm) {
-  const std::vector<int64_t> mine = to_values(RankStand{.has_state = has_state_,
-                                                        .applied = parts_.progress.step,
-                                                        .pending = pending_.has_value(),
-                                                        .changes = changes_});
+  const std::vector<int64_t> mine = to_values(stand());
   std::vector<int64_t> all(comm.size() * kStandValues);
   CKPT_TRY(comm.all_gather(mine, all));
   std::vector<RankStand> stands;
@@ -125,9 +158,9 @@ void LiveState::stay(uint32_t ranks) {
 std::vector<bool> LiveState::held() const {
   std::vector<bool> held(grid().size());
   if (!has_state_) return held;
-  const std::span<const Expert> experts =
-      taken_out_ ? std::span<const Expert>(pool_) : parts_.model.experts().owned();
-  for (const Expert& expert : experts) held[grid().at(expert.layer, expert.expert)] = true;
+  const std::span<const OwnedRange> experts =
+      taken_out_ ? std::span<const OwnedRange>(pool_) : parts_.model.experts().owned();
+  for (const OwnedRange& expert : experts) held[grid().at(expert.layer, expert.expert)] = true;
   for (const uint32_t missing : missing_) held[missing] = false;
   return held;
 }
@@ -145,13 +178,13 @@ Status LiveState::plan(Comm& comm, const PlanPlacement& planner) {
   }
   CKPT_ASSIGN(next_, planner(comm.size(), parts_.progress.routed_tokens, holds));
   const ModelConfig& shape = parts_.model.config();
+  const Ownership owned_next = next_ownership();
   std::vector<MovingItem> items(grid().size());
   for (uint32_t layer = 0; layer < shape.layers; ++layer) {
-    const auto wanted = holders_of_experts(next_, layer);
     for (uint32_t expert = 0; expert < shape.experts; ++expert) {
       MovingItem& item = items[grid().at(layer, expert)];
       item.bytes = expert_bytes(shape);
-      item.wanted = wanted[expert];
+      item.wanted = owned_next.holders(layer, expert);
       for (uint32_t rank = 0; rank < comm.size(); ++rank) {
         if (holds[rank][grid().at(layer, expert)]) item.holders.push_back(rank);
       }
@@ -163,7 +196,7 @@ Status LiveState::plan(Comm& comm, const PlanPlacement& planner) {
     (agreement_.state[rank] ? dense.holders : dense.wanted).push_back(rank);
   }
   for (Parameter& parameter : parts_.model.dense()) {
-    dense.bytes = bytes_of({&parameter});
+    dense.bytes = bytes_of(parameter);
     items.push_back(dense);
   }
   plan_ = plan_migration(items, comm.size(), kRoundBytes);
@@ -201,103 +234,28 @@ void LiveState::take_out() {
   if (!taken_out_) pool_ = parts_.model.experts().release();
   taken_out_ = true;
   const ExpertGrid all = grid();
-  std::erase_if(pool_, [&](const Expert& expert) {
+  std::erase_if(pool_, [&](const OwnedRange& expert) {
     return !has_state_ ||
            missing_.contains(static_cast<uint32_t>(all.at(expert.layer, expert.expert)));
   });
   missing_.clear();
 }
 
-std::vector<Parameter*> LiveState::parameters_of(uint32_t item) {
+WeightState& LiveState::state_of(uint32_t item) {
   const ExpertGrid all = grid();
-  if (item >= all.size()) return {&parts_.model.dense()[item - all.size()]};
-  for (Expert& expert : pool_) {
-    if (all.at(expert.layer, expert.expert) == item) return {&expert.w1, &expert.w2, &expert.w3};
+  if (item >= all.size()) return parts_.model.dense()[item - all.size()];
+  for (OwnedRange& expert : pool_) {
+    if (all.at(expert.layer, expert.expert) == item) return expert;
   }
   CKPT_ASSERT_MSG(false, "an expert that is planned to move is not there");
 }
 
-Status LiveState::exchange(Comm& comm, const std::vector<Move>& round) {
-  std::vector<int64_t> send_counts(comm.size());
-  std::vector<int64_t> recv_counts(comm.size());
-  std::vector<std::byte> send;
-  const uint64_t expert_size = expert_bytes(parts_.model.config());
-  const auto bytes_of_item = [&](uint32_t item) {
-    return kItemHeaderBytes + (item < grid().size() ? expert_size : bytes_of(parameters_of(item)));
-  };
-  for (const Move& move : round) {
-    if (move.to == comm.rank()) {
-      recv_counts[move.from] += static_cast<int64_t>(bytes_of_item(move.item));
-    }
-    if (move.from != comm.rank()) continue;
-    const size_t begin = send.size();
-    send.resize(begin + bytes_of_item(move.item));
-    std::span<std::byte> rest = std::span(send).subspan(begin + kItemHeaderBytes);
-    const std::span<const std::byte> body = rest;
-    for (Parameter* parameter : parameters_of(move.item)) {
-      for (const Tensor* tensor : state_of(*parameter)) {
-        CKPT_TRY(tensor->read_bytes(rest.first(tensor->bytes())));
-        rest = rest.subspan(tensor->bytes());
-      }
-    }
-    const uint64_t crc = ckpt::base::crc32c(body);
-    std::memcpy(&send[begin], &crc, sizeof crc);
-    send_counts[move.to] += static_cast<int64_t>(bytes_of_item(move.item));
-  }
-  int64_t received = 0;
-  for (const int64_t count : recv_counts) received += count;
-  std::vector<std::byte> recv(static_cast<size_t>(received));
-  CKPT_TRY(comm.all_to_all_v(std::span<const std::byte>(send), send_counts,
-                             std::span<std::byte>(recv), recv_counts));
-  std::span<const std::byte> rest = recv;
-  for (const Move& move : round) {
-    if (move.to != comm.rank()) continue;
-    const uint64_t bytes = bytes_of_item(move.item);
-    CKPT_TRY(take_in(rest.first(bytes), move.item, move.from));
-    rest = rest.subspan(bytes);
-  }
-  return {};
-}
-
-Status LiveState::take_in(std::span<const std::byte> bytes, uint32_t item, uint32_t from) {
-  const ExpertGrid all = grid();
-  const bool is_expert = item < all.size();
-  uint64_t crc = 0;
-  std::memcpy(&crc, bytes.data(), sizeof crc);
-  std::span<const std::byte> rest = bytes.subspan(kItemHeaderBytes);
-  if (crc != ckpt::base::crc32c(rest)) {
-    const std::string name =
-        is_expert ? fmt::format("layers.{}.experts.{}", item / all.experts, item % all.experts)
-                  : parts_.model.dense()[item - all.size()].spec.name;
-    return came_damaged(fmt::format("step {}: {} did not come from rank {} as it was sent (CRC32C)",
-                                    parts_.progress.step, name, from));
-  }
-  if (is_expert) {
-    pool_.push_back(make_expert(parts_.model.device(), parts_.model.config(), item / all.experts,
-                                item % all.experts));
-  }
-  for (Parameter* parameter : parameters_of(item)) {
-    for (Tensor* tensor : state_of(*parameter)) {
-      tensor->write_bytes(rest.first(tensor->bytes()));
-      rest = rest.subspan(tensor->bytes());
-    }
-  }
-  return {};
-}
-
-Status LiveState::came_damaged(const std::string& what) {
-  if (++damaged_in_a_row_ < kDamagedInARowMax) {
-    return make_error(ErrorCode::kAborted, "{}; once more", what);
-  }
-  return make_error(ErrorCode::kCorrupt, "{}, {} times in a row", what, damaged_in_a_row_);
-}
-
 Status LiveState::move(Comm& comm) {
   take_out();
-  for (const std::vector<Move>& round : plan_.rounds) CKPT_TRY(exchange(comm, round));
+  Items items(*this);
+  CKPT_TRY(exchange_.run(comm, plan_, items, fmt::format("step {}", parts_.progress.step)));
   // What a device had no memory for, it did not get; nobody may give up his copy for it.
   CKPT_TRY(parts_.model.device().synchronize());
-  damaged_in_a_row_ = 0;
   // All that the group has, this rank has its part of now: it may be asked for it.
   has_state_ = true;
   return {};
@@ -306,16 +264,18 @@ Status LiveState::move(Comm& comm) {
 Status LiveState::commit(Comm& comm) {
   CKPT_TRY(comm.barrier());
   Model& model = parts_.model;
-  CKPT_ASSIGN(auto store, make_replicated_store(model.device(), model.config(), next_, comm.rank(),
-                                                std::move(pool_)));
+  const Ownership owned_next = next_ownership();
+  CKPT_ASSIGN(auto store, make_expert_store(model.device(), model.config(), next_, owned_next,
+                                            comm.rank(), std::move(pool_)));
   CKPT_TRY(model.replace_experts(std::move(store)));
   model.parameters_changed();
   parts_.placement = next_;
   pool_.clear();
   taken_out_ = false;
   for (const uint32_t expert : lost_) {
-    const auto mine = experts_of_rank(next_, expert / grid().experts, comm.rank());
-    if (std::ranges::binary_search(mine, expert % grid().experts)) missing_.insert(expert);
+    if (owned_next.holds(comm.rank(), expert / grid().experts, expert % grid().experts)) {
+      missing_.insert(expert);
+    }
   }
   return {};
 }

@@ -29,14 +29,15 @@
 
 #include "trainer/elastic/agreement.h"
 #include "trainer/elastic/handover.h"
+#include "trainer/elastic/item_exchange.h"
 #include "trainer/elastic/migration_plan.h"
 
 namespace moetrain {
 
 // By held[rank][expert of the grid], deterministically: the placement of so many ranks.
 using PlanPlacement =
-    std::function<Result<ExpertPlacement>(uint32_t ranks, const std::vector<int64_t>& routed,
-                                          const std::vector<std::vector<bool>>& held)>;
+    std::function<Result<ComputePlacement>(uint32_t ranks, const std::vector<int64_t>& routed,
+                                           const std::vector<std::vector<bool>>& held)>;
 
 class LiveState {
  public:
@@ -48,7 +49,7 @@ class LiveState {
     PartialCheckpoint& partial;
     Pacer& pacer;
     ExpertStamps& stamps;
-    ExpertPlacement& placement;
+    ComputePlacement& placement;
     uint64_t& saved_step;
     float& last_loss;
     // Called before anything is queued that writes to the model's state, or to memory that it gives
@@ -57,7 +58,8 @@ class LiveState {
   };
   explicit LiveState(const Parts& parts) : parts_(parts) {}
 
-  // The rank has all of its placement's state, as an epoch began that did not go on.
+  // The rank has all of its placement's state: it was restored, or the seed has given it, or, where
+  // experts are sharded, other ranks have (recut.h).
   void is_whole();
   // The group went on without this rank: what it holds may be of the same step, and still not be
   // what the others made of it since. It comes back as one that is new.
@@ -66,6 +68,8 @@ class LiveState {
   void set_pending(PendingStep pending) { pending_ = std::move(pending); }
   PendingStep take_pending();
   bool has_state() const { return has_state_; }
+  // The stand that agree() tells the others.
+  RankStand stand() const;
 
   Result<Agreement> agree(Comm& comm);
   // Instead of agree(), at a step boundary: so many ranks stay together, all with their state.
@@ -90,14 +94,13 @@ class LiveState {
   Result<Settled> settle(Comm& comm, const std::set<uint32_t>& in_memory = {});
 
  private:
+  class Items;
   ExpertGrid grid() const;
+  Ownership next_ownership() const;
   std::vector<bool> held() const;
   void take_out();
   Status check_same_plan(Comm& comm) const;
-  Status exchange(Comm& comm, const std::vector<Move>& round);
-  Status take_in(std::span<const std::byte> bytes, uint32_t item, uint32_t from);
-  Status came_damaged(const std::string& what);
-  std::vector<Parameter*> parameters_of(uint32_t item);
+  WeightState& state_of(uint32_t item);
 
   const Parts parts_;
   bool has_state_ = false;
@@ -105,15 +108,15 @@ class LiveState {
   std::optional<PendingStep> pending_;
   std::optional<StepResult> late_step_;
   // Out of the model's store while they move; else empty.
-  std::vector<Expert> pool_;
+  std::vector<OwnedRange> pool_;
   bool taken_out_ = false;
   std::set<uint32_t> missing_;  // in the store, but without content
-  // Of the epoch that is being begun.
+  // Results for the epoch that is being begun.
   Agreement agreement_;
-  ExpertPlacement next_;
+  ComputePlacement next_;
   MigrationPlan plan_;
   std::vector<uint32_t> lost_;
-  uint32_t damaged_in_a_row_ = 0;  // changes that failed because something came damaged
+  ItemExchange exchange_;
 };
 
 }  // namespace moetrain

@@ -11,12 +11,10 @@ namespace {
 void initialise_experts(Model& model, uint64_t seed, const std::set<uint32_t>& experts,
                         ExpertStamps& stamps) {
   const ModelConfig& shape = model.config();
-  for (Expert& expert : model.experts().owned()) {
-    const uint32_t at = expert.layer * shape.experts + expert.expert;
+  for (OwnedRange& range : model.experts().owned()) {
+    const uint32_t at = range.layer * shape.experts + range.expert;
     if (!experts.contains(at)) continue;
-    for (Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
-      initialise(*parameter, seed, shape.init_range);
-    }
+    initialise(range, shape, seed);
     stamps.at(ExpertPart::kWeights, at) = {};
     stamps.at(ExpertPart::kOptimizer, at) = {};
   }

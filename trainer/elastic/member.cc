@@ -20,6 +20,10 @@ namespace {
 
 // All keys of the rendezvous: peers set theirs right after the epoch has opened.
 constexpr uint32_t kRendezvousTimeoutMs = 20'000;
+// Ranks of a supervisor that was killed are in the group until the kernel has closed their sockets.
+// A supervisor that is started right after it waits so long for that.
+constexpr std::chrono::milliseconds kOtherJobEnds{2'000};
+constexpr uint32_t kOtherJobLookMs = 100;
 
 uint32_t ms_until(Clock::time_point end) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
@@ -76,18 +80,25 @@ Result<client::Epoch> Member::join(bool has_state) {
   join.elastic = options_->elastic;
   join.member = options_->rank;
   join.grace_ms = options_->grace_ms;
+  join.job = options_->job;
   join.resume = CKPT_RESUME_CONTINUE;
   if (!joined_before_) {
     join.resume = static_cast<ckpt_resume>(options_->resume);
     join.resume_step = options_->resume_step;
     join.resume_lineage = options_->resume_lineage;
   }
-  if (go_back_to_) {
-    join.resume = CKPT_RESUME_AT_STEP;
-    join.resume_lineage = go_back_to_->lineage;
-    join.resume_step = go_back_to_->step;
+  if (go_back_) {
+    // The group may have lost or gained ranks since it began.
+    join.rank = epoch_rank_;
+    join.size = epoch_size_;
+    if (go_back_->view) {
+      join.resume = CKPT_RESUME_AT_STEP;
+      join.resume_lineage = go_back_->view->lineage;
+      join.resume_step = go_back_->view->step;
+    }
+  } else if (has_state && options_->elastic) {
+    join.resume = CKPT_RESUME_GO_ON;
   }
-  if (has_state && options_->elastic) join.resume = CKPT_RESUME_GO_ON;
   join.timeout_ms = options_->join_timeout_ms;
   // Only rank 0 prints the reason; all ranks wait for the same join.
   if (join.rank == 0) {
@@ -96,22 +107,44 @@ Result<client::Epoch> Member::join(bool has_state) {
                                options_->run, options_->join_timeout_ms / 1000, why);
     };
   }
-  Result<client::Epoch> epoch = to_result(session_.join(join));
+  Result<client::Epoch> epoch = join_after_other_job(join);
   if (epoch.ok()) {
     joined_before_ = true;
-    go_back_to_.reset();
+    go_back_.reset();
+    epoch_rank_ = epoch->rank;
+    epoch_size_ = epoch->size;
   }
   if (epoch.ok() || epoch.error().code != ckpt::ErrorCode::kDeadlineExceeded) return epoch;
   return ckpt::make_error(epoch.error().code, "ckptd at {}: waited {} s: {}", options_->socket,
                           join.timeout_ms / 1000, epoch.error().message);
 }
 
+Result<client::Epoch> Member::join_after_other_job(const client::JoinOptions& join) {
+  const auto end = Clock::now() + kOtherJobEnds;
+  for (;;) {
+    Result<client::Epoch> epoch = to_result(session_.join(join));
+    const bool held = !epoch.ok() && epoch.error().code == ckpt::ErrorCode::kAlreadyExists;
+    if (!held || joined_before_ || Clock::now() >= end) return epoch;
+    (void)session_.poll(kOtherJobLookMs);  // the next join tells of a session that is lost
+  }
+}
+
 Result<Member::Group> Member::connect(const client::Epoch& epoch, Device& device) {
   nccl_tries_.epoch_opened(without_somebody(epoch));
+  CKPT_ASSIGN(Group group, connect_first(epoch, device));
+  // All ranks have the same options. What the thread moves lies in host memory, also of a GPU.
+  const bool overlaps =
+      options_->expert_state == ExpertState::kSharded && options_->schedule.overlaps();
+  if (!overlaps || epoch.size == 1) return group;
+  CKPT_ASSIGN(std::unique_ptr<Comm> second, make_gloo_comm(gloo_options(epoch, "beside/")));
+  group.comm = with_comm_thread(std::move(group.comm), std::move(second));
+  return group;
+}
+
+GlooOptions Member::gloo_options(const client::Epoch& epoch, const std::string& lane) {
   // The daemon keeps keys per epoch; the number in the key tells people which one they look at.
-  const auto named = [number = epoch.epoch](const std::string& key) {
-    return fmt::format("comm/{}/{}", number, key);
-  };
+  const auto named = [prefix = fmt::format("comm/{}/{}", epoch.epoch, lane)](
+                         const std::string& key) { return prefix + key; };
   GlooOptions options{.rank = epoch.rank, .size = epoch.size};
   options.timeout_ms = options_->collective_timeout_ms;
   options.rendezvous.set = [this, named](const std::string& key, const std::vector<char>& value) {
@@ -126,6 +159,11 @@ Result<Member::Group> Member::connect(const client::Epoch& epoch, Device& device
     poll();
     return epoch_over();
   };
+  return options;
+}
+
+Result<Member::Group> Member::connect_first(const client::Epoch& epoch, Device& device) {
+  const GlooOptions options = gloo_options(epoch, "");
   CKPT_ASSIGN(std::unique_ptr<Comm> host, make_gloo_comm(options));
   // The same device for all: on a CPU nobody has anything to agree on.
   if (device.is_host()) return Group{std::move(host), {}};

@@ -12,10 +12,11 @@
 
 #include "trainer/checkpoint/daemon_patience.h"
 #include "trainer/checkpoint/units.h"
+#include "trainer/comm/comm_nccl.h"
+#include "trainer/comm/comm_thread.h"
+#include "trainer/comm/device_collectives.h"
 #include "trainer/elastic/nccl_tries.h"
 #include "trainer/elastic/rank_options.h"
-#include "trainer/parallel/comm_nccl.h"
-#include "trainer/parallel/device_collectives.h"
 
 namespace moetrain {
 
@@ -30,11 +31,15 @@ class Member {
   // options, afterwards to continue; where the run is elastic and this rank has its state, to go on
   // with whoever else is left.
   Result<ckpt::client::Epoch> join(bool has_state = false);
-  // The next epoch starts from this view, not from the newest one. All ranks ask for it.
-  void go_back_to(const ckpt::client::ViewPoint& view) { go_back_to_ = view; }
-  bool goes_back() const { return go_back_to_.has_value(); }
+  // The next epoch is one of the same ranks. It starts from this view, not from the newest one, and
+  // opens another lineage. All ranks of the joined epoch ask for it.
+  void go_back_to(const ckpt::client::ViewPoint& view) { go_back_ = GoBack{view}; }
+  // The same, from the newest view that ckptd holds for complete; without one, from the seed.
+  void go_back_to_newest() { go_back_ = GoBack{}; }
+  bool goes_back() const { return go_back_.has_value(); }
   // The collectives of the joined epoch, for this rank's device: Gloo's, and NCCL's for what lies
-  // on GPUs, where the ranks agree on that (device_collectives.h).
+  // on GPUs, where the ranks agree on that (device_collectives.h). Where the schedule of sharded
+  // experts needs it, with a thread beside them (comm_thread.h).
   //
   // NCCL may fail though nobody is lost. Then the ranks try again in the next epoch. Where this
   // rank has tried three times in vain, or another try cannot help, a static group ends with that
@@ -75,6 +80,12 @@ class Member {
          ckpt::client::Session session)
       : options_(&options), patience_(std::move(patience)), session_(std::move(session)) {}
 
+  // Joins, and asks again for a moment while another job trains the run.
+  Result<ckpt::client::Epoch> join_after_other_job(const ckpt::client::JoinOptions& join);
+  // Options of a communicator of the epoch. `lane` is part of its keys: two communicators of one
+  // epoch have none in common.
+  GlooOptions gloo_options(const ckpt::client::Epoch& epoch, const std::string& lane);
+  Result<Group> connect_first(const ckpt::client::Epoch& epoch, Device& device);
   Result<DeviceCollectives> agree(Comm& host, Device& device);
   Result<std::unique_ptr<Comm>> connect_nccl(std::unique_ptr<Comm> host,
                                              const NcclOptions& options);
@@ -85,9 +96,14 @@ class Member {
   std::unique_ptr<DaemonPatience> patience_;  // outlives the session
   ckpt::client::Session session_;
   bool joined_before_ = false;
-  std::optional<ckpt::client::ViewPoint> go_back_to_;  // in the next epoch
-  uint32_t group_size_ = 0;                            // of the newest epoch
-  bool lost_a_peer_ = false;                           // in the one before, when that failed
+  struct GoBack {
+    std::optional<ckpt::client::ViewPoint> view;  // none: the newest
+  };
+  std::optional<GoBack> go_back_;  // in the next epoch
+  uint32_t epoch_rank_ = 0;        // in the newest epoch
+  uint32_t epoch_size_ = 0;        // of it
+  uint32_t group_size_ = 0;        // of the newest epoch that connections were begun in
+  bool lost_a_peer_ = false;       // in the one before, when that failed
   NcclTries nccl_tries_;
   std::string nccl_error_;  // of the newest try
   std::string no_nccl_;

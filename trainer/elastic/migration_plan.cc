@@ -102,8 +102,8 @@ MigrationPlan plan_migration(std::span<const MovingItem> items, uint32_t ranks,
   return plan;
 }
 
-ExpertPlacement keep_in_place(const ExpertPlacement& placement,
-                              const std::vector<std::vector<bool>>& held, const RankGroup& group) {
+ComputePlacement keep_in_place(const ComputePlacement& placement,
+                               const std::vector<std::vector<bool>>& held, const RankGroup& group) {
   struct Match {
     uint32_t common;
     uint32_t rank;
@@ -127,7 +127,7 @@ ExpertPlacement keep_in_place(const ExpertPlacement& placement,
   std::vector<bool> rank_done(placement.ranks);
   std::vector<bool> as_done(placement.ranks);
   DomainsTaken domains(group);
-  ExpertPlacement permuted = placement;
+  ComputePlacement permuted = placement;
   for (const Match& match : matches) {
     if (rank_done[match.rank] || as_done[match.as]) continue;
     if (!domains.take(match.rank, match.as)) continue;

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "trainer/parallel/expert_placement.h"
+#include "trainer/placement/compute_placement.h"
 #include "trainer/placement/domains.h"
 
 namespace moetrain {
@@ -44,7 +44,7 @@ MigrationPlan plan_migration(std::span<const MovingItem> items, uint32_t ranks,
 // the rank holds expert i of the grid. Greedy: ranks in turn take what suits them best. What ranks
 // of one failure domain hold together they hold together afterwards, in one of the same size, so
 // that the same losses are survived.
-ExpertPlacement keep_in_place(const ExpertPlacement& placement,
-                              const std::vector<std::vector<bool>>& held, const RankGroup& group);
+ComputePlacement keep_in_place(const ComputePlacement& placement,
+                               const std::vector<std::vector<bool>>& held, const RankGroup& group);
 
 }  // namespace moetrain

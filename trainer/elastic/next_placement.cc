@@ -10,7 +10,7 @@ namespace moetrain {
 namespace {
 
 // Its ranks become those that stay, in their order.
-ExpertPlacement spread_over(ExpertPlacement placement, const std::vector<bool>& stays) {
+ComputePlacement spread_over(ComputePlacement placement, const std::vector<bool>& stays) {
   for (LayerSlots& layer : placement.slots) {
     LayerSlots spread(stays.size());
     auto next = layer.begin();
@@ -37,9 +37,9 @@ std::vector<LayerSlots> slots_of(const std::vector<std::vector<bool>>& held,
 
 }  // namespace
 
-Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
-                                      const RankGroup& group, std::span<const int64_t> routed,
-                                      std::vector<LayerSlots> current) {
+Result<ComputePlacement> place_experts(const PlacementOptions& choice, const ModelConfig& shape,
+                                       const RankGroup& group, std::span<const int64_t> routed,
+                                       std::vector<LayerSlots> current) {
   const uint32_t ranks = group.ranks;
   if (const auto lacking = lacks_slots(choice, shape, ranks)) {
     return ckpt::make_error(ckpt::ErrorCode::kResourceExhausted, "{}", *lacking);
@@ -49,7 +49,7 @@ Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const Mode
     if (ranks <= shape.experts) return static_placement(shape.layers, shape.experts, ranks);
     std::vector<bool> holds(ranks, true);
     for (uint32_t rank = shape.experts; rank < ranks; ++rank) holds[rank] = false;
-    CKPT_ASSIGN(const ExpertPlacement placement,
+    CKPT_ASSIGN(const ComputePlacement placement,
                 static_placement(shape.layers, shape.experts, shape.experts));
     return spread_over(placement, holds);
   }
@@ -61,10 +61,10 @@ Result<ExpertPlacement> place_experts(const PlacementOptions& choice, const Mode
   return plan_experts(options, shape, group, routed, std::move(current));
 }
 
-Result<ExpertPlacement> next_placement(const PlacementOptions& choice, const ModelConfig& shape,
-                                       const RankGroup& group, const std::vector<bool>& staying,
-                                       std::span<const int64_t> routed,
-                                       const std::vector<std::vector<bool>>& held) {
+Result<ComputePlacement> next_placement(const PlacementOptions& choice, const ModelConfig& shape,
+                                        const RankGroup& group, const std::vector<bool>& staying,
+                                        std::span<const int64_t> routed,
+                                        const std::vector<std::vector<bool>>& held) {
   const std::vector<bool> stays = staying.empty() ? std::vector<bool>(group.ranks, true) : staying;
   const RankGroup left = group.only(stays);
   std::vector<std::vector<bool>> stay_held;
@@ -72,12 +72,19 @@ Result<ExpertPlacement> next_placement(const PlacementOptions& choice, const Mod
   for (size_t rank = 0; rank < stays.size(); ++rank) {
     if (stays[rank]) stay_held.push_back(held[rank]);
   }
-  CKPT_ASSIGN(const ExpertPlacement placement,
+  CKPT_ASSIGN(const ComputePlacement placement,
               place_experts(choice, shape, left, routed, slots_of(stay_held, shape)));
   return spread_over(keep_in_place(placement, stay_held, left), stays);
 }
 
-uint32_t effective_replicas(const ExpertPlacement& placement, const RankGroup& group) {
+PlacementOptions placing_of_group(PlacementOptions choice, const ModelConfig& shape,
+                                  uint32_t ranks) {
+  const uint32_t fewest = (shape.experts + ranks - 1) / ranks;
+  if (choice.slots != 0) choice.slots = std::max(choice.slots, fewest);
+  return choice;
+}
+
+uint32_t effective_replicas(const ComputePlacement& placement, const RankGroup& group) {
   uint32_t least = group.domains();
   for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
     for (const auto& ranks : holders_of_experts(placement, layer)) {

@@ -16,8 +16,10 @@ namespace {
 template <typename Options, typename Visit>
 void visit_options(Options& options, Visit&& visit) {
   visit("data", options.data);
+  visit("router_trace", options.router_trace);
   visit("run", options.run);
   visit("socket", options.socket);
+  visit("job", options.job);
   visit("rank", options.rank);
   visit("ranks", options.ranks);
   visit("device", options.device);
@@ -39,6 +41,10 @@ void visit_options(Options& options, Visit&& visit) {
   visit("plt_budget", options.partial.plt_budget);
   visit("dense_sharding", options.partial.dense);
   visit("survivors_go_on", options.partial.survivors_go_on);
+  visit("expert_state", options.expert_state);
+  visit("prefetch", options.schedule.prefetch);
+  visit("delayed_reshard", options.schedule.delayed_reshard);
+  visit("trace_schedule", options.trace_schedule);
   visit("placement", options.placement);
   visit("placement_policy", options.placing.policy);
   visit("slots", options.placing.slots);
@@ -89,22 +95,26 @@ std::string percent_decoded(const std::string& text) {
 }
 void recode_paths(RankOptions& options, std::string (*recode)(const std::string&)) {
   options.socket = recode(options.socket);
+  options.router_trace = recode(options.router_trace);
   for (std::string& path : options.data) path = recode(path);
 }
 
 // Enumerations are numbers in JSON.
-Status check_enums(const PartialOptions& partial, PolicyName policy) {
-  if (policy <= PolicyName::kFrontier && partial.selector <= Selector::kAgeAware &&
-      partial.parts <= PartialParts::kBoth && partial.dense <= DenseSharding::kBytes) {
+Status check_enums(const RankOptions& options) {
+  const PartialOptions& partial = options.partial;
+  if (options.placing.policy <= PolicyName::kFrontier && partial.selector <= Selector::kAgeAware &&
+      partial.parts <= PartialParts::kBoth && partial.dense <= DenseSharding::kBytes &&
+      options.expert_state <= ExpertState::kSharded) {
     return {};
   }
-  return make_error(ErrorCode::kInvalidArgument,
-                    "rank options: no such selector, part, sharding or placement policy");
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      "rank options: no such selector, part, sharding, placement policy or expert state");
 }
 
 }  // namespace
 
-Result<ExpertPlacement> first_placement(const RankOptions& options) {
+Result<ComputePlacement> first_placement(const RankOptions& options) {
   const ModelConfig& shape = options.config.model;
   if (options.placement.empty()) {
     return static_placement(shape.layers, shape.experts, options.ranks);
@@ -137,11 +147,15 @@ Result<RankOptions> parse_rank_options(std::string_view text) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: {}", error.what());
   }
   recode_paths(options, percent_decoded);
-  CKPT_TRY(check_enums(options.partial, options.placing.policy));
+  CKPT_TRY(check_enums(options));
   const bool one_of_them = options.rank < options.ranks || options.elastic;
   if (options.ranks == 0 || !one_of_them || options.resume > CKPT_RESUME_CONTINUE) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: rank {} of {}, resume mode {}",
                       options.rank, options.ranks, options.resume);
+  }
+  if (options.schedule.prefetch > kPrefetchMax) {
+    return make_error(ErrorCode::kInvalidArgument, "rank options: {} layers prefetched, at most {}",
+                      options.schedule.prefetch, kPrefetchMax);
   }
   if (options.partial.k_snapshot_auto && options.partial.k_snapshot != kAllExperts) {
     return make_error(ErrorCode::kInvalidArgument,

@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "trainer/checkpoint/partial_checkpoint.h"
-#include "trainer/parallel/expert_placement.h"
+#include "trainer/model/expert_schedule.h"
 #include "trainer/parallel/planned_placement.h"
+#include "trainer/placement/compute_placement.h"
+#include "trainer/placement/ownership.h"
 #include "trainer/train_config.h"
 
 namespace moetrain {
@@ -18,45 +20,51 @@ namespace moetrain {
 struct RankOptions {
   TrainConfig config;
   std::vector<std::string> data;
+  std::string router_trace;  // file of the trace that config.model follows; empty: none
   std::string run;
   std::string socket;
-  uint32_t rank = 0;              // of the first epoch; its process's number always
-  uint32_t ranks = 1;             // of the first epoch
+  uint64_t job = 0;    // of this supervisor, whose ranks ckptd tells apart by it; 0: not told
+  uint32_t rank = 0;   // of the first epoch; its process's number always
+  uint32_t ranks = 1;  // of the first epoch
   std::string device = "cpu";     // of every rank, as in rank_device.h
   uint32_t gpu = 0;               // of this rank, where the device is "cuda"
   bool pin = false;               // to CPU `rank`, modulo those there are: for measurements
   uint64_t steps = 0;             // where to stop: the number of the last step
   uint64_t checkpoint_every = 0;  // steps; 0: only after the last
-  bool checkpoint_auto = false;   // as the run measures instead (trainer/partial/pacer.h)
+  bool checkpoint_auto = false;   // choose the interval by measurement (trainer/partial/pacer.h)
   uint64_t checkpoint_turns = 0;  // none in so many steps, then in as many, in turns; 0: no turns
   bool skip_when_out_of_slabs = false;
   bool wait_durable = false;  // training stands still until each checkpoint is on the disk
   PartialOptions partial;
-  // [layer][rank]: which experts each rank holds at first; empty: static_placement().
+  // Replicated: a rank holds the experts that it computes. Sharded: a part of every expert.
+  ExpertState expert_state = ExpertState::kReplicated;
+  ExpertSchedule schedule;      // of sharded experts
+  bool trace_schedule = false;  // tell what the first steps did when (ScheduleEvent)
+  // [layer][rank]: which experts each rank computes at first; empty: static_placement().
   std::vector<LayerSlots> placement;
-  PlacementOptions placing;           // what it was planned by, and what follows it will be
-  NodeOfProcess nodes;                // by the numbers of processes: which of them die together
+  PlacementOptions placing;           // options of this placement and of every later one
+  NodeOfProcess nodes;                // [process]: its node; processes of a node fail together
   uint64_t check_replicas_every = 0;  // steps after which replicas are compared; 0: never
   uint64_t replan_every = 0;          // steps after which the placement is looked at; 0: never
-  bool replan_if_better = false;      // then experts move whenever that is better, not if it pays
+  bool replan_if_better = false;      // move experts for a better balance even if it does not pay
   // On a loss survivors go on; otherwise all wait for a new process and resume.
   bool elastic = false;
   uint32_t grace_ms = 10'000;  // elastic: for survivors to follow each other into the next epoch
-  bool tell_routing = false;   // with every step: see RankEvent::routed
+  bool tell_routing = false;   // with every step: StepEvent::routed and what follows it
   // How the first epoch starts; every later one continues.
   uint32_t resume = CKPT_RESUME_START;
   uint64_t resume_step = 0;     // with CKPT_RESUME_AT_STEP
   uint32_t resume_lineage = 0;  // with CKPT_RESUME_AT_STEP; 0: the current one
-  // Steps in which to kill this process, between backward and update; or, where it has not come to
-  // one, in the first one after it that it does.
+  // Steps in which this process kills itself, between backward and update. If it is already past
+  // such a step, it does so in the next one.
   std::vector<uint64_t> kill_at;
-  // Elastic: steps after which, or as soon later as it can, this process asks itself to leave, as
-  // SIGTERM would.
+  // Elastic: after these steps, or at the next step boundary, this process asks itself to leave, as
+  // SIGTERM does.
   std::vector<uint64_t> leave_after;
-  // What the supervisor has heard of failures: a rank that is started anew has not seen them.
+  // Failures and training time so far, as the supervisor knows them: a new process has seen none.
   uint64_t failures_known = 0;
   double training_ms_known = 0;
-  // The phases of a membership change in which to kill it: see kPhases.
+  // Phases of a membership change (kPhases) in which this process kills itself.
   std::vector<std::string> kill_in;
   uint32_t heartbeat_ms = 0;  // from one sign of life to the next; 0: none
   // For ckptd to answer at all, when the process begins.
@@ -67,14 +75,18 @@ struct RankOptions {
   // sooner (UnsavedWatch::kEndMs).
   uint32_t save_timeout_ms = 600'000;
 
-  // Whether a rank can come to hold other experts than at first: then any could be its to save.
-  bool moves_experts() const { return elastic || replan_every != 0; }
+  // True if the state of experts can move between ranks, so that a rank may have to save any
+  // expert. A new placement of sharded experts moves no state.
+  bool moves_experts() const {
+    return elastic || (expert_state == ExpertState::kReplicated && replan_every != 0);
+  }
+  bool experts_sharded() const { return expert_state == ExpertState::kSharded; }
 };
 
 // The placement that a run with these options begins with. Errors: those of validate().
-Result<ExpertPlacement> first_placement(const RankOptions& options);
+Result<ComputePlacement> first_placement(const RankOptions& options);
 
-// What survivors do before they train again, in this order.
+// Phases of a membership change in a survivor, in this order.
 inline constexpr std::string_view kPhases[] = {"join", "connect", "agree",   "plan",
                                                "move", "commit",  "restore", "settle"};
 

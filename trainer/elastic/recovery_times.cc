@@ -16,11 +16,11 @@ uint64_t last_of(const std::map<uint32_t, uint64_t>& times_ns) {
 
 void RecoveryTimes::lost(uint64_t time_ns) { lost_ns_ = std::min(lost_ns_, time_ns); }
 
-void RecoveryTimes::noticed(const RankEvent& event) {
-  if (noticed_epoch_ != 0 && event.epoch > noticed_epoch_) return;
-  if (event.epoch < noticed_epoch_) noticed_ns_ = 0;
-  noticed_epoch_ = event.epoch;
-  noticed_ns_ = std::max(noticed_ns_, event.time_ns);
+void RecoveryTimes::noticed(const EventHeader& at) {
+  if (noticed_epoch_ != 0 && at.epoch > noticed_epoch_) return;
+  if (at.epoch < noticed_epoch_) noticed_ns_ = 0;
+  noticed_epoch_ = at.epoch;
+  noticed_ns_ = std::max(noticed_ns_, at.time_ns);
 }
 
 void RecoveryTimes::begin(uint64_t epoch) {
@@ -33,21 +33,21 @@ void RecoveryTimes::begin(uint64_t epoch) {
   first_step_ns_.clear();
 }
 
-void RecoveryTimes::connected(const RankEvent& event) {
-  begin(event.epoch);
+void RecoveryTimes::connected(const EventHeader& at) {
+  begin(at.epoch);
   // A rank tells of both: it is connected when it goes about its state.
-  if (event.epoch == epoch_) connected_ns_[event.rank] = event.time_ns;
+  if (at.epoch == epoch_) connected_ns_[at.rank] = at.time_ns;
 }
 
-void RecoveryTimes::trains(const RankEvent& event) {
-  begin(event.epoch);
-  if (event.epoch != epoch_) return;
-  training_.insert(event.rank);
-  ready_ns_ = std::max(ready_ns_, event.time_ns);
+void RecoveryTimes::trains(const EventHeader& at, const TrainingEvent& training) {
+  begin(at.epoch);
+  if (at.epoch != epoch_) return;
+  training_.insert(at.rank);
+  ready_ns_ = std::max(ready_ns_, at.time_ns);
   // It counts from where it was connected.
-  const auto connected = connected_ns_.find(event.rank);
+  const auto connected = connected_ns_.find(at.rank);
   if (connected == connected_ns_.end()) return;
-  const auto plan_ns = static_cast<uint64_t>(std::max(event.plan_ms, 0.0) * 1e6);
+  const auto plan_ns = static_cast<uint64_t>(std::max(training.relayout.plan_ms, 0.0) * 1e6);
   planned_ns_ = std::max(planned_ns_, connected->second + plan_ns);
 }
 

@@ -19,11 +19,12 @@ class RecoveryTimes {
  public:
   // A sign of the loss: the first one counts.
   void lost(uint64_t time_ns);
-  // kGroupLost. Who loses a later epoch than the first that was lost was regrouping already.
-  void noticed(const RankEvent& event);
-  // kConnecting or kRestoring, then kTraining; a newer epoch makes all of earlier ones regrouping.
-  void connected(const RankEvent& event);
-  void trains(const RankEvent& event);
+  // GroupLostEvent. A rank that loses a later epoch than the first lost one was regrouping already.
+  void noticed(const EventHeader& at);
+  // ConnectingEvent or RestoringEvent, then TrainingEvent. Events of a newer epoch turn all that
+  // earlier epochs took into regrouping.
+  void connected(const EventHeader& at);
+  void trains(const EventHeader& at, const TrainingEvent& training);
   // The rank that trains in this epoch has completed a step.
   void stepped(uint32_t rank, uint64_t epoch, uint64_t time_ns);
 

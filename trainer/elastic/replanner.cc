@@ -29,7 +29,7 @@ double over(int64_t part, int64_t whole) {
 
 }  // namespace
 
-Balance balance_of(const ExpertPlacement& placement, std::span<const int64_t> routed) {
+Balance balance_of(const ComputePlacement& placement, std::span<const int64_t> routed) {
   CKPT_ASSERT(routed.size() == size_t{placement.layers()} * placement.experts);
   Balance balance;
   double mean_tokens = 0;
@@ -51,7 +51,7 @@ Balance balance_of(const ExpertPlacement& placement, std::span<const int64_t> ro
   return balance;
 }
 
-std::vector<std::vector<bool>> held_by(const ExpertPlacement& placement) {
+std::vector<std::vector<bool>> held_by(const ComputePlacement& placement) {
   std::vector<std::vector<bool>> held(
       placement.ranks, std::vector<bool>(size_t{placement.layers()} * placement.experts));
   for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
@@ -64,7 +64,7 @@ std::vector<std::vector<bool>> held_by(const ExpertPlacement& placement) {
   return held;
 }
 
-uint64_t experts_to_move(const ExpertPlacement& current, const ExpertPlacement& next) {
+uint64_t experts_to_move(const ComputePlacement& current, const ComputePlacement& next) {
   CKPT_ASSERT(current.ranks == next.ranks && current.layers() == next.layers());
   const auto has = held_by(current);
   const auto wants = held_by(next);
@@ -121,7 +121,7 @@ std::vector<int64_t> Replanner::measured() const {
 }
 
 ReplanChoice Replanner::decide(uint64_t step, std::span<const int64_t> measured,
-                               const ExpertPlacement& current, const ExpertPlacement& next,
+                               const ComputePlacement& current, const ComputePlacement& next,
                                std::span<const int64_t> window) const {
   CKPT_ASSERT(measured.size() == kMeasures && step > begun_at_);
   ReplanChoice choice{.before = balance_of(current, window), .after = balance_of(next, window)};

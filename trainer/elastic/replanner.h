@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/parallel/expert_placement.h"
+#include "trainer/placement/compute_placement.h"
 
 namespace moetrain {
 
@@ -33,14 +33,14 @@ struct Balance {
   uint32_t worst_layer = 0;   // with the largest maximum over mean
 };
 // routed: tokens to every expert, [layers * experts].
-Balance balance_of(const ExpertPlacement& placement, std::span<const int64_t> routed);
+Balance balance_of(const ComputePlacement& placement, std::span<const int64_t> routed);
 
 // (rank, layer, expert) that `next` has and `current` has not: what is to be moved. Both are of the
 // same ranks and model.
-uint64_t experts_to_move(const ExpertPlacement& current, const ExpertPlacement& next);
+uint64_t experts_to_move(const ComputePlacement& current, const ComputePlacement& next);
 
 // held[rank][expert of the grid], of a placement that is in force.
-std::vector<std::vector<bool>> held_by(const ExpertPlacement& placement);
+std::vector<std::vector<bool>> held_by(const ComputePlacement& placement);
 
 struct ReplanChoice {
   bool moves = false;
@@ -73,7 +73,7 @@ class Replanner {
 
   // From the sums, at `step`.
   ReplanChoice decide(uint64_t step, std::span<const int64_t> measured,
-                      const ExpertPlacement& current, const ExpertPlacement& next,
+                      const ComputePlacement& current, const ComputePlacement& next,
                       std::span<const int64_t> window) const;
 
  private:

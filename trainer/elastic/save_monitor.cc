@@ -4,64 +4,70 @@
 
 namespace moetrain {
 
-using Kind = RankEvent::Kind;
-
 void SaveMonitor::add(const RankEvent& event) {
-  switch (event.kind) {
-    case Kind::kTraining:
-      return add_training(event);
-    case Kind::kStep:
-      if (is_past(epoch_of_rank_[event.rank])) return;
-      unsaved_.stepped(event.step);
-      return stalls_.stepped(event);
-    case Kind::kGroupLost:
-    case Kind::kRegrouping:
-      if (is_past(event.epoch)) return;
-      return unsaved_.goes_on();  // the last checkpoint begins anew with the next group
-    case Kind::kSaving:
-      if (is_past(event.epoch)) return;
-      return unsaved_.saving(event.step, event.time_ns);
-    case Kind::kSnapshot:
-      return add_snapshot(event);
-    case Kind::kPostponed:
-      if (is_past(event.epoch)) return;
-      return unsaved_.unanswered(event.step, event.time_ns);
-    default:
-      return;
-  }
+  std::visit([&](const auto& body) { on(event.header, body); }, event.body);
 }
 
-void SaveMonitor::add_training(const RankEvent& event) {
-  epoch_of_rank_[event.rank] = event.epoch;
-  if (event.epoch <= epoch_) return;  // another rank of the same group
-  epoch_ = event.epoch;
+void SaveMonitor::on(const EventHeader& at, const TrainingEvent& training) {
+  epoch_of_rank_[at.rank] = at.epoch;
+  if (at.epoch <= epoch_) return;  // another rank of the same group
+  epoch_ = at.epoch;
   // Survivors go on with what they have; whoever resumes goes back to what is saved.
-  if (event.goes_on) {
+  if (training.goes_on) {
     unsaved_.goes_on();
-    return unsaved_.stepped(event.step);
+    return unsaved_.stepped(at.step);
   }
-  begun_epoch_ = event.epoch;
+  begun_epoch_ = at.epoch;
+  pending_.goes_back();
   troubles_.goes_back();
   stalls_.goes_back();
-  unsaved_.begins(event.step, event.time_ns);
+  unsaved_.begins(at.step, at.time_ns);
 }
 
-void SaveMonitor::add_snapshot(const RankEvent& event) {
-  const uint64_t epoch = event.taken_in != 0 ? event.taken_in : epoch_of_rank_[event.rank];
+void SaveMonitor::on(const EventHeader& at, const StepEvent& step) {
+  if (is_past(epoch_of_rank_[at.rank])) return;
+  unsaved_.stepped(at.step);
+  stalls_.stepped(at, step);
+}
+
+// The last checkpoint begins anew with the next group.
+void SaveMonitor::group_left(const EventHeader& at) {
+  if (!is_past(at.epoch)) unsaved_.goes_on();
+}
+
+void SaveMonitor::on(const EventHeader& at, const TakingEvent& /*taking*/) {
+  if (!is_past(epoch_of_rank_[at.rank])) pending_.taking(at.step);
+}
+
+void SaveMonitor::on(const EventHeader& at, const SnapshotEvent& snapshot) {
+  const uint64_t epoch = snapshot.taken_in != 0 ? snapshot.taken_in : epoch_of_rank_[at.rank];
   if (epoch < begun_epoch_) return;  // of steps that are done again
-  if (event.durable) {
-    stalls_.durable(event);
-    troubles_.durable(event.step);
-    return unsaved_.durable(event.step, event.time_ns);
+  pending_.settled(at.step);
+  if (snapshot.durable) {
+    stalls_.durable(at, snapshot);
+    troubles_.durable(at.step);
+    return unsaved_.durable(at.step, at.time_ns);
   }
   // A ckptd that does not answer is told once, by UnsavedWatch, not for each checkpoint.
-  if (event.no_answer) {
-    troubles_.unanswered(event.step);
-    return unsaved_.unanswered(event.step, event.time_ns);
+  if (snapshot.no_answer) {
+    troubles_.unanswered(at.step);
+    return unsaved_.unanswered(at.step, at.time_ns);
   }
-  if (!troubles_.failed(event.step, event.text, event.time_ns)) return;
+  if (!troubles_.failed(at.step, snapshot.reason, at.time_ns)) return;
   if (troubles_.cause().empty()) return;  // known to another rank
-  unsaved_.failed(event.step, troubles_.cause(), event.time_ns);
+  unsaved_.failed(at.step, troubles_.cause(), at.time_ns);
+}
+
+void SaveMonitor::on(const EventHeader& at, const StallingEvent& stalling) {
+  if (!is_past(at.epoch)) stalls_.stalling(at, stalling);
+}
+
+void SaveMonitor::on(const EventHeader& at, const PostponedEvent& /*postponed*/) {
+  if (!is_past(at.epoch)) unsaved_.unanswered(at.step, at.time_ns);
+}
+
+void SaveMonitor::on(const EventHeader& at, const SavingEvent& /*saving*/) {
+  if (!is_past(at.epoch)) unsaved_.saving(at.step, at.time_ns);
 }
 
 UnsavedWatch::Look SaveMonitor::look(const UnsavedWatch::Daemon& daemon, uint64_t now_ns) {

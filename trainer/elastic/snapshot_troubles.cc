@@ -130,10 +130,15 @@ void SnapshotTroubles::tell(uint64_t step, std::string cause, uint64_t now_ns) {
   }
 }
 
-// One that was on its way before the failure says nothing about what comes after it.
+// A snapshot that was on its way before the newest failure says nothing about what comes after it.
+// The failures before the snapshot's own step are over.
 void SnapshotTroubles::durable(uint64_t step) {
   unanswered_.erase(unanswered_.begin(), unanswered_.upper_bound(step));
-  if (!failed_.empty() && step < *failed_.rbegin()) return;
+  if (!failed_.empty() && step < *failed_.rbegin()) {
+    failed_.erase(failed_.begin(), failed_.upper_bound(step));
+    without_cause_.erase(without_cause_.begin(), without_cause_.upper_bound(step));
+    return;
+  }
   if (!key_.empty()) {
     const std::string failed = failed_.empty() ? ""
                                                : fmt::format("; {} failed since step {}",

@@ -46,7 +46,7 @@ class SnapshotTroubles {
 
   std::vector<std::string> lines_;
   std::map<uint64_t, uint64_t> without_cause_;  // step -> when its first rank failed so
-  std::set<uint64_t> failed_;                   // steps, since the last success or rollback
+  std::set<uint64_t> failed_;                   // steps newer than the last durable one
   std::set<uint64_t> unanswered_;               // steps, newer than the last durable one
   std::string cause_;
   std::string key_;  // the cause without its numbers: those change from step to step

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/base/parse.h"
 #include "trainer/report/render.h"
@@ -11,33 +12,57 @@ namespace moetrain {
 
 namespace {
 
-// Three can be on their way to the disk; the fourth is the newest durable one.
-constexpr size_t kCheckpointsKept = 4;
+// Checkpoints that can be on their way to the disk.
+constexpr size_t kOnTheWayMax = 3;
+// Those, and the newest durable one.
+constexpr size_t kCheckpointsKept = kOnTheWayMax + 1;
 
 }  // namespace
 
-void StallWatch::durable(const RankEvent& snapshot) {
+void StallWatch::durable(const EventHeader& at, const SnapshotEvent& snapshot) {
   any_durable_ = true;
-  Written& written = written_[snapshot.step];
+  Written& written = written_[at.step];
   written.bytes += snapshot.bytes;
   written.durable_ms = std::max(written.durable_ms, snapshot.durable_ms);
   ++written.ranks;
   if (written_.size() > kCheckpointsKept) written_.erase(written_.begin());
 }
 
-void StallWatch::stepped(const RankEvent& step) {
-  const double waited_ms = step.room_ms + step.slabs_ms;
-  if (waited_ms < kTellMs) return;
-  if (!stall_ || stall_->step != step.step) {
+StallWatch::Stall& StallWatch::at_step(uint64_t step, uint64_t now_ns) {
+  if (!stall_ || stall_->step != step) {
     ++stalls_;
-    stall_ = Stall{.step = step.step, .seen_ns = step.time_ns};
+    stall_ = Stall{.step = step, .seen_ns = now_ns};
   }
-  if (waited_ms <= stall_->ms) return;
-  stalled_ms_ += waited_ms - stall_->ms;
-  stall_->ms = waited_ms;
+  return *stall_;
+}
+
+void StallWatch::waited(Stall& stall, double ms, uint32_t snapshots_open) {
+  if (ms <= stall.ms) return;
+  stalled_ms_ += ms - stall.ms;
+  stall.ms = ms;
   // Slabs are short because the disk has not written them yet, or because the arena is too small.
-  stall_->disk = step.snapshots_open > 0;
-  stall_->first = !any_durable_;
+  stall.disk = snapshots_open > 0;
+  stall.first = !any_durable_;
+}
+
+void StallWatch::stalling(const EventHeader& at, const StallingEvent& stalling) {
+  const uint64_t step = at.step + 1;  // reported with the step that follows the checkpoint
+  const bool known = stall_ && stall_->step == step;
+  Stall& stall = at_step(step, at.time_ns);
+  if (!known) stall.lasts = true;
+  waited(stall, stalling.waited_ms, stalling.snapshots_open);
+}
+
+void StallWatch::stepped(const EventHeader& at, const StepEvent& step) {
+  const double waited_ms = step.room_ms + step.slabs_ms;
+  // The wait is over, whatever this rank counts of it.
+  if (stall_ && stall_->lasts && at.step >= stall_->step) {
+    stall_->lasts = false;
+    stall_->seen_ns = at.time_ns;
+    if (waited_ms < kTellMs && !stall_->told) stall_->judged = true;
+  }
+  if (waited_ms < kTellMs) return;
+  waited(at_step(at.step, at.time_ns), waited_ms, step.snapshots_open);
 }
 
 void StallWatch::goes_back() {
@@ -45,46 +70,84 @@ void StallWatch::goes_back() {
   stall_.reset();
 }
 
-// The newest checkpoint that all ranks have told of.
-std::string StallWatch::speed() const {
+const StallWatch::Written* StallWatch::last_written() const {
   const Written* last = nullptr;
   for (const auto& [step, written] : written_) {
     if (last == nullptr || written.ranks >= last->ranks) last = &written;
   }
-  if (last == nullptr || last->bytes == 0 || last->durable_ms <= 0) return "";
-  const double per_second = static_cast<double>(last->bytes) / (last->durable_ms / 1e3);
-  return fmt::format(" (the last one took {} for {}, {}/s)", report::human_ms(last->durable_ms),
-                     ckpt::base::format_size(last->bytes),
-                     ckpt::base::format_size(static_cast<uint64_t>(per_second)));
+  return last == nullptr || last->bytes == 0 || last->durable_ms <= 0 ? nullptr : last;
+}
+
+bool StallWatch::due(const Stall& stall, uint64_t now_ns) {
+  Reminder& told = stall.disk ? disk_told_ : slabs_told_;
+  if (!told.due(now_ns)) return false;
+  told.told(now_ns);
+  return true;
 }
 
 std::optional<std::string> StallWatch::line(uint64_t now_ns) {
-  if (!stall_ || stall_->judged || now_ns < stall_->seen_ns + kGatherNs) return std::nullopt;
-  stall_->judged = true;
-  Reminder& told = stall_->disk ? disk_told_ : slabs_told_;
-  if (!told.due(now_ns)) return std::nullopt;
-  told.told(now_ns);
-  return text(*stall_);
+  if (!stall_ || stall_->judged) return std::nullopt;
+  Stall& stall = *stall_;
+  if (stall.lasts) {
+    if (stall.told || !due(stall, now_ns)) return std::nullopt;
+    stall.told = true;
+    return text(stall, now_ns);
+  }
+  if (now_ns < stall.seen_ns + kGatherNs) return std::nullopt;
+  stall.judged = true;
+  if (!stall.told && !due(stall, now_ns)) return std::nullopt;
+  return text(stall, now_ns);
 }
 
-std::string StallWatch::text(const Stall& stall) const {
-  std::string line =
-      fmt::format("step {}: training stood still for {}, ", stall.step, report::human_ms(stall.ms));
-  if (stall.disk) {
-    line += fmt::format(
-        "until earlier checkpoints were written: the disk is slow{}; checkpoint less often or "
-        "fewer experts (--checkpoint-every auto, --experts-per-checkpoint auto), or leave "
-        "checkpoints out instead (--out-of-slabs skip)",
-        speed());
-  } else if (stall.first) {
-    line +=
-        "as the arena's memory was not ready for the first checkpoint; later ones do not wait for "
-        "that. ckptd --session-arena and --warm-pool keep memory ready for new sessions";
-  } else {
-    line +=
-        "as no slab of the arena was free for its checkpoint; give ckptd a larger --arena, or "
-        "save fewer experts (--experts-per-checkpoint)";
+std::string StallWatch::disk_cause(const Stall& stall) const {
+  const char* be = stall.lasts ? "are" : "were";
+  const Written* last = last_written();
+  std::string speed;
+  if (last != nullptr) {
+    const double per_second = static_cast<double>(last->bytes) / (last->durable_ms / 1e3);
+    speed = fmt::format(" (the last one took {} for {}, {}/s)", report::human_ms(last->durable_ms),
+                        ckpt::base::format_size(last->bytes),
+                        ckpt::base::format_size(static_cast<uint64_t>(per_second)));
+    // At that rate all that may have been on the way before would have been written meanwhile.
+    if (last->durable_ms * kOnTheWayMax < stall.ms) {
+      return fmt::format(
+          "until earlier checkpoints {} written, longer than the rate of the last one explains{}: "
+          "ckptd or its disk {} held up (see ckptd's log), or these checkpoints are larger",
+          be, speed, stall.lasts ? "is" : "was");
+    }
   }
+  return fmt::format(
+      "until earlier checkpoints {} written: the disk is slow{}; checkpoint less often or "
+      "fewer experts (--checkpoint-every auto, --experts-per-checkpoint auto), or leave "
+      "checkpoints out instead (--out-of-slabs skip)",
+      be, speed);
+}
+
+std::string StallWatch::cause(const Stall& stall) const {
+  if (stall.disk) return disk_cause(stall);
+  if (stall.first) {
+    return fmt::format(
+        "as the arena's memory {} not ready for the first checkpoint; later ones do not wait for "
+        "that. ckptd --session-arena and --warm-pool keep memory ready for new sessions",
+        stall.lasts ? "is" : "was");
+  }
+  return fmt::format(
+      "as no slab of the arena {} free for its checkpoint; give ckptd a larger --arena, or "
+      "save fewer experts (--experts-per-checkpoint)",
+      stall.lasts ? "is" : "was");
+}
+
+std::string StallWatch::text(const Stall& stall, uint64_t now_ns) const {
+  const double since_seen_ms = stall.lasts ? ms_between(stall.seen_ns, now_ns) : 0;
+  const std::string time = report::human_ms(stall.ms + since_seen_ms);
+  if (stall.lasts) {
+    return fmt::format("step {}: training stands still, for {} so far, {}", stall.step, time,
+                       cause(stall));
+  }
+  std::string line =
+      stall.told
+          ? fmt::format("step {}: training goes on after {}", stall.step, time)
+          : fmt::format("step {}: training stood still for {}, {}", stall.step, time, cause(stall));
   if (stalls_ > 1) {
     line +=
         fmt::format("; {} such stalls so far, {} in all", stalls_, report::human_ms(stalled_ms_));

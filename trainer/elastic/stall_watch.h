@@ -1,9 +1,10 @@
-// StallWatch: tells when training stood still for a checkpoint, why, and what helps.
+// StallWatch: tells that training stands still for a checkpoint, why, and what helps.
 //
 // Pure. Only waits count: for earlier checkpoints to be written, for a free slab, for ckptd. The
 // copy into the arena is work, and the report has it. Ranks wait for each other, so that a step
-// stalls once, as long as its slowest rank. A cause is told when it first stalls training, then at
-// growing intervals.
+// stalls once, as long as its slowest rank. A long stall is told while it lasts, and when it is
+// over; a short one when it is over. A cause is told when it first stalls training, then at growing
+// intervals.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +24,11 @@ class StallWatch {
   static constexpr uint64_t kGatherNs = 250'000'000;
 
   // A rank's share of a checkpoint is durable.
-  void durable(const RankEvent& snapshot);
+  void durable(const EventHeader& at, const SnapshotEvent& snapshot);
+  // A rank waits to take the checkpoint of this step, before it computes the next one.
+  void stalling(const EventHeader& at, const StallingEvent& stalling);
   // A rank has completed a step.
-  void stepped(const RankEvent& step);
+  void stepped(const EventHeader& at, const StepEvent& step);
   // Training goes back to an earlier step: steps and checkpoints come again.
   void goes_back();
   // The line to tell, if there is one. To be asked several times a second.
@@ -44,10 +47,19 @@ class StallWatch {
     double ms = 0;  // of the slowest rank
     bool disk = false;
     bool first = false;   // no checkpoint was durable before it
+    bool lasts = false;   // no rank has completed its step
+    bool told = false;    // while it lasts
     bool judged = false;  // told, or not due
   };
-  std::string speed() const;
-  std::string text(const Stall& stall) const;
+  // The stall of this step; begins one if there is none.
+  Stall& at_step(uint64_t step, uint64_t now_ns);
+  void waited(Stall& stall, double ms, uint32_t snapshots_open);
+  bool due(const Stall& stall, uint64_t now_ns);
+  // The newest checkpoint that all ranks have told of, if its rate is known.
+  const Written* last_written() const;
+  std::string cause(const Stall& stall) const;
+  std::string disk_cause(const Stall& stall) const;
+  std::string text(const Stall& stall, uint64_t now_ns) const;
 
   std::map<uint64_t, Written> written_;  // by step, the newest ones
   bool any_durable_ = false;

@@ -14,17 +14,17 @@ void Stragglers::begin(uint64_t epoch, uint32_t group) {
   std::erase_if(open_, [&](const auto& step) { return is_over(step.first.first); });
 }
 
-void Stragglers::add(uint64_t epoch, const RankEvent& step) {
+void Stragglers::add(uint64_t epoch, const EventHeader& at, const StepEvent& step) {
   // What was done after a loss, without a boundary of its own, took no time.
   const auto group = groups_.find(epoch);
   if (group == groups_.end() || step.ms <= 0) return;
-  std::vector<Part>& parts = open_[{epoch, step.step}];
-  parts.push_back({.rank = step.rank,
+  std::vector<Part>& parts = open_[{epoch, at.step}];
+  parts.push_back({.rank = at.rank,
                    .own_ms = std::max(step.ms - step.stall_ms - step.waited_ms, 0.0),
                    .waited_ms = step.waited_ms});
   if (parts.size() < group->second) return;
   count(parts);
-  open_.erase({epoch, step.step});
+  open_.erase({epoch, at.step});
 }
 
 void Stragglers::count(const std::vector<Part>& parts) {

@@ -20,9 +20,9 @@ class Stragglers {
  public:
   // A rank trains in an epoch of so many.
   void begin(uint64_t epoch, uint32_t group);
-  // A kStep event, of a rank in this epoch. A step counts when all ranks of its epoch have told it:
-  // one that a loss cut off says nothing.
-  void add(uint64_t epoch, const RankEvent& step);
+  // A rank completed a step in this epoch. The step counts when all ranks of the epoch completed
+  // it, not if a loss cut it off.
+  void add(uint64_t epoch, const EventHeader& at, const StepEvent& step);
 
   // Ascending by rank; those that took part in no whole step are left out.
   std::vector<report::RankTime> ranks() const;

@@ -6,8 +6,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <iterator>
+#include <random>
 
 #include "formats/base/console.h"
 #include "trainer/checkpoint/plan.h"
@@ -40,10 +40,19 @@ uint64_t arena_bytes_for(const RunOptions& options) {
   uint64_t share = total_bytes(units) / sharers + units[kTrainerUnit].bytes;
   share += share / 4;
   // A placement that cannot be is refused elsewhere.
-  const Result<ExpertPlacement> placement = first_placement(rank);
-  if (placement.ok()) share = std::max(share, largest_share(units, *placement, rank.partial.dense));
+  const Result<ComputePlacement> placement = first_placement(rank);
+  if (placement.ok()) {
+    const Ownership ownership = make_ownership(rank.expert_state, *placement);
+    share = std::max(share, largest_share(units, ownership, rank.partial.dense));
+  }
   const bool memory_level = rank.partial.k_snapshot != 0;
   return 2 * ranks * arena_size(share, memory_level).arena_bytes;
+}
+
+// Never 0, which tells ckptd nothing.
+uint64_t random_job() {
+  std::random_device device;
+  return (static_cast<uint64_t>(device()) << 32) | device() | 1;
 }
 
 // The model of a run that is resumed is not known before ckptd has been asked for it; most need no
@@ -67,17 +76,12 @@ Status Supervisor::start_daemon() {
   const bool resumes = impl_->options.rank.resume != CKPT_RESUME_START;
   return impl_->start_daemon(resumes ? kArenaToAskBytes : arena_bytes_for(impl_->options));
 }
-Status Supervisor::settle(const TrainConfig& config, std::vector<LayerSlots> placement) {
-  return impl_->settle(config, std::move(placement));
-}
-void Supervisor::resume_at(uint32_t lineage, uint64_t step) {
-  impl_->options.rank.resume_lineage = lineage;
-  impl_->options.rank.resume_step = step;
-}
+Status Supervisor::settle(const RankOptions& rank) { return impl_->settle(rank); }
 int Supervisor::run() { return impl_->run(); }
 std::optional<int> Supervisor::stop_signal() const { return impl_->stop_signal; }
 
 Supervisor::Impl::Impl(RunOptions run_options) : options(std::move(run_options)) {
+  options.rank.job = random_job();
   hold_stop_signals();
   bar.emplace(
       report::ProgressBar::for_descriptor(STDERR_FILENO, options.rank.run, options.rank.steps));
@@ -121,9 +125,11 @@ Status Supervisor::Impl::await_daemon() {
   return {};
 }
 
-Status Supervisor::Impl::settle(const TrainConfig& config, std::vector<LayerSlots> placement) {
-  options.rank.config = config;
-  options.rank.placement = std::move(placement);
+Status Supervisor::Impl::settle(const RankOptions& rank) {
+  options.rank.config = rank.config;
+  options.rank.placement = rank.placement;
+  options.rank.resume_lineage = rank.resume_lineage;
+  options.rank.resume_step = rank.resume_step;
   const uint64_t arena_bytes = arena_bytes_for(options);
   if (!daemon || arena_bytes <= daemon_arena_bytes) return {};
   stop_daemon();
@@ -152,27 +158,16 @@ int Supervisor::Impl::run() {
   return finish();
 }
 
-namespace {
-
-// Before hours of training, not after. Nothing is made or changed.
-Status check_writable(const std::string& path) {
-  if (path.empty()) return {};
-  std::error_code none;
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  const bool there = std::filesystem::exists(path, none);
-  const bool writable =
-      there ? !std::filesystem::is_directory(path, none) && ::access(path.c_str(), W_OK) == 0
-            : ::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) == 0;
-  if (writable) return {};
-  return make_error(ErrorCode::kIo, "{}: cannot be written", path);
-}
-
-}  // namespace
-
 Status Supervisor::Impl::open_files() {
-  if (!options.metrics_file.empty()) CKPT_TRY(metrics.open(options.metrics_file));
-  if (!options.events_file.empty()) CKPT_TRY(events.open(options.events_file));
-  return check_writable(options.report_file);
+  const auto open_file = [](std::string_view flag, RecordFile& file,
+                            const std::string& path) -> Status {
+    if (path.empty()) return {};
+    const Status opened = file.open(path);
+    if (opened.ok()) return {};
+    return make_error(opened.error().code, "{} {}", flag, opened.error().message);
+  };
+  CKPT_TRY(open_file("--metrics", metrics, options.metrics_file));
+  return open_file("--events", events, options.events_file);
 }
 
 bool Supervisor::Impl::ranks_running() const {
@@ -255,8 +250,19 @@ void Supervisor::Impl::stop_at_once(const std::string& why) {
 
 // Ends the run; the first reason counts.
 void Supervisor::Impl::give_up(ckpt::Error error) {
-  if (!failure) failure = std::move(error);
+  if (!failure) {
+    failed_stopping = stop_signal.has_value();
+    failure = std::move(error);
+  }
   kill_ranks();
+}
+
+// The failure for people. A run that was asked to stop names the signal, whatever it failed of.
+std::string Supervisor::Impl::failure_text() const {
+  std::string cause = saves->with_cause(failure->message);
+  if (!failed_stopping || unsaved_stop) return cause;
+  return fmt::format("stopped by {}{}: {}", signal_name(*stop_signal),
+                     complete ? "" : ", without a last checkpoint", cause);
 }
 
 void Supervisor::Impl::kill_ranks() {
@@ -269,7 +275,7 @@ int Supervisor::Impl::finish() {
   bar->finish();
   // The reason first: ckptd may take a while to stop.
   if (failure) {
-    say("moetrain: " + saves->with_cause(failure->message));
+    say("moetrain: " + failure_text());
     say_unsaved();
   }
   const uint64_t hangs_ms = stop_signal ? kHangsAtStopMs : kHangsAtEndMs;
@@ -287,7 +293,12 @@ int Supervisor::Impl::finish() {
   int exit_code = recorder->mismatches().empty() ? 0 : 1;
   if (!options.report_file.empty()) {
     const Status written = report::write_file(options.report_file, report::to_json(result));
-    if (!written.ok()) say(written.error().message);
+    if (!written.ok()) say("moetrain: " + written.error().message);
+    if (!written.ok()) exit_code = 1;
+  }
+  if (!options.schedule_trace_file.empty()) {
+    const Status written = report::write_file(options.schedule_trace_file, schedule_trace.json());
+    if (!written.ok()) say("moetrain: " + written.error().message);
     if (!written.ok()) exit_code = 1;
   }
   for (const RecordFile* file : {&metrics, &events}) {
@@ -297,14 +308,22 @@ int Supervisor::Impl::finish() {
   }
   if (options.print_report) ckpt::base::write_stdout_exactly(report::to_json(result));
   if (failure) {
-    return unsaved_stop ? kStoppedExit + *stop_signal : ckpt::exit_code_for(failure->code);
+    if (!result.losses.empty()) say_summary(result);
+    return failed_stopping ? kStoppedExit + *stop_signal : ckpt::exit_code_for(failure->code);
   }
-  say(report::summary_text(result));
-  if (!result.failures.empty()) say(report::failure_table_text(result));
+  say_summary(result);
   if (!stopped_short()) return say_what_did_not_happen() && exit_code == 0 ? 1 : exit_code;
   say_how_it_stopped();
   if (!stopped_because.empty()) return 1;
-  return exit_code == 0 ? kStoppedExit + stop_signal.value_or(SIGTERM) : exit_code;
+  // Whatever else went wrong is on stderr: who sent the signal looks for this code.
+  if (stop_signal) return kStoppedExit + *stop_signal;
+  return exit_code == 0 ? kStoppedExit + SIGTERM : exit_code;
+}
+
+void Supervisor::Impl::say_summary(const report::Report& result) {
+  say(report::summary_text(result));
+  const bool losses = !result.failures.empty() || !result.daemon_failures.empty();
+  if (losses) say(report::failure_table_text(result));
 }
 
 // By a signal to the run, or to a rank, with none left to go on.

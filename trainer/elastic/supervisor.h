@@ -6,7 +6,7 @@
 // A rank that dies is started again by itself; the survivors keep running and meet it in the next
 // epoch. In an elastic run it is not, once the first epoch trains: the survivors go on; only when
 // none with state is left all start again.
-// A rank that gives up with a kFatal event ends the run: the same would happen again. One that was
+// A rank that gives up with a FatalEvent ends the run: the same would happen again. One that was
 // to join, and never has, does not. A stop signal (stop_signals.h): the ranks save the step they
 // are at, and the run ends with 128 + the signal's number; a second one ends it at once, and so
 // does the first one where ckptd does not answer.
@@ -27,12 +27,12 @@ struct RankAt {
   uint64_t step = 0;
 };
 
-// A rank kills itself when it comes into this phase of a membership change (kPhases).
+// A rank kills itself when it enters this phase of a membership change (kPhases).
 struct PhaseKill {
   uint32_t rank = 0;
   std::string phase;
 };
-// So many ranks are started when this step is complete.
+// This number of ranks starts when this step is complete.
 struct RankJoin {
   uint32_t count = 0;
   uint64_t step = 0;
@@ -40,27 +40,28 @@ struct RankJoin {
 
 struct RunOptions {
   RankOptions rank;  // what every rank is told; `rank.rank` and `rank.kill_at` are filled in here
-  std::string on_loss_reason;  // why rank.elastic is what it is: for people
+  std::string on_loss_reason;  // for people: who chose rank.elastic
   std::vector<RankAt> kills;
   std::vector<RankAt> leaves;  // elastic: who asks itself to leave, and after which step
   std::vector<PhaseKill> phase_kills;
   std::vector<RankJoin> joins;
   std::vector<uint64_t> daemon_kills;  // steps after which our own ckptd is killed
-  // A rank's process that nothing was heard of for so long hangs; 0: silence is no sign.
+  // A rank's process hangs if it sends no heartbeat for this long; 0: never.
   uint32_t heartbeat_timeout_ms = 10'000;
-  // Our own ckptd, if it has not answered for so long, is started anew; 0: never.
+  // Our own ckptd is killed and restarted if it does not answer for this long; 0: never.
   uint32_t daemon_timeout_ms = 20'000;
   UnsavedOptions unsaved;     // its socket is filled in here
   uint32_t restarts_max = 5;  // of ranks, in a row without a completed step
   bool own_daemon = true;     // listening on rank.socket, with its data in data_dir
   std::string data_dir;
-  bool data_stays = true;  // after the run: what is saved can be resumed
+  bool data_stays = true;  // checkpoints outlive the run, and can be resumed
   std::string log_file;
   std::string io;  // ckptd's --io; empty: its default
   std::string report_file;
   std::string metrics_file;
-  std::string events_file;    // every event of every rank, as it came in
-  bool print_report = false;  // the report's JSON on stdout
+  std::string events_file;          // every event of every rank, in the order of arrival
+  std::string schedule_trace_file;  // of the first steps, if rank.trace_schedule
+  bool print_report = false;        // the report's JSON on stdout
 };
 
 class Supervisor {
@@ -72,11 +73,9 @@ class Supervisor {
   // it said last, or kAborted if a signal came first (stop_signal() then tells which).
   Status start_daemon();
   std::optional<int> stop_signal() const;
-  // What was found out with ckptd's help: the configuration of the run that is resumed, and where
-  // its experts are to be (RankOptions::placement).
-  Status settle(const TrainConfig& config, std::vector<LayerSlots> placement);
-  // The commit that --resume names, as ckptd has found it.
-  void resume_at(uint32_t lineage, uint64_t step);
+  // For a run that resumes, when ckptd has told of the commit: takes over `rank`'s configuration,
+  // placement and commit (lineage and step). Starts our own ckptd again if it needs a larger arena.
+  Status settle(const RankOptions& rank);
   // Runs to the end; returns the exit code of the program: 128 + n if signal n stopped it, or all
   // of its ranks, short of the last step.
   int run();

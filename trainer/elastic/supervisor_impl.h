@@ -11,6 +11,7 @@
 #include "trainer/elastic/record_file.h"
 #include "trainer/elastic/recorder.h"
 #include "trainer/elastic/save_monitor.h"
+#include "trainer/elastic/schedule_trace.h"
 #include "trainer/elastic/stop_signals.h"
 #include "trainer/elastic/supervisor.h"
 #include "trainer/elastic/watchdog.h"
@@ -38,7 +39,7 @@ struct Supervisor::Impl {
 
   Status start_daemon(uint64_t arena_bytes);
   Status await_daemon();
-  Status settle(const TrainConfig& config, std::vector<LayerSlots> placement);
+  Status settle(const RankOptions& rank);
   int run();
   Status open_files();
 
@@ -47,13 +48,28 @@ struct Supervisor::Impl {
   uint32_t gpu_for(uint32_t rank) const;
   void read_events(uint32_t rank);
   void handle(const RankEvent& event);
-  void say_training(const RankEvent& event);
-  void say_replanned(const RankEvent& event);
-  void forget_kill(const RankEvent& event);
-  void handle_step(const RankEvent& event);
+  void on(const EventHeader& at, const JoiningEvent&);
+  void on(const EventHeader& at, const ConnectingEvent&);
+  void on(const EventHeader& at, const TrainingEvent& training);
+  void on(const EventHeader& at, const StepEvent& step);
+  void on(const EventHeader& at, const ScheduleEvent& schedule) {
+    schedule_trace.add(at, schedule);
+  }
+  void on(const EventHeader& at, const TakingEvent& taking);
+  void on(const EventHeader& at, const ReplannedEvent& replanned);
+  void on(const EventHeader& at, const GroupLostEvent&) { slots[at.rank].in_epoch = false; }
+  void on(const EventHeader& at, const RegroupingEvent&) { slots[at.rank].in_epoch = false; }
+  void on(const EventHeader& at, const DrainedEvent&);
+  void on(const EventHeader& at, const DyingEvent& dying);
+  void on(const EventHeader& at, const LogEvent& log);
+  void on(const EventHeader& at, const SavedEvent& saved);
+  void on(const EventHeader& at, const FatalEvent& fatal);
+  // SaveMonitor and Recorder handle these alone.
+  template <OneOf<AliveEvent, NoticeEvent, PacingEvent, PostponedEvent, RestoringEvent, SavingEvent,
+                  SnapshotEvent, StallingEvent>
+                Other>
+  void on(const EventHeader&, const Other&) {}
   void rank_ended(uint32_t rank, const ProcessEnd& end);
-  void rank_left(const RankEvent& event);
-  void rank_gave_up(const RankEvent& event);
   bool anybody_has_state() const;
   void start_joiners(uint64_t step);
   void start_all_again(const std::string& lost);
@@ -67,7 +83,9 @@ struct Supervisor::Impl {
   void stop_ranks();
   void stop_daemon();
   void say_unsaved();
+  std::string pending() const;
   void add_saves_to(report::Report& result) const;
+  void say_summary(const report::Report& result);
 
   // supervisor.cc
   void watch_once();
@@ -76,6 +94,7 @@ struct Supervisor::Impl {
   void take_signal();
   void stop_at_once(const std::string& why);
   void give_up(ckpt::Error error);
+  std::string failure_text() const;
   void kill_ranks();
   bool ranks_running() const;
   bool everybody_else_is_done() const;
@@ -98,11 +117,13 @@ struct Supervisor::Impl {
   std::optional<report::ProgressBar> bar;
   RecordFile metrics;
   RecordFile events;
+  ScheduleTrace schedule_trace;
   std::deque<Slot> slots;     // joiners come behind while others are at hand
   bool epoch_opened = false;  // a rank has joined one: there is a resume point, or none is needed
   bool epoch_seen = false;    // ranks that start from now on continue, whatever the run began with
   uint64_t went_on_epoch = 0;
-  bool complete = false;  // some rank has seen the last checkpoint durable
+  uint64_t resumed_epoch = 0;  // the newest that was said to have resumed
+  bool complete = false;       // some rank has seen the last checkpoint durable
   uint32_t restarts_in_a_row = 0;
   uint64_t failures_known = 0;  // what ranks told: those that are started anew have forgotten
   double training_ms_known = 0;
@@ -111,8 +132,9 @@ struct Supervisor::Impl {
   std::string limit_reached;    // of --unsaved-max, with --on-unsaved stop
   std::string stopped_because;  // what the ranks said who stopped and saved by themselves
   std::optional<ckpt::Error> failure;
-  bool unsaved_stop = false;   // the failure is that it was asked for
-  bool saved_in_vain = false;  // ranks that waited for the last checkpoint were ended
+  bool failed_stopping = false;  // the failure came after a stop signal, which ended the run
+  bool unsaved_stop = false;     // the failure is that it was asked for
+  bool saved_in_vain = false;    // ranks that waited for the last checkpoint were ended
 };
 
 }  // namespace moetrain

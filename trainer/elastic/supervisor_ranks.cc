@@ -6,19 +6,16 @@
 #include <algorithm>
 #include <bit>
 #include <cerrno>
-#include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "formats/base/counted.h"
-#include "formats/base/json_dump.h"
 #include "formats/base/parse.h"
+#include "trainer/elastic/metrics_lines.h"
 #include "trainer/elastic/supervisor_impl.h"
 
 namespace moetrain {
 
 using ckpt::ErrorCode;
 using ckpt::make_error;
-using Kind = RankEvent::Kind;
 
 namespace {
 
@@ -27,77 +24,40 @@ constexpr uint32_t kReopenTimeoutMs = 120'000;
 // A beat that is late is no silence yet.
 constexpr uint32_t kBeatsInTimeout = 5;
 
-std::string metrics_line(const RankEvent& event, uint64_t tokens) {
-  nlohmann::ordered_json line;
-  const float loss = std::bit_cast<float>(event.loss_bits);
-  line["step"] = event.step;
-  line["loss"] = std::isfinite(loss) ? nlohmann::ordered_json(loss) : nullptr;
-  line["loss_bits"] = fmt::format("{:08x}", event.loss_bits);
-  line["tokens"] = tokens;
-  line["ms"] = event.ms;
-  line["stall_ms"] = event.stall_ms;
-  line["learning_rate"] = event.learning_rate;
-  line["gradient_norm"] =
-      std::isfinite(event.gradient_norm) ? nlohmann::ordered_json(event.gradient_norm) : nullptr;
-  line["applied"] = event.applied;
-  line["plt"] = event.plt;
-  line["plt_rollback"] = event.plt_rollback;
-  line["busiest_tokens"] = event.busiest_rows;
-  line["max_over_mean"] = event.max_over_mean;
-  // What PLT follows from (trainer/README.md).
-  if (event.resumed_at >= 0) {
-    line["resumed_at"] = event.resumed_at;
-    line["resumed_versions"] = event.resumed_versions;
-  }
-  if (!event.rolled_back.empty()) {
-    line["rolled_back"] = event.rolled_back;
-    line["versions"] = event.rolled_back_to;
-  }
-  line["routed"] = event.routed;
-  return ckpt::base::dump_json(line);
-}
-
-std::string snapshot_line(const RankEvent& event) {
-  const double mean = event.rank_bytes_mean;
-  nlohmann::ordered_json line{{"snapshot", event.step}, {"experts", event.experts}};
-  if (!event.memory_experts.empty()) line["memory_experts"] = event.memory_experts;
-  line["bytes"] = event.bytes;
-  if (event.bytes_kept > 0) line["bytes_kept"] = event.bytes_kept;
-  line["rank_bytes_max"] = event.rank_bytes_max;
-  line["rank_bytes_mean"] = mean;
-  line["rank_bytes_max_over_mean"] =
-      mean > 0 ? static_cast<double>(event.rank_bytes_max) / mean : 1;
-  return ckpt::base::dump_json(line);
-}
-
-// What has happened to the rank by this step: what was asked for first.
-void forget_first(std::vector<RankAt>& asked, const RankEvent& event) {
+// Erases the earliest request for this rank that is due at its step.
+void forget_first(std::vector<RankAt>& asked, const EventHeader& at) {
   auto first = asked.end();
-  for (auto at = asked.begin(); at != asked.end(); ++at) {
-    if (at->rank != event.rank || at->step > event.step) continue;
-    if (first == asked.end() || at->step < first->step) first = at;
+  for (auto one = asked.begin(); one != asked.end(); ++one) {
+    if (one->rank != at.rank || one->step > at.step) continue;
+    if (first == asked.end() || one->step < first->step) first = one;
   }
   if (first != asked.end()) asked.erase(first);
 }
 
-// Of ranks that die together one counts.
+// Ranks of one node fail together: there the number is of nodes.
 std::string holders_text(uint32_t count, bool of_nodes) {
   const char* more = count == 1 ? "" : "s";
   return of_nodes ? fmt::format("each expert on {} node{}", count, more)
                   : fmt::format("{} holder{} of each expert", count, more);
 }
 
-std::string replan_line(const RankEvent& event) {
-  const nlohmann::ordered_json line{{"replan", event.step},
-                                    {"moved", event.moved},
-                                    {"max_over_mean_before", event.balance_before},
-                                    {"max_over_mean_after", event.balance_after},
-                                    {"gain_ms", event.gain_ms},
-                                    {"cost_ms", event.cost_ms},
-                                    {"bytes", event.bytes_moved},
-                                    {"plan_ms", event.plan_ms},
-                                    {"migrate_ms", event.migrate_ms}};
-  return ckpt::base::dump_json(line);
+// The step and epoch at which survivors of a loss, or of another change, go on.
+std::string going_on_text(const EventHeader& at, const TrainingEvent& training,
+                          const RankOptions& options) {
+  const std::string ranks = ckpt::base::counted(training.group, "rank");
+  if (training.resumed) {
+    return fmt::format("all {} return to step {} of lineage {} (epoch {})", ranks, at.step,
+                       training.view_lineage, at.epoch);
+  }
+  if (!options.experts_sharded()) {
+    return fmt::format("going on after step {} with {} (epoch {}, {})", at.step, ranks, at.epoch,
+                       holders_text(training.effective_replicas, !options.nodes.empty()));
+  }
+  if (at.step == 0) {
+    return fmt::format("all {} begin again with step 1: no step is saved (epoch {})", ranks,
+                       at.epoch);
+  }
+  return fmt::format("going on after step {} with {} (epoch {})", at.step, ranks, at.epoch);
 }
 
 }  // namespace
@@ -136,6 +96,7 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   if (epoch_seen) {
     told.resume = CKPT_RESUME_CONTINUE;
     told.open_timeout_ms = kReopenTimeoutMs;
+    told.trace_schedule = false;  // the first steps of the run are over, or others trace them
     told.failures_known = failures_known;
     told.training_ms_known = training_ms_known;
   }
@@ -165,7 +126,7 @@ void Supervisor::Impl::read_events(uint32_t rank) {
     slot.reader.append({bytes, static_cast<size_t>(n)});
   }
   for (RankEvent& event : slot.reader.take()) {
-    event.rank = rank;
+    event.header.rank = rank;
     handle(event);
   }
 }
@@ -174,131 +135,114 @@ void Supervisor::Impl::handle(const RankEvent& event) {
   recorder->add(event);
   watchdog->add(event);
   saves->add(event);
-  if (event.kind == Kind::kAlive) return;
+  if (event.as<AliveEvent>() != nullptr) return;
   if (events.is_open()) record(events, to_line(event));
-  switch (event.kind) {
-    case Kind::kTraining:
-      slots[event.rank].trained = true;
-      failures_known = std::max(failures_known, event.failures);
-      training_ms_known = std::max(training_ms_known, event.training_ms);
-      return say_training(event);
-    case Kind::kJoining:
-      // A stop that was asked for before this process could listen to it.
-      if ((stop_signal || !limit_reached.empty()) && !slots[event.rank].joined) {
-        slots[event.rank].process->signal(stop_rank_signal());
-      }
-      slots[event.rank].joined = true;
-      return;
-    case Kind::kConnecting:
-      epoch_opened = true;
-      slots[event.rank].in_epoch = true;
-      slots[event.rank].epoch = event.epoch;
-      return;
-    case Kind::kAlive:
-    case Kind::kRestoring:
-    case Kind::kSaving:
-    case Kind::kPacing:
-    case Kind::kPostponed:
-    case Kind::kSnapshot:  // SaveMonitor tells of these
-    case Kind::kNotice:    // the supervisor's own
-      return;
-    case Kind::kReplanned:
-      return say_replanned(event);
-    case Kind::kTaking:
-      if (metrics.is_open()) record(metrics, snapshot_line(event) + '\n');
-      return;
-    case Kind::kStep:
-      return handle_step(event);
-    case Kind::kDying:
-      return forget_kill(event);
-    case Kind::kRegrouping:
-    case Kind::kGroupLost:
-      slots[event.rank].in_epoch = false;
-      return;
-    case Kind::kLog:
-      return say(fmt::format("rank {}: {}", event.rank, event.text));
-    case Kind::kSaved:
-      slots[event.rank].saved = true;
-      stopped_because = event.text;
-      complete = true;
-      return;
-    case Kind::kDrained:
-      return rank_left(event);
-    case Kind::kFatal:
-      return rank_gave_up(event);
+  std::visit([&](const auto& body) { on(event.header, body); }, event.body);
+}
+
+void Supervisor::Impl::on(const EventHeader& at, const JoiningEvent& /*joining*/) {
+  Slot& slot = slots[at.rank];
+  // A stop that was asked for before this process could listen to it.
+  if ((stop_signal || !limit_reached.empty()) && !slot.joined) {
+    slot.process->signal(stop_rank_signal());
   }
+  slot.joined = true;
 }
 
-void Supervisor::Impl::rank_left(const RankEvent& event) {
-  slots[event.rank].drained = true;
-  forget_first(options.leaves, event);
-  say(fmt::format("rank {} has left after step {}, as it was asked to", event.rank, event.step));
+void Supervisor::Impl::on(const EventHeader& at, const ConnectingEvent& /*connecting*/) {
+  epoch_opened = true;
+  slots[at.rank].in_epoch = true;
+  slots[at.rank].epoch = at.epoch;
 }
 
-// A process that cannot join costs those nothing that train without it.
-void Supervisor::Impl::rank_gave_up(const RankEvent& event) {
-  Slot& slot = slots[event.rank];
-  if (event.rank < options.rank.ranks || slot.trained || !anybody_has_state()) {
-    return give_up({static_cast<ErrorCode>(event.code), event.text});
-  }
-  slot.given_up = true;
-  say(fmt::format("rank {} could not join, the others go on without it: {}", event.rank,
-                  event.text));
-}
-
-void Supervisor::Impl::say_training(const RankEvent& event) {
+void Supervisor::Impl::on(const EventHeader& at, const TrainingEvent& training) {
+  slots[at.rank].trained = true;
+  failures_known = std::max(failures_known, training.failures);
+  training_ms_known = std::max(training_ms_known, training.training_ms);
   epoch_seen = true;
-  if (event.goes_on && event.epoch > went_on_epoch) {
-    went_on_epoch = event.epoch;
+  const uint32_t group = training.group;
+  if (training.goes_on && at.epoch > went_on_epoch) {
+    went_on_epoch = at.epoch;
     const uint32_t sequences = options.rank.config.batch;
-    say(fmt::format("going on after step {} with {} rank{} (epoch {}, {}){}", event.step,
-                    event.group, event.group == 1 ? "" : "s", event.epoch,
-                    holders_text(event.effective_replicas, !options.rank.nodes.empty()),
-                    event.group <= sequences
-                        ? ""
-                        : fmt::format("; {} of them have no sequence: a micro-batch has {}",
-                                      event.group - sequences, sequences)));
+    say(going_on_text(at, training, options.rank) +
+        (group <= sequences ? ""
+                            : fmt::format("; {} of them have no sequence: a micro-batch has {}",
+                                          group - sequences, sequences)));
   }
-  if (event.rank == 0 && event.resumed) {
-    say(fmt::format("resumed at step {} ({}, epoch {}, lineage {})", event.step,
-                    ckpt::base::counted(event.group, "rank"), event.epoch, event.lineage));
+  // Survivors may have another rank 0.
+  if (training.resumed && !training.goes_on && at.epoch > resumed_epoch) {
+    resumed_epoch = at.epoch;
+    say(fmt::format("resumed at step {} ({}, epoch {}, lineage {})", at.step,
+                    ckpt::base::counted(group, "rank"), at.epoch, training.lineage));
   }
 }
 
-void Supervisor::Impl::say_replanned(const RankEvent& event) {
-  if (metrics.is_open()) record(metrics, replan_line(event) + '\n');
-  if (!event.moved) return;
+void Supervisor::Impl::on(const EventHeader& at, const StepEvent& step) {
+  if (!recorder->is_first_of_step(at)) return;
+  restarts_in_a_row = 0;
+  if (!step.applied) {
+    say(fmt::format("step {}: skipped, the loss or the gradient is not finite", at.step));
+  }
+  if (metrics.is_open()) {
+    record(metrics, step_metrics(at, step, options.rank.config.tokens_per_step()) + '\n');
+  }
+  bar->update(at.step, fmt::format("loss {:.4f}", std::bit_cast<float>(step.loss_bits)));
+  start_joiners(at.step);
+  if (std::erase(options.daemon_kills, at.step) > 0 && daemon) {
+    say(fmt::format("step {}: killing ckptd, as asked", at.step));
+    daemon->kill();
+  }
+}
+
+void Supervisor::Impl::on(const EventHeader& at, const TakingEvent& taking) {
+  if (metrics.is_open()) record(metrics, snapshot_metrics(at, taking) + '\n');
+}
+
+void Supervisor::Impl::on(const EventHeader& at, const ReplannedEvent& replanned) {
+  if (metrics.is_open()) record(metrics, replan_metrics(at, replanned) + '\n');
+  if (!replanned.moved) return;
+  const Relayout& relayout = replanned.relayout;
   say(
       fmt::format("step {}: {} of experts moved in {:.1f} ms: the busiest rank had {:.2f} of the "
                   "mean, will have {:.2f}",
-                  event.step, ckpt::base::format_size(event.bytes_moved), event.migrate_ms,
-                  event.balance_before, event.balance_after));
+                  at.step, ckpt::base::format_size(relayout.bytes_moved), relayout.migrate_ms,
+                  replanned.balance_before, replanned.balance_after));
 }
 
-// Asked for once: the next process of this rank does not do it again.
-void Supervisor::Impl::forget_kill(const RankEvent& event) {
-  if (event.text.empty()) return forget_first(options.kills, event);
+void Supervisor::Impl::on(const EventHeader& at, const DrainedEvent& /*drained*/) {
+  slots[at.rank].drained = true;
+  forget_first(options.leaves, at);
+  say(fmt::format("rank {} has left after step {}, as it was asked to", at.rank, at.step));
+}
+
+// The next process of this rank does not kill itself again.
+void Supervisor::Impl::on(const EventHeader& at, const DyingEvent& dying) {
+  if (dying.phase.empty()) return forget_first(options.kills, at);
   const auto kill = std::ranges::find_if(options.phase_kills, [&](const PhaseKill& one) {
-    return one.rank == event.rank && one.phase == event.text;
+    return one.rank == at.rank && one.phase == dying.phase;
   });
   if (kill != options.phase_kills.end()) options.phase_kills.erase(kill);
 }
 
-void Supervisor::Impl::handle_step(const RankEvent& event) {
-  if (!recorder->is_first_of_step(event)) return;
-  restarts_in_a_row = 0;
-  if (!event.applied) {
-    say(fmt::format("step {}: skipped, the loss or the gradient is not finite", event.step));
+void Supervisor::Impl::on(const EventHeader& at, const LogEvent& log) {
+  say(fmt::format("rank {}: {}", at.rank, log.text));
+}
+
+void Supervisor::Impl::on(const EventHeader& at, const SavedEvent& saved) {
+  slots[at.rank].saved = true;
+  stopped_because = saved.reason;
+  complete = true;
+}
+
+// A joiner that fails to join costs nothing to the ranks that train without it.
+void Supervisor::Impl::on(const EventHeader& at, const FatalEvent& fatal) {
+  Slot& slot = slots[at.rank];
+  if (at.rank < options.rank.ranks || slot.trained || !anybody_has_state()) {
+    return give_up({static_cast<ErrorCode>(fatal.code), fatal.reason});
   }
-  if (metrics.is_open()) {
-    record(metrics, metrics_line(event, options.rank.config.tokens_per_step()) + '\n');
-  }
-  bar->update(event.step, fmt::format("loss {:.4f}", std::bit_cast<float>(event.loss_bits)));
-  start_joiners(event.step);
-  if (std::erase(options.daemon_kills, event.step) > 0 && daemon) {
-    say(fmt::format("step {}: killing ckptd, as asked", event.step));
-    daemon->kill();
-  }
+  slot.given_up = true;
+  say(fmt::format("rank {} could not join, the others go on without it: {}", at.rank,
+                  fatal.reason));
 }
 
 void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
@@ -313,9 +257,9 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
                               "rank {} ended with {} before the last step was saved", rank,
                               end.text()));
   }
-  recorder->rank_died(rank, monotonic_ns());
+  const uint64_t at_step = recorder->rank_died(rank, monotonic_ns());
   const std::string lost =
-      fmt::format("rank {} is lost at step {} ({})", rank, recorder->step() + 1, end.text());
+      fmt::format("rank {} is lost at step {} ({})", rank, at_step, end.text());
   if (anybody_has_state()) return say(lost + "; the others go on");
   // A first epoch needs all its ranks: until it trains, the lost one is started again.
   if (options.rank.elastic && epoch_seen) return start_all_again(lost);

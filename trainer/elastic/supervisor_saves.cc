@@ -61,10 +61,8 @@ std::string Supervisor::Impl::unsaved_cause() const {
 // On stderr, and among the events.
 void Supervisor::Impl::tell(const std::string& line) {
   say(line);
-  record(events, to_line({.kind = RankEvent::Kind::kNotice,
-                          .time_ns = monotonic_ns(),
-                          .step = recorder->step(),
-                          .text = line}));
+  record(events, to_line({.header = {.time_ns = monotonic_ns(), .step = recorder->step()},
+                          .body = NoticeEvent{line}}));
 }
 
 void Supervisor::Impl::stop_ranks() {
@@ -100,13 +98,30 @@ void Supervisor::Impl::stop_daemon() {
 void Supervisor::Impl::say_unsaved() {
   if (!epoch_seen) return;
   const std::string unsaved = saves->unsaved().unsaved_text();
-  if (!unsaved.empty()) return say(fmt::format("{}; {}", unsaved, what_is_left()));
+  if (!unsaved.empty()) {
+    const std::string comes = pending();
+    const bool nothing_yet = !comes.empty() && saves->unsaved().saved_step() == 0;
+    return say(fmt::format("{}; {}{}", unsaved, comes,
+                           nothing_yet ? "nothing is durable yet" : what_is_left()));
+  }
   if (failure->code == ErrorCode::kResourceExhausted) say(what_is_left());
+}
+
+// Snapshots that ckptd has and goes on with. The run's own ckptd ends with the run.
+std::string Supervisor::Impl::pending() const {
+  const bool answers = probe && probe->silent_ms() < UnsavedWatch::kSilentMs;
+  const std::string snapshots = saves->pending_text();
+  if (snapshots.empty() || !answers || daemon) return "";
+  return fmt::format(
+      "ckptd at {} still has {} on the way to its disk, which may become durable yet "
+      "(ckptctl log {}); ",
+      options.rank.socket, snapshots, options.rank.run);
 }
 
 void Supervisor::Impl::add_saves_to(report::Report& result) const {
   result.saved_step = saves->unsaved().saved_step();
-  result.unsaved = saves->unsaved().periods(monotonic_ns());
+  const std::string ended = failure ? "the run ended: " + failure->message : "";
+  result.unsaved = saves->unsaved().periods(monotonic_ns(), ended);
 }
 
 }  // namespace moetrain

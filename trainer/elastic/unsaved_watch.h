@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
-#include "formats/base/result.h"
 #include "trainer/elastic/reminder.h"
+#include "trainer/elastic/unsaved_gaps.h"
 #include "trainer/report/report.h"
 
 namespace moetrain {
@@ -30,9 +30,6 @@ struct UnsavedOptions {
   std::optional<uint64_t> ms_max;
   bool stop = false;  // --on-unsaved
 };
-
-// --unsaved-max and --on-unsaved as typed: a number of steps, or a time with its unit ("10m").
-ckpt::Result<UnsavedOptions> parse_unsaved(const std::string& max, const std::string& policy);
 
 class UnsavedWatch {
  public:
@@ -56,7 +53,7 @@ class UnsavedWatch {
     Verdict verdict = Verdict::kGoOn;
   };
 
-  explicit UnsavedWatch(UnsavedOptions options) : options_(std::move(options)) {}
+  explicit UnsavedWatch(UnsavedOptions options);
 
   // Training starts at `step`, which is saved (resume) or is 0 (seed).
   void begins(uint64_t step, uint64_t now_ns);
@@ -76,41 +73,30 @@ class UnsavedWatch {
   // The run was asked to stop at `asked_ns`: is it in vain to wait for the ranks to save?
   bool saves_in_vain(const Daemon& daemon, uint64_t asked_ns) const;
 
-  uint64_t saved_step() const { return saved_; }
+  uint64_t saved_step() const { return gaps_.saved_step(); }
   // "steps 21 to 60 are in no checkpoint"; empty if all is saved.
   std::string unsaved_text() const;
   // Why: "ckptd at S does not answer"; empty if nothing is known to be wrong.
   std::string cause() const;
-  // For the report; one that goes on ends now.
-  std::vector<report::Unsaved> periods(uint64_t now_ns) const;
+  // For the report; one that goes on ends now. `ended`: why the run is over before its last
+  // checkpoint, for steps that no period covers; empty: it is not.
+  std::vector<report::Unsaved> periods(uint64_t now_ns, const std::string& ended = {}) const {
+    return gaps_.periods(step_, now_ns, ended);
+  }
 
  private:
-  struct Period {
-    report::Unsaved unsaved;
-    uint64_t began_ns = 0;
-    bool silence = false;                 // the cause: ckptd does not answer
-    bool missed = false;                  // a checkpoint failed or was postponed in it
-    std::optional<uint64_t> answered_ns;  // the silence is over
-
-    double ms(uint64_t now_ns) const;
-  };
   void look_at_silence(const Daemon& daemon, uint64_t now_ns, Look& look);
   void look_at_limits(uint64_t now_ns, Look& look);
   void look_at_end(const Daemon& daemon, uint64_t now_ns, Look& look);
   std::optional<std::string> over_limit(uint64_t now_ns) const;
-  std::string no_answer() const;
-  void open_period(const std::string& cause, uint64_t began_ns, bool silence);
-  void silence_is_over(uint64_t now_ns);
   double stuck_ms(uint64_t now_ns) const;
 
   const UnsavedOptions options_;
-  uint64_t step_ = 0;      // the newest that is complete
-  uint64_t saved_ = 0;     // the newest that is durable; 0: the seed is enough
-  uint64_t saved_ns_ = 0;  // since then
-  uint64_t failed_ = 0;    // the newest whose checkpoint failed
-  std::string failure_;    // why the newest checkpoint failed
-  std::string stuck_;      // the last checkpoint's wait without progress
-  bool silent_ = false;    // told, and not yet over
+  const std::string no_answer_;
+  UnsavedGaps gaps_;
+  uint64_t step_ = 0;    // the newest that is complete
+  std::string stuck_;    // the last checkpoint's wait without progress
+  bool silent_ = false;  // told, and not yet over
   Reminder silence_told_;
   Reminder limit_told_;
   bool stopped_ = false;
@@ -119,8 +105,6 @@ class UnsavedWatch {
   uint64_t bytes_written_ = 0;
   bool end_told_ = false;
   bool ended_ = false;
-  std::optional<Period> open_;
-  std::vector<report::Unsaved> periods_;
 };
 
 }  // namespace moetrain

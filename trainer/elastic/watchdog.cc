@@ -6,8 +6,6 @@
 
 namespace moetrain {
 
-using Kind = RankEvent::Kind;
-
 namespace {
 
 constexpr uint64_t kMillisecondNs = 1'000'000;
@@ -24,57 +22,36 @@ void Watchdog::started(uint32_t rank, uint64_t now_ns) {
 
 void Watchdog::ended(uint32_t rank) { ranks_[rank] = {}; }
 
-void Watchdog::enter(const RankEvent& event, State state) {
-  Rank& rank = ranks_[event.rank];
+void Watchdog::enter(const EventHeader& at, State state) {
+  Rank& rank = ranks_[at.rank];
   rank.state = state;
-  rank.since_ns = event.time_ns;
-  if (event.epoch != 0) rank.epoch = event.epoch;
+  rank.since_ns = at.time_ns;
+  if (at.epoch != 0) rank.epoch = at.epoch;
 }
 
 void Watchdog::add(const RankEvent& event) {
-  Rank& rank = ranks_[event.rank];
-  if (rank.heard_ns != 0 || event.kind == Kind::kAlive) {
-    rank.heard_ns = std::max(rank.heard_ns, event.time_ns);
+  Rank& rank = ranks_[event.header.rank];
+  if (rank.heard_ns != 0 || event.as<AliveEvent>() != nullptr) {
+    rank.heard_ns = std::max(rank.heard_ns, event.header.time_ns);
   }
-  switch (event.kind) {
-    case Kind::kJoining:
-      return enter(event, State::kJoining);
-    case Kind::kConnecting:
-      if (event.epoch > opened_epoch_) {
-        opened_epoch_ = event.epoch;
-        opened_ns_ = event.time_ns;
-      }
-      return enter(event, State::kConnecting);
-    case Kind::kRestoring:
-      return enter(event, State::kRestoring);
-    case Kind::kTraining:
-      return enter(event, State::kTraining);
-    case Kind::kSaving:
-      return enter(event, State::kSaving);
-    case Kind::kSaved:
-    case Kind::kFatal:
-    case Kind::kDrained:
-      return enter(event, State::kDone);
-    case Kind::kRegrouping:
-    case Kind::kGroupLost:
-      if (event.epoch > lost_epoch_) {
-        lost_epoch_ = event.epoch;
-        lost_ns_ = event.time_ns;
-        lost_opened_ns_ = opened_ns_;
-      }
-      return enter(event, State::kLeaving);
-    case Kind::kAlive:
-    case Kind::kPacing:
-    case Kind::kReplanned:
-    case Kind::kStep:
-    case Kind::kTaking:
-    case Kind::kSnapshot:
-    case Kind::kDying:
-    case Kind::kLog:
-    case Kind::kPostponed:
-    case Kind::kNotice:
-      return;
+  std::visit([&](const auto& body) { on(event.header, body); }, event.body);
+}
+
+void Watchdog::on(const EventHeader& at, const ConnectingEvent& /*connecting*/) {
+  if (at.epoch > opened_epoch_) {
+    opened_epoch_ = at.epoch;
+    opened_ns_ = at.time_ns;
   }
+  enter(at, State::kConnecting);
+}
+
+void Watchdog::left_epoch(const EventHeader& at) {
+  if (at.epoch > lost_epoch_) {
+    lost_epoch_ = at.epoch;
+    lost_ns_ = at.time_ns;
+    lost_opened_ns_ = opened_ns_;
+  }
+  enter(at, State::kLeaving);
 }
 
 bool Watchdog::is_silent(const Rank& rank, uint64_t now_ns) const {

@@ -70,7 +70,24 @@ class Watchdog {
     uint64_t epoch = 0;     // the newest one this process has been in
     uint64_t heard_ns = 0;  // its newest sign of life; 0: its heart does not beat yet
   };
-  void enter(const RankEvent& event, State state);
+  void enter(const EventHeader& at, State state);
+  void on(const EventHeader& at, const JoiningEvent&) { enter(at, State::kJoining); }
+  void on(const EventHeader& at, const ConnectingEvent&);
+  void on(const EventHeader& at, const RestoringEvent&) { enter(at, State::kRestoring); }
+  void on(const EventHeader& at, const TrainingEvent&) { enter(at, State::kTraining); }
+  void on(const EventHeader& at, const SavingEvent&) { enter(at, State::kSaving); }
+  void on(const EventHeader& at, const GroupLostEvent&) { left_epoch(at); }
+  void on(const EventHeader& at, const RegroupingEvent&) { left_epoch(at); }
+  template <OneOf<SavedEvent, FatalEvent, DrainedEvent> Last>
+  void on(const EventHeader& at, const Last&) {
+    enter(at, State::kDone);
+  }
+  template <
+      OneOf<AliveEvent, DyingEvent, LogEvent, NoticeEvent, PacingEvent, PostponedEvent,
+            ReplannedEvent, ScheduleEvent, SnapshotEvent, StallingEvent, StepEvent, TakingEvent>
+          Other>
+  void on(const EventHeader&, const Other&) {}
+  void left_epoch(const EventHeader& at);
   bool is_silent(const Rank& rank, uint64_t now_ns) const;
   void forgive_silence(uint64_t now_ns);
   std::optional<std::string> judge(const Rank& rank, uint64_t now_ns) const;

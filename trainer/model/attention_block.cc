@@ -2,16 +2,14 @@
 
 #include <vector>
 
+#include "trainer/model/norm_shape.h"
+
 namespace moetrain {
 
 namespace {
 
 kernels::AttentionShape attention_shape(const ModelConfig& config, int64_t tokens) {
   return {tokens / config.seq_len, config.seq_len, config.heads, config.kv_heads, config.head_dim};
-}
-
-kernels::RmsNormShape norm_shape(const ModelConfig& config, int64_t tokens) {
-  return {tokens, config.hidden, static_cast<float>(config.rms_eps)};
 }
 
 }  // namespace

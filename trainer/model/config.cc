@@ -60,6 +60,11 @@ Status validate(const ModelConfig& config) {
   CKPT_TRY(check_positive("rms_eps", config.rms_eps));
   CKPT_TRY(check_not_negative("aux_coef", config.aux_coef));
   CKPT_TRY(check_not_negative("router_skew", config.router_skew));
+  if (config.router_skew > 0 && config.follows_trace()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "model config: router_skew is {}, must be 0 with a routing trace",
+                      config.router_skew);
+  }
   return check_not_negative("init_range", config.init_range);
 }
 

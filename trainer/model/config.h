@@ -25,10 +25,15 @@ struct ModelConfig {
   uint32_t seq_len = 64;        // tokens of a training sequence (max_position_embeddings)
   double rope_theta = 1e6;
   double rms_eps = 1e-5;
-  double aux_coef = 0.02;          // weight of the auxiliary load-balancing loss
-  double init_range = 0.02;        // standard deviation of freshly initialised matrices
-  double router_skew = 0;          // a bench aid: model/router_skew.h; unknown to Hugging Face
-  uint32_t router_skew_order = 0;  // which experts are popular: another order for each number
+  double aux_coef = 0.02;    // weight of the auxiliary load-balancing loss
+  double init_range = 0.02;  // standard deviation of freshly initialised matrices
+  // Bench aids, unknown to Hugging Face: model/forced_routing.h. At most one of the two is used.
+  double router_skew = 0;            // exponent of Zipf's law; 0: none
+  uint32_t router_skew_order = 0;    // which experts are popular: another order for each number
+  uint64_t router_trace_hold = 0;    // steps that a sample of the trace lasts; 0: no trace
+  uint32_t router_trace_crc32c = 0;  // of the trace's text
+
+  bool follows_trace() const { return router_trace_hold != 0; }
   bool operator==(const ModelConfig&) const = default;
 };
 

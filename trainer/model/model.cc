@@ -4,8 +4,9 @@
 #include <numeric>
 
 #include "trainer/model/attention_block.h"
+#include "trainer/model/forced_routing.h"
 #include "trainer/model/moe_block.h"
-#include "trainer/model/router_skew.h"
+#include "trainer/model/norm_shape.h"
 
 namespace moetrain {
 
@@ -14,12 +15,12 @@ using ckpt::make_error;
 
 namespace {
 
-// Where dense_parameters() puts things.
+// Positions in dense_parameters().
 constexpr size_t kEmbedding = 0;
 constexpr size_t kFirstLayer = 1;
 constexpr size_t kPerLayer = 7;
 
-// What all ranks must know of a micro-batch before its backward: sums over ranks and layers.
+// Sums over ranks and layers that every rank needs before a micro-batch's backward.
 struct BatchTotals {
   std::vector<int64_t> chosen;      // [top_k, experts]: tokens whose k-th choice is e
   std::vector<double> probability;  // [experts]
@@ -29,7 +30,7 @@ struct BatchTotals {
 };
 
 Status check_shape(const ModelConfig& config, const ExpertStore& store) {
-  const ExpertPlacement& placement = store.placement();
+  const ComputePlacement& placement = store.placement();
   if (placement.layers() == config.layers && placement.experts == config.experts) return {};
   return make_error(ErrorCode::kInvalidArgument,
                     "model: {} layers of {} experts, the store holds {} of {}", config.layers,
@@ -38,26 +39,35 @@ Status check_shape(const ModelConfig& config, const ExpertStore& store) {
 
 class MixtralModel final : public Model {
  public:
-  MixtralModel(Device& device, const ModelConfig& config, std::unique_ptr<ExpertStore> store)
-      : device_(device), config_(config), store_(std::move(store)), rope_(device, config_) {
+  MixtralModel(Device& device, const ModelConfig& config, std::unique_ptr<ExpertStore> store,
+               const ExpertSchedule& schedule, ForcedRouting forced)
+      : device_(device),
+        config_(config),
+        schedule_(schedule),
+        forced_(std::move(forced)),
+        store_(std::move(store)),
+        rope_(device, config_) {
+    store_->set_schedule(schedule_, profile_);
     for (ParameterSpec& spec : dense_parameters(config_)) {
       dense_.emplace_back(device, std::move(spec));
     }
     for (uint32_t layer = 0; layer < config_.layers; ++layer) {
       attention_.emplace_back(device, config_, rope_);
-      moe_.emplace_back(device, config_, layer);
+      moe_.emplace_back(device, config_, layer, profile_);
     }
     routing_counts_.resize(size_t{config_.layers} * config_.experts);
   }
 
   void initialise(uint64_t seed) override {
-    for (Parameter* parameter : parameters()) {
-      moetrain::initialise(*parameter, seed, config_.init_range);
+    for (Parameter& parameter : dense_) {
+      moetrain::initialise(parameter, seed, config_.init_range);
     }
+    for (OwnedRange& range : store_->owned()) moetrain::initialise(range, config_, seed);
   }
 
   void parameters_changed() override {
-    for (Parameter* parameter : parameters()) parameter->value_changed();
+    for (Parameter& parameter : dense_) parameter.value_changed();
+    for (OwnedRange& range : store_->owned()) range.value_changed();
   }
 
   Device& device() override { return device_; }
@@ -71,32 +81,39 @@ class MixtralModel final : public Model {
     for (const MoeBlock& block : moe_) work.cpu_ns += block.expert_ns();
     return work;
   }
+  StepTraffic traffic() const override {
+    const ExpertTraffic experts = store_->traffic();
+    StepTraffic traffic{.weights = experts.weights, .gradients = experts.gradients};
+    for (const MoeBlock& block : moe_) traffic.tokens += block.received_bytes();
+    return traffic;
+  }
+  StepProfile& profile() override { return profile_; }
 
   Status replace_experts(std::unique_ptr<ExpertStore> store) override {
     CKPT_TRY(check_shape(config_, *store));
     store_ = std::move(store);
+    store_->set_schedule(schedule_, profile_);
     return {};
   }
 
-  std::vector<Parameter*> parameters() override {
-    std::vector<Parameter*> all;
+  std::vector<ParameterPart> parts() override {
+    std::vector<ParameterPart> all;
     all.reserve(dense_.size() + 3 * store_->owned().size());
-    for (Parameter& parameter : dense_) all.push_back(&parameter);
-    for (Expert& expert : store_->owned()) {
-      all.insert(all.end(), {&expert.w1, &expert.w2, &expert.w3});
+    for (Parameter& parameter : dense_) all.push_back(whole(parameter));
+    for (OwnedRange& range : store_->owned()) {
+      for (ParameterPart& part : parts_of(range, config_)) all.push_back(std::move(part));
     }
     return all;
   }
 
   void begin_step() override {
-    for (Parameter* parameter : parameters()) {
-      parameter->grad.zero();
-      parameter->grad_sum.zero();
-    }
+    for (Parameter& parameter : dense_) parameter.clear_gradient();
+    store_->begin_step();
     std::ranges::fill(routing_counts_, 0);
     load_ = {};
     own_rows_ = 0;
-    for (MoeBlock& block : moe_) block.reset_expert_ns();
+    for (MoeBlock& block : moe_) block.begin_step();
+    profile_.begin_step();
   }
 
   Result<MicroBatchLoss> forward_backward(Comm& comm, const BatchShare& share,
@@ -133,9 +150,6 @@ class MixtralModel final : public Model {
     Parameter* at = &dense_[kFirstLayer + layer * kPerLayer];
     return {at + 6, at + 5};
   }
-  kernels::RmsNormShape norm_shape() const {
-    return {tokens_, config_.hidden, static_cast<float>(config_.rms_eps)};
-  }
   kernels::LinearShape to_vocab() const {
     return {tokens_, config_.hidden, config_.vocab, config_.seq_len};
   }
@@ -151,6 +165,9 @@ class MixtralModel final : public Model {
 
   Device& device_;
   const ModelConfig config_;
+  const ExpertSchedule schedule_;
+  StepProfile profile_;
+  const ForcedRouting forced_;
   std::unique_ptr<ExpertStore> store_;
   const RopeTable rope_;
   std::vector<Parameter> dense_;
@@ -163,13 +180,13 @@ class MixtralModel final : public Model {
   int64_t tokens_ = 0;
   Tensor token_ids_, targets_;
   Tensor x_;     // the residual stream
-  Tensor skew_;  // of the router's logits; mostly empty
+  Tensor skew_;  // what forced routing adds to a router's logits; empty without it
   Tensor normed_, inverse_rms_, logits_, log_sum_exp_, probability_sums_;
   Tensor dx_, dnormed_, dlogits_, dprobability_;
 };
 
 Status MixtralModel::check(const Comm& comm, const BatchShare& share) const {
-  const ExpertPlacement& placement = store_->placement();
+  const ComputePlacement& placement = store_->placement();
   if (comm.size() != placement.ranks) {
     return make_error(ErrorCode::kFailedPrecondition,
                       "model: experts are placed on {} ranks, the group has {}", placement.ranks,
@@ -209,10 +226,10 @@ Status MixtralModel::forward(Comm& comm, const BatchShare& share) {
   device_.embedding_forward(config_.hidden, token_ids_, dense_[kEmbedding].value, x_);
   for (size_t layer = 0; layer < config_.layers; ++layer) {
     attention_[layer].forward(attention_parameters(layer), x_);
-    if (config_.router_skew > 0) {
+    if (forced_.active()) {
       const auto number = static_cast<uint32_t>(layer);
       skew_.reshape(device_, Type::kFloat, tokens * config_.experts);
-      skew_.write(std::span<const float>(skew_logits(config_, number, share.tokens)));
+      skew_.write(std::span<const float>(forced_.logits(number, share.step, share.tokens)));
     }
     CKPT_TRY(moe_[layer].forward(comm, *store_, moe_parameters(layer), skew_, x_));
   }
@@ -220,7 +237,8 @@ Status MixtralModel::forward(Comm& comm, const BatchShare& share) {
   inverse_rms_.reshape(device_, Type::kFloat, tokens);
   logits_.reshape(device_, Type::kFloat, tokens * config_.vocab);
   log_sum_exp_.reshape(device_, Type::kFloat, tokens);
-  device_.rmsnorm_forward(norm_shape(), x_, last_norm().value, normed_, inverse_rms_);
+  device_.rmsnorm_forward(norm_shape(config_, tokens_), x_, last_norm().value, normed_,
+                          inverse_rms_);
   device_.linear_forward(to_vocab(), normed_, head().weights(), logits_);
   device_.cross_entropy_forward(loss_shape(), logits_, targets_, log_sum_exp_);
   return {};
@@ -297,8 +315,8 @@ Status MixtralModel::backward(Comm& comm, const LossScale& scale, const BatchTot
   device_.linear_backward_input(to_vocab(), dlogits_, head().weights(), dnormed_);
   dx_.reshape(device_, Type::kFloat, x_.size());
   dx_.zero();
-  device_.rmsnorm_backward(norm_shape(), dnormed_, x_, last_norm().value, inverse_rms_, dx_,
-                           last_norm().sum());
+  device_.rmsnorm_backward(norm_shape(config_, tokens_), dnormed_, x_, last_norm().value,
+                           inverse_rms_, dx_, last_norm().sum());
   for (size_t layer = config_.layers; layer-- > 0;) {
     CKPT_TRY(moe_[layer].backward(comm, *store_, moe_parameters(layer), dprobability_, dx_));
     attention_[layer].backward(attention_parameters(layer), dx_);
@@ -322,11 +340,15 @@ void MixtralModel::count_routing(uint32_t rank) {
 }  // namespace
 
 Result<std::unique_ptr<Model>> Model::create(Device& device, const ModelConfig& config,
-                                             std::unique_ptr<ExpertStore> store) {
+                                             std::unique_ptr<ExpertStore> store,
+                                             const ExpertSchedule& schedule,
+                                             std::shared_ptr<const RouterTrace> trace) {
   CKPT_TRY(validate(config));
+  CKPT_ASSIGN(ForcedRouting forced, ForcedRouting::make(config, std::move(trace)));
   CKPT_TRY(device.check_gate(config.experts, config.top_k));
   CKPT_TRY(check_shape(config, *store));
-  auto model = std::make_unique<MixtralModel>(device, config, std::move(store));
+  auto model =
+      std::make_unique<MixtralModel>(device, config, std::move(store), schedule, std::move(forced));
   CKPT_TRY(device.synchronize());  // the first moment at which its memory is known to suffice
   return std::unique_ptr<Model>(std::move(model));
 }

@@ -22,10 +22,11 @@
 #include <span>
 #include <vector>
 
+#include "trainer/comm/comm.h"
 #include "trainer/model/config.h"
+#include "trainer/model/expert_store.h"
 #include "trainer/model/parameter.h"
-#include "trainer/parallel/comm.h"
-#include "trainer/parallel/expert_store.h"
+#include "trainer/model/router_trace.h"
 
 namespace moetrain {
 
@@ -37,9 +38,10 @@ inline constexpr int32_t kIgnoredTarget = -100;  // this position has no loss, a
 struct BatchShare {
   std::span<const int32_t> tokens;   // in [0, vocab)
   std::span<const int32_t> targets;  // in [0, vocab), or kIgnoredTarget
+  uint64_t step = 0;                 // 0 for the first: forced routing may follow it
 };
 
-// What the two parts of the loss are multiplied by before gradients are taken.
+// Factors of the two parts of the loss, applied before gradients are taken.
 struct LossScale {
   double cross_entropy = 0;  // 1 / (targets of the global batch): a mean over all its tokens
   double auxiliary = 0;      // aux_coef / (micro-batches of the global batch)
@@ -53,10 +55,10 @@ struct MicroBatchLoss {
   double auxiliary = 0;          // E * sum_{k,e} f_{k,e} P_e, not multiplied by its coefficient
 };
 
-// What the experts of all ranks computed since begin_step(), in rows: (token, expert) pairs.
+// Work of all ranks' experts since begin_step(), in rows: (token, expert) pairs.
 struct ExpertLoad {
   int64_t rows = 0;
-  // Of the rank that had most, in each layer and micro-batch: there all others wait for it.
+  // Rows of the busiest rank, summed over layers and micro-batches: all others wait for it in each.
   int64_t busiest_rows = 0;
   // 1: perfectly even.
   double max_over_mean(uint32_t ranks) const {
@@ -65,7 +67,15 @@ struct ExpertLoad {
   bool operator==(const ExpertLoad&) const = default;
 };
 
-// What this rank's experts computed since begin_step().
+// Bytes received from other ranks since begin_step(), by kind.
+struct StepTraffic {
+  uint64_t tokens = 0;     // rows of tokens, to experts and back, and their gradients
+  uint64_t weights = 0;    // ExpertTraffic
+  uint64_t gradients = 0;  // ExpertTraffic
+  bool operator==(const StepTraffic&) const = default;
+};
+
+// Work of this rank's experts since begin_step().
 struct ExpertWork {
   int64_t rows = 0;
   int64_t cpu_ns = 0;  // of the rank's thread, forward and backward; on a GPU no measure of it
@@ -77,9 +87,14 @@ struct ExpertWork {
 class Model {
  public:
   // `store` holds the experts of this rank under its placement, in memory of `device`, which
-  // outlives the model. Parameters are zero until initialise() or until they are restored.
+  // outlives the model. Sharded experts are exchanged by `schedule`, in this store and in those of
+  // replace_experts(). `trace`: the one that the configuration follows, or null. Parameters are
+  // zero until initialise() or until they are restored. Errors: kInvalidArgument, those of
+  // ForcedRouting::make() among them.
   static Result<std::unique_ptr<Model>> create(Device& device, const ModelConfig& config,
-                                               std::unique_ptr<ExpertStore> store);
+                                               std::unique_ptr<ExpertStore> store,
+                                               const ExpertSchedule& schedule = {},
+                                               std::shared_ptr<const RouterTrace> trace = nullptr);
   virtual ~Model() = default;
 
   // Fresh parameters from a seed: see initialise() in parameter.h. Moments become zero.
@@ -96,8 +111,9 @@ class Model {
   virtual Status replace_experts(std::unique_ptr<ExpertStore> store) = 0;
   // Replicated on every rank, in the order of dense_parameters().
   virtual std::span<Parameter> dense() = 0;
-  // Dense ones, then w1, w2, w3 of every owned expert: all this rank updates.
-  virtual std::vector<Parameter*> parameters() = 0;
+  // All state that this rank updates: every dense parameter, then of every owned range the parts of
+  // w1, w2 and w3 in it. Valid until replace_experts().
+  virtual std::vector<ParameterPart> parts() = 0;
 
   // Zeroes gradients and routing counts.
   virtual void begin_step() = 0;
@@ -120,6 +136,9 @@ class Model {
   // The same on every rank.
   virtual ExpertLoad expert_load() const = 0;
   virtual ExpertWork expert_work() const = 0;
+  // Bytes that this rank received.
+  virtual StepTraffic traffic() const = 0;
+  virtual StepProfile& profile() = 0;
 };
 
 // Every rank's routing_counts(), [ranks, layers * experts]. A collective.

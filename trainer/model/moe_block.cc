@@ -2,6 +2,8 @@
 
 #include <ctime>
 
+#include "trainer/model/norm_shape.h"
+
 namespace moetrain {
 
 namespace {
@@ -24,9 +26,6 @@ class CpuTime {
   const int64_t start_ns_ = now_ns();
 };
 
-kernels::RmsNormShape norm_shape(const ModelConfig& config, int64_t tokens) {
-  return {tokens, config.hidden, static_cast<float>(config.rms_eps)};
-}
 }  // namespace
 
 Status MoeBlock::forward(Comm& comm, ExpertStore& store, const MoeParameters& parameters,
@@ -43,7 +42,7 @@ Status MoeBlock::forward(Comm& comm, ExpertStore& store, const MoeParameters& pa
   device_.rmsnorm_forward(norm_shape(config_, tokens_), input_, parameters.norm->value, normed_,
                           inverse_rms_);
   if (!skew.empty()) probabilities_.copy_from(skew);
-  device_.linear_forward(to_experts(), normed_, parameters.gate->weights(), probabilities_,
+  device_.linear_forward(router_shape(), normed_, parameters.gate->weights(), probabilities_,
                          skew.empty() ? kernels::Write::kReplace : kernels::Write::kAdd);
   device_.gate_topk_forward({tokens_, experts, config_.top_k}, probabilities_, choice_, weight_);
 
@@ -58,8 +57,9 @@ Status MoeBlock::forward(Comm& comm, ExpertStore& store, const MoeParameters& pa
   return {};
 }
 
-Result<std::vector<ExpertRows>> MoeBlock::acquire_experts(Comm& comm, ExpertStore& store) {
-  CKPT_ASSIGN(const std::span<const ExpertTensors> held, store.acquire(comm, layer_));
+Result<std::vector<ExpertRows>> MoeBlock::acquire_experts(Comm& comm, ExpertStore& store,
+                                                          Pass pass) {
+  CKPT_ASSIGN(const std::span<const ExpertTensors> held, store.acquire(comm, layer_, pass));
   CKPT_ASSERT(held.size() == dispatch_.expert_rows().size());
   std::vector<ExpertRows> experts;
   experts.reserve(held.size());
@@ -67,6 +67,16 @@ Result<std::vector<ExpertRows>> MoeBlock::acquire_experts(Comm& comm, ExpertStor
     experts.push_back({dispatch_.expert_rows()[i], held[i]});
   }
   return experts;
+}
+
+Status MoeBlock::to_experts(Comm& comm, const Tensor& rows, Tensor& expert_rows) {
+  const StepProfile::Timer timed(profile_, Activity::kTokens, Lane::kCompute, layer_);
+  return dispatch_.to_experts(comm, config_.hidden, rows, expert_rows);
+}
+
+Status MoeBlock::to_tokens(Comm& comm, const Tensor& expert_rows, Tensor& rows) {
+  const StepProfile::Timer timed(profile_, Activity::kTokens, Lane::kCompute, layer_);
+  return dispatch_.to_tokens(comm, config_.hidden, expert_rows, rows);
 }
 
 // sent_ -> expert_in_ -> expert_out_ -> returned_
@@ -81,29 +91,31 @@ Status MoeBlock::run_experts(Comm& comm, ExpertStore& store) {
     tensor->reshape(device_, flow, received * config_.intermediate);
   }
   returned_.reshape(device_, flow, sent_.size());
-  CKPT_TRY(dispatch_.to_experts(comm, hidden, sent_, expert_in_));
-  CKPT_ASSIGN(const auto experts, acquire_experts(comm, store));
+  CKPT_TRY(to_experts(comm, sent_, expert_in_));
+  CKPT_ASSIGN(const auto experts, acquire_experts(comm, store, Pass::kForward));
   {
     const CpuTime timed(expert_ns_);
+    const StepProfile::Timer span(profile_, Activity::kExpertsForward, Lane::kCompute, layer_);
     device_.expert_gemm_forward({hidden, intermediate}, experts, expert_in_, activations_,
                                 expert_out_);
   }
-  return dispatch_.to_tokens(comm, hidden, expert_out_, returned_);
+  return to_tokens(comm, expert_out_, returned_);
 }
 
 // The same way for gradients: returned_ -> expert_out_ -> dexpert_in_ -> sent_
 Status MoeBlock::run_experts_backward(Comm& comm, ExpertStore& store) {
   const int64_t hidden = config_.hidden;
   dexpert_in_.reshape(device_, device_.flow(), expert_in_.size());
-  CKPT_TRY(dispatch_.to_experts(comm, hidden, returned_, expert_out_));
-  CKPT_ASSIGN(const auto experts, acquire_experts(comm, store));
+  CKPT_TRY(to_experts(comm, returned_, expert_out_));
+  CKPT_ASSIGN(const auto experts, acquire_experts(comm, store, Pass::kBackward));
   {
     const CpuTime timed(expert_ns_);
+    const StepProfile::Timer span(profile_, Activity::kExpertsBackward, Lane::kCompute, layer_);
     device_.expert_gemm_backward({hidden, config_.intermediate}, experts, expert_out_, expert_in_,
                                  activations_, dexpert_in_);
   }
   CKPT_TRY(store.give_gradients(comm, layer_));
-  return dispatch_.to_tokens(comm, hidden, dexpert_in_, sent_);
+  return to_tokens(comm, dexpert_in_, sent_);
 }
 
 Status MoeBlock::backward(Comm& comm, ExpertStore& store, const MoeParameters& parameters,
@@ -120,8 +132,8 @@ Status MoeBlock::backward(Comm& comm, ExpertStore& store, const MoeParameters& p
   device_.gate_topk_backward({tokens_, config_.experts, config_.top_k}, dweight_, dprobability,
                              probabilities_, choice_, weight_, dlogits_);
   const Tensor& dlogits = device_.as_flow(dlogits_, flowing_dlogits_);
-  device_.linear_backward_weight(to_experts(), dlogits, normed_, parameters.gate->sum());
-  device_.linear_backward_input(to_experts(), dlogits, parameters.gate->weights(), dnormed_,
+  device_.linear_backward_weight(router_shape(), dlogits, normed_, parameters.gate->sum());
+  device_.linear_backward_input(router_shape(), dlogits, parameters.gate->weights(), dnormed_,
                                 kernels::Write::kAdd);
   device_.rmsnorm_backward(norm_shape(config_, tokens_), dnormed_, input_, parameters.norm->value,
                            inverse_rms_, dx, parameters.norm->sum());

@@ -5,11 +5,12 @@
 #include <span>
 #include <vector>
 
+#include "trainer/comm/comm.h"
 #include "trainer/device/device.h"
+#include "trainer/model/dispatch.h"
+#include "trainer/model/expert_store.h"
 #include "trainer/model/parameter.h"
-#include "trainer/parallel/comm.h"
-#include "trainer/parallel/dispatch.h"
-#include "trainer/parallel/expert_store.h"
+#include "trainer/model/step_profile.h"
 
 namespace moetrain {
 
@@ -21,8 +22,9 @@ struct MoeParameters {
 // Keeps what backward needs of the last forward. forward and backward are collectives.
 class MoeBlock {
  public:
-  MoeBlock(Device& device, const ModelConfig& config, uint32_t layer)
-      : device_(device), config_(config), layer_(layer), dispatch_(device) {}
+  // `profile` outlives the block.
+  MoeBlock(Device& device, const ModelConfig& config, uint32_t layer, StepProfile& profile)
+      : device_(device), config_(config), layer_(layer), profile_(profile), dispatch_(device) {}
 
   // x: [tokens, hidden], updated in place. skew: [tokens, experts], added to the router's logits;
   // or empty.
@@ -35,27 +37,37 @@ class MoeBlock {
   Status backward(Comm& comm, ExpertStore& store, const MoeParameters& parameters,
                   const Tensor& dprobability, Tensor& dx);
 
-  // Of the last forward: router probabilities [tokens, experts], chosen experts [tokens, top_k].
+  // Results of the last forward: router probabilities [tokens, experts], chosen experts
+  // [tokens, top_k].
   const Tensor& probabilities() const { return probabilities_; }
   std::span<const int32_t> choice() const { return host_choice_; }
   // Rows of every rank's experts.
   std::span<const int64_t> rank_rows() const { return dispatch_.rank_rows(); }
-  // Since reset_expert_ns(): CPU time of this thread in the experts' arithmetic, forward and
-  // backward. Of a device that computes by itself only the time to tell it what.
+  // Since begin_step(): CPU time of this thread in the experts' arithmetic, forward and backward.
+  // On a GPU this is only the time to queue its work.
   int64_t expert_ns() const { return expert_ns_; }
-  void reset_expert_ns() { expert_ns_ = 0; }
+  // Since begin_step(): bytes of rows received from other ranks, and of their gradients.
+  uint64_t received_bytes() const { return dispatch_.received_bytes(); }
+  void begin_step() {
+    expert_ns_ = 0;
+    dispatch_.clear_received();
+  }
 
  private:
-  ckpt::kernels::LinearShape to_experts() const {
+  ckpt::kernels::LinearShape router_shape() const {
     return {tokens_, config_.hidden, config_.experts, config_.seq_len};
   }
+  // Rows to the experts, or back to their tokens.
+  Status to_experts(Comm& comm, const Tensor& rows, Tensor& expert_rows);
+  Status to_tokens(Comm& comm, const Tensor& expert_rows, Tensor& rows);
   Status run_experts(Comm& comm, ExpertStore& store);
   Status run_experts_backward(Comm& comm, ExpertStore& store);
-  Result<std::vector<ExpertRows>> acquire_experts(Comm& comm, ExpertStore& store);
+  Result<std::vector<ExpertRows>> acquire_experts(Comm& comm, ExpertStore& store, Pass pass);
 
   Device& device_;
   const ModelConfig& config_;
   const uint32_t layer_;
+  StepProfile& profile_;
   int64_t tokens_ = 0;
   int64_t expert_ns_ = 0;
   Dispatch dispatch_;

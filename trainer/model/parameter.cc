@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "formats/base/assert.h"
 #include "formats/base/hash.h"
 #include "trainer/model/philox.h"
 
@@ -29,19 +30,32 @@ void normal_pair(uint32_t a, uint32_t b, double sigma, double out[2]) {
   out[1] = radius * std::sin(angle);
 }
 
-// normal(0, init_range), element by element a function of (seed, name, index).
-void fill_normal(const std::string& name, uint64_t seed, double init_range,
-                 std::span<float> value) {
+// Elements [first, first + values.size()) of the tensor `name`: normal(0, init_range), element by
+// element a function of (seed, name, index). Four elements come from one draw.
+void fill_normal(const std::string& name, uint64_t seed, double init_range, uint64_t first,
+                 std::span<float> values) {
   // The name's hash is the key: tensors draw from unrelated sequences under the same seed.
   const ckpt::base::Hash128 key = ckpt::base::hash128(ckpt::as_bytes(name), seed);
-  for (uint64_t begin = 0; begin < value.size(); begin += 4) {
-    const auto bits = philox(key.low, begin / 4, key.high);
+  const uint64_t end = first + values.size();
+  for (uint64_t draw = first / 4; draw * 4 < end; ++draw) {
+    const auto bits = philox(key.low, draw, key.high);
     double normal[4];
     normal_pair(bits[0], bits[1], init_range, normal);
     normal_pair(bits[2], bits[3], init_range, normal + 2);
-    const uint64_t count = std::min<uint64_t>(4, value.size() - begin);
-    for (uint64_t i = 0; i < count; ++i) value[begin + i] = static_cast<float>(normal[i]);
+    for (uint64_t i = 0; i < 4; ++i) {
+      const uint64_t element = draw * 4 + i;
+      if (element < first || element >= end) continue;
+      values[element - first] = static_cast<float>(normal[i]);
+    }
   }
+}
+
+void fill(const ParameterPart& part, uint64_t seed, double init_range) {
+  std::vector<float> values(part.elements.size(), 1.0f);
+  if (!part.spec.is_norm) {
+    fill_normal(part.spec.name, seed, init_range, part.elements.begin, values);
+  }
+  part.write(&WeightState::value, values);
 }
 
 }  // namespace
@@ -52,21 +66,86 @@ uint64_t ParameterSpec::elements() const {
   return product;
 }
 
-Parameter::Parameter(Device& device, ParameterSpec s)
-    : spec(std::move(s)),
-      value(device, Type::kFloat, spec.elements()),
-      grad(device, Type::kFloat, spec.elements()),
-      m(device, Type::kFloat, spec.elements()),
-      v(device, Type::kFloat, spec.elements()) {
-  if (device.grad_sum() != Type::kFloat) {
-    grad_sum.reshape(device, device.grad_sum(), spec.elements());
-  }
-  for (Tensor* tensor : {&value, &grad, &grad_sum, &m, &v}) tensor->zero();
+WeightState::WeightState(Device& device, uint64_t elements, bool norm)
+    : value(device, Type::kFloat, elements),
+      grad(device, Type::kFloat, elements),
+      m(device, Type::kFloat, elements),
+      v(device, Type::kFloat, elements),
+      is_norm(norm) {
+  if (device.grad_sum() != Type::kFloat) grad_sum.reshape(device, device.grad_sum(), elements);
+  clear();
   value_changed();
 }
 
-void Parameter::value_changed() {
-  if (!spec.is_norm) (void)value.device()->as_flow(value, rounded);
+void WeightState::clear_gradient() {
+  grad.zero();
+  grad_sum.zero();
+}
+
+void WeightState::clear() {
+  for (Tensor* tensor : {&value, &grad, &grad_sum, &m, &v, &rounded}) tensor->zero();
+}
+
+void WeightState::value_changed() {
+  if (!is_norm) (void)value.device()->as_flow(value, rounded);
+}
+
+uint64_t WeightState::memory_bytes() const {
+  uint64_t bytes = 0;
+  for (const Tensor* tensor : {&value, &grad, &grad_sum, &m, &v, &rounded}) {
+    bytes += tensor->room_bytes();
+  }
+  return bytes;
+}
+
+Parameter::Parameter(Device& device, ParameterSpec s)
+    : WeightState(device, s.elements(), s.is_norm), spec(std::move(s)) {}
+
+OwnedRange::OwnedRange(Device& device, uint32_t of_layer, uint32_t of_expert, ElementRange range)
+    : WeightState(device, range.size(), /*norm=*/false),
+      layer(of_layer),
+      expert(of_expert),
+      elements(range) {}
+
+std::span<std::byte> ParameterPart::bytes_in(Tensor& tensor) const {
+  CKPT_ASSERT(at + elements.size() <= tensor.size());
+  const size_t width = bytes_of(tensor.type());
+  return {tensor.data() + at * width, elements.size() * width};
+}
+
+Result<std::vector<float>> ParameterPart::read(Tensor WeightState::*tensor) const {
+  Tensor& from = state->*tensor;
+  CKPT_ASSERT(from.type() == Type::kFloat);
+  std::vector<float> values(elements.size());
+  CKPT_TRY(
+      from.device()->download(std::as_writable_bytes(std::span(values)), bytes_in(from).data()));
+  return values;
+}
+
+void ParameterPart::write(Tensor WeightState::*tensor, std::span<const float> values) const {
+  Tensor& to = state->*tensor;
+  CKPT_ASSERT(to.type() == Type::kFloat && values.size() == elements.size());
+  to.device()->upload(bytes_in(to).data(), std::as_bytes(values));
+}
+
+ParameterPart whole(Parameter& parameter) {
+  return {parameter.spec, {0, parameter.spec.elements()}, &parameter, 0};
+}
+
+std::vector<ParameterPart> parts_of(OwnedRange& range, const ModelConfig& config) {
+  std::vector<ParameterPart> parts;
+  uint64_t first = 0;  // of this matrix, in the expert
+  for (ParameterSpec& spec : expert_parameters(config, range.layer, range.expert)) {
+    const uint64_t end = first + spec.elements();
+    const uint64_t from = std::clamp(range.elements.begin, first, end);
+    const uint64_t to = std::clamp(range.elements.end, first, end);
+    if (from < to) {
+      parts.push_back(
+          {std::move(spec), {from - first, to - first}, &range, from - range.elements.begin});
+    }
+    first = end;
+  }
+  return parts;
 }
 
 std::vector<ParameterSpec> dense_parameters(const ModelConfig& config) {
@@ -101,13 +180,15 @@ std::vector<ParameterSpec> expert_parameters(const ModelConfig& config, uint32_t
 }
 
 void initialise(Parameter& parameter, uint64_t seed, double init_range) {
-  for (Tensor* tensor : {&parameter.grad, &parameter.grad_sum, &parameter.m, &parameter.v}) {
-    tensor->zero();
-  }
-  std::vector<float> value(parameter.value.size(), 1.0f);
-  if (!parameter.spec.is_norm) fill_normal(parameter.spec.name, seed, init_range, value);
-  parameter.value.write(std::span<const float>(value));
+  parameter.clear();
+  fill(whole(parameter), seed, init_range);
   parameter.value_changed();
+}
+
+void initialise(OwnedRange& range, const ModelConfig& config, uint64_t seed) {
+  range.clear();
+  for (const ParameterPart& part : parts_of(range, config)) fill(part, seed, config.init_range);
+  range.value_changed();
 }
 
 }  // namespace moetrain

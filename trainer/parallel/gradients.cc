@@ -1,9 +1,10 @@
 #include "trainer/parallel/gradients.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 
-#include "trainer/parallel/replica_gradients.h"
+#include "trainer/parallel/exact_sum.h"
 
 namespace moetrain {
 namespace {
@@ -43,21 +44,48 @@ Status reduce_in_place(Comm& comm, Device& device, std::span<Parameter> bucket, 
   return {};
 }
 
-// [layer][expert]: the rank that counts it.
-std::vector<std::vector<uint32_t>> owners_of_layers(const ExpertPlacement& placement) {
-  std::vector<std::vector<uint32_t>> owners;
-  owners.reserve(placement.layers());
-  for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
-    owners.push_back(owners_of_experts(placement, layer));
+// This rank's part of the experts' sum of squares, matrix by matrix.
+Result<double> sum_counted(const Comm& comm, Model& model) {
+  Device& device = model.device();
+  Tensor sum(device, Type::kDouble, 1);
+  sum.zero();
+  const Ownership& ownership = model.experts().ownership();
+  const uint64_t elements = expert_parameter_count(model.config());
+  for (OwnedRange& range : model.experts().owned()) {
+    if (ownership.counted(comm.rank(), range.layer, range.expert, elements).empty()) continue;
+    for (const ParameterPart& part : parts_of(range, model.config())) {
+      device.add_sum_of_squares(range.grad.as<float>() + part.at, part.elements.size(), sum);
+    }
   }
-  return owners;
+  double squares = 0;
+  CKPT_TRY(sum.read(std::span<double>(&squares, 1)));
+  return squares;
+}
+
+// Squares of all experts' gradients, over all ranks. Parts of sharded experts are cut differently
+// for another number of ranks, which an exact sum does not notice. A GPU's gradients depend on the
+// number of ranks anyway.
+Result<double> sum_expert_squares(Comm& comm, Model& model) {
+  const bool sharded = model.experts().ownership().state() == ExpertState::kSharded;
+  if (sharded && model.device().is_host()) {
+    ExactSum sum;
+    for (const OwnedRange& range : model.experts().owned()) {
+      sum.add_squares(range.grad.host<float>());
+    }
+    std::array<int64_t, ExactSum::kValues> values = sum.values();
+    CKPT_TRY(comm.all_reduce_sum(std::span<int64_t>(values)));
+    return ExactSum::total(values);
+  }
+  CKPT_ASSIGN(double squares, sum_counted(comm, model));
+  CKPT_TRY(comm.all_reduce_sum(std::span<double>(&squares, 1)));
+  return squares;
 }
 
 }  // namespace
 
 Status reduce_gradients(Comm& comm, Model& model, uint64_t bucket_bytes) {
   CKPT_TRY(reduce_dense_gradients(comm, model, bucket_bytes));
-  return reduce_expert_gradients(comm, model);
+  return model.experts().reduce_gradients(comm);
 }
 
 Status reduce_dense_gradients(Comm& comm, Model& model, uint64_t bucket_bytes) {
@@ -84,25 +112,16 @@ Status reduce_dense_gradients(Comm& comm, Model& model, uint64_t bucket_bytes) {
 }
 
 Result<GradientSummary> summarise_gradients(Comm& comm, Model& model) {
-  Device& device = model.device();
-  Tensor sum(device, Type::kDouble, 1);
-  sum.zero();
-  const std::vector<std::vector<uint32_t>> owners = owners_of_layers(model.experts().placement());
-  for (const Expert& expert : model.experts().owned()) {
-    if (owners[expert.layer][expert.expert] != comm.rank()) continue;
-    for (const Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
-      device.add_sum_of_squares(parameter->grad, sum);
-    }
-  }
-  double squares = 0;
-  const std::span<double> host(&squares, 1);
-  CKPT_TRY(sum.read(host));
-  CKPT_TRY(comm.all_reduce_sum(host));
+  CKPT_ASSIGN(double squares, sum_expert_squares(comm, model));
   // Dense gradients have the same bits everywhere, so every rank gets the same total. A NaN or an
   // infinity anywhere makes the total one.
-  sum.write(std::span<const double>(host));
-  for (const Parameter& parameter : model.dense()) device.add_sum_of_squares(parameter.grad, sum);
-  CKPT_TRY(sum.read(host));
+  Device& device = model.device();
+  Tensor sum(device, Type::kDouble, 1);
+  sum.write(std::span<const double>(&squares, 1));
+  for (const Parameter& parameter : model.dense()) {
+    device.add_sum_of_squares(parameter.grad.as<float>(), parameter.grad.size(), sum);
+  }
+  CKPT_TRY(sum.read(std::span<double>(&squares, 1)));
   return GradientSummary{std::sqrt(squares), std::isfinite(squares)};
 }
 

@@ -1,9 +1,9 @@
-// What happens to gradients between backward and the optimizer.
+// Gradients between backward and the optimizer: reduced over ranks, then judged.
 //
-// After the micro-batches of a step, a dense parameter's sum() holds this rank's tokens, and that
-// of an expert the tokens that came to this rank. reduce_gradients() gives all of them their grad,
-// the same bits on every rank that holds them; summarise_gradients() then gives every rank the same
-// verdict.
+// After the micro-batches of a step, a dense parameter's sum() holds the gradient over this rank's
+// tokens; those of experts are with their store (model/expert_store.h). reduce_gradients() gives
+// all of them their `grad`, the same bits on every rank that holds them; summarise_gradients() then
+// gives every rank the same verdict.
 //
 // On the host, what is added up over tokens is fp32 per sequence and double from there on; for
 // experts, double from the start. Sums of fp32 values in double hardly ever round, so a gradient
@@ -13,14 +13,14 @@
 // all is fp32: the same number of ranks gives the same bits, another number rounds differently.
 #pragma once
 
+#include "trainer/comm/comm.h"
 #include "trainer/model/model.h"
-#include "trainer/parallel/comm.h"
 
 namespace moetrain {
 
 inline constexpr uint64_t kGradientBucketBytes = 1u << 20;
 
-// Dense gradients, and those of experts (parallel/replica_gradients.h). A collective.
+// Dense gradients, and those of experts (ExpertStore::reduce_gradients()). A collective.
 Status reduce_gradients(Comm& comm, Model& model, uint64_t bucket_bytes = kGradientBucketBytes);
 
 // Sums sum() over all ranks into grad, in buckets of at most `bucket_bytes` (a
@@ -34,8 +34,9 @@ struct GradientSummary {
   bool finite = true;  // false: some gradient is NaN or Inf; the step must be skipped
 };
 
-// The same bits on every rank. A collective; call after reduce_gradients(). An expert is counted by
-// its owner, the lowest rank that holds it.
+// The same bits on every rank. A collective; call after reduce_gradients(). Each element of an
+// expert is counted by one rank (Ownership::counted()). With sharded experts on a host their part
+// of the norm does not depend on the number of ranks: the sum of squares is exact (exact_sum.h).
 Result<GradientSummary> summarise_gradients(Comm& comm, Model& model);
 
 // Factor that brings a gradient of this norm down to `norm_max`; 1 if it is there already or if

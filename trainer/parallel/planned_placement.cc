@@ -29,7 +29,7 @@ PlacementRequest request_for(const PlacementOptions& options, const ModelConfig&
           .domain_of_rank = group.domain_of_rank};
 }
 
-// Of each rank, so that every expert has one.
+// Slots of each rank, so that every expert has one.
 uint32_t fewest_slots(const ModelConfig& shape, uint32_t ranks) {
   return (shape.experts + ranks - 1) / ranks;
 }
@@ -60,9 +60,9 @@ uint32_t most_replicas(const PlacementOptions& options, const ModelConfig& shape
   return replicas_possible(request);
 }
 
-Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const ModelConfig& shape,
-                                     const RankGroup& group, std::span<const int64_t> routed,
-                                     std::vector<LayerSlots> current) {
+Result<ComputePlacement> plan_experts(const PlacementOptions& options, const ModelConfig& shape,
+                                      const RankGroup& group, std::span<const int64_t> routed,
+                                      std::vector<LayerSlots> current) {
   const uint32_t ranks = group.ranks;
   CKPT_ASSERT(routed.empty() || routed.size() == size_t{shape.layers} * shape.experts);
   if (const auto lacking = lacks_slots(options, shape, ranks)) {
@@ -81,6 +81,25 @@ Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const Mode
   }
   request.current = std::move(current);
   CKPT_ASSIGN(std::vector<LayerSlots> slots, plan_placement(options.policy, request));
+  return make_placement(std::move(slots), shape.experts, ranks);
+}
+
+StepPlanOptions step_plan_options(const PlacementOptions& options, const ModelConfig& shape,
+                                  uint32_t ranks, std::vector<uint32_t> node_of_rank) {
+  const bool fewest = options.policy == PolicyName::kStatic && options.slots == 0;
+  return {
+      .policy = options.policy,
+      .layers = shape.layers,
+      .experts = shape.experts,
+      .ranks = ranks,
+      .slots_per_rank = fewest ? fewest_slots(shape, ranks) : slots_per_rank(options, shape, ranks),
+      .node_of_rank = std::move(node_of_rank)};
+}
+
+Result<ComputePlacement> plan_first_step(const PlacementOptions& options, const ModelConfig& shape,
+                                         uint32_t ranks) {
+  CKPT_ASSIGN(std::vector<LayerSlots> slots,
+              plan_step(step_plan_options(options, shape, ranks), {}));
   return make_placement(std::move(slots), shape.experts, ranks);
 }
 

@@ -8,18 +8,20 @@
 #include <vector>
 
 #include "trainer/model/config.h"
-#include "trainer/parallel/expert_placement.h"
+#include "trainer/placement/compute_placement.h"
 #include "trainer/placement/domains.h"
 #include "trainer/placement/policy.h"
+#include "trainer/placement/step_plan.h"
 
 namespace moetrain {
 
 struct PlacementOptions {
   PolicyName policy = PolicyName::kStatic;
-  // Of each rank, in each layer. 0: as many as `static` needs, ceil(E / N); for other policies
+  // Slots of each rank in each layer. 0: as many as `static` needs, ceil(E / N); for other policies
   // twice as many, as long as that is not more than there are experts.
   uint32_t slots = 0;
-  // What a rank has memory for: however many ranks are lost, no plan asks for more. 0: no bound.
+  // Slots that a rank has memory for: however many ranks are lost, no plan asks for more. 0: no
+  // bound.
   uint32_t slots_max = 0;
   // Failure domains that hold each expert, at least. 0: as it comes; for `lazarus` and `frontier`
   // 2, as far as domains and slots allow.
@@ -36,7 +38,8 @@ std::optional<std::string> lacks_slots(const PlacementOptions& options, const Mo
 // those above.
 uint32_t slots_per_rank(const PlacementOptions& options, const ModelConfig& shape, uint32_t ranks);
 
-// Of so many slots, in how many distinct domains of these ranks every expert can be.
+// The largest number of distinct domains of these ranks that every expert can be in, with the slots
+// of these options.
 uint32_t most_replicas(const PlacementOptions& options, const ModelConfig& shape,
                        const RankGroup& group);
 
@@ -44,8 +47,18 @@ uint32_t most_replicas(const PlacementOptions& options, const ModelConfig& shape
 // current: what the ranks hold now, which `flexmoe` begins with; empty: nothing.
 // Errors: those of plan_placement(), kInvalidArgument for `static` without slots where there
 // are more ranks than experts, and for lacks_slots().
-Result<ExpertPlacement> plan_experts(const PlacementOptions& options, const ModelConfig& shape,
-                                     const RankGroup& group, std::span<const int64_t> routed,
-                                     std::vector<LayerSlots> current = {});
+Result<ComputePlacement> plan_experts(const PlacementOptions& options, const ModelConfig& shape,
+                                      const RankGroup& group, std::span<const int64_t> routed,
+                                      std::vector<LayerSlots> current = {});
+
+// The same options for the plans of steps of so many ranks, where experts are sharded; `slots` is
+// then the number of experts that a rank computes in a layer. node_of_rank: as in StepPlanOptions.
+StepPlanOptions step_plan_options(const PlacementOptions& options, const ModelConfig& shape,
+                                  uint32_t ranks, std::vector<uint32_t> node_of_rank = {});
+
+// Sharded experts: what the store is made with, before the first step is planned; all ranks count
+// as one node. Errors: those of plan_step().
+Result<ComputePlacement> plan_first_step(const PlacementOptions& options, const ModelConfig& shape,
+                                         uint32_t ranks);
 
 }  // namespace moetrain

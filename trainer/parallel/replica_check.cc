@@ -10,15 +10,13 @@ namespace {
 
 constexpr int64_t kNotHeld = -1;
 
-// Of value, m and v of its three parameters, in the order in which they are saved.
-Result<uint32_t> hash_of(Expert& expert, std::vector<std::byte>& room) {
+// CRC32C of value, m and v.
+Result<uint32_t> hash_of(const OwnedRange& expert, std::vector<std::byte>& room) {
   uint32_t crc = 0;
-  for (Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
-    for (const Tensor* tensor : {&parameter->value, &parameter->m, &parameter->v}) {
-      room.resize(tensor->bytes());
-      CKPT_TRY(tensor->read_bytes(room));
-      crc = ckpt::base::crc32c(room, crc);
-    }
+  for (const Tensor* tensor : {&expert.value, &expert.m, &expert.v}) {
+    room.resize(tensor->bytes());
+    CKPT_TRY(tensor->read_bytes(room));
+    crc = ckpt::base::crc32c(room, crc);
   }
   return crc;
 }
@@ -49,7 +47,8 @@ std::string difference(const std::vector<uint32_t>& holders, std::span<const int
 }  // namespace
 
 Status check_replicas(Comm& comm, Model& model) {
-  const ExpertPlacement& placement = model.experts().placement();
+  if (model.experts().ownership().state() == ExpertState::kSharded) return {};  // has none
+  const ComputePlacement& placement = model.experts().placement();
   const size_t experts = size_t{placement.layers()} * placement.experts;
   std::vector<std::vector<uint32_t>> holders;
   for (uint32_t layer = 0; layer < placement.layers(); ++layer) {
@@ -57,7 +56,7 @@ Status check_replicas(Comm& comm, Model& model) {
   }
   std::vector<int64_t> own(experts, kNotHeld);
   std::vector<std::byte> room;
-  for (Expert& expert : model.experts().owned()) {
+  for (const OwnedRange& expert : model.experts().owned()) {
     const size_t at = size_t{expert.layer} * placement.experts + expert.expert;
     if (holders[at].size() < 2) continue;
     CKPT_ASSIGN(own[at], hash_of(expert, room));

@@ -1,8 +1,8 @@
-// Are replicas still the same? Asked on demand: it reads all replicated state once.
+// Checks on demand that replicas are equal: reads all replicated state once.
 #pragma once
 
+#include "trainer/comm/comm.h"
 #include "trainer/model/model.h"
-#include "trainer/parallel/comm.h"
 
 namespace moetrain {
 

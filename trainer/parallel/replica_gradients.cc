@@ -2,27 +2,12 @@
 
 #include <algorithm>
 
+#include "trainer/parallel/gradient_sums.h"
+
 namespace moetrain {
 namespace {
 
 using Pieces = std::vector<GradientPiece>;
-
-// Calls visit(parameter, first element, how many) for the parts of w1, w2, w3 that pieces cover,
-// in order.
-template <typename Visit>
-void visit_parts(std::span<Expert> owned, const Pieces& pieces, Visit visit) {
-  for (const GradientPiece& piece : pieces) {
-    Expert& expert = owned[piece.expert];
-    uint64_t offset = 0;
-    for (Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
-      const uint64_t size = parameter->grad.size();
-      const uint64_t begin = std::clamp(piece.begin, offset, offset + size);
-      const uint64_t end = std::clamp(piece.end, offset, offset + size);
-      if (begin < end) visit(*parameter, begin - offset, end - begin);
-      offset += size;
-    }
-  }
-}
 
 // Pieces of all peers in a row, and how many elements of each peer.
 struct Side {
@@ -31,9 +16,7 @@ struct Side {
   size_t total = 0;
 };
 
-Side side_of(const Comm& comm, Model& model, bool ours) {
-  const ExpertPlacement& placement = model.experts().placement();
-  const uint64_t elements = expert_parameter_count(model.config());
+Side side_of(const Comm& comm, const ComputePlacement& placement, uint64_t elements, bool ours) {
   Side side;
   for (uint32_t peer = 0; peer < comm.size(); ++peer) {
     uint64_t size = 0;
@@ -49,50 +32,33 @@ Side side_of(const Comm& comm, Model& model, bool ours) {
   return side;
 }
 
-// The pieces of one tensor of every parameter, one after the other.
-void gather(Model& model, const Side& side, Tensor& (*of)(Parameter&), Tensor& to) {
-  Device& device = model.device();
+// The pieces of one tensor of every expert, one after the other.
+void gather(std::span<OwnedRange> owned, const Side& side, Tensor& (*of)(OwnedRange&), Tensor& to) {
+  const size_t width = bytes_of(to.type());
   std::byte* at = to.data();
-  visit_parts(model.experts().owned(), side.pieces, [&](Parameter& p, uint64_t first, uint64_t n) {
-    const size_t width = bytes_of(to.type());
-    device.copy(at, of(p).data() + first * width, n * width);
-    at += n * width;
-  });
+  for (const GradientPiece& piece : side.pieces) {
+    const size_t bytes = (piece.end - piece.begin) * width;
+    to.device()->copy(at, of(owned[piece.expert]).data() + piece.begin * width, bytes);
+    at += bytes;
+  }
 }
 
-Tensor& sum_of(Parameter& parameter) { return parameter.sum(); }
-Tensor& grad_of(Parameter& parameter) { return parameter.grad; }
+Tensor& sum_of(OwnedRange& expert) { return expert.sum(); }
+Tensor& grad_of(OwnedRange& expert) { return expert.grad; }
 
 // Adds what came from the peers to what is added up here.
-void add_pieces(Model& model, const Side& ours, const Tensor& received) {
-  size_t next = 0;
-  visit_parts(model.experts().owned(), ours.pieces, [&](Parameter& p, uint64_t first, uint64_t n) {
-    if (received.type() == Type::kFloat) {
-      model.device().add(p.grad.as<float>() + first, received.as<float>() + next, n);
-    } else {
-      const std::span<const double> from = received.host<double>().subspan(next, n);
-      const std::span<double> to = p.grad_sum.host<double>().subspan(first, n);
-      for (size_t i = 0; i < n; ++i) to[i] += from[i];
-    }
-    next += n;
-  });
-}
-
-// On the host: what was added up in double becomes the gradient.
-void round_sums(std::span<Expert> owned) {
-  for (Expert& expert : owned) {
-    for (Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
-      if (parameter->grad_sum.empty()) continue;
-      std::ranges::transform(parameter->grad_sum.host<double>(),
-                             parameter->grad.host<float>().begin(),
-                             [](double sum) { return static_cast<float>(sum); });
-    }
+void add_pieces(std::span<OwnedRange> owned, const Side& ours, const Tensor& received) {
+  uint64_t next = 0;
+  for (const GradientPiece& piece : ours.pieces) {
+    const uint64_t count = piece.end - piece.begin;
+    add_gradients(owned[piece.expert].sum(), piece.begin, received, next, count);
+    next += count;
   }
 }
 
 }  // namespace
 
-std::vector<GradientPiece> shared_pieces(const ExpertPlacement& placement, uint32_t rank,
+std::vector<GradientPiece> shared_pieces(const ComputePlacement& placement, uint32_t rank,
                                          uint32_t peer, uint32_t adder, uint64_t elements) {
   CKPT_ASSERT(adder == rank || adder == peer);
   Pieces pieces;
@@ -115,33 +81,35 @@ std::vector<GradientPiece> shared_pieces(const ExpertPlacement& placement, uint3
   return pieces;
 }
 
-Status reduce_expert_gradients(Comm& comm, Model& model) {
-  const bool alone = !has_replicas(model.experts().placement());
-  if (alone) {
-    round_sums(model.experts().owned());
-    return {};
+Result<uint64_t> reduce_replica_gradients(Comm& comm, Device& device,
+                                          const ComputePlacement& placement,
+                                          std::span<OwnedRange> owned) {
+  if (!has_replicas(placement)) {
+    round_sums(owned);
+    return uint64_t{0};
   }
-  Device& device = model.device();
-  const Side theirs = side_of(comm, model, /*ours=*/false);
-  const Side ours = side_of(comm, model, /*ours=*/true);
+  // A rank without experts shares nothing, whatever their size.
+  const uint64_t elements = owned.empty() ? 0 : owned.front().elements.size();
+  const Side theirs = side_of(comm, placement, elements, /*ours=*/false);
+  const Side ours = side_of(comm, placement, elements, /*ours=*/true);
   Tensor send(device, device.grad_sum(), theirs.total);
   Tensor received(device, device.grad_sum(), ours.total);
-  gather(model, theirs, sum_of, send);
+  gather(owned, theirs, sum_of, send);
   CKPT_TRY(comm.all_to_all_v(send, theirs.sizes, received, ours.sizes));
-  add_pieces(model, ours, received);
-  round_sums(model.experts().owned());
+  add_pieces(owned, ours, received);
+  round_sums(owned);
 
   Tensor sums(device, Type::kFloat, ours.total);
   Tensor back(device, Type::kFloat, theirs.total);
-  gather(model, ours, grad_of, sums);
+  gather(owned, ours, grad_of, sums);
   CKPT_TRY(comm.all_to_all_v(sums, ours.sizes, back, theirs.sizes));
   const std::byte* at = back.data();
-  visit_parts(model.experts().owned(), theirs.pieces,
-              [&](Parameter& p, uint64_t first, uint64_t n) {
-                device.copy(p.grad.data() + first * sizeof(float), at, n * sizeof(float));
-                at += n * sizeof(float);
-              });
-  return {};
+  for (const GradientPiece& piece : theirs.pieces) {
+    const size_t bytes = (piece.end - piece.begin) * sizeof(float);
+    device.copy(owned[piece.expert].grad.data() + piece.begin * sizeof(float), at, bytes);
+    at += bytes;
+  }
+  return received.bytes() + back.bytes();
 }
 
 }  // namespace moetrain

@@ -13,17 +13,21 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
-#include "trainer/model/model.h"
-#include "trainer/parallel/comm.h"
+#include "trainer/comm/comm.h"
+#include "trainer/model/parameter.h"
 
 namespace moetrain {
 
-// Gives every expert of this rank its grad: the sum over all holders. A collective of the group of
-// the store's placement. After a failure the gradients are undefined and the step must not be
-// applied.
-Status reduce_expert_gradients(Comm& comm, Model& model);
+// Gives every expert of this rank its `grad`: the sum over all holders. `owned`: the experts that
+// the placement gives to this rank, ascending, with their sums. A collective of the placement's
+// group; returns the bytes received from other ranks. After a failure the gradients are undefined
+// and the step must not be applied.
+Result<uint64_t> reduce_replica_gradients(Comm& comm, Device& device,
+                                          const ComputePlacement& placement,
+                                          std::span<OwnedRange> owned);
 
 // One piece of one expert's gradient: elements [begin, end) of w1, w2 and w3 in a row.
 struct GradientPiece {
@@ -32,10 +36,10 @@ struct GradientPiece {
   uint64_t end = 0;
 };
 
-// What `rank` and `peer` exchange: the pieces of all experts that both hold, in the order of
+// Exchange between `rank` and `peer`: the pieces of all experts that both hold, in the order of
 // owned(), of which `adder` (one of the two) adds up. Pure; both ranks get pieces of the same sizes
 // in the same order. Empty for a rank and itself. `elements`: of one expert.
-std::vector<GradientPiece> shared_pieces(const ExpertPlacement& placement, uint32_t rank,
+std::vector<GradientPiece> shared_pieces(const ComputePlacement& placement, uint32_t rank,
                                          uint32_t peer, uint32_t adder, uint64_t elements);
 
 }  // namespace moetrain

@@ -86,7 +86,7 @@ void Pacer::start(bool again) {
   steps_ = stalls_ = durables_ = {};
   restore_ns_ = 0;
   taken_.clear();
-  reason_ = options_.any() ? "nothing is measured yet" : "by flags or their defaults";
+  reason_ = options_.any() ? "nothing is measured yet" : "from flags and their defaults";
   if (options_.auto_every) state_.every = state_.widest = kFirstEvery;
   first_.reset();
   k_snapshot_ = 0;

@@ -34,6 +34,8 @@ void cut_evenly(uint32_t unit, const ShareUnit& what, std::vector<Share>& shares
   }
 }
 
+bool is_dense(const ShareUnit& unit) { return unit.holders.empty() && unit.parts.empty(); }
+
 // What each rank gets of `dense` bytes so that the largest total is as small as can be: those with
 // the fewest bytes are filled up to one level.
 std::vector<uint64_t> quotas(const std::vector<uint64_t>& bytes, uint64_t dense) {
@@ -63,7 +65,7 @@ void cut_by_bytes(std::span<const ShareUnit> units, std::vector<uint64_t> quota,
   uint32_t rank = 0;
   const auto last = static_cast<uint32_t>(quota.size() - 1);
   for (uint32_t unit = 0; unit < units.size(); ++unit) {
-    if (!units[unit].holders.empty()) continue;
+    if (!is_dense(units[unit])) continue;
     const uint64_t bytes = units[unit].bytes;
     uint64_t begin = 0;
     while (begin < bytes) {
@@ -86,7 +88,7 @@ void deal_out(std::span<const ShareUnit> units, std::vector<uint64_t> bytes, boo
               std::vector<Share>& shares) {
   std::vector<uint32_t> dense;
   for (uint32_t unit = 0; unit < units.size(); ++unit) {
-    if (units[unit].holders.empty() && units[unit].bytes > 0) dense.push_back(unit);
+    if (is_dense(units[unit]) && units[unit].bytes > 0) dense.push_back(unit);
   }
   if (adaptive) {
     std::stable_sort(dense.begin(), dense.end(),
@@ -122,10 +124,10 @@ std::vector<Share> share_units(std::span<const ShareUnit> units, uint32_t ranks,
   std::vector<Share> shares;
   uint64_t dense_bytes = 0;
   for (uint32_t unit = 0; unit < units.size(); ++unit) {
-    if (units[unit].holders.empty()) {
-      dense_bytes += units[unit].bytes;
-    } else {
-      cut_evenly(unit, units[unit], shares);
+    if (is_dense(units[unit])) dense_bytes += units[unit].bytes;
+    if (!units[unit].holders.empty()) cut_evenly(unit, units[unit], shares);
+    for (const HeldPart& part : units[unit].parts) {
+      shares.push_back({unit, part.rank, part.offset, part.length});
     }
   }
   std::vector<uint64_t> bytes = bytes_by_rank(shares, ranks);

@@ -1,7 +1,8 @@
 // Fully sharded saving: which rank brings which bytes of a snapshot. (MoC-System, ASPLOS 2025)
 //
 // Whoever holds a unit can save it, so holders share the work: a replicated expert is cut into
-// equal parts for its holders. Dense units, which all ranks hold, are dealt out by one of
+// equal parts for its holders. A sharded expert is contributed by each rank as it holds it. Dense
+// units, which all ranks hold, are dealt out by one of
 //   equal     whole units, round robin
 //   adaptive  whole units, the largest first, each to the rank with the fewest bytes so far; the
 //             experts of this snapshot count
@@ -30,9 +31,18 @@ Result<DenseSharding> parse_dense_sharding(std::string_view name);
 // Units are cut at multiples of this many bytes.
 inline constexpr uint64_t kShareCutBytes = 64;
 
+// A range of a unit that one rank holds and no other one.
+struct HeldPart {
+  uint32_t rank = 0;
+  uint64_t offset = 0;
+  uint64_t length = 0;  // > 0
+};
+
 struct ShareUnit {
   uint64_t bytes = 0;
   std::vector<uint32_t> holders;  // ranks, each once; empty: dense, on every rank
+  // Sharded state, instead of holders: who holds which range. They cover the unit exactly once.
+  std::vector<HeldPart> parts = {};
 };
 
 // A range of one unit that one rank brings.
@@ -45,7 +55,7 @@ struct Share {
 };
 
 // Covers every byte of every unit exactly once; ordered by unit, then offset. `ranks` > 0 and every
-// holder is below it.
+// holder is below it; parts of a sharded unit become shares as they are.
 std::vector<Share> share_units(std::span<const ShareUnit> units, uint32_t ranks,
                                DenseSharding dense);
 

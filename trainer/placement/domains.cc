@@ -65,4 +65,12 @@ RankGroup first_group(uint32_t ranks, const NodeOfProcess& nodes) {
   return group_of(processes, nodes);
 }
 
+std::vector<uint32_t> routing_nodes(const RankGroup& group, const NodeOfProcess& nodes) {
+  std::vector<uint32_t> node_of_rank;
+  if (nodes.empty()) return node_of_rank;
+  node_of_rank.reserve(group.ranks);
+  for (uint32_t rank = 0; rank < group.ranks; ++rank) node_of_rank.push_back(group.domain(rank));
+  return node_of_rank;
+}
+
 }  // namespace moetrain

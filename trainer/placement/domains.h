@@ -46,4 +46,9 @@ RankGroup group_of(std::span<const uint64_t> processes, const NodeOfProcess& nod
 // Of processes 0 .. ranks - 1, as a run begins.
 RankGroup first_group(uint32_t ranks, const NodeOfProcess& nodes);
 
+// [rank]: its node, for lite routing (token_shares.h): that of group.domain(rank). Empty, which
+// stands for one node, where the node of no process is known: ranks without `nodes` fail one by
+// one, but nothing says that they are far from each other.
+std::vector<uint32_t> routing_nodes(const RankGroup& group, const NodeOfProcess& nodes);
+
 }  // namespace moetrain

@@ -1,124 +1,104 @@
 #include "trainer/placement/laer.h"
 
 #include <algorithm>
-#include <numeric>
-#include <queue>
-#include <tuple>
+#include <cmath>
+
+#include "trainer/placement/laer_counts.h"
 
 namespace moetrain {
 
-namespace {
-
-std::vector<uint32_t> even_counts(const PlacementRequest& request) {
-  const uint32_t experts = request.experts();
-  std::vector<uint32_t> counts(experts, request.slots() / experts);
-  for (uint32_t e = 0; e < request.slots() % experts; ++e) ++counts[e];
-  return counts;
-}
-
-std::vector<uint32_t> counts_by_load(const PlacementRequest& request,
-                                     const std::vector<uint64_t>& loads) {
-  std::priority_queue<std::pair<double, int64_t>> heaviest;  // load per replica, -expert
-  std::vector<uint32_t> counts(loads.size(), 1);
-  for (uint32_t e = 0; e < loads.size(); ++e) {
-    heaviest.emplace(static_cast<double>(loads[e]), -static_cast<int64_t>(e));
-  }
-  for (auto left = request.slots() - static_cast<uint32_t>(loads.size()); left > 0; --left) {
-    const auto expert = static_cast<uint32_t>(-heaviest.top().second);
-    heaviest.pop();
-    const double share = static_cast<double>(loads[expert]) / ++counts[expert];
-    heaviest.emplace(share, -static_cast<int64_t>(expert));
-  }
-  return counts;
-}
-
-class Placer {
- public:
-  explicit Placer(const PlacementRequest& request)
-      : request_(request),
-        ranks_per_node_(request.ranks / request.nodes),
-        slots_(request.ranks),
-        loads_(request.ranks),
-        room_(request.nodes, ranks_per_node_ * request.slots_per_rank) {}
-
-  LayerSlots place(const std::vector<uint64_t>& loads, const std::vector<uint32_t>& counts) {
-    std::vector<double> shares(loads.size());
-    for (size_t e = 0; e < loads.size(); ++e) shares[e] = static_cast<double>(loads[e]) / counts[e];
-    std::vector<uint32_t> order(loads.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::stable_sort(order.begin(), order.end(),
-                     [&](uint32_t a, uint32_t b) { return shares[a] > shares[b]; });
-    for (const uint32_t expert : order) {
-      std::vector<uint32_t> copies(request_.nodes);
-      for (uint32_t i = 0; i < counts[expert]; ++i) put(expert, shares[expert], copies);
-    }
-    return std::move(slots_);
-  }
-
- private:
-  void put(uint32_t expert, double share, std::vector<uint32_t>& copies) {
-    uint32_t node = UINT32_MAX;
-    for (uint32_t n = 0; n < request_.nodes; ++n) {
-      if (room_[n] > 0 && (node == UINT32_MAX || copies[n] < copies[node])) node = n;
-    }
-    uint32_t best = UINT32_MAX;
-    for (uint32_t rank = node * ranks_per_node_; rank < (node + 1) * ranks_per_node_; ++rank) {
-      if (slots_[rank].size() == request_.slots_per_rank) continue;
-      if (best == UINT32_MAX || loads_[rank] < loads_[best]) best = rank;
-    }
-    slots_[best].push_back(expert);
-    loads_[best] += share;
-    --room_[node];
-    ++copies[node];
-  }
-
-  const PlacementRequest& request_;
-  const uint32_t ranks_per_node_;
-  LayerSlots slots_;
-  std::vector<double> loads_;   // [rank]
-  std::vector<uint32_t> room_;  // [node]: free slots
-};
-
-}  // namespace
-
-double laer_cost(const LayerSlots& slots, const std::vector<uint64_t>& loads, uint32_t nodes,
-                 const LaerCosts& costs) {
-  const auto ranks = static_cast<uint32_t>(slots.size());
-  const uint32_t per_node = ranks / nodes;
+double laer_cost(const LayerSlots& slots, const std::vector<uint64_t>& loads,
+                 const NodeGroups& nodes, const LaerCosts& costs) {
   std::vector<std::vector<uint32_t>> at(loads.size());  // [expert]: the rank of each slot
-  for (uint32_t rank = 0; rank < ranks; ++rank) {
+  for (uint32_t rank = 0; rank < nodes.ranks(); ++rank) {
     for (const uint32_t expert : slots[rank]) at[expert].push_back(rank);
   }
-  std::vector<double> computed(ranks);
+  std::vector<double> computed(nodes.ranks());
   double communication = 0;
-  std::vector<uint32_t> copies(nodes);
+  std::vector<uint32_t> copies(nodes.nodes());
   for (size_t expert = 0; expert < at.size(); ++expert) {
     std::ranges::fill(copies, 0);
-    for (const uint32_t rank : at[expert]) ++copies[rank / per_node];
-    const auto away = static_cast<double>(std::ranges::count(copies, 0u));
-    const double of_node = static_cast<double>(loads[expert]) / nodes;
+    for (const uint32_t rank : at[expert]) ++copies[nodes.node(rank)];
+    const double of_rank = static_cast<double>(loads[expert]) / nodes.ranks();
+    uint32_t away = 0;  // ranks on nodes without a replica
+    for (uint32_t node = 0; node < nodes.nodes(); ++node) {
+      if (copies[node] == 0) away += nodes.size(node);
+    }
+    const double foreign = of_rank * away / static_cast<double>(at[expert].size());
     for (const uint32_t rank : at[expert]) {
-      const double own = of_node / copies[rank / per_node];
-      const double foreign = of_node * away / static_cast<double>(at[expert].size());
+      const uint32_t node = nodes.node(rank);
+      const double own = of_rank * nodes.size(node) / copies[node];
       computed[rank] += own + foreign;
-      // Of the node's tokens one in so many is on this rank already.
-      communication += own * (per_node - 1) / per_node * costs.within_node;
+      // One of the node's ranks has its tokens here already.
+      communication += own * (nodes.size(node) - 1) / nodes.size(node) * costs.within_node;
       communication += foreign * costs.between_nodes;
     }
   }
   return 4 * communication + (3 + costs.recompute) * std::ranges::max(computed);
 }
 
-std::vector<LayerSlots> plan_laer(const PlacementRequest& request, const LaerCosts& costs) {
+LaerPlanner::LaerPlanner(const NodeGroups& nodes, uint32_t slots_per_rank, uint32_t experts,
+                         LaerScheme scheme, const LaerCosts& costs, LaerCandidates candidates)
+    : nodes_(nodes),
+      slots_(nodes.ranks() * slots_per_rank),
+      scheme_(scheme),
+      costs_(costs),
+      candidates_(candidates),
+      placers_{LaerPlacer(nodes, slots_per_rank, experts),
+               LaerPlacer(nodes, slots_per_rank, experts)} {}
+
+LayerSlots LaerPlanner::plan(const std::vector<uint64_t>& loads) {
+  const auto experts = static_cast<uint32_t>(loads.size());
+  best_cost_ = HUGE_VAL;
+  if (candidates_ != LaerCandidates::kEven) consider_by_load(loads);
+  if (candidates_ != LaerCandidates::kByLoad) consider(loads, even_counts(slots_, experts));
+  return placers_[1 - tried_].slots();
+}
+
+void LaerPlanner::consider_by_load(const std::vector<uint64_t>& loads) {
+  const auto experts = static_cast<uint32_t>(loads.size());
+  const uint32_t nodes = nodes_.nodes();
+  const bool on_each_node = uint64_t{experts} * nodes <= slots_;
+  if (scheme_ == LaerScheme::kPublished) {
+    consider(loads, counts_by_rounds(loads, slots_, nodes, on_each_node ? nodes : 1, slots_));
+    return;
+  }
+  // More than one for each rank only where there are more slots on a rank than experts.
+  const uint32_t replicas_max = std::max(nodes_.ranks(), (slots_ + experts - 1) / experts);
+  consider(loads, counts_by_load(loads, slots_, replicas_max));
+  if (nodes == 1) return;
+  consider(loads, counts_by_rounds(loads, slots_, nodes, 1, replicas_max));
+  if (on_each_node) {
+    consider(loads, counts_by_rounds(loads, slots_, nodes, nodes, replicas_max));
+  }
+}
+
+// Keeps the cheapest, the first of them.
+void LaerPlanner::consider(const std::vector<uint64_t>& loads,
+                           const std::vector<uint32_t>& counts) {
+  const bool published = scheme_ == LaerScheme::kPublished;
+  placers_[tried_].place(loads, counts,
+                         published ? LaerPlacer::Rule::kPublished : LaerPlacer::Rule::kLite);
+  const double asked = cost(loads);
+  if (asked >= best_cost_) return;
+  best_cost_ = asked;
+  tried_ = 1 - tried_;
+}
+
+double LaerPlanner::cost(const std::vector<uint64_t>& loads) const {
+  const LaerPlacer& placed = placers_[tried_];
+  if (scheme_ == LaerScheme::kPublished) return laer_cost(placed.slots(), loads, nodes_, costs_);
+  const LaerPlacer::Expected expected = placed.expected(costs_);
+  return 4 * expected.received_max + (3 + costs_.recompute) * expected.computed_max;
+}
+
+std::vector<LayerSlots> plan_laer(const PlacementRequest& request, LaerScheme scheme,
+                                  const LaerCosts& costs, LaerCandidates candidates) {
+  const NodeGroups nodes = NodeGroups::even(request.ranks, request.nodes);
+  LaerPlanner planner(nodes, request.slots_per_rank, request.experts(), scheme, costs, candidates);
   std::vector<LayerSlots> layers;
   layers.reserve(request.layers());
-  for (const std::vector<uint64_t>& loads : request.loads) {
-    LayerSlots even = Placer(request).place(loads, even_counts(request));
-    LayerSlots by_load = Placer(request).place(loads, counts_by_load(request, loads));
-    const bool better = laer_cost(by_load, loads, request.nodes, costs) <=
-                        laer_cost(even, loads, request.nodes, costs);
-    layers.push_back(better ? std::move(by_load) : std::move(even));
-  }
+  for (const std::vector<uint64_t>& loads : request.loads) layers.push_back(planner.plan(loads));
   return layers;
 }
 

@@ -11,7 +11,7 @@ namespace moetrain {
 using ckpt::Result;
 using ckpt::Status;
 
-// [rank]: the experts in its slots, in slot order. What ExpertPlacement::slots holds for each
+// [rank]: the experts in its slots, in slot order. What ComputePlacement::slots holds for each
 // layer. An expert in several slots has replicas; two on one rank share its load and its fate.
 using LayerSlots = std::vector<std::vector<uint32_t>>;
 

@@ -6,7 +6,7 @@
 //   eplb      DeepSeek's balancer: extra slots to whoever is most loaded, packed by load
 //   flexmoe   expands, shrinks and migrates one replica at a time while a cost model says it pays
 //   lazarus   Eq. 1 and Maximum Rank Overlap (arXiv 2407.04656), repaired; layers aligned
-//   laer      LAER-MoE's planner: two replica schemes, greedy placement, the cheaper one
+//   laer      LAER-MoE's planner: several replica counts, greedy placement, the cheapest one
 //   frontier  the best balance found among placements with a wanted joint recovery (ours)
 //
 // Only `lazarus` and `frontier` promise replicas_min distinct failure domains to every expert; the

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
 #include "formats/base/assert.h"
 
@@ -62,6 +63,51 @@ std::vector<int64_t> share_tokens(std::span<const int64_t> tokens,
     share_in_proportion(rest[source], room, of_source);
     for (size_t slot = 0; slot < slots; ++slot) room[slot] -= of_source[slot] - before[slot];
   }
+  return shares;
+}
+
+std::vector<int64_t> share_tokens_by_node(std::span<const int64_t> tokens,
+                                          std::span<const uint32_t> slot_ranks,
+                                          std::span<const uint32_t> node_of_rank, uint32_t turn) {
+  CKPT_ASSERT(node_of_rank.size() == tokens.size());
+  const size_t slots = slot_ranks.size();
+  std::vector<int64_t> shares(tokens.size() * slots);
+  std::vector<int64_t> left(tokens.begin(), tokens.end());  // of nodes that are not served yet
+  std::vector<int64_t> of_node;
+  std::vector<uint32_t> ranks;  // of the slots that serve the node
+  std::vector<size_t> serving;
+  const auto serve = [&] {
+    const std::vector<int64_t> part = share_tokens(of_node, ranks, turn);
+    for (size_t source = 0; source < tokens.size(); ++source) {
+      for (size_t i = 0; i < serving.size(); ++i) {
+        shares[source * slots + serving[i]] += part[source * serving.size() + i];
+      }
+    }
+  };
+  std::vector<bool> served(slots);
+  for (size_t first = 0; first < slots; ++first) {
+    if (served[first]) continue;
+    const uint32_t node = node_of_rank[slot_ranks[first]];
+    of_node.assign(tokens.size(), 0);
+    for (size_t source = 0; source < tokens.size(); ++source) {
+      if (node_of_rank[source] == node) of_node[source] = std::exchange(left[source], 0);
+    }
+    ranks.clear();
+    serving.clear();
+    for (size_t slot = first; slot < slots; ++slot) {
+      if (node_of_rank[slot_ranks[slot]] != node) continue;
+      served[slot] = true;
+      ranks.push_back(slot_ranks[slot]);
+      serving.push_back(slot);
+    }
+    serve();
+  }
+  if (std::ranges::all_of(left, [](int64_t count) { return count == 0; })) return shares;
+  of_node = std::move(left);
+  ranks.assign(slot_ranks.begin(), slot_ranks.end());
+  serving.resize(slots);
+  std::iota(serving.begin(), serving.end(), size_t{0});
+  serve();
   return shares;
 }
 

@@ -27,6 +27,16 @@ namespace moetrain {
 std::vector<int64_t> share_tokens(std::span<const int64_t> tokens,
                                   std::span<const uint32_t> slot_ranks, uint32_t turn);
 
+// Lite routing (LAER-MoE): the slots on the source's node share the tokens of that node; the tokens
+// of nodes without a slot are shared by all slots. Each such share is a share_tokens() of its own,
+// so that a slot is within one token of the even share of its node's tokens, and within one of the
+// even share of the tokens from nodes without a slot. With one node this is share_tokens().
+//
+// node_of_rank[j]: any number, the same for ranks of one node. The others as above.
+std::vector<int64_t> share_tokens_by_node(std::span<const int64_t> tokens,
+                                          std::span<const uint32_t> slot_ranks,
+                                          std::span<const uint32_t> node_of_rank, uint32_t turn);
+
 // The tokens that each slot gets, [slot]: the second sum.
 std::vector<int64_t> slot_quotas(int64_t tokens, size_t slots, uint32_t turn);
 

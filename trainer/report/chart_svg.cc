@@ -138,8 +138,12 @@ class SvgChart {
                                     report_.steps == 1 ? "" : "s", report_.tokens_per_step,
                                     report_.ranks, report_.ranks == 1 ? "" : "s");
     const size_t failures = report_.failures.size() + report_.daemon_failures.size();
-    words += failures == 0 ? std::string(", no failures")
-                           : fmt::format(", {} failure{}", failures, failures == 1 ? "" : "s");
+    const size_t unsaved = report_.unsaved.size();
+    if (failures == 0 && unsaved == 0) return words + ", no failures";
+    if (failures > 0) words += fmt::format(", {} failure{}", failures, failures == 1 ? "" : "s");
+    if (unsaved > 0) {
+      words += fmt::format(", {} period{} without a checkpoint", unsaved, unsaved == 1 ? "" : "s");
+    }
     return words;
   }
 

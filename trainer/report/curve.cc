@@ -77,27 +77,31 @@ std::string ranks_text(const std::vector<uint32_t>& ranks) {
 std::vector<Marker> make_markers(const Report& report) {
   std::vector<Marker> markers;
   for (const Failure& failure : report.failures) {
-    const auto x = static_cast<double>(failure.step);
+    const auto x = static_cast<double>(failure.told_step());
     const std::string what = ranks_text(failure.ranks);
     // Survivors that go on do so without the lost rank: only a restart brings it back.
     const char* after = failure.group != 0 ? "the others train on after" : "back in";
-    std::string label = fmt::format("{} lost, {} {}", what, after, human_ms(failure.resumed_ms));
+    std::string label = failure.resumed_ms ? fmt::format("{} lost, {} {}", what, after,
+                                                         human_ms(*failure.resumed_ms))
+                                           : fmt::format("{} lost, not back", what);
     if (failure.steps_lost > 0) {
       label +=
           fmt::format(", {} step{} redone", failure.steps_lost, failure.steps_lost == 1 ? "" : "s");
     }
-    markers.push_back({.x = x,
-                       .redone_from = x - static_cast<double>(failure.steps_lost),
-                       .short_label = what,
-                       .long_label = std::move(label)});
+    markers.push_back(
+        {.x = x,
+         .redone_from = static_cast<double>(failure.step) - static_cast<double>(failure.steps_lost),
+         .short_label = what,
+         .long_label = std::move(label)});
   }
   for (const DaemonFailure& failure : report.daemon_failures) {
     const auto x = static_cast<double>(failure.step);
-    markers.push_back(
-        {.x = x,
-         .redone_from = x,
-         .short_label = "ckptd",
-         .long_label = fmt::format("ckptd lost, back in {}", human_ms(failure.down_ms))});
+    markers.push_back({.x = x,
+                       .redone_from = x,
+                       .short_label = "ckptd",
+                       .long_label = failure.down_ms ? fmt::format("ckptd lost, back in {}",
+                                                                   human_ms(*failure.down_ms))
+                                                     : "ckptd lost, not back"});
   }
   std::stable_sort(markers.begin(), markers.end(),
                    [](const Marker& a, const Marker& b) { return a.x < b.x; });

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -66,6 +67,20 @@ ckpt::Status write_file(const std::string& path, std::string_view content) {
   }
   if (!status.ok()) ::unlink(partial.c_str());
   return status;
+}
+
+ckpt::Status check_writable(const std::string& path) {
+  std::error_code none;
+  if (std::filesystem::is_directory(path, none)) {
+    return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: is a folder", path);
+  }
+  if (is_special(path)) {
+    return ::access(path.c_str(), W_OK) == 0 ? ckpt::ok_status() : io_error(path, "write");
+  }
+  const std::string folder = std::filesystem::path(path).parent_path();
+  const std::string place = folder.empty() ? "." : folder;
+  if (::access(place.c_str(), W_OK | X_OK) == 0) return ckpt::ok_status();
+  return io_error(place, "make a file there");
 }
 
 }  // namespace moetrain::report

@@ -81,6 +81,11 @@ bool Fields::flag(const char* name) {
   return false;
 }
 
+bool Fields::has(const char* name) const {
+  const auto found = object_->find(name);
+  return found != object_->end() && !found->is_null();
+}
+
 double Fields::number_or(const char* name, double fallback) {
   return object_->contains(name) ? number(name) : fallback;
 }

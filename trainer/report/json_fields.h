@@ -20,6 +20,8 @@ class Fields {
   uint64_t count(const char* name);
   double number(const char* name);
   bool flag(const char* name);
+  // True if the field is there and not null.
+  bool has(const char* name) const;
   double number_or(const char* name, double fallback);
   // The field must be there.
   std::optional<double> number_or_null(const char* name);

@@ -8,12 +8,14 @@
 
 namespace moetrain::report {
 
-// A few lines: ranks, steps, loss from - to, step time, who joined and left, checkpoints and their
-// stall, what each of them brought (the table below), how often they were taken and why.
+// A few lines: ranks, steps, loss from - to, step time, ranks that joined and left, steps without a
+// checkpoint, checkpoints and their stall, bytes of each (the table below), how often they were
+// taken and why.
 std::string summary_text(const Report& report);
 
 // One row per failure, in the order of steps: what was lost, when, how soon it was seen, how soon
-// training went on, steps redone, bytes restored and from where. "no failures" without any.
+// training went on, steps redone, bytes restored and from where. One row for each period without a
+// checkpoint. "no failures" without any of these.
 std::string failure_table_text(const Report& report);
 
 // One row for each time the ranks looked at their placement; empty if they never did.
@@ -23,8 +25,12 @@ std::string replan_table_text(const Report& report);
 // is not known.
 std::string rank_table_text(const Report& report);
 
+// One row: bytes, waits and memory of the exchange of sharded experts. Empty for replicated ones.
+std::string exchange_table_text(const Report& report);
+
 // Three rows, each column by itself: the smallest, the median and the largest of all checkpoints'
-// bytes, bytes of the busiest rank, these as a part of the mean, time blocked, time to durable.
+// bytes, bytes of the busiest rank, these as a part of the mean, time blocked, time to durable. One
+// row if there is one checkpoint.
 std::string checkpoint_table_text(const Report& report);
 
 struct ChartOptions {

@@ -9,6 +9,7 @@
 
 #include "formats/base/json_dump.h"
 #include "trainer/report/change_json.h"
+#include "trainer/report/exchange_json.h"
 #include "trainer/report/json_fields.h"
 #include "trainer/report/rank_times_json.h"
 #include "trainer/report/replan_json.h"
@@ -25,12 +26,16 @@ ordered_json loss_value(float loss) {
   return std::isfinite(loss) ? ordered_json(loss) : ordered_json(nullptr);
 }
 
+ordered_json number_or_null(const std::optional<double>& value) {
+  return value ? ordered_json(*value) : ordered_json(nullptr);
+}
+
 ordered_json failure_json(const Failure& failure) {
   ordered_json json = {{"step", failure.step},
+                       {"at_step", failure.at_step},
                        {"ranks", failure.ranks},
-                       {"detected_ms", failure.detected_ms ? ordered_json(*failure.detected_ms)
-                                                           : ordered_json(nullptr)},
-                       {"resumed_ms", failure.resumed_ms},
+                       {"detected_ms", number_or_null(failure.detected_ms)},
+                       {"resumed_ms", number_or_null(failure.resumed_ms)},
                        {"steps_lost", failure.steps_lost},
                        {"bytes",
                         {{"replica", failure.bytes.replica},
@@ -118,9 +123,10 @@ void read_failures(Fields& top, const std::string& origin, Report& report) {
   for (size_t i = 0; i < failures.size(); ++i) {
     Fields entry(failures[i], origin, fmt::format("failures[{}]", i));
     Failure failure{.step = entry.count("step"),
+                    .at_step = entry.count_or("at_step", 0),
                     .ranks = {},
                     .detected_ms = entry.number_or_null("detected_ms"),
-                    .resumed_ms = entry.number("resumed_ms"),
+                    .resumed_ms = entry.number_or_null("resumed_ms"),
                     .steps_lost = entry.count("steps_lost"),
                     .bytes = {},
                     .stale_units = entry.count("stale_units"),
@@ -156,7 +162,7 @@ void read_daemon_failures(Fields& top, const std::string& origin, Report& report
   for (size_t i = 0; i < failures.size(); ++i) {
     Fields entry(failures[i], origin, fmt::format("daemon_failures[{}]", i));
     report.daemon_failures.push_back(
-        {.step = entry.count("step"), .down_ms = entry.number("down_ms")});
+        {.step = entry.count("step"), .down_ms = entry.number_or_null("down_ms")});
     top.absorb(entry);
   }
 }
@@ -301,7 +307,8 @@ std::string to_json(const Report& report) {
   for (const Failure& failure : report.failures) failures.push_back(failure_json(failure));
   ordered_json daemon_failures = ordered_json::array();
   for (const DaemonFailure& failure : report.daemon_failures) {
-    daemon_failures.push_back({{"step", failure.step}, {"down_ms", failure.down_ms}});
+    daemon_failures.push_back(
+        {{"step", failure.step}, {"down_ms", number_or_null(failure.down_ms)}});
   }
   const auto& checkpoints = report.checkpoints;
   const Checkpoint busiest = checkpoints.busiest();
@@ -344,7 +351,8 @@ std::string to_json(const Report& report) {
       {"plt_rollback", report.plt_rollback},
       {"lost_tokens", report.lost},
       {"loads", loads_json(report.loads)},
-      {"max_over_mean", mean_of(report.loads)}};
+      {"max_over_mean", mean_of(report.loads)},
+      {"exchange", exchange_json(report.exchange)}};
   return ckpt::base::dump_json(document, 1) + "\n";
 }
 
@@ -363,6 +371,7 @@ ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin
   read_unsaved(top, name, report);
   read_replans(top, name, report.replans);
   read_rank_times(top, name, report.rank_times);
+  read_exchange(top, report.exchange);
   read_changes(top, name, report.changes);
   read_loads(top, name, report);
   CKPT_TRY(top.status());

@@ -9,7 +9,7 @@
 //                        durable_ms}]},
 //    checkpoint_every, experts_per_checkpoint, experts_per_snapshot, reason,
 //    on_loss, on_loss_reason,
-//    failures:[{step, ranks, detected_ms, resumed_ms, steps_lost,
+//    failures:[{step, at_step, ranks, detected_ms, resumed_ms, steps_lost,
 //               bytes:{replica, memory, disk, peer, tier}, stale_units, group,
 //               effective_replicas, split_ms:{detect, regroup, plan, migrate, first_step}}],
 //    daemon_failures:[{step, down_ms}],
@@ -18,9 +18,13 @@
 //    replans:[{step, moved, max_over_mean:{before, after}, gain_ms, cost_ms, bytes, plan_ms,
 //              migrate_ms, layer, loads, ranks:{before, after}}],
 //    rank_times:[{rank, steps, own_ms, waited_ms, slowest, more_ms}], plt,
-//    loads:[{step, busiest_tokens, max_over_mean}], max_over_mean}
-// max_over_mean beside loads is their mean, null without any. detected_ms is null where nobody
-// knows when the loss was; group and what follows it are there where survivors went on.
+//    loads:[{step, busiest_tokens, max_over_mean}], max_over_mean,
+//    exchange:{steps, token_bytes, restore_bytes, reshard_bytes, exposed_ms, hidden_ms, plan_waits,
+//              plan_wait_ms, memory_bytes, memory_bound}}
+// max_over_mean beside loads is their mean, null without any; exchange is null where it is not
+// known. detected_ms is null where nobody
+// knows when the loss was, resumed_ms and down_ms where ranks or ckptd did not come back; group and
+// what follows it are there where survivors went on.
 // final_loss is null where no step was done, or its loss is not finite.
 #pragma once
 
@@ -62,12 +66,18 @@ struct BytesBySource {
 
 // A loss of trainer ranks.
 struct Failure {
-  uint64_t step = 0;            // the last step that was completed before it
+  uint64_t step = 0;  // the last step that some rank completed before it
+  // The step that the first lost rank was in. Other ranks may have completed it. 0: of a report
+  // from before this was told.
+  uint64_t at_step = 0;
+  // The step that people are told.
+  uint64_t told_step() const { return at_step != 0 ? at_step : step; }
   std::vector<uint32_t> ranks;  // lost together; none: nobody died, but the group was lost
   // From the loss until the supervisor knew. A rank that was killed from outside cannot tell when
   // that was, and nobody else knows.
   std::optional<double> detected_ms;
-  double resumed_ms = 0;     // from the loss, or its first sign, until the group trained again
+  // From the loss, or its first sign, until the group trained again; nothing: it never did.
+  std::optional<double> resumed_ms;
   uint64_t steps_lost = 0;   // completed steps that had to be done again
   BytesBySource bytes;       // restored, by all ranks together
   uint64_t stale_units = 0;  // units restored from an older step than the resume point
@@ -104,11 +114,11 @@ struct MemberChange {
 
 // A loss of ckptd itself: training goes on, snapshots wait until it is back.
 struct DaemonFailure {
-  uint64_t step = 0;   // the last step that was completed before it
-  double down_ms = 0;  // until it was ready again
+  uint64_t step = 0;              // the last step that was completed before it
+  std::optional<double> down_ms;  // until it was ready again; nothing: it never was
 };
 
-// Training went on without a checkpoint, because ckptd did not answer or checkpoints failed.
+// Steps without a checkpoint: ckptd did not answer, checkpoints failed, or the run ended early.
 struct Unsaved {
   uint64_t since = 0;  // the newest step that was saved when it began
   uint64_t until = 0;  // the step that was saved in the end, or the last one that was not
@@ -147,6 +157,26 @@ struct RankTime {
   double waited_ms = 0;
   uint64_t slowest = 0;  // steps in which it had most to do by itself
   double more_ms = 0;    // then, than the others had, on average
+};
+
+// The exchange of tokens and experts between ranks: what a step received and waited for.
+struct ExpertExchange {
+  uint64_t steps = 0;
+  // Received by all ranks in a step, on average: rows of tokens and their gradients, weights of
+  // experts, gradients of experts.
+  double token_bytes = 0;
+  double restore_bytes = 0;
+  double reshard_bytes = 0;
+  // Means over ranks and steps: communication of MoE layers that the rank waited for, and that ran
+  // beside its computation.
+  double exposed_ms = 0;
+  double hidden_ms = 0;
+  // Steps whose plan was not ready, and the waits for it, the slowest rank of each step.
+  uint64_t plan_waits = 0;
+  double plan_wait_ms = 0;
+  // Expert tensors of the rank with most. The bound is of sharded experts; 0: there is none.
+  uint64_t memory_bytes = 0;
+  uint64_t memory_bound = 0;
 };
 
 // One that became durable.
@@ -206,10 +236,11 @@ struct Report {
   std::vector<MemberChange> changes;
   std::vector<Replan> replans;
   std::vector<RankTime> rank_times;  // ascending by rank
-  double plt = 0;                    // proportion of lost tokens, 0..1
-  double plt_rollback = 0;           // the part of it that experts lost which came back alone
-  std::vector<int64_t> lost;         // tokens, by expert, layer by layer; empty: none
-  std::vector<StepLoad> loads;       // ascending by step; none of runs from before there were any
+  std::optional<ExpertExchange> exchange;
+  double plt = 0;               // proportion of lost tokens, 0..1
+  double plt_rollback = 0;      // the part of it that experts lost which came back alone
+  std::vector<int64_t> lost;    // tokens, by expert, layer by layer; empty: none
+  std::vector<StepLoad> loads;  // ascending by step; none of runs from before there were any
 
   // The last loss, 0 without one.
   float final_loss() const { return losses.empty() ? 0.0F : losses.back().loss; }
@@ -220,12 +251,15 @@ std::string to_json(const Report& report);
 
 // Reads what to_json wrote; `origin` (a file name) starts every error message. Missing or mistyped
 // fields, unordered steps and malformed bits are kInvalidArgument errors that name the field;
-// `daemon_failures`, `changes`, `replans`, `rank_times`, `plt`, `loads`, `on_loss`, what is said of
-// each checkpoint and of their pace may be missing.
+// `daemon_failures`, `changes`, `replans`, `rank_times`, `plt`, `loads`, `exchange`, `on_loss`,
+// what is said of each checkpoint and of their pace may be missing.
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
 ckpt::Result<Report> read_report(const std::string& path);
 
 // Writes the file so that a reader sees the old content or the new one, never a part.
 ckpt::Status write_file(const std::string& path, std::string_view content);
+// Whether it can, as far as modes and folders tell; makes and changes nothing. kIo, naming the
+// folder that cannot be written, if it cannot.
+ckpt::Status check_writable(const std::string& path);
 
 }  // namespace moetrain::report

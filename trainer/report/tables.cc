@@ -63,12 +63,13 @@ std::string restored_text(const Failure& failure) {
 
 std::string pace_text(const Pace& pace) {
   const std::string every =
-      pace.every == 0 ? "at the end" : "every " + ckpt::base::counted(pace.every, "step");
+      pace.every == 0 ? "after the last step" : "every " + ckpt::base::counted(pace.every, "step");
   const uint32_t copied = pace.experts_per_snapshot;
   const std::string kept =
       copied > pace.experts ? fmt::format(", {} more stay in memory", copied - pace.experts) : "";
-  return fmt::format("in the end a checkpoint {} of {} experts of each layer{}: {}\n", every,
-                     pace.experts, kept, ckpt::base::escaped(pace.reason));
+  return fmt::format("final settings: checkpoint {}, {} per layer{} ({})\n", every,
+                     ckpt::base::counted(pace.experts, "expert"), kept,
+                     ckpt::base::escaped(pace.reason));
 }
 
 std::string changes_text(const std::vector<MemberChange>& changes) {
@@ -102,17 +103,24 @@ std::string plt_text(const Report& report) {
   return text + "\n";
 }
 
-std::string unsaved_text(const std::vector<Unsaved>& periods) {
+// The remedy, in parentheses, is in the report and in the line that was told when it happened.
+std::string cause_text(const Unsaved& period) {
+  return period.cause.substr(0, period.cause.find(" ("));
+}
+
+std::string unsaved_text(const Report& report) {
   std::string text;
-  for (const Unsaved& period : periods) {
+  for (const Unsaved& period : report.unsaved) {
     text += period.saved ? fmt::format("no checkpoint after step {} until step {}", period.since,
                                        period.until)
                          : unsaved_steps_text(period.since, period.until);
-    // The report has the remedy, and the line when it happened.
-    text += fmt::format(" ({}): {}\n", human_ms(period.ms),
-                        period.cause.substr(0, period.cause.find(" (")));
+    text += fmt::format(" ({}): {}\n", human_ms(period.ms), cause_text(period));
   }
-  return text;
+  if (report.unsaved.empty() || report.unsaved.back().saved) return text;
+  return text +
+         (report.saved_step == 0
+              ? "no step is in a durable checkpoint\n"
+              : fmt::format("the newest durable checkpoint is of step {}\n", report.saved_step));
 }
 
 // The steps that were trained: of a run that was resumed those since, and which they are.
@@ -129,28 +137,45 @@ struct OrderedRow {
   Row cells;
 };
 
+std::string back_text(const std::optional<double>& after_ms) {
+  return after_ms ? human_ms(*after_ms) : "not back";
+}
+
+OrderedRow failure_row(const Failure& failure) {
+  const uint64_t step = failure.told_step();
+  return {step,
+          {fmt::format("{}", step), ranks_text(failure.ranks),
+           failure.detected_ms ? human_ms(*failure.detected_ms) : "not known",
+           back_text(failure.resumed_ms), fmt::format("{}", failure.steps_lost),
+           fmt::format("{}", failure.stale_units), fmt::format("{}", failure.lost_tokens),
+           restored_text(failure)}};
+}
+
+OrderedRow unsaved_row(const Unsaved& period) {
+  const uint64_t first = period.since + 1;
+  const std::string steps = period.saved ? fmt::format("no checkpoint until step {}", period.until)
+                                         : unsaved_steps_text(period.since, period.until);
+  return {first,
+          {fmt::format("{}", first), "checkpoints", "-", "-", "0", "0", "0",
+           fmt::format("{}; {} ({})", cause_text(period), steps, human_ms(period.ms))}};
+}
+
 }  // namespace
 
 std::string failure_table_text(const Report& report) {
   std::vector<OrderedRow> failures;
-  failures.reserve(report.failures.size() + report.daemon_failures.size());
-  for (const Failure& failure : report.failures) {
-    failures.push_back({failure.step,
-                        {fmt::format("{}", failure.step), ranks_text(failure.ranks),
-                         failure.detected_ms ? human_ms(*failure.detected_ms) : "not known",
-                         human_ms(failure.resumed_ms), fmt::format("{}", failure.steps_lost),
-                         fmt::format("{}", failure.stale_units),
-                         fmt::format("{}", failure.lost_tokens), restored_text(failure)}});
-  }
+  failures.reserve(report.failures.size() + report.daemon_failures.size() + report.unsaved.size());
+  for (const Failure& failure : report.failures) failures.push_back(failure_row(failure));
   for (const DaemonFailure& failure : report.daemon_failures) {
     failures.push_back({failure.step,
-                        {fmt::format("{}", failure.step), "ckptd", "-", human_ms(failure.down_ms),
+                        {fmt::format("{}", failure.step), "ckptd", "-", back_text(failure.down_ms),
                          "0", "0", "0", "training went on"}});
   }
+  for (const Unsaved& period : report.unsaved) failures.push_back(unsaved_row(period));
   if (failures.empty()) return "no failures\n";
   std::stable_sort(failures.begin(), failures.end(),
                    [](const OrderedRow& a, const OrderedRow& b) { return a.step < b.step; });
-  std::vector<Row> rows = {{"step", "lost", "seen after", "training after", "steps redone",
+  std::vector<Row> rows = {{"at step", "lost", "seen after", "training after", "steps redone",
                             "stale units", "lost tokens", "restored"}};
   for (OrderedRow& failure : failures) rows.push_back(std::move(failure.cells));
   return table_text(rows, {1, 7});
@@ -180,6 +205,10 @@ std::string checkpoint_table_text(const Report& report) {
   };
   std::vector<Row> rows = {
       {"checkpoint", "bytes", "busiest rank", "of the mean", "blocked", "durable after"}};
+  if (each.size() == 1) {
+    rows.push_back(row("the only one", at([](size_t) { return size_t{0}; })));
+    return table_text(rows, {0});
+  }
   rows.push_back(row("smallest", at([](size_t) { return size_t{0}; })));
   rows.push_back(row("median", at([](size_t n) { return (n - 1) / 2; })));
   rows.push_back(row("largest", at([](size_t n) { return n - 1; })));
@@ -215,6 +244,25 @@ std::string rank_table_text(const Report& report) {
   return table_text(rows, {});
 }
 
+std::string exchange_table_text(const Report& report) {
+  if (!report.exchange || report.exchange->memory_bound == 0) return {};
+  const ExpertExchange& exchange = *report.exchange;
+  const auto size = [](auto bytes) {
+    return ckpt::base::format_size(static_cast<uint64_t>(bytes));
+  };
+  double busiest = 0;
+  for (const StepLoad& load : report.loads) busiest += load.max_over_mean;
+  const auto loads = static_cast<double>(std::max<size_t>(report.loads.size(), 1));
+  return table_text({{"tokens/step", "restores/step", "re-shards/step", "exposed", "hidden",
+                      "plan waits", "waited", "expert memory", "of at most", "max/mean tokens"},
+                     {size(exchange.token_bytes), size(exchange.restore_bytes),
+                      size(exchange.reshard_bytes), human_ms(exchange.exposed_ms),
+                      human_ms(exchange.hidden_ms), fmt::format("{}", exchange.plan_waits),
+                      human_ms(exchange.plan_wait_ms), size(exchange.memory_bytes),
+                      size(exchange.memory_bound), fmt::format("{:.3f}", busiest / loads)}},
+                    {});
+}
+
 std::string unsaved_steps_text(uint64_t saved, uint64_t step) {
   if (step == saved + 1) return fmt::format("step {} is in no checkpoint", step);
   return fmt::format("steps {} to {} are in no checkpoint", saved + 1, step);
@@ -231,7 +279,7 @@ std::string summary_text(const Report& report) {
                       human_ms(report.step_ms.p99));
   text += changes_text(report.changes);
   text += plt_text(report);
-  text += unsaved_text(report.unsaved);
+  text += unsaved_text(report);
   const auto& checkpoints = report.checkpoints;
   if (checkpoints.count == 0) return text + "no checkpoints\n";
   const std::string kept = checkpoints.bytes_kept == 0

@@ -44,6 +44,7 @@ constexpr Parameter kParameters[] = {
     {"checkpoint", "peer_bytes_per_s", &M::peer_bytes_per_s, 1, kRate, false, true},
     {"checkpoint", "remote_write_bytes_per_s", &M::remote_write_bytes_per_s, 1, kRate, false, true},
     {"checkpoint", "remote_read_bytes_per_s", &M::remote_read_bytes_per_s, 1, kRate, false, true},
+    {"checkpoint", "every_rank_reads", &M::every_rank_reads, 0, 1, true, false},
     {"recovery", "timeout_s", &M::timeout_s, 0, kTime, false, true},
     {"recovery", "restart_s", &M::restart_s, 0, kTime, false, true},
     {"recovery", "regroup_s", &M::regroup_s, 0, kTime, false, true},

@@ -63,6 +63,9 @@ struct CostModel {
   double peer_bytes_per_s = 1;          // of a node, to the memory of another, in the background
   double remote_write_bytes_per_s = 1;  // of the shared store, for all nodes together
   double remote_read_bytes_per_s = 1;
+  // 1: after a restart every rank loads what it holds from the shared store; 0: the store is read
+  // once and ranks pass the state on for free.
+  double every_rank_reads = 0;
 
   // [recovery]
   double timeout_s = 0;      // a collective's: how the baselines learn of a lost node

@@ -60,7 +60,8 @@ class Engine {
     std::vector<uint32_t> lost;
   };
   Way find_way(const Regrouped& regrouped) const;
-  Way restart_way() const;
+  Way restart_way(const Groups& groups) const;
+  Micros reading(const Groups& groups) const;
   void take_way(const Way& way);
   std::vector<int64_t> held_after(const Checkpoint& view, bool from_memory) const;
   Micros detection() const;

@@ -73,8 +73,23 @@ Micros Engine::regrouping() const {
 
 Micros Engine::moving(double bytes) const { return micros(bytes / model_.transfer_bytes_per_s); }
 
-// From the newest checkpoint that survivors, or the shared store, have.
-Engine::Way Engine::restart_way() const {
+// Time to load a whole checkpoint from the shared store, whose bandwidth all readers share.
+Micros Engine::reading(const Groups& groups) const {
+  double bytes = model_.checkpoint_bytes();
+  if (model_.every_rank_reads > 0) {
+    bytes = 0;
+    for (const Group& group : groups) {
+      for (const std::vector<uint32_t>& experts : group.plan->held) {
+        bytes += model_.ranks_per_node * model_.dense_bytes() +
+                 static_cast<double>(experts.size()) * model_.expert_bytes();
+      }
+    }
+  }
+  return micros(bytes / model_.remote_read_bytes_per_s);
+}
+
+// Restart of all `groups` from the newest checkpoint in the memory of survivors or in the store.
+Engine::Way Engine::restart_way(const Groups& groups) const {
   Way way{.from = &checkpoints_.newest_remote(now_), .rewind = true};
   if (system_.to_peer) {
     const Checkpoint* memory = checkpoints_.newest_in_memory(cluster_, now_);
@@ -84,25 +99,27 @@ Engine::Way Engine::restart_way() const {
     }
   }
   const auto nodes = static_cast<double>(std::max<size_t>(cluster_.list.size(), 1));
-  double load_s = 0;
+  Micros load = 0;
   if (way.from->progress.step == 0) {
-    load_s = 0;  // made anew from the seed
+    load = 0;  // made anew from the seed
   } else if (way.from_memory) {
-    load_s = model_.checkpoint_bytes() / nodes / model_.peer_bytes_per_s;
+    load = micros(model_.checkpoint_bytes() / nodes / model_.peer_bytes_per_s);
   } else {
-    load_s = model_.checkpoint_bytes() / model_.remote_read_bytes_per_s;
+    load = reading(groups);
   }
-  way.duration = detection() + micros(model_.restart_s) + micros(load_s);
+  way.duration = detection() + micros(model_.restart_s) + load;
   return way;
 }
 
 Engine::Way Engine::find_way(const Regrouped& regrouped) const {
-  if (!system_.from_replicas || !any_alive(groups_, cluster_)) return restart_way();
+  if (!system_.from_replicas || !any_alive(groups_, cluster_)) {
+    return restart_way(regrouped.groups);
+  }
   Way way{.lost = lost_experts(groups_, cluster_)};
   way.duration = detection() + regrouping() + moving(regrouped.moved_bytes);
   if (way.lost.empty()) return way;
-  if (!system_.rolls_back) return restart_way();
-  const Way newest = restart_way();
+  if (!system_.rolls_back) return restart_way(regrouped.groups);
+  const Way newest = restart_way(regrouped.groups);
   way.from = newest.from;
   way.from_memory = newest.from_memory;
   const double bytes = static_cast<double>(way.lost.size()) * model_.expert_bytes();
@@ -233,18 +250,21 @@ Status Engine::join() {
   size_t used = 0;
   for (const Group& group : groups_) used += group.nodes.size();
   if (usable_nodes() <= used) return {};
-  Micros duration = regrouping();
-  if (!system_.from_replicas) {
-    // Everybody saves, stops, and begins again with the others. Nothing is lost.
-    if (checkpoints_.newest().progress.step != progress_.step && !take_checkpoint()) return {};
-    const double load_s =
-        system_.in_memory
-            ? 2 * model_.checkpoint_bytes() / static_cast<double>(used) / model_.peer_bytes_per_s
-            : model_.checkpoint_bytes() / model_.remote_read_bytes_per_s;
-    duration = micros(model_.restart_s) + micros(load_s);
+  if (!system_.from_replicas && checkpoints_.newest().progress.step != progress_.step &&
+      !take_checkpoint()) {
+    return {};
   }
   CKPT_ASSIGN(Regrouped regrouped, regroup_now(false));
-  if (system_.from_replicas) duration += moving(regrouped.moved_bytes);
+  Micros duration = 0;
+  if (system_.from_replicas) {
+    duration = regrouping() + moving(regrouped.moved_bytes);
+  } else {
+    // Save, stop, and start again together with the joiners. No step is lost.
+    const double shared = 2 * model_.checkpoint_bytes() / static_cast<double>(used);
+    duration =
+        micros(model_.restart_s) +
+        (system_.in_memory ? micros(shared / model_.peer_bytes_per_s) : reading(regrouped.groups));
+  }
   std::vector<bool> busy = member_;
   for (size_t node = 0; node < busy.size(); ++node)
     busy[node] = busy[node] || regrouped.member[node];

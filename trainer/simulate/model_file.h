@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "trainer/simulate/cost_model.h"
+#include "trainer/simulate/parameter_file.h"
 
 namespace moetrain::simulate {
 
@@ -13,8 +14,6 @@ namespace moetrain::simulate {
 // bytes.
 Result<CostModel> parse_model(std::string_view text, const std::string& origin);
 Result<CostModel> read_model(const std::string& path);
-
-inline constexpr size_t kModelFileMax = 1 << 20;  // the shipped ones have 4 KB, comments included
 
 // The file that parse_model() reads back to the same model. `comments` says more: [i] belongs to
 // parameters()[i]; empty: none.

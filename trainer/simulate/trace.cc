@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <list>
 #include <map>
 #include <optional>
 #include <queue>
@@ -154,6 +155,40 @@ Status end_at(NodeTrace& trace, Micros end) {
   std::erase_if(trace.events, [&](const NodeEvent& event) { return event.at > end; });
   trace.end = end;
   return {};
+}
+
+void cap_nodes(NodeTrace& trace, uint32_t nodes_max) {
+  NodeTrace capped{.events = {}, .names = {}, .end = trace.end};
+  constexpr uint32_t kUnnamed = UINT32_MAX;
+  std::vector<uint32_t> number(trace.names.size(), kUnnamed);  // in `capped`
+  std::vector<bool> in_use(trace.names.size());
+  std::list<uint32_t> spares;
+  uint32_t used = 0;
+  for (size_t at = 0; at < trace.events.size(); ++at) {
+    const NodeEvent& event = trace.events[at];
+    if (event.add) {
+      spares.push_back(event.node);
+    } else if (in_use[event.node]) {
+      in_use[event.node] = false;
+      --used;
+      capped.events.push_back({event.at, number[event.node], false});
+    } else {
+      spares.remove(event.node);
+    }
+    // Spares take places when all that happens at this moment has happened.
+    if (at + 1 < trace.events.size() && trace.events[at + 1].at == event.at) continue;
+    for (; used < nodes_max && !spares.empty(); ++used) {
+      const uint32_t node = spares.front();
+      spares.pop_front();
+      if (number[node] == kUnnamed) {
+        number[node] = static_cast<uint32_t>(capped.names.size());
+        capped.names.push_back(std::move(trace.names[node]));
+      }
+      in_use[node] = true;
+      capped.events.push_back({event.at, number[node], true});
+    }
+  }
+  trace = std::move(capped);
 }
 
 Result<NodeTrace> make_trace(const SyntheticTrace& options) {

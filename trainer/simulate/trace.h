@@ -47,6 +47,11 @@ Result<NodeTrace> parse_trace(std::string_view text, std::string_view origin);
 // kInvalidArgument unless `end` is above 0 and at most kTraceMax.
 Status end_at(NodeTrace& trace, Micros end);
 
+// A cluster of at most `nodes_max` (>= 1) nodes: who comes when all places are taken is a spare,
+// and takes the place of the next node in use that is lost, the longest waiting spare first. Nodes
+// that are never in use are no part of the trace any more.
+void cap_nodes(NodeTrace& trace, uint32_t nodes_max);
+
 struct SyntheticTrace {
   uint32_t nodes = 1;           // there from the beginning
   Micros between_failures = 0;  // mean, of the whole cluster; > 0

@@ -141,6 +141,11 @@ typedef struct ckpt_join_options {
    * rank's place, or which ranks are missing. It must not call the session. NULL: none. */
   void (*waiting)(void* waiting_user, const char* why);
   void* waiting_user;
+  /* The number of the job that this process belongs to: the same for all its processes, from epoch
+   * to epoch, and random, so that no other job has it. While processes of another job are in the
+   * run's group or ask to be, ckpt_join fails with CKPT_E_ALREADY_EXISTS and names one of them. A
+   * job ends when its sessions have left or are closed. 0: not told, and nobody is refused. */
+  uint64_t job;
 } ckpt_join_options;
 
 typedef struct ckpt_epoch {
@@ -205,7 +210,9 @@ typedef struct ckpt_expert_tokens {
 
 typedef enum ckpt_out_of_slabs {
   CKPT_SLABS_WAIT = 0, /* ckpt_snapshot_write waits for one, up to its timeout */
-  CKPT_SLABS_SKIP = 1  /* ckpt_snapshot_begin fails with CKPT_E_RESOURCE_EXHAUSTED, loudly */
+  CKPT_SLABS_SKIP = 1  /* ckpt_snapshot_begin fails with CKPT_E_RESOURCE_EXHAUSTED, loudly, while
+                          earlier snapshots hold the slabs. Slabs of a new arena whose memory is
+                          still being prepared are waited for, as with CKPT_SLABS_WAIT */
 } ckpt_out_of_slabs;
 
 typedef struct ckpt_snapshot_options {

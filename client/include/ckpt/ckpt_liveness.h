@@ -18,7 +18,7 @@ typedef struct ckpt_liveness {
   uint32_t heartbeat_ms;
   /* May be NULL. A call of the session that waits asks this every 50 ms; nonzero ends the wait, and
    * the call returns CKPT_E_ABORTED. Runs on the thread of that call, must not block, and may call
-   * nothing of the session but ckpt_silence_ms. */
+   * nothing of the session but ckpt_silence_ms and ckpt_fd. */
   int (*interrupted)(void* context);
   void* interrupted_context;
 } ckpt_liveness;

@@ -232,6 +232,7 @@ class Session {
     raw.elastic = options.elastic ? 1 : 0;
     raw.member = options.member;
     raw.grace_ms = options.grace_ms;
+    raw.job = options.job;
     if (options.waiting) {
       raw.waiting = [](void* user, const char* why) {
         static_cast<const JoinOptions*>(user)->waiting(why);

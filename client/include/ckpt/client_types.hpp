@@ -55,6 +55,7 @@ struct JoinOptions {
   uint32_t grace_ms = 0;
   // As of ckpt_join_options: told once the join has waited for a second. It must not throw.
   std::function<void(const std::string& why)> waiting = {};
+  uint64_t job = 0;  // as of ckpt_join_options
 };
 
 struct ViewPoint {

@@ -60,6 +60,14 @@ TEST_F(JudgeTest, AnEqualChecksumIsUnchangedUnlessTheExpertWasIdle) {
   EXPECT_EQ(asked_, 1) << "once per commit";
 }
 
+TEST_F(JudgeTest, ExpertThatWasRolledBackMayBeItsOlderVersion) {
+  facts_.saved = {{1, 0xaa}, {3, 0xaa}};
+  tokens_then_ = {{0, 0, 70, 5}, {0, 1, 90, 5}};
+  facts_.tokens = {{0, 0, 100, 35}, {0, 1, 120, 34}};
+  EXPECT_EQ(judged(), (std::vector<Alarm>{{3, AlarmKind::Unchanged, 10}}))
+      << "expert 1 got a token after its older version was put back";
+}
+
 TEST_F(JudgeTest, AConstantUnitMayStayAsItIs) {
   facts_.saved = {{0, 0xaa}, {1, 0xaa}};
   facts_.constant = [](ckpt::UnitId unit) { return unit == 0; };

@@ -257,11 +257,11 @@ TEST_F(MovesTest, AMoveThatTheJournalLostIsWorkedOut) {
 }
 
 TEST_F(MovesTest, HowFarItWasLookedAtIsKeptBesideTheJournal) {
-  EXPECT_EQ(catalog_.recoded_until(), 0u);
+  EXPECT_EQ(catalog_.recoded_until().value(), 0u);
   ASSERT_TRUE(catalog_.set_recoded_until(5).ok());
-  EXPECT_EQ(catalog_.recoded_until(), 5u);
+  EXPECT_EQ(catalog_.recoded_until().value(), 5u);
   ASSERT_TRUE(catalog_.clear().ok());
-  EXPECT_EQ(catalog_.recoded_until(), 0u);
+  EXPECT_EQ(catalog_.recoded_until().value(), 0u);
 }
 
 }  // namespace

@@ -206,6 +206,28 @@ TEST_F(AlarmsTest, TheSameBytesAgainAreUnchangedAlsoAfterAResume) {
   EXPECT_THAT(told(8).alarms, HasSubstr("unchanged since step 5"));
 }
 
+// Token counts that could not be read were taken for counts that nobody had brought.
+TEST_F(AlarmsTest, WithoutTheCatalogNoExpertIsSaidToBeUnchanged) {
+  start(fb::AlarmPolicy::Warn, fb::AlarmPolicy::Refuse);
+  for (auto& rank : job->ranks) {
+    rank->byte_at = [](ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
+      return float_byte(unit, unit == 1 ? 5 : step, salt, offset);
+    };
+  }
+  job->ranks[0]->expert_tokens = {{0, 0, 40}};
+  save(5, job->all_units());
+  save(6, {1});
+  expect_good(6);
+  for (auto& rank : job->ranks) rank->begin(7, job->plan({1}));
+  world->run();
+  job->fill(7);
+  world->catalog().set_reads(ckpt::make_error(ckpt::ErrorCode::kUnavailable, "no descriptors"));
+  world->run();
+  job->listen();
+  world->catalog().set_reads({});
+  expect_good(7);
+}
+
 TEST_F(AlarmsTest, AnExpertLeftOutTooLongIsNamedAndTheRestIsKept) {
   start(fb::AlarmPolicy::Warn, fb::AlarmPolicy::Refuse);
   for (auto& rank : job->ranks) rank->staleness_max = 3;

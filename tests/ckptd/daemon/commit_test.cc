@@ -3,6 +3,7 @@
 
 #include "ckptd/limits.h"
 #include "formats/step.h"
+#include "tests/ckptd/daemon/held_syncs.h"
 #include "tests/ckptd/daemon/job.h"
 
 namespace ckptd::testing {
@@ -40,6 +41,30 @@ TEST_F(CommitTest, FourRanksCommitAndEverybodyIsTold) {
   job.expect_restores(*job.ranks[2], 10);
 }
 
+// On a slow disk a sync takes seconds: the data was not safe before it.
+TEST(CommitTime, IsNotBeforeTheDataWasSynced) {
+  World world({});
+  HeldSyncs slow(world.disk());
+  world.set_door(&slow);
+  ASSERT_TRUE(world.start().ok());
+  Job job(world, 1);
+  job.start();
+  job.commit(1);
+  slow.hold();
+  job.begin(2);
+  job.fill(2);
+  world.run();
+  world.tick(std::chrono::seconds(10));
+  slow.release();
+  world.run();
+  const auto log = nlohmann::json::parse(job.ranks[0]->query("log", R"({"target": "tiny"})").json);
+  ASSERT_EQ(log.size(), 2u);
+  EXPECT_EQ(log[1]["time"], "2023-11-14T22:13:20.000Z") << log[1];
+  EXPECT_EQ(log[0]["time"], "2023-11-14T22:13:30.000Z") << log[0];
+  EXPECT_THAT(world.daemon().readiness_answer().text, HasSubstr("step 2 is durable, 0"));
+  world.kill_daemon();
+}
+
 TEST_F(CommitTest, ManySnapshotsInOneArena) {
   Job job(world, 2, {.arena_bytes = 12 * (64u << 10)});
   job.start();
@@ -72,7 +97,8 @@ TEST_F(CommitTest, SkipFailsLoudlyInsteadOfWaiting) {
   job.begin(1);
   ASSERT_TRUE(trainer.fill(1));
   trainer.begin(2, job.plan(job.all_units()), 0, 0, fb::OutOfSlabs::Skip);
-  EXPECT_THAT(trainer.error(), AllOf(HasSubstr("run tiny step 2"), HasSubstr("skipped")));
+  EXPECT_THAT(trainer.error(), AllOf(HasSubstr("run tiny step 2"), HasSubstr("skipped"),
+                                     HasSubstr("earlier snapshots are not written yet")));
   world.run();
   trainer.listen();
   EXPECT_EQ(trainer.snapshot(1).level, fb::SnapshotLevel::Durable);
@@ -82,8 +108,13 @@ TEST_F(CommitTest, SkipFailsLoudlyInsteadOfWaiting) {
 TEST_F(CommitTest, MoreThanTheArenaEverHasIsRefused) {
   Job job(world, 1, {.arena_bytes = 5 * (64u << 10)});
   job.start();
-  job.ranks[0]->begin(1, job.plan(job.all_units()));
-  EXPECT_THAT(job.ranks[0]->error(), HasSubstr("open the session with an arena of"));
+  ckpt::Step step = 1;
+  for (const fb::OutOfSlabs policy : {fb::OutOfSlabs::Wait, fb::OutOfSlabs::Skip}) {
+    job.ranks[0]->begin(step, job.plan(job.all_units()), 0, 0, policy);
+    EXPECT_THAT(job.ranks[0]->error(), AllOf(HasSubstr(fmt::format("step {}", step)),
+                                             HasSubstr("open the session with an arena of")));
+    ++step;
+  }
 }
 
 TEST_F(CommitTest, TooManyOpenSnapshotsWaitForTheirTurn) {

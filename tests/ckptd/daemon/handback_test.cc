@@ -21,6 +21,15 @@ class HandbackTest : public ::testing::Test {
     world.run();
     job.listen();
   }
+  // Commits step 5; then all ranks leave in good order.
+  static void train_and_leave(Job& job) {
+    job.start();
+    job.commit(5);
+    for (auto& rank : job.ranks) {
+      rank->send(fb::LeaveGroupT());
+      rank->die();
+    }
+  }
   World world;
 };
 
@@ -160,6 +169,74 @@ TEST_F(HandbackTest, AnArenaThatIsNoneIsReplaced) {
   ASSERT_NE(welcome, nullptr);
   EXPECT_FALSE(welcome->adopted);
   EXPECT_TRUE(world.inbox(session).arena.valid());
+}
+
+// Questions that `rm` and `import` ask right after a restart.
+TEST_F(HandbackTest, ARunLeftBeforeACleanStopIsNotInUse) {
+  Job left(world, 2);
+  train_and_leave(left);
+  Job going(world, 2, {.run = "going"});
+  going.start();
+  going.commit(5);
+  world.stop();
+  ASSERT_TRUE(world.start().ok());
+  FakeTrainer user(world, {.arena_bytes = 0, .kind = fb::SessionKind::Control});
+  ASSERT_TRUE(user.connect());
+  const auto removed = user.query("rm", R"({"target": "tiny"})");
+  EXPECT_EQ(removed.exit_code, 0) << removed.json;
+  EXPECT_THAT(user.query("rm", R"({"target": "going"})").json, HasSubstr("to come back"));
+  for (auto& rank : going.ranks) ASSERT_TRUE(rank->reconnect()) << rank->error();
+  world.run();
+  going.listen();
+  going.commit(6);
+}
+
+// The journal tells of the end, so that `rm` need not wait, and `status` says the same as `rm`.
+TEST_F(HandbackTest, ARunLeftBeforeACrashIsNotInUse) {
+  Job left(world, 2);
+  train_and_leave(left);
+  Job going(world, 2, {.run = "going"});
+  going.start();
+  going.commit(5);
+  world.run();
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  FakeTrainer user(world, {.arena_bytes = 0, .kind = fb::SessionKind::Control});
+  ASSERT_TRUE(user.connect());
+  const auto awaited = [&](const std::string& run) {
+    const auto document = nlohmann::json::parse(user.query("status", "{}").json);
+    for (const auto& row : document["durable"]) {
+      if (row["run"] == run) return row["awaited"].get<bool>();
+    }
+    ADD_FAILURE() << "status does not list " << run;
+    return false;
+  };
+  EXPECT_FALSE(awaited("tiny"));
+  EXPECT_TRUE(awaited("going"));
+  EXPECT_THAT(user.query("rm", R"({"target": "going"})").json, HasSubstr("to come back"));
+  const auto removed = user.query("rm", R"({"target": "tiny"})");
+  EXPECT_EQ(removed.exit_code, 0) << removed.json;
+  for (auto& rank : going.ranks) ASSERT_TRUE(rank->reconnect()) << rank->error();
+  world.run();
+  EXPECT_FALSE(awaited("going")) << "it is trained";
+}
+
+// The end of an epoch is not that of the next one.
+TEST_F(HandbackTest, ARunThatIsResumedAfterItsEndIsInUseAgain) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  job.ranks[0]->send(fb::LeaveGroupT());
+  job.ranks[0]->die();
+  world.run();
+  job.start(fb::ResumeMode::Latest);
+  job.commit(6);
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  ASSERT_TRUE(job.ranks[0]->reconnect()) << job.ranks[0]->error();
+  world.run();
+  job.listen();
+  job.commit(7);
 }
 
 TEST_F(HandbackTest, ADrainLeavesHalfFilledSnapshotsToTheNextDaemon) {

@@ -68,6 +68,10 @@ TEST_F(HealthTest, FullDiskIsNamedWithNumbersAndRemedy) {
   const Daemon::Answer ready = world.daemon().readiness_answer();
   EXPECT_FALSE(ready.ok);
   EXPECT_THAT(ready.text, AllOf(StartsWith("not ready\ndisk_full for "), HasSubstr("prune")));
+  const auto first = ready.text.find("No space left on device");
+  ASSERT_NE(first, std::string::npos);
+  EXPECT_EQ(ready.text.find("No space left on device", first + 1), std::string::npos)
+      << "once is enough: " << ready.text;
   const Daemon::Answer health = world.daemon().health_answer();
   EXPECT_TRUE(health.ok) << "a restart would not help";
   EXPECT_THAT(health.text, StartsWith("degraded\ndisk_full for "));
@@ -84,6 +88,41 @@ TEST_F(HealthTest, FullDiskIsNamedWithNumbersAndRemedy) {
   EXPECT_THAT(world.daemon().health_answer().text, StartsWith("ok\n"));
   job->commit(refused + 1);
   EXPECT_TRUE(status()["conditions"].empty());
+}
+
+// Rank 0 is refused for its half before rank 1 asks: room for one half is not enough.
+TEST_F(HealthTest, DiskIsFullUntilTheWholeSnapshotHasRoom) {
+  constexpr uint64_t kWholeBytes = 16ull << 20;
+  ASSERT_TRUE(world.start().ok());
+  // The disk must be larger than the snapshot, or its need says nothing about the disk.
+  Job filler(world, 1, {.run = "filler"});
+  filler.start();
+  for (ckpt::Step step = 1; step <= 60; ++step) filler.commit(step);
+  job = std::make_unique<Job>(world, 2);
+  job->model.resize(1);
+  job->model[0].bytes = kWholeBytes;
+  job->model[0].tensors.clear();
+  job->start();
+  constexpr uint64_t kCapacity = 1ull << 30;
+  world.disk().set_capacity(kCapacity);
+  const uint64_t used = kCapacity - status()["disk"]["available_bytes"].get<uint64_t>();
+  const auto leave_available = [&](uint64_t bytes) { world.disk().set_capacity(used + bytes); };
+  leave_available(kWholeBytes / 4);
+  fb::BeginSnapshotT begin;
+  begin.epoch = job->ranks[0]->epoch().epoch;
+  begin.step = 1;
+  begin.plan = ckpt::wire::to_fb(plan_hash(job->plan({0})));
+  begin.units = {0};
+  begin.fragments.emplace_back(0, 0, 0, kWholeBytes / 2);
+  begin.slabs_wanted = 1;
+  begin.streams = true;
+  job->ranks[0]->send(std::move(begin));
+  world.run();
+  EXPECT_THAT(job->ranks[0]->error(), HasSubstr("disk full: "));
+  leave_available(kWholeBytes * 3 / 4);
+  EXPECT_FALSE(world.daemon().readiness_answer().ok) << "the next snapshot would fail at once";
+  leave_available(kWholeBytes * 5 / 4);
+  EXPECT_TRUE(world.daemon().readiness_answer().ok) << world.daemon().readiness_answer().text;
 }
 
 // A request that no disk could meet says nothing of this one.
@@ -132,7 +171,10 @@ TEST_F(HealthTest, DrainingIsTheReasonNotToBeReady) {
 
 TEST_F(HealthTest, LastDurableStepAndItsAgeAreTold) {
   start();
-  EXPECT_EQ(world.daemon().readiness_answer().text, "ready\n");
+  EXPECT_EQ(world.daemon().readiness_answer().text,
+            "ready\nrun tiny: no step is durable yet, trained\n");
+  ASSERT_EQ(status()["durable"].size(), 1u);
+  EXPECT_TRUE(status()["durable"][0]["step"].is_null());
   job->commit(5);
   world.tick(seconds(75));
   EXPECT_EQ(world.daemon().readiness_answer().text,
@@ -152,6 +194,33 @@ TEST_F(HealthTest, LastDurableStepAndItsAgeAreTold) {
   EXPECT_THAT(world.daemon().readiness_answer().text, HasSubstr("run tiny: step 5 is durable"));
 }
 
+TEST_F(HealthTest, AFinishedRunIsNotTrainedAndNobodyIsLost) {
+  start(2);
+  job->commit(5);
+  const auto trained = [&] { return status()["durable"][0]["trained"].get<bool>(); };
+  const auto expect_lost = [&](int members) {
+    EXPECT_THAT(world.daemon().metrics_text(),
+                HasSubstr(fmt::format("\nckptd_members_lost_total {}\n", members)));
+  };
+  for (auto& rank : job->ranks) {
+    rank->send(fb::LeaveGroupT());
+    world.run();
+    rank->die();
+  }
+  world.run();
+  EXPECT_FALSE(trained());
+  expect_lost(0);
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  world.tick(seconds(1));
+  EXPECT_FALSE(trained()) << "the last epoch of the journal may long be over";
+  job->start(fb::ResumeMode::Latest);
+  EXPECT_TRUE(trained());
+  job->ranks[0]->die();
+  world.run();
+  expect_lost(1);
+}
+
 TEST_F(HealthTest, OthersSeeNothingOfARunInStatus) {
   start();
   job->commit(5);
@@ -159,6 +228,115 @@ TEST_F(HealthTest, OthersSeeNothingOfARunInStatus) {
   ASSERT_TRUE(other.connect());
   const auto document = nlohmann::json::parse(other.query("status", "{}").json);
   EXPECT_TRUE(document["durable"].empty()) << document;
+}
+
+// The trainer waits by itself there: nothing of it waits in the daemon.
+TEST_F(HealthTest, SealedSnapshotsThatPileUpAreTold) {
+  slow = std::make_unique<HeldSyncs>(world.disk());
+  world.set_door(slow.get());
+  start();
+  slow->hold();
+  for (const ckpt::Step step : {5, 6}) {
+    job->begin(step);
+    job->fill(step);
+    world.run();
+    if (step == 5) world.tick(seconds(30));
+    EXPECT_EQ(world.daemon().health_answer().text, "ok\n") << "one at a time is no sign";
+  }
+  world.tick(seconds(3));
+  EXPECT_THAT(
+      world.daemon().health_answer().text,
+      HasSubstr("2 sealed snapshots wait for the disk, the oldest for 33 s; nothing is left "
+                "to write, and the disk is still busy; "));
+  const auto waiting = status()["durable"][0]["waiting"];
+  EXPECT_EQ(waiting["snapshots"], 2);
+  EXPECT_EQ(waiting["first_step"], 5);
+  EXPECT_EQ(waiting["seconds"], 33.0);
+  slow->release();
+  world.run();
+  world.tick(seconds(1));
+  EXPECT_EQ(world.daemon().health_answer().text, "ok\n");
+  EXPECT_TRUE(status()["durable"][0]["waiting"].is_null());
+}
+
+// A run that saves at every step has the next snapshot sealed before the last one is durable.
+TEST_F(HealthTest, SnapshotsThatFollowEachOtherQuicklyAreNoSign) {
+  slow = std::make_unique<HeldSyncs>(world.disk());
+  world.set_door(slow.get());
+  start();
+  for (ckpt::Step step = 1; step <= 8; step += 2) {
+    slow->hold();
+    for (const ckpt::Step next : {step, step + 1}) {
+      job->begin(next);
+      job->fill(next);
+      world.run();
+    }
+    world.tick(std::chrono::milliseconds(900));
+    EXPECT_EQ(world.daemon().health_answer().text, "ok\n") << "step " << step;
+    slow->release();
+    // Others are sealed before anybody looks again.
+    world.run();
+    job->listen();
+  }
+}
+
+TEST_F(HealthTest, ClientsThatCannotConnectAreTold) {
+  start();
+  world.daemon().set_accept_fault("accept: Too many open files (raise it with ulimit -n)");
+  const Daemon::Answer health = world.daemon().health_answer();
+  EXPECT_THAT(health.text, AllOf(StartsWith("degraded\ncannot_accept for "),
+                                 HasSubstr("Too many open files"), HasSubstr("restart ckptd")));
+  EXPECT_EQ(status()["can_save"], true) << "those that are connected go on";
+  EXPECT_FALSE(world.daemon().readiness_answer().ok) << "a trainer that comes now cannot save";
+  world.daemon().set_accept_fault("");
+  EXPECT_EQ(world.daemon().health_answer().text, "ok\n");
+}
+
+// An operator who looks in the morning must see what ended the run at night.
+TEST_F(HealthTest, AFailureInTheStoreIsToldUntilTheRunIsRemoved) {
+  start();
+  job->commit(4);
+  world.disk().set_faults({.path_prefix = "segments/", .fail_nth_write = 1});
+  job->save(5, job->plan(job->all_units()), fb::SnapshotLevel::Failed);
+  job->ranks[0]->send(fb::LeaveGroupT());
+  job->ranks[0]->die();
+  world.run();
+  world.tick(seconds(1));
+  world.tick(std::chrono::hours(8));
+  EXPECT_THAT(
+      world.daemon().health_answer().text,
+      AllOf(StartsWith("degraded\nsnapshots_failing for 8 h"),
+            HasSubstr("run tiny: its last snapshot, of step 5, failed; the last durable step is 4"),
+            HasSubstr("ckptctl rm")));
+  EXPECT_EQ(status()["durable"][0]["failing"]["snapshots"], 1);
+  FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+  ASSERT_TRUE(root.connect());
+  EXPECT_EQ(root.query("rm", R"({"target": "tiny"})").exit_code, 0);
+  EXPECT_EQ(world.daemon().health_answer().text, "ok\n");
+}
+
+TEST_F(HealthTest, WhatALostRankCostIsForgottenWithItsJob) {
+  start();
+  for (const ckpt::Step step : {5, 6}) job->begin(step);
+  job->ranks[0]->die();
+  world.run();
+  EXPECT_EQ(world.daemon().health_answer().text, "ok\n");
+  EXPECT_TRUE(status()["durable"].empty());
+}
+
+TEST_F(HealthTest, ADeadlineThatPassedIsForgottenWithItsJob) {
+  start();
+  job->commit(4);
+  job->begin(5);
+  world.tick(std::chrono::minutes(2));
+  const auto failing = status()["durable"][0]["failing"];
+  ASSERT_EQ(failing.value("snapshots", 0), 1) << failing;
+  EXPECT_THAT(failing.value("reason", ""), HasSubstr("its deadline has passed"));
+  job->ranks[0]->send(fb::LeaveGroupT());
+  job->ranks[0]->die();
+  world.run();
+  world.tick(seconds(1));
+  EXPECT_EQ(world.daemon().health_answer().text, "ok\n") << "the store did what it should";
 }
 
 TEST_F(HealthTest, TrainersThatWaitForTheDiskAreTold) {

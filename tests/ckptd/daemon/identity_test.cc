@@ -63,6 +63,19 @@ class IdentityTest : public ::testing::Test {
     world.lose_catalog();
     return newest;
   }
+  // Stops the daemon and copies its disk. In the copy step 5 is pruned, and nothing else happens.
+  void copy_and_prune(World& copy) {
+    world.tick(std::chrono::seconds(7));  // no two starts are of the same time
+    world.stop();
+    copy.set_disk(world.disk().clone(5));
+    ASSERT_TRUE(copy.start().ok());
+    FakeTrainer root(copy, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+    ASSERT_TRUE(root.connect());
+    const auto pruned = root.query("prune", R"({"target": "tiny", "rules": {"last": 1}})");
+    EXPECT_EQ(pruned.exit_code, 0) << pruned.json;
+    copy.run();
+    copy.kill_daemon();
+  }
   std::vector<std::string> beside_the_journal() {
     return world.disk().list(kJournalDirectory).value();
   }
@@ -101,6 +114,41 @@ TEST_F(IdentityTest, ACatalogOfAnotherHistoryIsMadeAnew) {
   world.set_catalog(copy.catalog_image());
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(log_of(world), ElementsAre(20, 15, 10, 5));
+}
+
+// Its deletions held, and commits of this store went with them: no run had another newest commit.
+TEST_F(IdentityTest, ACatalogOfACopyThatOnlyPrunedIsNotUsed) {
+  World copy({.seed = 5});
+  copy_and_prune(copy);
+  ASSERT_TRUE(world.start().ok());
+  for (int i = 0; i < 3; ++i) {  // as many records as the copy has
+    FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+    ASSERT_TRUE(root.connect());
+    EXPECT_EQ(root.query("tag", R"({"target": "tiny@5", "tag": "best"})").exit_code, 0);
+  }
+  world.kill_daemon();
+  world.set_catalog(copy.catalog_image());
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(10, 5));
+  job.start(fb::ResumeMode::Latest);
+  job.expect_restores(*job.ranks[0], 5);
+}
+
+// The snapshots of its own later epochs were given back to the disk before.
+TEST_F(IdentityTest, TheJournalOfACopyThatOnlyPrunedIsRefused) {
+  World copy({.seed = 5});
+  copy_and_prune(copy);
+  ASSERT_TRUE(world.start().ok());
+  job.start(fb::ResumeMode::Latest);
+  job.commit(15);
+  world.kill_daemon();
+  const auto own = file_bytes(world.disk(), kJournalPath);
+  put_file(world.disk(), kJournalPath, file_bytes(copy.disk(), kJournalPath));
+  world.lose_catalog();
+  expect_refused_untouched({"of another copy of the store", "an epoch that it has no record of"});
+  put_file(world.disk(), kJournalPath, own);
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(15, 10, 5));
 }
 
 // Began to serve, marked commits damaged and cut segments before.

@@ -67,7 +67,7 @@ TEST_F(JoinsTest, ElasticMemberThatIsThereTwiceIsToldByWhom) {
   second.ranks[0]->join(0, 1, fb::ResumeMode::Continue);
   world.run();
   EXPECT_THAT(second.ranks[0]->error(),
-              AllOf(HasSubstr("is another process"), HasSubstr("is held by process ")));
+              AllOf(HasSubstr("is taken by another session"), HasSubstr("is held by process ")));
 }
 
 }  // namespace

@@ -152,6 +152,11 @@ TEST_F(LogEventsTest, OfATrainingRun) {
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   expect_fields(one("recovered"), {{"runs", 1}, {"clean", false}});
+  EXPECT_THAT(taken("catalog_made"), SizeIs(0));
+  world.kill_daemon();
+  world.lose_catalog();
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_GT(one("catalog_made").at("records"), 5);
   expect_documented();
 }
 

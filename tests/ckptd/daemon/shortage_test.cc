@@ -118,7 +118,12 @@ TEST_F(ShortageTest, ScrubRemembersNoRefusalAsDamage) {
   EXPECT_GT(scrub.at("last_pass").at("unchecked"), 0);
   EXPECT_THAT(scrub.at("last_pass").at("unchecked_reason").get<std::string>(),
               HasSubstr("Too many open files"));
+  // The place is named once.
+  EXPECT_THAT(scrub.at("last_pass").at("unchecked_reason").get<std::string>(),
+              ::testing::Not(HasSubstr(": segment ")));
   EXPECT_EQ(root().query("scrub", "{}").exit_code, 1);
+  EXPECT_THAT(world.daemon().health_answer().text,
+              ::testing::AllOf(HasSubstr("unchecked_data for "), HasSubstr("ckptctl scrub")));
 }
 
 }  // namespace

@@ -165,6 +165,30 @@ TEST_F(UnreadCatalogTest, RulesAreJudgedByAWholeCatalog) {
 }
 
 // A start that could not read emptied the catalog, and with it what scrub had found.
+// Pins that could not be read were an empty list.
+TEST_F(UnreadCatalogTest, PinsAreNotSaidToBeNone) {
+  FakeTrainer& asker = root();
+  EXPECT_EQ(asker.query("pin", R"({"target": "tiny@5"})").exit_code, 0);
+  break_catalog();
+  const auto keep = asker.query("keep", kTarget);
+  EXPECT_EQ(keep.exit_code, 1) << keep.json;
+  mend();
+  EXPECT_THAT(root().query("keep", kTarget).json, HasSubstr(R"("step":5)"));
+}
+
+// The commit is durable whether or not the catalog can be read.
+TEST_F(UnreadCatalogTest, TheLastDurableStepIsTheNewCommits) {
+  job.begin(15);
+  job.fill(15);
+  break_catalog();
+  world.run();
+  job.listen();
+  EXPECT_EQ(job.ranks[0]->snapshot(15).level, fb::SnapshotLevel::Durable);
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_run_step{run=\"tiny\"} 15\n"));
+  mend();
+  expect_it_starts_again({15, 10, 5});
+}
+
 TEST_F(UnreadCatalogTest, AStartWithAShortageFailsAndEmptiesNothing) {
   world.kill_daemon();
   const size_t batches = world.catalog().batches();

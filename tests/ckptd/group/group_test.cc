@@ -25,6 +25,7 @@ class GroupTest : public testing::Test {
  protected:
   Groups groups;
 
+  bool trained() const { return groups.trained_runs() == std::vector<ckpt::RunId>{kRun}; }
   // Joins all ranks and opens the epoch.
   ckpt::Epoch open(uint32_t size, ResumeMode resume = ResumeMode::kStart) {
     ckpt::Epoch epoch = 0;
@@ -128,6 +129,39 @@ TEST_F(GroupTest, LeavingInGoodOrderEndsNothing) {
   next.rank = 1;
   next.session = 301;
   EXPECT_EQ(all<Groups::OpenEpoch>(groups.join(kRun, next)).size(), 1u);
+}
+
+TEST_F(GroupTest, OnlyMembersThatDidNotLeaveAreLost) {
+  EXPECT_FALSE(groups.would_lose(100));
+  open(3);
+  EXPECT_TRUE(groups.would_lose(100));
+  groups.leave(100);
+  EXPECT_FALSE(groups.would_lose(100)) << "it left in good order";
+  groups.lost(101, "died");
+  EXPECT_FALSE(groups.would_lose(101)) << "once is enough";
+  EXPECT_TRUE(groups.would_lose(102)) << "it has not asked for the next epoch yet";
+}
+
+TEST_F(GroupTest, ARunIsTrainedWhileAConnectedSessionIsInItsGroup) {
+  EXPECT_FALSE(trained());
+  groups.join(kRun, request(0, 2));
+  EXPECT_TRUE(trained()) << "it waits for the others";
+  groups.join(kRun, request(1, 2));
+  groups.opened(kRun, 1, 1, {});
+  groups.leave(100);
+  EXPECT_TRUE(trained());
+  groups.leave(101);
+  EXPECT_FALSE(trained());
+}
+
+TEST_F(GroupTest, ARunIsNotTrainedBeforeAMemberComesBack) {
+  groups.recovered(kRun, 6, 2, 3);
+  EXPECT_TRUE(groups.in_use(kRun));
+  EXPECT_FALSE(trained()) << "the job may be over";
+  ASSERT_TRUE(groups.rejoin(kRun, 100, 0, 6).ok());
+  EXPECT_TRUE(trained());
+  groups.leave(100);
+  EXPECT_FALSE(trained()) << "the other member may still come back";
 }
 
 TEST_F(GroupTest, LossWhileTheRecordIsWritten) {

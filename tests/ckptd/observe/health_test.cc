@@ -37,10 +37,11 @@ TEST(Health, OnlySomeConditionsStopSaving) {
   health.set(Condition::kDamagedData, full("a"), 1);
   health.set(Condition::kDiskSlow, full("a"), 1);
   health.set(Condition::kSnapshotsFailing, full("a"), 1);
+  health.set(Condition::kUncheckedData, full("a"), 1);
   EXPECT_FALSE(health.ok());
   EXPECT_TRUE(health.can_save());
-  for (const Condition condition :
-       {Condition::kDiskFull, Condition::kCatalogUnreadable, Condition::kJournalClosed}) {
+  for (const Condition condition : {Condition::kDiskFull, Condition::kWritesFailing,
+                                    Condition::kCatalogUnreadable, Condition::kJournalClosed}) {
     health.set(condition, full("a"), 1);
     EXPECT_FALSE(health.can_save()) << condition_name(condition);
     EXPECT_EQ(health.worst(), health.held(condition)) << condition_name(condition);

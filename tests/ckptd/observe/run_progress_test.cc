@@ -10,27 +10,33 @@ namespace {
 
 using ::testing::HasSubstr;
 using ::testing::Not;
-using ::testing::StartsWith;
+
+using Names = std::set<std::string>;
 
 constexpr uint64_t kProgressSecond = 1'000'000'000;
 
+RunProgress::Failure full(uint64_t step) {
+  return {step, "disk full: " + std::to_string(step) + " B", "disk full", true};
+}
+std::string lines(const RunProgress& progress) {
+  return progress_lines(progress, 22 * kProgressSecond, 9);
+}
 RunProgress::Durable commit(uint64_t step, uint64_t time_ns) {
   return {.lineage = 1, .step = step, .time_ns = time_ns, .lost_tokens = {}, .plt = {}};
 }
-bool trained(const std::string& run) { return run == "tiny"; }
 
 TEST(RunProgress, FailuresCountUntilTheNextCommit) {
   RunProgress progress;
   EXPECT_EQ(progress.durable("tiny", commit(5, 1)), std::nullopt);
-  EXPECT_TRUE(progress.failed("tiny", 10, "disk full: 7 B", "disk full", 2));
-  EXPECT_FALSE(progress.failed("tiny", 15, "disk full: 6 B", "disk full", 3)) << "the same cause";
-  EXPECT_TRUE(progress.failed("tiny", 20, "rank 1 died", "rank # died", 4)) << "another";
+  EXPECT_TRUE(progress.failed("tiny", full(10), 2));
+  EXPECT_FALSE(progress.failed("tiny", full(15), 3)) << "the same cause";
+  EXPECT_TRUE(progress.failed("tiny", {20, "read error 5", "read error #", true}, 4)) << "another";
   const auto over = progress.durable("tiny", commit(25, 5));
   ASSERT_TRUE(over.has_value());
   EXPECT_EQ(over->count, 3u);
   EXPECT_EQ(over->first_step, 10u);
   EXPECT_EQ(over->last_step, 20u);
-  EXPECT_TRUE(progress.failed("tiny", 30, "disk full: 5 B", "disk full", 6)) << "it begins anew";
+  EXPECT_TRUE(progress.failed("tiny", full(30), 6)) << "it begins anew";
 }
 
 TEST(RunProgress, CausesOfOneKindDifferInNumbersOnly) {
@@ -41,18 +47,42 @@ TEST(RunProgress, CausesOfOneKindDifferInNumbersOnly) {
 TEST(RunProgress, LinesTellStepAgeAndFailures) {
   RunProgress progress;
   progress.durable("tiny", commit(60, 10 * kProgressSecond));
-  EXPECT_EQ(progress_lines(progress, 22 * kProgressSecond, 9, trained),
-            "run tiny: step 60 is durable, 12 s old, trained\n");
-  progress.failed("tiny", 65, "disk full: no space", "disk full", 20 * kProgressSecond);
-  EXPECT_THAT(progress_lines(progress, 22 * kProgressSecond, 9, trained),
-              HasSubstr("1 snapshots failed since, the last of step 65: disk full: no space"));
-  progress.ended("tiny");
-  EXPECT_THAT(progress_lines(progress, 22 * kProgressSecond, 9, trained), Not(HasSubstr("failed")));
-  progress.failed("new", 1, "rank 0 died", "rank # died", 21 * kProgressSecond);
-  EXPECT_THAT(progress_lines(progress, 22 * kProgressSecond, 9, trained),
-              StartsWith("run new: no step is durable; 1 snapshots failed"));
-  progress.ended("new");
+  progress.update(Names{"tiny"}, {});
+  EXPECT_EQ(lines(progress), "run tiny: step 60 is durable, 12 s old, trained\n");
+  progress.failed("tiny", full(65), 20 * kProgressSecond);
+  EXPECT_THAT(lines(progress),
+              HasSubstr("1 snapshot failed since, the last of step 65: disk full\n"));
+  progress.update(Names{"tiny"},
+                  {{"tiny", {.count = 2, .first_step = 66, .longest_ns = 25'000'000'000}}});
+  EXPECT_THAT(lines(progress),
+              HasSubstr("; 2 snapshots wait for the disk, the oldest, of step 66, for 25 s; 1 sn"));
+}
+
+TEST(RunProgress, ATrainedRunIsListedBeforeAnythingOfItIsDurable) {
+  RunProgress progress;
+  progress.durable("old", commit(60, 10 * kProgressSecond));
+  progress.update(Names{"new"}, {});
+  EXPECT_EQ(progress_lines(progress, 22 * kProgressSecond, 1),
+            "run new: no step is durable yet, trained\nand 1 more run\n");
+  progress.update(std::nullopt, {});
+  EXPECT_TRUE(progress.runs().at("new").trained) << "nobody can tell, so it stays";
+  progress.update(Names(), {});
   EXPECT_EQ(progress.runs().size(), 1u) << "a run that saved nothing is not kept";
+}
+
+TEST(RunProgress, FailuresInTheStoreOutliveTheTraining) {
+  RunProgress progress;
+  progress.failed("full", full(5), 1);
+  progress.failed("full", {6, "rank 0 died", "rank # died", false}, 2);
+  progress.failed("lost", {1, "rank 0 died", "rank # died", false}, 3);
+  progress.update(Names(), {});
+  EXPECT_EQ(lines(progress),
+            "run full: no step is durable yet; 2 snapshots failed since, one of step 5: "
+            "disk full\n");
+  progress.update(std::nullopt, {});
+  EXPECT_EQ(progress.runs().size(), 1u);
+  progress.forget("full");
+  EXPECT_EQ(lines(progress), "");
 }
 
 // However many runs a store has, a scrape stays small.
@@ -68,8 +98,7 @@ TEST(RunProgress, ShowsTheRunsThatChangedLast) {
   EXPECT_THAT(text.text(), HasSubstr("{run=\"run40\"}"));
   EXPECT_THAT(text.text(), Not(HasSubstr("{run=\"run39\"}")));
   EXPECT_THAT(text.text(), HasSubstr("ckptd_runs_not_shown 40\n"));
-  EXPECT_THAT(progress_lines(progress, 100 * kProgressSecond, 10, trained),
-              HasSubstr("and 40 more runs"));
+  EXPECT_THAT(progress_lines(progress, 100 * kProgressSecond, 10), HasSubstr("and 40 more runs"));
 }
 
 }  // namespace

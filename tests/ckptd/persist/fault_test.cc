@@ -202,6 +202,20 @@ TEST_P(FaultTest, ShortageCountsThePartsOfAllMembers) {
   EXPECT_FALSE(persist.shortage().value().has_value());
 }
 
+// The first member is refused before the others ask.
+TEST_P(FaultTest, ShortageEndsWithRoomForTheWholeSnapshot) {
+  EXPECT_TRUE(store_->save(1));
+  store_->run();
+  disk_.set_capacity(40ull << 20);
+  Persist& persist = store_->persist();
+  const uint64_t part = persist.room().value().available_bytes() + 1;
+  ASSERT_FALSE(persist.reserve(SmallStore::key(2), part, 0, part + (2 << 20)).ok());
+  disk_.set_capacity(41ull << 20);
+  EXPECT_TRUE(persist.shortage().value().has_value()) << "one part fits, both do not";
+  disk_.set_capacity(43ull << 20);
+  EXPECT_FALSE(persist.shortage().value().has_value());
+}
+
 // It was shown as the journal's, and forgotten at once.
 TEST_P(FaultTest, AFullSegmentIsNoShortageOfTheJournal) {
   EXPECT_TRUE(store_->save(1));

@@ -90,9 +90,9 @@ class SmallStore {
     fill_extents(snapshots[step].extents, *body);
     ckpt::fb::RecordT record;
     record.body.Set(std::move(*body));
-    persist_.commit(key(step), std::move(record), [this, step](Result<uint64_t> result) {
-      snapshots[step].committed = std::move(result);
-    });
+    persist_.commit(
+        key(step), [record] { return record; },
+        [this, step](Result<uint64_t> result) { snapshots[step].committed = std::move(result); });
   }
   // Runs until the snapshot has no open write / has its commit's answer.
   void run_writes(ckpt::Step step) {

@@ -69,6 +69,19 @@ TEST(WriteMeter, LearnsFromAFewBytesThatTheDiskIsFaster) {
   EXPECT_LT(meter.bytes_per_second(), kMiB * 1e3);
 }
 
+TEST(WriteMeter, LearnsFromAFewBytesThatTookLong) {
+  WriteMeter meter;
+  meter.began(milliseconds(0));
+  meter.ended(milliseconds(10), 64 * kMiB);  // into a cache
+  milliseconds now{10};
+  for (int i = 0; i < 10; ++i) {
+    meter.began(now);
+    now += milliseconds(1'500);
+    meter.ended(now, 3 * kMiB);
+  }
+  EXPECT_NEAR(meter.bytes_per_second(), 2 * kMiB, 0.1 * kMiB);
+}
+
 // A disk that has become slower is believed by and by.
 TEST(WriteMeter, FollowsTheDisk) {
   WriteMeter meter;

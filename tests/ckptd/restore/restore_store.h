@@ -262,7 +262,9 @@ class RestoreStore {
     fill_extents(extents, body);
     const fb::RecordT record = make_record(std::move(body));
     bool committed = false;
-    persist.commit(key(point), record, [&](Result<uint64_t> result) { committed = result.ok(); });
+    persist.commit(
+        key(point), [&record] { return record; },
+        [&](Result<uint64_t> result) { committed = result.ok(); });
     run();
     ASSERT_TRUE(committed);
     apply(record);

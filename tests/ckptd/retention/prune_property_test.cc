@@ -369,7 +369,10 @@ TEST(PrunePlan, NeedsARuleThatKeepsSomething) {
     EXPECT_NE(none.error().message.find(says), std::string::npos);
     const auto checked = check_rules(history.catalog(), kTestRun, rules);
     ASSERT_FALSE(checked.ok());
-    EXPECT_EQ(checked.error().message, none.error().message) << "keep refuses what prune refuses";
+    const auto why = [](const ckpt::Error& error) {
+      return error.message.substr(0, error.message.rfind(';'));
+    };
+    EXPECT_EQ(why(checked.error()), why(none.error())) << "keep refuses what prune refuses";
   }
   const auto unknown = plan_prune(history.catalog(), {.run = 99});
   EXPECT_EQ(unknown.error().code, ckpt::ErrorCode::kNotFound);

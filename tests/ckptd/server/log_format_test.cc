@@ -66,7 +66,7 @@ TEST(LogFormat, AStartThatFailsSaysSoInTheSameWay) {
   const auto unknown =
       run_program({program("ckptd"), "--data", folder.path("d"), "--log-format", "xml"});
   EXPECT_EQ(unknown.exit_code, 2);
-  EXPECT_THAT(unknown.err, HasSubstr("--log-format xml: text or json"));
+  EXPECT_THAT(unknown.err, HasSubstr("--log-format xml: should be text or json"));
 }
 
 TEST(LogFormat, AnyBytesMakeOneLine) {

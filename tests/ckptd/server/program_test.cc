@@ -119,12 +119,12 @@ TEST(CkptdProgram, WhoSaidAValueIsToldWhatIsWrongWithIt) {
   EXPECT_EQ(check({"--config", path, "--arena", "64MiB"}),
             "ckptd: " + path + ":2: session_arena 1.0 GiB: more than --arena 64.0 MiB\n");
   EXPECT_THAT(check({"--arena", "many"}), HasSubstr("ckptd: --arena: 'many' is not a size"));
-  EXPECT_EQ(check({"--io", "magic"}), "ckptd: --io magic: uring or pwritev\n");
+  EXPECT_EQ(check({"--io", "magic"}), "ckptd: --io magic: should be uring or pwritev\n");
   EXPECT_EQ(check({"--log-level", "loud"}),
-            "ckptd: --log-level loud: debug, info, warn or error\n");
+            "ckptd: --log-level loud: should be debug, info, warn or error\n");
   const std::vector<std::string> by_environment = {
       "/usr/bin/env", "CKPTD_IO=magic", program("ckptd"), "--data", "x", "--check-config"};
-  EXPECT_EQ(run_program(by_environment).err, "ckptd: CKPTD_IO magic: uring or pwritev\n");
+  EXPECT_EQ(run_program(by_environment).err, "ckptd: CKPTD_IO magic: should be uring or pwritev\n");
 }
 
 TEST(CkptdProgram, AConfigurationIsAFile) {
@@ -302,7 +302,7 @@ TEST(CkptdProgram, AnArenaLargerThanMemoryIsRefused) {
   const auto exit =
       run_program({program("ckptd"), "--data", directory.path(), "--arena", "1000TiB"});
   EXPECT_EQ(exit.exit_code, 2);
-  EXPECT_THAT(exit.err, HasSubstr("more than this machine's memory"));
+  EXPECT_THAT(exit.err, HasSubstr("more than the memory of this machine"));
 }
 
 TEST(CkptdProgram, BadUsageExitsWithTwo) {

@@ -97,5 +97,22 @@ TEST(SocketFile, ASocketThatCannotListenIsMadeAgain) {
   EXPECT_TRUE((*file)->listen().ok());
 }
 
+// A daemon that has lost its path to another one goes on with the connections that it has.
+TEST(SocketFile, APathThatAnotherDaemonTookIsLeftToIt) {
+  const ckpt::test::TempFolder folder;
+  const std::string path = folder.path("s");
+  const auto ours = UnixSocketFile::bind(path);
+  ASSERT_TRUE(ours.ok()) << ours.error().message;
+  fs::remove(path);
+  fs::remove(path + ".lock");
+  const auto other = UnixSocketFile::bind(path);
+  ASSERT_TRUE(other.ok()) << other.error().message;
+  const auto renewed = (*ours)->renew();
+  ASSERT_FALSE(renewed.ok());
+  EXPECT_EQ(renewed.error().code, ckpt::ErrorCode::kAlreadyExists);
+  EXPECT_THAT(renewed.error().message, testing::HasSubstr("another daemon listens on it"));
+  EXPECT_TRUE((*other)->intact());
+}
+
 }  // namespace
 }  // namespace ckptd

@@ -66,11 +66,12 @@ TEST_F(StagingTest, SlabsAreLeasableOnceTheyAreWarm) {
   auto granted = staging_->create(kAlice, 8 * kSlab, kSlab).value();
   EXPECT_EQ(granted.layout.slab_count, 8u);
   EXPECT_THAT(staging_->lease(granted.arena, 1), IsEmpty()) << "not faulted in yet";
+  EXPECT_EQ(staging_->preparing(granted.arena), 6u);
   std::vector<ArenaId> told;
   staging_->set_on_slabs_ready([&told](ArenaId arena) { told.push_back(arena); });
   run_all(disk_, *executor_);
   EXPECT_THAT(told, ElementsAre(granted.arena));
-  EXPECT_EQ(staging_->leasable(granted.arena), 6u);
+  EXPECT_EQ(staging_->leasable(granted.arena), 6u + staging_->preparing(granted.arena));
   EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(2, 3, 4, 5));
   EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(6, 7)) << "two are for restores";
   EXPECT_THAT(staging_->lease(granted.arena, 1), IsEmpty());
@@ -348,6 +349,9 @@ TEST_F(StagingTest, SlabsFitTheArenaWhereNobodySaysTheirSize) {
   EXPECT_THAT(refused.error().message,
               HasSubstr("an arena of 1.0 MiB does not hold two slabs of 1.0 MiB, the least for a "
                         "session: ask for an arena of 2.0 MiB"));
+  // Asked for more than ckptd has for all: nothing that the session could ask for helps.
+  EXPECT_THAT(check_two_slabs(kSlab, kSlab, /*total_bytes_max=*/kSlab).error().message,
+              HasSubstr("start ckptd with an --arena of"));
   run_all(disk_, *executor_);
   staging.close();
 }

@@ -180,6 +180,13 @@ TEST(Counted, OneIsSingular) {
   EXPECT_EQ(base::counted(3, "unit is", "units are"), "3 units are");
 }
 
+TEST(UnixAddress, PathsAreNamedWithAndWithoutPrefix) {
+  EXPECT_EQ(base::unix_socket_path("unix:/run/ckptd.sock"), "/run/ckptd.sock");
+  EXPECT_EQ(base::unix_socket_path("/run/ckptd.sock"), "/run/ckptd.sock");
+  EXPECT_EQ(base::unix_socket_path("unix:unix:x"), "unix:x") << "one prefix, once";
+  EXPECT_EQ(base::unix_socket_path(""), "");
+}
+
 TEST(UnixAddress, ReachesPathsOfAnyLength) {
   const std::string shorter = "/" + std::string(106, 's');
   EXPECT_EQ(base::unix_path_fault(shorter), "");

@@ -16,6 +16,7 @@
 #include "trainer/checkpoint/restore.h"
 #include "trainer/checkpoint/snapshotter.h"
 #include "trainer/checkpoint/trainer_state.h"
+#include "trainer/parallel/make_expert_store.h"
 
 namespace moetrain {
 
@@ -42,7 +43,8 @@ class DaemonRunTest : public testing::Test {
                                                           .plt_budget = 1})
       : partial_(units_, placement_, options) {}
   void SetUp() override {
-    auto store = make_replicated_store(*device_, small_shape(), placement_, 0);
+    auto store = make_expert_store(*device_, small_shape(), placement_,
+                                   Ownership::replicated(placement_), 0);
     model_ = std::move(Model::create(*device_, small_shape(), std::move(store).value())).value();
     model_->initialise(1);
     trainer_unit_.resize(units_[kTrainerUnit].bytes);
@@ -72,9 +74,12 @@ class DaemonRunTest : public testing::Test {
   // A step that changes every number and gives each expert some tokens.
   void step() {
     ++step_;
-    for (Parameter* parameter : model_->parameters()) {
-      for (Tensor* tensor : {&parameter->value, &parameter->m, &parameter->v}) {
-        for (float& number : tensor->host<float>()) number = number * 0.5f + 1;
+    for (const ParameterPart& part : model_->parts()) {
+      for (Tensor WeightState::*const tensor :
+           {&WeightState::value, &WeightState::m, &WeightState::v}) {
+        std::vector<float> numbers = *part.read(tensor);
+        for (float& number : numbers) number = number * 0.5f + 1;
+        part.write(tensor, numbers);
       }
     }
     for (size_t i = 0; i < kGrid.size(); ++i) {
@@ -125,7 +130,8 @@ class DaemonRunTest : public testing::Test {
     for (uint32_t id = 0; id < units_.size(); ++id) {
       if (units_[id].name != name) units.push_back(id);
     }
-    save(units, snapshot_plan(units_, units, placement_, DenseSharding::kBytes));
+    save(units,
+         snapshot_plan(units_, units, Ownership::replicated(placement_), DenseSharding::kBytes));
   }
   void forge_stamps(ExpertStamp stamp) {
     for (size_t i = 0; i < kGrid.size(); ++i) {
@@ -149,7 +155,7 @@ class DaemonRunTest : public testing::Test {
 
   ckpt::test::DaemonProcess daemon_;
   const std::vector<StateUnit> units_ = state_units(small_shape());
-  const ExpertPlacement placement_ = *static_placement(2, 4, 1);
+  const ComputePlacement placement_ = *static_placement(2, 4, 1);
   std::unique_ptr<Device> device_ = make_cpu_device();
   std::unique_ptr<Model> model_;
   std::vector<std::byte> trainer_unit_;

@@ -169,12 +169,11 @@ TEST_F(ExpertRestoreTest, RefusesWhatIsNotFinite) {
   for (const float wrong :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     step();
-    for (Parameter* parameter : model_->parameters()) {
-      if (parameter->spec.name.find("layers.1.block_sparse_moe.experts.0.w2") ==
-          std::string::npos) {
+    for (const ParameterPart& part : model_->parts()) {
+      if (part.spec.name.find("layers.1.block_sparse_moe.experts.0.w2") == std::string::npos) {
         continue;
       }
-      parameter->v.host<float>()[5] = wrong;
+      part.state->v.host<float>()[part.at + 5] = wrong;
     }
     save(/*full=*/true);
     const auto back = read({4}, step_);

@@ -16,6 +16,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Pair;
+using testing::StartsWith;
 
 class FallbackTest : public DaemonRunTest {
  protected:
@@ -53,7 +54,7 @@ class FallbackTest : public DaemonRunTest {
     return std::move(spread).value();
   }
 
-  const std::vector<uint32_t> all_ = units_of_rank(units_, placement_, 0);
+  const std::vector<uint32_t> all_ = units_of_rank(units_, Ownership::replicated(placement_), 0);
   std::map<uint64_t, Image> images_;  // by step
 };
 
@@ -80,7 +81,9 @@ TEST_F(FallbackTest, AnOlderDenseUnitTearsTheState) {
   damage("layers.0.attention");
   const RestoreSummary after = restore(2, all_);
   EXPECT_TRUE(after.torn);
-  EXPECT_THAT(after.notes, ElementsAre(HasSubstr("layers.0.attention is from step 1")));
+  EXPECT_THAT(
+      after.notes,
+      ElementsAre(StartsWith("unit layers.0.attention is from step 1 instead of 2: segment")));
   EXPECT_EQ(compare(before, after).oldest(unit("layers.0.attention")), 1u);
   EXPECT_FALSE(restore(1, all_).torn) << "a step earlier all is there";
 }

@@ -20,8 +20,8 @@ class LevelsTest : public DaemonRunTest {
   Result<RecoveryLoss> resume() {
     stamps_.clear();
     CKPT_ASSIGN(summary_, restore_units(*session_, "tiny", *resume_, units_,
-                                        units_of_rank(units_, placement_, 0), *memory_, nullptr,
-                                        ViewLevel::kMemory));
+                                        units_of_rank(units_, Ownership::replicated(placement_), 0),
+                                        *memory_, nullptr, ViewLevel::kMemory));
     std::vector<int64_t> in_memory(kGrid.size());
     for (const uint32_t id : summary_.memory_units) {
       in_memory[kGrid.at(*units_[id].layer, *units_[id].expert)] = 1;

@@ -89,7 +89,7 @@ TEST(PartialBudgetTest, KFallsNoFurtherThanTheNextRollbackAllows) {
 // The next rank that dies has four experts of each layer alone, and not three as this one had.
 TEST(PartialBudgetTest, ASmallerGroupHasMoreToLose) {
   const std::vector<StateUnit> units = small_units();
-  ExpertPlacement placement = *static_placement(kLayers, kExperts, 2);
+  ComputePlacement placement = *static_placement(kLayers, kExperts, 2);
   const PartialOptions options{.k = 3, .plt_budget = 1, .survivors_go_on = true};
   PartialCheckpoint partial(units, placement, options);
   ExpertStamps stamps(kGrid);

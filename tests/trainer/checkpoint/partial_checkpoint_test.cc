@@ -241,7 +241,8 @@ TEST(PartialCheckpointTest, RanksShareExactlyWhatIsTaken) {
     for (const uint32_t id : plan.units) EXPECT_EQ(covered[id], history.units()[id].bytes);
     for (uint32_t rank = 0; rank < 3; ++rank) {
       EXPECT_LE(bytes_of_rank(plan.fragments, rank),
-                largest_share(history.units(), history.placement(), DenseSharding::kBytes));
+                largest_share(history.units(), Ownership::replicated(history.placement()),
+                              DenseSharding::kBytes));
     }
   }
 }
@@ -255,7 +256,7 @@ TEST(PartialCheckpointTest, SharesCoverEveryByteOnceWhateverThePlacement) {
   for (int round = 0; round < 60; ++round) {
     const auto ranks = static_cast<uint32_t>(1 + random() % 7);
     const auto slots = static_cast<uint32_t>((kExperts + ranks - 1) / ranks + random() % 4);
-    ExpertPlacement placement{.ranks = ranks, .experts = kExperts, .slots = {}};
+    ComputePlacement placement{.ranks = ranks, .experts = kExperts, .slots = {}};
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
       std::vector<uint64_t> loads(kExperts);
       for (uint64_t& load : loads) load = 1 + random() % 100;

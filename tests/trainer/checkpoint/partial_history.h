@@ -144,7 +144,7 @@ class History {
     return steps;
   }
   const std::vector<StateUnit>& units() const { return units_; }
-  const ExpertPlacement& placement() const { return placement_; }
+  const ComputePlacement& placement() const { return placement_; }
   std::mt19937& random() { return random_; }
 
  private:
@@ -173,7 +173,7 @@ class History {
   }
 
   const std::vector<StateUnit> units_ = small_units();
-  const ExpertPlacement placement_ = *static_placement(kLayers, kExperts, 3);
+  const ComputePlacement placement_ = *static_placement(kLayers, kExperts, 3);
   std::mt19937 random_;
   PartialCheckpoint partial_;
   ExpertStamps stamps_{kGrid};

@@ -20,7 +20,7 @@ const ExpertGrid kGrid{2, kExperts};
 TEST(PartialCheckpointTest, ReplicasLowerTheRiskOnlyWhereSurvivorsGoOn) {
   const auto units = state_units({.layers = kGrid.layers, .experts = kExperts});
   const LayerSlots layer = {{0, 1, 2}, {0, 1, 3}, {0, 4, 5}};  // three, two and one holder
-  const ExpertPlacement placement = *make_placement({layer, layer}, kExperts, 3);
+  const ComputePlacement placement = *make_placement({layer, layer}, kExperts, 3);
   for (const bool survivors_go_on : {false, true}) {
     PartialCheckpoint partial(units, placement,
                               {.k = 1, .staleness_max = 30, .survivors_go_on = survivors_go_on});

@@ -20,7 +20,7 @@ PartialCheckpoint::Plan second_snapshot(PartialCheckpoint& partial,
   return partial.next(2, {routed, updates}, false, stamps);
 }
 
-ExpertPlacement in_both_layers(const LayerSlots& slots) {
+ComputePlacement in_both_layers(const LayerSlots& slots) {
   return {
       .ranks = static_cast<uint32_t>(slots.size()), .experts = kExperts, .slots = {kLayers, slots}};
 }
@@ -28,7 +28,7 @@ ExpertPlacement in_both_layers(const LayerSlots& slots) {
 // Expert 0 has most tokens, and is on all four ranks: memory is for those that a loss takes sooner.
 TEST(PartialRiskTest, MemoryIsForThoseWithOneHolder) {
   const std::vector<StateUnit> units = small_units();
-  const ExpertPlacement placement = in_both_layers({{0, 1, 3}, {0, 2, 3}, {0, 4, 5}, {0, 4, 5}});
+  const ComputePlacement placement = in_both_layers({{0, 1, 3}, {0, 2, 3}, {0, 4, 5}, {0, 4, 5}});
   const std::vector<int64_t> tokens = {50, 13, 12, 1, 1, 1};
   PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_go_on = true};
   PartialCheckpoint going_on(units, placement, options);
@@ -47,7 +47,7 @@ TEST(PartialRiskTest, MemoryIsForThoseWithOneHolder) {
 TEST(PartialRiskTest, TwoOnOneNodeAreAsRiskyAsOne) {
   const std::vector<StateUnit> units = small_units();
   // Experts 0 and 1 are on ranks 0 and 1, the others on both 2 and 0 or 3 and 1.
-  const ExpertPlacement placement = in_both_layers({{0, 1, 2, 3}, {0, 1, 4, 5}, {2, 3}, {4, 5}});
+  const ComputePlacement placement = in_both_layers({{0, 1, 2, 3}, {0, 1, 4, 5}, {2, 3}, {4, 5}});
   const PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_go_on = true};
   const std::vector<int64_t> tokens = {10, 10, 12, 12, 12, 12};
   PartialCheckpoint alone(units, placement, options);
@@ -61,7 +61,7 @@ TEST(PartialRiskTest, TwoOnOneNodeAreAsRiskyAsOne) {
   EXPECT_THAT(first_layer, testing::UnorderedElementsAre(0, 1));
 
   // As risky as one with one replica: between the two tokens decide, by one.
-  const ExpertPlacement once = in_both_layers({{0, 2, 3}, {0, 4, 5}, {1, 2, 3}, {4, 5}});
+  const ComputePlacement once = in_both_layers({{0, 2, 3}, {0, 4, 5}, {1, 2, 3}, {4, 5}});
   for (const int64_t more : {-1, 1}) {
     PartialCheckpoint either(units, once, options);
     either.set_domains({0, 0, 1, 1});
@@ -73,7 +73,7 @@ TEST(PartialRiskTest, TwoOnOneNodeAreAsRiskyAsOne) {
 // A node that is lost takes what only its ranks hold, and the next K is for that.
 TEST(PartialRiskTest, AnExpectedLossIsThatOfANode) {
   const std::vector<StateUnit> units = small_units();
-  const ExpertPlacement placement = in_both_layers({{0, 1, 2}, {0, 1, 3}, {2, 3, 4}, {4, 5}});
+  const ComputePlacement placement = in_both_layers({{0, 1, 2}, {0, 1, 3}, {2, 3, 4}, {4, 5}});
   const auto expected = [&](std::vector<uint32_t> domains) {
     PartialCheckpoint partial(units, placement, {.k = 1, .survivors_go_on = true});
     partial.set_domains(std::move(domains));

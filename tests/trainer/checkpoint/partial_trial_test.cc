@@ -12,7 +12,7 @@ namespace {
 // An expert gets half of what the one before it gets: to weigh age pays, and a resume knows it.
 TEST(PartialTrialTest, AgeAwareIsLoadAwareUntilAgeHasProvedBetter) {
   const std::vector<StateUnit> units = small_units();
-  const ExpertPlacement placement = *static_placement(kLayers, kExperts, 3);
+  const ComputePlacement placement = *static_placement(kLayers, kExperts, 3);
   PartialCheckpoint ours(units, placement, {.k = 1, .selector = Selector::kAgeAware});
   PartialCheckpoint theirs(units, placement, {.k = 1, .selector = Selector::kLoadAware});
   ExpertStamps stamps(kGrid);
@@ -41,7 +41,7 @@ TEST(PartialTrialTest, AgeAwareIsLoadAwareUntilAgeHasProvedBetter) {
 // what is lost, and that is what the versions say.
 TEST(PartialTrialTest, WhatCameFromMemoryIsAsOldAsItIs) {
   const std::vector<StateUnit> units = small_units();
-  const ExpertPlacement placement = *static_placement(kLayers, kExperts, 3);
+  const ComputePlacement placement = *static_placement(kLayers, kExperts, 3);
   const PartialOptions options{
       .k = 1, .k_snapshot = 2, .selector = Selector::kAgeAware, .plt_budget = 1};
   PartialCheckpoint before(units, placement, options);

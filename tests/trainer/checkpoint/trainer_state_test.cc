@@ -77,7 +77,33 @@ TEST(TrainerStateTest, SurvivesItsBytes) {
   EXPECT_EQ(*decode_trainer_state(*encode(fresh), kLayers, kStateExperts), fresh);
 }
 
-// The trial is the newest field: a unit of before has no place for it in its list of fields.
+TEST(TrainerStateTest, KeepsTheCountsThatStepsArePlannedFrom) {
+  TrainerState state = example();
+  state.load_window.emplace(kLayers, kStateExperts, 120);
+  EXPECT_EQ(*decode_trainer_state(*encode(state), kLayers, kStateExperts), state) << "none known";
+  state.load_window.emplace(kLayers, kStateExperts, 117);
+  for (int64_t step = 118; step <= 120; ++step) {
+    state.load_window->record(std::vector<int64_t>(kLayers * kStateExperts, step));
+  }
+  EXPECT_EQ(*decode_trainer_state(*encode(state), kLayers, kStateExperts), state);
+  for (LayerSlots& layer : state.placement.slots) {
+    for (auto& rank : layer) rank.clear();
+    for (uint32_t i = 0; i < 5 * kStateExperts; ++i) layer[i % 4].push_back(i % kStateExperts);
+  }
+  EXPECT_TRUE(encode(state).ok()) << "beside five slots of each expert";
+}
+
+TEST(TrainerStateTest, RefusesCountsOfAnotherModel) {
+  TrainerState state = example();
+  state.load_window.emplace(kLayers, kStateExperts + 1, 120);
+  const auto decoded = decode_trainer_state(*encode(state), kLayers, kStateExperts);
+  ASSERT_FALSE(decoded.ok());
+  EXPECT_EQ(decoded.error().code, ckpt::ErrorCode::kCorrupt);
+  EXPECT_THAT(decoded.error().message, testing::HasSubstr("routing counts: "));
+}
+
+// In the unit of example() the trial is the newest field: a unit of before has no place for it in
+// its list of fields.
 TEST(TrainerStateTest, BeginsTheTrialAnewThatAnEarlierOneDidNotHave) {
   auto unit = *encode(example());
   const auto* table = flatbuffers::GetSizePrefixedRoot<flatbuffers::Table>(unit.data());

@@ -112,7 +112,7 @@ TEST(SavedRunTest, AnOtherLayoutIsNamedAndCanBeExported) {
 }
 
 // Holders of an expert bring equal parts of it, up to where it can be cut.
-void expect_equal_parts(const std::vector<StateUnit>& units, const ExpertPlacement& placement,
+void expect_equal_parts(const std::vector<StateUnit>& units, const ComputePlacement& placement,
                         const std::vector<ckpt_fragment>& plan) {
   for (const ckpt_fragment& fragment : plan) {
     const StateUnit& unit = units[fragment.unit];
@@ -140,8 +140,8 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
         }
       }
     }
-    const auto plan =
-        snapshot_plan(units, all_units(units), *placement, static_cast<DenseSharding>(round % 3));
+    const auto plan = snapshot_plan(units, all_units(units), Ownership::replicated(*placement),
+                                    static_cast<DenseSharding>(round % 3));
     std::vector<uint64_t> covered(units.size());
     for (const ckpt_fragment& fragment : plan) {
       EXPECT_EQ(fragment.offset, covered[fragment.unit]) << units[fragment.unit].name;
@@ -164,12 +164,12 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
     EXPECT_EQ(summary.max_bytes, most);
     EXPECT_DOUBLE_EQ(summary.mean_bytes, static_cast<double>(total) / ranks);
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      EXPECT_LE(bytes_of_rank(plan, rank),
-                largest_share(units, *placement, static_cast<DenseSharding>(round % 3)));
+      EXPECT_LE(bytes_of_rank(plan, rank), largest_share(units, Ownership::replicated(*placement),
+                                                         static_cast<DenseSharding>(round % 3)));
     }
     // Whoever contributes an expert also is the one that restores it.
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      const auto mine = units_of_rank(units, *placement, rank);
+      const auto mine = units_of_rank(units, Ownership::replicated(*placement), rank);
       for (const ckpt_fragment& fragment : plan) {
         if (fragment.rank != rank) continue;
         EXPECT_TRUE(std::binary_search(mine.begin(), mine.end(), fragment.unit));
@@ -182,7 +182,8 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
 TEST(SnapshotPlanTest, SharesTheBytesEvenly) {
   const auto units = state_units(shape(2, 4));
   const auto placement = static_placement(2, 4, 4);
-  const auto plan = snapshot_plan(units, all_units(units), *placement, DenseSharding::kBytes);
+  const auto plan = snapshot_plan(units, all_units(units), Ownership::replicated(*placement),
+                                  DenseSharding::kBytes);
   const double mean = static_cast<double>(total_bytes(units)) / 4;
   for (uint32_t rank = 0; rank < 4; ++rank) {
     EXPECT_NEAR(static_cast<double>(bytes_of_rank(plan, rank)) / mean, 1.0, 0.01) << rank;

@@ -36,10 +36,10 @@ std::optional<TrainedRank> first_of(Checker& c, const Training& training) {
     c.expect_equal(rank.losses, trained->front().losses, "losses of the ranks");
     c.expect(rank.progress.skipped == 0, "a step was not finite");
   }
-  // Every rank has some of the experts.
+  // Every rank has some of the experts, or a part of each.
   for (size_t rank = 1; rank < trained->size(); ++rank) {
-    trained->front().state.merge((*trained)[rank].state);
-    trained->front().gradients.merge((*trained)[rank].gradients);
+    merge(trained->front().state, (*trained)[rank].state);
+    merge(trained->front().gradients, (*trained)[rank].gradients);
   }
   return std::move(trained->front());
 }

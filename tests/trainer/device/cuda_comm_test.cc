@@ -8,10 +8,10 @@
 #include <mutex>
 #include <random>
 
+#include "tests/trainer/comm/comm_groups.h"
 #include "tests/trainer/device/cuda_fixture.h"
-#include "tests/trainer/parallel/comm_groups.h"
-#include "trainer/parallel/comm_nccl.h"
-#include "trainer/parallel/device_collectives.h"
+#include "trainer/comm/comm_nccl.h"
+#include "trainer/comm/device_collectives.h"
 
 namespace moetrain {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "tests/support/cuda_emulator/control.h"
 #include "tests/support/daemon_process.h"
-#include "trainer/elastic/rank.h"
+#include "trainer/rank/rank.h"
 
 namespace moetrain {
 namespace {
@@ -65,9 +65,11 @@ class CudaRankTest : public testing::TestWithParam<uint64_t> {
     reader.append(text.str());
     std::map<uint64_t, uint32_t> bits;
     for (const RankEvent& event : reader.take()) {
-      if (event.kind == RankEvent::Kind::kStep) bits[event.step] = event.loss_bits;
-      EXPECT_TRUE(event.kind != RankEvent::Kind::kSnapshot || event.durable) << event.text;
-      EXPECT_NE(event.kind, RankEvent::Kind::kFatal) << event.text;
+      if (const auto* step = event.as<StepEvent>()) bits[event.header.step] = step->loss_bits;
+      const auto* snapshot = event.as<SnapshotEvent>();
+      EXPECT_TRUE(snapshot == nullptr || snapshot->durable) << snapshot->reason;
+      const auto* fatal = event.as<FatalEvent>();
+      EXPECT_EQ(fatal, nullptr) << (fatal == nullptr ? "" : fatal->reason);
     }
     return bits;
   }

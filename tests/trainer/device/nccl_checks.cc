@@ -4,9 +4,9 @@
 #include <numeric>
 
 #include "tests/trainer/device/check_parts.h"
+#include "trainer/comm/comm.h"
+#include "trainer/comm/comm_nccl.h"
 #include "trainer/device/cuda_device.h"
-#include "trainer/parallel/comm.h"
-#include "trainer/parallel/comm_nccl.h"
 
 namespace moetrain {
 

@@ -6,9 +6,9 @@
 #include <thread>
 
 #include "tests/support/nccl_double/control.h"
-#include "tests/trainer/parallel/comm_groups.h"
+#include "tests/trainer/comm/comm_groups.h"
+#include "trainer/comm/comm_nccl.h"
 #include "trainer/device/cuda_device.h"
-#include "trainer/parallel/comm_nccl.h"
 
 namespace moetrain {
 

@@ -11,7 +11,7 @@ Status resume_on_rank(Comm& comm, Device& device, const Sizes& sizes, const Trai
                       std::vector<std::string>& findings) {
   CKPT_ASSIGN(const auto whole, RankTraining::make(device, comm, config, check_text()));
   CKPT_ASSIGN(const auto sink, StateSink::open(whole->model(), sizes.sink));
-  const auto before_write = [&](const Parameter& parameter) { sink->before_write(parameter); };
+  const auto before_write = [&](const WeightState& state) { sink->before_write(state); };
   Progress saved;
   for (uint64_t step = 0; step <= sizes.steps; ++step) {
     saved = whole->progress();
@@ -85,8 +85,8 @@ Status leave_to(LeftState& left, Comm& comm, Device& device, const Sizes& sizes,
   CKPT_TRY(whole->steps(sizes.steps));
   if (comm.rank() == 0) left.saved = whole->progress();
   CKPT_TRY(sink->stage());
-  CKPT_TRY(whole->steps(kStepsBeyond,
-                        [&](const Parameter& parameter) { sink->before_write(parameter); }));
+  CKPT_TRY(
+      whole->steps(kStepsBeyond, [&](const WeightState& state) { sink->before_write(state); }));
   CKPT_TRY(sink->drain());
   CKPT_TRY(keep_trained(*whole, kStepsBeyond, left.undisturbed[comm.rank()]));
   left.sinks[comm.rank()] = sink.get();

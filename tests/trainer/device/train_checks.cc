@@ -3,7 +3,7 @@
 #include <numeric>
 
 #include "tests/trainer/device/check_parts.h"
-#include "trainer/parallel/comm_nccl.h"
+#include "trainer/comm/comm_nccl.h"
 
 namespace moetrain {
 
@@ -179,6 +179,50 @@ void check_replicas_in(Checker& c, const Sizes& sizes, Precision precision) {
   expect_close(c, both->value.gradients, both->expected.gradients, 1e-3);
 }
 
+// Three ranks, one with a replica of each expert, which three parts of an expert are restored for.
+void check_sharded_in(Checker& c, const Sizes& sizes, Precision precision) {
+  const TrainConfig config = with(sizes.small, precision);
+  const ModelConfig& shape = config.model;
+  LayerSlots slots(3);
+  for (uint32_t expert = 0; expert < shape.experts; ++expert) {
+    slots[expert % 2].push_back(expert);
+    slots[2].push_back(expert);
+  }
+  const auto placement =
+      make_placement(std::vector<LayerSlots>(shape.layers, slots), shape.experts, 3);
+  c.expect(placement.ok(), "no such placement");
+  if (!placement.ok()) return;
+  Training replicated{.config = config,
+                      .text = check_text(),
+                      .ranks = 3,
+                      .steps = sizes.compared_steps,
+                      .make_device = on_gpu(precision),
+                      .placement = &*placement};
+  Training sharded = replicated;
+  sharded.experts = ExpertState::kSharded;
+  // The same rows go to the same products: only the order of fp32 sums differs.
+  const auto both = both_ways(c, std::move(sharded), std::move(replicated));
+  if (!both) return;
+  expect_close(c, both->value.losses, both->expected.losses, sizes.trained_loss_tolerance);
+  expect_close(c, both->value.state, both->expected.state, sizes.trained_tolerance);
+}
+
+// Another thread moves the same numbers in the same order.
+void check_sharded_beside(Checker& c, const Sizes& sizes, Precision precision) {
+  Training training{.config = drawn(c, sizes.small, precision),
+                    .text = check_text(),
+                    .ranks = 3,
+                    .steps = sizes.compared_steps,
+                    .make_device = on_gpu(precision),
+                    .experts = ExpertState::kSharded};
+  auto at_once = first_of(c, training);
+  training.beside = true;
+  const auto beside = first_of(c, training);
+  if (!at_once || !beside) return;
+  c.expect_equal(beside->losses, at_once->losses, "losses");
+  c.expect(merge(at_once->state, beside->state) == 0, "other parameters or moments");
+}
+
 void check_repeats(Checker& c, const Sizes& sizes, Precision precision) {
   const Training training{.config = drawn(c, sizes.small, precision),
                           .text = check_text(),
@@ -207,6 +251,10 @@ std::vector<Check> train_checks(bool tiny) {
     const std::string name = precision == Precision::kBf16 ? "_in_bf16" : "_in_fp32";
     all.push_back({"replicas_compute_what_one_of_each_does" + name, Backend::kCuda,
                    [=](Checker& c) { check_replicas_in(c, sizes, precision); }});
+    all.push_back({"sharded_experts_compute_what_replicated_ones_do" + name, Backend::kCuda,
+                   [=](Checker& c) { check_sharded_in(c, sizes, precision); }});
+    all.push_back({"a_communication_thread_changes_no_bit" + name, Backend::kCuda,
+                   [=](Checker& c) { check_sharded_beside(c, sizes, precision); }});
     all.push_back({"a_run_repeated_has_the_same_bits" + name, Backend::kCuda,
                    [=](Checker& c) { check_repeats(c, sizes, precision); }});
     all.push_back({"a_run_resumed_goes_on_bit_by_bit" + name, Backend::kCuda,

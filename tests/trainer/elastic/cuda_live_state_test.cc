@@ -90,8 +90,8 @@ TEST_F(CudaLiveStateTest, ExpertsThatAreStillBeingReadKeepTheirMemory) {
   ASSERT_TRUE(gather.ok()) << gather.error().message;
   std::vector<Tensor> copies;
   std::vector<std::vector<float>> expected;
-  for (Expert& expert : reader.model->experts().owned()) {
-    const Tensor& weights = expert.w1.value;
+  for (OwnedRange& expert : reader.model->experts().owned()) {
+    const Tensor& weights = expert.value;
     const auto values = weights.read<float>();
     ASSERT_TRUE(values.ok()) << values.error().message;
     expected.push_back(*values);

@@ -14,12 +14,15 @@
 #include "trainer/checkpoint/units.h"
 #include "trainer/elastic/live_state.h"
 #include "trainer/elastic/next_placement.h"
+#include "trainer/parallel/make_expert_store.h"
 
 namespace moetrain {
 
 inline std::unique_ptr<Model> make_model(Device& device, const TrainConfig& config,
-                                         const ExpertPlacement& placement, uint32_t rank) {
-  auto store = make_replicated_store(device, config.model, placement, rank);
+                                         const ComputePlacement& placement, uint32_t rank,
+                                         ExpertState state = ExpertState::kReplicated) {
+  auto store =
+      make_expert_store(device, config.model, placement, make_ownership(state, placement), rank);
   return std::move(Model::create(device, config.model, std::move(store).value())).value();
 }
 
@@ -27,13 +30,13 @@ inline std::unique_ptr<Model> make_model(Device& device, const TrainConfig& conf
 struct Rank {
   Rank(std::unique_ptr<Device> with_device, const TrainConfig& with_config,
        std::span<const uint8_t> text, uint32_t ranks, uint32_t rank,
-       const PlacementOptions& with_choice)
+       const PlacementOptions& with_choice, ExpertState state = ExpertState::kReplicated)
       : config(with_config),
         choice(with_choice),
         units(state_units(config.model)),
         placement(*place_experts(choice, config.model, ranks, {})),
         device(std::move(with_device)),
-        model(make_model(*device, config, placement, rank)),
+        model(make_model(*device, config, placement, rank, state)),
         trainer(config, text),
         stamps({config.model.layers, config.model.experts}),
         partial(units, placement, {}),
@@ -62,7 +65,7 @@ struct Rank {
     CKPT_TRY(live.agree(comm));
     const PlanPlacement planner = [this](uint32_t ranks, const auto& routed, const auto& held) {
       auto placed = place_experts(choice, config.model, ranks, routed);
-      return placed.ok() ? Result<ExpertPlacement>(keep_in_place(*placed, held, placed->ranks))
+      return placed.ok() ? Result<ComputePlacement>(keep_in_place(*placed, held, placed->ranks))
                          : placed;
     };
     return change_places(comm, planner, dies_in);
@@ -70,10 +73,10 @@ struct Rank {
   // The members stay, and every rank gets what the one after it has had.
   Status rotate(Comm& comm, int dies_in = -1) {
     live.stay(comm.size());
-    ExpertPlacement next = placement;
+    ComputePlacement next = placement;
     for (LayerSlots& layer : next.slots) std::rotate(layer.begin(), layer.begin() + 1, layer.end());
     const PlanPlacement planner = [next](uint32_t, const auto&, const auto&) {
-      return Result<ExpertPlacement>(next);
+      return Result<ComputePlacement>(next);
     };
     return change_places(comm, planner, dies_in);
   }
@@ -85,12 +88,10 @@ struct Rank {
     CKPT_TRY(gone_in(3, comm, dies_in));
     CKPT_TRY(live.commit(comm));
     CKPT_TRY(gone_in(4, comm, dies_in));
-    for (Expert& expert : model->experts().owned()) {
-      const uint32_t item = expert.layer * config.model.experts + expert.expert;
+    for (OwnedRange& range : model->experts().owned()) {
+      const uint32_t item = range.layer * config.model.experts + range.expert;
       if (!live.lost_here().contains(item)) continue;
-      for (Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
-        initialise(*parameter, config.seed, config.model.init_range);
-      }
+      initialise(range, config.model, config.seed);
       stamps.at(ExpertPart::kWeights, item) = {};
       stamps.at(ExpertPart::kOptimizer, item) = {};
     }
@@ -104,7 +105,7 @@ struct Rank {
   const TrainConfig& config;
   const PlacementOptions choice;
   const std::vector<StateUnit> units;
-  ExpertPlacement placement;
+  ComputePlacement placement;
   const std::unique_ptr<Device> device;  // its own: it has scratch memory
   std::unique_ptr<Model> model;
   Trainer trainer;

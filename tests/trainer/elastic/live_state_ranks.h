@@ -7,8 +7,8 @@
 #include <memory>
 #include <vector>
 
+#include "tests/trainer/comm/comm_groups.h"
 #include "tests/trainer/elastic/live_rank.h"
-#include "tests/trainer/parallel/comm_groups.h"
 
 namespace moetrain {
 

@@ -197,9 +197,9 @@ TEST_F(LiveStateTest, WhoWasLeftBehindBringsNothing) {
   group.push_back(std::move(behind));
   change(group);
   for (const auto& rank : group) {
-    for (Expert& expert : rank->model->experts().owned()) {
+    for (const OwnedRange& expert : rank->model->experts().owned()) {
       if (std::ranges::count(lost, expert.layer * kExperts + expert.expert) == 0) continue;
-      const std::span<const float> moments = std::as_const(expert.w1.m).host<float>();
+      const std::span<const float> moments = expert.m.host<float>();
       EXPECT_THAT(moments, testing::Each(0)) << expert.layer << "." << expert.expert;
     }
   }
@@ -238,9 +238,9 @@ TEST_F(LiveStateTest, RanksThatPlanDifferentlyAreToldBeforeAnythingMoves) {
   const auto planned = all(group, [&](Rank& rank, Comm& comm) -> Status {
     CKPT_TRY(rank.live.agree(comm));
     return rank.live.plan(comm, [&](uint32_t, const auto&, const auto&) {
-      ExpertPlacement other = rank.placement;
+      ComputePlacement other = rank.placement;
       if (comm.rank() == 1) std::swap(other.slots[0][0], other.slots[0][1]);
-      return Result<ExpertPlacement>(other);
+      return Result<ComputePlacement>(other);
     });
   });
   for (const Status& status : planned) {

@@ -83,7 +83,7 @@ TEST(MigrationPlanProperty, EverybodyGetsWhatItWantsWithinTheBudget) {
 }
 
 TEST(KeepInPlaceTest, SurvivorsKeepWhatTheyHold) {
-  const ExpertPlacement wanted = *static_placement(2, 6, 3);
+  const ComputePlacement wanted = *static_placement(2, 6, 3);
   // Rank 0 held what is to be rank 2's now, and so on; nobody has to move anything.
   std::vector<std::vector<bool>> held(3, std::vector<bool>(12));
   for (uint32_t rank = 0; rank < 3; ++rank) {
@@ -93,7 +93,7 @@ TEST(KeepInPlaceTest, SurvivorsKeepWhatTheyHold) {
       }
     }
   }
-  const ExpertPlacement kept = keep_in_place(wanted, held, wanted.ranks);
+  const ComputePlacement kept = keep_in_place(wanted, held, wanted.ranks);
   for (uint32_t rank = 0; rank < 3; ++rank) {
     for (uint32_t layer = 0; layer < 2; ++layer) {
       EXPECT_EQ(kept.slots[layer][rank], wanted.slots[layer][(rank + 2) % 3]);
@@ -148,7 +148,7 @@ TEST(NextPlacementTest, WhoStaysKeepsWhatItHolds) {
   ModelConfig shape;
   shape.layers = 2;
   shape.experts = 6;
-  const ExpertPlacement wanted = *static_placement(2, 6, 3);
+  const ComputePlacement wanted = *static_placement(2, 6, 3);
   // Rank 1 leaves. The others hold what three ranks are to hold, in another order.
   const std::vector<bool> stays = {true, false, true, true};
   const std::vector<uint32_t> holds = {2, 0, 0, 1};

@@ -34,7 +34,7 @@ const PlacementOptions kTwice{.policy = PolicyName::kLazarus, .slots = 4, .repli
 
 // [domain]: what its ranks hold, the experts of each of them.
 using RanksOfDomain = std::vector<std::multiset<std::vector<uint32_t>>>;
-RanksOfDomain by_domain(const ExpertPlacement& placement, const RankGroup& group) {
+RanksOfDomain by_domain(const ComputePlacement& placement, const RankGroup& group) {
   RanksOfDomain all(group.domains());
   for (uint32_t rank = 0; rank < placement.ranks; ++rank) {
     std::vector<uint32_t> experts;
@@ -58,7 +58,7 @@ TEST(KeepInPlaceTest, WhatIsTogetherInADomainStaysTogether) {
     const RankGroup group(ranks, number_domains(nodes));
     const auto placement = place_experts(kTwice, grid_of(2, 6), group, {});
     ASSERT_TRUE(placement.ok()) << placement.error().message;
-    const ExpertPlacement kept = keep_in_place(*placement, anything(random, ranks, 12), group);
+    const ComputePlacement kept = keep_in_place(*placement, anything(random, ranks, 12), group);
     EXPECT_TRUE(validate(kept).ok());
     EXPECT_THAT(by_domain(kept, group), UnorderedElementsAreArray(by_domain(*placement, group)));
     EXPECT_EQ(effective_replicas(kept, group), effective_replicas(*placement, group));
@@ -67,11 +67,11 @@ TEST(KeepInPlaceTest, WhatIsTogetherInADomainStaysTogether) {
 
 TEST(KeepInPlaceTest, DomainsChangePlacesWhereThatMovesNothing) {
   // Planned for ranks of nodes a, a, b, b; what a is to hold b has, its ranks the other way round.
-  const ExpertPlacement wanted = *static_placement(1, 4, 4);
+  const ComputePlacement wanted = *static_placement(1, 4, 4);
   const std::vector<uint32_t> has = {2, 3, 1, 0};
   Held held(4, std::vector<bool>(4));
   for (uint32_t rank = 0; rank < 4; ++rank) held[rank][has[rank]] = true;
-  const ExpertPlacement kept = keep_in_place(wanted, held, RankGroup(4, {0, 0, 1, 1}));
+  const ComputePlacement kept = keep_in_place(wanted, held, RankGroup(4, {0, 0, 1, 1}));
   for (uint32_t rank = 0; rank < 4; ++rank) {
     EXPECT_EQ(kept.slots[0][rank], std::vector<uint32_t>{has[rank]}) << rank;
   }

@@ -10,7 +10,6 @@
 
 namespace moetrain {
 
-using Kind = RankEvent::Kind;
 constexpr uint64_t kMs = 1'000'000;
 
 inline uint32_t loss_at(uint64_t step) {
@@ -19,44 +18,39 @@ inline uint32_t loss_at(uint64_t step) {
 
 class RecorderTest : public testing::Test {
  protected:
-  RankEvent event(Kind kind, uint32_t rank, uint64_t step) {
-    return {.kind = kind, .rank = rank, .time_ns = now_ += kMs, .epoch = epoch_, .step = step};
+  RankEvent event(uint32_t rank, uint64_t step, EventBody body) {
+    return {.header = {.rank = rank, .time_ns = now_ += kMs, .epoch = epoch_, .step = step},
+            .body = std::move(body)};
   }
   void begin_epoch(uint64_t step, bool resumed, uint64_t bytes_each = 0) {
     ++epoch_;
     for (uint32_t rank = 0; rank < 2; ++rank) {
-      RankEvent training = event(Kind::kTraining, rank, step);
-      training.resumed = resumed;
-      training.bytes_disk = bytes_each;
-      training.bytes_memory = bytes_each / 2;
-      if (resumed && rank == 1) training.stale_units = {4};
-      recorder_.add(training);
+      TrainingEvent training{.resumed = resumed};
+      training.restored = {.bytes_memory = bytes_each / 2, .bytes_disk = bytes_each};
+      if (resumed && rank == 1) training.restored.stale_units = {4};
+      recorder_.add(event(rank, step, training));
     }
   }
   void do_step(uint64_t step, std::vector<uint32_t> ranks = {0, 1}) {
     for (const uint32_t rank : ranks) {
-      RankEvent done = event(Kind::kStep, rank, step);
-      done.loss_bits = loss_at(step);
-      done.ms = 10 + rank;
-      done.busiest_rows = static_cast<int64_t>(100 * step);
-      done.max_over_mean = 1.5;
-      recorder_.add(done);
+      recorder_.add(event(rank, step,
+                          StepEvent{.loss_bits = loss_at(step),
+                                    .ms = 10.0 + rank,
+                                    .busiest_rows = static_cast<int64_t>(100 * step),
+                                    .max_over_mean = 1.5}));
     }
   }
   void saved(uint64_t step, bool durable, std::vector<uint32_t> told_by = {0, 1}) {
-    RankEvent taking = event(Kind::kTaking, 0, step);
-    taking.bytes = 200;
-    taking.bytes_kept = 30;
-    taking.rank_bytes_max = 120;
-    taking.rank_bytes_mean = 100;
-    recorder_.add(taking);
+    recorder_.add(
+        event(0, step,
+              TakingEvent{
+                  .bytes = 200, .bytes_kept = 30, .rank_bytes_max = 120, .rank_bytes_mean = 100}));
     for (const uint32_t rank : told_by) {
-      RankEvent snapshot = event(Kind::kSnapshot, rank, step);
-      snapshot.durable = durable;
-      snapshot.bytes = 80 + 40 * rank;
-      snapshot.stall_ms = 1 + rank;
-      snapshot.durable_ms = 7;
-      recorder_.add(snapshot);
+      recorder_.add(event(rank, step,
+                          SnapshotEvent{.durable = durable,
+                                        .bytes = 80 + 40 * rank,
+                                        .stall_ms = 1.0 + rank,
+                                        .durable_ms = 7}));
     }
   }
   uint64_t now_ = 0;

@@ -13,11 +13,11 @@ using testing::ElementsAre;
 constexpr uint64_t kExpertBytes = 1000;
 
 // Two ranks, one layer of four experts.
-ExpertPlacement of_slots(LayerSlots slots) { return *make_placement({std::move(slots)}, 4, 2); }
+ComputePlacement of_slots(LayerSlots slots) { return *make_placement({std::move(slots)}, 4, 2); }
 
 // The busiest rank has 90 of 100 tokens, then 60: expert 0 alone has 60.
-const ExpertPlacement kUneven = of_slots({{0, 1}, {2, 3}});
-const ExpertPlacement kEven = of_slots({{0}, {1, 2, 3}});
+const ComputePlacement kUneven = of_slots({{0, 1}, {2, 3}});
+const ComputePlacement kEven = of_slots({{0}, {1, 2, 3}});
 const std::vector<int64_t> kRouted = {60, 30, 5, 5};
 
 class ReplannerTest : public testing::Test {
@@ -90,7 +90,7 @@ TEST_F(ReplannerTest, StaysWhereNothingIsToBeGained) {
   Replanner replanner(better);
   replanner.begin(0, {});
   replanner.computed(100, 1'000'000);
-  for (const ExpertPlacement& next : {kUneven, of_slots({{0, 1, 2}, {3}})}) {
+  for (const ComputePlacement& next : {kUneven, of_slots({{0, 1, 2}, {3}})}) {
     EXPECT_FALSE(replanner.decide(10, replanner.measured(), kUneven, next, kRouted).moves);
   }
 }
@@ -108,7 +108,7 @@ TEST_F(ReplannerTest, TheFastestMoveIsTheMeasure) {
 }
 
 TEST(BalanceTest, KnowsReplicasAndTheWorstLayer) {
-  const ExpertPlacement placement =
+  const ComputePlacement placement =
       *make_placement({{{0, 1}, {0, 2}, {3}}, {{0, 1}, {2}, {3}}}, 4, 3);
   // Layer 0: 10 + 10, 10 + 10, 10. Layer 1: 30, 10, 10.
   const Balance balance =
@@ -121,7 +121,7 @@ TEST(BalanceTest, KnowsReplicasAndTheWorstLayer) {
 }
 
 TEST(BalanceTest, CountsWhatARankHasNotGot) {
-  const ExpertPlacement from = *make_placement({{{0, 1}, {2, 3}}}, 4, 2);
+  const ComputePlacement from = *make_placement({{{0, 1}, {2, 3}}}, 4, 2);
   EXPECT_EQ(experts_to_move(from, from), 0u);
   EXPECT_EQ(experts_to_move(from, *make_placement({{{1, 0}, {3, 2}}}, 4, 2)), 0u);
   EXPECT_EQ(experts_to_move(from, *make_placement({{{0, 0, 2}, {2, 3, 1}}}, 4, 2)), 2u);

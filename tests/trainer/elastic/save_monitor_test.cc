@@ -12,43 +12,32 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-using Kind = RankEvent::Kind;
 
 constexpr uint64_t kOneSecondNs = 1'000'000'000;
 
 class SaveMonitorTest : public testing::Test {
  protected:
+  void add(const EventHeader& at, EventBody body) {
+    monitor_.add({.header = {at.rank, now_ns_, at.epoch, at.step}, .body = std::move(body)});
+  }
   void fails(uint32_t rank, uint64_t step, const std::string& reason) {
-    monitor_.add(
-        {.kind = Kind::kSnapshot, .rank = rank, .time_ns = now_ns_, .step = step, .text = reason});
+    add({.rank = rank, .step = step}, SnapshotEvent{.reason = reason});
   }
   void durable(uint32_t rank, uint64_t step) {
-    monitor_.add({.kind = Kind::kSnapshot,
-                  .rank = rank,
-                  .time_ns = now_ns_,
-                  .step = step,
-                  .durable = true,
-                  .bytes = 12 << 20,
-                  .durable_ms = 12'000});
+    add({.rank = rank, .step = step},
+        SnapshotEvent{.durable = true, .bytes = 12 << 20, .durable_ms = 12'000});
   }
   void no_answer(uint32_t rank, uint64_t step) {
-    monitor_.add({.kind = Kind::kSnapshot,
-                  .rank = rank,
-                  .time_ns = now_ns_,
-                  .step = step,
-                  .text = "ckptd at /s did not answer for 1000 ms",
-                  .no_answer = true});
+    add({.rank = rank, .step = step},
+        SnapshotEvent{.reason = "ckptd at /s did not answer for 1000 ms", .no_answer = true});
   }
   void trains(uint32_t rank, uint64_t epoch, uint64_t step) {
-    monitor_.add(
-        {.kind = Kind::kTraining, .rank = rank, .time_ns = now_ns_, .epoch = epoch, .step = step});
+    add({.rank = rank, .epoch = epoch, .step = step}, TrainingEvent{});
   }
+  void steps(uint32_t rank, uint64_t step) { add({.rank = rank, .step = step}, StepEvent{}); }
   // All four ranks wait like this in the step, and everybody has told so.
-  void stall(uint64_t step, RankEvent waits) {
-    waits.kind = Kind::kStep;
-    waits.time_ns = now_ns_;
-    waits.step = step;
-    for (waits.rank = 0; waits.rank < 4; ++waits.rank) monitor_.add(waits);
+  void stall(uint64_t step, const StepEvent& waits) {
+    for (uint32_t rank = 0; rank < 4; ++rank) add({.rank = rank, .step = step}, waits);
     now_ns_ += StallWatch::kGatherNs;
   }
   std::vector<std::string> lines() { return monitor_.look({}, now_ns_).lines; }
@@ -89,8 +78,8 @@ TEST_F(SaveMonitorTest, OneLineForACauseOfAllRanksAndSteps) {
   EXPECT_THAT(lines(), IsEmpty()) << "was on its way before";
   durable(0, 35);
   durable(1, 35);
-  EXPECT_THAT(lines(), ElementsAre("checkpoints succeed again: step 35 is durable; 6 failed since "
-                                   "step 5"));
+  EXPECT_THAT(lines(), ElementsAre("checkpoints succeed again: step 35 is durable; 3 failed since "
+                                   "step 20"));
   fails(0, 40, "EIO");
   EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 40 failed: EIO")) << "it is back";
 }
@@ -116,6 +105,20 @@ TEST_F(SaveMonitorTest, CheckpointsOnTheirWayBeforeAFailureDoNotEndIt) {
   ASSERT_EQ(periods.size(), 1u);
   EXPECT_TRUE(periods[0].saved);
   EXPECT_EQ(periods[0].until, 12u);
+}
+
+// A slow disk: some checkpoints fail, others become durable meanwhile.
+TEST_F(SaveMonitorTest, FailuresAreCountedSinceTheLastSuccess) {
+  for (uint64_t step = 20; step <= 40; step += 5) fails(0, step, "the disk is slow");
+  EXPECT_EQ(lines().size(), 1u);
+  fails(0, 60, "the disk is slow");
+  for (uint64_t step = 45; step <= 55; step += 5) durable(0, step);
+  now_ns_ += 10 * kOneSecondNs;
+  fails(0, 65, "the disk is slow");
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("checkpoints still fail, 2 since step 60: the disk")));
+  durable(0, 70);
+  EXPECT_THAT(lines(), ElementsAre("checkpoints succeed again: step 70 is durable; 2 failed since "
+                                   "step 60"));
 }
 
 TEST_F(SaveMonitorTest, FailureWithoutACauseIsToldAfterAWhile) {
@@ -162,6 +165,50 @@ TEST_F(SaveMonitorTest, StallsAreToldWithCauseAndRemedy) {
   EXPECT_THAT(lines(), IsEmpty()) << "a copy is work, not a wait";
 }
 
+// Right after a restart of ckptd every checkpoint waits, however fast its disk is.
+TEST_F(SaveMonitorTest, AStallIsNotBlamedOnADiskThatWritesFast) {
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    add({.rank = rank, .step = 5},
+        SnapshotEvent{.durable = true, .bytes = 1 << 20, .durable_ms = 69});
+  }
+  stall(10, {.room_ms = 900, .snapshots_open = 3});
+  EXPECT_THAT(lines(), ElementsAre(AllOf(
+                           HasSubstr("training stood still for 900 ms, until earlier checkpoints "
+                                     "were written, longer than the rate of the last one "
+                                     "explains (the last one took 69 ms for "
+                                     "4.0 MiB, 58.0 MiB/s): ckptd or its disk was held up"),
+                           Not(HasSubstr("--out-of-slabs")))));
+}
+
+TEST_F(SaveMonitorTest, LongStallIsToldWhileItLastsAndWhenItIsOver) {
+  durable(0, 5);
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    add({.rank = rank, .step = 20}, StallingEvent{.waited_ms = 2'000, .snapshots_open = 3});
+  }
+  EXPECT_THAT(lines(),
+              ElementsAre(AllOf(HasSubstr("step 21: training stands still, for 2.0 s so far, until "
+                                          "earlier checkpoints are written: the disk is slow ("),
+                                HasSubstr("--out-of-slabs"))));
+  now_ns_ += 6 * kOneSecondNs;
+  EXPECT_THAT(lines(), IsEmpty()) << "told once";
+  stall(21, {.room_ms = 8'800, .snapshots_open = 3});
+  EXPECT_THAT(lines(), ElementsAre("step 21: training goes on after 8.8 s"));
+  EXPECT_THAT(lines(), IsEmpty());
+}
+
+TEST_F(SaveMonitorTest, StallIsOverWithTheNextStepWhateverIsCountedOfIt) {
+  durable(0, 5);
+  add({.step = 20}, StallingEvent{.waited_ms = 2'000, .snapshots_open = 3});
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("step 21: training stands still")));
+  stall(21, {.snapshots_open = 3});
+  EXPECT_THAT(lines(), ElementsAre("step 21: training goes on after 2.0 s"));
+  add({.step = 21}, StallingEvent{.waited_ms = 2'000, .snapshots_open = 3});
+  EXPECT_THAT(lines(), IsEmpty()) << "so soon after the last one";
+  stall(22, {.snapshots_open = 3});
+  now_ns_ += 300 * kOneSecondNs;
+  EXPECT_THAT(lines(), IsEmpty()) << "it is long over";
+}
+
 TEST_F(SaveMonitorTest, MemoryThatIsNotReadyIsNoArenaThatIsTooSmall) {
   stall(5, {.slabs_ms = 2'000});
   EXPECT_THAT(lines(),
@@ -171,11 +218,7 @@ TEST_F(SaveMonitorTest, MemoryThatIsNotReadyIsNoArenaThatIsTooSmall) {
 
 TEST_F(SaveMonitorTest, SlowestRankOfAStepCounts) {
   for (uint32_t rank = 0; rank < 4; ++rank) {
-    monitor_.add({.kind = Kind::kStep,
-                  .rank = rank,
-                  .time_ns = now_ns_,
-                  .step = 10,
-                  .slabs_ms = 1'000.0 * (rank + 1)});
+    add({.rank = rank, .step = 10}, StepEvent{.slabs_ms = 1'000.0 * (rank + 1)});
     EXPECT_THAT(lines(), IsEmpty()) << "others may have waited longer";
   }
   now_ns_ += StallWatch::kGatherNs;
@@ -209,31 +252,31 @@ TEST_F(SaveMonitorTest, RollbackForgetsFailuresOfLaterSteps) {
 TEST_F(SaveMonitorTest, StepsOfALostEpochReadLateAreNotUnsaved) {
   trains(0, 1, 0);
   trains(1, 1, 0);
-  monitor_.add({.kind = Kind::kStep, .rank = 0, .time_ns = now_ns_, .step = 32});
+  steps(0, 32);
   trains(0, 2, 20);
-  monitor_.add({.kind = Kind::kStep, .rank = 1, .time_ns = now_ns_, .step = 33});
-  monitor_.add({.kind = Kind::kSaving, .rank = 1, .time_ns = now_ns_, .epoch = 1, .step = 33});
-  monitor_.add({.kind = Kind::kSnapshot, .rank = 1, .time_ns = now_ns_, .step = 30, .text = "EIO"});
+  steps(1, 33);
+  add({.rank = 1, .epoch = 1, .step = 33}, SavingEvent{});
+  fails(1, 30, "EIO");
   EXPECT_EQ(monitor_.unsaved().unsaved_text(), "");
   EXPECT_THAT(lines(), IsEmpty());
   trains(1, 2, 20);
-  monitor_.add({.kind = Kind::kStep, .rank = 1, .time_ns = now_ns_, .step = 21});
+  steps(1, 21);
   EXPECT_EQ(monitor_.unsaved().unsaved_text(), "step 21 is in no checkpoint");
 }
 
 TEST_F(SaveMonitorTest, PostponedCheckpointOpensAPeriod) {
   trains(0, 1, 0);
-  monitor_.add({.kind = Kind::kStep, .rank = 0, .time_ns = now_ns_, .step = 10});
-  monitor_.add({.kind = Kind::kPostponed, .rank = 0, .time_ns = now_ns_, .epoch = 1, .step = 10});
+  steps(0, 10);
+  add({.rank = 0, .epoch = 1, .step = 10}, PostponedEvent{});
   ASSERT_EQ(monitor_.unsaved().periods(now_ns_).size(), 1u);
   EXPECT_EQ(monitor_.unsaved().periods(now_ns_)[0].cause, "ckptd at /s does not answer");
 }
 
 TEST_F(SaveMonitorTest, EventsOfAnEpochReadLateDoNotUndoWhatIsSaved) {
-  monitor_.add({.kind = Kind::kTraining, .rank = 0, .time_ns = now_ns_, .epoch = 1});
-  monitor_.add({.kind = Kind::kStep, .rank = 0, .time_ns = now_ns_, .step = 5});
+  trains(0, 1, 0);
+  steps(0, 5);
   durable(0, 5);
-  monitor_.add({.kind = Kind::kTraining, .rank = 1, .time_ns = now_ns_, .epoch = 1});
+  trains(1, 1, 0);
   EXPECT_EQ(monitor_.unsaved().saved_step(), 5u);
 }
 

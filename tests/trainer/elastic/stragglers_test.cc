@@ -12,13 +12,7 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 // A step of 100 ms, `own_ms` of them outside of collectives.
-RankEvent step_of(uint32_t rank, uint64_t step, double own_ms) {
-  return {.kind = RankEvent::Kind::kStep,
-          .rank = rank,
-          .step = step,
-          .ms = 100,
-          .waited_ms = 100 - own_ms};
-}
+StepEvent step_of(double own_ms) { return {.ms = 100, .waited_ms = 100 - own_ms}; }
 
 TEST(StragglersTest, TheOneWithMostOfItsOwnIsTheOneTheOthersWaitFor) {
   Stragglers stragglers;
@@ -26,7 +20,7 @@ TEST(StragglersTest, TheOneWithMostOfItsOwnIsTheOneTheOthersWaitFor) {
   const double own_ms[4][3] = {{10, 40, 20}, {10, 60, 20}, {50, 40, 30}, {10, 70, 40}};
   for (uint64_t step = 0; step < 4; ++step) {
     for (const uint32_t rank : {2u, 0u, 1u}) {
-      stragglers.add(1, step_of(rank, step + 1, own_ms[step][rank]));
+      stragglers.add(1, {.rank = rank, .step = step + 1}, step_of(own_ms[step][rank]));
     }
   }
   const auto ranks = stragglers.ranks();
@@ -46,10 +40,10 @@ TEST(StragglersTest, TheOneWithMostOfItsOwnIsTheOneTheOthersWaitFor) {
 TEST(StragglersTest, ASnapshotIsNobodysWork) {
   Stragglers stragglers;
   stragglers.begin(1, 2);
-  RankEvent copies = step_of(0, 1, 60);
+  StepEvent copies = step_of(60);
   copies.stall_ms = 50;
-  stragglers.add(1, copies);
-  stragglers.add(1, step_of(1, 1, 20));
+  stragglers.add(1, {.rank = 0, .step = 1}, copies);
+  stragglers.add(1, {.rank = 1, .step = 1}, step_of(20));
   EXPECT_EQ(stragglers.ranks()[0].slowest, 0u);
   EXPECT_THAT(stragglers.ranks()[0].own_ms, DoubleEq(10));
   EXPECT_EQ(stragglers.ranks()[1].slowest, 1u);
@@ -58,32 +52,31 @@ TEST(StragglersTest, ASnapshotIsNobodysWork) {
 TEST(StragglersTest, OfEqualsItIsTheLowest) {
   Stragglers stragglers;
   stragglers.begin(1, 2);
-  stragglers.add(1, step_of(1, 1, 20));
-  stragglers.add(1, step_of(0, 1, 20));
+  stragglers.add(1, {.rank = 1, .step = 1}, step_of(20));
+  stragglers.add(1, {.rank = 0, .step = 1}, step_of(20));
   EXPECT_EQ(stragglers.ranks()[0].slowest, 1u);
 }
 
 TEST(StragglersTest, OnlyWholeStepsCount) {
   Stragglers stragglers;
-  stragglers.add(1, step_of(0, 1, 20));  // of no epoch that is known
+  stragglers.add(1, {.rank = 0, .step = 1}, step_of(20));  // of no epoch that is known
   stragglers.begin(1, 2);
-  stragglers.add(1, step_of(0, 1, 20));
+  stragglers.add(1, {.rank = 0, .step = 1}, step_of(20));
   EXPECT_THAT(stragglers.ranks(), IsEmpty()) << "rank 1 has not come to its end";
   stragglers.begin(2, 1);
-  stragglers.add(2, step_of(0, 1, 20));
+  stragglers.add(2, {.rank = 0, .step = 1}, step_of(20));
   ASSERT_THAT(stragglers.ranks(), SizeIs(1));
   EXPECT_EQ(stragglers.ranks()[0].steps, 1u);
   EXPECT_EQ(stragglers.ranks()[0].slowest, 0u) << "alone nobody waits";
-  stragglers.add(1, step_of(1, 1, 90));  // told late, yet it was a whole step
+  stragglers.add(1, {.rank = 1, .step = 1}, step_of(90));  // told late, yet it was a whole step
   EXPECT_EQ(stragglers.ranks()[1].slowest, 1u);
   stragglers.begin(3, 2);
-  stragglers.add(1, step_of(0, 2, 20));
-  stragglers.add(1, step_of(1, 2, 20));
+  stragglers.add(1, {.rank = 0, .step = 2}, step_of(20));
+  stragglers.add(1, {.rank = 1, .step = 2}, step_of(20));
   EXPECT_EQ(stragglers.ranks()[0].steps, 2u) << "epoch 1 is long over";
-  RankEvent late = step_of(0, 3, 0);
-  late.ms = late.waited_ms = 0;  // applied after a loss
-  stragglers.add(3, late);
-  stragglers.add(3, step_of(1, 3, 20));
+  const StepEvent late;  // applied after a loss
+  stragglers.add(3, {.rank = 0, .step = 3}, late);
+  stragglers.add(3, {.rank = 1, .step = 3}, step_of(20));
   EXPECT_EQ(stragglers.ranks()[1].steps, 1u);
 }
 

@@ -88,18 +88,36 @@ TEST_F(UnsavedWatchTest, SilenceThatCostNoCheckpointIsNoPeriod) {
   EXPECT_THAT(watch.periods(7'200 * kSecondNs), IsEmpty());
 }
 
-TEST_F(UnsavedWatchTest, PeriodOfASilenceEndsWithIt) {
+// ckptd answers again, and its slow disk needs much longer for the next checkpoint.
+TEST_F(UnsavedWatchTest, PeriodOfASilenceEndsWithACheckpoint) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.stepped(10);
   (void)look_at_silence(watch, 10, 10, 12);
   watch.unanswered(10, 12 * kSecondNs);
-  (void)watch.look({}, 13 * kSecondNs);
-  watch.durable(1'000, 7'200 * kSecondNs);
-  const auto periods = watch.periods(7'200 * kSecondNs);
+  (void)watch.look({}, 18 * kSecondNs);
+  auto periods = watch.periods(20 * kSecondNs);
   ASSERT_EQ(periods.size(), 1u);
-  EXPECT_DOUBLE_EQ(periods[0].ms, 3'000);
+  EXPECT_DOUBLE_EQ(periods[0].ms, 10'000) << "nothing is durable yet";
+  watch.durable(15, 34 * kSecondNs);
+  periods = watch.periods(34 * kSecondNs);
+  ASSERT_EQ(periods.size(), 1u);
+  EXPECT_DOUBLE_EQ(periods[0].ms, 24'000);
   EXPECT_EQ(periods[0].cause, "ckptd at /s does not answer");
+}
+
+TEST_F(UnsavedWatchTest, PeriodOfTwoSilencesBeginsWithTheFirst) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(10);
+  watch.saving(10, 10 * kSecondNs);
+  (void)look_at_silence(watch, 11, 11, 14);
+  (void)watch.look({}, 15 * kSecondNs);
+  (void)look_at_silence(watch, 20, 20, 24);
+  watch.durable(10, 30 * kSecondNs);
+  const auto periods = watch.periods(30 * kSecondNs);
+  ASSERT_EQ(periods.size(), 1u);
+  EXPECT_DOUBLE_EQ(periods[0].ms, 19'000);
 }
 
 TEST_F(UnsavedWatchTest, FailureIsTheCauseAgainAfterASilence) {
@@ -117,6 +135,101 @@ TEST_F(UnsavedWatchTest, FailureIsTheCauseAgainAfterASilence) {
   EXPECT_DOUBLE_EQ(periods[0].ms, 18'000);
   watch.durable(10, 21 * kSecondNs);
   EXPECT_EQ(watch.cause(), "");
+}
+
+TEST_F(UnsavedWatchTest, EachPeriodHasItsOwnTimeAndCause) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(160);
+  watch.failed(20, "first cause", 10 * kSecondNs);
+  watch.failed(140, "second cause", 66 * kSecondNs);
+  watch.durable(125, 68 * kSecondNs);
+  watch.failed(145, "third cause", 70 * kSecondNs);
+  watch.durable(130, 71 * kSecondNs);
+  watch.durable(135, 72 * kSecondNs);
+  watch.durable(150, 78 * kSecondNs);
+  const auto periods = watch.periods(80 * kSecondNs);
+  ASSERT_EQ(periods.size(), 2u) << "nothing was missed from 125 to 135";
+  EXPECT_EQ(periods[0].since, 0u);
+  EXPECT_EQ(periods[0].until, 125u);
+  EXPECT_DOUBLE_EQ(periods[0].ms, 58'000);
+  EXPECT_EQ(periods[0].cause, "first cause");
+  EXPECT_EQ(periods[1].since, 135u);
+  EXPECT_EQ(periods[1].until, 150u);
+  EXPECT_DOUBLE_EQ(periods[1].ms, 10'000) << "checkpoints after step 135 failed all that time";
+  EXPECT_EQ(periods[1].cause, "second cause");
+  EXPECT_TRUE(periods[1].saved);
+}
+
+TEST_F(UnsavedWatchTest, ReportHasThePeriodThatALineTold) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.durable(20, 9 * kSecondNs);
+  watch.stepped(35);
+  EXPECT_THAT(look_at_silence(watch, 10, 10, 12), ElementsAre(HasSubstr("since step 20: ckptd")));
+  watch.unanswered(35, 12 * kSecondNs);
+  watch.stepped(123);
+  (void)watch.look({}, 15 * kSecondNs);
+  watch.durable(30, 16 * kSecondNs);  // handed over before the silence
+  watch.durable(123, 18 * kSecondNs);
+  const auto periods = watch.periods(20 * kSecondNs);
+  ASSERT_EQ(periods.size(), 2u);
+  EXPECT_EQ(periods[0].since, 20u) << "as the line said";
+  EXPECT_EQ(periods[0].until, 30u);
+  EXPECT_DOUBLE_EQ(periods[0].ms, 6'000);
+  EXPECT_EQ(periods[1].since, 30u);
+  EXPECT_EQ(periods[1].until, 123u);
+  EXPECT_DOUBLE_EQ(periods[1].ms, 2'000);
+  for (const auto& period : periods) EXPECT_EQ(period.cause, "ckptd at /s does not answer");
+}
+
+// A checkpoint that was handed over before the silence is durable at its end, before a heartbeat
+// has its answer.
+TEST_F(UnsavedWatchTest, PeriodOfALineEndsWithADurableCheckpointBeforeTheAnswer) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.durable(50, 9 * kSecondNs);
+  watch.stepped(62);
+  EXPECT_THAT(look_at_silence(watch, 10, 10, 12), ElementsAre(HasSubstr("since step 50: ckptd")));
+  watch.unanswered(70, 12 * kSecondNs);
+  watch.stepped(176);
+  watch.durable(60, 19 * kSecondNs);
+  (void)watch.look({}, 19 * kSecondNs + 1'000'000);
+  watch.durable(177, 20 * kSecondNs);
+  watch.durable(187, 21 * kSecondNs);
+  const auto periods = watch.periods(30 * kSecondNs);
+  ASSERT_EQ(periods.size(), 2u);
+  EXPECT_EQ(periods[0].since, 50u) << "as the line said";
+  EXPECT_EQ(periods[0].until, 60u);
+  EXPECT_DOUBLE_EQ(periods[0].ms, 9'000);
+  EXPECT_EQ(periods[1].since, 60u);
+  EXPECT_EQ(periods[1].until, 177u);
+  EXPECT_DOUBLE_EQ(periods[1].ms, 1'000);
+  for (const auto& period : periods) {
+    EXPECT_TRUE(period.saved);
+    EXPECT_EQ(period.cause, "ckptd at /s does not answer");
+  }
+}
+
+// A disk so slow that checkpoints fail while the first one is written.
+TEST_F(UnsavedWatchTest, PeriodsCoverAllTheTimeThatCheckpointsFail) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(190);
+  watch.failed(20, "no room", 11 * kSecondNs);
+  watch.failed(25, "no room", 30 * kSecondNs);
+  watch.durable(15, 58 * kSecondNs);
+  watch.durable(15, 58 * kSecondNs);  // another rank's part
+  watch.durable(190, 74 * kSecondNs);
+  const auto periods = watch.periods(80 * kSecondNs);
+  ASSERT_EQ(periods.size(), 2u);
+  EXPECT_EQ(periods[0].since, 0u);
+  EXPECT_EQ(periods[0].until, 15u);
+  EXPECT_DOUBLE_EQ(periods[0].ms, 47'000);
+  EXPECT_EQ(periods[1].since, 15u);
+  EXPECT_EQ(periods[1].until, 190u);
+  EXPECT_DOUBLE_EQ(periods[1].ms, 16'000);
+  for (const auto& period : periods) EXPECT_EQ(period.cause, "no room");
 }
 
 TEST_F(UnsavedWatchTest, NextGroupIsToldOfItsLastCheckpointToo) {
@@ -209,15 +322,24 @@ TEST_F(UnsavedWatchTest, RollbackCountsFromTheRestoredStep) {
   EXPECT_EQ(watch.saved_step(), 20u);
 }
 
-TEST(UnsavedOptionsTest, TakesStepsOrATimeWithItsUnit) {
-  EXPECT_EQ(parse_unsaved("100", "warn")->steps_max, 100u);
-  EXPECT_EQ(parse_unsaved("10m", "stop")->ms_max, 600'000u);
-  EXPECT_TRUE(parse_unsaved("10m", "stop")->stop);
-  EXPECT_FALSE(parse_unsaved("", "warn")->steps_max);
-  for (const char* bad : {"0", "-1", "10x", "1e3", "0s", "1us", "99999999999999999999999"}) {
-    EXPECT_FALSE(parse_unsaved(bad, "warn").ok()) << bad;
-  }
-  EXPECT_FALSE(parse_unsaved("", "stop").ok()) << "nothing would ever stop it";
+TEST_F(UnsavedWatchTest, RunThatEndsEarlyNamesItsUnsavedSteps) {
+  UnsavedWatch watch(options());
+  watch.begins(0, kSecondNs);
+  watch.stepped(7);
+  watch.durable(6, 2 * kSecondNs);
+  EXPECT_TRUE(watch.periods(5 * kSecondNs).empty()) << "the next checkpoint is not due";
+  const auto periods = watch.periods(5 * kSecondNs, "the run ended: rank 1 is lost");
+  ASSERT_EQ(periods.size(), 1u);
+  EXPECT_EQ(periods[0].since, 6u);
+  EXPECT_EQ(periods[0].until, 7u);
+  EXPECT_EQ(periods[0].ms, 3'000);
+  EXPECT_EQ(periods[0].cause, "the run ended: rank 1 is lost");
+  EXPECT_FALSE(periods[0].saved);
+  watch.failed(7, "EIO", 5 * kSecondNs);
+  ASSERT_EQ(watch.periods(6 * kSecondNs, "the run ended").size(), 1u) << "a period covers it";
+  EXPECT_EQ(watch.periods(6 * kSecondNs, "the run ended")[0].cause, "EIO");
+  watch.durable(7, 7 * kSecondNs);
+  EXPECT_EQ(watch.periods(8 * kSecondNs, "the run ended").size(), 1u) << "all is saved";
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 namespace moetrain {
 namespace {
 
-using Kind = RankEvent::Kind;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
@@ -18,13 +17,14 @@ class WatchdogTest : public testing::Test {
   WatchdogTest() {
     for (uint32_t rank = 0; rank < 3; ++rank) watchdog_.started(rank, now_);
   }
-  void say(Kind kind, uint32_t rank, uint64_t epoch = 0) {
-    watchdog_.add({.kind = kind, .rank = rank, .time_ns = ++now_, .epoch = epoch});
+  void say(EventBody body, uint32_t rank, uint64_t epoch = 0) {
+    watchdog_.add(
+        {.header = {.rank = rank, .time_ns = ++now_, .epoch = epoch}, .body = std::move(body)});
   }
   void form(uint64_t epoch, const std::vector<uint32_t>& ranks = {0, 1, 2}) {
-    for (const uint32_t rank : ranks) say(Kind::kJoining, rank);
-    for (const uint32_t rank : ranks) say(Kind::kConnecting, rank, epoch);
-    for (const uint32_t rank : ranks) say(Kind::kTraining, rank, epoch);
+    for (const uint32_t rank : ranks) say(JoiningEvent{}, rank);
+    for (const uint32_t rank : ranks) say(ConnectingEvent{}, rank, epoch);
+    for (const uint32_t rank : ranks) say(TrainingEvent{}, rank, epoch);
   }
   std::vector<uint32_t> hanging_after(uint64_t seconds) {
     now_ += seconds * kSecond;
@@ -47,10 +47,10 @@ TEST_F(WatchdogTest, AGroupThatTrainsIsLeftAlone) {
 
 TEST_F(WatchdogTest, WhoDoesNotLeaveALostGroupHangs) {
   form(1);
-  say(Kind::kGroupLost, 0, 1);
-  say(Kind::kGroupLost, 1, 1);
-  say(Kind::kJoining, 0);
-  say(Kind::kJoining, 1);
+  say(GroupLostEvent{}, 0, 1);
+  say(GroupLostEvent{}, 1, 1);
+  say(JoiningEvent{}, 0);
+  say(JoiningEvent{}, 1);
   EXPECT_THAT(hanging_after(24), IsEmpty());
   EXPECT_THAT(hanging_after(2), ElementsAre(2));
   EXPECT_THAT(last_words_, testing::HasSubstr("training in epoch 1"));
@@ -59,19 +59,19 @@ TEST_F(WatchdogTest, WhoDoesNotLeaveALostGroupHangs) {
 
 TEST_F(WatchdogTest, WhoWaitsForTheHangingOneIsSpared) {
   form(1);
-  say(Kind::kGroupLost, 0, 1);
-  say(Kind::kGroupLost, 1, 1);
-  say(Kind::kJoining, 0);
-  say(Kind::kJoining, 1);
+  say(GroupLostEvent{}, 0, 1);
+  say(GroupLostEvent{}, 1, 1);
+  say(JoiningEvent{}, 0);
+  say(JoiningEvent{}, 1);
   EXPECT_THAT(hanging_after(100), ElementsAre(2)) << "0 and 1 wait in their join for 2";
 }
 
 TEST_F(WatchdogTest, WhoDoesNotComeAlongWhenOthersAreLetInHangs) {
   form(1);
-  say(Kind::kRegrouping, 0, 1);
-  say(Kind::kRegrouping, 1, 1);
-  say(Kind::kJoining, 0);
-  say(Kind::kJoining, 1);
+  say(RegroupingEvent{}, 0, 1);
+  say(RegroupingEvent{}, 1, 1);
+  say(JoiningEvent{}, 0);
+  say(JoiningEvent{}, 1);
   EXPECT_THAT(hanging_after(24), IsEmpty());
   EXPECT_THAT(hanging_after(2), ElementsAre(2));
 }
@@ -79,13 +79,13 @@ TEST_F(WatchdogTest, WhoDoesNotComeAlongWhenOthersAreLetInHangs) {
 // Left over from an earlier loss, that a rank once left says nothing about the epoch it is in now.
 TEST_F(WatchdogTest, ARankThatLeftAnEarlierEpochCanHangInALaterOne) {
   form(1);
-  for (uint32_t rank = 0; rank < 3; ++rank) say(Kind::kGroupLost, rank, 1);
-  for (uint32_t rank = 0; rank < 3; ++rank) say(Kind::kJoining, rank);
-  for (uint32_t rank = 0; rank < 3; ++rank) say(Kind::kConnecting, rank, 2);
-  say(Kind::kGroupLost, 0, 2);  // 1 was lost again while the group formed
-  say(Kind::kJoining, 0);
-  say(Kind::kGroupLost, 1, 2);
-  say(Kind::kJoining, 1);
+  for (uint32_t rank = 0; rank < 3; ++rank) say(GroupLostEvent{}, rank, 1);
+  for (uint32_t rank = 0; rank < 3; ++rank) say(JoiningEvent{}, rank);
+  for (uint32_t rank = 0; rank < 3; ++rank) say(ConnectingEvent{}, rank, 2);
+  say(GroupLostEvent{}, 0, 2);  // 1 was lost again while the group formed
+  say(JoiningEvent{}, 0);
+  say(GroupLostEvent{}, 1, 2);
+  say(JoiningEvent{}, 1);
   EXPECT_THAT(hanging_after(59), IsEmpty()) << "connecting has a bound of its own";
   EXPECT_THAT(hanging_after(2), ElementsAre(2));
 }
@@ -94,13 +94,13 @@ TEST_F(WatchdogTest, AFreshProcessMayWaitForADaemonThatIsAway) {
   form(1);
   watchdog_.ended(2);
   watchdog_.started(2, now_);
-  say(Kind::kGroupLost, 0, 1);
-  say(Kind::kGroupLost, 1, 1);
+  say(GroupLostEvent{}, 0, 1);
+  say(GroupLostEvent{}, 1, 1);
   EXPECT_THAT(hanging_after(30), IsEmpty());
-  say(Kind::kJoining, 0);
-  say(Kind::kJoining, 1);
+  say(JoiningEvent{}, 0);
+  say(JoiningEvent{}, 1);
   EXPECT_THAT(hanging_after(60), IsEmpty()) << "2 still looks for ckptd";
-  say(Kind::kJoining, 2);
+  say(JoiningEvent{}, 2);
   EXPECT_THAT(hanging_after(100), IsEmpty()) << "all wait for the epoch to open";
 }
 
@@ -108,30 +108,30 @@ TEST_F(WatchdogTest, AProcessThatJoinedBeforeTheOthersNoticedIsNotOneOfThem) {
   form(1);
   watchdog_.ended(2);
   watchdog_.started(2, now_);
-  say(Kind::kJoining, 2);
-  say(Kind::kGroupLost, 0, 1);
-  say(Kind::kGroupLost, 1, 1);
-  say(Kind::kJoining, 0);
-  say(Kind::kJoining, 1);
+  say(JoiningEvent{}, 2);
+  say(GroupLostEvent{}, 0, 1);
+  say(GroupLostEvent{}, 1, 1);
+  say(JoiningEvent{}, 0);
+  say(JoiningEvent{}, 1);
   EXPECT_THAT(hanging_after(100), IsEmpty());
 }
 
 TEST_F(WatchdogTest, ARankThatNeverTakesItsAnswerHangs) {
   form(1, {0, 1, 2});
-  for (uint32_t rank = 0; rank < 3; ++rank) say(Kind::kGroupLost, rank, 1);
-  for (uint32_t rank = 0; rank < 3; ++rank) say(Kind::kJoining, rank);
-  say(Kind::kConnecting, 0, 2);
-  say(Kind::kConnecting, 1, 2);
-  say(Kind::kGroupLost, 0, 2);
-  say(Kind::kGroupLost, 1, 2);
-  say(Kind::kJoining, 0);
-  say(Kind::kJoining, 1);
+  for (uint32_t rank = 0; rank < 3; ++rank) say(GroupLostEvent{}, rank, 1);
+  for (uint32_t rank = 0; rank < 3; ++rank) say(JoiningEvent{}, rank);
+  say(ConnectingEvent{}, 0, 2);
+  say(ConnectingEvent{}, 1, 2);
+  say(GroupLostEvent{}, 0, 2);
+  say(GroupLostEvent{}, 1, 2);
+  say(JoiningEvent{}, 0);
+  say(JoiningEvent{}, 1);
   EXPECT_THAT(hanging_after(21), ElementsAre(2)) << "epoch 2 opened, so 2 had been answered";
 }
 
 TEST_F(WatchdogTest, AProcessThatNeverGetsAnywhereHangs) {
-  say(Kind::kJoining, 0);
-  say(Kind::kJoining, 1);
+  say(JoiningEvent{}, 0);
+  say(JoiningEvent{}, 1);
   EXPECT_THAT(hanging_after(149), IsEmpty());
   EXPECT_THAT(hanging_after(2), ElementsAre(2));
   EXPECT_THAT(last_words_, testing::HasSubstr("starting"));
@@ -139,11 +139,11 @@ TEST_F(WatchdogTest, AProcessThatNeverGetsAnywhereHangs) {
 
 TEST_F(WatchdogTest, SavingAndBeingDoneIsNoHanging) {
   form(1);
-  say(Kind::kSaving, 0, 1);
-  say(Kind::kSaved, 0);
-  say(Kind::kSaving, 1, 1);
-  say(Kind::kGroupLost, 2, 1);
-  say(Kind::kJoining, 2);
+  say(SavingEvent{}, 0, 1);
+  say(SavedEvent{}, 0);
+  say(SavingEvent{}, 1, 1);
+  say(GroupLostEvent{}, 2, 1);
+  say(JoiningEvent{}, 2);
   EXPECT_THAT(hanging_after(90), IsEmpty());
   EXPECT_THAT(hanging_after(11), ElementsAre(1));
 }
@@ -154,8 +154,8 @@ class SilenceTest : public testing::Test {
   SilenceTest() {
     for (uint32_t rank = 0; rank < 3; ++rank) watchdog_.started(rank, now_);
   }
-  void say(Kind kind, uint32_t rank) {
-    watchdog_.add({.kind = kind, .rank = rank, .time_ns = now_, .epoch = 1});
+  void say(EventBody body, uint32_t rank) {
+    watchdog_.add({.header = {.rank = rank, .time_ns = now_, .epoch = 1}, .body = std::move(body)});
   }
   std::vector<uint32_t> hanging() {
     std::vector<uint32_t> ranks;
@@ -170,7 +170,7 @@ class SilenceTest : public testing::Test {
     std::vector<uint32_t> hung;
     for (uint64_t i = 0; i < count; ++i) {
       now_ += kSecond;
-      for (const uint32_t rank : beating) say(Kind::kAlive, rank);
+      for (const uint32_t rank : beating) say(AliveEvent{}, rank);
       for (const uint32_t rank : hanging()) hung.push_back(rank);
     }
     return hung;
@@ -181,13 +181,14 @@ class SilenceTest : public testing::Test {
 };
 
 TEST_F(SilenceTest, WhoBeatsMayTakeAsLongAsItLikes) {
-  for (uint32_t rank = 0; rank < 3; ++rank) say(Kind::kTraining, rank);
+  for (uint32_t rank = 0; rank < 3; ++rank) say(TrainingEvent{}, rank);
   EXPECT_THAT(seconds(100'000, {0, 1, 2}), IsEmpty()) << "a step, or waiting for one of the others";
 }
 
 TEST_F(SilenceTest, WhoIsSilentHangsWhateverItIsAbout) {
-  for (const Kind about :
-       {Kind::kJoining, Kind::kConnecting, Kind::kRestoring, Kind::kTraining, Kind::kSaving}) {
+  const std::vector<EventBody> states = {JoiningEvent{}, ConnectingEvent{}, RestoringEvent{},
+                                         TrainingEvent{}, SavingEvent{}};
+  for (const EventBody& about : states) {
     watchdog_.started(1, now_);
     say(about, 1);
     EXPECT_THAT(seconds(3, {0, 1, 2}), IsEmpty());
@@ -200,15 +201,15 @@ TEST_F(SilenceTest, WhoIsSilentHangsWhateverItIsAbout) {
 TEST_F(SilenceTest, AnyWordIsASignOfLife) {
   EXPECT_THAT(seconds(1, {0, 1, 2}), IsEmpty());
   for (int i = 0; i < 5; ++i) {
-    say(Kind::kStep, 1);
+    say(StepEvent{}, 1);
     EXPECT_THAT(seconds(9, {0, 2}), IsEmpty());
   }
 }
 
 TEST_F(SilenceTest, WhoHasNotBegunToBeatOrIsDoneIsNotMissed) {
   EXPECT_THAT(seconds(100, {0, 1}), IsEmpty()) << "2 is being started";
-  say(Kind::kSaved, 0);
-  say(Kind::kDrained, 1);
+  say(SavedEvent{}, 0);
+  say(DrainedEvent{}, 1);
   watchdog_.ended(1);
   EXPECT_THAT(seconds(20, {}), IsEmpty());
 }
@@ -224,7 +225,7 @@ TEST_F(SilenceTest, WhoDidNotListenBlamesNobody) {
 TEST_F(SilenceTest, WithoutATimeoutSilenceIsNoSign) {
   Watchdog patient(1);
   patient.started(0, now_);
-  patient.add({.kind = Kind::kAlive, .rank = 0, .time_ns = now_});
+  patient.add({.header = {.rank = 0, .time_ns = now_}, .body = AliveEvent{}});
   EXPECT_THAT(patient.hanging(now_ + 100 * kSecond), IsEmpty());
 }
 

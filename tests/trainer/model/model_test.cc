@@ -14,6 +14,7 @@
 #include "trainer/model/philox.h"
 #include "trainer/optimizer.h"
 #include "trainer/parallel/gradients.h"
+#include "trainer/parallel/make_expert_store.h"
 
 namespace moetrain {
 namespace {
@@ -36,7 +37,8 @@ constexpr uint32_t kMicroBatches = 2;
 
 std::unique_ptr<Model> make_model(const Comm& comm, uint64_t seed = 3) {
   auto placement = static_placement(kConfig.layers, kConfig.experts, comm.size());
-  auto store = make_replicated_store(cpu_device(), kConfig, *placement, comm.rank());
+  auto store = make_expert_store(cpu_device(), kConfig, *placement,
+                                 Ownership::replicated(*placement), comm.rank());
   auto model = Model::create(cpu_device(), kConfig, std::move(*store));
   CKPT_ASSERT(model.ok());
   (*model)->initialise(seed);
@@ -98,10 +100,10 @@ Trained train(uint32_t ranks, uint64_t steps) {
     std::lock_guard lock(mutex);
     if (trained.losses.empty()) trained.losses = losses;
     EXPECT_EQ(losses, trained.losses);  // the same bits on every rank
-    for (const Parameter* parameter : model->parameters()) {
-      const auto [at, fresh] =
-          trained.parameters.try_emplace(parameter->spec.name, *parameter->value.read<float>());
-      EXPECT_EQ(at->second, *parameter->value.read<float>()) << parameter->spec.name;
+    for (const ParameterPart& part : model->parts()) {
+      const std::vector<float> values = *part.read(&WeightState::value);
+      const auto [at, fresh] = trained.parameters.try_emplace(part.spec.name, values);
+      EXPECT_EQ(at->second, values) << part.spec.name;
     }
   });
   return trained;
@@ -235,11 +237,16 @@ TEST(Model, AnotherGroupThanThePlacementsIsRefused) {
 
 TEST(Model, AStoreOfAnotherShapeIsRefused) {
   auto placement = static_placement(kConfig.layers, kConfig.experts, 2);
-  EXPECT_FALSE(make_replicated_store(cpu_device(), kConfig, *placement, 2).ok());
+  EXPECT_FALSE(
+      make_expert_store(cpu_device(), kConfig, *placement, Ownership::replicated(*placement), 2)
+          .ok());
   ModelConfig other = kConfig;
   other.layers = 3;
-  EXPECT_FALSE(make_replicated_store(cpu_device(), other, *placement, 0).ok());
-  auto store = make_replicated_store(cpu_device(), kConfig, *placement, 0);
+  EXPECT_FALSE(
+      make_expert_store(cpu_device(), other, *placement, Ownership::replicated(*placement), 0)
+          .ok());
+  auto store =
+      make_expert_store(cpu_device(), kConfig, *placement, Ownership::replicated(*placement), 0);
   ASSERT_TRUE(store.ok());
   EXPECT_FALSE(Model::create(cpu_device(), other, std::move(*store)).ok());
 }
@@ -250,10 +257,9 @@ TEST(Model, NanWeightsGiveANotFiniteLossEverywhere) {
   run_ranks(3, [&](Comm& comm) {
     auto model = make_model(comm);
     if (comm.rank() == 2) {
-      model->experts().owned()[0].w1.value.host<float>()[0] =
-          std::numeric_limits<float>::quiet_NaN();
-      model->experts().owned()[1].w1.value.host<float>()[0] =
-          std::numeric_limits<float>::quiet_NaN();
+      for (OwnedRange& expert : model->experts().owned().first(2)) {
+        expert.value.host<float>()[0] = std::numeric_limits<float>::quiet_NaN();
+      }
     }
     model->begin_step();
     const auto loss = model->forward_backward(comm, share_of(comm, 0), {1, 1});
@@ -289,14 +295,15 @@ TEST(Model, ComputesWithRestoredExperts) {
   auto trained = make_model(*comms[0], 3);
   train_step(*comms[0], *trained, 0);
   auto restored = make_model(*comms[0], 4);
-  const std::vector<Parameter*> from = trained->parameters();
-  const std::vector<Parameter*> to = restored->parameters();
+  const auto from = trained->parts();
+  const auto to = restored->parts();
   ASSERT_EQ(from.size(), to.size());
   for (size_t i = 0; i < from.size(); ++i) {
-    for (Tensor Parameter::*const buffer : {&Parameter::value, &Parameter::m, &Parameter::v}) {
+    for (Tensor WeightState::*const buffer :
+         {&WeightState::value, &WeightState::m, &WeightState::v}) {
       Tensor fresh;
-      fresh.copy_from(from[i]->*buffer);
-      to[i]->*buffer = std::move(fresh);
+      fresh.copy_from(from[i].state->*buffer);
+      to[i].state->*buffer = std::move(fresh);
     }
   }
   restored->parameters_changed();

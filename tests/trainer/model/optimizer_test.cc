@@ -10,6 +10,7 @@
 
 #include "tests/trainer/model/ranks.h"
 #include "trainer/parallel/gradients.h"
+#include "trainer/parallel/make_expert_store.h"
 
 namespace moetrain {
 namespace {
@@ -27,7 +28,8 @@ const ModelConfig kOptimizerConfig{.vocab = 16,
 
 std::unique_ptr<Model> make_model(uint32_t rank, uint32_t ranks) {
   auto placement = static_placement(kOptimizerConfig.layers, kOptimizerConfig.experts, ranks);
-  auto store = make_replicated_store(cpu_device(), kOptimizerConfig, *placement, rank);
+  auto store = make_expert_store(cpu_device(), kOptimizerConfig, *placement,
+                                 Ownership::replicated(*placement), rank);
   auto model = Model::create(cpu_device(), kOptimizerConfig, std::move(*store));
   CKPT_ASSERT(model.ok());
   (*model)->initialise(11);
@@ -68,10 +70,8 @@ void fill_gradients(Model& model, uint32_t ranks) {
     const std::span<double> sum = parameter.grad_sum.host<double>();
     for (size_t i = 0; i < sum.size(); ++i) sum[i] = static_cast<double>(i % 7) / ranks;
   }
-  for (Expert& expert : model.experts().owned()) {
-    for (Parameter* parameter : {&expert.w1, &expert.w2, &expert.w3}) {
-      std::ranges::fill(parameter->sum().host<double>(), static_cast<double>(expert.expert));
-    }
+  for (OwnedRange& expert : model.experts().owned()) {
+    std::ranges::fill(expert.sum().host<double>(), static_cast<double>(expert.expert));
   }
 }
 
@@ -121,7 +121,7 @@ TEST(GradientNorm, EveryRankSeesANotFiniteGradientOfOne) {
         model->begin_step();
         if (comm.rank() == 1) {
           if (in_expert) {
-            model->experts().owned()[0].w2.sum().host<double>()[2] = static_cast<double>(value);
+            model->experts().owned()[0].sum().host<double>()[2] = static_cast<double>(value);
           } else {
             model->dense()[3].grad_sum.host<double>()[2] = static_cast<double>(value);
           }
@@ -153,9 +153,9 @@ TEST(AdamWStepTest, ExpertsCountTheirOwnSteps) {
   const auto after = [&](uint64_t step, std::vector<int64_t> expert_steps) {
     auto model = make_model(0, 1);
     model->begin_step();
-    for (Parameter* parameter : model->parameters()) {
-      std::ranges::fill(parameter->m.host<float>(), 0.5f);
-      std::ranges::fill(parameter->v.host<float>(), 0.25f);
+    for (const ParameterPart& part : model->parts()) {
+      std::ranges::fill(part.state->m.host<float>(), 0.5f);
+      std::ranges::fill(part.state->v.host<float>(), 0.25f);
     }
     adamw_step(*model, {}, {.learning_rate = 0.1, .step = step, .expert_steps = expert_steps});
     return model;
@@ -167,7 +167,7 @@ TEST(AdamWStepTest, ExpertsCountTheirOwnSteps) {
   const auto four = after(4, {});
   for (size_t i = 0; i < experts; ++i) {
     const auto value_of = [i](const auto& model) {
-      return *model->experts().owned()[i].w2.value.template read<float>();
+      return *model->experts().owned()[i].value.template read<float>();
     };
     EXPECT_EQ(value_of(own) == value_of(nine), i != 2) << i;
     EXPECT_EQ(value_of(own) == value_of(four), i == 2) << i;
@@ -181,48 +181,48 @@ TEST(AdamWStepTest, IdleExpertsAreKeptOnlyIfAsked) {
     model->begin_step();
     std::vector<int64_t> routed(size_t{kOptimizerConfig.layers} * kOptimizerConfig.experts, 1);
     routed[kOptimizerConfig.experts + 3] = 0;  // layer 1 expert 3
-    for (Parameter* parameter : model->parameters()) {
-      std::ranges::fill(parameter->m.host<float>(), 0.5f);
+    for (const ParameterPart& part : model->parts()) {
+      std::ranges::fill(part.state->m.host<float>(), 0.5f);
     }
     std::vector<std::vector<float>> before;
-    for (const Expert& expert : model->experts().owned()) {
-      before.push_back(*expert.w1.value.read<float>());
-      before.push_back(*expert.w3.m.read<float>());
+    for (const OwnedRange& expert : model->experts().owned()) {
+      before.push_back(*expert.value.read<float>());
+      before.push_back(*expert.m.read<float>());
     }
     adamw_step(*model, {.idle_experts = idle},
                {.learning_rate = 0.1, .step = 4, .routed_tokens = routed});
     for (size_t i = 0; i < before.size() / 2; ++i) {
-      const Expert& after = model->experts().owned()[i];
-      const bool kept = *after.w1.value.read<float>() == before[2 * i] &&
-                        *after.w3.m.read<float>() == before[2 * i + 1];
+      const OwnedRange& after = model->experts().owned()[i];
+      const bool kept = *after.value.read<float>() == before[2 * i] &&
+                        *after.m.read<float>() == before[2 * i + 1];
       const bool is_idle = after.layer == 1 && after.expert == 3;
       EXPECT_EQ(kept, is_idle && idle == IdleExperts::kSkip) << after.layer << "." << after.expert;
     }
   }
 }
 
-// Whoever still reads a parameter is asked before it changes, and not before others do.
-TEST(AdamW, SaysWhichParameterItIsAboutToWrite) {
+// A snapshot that still reads some state is asked before it changes, and not before other state.
+TEST(AdamW, SaysWhichStateItIsAboutToWrite) {
   auto model = make_model(0, 1);
   fill_gradients(*model, 1);
   for (Parameter& parameter : model->dense()) {
     std::ranges::fill(parameter.grad.host<float>(), 1.0f);
   }
-  std::map<const Parameter*, std::vector<float>> before;
-  for (const Parameter* parameter : model->parameters()) {
-    before[parameter] = *parameter->value.read<float>();
-  }
-  std::vector<const Parameter*> told;
-  adamw_step(*model, {}, {.learning_rate = 0.1, .before_write = [&](const Parameter& parameter) {
-                            EXPECT_EQ(*parameter.value.read<float>(), before[&parameter]);
-                            EXPECT_EQ(parameter.m.host<float>()[0], 0.0f);
+  std::vector<const WeightState*> all;
+  for (const Parameter& parameter : model->dense()) all.push_back(&parameter);
+  for (const OwnedRange& range : model->experts().owned()) all.push_back(&range);
+  std::map<const WeightState*, std::vector<float>> before;
+  for (const WeightState* state : all) before[state] = *state->value.read<float>();
+  std::vector<const WeightState*> told;
+  adamw_step(*model, {}, {.learning_rate = 0.1, .before_write = [&](const WeightState& state) {
+                            EXPECT_EQ(*state.value.read<float>(), before[&state]);
+                            EXPECT_EQ(state.m.host<float>()[0], 0.0f);
                             if (!told.empty()) {
                               EXPECT_NE(*told.back()->value.read<float>(), before[told.back()]);
                             }
-                            told.push_back(&parameter);
+                            told.push_back(&state);
                           }});
-  const std::vector<Parameter*> all = model->parameters();
-  EXPECT_EQ(told, std::vector<const Parameter*>(all.begin(), all.end()));
+  EXPECT_EQ(told, all);
 }
 
 }  // namespace

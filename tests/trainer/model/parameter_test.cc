@@ -63,6 +63,32 @@ TEST(Initialise, DependsOnSeedNameAndIndexOnly) {
   EXPECT_TRUE(std::ranges::equal(shorter.value.host<float>(), std::span(value).first(7)));
 }
 
+// Whoever owns an element makes the same bits of it, wherever an expert is cut.
+TEST(Initialise, PartsOfAnExpertAreThoseOfTheWhole) {
+  const ModelConfig config{.hidden = 6, .layers = 2, .intermediate = 5, .experts = 3};
+  const uint64_t elements = expert_parameter_count(config);
+  OwnedRange whole(cpu_device(), 1, 2, {0, elements});
+  initialise(whole, config, 9);
+  const std::vector<float> expected = *whole.value.read<float>();
+  EXPECT_EQ(*parts_of(whole, config)[1].read(&WeightState::value),
+            *fresh(expert_parameters(config, 1, 2)[1].name, {6, 5}, 9).value.read<float>());
+  for (const uint32_t ranks : {2u, 4u, 7u}) {
+    std::vector<float> joined;
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      OwnedRange part(cpu_device(), 1, 2, part_of(elements, rank, ranks));
+      part.m.host<float>()[0] = 3;
+      initialise(part, config, 9);
+      EXPECT_EQ(part.m.host<float>()[0], 0);
+      uint64_t named = 0;
+      for (const ParameterPart& of : parts_of(part, config)) named += of.elements.size();
+      EXPECT_EQ(named, part.elements.size());
+      const std::vector<float> values = *part.value.read<float>();
+      joined.insert(joined.end(), values.begin(), values.end());
+    }
+    EXPECT_EQ(joined, expected) << ranks;
+  }
+}
+
 TEST(Initialise, IsNormalWithTheWantedDeviation) {
   const Parameter parameter = fresh("model.x", {40'000}, 3);
   double mean = 0, square = 0, fourth = 0;

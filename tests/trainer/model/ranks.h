@@ -5,8 +5,8 @@
 #include <thread>
 #include <vector>
 
+#include "trainer/comm/comm.h"
 #include "trainer/device/device.h"
-#include "trainer/parallel/comm.h"
 
 namespace moetrain {
 

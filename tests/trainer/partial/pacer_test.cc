@@ -91,7 +91,7 @@ TEST(PacerTest, FixedNumbersAreWhatWasAskedFor) {
   EXPECT_TRUE(group.changes().empty());
   EXPECT_EQ(group[0].k(), std::nullopt);
   EXPECT_EQ(group[0].widest(), 5u);
-  EXPECT_EQ(group[0].reason(), "by flags or their defaults");
+  EXPECT_EQ(group[0].reason(), "from flags and their defaults");
   Group none({.auto_experts = true, .every = 0, .experts = 8});
   for (int i = 0; i < 22; ++i) none.step();
   EXPECT_TRUE(none.taken().empty()) << "only the last one";

@@ -40,6 +40,16 @@ TEST(DomainsTest, WhereEachIsOneNothingIsSaid) {
   EXPECT_THAT(first_group(2, {5, 5}).domain_of_rank, ElementsAre(0, 0)) << "all on one node";
 }
 
+TEST(DomainsTest, WithoutNodesTokensGoToAllRanksAlike) {
+  EXPECT_THAT(routing_nodes(first_group(3, {}), {}), IsEmpty());
+  const NodeOfProcess pairs = {4, 4, 2, 2};
+  EXPECT_THAT(routing_nodes(first_group(4, pairs), pairs), ElementsAre(0, 0, 1, 1));
+  const NodeOfProcess apart = {0, 1, 2};
+  EXPECT_THAT(routing_nodes(first_group(3, apart), apart), ElementsAre(0, 1, 2));
+  EXPECT_THAT(routing_nodes(group_of(std::vector<uint64_t>{1, 3, 9}, pairs), pairs),
+              ElementsAre(0, 1, 2));
+}
+
 TEST(DomainsTest, AGroupWithoutSomeIsOneOfThose) {
   const RankGroup group = first_group(6, {0, 0, 1, 1, 2, 2});
   EXPECT_EQ(group.only({false, false, true, true, true, false}), RankGroup(3, {0, 0, 1}));

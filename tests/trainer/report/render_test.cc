@@ -59,6 +59,17 @@ TEST(RankTable, NamesTheOneThatTheOthersWaitedFor) {
   EXPECT_EQ(rank_table_text(Report{}), "");
 }
 
+TEST(ExchangeTable, IsThatOfShardedExperts) {
+  Report report = sample_report();
+  const auto lines = lines_of(exchange_table_text(report));
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("3.0 MiB"), HasSubstr("5.0 MiB"), HasSubstr("4.0 MiB"),
+                              HasSubstr("38 ms"), HasSubstr("9.0 MiB"), HasSubstr("1.375")));
+  report.exchange->memory_bound = 0;
+  EXPECT_EQ(exchange_table_text(report), "");
+  EXPECT_EQ(exchange_table_text(Report{}), "");
+}
+
 TEST(TicksTest, AreRoundInsideAndTellApart) {
   for (const auto& [low, high] : std::vector<std::pair<double, double>>{
            {0, 1}, {1.87, 5.62}, {-3, 3}, {0.0011, 0.0012}, {1, 60}, {0, 1e9}, {5, 5}, {0, 0}}) {
@@ -216,16 +227,53 @@ TEST(Svg, StandsDegenerateReports) {
 
 TEST(Tables, NameEachFailureInOrder) {
   const auto lines = lines_of(failure_table_text(sample_report()));
-  ASSERT_EQ(lines.size(), 3U);
-  EXPECT_THAT(lines[0], HasSubstr("steps redone"));
-  EXPECT_THAT(lines[1], AllOf(HasSubstr("30  rank 2"), HasSubstr("5.0 MiB from memory"),
+  ASSERT_EQ(lines.size(), 4U);
+  EXPECT_THAT(lines[0], AllOf(testing::StartsWith("at step"), HasSubstr("steps redone")));
+  EXPECT_THAT(lines[1], AllOf(HasSubstr("21  checkpoints"),
+                              HasSubstr("ckptd at /s does not answer; no checkpoint until step 30 "
+                                        "(34.5 s)")));
+  EXPECT_THAT(lines[2], AllOf(HasSubstr("30  rank 2"), HasSubstr("5.0 MiB from memory"),
                               HasSubstr("3.0 MiB from disk"), HasSubstr("  1500  "),
                               HasSubstr(", 2 experts from the seed")));
-  EXPECT_THAT(lines[2], AllOf(HasSubstr("40  ckptd"), HasSubstr("1.2 s")));
+  EXPECT_THAT(lines[3], AllOf(HasSubstr("40  ckptd"), HasSubstr("1.2 s")));
   EXPECT_EQ(failure_table_text({}), "no failures\n");
   Report outside = sample_report();
   outside.failures[0].detected_ms.reset();
-  EXPECT_THAT(failure_table_text(outside), HasSubstr("rank 2   not known  "));
+  EXPECT_THAT(failure_table_text(outside), HasSubstr("rank 2        not known  "));
+}
+
+TEST(Tables, FailureIsAtTheStepOfTheLostRank) {
+  Report report = sample_report();
+  report.failures[0].at_step = 31;  // nobody completed it
+  EXPECT_THAT(failure_table_text(report), HasSubstr("31  rank 2"));
+  report.failures[0].at_step = 0;  // as reports were before
+  EXPECT_THAT(failure_table_text(report), HasSubstr("30  rank 2"));
+}
+
+TEST(Tables, WhatDidNotComeBackIsNamed) {
+  Report report = sample_report();
+  report.failures[0].resumed_ms.reset();
+  report.daemon_failures[0].down_ms.reset();
+  const auto lines = lines_of(failure_table_text(report));
+  EXPECT_THAT(lines.at(2), AllOf(HasSubstr("rank 2"), HasSubstr("  not back  ")));
+  EXPECT_THAT(lines.at(3), AllOf(HasSubstr("ckptd"), HasSubstr("  not back  ")));
+  const std::string svg = loss_chart_svg(report, {});
+  EXPECT_THAT(svg, AllOf(HasSubstr("rank 2 lost, not back"), HasSubstr("ckptd lost, not back")));
+}
+
+TEST(Tables, UnsavedStepsAreNotNothing) {
+  Report report;
+  report.saved_step = 20;
+  report.unsaved = {{.since = 20, .until = 60, .ms = 500, .cause = "the disk is full (buy one)"}};
+  EXPECT_THAT(failure_table_text(report),
+              AllOf(HasSubstr("21  checkpoints"), Not(HasSubstr("no failures")),
+                    HasSubstr("the disk is full; steps 21 to 60 are in no checkpoint (500 ms)\n")));
+  EXPECT_THAT(summary_text(report), HasSubstr("\nthe newest durable checkpoint is of step 20\n"));
+  report.saved_step = 0;
+  EXPECT_THAT(summary_text(report), HasSubstr("\nno step is in a durable checkpoint\n"));
+  report.losses = {{1, 2.5F}, {2, 2.0F}};
+  EXPECT_THAT(loss_chart_svg(report, {}),
+              AllOf(HasSubstr(", 1 period without a checkpoint"), Not(HasSubstr("no failures"))));
 }
 
 TEST(Tables, SummaryTellsTheNumbers) {
@@ -240,9 +288,8 @@ TEST(Tables, SummaryTellsTheNumbers) {
   EXPECT_THAT(summary_text(unsaved), HasSubstr("\nsteps 21 to 30 are in no checkpoint (34.5 s): "));
   EXPECT_THAT(text, HasSubstr("after step 15: ranks 4, 5 joined, rank 1 left, 5 ranks, each expert "
                               "on 2 or more; 7.0 MiB moved in 15 ms"));
-  EXPECT_THAT(text, HasSubstr("in the end a checkpoint every 5 steps of 2 experts of each layer, 1 "
-                              "more stay in memory: "
-                              "storage sustains 5 steps"));
+  EXPECT_THAT(text, HasSubstr("final settings: checkpoint every 5 steps, 2 experts per layer, 1 "
+                              "more stay in memory (storage sustains 5 steps"));
   EXPECT_THAT(text, HasSubstr(checkpoint_table_text(sample_report())));
   EXPECT_THAT(text, HasSubstr("lost tokens: 25.000 % of all (18.750 % in restarts, 6.250 % of"
                               " experts that came back alone): 1500 tokens; expert 1 of the 4 of"
@@ -260,6 +307,11 @@ TEST(Tables, CheckpointsTellWhoBringsMost) {
   EXPECT_THAT(lines[3], AllOf(HasSubstr("largest"), HasSubstr("8.0 MiB"), HasSubstr("3.0 MiB"),
                               HasSubstr("1.500"), HasSubstr("6.1 ms")));
   EXPECT_EQ(checkpoint_table_text({}), "no checkpoints\n");
+  Report one = sample_report();
+  one.checkpoints.each.resize(1);
+  const auto single = lines_of(checkpoint_table_text(one));
+  ASSERT_EQ(single.size(), 2U) << "its smallest is its largest";
+  EXPECT_THAT(single[1], HasSubstr("the only one"));
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -61,6 +62,7 @@ TEST(ReportJson, HasTheFieldsThatStay) {
   EXPECT_EQ(document.at("on_loss"), "restart");
   EXPECT_EQ(document.at("on_loss_reason"), "as asked for");
   EXPECT_EQ(document.at("failures").at(0).at("ranks"), json::array({2}));
+  EXPECT_EQ(document.at("failures").at(0).at("at_step"), 30);
   EXPECT_EQ(document.at("failures").at(0).at("bytes").at("memory"), 5 << 20);
   EXPECT_EQ(document.at("daemon_failures").at(0).at("down_ms"), 1180);
   EXPECT_EQ(document.at("saved_step"), 60);
@@ -120,11 +122,17 @@ TEST(ReportJson, ALossThatIsNotFiniteIsNull) {
 TEST(ReportJson, WhatNobodyKnowsIsNull) {
   Report report = sample_report();
   report.failures[0].detected_ms.reset();
+  report.failures[0].resumed_ms.reset();
+  report.daemon_failures[0].down_ms.reset();
   json document = json::parse(to_json(report));
   EXPECT_TRUE(document["failures"][0].at("detected_ms").is_null());
+  EXPECT_TRUE(document["failures"][0].at("resumed_ms").is_null());
+  EXPECT_TRUE(document["daemon_failures"][0].at("down_ms").is_null());
   const auto read = parse_report(document.dump(), "run.json");
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_FALSE(read->failures[0].detected_ms);
+  EXPECT_FALSE(read->failures[0].resumed_ms);
+  EXPECT_FALSE(read->daemon_failures[0].down_ms);
   document["failures"][0]["detected_ms"] = "soon";
   EXPECT_EQ(refusal(document), "run.json: failures[0].detected_ms is not a number");
   document["failures"][0].erase("detected_ms");
@@ -199,6 +207,18 @@ TEST(ReportJson, RankTimesMakeSense) {
   EXPECT_THAT(refused("own_ms", "long"), HasSubstr("own_ms is not a number"));
 }
 
+TEST(ReportJson, TheExchangeIsWholeOrUnknown) {
+  EXPECT_EQ(sample_json().at("exchange").at("restore_bytes"), 5u << 20);
+  json document = sample_json();
+  document["exchange"].erase("hidden_ms");
+  EXPECT_THAT(refusal(document), HasSubstr("exchange.hidden_ms is missing"));
+  document["exchange"] = nullptr;
+  EXPECT_EQ(refusal(document), "");
+  Report unknown = sample_report();
+  unknown.exchange.reset();
+  EXPECT_TRUE(json::parse(to_json(unknown)).at("exchange").is_null());
+}
+
 TEST(ReportJson, EveryRequiredFieldIsMissed) {
   const json whole = sample_json();
   for (const auto& field : whole.items()) {
@@ -207,6 +227,7 @@ TEST(ReportJson, EveryRequiredFieldIsMissed) {
     const std::set<std::string> optionals = {"changes",
                                              "checkpoint_every",
                                              "daemon_failures",
+                                             "exchange",
                                              "experts_per_checkpoint",
                                              "experts_per_snapshot",
                                              "final_loss",
@@ -297,6 +318,16 @@ TEST_F(ReportFile, ErrorsNameTheFile) {
   ASSERT_FALSE(missing.ok());
   EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);
   EXPECT_THAT(missing.error().message, HasSubstr("none.json: cannot open"));
+  EXPECT_TRUE(check_writable(path("a.json")).ok()) << "whether it is there or not";
+  EXPECT_TRUE(check_writable("a.json").ok());
+  const std::map<std::string, std::string> refused = {
+      {path("none/a.json"), path("none") + ": cannot make a file there: No such file"},
+      {path(""), "is a folder"}};
+  for (const auto& [file, says] : refused) {
+    const auto writable = check_writable(file);
+    ASSERT_FALSE(writable.ok()) << file;
+    EXPECT_NE(writable.error().message.find(says), std::string::npos) << writable.error().message;
+  }
   const auto status = write_file(path("none/a.json"), "x");
   ASSERT_FALSE(status.ok());
   EXPECT_THAT(status.error().message, HasSubstr("none/a.json: cannot create"));

@@ -58,6 +58,30 @@ inline Unsaved sample_unsaved(uint64_t steps) {
           .saved = true};
 }
 
+inline ExpertExchange sample_exchange(uint64_t steps) {
+  return {.steps = steps,
+          .token_bytes = 3u << 20,
+          .restore_bytes = 5u << 20,
+          .reshard_bytes = 4u << 20,
+          .exposed_ms = 12.5,
+          .hidden_ms = 37.5,
+          .plan_waits = 2,
+          .plan_wait_ms = 0.75,
+          .memory_bytes = 8u << 20,
+          .memory_bound = 9u << 20};
+}
+
+inline MemberChange sample_change(uint64_t steps) {
+  return {.step = steps / 4,
+          .joined = {4, 5},
+          .left = {1},
+          .group = 5,
+          .effective_replicas = 2,
+          .bytes_moved = 7u << 20,
+          .plan_ms = 1.5,
+          .migrate_ms = 13.5};
+}
+
 inline Report sample_report(uint64_t steps = 60) {
   Report report{.saved_step = steps, .unsaved = {sample_unsaved(steps)}};
   report.ranks = 4;
@@ -93,6 +117,7 @@ inline Report sample_report(uint64_t steps = 60) {
   report.on_loss = {"restart", "as asked for"};
   report.failures.push_back(
       {.step = steps / 2,
+       .at_step = steps / 2,
        .ranks = {2},
        .detected_ms = 4.5,
        .resumed_ms = 2130,
@@ -104,14 +129,8 @@ inline Report sample_report(uint64_t steps = 60) {
   report.daemon_failures.push_back({.step = steps * 2 / 3, .down_ms = 1180});
   report.replans = sample_replans(steps);
   report.rank_times = sample_rank_times(steps);
-  report.changes.push_back({.step = steps / 4,
-                            .joined = {4, 5},
-                            .left = {1},
-                            .group = 5,
-                            .effective_replicas = 2,
-                            .bytes_moved = 7u << 20,
-                            .plan_ms = 1.5,
-                            .migrate_ms = 13.5});
+  report.exchange = sample_exchange(steps);
+  report.changes.push_back(sample_change(steps));
   report.plt = 0.25;
   report.plt_rollback = 0.0625;
   report.lost = {0, 1'000, 500, 0};

@@ -8,10 +8,10 @@
 #include <cmath>
 #include <limits>
 
-#include "tests/trainer/parallel/comm_groups.h"
+#include "tests/trainer/comm/comm_groups.h"
 #include "tests/trainer/training/training.h"
 #include "trainer/data.h"
-#include "trainer/parallel/expert_placement.h"
+#include "trainer/placement/compute_placement.h"
 
 namespace moetrain {
 namespace {

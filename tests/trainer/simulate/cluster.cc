@@ -89,6 +89,7 @@ Case random_case(uint64_t seed) {
   model.transfer_bytes_per_s = 50 + some(1000);
   model.remote_write_bytes_per_s = 100 + some(3000);
   model.remote_read_bytes_per_s = 100 + some(3000);
+  model.every_rank_reads = static_cast<double>(random.below(2));
   model.timeout_s = some(10);
   model.restart_s = some(30);
   model.regroup_s = some(10);

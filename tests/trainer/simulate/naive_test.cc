@@ -114,8 +114,11 @@ struct NaiveDs : Naive {
       working.clear();
       for (const auto& group : chosen) working.insert(group.begin(), group.end());
       if (started) {
-        const double load =
-            saved.step == 0 ? 0 : model.checkpoint_bytes() / model.remote_read_bytes_per_s;
+        // A node holds two of the four experts of each layer, and all that is dense.
+        const double node = model.dense_bytes() + 2 * model.layers * model.expert_bytes();
+        const double bytes = model.every_rank_reads > 0 ? static_cast<double>(working.size()) * node
+                                                        : model.checkpoint_bytes();
+        const double load = saved.step == 0 ? 0 : bytes / model.remote_read_bytes_per_s;
         const Micros took =
             (noticed ? 0 : micros(model.timeout_s)) + micros(model.restart_s) + micros(load);
         if (!wait(Kind::kRecover, took, working)) {

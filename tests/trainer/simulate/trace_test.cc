@@ -46,6 +46,34 @@ TEST(Trace, NamesTheLineThatIsWrong) {
   EXPECT_THAT(error_of_trace("\n\n"), HasSubstr("no events"));
 }
 
+TEST(Trace, CappedNodesWaitForAPlace) {
+  auto trace = parse_trace(
+      "0,add,a\n0,add,b\n0,add,c\n0,add,d\n1,remove,c\n2,remove,a\n2,remove,d\n3,add,e\n"
+      "4,remove,b\n5,add,a\n",
+      "t.csv");
+  ASSERT_TRUE(trace.ok()) << trace.error().message;
+  const Micros end = trace->end;
+  cap_nodes(*trace, 2);
+  // c and d are spares and go before there is a place for them; then a place is free for e, and one
+  // for a that comes back.
+  EXPECT_EQ(trace->names, (std::vector<std::string>{"a", "b", "e"}));
+  EXPECT_EQ(trace->events, (std::vector<NodeEvent>{{0, 0, true},
+                                                   {0, 1, true},
+                                                   {2000, 0, false},
+                                                   {3000, 2, true},
+                                                   {4000, 1, false},
+                                                   {5000, 0, true}}));
+  EXPECT_EQ(trace->end, end);
+}
+
+TEST(Trace, ACapThatIsNeverReachedChangesNothing) {
+  auto trace = parse_trace("0,add,a\n5,add,b\n7,remove,a\n9,add,a\n", "t.csv");
+  ASSERT_TRUE(trace.ok());
+  NodeTrace capped = *trace;
+  cap_nodes(capped, 2);
+  EXPECT_EQ(capped, *trace);
+}
+
 // Whatever the bytes: a trace that keeps its promises, or one short printable sentence.
 TEST(Trace, HostileBytes) {
   Random random(7);

@@ -1,12 +1,17 @@
 #include "tests/trainer/training/training.h"
 
+#include <algorithm>
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <random>
 #include <thread>
 #include <utility>
 
-#include "trainer/parallel/expert_placement.h"
+#include "trainer/comm/comm_thread.h"
+#include "trainer/parallel/make_expert_store.h"
 #include "trainer/parallel/replica_check.h"
+#include "trainer/placement/compute_placement.h"
 
 namespace moetrain {
 
@@ -15,12 +20,28 @@ namespace {
 // Of a collective: under compute-sanitizer the others' kernels take minutes.
 constexpr uint32_t kTimeoutMs = 600'000;
 
-Status read_into(State& state, const std::string& name, const Tensor& tensor) {
-  CKPT_ASSIGN(state[name], tensor.read<float>());
+Status read_into(State& state, const std::string& name, const ParameterPart& part,
+                 Tensor WeightState::*tensor) {
+  CKPT_ASSIGN(const std::vector<float> values, part.read(tensor));
+  std::vector<float>& all = state[name];
+  all.resize(part.spec.elements(), std::numeric_limits<float>::quiet_NaN());
+  std::ranges::copy(values, all.begin() + static_cast<ptrdiff_t>(part.elements.begin));
   return {};
 }
 
 }  // namespace
+
+size_t merge(State& to, const State& from) {
+  size_t others = 0;
+  for (const auto& [name, values] : from) {
+    std::vector<float>& all = to.try_emplace(name, values).first->second;
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (std::isnan(all[i])) all[i] = values[i];
+      if (!std::isnan(values[i]) && all[i] != values[i]) ++others;
+    }
+  }
+  return others;
+}
 
 TrainConfig small_config(uint32_t experts) {
   TrainConfig config;
@@ -64,19 +85,19 @@ std::vector<uint8_t> sample_text(size_t bytes) {
   return text;
 }
 
-Result<std::unique_ptr<RankTraining>> RankTraining::make(Device& device, Comm& comm,
-                                                         const TrainConfig& config,
-                                                         std::span<const uint8_t> text,
-                                                         const ExpertPlacement* placement) {
+Result<std::unique_ptr<RankTraining>> RankTraining::make(
+    Device& device, Comm& comm, const TrainConfig& config, std::span<const uint8_t> text,
+    const ComputePlacement* placement, ExpertState experts, const ExpertSchedule& schedule) {
   std::unique_ptr<RankTraining> training(new RankTraining(comm, config, text));
   const ModelConfig& shape = config.model;
-  ExpertPlacement blocks;
+  ComputePlacement blocks;
   if (placement == nullptr) {
     CKPT_ASSIGN(blocks, static_placement(shape.layers, shape.experts, comm.size()));
     placement = &blocks;
   }
-  CKPT_ASSIGN(auto store, make_replicated_store(device, shape, *placement, comm.rank()));
-  CKPT_ASSIGN(training->model_, Model::create(device, shape, std::move(store)));
+  CKPT_ASSIGN(auto store, make_expert_store(device, shape, *placement,
+                                            make_ownership(experts, *placement), comm.rank()));
+  CKPT_ASSIGN(training->model_, Model::create(device, shape, std::move(store), schedule));
   training->model_->initialise(config.seed);
   return training;
 }
@@ -86,32 +107,40 @@ Status RankTraining::steps(uint64_t count, const BeforeWrite& before_write) {
     CKPT_ASSIGN(const StepResult result,
                 trainer_.step(comm_, *model_, progress_, {}, before_write));
     losses_.push_back(result.loss);
+    norms_.push_back(result.gradient_norm);
+    traffic_.push_back(result.traffic);
   }
   return device().synchronize();
 }
 
 Result<State> RankTraining::state() {
   State state;
-  for (const Parameter* parameter : model_->parameters()) {
-    const std::string& name = parameter->spec.name;
-    CKPT_TRY(read_into(state, name, parameter->value));
-    CKPT_TRY(read_into(state, "m." + name, parameter->m));
-    CKPT_TRY(read_into(state, "v." + name, parameter->v));
+  for (const ParameterPart& part : model_->parts()) {
+    const std::string& name = part.spec.name;
+    CKPT_TRY(read_into(state, name, part, &WeightState::value));
+    CKPT_TRY(read_into(state, "m." + name, part, &WeightState::m));
+    CKPT_TRY(read_into(state, "v." + name, part, &WeightState::v));
   }
   return state;
 }
 
 Result<State> RankTraining::gradients() {
   State gradients;
-  for (const Parameter* parameter : model_->parameters()) {
-    CKPT_TRY(read_into(gradients, parameter->spec.name, parameter->grad));
+  for (const ParameterPart& part : model_->parts()) {
+    CKPT_TRY(read_into(gradients, part.spec.name, part, &WeightState::grad));
   }
   return gradients;
 }
 
 Status on_ranks(uint32_t ranks, const MakeDevice& make_device,
-                const std::function<Status(Comm&, Device&)>& body) {
+                const std::function<Status(Comm&, Device&)>& body, bool beside) {
   auto comms = make_local_comms(ranks, kTimeoutMs);
+  if (beside) {
+    auto seconds = make_local_comms(ranks, kTimeoutMs);
+    for (uint32_t rank = 0; rank < ranks; ++rank) {
+      comms[rank] = with_comm_thread(std::move(comms[rank]), std::move(seconds[rank]));
+    }
+  }
   std::vector<std::optional<ckpt::Error>> errors(ranks);
   {
     std::vector<std::jthread> threads;
@@ -146,7 +175,7 @@ Result<std::vector<TrainedRank>> train(const Training& training) {
   std::vector<TrainedRank> trained(training.ranks);
   const auto on_rank = [&](Comm& comm, Device& device) -> Status {
     CKPT_ASSIGN(const auto rank, RankTraining::make(device, comm, training.config, training.text,
-                                                    training.placement));
+                                                    training.placement, training.experts));
     if (training.prepare) training.prepare(rank->model());
     CKPT_TRY(rank->steps(training.steps));
     CKPT_TRY(check_replicas(comm, rank->model()));
@@ -157,7 +186,7 @@ Result<std::vector<TrainedRank>> train(const Training& training) {
     CKPT_ASSIGN(mine.gradients, rank->gradients());
     return {};
   };
-  CKPT_TRY(on_ranks(training.ranks, training.make_device, on_rank));
+  CKPT_TRY(on_ranks(training.ranks, training.make_device, on_rank, training.beside));
   return trained;
 }
 

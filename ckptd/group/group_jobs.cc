@@ -1,0 +1,38 @@
+// One job at a time: who keeps another job from a run.
+#include "ckptd/group/group_impl.h"
+
+namespace ckptd {
+
+std::optional<SessionId> Groups::other_job(RunId id, SessionId session, JobId job) const {
+  const auto found = impl_->runs.find(id);
+  if (job == 0 || found == impl_->runs.end()) return std::nullopt;
+  const Run& run = found->second;
+  const auto differs = [&](SessionId other_session, JobId other) {
+    return other_session != session && other != 0 && other != job;
+  };
+  // Members of the current epoch, and of one that has ended: those will ask for the next one.
+  for (const auto& [other, member] : impl_->sessions) {
+    if (member.run == id && !member.left && differs(other, member.job)) return other;
+  }
+  for (const auto& [rank, request] : run.joining) {
+    if (differs(request.session, request.job)) return request.session;
+  }
+  for (const auto& [member, request] : run.joiners) {
+    if (differs(request.session, request.job)) return request.session;
+  }
+  // A survivor that asked without having rejoined, after a restart of the daemon.
+  if (run.between) {
+    for (const auto& [member, survivor] : run.between->survivors) {
+      if (survivor.asked && differs(survivor.session, survivor.asked->job)) return survivor.session;
+    }
+  }
+  if (!run.opening) return std::nullopt;
+  for (const JoinRequest& member : run.opening->members) {
+    if (!run.lost_while_opening.contains(member.rank) && differs(member.session, member.job)) {
+      return member.session;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace ckptd

@@ -1,0 +1,42 @@
+// Two jobs under one run name, against the real daemon.
+#include <unistd.h>
+
+#include "tests/client/trainers.h"
+
+namespace ckpt::test {
+namespace {
+
+TEST(JobsDaemon, SecondJobIsToldWhichJobTrainsTheRun) {
+  DaemonProcess daemon;
+  const SmallRun run;
+  auto first = open_trainer(daemon, run);
+  ASSERT_OK(first);
+  client::JoinOptions join = as_rank(0, 1);
+  join.job = 1;
+  ASSERT_OK(first->join(join));
+  auto second = open_trainer(daemon, run);
+  ASSERT_OK(second);
+  join = as_rank(1, 2);
+  join.job = 2;
+  const auto refused = second->join(join);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().status, CKPT_E_ALREADY_EXISTS);
+  const std::string says =
+      "run tiny: another job trains this run: process " + std::to_string(::getpid());
+  EXPECT_EQ(refused.error().message.find(says), 0u) << refused.error().message;
+  // Members of the first job keep the run over a restart of the daemon.
+  daemon.crash_and_restart();
+  for (int i = 0; i < 400 && !first->poll(25).ok(); ++i) {
+  }
+  ASSERT_OK(first->kv_set("key", "value"));
+  const auto again = second->join(join);
+  ASSERT_FALSE(again);
+  EXPECT_EQ(again.error().status, CKPT_E_ALREADY_EXISTS) << again.error().message;
+  ASSERT_OK(first->leave());
+  join = as_rank(0, 1);
+  join.job = 2;
+  ASSERT_OK(second->join(join));
+}
+
+}  // namespace
+}  // namespace ckpt::test

@@ -1,0 +1,180 @@
+// DaemonWatch: the lines that a user sees while ckptd does not answer.
+#include "client/ctl/daemon_watch.h"
+
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "formats/base/unique_fd.h"
+#include "formats/base/unix_address.h"
+#include "tests/support/temp_folder.h"
+
+namespace ckptctl {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr char kNobody[] = "no ckptd listens at socket /run/ckptd.sock; waiting for one";
+
+class DaemonWatchTest : public testing::Test {
+ protected:
+  DaemonWatch watch(bool gives_up = true) {
+    return DaemonWatch({.socket = "/run/ckptd.sock",
+                        .gives_up = gives_up,
+                        .say = [this](const std::string& line) { said.push_back(line); },
+                        .listens =
+                            [this](const std::string&) {
+                              ++probes;
+                              return listens;
+                            },
+                        .now = [this] { return now; }});
+  }
+  // A session looks whose daemon has been silent since the test began.
+  bool look_at(DaemonWatch& watch, uint64_t ms, bool connected = false) {
+    now = DaemonWatch::Clock::time_point(std::chrono::hours(1)) + milliseconds(ms);
+    return watch.look({.session = this, .silence_ms = ms, .connected = connected});
+  }
+  DaemonWatch::Clock::time_point now{std::chrono::hours(1)};
+  bool listens = true;
+  size_t probes = 0;
+  std::vector<std::string> said;
+};
+
+TEST_F(DaemonWatchTest, SaysOnceThatNobodyAnswersAndThatSomebodyDoesAgain) {
+  DaemonWatch told = watch();
+  for (const uint64_t ms : {0, 700, 1'400}) EXPECT_FALSE(look_at(told, ms));
+  EXPECT_THAT(said, IsEmpty()) << "a short silence is none";
+  for (const uint64_t ms : {2'000, 5'000, 7'000}) EXPECT_FALSE(look_at(told, ms));
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(told.look({.session = this}));
+  EXPECT_THAT(
+      said, ElementsAre("ckptd at socket /run/ckptd.sock has not answered for 2.0 s; still waiting",
+                        "ckptd at socket /run/ckptd.sock answers again, after 7.0 s"));
+}
+
+TEST_F(DaemonWatchTest, EndsTheWaitOnceNobodyListensForAMinute) {
+  DaemonWatch gone = watch();
+  listens = false;
+  EXPECT_FALSE(look_at(gone, 2'000));
+  EXPECT_THAT(said, ElementsAre(kNobody));
+  EXPECT_FALSE(look_at(gone, 59'000));
+  EXPECT_TRUE(look_at(gone, 60'000));
+  ASSERT_TRUE(gone.gave_up().has_value());
+  EXPECT_THAT(gone.gave_up()->message, HasSubstr("/run/ckptd.sock"));
+}
+
+TEST_F(DaemonWatchTest, CountsTheMinuteFromWhenSomebodyListenedLast) {
+  DaemonWatch gone = watch();
+  listens = false;
+  EXPECT_FALSE(look_at(gone, 50'000, /*connected=*/true));
+  EXPECT_FALSE(look_at(gone, 100'000));
+  EXPECT_TRUE(look_at(gone, 110'000));
+  EXPECT_THAT(gone.gave_up()->message, HasSubstr("for 1 min 0 s"));
+}
+
+TEST_F(DaemonWatchTest, LeavesASlowDaemonAndAPatientVerbToTheirTimeOut) {
+  DaemonWatch slow = watch();
+  EXPECT_FALSE(look_at(slow, 600'000)) << "it is there";
+  listens = false;
+  DaemonWatch patient = watch(/*gives_up=*/false);
+  EXPECT_FALSE(look_at(patient, 600'000)) << "--timeout decides";
+}
+
+TEST_F(DaemonWatchTest, ProbesSeldomAndOnlyWithoutAConnection) {
+  DaemonWatch told = watch();
+  for (uint64_t ms = 1'500; ms < 90'000; ms += 50) look_at(told, ms, /*connected=*/true);
+  EXPECT_EQ(probes, 0u) << "who has a connection knows that somebody listens";
+  for (uint64_t ms = 90'000; ms < 100'000; ms += 50) look_at(told, ms);
+  EXPECT_EQ(probes, 2u) << "one in five seconds";
+}
+
+TEST_F(DaemonWatchTest, SaysThatADaemonThatCameHangs) {
+  DaemonWatch told = watch();
+  listens = false;
+  look_at(told, 2'000);
+  for (const uint64_t ms : {3'000, 4'000, 4'500}) look_at(told, ms, /*connected=*/true);
+  for (const uint64_t ms : {8'000, 9'000, 9'500, 20'000}) look_at(told, ms);
+  EXPECT_THAT(
+      said, ElementsAre(kNobody,
+                        "ckptd at socket /run/ckptd.sock has not answered for 4.5 s; still waiting",
+                        kNobody));
+}
+
+TEST_F(DaemonWatchTest, ADaemonThatRestartsIsToldOnce) {
+  DaemonWatch told = watch();
+  listens = false;
+  // It takes the connection and refuses it in turns.
+  for (uint64_t ms = 1'500; ms < 5'000; ms += 50) look_at(told, ms, /*connected=*/ms % 1'000 < 300);
+  EXPECT_THAT(said, ElementsAre(kNobody));
+}
+
+TEST_F(DaemonWatchTest, TwoSessionsHaveOneOutage) {
+  DaemonWatch told = watch();
+  listens = false;
+  const int other = 0;
+  look_at(told, 2'000);
+  told.look({.session = &other});
+  EXPECT_THAT(said, ElementsAre(kNobody)) << "a session that waits for nothing heard of nothing";
+  told.look({.session = &other, .silence_ms = 1'600});
+  look_at(told, 4'000);
+  told.look({.session = this});
+  EXPECT_THAT(said,
+              ElementsAre(kNobody, "ckptd at socket /run/ckptd.sock answers again, after 4.0 s"));
+}
+
+// A verb's sessions come one after the other; one that has ended never hears of the daemon again.
+TEST_F(DaemonWatchTest, ASecondOutageIsToldAlsoIfTheFirstSessionIsGone) {
+  DaemonWatch told = watch();
+  listens = false;
+  look_at(told, 5'000);
+  const int other = 0;
+  const auto other_looks = [&](uint64_t ms, uint64_t silence_ms) {
+    now = DaemonWatch::Clock::time_point(std::chrono::hours(1)) + milliseconds(ms);
+    told.look({.session = &other, .silence_ms = silence_ms});
+  };
+  other_looks(6'000, 6'000);
+  EXPECT_THAT(said, ElementsAre(kNobody)) << "the same outage";
+  look_at(told, 7'000);
+  other_looks(8'000, 0);
+  other_looks(20'000, 2'000);
+  EXPECT_THAT(said, ElementsAre(kNobody, kNobody));
+}
+
+TEST(WithSilence, ASilentDaemonIsNamedWithItsSocket) {
+  const auto of = [](int ms, bool connected) {
+    return with_silence({ckpt::ErrorCode::kResourceExhausted, "run big step 0: no free slab"}, "/s",
+                        milliseconds(ms), connected);
+  };
+  EXPECT_EQ(of(1'000, true).message, "run big step 0: no free slab") << "it answers";
+  EXPECT_EQ(of(1'000, true).code, ckpt::ErrorCode::kResourceExhausted);
+  EXPECT_EQ(of(60'000, true).message,
+            "ckptd at socket /s has not answered for 1 min 0 s: look at its log, then repeat the "
+            "command (run big step 0: no free slab)");
+  EXPECT_EQ(of(60'000, false).message,
+            "no ckptd has served socket /s for 1 min 0 s: start it again, then repeat the command "
+            "(run big step 0: no free slab)");
+}
+
+TEST(SomebodyListens, TellsAServerFromNoneAndLeavesNothingInItsQueue) {
+  const ckpt::test::TempFolder folder;
+  const std::string path = folder.path("ckptd.sock");
+  EXPECT_FALSE(somebody_listens(path)) << "no socket is there";
+  const auto address = ckpt::base::UnixAddress::of(path);
+  ASSERT_TRUE(address.ok());
+  ckpt::base::UniqueFd server(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(server.get(), address->get(), address->size()), 0);
+  ASSERT_EQ(::listen(server.get(), 1), 0);
+  EXPECT_TRUE(somebody_listens(path));
+  EXPECT_EQ(::accept(server.get(), nullptr, nullptr), -1);
+  EXPECT_EQ(errno, EAGAIN);
+  server.reset();
+  EXPECT_FALSE(somebody_listens(path)) << "its server has ended";
+}
+
+}  // namespace
+}  // namespace ckptctl

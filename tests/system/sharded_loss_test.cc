@@ -1,0 +1,224 @@
+// Runs with sharded experts that lose ranks, take some in and let some go, on a real ckptd.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "tests/system/watched_run.h"
+
+namespace systemtest {
+namespace {
+
+using nlohmann::json;
+using testing::HasSubstr;
+using testing::Not;
+
+class ShardedLossTest : public GoingOnTest {
+ protected:
+  // Runs to the end, with so many ranks at first, and returns the report. Losses must be those of a
+  // run that nothing happened to.
+  json survive(const std::string& ranks, const Flags& more) {
+    const json report = go_on("sharded.json", ranks, every_step_ + more);
+    SCOPED_TRACE(last_error_output_);
+    expect_undisturbed(report);
+    return report;
+  }
+  // Three ranks take a fourth in, and one dies meanwhile: the report.
+  json join_and_kill(const std::string& kill) {
+    WatchedRun run =
+        watch("recut.json", "3", every_step_ + Flags{"--join", "1@3", "--kill-in", kill});
+    EXPECT_TRUE(run.await_group(3));
+    last_error_output_ = run.stop().err;
+    SCOPED_TRACE(last_error_output_);
+    const json report = read_report("recut.json");
+    expect_undisturbed(report);
+    return report;
+  }
+  std::vector<json> trainings() const {
+    std::vector<json> trainings;
+    for (const json& event : read_lines(events_)) {
+      if (event.value("event", "") == "training") trainings.push_back(event);
+    }
+    return trainings;
+  }
+  // All ranks of the newest epoch say the same view.
+  void expect_one_view(size_t ranks) const {
+    const std::vector<json> all = trainings();
+    ASSERT_FALSE(all.empty());
+    uint64_t newest = 0;
+    for (const json& event : all) newest = std::max(newest, event.at("epoch").get<uint64_t>());
+    std::set<std::pair<uint64_t, uint64_t>> views;
+    size_t told = 0;
+    for (const json& event : all) {
+      if (event.at("epoch") != newest) continue;
+      ++told;
+      EXPECT_TRUE(event.value("resumed", false)) << event.dump();
+      views.emplace(event.at("view_lineage"), event.at("step"));
+    }
+    EXPECT_EQ(told, ranks);
+    EXPECT_EQ(views.size(), 1u);
+  }
+
+  const Flags sharded_ = {"--expert-state", "sharded"};
+  // A snapshot of all experts at every step.
+  const Flags every_step_ = sharded_ + Flags{"--checkpoint-every", "1"};
+};
+
+TEST_F(ShardedLossTest, OneLostRankTakesOneStepAtMost) {
+  const json report = survive("4", {"--kill", "2@6"});
+  ASSERT_EQ(report.at("failures").size(), 1u);
+  const json& failure = report["failures"][0];
+  EXPECT_EQ(failure.at("ranks"), json({2}));
+  EXPECT_EQ(failure.at("group"), 3);
+  EXPECT_LE(failure.at("steps_lost"), 1);
+  EXPECT_EQ(failure.at("lost_tokens"), 0);
+  EXPECT_GT(failure.at("resumed_ms"), 0);
+  EXPECT_GT(failure.at("split_ms").at("first_step"), 0);
+  EXPECT_THAT(last_error_output_, HasSubstr("all 3 ranks return to step 5 of lineage 1 (epoch 2)"));
+  expect_one_view(3);
+}
+
+TEST_F(ShardedLossTest, TwoLostRanksTakeOneStepAtMost) {
+  const json report = survive("4", {"--kill", "1@6", "--kill", "3@6"});
+  for (const json& failure : report.at("failures")) EXPECT_LE(failure.at("steps_lost"), 1);
+  ASSERT_FALSE(report["failures"].empty());
+  EXPECT_EQ(report["failures"].back().at("group"), 2);
+  expect_one_view(2);
+}
+
+// At any moment of a step: some ranks may have applied it, and then do it again.
+TEST_F(ShardedLossTest, AKillFromOutsideTakesOneStepAtMost) {
+  WatchedRun run = watch("outside.json", "4", every_step_ + Flags{"--placement", "laer"});
+  ASSERT_TRUE(run.await_step(3));
+  ASSERT_TRUE(run.signal_rank(2, SIGKILL));
+  ASSERT_TRUE(run.await_group(3));
+  ASSERT_TRUE(run.signal_rank(0, SIGKILL));
+  ASSERT_TRUE(run.await_group(2));
+  const Ended ended = run.stop();
+  const json report = read_report("outside.json");
+  ASSERT_EQ(report.at("failures").size(), 2u) << ended.err;
+  for (const json& failure : report["failures"]) EXPECT_LE(failure.at("steps_lost"), 1);
+  expect_undisturbed(report);
+}
+
+TEST_F(ShardedLossTest, AllRanksRestartWithTheSameBits) {
+  const json report =
+      train("restart.json", kModel + every_step_ +
+                                Flags{"--ranks", "3", "--steps", "12", "--kill", "1@6", "--on-loss",
+                                      "restart", "--events", events_});
+  expect_undisturbed(report);
+  ASSERT_EQ(report.at("failures").size(), 1u);
+  EXPECT_LE(report["failures"][0].at("steps_lost"), 1);
+  EXPECT_FALSE(report["failures"][0].contains("group")) << "nobody went on";
+  expect_one_view(3);
+}
+
+// Each death makes a recovery of its own, in which the next rank dies a phase later.
+TEST_F(ShardedLossTest, AKillInEachPhaseOfARecoveryChangesNoBit) {
+  for (const Flags& phases : {Flags{"join", "connect", "agree"}, Flags{"restore", "settle"}}) {
+    SCOPED_TRACE(phases[0]);
+    Flags kills = {"--kill", "5@6"};
+    for (size_t i = 0; i < phases.size(); ++i) {
+      kills = kills + Flags{"--kill-in", std::to_string(4 - i) + "@" + phases[i]};
+    }
+    const json report = survive("6", kills);
+    ASSERT_EQ(report.at("failures").size(), 1u);
+    EXPECT_EQ(report["failures"][0].at("ranks").size(), 1 + phases.size());
+    EXPECT_LE(report["failures"][0].at("steps_lost"), 1);
+    expect_one_view(5 - phases.size());
+  }
+}
+
+// Rank 1 takes its range with it, in whatever phase: a view brings it back.
+TEST_F(ShardedLossTest, AKillInEachPhaseOfARecutChangesNoBit) {
+  for (const char* phase : {"join", "connect", "agree", "plan", "move", "commit"}) {
+    SCOPED_TRACE(phase);
+    const json report = join_and_kill(std::string("1@") + phase);
+    for (const json& failure : report.at("failures")) EXPECT_LE(failure.at("steps_lost"), 1);
+    EXPECT_THAT(last_error_output_, HasSubstr("all 3 ranks return to step "));
+  }
+}
+
+// Until the commit the others have all ranges, so they go on as they were.
+TEST_F(ShardedLossTest, AJoiningRankThatDiesCostsNothing) {
+  for (const char* phase : {"move", "commit"}) {
+    SCOPED_TRACE(phase);
+    const json report = join_and_kill(std::string("3@") + phase);
+    for (const json& failure : report.at("failures")) EXPECT_EQ(failure.at("steps_lost"), 0);
+    EXPECT_THAT(last_error_output_, Not(HasSubstr(" return to step ")));
+  }
+}
+
+TEST_F(ShardedLossTest, RanksJoinAndLeaveWithoutChangingABit) {
+  WatchedRun run =
+      watch("changes.json", "2", every_step_ + Flags{"--join", "2@3", "--placement", "laer"});
+  EXPECT_TRUE(run.await_group(4));
+  ASSERT_TRUE(run.signal_rank(0, SIGTERM));
+  EXPECT_TRUE(run.await_group(3));
+  ASSERT_TRUE(run.signal_rank(3, SIGTERM));
+  EXPECT_TRUE(run.await_group(2));
+  const Ended ended = run.stop();
+  const json report = read_report("changes.json");
+  EXPECT_TRUE(report.at("failures").empty()) << ended.err;
+  std::set<uint32_t> joined;
+  std::set<uint32_t> left;
+  for (const json& change : report.at("changes")) {
+    for (const json& rank : change.at("joined")) joined.insert(rank.get<uint32_t>());
+    for (const json& rank : change.at("left")) left.insert(rank.get<uint32_t>());
+    EXPECT_GT(change.at("bytes_moved"), 0);
+  }
+  EXPECT_EQ(joined, (std::set<uint32_t>{2, 3}));
+  EXPECT_LE(report.at("exchange").at("memory_bytes"), report["exchange"].at("memory_bound"));
+  EXPECT_EQ(left, (std::set<uint32_t>{0, 3}));
+  EXPECT_THAT(ended.err, Not(HasSubstr(" return to step ")));
+  expect_undisturbed(report);
+}
+
+TEST_F(ShardedLossTest, ARankIsLostAfterOthersHaveLeft) {
+  const json report = survive("4", {"--leave", "1@3", "--kill", "2@7"});
+  ASSERT_EQ(report.at("failures").size(), 1u);
+  EXPECT_LE(report["failures"][0].at("steps_lost"), 1);
+  EXPECT_EQ(report["failures"][0].at("group"), 2);
+}
+
+// The lost rank's staged bytes go with ckptd's memory: the newest complete view is older.
+TEST_F(ShardedLossTest, WithoutCkptdAllReturnToOneCompleteView) {
+  const json report = survive("3", {"--kill", "1@7", "--kill-daemon", "6"});
+  ASSERT_EQ(report.at("failures").size(), 1u);
+  EXPECT_EQ(report.at("daemon_failures").size(), 1u);
+  EXPECT_THAT(last_error_output_, HasSubstr("all 2 ranks return to step "));
+  expect_one_view(2);
+}
+
+TEST_F(ShardedLossTest, BeforeTheFirstCheckpointAllBeginFromTheSeed) {
+  const json report =
+      go_on("seed.json", "3", sharded_ + Flags{"--checkpoint-every", "100", "--kill", "1@3"});
+  expect_undisturbed(report);
+  ASSERT_EQ(report.at("failures").size(), 1u);
+  EXPECT_EQ(report["failures"][0].at("steps_lost"), 2);
+  EXPECT_THAT(last_error_output_,
+              HasSubstr("all 2 ranks begin again with step 1: no step is saved"));
+}
+
+TEST_F(ShardedLossTest, TheLastRankSavesAllExperts) {
+  const json report = survive("2", {"--slots", "4", "--kill", "1@6"});
+  EXPECT_EQ(report.at("failures")[0].at("group"), 1);
+  EXPECT_EQ(report.at("checkpoints").at("each").back().at("step"), 12);
+}
+
+// Experts that the view has from older snapshots count as lost tokens, on all ranks alike.
+TEST_F(ShardedLossTest, AViewOfPartialCheckpointsIsOneForAllRanks) {
+  const json report = go_on("partial.json", "4",
+                            every_step_ + Flags{"--experts-per-checkpoint", "2", "--kill", "2@6"});
+  ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
+  EXPECT_GT(report["failures"][0].at("lost_tokens"), 0);
+  expect_one_view(3);
+}
+
+}  // namespace
+}  // namespace systemtest

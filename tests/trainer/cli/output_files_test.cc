@@ -1,0 +1,73 @@
+#include "trainer/cli/output_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace moetrain {
+namespace {
+
+using ckpt::ErrorCode;
+using testing::HasSubstr;
+
+class OutputFilesTest : public testing::Test {
+ protected:
+  OutputFilesTest() { std::filesystem::create_directory(folder_); }
+  ~OutputFilesTest() override { std::filesystem::remove_all(folder_); }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  const std::filesystem::path folder_ =
+      std::filesystem::path(testing::TempDir()) / ("outputs" + std::to_string(::getpid()));
+};
+
+TEST_F(OutputFilesTest, OneFileForTwoFlagsIsRefused) {
+  const auto expect_refused = [](const OutputFlags& outputs, const std::string& says) {
+    const ckpt::Status checked = check_outputs(outputs);
+    ASSERT_FALSE(checked.ok()) << says;
+    EXPECT_EQ(checked.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_THAT(checked.error().message, HasSubstr(says));
+  };
+  const std::string file = path("r.json");
+  const std::string again = path("./r.json");
+  expect_refused({.report = file, .metrics = file},
+                 "--metrics " + file + ": --report names the same file");
+  expect_refused({.report = file, .events = again},
+                 "--events " + again + ": --report names the same file");
+  expect_refused({.metrics = file, .events = file}, "--events " + file + ": --metrics names");
+  std::ofstream(file).close();
+  std::filesystem::create_symlink(file, path("link"));
+  std::filesystem::create_hard_link(file, path("twin"));
+  for (const char* name : {"r.json", "./r.json", "link", "twin"}) {
+    expect_refused({.report = file, .metrics = path(name)}, "--report names the same file");
+  }
+  std::filesystem::create_symlink("later.json", path("to_later"));  // whose file is not there yet
+  expect_refused({.report = path("later.json"), .metrics = path("to_later")},
+                 "--report names the same file");
+}
+
+TEST_F(OutputFilesTest, FilesOfTheirOwnAndDevicesAreAccepted) {
+  EXPECT_TRUE(check_outputs({}).ok());
+  EXPECT_TRUE(check_outputs({.report = path("a"), .metrics = path("b"), .events = path("c")}).ok());
+  EXPECT_TRUE(check_outputs({.report = "/dev/null", .metrics = "/dev/null"}).ok());
+}
+
+TEST_F(OutputFilesTest, AFileThatCannotBeMadeIsNamedWithItsFlag) {
+  const std::string file = path("none/x.json");
+  const ckpt::Status report = check_outputs({.report = file});
+  const ckpt::Status metrics = check_outputs({.metrics = file});
+  const ckpt::Status events = check_outputs({.events = file});
+  for (const auto& [checked, flag] :
+       {std::pair(&report, "--report "), std::pair(&metrics, "--metrics "),
+        std::pair(&events, "--events ")}) {
+    ASSERT_FALSE(checked->ok()) << flag;
+    EXPECT_EQ(checked->error().code, ErrorCode::kIo);
+    EXPECT_THAT(checked->error().message,
+                HasSubstr(flag + path("none") + ": cannot make a file there: No such file"));
+  }
+}
+
+}  // namespace
+}  // namespace moetrain

@@ -1,0 +1,168 @@
+// A communicator with a thread beside it: order, failures, ends. One body for every transport.
+#include "trainer/comm/comm_thread.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <future>
+#include <optional>
+
+#include "tests/trainer/comm/comm_groups.h"
+
+namespace moetrain {
+namespace {
+
+using ckpt::ErrorCode;
+using Job = CommThread::Job;
+
+// A wait that ends by its timeout fails the test: it would take longer than ctest allows.
+constexpr uint32_t kNeverMs = 3'600'000;
+
+class CommThreadTest : public testing::TestWithParam<CommKind> {
+ protected:
+  std::vector<std::unique_ptr<Comm>> make(uint32_t size) {
+    return make_comms_with_threads(GetParam(), size, kNeverMs);
+  }
+};
+
+Status add_one_of_each(Comm& comm, int64_t& sum) {
+  sum = 1 + comm.rank();
+  return comm.all_reduce_sum(std::span(&sum, 1));
+}
+
+TEST_P(CommThreadTest, JobsRunInOrderBesideCollectives) {
+  constexpr int kJobs = 50;
+  auto comms = make(3);
+  on_all_ranks(comms, [&](Comm& comm) {
+    CommThread& thread = *comm.beside();
+    std::vector<int> order;
+    std::vector<int64_t> sums(kJobs);
+    std::vector<Job> jobs;
+    for (int i = 0; i < kJobs; ++i) {
+      jobs.push_back(thread.submit([&, i](Comm& beside) {
+        order.push_back(i);
+        return add_one_of_each(beside, sums[static_cast<size_t>(i)]);
+      }));
+      int64_t sum = 0;
+      ASSERT_TRUE(add_one_of_each(comm, sum).ok());
+      EXPECT_EQ(sum, 6);
+    }
+    ASSERT_TRUE(thread.wait(jobs.back()).ok());
+    for (int i = 0; i < kJobs; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
+    EXPECT_THAT(sums, testing::Each(6));
+    ASSERT_TRUE(comm.barrier().ok());
+  });
+}
+
+// The job of rank 0 cannot end before rank 1 submits its own.
+TEST_P(CommThreadTest, CountsAWaitForAJobAsWaited) {
+  auto comms = make(2);
+  on_all_ranks(comms, [&](Comm& comm) {
+    int64_t sum = 0;
+    const Job job =
+        comm.beside()->submit([&](Comm& beside) { return add_one_of_each(beside, sum); });
+    const int64_t before_ns = comm.waited_ns();
+    ASSERT_TRUE(comm.beside()->wait(job).ok());
+    EXPECT_EQ(comm.waited_ns() - before_ns, comm.beside()->waited_ns());
+    EXPECT_GT(comm.beside()->waited_ns(), 0);
+    ASSERT_TRUE(comm.barrier().ok());
+  });
+}
+
+TEST_P(CommThreadTest, AFailedJobAbortsBothCommunicatorsOnEveryRank) {
+  auto comms = make(3);
+  on_all_ranks(comms, [&](Comm& comm) {
+    int64_t sum = 0;
+    const Job job = comm.beside()->submit([&](Comm& beside) -> Status {
+      if (beside.rank() == 1) return ckpt::make_error(ErrorCode::kIo, "no memory for experts");
+      return add_one_of_each(beside, sum);
+    });
+    // Each rank is in another place when it happens.
+    if (comm.rank() == 0) {
+      EXPECT_FALSE(comm.barrier().ok());
+    }
+    const Status waited = comm.beside()->wait(job);
+    ASSERT_FALSE(waited.ok());
+    EXPECT_EQ(waited.error().code, comm.rank() == 1 ? ErrorCode::kIo : ErrorCode::kAborted);
+    EXPECT_FALSE(comm.barrier().ok());
+  });
+}
+
+TEST_P(CommThreadTest, AFailureOfTheFirstCommunicatorEndsAWaitForAJob) {
+  auto comms = make(3);
+  on_all_ranks(comms, [&](Comm& comm) {
+    if (comm.rank() == 2) {  // it never submits the job
+      comms[2].reset();
+      return;
+    }
+    int64_t sum = 0;
+    const Job job =
+        comm.beside()->submit([&](Comm& beside) { return add_one_of_each(beside, sum); });
+    if (comm.rank() == 0) {
+      EXPECT_FALSE(comm.barrier().ok());
+    }
+    const Status waited = comm.beside()->wait(job);
+    ASSERT_FALSE(waited.ok());
+    EXPECT_EQ(waited.error().code, ErrorCode::kAborted) << waited.error().message;
+  });
+}
+
+// The watch of an epoch aborts in this way.
+TEST_P(CommThreadTest, AbortFromAnotherThreadEndsAWaitForAJob) {
+  auto comms = make(2);
+  std::promise<void> runs;
+  int64_t sum = 0;
+  const Job job = comms[0]->beside()->submit([&](Comm& beside) {
+    runs.set_value();
+    return add_one_of_each(beside, sum);  // rank 1 never comes
+  });
+  runs.get_future().wait();
+  auto blocked = std::async(std::launch::async, [&] { return comms[0]->beside()->wait(job); });
+  comms[0]->abort("epoch 3 ended");
+  const Status waited = blocked.get();
+  ASSERT_FALSE(waited.ok());
+  EXPECT_EQ(waited.error().code, ErrorCode::kAborted);
+  EXPECT_THAT(waited.error().message, testing::HasSubstr("epoch 3 ended"));
+  const Status later = comms[0]->barrier();
+  ASSERT_FALSE(later.ok());
+  EXPECT_THAT(later.error().message, testing::HasSubstr("epoch 3 ended"));
+}
+
+// After a failure the jobs behind it do not run: what they would use may be gone.
+TEST_P(CommThreadTest, JobsBehindAFailedOneAreDropped) {
+  auto comms = make(2);
+  bool ran = false;
+  std::promise<void> both;
+  CommThread& thread = *comms[0]->beside();
+  const Job failing = thread.submit([&](Comm&) -> Status {
+    both.get_future().wait();
+    return ckpt::make_error(ErrorCode::kIo, "broken");
+  });
+  const Job behind = thread.submit([&](Comm&) {
+    ran = true;
+    return Status();
+  });
+  both.set_value();
+  EXPECT_FALSE(thread.wait(behind).ok());
+  EXPECT_FALSE(thread.wait(failing).ok());
+  EXPECT_FALSE(ran);
+}
+
+// The end of an epoch joins the thread, and a job stays an answer to whoever holds it.
+TEST_P(CommThreadTest, TheEndOfTheCommunicatorEndsItsJobs) {
+  auto comms = make(2);
+  std::vector<float> values(100'000);
+  const Job job = comms[0]->beside()->submit(
+      [&](Comm& beside) { return beside.all_reduce_sum(std::span(values)); });
+  const Job queued = comms[0]->beside()->submit([](Comm& beside) { return beside.barrier(); });
+  comms[0].reset();
+  EXPECT_FALSE(job.settle().ok());
+  EXPECT_FALSE(queued.settle().ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(Transports, CommThreadTest,
+                         testing::Values(CommKind::kLocal, CommKind::kGloo),
+                         [](const auto& kind) { return comm_kind_name(kind.param); });
+
+}  // namespace
+}  // namespace moetrain

@@ -1,0 +1,75 @@
+// Which collectives a group has: decided by what its ranks say, on all of them alike.
+#include "trainer/comm/device_collectives.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <mutex>
+#include <set>
+#include <vector>
+
+#include "tests/trainer/comm/comm_groups.h"
+
+namespace moetrain {
+namespace {
+
+constexpr int64_t kNone = std::bit_cast<int64_t>(kNoGpuForNccl);
+constexpr int64_t kLargest = std::bit_cast<int64_t>(~uint64_t{0});
+
+TEST(DeviceCollectivesTest, NcclTakesAGpuOfItsOwnForEachRank) {
+  EXPECT_EQ(choose_collectives(std::vector<int64_t>{7, 8, 9, kLargest}),
+            DeviceCollectives{.nccl = true});
+}
+
+TEST(DeviceCollectivesTest, NobodyToExchangeWithNeedsNoReason) {
+  EXPECT_EQ(choose_collectives(std::vector<int64_t>{7}), DeviceCollectives{});
+  EXPECT_EQ(choose_collectives(std::vector<int64_t>{kNone}), DeviceCollectives{});
+  EXPECT_EQ(choose_collectives({}), DeviceCollectives{});
+}
+
+TEST(DeviceCollectivesTest, RanksThatShareAGpuDoWithoutAndTheFirstOfThemSaysSo) {
+  const DeviceCollectives chosen = choose_collectives(std::vector<int64_t>{5, 7, 8, 7, 8});
+  EXPECT_FALSE(chosen.nccl);
+  EXPECT_EQ(chosen.reason, "ranks 1 and 3 have the same GPU");
+  EXPECT_EQ(chosen.told_by, 1u);
+}
+
+// Above all because it knows more than the others do.
+TEST(DeviceCollectivesTest, OneThatHasNoneIsEnoughAndSaysSoItself) {
+  const DeviceCollectives chosen = choose_collectives(std::vector<int64_t>{7, 7, kNone, kNone});
+  EXPECT_FALSE(chosen.nccl);
+  EXPECT_EQ(chosen.reason, "rank 2 has no GPU that NCCL can use");
+  EXPECT_EQ(chosen.told_by, 2u);
+}
+
+TEST(DeviceCollectivesTest, GpusDifferByMachineAndByPlace) {
+  const std::set<uint64_t> different = {
+      gpu_identity("a", "0000:01:00.0"), gpu_identity("a", "0000:02:00.0"),
+      gpu_identity("b", "0000:01:00.0"), gpu_identity("a0", "000:01:00.0"),
+      gpu_identity("", "0000:01:00.0"),  gpu_identity("a", "")};
+  EXPECT_EQ(different.size(), 6u);
+  EXPECT_FALSE(different.contains(kNoGpuForNccl));
+  EXPECT_EQ(gpu_identity("a", "0000:01:00.0"), gpu_identity("a", "0000:01:00.0"));
+}
+
+TEST(DeviceCollectivesTest, AllRanksComeToTheSame) {
+  for (const std::vector<uint64_t>& gpus :
+       {std::vector<uint64_t>{3, ~uint64_t{0}, 5}, {3, 5, 3}, {3, kNoGpuForNccl, 5}}) {
+    auto comms = make_comms(CommKind::kGloo, 3, /*timeout_ms=*/20'000);
+    std::vector<int64_t> said;
+    for (const uint64_t gpu : gpus) said.push_back(std::bit_cast<int64_t>(gpu));
+    std::mutex mutex;
+    size_t agreed = 0;
+    on_all_ranks(comms, [&](Comm& comm) {
+      const auto chosen = agree_on_collectives(comm, gpus[comm.rank()]);
+      ASSERT_TRUE(chosen.ok()) << chosen.error().message;
+      EXPECT_EQ(*chosen, choose_collectives(said));
+      const std::lock_guard lock(mutex);
+      ++agreed;
+    });
+    EXPECT_EQ(agreed, 3u);
+  }
+}
+
+}  // namespace
+}  // namespace moetrain

@@ -1,0 +1,77 @@
+#include "trainer/cli/output_files.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include "trainer/report/report.h"
+
+namespace moetrain {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct OutputFile {
+  std::string_view flag;
+  const std::string& path;
+  bool appended;  // line by line to the file that is there; otherwise made beside it and renamed
+};
+
+// The path at the end of a chain of links, whether or not a file is there.
+fs::path end_of_links(fs::path path) {
+  constexpr int kLinksMax = 40;
+  std::error_code error;
+  for (int links = 0; links < kLinksMax && fs::is_symlink(path, error); ++links) {
+    const fs::path target = fs::read_symlink(path, error);
+    if (error) break;
+    path = path.parent_path() / target;  // an absolute target replaces all of it
+  }
+  return path;
+}
+
+// One file by whatever names, links included. False of what holds no bytes: /dev/null, a pipe.
+bool is_same_file(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty()) return false;
+  std::error_code error;
+  const fs::file_status status = fs::status(a, error);
+  if (fs::exists(status)) return fs::is_regular_file(status) && fs::equivalent(a, b, error);
+  const fs::path whole_a = fs::weakly_canonical(fs::absolute(end_of_links(a), error), error);
+  const fs::path whole_b = fs::weakly_canonical(fs::absolute(end_of_links(b), error), error);
+  return !whole_a.empty() && whole_a == whole_b;
+}
+
+ckpt::Status check_writable(const OutputFile& file) {
+  const bool is_there = ::access(file.path.c_str(), W_OK) == 0;
+  if (file.appended && is_there && !fs::is_directory(file.path)) return {};
+  return report::check_writable(file.path);
+}
+
+}  // namespace
+
+ckpt::Status check_outputs(const OutputFlags& outputs) {
+  const std::array<OutputFile, 4> files = {{{"--report", outputs.report, false},
+                                            {"--metrics", outputs.metrics, true},
+                                            {"--events", outputs.events, true},
+                                            {"--schedule-trace", outputs.schedule_trace, false}}};
+  for (size_t i = 0; i < files.size(); ++i) {
+    const auto& [flag, path, appended] = files[i];
+    if (path.empty()) continue;
+    const ckpt::Status writable = check_writable(files[i]);
+    if (!writable.ok()) {
+      return ckpt::make_error(writable.error().code, "{} {}", flag, writable.error().message);
+    }
+    for (size_t earlier = 0; earlier < i; ++earlier) {
+      if (!is_same_file(files[earlier].path, path)) continue;
+      return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
+                              "{} {}: {} names the same file, and each would overwrite the other; "
+                              "give each a file of its own",
+                              flag, path, files[earlier].flag);
+    }
+  }
+  return {};
+}
+
+}  // namespace moetrain

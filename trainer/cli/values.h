@@ -1,0 +1,26 @@
+// Numbers and sockets in the values of flags.
+#pragma once
+
+#include <charconv>
+#include <optional>
+#include <string_view>
+
+namespace moetrain {
+
+// The refusal of a socket that ckpt::base::is_network_address().
+inline constexpr std::string_view kOnlyUnixSockets =
+    "ckptd serves unix sockets of its own machine alone: name one as unix:PATH (--socket or "
+    "CKPTD_SOCKET)";
+
+// The number that is the whole text; nothing if the text is anything else.
+template <typename Number>
+std::optional<Number> whole_number(std::string_view text) {
+  Number number = 0;
+  const char* const begin = text.data();
+  const char* const end = begin + text.size();
+  const auto [stop, error] = std::from_chars(begin, end, number);
+  if (error != std::errc() || stop != end) return std::nullopt;
+  return number;
+}
+
+}  // namespace moetrain

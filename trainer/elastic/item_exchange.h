@@ -1,0 +1,47 @@
+// ItemExchange: carries out a migration plan. Pieces of state go from the ranks that hold them to
+// the ranks that need them, round by round, each with a CRC32C that is checked on arrival.
+//
+// Used from the rank's thread. After a failure the sources are untouched, and some receivers have
+// some of their items: the next exchange begins anew.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/comm/comm.h"
+#include "trainer/elastic/migration_plan.h"
+
+namespace moetrain {
+
+// State that is cut into the items of a migration plan.
+class MovingItems {
+ public:
+  virtual ~MovingItems() = default;
+  virtual uint64_t bytes(uint32_t item) const = 0;  // the same on every rank
+  virtual std::string name(uint32_t item) const = 0;
+  // Reads an item that this rank holds. Errors are the device's.
+  virtual Status read(uint32_t item, std::span<std::byte> to) = 0;
+  // Takes an item that has arrived undamaged.
+  virtual void write(uint32_t item, std::span<const std::byte> from) = 0;
+};
+
+class ItemExchange {
+ public:
+  // A collective. `where` ("step 30") begins the message about an item that arrived damaged: such a
+  // failure is kAborted, as the loss of a member is, since all sources still have the item; the
+  // third in a row is kCorrupt.
+  Status run(Comm& comm, const MigrationPlan& plan, MovingItems& items, const std::string& where);
+
+ private:
+  Status round(Comm& comm, const std::vector<Move>& moves, MovingItems& items,
+               const std::string& where);
+  Status take_in(std::span<const std::byte> bytes, const Move& move, MovingItems& items,
+                 const std::string& where);
+
+  uint32_t damaged_in_a_row_ = 0;  // exchanges that failed because an item arrived damaged
+};
+
+}  // namespace moetrain

@@ -1,0 +1,77 @@
+// SavedSteps: which step is saved, and which snapshots have failed, as far as this rank knows. No
+// I/O.
+//
+// Owned by EpochDriver; CheckpointDriver and LastCheckpoint enter what they learn. Used from the
+// rank's thread. The ranks tell each other of failures at every boundary (say(), heard()): a step
+// whose snapshot failed on one rank is unsaved on all. Where survivors go on, what is saved stays
+// known in the next epoch.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "trainer/checkpoint/partial_checkpoint.h"
+#include "trainer/loop.h"
+#include "trainer/rank/boundary.h"
+
+namespace moetrain {
+
+class SavedSteps {
+ public:
+  // Both outlive it. `partial` is told of every snapshot that failed: its experts are due again.
+  SavedSteps(PartialCheckpoint& partial, const Progress& progress)
+      : partial_(partial), progress_(progress) {}
+
+  // An epoch was joined and its group is connected.
+  void begin_epoch(bool goes_on);
+  // The ranks have restored the current step, which therefore is saved; or the run begins.
+  void resumed();
+  // Survivors agree that this is the newest step that is saved or on its way.
+  void agreed(uint64_t newest) { newest_ = newest; }
+  // The epoch goes on with the survivors' state. Call after agreed().
+  void went_on();
+
+  // The newest step that is saved, or whose snapshot is on its way; 0: none.
+  uint64_t newest() const { return newest_; }
+  bool current_is_saved() const { return newest_ == progress_.step; }
+  // True if an epoch that went on began at the current step, which is committed or on its way. The
+  // lineage can have no second commit of it, so training has to go on for one more step before it
+  // can end: that commit may be partial, or have experts that have rolled back since.
+  bool saved_before() const { return went_on_ && current_is_saved(); }
+
+  // The snapshot of the current step is on its way.
+  void taken() { newest_ = progress_.step; }
+  // The snapshot that was taken was not filled after all.
+  void not_filled() { newest_ = 0; }
+  // The snapshot of the current step was given up, on every rank.
+  void dropped() { partial_.failed(progress_.step); }
+  // This rank could not contribute to the snapshot of the current step. `unanswered`: because ckptd
+  // did not answer.
+  void failed(bool unanswered);
+  // Snapshots of these steps failed after this rank had contributed.
+  void lost(const std::vector<uint64_t>& steps) { lost_.insert(steps.begin(), steps.end()); }
+  bool current_is_lost() const { return lost_.contains(progress_.step); }
+  // All ranks know that the snapshot of the current step failed, and save it again.
+  void save_again();
+
+  // States what the other ranks have to know.
+  void say(Boundary& mine);
+  // The ranks have agreed on this.
+  void heard(const Boundary& met);
+
+ private:
+  void not_saved(uint64_t step);
+
+  PartialCheckpoint& partial_;
+  const Progress& progress_;
+  bool went_on_ = false;
+  uint64_t newest_ = 0;
+  // Not yet told to the others. `lost_` may have steps of earlier epochs that the group goes on
+  // from.
+  std::set<uint64_t> failed_;
+  std::set<uint64_t> lost_;
+  bool retake_ = false;  // ckptd did not answer this rank
+};
+
+}  // namespace moetrain
