@@ -13,7 +13,6 @@ namespace {
 
 using nlohmann::json;
 using ::testing::HasSubstr;
-using Flags = std::vector<std::string>;
 
 class HistoryTest : public TrainingTest {
  protected:

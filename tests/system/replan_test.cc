@@ -12,8 +12,6 @@ namespace {
 
 using nlohmann::json;
 
-using Flags = std::vector<std::string>;
-
 class ReplanTest : public TrainingTest {
  protected:
   // Routing follows Zipf's law, which the first placement knows nothing of.

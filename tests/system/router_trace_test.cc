@@ -11,7 +11,6 @@ namespace {
 
 using nlohmann::json;
 using testing::HasSubstr;
-using Flags = std::vector<std::string>;
 
 class RouterTraceTest : public TrainingTest {
  protected:

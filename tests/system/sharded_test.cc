@@ -11,7 +11,6 @@ namespace systemtest {
 namespace {
 
 using nlohmann::json;
-using Flags = std::vector<std::string>;
 
 class ShardedTest : public TrainingTest {
  protected:

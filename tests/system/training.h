@@ -9,6 +9,8 @@
 
 namespace systemtest {
 
+using Flags = std::vector<std::string>;  // of a command line
+
 class TrainingTest : public testing::Test {
  protected:
   TrainingTest();

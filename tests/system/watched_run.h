@@ -10,8 +10,6 @@
 
 namespace systemtest {
 
-using Flags = std::vector<std::string>;
-
 Flags operator+(Flags a, const Flags& b);
 
 class WatchedRun {
