@@ -1,4 +1,4 @@
-// Trainers as processes of their own: the C program, and the example of client/README.md.
+// Trainers as processes of their own: the C program, and the example of the client API page.
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -64,12 +64,12 @@ TEST(CProgram, KilledWhileFillingLeavesTheLastCommit) {
   run_step(daemon, 2, "2");  // step 2 again: nothing of the first try is in the way
 }
 
-TEST(Readme, ItsExampleRunsAsItStandsThere) {
+TEST(ClientApiPage, ExampleResumesAndSaves) {
   DaemonProcess daemon({"--arena", "256MiB"});  // faulting in less of it takes less time
   const std::vector<std::string> environment = {"CKPTD_SOCKET=unix:" + daemon.socket(),
-                                                "CKPTD_RUN=readme"};
+                                                "CKPTD_RUN=page"};
   for (int step = 1; step <= 2; ++step) {
-    const Finished finished = run_program({README_EXAMPLE_PROGRAM}, environment);
+    const Finished finished = run_program({CLIENT_API_EXAMPLE_PROGRAM}, environment);
     EXPECT_EQ(finished.exit_code, 0) << finished.err;
     EXPECT_EQ(finished.out, "step " + std::to_string(step) + " is durable, weight " +
                                 std::to_string(step + 1) + ".0\n");
