@@ -1,4 +1,4 @@
-// The numbers that name things. See the vocabulary in README.md.
+// The numbers that name things. The words are defined in docs/concepts.md.
 #pragma once
 
 #include <compare>
