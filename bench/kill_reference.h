@@ -1,5 +1,5 @@
 // What a run that loses ranks has to come to: the same training in this process, on one rank, where
-// nothing is lost. The number of ranks changes no bit (trainer/README.md).
+// nothing is lost. The number of ranks changes no bit (docs/internals/trainer.md).
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,23 @@
-"""Tables of README.md that come from files: parameters with their sources, published results."""
+"""Generated tables in bench/results: from results in JSON and from files of parameters."""
 
 import csv
+import json
+import pathlib
 import re
+import sys
 
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SKIPPED = 77  # for ctest
 LINE = re.compile(r"^(\w+) = ([^\s#]+)\s*(?:# (.*))?$")
+
+
+def cells(*texts):
+    return "| " + " | ".join(str(text) for text in texts) + " |"
+
+
+def head(*names, left=1):
+    """The first two lines of a table. Columns after the first `left` ones are aligned right."""
+    return [cells(*names), "|" + "---|" * left + "---:|" * (len(names) - left)]
 
 
 def read_parameters(path):
@@ -21,16 +35,16 @@ def read_parameters(path):
     return found
 
 
-def print_parameters(columns):
+def parameter_table(columns):
     """One row for each parameter; columns: {heading: path}, files with the same keys."""
     files = {heading: {(s, k): (v, c) for s, k, v, c in read_parameters(path)}
              for heading, path in columns.items()}
-    print("\n| parameter | " + " | ".join(f"{heading} | source" for heading in files) + " |")
-    print("|---|" + "---:|---|" * len(files))
+    lines = ["| parameter | " + " | ".join(f"{heading} | source" for heading in files) + " |",
+             "|---|" + "---:|---|" * len(files)]
     for section, key in next(iter(files.values())):
-        cells = [f"{values[section, key][0]} | {values[section, key][1]}"
-                 for values in files.values()]
-        print(f"| `{section}.{key}` | " + " | ".join(cells) + " |")
+        values = [text for of_file in files.values() for text in of_file[section, key]]
+        lines.append(cells(f"`{section}.{key}`", *values))
+    return lines
 
 
 def read_published(path):
@@ -44,3 +58,20 @@ def read_published(path):
         except ValueError:
             return text
     return [{key: value(text) for key, text in row.items()} for row in rows]
+
+
+def write_tables(results, render, check):
+    """Writes the page beside `results`, a JSON file: render(document) gives its lines.
+
+    check: changes nothing. Returns an exit status: 0, 77 if there are no results, or a sentence."""
+    if not results.exists():
+        print(f"skipped: no {results}", file=sys.stderr)
+        return SKIPPED
+    page = results.with_suffix(".md")
+    text = "\n".join(render(json.loads(results.read_text(encoding="utf-8")))) + "\n"
+    if not check:
+        page.write_text(text, encoding="utf-8")
+        return 0
+    if page.exists() and page.read_text(encoding="utf-8") == text:
+        return 0
+    return f"{page}: its tables are not those of {results}; run {pathlib.Path(sys.argv[0]).name}"

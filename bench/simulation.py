@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""The tables of trainer/simulate/README.md: python3 bench/simulation.py --programs DIR [--spot CSV]
+"""Simulations of failures: python3 bench/simulation.py [--programs DIR [--spot CSV]]
 
-Runs `moetrain simulate` on every scenario, prints the tables and writes all numbers to
+With --programs: runs `moetrain simulate` on every scenario and writes all numbers to
 bench/results/simulation.json. Without --spot the scenarios on a recorded trace are left out,
-without --routing the one that replays a recorded routing.
+without --routing the one that replays a recorded routing. Then, and without --programs, writes the
+tables of bench/results/simulation.md from that file. --check: changes nothing, and exits with 1 if
+the tables differ, with 77 if nothing was simulated yet.
 """
 
 import argparse
@@ -18,11 +20,10 @@ import subprocess
 import sys
 import tempfile
 
-from model_tables import print_parameters
+from model_tables import ROOT, write_tables
+from simulation_tables import page
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODELS = ROOT / "trainer/simulate/models"
-KINDS = ("train", "checkpoint", "recover", "redo", "idle")
 
 # Name, model, arguments; SPOT stands for --trace and the recorded trace. A node of the trace is 8
 # machines of DeepSeek-V3-like.
@@ -37,13 +38,13 @@ WINDOW = [SPOT, "--nodes-max", "10", "--duration", "80m"]
 LARGE = ["--nodes", "256", "--repair", "30m", "--duration", "12h", "--exponential"]
 SCENARIOS = [
     ("GPT-S, 10 nodes until 5 are left, one lost every 5 min", "gpt-s", LOSSES),
-    ("GPT-M, the same", "gpt-m", LOSSES),
-    ("GPT-L, the same", "gpt-l", LOSSES),
+    ("GPT-M, 10 nodes until 5 are left, one lost every 5 min", "gpt-m", LOSSES),
+    ("GPT-L, 10 nodes until 5 are left, one lost every 5 min", "gpt-l", LOSSES),
     ("GPT-M, no failure", "gpt-m", TEN + ["--mtbf", "2h", "--duration", "30m"]),
     ("GPT-S, one lost every 40 min, intervals times four", "gpt-s", RARE),
-    ("GPT-L, the same", "gpt-l", RARE),
+    ("GPT-L, one lost every 40 min, intervals times four", "gpt-l", RARE),
     ("GPT-S, P3 spot trace, first 80 min, at most 10 nodes", "gpt-s", WINDOW),
-    ("GPT-L, the same", "gpt-l", WINDOW),
+    ("GPT-L, P3 spot trace, first 80 min, at most 10 nodes", "gpt-l", WINDOW),
     ("GPT-L, P3 spot trace, all of it", "gpt-l", [SPOT]),
     ("DeepSeek-V3-like, 2,048 ranks, one node lost every 5 min on average", "deepseek-v3",
      LARGE + ["--mtbf", "5m"]),
@@ -51,11 +52,6 @@ SCENARIOS = [
     ("DeepSeek-V3-like, P3 spot trace of 64 ranks a node", "deepseek-v3",
      [SPOT, "--set", "cluster.ranks_per_node=64"]),
 ]
-# Number of the scenario -> Lazarus over DS, and over DS(FT), as the paper has them.
-PUBLISHED = {0: (2.8, 1.4), 2: (5.7, 2.8), 3: (45 / 34, None), 4: (1.6, None), 5: (2.3, None),
-             6: (2.3, 1.2), 7: (3.4, 1.8)}
-# Steps of Lazarus in these scenarios, as the paper has them.
-PUBLISHED_STEPS = {0: 2926, 2: 1996}
 GPT_L = 2
 # What the model file of GPT-L said before it was that of the paper's testbed, and in which order
 # that changed.
@@ -101,50 +97,16 @@ def simulate(program, arguments):
     return json.loads(done.stdout), round(used, 1)
 
 
-def row(label, policy, total):
-    shares = " | ".join(f"{100 * policy['time'][kind] / total:.1f}" for kind in KINDS)
-    return (f"| {label} | {policy['checkpoint_steps']} | {policy['goodput']:.2f} "
-            f"| {100 * policy['of_ideal']:.0f} | {policy['ettr']:.3f} | {shares} "
-            f"| {100 * policy['plt']:.2f} |")
-
-
-def print_table(title, document, seconds):
-    total = document["trace"]["seconds"]
-    print(f"\n**{title}** ({total / 60:.0f} min, {seconds} s to simulate)\n")
-    print("| policy | every | samples/s | % of ideal | ETTR | " + " | ".join(KINDS) + " | PLT % |")
-    print("|---|" + "---:|" * (len(KINDS) + 5))
-    for name, policy in document["policies"].items():
-        print(row(name, policy, total))
-        if policy.get("best", policy)["samples"] > policy["samples"]:
-            print(row(f"{name}, best", policy["best"], total))
-
-
-def over(document, policy):
-    return (document["policies"]["lazarus"]["goodput"] / document["policies"][policy]["goodput"])
-
-
-def print_ratios(scenarios):
-    print("\n| | lazarus / ds: paper | here | lazarus / ds-ft: paper | here "
-          "| steps of lazarus: paper | here |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    for number, (ds, ds_ft) in PUBLISHED.items():
-        if number not in scenarios:
-            continue
-        document = scenarios[number]
-        steps = PUBLISHED_STEPS.get(number)
-        print(f"| {document['title']} | {ds:.1f} | {over(document, 'ds'):.1f} "
-              f"| {ds_ft or '-'} | {over(document, 'ds-ft'):.1f} "
-              f"| {steps or '-'} | {document['policies']['lazarus']['steps']} |")
+def goodputs(document):
+    return {name: policy["goodput"] for name, policy in document["policies"].items()}
 
 
 def settings(values):
     return [text for key, value in values.items() for text in ("--set", f"{key}={value:g}")]
 
 
-def print_changes(program):
+def changes(program):
     """From the earlier model file to this one, one change after the other."""
-    print("\n| GPT-L, one lost every 5 min | ds | ds-ft | lazarus | ours | lazarus / ds |")
-    print("|---|---:|---:|---:|---:|---:|")
     rows = []
     for changed in range(len(BEFORE) + 1):
         old = {}
@@ -152,27 +114,9 @@ def print_changes(program):
             old.update(values)
         document, _ = simulate(program, arguments_of(SCENARIOS[GPT_L], None) + FOUR
                                + settings(old))
-        goodput = {name: policy["goodput"] for name, policy in document["policies"].items()}
         title = BEFORE[changed - 1][0] if changed > 0 else "the earlier model file"
-        print(f"| {title} | " + " | ".join(f"{value:.2f}" for value in goodput.values())
-              + f" | {over(document, 'ds'):.2f} |")
-        rows.append({"name": title, "goodput": goodput})
+        rows.append({"name": title, "goodput": goodputs(document)})
     return rows
-
-
-def print_sensitivity(rows, most=16):
-    def ratio(row):
-        return row["goodput"]["lazarus"] / row["goodput"]["ds"]
-    given = ratio(rows[0])
-    print("\n| parameter | value | ds | ds-ft | lazarus | ours | lazarus / ds | ours / lazarus |")
-    print("|---|---:|" + "---:|" * 6)
-    for row in rows[:1] + sorted(rows[1:], key=lambda row: -abs(ratio(row) - given))[:most]:
-        goodput = row["goodput"]
-        name = f"`{row['parameter']}` | {row['value']:g}" if row["parameter"] else "as given |"
-        print(f"| {name} | " + " | ".join(f"{value:.2f}" for value in goodput.values())
-              + f" | {ratio(row):.2f} | {goodput['ours'] / goodput['lazarus']:.2f} |")
-    ours = [row["goodput"]["ours"] / row["goodput"]["lazarus"] for row in rows]
-    print(f"\n{len(rows) - 1} variations; ours / lazarus {min(ours):.2f} to {max(ours):.2f}.")
 
 
 def popular_experts(source, experts, target):
@@ -194,11 +138,8 @@ def popular_experts(source, experts, target):
             file.write(f"{iteration},{layer},{kept}\n")
 
 
-def print_replayed(program, routing):
+def replayed(program, routing):
     """The recorded routing itself, as the paper replays it, instead of a skew."""
-    print("\n| the recorded routing, one lost every 5 min | ds | ds-ft | lazarus | ours "
-          "| lazarus / ds |")
-    print("|---|---:|---:|---:|---:|---:|")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for model, experts in (("gpt-s", 8), ("gpt-m", 12), ("gpt-l", 16)):
@@ -206,10 +147,7 @@ def print_replayed(program, routing):
             popular_experts(routing, experts, trace)
             document, _ = simulate(program, arguments_of((model, model, LOSSES), None) + FOUR
                                    + ["--routing", trace])
-            goodput = {name: policy["goodput"] for name, policy in document["policies"].items()}
-            print(f"| {model} | " + " | ".join(f"{value:.2f}" for value in goodput.values())
-                  + f" | {over(document, 'ds'):.2f} |")
-            rows.append({"model": model, "goodput": goodput})
+            rows.append({"model": model, "goodput": goodputs(document)})
     return rows
 
 
@@ -222,18 +160,16 @@ def cpu_name():
         return platform.machine()
 
 
-def print_scenarios(program, options):
-    """[(number, name, seconds, document)]"""
+def scenarios(program, options):
     done = []
     for number, scenario in enumerate(SCENARIOS):
         arguments = arguments_of(scenario, options.spot)
         if arguments is None:
             continue
+        print(f"simulation: {scenario[0]}", file=sys.stderr)
         drawn = ["--svg", f"{options.svg}/scenario-{number}.svg"] if options.svg else []
         document, seconds = simulate(program, arguments + ["--best"] + drawn)
-        print_table(scenario[0], document, seconds)
-        title = scenario[0].replace("the same", SCENARIOS[number - 1][0].split(", ", 1)[-1])
-        done.append((number, title, seconds, document))
+        done.append({"name": scenario[0], "cpu_seconds": seconds, **document})
     return done
 
 
@@ -242,37 +178,35 @@ def callers_path(path):
     return path and os.path.join(os.environ.get("DEV_CALLED_FROM", "."), path)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--programs", required=True)
-    parser.add_argument("--spot", help="a recorded trace: milliseconds,add|remove,node")
-    parser.add_argument("--routing", help="a recorded routing: iteration,layer,e0,...; may be gzip")
-    parser.add_argument("--out", default=str(ROOT / "bench/results/simulation.json"))
-    parser.add_argument("--svg", help="a folder for the pictures")
-    options = parser.parse_args()
-    options.spot = callers_path(options.spot)
-    program = os.path.join(options.programs, "moetrain")
-    print_parameters({"GPT-L": MODELS / "gpt-l.toml", "DeepSeek-V3-like":
-                      MODELS / "deepseek-v3.toml"})
-    done = print_scenarios(program, options)
+def measure(program, options):
     result = {"machine": {"cpu": cpu_name(), "cores": os.cpu_count()},
-              "scenarios": [{"name": title, "cpu_seconds": seconds, **document}
-                            for _, title, seconds, document in done]}
+              "scenarios": scenarios(program, options)}
     document, seconds = simulate(program, arguments_of(SCALE, None))
-    print_table(SCALE[0], document, seconds)
     result["scale"] = {"name": SCALE[0], "cpu_seconds": seconds, **document}
-    print_ratios({number: {"title": title, **document} for number, title, _, document in done})
-    result["changes"] = print_changes(program)
+    result["changes"] = changes(program)
     if options.routing:
-        result["replayed"] = print_replayed(program, callers_path(options.routing))
+        result["replayed"] = replayed(program, callers_path(options.routing))
     document, _ = simulate(program, arguments_of(SCENARIOS[GPT_L], None) + FOUR
                            + ["--sensitivity"])
-    print_sensitivity(document["sensitivity"])
-    result["sensitivity"] = {"name": SCENARIOS[0][0].replace("GPT-S", "GPT-L"), **document}
-    with open(options.out, "w", encoding="utf-8") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
+    result["sensitivity"] = {"name": SCENARIOS[GPT_L][0], **document}
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--programs", help="the folder of moetrain, to simulate anew")
+    parser.add_argument("--spot", help="a recorded trace: milliseconds,add|remove,node")
+    parser.add_argument("--routing", help="a recorded routing: iteration,layer,e0,...; may be gzip")
+    parser.add_argument("--out", type=pathlib.Path, default=ROOT / "bench/results/simulation.json")
+    parser.add_argument("--svg", help="a folder for the pictures")
+    parser.add_argument("--check", action="store_true", help="change nothing, compare")
+    options = parser.parse_args()
+    if options.programs:
+        options.spot = callers_path(options.spot)
+        result = measure(os.path.join(options.programs, "moetrain"), options)
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return write_tables(options.out, page, options.check)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

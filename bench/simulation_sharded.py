@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The tables of sharded systems in trainer/simulate/README.md.
+"""Simulations of sharded experts: python3 bench/simulation_sharded.py [--programs DIR]
 
-python3 bench/simulation_sharded.py --programs DIR
-
-Runs `moetrain simulate --sharded` on the published setting of LAER-MoE, prints the tables and
-writes all numbers to bench/results/simulation-sharded.json.
+With --programs: runs `moetrain simulate --sharded` on the published setting of LAER-MoE and writes
+all numbers to bench/results/simulation-sharded.json. Then, and without, writes the tables of
+bench/results/simulation-sharded.md from that file. --check: changes nothing, and exits with 1 if
+the tables differ, with 77 if nothing was simulated yet.
 """
 
 import argparse
@@ -12,11 +12,11 @@ import json
 import os
 import pathlib
 import statistics
+import sys
 
-from model_tables import print_parameters, read_published
+from model_tables import ROOT, cells, head, parameter_table, read_published, write_tables
 from simulation import cpu_name, simulate
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
 MODEL = ROOT / "trainer/simulate/models/sharded/laer-moe.toml"
 PUBLISHED = ROOT / "bench/published"
 BASELINES = ("megatron", "fsdp-ep", "flexmoe")
@@ -46,16 +46,17 @@ def run(program, arguments):
     return document
 
 
-def print_steps(shapes):
-    print("\n| shape | policy | step s | times laer | " + " | ".join(PARTS)
-          + " | max/mean | restored GB |")
-    print("|---|---|" + "---:|" * (len(PARTS) + 4))
+def step_table(shapes):
+    lines = head("shape", "policy", "step s", "times laer", *PARTS, "max/mean", "restored GB",
+                 left=2)
     for shape, systems in shapes.items():
         for name, one in systems.items():
-            parts = " | ".join(f"{one['parts'][part]:.2f}" for part in PARTS)
-            print(f"| {shape} | {name} | {one['step_s']:.2f} "
-                  f"| {one['step_s'] / systems['laer']['step_s']:.2f} | {parts} "
-                  f"| {one['max_over_mean']:.2f} | {one['restore_bytes'] / 1e9:.0f} |")
+            lines.append(cells(shape, name, f"{one['step_s']:.2f}",
+                               f"{one['step_s'] / systems['laer']['step_s']:.2f}",
+                               *(f"{one['parts'][part]:.2f}" for part in PARTS),
+                               f"{one['max_over_mean']:.2f}",
+                               f"{one['restore_bytes'] / 1e9:.0f}"))
+    return lines
 
 
 def compare_rows(shapes):
@@ -70,118 +71,155 @@ def compare_rows(shapes):
     return rows
 
 
-def print_rows(rows):
-    print("\n| model | dataset | aux loss | laer, s: published | simulated | "
-          + " | ".join(f"{name}: published | simulated" for name in BASELINES) + " |")
-    print("|---|---|---:|---:|---:|" + "---:|---:|" * len(BASELINES))
+def row_table(rows):
+    lines = head("model", "dataset", "aux loss", "laer, s: published", "simulated",
+                 *(text for name in BASELINES for text in (f"{name}: published", "simulated")),
+                 left=2)
     for row in rows:
-        factors = " | ".join(f"{row['published'][name]:.2f} | {row['simulated'][name]:.2f}"
-                             for name in BASELINES)
-        print(f"| {row['model']} | {row['dataset']} | {row['aux_loss']:g} | {row['laer']:.1f} "
-              f"| {row['simulated_laer']:.1f} | {factors} |")
+        factors = [f"{row[kind][name]:.2f}" for name in BASELINES
+                   for kind in ("published", "simulated")]
+        lines.append(cells(row["model"], row["dataset"], f"{row['aux_loss']:g}",
+                           f"{row['laer']:.1f}", f"{row['simulated_laer']:.1f}", *factors))
+    return lines
 
 
-def print_summary(rows):
-    print("\n| times laer | published | mean | simulated | mean | same order |")
-    print("|---|---:|---:|---:|---:|---:|")
+def summary(rows):
+    lines = head("times laer", "published", "mean", "simulated", "mean", "slower than laer in both")
     for name in BASELINES:
         published = [row["published"][name] for row in rows]
         simulated = [row["simulated"][name] for row in rows]
         same = sum((a > 1) == (b > 1) for a, b in zip(published, simulated))
-        print(f"| {name} | {min(published):.2f} to {max(published):.2f} "
-              f"| {statistics.mean(published):.2f} | {min(simulated):.2f} to {max(simulated):.2f} "
-              f"| {statistics.mean(simulated):.2f} | {same} of {len(rows)} |")
+        lines.append(cells(name, f"{min(published):.2f} to {max(published):.2f}",
+                           f"{statistics.mean(published):.2f}",
+                           f"{min(simulated):.2f} to {max(simulated):.2f}",
+                           f"{statistics.mean(simulated):.2f}", f"{same} of {len(rows)}"))
     order = sum(sorted(BASELINES, key=lambda n: row["published"][n])
                 == sorted(BASELINES, key=lambda n: row["simulated"][n]) for row in rows)
-    print(f"\nThe order of all four systems is the published one in {order} of {len(rows)} rows.")
+    return [*lines, "",
+            f"The order of all four systems is the published one in {order} of {len(rows)} rows."]
 
 
-def print_breakdown(shapes):
-    print("\n| model | policy | max/mean: published | simulated "
-          "| experts, s: published | simulated "
-          "| all-to-all with waiting, s: published | simulated "
-          "| step, s: published | simulated |")
-    print("|---|---|" + "---:|" * 8)
+def breakdown(shapes):
+    lines = head("model", "policy", "max/mean: published", "simulated", "experts, s: published",
+                 "simulated", "all-to-all with waiting, s: published", "simulated",
+                 "step, s: published", "simulated", left=2)
     for row in read_published(PUBLISHED / "laer-moe-breakdown.csv"):
         here = shapes[row["model"]][row["system"]]
-        waiting = here["parts"]["waiting"] + here["parts"]["all_to_all"]
-        print(f"| {row['model']} | {row['system']} | {row['max_over_mean']:.2f} "
-              f"| {here['max_over_mean']:.2f} | {row['experts']:.2f} "
-              f"| {here['parts']['experts']:.2f} | {row['all_to_all']:.2f} | {waiting:.2f} "
-              f"| {row['step']:.2f} | {here['step_s']:.2f} |")
+        pairs = ((row["max_over_mean"], here["max_over_mean"]),
+                 (row["experts"], here["parts"]["experts"]),
+                 (row["all_to_all"], here["parts"]["waiting"] + here["parts"]["all_to_all"]),
+                 (row["step"], here["step_s"]))
+        lines.append(cells(row["model"], row["system"],
+                           *(f"{value:.2f}" for pair in pairs for value in pair)))
+    return lines
 
 
-def print_ablation(arms):
+def ablation_table(arms):
     published = {row["arm"]: row["step"] for row in
                  read_published(PUBLISHED / "laer-moe-ablation.csv")}
-    print("\n| arm | step s | more than laer, %: simulated | published | max/mean | exposed s |")
-    print("|---|---:|---:|---:|---:|---:|")
+    lines = head("arm", "step s", "more than laer, %: simulated", "published", "max/mean",
+                 "exposed s")
     full = arms["laer"]["step_s"]
     for name, one in arms.items():
         known = ARMS.get(name)
         shown = f"{100 * (published[known] / published['laer'] - 1):.1f}" if known else "-"
-        print(f"| {name} | {one['step_s']:.2f} | {100 * (one['step_s'] / full - 1):.1f} | {shown} "
-              f"| {one['max_over_mean']:.2f} | {one['parts']['exposed']:.2f} |")
+        lines.append(cells(name, f"{one['step_s']:.2f}", f"{100 * (one['step_s'] / full - 1):.1f}",
+                           shown, f"{one['max_over_mean']:.2f}", f"{one['parts']['exposed']:.2f}"))
+    return lines
 
 
-def print_sensitivity(rows):
+def sensitivity(rows):
     def factors(row):
         return [row["step_s"][name] / row["step_s"]["laer"] for name in BASELINES]
+
     given = factors(rows[0])
-    names = " | ".join(f"{name} / laer" for name in BASELINES)
-    print(f"\n| parameter | times | laer, s | {names} |")
-    print("|---|---:|---:|" + "---:|" * len(BASELINES))
+    lines = head("parameter", "times", "laer, s", *(f"{name} / laer" for name in BASELINES))
     changed = sorted(rows[1:], key=lambda row: -max(abs(a - b) for a, b in
                                                     zip(factors(row), given)))
     for row in rows[:1] + changed:
-        cells = " | ".join(f"{factor:.2f}" for factor in factors(row))
-        print(f"| `{row['parameter']}` | {row['factor']:g} | {row['step_s']['laer']:.2f} "
-              f"| {cells} |")
+        lines.append(cells(f"`{row['parameter']}`", f"{row['factor']:g}",
+                           f"{row['step_s']['laer']:.2f}",
+                           *(f"{factor:.2f}" for factor in factors(row))))
+    return lines
 
 
-def print_questions(answers):
-    print("\n| Mixtral-8x7B e16k4 | laer, s | fsdp-ep / laer | max/mean: laer | fsdp-ep "
-          "| exposed in laer, s |")
-    print("|---|---:|---:|---:|---:|---:|")
+def question_table(answers):
+    lines = head("Mixtral-8x7B e16k4", "laer, s", "fsdp-ep / laer", "max/mean: laer", "fsdp-ep",
+                 "exposed in laer, s")
     for question, systems in answers.items():
         laer, fsdp = systems["laer"], systems["fsdp-ep"]
-        print(f"| {question} | {laer['step_s']:.2f} | {fsdp['step_s'] / laer['step_s']:.2f} "
-              f"| {laer['max_over_mean']:.2f} | {fsdp['max_over_mean']:.2f} "
-              f"| {laer['parts']['exposed']:.2f} |")
+        lines.append(cells(question, f"{laer['step_s']:.2f}",
+                           f"{fsdp['step_s'] / laer['step_s']:.2f}", f"{laer['max_over_mean']:.2f}",
+                           f"{fsdp['max_over_mean']:.2f}", f"{laer['parts']['exposed']:.2f}"))
+    return lines
+
+
+HEADING = """# Simulated steps with sharded experts
+
+Generated by `./dev simulate sharded` from simulation-sharded.json. What the systems are, and how
+far to trust the numbers: [docs/simulator.md](../../docs/simulator.md#steps-with-sharded-experts).
+
+Published times are those of LAER-MoE's artifact (arXiv:2602.11686): [published](../published). One
+skew for e8k2 and one for e16k4 are fitted, to one published number each. Datasets, the auxiliary
+loss and Qwen-8x7B, which has the shapes of Mixtral-8x7B, change nothing in the simulation.
+"""
+ABLATION = """
+## Ablation
+
+Mixtral-8x7B e8k2. "neither": prefetch 1 and re-shard inline.
+"""
+SENSITIVITY = """
+## Sensitivity
+
+Each parameter at half and at one and a half times its value; the mean of the four shapes.
+"""
+PARAMETERS = """
+## Parameters
+
+"artifact" is PKU-DAIR/Hetu-Galvatron, branch `laer-moe`; "profile" two files of measurements in it.
+"""
+
+
+def page(document):
+    setting = document["setting"]
+    return [HEADING, "## Published and simulated, relative to laer", "", *summary(document["rows"]),
+            "", "## Every published row", "", *row_table(document["rows"]),
+            "", "## Parts of the published steps", "", *breakdown(setting["shapes"]),
+            "", "## Parts of the simulated steps", "", *step_table(setting["shapes"]),
+            "", "## Other settings", "", *question_table(document["questions"]),
+            ABLATION, *ablation_table(document["ablation"]["mixtral-8x7b-e8k2"]),
+            SENSITIVITY, *sensitivity(document["sensitivity"]),
+            PARAMETERS, *parameter_table({"LAER-MoE's setting": MODEL})]
+
+
+def measure(program):
+    full = run(program, [])
+    e8k2 = run(program, ["--shape", "mixtral-8x7b-e8k2", "--policies", "laer", "--ablation"])
+    varied = run(program, ["--policies", "laer,megatron,fsdp-ep,flexmoe", "--sensitivity",
+                           "--steps", "3"])
+    answers = {}
+    for question, settings in QUESTIONS:
+        arguments = [text for setting in settings for text in ("--set", setting)]
+        one = run(program, ["--shape", "mixtral-8x7b-e16k4", "--policies", "laer,fsdp-ep"]
+                  + arguments)
+        answers[question] = one["shapes"]["mixtral-8x7b-e16k4"]
+    return {"machine": {"cpu": cpu_name(), "cores": os.cpu_count()}, "setting": full,
+            "rows": compare_rows(full["shapes"]), "ablation": e8k2["ablation"],
+            "sensitivity": varied["sensitivity"], "questions": answers}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--programs", required=True)
-    parser.add_argument("--out", default=str(ROOT / "bench/results/simulation-sharded.json"))
+    parser.add_argument("--programs", help="the folder of moetrain, to simulate anew")
+    parser.add_argument("--out", type=pathlib.Path,
+                        default=ROOT / "bench/results/simulation-sharded.json")
+    parser.add_argument("--check", action="store_true", help="change nothing, compare")
     options = parser.parse_args()
-    program = os.path.join(options.programs, "moetrain")
-    print_parameters({"LAER-MoE's setting": MODEL})
-    full = run(program, [])
-    rows = compare_rows(full["shapes"])
-    print_steps(full["shapes"])
-    print_rows(rows)
-    print_summary(rows)
-    print_breakdown(full["shapes"])
-    e8k2 = run(program, ["--shape", "mixtral-8x7b-e8k2", "--policies", "laer", "--ablation"])
-    print_ablation(e8k2["ablation"]["mixtral-8x7b-e8k2"])
-    varied = run(program, ["--policies", "laer,megatron,fsdp-ep,flexmoe", "--sensitivity",
-                           "--steps", "3"])
-    print_sensitivity(varied["sensitivity"])
-    answers = {}
-    for question, settings in QUESTIONS:
-        arguments = [text for setting in settings for text in ("--set", setting)]
-        answers[question] = run(program, ["--shape", "mixtral-8x7b-e16k4", "--policies",
-                                          "laer,fsdp-ep"] + arguments)
-    answers = {question: one["shapes"]["mixtral-8x7b-e16k4"] for question, one in answers.items()}
-    print_questions(answers)
-    result = {"machine": {"cpu": cpu_name(), "cores": os.cpu_count()}, "setting": full,
-              "rows": rows, "ablation": e8k2["ablation"], "sensitivity": varied["sensitivity"],
-              "questions": answers}
-    with open(options.out, "w", encoding="utf-8") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
+    if options.programs:
+        result = measure(os.path.join(options.programs, "moetrain"))
+        options.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    return write_tables(options.out, page, options.check)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

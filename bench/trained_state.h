@@ -22,7 +22,7 @@ struct TrainedState {
 // Trains moetrain's model as `ckptbench step` has it (2 layers of 16 experts, 1,024 tokens a step)
 // up to the last of `at`, and gives the state after each of these steps. Without `data` it learns
 // from the text that moetrain learns from. It is the trainer's own code on one rank; the number of
-// ranks changes no bit (trainer/README.md).
+// ranks changes no bit (docs/internals/trainer.md).
 ckpt::Result<std::map<uint64_t, TrainedState>> train_states(const std::string& data,
                                                             const std::set<uint64_t>& at);
 

@@ -47,7 +47,7 @@ std::string step_metrics(const EventHeader& at, const StepEvent& step, uint64_t 
     line["plan_wait_ms"] = experts.plan_wait_ms;
     line["expert_memory_bytes"] = experts.memory_bytes;
   }
-  // PLT follows from these (trainer/README.md).
+  // PLT follows from these (docs/reference/moetrain.md).
   if (step.resumed_at >= 0) {
     line["resumed_at"] = step.resumed_at;
     line["resumed_versions"] = step.resumed_versions;

@@ -1,6 +1,6 @@
 // Lines of `--metrics`: one JSON object per step, snapshot and re-plan. Pure: events in, text out.
 //
-// The lines are without their newline. trainer/README.md names the fields.
+// The lines are without their newline. docs/reference/moetrain.md names the fields.
 #pragma once
 
 #include <cstdint>

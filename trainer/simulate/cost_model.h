@@ -1,5 +1,5 @@
 // CostModel: what things take on the simulated cluster. Every number has a name in a TOML file, a
-// unit and a range; README.md says where the shipped ones are from.
+// unit and a range; bench/results/simulation.md lists the shipped ones with sources.
 //
 // A step of a group of n ranks that each bring b = samples_per_rank * tokens_per_sample tokens:
 //

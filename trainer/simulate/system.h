@@ -1,5 +1,6 @@
 // Systems: what is compared. Each is a few properties of one machinery, so that they differ in what
-// they do and in nothing else. README.md says what each leaves out of the system it is named after.
+// they do and in nothing else. docs/simulator.md says what each leaves out of the system it is
+// named after.
 #pragma once
 
 #include <cstdint>

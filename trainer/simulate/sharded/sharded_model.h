@@ -1,6 +1,6 @@
 // ShardedModel: what a cluster takes to train mixture-of-experts models whose experts are cut over
 // all ranks. Every number has a name in a TOML file, a unit and a range; costs.h has the formulas,
-// trainer/simulate/README.md says where the numbers of the shipped file are from.
+// bench/results/simulation-sharded.md lists the shipped numbers with sources.
 #pragma once
 
 #include <cstdint>
