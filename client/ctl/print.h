@@ -1,5 +1,5 @@
 // The answers as people read them. Each function takes the document of its verb
-// (ckptd/query/README.md) and returns the text to print.
+// (docs/reference/queries.md) and returns the text to print.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// The numbers that name things. See the vocabulary in README.md.
+// The numbers that name things. Terms: docs/concepts.md.
 #pragma once
 
 #include <compare>
