@@ -1,4 +1,4 @@
-// The numbers that name things. Terms: docs/concepts.md.
+// The numbers that name things. The words are defined in docs/concepts.md.
 #pragma once
 
 #include <compare>
