@@ -1,7 +1,7 @@
-// The daemon's configuration: a TOML file, overridden by command-line flags. README.md lists the
-// keys. A key that is not known is an error that names it and its line: a typo never silently means
-// the default. Each value remembers who said it, so that what is wrong with it, or with two of them
-// together, is said with the line or the flag to mend.
+// The daemon's configuration: a TOML file, overridden by command-line flags.
+// docs/reference/configuration.md lists the keys. An unknown key is an error that names the key and
+// its line: a typo never silently means the default. Each value remembers its origin, so that an
+// error about one value, or about two of them together, names the line or the flag to change.
 #pragma once
 
 #include <sys/types.h>

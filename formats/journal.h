@@ -27,13 +27,14 @@ namespace ckpt {
 // The newest store version that this program reads. A store has the version that its records need,
 // which its StoreOpened records say: a daemon that writes the first record of a newer kind raises
 // it just before, and older programs refuse the store from then on. So a start of a newer program
-// alone keeps nobody from going back. What needs which version: store_version_of(), and README.md.
+// alone keeps nobody from going back. What needs which version: store_version_of(), and
+// docs/reference/formats.md.
 inline constexpr uint32_t kStoreFormatVersion = 9;
 inline constexpr uint32_t kFirstStoreVersion = 1;
 
 // The version that a program must know so as to read this record right. Whoever adds a kind of
 // record, or a field that an older program must not pass over, says so there, raises
-// kStoreFormatVersion, and adds a row to the table in README.md.
+// kStoreFormatVersion, and adds a row to the table in docs/reference/formats.md.
 uint32_t store_version_of(const fb::RecordT& record);
 
 // Builds batches. Keeps the chain; does no I/O.

@@ -7,7 +7,7 @@
 //
 // Each slab has two slots, one in each of two tables; the table says what its bytes are. Slots lie
 // at fixed places and are large enough for the largest table of fragments, so an entry is written
-// with one write and is there or not. See formats/README.md for a worked example.
+// with one write and is there or not. Worked example: docs/reference/formats.md.
 #pragma once
 
 #include "formats/arena.h"

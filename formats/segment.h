@@ -7,8 +7,8 @@
 //                     or fragments of it one after the other, some of them encoded
 //
 // Nothing in a payload is ever searched for; what the journal does not list is dead space. Headers
-// repeat what the journal says, so that a misdirected or lost write is found. See formats/README.md
-// for a worked example.
+// repeat what the journal says, so that a misdirected or lost write is found. Worked examples:
+// docs/reference/formats.md.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // An event of the log: the sentence that people read and, for programs, a name and the fields of
-// what it is about, so that nobody takes sentences apart. README.md lists events and fields.
+// what it is about, so that nobody takes sentences apart. docs/reference/metrics.md
+// lists events and fields.
 //
 //   log_event(spdlog::level::info, "snapshot_durable", {{"run", name}, {"step", key.step}},
 //             "run {} step {}: durable", name, key.step);

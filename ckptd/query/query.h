@@ -1,6 +1,6 @@
 // Query: the JSON documents that ckptctl prints, built from the catalog. Reads nothing else.
 //
-// Verbs, their arguments and documents: README.md of this folder. An error is a document too,
+// Verbs, their arguments and documents: docs/reference/queries.md. An error is a document too,
 // `{"error": "..."}`, with the exit code of the error (2 bad usage, 3 not found, 4 integrity).
 #pragma once
 

@@ -143,7 +143,7 @@ ckpt::Result<std::optional<SlabLedger::Entry>> SlabLedger::read(LedgerTable tabl
   std::vector<std::byte> bytes(kBlockBytes);
   CKPT_TRY(read_all(fd_.get(), bytes, at));
   if (ckpt::base::all_zero(bytes)) return std::optional<Entry>();
-  constexpr size_t kBytesAt = 16;  // the header's own length: formats/README.md
+  constexpr size_t kBytesAt = 16;  // the header's length: docs/reference/formats.md
   const auto header_bytes = ckpt::base::load<uint32_t>(bytes.data() + kBytesAt);
   bytes.resize(std::clamp<uint64_t>(header_bytes, kBlockBytes, ckpt::ledger_slot_bytes()));
   CKPT_TRY(read_all(fd_.get(), bytes, at));

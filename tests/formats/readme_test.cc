@@ -1,5 +1,5 @@
-// formats/README.md shows each format with a worked example in hexadecimal. This test builds the
-// examples and compares, so that the document cannot rot.
+// docs/reference shows each format with a worked example in hexadecimal. This test builds the
+// examples and compares, so that the pages cannot rot.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -124,11 +124,11 @@ Bytes safetensors_example() {
       .value();
 }
 
-// An example in the document: a block fenced as "```hex NAME". Each line is an offset and the bytes
+// An example on a page: a block fenced as "```hex NAME". Each line is an offset and the bytes
 // there, both in hexadecimal, and a remark after '|'. What no line mentions is zero; the last line
 // is an offset alone, the size. Safetensors pads with spaces instead.
-Bytes example_in_readme(const std::string& name, std::byte padding) {
-  std::ifstream file(CKPT_FORMATS_README);
+Bytes example_on_page(const std::string& page, const std::string& name, std::byte padding) {
+  std::ifstream file(std::string(CKPT_REFERENCE) + "/" + page);
   Bytes bytes;
   bool inside = false;
   for (std::string line; std::getline(file, line);) {
@@ -150,7 +150,7 @@ Bytes example_in_readme(const std::string& name, std::byte padding) {
   return bytes;
 }
 
-// As a block of the document has it, ready to be pasted.
+// As a block of the page has it, ready to be pasted.
 std::string dump(const Bytes& bytes, std::byte padding) {
   constexpr size_t kPerLine = 16;
   std::string out;
@@ -169,21 +169,23 @@ struct Example {
   std::string name;
   std::function<Bytes()> build;
   std::byte padding{0};
+  std::string page = "formats.md";
 };
-class Readme : public testing::TestWithParam<Example> {};
+class Reference : public testing::TestWithParam<Example> {};
 
-TEST_P(Readme, ShowsTheBytesThatAreWritten) {
+TEST_P(Reference, ShowsTheBytesThatAreWritten) {
   const Bytes built = GetParam().build();
-  const Bytes shown = example_in_readme(GetParam().name, GetParam().padding);
-  EXPECT_TRUE(built == shown) << "formats/README.md should show:\n```hex " << GetParam().name
+  const Bytes shown = example_on_page(GetParam().page, GetParam().name, GetParam().padding);
+  EXPECT_TRUE(built == shown) << GetParam().page << " should show:\n```hex " << GetParam().name
                               << '\n'
                               << dump(built, GetParam().padding) << "```";
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    Formats, Readme,
-    testing::Values(Example{"frame", frame_example}, Example{"journal", journal_example},
-                    Example{"segment", segment_example}, Example{"extent", extent_example},
+    Formats, Reference,
+    testing::Values(Example{"frame", frame_example, std::byte{0}, "protocol.md"},
+                    Example{"journal", journal_example}, Example{"segment", segment_example},
+                    Example{"extent", extent_example},
                     Example{"encoded_extent", encoded_extent_example},
                     Example{"delta_extent", delta_extent_example},
                     Example{"ledger", ledger_example},

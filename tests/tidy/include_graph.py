@@ -1,4 +1,4 @@
-"""Who may include whom: architecture.md and ckptd/ARCHITECTURE.md as a table, and its check."""
+"""Who may include whom: docs/internals/README.md as a table, and its check."""
 
 import posixpath
 import re

@@ -1,5 +1,5 @@
 // The events of the log, as a program reads them: one object a line, with the fields that the table
-// in ckptd/README.md says.
+// in docs/reference/metrics.md says.
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
@@ -21,10 +21,10 @@ using ::testing::SizeIs;
 
 using Fields = std::set<std::string>;
 
-// Rows "| event `name` | `field` `field` | when |" of the README.
+// Rows "| event `name` | `field` `field` | when |" of the page.
 std::map<std::string, Fields> documented() {
   std::map<std::string, Fields> events;
-  std::ifstream file(CKPTD_README);
+  std::ifstream file(CKPTD_METRICS_PAGE);
   const std::regex quoted("`([a-z_]+)`");
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with("| event `")) continue;

@@ -1,4 +1,4 @@
-// The table of metrics in ckptd/README.md, against what is served: every name, both ways.
+// The table of metrics in docs/reference/metrics.md, against what is served: every name, both ways.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -49,7 +49,7 @@ Metrics served(const std::string& text) {
 // Rows "| `name` or `name{label}` | type | meaning |".
 Metrics documented() {
   Metrics metrics;
-  std::ifstream file(CKPTD_README);
+  std::ifstream file(CKPTD_METRICS_PAGE);
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with("| `ckptd_")) continue;
     const std::string name = line.substr(3, line.find('`', 3) - 3);
