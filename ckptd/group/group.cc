@@ -20,7 +20,8 @@ std::string describe(const JoinRequest& request) {
   return text;
 }
 
-// Can both be in one epoch?
+}  // namespace
+
 bool agree(const JoinRequest& a, const JoinRequest& b) {
   if (a.size != b.size || a.elastic != b.elastic) return false;
   if (a.resume == ResumeMode::kContinue || b.resume == ResumeMode::kContinue) return true;
@@ -28,8 +29,6 @@ bool agree(const JoinRequest& a, const JoinRequest& b) {
   return a.resume != ResumeMode::kAtStep ||
          (a.resume_lineage == b.resume_lineage && a.resume_step == b.resume_step);
 }
-
-}  // namespace
 
 Groups::Groups() : impl_(std::make_unique<Impl>()) {}
 Groups::~Groups() = default;
@@ -95,7 +94,10 @@ Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
     impl_->end_unseen(id, run, request.resume, actions);
     if (request.elastic && run.lives()) {
       impl_->join_elastic(id, run, request, actions);
+    } else if (impl_->waits_behind_former(id, run, request)) {
+      impl_->add_joiner(id, run, request, actions);
     } else {
+      impl_->make_way_for_former(id, run, request);
       impl_->join_ranks(id, run, request, actions);
     }
   }
@@ -174,6 +176,12 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
     impl_->try_open(id, run, actions);
     return actions;
   }
+  const bool same_group = std::ranges::all_of(open.members, [&](const JoinRequest& member) {
+    const auto before = impl_->sessions.find(member.session);
+    if (before == impl_->sessions.end()) return lost.contains(member.rank);
+    return before->second.run == id && before->second.epoch == run.last_epoch;
+  });
+  run.has_gone_on = open.goes_on || (run.has_gone_on && same_group);
   run.last_epoch = epoch;
   run.current.emplace();
   run.current->epoch = epoch;
@@ -258,7 +266,11 @@ Groups::Actions Groups::leave(SessionId session) {
 Groups::Actions Groups::lost(SessionId session, const std::string& reason) {
   Actions actions;
   impl_->drop(session, reason, actions);
-  impl_->sessions.erase(session);
+  const auto found = impl_->sessions.find(session);
+  if (found == impl_->sessions.end()) return actions;
+  const RunId id = found->second.run;
+  impl_->sessions.erase(found);
+  impl_->try_open(id, impl_->runs[id], actions);  // its place may be free now
   return actions;
 }
 

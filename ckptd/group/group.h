@@ -24,7 +24,8 @@
 // asked to join by then (it has no state) follows behind. While an epoch lives, joiners wait, and
 // the members are told how many: they let them in by asking to go on. A member that has no state
 // yet joins anew, from its own session, when its epoch ends. With the last survivor the group is
-// gone, and opens as any other, from a view.
+// gone, and opens as any other, from a view: its former members first (group_return.cc), and
+// whoever else waits joins them then.
 // Not thread-safe: loop thread.
 #pragma once
 

@@ -12,13 +12,29 @@ std::optional<Rank> rank_of(const Current& current, MemberId member) {
   return static_cast<Rank>(found - current.members.begin());
 }
 
+// A member of the epoch that ends, or has ended, that asks for its rank in a group of the same
+// size.
+bool asks_for_own_place(const Run& run, const JoinRequest& request) {
+  if (run.opening) return false;
+  if (run.current) {
+    const Current& current = *run.current;
+    if (rank_of(current, request.member) != request.rank) return false;
+    return current.slots.size() == request.size && current.slots[request.rank] != Slot::kLeft;
+  }
+  if (!run.between || run.between->previous_size != request.size) return false;
+  const auto survivor = run.between->survivors.find(request.member);
+  return survivor != run.between->survivors.end() && survivor->second.previous_rank == request.rank;
+}
+
 }  // namespace
 
 void Groups::Impl::join_elastic(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
   if (request.resume == ResumeMode::kGoOn && go_on(id, run, request, actions)) return;
+  const bool returns = asks_for_own_place(run, request);
   if (!replaces(id, run, request, actions)) return;
+  if (returns) return add_returning(id, run, request, actions);
   // The last one may just have been replaced: then the group is gone.
-  if (!run.lives()) return join_ranks(id, run, request, actions);
+  if (!run.lives() && run.returning.empty()) return join_ranks(id, run, request, actions);
   add_joiner(id, run, request, actions);
 }
 
@@ -144,17 +160,23 @@ void Groups::Impl::refused_to_open(Run& run) {
 }
 
 void Groups::Impl::try_open_elastic(RunId id, Run& run, Actions& actions) {
-  if (!run.between) {
-    // The group is gone; whoever waited for it begins a new one.
-    for (auto& [member, request] : std::exchange(run.joiners, {})) {
-      join_ranks(id, run, request, actions);
-    }
-    return;
+  if (run.between) return open_going_on(id, run, actions);
+  if (!run.returning.empty()) return open_returning(id, run, actions);
+  if (former_members_wait(id, run)) return fill_places(id, run, actions);
+  // The group is gone, with all its members; whoever waited for it begins a new one.
+  for (auto& [member, request] : std::exchange(run.joiners, {})) {
+    join_ranks(id, run, request, actions);
   }
+}
+
+void Groups::Impl::open_going_on(RunId id, Run& run, Actions& actions) {
   const auto& survivors = run.between->survivors;
   const bool all_asked = std::all_of(survivors.begin(), survivors.end(),
                                      [](const auto& entry) { return entry.second.asked; });
   if (!all_asked) return;
+  // They have no state, and the group has: they join it as any other.
+  run.joiners.merge(run.returning);
+  run.returning.clear();
   OpenEpoch open;
   open.run = id;
   open.epoch = run.last_epoch + 1;

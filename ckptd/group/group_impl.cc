@@ -70,6 +70,7 @@ void Groups::Impl::drop_joins(SessionId session) {
     const auto its = [&](const auto& entry) { return entry.second.session == session; };
     std::erase_if(run.joining, its);
     std::erase_if(run.joiners, its);
+    std::erase_if(run.returning, its);
   }
 }
 
@@ -103,8 +104,10 @@ bool Groups::Impl::joins(SessionId session) const {
     for (const auto& [rank, request] : run.joining) {
       if (request.session == session) return true;
     }
-    for (const auto& [member, request] : run.joiners) {
-      if (request.session == session) return true;
+    for (const auto* members : {&run.joiners, &run.returning}) {
+      for (const auto& [member, request] : *members) {
+        if (request.session == session) return true;
+      }
     }
     if (run.between) {
       for (const auto& [member, survivor] : run.between->survivors) {

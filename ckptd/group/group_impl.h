@@ -57,13 +57,19 @@ struct Run {
   std::optional<Groups::OpenEpoch> opening;  // its record is being written
   std::map<Rank, std::string> lost_while_opening;
   std::optional<Between> between;           // kept until the next epoch is open
-  std::map<MemberId, JoinRequest> joiners;  // of the elastic group that lives
+  std::map<MemberId, JoinRequest> joiners;  // of the elastic group that lives, or is formed again
+  // Members of the elastic epoch that ended: they ask for their own places, without their state.
+  std::map<MemberId, JoinRequest> returning;
+  // The elastic group has had an epoch in which survivors went on: its ranks need not be as many as
+  // it began with. Not known after a restart of the daemon.
+  bool has_gone_on = false;
 
   bool in_use() const {
-    return current || opening || between || !joining.empty() || !joiners.empty();
+    return current || opening || between || !joining.empty() || !joiners.empty() ||
+           !returning.empty();
   }
   bool trained() const {
-    if (opening || !joining.empty() || !joiners.empty()) return true;
+    if (opening || !joining.empty() || !joiners.empty() || !returning.empty()) return true;
     if (current && std::ranges::find(current->slots, Slot::kHeld) != current->slots.end()) {
       return true;
     }
@@ -115,10 +121,22 @@ struct Groups::Impl {
   void lose_survivor(SessionId session, Actions& actions);
   void refused_to_open(Run& run);
   void try_open_elastic(RunId id, Run& run, Actions& actions);
+  void open_going_on(RunId id, Run& run, Actions& actions);
   static void tell_joiners(const Run& run, Actions& actions);
   bool joins(SessionId session) const;
+  // group_return.cc
+  void add_returning(RunId id, Run& run, const JoinRequest& request, Actions& actions);
+  void open_returning(RunId id, Run& run, Actions& actions);
+  bool is_former(RunId id, const Run& run, const JoinRequest& request) const;
+  bool former_members_wait(RunId id, const Run& run) const;
+  void make_way_for_former(RunId id, Run& run, const JoinRequest& request) const;
+  void fill_places(RunId id, Run& run, Actions& actions);
+  bool waits_behind_former(RunId id, const Run& run, const JoinRequest& request) const;
   // It will not be in the epoch that is being opened, if it was to be.
   void lost_while_opening(SessionId session, const std::string& how);
 };
+
+// Can both be in one epoch?
+bool agree(const JoinRequest& a, const JoinRequest& b);
 
 }  // namespace ckptd

@@ -17,8 +17,10 @@ std::optional<SessionId> Groups::other_job(RunId id, SessionId session, JobId jo
   for (const auto& [rank, request] : run.joining) {
     if (differs(request.session, request.job)) return request.session;
   }
-  for (const auto& [member, request] : run.joiners) {
-    if (differs(request.session, request.job)) return request.session;
+  for (const auto* members : {&run.joiners, &run.returning}) {
+    for (const auto& [member, request] : *members) {
+      if (differs(request.session, request.job)) return request.session;
+    }
   }
   // A survivor that asked without having rejoined, after a restart of the daemon.
   if (run.between) {

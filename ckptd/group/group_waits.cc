@@ -32,6 +32,16 @@ std::optional<Groups::Wait> Groups::wait(SessionId session) const {
     if (const auto joiner = std::ranges::find_if(run.joiners, asks); joiner != run.joiners.end()) {
       return Wait{joiner->second, holder(id, joiner->second), {}};
     }
+    const auto returning = std::ranges::find_if(run.returning, asks);
+    if (returning != run.returning.end()) {
+      Wait wait{returning->second, holder(id, returning->second), {}};
+      if (!run.between) return wait;
+      for (const auto& [member, survivor] : run.between->survivors) {
+        if (!survivor.asked) wait.missing.push_back(survivor.previous_rank);
+      }
+      std::ranges::sort(wait.missing);
+      return wait;
+    }
     const auto joining = std::ranges::find_if(run.joining, asks);
     if (joining == run.joining.end()) continue;
     Wait wait{joining->second, holder(id, joining->second), {}};

@@ -1,0 +1,105 @@
+// Elastic groups that nobody goes on with: all members that are left have given their state up, and
+// ask for their own places again, to return to a view together. They form the next epoch first.
+// Processes that wait to join have no part in it: they neither fill a place that a former member
+// asks for, nor have to agree with its request. Once it is open they join it as any group.
+//
+// A group that has gone on in an epoch before is formed by those that are left, with ranks numbered
+// anew without gaps: a member that died gets no successor. Any other needs all the ranks that it
+// began with, and a joiner of the same size may fill the place of one that is lost.
+#include "ckptd/group/group_impl.h"
+
+namespace ckptd {
+
+void Groups::Impl::add_returning(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
+  drop_joins(request.session);
+  run.returning[request.member] = request;
+  if (const auto member = sessions.find(request.session); member != sessions.end()) {
+    leave_current(id, run, member->second, "it gives its state up", true, actions);
+    member->second.active = false;
+  }
+  try_open(id, run, actions);
+}
+
+// Nobody of the last epoch is waited for any more. try_open() opens the next one if none is
+// missing.
+void Groups::Impl::open_returning(RunId id, Run& run, Actions& actions) {
+  std::vector<JoinRequest> members;
+  members.reserve(run.returning.size());
+  for (auto& [member, request] : std::exchange(run.returning, {})) members.push_back(request);
+  std::ranges::sort(members, {}, &JoinRequest::rank);
+  const bool all_agree = std::ranges::all_of(members, [&](const JoinRequest& one) {
+    return std::ranges::all_of(members,
+                               [&](const JoinRequest& other) { return agree(one, other); });
+  });
+  if (!all_agree || !run.joining.empty()) {
+    // Those that disagree are refused.
+    for (const JoinRequest& request : members) join_ranks(id, run, request, actions);
+    return;
+  }
+  for (size_t i = 0; run.has_gone_on && i < members.size(); ++i) {
+    members[i].rank = static_cast<Rank>(i);
+    members[i].size = static_cast<uint32_t>(members.size());
+  }
+  for (const JoinRequest& request : members) run.joining.emplace(request.rank, request);
+  if (!run.has_gone_on) fill_places(id, run, actions);
+}
+
+// Does it ask for the place that its session had in the run's last epoch?
+bool Groups::Impl::is_former(RunId id, const Run& run, const JoinRequest& request) const {
+  const auto found = sessions.find(request.session);
+  if (!request.elastic || found == sessions.end()) return false;
+  const Member& member = found->second;
+  return member.run == id && member.epoch == run.last_epoch && !member.left &&
+         member.rank == request.rank && member.size == request.size;
+}
+
+bool Groups::Impl::former_members_wait(RunId id, const Run& run) const {
+  return std::ranges::any_of(run.joining,
+                             [&](const auto& entry) { return is_former(id, run, entry.second); });
+}
+
+// Joiners began to form a group by themselves, as all former members seemed to be gone: one asks
+// again, and they wait for its group. Those that fit in fill its places.
+void Groups::Impl::make_way_for_former(RunId id, Run& run, const JoinRequest& request) const {
+  if (!is_former(id, run, request)) return;
+  for (auto entry = run.joining.begin(); entry != run.joining.end();) {
+    const JoinRequest& other = entry->second;
+    if (!other.elastic || is_former(id, run, other)) {
+      ++entry;
+      continue;
+    }
+    run.joiners[other.member] = other;
+    entry = run.joining.erase(entry);
+  }
+}
+
+// Former members wait for a rank that is lost: joiners that fit in take its place.
+void Groups::Impl::fill_places(RunId id, Run& run, Actions& actions) {
+  while (!run.opening) {
+    const auto fits = std::ranges::find_if(run.joiners, [&](const auto& entry) {
+      return !waits_behind_former(id, run, entry.second);
+    });
+    if (fits == run.joiners.end()) return;
+    join_ranks(id, run, run.joiners.extract(fits).mapped(), actions);
+  }
+}
+
+// A request that does not fit the group which former members wait to form again.
+bool Groups::Impl::waits_behind_former(RunId id, const Run& run, const JoinRequest& request) const {
+  if (!request.elastic || is_former(id, run, request)) return false;
+  if (!former_members_wait(id, run)) return false;
+  const auto held = run.joining.find(request.rank);
+  if (held != run.joining.end() && held->second.session != request.session) return true;
+  // The place of a former member that is connected and has not asked yet.
+  const bool awaited = std::ranges::any_of(sessions, [&](const auto& entry) {
+    const Member& member = entry.second;
+    return member.run == id && member.epoch == run.last_epoch && !member.left &&
+           member.rank == request.rank && entry.first != request.session && !joins(entry.first);
+  });
+  if (awaited) return true;
+  return std::ranges::any_of(run.joining, [&](const auto& entry) {
+    return is_former(id, run, entry.second) && !agree(entry.second, request);
+  });
+}
+
+}  // namespace ckptd
