@@ -7,12 +7,14 @@
 // first communicator.
 //
 // A failure of either communicator aborts both. So a rank that waits for a job ends its wait like
-// one that waits in a collective: with an error, within the communicator's timeout.
+// one that waits in a collective: with an error, within the communicator's timeout. On the rank
+// whose job failed, that error is the job's; its peers see an aborted communicator.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -58,6 +60,8 @@ class CommThread {
   int64_t waited_ns() const { return waited_ns_; }
   // The job that runs fails with this reason, and so does every later one.
   void abort(const std::string& reason);
+  // The error of the first job that failed; none: no job has.
+  std::optional<ckpt::Error> failure() const;
 
  private:
   static void run(const std::stop_token& stop, State& state, Comm& comm, Comm& first);
@@ -70,7 +74,8 @@ class CommThread {
 
 // `first` with a thread beside it, over `second`, another communicator of the same group. Comm::
 // beside() answers the thread; everything else is `first`. abort(), from any thread, and any
-// failure abort both.
+// failure abort both. A collective that fails because a job did returns the error of the job, which
+// may be no loss of a peer.
 std::unique_ptr<Comm> with_comm_thread(std::unique_ptr<Comm> first, std::unique_ptr<Comm> second);
 
 }  // namespace moetrain

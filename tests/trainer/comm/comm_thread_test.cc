@@ -88,6 +88,48 @@ TEST_P(CommThreadTest, AFailedJobAbortsBothCommunicatorsOnEveryRank) {
   });
 }
 
+// A rank whose GPU fails must end; its peers go on without it.
+TEST_P(CommThreadTest, ACollectiveThatAFailedJobEndsHasTheErrorOfTheJob) {
+  auto comms = make(3);
+  on_all_ranks(comms, [&](Comm& comm) {
+    if (comm.rank() == 1) {
+      (void)comm.beside()->submit([](Comm&) -> Status {
+        return ckpt::make_error(ErrorCode::kIo, "no memory for experts");
+      });
+    }
+    // No rank leaves this barrier before rank 2 enters it, which is after the failure.
+    if (comm.rank() == 2) {
+      int64_t sum = 0;
+      const Job job =
+          comm.beside()->submit([&](Comm& beside) { return add_one_of_each(beside, sum); });
+      EXPECT_FALSE(comm.beside()->wait(job).ok());
+    }
+    const Status met = comm.barrier();
+    ASSERT_FALSE(met.ok());
+    if (comm.rank() != 1) {
+      EXPECT_NE(met.error().code, ErrorCode::kIo) << met.error().message;
+      return;
+    }
+    EXPECT_EQ(met.error().code, ErrorCode::kIo) << met.error().message;
+    EXPECT_EQ(met.error().message, "no memory for experts");
+    EXPECT_EQ(comm.barrier().error().code, ErrorCode::kIo);
+  });
+}
+
+// The epoch's watch was first: the failures of jobs are its echo.
+TEST_P(CommThreadTest, AnAbortStaysTheCauseOfTheFailuresBehindIt) {
+  auto comms = make(2);
+  comms[0]->abort("epoch 3 ended");
+  int64_t sum = 0;
+  const Job job =
+      comms[0]->beside()->submit([&](Comm& beside) { return add_one_of_each(beside, sum); });
+  EXPECT_FALSE(comms[0]->beside()->wait(job).ok());
+  const Status met = comms[0]->barrier();
+  ASSERT_FALSE(met.ok());
+  EXPECT_EQ(met.error().code, ErrorCode::kAborted);
+  EXPECT_THAT(met.error().message, testing::HasSubstr("epoch 3 ended"));
+}
+
 TEST_P(CommThreadTest, AFailureOfTheFirstCommunicatorEndsAWaitForAJob) {
   auto comms = make(3);
   on_all_ranks(comms, [&](Comm& comm) {
