@@ -28,7 +28,8 @@ void add_main_flags(CLI::App& command, RunSpec& spec) {
                   "Compute on cpu, cuda (rank R on GPU R, modulo their number) or cuda:N (all "
                   "ranks on GPU N)")
       ->capture_default_str();
-  command.add_flag("--pin", spec.pin, "Pin each rank to a CPU of its own, for measurements");
+  command.add_flag("--pin", spec.pin,
+                   "Pin each rank and its communication thread to one CPU, for measurements");
   command.add_option("--resume", spec.resume,
                      "Resume from a commit of the run: latest, STEP, ~LINEAGE@STEP or TAG; the "
                      "run's name may precede it, as `ckptctl log` prints it");

@@ -23,6 +23,7 @@
 namespace moetrain {
 
 // One per rank and epoch. The rank's thread submits and waits; abort() may come from any thread.
+// The thread runs on the CPUs of the thread that makes it: with --pin on the rank's own CPU.
 // The destructor joins the thread, after aborting the communicator if jobs have not ended.
 class CommThread {
  private:
@@ -56,7 +57,7 @@ class CommThread {
   Job submit(Work work);
   // Job::settle(), whose time counts as waited.
   Status wait(const Job& job);
-  // Time that wait() has taken so far.
+  // Time that wait() has taken so far, also where a job worked meanwhile: packed, or added up.
   int64_t waited_ns() const { return waited_ns_; }
   // The job that runs fails with this reason, and so does every later one.
   void abort(const std::string& reason);

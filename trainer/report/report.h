@@ -152,7 +152,8 @@ struct RankTime {
   uint32_t rank = 0;   // its process's number
   uint64_t steps = 0;  // that it did with all others of its group
   // Of a step, on average: outside of collectives and snapshots, and in collectives, where it waits
-  // for other ranks.
+  // for other ranks. Both of the rank's own thread: work of its communication thread is in neither,
+  // but in `waited_ms` where the rank's thread waits for it.
   double own_ms = 0;
   double waited_ms = 0;
   uint64_t slowest = 0;  // steps in which it had most to do by itself
@@ -168,7 +169,7 @@ struct ExpertExchange {
   double restore_bytes = 0;
   double reshard_bytes = 0;
   // Means over ranks and steps: communication of MoE layers that the rank waited for, and that ran
-  // beside its computation.
+  // beside its computation. Both include waits for peers that come late to an exchange.
   double exposed_ms = 0;
   double hidden_ms = 0;
   // Steps whose plan was not ready, and the waits for it, the slowest rank of each step.
