@@ -171,6 +171,8 @@ TEST_F(ShardedLossTest, RanksJoinAndLeaveWithoutChangingABit) {
     for (const json& rank : change.at("joined")) joined.insert(rank.get<uint32_t>());
     for (const json& rank : change.at("left")) left.insert(rank.get<uint32_t>());
     EXPECT_GT(change.at("bytes_moved"), 0);
+    EXPECT_GT(change.at("memory_bytes"), 0);
+    EXPECT_LE(change.at("memory_bytes"), change.at("memory_bound"));
   }
   EXPECT_EQ(joined, (std::set<uint32_t>{2, 3}));
   EXPECT_LE(report.at("exchange").at("memory_bytes"), report["exchange"].at("memory_bound"));

@@ -42,6 +42,8 @@ struct Relayout {
   uint64_t bytes_moved = 0;   // between all ranks
   double plan_ms = 0;         // to agree on the step and the placement
   double migrate_ms = 0;      // then, until the state is in place
+  uint64_t memory_bytes = 0;  // sharded: that the rank's expert tensors took meanwhile (recut.h)
+  uint64_t memory_bound = 0;  // that they may take
   double plt = 0;             // proportion of lost tokens, 0 to 1
   double plt_rollback = 0;    // part of `plt` that came from lost experts
   std::vector<int64_t> lost;  // tokens lost so far, by ExpertGrid index; empty: none
