@@ -18,27 +18,48 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
+// The ckptd of one run, whose metrics tell what it evicted.
+class MeteredCkptd : public Ckptd {
+ public:
+  explicit MeteredCkptd(const std::string& data_dir, const Flags& more = {})
+      : Ckptd(data_dir, Flags{"--http", "127.0.0.1:0"} + more) {}
+
+  Flags flags() const { return {"--socket", "unix:" + socket()}; }
+  double evicted() { return metric("ckptd_memory_evictions_total"); }
+};
+
 class ShardedLossTest : public GoingOnTest {
  protected:
   // Runs to the end, with so many ranks at first, and returns the report. Losses must be those of a
-  // run that nothing happened to.
+  // run that nothing happened to. That at most one step is done again holds without evictions.
   json survive(const std::string& ranks, const Flags& more) {
-    const json report = go_on("sharded.json", ranks, every_step_ + more);
+    MeteredCkptd ckptd(new_store());
+    const json report = go_on("sharded.json", ranks, every_step_ + ckptd.flags() + more);
     SCOPED_TRACE(last_error_output_);
+    EXPECT_EQ(ckptd.evicted(), 0);
     expect_undisturbed(report);
     return report;
   }
+  // Three ranks of which one dies and is started again: the report.
+  json restart(const Flags& more) {
+    return train("restart.json", kModel + more +
+                                     Flags{"--ranks", "3", "--steps", "12", "--kill", "1@6",
+                                           "--on-loss", "restart", "--events", events_});
+  }
   // Three ranks take a fourth in, and one dies meanwhile: the report.
   json join_and_kill(const std::string& kill) {
-    WatchedRun run =
-        watch("recut.json", "3", every_step_ + Flags{"--join", "1@3", "--kill-in", kill});
+    MeteredCkptd ckptd(new_store());
+    WatchedRun run = watch("recut.json", "3",
+                           every_step_ + ckptd.flags() + Flags{"--join", "1@3", "--kill-in", kill});
     EXPECT_TRUE(run.await_group(3));
     last_error_output_ = run.stop().err;
+    EXPECT_EQ(ckptd.evicted(), 0);
     SCOPED_TRACE(last_error_output_);
     const json report = read_report("recut.json");
     expect_undisturbed(report);
     return report;
   }
+  std::string new_store() { return folder_ / ("store" + std::to_string(++stores_)); }
   std::vector<json> trainings() const {
     std::vector<json> trainings;
     for (const json& event : read_lines(events_)) {
@@ -67,6 +88,9 @@ class ShardedLossTest : public GoingOnTest {
   const Flags sharded_ = {"--expert-state", "sharded"};
   // A snapshot of all experts at every step.
   const Flags every_step_ = sharded_ + Flags{"--checkpoint-every", "1"};
+
+ private:
+  int stores_ = 0;
 };
 
 TEST_F(ShardedLossTest, OneLostRankTakesOneStepAtMost) {
@@ -93,13 +117,16 @@ TEST_F(ShardedLossTest, TwoLostRanksTakeOneStepAtMost) {
 
 // At any moment of a step: some ranks may have applied it, and then do it again.
 TEST_F(ShardedLossTest, AKillFromOutsideTakesOneStepAtMost) {
-  WatchedRun run = watch("outside.json", "4", every_step_ + Flags{"--placement", "laer"});
+  MeteredCkptd ckptd(new_store());
+  WatchedRun run =
+      watch("outside.json", "4", every_step_ + ckptd.flags() + Flags{"--placement", "laer"});
   ASSERT_TRUE(run.await_step(3));
   ASSERT_TRUE(run.signal_rank(2, SIGKILL));
   ASSERT_TRUE(run.await_group(3));
   ASSERT_TRUE(run.signal_rank(0, SIGKILL));
   ASSERT_TRUE(run.await_group(2));
   const Ended ended = run.stop();
+  EXPECT_EQ(ckptd.evicted(), 0);
   const json report = read_report("outside.json");
   ASSERT_EQ(report.at("failures").size(), 2u) << ended.err;
   for (const json& failure : report["failures"]) EXPECT_LE(failure.at("steps_lost"), 1);
@@ -107,10 +134,9 @@ TEST_F(ShardedLossTest, AKillFromOutsideTakesOneStepAtMost) {
 }
 
 TEST_F(ShardedLossTest, AllRanksRestartWithTheSameBits) {
-  const json report =
-      train("restart.json", kModel + every_step_ +
-                                Flags{"--ranks", "3", "--steps", "12", "--kill", "1@6", "--on-loss",
-                                      "restart", "--events", events_});
+  MeteredCkptd ckptd(new_store());
+  const json report = restart(every_step_ + ckptd.flags());
+  EXPECT_EQ(ckptd.evicted(), 0);
   expect_undisturbed(report);
   ASSERT_EQ(report.at("failures").size(), 1u);
   EXPECT_LE(report["failures"][0].at("steps_lost"), 1);
@@ -155,14 +181,17 @@ TEST_F(ShardedLossTest, AJoiningRankThatDiesCostsNothing) {
 }
 
 TEST_F(ShardedLossTest, RanksJoinAndLeaveWithoutChangingABit) {
+  MeteredCkptd ckptd(new_store());
   WatchedRun run =
-      watch("changes.json", "2", every_step_ + Flags{"--join", "2@3", "--placement", "laer"});
+      watch("changes.json", "2",
+            every_step_ + ckptd.flags() + Flags{"--join", "2@3", "--placement", "laer"});
   EXPECT_TRUE(run.await_group(4));
   ASSERT_TRUE(run.signal_rank(0, SIGTERM));
   EXPECT_TRUE(run.await_group(3));
   ASSERT_TRUE(run.signal_rank(3, SIGTERM));
   EXPECT_TRUE(run.await_group(2));
   const Ended ended = run.stop();
+  EXPECT_EQ(ckptd.evicted(), 0);
   const json report = read_report("changes.json");
   EXPECT_TRUE(report.at("failures").empty()) << ended.err;
   std::set<uint32_t> joined;
@@ -190,11 +219,36 @@ TEST_F(ShardedLossTest, ARankIsLostAfterOthersHaveLeft) {
 
 // The lost rank's staged bytes go with ckptd's memory: the newest complete view is older.
 TEST_F(ShardedLossTest, WithoutCkptdAllReturnToOneCompleteView) {
-  const json report = survive("3", {"--kill", "1@7", "--kill-daemon", "6"});
+  const json report =
+      go_on("daemon.json", "3", every_step_ + Flags{"--kill", "1@7", "--kill-daemon", "6"});
+  expect_undisturbed(report);
   ASSERT_EQ(report.at("failures").size(), 1u);
   EXPECT_EQ(report.at("daemon_failures").size(), 1u);
   EXPECT_THAT(last_error_output_, HasSubstr("all 2 ranks return to step "));
   expect_one_view(2);
+}
+
+// Three arenas have room in ckptd, a fourth has not. So the rank that is started again gets the
+// room of its dead one, whose parts of experts were in memory only: no rank uses its own parts of
+// these.
+TEST_F(ShardedLossTest, WithAnEvictedSlabAllReturnToOneCompleteView) {
+  MeteredCkptd ckptd(new_store(), {"--arena", "15MiB"});
+  const json report = restart(every_step_ + ckptd.flags() +
+                              Flags{"--experts-per-checkpoint", "1", "--experts-per-snapshot",
+                                    "all", "--checkpoint-wait", "durable", "--plt-budget", "1"});
+  EXPECT_GT(ckptd.evicted(), 0);
+  ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
+  const json& failure = report["failures"][0];
+  EXPECT_EQ(failure.at("steps_lost"), 1);
+  EXPECT_GT(failure.at("lost_tokens"), 0) << "the disk has older versions";
+  EXPECT_THAT(last_error_output_, HasSubstr("resumed at step 5 (3 ranks, epoch 2, lineage 2)"));
+  expect_one_view(3);
+  std::set<json> stale;
+  for (const json& event : trainings()) {
+    if (event.value("resumed", false)) stale.insert(event.at("stale_units"));
+  }
+  ASSERT_EQ(stale.size(), 1u) << "each unit has one version on all ranks";
+  EXPECT_EQ(failure.at("stale_units"), 3 * stale.begin()->size());
 }
 
 TEST_F(ShardedLossTest, BeforeTheFirstCheckpointAllBeginFromTheSeed) {
