@@ -2,14 +2,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
+#include <chrono>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/support/held_calls.h"
 #include "tests/system/watched_run.h"
+#include "trainer/comm/comm_thread.h"
 
 namespace systemtest {
 namespace {
@@ -131,6 +135,34 @@ TEST_F(ShardedLossTest, AKillFromOutsideTakesOneStepAtMost) {
   ASSERT_EQ(report.at("failures").size(), 2u) << ended.err;
   for (const json& failure : report["failures"]) EXPECT_LE(failure.at("steps_lost"), 1);
   expect_undisturbed(report);
+}
+
+// Rank 0 stands still where its communication thread sends parts of experts, and no rank gets past
+// that exchange. The one that dies there is rank 0, or one that waits for it.
+TEST_F(ShardedLossTest, AKillInsideAnExchangeTakesOneStepAtMost) {
+  for (const uint32_t victim : {0u, 2u}) {
+    SCOPED_TRACE(testing::Message() << "rank " << victim << " dies");
+    MeteredCkptd ckptd(new_store());
+    WatchedRun run =
+        watch("exchange.json", "4", every_step_ + ckptd.flags() + Flags{"--placement", "laer"});
+    ASSERT_TRUE(run.await_step(3));
+    {
+      ckpt::test::HeldCalls held(pid_of(run.program(), 0), {SYS_writev}, {},
+                                 moetrain::CommThread::kName);
+      ASSERT_TRUE(held.await_one(std::chrono::minutes(1)));
+      ASSERT_TRUE(run.signal_rank(victim, SIGKILL));
+    }
+    ASSERT_TRUE(run.await_group(3));
+    const Ended ended = run.stop();
+    EXPECT_EQ(ckptd.evicted(), 0);
+    const json report = read_report("exchange.json");
+    ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
+    EXPECT_EQ(report["failures"][0].at("ranks"), json({victim}));
+    EXPECT_LE(report["failures"][0].at("steps_lost"), 1);
+    EXPECT_THAT(ended.err, HasSubstr("all 3 ranks return to step "));
+    expect_undisturbed(report);
+    expect_one_view(3);
+  }
 }
 
 TEST_F(ShardedLossTest, AllRanksRestartWithTheSameBits) {

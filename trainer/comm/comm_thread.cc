@@ -1,5 +1,7 @@
 #include "trainer/comm/comm_thread.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -71,6 +73,7 @@ std::optional<ckpt::Error> CommThread::failure() const {
 }
 
 void CommThread::run(const std::stop_token& stop, State& state, Comm& comm, Comm& first) {
+  (void)::pthread_setname_np(::pthread_self(), kName);
   std::unique_lock lock(state.mutex);
   // After a request to stop, this goes on until the queue is empty.
   while (state.changed.wait(lock, stop, [&state] { return !state.queue.empty(); })) {

@@ -32,6 +32,8 @@ class CommThread {
  public:
   using Work = std::function<Status(Comm&)>;
 
+  static constexpr const char* kName = "moe comm";  // of the thread, in top -H and debuggers
+
   // A submitted job. Stays valid when the thread is gone: then the job has ended.
   class Job {
    public:
