@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -70,6 +71,26 @@ class ShardedLossTest : public GoingOnTest {
       if (event.value("event", "") == "training") trainings.push_back(event);
     }
     return trainings;
+  }
+  // Each traced step of a rank has two restores and a re-shard of each layer and micro-batch. The
+  // rank that joined, number 3, is traced in its own first steps.
+  static void expect_traced_exchanges(const std::string& file, int64_t layers_and_batches) {
+    const json trace = json::parse(read_file(file), nullptr, false);
+    ASSERT_TRUE(trace.is_object());
+    std::map<std::pair<uint32_t, uint64_t>, std::map<std::string, int64_t>> exchanges;
+    for (const json& event : trace.at("traceEvents")) {
+      if (event.at("ph") != "X" || event.at("tid") != 1) continue;
+      ++exchanges[{event.at("pid"), event.at("args").at("step")}][event.at("cat")];
+    }
+    std::set<uint64_t> of_joined;
+    for (auto& [step, counts] : exchanges) {
+      // A step that was done again was traced again.
+      EXPECT_EQ(counts["restore"] % (2 * layers_and_batches), 0) << "rank " << step.first;
+      EXPECT_EQ(counts["restore"], 2 * counts["re-shard"]) << "rank " << step.first;
+      if (step.first == 3) of_joined.insert(step.second);
+    }
+    ASSERT_FALSE(of_joined.empty());
+    EXPECT_GT(*of_joined.begin(), 3u);
   }
   // All ranks of the newest epoch say the same view.
   void expect_one_view(size_t ranks) const {
@@ -240,6 +261,40 @@ TEST_F(ShardedLossTest, RanksJoinAndLeaveWithoutChangingABit) {
   EXPECT_EQ(left, (std::set<uint32_t>{0, 3}));
   EXPECT_THAT(ended.err, Not(HasSubstr(" return to step ")));
   expect_undisturbed(report);
+}
+
+// Twelve experts: each of two to four ranks computes equally many, and every expert has one
+// replica. So of each expert all parts but the replica's own are received, twice as weights in fp32
+// and once as gradients in double.
+TEST_F(ShardedLossTest, EveryStepMovesTheBytesOfItsGroup) {
+  constexpr uint64_t kExperts = 12;
+  constexpr uint64_t kElements = 3 * 16 * 24;
+  constexpr uint64_t kLayersAndBatches = 2 * 2;
+  const std::string trace = folder_ / "trace.json";
+  model_ = {"--experts", "12", "--batch", "8", "--micro-batches", "2", "--layers", "2"};
+  WatchedRun run =
+      watch("bytes.json", "3",
+            every_step_ + Flags{"--join", "1@3", "--kill", "0@6", "--schedule-trace", trace});
+  ASSERT_TRUE(run.await([](const json& event) { return event.value("joins", false); }));
+  ASSERT_TRUE(run.await([](const json& event) {
+    return event.value("goes_on", false) && event.value("resumed", false);
+  }));
+  ASSERT_TRUE(run.await_steps(2));
+  const Ended ended = run.stop();
+  std::map<uint32_t, uint64_t> group_of;  // by rank, of its newest epoch
+  std::set<uint64_t> groups;
+  for (const json& event : run.events()) {
+    if (event.at("event") == "training") group_of[event.at("rank")] = event.at("group");
+    if (event.at("event") != "step") continue;
+    const uint64_t group = group_of.at(event.at("rank"));
+    groups.insert(group);
+    const uint64_t received = kExperts * (kElements - kElements / group) * 8 * kLayersAndBatches;
+    EXPECT_EQ(event.at("restore_bytes"), received) << event.dump();
+    EXPECT_EQ(event.at("reshard_bytes"), received) << event.dump();
+  }
+  EXPECT_GE(groups.size(), 2u) << ended.err;
+  TrainingTest::expect_undisturbed(read_report("bytes.json"), model_);
+  expect_traced_exchanges(trace, kLayersAndBatches);
 }
 
 TEST_F(ShardedLossTest, ARankIsLostAfterOthersHaveLeft) {
