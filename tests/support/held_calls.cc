@@ -22,15 +22,16 @@ namespace {
 // How often the tracer looks for threads that stopped: waitpid has no descriptor to wait on.
 constexpr int kLookMs = 1;
 
-// The ring's workers are the kernel's: they cannot be traced.
-std::vector<pid_t> threads_beside_first(pid_t process) {
+// The ring's workers are the kernel's: they cannot be traced. `wanted`: a name; empty: all threads.
+std::vector<pid_t> threads_beside_first(pid_t process, const std::string& wanted) {
   std::vector<pid_t> threads;
   const std::string folder = "/proc/" + std::to_string(process) + "/task";
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const pid_t thread = std::stoi(entry.path().filename());
     std::string name;
-    std::ifstream(entry.path() / "comm") >> name;
-    if (thread != process && !name.starts_with("iou-")) threads.push_back(thread);
+    std::getline(std::ifstream(entry.path() / "comm"), name);
+    if (thread == process || name.starts_with("iou-")) continue;
+    if (wanted.empty() || name == wanted) threads.push_back(thread);
   }
   return threads;
 }
@@ -43,8 +44,11 @@ std::string path_of(pid_t thread, uint64_t descriptor) {
 
 }  // namespace
 
-HeldCalls::HeldCalls(pid_t process, std::set<long> calls, std::string path)
-    : calls_(std::move(calls)), path_(std::move(path)), release_(::eventfd(0, EFD_CLOEXEC)) {
+HeldCalls::HeldCalls(pid_t process, std::set<long> calls, std::string path, std::string thread)
+    : calls_(std::move(calls)),
+      path_(std::move(path)),
+      thread_(std::move(thread)),
+      release_(::eventfd(0, EFD_CLOEXEC)) {
   std::promise<void> seized;
   std::future<void> done = seized.get_future();
   tracer_ = std::thread([this, process, seized = std::move(seized)]() mutable {
@@ -66,7 +70,7 @@ bool HeldCalls::await_one(std::chrono::milliseconds timeout) {
 }
 
 void HeldCalls::seize(pid_t process) {
-  for (const pid_t thread : threads_beside_first(process)) {
+  for (const pid_t thread : threads_beside_first(process, thread_)) {
     const bool traced = ::ptrace(PTRACE_SEIZE, thread, nullptr, PTRACE_O_TRACESYSGOOD) == 0;
     EXPECT_TRUE(traced) << "thread " << thread << ": ptrace: " << std::strerror(errno);
     if (!traced) continue;

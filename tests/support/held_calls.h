@@ -22,8 +22,9 @@ class HeldCalls {
  public:
   // `calls`: numbers as in <sys/syscall.h>. Once it is made, no thread that the process has by then
   // passes one of them; with `path`, of calls whose first argument is a descriptor, those alone
-  // that are about a file with this in its path. Fails the test if the process may not be traced.
-  HeldCalls(pid_t process, std::set<long> calls, std::string path = {});
+  // that are about a file with this in its path; with `thread`, of threads with this name alone.
+  // Fails the test if the process may not be traced.
+  HeldCalls(pid_t process, std::set<long> calls, std::string path = {}, std::string thread = {});
   HeldCalls(const HeldCalls&) = delete;
   HeldCalls& operator=(const HeldCalls&) = delete;
   // Lets all of them go on. Of a process that was killed meanwhile, to be called before the wait
@@ -42,6 +43,7 @@ class HeldCalls {
 
   const std::set<long> calls_;
   const std::string path_;
+  const std::string thread_;
   const base::UniqueFd release_;  // eventfd
   // Of the tracing thread, once it runs: ptrace belongs to one.
   std::set<pid_t> running_;

@@ -2,10 +2,14 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -21,6 +25,27 @@ namespace {
 
 constexpr int kProgramMs = 100'000;
 const std::string kProgramsFolder = CKPT_PROGRAMS_DIR;
+
+// The answer to a GET on this machine, headers included; what came of it where it breaks off.
+std::string get_http(uint16_t port, const std::string& path) {
+  std::string answer;
+  const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const std::string request = "GET " + path + " HTTP/1.0\r\n\r\n";
+  if (::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
+      ::send(fd.get(), request.data(), request.size(), MSG_NOSIGNAL) !=
+          static_cast<ssize_t>(request.size())) {
+    return answer;
+  }
+  char part[4096];
+  for (ssize_t got = 0; (got = ::recv(fd.get(), part, sizeof(part), 0)) > 0;) {
+    answer.append(part, static_cast<size_t>(got));
+  }
+  return answer;
+}
 
 }  // namespace
 
@@ -103,8 +128,10 @@ bool Program::await(const std::function<bool()>& happened, std::chrono::millisec
 }
 
 bool Program::await_error_output(const std::string& part) {
-  return await([&] { return read_file(folder_ / "err").find(part) != std::string::npos; });
+  return await([&] { return error_output().find(part) != std::string::npos; });
 }
+
+std::string Program::error_output() const { return read_file(folder_ / "err"); }
 
 std::vector<Program::Child> Program::children() const {
   std::vector<Child> found;
@@ -132,8 +159,10 @@ Ended shell(const std::string& script) {
 
 Ckptd::Ckptd(const std::string& data_dir, const std::vector<std::string>& more)
     : program_("ckptd", [&] {
-        std::vector<std::string> all = {"--data",  data_dir, "--listen", "unix:" + folder_ / "s",
-                                        "--arena", "256MiB"};
+        std::vector<std::string> all = {"--data", data_dir, "--listen", "unix:" + folder_ / "s"};
+        if (std::ranges::find(more, "--arena") == more.end()) {
+          all.insert(all.end(), {"--arena", "256MiB"});
+        }
         all.insert(all.end(), more.begin(), more.end());
         return all;
       }()) {}
@@ -148,6 +177,20 @@ Ended Ckptd::ctl(std::vector<std::string> arguments) const {
   std::vector<std::string> all = {"--socket", "unix:" + socket(), "--json"};
   all.insert(all.end(), arguments.begin(), arguments.end());
   return run("ckptctl", all);
+}
+
+double Ckptd::metric(const std::string& name) {
+  const std::string said = "http on 127.0.0.1:";
+  EXPECT_TRUE(program_.await_error_output(said));
+  const std::string log = program_.error_output();
+  const auto at = log.find(said);
+  if (at == std::string::npos) return std::nan("");
+  const int port = std::atoi(log.c_str() + at + said.size());
+  const std::string metrics = get_http(static_cast<uint16_t>(port), "/metrics");
+  const auto found = metrics.find("\n" + name + " ");
+  EXPECT_NE(found, std::string::npos) << name << " is not in:\n" << metrics;
+  if (found == std::string::npos) return std::nan("");
+  return std::strtod(metrics.c_str() + found + 1 + name.size(), nullptr);
 }
 
 std::string read_file(const std::string& path) {

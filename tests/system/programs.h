@@ -50,6 +50,7 @@ class Program {
   bool await_children(const std::function<bool()>& happened);
   // What it has printed on stderr so far contains this: waits for it, bounded.
   bool await_error_output(const std::string& part);
+  std::string error_output() const;  // so far
   // Its children that live now, a pid and the command line of each.
   struct Child {
     pid_t pid = -1;
@@ -72,7 +73,8 @@ Ended run(const std::string& name, std::vector<std::string> arguments);
 // A script of /bin/sh, which finds the programs in the folder $B.
 Ended shell(const std::string& script);
 
-// A ckptd on a data directory, until the end of the scope; drained by SIGTERM.
+// A ckptd on a data directory, until the end of the scope; drained by SIGTERM. Its arenas have
+// 256 MiB unless `more` says --arena.
 class Ckptd {
  public:
   explicit Ckptd(const std::string& data_dir, const std::vector<std::string>& more = {});
@@ -85,6 +87,8 @@ class Ckptd {
     program_.signal(number);
   }
   Ended ctl(std::vector<std::string> arguments) const;  // ckptctl --json, on this daemon
+  // A value of /metrics, of a daemon with --http 127.0.0.1:0. Fails the test if there is none.
+  double metric(const std::string& name);
 
  private:
   Folder folder_;

@@ -2,14 +2,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/syscall.h>
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tests/support/held_calls.h"
 #include "tests/system/watched_run.h"
+#include "trainer/comm/comm_thread.h"
 
 namespace systemtest {
 namespace {
@@ -18,33 +23,74 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
+// The ckptd of one run, whose metrics tell what it evicted.
+class MeteredCkptd : public Ckptd {
+ public:
+  explicit MeteredCkptd(const std::string& data_dir, const Flags& more = {})
+      : Ckptd(data_dir, Flags{"--http", "127.0.0.1:0"} + more) {}
+
+  Flags flags() const { return {"--socket", "unix:" + socket()}; }
+  double evicted() { return metric("ckptd_memory_evictions_total"); }
+};
+
 class ShardedLossTest : public GoingOnTest {
  protected:
   // Runs to the end, with so many ranks at first, and returns the report. Losses must be those of a
-  // run that nothing happened to.
+  // run that nothing happened to. That at most one step is done again holds without evictions.
   json survive(const std::string& ranks, const Flags& more) {
-    const json report = go_on("sharded.json", ranks, every_step_ + more);
+    MeteredCkptd ckptd(new_store());
+    const json report = go_on("sharded.json", ranks, every_step_ + ckptd.flags() + more);
     SCOPED_TRACE(last_error_output_);
+    EXPECT_EQ(ckptd.evicted(), 0);
     expect_undisturbed(report);
     return report;
   }
+  // Three ranks of which one dies and is started again: the report.
+  json restart(const Flags& more) {
+    return train("restart.json", kModel + more +
+                                     Flags{"--ranks", "3", "--steps", "12", "--kill", "1@6",
+                                           "--on-loss", "restart", "--events", events_});
+  }
   // Three ranks take a fourth in, and one dies meanwhile: the report.
   json join_and_kill(const std::string& kill) {
-    WatchedRun run =
-        watch("recut.json", "3", every_step_ + Flags{"--join", "1@3", "--kill-in", kill});
+    MeteredCkptd ckptd(new_store());
+    WatchedRun run = watch("recut.json", "3",
+                           every_step_ + ckptd.flags() + Flags{"--join", "1@3", "--kill-in", kill});
     EXPECT_TRUE(run.await_group(3));
     last_error_output_ = run.stop().err;
+    EXPECT_EQ(ckptd.evicted(), 0);
     SCOPED_TRACE(last_error_output_);
     const json report = read_report("recut.json");
     expect_undisturbed(report);
     return report;
   }
+  std::string new_store() { return folder_ / ("store" + std::to_string(++stores_)); }
   std::vector<json> trainings() const {
     std::vector<json> trainings;
     for (const json& event : read_lines(events_)) {
       if (event.value("event", "") == "training") trainings.push_back(event);
     }
     return trainings;
+  }
+  // Each traced step of a rank has two restores and a re-shard of each layer and micro-batch. The
+  // rank that joined, number 3, is traced in its own first steps.
+  static void expect_traced_exchanges(const std::string& file, int64_t layers_and_batches) {
+    const json trace = json::parse(read_file(file), nullptr, false);
+    ASSERT_TRUE(trace.is_object());
+    std::map<std::pair<uint32_t, uint64_t>, std::map<std::string, int64_t>> exchanges;
+    for (const json& event : trace.at("traceEvents")) {
+      if (event.at("ph") != "X" || event.at("tid") != 1) continue;
+      ++exchanges[{event.at("pid"), event.at("args").at("step")}][event.at("cat")];
+    }
+    std::set<uint64_t> of_joined;
+    for (auto& [step, counts] : exchanges) {
+      // A step that was done again was traced again.
+      EXPECT_EQ(counts["restore"] % (2 * layers_and_batches), 0) << "rank " << step.first;
+      EXPECT_EQ(counts["restore"], 2 * counts["re-shard"]) << "rank " << step.first;
+      if (step.first == 3) of_joined.insert(step.second);
+    }
+    ASSERT_FALSE(of_joined.empty());
+    EXPECT_GT(*of_joined.begin(), 3u);
   }
   // All ranks of the newest epoch say the same view.
   void expect_one_view(size_t ranks) const {
@@ -67,6 +113,9 @@ class ShardedLossTest : public GoingOnTest {
   const Flags sharded_ = {"--expert-state", "sharded"};
   // A snapshot of all experts at every step.
   const Flags every_step_ = sharded_ + Flags{"--checkpoint-every", "1"};
+
+ private:
+  int stores_ = 0;
 };
 
 TEST_F(ShardedLossTest, OneLostRankTakesOneStepAtMost) {
@@ -93,24 +142,54 @@ TEST_F(ShardedLossTest, TwoLostRanksTakeOneStepAtMost) {
 
 // At any moment of a step: some ranks may have applied it, and then do it again.
 TEST_F(ShardedLossTest, AKillFromOutsideTakesOneStepAtMost) {
-  WatchedRun run = watch("outside.json", "4", every_step_ + Flags{"--placement", "laer"});
+  MeteredCkptd ckptd(new_store());
+  WatchedRun run =
+      watch("outside.json", "4", every_step_ + ckptd.flags() + Flags{"--placement", "laer"});
   ASSERT_TRUE(run.await_step(3));
   ASSERT_TRUE(run.signal_rank(2, SIGKILL));
   ASSERT_TRUE(run.await_group(3));
   ASSERT_TRUE(run.signal_rank(0, SIGKILL));
   ASSERT_TRUE(run.await_group(2));
   const Ended ended = run.stop();
+  EXPECT_EQ(ckptd.evicted(), 0);
   const json report = read_report("outside.json");
   ASSERT_EQ(report.at("failures").size(), 2u) << ended.err;
   for (const json& failure : report["failures"]) EXPECT_LE(failure.at("steps_lost"), 1);
   expect_undisturbed(report);
 }
 
+// Rank 0 stands still where its communication thread sends parts of experts, and no rank gets past
+// that exchange. The one that dies there is rank 0, or one that waits for it.
+TEST_F(ShardedLossTest, AKillInsideAnExchangeTakesOneStepAtMost) {
+  for (const uint32_t victim : {0u, 2u}) {
+    SCOPED_TRACE(testing::Message() << "rank " << victim << " dies");
+    MeteredCkptd ckptd(new_store());
+    WatchedRun run =
+        watch("exchange.json", "4", every_step_ + ckptd.flags() + Flags{"--placement", "laer"});
+    ASSERT_TRUE(run.await_step(3));
+    {
+      ckpt::test::HeldCalls held(pid_of(run.program(), 0), {SYS_writev}, {},
+                                 moetrain::CommThread::kName);
+      ASSERT_TRUE(held.await_one(std::chrono::minutes(1)));
+      ASSERT_TRUE(run.signal_rank(victim, SIGKILL));
+    }
+    ASSERT_TRUE(run.await_group(3));
+    const Ended ended = run.stop();
+    EXPECT_EQ(ckptd.evicted(), 0);
+    const json report = read_report("exchange.json");
+    ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
+    EXPECT_EQ(report["failures"][0].at("ranks"), json({victim}));
+    EXPECT_LE(report["failures"][0].at("steps_lost"), 1);
+    EXPECT_THAT(ended.err, HasSubstr("all 3 ranks return to step "));
+    expect_undisturbed(report);
+    expect_one_view(3);
+  }
+}
+
 TEST_F(ShardedLossTest, AllRanksRestartWithTheSameBits) {
-  const json report =
-      train("restart.json", kModel + every_step_ +
-                                Flags{"--ranks", "3", "--steps", "12", "--kill", "1@6", "--on-loss",
-                                      "restart", "--events", events_});
+  MeteredCkptd ckptd(new_store());
+  const json report = restart(every_step_ + ckptd.flags());
+  EXPECT_EQ(ckptd.evicted(), 0);
   expect_undisturbed(report);
   ASSERT_EQ(report.at("failures").size(), 1u);
   EXPECT_LE(report["failures"][0].at("steps_lost"), 1);
@@ -155,14 +234,17 @@ TEST_F(ShardedLossTest, AJoiningRankThatDiesCostsNothing) {
 }
 
 TEST_F(ShardedLossTest, RanksJoinAndLeaveWithoutChangingABit) {
+  MeteredCkptd ckptd(new_store());
   WatchedRun run =
-      watch("changes.json", "2", every_step_ + Flags{"--join", "2@3", "--placement", "laer"});
+      watch("changes.json", "2",
+            every_step_ + ckptd.flags() + Flags{"--join", "2@3", "--placement", "laer"});
   EXPECT_TRUE(run.await_group(4));
   ASSERT_TRUE(run.signal_rank(0, SIGTERM));
   EXPECT_TRUE(run.await_group(3));
   ASSERT_TRUE(run.signal_rank(3, SIGTERM));
   EXPECT_TRUE(run.await_group(2));
   const Ended ended = run.stop();
+  EXPECT_EQ(ckptd.evicted(), 0);
   const json report = read_report("changes.json");
   EXPECT_TRUE(report.at("failures").empty()) << ended.err;
   std::set<uint32_t> joined;
@@ -171,12 +253,48 @@ TEST_F(ShardedLossTest, RanksJoinAndLeaveWithoutChangingABit) {
     for (const json& rank : change.at("joined")) joined.insert(rank.get<uint32_t>());
     for (const json& rank : change.at("left")) left.insert(rank.get<uint32_t>());
     EXPECT_GT(change.at("bytes_moved"), 0);
+    EXPECT_GT(change.at("memory_bytes"), 0);
+    EXPECT_LE(change.at("memory_bytes"), change.at("memory_bound"));
   }
   EXPECT_EQ(joined, (std::set<uint32_t>{2, 3}));
   EXPECT_LE(report.at("exchange").at("memory_bytes"), report["exchange"].at("memory_bound"));
   EXPECT_EQ(left, (std::set<uint32_t>{0, 3}));
   EXPECT_THAT(ended.err, Not(HasSubstr(" return to step ")));
   expect_undisturbed(report);
+}
+
+// Twelve experts: each of two to four ranks computes equally many, and every expert has one
+// replica. So of each expert all parts but the replica's own are received, twice as weights in fp32
+// and once as gradients in double.
+TEST_F(ShardedLossTest, EveryStepMovesTheBytesOfItsGroup) {
+  constexpr uint64_t kExperts = 12;
+  constexpr uint64_t kElements = 3 * 16 * 24;
+  constexpr uint64_t kLayersAndBatches = 2 * 2;
+  const std::string trace = folder_ / "trace.json";
+  model_ = {"--experts", "12", "--batch", "8", "--micro-batches", "2", "--layers", "2"};
+  WatchedRun run =
+      watch("bytes.json", "3",
+            every_step_ + Flags{"--join", "1@3", "--kill", "0@6", "--schedule-trace", trace});
+  ASSERT_TRUE(run.await([](const json& event) { return event.value("joins", false); }));
+  ASSERT_TRUE(run.await([](const json& event) {
+    return event.value("goes_on", false) && event.value("resumed", false);
+  }));
+  ASSERT_TRUE(run.await_steps(2));
+  const Ended ended = run.stop();
+  std::map<uint32_t, uint64_t> group_of;  // by rank, of its newest epoch
+  std::set<uint64_t> groups;
+  for (const json& event : run.events()) {
+    if (event.at("event") == "training") group_of[event.at("rank")] = event.at("group");
+    if (event.at("event") != "step") continue;
+    const uint64_t group = group_of.at(event.at("rank"));
+    groups.insert(group);
+    const uint64_t received = kExperts * (kElements - kElements / group) * 8 * kLayersAndBatches;
+    EXPECT_EQ(event.at("restore_bytes"), received) << event.dump();
+    EXPECT_EQ(event.at("reshard_bytes"), received) << event.dump();
+  }
+  EXPECT_GE(groups.size(), 2u) << ended.err;
+  TrainingTest::expect_undisturbed(read_report("bytes.json"), model_);
+  expect_traced_exchanges(trace, kLayersAndBatches);
 }
 
 TEST_F(ShardedLossTest, ARankIsLostAfterOthersHaveLeft) {
@@ -188,11 +306,36 @@ TEST_F(ShardedLossTest, ARankIsLostAfterOthersHaveLeft) {
 
 // The lost rank's staged bytes go with ckptd's memory: the newest complete view is older.
 TEST_F(ShardedLossTest, WithoutCkptdAllReturnToOneCompleteView) {
-  const json report = survive("3", {"--kill", "1@7", "--kill-daemon", "6"});
+  const json report =
+      go_on("daemon.json", "3", every_step_ + Flags{"--kill", "1@7", "--kill-daemon", "6"});
+  expect_undisturbed(report);
   ASSERT_EQ(report.at("failures").size(), 1u);
   EXPECT_EQ(report.at("daemon_failures").size(), 1u);
   EXPECT_THAT(last_error_output_, HasSubstr("all 2 ranks return to step "));
   expect_one_view(2);
+}
+
+// Three arenas have room in ckptd, a fourth has not. So the rank that is started again gets the
+// room of its dead one, whose parts of experts were in memory only: no rank uses its own parts of
+// these.
+TEST_F(ShardedLossTest, WithAnEvictedSlabAllReturnToOneCompleteView) {
+  MeteredCkptd ckptd(new_store(), {"--arena", "15MiB"});
+  const json report = restart(every_step_ + ckptd.flags() +
+                              Flags{"--experts-per-checkpoint", "1", "--experts-per-snapshot",
+                                    "all", "--checkpoint-wait", "durable", "--plt-budget", "1"});
+  EXPECT_GT(ckptd.evicted(), 0);
+  ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
+  const json& failure = report["failures"][0];
+  EXPECT_EQ(failure.at("steps_lost"), 1);
+  EXPECT_GT(failure.at("lost_tokens"), 0) << "the disk has older versions";
+  EXPECT_THAT(last_error_output_, HasSubstr("resumed at step 5 (3 ranks, epoch 2, lineage 2)"));
+  expect_one_view(3);
+  std::set<json> stale;
+  for (const json& event : trainings()) {
+    if (event.value("resumed", false)) stale.insert(event.at("stale_units"));
+  }
+  ASSERT_EQ(stale.size(), 1u) << "each unit has one version on all ranks";
+  EXPECT_EQ(failure.at("stale_units"), 3 * stale.begin()->size());
 }
 
 TEST_F(ShardedLossTest, BeforeTheFirstCheckpointAllBeginFromTheSeed) {

@@ -28,7 +28,8 @@ void add_main_flags(CLI::App& command, RunSpec& spec) {
                   "Compute on cpu, cuda (rank R on GPU R, modulo their number) or cuda:N (all "
                   "ranks on GPU N)")
       ->capture_default_str();
-  command.add_flag("--pin", spec.pin, "Pin each rank to a CPU of its own, for measurements");
+  command.add_flag("--pin", spec.pin,
+                   "Pin each rank and its communication thread to one CPU, for measurements");
   command.add_option("--resume", spec.resume,
                      "Resume from a commit of the run: latest, STEP, ~LINEAGE@STEP or TAG; the "
                      "run's name may precede it, as `ckptctl log` prints it");
@@ -356,7 +357,8 @@ void add_training_flags(CLI::App& command, RunSpec& spec) {
   command
       .add_option("--router-trace", spec.router_trace,
                   "Route by this trace of token counts, for benches: CSV lines "
-                  "iteration,layer,e0,... (unpack a .gz first). A resume needs the same file again")
+                  "iteration,layer,e0,... (unpack a .gz first). Every rank reads the file when it "
+                  "starts, so it must stay as it is until the run ends, and for a resume")
       ->group(group);
   add("--router-trace-hold", config.router_trace_hold, 1,
       "With --router-trace: steps that each of its samples lasts; the last one stays");

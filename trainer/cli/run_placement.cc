@@ -105,6 +105,12 @@ Status check_room_for(const RankOptions& rank, const ComputePlacement& placement
   return make_error(ErrorCode::kInvalidArgument, "--slots: {}", encoded.error().message);
 }
 
+// The plan of the first step of so many ranks.
+Result<ComputePlacement> plan_sharded_ranks(const RankOptions& rank, uint32_t ranks) {
+  return plan_first_step(rank.placing, rank.config.model, ranks,
+                         routing_nodes(first_group(ranks, rank.nodes), rank.nodes));
+}
+
 // The largest group, with all ranks that join, has the most fragments and slots.
 Status check_largest_sharded(const RunOptions& options) {
   const RankOptions& rank = options.rank;
@@ -119,13 +125,12 @@ Status check_largest_sharded(const RunOptions& options) {
                       joining == 0 ? "" : fmt::format(" and {} that --join", joining),
                       fits.error().message);
   }
-  CKPT_ASSIGN(const ComputePlacement placement, plan_first_step(rank.placing, shape, most));
+  CKPT_ASSIGN(const ComputePlacement placement, plan_sharded_ranks(rank, most));
   return check_room_for(rank, placement);
 }
 
 Result<ComputePlacement> plan_sharded(const RankOptions& rank) {
-  const ModelConfig& shape = rank.config.model;
-  Result<ComputePlacement> placement = plan_first_step(rank.placing, shape, rank.ranks);
+  Result<ComputePlacement> placement = plan_sharded_ranks(rank, rank.ranks);
   if (placement.ok()) return placement;
   return make_error(placement.error().code, "--slots {}: {}", rank.placing.slots,
                     placement.error().message);

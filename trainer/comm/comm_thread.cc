@@ -1,5 +1,7 @@
 #include "trainer/comm/comm_thread.h"
 
+#include <pthread.h>
+
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -65,7 +67,13 @@ Status CommThread::wait(const Job& job) {
 
 void CommThread::abort(const std::string& reason) { comm_->abort(reason); }
 
+std::optional<ckpt::Error> CommThread::failure() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->failure;
+}
+
 void CommThread::run(const std::stop_token& stop, State& state, Comm& comm, Comm& first) {
+  (void)::pthread_setname_np(::pthread_self(), kName);
   std::unique_lock lock(state.mutex);
   // After a request to stop, this goes on until the queue is empty.
   while (state.changed.wait(lock, stop, [&state] { return !state.queue.empty(); })) {
@@ -75,13 +83,16 @@ void CommThread::run(const std::stop_token& stop, State& state, Comm& comm, Comm
       lock.unlock();
       const Status done = work(comm);
       if (!done.ok()) {
+        // Before the aborts: a collective that they end asks for the cause.
+        lock.lock();
+        state.failure = done.error();
+        lock.unlock();
         // Peers that wait for this job learn it from their own second communicator.
         comm.abort(done.error().message);
         first.abort(done.error().message);
       }
       work = nullptr;
       lock.lock();
-      if (!done.ok()) state.failure = done.error();
     }
     ++state.ended;
     state.changed.notify_all();
@@ -89,6 +100,12 @@ void CommThread::run(const std::stop_token& stop, State& state, Comm& comm, Comm
 }
 
 namespace {
+
+// True for the errors of a communicator that was aborted, or whose peer is gone or hangs.
+bool looks_like_loss(const ckpt::Error& error) {
+  return error.code == ckpt::ErrorCode::kAborted || error.code == ckpt::ErrorCode::kUnavailable ||
+         error.code == ckpt::ErrorCode::kDeadlineExceeded;
+}
 
 class PairedComm final : public ForwardingComm {
  public:
@@ -105,7 +122,13 @@ class PairedComm final : public ForwardingComm {
  protected:
   Status run(const Collective& collective) override {
     const Status done = collective(*first_);
-    if (!done.ok()) thread_.abort(done.error().message);
+    if (done.ok()) return done;
+    thread_.abort(done.error().message);
+    // A collective that looks as if a peer were lost may be the echo of a job that failed here.
+    const std::optional<ckpt::Error> failed_job = thread_.failure();
+    if (failed_job && looks_like_loss(done.error()) && !looks_like_loss(*failed_job)) {
+      return *failed_job;
+    }
     return done;
   }
 

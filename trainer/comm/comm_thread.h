@@ -7,12 +7,14 @@
 // first communicator.
 //
 // A failure of either communicator aborts both. So a rank that waits for a job ends its wait like
-// one that waits in a collective: with an error, within the communicator's timeout.
+// one that waits in a collective: with an error, within the communicator's timeout. On the rank
+// whose job failed, that error is the job's; its peers see an aborted communicator.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -21,6 +23,7 @@
 namespace moetrain {
 
 // One per rank and epoch. The rank's thread submits and waits; abort() may come from any thread.
+// The thread runs on the CPUs of the thread that makes it: with --pin on the rank's own CPU.
 // The destructor joins the thread, after aborting the communicator if jobs have not ended.
 class CommThread {
  private:
@@ -28,6 +31,8 @@ class CommThread {
 
  public:
   using Work = std::function<Status(Comm&)>;
+
+  static constexpr const char* kName = "moe comm";  // of the thread, in top -H and debuggers
 
   // A submitted job. Stays valid when the thread is gone: then the job has ended.
   class Job {
@@ -54,10 +59,12 @@ class CommThread {
   Job submit(Work work);
   // Job::settle(), whose time counts as waited.
   Status wait(const Job& job);
-  // Time that wait() has taken so far.
+  // Time that wait() has taken so far, also where a job worked meanwhile: packed, or added up.
   int64_t waited_ns() const { return waited_ns_; }
   // The job that runs fails with this reason, and so does every later one.
   void abort(const std::string& reason);
+  // The error of the first job that failed; none: no job has.
+  std::optional<ckpt::Error> failure() const;
 
  private:
   static void run(const std::stop_token& stop, State& state, Comm& comm, Comm& first);
@@ -70,7 +77,8 @@ class CommThread {
 
 // `first` with a thread beside it, over `second`, another communicator of the same group. Comm::
 // beside() answers the thread; everything else is `first`. abort(), from any thread, and any
-// failure abort both.
+// failure abort both. A collective that fails because a job did returns the error of the job, which
+// may be no loss of a peer.
 std::unique_ptr<Comm> with_comm_thread(std::unique_ptr<Comm> first, std::unique_ptr<Comm> second);
 
 }  // namespace moetrain

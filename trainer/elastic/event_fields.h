@@ -34,6 +34,8 @@ void fields(auto& visit, Is<Relayout> auto& relayout) {
   visit("bytes_moved", relayout.bytes_moved);
   visit("plan_ms", relayout.plan_ms);
   visit("migrate_ms", relayout.migrate_ms);
+  visit("recut_memory_bytes", relayout.memory_bytes);
+  visit("recut_memory_bound", relayout.memory_bound);
   visit("plt", relayout.plt);
   visit("plt_rollback", relayout.plt_rollback);
   visit("lost", relayout.lost);

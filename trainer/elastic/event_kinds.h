@@ -42,6 +42,8 @@ struct Relayout {
   uint64_t bytes_moved = 0;   // between all ranks
   double plan_ms = 0;         // to agree on the step and the placement
   double migrate_ms = 0;      // then, until the state is in place
+  uint64_t memory_bytes = 0;  // sharded: that the rank's expert tensors took meanwhile (recut.h)
+  uint64_t memory_bound = 0;  // that they may take
   double plt = 0;             // proportion of lost tokens, 0 to 1
   double plt_rollback = 0;    // part of `plt` that came from lost experts
   std::vector<int64_t> lost;  // tokens lost so far, by ExpertGrid index; empty: none
@@ -173,12 +175,14 @@ struct ExpertExchange {
   uint64_t token_bytes = 0;    // rows of tokens, to experts and back, and their gradients
   uint64_t restore_bytes = 0;  // weights of the experts that ranks compute
   uint64_t reshard_bytes = 0;  // gradients for the owners of experts
-  double exposed_ms = 0;       // communication of MoE layers that the rank's thread waited for
-  double hidden_ms = 0;        // that ran beside it
-  uint64_t plan_waits = 0;     // 1: the step's plan was not ready
-  double plan_wait_ms = 0;     // until it was
-  uint64_t memory_bytes = 0;   // most that this group's store took
-  uint64_t memory_bound = 0;   // sharded: that these may take (parallel/sharded_store.h)
+  // Communication of MoE layers (token all-to-all, restore, re-shard), with packing, adding up and
+  // waits for peers that come late:
+  double exposed_ms = 0;      // on the rank's thread, or while that waited for it
+  double hidden_ms = 0;       // on the communication thread, while the rank's did not wait for it
+  uint64_t plan_waits = 0;    // 1: the step's plan was not ready
+  double plan_wait_ms = 0;    // until it was
+  uint64_t memory_bytes = 0;  // most that this group's store took
+  uint64_t memory_bound = 0;  // sharded: that these may take (parallel/sharded_store.h)
   bool operator==(const ExpertExchange&) const = default;
 };
 

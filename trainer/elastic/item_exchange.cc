@@ -1,7 +1,9 @@
 #include "trainer/elastic/item_exchange.h"
 
+#include <algorithm>
 #include <cstring>
 
+#include "formats/base/assert.h"
 #include "formats/base/crc32c.h"
 
 namespace moetrain {
@@ -11,15 +13,15 @@ using ckpt::make_error;
 
 namespace {
 
-// Before each item: its CRC32C, in 8 bytes so that the item stays aligned.
-constexpr size_t kItemHeaderBytes = 8;
 // A bit that flipped once does not damage so many exchanges in a row.
 constexpr uint32_t kDamagedInARowMax = 3;
 
 }  // namespace
 
 Status ItemExchange::run(Comm& comm, const MigrationPlan& plan, MovingItems& items,
-                         const std::string& where) {
+                         const std::string& where, uint64_t buffer_max) {
+  buffer_max_ = buffer_max;
+  buffer_bytes_ = 0;
   for (const std::vector<Move>& moves : plan.rounds) CKPT_TRY(round(comm, moves, items, where));
   damaged_in_a_row_ = 0;
   return {};
@@ -32,14 +34,17 @@ Status ItemExchange::round(Comm& comm, const std::vector<Move>& moves, MovingIte
   std::vector<std::byte> send;
   const auto bytes_of_item = [&](uint32_t item) { return kItemHeaderBytes + items.bytes(item); };
   uint64_t sent = 0;
+  uint64_t received = 0;
   for (const Move& move : moves) {
     if (move.from == comm.rank()) sent += bytes_of_item(move.item);
+    if (move.to != comm.rank()) continue;
+    received += bytes_of_item(move.item);
+    recv_counts[move.from] += static_cast<int64_t>(bytes_of_item(move.item));
   }
+  CKPT_ASSERT(sent + received <= buffer_max_);
+  buffer_bytes_ = std::max(buffer_bytes_, sent + received);
   send.reserve(sent);  // a buffer that grew would be there twice
   for (const Move& move : moves) {
-    if (move.to == comm.rank()) {
-      recv_counts[move.from] += static_cast<int64_t>(bytes_of_item(move.item));
-    }
     if (move.from != comm.rank()) continue;
     const size_t begin = send.size();
     send.resize(begin + bytes_of_item(move.item));
@@ -49,9 +54,7 @@ Status ItemExchange::round(Comm& comm, const std::vector<Move>& moves, MovingIte
     std::memcpy(&send[begin], &crc, sizeof crc);
     send_counts[move.to] += static_cast<int64_t>(bytes_of_item(move.item));
   }
-  int64_t received = 0;
-  for (const int64_t count : recv_counts) received += count;
-  std::vector<std::byte> recv(static_cast<size_t>(received));
+  std::vector<std::byte> recv(received);
   CKPT_TRY(comm.all_to_all_v(std::span<const std::byte>(send), send_counts,
                              std::span<std::byte>(recv), recv_counts));
   std::span<const std::byte> rest = recv;

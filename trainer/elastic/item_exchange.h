@@ -28,12 +28,19 @@ class MovingItems {
   virtual void write(uint32_t item, std::span<const std::byte> from) = 0;
 };
 
+// Before each item in a buffer: its CRC32C, in 8 bytes so that the item stays aligned.
+inline constexpr uint64_t kItemHeaderBytes = 8;
+
 class ItemExchange {
  public:
   // A collective. `where` ("step 30") begins the message about an item that arrived damaged: such a
   // failure is kAborted, as the loss of a member is, since all sources still have the item; the
-  // third in a row is kCorrupt.
-  Status run(Comm& comm, const MigrationPlan& plan, MovingItems& items, const std::string& where);
+  // third in a row is kCorrupt. `buffer_max`: bytes that the plan keeps a rank's send and receive
+  // buffer within, together (asserted).
+  Status run(Comm& comm, const MigrationPlan& plan, MovingItems& items, const std::string& where,
+             uint64_t buffer_max = UINT64_MAX);
+  // Most bytes of both buffers in the last run().
+  uint64_t buffer_bytes() const { return buffer_bytes_; }
 
  private:
   Status round(Comm& comm, const std::vector<Move>& moves, MovingItems& items,
@@ -41,6 +48,8 @@ class ItemExchange {
   Status take_in(std::span<const std::byte> bytes, const Move& move, MovingItems& items,
                  const std::string& where);
 
+  uint64_t buffer_max_ = UINT64_MAX;  // of this run
+  uint64_t buffer_bytes_ = 0;
   uint32_t damaged_in_a_row_ = 0;  // exchanges that failed because an item arrived damaged
 };
 

@@ -76,6 +76,11 @@ report::MemberChange& Recorder::add_change(uint64_t step, const Relayout& relayo
   change.bytes_moved = std::max(change.bytes_moved, relayout.bytes_moved);
   change.plan_ms = std::max(change.plan_ms, relayout.plan_ms);
   change.migrate_ms = std::max(change.migrate_ms, relayout.migrate_ms);
+  // The bound is that of the rank with most.
+  if (relayout.memory_bytes > change.memory_bytes) {
+    change.memory_bytes = relayout.memory_bytes;
+    change.memory_bound = relayout.memory_bound;
+  }
   return change;
 }
 

@@ -13,7 +13,10 @@ std::array<Tensor*, 3> moving_tensors(WeightState& state) {
   return {&state.value, &state.m, &state.v};
 }
 
-constexpr uint64_t kMovingBytes = 3 * sizeof(float);  // of one element: weight and moments
+// Of one element: weight and moments.
+constexpr uint64_t kMovingBytes = 3 * sizeof(float);
+// Of one element: weight, both moments, gradient in double and rounded.
+constexpr uint64_t kHeldBytesMax = 4 * sizeof(float) + sizeof(double);
 
 ElementRange overlap(const ElementRange& a, const ElementRange& b) {
   const uint64_t begin = std::max(a.begin, b.begin);
@@ -92,6 +95,21 @@ std::span<OwnedRange> Recut::held_ranges() {
 ElementRange Recut::held() {
   const std::span<OwnedRange> ranges = held_ranges();
   return ranges.empty() ? ElementRange{} : ranges.front().elements;
+}
+
+// The store is of no use from then on, and frees its buffers.
+void Recut::take_from_store() {
+  if (in_pool_) return;
+  pool_ = model_.experts().release();
+  in_pool_ = true;
+}
+
+// Of old and new ranges.
+uint64_t Recut::range_bytes() {
+  uint64_t bytes = 0;
+  for (const OwnedRange& range : held_ranges()) bytes += range.memory_bytes();
+  for (const OwnedRange& range : next_) bytes += range.memory_bytes();
+  return bytes;
 }
 
 void Recut::release_held() {
@@ -173,6 +191,18 @@ void Recut::fill_from_held(const ElementRange& wanted) {
   }
 }
 
+void Recut::make_next_ranges() {
+  take_from_store();
+  if (wanted_.empty()) return;
+  const uint32_t experts = Items::expert_count(model_);
+  next_.reserve(experts);
+  for (uint32_t i = 0; i < experts; ++i) {
+    const uint32_t per_layer = model_.config().experts;
+    next_.emplace_back(model_.device(), i / per_layer, i % per_layer, wanted_);
+  }
+  fill_from_held(wanted_);
+}
+
 Status Recut::move(Comm& comm, const std::vector<bool>& stays, uint64_t step) {
   const uint32_t experts = Items::expert_count(model_);
   RecutRequest request{.held = agreement_.held,
@@ -180,23 +210,23 @@ Status Recut::move(Comm& comm, const std::vector<bool>& stays, uint64_t step) {
                        .experts = experts,
                        .dense = {},
                        .dense_held = has_state_,
-                       .bytes_per_element = kMovingBytes};
+                       .bytes_per_element = kMovingBytes,
+                       .bytes_per_piece = kItemHeaderBytes};
   for (const Parameter& parameter : model_.dense()) {
     request.dense.push_back(parameter.value.size());
   }
   plan_ = plan_recut(request);
   wanted_ = request.wanted[comm.rank()];
   stays_ = wanted_ == held();
-  if (!stays_ && !wanted_.empty()) {
-    next_.reserve(experts);
-    for (uint32_t i = 0; i < experts; ++i) {
-      const uint32_t per_layer = model_.config().experts;
-      next_.emplace_back(model_.device(), i / per_layer, i % per_layer, wanted_);
-    }
-    fill_from_held(wanted_);
-  }
+  if (!stays_) make_next_ranges();
+  const uint64_t ranges = range_bytes();
+  memory_.bound = kHeldBytesMax * experts * held().size() + kRecutBufferBytes;
+  if (!stays_) memory_.bound += kHeldBytesMax * experts * wanted_.size();
   Items items(*this);
-  CKPT_TRY(exchange_.run(comm, plan_.moves, items, fmt::format("step {}", step)));
+  CKPT_TRY(
+      exchange_.run(comm, plan_.moves, items, fmt::format("step {}", step), kRecutBufferBytes));
+  memory_.bytes = ranges + exchange_.buffer_bytes();
+  CKPT_ASSERT(memory_.bytes <= memory_.bound);
   // A device that had no memory for its range says so here: no rank may release what it holds.
   CKPT_TRY(model_.device().synchronize());
   filled_ = true;
@@ -209,9 +239,8 @@ Status Recut::commit(Comm& comm) {
   if (!stays_) {
     release_held();
     pool_ = std::move(next_);
-  } else if (!in_pool_) {
-    pool_ = model_.experts().release();
-    in_pool_ = true;
+  } else {
+    take_from_store();
   }
   next_.clear();
   filled_ = false;

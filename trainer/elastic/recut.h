@@ -9,8 +9,9 @@
 //   move      each rank fills its new range, and dense parameters that it lacks, checked on arrival
 //   commit    all have: the old ranges go. take() gives the new ones to the store of the group
 //
-// Ranges that are in no store stay here: those of a group that ranks are about to leave. Memory: a
-// rank's old and new ranges, and 64 MiB.
+// Ranges that are in no store stay here: those of a group that ranks are about to leave, and those
+// that move. Memory (RecutMemory, asserted): a rank's old and new ranges, and the buffers of an
+// exchange, 64 MiB. The store's buffers for layers are freed first.
 //
 // Used from the rank's thread. After a failure the old ranges are as they were.
 #pragma once
@@ -26,6 +27,13 @@
 #include "trainer/model/model.h"
 
 namespace moetrain {
+
+// Expert tensors of a rank while its range changes, in bytes: at most
+// 24*E*L*(elements of the old range + of the new one) + kRecutBufferBytes.
+struct RecutMemory {
+  uint64_t bytes = 0;
+  uint64_t bound = 0;
+};
 
 class Recut {
  public:
@@ -51,13 +59,18 @@ class Recut {
   uint32_t source() const;
   // By the last move(), between all ranks.
   uint64_t bytes_moved() const { return plan_.moves.bytes; }
+  // Of the last move(), on this rank.
+  const RecutMemory& memory() const { return memory_; }
 
  private:
   class Items;
   uint64_t elements() const;
   std::span<OwnedRange> held_ranges();
   ElementRange held();
+  void take_from_store();
   void release_held();
+  uint64_t range_bytes();
+  void make_next_ranges();
   void settle_interrupted(bool adopts);
   void fill_from_held(const ElementRange& wanted);
 
@@ -74,6 +87,7 @@ class Recut {
   CutAgreement agreement_;
   std::vector<bool> has_state_;  // by rank
   RecutPlan plan_;
+  RecutMemory memory_;
   ItemExchange exchange_;
 };
 

@@ -49,6 +49,11 @@ std::vector<ElementRange> cut_at_bounds(const ElementRange& range,
   return parts;
 }
 
+// Bytes of a piece in a buffer.
+uint64_t piece_bytes(const RecutRequest& request, const RecutPiece& piece) {
+  return piece.elements.size() * request.bytes_per_element + request.bytes_per_piece;
+}
+
 void add_experts(const RecutRequest& request, uint64_t piece_max, RecutPlan& plan,
                  std::vector<MovingItem>& items) {
   for (uint32_t to = 0; to < request.wanted.size(); ++to) {
@@ -62,7 +67,7 @@ void add_experts(const RecutRequest& request, uint64_t piece_max, RecutPlan& pla
       std::vector<RecutPiece> pieces;
       cut_evenly(part, piece_max, 0, pieces);
       for (const RecutPiece& piece : pieces) {
-        item.bytes = piece.elements.size() * request.bytes_per_element;
+        item.bytes = piece_bytes(request, piece);
         items.insert(items.end(), request.experts, item);
         plan.expert_pieces.push_back(piece);
       }
@@ -83,7 +88,7 @@ void add_dense(const RecutRequest& request, uint64_t piece_max, RecutPlan& plan,
   }
   items.reserve(items.size() + plan.dense_pieces.size());
   for (const RecutPiece& piece : plan.dense_pieces) {
-    item.bytes = piece.elements.size() * request.bytes_per_element;
+    item.bytes = piece_bytes(request, piece);
     items.push_back(item);
   }
 }
@@ -134,12 +139,16 @@ RecutPlan plan_recut(const RecutRequest& request) {
   CKPT_ASSERT(request.held.size() == request.wanted.size());
   const uint64_t budget = request.buffer_bytes / 2;
   // Small beside the budget, so that rounds fill up.
-  const uint64_t piece_max = std::max<uint64_t>(budget / 8 / request.bytes_per_element, 1);
+  const uint64_t room = std::max(budget / 8, request.bytes_per_piece) - request.bytes_per_piece;
+  const uint64_t piece_max = std::max<uint64_t>(room / request.bytes_per_element, 1);
   RecutPlan plan;
   std::vector<MovingItem> items;
   add_experts(request, piece_max, plan, items);
   add_dense(request, piece_max, plan, items);
   plan.moves = plan_migration(items, static_cast<uint32_t>(request.held.size()), budget);
+  for (const std::vector<Move>& round : plan.moves.rounds) {
+    plan.moves.bytes -= round.size() * request.bytes_per_piece;
+  }
   return plan;
 }
 

@@ -57,17 +57,22 @@ struct RecutPlan {
   MigrationPlan moves;
 };
 
+// Send and receive buffer of a rank together.
+inline constexpr uint64_t kRecutBufferBytes = 64u << 20;
+
 struct RecutRequest {
-  std::vector<ElementRange> held;     // by rank; together they cover every element
-  std::vector<ElementRange> wanted;   // by rank
-  uint32_t experts = 0;               // of all layers together
-  std::vector<uint64_t> dense;        // elements of each dense parameter
-  std::vector<bool> dense_held;       // by rank: has all of them; the others want them
-  uint64_t bytes_per_element = 0;     // of one element's weight and moments
-  uint64_t buffer_bytes = 64u << 20;  // send and receive buffer of a rank together
+  std::vector<ElementRange> held;    // by rank; together they cover every element
+  std::vector<ElementRange> wanted;  // by rank
+  uint32_t experts = 0;              // of all layers together
+  std::vector<uint64_t> dense;       // elements of each dense parameter
+  std::vector<bool> dense_held;      // by rank: has all of them; the others want them
+  uint64_t bytes_per_element = 0;    // of one element's weight and moments
+  uint64_t bytes_per_piece = 0;      // in a buffer, beside its elements
+  uint64_t buffer_bytes = kRecutBufferBytes;
 };
 // The same on every rank. Each element that a rank wants and does not hold comes from one rank that
-// holds it, once. No round sends or receives more than half of buffer_bytes on any rank.
+// holds it, once. No round sends or receives more than half of buffer_bytes on any rank, unless a
+// piece of one element is larger. moves.bytes counts elements only.
 RecutPlan plan_recut(const RecutRequest& request);
 
 }  // namespace moetrain

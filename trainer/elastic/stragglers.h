@@ -4,6 +4,10 @@
 // Of each step a rank tells how long it took and how long it was in collectives. There it waits for
 // whoever comes last; outside it has its own work to do (or no CPU to do it with). So the rank with
 // the most time of its own in a step is the one that the others waited for.
+//
+// Both times are of the rank's own thread. Packing and adding up in jobs of its communication
+// thread (sharded experts) is no time of its own: beside it that costs the step nothing, and a wait
+// for such a job counts as time in collectives.
 #pragma once
 
 #include <cstdint>

@@ -74,7 +74,7 @@ class ExpertStore {
   // snapshot of this rank saves it. Restored state is written into its buffers in place.
   virtual std::span<OwnedRange> owned() = 0;
 
-  // Gives all owned state away, for a store under another placement. The store is of no use then.
+  // Gives all owned state away, and frees the rest. The store is of no use afterwards.
   virtual std::vector<OwnedRange> release() = 0;
 
   virtual ExpertTraffic traffic() const = 0;

@@ -37,7 +37,7 @@ struct ActivitySpan {
   int64_t end_ns = 0;
 };
 
-// Communication of MoE layers: token all-to-all, restore and re-shard, packing included.
+// Token all-to-all, restore and re-shard of MoE layers, with packing and waits for late peers.
 struct CommunicationTime {
   int64_t exposed_ns = 0;  // the rank's thread exchanged, or waited for an exchange
   int64_t hidden_ns = 0;   // an exchange ran while the rank's thread did something else

@@ -97,10 +97,11 @@ StepPlanOptions step_plan_options(const PlacementOptions& options, const ModelCo
 }
 
 Result<ComputePlacement> plan_first_step(const PlacementOptions& options, const ModelConfig& shape,
-                                         uint32_t ranks) {
+                                         uint32_t ranks,
+                                         const std::vector<uint32_t>& node_of_rank) {
   CKPT_ASSIGN(std::vector<LayerSlots> slots,
-              plan_step(step_plan_options(options, shape, ranks), {}));
-  return make_placement(std::move(slots), shape.experts, ranks);
+              plan_step(step_plan_options(options, shape, ranks, node_of_rank), {}));
+  return make_placement(std::move(slots), shape.experts, ranks, node_of_rank);
 }
 
 }  // namespace moetrain

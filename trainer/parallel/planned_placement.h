@@ -56,9 +56,9 @@ Result<ComputePlacement> plan_experts(const PlacementOptions& options, const Mod
 StepPlanOptions step_plan_options(const PlacementOptions& options, const ModelConfig& shape,
                                   uint32_t ranks, std::vector<uint32_t> node_of_rank = {});
 
-// Sharded experts: what the store is made with, before the first step is planned; all ranks count
-// as one node. Errors: those of plan_step().
+// Sharded experts: the plan of a step before any counts are known, which the store is made with.
+// node_of_rank: as in StepPlanOptions. Errors: those of plan_step().
 Result<ComputePlacement> plan_first_step(const PlacementOptions& options, const ModelConfig& shape,
-                                         uint32_t ranks);
+                                         uint32_t ranks, const std::vector<uint32_t>& node_of_rank);
 
 }  // namespace moetrain

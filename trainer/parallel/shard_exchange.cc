@@ -107,6 +107,11 @@ Result<LayerExchange> ShardExchange::reshard(const ShardLayout& layout, uint32_t
       mover);
 }
 
+void ShardExchange::free_buffers() {
+  send_ = Tensor();
+  receive_ = Tensor();
+}
+
 void ShardExchange::pack_weights(const ShardLayout& layout, uint32_t rank,
                                  std::span<OwnedRange> owned) {
   const uint64_t own = layout.part(rank).size();

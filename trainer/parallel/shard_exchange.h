@@ -48,6 +48,8 @@ class ShardExchange {
   // Bytes received from other ranks since clear_traffic(). While nothing moves.
   ExpertTraffic traffic() const { return traffic_; }
   void clear_traffic() { traffic_ = {}; }
+  // While nothing moves. The next exchange makes new ones.
+  void free_buffers();
   // Bytes on the device.
   uint64_t memory_bytes() const { return send_.room_bytes() + receive_.room_bytes(); }
 

@@ -94,8 +94,10 @@ class ShardedStore final : public ExpertStore {
 
   std::span<OwnedRange> owned() override { return owned_; }
   std::vector<OwnedRange> release() override {
-    pipeline_.settle();
-    return std::move(owned_);
+    // Whoever takes the ranges may need the room of the buffers.
+    pipeline_.set_experts(0);
+    exchange_.free_buffers();
+    return std::exchange(owned_, {});
   }
 
   ExpertTraffic traffic() const override { return exchange_.traffic(); }

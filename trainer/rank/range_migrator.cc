@@ -35,6 +35,8 @@ Result<RecoveryReport> RangeMigrator::recut(EpochComm& comm, const std::vector<b
   state_.held.model->parameters_changed();
   state_.held.remap();
   report.relayout.bytes_moved = recut_.bytes_moved();
+  report.relayout.memory_bytes = recut_.memory().bytes;
+  report.relayout.memory_bound = recut_.memory().bound;
   report.take_losses(state_);
   report.relayout.plan_ms = ms_between(begin_ns, planned_ns);
   report.relayout.migrate_ms = ms_between(planned_ns, monotonic_ns());

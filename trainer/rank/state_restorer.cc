@@ -20,8 +20,9 @@ namespace client = ckpt::client;
 
 Result<ComputePlacement> first_sharded_placement(const RankState& state) {
   const ModelConfig& shape = state.options.config.model;
-  const uint32_t ranks = state.seat.group.ranks;
-  return plan_first_step(placing_of_group(state.options.placing, shape, ranks), shape, ranks);
+  const RankGroup& group = state.seat.group;
+  return plan_first_step(placing_of_group(state.options.placing, shape, group.ranks), shape,
+                         group.ranks, routing_nodes(group, state.options.nodes));
 }
 
 Result<ComputePlacement> StateRestorer::first_placement_of_group() const {

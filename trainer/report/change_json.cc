@@ -40,7 +40,9 @@ nlohmann::ordered_json changes_json(const std::vector<MemberChange>& changes) {
                    {"effective_replicas", change.effective_replicas},
                    {"bytes_moved", change.bytes_moved},
                    {"plan_ms", change.plan_ms},
-                   {"migrate_ms", change.migrate_ms}});
+                   {"migrate_ms", change.migrate_ms},
+                   {"memory_bytes", change.memory_bytes},
+                   {"memory_bound", change.memory_bound}});
   }
   return all;
 }
@@ -57,7 +59,9 @@ void read_changes(Fields& top, const std::string& origin, std::vector<MemberChan
                        .effective_replicas = read_small(entry, "effective_replicas"),
                        .bytes_moved = entry.count("bytes_moved"),
                        .plan_ms = entry.number("plan_ms"),
-                       .migrate_ms = entry.number("migrate_ms")});
+                       .migrate_ms = entry.number("migrate_ms"),
+                       .memory_bytes = entry.count_or("memory_bytes", 0),
+                       .memory_bound = entry.count_or("memory_bound", 0)});
     top.absorb(entry);
   }
 }

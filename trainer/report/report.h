@@ -14,7 +14,8 @@
 //               effective_replicas, split_ms:{detect, regroup, plan, migrate, first_step}}],
 //    daemon_failures:[{step, down_ms}],
 //    saved_step, unsaved:[{since, until, ms, cause, saved}],
-//    changes:[{step, joined, left, group, effective_replicas, bytes_moved, plan_ms, migrate_ms}],
+//    changes:[{step, joined, left, group, effective_replicas, bytes_moved, plan_ms, migrate_ms,
+//      memory_bytes, memory_bound}],
 //    replans:[{step, moved, max_over_mean:{before, after}, gain_ms, cost_ms, bytes, plan_ms,
 //              migrate_ms, layer, loads, ranks:{before, after}}],
 //    rank_times:[{rank, steps, own_ms, waited_ms, slowest, more_ms}], plt,
@@ -110,6 +111,11 @@ struct MemberChange {
   // The slowest rank: to agree on the step and the placement, then for all state to be in place.
   double plan_ms = 0;
   double migrate_ms = 0;
+  // Sharded experts: expert tensors of the rank with most while ranges moved, old and new ones and
+  // buffers, and what these may take. 0: of replicated experts, or of a run from before it was
+  // told.
+  uint64_t memory_bytes = 0;
+  uint64_t memory_bound = 0;
 };
 
 // A loss of ckptd itself: training goes on, snapshots wait until it is back.
@@ -152,7 +158,8 @@ struct RankTime {
   uint32_t rank = 0;   // its process's number
   uint64_t steps = 0;  // that it did with all others of its group
   // Of a step, on average: outside of collectives and snapshots, and in collectives, where it waits
-  // for other ranks.
+  // for other ranks. Both of the rank's own thread: work of its communication thread is in neither,
+  // but in `waited_ms` where the rank's thread waits for it.
   double own_ms = 0;
   double waited_ms = 0;
   uint64_t slowest = 0;  // steps in which it had most to do by itself
@@ -168,7 +175,7 @@ struct ExpertExchange {
   double restore_bytes = 0;
   double reshard_bytes = 0;
   // Means over ranks and steps: communication of MoE layers that the rank waited for, and that ran
-  // beside its computation.
+  // beside its computation. Both include waits for peers that come late to an exchange.
   double exposed_ms = 0;
   double hidden_ms = 0;
   // Steps whose plan was not ready, and the waits for it, the slowest rank of each step.

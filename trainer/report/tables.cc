@@ -78,10 +78,16 @@ std::string changes_text(const std::vector<MemberChange>& changes) {
     text += fmt::format("after step {}: ", change.step);
     if (!change.joined.empty()) text += fmt::format("{} joined, ", ranks_text(change.joined));
     if (!change.left.empty()) text += fmt::format("{} left, ", ranks_text(change.left));
-    text += fmt::format("{}, each expert on {} or more; {} moved in {}\n",
+    text += fmt::format("{}, each expert on {} or more; {} moved in {}",
                         ckpt::base::counted(change.group, "rank"), change.effective_replicas,
                         ckpt::base::format_size(change.bytes_moved),
                         human_ms(change.plan_ms + change.migrate_ms));
+    if (change.memory_bytes > 0) {
+      text += fmt::format(", with {} of expert memory, of at most {}",
+                          ckpt::base::format_size(change.memory_bytes),
+                          ckpt::base::format_size(change.memory_bound));
+    }
+    text += '\n';
   }
   return text;
 }

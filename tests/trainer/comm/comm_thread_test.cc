@@ -3,9 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <future>
 #include <optional>
+#include <thread>
 
 #include "tests/trainer/comm/comm_groups.h"
 
@@ -86,6 +88,74 @@ TEST_P(CommThreadTest, AFailedJobAbortsBothCommunicatorsOnEveryRank) {
     EXPECT_EQ(waited.error().code, comm.rank() == 1 ? ErrorCode::kIo : ErrorCode::kAborted);
     EXPECT_FALSE(comm.barrier().ok());
   });
+}
+
+// --pin pins a rank before it makes the communicator.
+TEST_P(CommThreadTest, JobsRunOnTheCpusOfTheThreadThatMadeThem) {
+  cpu_set_t allowed;
+  ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
+  cpu_set_t last;
+  CPU_ZERO(&last);
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (!CPU_ISSET(cpu, &allowed)) continue;
+    CPU_ZERO(&last);
+    CPU_SET(cpu, &last);
+  }
+  cpu_set_t of_job;
+  CPU_ZERO(&of_job);
+  // A thread of its own, so that the rest of the program keeps its CPUs.
+  std::thread([&] {
+    ASSERT_EQ(::sched_setaffinity(0, sizeof last, &last), 0);
+    auto comms = make(2);
+    const Job job = comms[0]->beside()->submit([&](Comm&) {
+      EXPECT_EQ(::sched_getaffinity(0, sizeof of_job, &of_job), 0);
+      return Status();
+    });
+    EXPECT_TRUE(job.settle().ok());
+  }).join();
+  EXPECT_TRUE(CPU_EQUAL(&of_job, &last));
+}
+
+// A rank whose GPU fails must end; its peers go on without it.
+TEST_P(CommThreadTest, ACollectiveThatAFailedJobEndsHasTheErrorOfTheJob) {
+  auto comms = make(3);
+  on_all_ranks(comms, [&](Comm& comm) {
+    if (comm.rank() == 1) {
+      (void)comm.beside()->submit([](Comm&) -> Status {
+        return ckpt::make_error(ErrorCode::kIo, "no memory for experts");
+      });
+    }
+    // No rank leaves this barrier before rank 2 enters it, which is after the failure.
+    if (comm.rank() == 2) {
+      int64_t sum = 0;
+      const Job job =
+          comm.beside()->submit([&](Comm& beside) { return add_one_of_each(beside, sum); });
+      EXPECT_FALSE(comm.beside()->wait(job).ok());
+    }
+    const Status met = comm.barrier();
+    ASSERT_FALSE(met.ok());
+    if (comm.rank() != 1) {
+      EXPECT_NE(met.error().code, ErrorCode::kIo) << met.error().message;
+      return;
+    }
+    EXPECT_EQ(met.error().code, ErrorCode::kIo) << met.error().message;
+    EXPECT_EQ(met.error().message, "no memory for experts");
+    EXPECT_EQ(comm.barrier().error().code, ErrorCode::kIo);
+  });
+}
+
+// The epoch's watch was first: the failures of jobs are its echo.
+TEST_P(CommThreadTest, AnAbortStaysTheCauseOfTheFailuresBehindIt) {
+  auto comms = make(2);
+  comms[0]->abort("epoch 3 ended");
+  int64_t sum = 0;
+  const Job job =
+      comms[0]->beside()->submit([&](Comm& beside) { return add_one_of_each(beside, sum); });
+  EXPECT_FALSE(comms[0]->beside()->wait(job).ok());
+  const Status met = comms[0]->barrier();
+  ASSERT_FALSE(met.ok());
+  EXPECT_EQ(met.error().code, ErrorCode::kAborted);
+  EXPECT_THAT(met.error().message, testing::HasSubstr("epoch 3 ended"));
 }
 
 TEST_P(CommThreadTest, AFailureOfTheFirstCommunicatorEndsAWaitForAJob) {

@@ -18,6 +18,8 @@ Relayout some_relayout() {
   return {.bytes_moved = 88,
           .plan_ms = 2.5,
           .migrate_ms = 10.25,
+          .memory_bytes = 96,
+          .memory_bound = 99,
           .plt = 0.0375,
           .plt_rollback = 0.0125,
           .lost = {0, 5}};
@@ -58,7 +60,8 @@ std::vector<GoldenLine> lines_of_joining() {
        R"("experts_from_seed":3,"experts_per_checkpoint":8,"experts_per_snapshot":12,)"
        R"("failures":6,"goes_on":true,"group":7,"joins":true,"lineage":2,"lost":[0,5],)"
        R"("lost_tokens":1234,"migrate_ms":10.25,"plan_ms":2.5,"plt":0.0375,)"
-       R"("plt_rollback":0.0125,"rank":3,"regroup_ms":30.5,"resumed":true,)"
+       R"("plt_rollback":0.0125,"rank":3,)"
+       R"("recut_memory_bound":99,"recut_memory_bytes":96,"regroup_ms":30.5,"resumed":true,)"
        R"("stale_units":[5,9],"step":30,"training_ms":1500.5,"view_lineage":1})"},
   };
 }
@@ -71,12 +74,14 @@ std::vector<GoldenLine> lines_of_changes() {
       {{.header = {.rank = 3, .epoch = 4, .step = 30},
         .body = RegroupingEvent{.reason = "others join", .relayout = some_relayout()}},
        R"({"bytes_moved":88,"epoch":4,"event":"regrouping","lost":[0,5],"migrate_ms":10.25,)"
-       R"("plan_ms":2.5,"plt":0.0375,"plt_rollback":0.0125,"rank":3,"step":30,)"
+       R"("plan_ms":2.5,"plt":0.0375,"plt_rollback":0.0125,"rank":3,)"
+       R"("recut_memory_bound":99,"recut_memory_bytes":96,"step":30,)"
        R"("text":"others join"})"},
       {{.header = {.rank = 3, .epoch = 4, .step = 30},
         .body = DrainedEvent{.relayout = some_relayout()}},
        R"({"bytes_moved":88,"epoch":4,"event":"drained","lost":[0,5],"migrate_ms":10.25,)"
-       R"("plan_ms":2.5,"plt":0.0375,"plt_rollback":0.0125,"rank":3,"step":30})"},
+       R"("plan_ms":2.5,"plt":0.0375,"plt_rollback":0.0125,"rank":3,)"
+       R"("recut_memory_bound":99,"recut_memory_bytes":96,"step":30})"},
       {{.header = {.rank = 3, .epoch = 4, .step = 30},
         .body = ReplannedEvent{.moved = true,
                                .balance_before = 1.75,
@@ -91,6 +96,7 @@ std::vector<GoldenLine> lines_of_changes() {
        R"({"balance_after":1.25,"balance_before":1.75,"bytes_moved":88,"cost_ms":4.5,"epoch":4,)"
        R"("event":"replanned","gain_ms":40.0,"layer":1,"lost":[0,5],"migrate_ms":10.25,)"
        R"("moved":true,"plan_ms":2.5,"plt":0.0375,"plt_rollback":0.0125,"rank":3,)"
+       R"("recut_memory_bound":99,"recut_memory_bytes":96,)"
        R"("routed":[9,1],"slots_after":[[0],[1]],"slots_before":[[0,1],[]],"step":30})"},
   };
 }

@@ -187,8 +187,11 @@ TEST_F(RecorderTest, WhoJoinsAndLeavesChangesTheMembersAndIsNoFailure) {
   const auto train = [&](const std::vector<uint32_t>& ranks, uint64_t step, uint64_t bytes) {
     ++epoch_;
     for (const uint32_t rank : ranks) {
-      const Relayout relayout{
-          .bytes_moved = bytes, .plan_ms = 1.0 + rank, .migrate_ms = 10.0 + rank};
+      const Relayout relayout{.bytes_moved = bytes,
+                              .plan_ms = 1.0 + rank,
+                              .migrate_ms = 10.0 + rank,
+                              .memory_bytes = rank == 1 ? 50u : 40u,  // rank 1 takes most
+                              .memory_bound = rank == 1 ? 55u : 60u};
       recorder_.add(event(rank, step,
                           TrainingEvent{.goes_on = true,
                                         .joins = rank == 2 && step == 1,
@@ -214,6 +217,8 @@ TEST_F(RecorderTest, WhoJoinsAndLeavesChangesTheMembersAndIsNoFailure) {
   EXPECT_EQ(report.changes[0].bytes_moved, 99u);
   EXPECT_EQ(report.changes[0].plan_ms, 3) << "the slowest";
   EXPECT_EQ(report.changes[0].migrate_ms, 12);
+  EXPECT_EQ(report.changes[0].memory_bytes, 50u);
+  EXPECT_EQ(report.changes[0].memory_bound, 55u) << "of the rank with most";
   EXPECT_THAT(report.changes[1].left, testing::ElementsAre(0));
   EXPECT_EQ(report.changes[1].group, 2u);
   EXPECT_EQ(report.changes[1].bytes_moved, 77u);

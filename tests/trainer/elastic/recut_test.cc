@@ -123,6 +123,51 @@ TEST_F(RecutTest, MovesEachElementThatChangesItsOwnerOnce) {
   EXPECT_EQ(group[0]->bytes_moved, 12 * (kLayers * kExperts * moved + dense));
 }
 
+// From halves to thirds, in one round. A rank that keeps its range has no second one.
+TEST_F(RecutTest, TakesOldAndNewRangesAndBuffersOfMemory) {
+  Ranks group = start_sharded(2);
+  train_sharded(group, 1);  // layers have buffers, which go before ranges move
+  group.push_back(make_sharded(2, 0));
+  recut(group);
+  const uint64_t elements = expert_parameter_count(config_.model);
+  const uint64_t experts = kLayers * kExperts;
+  uint64_t dense = 0;
+  for (const Parameter& parameter : group[0]->model->dense()) {
+    dense += 12 * parameter.value.size() + kItemHeaderBytes;
+  }
+  const std::vector<ElementRange> halves = cut_for({}, 2, elements);
+  const std::vector<ElementRange> thirds = cut_for({}, 3, elements);
+  const auto moved = [&](uint64_t count) { return experts * (12 * count + kItemHeaderBytes); };
+  const uint64_t to_rank_1 = moved(halves[0].end - thirds[1].begin);
+  const uint64_t to_rank_2 = moved(thirds[2].size());
+  // Both old ranks have the dense parameters: either sends them, or each sends some.
+  const uint64_t sent_by_0 = group[0]->recut.memory().bytes -
+                             24 * experts * (halves[0].size() + thirds[0].size()) - to_rank_1;
+  const uint64_t sent_by_1 = group[1]->recut.memory().bytes -
+                             24 * experts * (halves[1].size() + thirds[1].size()) - to_rank_1 -
+                             to_rank_2;
+  EXPECT_EQ(sent_by_0 + sent_by_1, dense);
+  EXPECT_EQ(group[2]->recut.memory().bytes, 24 * experts * thirds[2].size() + to_rank_2 + dense);
+  for (size_t rank = 0; rank < 3; ++rank) {
+    const uint64_t old = rank < 2 ? halves[rank].size() : 0;
+    EXPECT_EQ(group[rank]->recut.memory().bound,
+              24 * experts * (old + thirds[rank].size()) + (64u << 20));
+  }
+  recut(group);
+  EXPECT_EQ(group[0]->recut.memory().bytes, 24 * experts * thirds[0].size()) << "nothing moves";
+}
+
+// Buffers of layers would be beside both ranges.
+TEST_F(RecutTest, AStoreThatIsReleasedKeepsNoMemory) {
+  Ranks group = start_sharded(2);
+  train_sharded(group, 1);
+  ExpertStore& store = group[0]->model->experts();
+  ASSERT_GT(store.memory_bytes(), 0u);
+  const std::vector<OwnedRange> released = store.release();
+  EXPECT_EQ(released.size(), kLayers * kExperts);
+  EXPECT_EQ(store.memory_bytes(), 0u);
+}
+
 TEST_F(RecutTest, ALostRankMakesAViewNecessary) {
   Ranks group = start_sharded(3);
   train_sharded(group, 1);

@@ -67,5 +67,17 @@ TEST(PlannedPlacementTest, StepsArePlannedForTheNodesOfRanks) {
   EXPECT_EQ(step_plan_options({}, shape(2, 8), 4, nodes).node_of_rank, nodes);
 }
 
+// The slots of a rank divide no whole blocks here, so the plan depends on the nodes.
+TEST(PlannedPlacementTest, TheFirstStepIsPlannedForTheNodesOfRanks) {
+  const PlacementOptions laer{.policy = PolicyName::kLaer, .slots = 3};
+  const std::vector<uint32_t> nodes = {0, 1, 1, 0};
+  const auto first = plan_first_step(laer, shape(2, 4), 4, nodes);
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_EQ(first->node_of_rank, nodes);
+  const auto planned = plan_step(step_plan_options(laer, shape(2, 4), 4, nodes), {});
+  ASSERT_TRUE(planned.ok()) << planned.error().message;
+  EXPECT_EQ(first->slots, *planned);
+}
+
 }  // namespace
 }  // namespace moetrain

@@ -70,6 +70,8 @@ TEST(ReportJson, HasTheFieldsThatStay) {
   EXPECT_EQ(document.at("changes").at(0).at("joined"), json::array({4, 5}));
   EXPECT_EQ(document.at("changes").at(0).at("effective_replicas"), 2);
   EXPECT_EQ(document.at("changes").at(0).at("migrate_ms"), 13.5);
+  EXPECT_EQ(document.at("changes").at(0).at("memory_bytes"), 6u << 20);
+  EXPECT_EQ(document.at("changes").at(0).at("memory_bound"), 70u << 20);
   EXPECT_EQ(document.at("final_loss"), document.at("losses").at(59).at("loss"));
   EXPECT_EQ(document.at("loads").at(2),
             json({{"step", 3}, {"busiest_tokens", 4099}, {"max_over_mean", 1.75}}));

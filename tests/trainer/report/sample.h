@@ -79,7 +79,9 @@ inline MemberChange sample_change(uint64_t steps) {
           .effective_replicas = 2,
           .bytes_moved = 7u << 20,
           .plan_ms = 1.5,
-          .migrate_ms = 13.5};
+          .migrate_ms = 13.5,
+          .memory_bytes = 6u << 20,
+          .memory_bound = 70u << 20};
 }
 
 inline Report sample_report(uint64_t steps = 60) {
