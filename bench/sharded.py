@@ -34,6 +34,7 @@ round has other popular experts. The measured steps of a run begin when its arm 
   `measured` only.
 - **Lite routing** needs nodes. Two are assumed (`--domains`), with half of the ranks each.
 - **Balance.** max/mean: tokens of the busiest rank over the mean, mean of layers and steps.
+- **Losses** of every arm have the bits of `laer`'s, in every round.
 - **Bytes** are received by all ranks in a step. Experts restored: distinct ones, of a rank in a
   layer.
 - **Exposed**: communication of MoE layers that a rank waited for in a step. **Hidden**: that ran
@@ -84,7 +85,8 @@ def time_row(row):
     return (f"`{row['arm']}`", row["slots"], f"{row['step_seconds'] * 1e3:.0f}", ratio,
             f"{row['max_over_mean']:.3f}", f"{row['busiest_tokens']:,.0f}",
             f"{exchange['exposed_ms']:.1f}", f"{exchange['hidden_ms']:.1f}",
-            f"{exchange['plan_waits']:.1f}", row["verdict"])
+            f"{exchange['plan_waits']:.1f}", "same bits" if row["same_bits"] else "OTHER BITS",
+            row["verdict"])
 
 
 def byte_row(row):
@@ -105,7 +107,7 @@ def workload_tables(rows, shape):
     lines = [f"### {first['loads']}, {first['ranks']} ranks of {first['slots']} slots, "
              f"{shape['layers']} layers of {first['experts']} experts", ""]
     lines += table(["arm", "slots", "step, ms", "of laer", "max/mean", "busiest rank, tokens",
-                    "exposed, ms", "hidden, ms", "plan waits of a run", "verdict"],
+                    "exposed, ms", "hidden, ms", "plan waits of a run", "losses", "verdict"],
                    [time_row(row) for row in rows])
     lines += table(["arm", "tokens, MB", "restores, MB", "re-shards, MB", "experts restored",
                     "restores: layers ahead", "re-shards: layers ahead", "expert tensors, MB",

@@ -115,6 +115,12 @@ void add_ratio(const ShardedArm& arm, const Paired& paired, json& row) {
   row["verdict"] = arm.role == ArmRole::kBaseline ? verdict(paired, kBaselineRatio) : "measured";
 }
 
+// No placement, schedule or store of experts changes a bit.
+bool same_bits(const ShardedArmRuns& reference, const ShardedArmRuns& of) {
+  return std::ranges::equal(reference.runs, of.runs, {}, &ShardedRun::loss_bits,
+                            &ShardedRun::loss_bits);
+}
+
 json row_json(const ShardedWorkloadRuns& workload, const ShardedArmRuns& of,
               const std::vector<size_t>& rounds) {
   const ShardedArmRuns& reference = workload.arms.front();
@@ -134,6 +140,7 @@ json row_json(const ShardedWorkloadRuns& workload, const ShardedArmRuns& of,
                mean_of(of, [](const ShardedRun& run) { return run.figures.busiest_tokens; })},
               {"exchange", exchange_json(workload, of)},
               {"memory", memory_json(of)},
+              {"same_bits", same_bits(reference, of)},
               {"runs", seconds}};
   const bool is_static = std::string_view(of.arm.policy) == "static";
   row["slots"] =
@@ -144,6 +151,7 @@ json row_json(const ShardedWorkloadRuns& workload, const ShardedArmRuns& of,
   } else {
     add_ratio(of.arm, compared(seconds_of(reference, rounds), seconds), row);
   }
+  if (!row["same_bits"].get<bool>()) row["verdict"] = "fail";
   return row;
 }
 
@@ -192,12 +200,12 @@ std::string sharded_row_text(const json& row) {
               : std::string(30, ' ');
   text += fmt::format(
       "  max/mean {:.3f}  tokens {:.1f} MB  restore {:.1f} MB  re-shard {:.1f} MB  exposed {:.1f} "
-      "ms  hidden {:.1f} ms  expert tensors {:.1f} MB  rank {:.0f} MB  {}\n",
+      "ms  hidden {:.1f} ms  expert tensors {:.1f} MB  rank {:.0f} MB  {}  {}\n",
       row["max_over_mean"].get<double>(), mb(exchange["token_bytes"]),
       mb(exchange["restore_bytes"]), mb(exchange["reshard_bytes"]),
       exchange["exposed_ms"].get<double>(), exchange["hidden_ms"].get<double>(),
       mb(row["memory"]["expert_bytes"]), mb(row["memory"]["resident_bytes_peak"]),
-      row["verdict"].get<std::string>());
+      row["same_bits"].get<bool>() ? "same bits" : "OTHER BITS", row["verdict"].get<std::string>());
   return text;
 }
 

@@ -12,6 +12,7 @@ namespace bench {
 struct ShardedRun {
   int order = 0;  // of popular experts
   StepFigures figures;
+  uint32_t loss_bits = 0;            // of the last step; the same in every arm
   ScheduleFigures schedule;          // all zero where experts are replicated
   uint64_t resident_bytes_peak = 0;  // of the rank with most
 };

@@ -28,6 +28,7 @@ def check_counts(rows):
     assert 8 <= laer["exchange"]["experts_restored"] <= 12, laer
     for row in rows.values():
         exchange, memory = row["exchange"], row["memory"]
+        assert row["same_bits"], row
         assert exchange["token_bytes"] > 0 and memory["resident_bytes_peak"] > 0, row
         # Two restores of 4 bytes an element, one re-shard of 8.
         assert exchange["restore_bytes"] == exchange["reshard_bytes"] or row is fixed, row

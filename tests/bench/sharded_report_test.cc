@@ -124,6 +124,23 @@ TEST(ShardedRows, OnlyShardedArmsHaveASchedule) {
   EXPECT_FALSE(rows[1].contains("schedule"));
 }
 
+TEST(ShardedRows, OneOtherLossIsSeen) {
+  ShardedWorkloadRuns workload = a_workload();
+  workload.arms.push_back(runs_of("static-ep", {1, 1, 1, 1}));
+  workload.arms.push_back(runs_of("fsdp-ep", {1, 1, 1, 1}));
+  for (ShardedArmRuns& arm : workload.arms) {
+    for (size_t round = 0; round < arm.runs.size(); ++round) {
+      arm.runs[round].loss_bits = static_cast<uint32_t>(70 + round);
+    }
+  }
+  workload.arms[2].runs[3].loss_bits = 5;
+  const json rows = sharded_rows(workload);
+  EXPECT_TRUE(rows[1]["same_bits"]);
+  EXPECT_FALSE(rows[2]["same_bits"]);
+  EXPECT_NE(rows[1]["verdict"], "fail");
+  EXPECT_EQ(rows[2]["verdict"], "fail") << "whatever its time is";
+}
+
 TEST(NoteOnCores, SaysWhatTimesCannotShow) {
   EXPECT_THAT(note_on_cores(2, 4), HasSubstr("step times cannot show overlap"));
   EXPECT_THAT(note_on_cores(2, 4), HasSubstr("hides imbalance"));
