@@ -134,7 +134,9 @@ Status KillsBench::prepare() {
       return make_error(ErrorCode::kFailedPrecondition, "no ranks are {}", arm.what);
     }
     std::ranges::shuffle(victims, random_);
-    arms_.push_back({.arm = arm,
+    KillArm lost = arm;
+    if (setup_.sharded && arm.victims == 2) lost.what = "two of the ranks";
+    arms_.push_back({.arm = lost,
                      .same_bits = setup_.sharded,
                      .redone_max = redone_max(arm),
                      .victims = std::move(victims),
