@@ -89,32 +89,31 @@ std::set<uint32_t> experts_taken(const moetrain::ComputePlacement& placement,
   return taken;
 }
 
-std::vector<std::vector<uint32_t>> victims_of(const moetrain::ComputePlacement& placement,
-                                              const KillArm& arm) {
+std::vector<std::vector<uint32_t>> victims_of(const KillSetup& setup, const KillArm& arm) {
   std::vector<std::vector<uint32_t>> groups;
-  for (uint32_t first = 0; first < placement.ranks; ++first) {
+  for (uint32_t first = 0; first < setup.workload.ranks; ++first) {
     if (arm.victims == 1) groups.push_back({first});
-    for (uint32_t second = first + 1; arm.victims == 2 && second < placement.ranks; ++second) {
+    for (uint32_t second = first + 1; arm.victims == 2 && second < setup.workload.ranks; ++second) {
       groups.push_back({first, second});
     }
   }
+  if (setup.sharded) return groups;
   std::erase_if(groups, [&](const std::vector<uint32_t>& ranks) {
-    return experts_taken(placement, ranks).empty() == arm.takes_experts;
+    return experts_taken(setup.placement, ranks).empty() == arm.takes_experts;
   });
   return groups;
 }
 
 std::vector<std::string> arm_flags(const KillSetup& setup, const KillArm& arm) {
-  std::vector<std::string> flags = {"--placement",
-                                    "lazarus",
-                                    "--slots",
-                                    std::to_string(kKilledSlots),
-                                    "--min-replicas",
-                                    std::to_string(kKilledReplicas),
-                                    "--on-loss",
-                                    arm.goes_on ? "continue" : "restart",
-                                    "--checkpoint-every",
-                                    std::to_string(setup.checkpoint_every)};
+  std::vector<std::string> flags = {"--on-loss", arm.goes_on ? "continue" : "restart",
+                                    "--checkpoint-every", std::to_string(setup.checkpoint_every)};
+  if (setup.sharded) {
+    flags.insert(flags.end(), {"--expert-state", "sharded", "--placement", "laer", "--slots",
+                               std::to_string(kKilledShardedSlots)});
+  } else {
+    flags.insert(flags.end(), {"--placement", "lazarus", "--slots", std::to_string(kKilledSlots),
+                               "--min-replicas", std::to_string(kKilledReplicas)});
+  }
   if (arm.hangs) {
     flags.insert(flags.end(),
                  {"--collective-timeout-ms", std::to_string(setup.collective_timeout_ms),
@@ -142,7 +141,7 @@ Result<KillTrial> run_trial(const KillSetup& setup, const KillArm& arm,
   trial.rolled_back_exactly = experts_of(figures.stale_units, setup.workload) == taken &&
                               figures.lost_tokens == expected.lost_tokens;
   trial.same_bits = figures.loss_bits == expected.loss_bits;
-  if (arm.goes_on && !arm.hangs && !arm.takes_experts) {
+  if (arm.goes_on && !arm.hangs && !arm.takes_experts && !setup.sharded) {
     CKPT_ASSIGN(expected.loss_bits, run_and_leave(setup, arm, victims, figures.resumed_at));
   }
   trial.loss_difference = relative_difference(figures.loss_bits, expected.loss_bits);

@@ -16,6 +16,7 @@ namespace bench {
 inline constexpr uint32_t kKilledRanks = 8;
 inline constexpr uint32_t kKilledSlots = 5;  // of each of them, in each layer
 inline constexpr uint32_t kKilledReplicas = 2;
+inline constexpr uint32_t kKilledShardedSlots = 4;  // of each of them, where experts are sharded
 
 struct KillArm {
   const char* name;
@@ -39,7 +40,8 @@ struct KillSetup {
   uint64_t kill_after = 0;  // in the middle of the step that follows this one
   uint32_t checkpoint_every = 0;
   uint32_t collective_timeout_ms = 0;
-  moetrain::ComputePlacement placement;  // that the runs begin with
+  bool sharded = false;                  // --expert-state
+  moetrain::ComputePlacement placement;  // replicated: that the runs begin with
   ReferenceRun unharmed;
 };
 
@@ -51,7 +53,8 @@ struct KillTrial {
   bool rolled_back_exactly = false;
   // Losses of all steps against those of a run that nothing happens to but, without warning or
   // haste, the same: the ranks leave after the step that the others went on from; experts that were
-  // taken go back. In that case, and where nobody goes on, it is train_reference().
+  // taken go back. In that case, where nobody goes on, and where experts are sharded, it is
+  // train_reference().
   double loss_difference = 0;
   bool same_bits = false;  // as train_reference()
 };
@@ -59,9 +62,9 @@ struct KillTrial {
 // The experts (of the grid) that only these ranks hold.
 std::set<uint32_t> experts_taken(const moetrain::ComputePlacement& placement,
                                  const std::vector<uint32_t>& ranks);
-// All groups of so many ranks as the arm takes, and of which that is true that it says.
-std::vector<std::vector<uint32_t>> victims_of(const moetrain::ComputePlacement& placement,
-                                              const KillArm& arm);
+// All groups of so many ranks as the arm takes, and of which that is true that it says. Sharded
+// experts have a part on every rank, so every group will do.
+std::vector<std::vector<uint32_t>> victims_of(const KillSetup& setup, const KillArm& arm);
 
 std::vector<std::string> arm_flags(const KillSetup& setup, const KillArm& arm);
 

@@ -1,6 +1,7 @@
 #include "bench/kills.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <stdlib.h>
 
 #include <algorithm>
@@ -29,9 +30,31 @@ namespace {
 
 // The kill comes half an interval of checkpoints after the last one. Not in the first one: ckptd
 // faults the arenas in while the first steps are done, and a restore waits for its part of them.
+// Sharded experts return to the newest step only where every step is saved.
 constexpr uint64_t kIntervalsBefore = 3;
+constexpr uint32_t kCheckpointEvery = 8;
 constexpr uint64_t kStepsAfter = 5;
 constexpr const char* kLadder = "ladder";
+constexpr const char* kOfReplicas[] = {"taken", kLadder};  // of no meaning to sharded experts
+
+// The arms that are asked for, or else all that the state of experts allows.
+Result<std::vector<std::string>> arms_to_run(const KillsOptions& options) {
+  std::vector<std::string> all;
+  for (const KillArm& arm : kKillArms) all.emplace_back(arm.name);
+  all.emplace_back(kLadder);
+  const auto is_of_replicas = [](const std::string& name) {
+    return std::ranges::find(kOfReplicas, name) != std::end(kOfReplicas);
+  };
+  if (options.sharded) std::erase_if(all, is_of_replicas);
+  for (const std::string& name : options.arms) {
+    if (std::ranges::find(all, name) != all.end()) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--arms {}: sharded experts leave a part on every rank, so no rank takes any "
+                      "with it; choose from {}",
+                      name, fmt::join(all, ", "));
+  }
+  return options.arms.empty() ? all : options.arms;
+}
 
 class KillsBench {
  public:
@@ -43,14 +66,17 @@ class KillsBench {
 
  private:
   bool wanted(const std::string& arm) const {
-    return std::ranges::find(options_.arms, arm) != options_.arms.end();
+    return std::ranges::find(wanted_, arm) != wanted_.end();
   }
+  void set_up();
+  uint64_t redone_max(const KillArm& arm) const;
   Status one_round(int round);
   Status write_data() const;
 
   const KillsOptions options_;
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  double load_average_ = 0;  // before anything was started
+  std::vector<std::string> wanted_;  // arms
+  double load_average_ = 0;          // before anything was started
   std::optional<ScratchDirectory> scratch_;
   KillSetup setup_;
   std::mt19937_64 random_{1};
@@ -65,21 +91,36 @@ Status KillsBench::write_data() const {
   return make_error(ErrorCode::kIo, "{}: cannot be written", setup_.workload.data);
 }
 
-Status KillsBench::prepare() {
-  (void)::getloadavg(&load_average_, 1);
-  CKPT_ASSIGN(ScratchDirectory made, ScratchDirectory::make(options_.directory));
-  scratch_.emplace(std::move(made));
+// Survivors with sharded experts return to the newest step that every rank had saved.
+uint64_t KillsBench::redone_max(const KillArm& arm) const {
+  if (setup_.sharded) return setup_.checkpoint_every;
+  return arm.goes_on ? 0 : UINT64_MAX;
+}
+
+void KillsBench::set_up() {
   StepWorkload& workload = setup_.workload;
   workload.directory = scratch_->path();
   workload.data = scratch_->path() + "/data";
   workload.engine = options_.engine;
   workload.ranks = kKilledRanks;
   workload.batch = 16;
-  setup_.checkpoint_every = options_.checkpoint_every;
+  setup_.sharded = options_.sharded;
+  const uint32_t every = options_.checkpoint_every;
+  setup_.checkpoint_every = every != 0 ? every : options_.sharded ? 1 : kCheckpointEvery;
   setup_.collective_timeout_ms = options_.collective_timeout_ms;
-  setup_.kill_after = kIntervalsBefore * options_.checkpoint_every + options_.checkpoint_every / 2;
+  const uint64_t interval = std::max(setup_.checkpoint_every, kCheckpointEvery);
+  setup_.kill_after = kIntervalsBefore * interval + interval / 2;
   workload.window = {setup_.kill_after, setup_.kill_after + kStepsAfter};
+}
+
+Status KillsBench::prepare() {
+  (void)::getloadavg(&load_average_, 1);
+  CKPT_ASSIGN(wanted_, arms_to_run(options_));
+  CKPT_ASSIGN(ScratchDirectory made, ScratchDirectory::make(options_.directory));
+  scratch_.emplace(std::move(made));
+  set_up();
   CKPT_TRY(write_data());
+  const StepWorkload& workload = setup_.workload;
   const moetrain::PlacementOptions placing{.policy = moetrain::PolicyName::kLazarus,
                                            .slots = kKilledSlots,
                                            .replicas_min = kKilledReplicas};
@@ -88,12 +129,18 @@ Status KillsBench::prepare() {
   CKPT_ASSIGN(setup_.unharmed, train_reference(workload));
   for (const KillArm& arm : kKillArms) {
     if (!wanted(arm.name)) continue;
-    auto victims = victims_of(setup_.placement, arm);
+    auto victims = victims_of(setup_, arm);
     if (victims.empty()) {
       return make_error(ErrorCode::kFailedPrecondition, "no ranks are {}", arm.what);
     }
     std::ranges::shuffle(victims, random_);
-    arms_.push_back({.arm = arm, .victims = std::move(victims), .trials = {}});
+    KillArm lost = arm;
+    if (setup_.sharded && arm.victims == 2) lost.what = "two of the ranks";
+    arms_.push_back({.arm = lost,
+                     .same_bits = setup_.sharded,
+                     .redone_max = redone_max(arm),
+                     .victims = std::move(victims),
+                     .trials = {}});
   }
   return {};
 }
@@ -135,8 +182,9 @@ json KillsBench::document() const {
                   {"tokens_per_step", workload.tokens_per_step()},
                   {"layers", workload.layers},
                   {"experts", workload.experts},
-                  {"slots", kKilledSlots},
-                  {"replicas_min", kKilledReplicas},
+                  {"expert_state", setup_.sharded ? "sharded" : "replicated"},
+                  {"slots", setup_.sharded ? kKilledShardedSlots : kKilledSlots},
+                  {"replicas_min", setup_.sharded ? 1 : kKilledReplicas},
                   {"checkpoint_every", setup_.checkpoint_every},
                   {"killed_in_step", setup_.kill_after + 1},
                   {"collective_timeout_ms", setup_.collective_timeout_ms},

@@ -14,9 +14,10 @@ struct KillsOptions {
   std::string engine = "uring";
   int rounds = 10;
   int seconds_max = 900;  // no round is begun later
-  // Of kKillArms, and "ladder".
-  std::vector<std::string> arms = {"one", "two", "taken", "restart", "hang", "ladder"};
-  uint32_t checkpoint_every = 8;           // steps
+  bool sharded = false;   // --expert-state
+  // Of kKillArms, and "ladder". Empty: all. "taken" and "ladder" need replicated experts.
+  std::vector<std::string> arms;
+  uint32_t checkpoint_every = 0;           // steps; 0: 8, with sharded experts 1
   uint32_t collective_timeout_ms = 5'000;  // of the arm "hang"
 };
 

@@ -60,9 +60,9 @@ json trial_json(const KillTrial& trial) {
 }
 
 // Whether what survivors went on with is what it has to be; times apart.
-bool is_right(const KillArm& arm, const KillTrial& trial) {
-  const bool no_step_lost = !arm.goes_on || trial.figures.redone() == 0;
-  return trial.rolled_back_exactly && no_step_lost && trial.loss_difference <= kLossBound;
+bool is_right(const KillArmTrials& of, const KillTrial& trial) {
+  return trial.rolled_back_exactly && trial.figures.redone() <= of.redone_max &&
+         trial.loss_difference <= kLossBound && (trial.same_bits || !of.same_bits);
 }
 
 // The median's interval on one side of the bound. A step that takes longer than the bound is said
@@ -94,7 +94,7 @@ json arm_json(const KillArmTrials& of) {
   const Interval interval = median_interval(seconds);
   const auto worst = std::ranges::max_element(trials, {}, &KillTrial::loss_difference);
   const bool right =
-      std::ranges::all_of(trials, [&](const KillTrial& trial) { return is_right(of.arm, trial); });
+      std::ranges::all_of(trials, [&](const KillTrial& trial) { return is_right(of, trial); });
   const bool judged = of.arm.goes_on && !of.arm.hangs;
   json row = {{"arm", of.arm.name},
               {"what", of.arm.what},
@@ -199,11 +199,11 @@ json kills_json(const std::vector<KillArmTrials>& arms, const std::optional<Ladd
 std::string kills_text(const json& document) {
   const json& shape = document["shape"];
   std::string text = fmt::format(
-      "kills: {} ranks, {} tokens, {} layers of {} experts, {} slots, f = {}; a checkpoint every "
-      "{} "
-      "steps, killed in step {}; load before {:.1f}\n",
+      "kills: {} ranks, {} tokens, {} layers of {} {} experts, {} slots, f = {}; a checkpoint "
+      "every {} steps, killed in step {}; load before {:.1f}\n",
       shape["ranks"].get<int>(), shape["tokens_per_step"].get<uint64_t>(),
-      shape["layers"].get<int>(), shape["experts"].get<int>(), shape["slots"].get<int>(),
+      shape["layers"].get<int>(), shape["experts"].get<int>(),
+      shape["expert_state"].get<std::string>(), shape["slots"].get<int>(),
       shape["replicas_min"].get<int>(), shape["checkpoint_every"].get<int>(),
       shape["killed_in_step"].get<int>(), document["machine"]["load_average_before"].get<double>());
   for (const json& row : document["rows"]) {

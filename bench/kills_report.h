@@ -12,6 +12,8 @@ namespace bench {
 
 struct KillArmTrials {
   KillArm arm;
+  bool same_bits = false;   // losses must have the bits of a run that lost nobody
+  uint64_t redone_max = 0;  // completed steps that may be done again
   std::vector<std::vector<uint32_t>> victims;  // that take turns
   std::vector<KillTrial> trials;
 };

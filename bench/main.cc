@@ -11,9 +11,7 @@
 #include "bench/codecs.h"
 #include "bench/export.h"
 #include "bench/flags.h"
-#include "bench/kills.h"
 #include "bench/pec.h"
-#include "bench/placement.h"
 #include "bench/plan.h"
 #include "bench/plt.h"
 #include "bench/relayout.h"
@@ -23,7 +21,7 @@
 #include "bench/save.h"
 #include "bench/scratch.h"
 #include "bench/stall.h"
-#include "bench/step.h"
+#include "bench/training_flags.h"
 #include "formats/base/cli_errors.h"
 #include "formats/base/cli_numbers.h"
 #include "formats/base/console.h"
@@ -65,6 +63,7 @@ struct Flags {
   bench::StepOptions step;
   bench::PlacementBenchOptions placement;
   bench::KillsOptions kills;
+  bench::ShardedOptions sharded;
   bench::ExportOptions exports;
   bench::CatalogOptions catalog;
   bench::PltOptions plt;
@@ -162,78 +161,6 @@ CLI::App* add_pec(CLI::App& app, Flags& flags) {
   return command;
 }
 
-CLI::App* add_placement(CLI::App& app, Flags& flags) {
-  CLI::App* command = app.add_subcommand(
-      "placement", "what replicas are worth under skewed load, in runs of moetrain");
-  bench::PlacementBenchOptions& options = flags.placement;
-  command->add_option("--skew", options.skew, "Zipf's exponent")->capture_default_str();
-  command->add_option("--ranks", options.ranks, "ranks, each pinned")->capture_default_str();
-  command->add_option("--slots", options.slots, "of each rank, of 16 experts a layer")
-      ->capture_default_str();
-  command->add_option("--min-replicas", options.replicas_min, "of every expert")
-      ->capture_default_str();
-  command->add_option("--sequences", options.sequences, "of 64 tokens, in each step")
-      ->check(CLI::Range(32, 256))
-      ->capture_default_str();
-  command->add_option("--policies", options.policies, "compared with static")
-      ->delimiter(',')
-      ->capture_default_str();
-  command->add_option("--orders", options.orders, "of popular experts")
-      ->check(CLI::Range(1, 100))
-      ->capture_default_str();
-  command->add_option("--rounds", options.rounds, "runs of each arm with each order")
-      ->check(CLI::Range(2, 1000))
-      ->capture_default_str();
-  command->add_option("--dir", options.directory, "a directory for the runs' data")
-      ->capture_default_str()
-      ->check(CLI::ExistingDirectory);
-  command->add_flag("--json", flags.json, "one JSON document on stdout");
-  return command;
-}
-
-CLI::App* add_kills(CLI::App& app, Flags& flags) {
-  CLI::App* command = app.add_subcommand(
-      "kills", "from a kill -9 of ranks to the next completed step, in runs of moetrain");
-  bench::KillsOptions& kills = flags.kills;
-  command->add_option("--rounds", kills.rounds, "runs of each arm")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
-  command->add_option("--seconds", kills.seconds_max, "begin no round later")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 86'400));
-  command->add_option("--arms", kills.arms, "which of them")
-      ->delimiter(',')
-      ->capture_default_str()
-      ->check(CLI::IsMember({"one", "two", "taken", "restart", "hang", "ladder"}));
-  command->add_option("--checkpoint-every", kills.checkpoint_every, "steps")
-      ->capture_default_str()
-      ->check(CLI::Range(4, 1000));
-  command
-      ->add_option("--collective-timeout-ms", kills.collective_timeout_ms,
-                   "of the arm whose rank hangs")
-      ->capture_default_str()
-      ->check(CLI::Range(500, 60'000));
-  add_place(command, kills, &kills.engine, &flags.json);
-  return command;
-}
-
-CLI::App* add_step(CLI::App& app, Flags& flags) {
-  CLI::App* command = app.add_subcommand(
-      "step", "what a checkpoint after every step adds to it, in runs of moetrain");
-  bench::StepOptions& step = flags.step;
-  command->add_option("--rounds", step.rounds, "runs of partial; the other arms have two")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1000));
-  command->add_option("--sequences", step.sequences, "of 64 tokens, in each step")
-      ->capture_default_str()
-      ->check(CLI::Range(32, 256));
-  command->add_option("--seconds", step.seconds_max, "begin no round later, if there were two")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 86'400));
-  add_place(command, step, &step.engine, &flags.json);
-  return command;
-}
-
 CLI::App* add_export(CLI::App& app, Flags& flags) {
   CLI::App* command = app.add_subcommand(
       "export", "export, import and export again: time, and memory whatever the size");
@@ -292,6 +219,38 @@ CLI::App* add_codecs(CLI::App& app, Flags& flags) {
   return command;
 }
 
+std::vector<Command> add_commands(CLI::App& app, Flags& flags) {
+  return {
+      {add_save(app, flags), [&flags] { return bench::bench_save(flags.save); }, bench::save_text},
+      {add_fragments(app, flags), [&flags] { return bench::bench_save(flags.fragments); },
+       bench::save_text},
+      {add_restore(app, flags), [&flags] { return bench::bench_restore(flags.restore); },
+       bench::to_text},
+      {add_stall(app, flags), [&flags] { return bench::bench_stall(flags.stall); },
+       bench::stall_text},
+      {bench::add_plt(app, flags.plt, flags.json), [&flags] { return bench::bench_plt(flags.plt); },
+       bench::plt_text},
+      {bench::add_plan(app, flags.plan, flags.json),
+       [&flags] { return bench::bench_plan(flags.plan); }, bench::plan_text},
+      {bench::add_relayout(app, flags.relayout, flags.json),
+       [&flags] { return bench::bench_relayout(flags.relayout); }, bench::relayout_text},
+      {add_pec(app, flags), [&flags] { return bench::bench_pec(flags.pec); }, bench::pec_text},
+      {bench::add_step(app, flags.step, flags.json),
+       [&flags] { return bench::bench_step(flags.step); }, bench::step_text},
+      {bench::add_placement(app, flags.placement, flags.json),
+       [&flags] { return bench::bench_placement(flags.placement); }, bench::placement_text},
+      {bench::add_sharded(app, flags.sharded, flags.json),
+       [&flags] { return bench::bench_sharded(flags.sharded); }, bench::sharded_text},
+      {bench::add_kills(app, flags.kills, flags.json),
+       [&flags] { return bench::bench_kills(flags.kills); }, bench::kills_text},
+      {add_export(app, flags), [&flags] { return bench::bench_export(flags.exports); },
+       bench::export_text},
+      {add_catalog(app, flags), [&flags] { return bench::bench_catalog(flags.catalog); },
+       bench::catalog_text},
+      {add_codecs(app, flags), [&flags] { return bench::bench_codecs(flags.codecs); },
+       bench::codecs_text}};
+}
+
 int run(int argc, char** argv) {
   CLI::App app("Benchmarks of ckptd, each against a limit measured in the same run.", "ckptbench");
   app.require_subcommand(1);
@@ -308,36 +267,14 @@ int run(int argc, char** argv) {
       "  ckptbench catalog --dir /data\n"
       "  ckptbench codecs --dir /data\n"
       "  ckptbench kills --rounds 5 --arms one,taken\n"
+      "  ckptbench sharded --budget 900 --trace routing.csv.gz\n"
       "  ckptbench plan --loads-file routing.csv.gz --every 1\n"
       "  ckptbench relayout --loads-file routing.csv.gz\n"
       "  ckptbench plt --trace routing.csv.gz --k 1 2 4\n"
       "Exit codes: 0 measured, whatever the verdict; 1 failed; 2 bad usage; 3 not found; 4 bad "
       "data.");
   Flags flags;
-  const std::vector<Command> commands = {
-      {add_save(app, flags), [&] { return bench::bench_save(flags.save); }, bench::save_text},
-      {add_fragments(app, flags), [&] { return bench::bench_save(flags.fragments); },
-       bench::save_text},
-      {add_restore(app, flags), [&] { return bench::bench_restore(flags.restore); },
-       bench::to_text},
-      {add_stall(app, flags), [&] { return bench::bench_stall(flags.stall); }, bench::stall_text},
-      {bench::add_plt(app, flags.plt, flags.json), [&] { return bench::bench_plt(flags.plt); },
-       bench::plt_text},
-      {bench::add_plan(app, flags.plan, flags.json), [&] { return bench::bench_plan(flags.plan); },
-       bench::plan_text},
-      {bench::add_relayout(app, flags.relayout, flags.json),
-       [&] { return bench::bench_relayout(flags.relayout); }, bench::relayout_text},
-      {add_pec(app, flags), [&] { return bench::bench_pec(flags.pec); }, bench::pec_text},
-      {add_step(app, flags), [&] { return bench::bench_step(flags.step); }, bench::step_text},
-      {add_placement(app, flags), [&] { return bench::bench_placement(flags.placement); },
-       bench::placement_text},
-      {add_kills(app, flags), [&] { return bench::bench_kills(flags.kills); }, bench::kills_text},
-      {add_export(app, flags), [&] { return bench::bench_export(flags.exports); },
-       bench::export_text},
-      {add_catalog(app, flags), [&] { return bench::bench_catalog(flags.catalog); },
-       bench::catalog_text},
-      {add_codecs(app, flags), [&] { return bench::bench_codecs(flags.codecs); },
-       bench::codecs_text}};
+  const std::vector<Command> commands = add_commands(app, flags);
   ckpt::base::refuse_wrapped_numbers(app);
   try {
     app.parse(argc, argv);

@@ -91,6 +91,10 @@ bool wants_another(const Pairs& pairs, const std::vector<double>& limit, double 
   return !within(median_interval(self_ratios(limit)), kSelfSpread);
 }
 
+bool begins_round(int round, double seconds_left, double longest_seconds) {
+  return round < 2 || seconds_left >= longest_seconds;
+}
+
 Result<Paired> measure_pairs(const Pairs& pairs, const Contest& contest) {
   CKPT_ASSERT(pairs.at_least >= 2);
   const auto now = contest.seconds ? contest.seconds : steady_seconds;

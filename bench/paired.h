@@ -59,6 +59,11 @@ Paired compared(std::vector<double> limit, std::vector<double> engine);
 // time, one in either order.
 bool wants_another(const Pairs& pairs, const std::vector<double>& limit, double seconds);
 
+// Whether a bench that takes turns between runs begins round `round` (from 0): it must end within
+// the seconds that are left if it takes as long as the longest so far. The first two always run, as
+// there is nothing to compare before.
+bool begins_round(int round, double seconds_left, double longest_seconds);
+
 // What is measured. `prepare` runs before each pair, outside of both times.
 struct Contest {
   std::function<ckpt::Status()> prepare;

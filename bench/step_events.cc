@@ -4,6 +4,7 @@
 #include <map>
 
 #include "bench/paired.h"
+#include "trainer/elastic/exchange_totals.h"
 
 namespace bench {
 
@@ -35,6 +36,7 @@ struct Collector {
     if (in_window) {
       double& stall_ms = stalls_ms[at.step];
       stall_ms = std::max(stall_ms, step.stall_ms);
+      exchange.add(0, at, step);
     }
     if (at.rank != 0) return;
     if (in_window) {
@@ -77,6 +79,7 @@ struct Collector {
   uint64_t failures = 0;
   double busiest_tokens = 0;  // added up
   double max_over_mean = 0;
+  moetrain::ExchangeTotals exchange;
   ckpt::Status disturbed;  // the error of a run that did a step again
 };
 
@@ -98,10 +101,12 @@ Result<Collector> collected(const std::vector<RankEvent>& events, const StepWind
 StepFigures figures_of(const Collector& seen) {
   const StepWindow& window = seen.window;
   const auto steps = static_cast<double>(window.last - window.first);
-  StepFigures figures{.snapshots = seen.bytes.size(),
-                      .failures = seen.failures,
-                      .busiest_tokens = seen.busiest_tokens / steps,
-                      .max_over_mean = seen.max_over_mean / steps};
+  StepFigures figures{
+      .snapshots = seen.bytes.size(),
+      .failures = seen.failures,
+      .busiest_tokens = seen.busiest_tokens / steps,
+      .max_over_mean = seen.max_over_mean / steps,
+      .exchange = seen.exchange.report().value_or(moetrain::report::ExpertExchange())};
   figures.step_seconds = seen.seconds(window.first, window.last) / steps;
   if (seen.bytes.empty()) return figures;
   std::vector<double> stalls_ms;

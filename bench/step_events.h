@@ -6,6 +6,7 @@
 
 #include "formats/base/result.h"
 #include "trainer/elastic/events.h"
+#include "trainer/report/report.h"
 
 namespace bench {
 
@@ -23,6 +24,7 @@ struct StepFigures {
   uint64_t failures = 0;        // snapshots of ranks that did not
   double busiest_tokens = 0;    // of a step, mean (moetrain::ExpertLoad)
   double max_over_mean = 0;     // mean over steps
+  moetrain::report::ExpertExchange exchange;  // of the steps in the window
 };
 // The figures of a window of the run that these are all events of, of all ranks. Its steps are
 // those of rank 0, which the others meet at every boundary. kFailedPrecondition if the run did not

@@ -140,6 +140,13 @@ TEST(MorePairs, TheRuleSeesTheLimitOnly) {
   EXPECT_FALSE(wants_another(pairs, {1, 1.029}, 0));
 }
 
+TEST(Rounds, BeginWhereTheLongestWouldStillEnd) {
+  EXPECT_TRUE(begins_round(0, -1, 0));
+  EXPECT_TRUE(begins_round(1, -1, 50)) << "one round alone says nothing";
+  EXPECT_TRUE(begins_round(2, 60, 50));
+  EXPECT_FALSE(begins_round(2, 40, 50));
+}
+
 TEST(Paired, MedianTakesTheMiddle) {
   EXPECT_DOUBLE_EQ(median({3, 1, 2}), 2);
   EXPECT_DOUBLE_EQ(median({4, 1, 2, 3}), 2.5);

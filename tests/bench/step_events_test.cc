@@ -88,6 +88,27 @@ TEST(TurnFigures, PairATurnWithTheOneBeforeIt) {
               HasSubstr("steps 6 to 19"));
 }
 
+TEST(StepFigures, ExchangeIsThatOfTheWindow) {
+  std::vector<RankEvent> events;
+  for (uint64_t number = 1; number <= 4; ++number) {
+    for (const uint32_t rank : {0u, 1u}) {
+      RankEvent event = step(rank, number, 100 * number, 0);
+      std::get<moetrain::StepEvent>(event.body).experts = {.restore_bytes = 1'000 * number,
+                                                           .exposed_ms = rank == 0 ? 2.0 : 4.0,
+                                                           .memory_bytes = 70 + rank,
+                                                           .memory_bound = 90};
+      events.push_back(event);
+    }
+  }
+  const auto figures = step_figures(events, {.first = 2, .last = 4});
+  ASSERT_TRUE(figures.ok()) << figures.error().message;
+  EXPECT_EQ(figures->exchange.steps, 2u);
+  EXPECT_DOUBLE_EQ(figures->exchange.restore_bytes, 3'500);  // steps 3 and 4
+  EXPECT_DOUBLE_EQ(figures->exchange.exposed_ms, 3);         // of both ranks
+  EXPECT_EQ(figures->exchange.memory_bytes, 71u);
+  EXPECT_EQ(figures->exchange.memory_bound, 90u);
+}
+
 TEST(StepFigures, ARunThatWasDisturbedIsNone) {
   std::vector<RankEvent> events = a_run();
   EXPECT_THAT(step_figures(events, {2, 6}).error().message, HasSubstr("steps 2 to 6"));
