@@ -131,9 +131,11 @@ std::string StallWatch::cause(const Stall& stall) const {
         "that. ckptd --session-arena and --warm-pool keep memory ready for new sessions",
         stall.lasts ? "is" : "was");
   }
+  // ckptd does not tell these two apart to its client.
   return fmt::format(
-      "as no slab of the arena {} free for its checkpoint; give ckptd a larger --arena, or "
-      "save fewer experts (--experts-per-checkpoint)",
+      "as no slab of the arena {} ready for its checkpoint: ckptd prepares memory in the first "
+      "seconds of a session, or the arena is too small; if this comes again, give ckptd a larger "
+      "--arena, or save fewer experts (--experts-per-checkpoint)",
       stall.lasts ? "is" : "was");
 }
 
