@@ -151,7 +151,7 @@ def plt(document):
             *table(("", *(f"K = {row['k']}" for row in document["ratios"]), "all K"), ratios)]
 
 
-# As in service_pages.py.
+# The same form as in service_pages.py.
 PAGES = {
     "placement": ("placement: what replicas are worth under skewed routing", [
         "Runs of moetrain; each rank has a core. Compared with static placement in the same round.",

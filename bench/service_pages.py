@@ -30,7 +30,8 @@ def disk(document):
                         ("CRC32C pass, seconds for a GB", f"{cpu['crc_seconds_per_gb']:.3f}"),
                         ("copy by the trainers, seconds for a GB (not in the ratio)",
                          f"{cpu['trainers_seconds_per_gb']:.3f}"),
-                        ("both against their own previous run", interval(cpu["limit_self_interval"])),
+                        ("both against their own previous run",
+                         interval(cpu["limit_self_interval"])),
                         ("verdict", cpu["verdict"])])]
 
 
@@ -94,9 +95,9 @@ def codecs(document):
             f"memcpy: {rate(document['memcpy_bytes_per_second'])}."]
 
 
-# Name -> title, text above the tables, the command where the JSON has none, and the tables.
 DISK_NOTE = ["The disk was held at one speed, since it is shared: see "
              "[Shared disks](../../docs/benchmarks.md#shared-disks)."]
+# Name -> title, text above the tables, the command where the JSON has none, and the tables.
 PAGES = {
     "save": ("save: 2 GiB from begin to durable", [
         "Bytes per second of a snapshot: copy, checksums, sockets, writes and commit.",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes bench/results/NAME.md from bench/results/NAME.json: tables.py [--check]
+"""Writes the page of tables beside each JSON file of bench/results: tables.py [--check]
 
 --check changes nothing, and exits with 1 if a page is missing, stale or without results."""
 
