@@ -18,9 +18,12 @@ import results as gpu  # noqa: E402
 import service_pages  # noqa: E402
 
 PAGES = {**service_pages.PAGES, **research_pages.PAGES}
-# Written, and compared, by other programs.
-ELSEWHERE = {"relayout": "bench/relayout.py", "simulation": "bench/simulation.py",
+# Pages of other programs, which have a --check of their own.
+ELSEWHERE = {"relayout": "bench/relayout.py", "sharded": "bench/sharded.py",
+             "simulation": "bench/simulation.py",
              "simulation-sharded": "bench/simulation_sharded.py"}
+# Results that the page of other results shows.
+SHOWN_BY = {"kills-sharded": "sharded"}
 
 
 class Refused(Exception):
@@ -48,10 +51,10 @@ def page(path):
 def stale(results):
     """A sentence for each page that is not the one of its results."""
     for path in sorted(results.glob("*.json")):
-        written = path.with_suffix(".md")
+        written = path.with_name(SHOWN_BY.get(path.stem, path.stem) + ".md")
         if not written.exists():
-            yield f"{written.name}: is missing; run {ELSEWHERE.get(path.stem, 'bench/tables.py')}"
-        elif path.stem not in ELSEWHERE:
+            yield f"{written.name}: is missing; run {ELSEWHERE.get(written.stem, 'bench/tables.py')}"
+        elif written.stem not in ELSEWHERE:
             if written.read_text(encoding="utf-8") != page(path):
                 yield f"{written.name}: not that of {path.name}; run bench/tables.py"
     for written in sorted(results.glob("*.md")):
@@ -61,7 +64,7 @@ def stale(results):
 
 def write(results):
     for path in sorted(results.glob("*.json")):
-        if path.stem not in ELSEWHERE:
+        if path.stem not in ELSEWHERE and path.stem not in SHOWN_BY:
             path.with_suffix(".md").write_text(page(path), encoding="utf-8")
 
 

@@ -11,7 +11,7 @@ import unittest
 
 TABLES = pathlib.Path(sys.argv[1]).resolve()
 RECORDED = TABLES.parent / "results"
-ELSEWHERE = ("relayout", "simulation", "simulation-sharded")
+ELSEWHERE = ("relayout", "sharded", "kills-sharded", "simulation", "simulation-sharded")
 
 
 class Tables(unittest.TestCase):
@@ -90,6 +90,9 @@ class Tables(unittest.TestCase):
         self.write()
         (self.results / "relayout.json").write_text("{}", encoding="utf-8")
         self.refused("relayout.md: is missing; run bench/relayout.py")
+        (self.results / "relayout.md").touch()
+        (self.results / "kills-sharded.json").write_text("{}", encoding="utf-8")
+        self.refused("sharded.md: is missing; run bench/sharded.py")
 
     def test_refuses_results_it_cannot_read(self):
         self.write()
