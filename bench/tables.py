@@ -53,7 +53,8 @@ def stale(results):
     for path in sorted(results.glob("*.json")):
         written = path.with_name(SHOWN_BY.get(path.stem, path.stem) + ".md")
         if not written.exists():
-            yield f"{written.name}: is missing; run {ELSEWHERE.get(written.stem, 'bench/tables.py')}"
+            program = ELSEWHERE.get(written.stem, "bench/tables.py")
+            yield f"{written.name}: is missing; run {program}"
         elif written.stem not in ELSEWHERE:
             if written.read_text(encoding="utf-8") != page(path):
                 yield f"{written.name}: not that of {path.name}; run bench/tables.py"
