@@ -25,7 +25,7 @@ struct PecOptions {
   std::string directory = ".";
 };
 
-// {bench, machine, shape, rows, composition}: bench/README.md.
+// {bench, machine, shape, rows, composition}: docs/benchmarks.md.
 ckpt::Result<nlohmann::json> bench_pec(const PecOptions& options);
 std::string pec_text(const nlohmann::json& document);
 

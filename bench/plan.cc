@@ -33,8 +33,8 @@ constexpr uint32_t kFailures[] = {1, 2, 4};
 
 using Loads = std::vector<std::vector<uint64_t>>;  // [layer][expert]
 
-// Where no trace is given: 24 layers of 32 experts whose loads drift, a sample every 20 iterations
-// as in the trace that the README speaks of. Says something of the policies, nothing of models.
+// Trace where none is given: 24 layers of 32 experts whose loads drift, a sample every 20
+// iterations, as in the trace of bench/results/plan.md. It compares policies, not models.
 std::vector<Loads> synthetic_trace() {
   constexpr uint32_t kSamples = 60;
   std::mt19937 random(7);

@@ -67,7 +67,7 @@ PlannedPack plan_pack(std::span<const PackPiece> pieces, std::span<const PackRan
 // `tables` is device memory, aligned to 16 bytes, with a copy of the pack's, as long as the queue
 // works on it. At most `blocks_max` blocks of threads run at a time; 0 stands for as many as fill
 // the device. The client uses 0: few blocks hold their multiprocessors for longer, and cost a
-// training step more (measured on an H200, bench/README.md). Else as the pack() below.
+// training step more (measured: bench/results/gpu-nvidia-h200.md). Else as the pack() below.
 void pack(CudaQueue& queue, const PlannedPack& planned, const std::byte* tables, std::byte* buffer,
           uint32_t* crc, unsigned blocks_max = 0);
 

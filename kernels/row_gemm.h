@@ -5,7 +5,7 @@
 // the same. OpenBLAS cannot be used for that: its kernel for Haswell sums the rows that are left
 // over at the end in another order than the others, and on other CPUs a product of few rows takes
 // another way than one of many. Here every element is one running sum over `inner`, ascending, in
-// fp32 (fused, where the CPU has FMA), and nothing else. Speed: kernels/README.md.
+// fp32 (fused, where the CPU has FMA), and nothing else.
 #pragma once
 
 #include <cstdint>

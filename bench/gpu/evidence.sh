@@ -32,7 +32,7 @@ Environment: CKPT_COMMIT=ID      the commit, where there is no git
 
 Exit code: 0; 1 if a row says fail; 2 for bad usage; 77 if all is well, but there is no GPU;
 78 if there is nothing to build with. gpu.json has the reason in "status" and "lacks".
-`./dev gpu-results DIR` takes the result into bench/results and bench/README.md.
+`./dev gpu-results DIR` takes the result, and a table of it, into bench/results.
 TEXT
 }
 

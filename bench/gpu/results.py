@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """Takes what ./dev gpu found into the repository: results.py DIR [--root CHECKOUT]
 
-Copies DIR/gpu.json to bench/results/gpu-DEVICE.json, or gpu-DEVICE-part.json if something was left
-out, so that a part never replaces the whole. Writes the tables between the markers of
-bench/README.md anew, from all bench/results/gpu-*.json."""
+Copies DIR/gpu.json to bench/results/gpu-DEVICE.json and writes the table gpu-DEVICE.md beside it.
+Where something was left out the names end in -part, so that a part never replaces the whole."""
 
 import argparse
 import json
@@ -11,11 +10,9 @@ import pathlib
 import re
 import sys
 
-BEGIN, END = "<!-- gpu-results: begin -->", "<!-- gpu-results: end -->"
-
 
 class Refused(Exception):
-    """Why a document is no result."""
+    """A document that is no result, and why."""
 
 
 def read(path):
@@ -49,39 +46,31 @@ def figures(row):
                  row["reason"])
 
 
-def tables(document, name):
+def page(document, name):
+    """The text of the page beside bench/results/NAME."""
     measured = [row for row in document["results"] if row.get("value") is not None]
     others = [row for row in document["results"] if row.get("value") is None]
     passed = [row for row in others if row["verdict"] == "pass"]
-    lines = [f"#### {document['device']}",
-             f"Commit {document['commit']}, {document['date']}, driver {document['driver']}, nvcc "
-             f"{document['nvcc']}, {document['pairs']} pairs, {document['seconds']} s of a budget "
-             f"of {document['budget_seconds']}. All runs: `results/{name}`.", ""]
+    lines = [f"# GPU: {document['device']}", "",
+             f"<!-- ./dev gpu-results and bench/tables.py write this page from {name}. -->", ""]
     if not document["whole"]:
         lines += ["Something was left out: this is a part of the evidence.", ""]
-    lines += [cells("bench", "value", "limit", "ratio", "bound", "verdict", ""),
-              "|---|---|---|---|---|---|---|"]
+    lines += ["Rows and limits: [GPU benches](../../docs/benchmarks.md#gpu). What a GPU has shown: "
+              "[GPU](../../docs/internals/gpu.md#evidence).", "",
+              "| | |", "|---|---|",
+              cells("command", f"`./dev gpu --budget {document['budget_seconds']} --out DIR`"),
+              cells("commit", document["commit"]), cells("date", document["date"]),
+              cells("driver, nvcc", f"{document['driver']}, {document['nvcc']}"),
+              cells("time, pairs", f"{document['seconds']} s, {document['pairs']} pairs"), "",
+              cells("bench", "value", "limit", "ratio", "bound", "verdict", ""),
+              "|---|---:|---:|---:|---:|---|---|"]
     lines += [figures(row) for row in measured]
     lines += ["", f"{len(passed)} of {len(others)} rows without figures passed (build, checks, "
               "compute-sanitizer). The others:", "", cells("row", "verdict", "reason"),
               "|---|---|---|"]
     lines += [cells(row["what"], row["verdict"], row["reason"]) for row in others
               if row["verdict"] != "pass"]
-    return lines + [""]
-
-
-def write_tables(root):
-    readme = root / "bench/README.md"
-    text = readme.read_text(encoding="utf-8")
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise Refused(f"{readme}: must have the lines {BEGIN} and {END} once, in this order")
-    lines = []
-    for path in sorted((root / "bench/results").glob("gpu-*.json")):
-        whole = path.with_name(path.name.replace("-part.json", ".json"))
-        if whole == path or not whole.exists():  # a part matters only while there is no whole
-            lines += tables(read(path), path.name)
-    before, after = text.split(BEGIN)[0], text.split(END)[1]
-    readme.write_text(before + "\n".join([BEGIN, *lines, END]) + after, encoding="utf-8")
+    return "\n".join(lines) + "\n"
 
 
 def main():
@@ -92,12 +81,13 @@ def main():
     try:
         document = read(arguments.folder / "gpu.json")
         target = arguments.root / "bench/results" / file_name(document)
+        text = page(document, target.name)
         target.write_bytes((arguments.folder / "gpu.json").read_bytes())
-        write_tables(arguments.root)
+        target.with_suffix(".md").write_text(text, encoding="utf-8")
     except Refused as refused:
         print(f"gpu-results: {refused}", file=sys.stderr)
         return 1
-    print(f"gpu-results: {target} and bench/README.md are written", file=sys.stderr)
+    print(f"gpu-results: {target} and {target.stem}.md are written", file=sys.stderr)
     return 0
 
 

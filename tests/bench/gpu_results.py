@@ -10,12 +10,8 @@ import unittest
 
 RESULTS = sys.argv[1]
 
-README = """before
-<!-- gpu-results: begin -->
-old
-<!-- gpu-results: end -->
-after
-"""
+PAGE = "gpu-nvidia-a100-sxm4-80gb.md"
+PART = "gpu-nvidia-a100-sxm4-80gb-part.md"
 
 
 def measured(what, **fields):
@@ -46,15 +42,14 @@ class Results(unittest.TestCase):
         self.root = pathlib.Path(folder.name)
         (self.root / "bench/results").mkdir(parents=True)
         (self.root / "out").mkdir()
-        (self.root / "bench/README.md").write_text(README, encoding="utf-8")
 
     def publish(self, found):
         (self.root / "out/gpu.json").write_text(json.dumps(found), encoding="utf-8")
         return subprocess.run([sys.executable, RESULTS, self.root / "out", "--root", self.root],
                               capture_output=True, text=True, check=False)
 
-    def readme(self):
-        return (self.root / "bench/README.md").read_text(encoding="utf-8")
+    def page(self, name=PAGE):
+        return (self.root / "bench/results" / name).read_text(encoding="utf-8")
 
     def results(self):
         return sorted(path.name for path in (self.root / "bench/results").iterdir())
@@ -62,10 +57,10 @@ class Results(unittest.TestCase):
     def test_writes_file_and_table(self):
         done = self.publish(document())
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(self.results(), ["gpu-nvidia-a100-sxm4-80gb.json"])
-        text = self.readme()
-        self.assertTrue(text.startswith("before\n") and text.endswith("\nafter\n"), text)
-        self.assertNotIn("old", text)
+        self.assertEqual(self.results(), ["gpu-nvidia-a100-sxm4-80gb.json", PAGE])
+        text = self.page()
+        self.assertTrue(text.startswith("# GPU: NVIDIA A100-SXM4 (80GB)\n"), text)
+        self.assertIn("| commit | abc |\n| date | 2025-01-01T00:00Z |\n", text)
         self.assertIn("| device to arena | 54.41 GB/s | 55.21 | 0.984 [0.982, 0.988] | 0.95 | pass "
                       "|  |\n", text)
         self.assertIn("| unpack | 54.41 GB/s | 55.21 | 0.984 [0.982, 0.988] |  | measured |", text)
@@ -76,18 +71,18 @@ class Results(unittest.TestCase):
 
     def test_is_written_anew_for_the_same_device(self):
         self.publish(document())
-        first = self.readme()
+        first = self.page()
         self.publish(document(commit="def"))
-        self.assertEqual(self.readme(), first.replace("Commit abc", "Commit def"))
+        self.assertEqual(self.page(), first.replace("| commit | abc |", "| commit | def |"))
 
-    def test_part_stands_only_where_there_is_no_whole(self):
-        self.publish(document(whole=False, commit="part"))
-        self.assertEqual(self.results(), ["gpu-nvidia-a100-sxm4-80gb-part.json"])
-        self.assertIn("Something was left out", self.readme())
+    def test_part_never_replaces_the_whole(self):
         self.publish(document(commit="whole"))
-        self.publish(document(whole=False, commit="later part"))
-        self.assertIn("Commit whole", self.readme())
-        self.assertNotIn("part", self.readme())
+        whole = self.page()
+        self.publish(document(whole=False, commit="part"))
+        self.assertEqual(self.page(), whole)
+        self.assertNotIn("Something was left out", whole)
+        self.assertIn("Something was left out", self.page(PART))
+        self.assertIn("| commit | part |", self.page(PART))
 
     def test_refuses_what_is_no_result(self):
         for found, why in ((document(status="running"), "'running'"),
@@ -99,13 +94,6 @@ class Results(unittest.TestCase):
                 self.assertEqual(done.returncode, 1)
                 self.assertIn(why, done.stderr)
                 self.assertEqual(self.results(), [])
-                self.assertEqual(self.readme(), README)
-
-    def test_refuses_readme_without_markers(self):
-        (self.root / "bench/README.md").write_text("nothing", encoding="utf-8")
-        done = self.publish(document())
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("gpu-results: begin", done.stderr)
 
 
 unittest.main(argv=sys.argv[:1])

@@ -287,8 +287,8 @@ def compare_without_replicas(program, trace):
         for samples in (20, 40, 120):
             found = ratio(rates, samples)
             assert found < 1.0005, f"{name}, {samples} samples: {found}"
-    # What weighs age for what it has seen pays when that turns. Risk-aware does not, where no risk
-    # differs; what age-aware pays is in bench/README.md.
+    # Selectors that weigh age lose when the loads that they saw turn. Risk-aware does not, where no
+    # risk differs.
     of_age = []
     for _ in range(6):
         samples, skew = rng.choice((20, 40, 60, 120)), rng.uniform(0.5, 2)

@@ -4,7 +4,7 @@
 //   CKPT_FUZZ_PARSER=NAME parsers_libfuzzer FILE          repeats one input
 //   CKPT_FUZZ_SEEDS=FOLDER                                first the samples are written there
 //
-// Without a name it lists the names. libfuzzer.py runs it; README.md of tests/ says how.
+// Without a name it lists the names. libfuzzer.py runs it (docs/internals/testing.md).
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -24,12 +24,13 @@ class Finding:
 class Tree:
     """Files by path from the root. Real ones from disk, planted ones in the tests of the checks."""
 
-    def __init__(self, files):
+    def __init__(self, files, binaries=()):
         self.files = dict(files)
+        self.binaries = set(binaries)  # paths of files that are no text
 
     @classmethod
     def load(cls, root):
-        files = {}
+        files, binaries = {}, set()
         for folder, folders, names in os.walk(root):
             folders[:] = sorted(d for d in folders if d not in SKIPPED)
             for name in sorted(set(names) - SKIPPED):
@@ -38,9 +39,12 @@ class Tree:
                     continue
                 with open(full, "rb") as file:
                     content = file.read()
-                if b"\0" not in content[:8192]:  # golden files and the like are bytes, not text
-                    files[os.path.relpath(full, root)] = content.decode("utf-8", "replace")
-        return cls(files)
+                path = os.path.relpath(full, root)
+                if b"\0" in content[:8192]:  # golden files and the like are bytes, not text
+                    binaries.add(path)
+                else:
+                    files[path] = content.decode("utf-8", "replace")
+        return cls(files, binaries)
 
     def paths(self, suffixes, under=""):
         return [p for p in self.files if p.endswith(suffixes) and p.startswith(under)]
@@ -74,6 +78,12 @@ def code_only(text):
         return '"' + _blank(match.group()[1:-1]) + '"'
 
     return _PREPROCESSOR.sub(lambda m: _blank(m.group()), _TOKENS.sub(replace, text))
+
+
+def comments_of(text):
+    """(offset, the comment) of C++: those in literals are none."""
+    return [(match.start(), match.group()) for match in _TOKENS.finditer(text)
+            if match.group("comment")]
 
 
 def line_of(text, offset):

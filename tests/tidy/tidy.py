@@ -6,6 +6,9 @@ Exit code 0: all hold; 1: the findings are on stdout, one a line.
 
 import sys
 
+from comment_checks import check_comments
+from document_checks import (check_links, check_named_documents, check_prose,
+                             check_readme_lengths)
 from include_graph import check_cycles, check_folder_cycles, check_includes
 from layout_checks import check_files, check_function_lengths, check_headers, check_words
 from project_checks import (check_assertions, check_console, check_documents,
@@ -14,7 +17,9 @@ from sources import Tree
 
 CHECKS = (check_includes, check_cycles, check_folder_cycles, check_files, check_words,
           check_headers, check_function_lengths, check_assertions, check_console,
-          check_sources_are_built, check_unused_names, check_documents)
+          check_sources_are_built, check_unused_names, check_documents,
+          check_readme_lengths, check_prose, check_links, check_named_documents,
+          check_comments)
 
 
 def run_checks(tree):

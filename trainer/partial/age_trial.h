@@ -25,7 +25,7 @@
 // load-aware, in sum. (A restart begins all ledgers with the saves that there are.)
 // What it cannot: what comes next is not known. A trace that ends or turns while a change is not
 // paid for yet leaves that much unpaid; and after going back it takes until all experts have been
-// saved again, or longer where chance rules, until both save the same ones (bench/README.md).
+// saved again, or longer where chance rules, until both save the same ones.
 //
 // No I/O. Used by one thread. All who feed it the same numbers come to the same.
 #pragma once

@@ -35,9 +35,9 @@
 // Both queues have the lowest priority: pack gives way to the trainer's kernels, block by block. So
 // its kernels have as many blocks as fill the device: each ends soon. A few that run as long as the
 // copy does hold their multiprocessors all that time, and cost a training step more (measured:
-// bench/README.md). The copy engine knows no priorities. It does one copy after the other, so what
-// the trainer copies meanwhile waits for one chunk at most; that is what bounds the staging's use
-// of the link to the host.
+// bench/results/gpu-nvidia-h200.md). The copy engine knows no priorities. It does one copy after
+// the other, so what the trainer copies meanwhile waits for one chunk at most; that is what bounds
+// the staging's use of the link to the host.
 //
 // One per session, used from the session's thread. No place is given back before the event behind
 // its copy has happened. After a failure of the device the snapshots that were being staged are
