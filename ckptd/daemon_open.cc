@@ -77,11 +77,14 @@ Status Daemon::Impl::open() {
   CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk, store));
   CKPT_TRY(check_segments_are_ours(found, store));
   CKPT_TRY(catalog_keeper.open(store));
+  // The last judgement: until here nothing that the store has was changed.
+  const bool lost_records = store.damage || catalog_keeper.knows_more_than(last_sequence);
+  if (!finished && !lost_records) CKPT_TRY(check_journal_is_newest(disk, found, store));
+  CKPT_TRY(catalog_keeper.settle());
   catalog = catalog_keeper.catalog();
   const bool no_catalog = catalog->applied_sequence() == 0;
   CKPT_ASSIGN(bool salvaged, salvage(store));
   salvaged = salvaged || finished;
-  if (!salvaged) CKPT_TRY(check_journal_is_newest(disk, found, store));
   CKPT_ASSIGN(const LostEnd lost_end, cut_end(disk, store, no_catalog));
   const uint64_t known = catalog->applied_sequence();
   CKPT_TRY(catalog_keeper.go_on_without_disk());
