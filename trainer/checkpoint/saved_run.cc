@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
 #include "formats/base/json_dump.h"
 #include "trainer/checkpoint/client_status.h"
@@ -72,6 +74,16 @@ Result<client::Session> open_to_read(const std::string& socket, const std::strin
   // The run exists: this says that both sides mean the same units.
   CKPT_TRY(to_status(session.register_units(registration(units), to_json(saved.config))));
   return session;
+}
+
+// Keeps the view from prune and rm while it is restored in parts; nullopt: ckptd is older than
+// holds. To be let go before the session.
+Result<std::optional<client::Hold>> hold_view(client::Session& session, const std::string& run,
+                                              const SavedRun& saved) {
+  auto hold = to_result(session.hold({.run = run, .lineage = saved.lineage, .step = saved.step}));
+  if (hold.ok()) return std::optional(std::move(hold).value());
+  if (hold.error().code == ErrorCode::kVersionMismatch) return std::optional<client::Hold>();
+  return hold.error();
 }
 
 std::vector<SavedUnit> saved_units(const json& schema) {
@@ -168,6 +180,7 @@ Result<LoadedModel> load_saved_model(const std::string& socket, const std::strin
   CKPT_ASSIGN(loaded.model,
               Model::create(*loaded.device, shape, std::move(store), {}, std::move(trace)));
   CKPT_ASSIGN(client::Session session, open_to_read(socket, run, saved, units));
+  CKPT_ASSIGN(const auto held, hold_view(session, run, saved));
   std::vector<std::byte> trainer_unit(units[kTrainerUnit].bytes);
   ExpertStamps stamps({shape.layers, shape.experts});
   const StateMemory memory(units, *loaded.model, trainer_unit, stamps);
