@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "formats/base/console.h"
 #include "formats/base/json_dump.h"
 #include "trainer/checkpoint/client_status.h"
 #include "trainer/checkpoint/plan.h"
@@ -60,6 +61,11 @@ Result<json> ask(client::Session& session, const std::string& verb, const std::s
                     document.value("error", "ckptd refused " + verb + " " + target));
 }
 
+void tell_waiting(const std::string& why) {
+  ckpt::base::print_stderr("moetrain: waiting for room, at most {} s: {}\n", kTimeoutMs / 1'000,
+                           why);
+}
+
 // A session that restores what the run has saved.
 Result<client::Session> open_to_read(const std::string& socket, const std::string& run,
                                      const SavedRun& saved, const std::vector<StateUnit>& units) {
@@ -70,7 +76,8 @@ Result<client::Session> open_to_read(const std::string& socket, const std::strin
                                                .client_name = "moetrain",
                                                .arena_bytes = arena.arena_bytes,
                                                .slab_bytes = arena.slab_bytes,
-                                               .timeout_ms = kTimeoutMs})));
+                                               .timeout_ms = kTimeoutMs,
+                                               .waiting = tell_waiting})));
   // The run exists: this says that both sides mean the same units.
   CKPT_TRY(to_status(session.register_units(registration(units), to_json(saved.config))));
   return session;
