@@ -46,20 +46,35 @@ Status CatalogKeeper::open(const RecoveredStore& store) {
   if (readable && !other_store) {
     CKPT_TRY(check_other_format(*store_, id, store.end.next_sequence - 1));
   }
-  // A catalog that a damaged journal cannot fill again stays as it is, readable or not.
-  const bool keep = store.damage.has_value() || other_store;
-  catalog_ = std::make_unique<Catalog>(
-      std::move(opened.store), keep ? Catalog::Unreadable::kKeep : Catalog::Unreadable::kClear);
-  tell_reset(catalog_->reset_reason());
-  if (other_store) {
-    return set_aside(fmt::format("it belongs to store {}, the journal to {}", *catalog_of, id));
-  }
+  catalog_ = std::make_unique<Catalog>(std::move(opened.store), Catalog::Unreadable::kKeep);
   const Status health = catalog_->health();
-  if (!health.ok()) return is_catalog_damage(health) ? Status() : health;
+  if (!health.ok() && !is_catalog_damage(health)) return health;
+  // A catalog that a damaged journal cannot fill again stays as it is, readable or not.
   if (store.damage) return {};
-  const auto why = why_foreign(*catalog_, store);
+  if (other_store) {
+    foreign_ = fmt::format("it belongs to store {}, the journal to {}", *catalog_of, id);
+    return {};
+  }
+  if (!health.ok()) {
+    unreadable_ = health.error().message;
+    return {};
+  }
+  auto why = why_foreign(*catalog_, store);
   if (!why.ok()) return is_catalog_damage(why.error().code) ? Status() : why.error();
-  return why->empty() ? Status() : set_aside(*why);
+  foreign_ = *std::move(why);
+  return {};
+}
+
+bool CatalogKeeper::knows_more_than(uint64_t last_sequence) const {
+  return foreign_.empty() && unreadable_.empty() && catalog_->applied_sequence() > last_sequence;
+}
+
+Status CatalogKeeper::settle() {
+  if (!foreign_.empty()) return set_aside(std::exchange(foreign_, {}));
+  if (unreadable_.empty()) return {};
+  tell_reset(std::exchange(unreadable_, {}));
+  const Status cleared = catalog_->clear();
+  return is_catalog_damage(cleared) ? Status() : cleared;
 }
 
 Status CatalogKeeper::open_and_clear() const {

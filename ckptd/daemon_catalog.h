@@ -9,6 +9,7 @@
 
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "ckptd/catalog/catalog.h"
 #include "ckptd/catalog/stand_in_store.h"
@@ -31,11 +32,16 @@ class CatalogKeeper {
   CatalogKeeper(Disk& disk, StandInStore::Open open_on_disk)
       : disk_(disk), open_on_disk_(std::move(open_on_disk)) {}
 
-  // Opens the catalog that belongs to the recovered journal. One of another store, or of another
-  // history of this one, is moved aside. `catalog()` may lack records afterwards, or be damaged:
-  // see its health(). The catalog on disk is only read if the disk is full: go_on_without_disk()
-  // follows before anything is written. A shortage is an error.
+  // Opens the catalog and judges whether it belongs to the recovered journal. Its contents are only
+  // read: the start may still be refused. A shortage is an error.
   Status open(const RecoveredStore& store);
+  // After open(): the catalog belongs to the journal, and has records after its last one.
+  bool knows_more_than(uint64_t last_sequence) const;
+  // Once the start goes on with this journal: a catalog of another store, or of another history of
+  // this one, is moved aside; one that cannot be read is emptied, if the journal can fill it.
+  // `catalog()` may lack records afterwards, or be damaged: see its health(). The catalog on disk
+  // is only read if the disk is full: go_on_without_disk() follows before anything is written.
+  Status settle();
   Catalog* catalog() { return catalog_.get(); }
   // On a full disk: goes on with an index in memory, which is empty.
   Status go_on_without_disk();
@@ -66,6 +72,9 @@ class CatalogKeeper {
   const StandInStore::Open open_on_disk_;
   StandInStore* store_ = nullptr;  // the catalog's
   std::unique_ptr<Catalog> catalog_;
+  // Between open() and settle().
+  std::string foreign_;     // why it is not the journal's; empty: it is
+  std::string unreadable_;  // why it is to be emptied; empty: it is not
   std::chrono::milliseconds retry_after_ = limits::kCatalogRetryMin;
   Time next_retry_{};
   std::chrono::milliseconds return_after_ = limits::kCatalogReturnEvery;

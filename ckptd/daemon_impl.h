@@ -11,6 +11,8 @@
 // set free is handled by settle(), at the end of every public call, never recursively.
 #pragma once
 
+#include <spdlog/common.h>
+
 #include <deque>
 #include <map>
 #include <memory>
@@ -62,7 +64,9 @@ struct Daemon::Impl {
   Result<bool> salvage(RecoveredStore& store);
   Status write_new_journal(const RecoveredStore& damaged, const Salvage& salvage);
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
-  Result<RecoveryCheck> check_commit(const Catalog& index, const SnapshotKey& key, ExtentPart part);
+  // `level`: of the line about a commit that is damaged, or cannot be checked.
+  Result<RecoveryCheck> check_commit(const Catalog& index, const SnapshotKey& key, ExtentPart part,
+                                     spdlog::level::level_enum level);
   void open_staging();
   void open_readers_back();
   void take_back_memory();

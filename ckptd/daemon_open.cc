@@ -77,11 +77,14 @@ Status Daemon::Impl::open() {
   CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk, store));
   CKPT_TRY(check_segments_are_ours(found, store));
   CKPT_TRY(catalog_keeper.open(store));
+  // The last judgement: until here nothing that the store has was changed.
+  const bool lost_records = store.damage || catalog_keeper.knows_more_than(last_sequence);
+  if (!finished && !lost_records) CKPT_TRY(check_journal_is_newest(disk, found, store));
+  CKPT_TRY(catalog_keeper.settle());
   catalog = catalog_keeper.catalog();
   const bool no_catalog = catalog->applied_sequence() == 0;
   CKPT_ASSIGN(bool salvaged, salvage(store));
   salvaged = salvaged || finished;
-  if (!salvaged) CKPT_TRY(check_journal_is_newest(disk, found, store));
   CKPT_ASSIGN(const LostEnd lost_end, cut_end(disk, store, no_catalog));
   const uint64_t known = catalog->applied_sequence();
   CKPT_TRY(catalog_keeper.go_on_without_disk());
@@ -239,7 +242,7 @@ bool Daemon::Impl::reclaim(ListedExtents listed) {
 
 // Do the headers of the commit's extents confirm it?
 Result<RecoveryCheck> Daemon::Impl::check_commit(const Catalog& index, const SnapshotKey& key,
-                                                 ExtentPart part) {
+                                                 ExtentPart part, spdlog::level::level_enum level) {
   const auto info = index.commit(key.run, key.lineage, key.step);
   CKPT_TRY(index.health());
   if (!info || info->damaged || info->deleted || info->snapshot != key) return RecoveryCheck();
@@ -255,11 +258,11 @@ Result<RecoveryCheck> Daemon::Impl::check_commit(const Catalog& index, const Sna
       held.error().code == ErrorCode::kCorrupt || held.error().code == ErrorCode::kNotFound;
   if (!read && !left_out(Safeguard::kUnreadStays)) {
     // Perhaps it can be read later. A restore falls back if not.
-    spdlog::error("run {} step {}: could not be checked: {}", run.name, key.step,
-                  held.error().message);
-    return RecoveryCheck{.damaged = {}, .unread = true};
+    spdlog::log(level, "run {} step {}: could not be checked: {}", run.name, key.step,
+                held.error().message);
+    return RecoveryCheck{.damaged = {}, .unread = true, .reason = held.error().message};
   }
-  log_event(spdlog::level::err, "commit_damaged",
+  log_event(level, "commit_damaged",
             {{"run", run.name},
              {"lineage", key.lineage},
              {"step", key.step},
@@ -271,14 +274,16 @@ Result<RecoveryCheck> Daemon::Impl::check_commit(const Catalog& index, const Sna
   damaged.step = key.step;
   damaged.reason = held.error().message;
   damaged.time_ns = wall_clock_ns();
-  return RecoveryCheck{.damaged = make_record(std::move(damaged))};
+  return RecoveryCheck{
+      .damaged = make_record(std::move(damaged)), .unread = false, .reason = held.error().message};
 }
 
 Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
   std::vector<fb::RecordT> records;
   for (const SnapshotKey& key : replayed) {
-    CKPT_ASSIGN(RecoveryCheck check,
-                read([&] { return check_commit(*catalog, key, ExtentPart::kWhole); }));
+    CKPT_ASSIGN(RecoveryCheck check, read([&] {
+                  return check_commit(*catalog, key, ExtentPart::kWhole, spdlog::level::err);
+                }));
     if (check.damaged) records.push_back(std::move(*check.damaged));
   }
   if (records.empty()) return {};

@@ -14,6 +14,7 @@
 #include "ckptd/daemon_new_journal.h"
 #include "ckptd/io/store_paths.h"
 #include "ckptd/observe/log_event.h"
+#include "formats/base/counted.h"
 #include "formats/base/hash.h"
 
 namespace ckptd {
@@ -23,10 +24,13 @@ namespace {
 // Records that are written to a new journal at once.
 constexpr size_t kBatchRecords = 16;
 
-std::string name_of(const Catalog& catalog, const SnapshotKey& key) {
+std::string run_of(const Catalog& catalog, const SnapshotKey& key) {
   const auto run = catalog.run(key.run);
-  return fmt::format("{}~{}@{}", run.ok() ? run->name : fmt::format("run number {}", key.run),
-                     key.lineage, key.step);
+  return run.ok() ? fmt::format("run {}", run->name) : fmt::format("run number {}", key.run);
+}
+
+std::string commit_of(const SnapshotKey& key) {
+  return fmt::format("step {} of lineage {}", key.step, key.lineage);
 }
 
 // What to_hex() made; zero of anything else.
@@ -77,7 +81,8 @@ class Putter {
       records_.push_back(record);
       if (records_.size() >= kBatchRecords) write();
     } else {
-      spdlog::error("a lost record cannot be put back: {}", applied.error().message);
+      spdlog::debug("a lost record cannot be put back: {}", applied.error().message);
+      if (refused_++ == 0) first_refused_ = applied.error().message;
     }
     return applied.ok();
   }
@@ -85,6 +90,10 @@ class Putter {
     for (const fb::RecordT& record : records) add(record);
   }
   Status finish() {
+    if (refused_ > 0) {
+      spdlog::error("{} cannot be put back; the first: {}",
+                    ckpt::base::counted(refused_, "lost record"), first_refused_);
+    }
     write();
     CKPT_TRY(status_);
     return index_.health();
@@ -99,6 +108,52 @@ class Putter {
   Catalog& index_;
   std::vector<fb::RecordT> records_;
   Status status_;
+  uint64_t refused_ = 0;
+  std::string first_refused_;
+};
+
+// Counts what becomes of the commits of each run. A line per commit would be thousands.
+class SalvageCounts {
+ public:
+  void lost(const std::string& run, const std::string& commit) {
+    ++runs_[run].lost;
+    note(runs_[run], commit, "its record is gone from the journal");
+  }
+  void checked(const std::string& run, const std::string& commit, const RecoveryCheck& check) {
+    Run& its = runs_[run];
+    ++its.put_back;
+    if (check.damaged) ++its.damaged;
+    if (check.unread) ++its.unread;
+    if (!check.reason.empty()) note(its, commit, check.reason);
+  }
+  // The bytes of a commit that the journal has lie elsewhere.
+  void moved(const std::string& run, const std::string& commit, const RecoveryCheck& check) {
+    if (check.reason.empty()) return;
+    ++(check.damaged ? runs_[run].damaged : runs_[run].unread);
+    note(runs_[run], commit, check.reason);
+  }
+  void tell() const {
+    for (const auto& [name, run] : runs_) {
+      spdlog::log(run.damaged + run.lost > 0 ? spdlog::level::err : spdlog::level::warn,
+                  "{}: the records of {} were put back from the catalog: {} lost, {} with damaged "
+                  "bytes, {} not checked{}",
+                  name, ckpt::base::counted(run.put_back, "commit"), run.lost, run.damaged,
+                  run.unread, run.first.empty() ? "" : "; the first: " + run.first);
+    }
+  }
+
+ private:
+  struct Run {
+    uint64_t put_back = 0;
+    uint64_t lost = 0;
+    uint64_t damaged = 0;
+    uint64_t unread = 0;
+    std::string first;
+  };
+  static void note(Run& run, const std::string& commit, const std::string& reason) {
+    if (run.first.empty()) run.first = fmt::format("{}: {}", commit, reason);
+  }
+  std::map<std::string, Run> runs_;
 };
 
 }  // namespace
@@ -191,22 +246,22 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
   opened.format_version = ckpt::kStoreFormatVersion;  // what was lost may have said so
   putter.add(make_record(std::move(opened)));
 
+  SalvageCounts counts;
   putter.add_all(missing_before_commits(salvage, index, wall_clock_ns()));
   for (const Salvage::Commit& commit : salvage.commits) {
     const SnapshotKey& key = commit.info.snapshot;
-    const std::string name = name_of(index, key);
     if (!putter.add(make_record(commit.record))) {
-      spdlog::error("{}: LOST: its record is gone from the journal", name);
+      spdlog::debug("{} {}: its record is gone from the journal", run_of(index, key),
+                    commit_of(key));
+      counts.lost(run_of(index, key), commit_of(key));
       continue;
     }
     const auto part = commit.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
-    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, key, part));
+    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, key, part, spdlog::level::debug));
     if (check.damaged) putter.add(*check.damaged);
-    spdlog::log(check.damaged ? spdlog::level::err : spdlog::level::warn,
-                "{}: its record was put back from the catalog; {}", name,
-                check.damaged  ? "its bytes are damaged"
-                : check.unread ? "its extents could not be checked"
-                               : "its extents confirm it");
+    spdlog::debug("{} {}: its record was put back from the catalog", run_of(index, key),
+                  commit_of(key));
+    counts.checked(run_of(index, key), commit_of(key), check);
   }
   putter.add_all(missing_after_commits(salvage, index, wall_clock_ns()));
   for (const Salvage::Commit& moved : salvage.moved) {
@@ -214,9 +269,12 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
     const auto record = missing_move(moved, index, wall_clock_ns());
     if (record) putter.add(*record);  // if that fails, its bytes are looked for where they were
     const auto part = moved.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
-    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, moved.info.snapshot, part));
+    const SnapshotKey& key = moved.info.snapshot;
+    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, key, part, spdlog::level::debug));
     if (check.damaged) putter.add(*check.damaged);
+    counts.moved(run_of(index, key), commit_of(key), check);
   }
+  counts.tell();
   // StoreClosed marks salvaged.log as complete.
   fb::StoreClosedT closed;
   closed.time_ns = wall_clock_ns();

@@ -88,6 +88,7 @@ struct SameVersions {
 struct RecoveryCheck {
   std::optional<fb::RecordT> damaged;  // the record that says so
   bool unread = false;                 // its extents could not be checked
+  std::string reason;                  // of either
 };
 
 // What the daemon holds for a snapshot that ingest knows to be open.

@@ -43,11 +43,20 @@ ckpt::Status check_two_slabs(uint64_t arena_bytes, uint64_t slab_bytes, uint64_t
 
 ckpt::Status check_session_quota(uint64_t arena_bytes, uint64_t session_bytes_max) {
   if (arena_bytes <= session_bytes_max) return {};
-  return make_error(ErrorCode::kResourceExhausted,
+  return make_error(ErrorCode::kInvalidArgument,
                     "an arena of {} was asked for, and a session may have {} at most: ask for less "
                     "(arena_bytes of ckpt_open_options), or start ckptd with a larger "
                     "--session-arena-max",
                     format_size(arena_bytes), format_size(session_bytes_max));
+}
+
+ckpt::Status check_user_quota(uint64_t slab_bytes, uid_t user, uint64_t user_bytes_max) {
+  if (user_bytes_max / slab_bytes >= kArenaSlabsMin) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    "the sessions of user {} may have {} of arenas together, which does not hold "
+                    "two slabs of {}, the least for a session: ask for smaller slabs (slab_bytes "
+                    "of ckpt_open_options), or start ckptd with a larger --user-arena-max",
+                    user, format_size(user_bytes_max), format_size(slab_bytes));
 }
 
 ckpt::Error no_room_error(const std::string& asked, const ArenaUse& use) {

@@ -23,8 +23,10 @@ uint64_t choose_slab_bytes(uint64_t arena_bytes);
 // kInvalidArgument: two slabs do not fit into this arena, whoever asks. An arena as large as all
 // that ckptd may use (`total_bytes_max`) cannot grow: then ckptd needs more memory.
 ckpt::Status check_two_slabs(uint64_t arena_bytes, uint64_t slab_bytes, uint64_t total_bytes_max);
-// kResourceExhausted: more than session_arena_max.
+// kInvalidArgument: more than session_arena_max. No wait changes that.
 ckpt::Status check_session_quota(uint64_t arena_bytes, uint64_t session_bytes_max);
+// kInvalidArgument: two slabs are more than the user's sessions may have together.
+ckpt::Status check_user_quota(uint64_t slab_bytes, uid_t user, uint64_t user_bytes_max);
 
 // What is in use, and may be. No bound is UINT64_MAX.
 struct ArenaUse {

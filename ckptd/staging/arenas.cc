@@ -109,6 +109,7 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   if (slab_bytes == 0) slab_bytes = choose_slab_bytes(bytes_wanted);
   CKPT_TRY(ckpt::validate(ckpt::ArenaLayout{.slab_bytes = slab_bytes, .slab_count = 1}));
   CKPT_TRY(check_two_slabs(bytes_wanted, slab_bytes, impl_->options.arena_bytes_total));
+  CKPT_TRY(check_user_quota(slab_bytes, uid, impl_->user_bytes_max(uid)));
   const uint64_t room = impl_->make_room(uid, bytes_wanted);
   if (auto granted = impl_->create_warm(uid, std::min(bytes_wanted, room), slab_bytes)) {
     return *granted;

@@ -187,6 +187,21 @@ void add_yes(CLI::App* verb, bool& yes) {
   verb->add_flag("--yes,-y", yes, "Do not ask first; required where there is no terminal");
 }
 
+// The same words for both verbs.
+void add_protected(CLI::App* verb) {
+  verb->footer(
+      "Protected:\n"
+      "  a pinned commit: prune keeps it, rm removes it only by --force\n"
+      "  a tagged commit: prune keeps it only by --keep-tag, rm removes it only by --force\n"
+      "  the newest complete view, and the commit that the current lineage goes on from: prune "
+      "keeps both,\n"
+      "    rm removes them only by --force, and not while the run is trained\n"
+      "  a commit that another run was started from: prune keeps it, rm refuses\n"
+      "  a commit that a reader holds: prune keeps it, rm refuses; root and ckptd's user end that "
+      "by --force\n\n" +
+      verb->get_footer());
+}
+
 void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
   CLI::App* rm = build.add(
       "rm", "Remove a run with all its commits, or one commit",
@@ -194,12 +209,12 @@ void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
       [args](Link& link) { return run_rm(link, *args); });
   // Not from CKPTD_RUN: what goes must be said.
   rm->add_option("target", args->target, "RUN, or a commit")->required();
-  rm->add_flag(
-      "--force,-f", args->force,
-      "Also remove commits that are tagged or pinned, the newest view, and the commit that its "
-      "lineage began with; root and ckptd's user: also commits that readers hold");
+  rm->add_flag("--force,-f", args->force,
+               "Also remove what is protected (see below), as far as --force can");
+  add_protected(rm);
   add_yes(rm, args->yes);
-  rm->add_flag("--dry-run,-n", args->dry_run, "Only show what would be removed");
+  rm->add_flag("--dry-run,-n", args->dry_run,
+               "Only show what would be removed, or why rm would refuse (same exit code)");
 }
 
 void add_pins(Builder& build, const std::shared_ptr<KeepArguments>& args) {
@@ -274,6 +289,7 @@ void add_keeping(Builder& build) {
   prune->add_flag(
       "--force,-f", args->force,
       "Also remove commits that readers hold, as an export does (root and ckptd's user only)");
+  add_protected(prune);
   add_yes(prune, args->yes);
   prune->add_flag("--dry-run,-n", args->dry_run, "Only show what would be removed, and why");
   add_removal(build, args);

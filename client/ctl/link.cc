@@ -86,6 +86,7 @@ Result<ckpt::client::Session> Link::open_session(ckpt::client::OpenOptions optio
   options.heartbeat_ms = kHeartbeatMs;
   options.interrupted = interrupted;
   options.interrupted_context = &liveness;
+  options.waiting = [](const std::string& why) { say("waiting for room: {}", why); };
   if (with_arena) {
     options.arena_bytes = kArenaBytes;
     options.slab_bytes = kSlabBytes;

@@ -49,6 +49,10 @@ Result<Session::Options> session_options(const ckpt_open_options& from) {
       return ask(context) != 0;
     };
   }
+  if (liveness.waiting != nullptr) {
+    options.waiting = [tell = liveness.waiting, context = liveness.waiting_context](
+                          const std::string& why) { tell(context, why.c_str()); };
+  }
   return options;
 }
 

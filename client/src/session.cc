@@ -25,6 +25,30 @@ bool is_final(ErrorCode code) {
          code != ErrorCode::kIo && code != ErrorCode::kResourceExhausted;
 }
 
+// Tells the caller of Session::open() that it waits for room: not before it has lasted, and not at
+// every change of the numbers in the daemon's sentence.
+class RoomWait {
+ public:
+  explicit RoomWait(std::function<void(const std::string&)> tell) : tell_(std::move(tell)) {}
+
+  void look(const std::optional<Error>& loss) {
+    if (!tell_ || !loss || loss->code != ErrorCode::kResourceExhausted) return;
+    const Clock::time_point now = Clock::now();
+    if (!next_) next_ = now + kTellAfter;
+    if (now < *next_ || loss->message == told_) return;
+    next_ = now + kTellAgainAfter;
+    told_ = loss->message;
+    tell_(told_);
+  }
+
+ private:
+  static constexpr std::chrono::seconds kTellAfter{1};
+  static constexpr std::chrono::seconds kTellAgainAfter{10};
+  const std::function<void(const std::string&)> tell_;
+  std::optional<Clock::time_point> next_;
+  std::string told_;
+};
+
 // A call that waits asks so often whether it is to go on.
 constexpr uint32_t kInterruptMs = 50;
 
@@ -46,8 +70,11 @@ void sleep_until(const Deadline& deadline) { (void)::poll(nullptr, 0, deadline.p
 
 Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& deadline) {
   std::unique_ptr<Session> session(new Session(std::move(options)));
-  const CallOptions call{deadline, "cannot connect to ckptd", [&session]() {
+  // What it calls may not outlive the call of open().
+  RoomWait room(std::exchange(session->options_.waiting, {}));
+  const CallOptions call{deadline, "cannot connect to ckptd", [&session, &room]() {
                            std::optional<Error> loss = session->last_loss_;
+                           room.look(loss);
                            if (loss && !is_final(loss->code)) loss.reset();
                            return loss;
                          }};

@@ -56,9 +56,12 @@ class Session {
     fb::AlarmPolicy alarms = fb::AlarmPolicy::Default;
     uint32_t heartbeat_ms = 0;          // 0: none
     std::function<bool()> interrupted;  // ends waits; may be empty
+    // Told by open() that it waits for room, and why; not called later. May be empty.
+    std::function<void(const std::string& why)> waiting;
   };
-  // Waits for a daemon to be there until the deadline; an answer that waiting cannot change
-  // (another protocol version, not allowed, no memory) fails at once.
+  // Waits for a daemon to be there, and for room for the arena, until the deadline; an answer that
+  // waiting cannot change (another protocol version, not allowed, more than anybody may have) fails
+  // at once.
   static Result<std::unique_ptr<Session>> open(Options options, const Deadline& deadline);
   // Aborts snapshots that were not ended, sends what is queued, and hangs up. In a forked child,
   // which shares the socket with the process that opened the session: only closes descriptors.

@@ -110,5 +110,31 @@ TEST_F(Ctl, PruneSaysWhichStepsAStepRuleCoversAndRmDryRunChangesNothing) {
   EXPECT_EQ(json({"log", "tiny"}).size(), 2u);
 }
 
+TEST_F(Ctl, RmDryRunRefusesAsRmDoes) {
+  json({"pin", "tiny@10"});
+  json({"tag", "tiny@20", "best"});
+  for (const std::string target : {"tiny@10", "tiny@20", "tiny"}) {
+    const Finished dry = ctl({"rm", target, "--dry-run"});
+    const Finished refused = ctl({"rm", target, "--yes"});
+    EXPECT_EQ(dry.exit_code, 1) << target;
+    EXPECT_EQ(refused.exit_code, 1) << target;
+    EXPECT_EQ(dry.err, refused.err) << target;
+    EXPECT_EQ(dry.out, "") << target;
+    EXPECT_THAT(dry.err, HasSubstr("--force removes it all the same")) << target;
+  }
+  EXPECT_EQ(json({"log", "tiny"}).size(), 2u);
+}
+
+TEST_F(Ctl, RmAndPruneNameTheSameProtectedCommits) {
+  const auto protected_by = [this](const char* verb) {
+    const std::string help = ctl({verb, "--help"}).out;
+    const size_t begin = help.find("Protected:");
+    return begin == std::string::npos ? "" : help.substr(begin, help.find("Examples:") - begin);
+  };
+  EXPECT_EQ(protected_by("rm"), protected_by("prune"));
+  EXPECT_THAT(protected_by("prune"), HasSubstr("a pinned commit: prune keeps it, rm removes it"));
+  EXPECT_THAT(protected_by("rm"), HasSubstr("a tagged commit: prune keeps it only by --keep-tag"));
+}
+
 }  // namespace
 }  // namespace ckpt::test

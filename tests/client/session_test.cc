@@ -102,6 +102,29 @@ TEST_F(SessionTest, WaitsForTheMemoryOfATrainerThatHasJustDied) {
   ASSERT_OK(session);
 }
 
+// Nobody was told for as long as the opening was allowed to take.
+TEST_F(SessionTest, AWaitForRoomIsTold) {
+  std::atomic<bool> room = false;
+  FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT& message) {
+    if (message.body.type != fb::MessageBody::Hello || room) return false;
+    fb::ErrorReplyT refusal;
+    refusal.code = static_cast<int>(ErrorCode::kResourceExhausted);
+    refusal.message = "0 bytes can be given";
+    peer.send(std::move(refusal));
+    peer.hang_up();
+    return true;
+  });
+  OpenOptions waits = options(60'000);
+  std::vector<std::string> told;
+  waits.waiting = [&](const std::string& why) {
+    told.push_back(why);
+    room = true;
+  };
+  const auto session = Session::open(waits);
+  ASSERT_OK(session);
+  EXPECT_EQ(told, std::vector<std::string>{"0 bytes can be given"});
+}
+
 TEST_F(SessionTest, GarbageFromTheOtherSideIsALostConnectionNotACrash) {
   std::mt19937_64 random(7);
   FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT&) {

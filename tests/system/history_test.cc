@@ -1,11 +1,15 @@
 // A history with several resumes: every commit that the log lists can be shown, verified, exported,
 // evaluated and resumed by a name that the log prints, and nothing is lost or moved by asking.
 #include <gmock/gmock.h>
+#include <sys/syscall.h>
 
+#include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <set>
 
+#include "tests/support/held_calls.h"
 #include "tests/system/training.h"
 
 namespace systemtest {
@@ -83,6 +87,29 @@ TEST_F(HistoryTest, EveryListedCommitCanBeUsedByItsName) {
   const Ended tree =
       run("ckptctl", {"log", "tiny", "--all", "--socket", "unix:" + daemon.socket()});
   EXPECT_THAT(tree.out, HasSubstr("|/"));
+}
+
+// A prune took what was not read yet.
+TEST_F(HistoryTest, EvalHoldsTheCommitThatItReads) {
+  train("r.json", with({"--steps", "4", "--data-dir", store_}));
+  const Ckptd daemon(store_, {"--io", "pwritev"});
+  std::optional<ckpt::test::HeldCalls> reads;
+  reads.emplace(daemon.pid(), std::set<long>{SYS_preadv2}, "/segments/");
+  Program eval("moetrain", {"eval", "tiny@2", "--socket", "unix:" + daemon.socket(), "--data",
+                            data_, "--sequences", "1"});
+  ASSERT_TRUE(reads->await_one(std::chrono::minutes(1)));
+  const Ended pruned = daemon.ctl({"prune", "tiny", "--keep-last", "1", "--yes"});
+  EXPECT_EQ(pruned.code(), 0) << pruned.err;
+  EXPECT_THAT(pruned.err, HasSubstr("step 2 is kept although no rule keeps it: it is held by "
+                                    "moetrain (process "));
+  const Ended removed = daemon.ctl({"rm", "tiny@2", "--yes"});
+  EXPECT_EQ(removed.code(), 1);
+  EXPECT_THAT(removed.err, HasSubstr("held by moetrain"));
+  reads.reset();
+  const Ended evaluated = eval.wait();
+  EXPECT_EQ(evaluated.code(), 0) << evaluated.err;
+  const json gone = daemon.ctl({"prune", "tiny", "--keep-last", "1", "--yes"}).json();
+  EXPECT_EQ(gone.at("removed").size(), 1u) << "the hold went with the session";
 }
 
 TEST_F(HistoryTest, AStepOfAnotherLineageIsNamedByTheError) {

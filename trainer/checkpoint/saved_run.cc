@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
 
+#include "formats/base/console.h"
 #include "formats/base/json_dump.h"
 #include "trainer/checkpoint/client_status.h"
 #include "trainer/checkpoint/plan.h"
@@ -58,6 +61,11 @@ Result<json> ask(client::Session& session, const std::string& verb, const std::s
                     document.value("error", "ckptd refused " + verb + " " + target));
 }
 
+void tell_waiting(const std::string& why) {
+  ckpt::base::print_stderr("moetrain: waiting for room, at most {} s: {}\n", kTimeoutMs / 1'000,
+                           why);
+}
+
 // A session that restores what the run has saved.
 Result<client::Session> open_to_read(const std::string& socket, const std::string& run,
                                      const SavedRun& saved, const std::vector<StateUnit>& units) {
@@ -68,10 +76,21 @@ Result<client::Session> open_to_read(const std::string& socket, const std::strin
                                                .client_name = "moetrain",
                                                .arena_bytes = arena.arena_bytes,
                                                .slab_bytes = arena.slab_bytes,
-                                               .timeout_ms = kTimeoutMs})));
+                                               .timeout_ms = kTimeoutMs,
+                                               .waiting = tell_waiting})));
   // The run exists: this says that both sides mean the same units.
   CKPT_TRY(to_status(session.register_units(registration(units), to_json(saved.config))));
   return session;
+}
+
+// Keeps the view from prune and rm while it is restored in parts; nullopt: ckptd is older than
+// holds. To be let go before the session.
+Result<std::optional<client::Hold>> hold_view(client::Session& session, const std::string& run,
+                                              const SavedRun& saved) {
+  auto hold = to_result(session.hold({.run = run, .lineage = saved.lineage, .step = saved.step}));
+  if (hold.ok()) return std::optional(std::move(hold).value());
+  if (hold.error().code == ErrorCode::kVersionMismatch) return std::optional<client::Hold>();
+  return hold.error();
 }
 
 std::vector<SavedUnit> saved_units(const json& schema) {
@@ -168,6 +187,7 @@ Result<LoadedModel> load_saved_model(const std::string& socket, const std::strin
   CKPT_ASSIGN(loaded.model,
               Model::create(*loaded.device, shape, std::move(store), {}, std::move(trace)));
   CKPT_ASSIGN(client::Session session, open_to_read(socket, run, saved, units));
+  CKPT_ASSIGN(const auto held, hold_view(session, run, saved));
   std::vector<std::byte> trainer_unit(units[kTrainerUnit].bytes);
   ExpertStamps stamps({shape.layers, shape.experts});
   const StateMemory memory(units, *loaded.model, trainer_unit, stamps);

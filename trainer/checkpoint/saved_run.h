@@ -32,7 +32,7 @@ Status await_ckptd(const std::string& socket, const std::string& run,
 // run is not one of moetrain; otherwise as check_layout().
 Result<SavedRun> find_saved_run(const std::string& socket, const ckpt::Selector& commit);
 
-// Its trainer unit.
+// Its trainer unit: one restore, which needs no hold.
 Result<TrainerState> load_trainer_state(const std::string& socket, const std::string& run,
                                         const SavedRun& saved);
 
@@ -52,7 +52,8 @@ struct LoadedModel {
   std::vector<std::string> notes;  // units that come from an older step, and why
 };
 // The whole model as of the view, on one rank and the host. trace: the one that the run follows,
-// or null. Errors: also those of Model::create().
+// or null. The view is held meanwhile, so that no prune and no removal takes a part of it.
+// kNotFound if it was removed since it was found. Errors: also those of Model::create().
 Result<LoadedModel> load_saved_model(const std::string& socket, const std::string& run,
                                      const SavedRun& saved,
                                      std::shared_ptr<const RouterTrace> trace);

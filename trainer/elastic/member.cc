@@ -50,9 +50,15 @@ Result<Member> Member::open(const RankOptions& options, const std::vector<StateU
   open.timeout_ms = options.open_timeout_ms;
   auto patience = std::make_unique<DaemonPatience>();
   patience->set_options(open);
+  open.waiting = [&options](const std::string& why) {
+    ckpt::base::print_stderr("moetrain: run {} rank {} waits for room, at most {} s: {}\n",
+                             options.run, options.rank, options.open_timeout_ms / 1000, why);
+  };
   Result<client::Session> opened = to_result(client::Session::open(open));
-  if (!opened.ok() && opened.error().code == ckpt::ErrorCode::kResourceExhausted &&
-      options.elastic) {
+  const bool no_room =
+      !opened.ok() && (opened.error().code == ckpt::ErrorCode::kResourceExhausted ||
+                       opened.error().code == ckpt::ErrorCode::kInvalidArgument);
+  if (no_room && options.elastic) {
     return ckpt::make_error(opened.error().code,
                             "{}; each rank has room for the whole model, as the last one saves it "
                             "alone: --on-loss restart needs less",

@@ -274,9 +274,10 @@ void Supervisor::Impl::kill_ranks() {
 int Supervisor::Impl::finish() {
   bar->finish();
   // The reason first: ckptd may take a while to stop.
+  auto unsaved_steps = report::Told::kHere;
   if (failure) {
     say("moetrain: " + failure_text());
-    say_unsaved();
+    if (say_unsaved()) unsaved_steps = report::Told::kBefore;
   }
   const uint64_t hangs_ms = stop_signal ? kHangsAtStopMs : kHangsAtEndMs;
   const bool hangs = probe && probe->silent_ms() >= hangs_ms;
@@ -308,10 +309,10 @@ int Supervisor::Impl::finish() {
   }
   if (options.print_report) ckpt::base::write_stdout_exactly(report::to_json(result));
   if (failure) {
-    if (!result.losses.empty()) say_summary(result);
+    if (!result.losses.empty()) say_summary(std::move(result), unsaved_steps);
     return failed_stopping ? kStoppedExit + *stop_signal : ckpt::exit_code_for(failure->code);
   }
-  say_summary(result);
+  say_summary(std::move(result), unsaved_steps);
   if (!stopped_short()) return say_what_did_not_happen() && exit_code == 0 ? 1 : exit_code;
   say_how_it_stopped();
   if (!stopped_because.empty()) return 1;
@@ -320,10 +321,13 @@ int Supervisor::Impl::finish() {
   return exit_code == 0 ? kStoppedExit + SIGTERM : exit_code;
 }
 
-void Supervisor::Impl::say_summary(const report::Report& result) {
-  say(report::summary_text(result));
-  const bool losses = !result.failures.empty() || !result.daemon_failures.empty();
-  if (losses) say(report::failure_table_text(result));
+void Supervisor::Impl::say_summary(report::Report result, report::Told unsaved_steps) {
+  say(report::summary_text(result, unsaved_steps));
+  if (result.failures.empty() && result.daemon_failures.empty()) return;
+  if (unsaved_steps == report::Told::kBefore) {
+    std::erase_if(result.unsaved, [](const report::Unsaved& period) { return !period.saved; });
+  }
+  say(report::failure_table_text(result));
 }
 
 // By a signal to the run, or to a rank, with none left to go on.

@@ -16,6 +16,7 @@
 #include "trainer/elastic/supervisor.h"
 #include "trainer/elastic/watchdog.h"
 #include "trainer/report/progress.h"
+#include "trainer/report/render.h"
 
 namespace moetrain {
 
@@ -82,10 +83,11 @@ struct Supervisor::Impl {
   void tell(const std::string& line);
   void stop_ranks();
   void stop_daemon();
-  void say_unsaved();
+  bool say_unsaved();
   std::string pending() const;
   void add_saves_to(report::Report& result) const;
-  void say_summary(const report::Report& result);
+  // unsaved_steps: those that are in no checkpoint at the end.
+  void say_summary(report::Report result, report::Told unsaved_steps);
 
   // supervisor.cc
   void watch_once();

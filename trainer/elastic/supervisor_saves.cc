@@ -94,17 +94,19 @@ void Supervisor::Impl::stop_daemon() {
   daemon.reset();
 }
 
-// After a failure: what it cost.
-void Supervisor::Impl::say_unsaved() {
-  if (!epoch_seen) return;
+// After a failure: what it cost. True if it said which steps are in no checkpoint.
+bool Supervisor::Impl::say_unsaved() {
+  if (!epoch_seen) return false;
   const std::string unsaved = saves->unsaved().unsaved_text();
   if (!unsaved.empty()) {
     const std::string comes = pending();
     const bool nothing_yet = !comes.empty() && saves->unsaved().saved_step() == 0;
-    return say(fmt::format("{}; {}{}", unsaved, comes,
-                           nothing_yet ? "nothing is durable yet" : what_is_left()));
+    say(fmt::format("{}; {}{}", unsaved, comes,
+                    nothing_yet ? "nothing is durable yet" : what_is_left()));
+    return true;
   }
   if (failure->code == ErrorCode::kResourceExhausted) say(what_is_left());
+  return false;
 }
 
 // Snapshots that ckptd has and goes on with. The run's own ckptd ends with the run.

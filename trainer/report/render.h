@@ -10,8 +10,9 @@ namespace moetrain::report {
 
 // A few lines: ranks, steps, loss from - to, step time, ranks that joined and left, steps without a
 // checkpoint, checkpoints and their stall, bytes of each (the table below), how often they were
-// taken and why.
-std::string summary_text(const Report& report);
+// taken and why. Steps that are in no checkpoint at the end are left out if they were told before.
+enum class Told { kHere, kBefore };
+std::string summary_text(const Report& report, Told unsaved_steps = Told::kHere);
 
 // One row per failure, in the order of steps: what was lost, when, how soon it was seen, how soon
 // training went on, steps redone, bytes restored and from where. One row for each period without a

@@ -114,9 +114,10 @@ std::string cause_text(const Unsaved& period) {
   return period.cause.substr(0, period.cause.find(" ("));
 }
 
-std::string unsaved_text(const Report& report) {
+std::string unsaved_text(const Report& report, Told steps) {
   std::string text;
   for (const Unsaved& period : report.unsaved) {
+    if (!period.saved && steps == Told::kBefore) continue;
     text += period.saved ? fmt::format("no checkpoint after step {} until step {}", period.since,
                                        period.until)
                          : unsaved_steps_text(period.since, period.until);
@@ -274,7 +275,7 @@ std::string unsaved_steps_text(uint64_t saved, uint64_t step) {
   return fmt::format("steps {} to {} are in no checkpoint", saved + 1, step);
 }
 
-std::string summary_text(const Report& report) {
+std::string summary_text(const Report& report, Told unsaved_steps) {
   std::string text =
       fmt::format("{} of {} tokens on {} rank{}", steps_text(report), report.tokens_per_step,
                   report.ranks, report.ranks == 1 ? "" : "s");
@@ -285,7 +286,7 @@ std::string summary_text(const Report& report) {
                       human_ms(report.step_ms.p99));
   text += changes_text(report.changes);
   text += plt_text(report);
-  text += unsaved_text(report);
+  text += unsaved_text(report, unsaved_steps);
   const auto& checkpoints = report.checkpoints;
   if (checkpoints.count == 0) return text + "no checkpoints\n";
   const std::string kept = checkpoints.bytes_kept == 0

@@ -21,6 +21,11 @@ typedef struct ckpt_liveness {
    * nothing of the session but ckpt_silence_ms and ckpt_fd. */
   int (*interrupted)(void* context);
   void* interrupted_context;
+  /* Called by ckpt_open when the daemon has had no room for the session's arena for a second, and
+   * later when the reason changes, with the daemon's sentence. ckpt_open goes on waiting until its
+   * timeout: room comes when other sessions end. NULL: none. */
+  void (*waiting)(void* waiting_context, const char* why);
+  void* waiting_context;
 } ckpt_liveness;
 
 /* Milliseconds without an answer of the daemon: since the connection was lost, or since a heartbeat

@@ -175,6 +175,12 @@ class Session {
     liveness.heartbeat_ms = options.heartbeat_ms;
     liveness.interrupted = options.interrupted;
     liveness.interrupted_context = options.interrupted_context;
+    if (options.waiting) {
+      liveness.waiting = [](void* context, const char* why) {
+        static_cast<const OpenOptions*>(context)->waiting(why);
+      };
+      liveness.waiting_context = const_cast<OpenOptions*>(&options);
+    }
     raw.liveness = &liveness;
     ckpt_session* handle = nullptr;
     char message[1024] = "";

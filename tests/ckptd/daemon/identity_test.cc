@@ -151,6 +151,28 @@ TEST_F(IdentityTest, TheJournalOfACopyThatOnlyPrunedIsRefused) {
   EXPECT_THAT(log_of(world), ElementsAre(15, 10, 5));
 }
 
+// The catalog of the store was moved aside, or emptied, and then the journal was refused.
+TEST_F(IdentityTest, ARefusedJournalLeavesTheCatalogAlone) {
+  World copy({.seed = 5});
+  copy_and_prune(copy);
+  ASSERT_TRUE(world.start().ok());
+  job.start(fb::ResumeMode::Latest);
+  job.commit(15);
+  world.kill_daemon();
+  const auto own = file_bytes(world.disk(), kJournalPath);
+  put_file(world.disk(), kJournalPath, file_bytes(copy.disk(), kJournalPath));
+  const size_t batches = world.catalog().batches();
+  expect_refused_untouched({"of another copy of the store", "an epoch that it has no record of"});
+  EXPECT_EQ(world.catalog().batches(), batches) << "moved aside";
+  world.catalog().set_reads(ckpt::make_error(ckpt::ErrorCode::kCorrupt, "a block is damaged"));
+  expect_refused_untouched({"of another copy of the store"});
+  EXPECT_EQ(world.catalog().batches(), batches) << "emptied";
+  world.catalog().set_reads({});
+  put_file(world.disk(), kJournalPath, own);
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_of(world), ElementsAre(15, 10, 5));
+}
+
 // Began to serve, marked commits damaged and cut segments before.
 TEST_F(IdentityTest, AForeignJournalIsRefusedByItsSegments) {
   world.kill_daemon();

@@ -3,6 +3,7 @@
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
+#include <functional>
 #include <sstream>
 
 #include "ckptd/daemon_store.h"
@@ -41,6 +42,16 @@ class SalvageTest : public SavedRunTest {
   }
   std::vector<std::string> beside_the_journal() {
     return world.disk().list(kJournalDirectory).value();
+  }
+  // What is logged meanwhile.
+  static std::string log_of(const std::function<void()>& act) {
+    std::ostringstream log;
+    const auto before = spdlog::default_logger();
+    spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+        "kept", std::make_shared<spdlog::sinks::ostream_sink_st>(log)));
+    act();
+    spdlog::set_default_logger(before);
+    return log.str();
   }
 };
 
@@ -187,17 +198,32 @@ TEST_F(SalvageTest, ATailThatNoCatalogKnowsIsKeptIfASnapshotLiesInTheSegments) {
   const uint64_t last = journal_bytes();
   job.commit(15);
   world.lose_catalog();
-  std::ostringstream log;
-  const auto before = spdlog::default_logger();
-  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
-      "lost", std::make_shared<spdlog::sinks::ostream_sink_st>(log)));
-  restart_with_flip(last + 200);
-  spdlog::set_default_logger(before);
+  const std::string log = log_of([&] { restart_with_flip(last + 200); });
   EXPECT_THAT(job.log(root()), ElementsAre(10, 5));
   const std::string kept = fmt::format("lost-{}.bytes", last);
   EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log", kept));
-  EXPECT_THAT(log.str(), AllOf(HasSubstr("tiny~1@15"), HasSubstr(kept)));
-  EXPECT_THAT(log.str(), Not(HasSubstr("tiny~1@10")));
+  EXPECT_THAT(log, AllOf(HasSubstr("tiny~1@15"), HasSubstr(kept)));
+  EXPECT_THAT(log, Not(HasSubstr("tiny~1@10")));
+}
+
+// A line per commit was thousands.
+TEST_F(SalvageTest, TheLogHasOneLineForEachRun) {
+  Job small(world, 1, {.run = "small", .slab_bytes = 64 << 10});
+  small.start();
+  const uint64_t before = journal_bytes();
+  for (const ckpt::Step step : {15, 20, 25, 30}) job.commit(step);
+  for (const ckpt::Step step : {5, 10}) small.commit(step);
+  const auto lines_of = [](const std::string& log, const std::string& run) {
+    size_t lines = 0;
+    for (size_t at = log.find(run); at != std::string::npos; at = log.find(run, at + 1)) ++lines;
+    return lines;
+  };
+  const std::string log = log_of([&] { restart_without_tail(before); });
+  EXPECT_THAT(log, HasSubstr("run tiny: the records of 4 commits were put back from the catalog: "
+                             "0 lost, 0 with damaged bytes, 0 not checked"));
+  EXPECT_THAT(log, HasSubstr("run small: the records of 2 commits were put back"));
+  EXPECT_EQ(lines_of(log, "run tiny"), 1u) << log;
+  EXPECT_EQ(lines_of(log, "run small"), 1u) << log;
 }
 
 }  // namespace

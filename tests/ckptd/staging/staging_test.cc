@@ -229,6 +229,21 @@ TEST_F(StagingTest, TheTotalIsABound) {
           "(ckptctl status lists them)"));
 }
 
+// A client waits for room, but not for room that cannot come.
+TEST_F(StagingTest, AnArenaThatAUserCanNeverHaveIsNoLackOfRoom) {
+  Staging staging(disk_, *executor_,
+                  {.arena_bytes_total = 16 * kSlab,
+                   .session_bytes_default = 4 * kSlab,
+                   .user_bytes_max = [](uid_t) { return 3 * kSlab; }});
+  const auto refused = staging.create(kAlice, 4 * kSlab, 2 * kSlab);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, HasSubstr("does not hold two slabs of 128.0 KiB"));
+  EXPECT_THAT(refused.error().message, HasSubstr("a larger --user-arena-max"));
+  EXPECT_TRUE(staging.create(kAlice, 4 * kSlab, kSlab).ok()) << "less than asked for is granted";
+  staging.close();
+}
+
 // One user cannot lock the others out, alive or with what dead sessions have left.
 TEST_F(StagingTest, AUserHasABoundOfTheTotal) {
   staging_->close();
@@ -364,7 +379,7 @@ TEST_F(StagingTest, AQuotaHoldsForNewArenasAndForThoseThatComeBack) {
   EXPECT_TRUE(staging.create(kAlice, 4 * kSlab, kSlab).ok());
   const auto refused = staging.create(kAlice, 5 * kSlab, kSlab);
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument) << "waiting does not help";
   EXPECT_THAT(refused.error().message, HasSubstr("320.0 KiB was asked for, and a session may have "
                                                  "256.0 KiB at most"));
   EXPECT_THAT(refused.error().message, HasSubstr("a larger --session-arena-max"));

@@ -286,6 +286,9 @@ TEST(Tables, SummaryTellsTheNumbers) {
   Report unsaved = sample_report();
   unsaved.unsaved[0].saved = false;
   EXPECT_THAT(summary_text(unsaved), HasSubstr("\nsteps 21 to 30 are in no checkpoint (34.5 s): "));
+  EXPECT_THAT(summary_text(unsaved, Told::kBefore),
+              AllOf(Not(HasSubstr("are in no checkpoint")),
+                    HasSubstr("\nthe newest durable checkpoint is of step ")));
   EXPECT_THAT(text,
               HasSubstr("after step 15: ranks 4, 5 joined, rank 1 left, 5 ranks, each expert "
                         "on 2 or more; 7.0 MiB moved in 15 ms, with 6.0 MiB of expert memory, of "
