@@ -24,7 +24,7 @@ std::vector<size_t> rounds_by_order(const std::vector<ShardedRun>& runs) {
   return rounds;
 }
 
-std::vector<double> seconds_of(const ShardedArmRuns& arm, const std::vector<size_t>& rounds) {
+std::vector<double> step_seconds_of(const ShardedArmRuns& arm, const std::vector<size_t>& rounds) {
   std::vector<double> seconds;
   seconds.reserve(rounds.size());
   for (const size_t round : rounds) seconds.push_back(arm.runs[round].figures.step_seconds);
@@ -121,10 +121,10 @@ bool same_bits(const ShardedArmRuns& reference, const ShardedArmRuns& of) {
                             &ShardedRun::loss_bits);
 }
 
-json row_json(const ShardedWorkloadRuns& workload, const ShardedArmRuns& of,
-              const std::vector<size_t>& rounds) {
+json arm_row_json(const ShardedWorkloadRuns& workload, const ShardedArmRuns& of,
+                  const std::vector<size_t>& rounds) {
   const ShardedArmRuns& reference = workload.arms.front();
-  const std::vector<double> seconds = seconds_of(of, rounds);
+  const std::vector<double> seconds = step_seconds_of(of, rounds);
   const Interval interval = median_interval(seconds);
   json row = {{"loads", workload.loads},
               {"ranks", workload.ranks},
@@ -149,7 +149,7 @@ json row_json(const ShardedWorkloadRuns& workload, const ShardedArmRuns& of,
   if (of.arm.role == ArmRole::kReference) {
     row["verdict"] = "reference";
   } else {
-    add_ratio(of.arm, compared(seconds_of(reference, rounds), seconds), row);
+    add_ratio(of.arm, compared(step_seconds_of(reference, rounds), seconds), row);
   }
   if (!row["same_bits"].get<bool>()) row["verdict"] = "fail";
   return row;
@@ -163,7 +163,7 @@ json sharded_rows(const ShardedWorkloadRuns& workload) {
   json rows = json::array();
   for (const ShardedArmRuns& arm : workload.arms) {
     CKPT_ASSERT(arm.runs.size() == rounds.size());
-    rows.push_back(row_json(workload, arm, rounds));
+    rows.push_back(arm_row_json(workload, arm, rounds));
   }
   return rows;
 }

@@ -13,7 +13,7 @@ using ckpt::Status;
 
 namespace {
 
-// The most memory that a rank has had so far. One that has ended tells no more.
+// The most memory that any rank has had so far. A rank that has ended tells no more.
 Status look_at_memory(const LiveRun& run, uint64_t& most) {
   std::set<pid_t> ranks;
   for (const moetrain::RankEvent& event : run.events()) {
