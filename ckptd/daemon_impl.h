@@ -7,11 +7,8 @@
 //   _restore, _holds, _gc, _scrub, _recode  restores, holds; dead space; background work
 //   _queries, _status, _metrics, _health, _administration  what is asked, told and changed
 //
-// Everything runs on the loop thread. Callbacks of the stages arrive inside poll(); whatever they
-// set free is handled by settle(), at the end of every public call, never recursively.
+// All runs on the loop thread: callbacks in poll(), what they free in settle(), never recursively.
 #pragma once
-
-#include <spdlog/common.h>
 
 #include <deque>
 #include <map>
@@ -64,9 +61,8 @@ struct Daemon::Impl {
   Result<bool> salvage(RecoveredStore& store);
   Status write_new_journal(const RecoveredStore& damaged, const Salvage& salvage);
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
-  // `level`: of the line about a commit that is damaged, or cannot be checked.
   Result<RecoveryCheck> check_commit(const Catalog& index, const SnapshotKey& key, ExtentPart part,
-                                     spdlog::level::level_enum level);
+                                     bool log_at_debug);
   void open_staging();
   void open_readers_back();
   void take_back_memory();

@@ -240,9 +240,10 @@ bool Daemon::Impl::reclaim(ListedExtents listed) {
   return reclaimed->complete;
 }
 
-// Do the headers of the commit's extents confirm it?
+// Compares the headers of the commit's extents with its record.
 Result<RecoveryCheck> Daemon::Impl::check_commit(const Catalog& index, const SnapshotKey& key,
-                                                 ExtentPart part, spdlog::level::level_enum level) {
+                                                 ExtentPart part, bool log_at_debug) {
+  const auto level = log_at_debug ? spdlog::level::debug : spdlog::level::err;
   const auto info = index.commit(key.run, key.lineage, key.step);
   CKPT_TRY(index.health());
   if (!info || info->damaged || info->deleted || info->snapshot != key) return RecoveryCheck();
@@ -282,7 +283,7 @@ Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
   std::vector<fb::RecordT> records;
   for (const SnapshotKey& key : replayed) {
     CKPT_ASSIGN(RecoveryCheck check, read([&] {
-                  return check_commit(*catalog, key, ExtentPart::kWhole, spdlog::level::err);
+                  return check_commit(*catalog, key, ExtentPart::kWhole, /*log_at_debug=*/false);
                 }));
     if (check.damaged) records.push_back(std::move(*check.damaged));
   }

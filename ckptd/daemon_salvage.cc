@@ -257,7 +257,7 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
       continue;
     }
     const auto part = commit.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
-    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, key, part, spdlog::level::debug));
+    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, key, part, /*log_at_debug=*/true));
     if (check.damaged) putter.add(*check.damaged);
     spdlog::debug("{} {}: its record was put back from the catalog", run_of(index, key),
                   commit_of(key));
@@ -270,7 +270,7 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
     if (record) putter.add(*record);  // if that fails, its bytes are looked for where they were
     const auto part = moved.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
     const SnapshotKey& key = moved.info.snapshot;
-    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, key, part, spdlog::level::debug));
+    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, key, part, /*log_at_debug=*/true));
     if (check.damaged) putter.add(*check.damaged);
     counts.moved(run_of(index, key), commit_of(key), check);
   }

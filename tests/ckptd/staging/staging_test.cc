@@ -1,66 +1,18 @@
-// Slab states, leases, quotas and the memory level.
+// Slab states, leases and the memory level.
 #include "ckptd/staging/staging.h"
 
 #include <gmock/gmock.h>
 
 #include "ckptd/io/memory_disk.h"
-#include "ckptd/staging/arena_quota.h"
-#include "tests/ckptd/staging/small_trainer.h"
+#include "tests/ckptd/staging/staging_fixture.h"
 
 namespace ckptd {
 namespace {
 
-using ckpt::ErrorCode;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::SizeIs;
-
-constexpr uint64_t kSlab = 64 << 10;
-constexpr uint32_t kFirst = 2;  // slab of a snapshot; those before are for restores
-constexpr uid_t kAlice = 1000;
-constexpr uid_t kBob = 1001;
-const ckpt::SnapshotKey kStep5{.run = 1, .lineage = 1, .epoch = 1, .step = 5};
-const ckpt::SnapshotKey kStep6{.run = 1, .lineage = 1, .epoch = 1, .step = 6};
-
-class StagingTest : public testing::Test {
- protected:
-  StagingTest() { staging_ = make(16 * kSlab); }
-  ~StagingTest() override {
-    if (staging_) staging_->close();
-  }
-
-  std::unique_ptr<Staging> make(uint64_t total) {
-    return std::make_unique<Staging>(
-        disk_, *executor_,
-        Staging::Options{
-            .arena_bytes_total = total, .session_bytes_default = 8 * kSlab, .restore_slabs = 2});
-  }
-  SmallTrainer open(uid_t uid, uint64_t bytes = 8 * kSlab) {
-    auto granted = staging_->create(uid, bytes, kSlab);
-    EXPECT_TRUE(granted.ok()) << granted.error().message;
-    run_all(disk_, *executor_);
-    return SmallTrainer(*granted);
-  }
-  StagedSlab seal(SmallTrainer& trainer, uint32_t slab, ckpt::UnitId unit, uint64_t length = 5000) {
-    const auto filled = trainer.fill(slab, {{unit, length}}, unit + 1);
-    auto staged = staging_->seal(trainer.arena, slab, filled.payload_bytes, filled.fragments);
-    EXPECT_TRUE(staged.ok()) << staged.error().message;
-    return std::move(staged).value();
-  }
-  void make_durable(SmallTrainer& trainer, uint32_t slab, ckpt::UnitId unit,
-                    const ckpt::SnapshotKey& snapshot) {
-    StagedSlab staged = seal(trainer, slab, unit);
-    staged.mark_writing();
-    staged.mark_durable(snapshot);
-    EXPECT_FALSE(staged);
-  }
-  uint64_t count(SlabState state) { return staging_->stats().slabs[state]; }
-
-  MemoryDisk disk_{{.seed = 1}};
-  std::unique_ptr<Executor> executor_ = make_inline_executor();
-  std::unique_ptr<Staging> staging_;
-};
 
 TEST_F(StagingTest, SlabsAreLeasableOnceTheyAreWarm) {
   auto granted = staging_->create(kAlice, 8 * kSlab, kSlab).value();
@@ -213,74 +165,6 @@ TEST_F(StagingTest, ASessionMayEndWhileItsArenaIsStillWarming) {
   EXPECT_EQ(staging_->stats().arenas, 0u);
 }
 
-TEST_F(StagingTest, TheTotalIsABound) {
-  SmallTrainer first = open(kAlice, 12 * kSlab);
-  auto second = staging_->create(kAlice, 8 * kSlab, kSlab);
-  ASSERT_TRUE(second.ok());
-  EXPECT_EQ(second->layout.slab_count, 4u) << "less than asked for is granted";
-  auto third = staging_->create(kAlice, 8 * kSlab, kSlab);
-  ASSERT_FALSE(third.ok());
-  EXPECT_EQ(third.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(
-      third.error().message,
-      HasSubstr(
-          "ckptd has 1.0 MiB for the arenas of all sessions, of which 1.0 MiB are in use: start "
-          "ckptd with an --arena that has room for all ranks together, or end other sessions "
-          "(ckptctl status lists them)"));
-}
-
-// A client waits for room, but not for room that cannot come.
-TEST_F(StagingTest, AnArenaThatAUserCanNeverHaveIsNoLackOfRoom) {
-  Staging staging(disk_, *executor_,
-                  {.arena_bytes_total = 16 * kSlab,
-                   .session_bytes_default = 4 * kSlab,
-                   .user_bytes_max = [](uid_t) { return 3 * kSlab; }});
-  const auto refused = staging.create(kAlice, 4 * kSlab, 2 * kSlab);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
-  EXPECT_THAT(refused.error().message, HasSubstr("does not hold two slabs of 128.0 KiB"));
-  EXPECT_THAT(refused.error().message, HasSubstr("a larger --user-arena-max"));
-  EXPECT_TRUE(staging.create(kAlice, 4 * kSlab, kSlab).ok()) << "less than asked for is granted";
-  staging.close();
-}
-
-// One user cannot lock the others out, alive or with what dead sessions have left.
-TEST_F(StagingTest, AUserHasABoundOfTheTotal) {
-  staging_->close();
-  staging_ = std::make_unique<Staging>(
-      disk_, *executor_,
-      Staging::Options{
-          .arena_bytes_total = 16 * kSlab,
-          .session_bytes_default = 8 * kSlab,
-          .user_bytes_max = [](uid_t uid) { return uid == kAlice ? 12 * kSlab : UINT64_MAX; },
-          .restore_slabs = 2});
-  SmallTrainer first = open(kAlice);
-  SmallTrainer second = open(kAlice);
-  EXPECT_EQ(staging_->stats().arena_bytes, 12 * kSlab) << "less than asked for is granted";
-  const auto refused = staging_->create(kAlice, 2 * kSlab, kSlab);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
-  EXPECT_THAT(refused.error().message,
-              HasSubstr("0 B can be given: the sessions of user 1000 have 768.0 KiB of arenas and "
-                        "may have 768.0 KiB"));
-  EXPECT_THAT(refused.error().message, HasSubstr("a larger --user-arena-max"));
-  auto created =
-      ckpt::ArenaMapping::create(ckpt::ArenaLayout{.slab_bytes = kSlab, .slab_count = 2}).value();
-  EXPECT_FALSE(staging_->adopt(kAlice, std::move(created.fd), 2 * kSlab, kSlab).ok());
-
-  SmallTrainer bob = open(kBob, 4 * kSlab);
-  EXPECT_EQ(staging_->stats().arena_bytes, 16 * kSlab);
-  // What the disk has of the first one's stays until Alice needs the room herself.
-  make_durable(first, staging_->lease(first.arena, 1).at(0), 7, kStep5);
-  make_durable(bob, staging_->lease(bob.arena, 1).at(0), 8, kStep5);
-  staging_->session_ended(first.arena);
-  staging_->session_ended(bob.arena);
-  EXPECT_EQ(staging_->stats().arenas, 3u);
-  SmallTrainer third = open(kAlice);
-  EXPECT_EQ(staging_->stats().arena_bytes, 16 * kSlab);
-  EXPECT_TRUE(staging_->find_cached(kBob, kStep5, 8, 0, 100).has_value()) << "that of others too";
-}
-
 TEST_F(StagingTest, RestoresHaveSlabsOfTheirOwn) {
   SmallTrainer trainer = open(kAlice);
   ASSERT_THAT(staging_->lease(trainer.arena, 8), SizeIs(6)) << "snapshots took all they can";
@@ -345,50 +229,6 @@ TEST_F(StagingTest, AnArenaIsTakenBackAfterARestart) {
   EXPECT_FALSE(twice.ok()) << "the size does not match the memfd";
   auto odd = staging_->adopt(kAlice, {}, kSlab + 1, kSlab);
   EXPECT_FALSE(odd.ok());
-}
-
-// What 64 MiB of a free 1 GiB were once refused for.
-TEST_F(StagingTest, SlabsFitTheArenaWhereNobodySaysTheirSize) {
-  Staging staging(disk_, *executor_,
-                  {.arena_bytes_total = 64 * kSlab, .session_bytes_default = 16 * kSlab});
-  const auto granted = staging.create(kAlice, 16 * kSlab, 0);
-  ASSERT_TRUE(granted.ok()) << granted.error().message;
-  EXPECT_GE(granted->layout.slab_count, 8u);
-  EXPECT_EQ(granted->layout.arena_bytes(), 16 * kSlab);
-  EXPECT_EQ(choose_slab_bytes(512ull << 20), ckpt::kSlabBytesDefault);
-  EXPECT_EQ(choose_slab_bytes(64ull << 20), 8ull << 20);
-  EXPECT_EQ(choose_slab_bytes(0), ckpt::kSlabBytesMin);
-  const auto refused = staging.create(kAlice, 16 * kSlab, 16 * kSlab);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument) << "no waiting changes it";
-  EXPECT_THAT(refused.error().message,
-              HasSubstr("an arena of 1.0 MiB does not hold two slabs of 1.0 MiB, the least for a "
-                        "session: ask for an arena of 2.0 MiB"));
-  // Asked for more than ckptd has for all: nothing that the session could ask for helps.
-  EXPECT_THAT(check_two_slabs(kSlab, kSlab, /*total_bytes_max=*/kSlab).error().message,
-              HasSubstr("start ckptd with an --arena of"));
-  run_all(disk_, *executor_);
-  staging.close();
-}
-
-TEST_F(StagingTest, AQuotaHoldsForNewArenasAndForThoseThatComeBack) {
-  Staging staging(disk_, *executor_,
-                  {.arena_bytes_total = 16 * kSlab,
-                   .session_bytes_default = 4 * kSlab,
-                   .session_bytes_max = 4 * kSlab});
-  EXPECT_TRUE(staging.create(kAlice, 4 * kSlab, kSlab).ok());
-  const auto refused = staging.create(kAlice, 5 * kSlab, kSlab);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument) << "waiting does not help";
-  EXPECT_THAT(refused.error().message, HasSubstr("320.0 KiB was asked for, and a session may have "
-                                                 "256.0 KiB at most"));
-  EXPECT_THAT(refused.error().message, HasSubstr("a larger --session-arena-max"));
-  auto created =
-      ckpt::ArenaMapping::create(ckpt::ArenaLayout{.slab_bytes = kSlab, .slab_count = 5}).value();
-  const auto back = staging.adopt(kAlice, std::move(created.fd), 5 * kSlab, kSlab);
-  ASSERT_FALSE(back.ok());
-  EXPECT_THAT(back.error().message, HasSubstr("a session may have 256.0 KiB"));
-  staging.close();
 }
 
 TEST_F(StagingTest, PlainIoWhereRegistrationIsRefused) {
