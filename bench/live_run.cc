@@ -22,16 +22,16 @@ using moetrain::RankEvent;
 namespace {
 
 constexpr uint64_t kNsPerMs = 1'000'000;
-constexpr uint64_t kRunMs = 90'000;
 constexpr int kLiveRunStopMs = 45'000;  // what the supervisor gives its ckptd
 constexpr int kSignalExit = 128;
 
 }  // namespace
 
 Result<std::unique_ptr<LiveRun>> LiveRun::start(const StepWorkload& workload,
-                                                const std::vector<std::string>& flags) {
+                                                const std::vector<std::string>& flags,
+                                                uint64_t seconds_max) {
   CKPT_ASSIGN(ScratchDirectory folder, ScratchDirectory::make(workload.directory));
-  std::unique_ptr<LiveRun> run(new LiveRun(std::move(folder)));
+  std::unique_ptr<LiveRun> run(new LiveRun(std::move(folder), seconds_max));
   const std::string fifo = run->folder_.path() + "/events";
   // A reader that is there first: the run opens its end without waiting.
   if (::mkfifo(fifo.c_str(), 0600) == 0) {
@@ -39,7 +39,7 @@ Result<std::unique_ptr<LiveRun>> LiveRun::start(const StepWorkload& workload,
   }
   if (!run->fifo_.valid()) return make_error(ErrorCode::kIo, "{}: {}", fifo, std::strerror(errno));
   CKPT_ASSIGN(run->process_, start_run(run_command(workload, fifo, flags), run->folder_.path()));
-  run->deadline_ns_ = monotonic_ns() + kRunMs * kNsPerMs;
+  run->deadline_ns_ = monotonic_ns() + seconds_max * 1'000 * kNsPerMs;
   return run;
 }
 
@@ -79,8 +79,8 @@ ckpt::Error LiveRun::too_late(const std::string& waited_for) const {
                       run_log(folder_.path()));
   }
   return make_error(ErrorCode::kDeadlineExceeded,
-                    "moetrain run took more than {} s; waited for {}: {}", kRunMs / 1'000,
-                    waited_for, run_log(folder_.path()));
+                    "moetrain run took more than {} s; waited for {}: {}", seconds_max_, waited_for,
+                    run_log(folder_.path()));
 }
 
 Result<uint64_t> LiveRun::await_step(uint64_t step) {

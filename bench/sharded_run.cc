@@ -13,6 +13,8 @@ using ckpt::Status;
 
 namespace {
 
+constexpr uint64_t kShardedRunSeconds = 300;
+
 // The most memory that any rank has had so far. A rank that has ended tells no more.
 Status look_at_memory(const LiveRun& run, uint64_t& most) {
   std::set<pid_t> ranks;
@@ -48,7 +50,7 @@ Result<ShardedRun> run_sharded(const StepWorkload& workload, std::vector<std::st
     flags.insert(flags.end(), {"--schedule-trace", workload.directory + "/schedule.json"});
   }
   ShardedRun ran;
-  CKPT_ASSIGN(const auto run, LiveRun::start(workload, flags));
+  CKPT_ASSIGN(const auto run, LiveRun::start(workload, flags, kShardedRunSeconds));
   for (const uint64_t step : {workload.window.first, workload.window.last - 1}) {
     CKPT_TRY(run->await_step(step));
     CKPT_TRY(look_at_memory(*run, ran.resident_bytes_peak));
