@@ -32,14 +32,6 @@ Status look_at_memory(const LiveRun& run, uint64_t& most) {
   return {};
 }
 
-uint32_t loss_bits_of(const LiveRun& run, uint64_t step) {
-  for (const moetrain::RankEvent& event : run.events()) {
-    const auto* done = event.as<moetrain::StepEvent>();
-    if (done != nullptr && event.header.step == step) return done->loss_bits;
-  }
-  return 0;
-}
-
 }  // namespace
 
 Result<ShardedRun> run_sharded(const StepWorkload& workload, std::vector<std::string> flags,
@@ -58,7 +50,7 @@ Result<ShardedRun> run_sharded(const StepWorkload& workload, std::vector<std::st
   CKPT_TRY(run->finish());
   CKPT_ASSIGN(ran.figures, step_figures(run->events(), workload.window));
   CKPT_ASSIGN(ran.schedule, schedule_figures(run->events()));
-  ran.loss_bits = loss_bits_of(*run, workload.window.last);
+  CKPT_ASSIGN(ran.loss_bits, loss_bits_of(run->events(), workload.window.last));
   return ran;
 }
 

@@ -126,6 +126,14 @@ Result<StepFigures> step_figures(const std::vector<RankEvent>& events, const Ste
   return figures_of(seen);
 }
 
+Result<uint32_t> loss_bits_of(const std::vector<RankEvent>& events, uint64_t step) {
+  for (const RankEvent& event : events) {
+    const auto* done = event.as<moetrain::StepEvent>();
+    if (done != nullptr && event.header.step == step) return done->loss_bits;
+  }
+  return make_error(ErrorCode::kNotFound, "no rank told the loss of step {}", step);
+}
+
 Result<TurnFigures> turn_figures(const std::vector<RankEvent>& events, const StepWindow& window,
                                  uint64_t turn_steps) {
   CKPT_ASSERT(turn_steps >= 2);

@@ -32,6 +32,9 @@ struct StepFigures {
 ckpt::Result<StepFigures> step_figures(const std::vector<moetrain::RankEvent>& events,
                                        const StepWindow& window);
 
+// The bits of a step's loss, which is the same on all ranks. kNotFound if no rank did the step.
+ckpt::Result<uint32_t> loss_bits_of(const std::vector<moetrain::RankEvent>& events, uint64_t step);
+
 // Steps of one run, with checkpoints and without in turns (--checkpoint-turns): a machine that is
 // slow for a while is slow for both.
 struct StepPair {

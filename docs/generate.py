@@ -104,10 +104,12 @@ def generated(programs, text):
             check_keys(programs, keys[1], table_after(lines, at))
         if not (begin := BEGIN.match(line)):
             continue
-        if END not in lines[at:]:
+        end = lines.index(END, at) if END in lines[at:] else len(lines)
+        # Else the end of the next block would be taken, and the text between them lost.
+        if any(BEGIN.match(inner) for inner in lines[at:end]) or end == len(lines):
             raise Refused(f"line {at}: no line {END} after it")
         out += help_block(programs, begin[1])
-        at = lines.index(END, at)
+        at = end
     return "\n".join(out)
 
 

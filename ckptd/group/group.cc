@@ -91,15 +91,7 @@ Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
         Refuse{request.session, request.request,
                make_error(ErrorCode::kAlreadyExists, "another job trains this run")});
   } else {
-    impl_->end_unseen(id, run, request.resume, actions);
-    if (request.elastic && run.lives()) {
-      impl_->join_elastic(id, run, request, actions);
-    } else if (impl_->waits_behind_former(id, run, request)) {
-      impl_->add_joiner(id, run, request, actions);
-    } else {
-      impl_->make_way_for_former(id, run, request);
-      impl_->join_ranks(id, run, request, actions);
-    }
+    impl_->sort_in(id, run, request, actions);
   }
   const bool refused = std::ranges::any_of(actions, [&](const Action& action) {
     const auto* answer = std::get_if<Refuse>(&action);
@@ -114,6 +106,26 @@ Groups::Actions Groups::refused(SessionId session) {
   Actions actions;
   impl_->drop(session, "its join was refused", actions);
   return actions;
+}
+
+void Groups::Impl::sort_in(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
+  end_unseen(id, run, request.resume, actions);
+  if (const auto its = sessions.find(request.session); its != sessions.end()) {
+    its->second.given_up = false;
+  }
+  if (forms_again(id, run, request)) form_again(id, run, request.grace);
+  const bool behind_former = waits_behind_former(id, run, request);
+  const bool joins_group = (request.elastic && run.lives()) || behind_former;
+  if (joins_group && run.asks_as(request)) {
+    actions.emplace_back(number_taken(request));
+  } else if (request.elastic && run.lives()) {
+    join_elastic(id, run, request, actions);
+  } else if (behind_former) {
+    add_joiner(id, run, request, actions);
+  } else {
+    make_way_for_former(id, run, request);
+    join_ranks(id, run, request, actions);
+  }
 }
 
 void Groups::Impl::join_ranks(RunId id, Run& run, JoinRequest request, Actions& actions) {
@@ -172,7 +184,7 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
       if (lost.contains(member.rank)) continue;
       actions.emplace_back(Refuse{member.session, member.request, status.error()});
     }
-    impl_->refused_to_open(run);
+    impl_->refused_to_open(id, run, open);
     impl_->try_open(id, run, actions);
     return actions;
   }
@@ -181,7 +193,7 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
     if (before == impl_->sessions.end()) return lost.contains(member.rank);
     return before->second.run == id && before->second.epoch == run.last_epoch;
   });
-  run.has_gone_on = open.goes_on || (run.has_gone_on && same_group);
+  run.has_gone_on = open.goes_on || (open.elastic && run.has_gone_on && same_group);
   run.last_epoch = epoch;
   run.current.emplace();
   run.current->epoch = epoch;
@@ -201,7 +213,8 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
                                              .size = member.size,
                                              .lineage = lineage,
                                              .active = true,
-                                             .job = member.job};
+                                             .job = member.job,
+                                             .member = member.member};
   }
   if (!lost.empty()) {
     std::vector<Rank> ranks;
@@ -238,13 +251,15 @@ Result<LineageId> Groups::rejoin(RunId id, SessionId session, Rank rank, Epoch e
   }
   run.current->slots[rank] = Slot::kHeld;
   run.current->sessions[rank] = session;
-  impl_->sessions[session] = Member{.run = id,
-                                    .epoch = epoch,
-                                    .rank = rank,
-                                    .size = static_cast<uint32_t>(run.current->slots.size()),
-                                    .lineage = run.current->lineage,
-                                    .active = true,
-                                    .job = job};
+  impl_->sessions[session] =
+      Member{.run = id,
+             .epoch = epoch,
+             .rank = rank,
+             .size = static_cast<uint32_t>(run.current->slots.size()),
+             .lineage = run.current->lineage,
+             .active = true,
+             .job = job,
+             .member = run.current->elastic ? run.current->members[rank] : MemberId{0}};
   return run.current->lineage;
 }
 

@@ -154,6 +154,8 @@ class Groups {
     bool active = false;  // the epoch goes on and it has not left; else it may still finish a seal
     bool left = false;    // in good order
     JobId job = 0;
+    MemberId member = 0;    // in an elastic group
+    bool given_up = false;  // it did not ask to go on in time, nor since
   };
   // Which epoch the session was last in. Outlives the end of the epoch, until it joins another.
   std::optional<Member> member(ckpt::SessionId session) const;

@@ -28,6 +28,12 @@ bool asks_for_own_place(const Run& run, const JoinRequest& request) {
 
 }  // namespace
 
+Groups::Refuse number_taken(const JoinRequest& request) {
+  return {request.session, request.request,
+          make_error(ErrorCode::kAlreadyExists,
+                     "member number {} of the group is taken by another session", request.member)};
+}
+
 void Groups::Impl::join_elastic(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
   if (request.resume == ResumeMode::kGoOn && go_on(id, run, request, actions)) return;
   const bool returns = asks_for_own_place(run, request);
@@ -77,11 +83,7 @@ bool Groups::Impl::go_on(RunId id, Run& run, const JoinRequest& request, Actions
 // was restarted is gone if its number comes back.
 bool Groups::Impl::replaces(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
   const auto refuse = [&] {
-    actions.emplace_back(Refuse{request.session, request.request,
-                                make_error(ErrorCode::kAlreadyExists,
-                                           "member number {} of the group is taken by another "
-                                           "session",
-                                           request.member)});
+    actions.emplace_back(number_taken(request));
     return false;
   };
   if (run.current) {
@@ -153,7 +155,15 @@ void Groups::Impl::lose_survivor(SessionId session, Actions& actions) {
 }
 
 // The record could not be written, and everybody was told so: they may ask again.
-void Groups::Impl::refused_to_open(Run& run) {
+void Groups::Impl::refused_to_open(RunId id, Run& run, const OpenEpoch& open) {
+  const bool former = std::ranges::any_of(open.members, [&](const JoinRequest& request) {
+    const auto member = sessions.find(request.session);
+    return member != sessions.end() && member->second.run == id &&
+           member->second.epoch == run.last_epoch;
+  });
+  if (open.elastic && !run.between && run.has_gone_on && former) {
+    form_again(id, run, open.members.front().grace);
+  }
   if (!run.between) return;
   run.between->since.reset();
   for (auto& [member, survivor] : run.between->survivors) survivor.asked.reset();
@@ -163,10 +173,13 @@ void Groups::Impl::try_open_elastic(RunId id, Run& run, Actions& actions) {
   if (run.between) return open_going_on(id, run, actions);
   if (!run.returning.empty()) return open_returning(id, run, actions);
   if (former_members_wait(id, run)) return fill_places(id, run, actions);
-  // The group is gone, with all its members; whoever waited for it begins a new one.
-  for (auto& [member, request] : std::exchange(run.joiners, {})) {
-    join_ranks(id, run, request, actions);
+  // The group is gone, with all its members; whoever waited for it begins a new one. Those that are
+  // too many for it wait on.
+  auto waiting = std::exchange(run.joiners, {});
+  while (!waiting.empty() && !run.opening) {
+    join_ranks(id, run, waiting.extract(waiting.begin()).mapped(), actions);
   }
+  run.joiners.merge(waiting);
 }
 
 void Groups::Impl::open_going_on(RunId id, Run& run, Actions& actions) {
@@ -227,6 +240,8 @@ Groups::Actions Groups::tick(std::chrono::nanoseconds now) {
     if (now - *between.since < grace) continue;
     for (const auto& [member, survivor] : between.survivors) {
       if (survivor.asked) continue;
+      const auto its = impl_->sessions.find(survivor.session);
+      if (its != impl_->sessions.end()) its->second.given_up = true;
       between.given_up +=
           fmt::format("{}rank {} of the last epoch did not ask to go on within {} ms",
                       between.given_up.empty() ? "" : ", ", survivor.previous_rank, grace.count());

@@ -81,6 +81,19 @@ struct Run {
   bool lives() const {
     return (current && current->elastic) || between || (opening && opening->elastic);
   }
+  // Does another session wait under the request's member number, or will it be in the epoch that
+  // is being opened? One that only waits for an elastic group that lives does not count: its newest
+  // request replaces it.
+  bool asks_as(const JoinRequest& request) const {
+    const auto other = [&request](const JoinRequest& its) {
+      return its.elastic && its.member == request.member && its.session != request.session;
+    };
+    const auto waits = [&other](const auto& entry) { return other(entry.second); };
+    if (std::ranges::any_of(joining, waits) || std::ranges::any_of(returning, waits)) return true;
+    return opening && std::ranges::any_of(opening->members, [&](const JoinRequest& its) {
+             return other(its) && !lost_while_opening.contains(its.rank);
+           });
+  }
   // Will this session be told when the epoch is open?
   bool opens_for(SessionId session) const {
     return opening && std::any_of(opening->members.begin(), opening->members.end(),
@@ -98,6 +111,8 @@ struct Groups::Impl {
   // Ends the current epoch of the run and gives back what its members must be told.
   void end(RunId id, Run& run, const std::vector<Rank>& lost, const std::string& reason,
            Actions& actions);
+  // Decides behind whom a valid request waits.
+  void sort_in(RunId id, Run& run, const JoinRequest& request, Actions& actions);
   // The run's first epoch, or the next one of a group that is not elastic.
   void join_ranks(RunId id, Run& run, JoinRequest request, Actions& actions);
   // Opens the next epoch if nothing is in its way.
@@ -119,7 +134,7 @@ struct Groups::Impl {
   bool replaces(RunId id, Run& run, const JoinRequest& request, Actions& actions);
   static void begin_between(Run& run, const std::vector<Rank>& lost);
   void lose_survivor(SessionId session, Actions& actions);
-  void refused_to_open(Run& run);
+  void refused_to_open(RunId id, Run& run, const Groups::OpenEpoch& open);
   void try_open_elastic(RunId id, Run& run, Actions& actions);
   void open_going_on(RunId id, Run& run, Actions& actions);
   static void tell_joiners(const Run& run, Actions& actions);
@@ -131,6 +146,8 @@ struct Groups::Impl {
   bool former_members_wait(RunId id, const Run& run) const;
   void make_way_for_former(RunId id, Run& run, const JoinRequest& request) const;
   void fill_places(RunId id, Run& run, Actions& actions);
+  bool forms_again(RunId id, const Run& run, const JoinRequest& request) const;
+  void form_again(RunId id, Run& run, std::chrono::milliseconds grace);
   bool waits_behind_former(RunId id, const Run& run, const JoinRequest& request) const;
   // It will not be in the epoch that is being opened, if it was to be.
   void lost_while_opening(SessionId session, const std::string& how);
@@ -138,5 +155,7 @@ struct Groups::Impl {
 
 // Can both be in one epoch?
 bool agree(const JoinRequest& a, const JoinRequest& b);
+// The answer to a request under the member number of another session.
+Groups::Refuse number_taken(const JoinRequest& request);
 
 }  // namespace ckptd

@@ -5,7 +5,7 @@
 //
 // A group that has gone on in an epoch before is formed by those that are left, with ranks numbered
 // anew without gaps: a member that died gets no successor. Any other needs all the ranks that it
-// began with, and a joiner of the same size may fill the place of one that is lost.
+// began with, and a joiner of the same size may fill the place of one that is lost or given up.
 #include "ckptd/group/group_impl.h"
 
 namespace ckptd {
@@ -90,16 +90,49 @@ bool Groups::Impl::waits_behind_former(RunId id, const Run& run, const JoinReque
   if (!former_members_wait(id, run)) return false;
   const auto held = run.joining.find(request.rank);
   if (held != run.joining.end() && held->second.session != request.session) return true;
-  // The place of a former member that is connected and has not asked yet.
+  // The place of a former member that is connected, has not asked yet, and may still in time.
   const bool awaited = std::ranges::any_of(sessions, [&](const auto& entry) {
     const Member& member = entry.second;
     return member.run == id && member.epoch == run.last_epoch && !member.left &&
-           member.rank == request.rank && entry.first != request.session && !joins(entry.first);
+           member.rank == request.rank && !member.given_up && entry.first != request.session &&
+           !joins(entry.first);
   });
   if (awaited) return true;
-  return std::ranges::any_of(run.joining, [&](const auto& entry) {
-    return is_former(id, run, entry.second) && !agree(entry.second, request);
-  });
+  // Two joiners that disagree with each other would have the former members refused with them.
+  return std::ranges::any_of(run.joining,
+                             [&](const auto& entry) { return !agree(entry.second, request); });
+}
+
+// A member of a group that has gone on asks for its place when the group is gone: it was given up,
+// or the epoch that it returned in could not be opened. A rank that is lost gets no successor, so
+// the request must not wait for all ranks.
+bool Groups::Impl::forms_again(RunId id, const Run& run, const JoinRequest& request) const {
+  return run.has_gone_on && !run.lives() && !run.opening && request.resume != ResumeMode::kGoOn &&
+         is_former(id, run, request);
+}
+
+// Its connected members have the grace once more to ask for their places; those that wait for
+// theirs already return with them.
+void Groups::Impl::form_again(RunId id, Run& run, std::chrono::milliseconds grace) {
+  for (auto entry = run.joining.begin(); entry != run.joining.end();) {
+    const JoinRequest& request = entry->second;
+    if (!request.elastic) {
+      ++entry;
+      continue;
+    }
+    (is_former(id, run, request) ? run.returning : run.joiners)[request.member] = request;
+    entry = run.joining.erase(entry);
+  }
+  Between between;
+  between.grace = grace;
+  for (const auto& [session, member] : sessions) {
+    if (member.run != id || member.epoch != run.last_epoch || member.left) continue;
+    between.previous_size = member.size;
+    if (member.given_up || joins(session)) continue;
+    between.survivors[member.member] = {
+        .previous_rank = member.rank, .session = session, .asked = {}};
+  }
+  if (!between.survivors.empty()) run.between = std::move(between);
 }
 
 }  // namespace ckptd

@@ -109,6 +109,19 @@ TEST(StepFigures, ExchangeIsThatOfTheWindow) {
   EXPECT_EQ(figures->exchange.memory_bound, 90u);
 }
 
+TEST(LossBits, AreThoseOfTheStep) {
+  std::vector<RankEvent> events = a_run();
+  for (RankEvent& event : events) {
+    if (auto* done = std::get_if<moetrain::StepEvent>(&event.body)) {
+      done->loss_bits = static_cast<uint32_t>(100 + event.header.step);
+    }
+  }
+  EXPECT_EQ(loss_bits_of(events, 5).value(), 105u);
+  const auto none = loss_bits_of(events, 6);
+  ASSERT_FALSE(none.ok());
+  EXPECT_THAT(none.error().message, HasSubstr("the loss of step 6"));
+}
+
 TEST(StepFigures, ARunThatWasDisturbedIsNone) {
   std::vector<RankEvent> events = a_run();
   EXPECT_THAT(step_figures(events, {2, 6}).error().message, HasSubstr("steps 2 to 6"));

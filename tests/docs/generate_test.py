@@ -75,9 +75,12 @@ class Generate(unittest.TestCase):
             self.assertIn(reason, done.stderr)
 
     def test_refuses_a_block_without_end(self):
-        done = self.generate("<!-- help: prog --help -->\nold\n")
-        self.assertEqual(done.returncode, 1)
-        self.assertIn("no line <!-- end help -->", done.stderr)
+        for unended in ("<!-- help: prog --help -->\nold\n",
+                        "<!-- help: prog --help -->\nprose\n" + STALE):
+            done = self.generate(unended)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn("line 1: no line <!-- end help -->", done.stderr)
+            self.assertEqual(self.text(), unended)
 
     def test_table_has_every_key_and_no_other(self):
         table = "<!-- keys: prog -->\n| key | default |\n|---|---|\n"

@@ -222,5 +222,91 @@ TEST_F(GroupReturnTest, FormerMembersThatAskAgainComeBeforeJoiners) {
   EXPECT_EQ(all<Groups::JoinersWaiting>(opened())[0].count, 1u);
 }
 
+// The record could not be written, and then one of them died.
+TEST_F(GroupReturnTest, OneThatDiesAfterARefusalIsNotWaitedFor) {
+  open_without_one();
+  joins(5, 3);
+  for (const Rank rank : {0u, 1u, 2u}) returns(rank == 0 ? 0 : rank + 1, rank);
+  EXPECT_EQ(all<Groups::Refuse>(opened(ckpt::make_error(ErrorCode::kIo, "disk full"))).size(), 3u);
+  returns(0, 0);
+  lost(2);
+  EXPECT_EQ(opens.size(), 3u) << "member 3 has not asked";
+  returns(3, 2);
+  ASSERT_EQ(opens.size(), 4u);
+  EXPECT_THAT(members_of(opens[3]), ElementsAre(0, 3));
+  EXPECT_THAT(refusals, IsEmpty());
+}
+
+TEST_F(GroupReturnTest, OneThatAsksTooLateNeedsNoOtherRank) {
+  open_without_one();
+  lost(0);
+  lost(2);
+  note(groups.tick(milliseconds(0)));
+  note(groups.tick(kGrace));
+  returns(3, 2);
+  expect_returned({3});
+}
+
+TEST_F(GroupReturnTest, OneThatHangsHoldsNoPlaceAfterItsGrace) {
+  open_first(3);
+  lost(1);
+  joins(4, 3);
+  joins(5, 3);
+  returns(0, 0);
+  note(groups.tick(milliseconds(0)));
+  note(groups.tick(kGrace - milliseconds(1)));
+  EXPECT_EQ(opens.size(), 1u) << "member 2 may still ask";
+  note(groups.tick(kGrace));
+  ASSERT_EQ(opens.size(), 2u);
+  EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 4, 5));
+}
+
+TEST_F(GroupReturnTest, JoinersThatDisagreeRefuseNoFormerMember) {
+  open_first(4);
+  lost(1);
+  lost(2);
+  keep_refusals(note(groups.join(kRun, request(5, ResumeMode::kLatest))));
+  keep_refusals(note(groups.join(kRun, request(6, ResumeMode::kStart))));
+  returns(0, 0, 4);
+  returns(3, 3, 4);
+  EXPECT_EQ(opens.size(), 1u) << "members 5 and 6 do not agree";
+  joins(10, 4);
+  ASSERT_EQ(opens.size(), 2u);
+  EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 5, 10, 3));
+  EXPECT_THAT(refusals, IsEmpty());
+}
+
+TEST_F(GroupReturnTest, ANumberThatReturnsIsTaken) {
+  open_without_one();
+  returns(0, 0);
+  JoinRequest second = request(0, ResumeMode::kContinue);
+  second.session = 900;
+  keep_refusals(note(groups.join(kRun, second)));
+  ASSERT_EQ(refusals.size(), 1u);
+  EXPECT_EQ(refusals[0].session, 900u);
+  EXPECT_EQ(refusals[0].error.code, ErrorCode::kAlreadyExists);
+  returns(2, 1);
+  returns(3, 2);
+  keep_refusals(note(groups.join(kRun, second)));
+  EXPECT_EQ(refusals.size(), 2u) << "member 0 will be in the epoch that opens";
+  refusals.clear();
+  expect_returned({0, 2, 3});
+}
+
+TEST_F(GroupReturnTest, JoinersThatANewGroupHasNoPlaceForJoinItLater) {
+  open_first(2);
+  for (const MemberId member : {2, 3, 4}) joins(member, 2);
+  lost(0);
+  lost(1);
+  ASSERT_EQ(opens.size(), 2u);
+  EXPECT_THAT(members_of(opens[1]), ElementsAre(2, 3));
+  const auto waiting = all<Groups::JoinersWaiting>(opened());
+  ASSERT_EQ(waiting.size(), 1u);
+  EXPECT_EQ(waiting[0].count, 1u);
+  go_on(2);
+  go_on(3);
+  EXPECT_THAT(members_of(opens.back()), ElementsAre(2, 3, 4));
+}
+
 }  // namespace
 }  // namespace ckptd
