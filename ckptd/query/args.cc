@@ -143,7 +143,9 @@ Result<RunInfo> selected_run(const QueryContext& context, const ckpt::Selector& 
     return lineage.id == selector.lineage;
   });
   if (known) return run;
-  return make_error(ErrorCode::kNotFound, "run {}: no lineage {}", run.name, selector.lineage);
+  return make_error(ErrorCode::kNotFound,
+                    "run {}: no lineage {}; `ckptctl log {} --all` lists them", run.name,
+                    selector.lineage, run.name);
 }
 
 Result<Resolved> resolve_selector(const QueryContext& context, const ckpt::Selector& selector) {
@@ -158,7 +160,9 @@ Result<Resolved> resolve_selector(const QueryContext& context, const ckpt::Selec
     const auto tags = context.catalog.tags(run.id);
     const auto tag = tags.find(selector.tag);
     if (tag == tags.end()) {
-      return make_error(ErrorCode::kNotFound, "run {}: no tag {}", run.name, selector.tag);
+      return make_error(ErrorCode::kNotFound,
+                        "run {}: no tag {}; `ckptctl log {} --all` shows tags", run.name,
+                        selector.tag, run.name);
     }
     CKPT_ASSIGN(const ViewPoint point,
                 context.catalog.resolve_any(run.id, tag->second.lineage, tag->second.step));

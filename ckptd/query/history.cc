@@ -158,8 +158,9 @@ Result<Page> unit_document(const QueryContext& context, const QueryArgs& args) {
       std::find_if(specs->begin(), specs->end(),
                    [&](const ckpt::UnitSpec& candidate) { return candidate.name == name; });
   if (spec == specs->end()) {
-    return make_error(ErrorCode::kNotFound, "run {} unit {}: no such unit", run.name,
-                      ckpt::base::printable(name));
+    return make_error(ErrorCode::kNotFound,
+                      "run {} unit {}: no such unit; `ckptctl show {}` lists the units", run.name,
+                      ckpt::base::printable(name), run.name);
   }
   const auto unit = static_cast<ckpt::UnitId>(spec - specs->begin());
 

@@ -265,13 +265,13 @@ std::string print_diff(const Json& document) {
                {"TO", Align::kRight},
                {"SIZE", Align::kRight},
                {"||B-A||/||A||", Align::kRight},
-               {"WHY NOT"}});
+               {"WHY NO NORM"}});
   for (const Json& unit : member(document, "units")) {
     table.add({text(unit, "unit"), text(unit, "change"), text(unit, "from_step"),
                text(unit, "to_step"), size(unit, "bytes"), text(unit, "relative_norm"),
                unit.contains("reason") ? text(unit, "reason") : ""});
   }
-  return fmt::format("{} -> {}: {}, {}\n{}", view_name(member(document, "from")),
+  return fmt::format("{} -> {}: {} changed, {}\n{}", view_name(member(document, "from")),
                      view_name(member(document, "to")),
                      ckpt::base::counted(member(document, "units").size(), "unit"),
                      size(document, "bytes"), table.text());

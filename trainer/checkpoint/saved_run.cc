@@ -111,6 +111,15 @@ Status check_layout(const std::string& run, const std::vector<SavedUnit>& saved,
                       " still gives its weights, but it can be neither resumed nor evaluated",
                       run, what, run);
   };
+  const auto same_name = [&](const SavedUnit& unit) { return unit.name == ours.front().name; };
+  if (std::none_of(saved.begin(), saved.end(), same_name)) {
+    return make_error(
+        ErrorCode::kFailedPrecondition,
+        "run {} has no unit `{}`, so it can be neither resumed nor evaluated: it was "
+        "imported from a folder of weights alone, or another program saved it. Import "
+        "a folder that `ckptctl export --resumable` wrote, under a new name",
+        run, ours.front().name);
+  }
   for (size_t i = 0; i < std::min(saved.size(), ours.size()); ++i) {
     if (saved[i].name != ours[i].name) {
       return refuse(fmt::format("unit {} is {}, not {}", i, saved[i].name, ours[i].name));

@@ -104,6 +104,11 @@ TEST(SavedRunTest, AnOtherLayoutIsNamedAndCanBeExported) {
   EXPECT_THAT(refused.error().message,
               testing::AllOf(testing::HasSubstr("unit layers.0.experts.0.weights has"),
                              testing::HasSubstr("ckptctl export tiny@STEP")));
+  std::vector<SavedUnit> weights = saved;
+  weights.erase(weights.begin());
+  EXPECT_THAT(check_layout("tiny", weights, ours).error().message,
+              testing::AllOf(testing::HasSubstr("run tiny has no unit `trainer`"),
+                             testing::HasSubstr("export --resumable")));
   saved.pop_back();
   EXPECT_THAT(check_layout("tiny", saved, ours).error().message, testing::HasSubstr("units, not"));
   saved[1].name = "embedding";
