@@ -92,7 +92,8 @@ TEST_F(HistoryTest, EveryListedCommitCanBeUsedByItsName) {
 // A prune took what was not read yet.
 TEST_F(HistoryTest, EvalHoldsTheCommitThatItReads) {
   train("r.json", with({"--steps", "4", "--data-dir", store_}));
-  const Ckptd daemon(store_, {"--io", "pwritev"});
+  Ckptd daemon(store_, {"--io", "pwritev"});
+  ASSERT_TRUE(daemon.await_ready());
   std::optional<ckpt::test::HeldCalls> reads;
   reads.emplace(daemon.pid(), std::set<long>{SYS_preadv2}, "/segments/");
   Program eval("moetrain", {"eval", "tiny@2", "--socket", "unix:" + daemon.socket(), "--data",
