@@ -77,7 +77,8 @@ Status Daemon::Impl::open() {
   CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk, store));
   CKPT_TRY(check_segments_are_ours(found, store));
   CKPT_TRY(catalog_keeper.open(store));
-  // The last judgement: until here nothing that the store has was changed.
+  // The last judgement: until here nothing that the store has was changed. Only a catalog that
+  // RocksDB cannot open was moved to catalog.broken.
   const bool lost_records = store.damage || catalog_keeper.knows_more_than(last_sequence);
   if (!finished && !lost_records) CKPT_TRY(check_journal_is_newest(disk, found, store));
   CKPT_TRY(catalog_keeper.settle());
