@@ -182,8 +182,9 @@ Status load_config(const std::string& path, Config& config) {
     table = toml::parse_file(path);
   } catch (const toml::parse_error& error) {
     const auto line = error.source().begin.line;
-    return make_error(ErrorCode::kInvalidArgument, "{}{}: {}", path,
-                      line > 0 ? fmt::format(":{}", line) : "",
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{}{}: {}; write sizes, times and names in quotes, as in arena = \"16GiB\"",
+                      path, line > 0 ? fmt::format(":{}", line) : "",
                       ckpt::base::printable(error.description(), 512));
   }
   const auto known = setters(config);

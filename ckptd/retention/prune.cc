@@ -114,10 +114,11 @@ class Planner {
     if (firm.empty() && (soft.empty() || request.force)) return {};
     const bool helps = firm.empty();
     if (!helps) soft = firm;
-    return make_error(
-        ErrorCode::kFailedPrecondition, "run {} step {}: it is kept: {}; {}", run.name, point.step,
-        fmt::join(soft, ", "),
-        helps ? "--force removes it all the same" : "not even --force removes it now");
+    const char* now = request.in_use ? "while the run is in use" : "now";
+    return make_error(ErrorCode::kFailedPrecondition, "run {} step {}: it is kept: {}; {}",
+                      run.name, point.step, fmt::join(soft, ", "),
+                      helps ? "--force removes it all the same"
+                            : fmt::format("not even --force removes it {}", now));
   }
   static std::vector<std::string> reasons_at(
       const std::map<ViewPoint, std::vector<std::string>>& reasons, ViewPoint point) {

@@ -102,8 +102,11 @@ class FolderReader {
     std::filesystem::directory_iterator entry(path, error);
     if (error) {
       const bool none = error == std::errc::no_such_file_or_directory;
+      const bool file = error == std::errc::not_a_directory;
       return make_error(none ? ErrorCode::kNotFound : ErrorCode::kIo, "{}: {}", path,
-                        none ? "there is no such folder" : error.message());
+                        none   ? "there is no such folder"
+                        : file ? "it is no folder; name the folder that has the files of the model"
+                               : error.message());
     }
     std::set<std::string> names;
     for (; entry != std::filesystem::directory_iterator(); entry.increment(error)) {

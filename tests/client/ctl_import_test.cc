@@ -98,6 +98,8 @@ TEST_F(Ctl, ImportRefusesWhatItCannotTrust) {
   EXPECT_THAT(refused(out + "/config.json", "{"), HasSubstr("config.json: not JSON"));
   EXPECT_THAT(ctl({"import", daemon_.folder().path("nowhere"), "--run", "x"}).err,
               HasSubstr("nowhere: there is no such folder"));
+  EXPECT_THAT(ctl({"import", out + "/config.json", "--run", "x"}).err,
+              HasSubstr("config.json: it is no folder"));
   EXPECT_EQ(ctl({"import", out, "--run", "-x"}).exit_code, 2);
   EXPECT_EQ(json({"runs"}).size(), 1u) << "nothing came of all that";
 }

@@ -129,7 +129,7 @@ void add_eval_command(CLI::App& app, ExitCode& exit_code) {
       "--logits", flags->logits_file,
       "Write the logits of one sequence (raw fp32) to this file; --json prints its tokens");
   command->add_flag("--json", flags->json, "Print one JSON document");
-  command->footer("Example:\n  moetrain eval books@200 --socket unix:/run/ckptd.sock --json");
+  command->footer("Example:\n  moetrain eval books@200 --socket unix:/run/ckptd/ckptd.sock --json");
   command->callback([flags, &exit_code] { exit_code.value = exit_code_of(eval(*flags)); });
 }
 
