@@ -94,8 +94,8 @@ Result<TrainConfig> parse_train_config(std::string_view text, const std::string&
     return make_error(ErrorCode::kInvalidArgument, "{}: {}", origin, what);
   };
   const json document = json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!document.is_object()) return bad("the training configuration is not a JSON object");
-  if (!document.contains("hf_config") || !document.contains("training") ||
+  if (document.is_discarded()) return bad("the training configuration is not JSON");
+  if (!document.is_object() || !document.contains("hf_config") || !document.contains("training") ||
       !document["training"].is_object()) {
     return bad("not a run of moetrain: no hf_config or training configuration");
   }

@@ -164,6 +164,15 @@ TEST(TrainConfigTest, SurvivesItsJson) {
   EXPECT_FALSE(other == config);
 }
 
+TEST(TrainConfigTest, NamesRunsOfOtherTrainers) {
+  for (const char* other : {"null", "[]", "{}", "{\"hf_config\": {}}"}) {
+    const auto parsed = parse_train_config(other, "run x");
+    ASSERT_FALSE(parsed.ok()) << other;
+    EXPECT_THAT(parsed.error().message, testing::HasSubstr("run x: not a run of moetrain"))
+        << other;
+  }
+}
+
 TEST(TrainConfigTest, RefusesWhatIsNoConfig) {
   const std::string good = to_json(small_config());
   for (const std::string& bad :
