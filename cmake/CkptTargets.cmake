@@ -62,8 +62,8 @@ endfunction()
 # given. Some of them do more:
 #   daemon  starts a real ckptd: runs a second time as NAME_pwritev with CKPTD_IO=pwritev, so that
 #           both I/O engines carry the same tests
-#   system  starts whole programs that use both cores: as daemon, and runs alone
-#   any_engine  does not depend on the I/O engine: runs once, whatever else it is
+#   system  starts whole programs that use both cores: runs alone, and once: the tests of the
+#           daemon and of the client cover both I/O engines
 #   gpu     built for CUDA it needs a device: without one it exits with 77 and counts as skipped,
 #           not as passed; if anything failed all the same, it has failed
 #   fuzz    listens to CKPT_FUZZ_SECONDS and CKPT_FUZZ_SEED (./dev fuzz)
@@ -101,7 +101,7 @@ function(ckpt_add_test name timeout labels)
   string(REGEX MATCH "^[^/]+" area "${folder}")
   list(PREPEND labels ${area})
   set(names ${name})
-  if(labels MATCHES "(^|;)(system|daemon)(;|$)" AND NOT "any_engine" IN_LIST labels)
+  if("daemon" IN_LIST labels)
     list(APPEND names ${name}_pwritev)
   endif()
   foreach(entry ${names})
