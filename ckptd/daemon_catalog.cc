@@ -47,7 +47,7 @@ Status CatalogKeeper::open(const RecoveredStore& store) {
     CKPT_TRY(check_other_format(*store_, id, store.end.next_sequence - 1));
   }
   catalog_ = std::make_unique<Catalog>(std::move(opened.store), Catalog::Unreadable::kKeep);
-  const Status health = catalog_->health();
+  Status health = catalog_->health();
   if (!health.ok() && !is_catalog_damage(health)) return health;
   // A catalog that a damaged journal cannot fill again stays as it is, readable or not.
   if (store.damage) return {};
