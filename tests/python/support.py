@@ -61,21 +61,33 @@ class Daemon:
 
 
 class DaemonTest(unittest.TestCase):
-    """One daemon for each test."""
+    """One daemon for the tests of a class, each with a run of its own; or one for each test, of a
+    class that kills it."""
 
-    arguments = ()
+    shared = True
+
+    @classmethod
+    def setUpClass(cls):
+        if cls.shared:
+            folder = tempfile.TemporaryDirectory()
+            cls.addClassCleanup(folder.cleanup)
+            cls.folder = folder.name
+            cls.daemon = Daemon(cls.folder)
+            cls.addClassCleanup(cls.daemon.stop)
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        self.folder = folder.name
-        self.daemon = Daemon(self.folder, *self.arguments)
-        self.addCleanup(self.daemon.stop)
+        self.tiny = self.id().split(".")[-1]  # the run
+        if not self.shared:
+            folder = tempfile.TemporaryDirectory()
+            self.addCleanup(folder.cleanup)
+            self.folder = folder.name
+            self.daemon = Daemon(self.folder)
+            self.addCleanup(self.daemon.stop)
 
-    def session(self, run="tiny", **options):
+    def session(self, run=None, **options):
         options = {"socket": self.daemon.socket, "arena_bytes": ARENA, "slab_bytes": SLAB,
                    "timeout": TIMEOUT, **options}
-        session = ckptd.Session(run, **options)
+        session = ckptd.Session(run or self.tiny, **options)
         self.addCleanup(session.close)
         return session
 

@@ -14,6 +14,8 @@ RECORDED = ROOT / "tests" / "support" / "recorded" / "version2_control.txt"
 
 
 class DaemonDies(DaemonTest):
+    shared = False
+
     def test_between_saves(self):
         session, epoch = self.joined(units=[unit("w")])
         for step in (1, 2, 3):
@@ -69,6 +71,8 @@ class NoDaemon(unittest.TestCase):
 
 
 class Permissions(DaemonTest):
+    shared = False
+
     def refused(self, prepare):
         """What another user is told; if this one is not root, it is the user."""
         session = self.session(timeout=5)
@@ -163,6 +167,8 @@ class OtherVersion(unittest.TestCase):
 
 
 class Forks(DaemonTest):
+    shared = False
+
     def test_handles_are_inert_in_the_child(self):
         session, epoch = self.joined()
         with epoch.begin(1) as snapshot:

@@ -1,4 +1,4 @@
-"""Wrong uses of sessions, epochs, snapshots and restores: a class, a sentence, nothing committed."""
+"""Wrong uses of sessions, epochs, snapshots, restores: a class, a sentence, nothing committed."""
 
 import unittest
 
@@ -42,7 +42,7 @@ class WrongCalls(DaemonTest):
         self.owner, self.epoch = self.joined(units=[unit("w")])
 
     def check_nothing_committed(self):
-        self.assertEqual(self.owner.query("log", target="tiny"), [])
+        self.assertEqual(self.owner.query("log", target=self.tiny), [])
 
     def test_joins(self):
         session = self.session()
@@ -57,17 +57,16 @@ class WrongCalls(DaemonTest):
 
     def test_plans(self):
         Fragment = ckptd.Fragment
-        for kind, sentence, arguments in (
-                (ckptd.InvalidArgument, "it has no unit nothing", {"units": ["nothing"]}),
-                (ckptd.InvalidArgument, "step -1: give", {"step": -1}),
-                (ckptd.InvalidArgument, "unit w: offset -4: give",
-                 {"fragments": [Fragment(0, "w", -4, 4)]}),
-                (ckptd.InvalidArgument, "w", {"fragments": [Fragment(0, "w", 0, 3996)]}),
-                (ckptd.InvalidArgument, "w", {"fragments": [Fragment(0, "w", 0, 4000),
-                                                            Fragment(0, "w", 0, 4000)]}),
-                (ckptd.InvalidArgument, "rank", {"fragments": [Fragment(7, "w", 0, 4000)]})):
-            with self.subTest(arguments), self.assertRaisesRegex(kind, sentence):
-                self.epoch.begin(**{"step": 1, **arguments})
+        for step, (sentence, arguments) in enumerate((
+                ("it has no unit nothing", {"units": ["nothing"]}),
+                ("step -1: give", {"step": -1}),
+                ("unit w: offset -4: give", {"fragments": [Fragment(0, "w", -4, 4)]}),
+                ("unit w: no fragment covers", {"fragments": [Fragment(0, "w", 0, 3996)]}),
+                ("unit w", {"fragments": [Fragment(0, "w", 0, 4000), Fragment(0, "w", 0, 4000)]}),
+                ("rank 7", {"fragments": [Fragment(7, "w", 0, 4000)]}))):
+            with self.subTest(sentence):
+                with self.assertRaisesRegex(ckptd.InvalidArgument, sentence):
+                    self.epoch.begin(**{"step": step, **arguments})
         self.check_nothing_committed()
 
     def test_ranks_without_fragments(self):
@@ -116,7 +115,8 @@ class WrongCalls(DaemonTest):
         for use in (self.owner.open, self.owner.poll, self.epoch.leave, snapshot.info,
                     snapshot.end, lambda: self.epoch.begin(2), self.owner.restore().__enter__,
                     lambda: self.owner.query("status")):
-            with self.assertRaisesRegex(ckptd.FailedPrecondition, "session of run tiny: it is clos"):
+            with self.assertRaisesRegex(ckptd.FailedPrecondition,
+                                        "session of run test_a_closed_session: it is closed"):
                 use()
         snapshot.free()
         snapshot.free()
@@ -135,7 +135,7 @@ class WrongCalls(DaemonTest):
     def test_unknown_verbs_and_runs(self):
         for kind, verb, arguments in ((ckptd.InvalidArgument, "explode", {}),
                                       (ckptd.NotFound, "log", {"target": "nobody"}),
-                                      (ckptd.InvalidArgument, "log", {"target": "tiny@@"})):
+                                      (ckptd.InvalidArgument, "log", {"target": self.tiny + "@@"})):
             with self.subTest(verb), self.assertRaises(kind):
                 self.owner.query(verb, **arguments)
         with self.assertRaises(ckptd.NotFound):

@@ -193,7 +193,11 @@ class Local:
         self._before: Optional[str] = None
 
     def __enter__(self) -> "Local":
-        os.makedirs(self.store, exist_ok=True)
+        try:
+            os.makedirs(self.store, exist_ok=True)
+        except OSError as error:
+            raise errors.InvalidArgument(
+                f"store {self.store}: {error.strerror}; name a folder that can be made") from None
         self.store = os.path.realpath(self.store)
         folder = _folder_of(self.store)
         use = _uses.get(folder)

@@ -1,5 +1,5 @@
-/* arc4random for libstdc++'s random_device. The C library has it since version 2.36; the wheel is to
- * run where it is 2.34. */
+/* arc4random for libstdc++'s random_device. glibc has it since version 2.36, and the wheel is for
+ * 2.34. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <sys/random.h>
