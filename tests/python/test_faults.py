@@ -251,10 +251,29 @@ class Interrupts(DaemonTest):
             session.join(0, 2, timeout=support.TIMEOUT)
 
     def test_a_callback_that_uses_the_session_is_refused(self):
-        session = self.session(waiting=lambda _: session.query("status"))
+        for use in (lambda: session.query("status"), lambda: session.close()):
+            session = self.session(waiting=lambda _: use())
+            session.register([unit("w")])
+            with self.assertRaisesRegex(ckptd.FailedPrecondition, "in progress"):
+                session.join(0, 2, timeout=support.TIMEOUT)
+            session.close()
+
+    def test_a_handle_freed_during_a_call_goes_after_it(self):
+        session, epoch = self.joined(units=[unit("w")])
+        with epoch:
+            save(epoch, 1, {"w": floats(1)})
+        session.close()
+
+        def waiting(_):
+            view.__exit__(None, None, None)
+            raise Alarm
+        session = self.session(waiting=waiting)
         session.register([unit("w")])
-        with self.assertRaisesRegex(ckptd.FailedPrecondition, "in progress"):
+        view = session.restore().__enter__()
+        self.assertEqual(len(session.query("status")["holds"]), 1)
+        with self.assertRaises(Alarm):
             session.join(0, 2, timeout=support.TIMEOUT)
+        self.assertEqual(session.query("status")["holds"], [])
 
 
 if __name__ == "__main__":

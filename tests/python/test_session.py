@@ -9,6 +9,15 @@ import sys
 import threading
 import unittest
 
+try:
+    import numpy
+except ImportError:
+    numpy = None
+try:
+    import torch
+except ImportError:
+    torch = None
+
 import support
 from support import DaemonTest, ckptd, floats, save, unit
 
@@ -100,6 +109,34 @@ class RoundTrip(DaemonTest):
         self.assertIn("ZeroDivisionError: of this test", str(info.failure))
         epoch.leave()
         self.assertEqual(session.query("log", target=self.tiny), [])
+
+    @unittest.skipIf(torch is None, "torch is not installed")
+    def test_tensors_of_torch(self):
+        saved = {name: torch.randn(16, 8).to(dtype) for name, dtype in (
+            ("a", torch.bfloat16), ("b", torch.float8_e4m3fn), ("c", torch.float32))}
+        session = self.session()
+        session.register([ckptd.Unit.of(name, {"w": data}) for name, data in saved.items()])
+        with session.join() as epoch:
+            save(epoch, 1, saved)
+        into = {name: torch.zeros_like(data) for name, data in saved.items()}
+        session.restore().read(into)
+        for name, data in saved.items():
+            self.assertTrue(torch.equal(data.view(torch.uint8), into[name].view(torch.uint8)), name)
+        tensor = session.query("schema", target=self.tiny)["units"][0]["tensors"][0]
+        self.assertEqual((tensor["dtype"], tensor["shape"]), ("BF16", [16, 8]))
+
+    @unittest.skipIf(numpy is None, "numpy is not installed")
+    def test_arrays_of_numpy(self):
+        saved = numpy.arange(1000, dtype="f4").reshape(10, 100)
+        session = self.session()
+        session.register([ckptd.Unit.of("w", {"w": saved})])
+        with session.join() as epoch:
+            save(epoch, 1, {"w": saved})
+        into = numpy.zeros_like(saved)
+        session.restore().read({"w": into})
+        self.assertTrue((into == saved).all())
+        session.restore().read([("w", 400, into[0])])  # a row, from another one
+        self.assertTrue((into[0] == saved[1]).all())
 
     def test_poll_brings_news_between_steps(self):
         _, epoch = self.joined(units=[unit("w")])

@@ -3,7 +3,7 @@
 import ctypes
 import os
 import threading
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 from . import _abi, _library, errors
 
@@ -62,6 +62,7 @@ class SessionHandle:
         self._lock = threading.RLock()
         self._busy = False
         self._children: Dict[int, Callable[[int], None]] = {}
+        self._garbage: List[Tuple[int, Callable[[int], None]]] = []
 
     def open(self, options: Any, liveness: Any, tell: Optional[Callable[[str], None]]) -> None:
         liveness.struct_size = ctypes.sizeof(liveness)
@@ -96,10 +97,7 @@ class SessionHandle:
         """Calls a function that returns ckpt_status; raises what it says."""
         pointer = self.check_usable()
         with self._lock:
-            if self._busy:
-                raise errors.FailedPrecondition(
-                    f"{self.name}: a call is in progress in this thread; a signal handler or a "
-                    "callback must not use the session")
+            self._check_idle()
             self._busy = True
             try:
                 status = getattr(self.library, function)(*arguments)
@@ -109,10 +107,17 @@ class SessionHandle:
                     message = self.library.ckpt_session_error(pointer) or b""
             finally:
                 self._busy = False
+        self._collect()
         if caught is not None:
             raise caught
         if status != _abi.CKPT_OK:
             raise errors.of_status(status, message.decode("utf-8", "replace"))
+
+    def _check_idle(self) -> None:
+        if self._busy:
+            raise errors.FailedPrecondition(
+                f"{self.name}: a call is in progress in this thread; a signal handler or a "
+                "callback must not use the session")
 
     def adopt(self, child: Optional[int], free: Callable[[int], None]) -> None:
         """Frees the child's handle before the session is closed, unless `release` came first."""
@@ -120,18 +125,32 @@ class SessionHandle:
             self._children[child] = free
 
     def release(self, child: int) -> None:
+        """Frees the child's handle, at the latest when the call in progress has ended: a garbage
+        collection may come in the middle of one."""
         free = self._children.pop(child, None)
         if free is not None and os.getpid() == self._owner:
-            with self._lock:
+            self._garbage.append((child, free))
+            self._collect()
+
+    def _collect(self) -> None:
+        if not self._lock.acquire(blocking=False):
+            return  # another thread's call, which collects when it ends
+        try:
+            while self._garbage and not self._busy:
+                child, free = self._garbage.pop()
                 free(child)
+        finally:
+            self._lock.release()
 
     def close(self) -> None:
         """Idempotent. Does nothing in a forked process: the socket is the parent's."""
         if os.getpid() != self._owner:
             return
         with self._lock:
+            self._check_idle()
             for child in list(self._children):
                 self.release(child)
+            self._collect()
             pointer, self.pointer = self.pointer, None
             if pointer is not None:
                 self.library.ckpt_close(pointer)

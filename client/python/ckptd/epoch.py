@@ -50,12 +50,15 @@ class Epoch:
         if not unsigned(rank, "join: rank", 32) < unsigned(size, "join: size", 32):
             raise errors.InvalidArgument(f"join: rank {rank} is not below size {size}")
         handle = session.handle()
-        at_step = isinstance(resume, int)
+        mode, step = _abi.CKPT_RESUME_AT_STEP, 0
+        if isinstance(resume, int):
+            step = unsigned(resume, "join: step")
+        else:
+            mode = RESUMES[resume]
         options = _abi.ckpt_join_options(
             struct_size=ctypes.sizeof(_abi.ckpt_join_options), rank=rank, size=size,
-            resume=_abi.CKPT_RESUME_AT_STEP if at_step else RESUMES[resume],
+            resume=mode, resume_step=step,
             resume_lineage=unsigned(lineage, "join: lineage", 32),
-            resume_step=unsigned(resume, "join: step") if at_step else 0,
             timeout_ms=milliseconds(timeout), waiting=handle.interrupts.waiting,
             job=unsigned(job, "join: job"))
         joined = _abi.ckpt_epoch(struct_size=ctypes.sizeof(_abi.ckpt_epoch))

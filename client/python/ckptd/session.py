@@ -58,7 +58,6 @@ class Session:
         self._handle: Optional[SessionHandle] = None
         self._closed = False
         self._units: Dict[str, Tuple[int, int]] = {}  # name -> (id, bytes), as registered
-        self._finalizer: Any = None
 
     def __reduce__(self) -> Any:
         return _from_description, (self.description,)
@@ -97,15 +96,15 @@ class Session:
                 control=int(what.control), timeout_ms=milliseconds(what.timeout),
                 alarms=ALARMS[what.alarms])
             handle.open(options, _abi.ckpt_liveness(heartbeat_ms=HEARTBEAT_MS), self._waiting)
-            self._finalizer = weakref.finalize(self, handle.close)
+            weakref.finalize(self, handle.close)  # also when Python ends
             self._handle = handle
         return self._handle
 
     def close(self) -> None:
         """Ends the session. Snapshots that were not ended are aborted. Idempotent."""
+        if self._handle is not None:
+            self._handle.close()
         self._closed = True
-        if self._finalizer is not None:
-            self._finalizer()
 
     def poll(self, timeout: float = 0.0) -> None:
         """Handles what has arrived; waits at most `timeout` seconds for it. Never an error."""

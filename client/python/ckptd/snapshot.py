@@ -47,9 +47,11 @@ class Snapshot:
               skip_if_full: bool, streams: bool, staleness_max: int,
               timeout: float) -> "Snapshot":
         c_units = (ctypes.c_uint32 * len(unit_ids))(*unit_ids)
-        c_fragments = (_abi.ckpt_fragment * len(plan))(*plan)
+        c_fragments = (_abi.ckpt_fragment * len(plan))(
+            *(_abi.ckpt_fragment(*part) for part in plan))
         c_metrics = (_abi.ckpt_metric * len(metrics))(
-            *((text(name, "metric"), float(value)) for name, value in metrics.items()))
+            *(_abi.ckpt_metric(text(name, "metric"), float(value))
+              for name, value in metrics.items()))
         options = _abi.ckpt_snapshot_options(
             struct_size=ctypes.sizeof(_abi.ckpt_snapshot_options),
             step=unsigned(step, "step"), units=c_units,
