@@ -99,7 +99,7 @@ LIBRARIES = {
     "cuda": ["kernels/", "client/src/cuda/", "bench/gpu/"],
     "cublas": ["kernels/"],
     "nccl": ["trainer/comm/"],
-    "toml++/": ["ckptd/config", "trainer/"],
+    "toml++/": ["ckptd/config", "trainer/", "client/python/native/"],
     "CLI/": ["ckptd/main", "ckptd/config", "client/ctl/", "trainer/cli/", "bench/",
              "formats/base/cli_errors", "formats/base/cli_numbers"],
 }

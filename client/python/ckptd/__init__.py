@@ -1,0 +1,25 @@
+"""ckptd: checkpoints of Mixture-of-Experts training, saved by a daemon on the same machine.
+
+`Session` connects to ckptd, `local` starts one for a notebook or a test. Importing this package
+loads no library and starts nothing. `python -m ckptd doctor` says what is missing on a machine."""
+
+from . import errors
+from .buffers import Memory
+from .epoch import Epoch, View
+from .errors import (Aborted, AlreadyExists, Corrupt, DeadlineExceeded, Error, FailedPrecondition,
+                     InvalidArgument, IOFailure, NotFound, PermissionDenied, ResourceExhausted,
+                     Unavailable, VersionMismatch)
+from .local import Local, local
+from .restore import Restore, Restored
+from .session import Description, Session
+from .snapshot import Level, Snapshot, SnapshotInfo
+from .units import Fragment, Tensor, Unit
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Aborted", "AlreadyExists", "Corrupt", "DeadlineExceeded", "Description", "Epoch", "Error",
+    "FailedPrecondition", "Fragment", "InvalidArgument", "IOFailure", "Level", "Local", "Memory",
+    "NotFound", "PermissionDenied", "ResourceExhausted", "Restore", "Restored", "Session",
+    "Snapshot", "SnapshotInfo", "Tensor", "Unavailable", "Unit", "VersionMismatch", "View",
+    "__version__", "errors", "local"]

@@ -1,0 +1,137 @@
+"""Snapshot: this rank's part of one checkpoint, from begin until it is durable."""
+
+import ctypes
+import enum
+from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from . import _abi, errors
+from ._convert import milliseconds, text, unsigned
+from .buffers import Memory
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+class Level(enum.IntEnum):
+    """How far a snapshot has come."""
+
+    OPEN = _abi.CKPT_LEVEL_OPEN
+    STAGED = _abi.CKPT_LEVEL_STAGED  # the bytes of all ranks are in arenas
+    DURABLE = _abi.CKPT_LEVEL_DURABLE  # committed on this node's disk
+    FAILED = _abi.CKPT_LEVEL_FAILED
+
+
+class SnapshotInfo(NamedTuple):
+    level: Level
+    failure: Optional[errors.Error]  # with FAILED
+    bytes: int  # that this rank wrote
+    stall: float  # seconds inside begin, write and end
+    wait: float  # of these, seconds of waiting for slabs or for the daemon
+    durable_after: Optional[float]  # seconds from begin, once this rank knows
+    alarms: Optional[str]  # with DURABLE: what looked wrong, in a sentence
+
+
+class Snapshot:
+    """Made by Epoch.begin. As a context manager it ends at the end of the block: the rest happens
+    in the daemon, and `wait` or `info` tell how it went. After an exception it is aborted."""
+
+    def __init__(self, session: "Session", step: int, pointer: int) -> None:
+        self.session = session
+        self.step = step
+        self._pointer: Optional[int] = pointer
+        self._ended = False
+
+    @classmethod
+    def begin(cls, session: "Session", step: int, unit_ids: Sequence[int],
+              plan: Sequence[Tuple[int, int, int, int]], metrics: Mapping[str, float], *,
+              skip_if_full: bool, streams: bool, staleness_max: int,
+              timeout: float) -> "Snapshot":
+        c_units = (ctypes.c_uint32 * len(unit_ids))(*unit_ids)
+        c_fragments = (_abi.ckpt_fragment * len(plan))(
+            *(_abi.ckpt_fragment(*part) for part in plan))
+        c_metrics = (_abi.ckpt_metric * len(metrics))(
+            *(_abi.ckpt_metric(text(name, "metric"), float(value))
+              for name, value in metrics.items()))
+        options = _abi.ckpt_snapshot_options(
+            struct_size=ctypes.sizeof(_abi.ckpt_snapshot_options),
+            step=unsigned(step, "step"), units=c_units,
+            unit_count=len(c_units), fragments=c_fragments, fragment_count=len(c_fragments),
+            out_of_slabs=_abi.CKPT_SLABS_SKIP if skip_if_full else _abi.CKPT_SLABS_WAIT,
+            metrics=c_metrics, metric_count=len(c_metrics), timeout_ms=milliseconds(timeout),
+            staleness_max=unsigned(staleness_max, "staleness_max"), streams=int(streams))
+        handle = session.handle()
+        pointer = ctypes.c_void_p()
+        try:
+            handle.call("ckpt_snapshot_begin", handle.check_usable(), ctypes.byref(options),
+                        ctypes.byref(pointer))
+        except BaseException:  # an interrupt may come when the snapshot has begun
+            handle.adopt(pointer.value, handle.library.ckpt_snapshot_free)
+            handle.release(pointer.value or 0)
+            raise
+        handle.adopt(pointer.value, handle.library.ckpt_snapshot_free)
+        return cls(session, step, pointer.value or 0)
+
+    def __enter__(self) -> "Snapshot":
+        return self
+
+    def __exit__(self, kind: Any, value: Any, _: Any) -> None:
+        if kind is not None:
+            self.abort(f"{kind.__name__}: {value}" if str(value) else kind.__name__)
+        elif not self._ended:
+            self.end()
+
+    def __del__(self) -> None:
+        self.free()
+
+    def _call(self, function: str, *arguments: Any) -> None:
+        handle = self.session.handle()
+        if self._pointer is None:
+            raise errors.FailedPrecondition(f"step {self.step}: the snapshot was freed")
+        handle.check_usable()
+        handle.call(function, self._pointer, *arguments)
+
+    def write(self, unit: str, data: Any, offset: int = 0) -> int:
+        """Copies the bytes of an array or tensor into the arena; returns how many.
+
+        They go to [offset, offset + length) of the unit. Afterwards `data` may be changed."""
+        memory = Memory.of(data, f"step {self.step} unit {unit}")
+        number = self.session.unit(unit)[0]
+        self._call("ckpt_snapshot_write", number, unsigned(offset, f"unit {unit}: offset"),
+                   memory.address, memory.nbytes)
+        return memory.nbytes
+
+    def end(self) -> None:
+        """This rank has written everything. The daemon goes on by itself."""
+        self._call("ckpt_snapshot_end")
+        self._ended = True
+
+    def abort(self, reason: str) -> None:
+        self._call("ckpt_snapshot_abort", reason.replace("\0", " ").encode(errors="replace"))
+
+    def wait(self, level: Level = Level.DURABLE, timeout: float = 60.0) -> SnapshotInfo:
+        """Waits until the level is reached; raises Aborted if the snapshot failed."""
+        self._call("ckpt_snapshot_wait", int(level), milliseconds(timeout))
+        return self.info()
+
+    def info(self) -> SnapshotInfo:
+        """How far it is, as of the last call of the session. Does not look at the socket."""
+        c_info = _abi.ckpt_snapshot_info(struct_size=ctypes.sizeof(_abi.ckpt_snapshot_info))
+        self._call("ckpt_snapshot_query", ctypes.byref(c_info))
+        level = Level(c_info.level)
+        failure = None
+        if level == Level.FAILED:
+            failure = errors.of_status(c_info.failure, _decoded(c_info.reason) or "")
+        return SnapshotInfo(
+            level, failure, c_info.bytes, c_info.stall_ns / 1e9, c_info.wait_ns / 1e9,
+            c_info.durable_ns / 1e9 if c_info.durable_ns else None, _decoded(c_info.alarms))
+
+    def free(self) -> None:
+        """Gives up the handle. A snapshot that was ended goes on; another is aborted."""
+        pointer, self._pointer = getattr(self, "_pointer", None), None
+        handle = self.session._handle if pointer else None
+        if handle is not None and pointer:
+            handle.release(pointer)
+
+
+def _decoded(text: Optional[bytes]) -> Optional[str]:
+    return None if text is None else text.decode("utf-8", "replace")

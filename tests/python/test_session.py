@@ -1,0 +1,195 @@
+"""Saves and restores against a real daemon: one process, two ranks, holds, queries, threads."""
+
+import array
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import threading
+import unittest
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
+try:
+    import torch
+except ImportError:
+    torch = None
+
+import support
+from support import DaemonTest, ckptd, floats, save, unit
+
+RANK = pathlib.Path(__file__).with_name("rank.py")
+
+
+class RoundTrip(DaemonTest):
+    def test_bytes_come_back_in_another_session(self):
+        data = {"layers.0": os.urandom(4000), "layers.1": os.urandom(4000)}
+        session, epoch = self.joined()
+        self.assertIsNone(epoch.resume)
+        with epoch:
+            info = save(epoch, 7, data)
+        self.assertEqual((info.level, info.bytes, info.failure), (ckptd.Level.DURABLE, 8000, None))
+        self.assertGreater(info.durable_after, 0)
+        session.close()
+        reader = self.session()
+        into = {name: bytearray(4000) for name in data}
+        restored = reader.restore().read(into)
+        self.assertEqual(into, {name: bytearray(value) for name, value in data.items()})
+        self.assertEqual([(r.unit, r.version, r.note) for r in restored],
+                         [(name, ckptd.View(1, 7), None) for name in data])
+
+    def test_views_by_step_tag_and_part(self):
+        session, epoch = self.joined(units=[unit("w")])
+        with epoch:
+            for step in (1, 2, 3):
+                save(epoch, step, {"w": floats(step)})
+        session.query("tag", target=self.tiny + "@2", tag="good")
+        one = array.array("f", [0])
+        for step, value in ((1, 1), (2, 2), ("latest", 3), ("good", 2), (ckptd.View(1, 2), 2)):
+            session.restore(step).read([("w", 4 * 999, one)])
+            self.assertEqual(one[0], value, step)
+        with self.assertRaisesRegex(ckptd.NotFound, self.tiny):
+            session.restore(9).read([("w", 0, one)])
+
+    def test_a_held_view_stays_while_it_is_read_in_parts(self):
+        session, epoch = self.joined(units=[unit("w")])
+        with epoch:
+            save(epoch, 1, {"w": floats(1)})
+            save(epoch, 2, {"w": floats(2)})
+        with session.restore(1) as view:
+            self.assertEqual(view.view, ckptd.View(1, 1))
+            self.assertEqual(session.query("status")["holds"][0]["step"], 1)
+            with self.assertRaisesRegex(ckptd.Error, "step 1: it is held by"):
+                session.query("rm", target=self.tiny + "@1")
+            half = floats(0, 500)
+            for offset in (0, 2000):
+                view.read([("w", offset, half)])
+                view.renew()
+                self.assertEqual(half, floats(1, 500))
+        self.assertEqual(session.query("status")["holds"], [])
+        session.query("rm", target=self.tiny + "@1")
+
+    def test_a_run_resumes_where_it_stopped(self):
+        for start in (0, 1, 2):
+            session, epoch = self.joined(units=[unit("w")])
+            self.assertEqual(epoch.resume.step if epoch.resume else 0, start)
+            with epoch:
+                save(epoch, start + 1, {"w": floats(start + 1)})
+            session.close()
+        session = self.session()
+        session.register([unit("w")])
+        self.assertEqual(session.join(resume=1).resume, ckptd.View(1, 1))
+
+    def test_experts_metrics_and_metadata_are_kept(self):
+        state = [ckptd.Unit(f"layers.0.experts.{e}", (ckptd.Tensor("w", "BF16", (8, 4)),), layer=0,
+                            expert=e, part="weights") for e in range(2)]
+        session = self.session()
+        session.register(state, {"hf_config": {"num_experts": 2}})
+        with session.join() as epoch:
+            with epoch.begin(1, [state[1].name], metrics={"loss": 2.5}) as snapshot:
+                snapshot.write(state[1].name, bytes(64))
+            snapshot.wait()
+        schema = session.query("schema", target=self.tiny)
+        self.assertEqual(schema["metadata"]["hf_config"]["num_experts"], 2)
+        self.assertEqual([(u["layer"], u["expert"], u["part"]) for u in schema["units"]],
+                         [(0, 0, "weights"), (0, 1, "weights")])
+        log = session.query("log", target=self.tiny)
+        self.assertEqual((log[0]["metrics"], log[0]["experts"]), ({"loss": 2.5}, 1))
+
+    def test_an_exception_in_the_block_aborts_the_snapshot(self):
+        session, epoch = self.joined()
+        with self.assertRaisesRegex(ZeroDivisionError, "of this test"):
+            with epoch.begin(1) as snapshot:
+                raise ZeroDivisionError("of this test")
+        info = snapshot.info()
+        self.assertEqual(info.level, ckptd.Level.FAILED)
+        self.assertIn("ZeroDivisionError: of this test", str(info.failure))
+        epoch.leave()
+        self.assertEqual(session.query("log", target=self.tiny), [])
+
+    @unittest.skipIf(torch is None, "torch is not installed")
+    def test_tensors_of_torch(self):
+        saved = {name: torch.randn(16, 8).to(dtype) for name, dtype in (
+            ("a", torch.bfloat16), ("b", torch.float8_e4m3fn), ("c", torch.float32))}
+        session = self.session()
+        session.register([ckptd.Unit.of(name, {"w": data}) for name, data in saved.items()])
+        with session.join() as epoch:
+            save(epoch, 1, saved)
+        into = {name: torch.zeros_like(data) for name, data in saved.items()}
+        session.restore().read(into)
+        for name, data in saved.items():
+            self.assertTrue(torch.equal(data.view(torch.uint8), into[name].view(torch.uint8)), name)
+        tensor = session.query("schema", target=self.tiny)["units"][0]["tensors"][0]
+        self.assertEqual((tensor["dtype"], tensor["shape"]), ("BF16", [16, 8]))
+
+    @unittest.skipIf(numpy is None, "numpy is not installed")
+    def test_arrays_of_numpy(self):
+        saved = numpy.arange(1000, dtype="f4").reshape(10, 100)
+        session = self.session()
+        session.register([ckptd.Unit.of("w", {"w": saved})])
+        with session.join() as epoch:
+            save(epoch, 1, {"w": saved})
+        into = numpy.zeros_like(saved)
+        session.restore().read({"w": into})
+        self.assertTrue((into == saved).all())
+        session.restore().read([("w", 400, into[0])])  # a row, from another one
+        self.assertTrue((into[0] == saved[1]).all())
+
+    def test_poll_brings_news_between_steps(self):
+        _, epoch = self.joined(units=[unit("w")])
+        with epoch.begin(1) as snapshot:
+            snapshot.write("w", floats(1))
+        while snapshot.info().level < ckptd.Level.DURABLE:
+            epoch.session.poll(support.TIMEOUT)
+        self.assertEqual(epoch.session.silence(), 0)
+        self.assertIsNone(epoch.lost())
+
+
+class Processes(DaemonTest):
+    def ranks(self, size, steps):
+        started = [subprocess.Popen(
+            [sys.executable, str(RANK), self.daemon.socket, self.tiny, str(rank), str(size),
+             str(steps)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            for rank in range(size)]
+        said = [process.communicate(timeout=100) for process in started]
+        self.assertEqual([process.returncode for process in started], [0] * size, said)
+        return {out.strip() for out, _ in said}
+
+    def test_two_ranks_save_and_one_resumes(self):
+        self.assertEqual(self.ranks(2, 3), {"3"})
+        self.assertEqual(self.ranks(1, 1), {"4"})
+        log = self.session().query("log", target=self.tiny)
+        self.assertEqual([commit["step"] for commit in log], [4, 3, 2, 1])
+
+    def test_a_description_is_pickled_into_another_process(self):
+        session = self.session(client_name="pickled")
+        session.open()
+        other = pickle.loads(pickle.dumps(session))
+        self.addCleanup(other.close)
+        self.assertEqual(other.description, session.description)
+        mine = [s for s in other.query("status")["sessions"] if s["client"] == "pickled"]
+        self.assertEqual(len(mine), 2)
+
+    def test_threads_take_turns(self):
+        session = self.session()
+        failures = []
+
+        def ask():
+            try:
+                for _ in range(20):
+                    session.query("ping")
+            except Exception as error:  # shown below
+                failures.append(error)
+        threads = [threading.Thread(target=ask) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(failures, [])
+
+
+if __name__ == "__main__":
+    unittest.main()
