@@ -10,6 +10,7 @@ import unittest
 import support
 from support import ROOT, Alarm, DaemonTest, alarm_after, ckptd, floats, forked, save, unit
 
+LONG = 3600.0
 RECORDED = ROOT / "tests" / "support" / "recorded" / "version2_control.txt"
 
 
@@ -208,7 +209,7 @@ class Forks(DaemonTest):
 
 
 class Interrupts(DaemonTest):
-    """Without them each wait would end with DeadlineExceeded or Unavailable."""
+    """Without them each wait would last longer than ctest lets this program run."""
 
     def test_control_c_ends_a_join(self):
         waits = []
@@ -219,7 +220,7 @@ class Interrupts(DaemonTest):
         session = self.session(waiting=waiting)
         session.register([unit("w")])
         with self.assertRaises(KeyboardInterrupt):
-            session.join(0, 2, timeout=support.TIMEOUT)
+            session.join(0, 2, timeout=LONG)
         self.assertIn("rank 1 of 2", waits[0])
         session.close()
         _, epoch = self.joined(units=[unit("w")])  # nothing is left of the interrupted one
@@ -230,11 +231,11 @@ class Interrupts(DaemonTest):
         with epoch.begin(1) as snapshot:
             snapshot.write("layers.0", floats(1))
             waits = {
-                "wait": lambda: snapshot.wait(timeout=support.TIMEOUT),
-                "get": lambda: epoch.get("nobody.sets.this", support.TIMEOUT),
-                "poll": lambda: session.poll(support.TIMEOUT),
+                "wait": lambda: snapshot.wait(timeout=LONG),
+                "get": lambda: epoch.get("nobody.sets.this", LONG),
+                "poll": lambda: session.poll(LONG),
                 "open": lambda: ckptd.Session(
-                    "tiny", socket=self.folder + "/none", timeout=support.TIMEOUT).open()}
+                    "tiny", socket=self.folder + "/none", timeout=LONG).open()}
             for name, wait in waits.items():
                 with self.subTest(name), self.assertRaises(Alarm), alarm_after(0.2):
                     while True:
@@ -248,14 +249,14 @@ class Interrupts(DaemonTest):
         session = self.session(waiting=waiting)
         session.register([unit("w")])
         with self.assertRaisesRegex(ZeroDivisionError, "of the callback"):
-            session.join(0, 2, timeout=support.TIMEOUT)
+            session.join(0, 2, timeout=LONG)
 
     def test_a_callback_that_uses_the_session_is_refused(self):
         for use in (lambda: session.query("status"), lambda: session.close()):
             session = self.session(waiting=lambda _: use())
             session.register([unit("w")])
             with self.assertRaisesRegex(ckptd.FailedPrecondition, "in progress"):
-                session.join(0, 2, timeout=support.TIMEOUT)
+                session.join(0, 2, timeout=LONG)
             session.close()
 
     def test_a_handle_freed_during_a_call_goes_after_it(self):
@@ -266,13 +267,16 @@ class Interrupts(DaemonTest):
 
         def waiting(_):
             view.__exit__(None, None, None)
+            freed.append(len(session.handle()._garbage))
             raise Alarm
+        freed = []
         session = self.session(waiting=waiting)
         session.register([unit("w")])
         view = session.restore().__enter__()
         self.assertEqual(len(session.query("status")["holds"]), 1)
         with self.assertRaises(Alarm):
-            session.join(0, 2, timeout=support.TIMEOUT)
+            session.join(0, 2, timeout=LONG)
+        self.assertEqual(freed, [1])  # it waited
         self.assertEqual(session.query("status")["holds"], [])
 
 
