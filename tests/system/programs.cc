@@ -185,7 +185,7 @@ double Ckptd::metric(const std::string& name) {
   const std::string log = program_.error_output();
   const auto at = log.find(said);
   if (at == std::string::npos) return std::nan("");
-  const int port = std::atoi(log.c_str() + at + said.size());
+  const auto port = std::strtoul(log.c_str() + at + said.size(), nullptr, 10);
   const std::string metrics = get_http(static_cast<uint16_t>(port), "/metrics");
   const auto found = metrics.find("\n" + name + " ");
   EXPECT_NE(found, std::string::npos) << name << " is not in:\n" << metrics;

@@ -121,7 +121,7 @@ class PairedComm final : public ForwardingComm {
 
  protected:
   Status run(const Collective& collective) override {
-    const Status done = collective(*first_);
+    Status done = collective(*first_);
     if (done.ok()) return done;
     thread_.abort(done.error().message);
     // A collective that looks as if a peer were lost may be the echo of a job that failed here.
