@@ -97,6 +97,11 @@ class Tables(unittest.TestCase):
         (self.results / "kills-sharded.json").write_text("{}", encoding="utf-8")
         self.refused("sharded.md: is missing; run bench/sharded.py")
 
+    def test_leaves_pages_without_results_to_the_programs_that_write_them(self):
+        self.write()
+        (self.results / "sharded.md").write_text("nothing measured yet", encoding="utf-8")
+        self.assertEqual(self.tables("--check").returncode, 0)
+
     def test_refuses_results_it_cannot_read(self):
         self.write()
         for name, text, word in (("save.json", "{", "save.json"),
