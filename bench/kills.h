@@ -15,7 +15,7 @@ struct KillsOptions {
   int rounds = 10;
   int seconds_max = 900;  // no round is begun later
   bool sharded = false;   // --expert-state
-  // Of kKillArms, and "ladder". Empty: all. "taken" and "ladder" need replicated experts.
+  // Names of kKillArms, or "ladder". Empty: all. "taken" and "ladder" need replicated experts.
   std::vector<std::string> arms;
   uint32_t checkpoint_every = 0;           // steps; 0: 8, with sharded experts 1
   uint32_t collective_timeout_ms = 5'000;  // of the arm "hang"

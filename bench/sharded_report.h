@@ -1,4 +1,4 @@
-// What ckptbench sharded says. Pure: figures of runs in, JSON out.
+// The result of ckptbench sharded. Pure: figures of runs in, JSON out.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -53,8 +53,8 @@ SCENARIOS = [
      [SPOT, "--set", "cluster.ranks_per_node=64"]),
 ]
 GPT_L = 2
-# What the model file of GPT-L said before it was that of the paper's testbed, and in which order
-# that changed.
+# Earlier values of GPT-L's model file, before it described the paper's testbed, in the order in
+# which they changed.
 BEFORE = [
     ("the store: NFS over 10 Gbit/s", {"checkpoint.remote_write_bytes_per_s": 2.5e9,
                                        "checkpoint.remote_read_bytes_per_s": 2.5e9}),

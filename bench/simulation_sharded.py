@@ -26,7 +26,7 @@ PARTS = ("dense", "experts", "waiting", "all_to_all", "exposed", "other")
 # Arm of the ablation -> the published one.
 ARMS = {"laer": "laer", "laer, no even scheme": "no_even", "laer, no scheme by load": "no_pq",
         "laer, neither": "no_comm_opt", "fsdp-ep": "fsdp-ep"}
-# What a user would ask: heading, settings.
+# Questions a user would ask: heading, settings.
 QUESTIONS = (
     ("as published", []),
     ("no skew and no noise", ["shape.zipf=0", "load.sequence_noise=0"]),

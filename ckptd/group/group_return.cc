@@ -20,8 +20,8 @@ void Groups::Impl::add_returning(RunId id, Run& run, const JoinRequest& request,
   try_open(id, run, actions);
 }
 
-// Nobody of the last epoch is waited for any more. try_open() opens the next one if none is
-// missing.
+// Forms the epoch of the members that returned: every other member is lost, left or given up.
+// try_open() opens it if no rank is missing.
 void Groups::Impl::open_returning(RunId id, Run& run, Actions& actions) {
   std::vector<JoinRequest> members;
   members.reserve(run.returning.size());
@@ -32,7 +32,7 @@ void Groups::Impl::open_returning(RunId id, Run& run, Actions& actions) {
                                [&](const JoinRequest& other) { return agree(one, other); });
   });
   if (!all_agree || !run.joining.empty()) {
-    // Those that disagree are refused.
+    // join_ranks() refuses requests that disagree.
     for (const JoinRequest& request : members) join_ranks(id, run, request, actions);
     return;
   }

@@ -70,7 +70,7 @@ void sleep_until(const Deadline& deadline) { (void)::poll(nullptr, 0, deadline.p
 
 Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& deadline) {
   std::unique_ptr<Session> session(new Session(std::move(options)));
-  // What it calls may not outlive the call of open().
+  // The caller's function may not be called after open() has returned.
   RoomWait room(std::exchange(session->options_.waiting, {}));
   const CallOptions call{deadline, "cannot connect to ckptd", [&session, &room]() {
                            std::optional<Error> loss = session->last_loss_;

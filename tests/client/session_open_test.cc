@@ -76,7 +76,7 @@ TEST_F(SessionTest, WaitsForTheMemoryOfATrainerThatHasJustDied) {
   ASSERT_OK(session);
 }
 
-// Nobody was told for as long as the opening was allowed to take.
+// Regression: the caller heard nothing until the opening timed out.
 TEST_F(SessionTest, AWaitForRoomIsTold) {
   std::atomic<bool> room = false;
   FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT& message) {

@@ -150,7 +150,7 @@ Bytes example_on_page(const std::string& page, const std::string& name, std::byt
   return bytes;
 }
 
-// As a block of the page has it, ready to be pasted.
+// Hex dump in the form of the page's blocks, ready to be pasted.
 std::string dump(const Bytes& bytes, std::byte padding) {
   constexpr size_t kPerLine = 16;
   std::string out;

@@ -151,7 +151,7 @@ class Lint:
         configurations = {self.configuration(path) for path in self.unities[unity]}
         if len(stale) < WORTH_IT or len(configurations) > 1:
             return
-        # That it includes sources is the point of it.
+        # A unity file includes sources on purpose.
         run = self.tidy(unity, f"--config-file={configurations.pop()}",
                         "--checks=-bugprone-suspicious-include")
         if run.returncode == 0:

@@ -50,7 +50,7 @@ Reason only_with_own_daemon(const RunSpec& spec, const RunFacts& facts) {
   return fmt::format("only for a ckptd of the run's own, not with {}", socket);
 }
 
-// Nothing will ever listen there: a wait for it would be in vain.
+// moetrain speaks to unix sockets only: waiting for another address would never end.
 Reason not_a_unix_socket(const RunSpec& spec, const RunFacts& facts) {
   if (!ckpt::base::is_network_address(spec.socket)) return std::nullopt;
   if (spec.socket != facts.socket_variable) return Reason(kOnlyUnixSockets);

@@ -16,7 +16,7 @@ class ExchangeTotals {
   // time.
   void add(uint64_t epoch, const EventHeader& at, const StepEvent& step);
 
-  // Nothing if no step was done.
+  // nullopt if no step was done.
   std::optional<report::ExpertExchange> report() const;
 
  private:

@@ -13,9 +13,9 @@ std::array<Tensor*, 3> moving_tensors(WeightState& state) {
   return {&state.value, &state.m, &state.v};
 }
 
-// Of one element: weight and moments.
+// Bytes of one element that moves: weight and both moments.
 constexpr uint64_t kMovingBytes = 3 * sizeof(float);
-// Of one element: weight, both moments, gradient in double and rounded.
+// Bytes of one element that is held: weight, both moments, gradient in double and rounded.
 constexpr uint64_t kHeldBytesMax = 4 * sizeof(float) + sizeof(double);
 
 ElementRange overlap(const ElementRange& a, const ElementRange& b) {
@@ -104,7 +104,7 @@ void Recut::take_from_store() {
   in_pool_ = true;
 }
 
-// Of old and new ranges.
+// Bytes of old and new ranges.
 uint64_t Recut::range_bytes() {
   uint64_t bytes = 0;
   for (const OwnedRange& range : held_ranges()) bytes += range.memory_bytes();

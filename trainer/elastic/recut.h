@@ -59,7 +59,7 @@ class Recut {
   uint32_t source() const;
   // By the last move(), between all ranks.
   uint64_t bytes_moved() const { return plan_.moves.bytes; }
-  // Of the last move(), on this rank.
+  // Memory of the last move(), on this rank.
   const RecutMemory& memory() const { return memory_; }
 
  private:

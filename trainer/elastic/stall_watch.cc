@@ -14,7 +14,7 @@ namespace {
 
 // Checkpoints that can be on their way to the disk.
 constexpr size_t kOnTheWayMax = 3;
-// Those, and the newest durable one.
+// Checkpoints on their way, and the newest durable one.
 constexpr size_t kCheckpointsKept = kOnTheWayMax + 1;
 
 }  // namespace

@@ -61,7 +61,7 @@ void UnsavedGaps::durable(uint64_t step, uint64_t now_ns) {
     closed_.push_back(gap_until(missed_until(step) ? step : UINT64_MAX, now_ns));
     closed_.back().until = step;
     closed_.back().saved = true;
-    // What became durable is an answer, which may come before that to a heartbeat.
+    // A durable snapshot is an answer, too. It may come before the answer to a heartbeat.
     if (silence_ && (silence_->answered || silence_->told || silence_->missed)) silence_.reset();
   }
   saved_ = step;

@@ -23,7 +23,7 @@ struct OpenOptions {
   uint32_t heartbeat_ms = 0;                    // 0: none
   int (*interrupted)(void* context) = nullptr;  // ends waits
   void* interrupted_context = nullptr;
-  // As of ckpt_liveness: told once the opening has waited for room for a second. It must not throw.
+  // ckpt_liveness.waiting: told once the opening has waited for room for a second. Must not throw.
   std::function<void(const std::string& why)> waiting = {};
 };
 

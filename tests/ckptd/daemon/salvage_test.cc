@@ -43,7 +43,7 @@ class SalvageTest : public SavedRunTest {
   std::vector<std::string> beside_the_journal() {
     return world.disk().list(kJournalDirectory).value();
   }
-  // What is logged meanwhile.
+  // The log lines of `act`.
   static std::string log_of(const std::function<void()>& act) {
     std::ostringstream log;
     const auto before = spdlog::default_logger();

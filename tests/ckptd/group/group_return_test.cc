@@ -179,7 +179,7 @@ TEST_F(GroupReturnTest, OneWithItsStateGoesOnAndTakesTheOthersIn) {
   EXPECT_THAT(refusals, IsEmpty());
 }
 
-// Nobody has trained yet: the lost rank is started again.
+// A group that has not trained yet: the lost rank is started again.
 TEST_F(GroupReturnTest, AFirstEpochIsFormedAgainBesideJoiners) {
   open_first(3);
   joins(5, 3);

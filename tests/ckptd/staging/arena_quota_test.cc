@@ -66,7 +66,7 @@ TEST_F(StagingTest, AUserHasABoundOfTheTotal) {
 
   SmallTrainer bob = open(kBob, 4 * kSlab);
   EXPECT_EQ(staging_->stats().arena_bytes, 16 * kSlab);
-  // What the disk has of the first one's stays until Alice needs the room herself.
+  // The first arena's durable slabs stay until Alice needs the room herself.
   make_durable(first, staging_->lease(first.arena, 1).at(0), 7, kStep5);
   make_durable(bob, staging_->lease(bob.arena, 1).at(0), 8, kStep5);
   staging_->session_ended(first.arena);
