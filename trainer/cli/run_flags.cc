@@ -133,7 +133,7 @@ void add_expert_flags(CLI::App& command, RunSpec::Placement& placement) {
   command
       .add_option("--expert-state", placement.expert_state,
                   "Keep an expert's weights and moments whole on the ranks that compute it "
-                  "(replicated), or a part of every expert on each rank (sharded; on the CPU)")
+                  "(replicated), or a part of every expert on each rank (sharded)")
       ->check(CLI::IsMember({"replicated", "sharded"}))
       ->capture_default_str()
       ->group(group);

@@ -109,8 +109,9 @@ Reason replan_that_never_moves(const RunSpec& spec, const RunFacts&) {
   if (placement.policy == "static") {
     return "--placement static never moves an expert; choose another";
   }
-  // The compute time of a rank's experts is measured on the CPU only.
-  if (spec.device == "cpu" || placement.replan_if == "better") return std::nullopt;
+  // Sharded experts take every plan. The compute time of a rank's experts is measured on the CPU.
+  if (spec.experts_sharded() || spec.device == "cpu") return std::nullopt;
+  if (placement.replan_if == "better") return std::nullopt;
   return fmt::format(
       "whether a move pays is known on the CPU only; with --device {} only --replan-if better",
       spec.device);
@@ -119,10 +120,6 @@ Reason replan_that_never_moves(const RunSpec& spec, const RunFacts&) {
 Reason only_if_survivors_go_on(const RunSpec& spec, const RunFacts&) {
   return if_broken(!spec.survivors_go_on(),
                    "only with --on-loss continue, here it is restart (as asked for)");
-}
-
-Reason sharded_off_the_cpu(const RunSpec& spec, const RunFacts&) {
-  return if_broken(spec.experts_sharded() && spec.device != "cpu", "only with --device cpu");
 }
 
 Reason placed_for_safety(const RunSpec& spec, const RunFacts&) {
@@ -201,7 +198,6 @@ constexpr FlagRule kRefusals[] = {
     {"--checkpoint-turns", turns_and_interval},
     {"--unsaved-max", limit_below_interval},
     {"--on-unsaved", stop_without_limit},
-    {"--expert-state", sharded_off_the_cpu},
     {"--prefetch", only_with_shards},
     {"--prefetch", prefetch_out_of_bounds},
     {"--reshard", only_with_shards},

@@ -60,8 +60,6 @@ const Refusal kByTable[] = {
     {{"--replan-every", "5", "--placement", "eplb", "--device", "cuda"},
      "--replan-every 5: whether a move pays is known on the CPU only; with --device cuda only "
      "--replan-if better"},
-    {{"--expert-state", "sharded", "--device", "cuda"},
-     "--expert-state sharded: only with --device cpu"},
     {{"--prefetch", "1"},
      "--prefetch 1: only with --expert-state sharded; replicated experts are not exchanged"},
     {{"--expert-state", "sharded", "--prefetch", "3"}, "--prefetch 3: must be 0 to 2 layers"},

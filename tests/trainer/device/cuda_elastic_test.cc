@@ -132,5 +132,72 @@ TEST_F(CudaElasticTest, WhereNcclFailsThoughNobodyIsLostTheGroupGoesOnWithoutIt)
   EXPECT_THAT(ended.err, HasSubstr("connecting: NCCL: ")) << "it promises the same bits";
 }
 
+// Sharded experts: collectives of the rank's thread over NCCL or the host, those beside it over the
+// host.
+class CudaShardedTest : public CudaElasticTest {
+ protected:
+  CudaShardedTest() { model_[3] = "2"; }  // layers: one to restore ahead of the other
+
+  const Flags sharded_ = {"--expert-state", "sharded", "--placement", "laer", "--slots", "4",
+                          "--replan-every", "2"};
+};
+
+TEST_F(CudaShardedTest, RanksReturnToOneViewAndCutTheirRangesAnew) {
+  const Flags changes = sharded_ + saved_ + Flags{"--kill", "1@5", "--leave", "3@8"};
+  set_gpus(4);
+  const json over_nccl = go_on("nccl.json", "4", changes);
+  EXPECT_EQ(groups(), (Groups{{4, "nccl"}, {3, "nccl"}, {2, "nccl"}}));
+  EXPECT_THAT(last_error_output_, HasSubstr("all 3 ranks return to step "));
+  ASSERT_EQ(over_nccl.at("failures").size(), 1u);
+  EXPECT_LE(over_nccl.at("failures")[0].at("steps_lost"), 2) << "a snapshot is sealed a step later";
+  EXPECT_EQ(over_nccl.at("failures")[0].at("stale_units"), 0);
+  set_gpus(1);
+  const json over_host = go_on("host.json", "4", changes);
+  EXPECT_EQ(groups(), (Groups{{4, "host"}, {3, "host"}, {2, "host"}}));
+  EXPECT_EQ(bits(over_nccl).size(), 12u);
+  EXPECT_EQ(bits(over_nccl), bits(over_host));
+}
+
+TEST_F(CudaShardedTest, NeitherTheScheduleNorARestartChangesABit) {
+  set_gpus(3);
+  for (const Flags& precision : {Flags{}, Flags{"--precision", "bf16"}}) {
+    SCOPED_TRACE(precision.size());
+    const Flags flags = sharded_ + precision;
+    const json delayed = go_on("delayed.json", "3", flags);
+    EXPECT_GT(delayed.at("exchange").at("restore_bytes"), 0);
+    EXPECT_LE(delayed.at("exchange").at("memory_bytes"),
+              delayed.at("exchange").at("memory_bound"));
+    const json at_once = go_on("inline.json", "3",
+                               flags + Flags{"--prefetch", "0", "--reshard", "inline"});
+    EXPECT_EQ(at_once.at("exchange").at("hidden_ms"), 0);
+    EXPECT_EQ(bits(at_once), bits(delayed));
+    const Flags restart = {"--ranks", "3", "--steps", "12", "--on-loss", "restart",
+                           "--kill", "2@6"};
+    const Ended ended = run(program_, arguments("killed.json", model_ + flags + restart));
+    ASSERT_EQ(ended.code(), 0) << ended.err;
+    const json killed = read_report("killed.json");
+    EXPECT_EQ(killed.at("failures").size(), 1u);
+    EXPECT_EQ(bits(killed), bits(delayed));
+  }
+}
+
+// From the seed, each mode saves what the other resumes.
+TEST_F(CudaShardedTest, ACheckpointOfOneModeResumesInTheOther) {
+  set_gpus(2);
+  const Flags store = {"--data-dir", folder_ / "store", "--run", "both"};
+  const Flags replicated = {"--slots", "4"};
+  const auto train = [&](const Flags& mode, const std::string& steps, const Flags& more) {
+    const Ended ended = run(program_, going_on("r.json", "2", steps, mode + store + more));
+    EXPECT_EQ(ended.code(), 0) << ended.err;
+    return bits(read_report("r.json"));
+  };
+  const auto first = train(sharded_, "4", {});
+  const auto second = train(replicated, "8", {"--resume", "latest"});
+  const auto third = train(sharded_, "12", {"--resume", "latest"});
+  EXPECT_EQ(first.size(), 4u);
+  EXPECT_EQ(second.begin()->first, 5u);
+  EXPECT_EQ(third.begin()->first, 9u);
+}
+
 }  // namespace
 }  // namespace systemtest
