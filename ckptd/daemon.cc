@@ -183,7 +183,7 @@ void Daemon::Impl::close() {
   const auto busy = [this] {
     return !closing_jobs.empty() || (scrub != nullptr && !scrub_closed) ||
            (recoder != nullptr && !recoder_closed) || (gc != nullptr && gc->busy()) ||
-           (comparer != nullptr && !comparer->idle()) || codec_samples_running > 0 ||
+           (comparer != nullptr && !comparer->idle()) ||
            (journal != nullptr && journal->in_flight() > 0) || durable.turn_asked;
   };
   while (busy()) {
@@ -197,7 +197,6 @@ void Daemon::Impl::close() {
     run_deferred();
   }
   if (persist) persist->close();
-  CKPT_ASSERT_MSG(codec_samples_running == 0, "a sample was begun by the last writes");
   if (staging) staging->close();
   if (journal) disk.close(journal_file);
 }

@@ -45,11 +45,9 @@ class Daemon {
     std::chrono::milliseconds snapshot_deadline{600'000};
     // Of sessions that do not say: what becomes of a snapshot in which something looks wrong.
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
-    // Of what is written to the disk, where a trainer does not say; and how many threads of the
-    // executor's there are to encode it.
+    // Codec of units for which no trainer asks for one.
     CodecChoice codec = CodecChoice::kNone;
-    unsigned encode_threads = 1;
-    // How long writes and encoding take: what `auto` decides by. Called from any thread.
+    // Clock for the disk's write rate. Loop thread.
     std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;
     // Of stretches that are not written again, because they did not change.
     uint64_t same_bytes_min = limits::kSameBytesMin;

@@ -227,11 +227,11 @@ void Daemon::Impl::unpin_memory_if_begun(const SnapshotKey& key) {
 
 Status Daemon::Impl::reserve_disk(const Session& session, const SnapshotKey& key,
                                   const fb::BeginSnapshotT& message) {
-  choose_codecs(session, key, message);  // what is encoded takes more of the journal
+  choose_codecs(key);  // what is encoded takes more of the journal
   const auto bytes = disk_bytes(message);
   if (!bytes) return make_error(ErrorCode::kInvalidArgument, "its fragments add up to too much");
   const uint64_t slab_bytes = staging->layout(*session.arena).slab_bytes;
-  const bool encoded = open_snapshots.at(key).codecs.plan != nullptr;
+  const bool encoded = open_snapshots.at(key).encode_plan != nullptr;
   CKPT_ASSIGN(const auto units, catalog->units(key.run));
   const uint32_t members = groups.member(session.id)->size;
   return persist->reserve(key, *bytes, record_bytes(message, slab_bytes, encoded),

@@ -73,7 +73,7 @@ void Daemon::Impl::note_base(OpenSnapshotState& open, const ckpt::ExtentFragment
 std::shared_ptr<BaseSource> Daemon::Impl::find_bases(const SnapshotKey& key, const StagedSlab& slab,
                                                      const std::vector<bool>& left_out) {
   OpenSnapshotState& open = open_snapshots.at(key);
-  const EncodePlan& plan = open.codecs.plan;
+  const EncodePlan& plan = open.encode_plan;
   if (plan == nullptr || !plan->any_deltas) return nullptr;
   if (changing(key.run)) return nullptr;
   const NewestVersions& newest = newest_of_run(key, plan->units->size());

@@ -228,12 +228,7 @@ struct Daemon::Impl {
   // -- codecs (daemon_codec.cc) ------------------------------------------------------------------
   void note_registration(const std::string& run, const fb::RegisterUnitsT& message);
   void forget_registration(const std::string& run);
-  void choose_codecs(const Session& session, const SnapshotKey& key,
-                     const fb::BeginSnapshotT& message);
-  std::shared_ptr<SlabSampler> sample_codecs(const SnapshotKey& key, const StagedSlab& slab);
-  void measure_codecs(const SnapshotKey& key, const std::shared_ptr<SlabSampler>& sampler);
-  void measure_next_kind(const std::shared_ptr<RunCodecs>& codecs,
-                         const std::shared_ptr<SlabSampler>& sampler);
+  void choose_codecs(const SnapshotKey& key);
   // -- coming back (daemon_handback.cc) ----------------------------------------------------------
   void rejoin(Session& session, const fb::RejoinEpochT& message);
   void end_rejoins();
@@ -348,10 +343,7 @@ struct Daemon::Impl {
   std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for what is in its way
   DecodeMeter decoded;
   std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, where trainers said
-  std::map<std::string, std::shared_ptr<RunCodecs>> run_codecs;   // by run, where it matters
   UnitFlags unit_flags;
-  size_t codec_samples_running = 0;
-  std::vector<std::weak_ptr<SlabSampler>> codec_samplers;  // that hold samples, or will
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;
   std::map<uint64_t, Verify> verifies;

@@ -29,11 +29,6 @@ void add_counters(MetricsText& text, const Counters& counters) {
                counters.lease_wait_time);
   text.seconds("ckptd_level_lag_seconds_total", "From staged to durable, of all commits together.",
                counters.level_lag);
-  text.counter("ckptd_codec_changes_total",
-               "Times that units were encoded from then on, or not any more.",
-               counters.codec_changes);
-  text.counter("ckptd_codec_sampled_bytes_total", "Bytes encoded to see what it would gain.",
-               counters.codec_sampled_bytes);
   text.counter("ckptd_epochs_opened_total", "Group epochs opened.", counters.epochs_opened);
   text.counter("ckptd_epochs_ended_total", "Group epochs ended by a loss or a change of members.",
                counters.epochs_ended);

@@ -115,25 +115,22 @@ void Daemon::Impl::write(SessionId session, const SnapshotKey& key, ckpt::Rank r
   const auto scan = std::make_shared<NotFiniteScan>(units);
   PayloadObserver observer = observe_floats(key, scan);
   OpenSnapshotState& open = open_snapshots.at(key);
-  const std::shared_ptr<SlabSampler> sampler = sample_codecs(key, slab);
   const auto sharer = open.shares.find(session);
   std::shared_ptr<BaseSource> bases = find_bases(key, slab, left_out);
   forget_newest_if_ended(key);
   const bool streams = sharer != open.shares.end() && sharer->second.streams;
-  const auto on_written = [this, session, streams, key, scan,
-                           sampler](Result<WrittenExtent> written) {
+  const auto on_written = [this, session, streams, key, scan](Result<WrittenExtent> written) {
     if (!written.ok()) return carry_out(ingest.written(key, written.error()));
     OpenSnapshotState& ours = open_snapshots.at(key);
     const auto share = ours.shares.find(session);
     if (streams && share != ours.shares.end()) --share->second.held;
     if (!written->fragments.empty()) ours.extents.push_back(std::move(written).value());
     ours.scans.push_back(scan);
-    measure_codecs(key, sampler);
     carry_out(ingest.written(key, {}));
   };
-  persist->write(key, rank, std::move(slab), on_written, with_sampler(std::move(observer), sampler),
+  persist->write(key, rank, std::move(slab), on_written, std::move(observer),
                  streams ? Persist::Afterwards::kFree : Persist::Afterwards::kHold,
-                 open.codecs.plan, left_out, std::move(bases));
+                 open.encode_plan, left_out, std::move(bases));
 }
 
 void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& message) {

@@ -14,8 +14,7 @@
 #include "ckptd/alarms/judge.h"
 #include "ckptd/alarms/not_finite.h"
 #include "ckptd/alarms/unit_flags.h"
-#include "ckptd/codec/run_codecs.h"
-#include "ckptd/codec/slab_sampler.h"
+#include "ckptd/codec/slab_encoder.h"
 #include "ckptd/gc/gc.h"
 #include "ckptd/holds/holds.h"
 #include "ckptd/observe/run_progress.h"
@@ -105,9 +104,8 @@ struct OpenSnapshotState {
   uint64_t bytes = 0;  // of the sealed fragments that the disk is to have
   Time staged_at{};    // when all of it was sealed
 
-  bool codecs_chosen = false;             // when its first member began
-  RunCodecs::Snapshot codecs;             // its slabs'
-  std::shared_ptr<RunCodecs> run_codecs;  // where samples are to be taken
+  bool codecs_chosen = false;  // when its first member began
+  EncodePlan encode_plan;      // of all its slabs; null: no unit is encoded
 
   fb::AlarmPolicy alarm_policy = fb::AlarmPolicy::Off;  // the strictest of its members'
   ckpt::Step staleness_max = 0;                         // the smallest; 0: any
@@ -197,8 +195,6 @@ struct Counters {
   uint64_t lease_waits = 0;
   Time lease_wait_time{};
   Time level_lag{};  // from staged to durable, of all commits
-  uint64_t codec_changes = 0;
-  uint64_t codec_sampled_bytes = 0;
   uint64_t epochs_opened = 0;
   uint64_t epochs_ended = 0;
   uint64_t restores = 0;
@@ -226,7 +222,5 @@ struct Counters {
 // kInvalidArgument unless the codecs that a trainer asks for are those of all its units, and known
 // (daemon_codec.cc).
 ckpt::Status check_unit_codecs(const fb::RegisterUnitsT& message);
-// `observer`, which may be null, and a sampler that sees the same bytes.
-PayloadObserver with_sampler(PayloadObserver observer, std::shared_ptr<SlabSampler> sampler);
 
 }  // namespace ckptd

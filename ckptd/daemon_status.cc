@@ -4,9 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "ckptd/daemon_impl.h"
@@ -32,28 +30,6 @@ Document scrub_summary(const ScrubReport& report, uint64_t now_ns) {
     summary["seconds_since_last_pass"] = (now_ns - ended_ns) / 1'000'000'000;
   }
   return summary;
-}
-
-// The codec that `auto` has chosen.
-Document codecs_document(const std::map<std::string, std::shared_ptr<RunCodecs>>& codecs,
-                         const std::function<bool(const std::string&)>& may_read) {
-  Document document = Document::array();
-  for (const auto& [run, of_run] : codecs) {
-    if (!may_read(run)) continue;
-    for (const RunCodecs::Kind& kind : of_run->automatic()) {
-      Document row = {{"run", run},
-                      {"units", kind.name},
-                      {"encoded", kind.encoded},
-                      {"ratio", nullptr},
-                      {"encode_bytes_per_second", nullptr}};
-      if (kind.figures) {
-        row["ratio"] = kind.figures->ratio;
-        row["encode_bytes_per_second"] = std::llround(kind.figures->bytes_per_second);
-      }
-      document.push_back(std::move(row));
-    }
-  }
-  return document;
 }
 
 // Which readers keep what from being removed; of runs that the asker may read.
@@ -226,7 +202,6 @@ QueryAnswer Daemon::Impl::query_status(const Session& asker) {
                        {"warm_pool_bytes", stats.warm_pool_bytes},
                        {"slabs", slabs_document(stats)},
                        {"scrub", scrub_summary(scrub_report(), now_ns)},
-                       {"codecs", codecs_document(run_codecs, readable_run)},
                        {"journal_bytes", journal->bytes()},
                        {"segment_bytes_written", persist->stats().bytes_written}};
   if (const auto room = persist->room(); room.ok()) document["disk"] = disk_document(*room);

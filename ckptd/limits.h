@@ -156,15 +156,6 @@ inline constexpr int kZstdLevel = 1;
 inline constexpr uint64_t kDeltaGain = 8;
 inline constexpr uint64_t kDeltaSampleBytes = 64u << 10;
 inline constexpr uint32_t kDeltasPerBaseMax = 8;
-// Codec `auto`: kinds of units of a run that are told apart, a few by nature; what is taken of each
-// to measure it, 30 ms of a thread, and after how many snapshots anew. What stays larger than the
-// ratio is left as it is: each MiB that is encoded costs an entry in the journal, and restores.
-inline constexpr size_t kUnitKindsMax = 64;
-inline constexpr uint64_t kCodecSampleBytes = 4u << 20;
-inline constexpr uint64_t kCodecSampleEvery = 16;
-// That hold samples at a time, of all runs: each of a slab, with at most all of its bytes.
-inline constexpr size_t kCodecSamplersMax = 2;
-inline constexpr double kAutoRatioMax = 0.95;
 // The disk's rate is that of stretches in which it had something to write: of at least so much, or
 // it could be faster; one that never ends counts every so many bytes.
 inline constexpr uint64_t kRateStretchBytesMin = 4u << 20;

@@ -83,9 +83,8 @@ void declare(CLI::App& app, Flags& flags) {
           "Look for NaN, unchanged units and experts left out too long in snapshots: off, warn "
           "(report), or refuse (fail the snapshot) (default: warn)");
   setting("codec",
-          "Store snapshots as they are (none), compressed (zstd), as differences from earlier "
-          "versions (delta), or compressed where they are durable sooner that way (auto) "
-          "(default: none)");
+          "Store snapshots as they are (none), compressed (zstd), or as differences from earlier "
+          "versions (delta) (default: none)");
   setting("disk_reserve",
           "Leave this much disk space free: snapshots never use it (default: 256MiB)");
   setting("log_level",

@@ -36,6 +36,10 @@ inline constexpr uint32_t kCodecCount = 9;
 // Of an encoded fragment, decoded: who reads it has as much memory for it, whatever it claims.
 inline constexpr uint64_t kEncodedFragmentBytesMax = 1ull << 20;
 
+// Refusal of the codec `auto`, which older daemons and libraries accepted.
+inline constexpr std::string_view kAutoCodecRemoved =
+    "codec auto was removed: use none, or zstd where the disk is slower than about 1 GB/s";
+
 // Bytes of an element whose planes lie apart; 1: they do not.
 uint32_t plane_count(Codec codec);
 // The one for elements of so many bytes: 1, 2, 4 or 8.

@@ -1,5 +1,4 @@
-// How units are to lie on the disk: what the operator asked for (`codec` of the configuration), or
-// a trainer of single units.
+// CodecChoice: the codec that the configuration asks for, or a trainer for one of its units.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +8,10 @@
 
 namespace ckptd {
 
-// kAuto: encoded where that makes snapshots durable sooner (encode_choice.h), else as it is.
-// kDelta: as kZstd, and where an earlier version makes it smaller still the XOR with that.
-enum class CodecChoice : uint8_t { kNone = 0, kZstd = 1, kAuto = 2, kDelta = 3 };
+// kDelta: the XOR with an earlier version where that is smaller, else as kZstd.
+enum class CodecChoice : uint8_t { kNone = 0, kZstd = 1, kDelta = 3 };
 
-// kInvalidArgument lists what there is.
+// kInvalidArgument lists the codecs, or says what to use instead of `auto`.
 ckpt::Result<CodecChoice> parse_codec_choice(std::string_view text);
 
 }  // namespace ckptd

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ckptd/limits.h"
+#include "formats/base/assert.h"
 #include "formats/base/checked.h"
 #include "formats/base/crc32c.h"
 
@@ -22,6 +23,21 @@ const BasePiece* base_of_piece(const BasePieces& bases, ckpt::UnitId unit, const
 
 EncodePlan encode_all(UnitSpecList units, bool deltas) {
   return std::make_shared<const UnitsToEncode>(UnitsToEncode{std::move(units), {}, {}, deltas});
+}
+
+EncodePlan encode_chosen(UnitSpecList units, const std::vector<CodecChoice>& choices) {
+  CKPT_ASSERT(choices.size() == units->size());
+  UnitsToEncode plan{.units = std::move(units), .chosen = {}, .deltas = {}};
+  plan.chosen.reserve(choices.size());
+  plan.deltas.reserve(choices.size());
+  bool any = false;
+  for (const CodecChoice choice : choices) {
+    plan.chosen.push_back(choice != CodecChoice::kNone);
+    plan.deltas.push_back(choice == CodecChoice::kDelta);
+    any = any || plan.chosen.back();
+    plan.any_deltas = plan.any_deltas || plan.deltas.back();
+  }
+  return any ? std::make_shared<const UnitsToEncode>(std::move(plan)) : nullptr;
 }
 
 SlabEncoder::SlabEncoder(ByteView payload, const std::vector<ckpt::ExtentFragment>& fragments,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ckptd/codec/base_source.h"
+#include "ckptd/codec/codec_choice.h"
 #include "ckptd/codec/pieces.h"
 #include "ckptd/codec/zstd_codec.h"
 #include "formats/segment.h"
@@ -34,6 +35,8 @@ struct UnitsToEncode {
 };
 using EncodePlan = std::shared_ptr<const UnitsToEncode>;
 EncodePlan encode_all(UnitSpecList units, bool deltas = false);
+// By the choice for each unit. Null: every unit is stored as it is.
+EncodePlan encode_chosen(UnitSpecList units, const std::vector<CodecChoice>& choices);
 
 class SlabEncoder {
  public:

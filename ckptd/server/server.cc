@@ -4,7 +4,6 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <asio/io_context.hpp>
 #include <asio/local/stream_protocol.hpp>
 #include <asio/posix/stream_descriptor.hpp>
@@ -18,7 +17,6 @@
 #include <optional>
 #include <utility>
 
-#include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/observe/log_limit.h"
 #include "ckptd/observe/metrics_text.h"
@@ -65,7 +63,6 @@ Daemon::Options daemon_options(const Config& config) {
   options.snapshot_deadline = config.snapshot_deadline;
   options.alarms = alarm_policy(config.alarms);
   options.codec = config.codec;
-  options.encode_threads = std::min<unsigned>(config.workers, limits::kEncodesMax);
   options.scrub_bytes_per_second = config.scrub_bytes_per_second;
   options.scrub_interval = config.scrub_interval;
   options.recode_after = config.recode_after;

@@ -153,17 +153,6 @@ std::string holds_table(const Json& document) {
   return table.empty() ? "" : "\n" + table.text();
 }
 
-std::string codecs_table(const Json& document) {
-  Table table(
-      {{"RUN"}, {"UNITS"}, {"COMPRESSED"}, {"RATIO", Align::kRight}, {"SPEED", Align::kRight}});
-  for (const Json& kind : member(document, "codecs")) {
-    const bool known = !member(kind, "encode_bytes_per_second").is_null();
-    table.add({text(kind, "run"), text(kind, "units"), text(kind, "encoded"), text(kind, "ratio"),
-               known ? size(kind, "encode_bytes_per_second") + "/s" : "-"});
-  }
-  return table.empty() ? "" : "\n" + table.text();
-}
-
 // A rule in words, with the flag that sets it: "the newest 3 commits".
 std::string count_line(const Json& rules, const char* name, const char* flag, const char* before,
                        const char* one) {
@@ -218,8 +207,7 @@ std::string print_status(const Json& document) {
   out += memory_line(document);
   out += fmt::format("snapshots: {} open\n", text(document, "snapshots_open"));
   out += scrub_line(document);
-  return out + durable_table(document) + sessions_table(document) + holds_table(document) +
-         codecs_table(document);
+  return out + durable_table(document) + sessions_table(document) + holds_table(document);
 }
 
 std::string print_keep(const Json& document) {

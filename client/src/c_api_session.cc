@@ -7,6 +7,7 @@
 
 #include "client/src/c_api.h"
 #include "formats/base/unix_address.h"
+#include "formats/codec.h"
 #include "formats/dtype.h"
 
 namespace ckpt::lib {
@@ -108,6 +109,9 @@ Result<fb::UnitCodec> unit_codec(const UnitSpec& unit, const ckpt_codec* codec) 
   std::memcpy(&value, codec, sizeof value);
   if (value < 0 || value > static_cast<int>(fb::UnitCodec::MAX)) {
     return make_error(ErrorCode::kInvalidArgument, "unit {}: codec {}", unit.name, value);
+  }
+  if (value == CKPT_CODEC_AUTO) {
+    return make_error(ErrorCode::kInvalidArgument, "unit {}: {}", unit.name, kAutoCodecRemoved);
   }
   return static_cast<fb::UnitCodec>(value);
 }

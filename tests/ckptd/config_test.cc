@@ -170,6 +170,14 @@ TEST_F(ConfigTest, AWrongValueIsSaidWithLineAndKey) {
   }
 }
 
+TEST_F(ConfigTest, RemovedSettingsSayWhatToUse) {
+  const std::string codec =
+      "codec auto was removed: use none, or zstd where the disk is slower than about 1 GB/s";
+  EXPECT_EQ(unreadable("\ncodec = \"auto\"\n"), "FILE:2: codec: " + codec);
+  EXPECT_EQ(without_path(ckptd::set_config(config_, "codec", "--codec", "auto")),
+            "--codec: " + codec);
+}
+
 // The line of one, and the other's name and line, so that either can be changed.
 TEST_F(ConfigTest, OfTwoThatContradictBothAreNamed) {
   EXPECT_EQ(wrong("data = \"/d\"\nsession_arena_max = \"4MiB\"\nsession_arena = \"8MiB\"\n"),
@@ -226,8 +234,7 @@ TEST_F(ConfigTest, WhatAFileSaysIsShownWithoutItsControlBytes) {
   EXPECT_EQ(wrong("data = \"/d\"\nio = \"\\u001b[31m\\n\\u0000\"\n"),
             "FILE:2: io \\x1b[31m\\n\\x00: should be uring or pwritev");
   EXPECT_THAT(unreadable("\"\\u001b[31m\" = 1\n"), HasSubstr("FILE:1: unknown key \\x1b[31m;"));
-  EXPECT_EQ(unreadable("codec = \"\\u001b\"\n"),
-            "FILE:1: codec: codec \\x1b: none, zstd, delta or auto");
+  EXPECT_EQ(unreadable("codec = \"\\u001b\"\n"), "FILE:1: codec: codec \\x1b: none, zstd or delta");
   const std::string endless =
       wrong("data = \"/d\"\nhttp = \"" + std::string(100'000, 'x') + "\"\n");
   EXPECT_LT(endless.size(), 300u);

@@ -143,6 +143,22 @@ TEST(CodecDaemon, TrainersChooseForUnitsAndTheNextDaemonIsTold) {
 }
 
 // A caller in C may write any number.
+std::string refusal_of_codec(client::Session& session, int number) {
+  const std::array<int, 2> numbers = {CKPT_CODEC_ZSTD, number};
+  std::array<ckpt_codec, 2> codecs;
+  static_assert(sizeof codecs == sizeof numbers);
+  std::memcpy(codecs.data(), numbers.data(), sizeof codecs);
+  const std::array<ckpt_tensor, 1> none{};
+  const std::array<ckpt_unit, 2> units = {
+      {{"a", -1, -1, nullptr, 100, none.data(), 0}, {"b", -1, -1, nullptr, 100, none.data(), 0}}};
+  ckpt_register_options how{};
+  how.struct_size = sizeof how;
+  how.codecs = codecs.data();
+  EXPECT_EQ(ckpt_register_units_with(session.handle(), units.data(), units.size(), &how),
+            CKPT_E_INVALID_ARGUMENT);
+  return ckpt_session_error(session.handle());
+}
+
 TEST(CodecDaemon, NumbersThatAreNoCodecsAreRefused) {
   DaemonProcess daemon;
   client::OpenOptions options;
@@ -151,34 +167,12 @@ TEST(CodecDaemon, NumbersThatAreNoCodecsAreRefused) {
   auto session = client::Session::open(options);
   ASSERT_OK(session);
   for (const int wrong : {5, 7, -1, 1 << 30}) {
-    const std::array<int, 2> numbers = {CKPT_CODEC_ZSTD, wrong};
-    std::array<ckpt_codec, 2> codecs;
-    static_assert(sizeof codecs == sizeof numbers);
-    std::memcpy(codecs.data(), numbers.data(), sizeof codecs);
-    const std::array<ckpt_tensor, 1> none{};
-    const std::array<ckpt_unit, 2> units = {
-        {{"a", -1, -1, nullptr, 100, none.data(), 0}, {"b", -1, -1, nullptr, 100, none.data(), 0}}};
-    ckpt_register_options how{};
-    how.struct_size = sizeof how;
-    how.codecs = codecs.data();
-    EXPECT_EQ(ckpt_register_units_with(session->handle(), units.data(), units.size(), &how),
-              CKPT_E_INVALID_ARGUMENT);
-    EXPECT_THAT(ckpt_session_error(session->handle()),
+    EXPECT_THAT(refusal_of_codec(*session, wrong),
                 testing::HasSubstr("unit b: codec " + std::to_string(wrong)));
   }
-}
-
-// Whatever the disk: what gets no smaller is not encoded.
-TEST(CodecDaemon, AutoLeavesNoiseAsItIs) {
-  DaemonProcess daemon({"--codec", "auto"});
-  const SmallRun run;
-  auto session = open_trainer(daemon, run);
-  ASSERT_OK(session);
-  ASSERT_OK(session->join(as_rank(0, 1)));
-  for (uint64_t step = 1; step <= 4; ++step) ASSERT_OK(save(*session, run, step, 0, 1));
-  EXPECT_EQ(encoded_bytes(*session, run), 0u);
-  expect_state(*session, run, 4);
-  ASSERT_OK(session->leave());
+  EXPECT_THAT(refusal_of_codec(*session, CKPT_CODEC_AUTO),
+              testing::HasSubstr("unit b: codec auto was removed: use none, or zstd where the disk "
+                                 "is slower than about 1 GB/s"));
 }
 
 }  // namespace

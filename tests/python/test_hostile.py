@@ -28,6 +28,8 @@ class WrongNumbersAndNames(unittest.TestCase):
                     ckptd.Tensor("w", "F31", (1,)),))),
                 ("tensor w: extent -1: give", ckptd.Unit("u", (ckptd.Tensor("w", "F32", (-1,)),))),
                 ("unit u: codec gzip is none of", ckptd.Unit("u", bytes=4, codec="gzip")),
+                ("unit u: codec auto was removed: use none, or zstd where the disk is slower",
+                 ckptd.Unit("u", bytes=4, codec="auto")),
                 ("unit u: layer -2: give", ckptd.Unit("u", bytes=4, layer=-2)),
                 ("unit u: expert 4294967296: give", ckptd.Unit("u", bytes=4, expert=1 << 32)),
                 ("unit u: bytes -4: give", ckptd.Unit("u", bytes=-4)),

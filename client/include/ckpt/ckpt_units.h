@@ -34,7 +34,7 @@ typedef enum ckpt_codec {
   CKPT_CODEC_DEFAULT = 0, /* as the daemon's configuration says */
   CKPT_CODEC_NONE = 1,    /* as it is */
   CKPT_CODEC_ZSTD = 2,    /* compressed, where that makes it smaller */
-  CKPT_CODEC_AUTO = 3,    /* compressed, where that makes snapshots durable sooner */
+  CKPT_CODEC_AUTO = 3,    /* refused: use NONE, or ZSTD on a disk slower than 1 GB/s */
   CKPT_CODEC_DELTA = 4    /* as ZSTD, or what changed since an earlier version if that is less */
 } ckpt_codec;
 

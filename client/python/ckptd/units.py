@@ -13,8 +13,7 @@ DTYPE_BITS = {
     "F32": 32, "F64": 64, "I64": 64, "U64": 64, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8,
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "C64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
 CODECS = {"default": _abi.CKPT_CODEC_DEFAULT, "none": _abi.CKPT_CODEC_NONE,
-          "zstd": _abi.CKPT_CODEC_ZSTD, "auto": _abi.CKPT_CODEC_AUTO,
-          "delta": _abi.CKPT_CODEC_DELTA}
+          "zstd": _abi.CKPT_CODEC_ZSTD, "delta": _abi.CKPT_CODEC_DELTA}
 
 
 class Tensor(NamedTuple):
@@ -47,7 +46,7 @@ class Unit(NamedTuple):
     layer: Optional[int] = None
     expert: Optional[int] = None
     part: Optional[str] = None  # "weights" or "optimizer"
-    codec: str = "default"  # or "none", "zstd", "auto", "delta"
+    codec: str = "default"  # or "none", "zstd", "delta"
     constant: bool = False  # may stay unchanged from save to save without an alarm
 
     @classmethod
@@ -118,6 +117,10 @@ def to_c(units: Sequence[Unit]) -> Tuple[Any, Any, Any, list]:
     codecs = (ctypes.c_int * len(units))()
     flags = (ctypes.c_uint32 * len(units))()
     for index, unit in enumerate(units):
+        if unit.codec == "auto":
+            raise errors.InvalidArgument(
+                f"unit {unit.name}: codec auto was removed: use none, or zstd where the disk is "
+                "slower than about 1 GB/s")
         if unit.codec not in CODECS:
             raise errors.InvalidArgument(
                 f"unit {unit.name}: codec {unit.codec} is none of {', '.join(CODECS)}")

@@ -143,5 +143,22 @@ TEST(SlabEncoder, BytesThatChangedSinceTheSealAreAnError) {
   EXPECT_THAT(refused.error().message, HasSubstr("unit 0 bytes [0, 2000000) have CRC32C"));
 }
 
+TEST(EncodeChosen, FollowsTheChoiceOfEachUnit) {
+  const auto units = std::make_shared<const std::vector<ckpt::UnitSpec>>(3);
+  EXPECT_EQ(encode_chosen(units, std::vector<CodecChoice>(3, CodecChoice::kNone)), nullptr);
+  const EncodePlan zstd =
+      encode_chosen(units, {CodecChoice::kNone, CodecChoice::kZstd, CodecChoice::kNone});
+  ASSERT_NE(zstd, nullptr);
+  EXPECT_EQ(zstd->chosen, (std::vector<bool>{false, true, false}));
+  EXPECT_FALSE(zstd->may_be_delta(1));
+  const EncodePlan deltas =
+      encode_chosen(units, {CodecChoice::kDelta, CodecChoice::kZstd, CodecChoice::kNone});
+  ASSERT_NE(deltas, nullptr);
+  EXPECT_EQ(deltas->chosen, (std::vector<bool>{true, true, false}));
+  EXPECT_EQ(deltas->deltas, (std::vector<bool>{true, false, false}));
+  EXPECT_TRUE(deltas->may_be_delta(0));
+  EXPECT_FALSE(deltas->may_be_delta(1));
+}
+
 }  // namespace
 }  // namespace ckptd

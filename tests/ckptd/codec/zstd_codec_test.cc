@@ -104,9 +104,11 @@ TEST(ZstdCodec, PlanesMakeFloatsSmaller) {
 TEST(CodecChoiceTest, IsAWord) {
   EXPECT_EQ(parse_codec_choice("none").value(), CodecChoice::kNone);
   EXPECT_EQ(parse_codec_choice("zstd").value(), CodecChoice::kZstd);
-  EXPECT_EQ(parse_codec_choice("auto").value(), CodecChoice::kAuto);
+  EXPECT_EQ(parse_codec_choice("delta").value(), CodecChoice::kDelta);
+  EXPECT_EQ(parse_codec_choice("auto").error().message,
+            "codec auto was removed: use none, or zstd where the disk is slower than about 1 GB/s");
   EXPECT_THAT(parse_codec_choice("gzip").error().message,
-              HasSubstr("codec gzip: none, zstd, delta or auto"));
+              HasSubstr("codec gzip: none, zstd or delta"));
 }
 
 }  // namespace

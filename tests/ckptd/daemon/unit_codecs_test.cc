@@ -1,4 +1,4 @@
-// Codecs that are chosen: by the daemon with `auto`, by a trainer for single units.
+// Codecs that trainers choose for single units.
 #include <optional>
 
 #include "tests/ckptd/daemon/prune_fixture.h"
@@ -8,7 +8,6 @@ namespace ckptd::testing {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::SizeIs;
 
 constexpr uint64_t kUnitBytes = 4u << 20;
 
@@ -19,12 +18,10 @@ std::byte noisy_byte(ckpt::UnitId unit, ckpt::Step step, uint64_t /*salt*/, uint
   return static_cast<std::byte>(mixed >> 58);
 }
 
-class AutoCodecTest : public ::testing::Test {
+class UnitCodecsTest : public ::testing::Test {
  protected:
-  // Encoding takes a millisecond for each MiB of a sample.
-  void start(CodecChoice codec, double disk_bytes_per_second) {
+  void start(double disk_bytes_per_second) {
     World::Options options{.arena_bytes_total = 256u << 20, .segment_bytes = 64u << 20};
-    options.codec = codec;
     options.stopwatch = [this] { return disk->read_clock(std::chrono::milliseconds(1)); };
     world.emplace(options);
     disk.emplace(world->disk(), disk_bytes_per_second);
@@ -53,11 +50,6 @@ class AutoCodecTest : public ::testing::Test {
     return at == std::string::npos ? 0 : std::stod(text.substr(at + name.size() + 2));
   }
   double encoded_bytes() { return metric(R"(ckptd_fragment_bytes_total{codec="zstd"})"); }
-  Json codecs() {
-    const auto reply = job->ranks[0]->query("status", "{}");
-    EXPECT_EQ(reply.exit_code, 0) << reply.json;
-    return Json::parse(reply.json).at("codecs");
-  }
   void expect_restores(ckpt::Step step) {
     world->kill_daemon();
     disk.emplace(world->disk(), 1e9);
@@ -80,50 +72,20 @@ class AutoCodecTest : public ::testing::Test {
   std::optional<Job> job;
 };
 
-TEST_F(AutoCodecTest, FollowsTheDisk) {
-  start(CodecChoice::kAuto, 40e6);
+TEST_F(UnitCodecsTest, DiskRateIsThatOfTheWrites) {
+  start(40e6);
   begin_training();
   job->commit(1);
-  EXPECT_EQ(encoded_bytes(), 0) << "nothing is known yet";
-  EXPECT_GT(metric("ckptd_codec_sampled_bytes_total"), 0);
   EXPECT_NEAR(metric("ckptd_disk_write_bytes_per_second"), 40e6, 4e6);
-  job->commit(2);
-  EXPECT_EQ(encoded_bytes(), 4 * kUnitBytes);
-  EXPECT_EQ(metric("ckptd_codec_changes_total"), 1);
-  const Json slow = codecs();
-  ASSERT_THAT(slow, SizeIs(1));
-  EXPECT_EQ(slow[0].at("units"), "layers.*.experts.*.weights");
-  EXPECT_EQ(slow[0].at("run"), "tiny");
-  EXPECT_EQ(slow[0].at("encoded"), true);
-  EXPECT_LT(slow[0].at("ratio"), 0.95);
-  EXPECT_NEAR(slow[0].at("encode_bytes_per_second").get<double>(), 1048e6, 1e6);
-
-  disk->set_rate(20e9);
-  ckpt::Step step = 3;
-  for (; step < 20 && metric("ckptd_codec_changes_total") == 1; ++step) job->commit(step);
-  EXPECT_EQ(codecs()[0].at("encoded"), false) << metric("ckptd_disk_write_bytes_per_second");
-  const double before = encoded_bytes();
-  job->commit(step);
-  EXPECT_EQ(encoded_bytes(), before);
-  expect_restores(2);
-  expect_restores(step);
-}
-
-TEST_F(AutoCodecTest, LeavesAFastDiskAlone) {
-  start(CodecChoice::kAuto, 20e9);
-  begin_training();
-  for (ckpt::Step step = 1; step <= 3; ++step) job->commit(step);
-  EXPECT_EQ(encoded_bytes(), 0);
-  EXPECT_EQ(metric("ckptd_codec_changes_total"), 0);
 }
 
 // What each unit is registered with counts more than the configuration.
-TEST_F(AutoCodecTest, TrainersChooseForUnits) {
+TEST_F(UnitCodecsTest, TrainersChooseForUnits) {
   using fb::UnitCodec;
-  start(CodecChoice::kNone, 20e9);
+  start(20e9);
   job->add_rank();
   ASSERT_TRUE(job->ranks[0]->register_units(
-      job->model, {UnitCodec::Zstd, UnitCodec::None, UnitCodec::Default, UnitCodec::Auto}));
+      job->model, {UnitCodec::Zstd, UnitCodec::None, UnitCodec::Default, UnitCodec::None}));
   job->join(fb::ResumeMode::Start);
   job->ranks[0]->byte_at = noisy_byte;
   job->commit(1);
@@ -139,9 +101,9 @@ TEST_F(AutoCodecTest, TrainersChooseForUnits) {
   expect_restores(3);
 }
 
-TEST_F(AutoCodecTest, HostileCodecsAreRefused) {
+TEST_F(UnitCodecsTest, HostileCodecsAreRefused) {
   using fb::UnitCodec;
-  start(CodecChoice::kAuto, 20e9);
+  start(20e9);
   FakeTrainer trainer(*world, {});
   ASSERT_TRUE(trainer.connect());
   EXPECT_FALSE(trainer.register_units(job->model, {UnitCodec::Zstd}));
@@ -152,6 +114,11 @@ TEST_F(AutoCodecTest, HostileCodecsAreRefused) {
   codecs[2] = static_cast<UnitCodec>(5);
   EXPECT_FALSE(trainer.register_units(job->model, codecs));
   EXPECT_THAT(trainer.error(), HasSubstr("unit layers.0.experts.2.weights: no such codec: 5"));
+  codecs[2] = UnitCodec::Auto;
+  EXPECT_FALSE(trainer.register_units(job->model, codecs));
+  EXPECT_THAT(trainer.error(),
+              HasSubstr("unit layers.0.experts.2.weights: codec auto was removed: use none, or "
+                        "zstd where the disk is slower than about 1 GB/s"));
   EXPECT_EQ(world->daemon().metrics_text().find(R"(run="tiny")"), std::string::npos);
   EXPECT_TRUE(trainer.register_units(job->model)) << trainer.error();
   // Another user's choice is not asked for.
@@ -164,31 +131,16 @@ TEST_F(AutoCodecTest, HostileCodecsAreRefused) {
   EXPECT_EQ(encoded_bytes(), 0);
 }
 
-// Whenever the daemon ends, while a slab that is to be measured, and the only one, is on its way.
-TEST_F(AutoCodecTest, EndsInTheMiddleOfAnything) {
-  bool through = false;
-  for (int polls = 0; !through; ++polls) {
-    SCOPED_TRACE(polls);
-    ASSERT_LT(polls, 1000);
-    start(CodecChoice::kAuto, 40e6);
-    job->model.resize(1);
-    begin_training();
-    job->begin(1);
-    job->fill(1);
-    for (int i = 0; i < polls; ++i) world->daemon().poll();
-    through = metric("ckptd_codec_sampled_bytes_total") > 0;
-    polls % 2 == 0 ? world->kill_daemon() : world->stop();
-    job.reset();
-    world.reset();
-  }
-}
-
-// Who removes a run removes what is known of it.
-TEST_F(AutoCodecTest, ARunThatIsGoneIsForgotten) {
-  start(CodecChoice::kAuto, 40e6);
-  job->start();
+// Removing a run forgets the codecs that its trainers asked for.
+TEST_F(UnitCodecsTest, RemovedRunIsForgotten) {
+  start(20e9);
+  job->add_rank();
+  ASSERT_TRUE(job->ranks[0]->register_units(job->model,
+                                            std::vector<fb::UnitCodec>(4, fb::UnitCodec::Zstd)));
+  job->join(fb::ResumeMode::Start);
+  job->ranks[0]->byte_at = noisy_byte;
   job->commit(1);
-  EXPECT_THAT(codecs(), SizeIs(1));
+  EXPECT_EQ(encoded_bytes(), 4 * kUnitBytes);
   job->ranks[0]->send(fb::LeaveGroupT());
   world->run();
   job->ranks[0]->die();
@@ -199,8 +151,9 @@ TEST_F(AutoCodecTest, ARunThatIsGoneIsForgotten) {
   ASSERT_TRUE(root.connect());
   const auto removed = root.query("rm", R"({"target": "tiny", "force": true})");
   EXPECT_EQ(removed.exit_code, 0) << removed.json;
-  const auto status = root.query("status", "{}");
-  EXPECT_THAT(Json::parse(status.json).at("codecs"), SizeIs(0));
+  begin_training();
+  job->commit(1);
+  EXPECT_EQ(encoded_bytes(), 4 * kUnitBytes);
 }
 
 }  // namespace
