@@ -152,13 +152,29 @@ std::map<std::string_view, Setter> setters(Config& config) {
           {"snapshot_deadline", duration(config.snapshot_deadline)},
           {"scrub_rate", scrub_rate(config.scrub_bytes_per_second)},
           {"scrub_interval", none_or_seconds(config.scrub_interval)},
-          {"recode_after", none_or_seconds(config.recode_after)},
           {"allow_uids", uids(config.allow_uids)},
           {"workers", number(config.workers)},
           {"alarms", text(config.alarms)},
           {"codec", codec(config.codec)},
           {"log_level", text(config.log_level)},
           {"log_format", text(config.log_format)}};
+}
+
+// Keys of older versions.
+constexpr std::pair<std::string_view, std::string_view> kRemovedKeys[] = {
+    {"recode_after", "it was removed and nothing replaces it: delete this line"}};
+
+ckpt::Error not_a_key(std::string_view place, std::string_view key,
+                      const std::map<std::string_view, Setter>& known) {
+  for (const auto& [removed, why] : kRemovedKeys) {
+    if (key == removed) {
+      return make_error(ErrorCode::kInvalidArgument, "{}: {}: {}", place, key, why);
+    }
+  }
+  std::string names;
+  for (const auto& [name, unused] : known) names += fmt::format(" {}", name);
+  return make_error(ErrorCode::kInvalidArgument, "{}: unknown key {}; the keys are:{}", place,
+                    ckpt::base::printable(key), names);
 }
 
 // A value that is no value of its key. A file may have anything in a text, escapes included.
@@ -189,16 +205,10 @@ Status load_config(const std::string& path, Config& config) {
   }
   const auto known = setters(config);
   for (const auto& [key, node] : table) {
-    const auto line = key.source().begin.line;
+    const std::string place = fmt::format("{}:{}", path, key.source().begin.line);
     const auto setter = known.find(key.str());
-    if (setter == known.end()) {
-      std::string names;
-      for (const auto& [name, unused] : known) names += fmt::format(" {}", name);
-      return make_error(ErrorCode::kInvalidArgument, "{}:{}: unknown key {}; the keys are:{}", path,
-                        line, ckpt::base::printable(key.str()), names);
-    }
+    if (setter == known.end()) return not_a_key(place, key.str(), known);
     const Status set = setter->second(node);
-    const std::string place = fmt::format("{}:{}", path, line);
     if (!set.ok()) return unfit(fmt::format("{}: {}", place, key.str()), set.error());
     config.said[std::string(key.str())] = {place, false};
   }

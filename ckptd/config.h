@@ -46,9 +46,8 @@ struct Config {
   std::chrono::milliseconds snapshot_deadline = limits::kSnapshotDeadlineDefault;
   uint64_t scrub_bytes_per_second = limits::kScrubRateDefault;  // 0: no background reads
   std::chrono::milliseconds scrub_interval = limits::kScrubIntervalDefault;  // 0: no passes
-  std::chrono::milliseconds recode_after{0};  // 0: what is on the disk stays as it is
-  std::vector<uid_t> allow_uids;              // besides root and the daemon's own
-  unsigned workers = 0;  // threads for checksums; 0: as many as cores, at most 4
+  std::vector<uid_t> allow_uids;  // besides root and the daemon's own
+  unsigned workers = 0;           // threads for checksums; 0: as many as cores, at most 4
   // Of sessions that do not say: "off", "warn" or "refuse" for a snapshot that raises an alarm.
   std::string alarms = "warn";
   CodecChoice codec = CodecChoice::kNone;

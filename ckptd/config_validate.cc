@@ -168,11 +168,6 @@ Status check_times(const Config& config) {
     return wrong(config, "snapshot_deadline",
                  fmt::format("{} ms", config.snapshot_deadline.count()), "should be at least 1s");
   }
-  if (config.recode_after.count() > 0 && config.scrub_bytes_per_second == 0) {
-    return wrong(config, "recode_after", fmt::format("{} s", config.recode_after.count() / 1000),
-                 fmt::format("recoding reads in the background, which is turned off by {}",
-                             beside(config, "scrub_rate", "0")));
-  }
   return {};
 }
 

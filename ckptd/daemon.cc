@@ -48,7 +48,6 @@ void Daemon::tick(Time now) {
   impl_->comparer->tick(now);
   impl_->base_reader->tick(now);
   impl_->scrub->tick(now);
-  impl_->recoder->tick(now);
   impl_->warm_memory();
   if (impl_->health_watch.is_due(now)) impl_->look_at_health();
   // From the first tick: members cannot come back while the store is being recovered.
@@ -134,7 +133,7 @@ void Daemon::Impl::step_drain() {
   const bool staged = std::any_of(open_snapshots.begin(), open_snapshots.end(),
                                   [&](const auto& open) { return ingest.is_staged(open.first); });
   if (staged || (!open_snapshots.empty() && now < drain_deadline)) return;
-  if (journal->in_flight() > 0 || applies() || recoder->recording()) return;  // comes back then
+  if (journal->in_flight() > 0 || applies()) return;  // comes back then
   fb::StoreClosedT closed;
   closed.time_ns = wall_clock_ns();
   closed.epochs_told = true;
@@ -179,11 +178,9 @@ void Daemon::Impl::close() {
   verifies.clear();
   if (comparer) comparer->abandon_all();
   if (scrub) scrub->close([this] { scrub_closed = true; });
-  if (recoder) recoder->close([this] { recoder_closed = true; });
   const auto busy = [this] {
     return !closing_jobs.empty() || (scrub != nullptr && !scrub_closed) ||
-           (recoder != nullptr && !recoder_closed) || (gc != nullptr && gc->busy()) ||
-           (comparer != nullptr && !comparer->idle()) ||
+           (gc != nullptr && gc->busy()) || (comparer != nullptr && !comparer->idle()) ||
            (journal != nullptr && journal->in_flight() > 0) || durable.turn_asked;
   };
   while (busy()) {

@@ -54,8 +54,6 @@ class Daemon {
     // Of background work; 0: none. From the end of a pass to the next; 0: none begins by itself.
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};
-    // How old a commit is when its bytes are encoded, at that pace, too; 0: never.
-    std::chrono::milliseconds recode_after{0};
     // How long records are applied before others have a turn; each time one at least.
     std::chrono::milliseconds apply_turn = limits::kApplyTurn;
     std::function<uint64_t()> wall_clock_ns;  // for the times in history

@@ -84,7 +84,7 @@ void Daemon::Impl::administer(const Session& session, const fb::QueryT& message)
 }
 
 void Daemon::Impl::next_administration() {
-  while (!administering && !applies() && !recoder->recording() && !administrations.empty()) {
+  while (!administering && !applies() && !administrations.empty()) {
     const Administration task = std::move(administrations.front());
     administrations.pop_front();
     const auto session = sessions.find(task.session);

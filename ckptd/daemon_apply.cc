@@ -23,8 +23,7 @@ std::optional<ckpt::RunId> run_of_loss(const fb::RecordT& record) {
 }
 
 bool makes_dead(fb::RecordBody type) {
-  return type == fb::RecordBody::Deleted || type == fb::RecordBody::RunRemoved ||
-         type == fb::RecordBody::Moved;
+  return type == fb::RecordBody::Deleted || type == fb::RecordBody::RunRemoved;
 }
 
 }  // namespace

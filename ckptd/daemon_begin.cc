@@ -75,11 +75,6 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
                       "its units",
                       key.lineage, existing->units.size());
   }
-  if (recoder->writes_for(key.run, {key.lineage, key.step})) {
-    return make_error(ErrorCode::kUnavailable,
-                      "what the commit that was here had is being encoded: it can be saved again "
-                      "in a moment");
-  }
   for (const SnapshotKey& other : ingest.open(key.run)) {
     if (other.lineage == key.lineage && other.step == key.step && other != key) {
       return make_error(ErrorCode::kFailedPrecondition,

@@ -67,9 +67,8 @@ void Daemon::Impl::note_base(OpenSnapshotState& open, const ckpt::ExtentFragment
       .deltas = base.deltas};
 }
 
-// Null: none of it can become a delta. As with what is shared, while versions are being deleted or
-// moved, or the index lacks some of that, none can; nor where the journal has no room to name the
-// bases.
+// Null: none of it can become a delta. As with what is shared, while versions are being deleted, or
+// the index lacks some of that, none can; nor where the journal has no room to name the bases.
 std::shared_ptr<BaseSource> Daemon::Impl::find_bases(const SnapshotKey& key, const StagedSlab& slab,
                                                      const std::vector<bool>& left_out) {
   OpenSnapshotState& open = open_snapshots.at(key);

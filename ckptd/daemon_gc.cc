@@ -65,8 +65,7 @@ bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
 void Daemon::Impl::collect_garbage() {
   if (!gc_wanted || gc_running || draining || !journal->health().ok()) return;
   if (!catalog_current()) return;  // tried again when it is
-  // Likewise: by settle(), once their reads are over.
-  if (!scrub->step_aside() || !recoder->step_aside()) return;
+  if (!scrub->step_aside()) return;  // tried again by settle(), once scrub's reads are over
   // All that is dead is seen before a round is planned, a backlog of it in turns of the loop.
   const bool all_seen = dead_records.see(*catalog, next_reader, limits::kGcRecordsPerTurnMax);
   if (!catalog->health().ok()) return dead_records.forget();  // once it is made good

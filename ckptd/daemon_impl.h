@@ -4,7 +4,7 @@
 //   _open, _apply, _salvage     recovery; journal records into the catalog; a damaged journal
 //   _sessions, _epochs, _handback  sessions and groups; what comes back after a restart
 //   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
-//   _restore, _holds, _gc, _scrub, _recode  restores, holds; dead space; background work
+//   _restore, _holds, _gc, _scrub  restores, holds; dead space; background work
 //   _queries, _status, _metrics, _health, _administration  what is asked, told and changed
 //
 // All runs on the loop thread: callbacks in poll(), what they free in settle(), never recursively.
@@ -33,7 +33,6 @@
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
-#include "ckptd/recode/recoder.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/scrub/scrub.h"
 #include "ckptd/staging/staging.h"
@@ -194,6 +193,7 @@ struct Daemon::Impl {
                 const std::string& alarms = {});
   void forget_snapshot(const SnapshotKey& key);
   // -- bytes that are on the disk already (daemon_same.cc) ---------------------------------------
+  bool changing(ckpt::RunId run) const;
   void add_to_newest_cuts(const SnapshotKey& key, const std::vector<WrittenExtent>& extents,
                           RunNewest& newest);
   std::vector<SameCandidate> find_same(const SnapshotKey& key, const StagedSlab& slab);
@@ -300,15 +300,13 @@ struct Daemon::Impl {
   void reader_gone();
   void query_gc(const Session& session, uint64_t request);
   void answer_gc();
-  // -- background work (daemon_scrub.cc, daemon_recode.cc) ---------------------------------------
+  // -- background work (daemon_scrub.cc) ---------------------------------------------------------
   void start_scrub();
   bool may_read_back() const;
   bool disk_wanted() const;
   bool catalog_current() const;
   ScrubReport scrub_report() const;
   QueryAnswer query_scrub(const Session& session, const std::string& args);
-  void start_recoder();
-  bool changing(ckpt::RunId run) const;
 
   Disk& disk;
   Executor& executor;
@@ -367,8 +365,6 @@ struct Daemon::Impl {
 
   std::unique_ptr<Scrub> scrub;
   bool scrub_closed = false;
-  std::unique_ptr<Recoder> recoder;
-  bool recoder_closed = false;
 
   // What callbacks leave for settle().
   std::set<ArenaId> arenas_ready;

@@ -98,17 +98,6 @@ void add_scrub(MetricsText& text, const Scrub& scrub) {
              static_cast<double>(scrub.state().last.ended_ns) / 1e9);
 }
 
-void add_recode(MetricsText& text, const Recoder::Counters& counters) {
-  text.counter("ckptd_recode_read_bytes_total", "Bytes read to encode what is old.",
-               counters.read_bytes);
-  text.counter("ckptd_recode_written_bytes_total", "Bytes written for it, encoded.",
-               counters.written_bytes);
-  text.counter("ckptd_recode_saved_bytes_total", "Bytes that the disk has free by it.",
-               counters.saved_bytes);
-  text.counter("ckptd_recode_errors_total", "Extents that stay: damaged, or not to be written.",
-               counters.errors);
-}
-
 void add_persist(MetricsText& text, const Persist::Stats& stats) {
   text.counter("ckptd_written_bytes_total", "Bytes written into segments.", stats.bytes_written);
   text.counter("ckptd_extents_total", "Extents written.", stats.extents_written);
@@ -175,7 +164,6 @@ std::string Daemon::metrics_text() {
   text.seconds("ckptd_decode_seconds_total", "Time of threads that decoded them.",
                std::chrono::nanoseconds(impl.decoded.nanoseconds));
   add_scrub(text, *impl.scrub);
-  add_recode(text, impl.recoder->counters());
   add_progress(text, impl.health_watch.progress(), impl.wall_clock_ns(), limits::kRunsInMetricsMax);
   add_health(text, impl.health_watch.health());
   const Staging::Stats stats = impl.staging->stats();

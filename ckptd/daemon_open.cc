@@ -123,7 +123,6 @@ Status Daemon::Impl::open() {
                        }});
   open_readers_back();
   start_scrub();
-  start_recoder();
   start_turns();
   log_recovered(store, catalog->runs().size(), journal->bytes());
   return {};

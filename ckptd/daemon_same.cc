@@ -60,6 +60,10 @@ bool may_be_same(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& uni
 
 }  // namespace
 
+// Deletions of the run are on their way to the journal, or the index lacks some record: no version
+// of the run may be referenced anew.
+bool Daemon::Impl::changing(ckpt::RunId run) const { return pruning == run || !catalog_current(); }
+
 // Of those units of which it is the newest version.
 void Daemon::Impl::add_to_newest_cuts(const SnapshotKey& key,
                                       const std::vector<WrittenExtent>& extents,
@@ -81,7 +85,7 @@ void Daemon::Impl::add_to_newest_cuts(const SnapshotKey& key,
 }
 
 // Fragments whose bytes may be on the disk. Their versions are held from here on. While versions
-// are being deleted or moved, or the index lacks some of that, none is. Where everything has
+// are being deleted, or the index lacks some of that, none is. Where everything has
 // changed this is a look at a few numbers in memory for each fragment.
 std::vector<SameCandidate> Daemon::Impl::find_same(const SnapshotKey& key, const StagedSlab& slab) {
   if (changing(key.run)) return {};

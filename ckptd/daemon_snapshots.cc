@@ -250,7 +250,6 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   add_to_newest(key, open);
   announce(key, fb::SnapshotLevel::Durable, open.bytes, nullptr, open.alarms);
   scrub->committed(key.run, {key.lineage, key.step}, *result);
-  recoder->committed(key.run, {key.lineage, key.step}, *result);
   forget_snapshot(key);
 }
 

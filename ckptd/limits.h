@@ -199,13 +199,6 @@ inline constexpr std::chrono::milliseconds kScrubNewEvery{10'000};
 // A disk loses a sector in years; a pass a week finds it while an older copy is still there.
 inline constexpr std::chrono::milliseconds kScrubIntervalDefault{7 * 24 * 3'600'000};
 
-// What is encoded in the background is read as a whole: an extent of more bytes stays as it is. So
-// does one that does not get smaller by one part in so many. A record that moves an extent has so
-// many bytes beside those of its fragments, at most.
-inline constexpr uint64_t kRecodeExtentBytesMax = 256u << 20;
-inline constexpr uint64_t kRecodeGain = 8;
-inline constexpr uint64_t kMovedRecordBytes = 512;
-
 // Dead space goes back beside everything else: so many journal records' of it in one round, so many
 // stretches in the kernel at once.
 inline constexpr size_t kGcTasksPerRoundMax = 64;

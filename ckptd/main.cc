@@ -95,7 +95,7 @@ void declare(CLI::App& app, Flags& flags) {
   app.footer(
       "Set only in the configuration file: segment, snapshot_deadline, scrub_rate, "
       "scrub_interval,\n"
-      "recode_after, allow_uids, workers.\n"
+      "allow_uids, workers.\n"
       "Examples:\n"
       "  ckptd --data /var/lib/ckptd --arena 16GiB --http 127.0.0.1:9464\n"
       "  ckptd --data ./store --listen unix:/tmp/ckptd.sock --io pwritev\n"

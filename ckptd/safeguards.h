@@ -17,7 +17,6 @@ enum class Safeguard : uint8_t {
   kTombstoneFirst,  // space is given back when its tombstone is durable, not before
   kSameBytes,       // what has the CRC32C of bytes on the disk is compared with them
   kHeldVersions,    // no prune lets go of what an open snapshot refers to
-  kMovedFirst,      // what bytes leave is given back when their move is durable, not before
   kRefusedAgain,    // a journal write that found no space is written over by the next
   kUnreadStays,     // what a start could not read is not damaged
 };

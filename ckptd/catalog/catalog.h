@@ -263,8 +263,6 @@ class Catalog {
   // writer if that is deleted. At most `most`.
   std::vector<ViewPoint> holders(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
                                  size_t most) const;
-  // Has another commit than `own` of the run a part of the extent there: bytes, or bases?
-  bool others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset, ViewPoint own) const;
 
   // Where the bytes of a commit lie, or of what is left of it. Those of other commits among them
   // say so (Extent in records.fbs). Empty: there is nothing of it.
@@ -325,9 +323,6 @@ class Catalog {
   Result<std::optional<ScrubState>> scrub_state() const;
   // Not synced. An error is the store's, and latched in health().
   Status set_scrub_state(const ScrubState& state);
-  // Likewise: the record of the last commit whose bytes were looked at, to be encoded; 0: none.
-  Result<uint64_t> recoded_until() const;
-  Status set_recoded_until(uint64_t sequence);
 
   struct Impl;  // catalog_impl.h, private to this folder
 

@@ -2,7 +2,7 @@
 //
 //   meta      "applied" | "format" | "store"
 //             "scrub"                            values.ScrubState, if there is one
-//             "recoded"                          u64: commits up to this record were looked at
+//             "recoded"                          of an older store; not read
 //             "opened" sequence                  u64: time of a start of ckptd, by its record
 //   runs      run                                created: Record(RunCreated)
 //             run 'g' user                       Record(Granted), of users who may do something
@@ -41,7 +41,6 @@ inline constexpr std::string_view kApplied = "applied";
 inline constexpr std::string_view kFormat = "format";
 inline constexpr std::string_view kStore = "store";
 inline constexpr std::string_view kScrub = "scrub";
-inline constexpr std::string_view kRecoded = "recoded";
 inline constexpr std::string_view kOpened = "opened";
 
 enum class CommitIndex : char {

@@ -86,21 +86,6 @@ bool Catalog::Impl::others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64
   return found;
 }
 
-bool Catalog::others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
-                          ViewPoint own) const {
-  return impl_->others_hold(run, segment, offset, own);
-}
-
-Result<uint64_t> Catalog::recoded_until() const {
-  const auto value = impl_->get(Family::kMeta, std::string(keys::kRecoded));
-  CKPT_TRY(impl_->health);
-  return value ? keys::u64_at(*value, 0).value_or(0) : 0;
-}
-
-Status Catalog::set_recoded_until(uint64_t sequence) {
-  return impl_->put_beside(keys::kRecoded, keys::number(sequence));
-}
-
 Result<uint64_t> Catalog::live_extents(ckpt::SegmentId segment) const {
   const auto value = impl_->get(Family::kSegments, keys::segment(segment));
   CKPT_TRY(impl_->health);

@@ -58,7 +58,7 @@ Result<bool> Persist::Impl::place(ExtentWrite& write) {
   if (!found) return false;
   const Segments::Place& place = *found;
   write.segment = place.segment;
-  if (write.slab) write.slab.mark_writing();
+  write.slab.mark_writing();
   if (snapshot.unsynced.insert(place.segment->id).second) ++place.segment->unsynced_snapshots;
   snapshot.reserved_bytes -= std::min(snapshot.reserved_bytes, extent_bytes);
 
@@ -181,7 +181,6 @@ void Persist::Impl::all_written(const WritePointer& write) {
     return;
   }
   ++stats.extents_written;
-  if (!write->slab) return finish(write, {});  // made in memory that nobody else has
   for (const ckpt::ExtentFragment& fragment : write->extent.fragments) {
     const bool delta = ckpt::is_delta(fragment.codec);
     uint64_t& encoded = delta ? stats.delta_raw_bytes : stats.encoded_raw_bytes;
@@ -236,7 +235,7 @@ void Persist::Impl::fail_segment(Segment& segment, const ckpt::Error& error) {
   const auto now = room();
   for (auto& [key, snapshot] : snapshots) {
     if (snapshot.unsynced.count(segment.id) == 0 || snapshot.failed.has_value()) continue;
-    if (full && snapshot.whole_bytes > 0 && !snapshot.optional && now.ok()) {
+    if (full && snapshot.whole_bytes > 0 && now.ok()) {
       shortages.note(key,
                      {.room = *now, .needed_bytes = snapshot.whole_bytes, .of_journal = false});
     }

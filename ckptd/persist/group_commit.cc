@@ -90,7 +90,6 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
   records.reserve(commits.size());
   for (PendingCommit& commit : commits) {
     records.push_back(commit.make_record());
-    commit.of_snapshot = records.back().body.type == ckpt::fb::RecordBody::Committed;
     snapshots.at(commit.snapshot).reserved_record_bytes = 0;  // the journal counts it from here on
   }
   auto shared = std::make_shared<std::vector<PendingCommit>>(std::move(commits));
@@ -106,7 +105,7 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
       std::vector<StagedSlab> slabs = std::move(snapshots.at(commit.snapshot).slabs);
       std::vector<StagedSlab> kept = std::move(snapshots.at(commit.snapshot).kept);
       forget(commit.snapshot);
-      if (commit.of_snapshot) shortages.found_room(commit.snapshot);
+      shortages.found_room(commit.snapshot);
       ++stats.commits;
       --commits_open;
       StagedSlab::mark_held(std::move(kept), commit.snapshot);

@@ -89,13 +89,10 @@ void JournalWriter::Impl::start() {
     std::move(append.records.begin(), append.records.end(), std::back_inserter(records));
   }
   queue.clear();
-  const auto any_of_type = [&records](ckpt::fb::RecordBody type) {
-    return std::any_of(records.begin(), records.end(),
-                       [type](const auto& record) { return record.body.type == type; });
-  };
-  using Body = ckpt::fb::RecordBody;
-  unawaited = (left_out(Safeguard::kTombstoneFirst) && any_of_type(Body::Deleted)) ||
-              (left_out(Safeguard::kMovedFirst) && any_of_type(Body::Moved));
+  unawaited = left_out(Safeguard::kTombstoneFirst) &&
+              std::any_of(records.begin(), records.end(), [](const auto& record) {
+                return record.body.type == ckpt::fb::RecordBody::Deleted;
+              });
   const ckpt::JournalEncoder::Batch encoded = encoder.encode(records);
   bytes = AlignedBuffer(encoded.bytes.size());
   std::copy(encoded.bytes.begin(), encoded.bytes.end(), bytes.bytes().begin());

@@ -60,19 +60,16 @@ ckpt::Error Persist::Impl::refuse_space(const ckpt::SnapshotKey& snapshot,
   return disk_full_error(shortage);
 }
 
-// The next snapshot needs all of its space, not only that of the piece which found none. What was
-// reserved by try_reserve() alone can wait.
+// The next snapshot needs all of its space, not only that of the piece which found none.
 ckpt::Error Persist::Impl::name_full_disk(const ckpt::Error& error,
                                           const ckpt::SnapshotKey& snapshot, uint64_t bytes) {
   if (error.code != ErrorCode::kResourceExhausted) return error;
   const auto now = room();
   if (!now.ok()) return error;
   const auto known = snapshots.find(snapshot);
-  if (known == snapshots.end() || !known->second.optional) {
-    const uint64_t whole = known == snapshots.end() ? 0 : known->second.whole_bytes;
-    shortages.note(snapshot,
-                   {.room = *now, .needed_bytes = std::max(bytes, whole), .of_journal = false});
-  }
+  const uint64_t whole = known == snapshots.end() ? 0 : known->second.whole_bytes;
+  shortages.note(snapshot,
+                 {.room = *now, .needed_bytes = std::max(bytes, whole), .of_journal = false});
   return disk_full_error(*now, error);
 }
 
@@ -93,17 +90,13 @@ Status Persist::reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint6
   CKPT_ASSIGN(const std::optional<DiskShortage> lack,
               impl_->reserve(snapshot, bytes, record_bytes, whole_bytes));
   if (lack) return impl_->refuse_space(snapshot, *lack);
-  impl_->snapshots.at(snapshot).optional = false;
   return {};
 }
 
 bool Persist::try_reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes,
                           uint64_t record_bytes) {
-  const bool known = impl_->snapshots.contains(snapshot);
   const auto lack = impl_->reserve(snapshot, bytes, record_bytes, 0);
-  if (!lack.ok() || lack->has_value()) return false;
-  if (!known) impl_->snapshots.at(snapshot).optional = true;
-  return true;
+  return lack.ok() && !lack->has_value();
 }
 
 Result<std::optional<DiskShortage>> Persist::Impl::reserve(const ckpt::SnapshotKey& snapshot,
@@ -181,34 +174,6 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   }
   impl_->queue.push_back(std::move(write));
   impl_->pump();
-}
-
-void Persist::write_encoded(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank,
-                            EncodedExtent extent,
-                            std::function<void(Result<WrittenExtent>)> on_done) {
-  CKPT_ASSERT(!impl_->closed && extent.payload_bytes > 0);
-  auto write = std::make_shared<ExtentWrite>();
-  write->snapshot = snapshot;
-  write->on_done = std::move(on_done);
-  write->frees = true;
-  write->extent.rank = rank;
-  write->extent.fragments = std::move(extent.fragments);
-  write->encoded = std::move(extent.payload);
-  write->encoded_bytes = extent.payload_bytes;
-  write->pad();
-  SnapshotWrites& writes = impl_->snapshots[snapshot];
-  ++writes.writes_open;
-  writes.active.push_back(write);
-  ++impl_->writes_open;
-  impl_->stats.bytes_queued += write->padded_bytes();
-  impl_->queue.push_back(std::move(write));
-  impl_->pump();
-}
-
-bool Persist::is_readable(ckpt::SegmentId segment) const {
-  if (!impl_->segments.is_open(segment)) return true;
-  const Segment& open = impl_->segments.at(segment);
-  return open.header_written || open.failed.has_value();
 }
 
 void Persist::keep(const ckpt::SnapshotKey& snapshot, StagedSlab slab,

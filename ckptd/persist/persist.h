@@ -18,7 +18,6 @@
 
 #include "ckptd/codec/base_source.h"
 #include "ckptd/codec/slab_encoder.h"
-#include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
 #include "ckptd/persist/disk_room.h"
@@ -116,9 +115,8 @@ class Persist {
   // what all members of the snapshot will ask for, where that is known; 0: it is not.
   Status reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint64_t record_bytes = 0,
                  uint64_t whole_bytes = 0);
-  // Reserves space for optional work. False if there is no room, or the journal is closed. Neither
-  // this refusal nor a failed write of a snapshot that has optional reservations alone is a
-  // shortage.
+  // Reserves more for a snapshot that has a reservation. False if there is no room, or the journal
+  // is closed; this refusal is no shortage.
   bool try_reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes, uint64_t record_bytes);
   void release_reservation(const ckpt::SnapshotKey& snapshot);
   // The room for the next snapshot, as the disk has it now.
@@ -143,20 +141,6 @@ class Persist {
              std::function<void(Result<WrittenExtent>)> on_done, PayloadObserver observer = {},
              Afterwards afterwards = Afterwards::kHold, EncodePlan encode_plan = nullptr,
              const std::vector<bool>& left_out = {}, std::shared_ptr<BaseSource> bases = nullptr);
-
-  // Bytes that lie elsewhere already, made into another extent of their snapshot: not from a slab,
-  // and not checked afterwards. `payload` has room for the padding. As with write(), a failure
-  // fails what the snapshot has here, which is then to be abandoned.
-  struct EncodedExtent {
-    AlignedBuffer payload;
-    uint64_t payload_bytes = 0;
-    std::vector<ckpt::ExtentFragment> fragments;
-  };
-  void write_encoded(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, EncodedExtent extent,
-                     std::function<void(Result<WrittenExtent>)> on_done);
-  // Can the file of a segment that is open for writing be read by others, too? Not before its
-  // header is written. One that has failed can: who asks learns so by his commit.
-  bool is_readable(ckpt::SegmentId segment) const;
 
   // A slab that stays in memory: checked as a written one is, not written. It is held until
   // commit() hands it to the memory level, together with the others, or the snapshot failed.

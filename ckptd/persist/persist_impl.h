@@ -71,14 +71,12 @@ struct SnapshotWrites {
   std::vector<ExtentPlace> placed;  // of writes that are over: dead if the snapshot is abandoned
   std::optional<ckpt::Error> failed;
   bool committing = false;
-  bool optional = false;  // all of it was reserved by try_reserve()
 };
 
 struct PendingCommit {
   ckpt::SnapshotKey snapshot;
   std::function<ckpt::fb::RecordT()> make_record;
   std::function<void(Result<uint64_t>)> on_done;
-  bool of_snapshot = false;  // the record, once made, is the commit of a snapshot
 };
 
 struct Persist::Impl {

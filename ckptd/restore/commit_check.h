@@ -46,11 +46,6 @@ class CommitCheck {
   // The commit that wrote it, if it is not this one.
   std::optional<ckpt::SnapshotKey> other_writer(size_t extent) const;
   ExtentPosition position(size_t extent) const;
-  const CommitInfo& info() const { return info_; }
-  const ckpt::fb::CommittedT& record() const { return record_; }
-  const ckpt::ExtentHeader& expected(size_t extent) const { return headers_[extent]; }
-  const std::string& run_name() const { return run_name_; }
-  const std::shared_ptr<const std::vector<ckpt::UnitSpec>>& units() const { return units_; }
   ExtentCheck check(size_t extent) const;
   // What an extent turned out to have that is new.
   std::vector<VerifyError> errors(size_t extent, const ExtentReader::Outcome& outcome);

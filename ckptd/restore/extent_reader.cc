@@ -36,10 +36,8 @@ void ExtentReader::on_executor(std::function<void()> work, void (ExtentReader::*
 }
 
 void ExtentReader::start(ExtentPosition position, ExtentCheck check,
-                         std::function<void(Outcome)> on_done, MutableByteView into) {
+                         std::function<void(Outcome)> on_done) {
   CKPT_ASSERT_MSG(!busy() && !on_stopped_, "two extents at once");
-  CKPT_ASSERT(into.empty() || into.size() >= check.bytes());
-  into_ = into;
   position_ = position;
   check_.emplace(std::move(check));
   on_done_ = std::move(on_done);
@@ -89,8 +87,8 @@ void ExtentReader::read_more() {
         std::min<uint64_t>(limits::kVerifyPieceBytes, check_->bytes() - submitted_);
     if (may_read_ && !may_read_(bytes)) return;
     Piece& piece = pieces_.emplace_back();
-    if (into_.empty()) piece.buffer = take_buffer(bytes);
-    piece.memory = (into_.empty() ? piece.buffer.bytes() : into_.subspan(submitted_)).first(bytes);
+    piece.buffer = take_buffer(bytes);
+    piece.memory = piece.buffer.bytes().first(bytes);
     waiting_ += 1;
     context_.disk.submit({.op = IoOp::kRead,
                           .file = *file_,
@@ -128,7 +126,7 @@ void ExtentReader::feed_more() {
 void ExtentReader::piece_fed() {
   feeding_ = false;
   outcome_.bytes += pieces_.front().memory.size();
-  if (into_.empty()) spare_.push_back(std::move(pieces_.front().buffer));
+  spare_.push_back(std::move(pieces_.front().buffer));
   pieces_.pop_front();
   if (pieces_.empty() && submitted_ == check_->bytes()) {
     finish();

@@ -38,10 +38,8 @@ class ExtentReader {
   ExtentReader(const ExtentReader&) = delete;
   ExtentReader& operator=(const ExtentReader&) = delete;
 
-  // on_done runs from the loop, never within this call; it may start the next one. `into`, unless
-  // it is empty, has room for the whole extent and gets it; it outlives the reading.
-  void start(ExtentPosition position, ExtentCheck check, std::function<void(Outcome)> on_done,
-             MutableByteView into = {});
+  // on_done runs from the loop, never within this call; it may start the next one.
+  void start(ExtentPosition position, ExtentCheck check, std::function<void(Outcome)> on_done);
   void go_on();
   // Drops the extent at hand: its on_done does not run any more. on_stopped runs from the loop,
   // never within this call; then it is idle, and may be started again or destroyed.
@@ -51,8 +49,8 @@ class ExtentReader {
  private:
   // A stretch of the extent on its way from the disk, in the order of the extent.
   struct Piece {
-    AlignedBuffer buffer;  // none if somebody gets the extent
-    MutableByteView memory;
+    AlignedBuffer buffer;
+    MutableByteView memory;  // of the buffer
     bool here = false;
     Result<uint64_t> got = 0;
   };
@@ -73,7 +71,6 @@ class ExtentReader {
   std::function<void()> on_stopped_;
   ExtentPosition position_;
   std::optional<ExtentCheck> check_;  // of the extent at hand
-  MutableByteView into_;
   Outcome outcome_;
   SegmentHandle file_;
   std::list<Piece> pieces_;  // read, not yet fed; stable addresses

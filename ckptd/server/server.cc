@@ -65,7 +65,6 @@ Daemon::Options daemon_options(const Config& config) {
   options.codec = config.codec;
   options.scrub_bytes_per_second = config.scrub_bytes_per_second;
   options.scrub_interval = config.scrub_interval;
-  options.recode_after = config.recode_after;
   options.wall_clock_ns = wall_clock_ns;
   return options;
 }

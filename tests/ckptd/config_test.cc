@@ -68,7 +68,7 @@ TEST_F(ConfigTest, ReadsEveryKey) {
       "arena = \"1GiB\"\nsession_arena = \"256MiB\"\nsession_arena_max = \"512MiB\"\n"
       "user_arena_max = \"640MiB\"\nwarm_pool = \"768MiB\"\nsegment = \"64MiB\"\n"
       "disk_reserve = \"1GiB\"\nsnapshot_deadline = \"90s\"\n"
-      "scrub_rate = \"128MiB\"\nscrub_interval = \"0s\"\nrecode_after = \"1d\"\n"
+      "scrub_rate = \"128MiB\"\nscrub_interval = \"0s\"\n"
       "allow_uids = [1000, 1001]\nworkers = 3\nalarms = \"refuse\"\ncodec = \"zstd\"\n"
       "log_level = \"warn\"\nlog_format = \"json\"\n");
   ASSERT_TRUE(loaded.ok()) << loaded.error().message;
@@ -82,7 +82,6 @@ TEST_F(ConfigTest, ReadsEveryKey) {
   EXPECT_EQ(config_.snapshot_deadline, std::chrono::seconds(90));
   EXPECT_EQ(config_.scrub_bytes_per_second, 128ull << 20);
   EXPECT_EQ(config_.scrub_interval.count(), 0);
-  EXPECT_EQ(config_.recode_after, std::chrono::hours(24));
   EXPECT_EQ(config_.allow_uids, (std::vector<uid_t>{1000, 1001}));
   EXPECT_EQ(config_.workers, 3u);
   EXPECT_EQ(config_.alarms, "refuse");
@@ -91,27 +90,12 @@ TEST_F(ConfigTest, ReadsEveryKey) {
 }
 
 TEST_F(ConfigTest, AWrongTypeIsSaidWithLineAndKey) {
-  for (const char* line : {"arena = 5",
-                           "arena = \"5 bananas\"",
-                           "workers = -1",
-                           "io = 3",
-                           "io_shape = \"fast\"",
-                           "io_shape = 32",
-                           "allow_uids = [\"root\"]",
-                           "snapshot_deadline = \"10\"",
-                           "warm_pool = true",
-                           "data = ",
-                           "scrub_rate = 5",
-                           "scrub_rate = \"1KiB\"",
-                           "scrub_rate = \"fast\"",
-                           "scrub_interval = \"5ms\"",
-                           "scrub_interval = \"-1s\"",
-                           "scrub_interval = \"soon\"",
-                           "scrub_interval = 7",
-                           "recode_after = \"5ms\"",
-                           "recode_after = 86400",
-                           "codec = \"gzip\"",
-                           "[arena]"}) {
+  for (const char* line :
+       {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3", "io_shape = \"fast\"",
+        "io_shape = 32", "allow_uids = [\"root\"]", "snapshot_deadline = \"10\"",
+        "warm_pool = true", "data = ", "scrub_rate = 5", "scrub_rate = \"1KiB\"",
+        "scrub_rate = \"fast\"", "scrub_interval = \"5ms\"", "scrub_interval = \"-1s\"",
+        "scrub_interval = \"soon\"", "scrub_interval = 7", "codec = \"gzip\"", "[arena]"}) {
     const std::string message = unreadable(std::string("\n") + line + "\n");
     EXPECT_THAT(message, HasSubstr("FILE:2: ")) << line;
     std::string_view key = line;
@@ -176,6 +160,8 @@ TEST_F(ConfigTest, RemovedSettingsSayWhatToUse) {
   EXPECT_EQ(unreadable("\ncodec = \"auto\"\n"), "FILE:2: codec: " + codec);
   EXPECT_EQ(without_path(ckptd::set_config(config_, "codec", "--codec", "auto")),
             "--codec: " + codec);
+  EXPECT_EQ(unreadable("data = \"/d\"\nrecode_after = \"0s\"\n"),
+            "FILE:2: recode_after: it was removed and nothing replaces it: delete this line");
 }
 
 // The line of one, and the other's name and line, so that either can be changed.
@@ -188,9 +174,6 @@ TEST_F(ConfigTest, OfTwoThatContradictBothAreNamed) {
             "FILE:3: session_arena 8.0 MiB: more than user_arena_max 4.0 MiB (FILE:2)");
   EXPECT_EQ(wrong("data = \"/d\"\nsession_arena = \"1TiB\"\n"),
             "FILE:2: session_arena 1.0 TiB: more than arena 2.0 GiB (the default)");
-  EXPECT_EQ(wrong("recode_after = \"1d\"\ndata = \"/d\"\nscrub_rate = \"0\"\n"),
-            "FILE:1: recode_after 86400 s: recoding reads in the background, which is turned off "
-            "by scrub_rate 0 (FILE:3)");
 }
 
 TEST_F(ConfigTest, ADefaultGivesWayToWhatIsSaid) {

@@ -18,8 +18,6 @@ CrashReplay::CrashReplay(uint64_t seed, Kind kind)
       random_(seed),
       world_({.seed = seed,
               .segment_bytes = kWorld.segment_bytes,
-              .scrub_bytes_per_second = kind == Kind::kMoves ? 1u << 30 : 0,
-              .recode_after = std::chrono::seconds(kind == Kind::kMoves ? 1 : 0),
               .codec = kind == Kind::kDeltas ? CodecChoice::kDelta : CodecChoice::kNone}),
       disk_(world_.disk()),
       job_(world_, 2, kTrainer) {
@@ -52,16 +50,13 @@ void CrashReplay::record() {
   join(fb::ResumeMode::Start);
   save({{1, job_.all_units()}, {2, {0, 1}}});
   world_.run();
-  let_it_recode();
   save({{3, {0, 2}}, {4, {0, 3}}});
   world_.stop();
   ASSERT_TRUE(world_.start().ok());
   join(fb::ResumeMode::Continue);
   save({{5, {0, 1, 3}}});
   world_.run();
-  let_it_recode();
   prune();
-  let_it_recode();
   save({{6, job_.all_units()}});
   world_.run();
   expect_kind();
@@ -76,18 +71,6 @@ void CrashReplay::expect_kind() {
     return metrics.find(fmt::format("\n{} 0\n", metric)) != std::string::npos;
   };
   ASSERT_EQ(none("ckptd_fragment_bytes_total{codec=\"delta\"}"), kind_ != Kind::kDeltas);
-  ASSERT_EQ(none("ckptd_recode_saved_bytes_total"), kind_ != Kind::kMoves);
-}
-
-// As far as that gets: what is on its way then goes on beside what follows.
-void CrashReplay::let_it_recode() {
-  if (kind_ != Kind::kMoves) return;
-  world_.tick(std::chrono::seconds(1));
-  for (uint64_t ticks = 1 + random_() % 6; ticks > 0; --ticks) {
-    world_.run();
-    world_.tick(std::chrono::milliseconds(20));
-  }
-  for (uint64_t polls = random_() % 12; polls > 0; --polls) world_.daemon().poll();
 }
 
 // Begun together and handed over one after the other; what is left to do goes on beside what

@@ -17,9 +17,8 @@ namespace ckptd::testing {
 
 class CrashReplay {
  public:
-  // Of a life with deltas little of a unit is another at each step, and that is what is written. In
-  // one with moves what is a second old is encoded then.
-  enum class Kind : uint8_t { kWhole, kDeltas, kMoves };
+  // Of a life with deltas little of a unit is another at each step, and that is what is written.
+  enum class Kind : uint8_t { kWhole, kDeltas };
   // Records: a store is made, snapshots overlap, it is closed and opened, prunes and gives back.
   explicit CrashReplay(uint64_t seed, Kind kind = Kind::kWhole);
 
@@ -36,7 +35,6 @@ class CrashReplay {
   void join(fb::ResumeMode resume);
   void record();
   void save(const std::map<ckpt::Step, std::vector<ckpt::UnitId>>& snapshots);
-  void let_it_recode();
   void expect_kind();
   void prune();
 

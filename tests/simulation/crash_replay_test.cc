@@ -19,12 +19,9 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
 using Kind = CrashReplay::Kind;
 
 class EveryDisk : public ::testing::TestWithParam<Kind> {};
-INSTANTIATE_TEST_SUITE_P(CrashReplay, EveryDisk,
-                         ::testing::Values(Kind::kWhole, Kind::kDeltas, Kind::kMoves),
+INSTANTIATE_TEST_SUITE_P(CrashReplay, EveryDisk, ::testing::Values(Kind::kWhole, Kind::kDeltas),
                          [](const auto& test) {
-                           return test.param == Kind::kWhole    ? "whole"
-                                  : test.param == Kind::kDeltas ? "deltas"
-                                                                : "moves";
+                           return test.param == Kind::kWhole ? "whole" : "deltas";
                          });
 
 TEST_P(EveryDisk, HasWhatWasAnnounced) {
@@ -51,18 +48,16 @@ class WithoutSafeguard : public ::testing::TestWithParam<const char*> {
 
 TEST_P(WithoutSafeguard, IsFound) {
   ASSERT_TRUE(leave_out(GetParam()));
-  const Kind kind = GetParam() == std::string_view("moved-first") ? Kind::kMoves : Kind::kWhole;
   std::string found;
   for (uint64_t seed = 1; seed <= 10 && found.empty(); ++seed) {
-    CrashReplay replay(seed, kind);
+    CrashReplay replay(seed, Kind::kWhole);
     found = replay.violation();
   }
   EXPECT_NE(found, "");
 }
 
 INSTANTIATE_TEST_SUITE_P(CrashReplay, WithoutSafeguard,
-                         ::testing::Values("segment-sync", "commit-order", "tombstone-first",
-                                           "moved-first"),
+                         ::testing::Values("segment-sync", "commit-order", "tombstone-first"),
                          [](const auto& test) {
                            std::string name = test.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -58,15 +58,15 @@ const std::vector<History>& all_histories() {
       {"unchanged_silent", {.silent_faults = true, .unchanged = true}},
       {"deltas", lived({.disk_faults = true, .deltas = true})},
       {"deltas_silent", {.silent_faults = true, .deltas = true}},
-      {"moves", lived({.disk_faults = true, .moves = true})},
-      {"moves_silent", {.silent_faults = true, .moves = true}},
-      {"moves_deltas", lived({.disk_faults = true, .deltas = true, .moves = true})},
+      {"scrub", lived({.disk_faults = true, .scrub = true})},
+      {"scrub_silent", {.silent_faults = true, .scrub = true}},
+      {"scrub_deltas", lived({.disk_faults = true, .deltas = true, .scrub = true})},
       {"full", {.events = 90, .prune = true, .full = true}},
-      {"full_moves", lived({.deltas = true, .moves = true, .full = true})},
+      {"full_scrub", lived({.deltas = true, .scrub = true, .full = true})},
       {"full_faults", {.disk_faults = true, .full = true, .bad_starts = true}},
       {"starts", {.bad_starts = true}},
-      {"starts_moves",
-       lived({.disk_faults = true, .deltas = true, .moves = true, .bad_starts = true})},
+      {"starts_scrub",
+       lived({.disk_faults = true, .deltas = true, .scrub = true, .bad_starts = true})},
   };
   return histories;
 }
@@ -88,7 +88,7 @@ struct Progress {
   uint64_t played = 0;
   uint64_t announced = 0;
   uint64_t pruned = 0;
-  uint64_t moved = 0;
+  uint64_t scrubs = 0;
   uint64_t refused = 0;
   uint64_t bad_starts = 0;
 };
@@ -152,7 +152,7 @@ class Simulations {
     progress.played += 1;
     progress.announced += simulation.announced();
     progress.pruned += simulation.pruned();
-    progress.moved += simulation.moved();
+    progress.scrubs += simulation.scrubs();
     progress.refused += simulation.refused();
     progress.bad_starts += simulation.bad_starts();
   }
@@ -173,21 +173,21 @@ class Simulations {
       sum.played += progress_[job].played;
       sum.announced += progress_[job].announced;
       sum.pruned += progress_[job].pruned;
-      sum.moved += progress_[job].moved;
+      sum.scrubs += progress_[job].scrubs;
       sum.refused += progress_[job].refused;
       sum.bad_starts += progress_[job].bad_starts;
     }
     std::cout << sum.played << " histories from seed " << settings_.first << ", " << sum.announced
-              << " commits announced, " << sum.pruned << " pruned, " << sum.moved
-              << " extents moved, " << sum.refused << " refusals of a full disk, " << sum.bad_starts
-              << " starts disturbed, nothing found\n";
+              << " commits announced, " << sum.pruned << " pruned, " << sum.scrubs
+              << " times read back, " << sum.refused << " refusals of a full disk, "
+              << sum.bad_starts << " starts disturbed, nothing found\n";
     const auto any = [this](bool Simulation::Options::*kind) {
       return std::ranges::any_of(histories_,
                                  [kind](const History& history) { return history.options.*kind; });
     };
     const bool enough = sum.announced > 2 * sum.played &&
                         any(&Simulation::Options::prune) == (sum.pruned > 0) &&
-                        any(&Simulation::Options::moves) == (sum.moved > 0) &&
+                        any(&Simulation::Options::scrub) == (sum.scrubs > 0) &&
                         any(&Simulation::Options::full) == (sum.refused > 0) &&
                         any(&Simulation::Options::bad_starts) == (sum.bad_starts > 0);
     if (sum.played < 10 || enough) return 0;

@@ -113,27 +113,15 @@ void scan(World& world, const std::function<void(const fb::RecordT&)>& on_record
 
 }  // namespace
 
-size_t moved_extents(World& world) {
-  size_t moved = 0;
-  scan(world, [&moved](const fb::RecordT& record) {
-    if (const auto* move = record.body.AsMoved()) moved += move->from.size();
-  });
-  return moved;
-}
-
 std::set<std::pair<ckpt::LineageId, ckpt::Step>> spoiled_commits(World& world) {
   // A commit that recovery found damaged may have been made again: the last one counts.
   std::map<std::pair<ckpt::LineageId, ckpt::Step>, Extents> commits;
   scan(world, [&commits](const fb::RecordT& record) {
-    if (const auto* commit = record.body.AsCommitted()) {
-      Extents& extents = commits[{commit->lineage, commit->step}];
-      extents.clear();
-      add_extents(commit->extents, commit->fragments, commit->encoded, commit->bases, extents);
-    } else if (const auto* moved = record.body.AsMoved()) {
-      Extents& extents = commits.at({moved->lineage, moved->step});
-      for (const fb::ExtentAt& at : moved->from) extents.erase({at.segment(), at.offset()});
-      add_extents(moved->extents, moved->fragments, moved->encoded, {}, extents);
-    }
+    const auto* commit = record.body.AsCommitted();
+    if (commit == nullptr) return;
+    Extents& extents = commits[{commit->lineage, commit->step}];
+    extents.clear();
+    add_extents(commit->extents, commit->fragments, commit->encoded, commit->bases, extents);
   });
 
   std::set<std::pair<ckpt::LineageId, ckpt::Step>> spoiled;

@@ -13,7 +13,4 @@ namespace ckptd::testing {
 // that they lie in, is not what it was when they were written. Of a world at rest, with one run.
 std::set<std::pair<ckpt::LineageId, ckpt::Step>> spoiled_commits(World& world);
 
-// Extents that were moved, as the journal says.
-size_t moved_extents(World& world);
-
 }  // namespace ckptd::testing

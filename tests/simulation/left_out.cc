@@ -14,8 +14,8 @@ constexpr std::pair<std::string_view, Safeguard> kNames[] = {
     {"segment-sync", Safeguard::kSegmentSync},       {"commit-order", Safeguard::kCommitOrder},
     {"payload-crc", Safeguard::kPayloadCrc},         {"extent-place", Safeguard::kExtentPlace},
     {"tombstone-first", Safeguard::kTombstoneFirst}, {"same-bytes", Safeguard::kSameBytes},
-    {"held-versions", Safeguard::kHeldVersions},     {"moved-first", Safeguard::kMovedFirst},
-    {"refused-again", Safeguard::kRefusedAgain},     {"unread-stays", Safeguard::kUnreadStays},
+    {"held-versions", Safeguard::kHeldVersions},     {"refused-again", Safeguard::kRefusedAgain},
+    {"unread-stays", Safeguard::kUnreadStays},
 };
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "tests/simulation/simulation.h"
 
-#include "tests/simulation/disk_truth.h"
-
 namespace ckptd::testing {
 
 namespace {
@@ -17,8 +15,7 @@ Simulation::Simulation(const Options& options)
       random_(options.seed),
       world_({.seed = options.seed,
               .segment_bytes = 512u << 10,
-              .scrub_bytes_per_second = options.moves ? 1u << 30 : 0,
-              .recode_after = std::chrono::seconds(options.moves ? 1 : 0)}),
+              .scrub_bytes_per_second = options.scrub ? 1u << 30 : 0}),
       job_(world_, kRanks, kTrains) {
   // A rank's part of the largest nearly fills a slab and is restored in slices; the others share.
   // Where units are to stay what they were it lies in blocks of its own, half of it in a slab.
@@ -40,7 +37,6 @@ void Simulation::play() {
   if (::testing::Test::HasFailure()) return;
   save_whole();
   check();
-  moved_ = moved_extents(world_);
 }
 
 void Simulation::event() {
@@ -49,7 +45,7 @@ void Simulation::event() {
     return;
   }
   if (options_.prune && chance(12)) prune();
-  if (options_.moves && chance(40)) let_it_recode();
+  if (options_.scrub && chance(40)) let_it_scrub();
   if (options_.full && chance(15)) full_ ? make_room() : fill_the_disk();
   const uint64_t which = pick(100);
   if (which < 35) {
@@ -192,14 +188,15 @@ void Simulation::lose_rank() {
   job_.ranks[rank] = nullptr;
 }
 
-// What was saved a while ago is old then. Each tick lets an extent move; as a rule others come in
-// between.
-void Simulation::let_it_recode() {
-  world_.tick(std::chrono::milliseconds(1'000));
+// New commits are read back after two seconds without writes. As a rule others come in between.
+void Simulation::let_it_scrub() {
+  world_.tick(std::chrono::milliseconds(2'000));
   for (uint64_t ticks = pick(6); ticks > 0; --ticks) {
     for (uint64_t polls = pick(40); polls > 0; --polls) world_.daemon().poll();
     world_.tick(std::chrono::milliseconds(20));
   }
+  const std::string metrics = world_.daemon().metrics_text();
+  if (metrics.find("\nckptd_scrub_bytes_total 0\n") == std::string::npos) ++scrubs_;
 }
 
 // A dry run says what would go; then it goes, or something comes in between.

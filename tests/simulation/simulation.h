@@ -26,8 +26,7 @@
 // With `deltas` little of a unit changes from one step to the next, and the daemon is started with
 // another codec each time, most often with deltas.
 //
-// With `moves` the daemon encodes what is a second old, now and then, whatever else goes on: what
-// was not, since it is started with another codec each time.
+// With `scrub` the daemon reads back new commits now and then, whatever else goes on.
 //
 // With `silent_faults` writes of segments are lost, torn, flipped or end up elsewhere, and the disk
 // says that all is well. Then `verify` must name the commits that are spoiled and no others, and no
@@ -55,7 +54,7 @@ class Simulation {
     bool silent_faults = false;  // the disk lies; snapshots are whole, and nobody prunes
     bool unchanged = false;      // units stay what they were, or seem to by their CRC32C
     bool deltas = false;         // little of them changes, and that is what is written
-    bool moves = false;          // what is old is encoded later
+    bool scrub = false;          // new commits are read back in the background
     bool full = false;           // the disk has no room at times
     bool bad_starts = false;     // recovery is disturbed, too
   };
@@ -64,8 +63,8 @@ class Simulation {
   // Commits that were announced durable, over the whole history.
   size_t announced() const { return announced_.size(); }
   size_t pruned() const { return known_.size() - listed_.size(); }
-  // Extents that were encoded later.
-  size_t moved() const { return moved_; }
+  // Times that a daemon had read back something by then.
+  size_t scrubs() const { return scrubs_; }
   // What a full disk refused, and starts that came to nothing.
   size_t refused() const { return refused_; }
   size_t bad_starts() const { return bad_starts_; }
@@ -105,7 +104,7 @@ class Simulation {
   // All of it, by everybody; it must become durable.
   void save_whole();
   void prune();
-  void let_it_recode();
+  void let_it_scrub();
   // Takes the members' news into account.
   void listen();
   // The trainers' side of an ended epoch: everybody joins the next.
@@ -146,7 +145,7 @@ class Simulation {
   Job job_;
   ckpt::Step step_ = 0;
   uint64_t next_salt_ = 1;
-  size_t moved_ = 0;
+  size_t scrubs_ = 0;
   size_t refused_ = 0;
   size_t bad_starts_ = 0;
   bool full_ = false;

@@ -19,11 +19,7 @@ void expect_names_its_object(const std::string& refusal) {
 }  // namespace
 
 Status Simulation::start_daemon() {
-  // What is not encoded is there to move, and to be a base.
-  if (options_.moves) {
-    const CodecChoice other = options_.deltas ? CodecChoice::kDelta : CodecChoice::kZstd;
-    world_.set_codec(chance(options_.deltas ? 50 : 75) ? CodecChoice::kNone : other);
-  } else if (options_.deltas) {
+  if (options_.deltas) {
     const CodecChoice others[] = {CodecChoice::kNone, CodecChoice::kZstd};
     world_.set_codec(chance(75) ? CodecChoice::kDelta : others[pick(2)]);
   }

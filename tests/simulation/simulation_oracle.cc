@@ -131,12 +131,8 @@ Simulation::Content Simulation::content_of(ckpt::UnitId unit, ckpt::Step step,
 
 std::byte Simulation::byte_of(ckpt::UnitId unit, const Content& content, uint64_t offset) const {
   std::byte byte = state_byte(unit, content.step, content.salt, offset);
-  // The rest is the same at every step, or everywhere.
-  if (options_.deltas && offset % 61 != 0) {
-    byte = state_byte(unit, 0, 0, offset);
-  } else if (options_.moves && offset % 8 != 0) {
-    byte = state_byte(unit, content.step, content.salt, 0);
-  }
+  // The rest is the same at every step.
+  if (options_.deltas && offset % 61 != 0) byte = state_byte(unit, 0, 0, offset);
   if (!content.collides) return byte;
   return collide(byte, offset, job_.model[unit].bytes / 2);
 }

@@ -37,8 +37,6 @@ RULES = {
     "ckptd/gc/": ["formats/", "ckptd/limits.h", "ckptd/io/", "ckptd/catalog/", "ckptd/restore/"],
     "ckptd/scrub/": ["formats/", "ckptd/limits.h", "ckptd/observe/", "ckptd/io/",
                      "ckptd/catalog/", "ckptd/restore/"],
-    "ckptd/recode/": ["formats/", "ckptd/limits.h", "ckptd/io/", "ckptd/catalog/", "ckptd/codec/",
-                      "ckptd/persist/", "ckptd/restore/", "ckptd/scrub/pace.h"],
     "ckptd/query/": ["formats/", "ckptd/limits.h", "ckptd/catalog/", "ckptd/restore/",
                      "ckptd/retention/"],
     # The daemon connects all stages and knows no sockets.
@@ -46,8 +44,7 @@ RULES = {
                      "ckptd/ingest/", "ckptd/group/", "ckptd/observe/", "ckptd/catalog/",
                      "ckptd/holds/",
                      "ckptd/alarms/", "ckptd/codec/", "ckptd/retention/",
-                     "ckptd/gc/", "ckptd/scrub/", "ckptd/persist/", "ckptd/recode/",
-                     "ckptd/restore/",
+                     "ckptd/gc/", "ckptd/scrub/", "ckptd/persist/", "ckptd/restore/",
                      "ckptd/query/",
                      "ckptd/same/", "ckptd/safeguards.h"],
     "ckptd/config": ["formats/", "ckptd/limits.h", "ckptd/codec/codec_choice.h",

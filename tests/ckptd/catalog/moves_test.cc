@@ -149,8 +149,6 @@ TEST_F(MovesTest, BytesThatAnotherCommitHasTooStay) {
   commit.fragments.assign(other->fragments.begin(), other->fragments.begin() + 2);
   const fb::RecordT move = move_of({1, 1}, catalog_);
   must(sharing);
-  EXPECT_TRUE(catalog_.others_hold(kTestRun, 1, other->extents[0]->offset, {1, 1}));
-  EXPECT_FALSE(catalog_.others_hold(kTestRun, 1, other->extents[0]->offset, {1, 2}));
   refused(move, "it moves bytes that another commit has, too");
   refused(move_of({1, 2}, catalog_), "it moves bytes that another commit has, too");
   must(deleted({1, 2}, "x"));
@@ -254,14 +252,6 @@ TEST_F(MovesTest, AMoveThatTheJournalLostIsWorkedOut) {
   EXPECT_EQ(ckpt::encode_record(make_record(*behind.record(kTestRun, 1, 1))),
             ckpt::encode_record(make_record(*catalog_.record(kTestRun, 1, 1))));
   EXPECT_FALSE(missing_move(salvage->moved[0], behind, 1).has_value()) << "it is there now";
-}
-
-TEST_F(MovesTest, HowFarItWasLookedAtIsKeptBesideTheJournal) {
-  EXPECT_EQ(catalog_.recoded_until().value(), 0u);
-  ASSERT_TRUE(catalog_.set_recoded_until(5).ok());
-  EXPECT_EQ(catalog_.recoded_until().value(), 5u);
-  ASSERT_TRUE(catalog_.clear().ok());
-  EXPECT_EQ(catalog_.recoded_until().value(), 0u);
 }
 
 }  // namespace

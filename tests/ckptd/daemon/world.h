@@ -33,7 +33,6 @@ class World : private Outbox {
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};
-    std::chrono::milliseconds recode_after{0};
     CodecChoice codec = CodecChoice::kNone;
     uint64_t same_bytes_min = 0;  // tests have small units
     std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;

@@ -38,61 +38,6 @@ TEST_P(PersistTest, ACommitIsReadBackByteForByte) {
   EXPECT_GT(store_->slabs(SlabState::kDurable), 0u) << "they are the memory level now";
 }
 
-// Bytes that nobody staged: an extent of the snapshot like those of its slabs.
-TEST_P(PersistTest, WhatIsEncodedElsewhereIsWrittenAsAnExtent) {
-  const auto encoded = [](size_t bytes) {
-    Persist::EncodedExtent extent;
-    extent.payload = random_bytes(ckpt::base::align_up(bytes, ckpt::kBlockBytes), 5);
-    extent.payload_bytes = bytes;
-    extent.fragments = {{.unit = 3,
-                         .codec = 1,
-                         .offset = 0,
-                         .length = 9'000,
-                         .crc32c = 7,
-                         .encoded_crc32c = ckpt::base::crc32c(extent.payload.bytes().first(bytes)),
-                         .encoded_bytes = bytes}};
-    return extent;
-  };
-  auto& snapshot = store_->snapshots[1];
-  const auto write = [&](size_t bytes) {
-    ++snapshot.writes_open;
-    store_->persist().write_encoded(SmallStore::key(1), 6, encoded(bytes),
-                                    [&snapshot](Result<WrittenExtent> result) {
-                                      --snapshot.writes_open;
-                                      ASSERT_TRUE(result.ok());
-                                      snapshot.extents.push_back(std::move(result).value());
-                                    });
-  };
-  write(5'000);
-  store_->run_writes(1);
-  ASSERT_THAT(snapshot.extents, SizeIs(1));
-  const WrittenExtent extent = snapshot.extents[0];
-  EXPECT_EQ(extent.rank, 6u);
-  EXPECT_EQ(extent.payload_bytes, 5'000u);
-  store_->run();
-  EXPECT_TRUE(store_->persist().is_readable(extent.segment));
-  const AlignedBuffer bytes =
-      read_range(*disk_, segment_path(extent.segment), extent.offset, extent.header_bytes + 8'192);
-  const auto header = ckpt::decode_extent_header(bytes.bytes().first(extent.header_bytes));
-  ASSERT_TRUE(header.ok()) << header.error().message;
-  EXPECT_EQ(header->snapshot, SmallStore::key(1));
-  EXPECT_EQ(header->fragments, extent.fragments);
-  const auto payload = bytes.bytes().subspan(extent.header_bytes);
-  EXPECT_EQ(ckpt::base::crc32c(payload), extent.payload_crc32c) << "padding is zero, and counts";
-  EXPECT_TRUE(ckpt::base::all_zero(payload.subspan(5'000)));
-  const auto written_before = store_->persist().stats().extents_written;
-  store_->commit(1);
-  run_until(*disk_, store_->executor(), [&] { return snapshot.committed.has_value(); });
-  EXPECT_TRUE(snapshot.committed->ok());
-  EXPECT_EQ(written_before, 1u);
-  // One that is given up is dead.
-  write(6'000);
-  store_->run_writes(1);
-  store_->persist().abandon(SmallStore::key(1));
-  ASSERT_THAT(store_->dead, SizeIs(1));
-  EXPECT_EQ(store_->dead[0].offset, snapshot.extents[1].offset);
-}
-
 TEST_P(PersistTest, NothingIsCommittedUntilItIsAskedFor) {
   store_->write(1, 0);
   store_->run_writes(1);
