@@ -29,6 +29,9 @@ class CudaClientTest : public SnapshotTest {
   }
   void TearDown() override {
     if (cuda_ != nullptr) (void)ckpt_cuda_close(cuda_);
+    // The daemon's thread uses members of derived fixtures, which are destroyed before it.
+    session_.reset();
+    daemon_.reset();
   }
   void open_with_cuda(const std::vector<uint64_t>& unit_bytes, ckpt_cuda_options options) {
     open(unit_bytes);

@@ -35,8 +35,12 @@ class ServiceManager {
   // minute.
   bool wait_for(const std::string& text, size_t count = 1);
 
-  // Descriptors held, by name. What a test puts in here ckptd is given, too.
-  std::map<std::string, std::vector<base::UniqueFd>>& store() { return store_; }
+  // Descriptors held, by name. ckptd is given what a test puts in here. Only while no ckptd runs:
+  // its messages change the store.
+  std::map<std::string, std::vector<base::UniqueFd>>& store() {
+    const std::lock_guard lock(mutex_);  // orders this after the last message
+    return store_;
+  }
   size_t stored(const std::string& name);
 
   std::string socket() const { return folder_.path("ckptd.sock"); }
