@@ -30,7 +30,7 @@ class JournalCheck {
     std::string error;    // the first error, with its offset and what to do; empty: none
     bool damage = false;  // false: not damaged, but the system refused to read
   };
-  // As in ExtentReader: called before each piece; after a no, go_on() asks again.
+  // Like ExtentReader's: called before each piece; after a no, go_on() asks again.
   using MayRead = std::function<bool(uint64_t bytes)>;
 
   JournalCheck(Disk& disk, Executor& executor, JournalSource journal, MayRead may_read = {});
