@@ -66,7 +66,7 @@ class JournalWriter {
               std::function<void(Result<uint64_t>)> on_durable);
   // The store's version, and how to raise it (formats/journal.h). Before the first record that
   // needs a newer version, `make_record` returns a StoreOpened, written in the same batch.
-  // `on_raised``on_raised` runs like append()'s callbacks. If unset, the version is never raised.
+  // `on_raised` runs like append()'s callbacks. If unset, the version is never raised.
   struct StoreVersion {
     uint32_t version = 0;  // 0: the StoreOpened of this startup is not yet written
     uint32_t least = ckpt::kFirstStoreVersion;  // lowest version of that record
