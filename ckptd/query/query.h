@@ -64,7 +64,7 @@ struct VerifyTarget {
   bool journal = false;            // whole store: check the journal, too
 };
 Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args);
-// As many errors as fit; the rest is counted. Exit code 4: damage was found; 1: no damage was
+// Returns all errors that fit, and counts the rest. Exit code 4: damage was found; 1: no damage was
 // found, but some units could not be checked.
 QueryAnswer verify_answer(const VerifyReport& report,
                           size_t page_bytes_max = limits::kQueryPageBytesMax);

@@ -23,7 +23,7 @@ class WarmPool {
     uint64_t warm_bytes = 0;  // faulted in, from its first byte on
   };
 
-  // As many pieces as fit into `bytes`; 0: no pool.
+  // `bytes`: size limit of all pieces; 0: no pool.
   WarmPool(uint64_t bytes, uint64_t piece_bytes);
 
   uint64_t piece_bytes() const { return piece_bytes_; }
