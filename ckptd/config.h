@@ -46,9 +46,9 @@ struct Config {
   std::chrono::milliseconds snapshot_deadline = limits::kSnapshotDeadlineDefault;
   uint64_t scrub_bytes_per_second = limits::kScrubRateDefault;  // 0: no background reads
   std::chrono::milliseconds scrub_interval = limits::kScrubIntervalDefault;  // 0: no passes
-  std::chrono::milliseconds recode_after{0};  // 0: never recode
-  std::vector<uid_t> allow_uids;              // besides root and the daemon's own user
-  unsigned workers = 0;  // threads for checksums; 0: number of cores, at most 4
+  std::chrono::milliseconds recode_after{0};                                 // 0: never recode
+  std::vector<uid_t> allow_uids;  // besides root and the daemon's own user
+  unsigned workers = 0;           // threads for checksums; 0: number of cores, at most 4
   // For sessions that do not choose: "off", "warn" or "refuse" for a snapshot with alarms.
   std::string alarms = "warn";
   CodecChoice codec = CodecChoice::kNone;

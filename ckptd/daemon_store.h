@@ -58,10 +58,10 @@ struct RecoveredStore {
   ckpt::SegmentId next_segment = 1;             // higher than in any file or record
   uint64_t torn_bytes = 0;                      // to be truncated at the journal's end
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
-  std::set<ckpt::RunId> epochs_over;  // runs whose last epoch is over: no rejoins
-  ListedExtents listed;               // of all commits ever made, including moved extents
-  std::vector<CommitMark> commits;    // all ever made, ascending
-  bool has_live_extents = false;      // an undeleted commit has extents
+  std::set<ckpt::RunId> epochs_over;        // runs whose last epoch is over: no rejoins
+  ListedExtents listed;                     // of all commits ever made, including moved extents
+  std::vector<CommitMark> commits;          // all ever made, ascending
+  bool has_live_extents = false;            // an undeleted commit has extents
   std::map<ckpt::RunId, uint64_t> removed;  // runs, and the records that removed them
 };
 

@@ -188,7 +188,7 @@ class Persist {
     uint64_t encoded_stored_bytes = 0;  // after encoding
     uint64_t delta_raw_bytes = 0;       // likewise for deltas
     uint64_t delta_stored_bytes = 0;
-    double encode_seconds = 0;         // CPU time of threads, including encodes without gain
+    double encode_seconds = 0;         // time of threads, including encodes without gain
     double disk_bytes_per_second = 0;  // recent; 0: too little was written
     size_t bytes_queued = 0;
     size_t bytes_in_flight = 0;

@@ -25,7 +25,7 @@ class Rows {
   void begin();
   bool end();                                                      // as add_row()
   void add(std::string_view name, std::optional<uint64_t> value);  // nullopt: null
-  void add(std::string_view name, std::string_view value);  // invalid UTF-8 is replaced
+  void add(std::string_view name, std::string_view value);         // invalid UTF-8 is replaced
 
   // The document, complete; `after`, an object, has members that follow the rows.
   std::string text(const Json& after = Json::object()) &&;

@@ -37,7 +37,7 @@ struct RestoreRequest {
   ckpt::RunId run = 0;
   ViewPoint point;
   std::vector<ckpt::UnitRange> wants;
-  bool exact = false;  // fail instead of falling back to an older version of a unit
+  bool exact = false;   // fail instead of falling back to an older version of a unit
   bool memory = false;  // versions that exist only in memory count as well
 };
 

@@ -38,7 +38,7 @@ class SegmentReader {
   // Closes the file before its removal, if it is open. False: a reader holds it.
   bool close(ckpt::SegmentId segment);
 
-  // The bytes of one extent header, whole (blocking, for start-up).
+  // The bytes of one extent header, whole (blocking, for startup).
   Result<std::vector<std::byte>> read_header(ckpt::SegmentId segment, uint64_t offset,
                                              uint32_t header_bytes);
   const ckpt::base::Hash128& store() const;

@@ -142,8 +142,8 @@ class Scrub {
   bool commit_is_new_ = false;                 // the front of new_; else of of_run_
   std::string told_unchecked_;                 // the last logged reason
   std::map<ckpt::SnapshotKey, bool> writers_;  // writers of shared extents: do they exist?
-  uint64_t pass_until_ = 0;    // the last record when the pass began or continued
-  uint64_t pass_covers_ = 0;   // the same, 0 if the last daemon began it
+  uint64_t pass_until_ = 0;                    // the last record when the pass began or continued
+  uint64_t pass_covers_ = 0;                   // the same, 0 if the last daemon began it
   uint64_t pass_extents_ = 0;  // turn of the pass, in extents, even if new commits wait
   bool stopping_ = false;
   bool loaded_ = false;  // state_ was read from the catalog

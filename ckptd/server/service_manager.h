@@ -23,7 +23,7 @@ namespace ckptd {
 struct ServiceEnvironment {
   std::string notify_socket;                          // empty: no service manager
   std::optional<std::chrono::microseconds> watchdog;  // longest interval between pings
-  std::vector<std::string> fd_names;  // of descriptors 3, 4, ...; "": no name
+  std::vector<std::string> fd_names;                  // of descriptors 3, 4, ...; "": no name
   std::vector<std::string> complaints;
 };
 ServiceEnvironment read_service_environment(const std::map<std::string, std::string>& variables,
