@@ -1,5 +1,5 @@
-// Codecs: which units of a snapshot are encoded. What was asked for is kept here, by run; `auto` is
-// decided in codec/run_codecs.h, of figures that are measured beside the loop.
+// Codecs: chooses which units of a snapshot to encode. Keeps trainers' requests by run;
+// codec/run_codecs.h decides `auto` by figures that are measured on the executor.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ CodecChoice choice_of(fb::UnitCodec asked, CodecChoice by_default) {
   return by_default;
 }
 
-// Those of a snapshot that are written.
+// Units of a snapshot that are written to disk.
 std::vector<ckpt::UnitId> written_units(const fb::BeginSnapshotT& message) {
   const std::set<ckpt::UnitId> in_memory(message.memory_units.begin(), message.memory_units.end());
   std::vector<ckpt::UnitId> units;
@@ -59,15 +59,15 @@ Status check_unit_codecs(const fb::RegisterUnitsT& message) {
   return {};
 }
 
-// Keeps how a trainer wants its units treated: the last registration that says something counts.
-// This is no part of the run: trainers register again with the next daemon.
+// Records the codecs that a trainer requests: the last registration with codecs counts. They are
+// not part of the run: trainers register again with the next daemon.
 void Daemon::Impl::note_registration(const std::string& run, const fb::RegisterUnitsT& message) {
   unit_flags.note(run, message);
   if (message.codecs.empty()) return;
   auto& asked = unit_codecs[run];
   if (asked == message.codecs) return;
   asked = message.codecs;
-  run_codecs.erase(run);  // figures of the units are measured anew
+  run_codecs.erase(run);  // figures of the units must be measured anew
 }
 
 void Daemon::Impl::forget_registration(const std::string& run) {
@@ -76,7 +76,7 @@ void Daemon::Impl::forget_registration(const std::string& run) {
   run_codecs.erase(run);
 }
 
-// Once for each snapshot, when its first member begins: all of its slabs are treated alike.
+// Once per snapshot, when its first member begins: all its slabs are treated alike.
 void Daemon::Impl::choose_codecs(const Session& session, const SnapshotKey& key,
                                  const fb::BeginSnapshotT& message) {
   OpenSnapshotState& open = open_snapshots.at(key);
@@ -114,7 +114,7 @@ void Daemon::Impl::choose_codecs(const Session& session, const SnapshotKey& key,
   }
 }
 
-// Null, most of the time: kinds are measured now and then, by one slab each.
+// Usually null: kinds are measured now and then, each in one slab.
 std::shared_ptr<SlabSampler> Daemon::Impl::sample_codecs(const SnapshotKey& key,
                                                          const StagedSlab& slab) {
   OpenSnapshotState& open = open_snapshots.at(key);
@@ -143,7 +143,7 @@ PayloadObserver with_sampler(PayloadObserver observer, std::shared_ptr<SlabSampl
       };
 }
 
-// The slab was written and checked: nobody waits for this.
+// After the slab was written and checked: nothing waits for this.
 void Daemon::Impl::measure_codecs(const SnapshotKey& key,
                                   const std::shared_ptr<SlabSampler>& sampler) {
   if (sampler == nullptr) return;
@@ -151,7 +151,7 @@ void Daemon::Impl::measure_codecs(const SnapshotKey& key,
   measure_next_kind(open_snapshots.at(key).run_codecs, sampler);
 }
 
-// Kind by kind, so that what waits for the thread does not wait for all of them.
+// One kind at a time, so that other work of the thread need not wait for all of them.
 void Daemon::Impl::measure_next_kind(const std::shared_ptr<RunCodecs>& codecs,
                                      const std::shared_ptr<SlabSampler>& sampler) {
   if (draining || sampler->bytes() == 0) return;

@@ -1,4 +1,4 @@
-// What has lain on the disk for long is encoded: when that may go on, and what may move.
+// Recode of old extents: when it may run, and which extents may move.
 #include <algorithm>
 
 #include "ckptd/daemon_impl.h"
@@ -28,8 +28,8 @@ void Daemon::Impl::start_recoder() {
                              const fb::RecordT& record) { apply(sequence, record); }});
 }
 
-// Versions of the run are changing, or the index lacks some change: nothing of it can be referred
-// to anew.
+// Versions of the run are changing, or the index lacks such a change: nothing new may reference the
+// run.
 bool Daemon::Impl::changing(ckpt::RunId run) const {
   return pruning == run || recoder->recording() == run || !catalog_current();
 }

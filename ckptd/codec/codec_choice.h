@@ -1,5 +1,5 @@
-// How units are to lie on the disk: what the operator asked for (`codec` of the configuration), or
-// a trainer of single units.
+// The encoding of units on disk, chosen by the operator (`codec` of the configuration), or by a
+// trainer for single units.
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,11 @@
 
 namespace ckptd {
 
-// kAuto: encoded where that makes snapshots durable sooner (encode_choice.h), else as it is.
-// kDelta: as kZstd, and where an earlier version makes it smaller still the XOR with that.
+// kAuto: encode if that makes snapshots durable sooner (encode_choice.h), otherwise store raw.
+// kDelta: like kZstd, or the XOR with an earlier version if that is even smaller.
 enum class CodecChoice : uint8_t { kNone = 0, kZstd = 1, kAuto = 2, kDelta = 3 };
 
-// kInvalidArgument lists what there is.
+// kInvalidArgument lists the valid names.
 ckpt::Result<CodecChoice> parse_codec_choice(std::string_view text);
 
 }  // namespace ckptd

@@ -12,16 +12,16 @@ namespace {
 
 using Wish = EncodeShare::Wish;
 
-// A thread does not get faster by company: checksums, the trainers and what else there is.
+// Derating of a measured thread speed: checksums and trainers compete for the processor.
 constexpr double kSpeedBelieved = 0.8;
-// Of the time without.
+// Fraction of the time without encoding.
 constexpr double kGainMin = 0.05;
 
 double saved_per_thread_second(const EncodeShare& share) {
   return (1 - share.figures->ratio) * share.figures->bytes_per_second;
 }
 
-// Those that may be encoded, the best first.
+// Shares that may be encoded, the best first.
 std::vector<size_t> candidates_of(const std::vector<EncodeShare>& shares) {
   std::vector<size_t> candidates;
   candidates.reserve(shares.size());
@@ -36,9 +36,9 @@ std::vector<size_t> candidates_of(const std::vector<EncodeShare>& shares) {
   return candidates;
 }
 
-// A thread encodes a slab, and takes the next one when it is done: with the last slab, the others
-// may be idle. Whatever the order, that is over by `any_order` (R. L. Graham, "Bounds for certain
-// multiprocessing anomalies", 1966); slabs that are alike are by `in_rounds`.
+// A thread takes the next slab when it has encoded one, so some threads may idle during the last
+// slab. In any order all slabs are done by `any_order` (R. L. Graham, "Bounds for certain
+// multiprocessing anomalies", 1966); slabs of similar cost are done by `in_rounds`.
 double seconds_of_threads(double all, double slowest_slab, double slabs, double threads) {
   const double any_order = (all - slowest_slab) / threads + slowest_slab;
   const double in_rounds = std::ceil(slabs / threads) * slowest_slab;
@@ -47,9 +47,9 @@ double seconds_of_threads(double all, double slowest_slab, double slabs, double 
 
 }  // namespace
 
-// Three bounds, of which the largest is about the truth: the disk is never idle; the threads have
-// what they can do, and then the disk gets the last slab; the disk has nothing of what is encoded
-// until the first slab is.
+// The largest of three lower bounds is a good estimate: the disk never idles; the threads never
+// idle, and then the disk writes the last slab; the disk has no encoded bytes until the first slab
+// is encoded.
 double seconds_to_durable(const std::vector<EncodeShare>& shares, const std::vector<bool>& encoded,
                           const EncodeConditions& conditions) {
   CKPT_ASSERT(encoded.size() == shares.size() && conditions.disk_bytes_per_second > 0);

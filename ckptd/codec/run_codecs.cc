@@ -10,7 +10,7 @@ namespace {
 
 using Wish = EncodeShare::Wish;
 
-// A kind has one share for each wish.
+// A kind has one share per wish.
 constexpr size_t kWishes = 3;
 Wish wish_for(CodecChoice choice) {
   if (choice == CodecChoice::kAuto) return Wish::kIfSooner;
@@ -75,7 +75,7 @@ RunCodecs::Snapshot RunCodecs::begin(const std::vector<ckpt::UnitId>& units,
   return snapshot;
 }
 
-// Null if it chooses none.
+// Null if the plan chooses no unit.
 EncodePlan RunCodecs::make_plan() const {
   auto plan = std::make_shared<UnitsToEncode>();
   plan->units = units_;

@@ -1,6 +1,6 @@
-// RunCodecs: which units of a run's snapshots are encoded, snapshot by snapshot, and what is
-// remembered for that: figures of each kind of units, and what was decided last. Pure: figures and
-// conditions come in, plans go out. Nothing of it outlives the daemon; one snapshot measures anew.
+// RunCodecs: decides which units of a run's snapshots to encode, and keeps the data for that:
+// figures of each kind of units, and the last decision. Pure: figures and conditions in, plans out.
+// Not persistent; a restarted daemon measures anew within one snapshot.
 #pragma once
 
 #include <optional>
@@ -17,24 +17,24 @@ namespace ckptd {
 
 class RunCodecs {
  public:
-  // `choices`: by unit, or one for all of them.
+  // `choices`: by unit, or one for all units.
   RunCodecs(UnitSpecList units, std::vector<CodecChoice> choices);
 
   struct Snapshot {
     EncodePlan plan;             // null: nothing is encoded
-    std::set<uint32_t> samples;  // kinds that are to be measured
-    std::set<uint32_t> changed;  // kinds that are encoded now and were not, or the reverse
+    std::set<uint32_t> samples;  // kinds to measure
+    std::set<uint32_t> changed;  // kinds whose encoding was switched on or off
   };
-  // A snapshot of these units begins.
+  // Starts a snapshot of these units.
   Snapshot begin(const std::vector<ckpt::UnitId>& units, const EncodeConditions& conditions);
 
-  // A sample of a kind was encoded. Counts half, if there are figures already.
+  // A sample of a kind was encoded. Averaged with existing figures, half each.
   void measured(uint32_t kind, const CodecFigures& figures);
 
-  // Of a kind that has units for which the choice is kAuto.
+  // A kind that has units with the choice kAuto.
   struct Kind {
     std::string name;
-    bool encoded = false;  // as of the last snapshot that has some of it
+    bool encoded = false;  // as of the last snapshot with units of this kind
     std::optional<CodecFigures> figures;
   };
   const Kind& kind(uint32_t kind) const { return state_.at(kind).told; }
@@ -46,7 +46,7 @@ class RunCodecs {
   struct State {
     Kind told;
     bool automatic = false;
-    uint64_t sampled = 0;  // number of the snapshot
+    uint64_t sampled = 0;  // number of the last sampled snapshot
   };
   CodecChoice choice(ckpt::UnitId unit) const {
     return choices_.size() == 1 ? choices_.front() : choices_.at(unit);

@@ -13,10 +13,10 @@ namespace {
 
 constexpr uint64_t kPlaces = 4;
 constexpr uint64_t kPlaceBytes = limits::kCodecSampleBytes / kPlaces;
-// So that no element is cut in two.
+// Alignment that never splits an element.
 constexpr uint64_t kPlaceAlignment = 64;
 
-// What was taken of one kind, as a slab of its own.
+// Samples of one kind, as a slab of their own.
 struct Taken {
   std::vector<std::byte> payload;
   std::vector<ckpt::ExtentFragment> fragments;
@@ -30,14 +30,14 @@ struct Taken {
     payload.insert(payload.end(), bytes.begin(), bytes.end());
   }
 
-  // By the clock: what the thread waited for a processor is what a snapshot would wait for it, too.
+  // Wall-clock time: a snapshot would wait for a busy processor, too.
   CodecFigures measure(const UnitSpecList& units, const Stopwatch& stopwatch) const {
     std::vector<std::byte> out(payload.size());
     SlabEncoder encoder(payload, fragments, encode_all(units));
     double seconds = 0;
     while (!encoder.done()) {
       const auto began = stopwatch();
-      if (!encoder.step(kPlaceBytes, out).ok()) break;  // not of bytes that are ours
+      if (!encoder.step(kPlaceBytes, out).ok()) break;  // the bytes are not valid samples
       seconds += std::chrono::duration<double>(stopwatch() - began).count();
     }
     const auto bytes = static_cast<double>(payload.size());
@@ -58,7 +58,7 @@ SlabSampler::SlabSampler(const std::vector<ckpt::ExtentFragment>& fragments, con
   for (const auto& [kind, theirs] : of_kind) choose(kind, theirs);
 }
 
-// Places that lie evenly in all of their bytes, one after the other.
+// Places at even distances in all bytes of the kind, in order.
 void SlabSampler::choose(uint32_t kind, const std::vector<ckpt::ExtentFragment>& fragments) {
   uint64_t total = 0;
   for (const ckpt::ExtentFragment& fragment : fragments) total += fragment.length;

@@ -1,6 +1,6 @@
-// SlabSampler: a few bytes of a slab, to see what encoding would make of units like these, and how
-// fast. They are copied while the slab is checked after its write, and encoded later, so that no
-// write waits for it.
+// SlabSampler: samples a few bytes of a slab to measure ratio and speed of encoding such units. The
+// bytes are copied while the slab is checked after its write, and encoded later, so that no write
+// waits.
 #pragma once
 
 #include <chrono>
@@ -24,16 +24,16 @@ class SlabSampler {
   SlabSampler(const std::vector<ckpt::ExtentFragment>& fragments, const UnitKinds& kinds,
               const std::set<uint32_t>& wanted);
 
-  // [0, to) of the fragment's bytes were read, and belong to the cache still.
+  // [0, to) of the fragment's bytes were read, and are still in the CPU cache.
   void look(const ckpt::ExtentFragment& fragment, ByteView bytes, uint64_t to);
 
-  // Of what was copied and is not measured yet.
+  // Size of copied samples that are not measured yet.
   uint64_t bytes() const;
   struct Measured {
     uint32_t kind = 0;
     CodecFigures figures;
   };
-  // Encodes what there is of one kind, as SlabEncoder does. There is something. On any one thread.
+  // Encodes the samples of one kind, as SlabEncoder does. Precondition: bytes() > 0. Any thread.
   Measured measure(const UnitSpecList& units, const Stopwatch& stopwatch);
 
  private:

@@ -10,7 +10,7 @@ namespace {
 
 static_assert(limits::kUnitKindsMax <= 256);
 
-// Each number is a star.
+// Replaces each number by a star.
 std::string kind_name(std::string_view unit) {
   std::string name;
   for (const char letter : unit) {

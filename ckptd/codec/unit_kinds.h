@@ -1,4 +1,4 @@
-// Units of a run that are alike: their names differ in numbers only.
+// Groups the units of a run into kinds: names of one kind differ only in numbers.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace ckptd {
 
 class UnitKinds {
  public:
-  // At most limits::kUnitKindsMax kinds: what comes in beyond is the last one's.
+  // At most limits::kUnitKindsMax kinds: the last kind takes all units beyond.
   explicit UnitKinds(const std::vector<ckpt::UnitSpec>& units);
 
   size_t size() const { return names_.size(); }

@@ -1,4 +1,4 @@
-// The extent at hand, from what it is to what becomes of it.
+// Moves the current extent through its stages.
 #include <algorithm>
 #include <utility>
 
@@ -24,7 +24,7 @@ void Recoder::read() {
   at_hand_.bytes = place.header_bytes + padded_bytes(place.payload_bytes);
   ExtentCheck check = commit_->check(extent_);
   at_hand_.raw = AlignedBuffer(check.bytes());
-  if (commit_->info().deleted) {  // of the rest of it the disk may have nothing any more
+  if (commit_->info().deleted) {  // other parts may be reclaimed already
     at_hand_.bytes = place.header_bytes;
     for (const auto& fragment : at_hand_.from.fragments)
       at_hand_.bytes += padded_bytes(fragment.length);
@@ -46,7 +46,7 @@ void Recoder::read_done(const ExtentReader::Outcome& outcome) {
   encode();
 }
 
-// A step at a time, and none while others are busy: the threads are theirs, too.
+// One step at a time, and none while others are busy, because the threads are shared.
 void Recoder::encode() {
   if (!may_pass(0)) return;
   stage_ = Stage::kAway;
@@ -88,7 +88,7 @@ void Recoder::encoded() {
   write();
 }
 
-// Where the disk has no room for both, it waits until it has.
+// If the disk has no room for both copies, waits until it has.
 void Recoder::write() {
   const uint64_t bytes =
       ckpt::extent_header_bytes(at_hand_.to.fragments) + padded_bytes(at_hand_.to.payload_bytes);
@@ -119,7 +119,7 @@ void Recoder::written(const Result<WrittenExtent>& extent) {
   read_back();
 }
 
-// What was there before goes for it: a write that the disk lost or put elsewhere is seen before.
+// Checks the new extent before the old one is dropped: detects a lost or misdirected write.
 void Recoder::read_back() {
   const WrittenExtent& to = *at_hand_.written;
   if (!persist_.is_readable(to.segment)) return;
@@ -150,7 +150,7 @@ void Recoder::checked(const ExtentReader::Outcome& outcome) {
   record();
 }
 
-// Units of it may have gone since it was read, and the extent with them.
+// Units of the commit, or the extent itself, may have been removed since the read.
 bool Recoder::unchanged() const {
   const auto now = catalog_.commit(key().run, key().lineage, key().step);
   return now && now->sequence == commit_->info().sequence && now->snapshot == key() &&

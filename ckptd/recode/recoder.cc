@@ -60,22 +60,22 @@ void Recoder::go_on() {
   }
 }
 
-// ---- which extent ------------------------------------------------------------------------------
+// ---- choosing an extent ------------------------------------------------------------------------
 
 void Recoder::find_next() {
   while (options_.may_begin() && load_next()) {
     if (extent_ == extents_) {
-      // One in a tick: the loop is others', too, and what gains nothing costs no pace.
+      // One commit per tick: skipped commits use no pace budget, but do use the shared loop.
       return commit_done();
     }
     const bool moves = may_gain(extent_) && may_move();
-    if (!catalog_.health().ok()) return;  // it does not say that somebody else has the extent
+    if (!catalog_.health().ok()) return;  // others_hold() is unreliable then
     if (moves) return read();
     ++extent_;
   }
 }
 
-// The commit whose turn it is in commit_. One of which extents went is looked at from its first.
+// Loads the next commit into commit_. A commit that lost extents starts from its first again.
 bool Recoder::load_next() {
   if (commit_ && !unchanged()) commit_.reset();
   while (!commit_) {
@@ -99,15 +99,15 @@ bool Recoder::load_next() {
   return true;
 }
 
-// A clock that was set back does not make them young for years.
+// Absolute difference: a clock that was set back must not make commits young for years.
 bool Recoder::is_old(uint64_t time_ns) const {
   const uint64_t now_ns = options_.wall_clock_ns();
   const uint64_t age = now_ns > time_ns ? now_ns - time_ns : time_ns - now_ns;
   return age >= static_cast<uint64_t>(std::chrono::nanoseconds(options_.after).count());
 }
 
-// Finds the commits that no daemon has looked at so far. False: the catalog cannot be read, and
-// nothing is due until it can.
+// Finds the commits that no daemon has examined yet. False: the catalog cannot be read, and no
+// commit is due until it can.
 bool Recoder::find_commits() {
   const Result<uint64_t> until = catalog_.recoded_until();
   std::deque<Due> found;
@@ -129,11 +129,11 @@ bool Recoder::find_commits() {
 }
 
 void Recoder::committed(ckpt::RunId run, ViewPoint point, uint64_t sequence) {
-  if (options_.after.count() == 0 || !found_) return;  // else find_commits() will find it
+  if (options_.after.count() == 0 || !found_) return;  // otherwise find_commits() finds it
   due_.push_back({run, point, sequence, options_.wall_clock_ns()});
 }
 
-// As far as the journal knows.
+// Estimate from the journal alone.
 bool Recoder::may_gain(size_t extent) const {
   const fb::ExtentT& place = *commit_->record().extents[extent];
   const auto& fragments = commit_->expected(extent).fragments;
@@ -145,16 +145,16 @@ bool Recoder::may_gain(size_t extent) const {
          place.payload_bytes > ckpt::kBlockBytes && bytes <= limits::kRecodeExtentBytesMax;
 }
 
-// Does nobody but its commit have, or is about to have, anything of the extent?
+// True if only its own commit references the extent, now and in the near future.
 bool Recoder::may_move() const {
   const ExtentPosition at = commit_->position(extent_);
   const ViewPoint point{key().lineage, key().step};
-  // A catalog that cannot be read does not say that nobody has.
+  // An unreadable catalog must not count as "no other holder".
   return !options_.held(key().run, point) &&
          !catalog_.others_hold(key().run, at.segment, at.offset, point) && catalog_.health().ok();
 }
 
-// Not on a disk that is all but full: see Scrub::save().
+// Saves no position on a nearly full disk: see Scrub::save().
 void Recoder::commit_done() {
   const uint64_t sequence = due_.front().sequence;
   due_.pop_front();
@@ -168,7 +168,7 @@ void Recoder::commit_done() {
   }
 }
 
-// So far; the next one may be old enough soon.
+// Ends the pass for now; the next commit may be old enough soon.
 void Recoder::pass_done() {
   if (commits_of_pass_ == 0) return;
   spdlog::info("recode: {} looked at: {} read, {} written, {} saved",
@@ -197,7 +197,7 @@ void Recoder::next_extent() {
   go_on();
 }
 
-// It is taken from the catalog again: history has changed, or may have.
+// Loads the commit again later, because history may have changed.
 void Recoder::drop_commit() {
   at_hand_ = {};
   commit_.reset();

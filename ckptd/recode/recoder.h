@@ -1,21 +1,21 @@
-// Recoder: bytes that have lain on the disk as they are for long are encoded in the background, so
-// that they take less of it.
+// Recoder: encodes old unencoded bytes in the background, so that they take less disk
+// space.
 //
-//   read and checked, as scrub does -> encoded -> written as another extent of its commit -> read
-//   back
-//   -> synced, then the Moved record durable -> catalog; what is left behind is dead then, and is
-//   given back as what a prune leaves is, after all who may still read it
+//   read and checked, as scrub does -> encoded -> written as another extent of its
+// commit -> read back -> synced, then the Moved record durable -> catalog; the old
+// extent is then dead, and gc reclaims it like pruned space, once no job can still read
+// it
 //
-// One extent after the other; of commits in the order of their records, each once, when it is old
-// enough. An extent moves whole: where something in it is encoded already, where another commit has
-// some of its bytes, or where it does not get smaller by an eighth, it stays. So does what is
-// damaged. Up to which commit it has come is kept in the catalog; a crash at any point leaves at
-// most an extent that no record names, which the next start gives back, and an extent that is
-// looked at again.
+// One extent at a time, by commits in the order of their records. Each commit is processed
+// once, when it is old enough. An extent moves whole. It stays if part of it is already
+// encoded, if another commit references it, if it would not shrink by an eighth, or if it is
+// damaged. The catalog keeps the position. A crash at any point leaves at most an extent
+// that no record names, which the next startup reclaims, and an extent that is examined
+// again.
 //
-// It goes at a bounded pace, and gives way to others (scrub/pace.h). Loop thread. The destructor
-// asserts that it was closed; a record on its way may still come back then, until persist is
-// closed.
+// Rate-limited, and yields to others (scrub/pace.h). Loop thread. The destructor
+// asserts that it was closed; a pending record may still complete then, until persist
+// is closed.
 #pragma once
 
 #include <chrono>
@@ -37,17 +37,17 @@ namespace ckptd {
 class Recoder {
  public:
   struct Options {
-    std::chrono::milliseconds after{0};  // how old a commit is by then; 0: nothing is ever encoded
+    std::chrono::milliseconds after{0};  // minimum age of a commit; 0: never encode
     uint64_t bytes_per_second = 0;       // read and written
     std::function<uint64_t()> wall_clock_ns;
-    // Do restores or snapshots use the disk?
+    // True if restores or snapshots use the disk.
     std::function<bool()> others_busy;
-    // May an extent be begun? Not while space is given back, nor when all is to end.
+    // True if an extent may be started. False during gc and shutdown.
     std::function<bool()> may_begin;
-    // May bytes of the commit be about to be referred to?
+    // True if bytes of the commit may soon be referenced by a snapshot.
     std::function<bool(ckpt::RunId, ViewPoint)> held;
-    // May a record go out now? From then until on_moved, or recording() is over, nobody changes
-    // history, and nothing of the run is referred to anew.
+    // True if a record may be appended now. From then until on_moved, or until recording() is
+    // empty, history must not change, and no new references into the run may be made.
     std::function<bool()> may_record;
     // The record is durable.
     std::function<void(uint64_t sequence, const ckpt::fb::RecordT& record)> on_moved;
@@ -55,37 +55,37 @@ class Recoder {
   struct Counters {
     uint64_t read_bytes = 0;
     uint64_t written_bytes = 0;
-    uint64_t saved_bytes = 0;  // that the disk gets back in the end
-    uint64_t errors = 0;       // extents that stay since they are damaged, or could not be written
+    uint64_t saved_bytes = 0;  // disk space that is reclaimed in the end
+    uint64_t errors = 0;       // extents that stay because of damage or a failed write
   };
 
-  // The catalog is up to date with the journal.
+  // Precondition: the catalog is up to date with the journal.
   Recoder(const RestoreContext& context, Catalog& catalog, Persist& persist, Options options);
   ~Recoder();
   Recoder(const Recoder&) = delete;
   Recoder& operator=(const Recoder&) = delete;
 
   void tick(Time now);
-  // A commit became durable, and is in the catalog.
+  // A commit is durable, and in the catalog.
   void committed(ckpt::RunId run, ViewPoint point, uint64_t sequence);
-  // True: it reads nothing that may be given back. False: it drops the extent at hand, and will
-  // read it again; it is to be asked again after the next poll.
+  // True: reads nothing that gc may reclaim. False: drops the current extent and will read it
+  // again; ask again after the next poll.
   bool step_aside();
-  // The run of which a record is on its way.
+  // The run of the pending record.
   std::optional<ckpt::RunId> recording() const { return recording_; }
-  // Is something on its way to the disk in the name of this commit? Then no snapshot may begin that
-  // would have the same.
+  // True if bytes of this commit are being written. Then no snapshot with the same name may
+  // begin.
   bool writes_for(ckpt::RunId run, ViewPoint point) const {
     return writing_ && commit_ && key().run == run && key().lineage == point.lineage &&
            key().step == point.step;
   }
-  // Nothing is begun any more. on_closed runs from the loop, never within this call.
+  // Starts nothing more. on_closed runs from the loop, never within this call.
   void close(std::function<void()> on_closed);
 
   const Counters& counters() const { return counters_; }
 
  private:
-  // What the extent at hand waits for: its turn, or (kAway) a callback.
+  // Next step of the current extent, or (kAway) a pending callback.
   enum class Stage : uint8_t { kIdle, kRead, kEncode, kWrite, kReadBack, kCheck, kRecord, kAway };
   struct Due {
     ckpt::RunId run = 0;
@@ -130,7 +130,7 @@ class Recoder {
   void record();
   void recorded(const ckpt::fb::RecordT& record, const Result<uint64_t>& sequence);
 
-  // It stays as it is.
+  // Leaves the extent as it is.
   void leave(const std::string& why = {});
   void next_extent();
   void drop_commit();
@@ -145,18 +145,18 @@ class Recoder {
   Time now_{};
   Pace pace_;
 
-  bool found_ = false;                 // the commits that the last daemon left
-  std::deque<Due> due_;                // not looked at so far, in the order of their records
-  std::optional<CommitCheck> commit_;  // the front of them
-  size_t extent_ = 0;                  // of the commit, and how many it had
+  bool found_ = false;                 // find_commits() has found the last daemon's commits
+  std::deque<Due> due_;                // commits to examine, in the order of their records
+  std::optional<CommitCheck> commit_;  // the front of due_
+  size_t extent_ = 0;                  // index in the commit; extents_: its count
   size_t extents_ = 0;
   Extent at_hand_;
   Stage stage_ = Stage::kIdle;
   bool encoding_ = false;  // on the executor
   std::optional<ckpt::RunId> recording_;
-  bool writing_ = false;        // from the promise of space until it is recorded or given up
-  Counters of_pass_;            // as they were when the pass began: since the last commit that was
-  size_t commits_of_pass_ = 0;  // too young
+  bool writing_ = false;        // from the reservation of space until recorded or dropped
+  Counters of_pass_;            // counters at the start of the pass:
+  size_t commits_of_pass_ = 0;  // since the last commit that was too young
   bool stopping_ = false;
   bool closed_ = false;
   std::function<void()> on_closed_;
