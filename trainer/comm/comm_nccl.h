@@ -25,7 +25,7 @@ namespace moetrain {
 struct NcclOptions {
   Device* device = nullptr;  // this rank's own GPU; outlives the communicator
   Rendezvous rendezvous;     // carries the id that rank 0 draws; until make_nccl_comm returns
-  // As in GlooOptions; not called after make_nccl_comm has returned.
+  // See GlooOptions; not called after make_nccl_comm has returned.
   std::function<std::optional<std::string>()> interrupted;
   uint32_t connect_timeout_ms = 20'000;  // for all ranks to connect
   uint32_t timeout_ms = 30'000;          // for a collective to be queued

@@ -48,7 +48,7 @@ class Recorder {
 
  private:
   struct Checkpoint {
-    // As planned by all ranks: a rank that dies before its report has contributed its part anyway.
+    // Planned by all ranks: a rank that dies before its report has contributed its part anyway.
     uint64_t bytes = 0;
     uint64_t bytes_kept = 0;
     uint64_t rank_bytes_max = 0;
