@@ -11,13 +11,13 @@ namespace moetrain {
 
 namespace {
 
-// For the rank that knows the cause to tell it.
+// Time for the rank that knows the cause to report it.
 constexpr uint64_t kCauseWithinNs = 2'000'000'000;
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-// Takes "<word> <name>" off the front, where the name is a number if it has to be; false: `text` is
-// as it was.
+// Removes a leading "<word> <name>"; the name is a number if `number`. False: `text` is
+// unchanged.
 bool take_named(std::string_view& text, std::string_view word, bool number) {
   std::string_view rest = text;
   if (!rest.starts_with(word)) return false;
@@ -36,7 +36,7 @@ bool take(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-// One name or phrase that says which snapshot, not why.
+// Removes one name or phrase that identifies the snapshot, not the cause.
 bool take_prefix(std::string_view& text) {
   constexpr std::array<std::string_view, 4> kPhrases = {
       "the snapshot failed: ", "the last checkpoint could not be saved: ", "beginning a snapshot: ",
@@ -56,7 +56,7 @@ bool take_prefix(std::string_view& text) {
   return true;
 }
 
-// What stays the same of a cause from step to step: no numbers, units of bytes, or parentheses.
+// The part of a cause that is constant over steps: no numbers, units of bytes, or parentheses.
 std::string without_numbers(std::string_view text) {
   std::string key;
   int depth = 0;
@@ -102,13 +102,13 @@ bool SnapshotTroubles::failed(uint64_t step, std::string_view reason, uint64_t n
   return true;
 }
 
-// Ranks that failed because of this one may have told so before it did.
+// Ranks that failed because of this one may have reported it earlier.
 void SnapshotTroubles::unanswered(uint64_t step) {
   unanswered_.insert(step);
   if (without_cause_.erase(step) > 0) failed_.erase(step);
 }
 
-// The cause that was told stays: it holds until a checkpoint succeeds.
+// The reported cause stays: it holds until a checkpoint succeeds.
 void SnapshotTroubles::goes_back() {
   failed_.clear();
   without_cause_.clear();
@@ -130,8 +130,8 @@ void SnapshotTroubles::tell(uint64_t step, std::string cause, uint64_t now_ns) {
   }
 }
 
-// A snapshot that was on its way before the newest failure says nothing about what comes after it.
-// The failures before the snapshot's own step are over.
+// A snapshot begun before the newest failure does not show that the failures are over; only those
+// up to the snapshot's own step are over.
 void SnapshotTroubles::durable(uint64_t step) {
   unanswered_.erase(unanswered_.begin(), unanswered_.upper_bound(step));
   if (!failed_.empty() && step < *failed_.rbegin()) {
