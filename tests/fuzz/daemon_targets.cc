@@ -144,7 +144,7 @@ bool args_parse(ByteView bytes) {
   return any || keep.ok() || prune.ok();
 }
 
-// ---- HTTP requests and the configuration --------------------------------------------------------
+// ---- HTTP requests and the configuration ------------------------------------------------------
 
 std::vector<Bytes> http_seeds() {
   return texts({"GET /metrics?a=b HTTP/1.1\r\nHost: localhost\r\n\r\n", "HEAD / HTTP/1.0\r\n\r\n",
