@@ -52,7 +52,7 @@ class Simulation {
     bool disk_faults = false;    // writes and syncs fail with an error
     bool partial = false;        // snapshots of some of the units
     bool prune = false;          // commits are removed by random rules
-    bool silent_faults = false;  // the disk lies; snapshots are whole, and nobody prunes
+    bool silent_faults = false;  // the disk reports false success; whole snapshots, no prunes
     bool unchanged = false;      // units keep their bytes, or at least their CRC32C
     bool deltas = false;         // little of a unit changes, and deltas are written
     bool moves = false;          // old commits are encoded later

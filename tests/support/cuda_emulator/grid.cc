@@ -188,7 +188,7 @@ class Block {
     for (size_t i = 0; i < count_; ++i) {
       all = all && (fibers_[i]->done || fibers_[i]->given != 0);
     }
-    sync_threads();  // nobody may give the next before all have these
+    sync_threads();  // no thread may give its next value before all have read these
     return all;
   }
   void sync_warp() { wait(of_warps_[current_ / kWarp]); }
@@ -200,7 +200,7 @@ class Block {
     const size_t partner = current_ / kWarp * kWarp + from;
     // Lanes that do not exist, because the block cuts the warp short, give the caller's own value.
     const uint64_t theirs = partner < count_ ? fibers_[partner]->given : mine;
-    sync_warp();  // nobody may give the next before all have this one
+    sync_warp();  // no lane may give its next value before all have read this one
     return theirs;
   }
   unsigned ballot(bool mine) {

@@ -3,14 +3,14 @@
 //
 // Threads of a block are fibers of the calling thread, resumed in a random order that changes at
 // every barrier; warps are 32 of them. Device memory is host memory, so AddressSanitizer watches
-// over kernels, too. Work on a stream is queued and runs as late as it may: when somebody waits for
-// it, or for an event behind it. So a missing barrier, or a missing wait between streams, shows as
-// wrong values. What this cannot show: speed, alignment of vector accesses in shared memory, what
-// a GPU rounds differently (its exp, its division), races between blocks.
+// over kernels, too. Work on a stream is queued and runs as late as possible: when a call waits for
+// the stream or for a later event. So a missing barrier, or a missing wait between streams, gives
+// wrong values. Not emulated: speed, alignment of vector accesses in shared memory, a GPU's own
+// rounding (exp, division), races between blocks.
 //
-// A test can make some streams early, and calls fail: tests/support/cuda_emulator/control.h.
+// Tests can make streams early and calls fail: tests/support/cuda_emulator/control.h.
 //
-// Emulated is what this project uses; anything else does not compile. Any thread may call.
+// Only the part of CUDA that this project uses is declared. Any thread may call.
 #pragma once
 
 // NOLINTBEGIN(readability-identifier-naming): names as CUDA has them
