@@ -1,4 +1,4 @@
-// Helpers for the tests of Groups.
+// Functions that the tests of Groups share.
 #pragma once
 
 #include <variant>
