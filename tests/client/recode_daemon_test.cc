@@ -1,4 +1,4 @@
-// A real ckptd that encodes what is old, killed again and again while it does.
+// A real ckptd that encodes old commits, and is killed again and again meanwhile.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kSteps = 4;
 constexpr std::chrono::minutes kPatience(2);
 
-// What its files take of the disk.
+// Disk space that the files of the folder take, in bytes.
 uint64_t allocated_bytes(const std::string& folder) {
   uint64_t bytes = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -51,7 +51,7 @@ uint64_t stored_bytes(client::Session& session, const SmallRun& run) {
   return bytes;
 }
 
-// Until less is stored than `bytes`; what it is then.
+// Waits until fewer than `bytes` are stored. Returns the number of stored bytes.
 uint64_t wait_for_less(const DaemonProcess& daemon, const SmallRun& run, uint64_t bytes) {
   auto session = open_trainer(daemon, run);
   EXPECT_TRUE(session) << session.error().message;
@@ -76,7 +76,7 @@ TEST(RecodeDaemon, WhatIsOldTakesLessWhateverKillsIt) {
   const std::string config = folder.path("ckptd.toml");
   std::ofstream(config) << "recode_after = \"1s\"\nscrub_rate = \"8MiB\"\n";
   SmallRun run;
-  run.mask = 0x1f;  // of which five bits in eight are left
+  run.mask = 0x1f;  // five random bits in each byte
   uint64_t raw = 0;
   for (const uint64_t bytes : run.unit_bytes) raw += kSteps * bytes;
 
@@ -92,7 +92,7 @@ TEST(RecodeDaemon, WhatIsOldTakesLessWhateverKillsIt) {
   const uint64_t allocated = allocated_bytes(daemon.data() + "/segments");
 
   DaemonProcess recoding({"--config", config}, daemon.data());
-  // Four lives end in the middle of it, or fewer where it is quicker than this looks.
+  // Four kills in the middle of recoding, or fewer if it is faster than the polling.
   uint64_t stored = raw;
   for (int life = 0; stored > raw * 3 / 4 && !testing::Test::HasFailure(); ++life) {
     stored = wait_for_less(recoding, run, stored);
@@ -107,7 +107,7 @@ TEST(RecodeDaemon, WhatIsOldTakesLessWhateverKillsIt) {
   EXPECT_EQ(recoding.stop(), 0);
   EXPECT_LT(allocated_bytes(recoding.data() + "/segments"), allocated - raw / 8);
 
-  // From the journal alone it is the same.
+  // The journal alone gives the same answers.
   DaemonProcess plain({}, daemon.data());
   auto asker = open_trainer(plain, run);
   ASSERT_OK(asker);

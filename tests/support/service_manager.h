@@ -1,6 +1,6 @@
-// The side of systemd that a service sees: starts ckptd with its variables, holds what it asks to
-// be held, and gives that to the next one. It speaks the documented protocols (sd_notify(3),
-// sd_listen_fds(3), systemd.service(5)) and knows nothing of what ckptd does with them.
+// The part of systemd that a service sees: starts ckptd with systemd's variables, keeps the
+// descriptors that ckptd stores, and passes them to the next ckptd. Speaks the documented protocols
+// (sd_notify(3), sd_listen_fds(3), systemd.service(5)) and has no knowledge of ckptd.
 #pragma once
 
 #include <condition_variable>

@@ -1,4 +1,4 @@
-// What to encode: never what makes the whole slower, by the model and by a simulated pipeline.
+// The choice of shares to encode never delays a commit, by the model and in a simulated pipeline.
 #include "ckptd/codec/encode_choice.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ TEST(EncodeChoice, FollowsTheDisk) {
 }
 
 TEST(EncodeChoice, TakesWhatSavesMostAndLeavesWhatDoesNotGetSmaller) {
-  // Threads keep up with one of the first two, and the second saves more for its time.
+  // Threads can encode one of the first two in time. The second saves more for its time.
   const std::vector<EncodeShare> shares = {share(2000, 0.9, 300), share(2000, 0.5, 300),
                                            share(2000, 0.97, 900)};
   EXPECT_THAT(choose_encoded(shares, disk_of(600)), ElementsAre(false, true, false));
@@ -60,7 +60,7 @@ TEST(EncodeChoice, KnowsThatOneSlabHasNoPipeline) {
   EXPECT_THAT(choose_encoded({share(64, 0.8, 300)}, disk_of(200)), ElementsAre(false));
   EXPECT_THAT(choose_encoded({share(6400, 0.8, 300)}, disk_of(200)), ElementsAre(true));
   EncodeConditions behind = disk_of(200);
-  behind.queued_bytes = 100'000'000;  // the disk is busy until it is encoded
+  behind.queued_bytes = 100'000'000;  // the disk is busy until the slab is encoded
   EXPECT_THAT(choose_encoded({share(64, 0.8, 300)}, behind), ElementsAre(true));
 }
 
@@ -84,7 +84,7 @@ class Draw {
   std::vector<EncodeShare> shares(size_t most) {
     std::vector<EncodeShare> drawn(std::uniform_int_distribution<size_t>(1, most)(random_));
     for (EncodeShare& one : drawn) {
-      // One by one: the order of arguments is the compiler's.
+      // One statement each: the compiler chooses the order in which arguments are evaluated.
       const double megabytes = between(1, 4000);
       const double ratio = between(0.2, 1.02);
       one = share(megabytes, ratio, between(50, 1500));
@@ -147,7 +147,7 @@ TEST(EncodeChoice, ASlowerDiskNeverSpeaksAgainstIt) {
   }
 }
 
-// Against all subsets: taking the best first loses little.
+// Compared with all subsets: the greedy choice loses little.
 TEST(EncodeChoice, IsNearlyTheBestThereIs) {
   for (uint64_t seed = 1; seed <= 1000; ++seed) {
     SCOPED_TRACE(seed);
@@ -168,8 +168,8 @@ TEST(EncodeChoice, IsNearlyTheBestThereIs) {
   }
 }
 
-// Slabs in turns of all shares, as they are sealed at once; threads take the next one that is to be
-// encoded, the disk what comes first.
+// Simulates the pipeline. Slabs of all shares are sealed round robin at once. Threads encode the
+// next slab to be encoded; the disk writes slabs in the order in which they are ready.
 double simulated_seconds(const std::vector<EncodeShare>& shares, const std::vector<bool>& encoded,
                          const EncodeConditions& conditions) {
   struct Slab {
@@ -215,7 +215,7 @@ TEST(EncodeChoice, IsNotSlowerInASimulatedPipeline) {
     SCOPED_TRACE(seed);
     Draw draw(seed);
     std::vector<EncodeShare> shares = draw.shares(5);
-    // Not: what somebody else asked for, whose figures nobody knows.
+    // Exclude shares that are always encoded and have no figures: the model cannot judge them.
     for (EncodeShare& one : shares) {
       if (!one.figures && one.wish == Wish::kAlways) one.wish = Wish::kNever;
     }

@@ -22,7 +22,7 @@ using testing::SizeIs;
 constexpr uint64_t kMebibyte = 1u << 20;
 constexpr CodecFigures kHalf{.ratio = 0.5, .bytes_per_second = 300e6};
 
-// Two layers of two experts: weights and optimizer, 16 MiB each, and a trainer's own unit.
+// Two layers of two experts: weights and optimizer, 16 MiB each, and the trainer's own unit.
 UnitSpecList model() {
   std::vector<ckpt::UnitSpec> units;
   for (int layer = 0; layer < 2; ++layer) {
@@ -123,7 +123,7 @@ TEST(RunCodecs, WithoutAutoMeasureNothing) {
 
 // ---- samples ------------------------------------------------------------------------------------
 
-// Time passes by looking.
+// A clock that advances by `by` at each reading.
 Stopwatch ticking(std::chrono::nanoseconds by) {
   return [now = std::chrono::nanoseconds(0), by]() mutable { return now += by; };
 }
@@ -137,7 +137,7 @@ struct Sampled {
         {.unit = unit, .offset = offset, .length = bytes.size(), .payload_offset = payload.size()});
     payload.insert(payload.end(), bytes.begin(), bytes.end());
   }
-  // As a check of the slab shows it.
+  // Feeds the sampler in the order and sizes in which check_payload() reads a slab.
   void show(SlabSampler& sampler) const {
     for (const ckpt::ExtentFragment& fragment : fragments) {
       const ByteView bytes = ByteView(payload).subspan(fragment.payload_offset, fragment.length);
@@ -169,13 +169,13 @@ TEST(SlabSampler, TakesALittleOfEachKindThatIsWanted) {
   SlabSampler sampler(slab.fragments, UnitKinds(*units), {0, 1});
   EXPECT_EQ(sampler.bytes(), 0u);
   slab.show(sampler);
-  // Four places in units 0 and 2, which are one kind, and two in unit 1.
+  // Four samples in units 0 and 2, which are one kind, and two in unit 1.
   EXPECT_EQ(sampler.bytes(), 6 * kMebibyte);
   const auto figures = measure_all(sampler, units, ticking(std::chrono::milliseconds(1)));
   ASSERT_THAT(figures, SizeIs(2));
   EXPECT_LT(figures.at(0).ratio, 0.9);
   EXPECT_EQ(figures.at(1).ratio, 1);
-  // Places of a mebibyte, a millisecond each.
+  // Each sample is 1 MiB and takes 1 ms.
   EXPECT_NEAR(figures.at(0).bytes_per_second, kMebibyte * 1e3, 1);
 }
 

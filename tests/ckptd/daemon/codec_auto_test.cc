@@ -1,4 +1,4 @@
-// Codecs that are chosen: by the daemon with `auto`, by a trainer for single units.
+// Codecs chosen by the daemon with `auto`, and by a trainer for single units.
 #include <optional>
 
 #include "tests/ckptd/daemon/prune_fixture.h"
@@ -12,7 +12,7 @@ using ::testing::SizeIs;
 
 constexpr uint64_t kUnitBytes = 4u << 20;
 
-// Six bits in eight, of which nothing can be left out: three quarters are left of it.
+// Six random bits per byte: the best codec leaves three quarters.
 std::byte noisy_byte(ckpt::UnitId unit, ckpt::Step step, uint64_t /*salt*/, uint64_t offset) {
   uint64_t mixed = (step << 48 ^ uint64_t{unit} << 32 ^ offset) * 0x9e3779b97f4a7c15ull;
   mixed = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9ull;
@@ -21,7 +21,7 @@ std::byte noisy_byte(ckpt::UnitId unit, ckpt::Step step, uint64_t /*salt*/, uint
 
 class AutoCodecTest : public ::testing::Test {
  protected:
-  // Encoding takes a millisecond for each MiB of a sample.
+  // Encoding takes 1 ms for each MiB of a sample.
   void start(CodecChoice codec, double disk_bytes_per_second) {
     World::Options options{.arena_bytes_total = 256u << 20, .segment_bytes = 64u << 20};
     options.codec = codec;
@@ -117,7 +117,7 @@ TEST_F(AutoCodecTest, LeavesAFastDiskAlone) {
   EXPECT_EQ(metric("ckptd_codec_changes_total"), 0);
 }
 
-// What each unit is registered with counts more than the configuration.
+// A unit's registered codec overrides the configuration.
 TEST_F(AutoCodecTest, TrainersChooseForUnits) {
   using fb::UnitCodec;
   start(CodecChoice::kNone, 20e9);
@@ -128,7 +128,7 @@ TEST_F(AutoCodecTest, TrainersChooseForUnits) {
   job->ranks[0]->byte_at = noisy_byte;
   job->commit(1);
   EXPECT_EQ(encoded_bytes(), kUnitBytes);
-  // A session that says nothing changes nothing; one that does counts from its next snapshot on.
+  // A session without codecs changes nothing. New codecs apply from its next snapshot on.
   ASSERT_TRUE(job->ranks[0]->register_units(job->model));
   job->commit(2);
   EXPECT_EQ(encoded_bytes(), 2 * kUnitBytes);
@@ -154,7 +154,7 @@ TEST_F(AutoCodecTest, HostileCodecsAreRefused) {
   EXPECT_THAT(trainer.error(), HasSubstr("unit layers.0.experts.2.weights: no such codec: 5"));
   EXPECT_EQ(world->daemon().metrics_text().find(R"(run="tiny")"), std::string::npos);
   EXPECT_TRUE(trainer.register_units(job->model)) << trainer.error();
-  // Another user's choice is not asked for.
+  // A codec of another user has no effect.
   FakeTrainer stranger(*world, {.uid = 77});
   ASSERT_TRUE(stranger.connect());
   EXPECT_FALSE(stranger.register_units(job->model, std::vector<UnitCodec>(4, UnitCodec::Zstd)));
@@ -164,7 +164,7 @@ TEST_F(AutoCodecTest, HostileCodecsAreRefused) {
   EXPECT_EQ(encoded_bytes(), 0);
 }
 
-// Whenever the daemon ends, while a slab that is to be measured, and the only one, is on its way.
+// The daemon may end at any poll while its only slab is encoded and measured.
 TEST_F(AutoCodecTest, EndsInTheMiddleOfAnything) {
   bool through = false;
   for (int polls = 0; !through; ++polls) {
@@ -183,7 +183,7 @@ TEST_F(AutoCodecTest, EndsInTheMiddleOfAnything) {
   }
 }
 
-// Who removes a run removes what is known of it.
+// Removing a run removes its codec figures.
 TEST_F(AutoCodecTest, ARunThatIsGoneIsForgotten) {
   start(CodecChoice::kAuto, 40e6);
   job->start();

@@ -1,4 +1,4 @@
-// The table of metrics in docs/reference/metrics.md, against what is served: every name, both ways.
+// Every metric in docs/reference/metrics.md is served, and every metric served is in the page.
 #include <gmock/gmock.h>
 
 #include <fstream>
@@ -94,7 +94,7 @@ TEST(MetricsTable, SecondsAreThoseOfTheClock) {
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_level_lag_seconds_total 1.5\n"));
 }
 
-// An alarm on PLT has to hold while nobody commits: a job that does not come up again after a
+// An alarm on PLT must stay active while nothing is committed: a job that does not return after a
 // restart of its daemon is the one to look at.
 TEST(Metrics, OfRunsAreThereAfterARestartToo) {
   World world({});

@@ -1,5 +1,5 @@
-// What is old is encoded in the background: what moves and what stays, who is waited for, and what
-// is there after any end. Virtual time.
+// Old commits are encoded in the background: which extents move, which requests have priority, and
+// the state after a crash at any moment. Virtual time.
 #include "ckptd/daemon_store.h"
 #include "ckptd/limits.h"
 #include "tests/ckptd/daemon/fragment_place.h"
@@ -23,7 +23,7 @@ class RecodeTest : public PruneTest {
                    .scrub_bytes_per_second = 16u << 20,
                    .recode_after = kAfter,
                    .codec = codec}) {}
-  // Time goes by, and what it lets happen happens.
+  // Advances the time in ticks, and runs the daemon after each.
   void let(std::chrono::milliseconds time) {
     for (; time.count() > 0; time -= kTick) {
       world.tick(kTick);
@@ -38,7 +38,7 @@ class RecodeTest : public PruneTest {
     return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size() + 2));
   }
   uint64_t saved() { return metric("ckptd_recode_saved_bytes_total"); }
-  // All that questions tell of the run.
+  // All answers of queries about the run.
   std::string told(Job& job) {
     std::string all = ask_root("log", R"({"target": "tiny"})").dump();
     for (const ckpt::Step step : job.log(*job.ranks[0])) {
@@ -85,7 +85,7 @@ TEST_F(RecodeTest, WhatIsOldTakesLessAndIsTheSame) {
   grow_old();
   EXPECT_LT(stored(job, 10), kModelBytes / 2);
   EXPECT_EQ(metric("ckptd_recode_errors_total"), 0u);
-  // The same from the journal alone.
+  // The journal alone gives the same answers.
   job.start(fb::ResumeMode::Latest);
   const std::string all = told(job);
   ask_root("rebuild", "{}");
@@ -142,7 +142,7 @@ TEST_F(RecodeTest, WhatSomebodyReadsStaysUntilHeIsThrough) {
   const auto opened = reader.take<fb::RestoreOpenedT>();
   ASSERT_TRUE(opened.has_value());
   const uint64_t before = used();
-  let(std::chrono::minutes(10));  // it gives way to the restore, but not for ever
+  let(std::chrono::minutes(10));  // recoding yields to the restore, but not for ever
   EXPECT_GT(saved(), kModelBytes / 2);
   EXPECT_EQ(metric("ckptd_freed_bytes_total"), 0u);
   EXPECT_GE(used(), before);
@@ -189,7 +189,7 @@ TEST_F(RecodeTest, WhatOthersHaveTooStays) {
   restart();
   expect_view(job, 5, {5, 5, 5, 5});
   expect_verified();
-  // Once nobody else has them they are its own; but it has had its turn.
+  // Once unshared, the extents of unit 3 could move; but the commit has had its turn.
   job.start(fb::ResumeMode::Latest);
   ask(job, "prune", kLast1);
   world.run();
@@ -213,7 +213,7 @@ TEST_F(RecodeTest, TheRestOfADeletedCommitIsEncodedToo) {
   const std::string all = told(job);
   ask_root("rebuild", "{}");
   EXPECT_EQ(told(job), all);
-  // And goes when nobody needs it any more.
+  // The rest is reclaimed once no view needs it.
   job.commit(15);
   const uint64_t with_rest = used();
   ask(job, "prune", kLast1);
@@ -242,12 +242,12 @@ TEST_F(RecodeTest, WhatIsDamagedIsLeftAsItIs) {
   EXPECT_EQ(errors[0].at("unit"), job.model[2].name);
 }
 
-// What was there before goes for it, so it is read back first.
+// The old extent is reclaimed afterwards, so the new one is read back first.
 TEST_F(RecodeTest, WhatWasWrittenBadlyIsNotBelieved) {
   Job job(world, 1);
   job.start();
   job.commit(5);
-  let(std::chrono::seconds(5));  // scrub is through
+  let(std::chrono::seconds(5));  // until the scrub pass is done
   MemoryFaults faults;
   faults.path_prefix = "segments/";
   faults.flipped_write = 1;
@@ -316,7 +316,7 @@ TEST_F(RecodeTest, ADaemonThatDrainsInTheMiddleOfItClosesCleanly) {
   expect_verified();
 }
 
-// The catalog proves a loss of durable records, and knows where the bytes are now.
+// The catalog proves the loss of durable records, and knows the new places of the bytes.
 TEST_F(RecodeTest, MovesThatTheJournalLostArePutBack) {
   Job job(world, 1);
   job.start();
@@ -354,7 +354,7 @@ TEST_F(RecodeOfEncoded, WhatIsEncodedAlreadyIsNotReadAgain) {
   EXPECT_EQ(metric("ckptd_recode_read_bytes_total"), 0u);
 }
 
-// What is moved may be a base afterwards, and what is one stays.
+// A moved extent may become a base afterwards, and a base is not moved.
 class RecodeWithDeltas : public RecodeTest {};
 
 TEST_F(RecodeWithDeltas, BasesStayWhereTheyAre) {

@@ -1,4 +1,4 @@
-// Elastic groups of a daemon that was restarted: who comes back, who is waited for, and how long.
+// Elastic groups after a restart of the daemon: who rejoins, who is awaited, and for how long.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
