@@ -181,7 +181,7 @@ TEST_F(TrainingTest, ASignalAtTheStartLeavesNothingBehind) {
     }
     return found;
   };
-  // As early as possible: the folder exists, and no rank has trained.
+  // Earliest moment to stop: the folder exists, and no rank has trained.
   while (program.running() && left_behind().empty()) {
   }
   program.signal(SIGTERM);
