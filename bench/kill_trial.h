@@ -1,4 +1,4 @@
-// One run that loses ranks, and whether it came to what it has to come to.
+// One run that loses ranks, and whether its results are as expected.
 #pragma once
 
 #include <optional>
@@ -24,7 +24,7 @@ struct KillArm {
   uint32_t victims;
   bool takes_experts;  // no survivor holds them
   bool goes_on;        // --on-loss continue
-  bool hangs;          // stopped instead of killed: nobody is told, no connection breaks
+  bool hangs;          // SIGSTOP instead of SIGKILL: no process ends, no connection breaks
 };
 inline constexpr KillArm kKillArms[] = {
     {"one", "one of the ranks", 1, false, true, false},
@@ -62,8 +62,8 @@ struct KillTrial {
 // The experts (of the grid) that only these ranks hold.
 std::set<uint32_t> experts_taken(const moetrain::ComputePlacement& placement,
                                  const std::vector<uint32_t>& ranks);
-// All groups of so many ranks as the arm takes, and of which that is true that it says. Sharded
-// experts have a part on every rank, so every group will do.
+// All groups of `arm.victims` ranks that match `arm.takes_experts`. With sharded experts every rank
+// holds a part of each, so every group matches.
 std::vector<std::vector<uint32_t>> victims_of(const KillSetup& setup, const KillArm& arm);
 
 std::vector<std::string> arm_flags(const KillSetup& setup, const KillArm& arm);

@@ -76,7 +76,7 @@ class Replayer {
     }
   }
 
-  // sum += count * each. A trace may say what it wants; it must not make a sum wrap around.
+  // sum += count * each. Records an overflow, because a trace may contain any numbers.
   void add(uint64_t count, uint64_t each, uint64_t& sum) {
     uint64_t product = 0;
     result_.overflowed |=

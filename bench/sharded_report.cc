@@ -107,7 +107,7 @@ const char* role_name(ArmRole role) {
   return "";
 }
 
-// Limit: the reference. What is compared takes so many times as long.
+// Adds the arm's step time as a multiple of the reference's.
 void add_ratio(const ShardedArm& arm, const Paired& paired, json& row) {
   row["ratio_to_laer"] = paired.ratio;
   row["ratio_interval"] = {paired.ratio_interval.low, paired.ratio_interval.high};

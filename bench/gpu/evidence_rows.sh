@@ -2,7 +2,7 @@
 # What ./dev gpu has found: rows, the merged log, the JSON document and the table. Needs bash and
 # coreutils alone, and writes the document anew with each row: nobody knows what comes to an end.
 
-gpu_out=         # the folder: gpu.json, gpu.log, running/ with logs of what is not merged yet
+gpu_out=         # output folder: gpu.json, gpu.log, running/ with logs not yet merged
 gpu_status=running
 gpu_whole=true   # false as soon as something is left out
 gpu_members=()   # of the document: '"commit": "abc"'

@@ -192,7 +192,7 @@ gpu_end_tool() {
   if grep -q '^=*  *\(Error: \)\?Device not supported' "$log"; then
     gpu_set_refused[$set]='this machine refuses the tool'
   elif grep -q '^=* *Internal Sanitizer Error' "$log"; then
-    gpu_set_broken[$set]+=" $group" # whatever the checks say then
+    gpu_set_broken[$set]+=" $group" # whatever the result of its checks
   elif gpu_ending "$status" "$3" "$4" "$gpu_tool_cap"; then
     if [[ $gpu_verdict == late ]]; then
       gpu_set_late[$set]+=" $group"
@@ -213,8 +213,8 @@ gpu_end_tool() {
   ((gpu_set_left[$set] > 0)) || gpu_row_of_set "$set"
 }
 
-# A finding fails the row whatever is left. Groups in which the tool itself failed, or that had no
-# time, make it skipped.
+# Any finding fails the row. The row is skipped if the tool itself failed in a group, or if a group
+# had no time left.
 gpu_row_of_set() {
   local set=$1 what="compute-sanitizer ${1%.*}, ${1#*.}" passed
   passed="${gpu_set_passed[$1]:-0} groups clean, ${gpu_set_checks[$1]:-0} checks on the GPU"

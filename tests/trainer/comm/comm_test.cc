@@ -245,7 +245,7 @@ TEST_P(CommTest, APeerThatHangsEndsInADeadline) {
 }
 
 TEST_P(CommTest, BuffersOfAFailedCollectiveMayBeFreedAtOnce) {
-  // Half-received memory is written to by nobody once the call has returned (asan watches).
+  // No thread writes to a receive buffer after the call has returned (asan watches).
   for (int round = 0; round < 10; ++round) {
     auto comms = make(3);
     on_all_ranks(comms, [&](Comm& comm) {

@@ -21,7 +21,7 @@ using ckpt::test::ExpandableSegment;
 
 constexpr uint64_t kUnits = 3;
 
-// A session without a model: what a trainer with memory of its own would have.
+// A session without a model, like that of a trainer with its own memory.
 struct Client {
   std::unique_ptr<ckpt_session> sink;
   std::unique_ptr<PinnedArena> arena;

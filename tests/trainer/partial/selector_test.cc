@@ -186,9 +186,9 @@ TEST(SelectorTest, RiskAwareIsLoadAwareWhereAllRunTheSameRisk) {
   }
 }
 
-// Restarts lose what was routed between a version and the view: with equal load, K of N experts and
-// a snapshot every `interval` steps, (N/K - 1)/2 intervals of tokens. The bound is too wide to
-// help.
+// A restart loses the tokens routed between a version and the view. With equal load, K of N experts
+// and a snapshot every `interval` steps, that is (N/K - 1)/2 intervals. The bound is too wide to
+// matter.
 TEST(SelectorTest, SequentialMatchesTheClosedFormOnUniformLoad) {
   for (const auto& [experts, k] : {std::pair{32u, 4u}, {32u, 1u}, {12u, 3u}, {8u, 8u}}) {
     constexpr uint64_t kInterval = 3;

@@ -1,4 +1,4 @@
-// LoadWindow: what it sums, and which bytes it takes.
+// LoadWindow: its sums, and the bytes that it accepts.
 #include "trainer/placement/load_window.h"
 
 #include <gmock/gmock.h>
