@@ -64,7 +64,7 @@ Result<std::vector<Loads>> read_samples(const std::string& path) {
   return samples;
 }
 
-// One policy's plans, used some samples after the loads that they were planned from.
+// Results of one policy's plans, judged some samples after the loads of the plan.
 struct Row {
   uint32_t judged = 0;
   double balance = 0;  // sum over the judged plans

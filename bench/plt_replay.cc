@@ -83,7 +83,7 @@ class Replayer {
         __builtin_mul_overflow(count, each, &product) || __builtin_add_overflow(sum, product, &sum);
   }
 
-  // All sets of ranks that might die now.
+  // All sets of ranks that may fail at this time.
   void fail_here() {
     std::vector<moetrain::RankMask> unsaved_masks;
     std::vector<uint64_t> tokens_by_holders(placements_.ranks + 1);

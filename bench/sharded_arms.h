@@ -77,7 +77,7 @@ struct ShardedSteps {
 };
 ShardedSteps sharded_steps(uint64_t measured);
 
-// How the runs of one workload route.
+// Routing of the runs of one workload.
 struct ShardedRouting {
   double skew = 0;          // Zipf's exponent ...
   int order = 0;            // ... and which experts are popular; or

@@ -85,7 +85,7 @@ json memory_json(const ShardedArmRuns& arm) {
   return memory;
 }
 
-// The same in every run of an arm.
+// Figures of the schedule, which are the same in every run of an arm.
 json schedule_json(const ScheduleFigures& schedule) {
   const auto lead_json = [&](const ExchangeLead& lead) {
     const double steps = std::max<double>(1, static_cast<double>(schedule.steps));

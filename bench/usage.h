@@ -18,7 +18,7 @@ struct Usage {
 // kUnavailable if the process does not exist.
 ckpt::Result<Usage> usage_of(pid_t process);
 
-// From the text of /proc/PID/status. kCorrupt if the field is not there.
+// Parses the text of /proc/PID/status. kCorrupt if the field is missing.
 ckpt::Result<uint64_t> parse_resident_peak(std::string_view status);
 
 // CPU time of the calling process and of its children that have exited.

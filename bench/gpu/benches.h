@@ -21,7 +21,7 @@ struct Settings {
   double sample_seconds = 0;   // a call is repeated until a sample takes this long; 0: once
   uint64_t payload_bytes = 0;  // of what moves checkpoints
   uint64_t seed = 0;
-  // How long limit and engine run before the program's first pair: clocks rise only under load.
+  // Warm-up of limit and engine before the program's first pair: clocks rise only under load.
   double warm_up_seconds = 0;
   std::set<std::string> skip;  // names of rows that are not measured: they are known
 };

@@ -49,7 +49,7 @@ gpu_write() {
   } >"$gpu_out/gpu.json.new" && mv -f "$gpu_out/gpu.json.new" "$gpu_out/gpu.json"
 }
 
-# How many rows have this verdict; of those of one kind, if it is named: bound or other.
+# gpu_count VERDICT [KIND]: number of rows with this verdict, of one kind if given: bound or other.
 gpu_count() {
   local kinds=${2:-bound other} sum=0 kind
   for kind in $kinds; do sum=$((sum + ${gpu_counts["$kind $1"]:-0})); done

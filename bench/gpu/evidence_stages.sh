@@ -153,8 +153,8 @@ gpu_benches() {
 declare -A gpu_set_left=() gpu_set_passed=() gpu_set_checks=() gpu_set_late=() gpu_set_found=()
 declare -A gpu_set_refused=() gpu_set_broken=()
 
-# Whether a tool's log ends with its own sentence that it found nothing. That nothing failed is not
-# enough: it may have looked at nothing, or have warned.
+# True if a tool's log ends with the tool's own statement that it found nothing. The absence of an
+# error is not enough: the tool may have checked nothing, or may have warned.
 gpu_tool_is_clean() {
   local clean='ERROR SUMMARY: 0 errors'
   [[ $1 != racecheck ]] || clean='RACECHECK SUMMARY: 0 hazards displayed \(0 errors, 0 warnings\)'

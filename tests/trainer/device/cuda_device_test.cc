@@ -66,7 +66,7 @@ TEST_F(CudaDeviceTest, ADeviceThatIsNotThereIsNamed) {
   EXPECT_THAT(device.error().message, HasSubstr("device cuda:4711"));
 }
 
-// Said when the model is made, not by an assertion in its first step.
+// An error when the model is made, not a failed assertion in its first step.
 TEST_F(CudaDeviceTest, MoreExpertsThanAGpuRoutesAmongAreRefused) {
   const auto device = make_device();
   const auto comms = make_local_comms(1);

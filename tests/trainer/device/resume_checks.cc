@@ -63,7 +63,7 @@ Status go_on_from(LeftState& left, Comm& comm, Device& device, const TrainConfig
   CKPT_ASSIGN(const auto resumed, RankTraining::make(device, comm, config, check_text()));
   resumed->model().initialise(config.seed + 1);
   if (comm.size() == 1) {
-    // It needs the experts of all.
+    // A single rank needs the experts of all sinks.
     const Status part = StateSink::restore_from({left.sinks.front()}, resumed->model());
     if (part.ok() || part.error().code != ckpt::ErrorCode::kNotFound) {
       return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition,

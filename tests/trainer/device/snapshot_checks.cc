@@ -110,7 +110,7 @@ class CapturedStream {
     is_capturing_ = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal) == cudaSuccess;
     return is_capturing_ && cudaMemsetAsync(byte, 0x42, 1, stream_) == cudaSuccess;
   }
-  // Whether it was valid to its end.
+  // Ends the capture; true if it was valid to its end.
   bool end() {
     if (!std::exchange(is_capturing_, false)) return false;
     cudaGraph_t graph = nullptr;

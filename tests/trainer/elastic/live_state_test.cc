@@ -101,7 +101,7 @@ TEST_F(LiveStateTest, WhatNobodyHoldsRollsBackAloneAndIsCountedOnce) {
   const Progress before = group[0]->progress;
   const std::vector<uint32_t> lost = group[2]->placement.slots[0][2];
   group.pop_back();
-  // One settles, the other does not: the loss must be the same for both in the end.
+  // One rank settles, the other does not: both must end with the same loss.
   (void)all(group, [&](Rank& rank, Comm& comm) {
     return rank.change(comm, &rank == group[1].get() ? 4 : -1);
   });
@@ -124,12 +124,12 @@ TEST_F(LiveStateTest, WhatNobodyHoldsRollsBackAloneAndIsCountedOnce) {
   EXPECT_EQ(group[0]->losses, group[1]->losses);
 }
 
-// One rank has heard of a choice and the others have not: it is in force on all of them or on none,
-// and whoever joins takes part in the next one.
+// Only one rank has applied a new pace before the change. Afterwards it is in force on all ranks or
+// on none, and a joining rank takes part in the next decision.
 TEST_F(LiveStateTest, AllAgreeOnThePaceAfterAChange) {
   Group group = start(3, twice_);
   train(group, 2);
-  // One measure for each that there is, a failure, and nothing missing.
+  // One value per measurement, one failure, and no missing measurement.
   const std::vector<int64_t> measured = {100'000'000, 1'000'000, 900'000'000, 0, 2, 5'000'000, 0};
   ASSERT_TRUE(group[0]->pacer.decide(18, measured).has_value());
   ASSERT_NE(group[0]->pacer.every(), group[1]->pacer.every());

@@ -37,7 +37,7 @@ TEST_F(RecorderTest, ReportsAQuietRun) {
   EXPECT_THAT(recorder_.durable_steps(), testing::ElementsAre(2));
 }
 
-// One that dies between the commit and its own word of it has brought its part.
+// A rank that dies after the commit, before its own event, has contributed its part.
 TEST_F(RecorderTest, ACheckpointHasTheBytesOfRanksThatDiedBeforeTheySaidSo) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 2; ++step) do_step(step);

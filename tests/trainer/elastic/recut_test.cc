@@ -196,7 +196,7 @@ TEST_F(RecutTest, NoRankAppliesAPendingStepAfterALoss) {
   EXPECT_EQ(group[1]->progress.step, 1u);
 }
 
-// No rank was lost, though the group was: the step is applied by all ranks.
+// The group was lost, but no rank: the step is applied by all ranks.
 TEST_F(RecutTest, AGroupWithAllItsRanksAppliesWhatIsPending) {
   Ranks group = start_sharded(2);
   train_sharded(group, 1);

@@ -52,7 +52,7 @@ inline std::vector<uint32_t> counts(const Layer& layer, uint32_t first, bool rou
   return counts;
 }
 
-// One candidate, placed; copies[expert][node].
+// A candidate after placement; copies[expert][node].
 struct Placed {
   LayerSlots slots;
   std::vector<std::vector<uint32_t>> copies;

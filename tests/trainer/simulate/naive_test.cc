@@ -144,7 +144,7 @@ struct NaiveDs : Naive {
     return next;
   }
 
-  // Until a node is lost (false) or the trace ends.
+  // Trains until a node is lost (returns false) or the trace ends.
   bool train() {
     uint64_t due = step + every;
     for (;;) {
