@@ -46,8 +46,8 @@ class RankTraining {
   Device& device() { return model_->device(); }
   Model& model() { return *model_; }
   Progress& progress() { return progress_; }
-  const std::vector<float>& losses() const { return losses_; }  // of every completed step
-  const std::vector<double>& norms() const { return norms_; }   // of the gradient, per step
+  const std::vector<float>& losses() const { return losses_; }          // of every completed step
+  const std::vector<double>& norms() const { return norms_; }           // of the gradient, per step
   const std::vector<StepTraffic>& traffic() const { return traffic_; }  // of all ranks, per step
   Result<State> state();
   Result<State> gradients();  // of the last step
