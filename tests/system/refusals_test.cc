@@ -1,4 +1,4 @@
-// What `moetrain run` does not do, and how it says so.
+// Requests that `moetrain run` refuses, and the messages of the refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -69,7 +69,7 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
   };
   for (const Refusal& refusal : refusals) {
     std::vector<std::string> flags = refusal.flags;
-    // A repeated --data would be read as a second file: the first one is left out.
+    // A repeated --data would be a second file, so the default one is removed.
     std::vector<std::string> all = arguments("r.json", {});
     if (flags[0] == "--data") all.erase(all.begin() + 3, all.begin() + 5);
     if (flags[0] == "--run") all.erase(all.begin() + 1, all.begin() + 3);
@@ -108,7 +108,7 @@ TEST_F(RefusalTest, NamesTheFlagOfAFileThatCannotBeWritten) {
   }
 }
 
-// A process that took the socket and never answers.
+// A process that listens on the socket and never answers.
 TEST_F(RefusalTest, EvalSaysThatItWaitsForCkptd) {
   const std::string path = folder_ / "hung";
   const auto address = ckpt::base::UnixAddress::of(path);
@@ -189,7 +189,7 @@ TEST_F(RefusalTest, ARunThatIsFurtherAlreadyIsNotDoneAgain) {
                                            "--data-dir", store}));
   EXPECT_EQ(behind.code(), 2) << behind.err;
   EXPECT_THAT(behind.err, HasSubstr("run tiny is already at step 4"));
-  // What has come exactly this far is done: a script may ask again.
+  // A run that is exactly at the last step is complete: a script may resume it again.
   const json done = train(
       "again.json", {"--ranks", "2", "--steps", "4", "--resume", "latest", "--data-dir", store});
   EXPECT_TRUE(done.at("losses").empty());
@@ -198,7 +198,7 @@ TEST_F(RefusalTest, ARunThatIsFurtherAlreadyIsNotDoneAgain) {
 
 TEST_F(RefusalTest, AResumeNeedsNoFlagThatTheRunHasAlready) {
   const std::string store = folder_ / "store";
-  // Enough for sequences of 16 tokens, and not for the default.
+  // Long enough for sequences of 16 tokens, too short for the default.
   std::ofstream(data_, std::ios::binary | std::ios::trunc) << std::string(400, 'x');
   train("first.json", {"--ranks", "2", "--steps", "2", "--data-dir", store});
   const Ended resumed =

@@ -172,7 +172,7 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
       EXPECT_LE(bytes_of_rank(plan, rank), largest_share(units, Ownership::replicated(*placement),
                                                          static_cast<DenseSharding>(round % 3)));
     }
-    // Whoever contributes an expert also is the one that restores it.
+    // The rank that contributes an expert also restores it.
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       const auto mine = units_of_rank(units, Ownership::replicated(*placement), rank);
       for (const ckpt_fragment& fragment : plan) {

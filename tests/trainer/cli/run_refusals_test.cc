@@ -1,4 +1,4 @@
-// Every rule on the flags of `moetrain run`: what it refuses, in which words, with which exit code.
+// Every rule on the flags of `moetrain run`: refused values, messages and exit codes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What people are told about checkpoints that fail, and about training that stands still for them.
+// Messages about failing checkpoints, and about training that stalls because of checkpoints.
 #include "trainer/elastic/save_monitor.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ class SaveMonitorTest : public testing::Test {
     add({.rank = rank, .epoch = epoch, .step = step}, TrainingEvent{});
   }
   void steps(uint32_t rank, uint64_t step) { add({.rank = rank, .step = step}, StepEvent{}); }
-  // All four ranks wait like this in the step, and everybody has told so.
+  // All four ranks wait like this in the step, and all have reported it.
   void stall(uint64_t step, const StepEvent& waits) {
     for (uint32_t rank = 0; rank < 4; ++rank) add({.rank = rank, .step = step}, waits);
     now_ns_ += StallWatch::kGatherNs;
