@@ -62,29 +62,6 @@ Bytes extent_example() {
   return block;
 }
 
-Bytes encoded_extent_example() {
-  ExtentHeader header{.store = kStore,
-                      .segment = 3,
-                      .offset = 12288,
-                      .snapshot = {.run = 1, .lineage = 2, .epoch = 4, .step = 1200, .attempt = 1},
-                      .rank = 6,
-                      .sequence = 10,
-                      .payload_bytes = 91,
-                      .payload_crc32c = 0,
-                      .fragments = {{.unit = 7, .length = 20, .crc32c = 0xaabbccdd},
-                                    {.unit = 8,
-                                     .codec = static_cast<uint32_t>(Codec::kZstdPlanes4),
-                                     .length = 100,
-                                     .payload_offset = 20,
-                                     .crc32c = 0x11223344,
-                                     .encoded_crc32c = 0x55667788,
-                                     .encoded_bytes = 71}}};
-  header.payload_crc32c = payload_crc32c(header.fragments, kBlockBytes);
-  Bytes block(extent_header_bytes(header.fragments));
-  encode_extent_header(header, block);
-  return block;
-}
-
 Bytes delta_extent_example() {
   ExtentHeader header{.store = kStore,
                       .segment = 3,
@@ -186,7 +163,6 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Example{"frame", frame_example, std::byte{0}, "protocol.md"},
                     Example{"journal", journal_example}, Example{"segment", segment_example},
                     Example{"extent", extent_example},
-                    Example{"encoded_extent", encoded_extent_example},
                     Example{"delta_extent", delta_extent_example},
                     Example{"ledger", ledger_example},
                     Example{"safetensors", safetensors_example, std::byte{' '}}),
