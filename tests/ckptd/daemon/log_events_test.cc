@@ -21,13 +21,15 @@ using ::testing::SizeIs;
 
 using Fields = std::set<std::string>;
 
-// Rows "| event `name` | `field` `field` | when |" of the page.
+// Rows "| `name` | `field` `field` | when |" of the page's section "Log events".
 std::map<std::string, Fields> documented() {
   std::map<std::string, Fields> events;
   std::ifstream file(CKPTD_METRICS_PAGE);
   const std::regex quoted("`([a-z_]+)`");
+  bool inside = false;
   for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("| event `")) continue;
+    if (line.starts_with("## ")) inside = line == "## Log events";
+    if (!inside || !line.starts_with("| `")) continue;
     const std::string cells = line.substr(0, line.find('|', line.find('|', 1) + 1));
     std::string name;
     for (std::sregex_iterator at(cells.begin(), cells.end(), quoted), end; at != end; ++at) {
