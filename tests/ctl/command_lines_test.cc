@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -14,6 +15,7 @@
 namespace ckpt::test {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -85,6 +87,38 @@ TEST(CommandLines, AFlagGivenTwiceIsSaidInOneSentence) {
   const Finished thrice =
       run_program({program("ckptctl"), "log", "-n", "1", "-n", "2", "--limit", "3"});
   EXPECT_THAT(thrice.err, StartsWith("ckptctl log: --limit is given 3 times\n"));
+}
+
+TEST(CommandLines, AWrongFlagOrValueIsSaidInOneSentence) {
+  const std::vector<std::vector<std::string>> lines = {
+      {"moetrain", "run", "--ranks", "-1"},
+      {"moetrain", "run", "--lr", "fast"},
+      {"moetrain", "run", "--precision", "fp8"},
+      {"moetrain", "run", "--rank", "4"},
+      {"moetrain", "run", "--steps"},
+      {"ckptctl", "log", "tiny", "--limit", "many"},
+      {"ckptctl", "export", "tiny", "--ot", "folder"},
+  };
+  for (std::vector<std::string> line : lines) {
+    const std::string verb = line[0] + " " + line[1];
+    line.front() = program(line.front());
+    const Finished finished = run_program(line, {"CKPTD_RUN="});
+    EXPECT_EQ(finished.exit_code, 2) << finished.err;
+    EXPECT_THAT(finished.err, StartsWith(verb + ": "));
+    EXPECT_THAT(finished.err, EndsWith("\n`" + verb + " --help` tells more\n"));
+    EXPECT_EQ(std::ranges::count(finished.err, '\n'), 2) << finished.err;
+  }
+}
+
+TEST(CommandLines, AMissingOrSurplusArgumentShowsExamples) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"log"}, {"log", "tiny", "more"}}) {
+    std::vector<std::string> line = {program("ckptctl")};
+    line.insert(line.end(), arguments.begin(), arguments.end());
+    const Finished finished = run_program(line, {"CKPTD_RUN="});
+    EXPECT_EQ(finished.exit_code, 2) << finished.err;
+    EXPECT_THAT(finished.err, HasSubstr("\nExamples:\n  ckptctl log "));
+  }
 }
 
 TEST(CommandLines, HelpIsNoError) {
