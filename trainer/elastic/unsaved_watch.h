@@ -76,7 +76,7 @@ class UnsavedWatch {
   uint64_t saved_step() const { return gaps_.saved_step(); }
   // "steps 21 to 60 are in no checkpoint"; empty if all is saved.
   std::string unsaved_text() const;
-  // Why: "ckptd at S does not answer"; empty if nothing is known to be wrong.
+  // Why, in brief: "ckptd at S does not answer"; empty if nothing is known to be wrong.
   std::string cause() const;
   // For the report; one that goes on ends now. `ended`: why the run is over before its last
   // checkpoint, for steps that no period covers; empty: it is not.
