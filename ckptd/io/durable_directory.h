@@ -18,7 +18,8 @@ ckpt::Status sync_directory_at(const std::string& path);
 // takes none of them away, whoever had begun to make them and was stopped at any moment: each is
 // synced into the one above before anything is made in it, and the lowest that is there already is
 // synced once more. What is there may lie in a directory that this process may not read; then who
-// made it is trusted to have synced it. Errors name the directory.
+// made it is trusted to have synced it. Errors name the directory; so does a log line if this call
+// has made it.
 //
 // What is made is for this user alone (0700). `passage`, the path of a socket that others may
 // connect to: directories on the way to it let others through (0711), who still see nothing.
