@@ -149,7 +149,8 @@ TEST(CommandLines, WithoutADaemonTheSentenceSaysHowToStartOne) {
   std::ofstream(folder.path("plain")) << "text";
   const Finished plain = runs(folder.path("plain"));
   EXPECT_EQ(plain.exit_code, 2);
-  EXPECT_THAT(plain.err, HasSubstr("it is not a socket"));
+  EXPECT_THAT(plain.err, HasSubstr("it is not a socket: name the one that ckptd listens on "
+                                   "(--socket or CKPTD_SOCKET)"));
   const Finished unset = run_program({program("ckptctl"), "runs"}, {"CKPTD_SOCKET="});
   EXPECT_EQ(unset.exit_code, 2);
   EXPECT_THAT(unset.err, HasSubstr("no socket given: pass --socket unix:PATH or set CKPTD_SOCKET"));
