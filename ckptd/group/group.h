@@ -121,9 +121,9 @@ class Groups {
 
   // From the journal, at start: the run's last epoch, whose members may rejoin. size 0: it had
   // none yet, or it is known to be over: a clean stop told so. `members`: of an elastic group, by
-  // rank; else empty.
+  // rank; else empty. `went_on`: survivors went on in this epoch.
   void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage,
-                 const std::vector<MemberId>& members = {});
+                 const std::vector<MemberId>& members = {}, bool went_on = false);
   // Members of recovered epochs that have not rejoined by now are lost. An epoch of which nobody
   // has come back is over without a word.
   Actions rejoin_deadline_passed();

@@ -61,7 +61,8 @@ struct Run {
   // Members of the elastic epoch that ended: they ask for their own places, without their state.
   std::map<MemberId, JoinRequest> returning;
   // The elastic group has had an epoch in which survivors went on: its ranks need not be as many as
-  // it began with. Not known after a restart of the daemon.
+  // it began with. After a restart of the daemon it is known of the last epoch alone: not where
+  // the group has returned to a view since.
   bool has_gone_on = false;
 
   bool in_use() const {
