@@ -213,7 +213,7 @@ Status Daemon::Impl::recover_runs(RecoveredStore& store) {
     const bool known = epoch.epoch >= run.last_epoch;
     const bool over = store.epochs_over.contains(run.id);
     groups.recovered(run.id, run.last_epoch, known && !over ? epoch.size : 0, epoch.lineage,
-                     epoch.elastic ? epoch.members : std::vector<MemberId>());
+                     epoch.elastic ? epoch.members : std::vector<MemberId>(), epoch.goes_on);
     CKPT_ASSIGN(const auto newest, read([&] { return Result(newest_commit(*catalog, run.id)); }));
     if (newest) health_watch.snapshot_durable(run.name, durable_of(*newest));
   }

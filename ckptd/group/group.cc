@@ -34,7 +34,7 @@ Groups::Groups() : impl_(std::make_unique<Impl>()) {}
 Groups::~Groups() = default;
 
 void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage,
-                       const std::vector<MemberId>& members) {
+                       const std::vector<MemberId>& members, bool went_on) {
   Run& run = impl_->runs[id];
   run.last_epoch = epoch;
   if (size == 0) return;
@@ -45,6 +45,7 @@ void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage,
   run.current->sessions.assign(size, 0);
   run.current->elastic = members.size() == size;
   run.current->members = members;
+  run.has_gone_on = went_on;
 }
 
 Groups::Actions Groups::rejoin_deadline_passed() {

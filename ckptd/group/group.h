@@ -121,9 +121,9 @@ class Groups {
 
   // From the journal, at startup: the run's last epoch, whose members may rejoin. size 0: there
   // was none, or a clean stop recorded its end. `members`: of an elastic group, by rank; else
-  // empty.
+  // empty. `went_on`: survivors went on in this epoch.
   void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage,
-                 const std::vector<MemberId>& members = {});
+                 const std::vector<MemberId>& members = {}, bool went_on = false);
   // Members of recovered epochs that have not rejoined yet are lost. An epoch without any rejoined
   // member ends silently.
   Actions rejoin_deadline_passed();

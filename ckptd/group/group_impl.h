@@ -61,7 +61,8 @@ struct Run {
   // Members of the ended elastic epoch that ask for their own places, without their state.
   std::map<MemberId, JoinRequest> returning;
   // True if survivors of the elastic group went on in some epoch: the group may then have fewer
-  // ranks than at its start. Unknown after a daemon restart.
+  // ranks than at its start. After a daemon restart this is known of the last epoch only, so it is
+  // false if the group has returned to a view since.
   bool has_gone_on = false;
 
   bool in_use() const {

@@ -66,6 +66,8 @@ Status make_durable_directory(const std::string& path, const SyncDirectory& sync
   }
   if (!error) lowest = fs::canonical(lowest, error);  // resolves links and dots
   if (error) return make_error(ErrorCode::kIo, "data directory {}: {}", path, error.message());
+  const std::string created =
+      missing.empty() ? std::string() : missing.front().lexically_normal().string();
 
   Status there = sync(lowest.parent_path());
   if (!there.ok() && there.error().code != ErrorCode::kPermissionDenied) return there;
@@ -80,6 +82,8 @@ Status make_durable_directory(const std::string& path, const SyncDirectory& sync
   if (!fs::is_directory(path, error)) {
     return make_error(ErrorCode::kIo, "data directory {}: not a directory", path);
   }
+  // A slip in the path of a store begins a new one: this line shows it.
+  if (!created.empty()) spdlog::info("created {}", created);
   return {};
 }
 

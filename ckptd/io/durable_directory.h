@@ -18,7 +18,7 @@ ckpt::Status sync_directory_at(const std::string& path);
 // them, even if an earlier attempt was interrupted at any moment. Each directory is synced into its
 // parent before anything is made in it, and the lowest existing one is synced again. If the parent
 // of an existing directory is unreadable, its creator is trusted to have synced it. Errors name the
-// directory.
+// directory, and so does a log line if this call has created it.
 //
 // New directories are for this user alone (0700). `passage`: path of a socket that other users may
 // connect to; directories on that path let them through (0711), but not list entries.

@@ -59,7 +59,12 @@ Status ClientSockets::bind_main(ServiceManager& manager) {
   inherited_main_ = manager.take_listener();
   path_ = inherited_main_.valid() ? bound_path(inherited_main_.get()) : config_.listen;
   if (inherited_main_.valid()) return {};
-  CKPT_ASSIGN(main_file_, UnixSocketFile::bind(config_.listen));
+  auto file = UnixSocketFile::bind(config_.listen);
+  if (!file.ok()) {
+    return ckpt::make_error(file.error().code, "{}; --listen unix:PATH names another one",
+                            file.error().message);
+  }
+  main_file_ = std::move(file).value();
   warn_of_closed_directories(config_);
   if (const std::string open = replaceable_directory(path_, ::geteuid()); !open.empty()) {
     spdlog::warn(

@@ -192,7 +192,7 @@ std::string print_alarms(const Json& document) {
                member(alarm, "refused") == true ? "refused" : "yes",
                more.is_null() ? text(alarm, "text") : fmt::format("and {} more", text(more))});
   }
-  return table.text();
+  return table.empty() ? "no alarms\n" : table.text();
 }
 
 std::string print_show(const Json& document) {

@@ -43,7 +43,8 @@ std::string remedy_for(const std::string& path, int error) {
     case ECONNREFUSED:
       return is_socket(path)
                  ? "; the ckptd that made the socket has ended: start it again"
-                 : "; it is not a socket: name the one that ckptd listens on (--listen)";
+                 : "; it is not a socket: name the one that ckptd listens on (--socket or "
+                   "CKPTD_SOCKET)";
     case EACCES:
     case EPERM:
       return fmt::format("; user {} may not open it: see that the folders above let others through",

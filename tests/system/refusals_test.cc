@@ -155,6 +155,7 @@ TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {
 TEST_F(RefusalTest, RefusesAResumeThatWouldNotGoOnAsBefore) {
   const std::string store = folder_ / "store";
   train("first.json", {"--ranks", "2", "--steps", "4", "--seed", "7", "--data-dir", store});
+  EXPECT_THAT(last_error_output_, HasSubstr("moetrain: created " + store + "\n"));
   const auto refused = [&](std::vector<std::string> more) {
     std::vector<std::string> all =
         arguments("r.json", {"--ranks", "2", "--steps", "6", "--data-dir", store});
@@ -163,19 +164,20 @@ TEST_F(RefusalTest, RefusesAResumeThatWouldNotGoOnAsBefore) {
   };
   const Ended other_seed = refused({"--resume", "latest", "--seed", "8"});
   EXPECT_EQ(other_seed.code(), 2) << other_seed.err;
-  EXPECT_THAT(other_seed.err, HasSubstr("seed 7, not 8"));
+  EXPECT_EQ(other_seed.err.find("moetrain: created "), std::string::npos) << other_seed.err;
+  EXPECT_THAT(other_seed.err, HasSubstr("--seed 8: run tiny step 4 was trained with --seed 7"));
   const Ended no_such_step = refused({"--resume", "3"});
   EXPECT_EQ(no_such_step.code(), 3) << no_such_step.err;
   const Ended fresh = refused({"--seed", "7"});
   EXPECT_NE(fresh.code(), 0) << "the run exists already";
-  EXPECT_THAT(fresh.err, HasSubstr("tiny"));
+  EXPECT_THAT(fresh.err, HasSubstr("run tiny exists already; --resume latest goes on with"));
   const Ended other_shape = refused({"--seed", "7", "--layers", "3"});
   EXPECT_EQ(other_shape.code(), 2) << other_shape.err;
   EXPECT_THAT(other_shape.err, HasSubstr("run tiny exists already"));
   EXPECT_THAT(other_shape.err, HasSubstr("--resume latest"));
   const Ended resized = refused({"--resume", "latest", "--layers", "1000", "--seed", "7"});
   EXPECT_EQ(resized.code(), 2) << resized.err;
-  EXPECT_THAT(resized.err, HasSubstr("num_hidden_layers 2, not 1000"));
+  EXPECT_THAT(resized.err, HasSubstr("--layers 1000: run tiny step 4 was trained with --layers 2"));
   const Ended late_kill = refused({"--resume", "latest", "--kill", "1@4"});
   EXPECT_EQ(late_kill.code(), 2) << late_kill.err;
   EXPECT_THAT(late_kill.err, HasSubstr("the run does steps 5 to 6"));

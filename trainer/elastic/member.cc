@@ -25,6 +25,10 @@ constexpr uint32_t kRendezvousTimeoutMs = 20'000;
 constexpr std::chrono::milliseconds kOtherJobEnds{2'000};
 constexpr uint32_t kOtherJobLookMs = 100;
 
+// The remedies in the flags of moetrain, which ckptd does not know.
+constexpr std::string_view kResumeOrRename =
+    "--resume latest goes on with that one, another --run begins a new one";
+
 uint32_t ms_until(Clock::time_point end) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
   return static_cast<uint32_t>(std::max<int64_t>(left.count(), 1));
@@ -39,8 +43,9 @@ std::string rank_list(const std::vector<uint32_t>& ranks) {
 }  // namespace
 
 Result<Member> Member::open(const RankOptions& options, const std::vector<StateUnit>& units,
-                            uint64_t share_bytes) {
-  const ArenaSize arena = arena_size(share_bytes, options.partial.k_snapshot != 0);
+                            const Share& share) {
+  const bool memory_level = options.partial.k_snapshot != 0;
+  const ArenaSize arena = arena_size(share.bytes, memory_level);
   client::OpenOptions open;
   open.socket = options.socket;
   open.run = options.run;
@@ -55,14 +60,11 @@ Result<Member> Member::open(const RankOptions& options, const std::vector<StateU
                              options.run, options.rank, options.open_timeout_ms / 1000, why);
   };
   Result<client::Session> opened = to_result(client::Session::open(open));
-  const bool no_room =
-      !opened.ok() && (opened.error().code == ckpt::ErrorCode::kResourceExhausted ||
-                       opened.error().code == ckpt::ErrorCode::kInvalidArgument);
-  if (no_room && options.elastic) {
-    return ckpt::make_error(opened.error().code,
-                            "{}; each rank has room for the whole model, as the last one saves it "
-                            "alone: --on-loss restart needs less",
-                            opened.error().message);
+  if (!opened.ok() && options.elastic) {
+    return ckpt::make_error(
+        opened.error().code, "{}{}", opened.error().message,
+        restart_remedy(opened.error(), arena.arena_bytes,
+                       arena_size(share.restart_bytes, memory_level).arena_bytes));
   }
   CKPT_ASSIGN(client::Session session, std::move(opened));
   patience->follow(session);
@@ -75,9 +77,8 @@ Result<Member> Member::open(const RankOptions& options, const std::vector<StateU
     return error;
   }
   return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
-                          "run {} exists already, with a model of another shape; --resume latest "
-                          "goes on with that one, another --run begins a new one ({})",
-                          options.run, error.message);
+                          "run {} exists already, with a model of another shape; {} ({})",
+                          options.run, kResumeOrRename, error.message);
 }
 
 Result<client::Epoch> Member::join(bool has_state) {
@@ -119,6 +120,12 @@ Result<client::Epoch> Member::join(bool has_state) {
     go_back_.reset();
     epoch_rank_ = epoch->rank;
     epoch_size_ = epoch->size;
+  }
+  const bool has_commits = !epoch.ok() && join.resume == CKPT_RESUME_START &&
+                           epoch.error().code == ckpt::ErrorCode::kFailedPrecondition;
+  if (has_commits) {
+    return ckpt::make_error(epoch.error().code, "run {} exists already; {} ({})", options_->run,
+                            kResumeOrRename, epoch.error().message);
   }
   if (epoch.ok() || epoch.error().code != ckpt::ErrorCode::kDeadlineExceeded) return epoch;
   return ckpt::make_error(epoch.error().code, "ckptd at {}: waited {} s: {}", options_->socket,

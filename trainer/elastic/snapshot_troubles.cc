@@ -57,7 +57,10 @@ bool take_prefix(std::string_view& text) {
 }
 
 // The part of a cause that is constant over steps: no numbers, units of bytes, or parentheses.
+// ckptd words a full disk by what found it: a snapshot, a write or the journal.
 std::string without_numbers(std::string_view text) {
+  constexpr std::string_view kDiskFull = "disk full: ";
+  if (text.starts_with(kDiskFull)) return std::string(kDiskFull);
   std::string key;
   int depth = 0;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -86,6 +89,10 @@ std::string snapshot_cause(std::string_view reason) {
   while (take_prefix(reason)) {
   }
   return std::string(reason);
+}
+
+std::string brief_cause(std::string_view cause) {
+  return std::string(cause.substr(0, std::min(cause.find(" ("), cause.find("; "))));
 }
 
 bool SnapshotTroubles::failed(uint64_t step, std::string_view reason, uint64_t now_ns) {
@@ -120,14 +127,21 @@ void SnapshotTroubles::tell(uint64_t step, std::string cause, uint64_t now_ns) {
   cause_ = std::move(cause);
   if (key != key_) {
     key_ = key;
+    told_step_ = step;
     told_.reset();
     told_.told(now_ns);
     lines_.push_back(fmt::format("the checkpoint of step {} failed: {}", step, cause_));
   } else if (told_.due(now_ns)) {
     told_.told(now_ns);
     lines_.push_back(fmt::format("checkpoints still fail, {} since step {}: {}", failed_.size(),
-                                 *failed_.begin(), cause_));
+                                 *failed_.begin(), told_again(cause_)));
   }
+}
+
+std::string SnapshotTroubles::told_again(const std::string& cause) const {
+  const std::string brief = brief_cause(cause);
+  if (brief == cause || without_numbers(cause) != key_) return cause;
+  return fmt::format("{} (told in full for step {})", brief, told_step_);
 }
 
 // A snapshot begun before the newest failure does not show that the failures are over; only those

@@ -24,6 +24,8 @@ inline constexpr std::string_view kOtherRankFailed = "another rank could not con
 
 // Cause of a failed snapshot, without the "run R step S:" prefixes of ckptd, libckpt and ranks.
 std::string snapshot_cause(std::string_view reason);
+// The cause without its numbers in parentheses and its remedy, for lines after the first one.
+std::string brief_cause(std::string_view cause);
 
 class SnapshotTroubles {
  public:
@@ -40,6 +42,8 @@ class SnapshotTroubles {
   std::vector<std::string> lines(uint64_t now_ns);
   // Cause of the newest failure; empty while checkpoints succeed.
   const std::string& cause() const { return cause_; }
+  // `cause` for another line: brief if a line has told it in full, with the step of that line.
+  std::string told_again(const std::string& cause) const;
 
  private:
   void tell(uint64_t step, std::string cause, uint64_t now_ns);
@@ -49,7 +53,8 @@ class SnapshotTroubles {
   std::set<uint64_t> failed_;                   // steps newer than the last durable one
   std::set<uint64_t> unanswered_;               // steps, newer than the last durable one
   std::string cause_;
-  std::string key_;  // the cause without its numbers, which change from step to step
+  std::string key_;         // the cause without its numbers, which change from step to step
+  uint64_t told_step_ = 0;  // of the line that told the cause in full
   Reminder told_;
 };
 

@@ -76,7 +76,7 @@ class UnsavedWatch {
   uint64_t saved_step() const { return gaps_.saved_step(); }
   // "steps 21 to 60 are in no checkpoint"; empty if all is saved.
   std::string unsaved_text() const;
-  // The cause: "ckptd at S does not answer"; empty if none is known.
+  // The cause, in brief: "ckptd at S does not answer"; empty if none is known.
   std::string cause() const;
   // Periods for the report; an open one ends now. `ended`: why the run ends before its last
   // checkpoint, for steps that no period covers; empty: it does not.

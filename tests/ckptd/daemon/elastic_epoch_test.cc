@@ -222,6 +222,24 @@ TEST_F(ElasticEpochTest, ADaemonThatIsKilledTakesWhatWasNotDurable) {
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(15, 5));
 }
 
+TEST_F(ElasticEpochTest, ADeathAfterARestartIsAsOneBeforeIt) {
+  lose_one();
+  world.set_door(nullptr);
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect());
+  world.run();
+  job.ranks.back()->die();
+  job.ranks.pop_back();
+  world.run();
+  job.ranks[0]->join(0, 2, fb::ResumeMode::Continue);
+  world.run();
+  ASSERT_TRUE(job.ranks[0]->started()) << "the group had gone on: it needs no successor";
+  EXPECT_EQ(job.ranks[0]->epoch().size, 1u);
+  EXPECT_FALSE(job.ranks[0]->epoch().goes_on);
+  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 5u);
+}
+
 TEST_F(ElasticEpochTest, WhatWasDurableIsToldByTheNextDaemon) {
   stage(10);
   lose_one();

@@ -45,6 +45,18 @@ TEST(CkptdProgram, ASecondDaemonOnOneDirectoryIsRefused) {
   client.hello_control();
 }
 
+TEST(CkptdProgram, AStoreThatIsMadeIsNamedOnce) {
+  const TempFolder folder;
+  const std::string data = folder.path("no/such/store");
+  DaemonProcess daemon({"--arena", "64MiB"}, data);
+  const std::string line =
+      "created " + std::filesystem::absolute(data).lexically_normal().string() + "\n";
+  EXPECT_THAT(daemon.log(), HasSubstr(line));
+  daemon.crash_and_restart();
+  const std::string log = daemon.log();
+  EXPECT_EQ(log.find(line), log.rfind(line)) << log;
+}
+
 TEST(CkptdProgram, ASocketSomebodyListensOnIsRefusedAndAStaleOneReplaced) {
   const TempFolder two;
   DaemonProcess daemon({"--arena", "64MiB"});
@@ -52,6 +64,7 @@ TEST(CkptdProgram, ASocketSomebodyListensOnIsRefusedAndAStaleOneReplaced) {
       run_program({program("ckptd"), "--data", two.path(), "--listen", "unix:" + daemon.socket()});
   EXPECT_EQ(other.exit_code, 1);
   EXPECT_THAT(other.err, HasSubstr("another daemon listens on it"));
+  EXPECT_THAT(other.err, HasSubstr("; --listen unix:PATH names another one"));
   daemon.kill();
   ASSERT_TRUE(std::filesystem::exists(daemon.socket()));
   daemon.start();

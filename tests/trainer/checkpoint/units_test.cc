@@ -207,5 +207,21 @@ TEST(ArenaSizeTest, HoldsThreeSnapshots) {
   }
 }
 
+TEST(ArenaSizeTest, RestartIsTheRemedyOnlyWhereItNeedsLess) {
+  const auto remedy = [](ckpt::ErrorCode code, const std::string& message, uint64_t restart_bytes) {
+    return restart_remedy(ckpt::make_error(code, "{}", message), 64u << 20, restart_bytes);
+  };
+  const std::string too_large =
+      "an arena of 64.0 MiB was asked for, and a session may have 32.0 MiB at most";
+  const std::string no_room = "64.0 MiB was asked for, and 1.0 MiB can be given";
+  EXPECT_THAT(remedy(ckpt::ErrorCode::kInvalidArgument, too_large, 16u << 20),
+              testing::EndsWith("--on-loss restart asks for 16.0 MiB"));
+  EXPECT_THAT(remedy(ckpt::ErrorCode::kResourceExhausted, no_room, 16u << 20),
+              testing::EndsWith("--on-loss restart asks for 16.0 MiB"));
+  EXPECT_EQ(remedy(ckpt::ErrorCode::kResourceExhausted, no_room, 64u << 20), "") << "one rank";
+  EXPECT_EQ(remedy(ckpt::ErrorCode::kInvalidArgument, "run a/b: no such name", 16u << 20), "");
+  EXPECT_EQ(remedy(ckpt::ErrorCode::kUnavailable, no_room, 16u << 20), "");
+}
+
 }  // namespace
 }  // namespace moetrain

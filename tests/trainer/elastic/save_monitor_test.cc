@@ -91,6 +91,34 @@ TEST_F(SaveMonitorTest, NumbersDoNotMakeACauseNew) {
   EXPECT_EQ(lines().size(), 1u);
 }
 
+TEST_F(SaveMonitorTest, AFullDiskIsToldInFullOnce) {
+  const std::string full =
+      "disk full: No space left on device: /d (file system /): 2.7 MiB needed, 0 B available (0 B "
+      "free); delete commits or other files there";
+  const std::string brief = "disk full: No space left on device: /d";
+  trains(0, 1, 0);
+  steps(0, 12);
+  fails(0, 5, "run a step 5: " + full);
+  EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 5 failed: " + full));
+  fails(0, 10, "run a step 10: disk full: /d (file system /): segments/3: No space left on device");
+  EXPECT_THAT(lines(), IsEmpty()) << "the same cause in other words";
+  now_ns_ += 60 * kOneSecondNs;
+  fails(0, 12, "run a step 12: " + full);
+  EXPECT_THAT(lines(), ElementsAre("checkpoints still fail, 3 since step 5: " + brief +
+                                   " (told in full for step 5)"));
+  EXPECT_EQ(monitor_.unsaved().cause(), brief);
+  EXPECT_EQ(monitor_.with_cause("run a step 12: the last checkpoint could not be saved: " + full),
+            "run a step 12: the last checkpoint could not be saved: " + brief +
+                " (told in full for step 5)");
+  const auto periods = monitor_.unsaved().periods(now_ns_);
+  ASSERT_EQ(periods.size(), 1u);
+  EXPECT_EQ(periods[0].cause, full) << "the report keeps all of it";
+  durable(0, 15);
+  (void)lines();
+  fails(0, 20, full);
+  EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 20 failed: " + full)) << "full again";
+}
+
 TEST_F(SaveMonitorTest, CheckpointsOnTheirWayBeforeAFailureDoNotEndIt) {
   fails(0, 9, "EIO");
   durable(0, 3);
