@@ -59,7 +59,7 @@ if [[ $# -gt 0 && $1 != -* ]]; then
 else
   sort_flags "$@"
 fi
-# Whoever names a bench may have named its folder, too.
+# The flags of a single named bench may already contain its folder.
 [[ " ${one[*]} " == *' --dir'[\ =]* ]] || one+=(--dir "$dir")
 [[ $dir != "$scratch" ]] || mkdir -p "$dir"
 

@@ -217,7 +217,7 @@ class History {
     for (const auto& [verb, arguments] : questions) {
       CKPT_TRY(ask_daemon(session, verb, arguments, name_of(arguments)));
     }
-    // The plan alone. What is kept is what it looks at.
+    // Plans a prune without running it; planning reads the commits that would be kept.
     for (const uint32_t all : {options_.commits / 6, options_.commits - 1}) {
       CKPT_TRY(ask_prune_plan(session, kCatalogRun, std::max(all, 1u)));
     }

@@ -1,4 +1,4 @@
-// ckptbench catalog: what the history of a large model costs to ask, to open and to make anew.
+// ckptbench catalog: time to query, open and rebuild the history of a large model.
 #pragma once
 
 #include <cstdint>

@@ -40,7 +40,7 @@ struct StateKind {
   std::string name;
   ckpt::DType dtype = ckpt::DType::kF32;
   Bytes now;
-  std::map<uint64_t, Bytes> earlier;  // by how many steps
+  std::map<uint64_t, Bytes> earlier;  // key: number of steps before `now`
 };
 
 std::vector<StateKind> kinds_of(const std::map<uint64_t, TrainedState>& states) {
@@ -63,7 +63,7 @@ std::vector<StateKind> kinds_of(const std::map<uint64_t, TrainedState>& states) 
   return kinds;
 }
 
-// What one row is about: the bytes, what they are registered as, and what they are a delta to.
+// Input of one row: the bytes, the codec they are registered with, and the base of the delta.
 struct Subject {
   const StateKind& kind;
   std::string codec;
@@ -79,7 +79,7 @@ ckptd::UnitSpecList registered(const Subject& subject) {
   return std::make_shared<const std::vector<ckpt::UnitSpec>>(1, unit);
 }
 
-// As a slab comes to the disk, and back, by the daemon's own code.
+// Encodes a slab for the disk and decodes it again, with the daemon's own code.
 class RoundTrip {
  public:
   explicit RoundTrip(const Subject& subject)
@@ -88,7 +88,7 @@ class RoundTrip {
         out_(subject.kind.now.size()),
         back_(subject.kind.now.size()) {}
 
-  // With the checksum of the copy and the decoding at once that SlabEncoder does.
+  // Includes the checksums that SlabEncoder computes over the copy and over the decoded bytes.
   Status encode() {
     const Bytes& now = subject_.kind.now;
     if (fragments_.empty()) {
@@ -102,7 +102,7 @@ class RoundTrip {
     return {};
   }
 
-  // With the checksums that a restore takes before and after.
+  // Includes the checksums that a restore verifies before and after decoding.
   Status decode() {
     ckptd::ZstdDecoder decoder;
     for (const ExtentFragment& fragment : stored_) {
@@ -130,7 +130,7 @@ class RoundTrip {
   bool came_back() const { return back_ == subject_.kind.now; }
 
  private:
-  // Said to take so much of the disk that a delta is taken whatever it gains.
+  // Claims a stored base of twice its real size, so that SlabEncoder always chooses the delta.
   ckptd::BasePieces bases_of(const ckptd::SlabEncoder& encoder, uint64_t step) const {
     ckptd::BasePieces bases;
     if (subject_.base == nullptr) return bases;
@@ -153,10 +153,10 @@ class RoundTrip {
   uint64_t stored_bytes_ = 0;
 };
 
-// Bytes per second of processor time, of as many runs as take so much of it: others that use the
-// machine meanwhile hardly count.
+// Bytes per second of CPU time. Repeats the run until it has used at least `seconds` of CPU time.
+// CPU time hardly depends on other processes of the machine.
 Result<double> rate_of(uint64_t bytes, double seconds_min, const std::function<Status()>& run) {
-  CKPT_TRY(run());  // the first touch of memory is nobody's
+  CKPT_TRY(run());  // warm-up, not timed: touches the memory for the first time
   const double began = own_cpu_seconds();
   for (uint64_t runs = 1;; ++runs) {
     CKPT_TRY(run());
@@ -184,14 +184,14 @@ Result<json> measure(const Subject& subject, double seconds_min) {
               {"decode_bytes_per_second", decode}};
 }
 
-// How much sooner a long snapshot is durable: encoded beside the writes, by so many threads, it
-// takes as long as the slower of the two.
+// Speedup until a long snapshot is durable, relative to no encoding. Encoding by `threads` threads
+// overlaps the writes, so the slower of the two decides.
 double times_as_fast(const json& row, double disk, unsigned threads) {
   const double encode = row.at("encode_bytes_per_second").get<double>() * threads;
   return std::min(encode, disk / row.at("ratio").get<double>()) / disk;
 }
 
-// New files, each synced: the median.
+// Median write rate of the disk, in bytes per second: new files, each synced.
 Result<double> disk_rate(const CodecsOptions& options) {
   CKPT_ASSIGN(const ScratchDirectory scratch, ScratchDirectory::make(options.directory));
   ckptd::AlignedBuffer pool(64ull << 20);

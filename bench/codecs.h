@@ -14,7 +14,7 @@ struct CodecsOptions {
   std::string directory = ".";  // on the disk to measure
   std::string data;             // the text to learn from; empty: the trainer's
   uint64_t steps = 200;         // of training before anything is measured
-  std::vector<uint64_t> apart;  // deltas: to the version so many steps earlier; none: 1 and 10
+  std::vector<uint64_t> apart;  // deltas: to the version this many steps earlier; empty: 1 and 10
   double seconds_min = 0.5;     // of processor time, of each measurement
   uint64_t disk_bytes = 1ull << 30;
 };

@@ -46,7 +46,7 @@ Result<CtlRun> run_ctl(const DaemonProcess& daemon, std::vector<std::string> arg
   while (!end) {
     pollfd ended{process.pidfd(), POLLIN, 0};
     ::poll(&ended, 1, kSampleMs);
-    // A peak only grows, and is gone with the process.
+    // Read while the process exists: its peak never falls, and is lost with the process.
     const Result<Usage> usage = usage_of(process.pid());
     if (usage.ok()) run.resident_bytes_peak = usage->resident_bytes_peak;
     end = process.reap();

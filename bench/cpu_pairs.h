@@ -1,5 +1,5 @@
-// What a save takes of the processor, pair by pair, against what the limit's own loop and one pass
-// of CRC32C over as many bytes take beside it.
+// CPU time of a save, pair by pair, compared with the CPU time of the limit's own write loop plus
+// one pass of CRC32C over the same number of bytes.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,16 +10,16 @@
 
 namespace bench {
 
-// What the design asks for.
+// Largest ratio that the design allows.
 inline constexpr double kCpuPassRatio = 1.5;
-// Where the loop and the CRC pass differ more than that from pair to pair, nothing was measured. It
-// is wider than that of speeds: their bounds are within 5 to 10 % of the limit, this one is not.
+// Inconclusive if loop plus CRC pass vary more than this from pair to pair. The bound is wider than
+// kSelfSpread for speeds: a speed must be within 5 to 10 % of its limit, CPU time within 50 %.
 inline constexpr double kCpuSelfSpread = 0.10;
 
-// CPU seconds of one thing, a sample for each pair.
+// CPU seconds of one activity, one sample per pair.
 class CpuMeter {
  public:
-  // Runs `work` and counts what `clock` has gone on by meanwhile.
+  // Runs `work` and records by how much `clock` advanced.
   template <typename Clock, typename Work>
   auto meter(Clock clock, Work work) -> decltype(work()) {
     CKPT_ASSIGN(const double before, clock());
@@ -34,7 +34,7 @@ class CpuMeter {
   std::vector<double> samples_;
 };
 
-// CPU seconds per GB; value i of each belongs to pair i.
+// CPU seconds per GB. Value i of each vector belongs to pair i.
 struct CpuPairs {
   std::vector<double> loop;
   std::vector<double> crc;
@@ -45,7 +45,7 @@ struct CpuPairs {
 // ratio is the median of engine / (loop + CRC), ratio_to_limit_and_crc its earlier name; seconds
 // are medians.
 nlohmann::json cpu_json(const CpuPairs& cpu);
-// Two lines for people.
+// Two lines of text for the terminal.
 std::string cpu_text(const nlohmann::json& cpu);
 
 }  // namespace bench

@@ -41,7 +41,7 @@ Status DaemonProcess::spawn() {
   const ckpt::base::UniqueFd log_file(
       ::open(log().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
   if (!log_file.valid()) return make_error(ErrorCode::kIo, "{}: {}", log(), std::strerror(errno));
-  // What is measured is the only one that uses the disk.
+  // Scrubbing is off, so that only the measured work uses the disk.
   std::ofstream config(config_file());
   config << "scrub_rate = \"0\"\n";
   config << fmt::format("warm_pool = \"{}\"\n", options_.warm_pool_bytes);

@@ -32,7 +32,7 @@ class DaemonProcess {
 
   std::string socket() const { return scratch_.path() + "/ckptd.sock"; }
   std::string data() const { return scratch_.path() + "/data"; }
-  const std::string& scratch() const { return scratch_.path(); }  // beside the store
+  const std::string& scratch() const { return scratch_.path(); }  // parent folder of the store
 
  private:
   DaemonProcess(const Options& options, ScratchDirectory scratch)

@@ -28,7 +28,7 @@ using nlohmann::json;
 
 namespace {
 
-constexpr uint64_t kExportArenaBytes = 256ull << 20;  // of the daemon: what it keeps as cache
+constexpr uint64_t kExportArenaBytes = 256ull << 20;  // the daemon's arenas, which cache units
 constexpr uint64_t kExportSlabBytes = 8ull << 20;
 constexpr uint64_t kExportSlabs = 8;  // of the trainer, who streams through them
 constexpr uint32_t kExportTimeoutMs = 60'000;
@@ -97,7 +97,7 @@ Result<bool> same_folders(const std::string& a, const std::string& b) {
   return files > 0;
 }
 
-// Appends a row for each action; true if what was exported twice is the same.
+// Appends a row for each action; true if both exports are identical.
 Result<bool> round(const ExportOptions& options, uint64_t bytes, json& rows) {
   CKPT_ASSIGN(const auto daemon, DaemonProcess::start({.directory = options.directory,
                                                        .arena_bytes = kExportArenaBytes,

@@ -1,4 +1,4 @@
-// Flags that several commands of ckptbench have.
+// Flags that several commands of ckptbench share.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,7 +11,7 @@ namespace bench {
 // A flag whose value is a size of whole blocks, at least one.
 void add_size(CLI::App* command, const std::string& flag, uint64_t* to, const std::string& help);
 
-// Of a snapshot: --bytes, --slab, --fragment, --sessions.
+// Adds the flags that shape a snapshot: --bytes, --slab, --fragment, --sessions.
 void add_shape(CLI::App* command, SaveShape& shape);
 
 void add_saves_per_sample(CLI::App* command, SaveOptions& options);

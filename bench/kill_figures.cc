@@ -28,7 +28,7 @@ double seconds_between(uint64_t from_ns, uint64_t to_ns) {
   return to_ns > from_ns ? static_cast<double>(to_ns - from_ns) / 1e9 : 0;
 }
 
-// One look at events in the order of their time.
+// A single pass over the events in order of time.
 class Timeline {
  public:
   Timeline(const std::vector<RankEvent>& events, const Kill& kill) : events_(events), kill_(kill) {

@@ -31,7 +31,7 @@ std::vector<std::string> ladder_flags(const KillSetup& setup) {
   return flags;
 }
 
-// Until all ranks train again, after there was only one.
+// Waits until all ranks train again, after only one was left.
 Result<uint64_t> await_all(LiveRun& run, uint32_t ranks) {
   size_t looked_at = 0;
   bool alone = false;

@@ -1,4 +1,4 @@
-// One run whose ranks are killed one after another until one is left, and which then grows back.
+// One run whose ranks are killed one after another until one is left, and which ranks then rejoin.
 #pragma once
 
 #include "bench/kill_trial.h"

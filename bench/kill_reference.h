@@ -1,5 +1,5 @@
-// What a run that loses ranks has to come to: the same training in this process, on one rank, where
-// nothing is lost. The number of ranks changes no bit (docs/internals/trainer.md).
+// Reference for a run that loses ranks: the same training in this process, on one rank, without
+// losses. The number of ranks changes no bit (docs/internals/trainer.md).
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace bench {
 
-// After step `at`, these experts (of moetrain::ExpertGrid) go back to what they were after step
-// `version`: weights, moments and AdamW steps. Everything else goes on.
+// After step `at`, rolls these experts (of moetrain::ExpertGrid) back to their state after step
+// `version`: weights, moments and AdamW steps. All other state is kept.
 struct RollBack {
   uint64_t at = 0;
   uint64_t version = 0;
@@ -23,15 +23,15 @@ struct RollBack {
 
 struct ReferenceRun {
   std::map<uint64_t, uint32_t> loss_bits;  // by step
-  int64_t lost_tokens = 0;                 // by the roll back: routed to its experts in between
+  int64_t lost_tokens = 0;                 // tokens routed to the rolled back experts since then
 };
 
-// Trains from the first step to the workload's last. Errors: those of reading its data, and of the
-// trainer.
+// Trains from the first step to the workload's last. Errors: the data cannot be read, or the
+// trainer fails.
 ckpt::Result<ReferenceRun> train_reference(const StepWorkload& workload,
                                            const std::optional<RollBack>& roll_back = {});
 
-// As run_command() has it.
+// The configuration that the flags of run_command() produce.
 moetrain::TrainConfig train_config(const StepWorkload& workload);
 
 }  // namespace bench

@@ -149,7 +149,7 @@ Status KillsBench::one_round(int round) {
   std::uniform_real_distribution<double> moment(0.1, 0.9);
   std::string line = fmt::format("round {}/{}:", round + 1, options_.rounds);
   for (size_t i = 0; i < arms_.size(); ++i) {
-    // A B C C B A ...: nobody is always the first or the last of a round.
+    // A B C C B A ...: no arm is always first or last in a round.
     KillArmTrials& arm = arms_[round % 2 == 0 ? i : arms_.size() - 1 - i];
     const auto& victims = arm.victims[static_cast<size_t>(round) % arm.victims.size()];
     CKPT_ASSIGN(KillTrial trial, run_trial(setup_, arm.arm, victims, moment(random_)));

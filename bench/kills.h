@@ -1,4 +1,4 @@
-// ckptbench kills: what it costs to lose ranks, in real runs of moetrain.
+// ckptbench kills: cost of losing ranks, in real runs of moetrain.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -17,7 +17,7 @@ namespace {
 
 constexpr double kBoundSeconds = 1.0;  // to the next completed step
 constexpr double kLossBound = 1e-5;    // relative
-constexpr double kStepBound = 0.2;     // seconds: the bound is said of such steps
+constexpr double kStepBound = 0.2;     // seconds: longest step for which the bound is claimed
 constexpr size_t kTrialsMin = 5;       // for a verdict of times
 const char* const kParts[] = {"detect", "regroup", "plan", "migrate", "first_step"};
 
@@ -59,14 +59,14 @@ json trial_json(const KillTrial& trial) {
           {"same_bits", trial.same_bits}};
 }
 
-// Whether what survivors went on with is what it has to be; times apart.
+// True if the trial's state after recovery is as expected, apart from times.
 bool is_right(const KillArmTrials& of, const KillTrial& trial) {
   return trial.rolled_back_exactly && trial.figures.redone() <= of.redone_max &&
          trial.loss_difference <= kLossBound && (trial.same_bits || !of.same_bits);
 }
 
-// The median's interval on one side of the bound. A step that takes longer than the bound is said
-// of can only help to pass.
+// Verdict by the interval of the median. If steps are longer than kStepBound, the verdict can be
+// "pass" but not "fail".
 const char* time_verdict(const std::vector<double>& seconds, double step_seconds) {
   if (seconds.size() < kTrialsMin) return "inconclusive";
   const Interval interval = median_interval(seconds);

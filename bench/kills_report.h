@@ -1,4 +1,4 @@
-// What ckptbench kills says: trials in, a document out.
+// Report of ckptbench kills: trials in, a JSON document out.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -12,14 +12,14 @@ namespace bench {
 
 struct KillArmTrials {
   KillArm arm;
-  bool same_bits = false;   // losses must have the bits of a run that lost nobody
-  uint64_t redone_max = 0;  // completed steps that may be done again
-  std::vector<std::vector<uint32_t>> victims;  // that take turns
+  bool same_bits = false;   // losses must match a run without losses of ranks, bit for bit
+  uint64_t redone_max = 0;  // largest number of completed steps that may be repeated
+  std::vector<std::vector<uint32_t>> victims;  // sets of ranks; trials take them in turns
   std::vector<KillTrial> trials;
 };
 
-// Without what is known of the machine and the workload. `rows` has an entry for every arm that has
-// trials.
+// The document without the description of the machine and the workload. `rows` has one entry for
+// each arm with trials.
 nlohmann::json kills_json(const std::vector<KillArmTrials>& arms,
                           const std::optional<Ladder>& ladder);
 

@@ -33,7 +33,7 @@ Result<std::unique_ptr<LiveRun>> LiveRun::start(const StepWorkload& workload,
   CKPT_ASSIGN(ScratchDirectory folder, ScratchDirectory::make(workload.directory));
   std::unique_ptr<LiveRun> run(new LiveRun(std::move(folder), seconds_max));
   const std::string fifo = run->folder_.path() + "/events";
-  // A reader that is there first: the run opens its end without waiting.
+  // The reader opens first, so that the run can open the other end without waiting.
   if (::mkfifo(fifo.c_str(), 0600) == 0) {
     run->fifo_.reset(::open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
   }
@@ -56,7 +56,7 @@ bool LiveRun::read_until(uint64_t end_ns) {
                           static_cast<long>(left_ns % (1'000 * kNsPerMs))};
   pollfd watched[] = {{fifo_.get(), POLLIN, 0}, {end_ ? -1 : process_->pidfd(), POLLIN, 0}};
   ::ppoll(watched, std::size(watched), &patience, nullptr);
-  // First the end, then what is left to read.
+  // Reap first, then read: no output can follow the last read.
   if (!end_) end_ = process_->reap();
   bool read_some = false;
   char bytes[65536];

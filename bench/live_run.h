@@ -1,4 +1,4 @@
-// A run of moetrain that is watched while it goes on, so that something can be done to its ranks at
+// A run of moetrain whose events are read while it trains, so that a bench can signal its ranks at
 // chosen moments.
 #pragma once
 
@@ -15,9 +15,9 @@ namespace bench {
 
 class LiveRun {
  public:
-  // Starts it. Its folder, store included, goes with this object; a run that has not ended then is
-  // killed, which takes its ranks and its ckptd along. Its steps are those of the window, to the
-  // last one. `seconds_max`: until its end; waits take no longer.
+  // Starts the run. Its folder, store included, is removed with this object. A run that is still
+  // alive then is killed with its ranks and its ckptd. Trains to the last step of the window.
+  // `seconds_max`: time limit of the run; no wait below takes longer.
   static ckpt::Result<std::unique_ptr<LiveRun>> start(const StepWorkload& workload,
                                                       const std::vector<std::string>& flags,
                                                       uint64_t seconds_max = 90);
@@ -25,22 +25,22 @@ class LiveRun {
   LiveRun(const LiveRun&) = delete;
   LiveRun& operator=(const LiveRun&) = delete;
 
-  // Reads on until something was read, or until then (moetrain::monotonic_ns). False: the run has
-  // ended, and all that it said has been read.
+  // Reads until an event arrives, or until this time (moetrain::monotonic_ns). False: the run has
+  // ended and all of its events have been read.
   bool read_until(uint64_t end_ns);
-  // Of all ranks, as they came in.
+  // Events of all ranks, in order of arrival.
   const std::vector<moetrain::RankEvent>& events() const { return events_; }
-  // Reads until this step was completed by some rank, in which case the time is that of the first.
+  // Reads until some rank has completed this step; returns the time of the first rank that did.
   // kFailedPrecondition if the run ends before, kDeadlineExceeded after seconds_max.
   ckpt::Result<uint64_t> await_step(uint64_t step);
 
-  // Signals the processes of these ranks, one right after the other; the time before the first.
-  // kFailedPrecondition if one of them has not been heard of.
+  // Signals the processes of these ranks in quick succession; returns the time before the first
+  // signal. kFailedPrecondition if a rank has sent no event yet.
   ckpt::Result<uint64_t> signal_ranks(const std::vector<uint32_t>& ranks, int number) const;
-  // SIGTERM: the run saves the step that it is at, and ends with 143.
+  // Sends SIGTERM: the run saves its current step and exits with 143.
   void stop() const;
-  // Reads to the end, which must be this exit code: kFailedPrecondition with what the run said
-  // otherwise, kDeadlineExceeded after seconds_max since the start.
+  // Reads to the end of the run. kFailedPrecondition, with the output of the run, if its exit code
+  // is another; kDeadlineExceeded after seconds_max since the start.
   ckpt::Status finish(int exit_code = 0);
 
  private:

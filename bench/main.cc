@@ -1,4 +1,4 @@
-// ckptbench: what a user would measure, each against a physical limit measured in the same run.
+// ckptbench: measurements for users, each against a physical limit measured in the same run.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -53,7 +53,7 @@ int finish(const ckpt::Result<nlohmann::json>& document, bool json,
   return 0;
 }
 
-// What the command line says, beyond what each bench has options for.
+// Values of the command line: the options of each bench, and flags that several share.
 struct Flags {
   bool json = false;
   bench::SaveOptions save;

@@ -61,9 +61,9 @@ def read_published(path):
 
 
 def write_tables(results, render, check):
-    """Writes the page beside `results`, a JSON file: render(document) gives its lines.
+    """Writes the page that belongs to `results`, a JSON file; render(document) returns its lines.
 
-    check: changes nothing. Returns an exit status: 0, 77 if there are no results, or a sentence."""
+    `check`: changes nothing. Returns an exit status: 0, 77 without results, or an error message."""
     if not results.exists():
         print(f"skipped: no {results}", file=sys.stderr)
         return SKIPPED

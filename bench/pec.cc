@@ -30,19 +30,19 @@ constexpr uint64_t kSlabBytes = 16ull << 20;
 constexpr uint64_t kLimitBytesMax = 2ull << 30;
 constexpr uint64_t kSegmentsRoom = 3ull << 30;
 
-// The model, its plan, and what a full save of it has been measured at.
+// The model, its units, and the bytes that a full save of the model writes.
 struct Subject {
   const PecModel& model;
   std::vector<PecUnit> units;
   PecDenominators usual;
-  uint64_t full_disk_bytes = 0;  // of the row with all experts
+  uint64_t full_disk_bytes = 0;  // measured in the row with all experts
 };
 
 double per(double part, uint64_t whole) {
   return whole > 0 ? part / static_cast<double>(whole) : 0;
 }
 
-// The disk alone, in this row's minute: a file as large as the save, up to 2 GiB.
+// Write rate of the disk alone, measured next to this row: a file of the save's size, up to 2 GiB.
 Result<double> disk_limit(uint64_t bytes, const std::string& folder) {
   const RawConfig config;
   ckptd::AlignedBuffer pool(64ull << 20);
@@ -55,8 +55,8 @@ Result<double> disk_limit(uint64_t bytes, const std::string& folder) {
   return speed;
 }
 
-// What no view needs any more of the saves before, so that the disk has room for as many as are
-// asked for. Not timed; the disk has nothing left of it to do when the next save begins.
+// Reclaims older saves that no view needs, so that the disk has room for all repeats. Not timed;
+// returns when the disk has settled, so that the next save is not slowed by discards.
 ckpt::Status give_back_older(const DaemonProcess& daemon) {
   CKPT_TRY(run_ctl(daemon, {"prune", kPecRun, "--keep-last", "1", "--yes"}));
   CKPT_TRY(run_ctl(daemon, {"gc"}));
@@ -86,7 +86,7 @@ Result<Measured> measure(const PecOptions& options, const Subject& subject, uint
                                                subject.units));
   PecPlanner planner(subject.units, subject.model.moe_layers(), subject.model.experts,
                      options.ranks);
-  // The first save waits for the arenas to be faulted in: it is not counted.
+  // The first save is not counted: it waits for the page faults of the arenas.
   CKPT_ASSIGN([[maybe_unused]] const auto first, ranks->save(planner.next(k, options.sharding)));
   Measured measured;
   for (uint32_t repeat = 0; repeat < options.repeats; ++repeat) {
@@ -138,7 +138,7 @@ json row_json(const Subject& subject, uint32_t k, const Measured& measured) {
       {"ratio_to_limit", speed / measured.limit_bytes_per_second}};
 }
 
-// Where the bytes are: of the full state, and of a snapshot with one expert per layer.
+// Bytes per component: of the full state, and of a snapshot with one expert per layer.
 json composition_json(const Subject& subject) {
   std::map<Component, uint64_t> bytes;
   for (const PecUnit& unit : subject.units) bytes[unit.component] += unit.bytes;
@@ -162,7 +162,7 @@ json usual_json(const Subject& subject) {
 }
 
 std::vector<uint32_t> counts(const PecOptions& options, uint32_t experts) {
-  std::vector<uint32_t> ks = {experts};  // the full save is what the others are held against
+  std::vector<uint32_t> ks = {experts};  // first the full save, the baseline of the other rows
   for (uint32_t k = experts / 2; options.ks.empty() && k > 0; k /= 2) ks.push_back(k);
   for (const uint32_t k : options.ks) {
     if (k < experts && std::find(ks.begin(), ks.end(), k) == ks.end()) ks.push_back(k);
@@ -187,7 +187,7 @@ Result<std::vector<const PecModel*>> chosen_models(const PecOptions& options) {
         std::find(options.models.begin(), options.models.end(), model.name) != options.models.end();
     if (options.models.empty() || wanted) chosen.push_back(&model);
   }
-  // One that is named twice is measured once.
+  // A model that is named twice is measured once.
   const std::set<std::string> names(options.models.begin(), options.models.end());
   if (!names.empty() && chosen.size() != names.size()) {
     return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
@@ -196,7 +196,7 @@ Result<std::vector<const PecModel*>> chosen_models(const PecOptions& options) {
   return chosen;
 }
 
-// Of the row with all experts, the largest: a save, the one before it, and segments' room to grow.
+// Checks the disk space of the largest row, all experts: two saves and room for segments to grow.
 // kResourceExhausted, before anything is measured, if the disk has less.
 ckpt::Status check_disk(const PecOptions& options, const PecModel& model) {
   uint64_t full = 0;

@@ -1,11 +1,11 @@
 // The state of the models that MoC-System (ASPLOS 2025) reports on, as units: GPT-125M-8E and
-// GPT-350M-16E. Shapes alone; nobody holds the values.
+// GPT-350M-16E. Shapes only, no values.
 //
 // GPT-2's small and medium shapes (12 x 768, 24 x 1024; 50,257 tokens, 1,024 positions, head tied
-// to the embedding), with the feed-forward of every second layer replaced by experts of the same
-// shape, as Megatron-DeepSpeed does by default. The paper prints no table of shapes; experts in
-// every second layer are what its sizes fit (with experts in every layer, one expert per layer
-// would leave 24 % of GPT-125M-8E, not the 39 % that come out here).
+// to the embedding). Experts replace the feed-forward of every second layer and have its shape, as
+// in Megatron-DeepSpeed by default. The paper prints no table of shapes. Experts in every second
+// layer fit its sizes; with experts in every layer, one expert per layer would leave 24 % of
+// GPT-125M-8E, not the 39 % computed here.
 #pragma once
 
 #include <cstdint>
@@ -27,16 +27,16 @@ struct PecModel {
 };
 const std::vector<PecModel>& pec_models();
 
-// What a unit is a part of, for the table of composition.
+// Component that a unit belongs to, for the composition table.
 enum class Component : uint8_t { kEmbedding, kAttention, kFeedForward, kRouterAndNorms, kExperts };
 inline constexpr int kComponents = 5;
 std::string_view component_name(Component component);
 
-// 12 bytes per parameter: fp32 weights (4), Adam's m and v (8), each a unit of its own.
+// 12 bytes per parameter: fp32 weights (4), Adam's m and v (8), each its own unit.
 struct PecUnit {
   std::string name;
-  std::optional<uint32_t> layer;   // of experts: their MoE layer, from 0
-  std::optional<uint32_t> expert;  // nothing: dense
+  std::optional<uint32_t> layer;   // experts only: their MoE layer, from 0
+  std::optional<uint32_t> expert;  // nullopt: dense
   bool optimizer = false;
   Component component = Component::kEmbedding;
   uint64_t bytes = 0;

@@ -13,7 +13,7 @@ PecPlanner::PecPlanner(std::vector<PecUnit> units, uint32_t layers, uint32_t exp
       ranks_(ranks),
       saved_(layers, std::vector<uint64_t>(experts)) {}
 
-// [layer][expert]
+// Result: [layer][expert]
 std::vector<std::vector<bool>> PecPlanner::select(uint32_t k) {
   ++snapshot_;
   moetrain::LayerSlots slots(ranks_);
@@ -65,7 +65,7 @@ PecDenominators pec_denominators(const std::vector<PecUnit>& units, uint32_t exp
     uint64_t& sum = unit.expert ? expert_bytes : unit.optimizer ? dense_optimizer : dense_weights;
     sum += unit.bytes;
   }
-  // Of the busiest rank: where ranks do not divide them evenly, one more expert per layer.
+  // Experts of the busiest rank: rounded up where the ranks do not divide them evenly.
   const uint64_t own_experts = expert_bytes / experts * ((experts + ranks - 1) / ranks);
   return {.even = (dense_weights + dense_optimizer + expert_bytes) / ranks,
           .zero2 = dense_weights + dense_optimizer / ranks + own_experts,

@@ -22,7 +22,7 @@ constexpr uint64_t kWriteBytes = 4ull << 20;
 // The daemon keeps two slabs of an arena for restores; one more is not full.
 constexpr uint64_t kSlabsNotForSnapshots = 3;
 
-// Where a write takes its bytes from: another place for each unit, offset and step.
+// Source of a write in the pool: a different place for each unit, offset and step.
 uint64_t pool_offset(const moetrain::Share& share, uint64_t at, uint64_t step) {
   uint64_t mixed = (share.unit + 1) * 0x9e3779b97f4a7c15ull ^ (share.offset + at) ^ step << 40;
   mixed = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9ull;

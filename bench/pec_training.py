@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What lost tokens do to the loss: ./dev experiment, or pec_training.py --programs FOLDER
+"""Effect of lost tokens on the loss: ./dev experiment, or pec_training.py --programs FOLDER
 
 Trains the same model on the same text in four arms, for every seed:
   none    full checkpoints, no faults
@@ -8,7 +8,7 @@ Trains the same model on the same text in four arms, for every seed:
   far     partial checkpoints (K=1 of 8, one every 8 steps) without a budget; killed alike
 Reports, per arm, the loss on held-out text at the end and the loss of the first step after each
 recovery, less what `none` had with the same seed at the same step. Intervals are Student's, 95 %,
-over seeds. Everything is reported as it comes out.
+over seeds. Every result is reported.
 """
 
 import argparse
@@ -45,7 +45,7 @@ def interval(values):
 
 
 def faults(seed, args):
-    """RANK@STEP, no two of them close: each recovery has time to show."""
+    """RANK@STEP of each kill, spread over the last two thirds: each recovery has time to show."""
     rng = random.Random(seed)
     first, room = args.steps // 3, args.steps - args.steps // 3
     each = room // args.faults
@@ -68,7 +68,7 @@ class Daemon:
 
 
 def run(command, timeout_s):
-    """Its stdout; if it fails, its last words on stderr are ours."""
+    """Returns the stdout of the command; if it fails, exits with the end of its stderr."""
     ended = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False)
     if ended.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit {ended.returncode}\n{ended.stderr[-4000:]}")
@@ -76,7 +76,7 @@ def run(command, timeout_s):
 
 
 def cpu_name():
-    """As the kernel has it: the architecture alone says nothing of speed."""
+    """CPU model from /proc/cpuinfo: the architecture alone says nothing of speed."""
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
             if line.startswith("model name"):

@@ -19,13 +19,13 @@ namespace {
 
 constexpr double kPlacementPassRatio = 1.0;  // no slower than static placement
 constexpr uint64_t kHistorySteps = 10;
-constexpr uint32_t kIntermediate = 512;  // so that experts are most of a step, as in large models
+constexpr uint32_t kIntermediate = 512;  // experts take most of a step, as in large models
 constexpr StepWindow kWindow{kHistorySteps + 4, kHistorySteps + 24};
 
 struct Arm {
   std::string policy;
   std::vector<std::string> flags;
-  std::vector<StepFigures> runs;  // [orders * rounds], by order
+  std::vector<StepFigures> runs;  // [orders * rounds], see run_at()
 };
 
 class PlacementBench {
@@ -71,7 +71,7 @@ class PlacementBench {
 
   json document() const {
     json all = arm_json(arms_.front());
-    all["verdict"] = "reference";  // the others have one
+    all["verdict"] = "reference";  // only the other arms have a verdict
     for (size_t i = 1; i < arms_.size(); ++i) {
       json other = arm_json(arms_[i]);
       for (const char* said : {"bench", "machine", "shape", "limit_name"}) other.erase(said);
@@ -81,7 +81,7 @@ class PlacementBench {
   }
 
  private:
-  // Of an arm, by order.
+  // Index of a run in Arm::runs.
   size_t run_at(int order, int round) const {
     return static_cast<size_t>(order) * static_cast<size_t>(options_.rounds) +
            static_cast<size_t>(round);
@@ -133,7 +133,7 @@ class PlacementBench {
                           .more_is_better = false};
     json document = to_json(outcome, compared(fixed, steps), machine(options_.directory));
     document["policy"] = arm.policy;
-    // Of an order the same in every run.
+    // Loads depend on the order alone: its first round stands for all rounds.
     double tokens = 0;
     double most = 0;
     for (int order = 0; order < options_.orders; ++order) {

@@ -12,7 +12,7 @@ namespace bench {
 struct PlacementBenchOptions {
   std::string directory = ".";
   double skew = 1.2;   // moetrain --router-skew
-  uint32_t ranks = 2;  // each on a CPU of its own, as far as there are some
+  uint32_t ranks = 2;  // each on its own CPU, if there are enough
   uint32_t slots = 9;  // of 16 experts, of the policies that replicate
   uint32_t replicas_min = 1;
   uint32_t sequences = 128;  // of 64 tokens, in each step

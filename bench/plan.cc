@@ -64,10 +64,10 @@ Result<std::vector<Loads>> read_samples(const std::string& path) {
   return samples;
 }
 
-// One policy's plans, used some samples after the loads that they were planned from.
+// Results of one policy's plans, judged some samples after the loads of the plan.
 struct Row {
   uint32_t judged = 0;
-  double balance = 0;  // sums over what was judged
+  double balance = 0;  // sum over the judged plans
   double worst = 0;    // the most
   double recovery[std::size(kFailures)] = {};
   double recovery_least[std::size(kFailures)] = {1, 1, 1};
@@ -115,7 +115,7 @@ Result<json> rows_of(PolicyName policy, const std::vector<Loads>& samples,
   for (size_t at = 0; at < samples.size(); at += options.every) {
     request.loads = samples[at];
     const double begin = thread_cpu_ms();
-    // flexmoe goes on from what it planned before; the others do not look at it.
+    // flexmoe starts from its previous plan; the other policies ignore that plan.
     CKPT_ASSIGN(layers, moetrain::plan_placement(policy, request));
     cpu_ms.push_back(thread_cpu_ms() - begin);
     for (const uint32_t lag : options.lags) {

@@ -19,13 +19,13 @@ using nlohmann::json;
 
 namespace {
 
-constexpr int kRepeats = 3;  // the quickest counts: others were disturbed
+constexpr int kRepeats = 3;  // the fastest repeat counts: noise only slows
 
 struct Shape {
   uint32_t ranks, experts, layers;
-  uint32_t slots_per_rank = 0;  // 0: as many as are asked for
+  uint32_t slots_per_rank = 0;  // 0: `slots_asked` of measure()
   uint32_t replicas_min = 2;
-  uint32_t ranks_per_node = 1;  // which die together
+  uint32_t ranks_per_node = 1;  // ranks of a node fail together
 };
 constexpr Shape kShapes[] = {{16, 32, 24}, {64, 32, 24}, {256, 128, 24}, {1024, 256, 64}};
 constexpr Shape kNodeShapes[] = {{64, 32, 24, 0, 2, 8},
@@ -33,7 +33,7 @@ constexpr Shape kNodeShapes[] = {{64, 32, 24, 0, 2, 8},
                                  {64, 32, 24, 0, 2, 4},
                                  {1024, 256, 64, 0, 2, 8},
                                  {1024, 256, 64, 0, 2, 64}};
-// So few slots that loads cannot be balanced, however long a search goes on.
+// Too few slots to balance the loads, however long a search takes.
 constexpr Shape kTightShapes[] = {{3, 3, 24, 2},       {7, 5, 24, 1, 1}, {8, 8, 24, 2, 1},
                                   {8, 16, 24, 4},      {16, 16, 24, 2},  {32, 32, 24, 2, 1},
                                   {64, 32, 24, 1},     {64, 64, 24, 2},  {256, 256, 58, 2},
@@ -44,7 +44,7 @@ struct Limit {
   std::string name;
 };
 
-// What a plan may take: ours as promised; LAER-MoE's against what it reports for a layer.
+// Time limit of a plan: our own promise, or for LAER-MoE the time that its paper reports per layer.
 std::optional<Limit> limit_of(PolicyName policy, const Shape& shape) {
   if (shape.slots_per_rank != 0 && shape.ranks_per_node == 1) {
     if (policy != PolicyName::kFrontier) return std::nullopt;

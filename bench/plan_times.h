@@ -1,4 +1,4 @@
-// How long policies take to plan, from 16 to 1,024 ranks.
+// Time that policies take to plan, from 16 to 1,024 ranks.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -18,7 +18,7 @@ struct PltOptions {
   uint32_t slots_per_rank = 6;
   uint32_t replicas_min = 2;
   uint32_t replan = 10;     // samples between placements
-  uint32_t dead_max = 0;    // of the ranks; 0: 4, or as many as there are
+  uint32_t dead_max = 0;    // largest number of lost ranks; 0: 4, or all if there are fewer
   bool placements = false;  // print the placements, too
 };
 ckpt::Result<nlohmann::json> bench_plt(const PltOptions& options);

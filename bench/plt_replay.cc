@@ -76,14 +76,14 @@ class Replayer {
     }
   }
 
-  // sum += count * each. A trace may say what it wants; it must not make a sum wrap around.
+  // sum += count * each. Records an overflow, because a trace may contain any numbers.
   void add(uint64_t count, uint64_t each, uint64_t& sum) {
     uint64_t product = 0;
     result_.overflowed |=
         __builtin_mul_overflow(count, each, &product) || __builtin_add_overflow(sum, product, &sum);
   }
 
-  // All sets of ranks that might die now.
+  // All sets of ranks that may fail at this time.
   void fail_here() {
     std::vector<moetrain::RankMask> unsaved_masks;
     std::vector<uint64_t> tokens_by_holders(placements_.ranks + 1);

@@ -13,8 +13,8 @@
 
 namespace bench {
 
-// The placement of every layer, planned anew every `replan` samples from the counts of the samples
-// since the last time; at first as if all experts were equal.
+// The placement of every layer, planned every `replan` samples from the counts of the samples since
+// the previous plan. The first plan assumes equal experts.
 struct TracePlacements {
   uint32_t ranks = 0;
   uint32_t replan = 1;

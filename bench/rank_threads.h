@@ -1,4 +1,4 @@
-// What benches with several trainer ranks share: each rank is a thread with a session of its own.
+// Helpers of benches with several trainer ranks: each rank is a thread with its own session.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace bench {
 
-// What the client said of a call on this session.
+// Turns the status of a call on this session into a Status, with the session's error message.
 inline ckpt::Status checked(ckpt_status status, const ckpt_session* session) {
   if (status == CKPT_OK) return {};
   return ckpt::make_error(static_cast<ckpt::ErrorCode>(status), "{}", ckpt_session_error(session));
 }
 
-// Runs `work(rank)` for every rank on a thread of its own; returns when all have, with the error of
-// the lowest rank that has one.
+// Runs `work(rank)` for every rank on its own thread and waits for all. Returns the error of the
+// lowest rank that has one.
 template <typename Work>
 ckpt::Status on_all_ranks(uint32_t ranks, Work work) {
   std::vector<ckpt::Status> outcomes(ranks);

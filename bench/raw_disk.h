@@ -53,7 +53,7 @@ class LimitFiles {
 Result<double> raw_write(const std::string& path, uint64_t bytes, const RawConfig& config,
                          ckpt::MutableByteView pool);
 
-// The same for blocks that have just been written: how much of the limit is the making of blocks.
+// The same, but overwrites existing blocks: the difference is the cost of allocating blocks.
 Result<double> raw_rewrite(const std::string& path, uint64_t bytes, const RawConfig& config,
                            ckpt::MutableByteView pool);
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The tables of bench/results/relayout.md: relayout.py [--program CKPTBENCH [--loads-file FILE]]
 
-With --program: runs `ckptbench relayout` and writes bench/results/relayout.json. Then, and without,
-writes the page anew from that file. --check: changes nothing, and exits with 1 if the page differs,
+With --program: runs `ckptbench relayout` and writes bench/results/relayout.json. Always writes the
+page from that file. --check: changes nothing, and exits with 1 if the page differs,
 with 77 if nothing was measured yet."""
 
 import argparse

@@ -1,5 +1,5 @@
-// What every bench prints: absolute numbers, with the machine, the shape and the limit they are
-// held against.
+// Output of every bench: absolute numbers, with the machine, the shape and the limit they are
+// compared with.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,18 +14,18 @@ nlohmann::json machine(const std::string& directory);
 
 struct Outcome {
   std::string bench;           // "save"
-  nlohmann::json shape;        // what was run
+  nlohmann::json shape;        // parameters of the bench
   std::string unit;            // "bytes/s"
-  std::string limit_name;      // what the limit is
+  std::string limit_name;      // description of the limit
   double pass_ratio = 0;       // "pass" if the whole interval is at or above this ratio ...
   bool more_is_better = true;  // ... or at or below it
 };
-// The document of cli.md, with intervals, the ratio of the limit with itself and the verdict.
+// The document of cli.md, with intervals, the spread of the limit against itself and the verdict.
 nlohmann::json to_json(const Outcome& outcome, const Paired& paired, const nlohmann::json& machine);
-// The same in a few lines for people.
+// The same document as a few lines of text for the terminal.
 std::string to_text(const nlohmann::json& document);
 
-// How a bench goes, to stderr.
+// Prints a line of progress to stderr.
 void say(const std::string& line);
 
 }  // namespace bench

@@ -13,8 +13,8 @@ namespace {
 
 constexpr uint64_t kSavedStep = 1;
 
-// A store with one snapshot, and trainers that have none of it: the daemon that wrote it is gone,
-// and its slabs with it, so that every byte comes from the disk.
+// A store with one snapshot, and new trainers. The daemon that wrote the snapshot has been stopped
+// and its slabs are gone, so that every byte comes from the disk.
 class RestoreRun {
  public:
   ckpt::Status open(const RestoreBenchOptions& options) {

@@ -1,5 +1,5 @@
-// ckptbench restore: a whole view back into the memory of trainers, against the raw speed of the
-// disk.
+// ckptbench restore: restore of a whole view into the memory of trainers, against the raw speed of
+// the disk.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,7 +10,7 @@
 
 namespace bench {
 
-// What the design asks for.
+// Smallest ratio to the limit that the design allows.
 inline constexpr double kRestorePassRatio = 0.95;
 
 struct RestoreBenchOptions {

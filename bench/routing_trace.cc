@@ -21,7 +21,7 @@ namespace {
 constexpr size_t kTextBytesMax = size_t{1} << 30;
 constexpr size_t kSamplesMax = size_t{1} << 20;  // far more than any trace has
 
-// The tokens of the first layer: every layer of the sample must have as many.
+// Number of tokens of the first layer. Every layer of the sample must have the same number.
 Result<int64_t> tokens_of(const RoutingCsv& csv, const std::vector<uint64_t>& layer) {
   int64_t sum = 0;
   for (const uint64_t tokens : layer) {
@@ -30,23 +30,23 @@ Result<int64_t> tokens_of(const RoutingCsv& csv, const std::vector<uint64_t>& la
   return sum;
 }
 
-// Of all layers together, so that no sum of an expert's tokens can wrap around.
+// True if the assignments of all layers together fit 64 bits: no sum of tokens can wrap around.
 bool counts(const RoutingTrace& trace) {
   int64_t all = 0;
   return !__builtin_mul_overflow(trace.assignments, int64_t{trace.grid.layers}, &all);
 }
 
-// Of a file that ends in the middle zlib gives what is there, and then an end, as of a whole one:
-// only its error says which it was.
+// True if the file ended in the middle. zlib returns the data of a truncated file and then an end
+// of file, as for a whole file: only its error code tells.
 bool was_cut(gzFile file) {
   int error = Z_OK;
   gzerror(file, &error);
   return error == Z_BUF_ERROR;
 }
 
-// All of a file, unpacked.
+// Reads a whole file and decompresses it.
 Result<std::string> read_unpacked(const std::string& path) {
-  // zlib reads plain files, too.
+  // gzopen() reads plain files, too.
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
   if (!file) return make_error(ErrorCode::kNotFound, "{}: cannot be opened", path);
   std::string text;

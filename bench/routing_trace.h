@@ -1,5 +1,5 @@
-// RoutingTrace: how many tokens every expert got, sample by sample; read from CSV
-// (trainer/placement/routing_csv.h), gzip'ed or not.
+// RoutingTrace: number of tokens per expert in each sample. Read from CSV
+// (trainer/placement/routing_csv.h), gzip'ed or plain.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@ namespace bench {
 
 struct RoutingTrace {
   moetrain::ExpertGrid grid;
-  // Of each layer, all samples together: those of all layers are what 64 bits count.
+  // Per layer, summed over all samples. The sum over all layers fits 64 bits, too.
   int64_t assignments = 0;
   std::vector<std::vector<int64_t>> samples;  // [sample]: tokens, [grid.size()]
 };
 
-// kInvalidArgument, naming the line, for anything but that format, and where a layer has another
-// number of assignments than the first one of its sample: one sample may have more than another
-// (batches that grow). `origin` starts the message.
+// kInvalidArgument, naming the line, for any other format, and if the layers of a sample differ in
+// their number of assignments. Samples may differ from each other (batches that grow). `origin`
+// starts the message.
 ckpt::Result<RoutingTrace> parse_routing_trace(std::string_view csv, std::string_view origin);
 
-// From a file, which is unpacked if it is gzip'ed. At most 1 GiB of text. kCorrupt if it cannot be
-// unpacked, or ends in the middle.
+// Reads a file, gzip'ed or plain, of at most 1 GiB of text. kCorrupt if the file cannot be
+// decompressed, or ends in the middle.
 ckpt::Result<RoutingTrace> read_routing_trace(const std::string& path);
 
 }  // namespace bench

@@ -16,7 +16,7 @@ namespace {
 constexpr int kRewrites = 3;
 constexpr uint64_t kSweepFilesMax = 2;
 
-// Bytes per second of `times` runs together, each of as many bytes.
+// Mean speed of `times` runs of the same number of bytes each, in bytes per second.
 template <typename Run>
 ckpt::Result<double> of_runs(int times, Run run) {
   double seconds_per_byte = 0;
@@ -85,8 +85,8 @@ ckpt::Result<double> SaveBench::write_files(const RawConfig& config) {
                  [&] { return raw_write(limit_files_->next(), bytes_, config, pool_.bytes()); });
 }
 
-// The processor time is of our own loop, also where fio is the limit: what it takes to start and
-// end fio is no writing.
+// CPU time is taken from our own loop even where fio is the limit: starting and ending fio costs
+// CPU time that is no writing.
 ckpt::Result<double> SaveBench::write_limit() {
   if (!best_.fio) return loop_cpu_.meter(own_clock, [&] { return write_files(best_); });
   RawConfig own = best_;
@@ -95,12 +95,12 @@ ckpt::Result<double> SaveBench::write_limit() {
   return write_files(best_);
 }
 
-// Over as many bytes as a sample has.
+// CRC32C over the number of bytes of a sample.
 ckpt::Status SaveBench::crc_pass() {
   return crc_cpu_.meter(own_clock, [&]() -> ckpt::Status {
     for (uint64_t done = 0; done < sample_bytes();) {
       const uint64_t length = std::min<uint64_t>(pool_.bytes().size(), sample_bytes() - done);
-      // Kept from being left out: nothing else looks at the sum.
+      // volatile keeps the compiler from dropping the unused sum.
       volatile uint32_t sum = ckpt::base::crc32c(pool_.bytes().first(length));
       (void)sum;
       done += length;
@@ -122,8 +122,8 @@ ckpt::Result<double> SaveBench::save() {
   return engine_cpu_.meter(engine_clock, both);
 }
 
-// What is held to the bound is the writer's time. What the trainers spend is their copy, and comes
-// on top.
+// The bound applies to the CPU time of the writer. The CPU time of the trainers, their copy, is
+// reported separately.
 nlohmann::json SaveBench::cpu() const {
   nlohmann::json cpu = cpu_json({.loop = loop_cpu_.per_gb(sample_bytes()),
                                  .crc = crc_cpu_.per_gb(sample_bytes()),

@@ -1,4 +1,4 @@
-// ckptbench save, and fragments: from begin to durable, against the raw speed of the disk.
+// ckptbench save and fragments: time from begin to durable, against the raw speed of the disk.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 
 namespace bench {
 
-// What the design asks for: of whole fragments, and of 10,000 small ones.
+// Smallest ratios to the limit that the design allows: whole fragments, and 10,000 small ones.
 inline constexpr double kSavePassRatio = 0.95;
 inline constexpr double kFragmentsPassRatio = 0.90;
 inline constexpr uint64_t kFragments = 10'000;
@@ -21,11 +21,11 @@ struct SaveOptions {
   double pass_ratio = kSavePassRatio;
   SaveShape shape;
   Pairs pairs;
-  int saves_per_sample = 1;  // as many as make a sample long enough to mean something
+  int saves_per_sample = 1;  // enough for a sample that is long enough to be meaningful
   std::string directory = ".";
   bool engine_only = false;
 };
-// As report.h has it, and rewrite, resident_bytes_peak, cpu (cpu_pairs.h).
+// The document of report.h, plus rewrite, resident_bytes_peak and cpu (cpu_pairs.h).
 ckpt::Result<nlohmann::json> bench_save(const SaveOptions& options);
 std::string save_text(const nlohmann::json& document);
 

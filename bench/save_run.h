@@ -1,4 +1,4 @@
-// The two ways `save` is run. Both return bytes per second of one whole snapshot.
+// The two ways to run `save`. Both return bytes per second of one whole snapshot.
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 
 namespace bench {
 
-// What a store may hold before it is thrown away: nothing is ever deleted by one, and the disk is
-// not ours alone.
+// Largest store before it is replaced by an empty one. Saves delete nothing, and other users share
+// the disk.
 inline constexpr uint64_t kStoreBytesMax = 8ull << 30;
 
 struct SaveShape {
@@ -24,22 +24,22 @@ struct SaveShape {
 class SaveRun {
  public:
   virtual ~SaveRun() = default;
-  // What it wrote has become too much (or nothing is there yet): renew() starts with an empty store
-  // and lets the disk settle. Neither is timed.
+  // True if the store has reached kStoreBytesMax or does not exist yet. Then renew() starts with an
+  // empty store and lets the disk settle. Neither is timed.
   virtual bool full() const = 0;
   virtual ckpt::Status renew() = 0;
   virtual ckpt::Result<double> run() = 0;
-  // What the process that writes has used since it began: ckptd, or this one.
+  // Usage of the process that writes, since its start: ckptd, or this process.
   virtual ckpt::Result<Usage> usage() const = 0;
 };
 
-// Through libckpt and a ckptd of its own: from the first rank's begin until the last rank knows
-// that the snapshot is durable. Copy, checksums, sockets, commit and catalog included.
+// Saves through libckpt and a ckptd of its own: from the first rank's begin until the last rank
+// knows that the snapshot is durable. Includes copy, checksums, sockets, commit and catalog.
 ckpt::Result<std::unique_ptr<SaveRun>> open_daemon_save(const std::string& directory,
                                                         const SaveShape& shape);
 
-// Slabs that are filled and sealed already, through staging and persist alone: what the storage
-// engine itself costs over the raw loop. From the first write to the durable journal record.
+// Saves slabs that are already filled and sealed, through staging and persist only: the cost of the
+// storage engine over the raw loop. From the first write to the durable journal record.
 ckpt::Result<std::unique_ptr<SaveRun>> open_engine_save(const std::string& directory,
                                                         const SaveShape& shape);
 

@@ -1,5 +1,5 @@
-// How far ahead a rank starts the exchanges of sharded experts, counted in the order of its own
-// thread. Pure: the events of a schedule trace in, figures out.
+// Lead of a rank's exchanges of sharded experts: how early each starts, counted in operations of
+// the rank's thread. Pure: the events of a schedule trace in, figures out.
 //
 // The count is the same on any machine. Whether an exchange then runs beside the computation
 // depends on the cores: StepEvent has the times.

@@ -26,18 +26,18 @@ namespace bench {
 
 namespace {
 
-// What is there to be removed; for the thread that waits for signals.
+// Directories to remove on exit; shared with the thread that waits for signals.
 struct Scratch {
   std::mutex mutex;
   std::set<std::string> directories;
 };
 Scratch& scratch() {
-  static auto* const all = new Scratch;  // lives as long as that thread may
+  static auto* const all = new Scratch;  // never freed: that thread may outlive static objects
   return *all;
 }
 
-// How many the device has had, as the kernel counts (Documentation/block/stat.rst); nullopt if it
-// does not say.
+// Number of discards of the device, by the kernel's count (Documentation/block/stat.rst). nullopt
+// if the kernel does not report it.
 std::optional<uint64_t> discards(dev_t device) {
   constexpr int kDiscardsField = 11;
   std::ifstream stat(fmt::format("/sys/dev/block/{}:{}/stat", major(device), minor(device)));
@@ -80,7 +80,7 @@ void remove_scratch_when_stopped() {
     while (::poll(&stop, 1, -1) != 1) {
     }
     const int signal = moetrain::take_stop_signal().value_or(SIGTERM);
-    // Kept: nothing may be made any more.
+    // Never unlocked: no directory may be made from here on.
     scratch().mutex.lock();
     for (const std::string& path : scratch().directories) remove_directory(path);
     ::_exit(128 + signal);
@@ -93,7 +93,7 @@ void settle(const std::string& directory) {
   ::syncfs(fd.get());
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return;
-  // Discards are asynchronous: they have ended when none was for a while.
+  // Discards are asynchronous: wait until their count has not changed for a while.
   constexpr int kLooksMax = 300;
   constexpr std::chrono::milliseconds kBetweenLooks{100};
   auto seen = discards(status.st_dev);

@@ -183,7 +183,7 @@ Status ShardedBench::one_round(int round) {
     std::string line =
         fmt::format("round {}, {}, {} ranks:", round + 1, workload.runs.loads, workload.runs.ranks);
     for (size_t i = 0; i < arms; ++i) {
-      // A B C C B A: nobody is always the first or the last of a round.
+      // A B C C B A: no arm is always first or last in a round.
       const size_t arm = round % 2 == 0 ? i : arms - 1 - i;
       CKPT_TRY(one_run(workload, arm, round));
       const ShardedArmRuns& of = workload.runs.arms[arm];

@@ -15,7 +15,7 @@ struct ShardedOptions {
   std::string directory = ".";
   std::string engine = "uring";
   std::vector<ShardedShape> shapes = {{2, 12}, {4, 8}};
-  std::vector<std::string> arms;  // of kShardedArms, beside the reference; empty: all
+  std::vector<std::string> arms;  // names of kShardedArms besides the reference; empty: all
   double skew = 1.2;              // moetrain --router-skew
   int orders = 3;                 // of popular experts, which rounds take in turn
   std::string trace;              // of token counts, CSV, may be gzip'ed; empty: none

@@ -21,7 +21,7 @@ struct ShardedArm {
   ArmRole role = ArmRole::kAblation;
   bool sharded = true;
   const char* policy = "laer";
-  bool replans = true;       // sharded: at every step; otherwise once, before what is measured
+  bool replans = true;       // sharded: at every step; false: once, before the window
   bool lite_routing = true;  // tokens stay on a node that has a replica of their expert
   uint32_t prefetch = 2;
   bool delayed_reshard = true;
@@ -71,18 +71,18 @@ ckpt::Result<ShardedShape> parse_shape(const std::string& text);
 
 // The steps of a run. Routing is known and every arm has its last plan before the window begins.
 struct ShardedSteps {
-  uint64_t plan_at = 0;  // of arms that plan once; there is no second multiple of it
-  uint64_t first = 0;    // what is measured begins after this step ...
+  uint64_t plan_at = 0;  // for arms that plan once; the run ends before twice this step
+  uint64_t first = 0;    // the window begins after this step ...
   uint64_t last = 0;     // ... and ends with this one
 };
 ShardedSteps sharded_steps(uint64_t measured);
 
-// How the runs of one workload route.
+// Routing of the runs of one workload.
 struct ShardedRouting {
   double skew = 0;          // Zipf's exponent ...
   int order = 0;            // ... and which experts are popular; or
-  std::string trace_file;   // a trace of token counts, each of which ...
-  uint64_t trace_hold = 1;  // ... lasts so many steps
+  std::string trace_file;   // a trace of token counts; each sample ...
+  uint64_t trace_hold = 1;  // ... lasts this many steps
 };
 
 // Flags of `moetrain run`. domains_file: two nodes with half of the ranks each.

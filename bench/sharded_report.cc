@@ -85,7 +85,7 @@ json memory_json(const ShardedArmRuns& arm) {
   return memory;
 }
 
-// The same in every run of an arm.
+// Figures of the schedule, which are the same in every run of an arm.
 json schedule_json(const ScheduleFigures& schedule) {
   const auto lead_json = [&](const ExchangeLead& lead) {
     const double steps = std::max<double>(1, static_cast<double>(schedule.steps));
@@ -107,7 +107,7 @@ const char* role_name(ArmRole role) {
   return "";
 }
 
-// Limit: the reference. What is compared takes so many times as long.
+// Adds the arm's step time as a multiple of the reference's.
 void add_ratio(const ShardedArm& arm, const Paired& paired, json& row) {
   row["ratio_to_laer"] = paired.ratio;
   row["ratio_interval"] = {paired.ratio_interval.low, paired.ratio_interval.high};

@@ -36,7 +36,7 @@ Status look_at_memory(const LiveRun& run, uint64_t& most) {
 
 Result<ShardedRun> run_sharded(const StepWorkload& workload, std::vector<std::string> flags,
                                bool traces) {
-  // No rank is lost: a step without what those that go on agree on.
+  // No rank is lost. "restart" saves each step the agreement that survivors need.
   flags.insert(flags.end(), {"--on-loss", "restart"});
   if (traces) {
     flags.insert(flags.end(), {"--schedule-trace", workload.directory + "/schedule.json"});

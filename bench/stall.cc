@@ -21,14 +21,14 @@ using ckpt::Result;
 
 namespace {
 
-constexpr int kFirstSaves = 11;  // each of a session of its own, on a daemon of its own
+constexpr int kFirstSaves = 11;  // each in a new session on a new daemon
 constexpr double kPassRatio = 1.10;
 constexpr std::chrono::seconds kPoolWarmMax{60};
 constexpr uint32_t kQueryTimeoutMs = 10'000;
 
 enum class Pool { kWarm, kNone };
 
-// Until the daemon's pool of warm memory is as large as that.
+// Waits until the daemon's pool of warm memory has `bytes`.
 ckpt::Status wait_warm(const DaemonProcess& daemon, uint64_t bytes) {
   ckpt::client::OpenOptions open;
   open.socket = "unix:" + daemon.socket();
@@ -47,7 +47,7 @@ ckpt::Status wait_warm(const DaemonProcess& daemon, uint64_t bytes) {
                           kPoolWarmMax.count());
 }
 
-// One trainer with its daemon, started anew when the store has become large.
+// One trainer with its daemon. Both are restarted when the store has become large.
 class StallRun {
  public:
   explicit StallRun(const StallOptions& options) : options_(options) {}
@@ -62,8 +62,8 @@ class StallRun {
     return restart_and_save();
   }
 
-  // The same bytes, fragment by fragment, into warm shared memory of the same kind, on a thread as
-  // new as the trainer's is.
+  // Copies the same bytes, fragment by fragment, into warm shared memory of the same kind. The
+  // thread is new, because the trainer's is, too.
   Result<double> copy() {
     double seconds = 0;
     std::thread([&] { seconds = copy_here(); }).join();
@@ -83,7 +83,7 @@ class StallRun {
 
   double open_seconds() const { return trainers_->open_seconds(); }
 
-  // A daemon and a session that have just been started.
+  // Replaces the daemon and the session by new ones.
   ckpt::Status restart(Pool pool) {
     trainers_.reset();
     daemon_.reset();
@@ -178,7 +178,7 @@ Result<nlohmann::json> bench_stall(const StallOptions& options) {
                                             .limit = [&] { return run.copy(); },
                                             .engine = [&] { return run.save(); },
                                             .progress = say}));
-  // What is left of the time for more pairs. The last has no verdict that they could help.
+  // Remaining time for more pairs. The cold saves have no verdict, so more pairs would not help.
   Pairs of_first = options.pairs;
   of_first.at_least = kFirstSaves;
   of_first.seconds_more -= paired.seconds_added;

@@ -17,10 +17,10 @@ struct StallOptions {
   std::string directory = ".";
   Pairs pairs{.at_least = 24};
 };
-// As report.h has it, and first_save, first_save_cold:{ratio_to_limit, ratio_interval, self_ratio,
-// self_interval, pairs_added, seconds, open_seconds}: the same of saves that are the first of their
-// session, begun as soon as it is open, on a daemon that had the time to fill its pool of warm
-// memory, which is held to the same bound and has a verdict; and on one without a pool.
+// The document of report.h, plus first_save and first_save_cold:{ratio_to_limit, ratio_interval,
+// self_ratio, self_interval, pairs_added, seconds, open_seconds}: saves that are the first of their
+// session, begun as soon as it is open. first_save: on a daemon that has had time to fill its pool
+// of warm memory; same bound, with a verdict. first_save_cold: on a daemon without a pool.
 ckpt::Result<nlohmann::json> bench_stall(const StallOptions& options);
 std::string stall_text(const nlohmann::json& document);
 

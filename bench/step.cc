@@ -24,10 +24,10 @@ namespace {
 
 constexpr double kCopyShareMax = 0.015;  // of a step
 constexpr double kStepPassRatio = 1.02;
-// In which all arms run; afterwards it is `partial` alone, of which the verdict is.
+// Rounds in which all arms run. Later rounds run `partial` only, the arm with the verdict.
 constexpr int kRoundsOfAll = 2;
-// Of a run that is measured: snapshots in every second turn of so many steps. The first two turns
-// do not count, as the first snapshots touch the arena for the first time.
+// A measured run saves snapshots in every second turn of this many steps. The first two turns do
+// not count: the first snapshots touch the arena for the first time.
 constexpr uint64_t kTurnSteps = 5;
 constexpr StepWindow kTurnsWindow{2 * kTurnSteps, 18 * kTurnSteps};
 constexpr uint64_t kTextBytes = 1u << 20;
@@ -59,7 +59,7 @@ class StepBench {
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::optional<ScratchDirectory> scratch_;
   StepWorkload workload_;
-  double calm_step_seconds_ = 0;  // without checkpoints, when K was chosen
+  double calm_step_seconds_ = 0;  // without checkpoints, measured while K was chosen
   double disk_bytes_per_second_ = 0;
   uint32_t k_ = 0;
   bool k_fits_ = false;
@@ -89,7 +89,7 @@ std::vector<std::string> StepBench::flags(Arm arm) const {
   return {"--checkpoint-every", "1", "--checkpoint-wait", "durable"};
 }
 
-// The disk alone: new files as large as a full snapshot, each synced.
+// Measures the disk alone: new files of the size of a full snapshot, each synced.
 Status StepBench::measure_disk(uint64_t bytes) {
   const RawConfig config;
   ckptd::AlignedBuffer pool(64ull << 20);
@@ -125,7 +125,7 @@ Result<bool> StepBench::fits(uint32_t k) {
   return fit;
 }
 
-// The largest K that fits, by bisection: what a snapshot costs rises with K.
+// Finds the largest K that fits, by bisection: the cost of a snapshot grows with K.
 Status StepBench::choose_k() {
   std::vector<double> steps;
   for (int i = 0; i < 2; ++i) {
@@ -142,7 +142,7 @@ Status StepBench::choose_k() {
     (fit ? fitting : too_many) = k;
   }
   k_fits_ = fitting > 0;
-  k_ = std::max(fitting, 1u);  // at least one expert of every layer, whatever it costs
+  k_ = std::max(fitting, 1u);  // at least one expert of every layer, even if none fits
   return {};
 }
 
@@ -154,7 +154,7 @@ Status StepBench::measure() {
     if (round >= kRoundsOfAll && passed.count() > options_.seconds_max) break;
     const size_t arms = round < kRoundsOfAll ? size_t{kArms} : 1;
     for (size_t i = 0; i < arms; ++i) {
-      // A B C C B A: nobody is always the first or the last of a round.
+      // A B C C B A: no arm is always first or last in a round.
       const auto arm = static_cast<Arm>(round % 2 == 0 ? i : arms - 1 - i);
       CKPT_ASSIGN(const TurnFigures turns, run_turns(workload, kTurnSteps, flags(arm)));
       runs_[arm].push_back(turns.figures);

@@ -13,7 +13,7 @@ struct StepOptions {
   std::string engine = "uring";
   uint32_t sequences = 256;  // of 64 tokens, in each step
   int rounds = 12;
-  // No round is begun after so many seconds, but the first two.
+  // After this many seconds no further round begins, except for the first two.
   int seconds_max = 480;
 };
 

@@ -25,7 +25,7 @@ struct StepBalance {
   uint64_t steps = 0;        // counted
   double max_over_mean = 0;  // tokens of the busiest rank, over layers and steps the mean
   double max_over_mean_p99 = 0;
-  double between_nodes = 0;  // of all tokens, those that leave their node
+  double between_nodes = 0;  // share of all tokens that leave their node
   double restored = 0;       // distinct experts of a rank, the mean
 };
 

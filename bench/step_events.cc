@@ -65,7 +65,7 @@ struct Collector {
   template <typename Other>
   void on(const EventHeader&, const Other&) {}
 
-  // From the end of one step to that of another, for rank 0.
+  // Time from the end of one step to the end of another, on rank 0.
   double seconds(uint64_t begin, uint64_t end) const {
     const uint64_t begin_ns = ended_ns.at(begin);
     return static_cast<double>(std::max(ended_ns.at(end), begin_ns) - begin_ns) / 1e9;

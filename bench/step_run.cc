@@ -26,7 +26,7 @@ constexpr int kSupervisorStopMs = 45'000;  // what the supervisor gives its ckpt
 
 std::string log_file(const std::string& folder) { return folder + "/moetrain.log"; }
 
-// To its end; what it said is in the error.
+// Runs to the end; the error contains the output of the run.
 ckpt::Status run_to_end(const std::vector<std::string>& command, const std::string& folder) {
   CKPT_ASSIGN(moetrain::Process process, start_run(command, folder));
   auto end = process.wait(kStepRunMs);
@@ -43,7 +43,7 @@ ckpt::Status run_to_end(const std::vector<std::string>& command, const std::stri
 
 Result<std::vector<moetrain::RankEvent>> events_of_run(const StepWorkload& workload,
                                                        std::vector<std::string> flags) {
-  // No rank is lost: a step without what those that go on agree on.
+  // No rank is lost. "restart" saves each step the agreement that survivors need.
   flags.insert(flags.end(), {"--on-loss", "restart"});
   std::vector<moetrain::RankEvent> events;
   {

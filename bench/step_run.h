@@ -1,4 +1,4 @@
-// One run of moetrain with a ckptd of its own, for its figures.
+// One run of moetrain with its own ckptd, and its figures.
 #pragma once
 
 #include <string>
@@ -29,7 +29,7 @@ struct StepWorkload {
 // `moetrain run` from the folder of this program, with these flags more; its events go to a file.
 std::vector<std::string> run_command(const StepWorkload& workload, const std::string& events,
                                      const std::vector<std::string>& flags);
-// Starts such a command. Its store and socket are below `folder`, and what it says is in
+// Starts such a command. Its store and socket are below `folder`, its output goes to
 // run_log(folder).
 ckpt::Result<moetrain::Process> start_run(const std::vector<std::string>& command,
                                           const std::string& folder);
@@ -40,7 +40,7 @@ std::string run_log(const std::string& folder);
 ckpt::Result<StepFigures> run_steps(const StepWorkload& workload,
                                     const std::vector<std::string>& flags);
 
-// The same with checkpoints in turns of so many steps.
+// The same, with checkpoints in alternating turns of `turn_steps` steps.
 ckpt::Result<TurnFigures> run_turns(const StepWorkload& workload, uint64_t turn_steps,
                                     std::vector<std::string> flags);
 

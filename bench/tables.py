@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the page of tables beside each JSON file of bench/results: tables.py [--check]
+"""Writes the page of tables for each JSON file of bench/results: tables.py [--check]
 
 --check changes nothing, and exits with 1 if a page is missing, stale or without results."""
 
@@ -27,7 +27,7 @@ SHOWN_BY = {"kills-sharded": "sharded"}
 
 
 class Refused(Exception):
-    """A result that no page can be made of, and why."""
+    """The reason why no page can be made of a result."""
 
 
 def page(path):

@@ -12,7 +12,7 @@
 
 namespace bench {
 
-// All parameters one after the other, fp32: what the trainer has, whatever it multiplies in.
+// All parameters in order, as fp32: the master state of the trainer, whatever its precision.
 struct TrainedState {
   std::vector<std::byte> weights;
   std::vector<std::byte> first_moments;   // of AdamW

@@ -17,8 +17,8 @@ using ckpt::Status;
 namespace {
 
 constexpr uint32_t kTimeoutMs = 120'000;
-constexpr uint64_t kRestoreSlabs = 2;  // of each arena
-// In every piece that a unit may be cut into.
+constexpr uint64_t kRestoreSlabs = 2;  // per arena
+// Distance of the changed values: small enough to change every piece that a unit may be cut into.
 constexpr uint64_t kChangedEveryBytes = 64u << 10;
 
 }  // namespace
@@ -136,7 +136,7 @@ Status Trainers::save_rank(uint32_t rank, uint64_t step, Saved* saved) {
   return {};
 }
 
-// As after a step of training: nothing is what it was, so that nothing is on the disk already.
+// Changes every piece, as a training step does, so that no fragment is deduplicated.
 void Trainers::change_state(uint64_t step) {
   for (RankState& rank : ranks_) {
     const ckpt::MutableByteView bytes = rank.state.bytes();

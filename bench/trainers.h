@@ -1,5 +1,5 @@
-// A group of trainer ranks as threads of the bench, each with a session and state of its own,
-// saving through libckpt as any trainer would.
+// A group of trainer ranks. Each rank is a thread of the bench with its own session and state, and
+// saves through libckpt as any trainer would.
 #pragma once
 
 #include <memory>
@@ -20,9 +20,9 @@ class Trainers {
     uint64_t bytes = 2ull << 30;  // of all ranks together
     uint64_t slab_bytes = 64ull << 20;
     uint64_t unit_bytes = 16ull << 20;
-    bool join = true;  // not for those that only restore: an epoch would begin a new lineage
+    bool join = true;  // false for restore only: joining would start an epoch and a new lineage
   };
-  // Of all ranks: each one's share in whole slabs, and the slabs that ckptd keeps for restores.
+  // Bytes for all ranks: each rank's share in whole slabs, plus ckptd's slabs for restores.
   static uint64_t arena_bytes(const Options& options);
   // Opens the sessions and joins the group; fills every rank's state with incompressible bytes.
   static ckpt::Result<std::unique_ptr<Trainers>> open(const Options& options);
@@ -31,16 +31,16 @@ class Trainers {
   Trainers& operator=(const Trainers&) = delete;
 
   struct Saved {
-    double seconds = 0;        // from the first begin until the last rank knew it is durable
-    double stall_seconds = 0;  // the longest that a rank spent inside begin, write and end
-    double wait_seconds = 0;   // of which it waited for the daemon or for slabs
+    double seconds = 0;        // from the first begin until the last rank knows it is durable
+    double stall_seconds = 0;  // longest time of a rank in begin, write and end
+    double wait_seconds = 0;   // part of it spent waiting for the daemon or for slabs
   };
-  // Changes some bytes of every unit first, outside of the time.
+  // Changes some bytes of every unit first; that is not timed.
   ckpt::Result<Saved> save(uint64_t step);
-  // Every rank takes its own bytes out of the view of the step, all at the same time. Returns
-  // seconds from the first one's request until the last one has all of its bytes, checked.
+  // Every rank restores its own bytes from the view of the step, all at the same time. Returns
+  // seconds from the first request until the last rank has all of its bytes, verified.
   ckpt::Result<double> restore(uint64_t step);
-  // That the last restore brought what is saved at that step, bit for bit; kCorrupt names the rank.
+  // Checks that the last restore returned the saved bytes of that step; kCorrupt names the rank.
   ckpt::Status check_restored(uint64_t step);
 
   double open_seconds() const { return ranks_.front().open_seconds; }  // rank 0's session
@@ -64,7 +64,7 @@ class Trainers {
 
   const Options options_;
   std::vector<RankState> ranks_;
-  std::vector<ckpt_fragment> fragments_;  // the plan: all ranks'
+  std::vector<ckpt_fragment> fragments_;  // the plan, of all ranks
   std::vector<uint32_t> units_;
 };
 

@@ -1,4 +1,4 @@
-// What a process has used of the machine, as /proc tells it.
+// Resources that a process has used, read from /proc.
 #pragma once
 
 #include <sys/types.h>
@@ -11,17 +11,17 @@
 namespace bench {
 
 struct Usage {
-  double cpu_seconds = 0;            // of all its threads, those that have ended included
-  uint64_t resident_bytes_peak = 0;  // shared memory that it has touched included
+  double cpu_seconds = 0;            // of all its threads, including exited ones
+  uint64_t resident_bytes_peak = 0;  // includes shared memory that the process has touched
 };
 
-// kUnavailable if there is no such process any more.
+// kUnavailable if the process does not exist.
 ckpt::Result<Usage> usage_of(pid_t process);
 
-// From the text of /proc/PID/status. kCorrupt if the field is not there.
+// Parses the text of /proc/PID/status. kCorrupt if the field is missing.
 ckpt::Result<uint64_t> parse_resident_peak(std::string_view status);
 
-// Of the calling process, its children that have ended included.
+// CPU time of the calling process and of its children that have exited.
 double own_cpu_seconds();
 
 }  // namespace bench

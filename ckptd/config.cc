@@ -79,7 +79,7 @@ Setter scrub_rate(uint64_t& field) {
   };
 }
 
-// None, or so much that the clock's ticks do not matter.
+// Zero, or large enough that clock ticks do not matter.
 Setter none_or_seconds(std::chrono::milliseconds& field) {
   return [&field](const toml::node& node) -> Status {
     std::chrono::milliseconds interval{0};
@@ -177,7 +177,7 @@ ckpt::Error not_a_key(std::string_view place, std::string_view key,
                     ckpt::base::printable(key), names);
 }
 
-// A value that is no value of its key. A file may have anything in a text, escapes included.
+// Error for an invalid value. A text in the file may contain anything, escapes included.
 ckpt::Error unfit(std::string_view place, const ckpt::Error& error) {
   return make_error(error.code, "{}: {}", place, ckpt::base::printable(error.message, 512));
 }
@@ -185,7 +185,7 @@ ckpt::Error unfit(std::string_view place, const ckpt::Error& error) {
 }  // namespace
 
 Status load_config(const std::string& path, Config& config) {
-  // A directory can be opened and reads as an empty file.
+  // A directory can be opened, and reads as an empty file.
   std::error_code failure;
   const auto type = std::filesystem::status(path, failure).type();
   if (type != std::filesystem::file_type::regular) {

@@ -22,38 +22,38 @@
 
 namespace ckptd {
 
-// Who said a value.
+// Where a value was set.
 struct Origin {
   std::string place;       // "/etc/ckptd/ckptd.toml:3", "--arena", "CKPTD_IO"
-  bool names_key = false;  // a flag does, a line of a file is said together with its key
+  bool names_key = false;  // true for a flag; a line of a file is printed with the key
 };
 
 struct Config {
-  std::string data;    // the store's directory; created if it is not there
+  std::string data;    // the store's directory; created if missing
   std::string listen;  // path of the unix socket; empty: DATA/ckptd.sock
   std::string http;    // HOST:PORT; empty: no HTTP
   std::string io = "uring";
-  std::optional<IoShape> io_shape;                // not said: what the disk does best
+  std::optional<IoShape> io_shape;                // not set: measured
   uint64_t arena_bytes = 2ull << 30;              // all sessions together
-  uint64_t session_arena_bytes = 512ull << 20;    // of a session that does not ask
-  uint64_t session_arena_max_bytes = UINT64_MAX;  // a session that asks for more is refused
-  // Of one user's sessions together, but root's and the daemon's own. Not said: all of `arena`
-  // where one other user may connect, three quarters of it where several may.
+  uint64_t session_arena_bytes = 512ull << 20;    // of a session that requests no size
+  uint64_t session_arena_max_bytes = UINT64_MAX;  // larger requests are refused
+  // Limit for one user's sessions together, except root's and the daemon's own. Not set: all of
+  // `arena` if one other user may connect, three quarters of it if several may.
   std::optional<uint64_t> user_arena_max_bytes;
-  std::optional<uint64_t> warm_pool_bytes;  // beside `arena`; not said: session_arena
+  std::optional<uint64_t> warm_pool_bytes;  // beside `arena`; not set: session_arena
   uint64_t segment_bytes = limits::kSegmentBytesDefault;
   uint64_t disk_reserve_bytes = 256ull << 20;  // never used by snapshots
   std::chrono::milliseconds snapshot_deadline = limits::kSnapshotDeadlineDefault;
   uint64_t scrub_bytes_per_second = limits::kScrubRateDefault;  // 0: no background reads
   std::chrono::milliseconds scrub_interval = limits::kScrubIntervalDefault;  // 0: no passes
-  std::vector<uid_t> allow_uids;  // besides root and the daemon's own
-  unsigned workers = 0;           // threads for checksums; 0: as many as cores, at most 4
-  // Of sessions that do not say: "off", "warn" or "refuse" for a snapshot that raises an alarm.
+  std::vector<uid_t> allow_uids;  // besides root and the daemon's own user
+  unsigned workers = 0;           // threads for checksums; 0: number of cores, at most 4
+  // For sessions that do not choose: "off", "warn" or "refuse" for a snapshot with alarms.
   std::string alarms = "warn";
   CodecChoice codec = CodecChoice::kNone;
   std::string log_level = "info";
-  std::string log_format = "text";                  // or "json", an object a line
-  std::map<std::string, Origin, std::less<>> said;  // by key; what is not in it has its default
+  std::string log_format = "text";                  // or "json", one object per line
+  std::map<std::string, Origin, std::less<>> said;  // by key; missing keys have their default
 };
 
 struct HttpAddress {
@@ -66,19 +66,19 @@ ckpt::Result<HttpAddress> parse_http_address(std::string_view text);
 // Reads the file into `config`. Errors name the file, the key and the line.
 ckpt::Status load_config(const std::string& path, Config& config);
 
-// The value of one key as a flag or a variable of the environment has it, over what the file said.
-// `place` names either; errors begin with it. The key must be one whose value is a text in the
-// file.
+// Sets one key from a flag or an environment variable, overriding the file. `place`
+// names the flag or variable; errors begin with it. The key's value must be a text in
+// the file.
 ckpt::Status set_config(Config& config, std::string_view key, std::string place,
                         const std::string& text);
 
-// What does not depend on the file: sizes that fit together and this machine's memory, a known
-// engine, an address that is one. Fills what is left empty. What is said is never changed; a
-// default gives way to it. Errors begin with who said the value.
+// Checks that do not depend on the file: sizes fit together and into this machine's memory, the
+// engine is known, the address is valid. Fills in unset values. Never changes values that were set;
+// defaults are adapted to them. Errors begin with the origin of the value.
 ckpt::Status validate(Config& config);
 
-// Error if the configured disk_reserve is as large as the file system of `data`, so that no
-// snapshot could be saved. ckptd only warns of this at a start; --check-config fails.
+// Fails if the configured disk_reserve is as large as the file system of `data`, so that no
+// snapshot could be saved. ckptd only warns of this at startup; --check-config fails.
 ckpt::Status check_disk_reserve(const Config& config);
 
 }  // namespace ckptd

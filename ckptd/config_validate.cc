@@ -1,4 +1,4 @@
-// What is wrong with values that are each of the right type: see validate() in config.h.
+// Validates values that each have the right type: see validate() in config.h.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -56,8 +56,8 @@ ckpt::Error wrong(const Config& config, std::string_view key, const std::string&
   return make_error(ErrorCode::kInvalidArgument, "{}: {}", subject, what);
 }
 
-// A value that another one does not go with, within a sentence about that: "arena 2.0 GiB
-// (ckptd.toml:3)", "--arena 2.0 GiB", "arena 2.0 GiB (the default)".
+// A value that conflicts with another, for use within a sentence: "arena 2.0 GiB (ckptd.toml:3)",
+// "--arena 2.0 GiB", "arena 2.0 GiB (the default)".
 std::string beside(const Config& config, std::string_view key, const std::string& value) {
   const auto said = config.said.find(key);
   if (said == config.said.end()) return with_value(key, value) + " (the default)";
@@ -90,8 +90,8 @@ Status fits_memory(const Config& config, std::string_view key, uint64_t bytes) {
       fmt::format("more than the memory of this machine ({})", format_size(memory_bytes())));
 }
 
-// A session's share, which neither `arena` nor what a session or a user may have may contradict
-// where it is said, and which gives way to them where it is not.
+// The default arena of a session. If set, it must not exceed `arena` or the maxima of a session and
+// a user. If not set, it is reduced to them.
 Status settle_session_arena(Config& config) {
   struct Bound {
     std::string_view key;
@@ -117,7 +117,7 @@ Status settle_session_arena(Config& config) {
                fmt::format("a session needs at least {}", format_size(least)));
 }
 
-// Where several users may connect none of them gets all of the memory, unless that is said.
+// If several users may connect, none of them gets all of the memory by default.
 void settle_user_arena(Config& config) {
   if (config.user_arena_max_bytes) return;
   std::set<uid_t> others(config.allow_uids.begin(), config.allow_uids.end());
@@ -126,7 +126,7 @@ void settle_user_arena(Config& config) {
   config.user_arena_max_bytes = others.size() > 1 ? config.arena_bytes / 4 * 3 : config.arena_bytes;
 }
 
-// A number is no name: what getaddrinfo() would refuse at the start. Names are looked up there.
+// Rejects malformed numeric addresses, which getaddrinfo() would refuse. Names are looked up later.
 bool may_be_host(const std::string& host) {
   if (host.empty() || host.find('\0') != std::string::npos) return false;
   if (host.find(':') != std::string::npos) {
@@ -138,7 +138,7 @@ bool may_be_host(const std::string& host) {
   return ::inet_aton(host.c_str(), &ignored) != 0;
 }
 
-// Empty, or what is wrong with it.
+// Empty, or the error of the address.
 std::string_view read_http_address(std::string_view text, HttpAddress& address) {
   constexpr std::string_view kShape = "should be HOST:PORT, such as 127.0.0.1:9464";
   const auto colon = text.rfind(':');
@@ -171,7 +171,7 @@ Status check_times(const Config& config) {
   return {};
 }
 
-// The file system on which the store lies, or will lie once its directories are made.
+// The file system of the store, or of its future directory.
 struct FileSystem {
   std::string directory;
   uint64_t bytes = 0;  // 0: unknown
@@ -223,7 +223,7 @@ Status validate(Config& config) {
   return {};
 }
 
-// The default is let pass: a store on a small disk can still be read.
+// The default is never an error: a store on a small disk can still be read.
 Status check_disk_reserve(const Config& config) {
   if (!config.said.contains("disk_reserve")) return {};
   const FileSystem disk = file_system_of(config.data);

@@ -22,7 +22,7 @@ void Daemon::connected(SessionId session, uid_t uid, pid_t pid) {
 
 void Daemon::receive(SessionId session, fb::MessageT message, ckpt::base::UniqueFd fd) {
   const auto found = impl_->sessions.find(session);
-  if (found == impl_->sessions.end()) return;  // said before it was disconnected
+  if (found == impl_->sessions.end()) return;  // sent before its disconnect
   impl_->dispatch(found->second, message, std::move(fd));
   impl_->settle();
 }
@@ -50,7 +50,7 @@ void Daemon::tick(Time now) {
   impl_->scrub->tick(now);
   impl_->warm_memory();
   if (impl_->health_watch.is_due(now)) impl_->look_at_health();
-  // From the first tick: members cannot come back while the store is being recovered.
+  // From the first tick: members cannot rejoin while the store is being recovered.
   if (!impl_->serving_since) impl_->serving_since = now;
   if (!impl_->rejoin_deadline_over && now - *impl_->serving_since >= limits::kReopenDeadline) {
     impl_->end_rejoins();
@@ -62,7 +62,7 @@ void Daemon::begin_drain() {
   if (impl_->draining) return;
   impl_->draining = true;
   impl_->drain_deadline = impl_->now + limits::kDrainDeadline;
-  // Whoever waits for something that will not happen any more asks the next daemon.
+  // Requests that wait for something that will no longer happen: the client asks the next daemon.
   const Error error = make_error(ErrorCode::kUnavailable, "the daemon is shutting down");
   for (const auto& [run, begins] : std::exchange(impl_->waiting_begins, {})) {
     for (const WaitingBegin& begin : begins) {
@@ -100,7 +100,7 @@ Daemon::Answer Daemon::readiness_answer() {
   return {.ok = ready, .text = std::move(text)};
 }
 
-// Handles what callbacks and events have left, until nothing is left.
+// Handles work left by callbacks and events, until nothing is left.
 void Daemon::Impl::settle() {
   while (snapshot_ended || !arenas_ready.empty() || !deferred.empty()) {
     run_deferred();
@@ -116,7 +116,7 @@ void Daemon::Impl::settle() {
     for (auto& [id, session] : sessions) {
       if (!session.arena || !ready.contains(*session.arena)) continue;
       serve_lease_waits(session);
-      // A restore may have begun before the first of its slabs was faulted in.
+      // A restore may have started before its first slab was faulted in.
       for (auto& [restore_id, restore] : session.restores) restore.job->pump();
     }
   }
@@ -126,14 +126,14 @@ void Daemon::Impl::settle() {
   if (draining) step_drain();
 }
 
-// Snapshots that every member sealed are finished; those that trainers still fill get until the
-// deadline, and are then left to be handed to the next daemon. Nobody is told that they failed.
+// Completes snapshots that every member has sealed. Snapshots that trainers still fill have until
+// the deadline; then their slabs are left to the next daemon, and no client sees a failure.
 void Daemon::Impl::step_drain() {
   if (closing_record_sent) return;
   const bool staged = std::any_of(open_snapshots.begin(), open_snapshots.end(),
                                   [&](const auto& open) { return ingest.is_staged(open.first); });
   if (staged || (!open_snapshots.empty() && now < drain_deadline)) return;
-  if (journal->in_flight() > 0 || applies()) return;  // comes back then
+  if (journal->in_flight() > 0 || applies()) return;  // retried later
   fb::StoreClosedT closed;
   closed.time_ns = wall_clock_ns();
   closed.epochs_told = true;
@@ -165,7 +165,7 @@ void Daemon::Impl::run_deferred() {
   for (const auto& work : std::exchange(deferred, {})) work();
 }
 
-// What is in flight is waited for; nothing new begins.
+// Waits for everything in flight; starts nothing new.
 void Daemon::Impl::close() {
   draining = true;
   durable.at_once = true;

@@ -1,7 +1,7 @@
-// Daemon: connects the stages; the only class that knows all of them. It has no sockets and no
-// threads: sessions' messages come in through receive(), answers leave through Outbox, time comes
-// in through tick(), completions through poll(). The server wraps it with Asio; the simulation
-// drives it with an in-memory disk and virtual time. Same code, same order of events, both times.
+// Daemon: connects the stages; the only class that knows all of them. Has no sockets and no
+// threads: messages of sessions arrive through receive(), answers leave through Outbox, time
+// arrives through tick(), completions through poll(). The server wraps it with Asio; the simulation
+// drives it with an in-memory disk and virtual time. Code and order of events are the same in both.
 #pragma once
 
 #include <sys/types.h>
@@ -25,11 +25,11 @@
 
 namespace ckptd {
 
-// Where answers go. Called from the loop thread only.
+// Receives answers. Called from the loop thread only.
 class Outbox {
  public:
   virtual ~Outbox() = default;
-  // `fd`, if >= 0, travels with the message (SCM_RIGHTS) and stays owned by the daemon.
+  // `fd`, if >= 0, is sent with the message (SCM_RIGHTS); the daemon still owns it.
   virtual void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) = 0;
   virtual void disconnect(ckpt::SessionId session, const std::string& reason) = 0;
 };
@@ -39,24 +39,24 @@ class Daemon {
   struct Options {
     Staging::Options staging;
     uint64_t segment_bytes = 1ull << 30;
-    // How payload is written; asked once, before anything else is done with the disk but recovery.
+    // Chooses the shape of writes; called once, before the disk is used by anything but recovery.
     std::function<IoShape()> find_io_shape = [] { return IoShape(); };
     uint64_t disk_reserve_bytes = 0;
     std::chrono::milliseconds snapshot_deadline{600'000};
-    // Of sessions that do not say: what becomes of a snapshot in which something looks wrong.
+    // Default policy of sessions for snapshots with alarms.
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
-    // Codec of units for which no trainer asks for one.
+    // Default codec of writes, unless a trainer chooses one.
     CodecChoice codec = CodecChoice::kNone;
     // Clock for the disk's write rate. Loop thread.
     std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;
-    // Of stretches that are not written again, because they did not change.
+    // Minimum stretch of unchanged bytes for dedup.
     uint64_t same_bytes_min = limits::kSameBytesMin;
-    // Of background work; 0: none. From the end of a pass to the next; 0: none begins by itself.
+    // Rate of background reads; 0: none. Time between passes; 0: none starts automatically.
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};
-    // How long records are applied before others have a turn; each time one at least.
+    // Longest time for applying records before other work gets its turn; at least one per turn.
     std::chrono::milliseconds apply_turn = limits::kApplyTurn;
-    std::function<uint64_t()> wall_clock_ns;  // for the times in history
+    std::function<uint64_t()> wall_clock_ns;  // for times in history
     uint64_t random_seed = 0;                 // 0: from the operating system
   };
   struct Parts {
@@ -64,7 +64,7 @@ class Daemon {
     Executor& executor;
     std::function<Result<OpenedKvStore>()> open_catalog;
     Outbox& outbox;
-    MemoryKeeper* keeper = nullptr;  // of arenas, over a restart of the daemon
+    MemoryKeeper* keeper = nullptr;  // keeps arenas over a daemon restart
   };
   // Recovers the store (lock, journal, torn tail, catalog replay), or creates it.
   static Result<std::unique_ptr<Daemon>> open(const Parts& parts, const Options& options);
@@ -78,22 +78,22 @@ class Daemon {
   size_t poll();
   void tick(Time now);
 
-  // Clean drain: no new snapshots, open ones are finished or abandoned by their deadline, then a
-  // StoreClosed record. drained() turns true.
+  // Clean drain: no new snapshots, open ones finish or are aborted by their deadline, then a
+  // StoreClosed record. drained() then returns true.
   void begin_drain();
   bool drained() const;
 
-  // Why no new client can connect, as the server finds it; empty: they can. Part of the health.
+  // Why no new client can connect, reported by the server; empty: clients can. Part of the health.
   void set_accept_fault(const std::string& fault);
 
   struct Answer {
     bool ok = false;
     std::string text;  // lines
   };
-  // Conditions that hold the daemon up, one a line; ok while the loop answers at all.
+  // Conditions that impair the daemon, one per line; ok while the loop answers at all.
   Answer health_answer();
-  // Whether a trainer that comes now can save its state; with the conditions, and the last durable
-  // step of the runs that changed last and its age.
+  // True if a trainer can save its state now. The text has the conditions, and the last durable
+  // step and its age of the most recently changed runs.
   Answer readiness_answer();
   std::string metrics_text();  // Prometheus text format
 

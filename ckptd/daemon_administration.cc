@@ -1,6 +1,6 @@
-// Tags, pins, rules, prunes and removals: what people change about history. One after the other:
-// each sees what the one before it has written, and what was acknowledged is never undone by
-// something that was decided before.
+// Tags, pins, rules, prunes and removals: changes of history that users request. Executed one after
+// the other: each sees the result of the one before, and an acknowledged change is never undone by
+// an earlier decision.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -26,8 +26,8 @@ fb::RecordT record_at(const RunInfo& run, ViewPoint point, uint64_t time_ns, Bod
   return make_record(std::move(body));
 }
 
-// What it removes, with the tags and pins that would point at nothing. From the highest step down:
-// no view needs what comes after its step, so what is still listed while they are applied is whole.
+// Records of the removal, and of the removal of tags and pins that would point at nothing. Highest
+// step first: no view needs later commits, so all listed commits stay complete meanwhile.
 std::vector<fb::RecordT> prune_records(const RunInfo& run, PrunePlan plan, uint64_t time_ns) {
   std::ranges::sort(plan.removed, [](const auto& a, const auto& b) {
     return std::pair(a.point.step, a.point.lineage) > std::pair(b.point.step, b.point.lineage);
@@ -109,7 +109,7 @@ void Daemon::Impl::next_administration() {
   }
 }
 
-// Exactly once for each.
+// Called exactly once for each task.
 void Daemon::Impl::administered(const Administration& task, const QueryAnswer& answer_to_it) {
   answer(task.session, task.request, answer_to_it);
   administering = false;
@@ -136,7 +136,7 @@ void Daemon::Impl::change_tag(const Session& session, const Administration& task
   });
   if (!change.ok()) return administered(task, error_answer(change.error()));
   const RunInfo& run = change->target.run;
-  // Who trains a run names what came of it; who prunes it, what is to stay.
+  // Users who train a run tag its results; users who prune a run tag what is to stay.
   const bool trains = may(session, run, ckpt::Right::kCommit);
   const Status allowed =
       check_may(session, run, trains ? ckpt::Right::kCommit : ckpt::Right::kPrune);
@@ -195,7 +195,7 @@ void Daemon::Impl::change_rules(const Session& session, const Administration& ta
   if (!keep->rules) return administered(task, rules_answer(context, keep->run));
   const Status allowed = check_may(session, keep->run, ckpt::Right::kPrune);
   if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
-  // `{}` takes the rules away.
+  // `{}` removes the rules.
   if (!keep->rules->empty()) {
     const Status useful = read([&] { return check_rules(*catalog, keep->run.id, *keep->rules); });
     if (!useful.ok()) return administered(task, error_answer(useful.error()));
@@ -210,7 +210,7 @@ void Daemon::Impl::change_rules(const Session& session, const Administration& ta
   });
 }
 
-// What sessions do already, they go on with: a grant that is taken back keeps them from joining
+// Does not affect work in progress: a revoked grant only prevents the session from joining
 // again.
 void Daemon::Impl::change_grant(const Session& session, const Administration& task) {
   const QueryContext context = query_context(session);
@@ -233,7 +233,7 @@ void Daemon::Impl::change_grant(const Session& session, const Administration& ta
   });
 }
 
-// The index must have every record, and no resume point be on its way into the journal: a commit
+// The index must be complete, and no resume point may be on its way into the journal: the commit
 // that the next epoch resumes from would look like any other.
 Status Daemon::Impl::may_prune(const RunInfo& run) const {
   CKPT_TRY(catalog->health());
@@ -267,7 +267,7 @@ std::vector<ViewPoint> Daemon::Impl::points_being_taken(ckpt::RunId run) const {
   return points;
 }
 
-// The records say everything; what they make dead is given back afterwards (daemon_gc.cc).
+// Appends the records; daemon_gc.cc later reclaims the space that they make dead.
 void Daemon::Impl::prune(const Session& session, const Administration& task) {
   const auto args = read([&] { return parse_prune_args(query_context(session), task.args); });
   if (!args.ok()) return administered(task, error_answer(args.error()));
@@ -278,7 +278,7 @@ void Daemon::Impl::prune(const Session& session, const Administration& task) {
   const QueryAnswer document = prune_answer(args->run, *plan, args->dry_run, args->page);
   if (args->dry_run || plan->removed.empty()) return administered(task, document);
   if (args->force) {
-    // Readers of commits that stay keep their holds.
+    // Readers of kept commits keep their holds.
     std::set<ViewPoint> kept;
     for (const PrunePlan::Kept& one : plan->kept) kept.insert(one.point);
     end_holds_by_force(session, [&](const Hold& hold) {
@@ -289,14 +289,14 @@ void Daemon::Impl::prune(const Session& session, const Administration& task) {
                  prune_records(args->run, *plan, wall_clock_ns()));
 }
 
-// All of it holds, or nothing. Meanwhile nobody resumes from the run.
+// Takes effect completely or not at all. Meanwhile no epoch resumes from the run.
 void Daemon::Impl::delete_planned(const Administration& task, const RunInfo& run,
                                   const PrunePlan& plan, const PlanPage& page,
                                   std::vector<fb::RecordT> records) {
   pruning = run.id;
   record(std::move(records), [this, task, run, plan, page](const Status& status) {
     pruning.reset();
-    snapshot_ended = true;  // an epoch may have waited for this
+    snapshot_ended = true;  // an epoch may be waiting for this
     const bool whole_run = std::exchange(removing, std::nullopt) == run.id;
     if (!status.ok()) return administered(task, error_answer(status.error()));
     counters.commits_deleted +=
@@ -309,7 +309,7 @@ void Daemon::Impl::delete_planned(const Administration& task, const RunInfo& run
   });
 }
 
-// What is kept of it outside of the catalog.
+// Drops the state of a removed run outside of the catalog.
 void Daemon::Impl::run_gone(const RunInfo& run) {
   staging->drop_cached(run.id);
   staging->unpin_memory(run.id);
@@ -319,7 +319,7 @@ void Daemon::Impl::run_gone(const RunInfo& run) {
   forget_registration(run.name);
 }
 
-// What may still be written to the run, or wait for it, would be lost.
+// Pending writes to the run, and their waiters, would be lost.
 Status Daemon::Impl::may_remove(const RunInfo& run) const {
   CKPT_TRY(may_prune(run));
   const auto in_use = [&](const std::string& by) {
@@ -358,7 +358,7 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
       .busy = points_being_taken(run.id),
       .held = versions_held(run.id),
       .held_views = held_views(run.id)};
-  // Root ends what readers hold of exactly what goes.
+  // Root's force ends readers' holds on exactly the commits to remove.
   const bool ends_holds = args->force && may_use(session, ::geteuid());
   if (ends_holds) {
     std::erase_if(request.held_views,

@@ -1,6 +1,6 @@
-// Alarms: what looks wrong with a snapshot, and what becomes of it. Bytes are looked at on the
-// executor, with the check that follows every write; what history says is looked up here, once per
-// line of history, and then kept in memory.
+// Alarms: suspicious values in a snapshot, and the reaction. The executor scans the bytes during
+// the check after every write. History is looked up here, once per line of history, and then kept
+// in memory.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace ckptd {
 
 namespace {
 
-// Of all its fragments, as the sealing ranks gave them and the check after the write confirmed.
+// Sums of all its fragments, as the ranks sealed them and the check after the write confirmed.
 std::vector<std::pair<ckpt::UnitId, uint32_t>> saved_sums(
     const std::vector<WrittenExtent>& extents) {
   std::vector<const ckpt::ExtentFragment*> fragments;
@@ -43,8 +43,8 @@ void add_versions(const SnapshotFacts& facts, ckpt::LineageId lineage, NewestVer
   }
 }
 
-// What is on its way into the journal, of one line of history: judged, and not in the index yet.
-// Snapshots may follow each other faster than a journal is synced.
+// Judged snapshots of the same line of history that are not in the index yet. Snapshots may follow
+// each other faster than the journal is synced.
 using Pending = std::map<ckpt::Step, const SnapshotFacts*>;
 Pending pending_before(const SnapshotKey& key,
                        const std::map<SnapshotKey, OpenSnapshotState>& open_snapshots) {
@@ -59,7 +59,7 @@ Pending pending_before(const SnapshotKey& key,
 
 }  // namespace
 
-// The strictest of its members' policies, and the smallest of their bounds.
+// Keeps the strictest of the members' policies, and the smallest of their bounds.
 void Daemon::Impl::note_alarms(const Session& session, const SnapshotKey& key,
                                const fb::BeginSnapshotT& message) {
   OpenSnapshotState& open = open_snapshots.at(key);
@@ -70,7 +70,7 @@ void Daemon::Impl::note_alarms(const Session& session, const SnapshotKey& key,
                            : std::min(open.staleness_max, message.staleness_max);
 }
 
-// Looks at the floats of a slab while its bytes are checked.
+// Scans the floats of a slab while its bytes are checked.
 PayloadObserver Daemon::Impl::observe_floats(const SnapshotKey& key,
                                              const std::shared_ptr<NotFiniteScan>& scan) const {
   if (open_snapshots.at(key).alarm_policy == fb::AlarmPolicy::Off) return {};
@@ -78,7 +78,7 @@ PayloadObserver Daemon::Impl::observe_floats(const SnapshotKey& key,
                 uint64_t to) { scan->look(fragment, bytes, from, to); };
 }
 
-// What every unit of the run last was. Read once per line of history; each commit is added to it.
+// Last version of each unit of the run. Read once per line of history; each commit is added.
 const NewestVersions& Daemon::Impl::newest_of_run(const SnapshotKey& key, size_t units) {
   static const NewestVersions unknown;
   RunNewest& newest = newest_by_run[key.run];
@@ -88,7 +88,7 @@ const NewestVersions& Daemon::Impl::newest_of_run(const SnapshotKey& key, size_t
             .cuts = {}};
   const bool whole = catalog->health().ok();
   if (whole && newest.versions.size() == units) return newest.versions;
-  // An index that cannot be read, or lacks commits, would make everything look stale.
+  // An incomplete index would make everything look stale.
   newest_by_run.erase(key.run);
   return unknown;
 }
@@ -100,8 +100,8 @@ void Daemon::Impl::add_to_newest(const SnapshotKey& key, const OpenSnapshotState
   add_to_newest_cuts(key, open.extents, found->second);
 }
 
-// Of a snapshot that was still on its way when its epoch ended: nobody else would forget what it
-// looked up.
+// For a snapshot that was in progress when its epoch ended: the end of the epoch could not drop the
+// versions that the snapshot looked up later.
 void Daemon::Impl::forget_newest_if_ended(const SnapshotKey& key) {
   const auto ended = ended_epochs.find(key.run);
   if (ended != ended_epochs.end() && key.epoch <= ended->second) newest_by_run.erase(key.run);
@@ -144,8 +144,8 @@ ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
   };
   Judgement judgement =
       judge(facts, **units, with_pending.empty() ? indexed : with_pending, tokens_at);
-  // Without the catalog nobody knows which experts got tokens: only the bytes themselves are
-  // judged.
+  // Without the catalog the experts' token counts are unknown: judge only the bytes
+  // themselves.
   if (!catalog->health().ok()) judgement = judge(facts, **units, NewestVersions(), tokens_at);
   forget_newest_if_ended(key);
   ckpt::AlarmList& alarms = judgement.alarms;
@@ -166,7 +166,7 @@ ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
   return std::move(alarms);
 }
 
-// It is not committed: what it wrote is dead space, the last good one stays.
+// The snapshot is not committed: its extents become dead space, and the last good commit stays.
 void Daemon::Impl::refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& alarms) {
   fb::SnapshotRefusedT refused;
   refused.run = key.run;

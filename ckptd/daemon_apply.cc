@@ -1,11 +1,11 @@
-// What is durable in the journal becomes true: folded into the catalog, in the order of the
-// journal, and whoever waits for it is told.
+// Applies durable journal records: folds them into the catalog, in journal order, and runs the
+// callbacks that wait for them.
 //
-// Taking a large commit out of the index takes as long as a trainer's step, and a prune has many.
-// So each turn of the loop applies for a while, a record at least, and then it is the turn of
-// others. Meanwhile the catalog is what the journal was a moment ago: the fold of its records up to
-// one in the middle of a batch. Each of them leaves the history whole, and a prune takes out the
-// highest steps first, so what is listed still is as it was. What is durable later queues behind.
+// Removing a large commit from the index takes as long as a trainer's step, and a prune has many.
+// So each turn of the loop applies records for a limited time, at least one, and then other work
+// runs. Meanwhile the catalog is the fold of a prefix of the records, perhaps up to the middle of a
+// batch. Each record leaves the history consistent, and a prune removes the highest steps first, so
+// listed commits stay intact. Later durable records queue up.
 #include <spdlog/spdlog.h>
 
 #include "ckptd/daemon_impl.h"
@@ -14,7 +14,7 @@ namespace ckptd {
 
 namespace {
 
-// The run that loses versions by this record: what was known of its newest ones may be wrong.
+// The run that loses versions by this record: cached newest versions may be wrong.
 std::optional<ckpt::RunId> run_of_loss(const fb::RecordT& record) {
   if (const auto* deleted = record.body.AsDeleted()) return deleted->run;
   if (const auto* removed = record.body.AsRunRemoved()) return removed->run;
@@ -28,8 +28,8 @@ bool makes_dead(fb::RecordBody type) {
 
 }  // namespace
 
-// The index follows the journal without gaps: what comes after a record that it could not take
-// waits for heal_catalog().
+// The index follows the journal without gaps: records after one that the index could not take wait
+// for heal_catalog().
 void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
   last_sequence = std::max(last_sequence, sequence);
   catalog->expect(last_sequence);
@@ -46,7 +46,7 @@ void Daemon::Impl::apply(uint64_t sequence, const fb::RecordT& record) {
   }
 }
 
-// The commit of the step, whatever snapshot it was made by. An error is not "none".
+// The commit of the step, of any epoch and attempt. An error must not be taken for "none".
 Result<std::optional<CommitInfo>> Daemon::Impl::commit_at(const SnapshotKey& key) {
   return read([&] { return Result(catalog->commit(key.run, key.lineage, key.step)); });
 }
@@ -61,7 +61,7 @@ JournalSource Daemon::Impl::journal_source() const {
 
 void Daemon::Impl::record(std::vector<fb::RecordT> records,
                           std::function<void(const Status&)> then) {
-  // StoreClosed is the last word: what comes after it is for the next daemon.
+  // StoreClosed must stay the last record: later changes are for the next daemon.
   if (closing_record_sent) {
     return then(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
   }
@@ -73,7 +73,7 @@ void Daemon::Impl::record(std::vector<fb::RecordT> records,
                   });
 }
 
-// One record of the batch at hand, or what comes behind it in the journal.
+// Applies one record of the current batch, or runs the next callback.
 void Daemon::Impl::apply_next() {
   if (!durable.batch) {
     const std::function<void()> next = std::move(durable.waiting.front());
@@ -88,7 +88,7 @@ void Daemon::Impl::apply_next() {
   then({});
 }
 
-// Returns how many steps it took.
+// Returns the number of steps.
 size_t Daemon::Impl::apply_durable() {
   const std::chrono::nanoseconds begun = monotonic_time();
   size_t steps = 0;
@@ -98,12 +98,12 @@ size_t Daemon::Impl::apply_durable() {
     if (!durable.at_once && monotonic_time() - begun >= options.apply_turn) break;
   }
   if (!applies() || durable.turn_asked) return steps;
-  durable.turn_asked = true;  // its end wakes the loop up, once others had their turn
+  durable.turn_asked = true;  // its completion wakes the loop up after other work
   executor.run({}, [this] { durable.turn_asked = false; });
   return steps;
 }
 
-// Not while the store is being opened: that is done step by step, and nobody is served.
+// Not while the store is being opened: startup applies step by step, and serves no clients.
 void Daemon::Impl::start_turns() {
   journal->set_deliver([this](std::function<void()> told) {
     durable.waiting.push_back(std::move(told));

@@ -1,4 +1,4 @@
-// A snapshot begins: what is checked, disk space promised, slabs leased.
+// Begin of a snapshot: checks, reservation of disk space, leases of slabs.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -33,7 +33,7 @@ Status check_metrics(const fb::BeginSnapshotT& message) {
   return {};
 }
 
-// What a begin that waits takes of the daemon's memory, about.
+// Estimated memory of a waiting begin, in bytes.
 size_t memory_bytes(const fb::BeginSnapshotT& message) {
   return sizeof(message) +
          (message.units.size() + message.memory_units.size()) * sizeof(ckpt::UnitId) +
@@ -58,12 +58,12 @@ Result<SnapshotKey> Daemon::Impl::member_key(const Session& session, ckpt::Epoch
                      .attempt = attempt};
 }
 
-// What can be said before the snapshot exists. `key` is named by the caller.
+// Checks that need no snapshot. The caller adds `key` to the message.
 Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
                                  const fb::BeginSnapshotT& message) {
   CKPT_TRY(ckpt::check_step(key.step));
-  // A catalog that cannot be read must not be taken for one that has no commit of this step: the
-  // new one would take its place, and its bytes would be given back.
+  // An unreadable catalog must not count as "no commit of this step": the new commit would replace
+  // the existing one, whose space would be reclaimed.
   CKPT_ASSIGN(const auto existing, commit_at(key));
   if (existing && !existing->damaged && !existing->deleted) {
     return make_error(ErrorCode::kAlreadyExists, "lineage {} has a commit of this step already",
@@ -145,7 +145,7 @@ Result<Ingest::Begin> Daemon::Impl::make_begin(const Session& session, const Sna
   return begin;
 }
 
-// False: there is no room for it to wait in.
+// False: there is no room to queue it.
 Result<bool> Daemon::Impl::wait_to_begin(const Session& session, const SnapshotKey& key,
                                          const fb::BeginSnapshotT& message) {
   auto& waiting = waiting_begins[key.run];
@@ -213,8 +213,8 @@ void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& me
   carry_out(outcome.actions);
 }
 
-// What the epoch was resumed from is kept until all members have begun a snapshot of it: by then
-// each has restored what it wanted.
+// The memory that the epoch was resumed from stays pinned until all members have begun a snapshot:
+// by then each has finished its restore.
 void Daemon::Impl::unpin_memory_if_begun(const SnapshotKey& key) {
   const size_t begun = open_snapshots.at(key).shares.size();
   if (begun >= groups.members(key.run, key.epoch).size()) staging->unpin_memory(key.run);
@@ -222,7 +222,7 @@ void Daemon::Impl::unpin_memory_if_begun(const SnapshotKey& key) {
 
 Status Daemon::Impl::reserve_disk(const Session& session, const SnapshotKey& key,
                                   const fb::BeginSnapshotT& message) {
-  choose_codecs(key);  // what is encoded takes more of the journal
+  choose_codecs(key);  // encoded fragments need more journal space
   const auto bytes = disk_bytes(message);
   if (!bytes) return make_error(ErrorCode::kInvalidArgument, "its fragments add up to too much");
   const uint64_t slab_bytes = staging->layout(*session.arena).slab_bytes;
@@ -233,8 +233,8 @@ Status Daemon::Impl::reserve_disk(const Session& session, const SnapshotKey& key
                           snapshot_disk_bytes(message, *units, members, slab_bytes));
 }
 
-// Disk space and slabs for this member's part: at once those that are free, the rest as they come.
-// OutOfSlabs::Skip waits only for slabs that need no disk: those being faulted in, or pinned.
+// Disk space and slabs for this member's part: free slabs at once, the rest as they become free.
+// OutOfSlabs::Skip waits only for slabs that need no disk: slabs being faulted in, or pinned.
 Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
                                        const fb::BeginSnapshotT& message) {
   CKPT_TRY(reserve_disk(session, key, message));
@@ -305,8 +305,8 @@ void Daemon::Impl::lease_slabs(Session& session, const fb::LeaseSlabsT& message)
   carry_out(ingest.abort(*key, added.error()));
 }
 
-// A snapshot keeps its slabs until it is durable, unless it streams: what could never be had at
-// once is refused.
+// A snapshot keeps its slabs until it is durable, unless it streams: a request that could never be
+// met is refused.
 Status Daemon::Impl::add_lease_wait(Session& session, const LeaseWait& wait) {
   const OpenSnapshotState::Share& share = open_snapshots.at(wait.snapshot).shares.at(session.id);
   uint64_t wanted = wait.count + (share.streams ? 0 : uint64_t{share.held});
@@ -325,7 +325,7 @@ Status Daemon::Impl::add_lease_wait(Session& session, const LeaseWait& wait) {
   return {};
 }
 
-// In the order they were asked for: a small later request does not overtake a large one.
+// In the order of requests: a small later request does not overtake a large one.
 void Daemon::Impl::serve_lease_waits(Session& session) {
   while (!session.lease_waits.empty() && !session.handing_back) {
     LeaseWait& wait = session.lease_waits.front();
@@ -348,7 +348,7 @@ void Daemon::Impl::serve_lease_waits(Session& session) {
   }
 }
 
-// A snapshot is over: those that waited for its place begin now, in the order they came.
+// A snapshot has ended: waiting begins are retried in the order of their arrival.
 void Daemon::Impl::retry_waiting_begins() {
   for (auto& [run, begins] : waiting_begins) {
     const std::deque<WaitingBegin> again = std::exchange(begins, {});

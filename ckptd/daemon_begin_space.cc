@@ -13,7 +13,7 @@ namespace fb = ckpt::fb;
 
 namespace {
 
-// Adds up the space of stretches of units, and of the headers of the slabs in which they lie.
+// Adds up the space of stretches of units, and of the headers of their slabs.
 class DiskBound {
  public:
   explicit DiskBound(uint64_t slabs)
@@ -24,8 +24,8 @@ class DiskBound {
         stretch_bytes, ckpt::kBlockBytes + sizeof(ckpt::ExtentFragment));
     bytes_ = bytes_ && padded ? ckpt::base::checked_add(*bytes_, *padded) : std::nullopt;
   }
-  // nullopt: more than 64 bits hold. A member that streams does not say how many slabs it takes.
-  // The smallest take two blocks for each 64 KiB.
+  // nullopt: exceeds 64 bits. A streaming member does not say how many slabs it uses. The smallest
+  // slabs need two blocks per 64 KiB.
   std::optional<uint64_t> bytes(bool streams) const {
     if (!bytes_ || !streams) return bytes_;
     return ckpt::base::checked_add(*bytes_, *bytes_ / 8);
@@ -61,8 +61,8 @@ uint64_t snapshot_disk_bytes(const fb::BeginSnapshotT& message,
     if (!sum) return 0;
     if (!in_memory.contains(unit)) bytes = *sum;
   }
-  // Two slabs for each member: that of its last bytes, and one to spare. With streams, bytes()
-  // counts those that are full.
+  // Two slabs per member: one with its last bytes, and one spare. With streams, bytes() counts the
+  // full ones.
   DiskBound bound(2 * uint64_t{members} + (message.streams ? 0 : bytes / slab_bytes));
   for (const ckpt::UnitId unit : message.units) {
     if (!in_memory.contains(unit)) bound.add_stretch(units[unit].bytes);

@@ -16,15 +16,15 @@ using ckpt::make_error;
 
 namespace {
 
-// Tries to go back to the disk that fail, as where a quota is used up, cost a reading of the
-// journal each.
+// Each failed try to return to disk (for example with an exhausted quota) costs a read of the whole
+// journal.
 constexpr std::chrono::milliseconds kReturnAfterMax{600'000};
 
 void tell_reset(const std::string& reason) {
   if (!reason.empty()) spdlog::warn("the catalog is made anew from the journal: {}", reason);
 }
 
-// An old index must not be met again by a journal that gives its numbers to other records.
+// A journal that reuses record numbers must never meet the old index again.
 Status no_room_to_clear() {
   return make_error(ErrorCode::kResourceExhausted,
                     "the disk is full: the catalog cannot be made anew; free some space");
@@ -40,7 +40,7 @@ Status CatalogKeeper::open(const RecoveredStore& store) {
   auto catalog_of = store_id_of(*store_);
   if (!catalog_of.ok() && !is_catalog_damage(catalog_of.error().code)) return catalog_of.error();
   const bool readable = catalog_of.ok();
-  // Without its first records a damaged journal does not say which store it is of.
+  // Without its first records a damaged journal does not name its store.
   const bool other_store =
       readable && store.starts > 0 && !catalog_of->empty() && *catalog_of != id;
   if (readable && !other_store) {
@@ -122,12 +122,12 @@ Status CatalogKeeper::heal(Time now, const Journal& journal) {
   const bool was_in_memory = store_->in_memory();
   if (!status.ok()) status = catalog_->heal([&] { return check_journal_whole(journal); });
   const bool full = !status.ok() && status.error().code == ErrorCode::kResourceExhausted;
-  // Only from a journal that is whole: else the catalog on disk is all that is left of the history.
+  // Only with a complete journal: otherwise the catalog on disk is the last copy of the history.
   if (full && check_journal_whole(journal).ok()) {
     store_->go_to_memory();
     status = catalog_->reload();
   }
-  // Even after an error: while the store is closed, memory alone follows the journal.
+  // Even after an error: while the store is closed, only the memory follows the journal.
   const Status caught_up = catch_up(journal);
   if (status.ok()) status = caught_up;
   if (status.ok()) status = catalog_->health();
@@ -138,7 +138,7 @@ Status CatalogKeeper::heal(Time now, const Journal& journal) {
                  to_memory ? "; it is in memory until the disk has room" : "");
     return {};
   }
-  // Once: the condition catalog_unreadable is shown as long as it lasts.
+  // Logged once: the condition catalog_unreadable is shown as long as it lasts.
   const bool first = retry_after_ == limits::kCatalogRetryMin;
   spdlog::log(first ? spdlog::level::err : spdlog::level::debug,
               "the catalog cannot be repaired, next try in {} ms: {}", retry_after_.count(),
@@ -167,10 +167,10 @@ void CatalogKeeper::tick(Time now, const Journal& journal) {
   return_after_ = std::min(2 * return_after_, kReturnAfterMax);
 }
 
-// The index in memory goes only once the one on disk is as good.
+// The index in memory is dropped only when the one on disk is complete.
 Status CatalogKeeper::return_to_disk(const Journal& journal) {
-  // The journal must be whole: it fills what the index on disk lacks, and the index in memory may
-  // be all that is left of the history.
+  // The journal must be complete: it fills the gaps of the index on disk, and the index in memory
+  // may be the last copy of the history.
   CKPT_ASSIGN(const RecoveredStore history, read_journal(disk_, journal.file));
   if (history.end.next_sequence <= journal.last_sequence) {
     return make_error(ErrorCode::kCorrupt, "journal record {} cannot be read back",
@@ -211,8 +211,8 @@ Status CatalogKeeper::take_disk(const Journal& journal, const RecoveredStore& hi
   return catalog_->health();
 }
 
-// Can the catalog be filled from the journal again? Asked before anything of it is given up: it may
-// be all that is left of the history.
+// Checks that the journal can fill the catalog again. Called before any part of the catalog is
+// dropped, because it may be the last copy of the history.
 Status CatalogKeeper::check_journal_whole(const Journal& journal) const {
   const uint64_t last = std::max(journal.last_sequence, catalog_->applied_sequence());
   const Status whole = check_journal(disk_, journal.file, last);

@@ -1,10 +1,10 @@
-// CatalogKeeper: the daemon's catalog, kept usable.
+// CatalogKeeper: keeps the daemon's catalog usable.
 //
-//   damaged, of another store      moved aside or emptied, and filled from the journal again
-//   no room on the disk            index kept in memory until there is room (stand_in_store.h)
-//   a shortage (descriptors, ...)  read again later; nothing is thrown away
+//   damaged, or of another store   moved aside or emptied, and filled from the journal again
+//   no room on the disk            index in memory until there is room (stand_in_store.h)
+//   a shortage (descriptors, ...)  read again later; nothing is dropped
 //
-// Loop thread. Everything blocks: nobody is answered from half an index.
+// Loop thread. All calls block: no client gets an answer from a partial index.
 #pragma once
 
 #include <functional>
@@ -23,42 +23,42 @@ namespace ckptd {
 
 class CatalogKeeper {
  public:
-  // The journal that the catalog is the index of.
+  // The journal of the catalog.
   struct Journal {
     FileId file = 0;
-    uint64_t last_sequence = 0;  // of its records: the catalog is to have them
+    uint64_t last_sequence = 0;  // of its last record, which the catalog must reach
   };
 
   CatalogKeeper(Disk& disk, StandInStore::Open open_on_disk)
       : disk_(disk), open_on_disk_(std::move(open_on_disk)) {}
 
-  // Opens the catalog and judges whether it belongs to the recovered journal. Its contents are only
-  // read: the start may still be refused. A shortage is an error.
+  // Opens the catalog and decides whether it belongs to the recovered journal. Only reads its
+  // contents: startup may still be refused. A shortage is an error.
   Status open(const RecoveredStore& store);
-  // After open(): the catalog belongs to the journal, and has records after its last one.
+  // After open(): the catalog belongs to the journal, and has records after the journal's last one.
   bool knows_more_than(uint64_t last_sequence) const;
-  // Once the start goes on with this journal: a catalog of another store, or of another history of
-  // this one, is moved aside; one that cannot be read is emptied, if the journal can fill it.
-  // `catalog()` may lack records afterwards, or be damaged: see its health(). The catalog on disk
-  // is only read if the disk is full: go_on_without_disk() follows before anything is written.
+  // Call this once startup continues with this journal. Moves a catalog of another store, or of
+  // another history of this store, aside; clears an unreadable one if the journal can fill it.
+  // Afterwards `catalog()` may lack records, or be damaged: see its health(). On a full disk the
+  // catalog on disk is only read: go_on_without_disk() follows before anything is written.
   Status settle();
   Catalog* catalog() { return catalog_.get(); }
-  // On a full disk: goes on with an index in memory, which is empty.
+  // On a full disk: continues with an empty index in memory.
   Status go_on_without_disk();
-  // Empty the catalog on disk, whose journal is about to be another: before open(), and after it.
-  // kResourceExhausted: the disk has no room for a new one, and the old one is still there.
+  // Clears the catalog on disk before its journal is replaced: before open(), and after it.
+  // kResourceExhausted: the disk has no room for a new one; the old one still exists.
   Status open_and_clear() const;
   Status clear_on_disk();
 
-  // A catalog that could not be read or written, or lacks records, is made good from the journal.
-  // What keeps it from that may last: it is tried again less and less often, and the last error is
-  // returned meanwhile.
+  // Repairs a catalog that could not be read or written, or lacks records, from the journal.
+  // Causes may last: retries happen less and less often, and the last error is returned in
+  // between.
   Status heal(Time now, const Journal& journal);
-  // heal(), and back to the disk once there is room again.
+  // heal(), and the return to disk once there is room.
   void tick(Time now, const Journal& journal);
-  // Empties it and fills it again.
+  // Clears the catalog and fills it again.
   Status rebuild(const Journal& journal);
-  // Replays what the catalog lacks.
+  // Replays the records that the catalog lacks.
   Status catch_up(const Journal& journal);
   bool in_memory() const { return store_ != nullptr && store_->in_memory(); }
 
@@ -70,11 +70,11 @@ class CatalogKeeper {
 
   Disk& disk_;
   const StandInStore::Open open_on_disk_;
-  StandInStore* store_ = nullptr;  // the catalog's
+  StandInStore* store_ = nullptr;  // owned by the catalog
   std::unique_ptr<Catalog> catalog_;
   // Between open() and settle().
   std::string foreign_;     // why it is not the journal's; empty: it is
-  std::string unreadable_;  // why it is to be emptied; empty: it is not
+  std::string unreadable_;  // why it must be cleared; empty: it need not
   std::chrono::milliseconds retry_after_ = limits::kCatalogRetryMin;
   Time next_retry_{};
   std::chrono::milliseconds return_after_ = limits::kCatalogReturnEvery;

@@ -1,5 +1,5 @@
-// Codecs: which units of a snapshot are encoded, by the configuration and by what trainers asked
-// for when they registered their units.
+// Codecs: chooses which units of a snapshot to encode, by the configuration and by the requests of
+// trainers, which are kept by run.
 #include <utility>
 #include <vector>
 
@@ -46,8 +46,8 @@ Status check_unit_codecs(const fb::RegisterUnitsT& message) {
   return {};
 }
 
-// Keeps how a trainer wants its units treated: the last registration that says something counts.
-// This is no part of the run: trainers register again with the next daemon.
+// Records the codecs that a trainer requests: the last registration with codecs counts. They are
+// not part of the run: trainers register again with the next daemon.
 void Daemon::Impl::note_registration(const std::string& run, const fb::RegisterUnitsT& message) {
   unit_flags.note(run, message);
   if (!message.codecs.empty()) unit_codecs[run] = message.codecs;
@@ -58,7 +58,7 @@ void Daemon::Impl::forget_registration(const std::string& run) {
   unit_codecs.erase(run);
 }
 
-// Once for each snapshot, when its first member begins: all of its slabs are treated alike.
+// Once per snapshot, when its first member begins: all its slabs are treated alike.
 void Daemon::Impl::choose_codecs(const SnapshotKey& key) {
   OpenSnapshotState& open = open_snapshots.at(key);
   if (std::exchange(open.codecs_chosen, true)) return;

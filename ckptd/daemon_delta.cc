@@ -1,5 +1,5 @@
-// Deltas: what the pieces of a slab can be deltas to. A base is held from here on, as what is
-// shared is, and listed with the commit, so that it stays as long as that does (daemon_same.cc).
+// Deltas: finds bases for the pieces of a slab. A base is held from here on, like a shared extent,
+// and listed in the commit, so that it stays as long as the commit (daemon_same.cc).
 #include <algorithm>
 
 #include "ckptd/codec/pieces.h"
@@ -10,8 +10,8 @@ namespace ckptd {
 
 namespace {
 
-// What a piece of which this is the newest version can be a delta to: what lies there, or what that
-// is a delta to. Neither is a delta, so that nothing is followed any further.
+// The base for a delta to this newest version: the version itself or, if that is a delta, its base.
+// Neither is a delta, so there are no chains.
 std::optional<BasePlace> base_for(const FragmentPlace& place, const SnapshotKey& commit) {
   if (place.length < limits::kEncodedBytesMin) return std::nullopt;
   if (place.base) {
@@ -32,8 +32,8 @@ std::optional<BasePlace> base_for(const FragmentPlace& place, const SnapshotKey&
                    .deltas = 1};
 }
 
-// Bases of those pieces of the fragment that the version has cut alike, each in the place of what
-// is a delta to it.
+// Bases for the pieces that the version has cut alike, each returned as the place of the piece's
+// next delta.
 std::vector<FragmentPlace> with_bases(const ckpt::ExtentFragment& fragment,
                                       const ckpt::UnitSpec& unit, const UnitVersion& version) {
   std::vector<FragmentPlace> found;
@@ -67,8 +67,8 @@ void Daemon::Impl::note_base(OpenSnapshotState& open, const ckpt::ExtentFragment
       .deltas = base.deltas};
 }
 
-// Null: none of it can become a delta. As with what is shared, while versions are being deleted, or
-// the index lacks some of that, none can; nor where the journal has no room to name the bases.
+// Null: no fragment can become a delta. As with shared extents, none can while versions are being
+// deleted, or while the index lacks such changes; nor if the journal has no room for the bases.
 std::shared_ptr<BaseSource> Daemon::Impl::find_bases(const SnapshotKey& key, const StagedSlab& slab,
                                                      const std::vector<bool>& left_out) {
   OpenSnapshotState& open = open_snapshots.at(key);
@@ -94,7 +94,7 @@ std::shared_ptr<BaseSource> Daemon::Impl::find_bases(const SnapshotKey& key, con
       extents.insert({place.base->segment, place.base->extent_offset});
     }
   }
-  // Bases that could not be looked up are none: the pieces are stored whole.
+  // Bases that could not be looked up are left out: their pieces are stored whole.
   if (bases.empty() || !catalog->health().ok()) return nullptr;
   const uint64_t record_bytes =
       bases.size() * sizeof(fb::Base) + extents.size() * kSharedExtentRecordBytes;

@@ -1,4 +1,4 @@
-// Which message is whose.
+// Dispatches messages to their handlers.
 #include "ckptd/daemon_impl.h"
 #include "ckptd/daemon_texts.h"
 

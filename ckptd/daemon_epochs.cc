@@ -1,7 +1,7 @@
-// Epochs: what Groups decides is carried out here. Opening one abandons every snapshot of the run
-// that is not staged. Where there is a resume point to choose, the others are settled first;
-// survivors who go on need none, and these are written meanwhile. Then the epoch is written down,
-// and only then anybody is told.
+// Epochs: executes the decisions of Groups. Opening an epoch aborts every snapshot of the run that
+// is not staged. If a resume point has to be chosen, the staged snapshots are settled first.
+// Survivors that go on need no resume point, and their staged snapshots are written meanwhile. Then
+// the epoch is recorded, and only then are members told.
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
@@ -14,7 +14,7 @@ namespace ckptd {
 
 namespace {
 
-// Complete views next to a step that has none, to name them in a message.
+// Complete views next to a step without one, for messages.
 std::string nearest_complete(const Catalog& catalog, ckpt::RunId run, ViewPoint wanted) {
   std::optional<ckpt::Step> below;
   std::optional<ckpt::Step> above;
@@ -78,7 +78,7 @@ void Daemon::Impl::join(Session& session, const fb::JoinGroupT& message) {
   carry_out(actions);
 }
 
-// A run that is being removed has no record behind that of its removal.
+// No record of a removed run may follow its removal.
 void Daemon::Impl::leave_group(const Session& session) {
   const auto member = groups.member(session.id);
   carry_out(groups.leave(session.id));
@@ -116,7 +116,7 @@ void Daemon::Impl::carry_out(const Groups::Actions& actions) {
   }
 }
 
-// For the log.
+// Name for the log.
 std::string Daemon::Impl::run_name(ckpt::RunId run) const {
   const auto info = catalog->run(run);
   return info.ok() ? info->name : fmt::format("#{}", run);
@@ -125,7 +125,7 @@ std::string Daemon::Impl::run_name(ckpt::RunId run) const {
 void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
   ++counters.epochs_ended;
   newest_by_run.erase(ended.run);
-  staging->unpin_memory(ended.run);  // whoever still restored does not any more
+  staging->unpin_memory(ended.run);  // no restore of the epoch continues
   ended_epochs[ended.run] = ended.epoch;
   const std::string name = run_name(ended.run);
   log_event(spdlog::level::info, "epoch_ended",
@@ -154,11 +154,11 @@ void Daemon::Impl::carry_out(const Groups::JoinersWaiting& waiting) {
   }
 }
 
-// The members of the last epoch have all gone on: what they have not sealed nobody will.
+// All members have left the last epoch: nobody will seal the rest of its snapshots.
 void Daemon::Impl::carry_out(const Groups::OpenEpoch& open) {
   opening[open.run] = open;
   for (const SnapshotKey& key : ingest.open(open.run)) {
-    if (ingest.is_staged(key)) continue;  // will be committed, or fail by itself
+    if (ingest.is_staged(key)) continue;  // will commit, or fail by itself
     carry_out(ingest.abort(
         key, make_error(ErrorCode::kAborted, "epoch {} opens before it was sealed", open.epoch)));
   }
@@ -168,18 +168,18 @@ void Daemon::Impl::carry_out(const Groups::OpenEpoch& open) {
 void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
   const auto found = opening.find(run);
   if (found == opening.end()) return;
-  // The newest complete view is known when nothing is on its way. Who goes on asks for none: only a
-  // restore waits then, if there is one.
+  // The newest complete view is known when no snapshot is in progress. Survivors that go on do not
+  // ask for one: only a restore, if any, waits then.
   if (!found->second.goes_on && !ingest.open(run).empty()) return;
-  if (pruning == run) return;  // what it would resume from may be about to go
+  if (pruning == run) return;  // the resume point may be about to be removed
   const Groups::OpenEpoch open = std::move(found->second);
   opening.erase(found);
   struct Begin {
     RunInfo info;
     std::optional<ViewPoint> resume;
   };
-  // An index that cannot be read, or lacks records, must not be taken for one that has nothing to
-  // resume from, nor give a lineage the number of another.
+  // An incomplete index must not look like a run without a resume point, nor assign a lineage
+  // number twice.
   const auto begin = read([&]() -> Result<Begin> {
     CKPT_ASSIGN(RunInfo info, catalog->run(run));
     if (open.goes_on) return Begin{std::move(info), std::nullopt};
@@ -192,7 +192,7 @@ void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
   write_epoch(open, begin->resume, begin->info);
 }
 
-// A resume opens a lineage; survivors go on in the one they have.
+// A resume opens a lineage; survivors continue in their own.
 void Daemon::Impl::write_epoch(const Groups::OpenEpoch& open,
                                const std::optional<ViewPoint>& resume, const RunInfo& info) {
   std::vector<fb::RecordT> records;
@@ -254,7 +254,7 @@ Result<std::optional<ViewPoint>> Daemon::Impl::choose_resume(const RunInfo& run,
     case ResumeMode::kAtStep:
       return resume_at(run, resume);
     case ResumeMode::kContinue:
-    case ResumeMode::kGoOn:  // joins as kContinue where nobody is left to go on with
+    case ResumeMode::kGoOn:  // joins as kContinue if there are no survivors
       break;
   }
   if (run.current_lineage == 0) return std::optional<ViewPoint>();
@@ -333,7 +333,7 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
   carry_out(groups.opened(open.run, open.epoch, record.lineage, status));
 }
 
-// What no view of the new lineage can show goes. A lineage that goes on shows what it has shown.
+// Drops memory that no view of the new lineage shows. A lineage that goes on keeps its views.
 void Daemon::Impl::drop_other_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume) {
   const auto path = resume ? catalog->path(run, *resume) : std::vector<ViewPoint>();
   staging->keep_memory(run, [&](const SnapshotKey& snapshot) {

@@ -1,4 +1,4 @@
-// Start: the header of an extent where one may lie in a segment file.
+// Startup: the extent header at a possible position in a segment file.
 #pragma once
 
 #include <optional>
@@ -8,9 +8,9 @@
 
 namespace ckptd {
 
-// The header at `offset`; nullopt: no valid header of this store lies there. `read` takes an offset
-// and a number of bytes, and gives a Result<ByteView> of as many as there are. A header that is
-// larger than a block is read again, whole.
+// The header at `offset`; nullopt: no valid header of this store is there. `read` takes an offset
+// and a number of bytes, and returns a Result<ByteView>, shorter at the end of the file. A header
+// larger than a block is read again as a whole.
 template <typename Read>
 Result<std::optional<ckpt::ExtentHeader>> extent_at(const RecoveredStore& store,
                                                     ckpt::SegmentId segment, uint64_t offset,

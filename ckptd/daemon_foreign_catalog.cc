@@ -31,9 +31,9 @@ std::string not_in_journal(const Catalog& catalog, const RecoveredStore& journal
   return why;
 }
 
-// `newest`: the run's last one among the records that the catalog has. Only a later commit could
-// have taken its place; a deletion leaves it in the catalog. A catalog that is ahead of the journal
-// may have either by records that the journal lost.
+// `newest`: the run's last commit among the records that the catalog has. Only a later commit could
+// have replaced it; a deletion leaves it in the catalog. In a catalog ahead of the journal either
+// may come from records that the journal lost.
 std::string not_in_catalog(const Catalog& catalog, const RecoveredStore& journal,
                            const CommitMark& newest) {
   const ckpt::SnapshotKey& key = newest.snapshot;
@@ -57,9 +57,9 @@ std::string not_in_catalog(const Catalog& catalog, const RecoveredStore& journal
                      newest.sequence);
 }
 
-// Each start is a record of its own: two copies of a store that went on by themselves have
-// different ones, even where neither has a new commit. Those of an older ckptd are not marked in
-// the catalog, so that the other direction would say nothing.
+// Each startup writes its own record: two copies of a store that diverged have different ones, even
+// without new commits. The catalog lacks startups of an older ckptd, so the opposite comparison
+// would prove nothing.
 Result<std::string> other_start(const Catalog& catalog, const RecoveredStore& journal) {
   CKPT_ASSIGN(const std::vector<StartMark> starts, catalog.starts());
   for (const StartMark& start : starts) {
@@ -119,7 +119,7 @@ std::string KnownRuns::why_foreign(const Catalog& older) const {
     if (!same) {
       return fmt::format("its run {} (number {}) is not the journal's", info.name, info.id);
     }
-    if (known->second.info.removed_ns != 0) continue;  // with its lineages
+    if (known->second.info.removed_ns != 0) continue;  // its lineages are removed, too
     const std::vector<Lineage> lineages = older.lineages(info.id).value();
     const std::vector<Lineage>& all = known->second.lineages;
     const auto other = std::ranges::find_if(

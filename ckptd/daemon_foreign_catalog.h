@@ -1,5 +1,5 @@
-// Is a catalog the index of this journal, or of another history: of a copy of the store that went
-// on by itself, or of records that the journal lost and whose numbers it gave out again?
+// Decides whether a catalog is the index of this journal, or of another history: of a copy of the
+// store that diverged, or of lost records whose numbers the journal assigned again.
 #pragma once
 
 #include <map>
@@ -11,18 +11,18 @@
 
 namespace ckptd {
 
-// Compares starts of ckptd: each that the catalog knows must be the journal's at the same position,
-// as far as the journal goes. Then the newest commit of each run, both ways: the catalog's must be
-// the journal's at the same position, and the journal's, up to the catalog's last record, must be
-// in the catalog, unless its run was removed. Returns what differs; empty: nothing. The journal
-// must be whole. The error of a catalog that cannot be read.
+// Compares startups of ckptd: each startup in the catalog must be in the journal at the same
+// position, up to the journal's end. Then the newest commit of each run, both ways: the catalog's
+// must be in the journal at the same position, and the journal's, up to the catalog's last record,
+// must be in the catalog, unless its run was removed. Returns the difference; empty: none.
+// Precondition: the journal is complete. Fails if the catalog cannot be read.
 Result<std::string> why_foreign(const Catalog& catalog, const RecoveredStore& journal);
 
-// Runs and lineages of an index that is complete, to compare an older one of the same journal with.
+// Runs and lineages of a complete index, for comparison with an older one of the same journal.
 class KnownRuns {
  public:
   explicit KnownRuns(const Catalog& complete);
-  // Names a run or lineage of the older index that the complete one lacks; empty: there is none.
+  // Names a run or lineage of the older index that the complete one lacks; empty: none.
   std::string why_foreign(const Catalog& older) const;
 
  private:

@@ -1,7 +1,7 @@
-// What is dead goes back to the disk. What a snapshot had written that failed: at once, since no
-// commit names it. What deletions made dead: after the tombstone is durable and in the catalog, and
-// after every restore and verify that may still read it is over. That goes on record; until then
-// the next start, or the next round, frees it again.
+// Returns dead space to the disk. Extents of failed snapshots: at once, because no commit names
+// them. Extents of deletions: after the tombstone is durable and in the catalog, and after every
+// restore and verify that may still read them has ended. Then the reclaim is recorded; until then
+// the next startup, or the next round, repeats it.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -14,10 +14,10 @@
 
 namespace ckptd {
 
-// Of what snapshots wrote that were given up. What could not be freed of it the next start finds.
+// Space of aborted snapshots. Recovery reclaims what is left.
 constexpr ckpt::RunId kNoRun = 0;
 
-// Jobs are numbered in the order in which they begin.
+// Jobs are numbered in the order of their start.
 uint64_t Daemon::Impl::oldest_reader() const {
   uint64_t oldest = next_reader;
   for (const auto& [id, session] : sessions) {
@@ -29,7 +29,7 @@ uint64_t Daemon::Impl::oldest_reader() const {
   return oldest;
 }
 
-// What may be given back now.
+// Plans a round: space that can be reclaimed now.
 GcRound Daemon::Impl::plan_gc_round() {
   auto taken = dead_records.take(*catalog, oldest_reader(), limits::kGcTasksPerRoundMax);
   GcRound round{.tasks = std::move(taken.tasks), .removable = {}, .more = dead_records.more()};
@@ -50,7 +50,7 @@ GcRound Daemon::Impl::plan_gc_round() {
   return round;
 }
 
-// Does a snapshot that is not yet in the catalog have bytes there, or will the next one?
+// True if an uncommitted snapshot has bytes there, or the next one will write there.
 bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
   if (persist->writes_to(segment)) return true;
   return std::any_of(open_snapshots.begin(), open_snapshots.end(), [&](const auto& open) {
@@ -60,16 +60,16 @@ bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
   });
 }
 
-// Once the journal is closed nobody knows which commits it has: a file in which none is listed may
-// be theirs. The next start sees.
+// Once the journal is closed, its last commits are unknown: a file without listed extents may hold
+// them. The next startup decides.
 void Daemon::Impl::collect_garbage() {
   if (!gc_wanted || gc_running || draining || !journal->health().ok()) return;
-  if (!catalog_current()) return;  // tried again when it is
-  if (!scrub->step_aside()) return;  // tried again by settle(), once scrub's reads are over
-  // All that is dead is seen before a round is planned, a backlog of it in turns of the loop.
+  if (!catalog_current()) return;  // retried when it is current
+  if (!scrub->step_aside()) return;  // retried by settle(), once scrub's reads are over
+  // All dead records are seen before a round is planned; a backlog takes several loop turns.
   const bool all_seen = dead_records.see(*catalog, next_reader, limits::kGcRecordsPerTurnMax);
-  if (!catalog->health().ok()) return dead_records.forget();  // once it is made good
-  if (!all_seen) return executor.run({}, [] {});              // its end wakes the loop up
+  if (!catalog->health().ok()) return dead_records.forget();  // retried after a repair
+  if (!all_seen) return executor.run({}, [] {});              // its completion wakes the loop up
   gc_wanted = false;
   GcRound round = plan_gc_round();
   if (!catalog->health().ok()) {
@@ -97,12 +97,12 @@ void Daemon::Impl::freed(const GcOutcome& outcome) {
     ++counters.gc_errors;
     gc_error = outcome.failed->message;
     dead_records.forget();
-    gc_wanted = false;  // asked for again by the next prune, `gc` or start
+    gc_wanted = false;  // the next prune, `gc` or startup asks again
     spdlog::error("space was not given back: {}", gc_error);
   }
   std::map<ckpt::RunId, fb::SpaceFreedT> by_run;
   for (const auto& [run, sequence] : outcome.freed) {
-    if (run == kNoRun) continue;  // no record made it dead, and none says that it is free
+    if (run == kNoRun) continue;  // no record made it dead, so none records its reclaim
     by_run[run].records.push_back(sequence);
     dead_records.freed(sequence);
   }
@@ -131,10 +131,10 @@ void Daemon::Impl::freed(const GcOutcome& outcome) {
 
 void Daemon::Impl::gc_round_over() {
   gc_running = false;
-  deferred.push_back([this] { collect_garbage(); });  // from settle(), which answers, too
+  deferred.push_back([this] { collect_garbage(); });  // runs in settle(), which also answers
 }
 
-// A restore or verify is over: what waited for it need not any more.
+// A restore or verify has ended: its waiting records may be ready.
 void Daemon::Impl::reader_gone() {
   if (dead_records.waiting() > 0) gc_wanted = true;
 }
@@ -149,7 +149,7 @@ void Daemon::Impl::query_gc(const Session& session, uint64_t request) {
   gc_askers.push_back({session.id, request, counters.freed_bytes, counters.segments_removed});
 }
 
-// Those who asked hear when nothing is left to do, or nothing can be done now.
+// Answers gc requests when nothing is left to do, or nothing can be done now.
 void Daemon::Impl::answer_gc() {
   if (gc_running || gc_askers.empty()) return;
   const Status health = journal->health().ok() ? catalog->health() : journal->health();

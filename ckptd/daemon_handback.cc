@@ -1,20 +1,20 @@
-// What comes back after a daemon restart: what the last daemon left in memory, members to their
-// epoch, arenas with slabs in every state, snapshots that the last daemon knew. Nothing that is
-// said here is believed: the memfd was checked when it was adopted, and every byte is checked by
-// the write that follows each seal.
+// Return of clients after a daemon restart: memory that the last daemon left, members to their
+// epoch, arenas with slabs in every state, open snapshots. All data from clients is untrusted: the
+// memfd was checked when it was adopted, and every byte is checked by the write that follows each
+// seal.
 #include <spdlog/spdlog.h>
 
 #include "ckptd/daemon_impl.h"
 
 namespace ckptd {
 
-// Before anybody is served: all members of an epoch are to find the same. Of what the keeper held
-// only slabs of commits that stand are of use.
+// Before clients are served, because all members of an epoch must see the same versions. Of the
+// kept slabs only those of valid commits are useful.
 void Daemon::Impl::take_back_memory() {
   if (keeper == nullptr) return;
   const Staging::TakenBack taken = staging->take_back([this](const SnapshotKey& key) {
     const auto found = commit_at(key);
-    if (!found.ok()) return true;  // in doubt it stays: some versions are in memory alone
+    if (!found.ok()) return true;  // keep if in doubt: some versions are only in memory
     const auto& commit = *found;
     return commit && commit->snapshot == key && !commit->deleted && !commit->damaged;
   });
@@ -25,7 +25,7 @@ void Daemon::Impl::take_back_memory() {
                taken.bytes, taken.arenas, taken.refused);
 }
 
-// The time that members of before a restart had to come back is over.
+// The deadline for members from before a restart to rejoin has passed.
 void Daemon::Impl::end_rejoins() {
   rejoin_deadline_over = true;
   const Groups::Actions actions = groups.rejoin_deadline_passed();
@@ -57,7 +57,7 @@ void Daemon::Impl::rejoin(Session& session, const fb::RejoinEpochT& message) {
   done(session.id, message.request);
 }
 
-// It was durable, but the last daemon could not tell this member any more. False: it was not.
+// The commit was durable, but the last daemon did not tell this member. False: it was not.
 Result<bool> Daemon::Impl::tell_committed(const Session& session, const fb::BeginSnapshotT& begin) {
   const auto run = catalog->run(session.run_name);
   if (!session.run || !run.ok()) return false;
@@ -82,8 +82,8 @@ Result<bool> Daemon::Impl::tell_committed(const Session& session, const fb::Begi
   return true;
 }
 
-// The snapshot begins anew from what its member knows; its seals follow. One of an earlier epoch
-// than the member's does not: some of those who brought it may be gone, and they all count anew.
+// Begins the snapshot anew from its member's data; its seals follow. Fails for an earlier epoch
+// than the member's: some of its members may be gone, and all must take part.
 void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) {
   const fb::BeginSnapshotT& begin_message = *message.begin;
   const auto committed = tell_committed(session, begin_message);
@@ -135,8 +135,8 @@ void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) 
   carry_out(outcome.actions);
 }
 
-// A client says everything about its old snapshots before it asks for anything new: slabs that it
-// has not spoken of by then are free.
+// A client reports everything about its old snapshots before it requests anything new: slabs that
+// it has not claimed by then are free.
 void Daemon::Impl::end_handback(Session& session) {
   if (!std::exchange(session.handing_back, false)) return;
   staging->free_unclaimed(*session.arena);

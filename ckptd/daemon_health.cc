@@ -21,7 +21,7 @@ using ckpt::base::format_size;
 
 namespace {
 
-// One failed snapshot is what a lost rank costs.
+// A lost rank costs one failed snapshot, which is no condition.
 constexpr uint64_t kFailuresToReport = 2;
 
 Fault disk_full_fault(const DiskShortage& shortage) {
@@ -59,8 +59,8 @@ void HealthWatch::report(Condition condition, std::optional<Fault> fault, uint64
 
 namespace {
 
-// Several snapshots of the run are sealed, and the first has waited for long. A run that saves at
-// every step always has the next one sealed: that alone is no sign.
+// True if several snapshots of the run are sealed, and the first has waited for long. A run that
+// saves at every step always has the next one sealed: that alone is no sign.
 bool is_behind(const RunProgress::Waiting& run) {
   return run.count > 1 && std::chrono::nanoseconds(run.longest_ns) >= limits::kDiskSlowAfter;
 }
@@ -74,8 +74,8 @@ std::string disk_work(const HealthWatch::Look& look) {
 
 }  // namespace
 
-// The disk is slow once it has been busy for a while and somebody waited for it all that time: a
-// trainer for slabs or for its turn, or the sealed snapshots of a run.
+// The disk is slow if it was busy for a while and, for all that time, a trainer waited for slabs or
+// for its turn, or sealed snapshots of a run waited.
 std::optional<Fault> HealthWatch::slow_disk(const Look& look) {
   const bool behind =
       std::ranges::any_of(look.waiting, [](const auto& run) { return is_behind(run.second); });
@@ -105,13 +105,13 @@ std::optional<Fault> HealthWatch::slow_disk(const Look& look) {
 
 namespace {
 
-// "step 5", or "steps 5 to 9": a step that failed may have been tried again.
+// "step 5", or "steps 5 to 9": a failed step may have been retried.
 std::string steps_of(const RunProgress::Failing& failing) {
   if (failing.first_step == failing.last_step) return fmt::format("step {}", failing.last_step);
   return fmt::format("steps {} to {}", failing.first_step, failing.last_step);
 }
 
-// `disk_full`: that condition holds, and tells the same cause at length.
+// `disk_full`: that condition holds, and describes the same cause in full.
 std::string failing_cause(const std::string& name, const RunProgress::Run& run, bool disk_full) {
   const RunProgress::Failing& of = *run.failing;
   const std::string which =
@@ -127,8 +127,8 @@ std::string failing_cause(const std::string& name, const RunProgress::Run& run, 
 
 }  // namespace
 
-// A run that nobody trains any more saves no next snapshot that could succeed: its failures are
-// told until somebody trains or removes it.
+// A run without a trainer has no next snapshot that could succeed: its failures are reported until
+// it is trained again or removed.
 std::optional<Fault> HealthWatch::failing_snapshots() const {
   const RunProgress::Run* worst = nullptr;
   std::string worst_run;
@@ -152,8 +152,8 @@ std::optional<Fault> HealthWatch::failing_snapshots() const {
                .kind = worst_run + ": " + worst->failing->kind};
 }
 
-// A write that fails counts once, even if it costs several snapshots; failing_snapshots() tells of
-// those. Without a trainer there is no next save to end the condition: it ends after a while.
+// A failed write counts once, even if it fails several snapshots, which failing_snapshots()
+// reports. Without a trainer no next save can end the condition: it ends after a while.
 std::optional<Fault> HealthWatch::failing_writes(Time now) {
   FailedWrites& failed = failed_writes_;
   if (std::exchange(failed.is_new, false)) {
@@ -249,7 +249,7 @@ void HealthWatch::snapshot_failed(const std::string& run, const ckpt::SnapshotKe
   const std::string named = fmt::format("run {} step {}: ", run, key.step);
   if (cause.starts_with(named)) cause.erase(0, named.size());
   std::string kind = is_disk_full(cause) ? std::string(kKindDiskFull) : kind_of_cause(cause);
-  // kPermissionDenied: a file system that was made read-only.
+  // kPermissionDenied: the file system was remounted read-only.
   const bool failed_write =
       error.code == ckpt::ErrorCode::kIo || error.code == ckpt::ErrorCode::kPermissionDenied;
   const bool full = is_disk_full(cause);
@@ -264,7 +264,7 @@ void HealthWatch::snapshot_failed(const std::string& run, const ckpt::SnapshotKe
                                        .kind = std::move(kind),
                                        .in_store = failed_write || full},
                                       now_ns);
-  // Later failures for the same cause are counted, and logged when a snapshot is durable again.
+  // Later failures of the same cause are counted, and logged once a snapshot is durable again.
   log_event(first ? spdlog::level::warn : spdlog::level::debug, "snapshot_failed",
             {{"run", run},
              {"lineage", key.lineage},
@@ -289,7 +289,7 @@ void HealthWatch::snapshot_durable(const std::string& run, const RunProgress::Du
             failed->count, steps_of(*failed));
 }
 
-// Called by tick() and before anybody is told of the state.
+// Called by tick(), and before each report of the state.
 void Daemon::Impl::look_at_health() {
   const Persist::Stats stats = persist->stats();
   if (health_watch.shortage_is_old(now, stats.shortages)) persist->forget_shortages();
@@ -316,7 +316,7 @@ void Daemon::Impl::look_at_health() {
   health_watch.look(look);
 }
 
-// Unset if the catalog does not know one of them.
+// Unset if the catalog lacks one of them.
 std::optional<std::set<std::string>> Daemon::Impl::names_of_trained() const {
   std::set<std::string> names;
   for (const ckpt::RunId id : groups.trained_runs()) {

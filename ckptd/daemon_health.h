@@ -1,5 +1,5 @@
-// HealthWatch: looks at the parts of the daemon and keeps Health and RunProgress true; writes the
-// lines of the log when a condition begins, changes its cause or ends. Loop thread only.
+// HealthWatch: checks the parts of the daemon and updates Health and RunProgress; logs when a
+// condition begins, changes its cause or ends. Loop thread only.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace ckptd {
 
 class HealthWatch {
  public:
-  // The parts as they are now.
+  // The current state of the parts.
   struct Look {
     Time now{};
     uint64_t now_ns = 0;  // wall clock
@@ -32,24 +32,24 @@ class HealthWatch {
     uint64_t bytes_to_write = 0;
     double disk_bytes_per_second = 0;
     uint64_t damaged_units = 0;
-    uint64_t unchecked_units = 0;  // by the pass of scrub under way, or else by the last one
-    std::string unchecked_reason;  // of the last of them
+    uint64_t unchecked_units = 0;  // in the running pass of scrub, or else in the last one
+    std::string unchecked_reason;  // of the last unchecked unit
     std::optional<std::set<std::string>> trained;  // runs; unset: the catalog cannot tell
   };
   void look(const Look& look);
-  // True once in a while: it is time for look().
+  // True at intervals: it is time for look().
   bool is_due(Time now);
-  // True if no snapshot has found the disk full for so long that the last one is to be forgotten.
+  // True if no snapshot has found the disk full for so long that the last shortage must be dropped.
   bool shortage_is_old(Time now, uint64_t shortages);
 
-  // A snapshot of the run failed: logs the first failure of each cause. `error` is named with run
-  // and step, as clients get it.
+  // A snapshot of the run failed: logs the first failure of each cause. `error` names run and step,
+  // as clients see it.
   void snapshot_failed(const std::string& run, const ckpt::SnapshotKey& key,
                        const ckpt::Error& error, uint64_t now_ns);
-  // A snapshot is durable. Logs if others of the run had failed before it.
+  // A snapshot is durable. Logs if earlier ones of the run had failed.
   void snapshot_durable(const std::string& run, const RunProgress::Durable& commit);
   void run_removed(const std::string& run) { progress_.forget(run); }
-  // Why no new client can connect, as the server found; empty: they can.
+  // Why no new client can connect, reported by the server; empty: clients can.
   void set_accept_fault(std::string fault) { accept_fault_ = std::move(fault); }
 
   const Health& health() const { return health_; }
@@ -63,12 +63,12 @@ class HealthWatch {
   static std::optional<Fault> damaged_data(const Look& look);
   static std::optional<Fault> unchecked_data(const Look& look);
 
-  // Snapshots of any run that failed by an error of the disk, not for lack of space, since one was
-  // durable.
+  // Snapshots of any run that failed by a disk error other than lack of space, since the last
+  // durable snapshot.
   struct FailedWrites {
-    uint64_t count = 0;   // those between two looks are one
+    uint64_t count = 0;   // failures between two looks count as one
     bool is_new = false;  // not counted yet
-    Time seen_at{};       // when the last one was counted
+    Time seen_at{};       // time of the last count
     std::string cause, kind;
   };
 

@@ -1,4 +1,4 @@
-// Holds: views that readers keep from being removed, from their first restore to their last.
+// Holds: views that readers protect from removal, from their first restore to their last.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -21,8 +21,8 @@ Holder holder_of(const Session& session, bool privileged) {
 
 }  // namespace
 
-// Deletions that are on their way to the journal are not in the catalog yet, and a hold would come
-// too late for them.
+// Deletions that are being written to the journal are not in the catalog yet; a hold would be too
+// late for them.
 Status Daemon::Impl::may_hold(const RunInfo& run) const {
   if (pruning != run.id && removing != run.id) return {};
   return make_error(ErrorCode::kUnavailable, "run {}: commits of it are being removed; try again",
@@ -64,8 +64,8 @@ void Daemon::Impl::hold_commit(const Session& session, const fb::HoldCommitT& me
   send(session.id, std::move(held));
 }
 
-// A view that is verified stays until the job is through; of whole runs what is removed meanwhile
-// is passed over. 0: nothing is held.
+// Holds a view until its verify has ended. A verify of whole runs needs no hold, because it skips
+// commits that are removed meanwhile. 0: no hold.
 Result<HoldId> Daemon::Impl::hold_verified(const Session& session, const VerifyTarget& target) {
   if (!target.point) return HoldId{0};
   CKPT_ASSIGN(const RunInfo run, catalog->run(target.runs.front()));
@@ -90,7 +90,7 @@ void Daemon::Impl::tell_ended(const std::vector<Hold>& ended, const std::string&
   for (const Hold& hold : ended) {
     spdlog::info("run {} lineage {} step {}: not held any more by {}: {}", run_name(hold.run),
                  hold.view.lineage, hold.view.step, describe(hold.holder), reason);
-    if (hold.of_job) continue;  // its session never asked for it
+    if (hold.of_job) continue;  // its session has not requested it
     fb::HoldEndedT message;
     message.hold = hold.id;
     message.reason = reason;

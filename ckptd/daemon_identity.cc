@@ -18,9 +18,9 @@ using ckpt::make_error;
 
 namespace {
 
-constexpr size_t kNamesMax = 8;  // in one message
+constexpr size_t kNamesMax = 8;  // per message
 
-// The upper half of an extent's sequence is the number of the start that wrote it (daemon_open.cc).
+// The upper half of an extent's sequence number is the number of its startup (daemon_open.cc).
 constexpr int kStartShift = 32;
 
 std::string listed_names(std::vector<std::string> names) {
@@ -37,7 +37,7 @@ Result<bool> has_marker(Disk& disk) {
 
 std::string marker_path() { return fmt::format("{}/{}", kJournalDirectory, kOlderJournalMeant); }
 
-// Behind all that the journal lists in the segment.
+// End of all extents in the segment that the journal lists.
 uint64_t end_of_listed(const RecoveredStore& store, ckpt::SegmentId segment) {
   uint64_t end = kBlockBytes;
   const auto listed = store.listed.find(segment);

@@ -1,13 +1,13 @@
 // Shared by the sources daemon_*.cc, and private to them:
 //
-//   daemon, _dispatch           public face, poll and tick, drain; messages to their functions
+//   daemon, _dispatch           public interface, poll and tick, drain; dispatch of messages
 //   _open, _apply, _salvage     recovery; journal records into the catalog; a damaged journal
-//   _sessions, _epochs, _handback  sessions and groups; what comes back after a restart
+//   _sessions, _epochs, _handback  sessions and groups; return of clients after a restart
 //   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
 //   _restore, _holds, _gc, _scrub  restores, holds; dead space; background work
-//   _queries, _status, _metrics, _health, _administration  what is asked, told and changed
+//   _queries, _status, _metrics, _health, _administration  queries, reports, changes of history
 //
-// All runs on the loop thread: callbacks in poll(), what they free in settle(), never recursively.
+// All runs on the loop thread: callbacks in poll(), follow-up work in settle(), no recursion.
 #pragma once
 
 #include <deque>
@@ -69,7 +69,7 @@ struct Daemon::Impl {
   void run_deferred();
   void step_drain();
   void close();
-  // Closes a RestoreJob or VerifyJob and keeps it until its reads are over; then `then`.
+  // Closes a RestoreJob or VerifyJob and keeps it until its reads are over; then runs `then`.
   template <typename Job>
   void close_job(std::unique_ptr<Job> job, std::function<void()> then) {
     const uint64_t id = next_closing_job++;
@@ -85,7 +85,7 @@ struct Daemon::Impl {
   // -- answers -----------------------------------------------------------------------------------
   template <typename BodyT>
   void send(SessionId session, BodyT body, int fd = -1) {
-    if (!sessions.contains(session)) return;  // it is gone, and with it whoever would listen
+    if (!sessions.contains(session)) return;  // disconnected
     fb::MessageT message;
     message.body.Set(std::move(body));
     outbox.send(session, message, fd);
@@ -94,13 +94,13 @@ struct Daemon::Impl {
   void done(SessionId session, uint64_t request);
   uint64_t wall_clock_ns() const { return options.wall_clock_ns(); }
   // -- the catalog behind the journal (daemon_apply.cc) ------------------------------------------
-  // To the journal, then into the catalog; then `then`.
+  // Appends to the journal, then applies to the catalog, then calls `then`.
   void record(std::vector<fb::RecordT> records, std::function<void(const Status&)> then);
   void apply(uint64_t sequence, const fb::RecordT& record);
   CatalogKeeper::Journal journal_end() const { return {journal_file, last_sequence}; }
   Status heal_catalog() { return catalog_keeper.heal(now, journal_end()); }
   HealCatalog healer();
-  // Reads a whole catalog, or fails (whole_read.h).
+  // Reads the catalog as a whole, or fails (whole_read.h).
   template <typename Read>
   auto read(Read get) {
     return read_whole(*catalog, healer(), std::move(get));
@@ -127,9 +127,9 @@ struct Daemon::Impl {
   void disconnected(SessionId session, const std::string& reason);
   bool may_use(const Session& session, uid_t owner) const;
   bool may(const Session& session, const RunInfo& run, ckpt::Right right) const;
-  // kPermissionDenied names the run, its owner and what is not granted.
+  // kPermissionDenied names the run, its owner and the missing right.
   Status check_may(const Session& session, const RunInfo& run, ckpt::Right right) const;
-  Status may_train(const Session& session) const;  // the run that it has registered
+  Status may_train(const Session& session) const;  // for the run that the session has registered
   Status check_owner(const Session& session, const RunInfo& run) const;
   // -- epochs (daemon_epochs.cc) -----------------------------------------------------------------
   void join(Session& session, const fb::JoinGroupT& message);
@@ -154,7 +154,7 @@ struct Daemon::Impl {
   void kv_set(Session& session, fb::KvSetT& message);
   void kv_get(Session& session, const fb::KvGetT& message);
   // -- snapshots: beginning (daemon_begin.cc) ----------------------------------------------------
-  // The snapshot that a member's message is about. Errors: not a member of that epoch.
+  // The snapshot of a member's message. Fails if the session is no member of that epoch.
   Result<SnapshotKey> member_key(const Session& session, ckpt::Epoch epoch, ckpt::Step step,
                                  uint32_t attempt) const;
   void begin_snapshot(Session& session, const fb::BeginSnapshotT& message);
@@ -317,9 +317,9 @@ struct Daemon::Impl {
   ckpt::base::Hash128 store_id;
   FileId journal_file = 0;
   CatalogKeeper catalog_keeper;
-  Catalog* catalog = nullptr;  // the keeper's
-  uint64_t last_sequence = 0;  // of the journal: to be in the catalog
-  Durable durable;             // behind it: durable, and not yet applied
+  Catalog* catalog = nullptr;  // owned by the keeper
+  uint64_t last_sequence = 0;  // of the journal; the catalog must reach it
+  Durable durable;             // durable, but not yet applied
   std::unique_ptr<Staging> staging;
   std::unique_ptr<JournalWriter> journal;
   IoShape io_shape;
@@ -338,35 +338,35 @@ struct Daemon::Impl {
   std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
   std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
   std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest, of runs between two epochs
-  std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for what is in its way
+  std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for snapshots or a prune
   DecodeMeter decoded;
-  std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, where trainers said
+  std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, if trainers set them
   UnitFlags unit_flags;
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;
   std::map<uint64_t, Verify> verifies;
 
   Holds holds;
-  std::deque<Administration> administrations;  // wait for the one that is being carried out
+  std::deque<Administration> administrations;  // wait for the current one
   bool administering = false;
-  std::optional<ckpt::RunId> pruning;          // its deletions are on their way to the journal
-  std::optional<ckpt::RunId> removing;         // all of it is: nobody registers with it
+  std::optional<ckpt::RunId> pruning;          // its deletions are being written to the journal
+  std::optional<ckpt::RunId> removing;         // likewise for all of it: no registration
   std::set<ckpt::RunId> epochs_being_written;  // likewise
 
   std::unique_ptr<Gc> gc;
-  bool gc_wanted = true;    // unfinished business of the last daemon
-  bool gc_running = false;  // until what it freed is on record
+  bool gc_wanted = true;    // leftovers of the last daemon
+  bool gc_running = false;  // until the reclaim is recorded
   std::string gc_error;     // of the last round
   uint64_t next_reader = 1;
   DeadRecords dead_records;
   std::set<ckpt::SegmentId> dead_files;  // to be removed once nobody writes to them
   std::vector<GcAsker> gc_askers;
-  std::vector<SpaceRange> unlisted;  // bytes in segments that no commit names, or ever will
+  std::vector<SpaceRange> unlisted;  // bytes in segments that no commit names or will name
 
   std::unique_ptr<Scrub> scrub;
   bool scrub_closed = false;
 
-  // What callbacks leave for settle().
+  // Work that callbacks leave for settle().
   std::set<ArenaId> arenas_ready;
   bool snapshot_ended = false;
   std::vector<std::function<void()>> deferred;
@@ -374,7 +374,7 @@ struct Daemon::Impl {
   uint64_t next_closing_job = 1;
 
   std::optional<Time> serving_since;  // the first tick
-  std::optional<Time> warm_next;      // not before: see warm_memory()
+  std::optional<Time> warm_next;      // earliest time: see warm_memory()
   bool rejoin_deadline_over = false;
   bool draining = false;
   bool closing_record_sent = false;

@@ -1,4 +1,4 @@
-// Joins that wait, and joins that are refused for a place that is taken: who holds it.
+// Joins that wait, or are refused because a place is taken: names the holder of the place.
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
@@ -14,7 +14,7 @@ namespace ckptd {
 
 namespace {
 
-// A group may lack thousands of ranks; a sentence names some.
+// A group may lack thousands of ranks; a message names this many.
 constexpr size_t kRanksNamedMax = 16;
 
 std::string name_ranks(std::vector<ckpt::Rank> ranks) {
@@ -24,8 +24,8 @@ std::string name_ranks(std::vector<ckpt::Rank> ranks) {
                      more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
-// "process 4711 (moetrain rank 0) of user 1000, connected since 2026-01-31T12:00:00Z". Not its age:
-// who asks again gets the same words.
+// "process 4711 (moetrain rank 0) of user 1000, connected since 2026-01-31T12:00:00Z". A start time
+// instead of an age, so that repeated queries get the same text.
 std::string describe_session(const Session& session, Time now, uint64_t wall_clock_ns) {
   const auto age_ns = static_cast<uint64_t>((now - session.connected_at).count());
   constexpr size_t kToSeconds = 19;
@@ -37,7 +37,7 @@ std::string describe_session(const Session& session, Time now, uint64_t wall_clo
 
 }  // namespace
 
-// Empty: nobody else holds the place, and no other job trains the run.
+// Empty: no other session holds the place, and no other job trains the run.
 std::string Daemon::Impl::describe_holder(ckpt::RunId run, const JoinRequest& request) const {
   const auto other = groups.other_job(run, request.session, request.job);
   if (const auto in = other ? sessions.find(*other) : sessions.end(); in != sessions.end()) {
@@ -54,10 +54,10 @@ std::string Daemon::Impl::describe_holder(ckpt::RunId run, const JoinRequest& re
       describe_session(holder->second, now, wall_clock_ns()));
 }
 
-// Said at once and once for each holder: a second job under the name of one that runs waits for
-// ever otherwise, and nobody knows what for.
+// Logged at once, once per holder: otherwise a second job under the name of a running one would
+// wait forever without a visible reason.
 void Daemon::Impl::tell_place_is_held(const Session& asker, const JoinRequest& request) {
-  if (groups.other_job(*asker.run, asker.id, request.job)) return;  // it does not wait
+  if (groups.other_job(*asker.run, asker.id, request.job)) return;  // refused: it does not wait
   const auto id = groups.holder(*asker.run, request);
   const auto holder = id ? sessions.find(*id) : sessions.end();
   if (holder == sessions.end() || std::exchange(holder->second.wanted_told, true)) return;
@@ -66,7 +66,7 @@ void Daemon::Impl::tell_place_is_held(const Session& asker, const JoinRequest& r
                describe_holder(*asker.run, request));
 }
 
-// {"waits", "reason"}: of the asker's own join.
+// {"waits", "reason"}: for the session's own join.
 QueryAnswer Daemon::Impl::query_join(const Session& session) const {
   const auto wait = groups.wait(session.id);
   std::string reason;

@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t kLookBytes = 4u << 20;
 constexpr size_t kNamesMax = 32;  // in the warning
 
-// Of one segment, a stretch at a time.
+// Searches one segment for unlisted extents, a stretch at a time.
 class UnlistedExtents {
  public:
   UnlistedExtents(Disk& disk, FileId file, ckpt::SegmentId segment, const RecoveredStore& store)
@@ -32,7 +32,7 @@ class UnlistedExtents {
     CKPT_ASSIGN(const uint64_t size, disk_.size(file_));
     std::sort(listed.begin(), listed.end(),
               [](const auto& a, const auto& b) { return a.offset < b.offset; });
-    uint64_t at = kBlockBytes;  // behind the header of the file
+    uint64_t at = kBlockBytes;  // after the header of the file
     for (const ExtentPlace& extent : listed) {
       if (extent.offset > at) CKPT_TRY(find_between(at, std::min(extent.offset, size), found));
       at = std::max(at, extent.offset + extent.bytes);
@@ -53,7 +53,7 @@ class UnlistedExtents {
     }
     return {};
   }
-  // As many as there are.
+  // Bytes at `at`, fewer at the end of the file.
   Result<ckpt::ByteView> read(uint64_t at, uint64_t bytes) {
     const bool here = at >= begin_ && at + bytes <= begin_ + bytes_;
     if (!here) {
@@ -94,10 +94,10 @@ Result<std::set<ckpt::SnapshotKey>> unlisted_snapshots(Disk& disk, const Recover
 }
 
 // Writes the bytes into a new file beside the journal, durably. Returns its path. After an error
-// there is no such file.
+// the file does not exist.
 Result<std::string> keep_bytes(Disk& disk, uint64_t offset, ckpt::ByteView bytes) {
   CKPT_ASSIGN(const auto names, disk.list(kJournalDirectory));
-  // A start that did not come to its end may have left one.
+  // An interrupted startup may have left a file of this name.
   std::string name = fmt::format("lost-{}.bytes", offset);
   for (int again = 2; std::find(names.begin(), names.end(), name) != names.end(); ++again) {
     name = fmt::format("lost-{}-{}.bytes", offset, again);
@@ -150,7 +150,7 @@ std::vector<std::string> names_of_lost(const LostEnd& lost, const Catalog& catal
   std::vector<std::string> names;
   for (const ckpt::SnapshotKey& key : lost.snapshots) {
     const auto commit = catalog.commit(key.run, key.lineage, key.step);
-    if (commit && commit->snapshot == key) continue;  // an extent that it did not need
+    if (commit && commit->snapshot == key) continue;  // unneeded extent of an existing commit
     const auto run = catalog.run(key.run);
     names.push_back(fmt::format("{}~{}@{}",
                                 run.ok() ? run->name : fmt::format("run number {}", key.run),

@@ -27,7 +27,7 @@ bool has_name(const std::vector<std::string>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// Whole blocks, as the batches of a journal are.
+// Copies whole blocks; batches of a journal consist of whole blocks.
 Status copy_blocks(Disk& disk, FileId from, FileId to, uint64_t bytes) {
   AlignedBuffer piece(std::min(bytes, kCopyBytes));
   for (uint64_t at = 0; at < bytes; at += piece.size()) {
@@ -89,8 +89,8 @@ Status NewJournal::finish(uint64_t last_sequence) {
 
 namespace {
 
-// The store that a whole salvaged.log is of: it begins with StoreOpened, ends with StoreClosed, and
-// nothing of it is torn or damaged. Else what is wrong with it (kCorrupt).
+// Checks salvaged.log and returns its store: it must begin with StoreOpened, end with StoreClosed,
+// and be neither torn nor damaged. Otherwise kCorrupt with the reason.
 Result<ckpt::base::Hash128> check_salvaged(Disk& disk) {
   const std::string path = in_journal(kSalvagedName);
   CKPT_ASSIGN(const FileId file, disk.open(path, {}));
@@ -117,8 +117,8 @@ Result<ckpt::base::Hash128> check_salvaged(Disk& disk) {
                           scan.ok() ? "it does not reach its end" : scan.error().message);
 }
 
-// The store of journal.log; nullopt: the file is missing or too damaged to tell. An error: the
-// system refused to read it, so nothing may be decided by it.
+// The store of journal.log; nullopt: the file is missing or too damaged to tell. An error means
+// that the system refused the read: then nothing may be decided by it.
 Result<std::optional<ckpt::base::Hash128>> store_of_journal(Disk& disk) {
   std::optional<ckpt::base::Hash128> store;
   const auto file = disk.open(kJournalPath, {});
@@ -140,8 +140,8 @@ Result<std::optional<ckpt::base::Hash128>> store_of_journal(Disk& disk) {
   return store;
 }
 
-// Moves a salvaged.log out of the way that must not take the journal's place: the salvage is made
-// again from what is there. Without a journal.log nothing but the user can tell what is the truth.
+// Moves an unsuitable salvaged.log aside: the salvage is repeated with the current files. Without a
+// journal.log only the user can decide which file is right.
 Result<std::string> refuse_salvaged(Disk& disk, const std::vector<std::string>& names,
                                     const std::string& why) {
   if (!has_name(names, "journal.log")) {
@@ -195,7 +195,7 @@ Result<std::string> take_new_journal(Disk& disk, const std::function<Status()>& 
   if (has_name(*names, "journal.log")) {
     CKPT_TRY(disk.rename(kJournalPath, kept));
   } else {
-    kept = in_journal(fmt::format("damaged-{}.log", number - 1));  // the last start came so far
+    kept = in_journal(fmt::format("damaged-{}.log", number - 1));  // the last startup got this far
   }
   CKPT_TRY(disk.rename(in_journal(kSalvagedName), kJournalPath));
   CKPT_TRY(disk.sync_directory(kJournalDirectory));

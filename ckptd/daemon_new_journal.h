@@ -1,16 +1,16 @@
-// A journal that takes the place of a damaged one, written beside it and put in its place in steps,
-// each of which a crash may follow:
+// A journal that replaces a damaged one. It is written beside the damaged one and takes its place
+// in steps; a crash may follow each step:
 //
-//   journal/unfinished.log   being written; the next one that is begun takes its place
-//   journal/salvaged.log     whole, synced and read back; its last record is StoreClosed: from here
-//                            on it is the truth
-//   (the catalog is emptied: it counts the records of the damaged one)
-//   journal/damaged-N.log    the damaged one, kept; nobody here ever deletes it
-//   journal/journal.log      the new one
+//   journal/unfinished.log   being written; the next attempt overwrites it
+//   journal/salvaged.log     complete, synced and read back; its last record is StoreClosed: from
+// now on this is the valid journal
+//   (the catalog is cleared: it counts records of the damaged journal)
+//   journal/damaged-N.log    the damaged journal, kept; ckptd never deletes it
+//   journal/journal.log      the new journal
 //
-// A start that finds a salvaged.log does the rest, if it is whole and of the journal's store; else
-// it is set aside as refused-N.log, and the salvage is made again. Blocking; loop thread; before
-// any session exists.
+// A startup that finds a salvaged.log does the remaining steps, if the file is complete and of the
+// journal's store. Otherwise the file is set aside as refused-N.log, and the salvage is repeated.
+// Blocking; loop thread; before any session exists.
 #pragma once
 
 #include <functional>
@@ -26,15 +26,15 @@ namespace ckptd {
 
 class NewJournal {
  public:
-  // Begins one with what the damaged journal has before its damage.
+  // Starts a new journal with the damaged journal's records before the damage.
   static Result<NewJournal> begin(Disk& disk, const RecoveredStore& damaged);
   NewJournal(NewJournal&& other) noexcept;
   NewJournal& operator=(NewJournal&&) = delete;
   ~NewJournal();
 
-  // Puts them behind; durable once it is finished.
+  // Appends records; they are durable after finish().
   Status append(std::vector<ckpt::fb::RecordT> records);
-  // Reads it back, up to `last_sequence`: salvaged.log.
+  // Reads the journal back, up to `last_sequence`, and renames it to salvaged.log.
   Status finish(uint64_t last_sequence);
 
  private:
@@ -46,9 +46,9 @@ class NewJournal {
   std::unique_ptr<JournalWriter> writer_;
 };
 
-// Puts a salvaged.log in the place of journal.log, which nobody has open; `clear_catalog` empties
-// the catalog. Returns the name that the damaged one has now; empty: there was no salvaged.log that
-// may take its place. kCorrupt: there is no journal.log either.
+// Moves a salvaged.log to journal.log, which must not be open; `clear_catalog` clears the catalog.
+// Returns the new name of the damaged journal; empty: there was no suitable salvaged.log. kCorrupt:
+// there is no journal.log either.
 Result<std::string> take_new_journal(Disk& disk, const std::function<Status()>& clear_catalog);
 
 }  // namespace ckptd

@@ -1,5 +1,5 @@
-// Start: the store is recovered, what recovery finds damaged is said so in the journal, and the
-// stages are built on it.
+// Startup: recovers the store, records damage that recovery finds in the journal, and builds the
+// stages.
 #include <spdlog/spdlog.h>
 
 #include "ckptd/daemon_identity.h"
@@ -34,7 +34,7 @@ Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
 
 namespace {
 
-// Commits that are missing in a catalog which ends with record `known`.
+// Commits that a catalog lacks whose last record is `known`.
 std::vector<SnapshotKey> commits_after(const RecoveredStore& store, uint64_t known) {
   std::vector<SnapshotKey> commits;
   for (const CommitMark& commit : store.commits) {
@@ -43,9 +43,9 @@ std::vector<SnapshotKey> commits_after(const RecoveredStore& store, uint64_t kno
   return commits;
 }
 
-// The first number for extents of this start, above every one that an earlier start can have given
-// out. Its upper half is the number of the start, by which check_journal_is_newest() goes. A start
-// not yet recorded uses the upper half of the last recorded start's numbers.
+// The first extent number of this startup, above all numbers that earlier startups may have used.
+// Its upper half is the number of the startup, for check_journal_is_newest(). A startup without a
+// record uses the upper half of the numbers of the last recorded one.
 uint64_t first_extent(const RecoveredStore& store, bool on_record) {
   constexpr uint64_t kHalf = uint64_t{1} << 31;
   return on_record ? ((store.starts + 1) << 32) + 1 : (store.starts << 32) + kHalf + 1;
@@ -59,7 +59,7 @@ void log_recovered(const RecoveredStore& store, size_t runs, uint64_t bytes) {
             ckpt::base::counted(runs, "run"), bytes, store.clean ? "cleanly" : "by a crash");
 }
 
-// A new store has no records of an earlier start.
+// A new store has no records of an earlier startup.
 void log_catalog_made(const RecoveredStore& store, uint64_t records) {
   if (store.starts == 0) return;
   log_event(spdlog::level::info, "catalog_made", {{"records", records}},
@@ -77,8 +77,8 @@ Status Daemon::Impl::open() {
   CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk, store));
   CKPT_TRY(check_segments_are_ours(found, store));
   CKPT_TRY(catalog_keeper.open(store));
-  // The last judgement: until here nothing that the store has was changed. Only a catalog that
-  // RocksDB cannot open was moved to catalog.broken.
+  // The last check: so far nothing of the store was changed. Only a catalog that RocksDB cannot
+  // open was moved to catalog.broken.
   const bool lost_records = store.damage || catalog_keeper.knows_more_than(last_sequence);
   if (!finished && !lost_records) CKPT_TRY(check_journal_is_newest(disk, found, store));
   CKPT_TRY(catalog_keeper.settle());
@@ -101,7 +101,7 @@ Status Daemon::Impl::open() {
   if (!segments) segments = std::make_unique<SegmentReader>(disk, store_id);
 
   CKPT_TRY(recover_runs(store));
-  // Not where the end of the journal was in doubt: what it does not list may be all that is left.
+  // Not after a doubtful end of the journal: unlisted extents may be the last copy.
   const bool in_doubt = store.torn_bytes > 0 || salvaged;
   if (!in_doubt && reclaim(std::move(store.listed))) CKPT_TRY(forget_older_journal(disk));
   gc = std::make_unique<Gc>(disk, executor, *segments);
@@ -128,8 +128,8 @@ Status Daemon::Impl::open() {
   return {};
 }
 
-// The journal goes on: this start is its next record. The store stays of the version that it has
-// until a record needs a newer one. False: the disk has no room, and the start is not on record
+// Continues the journal: the record of this startup is next. The store keeps its version until
+// a record needs a newer one. False: the disk has no room, and the startup is not recorded
 // yet.
 Result<bool> Daemon::Impl::begin_journal(const RecoveredStore& store) {
   journal = std::make_unique<JournalWriter>(disk, journal_file, store.end);
@@ -166,10 +166,10 @@ void Daemon::Impl::use(const RecoveredStore& store) {
   last_sequence = store.end.next_sequence - 1;
 }
 
-// Of what is on the disk already, for snapshots to be compared with.
+// Opens the readers of earlier versions, for dedup and deltas.
 void Daemon::Impl::open_readers_back() {
   Comparer::Options comparing{.bytes_min = options.same_bytes_min};
-  comparing.on_abandoned = [this] {  // it may have kept a dead file open
+  comparing.on_abandoned = [this] {  // its reads may have kept a dead file open
     if (!dead_files.empty()) gc_wanted = true;
   };
   comparer = std::make_unique<Comparer>(restore_context(), std::move(comparing));
@@ -187,7 +187,7 @@ void Daemon::Impl::open_staging() {
 
 namespace {
 
-// The newest commit of the run that views use; nullopt: there is none.
+// The newest commit of the run that views may use; nullopt: none.
 std::optional<CommitInfo> newest_commit(const Catalog& catalog, ckpt::RunId run) {
   std::optional<CommitInfo> newest;
   catalog.visit_commits(run, [&](const CommitInfo& commit) {
@@ -199,8 +199,8 @@ std::optional<CommitInfo> newest_commit(const Catalog& catalog, ckpt::RunId run)
 
 }  // namespace
 
-// No number is given out twice, and no epoch; members of the last ones may come back. Metrics of
-// the runs go on where they were.
+// Continues all numbers, so that none is assigned twice; members of the last epochs may rejoin.
+// Metrics of the runs continue.
 Status Daemon::Impl::recover_runs(RecoveredStore& store) {
   for (const RunInfo& removed : catalog->removed_runs()) {
     next_run = std::max(next_run, removed.id + 1);
@@ -208,19 +208,19 @@ Status Daemon::Impl::recover_runs(RecoveredStore& store) {
   for (const RunInfo& run : catalog->runs()) {
     next_run = std::max(next_run, run.id + 1);
     const fb::EpochOpenedT& epoch = store.epochs[run.id];
-    // A later epoch than the journal had was salvaged: its number is all that is known of it.
+    // A later epoch than the journal's was salvaged: only its number is known.
     const bool known = epoch.epoch >= run.last_epoch;
     const bool over = store.epochs_over.contains(run.id);
     groups.recovered(run.id, run.last_epoch, known && !over ? epoch.size : 0, epoch.lineage,
-                     epoch.elastic ? epoch.members : std::vector<MemberId>());
+                     epoch.elastic ? epoch.members : std::vector<MemberId>(), epoch.goes_on);
     CKPT_ASSIGN(const auto newest, read([&] { return Result(newest_commit(*catalog, run.id)); }));
     if (newest) health_watch.snapshot_durable(run.name, durable_of(*newest));
   }
   return {};
 }
 
-// Space that was preallocated and never committed to, what snapshots had written that nobody
-// finished, and files in which everything is deleted. True: nothing is left that is not listed.
+// Reclaims preallocated space without commits, extents of unfinished snapshots, and files with only
+// deleted commits. True: nothing unlisted is left.
 bool Daemon::Impl::reclaim(ListedExtents listed) {
   Status status;
   for (auto segment = listed.begin(); status.ok() && segment != listed.end();) {
@@ -258,7 +258,7 @@ Result<RecoveryCheck> Daemon::Impl::check_commit(const Catalog& index, const Sna
   const bool read =
       held.error().code == ErrorCode::kCorrupt || held.error().code == ErrorCode::kNotFound;
   if (!read && !left_out(Safeguard::kUnreadStays)) {
-    // Perhaps it can be read later. A restore falls back if not.
+    // A later read may succeed. A restore falls back if not.
     spdlog::log(level, "run {} step {}: could not be checked: {}", run.name, key.step,
                 held.error().message);
     return RecoveryCheck{.damaged = {}, .unread = true, .reason = held.error().message};
@@ -290,7 +290,7 @@ Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
   if (records.empty()) return {};
   auto sequence = append_blocking(disk, *journal, records);
   if (!sequence.ok() && sequence.error().code == ErrorCode::kResourceExhausted) {
-    // Restores and verify find it out by themselves, and the next start looks again.
+    // Restores and verify detect the damage themselves, and the next startup checks again.
     spdlog::warn("damage that was found is not on record: {}", sequence.error().message);
     return {};
   }

@@ -1,5 +1,5 @@
-// Questions and administration: what the catalog knows is answered by ckptd/query; what needs the
-// disk or the journal is done here.
+// Queries and administration: ckptd/query answers from the catalog; verbs that need the disk or the
+// journal are executed here.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -74,7 +74,7 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
 
 namespace {
 
-// The runs that a verify reads everything of, by name; the empty one stands for the journal.
+// Names of the runs that a verify reads completely; the empty name is the journal.
 std::vector<std::string> whole_runs(const Catalog& catalog, const VerifyTarget& target) {
   std::vector<std::string> names;
   if (target.point) return names;
@@ -87,7 +87,7 @@ std::vector<std::string> whole_runs(const Catalog& catalog, const VerifyTarget& 
 
 }  // namespace
 
-// Reads in pieces between other work, and answers when it is through.
+// Reads in pieces between other work, and answers at the end.
 void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
   const auto target = read([&] { return parse_verify_args(query_context(session), message.args); });
   if (!target.ok()) return answer(session.id, message.request, error_answer(target.error()));
@@ -126,8 +126,8 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
   verify.job->start();
 }
 
-// The index is emptied and filled from the journal. Blocking: the loop stands still for as long as
-// reading the journal takes, so that nobody is answered from half an index.
+// Clears the index and fills it from the journal. Blocking: the loop stops while the journal is
+// read, so that no client gets an answer from a partial index.
 QueryAnswer Daemon::Impl::query_rebuild(const Session& session) {
   if (!may_use(session, ::geteuid())) {
     return error_answer(make_error(ErrorCode::kPermissionDenied,

@@ -1,4 +1,4 @@
-// Restores: a view resolved, planned, and streamed through windows of the session's arena.
+// Restores: resolves and plans a view, and streams it through windows of the session's arena.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -11,8 +11,8 @@ namespace ckptd {
 
 namespace {
 
-// What one message says of ranges that are not served as the view has them: the whole text once per
-// unit, the unit's other ranges refer to it. However many there are, the message fits into a frame
+// Note texts of one message, about ranges that are not served as in the view: the full text once
+// per unit; the unit's other ranges refer to it. So the message always fits into a frame
 // (limits.h).
 class NoteTexts {
  public:
@@ -34,7 +34,7 @@ class NoteTexts {
   size_t bytes_ = 0;
 };
 
-// Once per unit, and not for every unit of a damaged store: the client is told of each.
+// Once per unit, and only for some units of a damaged store: the client is told of each.
 void warn_of(const RestoreNote& note, uint64_t id, Restore& restore) {
   if (restore.warned.size() > limits::kRestoreWarningsMax) return;
   if (!restore.warned.insert(note.unit).second) return;
@@ -73,7 +73,7 @@ Result<ViewPoint> Daemon::Impl::resolve_view(const RunInfo& run,
                       "run {}: `newest` goes with a step, not with `latest` or a tag", run.name);
   }
   if (message.newest) {
-    // Each unit's newest version not after the step: no commit needs to be there.
+    // Each unit's newest version up to the step: the step itself needs no commit.
     const ViewPoint point{message.lineage != 0 ? message.lineage : run.current_lineage,
                           message.step};
     if (!catalog->path(run.id, point).empty()) return point;
@@ -94,7 +94,7 @@ Result<ViewPoint> Daemon::Impl::resolve_view(const RunInfo& run,
   return catalog->resolve_any(run.id, message.lineage, message.step);
 }
 
-// Which view, and which ranges of it.
+// Resolves the view, and the wanted ranges.
 Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
                                                      const fb::OpenRestoreT& message) {
   CKPT_ASSIGN(const RunInfo run,
@@ -121,8 +121,8 @@ RestoreContext Daemon::Impl::restore_context() {
   return {disk, executor, *staging, *segments, *catalog, &decoded, healer()};
 }
 
-// Members of an epoch see all that was staged before it: if some of that is still being written,
-// the restore waits, so that all of them come to the same versions, the newest.
+// Members of an epoch see everything that was staged before it: if some of that is still being
+// written, the restore waits, so that all members get the same, newest versions.
 void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& message) {
   end_handback(session);
   const auto fail = [&](const Error& error) { refuse(session.id, message.request, error); };
@@ -151,7 +151,7 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
   session.waiting_restores.push_back(message);
 }
 
-// A snapshot is over, which may have been the last one that they waited for; or they wait in vain.
+// A snapshot has ended: waiting restores may start now, or must keep waiting.
 void Daemon::Impl::retry_waiting_restores() {
   for (auto& [id, session] : sessions) {
     for (const fb::OpenRestoreT& message : std::exchange(session.waiting_restores, {})) {
@@ -206,10 +206,10 @@ void Daemon::Impl::start_restore(Session& session, const fb::OpenRestoreT& messa
   restore.job->start();
 }
 
-// A descriptor shows the whole file, also what is appended to it later, and a segment takes extents
-// of every run. So only those get one who may read every run; nobody has to judge what else a file
-// holds. The first file is tried at once, so that a file system that cannot is known from the
-// start.
+// A descriptor shows the whole file, including later appends, and a segment holds extents of all
+// runs. So only users who may read every run get a descriptor, and no check of the file's
+// contents is needed. The first file is tried at once, to detect early if the file system cannot
+// do this.
 Status Daemon::Impl::may_locate(const Session& session, const RestorePlan& plan) {
   if (session.uid != 0 && session.uid != ::geteuid()) {
     return make_error(ErrorCode::kPermissionDenied,
@@ -220,7 +220,7 @@ Status Daemon::Impl::may_locate(const Session& session, const RestorePlan& plan)
   for (const PlannedRead& read : plan.reads) {
     if (read.source != Source::kSegment) continue;
     const auto file = disk.share(segment_path(read.place.segment));
-    // A file that is gone is the restore's to deal with.
+    // The restore itself handles a missing file.
     if (!file.ok() && file.error().code != ErrorCode::kNotFound) return file.error();
     break;
   }
@@ -232,7 +232,7 @@ void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Resul
   if (session == sessions.end()) return;
   const auto restore = session->second.restores.find(id);
   if (restore == session->second.restores.end()) return;
-  holds.progress(session_id, now);  // however slow the disk is
+  holds.progress(session_id, now);  // independent of the disk's speed
   if (!window.ok()) {
     spdlog::error("restore {}: {}", id, window.error().message);
     return refuse(session_id, restore->second.request, window.error());
@@ -295,7 +295,7 @@ void Daemon::Impl::located_read(Session& session, const fb::LocatedReadT& messag
       {message.number, message.failed, message.stop, message.reason});
 }
 
-// The slabs of an arena are shared by its session's restores: what one gives back another may need.
+// Restores of a session share the slabs of its arena: another restore may wait for this one.
 void Daemon::Impl::release_window(Session& session, const fb::ReleaseWindowT& message) {
   const auto restore = session.restores.find(message.restore);
   if (restore == session.restores.end()) return;

@@ -1,10 +1,10 @@
-// Start, when the journal is damaged and the catalog knows what it said: because more of the
-// journal follows the damage, or because the catalog, which is written after the journal is
-// durable, knows more than the journal says. Either way the journal has lost bytes that were
-// durable, and nothing of that is passed over. A new journal is written beside the damaged one:
-// what that has before its damage, and then, from the catalog, all else; of commits only what their
-// extents' headers, the second entry of the same facts, confirm. Then it takes the place of the
-// damaged one, which is kept.
+// Startup with a damaged journal whose lost records the catalog knows. Either more of the
+// journal follows the damage, or the catalog, which is written only after the journal is
+// durable, is ahead of the journal. In both cases durable bytes of the journal were lost, and
+// must not be skipped. A new journal is written beside the damaged one. It has the records
+// before the damage, and then all others from the catalog; commits only as far as their extents'
+// headers, a second copy of the same facts, confirm them. Then it replaces the damaged one,
+// which is kept.
 #include <spdlog/spdlog.h>
 
 #include <charconv>
@@ -21,7 +21,7 @@ namespace ckptd {
 
 namespace {
 
-// Records that are written to a new journal at once.
+// Records per append to a new journal.
 constexpr size_t kBatchRecords = 16;
 
 std::string run_of(const Catalog& catalog, const SnapshotKey& key) {
@@ -33,7 +33,7 @@ std::string commit_of(const SnapshotKey& key) {
   return fmt::format("step {} of lineage {}", key.step, key.lineage);
 }
 
-// What to_hex() made; zero of anything else.
+// Inverse of to_hex(); zero for other text.
 ckpt::base::Hash128 hash_of_hex(std::string_view text) {
   ckpt::base::Hash128 hash;
   if (text.size() != 32) return {};
@@ -45,7 +45,7 @@ ckpt::base::Hash128 hash_of_hex(std::string_view text) {
   return whole ? hash : ckpt::base::Hash128();
 }
 
-// Nobody but the user can help: neither the journal nor the catalog has all of it.
+// Only the user can help: neither the journal nor the catalog is complete.
 Error cannot_salvage(const RecoveredStore& store, const JournalDamage::Lost& lost,
                      const std::string& catalog) {
   const uint64_t offset = store.end.offset;
@@ -69,8 +69,8 @@ void tell_salvaged(const std::string& kept) {
             kJournalPath, kept);
 }
 
-// Records into a new journal, and into an index in memory that follows it. Each is folded in first,
-// and left out where that fails: a journal must never hold one that contradicts those before it.
+// Puts records into a new journal, and into an index in memory that follows it. Each is folded in
+// first, and skipped if that fails: a journal must never contradict its earlier records.
 class Putter {
  public:
   Putter(NewJournal& journal, Catalog& index) : journal_(journal), index_(index) {}
@@ -112,7 +112,7 @@ class Putter {
   std::string first_refused_;
 };
 
-// Counts what becomes of the commits of each run. A line per commit would be thousands.
+// Counts the results by run. One log line per commit would be thousands.
 class SalvageCounts {
  public:
   void lost(const std::string& run, const std::string& commit) {
@@ -126,7 +126,7 @@ class SalvageCounts {
     if (check.unread) ++its.unread;
     if (!check.reason.empty()) note(its, commit, check.reason);
   }
-  // The bytes of a commit that the journal has lie elsewhere.
+  // A commit in the journal whose bytes have moved.
   void moved(const std::string& run, const std::string& commit, const RecoveryCheck& check) {
     if (check.reason.empty()) return;
     ++(check.damaged ? runs_[run].damaged : runs_[run].unread);
@@ -158,7 +158,7 @@ class SalvageCounts {
 
 }  // namespace
 
-// One that a start before this one did not come to the end of.
+// Finishes a salvage that an earlier startup began.
 Result<bool> Daemon::Impl::finish_salvage() {
   CKPT_ASSIGN(const std::string kept,
               take_new_journal(disk, [this] { return catalog_keeper.open_and_clear(); }));
@@ -166,8 +166,8 @@ Result<bool> Daemon::Impl::finish_salvage() {
   return !kept.empty();
 }
 
-// Brings the catalog up to what the journal holds behind the damage. An error says what to do; then
-// nothing was changed.
+// Brings the catalog up to the records after the damage. An error says what to do; then nothing was
+// changed.
 Status Daemon::Impl::catch_up_behind(RecoveredStore& store) {
   const JournalDamage& damage = *store.damage;
   JournalDamage::Lost lost{last_sequence + 1, damage.last_sequence};
@@ -198,8 +198,8 @@ Status Daemon::Impl::catch_up_behind(RecoveredStore& store) {
   return {};
 }
 
-// True: the journal is a new one, and the catalog is to be filled from it. After an error nothing
-// was changed, or the next start finishes what was begun.
+// True: the journal is new, and the catalog has to be filled from it. After an error nothing was
+// changed, or the next startup finishes the salvage.
 Result<bool> Daemon::Impl::salvage(RecoveredStore& store) {
   if (store.damage) CKPT_TRY(catch_up_behind(store));
   const uint64_t known = catalog->applied_sequence();
@@ -239,11 +239,11 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
   }
   CKPT_ASSIGN(NewJournal made, NewJournal::begin(disk, damaged));
   Putter putter(made, index);
-  // In place of those that are lost: without one there is no store.
+  // Replaces lost StoreOpened records: without one there is no store.
   fb::StoreOpenedT opened;
   opened.store = ckpt::wire::to_fb(store_id);
   opened.time_ns = wall_clock_ns();
-  opened.format_version = ckpt::kStoreFormatVersion;  // what was lost may have said so
+  opened.format_version = ckpt::kStoreFormatVersion;  // a lost record may have raised it
   putter.add(make_record(std::move(opened)));
 
   SalvageCounts counts;
@@ -267,7 +267,7 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
   for (const Salvage::Commit& moved : salvage.moved) {
     if (moved.info.damaged) continue;
     const auto record = missing_move(moved, index, wall_clock_ns());
-    if (record) putter.add(*record);  // if that fails, its bytes are looked for where they were
+    if (record) putter.add(*record);  // if that fails, the old places are checked
     const auto part = moved.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
     const SnapshotKey& key = moved.info.snapshot;
     CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, key, part, /*log_at_debug=*/true));

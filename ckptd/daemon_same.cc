@@ -1,7 +1,7 @@
-// Units that are what they were: of fragments whose bytes the disk has already nothing is written,
-// and the commit says where they lie. The bytes were compared (same/comparer.h), and the versions
-// that have them stay until the commit is settled: no prune takes them, and commits are marked
-// damaged only while the store is opened, before there is any snapshot.
+// Dedup: fragments whose bytes are already on disk are not written again; the commit references the
+// existing extents. The bytes were compared (same/comparer.h), and their versions are held until
+// the commit is settled: no prune removes them, and commits are marked damaged only while the store
+// is opened, before there is any snapshot.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace ckptd {
 
 namespace {
 
-// In a commit's record, at most.
+// Upper bound in a commit's record, in bytes.
 constexpr uint64_t kPlaceRecordBytes = sizeof(fb::Fragment) + sizeof(fb::Encoded);
 
 bool is_whole(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& unit) {
@@ -26,7 +26,7 @@ NewestFragments::Sum sum_of(const auto& piece) {
   return {.offset = piece.offset, .length = piece.length, .crc32c = piece.crc32c};
 }
 
-// Of a commit that another one has bytes of.
+// An extent of an earlier commit, as a shared extent.
 WrittenExtent earlier_extent(const fb::ExtentT& extent, const SnapshotKey& commit) {
   WrittenExtent earlier{.segment = extent.segment,
                         .offset = extent.offset,
@@ -42,8 +42,8 @@ WrittenExtent earlier_extent(const fb::ExtentT& extent, const SnapshotKey& commi
   return earlier;
 }
 
-// Is there, as far as is known in memory, a version of the unit with this range and CRC32C? How a
-// version is cut that this daemon has not seen committed is looked up once.
+// True if, by data in memory, the unit's newest version has this range and CRC32C. The cuts of a
+// version that this daemon has not seen committed are looked up once.
 bool may_be_same(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& unit,
                  const UnitSum& newest, NewestFragments& cuts, VersionLookups& lookups) {
   if (is_whole(fragment, unit)) return fragment.crc32c == newest.crc32c;
@@ -60,11 +60,11 @@ bool may_be_same(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& uni
 
 }  // namespace
 
-// Deletions of the run are on their way to the journal, or the index lacks some record: no version
-// of the run may be referenced anew.
+// True if deletions of the run are on their way to the journal, or the index lacks some record: no
+// new reference to any version of the run may be made.
 bool Daemon::Impl::changing(ckpt::RunId run) const { return pruning == run || !catalog_current(); }
 
-// Of those units of which it is the newest version.
+// Adds the cuts of units whose newest version this commit has.
 void Daemon::Impl::add_to_newest_cuts(const SnapshotKey& key,
                                       const std::vector<WrittenExtent>& extents,
                                       RunNewest& newest) {
@@ -84,9 +84,9 @@ void Daemon::Impl::add_to_newest_cuts(const SnapshotKey& key,
   for (auto& [unit, sums] : cut) newest.cuts.set(unit, std::move(sums));
 }
 
-// Fragments whose bytes may be on the disk. Their versions are held from here on. While versions
-// are being deleted, or the index lacks some of that, none is. Where everything has
-// changed this is a look at a few numbers in memory for each fragment.
+// Fragments whose bytes may be on disk. Their versions are held from here on. Returns none while
+// versions are being deleted, or while the index lacks such changes. If everything has changed,
+// the cost is only a few comparisons in memory per fragment.
 std::vector<SameCandidate> Daemon::Impl::find_same(const SnapshotKey& key, const StagedSlab& slab) {
   if (changing(key.run)) return {};
   const UnitSpecList units = catalog->units(key.run).value();
@@ -114,11 +114,11 @@ std::vector<SameCandidate> Daemon::Impl::find_same(const SnapshotKey& key, const
       candidates.push_back({i, {places.begin(), places.end()}});
     }
   }
-  if (!catalog->health().ok()) return {};  // what could not be read is written
+  if (!catalog->health().ok()) return {};  // write what could not be looked up
   return candidates;
 }
 
-// Until the snapshot is settled no prune lets go of it. False: it cannot be referred to.
+// Protects the version from prunes until the snapshot is settled. False: it cannot be shared.
 bool Daemon::Impl::hold_version(const SnapshotKey& key, const UnitVersion& version,
                                 std::span<const FragmentPlace> places) {
   OpenSnapshotState& open = open_snapshots.at(key);
@@ -146,7 +146,7 @@ bool Daemon::Impl::hold_version(const SnapshotKey& key, const UnitVersion& versi
   return true;
 }
 
-// What is to be known of the extents that candidates lie in.
+// Expected headers of the candidates' extents.
 std::vector<SameExtent> Daemon::Impl::extents_of(
     const SnapshotKey& key, const std::vector<SameCandidate>& candidates) const {
   std::set<std::pair<ckpt::SegmentId, uint64_t>> places;
@@ -179,8 +179,8 @@ std::vector<SameExtent> Daemon::Impl::extents_at(
   return extents;
 }
 
-// Room in the journal was promised for what the slab would have been written as. What it shares may
-// lie in more pieces and more extents: for those there must be room, too.
+// The journal space for writing the slab is already reserved. Shared fragments may need more pieces
+// and more extents: reserves the difference.
 bool Daemon::Impl::reserve_shared(const SnapshotKey& key,
                                   const std::vector<SameCandidate>& candidates,
                                   const std::vector<bool>& left_out) {
@@ -202,7 +202,7 @@ bool Daemon::Impl::reserve_shared(const SnapshotKey& key,
   return bytes == 0 || persist->try_reserve(key, 0, bytes);
 }
 
-// Which fragments of the slab need not be written; where they lie is noted for the commit.
+// Fragments of the slab that need no write; records their existing places for the commit.
 std::vector<bool> Daemon::Impl::share_same(const SnapshotKey& key, const StagedSlab& slab,
                                            const std::vector<SameCandidate>& candidates,
                                            const std::vector<bool>& same) {
@@ -230,8 +230,8 @@ std::vector<bool> Daemon::Impl::share_same(const SnapshotKey& key, const StagedS
   return left_out;
 }
 
-// Before it is committed: the extents of others that it has bytes of, or bases of its deltas, are
-// listed with its own.
+// Before the commit: lists the earlier extents with shared bytes, or with bases of deltas, among
+// the snapshot's own.
 void Daemon::Impl::list_shared_extents(OpenSnapshotState& open) {
   std::set<std::pair<ckpt::SegmentId, uint64_t>> of_bases;
   const auto look = [&](const WrittenExtent& extent) {
@@ -245,7 +245,7 @@ void Daemon::Impl::list_shared_extents(OpenSnapshotState& open) {
   for (const auto& [place, extent] : open.same.extents) look(extent);
   for (auto& [place, extent] : open.same.extents) {
     if (extent.fragments.empty() && !of_bases.contains(place)) continue;
-    // They came in the order in which comparisons ended.
+    // Comparisons have ended in any order.
     std::sort(extent.fragments.begin(), extent.fragments.end(),
               [](const ckpt::ExtentFragment& a, const ckpt::ExtentFragment& b) {
                 return a.payload_offset < b.payload_offset;

@@ -1,4 +1,4 @@
-// Scrub: when it may read, and what is told of it.
+// Scrub: when it may read, and what it reports.
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,13 +17,13 @@ void Daemon::Impl::start_scrub() {
   scrub = std::make_unique<Scrub>(restore_context(), *catalog, std::move(of_scrub));
 }
 
-// Space is given back only while nobody reads in the background; none is without a journal.
+// Gc runs only while nothing reads in the background; without a journal it never runs.
 bool Daemon::Impl::may_read_back() const {
   const bool gc_waits = gc_wanted && journal->health().ok();
   return !draining && !gc_waits && !gc_running && catalog_current();
 }
 
-// Is there a restore, or a snapshot that is being compared or written?
+// True if there is a restore, or a snapshot that is being compared or written.
 bool Daemon::Impl::disk_wanted() const {
   const Persist::Stats stats = persist->stats();
   if (!comparer->idle() || stats.bytes_queued + stats.bytes_in_flight > 0) return true;

@@ -1,4 +1,4 @@
-// Sessions: greeting, arena, registration of the run's units, and what a lost session sets free.
+// Sessions: greeting, arena, registration of the run's units, and cleanup of a lost session.
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kServerName[] = "ckptd 0.1.0";
 
-// The units as the client lists them, checked.
+// Reads and checks the units that the client lists.
 Result<std::vector<ckpt::UnitSpec>> read_units(const fb::RegisterUnitsT& message) {
   if (message.units.empty() || message.units.size() > limits::kUnitsPerRunMax) {
     return make_error(ErrorCode::kInvalidArgument, "{} units: a run has 1 to {}",
@@ -62,7 +62,7 @@ Status check_same_units(const std::vector<ckpt::UnitSpec>& known,
   return {};
 }
 
-// A session has one registration among the changes of history that wait: each holds a message.
+// A session may queue one registration among the changes of history, because each holds a message.
 Status queue_registration(std::deque<Administration>& waiting, SessionId session,
                           const fb::RegisterUnitsT& message) {
   const bool twice = std::ranges::any_of(waiting, [session](const Administration& task) {
@@ -161,8 +161,8 @@ void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base
   send(session.id, std::move(welcome), fd_to_send);
 }
 
-// An arena that cannot be taken back is replaced by a new one: the trainer goes on, and learns from
-// `server` why what it had in flight is lost.
+// An arena that cannot be adopted is replaced by a new one: the trainer goes on, and `server` tells
+// it why its snapshots in progress are lost.
 Status Daemon::Impl::grant_arena(Session& session, const fb::HelloT& message,
                                  ckpt::base::UniqueFd fd, fb::WelcomeT& welcome, int* fd_to_send) {
   std::optional<Staging::Granted> granted;
@@ -199,7 +199,7 @@ void Daemon::Impl::warm_memory() {
   if (now >= *warm_next && !staging->warm()) warm_next = now + limits::kWarmPoolPause;
 }
 
-// `may_replace`: changes of history wait for this registration, so that it may remove a run.
+// `may_replace`: it is this registration's turn as a change of history: it may remove a run.
 void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& message,
                                   bool may_replace) {
   const auto fail = [&](const Error& error) {
@@ -226,7 +226,7 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
     note_registration(session.run_name, message);
     return;
   }
-  // A run that the journal has and the catalog has not yet must not be created again.
+  // A run that is in the journal and not yet in the catalog must not be created again.
   const auto run = read([&] { return catalog->run(session.run_name); });
   if (!run.ok()) {
     if (run.error().code != ErrorCode::kNotFound) return fail(run.error());
@@ -260,7 +260,7 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   done(session.id, message.request);
 }
 
-// A run that is `replaced` ends here, and the new one has its rules and grants.
+// Ends a `replaced` run; the new one gets its rules and grants.
 void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& message,
                               std::vector<ckpt::UnitSpec> units, const RunInfo* replaced) {
   std::vector<fb::RecordT> records;
@@ -310,7 +310,7 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
       deferred.push_back([this] { next_administration(); });
     }
     if (gone && status.ok()) {
-      run_gone(gone->run);  // with what is known of its name
+      run_gone(gone->run);  // also drops the registration of its name
       note_registration(name, gone->registration);
     }
     run_created(name, id, status);
@@ -321,7 +321,7 @@ void Daemon::Impl::run_created(const std::string& name, ckpt::RunId run, const S
   const CreatingRun created = std::move(creating_runs.at(name));
   creating_runs.erase(name);
   if (!status.ok()) forget_registration(name);
-  // A catalog that could not take the run knows it later: until then nobody can use it.
+  // A catalog that could not take the run will have it later: until then it is unusable.
   const auto taken = status.ok() ? read([&] { return catalog->run(run); }) : status.error();
   for (const auto& [id, request] : created.waiting) {
     const auto session = sessions.find(id);
@@ -357,7 +357,7 @@ void Daemon::Impl::disconnected(SessionId id, const std::string& reason) {
   }
   reader_gone();
   if (!session.arena) return;
-  // The arena is given up when no restore reads into it any more.
+  // The arena is released when no restore reads into it any more.
   const auto left = std::make_shared<size_t>(session.restores.size());
   const auto end_arena = [this, arena = *session.arena] { staging->session_ended(arena); };
   if (*left == 0) return end_arena();

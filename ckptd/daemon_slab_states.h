@@ -1,4 +1,4 @@
-// The states of slabs by name, for metrics and status. Private to the sources daemon_*.cc.
+// Names of slab states, for metrics and status. Private to the sources daemon_*.cc.
 #pragma once
 
 #include <array>

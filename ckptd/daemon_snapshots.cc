@@ -1,4 +1,4 @@
-// Seals, writes, the commit and every way a snapshot can fail: what Ingest decides is carried out.
+// Seals, writes, commit and failures of snapshots: executes the decisions of Ingest.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -11,8 +11,8 @@ namespace ckptd {
 
 namespace {
 
-// `stale` is about what a snapshot leaves out: to refuse it would make that, and all else, older
-// still. Alarms of that kind are judged last, so none of the others is left out of a list for them.
+// Refusing a snapshot because of `stale` would make the omitted units even older. These alarms are
+// judged last, so they never displace others from the list.
 bool calls_for_refusal(const ckpt::AlarmList& list) {
   return std::any_of(list.alarms.begin(), list.alarms.end(),
                      [](const ckpt::Alarm& alarm) { return alarm.kind != fb::AlarmKind::Stale; });
@@ -20,9 +20,9 @@ bool calls_for_refusal(const ckpt::AlarmList& list) {
 
 }  // namespace
 
-// The slab changes owner. Only a slab that was leased for this snapshot may be sealed into it. In
-// an arena that came back from the last daemon a seal is a claim, too: of any slab that no snapshot
-// has claimed yet.
+// Takes ownership of the slab. Only a slab that was leased for this snapshot may be sealed
+// into it. In an adopted arena a seal is also a claim: of any slab that no snapshot has
+// claimed yet.
 Result<StagedSlab> Daemon::Impl::take_over(Session& session, const SnapshotKey& key,
                                            const fb::SealSlabT& message) {
   OpenSnapshotState::Share& share = open_snapshots.at(key).shares[session.id];
@@ -55,7 +55,7 @@ void Daemon::Impl::seal_slab(Session& session, const fb::SealSlabT& message) {
   const auto key = member_key(session, message.epoch, message.step, message.attempt);
   if (!key.ok()) return refuse(session.id, message.request, key.error());
   if (!ingest.is_open(*key) || !open_snapshots.contains(*key)) {
-    // Its slab was given back when the snapshot ended; one of an adopted arena is, by and by.
+    // The end of the snapshot freed its slab; a slab of an adopted arena is freed later.
     const auto failure = ingest.failure(*key);
     return refuse(session.id, message.request,
                   failure ? *failure
@@ -80,7 +80,7 @@ void Daemon::Impl::seal_slab(Session& session, const fb::SealSlabT& message) {
   carry_out(outcome.actions);
 }
 
-// What may be on the disk already is compared first.
+// Bytes that may already be on disk are compared first.
 void Daemon::Impl::keep_or_write(SessionId session, const SnapshotKey& key, ckpt::Rank rank,
                                  StagedSlab slab, bool memory_only) {
   if (memory_only) return keep(key, std::move(slab));
@@ -98,7 +98,7 @@ void Daemon::Impl::keep_or_write(SessionId session, const SnapshotKey& key, ckpt
       });
 }
 
-// The bytes are checked either way, and their floats looked at.
+// Bytes are checked in both cases, and their floats scanned.
 void Daemon::Impl::keep(const SnapshotKey& key, StagedSlab slab) {
   const auto scan = std::make_shared<NotFiniteScan>(catalog->units(key.run).value());
   PayloadObserver observer = observe_floats(key, scan);
@@ -137,7 +137,7 @@ void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& me
   const auto key = member_key(session, message.epoch, message.step, message.attempt);
   if (!key.ok()) return refuse(session.id, message.request, key.error());
   done(session.id, message.request);
-  // Of a begin that still waits there is nothing but the message.
+  // A begin that still waits has no state except its message.
   const size_t waited = std::erase_if(waiting_begins[key->run], [&](const WaitingBegin& begin) {
     return begin.session == session.id && begin.message.step == message.step &&
            begin.message.attempt == message.attempt;
@@ -197,7 +197,7 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
   persist->commit(
       action.snapshot,
       [this, record] {
-        // The syncs may have taken long: a commit is not older than its data on the disk.
+        // The syncs may have taken long: a commit is not older than its data on disk.
         record->body.AsCommitted()->time_ns = wall_clock_ns();
         return *record;
       },
@@ -230,7 +230,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   apply(*result, record);
   carry_out(ingest.committed(key, {}));
   const OpenSnapshotState& open = open_snapshots.at(key);
-  // From the record: the catalog may not be readable, and the commit is durable all the same.
+  // From the record: even if the catalog is unreadable, the commit is durable.
   const CommitInfo commit = info_of(*record.body.AsCommitted());
   staging->supersede(key, commit.units);
   health_watch.snapshot_durable(open.run_name, durable_of(commit));
@@ -264,7 +264,7 @@ void Daemon::Impl::carry_out(const Ingest::FailAction& action) {
   forget_snapshot(action.snapshot);
 }
 
-// Who took part in a snapshot may be in a later epoch by the time that it is durable.
+// Members of a snapshot may be in a later epoch when it becomes durable.
 void Daemon::Impl::announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes,
                             const Error* error, const std::string& alarms) {
   const std::vector<SessionId> members = groups.members(key.run, key.epoch);
@@ -288,8 +288,8 @@ void Daemon::Impl::announce(const SnapshotKey& key, fb::SnapshotLevel level, uin
   }
 }
 
-// Gives back what the members still hold for it. Slabs with the client can be leased to it anew at
-// once: it hears of the end before it hears of the lease.
+// Frees the members' remaining slabs. The client's slabs can be leased to it again at once: it
+// hears of the end before the lease.
 void Daemon::Impl::forget_snapshot(const SnapshotKey& key) {
   const auto found = open_snapshots.find(key);
   if (found == open_snapshots.end()) return;

@@ -1,4 +1,4 @@
-// What the daemon keeps for each session, snapshot, restore and question. Private to the sources
+// The daemon's state of each session, snapshot, restore and query. Private to the sources
 // daemon_*.cc.
 #pragma once
 
@@ -34,7 +34,7 @@ namespace fb = ckpt::fb;
 using ckpt::SessionId;
 using ckpt::SnapshotKey;
 
-// Slabs that a member asked for and did not get yet.
+// Slabs that a member requested and has not received yet.
 struct LeaseWait {
   SnapshotKey snapshot;
   uint64_t request = 0;
@@ -57,65 +57,65 @@ struct Session {
   uid_t uid = 0;
   pid_t pid = 0;
   bool greeted = false;
-  uint32_t protocol = 0;  // version of wire.fbs that its messages follow, once greeted
+  uint32_t protocol = 0;  // protocol version of its messages, once greeted
   fb::SessionKind kind = fb::SessionKind::Control;
   std::string client;
   Time connected_at{};
-  bool wanted_told = false;  // the log has said that another session waits for its place
+  bool wanted_told = false;  // the log has reported that another session waits for its place
   std::string run_name;
-  fb::AlarmPolicy alarms = fb::AlarmPolicy::Off;  // its own, or the configuration's
+  fb::AlarmPolicy alarms = fb::AlarmPolicy::Off;  // its own, or the default
   std::optional<ckpt::RunId> run;                 // once registered
   std::optional<ArenaId> arena;
-  bool handing_back = false;  // its arena is of the last daemon: seals may come before leases
+  bool handing_back = false;  // its arena is from the last daemon: seals may precede leases
   std::deque<LeaseWait> lease_waits;
   std::map<uint64_t, Restore> restores;
-  std::vector<fb::OpenRestoreT> waiting_restores;  // for what earlier epochs of its run had staged
+  std::vector<fb::OpenRestoreT> waiting_restores;  // for snapshots that earlier epochs staged
 };
 
-// Versions that have bytes which a snapshot has, too, or may have (daemon_same.cc).
+// Older versions whose extents this snapshot may reference (dedup; daemon_same.cc).
 struct SameVersions {
-  std::set<std::pair<ViewPoint, ckpt::UnitId>> held;  // not to be deleted
-  std::set<ViewPoint> commits;                        // theirs
-  // All extents of these, by segment and offset; with the fragments that need not be written.
+  std::set<std::pair<ViewPoint, ckpt::UnitId>> held;  // must not be deleted
+  std::set<ViewPoint> commits;                        // commits of the held versions
+  // All extents of these commits, by segment and offset, with the fragments that need no write.
   std::map<std::pair<ckpt::SegmentId, uint64_t>, WrittenExtent> extents;
-  size_t fragments = 0;  // that there may come to be in them
-  // Of pieces that may become deltas, or are deltas that need not be written.
+  size_t fragments = 0;  // upper bound for their fragments
+  // Bases of pieces that may become deltas, or of existing deltas that need no write.
   WrittenBases bases = {};
 };
 
-// Recovery's look at the extents of a commit.
+// Result of recovery's check of a commit's extents.
 struct RecoveryCheck {
-  std::optional<fb::RecordT> damaged;  // the record that says so
+  std::optional<fb::RecordT> damaged;  // the CommitDamaged record
   bool unread = false;                 // its extents could not be checked
-  std::string reason;                  // of either
+  std::string reason;                  // of `damaged` or `unread`
 };
 
-// What the daemon holds for a snapshot that ingest knows to be open.
+// The daemon's state of a snapshot that is open in ingest.
 struct OpenSnapshotState {
   struct Share {
     std::set<uint32_t> leased;  // with the client
     uint32_t held = 0;          // leased or sealed, for this snapshot
-    bool streams = false;       // a slab is free again as soon as it is written
+    bool streams = false;       // each slab is free again once it is written
   };
   std::string run_name;
   std::map<SessionId, Share> shares;
   std::vector<WrittenExtent> extents;
   SameVersions same;
-  uint64_t bytes = 0;  // of the sealed fragments that the disk is to have
-  Time staged_at{};    // when all of it was sealed
+  uint64_t bytes = 0;  // of sealed fragments for the disk
+  Time staged_at{};    // when everything was sealed
 
-  bool codecs_chosen = false;  // when its first member began
-  EncodePlan encode_plan;      // of all its slabs; null: no unit is encoded
+  bool codecs_chosen = false;  // set when its first member begins
+  EncodePlan encode_plan;      // for all its slabs; null: no unit is encoded
 
-  fb::AlarmPolicy alarm_policy = fb::AlarmPolicy::Off;  // the strictest of its members'
-  ckpt::Step staleness_max = 0;                         // the smallest; 0: any
-  std::vector<std::shared_ptr<NotFiniteScan>> scans;    // one for each extent
-  SnapshotFacts facts;                                  // once it is about to be committed
-  std::string alarms;                                   // what is told of it
+  fb::AlarmPolicy alarm_policy = fb::AlarmPolicy::Off;  // the strictest of its members
+  ckpt::Step staleness_max = 0;                         // the smallest; 0: no limit
+  std::vector<std::shared_ptr<NotFiniteScan>> scans;    // one per extent
+  SnapshotFacts facts;                                  // set just before the commit
+  std::string alarms;                                   // text for messages
 };
 
-// What every unit of a run last was, in one line of history, and how those versions are cut that
-// are in several pieces, as far as that is known.
+// The last version of every unit of a run in one line of history, and the cuts of those versions
+// that have several pieces, as far as known.
 struct RunNewest {
   ckpt::LineageId lineage = 0;
   NewestVersions versions;
@@ -137,14 +137,14 @@ struct CreatingRun {
 struct Verify {
   SessionId session = 0;
   uint64_t request = 0;
-  uint64_t reader = 0;                       // as of a Restore
-  HoldId hold = 0;                           // of the view that is read; 0: it is whole runs
-  std::vector<std::string> whole_runs = {};  // their names; the empty one stands for the journal
+  uint64_t reader = 0;                       // as in Restore
+  HoldId hold = 0;                           // of the view being read; 0: whole runs
+  std::vector<std::string> whole_runs = {};  // names; the empty one is the journal
   uint64_t began_ns = 0;                     // wall clock
   std::unique_ptr<VerifyJob> job;
 };
 
-// Records of one append that are being applied, and what comes behind them (daemon_apply.cc).
+// Records of one append that are being applied, and callbacks after them (daemon_apply.cc).
 struct DurableBatch {
   uint64_t first_sequence = 0;
   std::shared_ptr<const std::vector<fb::RecordT>> records;
@@ -153,29 +153,29 @@ struct DurableBatch {
 };
 struct Durable {
   std::optional<DurableBatch> batch;
-  std::deque<std::function<void()>> waiting;  // in the order of the journal
-  bool turn_asked = false;                    // the loop comes back for them
-  bool at_once = false;                       // all is to end
+  std::deque<std::function<void()>> waiting;  // in journal order
+  bool turn_asked = false;                    // the loop will continue
+  bool at_once = false;                       // shutdown: no more turns
 };
 
-// A change of history that somebody asked for.
+// A change of history that a client requested.
 struct Administration {
   SessionId session = 0;
   uint64_t request = 0;
   std::string verb;
   std::string args;
-  // Instead of a verb: units of a run that take the place of a run of the same name.
+  // Instead of a verb: units of a run that replaces a run of the same name.
   std::shared_ptr<const fb::RegisterUnitsT> registration = nullptr;
 };
 
-// What may be given back now.
+// Space that can be reclaimed now.
 struct GcRound {
   std::vector<GcTask> tasks;
   std::set<ckpt::SegmentId> removable;
   bool more = false;
 };
 
-// Who asked to give space back, and what had been given back until then.
+// A client that requested gc, and the reclaimed bytes at that time.
 struct GcAsker {
   SessionId session = 0;
   uint64_t request = 0;
@@ -183,13 +183,13 @@ struct GcAsker {
   uint64_t segments_removed = 0;
 };
 
-// What status and metrics say of a run's newest commit.
+// A run's newest commit as shown in status and metrics.
 RunProgress::Durable durable_of(const CommitInfo& commit);  // daemon_metrics.cc
 
 struct Counters {
   uint64_t commits = 0;
   uint64_t commit_bytes = 0;
-  uint64_t same_bytes = 0;  // of them, or of snapshots that failed: those that were there already
+  uint64_t same_bytes = 0;  // deduplicated bytes, including those of failed snapshots
   uint64_t snapshots_failed = 0;
   uint64_t snapshots_skipped = 0;
   uint64_t lease_waits = 0;
@@ -206,20 +206,20 @@ struct Counters {
   uint64_t restore_fallbacks = 0;
   uint64_t verify_errors = 0;
   uint64_t commits_deleted = 0;
-  uint64_t holds_overdue = 0;  // that ended since their readers made no progress
-  uint64_t holds_forced = 0;   // that root ended
+  uint64_t holds_overdue = 0;  // ended because their readers made no progress
+  uint64_t holds_forced = 0;   // ended by root
   uint64_t freed_bytes = 0;
   uint64_t segments_removed = 0;
   uint64_t gc_errors = 0;
   uint64_t members_lost = 0;
   uint64_t arenas_adopted = 0;
-  uint64_t slabs_taken_back = 0;      // at the start, from a keeper
-  uint64_t slabs_not_taken_back = 0;  // likewise: they were not believed
+  uint64_t slabs_taken_back = 0;      // at startup, from a keeper
+  uint64_t slabs_not_taken_back = 0;  // likewise: failed a check
   uint64_t protocol_errors = 0;
   std::array<uint64_t, ckpt::kAlarmKinds> alarms{};  // by AlarmKind
 };
 
-// kInvalidArgument unless the codecs that a trainer asks for are those of all its units, and known
+// kInvalidArgument unless a trainer's codecs cover all of its units, and are known
 // (daemon_codec.cc).
 ckpt::Status check_unit_codecs(const fb::RegisterUnitsT& message);
 

@@ -1,4 +1,4 @@
-// The `status` document: what ckptd is, holds and does, and what is wrong with it.
+// The `status` document: identity, state and activity of ckptd, and its problems.
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace {
 
 using Document = nlohmann::json;
 
-// `ckptctl scrub --status` tells the rest.
+// `ckptctl scrub --status` has the details.
 Document scrub_summary(const ScrubReport& report, uint64_t now_ns) {
   const uint64_t ended_ns = report.state.last.ended_ns;
   Document summary = {{"state", report.doing},
@@ -32,7 +32,7 @@ Document scrub_summary(const ScrubReport& report, uint64_t now_ns) {
   return summary;
 }
 
-// Which readers keep what from being removed; of runs that the asker may read.
+// Holds of readers, for runs that the client may read.
 Document holds_document(const Holds& holds, Time now,
                         const std::function<std::string(ckpt::RunId)>& readable_name) {
   Document document = Document::array();
@@ -55,12 +55,12 @@ Document holds_document(const Holds& holds, Time now,
   return document;
 }
 
-// Age of something since `since_ns`; 0 where the clock was set back.
+// Age in seconds since `since_ns`; 0 if the clock was set back.
 double seconds_since(uint64_t since_ns, uint64_t now_ns) {
   return now_ns > since_ns ? static_cast<double>(now_ns - since_ns) / 1e9 : 0;
 }
 
-// `runs_seen` is false for whoever may not read every run: causes that name runs are not told then.
+// `runs_seen` is false for users who may not read every run: causes that name runs are omitted.
 Document conditions_document(const Health& health, uint64_t now_ns, bool runs_seen) {
   Document document = Document::array();
   for (size_t i = 0; i < kConditions; ++i) {
@@ -79,7 +79,7 @@ Document conditions_document(const Health& health, uint64_t now_ns, bool runs_se
   return document;
 }
 
-// Sealed snapshots that the disk has not written yet.
+// Sealed snapshots that are not written to disk yet.
 Document waiting_document(const std::optional<RunProgress::Waiting>& waiting) {
   if (!waiting) return nullptr;
   return {{"snapshots", waiting->count},
@@ -87,8 +87,8 @@ Document waiting_document(const std::optional<RunProgress::Waiting>& waiting) {
           {"seconds", static_cast<double>(waiting->longest_ns) / 1e9}};
 }
 
-// The last durable step of each run, the snapshots that wait for the disk, and those that have
-// failed since. `awaited`: whether ranks of the run may come back after a restart of the daemon.
+// The last durable step of each run, the snapshots that wait for the disk, and those that failed
+// since. `awaited`: true if ranks of the run may rejoin after a daemon restart.
 Document durable_document(const RunProgress& progress, uint64_t now_ns,
                           const std::function<bool(const std::string&)>& may_read,
                           const std::function<bool(const std::string&)>& awaited) {

@@ -20,7 +20,7 @@ namespace fb = ckpt::fb;
 
 namespace {
 
-// Reads this much at a time.
+// Bytes per read of the journal.
 constexpr uint64_t kReadPieceBytes = 4u << 20;
 
 uint64_t random_number(uint64_t seed, uint64_t which) {
@@ -29,14 +29,14 @@ uint64_t random_number(uint64_t seed, uint64_t which) {
   return (static_cast<uint64_t>(device()) << 32) | device();
 }
 
-// The entries of a directory; none if it is not there.
+// The entries of a directory; none if it does not exist.
 Result<std::vector<std::string>> entries_of(Disk& disk, std::string_view directory) {
   auto names = disk.list(directory);
   if (!names.ok() && names.error().code == ErrorCode::kNotFound) return std::vector<std::string>();
   return names;
 }
 
-// Number of the highest segment file; 0 if there is none.
+// Number of the highest segment file; 0: none.
 Result<ckpt::SegmentId> highest_segment(Disk& disk) {
   CKPT_ASSIGN(const auto names, entries_of(disk, kSegmentsDirectory));
   ckpt::SegmentId highest = 0;
@@ -51,7 +51,7 @@ uint64_t extent_end(const fb::ExtentT& extent) {
          ckpt::base::align_up(extent.payload_bytes, kBlockBytes);
 }
 
-// What the journal says about the store as a whole.
+// Facts about the whole store, collected from the journal's records.
 class Summary {
  public:
   explicit Summary(RecoveredStore& store) : store_(store) {}
@@ -63,7 +63,7 @@ class Summary {
       return make_error(ErrorCode::kCorrupt, "journal record {}: a store begins with StoreOpened",
                         sequence);
     }
-    // A journal that an older daemon went on with may have records before their version.
+    // A journal continued by an older daemon may have records before their version.
     store_.version = std::max(store_.version, ckpt::store_version_of(record));
     if (const auto* epoch = record.body.AsEpochOpened()) {
       take_epoch(*epoch);
@@ -134,10 +134,10 @@ class Summary {
     return {};
   }
   RecoveredStore& store_;
-  std::set<Place> live_;  // commits with extents of which something is kept
+  std::set<Place> live_;  // commits with live extents
 };
 
-// A stretch of the journal in memory, moved along as the scan asks for more.
+// A piece of the journal in memory, advanced by the scan.
 class JournalPieces {
  public:
   JournalPieces(Disk& disk, FileId file) : disk_(disk), file_(file) {}
@@ -177,7 +177,7 @@ Result<FileId> open_or_create_journal(Disk& disk) {
   return file;
 }
 
-// A store without any record: new, or its maker died before the first one was durable.
+// A store without any record: new, or its creator died before the first record was durable.
 Status begin_store(Disk& disk, uint64_t random_seed, RecoveredStore& store) {
   CKPT_ASSIGN(const ckpt::SegmentId highest, highest_segment(disk));
   if (highest > 0) {
@@ -294,9 +294,9 @@ Status replay(Disk& disk, FileId journal, uint64_t last_sequence, Catalog& catal
     if (sequence > last_sequence || sequence <= catalog.applied_sequence()) return {};
     return catalog.apply(sequence, record);
   };
-  Status lost;  // something that the catalog does not have
+  Status lost;  // records that neither journal nor catalog have
   const auto on_gap = [&](const ckpt::JournalGap& gap) {
-    if (gap.before.next_sequence > last_sequence) return;  // of what nobody asks for
+    if (gap.before.next_sequence > last_sequence) return;  // not needed
     if (gap.next_sequence > catalog.applied_sequence() + 1 && lost.ok()) {
       lost = make_error(ErrorCode::kCorrupt, "{}: {}", kJournalPath, gap.reason);
     }

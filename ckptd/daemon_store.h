@@ -1,5 +1,5 @@
-// The store of a daemon at start: its journal found or created, its torn tail cut, its catalog
-// brought up to date. Blocking; loop thread; before any session exists.
+// The store of a daemon at startup: finds or creates the journal, truncates its torn tail, brings
+// the catalog up to date. Blocking; loop thread; before any session exists.
 #pragma once
 
 #include <map>
@@ -17,24 +17,24 @@
 
 namespace ckptd {
 
-// Reads the journal in bounded pieces (a batch that is larger than one is read whole). No
-// completion of the disk runs meanwhile. With `on_gap` it goes on behind damage.
+// Reads the journal in bounded pieces (a larger batch is read as a whole). No completion of the
+// disk runs meanwhile. With `on_gap` the scan continues after damage.
 Result<ckpt::JournalScan> scan_journal_file(Disk& disk, FileId file,
                                             const ckpt::OnRecord& on_record,
                                             const ckpt::OnGap& on_gap = {});
 
-// Damage to what was durable, in the middle of the journal: more of it follows.
+// Damage to durable records in the middle of the journal: more records follow.
 struct JournalDamage {
-  std::string reason;  // of the first one, with its offset
+  std::string reason;  // of the first damage, with its offset
   struct Lost {
-    uint64_t first = 0;  // records from this one on
-    uint64_t last = 0;   // up to here cannot be read
+    uint64_t first = 0;  // first unreadable record
+    uint64_t last = 0;   // last unreadable record
   };
   std::vector<Lost> lost;      // ascending
-  uint64_t last_sequence = 0;  // of all that can be read, or must have been there
+  uint64_t last_sequence = 0;  // last record that is readable, or must have existed
 };
 
-// A commit as the journal has it: its position, and what tells it from others.
+// A commit in the journal: its position, and its identity.
 struct CommitMark {
   uint64_t sequence = 0;
   uint64_t time_ns = 0;
@@ -48,46 +48,46 @@ inline bool earlier_mark(const CommitMark& a, const CommitMark& b) {
 struct RecoveredStore {
   ckpt::base::Hash128 id;
   FileId journal = 0;
-  // Where the next batch goes: behind all that holds, or before the damage.
+  // Position of the next batch: after the last valid one, or before the damage.
   ckpt::JournalEncoder::Position end;
   std::optional<JournalDamage> damage;
-  bool clean = true;              // the last daemon closed it; a new store is clean
-  uint64_t starts = 0;            // StoreOpened records: at least one for each start before
+  bool clean = true;              // the last daemon closed the store; a new store is clean
+  uint64_t starts = 0;            // StoreOpened records: at least one per earlier startup
   std::vector<StartMark> opened;  // these records, ascending
   uint32_t version = ckpt::kFirstStoreVersion;  // that its records need (formats/journal.h)
-  ckpt::SegmentId next_segment = 1;             // no file and no record has it or a higher one
-  uint64_t torn_bytes = 0;                      // at the journal's end, to be cut
+  ckpt::SegmentId next_segment = 1;             // higher than in any file or record
+  uint64_t torn_bytes = 0;                      // to be truncated at the journal's end
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
-  std::set<ckpt::RunId> epochs_over;  // runs whose last one is over: nobody comes back to it
-  ListedExtents listed;               // of all commits there ever were, wherever they have lain
-  std::vector<CommitMark> commits;    // all there ever were, ascending
-  bool has_live_extents = false;      // a commit with extents is not deleted
+  std::set<ckpt::RunId> epochs_over;        // runs whose last epoch is over: no rejoins
+  ListedExtents listed;                     // of all commits ever made, including moved extents
+  std::vector<CommitMark> commits;          // all ever made, ascending
+  bool has_live_extents = false;            // an undeleted commit has extents
   std::map<ckpt::RunId, uint64_t> removed;  // runs, and the records that removed them
 };
 
-// Opens the journal, or makes a new store where there is none. kVersionMismatch: written by a newer
-// program; kCorrupt: the journal is gone but segments are there. Damage to what was durable is no
-// error here: the rest says what it can, and nothing may be written behind it. `id` is zero then if
-// no record says it. After an error nothing was changed, except that an unfinished new store may
-// have been begun.
+// Opens the journal, or creates a new store if there is none. kVersionMismatch: written by a newer
+// program; kCorrupt: segments without a journal. Damage to durable records is no error here: the
+// rest is read, and nothing may be written after it. `id` is then zero if no readable record has
+// it. After an error nothing was changed, except that an unfinished new store may have been
+// started.
 Result<RecoveredStore> recover_store(Disk& disk, uint64_t random_seed);
 
-// Reads the whole open journal, as recover_store() does at a start. A damaged journal is an error.
+// Reads the whole open journal, like recover_store() at startup. A damaged journal is an error.
 Result<RecoveredStore> read_journal(Disk& disk, FileId journal);
 
-// Cuts it, and makes durable what was written and not synced when the last daemon died: it counts
-// from here on.
+// Truncates the tail, and syncs records that were written but not synced when the last daemon died:
+// from now on they count.
 Status cut_torn_tail(Disk& disk, const RecoveredStore& store);
 
-// Reads the whole journal; nothing is written to it meanwhile. An error says what is damaged, or
-// that it does not go on to `last_sequence`, and names file and offset.
+// Reads the whole journal, which must not be written meanwhile. The error names the damage, or that
+// the journal ends before `last_sequence`, with file and offset.
 Status check_journal(Disk& disk, FileId journal, uint64_t last_sequence);
 
-// Applies the records that the catalog does not have yet, up to `last_sequence`. Damage to records
-// that the catalog has is passed over.
+// Applies the records that the catalog lacks, up to `last_sequence`. Damage to records that the
+// catalog has is skipped.
 Status replay(Disk& disk, FileId journal, uint64_t last_sequence, Catalog& catalog);
 
-// Appends and waits until it is durable.
+// Appends and waits until the records are durable.
 Result<uint64_t> append_blocking(Disk& disk, JournalWriter& journal,
                                  std::vector<ckpt::fb::RecordT> records);
 

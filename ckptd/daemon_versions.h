@@ -1,5 +1,5 @@
-// Private to the daemon core: the newest versions of units, for what they have in common with a
-// slab.
+// Private to the daemon core: the newest versions of units, for comparison with a slab (dedup,
+// deltas).
 #pragma once
 
 #include <map>
@@ -11,16 +11,16 @@
 
 namespace ckptd {
 
-// An extent of an earlier commit, in a commit's record, at most.
+// Upper bound for a shared extent in a commit's record, in bytes.
 inline constexpr uint64_t kSharedExtentRecordBytes = 96;
 
-// The newest versions of units of one slab, each looked up once, and not too many.
+// The newest versions of units of one slab, each looked up once, with a limit.
 class VersionLookups {
  public:
   VersionLookups(const Catalog& catalog, ckpt::RunId run, const NewestVersions& newest)
       : catalog_(catalog), run_(run), newest_(newest) {}
-  // Null: there is none, or it was not looked up. A catalog that cannot be read looks like none:
-  // whoever asked looks at its health() afterwards.
+  // Null: there is none, or it was not looked up. An unreadable catalog also gives null: the caller
+  // checks its health() afterwards.
   const UnitVersion* of(ckpt::UnitId unit) {
     const auto known = found_.find(unit);
     if (known != found_.end()) return known->second ? &*known->second : nullptr;

@@ -38,12 +38,12 @@ struct Flags {
     CLI::Option* option = nullptr;
     std::string text;
   };
-  std::list<Setting> settings;  // options write into them
+  std::list<Setting> settings;  // stable addresses: CLI options write into them
   std::string config;
   bool check_config = false;
 };
 
-// A flag that says what a key of the file does: --io-shape for io_shape.
+// Declares the flag for a key of the file: --io-shape for io_shape.
 CLI::Option* declare_setting(CLI::App& app, Flags& flags, const std::string& key,
                              const std::string& description) {
   auto& setting = flags.settings.emplace_back();
@@ -117,7 +117,7 @@ Result<ckptd::Config> make_config(const CLI::App& app, const Flags& flags) {
   return config;
 }
 
-// One daemon at a time.
+// Locks the store, so that only one daemon uses it.
 Result<ckptd::LockFile> lock_store(const ckptd::Config& config) {
   const std::string& data = config.data;
   CKPT_TRY(ckptd::make_durable_directory(data, ckptd::sync_directory_at, config.listen));
@@ -126,7 +126,7 @@ Result<ckptd::LockFile> lock_store(const ckptd::Config& config) {
                                ckptd::LockFile::for_two_seconds());
 }
 
-// What is in them is for those who may read its run, and only the daemon knows who that is.
+// Closes the store's directories to other users: only the daemon knows who may read which run.
 void close_store(const std::string& data) {
   for (const char* directory :
        {ckptd::kSegmentsDirectory, ckptd::kJournalDirectory, ckptd::kCatalogDirectory}) {
@@ -162,7 +162,7 @@ Status serve(const ckptd::Config& config, ckptd::ServiceManager& manager) {
   return {};
 }
 
-// 1 failed, 2 bad usage, 4 integrity error: that something was not found is a failure.
+// 1 failed, 2 bad usage, 4 integrity error: "not found" counts as failed.
 int exit_code_of(const ckpt::Error& error) {
   return error.code == ckpt::ErrorCode::kNotFound ? 1 : ckpt::exit_code_for(error.code);
 }
@@ -178,9 +178,9 @@ int fail(const ckpt::Error& error, bool json = false) {
 }
 
 int run(int argc, char** argv) {
-  ::umask(0077);  // RocksDB's files, too; the socket's mode is set where it is bound
-  // A large snapshot has many segments open until its commit; the usual soft limit is for programs
-  // that use select().
+  ::umask(0077);  // for RocksDB's files, too; the socket's mode is set at bind
+  // A large snapshot has many segments open until its commit; the usual soft limit is meant for
+  // programs that use select().
   (void)ckpt::base::allow_open_files(RLIM_INFINITY);
   CLI::App app("Checkpoint-centric storage service for Mixture-of-Experts training.", "ckptd");
   app.set_version_flag("--version", ckpt::base::version_text("ckptd"));

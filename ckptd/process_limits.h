@@ -1,5 +1,5 @@
-// Limits that the process inherited (ulimit), and below which the daemon could not work. That of
-// open files is raised instead: formats/base/open_files.h.
+// Inherited limits of the process (ulimit) that the daemon needs. The limit of open files is raised
+// instead: formats/base/open_files.h.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// Safeguards that tests leave out, one at a time, to see the simulation find what follows from it.
+// Safeguards that tests can disable one at a time, to prove that the simulation detects the effect.
 //
-// ckptd has all of them: its left_out() says false, and no option, file, message or variable can
-// make it say anything else. The one other definition belongs to the simulation's program, which
-// links it in the place of this one (tests/simulation/left_out.cc).
+// ckptd always has all of them: its left_out() returns false, and no option, file, message or
+// variable can change that. Only the simulation's program links another definition in its place
+// (tests/simulation/left_out.cc).
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace ckptd {
 
 enum class Safeguard : uint8_t {
   kSegmentSync,     // a commit syncs the segments that it touched
-  kCommitOrder,     // its record goes out when that sync is done, not before
-  kPayloadCrc,      // a restore compares what it read with the journal's CRC32C
-  kExtentPlace,     // a header must be the one that belongs there, not just a whole one
-  kTombstoneFirst,  // space is given back when its tombstone is durable, not before
-  kSameBytes,       // what has the CRC32C of bytes on the disk is compared with them
-  kHeldVersions,    // no prune lets go of what an open snapshot refers to
-  kRefusedAgain,    // a journal write that found no space is written over by the next
-  kUnreadStays,     // what a start could not read is not damaged
+  kCommitOrder,     // its record is appended after that sync
+  kPayloadCrc,      // a restore compares its bytes with the journal's CRC32C
+  kExtentPlace,     // a header must belong to this place, not just be valid
+  kTombstoneFirst,  // space is reclaimed only after its tombstone is durable
+  kSameBytes,       // bytes with an equal CRC32C are compared before dedup
+  kHeldVersions,    // no prune removes versions that an open snapshot references
+  kRefusedAgain,    // the next write overwrites a journal write without space
+  kUnreadStays,     // data that a startup could not read is not damaged
 };
 
 bool left_out(Safeguard safeguard);

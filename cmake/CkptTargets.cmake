@@ -1,4 +1,4 @@
-# Flags and the two functions every target is made with. Nothing global but the output folders.
+# Compiler flags, and functions that create targets. Sets nothing globally but the output folders.
 include(GNUInstallDirs)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
@@ -13,10 +13,10 @@ target_compile_options(ckpt_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:C,CXX>,$<BOOL:${CKPT_WERROR}>>:-Werror>)
 target_compile_options(ckpt_flags INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers>
-  # clang: stable_sort of libstdc++ 12 uses what the standard has deprecated since; and what a
-  # double of a C++ library returns is no C either.
+  # clang: libstdc++ 12's stable_sort uses a feature that is deprecated now; and a double returned
+  # from a C++ library is not C-compatible.
   $<$<COMPILE_LANG_AND_ID:CXX,Clang>:-Wno-deprecated-declarations -Wno-return-type-c-linkage>)
-# Messages name sources as in the repository, and what is compiled is the same in every checkout.
+# Messages name sources by repository path, so the compiled output is the same in every checkout.
 target_compile_options(ckpt_flags INTERFACE
   $<$<COMPILE_LANGUAGE:C,CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>)
 if(CKPT_SANITIZE)
@@ -25,13 +25,13 @@ if(CKPT_SANITIZE)
       -fno-sanitize-recover=all>)
   target_link_options(ckpt_flags INTERFACE -fsanitize=${CKPT_SANITIZE})
   if(CKPT_SANITIZE MATCHES "thread")
-    # GCC's TSan does not model the fences in Asio and says so on every one.
+    # GCC's TSan does not model the fences in Asio and warns about each of them.
     target_compile_options(ckpt_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wno-tsan>)
   endif()
 endif()
 
-# Since 3.31 CMake joins CUDA sources, too, whose kernels have the same names for the same things.
-# Whatever a target is made of, each is compiled by itself.
+# Since 3.31 CMake unity builds include CUDA sources, whose kernels reuse the same names. So each
+# CUDA source is compiled alone, whatever its target.
 function(ckpt_keep_cuda_apart)
   list(FILTER ARGN INCLUDE REGEX "\\.cu$")
   if(ARGN)
@@ -40,7 +40,7 @@ function(ckpt_keep_cuda_apart)
 endfunction()
 
 # ckpt_library(NAME SOURCES a.cc ... [PUBLIC lib ...] [PRIVATE lib ...])
-# A static library of this project, position independent so that libckpt can take it in.
+# A static library of this project, position independent so that libckpt can include it.
 function(ckpt_library name)
   cmake_parse_arguments(arg "" "" "SOURCES;PUBLIC;PRIVATE" ${ARGN})
   ckpt_keep_cuda_apart(${arg_SOURCES})
@@ -58,15 +58,15 @@ function(ckpt_program name)
 endfunction()
 
 # ckpt_test(NAME SOURCES a_test.cc ... LINK lib ... [TIMEOUT seconds] [LABELS label ...])
-# One GoogleTest program = one ctest entry. Its labels are the first folder under tests/ and those
-# given. Some of them do more:
+# One GoogleTest program = one ctest entry. Its labels are the first folder under tests/ and the
+# given ones. These labels have an effect:
 #   daemon  starts a real ckptd: runs a second time as NAME_pwritev with CKPTD_IO=pwritev, so that
 #           both I/O engines carry the same tests
 #   system  starts whole programs that use both cores: runs alone, and once: the tests of the
 #           daemon and of the client cover both I/O engines
-#   gpu     built for CUDA it needs a device: without one it exits with 77 and counts as skipped,
-#           not as passed; if anything failed all the same, it has failed
-#   fuzz    listens to CKPT_FUZZ_SECONDS and CKPT_FUZZ_SEED (./dev fuzz)
+#   gpu     needs a device if built for CUDA: without one the test exits with 77 and counts as
+#           skipped, not passed; if anything failed anyway, the test has failed
+#   fuzz    obeys CKPT_FUZZ_SECONDS and CKPT_FUZZ_SEED (./dev fuzz)
 function(ckpt_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LINK;LABELS" ${ARGN})
   ckpt_keep_cuda_apart(${arg_SOURCES})
@@ -77,8 +77,8 @@ function(ckpt_test name)
   else()
     target_link_libraries(${name} PRIVATE GTest::gtest_main)
   endif()
-  # What is tested keeps its optimisation. The tests themselves build a quarter faster with less of
-  # it, and with a sanitizer's checks around every assertion in half the time with none.
+  # Only the code under test is fully optimised. Test sources build a quarter faster at -O1. With a
+  # sanitizer, whose checks surround every assertion, they build in half the time at -O0.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
   if(CKPT_SANITIZE)
     target_compile_options(${name} PRIVATE -O0)
@@ -90,7 +90,7 @@ function(ckpt_test name)
   ckpt_add_test(${name} "${arg_TIMEOUT}" "${arg_LABELS}" COMMAND ${name})
 endfunction()
 
-# add_test with what every test has: its labels (and what they do, above), and a time limit.
+# add_test with the common properties: labels (and their effects, above), and a time limit.
 # Sanitized programs are several times slower; the limits are those of a plain build.
 function(ckpt_add_test name timeout labels)
   cmake_parse_arguments(PARSE_ARGV 3 arg "" "" "COMMAND")
@@ -108,7 +108,7 @@ function(ckpt_add_test name timeout labels)
     add_test(NAME ${entry} COMMAND ${arg_COMMAND})
     set_tests_properties(${entry} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}")
   endforeach()
-  # Hundreds of daemons, each on a store of its own: what is measured of a disk is tested by itself.
+  # Fixed I/O shape: hundreds of daemons start here, and measuring the disk has its own test.
   set_property(TEST ${names} APPEND PROPERTY ENVIRONMENT_MODIFICATION
     "CKPTD_IO_SHAPE=set:32x4MiB")
   if("system" IN_LIST labels)
@@ -117,9 +117,9 @@ function(ckpt_add_test name timeout labels)
   if("gpu" IN_LIST labels)
     set_tests_properties(${names} PROPERTIES SKIP_RETURN_CODE 77)
   endif()
-  # Every fiber of the emulated device would get a second stack, megabytes mapped and unmapped for a
-  # device thread of a few instructions: five times as long. What runs outside of fibers is tested
-  # with it elsewhere.
+  # With this option every fiber of the emulated device would get a second stack: megabytes mapped
+  # and unmapped for a device thread of a few instructions, five times as slow. Other tests cover
+  # the code outside of fibers.
   if(CKPT_SANITIZE AND NOT CKPT_CUDA AND name MATCHES "cuda|gpu|cufile")
     set_property(TEST ${names} APPEND PROPERTY ENVIRONMENT_MODIFICATION
       "ASAN_OPTIONS=path_list_append:detect_stack_use_after_return=0")

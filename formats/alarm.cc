@@ -9,7 +9,7 @@
 namespace ckpt {
 namespace {
 
-// As many as a log line and an error can take in.
+// Alarms that a log line and an error message name.
 constexpr size_t kAlarmsInSentence = 4;
 
 std::string unit_name(UnitId unit, const std::vector<UnitSpec>& units) {

@@ -1,4 +1,4 @@
-// What looked wrong with a unit of a snapshot, as history keeps it and people read it.
+// Alarm: a finding about one unit of a snapshot, as history stores and prints it.
 #pragma once
 
 #include <cstdint>
@@ -15,15 +15,15 @@ namespace ckpt {
 struct Alarm {
   UnitId unit = 0;
   fb::AlarmKind kind = fb::AlarmKind::NotFinite;
-  uint64_t value = 0;  // floats, or a step: see records.fbs
+  uint64_t value = 0;  // number of floats, or a step: see records.fbs
   bool operator==(const Alarm&) const = default;
 };
 inline constexpr size_t kAlarmKinds = 3;
 
-// "not_finite", "unchanged", "stale"; "unknown" for a kind of a later schema.
+// "not_finite", "unchanged", "stale"; "unknown" for a kind of a newer schema.
 std::string_view alarm_kind_name(fb::AlarmKind kind);
 
-// What one snapshot raised: the first kAlarmsListedMax of them, and how many more there are.
+// Alarms of one snapshot: the first kAlarmsListedMax, and the count of the others.
 struct AlarmList {
   std::vector<Alarm> alarms;
   uint32_t left_out = 0;
@@ -33,16 +33,16 @@ struct AlarmList {
   void add(const Alarm& alarm);
   bool operator==(const AlarmList&) const = default;
 };
-// A model that has gone to NaN has all its units in the list; 64 KiB of a record say enough.
+// If a model has turned to NaN, every unit raises an alarm; 64 KiB of a record are enough for them.
 inline constexpr size_t kAlarmsListedMax = 4096;
 
 std::vector<fb::Alarm> to_fb(const AlarmList& list);
 AlarmList from_fb(const std::vector<fb::Alarm>& alarms, uint32_t left_out);
 
-// "unit layers.0.experts.1.weights: 3 of its floats are NaN or infinite". `step` is that of the
-// snapshot.
+// "unit layers.0.experts.1.weights: 3 of its floats are NaN or infinite". `step` is the step of
+// the snapshot.
 std::string describe(const Alarm& alarm, Step step, const std::vector<UnitSpec>& units);
-// The first few in one sentence, and how many more.
+// One sentence with the first few alarms and the count of the others.
 std::string describe(const AlarmList& list, Step step, const std::vector<UnitSpec>& units);
 
 }  // namespace ckpt

@@ -5,7 +5,7 @@
 namespace ckpt {
 namespace {
 
-// From one of zstd's to that of a delta of the same kind.
+// Distance from a zstd codec to the delta codec of the same kind.
 constexpr uint32_t kToDelta =
     static_cast<uint32_t>(Codec::kDeltaZstd) - static_cast<uint32_t>(Codec::kZstd);
 static_assert(static_cast<uint32_t>(Codec::kZstdPlanes8) + kToDelta ==
@@ -68,7 +68,7 @@ Status check_encoding(uint32_t codec, uint64_t length, uint64_t encoded_bytes,
     return make_error(ErrorCode::kCorrupt, "{} bytes are encoded in one piece, the most is {}",
                       length, kEncodedFragmentBytesMax);
   }
-  // What does not get smaller is not encoded.
+  // The writer never stores an encoding that is not smaller than its input.
   if (encoded_bytes == 0 || encoded_bytes >= length) {
     return make_error(ErrorCode::kCorrupt, "{} encoded bytes of {}", encoded_bytes, length);
   }

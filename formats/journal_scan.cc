@@ -1,5 +1,5 @@
-// Reading a journal back: which batches hold, and whether what follows them is a torn write (cut)
-// or damage to something that was durable (an error).
+// Reads a journal: which batches are valid, and whether the bytes after them are a torn write (to
+// be truncated) or damage to durable records (an error).
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -13,10 +13,10 @@ namespace {
 
 using journal::RecordHeader;
 
-// Blocks that are looked at together where a journal is searched beyond its end.
+// Window size of the search beyond the journal's end.
 constexpr uint64_t kSearchBytes = 256 * kBlockBytes;
 
-// The header at `at`, if there is one whose checksum holds.
+// The header at `at`, if its checksum matches.
 std::optional<RecordHeader> intact_header(ByteView bytes, uint64_t at) {
   if (!base::range_fits(at, sizeof(RecordHeader), bytes.size())) return std::nullopt;
   const auto header = base::load<RecordHeader>(bytes.data() + at);
@@ -87,8 +87,8 @@ class Scanner {
     return corrupt(offset, fmt::format("holds what was written for offset {}", header.offset));
   }
 
-  // Reads the batch at `at_`: its bodies and the position after it, or, if it is damaged or was
-  // never wholly written, a sentence about what is wrong. An error is what no torn write leaves.
+  // Reads the batch at `at_`: its bodies and the position after it. If the batch is damaged or was
+  // never fully written, returns a sentence about the damage. An Error means: not a torn write.
   Result<std::string> read_batch(std::vector<Body>& bodies, JournalEncoder::Position& after) {
     CKPT_ASSIGN(const ByteView block, read(at_.offset, std::min(kBlockBytes, size_ - at_.offset)));
     const std::optional<RecordHeader> first = intact_header(block, 0);
@@ -118,8 +118,8 @@ class Scanner {
     return std::string();
   }
 
-  // The record where a batch should begin is intact: it is the one expected, or left over from an
-  // earlier torn write to this very place. Anything else was never written here.
+  // The record at the expected place of a batch is intact: it is the expected one, or a leftover of
+  // an earlier torn write to this place. No other record was ever written here.
   Status check_place(const RecordHeader& first) const {
     if (first.batch > at_.next_batch) {
       return corrupt(at_.offset,
@@ -137,7 +137,7 @@ class Scanner {
     return ok_status();
   }
 
-  // Reads one record of the batch, at after.offset of the journal, and moves `after` behind it.
+  // Reads one record of the batch, at journal offset after.offset, and moves `after` behind it.
   std::string read_record(const RecordHeader& first, uint32_t index, ByteView batch,
                           std::vector<Body>& bodies, JournalEncoder::Position& after) const {
     const auto damage = [index](std::string_view how) {
@@ -147,7 +147,7 @@ class Scanner {
     const std::optional<RecordHeader> header = intact_header(batch, begin);
     if (!header) return damage("does not match its checksum");
     if (is_first_batch() && index == 0) after.chain = header->chain;
-    // A torn write over an older torn write can leave intact records of both; the chain tells.
+    // A torn write over an older torn write can leave intact records of both. The chain tells.
     if (header->batch != first.batch || header->batch_bytes != first.batch_bytes ||
         header->batch_records != first.batch_records || header->batch_index != index ||
         header->salt != first.salt || header->offset != after.offset ||
@@ -185,8 +185,8 @@ class Scanner {
     return ok_status();
   }
 
-  // A batch is written only after the one before it is durable. So if a later one exists, the
-  // damaged one was durable once, and this is no torn tail. Nor is it if the batch lies elsewhere.
+  // A batch is written only after the batch before it is durable. So if a later batch exists, or
+  // the batch lies elsewhere, the damaged batch was durable once and is no torn tail.
   Status check_that_nothing_follows(const std::string& damage) const {
     return for_the_rest([&](uint64_t at, ByteView bytes) -> Status {
       for (uint64_t i = 0; i < bytes.size(); i += kBlockBytes) {
@@ -202,8 +202,8 @@ class Scanner {
     });
   }
 
-  // Moves `at_` behind damage: to the next batch that holds, or to the end. What is there of later
-  // batches that do not hold says at least which records were durable before them.
+  // Moves `at_` past the damage: to the next valid batch, or to the end. Headers of invalid later
+  // batches still tell which records were durable before them.
   Status pass_gap(const std::string& reason) {
     JournalGap gap{.reason = reason, .before = at_, .next_sequence = at_.next_sequence};
     const JournalEncoder::Position before = at_;
@@ -228,9 +228,9 @@ class Scanner {
     return ok_status();
   }
 
-  // Where a batch of this journal after `before` begins, by an intact header in its place; in
-  // kSearchBytes from `from` on. Should the first batch be lost, and the salt with it, only the
-  // second one, which a trainer has no part in either, can say what it is.
+  // Positions of batches of this journal after `before`, found by intact headers at their own
+  // offsets in kSearchBytes from `from` on. If the first batch is lost, and the salt with it, only
+  // the second batch, which a trainer cannot write either, can identify the journal.
   Result<std::vector<JournalEncoder::Position>> later_batches(
       uint64_t from, const JournalEncoder::Position& before) const {
     std::vector<JournalEncoder::Position> found;
@@ -251,7 +251,7 @@ class Scanner {
     return found;
   }
 
-  // Up to the last byte that is not zero.
+  // Bytes up to the last byte that is not zero.
   Result<uint64_t> torn_bytes() const {
     uint64_t torn = 0;
     CKPT_TRY(for_the_rest([&](uint64_t at, ByteView bytes) {
@@ -264,7 +264,7 @@ class Scanner {
     return torn;
   }
 
-  // What lies behind the last batch that holds, in pieces of whole blocks.
+  // Visits everything behind the last valid batch, in pieces of whole blocks.
   Status for_the_rest(const std::function<Status(uint64_t at, ByteView bytes)>& visit) const {
     for (uint64_t at = at_.offset; at < size_; at += kSearchBytes) {
       CKPT_ASSIGN(const ByteView bytes, read(at, std::min(kSearchBytes, size_ - at)));

@@ -1,6 +1,6 @@
-// JSON texts from outside. They are parsed by a loop, but the values that come of it are copied and
-// printed by recursion: a megabyte of brackets would end the stack. So a text is walked through
-// before a value is made of it.
+// Checks JSON texts from outside. The parser is a loop, but copying and printing the parsed values
+// recurses: a megabyte of brackets would overflow the stack. So the nesting depth of a text is
+// checked before values are built.
 #pragma once
 
 #include <string_view>
@@ -9,11 +9,11 @@
 
 namespace ckpt {
 
-// What people and frameworks write by hand nests a dozen deep.
+// Handwritten and framework-written JSON nests about a dozen deep.
 inline constexpr size_t kJsonDepthMax = 64;
 
-// Is this one JSON value whose arrays and objects nest at most `depth_max` deep? kInvalidArgument
-// says in a few words what it is instead: "not JSON", "nested more than 64 deep".
+// Checks for one JSON value whose arrays and objects nest at most `depth_max` deep.
+// kInvalidArgument has the reason in a few words: "not JSON", "nested more than 64 deep".
 Status check_json(std::string_view text, size_t depth_max = kJsonDepthMax);
 
 }  // namespace ckpt

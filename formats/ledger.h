@@ -1,13 +1,13 @@
-// Ledger: what ckptd knows of the bytes in one arena, in memory that outlives the process together
-// with the arena (a service manager holds both while ckptd restarts). Daemon-private: no client
-// ever gets it.
+// Ledger: the daemon's record of the bytes in one arena, in memory that outlives the process
+// together with the arena (a service manager holds both while ckptd restarts). Private to the
+// daemon: no client ever gets the memory.
 //
 //   ledger := header (4096 bytes) slot*
-//   slot   := the header of an extent (segment.h), or nothing: zeros, as a rule a hole
+//   slot   := an extent header (segment.h), or empty: zeros, usually a hole
 //
-// Each slab has two slots, one in each of two tables; the table says what its bytes are. Slots lie
-// at fixed places and are large enough for the largest table of fragments, so an entry is written
-// with one write and is there or not. Worked example: docs/reference/formats.md.
+// Each slab has two slots, one in each of two tables; the table tells the state of the bytes. Slots
+// have fixed places and hold the largest table of fragments, so one write stores an entry: it is
+// there or not. Worked example: docs/reference/formats.md.
 #pragma once
 
 #include "formats/arena.h"
@@ -18,28 +18,28 @@
 namespace ckpt {
 
 inline constexpr uint32_t kLedgerFormatVersion = 1;
-// Of one slab: 65,536, as the daemon's limits have it.
+// Fragments of one slab: 65,536, equal to the daemon's limit.
 inline constexpr uint64_t kLedgerFragmentsMax = 1u << 16;
 
 struct LedgerHeader {
-  base::Hash128 store;       // a store's runs have numbers of their own
+  base::Hash128 store;       // run numbers are unique only within a store
   uint64_t arena = 0;        // the arena's number
-  uint64_t arena_inode = 0;  // of its memory: another arena under the same name is refused
+  uint64_t arena_inode = 0;  // inode of its memory: another arena of the same name is refused
   ArenaLayout layout;
-  uint32_t uid = 0;  // whose bytes these are
+  uint32_t uid = 0;  // owner of the bytes
 };
 
 // Writes the 4096-byte block / checks and reads it.
 void encode_ledger_header(const LedgerHeader& header, MutableByteView block);
 Result<LedgerHeader> decode_ledger_header(ByteView block);
 
-// What the daemon knows of a slab's bytes, and so the table it is in.
+// State of a slab's bytes, and thereby the table of its slot.
 enum class LedgerTable : uint8_t {
-  kHeld,     // memory only: no disk has them
+  kHeld,     // memory only: on no disk
   kDurable,  // committed to disk; kept as the fastest source of restores
 };
 
-// Where the slab's slot is. All slots have the same size.
+// Offset and size of a slab's slot. All slots have the same size.
 uint64_t ledger_slot_bytes();
 uint64_t ledger_slot_offset(const ArenaLayout& layout, LedgerTable table, uint32_t slab);
 uint64_t ledger_bytes(const ArenaLayout& layout);

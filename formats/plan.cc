@@ -10,7 +10,7 @@ namespace {
 
 constexpr ErrorCode kWrong = ErrorCode::kInvalidArgument;
 
-// What a message calls the unit: its name, or its number where there is no such unit.
+// Label of a unit in messages: its name, or its number if there is no such unit.
 std::string unit_label(UnitId unit, const std::vector<UnitSpec>& specs) {
   return unit < specs.size() ? specs[unit].name : fmt::format("number {}", unit);
 }
@@ -28,7 +28,7 @@ Status check_units(const std::vector<UnitId>& sorted, const std::vector<UnitSpec
   return ok_status();
 }
 
-// `ranges` are the ones of this unit, ascending by offset.
+// `ranges`: all ranges of this unit, ascending by offset.
 Status check_unit(const UnitSpec& spec, std::span<const UnitRange> ranges) {
   uint64_t covered_to = 0;
   for (const UnitRange& range : ranges) {
@@ -72,7 +72,7 @@ base::Hash128 plan_hash(Plan plan) {
     digest.number(fragment.range.offset);
     digest.number(fragment.range.length);
   }
-  // Without any the hash is what it was before there were levels: old and new ranks agree.
+  // Without memory units the hash is the one from before levels existed: old and new ranks agree.
   if (plan.memory_units.empty()) return digest.hash();
   std::sort(plan.memory_units.begin(), plan.memory_units.end());
   digest.number(plan.memory_units.size());
@@ -89,7 +89,7 @@ Status check_exact_coverage(const std::vector<UnitId>& units, std::vector<UnitRa
 
   std::span<const UnitRange> rest = ranges;
   for (const UnitId unit : planned) {
-    if (!rest.empty() && rest.front().unit < unit) break;  // reported below: nobody planned it
+    if (!rest.empty() && rest.front().unit < unit) break;  // reported below: not in the plan
     const auto end = std::find_if(rest.begin(), rest.end(),
                                   [unit](const UnitRange& range) { return range.unit != unit; });
     const auto count = static_cast<size_t>(end - rest.begin());

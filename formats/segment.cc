@@ -16,7 +16,7 @@ constexpr uint64_t kExtentMagic = 0x0054584554504b43;   // the bytes "CKPTEXT\0"
 
 // The first block of a segment file. The rest of the block is zero and covered by the checksum.
 struct SegmentHeaderOnDisk {
-  uint64_t magic;        // this is a segment of ours, not a file that was put here
+  uint64_t magic;        // tells a segment of ours from any other file
   uint32_t version;      // kSegmentFormatVersion: a newer one is refused, not guessed at
   uint32_t crc32c;       // of the whole block, with this field zero
   base::Hash128 store;   // a file of another store is refused
@@ -30,21 +30,21 @@ static_assert(sizeof(SegmentHeaderOnDisk) == 64);
 // The start of an extent; `fragment_count` fragments follow, then zeros up to the block.
 struct ExtentHeaderOnDisk {
   uint64_t magic;           // found where the journal says an extent begins
-  uint32_t version;         // 1; 2, or 3 with a delta: the table is of EncodedFragmentOnDisk
+  uint32_t version;         // 1: FragmentOnDisk; 2, or 3 with a delta: EncodedFragmentOnDisk
   uint32_t crc32c;          // of the whole header, padding included, with this field zero
   uint32_t header_bytes;    // whole blocks; says how much the checksum covers
   uint32_t fragment_count;  // entries of the table that follows
-  base::Hash128 store;      // against a write of another store that went astray
-  uint64_t segment;         // against a write that went to another file
-  uint64_t offset;          // against a write that went to another place in the file
-  uint64_t run;             // whose it is: double entry with the journal's commit record
+  base::Hash128 store;      // against a misdirected write of another store
+  uint64_t segment;         // against a write to the wrong file
+  uint64_t offset;          // against a write to the wrong place in the file
+  uint64_t run;             // owner: double entry with the journal's commit record
   uint64_t epoch;
   uint64_t step;
   uint32_t lineage;
   uint32_t attempt;
   uint32_t rank;
   uint32_t payload_crc32c;  // of the padded payload: also covers gaps and padding
-  uint64_t sequence;        // against an older extent that showed through a lost write
+  uint64_t sequence;        // against an older extent that shows through a lost write
   uint64_t payload_bytes;   // before padding to the block
   uint64_t reserved[2];     // zero
 };
@@ -66,7 +66,7 @@ struct EncodedFragmentOnDisk {
   FragmentOnDisk fragment;
   uint64_t encoded_bytes;
   uint32_t encoded_crc32c;
-  uint32_t base_crc32c;  // against another base; of what is no delta zero
+  uint32_t base_crc32c;  // against another base; zero if no delta
 };
 static_assert(sizeof(EncodedFragmentOnDisk) == 56);
 
@@ -88,7 +88,7 @@ uint64_t header_bytes_of(uint32_t version, uint64_t fragment_count) {
                         kBlockBytes);
 }
 
-// The checksum of a header counts its own field as zero.
+// CRC32C of a header, with its own field as zero.
 uint32_t header_crc32c(ByteView header, size_t crc_at) {
   constexpr std::array<std::byte, sizeof(uint32_t)> kZero{};
   const uint32_t before = base::crc32c(header.first(crc_at));
@@ -109,7 +109,7 @@ Error corrupt(std::string_view what, std::string_view how) {
   return make_error(ErrorCode::kCorrupt, "{}: {}", what, how);
 }
 
-// What both kinds of header begin with, checked in the order in which it can be believed.
+// Checks the magic, then the version, which both kinds of header begin with.
 Status check_start(std::string_view what, ByteView bytes, uint64_t magic, uint32_t known) {
   static_assert(offsetof(SegmentHeaderOnDisk, version) == offsetof(ExtentHeaderOnDisk, version));
   if (base::load<uint64_t>(bytes.data()) != magic) return corrupt(what, "its magic is missing");
@@ -122,7 +122,7 @@ Status check_start(std::string_view what, ByteView bytes, uint64_t magic, uint32
   return ok_status();
 }
 
-// Appends the fragment unless it does not fit after those before it.
+// Appends the fragment if it fits after the previous ones.
 Status take_fragment(ExtentHeader& header, const EncodedFragmentOnDisk& entry) {
   const FragmentOnDisk& disk = entry.fragment;
   const auto label = [&] {
@@ -161,7 +161,7 @@ Status take_fragment(ExtentHeader& header, const EncodedFragmentOnDisk& entry) {
   return ok_status();
 }
 
-// Sizes first (they say what the checksum covers), then the checksum, then what it protects.
+// Checks the sizes first (they tell what the checksum covers), then the checksum, then the rest.
 Status check_extent(const ExtentHeaderOnDisk& disk, ByteView bytes) {
   constexpr std::string_view kWhat = "extent header";
   if (disk.header_bytes > kExtentHeaderBytesMax ||

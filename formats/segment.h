@@ -3,11 +3,11 @@
 //   segment file   := SegmentHeader (4096 bytes) extent*
 //   extent         := header (whole 4096-byte blocks) payload (whole 4096-byte blocks)
 //   extent header  := ExtentHeader fragment_count x ExtentFragment zero padding
-//   payload        := what the slab held, fragments with zero gaps, zero padding to the block;
-//                     or fragments of it one after the other, some of them encoded
+//   payload        := the slab's content: fragments with zero gaps, zero padding to the block;
+//                     or its fragments one after the other, some of them encoded
 //
-// Nothing in a payload is ever searched for; what the journal does not list is dead space. Headers
-// repeat what the journal says, so that a misdirected or lost write is found. Worked examples:
+// Nothing ever searches a payload; bytes that the journal does not list are dead space. Headers
+// repeat the journal's fields, so that a misdirected or lost write is found. Worked examples:
 // docs/reference/formats.md.
 #pragma once
 
@@ -22,12 +22,12 @@
 namespace ckpt {
 
 inline constexpr uint32_t kSegmentFormatVersion = 1;
-// Of an extent's header. 2: it has encoded fragments; 3: deltas are among them. One without is of
-// version 1, as ever.
+// Version of extent headers. 1: raw fragments only; 2: encoded fragments; 3: also deltas. The
+// writer uses the lowest version that the fragments need.
 inline constexpr uint32_t kExtentFormatVersion = 3;
 
 struct SegmentHeader {
-  base::Hash128 store;    // which store it belongs to: a file copied from elsewhere is refused
+  base::Hash128 store;    // owning store: a file copied from elsewhere is refused
   SegmentId segment = 0;  // its own number: a renamed file is refused
   uint64_t bytes = 0;     // preallocated size
   uint64_t created_ns = 0;
@@ -45,11 +45,11 @@ struct ExtentFragment {
   uint64_t length = 0;          // raw bytes
   uint64_t payload_offset = 0;  // from the start of the payload
   uint32_t crc32c = 0;          // of the raw bytes
-  uint32_t encoded_crc32c = 0;  // of the encoded bytes; without a codec zero, as is the next
+  uint32_t encoded_crc32c = 0;  // of the encoded bytes; without a codec zero, like the next field
   uint64_t encoded_bytes = 0;
-  uint32_t base_crc32c = 0;  // of a delta: of the raw bytes of its base
+  uint32_t base_crc32c = 0;  // deltas only: of the raw bytes of the base
   bool operator==(const ExtentFragment&) const = default;
-  // What lies in the payload.
+  // Bytes in the payload and their CRC32C, encoded or raw.
   uint64_t stored_bytes() const { return codec == 0 ? length : encoded_bytes; }
   uint32_t stored_crc32c() const { return codec == 0 ? crc32c : encoded_crc32c; }
 };
@@ -60,7 +60,7 @@ struct ExtentHeader {
   uint64_t offset = 0;  // of this header in the segment file
   SnapshotKey snapshot;
   Rank rank = 0;
-  uint64_t sequence = 0;        // extents written by this store, ever
+  uint64_t sequence = 0;        // number of extents written by this store so far
   uint64_t payload_bytes = 0;   // before padding to the block
   uint32_t payload_crc32c = 0;  // of the whole padded payload
   std::vector<ExtentFragment> fragments;
@@ -69,16 +69,16 @@ struct ExtentHeader {
 
 // Whole blocks that a header with these fragments takes.
 uint64_t extent_header_bytes(const std::vector<ExtentFragment>& fragments);
-// And with so many that are stored as they are.
+// Same, for a header whose fragments are all stored raw.
 uint64_t extent_header_bytes(size_t raw_fragments);
 
 // `out` has extent_header_bytes(header.fragments) bytes. Returns the header's CRC32C, which
 // the journal records.
 uint32_t encode_extent_header(const ExtentHeader& header, MutableByteView out);
 
-// `bytes` starts at the header and has at least one block. kCorrupt says what does not hold;
-// kInvalidArgument that the header takes more bytes than were given, never more than
-// kExtentHeaderBytesMax; kVersionMismatch that a newer program wrote it.
+// `bytes` starts at the header and has at least one block. kCorrupt names the mismatch;
+// kInvalidArgument: the header is larger than `bytes`, but never larger than
+// kExtentHeaderBytesMax; kVersionMismatch: a newer program wrote the header.
 inline constexpr uint64_t kExtentHeaderBytesMax = 64ull << 20;
 Result<ExtentHeader> decode_extent_header(ByteView bytes);
 

@@ -1,4 +1,4 @@
-// What an AdamW step is for every element, computed in double once: the same for all backends.
+// Factors of an AdamW step that are equal for all elements: computed once, in double, on the CPU.
 #pragma once
 
 #include <cmath>
@@ -10,11 +10,11 @@ namespace ckpt::kernels {
 struct AdamWFactors {
   float gradient;    // multiplies the gradient
   float decay;       // multiplies the value
-  float rate;        // with the bias correction of m
-  float root_scale;  // the bias correction of v, multiplies its root
+  float rate;        // learning rate, with the bias correction of m
+  float root_scale;  // the bias correction of v; multiplies the root of v
   float beta2;
   float new1;  // share of the gradient in m
-  float new2;  // share of its square in v
+  float new2;  // share of the squared gradient in v
   float eps;
 };
 

@@ -1,5 +1,5 @@
-// Work goes in slabs of whole key heads, so that the fp32 scores of all sequences and heads need
-// not exist at the same time.
+// Works in slabs of whole key heads, so that the fp32 scores of all sequences and heads do not
+// exist at the same time.
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kBatchMax = 65535;
 
-// Where the matrices of all heads are: address, and bytes from one to the next.
+// Place of all heads' matrices: address, and bytes from one matrix to the next.
 struct HeadArray {
   uintptr_t base = 0;
   int64_t sequence_bytes = 0;
@@ -36,27 +36,27 @@ enum Operand {
   kQuery,
   kKey,
   kValue,
-  kOut,  // backward: its gradient
+  kOut,  // backward: the gradient of the output
   kProbabilities,
   kScores,         // fp32, of one slab; backward: the gradient of the probabilities
   kScoreGradient,  // of one slab
   kQueryGradient,
   kKeyGradient,
   kValueGradient,
-  kKeySums,  // fp32, of one slab: what a gradient of keys or values adds up to before it is rounded
+  kKeySums,  // fp32, of one slab: sums of a gradient of keys or values, before rounding
   kOperands,
 };
 struct HeadArrays {
   HeadArray of[kOperands];
 };
 
-// Key heads [first, first + count) of all sequences' together, with their query heads.
+// Key heads [first, first + count), counted through all sequences, with their query heads.
 struct Slab {
   int64_t first = 0;
   int64_t count = 0;
 };
 
-// The query head `member` of the `index`-th key head of a slab.
+// Query head number `member` of the `index`-th key head of a slab.
 struct QueryHead {
   int64_t sequence = 0;
   int64_t head = 0;
@@ -68,7 +68,7 @@ CKPT_HOST_DEVICE QueryHead query_head(const AttentionShape& shape, const Slab& s
   return {key_head / shape.kv_heads, key_head % shape.kv_heads * group + member};
 }
 
-// pointers[operand, member, index]: those of the same member lie together, to be one batch.
+// pointers[operand, member, index]: pointers of one member are adjacent, so they form a batch.
 __global__ void __launch_bounds__(kBlockThreads)
     pointers_kernel(AttentionShape shape, Slab slab, HeadArrays arrays, void** pointers) {
   const int64_t heads = slab.count * (shape.heads / shape.kv_heads);
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   pointers[blockIdx.y * heads + at] = arrays.of[blockIdx.y].at(sequence, head);
 }
 
-// Rounds sums [slab.count, seq_len, head_dim] to where the gradient of the slab's key heads is.
+// Rounds sums [slab.count, seq_len, head_dim] into the gradient of the slab's key heads.
 template <int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     round_kernel(AttentionShape shape, Slab slab, HeadArray gradient, const float* sums) {
@@ -103,7 +103,7 @@ float score_scale(const AttentionShape& shape) {
 
 int64_t aligned(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
-// What forward and backward share: slabs, pointers, and products over the heads of a slab.
+// Shared by forward and backward: slabs, pointers, and products over the heads of a slab.
 template <typename Real>
 class Heads {
  public:
@@ -118,7 +118,7 @@ class Heads {
 
   HeadArray query(const Real* at) const { return array(at, shape_.heads, 1); }
   HeadArray key(const Real* at) const { return array(at, shape_.kv_heads, group_); }
-  // [sequences, heads, seq_len, seq_len], of which only heads from `first` on are there.
+  // [sequences, heads, seq_len, seq_len], of which only heads from `first` on exist.
   template <typename T>
   HeadArray square(const T* at, int64_t first = 0) const {
     const int64_t bytes = matrix() * int64_t{sizeof(T)};
@@ -126,8 +126,8 @@ class Heads {
             shape_.heads * bytes, bytes, 1};
   }
 
-  // Scratch for the pointers, fp32 scores and, if they cannot have the same memory, what becomes of
-  // them; then also the sums over the query heads of a key head.
+  // Scratch for the pointers, fp32 scores and, if they cannot share the memory of the scores, their
+  // gradients; `gradients` also adds the sums over the query heads of a key head.
   void take_scratch(bool scores, bool gradients) {
     const int64_t heads = slab_heads_ * group_;
     const int64_t pointer_bytes = aligned(heads * kOperands * int64_t{sizeof(void*)});
@@ -170,8 +170,8 @@ class Heads {
                     Operand b, Operand c) {
     multiply_members(name, types, product, {a, b, c}, 0, group_);
   }
-  // For all heads, where c belongs to the key head: the first of its query heads replaces it, the
-  // others add to it one after the other. The sum is fp32 and rounded once.
+  // For all heads, where c belongs to the key head: its first query head replaces c, the others add
+  // to c one after the other. The sum is fp32 and rounded once.
   void multiply_to_keys(const char* name, Product product, Operand a, Operand b, Operand c) {
     const bool rounds = rounds_sums();
     if (rounds) product.c_stride = shape_.head_dim;
@@ -188,7 +188,7 @@ class Heads {
     Operand a, b, c;
   };
 
-  // Whether the products of several query heads add up to what is not fp32.
+  // True if the products of several query heads add up in a type that is not fp32.
   bool rounds_sums() const { return std::is_same_v<Real, Bf16> && group_ > 1; }
   int64_t key_head_bytes() const {
     return shape_.seq_len * shape_.head_dim * int64_t{sizeof(float)};
@@ -241,7 +241,7 @@ class Heads {
   float* key_sums_ = nullptr;
 };
 
-// The products, per head. Rows of one head are apart by those of all heads.
+// The products of one head. `query` and `key`: row strides, which span the rows of all heads.
 struct Products {
   explicit Products(const AttentionShape& shape)
       : n(shape.seq_len),

@@ -10,7 +10,7 @@ namespace {
 
 // Elements of a group: 4 bytes of every plane.
 constexpr int64_t kGroup = 4;
-// Loads of a thread that do not wait for each other.
+// Independent loads that each thread keeps in flight.
 constexpr int kInFlight = 4;
 
 // Byte `which` of each of four words.
@@ -19,7 +19,7 @@ __device__ inline uint32_t pick(uint32_t a, uint32_t b, uint32_t c, uint32_t d, 
   return __byte_perm(__byte_perm(a, b, selector), __byte_perm(c, d, selector), 0x5410);
 }
 
-// A group's elements, as they lie in memory, and its words of the planes.
+// The elements of a group, as in memory, and the group's words in the planes.
 template <int kBytes>
 struct alignas(kBytes == 2 ? 8 : 16) Elements {
   uint32_t word[kBytes];
@@ -36,7 +36,7 @@ __device__ inline Planes<kBytes> split(const Elements<kBytes>& from) {
     planes.word[0] = __byte_perm(from.word[0], from.word[1], 0x6420);
     planes.word[1] = __byte_perm(from.word[0], from.word[1], 0x7531);
   } else {
-    constexpr int kWords = kBytes / 4;  // of an element
+    constexpr int kWords = kBytes / 4;  // words per element
 #pragma unroll
     for (int plane = 0; plane < kBytes; ++plane) {
       const uint32_t* const first = from.word + plane / 4;
@@ -65,12 +65,12 @@ __device__ inline Elements<kBytes> join(const Planes<kBytes>& from) {
   return elements;
 }
 
-// Groups that lie side by side, as one thread splits them: 8 or 16 bytes, or twice 16.
+// Adjacent groups that one thread splits: 8 or 16 bytes, or twice 16.
 template <int kBytes, int kGroups>
 struct Chunk {
   Elements<kBytes> group[kGroups];
 };
-// By intrinsics: nvcc would take a struct's load apart.
+// Uses intrinsics: nvcc would split a struct's load.
 template <int kBytes, int kGroups>
 __device__ inline Chunk<kBytes, kGroups> load_chunk(const Elements<kBytes>* from) {
   using Access = std::conditional_t<sizeof(Chunk<kBytes, kGroups>) == sizeof(uint2), uint2, uint4>;
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Of any count and alignment.
+// Fallback for any count and alignment.
 __global__ void __launch_bounds__(kBlockThreads)
     split_bytes_kernel(int64_t count, int64_t element_bytes, const std::byte* from, std::byte* to) {
   const int64_t stride = int64_t{gridDim.x} * kBlockThreads;

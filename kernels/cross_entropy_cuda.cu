@@ -8,16 +8,16 @@
 namespace ckpt::kernels {
 namespace {
 
-// A row of a small vocabulary is too little work for more than a warp.
+// A row of a small vocabulary is too little work for more than one warp.
 constexpr int64_t kWarpVocabMax = 1024;
 
 constexpr float kLeast = -std::numeric_limits<float>::infinity();
 
-// What exponents are taken relative to. Where there is nothing but -inf so far, relative to 0:
-// exp(-inf - -inf) would not be a number.
+// Reference value for exponents: the largest so far, or 0 while there is only -inf, because
+// exp(-inf - -inf) is not a number.
 __device__ inline float pivot(float largest) { return largest == kLeast ? 0.0f : largest; }
 
-// A block of kThreads per row, which it reads once: each thread rescales its sum of exponentials
+// One block of kThreads per row reads the row once: each thread rescales its sum of exponentials
 // whenever it finds a larger value.
 template <unsigned kThreads, int kWidth>
 __global__ void __launch_bounds__(kThreads)
@@ -75,7 +75,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// A block of kThreads per row. Every value is read by the thread that replaces it, before it does.
+// One block of kThreads per row. The thread that replaces a value reads it first.
 template <unsigned kThreads, int kWidth, typename Real>
 __global__ void __launch_bounds__(kThreads)
     backward_kernel(CrossEntropyShape shape, float scale, const float* logits,

@@ -1,11 +1,11 @@
-// The experts of one rank over the rows that were sent to them: for each expert
+// The experts of one rank, applied to the rows routed to them: for each expert
 //   y = ( silu(x w1^T) * (x w3^T) ) w2^T      (SwiGLU; Shazeer, arXiv:2002.05202)
-// Rows are in expert order: those of the first expert first, then the second's. No padding; an
+// Rows are in expert order: rows of the first expert, then rows of the second, ... No padding; an
 // expert with no rows costs nothing.
 //
-// On a CPU what becomes of a row does not depend on the other rows of its expert (row_gemm.h), and
-// gradients of weights are added up in double: so experts may have their rows on any ranks, in any
-// parts. Who adds the parts up rounds at the end.
+// On a CPU, the result of a row does not depend on the other rows of its expert (row_gemm.h), and
+// gradients of weights are summed in double. So an expert's rows may lie on any ranks, in any
+// parts; the code that sums the parts rounds at the end.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace ckpt::kernels {
 
-// One expert's weights and where its gradients are added. Shapes as in PyTorch's linear layers.
+// Weights of one expert and the targets of its gradients. Shapes as in PyTorch's linear layers.
 struct ExpertGroup {
   int64_t rows = 0;
   const float* w1 = nullptr;  // [intermediate, hidden]
@@ -32,7 +32,7 @@ struct ExpertShape {
   int64_t intermediate = 0;
 };
 
-// What forward leaves for backward, each [rows of all groups, intermediate].
+// Activations saved by forward for backward, each [rows of all groups, intermediate].
 struct ExpertActivations {
   float* gate = nullptr;   // x w1^T
   float* up = nullptr;     // x w3^T
@@ -43,19 +43,19 @@ struct ExpertActivations {
 void expert_gemm_forward(const ExpertShape& shape, std::span<const ExpertGroup> groups,
                          const float* x, const ExpertActivations& activations, float* y);
 
-// dx [rows of all groups, hidden], replaced; may not overlap dy. The activations are used up: their
-// memory holds gradients afterwards.
+// dx [rows of all groups, hidden], replaced; may not overlap dy. The activations are overwritten:
+// their memory holds gradients afterwards.
 void expert_gemm_backward(const ExpertShape& shape, std::span<const ExpertGroup> groups,
                           const float* dy, const float* x, const ExpertActivations& activations,
                           float* dx);
 
-// On a GPU: the groups are in host memory and point to device memory. Weights and what flows is of
+// On a GPU: the groups are in host memory and point to device memory. Weights and activations have
 // type Real (float or Bf16), SwiGLU computes in fp32, gradients of weights are fp32. All else as
 // above. An expert without rows may have null pointers.
 //
-// `calls` says how the experts' products go to cuBLAS (weight gradients always go one by one). With
-// Bf16 a grouped call needs hidden and intermediate to be multiples of 8, and arrays that start at
-// multiples of 16 bytes; others go one by one.
+// `calls` selects cuBLAS calls for the experts' products (weight gradients are always single). With
+// Bf16, a grouped call needs hidden and intermediate to be multiples of 8, and arrays that start at
+// multiples of 16 bytes; other products use single calls.
 template <typename Real>
 struct CudaExpertGroup {
   int64_t rows = 0;

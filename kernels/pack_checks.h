@@ -1,11 +1,11 @@
-// What pack.h demands of its tables, for the asserts of every backend.
+// Preconditions of pack.h's tables, for the asserts of every backend.
 #pragma once
 
 #include "kernels/pack.h"
 
 namespace ckpt::kernels {
 
-// Ascending, and without overlaps. Empty ones may be anywhere.
+// True if the runs are ascending and do not overlap. Empty runs may be anywhere.
 template <typename Run>
 bool in_order(std::span<const Run> runs) {
   uint64_t end = 0;
@@ -17,7 +17,7 @@ bool in_order(std::span<const Run> runs) {
   return true;
 }
 
-// Every byte of a piece lies in some range; both are in order.
+// True if every byte of a piece lies in some range; both lists are in order.
 template <typename Piece>
 bool covered(std::span<const Piece> pieces, std::span<const PackRange> ranges) {
   size_t next = 0;

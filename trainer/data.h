@@ -1,9 +1,9 @@
 // Data: bytes of any files, cut into training sequences.
 //
 // The vocabulary is the 256 byte values. Sequence i of step s is a pure function of (corpus, seed,
-// s, i) through a counter-based generator: there is no cursor to save, the step is the cursor, and
-// which rank asks does not matter. The last part of the corpus is held out for evaluation and never
-// trained on.
+// s, i) through a counter-based generator: the step is the only cursor, and every rank gets the
+// same sequence. The last part of the corpus is held out for evaluation and never trained on.
+// A run therefore saves no data cursor.
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,21 @@ inline constexpr uint32_t kByteVocabulary = 256;
 // One part in this many is held out.
 inline constexpr uint64_t kHeldOutDivisor = 20;
 
-// The bytes of files, in the order given; a directory stands for all regular files below it, sorted
+// The bytes of files, in the given order; a directory stands for all regular files below it, sorted
 // by path, without hidden ones (a leading dot) and build folders.
 class Corpus {
  public:
-  // Errors name the path and are kInvalidArgument: it is missing, cannot be read, is no regular
+  // Errors name the path and are kInvalidArgument: it is missing, unreadable, not a regular
   // file, is empty, or a directory holds no file. `total_bytes_max` bounds what is read.
   static Result<Corpus> load(const std::vector<std::string>& paths,
                              uint64_t total_bytes_max = 1ull << 30);
   explicit Corpus(std::vector<uint8_t> bytes);
 
-  // What is trained on, and the tail that is not.
+  // The training text, and the held-out tail.
   std::span<const uint8_t> train() const { return std::span(bytes_).first(train_bytes_); }
   std::span<const uint8_t> held_out() const { return std::span(bytes_).subspan(train_bytes_); }
   uint64_t bytes() const { return bytes_.size(); }
-  // CRC32C of all bytes: tells whether a run goes on with the data it began with.
+  // CRC32C of all bytes: tells whether a run continues with its initial data.
   uint32_t crc32c() const { return crc32c_; }
   // check_data_fits() for these bytes.
   Status check_fits(uint32_t seq_len) const;
@@ -47,15 +47,15 @@ class Corpus {
   uint32_t crc32c_ = 0;
 };
 
-// kInvalidArgument unless both parts of a corpus of so many bytes hold at least one sequence of
+// kInvalidArgument unless both parts of a corpus of this size hold at least one sequence of
 // `seq_len` tokens and its next.
 Status check_data_fits(uint64_t bytes, uint32_t seq_len);
 
-// Where the project's own sources are: $CKPT_SOURCE_DIR, or the checkout the program was built in,
+// The project's own sources: $CKPT_SOURCE_DIR, or the checkout the program was built in,
 // if it is still there. kInvalidArgument otherwise.
 Result<std::vector<std::string>> default_data_paths();
 
-// Where sequence `index` of step `step` starts in `bytes` of text, so that seq_len + 1 fit.
+// Offset of sequence `index` of step `step` in `bytes` of text, so that seq_len + 1 bytes fit.
 uint64_t sequence_offset(uint64_t seed, uint64_t step, uint64_t index, uint64_t bytes,
                          uint32_t seq_len);
 

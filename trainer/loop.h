@@ -1,4 +1,4 @@
-// The training step: what every rank does between two step boundaries.
+// The training step: work of every rank between two step boundaries.
 //
 // A global batch of A micro-batches of B sequences is divided among however many ranks there are;
 // loss and gradients do not depend on their number (parallel/gradients.h). A step whose loss
@@ -21,22 +21,22 @@ struct SequenceShare {
   uint64_t first = 0;
   uint64_t count = 0;
 };
-// As even as possible: shares differ by at most one, earlier ranks have the longer ones.
+// Splits as evenly as possible: shares differ by at most one, earlier ranks have the longer ones.
 SequenceShare share_of(uint64_t sequences, uint32_t ranks, uint32_t rank);
 
-// How far a run has come. Part of every checkpoint.
+// Progress of a run. Part of every checkpoint.
 struct Progress {
   uint64_t step = 0;     // steps done, skipped ones included: the data's cursor
   uint64_t applied = 0;  // optimizer updates, for AdamW's bias correction
-  uint64_t skipped = 0;  // steps that were not finite
+  uint64_t skipped = 0;  // steps with a non-finite loss or gradient
   uint64_t skipped_in_a_row = 0;
   uint64_t tokens = 0;  // trained on
-  // Assignments to every expert so far, [layers * experts]. Of steps that were applied: nothing can
-  // lose an update that there never was.
+  // Assignments to every expert so far, [layers * experts]. Only of applied steps: a skipped step
+  // has no update that could be lost.
   std::vector<int64_t> routed_tokens;
   std::vector<int64_t> routed_last;  // of the last step
-  // AdamW steps of every expert, [layers * experts]: as many as `applied`, unless the expert was
-  // restored from an older version than the rest or had none of its own (--idle-experts skip).
+  // AdamW steps of every expert, [layers * experts]: equal to `applied`, unless the expert was
+  // restored from an older version than the rest or skipped updates (--idle-experts skip).
   // In a checkpoint they are with the experts, not with the rest.
   std::vector<int64_t> expert_updates;
   bool operator==(const Progress&) const = default;
@@ -52,8 +52,8 @@ struct StepResult {
   StepTraffic traffic;  // of all ranks
 };
 
-// A step whose gradients are complete and that has changed nothing yet. Its gradients are the
-// model's, until its next begin_step().
+// A step whose gradients are complete and that has changed nothing yet. Its gradients are in the
+// model until its next begin_step().
 struct PendingStep {
   uint64_t step = 0;
   double loss = 0;
@@ -71,16 +71,16 @@ class Trainer {
   using BeforeUpdate = std::function<Status(uint64_t step, std::span<const int64_t> routed)>;
   using BeforeWrite = std::function<void(const WeightState&)>;
   // Step progress.step + 1. A collective. `before_update` runs when the gradients are complete and
-  // nothing has changed yet, with the step's routing counts over all ranks; its error is the
-  // step's. After an error neither parameters nor `progress` have changed, on this rank; other
+  // nothing has changed yet, with the step's routing counts over all ranks; its error fails the
+  // step. After an error neither parameters nor `progress` have changed, on this rank; other
   // ranks may have completed the step. `before_write` runs for all state just before it is
   // updated (StepInput), and cannot fail the step.
   Result<StepResult> step(Comm& comm, Model& model, Progress& progress,
                           const BeforeUpdate& before_update = {},
                           const BeforeWrite& before_write = {});
 
-  // The two halves of a step. compute() is the collective; what it gives is the same on every rank
-  // that gets it. apply() needs nobody else and cannot fail, so that ranks can first agree whether
+  // The two halves of a step. compute() is the collective; its result is the same on every rank
+  // that gets one. apply() is local and cannot fail, so ranks can first agree whether
   // all apply the step or none does.
   Result<PendingStep> compute(Comm& comm, Model& model, const Progress& progress);
   StepResult apply(Model& model, Progress& progress, PendingStep pending,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -37,6 +38,12 @@ std::string to_json(const TrainConfig& config);
 // The reverse; `origin` starts the message of an error, which names the field.
 Result<TrainConfig> parse_train_config(std::string_view json, const std::string& origin);
 
+// The first field that would change the numbers, by its name in JSON. Values are empty where the
+// field is missing.
+struct ConfigDifference {
+  std::string field, was, is;
+};
+std::optional<ConfigDifference> first_difference(const TrainConfig& was, const TrainConfig& is);
 // In words, the first difference that would change the numbers ("seed 7, not 8"); empty: none.
 std::string difference(const TrainConfig& was, const TrainConfig& is);
 

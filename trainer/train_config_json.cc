@@ -125,21 +125,32 @@ Result<TrainConfig> parse_train_config(std::string_view text, const std::string&
   return config;
 }
 
-std::string difference(const TrainConfig& was, const TrainConfig& is) {
+std::optional<ConfigDifference> first_difference(const TrainConfig& was, const TrainConfig& is) {
   const json before = json::parse(to_json(was));
   const json after = json::parse(to_json(is));
+  const auto text = [](const json& part, const std::string& name) {
+    const json value = part.value(name, json());
+    if (value.is_null()) return std::string();
+    return value.is_string() ? value.get<std::string>() : value.dump();
+  };
   for (const char* part : {"training", "hf_config"}) {
-    for (const auto& [name, value] : before[part].items()) {
-      if (after[part].value(name, json()) != value) {
-        return fmt::format("{} {}, not {}", name, value.dump(),
-                           after[part].value(name, json()).dump());
-      }
-    }
-    for (const auto& [name, value] : after[part].items()) {
-      if (!before[part].contains(name)) return fmt::format("no {}, not {}", name, value.dump());
+    json all = before[part];
+    all.update(after[part]);
+    for (const auto& field : all.items()) {
+      const std::string& name = field.key();
+      if (before[part].value(name, json()) == after[part].value(name, json())) continue;
+      return ConfigDifference{name, text(before[part], name), text(after[part], name)};
     }
   }
-  return {};
+  return std::nullopt;
+}
+
+std::string difference(const TrainConfig& was, const TrainConfig& is) {
+  const std::optional<ConfigDifference> first = first_difference(was, is);
+  if (!first) return {};
+  if (first->was.empty()) return fmt::format("no {}, not {}", first->field, first->is);
+  return fmt::format("{} {}, not {}", first->field, first->was,
+                     first->is.empty() ? "none" : first->is);
 }
 
 }  // namespace moetrain

@@ -1,5 +1,5 @@
-// The benches of gpu_bench. Each rate is held against a limit that is measured in turns with it, on
-// the same device, in the same run (bench/paired.h).
+// The benches of gpu_bench. Each rate is compared with a limit that is measured in turns with it,
+// on the same device, in the same run (bench/paired.h).
 #pragma once
 
 #include <functional>
@@ -16,12 +16,12 @@
 namespace bench::gpu {
 
 struct Settings {
-  bool tiny = false;           // shapes that an emulated device comes to an end with; no figures
+  bool tiny = false;           // shapes that an emulated device can finish; no figures
   int pairs = 11;              // of limit and engine
   double sample_seconds = 0;   // a call is repeated until a sample takes this long; 0: once
   uint64_t payload_bytes = 0;  // of what moves checkpoints
   uint64_t seed = 0;
-  // How long limit and engine run before the program's first pair: clocks rise only under load.
+  // Warm-up of limit and engine before the program's first pair: clocks rise only under load.
   double warm_up_seconds = 0;
   std::set<std::string> skip;  // names of rows that are not measured: they are known
 };
@@ -30,12 +30,12 @@ struct Context {
   const Settings& settings;
   ckpt::kernels::CudaQueue& queue;
   std::function<void(const Row&)> found;                       // each row, as soon as it is known
-  std::function<void(const std::string&)> progress;            // what is measured next
+  std::function<void(const std::string&)> progress;            // name of the next measurement
   std::shared_ptr<bool> warm = std::make_shared<bool>(false);  // the device, for its first pair
 };
 
-// An error of a kernel's after which CUDA refuses everything to this process: what is not measured
-// yet takes another one.
+// A kernel's error after which CUDA refuses every call of this process. The remaining benches need
+// another process.
 class DeviceLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -45,8 +45,8 @@ struct Rate {
   double units_per_call = 0;  // of the row's unit, in one
   std::function<ckpt::Status()> call;
 };
-// Both warm, in turns; the row is found. Where a call fails the row says so, and the benches go on,
-// unless the device is lost (DeviceLost).
+// Measures engine and limit in turns, both warm, and reports the row. If a call fails, the row says
+// so and the benches continue, unless the device is lost (DeviceLost).
 void compare(const Context& context, Row row, const Rate& engine, const Rate& limit);
 
 // Device memory with random content, which repeats every few MiB.

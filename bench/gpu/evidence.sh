@@ -1,6 +1,6 @@
 # shellcheck shell=bash
-# ./dev gpu: all evidence of the GPU path from one call of limited length. Read by dev, whose
-# functions it uses.
+# ./dev gpu: collects all evidence of the GPU path in one call of limited length. Sourced by dev,
+# whose functions it uses.
 for part in rows run build stages whole; do
   # shellcheck source=/dev/null
   source "bench/gpu/evidence_$part.sh"
@@ -78,7 +78,7 @@ gpu_take_arguments() {
 
 gpu_wants() { [[ -z $gpu_only || ,$gpu_only, == *,$1,* ]]; }
 
-# The commit of these sources, and not of a repository that they lie in.
+# Commit of these sources; a repository that merely contains their folder does not count.
 gpu_commit() {
   local top
   if [[ -n ${CKPT_COMMIT:-} ]]; then
@@ -90,7 +90,7 @@ gpu_commit() {
   fi
 }
 
-# gpu_finish STATUS EXIT_CODE: the document is complete, and the table is the last thing printed.
+# gpu_finish STATUS EXIT_CODE: completes the document, prints the table last, and exits.
 gpu_finish() {
   local code=$2
   gpu_status=$1
@@ -102,7 +102,7 @@ gpu_finish() {
   exit "$code"
 }
 
-# What the CPU alone can show: that the programs run, and their checks of the CPU's kernels.
+# Evidence without a device: the programs run, and their checks of the CPU's kernels.
 gpu_without_device() {
   gpu_whole=false
   gpu_lacks+=('CUDA device')
@@ -119,7 +119,7 @@ gpu_without_device() {
   gpu_finish 'no device' 77
 }
 
-# Ends everything where there is none. A driver that hangs ends nothing by itself.
+# Ends ./dev gpu if there is no usable device. A hanging driver is stopped by timeouts.
 gpu_find_device() {
   local status=0 device member
   device=$(timeout --kill-after=5 60 "$gpu_bin/gpu_check" --device 2>&1) || status=$?
@@ -142,7 +142,7 @@ gpu_evidence() {
   case " $* " in *' --help '* | *' -h '*) gpu_usage && return ;; esac
   gpu_take_arguments "$@"
   gpu_bin=build/gpu/bin
-  gpu_deadline=$((gpu_budget - 5)) # for the last rows
+  gpu_deadline=$((gpu_budget - 5)) # leaves time for the last rows
   gpu_on_device=no
   ! gpu_seems_there || gpu_on_device=yes
   gpu_open "$gpu_folder" || die "$gpu_folder: cannot be written"

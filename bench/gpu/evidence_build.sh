@@ -1,7 +1,7 @@
 # shellcheck shell=bash
-# What ./dev gpu builds, and what it needs for that: nvcc, CMake, Ninja and a C++ compiler.
+# The build of ./dev gpu, and the tools it needs: nvcc, CMake, Ninja and a C++ compiler.
 
-# Says what of it is missing.
+# Adds each missing tool to gpu_lacks.
 gpu_find_tools() {
   local nvcc compiler
   if nvcc=$(find_nvcc); then
@@ -18,17 +18,17 @@ gpu_find_tools() {
   gpu_lacks+=('C++ compiler')
 }
 
-# Whether this machine seems to have a GPU, before there is a program that can ask.
+# True if this machine seems to have a GPU; runs before any program of ours can ask CUDA.
 gpu_seems_there() {
   timeout 20 nvidia-smi -L >/dev/null 2>&1 || compgen -G '/dev/nvidia[0-9]*' >/dev/null ||
     [[ -e /dev/dxg ]]
 }
 
-# gpu_step WHAT LOG COMMAND...: a command that belongs to the build. Sets gpu_why if it fails.
+# gpu_step WHAT LOG COMMAND...: runs a command of the build. Sets gpu_why if it fails.
 gpu_step() {
   local what=$1 log=$2 cap=86400 status=0
   shift 2
-  # Nobody waits for a device that is not there: then the build is all that can be shown.
+  # Without a GPU the build is all the evidence there is, so that it gets no time limit.
   [[ $gpu_on_device == no ]] || cap=$(gpu_left)
   gpu_why="$what: no time left"
   ((cap > 0)) || return 1
@@ -43,14 +43,14 @@ gpu_step() {
   return 1
 }
 
-# gpu_build PRESET [TARGET...]: configures and builds. Sets gpu_why if that fails.
+# gpu_build PRESET [TARGET...]: configures and builds. Sets gpu_why on failure.
 gpu_build() {
   local preset=$1 launcher=() targets=()
   local for_device=(-UCMAKE_CUDA_ARCHITECTURES -UCMAKE_CUDA_FLAGS)
   shift
   (($# == 0)) || targets=(--target "$@")
   use_ccache
-  # With the lines of sources, which compute-sanitizer names; they cost no speed.
+  # -lineinfo lets compute-sanitizer name source lines; it costs no speed.
   [[ $gpu_on_device == no ]] ||
     for_device=(-DCMAKE_CUDA_ARCHITECTURES=native -DCMAKE_CUDA_FLAGS=-lineinfo)
   mkdir -p "build/$preset"
@@ -60,7 +60,7 @@ gpu_build() {
     "${targets[@]}"
 }
 
-# The programs of the preset gpu become a row. Fails if they are not there.
+# Builds the preset gpu and adds a row for it. Fails if the programs were not built.
 gpu_build_programs() {
   local begun=$SECONDS ok=yes nccl log
   say "gpu: building; the log is build/gpu/build.log"

@@ -2,7 +2,7 @@
 # What ./dev gpu has found: rows, the merged log, the JSON document and the table. Needs bash and
 # coreutils alone, and writes the document anew with each row: nobody knows what comes to an end.
 
-gpu_out=         # the folder: gpu.json, gpu.log, running/ with logs of what is not merged yet
+gpu_out=         # output folder: gpu.json, gpu.log, running/ with logs not yet merged
 gpu_status=running
 gpu_whole=true   # false as soon as something is left out
 gpu_members=()   # of the document: '"commit": "abc"'
@@ -49,7 +49,7 @@ gpu_write() {
   } >"$gpu_out/gpu.json.new" && mv -f "$gpu_out/gpu.json.new" "$gpu_out/gpu.json"
 }
 
-# How many rows have this verdict; of those of one kind, if it is named: bound or other.
+# gpu_count VERDICT [KIND]: number of rows with this verdict, of one kind if given: bound or other.
 gpu_count() {
   local kinds=${2:-bound other} sum=0 kind
   for kind in $kinds; do sum=$((sum + ${gpu_counts["$kind $1"]:-0})); done

@@ -2,12 +2,12 @@
 # Processes of ./dev gpu: each has a time limit and a log of its own, and some run side by side.
 
 gpu_deadline=0 # in SECONDS
-gpu_least=5    # what is not worth a process
+gpu_least=5    # seconds; with less time left no process is started
 gpu_ends=      # a pipe: one line for each process that has ended
 
 gpu_left() { printf '%d' $((gpu_deadline - SECONDS)); }
 
-# The limit of a process: its own, or what is left of the budget.
+# Time limit of a process: its own, or the rest of the budget if that is less.
 gpu_capped() {
   local left=$((gpu_deadline - SECONDS))
   printf '%d' $(($1 < left ? $1 : left))

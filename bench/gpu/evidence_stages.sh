@@ -153,8 +153,8 @@ gpu_benches() {
 declare -A gpu_set_left=() gpu_set_passed=() gpu_set_checks=() gpu_set_late=() gpu_set_found=()
 declare -A gpu_set_refused=() gpu_set_broken=()
 
-# Whether a tool's log ends with its own sentence that it found nothing. That nothing failed is not
-# enough: it may have looked at nothing, or have warned.
+# True if a tool's log ends with the tool's own statement that it found nothing. The absence of an
+# error is not enough: the tool may have checked nothing, or may have warned.
 gpu_tool_is_clean() {
   local clean='ERROR SUMMARY: 0 errors'
   [[ $1 != racecheck ]] || clean='RACECHECK SUMMARY: 0 hazards displayed \(0 errors, 0 warnings\)'
@@ -192,7 +192,7 @@ gpu_end_tool() {
   if grep -q '^=*  *\(Error: \)\?Device not supported' "$log"; then
     gpu_set_refused[$set]='this machine refuses the tool'
   elif grep -q '^=* *Internal Sanitizer Error' "$log"; then
-    gpu_set_broken[$set]+=" $group" # whatever the checks say then
+    gpu_set_broken[$set]+=" $group" # whatever the result of its checks
   elif gpu_ending "$status" "$3" "$4" "$gpu_tool_cap"; then
     if [[ $gpu_verdict == late ]]; then
       gpu_set_late[$set]+=" $group"
@@ -213,8 +213,8 @@ gpu_end_tool() {
   ((gpu_set_left[$set] > 0)) || gpu_row_of_set "$set"
 }
 
-# A finding fails the row whatever is left. Groups in which the tool itself failed, or that had no
-# time, make it skipped.
+# Any finding fails the row. The row is skipped if the tool itself failed in a group, or if a group
+# had no time left.
 gpu_row_of_set() {
   local set=$1 what="compute-sanitizer ${1%.*}, ${1#*.}" passed
   passed="${gpu_set_passed[$1]:-0} groups clean, ${gpu_set_checks[$1]:-0} checks on the GPU"

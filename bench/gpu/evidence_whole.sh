@@ -19,7 +19,7 @@ gpu_missing_library() {
   fi
 }
 
-# One entry of the cuda preset's suite becomes a row.
+# Runs one test of the cuda preset's suite and adds a row for it.
 gpu_test() {
   local what=$1 name=$2 log=$gpu_out/running/$2.log status=0 begun=$SECONDS cap last
   if (($(gpu_left) < gpu_least)); then

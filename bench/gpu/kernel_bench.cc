@@ -1,6 +1,6 @@
-// The arithmetic, and what moves bytes beside pack: from the cases that are checked with, in shapes
-// of a model. What only moves memory is held against a copy on the device, products of matrices
-// against one large product of cuBLAS.
+// Benches of arithmetic kernels, and of kernels other than pack that move bytes: the cases of the
+// kernel checks in shapes of real models. Kernels that only move memory are compared with a copy on
+// the device, products of matrices with one large product of cuBLAS.
 #include <algorithm>
 #include <numeric>
 #include <random>
@@ -91,7 +91,7 @@ Result<std::shared_ptr<Call>> prepare(const Context& context, const KernelCase& 
   return call;
 }
 
-// A case with products is held against the product, all else against the copy.
+// Cases with products are compared with the product, all others with the copy.
 void bench_call(const Context& context, const std::string& what, const std::string& shape,
                 const Work& work, const std::function<void()>& launch, const Limits& limits) {
   const bool products = work.flops > 0;
@@ -117,7 +117,7 @@ Status bench_cases(const Context& context, const std::vector<KernelCase>& cases,
     const std::string name = kernel.name.substr(0, kernel.name.find_first_of("0123456789") - 1);
     for (const CudaVariant& variant : kernel.cuda) {
       const bool products = kernel.forward_flops > 0;
-      // The others are for the checks: another way through the same kernels.
+      // Other variants exist for the checks: they take another path through the same kernels.
       const bool usual = variant.name == "bf16" || (!products && variant.name == "fp32");
       if (!usual && variant.timed_as.empty()) continue;
       const std::string type = variant.name.substr(0, variant.name.find('_'));

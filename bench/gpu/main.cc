@@ -1,5 +1,5 @@
-// gpu_bench: what the GPU path reaches, each figure against a limit measured in the same run. Needs
-// no library but CUDA's. ./dev gpu runs each of its benches in a process of its own.
+// gpu_bench: speed of the GPU path, each figure against a limit measured in the same run. Needs no
+// library but CUDA's. ./dev gpu runs each of its benches in its own process.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -43,7 +43,7 @@ struct Bench {
   const char* name;
   Status (*run)(const bench::gpu::Context&);
 };
-// What is measured. A bench of something new is a function with its rows, and a line here.
+// All benches. To add one, write a function that adds rows, and list it here.
 constexpr Bench kBenches[] = {
     {"pack", bench::gpu::bench_pack},
     {"staging", bench::gpu::bench_staging},
@@ -76,7 +76,7 @@ bool is_bench(const std::string& name) {
                      [&](const Bench& bench) { return name == bench.name; });
 }
 
-// Takes an option that stands alone; false if it is none.
+// Takes an option without a value; false if the name is not such an option.
 bool take_word(Options& options, const std::string& name) {
   if (name == "--tiny") {
     options.settings.tiny = true;
@@ -95,7 +95,7 @@ bool take_word(Options& options, const std::string& name) {
   return true;
 }
 
-// Takes an option with its value; false if it makes no sense.
+// Takes an option with a value; false if the name is unknown or the value invalid.
 bool take_pair(Options& options, const std::string& name, const std::string& value) {
   const std::optional<uint64_t> count = number(value);
   if (name == "--pairs" && count && *count >= 2 && *count <= 1000) {
@@ -114,7 +114,7 @@ bool take_pair(Options& options, const std::string& name, const std::string& val
 
 std::string version(int number) { return fmt::format("{}.{}", number / 1000, number / 10 % 100); }
 
-// One member of the document a line.
+// Prints facts about the device, one member of the JSON document per line.
 int print_facts() {
   const std::string why_not = ckpt::kernels::why_no_test_device();
   if (!why_not.empty()) {
@@ -140,7 +140,7 @@ int print_facts() {
   return 0;
 }
 
-// Rows as they are found.
+// Collects rows and prints each row as soon as it is found.
 struct Found {
   bool as_records = false;
   std::vector<Row> rows;
@@ -150,7 +150,7 @@ struct Found {
     rows.push_back(row);
     if (!as_records) return;
     std::printf("%s\n", to_record(row).c_str());
-    (void)std::fflush(stdout);  // what comes after may not come to an end
+    (void)std::fflush(stdout);  // the program may hang or die in the next row
   }
   bool failed() const {
     return std::any_of(rows.begin(), rows.end(),
@@ -166,10 +166,10 @@ Status run_bench(const Bench& bench, const bench::gpu::Context& context) {
   }
 }
 
-// False if the device was lost, which is said. An error: no bench can run. A bench that cannot is a
-// row that says why; the others run all the same.
+// Returns false, after a message, if the device was lost. Error: no bench can run. If a single
+// bench fails, it adds a row with the reason and the other benches run.
 Result<bool> measure(const Options& options, Found& found) {
-  constexpr size_t kMemoryMin = 8ull << 30;  // of the largest bench, all arrays together
+  constexpr size_t kMemoryMin = 8ull << 30;  // all arrays of the largest bench
   CKPT_ASSIGN(const auto queue, ckpt::kernels::make_cuda_queue({}));
   size_t free = 0, total = 0;
   (void)cudaMemGetInfo(&free, &total);
@@ -208,7 +208,7 @@ int run(const Options& options) {
   Found found{.as_records = options.records, .rows = {}};
   const Result<bool> measured = measure(options, found);
   if (!measured.ok()) {
-    // A GPU that others use, or a small one, is no fault of what would have been measured.
+    // Lack of device memory (a small GPU, or other users of it) is no failure of a bench.
     const bool full = measured.error().code == ErrorCode::kResourceExhausted;
     found.add(bench::gpu::told("benches", full ? "skipped" : "fail", measured.error().message));
   }

@@ -189,7 +189,7 @@ void ckpt_restore_mismatch(ckpt_restore* restore, uint64_t, const ckpt_restore_p
   ++restore->mismatches;
 }
 
-// Nothing lies on a disk here.
+// Never finds a file: a MemorySink has no disk.
 ckpt_status ckpt_restore_file(ckpt_restore*, ckpt_restore_located*) {
   return CKPT_E_FAILED_PRECONDITION;
 }

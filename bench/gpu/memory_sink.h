@@ -1,11 +1,11 @@
-// MemorySink: the arena of a session without its daemon. What the client's stager for GPUs asks of
-// libckpt is places (ckpt_arena, ckpt_snapshot_reserve, _filled, _end, _abort, ckpt_session_error),
-// and its restorer windows (ckpt_restore_next, _release, _mismatch); this file's source defines
-// those functions, over slabs of plain shared memory that are free again when their snapshot has
-// ended. So both run as they are where neither a daemon nor its libraries are.
+// MemorySink: the arena of a session without a daemon, so that the client's GPU stager and restorer
+// run where neither ckptd nor its libraries exist. The stager asks libckpt for places (ckpt_arena,
+// ckpt_snapshot_reserve, _filled, _end, _abort, ckpt_session_error), the restorer for windows
+// (ckpt_restore_next, _release, _mismatch). The source of this header defines those functions over
+// slabs of plain shared memory. A slab is free again when its snapshot has ended.
 //
-// A program takes either this or libckpt. Nothing is written to a disk, and no slab is waited for:
-// a snapshot that does not fit is refused.
+// A program links either this or libckpt. Nothing is written to a disk. A snapshot that does not
+// fit the free slabs is refused at once; no call waits for a slab.
 #pragma once
 
 #include <memory>
@@ -23,14 +23,14 @@
 struct ckpt_session {
   ~ckpt_session();
 
-  ckpt::MutableByteView arena;  // mapped shared, as a real one
+  ckpt::MutableByteView arena;  // MAP_SHARED, as with ckptd
   uint64_t slab_bytes = 0;
-  uint32_t slabs_free = 0;  // the last ones of the arena
+  uint32_t slabs_free = 0;  // the last slabs of the arena
   std::string error;
 };
 
 struct ckpt_snapshot {
-  // What a place was given back with.
+  // A reserved place, with the values passed to ckpt_snapshot_filled.
   struct Filled {
     ckpt::ByteView memory;
     uint64_t unit = 0;
@@ -41,18 +41,18 @@ struct ckpt_snapshot {
 
   ckpt_session* session = nullptr;
   uint32_t slabs_used = 0;
-  std::optional<ckpt::lib::SlabLayout> layout;  // of the last of them
+  std::optional<ckpt::lib::SlabLayout> layout;  // of the slab used last
   std::vector<Filled> places;                   // by id
   bool ended = false;
   bool failed = false;
 };
 
-// What a snapshot has left in the arena, a window for each slab, as a daemon restores it.
+// Restore of a snapshot from the arena, one window per slab, as ckptd delivers it.
 struct ckpt_restore {
   struct Window {
     const std::byte* data = nullptr;
     uint64_t bytes = 0;
-    std::vector<ckpt_restore_piece> pieces;  // a range for each unit
+    std::vector<ckpt_restore_piece> pieces;  // `range`: the unit, or the index of the range
     bool released = false;
   };
 
@@ -63,14 +63,14 @@ struct ckpt_restore {
 
 namespace bench::gpu {
 
-// kResourceExhausted if there is not so much memory.
+// kResourceExhausted if there is not enough memory.
 ckpt::Result<std::unique_ptr<ckpt_session>> make_sink(uint64_t slab_bytes, uint32_t slabs);
-// Of one at a time: it takes all slabs.
+// Begins a snapshot that takes all slabs. Only one snapshot may exist at a time.
 ckpt_snapshot begin_snapshot(ckpt_session& sink);
-// Of a snapshot that has ended, before the next begins.
+// Begins a restore of a snapshot that has ended; the next snapshot must not have begun.
 ckpt_restore begin_restore(const ckpt_snapshot& snapshot);
-// The same for any ranges of its units. A place whose bytes do not have its CRC is a mismatch at
-// once; the CRCs of the pieces are then those of what is there.
+// Restores only these ranges of the units. A place whose bytes do not match its CRC counts as a
+// mismatch at once; the CRCs of the pieces are computed from the bytes in the arena.
 ckpt_restore begin_restore(const ckpt_snapshot& snapshot,
                            std::span<const ckpt_cuda_destination> ranges);
 

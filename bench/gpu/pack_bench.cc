@@ -24,7 +24,7 @@ namespace {
 // would leave them. The client has no cap; this row and "CRC by few blocks" show why.
 constexpr unsigned kFewBlocks = 27;
 
-// With tables that are on the device: as when a snapshot is staged, or a restore runs.
+// Uses tables that are already on the device, as in a snapshot or a restore.
 struct OnDevice {
   PlannedPack planned;
   DeviceArray<std::byte> tables;

@@ -21,7 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Of `repeats` calls, from the first that is queued until the device has done the last.
+// Duration of `repeats` calls: from queueing the first until the device has completed the last.
 Result<double> seconds_of(CudaQueue& queue, const Rate& rate, int repeats) {
   CKPT_TRY(synchronize(queue));
   const auto start = Clock::now();
@@ -30,7 +30,7 @@ Result<double> seconds_of(CudaQueue& queue, const Rate& rate, int repeats) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-// How often it is to be called to fill a sample. Warms it up, too.
+// Number of calls that fill a sample. Warms the rate up, too.
 Result<int> repeats_for(const Context& context, const Rate& rate) {
   constexpr int kRepeatsMax = 10'000;
   CKPT_ASSIGN(double once, seconds_of(context.queue, rate, 1));
@@ -41,7 +41,7 @@ Result<int> repeats_for(const Context& context, const Rate& rate) {
   return std::clamp(static_cast<int>(std::ceil(wanted)), 1, kRepeatsMax);
 }
 
-// Once for the program: by the first row's own work.
+// Warms the device up once per program, with the work of the first row.
 Status warm_up(const Context& context, const Rate& engine, const Rate& limit) {
   const double seconds = context.settings.warm_up_seconds;
   if (std::exchange(*context.warm, true) || seconds <= 0) return {};
@@ -74,7 +74,7 @@ Result<Paired> measure(const Context& context, const Rate& engine, const Rate& l
 void compare(const Context& context, Row row, const Rate& engine, const Rate& limit) {
   if (context.settings.skip.contains(row.what)) return;
   context.progress(row.what + " ...");
-  if (context.settings.tiny) row.pass_ratio = 0;  // its figures mean nothing
+  if (context.settings.tiny) row.pass_ratio = 0;  // figures of --tiny mean nothing
   const Result<Paired> paired = measure(context, engine, limit);
   if (paired.ok()) return context.found(measured(std::move(row), *paired));
   row.verdict = "fail";

@@ -10,7 +10,7 @@ namespace {
 
 constexpr size_t kNameColumns = 44;  // as in bench/gpu/evidence_rows.sh
 
-// With blanks in place of tabs and line breaks.
+// Replaces tabs and line breaks by blanks.
 std::string on_one_line(std::string text) {
   const auto is_control = [](char c) { return static_cast<unsigned char>(c) < ' '; };
   std::replace_if(text.begin(), text.end(), is_control, ' ');

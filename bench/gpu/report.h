@@ -14,10 +14,10 @@ namespace bench::gpu {
 // A line of the table.
 struct Row {
   std::string what;              // "pack with CRC32C"
-  std::string shape;             // what was run
+  std::string shape;             // parameters of the bench
   std::string unit;              // of value and limit: "GB/s" (1e9), "TFLOP/s"
-  std::string limit_name;        // what was measured beside it
-  double pass_ratio = 0;         // 0: there is no bound, the ratio is only told
+  std::string limit_name;        // what the value is compared with
+  double pass_ratio = 0;         // 0: no bound, the ratio is informative
   bool must = true;              // or is the bound an aim, which nothing fails that misses it?
   bool can_show = true;          // or was it not what the bound is about, so that it shows nothing?
   std::optional<Paired> paired;  // none: nothing was measured
@@ -38,7 +38,7 @@ inline Row told(std::string what, std::string verdict, std::string reason) {
 // A row with its verdict.
 Row measured(Row row, const Paired& paired);
 
-// The row as a line, for whoever looks on: "pack: 1500.00 of 2000.00 GB/s, 0.750: pass".
+// The row as a progress line: "pack: 1500.00 of 2000.00 GB/s, 0.750: pass".
 std::string to_line(const Row& row);
 // The row as a line of the table below table_head(), without a line break.
 std::string table_head();

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Takes what ./dev gpu found into the repository: results.py DIR [--root CHECKOUT]
+"""Copies the results of ./dev gpu into the repository: results.py DIR [--root CHECKOUT]
 
-Copies DIR/gpu.json to bench/results/gpu-DEVICE.json and writes the table gpu-DEVICE.md beside it.
-Where something was left out the names end in -part, so that a part never replaces the whole."""
+Copies DIR/gpu.json to bench/results/gpu-DEVICE.json and writes the table gpu-DEVICE.md next to it.
+The names of incomplete results end in -part, so that a part never replaces complete results."""
 
 import argparse
 import json
@@ -47,7 +47,7 @@ def figures(row):
 
 
 def page(document, name):
-    """The text of the page beside bench/results/NAME."""
+    """Text of the page that belongs to bench/results/NAME."""
     measured = [row for row in document["results"] if row.get("value") is not None]
     others = [row for row in document["results"] if row.get("value") is None]
     passed = [row for row in others if row["verdict"] == "pass"]

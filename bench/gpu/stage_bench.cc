@@ -1,6 +1,6 @@
-// A whole snapshot from scattered device memory into the arena, through the client's own stager,
-// and back through its restorer, each against one plain copy of as many bytes to or from pinned
-// memory. And one plain copy into the arena, which shows what its pages cost.
+// Staging of a whole snapshot from scattered device memory into the arena by the client's stager,
+// and restore by its restorer. Each is compared with one plain copy of the same size to or from
+// pinned memory. One plain copy into the arena shows what the arena's pages cost.
 #include <cuda_runtime.h>
 
 #include <cstring>
@@ -33,19 +33,19 @@ struct Staging {
   std::vector<ckpt_cuda_piece> pieces;
   std::vector<ckpt_cuda_destination> destinations;  // every unit, in `restored`
   uint64_t unit_bytes = 0;
-  // Last: their ends wait for copies out of and into what is above.
+  // Last members: their destructors wait for copies out of and into the members above.
   std::unique_ptr<RestoreBuffers> buffers;
   std::unique_ptr<Stager> stager;
 };
 
-// One snapshot, until all of it is in the arena.
+// Stages one snapshot and waits until all of it is in the arena.
 Status stage(Staging& staging, ckpt_snapshot& snapshot, ckpt::kernels::CudaQueue& queue) {
   CKPT_TRY(staging.stager->stage(&snapshot, staging.pieces, queue.stream()));
   return staging.stager->drain(kTimeoutMs);
 }
 
-// Back, until all of it is on the device again. As in ckpt_cuda_restore, with the queues and the
-// memory of the restore before.
+// Restores the snapshot and waits until all of it is on the device. Does what ckpt_cuda_restore
+// does, but reuses the queues and the memory of the previous restore.
 Status restore(Staging& staging, const ckpt_snapshot& snapshot, ckpt::kernels::CudaQueue& queue) {
   Restorer restorer(staging.sink.get(), *staging.arena, *staging.buffers,
                     {.device = queue.device(), .timeout_ms = kTimeoutMs, .cufile = {}});
@@ -56,7 +56,7 @@ Status restore(Staging& staging, const ckpt_snapshot& snapshot, ckpt::kernels::C
                     windows.mismatches);
 }
 
-// What was restored is what was staged.
+// Checks that the restored bytes equal the staged state.
 Status check_restored(const Staging& staging, ckpt::kernels::CudaQueue& queue) {
   std::vector<std::byte> state(staging.state.size()), restored(state.size());
   CKPT_TRY(download(queue, state.data(), staging.state.data(), state.size()));
@@ -65,7 +65,7 @@ Status check_restored(const Staging& staging, ckpt::kernels::CudaQueue& queue) {
   return make_error(ErrorCode::kCorrupt, "restore: other bytes on the device");
 }
 
-// What the arena holds is what the device does, and each place came with its CRC.
+// Checks that the arena holds the bytes of the device and that each place has its right CRC.
 Status check(const Staging& staging, const ckpt_snapshot& snapshot,
              ckpt::kernels::CudaQueue& queue) {
   std::vector<std::byte> state(staging.state.size());
@@ -89,7 +89,7 @@ Result<std::shared_ptr<Staging>> prepare(const Context& context) {
   const bool tiny = context.settings.tiny;
   auto staging = std::make_shared<Staging>();
   const uint64_t slab_bytes = tiny ? 256 << 10 : ckpt::kSlabBytesDefault;
-  // Units of 3 tensors, not a multiple of a chunk. The sink keeps them until all are staged.
+  // Units of 3 tensors, not a multiple of a chunk. The sink keeps all units until the end.
   const uint64_t tensor_bytes = tiny ? 20 << 10 : 6 << 20;
   staging->unit_bytes = 3 * tensor_bytes;
   const uint64_t units =
@@ -120,8 +120,8 @@ Result<std::shared_ptr<Staging>> prepare(const Context& context) {
   return staging;
 }
 
-// `bytes` of the state into the arena, whose pages the session has registered: by one copy, which
-// leaves nothing of what was staged.
+// One plain copy of `bytes` of the state into the arena, whose pages the session has registered.
+// Overwrites the snapshot in the arena.
 Rate arena_copy(const std::shared_ptr<Staging>& staging, uint64_t bytes,
                 ckpt::kernels::CudaQueue& queue) {
   CKPT_ASSERT(bytes <= staging->sink->arena.size());
@@ -163,7 +163,7 @@ Status bench_staging(const Context& context) {
     CKPT_ASSIGN(const Rate copy, host_copy(context, bytes, Direction::kToHost));
     compare(context, row, staged, copy);
   }
-  // The slabs hold the same bytes at the same places as after the first.
+  // The slabs hold the same bytes at the same places as after the first snapshot.
   const Rate restored{.units_per_call = gigabytes, .call = [staging, first, &queue] {
                         return restore(*staging, *first, queue);
                       }};

@@ -26,7 +26,7 @@ class StateCrc {
   // Queues one pass over all pieces, of the lowest priority, behind what the stream has so far.
   // `blocks_max`: of threads, that run at a time; 0: as many as fill the device.
   Status begin(CUstream_st* stream, unsigned blocks_max);
-  // Until the pass is done.
+  // Waits until the pass is done.
   Status finish() { return synchronize(*queue_); }
   // The CRCs of the last pass, one for each piece. Waits for the pass.
   Result<std::vector<uint32_t>> crc();

@@ -18,7 +18,7 @@ using moetrain::WeightState;
 
 namespace {
 
-// Where a model's units lie. Its host memory is nobody's.
+// Memory pieces of a model's units. Units in host memory point into dummy buffers of this class.
 class Layout {
  public:
   Layout(const std::vector<StateUnit>& units, Model& model)
@@ -32,7 +32,7 @@ class Layout {
   }
 
   const StateMemory& memory() const { return memory_; }
-  // Calls `take` for all that lies on the device, unit by unit, ascending within each.
+  // Calls `take` for every piece on the device, by unit and ascending offset.
   template <typename Take>
   void for_each_piece(const Take& take) const {
     for (const uint32_t unit : held_) {
@@ -69,7 +69,7 @@ Status StateSink::prepare() {
     const auto units = layout.memory().units_of(*part.state);
     units_of_[part.state].assign(units.begin(), units.end());
   }
-  // A place that does not fit what is left of a slab goes into the next one.
+  // Up to half of a slab stays unused: a place that does not fit the rest goes into the next slab.
   const auto slabs = static_cast<uint32_t>(bytes_ / (options_.slab_bytes / 2) + 2);
   CKPT_ASSIGN(sink_, make_sink(options_.slab_bytes, slabs));
   arena_ = std::make_unique<ckpt::lib::PinnedArena>(sink_.get());
@@ -120,7 +120,7 @@ Status StateSink::drain() {
   return stager_->drain(options_.timeout_ms);
 }
 
-// Of each destination as much as is here, counted in `restored`.
+// Restores the part of each destination that this sink holds, and adds its bytes to `restored`.
 Status StateSink::restore_pieces(const std::vector<ckpt_cuda_destination>& destinations,
                                  moetrain::Device& device, std::vector<uint64_t>& restored) {
   if (!snapshot_.ended) {
@@ -151,7 +151,7 @@ Status StateSink::restore_from(const std::vector<StateSink*>& sinks, Model& into
   layout.for_each_piece([&](uint32_t unit, const MemoryPiece& piece) {
     missing.push_back({unit, piece.offset, piece.bytes.data(), piece.bytes.size()});
   });
-  // What ranks have in common is taken from the first of them.
+  // A piece that several ranks hold is restored from the first of them.
   for (StateSink* const sink : sinks) {
     std::vector<uint64_t> restored(missing.size());
     CKPT_TRY(sink->restore_pieces(missing, into.device(), restored));

@@ -1,9 +1,9 @@
-// StateSink: the state of a model on a GPU, staged into memory and restored from it as a moetrain
-// with a daemon does, by the client's own stager and restorer; in place of the daemon is a
-// MemorySink.
+// StateSink: stages the state of a model on a GPU into memory and restores it, as moetrain does
+// with a daemon. Uses the client's own stager and restorer; a MemorySink takes the place of the
+// daemon.
 //
-// All that lies on the device: values and moments of the dense parameters and of the experts that
-// this rank owns. Stamps and the trainer unit, which lie in host memory, are left out.
+// Covers all state on the device: values and moments of the dense parameters and of the experts
+// that this rank owns. Leaves out stamps and the trainer unit, which lie in host memory.
 #pragma once
 
 #include <map>
@@ -23,43 +23,43 @@ namespace bench::gpu {
 using ckpt::Result;
 using ckpt::Status;
 
-// One per rank, used from its thread. The model, on a GPU, outlives it.
+// One per rank, used from the thread of its rank. The model, on a GPU, must outlive the sink.
 class StateSink {
  public:
   struct Options {
     uint64_t slab_bytes = ckpt::kSlabBytesDefault;
     uint64_t gather_bytes = 256 << 20;
     uint64_t chunk_bytes = 0;
-    uint64_t ahead_bytes = 32 << 20;  // as moetrain has it
-    uint32_t timeout_ms = 60'000;     // of each wait for the device
+    uint64_t ahead_bytes = 32 << 20;  // the value of moetrain
+    uint32_t timeout_ms = 60'000;     // for each wait for the device
     uint64_t direct_bytes = 0;
   };
   static Result<std::unique_ptr<StateSink>> open(moetrain::Model& model, const Options& options);
   ~StateSink();
 
   uint64_t bytes() const { return bytes_; }
-  // All that is staged, unit by unit.
+  // All staged pieces, by unit.
   std::span<const ckpt_cuda_piece> pieces() const { return pieces_; }
 
-  // Queues the gathering of the state as it is now, as a moetrain does: when the calling thread
-  // next waits for the device, or in the next call of this. One at a time: drains the one before
-  // first.
+  // Requests a snapshot of the current state. Like moetrain, queues the gathering when the calling
+  // thread next waits for the device, or in the next call of this object. Drains the previous
+  // snapshot first.
   Status stage();
-  // For a step: the device overwrites the parameter when it has been gathered. A failure is the
-  // device's, which does nothing more then.
+  // Call before a step writes the parameter: the device overwrites it only after it was gathered.
+  // A failure makes the queue of the device fail, which then does no more work.
   void before_write(const moetrain::WeightState& state);
-  // Wherever the thread waits for the device, which calls it by itself: queues more of what was
-  // staged.
+  // Queues more of the staged snapshot. The device calls this whenever the thread waits for it, so
+  // that callers need not.
   void advance() { stager_->advance(); }
-  // Until all of it is in the arena and the snapshot has ended.
+  // Waits until the whole snapshot is in the arena and has ended.
   Status drain();
 
-  // What was staged last, which has been drained, into another model of the same shape and rank.
-  // Every byte is there and has been checked. kCorrupt if one is wrong, kNotFound if one is
-  // missing.
+  // Restores the last snapshot, which must have been drained, into another model of the same shape
+  // and rank. Checks that every byte is present and matches its CRC. kCorrupt if a byte is wrong,
+  // kNotFound if a byte is missing.
   Status restore(moetrain::Model& into) { return restore_from({this}, into); }
-  // The same from the sinks of any ranks, of which nobody stages or restores meanwhile but by this:
-  // those of a model on so many ranks together have what any rank of another number needs.
+  // Restores from the sinks of several ranks; no other thread may use these sinks meanwhile. The
+  // sinks of all ranks together hold what a rank of any other number of ranks needs.
   static Status restore_from(const std::vector<StateSink*>& sinks, moetrain::Model& into);
 
  private:
@@ -75,13 +75,13 @@ class StateSink {
   uint64_t bytes_ = 0;
   std::unique_ptr<ckpt_session> sink_;
   std::unique_ptr<ckpt::lib::PinnedArena> arena_;
-  // Last but for what they work on: their ends wait for copies into and out of what is above.
+  // Last members except for their inputs: destructors wait for copies into and out of those above.
   ckpt_snapshot snapshot_;
   bool to_be_staged_ = false;
-  Status staged_;  // what became of the last
+  Status staged_;  // result of the last stage_now()
   std::vector<ckpt_cuda_piece> pieces_;
   std::map<const moetrain::WeightState*, std::vector<uint32_t>> units_of_;
-  std::set<uint32_t> waited_for_;  // units, since something was staged last
+  std::set<uint32_t> waited_for_;  // units gathered before a write, since the last stage()
   std::unique_ptr<ckpt::lib::Stager> stager_;
 };
 

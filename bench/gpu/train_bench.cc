@@ -1,5 +1,5 @@
-// A training step on a GPU, with and without a snapshot of all experts at its boundary, and how
-// much of the device's matrix rate it reaches.
+// Speed of a training step on a GPU, with and without a snapshot of all experts at its boundary,
+// and the share of the device's matrix rate that the step reaches.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -25,15 +25,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The bound is 1.02 of a step's time, while the copy fits behind the step.
+// The bound is 1.02 of a step's time, for a copy that fits behind the step.
 constexpr double kRateMin = 1 / 1.02;
-// A copy that takes more of a step than this does not fit: what it does not take is what keeps it
-// from being late when the link is slower for a while.
+// Largest share of a step that a copy may take and still fit. The rest is a margin for times when
+// the link is slower.
 constexpr double kFits = 0.8;
 
-// One rank that trains, and its sink. In the order in which they need each other.
+// One training rank and its sink. Members are in the order of their dependencies.
 struct Session {
-  TrainConfig config;  // the trainer reads it at each step
+  TrainConfig config;  // read by the trainer at each step
   std::vector<uint8_t> text;
   std::unique_ptr<moetrain::Comm> comm;
   std::unique_ptr<Device> device;
@@ -75,8 +75,8 @@ TrainConfig config_for(bool tiny, Precision precision) {
   return config;
 }
 
-// cuBLAS loads a kernel when a shape first asks for it, and experts have other shapes in each step:
-// the first steps take as long as loading does.
+// Warms the session up. cuBLAS loads a kernel when a shape is first used, and the experts' shapes
+// change every step: the first steps take as long as the loading.
 Status warm_up(Session& session, double seconds) {
   const auto begin = Clock::now();
   do {
@@ -111,10 +111,10 @@ Result<std::shared_ptr<Session>> open_session(const Context& context, Precision 
   return session;
 }
 
-// A step, until the device has done it.
+// One step, until the device has completed it.
 Status plain_step(Session& session) { return session.training->steps(1); }
 
-// The same with a snapshot of all state at its boundary, until that is in the arena, too.
+// One step with a snapshot of all state at its boundary, until the snapshot is in the arena.
 Status step_with_snapshot(Session& session) {
   CKPT_TRY(session.sink->stage());
   CKPT_TRY(session.training->steps(
@@ -122,8 +122,8 @@ Status step_with_snapshot(Session& session) {
   return session.sink->drain();
 }
 
-// The same with a pass over all state for its CRCs instead: by as many blocks as fill the device,
-// each of which ends soon, or by a few that hold a quarter of the multiprocessors.
+// One step with a pass that computes the CRCs of all state instead of a snapshot. `blocks_max`: 0
+// for many short blocks that fill the device; few blocks hold a quarter of its multiprocessors.
 Status step_with_crc_by(Session& session, unsigned blocks_max) {
   CKPT_TRY(session.crc->begin(moetrain::cuda_queue(*session.device).stream(), blocks_max));
   CKPT_TRY(session.training->steps(1));
@@ -139,7 +139,7 @@ Status copy_alone(Session& session) {
   return session.sink->drain();
 }
 
-// Of one call, the median of a few.
+// Duration of one call: the median of a few calls.
 Result<double> seconds_of(Session& session, Status (*call)(Session&)) {
   constexpr int kCalls = 3;
   std::vector<double> seconds;
@@ -164,8 +164,8 @@ Result<Times> measure_times(Session& session) {
   return times;
 }
 
-// Takes more and more micro-batches until the copy fits behind a step, as far as that is
-// reasonable.
+// Doubles the micro-batches until the copy fits behind a step, or until their number reaches its
+// limit.
 Result<Times> lengthen_step(Session& session) {
   constexpr uint32_t kMicroBatchesMax = 64;
   for (;;) {
@@ -189,7 +189,7 @@ Rate tokens_per_second(const std::shared_ptr<Session>& session, Status (*call)(S
           .call = [session, call] { return call(*session); }};
 }
 
-// Not `bounded`: only told, since a longer step is tried next.
+// `bounded`: the row has a pass ratio. Otherwise it is informative: a longer step is tried next.
 void bench_snapshots(const Context& context, const std::shared_ptr<Session>& session,
                      const Times& times, const std::string& name, bool bounded) {
   Row row{.what = (bounded ? "step, snapshot each, " : "step shorter than its copy, ") + name,
@@ -205,7 +205,7 @@ void bench_snapshots(const Context& context, const std::shared_ptr<Session>& ses
           tokens_per_second(session, plain_step));
 }
 
-// Beside the row of a snapshot: what that costs more is the copy's, and its pages'.
+// Row of the CRC pass alone. A snapshot costs more than this only by its copy and its pages.
 void bench_crc(const Context& context, const std::shared_ptr<Session>& session,
                const std::string& what, Status (*step)(Session&)) {
   compare(context,

@@ -1,4 +1,4 @@
-// What a training step computes, at least. Pure.
+// Lower bound of the floating-point operations of a training step. Pure.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace bench::gpu {
 
-// Floating-point operations of the matrix products of a step over so many tokens: 2 for each weight
-// that a token meets, experts counted top_k times, and the products of attention over what a token
-// may see; three times that, as backward has two products for each of forward's. What is computed
-// beside products is not counted, nor what a causal mask throws away.
+// Floating-point operations of the matrix products of a step over `tokens` tokens: 2 per weight
+// that a token uses (experts count top_k times), plus the products of attention over the positions
+// that a token may see. Three times that, because backward has two products per product of
+// forward. Work besides products, and products that the causal mask discards, are not counted.
 double step_flops(const moetrain::ModelConfig& config, uint64_t tokens);
 
 }  // namespace bench::gpu

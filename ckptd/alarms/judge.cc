@@ -44,8 +44,8 @@ class Judge {
     raise({unit, AlarmKind::Unchanged, last->step});
   }
 
-  // True if the expert's state holds no more tokens than before: it got none, or a recovery put its
-  // older version back and with it threw away those that it got.
+  // True if the expert's state holds no more tokens than before: either it received none, or a
+  // recovery restored an older version and lost the received tokens.
   bool was_idle(ckpt::UnitId unit, const UnitSum& last) {
     const ckpt::UnitSpec& spec = units_[unit];
     if (!spec.expert) return false;

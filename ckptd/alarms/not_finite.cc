@@ -9,15 +9,15 @@ namespace {
 using ckpt::ByteView;
 using ckpt::DType;
 
-// Elements side by side in a 16-byte register, as GCC and clang name them.
+// Elements of a 16-byte register, as GCC and clang vector types.
 template <typename Word>
 struct Lanes {
   typedef Word Vector __attribute__((vector_size(16)));
   static constexpr size_t kCount = sizeof(Vector) / sizeof(Word);
 };
 
-// All exponent bits set: NaN or infinite. Four registers at a time; every lane counts for itself,
-// and is added up before 16 bits could overflow.
+// All exponent bits set: NaN or infinite. Four registers at a time. Every lane counts separately,
+// and is added to the total before its 16 bits could overflow.
 template <typename Word, Word kExponent>
 uint64_t count(ByteView bytes) {
   using Vector = typename Lanes<Word>::Vector;
@@ -31,7 +31,7 @@ uint64_t count(ByteView bytes) {
     const size_t strides = std::min(left / kStride, kStridesPerSum);
     Vector found{};
     for (size_t i = 0; i < strides; ++i, at += 4 * sizeof(Vector)) {
-      // A comparison gives all ones, which is minus one.
+      // A true comparison is all ones, which is minus one.
       Vector bad{};
 #pragma GCC unroll 4
       for (size_t word = 0; word < 4; ++word) {
@@ -77,14 +77,14 @@ uint64_t count_not_finite(DType dtype, ByteView elements) {
 void NotFiniteScan::look(const ckpt::ExtentFragment& fragment, ByteView bytes, uint64_t from,
                          uint64_t to) {
   const std::vector<ckpt::TensorSpec>& tensors = (*units_)[fragment.unit].tensors;
-  // In the unit: the fragment begins here, and elements that end in (begin, end] are counted.
+  // Offsets in the unit: `start` of the fragment; elements that end in (begin, end] are counted.
   const uint64_t start = fragment.offset;
   const uint64_t begin = start + from;
   const uint64_t end = start + to;
   auto tensor = std::upper_bound(
       tensors.begin(), tensors.end(), begin,
       [](uint64_t offset, const ckpt::TensorSpec& next) { return offset < next.offset; });
-  if (tensor != tensors.begin()) --tensor;  // the one that `begin` may lie in
+  if (tensor != tensors.begin()) --tensor;  // the tensor that `begin` may lie in
   for (; tensor != tensors.end() && tensor->offset < end; ++tensor) {
     const auto tensor_bytes = ckpt::tensor_bytes(*tensor);
     if (!has_exponent(tensor->dtype) || !tensor_bytes.ok()) continue;

@@ -1,7 +1,7 @@
-// UnitFlags: the flags that trainers gave to their runs' units when they registered them.
+// UnitFlags: the flags that trainers gave to units at registration.
 //
-// They live as long as the daemon: a trainer registers again with the next one before it commits.
-// Used by the loop only.
+// Flags live as long as the daemon: a trainer registers again with a new daemon before it commits.
+// Used only by the loop.
 #pragma once
 
 #include <cstdint>
@@ -20,10 +20,10 @@ class UnitFlags {
   // CKPT_UNIT_CONSTANT of ckpt.h: the unit's bytes may stay the same from save to save.
   static constexpr uint32_t kConstant = 1;
 
-  // Fails if the flags are not one for each unit, or one is not known.
+  // Fails unless there is one known flag value per unit.
   static ckpt::Status check(const ckpt::fb::RegisterUnitsT& message);
 
-  // Takes the flags of a registration that passed check(). One without flags changes nothing.
+  // Takes the flags of a registration that passed check(). Without flags it changes nothing.
   void note(const std::string& run, const ckpt::fb::RegisterUnitsT& message);
   void forget(const std::string& run) { by_run_.erase(run); }
 

@@ -29,7 +29,7 @@ RunInfo created_run(const ckpt::fb::RunCreatedT& created) {
   return info;
 }
 
-// Scans a family whose values are handled one by one; the first error ends the scan.
+// Calls `visit` for every value of a family; the first error ends the scan.
 Status scan_all(const KvStore& store, Family family,
                 const std::function<Status(std::string_view key, std::string_view value)>& visit) {
   Status status;
@@ -189,7 +189,7 @@ Status Catalog::Impl::load_runs() {
     info.removed_ns = counters->removed_ns;
     info.removed_reason = counters->removed_reason;
     info.metadata.clear();
-    run_by_name.erase(info.name);  // a run that took the name since then follows
+    run_by_name.erase(info.name);  // a newer run of the same name comes later in the scan
     return Status();
   });
 }
@@ -224,7 +224,7 @@ Status Catalog::Impl::load_lineages() {
 
 Status Catalog::apply(uint64_t sequence, const ckpt::fb::RecordT& record) {
   if (const auto* opened = record.body.AsStoreOpened()) {
-    // Even of an old record: a catalog that was copied from another store is noticed here.
+    // Checked even for an old record: this detects a catalog that was copied from another store.
     const std::string id = ckpt::base::to_hex(ckpt::wire::from_fb(opened->store));
     if (!impl_->store_id.empty() && impl_->store_id != id) {
       return make_error(ErrorCode::kCorrupt, "catalog: belongs to store {}, the journal to {}",
@@ -236,7 +236,7 @@ Status Catalog::apply(uint64_t sequence, const ckpt::fb::RecordT& record) {
   CKPT_ASSIGN(Change change, impl_->fold(sequence, record));
   Status written;
   if (!impl_->store_closed) {
-    CKPT_TRY(impl_->health);  // it reads what it changes
+    CKPT_TRY(impl_->health);  // fold() reads the values that it changes
     written = impl_->store->write(change.batch);
     impl_->store_closed = !written.ok();
     if (!written.ok()) ++impl_->write_errors;

@@ -1,22 +1,22 @@
-// Catalog: the index over the journal. Everything in it can be made anew from there, but for where
-// background work stands.
+// Catalog: the index over the journal. A rebuild from the journal restores all of it, except the
+// position of scrub.
 //
-// apply() folds one journal record into it, in sequence order; it is the same for a live commit, a
-// replay at start and a rebuild. Values live in an ordered key-value store behind KvStore: RocksDB,
-// or an in-memory twin that in simulation keeps any prefix of its batches. One record is one atomic
-// batch, its sequence number included, so that the store always is the fold of a prefix of the
-// journal. In memory the catalog keeps what is small and asked for all the time (runs, lineages,
-// unit specs); commits and versions stay in the store.
+// apply() folds one journal record into the catalog, in sequence order: for a live commit, for
+// journal replay at startup and for a rebuild. Values live in an ordered key-value store behind
+// KvStore: RocksDB, or an in-memory store that in simulation keeps any prefix of its batches. One
+// record is one atomic batch, its sequence number included. The store therefore always is the fold
+// of a prefix of the journal. The catalog keeps small tables that are read all the time (runs,
+// lineages, unit specs) in memory; commits and versions stay in the store.
 //
-// A commit belongs to (run, lineage, step). A second commit there replaces the first (which can
-// only be one that was damaged, or deleted). Damaged commits are part of no view; of deleted ones
-// those versions are which their deletion says stay.
+// A commit belongs to (run, lineage, step). A second commit there replaces the first, which can
+// only be a damaged or deleted commit. No view reads a damaged commit. A deleted commit keeps only
+// the versions that its deletion names.
 //
 // All calls come from the loop thread. A store that cannot be read or written latches health():
-// answers given after that may lack something. After a failed write memory alone follows the
-// journal; after a failed read no record is applied any more. Either way health() is not ok, and a
-// record that must not contradict the history (a run, an epoch) may not be written. The daemon
-// calls heal() until the store is back.
+// later answers may be incomplete. After a failed write only the memory follows the journal; after
+// a failed read no record is applied any more. While health() is not ok, a record that must not
+// contradict the history (a run, an epoch) may not be written. The daemon calls heal() until the
+// store works again.
 #pragma once
 
 #include <functional>
@@ -43,7 +43,7 @@ namespace ckptd {
 using ckpt::Result;
 using ckpt::Status;
 
-// A start of ckptd on the store: its journal record and the time it says.
+// One startup of ckptd on the store: its journal record and the time in that record.
 struct StartMark {
   uint64_t sequence = 0;
   uint64_t time_ns = 0;  // wall clock
@@ -58,13 +58,13 @@ struct RunInfo {
   ckpt::RunId parent = 0;               // 0: not started from another run
   ckpt::LineageId parent_lineage = 0;   // with parent
   ckpt::Step parent_step = 0;           // with parent
-  ckpt::LineageId current_lineage = 0;  // the one opened last; 0: none yet
+  ckpt::LineageId current_lineage = 0;  // the newest one; 0: none yet
   ckpt::Epoch last_epoch = 0;
   std::string metadata;  // JSON given by the trainer
   uint64_t commits = 0;  // listed in the log: not deleted
-  uint64_t bytes = 0;    // of these
-  // Of a removed run `commits` and `bytes` are what it listed until then.
-  uint64_t removed_ns = 0;  // 0: it is there
+  uint64_t bytes = 0;    // of these commits
+  // A removed run keeps the values of `commits` and `bytes` from before its removal.
+  uint64_t removed_ns = 0;  // 0: not removed
   std::string removed_reason;
   ckpt::Grants grants;
 };
@@ -83,10 +83,10 @@ struct ViewPoint {
   auto operator<=>(const ViewPoint&) const = default;
 };
 
-// Where the base of a delta lies: the same range of the unit, in an extent of an earlier commit. It
-// is no delta itself.
+// Where the base of a delta lies: the same range of the unit, in an extent of an earlier commit. A
+// base is never a delta itself.
 struct BasePlace {
-  uint32_t crc32c = 0;  // of its bytes, as they were staged
+  uint32_t crc32c = 0;  // of the base's bytes, as they were staged
   uint32_t codec = 0;
   ckpt::SegmentId segment = 0;
   uint64_t extent_offset = 0;
@@ -94,7 +94,7 @@ struct BasePlace {
   uint32_t encoded_crc32c = 0;
   uint64_t encoded_bytes = 0;
   ViewPoint written_by = {};
-  uint32_t deltas = 0;  // versions in a row that are deltas to it, up to this one
+  uint32_t deltas = 0;  // consecutive deltas to this base, up to and including this version
   bool operator==(const BasePlace&) const = default;
 };
 
@@ -109,15 +109,15 @@ struct FragmentPlace {
   uint64_t payload_offset = 0;  // of the fragment in the segment file
   uint32_t encoded_crc32c = 0;  // without a codec zero, as is the next
   uint64_t encoded_bytes = 0;
-  ViewPoint written_by = {};           // lineage 0: the version's own commit; else an earlier one
-  std::optional<BasePlace> base = {};  // of a delta, and of nothing else
+  ViewPoint written_by = {};           // lineage 0: own commit; else the earlier writer
+  std::optional<BasePlace> base = {};  // only for a delta
   bool operator==(const FragmentPlace&) const = default;
   bool shared() const { return written_by.lineage != 0; }
-  // What lies on disk.
+  // Size on disk, in bytes.
   uint64_t stored_bytes() const { return codec == 0 ? length : encoded_bytes; }
   uint64_t stored_end() const { return payload_offset + stored_bytes(); }
 };
-// The base of a delta as a place of its own.
+// The base of a delta, as a FragmentPlace.
 FragmentPlace base_of(const FragmentPlace& delta);
 
 // One unit as of one commit.
@@ -139,12 +139,12 @@ struct CommitInfo {
   bool damaged = false;
   bool deleted = false;
   std::string reason;     // why it is damaged or deleted
-  uint64_t ended_ns = 0;  // when that was said
-  // Ascending. Of a deleted commit: those whose versions stay, for views of commits that are kept.
+  uint64_t ended_ns = 0;  // wall clock of the damage or deletion
+  // Ascending. A deleted commit lists only units whose versions stay for views of kept commits.
   std::vector<ckpt::UnitId> units;
-  bool kept_tokens = false;  // of a deleted commit: its counts of tokens stay
+  bool kept_tokens = false;  // of a deleted commit: its token counts stay
   uint64_t lost_tokens = 0;  // by all its experts together, since the run began
-  uint64_t moved = 0;        // record that moved bytes of it last; 0: they lie where it wrote them
+  uint64_t moved = 0;        // last record that moved its bytes; 0: they lie where it wrote them
   std::map<std::string, double> metrics;
   ckpt::AlarmList alarms;
   bool operator==(const CommitInfo&) const = default;
@@ -157,14 +157,14 @@ struct SpaceRange {
   uint64_t bytes = 0;
   auto operator<=>(const SpaceRange&) const = default;
 };
-// What a record made dead, until it is on record as given back.
+// Space that one record made dead, until a record says that it was reclaimed.
 struct DeadSpace {
   uint64_t sequence = 0;           // of the record
   std::vector<SpaceRange> ranges;  // ascending, apart
   bool operator==(const DeadSpace&) const = default;
 };
 
-// A snapshot that its alarms kept from being committed.
+// A snapshot that was not committed because of its alarms.
 struct Refusal {
   ckpt::SnapshotKey snapshot;
   uint64_t sequence = 0;
@@ -188,46 +188,46 @@ struct UnitSum {
 
 class Catalog {
  public:
-  // Reads the small tables into memory. A damaged store, or one that a newer program wrote, is
-  // emptied (reset_reason() says why); replaying the journal fills it again. With kKeep, and after
-  // an error that is no damage, the store stays as it is, the catalog is empty in memory, and
+  // Reads the small tables into memory. A store that is damaged, or written by a newer program, is
+  // cleared (reset_reason() says why); journal replay fills it again. With kKeep, and after an
+  // error other than damage, the store stays as it is, the catalog is empty in memory, and
   // health() says why.
   enum class Unreadable : uint8_t { kClear, kKeep };
   explicit Catalog(std::unique_ptr<KvStore> store, Unreadable unreadable = Unreadable::kClear);
   ~Catalog();
   const std::string& reset_reason() const;  // empty: the store was used as it was
-  const std::string& store_id() const;      // whose journal was folded in, in hex; empty: none yet
+  const std::string& store_id() const;      // of the folded journal, in hex; empty: none yet
 
   // Folds a record in. Records at or below applied_sequence() are ignored (replay is idempotent).
-  // An error (kCorrupt: a record that contradicts those before it) leaves everything as it was.
-  // A failed write is told once and latched in health(); memory takes the record. After a failed
-  // read: health(), and nothing changes.
+  // An error (kCorrupt: a record that contradicts earlier records) leaves everything as it was.
+  // A failed write is returned once and latched in health(); memory takes the record. After a
+  // failed read, returns the error of health() and changes nothing.
   Status apply(uint64_t sequence, const ckpt::fb::RecordT& record);
   uint64_t applied_sequence() const;
-  // Starts of ckptd among the records that were applied, ascending. Those that an older version of
-  // ckptd applied are missing. The error of a store that cannot be read.
+  // Startups of ckptd among the applied records, ascending. Records that an older version of
+  // ckptd applied are missing. Fails if the store cannot be read.
   Result<std::vector<StartMark>> starts() const;
-  // The journal has this record: until it is applied, health() says that it is missing.
+  // The journal has this record: until it is applied, health() reports it as missing.
   void expect(uint64_t sequence);
-  // Empties it, for a rebuild. Also ends what health() complains of. After an error it is empty in
-  // memory, and its store closed.
+  // Clears the catalog, for a rebuild, and the error of health(). After an error the catalog is
+  // empty in memory, and its store closed.
   Status clear();
   // store_health(), or kUnavailable while expected records are missing.
   Status health() const;
-  // The first error of reading or writing the store; ok as long as every answer was what it has.
+  // The first error of reading or writing the store; ok as long as every answer was complete.
   Status store_health() const;
   uint64_t write_errors() const;  // writes of the store that failed
-  // Ends what the store's health() complains of: a store that a failed write has closed is opened
-  // again as it was, one that a shortage kept from being read is read again, a damaged one is
-  // emptied. Then the records after applied_sequence() are to be applied. On error nothing has
-  // changed. `may_clear` is asked before anything is emptied: can the journal fill it again?
+  // Repairs the store after an error in store_health(). A store that a failed write closed is
+  // reopened as it was; one that a shortage kept from being read is read again; a damaged one is
+  // cleared. The caller then applies the records after applied_sequence(). On error nothing has
+  // changed. `may_clear` is asked before a clear: can the journal fill the store again?
   Status heal(const std::function<Status()>& may_clear);
   // Reads the small tables into memory again, after the store was exchanged under them. After an
-  // error everything is as before.
+  // error the catalog is unchanged.
   Status reload();
 
   std::vector<RunInfo> runs() const;  // by id: oldest first
-  // Those that are gone: who has their numbers finds them, and nothing in them but dead space.
+  // Removed runs. run(id) finds a removed run, which has nothing left but its dead space.
   std::vector<RunInfo> removed_runs() const;         // by id
   Result<RunInfo> run(std::string_view name) const;  // kNotFound: "run X: no such run"
   Result<RunInfo> run(ckpt::RunId id) const;
@@ -235,63 +235,63 @@ class Catalog {
   Result<std::shared_ptr<const std::vector<ckpt::UnitSpec>>> units(ckpt::RunId run) const;
   Result<std::vector<Lineage>> lineages(ckpt::RunId run) const;
   std::map<std::string, ViewPoint> tags(ckpt::RunId run) const;
-  ckpt::KeepRules keep_rules(ckpt::RunId run) const;   // empty: none were set
+  ckpt::KeepRules keep_rules(ckpt::RunId run) const;   // empty: none set
   std::vector<ViewPoint> pins(ckpt::RunId run) const;  // ascending
-  // Oldest first. Nothing that is live lies in it: neither a version nor the header before one.
+  // Oldest first. Dead space holds nothing live: neither a version nor the header before one.
   std::vector<DeadSpace> dead_space(ckpt::RunId run) const;
-  // The same without holding it all in memory, from this record on; stops when visit returns false.
+  // The same, one at a time, starting at this record; stops when visit returns false.
   void visit_dead_space(ckpt::RunId run, uint64_t from_sequence,
                         const std::function<bool(DeadSpace)>& visit) const;
-  // What this record made dead; nullopt: it is given back.
+  // The space that this record made dead; nullopt: it was reclaimed.
   std::optional<DeadSpace> dead_space(ckpt::RunId run, uint64_t sequence) const;
-  // Extents in the segment of which something is live, once for each commit that has it. An index
-  // that cannot be read is an error: it must not be taken for "none".
+  // Extents in the segment that hold live data, counted once for each commit that references them.
+  // An index that cannot be read is an error: the caller must not take it for zero.
   Result<uint64_t> live_extents(ckpt::SegmentId segment) const;
 
   std::vector<CommitInfo> commits(ckpt::RunId run) const;  // oldest first, deleted ones included
-  // The same without holding them all in memory. Newest first, from that of the journal's record
-  // `newest` on; stops when visit returns false.
+  // The same without holding all commits in memory. Newest first, starting at the commit of journal
+  // record `newest`; stops when visit returns false.
   void visit_commits(ckpt::RunId run, const std::function<bool(const CommitInfo&)>& visit,
                      uint64_t newest = ~uint64_t{0}) const;
   std::optional<CommitInfo> commit(ckpt::RunId run, ckpt::LineageId lineage, ckpt::Step step) const;
-  // The journal's record of a commit, damaged ones included; nullopt for unknown ones. Of a deleted
-  // one what is left of it: the units whose versions stay, and their extents; nullopt: nothing.
+  // The journal record of a commit, damaged ones included; nullopt for an unknown commit. For a
+  // deleted commit: the units whose versions stay, and their extents; nullopt if none stay.
   std::optional<ckpt::fb::CommittedT> record(ckpt::RunId run, ckpt::LineageId lineage,
                                              ckpt::Step step) const;
 
-  // The commits that hold a part of the extent there, bytes or bases: those that share it, and its
-  // writer if that is deleted. At most `most`.
+  // The commits that reference part of the extent there, as bytes or as bases: commits that share
+  // the extent, and its writer if the writer is deleted. At most `most`.
   std::vector<ViewPoint> holders(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset,
                                  size_t most) const;
 
-  // Where the bytes of a commit lie, or of what is left of it. Those of other commits among them
-  // say so (Extent in records.fbs). Empty: there is nothing of it.
+  // Extents of a commit, or of what its deletion left. A shared extent names the commit that wrote
+  // it (Extent in records.fbs). Empty: the commit has no extents.
   std::vector<ckpt::fb::ExtentT> extents(ckpt::RunId run, ViewPoint commit) const;
 
   // Oldest first.
   std::vector<Refusal> refusals(ckpt::RunId run) const;
 
-  // Tokens per expert as the commit there has them; empty: it has none.
+  // Tokens per expert in the commit there; empty: the commit has no counts.
   ckpt::ExpertTokenCounts expert_tokens(ckpt::RunId run, ViewPoint commit) const;
-  // Those of the newest commit at or before the point that has some; nullopt: none has.
+  // Counts of the newest commit at or before the point that has counts; nullopt: there is none.
   struct TokensAt {
     ViewPoint commit;
     ckpt::ExpertTokenCounts counts;
   };
   std::optional<TokensAt> newest_expert_tokens(ckpt::RunId run, ViewPoint point) const;
-  // Its step alone, and in the point's lineage alone.
+  // Only the step of that commit, and only in the point's own lineage.
   std::optional<ckpt::Step> newest_tokens_in(ckpt::RunId run, ViewPoint point) const;
 
   // The commit that RUN~lineage@step names: the lineage's own, or the ancestor's if the step is not
   // after the fork. lineage 0: the current one. kNotFound: no such lineage, no commit at this step;
-  // kCorrupt: it is there, and damaged.
+  // kCorrupt: the commit is damaged.
   Result<ViewPoint> resolve(ckpt::RunId run, ckpt::LineageId lineage, ckpt::Step step) const;
-  // The same, but a damaged commit is named too: to show or verify it, or to restore what its view
-  // has instead (older versions, which the answer says).
+  // The same, but returns a damaged commit, too: to show or verify it, or to restore the older
+  // versions that its view falls back to.
   Result<ViewPoint> resolve_any(ckpt::RunId run, ckpt::LineageId lineage, ckpt::Step step) const;
 
-  // What a view at the point may look at: its lineage up to the step, then each ancestor up to the
-  // fork, as lineage and newest step. Empty for an unknown run or lineage.
+  // Parts of the history that a view at the point reads: its lineage up to the step, then each
+  // ancestor up to the fork, as lineage and newest step. Empty for an unknown run or lineage.
   std::vector<ViewPoint> path(ckpt::RunId run, ViewPoint point) const;
 
   // The newest version of the unit at or before the point: in the point's lineage, then in each
@@ -299,29 +299,29 @@ class Catalog {
   // when a version turned out damaged.
   std::optional<UnitVersion> newest_version(ckpt::RunId run, ckpt::UnitId unit, ViewPoint point,
                                             const std::optional<ckpt::SnapshotKey>& before) const;
-  // Of every unit at once, by UnitId; nullopt: it has none. Reads commits from the newest on until
-  // no unit is left, and looks up one by one what they do not have once that is cheaper.
+  // The newest sum of every unit, by UnitId; nullopt: the unit has none. Reads commits from the
+  // newest on, until every unit is found or single look-ups of the missing units are cheaper.
   std::vector<std::optional<UnitSum>> newest_sums(ckpt::RunId run, ViewPoint point) const;
-  // What the commits of the point's lineage, up to its step, have that views may use: of all views
-  // of the lineage at once, each a part. Ascending by step; so are `units`.
+  // Visits the commits of the point's lineage, up to its step, that views may use. One visit covers
+  // one commit and all of its units. Ascending by step; so are `units`.
   using VisitUnits = std::function<void(ckpt::Step step, const std::vector<ckpt::UnitId>& units)>;
   void visit_units(ckpt::RunId run, ViewPoint point, const VisitUnits& visit) const;
-  // The version that the view would have, were its commit not damaged; and why it is.
+  // The damaged version that the view would use otherwise, and why its commit is damaged.
   std::optional<DamagedVersion> damaged_version(ckpt::RunId run, ckpt::UnitId unit,
                                                 ViewPoint point) const;
-  // All lineages; ascending by lineage, then step. Without those of damaged commits.
+  // All lineages; ascending by lineage, then step. Without versions of damaged commits.
   std::vector<UnitVersion> versions(ckpt::RunId run, ckpt::UnitId unit) const;
 
   // The newest complete view of the lineage (0: the current one), ancestors included. The point
   // names the commit's own lineage, which may be an ancestor.
   std::optional<ViewPoint> latest_complete(ckpt::RunId run, ckpt::LineageId lineage) const;
-  // Does the view at the point have every registered unit?
+  // True if the view at the point has every registered unit.
   bool complete(ckpt::RunId run, ViewPoint point) const;
 
-  // Kept beside the index, and not in the journal: a rebuild loses it. nullopt: there is none, or
-  // its bytes are no such state. The error of a store that cannot be read.
+  // Kept beside the index, not in the journal: a rebuild loses it. nullopt: there is none, or its
+  // bytes do not verify. Fails if the store cannot be read.
   Result<std::optional<ScrubState>> scrub_state() const;
-  // Not synced. An error is the store's, and latched in health().
+  // Not synced. An error of the store is returned, and latched in health().
   Status set_scrub_state(const ScrubState& state);
 
   struct Impl;  // catalog_impl.h, private to this folder

@@ -1,4 +1,4 @@
-// Private to this folder: what the parts of Catalog share.
+// Private to this folder: state and helpers that the sources of Catalog share.
 #pragma once
 
 #include "ckptd/catalog/catalog.h"
@@ -7,7 +7,7 @@
 
 namespace ckptd {
 
-// Changes with every change of keys or values; a catalog of another format is made anew.
+// Changes with every change of keys or values; a catalog of another format is rebuilt.
 inline constexpr uint32_t kCatalogFormat = 4;
 
 using UnitSpecs = std::vector<ckpt::UnitSpec>;
@@ -20,10 +20,10 @@ struct RunEntry {
   ckpt::KeepRules rules;
 };
 
-// One record's effect on the store and on the run in memory. Memory changes once the store has.
+// One record's effect on the store and on the run in memory. Memory changes after the store.
 struct Change {
   std::vector<KvWrite> batch;
-  std::optional<RunEntry> run;  // as it is afterwards
+  std::optional<RunEntry> run;  // the run after the change
 
   void put(Family family, std::string key, std::string value) {
     batch.push_back({family, std::move(key), std::move(value)});
@@ -36,14 +36,14 @@ struct Change {
   }
 };
 
-// What a view still lacks, and what reading its commits has cost so far (summaries.cc).
+// Units that a view still lacks, and the cost so far of reading its commits (summaries.cc).
 struct SumsCost {
   size_t missing = 0;
   size_t commits = 0;
-  size_t units = 0;  // of these
+  size_t units = 0;  // of these commits
 };
 
-// What is kept in memory beside the store.
+// The part of the catalog that is kept in memory beside the store.
 struct CatalogMemory {
   std::map<ckpt::RunId, RunEntry> runs;
   std::map<std::string, ckpt::RunId, std::less<>> run_by_name;
@@ -57,7 +57,7 @@ struct Catalog::Impl : CatalogMemory {
   mutable Status health;
   uint64_t write_errors = 0;
   uint64_t expected = 0;      // records up to this one are in the journal
-  bool store_closed = false;  // by a failed write: memory alone follows the journal
+  bool store_closed = false;  // by a failed write: only the memory follows the journal
 
   // ---- loading (catalog.cc) ----
   Status load();
@@ -69,7 +69,7 @@ struct Catalog::Impl : CatalogMemory {
 
   std::vector<RunInfo> infos(bool removed) const;
 
-  // Writes what is no record's: see Catalog::set_scrub_state().
+  // Writes a value that is in no journal record: see Catalog::set_scrub_state().
   Status put_beside(std::string_view key, std::string value);
 
   // ---- folding (fold.cc) ----
@@ -88,13 +88,13 @@ struct Catalog::Impl : CatalogMemory {
             const KvStore::Visit& visit) const;
   void scan_back(Family family, const std::string& from, const std::string& prefix,
                  const KvStore::Visit& visit) const;
-  // Has a commit other than `own` a part of the extent there?
+  // True if a commit other than `own` references part of the extent there.
   bool others_hold(ckpt::RunId run, ckpt::SegmentId segment, uint64_t offset, ViewPoint own) const;
-  // A value that does not verify.
+  // Latches the error for a value that does not verify.
   void damaged(Family family, std::string_view what) const;
 
-  // The stretches of history that a view looks at, newest first: the point's lineage up to its
-  // step, then each ancestor up to the fork (or the step, if that is before the fork).
+  // The stretches of history that a view reads, newest first: the point's lineage up to its step,
+  // then each ancestor up to the fork (or the step, if that is before the fork).
   struct Stretch {
     ckpt::LineageId lineage = 0;
     ckpt::Step newest_step = 0;

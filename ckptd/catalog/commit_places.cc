@@ -63,8 +63,8 @@ ckpt::Error wrong(fmt::format_string<Args...> format, Args&&... args) {
   return ckpt::make_error(ckpt::ErrorCode::kCorrupt, format, std::forward<Args>(args)...);
 }
 
-// A base is the same range of the same unit by what the record is; so it is no delta, and of an
-// earlier commit, by what is asked here. Nothing is to be followed from one to the next.
+// The record defines a base as the same range of the same unit. This function checks that the base
+// is no delta, and belongs to an earlier commit. So no chain of bases has to be followed.
 Result<BasePlace> place_of_base(const fb::CommittedT& commit, const fb::Fragment& fragment,
                                 const fb::Base& base) {
   if (base.extent() >= commit.extents.size()) {
@@ -92,7 +92,7 @@ Result<BasePlace> place_of_base(const fb::CommittedT& commit, const fb::Fragment
                    .deltas = base.deltas()};
 }
 
-// As far as it is no matter of the fragments beside it.
+// Validates one fragment on its own, without its neighbors in the unit.
 Result<FragmentPlace> place_of(const fb::CommittedT& commit, const fb::Fragment& fragment,
                                const fb::Encoded& encoding, const std::optional<fb::Base>& base) {
   if (fragment.extent() >= commit.extents.size()) {

@@ -1,4 +1,4 @@
-// Private to this folder: where a commit's units lie, checked against what the run has.
+// Private to this folder: where a commit's units lie, checked against the run's unit specs.
 #pragma once
 
 #include <map>
@@ -8,7 +8,7 @@
 
 namespace ckptd {
 
-// A record that those before it, or the run's units, speak against.
+// Error for a record that contradicts earlier records or the run's units.
 template <typename... Args>
 ckpt::Error contradiction(fmt::format_string<Args...> format, Args&&... args) {
   return ckpt::make_error(ckpt::ErrorCode::kCorrupt, "journal record: {}",
@@ -20,13 +20,13 @@ using PlacesByUnit = std::map<ckpt::UnitId, std::vector<FragmentPlace>>;
 Result<PlacesByUnit> places_by_unit(const ckpt::fb::CommittedT& commit,
                                     const std::vector<ckpt::UnitSpec>& specs);
 
-// The same of a record that need not have all of a unit: ascending, and no more is known of them.
+// The same for a record that may cover units in part: fragments ascending, coverage not checked.
 Result<PlacesByUnit> places_of_fragments(const ckpt::fb::CommittedT& commit,
                                          const std::vector<ckpt::UnitSpec>& specs);
-// Do they, ascending, cover the unit exactly?
+// Checks that the fragments, ascending, cover the unit exactly.
 Status check_coverage(const ckpt::UnitSpec& spec, const std::vector<FragmentPlace>& places);
 
-// A full commit holds units [0, n): then n, else 0. Completeness needs to look at the rest only.
+// Returns n if a full commit holds units [0, n), else 0. Completeness needs to check only the rest.
 uint32_t leading_units(const CommitInfo& info);
 
 // The whole unit's CRC from those of its fragments.

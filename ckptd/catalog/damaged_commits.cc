@@ -19,7 +19,7 @@ bool overlaps(const DamagedBytes& damaged, const FragmentPlace& place) {
          damaged.offset < place.stored_end();
 }
 
-// True if the commit has a version of the unit, and that needs these bytes.
+// True if the commit has its own version of the unit, and that version needs these bytes.
 bool needs(const Catalog& catalog, ckpt::RunId run, ckpt::UnitId unit, ViewPoint commit,
            const DamagedBytes& damaged) {
   const auto version = catalog.newest_version(run, unit, commit, std::nullopt);
@@ -31,7 +31,7 @@ bool needs(const Catalog& catalog, ckpt::RunId run, ckpt::UnitId unit, ViewPoint
   });
 }
 
-// All that can be said where the place of the damage is not known: the commit has the unit.
+// Fallback when the place of the damage is unknown: checks only that the commit has the unit.
 bool has(const Catalog& catalog, ckpt::RunId run, std::optional<ckpt::UnitId> unit,
          ViewPoint point) {
   const auto commit = catalog.commit(run, point.lineage, point.step);

@@ -13,7 +13,7 @@ using ckpt::base::align_up;
 using ckpt::fb::ExtentT;
 constexpr uint64_t kBlock = ckpt::kBlockBytes;
 
-// A sum that does not fit is that of a record nobody wrote: it ends where numbers end.
+// A sum that overflows comes from an invalid record: clamp to the largest aligned offset.
 uint64_t end_of(uint64_t offset, uint64_t bytes) {
   return ckpt::base::checked_add(offset, bytes).value_or(align_down(~uint64_t{0}, kBlock));
 }
@@ -94,7 +94,7 @@ SpaceRanges without(const SpaceRanges& ranges, const SpaceRanges& others) {
             (other->segment == range.segment && other->offset + other->bytes <= begin))) {
       ++other;
     }
-    // What reaches beyond this range may touch the next one, too.
+    // This range of `others` may reach beyond `range` and touch the next range, too.
     for (auto next = other; next != others.end() && next->segment == range.segment &&
                             next->offset < end && begin < end;
          ++next) {
@@ -110,7 +110,7 @@ SpaceRanges within(const SpaceRanges& ranges, const SpaceRange& range) {
   const uint64_t range_end = range.offset + range.bytes;
   SpaceRanges result;
   auto next = std::ranges::upper_bound(ranges, range);
-  if (next != ranges.begin()) --next;  // it may reach into the range
+  if (next != ranges.begin()) --next;  // the previous range may reach into `range`
   for (; next != ranges.end() && next->segment <= range.segment; ++next) {
     if (next->segment < range.segment) continue;
     if (next->offset >= range_end) break;

@@ -1,4 +1,4 @@
-// Private to this folder: which blocks of segments a commit, or what is left of it, holds.
+// Private to this folder: which blocks of segments a commit, or the rest of a deleted one, holds.
 #pragma once
 
 #include <vector>
@@ -7,27 +7,27 @@
 
 namespace ckptd {
 
-// Ascending, apart, whole blocks.
+// Ascending, disjoint, whole blocks.
 using SpaceRanges = std::vector<SpaceRange>;
 
-// In order, those that touch as one.
+// Sorts the ranges and joins those that touch.
 SpaceRanges merged(SpaceRanges ranges);
 
 // The extents from their headers to the end of their padded payloads.
 SpaceRanges whole_extents(const std::vector<ckpt::fb::ExtentT>& extents);
 
-// Every block that has a byte of these fragments, and the headers of the extents they lie in: as
-// long as something in an extent is live its header says so.
+// Every block that has a byte of these fragments, and the headers of the extents they lie in: the
+// header stays as long as anything in its extent is live.
 SpaceRanges blocks_of(const std::vector<ckpt::fb::ExtentT>& extents,
                       const std::vector<FragmentPlace>& places);
 
-// What of `ranges` lies in none of `others`.
+// The parts of `ranges` that lie in none of `others`.
 SpaceRanges without(const SpaceRanges& ranges, const SpaceRanges& others);
 
-// What of `ranges` lies in `range`.
+// The parts of `ranges` that lie in `range`.
 SpaceRanges within(const SpaceRanges& ranges, const SpaceRange& range);
 
-// Those extents that one of the fragments lies in.
+// The extents that hold at least one of the fragments.
 std::vector<ckpt::fb::ExtentT> extents_of(const std::vector<ckpt::fb::ExtentT>& extents,
                                           const std::vector<FragmentPlace>& places);
 

@@ -1,4 +1,4 @@
-// The fold: one journal record -> one batch. Nothing here depends on anything but the records.
+// The fold: one journal record -> one batch. The result depends only on the records.
 #include <algorithm>
 
 #include "ckptd/catalog/commit_places.h"
@@ -98,7 +98,7 @@ class Folder {
     return {};
   }
 
-  // The run as it is now, to be changed and put back.
+  // Loads the run into the change, for modification.
   Status use_run(ckpt::RunId id) {
     const RunEntry* run = catalog_.find(id);
     if (run == nullptr) return contradiction("run number {} was never created", id);
@@ -147,7 +147,7 @@ class Folder {
   Status lineage_opened(const fb::LineageOpenedT& opened) {
     CKPT_TRY(use_run(opened.run));
     auto& lineages = change_.run->lineages;
-    // Parents come before their children, so that following them always ends.
+    // Parents come before their children, so following parents always ends.
     if (opened.lineage == 0 || lineages.contains(opened.lineage) ||
         (opened.parent != 0 && !lineages.contains(opened.parent))) {
       return contradiction("run {} lineage {}: opened twice, or before its parent {}",
@@ -233,7 +233,7 @@ class Folder {
     return {};
   }
 
-  // What is not listed any more may live on in part: the units that later commits build on.
+  // A deleted commit may keep some versions: units that views of later commits need.
   Status deleted(const fb::DeletedT& deletion) {
     CKPT_TRY(use_run(deletion.run));
     auto value = catalog_.read_commit(deletion.run, deletion.lineage, deletion.step);
@@ -287,7 +287,7 @@ class Folder {
     return keys::commit(pin.run, CommitIndex::kPinned, pin.lineage, pin.step);
   }
 
-  // Another commit of the same lineage and step takes this one's place.
+  // Replaces a commit by another one of the same lineage and step.
   void replace(const values::CommitValue& before) {
     space_.give_up(before);
     remove_indices(before.info);
@@ -343,8 +343,8 @@ class Folder {
     change_.put(Family::kCommits, at, values::encode(*sums));
   }
 
-  // What a damaged commit counted is true all the same; a deleted one's goes with it, unless a
-  // view of another one counts from there.
+  // Token counts stay valid if the commit is damaged. A deletion removes them, unless a view of
+  // another commit counts from them.
   void put_tokens(const ckpt::SnapshotKey& key, const ckpt::ExpertTokenCounts& counts) {
     if (counts.empty()) return;
     change_.put(Family::kCommits, index_key(CommitIndex::kTokens, key), values::encode(counts));

@@ -3,28 +3,28 @@
 //   meta      "applied" | "format" | "store"
 //             "scrub"                            values.ScrubState, if there is one
 //             "recoded"                          of an older store; not read
-//             "opened" sequence                  u64: time of a start of ckptd, by its record
+//             "opened" sequence                  u64: time of a startup of ckptd, by its record
 //   runs      run                                created: Record(RunCreated)
-//             run 'g' user                       Record(Granted), of users who may do something
+//             run 'g' user                       Record(Granted), one per user with rights
 //             run 'k'                            Record(RulesSet)
 //             run 's'                            values.RunState
 //   units     run first-unit-id                  Record(UnitsRegistered), one per registration
 //   lineages  run lineage                        Record(LineageOpened)
-//   commits   run 'c' lineage step               values.Commit: all there ever were
-//             run 's' sequence                   lineage step: the same in the order of the journal
-//             run 'l' lineage step               (empty): those a view may use
-//             run 'f' lineage step               u32: full ones of them; units [0, n) are in it
-//             run 't' lineage step               values.TokenCounts, of commits that have them
-//             run 'u' lineage step               values.UnitSums: of those that 'l' has
+//   commits   run 'c' lineage step               values.Commit: every commit ever made
+//             run 's' sequence                   lineage step: index of commits in journal order
+//             run 'l' lineage step               (empty): commits that views may use
+//             run 'f' lineage step               u32: full commits of 'l'; they hold units [0, n)
+//             run 't' lineage step               values.TokenCounts, of commits that have counts
+//             run 'u' lineage step               values.UnitSums, of commits in 'l'
 //             run 'a' sequence                   Record(SnapshotRefused)
 //             run 'p' lineage step               (empty): pinned
-//             run 'd' sequence                   values.Ranges: what that record made dead
+//             run 'd' sequence                   values.Ranges: space that the record made dead
 //             run 'x' segment offset lineage step
-//                                                values.Ranges: what a commit holds of an extent
-//                                                that it does not hold as a whole
+//                                                values.Ranges: the part of an extent that a
+//                                                commit holds if it does not hold all of it
 //   versions  run unit lineage step              values.Version
 //   tags      run tag                            Record(Tagged)
-//   segments  segment                            u64: extents with something live in them
+//   segments  segment                            u64: number of extents with live data
 //
 // "Newest version of a unit in a lineage at or before a step" is one reverse seek.
 #pragma once

@@ -1,8 +1,8 @@
 // KvStore: ordered keys and values in column families, written in atomic batches.
 //
-// Two rooms behind it: RocksDB, and an ordered map in memory. Keys are compared as bytes. All calls
-// come from one thread. A store is only an index over the journal: what a crash takes from it is
-// always a suffix of its batches, and is replayed.
+// Two implementations: RocksDB, and an ordered map in memory. Keys are compared as bytes. All calls
+// come from one thread. A store is only an index over the journal: a crash loses at most a suffix
+// of its batches, and journal replay restores them.
 #pragma once
 
 #include <cstdint>
@@ -32,9 +32,9 @@ enum class Family : uint8_t {
 inline constexpr int kFamilyCount = 8;
 std::string_view family_name(Family family);  // "meta", "runs", ...: also the name on disk
 
-// Does this error of a catalog's store say that only a new store helps? Any other one passes (no
-// descriptors, no memory), or somebody has to see to it (no room, no permission). Of files of the
-// store of checkpoints says_damage() (io/disk.h) tells the same.
+// True if only a new store helps against this error of a catalog's store. Any other error passes
+// by itself (no descriptors, no memory), or needs an operator (no room, no permission). The
+// counterpart for files of the checkpoint store is says_damage() (io/disk.h).
 constexpr bool is_catalog_damage(ckpt::ErrorCode code) {
   return code == ckpt::ErrorCode::kCorrupt || code == ckpt::ErrorCode::kIo ||
          code == ckpt::ErrorCode::kVersionMismatch;
@@ -57,18 +57,18 @@ struct KvEntry {
 
 class KvStore {
  public:
-  // False stops the scan.
+  // Returning false stops the scan.
   using Visit = std::function<bool(std::string_view key, std::string_view value)>;
 
   virtual ~KvStore() = default;
-  // All of the batch or nothing of it, in its order. Not synced: what is lost is replayed from the
-  // journal. After an error the store is closed: what the failed write left in its files is not
-  // known, and nothing is written behind it. Every call then fails, until reopen() or clear().
+  // Writes all of the batch in its order, or nothing. Not synced: the journal replays lost batches.
+  // After an error the store is closed, because the state of its files is unknown and nothing may
+  // be written after a failed write. Every call then fails, until reopen() or clear().
   virtual ckpt::Status write(const std::vector<KvWrite>& batch) = 0;
   virtual ckpt::Result<std::optional<std::string>> get(Family family,
                                                        std::string_view key) const = 0;
-  // The last key <= `key` that starts with `prefix`. An error is a store that cannot be read (kIo,
-  // kCorrupt): it must not be taken for "there is none".
+  // The last key <= `key` that starts with `prefix`. Fails if the store cannot be read (kIo,
+  // kCorrupt): the caller must not take that for "there is none".
   virtual ckpt::Result<std::optional<KvEntry>> seek_for_prev(Family family, std::string_view key,
                                                              std::string_view prefix) const = 0;
   // Every key with the prefix, ascending (or descending); stops when visit returns false. `visit`
@@ -83,55 +83,55 @@ class KvStore {
   // Every key <= `from` with the prefix, descending; stops when visit returns false.
   virtual ckpt::Status scan_back(Family family, std::string_view from, std::string_view prefix,
                                  const Visit& visit) const = 0;
-  // For each of `keys`, which ascend, the last key <= it, whatever that starts with; none: `visit`
-  // is not called for it. Many at once cost less than as many seek_for_prev().
+  // For each of `keys`, which ascend, visits the last key <= it, with any prefix; if there is none,
+  // `visit` is not called for it. One call is cheaper than many seek_for_prev().
   using VisitFound =
       std::function<void(size_t index, std::string_view key, std::string_view value)>;
   virtual ckpt::Status seek_each(Family family, const std::vector<std::string>& keys,
                                  const VisitFound& visit) const = 0;
   virtual ckpt::Status clear() = 0;
-  // clear(), but what is on the disk is kept beside it, under a name that begins with `name`.
-  // Returns its path. A store without files is emptied.
+  // Like clear(), but keeps the files beside the new store, under a name that begins with `name`.
+  // Returns its path. A store without files is only cleared.
   virtual ckpt::Result<std::string> set_aside(std::string_view name);
-  // Opens a store that a failed write has closed. It has a prefix of the batches then. After an
-  // error it stays closed; kCorrupt: only clear() helps.
+  // Opens a store that a failed write has closed. The store then has a prefix of the batches. After
+  // an error it stays closed; kCorrupt: only clear() helps.
   virtual ckpt::Status reopen() = 0;
-  // Was it opened for reading only, because the disk is full? Every write fails then.
+  // True if the store is open for reading only, because the disk is full. Every write fails then.
   virtual bool read_only() const { return false; }
 };
 
-// RocksDB in `directory` (made if it is not there; its parent must exist). A catalog that is
-// damaged is moved aside to `directory`.broken once a new one is made, because it is only an index;
-// `reset_reason` says why. Where the disk is full it is opened for reading only, and
-// kResourceExhausted if it cannot be. Any other refusal by the system, and another process that has
-// it open (kUnavailable), is an error and leaves the catalog as it is.
+// RocksDB in `directory` (created if missing; its parent must exist). A damaged catalog is moved to
+// `directory`.broken once a new one is made, because it is only an index; `reset_reason` says why.
+// On a full disk the catalog is opened for reading only, or fails with kResourceExhausted. Any
+// other refusal by the system, and another process that has the catalog open (kUnavailable), is an
+// error and leaves the catalog as it is.
 struct OpenedKvStore {
   std::unique_ptr<KvStore> store;
-  std::string reset_reason;  // empty: opened as it was
+  std::string reset_reason;  // empty: the existing store was opened
 };
 ckpt::Result<OpenedKvStore> open_rocksdb_store(const std::string& directory);
 
-// The contents of an in-memory store, which outlive it as files outlive a process. The simulation
-// keeps one, reopens a store on it, and between the two lets a crash take any suffix of the
-// batches.
+// The contents of an in-memory store; they outlive the store as files outlive a process. The
+// simulation keeps an image and reopens a store on it. In between, a simulated crash may drop any
+// suffix of the batches.
 class MemoryKvImage {
  public:
   MemoryKvImage();
   ~MemoryKvImage();
-  // Batches applied since the image was made or last cut, at most. clear() counts as one.
+  // Batches applied since the image was made or last truncated. clear() counts as one batch.
   size_t batches() const;
-  // A crash: only the first `batches` of them are left.
+  // Simulates a crash: keeps only the first `batches` batches.
   void keep_prefix(size_t batches);
-  // As on a full disk: writes fail and close the store, and it cannot be opened again, except for
-  // reading by make_memory_store().
+  // Simulates a full disk: writes fail and close the store, which can be reopened only for reading,
+  // by make_memory_store().
   void set_full(bool full);
-  // Every read fails with this error. One of damage ends when the store is cleared.
+  // Every read fails with this error. An error that means damage ends when the store is cleared.
   void set_reads(ckpt::Status reads);
-  // Opening a store on it fails like this: for whoever opens one to ask, each time.
+  // open() returns this status. A test that opens a store on the image calls open() first.
   void set_open(ckpt::Status opening);
   ckpt::Status open();
-  size_t opens() const;               // how often it was asked
-  size_t writes_when_closed() const;  // attempts that a real store could not have survived
+  size_t opens() const;               // calls of open()
+  size_t writes_when_closed() const;  // writes to a closed store: RocksDB would abort
 
  private:
   friend class MemoryKvStore;

@@ -1,4 +1,4 @@
-// The in-memory twin of the RocksDB store: ordered maps, and a log of batches for simulated
+// The in-memory counterpart of the RocksDB store: ordered maps, and a log of batches for simulated
 // crashes.
 #include <array>
 #include <map>
@@ -14,14 +14,14 @@ using ckpt::Status;
 struct MemoryKvImage::Impl {
   using Table = std::map<std::string, std::string, std::less<>>;
 
-  // nullopt: everything was cleared.
+  // nullopt: clear() was called.
   using LoggedBatch = std::optional<std::vector<KvWrite>>;
 
   std::array<Table, kFamilyCount> tables;
   bool keep_log = true;
   bool full = false;
-  Status reads;    // the error of every read
-  Status opening;  // the error of opening it
+  Status reads;    // the error that every read returns
+  Status opening;  // the error of opening the store
   size_t opens = 0;
   size_t writes_when_closed = 0;
   std::vector<LoggedBatch> log;

@@ -11,7 +11,7 @@ namespace {
 namespace fb = ckpt::fb;
 using Place = std::pair<ckpt::SegmentId, uint64_t>;
 
-// Its extents and fragments, to be read as those of a commit are.
+// The extents and fragments of `moved` as a CommittedT, for the functions that read commits.
 fb::CommittedT as_commit(const fb::MovedT& moved) {
   fb::CommittedT commit;
   commit.run = moved.run;
@@ -56,7 +56,7 @@ class Mover {
     return contradiction("run {} step {}: {}", change_.run->info.name, moved_.step, what);
   }
 
-  // Those that it leaves are its own and nobody else's; those that it gets are new to it.
+  // Extents that are moved away must belong to this commit alone; target extents must be new to it.
   Status take_extents(const values::CommitValue& commit) {
     std::set<Place> left;
     for (const fb::ExtentAt& at : moved_.from) left.insert({at.segment(), at.offset()});
@@ -87,8 +87,8 @@ class Mover {
     });
   }
 
-  // Each unit of the commit that has something in those extents, and no other, has as much of the
-  // same bytes in the new ones.
+  // In each unit, the new places must replace the old ones exactly: same coverage, same CRC. Only
+  // units with bytes in the moved extents may change.
   Status move_versions(const CommitInfo& info, const PlacesByUnit& places) {
     size_t moved_units = 0;
     for (const ckpt::UnitId unit : info.units) {

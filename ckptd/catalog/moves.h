@@ -1,4 +1,4 @@
-// Private to this folder: what a record changes that moves bytes of a commit.
+// Private to this folder: the effect of a record that moves bytes of a commit.
 #pragma once
 
 #include "ckptd/catalog/catalog_impl.h"
@@ -6,9 +6,9 @@
 
 namespace ckptd {
 
-// The versions have the new places, what they leave is dead. kCorrupt: there is no such commit, the
-// extents are not its own, others have bytes in them, or not exactly what lies in them has a new
-// place.
+// Gives the versions their new places, and marks the old ones as dead. kCorrupt: the commit does
+// not exist, the extents are not its own, another commit references them, or the new places do not
+// cover exactly the data in the old ones.
 Status move_bytes(const Catalog::Impl& catalog, uint64_t sequence, const ckpt::fb::MovedT& moved,
                   Change& change, SpaceLedger& space);
 

@@ -1,6 +1,6 @@
-// A catalog that another version of ckptd wrote is made anew from the journal. That must not happen
-// where it knows more than the journal: then the journal has lost records that were durable, and
-// only the version that wrote the catalog can still put them back.
+// Check before a catalog that another version of ckptd wrote is rebuilt from the journal. A catalog
+// that is ahead of the journal must be kept: the journal has lost durable records, and only the
+// ckptd version that wrote the catalog can restore them.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace ckptd {
 
-// kVersionMismatch, saying what to do, if the store is of another format, of this journal
-// (`store_id` in hex), and has folded in records after `journal_sequence`, its last one. The store
-// is only read.
+// Fails with kVersionMismatch and an instruction if the store has another format, belongs to this
+// journal (`store_id` in hex), and has folded in records after `journal_sequence`, the journal's
+// last one. Only reads the store.
 ckpt::Status check_other_format(const KvStore& store, std::string_view store_id,
                                 uint64_t journal_sequence);
 
-// The store whose journal was folded in, in hex; empty: none was. Of a catalog of any format.
+// The id of the store whose journal was folded in, in hex; empty: none was. Works for any format.
 ckpt::Result<std::string> store_id_of(const KvStore& store);
 
 }  // namespace ckptd

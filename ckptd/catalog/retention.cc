@@ -1,4 +1,4 @@
-// Reading what retention goes by: rules, pins, and space that is dead or live.
+// Catalog reads for retention: rules, pins, dead space, live extents.
 #include "ckptd/catalog/catalog_impl.h"
 
 namespace ckptd {

@@ -17,8 +17,8 @@ using ckpt::ErrorCode;
 
 namespace {
 
-// RocksDB keeps of an errno nothing but its text, behind that of whatever failed because of it. It
-// calls some of these failures corruption, too.
+// RocksDB keeps only the text of an errno, after the text of the operation that failed. It also
+// reports some of these failures as corruption.
 std::optional<ErrorCode> code_in_text(const std::string& text) {
   constexpr std::array kErrors = {EIO,       EUCLEAN, EBADMSG, EILSEQ,  EREMOTEIO, ENODATA,
                                   ENOSPC,    EFBIG,   EDQUOT,  EACCES,  EPERM,     EROFS,
@@ -43,8 +43,8 @@ ErrorCode rocksdb_error_code(const rocksdb::Status& status) {
   return passes ? ErrorCode::kUnavailable : ErrorCode::kCorrupt;
 }
 
-// Its text for a lock of this process has ENOLCK, too, which elsewhere means that there are no
-// locks.
+// The error for a lock of this process contains the text of ENOLCK, too. In other errors ENOLCK
+// means that the file system has no locks.
 RocksDbLock rocksdb_lock(const rocksdb::Status& status) {
   const std::string text = status.ToString();
   const auto says = [&](std::string_view part) { return text.find(part) != std::string::npos; };

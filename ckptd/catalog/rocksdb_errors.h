@@ -1,4 +1,4 @@
-// Private to this folder: what an error of RocksDB means for the catalog.
+// Private to this folder: maps errors of RocksDB to errors of the catalog.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ class Status;
 namespace ckptd {
 
 // kCorrupt and kIo: the catalog is damaged (is_catalog_damage()). kResourceExhausted: the disk is
-// full. Everything else passes by itself, or somebody has to see to it.
+// full. Any other error passes by itself, or needs an operator.
 ckpt::ErrorCode rocksdb_error_code(const rocksdb::Status& status);
-// The part of the database's lock in an error of opening it. RocksDB has no status of its own for
-// that.
+// Whether the database's lock caused an error of opening it. RocksDB has no status of its own for
+// the lock.
 enum class RocksDbLock : uint8_t {
   kNotAtFault,
-  kHeld,     // somebody has the database open
-  kMissing,  // its file system has no locks of fcntl()
+  kHeld,     // another process, or this one, has the database open
+  kMissing,  // the file system does not support fcntl() locks
 };
 RocksDbLock rocksdb_lock(const rocksdb::Status& status);
 

@@ -29,11 +29,11 @@ using ckpt::Status;
 constexpr size_t kBlockCacheBytes = 64u << 20;
 constexpr size_t kWriteBuffersBytes = 64u << 20;  // of all families together
 constexpr uint64_t kOpenFilesMax = 256;
-constexpr uint64_t kOpenFilesMin = 20;  // RocksDB takes no fewer
-constexpr size_t kKeyBytesMax = 1024;   // tags are the longest
+constexpr uint64_t kOpenFilesMin = 20;  // RocksDB accepts no smaller value
+constexpr size_t kKeyBytesMax = 1024;   // tags have the longest keys
 
-// Takes what RocksDB has to say. Its own logger writes into the directory of the database, and
-// aborts the process at the second line that does not fit on a full disk.
+// Forwards RocksDB's log to the daemon's log. RocksDB's own logger writes into the directory of the
+// database, and aborts the process at the second line that does not fit on a full disk.
 class LogToOurs final : public rocksdb::Logger {
  public:
   LogToOurs() : Logger(rocksdb::InfoLogLevel::WARN_LEVEL) {}
@@ -45,7 +45,7 @@ class LogToOurs final : public rocksdb::Logger {
   }
 };
 
-// A quarter of the descriptors that the process may have: segments and sockets need the others.
+// A quarter of the process's descriptor limit: segments and sockets need the rest.
 int open_files_max() {
   const auto files = ckpt::base::open_files_limit();
   if (!files) return static_cast<int>(kOpenFilesMax);
@@ -61,9 +61,9 @@ rocksdb::DBOptions db_options() {
   options.max_open_files = open_files_max();
   options.max_background_jobs = 2;
   options.skip_stats_update_on_db_open = true;
-  // Families are flushed together, so that what a lost WAL leaves is a prefix of the batches.
+  // Families are flushed together, so that a lost WAL always leaves a prefix of the batches.
   options.atomic_flush = true;
-  // Keep the prefix before the first damaged record of the WAL: the rest comes from the journal.
+  // Keep the prefix before the first damaged record of the WAL: journal replay restores the rest.
   options.wal_recovery_mode = rocksdb::WALRecoveryMode::kPointInTimeRecovery;
   return options;
 }
@@ -81,7 +81,7 @@ std::vector<rocksdb::ColumnFamilyDescriptor> families() {
   for (int family = 0; family < kFamilyCount; ++family) {
     descriptors.emplace_back(std::string(family_name(static_cast<Family>(family))), options);
     if (static_cast<Family>(family) == Family::kVersions) {
-      // A commit adds a version to each of many units, behind the last one that the unit has.
+      // A commit adds a version to each of many units, after the unit's last version.
       descriptors.back().options.memtable_insert_with_hint_prefix_extractor.reset(
           rocksdb::NewFixedPrefixTransform(keys::kUnitOfVersionBytes));
     }
@@ -127,8 +127,8 @@ struct Database {
 };
 
 rocksdb::Status open_database(const std::string& directory, std::unique_ptr<Database>& out) {
-  // RocksDB would make it, too, but not without an error in its log. What goes wrong here, it
-  // tells.
+  // RocksDB would create the directory, too, but would log an error. RocksDB reports the error if
+  // this fails.
   std::error_code ignored;
   std::filesystem::create_directory(directory, ignored);
   auto database = std::make_unique<Database>();
@@ -148,7 +148,7 @@ std::string end_of_prefix(std::string_view prefix) {
   return after;
 }
 
-// One tombstone for all of them.
+// One tombstone for all keys with the prefix.
 rocksdb::Status delete_prefix(rocksdb::ColumnFamilyHandle* handle, const std::string& prefix,
                               rocksdb::WriteBatch& writes) {
   std::string end = end_of_prefix(prefix);
@@ -156,7 +156,7 @@ rocksdb::Status delete_prefix(rocksdb::ColumnFamilyHandle* handle, const std::st
   return writes.DeleteRange(handle, prefix, end);
 }
 
-// Opens a catalog that exists for reading only. Needs no free space.
+// Opens an existing catalog for reading only. Needs no free space.
 rocksdb::Status open_to_read(const std::string& directory, std::unique_ptr<Database>& out) {
   auto database = std::make_unique<Database>();
   rocksdb::DB* db = nullptr;
@@ -170,8 +170,8 @@ rocksdb::Status open_to_read(const std::string& directory, std::unique_ptr<Datab
   return status;
 }
 
-// Puts a new, empty catalog in the place of the one in `directory`, which goes to `aside` with
-// whatever was there removed. The new one is made first, beside it: where that fails, the old one
+// Replaces the catalog in `directory` by a new, empty one, and moves the old one to `aside`, whose
+// previous content is removed. The new one is made first, beside it: if that fails, the old one
 // stays. A crash in between leaves the old one, or none.
 Status replace_database(const std::string& directory, const std::string& aside) {
   const std::string fresh = directory + ".new";
@@ -216,8 +216,8 @@ class RocksDbStore final : public KvStore {
       if (!status.ok()) return to_error(status, directory_);
     }
     Status written = check(database_->db->Write(rocksdb::WriteOptions(), &writes));
-    // RocksDB aborts when it is asked to write behind a failed write, and its own recovery from a
-    // full disk does just that: the handle is closed before either can happen.
+    // RocksDB aborts if it is asked to write after a failed write, and its own recovery from a full
+    // disk does exactly that: the handle is closed before either can happen.
     if (!written.ok()) close(written.error());
     return written;
   }
@@ -297,7 +297,7 @@ class RocksDbStore final : public KvStore {
     return {};
   }
 
-  // Made anew instead of emptied: what has to be cleared may be what cannot be read.
+  // Replaces the database instead of emptying it: the unreadable parts could not be deleted.
   Status clear() override {
     close(make_error(ErrorCode::kUnavailable, "catalog {}: could not be made anew", directory_));
     const std::string aside = directory_ + ".old";
@@ -307,7 +307,7 @@ class RocksDbStore final : public KvStore {
       return replaced;
     }
     CKPT_TRY(reopen());
-    std::error_code ignored;  // what stays behind is removed by the next clear
+    std::error_code ignored;  // the next clear() removes leftovers
     std::filesystem::remove_all(aside, ignored);
     return {};
   }
@@ -348,7 +348,7 @@ class RocksDbStore final : public KvStore {
     if (status.ok()) return {};
     return to_error(status, directory_);
   }
-  // After a write or a clear() that failed there is no database until one is opened.
+  // After a failed write or clear() there is no database until one is opened.
   Status usable() const {
     if (database_) return {};
     return closed_;

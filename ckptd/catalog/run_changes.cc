@@ -8,8 +8,8 @@ using keys::CommitIndex;
 
 namespace {
 
-// Every key of the run goes, but for its dead space, which is still to be given back. Its millions
-// of versions are not looked at for that.
+// Removes every key of the run, except its dead space, which is still to be reclaimed. Uses prefix
+// deletes, so that millions of versions need not be read.
 void remove_keys(ckpt::RunId run, Change& change) {
   for (const Family family :
        {Family::kVersions, Family::kUnits, Family::kLineages, Family::kTags}) {

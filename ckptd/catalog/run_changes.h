@@ -1,4 +1,4 @@
-// Private to this folder: what one record changes about a run as a whole.
+// Private to this folder: effects of single records on a whole run.
 #pragma once
 
 #include "ckptd/catalog/catalog_impl.h"
@@ -6,15 +6,15 @@
 
 namespace ckptd {
 
-// Puts what changes with a run's history, as `change.run` has it.
+// Puts the counters that change with a run's history, as `change.run` has them.
 void put_run_state(Change& change);
 
-// The run goes, with everything it has: all its keys but the two that say that it was there, and
-// those of space that is not given back yet. `change.run` is the run as it was.
+// Removes the run and all of its keys, except the two that record its existence and those of space
+// that is not reclaimed yet. `change.run` is the run before its removal.
 void remove_run(const Catalog::Impl& catalog, const ckpt::fb::RunRemovedT& removed, Change& change,
                 SpaceLedger& space);
 
-// `record` is a Granted of `change.run`. kCorrupt: to nobody.
+// `record` is a Granted of `change.run`. kCorrupt: the record names no user.
 Status set_grant(const ckpt::fb::RecordT& record, Change& change);
 
 }  // namespace ckptd

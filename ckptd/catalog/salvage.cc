@@ -29,8 +29,8 @@ Result<Salvage::Run> take_run(const Catalog& ahead, const RunInfo& info) {
   return run;
 }
 
-// Of a commit that was deleted as a whole: that it was there, and the counts of tokens that others
-// may count from.
+// The record of a commit that was deleted as a whole: only its existence, and token counts that
+// views of other commits may count from.
 fb::CommittedT nothing_left(const Catalog& ahead, const CommitInfo& info) {
   const ckpt::SnapshotKey& key = info.snapshot;
   fb::CommittedT record;
@@ -106,8 +106,8 @@ void add_lineages(const Salvage::Run& run, const std::vector<Lineage>& known, ui
   }
 }
 
-// Its number must not be given out again; who was in it is not known any more (size 0), unless its
-// record is among those that can still be read.
+// Records the last epoch, so that its number is not issued again. Its members are lost (size 0),
+// unless the epoch's record is among those that can still be read.
 void add_epoch(const Salvage& salvage, const RunInfo& info, ckpt::Epoch known, uint64_t time_ns,
                Records& records) {
   if (info.last_epoch <= known) return;
@@ -252,7 +252,7 @@ Result<Salvage> take_salvage(const Catalog& ahead, uint64_t last_sequence) {
 
 Records missing_before_commits(const Salvage& salvage, const Catalog& behind, uint64_t time_ns) {
   Records records;
-  // First: a run that was made later may have the name of one that is gone.
+  // Removals first: a newer run may have the name of a removed one.
   for (const RunInfo& removed : salvage.removed) {
     const auto known = behind.run(removed.id);
     if (!known.ok()) add_run(removed, records);

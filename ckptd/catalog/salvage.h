@@ -1,10 +1,10 @@
-// Salvage: what an index knows that the journal does not say any more.
+// Salvage: the facts that an index has and its damaged journal has lost.
 //
-// The index takes a record only after the journal has it durably. One that is ahead of its journal
-// therefore proves that durable bytes of the journal were lost, and holds what they said: enough of
-// it to write the records again. What it does not hold: who was in the last epochs (unless the
-// journal still says so) and all about earlier ones; of a commit that was deleted as a whole its
-// plan and its size; when lineages were opened; when it was started and stopped.
+// The index takes a record only after the journal has it durably. An index that is ahead of its
+// journal therefore proves that the journal lost durable records. Most of these records can be
+// written again from the index. The index lacks: members of the last epochs (unless the journal
+// still has them) and everything about earlier epochs; plan and size of a commit that was deleted
+// as a whole; when lineages were opened; when ckptd was started and stopped.
 #pragma once
 
 #include <map>
@@ -29,31 +29,31 @@ struct Salvage {
     CommitInfo info;
     ckpt::fb::CommittedT record;
   };
-  std::vector<RunInfo> removed;  // runs that are gone
-  std::vector<Run> runs;         // all others
-  // That the journal lacks, in their order. Of deleted ones what is left of them, if anything.
+  std::vector<RunInfo> removed;  // removed runs
+  std::vector<Run> runs;         // all other runs
+  // Commits that the journal lacks, in order. A deleted commit has only what its deletion left.
   std::vector<Commit> commits;
-  std::vector<Commit> moved;      // that the journal has, with their bytes elsewhere
-  std::vector<CommitInfo> ended;  // all that are damaged or deleted
-  std::vector<Refusal> refused;   // that the journal lacks, in their order
-  // The last one of each run that can be read anywhere in the journal: the caller's to say.
+  std::vector<Commit> moved;      // commits in the journal whose bytes have moved since
+  std::vector<CommitInfo> ended;  // all damaged or deleted commits
+  std::vector<Refusal> refused;   // refusals that the journal lacks, in their order
+  // The newest readable epoch record of each run, from anywhere in the journal. Set by the caller.
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;
 };
 
-// From an index that is ahead of a journal that ends with record `last_sequence`. The error of one
-// that cannot be read.
+// Reads an index that is ahead of a journal that ends with record `last_sequence`. Fails if the
+// index cannot be read.
 Result<Salvage> take_salvage(const Catalog& ahead, uint64_t last_sequence);
 
-// The records that bring `behind`, the fold of that journal, to where the salvaged index was, in
-// the order in which they can be folded in. Commits are not among them: whether their bytes are
-// still there is the caller's to find out.
+// The records that bring `behind`, the fold of that journal, up to the state of the salvaged index,
+// in the order in which they can be folded in. Commits are not among them: the caller checks
+// whether their bytes still exist.
 std::vector<ckpt::fb::RecordT> missing_before_commits(const Salvage& salvage, const Catalog& behind,
                                                       uint64_t time_ns);
-// The same for what refers to commits: to be made once those were folded in.
+// The same for records that refer to commits. Call this after the commits were folded in.
 std::vector<ckpt::fb::RecordT> missing_after_commits(const Salvage& salvage, const Catalog& behind,
                                                      uint64_t time_ns);
-// The record that moves the bytes of a commit, once those were folded in; nullopt: they are where
-// they were.
+// The record that moves the bytes of a commit. Call this after the commits were folded in. nullopt:
+// the bytes have not moved.
 std::optional<ckpt::fb::RecordT> missing_move(const Salvage::Commit& moved, const Catalog& behind,
                                               uint64_t time_ns);
 

@@ -10,7 +10,7 @@ using ckpt::fb::ExtentT;
 
 namespace {
 
-// Did an earlier commit write it?
+// True if an earlier commit wrote the extent.
 bool is_shared(const ExtentT& extent) { return extent.lineage != 0; }
 
 bool holds_all(const values::CommitValue& commit, const ExtentT& extent) {
@@ -21,7 +21,7 @@ void append(SpaceRanges& ranges, const SpaceRanges& more) {
   ranges.insert(ranges.end(), more.begin(), more.end());
 }
 
-// Of what a version is made: a delta is nothing without its base.
+// Appends the places of a version and their bases: a delta is unreadable without its base.
 void append_with_bases(std::vector<FragmentPlace>& to, const std::vector<FragmentPlace>& places) {
   for (const FragmentPlace& place : places) {
     to.push_back(place);
@@ -42,7 +42,7 @@ std::vector<FragmentPlace> SpaceLedger::places_of(const CommitInfo& info) const 
   return places;
 }
 
-// Of an extent that it does not hold as a whole.
+// The blocks that the commit holds of an extent that it does not hold as a whole.
 SpaceRanges SpaceLedger::part_held(const ckpt::SnapshotKey& key, const ExtentT& extent) const {
   const auto value =
       catalog_.get(Family::kCommits,
@@ -66,8 +66,8 @@ SpaceRanges SpaceLedger::held_by(const values::CommitValue& commit) const {
   return merged(std::move(held));
 }
 
-// A writer that is there holds all of what it wrote, and is asked first: then nobody needs to look
-// at who else has a part of it. One of this step was another attempt, in whose place this one is.
+// A writer that still exists holds all of its extents. Writers are checked first, which often saves
+// the look-up of other holders. A writer at this commit's own step is an earlier, replaced attempt.
 SpaceRanges SpaceLedger::held_by_nobody_else(const values::CommitValue& commit,
                                              SpaceRanges blocks) const {
   const ckpt::SnapshotKey& key = commit.info.snapshot;
@@ -91,7 +91,7 @@ SpaceRanges SpaceLedger::held_by_nobody_else(const values::CommitValue& commit,
   return merged(std::move(free));
 }
 
-// As a rule the first that is asked has all of it.
+// Usually the first holder that the scan visits holds all of the blocks.
 SpaceRanges SpaceLedger::without_parts_of_others(const ckpt::SnapshotKey& key,
                                                  const ExtentT& extent, SpaceRanges blocks) const {
   const ViewPoint own{key.lineage, key.step};
@@ -126,7 +126,7 @@ void SpaceLedger::list_parts(const values::CommitValue& commit,
   }
 }
 
-// Only what is listed: what a key that never was leaves behind when it is deleted, scans run into.
+// Removes only listed keys: tombstones of keys that never existed would slow down scans.
 void SpaceLedger::unlist_parts(const values::CommitValue& commit) {
   const ckpt::SnapshotKey& key = commit.info.snapshot;
   for (const ExtentT& extent : commit.extents) {

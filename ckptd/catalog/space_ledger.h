@@ -1,10 +1,10 @@
-// Private to this folder: what one record changes about the space that commits hold.
+// Private to this folder: the effect of one record on the space that commits hold.
 //
-// An extent is of the commit that wrote it, which holds all of it. Later commits of the run may
-// have fragments whose bytes lie in it (Extent in records.fbs): they hold the blocks of those, and
-// the header; so does the writer of its units that are left, once it is deleted. A block is dead
-// once no commit holds it. Who holds a part of an extent is found by its place, with that part
-// (keys.h): what goes costs one seek for each extent, and no look at the versions of others.
+// An extent belongs to the commit that wrote it, which holds all of it. Later commits of the run
+// may reference bytes in the extent (dedup; Extent in records.fbs). They hold the blocks of those
+// bytes and the header. A deleted writer likewise holds only the blocks of its remaining units. A
+// block is dead once no commit holds it. Holders of a part of an extent are listed under the place
+// of the extent (keys.h): removing a commit costs one seek per extent, and reads no other versions.
 #pragma once
 
 #include <map>
@@ -22,24 +22,24 @@ class SpaceLedger {
       : catalog_(catalog), sequence_(sequence), change_(change) {}
 
   void take(const values::CommitValue& commit, const PlacesByUnit& units);
-  // The blocks that it holds, not any more from now on: of a deleted commit those of the units that
-  // were left.
+  // The blocks that the commit holds; it loses them now. A deleted commit holds only the blocks of
+  // its remaining units.
   SpaceRanges let_go(const values::CommitValue& commit);
-  // It has let go of `held`, and holds what its units need; `commit` keeps these extents.
+  // Keeps only the blocks that the commit's units need; `held` is the result of let_go().
   void shrink(values::CommitValue& commit, const SpaceRanges& held);
-  // Its extents `from`, which nobody else has anything of, give way to `to`, with `places` of it.
+  // Replaces the extents `from`, which no other commit references, by `to` with these fragments.
   void move(values::CommitValue& commit, const std::vector<ckpt::fb::ExtentT>& from,
             const std::vector<ckpt::fb::ExtentT>& to, const std::vector<FragmentPlace>& places);
-  // All that it holds.
+  // Frees everything that the commit holds.
   void give_up(const values::CommitValue& commit);
-  // All that a run holds: nobody else has anything of it. The keys of its commits go with it.
+  // Frees everything that a run holds; no other run shares it. The caller removes the run's keys.
   void give_up_run(std::span<const values::CommitValue> commits);
-  // Puts the counts of extents. Last, once.
+  // Writes the counts of live extents. Call this last, and once.
   void finish();
 
  private:
   std::vector<FragmentPlace> places_of(const CommitInfo& info) const;
-  // Of these blocks of its extents those that no other commit holds.
+  // The blocks among `blocks`, all in extents of `commit`, that no other commit holds.
   SpaceRanges held_by_nobody_else(const values::CommitValue& commit, SpaceRanges blocks) const;
   SpaceRanges without_parts_of_others(const ckpt::SnapshotKey& key, const ckpt::fb::ExtentT& extent,
                                       SpaceRanges blocks) const;
@@ -53,7 +53,7 @@ class SpaceLedger {
   const Catalog::Impl& catalog_;
   const uint64_t sequence_;
   Change& change_;
-  std::map<ckpt::SegmentId, int64_t> live_extents_;  // how their counts change
+  std::map<ckpt::SegmentId, int64_t> live_extents_;  // changes of the counts
 };
 
 }  // namespace ckptd

@@ -1,11 +1,11 @@
-// A catalog's store on a full disk: its index is kept in memory until there is room again.
+// A catalog's store on a full disk: the index is kept in memory until the disk has space again.
 //
-// RocksDB needs space even to be opened for writing, and without a catalog nobody can list, restore
-// or delete anything, which is what makes room. The store in memory begins empty; whoever owns the
-// catalog fills it from the journal.
+// RocksDB needs space even to be opened for writing. Without a catalog nobody can list, restore or
+// delete anything, and so free space. The store in memory begins empty; the owner of the catalog
+// fills it from the journal.
 //
-// The way back is tried first: the index in memory stays until the caller has looked at the one on
-// disk, which may be damaged, or the index of a journal that was replaced meanwhile.
+// The return to disk is a trial: the index in memory stays until the caller has checked the index
+// on disk, which may be damaged, or belong to a journal that was replaced meanwhile.
 #pragma once
 
 #include <functional>
@@ -19,26 +19,26 @@ class StandInStore final : public KvStore {
  public:
   using Open = std::function<ckpt::Result<OpenedKvStore>()>;
 
-  // Opens the store on disk: perhaps for reading only (read_only()), or not at all and in memory
-  // (in_memory()), if the disk is full. `reset_reason` as of OpenedKvStore.
+  // Opens the store on disk: normally, for reading only (read_only()), or not at all and in memory
+  // (in_memory()), if the disk is full. `reset_reason` as in OpenedKvStore.
   struct Opened {
     std::unique_ptr<StandInStore> store;
     std::string reset_reason;
   };
   static ckpt::Result<Opened> open(Open open_on_disk);
 
-  // True: the index is in memory, because the disk had no room.
+  // True if the index is in memory, because the disk is full.
   bool in_memory() const { return memory_ != nullptr; }
   // Begins an empty index in memory; the one on disk stays as it is.
   void go_to_memory();
   // Uses the store on disk again, and sets the index in memory aside. The store on disk has a
-  // prefix of the batches; a stale one is emptied first. After an error the index in memory is in
-  // use.
+  // prefix of the batches; a stale store is cleared first. After an error the index in memory
+  // stays in use.
   ckpt::Status try_disk();
-  // Ends what try_disk() began: the index in memory is dropped, or in use again.
+  // Ends the trial that try_disk() began: drops the index in memory, or uses it again.
   void stay_on_disk() { aside_.reset(); }
   void stay_in_memory();
-  // The index on disk is not to be used as it is: the next try_disk() empties it.
+  // Marks the index on disk as outdated: the next try_disk() clears it.
   void set_stale() { stale_ = true; }
 
   ckpt::Status write(const std::vector<KvWrite>& batch) override;
@@ -53,8 +53,8 @@ class StandInStore final : public KvStore {
                          const Visit& visit) const override;
   ckpt::Status seek_each(Family family, const std::vector<std::string>& keys,
                          const VisitFound& visit) const override;
-  // Where the disk has no room for that, the index is empty, too, and in memory; the one on disk is
-  // stale. An error while the disk is tried.
+  // If the disk has no room for this, the index is emptied and moved to memory, and the index on
+  // disk becomes stale. Fails while the disk is being tried.
   ckpt::Status clear() override;
   ckpt::Status reopen() override;
   ckpt::Result<std::string> set_aside(std::string_view name) override;
@@ -65,7 +65,7 @@ class StandInStore final : public KvStore {
   KvStore& current() const { return memory_ ? *memory_ : *on_disk_; }
 
   Open open_on_disk_;
-  std::unique_ptr<KvStore> on_disk_;  // none: it could not even be opened for reading
+  std::unique_ptr<KvStore> on_disk_;  // null: it could not even be opened for reading
   std::unique_ptr<KvStore> memory_;
   std::unique_ptr<KvStore> aside_;  // the index in memory, while the disk is tried
   bool stale_ = false;

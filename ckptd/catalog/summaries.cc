@@ -1,4 +1,4 @@
-// What is kept beside commits: tokens per expert, CRCs of all units, snapshots that were refused.
+// Data stored beside commits: tokens per expert, CRCs of all units, refused snapshots.
 #include <algorithm>
 
 #include "ckptd/catalog/catalog_impl.h"
@@ -9,10 +9,10 @@ using keys::CommitIndex;
 
 namespace {
 
-// Commits of a view are read, the newest first, one behind the other. Where that does not end soon
-// it has units that are never saved, or very seldom: then a seek for each of them is cheaper than
-// the whole history. A seek costs about as much as reading a small commit, or as 64 units of a
-// large one; reading on is not to add more than a quarter to what the seeks will cost then.
+// Reads the commits of a view, newest first. If that does not end soon, the view has units that are
+// saved rarely or never: a seek for each of them is then cheaper than reading the whole history. A
+// seek costs about as much as reading a small commit, or 64 units of a large one. Reading on must
+// not add more than a quarter to the cost of the seeks.
 constexpr size_t kCommitsReadAnyway = 16;
 constexpr size_t kUnitsPerSeek = 64;
 constexpr size_t kShareOfSeeks = 4;
@@ -109,7 +109,7 @@ void Catalog::visit_units(ckpt::RunId run, ViewPoint point, const VisitUnits& vi
               });
 }
 
-// Where single look-ups are to go on, once they are cheaper.
+// Returns where single look-ups take over, once they are cheaper; nullopt: not needed.
 std::optional<Catalog::Impl::Stretch> Catalog::Impl::read_sums(ckpt::RunId run,
                                                                const Stretch& stretch,
                                                                size_t stretches_left,

@@ -37,7 +37,7 @@ std::vector<SharedExtent> encode_shared(const std::vector<ckpt::fb::ExtentT>& ex
   return shared;
 }
 
-// False: one of an extent that is not there, or of no commit.
+// False if an entry names an unknown extent, or no commit.
 bool take_shared(const Commit& commit, std::vector<ckpt::fb::ExtentT>& extents) {
   if (commit.shared() == nullptr) return true;
   for (const SharedExtent* shared : *commit.shared()) {

@@ -1,5 +1,5 @@
-// Values of the catalog between memory and bytes. Decoders verify before they read: a value that
-// does not hold gives nullopt, whatever bytes it has.
+// Values of the catalog in memory and as bytes. Decoders verify before they read: a value that does
+// not verify gives nullopt, whatever its bytes are.
 #pragma once
 
 #include <optional>
@@ -34,7 +34,7 @@ struct VersionValue {
 std::string encode(const VersionValue& version);
 std::optional<VersionValue> decode_version(std::string_view value);
 
-// A commit's entry: what is listed, and where its extents lie.
+// A commit's entry: the listed information, and the places of its extents.
 struct CommitValue {
   CommitInfo info;
   std::vector<ckpt::fb::ExtentT> extents;

@@ -1,4 +1,4 @@
-// Private to this folder: between tables of values.fbs and bytes.
+// Private to this folder: verified reading and writing of the tables of values.fbs.
 #pragma once
 
 #include <cstring>
@@ -12,7 +12,7 @@
 
 namespace ckptd::values {
 
-// FlatBuffers reads in place and wants aligned bytes; keys and values of a store are not.
+// FlatBuffers reads in place and requires alignment; keys and values of a store are unaligned.
 template <typename Table>
 class Verified {
  public:

@@ -1,4 +1,4 @@
-// Versions: where their bytes lie, and those of the bases that deltas among them have.
+// Versions: places of their bytes, and of the bases of their deltas.
 #include "ckptd/catalog/values.h"
 #include "ckptd/catalog/verified.h"
 #include "formats/codec.h"
@@ -6,7 +6,7 @@
 namespace ckptd::values {
 namespace {
 
-// False: not every place with a codec, and no other, is in the list.
+// False unless the list has exactly the places with a codec.
 bool take_encoded(const Version& version, std::vector<FragmentPlace>& places) {
   const auto* list = version.encoded();
   flatbuffers::uoffset_t at = 0;
@@ -24,7 +24,7 @@ bool take_encoded(const Version& version, std::vector<FragmentPlace>& places) {
   return list == nullptr || at == list->size();
 }
 
-// False: one of a place that is not there, or of no commit.
+// False if an entry names an unknown place, or no commit.
 bool take_shared(const Version& version, std::vector<FragmentPlace>& places) {
   if (version.shared() == nullptr) return true;
   for (const SharedPlace* shared : *version.shared()) {
@@ -46,7 +46,7 @@ std::vector<PlaceOfBase> encode_bases(const std::vector<FragmentPlace>& places) 
   return bases;
 }
 
-// False: not every delta, and nothing else, has a base; or one that is a delta, or of no commit.
+// False unless the list has exactly the deltas, and each base is no delta and names a commit.
 bool take_bases(const Version& version, std::vector<FragmentPlace>& places) {
   const auto* list = version.bases();
   flatbuffers::uoffset_t at = 0;
@@ -71,7 +71,7 @@ bool take_bases(const Version& version, std::vector<FragmentPlace>& places) {
   return list == nullptr || at == list->size();
 }
 
-// No list, rather than an empty one: most values have none.
+// Returns no list instead of an empty one, because most values have none.
 template <typename Struct>
 flatbuffers::Offset<flatbuffers::Vector<const Struct*>> list_of(
     flatbuffers::FlatBufferBuilder& builder, const std::vector<Struct>& list) {

@@ -13,7 +13,7 @@ using keys::CommitIndex;
 
 constexpr ckpt::Step kNewest = ~ckpt::Step{0};
 
-// Extents of a commit, and their numbers in its record by segment and offset.
+// Extents of a commit, and the extents' numbers in its record by segment and offset.
 struct ExtentsOfRecord {
   const std::vector<ckpt::fb::ExtentT>& extents;
   std::map<std::pair<ckpt::SegmentId, uint64_t>, uint32_t> numbers = {};
@@ -27,13 +27,13 @@ struct ExtentsOfRecord {
     const auto found = numbers.find({segment, offset});
     return found == numbers.end() ? std::nullopt : std::optional(found->second);
   }
-  // Where its payload begins in its segment.
+  // Offset of the extent's payload in its segment.
   uint64_t payload(uint32_t number) const {
     return extents[number].offset + extents[number].header_bytes;
   }
 };
 
-// False: some of it lies in no extent of the commit.
+// False if a place lies in no extent of the commit.
 bool append_fragments(ckpt::UnitId unit, const std::vector<FragmentPlace>& places,
                       const ExtentsOfRecord& extents, ckpt::fb::CommittedT& record) {
   for (const FragmentPlace& place : places) {
@@ -262,7 +262,7 @@ std::optional<UnitVersion> Catalog::newest_version(
       stretch.newest_step = std::min(stretch.newest_step, before->step - 1);
     }
     auto version = impl_->newest_in(run, unit, stretch);
-    // An older version must not look like the newest where the store cannot be read.
+    // An older version must not look like the newest if the store cannot be read.
     if (version || !impl_->health.ok()) return version;
   }
   return std::nullopt;
@@ -321,7 +321,7 @@ bool Catalog::complete(ckpt::RunId run, ViewPoint point) const {
   if (entry == nullptr || entry->units->empty()) return false;
   const std::vector<Impl::Stretch> path = impl_->path(*entry, point);
 
-  // The newest full commit has all units that were registered before it; look at the rest only.
+  // The newest full commit has all units that were registered before it; check only the rest.
   ckpt::UnitId first_unknown = 0;
   for (const Impl::Stretch& stretch : path) {
     const auto full = impl_->seek_for_prev(
@@ -355,8 +355,8 @@ std::optional<ViewPoint> Catalog::latest_complete(ckpt::RunId run, ckpt::Lineage
   const RunEntry* entry = impl_->find(run);
   if (entry == nullptr) return std::nullopt;
   for (const Impl::Stretch& stretch : impl_->path(*entry, {lineage, kNewest})) {
-    // Going forward in a lineage, a view only gains units: if its newest commit does not make a
-    // complete one, none of its commits does.
+    // Going forward in a lineage, a view only gains units: if the view of its newest commit is not
+    // complete, no earlier view is.
     const auto step = impl_->newest_live(run, stretch);
     if (step && complete(run, {stretch.lineage, *step})) return ViewPoint{stretch.lineage, *step};
   }

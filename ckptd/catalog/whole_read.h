@@ -1,8 +1,8 @@
-// Reads of a catalog that count only as a whole.
+// Reads of a catalog that are valid only if every part of them succeeded.
 //
-// A read that fails latches Catalog::health() and looks like "nothing there" until then. Code that
-// judges by what it reads (queries, restores, verify, deletions, new runs, epochs and snapshots)
-// reads through read_whole(). A catalog that lacks records of the journal counts as unreadable.
+// A read that fails latches Catalog::health() and until then looks like "nothing there". Code that
+// decides by its reads (queries, restores, verify, deletions, new runs, epochs and snapshots) uses
+// read_whole(). A catalog that lacks records of the journal counts as unreadable.
 #pragma once
 
 #include <functional>
@@ -12,10 +12,10 @@
 
 namespace ckptd {
 
-// Heals a catalog that could not be read; ok: it may be read again. Never called within a read.
+// Repairs a catalog that could not be read; ok: retry the read. Never called during a read.
 using HealCatalog = std::function<Status()>;
 
-// The error of an answer that needs a catalog which cannot be read. It says nothing about commits.
+// The error for an answer that needs an unreadable catalog. It makes no statement about commits.
 inline ckpt::Error catalog_unreadable(const ckpt::Error& why) {
   return ckpt::make_error(ckpt::ErrorCode::kUnavailable,
                           "the catalog cannot be read: {}; commits are not affected: ckptd "

@@ -1,4 +1,4 @@
-// Bytes of earlier versions, for pieces that may become deltas.
+// Source of earlier versions' bytes, for pieces that may become deltas.
 #pragma once
 
 #include <functional>
@@ -10,18 +10,18 @@ namespace ckptd {
 
 struct BasePiece {
   ckpt::UnitRange range;
-  uint64_t stored_bytes = 0;     // that it takes on the disk
-  uint32_t crc32c = 0;           // of the bytes
+  uint64_t stored_bytes = 0;     // its size on disk
+  uint32_t crc32c = 0;           // of `bytes`
   std::vector<std::byte> bytes;  // as they were staged
 };
 using BasePieces = std::vector<BasePiece>;
 
-// Of one slab. Whoever has it may drop it only when no read is under way.
+// Bases for one slab. The owner may drop it only when no read is in progress.
 class BaseSource {
  public:
   virtual ~BaseSource() = default;
-  // Those of the ranges that have a base which could be read, and in time. on_done runs from the
-  // loop, never within this call; one read at a time.
+  // Reads the bases of these ranges; leaves out ranges without a base, and bases that were not read
+  // in time. on_done runs from the loop, never within this call; one read at a time.
   virtual void read(const std::vector<ckpt::UnitRange>& ranges,
                     std::function<void(BasePieces)> on_done) = 0;
 };

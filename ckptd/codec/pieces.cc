@@ -9,7 +9,7 @@ namespace {
 
 using Tensor = std::vector<ckpt::TensorSpec>::const_iterator;
 
-// The first tensor that begins at `from` or later and whose elements have another size.
+// The first tensor at or after `from` with another element size.
 Tensor end_of_size(const ckpt::UnitSpec& unit, uint64_t from, uint64_t element_bytes) {
   const auto first =
       std::partition_point(unit.tensors.begin(), unit.tensors.end(),

@@ -1,4 +1,4 @@
-// Where a range of a unit is cut before it is encoded: each piece becomes a fragment of its own.
+// Cuts a range of a unit before it is encoded: each piece becomes its own fragment.
 #pragma once
 
 #include <vector>
@@ -16,9 +16,9 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// Ascending, covering the range. A piece has the planes of the tensor that it begins in; it ends
-// where elements of another size begin, unless it would be too short for that to pay, or where it
-// is as long as an encoded fragment may be. Gaps between tensors belong to the tensor before.
+// Ascending, covering the range. A piece has the byte planes of the tensor at its start. It ends
+// where the element size changes, unless it would be too short to pay off, or at the maximum length
+// of an encoded fragment. Gaps between tensors belong to the tensor before.
 std::vector<Piece> cut_pieces(const ckpt::UnitSpec& unit, const ckpt::UnitRange& range);
 
 }  // namespace ckptd

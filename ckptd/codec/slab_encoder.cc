@@ -131,8 +131,8 @@ void SlabEncoder::take(const Piece& piece, MutableByteView out, const BasePieces
   append(stored);
 }
 
-// Not worth it, or not so small: 0. What the base takes is what the piece would, about; a little of
-// the piece says mostly whether it is worth the time.
+// Returns 0 if the delta is not small enough. The base's stored size estimates that of the piece;
+// encoding a small sample of the piece first shows whether the rest is worth the time.
 size_t SlabEncoder::encode_delta(const Piece& piece, uint32_t crc32c, const BasePiece& base,
                                  MutableByteView out) {
   if (piece.codec == Codec::kNone || piece.length < limits::kEncodedBytesMin) return 0;
@@ -155,7 +155,7 @@ size_t SlabEncoder::encode_delta(const Piece& piece, uint32_t crc32c, const Base
   return ckpt::base::crc32c(decoded_) == crc32c ? *encoded : 0;
 }
 
-// 0: as it is.
+// 0: store the piece raw.
 size_t SlabEncoder::encode(const Piece& piece, ByteView raw, uint32_t crc32c, MutableByteView out) {
   if (piece.codec == Codec::kNone || raw.size() < limits::kEncodedBytesMin) return 0;
   const auto encoded = encoder_.encode(piece.codec, raw, out);
@@ -165,7 +165,7 @@ size_t SlabEncoder::encode(const Piece& piece, ByteView raw, uint32_t crc32c, Mu
   return back.ok() && ckpt::base::crc32c(decoded_) == crc32c ? *encoded : 0;
 }
 
-// What stays as it is stays in one fragment, too; but a base is a fragment of its own.
+// Joins raw pieces to one fragment again, unless they may be bases: a base is its own fragment.
 void SlabEncoder::append(ckpt::ExtentFragment fragment) {
   used_ += fragment.stored_bytes();
   const bool joins = piece_ > 0 && !plan_->may_be_delta(fragment.unit);

@@ -1,11 +1,11 @@
-// SlabEncoder: the payload of a sealed slab, encoded piece by piece into memory of the daemon's.
+// SlabEncoder: encodes the payload of a sealed slab, piece by piece, into the daemon's memory.
 //
-// The slab is shared with a trainer that may still write into it, so each piece is copied out first
-// and everything is made of the copy: its CRC32C, which together must be what the trainer sealed,
-// and its encoded bytes, which are decoded again at once. A piece that does not get smaller, or
-// does not come back as it was, is stored as it is. Where the bytes of an earlier version are given
-// for a piece, and the XOR with them takes less than they do by a margin, that is encoded instead.
-// Pure; runs a step at a time, on any one thread.
+// A trainer may still write into the shared slab, so each piece is copied first, and only the copy
+// is used. Its CRC32C contributes to the checksum, which must match the sealed one. Its encoded
+// bytes are decoded again at once. A piece that does not get smaller, or does not decode to the
+// same bytes, is stored raw. If bytes of an earlier version are given for a piece, and the XOR with
+// them is smaller by a margin, the XOR is encoded instead. Pure; runs one step at a time, on any
+// thread.
 #pragma once
 
 #include <memory>
@@ -21,11 +21,11 @@ namespace ckptd {
 
 using UnitSpecList = std::shared_ptr<const std::vector<ckpt::UnitSpec>>;
 
-// Units of a run, and which of them are encoded. The others are stored as they are.
+// Units of a run, and which of them to encode. The others are stored raw.
 struct UnitsToEncode {
   UnitSpecList units;
   std::vector<bool> chosen;  // by unit; empty: all of them
-  std::vector<bool> deltas;  // likewise, those of which pieces may be deltas: chosen, too
+  std::vector<bool> deltas;  // by unit: pieces may be deltas; implies chosen
   bool any_deltas = false;
 
   bool has(ckpt::UnitId unit) const { return chosen.empty() || chosen.at(unit); }
@@ -40,21 +40,21 @@ EncodePlan encode_chosen(UnitSpecList units, const std::vector<CodecChoice>& cho
 
 class SlabEncoder {
  public:
-  // `fragments` of units of the plan, ascending in the payload. All of it outlives the encoder.
+  // `fragments` of units in the plan, ascending in the payload. All arguments outlive the encoder.
   SlabEncoder(ByteView payload, const std::vector<ckpt::ExtentFragment>& fragments,
               EncodePlan plan);
-  // Goes on with pieces of about so many bytes together. `out` is the same at each step, with room
-  // for all fragments as they are. `bases`: of any of them. kCorrupt: a fragment does not match its
-  // checksum.
+  // Encodes the next pieces, about this many bytes in total. `out` is the same at each step, with
+  // room for all fragments raw. `bases`: for any of the pieces. kCorrupt: a fragment does not match
+  // its checksum.
   Status step(uint64_t bytes, MutableByteView out, const BasePieces& bases = {});
-  // The pieces that such a step goes on with, as far as they may be deltas.
+  // Ranges of the next step's pieces that may become deltas.
   std::vector<ckpt::UnitRange> next_ranges(uint64_t bytes) const;
   bool done() const { return fragment_ == from_.size(); }
 
-  // Once done: what lies in `out`, one after the other, and how many bytes it is.
+  // Once done: the fragments in `out`, in order without gaps, and their total size.
   const std::vector<ckpt::ExtentFragment>& fragments() const { return to_; }
   uint64_t stored_bytes() const { return used_; }
-  // Is any of them encoded, or cut so that the next version may have deltas to it?
+  // True if any fragment is encoded, or was cut so that the next version may have deltas to it.
   bool any() const { return any_; }
 
  private:
@@ -75,10 +75,10 @@ class SlabEncoder {
   std::vector<std::byte> delta_;
   std::vector<std::byte> decoded_;
 
-  size_t fragment_ = 0;        // of from_
-  std::vector<Piece> pieces_;  // of that one
+  size_t fragment_ = 0;        // in from_
+  std::vector<Piece> pieces_;  // of that fragment
   size_t piece_ = 0;
-  uint32_t crc32c_ = 0;  // of its pieces so far
+  uint32_t crc32c_ = 0;  // of the fragment's pieces so far
   std::vector<ckpt::ExtentFragment> to_;
   uint64_t used_ = 0;
   bool any_ = false;

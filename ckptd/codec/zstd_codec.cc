@@ -16,7 +16,7 @@ using ckpt::make_error;
 
 namespace {
 
-// Whole elements; what is left after them has no planes.
+// Number of whole elements; the rest has no planes.
 int64_t element_count(ByteView raw, uint32_t planes) {
   return static_cast<int64_t>(raw.size() / planes);
 }
@@ -55,7 +55,7 @@ std::optional<size_t> ZstdEncoder::encode(Codec codec, ByteView raw, MutableByte
               impl_->planes.begin() + static_cast<ptrdiff_t>(done));
     from = impl_->planes;
   }
-  // zstd gives up as soon as it sees that the frame does not fit.
+  // zstd aborts as soon as it sees that the frame does not fit.
   const size_t most = std::min(raw.size() - raw.size() / 32, bytes_max);
   const size_t size = ZSTD_compress2(impl_->context.get(), out.data(), std::min(most, out.size()),
                                      from.data(), from.size());

@@ -1,5 +1,5 @@
-// The bytes of one fragment to what lies on disk of them, and back. Pure, and of bounded memory
-// whatever the bytes are. A value of either class is for one thread at a time.
+// Encodes the bytes of one fragment, and decodes them. Pure, with bounded memory for any input. An
+// object of either class is for one thread at a time.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,9 @@ class ZstdEncoder {
  public:
   explicit ZstdEncoder(int level);
   ~ZstdEncoder();
-  // At most kEncodedFragmentBytesMax bytes into `out`, which has room for as many. How many it is
-  // now; nullopt: it would not get smaller by at least 1/32, and is better left as it is, or would
-  // be more than `bytes_max`.
+  // Encodes at most kEncodedFragmentBytesMax bytes into `out`, which has room for as many. Returns
+  // the encoded size; nullopt: the size would shrink by less than 1/32, so raw is better, or would
+  // exceed `bytes_max`.
   std::optional<size_t> encode(Codec codec, ByteView raw, MutableByteView out,
                                size_t bytes_max = kEncodedFragmentBytesMax);
 
@@ -37,8 +37,8 @@ class ZstdDecoder {
  public:
   ZstdDecoder();
   ~ZstdDecoder();
-  // Fills all of `raw`, at most kEncodedFragmentBytesMax bytes. kCorrupt: these bytes are not the
-  // one frame of exactly so many.
+  // Fills all of `raw`, at most kEncodedFragmentBytesMax bytes. kCorrupt: `encoded` is not one
+  // frame of exactly this raw size.
   Status decode(Codec codec, ByteView encoded, MutableByteView raw);
 
  private:
@@ -46,7 +46,7 @@ class ZstdDecoder {
   std::unique_ptr<Impl> impl_;
 };
 
-// What is encoded of a delta, and what is decoded of it to its bytes: the XOR with as many bytes.
+// Encodes and decodes a delta: XOR with an equal number of bytes.
 void xor_bytes(MutableByteView bytes, ByteView with);
 
 }  // namespace ckptd

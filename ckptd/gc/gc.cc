@@ -79,7 +79,7 @@ void Gc::opened(const Result<SegmentHandle>& handle) {
     punch_more();
     return;
   }
-  // A file that is gone has given back everything: a round before this one was cut off.
+  // A missing file has freed everything: an earlier round was interrupted.
   if (handle.error().code != ErrorCode::kNotFound) at_.failed = handle.error();
   segment_done();
 }
@@ -114,7 +114,7 @@ void Gc::punched(const SpaceRange& range, const Result<uint64_t>& result) {
   }
 }
 
-// Before it is on record as given back: a crash must not bring the bytes back unseen.
+// Sync before the space is recorded as reclaimed: a crash must not restore the bytes unnoticed.
 void Gc::sync() {
   disk_.submit(
       {.op = IoOp::kSync, .file = *at_.file, .on_done = [this](const Result<uint64_t>& result) {
@@ -126,7 +126,7 @@ void Gc::sync() {
 void Gc::segment_done() {
   if (at_.failed) fail(at_.segment, *at_.failed);
   at_ = {};
-  // From the loop, so that many segments are no deep recursion.
+  // From the loop, so that many segments cause no deep recursion.
   executor_.run([] {}, [this] { next_segment(); });
 }
 

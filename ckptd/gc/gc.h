@@ -1,13 +1,13 @@
-// Gc: gives dead space back to the disk.
+// Gc: returns dead space to the disk.
 //
-//   segment in which nothing is live  -> its file is removed, the directory synced
-//   any other                         -> its dead stretches are punched out, the file synced
+//   segment without live data  -> its file is removed, the directory synced
+//   any other segment          -> its dead stretches are punched out, the file synced
 //
-// Whoever starts a round answers for it that what it names is dead and on record as dead, that
-// nobody reads it any more, and that nobody writes to a segment that is to be removed. A round that
-// is cut off at any point, by a crash too, is simply done again. No byte is moved.
+// Preconditions, guaranteed by the caller: the space is dead and recorded as dead, no job reads it,
+// and nothing writes to a segment that is to be removed. A round that is interrupted at any point,
+// even by a crash, is simply repeated. No bytes are moved.
 //
-// Loop thread. Rounds do not overlap; the destructor asserts that none is under way.
+// Loop thread. Rounds do not overlap; the destructor asserts that none is running.
 #pragma once
 
 #include <functional>
@@ -23,19 +23,19 @@
 
 namespace ckptd {
 
-// What one journal record made dead.
+// Dead space of one journal record.
 struct GcTask {
   ckpt::RunId run = 0;
   DeadSpace dead;
 };
 
 struct GcOutcome {
-  // Run and sequence of the tasks of which everything is given back, durably.
+  // Run and sequence of tasks whose space was reclaimed completely and durably.
   std::vector<std::pair<ckpt::RunId, uint64_t>> freed;
   uint64_t bytes = 0;
   uint64_t segments_removed = 0;
-  std::set<ckpt::SegmentId> still_read;  // to be removed; punched, since somebody has them open
-  std::optional<ckpt::Error> failed;     // the first; the other segments were done all the same
+  std::set<ckpt::SegmentId> still_read;  // were to be removed, but are open: punched instead
+  std::optional<ckpt::Error> failed;     // the first error; other segments were still processed
 };
 
 class Gc {
@@ -51,7 +51,7 @@ class Gc {
   bool busy() const { return static_cast<bool>(on_done_); }
 
  private:
-  // The segment at hand: its file, the stretches that are not yet submitted, those under way.
+  // The current segment: its file, the ranges that are not submitted yet, and those in flight.
   struct Punching {
     ckpt::SegmentId segment = 0;
     SegmentHandle file;

@@ -34,7 +34,7 @@ Groups::Groups() : impl_(std::make_unique<Impl>()) {}
 Groups::~Groups() = default;
 
 void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage,
-                       const std::vector<MemberId>& members) {
+                       const std::vector<MemberId>& members, bool went_on) {
   Run& run = impl_->runs[id];
   run.last_epoch = epoch;
   if (size == 0) return;
@@ -45,6 +45,7 @@ void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage,
   run.current->sessions.assign(size, 0);
   run.current->elastic = members.size() == size;
   run.current->members = members;
+  run.has_gone_on = went_on;
 }
 
 Groups::Actions Groups::rejoin_deadline_passed() {
@@ -57,7 +58,7 @@ Groups::Actions Groups::rejoin_deadline_passed() {
     }
     if (lost.empty()) continue;
     if (lost.size() == run.current->slots.size()) {
-      // Nobody came back: the job is long over, and there is nobody to tell.
+      // No member returned: the job ended long ago, and there is nobody to tell.
       run.current.reset();
       impl_->try_open(id, run, actions);
       continue;
@@ -129,7 +130,7 @@ void Groups::Impl::sort_in(RunId id, Run& run, const JoinRequest& request, Actio
 }
 
 void Groups::Impl::join_ranks(RunId id, Run& run, JoinRequest request, Actions& actions) {
-  // Nobody is left to go on with: what is left of the run is its views.
+  // No survivors are left: the run can only be resumed from a view.
   if (request.resume == ResumeMode::kGoOn) request.resume = ResumeMode::kContinue;
   const auto refuse = [&actions](const JoinRequest& whom, Error error) {
     actions.emplace_back(Refuse{whom.session, whom.request, std::move(error)});
@@ -235,7 +236,7 @@ Result<LineageId> Groups::rejoin(RunId id, SessionId session, Rank rank, Epoch e
     return make_error(ErrorCode::kAborted, "epoch {} is over; the last one is {}", epoch,
                       run.last_epoch);
   }
-  // One session is one rank: what end() and lost() do rests on that.
+  // One session is one rank: end() and lost() rely on that.
   if (const auto member = impl_->sessions.find(session); member != impl_->sessions.end()) {
     return make_error(ErrorCode::kFailedPrecondition, "this session is rank {} of epoch {} already",
                       member->second.rank, member->second.epoch);

@@ -1,31 +1,31 @@
-// Groups: which ranks of a run train together, in which epoch, and from which view they start.
+// Groups: the ranks of a run that train together, their epoch, and the view from which they start.
 //
-// Pure: events in, actions out. An epoch opens when ranks 0..size-1 have all joined and asked for
-// the same resume point (kContinue goes along with what the others ask for: it is what a rank says
-// that comes back after a failure, and it may meet ranks that are still at their first start).
-// Opening is two steps: the daemon settles or abandons every open snapshot of the run, then writes
-// the epoch record (with the one resume point) to the journal; only when that is durable are the
-// members told.
+// Pure: events in, actions out. An epoch opens when ranks 0..size-1 have all joined and asked
+// for the same resume point. kContinue adopts the others' resume point: a rank sends it after
+// a failure, and may meet ranks that are still at their first start. Opening has two steps.
+// The daemon settles or aborts every open snapshot of the run, then writes the epoch record
+// (with the one resume point) to the journal. The members are told only when the record is
+// durable.
 //
-// An epoch ends when a member is lost, when a member asks for the next epoch, or when somebody asks
-// to join as a rank that no connected session holds. The others are told at once and join the next
-// one. A join as a rank that is held waits until the holder is gone. Who asks for the next epoch
-// and is refused is in none. Losing the daemon is not a membership change: members rejoin theirs;
-// those that have not by a deadline are lost, and all of them if a new job begins before any has.
+// An epoch ends when a member is lost, when a member asks for the next epoch, or when a process
+// asks to join as a rank without a connected holder. The others are told at once and join the next
+// epoch. A join as a held rank waits until the holder is gone. A member that asks for the next
+// epoch and is refused is in none. After a daemon restart members rejoin their epoch. Members that
+// have not rejoined by a deadline are lost; if a new job begins before any rejoin, all are lost.
 //
 // A run is trained by one job at a time (group_jobs.cc): a process of another job is refused while
-// a connected session of the first one is in the run's group, or asks to be. Processes that give no
-// job number are neither refused nor guarded.
+// a connected session of the first job is in the run's group, or asks to be. Processes without a
+// job number are neither refused nor protected.
 //
-// An elastic group differs from its second epoch on: nobody rewinds, and nobody waits for those who
-// are lost (group_elastic.cc). When an epoch ends, its members that are neither lost nor gone are
-// its survivors. The next epoch opens as soon as each of them has asked to go on; one that does not
-// ask in time is given up. Ranks are numbered anew without gaps, in the old order; whoever else has
-// asked to join by then (it has no state) follows behind. While an epoch lives, joiners wait, and
-// the members are told how many: they let them in by asking to go on. A member that has no state
-// yet joins anew, from its own session, when its epoch ends. With the last survivor the group is
-// gone, and opens as any other, from a view: its former members first (group_return.cc), and
-// whoever else waits joins them then.
+// An elastic group differs from its second epoch on: nobody rewinds, and nobody waits for lost
+// ranks (group_elastic.cc). When an epoch ends, its members that are neither lost nor gone are
+// the survivors. The next epoch opens as soon as each survivor has asked to go on; a survivor
+// that does not ask in time is dropped. Ranks are renumbered without gaps, in the old order;
+// processes without state that have asked to join follow behind. During an epoch, joining ranks
+// wait; members are told their number, and admit them by asking to go on. A member without state
+// rejoins from its own session when its epoch ends. A group without survivors is gone, and opens
+// from a view like any other: first its former members (group_return.cc), then waiting
+// processes.
 // Not thread-safe: loop thread.
 #pragma once
 
@@ -48,39 +48,39 @@ using ckpt::Result;
 using ckpt::Status;
 
 enum class ResumeMode : uint8_t { kStart = 0, kLatest = 1, kAtStep = 2, kContinue = 3, kGoOn = 4 };
-// Tells the processes of an elastic group apart; it chooses its own and keeps it.
+// Identifies a process of an elastic group; the process chooses the number and keeps it.
 using MemberId = uint64_t;
-// All processes of one job give the same random number; 0: the client does not tell it.
+// All processes of one job send the same random number; 0: the client sends none.
 using JobId = uint64_t;
 
 struct JoinRequest {
   ckpt::SessionId session = 0;
-  uint64_t request = 0;  // to be given back in the answer
+  uint64_t request = 0;  // returned in the answer
   ckpt::Rank rank = 0;
   uint32_t size = 0;
   ResumeMode resume = ResumeMode::kStart;
-  ckpt::LineageId resume_lineage = 0;  // of kAtStep; 0: the current one
-  ckpt::Step resume_step = 0;          // of kAtStep
+  ckpt::LineageId resume_lineage = 0;  // for kAtStep; 0: the current one
+  ckpt::Step resume_step = 0;          // for kAtStep
   bool elastic = false;
   MemberId member = 0;                // in an elastic group
-  std::chrono::milliseconds grace{};  // that survivors have to ask to go on; 0: the default
+  std::chrono::milliseconds grace{};  // time for survivors to ask to go on; 0: the default
   JobId job = 0;
 };
 
 class Groups {
  public:
-  // Everybody is there: settle snapshots, choose the resume point, write the record, then opened().
+  // All have joined: settle snapshots, choose the resume point, write the record, then opened().
   struct OpenEpoch {
     ckpt::RunId run = 0;
     ckpt::Epoch epoch = 0;
     std::vector<JoinRequest> members;  // by rank
     JoinRequest resume;                // the one resume point: its resume fields count
     bool elastic = false;
-    // Survivors go on, in the same lineage: there is no resume point.
+    // Survivors continue in the same lineage, without a resume point.
     bool goes_on = false;
-    std::vector<int32_t> previous_ranks;  // by rank, where it goes on; -1: joins it
+    std::vector<int32_t> previous_ranks;  // by rank, if goes_on; -1: joining rank
     uint32_t previous_size = 0;
-    std::string given_up;  // who of them did not ask in time; for the record
+    std::string given_up;  // survivors that did not ask in time, for the record
   };
   // Answer this request (a join, or a get of the rendezvous) with the error.
   struct Refuse {
@@ -88,7 +88,7 @@ class Groups {
     uint64_t request = 0;
     ckpt::Error error;
   };
-  // A member will seal nothing more for this epoch.
+  // A member that seals nothing more in this epoch.
   struct MemberGone {
     ckpt::RunId run = 0;
     ckpt::Epoch epoch = 0;
@@ -119,24 +119,24 @@ class Groups {
   Groups();
   ~Groups();
 
-  // From the journal, at start: the run's last epoch, whose members may rejoin. size 0: it had
-  // none yet, or it is known to be over: a clean stop told so. `members`: of an elastic group, by
-  // rank; else empty.
+  // From the journal, at startup: the run's last epoch, whose members may rejoin. size 0: there
+  // was none, or a clean stop recorded its end. `members`: of an elastic group, by rank; else
+  // empty. `went_on`: survivors went on in this epoch.
   void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage,
-                 const std::vector<MemberId>& members = {});
-  // Members of recovered epochs that have not rejoined by now are lost. An epoch of which nobody
-  // has come back is over without a word.
+                 const std::vector<MemberId>& members = {}, bool went_on = false);
+  // Members of recovered epochs that have not rejoined yet are lost. An epoch without any rejoined
+  // member ends silently.
   Actions rejoin_deadline_passed();
 
   Actions join(ckpt::RunId run, const JoinRequest& request);
-  // A join that never came here was refused; the session has left its epoch all the same.
+  // A join was refused before it reached this class; the session has still left its epoch.
   Actions refused(ckpt::SessionId session);
-  // Gives up survivors whose time to ask is over.
+  // Drops survivors whose time to ask has passed.
   Actions tick(std::chrono::nanoseconds now);
-  // Answer to OpenEpoch: the record is durable and the members were told, or it failed (then
-  // everybody is refused with the error). Members lost in between end the epoch at once.
+  // Answer to OpenEpoch: the record is durable and the members were told, or it failed (then all
+  // are refused with the error). Members lost in between end the epoch at once.
   Actions opened(ckpt::RunId run, ckpt::Epoch epoch, ckpt::LineageId lineage, const Status& status);
-  // Is this session to be in the epoch that is being opened, and has neither left nor died since?
+  // True if this session is a member of the epoch being opened, and has neither left nor died.
   bool opens_for(ckpt::RunId run, ckpt::SessionId session) const;
   // After a daemon restart. kAborted if that epoch is over, or another job has begun to train the
   // run; a session has one rank.
@@ -151,38 +151,38 @@ class Groups {
     ckpt::Rank rank = 0;
     uint32_t size = 0;
     ckpt::LineageId lineage = 0;
-    bool active = false;  // the epoch goes on and it has not left; else it may still finish a seal
+    bool active = false;  // in the running epoch; otherwise it may still finish a seal
     bool left = false;    // in good order
     JobId job = 0;
     MemberId member = 0;    // in an elastic group
-    bool given_up = false;  // it did not ask to go on in time, nor since
+    bool given_up = false;  // did not ask to go on in time, nor later
   };
-  // Which epoch the session was last in. Outlives the end of the epoch, until it joins another.
+  // The session's last epoch. Remains known after the epoch's end, until the session joins another.
   std::optional<Member> member(ckpt::SessionId session) const;
-  // Connected sessions whose last epoch this is.
+  // Connected sessions whose last epoch is this one.
   std::vector<ckpt::SessionId> members(ckpt::RunId run, ckpt::Epoch epoch) const;
   ckpt::Epoch last_epoch(ckpt::RunId run) const;
-  // An epoch of the run goes on, is being opened or waited for, or its members may still come back.
+  // True if an epoch of the run is open, being opened or awaited, or its members may still rejoin.
   bool in_use(ckpt::RunId run) const;
-  // Members of before a restart of the daemon may come back, and none has yet.
+  // True if members from before a daemon restart may rejoin, and none has yet.
   bool awaited(ckpt::RunId run) const;
-  // The runs in use, each with its last epoch that was opened.
+  // The runs in use, each with its last opened epoch.
   std::vector<std::pair<ckpt::RunId, ckpt::Epoch>> epochs_in_use() const;
-  // Runs of which a connected session is in an epoch, or asks for the next one. Members that may
-  // still come back after a restart do not count: the job may long be over.
+  // Runs with a connected session that is in an epoch, or asks for the next one. Members that may
+  // still rejoin after a restart do not count: the job may have ended long ago.
   std::vector<ckpt::RunId> trained_runs() const;
-  // Is the group to lose a member if this session ends now? Not if it is in none, or left in good
-  // order.
+  // True if the group loses a member when this session ends now. False for a session in no epoch,
+  // or one that left cleanly.
   bool would_lose(ckpt::SessionId session) const;
 
-  // The connected session, other than its own, that holds the place `request` asks for: its rank,
-  // or in an elastic group its member number. nullopt: nobody does.
+  // The connected session, other than the requesting one, that holds the requested place: its rank,
+  // or in an elastic group its member number. nullopt: none.
   std::optional<ckpt::SessionId> holder(ckpt::RunId run, const JoinRequest& request) const;
-  // A connected session of another job that is in the run's group, or asks to be: why a join of
-  // this session and job is refused. nullopt: there is none.
+  // A connected session of another job in the run's group, or asking to be: the reason to refuse a
+  // join of this session and job. nullopt: there is none.
   std::optional<ckpt::SessionId> other_job(ckpt::RunId run, ckpt::SessionId session,
                                            JobId job) const;
-  // Why the join of this session is not answered yet; nullopt: it has none.
+  // Why this session's join is not answered yet; nullopt: it has no join.
   struct Wait {
     JoinRequest request;
     std::optional<ckpt::SessionId> holder;
@@ -190,8 +190,8 @@ class Groups {
   };
   std::optional<Wait> wait(ckpt::SessionId session) const;
 
-  // Rendezvous of the current epoch; its keys are gone when it ends. A get waits for its key. An
-  // error answers the request itself.
+  // Rendezvous of the current epoch; its keys are dropped when the epoch ends. A get waits for its
+  // key. An error answers the request itself.
   Result<Actions> kv_set(ckpt::SessionId session, ckpt::Epoch epoch, const std::string& key,
                          std::vector<uint8_t> value);
   Result<Actions> kv_get(ckpt::SessionId session, uint64_t request, ckpt::Epoch epoch,

@@ -1,4 +1,4 @@
-// Elastic groups: what happens between an epoch and the next one, in which its survivors go on.
+// Elastic groups: the transition from an epoch to the next one, in which survivors go on.
 #include "ckptd/group/group_impl.h"
 #include "ckptd/limits.h"
 
@@ -12,7 +12,7 @@ std::optional<Rank> rank_of(const Current& current, MemberId member) {
   return static_cast<Rank>(found - current.members.begin());
 }
 
-// A member of the epoch that ends, or has ended, that asks for its rank in a group of the same
+// A member of the current or the ended epoch asks for its rank in a group of the same
 // size.
 bool asks_for_own_place(const Run& run, const JoinRequest& request) {
   if (run.opening) return false;
@@ -39,12 +39,12 @@ void Groups::Impl::join_elastic(RunId id, Run& run, const JoinRequest& request, 
   const bool returns = asks_for_own_place(run, request);
   if (!replaces(id, run, request, actions)) return;
   if (returns) return add_returning(id, run, request, actions);
-  // The last one may just have been replaced: then the group is gone.
+  // Replacing the last survivor ends the group.
   if (!run.lives() && run.returning.empty()) return join_ranks(id, run, request, actions);
   add_joiner(id, run, request, actions);
 }
 
-// A survivor asks for the next epoch, which ends the one it is in.
+// A survivor asks for the next epoch, which ends the current one.
 bool Groups::Impl::go_on(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
   if (run.current) {
     const auto rank = rank_of(*run.current, request.member);
@@ -68,7 +68,7 @@ bool Groups::Impl::go_on(RunId id, Run& run, const JoinRequest& request, Actions
   run.between->grace = std::max(run.between->grace.value_or(request.grace), request.grace);
   survivor.session = request.session;
   survivor.asked = request;
-  // It will seal nothing more for the epoch that it leaves.
+  // The survivor seals nothing more in the epoch that it leaves.
   if (const auto member = sessions.find(request.session); member != sessions.end()) {
     actions.emplace_back(
         MemberGone{id, member->second.epoch, member->second.rank, "it asked for the next epoch"});
@@ -78,9 +78,9 @@ bool Groups::Impl::go_on(RunId id, Run& run, const JoinRequest& request, Actions
   return true;
 }
 
-// May this process join without state? Not under the number of one that is there, but for that one
-// itself: it was lost sight of before it had any state. One that has not been seen since the daemon
-// was restarted is gone if its number comes back.
+// True if this process may join without state. A member number in use is refused, except from its
+// own session, which lost contact before it had any state. A member not seen since a daemon restart
+// counts as gone if its number returns.
 bool Groups::Impl::replaces(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
   const auto refuse = [&] {
     actions.emplace_back(number_taken(request));
@@ -90,7 +90,7 @@ bool Groups::Impl::replaces(RunId id, Run& run, const JoinRequest& request, Acti
     const auto rank = rank_of(*run.current, request.member);
     if (!rank || run.current->slots[*rank] == Slot::kLeft) return true;
     if (run.current->slots[*rank] == Slot::kHeld) {
-      // Then it leaves the epoch as it becomes a joiner.
+      // its session leaves the epoch and becomes a joining rank
       return run.current->sessions[*rank] == request.session || refuse();
     }
     end(id, run, {*rank}, fmt::format("rank {} was replaced while the daemon was away", *rank),
@@ -102,7 +102,7 @@ bool Groups::Impl::replaces(RunId id, Run& run, const JoinRequest& request, Acti
     if (holder != 0 && holder != request.session) return refuse();
     run.between->survivors.erase(survivor);
   }
-  // What follows opens the next epoch, if nobody else is waited for, and takes it in at once.
+  // add_joiner() then opens the next epoch if no survivor is left, with this process in it.
   if (run.between && run.between->survivors.empty()) run.between.reset();
   return true;
 }
@@ -117,7 +117,7 @@ void Groups::Impl::add_joiner(RunId id, Run& run, const JoinRequest& request, Ac
   }
   drop_joins(request.session);
   run.joiners[request.member] = request;
-  // A session that was a member under another number, or was given up, is that no more.
+  // A session that was a member under another number, or was dropped, loses that membership.
   if (const auto member = sessions.find(request.session); member != sessions.end()) {
     if (member->second.run == id && member->second.active) {
       leave_current(id, run, member->second, "it joins without its state", true, actions);
@@ -154,7 +154,7 @@ void Groups::Impl::lose_survivor(SessionId session, Actions& actions) {
   }
 }
 
-// The record could not be written, and everybody was told so: they may ask again.
+// The record could not be written, and all members were told: they may ask again.
 void Groups::Impl::refused_to_open(RunId id, Run& run, const OpenEpoch& open) {
   const bool former = std::ranges::any_of(open.members, [&](const JoinRequest& request) {
     const auto member = sessions.find(request.session);
@@ -173,8 +173,8 @@ void Groups::Impl::try_open_elastic(RunId id, Run& run, Actions& actions) {
   if (run.between) return open_going_on(id, run, actions);
   if (!run.returning.empty()) return open_returning(id, run, actions);
   if (former_members_wait(id, run)) return fill_places(id, run, actions);
-  // The group is gone, with all its members; whoever waited for it begins a new one. Those that are
-  // too many for it wait on.
+  // The group is gone, with all its members; waiting processes form a new one. Processes beyond its
+  // size keep waiting.
   auto waiting = std::exchange(run.joiners, {});
   while (!waiting.empty() && !run.opening) {
     join_ranks(id, run, waiting.extract(waiting.begin()).mapped(), actions);
@@ -187,7 +187,7 @@ void Groups::Impl::open_going_on(RunId id, Run& run, Actions& actions) {
   const bool all_asked = std::all_of(survivors.begin(), survivors.end(),
                                      [](const auto& entry) { return entry.second.asked; });
   if (!all_asked) return;
-  // They have no state, and the group has: they join it as any other.
+  // Returning members have no state, but the group has: they join like any new process.
   run.joiners.merge(run.returning);
   run.returning.clear();
   OpenEpoch open;

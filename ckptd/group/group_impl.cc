@@ -1,4 +1,4 @@
-// Epochs end, members go, the next epoch opens: what the events of group.cc have in common.
+// Helpers of the events in group.cc: ending epochs, removing members, opening the next epoch.
 #include "ckptd/group/group_impl.h"
 
 namespace ckptd {
@@ -17,8 +17,8 @@ void Groups::Impl::end(RunId id, Run& run, const std::vector<Rank>& lost, const 
   const auto waiters = current.rendezvous.take_waiters();
   if (current.elastic) begin_between(run, lost);
   run.current.reset();
-  // First the end, then what it aborts: whoever is told of that can ask at once which ranks are
-  // lost.
+  // Report the end first, then the aborts: a client that is told of an abort can ask at once which
+  // ranks are lost.
   actions.emplace_back(std::move(ended));
   for (const Rendezvous::Waiter& waiter : waiters) {
     actions.emplace_back(
@@ -33,7 +33,7 @@ void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
   try_open_elastic(id, run, actions);
   if (run.opening || run.between || run.joining.empty()) return;
   const uint32_t size = run.joining.begin()->second.size;
-  if (run.joining.size() != size) return;  // all in it agree on the size, so ranks are 0..size-1
+  if (run.joining.size() != size) return;  // all joins agree on the size, so ranks are 0..size-1
   OpenEpoch open;
   open.run = id;
   open.epoch = run.last_epoch + 1;
@@ -48,7 +48,7 @@ void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
   actions.emplace_back(std::move(open));
 }
 
-// The member's slot of the current epoch becomes empty.
+// Empties the member's slot in the current epoch.
 void Groups::Impl::leave_current(RunId id, Run& run, const Member& member, const std::string& how,
                                  bool ends, Actions& actions) {
   actions.emplace_back(

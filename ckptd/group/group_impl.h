@@ -1,4 +1,4 @@
-// What Groups keeps, for the sources of this folder only.
+// Private to this folder: the state of Groups.
 #pragma once
 
 #include <algorithm>
@@ -30,21 +30,21 @@ struct Current {
   std::vector<Slot> slots;  // by rank
   std::vector<SessionId> sessions;
   Rendezvous rendezvous;
-  // Of an elastic group.
+  // Only for an elastic group:
   bool elastic = false;
   std::vector<MemberId> members;                   // by rank
-  std::optional<std::chrono::milliseconds> grace;  // none: forgotten in a restart of the daemon
+  std::optional<std::chrono::milliseconds> grace;  // none: lost in a daemon restart
 };
 
-// An elastic group between two epochs: those members of the last one that are not known to be lost.
+// An elastic group between two epochs: members of the last epoch that are not known to be lost.
 struct Between {
   struct Survivor {
     Rank previous_rank = 0;
-    SessionId session = 0;  // 0: not seen since the daemon was restarted
+    SessionId session = 0;  // 0: not seen since the daemon restart
     std::optional<JoinRequest> asked;
   };
   uint32_t previous_size = 0;
-  std::optional<std::chrono::milliseconds> grace;  // none: until somebody asks
+  std::optional<std::chrono::milliseconds> grace;  // none: until a survivor asks
   std::map<MemberId, Survivor> survivors;
   std::optional<std::chrono::nanoseconds> since;  // the first tick
   std::string given_up;
@@ -52,16 +52,17 @@ struct Between {
 
 struct Run {
   Epoch last_epoch = 0;
-  std::optional<Current> current;            // only while the epoch goes on
-  std::map<Rank, JoinRequest> joining;       // waits for the next epoch
+  std::optional<Current> current;            // null if no epoch is open
+  std::map<Rank, JoinRequest> joining;       // waiting for the next epoch
   std::optional<Groups::OpenEpoch> opening;  // its record is being written
   std::map<Rank, std::string> lost_while_opening;
   std::optional<Between> between;           // kept until the next epoch is open
-  std::map<MemberId, JoinRequest> joiners;  // of the elastic group that lives, or is formed again
-  // Members of the elastic epoch that ended: they ask for their own places, without their state.
+  std::map<MemberId, JoinRequest> joiners;  // for the elastic group that lives, or forms again
+  // Members of the ended elastic epoch that ask for their own places, without their state.
   std::map<MemberId, JoinRequest> returning;
-  // The elastic group has had an epoch in which survivors went on: its ranks need not be as many as
-  // it began with. Not known after a restart of the daemon.
+  // True if survivors of the elastic group went on in some epoch: the group may then have fewer
+  // ranks than at its start. After a daemon restart this is known of the last epoch only, so it is
+  // false if the group has returned to a view since.
   bool has_gone_on = false;
 
   bool in_use() const {
@@ -77,13 +78,13 @@ struct Run {
              return survivor.second.session != 0;
            });
   }
-  // Does an elastic group live, in whose next epoch survivors go on?
+  // True if an elastic group lives, whose survivors go on in the next epoch.
   bool lives() const {
     return (current && current->elastic) || between || (opening && opening->elastic);
   }
-  // Does another session wait under the request's member number, or will it be in the epoch that
-  // is being opened? One that only waits for an elastic group that lives does not count: its newest
-  // request replaces it.
+  // True if another session waits under the request's member number, or is a member of the epoch
+  // being opened. A session that only waits for a living elastic group does not count: its newest
+  // request replaces the old one.
   bool asks_as(const JoinRequest& request) const {
     const auto other = [&request](const JoinRequest& its) {
       return its.elastic && its.member == request.member && its.session != request.session;
@@ -94,7 +95,7 @@ struct Run {
              return other(its) && !lost_while_opening.contains(its.rank);
            });
   }
-  // Will this session be told when the epoch is open?
+  // True if this session will be told when the epoch is open.
   bool opens_for(SessionId session) const {
     return opening && std::any_of(opening->members.begin(), opening->members.end(),
                                   [&](const JoinRequest& member) {
@@ -108,27 +109,27 @@ struct Groups::Impl {
   std::map<RunId, Run> runs;
   std::map<SessionId, Member> sessions;
 
-  // Ends the current epoch of the run and gives back what its members must be told.
+  // Ends the current epoch of the run; adds the notifications of its members to `actions`.
   void end(RunId id, Run& run, const std::vector<Rank>& lost, const std::string& reason,
            Actions& actions);
-  // Decides behind whom a valid request waits.
+  // Puts a valid request into the queue where it belongs.
   void sort_in(RunId id, Run& run, const JoinRequest& request, Actions& actions);
-  // The run's first epoch, or the next one of a group that is not elastic.
+  // Joins the run's first epoch, or the next one of a non-elastic group.
   void join_ranks(RunId id, Run& run, JoinRequest request, Actions& actions);
-  // Opens the next epoch if nothing is in its way.
+  // Opens the next epoch if nothing prevents it.
   void try_open(RunId id, Run& run, Actions& actions);
   void leave_current(RunId id, Run& run, const Member& member, const std::string& how, bool ends,
                      Actions& actions);
   void drop_joins(SessionId session);
-  // Nobody waits for it any more, and the epoch that it is in ends.
+  // Removes the session from all queues, and ends its current epoch.
   void drop(SessionId session, const std::string& reason, Actions& actions);
-  // Members from before a restart of the daemon, none of which has been seen since: to begin, and
-  // not to continue, is what a new job asks for. Survivors are not waited for then.
+  // Ends an epoch from before a daemon restart of which no member has been seen since, if the
+  // request starts a new job (begin, not continue). Its survivors are then not awaited.
   void end_unseen(RunId id, Run& run, ResumeMode resume, Actions& actions);
 
   // group_elastic.cc
   void join_elastic(RunId id, Run& run, const JoinRequest& request, Actions& actions);
-  // False: it is no survivor.
+  // False: the request is not from a survivor.
   bool go_on(RunId id, Run& run, const JoinRequest& request, Actions& actions);
   void add_joiner(RunId id, Run& run, const JoinRequest& request, Actions& actions);
   bool replaces(RunId id, Run& run, const JoinRequest& request, Actions& actions);
@@ -149,13 +150,13 @@ struct Groups::Impl {
   bool forms_again(RunId id, const Run& run, const JoinRequest& request) const;
   void form_again(RunId id, Run& run, std::chrono::milliseconds grace);
   bool waits_behind_former(RunId id, const Run& run, const JoinRequest& request) const;
-  // It will not be in the epoch that is being opened, if it was to be.
+  // Removes the session from the epoch being opened, if it is a member.
   void lost_while_opening(SessionId session, const std::string& how);
 };
 
-// Can both be in one epoch?
+// True if both requests can be in one epoch.
 bool agree(const JoinRequest& a, const JoinRequest& b);
-// The answer to a request under the member number of another session.
+// The answer to a request with the member number of another session.
 Groups::Refuse number_taken(const JoinRequest& request);
 
 }  // namespace ckptd

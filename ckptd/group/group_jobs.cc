@@ -1,4 +1,4 @@
-// One job at a time: who keeps another job from a run.
+// One job at a time: finds the session that keeps another job from a run.
 #include "ckptd/group/group_impl.h"
 
 namespace ckptd {
@@ -10,7 +10,7 @@ std::optional<SessionId> Groups::other_job(RunId id, SessionId session, JobId jo
   const auto differs = [&](SessionId other_session, JobId other) {
     return other_session != session && other != 0 && other != job;
   };
-  // Members of the current epoch, and of one that has ended: those will ask for the next one.
+  // Members of the current epoch, and of an ended one: they will ask for the next epoch.
   for (const auto& [other, member] : impl_->sessions) {
     if (member.run == id && !member.left && differs(other, member.job)) return other;
   }
@@ -22,7 +22,7 @@ std::optional<SessionId> Groups::other_job(RunId id, SessionId session, JobId jo
       if (differs(request.session, request.job)) return request.session;
     }
   }
-  // A survivor that asked without having rejoined, after a restart of the daemon.
+  // A survivor that asked after a daemon restart, without a rejoin.
   if (run.between) {
     for (const auto& [member, survivor] : run.between->survivors) {
       if (survivor.asked && differs(survivor.session, survivor.asked->job)) return survivor.session;

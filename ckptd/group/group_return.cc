@@ -1,11 +1,11 @@
-// Elastic groups that nobody goes on with: all members that are left have given their state up, and
-// ask for their own places again, to return to a view together. They form the next epoch first.
-// Processes that wait to join have no part in it: they neither fill a place that a former member
-// asks for, nor have to agree with its request. Once it is open they join it as any group.
+// Elastic groups without survivors: all remaining members have dropped their state, and ask for
+// their own places again, to resume from a view together. They form the next epoch first. Joining
+// processes are not part of it: they neither fill a place that a former member asks for, nor must
+// agree with its request. Once the epoch is open they join it like any group.
 //
-// A group that has gone on in an epoch before is formed by those that are left, with ranks numbered
-// anew without gaps: a member that died gets no successor. Any other needs all the ranks that it
-// began with, and a joiner of the same size may fill the place of one that is lost or given up.
+// A group that went on in an earlier epoch is formed by its remaining members, with ranks
+// renumbered without gaps: a dead member gets no successor. Any other group needs all the ranks of
+// its start, and a joining process of the same size may replace a lost or dropped rank.
 #include "ckptd/group/group_impl.h"
 
 namespace ckptd {
@@ -20,8 +20,8 @@ void Groups::Impl::add_returning(RunId id, Run& run, const JoinRequest& request,
   try_open(id, run, actions);
 }
 
-// Forms the epoch of the members that returned: every other member is lost, left or given up.
-// try_open() opens it if no rank is missing.
+// Forms the epoch of the returned members: every other member is lost, left or dropped. try_open()
+// opens the epoch if no rank is missing.
 void Groups::Impl::open_returning(RunId id, Run& run, Actions& actions) {
   std::vector<JoinRequest> members;
   members.reserve(run.returning.size());
@@ -44,7 +44,7 @@ void Groups::Impl::open_returning(RunId id, Run& run, Actions& actions) {
   if (!run.has_gone_on) fill_places(id, run, actions);
 }
 
-// Does it ask for the place that its session had in the run's last epoch?
+// True if the request asks for the place that its session had in the run's last epoch.
 bool Groups::Impl::is_former(RunId id, const Run& run, const JoinRequest& request) const {
   const auto found = sessions.find(request.session);
   if (!request.elastic || found == sessions.end()) return false;
@@ -58,8 +58,8 @@ bool Groups::Impl::former_members_wait(RunId id, const Run& run) const {
                              [&](const auto& entry) { return is_former(id, run, entry.second); });
 }
 
-// Joiners began to form a group by themselves, as all former members seemed to be gone: one asks
-// again, and they wait for its group. Those that fit in fill its places.
+// Joining processes began to form a group, because all former members seemed gone. Now a former
+// member asks again: they wait for its group, and may fill its free places.
 void Groups::Impl::make_way_for_former(RunId id, Run& run, const JoinRequest& request) const {
   if (!is_former(id, run, request)) return;
   for (auto entry = run.joining.begin(); entry != run.joining.end();) {
@@ -73,7 +73,7 @@ void Groups::Impl::make_way_for_former(RunId id, Run& run, const JoinRequest& re
   }
 }
 
-// Former members wait for a rank that is lost: joiners that fit in take its place.
+// Former members wait for a lost rank: suitable joining processes take its place.
 void Groups::Impl::fill_places(RunId id, Run& run, Actions& actions) {
   while (!run.opening) {
     const auto fits = std::ranges::find_if(run.joiners, [&](const auto& entry) {
@@ -84,13 +84,13 @@ void Groups::Impl::fill_places(RunId id, Run& run, Actions& actions) {
   }
 }
 
-// A request that does not fit the group which former members wait to form again.
+// True if the request must wait, because it does not fit the group that former members form again.
 bool Groups::Impl::waits_behind_former(RunId id, const Run& run, const JoinRequest& request) const {
   if (!request.elastic || is_former(id, run, request)) return false;
   if (!former_members_wait(id, run)) return false;
   const auto held = run.joining.find(request.rank);
   if (held != run.joining.end() && held->second.session != request.session) return true;
-  // The place of a former member that is connected, has not asked yet, and may still in time.
+  // Place of a former member that is connected, has not asked yet, and may still ask in time.
   const bool awaited = std::ranges::any_of(sessions, [&](const auto& entry) {
     const Member& member = entry.second;
     return member.run == id && member.epoch == run.last_epoch && !member.left &&
@@ -98,21 +98,21 @@ bool Groups::Impl::waits_behind_former(RunId id, const Run& run, const JoinReque
            !joins(entry.first);
   });
   if (awaited) return true;
-  // Two joiners that disagree with each other would have the former members refused with them.
+  // Two joining processes that disagree would cause former members to be refused as well.
   return std::ranges::any_of(run.joining,
                              [&](const auto& entry) { return !agree(entry.second, request); });
 }
 
-// A member of a group that has gone on asks for its place when the group is gone: it was given up,
-// or the epoch that it returned in could not be opened. A rank that is lost gets no successor, so
-// the request must not wait for all ranks.
+// True if a member of a group that has gone on asks for its place after the group is gone: it was
+// dropped, or the epoch of its return could not be opened. A lost rank gets no successor, so the
+// request must not wait for all ranks.
 bool Groups::Impl::forms_again(RunId id, const Run& run, const JoinRequest& request) const {
   return run.has_gone_on && !run.lives() && !run.opening && request.resume != ResumeMode::kGoOn &&
          is_former(id, run, request);
 }
 
-// Its connected members have the grace once more to ask for their places; those that wait for
-// theirs already return with them.
+// Gives its connected members the grace period once more to ask for their places; members that
+// already wait for theirs return with them.
 void Groups::Impl::form_again(RunId id, Run& run, std::chrono::milliseconds grace) {
   for (auto entry = run.joining.begin(); entry != run.joining.end();) {
     const JoinRequest& request = entry->second;

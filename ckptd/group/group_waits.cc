@@ -1,4 +1,4 @@
-// Why joins wait: who holds the place that a rank asks for, and who has not come yet.
+// Why joins wait: the holder of a requested place, and the ranks that have not joined.
 #include "ckptd/group/group_impl.h"
 
 namespace ckptd {

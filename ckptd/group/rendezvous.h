@@ -17,20 +17,20 @@ class Rendezvous {
     uint64_t request = 0;
   };
 
-  // Setting a key again replaces its value. Returns who waited for it.
+  // Setting a key again replaces its value. Returns the waiters for the key.
   ckpt::Result<std::vector<Waiter>> set(const std::string& key, std::vector<uint8_t> value);
-  // The value, or nullptr: the waiter is kept and comes back from set().
+  // The value, or nullptr: then the waiter is stored, and set() returns it later.
   ckpt::Result<const std::vector<uint8_t>*> get(const std::string& key, const Waiter& waiter);
   const std::vector<uint8_t>& value(const std::string& key) const { return values_.at(key); }
 
-  // Takes out the waiters of one session, or all of them.
+  // Removes the waiters of one session, or all of them.
   void forget(ckpt::SessionId session);
   std::vector<Waiter> take_waiters();
 
  private:
   ckpt::Status check_room(size_t takes, size_t frees) const;
 
-  size_t bytes_ = 0;  // of keys and values, and of keys that are waited for
+  size_t bytes_ = 0;  // of keys and values, and of awaited keys
   std::map<std::string, std::vector<uint8_t>> values_;
   std::map<std::string, std::vector<Waiter>> waiting_;
   std::map<ckpt::SessionId, size_t> waiting_of_;

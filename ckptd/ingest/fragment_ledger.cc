@@ -57,7 +57,7 @@ ckpt::Result<FragmentLedger> FragmentLedger::declare(const std::vector<UnitRange
   return ledger;
 }
 
-// The declared range that holds all of `range`.
+// The declared range that contains all of `range`.
 std::optional<size_t> FragmentLedger::find_declared(const UnitRange& range) const {
   const auto after = std::upper_bound(
       declared_.begin(), declared_.end(), range, [](const UnitRange& a, const UnitRange& b) {
@@ -98,7 +98,7 @@ ckpt::Status FragmentLedger::seal(const UnitRange& range, const Specs& specs) {
   return {};
 }
 
-// False: some byte of it was sealed before.
+// False: some byte of the range was sealed before.
 bool FragmentLedger::take_missing(const UnitRange& range) {
   const auto after = missing_.upper_bound(std::pair(range.unit, range.offset));
   if (after == missing_.begin()) return false;
@@ -113,7 +113,7 @@ bool FragmentLedger::take_missing(const UnitRange& range) {
   return true;
 }
 
-// Of a declared range that was sealed in part.
+// First missing part of a partly sealed range.
 std::optional<UnitRange> FragmentLedger::first_missing_of(const UnitRange& declared) const {
   const auto first = missing_.lower_bound(std::pair(declared.unit, declared.offset));
   if (first == missing_.end() || first->first.first != declared.unit) return std::nullopt;

@@ -1,5 +1,5 @@
-// FragmentLedger: what one rank declared it would contribute to a snapshot, and what of that has
-// not been sealed yet. A declared range may arrive in pieces, in several slabs, in any order.
+// FragmentLedger: the ranges that one rank declared for a snapshot, and the part that is not sealed
+// yet. A declared range may arrive in pieces, in several slabs, in any order.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +25,12 @@ class FragmentLedger {
                                               const std::vector<ckpt::UnitId>& units,
                                               const Specs& specs);
 
-  // Takes the range off what is missing. An error if any byte of it was not declared, or was sealed
-  // before. After an error the ledger is as it was.
+  // Marks the range as sealed. Fails if any byte was not declared, or was sealed before; the ledger
+  // is then unchanged.
   ckpt::Status seal(const ckpt::UnitRange& range, const Specs& specs);
 
   bool complete() const { return left_ == 0; }
-  // Some range that is missing, to name it in a message.
+  // Some missing range, for a message.
   std::optional<ckpt::UnitRange> first_missing() const;
   const std::vector<ckpt::UnitRange>& declared() const { return declared_; }
 
@@ -42,10 +42,10 @@ class FragmentLedger {
   std::optional<ckpt::UnitRange> first_missing_of(const ckpt::UnitRange& declared) const;
 
   std::vector<ckpt::UnitRange> declared_;  // ascending, disjoint
-  std::vector<Sealed> sealed_;             // of each of these
-  size_t left_ = 0;                        // that are not sealed as a whole
-  // Of those sealed in part what is missing: (unit, begin) -> end. As a rule nothing: a range comes
-  // as a whole.
+  std::vector<Sealed> sealed_;             // by index in declared_
+  size_t left_ = 0;                        // declared ranges that are not fully sealed
+  // Missing parts of partly sealed ranges: (unit, begin) -> end. Usually empty, because ranges
+  // arrive whole.
   std::map<std::pair<ckpt::UnitId, uint64_t>, uint64_t> missing_;
 };
 

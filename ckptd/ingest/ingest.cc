@@ -19,9 +19,9 @@ struct Ingest::Impl {
   std::map<SnapshotKey, Error> failed;
   std::deque<SnapshotKey> failed_order;  // oldest first
 
-  // Takes the snapshot out and remembers why. `error` is named already.
+  // Removes the snapshot and remembers the reason. `error` already names the snapshot.
   FailAction fail(const SnapshotKey& key, Error error) {
-    // It may name every rank of a large group; it is kept, logged, and sent to all of them.
+    // The message may name every rank of a large group; it is kept, logged, and sent to all ranks.
     error.message = ckpt::base::shortened(std::move(error.message), limits::kMessageBytesMax);
     snapshots.erase(key);
     if (failed.emplace(key, error).second) failed_order.push_back(key);
@@ -32,7 +32,7 @@ struct Ingest::Impl {
     return FailAction{.snapshot = key, .error = std::move(error)};
   }
 
-  // What the event has brought about.
+  // Adds the actions that follow from the event.
   void advance(const SnapshotKey& key, OpenSnapshot& snapshot, Actions& actions) {
     if (snapshot.staged() && !snapshot.staged_told) {
       snapshot.staged_told = true;
@@ -69,7 +69,7 @@ Ingest::Outcome Ingest::begin(const Begin& begin,
   auto found = impl_->snapshots.find(key);
   if (found == impl_->snapshots.end()) {
     if (impl_->open_of_run(key.run) >= limits::kSnapshotsOpenPerRunMax) {
-      // Remembered as failed: a member that comes when there is room again must not wait for us.
+      // Remembered as failed: a member that begins after there is room must not wait in vain.
       const Error error = name_snapshot(
           begin.run_name, key.step,
           make_error(ErrorCode::kResourceExhausted, "{} snapshots of the run are open, the most",

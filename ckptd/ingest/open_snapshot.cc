@@ -24,7 +24,7 @@ Error name_snapshot(const std::string& run_name, ckpt::Step step, const Error& e
 
 namespace {
 
-// Both lists are ascending, `units` without repeats.
+// Both lists are ascending, `units` without duplicates.
 Status check_memory_units(Rank rank, const std::vector<ckpt::UnitId>& units,
                           const std::vector<ckpt::UnitId>& memory_units) {
   const bool twice =
@@ -43,7 +43,7 @@ Status check_memory_units(Rank rank, const std::vector<ckpt::UnitId>& units,
   return {};
 }
 
-// All of them go into one commit record.
+// All fragments go into one commit record.
 Status check_fragments(size_t count) {
   if (count <= limits::kFragmentsPerSnapshotMax) return {};
   return make_error(ErrorCode::kResourceExhausted, "{} fragments of all ranks, the most is {}",
@@ -98,7 +98,7 @@ Status OpenSnapshot::begin(const Ingest::Begin& begin) {
   return check_plan();
 }
 
-// Any rank may bring them; two that bring others have not counted the same run.
+// Any rank may send the counts; ranks with different counts have not counted the same run.
 Status OpenSnapshot::take_expert_tokens(const Ingest::Begin& begin) {
   if (begin.expert_tokens.empty() || begin.expert_tokens == expert_tokens_) return {};
   if (!expert_tokens_.empty()) {
@@ -111,7 +111,7 @@ Status OpenSnapshot::take_expert_tokens(const Ingest::Begin& begin) {
   return {};
 }
 
-// Looked at only when everybody has begun: then the ones that disagree with the most can be named.
+// Checked when all ranks have begun: only then can the minority be named.
 Status OpenSnapshot::check_agreement() const {
   using Units = std::vector<ckpt::UnitId>;
   std::map<std::tuple<ckpt::base::Hash128, Units, Units>, std::set<Rank>> opinions;
@@ -131,7 +131,7 @@ Status OpenSnapshot::check_agreement() const {
                     format_ranks(most->second));
 }
 
-// The members agree on the hash. Do their parts make up the plan that the hash is of?
+// The members agree on the hash: checks that their parts make up the plan with this hash.
 Status OpenSnapshot::check_plan() const {
   ckpt::Plan plan;
   plan.units = members_.begin()->second.units;

@@ -1,5 +1,5 @@
-// OpenSnapshot: the state of one snapshot between its first begin and its commit or failure.
-// Ingest owns these, routes events to them and turns what they report into actions.
+// OpenSnapshot: the state of one snapshot from its first begin to its commit or failure. Ingest
+// owns these objects, routes events to them and turns their results into actions.
 #pragma once
 
 #include <map>
@@ -19,10 +19,10 @@ class OpenSnapshot {
 
   OpenSnapshot(const Ingest::Begin& first, Specs specs);
 
-  // A failure of any of these is a failure of the whole snapshot, except that of a repeated begin,
-  // which has the code kAlreadyExists. Messages say what is wrong, not with which snapshot.
+  // A failure of any of these fails the whole snapshot, except a repeated begin (kAlreadyExists).
+  // Messages name the error, but not the snapshot.
   Status begin(const Ingest::Begin& begin);
-  // Does the slab stay in memory?
+  // True if the slab stays in memory.
   Result<bool> sealed(ckpt::Rank rank, const std::vector<ckpt::ExtentFragment>& fragments);
   void written();
 
@@ -31,11 +31,11 @@ class OpenSnapshot {
   bool ready_to_commit() const { return staged() && writes_pending_ == 0; }
   bool sealed_everything(ckpt::Rank rank) const;
   bool past_deadline(Time now) const { return now >= deadline_; }
-  // Which ranks keep it from being staged, and why: "rank 2 has not begun it; rank 3 has not sealed
-  // all of unit layers.0.attention".
+  // The ranks that keep it from being staged, and why: "rank 2 has not begun it; rank 3 has not
+  // sealed all of unit layers.0.attention".
   std::string waiting_for() const;
 
-  // Set by Ingest when the action was given out.
+  // Set by Ingest when it has returned the action.
   bool staged_told = false;
   bool committing = false;
 
@@ -62,16 +62,16 @@ class OpenSnapshot {
   Specs specs_;
   std::map<ckpt::Rank, Member> members_;
   ckpt::ExpertTokenCounts expert_tokens_;
-  ckpt::Rank expert_tokens_from_ = 0;  // which rank gave them
+  ckpt::Rank expert_tokens_from_ = 0;  // the rank that sent them
   size_t fragments_declared_ = 0;
-  size_t fragments_sealed_ = 0;  // more, where a declared range came in pieces
+  size_t fragments_sealed_ = 0;  // exceeds fragments_declared_ if ranges came in pieces
   size_t slabs_sealed_ = 0;
   size_t writes_pending_ = 0;
 };
 
 // "rank 2", "ranks 0, 1, 3"
 std::string format_ranks(const std::set<ckpt::Rank>& ranks);
-// As Error, with the name of the snapshot in front.
+// Prefixes the error with the name of the snapshot.
 ckpt::Error name_snapshot(const std::string& run_name, ckpt::Step step, const ckpt::Error& error);
 
 }  // namespace ckptd

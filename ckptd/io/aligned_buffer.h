@@ -11,7 +11,7 @@ namespace ckptd {
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  // `bytes` is rounded up to whole blocks. Asserts that the memory is there.
+  // `bytes` is rounded up to whole blocks. Asserts that the allocation succeeds.
   explicit AlignedBuffer(size_t bytes);
 
   ckpt::MutableByteView bytes() { return {memory_.get(), bytes_}; }

@@ -42,7 +42,7 @@ bool is_above(const fs::path& directory, const std::string& passage) {
   return left == above.end() && rest != below.end();
 }
 
-// With just this mode, whatever the umask is.
+// With exactly this mode, whatever the umask.
 Status make_directory(const fs::path& path, mode_t mode) {
   if (::mkdir(path.c_str(), 0700) != 0) {
     if (errno == EEXIST) return {};
@@ -57,15 +57,17 @@ Status make_directory(const fs::path& path, mode_t mode) {
 Status make_durable_directory(const std::string& path, const SyncDirectory& sync,
                               const std::string& passage) {
   std::error_code error;
-  fs::path lowest = fs::absolute(path, error);  // then "/" is above all, and there
+  fs::path lowest = fs::absolute(path, error);  // then "/" is its topmost parent, and exists
   if (!error && !lowest.has_filename()) lowest = lowest.parent_path();  // "store/"
-  std::vector<fs::path> missing;                                        // the highest last
+  std::vector<fs::path> missing;                                        // topmost last
   while (!error && !fs::exists(lowest, error) && !error) {
     missing.push_back(lowest);
     lowest = lowest.parent_path();
   }
-  if (!error) lowest = fs::canonical(lowest, error);  // behind links and dots
+  if (!error) lowest = fs::canonical(lowest, error);  // resolves links and dots
   if (error) return make_error(ErrorCode::kIo, "data directory {}: {}", path, error.message());
+  const std::string created =
+      missing.empty() ? std::string() : missing.front().lexically_normal().string();
 
   Status there = sync(lowest.parent_path());
   if (!there.ok() && there.error().code != ErrorCode::kPermissionDenied) return there;
@@ -80,6 +82,8 @@ Status make_durable_directory(const std::string& path, const SyncDirectory& sync
   if (!fs::is_directory(path, error)) {
     return make_error(ErrorCode::kIo, "data directory {}: not a directory", path);
   }
+  // A slip in the path of a store begins a new one: this line shows it.
+  if (!created.empty()) spdlog::info("created {}", created);
   return {};
 }
 

@@ -1,5 +1,5 @@
-// The store's directory itself. A directory that was made is an entry of the one above it, which
-// nobody has synced: after a loss of power all that was durable in it can be gone.
+// The store's directory itself. A new directory is an entry of its parent, which nobody has synced
+// yet: after a power loss everything in it can be gone, even if it was durable.
 #pragma once
 
 #include <functional>
@@ -11,24 +11,24 @@ namespace ckptd {
 
 using SyncDirectory = std::function<ckpt::Status(const std::string& path)>;
 
-// fsync. kPermissionDenied: it may not be opened.
+// fsync. kPermissionDenied: the directory may not be opened.
 ckpt::Status sync_directory_at(const std::string& path);
 
-// Makes the directory where it is not there, and those above it. Once it returns, a loss of power
-// takes none of them away, whoever had begun to make them and was stopped at any moment: each is
-// synced into the one above before anything is made in it, and the lowest that is there already is
-// synced once more. What is there may lie in a directory that this process may not read; then who
-// made it is trusted to have synced it. Errors name the directory.
+// Creates the directory and its missing parents. After it returns, no power loss removes any of
+// them, even if an earlier attempt was interrupted at any moment. Each directory is synced into its
+// parent before anything is made in it, and the lowest existing one is synced again. If the parent
+// of an existing directory is unreadable, its creator is trusted to have synced it. Errors name the
+// directory, and so does a log line if this call has created it.
 //
-// What is made is for this user alone (0700). `passage`, the path of a socket that others may
-// connect to: directories on the way to it let others through (0711), who still see nothing.
+// New directories are for this user alone (0700). `passage`: path of a socket that other users may
+// connect to; directories on that path let them through (0711), but not list entries.
 ckpt::Status make_durable_directory(const std::string& path,
                                     const SyncDirectory& sync = sync_directory_at,
                                     const std::string& passage = {});
 
-// A directory of the store that other users may look into, as earlier versions of ckptd made them,
-// is closed to them, with a warning; so it is a warning if that cannot be done. One that is not
-// there is none.
+// Closes a directory of the store to other users, with a warning; earlier versions of
+// ckptd made it readable. A failure is only a warning. A missing directory is
+// ignored.
 void close_to_others(const std::string& path);
 
 }  // namespace ckptd

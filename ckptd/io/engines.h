@@ -1,4 +1,4 @@
-// The two real engines by name. open_disk() chooses; tests and benches ask for one.
+// The two engines for real disks. open_disk() chooses; tests and benches open one directly.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace ckptd {
 
-// kUnavailable where the kernel or its policy has no io_uring for us (seccomp, io_uring_disabled).
+// kUnavailable if the kernel or its policy denies io_uring (seccomp, io_uring_disabled).
 Result<std::unique_ptr<Disk>> open_uring_disk(const std::string& root);
 Result<std::unique_ptr<Disk>> open_pwritev_disk(const std::string& root);
 

@@ -24,8 +24,8 @@ struct Task {
   std::function<void()> then;
 };
 
-// Workers take tasks in order; what they finish is announced by an eventfd. The destructor runs
-// what is still queued (owners of the captured state wait for outstanding() == 0 before).
+// Workers take tasks in order; an eventfd announces finished tasks. The destructor runs the rest of
+// the queue (owners of captured state wait for outstanding() == 0 first).
 class ThreadExecutor final : public Executor {
  public:
   explicit ThreadExecutor(unsigned threads) : event_fd_(::eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
@@ -79,8 +79,8 @@ class ThreadExecutor final : public Executor {
 
  private:
   void loop() {
-    // Checksums must not take a core from the trainer that shares the node: it is blocked while it
-    // copies, nobody is while we check. In Linux the nice value belongs to the thread.
+    // Checksums must not take a core from the trainer on this node: the trainer is blocked while it
+    // copies, and nothing is blocked by a check. In Linux the nice value belongs to the thread.
     constexpr int kNice = 10;
     (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNice);
     std::unique_lock lock(mutex_);
@@ -91,7 +91,7 @@ class ThreadExecutor final : public Executor {
       queue_.pop_front();
       lock.unlock();
       task.work();
-      task.work = nullptr;  // what it captured is released here, before the loop hears of it
+      task.work = nullptr;  // releases its captures before the loop is notified
       lock.lock();
       add_done(std::move(task.then));
     }
@@ -124,7 +124,7 @@ class InlineExecutor final : public Executor {
     queue_.push_back({std::move(work), std::move(then)});
   }
   size_t reap() override {
-    // What the callbacks add runs at the next reap, as with threads.
+    // Tasks added by the callbacks run at the next reap, as with threads.
     std::deque<Task> tasks;
     tasks.swap(queue_);
     running_ = tasks.size();

@@ -1,4 +1,4 @@
-// Executor: where work that would hold up the loop goes (checksums, RocksDB, codecs).
+// Executor: runs work that would block the loop (checksums, RocksDB, codecs).
 #pragma once
 
 #include <functional>
@@ -9,17 +9,17 @@ namespace ckptd {
 class Executor {
  public:
   virtual ~Executor() = default;
-  // Runs `work` somewhere, then `then` on the loop thread. Never runs either inside this call. No
-  // work: `then` alone, at the next reap, whatever others have queued.
+  // Runs `work` on some thread, then `then` on the loop thread. Never runs either inside this call.
+  // Empty `work`: runs only `then`, at the next reap, independent of other tasks.
   virtual void run(std::function<void()> work, std::function<void()> then) = 0;
-  // Runs the `then`s whose work is done; returns how many.
+  // Runs the `then`s of finished work; returns how many.
   virtual size_t reap() = 0;
-  virtual void wait() = 0;           // blocks until one is done (none outstanding: returns at once)
-  virtual int event_fd() const = 0;  // -1 if it has none
+  virtual void wait() = 0;           // blocks until a task is done; none outstanding: returns
+  virtual int event_fd() const = 0;  // -1 if there is none
   virtual size_t outstanding() const = 0;
 };
 
-// `threads` workers, a queue that is bounded by what the callers have in flight.
+// `threads` workers; callers bound the queue by limiting their tasks in flight.
 std::unique_ptr<Executor> make_thread_executor(unsigned threads);
 // Runs work in reap(), in order: for tests and simulation.
 std::unique_ptr<Executor> make_inline_executor();

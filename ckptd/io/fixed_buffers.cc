@@ -17,7 +17,7 @@ bool FixedBuffers::init(io_uring* ring) {
 }
 
 Status FixedBuffers::set_slot(unsigned slot, const iovec& memory) {
-  const __u64 tag = 0;  // no completion wanted when the slot is replaced
+  const __u64 tag = 0;  // 0: no completion when the slot is replaced
   const int result = io_uring_register_buffers_update_tag(ring_, slot, &memory, &tag, 1);
   if (result == 1) return {};
   return make_error(ErrorCode::kUnavailable, "registering {} bytes with io_uring: {}",

@@ -21,8 +21,8 @@ using ckpt::make_error;
 
 namespace {
 
-// The usual one first. What larger requests and a shorter queue are worth differs between disks;
-// more than these bytes in flight only make everybody else wait.
+// The default shape first. The gain from larger requests and a shorter queue differs between disks;
+// more bytes in flight than this only increase latency for everyone.
 constexpr std::array<IoShape, 4> kCandidates = {IoShape{},
                                                 {.depth = 32, .bytes = 1u << 20},
                                                 {.depth = 8, .bytes = 4u << 20},
@@ -94,17 +94,17 @@ Result<MeasuredIoShape> measure_in(Disk& disk, FileId file, const Stopwatch& sto
   return MeasuredIoShape{.shape = kCandidates[chosen], .bytes_per_second = best[chosen]};
 }
 
-// "uring 259:1": a shape is of an engine on a device. nullopt: the root cannot be looked at.
+// "uring 259:1": a shape belongs to an engine on a device. nullopt: stat of the root failed.
 std::optional<std::string> place_of(const Disk& disk, const std::string& root) {
   struct stat status {};
   if (::stat(root.c_str(), &status) != 0) return std::nullopt;
   return fmt::format("{} {}:{}", disk.engine_name(), major(status.st_dev), minor(status.st_dev));
 }
 
-// Of that place; nullopt where nothing, or something else, is remembered.
+// The stored shape for this place; nullopt if there is none, or one for another place.
 std::optional<IoShape> remembered(const std::string& path, const std::string& place) {
   std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;  // a FIFO never ends
+  if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;  // a FIFO would block
   std::ifstream file(path, std::ios::binary);
   std::string text(kRememberedBytesMax, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
@@ -116,11 +116,11 @@ std::optional<IoShape> remembered(const std::string& path, const std::string& pl
   return *shape;
 }
 
-// What a crash leaves half written is measured again.
+// After a crash in the middle of this, the shape is measured again.
 void remember(const std::string& path, const std::string& place, const IoShape& shape) {
   const std::string unfinished = path + ".new";
   std::error_code error;
-  std::filesystem::remove(unfinished, error);  // whatever it is
+  std::filesystem::remove(unfinished, error);  // whatever type of file it is
   std::ofstream file(unfinished, std::ios::binary | std::ios::trunc);
   file << to_text(shape) << ' ' << place << '\n';
   file.close();
@@ -166,7 +166,7 @@ std::string to_text(const IoShape& shape) {
 Result<MeasuredIoShape> measure_io_shape(Disk& disk, uint64_t free_bytes_min,
                                          const Stopwatch& stopwatch) {
   constexpr uint64_t kFileBytes = kSampleBytes * kCandidates.size() * kRounds;
-  // Of a start that did not come to its end: what it took may be what the disk lacks.
+  // Leftover of an interrupted startup: its space may be what the disk lacks.
   (void)disk.remove(kScratchPath);
   CKPT_ASSIGN(const Disk::Space space, disk.space());
   if (space.free_bytes < std::max(free_bytes_min, kFileBytes)) return MeasuredIoShape{};

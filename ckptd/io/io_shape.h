@@ -1,5 +1,5 @@
-// How the disk is written to: requests of which size, how many at a time. Found once for each store
-// by writing to its disk, before anybody is served, and remembered beside the store.
+// Size and number in flight of write requests. Measured once per store by writing to its disk,
+// before clients are served, and stored in the store's directory.
 #pragma once
 
 #include <chrono>
@@ -22,26 +22,26 @@ struct IoShape {
 
 // "32x4MiB", and back.
 Result<IoShape> parse_io_shape(std::string_view text);
-// The same, or "auto": nullopt, to be found.
+// Like parse_io_shape(), or nullopt for "auto": to be measured.
 Result<std::optional<IoShape>> parse_io_shape_choice(std::string_view text);
 std::string to_text(const IoShape& shape);
 
-// Called before and after what is timed.
+// Monotonic time, read before and after a timed section.
 using Stopwatch = std::function<std::chrono::nanoseconds()>;
 
 struct MeasuredIoShape {
   IoShape shape;
-  double bytes_per_second = 0;  // that it was written with; 0: nothing was measured
+  double bytes_per_second = 0;  // of this shape; 0: nothing was measured
 };
-// Writes up to 1 GiB to a new file, which is removed again, and returns the shape that was fastest;
-// the usual one unless another is faster by 5 %, or where a few writes of it show that the disk is
-// one that anything keeps busy (below 0.5 GB/s). A disk with less than `free_bytes_min` free is not
-// written to. Blocking: for the start, before anything else uses the disk.
+// Writes up to 1 GiB to a new file, removes it again, and returns the fastest shape. Returns the
+// default shape unless another one is 5 % faster, or if a few writes show that any shape saturates
+// the disk (below 0.5 GB/s). Does not write to a disk with less than `free_bytes_min` free.
+// Blocking: for startup, before anything else uses the disk.
 Result<MeasuredIoShape> measure_io_shape(Disk& disk, uint64_t free_bytes_min,
                                          const Stopwatch& stopwatch);
 
-// What was remembered in `root` of this engine on this device, or else what is measured now, and
-// remembered. Never fails: with a warning it is the usual one.
+// The shape stored in `root` for this engine and device; otherwise measures and stores one. Never
+// fails: falls back to the default shape, with a warning.
 IoShape find_io_shape(Disk& disk, const std::string& root, uint64_t free_bytes_min,
                       const Stopwatch& stopwatch);
 

@@ -32,7 +32,7 @@ std::string host_name() {
   return ::uname(&name) == 0 ? name.nodename : "";
 }
 
-// 0: locked. EWOULDBLOCK: another holds it.
+// 0: locked. EWOULDBLOCK: another process holds the lock.
 int lock_now(int fd) {
   int result = 0;
   do {
@@ -40,7 +40,7 @@ int lock_now(int fd) {
   } while (result != 0 && errno == EINTR);
   if (result == 0 || errno == EWOULDBLOCK) return result == 0 ? 0 : EWOULDBLOCK;
   const int unsupported = errno;
-  // Network file systems may know the locks of fcntl() alone.
+  // Network file systems may support only fcntl() locks.
   struct flock whole {};
   whole.l_type = F_WRLCK;
   whole.l_whence = SEEK_SET;
@@ -48,7 +48,7 @@ int lock_now(int fd) {
   return errno == EAGAIN || errno == EACCES ? EWOULDBLOCK : unsupported;
 }
 
-// " by process 4711 on host a", as far as the file says so.
+// " by process 4711 on host a", if the file says so.
 std::string holder_of(int fd) {
   char text[kHolderBytesMax];
   const ssize_t read = ::pread(fd, text, sizeof text, 0);
@@ -61,7 +61,7 @@ std::string holder_of(int fd) {
   return fmt::format(" by process {} on host {}", pid, ckpt::base::printable(host, 64));
 }
 
-// The remedy for a lock file that cannot be opened or made; empty: none is known.
+// The remedy for a lock file that cannot be opened or created; empty: none is known.
 std::string remedy_for(int error, const std::string& path) {
   const size_t slash = path.find_last_of('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash);
@@ -80,7 +80,7 @@ std::string remedy_for(int error, const std::string& path) {
   }
 }
 
-// A disk that is full keeps the name out of the file, not the daemon out of the store.
+// On a full disk the file lacks the holder's name, but the daemon still starts.
 void write_holder(int fd) {
   const std::string line = fmt::format("{} {}\n", ::getpid(), host_name());
   if (::pwrite(fd, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) return;

@@ -1,8 +1,8 @@
-// LockFile: the lock that keeps two daemons off one store, and off one socket.
+// LockFile: the lock that keeps two daemons from using one store, or one socket.
 //
-// The kernel releases the lock when its holder ends, however it ends. The file names the holder
-// ("PID HOST"), for the message to whoever comes second; the lock is what counts, not the text. The
-// file stays.
+// The kernel releases the lock when its holder ends, in any way. The file names the holder ("PID
+// HOST") for the error message of a second process; only the lock counts, not the text. The file
+// stays.
 #pragma once
 
 #include <sys/types.h>
@@ -21,23 +21,23 @@ std::string refused_file_remedy(uid_t owner, uid_t self);
 
 class LockFile {
  public:
-  // Holds nothing.
+  // Holds no lock.
   LockFile() = default;
 
-  // Creates the file if need be. Messages begin with `what` ("data directory /data"); where another
+  // Creates the file if needed. Messages begin with `what` ("data directory /data"); if another
   // process holds the lock, `taken` follows ("another ckptd is running on it").
   // While another process holds the lock, `try_again` waits and says whether to try again; the
   // default does neither.
-  // kAlreadyExists: another process holds it, named as far as it is known. kUnavailable: the file
-  // system has no locks, by flock() or by fcntl().
+  // kAlreadyExists: another process holds the lock; the message names it if known. kUnavailable:
+  // the file system supports neither flock() nor fcntl() locks.
   static ckpt::Result<LockFile> take(
       const std::string& path, std::string_view what, std::string_view taken,
       const std::function<bool()>& try_again = [] { return false; });
-  // For the start of a daemon, which may wait: tries for two seconds. A daemon that was killed
-  // keeps its locks until the kernel has freed its memory.
+  // For the startup of a daemon: retries for two seconds. A killed daemon keeps its locks until the
+  // kernel has freed its memory.
   static std::function<bool()> for_two_seconds();
 
-  // The file that is locked is the one at `path`: nobody has removed it, or put another there.
+  // True if the locked file is still the file at `path`, neither removed nor replaced.
   bool is_at(const std::string& path) const;
 
  private:

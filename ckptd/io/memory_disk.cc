@@ -40,7 +40,7 @@ void MemoryDisk::set_faults(const MemoryFaults& faults) {
 
 void MemoryDisk::set_capacity(uint64_t bytes) { impl_->options.capacity_bytes = bytes; }
 
-// As a journaling file system has it: of the renames that no sync covers the first few.
+// Keeps a prefix of the renames that no sync covers, like a journaling file system.
 MemoryDisk::Impl::Names MemoryDisk::Impl::names_after_crash(std::mt19937_64& of_crash) const {
   Names left = durable_names;
   if (renames.empty()) return left;
@@ -62,7 +62,7 @@ std::unique_ptr<MemoryDisk> MemoryDisk::crash(uint64_t seed) const {
   Options options = impl_->options;
   options.seed = seed;
   auto image = std::make_unique<Impl>(options);
-  // What was in flight may have reached the platter in part: applied to a copy, unsynced.
+  // Requests in flight may have reached the platter in part: applied to a copy, unsynced.
   std::map<const MemoryFile*, std::shared_ptr<MemoryFile>> copies;
   auto copy_of = [&copies](const std::shared_ptr<MemoryFile>& file) {
     auto& copy = copies[file.get()];
@@ -83,7 +83,7 @@ std::unique_ptr<MemoryDisk> MemoryDisk::crash(uint64_t seed) const {
   }
   for (const auto& [path, file] : durable_names) {
     if (impl_->renamed(path)) continue;
-    // Removed, but the directory was not synced: it may be back.
+    // A removal without a sync of the directory: the file may be back.
     if (impl_->names.count(path) == 0 && image->random() % 2 == 0) possible.erase(path);
   }
   for (const auto& [path, file] : possible) {

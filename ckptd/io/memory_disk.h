@@ -1,11 +1,11 @@
-// MemoryDisk: the third room behind Disk. Seeded, single-threaded, no real time.
+// MemoryDisk: the in-memory implementation of Disk. Seeded, single-threaded, no real time.
 //
-// Completion order is shuffled by the seed; a crash keeps what was synced plus a seeded choice of
-// the 512-byte sectors of what was not, in any order; faults happen on demand. A sync makes durable
-// exactly the writes that had completed before it was submitted, no more: a daemon that syncs too
-// early loses data here. Names are durable once their directory was synced.
+// The seed shuffles the completion order. A crash keeps synced bytes plus a seeded choice of the
+// unsynced 512-byte sectors, in any order. Faults happen on demand. A sync makes durable exactly
+// the writes that completed before it was submitted: a daemon that syncs too early loses data here.
+// Names are durable once their directory was synced.
 //
-// Thread: all calls from one. After a crash() the old disk can go on; the image is independent.
+// Thread: all calls from one. After crash() the old disk can continue; the image is independent.
 #pragma once
 
 #include <map>
@@ -18,23 +18,23 @@
 
 namespace ckptd {
 
-// What goes wrong, and how often. Probabilities are per write request, drawn from the seed.
-// Silent faults report success, as real disks do.
+// Fault injection. Probabilities are per write request, drawn from the seed. Silent faults report
+// success, as real disks do.
 struct MemoryFaults {
   double lost_write = 0;         // silent: nothing is written
   double torn_write = 0;         // silent: only a prefix of its sectors is written
   double flipped_write = 0;      // silent: one bit differs
-  double misdirected_write = 0;  // silent: lands where an earlier one of its file was to go
-  double short_write = 0;        // the device takes a part first; the Disk continues
-  // Only requests on paths that start with this are hit by anything in this struct.
+  double misdirected_write = 0;  // silent: lands at the place of an earlier write of its file
+  double short_write = 0;        // the device writes a part first; the Disk continues
+  // All faults of this struct apply only to paths that start with this.
   std::string path_prefix;
-  // Counted from the moment the faults are set, 1 = the next one. 0: never.
+  // Counted from the moment the faults are set, 1 = the next request. 0: never.
   uint64_t fail_nth_write = 0;  // EIO
   uint64_t full_nth_write = 0;  // ENOSPC
   uint64_t fail_nth_read = 0;   // EIO
   uint64_t fail_nth_sync = 0;   // EIO; the unsynced writes of the file stay unsynced
-  // The system refuses with this errno, though the bytes are there. Per open or read, drawn from
-  // the seed; opens of files that are made are not hit.
+  // The system refuses with this errno, though the bytes are intact. Per open or read, drawn from
+  // the seed; opens that create files are not affected.
   double refused_open = 0;
   double refused_read = 0;
   int refusal = 24;  // EMFILE
@@ -51,15 +51,15 @@ class MemoryDisk final : public Disk {
   ~MemoryDisk() override;
 
   void set_faults(const MemoryFaults& faults);
-  // What a machine would find after losing power now: synced contents, and of everything else a
-  // seeded choice of sectors and names. Requests in flight may be partly applied.
+  // The disk after a power loss at this moment: synced contents, and a seeded choice of unsynced
+  // sectors and names. Requests in flight may be partly applied.
   std::unique_ptr<MemoryDisk> crash(uint64_t seed) const;
   // An exact copy of everything written so far, all of it durable.
   std::unique_ptr<MemoryDisk> clone(uint64_t seed) const;
-  // What the next process finds after kill -9: everything written so far, for the kernel survives;
-  // but what was not synced is not durable yet, and a crash() of it may take that back.
+  // The disk for the next process after kill -9: everything written so far, because the kernel
+  // survives. A crash() of it may still drop unsynced bytes.
   std::unique_ptr<MemoryDisk> after_kill(uint64_t seed) const;
-  // Flips bits of one stored byte: rot. The byte must exist.
+  // Flips bits of one stored byte: bit rot. The byte must exist.
   void flip(std::string_view path, uint64_t offset, uint8_t bits = 1);
   void set_capacity(uint64_t bytes);
 
@@ -67,7 +67,7 @@ class MemoryDisk final : public Disk {
   Result<NewFile> create_file(std::string_view path, uint64_t preallocate_bytes) override;
   FileId adopt(NewFile file) override;
   void close(FileId file) override;
-  // A copy of what was written so far.
+  // A copy of everything written so far.
   Result<ckpt::base::UniqueFd> share(std::string_view path) override;
   Result<uint64_t> read_now(FileId file, uint64_t offset, MutableByteView memory) override;
   Result<uint64_t> size(FileId file) override;

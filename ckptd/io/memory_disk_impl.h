@@ -1,5 +1,5 @@
-// Private to this folder: the parts of MemoryDisk. memory_disk.cc has its files and names and what
-// a crash leaves of them, memory_disk_requests.cc what becomes of a request.
+// Private to this folder: the parts of MemoryDisk. memory_disk.cc has its files, names and crashes,
+// memory_disk_requests.cc the execution of requests.
 #pragma once
 
 #include <map>
@@ -19,7 +19,7 @@ struct MemoryDisk::Impl {
   struct OpenFile {
     std::string path;
     std::shared_ptr<MemoryFile> file;
-    std::vector<uint64_t> written_at;  // offsets of its writes so far: where one may go astray to
+    std::vector<uint64_t> written_at;  // offsets of its writes: targets of misdirected writes
   };
   struct Pending {
     IoRequest request;
@@ -38,7 +38,7 @@ struct MemoryDisk::Impl {
   bool refuses(const std::string& path, double probability) {
     return faulty(path) && chance(probability);
   }
-  // Applies the request; nullopt if it goes on later (a short write).
+  // Applies the request; nullopt if it continues later (a short write).
   std::optional<Result<uint64_t>> apply(Pending& pending);
   std::optional<Result<uint64_t>> apply_write(OpenFile& open_file, Pending& pending);
   Result<uint64_t> apply_allocation(const OpenFile& open_file, const IoRequest& request);
@@ -56,12 +56,12 @@ struct MemoryDisk::Impl {
   uint64_t writes_seen = 0;
   uint64_t reads_seen = 0;
   uint64_t syncs_seen = 0;
-  // A set of names with what of it survives a crash: names as of the last sync of their directory.
+  // Names, and the names that survive a crash: those at the last sync of their directory.
   using Names = std::map<std::string, std::shared_ptr<MemoryFile>>;  // null: a directory
   Names names;
   Names durable_names;
   Names names_after_crash(std::mt19937_64& of_crash) const;
-  std::vector<std::pair<std::string, std::string>> renames;  // since then, in their order
+  std::vector<std::pair<std::string, std::string>> renames;  // since that sync, in order
   std::unordered_map<FileId, OpenFile> open_files;
   FileId next_file = 1;
   std::map<BufferId, MutableByteView> buffers;

@@ -1,4 +1,4 @@
-// What becomes of a request on the memory disk: when it is its turn, and what goes wrong.
+// Requests on the memory disk: their order, execution and faults.
 #include <algorithm>
 
 #include "ckptd/io/memory_disk_impl.h"
@@ -28,7 +28,7 @@ void MemoryDisk::submit(IoRequest request) {
   impl_->pending.push_back({std::move(request), impl_->write_sequence, 0});
 }
 
-// Where an earlier write of the file was to go or, at times, one block further.
+// Target of a misdirected write: an earlier write's place or, at times, one block further.
 uint64_t MemoryDisk::Impl::wrong_place(const OpenFile& open_file, uint64_t offset) {
   const auto& places = open_file.written_at;
   const uint64_t place =
@@ -43,7 +43,7 @@ void MemoryDisk::Impl::write_bytes(OpenFile& open_file, uint64_t offset, ByteVie
   if (hit && chance(faults.misdirected_write)) offset = wrong_place(open_file, offset);
   std::vector<std::byte> changed;
   if (hit && chance(faults.torn_write) && !bytes.empty()) {
-    // A prefix of 512-byte sectors arrives; the rest of the range keeps what it had.
+    // A prefix of 512-byte sectors arrives; the rest of the range keeps its old bytes.
     changed.resize(bytes.size());
     open_file.file->read(offset, changed);
     const size_t sectors = random() % (bytes.size() / 512);
@@ -142,7 +142,7 @@ size_t MemoryDisk::reap() {
     Result<uint64_t> result;
   };
   std::vector<Finished> finished;
-  // Short writes take a turn without finishing: go on until one request is done.
+  // Short writes take a turn without finishing: repeat until one request is done.
   for (size_t round = 0; (round < rounds || finished.empty()) && !impl_->pending.empty(); ++round) {
     const size_t pick = impl_->random() % impl_->pending.size();
     auto outcome = impl_->apply(impl_->pending[pick]);

@@ -1,4 +1,4 @@
-// A memory disk has no descriptor to give: it gives one of a copy.
+// Shares a descriptor of a copy, because a memory disk has no files of its own.
 #include <sys/mman.h>
 #include <unistd.h>
 

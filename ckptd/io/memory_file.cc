@@ -90,7 +90,7 @@ void MemoryFile::flip(uint64_t offset, uint8_t bits) {
 
 void MemoryFile::sync(uint64_t sequence) {
   for (auto dirty = dirty_.begin(); dirty != dirty_.end();) {
-    // A block written again since the sync was submitted may still tear: it stays dirty.
+    // A block that was written again after the submit of the sync may still tear: it stays dirty.
     dirty = dirty->second.sequence <= sequence ? dirty_.erase(dirty) : std::next(dirty);
   }
   if (size_sequence_ <= sequence) durable_size_ = size_;

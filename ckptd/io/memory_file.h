@@ -1,4 +1,4 @@
-// MemoryFile: one file of the memory disk, block by block, with what of it is durable.
+// MemoryFile: one file of the memory disk, block by block, with its durable state.
 #pragma once
 
 #include <array>
@@ -19,7 +19,7 @@ class MemoryFile {
   uint64_t size() const { return size_; }
   // Blocks that take space: written ones and those preallocated, without holes.
   uint64_t allocated_bytes() const { return allocated_end_ - holes_.size() * ckpt::kBlockBytes; }
-  // Writes up to here find their space taken already (those into holes are not counted).
+  // Writes below this offset need no new space (except writes into holes).
   uint64_t allocated_end() const { return allocated_end_; }
   void preallocate(uint64_t bytes);
   void allocate(uint64_t bytes);  // without changing the size
@@ -31,9 +31,9 @@ class MemoryFile {
   uint64_t read(uint64_t offset, ckpt::MutableByteView bytes) const;
   void flip(uint64_t offset, uint8_t bits);
 
-  // Makes durable what was written with a sequence number up to `sequence`.
+  // Makes writes with a sequence number up to `sequence` durable.
   void sync(uint64_t sequence);
-  // The contents after power loss: of each unsynced sector the old or the new bytes.
+  // The contents after a power loss: for each unsynced sector the old or the new bytes.
   MemoryFile crashed(Random& random) const;
   // The contents as the kernel has them: everything counts as durable.
   MemoryFile as_written() const;
@@ -43,7 +43,7 @@ class MemoryFile {
   using Block = std::array<std::byte, ckpt::kBlockBytes>;
   using BlockPointer = std::shared_ptr<const Block>;  // null: zeros
   struct Dirty {
-    BlockPointer durable;   // what a crash may bring back
+    BlockPointer durable;   // the state that a crash may restore
     uint64_t sequence = 0;  // of the newest write
   };
   void set_block(uint64_t index, BlockPointer block, uint64_t sequence);
@@ -55,7 +55,7 @@ class MemoryFile {
   uint64_t durable_size_ = 0;
   uint64_t size_sequence_ = 0;
   uint64_t allocated_end_ = 0;
-  std::set<uint64_t> holes_;  // blocks below it that were given back, by offset / 4096
+  std::set<uint64_t> holes_;  // punched blocks below it, by offset / 4096
   uint64_t last_sequence_ = 0;
 };
 

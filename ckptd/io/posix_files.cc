@@ -27,7 +27,7 @@ int fallocate_mode(IoOp op) {
 }
 
 ckpt::Error errno_error(int error, std::string_view what) {
-  // EFBIG alone does not say whose limit it is.
+  // EFBIG alone does not say which limit was reached.
   return make_error(
       ckpt::code_of_errno(error), "{}: {}{}", what, std::strerror(error),
       error == EFBIG ? " (limit for file sizes, ulimit -f)" : ckpt::base::open_files_hint(error));
@@ -35,11 +35,11 @@ ckpt::Error errno_error(int error, std::string_view what) {
 
 namespace {
 
-// To open a FIFO waits for somebody at its other end, and to read one for bytes: whatever lies at a
-// path of the store is opened without waiting (kLookFirst), looked at, and is a file or an error.
+// Opening a FIFO would wait for its other end, and reading one for bytes. So paths of the store are
+// opened without waiting (kLookFirst), and anything but a regular file is an error.
 constexpr int kLookFirst = O_NONBLOCK | O_CLOEXEC;
 
-// From there on it waits again as ever: with the flag io_uring may say EAGAIN instead.
+// Then clears O_NONBLOCK: with the flag io_uring may return EAGAIN.
 Status regular_file(int fd, const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0) return errno_error(errno, fmt::format("{}: stat", path));
@@ -104,7 +104,7 @@ Result<UniqueFd> PosixFiles::open_file(const std::string& name, const OpenOption
   if (options.preallocate_bytes > 0 &&
       ::fallocate(fd.get(), 0, 0, static_cast<off_t>(options.preallocate_bytes)) != 0) {
     const int error = errno;
-    // tmpfs on old kernels and some network file systems have no fallocate: a sparse file will do.
+    // tmpfs on old kernels and some network file systems lack fallocate: use a sparse file.
     const bool sparse = error == EOPNOTSUPP &&
                         ::ftruncate(fd.get(), static_cast<off_t>(options.preallocate_bytes)) == 0;
     if (!sparse) {
@@ -149,7 +149,7 @@ Result<UniqueFd> PosixFiles::share(std::string_view path) {
     return fd;
   }
   if (errno == EINVAL) {
-    // What is no file refuses it, too.
+    // A path that is no regular file refuses O_DIRECT, too.
     const UniqueFd plain(::openat(root_fd_.get(), name.c_str(), O_RDONLY | kLookFirst));
     if (plain.valid()) CKPT_TRY(regular_file(plain.get(), name));
     return make_error(ErrorCode::kUnavailable, "{}: this file system refuses O_DIRECT", name);
@@ -191,7 +191,7 @@ Result<uint64_t> PosixFiles::read_now(FileId file, uint64_t offset, MutableByteV
                                             memory.size(), offset));
     }
     done += static_cast<uint64_t>(got);
-    // At the end of the file, which O_DIRECT may reach in the middle of a block.
+    // End of the file, which O_DIRECT may reach in the middle of a block.
     if (got == 0 || done % ckpt::kBlockBytes != 0) break;
   }
   return done;
@@ -223,7 +223,7 @@ Result<std::vector<std::string>> PosixFiles::list(std::string_view directory) {
     return errno_error(error, name);
   }
   std::vector<std::string> names;
-  // readdir() says the end and an error alike, but for errno.
+  // readdir() returns null for the end and for errors; errno tells them apart.
   const dirent* entry = nullptr;
   while (errno = 0, (entry = ::readdir(stream.get())) != nullptr) {
     const std::string_view found(entry->d_name);

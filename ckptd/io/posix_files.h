@@ -1,5 +1,5 @@
-// PosixFiles: what the two real engines share. Opens, lists and removes files below one directory
-// and knows which descriptor a FileId is. Synchronous; loop thread only.
+// PosixFiles: the common part of the two real engines. Opens, lists and removes files below one
+// directory and maps FileIds to descriptors. Synchronous; loop thread only.
 #pragma once
 
 #include <atomic>
@@ -11,22 +11,22 @@
 
 namespace ckptd {
 
-// How fallocate() is asked to do kAllocate or kPunch: neither changes the size of the file.
+// The fallocate() mode of kAllocate or kPunch: neither changes the size of the file.
 int fallocate_mode(IoOp op);
 
-// The error for errno `error`, with the code that formats/base/errno_code.h gives it. `what` names
-// the object and the operation.
+// The error for errno `error`, with its code from formats/base/errno_code.h. `what` names the
+// object and the operation.
 ckpt::Error errno_error(int error, std::string_view what);
 
-// The highest directory above `directory` on the same file system: the name that `df` shows, but
-// for bind mounts. For messages; `directory` itself if it cannot be read.
+// The highest directory above `directory` on the same file system: the mount point that `df` shows,
+// except for bind mounts. For messages; `directory` itself if the path cannot be read.
 std::string mount_point_of(const std::string& directory);
 
 class PosixFiles : public Disk {
  public:
   explicit PosixFiles(std::string root);
 
-  // Holds the root open. kNotFound if there is no such directory.
+  // Keeps the root open. kNotFound if the directory does not exist.
   Status open_root();
 
   Result<FileId> open(std::string_view path, const OpenOptions& options) override;
@@ -64,7 +64,7 @@ class PosixFiles : public Disk {
   ckpt::base::UniqueFd root_fd_;
   FileId next_file_ = 1;
   std::unordered_map<FileId, OpenFile> files_;
-  std::atomic<bool> direct_refused_ = false;  // said once
+  std::atomic<bool> direct_refused_ = false;  // logged once
 };
 
 }  // namespace ckptd

@@ -78,7 +78,7 @@ void PwritevDisk::run(Job& job) {
       return;
     }
     if (moved == 0) {
-      // End of file for a read. For a write it would repeat for ever.
+      // End of file for a read. A write that moves nothing would be repeated forever.
       if (request.op == IoOp::kWrite) job.error = EIO;
       return;
     }

@@ -1,8 +1,8 @@
-// PwritevDisk: the engine for places without io_uring. A few threads run preadv2, pwritev2 and
-// fdatasync and report through an eventfd. Same promises as the ring, more context switches.
+// PwritevDisk: the engine without io_uring. A few threads run preadv2, pwritev2 and fdatasync and
+// report through an eventfd. Same guarantees as io_uring, more context switches.
 //
-// Thread: loop thread only; the workers see nothing but their request and a descriptor. The
-// destructor asserts that nothing is in flight, then joins the workers.
+// Thread: loop thread only; the workers use only their request and a descriptor. The destructor
+// asserts that nothing is in flight, then joins the workers.
 #pragma once
 
 #include <condition_variable>
@@ -17,14 +17,14 @@ namespace ckptd {
 
 class PwritevDisk final : public PosixFiles {
  public:
-  // Enough requests in the device at once; more threads only queue in the kernel.
+  // Enough concurrent requests for the device; more threads would only queue in the kernel.
   static constexpr unsigned kThreads = 8;
 
   explicit PwritevDisk(std::string root) : PosixFiles(std::move(root)) {}
   ~PwritevDisk() override;
   Status init();
 
-  // There is no pinning without a ring: plain I/O is what this engine does.
+  // Always kUnavailable: without a ring there is no pinning, and this engine does plain I/O.
   Result<BufferId> register_buffer(MutableByteView memory) override;
   void unregister_buffer(BufferId buffer) override;
   void submit(IoRequest request) override;

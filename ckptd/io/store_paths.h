@@ -14,16 +14,16 @@ namespace ckptd {
 
 inline constexpr char kSegmentsDirectory[] = "segments";
 inline constexpr char kJournalDirectory[] = "journal";
-inline constexpr char kCatalogDirectory[] = "catalog";  // RocksDB's
-inline constexpr char kForeignCatalog[] = "foreign";    // catalog.foreign-N: one of another store
+inline constexpr char kCatalogDirectory[] = "catalog";  // a RocksDB database
+inline constexpr char kForeignCatalog[] = "foreign";    // catalog.foreign-N: of another store
 inline constexpr char kJournalPath[] = "journal/journal.log";
 
 inline std::string segment_path(ckpt::SegmentId segment) {
   return fmt::format("{}/{:06}.seg", kSegmentsDirectory, segment);
 }
 
-// The segment whose file has this name in the directory of segments; nullopt: no segment is named
-// like this, so the file is not ckptd's.
+// The segment whose file has this name in the directory of segments; nullopt: not the name of a
+// segment, so the file is not ckptd's.
 inline std::optional<ckpt::SegmentId> segment_of_name(std::string_view name) {
   ckpt::SegmentId segment = 0;
   const auto parsed = std::from_chars(name.data(), name.data() + name.size(), segment);

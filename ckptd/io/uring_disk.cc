@@ -15,7 +15,7 @@ namespace ckptd {
 
 namespace {
 
-// One request never moves more than this at once: the kernel's own bound is just below 2 GiB.
+// Upper bound of one request: the kernel's own bound is just below 2 GiB.
 constexpr uint64_t kRequestBytesMax = 1ull << 30;
 
 }  // namespace
@@ -64,7 +64,7 @@ void UringDisk::submit(IoRequest request) {
   }
   operations_[index] = Operation{.request = std::move(request), .busy = true};
   queued_.push_back(index);
-  // From inside a callback the ring is filled once, after the last of them.
+  // Inside callbacks the ring is filled once, after the last callback.
   if (!reaping_) fill_ring();
 }
 
@@ -77,9 +77,9 @@ void UringDisk::fill_ring() {
     queued_.pop_front();
     ++in_kernel_;
   }
-  // The kernel may take some of them only: up to one for which it has no memory, or one that it
-  // refuses at once. Nobody would hand it the rest: a completion may find nothing more to prepare,
-  // and of those that were left in the ring none comes.
+  // One call may submit only some of them: it stops at an entry without memory, or one that the
+  // kernel refuses at once. Repeat until all are submitted: no completion comes for entries left in
+  // the ring, so nothing else would submit them.
   while (io_uring_sq_ready(&ring_) > 0) {
     const int result = io_uring_submit(&ring_);
     CKPT_ASSERT_MSG(result >= 0 || result == -EINTR || result == -EAGAIN, "io_uring_submit failed");
@@ -102,7 +102,7 @@ void UringDisk::prepare(io_uring_sqe* sqe, size_t index) {
     const bool write = request.op == IoOp::kWrite;
     if (request.buffer.has_value()) {
       const FixedBuffers::Place place = buffers_.find(*request.buffer, memory);
-      // Up to the end of the slot; the rest follows as after a short write.
+      // Only up to the end of the slot; the rest follows as after a short write.
       const auto length = static_cast<unsigned>(std::min(bytes, place.bytes));
       if (write) {
         io_uring_prep_write_fixed(sqe, fd, memory, length, offset, place.slot);
@@ -126,7 +126,7 @@ std::optional<Result<uint64_t>> UringDisk::settle(Operation& operation, int resu
   operation.done += static_cast<uint64_t>(result);
   if (operation.done == request.memory.size()) return Result<uint64_t>(operation.done);
   if (result == 0) {
-    // End of file for a read. For a write it would repeat for ever.
+    // End of file for a read. A write that moves nothing would be repeated forever.
     if (request.op == IoOp::kRead) return Result<uint64_t>(operation.done);
     return request_error(request, EIO);
   }
@@ -138,7 +138,7 @@ size_t UringDisk::reap() {
   uint64_t signals = 0;
   [[maybe_unused]] const ssize_t drained = ::read(event_fd_.get(), &signals, sizeof(signals));
 
-  // 1. collect, 2. free the completion queue, 3. run, 4. submit what the callbacks queued.
+  // 1. collect, 2. free the completion queue, 3. run, 4. submit requests queued by callbacks.
   std::vector<Finished> finished;
   std::array<io_uring_cqe*, 64> completions{};
   while (const unsigned count = io_uring_peek_batch_cqe(&ring_, completions.data(), 64)) {

@@ -1,8 +1,8 @@
 // UringDisk: segments and journal through one io_uring.
 //
-// Requests that find the ring full wait in a queue of their own, in order. A write that the kernel
-// cut short is continued until it is whole. Completions reach the callbacks only from reap(), after
-// the completion queue was emptied, so a callback may submit but never re-enters reap().
+// Requests that find the ring full wait in a separate queue, in order. A short write is continued
+// until it is complete. Callbacks run only from reap(), after the completion queue was emptied, so
+// a callback may submit but never re-enters reap().
 //
 // Thread: loop thread only. The destructor asserts that nothing is in flight.
 #pragma once
@@ -22,7 +22,7 @@ class UringDisk final : public PosixFiles {
   explicit UringDisk(std::string root) : PosixFiles(std::move(root)) {}
   ~UringDisk() override;
 
-  // kUnavailable where io_uring is not to be had.
+  // kUnavailable if io_uring is unavailable.
   Status init();
 
   Result<BufferId> register_buffer(MutableByteView memory) override;
@@ -47,7 +47,7 @@ class UringDisk final : public PosixFiles {
 
   void fill_ring();
   void prepare(io_uring_sqe* sqe, size_t index);
-  // What a completion means: nullopt if the operation goes on (and was queued again).
+  // Result of a completion; nullopt if the operation continues (and was queued again).
   std::optional<Result<uint64_t>> settle(Operation& operation, int result);
 
   io_uring ring_{};

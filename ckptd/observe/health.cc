@@ -12,7 +12,7 @@ struct Description {
   bool stops_saving;
 };
 
-// In the order of Condition, the worst of each kind first.
+// In the order of Condition. worst() prefers the earlier entry among equals in stops_saving.
 constexpr std::array<Description, kConditions> kDescriptions = {{
     {"disk_full", true},
     {"writes_failing", true},

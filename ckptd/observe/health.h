@@ -1,8 +1,8 @@
-// Health: the conditions that keep ckptd from doing all of its work, each with the time it began,
-// its cause and its remedy. /healthz, /readyz, `ckptctl status` and the metrics show this one
-// state; ckptd's log has a line whenever it changes.
+// Health: the conditions that impair ckptd, each with its start time, cause and remedy.
+// /healthz, /readyz, `ckptctl status` and the metrics show this one state; ckptd logs every
+// change.
 //
-// Pure: whoever finds a condition reports it with set(). Loop thread only.
+// Pure: the code that detects a condition reports it with set(). Loop thread only.
 #pragma once
 
 #include <array>
@@ -14,7 +14,7 @@
 
 namespace ckptd {
 
-// The names (condition_name) are part of the status document and of the metrics: they stay.
+// The names (condition_name) are part of the status document and of the metrics: never rename them.
 enum class Condition : uint8_t {
   kDiskFull,           // no room for the next snapshot
   kWritesFailing,      // writes of snapshots fail, though there is room
@@ -35,8 +35,8 @@ bool stops_saving(Condition condition);
 struct Fault {
   std::string cause;   // one sentence that names the object
   std::string remedy;  // the next thing an operator can do
-  // Causes of one kind are one cause, whatever their numbers. A line of the log tells of another
-  // kind only.
+  // Causes of one kind count as one cause, whatever their numbers. Only a new kind gives a new log
+  // line.
   std::string kind;
 };
 
@@ -48,17 +48,17 @@ class Health {
   };
   enum class Change : uint8_t { kNone, kBegan, kCauseChanged, kEnded };
 
-  // Reports the condition as it is now; no fault: it does not hold. The newest words replace those
-  // of before.
+  // Reports the current state of the condition; no fault: it does not hold. The newest text
+  // replaces the previous one.
   Change set(Condition condition, std::optional<Fault> fault, uint64_t now_ns);
 
   // Null: the condition does not hold.
   const Held* held(Condition condition) const;
-  // How often the condition began since the start.
+  // How often the condition began since startup.
   uint64_t times_begun(Condition condition) const;
   bool ok() const;        // no condition holds
-  bool can_save() const;  // none that stops_saving() does
-  // The condition to name where there is room for one; null: none holds.
+  bool can_save() const;  // no condition of stops_saving() holds
+  // The condition to name if there is room for only one; null: none holds.
   const Held* worst() const;
 
  private:

@@ -10,19 +10,19 @@
 
 namespace ckptd {
 
-// How old the run's newest durable commit is; 0 if its time is in the future.
+// Age of the run's newest durable commit; 0 if its time is in the future.
 uint64_t age_ns(const RunProgress::Durable& durable, uint64_t now_ns);
 
-// A line for each condition that holds: "disk_full for 3 min 5 s: CAUSE; REMEDY".
+// One line per current condition: "disk_full for 3 min 5 s: CAUSE; REMEDY".
 std::string health_lines(const Health& health, uint64_t now_ns);
-// "run tiny: step 60 is durable, 12 s old, trained" for at most `most` runs, as
-// RunProgress::latest() chooses them. A full disk is told without its numbers: the lines of the
-// conditions have them.
+// "run tiny: step 60 is durable, 12 s old, trained" for at most `most` runs, chosen by
+// RunProgress::latest(). A full disk is named without numbers, because the lines of the conditions
+// have them.
 std::string progress_lines(const RunProgress& progress, uint64_t now_ns, size_t most);
 
 // ckptd_condition{name}, ckptd_condition_begun_total{name}, ckptd_can_save.
 void add_health(MetricsText& text, const Health& health);
-// Step, age and failures of the runs that changed last, at most `most`.
+// Step, age and failures of the most recently changed runs, at most `most`.
 void add_progress(MetricsText& text, const RunProgress& progress, uint64_t now_ns, size_t most);
 
 }  // namespace ckptd

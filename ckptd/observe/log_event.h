@@ -1,11 +1,11 @@
-// An event of the log: the sentence that people read and, for programs, a name and the fields of
-// what it is about, so that nobody takes sentences apart. docs/reference/metrics.md
-// lists events and fields.
+// A log event: a sentence for people and, for programs, a name and the fields of its subject,
+// so that programs need not parse sentences. docs/reference/metrics.md lists events and
+// fields.
 //
 //   log_event(spdlog::level::info, "snapshot_durable", {{"run", name}, {"step", key.step}},
 //             "run {} step {}: durable", name, key.step);
 //
-// The text format shows the sentence alone; JSON has the fields as members of the line's object.
+// The text format has only the sentence; JSON has the fields as members of the line's object.
 #pragma once
 
 #include <spdlog/spdlog.h>
@@ -22,8 +22,8 @@
 
 namespace ckptd {
 
-// A number, a text, a truth, a list of ranks; or nothing, which is null. Refers to texts and lists,
-// which outlive the call of log_event().
+// A number, text, boolean or list of ranks; or empty, which is null. Only refers to texts and
+// lists; they must outlive the call of log_event().
 class LogValue {
  public:
   using Any = std::variant<std::monostate, bool, uint64_t, double, std::string_view,
@@ -31,7 +31,7 @@ class LogValue {
 
   LogValue() = default;
   template <std::unsigned_integral NumberT>
-  LogValue(NumberT number) : any_(number) {}  // bool is one of them, and stays what it is
+  LogValue(NumberT number) : any_(number) {}  // bool is included, and stays bool
   LogValue(double number) : any_(number) {}
   LogValue(std::string_view text) : any_(text) {}
   LogValue(const char* text) : any_(std::string_view(text)) {}
@@ -49,8 +49,8 @@ struct LogField {
   LogValue value;
 };
 
-// What the line that this thread is writing is about, as long as it lives. The formatter of a
-// line asks for it: our logger writes within the call, on the thread of its caller.
+// The event of the line that this thread is writing, during this object's lifetime. The formatter
+// reads it: the logger formats within the call, on the caller's thread.
 class LogEventScope {
  public:
   LogEventScope(std::string_view name, std::initializer_list<LogField> fields);

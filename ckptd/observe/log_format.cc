@@ -57,7 +57,7 @@ class JsonFormatter final : public spdlog::formatter {
   }
 };
 
-// One line for each message, whatever a client or a file brought into it.
+// One line per message, even with newlines from a client or a file.
 class TextFormatter final : public spdlog::formatter {
  public:
   void format(const spdlog::details::log_msg& message, spdlog::memory_buf_t& out) override {

@@ -1,10 +1,10 @@
-// Rate limit for log lines that clients can trigger: nobody fills a disk with the daemon's log.
+// Rate limit for log lines that clients can trigger, so that no client fills a disk with the log.
 //
-// While ckptd serves, each period of kLogPeriod has room for kLogLinesPerUserMax lines that are
-// logged while a message of one user is handled (ClientLogScope), for kLogLinesOfClientsMax of all
-// users together, and for kLogLinesOfDaemonMax others, such as those about finished writes. Lines
-// beyond that are counted and reported when the period is over. Critical lines always pass, and so
-// does the event commit_deleted: a prune of many commits is listed in full in the log alone.
+// While ckptd serves, each period of kLogPeriod has three budgets: kLogLinesPerUserMax lines that
+// are logged while one user's message is handled (ClientLogScope), kLogLinesOfClientsMax such lines
+// of all users together, and kLogLinesOfDaemonMax others, such as those about finished writes.
+// Lines beyond are counted and reported after the period. Critical lines always pass, as does the
+// event commit_deleted: only the log lists all commits of a large prune.
 #pragma once
 
 #include <spdlog/logger.h>
@@ -25,16 +25,16 @@ inline constexpr std::chrono::milliseconds kLogPeriod{10'000};
 inline constexpr size_t kLogLinesPerUserMax = 200;
 inline constexpr size_t kLogLinesOfClientsMax = 1'000;
 inline constexpr size_t kLogLinesOfDaemonMax = 1'000;
-// Users that the report of a period names; the others are summed up.
+// Users that the report of a period names; the others are summed.
 inline constexpr size_t kLogUsersNamedMax = 8;
-// In the place of a user: all users who may not connect. They have one part together.
+// Pseudo-user for all users who may not connect. They share one budget.
 inline constexpr uid_t kUsersNotAllowed = UINT32_MAX;
 
 class LogLimit {
  public:
   using Time = std::chrono::steady_clock::time_point;
 
-  // Is a line to be logged? `user`: the client's, if one triggered it.
+  // True if a line is to be logged. `user`: the client's, if one triggered it.
   bool admit(std::optional<uid_t> user, Time now);
   // Reports the lines that past periods left out: a sentence for each of the kLogUsersNamedMax
   // users with the most such lines, one for all other users, one for the daemon.
@@ -51,10 +51,10 @@ class LogLimit {
   Time began_{};
   std::map<std::optional<uid_t>, Count> counts_;  // of this period; no user: the daemon's own lines
   size_t of_clients_ = 0;
-  std::map<std::optional<uid_t>, uint64_t> unreported_;  // left out of periods that are over
+  std::map<std::optional<uid_t>, uint64_t> unreported_;  // left out in finished periods
 };
 
-// The lines that this thread logs in its lifetime are triggered by a client of this user.
+// While this object lives, lines of this thread count as triggered by a client of this user.
 class ClientLogScope {
  public:
   explicit ClientLogScope(uid_t user);
@@ -66,12 +66,12 @@ class ClientLogScope {
   const std::optional<uid_t> before_;
 };
 
-// Puts all sinks of the logger behind the limit, which begins with begin_log_limit(). To be called
+// Puts all sinks of the logger behind the limit, which begins with begin_log_limit(). Call this
 // before any other thread logs: spdlog reads the list of sinks without a lock.
 void install_log_limit(spdlog::logger& logger);
-// From now on the installed limit holds. From any thread.
+// Activates the installed limit. From any thread.
 void begin_log_limit();
-// Logs what was left out of a period that is over. To be called from time to time.
+// Reports the lines left out in a finished period. Call it periodically.
 void report_limited_log(LogLimit::Time now);
 
 }  // namespace ckptd

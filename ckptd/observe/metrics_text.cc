@@ -6,7 +6,7 @@ namespace ckptd {
 
 namespace {
 
-// Inside a label value: backslash, quote and newline are escaped.
+// Escapes backslash, quote and newline inside a label value.
 std::string escape(std::string_view value) {
   std::string escaped;
   for (const char c : value) {

@@ -1,7 +1,7 @@
 // MetricsText: writes metrics in Prometheus' text format (version 0.0.4).
 //
-// Knows nothing of the daemon: names and numbers in, text out. Samples of one metric are added one
-// after the other; its HELP and TYPE lines are written once, before the first.
+// Independent of the daemon: names and numbers in, text out. Samples of one metric are added
+// consecutively; its HELP and TYPE lines are written once, before the first.
 #pragma once
 
 #include <chrono>
@@ -17,7 +17,7 @@ class MetricsText {
  public:
   using Labels = std::initializer_list<std::pair<std::string_view, std::string_view>>;
 
-  // A number that only grows while the daemon lives; `name` ends in "_total".
+  // A number that only grows during the daemon's lifetime; `name` ends in "_total".
   void counter(std::string_view name, std::string_view help, uint64_t value, Labels labels = {});
   // Likewise, in seconds.
   void seconds(std::string_view name, std::string_view help, std::chrono::nanoseconds value);

@@ -1,5 +1,5 @@
-// DiskRoom: the space that the next snapshot can have on the store's disk, and the words that
-// refuse one for lack of it. Pure.
+// DiskRoom: free space for the next snapshot on the store's disk, and the error messages for a lack
+// of space. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,13 +15,13 @@ struct DiskRoom {
   Disk::Space space;
   uint64_t reserve_bytes = 0;   // disk_reserve: never used by snapshots
   uint64_t prepared_bytes = 0;  // preallocated in open segments, not yet used
-  uint64_t promised_bytes = 0;  // to snapshots that have begun
+  uint64_t promised_bytes = 0;  // to snapshots that have started
   bool journal_has_room = true;
 
   uint64_t available_bytes() const;
 };
 
-// What lacked room: `needed_bytes` for a snapshot, or for its record in the journal.
+// The unmet demand: `needed_bytes` for a snapshot, or for its record in the journal.
 struct DiskShortage {
   DiskRoom room;
   uint64_t needed_bytes = 0;
@@ -30,9 +30,9 @@ struct DiskShortage {
 
 // "disk full: No space left on device: ..." names the directory, its file system and the numbers.
 std::string disk_full_cause(const DiskShortage& shortage);
-// How to make room, as an imperative.
+// How to free space, as an imperative sentence.
 std::string disk_full_remedy(const DiskRoom& room);
-// kResourceExhausted with both, as whoever is refused reads them.
+// kResourceExhausted with cause and remedy, as the user sees it.
 ckpt::Error disk_full_error(const DiskShortage& shortage);
 // The error of a write for which the file system had no space, with the same remedy.
 ckpt::Error disk_full_error(const DiskRoom& room, const ckpt::Error& error);

@@ -1,4 +1,4 @@
-// Slabs that are encoded before they are written: beside the loop, in memory of bounded size.
+// Encodes slabs before they are written: on the executor, in memory of bounded size.
 #include <algorithm>
 
 #include "ckptd/limits.h"
@@ -7,7 +7,7 @@
 
 namespace ckptd {
 
-// In the order in which they came, as far as there is memory for what becomes of them.
+// Starts encodes in order of arrival, as long as there is memory for their results.
 void Persist::Impl::start_encodes() {
   while (!to_encode.empty() && encodes_running < limits::kEncodesMax) {
     const WritePointer write = to_encode.front();
@@ -20,7 +20,7 @@ void Persist::Impl::start_encodes() {
     if (!spare_buffers.empty()) {
       AlignedBuffer spare = std::move(spare_buffers.back());
       spare_buffers.pop_back();
-      // One that is much too large would hold more than the bound counts.
+      // A much larger buffer would hold more memory than the budget counts.
       if (spare.size() <= 2 * bytes) write->encoded = std::move(spare);
     }
     write->encoder = std::make_unique<SlabEncoder>(write->slab.bytes(), write->to_encode,
@@ -40,7 +40,7 @@ void Persist::Impl::encode_step(const WritePointer& write, BasePieces bases) {
   executor.run(
       [write, stepped, bases = std::move(bases)] {
         const auto began = std::chrono::steady_clock::now();
-        // Here, since the first touch of so much memory takes its time.
+        // On the executor, because the first touch of so much memory is slow.
         if (write->encoded.size() < write->encode_bytes) {
           write->encoded = AlignedBuffer(write->encode_bytes);
         }
@@ -71,8 +71,8 @@ void Persist::Impl::encode_stepped(const WritePointer& write, const Status& stat
   start_encodes();
 }
 
-// A slab of which nothing got smaller is written as any other is; and one whose pieces would be too
-// many for the record of its snapshot.
+// A slab is written unencoded if no fragment got smaller, or if its pieces would exceed the limit
+// of its snapshot's record.
 void Persist::Impl::take_encoded(ExtentWrite& write) {
   const SlabEncoder& encoder = *write.encoder;
   size_t& pieces = snapshots.at(write.snapshot).fragments_encoded;
@@ -109,7 +109,7 @@ void ExtentWrite::take_parts(const std::vector<bool>& left_out) {
   for (size_t i = 0; i < fragments.size(); ++i) {
     if (left_out.empty() || !left_out[i]) to_encode.push_back(fragments[i]);
   }
-  // It was for what is on the disk already that the slab was to be encoded.
+  // Without a fragment of a planned unit left to write, the slab needs no encoding.
   if (std::any_of(to_encode.begin(), to_encode.end(),
                   [this](const auto& fragment) { return units->has(fragment.unit); })) {
     return;

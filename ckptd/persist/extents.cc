@@ -1,4 +1,4 @@
-// From a queue of slabs to written, checked extents.
+// From queued slabs to written and checked extents.
 #include <algorithm>
 
 #include "ckptd/persist/persist_impl.h"
@@ -9,7 +9,7 @@ namespace ckptd {
 
 namespace {
 
-// Header and payload of a write that got a place; nothing of one that did not.
+// Header and payload of a write that has a place; nullopt for a write without one.
 std::optional<ExtentPlace> place_of(const ExtentWrite& write) {
   if (write.segment == nullptr) return std::nullopt;
   return ExtentPlace{.segment = write.extent.segment,
@@ -20,7 +20,7 @@ std::optional<ExtentPlace> place_of(const ExtentWrite& write) {
 
 }  // namespace
 
-// Fills the disk's queue up to the bound: pieces of the oldest slab first, so that slabs complete
+// Fills the disk's queue up to the limit: pieces of the oldest slab first, so that slabs complete
 // one after the other and their checks run beside the writes of the next.
 void Persist::Impl::pump() {
   if (pumping) return;
@@ -29,12 +29,12 @@ void Persist::Impl::pump() {
     const WritePointer write = queue.front();
     if (write->segment == nullptr) {
       const Result<bool> placed = place(*write);
-      if (placed.ok() && !*placed) break;  // Segments calls pump() when the next one is made
+      if (placed.ok() && !*placed) break;  // Segments calls pump() when the next segment is made
       if (!placed.ok()) {
         queue.pop_front();
         stats.bytes_queued -= write->padded_bytes();
         write->error = name_full_disk(placed.error(), write->snapshot, write->padded_bytes());
-        // Told from the loop, like everything else.
+        // Reported from the loop, like every result.
         executor.run([] {}, [this, write] { finish(write, *write->error); });
         continue;
       }
@@ -102,7 +102,7 @@ void Persist::Impl::submit_piece(const WritePointer& write) {
   const MutableByteView memory = write->next_piece(options.write_piece_bytes);
   const size_t bytes = memory.size();
   stats.bytes_queued -= bytes;
-  if (write->error.has_value()) return;  // a piece failed: the rest only leaves the queue
+  if (write->error.has_value()) return;  // a piece failed: only dequeue the rest
   bytes_in_flight += bytes;
   meter.began(options.stopwatch());
   ++write->pieces_in_flight;
@@ -130,8 +130,8 @@ void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
     if (!write->error.has_value()) write->error = error;
     fail_segment(segment, error);
   }
-  // Pieces of an extent that failed or was abandoned are not submitted any more; what is still in
-  // the queue of it leaves there.
+  // No more pieces of a failed or abandoned extent are submitted; this removes its queued
+  // pieces.
   pump();
   const bool submitted = write->submitted_bytes == write->padded_bytes();
   if (write->pieces_in_flight == 0 && (submitted || write->error.has_value())) {
@@ -142,7 +142,7 @@ void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
   segments.close_if_done(segment.id);
 }
 
-// Takes what is left of the slab out of the queue; false if nothing was.
+// Removes the rest of the slab from the queue; false if it was not queued.
 bool Persist::Impl::leave_queue(const WritePointer& write) {
   const auto queued = std::find(queue.begin(), queue.end(), write);
   if (queued == queue.end()) return false;
@@ -167,7 +167,7 @@ void Persist::Impl::abandon_writes(SnapshotWrites& snapshot) {
       finish(write, {});
       continue;
     }
-    // What is in the kernel or being checked comes to an end by itself.
+    // Pieces in the kernel and running checks finish by themselves.
     if (leave_queue(write) && write->pieces_in_flight == 0) finish(write, {});
   }
 }
@@ -187,7 +187,7 @@ void Persist::Impl::all_written(const WritePointer& write) {
     (fragment.codec == 0 ? stats.raw_bytes : encoded) += fragment.length;
     (delta ? stats.delta_stored_bytes : stats.encoded_stored_bytes) += fragment.encoded_bytes;
   }
-  // Check after the write, so that what was checked is at least as new as what was written.
+  // Check after the write: the checked bytes are then at least as new as the written ones.
   check(write);
 }
 
@@ -249,7 +249,7 @@ void Persist::Impl::fail_device(const ckpt::Error& error,
                                 const std::set<ckpt::SnapshotKey>& synced) {
   for (Segment* segment : segments.all()) {
     segments.seal_off(*segment, error);
-    segments.close_if_done(segment->id);  // a spare one has nobody else to close it
+    segments.close_if_done(segment->id);  // an unused spare would otherwise never be closed
   }
   for (auto& [key, snapshot] : snapshots) {
     const bool exposed = !snapshot.unsynced.empty() && synced.count(key) == 0;

@@ -19,13 +19,13 @@ void Persist::Impl::start_round() {
   }
   for (const ckpt::SegmentId id : touched) {
     const Segment& segment = segments.at(id);
-    // A sync covers only writes that completed before it: the header's completion starts the round.
+    // A sync covers only completed writes: the completion of the header starts the round.
     if (!segment.header_written && !segment.failed.has_value()) return;
   }
   syncing = std::exchange(ready, {});
   round.clear();
   const bool waits = !left_out(Safeguard::kCommitOrder);
-  syncs_in_flight = 1;  // held by this function until all are submitted
+  syncs_in_flight = 1;  // one held by this function until all are submitted
   for (const ckpt::SegmentId id : touched) {
     Segment& segment = segments.at(id);
     if (segment.failed.has_value() || left_out(Safeguard::kSegmentSync)) continue;
@@ -43,7 +43,7 @@ void Persist::Impl::start_round() {
                  }});
   }
   if (--syncs_in_flight == 0) {
-    // Nothing to wait for, every segment had failed already: refused from the loop, not from here.
+    // No sync to wait for, because every segment had failed: refuse from the loop, not from here.
     ++syncs_in_flight;
     executor.run([] {},
                  [this] {
@@ -54,8 +54,8 @@ void Persist::Impl::start_round() {
 }
 
 void Persist::Impl::round_synced() {
-  // One failed flush says nothing good about the device: every open segment is sealed off, and
-  // every snapshot with unsynced extents fails. The kernel will not report it a second time.
+  // A failed flush discredits the whole device: every open segment is sealed off, and every
+  // snapshot with unsynced extents fails. The kernel will not report the failure a second time.
   std::optional<ckpt::Error> failed;
   for (const auto& [id, error] : round) {
     if (error.has_value()) failed = error;
@@ -90,7 +90,7 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
   records.reserve(commits.size());
   for (PendingCommit& commit : commits) {
     records.push_back(commit.make_record());
-    snapshots.at(commit.snapshot).reserved_record_bytes = 0;  // the journal counts it from here on
+    snapshots.at(commit.snapshot).reserved_record_bytes = 0;  // from here on the journal counts it
   }
   auto shared = std::make_shared<std::vector<PendingCommit>>(std::move(commits));
   journal.append(std::move(records), [this, shared](const Result<uint64_t>& first_sequence) {
@@ -101,7 +101,7 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
         refuse(commit, first_sequence.error());
         continue;
       }
-      // Taken out first: marking a slab durable may let the daemon lease it at once.
+      // Moved out first: marking a slab durable may let the daemon lease it at once.
       std::vector<StagedSlab> slabs = std::move(snapshots.at(commit.snapshot).slabs);
       std::vector<StagedSlab> kept = std::move(snapshots.at(commit.snapshot).kept);
       forget(commit.snapshot);
@@ -115,15 +115,15 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
   });
 }
 
-// A segment that lacked space has its shortage from name_full_disk().
+// A segment that lacked space has already noted its shortage in name_full_disk().
 void Persist::Impl::note_journal_full(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error) {
   if (error.code != ckpt::ErrorCode::kResourceExhausted) return;
   shortages.note(snapshot,
                  {.room = {}, .needed_bytes = limits::kJournalReserveMin, .of_journal = true});
 }
 
-// Where it is certain that no record of it can be on the disk, what it had written is dead: on a
-// full disk that is the room which the journal lacked.
+// If the journal certainly has no record of the snapshot, its extents are dead: on a full disk that
+// is the space which the journal lacked.
 void Persist::Impl::refuse(const PendingCommit& commit, ckpt::Error error) {
   if (journal.health().ok()) {
     for (const ExtentPlace& extent : snapshots.at(commit.snapshot).placed) tell_dead(extent);

@@ -16,7 +16,7 @@ struct JournalWriter::Impl {
     std::vector<ckpt::fb::RecordT> records;
     std::function<void(Result<uint64_t>)> on_durable;
   };
-  struct Waiting {  // in the batch that is being written
+  struct Waiting {  // in the batch in flight
     uint64_t first_sequence = 0;
     std::function<void(Result<uint64_t>)> on_durable;
   };
@@ -39,19 +39,19 @@ struct JournalWriter::Impl {
   const FileId file;
   ckpt::JournalEncoder encoder;
   uint64_t durable_end = 0;
-  ckpt::JournalEncoder::Position before;  // the batch in flight
-  std::deque<Append> queue;               // wait for the batch in flight
+  ckpt::JournalEncoder::Position before;  // position before the batch in flight
+  std::deque<Append> queue;               // waiting for the batch in flight
   std::vector<Waiting> batch;             // in flight
-  AlignedBuffer bytes;                    // of that batch: O_DIRECT needs it aligned
+  AlignedBuffer bytes;                    // bytes of that batch, aligned for O_DIRECT
   bool busy = false;
-  bool unawaited = false;     // told before it is synced; never in ckptd
-  uint64_t reserved_end = 0;  // space is taken up to here
+  bool unawaited = false;     // acknowledged before the sync; never set in ckptd
+  uint64_t reserved_end = 0;  // space is allocated up to here
   bool reserving = false;
-  bool disk_full = false;  // the last attempt to take more got less, or nothing
+  bool disk_full = false;  // the last allocation got less than wanted, or nothing
   std::optional<ckpt::Error> failed;
   Deliver deliver;
   std::optional<StoreVersion> version;
-  uint32_t raised_to = 0;  // by the batch in flight
+  uint32_t raised_to = 0;  // version in the batch in flight
 };
 
 JournalWriter::JournalWriter(Disk& disk, FileId file,
@@ -72,7 +72,7 @@ void JournalWriter::append(std::vector<ckpt::fb::RecordT> records,
 void JournalWriter::Impl::start() {
   busy = true;
   if (failed.has_value()) {
-    // A sync that changes nothing brings the refusal back through reap(), as promised.
+    // A sync that changes nothing delivers the refusal through reap(), as append() promises.
     disk.submit({.op = IoOp::kSync, .file = file, .on_done = [this](const Result<uint64_t>&) {
                    fail(*failed);
                  }});
@@ -123,7 +123,7 @@ void JournalWriter::Impl::raise_version(uint64_t& sequence,
   ++sequence;
 }
 
-// Takes space for records to come, `wanted` bytes from the end on, or as much as a full disk has.
+// Allocates space for later records: `wanted` bytes from the end, or less on a full disk.
 void JournalWriter::Impl::reserve_ahead(uint64_t wanted) {
   if (reserving || reserved_end >= encoder.position().offset + wanted / 2) return;
   take(wanted, false);
@@ -147,7 +147,7 @@ void JournalWriter::Impl::take(uint64_t wanted, bool less_than_wanted) {
                }});
 }
 
-// Only this batch: its bytes are not synced, and the next one is written over them.
+// Fails only this batch: its bytes are not synced, and the next batch overwrites them.
 void JournalWriter::Impl::refuse_batch(const ckpt::Error& error) {
   if (!left_out(Safeguard::kRefusedAgain)) encoder = ckpt::JournalEncoder(before);
   busy = false;
@@ -187,15 +187,15 @@ void JournalWriter::Impl::synced(const Result<uint64_t>& result) {
   if (raised_to > 0) version->version = raised_to;
   durable_end = encoder.position().offset;
   const std::vector<Waiting> durable = std::exchange(batch, {});
-  // The next batch goes out before the callbacks: the disk need not wait for them.
+  // Start the next batch before the callbacks, so that the disk does not wait for them.
   if (!queue.empty()) start();
   for (const Waiting& waiting : durable) {
     tell(waiting.on_durable, waiting.first_sequence);
   }
 }
 
-// What the kernel has of the failed batch is unknown, and it tells of the failure only once: no
-// record may follow it in this file.
+// The kernel's state of the failed batch is unknown, and the kernel reports the failure only once:
+// no record may follow the batch in this file.
 void JournalWriter::Impl::fail(const ckpt::Error& error) {
   if (!failed.has_value()) {
     failed = ckpt::make_error(error.code, "the journal is closed for writing: {}", error.message);
@@ -235,7 +235,7 @@ Status JournalWriter::health() const {
 
 namespace {
 
-// Taken ahead for `bytes` of records that are promised.
+// Space to allocate ahead for `bytes` of promised records.
 uint64_t bytes_ahead(uint64_t bytes) {
   return std::max(limits::kJournalReserveBytes, 2 * (limits::kJournalReserveMin + bytes));
 }
@@ -252,7 +252,7 @@ bool JournalWriter::lacks_room(uint64_t bytes) const {
   if (!impl_->disk_full || impl_->reserved_end >= impl_->encoder.position().offset + needed) {
     return false;
   }
-  // The disk was full when space was last taken, which may be long ago: there may be room by now.
+  // `disk_full` may be old: check whether the disk has space by now.
   const auto space = impl_->disk.space();
   return !space.ok() || space->free_bytes < bytes_ahead(bytes);
 }

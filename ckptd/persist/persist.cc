@@ -51,7 +51,7 @@ uint64_t Persist::Impl::record_bytes_promised() const {
   return bytes;
 }
 
-// A snapshot larger than the disk says nothing about the disk.
+// A snapshot larger than the disk is no evidence of a full disk.
 ckpt::Error Persist::Impl::refuse_space(const ckpt::SnapshotKey& snapshot,
                                         const DiskShortage& shortage) {
   const uint64_t most = shortage.room.space.total_bytes -
@@ -60,7 +60,7 @@ ckpt::Error Persist::Impl::refuse_space(const ckpt::SnapshotKey& snapshot,
   return disk_full_error(shortage);
 }
 
-// The next snapshot needs all of its space, not only that of the piece which found none.
+// The next snapshot needs all of its space, not only that of the piece that found none.
 ckpt::Error Persist::Impl::name_full_disk(const ckpt::Error& error,
                                           const ckpt::SnapshotKey& snapshot, uint64_t bytes) {
   if (error.code != ErrorCode::kResourceExhausted) return error;
@@ -110,7 +110,7 @@ Result<std::optional<DiskShortage>> Persist::Impl::reserve(const ckpt::SnapshotK
     return std::optional(DiskShortage{
         .room = now, .needed_bytes = records_promised + record_bytes, .of_journal = true});
   }
-  // The parts of its other members are needed as well, and given back if this one is refused.
+  // The reservations of the other members are needed as well, and released if this one is refused.
   const auto known = snapshots.find(snapshot);
   const SnapshotWrites none;
   const SnapshotWrites& before = known == snapshots.end() ? none : known->second;
@@ -157,7 +157,7 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   write->bases = std::move(bases);
   write->take_parts(left_out);
   SnapshotWrites& writes = impl_->snapshots[snapshot];
-  // What of it is not written needs no space.
+  // Fragments that are not written need no space.
   const uint64_t spared = write->slab.payload().size() - write->padded_bytes();
   writes.reserved_bytes -= std::min(writes.reserved_bytes, spared);
   ++writes.writes_open;
@@ -222,7 +222,7 @@ bool Persist::idle() const {
 
 void Persist::close() {
   while (!idle()) {
-    // Whichever of the two has something to do; a check may wait for a write and the reverse.
+    // Wait for whichever has work; a check may wait for a write and vice versa.
     if (impl_->disk.in_flight() > 0) {
       impl_->disk.wait();
       impl_->disk.reap();

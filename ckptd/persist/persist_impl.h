@@ -1,4 +1,4 @@
-// What Persist keeps, for the sources of this folder only.
+// Private to this folder: the state of Persist.
 #pragma once
 
 #include <chrono>
@@ -18,57 +18,57 @@
 
 namespace ckptd {
 
-// One slab on its way into one extent.
+// One slab that is being written as one extent.
 struct ExtentWrite {
   ckpt::SnapshotKey snapshot;
   StagedSlab slab;
   std::function<void(Result<WrittenExtent>)> on_done;
   PayloadObserver observer;
-  SlabParts parts;  // of the slab: those that are to be written
+  SlabParts parts;  // parts of the slab to write
   WrittenExtent extent;
   Segment* segment = nullptr;  // null: not placed yet
   AlignedBuffer header;
   uint64_t submitted_bytes = 0;  // of the payload
-  size_t part_at = 0;            // the part that comes next, where it is parts of the slab
+  size_t part_at = 0;            // the next part, if parts of the slab are written
   uint64_t part_submitted_bytes = 0;
   size_t pieces_in_flight = 0;  // header included
   std::optional<ckpt::Error> error;
   bool abandoned = false;
-  bool kept = false;   // in memory: it has no extent
-  bool frees = false;  // its slab, as soon as it is written
+  bool kept = false;   // only in memory, without an extent
+  bool frees = false;  // frees its slab once it is written
 
-  // One that is encoded (encode.cc).
-  EncodePlan units;                             // until it is begun
-  std::shared_ptr<BaseSource> bases;            // null: none of it becomes a delta
-  std::vector<ckpt::ExtentFragment> to_encode;  // as they lie in the slab
-  std::unique_ptr<SlabEncoder> encoder;         // while it is
-  uint64_t encode_bytes = 0;                    // of the bound on all, until it is written
+  // Encoded writes (encode.cc).
+  EncodePlan units;                             // until encoding starts
+  std::shared_ptr<BaseSource> bases;            // null: no fragment becomes a delta
+  std::vector<ckpt::ExtentFragment> to_encode;  // places in the slab
+  std::unique_ptr<SlabEncoder> encoder;         // while encoding
+  uint64_t encode_bytes = 0;                    // counts for the limit on encodes until written
   AlignedBuffer encoded;
-  uint64_t encoded_bytes = 0;  // of the payload; 0: it is parts of the slab
+  uint64_t encoded_bytes = 0;  // of the payload; 0: parts of the slab are written
   std::chrono::steady_clock::duration encode_time{0};
 
-  // Works out `parts` and `to_encode`.
+  // Computes `parts` and `to_encode`.
   void take_parts(const std::vector<bool>& left_out);
-  // What is written, padded to whole blocks.
+  // Bytes to write, padded to whole blocks.
   uint64_t padded_bytes() const;
-  // Of what is encoded: what follows its bytes up to the end of their last block.
+  // Zeroes the rest of the last block of an encoded payload.
   void pad();
-  // At most so many bytes of what is not submitted yet, as they lie in memory; it is from now on.
+  // The next unsubmitted bytes, as they lie in memory, at most `most`; marks them as submitted.
   MutableByteView next_piece(uint64_t most);
 };
 
 struct SnapshotWrites {
-  uint64_t reserved_bytes = 0;                     // promised, not yet placed
-  uint64_t asked_bytes = 0;                        // promised in all
-  uint64_t whole_bytes = 0;                        // what all members ask for, as far as known
-  uint64_t reserved_record_bytes = 0;              // of the journal, likewise
+  uint64_t reserved_bytes = 0;                     // reserved, not yet placed
+  uint64_t asked_bytes = 0;                        // reserved in total
+  uint64_t whole_bytes = 0;                        // demand of all members, as far as known
+  uint64_t reserved_record_bytes = 0;              // likewise, in the journal
   size_t writes_open = 0;                          // queued, running or being checked
-  size_t fragments_encoded = 0;                    // pieces of those that were cut
-  std::vector<std::weak_ptr<ExtentWrite>> active;  // those writes, finished ones among them
+  size_t fragments_encoded = 0;                    // pieces of encoded fragments
+  std::vector<std::weak_ptr<ExtentWrite>> active;  // these writes, including finished ones
   std::set<ckpt::SegmentId> unsynced;
   std::vector<StagedSlab> slabs;    // written, held until durable
   std::vector<StagedSlab> kept;     // not written, held likewise
-  std::vector<ExtentPlace> placed;  // of writes that are over: dead if the snapshot is abandoned
+  std::vector<ExtentPlace> placed;  // of finished writes: dead if the snapshot is abandoned
   std::optional<ckpt::Error> failed;
   bool committing = false;
 };
@@ -105,16 +105,16 @@ struct Persist::Impl {
   void take_encoded(ExtentWrite& write);
   void give_back_buffer(ExtentWrite& write);
 
-  // Faults: the segment takes no more, and what is not yet synced in it fails.
+  // Faults: seals off the segment, and fails snapshots with unsynced extents in it.
   void fail_segment(Segment& segment, const ckpt::Error& error);
-  // After a failed sync: the same for every segment, sparing snapshots that are wholly synced.
+  // After a failed sync: likewise for every segment, except for completely synced snapshots.
   void fail_device(const ckpt::Error& error, const std::set<ckpt::SnapshotKey>& synced);
 
   // Group commit (group_commit.cc).
   void start_round();
   void round_synced();
   void append_round(std::vector<PendingCommit> commits);
-  // Notes the shortage if a full disk is why the journal took no record of the snapshot.
+  // Notes a shortage if the journal refused the snapshot's record because the disk is full.
   void note_journal_full(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error);
   void refuse(const PendingCommit& commit, ckpt::Error error);
   void forget(const ckpt::SnapshotKey& snapshot);  // with its reservation, slabs and unsynced marks
@@ -122,12 +122,12 @@ struct Persist::Impl {
   // Space (persist.cc).
   Result<DiskRoom> room() const;
   uint64_t record_bytes_promised() const;
-  // Promises what Persist::reserve() says, or tells what lacks room for it.
+  // Reserves as Persist::reserve() describes, or returns the shortage.
   Result<std::optional<DiskShortage>> reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes,
                                               uint64_t record_bytes, uint64_t whole_bytes);
   ckpt::Error refuse_space(const ckpt::SnapshotKey& snapshot, const DiskShortage& shortage);
-  // The error of a write of the snapshot. An error for lack of space is noted as a shortage, and
-  // gets the words and the remedy of a full disk. `bytes`: of the write.
+  // The error of a write of the snapshot. A lack of space is noted as a shortage, and gets the
+  // message and the remedy of a full disk. `bytes`: of the write.
   ckpt::Error name_full_disk(const ckpt::Error& error, const ckpt::SnapshotKey& snapshot,
                              uint64_t bytes);
 
@@ -139,19 +139,19 @@ struct Persist::Impl {
   std::deque<WritePointer> queue;  // not yet completely submitted
   std::deque<WritePointer> to_encode;
   size_t encodes_running = 0;
-  uint64_t encode_bytes = 0;  // of slabs that are being encoded, or were and are being written
+  uint64_t encode_bytes = 0;  // of slabs being encoded, or encoded and not yet written
   std::vector<AlignedBuffer> spare_buffers;
   std::map<ckpt::SnapshotKey, SnapshotWrites> snapshots;
   ShortageWatch shortages;
   uint64_t next_sequence;
   size_t bytes_in_flight = 0;
-  WriteMeter meter;        // of what is in flight
+  WriteMeter meter;        // of bytes in flight
   size_t writes_open = 0;  // of all snapshots, abandoned ones too
   bool pumping = false;
 
-  std::vector<PendingCommit> ready;                             // wait for the next round of syncs
+  std::vector<PendingCommit> ready;                             // waiting for the next sync round
   std::vector<PendingCommit> syncing;                           // in the round
-  std::map<ckpt::SegmentId, std::optional<ckpt::Error>> round;  // segment -> how its sync went
+  std::map<ckpt::SegmentId, std::optional<ckpt::Error>> round;  // segment -> result of its sync
   size_t syncs_in_flight = 0;
   size_t commits_open = 0;
   bool closed = false;

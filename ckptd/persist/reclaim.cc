@@ -12,8 +12,8 @@ namespace ckptd {
 namespace {
 
 using ckpt::kBlockBytes;
-// A stretch counts as given back if it reads as zeros at its beginning and so far apart: as every
-// hole does, and no state of a model.
+// A stretch counts as reclaimed if samples at its beginning and at this interval read as zeros.
+// That holds for every hole, and for no state of a model.
 constexpr uint64_t kLookEveryBytes = 1u << 20;
 
 Result<bool> has_bytes(Disk& disk, FileId file, const ExtentPlace& stretch) {
@@ -28,7 +28,7 @@ Result<bool> has_bytes(Disk& disk, FileId file, const ExtentPlace& stretch) {
   return false;
 }
 
-// From the segment's header to the last listed extent.
+// Gaps from the segment's header to the last listed extent.
 std::vector<ExtentPlace> stretches_between(ckpt::SegmentId segment,
                                            std::vector<ExtentPlace> listed) {
   std::sort(listed.begin(), listed.end(),
@@ -49,7 +49,7 @@ Status cut(Disk& disk, FileId file, const std::string& path, uint64_t end) {
   return disk.truncate(file, end);
 }
 
-// Cuts the segment; what is left over between its listed extents is added to `left`.
+// Truncates the segment; adds the gaps between its listed extents to `left`.
 Status reclaim_in(Disk& disk, ckpt::SegmentId segment, std::vector<ExtentPlace> listed,
                   std::vector<ExtentPlace>& left) {
   uint64_t end = 0;

@@ -1,5 +1,5 @@
-// Gives back to the disk, at a start, the space in segments that no journal record lists: it was
-// preallocated and never used, or holds snapshots that nobody finished.
+// Startup: reclaims space in segments that no journal record lists. Such space was preallocated and
+// never used, or holds unfinished snapshots.
 #pragma once
 
 #include <map>
@@ -13,13 +13,13 @@ namespace ckptd {
 using ListedExtents = std::map<ckpt::SegmentId, std::vector<ExtentPlace>>;
 
 struct Reclaimed {
-  std::vector<ExtentPlace> left;  // stretches between listed extents that have bytes, for gc
-  bool complete = true;           // false: a segment could not be read, cut or removed
+  std::vector<ExtentPlace> left;  // gaps between listed extents that have bytes, for gc
+  bool complete = true;           // false: a segment could not be read, truncated or removed
 };
 
-// Segments are cut after their last listed extent; files without one are removed (each is logged).
-// A segment that cannot be read or cut is left to the next start, with a warning. Blocking; to be
-// called before any segment is opened.
+// Truncates segments after their last listed extent; removes files without one (logs each). A
+// segment that cannot be read or truncated is left to the next startup, with a warning. Blocking;
+// call this before any segment is opened.
 Result<Reclaimed> reclaim_unlisted(Disk& disk, ListedExtents listed);
 
 }  // namespace ckptd

@@ -17,7 +17,7 @@ uint64_t now_ns() {
                                    .count());
 }
 
-// On the executor. As little as will do where the disk is nearly full.
+// On the executor. Falls back to the minimum size if the disk is nearly full.
 Result<Disk::NewFile> create_file(Disk& disk, const std::string& path, uint64_t* bytes,
                                   uint64_t least) {
   auto file = disk.create_file(path, *bytes);
@@ -51,7 +51,7 @@ void Segments::make(uint64_t bytes, uint64_t least, uint64_t free_bytes) {
   segment->bytes = bytes;
   segment->least = least;
   if (!directory_made_) {
-    // Of a store that is new; once.
+    // Once, in a new store.
     Status status = disk_.make_directory(kSegmentsDirectory);
     if (status.ok()) status = disk_.sync_directory("");
     directory_made_ = status.ok();
@@ -69,7 +69,7 @@ void Segments::make(uint64_t bytes, uint64_t least, uint64_t free_bytes) {
       [this, segment] { made(*segment); });
 }
 
-// Whether that much can be preallocated without touching what is to be left free.
+// True if this much can be preallocated without touching the reserve.
 bool Segments::fits(uint64_t bytes, const Disk::Space& space) const {
   return space.free_bytes - std::min(space.free_bytes, options_.reserve_bytes) >= bytes;
 }
@@ -79,7 +79,7 @@ void Segments::made(NewSegment& segment) {
   const bool awaited = std::exchange(awaited_, false);
   if (!segment.file->ok()) {
     const ckpt::Error& error = segment.file->error();
-    if (error.code != ckpt::ErrorCode::kAlreadyExists) next_ = segment.id;  // there is no such file
+    if (error.code != ckpt::ErrorCode::kAlreadyExists) next_ = segment.id;  // no such file exists
     if (awaited) failure_ = Failure{segment.least, error};
   } else {
     auto opened = std::make_unique<Segment>();
@@ -94,7 +94,7 @@ void Segments::made(NewSegment& segment) {
     write_header(*segments_.at(segment.id));
   }
   on_made_();
-  failure_.reset();  // whoever waited is gone
+  failure_.reset();  // nobody waits for it any more
 }
 
 void Segments::write_header(Segment& segment) {
@@ -133,7 +133,7 @@ Result<std::optional<Segments::Place>> Segments::place(uint64_t bytes) {
     const uint64_t least = kBlockBytes + bytes;
     if (failure_.has_value()) {
       const Failure failure = *std::exchange(failure_, std::nullopt);
-      // It may have been too large for the disk, made for somebody who needed more.
+      // The failed segment may have been larger than this caller needs.
       const bool smaller =
           failure.error.code == ckpt::ErrorCode::kResourceExhausted && least < failure.least;
       if (!smaller) return failure.error;
@@ -155,7 +155,7 @@ Result<std::optional<Segments::Place>> Segments::place(uint64_t bytes) {
 void Segments::prepare_ahead() {
   const bool needed = current_ == nullptr || current_->bytes - current_->used < current_->bytes / 2;
   if (spare_ != nullptr || !needed || making_) return;
-  // A disk that is nearly full is not filled ahead of need.
+  // A nearly full disk is not filled ahead of need.
   const auto space = disk_.space();
   const uint64_t bytes = options_.segment_bytes;
   if (!space.ok() || !fits(bytes, *space)) return;
@@ -176,7 +176,7 @@ void Segments::close_if_done(ckpt::SegmentId id) {
   if (segment.writes_in_flight > 0 || segment.unsynced_snapshots > 0) return;
   const bool empty = segment.used == kBlockBytes;
   disk_.close(segment.file);
-  if (empty) (void)disk_.remove(segment_path(id));  // best effort: the next start removes it, too
+  if (empty) (void)disk_.remove(segment_path(id));  // best effort: the next startup removes it, too
   segments_.erase(found);
 }
 
@@ -204,7 +204,7 @@ void Segments::close() {
   for (const auto& [id, segment] : segments_) {
     CKPT_ASSERT(segment->writes_in_flight == 0);
     const bool empty = segment->used == kBlockBytes;
-    // Best effort: what is left over is dead space, not damage.
+    // Best effort: the rest is dead space, not damage.
     if (!empty) (void)disk_.truncate(segment->file, segment->used);
     disk_.close(segment->file);
     if (empty) (void)disk_.remove(segment_path(id));

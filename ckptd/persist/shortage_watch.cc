@@ -10,7 +10,7 @@ namespace ckptd {
 
 namespace {
 
-// Steps go back only in a later epoch.
+// Steps decrease only in a later epoch.
 bool is_later(const ckpt::SnapshotKey& a, const ckpt::SnapshotKey& b) {
   return std::tie(a.epoch, a.step, a.attempt) > std::tie(b.epoch, b.step, b.attempt);
 }
@@ -24,7 +24,7 @@ void ShortageWatch::note(const ckpt::SnapshotKey& snapshot, const DiskShortage& 
   } else {
     Need& need = needs_[snapshot.run];
     if (is_later(need.snapshot, snapshot)) return;
-    // One piece of it may find no room after another has told the need of the whole.
+    // A piece may find no room after another one has noted the need of the whole snapshot.
     const uint64_t told = need.snapshot == snapshot ? need.bytes : 0;
     need = {.snapshot = snapshot, .bytes = std::max(told, shortage.needed_bytes)};
   }

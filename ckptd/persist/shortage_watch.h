@@ -1,5 +1,5 @@
-// ShortageWatch: which runs found the disk full, and how much space their snapshots needed, until
-// there is as much. Pure.
+// ShortageWatch: the runs that found the disk full, and the space that their snapshots need, until
+// the disk has that space. Pure.
 #pragma once
 
 #include <cstdint>
@@ -14,18 +14,18 @@ namespace ckptd {
 
 class ShortageWatch {
  public:
-  // A snapshot found the disk full, or the journal. `needed_bytes` is the need of the whole
-  // snapshot: space that it was given is free again once it has failed.
+  // A snapshot found the disk or the journal full. `needed_bytes` is the need of the whole
+  // snapshot, because its reserved space is free again once it has failed.
   void note(const ckpt::SnapshotKey& snapshot, const DiskShortage& shortage);
-  // A snapshot is durable. If it is later than the one that was noted, its run can save again.
+  // A snapshot is durable. If it is later than the noted one, its run can save again.
   void found_room(const ckpt::SnapshotKey& snapshot);
-  // Drops what snapshots of the run needed, or snapshots of all runs.
+  // Drops the noted needs of the run, or of all runs.
   void forget(ckpt::RunId run) { needs_.erase(run); }
   void forget();
 
-  // The present lack of room; nullopt: every run that was noted has room for its next snapshot. It
-  // is set as well while there is no space at all. Runs that have room are forgotten.
-  // `journal_lacks`: whether the journal has less than so many bytes left.
+  // The current shortage; nullopt: every noted run has room for its next snapshot. Also set while
+  // there is no space at all. Drops runs that have room. `journal_lacks`: true if the journal has
+  // less than this many bytes left.
   std::optional<DiskShortage> now(DiskRoom room,
                                   const std::function<bool(uint64_t)>& journal_lacks);
   // Calls of note() so far.

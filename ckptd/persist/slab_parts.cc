@@ -15,7 +15,7 @@ uint64_t last_block(const ckpt::ExtentFragment& fragment) {
   return (fragment.payload_offset + fragment.length - 1) / ckpt::kBlockBytes;
 }
 
-// What is before and after a stretch is written, so that it touches none of them.
+// Writes short stretches after all. Their neighbors are written, and share no block with them.
 void take_back_short_ones(const std::vector<ckpt::ExtentFragment>& fragments, uint64_t bytes_min,
                           std::vector<bool>& left_out) {
   const auto end = left_out.end();
@@ -31,7 +31,7 @@ void take_back_short_ones(const std::vector<ckpt::ExtentFragment>& fragments, ui
 
 }  // namespace
 
-// Each can touch its neighbours only, so that once forwards and once backwards is enough.
+// A written fragment affects only its neighbors: one pass forwards and one backwards is enough.
 std::vector<bool> left_out_of_slab(const std::vector<ckpt::ExtentFragment>& fragments,
                                    const std::vector<bool>& elsewhere, uint64_t bytes_min) {
   CKPT_ASSERT(fragments.size() == elsewhere.size());

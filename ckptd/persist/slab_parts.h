@@ -1,4 +1,4 @@
-// SlabParts: what of a slab is written where some of its fragments are on the disk already. Pure.
+// SlabParts: the parts of a slab to write if some of its fragments are already on disk. Pure.
 #pragma once
 
 #include <vector>
@@ -7,9 +7,9 @@
 
 namespace ckptd {
 
-// Which of the fragments need not be written: those in `elsewhere`, but for any that shares a block
-// with one that is written, and stretches of them that are together shorter than `bytes_min`.
-// `fragments`: of a slab, ascending in its payload; as many flags.
+// Fragments that need not be written: those in `elsewhere`, except any that shares a block with a
+// written one, and stretches shorter than `bytes_min` in total. `fragments`: of a slab, ascending
+// in its payload; `elsewhere` has one flag per fragment.
 std::vector<bool> left_out_of_slab(const std::vector<ckpt::ExtentFragment>& fragments,
                                    const std::vector<bool>& elsewhere, uint64_t bytes_min);
 
@@ -19,9 +19,9 @@ struct SlabParts {
     uint64_t bytes = 0;
     bool operator==(const Part&) const = default;
   };
-  // Ascending and apart. One after the other they are the payload of the extent.
+  // Ascending and disjoint. Concatenated, they are the payload of the extent.
   std::vector<Part> parts;
-  std::vector<ckpt::ExtentFragment> fragments;  // as they lie in that payload
+  std::vector<ckpt::ExtentFragment> fragments;  // places in that payload
   uint64_t payload_bytes = 0;                   // before padding
 };
 

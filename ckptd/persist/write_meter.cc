@@ -10,7 +10,7 @@ namespace ckptd {
 
 namespace {
 
-// No disk takes that long for its latency alone.
+// No disk has such a latency.
 constexpr double kLongSeconds = 1;
 
 }  // namespace
@@ -39,7 +39,7 @@ void WriteMeter::end_stretch(Time now) {
     const double most = static_cast<double>(limits::kRateStretchBytesMax);
     const double weight = std::max(static_cast<double>(bytes_) / most, seconds / kLongSeconds);
     const double share = std::clamp(weight, 0.25, 1.0) / 2;
-    // By ratio: a disk that is a thousand times slower than before is known after a few stretches.
+    // By ratio: a disk that becomes a thousand times slower is noticed after a few stretches.
     rate_ = rate_ == 0 ? rate : rate_ * std::pow(rate / rate_, share);
   }
   since_ = now;

@@ -1,8 +1,8 @@
-// WriteMeter: how many bytes a second the disk takes while it has something to write. Pure: it is
-// told the time. The more bytes a stretch had, or the longer it took, the more it counts. Short
-// ones with few bytes say more about latency than about the disk, which is at least as fast: they
-// count if they were faster than it is believed to be, so that a disk that gets little because most
-// is compressed can show what it can.
+// WriteMeter: the disk's write rate in bytes per second while it has something to write. Pure: the
+// caller passes the time. Stretches with more bytes, or of longer duration, get more weight. Short
+// stretches with few bytes measure latency rather than the disk. They count only if they were
+// faster than the estimate, so that a disk that gets little data because of compression can show
+// its rate.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@
 
 namespace ckptd {
 
-// Since some moment or other; never goes back.
+// Monotonic, from an arbitrary origin.
 std::chrono::nanoseconds monotonic_time();
 
 class WriteMeter {
@@ -27,7 +27,7 @@ class WriteMeter {
 
   size_t in_flight_ = 0;
   Time since_{};
-  uint64_t bytes_ = 0;  // written since
+  uint64_t bytes_ = 0;  // written since `since_`
   double rate_ = 0;
 };
 

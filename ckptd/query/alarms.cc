@@ -1,4 +1,4 @@
-// What looked wrong with snapshots, those that were refused included.
+// Alarms of snapshots, refused ones included.
 #include <functional>
 
 #include "ckptd/query/line.h"
@@ -42,8 +42,8 @@ Json alarm_json(const Raised& raised, const ckpt::Alarm& alarm, const Specs& spe
   return document;
 }
 
-// Newest first, from that of the record `newest` on, one at a time, until `visit` returns false.
-// Refusals are few, commits are not.
+// Newest first, starting at record `newest`, one at a time, until `visit` returns false. Keeps all
+// refusals in memory, because there are few, but reads commits one by one.
 void visit_raised(const Catalog& catalog, ckpt::RunId run, uint64_t newest,
                   const std::function<bool(const Raised&)>& visit) {
   std::vector<Refusal> refusals = catalog.refusals(run);  // oldest first
@@ -67,8 +67,8 @@ void visit_raised(const Catalog& catalog, ckpt::RunId run, uint64_t newest,
   visit_refusals_after(0);
 }
 
-// Chooses snapshots: RUN all of them, RUN~L those of lineage L, the name of a commit that one. A
-// refused snapshot has no commit; RUN@STEP and RUN~L@STEP find it by its step.
+// Chooses snapshots: RUN all, RUN~L those of lineage L, a commit's name that commit. A refused
+// snapshot has no commit; RUN@STEP and RUN~L@STEP find it by its step.
 class AlarmFilter {
  public:
   static Result<AlarmFilter> make(const QueryContext& context, const ckpt::Selector& selector) {
@@ -103,7 +103,7 @@ class AlarmFilter {
   std::optional<ViewPoint> at_;
 };
 
-// The alarms of one snapshot, and how many more there were.
+// The alarms of one snapshot, and the number of those left out.
 std::vector<Json> alarm_rows(const Raised& raised, const Specs& specs) {
   std::vector<Json> rows;
   rows.reserve(raised.alarms.alarms.size() + 1);
@@ -121,7 +121,7 @@ std::vector<Json> alarm_rows(const Raised& raised, const Specs& specs) {
 
 }  // namespace
 
-// A page begins at a snapshot's record, at one of its alarms, with as many listed before it.
+// A page's position: a snapshot's record, the index of an alarm in it, the count listed before it.
 Result<Page> alarms_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const AlarmFilter filter, AlarmFilter::make(context, selector));

@@ -1,4 +1,4 @@
-// Which units differ between two views.
+// The units that differ between two views.
 #include <map>
 #include <span>
 
@@ -8,7 +8,7 @@
 namespace ckptd {
 namespace {
 
-// A unit of either view: two runs may hold different ones, what they share is the names.
+// A unit of either view. Units are matched by name, because two runs may have different units.
 struct Change {
   std::optional<Seen> from;
   std::optional<Seen> to;
@@ -51,7 +51,7 @@ bool add_change(Rows& rows, std::string_view name, const Change& change) {
 
 }  // namespace
 
-// A page begins at a change, counted in the order of names.
+// A page's position: the number of a change in the order of names.
 Result<Page> diff_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const Position at, args.position(2 * kViewNumbers + 1));
   CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));

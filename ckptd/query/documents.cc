@@ -18,7 +18,7 @@ std::string iso_time(uint64_t time_ns) {
 
 std::string hex32(uint32_t value) { return fmt::format("{:08x}", value); }
 
-// Where no expert has lost any, it is the trainer's PLT that says so.
+// If no expert has lost tokens, the trainer's PLT confirms it.
 bool losses_told(const CommitInfo& commit) {
   const auto plt = commit.metrics.find("plt");
   return commit.lost_tokens > 0 || (plt != commit.metrics.end() && plt->second == 0);
@@ -37,7 +37,7 @@ Json tensors_json(const ckpt::UnitSpec& spec) {
   return tensors;
 }
 
-// Names and reasons may hold bytes that are not UTF-8; JSON cannot.
+// Names and reasons may contain bytes that are not UTF-8, which JSON cannot hold.
 std::string dump(const Json& document) { return ckpt::base::dump_json(document); }
 
 ckpt::Error changed_meanwhile(std::string_view what) {

@@ -10,38 +10,38 @@
 
 namespace ckptd {
 
-// Fields keep the order they are written in.
+// Fields keep the order in which they are written.
 using Json = nlohmann::ordered_json;
 
-// Where a page begins: numbers that only the verb that wrote them reads. None: at the front.
+// Where a page begins: numbers that only the verb that wrote them reads. Empty: at the beginning.
 using Position = std::vector<uint64_t>;
 
-// A document, or as much of it as a page has room for.
+// A document, or as much of it as fits into a page.
 struct Page {
   std::string json;
-  std::vector<std::string> lists = {};  // members that go on; none: the document is the list
-  Position next = {};                   // where the next page begins; empty: this is the last
+  std::vector<std::string> lists = {};  // members that continue; none: the document is the list
+  Position next = {};                   // where the next page begins; empty: last page
 };
 
-// The arguments of a verb: an object that has no member but the allowed ones.
+// The arguments of a verb: an object with no member but the allowed ones.
 class QueryArgs {
  public:
   static Result<QueryArgs> parse(std::string_view text, const std::vector<std::string>& allowed);
 
   bool has(const std::string& name) const { return object_.contains(name); }
-  // kInvalidArgument if it is missing or of another type.
+  // kInvalidArgument if the member is missing or has another type.
   Result<std::string> text(const std::string& name) const;
   Result<uint64_t> number(const std::string& name, uint64_t otherwise) const;
   Result<bool> flag(const std::string& name) const;                       // missing: false
   Result<std::vector<std::string>> texts(const std::string& name) const;  // missing: none
-  // Rules as rules_json() writes them; members that are missing keep nothing.
+  // Parses rules as rules_json() writes them; missing members keep nothing.
   Result<ckpt::KeepRules> keep_rules(const std::string& name) const;
   Result<ckpt::Selector> selector(const std::string& name) const;
-  // Is a page asked for, rather than the whole document?
+  // True if the client asks for a page instead of the whole document.
   bool paged() const { return has("page"); }
-  // Of `count` numbers, or empty. kInvalidArgument: it is not what this verb has written.
+  // A position of `count` numbers, or an empty one. kInvalidArgument: not a position of this verb.
   Result<Position> position(size_t count) const;
-  // What a page may take: what is asked for, and never more than the daemon allows.
+  // Size limit of a page: the requested size, but never more than the daemon allows.
   Result<size_t> page_bytes(size_t most) const;
 
  private:
@@ -51,7 +51,7 @@ class QueryArgs {
 // The run that `target` names, without a step or lineage; must be readable.
 Result<RunInfo> whole_run(const QueryContext& context, const QueryArgs& args,
                           std::string_view verb);
-// The run of a selector without a step, but perhaps with a lineage; must be readable.
+// The run of a selector without a step, optionally with a lineage; must be readable.
 Result<RunInfo> run_or_lineage(const QueryContext& context, const ckpt::Selector& selector,
                                std::string_view verb);
 // The run that a selector names; must be readable. Its lineage, if given, must exist.
@@ -73,17 +73,17 @@ Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs&
 Json rules_json(const ckpt::KeepRules& rules);
 
 // documents.cc: values
-// Is it known what the commit's experts have lost? Else nobody counts, or nobody said.
+// True if the commit records the losses of its experts; otherwise they are unknown.
 bool losses_told(const CommitInfo& commit);
 std::string iso_time(uint64_t time_ns);         // 2026-01-31T12:00:00.000Z
 std::string hex32(uint32_t value);              // 8 digits
 Json attribute(std::optional<uint64_t> value);  // a number or null
 Json tensors_json(const ckpt::UnitSpec& spec);
 std::string dump(const Json& document);
-// kUnavailable: what the pages before were of is not there any more.
+// kUnavailable: the data of the previous pages is gone.
 ckpt::Error changed_meanwhile(std::string_view what);
-// A page as it is sent: {"next": "...", "lists": [...], "document": ...}; `next` is null at the
-// end.
+// A page as the daemon sends it: {"next": "...", "lists": [...], "document": ...}; `next` is null
+// on the last page.
 std::string envelope(const Page& page);
 
 }  // namespace ckptd

@@ -1,4 +1,4 @@
-// Who may do what with a run that is another user's.
+// Rights of users on the runs of other users.
 #include <limits>
 
 #include "ckptd/limits.h"
@@ -20,7 +20,7 @@ Result<GrantArgs> parse_grant_args(const QueryContext& context, std::string_view
     return make_error(ErrorCode::kInvalidArgument, "grant: to which user?");
   }
   CKPT_ASSIGN(const uint64_t user, parsed.number("user", 0));
-  // The largest is nobody: the kernel's "no change".
+  // The largest id names no user: for the kernel it means "no change".
   if (user >= std::numeric_limits<uint32_t>::max()) {
     return make_error(ErrorCode::kInvalidArgument, "user {}: no user id", user);
   }

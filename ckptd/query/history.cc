@@ -1,4 +1,4 @@
-// Documents about what happened: runs, their units, a unit's versions. Commits: log.cc.
+// Documents of the history: runs, their units, a unit's versions. Commits: log.cc.
 #include <algorithm>
 #include <map>
 #include <utility>
@@ -32,7 +32,7 @@ Json last_step_json(const Catalog& catalog, const RunInfo& run) {
   return step;
 }
 
-// A store may hold what an earlier daemon took in without a look at its depth.
+// An earlier version of ckptd may have accepted metadata without checking its depth.
 Json metadata_json(const std::string& metadata) {
   if (!ckpt::check_json(metadata).ok()) return nullptr;
   return Json::parse(metadata, nullptr, /*allow_exceptions=*/false);
@@ -47,7 +47,7 @@ Json spec_json(const ckpt::UnitSpec& spec) {
           {"tensors", tensors_json(spec)}};
 }
 
-// What the disk has of it: by its own commit, or by earlier ones, whose bytes it shares.
+// Stored size of the version's bases, in bytes.
 uint64_t base_bytes(const UnitVersion& version) {
   uint64_t bytes = 0;
   for (const FragmentPlace& place : version.fragments) {
@@ -90,7 +90,7 @@ Json run_json(const Catalog& catalog, const RunInfo& run) {
           {"bytes", run.bytes}};
 }
 
-// What is left to say of one that is gone.
+// Document of a removed run.
 Json removed_json(const RunInfo& run) {
   return {{"run", run.name},
           {"created", iso_time(run.created_ns)},
@@ -102,7 +102,7 @@ Json removed_json(const RunInfo& run) {
 
 }  // namespace
 
-// A page begins at a run's number.
+// A page's position: a run's number.
 Result<Page> runs_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const bool removed, args.flag("removed"));
   CKPT_ASSIGN(const Position from, args.position(1));
@@ -120,7 +120,7 @@ Result<Page> runs_document(const QueryContext& context, const QueryArgs& args) {
   return page;
 }
 
-// A page begins at a unit. What is no list is in the first.
+// A page's position: run and unit. Members other than the list are on the first page.
 Result<Page> schema_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const RunInfo run, selected_run(context, selector));
@@ -131,7 +131,7 @@ Result<Page> schema_document(const QueryContext& context, const QueryArgs& args)
   Json document = {{"run", run.name}};
   if (from.empty()) {
     document["metadata"] = metadata_json(run.metadata);
-    // As the trainer gave it: a parsed number is no longer the one that was written.
+    // The text as the trainer gave it: parsing may change the form of numbers.
     document["metadata_text"] = run.metadata;
   }
   Rows rows(document, "units", room);
@@ -147,7 +147,7 @@ Result<Page> schema_document(const QueryContext& context, const QueryArgs& args)
   return page;
 }
 
-// A page begins at the record of a version's commit.
+// A page's position: the record of a version's commit.
 Result<Page> unit_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const CommitFilter filter, CommitFilter::make(context, selector));
@@ -166,7 +166,7 @@ Result<Page> unit_document(const QueryContext& context, const QueryArgs& args) {
 
   CKPT_ASSIGN(const Position from, args.position(1));
   CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
-  // In the order of the journal, as the log has it.
+  // In journal order, like the log.
   std::map<uint64_t, Json, std::greater<>> versions;
   const KnownDamage damage(context, run, *specs);
   for (const UnitVersion& version : context.catalog.versions(run.id, unit)) {

@@ -1,5 +1,5 @@
-// Private to this folder: damage that scrub and verify have found, as documents tell of it. Reads
-// the catalog, and no data.
+// Private to this folder: damage found by scrub and verify, for documents. Reads the catalog, and
+// no data.
 #pragma once
 
 #include <map>
@@ -11,26 +11,26 @@
 namespace ckptd {
 
 // The damaged units of a run, by commit. Damaged bytes may be shared: every commit whose version of
-// the unit has them is listed, be it that it names them as its own bytes or as the base of a delta.
-// Costs a few reads of the catalog for each damage that is known, and one for each commit that
-// shares the extent, at most limits::kDamageHoldersMax of these.
+// the unit needs these bytes, directly or as the base of a delta, is listed. Costs a few reads of
+// the catalog for each known damage, and one for each commit that shares the extent, up to
+// limits::kDamageHoldersMax of them.
 class KnownDamage {
  public:
   using Units = std::map<ckpt::UnitId, const ScrubDamage*>;
 
-  // `context.damages` must outlive it.
+  // `context.damages` must outlive this object.
   KnownDamage(const QueryContext& context, const RunInfo& run,
               const std::vector<ckpt::UnitSpec>& specs);
 
   bool empty() const { return by_commit_.empty(); }
-  const Units& of(ViewPoint commit) const;                           // empty: none is known
-  const ScrubDamage* of(ViewPoint commit, ckpt::UnitId unit) const;  // null: none is known
+  const Units& of(ViewPoint commit) const;                           // empty: no known damage
+  const ScrubDamage* of(ViewPoint commit, ckpt::UnitId unit) const;  // null: no known damage
 
  private:
   std::map<ViewPoint, Units> by_commit_;
 };
 
-// The next thing a user can do about damaged units of the commit with this name: one sentence.
+// One sentence: what a user can do next about damaged units of the commit with this name.
 std::string damage_remedy(std::string_view commit);
 
 }  // namespace ckptd

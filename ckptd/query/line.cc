@@ -57,7 +57,7 @@ CommitNames::CommitNames(const Catalog& catalog, const RunInfo& run)
 std::string CommitNames::of(ViewPoint commit) const {
   const auto stretch = std::ranges::find(current_, commit.lineage, &ViewPoint::lineage);
   bool by_step = stretch != current_.end() && commit.step <= stretch->step;
-  // A child lineage may have a commit of the step that it was forked from, too.
+  // A child lineage may also have a commit at the step of its fork.
   if (by_step && commit.step == stretch->step) {
     const auto meant = catalog_.resolve_any(run_, 0, commit.step);
     by_step = meant.ok() && *meant == commit;

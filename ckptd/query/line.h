@@ -1,5 +1,5 @@
-// Private to this folder: which commits of a run a question is about, and the names that commits
-// have.
+// Private to this folder: the commits of a run that a query covers, and the names of
+// commits.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace ckptd {
 
-// A line of history: a lineage up to a step, then each ancestor up to the step that its child was
-// forked from.
+// A line of history: a lineage up to a step, then each ancestor up to the step of the fork to its
+// child.
 class Line {
  public:
   explicit Line(std::vector<ViewPoint> path) : path_(std::move(path)) {}
@@ -25,15 +25,15 @@ class Line {
 // Chooses commits of a run by lineage.
 class CommitFilter {
  public:
-  // The name RUN chooses all commits, RUN~L those of lineage L alone, and the name of a commit that
-  // commit and the ones before it in its line of history. `lineages`, if not empty, changes what
-  // RUN and RUN~L choose: "line" is the line of history that ends in the lineage (the current one,
-  // if the name has none), "others" all commits outside of that line, "all" all of them.
+  // RUN chooses all commits, RUN~L those of lineage L, and a commit's name that commit and the
+  // earlier ones in its line of history. `lineages`, if not empty, changes the meaning of RUN and
+  // RUN~L: "line" is the line of history that ends in the lineage (default: the current one),
+  // "others" all commits outside that line, "all" all commits.
   static Result<CommitFilter> make(const QueryContext& context, const ckpt::Selector& selector,
                                    std::string_view lineages = {});
   const RunInfo& run() const { return run_; }
   bool wants(ViewPoint commit) const;
-  // True if no commit can be wanted: then there is none to look for.
+  // True if the filter can match no commit, so that a search is unnecessary.
   bool wants_nothing() const { return outside_ && one_lineage_; }
 
  private:
@@ -41,13 +41,13 @@ class CommitFilter {
       : run_(std::move(run)), line_(std::move(line)), outside_(outside) {}
 
   RunInfo run_;
-  std::optional<ckpt::LineageId> lineage_;  // of this one alone
+  std::optional<ckpt::LineageId> lineage_;  // only this lineage
   std::optional<Line> line_;                // none: every line
-  bool outside_;                            // what is not in the line
-  bool one_lineage_ = false;                // and the run has no other
+  bool outside_;                            // commits outside the line
+  bool one_lineage_ = false;                // and the run has only one lineage
 };
 
-// Names the commits of a run: RUN@STEP where that means the commit, else RUN~LINEAGE@STEP.
+// Names of a run's commits: RUN@STEP if that finds the commit, else RUN~LINEAGE@STEP.
 class CommitNames {
  public:
   CommitNames(const Catalog& catalog, const RunInfo& run);

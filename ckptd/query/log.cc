@@ -13,7 +13,7 @@ namespace {
 
 using Specs = std::vector<ckpt::UnitSpec>;
 
-// Counts the distinct experts of commits: of thousands of units, once for each commit of a log.
+// Counts the distinct experts of a commit. Fast, because a log has thousands of units per commit.
 class ExpertCount {
  public:
   explicit ExpertCount(const Specs& specs) {
@@ -44,26 +44,26 @@ class ExpertCount {
 
  private:
   static constexpr uint32_t kNone = ~0u;
-  std::vector<uint32_t> of_unit_;  // the number of the unit's expert
-  std::vector<uint32_t> seen_in_;  // by that number: the last commit it was counted in
+  std::vector<uint32_t> of_unit_;  // index of the unit's expert
+  std::vector<uint32_t> seen_in_;  // by that index: the last commit that counted it
   uint32_t commits_ = 0;
 };
 
-// What the trainer has counted wins: it knows of faults.
+// The trainer's own metric takes precedence, because it includes losses by faults.
 Json plt_json(const CommitInfo& commit) {
   const auto plt = commit.metrics.find("plt");
   if (plt != commit.metrics.end()) return plt->second;
   return commit.full ? Json(0) : Json();
 }
 
-// What is left to say of one: when and why it went, and how much of it stays for views of others.
+// Document of a deleted commit: when and why it was deleted, and how many units views still need.
 Json deleted_json(const CommitInfo& commit) {
   return {{"step", commit.snapshot.step},     {"lineage", commit.snapshot.lineage},
           {"time", iso_time(commit.time_ns)}, {"deleted", iso_time(commit.ended_ns)},
           {"reason", commit.reason},          {"units_left", commit.units.size()}};
 }
 
-// What rows of a log are made of.
+// Data for building the rows of a log.
 struct LogRows {
   ExpertCount experts;
   CommitNames names;
@@ -73,7 +73,7 @@ struct LogRows {
   KnownDamage damage;
 };
 
-// The damaged units of a commit, the first few by name, and what to do about them.
+// Adds the damaged units of a commit, the first few by name, and what to do about them.
 void add_damage(const LogRows& of_run, ViewPoint commit, Json& document) {
   constexpr size_t kNamedMax = 16;
   const KnownDamage::Units& units = of_run.damage.of(commit);
@@ -139,7 +139,7 @@ Result<LogRows> log_rows(const QueryContext& context, const RunInfo& run) {
 
 }  // namespace
 
-// A page begins at a commit's record, with as many commits listed before it.
+// A page's position: a commit's record, and the number of commits listed before it.
 Result<Page> log_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   std::string lineages;

@@ -12,7 +12,7 @@ using Answer = Result<Page> (*)(const QueryContext&, const QueryArgs&);
 
 struct Verb {
   std::string_view name;
-  std::vector<std::string> args;  // and those of pages
+  std::vector<std::string> args;  // and the arguments of pages
   Answer document;
 };
 
@@ -43,7 +43,7 @@ Result<std::string> document_of(const QueryContext& context, const Verb& verb,
   allowed.insert(allowed.end(), {"page", "page_bytes"});
   CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, allowed));
   CKPT_ASSIGN(Page page, verb.document(context, parsed));
-  // An index that could not be read gives no half answers.
+  // An index that cannot be read must not give a partial answer.
   CKPT_TRY(context.catalog.health());
   if (parsed.paged()) return envelope(page);
   if (page.next.empty()) return std::move(page.json);
@@ -85,7 +85,7 @@ QueryAnswer answer_query(const QueryContext& context, std::string_view verb,
 }
 
 QueryAnswer verify_answer(const VerifyReport& report, size_t page_bytes_max) {
-  // Half of the room is kept for what could not be checked, where there is some.
+  // Reserves half of the room for unchecked units, if there are any.
   const size_t for_unchecked = report.unchecked.empty() ? 0 : page_bytes_max / 2;
   Json unchecked = Json::array();
   size_t bytes = 0;

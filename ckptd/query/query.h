@@ -28,49 +28,49 @@ struct QueryAnswer {
 
 struct QueryContext {
   const Catalog& catalog;
-  // Which runs the asker may see; empty: all. A run that may not be seen does not exist.
+  // True for runs that the client may see; empty: all. Other runs do not exist for the client.
   std::function<bool(const RunInfo&)> may_read;
-  // For `restore-plan`. Empty: nothing is in memory.
+  // For `restore-plan`. Empty: memory has nothing.
   std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory;
-  // Those of a run that are in memory only. Empty: there are none.
+  // Versions of a run that exist only in memory. Empty: there are none.
   std::function<MemoryVersions(ckpt::RunId)> memory_versions;
-  // Damage that scrub and verify have found.
+  // Damage found by scrub and verify.
   std::span<const ScrubDamage> damages = {};
-  // Speeds seen lately; 0: not known, then no seconds are given.
+  // Recently measured speeds; 0: unknown, and the answer has no durations.
   double memory_bytes_per_second = 0;
   double segment_bytes_per_second = 0;
-  // Of one answer; tests take less.
+  // Per answer; tests use less.
   size_t page_bytes_max = limits::kQueryPageBytesMax;
 };
 
-// Is this verb answered from the catalog alone? (runs, log, alarms, show, schema, unit, experts,
-// diff, restore-plan; the daemon answers the others: status, verify, scrub, tag, rebuild ...)
+// True for verbs answered from the catalog alone (runs, log, alarms, show, schema, unit, experts,
+// diff, restore-plan). The daemon answers the others: status, verify, scrub, tag, rebuild ...
 bool is_catalog_verb(std::string_view verb);
 // `args` is a JSON object, or empty for none.
 QueryAnswer answer_query(const QueryContext& context, std::string_view verb, std::string_view args);
 QueryAnswer error_answer(const ckpt::Error& error);
 
-// A selector against the catalog.
+// Resolves a selector against the catalog.
 struct Resolved {
   RunInfo run;
   ViewPoint point;
 };
 Result<Resolved> resolve_selector(const QueryContext& context, const ckpt::Selector& selector);
 
-// Arguments and documents of verbs that the daemon carries out.
+// Arguments and documents of verbs that the daemon executes.
 struct VerifyTarget {
-  std::vector<ckpt::RunId> runs;   // all that the asker may read, or one
-  std::optional<ViewPoint> point;  // only with one
-  bool journal = false;            // the whole store: the journal, too
+  std::vector<ckpt::RunId> runs;   // all runs that the client may read, or one
+  std::optional<ViewPoint> point;  // only with one run
+  bool journal = false;            // whole store: check the journal, too
 };
 Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args);
-// As many errors as there is room for; those that are left out are counted. Exit code 4: something
-// is damaged; 1: nothing is as far as could be checked, and something could not be.
+// Returns all errors that fit, and counts the rest. Exit code 4: damage was found; 1: no damage was
+// found, but some units could not be checked.
 QueryAnswer verify_answer(const VerifyReport& report,
                           size_t page_bytes_max = limits::kQueryPageBytesMax);
 
 struct ScrubArgs {
-  bool start = false;             // a pass; else only the question how it stands
+  bool start = false;             // start a pass; false: only show the state
   uint64_t bytes_per_second = 0;  // 0: the configured rate
 };
 Result<ScrubArgs> parse_scrub_args(std::string_view args);
@@ -81,13 +81,13 @@ struct ScrubReport {
   size_t commits_waiting = 0;
   ScrubState state;
 };
-// `begun`: the number of the pass that was started by this question. Exit code 4: damage is known;
-// 1: the last pass could not check everything; 0 where a pass has only just begun to look.
+// `begun`: the number of the pass that this query started. Exit code 4: damage is known; 1: the
+// last pass could not check everything; 0 if a pass has only just started.
 QueryAnswer scrub_answer(const QueryContext& context, const ScrubReport& report,
                          std::optional<uint64_t> begun);
 
 struct TagChange {
-  Resolved target;  // `point` only where a tag is set
+  Resolved target;  // `point` only when a tag is set
   std::string tag;
   bool remove = false;
 };
@@ -101,34 +101,34 @@ Result<PinChange> parse_pin_args(const QueryContext& context, std::string_view a
 
 struct KeepArgs {
   RunInfo run;
-  std::optional<ckpt::KeepRules> rules;  // to set; none: only to show
+  std::optional<ckpt::KeepRules> rules;  // to set; none: only show them
 };
 Result<KeepArgs> parse_keep_args(const QueryContext& context, std::string_view args);
 QueryAnswer keep_answer(const QueryContext& context, const RunInfo& run);
 
 struct GrantArgs {
   RunInfo run;
-  std::optional<uint32_t> user;  // none: only to show
-  ckpt::Rights rights;           // from now on; none: what was granted is taken back
+  std::optional<uint32_t> user;  // none: only show the grants
+  ckpt::Rights rights;           // new rights; none: revokes all
 };
 Result<GrantArgs> parse_grant_args(const QueryContext& context, std::string_view args);
 QueryAnswer grant_answer(const QueryContext& context, const RunInfo& run);
 
-// How much of a plan is answered.
+// The part of a plan that an answer shows.
 struct PlanPage {
   struct From {
-    uint64_t plan = 0;  // which it was
+    uint64_t plan = 0;  // hash of the plan
     uint64_t row = 0;
   };
-  bool paged = false;  // else what there is room for, and how much there is no room for
+  bool paged = false;  // false: as much as fits, with the number of rows left out
   std::optional<From> from;
   size_t bytes = limits::kQueryPageBytesMax;
 };
 
 struct PruneArgs {
   RunInfo run;
-  std::optional<ckpt::KeepRules> rules;  // none: those of the run
-  bool force = false;                    // also what readers hold
+  std::optional<ckpt::KeepRules> rules;  // none: the rules of the run
+  bool force = false;                    // also remove commits that readers hold
   bool dry_run = false;
   PlanPage page;
 };
@@ -142,7 +142,7 @@ struct RemoveArgs {
   PlanPage page;
 };
 Result<RemoveArgs> parse_remove_args(const QueryContext& context, std::string_view args);
-// Of `rm`, too. Never an error for a plan that was carried out.
+// Also for `rm`. Never an error for a plan that was executed.
 QueryAnswer prune_answer(const RunInfo& run, const PrunePlan& plan, bool dry_run,
                          const PlanPage& page);
 

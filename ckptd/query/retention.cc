@@ -1,4 +1,4 @@
-// Arguments and documents of what decides how long commits stay: keep, pin, prune.
+// Arguments and documents of the retention verbs: keep, pin, prune.
 #include <algorithm>
 #include <cstdint>
 #include <limits>
@@ -21,7 +21,7 @@ using Value = nlohmann::json;
 
 constexpr uint64_t kNanoseconds = 1'000'000'000;
 
-// Reads the members of an object one by one; each must have the type that its reader wants.
+// Reads the members of an object one by one, and checks the type of each.
 class RulesReader {
  public:
   explicit RulesReader(const Value& object) : object_(object) {}
@@ -77,7 +77,7 @@ class RulesReader {
     for (const Value& tag : value) {
       if (!tag.is_string()) return bad("a tag must be a text");
       rules.tags.push_back(tag.get<std::string>());
-      CKPT_TRY(ckpt::validate_tag(rules.tags.back()));  // no commit can have another
+      CKPT_TRY(ckpt::validate_tag(rules.tags.back()));  // no commit can have an invalid tag
     }
     return {};
   }
@@ -123,7 +123,7 @@ Json removed_json(const PrunePlan::Removed& removed) {
   return document;
 }
 
-// A screenful; the rest is counted.
+// At most a screenful; the rest is counted.
 Json notes_json(const PrunePlan& plan) {
   constexpr size_t kNotesMax = 16;
   Json notes = Json::array();
@@ -137,7 +137,7 @@ Json notes_json(const PrunePlan& plan) {
   return notes;
 }
 
-// A plan that is carried out answers once: its pages could not be asked for again.
+// A plan that is executed answers once: further pages could not be requested.
 Result<PlanPage> plan_page(const QueryContext& context, const QueryArgs& args, bool dry_run) {
   PlanPage page;
   page.paged = args.paged();
@@ -150,7 +150,7 @@ Result<PlanPage> plan_page(const QueryContext& context, const QueryArgs& args, b
   return page;
 }
 
-// Which plan it is: one that is made anew for the next page must be the same.
+// Identifies a plan: the plan made for the next page must be the same.
 uint64_t plan_hash(const PrunePlan& plan) {
   std::vector<uint64_t> numbers = {plan.kept.size(), plan.removed.size()};
   for (const PrunePlan::Kept& one : plan.kept) {
@@ -168,7 +168,7 @@ Page plan_rows(const RunInfo& run, const PrunePlan& plan, bool dry_run, const Pl
   for (const PrunePlan::Removed& one : plan.removed) bytes += one.bytes;
   const size_t all = plan.kept.size() + plan.removed.size();
   size_t row = asked.from ? asked.from->row : 0;
-  // Of what is not asked for in pages each list has its half, so that both are seen.
+  // Without pages each list gets half of the room, so that both are visible.
   const size_t room = asked.paged ? asked.bytes : asked.bytes / 2;
   Rows kept(Json(), "", room);
   while (row < plan.kept.size() && kept.add_row(kept_json(plan.kept[row]))) ++row;

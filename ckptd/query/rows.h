@@ -1,5 +1,5 @@
-// Private to this folder: long lists of flat JSON objects, written as they are made. As a tree of
-// values, what a view says of 30,000 units takes several times as long as looking it up.
+// Private to this folder: long lists of flat JSON objects, written directly as text. Building a
+// tree of values for the 30,000 units of a view takes several times as long as reading them.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@ namespace ckptd {
 
 class Rows {
  public:
-  // The last member of `document`, an object; without a name the rows are the document. `room`:
-  // bytes that all of it may take. `expected` rows, about: memory is taken once.
+  // `name`: the last member of `document`; empty: the rows are the document. `room`: bytes for the
+  // whole document. `expected`: estimated number of rows, for one allocation.
   Rows(const Json& document, std::string_view name, size_t room, size_t expected = 0);
 
-  // A row that is there as a whole. False: the page has no room for it, and ends before it. The
-  // first one always has.
+  // Adds a complete row. False: the row does not fit, and the page ends before it. The first row
+  // always fits.
   bool add_row(const Json& row);
-  // Begins the next object; its members follow, then end(). Their names are ours: nothing in them
-  // is escaped.
+  // Begins the next object; its members follow, then end(). Member names are fixed by the code, and
+  // are not escaped.
   void begin();
   bool end();                                                      // as add_row()
   void add(std::string_view name, std::optional<uint64_t> value);  // nullopt: null
-  void add(std::string_view name, std::string_view value);  // bytes that are not UTF-8 are replaced
+  void add(std::string_view name, std::string_view value);         // invalid UTF-8 is replaced
 
   // The document, complete; `after`, an object, has members that follow the rows.
   std::string text(const Json& after = Json::object()) &&;

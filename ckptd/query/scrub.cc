@@ -16,7 +16,7 @@ Json pass_json(const ScrubPass& pass) {
           {"unchecked_reason", pass.unchecked > 0 ? Json(pass.unchecked_reason) : Json()}};
 }
 
-// Where the pass under way goes on: a commit by its record in the journal, and an extent of it.
+// Position of the running pass: a commit, by its journal record, and one of its extents.
 Json cursor_json(const QueryContext& context, const ScrubCursor& cursor) {
   const auto run = context.catalog.run(cursor.run);
   return {{"run", run.ok() ? Json(run->name) : Json()},

@@ -9,7 +9,7 @@ std::optional<ViewPoint> commit_of(const std::optional<Seen>& seen) {
   return seen ? std::optional(seen->commit) : std::nullopt;
 }
 
-// What is in memory only takes the place of what is older.
+// A version in memory replaces only an older durable version.
 void show_memory(const std::vector<ViewPoint>& path, MemoryVersions memory, View& view) {
   for (ckpt::UnitId unit = 0; unit < view.units.size(); ++unit) {
     const auto kept = memory.of(unit);
@@ -19,7 +19,7 @@ void show_memory(const std::vector<ViewPoint>& path, MemoryVersions memory, View
   }
 }
 
-// The view of the pages before; its commit must still be the same.
+// The view of the previous pages; its commit must be unchanged.
 Result<Resolved> point_at(const QueryContext& context, const ckpt::Selector& selector,
                           std::span<const uint64_t> position) {
   CKPT_ASSIGN(RunInfo run, selected_run(context, selector));
@@ -53,7 +53,7 @@ Result<View> read_view(const QueryContext& context, const QueryArgs& args, const
     view.sequence = commit->sequence;
     if (commit->damaged) view.damaged = commit->reason;
   }
-  // Units that were registered since the first page are not in this answer.
+  // Units registered after the first page are left out.
   view.units.resize(position.empty() ? view.specs->size()
                                      : std::min<uint64_t>(position[4], view.specs->size()));
   const std::vector<std::optional<UnitSum>> sums = context.catalog.newest_sums(run, point);

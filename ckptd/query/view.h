@@ -1,4 +1,4 @@
-// Private to this folder: a view as documents tell of it, what each unit is as of a step.
+// Private to this folder: a view as documents show it, with each unit's version as of a step.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@ namespace ckptd {
 
 // A unit as of the view: its version, without the places of its bytes.
 struct Seen {
-  ViewPoint commit;  // that it came with
+  ViewPoint commit;  // the commit of the version
   uint32_t crc32c = 0;
   bool memory_only = false;
 };
@@ -22,17 +22,17 @@ struct View {
   Resolved at;
   std::shared_ptr<const std::vector<ckpt::UnitSpec>> specs;
   std::vector<std::optional<Seen>> units;  // by id; nullopt: the view lacks it
-  uint64_t sequence = 0;                   // of its commit's record
-  std::string damaged;                     // why that is; empty: it is not
+  uint64_t sequence = 0;                   // of the commit's record
+  std::string damaged;                     // why the commit is damaged; empty: it is not
 };
 
-// A page says which view the answer is of, by kViewNumbers at the front of its position: what a
-// selector means may be another commit by the time of the next page.
+// A page names its view by kViewNumbers numbers at the front of its position, because a selector
+// may find another commit by the time of the next page.
 inline constexpr size_t kViewNumbers = 5;
 Position view_position(const View& view);
 
-// Reads the view of a position or, without one, that which `resolve` finds for the selector in the
-// argument `name`.
+// Reads the view of a position. Without a position, reads the view that `resolve` finds for the
+// selector in the argument `name`.
 using Resolve = Result<Resolved> (*)(const QueryContext&, const ckpt::Selector&);
 Result<View> read_view(const QueryContext& context, const QueryArgs& args, const std::string& name,
                        std::span<const uint64_t> position, Resolve resolve = resolve_selector);

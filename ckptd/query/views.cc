@@ -1,4 +1,4 @@
-// Documents about a view: what each unit is as of a step.
+// Documents about a view: the version of each unit as of a step.
 #include <algorithm>
 #include <map>
 
@@ -10,7 +10,7 @@
 namespace ckptd {
 namespace {
 
-// The run's newest commit that is whole, where no view of it is complete: a map has cells to mark.
+// The run's newest undamaged commit, if the run has no complete view: the map marks missing units.
 Result<Resolved> newest_point(const QueryContext& context, const ckpt::Selector& selector) {
   auto complete = resolve_selector(context, selector);
   if (complete.ok() || selector.kind != ckpt::Selector::Kind::kRun) return complete;
@@ -26,12 +26,12 @@ Result<Resolved> newest_point(const QueryContext& context, const ckpt::Selector&
   return Resolved{std::move(run), *newest};
 }
 
-// Ancestors' steps are never after the view's: staleness is never negative.
+// Clamped, so that staleness is never negative.
 ckpt::Step staleness(const View& view, ckpt::Step version_step) {
   return view.at.point.step - std::min(view.at.point.step, version_step);
 }
 
-// An expert is as old as the oldest of its units, and missing if one of them is.
+// An expert is as old as the oldest of its units, and missing if any of them is missing.
 struct ExpertAge {
   bool missing = false;
   std::optional<ViewPoint> oldest;  // the commit of that unit
@@ -56,8 +56,8 @@ Experts expert_ages(const View& view) {
   return layers;
 }
 
-// Tokens between a version and the view, and those lost before. Commits are read once each: a view
-// has as many as its oldest unit is snapshots old.
+// Tokens that experts lose if the view is restored, and tokens lost earlier. Each commit is read
+// once: a view has as many commits as its oldest unit is snapshots old.
 class LostTokens {
  public:
   LostTokens(const QueryContext& context, const View& view)
@@ -66,7 +66,7 @@ class LostTokens {
         point_(view.at.point),
         at_view_(read(point_)) {}
 
-  // nullopt: the view's commit or the version's was not told, or they contradict each other.
+  // nullopt: one of the two commits lacks counts, or their counts contradict each other.
   std::optional<uint64_t> lost(uint32_t layer, uint32_t expert, const ExpertAge& age) {
     if (age.missing || !age.oldest) return std::nullopt;
     if (age.oldest->step >= point_.step) return 0;
@@ -80,7 +80,7 @@ class LostTokens {
     return now->held() - before->held();
   }
 
-  // By recoveries, as of the view's step. nullopt: its commit was not told.
+  // Tokens lost in recoveries, up to the view's step. nullopt: its commit lacks counts.
   std::optional<uint64_t> so_far(uint32_t layer, uint32_t expert) const {
     const auto now = ckpt::counts_of(at_view_.counts, layer, expert);
     return at_view_.told && now ? std::optional(now->lost) : std::nullopt;
@@ -89,7 +89,7 @@ class LostTokens {
  private:
   struct Counts {
     ckpt::ExpertTokenCounts counts;
-    bool told = false;  // what was lost, too
+    bool told = false;  // the losses are recorded, too
   };
   Counts read(ViewPoint commit) const {
     const auto info = catalog_.commit(run_, commit.lineage, commit.step);
@@ -145,7 +145,7 @@ bool add_unit(Rows& rows, const View& view, ckpt::UnitId unit, LostTokens& token
   return rows.end();
 }
 
-// What an expert takes of a page, at most.
+// Maximum size of an expert in a page, in bytes.
 constexpr size_t kExpertBytes = 192;
 
 Json expert_json(const View& view, uint32_t layer, uint32_t expert, const ExpertAge& age,
@@ -160,7 +160,7 @@ Json expert_json(const View& view, uint32_t layer, uint32_t expert, const Expert
 
 }  // namespace
 
-// A page begins at a unit of a view.
+// A page's position: a unit of a view.
 Result<Page> show_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const Position from, args.position(kViewNumbers + 1));
   CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
@@ -199,7 +199,7 @@ Result<Page> show_document(const QueryContext& context, const QueryArgs& args) {
   return page;
 }
 
-// A page begins at an expert of a layer of a view. A layer that is cut goes on in the next one.
+// A page's position: an expert of a layer of a view. A split layer continues on the next page.
 Result<Page> experts_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const Position from, args.position(kViewNumbers + 2));
   CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));

@@ -80,7 +80,7 @@ std::vector<VerifyError> CommitCheck::errors(size_t extent, const ExtentReader::
   std::vector<VerifyError> errors;
   errors.reserve(outcome.findings.size() + 1);
   const ckpt::SegmentId segment = record_.extents[extent]->segment;
-  // It is none of the commit's bytes, and yet what everything in the file lies behind.
+  // The file's header belongs to no commit, but damage there concerns every extent in the file.
   if (!outcome.file_damage.empty() && damaged_segments_.insert(segment).second) {
     const auto& fragments = headers_[extent].fragments;
     const auto first = fragments.empty() ? std::nullopt : std::optional(fragments.front().unit);

@@ -1,4 +1,4 @@
-// The parts of the daemon that restores and verifies work with. All of it outlives them.
+// The parts of the daemon that restore and verify jobs use. All of them outlive the jobs.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace ckptd {
 
-// What decoding came to, of all restores together. Threads of the executor add to it.
+// Decoding work of all restores together. Threads of the executor add to it.
 struct DecodeMeter {
   std::atomic<uint64_t> raw_bytes{0};
   std::atomic<uint64_t> nanoseconds{0};

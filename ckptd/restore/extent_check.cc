@@ -58,7 +58,7 @@ void ExtentCheck::feed(ckpt::ByteView bytes) {
   if (!bytes.empty()) feed_payload(bytes);
 }
 
-// Goes along fragments and gaps as far as the bytes reach.
+// Advances through fragments and gaps as far as the bytes reach.
 void ExtentCheck::feed_payload(ckpt::ByteView bytes) {
   while (!bytes.empty()) {
     const uint64_t payload_at = position_ - header_bytes_;
@@ -123,8 +123,8 @@ void ExtentCheck::skip(uint64_t bytes, const std::string& reason, Missing missin
 
 std::vector<ExtentCheck::Finding> ExtentCheck::finish() {
   CKPT_ASSERT(position_ == bytes());
-  // Without damage so far, the payload's CRC follows from the journal's fragments alone. If it does
-  // not, the journal's own two accounts of the payload contradict each other.
+  // Without damage so far, the payload's CRC follows from the journal's fragments alone. A mismatch
+  // means that the journal contradicts itself.
   if (findings_.empty() && part_ == ExtentPart::kWhole &&
       ckpt::payload_crc32c(expected_.fragments, padded_payload_bytes_) !=
           expected_.payload_crc32c) {

@@ -1,8 +1,8 @@
-// ExtentCheck: the bytes of one extent, in order, against what the journal says about it. Pure.
+// ExtentCheck: checks the bytes of one extent, in order, against the journal. Pure.
 //
-// Takes any amount of memory's worth of extent in pieces; keeps only the header. Every byte is
-// looked at: header, fragments (CRC32C each), gaps and padding (zero). The CRC of the whole payload
-// follows from these.
+// Takes an extent of any size in pieces; keeps only the header. Checks every byte: header,
+// fragments (CRC32C each), gaps and padding (zero). The CRC of the whole payload follows from
+// these.
 #pragma once
 
 #include <optional>
@@ -16,20 +16,20 @@ namespace ckptd {
 
 class ExtentCheck {
  public:
-  // kRest: what lies outside the expected fragments may have been given back, and is not looked at.
+  // kRest: space outside the expected fragments may have been reclaimed, and is not checked.
   ExtentCheck(ckpt::ExtentHeader expected, uint32_t header_bytes, uint32_t header_crc32c,
               ExtentPart part = ExtentPart::kWhole);
 
   uint64_t bytes() const;  // of the whole extent: header and padded payload
   // The next bytes.
   void feed(ckpt::ByteView bytes);
-  // The next bytes did not come. They are lost, or the system refused to read them (says_damage()
-  // in io/disk.h), which says nothing about them.
+  // Skips the next bytes: they are lost, or the system refused to read them (says_damage() in
+  // io/disk.h) and their state is unknown.
   enum class Missing : uint8_t { kLost, kUnchecked };
   void skip(uint64_t bytes, const std::string& reason, Missing missing);
 
-  // One entry for each unit with damage, or with bytes that could not be checked; the first reason.
-  // Damage outweighs what could not be checked. After all bytes were fed or skipped.
+  // One entry per unit with damaged or unchecked bytes, with the first reason. Damage takes
+  // precedence over unchecked bytes. Call this after all bytes were fed or skipped.
   struct Finding {
     std::optional<ckpt::UnitId> unit;  // none only if the extent holds no fragment
     std::string reason;
@@ -53,10 +53,10 @@ class ExtentCheck {
   const uint64_t padded_payload_bytes_;
 
   uint64_t position_ = 0;          // in the extent
-  std::vector<std::byte> header_;  // until it is complete
+  std::vector<std::byte> header_;  // until the header is complete
   bool header_unreadable_ = false;
-  size_t fragment_ = 0;  // the one at or after the position
-  uint32_t crc_ = 0;     // of its bytes so far
+  size_t fragment_ = 0;  // first fragment that ends after the position
+  uint32_t crc_ = 0;     // of this fragment's bytes so far
   bool fragment_unreadable_ = false;
   std::vector<Finding> findings_;
 };

@@ -1,4 +1,4 @@
-// What the journal says about extents, against what their headers on disk say.
+// Compares extent headers on disk with the journal.
 #include <algorithm>
 
 #include "ckptd/restore/segment_reader.h"
@@ -16,7 +16,7 @@ ckpt::Error differs(std::string_view what) {
   return make_error(ErrorCode::kCorrupt, "extent header: {} differs from the journal", what);
 }
 
-// Both ascending in the payload.
+// Both lists ascend in the payload.
 bool same_fragments(const ExtentHeader& found, const ExtentHeader& expected, ExtentPart part) {
   if (part == ExtentPart::kWhole) return found.fragments == expected.fragments;
   auto at = found.fragments.begin();
@@ -89,8 +89,8 @@ Status check_extent_header(ckpt::ByteView bytes, const ExtentHeader& expected,
   if (!found.ok()) return make_error(ErrorCode::kCorrupt, "{}", found.error().message);
   if (left_out(Safeguard::kExtentPlace)) return {};
   CKPT_TRY(compare(*found, expected, part));
-  // Encoded again it must give the same bytes: nothing is in the padding, and the CRC that the
-  // journal recorded is of exactly this header.
+  // Encoding the header again must give the same bytes: then the padding is empty, and the recorded
+  // CRC belongs to exactly this header.
   std::vector<std::byte> again(ckpt::extent_header_bytes(found->fragments));
   if (again.size() != bytes.size()) return differs("header length");
   if (ckpt::encode_extent_header(*found, again) != header_crc32c) return differs("header CRC32C");
@@ -109,8 +109,8 @@ Status check_commit_headers(SegmentReader& segments, const ckpt::fb::CommittedT&
         bytes.ok() ? check_extent_header(*bytes, headers[i], extent.header_crc32c, known)
                    : Status(bytes.error());
     if (checked.ok()) continue;
-    // What is shared was compared when it was, and its bytes have checksums of their own: one bad
-    // block must not take every commit that has something behind it. One that was given back would.
+    // The first sharing checked a shared extent, and its bytes have their own checksums. A bad
+    // header block must not condemn every commit that shares the extent; a reclaimed block must.
     const bool shared = extent.lineage != 0;
     if (shared && bytes.ok() && !ckpt::base::all_zero(*bytes)) continue;
     const auto& fragments = headers[i].fragments;

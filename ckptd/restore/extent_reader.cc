@@ -7,7 +7,7 @@
 
 namespace ckptd {
 
-// O_DIRECT reads of whole blocks: headers and padded payloads are.
+// O_DIRECT reads whole blocks: headers and padded payloads consist of whole blocks.
 static_assert(limits::kVerifyPieceBytes % ckpt::kBlockBytes == 0);
 
 namespace {
@@ -57,7 +57,7 @@ void ExtentReader::start(ExtentPosition position, ExtentCheck check,
 
 void ExtentReader::opened(const Result<SegmentHandle>& handle) {
   if (!handle.ok()) {
-    // Nothing of it can be read: every unit in it is named. From the loop: see start().
+    // The extent is unreadable: every unit in it is named. From the loop: see start().
     check_->skip(check_->bytes(), handle.error().message, missing_by(handle.error()));
     on_executor([] {}, &ExtentReader::finish);
     return;
@@ -104,7 +104,7 @@ void ExtentReader::read_more() {
   }
 }
 
-// One piece at a time, in order, on the executor.
+// Feeds one piece at a time, in order, on the executor.
 void ExtentReader::feed_more() {
   if (feeding_ || pieces_.empty() || !pieces_.front().here) return;
   feeding_ = true;
@@ -141,7 +141,7 @@ void ExtentReader::finish() {
   Outcome outcome = std::move(outcome_);
   release();
   const auto on_done = std::exchange(on_done_, nullptr);
-  on_done(std::move(outcome));  // may start the next one, or destroy this
+  on_done(std::move(outcome));  // may start the next extent, or destroy this
 }
 
 void ExtentReader::stop(std::function<void()> on_stopped) {
@@ -158,8 +158,8 @@ void ExtentReader::finish_stop() {
   on_stopped();  // may destroy this
 }
 
-// Whoever reads at a slow pace does not keep the file between two extents, and of the buffers one:
-// new memory for each of many small extents would cost more than to read them.
+// Closes the file between two extents, because a rate-limited reader would hold it for long. Keeps
+// one buffer: allocating one for each of many small extents costs more than reading them.
 void ExtentReader::release() {
   check_.reset();
   file_.reset();

@@ -1,8 +1,8 @@
-// ExtentReader: one whole extent back from the disk, in pieces, through ExtentCheck.
+// ExtentReader: reads one whole extent from disk, in pieces, through ExtentCheck.
 //
-// A few pieces are read ahead of the checksums, which are taken on the executor; memory is bounded
-// whatever the extent's size. Verify and scrub read extents one after the other with it. Loop
-// thread. The destructor asserts that it is idle.
+// Reads a few pieces ahead of the checksums, which run on the executor. Memory is bounded, whatever
+// the extent's size. Verify and scrub use it for one extent after the other. Loop thread. The
+// destructor asserts that the reader is idle.
 #pragma once
 
 #include <functional>
@@ -25,29 +25,29 @@ struct ExtentPosition {
 class ExtentReader {
  public:
   struct Outcome {
-    uint64_t bytes = 0;       // that were asked of the disk
-    std::string file_damage;  // what is wrong with the header of the segment's file; empty: nothing
+    uint64_t bytes = 0;       // requested from the disk
+    std::string file_damage;  // damage of the segment file's header; empty: none
     std::vector<ExtentCheck::Finding> findings;
   };
-  // Is asked before each piece: may so many bytes be read now? After a no, go_on() asks again.
+  // Called before each piece: may this many bytes be read now? After a no, go_on() asks again.
   using MayRead = std::function<bool(uint64_t bytes)>;
 
-  // Without `may_read` it reads as fast as it can.
+  // Without `may_read` the reader has no rate limit.
   explicit ExtentReader(const RestoreContext& context, MayRead may_read = {});
   ~ExtentReader();
   ExtentReader(const ExtentReader&) = delete;
   ExtentReader& operator=(const ExtentReader&) = delete;
 
-  // on_done runs from the loop, never within this call; it may start the next one.
+  // on_done runs from the loop, never within this call; it may start the next extent.
   void start(ExtentPosition position, ExtentCheck check, std::function<void(Outcome)> on_done);
   void go_on();
-  // Drops the extent at hand: its on_done does not run any more. on_stopped runs from the loop,
-  // never within this call; then it is idle, and may be started again or destroyed.
+  // Drops the current extent: its on_done does not run any more. on_stopped runs from the loop,
+  // never within this call; the reader is then idle, and may be started again or destroyed.
   void stop(std::function<void()> on_stopped);
   bool busy() const { return check_.has_value() || waiting_ > 0; }
 
  private:
-  // A stretch of the extent on its way from the disk, in the order of the extent.
+  // A stretch of the extent that is being read from disk, in the order of the extent.
   struct Piece {
     AlignedBuffer buffer;
     MutableByteView memory;  // of the buffer
@@ -62,7 +62,7 @@ class ExtentReader {
   void finish();
   void finish_stop();
   void release();
-  // Counts a callback that has not come back, and runs it from the loop.
+  // Runs `work` on the executor, then `then` from the loop; counts the pending callback.
   void on_executor(std::function<void()> work, void (ExtentReader::*then)());
 
   const RestoreContext context_;
@@ -70,14 +70,14 @@ class ExtentReader {
   std::function<void(Outcome)> on_done_;
   std::function<void()> on_stopped_;
   ExtentPosition position_;
-  std::optional<ExtentCheck> check_;  // of the extent at hand
+  std::optional<ExtentCheck> check_;  // of the current extent
   Outcome outcome_;
   SegmentHandle file_;
-  std::list<Piece> pieces_;  // read, not yet fed; stable addresses
+  std::list<Piece> pieces_;  // submitted or read, not yet fed; stable addresses
   std::vector<AlignedBuffer> spare_;
   uint64_t submitted_ = 0;  // bytes of the extent
   bool feeding_ = false;
-  size_t waiting_ = 0;  // callbacks that have not come back
+  size_t waiting_ = 0;  // pending callbacks
 };
 
 }  // namespace ckptd

@@ -104,7 +104,7 @@ void JournalCheck::on_executor(std::function<void()> work, std::function<void()>
   });
 }
 
-// False: it is being stopped, and on_stopped has run.
+// False: the check is being stopped, and on_stopped has run.
 bool JournalCheck::came_back() {
   waiting_ = false;
   if (!on_stopped_) return true;

@@ -1,10 +1,10 @@
-// JournalCheck: the whole journal back from the disk, as far as it is durable, batch after batch:
-// checksums, places and the chain, but not what the records say.
+// JournalCheck: reads back the durable part of the journal, batch after batch. Checks checksums,
+// places and the hash chain, but not the contents of the records.
 //
-// One piece at a time, which is checked on the executor; a batch that is larger than one is read
-// whole. Nobody else reads the journal before the next start, when it is too late to find out that
-// it is damaged: the catalog, which knows the same, may be gone by then. Loop thread. The
-// destructor asserts that it is idle.
+// Reads one piece at a time, which the executor checks; a batch larger than a piece is read whole.
+// Without this check, damage of the journal would be found only at the next startup. By then the
+// catalog, which could restore the records, may be lost. Loop thread. The destructor asserts that
+// the check is idle.
 #pragma once
 
 #include <functional>
@@ -20,17 +20,17 @@ namespace ckptd {
 // The journal of a store that is open.
 struct JournalSource {
   FileId file = 0;
-  std::function<uint64_t()> durable_end;  // up to here nothing is written any more
+  std::function<uint64_t()> durable_end;  // the part before this offset is never written again
 };
 
 class JournalCheck {
  public:
   struct Outcome {
-    uint64_t bytes = 0;   // that were asked of the disk
-    std::string error;    // the first there is, with its offset and what to do; empty: none
-    bool damage = false;  // false: it is no damage, the system refused to read
+    uint64_t bytes = 0;   // requested from the disk
+    std::string error;    // the first error, with its offset and what to do; empty: none
+    bool damage = false;  // false: not damaged, but the system refused to read
   };
-  // As of ExtentReader: is asked before each piece; after a no, go_on() asks again.
+  // Like ExtentReader's: called before each piece; after a no, go_on() asks again.
   using MayRead = std::function<bool(uint64_t bytes)>;
 
   JournalCheck(Disk& disk, Executor& executor, JournalSource journal, MayRead may_read = {});
@@ -38,11 +38,11 @@ class JournalCheck {
   JournalCheck(const JournalCheck&) = delete;
   JournalCheck& operator=(const JournalCheck&) = delete;
 
-  // What is durable by now. on_done runs from the loop, never within this call; it may start the
-  // next one, or destroy this.
+  // Checks what is durable now. on_done runs from the loop, never within this call; it may start
+  // the next check, or destroy this object.
   void start(std::function<void(Outcome)> on_done);
   void go_on();
-  // on_done does not run any more. on_stopped runs from the loop, never within this call.
+  // on_done does not run after this. on_stopped runs from the loop, never within this call.
   void stop(std::function<void()> on_stopped);
   bool busy() const { return on_done_ != nullptr || waiting_; }
 
@@ -53,7 +53,7 @@ class JournalCheck {
   void finish(const std::string& damage);
   void finish_unchecked(const ckpt::Error& why);
   void finish_with_outcome();
-  // Work on the executor, then something of this; nothing else runs meanwhile.
+  // Runs `work` on the executor, then `then` from the loop. No other work runs meanwhile.
   void on_executor(std::function<void()> work, std::function<void()> then);
   bool came_back();
 
@@ -68,7 +68,7 @@ class JournalCheck {
   ckpt::JournalEncoder::Position at_;
   AlignedBuffer buffer_;
   uint64_t piece_bytes_ = 0;
-  Result<uint64_t> next_batch_ = 0;  // its size, as the last piece said
+  Result<uint64_t> next_batch_ = 0;  // size of the next batch, from the last piece
   bool waiting_ = false;             // for the disk or the executor
 };
 

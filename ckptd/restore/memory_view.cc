@@ -7,7 +7,7 @@
 namespace ckptd {
 namespace {
 
-// Where on the path the version lies, smaller is newer; nullopt: the view does not see it.
+// The version's position on the path, smaller is newer; nullopt: the view does not see it.
 std::optional<std::pair<size_t, ckpt::Step>> place_on(const std::vector<ViewPoint>& path,
                                                       ViewPoint commit) {
   for (size_t i = 0; i < path.size(); ++i) {
@@ -39,7 +39,7 @@ bool MemoryVersions::counts(const ckpt::SnapshotKey& snapshot) {
   if (catalog_.health().ok()) {
     known->second = counts;
   } else {
-    counts_.erase(known);  // asked again once the catalog can be read
+    counts_.erase(known);  // looked up again once the catalog can be read
   }
   return counts;
 }
@@ -52,7 +52,7 @@ std::optional<UnitVersion> MemoryVersions::of(ckpt::UnitId unit) {
   version.unit = unit;
   version.snapshot = held->snapshot;
   for (const ckpt::ExtentFragment& fragment : held->fragments) {
-    if (fragment.offset != version.bytes) return std::nullopt;  // a part of it is gone
+    if (fragment.offset != version.bytes) return std::nullopt;  // part of the version was evicted
     version.crc32c = ckpt::base::crc32c_combine(version.crc32c, fragment.crc32c, fragment.length);
     version.bytes += fragment.length;
     version.fragments.push_back({.offset = fragment.offset,
@@ -89,7 +89,7 @@ RestoreOracle with_memory(const RestoreOracle& oracle, std::vector<ViewPoint> pa
   both.newest_version = [=](ckpt::UnitId unit, const std::optional<ckpt::SnapshotKey>& before) {
     return before ? durable(unit, before) : shown(unit).first;
   };
-  // What is damaged on disk does not matter where something newer is in memory.
+  // Damage on disk does not matter if memory has something newer.
   if (oracle.damaged_version) {
     both.damaged_version = [=, damaged = oracle.damaged_version](ckpt::UnitId unit) {
       return shown(unit).second ? std::nullopt : damaged(unit);

@@ -1,9 +1,9 @@
-// Versions that are in memory only, as a view sees them.
+// Unit versions that exist only in memory, as a view sees them.
 //
-// A view at a step shows, for each unit, the newest of its durable versions and the one that is in
-// memory only, by the same rules: not after the step, in the point's lineage, then in each ancestor
-// up to the fork. The version in memory became visible with its snapshot's commit, so that commit
-// must be there: deleted, it takes the version with it.
+// For each unit, a view shows the newer of its newest durable version and its version in memory.
+// The same rules apply to both: not after the step, in the point's lineage, then in each ancestor
+// up to the fork. A version in memory is visible through its snapshot's commit; deleting the commit
+// removes the version from views.
 #pragma once
 
 #include <sys/types.h>
@@ -16,13 +16,13 @@
 
 namespace ckptd {
 
-// The versions of one run's units, for one restore or question: whether a commit counts is looked
-// up once.
+// The versions of one run's units, for one restore or query: the state of each commit is looked up
+// only once.
 class MemoryVersions {
  public:
   MemoryVersions(const Staging& staging, const Catalog& catalog, uid_t uid, ckpt::RunId run);
-  // As a version of the catalog, its places in kNoSegment. nullopt: the unit has none that this uid
-  // may see, that is whole, and whose commit counts.
+  // The version in memory as a catalog version with places in kNoSegment. nullopt unless this uid
+  // may see the version, all of its bytes are in memory, and its commit is visible.
   std::optional<UnitVersion> of(ckpt::UnitId unit);
 
  private:
@@ -36,17 +36,17 @@ class MemoryVersions {
   std::map<ckpt::SnapshotKey, bool> counts_;
 };
 
-// Does a view on this path (Catalog::path) show the version in memory, or the durable one? Given
-// are the commits they came with. Pure.
+// True if a view on this path (Catalog::path) shows the version in memory, and not the durable one.
+// `durable` and `memory` are the versions' commits. Pure.
 bool shows_memory(const std::vector<ViewPoint>& path, const std::optional<ViewPoint>& durable,
                   const std::optional<ViewPoint>& memory);
 
-// `oracle`, for a request that takes versions in memory, too. An older version, to fall back to, is
+// Extends `oracle` for a request that allows versions in memory. An older version for a fallback is
 // always a durable one.
 RestoreOracle with_memory(const RestoreOracle& oracle, std::vector<ViewPoint> path,
                           std::function<std::optional<UnitVersion>(ckpt::UnitId)> memory);
 
-// What this request of this uid is to be planned with.
+// The oracle for planning this request of this uid.
 RestoreOracle restore_oracle(const RestoreContext& context, uid_t uid,
                              const RestoreRequest& request);
 

@@ -1,4 +1,4 @@
-// What lies on disk of a piece of a unit, to its bytes as they were staged. Pure.
+// Decodes the stored bytes of a fragment into its bytes as they were staged. Pure.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace ckptd {
 
-// `stored`: all that lies on disk of the place; `base`: of a delta the bytes of its base. Nothing
-// is believed before it was checked, nor after: kCorrupt says what does not hold.
+// `stored`: all stored bytes of the place; `base`: for a delta, the bytes of its base. Checks the
+// checksums before and after decoding: kCorrupt says which one failed.
 Status decode_place(ZstdDecoder& decoder, const FragmentPlace& place, ByteView stored,
                     ByteView base, std::vector<std::byte>& raw);
 

@@ -16,7 +16,7 @@ std::string unit_name(const RestoreOracle& oracle, ckpt::UnitId unit) {
   return oracle.unit_name ? oracle.unit_name(unit) : fmt::format("number {}", unit);
 }
 
-// The fragments of the version that the range touches, and what of each is wanted.
+// Plans the fragments of the version that the range touches, and the wanted part of each.
 void plan_want(size_t want, const UnitRange& range, const UnitVersion& version,
                const RestoreOracle& oracle, std::vector<PlannedRead>& reads) {
   const uint64_t end = range.offset + range.length;
@@ -52,7 +52,7 @@ ckpt::Error cannot_be_had(const RestoreRequest& request, const RestoreOracle& or
                     request.exact ? "" : "; the view has no older version of it");
 }
 
-// A version that a catalog did not give is missing only if the catalog could be read.
+// A missing version means "not found" only if the catalog could be read.
 Status health_of(const RestoreOracle& oracle) { return oracle.health ? oracle.health() : Status(); }
 
 struct ChosenVersion {
@@ -60,7 +60,7 @@ struct ChosenVersion {
   std::string note;
 };
 
-// The view's version of the unit, or, where that was damaged, the one before it.
+// The view's version of the unit, or the version before it if the view's one was damaged.
 Result<std::optional<ChosenVersion>> choose_version(const RestoreRequest& request,
                                                     const RestoreOracle& oracle,
                                                     ckpt::UnitId unit) {
@@ -82,8 +82,8 @@ Result<std::optional<ChosenVersion>> choose_version(const RestoreRequest& reques
   return std::optional(ChosenVersion{std::move(*version), std::move(note)});
 }
 
-// Memory first, because it is the fastest and its slabs may be wanted for something else soon; then
-// every segment in one ascending pass.
+// Memory first, because it is the fastest and its slabs may be evicted soon; then every segment in
+// one ascending pass.
 void sort_reads(std::vector<PlannedRead>& reads) {
   const auto key = [](const PlannedRead& read) {
     return std::tuple(read.source != Source::kMemory, read.place.segment, read.place.payload_offset,
@@ -96,7 +96,7 @@ void sort_reads(std::vector<PlannedRead>& reads) {
 void count_bytes(RestorePlan& plan) {
   const PlannedRead* before = nullptr;
   for (const PlannedRead& read : plan.reads) {
-    // Two wants of one fragment lie beside each other, and cost one read.
+    // Two wants of one fragment are adjacent, and cost one read.
     const bool again = before != nullptr && before->source == read.source &&
                        before->place == read.place && before->part.unit == read.part.unit;
     before = &read;
@@ -146,7 +146,7 @@ RestoreOracle catalog_oracle(
 
 Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOracle& oracle) {
   RestorePlan plan;
-  std::optional<ChosenVersion> chosen;  // of the want before: wants of one unit come together
+  std::optional<ChosenVersion> chosen;  // of the previous want: wants of one unit are adjacent
   for (size_t want = 0; want < request.wants.size(); ++want) {
     const UnitRange& range = request.wants[want];
     if (!chosen || chosen->version.unit != range.unit) {

@@ -1,4 +1,4 @@
-// The restore planner: view + wanted ranges + what lies in memory -> reads. Pure.
+// The restore planner: view + wanted ranges + contents of memory -> reads. Pure.
 #pragma once
 
 #include <functional>
@@ -16,18 +16,18 @@ namespace ckptd {
 enum class Source : uint8_t { kMemory = 0, kSegment = 1, kPeer = 2, kTier = 3 };
 std::string_view source_name(Source source);  // "memory", "segment", "peer", "tier"
 
-// One whole fragment to bring into a window, and what of it was asked for. A fragment is always
-// read whole, because its CRC covers it whole.
+// One whole fragment to bring into a window, and the part of it that was requested. A fragment is
+// always read whole, because its CRC covers it whole.
 struct PlannedRead {
   size_t want = 0;       // index of the wanted range
-  ckpt::UnitRange part;  // what the client gets of it
+  ckpt::UnitRange part;  // the part that the client gets
   Source source = Source::kSegment;
   ckpt::SnapshotKey snapshot;
   FragmentPlace place;
   bool operator==(const PlannedRead&) const = default;
 };
 
-// The segment of a version that no disk has.
+// The segment number of a version that is on no disk.
 inline constexpr ckpt::SegmentId kNoSegment = 0;
 inline bool memory_only(const UnitVersion& version) {
   return !version.fragments.empty() && version.fragments.front().segment == kNoSegment;
@@ -37,27 +37,27 @@ struct RestoreRequest {
   ckpt::RunId run = 0;
   ViewPoint point;
   std::vector<ckpt::UnitRange> wants;
-  bool exact = false;  // a unit that cannot be had as of the view is an error, not an older version
-  bool memory = false;  // versions that are only in memory count as well
+  bool exact = false;   // fail instead of falling back to an older version of a unit
+  bool memory = false;  // versions that exist only in memory count as well
 };
 
-// What the planner may ask. Pure: the answers are all it knows.
+// Queries of the planner. Pure: the planner knows only the answers.
 struct RestoreOracle {
-  // As Catalog::newest_version at the request's point.
+  // Like Catalog::newest_version at the request's point.
   std::function<std::optional<UnitVersion>(ckpt::UnitId, const std::optional<ckpt::SnapshotKey>&)>
       newest_version;
-  // As Catalog::damaged_version at the request's point; empty: nothing is damaged.
+  // Like Catalog::damaged_version at the request's point; empty: nothing is damaged.
   std::function<std::optional<DamagedVersion>(ckpt::UnitId)> damaged_version;
-  // Empty: nothing is.
+  // True if memory has the fragment. Empty: memory has nothing.
   std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory;
-  // The error of answers that may lack something, because the catalog could not be read. Empty:
-  // they never do.
+  // Fails if the catalog could not be read, so that answers may be incomplete. Empty: they are
+  // always complete.
   std::function<Status()> health;
   // For messages only.
   std::string run_name;
   std::function<std::string(ckpt::UnitId)> unit_name;
 };
-// Asks this catalog, which must outlive the oracle. `in_memory` may be empty: nothing is.
+// Queries this catalog, which must outlive the oracle. `in_memory` may be empty.
 RestoreOracle catalog_oracle(
     const Catalog& catalog, const RestoreRequest& request,
     std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory);
@@ -73,20 +73,20 @@ struct RestorePlan {
   uint64_t bytes_memory = 0;            // of whole fragments, each counted once
   uint64_t bytes_segment = 0;
 };
-// Where the view lacks a version because its commit is damaged, the older one is planned and the
-// note says so; kCorrupt if the request is exact. kNotFound if a wanted unit has no version in the
-// view, kInvalidArgument if a range lies outside its unit. All name run, step and unit.
+// If the view's version belongs to a damaged commit, the plan uses the older version and a note
+// says so; kCorrupt if the request is exact. kNotFound if a wanted unit has no version in the view,
+// kInvalidArgument if a range lies outside its unit. All errors name run, step and unit.
 Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOracle& oracle);
 
-// Where bytes of a unit could not be had from: segment, and offset of the fragment in its file; of
-// a delta that of its base, if that is what failed.
+// Places whose bytes could not be read: segment, and offset of the fragment in its file. For a
+// delta whose base failed, the place of the base.
 using FailedPlaces = std::set<std::pair<ckpt::SegmentId, uint64_t>>;
 
-// `failed` of this unit cannot be had, because of `reason`. Every want of the unit is planned anew
-// from the newest version before it that shares none of the `places` that failed, unless memory has
+// Version `failed` of this unit is unreadable because of `reason`. Plans every want of the unit
+// anew from the newest older version that shares none of the failed `places`, unless memory has
 // them: fragments of different steps never form one unit. The note of the versions reads "unit X:
-// step 20 instead of 25: REASON". kCorrupt if the request is exact or there is no such version; the
-// message says the same.
+// step 20 instead of 25: REASON". kCorrupt, with the same message, if the request is exact or there
+// is no such version.
 struct FallbackPlan {
   std::vector<size_t> wants;  // of this unit
   WantedVersion version;

@@ -1,4 +1,4 @@
-// Encoded fragments of a window: from memory of the daemon's into their places in the slab.
+// Decodes the encoded fragments of a window from the daemon's memory into the slab.
 #include <algorithm>
 #include <chrono>
 
@@ -13,7 +13,7 @@ ByteView stored_in(const FillingWindow& window, size_t run, const FragmentPlace&
   return window.encoded.at(run).bytes().subspan(at, place.stored_bytes());
 }
 
-// Memory for one fragment, kept for the next.
+// Buffers for one fragment, reused for the next.
 struct Decoding {
   ZstdDecoder decoder;
   std::vector<std::byte> base;

@@ -21,7 +21,7 @@
 
 namespace ckptd {
 
-// One fragment on its way, and everybody who wants some of it.
+// One fragment being restored, and all wants that need part of it.
 struct RestoreFragment {
   struct Part {
     size_t want = 0;
@@ -32,16 +32,16 @@ struct RestoreFragment {
   ckpt::SnapshotKey snapshot;
   FragmentPlace place;
   std::vector<Part> parts;
-  bool located = false;  // was handed out to be read by the client, which could not
-  // A fragment that does not fit into a slab comes in several slices. Its CRC is that of all of
-  // them together, known when the last is here.
+  bool located = false;  // the client was to read it, and failed
+  // A fragment that does not fit into a slab comes in several slices. Its CRC combines their CRCs,
+  // once the last slice has arrived.
   std::vector<uint32_t> slice_crcs;
   size_t slices_left = 0;
-  // Its unit or its source was given up: what still arrives of it is dropped.
+  // True once its unit or its source was abandoned: slices that still arrive are dropped.
   bool dropped = false;
 };
 
-// Are bytes with this CRC the ones that the journal means?
+// True if the CRC is the one in the journal.
 inline bool crc_holds(const RestoreFragment& fragment, uint32_t crc32c) {
   return crc32c == fragment.place.crc32c || left_out(Safeguard::kPayloadCrc);
 }
@@ -52,7 +52,7 @@ struct RestoreSlice {
   uint64_t offset = 0;  // in the fragment
   uint64_t length = 0;
 
-  // What is read for it: of an encoded fragment always all of it.
+  // Range to read: always the whole fragment if it is encoded.
   bool encoded() const { return fragment->place.codec != 0; }
   uint64_t file_begin() const { return fragment->place.payload_offset + (encoded() ? 0 : offset); }
   uint64_t file_end() const {
@@ -66,16 +66,16 @@ struct RestoreSlot {
   uint64_t slab_offset = 0;
   Source source = Source::kSegment;
   std::optional<MemoryLease> lease;  // with source memory
-  std::optional<size_t> encoded;     // the window's run that its encoded bytes come in
-  std::optional<size_t> base;        // of a delta: the one that those of its base come in
-  bool base_failed = false;          // it is the base that cannot be had
+  std::optional<size_t> encoded;     // index of the window's run with its encoded bytes
+  std::optional<size_t> base;        // of a delta: index of the run with its base's bytes
+  bool base_failed = false;          // the base is the part that could not be read
   Status status;                     // of the read
   uint32_t crc32c = 0;
-  std::vector<WindowPiece> pieces;  // what the client gets of it
+  std::vector<WindowPiece> pieces;  // parts for the client
 };
 
-// Bytes of a segment that are read into a stretch of the slab with one or more requests: slices
-// that share or touch blocks. Encoded ones are read into memory of the daemon's instead.
+// A range of a segment that is read into a range of the slab with one or more requests: slices that
+// share or touch blocks. Encoded runs are read into the daemon's own memory instead.
 struct RestoreRun {
   ckpt::SegmentId segment = 0;
   uint64_t file_begin = 0;  // multiples of the block size
@@ -84,7 +84,7 @@ struct RestoreRun {
   bool encoded = false;
 };
 
-// Fragments of one segment that the client reads, on their way to it or out with it.
+// Fragments of one segment that the client is to read or is reading.
 struct LocatedBatch {
   ckpt::SegmentId segment = 0;
   std::vector<std::shared_ptr<RestoreFragment>> fragments;
@@ -96,17 +96,17 @@ struct FillingWindow {
   uint64_t used = 0;
   std::vector<RestoreSlot> slots;
   std::vector<RestoreRun> runs;
-  std::map<size_t, AlignedBuffer> encoded;  // by run: what an encoded one is read into
-  uint64_t encoded_bytes = 0;               // of them together
-  std::vector<SegmentHandle> files;         // held open until the reads are through
-  size_t pending = 0;                       // opens and reads that have not come back
+  std::map<size_t, AlignedBuffer> encoded;  // buffers of encoded runs, by run
+  uint64_t encoded_bytes = 0;               // of all encoded runs
+  std::vector<SegmentHandle> files;         // held open until the reads are done
+  size_t pending = 0;                       // opens and reads in flight
 };
 
 struct RestoreJob::Impl {
   Impl(Context with, ArenaId of_arena, uid_t of_uid, RestoreRequest of_request,
        std::function<void(Result<Window>)> callback);
 
-  // ---- restore_job.cc: what is to do, and what became of it ----
+  // ---- restore_job.cc: the queue, and the result of each fragment ----
   void add(const std::vector<PlannedRead>& reads);  // to the end of the queue
   void add_slices(const std::shared_ptr<RestoreFragment>& fragment);
   void pump();
@@ -116,7 +116,7 @@ struct RestoreJob::Impl {
                         bool base_failed = false);
   void from_segment(RestoreFragment& fragment, const std::string& reason);
   void hold_memory(const std::vector<PlannedRead>& reads);
-  // `fragment` is dropped; returns what stands in its place, which is not in the queue yet.
+  // Drops `fragment`; returns its replacement, which is not in the queue yet.
   static std::shared_ptr<RestoreFragment> again_from_segment(RestoreFragment& fragment);
   void note_source(const RestoreFragment& fragment, const std::string& what);
   void from_older_version(const RestoreFragment& fragment, const FragmentPlace& failed,
@@ -144,7 +144,7 @@ struct RestoreJob::Impl {
   void read_done(FillingWindow& window, const RestoreRun& piece, const Result<uint64_t>& bytes);
   void filled_if_complete(FillingWindow& window);
 
-  // ---- restore_locate.cc: what the client reads itself ----
+  // ---- restore_locate.cc: fragments that the client reads itself ----
   bool to_locate(const RestoreFragment& fragment) const;
   void locate_next();
   LocatedBatch take_batch();
@@ -161,23 +161,23 @@ struct RestoreJob::Impl {
   std::function<void(Result<Window>)> on_window;
   uint64_t slice_bytes_max = 0;
 
-  // Of each wanted unit: the snapshot that serves it now, and why not the ones before.
+  // By wanted unit: the snapshot that serves it now, failed places, and reasons of the failures.
   std::map<ckpt::UnitId, ckpt::SnapshotKey> serving;
   std::map<ckpt::UnitId, FailedPlaces> failed_places;
   std::map<ckpt::UnitId, std::string> reasons;
-  std::set<size_t> noted_segment;  // wants that were told of a change of source
-  // Versions that no disk has stay where they are until the last window is out.
+  std::set<size_t> noted_segment;  // wants with a note about a change of source
+  // Keeps versions that are only in memory until the last window is delivered.
   std::vector<std::shared_ptr<void>> holds;
 
   std::deque<RestoreSlice> queue;
   uint64_t locate_bytes_max = 0;  // of one located window; 0: the client reads nothing itself
   bool locating = false;          // a batch waits for its segment
   uint64_t next_located = 1;
-  std::map<uint64_t, LocatedBatch> located;                                // out with the client
-  std::optional<std::pair<ckpt::SegmentId, ckpt::base::UniqueFd>> shared;  // of the last one
+  std::map<uint64_t, LocatedBatch> located;                                // with the client
+  std::optional<std::pair<ckpt::SegmentId, ckpt::base::UniqueFd>> shared;  // of the last segment
   std::list<FillingWindow> filling;               // stable addresses: completions point to them
-  std::set<uint32_t> out;                         // slabs that are with the client
-  std::deque<std::function<void()>> unsubmitted;  // reads beyond the bound
+  std::set<uint32_t> out;                         // slabs that the client has
+  std::deque<std::function<void()>> unsubmitted;  // reads beyond the limit in flight
   size_t reads_in_flight = 0;
   size_t deferred = 0;
   std::map<ckpt::UnitId, RestoreNote> notes;  // for the next window
@@ -190,11 +190,11 @@ struct RestoreJob::Impl {
 
 inline constexpr char kMismatch[] = "CRC32C mismatch";
 
-// Copies out of memory, decodes and takes checksums. Runs on the executor; touches nothing but the
-// window and, atomically, the meter, if there is one.
+// Copies from memory, decodes and computes checksums. Runs on the executor; touches only the window
+// and, atomically, the meter, if there is one.
 void check_window(FillingWindow& window, DecodeMeter* meter);
 
-// restore_decode.cc: the encoded slots of a window, into their places in its slab.
+// restore_decode.cc: decodes the encoded slots of a window into their places in its slab.
 void decode_window(FillingWindow& window, DecodeMeter* meter);
 
 }  // namespace ckptd

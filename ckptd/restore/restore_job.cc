@@ -1,4 +1,4 @@
-// RestoreJob: the queue, what became of each fragment, and what the client is told.
+// RestoreJob: the queue, the result of each fragment, and the notes for the client.
 #include <algorithm>
 
 #include "ckptd/limits.h"
@@ -59,7 +59,7 @@ RestoreJob::RestoreJob(Context context, ArenaId arena, uid_t uid, RestoreRequest
   for (size_t want = 0; want < plan.versions.size(); ++want) {
     impl_->serving[impl_->request.wants[want].unit] = plan.versions[want].snapshot;
   }
-  // A slice that begins and ends inside a block still fits into a slab.
+  // A slice that begins and ends inside a block must still fit into a slab.
   const uint64_t slab_bytes = impl_->context.staging.layout(arena).slab_bytes;
   CKPT_ASSERT(slab_bytes > 2 * ckpt::kBlockBytes);
   impl_->slice_bytes_max = slab_bytes - 2 * ckpt::kBlockBytes;
@@ -72,7 +72,7 @@ RestoreJob::~RestoreJob() {
 }
 
 void RestoreJob::locate(uint64_t bytes_max) {
-  // What was planned is cut anew: what the client reads is not cut at all.
+  // Slices the planned fragments again: fragments that the client reads are not sliced.
   std::deque<RestoreSlice> planned;
   planned.swap(impl_->queue);
   impl_->locate_bytes_max = bytes_max;
@@ -130,7 +130,7 @@ void RestoreJob::Impl::finish_close() {
 void RestoreJob::Impl::add(const std::vector<PlannedRead>& reads) {
   std::shared_ptr<RestoreFragment> fragment;
   for (const PlannedRead& read : reads) {
-    // Two wants of one fragment lie beside each other in a plan.
+    // Two wants of one fragment are adjacent in a plan.
     if (!fragment || !same_fragment(*fragment, read)) {
       if (fragment) add_slices(fragment);
       fragment = std::make_shared<RestoreFragment>();
@@ -182,7 +182,7 @@ void RestoreJob::Impl::finish_if_done() {
   });
 }
 
-// ---- what became of a window -------------------------------------------------------------------
+// ---- results of a window -----------------------------------------------------------------------
 
 bool RestoreJob::Impl::stale(const RestoreFragment& fragment) const {
   return fragment.dropped || serving.at(fragment.unit) != fragment.snapshot;
@@ -258,7 +258,7 @@ void RestoreJob::Impl::from_next_source(RestoreFragment& fragment, Source failed
       fmt::format("segment {} offset {}: {}{}", place.segment, place.payload_offset,
                   base_failed ? "base of a delta: " : "", error.message);
   if (says_damage(error)) return from_older_version(fragment, place, reason);
-  // The bytes may be intact: an older version must not take their place without need.
+  // The bytes may be intact: an older version must not replace them without need.
   failure = make_error(error.code, "run {} step {} unit {}: could not be read: {}", oracle.run_name,
                        fragment.snapshot.step, oracle.unit_name(fragment.unit), reason);
 }
@@ -275,7 +275,7 @@ std::shared_ptr<RestoreFragment> RestoreJob::Impl::again_from_segment(RestoreFra
   return again;
 }
 
-// Once per want: the bytes are those of the version that was said, and come from elsewhere.
+// Once per want: the version stays the same, but its bytes come from another source.
 void RestoreJob::Impl::note_source(const RestoreFragment& fragment, const std::string& what) {
   std::set<size_t> wants;
   for (const RestoreFragment::Part& part : fragment.parts) {
@@ -293,7 +293,7 @@ void RestoreJob::Impl::note_source(const RestoreFragment& fragment, const std::s
 void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment,
                                           const FragmentPlace& failed, const std::string& reason) {
   std::string& all_reasons = reasons[fragment.unit];
-  // A unit may fall back through a long history; a note has room for the newest failures.
+  // A unit may fall back through a long history; a note keeps the failures up to this limit.
   if (all_reasons.size() < limits::kNoteBytesMax) {
     if (!all_reasons.empty()) all_reasons += "; ";
     all_reasons += reason;

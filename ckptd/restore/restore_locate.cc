@@ -1,5 +1,5 @@
-// What the client reads itself: fragments go out by their places on disk, and come back only if
-// they could not be had that way.
+// Fragments that the client reads itself: they are sent by their places on disk, and return to the
+// queue only if the client could not read them.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -38,14 +38,14 @@ LocatedFragment describe(const RestoreFragment& fragment) {
 }  // namespace
 
 bool RestoreJob::Impl::to_locate(const RestoreFragment& fragment) const {
-  // What is encoded is no use to a client: it comes in slabs, as it was.
+  // The client cannot decode: encoded fragments come in slabs.
   return locate_bytes_max > 0 && fragment.source == Source::kSegment && !fragment.located &&
          fragment.place.codec == 0 && fragment.parts.size() <= limits::kPiecesPerWindowMax &&
          blocks_end(fragment) - blocks_begin(fragment) <= locate_bytes_max;
 }
 
-// Off the front of the queue: fragments of one segment, ascending, as many as fit. Blocks that two
-// of them share are read once.
+// Takes fragments of one segment, ascending, from the front of the queue, as many as fit. Blocks
+// that two of them share count once.
 LocatedBatch RestoreJob::Impl::take_batch() {
   LocatedBatch batch;
   uint64_t bytes = 0;
@@ -78,7 +78,7 @@ void RestoreJob::Impl::locate_next() {
   if (batch.fragments.empty()) return;
   locating = true;
   const ckpt::SegmentId segment = batch.segment;
-  // The header of the file is looked at as before any other read.
+  // The header of the file is checked as before any other read.
   context.segments.open(segment,
                         [this, batch = std::move(batch)](const Result<SegmentHandle>& file) {
                           const Status opened = file.ok() ? Status() : Status(file.error());
@@ -100,7 +100,7 @@ void RestoreJob::Impl::hand_out(LocatedBatch batch, const Status& opened) {
     }
   }
   if (!ready.ok()) {
-    // Read here, each of them fails by itself, or does not.
+    // ckptd reads the fragments instead: each one then succeeds or fails by itself.
     spdlog::warn("segment {}: its places cannot be handed out: {}", batch.segment,
                  ready.error().message);
     for (const auto& fragment : batch.fragments) read_here(*fragment, "");
@@ -118,7 +118,7 @@ void RestoreJob::Impl::hand_out(LocatedBatch batch, const Status& opened) {
   pump();
 }
 
-// Without a reason it is nothing that anybody has to know of.
+// Without a reason the client needs no note.
 void RestoreJob::Impl::read_here(RestoreFragment& fragment, const std::string& reason) {
   const auto again = again_from_segment(fragment);
   again->located = true;
@@ -126,7 +126,7 @@ void RestoreJob::Impl::read_here(RestoreFragment& fragment, const std::string& r
   if (!reason.empty()) note_source(fragment, "read by ckptd instead of the client: " + reason);
 }
 
-// What waits in the queue was not cut to the size of a slab.
+// Slices of the queue were not cut to the size of a slab.
 void RestoreJob::Impl::stop_locating() {
   std::deque<RestoreSlice> planned;
   planned.swap(queue);

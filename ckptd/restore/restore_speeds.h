@@ -1,7 +1,7 @@
-// RestoreSpeeds: how fast restores were lately, by source. Pure.
+// RestoreSpeeds: recent speed of restores, by source. Pure.
 //
-// A restore that read from one source alone tells its speed: from the request to its last window,
-// the trainer's part included. A small one tells what a request takes, and is left out.
+// A restore that reads from one source alone yields its speed: from the request to its last window,
+// the trainer's part included. Small restores measure only latency, and are left out.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ class RestoreSpeeds {
  public:
   static constexpr uint64_t kBytesMin = 1 << 20;
 
-  // Bytes that a restore was given, by source.
+  // Bytes that a restore received, by source.
   struct Bytes {
     uint64_t memory = 0;
     uint64_t segment = 0;
@@ -27,7 +27,7 @@ class RestoreSpeeds {
     const double now = static_cast<double>(all) / std::chrono::duration<double>(took).count();
     known = known == 0 ? now : (known + now) / 2;
   }
-  // Bytes per second; 0: not known.
+  // Bytes per second; 0: unknown.
   double memory() const { return memory_; }
   double segment() const { return segment_; }
 

@@ -1,4 +1,4 @@
-// Filling one window: slices find their places in the slab, and their bytes come in.
+// Fills one window: places slices in the slab, and reads their bytes.
 #include <algorithm>
 
 #include "ckptd/limits.h"
@@ -15,7 +15,7 @@ using ckpt::make_error;
 using ckpt::base::align_down;
 using ckpt::base::align_up;
 
-// Copies out of the memory level need no block; this keeps them on cache lines.
+// Copies from the memory level need no block alignment; this aligns them to cache lines.
 constexpr uint64_t kMemorySlotAlignment = 64;
 
 bool overlaps(const RestoreSlot& slot, const RestoreRun& piece) {
@@ -25,7 +25,7 @@ bool overlaps(const RestoreSlot& slot, const RestoreRun& piece) {
          piece.file_begin < slice.file_end();
 }
 
-// Is any of the slot's base in it?
+// True if any of the slot's base lies in the piece.
 bool overlaps_base(const RestoreSlot& slot, const RestoreRun& piece) {
   if (!slot.base || !piece.encoded) return false;
   const FragmentPlace base = base_of(slot.slice.fragment->place);
@@ -33,7 +33,7 @@ bool overlaps_base(const RestoreSlot& slot, const RestoreRun& piece) {
          piece.file_begin < base.stored_end();
 }
 
-// What a read that did not bring all of the piece did not bring of the slot.
+// Marks the slot as failed if a short or failed read of the piece concerns it.
 void take_failed_read(RestoreSlot& slot, const RestoreRun& piece, const Result<uint64_t>& bytes) {
   const bool own = overlaps(slot, piece);
   if (!slot.status.ok() || (!own && !overlaps_base(slot, piece))) return;
@@ -48,7 +48,7 @@ void take_failed_read(RestoreSlot& slot, const RestoreRun& piece, const Result<u
   slot.base_failed = !own && !slot.status.ok();
 }
 
-// What the client gets of the slot: the wanted parts that lie in this slice.
+// Adds the pieces of the slot for the client: the wanted parts that lie in this slice.
 void make_pieces(RestoreSlot& slot, ckpt::ByteView slice_bytes) {
   const RestoreFragment& fragment = *slot.slice.fragment;
   const uint64_t slice_begin = fragment.place.offset + slot.slice.offset;  // in the unit
@@ -100,13 +100,13 @@ void RestoreJob::Impl::fill(uint32_t slab) {
     const RestoreSlice slice = queue.front();
     pieces += slice.fragment->parts.size();
     const bool too_many = pieces > limits::kPiecesPerWindowMax && !window.slots.empty();
-    // What the client reads itself goes out by itself, and in its turn.
+    // Fragments that the client reads are sent separately, in their turn.
     const bool enough = window.encoded_bytes >= limits::kEncodedWindowBytesMax;
     const bool ends = too_many || enough || to_locate(*slice.fragment);
     if (!slice.fragment->dropped && (ends || !place(window, slice))) break;
     queue.pop_front();
   }
-  // One more than there is, so that a failure that comes back at once does not end it early.
+  // One extra count, so that a read that fails at once does not finish the window early.
   window.pending = 1 + window.runs.size();
   for (size_t run = 0; run < window.runs.size(); ++run) read_run(window, run);
   window.pending -= 1;
@@ -124,7 +124,7 @@ bool RestoreJob::Impl::place_from_memory(FillingWindow& window, const RestoreSli
   if (!ckpt::base::range_fits(at, slice.length, window.bytes.size())) return false;
   auto lease = context.staging.find_cached(uid, fragment.snapshot, fragment.unit,
                                            fragment.place.offset, fragment.place.length);
-  // Without a lease, its slab was wanted for something else since the plan was made.
+  // Without a lease, the slab was evicted after the plan was made.
   const bool on_disk = fragment.place.segment != kNoSegment;
   if (!lease && on_disk) return place_from_segment(window, slice);
   RestoreSlot slot;
@@ -138,8 +138,8 @@ bool RestoreJob::Impl::place_from_memory(FillingWindow& window, const RestoreSli
   return true;
 }
 
-// A delta and its base lie in two extents, and so do the next ones of them: either of the last two
-// runs may go on.
+// Extents of a delta and its base usually alternate in the queue, so a fragment may extend either
+// of the last two runs.
 size_t RestoreJob::Impl::add_encoded(FillingWindow& window, const FragmentPlace& place) {
   const uint64_t begin = align_down(place.payload_offset, kBlockBytes);
   const uint64_t end = align_up(place.stored_end(), kBlockBytes);
@@ -178,8 +178,8 @@ bool RestoreJob::Impl::place_from_segment(FillingWindow& window, const RestoreSl
   const uint64_t begin = align_down(slice.file_begin(), kBlockBytes);
   const uint64_t end = align_up(slice.file_end(), kBlockBytes);
   RestoreRun* last = window.runs.empty() ? nullptr : &window.runs.back();
-  // Goes on where the last run ends, or in its last block: one request less. The run must be the
-  // last thing in the slab, so that it can grow.
+  // Extends the last run if this range begins at its end, or in its last block: one request less.
+  // The run must be the last thing in the slab, so that it can grow.
   const bool joins = last != nullptr && !last->encoded && last->segment == segment &&
                      begin >= last->file_begin && begin <= last->file_end &&
                      window.used == last->slab_offset + (last->file_end - last->file_begin);

@@ -24,7 +24,7 @@ struct SegmentReader::Impl {
     SegmentHandle handle;
     uint64_t last_used = 0;
   };
-  // A file whose header is being read, and who waits for it.
+  // A file whose header is being read, and the callbacks that wait for it.
   struct Opening {
     FileId file = 0;
     AlignedBuffer header{ckpt::kBlockBytes};
@@ -93,7 +93,7 @@ void SegmentReader::open(ckpt::SegmentId segment, Then then) {
 void SegmentReader::Impl::begin_open(ckpt::SegmentId segment, Then then) {
   const Disk::OpenOptions options{.create = false, .direct = true};
   auto file = disk.open(segment_path(segment), options);
-  // Out of descriptors, perhaps: those of files that nobody reads can be spared.
+  // Perhaps out of descriptors: close files that nobody reads.
   if (!file.ok() && file.error().code == ErrorCode::kUnavailable && close_unused(0) > 0) {
     file = disk.open(segment_path(segment), options);
   }
@@ -112,7 +112,7 @@ void SegmentReader::Impl::begin_open(ckpt::SegmentId segment, Then then) {
        .on_done = [this, segment](const Result<uint64_t>& bytes) { header_read(segment, bytes); }});
 }
 
-// The header, unless it is damaged: then why.
+// The decoded header, or why it is damaged.
 Result<ckpt::SegmentHeader> SegmentReader::Impl::read_header(const Result<uint64_t>& bytes,
                                                              ckpt::ByteView block) {
   CKPT_TRY(bytes);
@@ -137,7 +137,7 @@ void SegmentReader::Impl::header_read(ckpt::SegmentId segment, const Result<uint
   Opening& entry = node.mapped();
   const auto header = read_header(bytes, entry.header.bytes());
   Status checked = header.ok() ? check_header(segment, *header) : Status();
-  // The system refused the read: nothing is known about the header.
+  // The system refused the read: the state of the header is unknown.
   if (!bytes.ok() && !says_damage(bytes.error())) checked = bytes.error();
   if (!checked.ok()) {
     disk.close(entry.file);
@@ -156,14 +156,14 @@ void SegmentReader::Impl::header_read(ckpt::SegmentId segment, const Result<uint
   for (const Then& then : entry.waiting) then(handle);
 }
 
-// Closes files that nobody reads, the least recently used first, until `most` are open. Returns how
-// many it closed.
+// Closes files that nobody reads, the least recently used first, until `most` are open. Returns the
+// number of closed files.
 size_t SegmentReader::Impl::close_unused(size_t most) {
   const size_t before = files.size();
   while (files.size() > most) {
     auto oldest = files.end();
     for (auto file = files.begin(); file != files.end(); ++file) {
-      if (file->second.handle.use_count() > 1) continue;  // somebody reads it
+      if (file->second.handle.use_count() > 1) continue;  // a handle is held
       if (oldest == files.end() || file->second.last_used < oldest->second.last_used) {
         oldest = file;
       }

@@ -37,8 +37,8 @@ struct VerifyJob::Impl {
 
   std::vector<VerifyTargetCommit> targets;
   size_t target = 0;                  // the next one
-  std::optional<CommitCheck> commit;  // at hand: loaded when its turn comes
-  size_t extent = 0;                  // of it, the next one
+  std::optional<CommitCheck> commit;  // the current commit, loaded in its turn
+  size_t extent = 0;                  // the next one of the commit
   std::set<ckpt::SegmentId> opened;   // in this job
   ExtentReader reader;
   std::optional<JournalCheck> journal;
@@ -82,7 +82,7 @@ void VerifyJob::Impl::find_targets() {
   }
 }
 
-// Takes the next commit; none: it was deleted in the meantime. False: there is no next one.
+// Loads the next commit; none: it was deleted in the meantime. False: there is no next one.
 bool VerifyJob::Impl::load_next() {
   if (target == targets.size()) return false;
   const VerifyTargetCommit& next = targets[target++];
@@ -94,7 +94,7 @@ bool VerifyJob::Impl::load_next() {
     commit = std::move(loaded).value();
     return true;
   }
-  add({unchecked_for_want_of_catalog(loaded.error())});  // nor can the rest be known
+  add({unchecked_for_want_of_catalog(loaded.error())});  // the remaining commits are unknown, too
   target = targets.size();
   return false;
 }
@@ -127,13 +127,13 @@ void VerifyJob::Impl::finish_close() {
   callback();  // may destroy this job
 }
 
-// Starts to read the next extent there is.
+// Starts reading the next extent.
 void VerifyJob::Impl::go_on() {
   for (;;) {
     if (commit && extent < commit->extents()) {
       const ExtentPosition position = commit->position(extent);
-      // The header of a file is looked at when it is opened. One that somebody has read from since,
-      // and that is written to still, may have been hit in the meantime.
+      // A file's header is checked when the file is opened. Files that other jobs opened earlier
+      // are closed once first, because their headers may have been damaged since.
       if (opened.insert(position.segment).second) context.segments.close(position.segment);
       reader.start(position, commit->check(extent),
                    [this](const ExtentReader::Outcome& outcome) { extent_done(outcome); });

@@ -1,11 +1,11 @@
-// verify: reads every live extent of the chosen commits and checks it against the journal; of a
-// whole store the journal itself first, whose damage is reported with its path as the unit, of no
-// run.
+// verify: reads every live extent of the chosen commits and checks it against the journal. A verify
+// of a whole store checks the journal first; its damage is reported with its path as the unit and
+// without a run.
 //
-// Of each extent: the header, byte for byte as the journal implies it; the CRC of the whole padded
-// payload; the CRC of every fragment, which says whose bytes are wrong. What is reported of a
-// commit: commit_check.h. Bytes that the system refuses to read are listed apart, as unchecked, and
-// so is a catalog that cannot be read and cannot be made good.
+// For each extent: the header, byte for byte as the journal implies it; the CRC of the whole padded
+// payload; the CRC of every fragment, which identifies the damaged unit. commit_check.h says what
+// is reported for a commit. Bytes that the system refuses to read, and a catalog that can neither
+// be read nor repaired, are listed apart, as unchecked.
 #pragma once
 
 #include <functional>
@@ -24,16 +24,16 @@ struct VerifyReport {
   uint64_t commits = 0;
   std::vector<VerifyError> errors;     // damage, at most limits::kVerifyErrorsMax
   uint64_t errors_left_out = 0;        // beyond that
-  std::vector<VerifyError> unchecked;  // could not be checked, likewise
+  std::vector<VerifyError> unchecked;  // could not be checked; same limit
   uint64_t unchecked_left_out = 0;
 };
 
-// Reads in pieces with bounded memory, a few in flight, so that other work of the loop goes on
-// between them. Loop thread. close() stops early and waits for its reads; the destructor asserts
-// that it finished or was closed.
+// Reads in pieces with bounded memory, a few in flight, so that other work of the loop runs in
+// between. Loop thread. close() stops early and waits for its reads; the destructor asserts that
+// the job finished or was closed.
 class VerifyJob {
  public:
-  // With `point`: the commits that the view at this point of the only run is made of.
+  // With `point`: checks the commits that the view at this point of the only run consists of.
   VerifyJob(const RestoreContext& context, std::vector<ckpt::RunId> runs,
             const std::optional<ViewPoint>& point, std::function<void(VerifyReport)> on_done,
             std::optional<JournalSource> journal = {});

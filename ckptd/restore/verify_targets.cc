@@ -9,7 +9,7 @@ namespace {
 void add_view(const Catalog& catalog, ckpt::RunId run, ViewPoint point,
               std::vector<VerifyTargetCommit>& targets) {
   std::set<ViewPoint> commits;
-  // The commit itself, should it be damaged: then no view is made of it.
+  // The commit itself, in case it is damaged: then no view includes it.
   if (catalog.commit(run, point.lineage, point.step)) commits.insert(point);
   const auto units = catalog.units(run);
   for (ckpt::UnitId unit = 0; units.ok() && unit < (*units)->size(); ++unit) {

@@ -21,7 +21,7 @@ chrono::sys_days day_of(const Candidate& candidate) {
   return chrono::floor<chrono::days>(time_of(candidate));
 }
 
-// The number of the hour, day, ... that a commit lies in. Only equality counts.
+// The number of the hour, day, ... of a commit. Only equality of numbers matters.
 int64_t hour(const Candidate& candidate) {
   return chrono::floor<chrono::hours>(time_of(candidate)).time_since_epoch().count();
 }
@@ -45,10 +45,10 @@ void keep_last(uint32_t count, const Counting& counting, Reasons& reasons) {
   }
 }
 
-// How far the date of a commit agrees with the order of the commits.
+// Whether the date of a commit agrees with the order of the commits.
 enum class Dated : uint8_t { kInOrder, kOutOfOrder, kAfterNewest };
 
-// By candidate; of those that do not count it says nothing.
+// By candidate; meaningless for candidates that do not count.
 std::vector<Dated> judge_dates(const std::vector<Candidate>& candidates, const Counting& counting) {
   std::vector<Dated> dated(candidates.size(), Dated::kInOrder);
   if (counting.empty()) return dated;
@@ -63,7 +63,7 @@ std::vector<Dated> judge_dates(const std::vector<Candidate>& candidates, const C
     }
     earliest = std::min(earliest, time);
   }
-  uint64_t latest = 0;  // of the older ones, without those that are dated after the newest
+  uint64_t latest = 0;  // of the older ones, except dates after the newest
   for (auto i = counting.rbegin(); i != counting.rend(); ++i) {
     if (dated[*i] == Dated::kAfterNewest) continue;
     if (candidates[*i].time_ns < latest) dated[*i] = Dated::kOutOfOrder;
@@ -77,7 +77,7 @@ void keep_buckets(uint32_t count, const char* name, int64_t (*bucket)(const Cand
                   const std::vector<Dated>& dated, Reasons& reasons) {
   const auto judged = [&](size_t i) { return dated[i] == Dated::kInOrder; };
   const auto oldest = std::find_if(counting.rbegin(), counting.rend(), judged);
-  std::optional<int64_t> newer;  // the bucket that was kept last
+  std::optional<int64_t> newer;  // the last kept bucket
   for (auto i = counting.begin(); i != counting.end() && count > 0; ++i) {
     if (dated[*i] == Dated::kOutOfOrder) {
       reasons[*i].push_back(fmt::format("{}: its date is out of order", name));
@@ -107,7 +107,7 @@ void keep_within(chrono::nanoseconds within, const std::vector<Candidate>& candi
   }
 }
 
-// What rules by time leave alone, since its date cannot be right.
+// Commits that rules by time keep, because their date must be wrong.
 void keep_dated_after_newest(const Counting& counting, const std::vector<Dated>& dated,
                              Reasons& reasons) {
   for (const size_t i : counting) {

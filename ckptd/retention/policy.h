@@ -1,29 +1,29 @@
 // Policy: which commits the rules of a run keep, and why. Pure.
 //
-// Commits are looked at from the newest to the oldest, in the order in which the journal has them.
-// As restic has it, a rule of `n` hours (days, weeks, months, years) keeps the newest commit of
-// each hour that has one, until it has kept `n`; the oldest commit of all counts for a rule that is
-// not used up. Hours and the rest are those of UTC, weeks are ISO weeks.
+// Commits are examined from newest to oldest, in journal order. As in restic, a rule of `n` hours
+// (days, weeks, months, years) keeps the newest commit of each hour that has one, until it has kept
+// `n`. If the rule is not used up, it also keeps the oldest commit of all. Hours, days etc. are in
+// UTC, weeks are ISO weeks.
 //
 //   last n            the newest n
-//   within d          every commit since the oldest one that is dated at most d before the newest
-//   tag t             those that carry one of the tags
-//   every N steps     of each lineage the first commit in each [kN, (k+1)N): one that was kept
+//   within d          every commit since the oldest one dated at most d before the newest
+//   tag t             commits that have one of the tags
+//   every N steps     in each lineage the first commit in each [kN, (k+1)N): a commit kept
 //                     once stays kept, whatever follows
-//   best n by m       the n lowest (or highest) values of the metric m; of equal ones the newer.
-//                     Commits that lack it, or have NaN, do not count
+//   best n by m       the n lowest (or highest) values of metric m; the newer of equal values.
+//                     Commits without m, or with NaN, do not count
 //
 // Clocks jump, so a date alone removes nothing. The rules by time (within, hourly ... yearly) judge
 // a date by the order of the commits:
-//  - A commit that is dated after the newest one is kept.
+//  - A commit dated after the newest one is kept.
 //  - A commit is out of order if an older one has a later date, or a newer one an earlier date. One
-//    of the two dates is wrong, and nobody knows which. A rule keeps it while the rule is not used
-//    up, and counts it as nothing.
+// of the two dates is wrong, but it is unknown which. A rule keeps such a commit while the rule is
+// not used up, without counting it.
 //  - If now is before the date of the newest commit, all commits are kept.
 // A wrong date can remove no other commit, unless it is the newest commit's.
 //
-// What is pinned is kept by no rule and stays. A damaged commit counts for no rule but `tag`: it
-// must not take the place of one that can be restored.
+// Pinned commits stay regardless of the rules. A damaged commit counts only for `tag`: it must not
+// take the place of a restorable commit.
 #pragma once
 
 #include <optional>
@@ -35,25 +35,25 @@
 
 namespace ckptd {
 
-// A commit, as rules see it.
+// A commit, as input of the rules.
 struct Candidate {
   ViewPoint point;
   uint64_t time_ns = 0;  // since 1970, UTC
   bool damaged = false;
   std::vector<std::string> tags;
   std::map<std::string, double> metrics;
-  // Kept whatever the rules say; empty: no.
+  // Reasons to keep it regardless of the rules; empty: none.
   std::vector<std::string> always;
 };
 
-// The reasons to keep each candidate ("last", "hourly", "tag best", ...), in their order; empty: it
-// is not kept. `candidates`: newest first. `now_ns`: the wall clock, since 1970. Where all dates
-// are in order, a rule keeps the same commits again when it sees only those it kept.
+// The reasons to keep each candidate ("last", "hourly", "tag best", ...), in the order of
+// candidates; empty: not kept. `candidates`: newest first. `now_ns`: the wall clock, since 1970. If
+// all dates are in order, applying a rule again to the kept commits keeps all of them.
 std::vector<std::vector<std::string>> keep_reasons(const ckpt::KeepRules& rules,
                                                    const std::vector<Candidate>& candidates,
                                                    uint64_t now_ns);
 
-// The newest candidate that counts for rules by time, if it is dated after now; else null. Then
+// The newest candidate that counts for rules by time, if it is dated after now; else null. If set,
 // these rules remove nothing.
 const Candidate* dated_after_now(const ckpt::KeepRules& rules,
                                  const std::vector<Candidate>& candidates, uint64_t now_ns);

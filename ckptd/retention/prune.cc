@@ -22,7 +22,7 @@ ViewPoint point_of(const CommitInfo& commit) {
 
 class Planner {
  public:
-  // From the PruneRequest or RemovalRequest.
+  // `request`: a PruneRequest or a RemovalRequest.
   template <typename Request>
   Planner(const Catalog& catalog, const Request& request)
       : catalog_(catalog), id_(request.run), busy_(request.busy), needs_(catalog, request.run) {
@@ -40,8 +40,8 @@ class Planner {
     return decide("no rule keeps it");
   }
 
-  // Reads the run, and chooses what `rules` keep of it. An error ends with `outcome`: what did not
-  // happen.
+  // Reads the run, and chooses commits by `rules`. An error ends with `outcome`: the
+  // consequence.
   Status choose(const RunInfo& run, const ckpt::KeepRules& rules, uint64_t now_ns,
                 std::string_view outcome) {
     if (rules.empty()) {
@@ -71,7 +71,7 @@ class Planner {
     }
     if (request.in_use) needs_.add_view({run.current_lineage, kNow});
     CKPT_ASSIGN(PrunePlan plan, decide(request.reason));
-    plan.kept.clear();  // all the others: not worth a list
+    plan.kept.clear();  // all other commits: not worth a list
     return plan;
   }
 
@@ -95,7 +95,7 @@ class Planner {
     return std::move(plan_);
   }
 
-  // Tags and pins are people's; so is what to resume from, while nobody trains.
+  // Tags and pins are set by people; the resume point is needed while nobody trains.
   Status check_removable(const RunInfo& run, const RemovalRequest& request) const {
     const ViewPoint point = *request.point;
     if (const auto holders = reasons_at(holders_, point); !holders.empty()) {
@@ -126,7 +126,7 @@ class Planner {
     return found == reasons.end() ? std::vector<std::string>() : found->second;
   }
 
-  // What is kept whatever the rules say; `firm_` is the part that force does not change.
+  // Collects what is kept regardless of the rules; force does not change the part in `firm_`.
   Status find_always(const RunInfo& run) {
     for (const ViewPoint& busy : busy_) firm_[busy].emplace_back("being taken again");
     for (const RunInfo& other : catalog_.runs()) {
@@ -155,8 +155,8 @@ class Planner {
     return {};
   }
 
-  // A metric that no commit has is a slip of the pen, or of a trainer: the best commit would go.
-  // A tag that nobody has may be one that is yet to be given.
+  // A metric that no commit has is a typo, or an error of a trainer: the best commit would be
+  // removed. A tag that no commit has may still be set later.
   Status check_metrics(const RunInfo& run, const ckpt::KeepRules& rules,
                        std::string_view outcome) const {
     for (const ckpt::KeepRules::Best& best : rules.best) {
@@ -179,8 +179,8 @@ class Planner {
     }
   }
 
-  // False: there are commits that are whole, and no rule keeps any. A name that was mistyped would
-  // do that, and nobody means all to go.
+  // False: there are undamaged commits, but no rule keeps any. A mistyped name has that effect, and
+  // nobody intends to remove everything.
   bool keep_by_rules(const ckpt::KeepRules& rules, uint64_t now_ns) {
     std::vector<Candidate> candidates;
     candidates.reserve(commits_.size());
@@ -222,7 +222,7 @@ class Planner {
         newest->point.step));
   }
 
-  // Notes the readers of a commit that no rule keeps.
+  // Notes the readers of a commit that only readers keep.
   void note_holders(ViewPoint point, const std::vector<std::string>& reasons) {
     const std::vector<std::string> holders = reasons_at(holders_, point);
     if (holders.empty() || holders.size() < reasons.size()) return;
@@ -264,14 +264,14 @@ class Planner {
   PrunePlan plan_;
   std::shared_ptr<const std::vector<ckpt::UnitSpec>> specs_;
   std::vector<CommitInfo> commits_;  // newest first
-  std::vector<bool> kept_;           // of these
+  std::vector<bool> kept_;           // by index in commits_
   std::map<ViewPoint, std::vector<std::string>> always_;
   std::map<ViewPoint, std::vector<std::string>> firm_;
   std::map<ViewPoint, std::vector<std::string>> tags_;
-  std::map<ViewPoint, std::vector<std::string>> holders_;  // who reads a view: in words
+  std::map<ViewPoint, std::vector<std::string>> holders_;  // readers of a view, as text
 };
 
-// Everything goes, the rest of what went before, too.
+// Removes all commits, including what earlier deletions have left.
 Result<PrunePlan> remove_run(const Catalog& catalog, const RemovalRequest& request) {
   CKPT_ASSIGN(const RunInfo run, catalog.run(request.run));
   for (const RunInfo& other : catalog.runs()) {
@@ -337,7 +337,7 @@ Result<PrunePlan> plan_prune(const Catalog& catalog, const PruneRequest& request
 Status check_rules(const Catalog& catalog, ckpt::RunId run_id, const ckpt::KeepRules& rules) {
   CKPT_ASSIGN(const RunInfo run, catalog.run(run_id));
   if (run.commits == 0) return {};
-  constexpr uint64_t kNever = UINT64_MAX;  // a clock that is behind is no fault of the rules
+  constexpr uint64_t kNever = UINT64_MAX;  // a slow clock is not an error of the rules
   CKPT_TRY(Planner(catalog, PruneRequest{.run = run_id})
                .choose(run, rules, kNever, "the rules stay as they were"));
   return catalog.health();

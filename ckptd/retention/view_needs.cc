@@ -5,7 +5,7 @@
 
 namespace ckptd {
 
-// One lineage, gone through forward: what each unit's newest version is, and who has seen it.
+// One pass forward through a lineage: each unit's newest version, and the views that saw it.
 class ViewNeeds::Walk {
  public:
   using Needed = std::map<ViewPoint, std::vector<ckpt::UnitId>>;
@@ -21,7 +21,7 @@ class ViewNeeds::Walk {
     }
   }
   void view() { ++views_; }
-  // Those of `units` that it does not have so far; it has the others.
+  // Flags the units among `units` that the lineage has not had so far; takes the others as needed.
   std::vector<bool> take(const std::vector<bool>& units) {
     std::vector<bool> missing(units.size());
     for (ckpt::UnitId unit = 0; unit < units.size(); ++unit) {
@@ -45,7 +45,7 @@ class ViewNeeds::Walk {
     ckpt::Step step = 0;
     size_t views_before = 0;
     bool there = false;
-    bool asked = false;  // for, by a later lineage
+    bool asked = false;  // by a later lineage
   };
 
   void settle(ckpt::UnitId unit) {
@@ -72,7 +72,7 @@ void ViewNeeds::resolve() {
   const auto specs = catalog_.units(run_);
   if (!lineages.ok() || !specs.ok()) return;
   std::map<ckpt::LineageId, Lineage> by_id;
-  std::map<ckpt::LineageId, size_t> children;  // that were not gone through yet
+  std::map<ckpt::LineageId, size_t> children;  // not visited yet
   for (const Lineage& lineage : *lineages) {
     by_id[lineage.id] = lineage;
     ++children[lineage.parent];
@@ -134,7 +134,7 @@ void ViewNeeds::ask_parent(const Lineage& lineage, ckpt::Step step,
   }
 }
 
-// The newest step first: what it sees is seen by all that are not before it.
+// The newest step first: counts that it sees are also seen by all later steps.
 void ViewNeeds::resolve_tokens(const Lineage& lineage) {
   const auto asked = tokens_asked_.extract(lineage.id);
   if (asked.empty()) return;

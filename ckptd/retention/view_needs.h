@@ -1,13 +1,13 @@
-// ViewNeeds: what the views of a run show, of all views that are asked for at once. Pure: asks the
-// catalog only.
+// ViewNeeds: the versions that a set of views of a run needs, computed for all views at once. Pure:
+// only reads the catalog.
 //
-// A view looks at its own lineage up to its step, then at each ancestor up to the fork. Asked one
-// by one, each of a thousand views would go over the same commits. So each lineage is gone through
-// once, forward, with the version that each unit has at the time; a version that is replaced was
-// needed if a view was passed since it came. What a view misses in its lineage is asked of the
-// parent. As going forward a view only gains units, and all views from the fork on see the parent
-// as of then, the first of them asks for the others, too. Lineages are gone through before their
-// parents. All of it costs as much as there are units in the commits, and units once per lineage.
+// A view reads its own lineage up to its step, then each ancestor up to the fork. A thousand views
+// one by one would read the same commits again and again. So each lineage is read once, forward,
+// with each unit's current version; a replaced version was needed if a view was passed since it
+// appeared. Units that a view misses in its lineage are requested from the parent. A view only
+// gains units going forward, and all views after the fork see the same state of the parent, so the
+// first view requests units for all. Lineages are visited before their parents. The total cost is
+// the number of units in all commits, plus all units once per lineage.
 #pragma once
 
 #include <map>
@@ -22,19 +22,19 @@ class ViewNeeds {
  public:
   ViewNeeds(const Catalog& catalog, ckpt::RunId run) : catalog_(catalog), run_(run) {}
 
-  // Of unknown lineages nothing is needed.
+  // A view of an unknown lineage needs nothing.
   void add_view(ViewPoint view);
   void add_version(ViewPoint commit, ckpt::UnitId unit);
-  // Once, after all that is added. An index that cannot be read: see Catalog::health().
+  // Call this once, after all add calls. Check Catalog::health() for an unreadable index.
   void resolve();
 
-  // Those that are needed as they are in that commit, ascending; of a damaged one none.
+  // Units of this commit whose versions are needed, ascending; none for a damaged commit.
   std::vector<ckpt::UnitId> of(const CommitInfo& commit) const;
-  // Does a view have its counts of tokens from that commit?
+  // True if a view has its token counts from that commit.
   bool tokens_of(ViewPoint commit) const { return tokens_.contains(commit); }
 
  private:
-  // Of one lineage, as of a step: all units, or those that later lineages do not have.
+  // Units requested from a lineage, as of a step: all, or those that later lineages lack.
   struct Asked {
     bool all = false;
     std::vector<bool> units;

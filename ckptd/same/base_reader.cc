@@ -23,16 +23,16 @@ class BaseReader::Slab : public BaseSource, public std::enable_shared_from_this<
     SameRead what;
     SegmentHandle file;
     AlignedBuffer buffer;
-    // What came of it.
+    // Results.
     BasePieces pieces;
-    std::vector<size_t> in_extent;  // of each piece
+    std::vector<size_t> in_extent;  // by piece: its extent
     std::vector<size_t> good_extents;
   };
-  // Pieces that are wanted at once.
+  // Pieces that are requested together.
   struct Batch {
     std::vector<SameCandidate> candidates;
-    std::vector<ckpt::UnitRange> ranges;  // of each candidate
-    std::vector<SameExtent> extents;      // whose headers are to be looked at
+    std::vector<ckpt::UnitRange> ranges;  // by candidate
+    std::vector<SameExtent> extents;      // headers to check
     std::vector<size_t> numbers;          // of these extents, among all
     std::vector<std::shared_ptr<Read>> reads;
     size_t pending = 0;
@@ -52,8 +52,8 @@ class BaseReader::Slab : public BaseSource, public std::enable_shared_from_this<
   BaseReader& reader_;
   std::map<std::pair<ckpt::UnitId, uint64_t>, FragmentPlace> bases_;
   const std::vector<SameExtent> extents_;
-  std::set<size_t> good_;  // of the extents: headers that hold
-  std::set<size_t> bad_;   // and that do not
+  std::set<size_t> good_;  // extents with a valid header
+  std::set<size_t> bad_;   // extents with an invalid header
   Time waited_{};
 };
 
@@ -77,7 +77,7 @@ size_t BaseReader::Slab::extent_of(const FragmentPlace& place) const {
   return static_cast<size_t>(found - extents_.begin());
 }
 
-// Headers are looked at once for the slab.
+// Each header is checked once per slab.
 BaseReader::Slab::BatchPointer BaseReader::Slab::batch_of(
     const std::vector<ckpt::UnitRange>& ranges) const {
   auto batch = std::make_shared<Batch>();
@@ -113,7 +113,7 @@ void BaseReader::Slab::read(const std::vector<ckpt::UnitRange>& ranges,
   batch->on_done = std::move(on_done);
   batch->began = reader_.now_;
   ++reader_.reads_;
-  // One more than there is, so that a failure that comes back at once does not end it early.
+  // One extra count, so that a read that fails at once does not finish the batch early.
   batch->pending = 1 + batch->reads.size();
   for (const ReadPointer& read : batch->reads) {
     reader_.context_.segments.open(read->what.segment, [self = shared_from_this(), batch,
@@ -121,7 +121,7 @@ void BaseReader::Slab::read(const std::vector<ckpt::UnitRange>& ranges,
       self->opened(batch, read, file);
     });
   }
-  // Told from the loop, like everything else.
+  // Reported from the loop, like every result.
   reader_.context_.executor.run([] {},
                                 [self = shared_from_this(), this, batch] { read_over(batch); });
 }
@@ -147,7 +147,7 @@ void BaseReader::Slab::opened(const BatchPointer& batch, const ReadPointer& read
                                 }});
 }
 
-// On the executor: it touches nothing but the read.
+// On the executor: touches only the read.
 void BaseReader::Slab::decode(const Batch& batch, Read& read) const {
   const ByteView all = read.buffer.bytes();
   for (const size_t number : read.what.extents) {
@@ -178,8 +178,8 @@ void BaseReader::Slab::read_over(const BatchPointer& batch) {
   if (--batch->pending == 0) finish(batch);
 }
 
-// A header that could not be read holds as little as one that says something else. Files are closed
-// as a comparison closes them (comparer.cc).
+// A header that could not be read counts as invalid. Files are closed for the same reason as after
+// a comparison (comparer.cc).
 void BaseReader::Slab::finish(const BatchPointer& batch) {
   for (const ReadPointer& read : batch->reads) {
     reader_.context_.segments.close(read->what.segment);

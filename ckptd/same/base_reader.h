@@ -1,11 +1,11 @@
-// BaseReader: the bytes of earlier versions, for what is about to be encoded as a delta to them.
+// BaseReader: reads the bytes of earlier versions, as bases of deltas.
 //
-// They are read back from the disk with the headers of their extents, since a restart believes a
-// commit only if all headers hold that it names, decoded where they are encoded, and checked. What
-// cannot be had is left out: then there is no delta. The time that reads take is counted for each
-// slab: once it is more than the bound, the rest of the slab has no bases. Whoever asks sees to it
-// that the bytes are not given back to the disk meanwhile, and asks for so much at a time that
-// there is memory for it. Loop thread; decoding runs on the executor.
+// Bases are read back from disk, decoded if they are encoded, and checked, together with the
+// headers of their extents: a restart accepts a commit only if all headers that it names are valid.
+// Bases that cannot be read are left out: then there is no delta. The time of reads is counted per
+// slab; beyond the limit, the rest of the slab has no bases. The caller ensures that the bytes are
+// not reclaimed meanwhile, and that a request fits into memory. Loop thread; decoding runs on the
+// executor.
 #pragma once
 
 #include <chrono>
@@ -23,22 +23,22 @@ using Time = std::chrono::nanoseconds;
 
 class BaseReader {
  public:
-  // bytes_min: what a read is worth its while for.
+  // bytes_min: minimum size that makes a read worthwhile.
   BaseReader(const RestoreContext& context, uint64_t bytes_min)
       : context_(context), bytes_min_(bytes_min) {}
-  ~BaseReader();  // asserts that nothing is being read
+  ~BaseReader();  // asserts that no read is in flight
   BaseReader(const BaseReader&) = delete;
   BaseReader& operator=(const BaseReader&) = delete;
 
-  // Of a slab: `bases` are places of pieces of it, none of them a delta; `extents` those that they
-  // lie in, each once. The reader outlives it.
+  // Source for one slab: `bases` are places of its pieces, none of them a delta; `extents` are
+  // their extents, each once. The reader outlives the result.
   struct Base {
     ckpt::UnitId unit = 0;
     FragmentPlace place;
   };
   std::shared_ptr<BaseSource> of_slab(std::vector<Base> bases, std::vector<SameExtent> extents);
   void tick(Time now) { now_ = now; }
-  uint64_t read_bytes() const { return read_bytes_; }  // since the start
+  uint64_t read_bytes() const { return read_bytes_; }  // since startup
 
  private:
   class Slab;
@@ -46,7 +46,7 @@ class BaseReader {
   const uint64_t bytes_min_;
   Time now_{};
   uint64_t read_bytes_ = 0;
-  size_t reads_ = 0;  // under way
+  size_t reads_ = 0;  // in flight
 };
 
 }  // namespace ckptd

@@ -15,16 +15,16 @@ namespace ckptd {
 static_assert(limits::kComparedReadBytes % ckpt::kBlockBytes == 0);
 static_assert(limits::kComparedReadBytes >= ckpt::kEncodedFragmentBytesMax + 2 * ckpt::kBlockBytes);
 
-// One read under way, and what it says.
+// One read in flight, and its results.
 struct Comparer::Slot {
   bool busy = false;
   const SameRead* read = nullptr;
-  std::vector<SameRead::Part> parts;  // of it, those that are still wanted
+  std::vector<SameRead::Part> parts;  // parts that are still wanted
   SegmentHandle file;
   AlignedBuffer buffer;
   ZstdDecoder decoder;
   std::vector<std::byte> decoded;
-  // What came of it.
+  // Results.
   std::vector<std::pair<SameRead::Part, ckpt::base::Hash128>> bases;
   std::vector<size_t> other_candidates;
   std::vector<size_t> other_extents;
@@ -38,14 +38,14 @@ struct Comparer::Job {
   Done on_done;
   Time since{};
   bool abandoned = false;
-  bool given_up = false;  // it has waited for too long
+  bool given_up = false;  // the wait limit is exceeded
 
   std::vector<SameRead> reads;
-  size_t next = 0;  // of them
-  // Of deltas, by candidate and place: the hash of their bases, as the slab says and the disk does,
-  // whichever was first here.
+  size_t next = 0;  // in reads
+  // For deltas, by candidate and place: the hash of the base, from the slab's bytes or from disk,
+  // whichever came first.
   std::map<std::pair<size_t, size_t>, ckpt::base::Hash128> bases;
-  std::vector<bool> same;  // by candidate, as far as is known
+  std::vector<bool> same;  // by candidate, as far as known
   std::array<Slot, limits::kComparedReadsPerSlab> slots;
 
   bool wanted(const SameRead& read) const {
@@ -60,12 +60,12 @@ struct Comparer::Job {
   }
   void take(Slot& slot);
   bool busy() const { return std::ranges::any_of(slots, &Slot::busy); }
-  // On the executor: it touches nothing but the slot.
+  // On the executor: touches only the slot.
   void compare(Slot& slot) const;
   bool part_is_same(Slot& slot, const SameRead::Part& part, ByteView stored) const;
 };
 
-// All that it knows, if the read has told nothing: then nothing of it is there.
+// Takes the results of a slot. If the read failed, its candidates count as different.
 void Comparer::Job::take(Slot& slot) {
   for (const size_t candidate : slot.other_candidates) same[candidate] = false;
   for (const size_t extent : slot.other_extents) {
@@ -98,10 +98,10 @@ void Comparer::Job::compare(Slot& slot) const {
   }
 }
 
-// The slab is read by bytes(): payload() would hide pages that were exchanged (staging.h). A delta
-// and its base come with different reads, in any order. The slab has the bytes if the XOR of it
-// with the delta is the base: that is told by a hash of each, since to keep one until the other is
-// there would take memory for all of the slab.
+// Reads the slab through bytes(): payload() would hide exchanged pages (staging.h). A delta and its
+// base come with different reads, in any order. The slab has the same bytes if the XOR of slab and
+// delta is the base. This compares hashes of both, because keeping one until the other arrives
+// would take memory for the whole slab.
 bool Comparer::Job::part_is_same(Slot& slot, const SameRead::Part& part, ByteView stored) const {
   const SameCandidate& candidate = candidates[part.candidate];
   const FragmentPlace place = part.of(candidate);
@@ -109,7 +109,7 @@ bool Comparer::Job::part_is_same(Slot& slot, const SameRead::Part& part, ByteVie
   const uint64_t in_slab = fragment.payload_offset + (place.offset - fragment.offset) + part.from;
   ByteView there = stored.subspan(place.payload_offset + part.from - slot.read->begin, part.bytes);
   if (place.codec != 0) {
-    // A frame that has changed may still decode to the same: restores ask for its checksum.
+    // A changed frame may still decode to the same bytes, but restores check its checksum.
     if (ckpt::base::crc32c(there) != place.encoded_crc32c) return false;
     slot.decoded.resize(place.length);
     if (!slot.decoder.decode(static_cast<Codec>(place.codec), there, slot.decoded).ok()) {
@@ -178,8 +178,8 @@ void Comparer::start_jobs() {
   }
 }
 
-// The disk is busier than a comparison is worth: what has waited is written. As long as reads come
-// back it is not, however much there is to compare.
+// A job that waited too long is written uncompared: the disk has more important work. As long as
+// reads complete, jobs keep waiting, however many there are.
 void Comparer::tick(Time now) {
   now_ = now;
   for (auto& [run, jobs] : waiting_) {
@@ -249,13 +249,13 @@ void Comparer::compare_read(const JobPointer& job, Slot& slot, const Result<uint
   over();
 }
 
-// A file that was opened is taken for what it was then. These may be written to still, and whoever
-// reads them next is to see whether that has hit the header of the file.
+// Closes the files. A header is checked only when a file is opened, and these files may still be
+// written to: the next reader must check the header again.
 void Comparer::finish(const JobPointer& job) {
   for (const SameRead& read : job->reads) context_.segments.close(read.segment);
   std::erase(running_, job);
   start_jobs();
-  if (job->abandoned) {  // the slab goes with the job
+  if (job->abandoned) {  // the job frees the slab
     if (options_.on_abandoned) options_.on_abandoned();
     return;
   }

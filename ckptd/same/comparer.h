@@ -1,16 +1,16 @@
-// Comparer: are the bytes of a slab on the disk already, byte for byte?
+// Comparer: checks whether the bytes of a slab are already on disk, byte for byte.
 //
-// For fragments of which an earlier version has the same CRC32C (same_plan.h): what the disk has is
-// read back, decoded where it is encoded, a delta with its base, and compared with the slab; of
-// each extent that it lies in the header is read and checked, too. So a CRC32C is never taken for
-// proof; and who refers to those bytes afterwards knows that the disk could still read them, and
-// that a restart will find the extent to be what the journal says. A read that fails, or anything
-// that differs, only means that the fragment is not there.
+// For fragments with the CRC32C of an earlier version (same_plan.h). The bytes on disk are read
+// back, decoded if encoded, a delta with its base, and compared with the slab. The header of each
+// of their extents is checked, too. So a CRC32C is never taken as proof. A snapshot that then
+// references the bytes knows that the disk can read them, and that a restart will find the extent
+// as the journal describes it. A failed read or any difference only means that the fragment is not
+// there.
 //
-// Whoever asks sees to it that the bytes are not given back to the disk meanwhile. A bounded number
-// of slabs is compared at a time, runs by turns, each with a few reads of bounded size. What would
-// take too many reads is not compared, nor what has waited for too long: it is as if it were not
-// there. Loop thread; comparing runs on the executor. The destructor asserts that it is idle.
+// The caller ensures that the bytes are not reclaimed meanwhile. A bounded number of slabs is
+// compared at a time, runs in turn, each with a few reads of bounded size. Fragments that need too
+// many reads, or wait too long, are not compared, and count as not there. Loop thread; comparing
+// runs on the executor. The destructor asserts that it is idle.
 #pragma once
 
 #include <chrono>
@@ -30,11 +30,11 @@ using Time = std::chrono::nanoseconds;
 class Comparer {
  public:
   struct Options {
-    uint64_t bytes_min = 0;  // what a read is worth its while for
-    // A slab that was abandoned while it was being read is not read any more.
+    uint64_t bytes_min = 0;  // minimum size that makes a read worthwhile
+    // The reads of an abandoned slab have ended.
     std::function<void()> on_abandoned = {};
   };
-  // The slab back, and for each of its fragments whether it is there.
+  // Returns the slab, and for each of its fragments whether it is on disk.
   using Done = std::function<void(StagedSlab, std::vector<bool>)>;
 
   Comparer(const RestoreContext& context, Options options);
@@ -42,17 +42,17 @@ class Comparer {
   Comparer(const Comparer&) = delete;
   Comparer& operator=(const Comparer&) = delete;
 
-  // `extents`: each that a place of a candidate lies in, once. on_done runs from the loop, never
-  // within this call.
+  // `extents`: every extent of a candidate's place, once. on_done runs from the loop, never within
+  // this call.
   void compare(const ckpt::SnapshotKey& snapshot, StagedSlab slab,
                std::vector<SameCandidate> candidates, std::vector<SameExtent> extents,
                Done on_done);
   void tick(Time now);
-  // No on_done of this snapshot runs any more; its slabs are freed as soon as nobody reads them.
+  // No on_done of this snapshot runs any more; its slabs are freed once their reads have ended.
   void abandon(const ckpt::SnapshotKey& snapshot);
   void abandon_all();
   bool idle() const { return waiting_.empty() && running_.empty(); }
-  uint64_t read_bytes() const { return read_bytes_; }  // since the start
+  uint64_t read_bytes() const { return read_bytes_; }  // since startup
 
  private:
   struct Job;
@@ -69,10 +69,10 @@ class Comparer {
   const RestoreContext context_;
   const Options options_;
   std::map<ckpt::RunId, std::deque<JobPointer>> waiting_;  // none is empty
-  ckpt::RunId last_run_ = 0;                               // whose turn was last
+  ckpt::RunId last_run_ = 0;                               // the run that was last served
   std::vector<JobPointer> running_;
   Time now_{};
-  Time last_read_{};  // came back
+  Time last_read_{};  // last completed read
   uint64_t read_bytes_ = 0;
 };
 

@@ -1,8 +1,8 @@
-// NewestFragments: how the newest versions of a run's units are cut, and the CRC32C of each piece.
+// NewestFragments: ranges and CRC32C of the fragments of each unit's newest version.
 //
-// Says of a fragment, without asking the catalog, that no version has its bytes, which is what is
-// true of nearly all in training. What it does not deny is looked up and compared, so that it may
-// be out of date. 24 bytes for each piece of units that are saved in several. Loop thread.
+// A filter without reads of the catalog: most fragments in training have no earlier version with
+// the same bytes, and this rules them out. All others are looked up and compared, so this index may
+// be outdated. 24 bytes per fragment of units with several fragments. Loop thread.
 #pragma once
 
 #include <unordered_map>
@@ -23,7 +23,7 @@ class NewestFragments {
   // In any order.
   void set(ckpt::UnitId unit, std::vector<Sum> sums);
   void forget(ckpt::UnitId unit) { sums_.erase(unit); }
-  // Has the newest version of its unit exactly this range, with this CRC32C?
+  // True if the unit's newest version has exactly this range with this CRC32C.
   bool may_have(const ckpt::ExtentFragment& fragment) const;
 
  private:

@@ -12,16 +12,16 @@ using ckpt::base::align_down;
 using ckpt::base::align_up;
 constexpr uint64_t kBlock = ckpt::kBlockBytes;
 
-// Bytes of a fragment, or a header.
+// Stored bytes of a fragment, or a header.
 struct Stored {
   ckpt::SegmentId segment = 0;
   uint64_t begin = 0;  // in the segment
   uint64_t end = 0;
   std::optional<SameRead::Part> part;
-  size_t extent = 0;  // without one
+  size_t extent = 0;  // if there is no part
 };
 
-// Raw ones in pieces that a read has room for, whatever their alignment; encoded ones whole.
+// Splits raw bytes into pieces that fit into a read at any alignment; encoded bytes stay whole.
 void add_stored(const FragmentPlace& place, SameRead::Part part, uint64_t bytes_max,
                 std::vector<Stored>& stored) {
   const uint64_t most = place.codec == 0 ? bytes_max - 2 * kBlock : place.stored_bytes();
@@ -84,7 +84,7 @@ std::vector<SameRead> reads_of(const std::vector<SameCandidate>& candidates,
   return join(std::move(stored), limits);
 }
 
-// The tail of a fragment, in a read of its own, is no reason to give the fragment up.
+// A short tail in a read of its own does not make its fragment not worthwhile.
 bool worth_it(const SameRead& read, const std::vector<SameCandidate>& candidates,
               const SamePlanLimits& limits) {
   uint64_t bytes = 0;

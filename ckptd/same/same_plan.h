@@ -1,7 +1,7 @@
-// Which fragments of a slab may be on the disk already, and what is to be read to know it. Pure.
+// Fragments of a slab that may already be on disk, and the reads that verify it. Pure.
 //
-// A fragment of which an earlier version of its unit has exactly the range, with the same CRC32C,
-// is a candidate. That is a hint: whether the bytes are the same is for Comparer to see.
+// A fragment is a candidate if an earlier version of its unit has exactly this range with the same
+// CRC32C. That is only a hint: Comparer checks whether the bytes are the same.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 namespace ckptd {
 
 struct SameCandidate {
-  size_t fragment = 0;                // which one of the slab
+  size_t fragment = 0;                // index in the slab
   std::vector<FragmentPlace> places;  // ascending, together exactly its range
 
   bool lies_in(const auto& extent) const {
@@ -25,8 +25,8 @@ struct SameCandidate {
   }
 };
 
-// An extent that some of these places lie in, and what the journal says of its header: all of it
-// but its table of fragments, which its CRC32C answers for.
+// An extent of some of these places, and its header according to the journal: everything except its
+// table of fragments, which its CRC32C covers.
 struct SameExtent {
   ckpt::ExtentHeader expected;
   uint32_t header_bytes = 0;
@@ -36,8 +36,8 @@ struct SameExtent {
   }
 };
 
-// Those of `pieces`, ascending by offset and apart, that together are this range of the unit with
-// this CRC32C; empty: they are not.
+// The consecutive `pieces` (ascending by offset, disjoint) that are exactly this range of the unit
+// with this CRC32C; empty: there are none.
 template <typename Piece>
 std::span<const Piece> exact_cover(const std::vector<Piece>& pieces, uint64_t offset,
                                    uint64_t length, uint32_t crc32c) {
@@ -59,14 +59,14 @@ std::span<const Piece> exact_cover(const std::vector<Piece>& pieces, uint64_t of
   return {first, end};
 }
 
-// A stretch of a segment that is read in one go, in whole blocks, and what of it is compared.
+// A range of a segment that is read at once, in whole blocks, and the parts to compare.
 struct SameRead {
   struct Part {
     size_t candidate = 0;
-    size_t place = 0;   // of the candidate's
-    uint64_t from = 0;  // in what is stored there; 0 where that is encoded
+    size_t place = 0;   // index in the candidate
+    uint64_t from = 0;  // in the stored bytes; 0 if encoded
     uint64_t bytes = 0;
-    bool base = false;  // of the place's base
+    bool base = false;  // the base of the place
     bool operator==(const Part&) const = default;
     FragmentPlace of(const SameCandidate& whose) const {
       return base ? base_of(whose.places[place]) : whose.places[place];
@@ -76,23 +76,23 @@ struct SameRead {
   uint64_t begin = 0;
   uint64_t end = 0;
   std::vector<Part> parts;
-  std::vector<size_t> extents = {};  // whose headers lie in it
+  std::vector<size_t> extents = {};  // with headers in this range
   bool operator==(const SameRead&) const = default;
 };
 
 struct SamePlanLimits {
-  uint64_t read_bytes_max = 0;  // of one read: a multiple of a block, and more than what is encoded
-                                // of a fragment and two blocks
-  uint64_t gap_bytes_max = 0;   // that are read along rather than passed over
-  uint64_t compared_bytes_min = 0;  // for which a read is worth its while
+  uint64_t read_bytes_max = 0;  // of one read: a multiple of a block, and larger than an encoded
+                                // fragment plus two blocks
+  uint64_t gap_bytes_max = 0;   // largest gap that is read rather than skipped
+  uint64_t compared_bytes_min = 0;  // minimum that makes a read worthwhile
 };
 
 struct SamePlan {
-  std::vector<SameRead> reads;    // in the order of the disk; neighbours are read together
-  std::vector<size_t> scattered;  // candidates that would take too many reads, or a header too
-                                  // large for one: none is planned for them. Ascending
+  std::vector<SameRead> reads;    // in disk order; neighbors are read together
+  std::vector<size_t> scattered;  // candidates that would take too many reads, or have a header too
+                                  // large for one: not planned. Ascending
 };
-// Every stored byte of the other candidates is read once, and the header of each of their extents.
+// Reads each stored byte of the other candidates once, and the header of each of their extents.
 SamePlan plan_same(const std::vector<SameCandidate>& candidates,
                    const std::vector<SameExtent>& extents, const SamePlanLimits& limits);
 

@@ -1,4 +1,4 @@
-// Pace: how fast background reads may go, and when they give way. Pure.
+// Pace: rate limit of background reads, and their priority below other reads. Pure.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +12,9 @@ namespace ckptd {
 
 using Time = std::chrono::nanoseconds;
 
-// Lets so many bytes pass in a second; what was let pass at once is waited for afterwards. While
-// others use the disk it lets nothing pass, but for one piece every limits::kScrubYieldMax: who
-// never ends must not keep damage from being found for ever.
+// Lets this many bytes pass per second; a burst is waited for afterwards. While others use the disk
+// it blocks all reads except one piece per limits::kScrubYieldMax: permanent load must not prevent
+// the detection of damage.
 class Pace {
  public:
   void set_rate(uint64_t bytes_per_second) {
@@ -40,7 +40,7 @@ class Pace {
   }
 
  private:
-  static constexpr double kBurst = 0.25;  // seconds' worth, after a pause
+  static constexpr double kBurst = 0.25;  // burst after a pause, in seconds of the rate
 
   void see(bool others_busy) {
     if (!others_busy) {
@@ -51,7 +51,7 @@ class Pace {
   }
 
   uint64_t rate_ = 0;
-  double budget_ = 0;  // bytes; less than 0: to be waited for
+  double budget_ = 0;  // bytes; less than 0: wait
   Time now_{};
   Time last_read_{};
   std::optional<Time> busy_since_;

@@ -26,17 +26,17 @@ Scrub::Scrub(const RestoreContext& context, Catalog& catalog, Options options)
   load_state();
 }
 
-// Reads what the last scrub has left in the catalog. Until that is known nothing is read back, and
-// nothing is kept: it would take the place of damage that was found.
+// Loads the last daemon's scrub state from the catalog. Until that succeeds nothing is read back
+// and nothing is saved, because it would overwrite recorded damage.
 void Scrub::load_state() {
   const auto state = catalog_.scrub_state();
   if (!state.ok()) return;
   state_ = state->value_or(ScrubState());
-  // What is older than scrub itself is left to a pass.
+  // Commits from before the first scrub are left to a pass.
   if (!*state || options_.bytes_per_second == 0) {
     state_.read_back_sequence = catalog_.applied_sequence();
   }
-  // One at the configured rate, which is none now.
+  // A pass at the configured rate, which is zero now.
   if (options_.bytes_per_second == 0 && state_.pass && state_.pass->bytes_per_second == 0) {
     spdlog::warn("scrub: scrub_rate is 0 now: pass {} is given up", state_.pass->number);
     state_.pass.reset();
@@ -50,7 +50,7 @@ Scrub::~Scrub() { CKPT_ASSERT_MSG(closed_ && !reading(), "a scrub was not closed
 
 // ---- new commits -------------------------------------------------------------------------------
 
-// Finds the commits that the last daemon did not come to. False: the catalog cannot be read.
+// Finds commits that the last daemon did not read back. False: the catalog cannot be read.
 bool Scrub::find_new_commits() {
   std::vector<VerifyTargetCommit> all;
   for (const RunInfo& run : catalog_.runs()) {
@@ -75,7 +75,7 @@ void Scrub::committed(ckpt::RunId run, ViewPoint point, uint64_t sequence) {
   go_on();
 }
 
-// The newest are kept; what has waited for longest is left to the next pass.
+// Keeps the newest; the next pass covers those that have waited longest.
 void Scrub::keep_bound() {
   while (new_.size() > limits::kScrubNewCommitsMax) {
     const bool at_hand = commit_ && commit_is_new_;
@@ -122,18 +122,18 @@ void Scrub::begin_due_pass() {
   const uint64_t ended_ns = state_.last.ended_ns;
   const auto interval_ns =
       static_cast<uint64_t>(std::chrono::nanoseconds(options_.interval).count());
-  // A clock that was set back makes a pass due, not wait for years.
+  // A clock that was set back must make a pass due, not delay it for years.
   if (ended_ns == 0 || now_ns < ended_ns || now_ns - ended_ns >= interval_ns) start_pass(0);
 }
 
 void Scrub::pass_done() {
   ScrubPass pass = *std::exchange(state_.pass, std::nullopt);
   pass.ended_ns = options_.wall_clock_ns();
-  // What this pass did not find again was deleted, or the disk gives the right bytes now.
+  // Damage that this pass did not find again was deleted, or reads correctly now.
   std::erase_if(state_.damages,
                 [&](const ScrubDamage& damage) { return damage.pass < pass.number; });
   state_.last = pass;
-  // What was new when it began it has read back, too.
+  // The pass has read back the commits that were new at its beginning, too.
   std::erase_if(new_, [this](const auto& one) { return one.cursor.sequence <= pass_covers_; });
   state_.read_back_sequence = std::max(state_.read_back_sequence, pass_covers_);
   ++counters_.passes;
@@ -177,7 +177,7 @@ void Scrub::go_on() {
   if (closed_ || stopping_ || !loaded_) return;
   if (reader_.busy()) return reader_.go_on();
   if (journal_.busy()) return journal_.go_on();
-  // A catalog that cannot be read would look as if everything had been deleted.
+  // With an unreadable catalog everything would look deleted.
   while (options_.may_begin() && load_next() && catalog_.health().ok()) {
     const uint64_t extent = cursor().extent;
     if (extent == commit_->extents()) {
@@ -212,7 +212,7 @@ bool Scrub::passes_over(size_t extent) {
   if (added) {
     const auto commit = catalog_.commit(writer->run, writer->lineage, writer->step);
     known->second = commit && commit->snapshot == *writer && !commit->deleted;
-    if (!catalog_.health().ok()) {  // asked again once the catalog can be read
+    if (!catalog_.health().ok()) {  // looked up again once the catalog can be read
       writers_.erase(known);
       return false;
     }
@@ -220,9 +220,9 @@ bool Scrub::passes_over(size_t extent) {
   return known->second;
 }
 
-// What is to be read next is in commit_, from cursor() on. False: nothing is. New commits go first,
-// as they are due; after each the pass has as many extents: whatever the trainers write, it comes
-// to its end.
+// Loads the next commit to read into commit_, from cursor() on. False: there is none. New commits
+// go first when they are due. After each, the pass gets as many extents, so that it finishes
+// whatever the trainers write.
 bool Scrub::load_next() {
   const bool turn_of_pass = state_.pass && pass_extents_ > 0;
   const bool new_due = new_is_due();
@@ -255,7 +255,7 @@ bool Scrub::load_new() {
   return false;
 }
 
-// A deletion may have left fewer extents: which of those were read is not known then.
+// A deletion may have removed extents: the read position is then unknown.
 bool Scrub::load(ScrubCursor& cursor, ViewPoint point, bool is_new) {
   auto loaded = CommitCheck::load(catalog_, context_.segments.store(), cursor.run, point);
   commit_ = loaded.ok() ? std::move(loaded).value() : std::nullopt;
@@ -277,7 +277,7 @@ bool Scrub::load_of_pass() {
       if (!catalog_.health().ok()) return false;
       of_run_.pop_front();
     }
-    // The rest of the run that the cursor is in, or the next run.
+    // The rest of the cursor's run, or the next run.
     const std::vector<RunInfo> runs = catalog_.runs();
     const auto next = std::find_if(runs.begin(), runs.end(),
                                    [&](const RunInfo& run) { return run.id >= cursor.run; });
@@ -288,7 +288,7 @@ bool Scrub::load_of_pass() {
     if (next->id != cursor.run) cursor = {next->id, 0, 0, 0};
     auto targets = verify_targets_from(catalog_, cursor.run, cursor.sequence, SIZE_MAX);
     if (!targets.ok()) return false;
-    // What is newer is read back as new, or is left to the next pass.
+    // Newer commits are read back as new ones, or left to the next pass.
     std::erase_if(*targets, [&](const auto& target) { return target.sequence > pass_until_; });
     of_run_.assign(targets->begin(), targets->end());
     if (of_run_.empty()) cursor = {cursor.run + 1, 0, 0, 0};
@@ -324,7 +324,7 @@ void Scrub::commit_done() {
 
 // ---- stopping ----------------------------------------------------------------------------------
 
-// It is read again, as the catalog has it then: deletions may have changed it.
+// Drops the current extent. It is read again as the catalog has it then: deletions may change it.
 void Scrub::drop_extent() {
   if (!reader_.busy()) return commit_.reset();
   if (std::exchange(stopping_, true)) return;
@@ -353,7 +353,7 @@ void Scrub::close(std::function<void()> on_closed) {
   }
 }
 
-// Not on a disk that is all but full: a catalog that finds no space closes, and has to heal.
+// Skipped on a nearly full disk: a catalog without space closes, and must be repaired.
 void Scrub::save() {
   if (!loaded_) return;
   const auto space = context_.disk.space();

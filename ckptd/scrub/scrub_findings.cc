@@ -1,4 +1,4 @@
-// Scrub: what becomes of damage that it finds, and of what it could not check.
+// Scrub: handling of damage, and of bytes that could not be checked.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -27,13 +27,13 @@ void Scrub::found(const std::vector<VerifyError>& errors) {
 
 namespace {
 
-// Names the unit of a finding in a sentence: empty for the journal, which is of no run.
+// Prefix for the unit in a sentence: empty for the journal, which belongs to no run.
 std::string whose(const VerifyError& error) {
   if (error.run.empty()) return {};
   return fmt::format("run {} lineage {} step {} unit ", error.run, error.lineage, error.step);
 }
 
-// The damage that is known of the unit of a finding.
+// The recorded damage of a finding's unit.
 std::vector<ScrubDamage>::iterator known_damage(std::vector<ScrubDamage>& damages,
                                                 const VerifyError& error) {
   const auto key = [](const auto& of) { return std::tie(of.run, of.lineage, of.step, of.unit); };
@@ -63,7 +63,7 @@ Scrub::Kept Scrub::keep_damage(const VerifyError& error, uint64_t now_ns) {
   if (!known && damages.size() < limits::kScrubDamagesMax) {
     place = damages.emplace(damages.end());
   } else if (!known) {
-    // In place of one that may be gone: of before this pass.
+    // Replaces an entry from before this pass, which may be gone.
     place = std::ranges::find_if(damages, [&](const auto& of) { return of.pass < newest_pass(); });
     if (place == damages.end()) return Kept::kNoRoom;
     ++state_.damages_left_out;
@@ -81,13 +81,13 @@ void Scrub::verified(const VerifyReport& report, const std::vector<std::string>&
   for (const VerifyError& error : report.errors) {
     if (keep_damage(error, now_ns) == Kept::kNoRoom) ++no_room;
   }
-  // Findings are counted once, however often somebody verifies.
+  // Repeated verifies must not count findings twice.
   state_.damages_left_out = std::max(state_.damages_left_out, no_room);
   bool said_all = report.errors_left_out == 0 && report.unchecked_left_out == 0;
   std::set<std::tuple<std::string, ckpt::LineageId, ckpt::Step, std::string>> unchecked;
   for (const VerifyError& error : report.unchecked) {
     unchecked.emplace(error.run, error.lineage, error.step, error.unit);
-    // Without the catalog nobody knows what was to be checked.
+    // Without the catalog the targets of the verify are unknown.
     if (error.run.empty() && error.unit == kCatalogDirectory) said_all = false;
   }
   std::erase_if(state_.damages, [&](const ScrubDamage& damage) {
@@ -100,13 +100,13 @@ void Scrub::verified(const VerifyReport& report, const std::vector<std::string>&
 
 namespace {
 
-// True if the commit of the damage is there, and is damaged as a whole: no view needs its bytes.
+// True if the damage's commit exists, and is damaged as a whole: no view needs its bytes.
 bool is_marked_damaged(const Catalog& catalog, ckpt::RunId run, const ScrubDamage& damage) {
   const auto commit = catalog.commit(run, damage.lineage, damage.step);
   return commit && commit->damaged && !commit->deleted;
 }
 
-// Adds the damage, or makes an entry that tells of the same bytes, commit and unit as new as it is.
+// Adds the damage, or updates the entry for the same bytes, commit and unit.
 void add_damage(std::vector<ScrubDamage>& damages, ScrubDamage damage) {
   const auto known = std::ranges::find_if(damages, [&](const ScrubDamage& other) {
     return other.run == damage.run && other.lineage == damage.lineage &&
@@ -130,7 +130,7 @@ std::optional<ScrubDamage> Scrub::still_needed(ScrubDamage damage, ckpt::RunId r
     damage.step = commits.front().step;
     return damage;
   }
-  // Others may have been left out, or no view needs the bytes of a commit that is marked.
+  // Some holders may be left out, or the commit is marked as damaged, so no view needs its bytes.
   if (holders_left > 0 && !is_marked_damaged(catalog_, run, damage)) return std::nullopt;
   return damage;
 }
@@ -139,7 +139,7 @@ void Scrub::deleted(const RunInfo& run, const std::set<ViewPoint>& commits) {
   if (closed_ || !loaded_ || state_.damages.empty()) return;
   const bool removed = !catalog_.run(run.id).ok();
   const auto units = catalog_.units(run.id);
-  // A catalog that cannot be read would look as if nobody needed anything.
+  // With an unreadable catalog it would look as if no commit needed the bytes.
   if (!catalog_.health().ok() || (!removed && !units.ok())) return;
   const auto is_touched = [&](const ScrubDamage& damage) {
     const ViewPoint writer{damage.place.written_by_lineage, damage.place.written_by_step};
@@ -158,7 +158,7 @@ void Scrub::deleted(const RunInfo& run, const std::set<ViewPoint>& commits) {
   }
   if (!catalog_.health().ok() || left == state_.damages) return;
   state_.damages = std::move(left);
-  // Damage that did not fit into the list may be of any run: it is told until it is looked for.
+  // Damage beyond the list's limit may be of any run: it is reported until the next pass.
   const std::vector<RunInfo> runs = catalog_.runs();
   const bool no_other = std::ranges::all_of(
       runs, [&](const RunInfo& other) { return other.id == run.id && removed; });
@@ -166,8 +166,8 @@ void Scrub::deleted(const RunInfo& run, const std::set<ViewPoint>& commits) {
   save();
 }
 
-// Damage that is known of the unit stays known: this pass did not see it gone. One line for each
-// cause, however many units it keeps from being checked.
+// Recorded damage of the unit stays, because this pass did not disprove it. Logs one line per
+// cause, however many units it affects.
 void Scrub::could_not_check(const VerifyError& error) {
   const auto known = known_damage(state_.damages, error);
   if (known != state_.damages.end()) known->pass = newest_pass();
@@ -175,7 +175,7 @@ void Scrub::could_not_check(const VerifyError& error) {
     ++state_.pass->unchecked;
     state_.pass->unchecked_reason = error.reason;
   }
-  // The cause comes last in a reason, behind the place.
+  // The cause is at the end of the reason, after the place.
   const std::string cause = error.reason.substr(error.reason.rfind(": ") + 1);
   if (std::exchange(told_unchecked_, cause) == cause) return;
   spdlog::warn("scrub: {}{}: could not be checked: {}", whose(error), error.unit, error.reason);

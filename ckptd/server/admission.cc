@@ -45,7 +45,7 @@ void Admission::ended(ckpt::SessionId session) {
 }
 
 bool RepeatedWarning::say(Time now) {
-  // What was left out is said first, by left_out(), so that no period begins before that.
+  // left_out() reports the left-out lines first; no new period begins before that.
   if (left_out_ == 0 && now - began_ >= limits::kWarningsPeriod) {
     began_ = now;
     said_ = 0;

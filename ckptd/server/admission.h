@@ -1,5 +1,5 @@
-// Who may have a session: the allow-list, and bounds that keep one user from locking out the
-// others. Pure: the server counts with it who is there, and asks before it serves anybody.
+// Admission: the allow-list for sessions, and quotas that keep one user from locking out others.
+// Pure: the server reports sessions to it, and asks it before serving a client.
 #pragma once
 
 #include <sys/types.h>
@@ -16,16 +16,16 @@ namespace ckptd {
 
 class Admission {
  public:
-  // `own`: the user the daemon runs as, who, like root, needs no place on the list.
+  // `own`: the user of the daemon. This user and root need no place on the list.
   Admission(uid_t own, std::vector<uid_t> allowed) : own_(own), allowed_(std::move(allowed)) {}
 
-  // The session is counted from now on, or is not to be. kPermissionDenied: not on the list;
-  // kResourceExhausted: there are too many.
+  // Counts the session from now on, or refuses it. kPermissionDenied: the user is not on the list;
+  // kResourceExhausted: too many sessions.
   ckpt::Status admit(ckpt::SessionId session, uid_t uid);
-  void ended(ckpt::SessionId session);  // one that was not admitted changes nothing
+  void ended(ckpt::SessionId session);  // no effect if it was not admitted
 
   bool may_connect(uid_t uid) const;
-  // Root, or the daemon's own.
+  // Root, or the daemon's own user.
   bool privileged(uid_t uid) const { return uid == 0 || uid == own_; }
 
  private:
@@ -35,14 +35,14 @@ class Admission {
   std::map<uid_t, size_t> of_user_;
 };
 
-// Lines of the log that a client can provoke as often as it likes: the first few of a period are
-// said, the others counted.
+// Rate limit for log lines that a client can trigger: the first few of a period are logged, the
+// others only counted.
 class RepeatedWarning {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  // Is this one to be said?
+  // True if this line is to be logged.
   bool say(Time now);
-  // How many were left out of a period that is over: to be said once. 0: none, or not over yet.
+  // Number of lines left out in a finished period, to be logged once. 0: none, or not finished yet.
   uint64_t left_out(Time now);
 
  private:

@@ -53,13 +53,18 @@ ClientSockets::ClientSockets(asio::io_context& loop, const Config& config, Right
           loop, [this](Socket socket) { hand_back_.serve(std::move(socket)); },
           [this] { return !quarantine_->full(); }) {}
 
-// A socket that a service manager has opened stays open while we are away: whoever connects
-// meanwhile waits.
+// A socket that a service manager opened stays open during a restart: clients that connect
+// meanwhile wait.
 Status ClientSockets::bind_main(ServiceManager& manager) {
   inherited_main_ = manager.take_listener();
   path_ = inherited_main_.valid() ? bound_path(inherited_main_.get()) : config_.listen;
   if (inherited_main_.valid()) return {};
-  CKPT_ASSIGN(main_file_, UnixSocketFile::bind(config_.listen));
+  auto file = UnixSocketFile::bind(config_.listen);
+  if (!file.ok()) {
+    return ckpt::make_error(file.error().code, "{}; --listen unix:PATH names another one",
+                            file.error().message);
+  }
+  main_file_ = std::move(file).value();
   warn_of_closed_directories(config_);
   if (const std::string open = replaceable_directory(path_, ::geteuid()); !open.empty()) {
     spdlog::warn(
@@ -70,8 +75,8 @@ Status ClientSockets::bind_main(ServiceManager& manager) {
   return {};
 }
 
-// Without this socket arenas still come back, with Hello on the main socket: no reason not to
-// start.
+// Without this socket, arenas still come back with Hello on the main socket: a failure does not
+// prevent startup.
 void ClientSockets::bind_arena(ServiceManager& manager) {
   inherited_arena_ = manager.take_arena_listener();
   if (inherited_arena_.valid() || path_.empty()) return;
@@ -96,7 +101,7 @@ Status ClientSockets::listen() {
 Status ClientSockets::listen_main() {
   UniqueFd fd = std::move(inherited_main_);
   if (main_file_) {
-    // Refused from the first connection on: it is inherited when a client connects.
+    // Set before listen(), because connections inherit the option.
     kernel_refuses_ = rights_.allow(main_file_->socket(), false);
     CKPT_ASSIGN(fd, main_file_->listen());
   } else {
@@ -125,7 +130,7 @@ void ClientSockets::start() {
   if (arena_.listening()) arena_.start();
 }
 
-// Clients come to the new sockets; who is connected by the old ones stays.
+// Clients connect to the new sockets; connections of the old ones stay.
 void ClientSockets::keep_files(Clock::time_point now) {
   if (main_watch_ && main_watch_->look(now)) {
     quarantine_->close(Quarantine::kStrangers, main_.release());
@@ -157,7 +162,7 @@ void ClientSockets::tick(Clock::time_point now) {
   }
 }
 
-// Clients can make this state come and go, so that it is logged from time to time only.
+// Clients can trigger this state repeatedly, so it is logged at a limited rate.
 void ClientSockets::report_full(Clock::time_point now) {
   if (!quarantine_->full()) return;
   if (full_reported_ && now - *full_reported_ < limits::kQuarantineFullReports) return;

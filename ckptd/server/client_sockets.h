@@ -1,13 +1,13 @@
-// ClientSockets: the two sockets that clients come to, and what protects the loop from what they
-// pass.
+// ClientSockets: the two sockets that clients connect to, and the protection of the loop against
+// descriptors that clients pass.
 //
-//   PATH         sessions. Descriptors are refused where the kernel can (RightsOption).
-//   PATH.arena   trainers hand their arenas back (HandBack). Descriptors are always let in.
+//   PATH         sessions. The kernel refuses descriptors if it can (RightsOption).
+//   PATH.arena   trainers hand their arenas back (HandBack). Descriptors are always allowed.
 //
 // A libckpt of protocol version 2 passes its arena with Hello, on the main socket. The kernel
-// refuses that with EPERM, it hangs up without a word, and tries again within 100 ms. So after such
-// a hang-up by a user who may connect, the main socket lets descriptors in for a few seconds. Their
-// connections are read with care, as all are where the kernel cannot refuse descriptors.
+// refuses that with EPERM; libckpt then hangs up silently, and retries within 100 ms. So after a
+// silent hang-up by an allowed user, the main socket allows descriptors for a few seconds. These
+// connections, and all on kernels that cannot refuse descriptors, are read through Quarantine.
 //
 // Loop thread only.
 #pragma once
@@ -40,28 +40,28 @@ class ClientSockets {
   using Clock = std::chrono::steady_clock;
   using Socket = Listener::Socket;
 
-  // Takes the addresses. Nobody can connect yet, unless a service manager opened the sockets.
+  // Binds the addresses. Nobody can connect yet, unless a service manager opened the sockets.
   static ckpt::Result<std::unique_ptr<ClientSockets>> bind(asio::io_context& loop,
                                                            const Config& config,
                                                            ServiceManager& manager,
                                                            RightsOption rights,
                                                            std::function<void(Socket)> accepted);
-  // Clients can connect, and wait for start().
+  // From now on clients can connect, and wait for start().
   ckpt::Status listen();
   void start();
   void tick(Clock::time_point now);
-  // Nobody new comes; who is connected stays.
+  // Stops accepting; existing connections stay.
   void close();
   // Why no new session can connect, as one sentence; empty while they can.
   std::string fault() const;
-  // The part of it that is ckptd's own: connections are there, and cannot be accepted.
+  // The part of fault() about ckptd itself: connections are waiting, but cannot be accepted.
   const std::string& accept_fault() const { return main_.fault(); }
-  // Why no trainer can hand its arena back on the socket for that; empty while they can.
+  // Why no trainer can hand its arena back on PATH.arena; empty while trainers can.
   std::string arena_fault() const;
 
-  // How to treat what this client passes on this socket.
+  // How to treat descriptors that this client passes on this socket.
   Connection::Descriptors descriptors_of(int socket, uid_t uid);
-  // A connection of `uid`, who may connect, ended before it said anything.
+  // A connection of `uid`, which may connect, ended before its first byte.
   void ended_silently();
   HandBack& hand_back() { return hand_back_; }
   Quarantine& quarantine() { return *quarantine_; }
@@ -84,14 +84,14 @@ class ClientSockets {
   Listener main_;
   Listener arena_;
   std::string path_;                           // of the main socket
-  std::unique_ptr<UnixSocketFile> main_file_;  // none if the socket was opened for us
+  std::unique_ptr<UnixSocketFile> main_file_;  // null if a service manager opened the socket
   std::unique_ptr<UnixSocketFile> arena_file_;
   std::optional<SocketWatch> main_watch_;  // of main_file_
   std::optional<SocketWatch> arena_watch_;
   ckpt::base::UniqueFd inherited_main_;
   ckpt::base::UniqueFd inherited_arena_;
   bool kernel_refuses_ = false;
-  std::optional<Clock::time_point> rights_until_;  // descriptors are let in on the main socket
+  std::optional<Clock::time_point> rights_until_;  // until then the main socket allows descriptors
   std::optional<Clock::time_point> full_reported_;
   bool closed_ = false;
 };

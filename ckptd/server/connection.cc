@@ -74,19 +74,19 @@ asio::awaitable<void> Connection::watch_process() {
   co_await drain_then_close("process " + std::to_string(peer_.pid) + " died");
 }
 
-// Reads one buffer per loop turn, so that other clients are served meanwhile. read_loop() may have
-// read some of what is left.
+// Reads one buffer per loop turn, so that other clients are served in between. read_loop() may have
+// read part of the rest.
 asio::awaitable<void> Connection::drain_then_close(std::string reason) {
   const auto self = shared_from_this();
   for (size_t turn = 0; turn < limits::kLastReadsMax; ++turn) {
-    // The first time, too: it may have been found out in the middle of something.
+    // The first time, too: the close may have been triggered in the middle of a message.
     co_await asio::post(socket_.get_executor(), asio::use_awaitable);
     if (read_turn() != Read::kMore) break;
   }
   close(reason);
 }
 
-// One buffer, then it is the others' turn: whoever sends without pause must not keep the loop.
+// Reads one buffer per turn: a client that sends without pause must not block the loop.
 Connection::Read Connection::read_turn() {
   if (closed_) return Read::kOver;
   if (receiving_elsewhere_) return Read::kElsewhere;
@@ -114,7 +114,7 @@ Connection::Read Connection::receive_bytes() {
     }
     if (seen->would_block) return Read::kNothing;
     if (seen->bytes == 0) return over("the connection was closed");
-    // Not a byte more than was seen: the next one may have a descriptor.
+    // Read no more than peek() has checked: the next byte may have a descriptor.
     room = room.first(seen->bytes);
   }
   const auto received = receive(socket, room);
@@ -125,12 +125,12 @@ Connection::Read Connection::receive_bytes() {
   return Read::kMore;
 }
 
-// Quarantine has received what had descriptors.
+// Called when Quarantine has received bytes with descriptors.
 void Connection::take_foreign(ForeignBytes came) {
   receiving_elsewhere_ = false;
   elsewhere_.cancel();
   if (!closed_ && came.memory.valid()) std::swap(received_fd_, came.memory);
-  // Memory that came before, or too late. Freeing large memory takes long.
+  // Closes memory that came too late, or earlier memory. Freeing large memory is slow.
   descriptors_.quarantine.close(descriptors_.of, std::move(came.memory));
   if (closed_) return;
   if (!came.error.empty()) return close(came.error);
@@ -141,8 +141,8 @@ void Connection::take_foreign(ForeignBytes came) {
 
 Connection::Read Connection::take_bytes(ckpt::ByteView bytes) {
   heard_ = true;
-  // Nobody listens any more. But a client that is still sending must come to the end of it before
-  // it reads our last answer, so its bytes are taken and dropped, until the deadline.
+  // The connection is closing. The client must finish sending before it can read the last answer,
+  // so its bytes are received and dropped until the deadline.
   if (close_when_sent_) return Read::kMore;
   reader_.append(bytes);
   handle_frames();
@@ -153,7 +153,7 @@ void Connection::handle_frames() {
   while (!closed_ && !close_when_sent_) {
     auto message = reader_.next();
     if (!message.ok()) {
-      // The stream cannot be followed any further, but the sender can still be told why.
+      // The stream cannot be parsed any further, but the sender can still be told why.
       ckpt::fb::ErrorReplyT reply;
       reply.code = static_cast<int>(message.error().code);
       reply.message = message.error().message;
@@ -166,8 +166,8 @@ void Connection::handle_frames() {
   }
 }
 
-// What is thrown in the middle of a message leaves the daemon's state half changed. There is no
-// going on from there, whatever it is.
+// An exception in the middle of a message leaves the daemon's state half changed. noexcept: any
+// exception ends the process.
 void Connection::hand_up(ckpt::fb::MessageT message) noexcept {
   events_.on_message(id_, std::move(message), std::exchange(received_fd_, {}));
 }
@@ -177,8 +177,8 @@ void Connection::send(std::vector<std::byte> frame, int fd) {
   Outgoing outgoing{.frame = std::move(frame), .fd = {}, .sent = 0};
   if (fd >= 0) {
     outgoing.fd.reset(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-    // A frame without its descriptor would be an error of the protocol. A client whose connection
-    // ends connects again.
+    // Sending a frame without its descriptor would violate the protocol. The client reconnects
+    // after a close.
     if (!outgoing.fd.valid()) {
       return close(
           fmt::format("cannot duplicate a descriptor for the client: {}", std::strerror(errno)));
@@ -199,7 +199,7 @@ void Connection::flush() {
     const auto sent = ckptd::send(socket_.native_handle(),
                                   ckpt::ByteView(next.frame).subspan(next.sent), next.fd.get());
     if (!sent.ok()) {
-      // Whoever is gone may have said something before.
+      // A lost client may have sent messages before.
       send_failed_ = true;
       queue_.clear();
       return spawn(drain_then_close(sent.error().message));
@@ -250,7 +250,7 @@ void Connection::close(const std::string& reason) {
   queue_.clear();
   // From the loop, never recursively: close() is called from inside the daemon, too.
   asio::post(socket_.get_executor(), [self, reason] {
-    // Quarantine may hold on to this object for as long as a client stalls it.
+    // Quarantine may keep this object alive for as long as a client stalls a call.
     self->buffer_ = {};
     self->events_.on_closed(self->id_, reason);
   });

@@ -1,12 +1,12 @@
 // Connection: one client's socket. Reads frames and hands messages up; queues answers, bounded, and
-// sends them as the client reads. Ends once, for whatever reason comes first: the process died (by
-// its pidfd), the socket closed, the stream broke, the daemon said so.
+// sends them as the client reads. Ends once, for the first of these reasons: the process died (by
+// its pidfd), the socket closed, the stream is invalid, the daemon closed it.
 //
-// A socket that lets descriptors in is read with care: peek() finds bytes with descriptors, and
-// Quarantine receives those. All other bytes are received here.
+// A socket that allows descriptors is read in two steps: peek() finds bytes with descriptors, which
+// Quarantine receives. All other bytes are received here.
 //
-// Loop thread only. Kept alive by its own pending operations; close() cancels them. What a client
-// sent before it died is still handed up: its last seals may complete a snapshot.
+// Loop thread only. Kept alive by its own pending operations; close() cancels them. Messages that a
+// client sent before it died are still handed up: its last seals may complete a snapshot.
 #pragma once
 
 #include <asio/awaitable.hpp>
@@ -34,7 +34,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
  public:
   struct Events {
     std::function<void(ckpt::SessionId, ckpt::fb::MessageT, ckpt::base::UniqueFd)> on_message;
-    // Last event of a connection.
+    // The last event of a connection.
     std::function<void(ckpt::SessionId, const std::string& reason)> on_closed;
   };
 
@@ -43,7 +43,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     std::chrono::milliseconds close = limits::kCloseDeadline;
   };
 
-  // What the client may pass to us.
+  // Rules for descriptors from the client.
   struct Descriptors {
     Quarantine& quarantine;
     Quarantine::Class of = 0;
@@ -54,16 +54,16 @@ class Connection : public std::enable_shared_from_this<Connection> {
              Events events, Descriptors descriptors, Deadlines deadlines);
   void start();
 
-  // Queues a frame; `fd`, if >= 0, is duplicated and travels with it. A client that lets more than
-  // kSendQueueBytesMax pile up is disconnected.
+  // Queues a frame; `fd`, if >= 0, is duplicated and sent with it. Disconnects a client that lets
+  // more than kSendQueueBytesMax queue up.
   void send(std::vector<std::byte> frame, int fd);
-  // Sends what is queued, then closes; if the client does not read it in time, without. What it
-  // still sends is dropped.
+  // Sends the queue, then closes; closes without sending if the client does not read in time. Drops
+  // everything that the client still sends.
   void close_after_sending(const std::string& reason);
   void close(const std::string& reason);
 
   const Peer& peer() const { return peer_; }
-  // Nothing has been read from it, not a single byte.
+  // True if not a single byte was read from the client.
   bool silent() const { return !heard_; }
 
  private:
@@ -78,7 +78,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Drains the socket of a dead client, hands up its last messages, then closes.
   asio::awaitable<void> drain_then_close(std::string reason);
   void spawn(asio::awaitable<void> coroutine);
-  // Reads and handles at most one buffer of what has arrived.
+  // Reads and handles at most one buffer of the received bytes.
   enum class Read { kMore, kNothing, kElsewhere, kOver };
   Read read_turn();
   // kMore: `buffer_` has received bytes in its first `received_bytes_`.
@@ -92,7 +92,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   asio::local::stream_protocol::socket socket_;
   asio::posix::stream_descriptor process_;
   const Deadlines deadlines_;
-  asio::steady_timer deadline_;  // of the greeting, later of the close
+  asio::steady_timer deadline_;  // first for the greeting, later for the close
   Peer peer_;
   ckpt::SessionId id_;
   Events events_;
@@ -101,14 +101,14 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ckpt::base::UniqueFd received_fd_;
   std::vector<std::byte> buffer_;
   size_t received_bytes_ = 0;
-  asio::steady_timer elsewhere_;  // cancelled when Quarantine has received
+  asio::steady_timer elsewhere_;  // cancelled once Quarantine has received
   std::deque<Outgoing> queue_;
   size_t queued_bytes_ = 0;
   bool heard_ = false;
   bool receiving_elsewhere_ = false;
   bool greeted_ = false;
   bool waiting_to_write_ = false;
-  bool send_failed_ = false;  // A send failed: only reads go on.
+  bool send_failed_ = false;  // a send failed: reads continue
   bool closed_ = false;
   std::optional<std::string> close_when_sent_;
 };

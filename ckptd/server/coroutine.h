@@ -1,4 +1,4 @@
-// Coroutines of connections, and what becomes of them when something is thrown.
+// Coroutines of connections, and their exceptions.
 #pragma once
 
 #include <asio/awaitable.hpp>
@@ -11,10 +11,10 @@
 
 namespace ckptd {
 
-// Runs `coroutine` on `executor`. If it ends by an exception, a lack of memory or an error of Asio
-// costs the connection: `give_up(reason)` is called. Anything else is a bug, which may have left a
-// change half done: it is thrown on, out of the loop, and ends the daemon with its text. Recovery
-// knows how to start from there; going on does not.
+// Runs `coroutine` on `executor`. If it ends with an exception of Asio or for lack of memory, only
+// the connection is lost: `give_up(reason)` is called. Any other exception is a bug that may have
+// left a change half done: it is rethrown out of the loop and ends the daemon with its text. Crash
+// recovery can handle that state; continuing could not.
 template <typename Executor, typename GiveUp>
 void spawn_connection(const Executor& executor, asio::awaitable<void> coroutine, GiveUp give_up) {
   asio::co_spawn(executor, std::move(coroutine),

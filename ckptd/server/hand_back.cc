@@ -37,7 +37,7 @@ ckpt::Result<Hash128> new_ticket() {
 
 }  // namespace
 
-// One connection: receives a HandBack, answers it, hangs up.
+// One connection: receives a HandBack, answers it, closes.
 class HandBack::Visit : public std::enable_shared_from_this<HandBack::Visit> {
  public:
   Visit(HandBack& owner, Socket socket, ckpt::SessionId id, uid_t uid, Quarantine::Class of)
@@ -92,7 +92,7 @@ class HandBack::Visit : public std::enable_shared_from_this<HandBack::Visit> {
   void arrived(ForeignBytes came) {
     descriptors_ += came.descriptors;
     if (!closed_ && came.memory.valid()) std::swap(memory_, came.memory);
-    owner_.quarantine_.close(of_, std::move(came.memory));  // freeing large memory takes long
+    owner_.quarantine_.close(of_, std::move(came.memory));  // freeing large memory is slow
     if (closed_) return;
     if (came.would_block) return wait();
     if (!came.error.empty() || came.bytes.empty()) return close();
@@ -125,7 +125,7 @@ class HandBack::Visit : public std::enable_shared_from_this<HandBack::Visit> {
     reply.ticket = ckpt::wire::to_fb(*ticket);
     answer(ckpt::wire::encode(std::move(reply)));
   }
-  // One small frame into an empty buffer: it fits, or the client is gone.
+  // One small frame into an empty buffer: either it fits, or the client is gone.
   void answer(const std::vector<std::byte>& frame) {
     (void)send(socket_.native_handle(), frame, -1);
     close();
@@ -175,7 +175,7 @@ UniqueFd HandBack::take(const Hash128& ticket, uid_t uid) {
   return memory;
 }
 
-// Freeing large memory takes long, so that is not done here either.
+// Freeing large memory is slow, so Quarantine does it.
 void HandBack::tick(Clock::time_point now) {
   for (auto arena = arenas_.begin(); arena != arenas_.end();) {
     if (now - arena->second.brought < limits::kHandBackTicketLife) {

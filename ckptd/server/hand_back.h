@@ -2,9 +2,9 @@
 //
 // A trainer sends the memfd of its arena with HandBack and gets a ticket. Its next Hello, on the
 // main socket, names the ticket; the server fetches the memfd with take(). So the main socket needs
-// no descriptors of clients, and can refuse them where the kernel knows how.
+// no descriptors from clients, and can refuse them on kernels that support it.
 //
-// Loop thread only. All receiving and closing here is done by Quarantine.
+// Loop thread only. Quarantine does all receiving and closing for this class.
 #pragma once
 
 #include <sys/types.h>
@@ -34,14 +34,14 @@ class HandBack {
   HandBack(asio::io_context& loop, Quarantine& quarantine, Admission admission);
   ~HandBack();
 
-  // Serves one connection that was accepted on the socket.
+  // Serves one accepted connection.
   void serve(Socket socket);
-  // The memfd for this ticket, if `uid` brought it less than a minute ago; once. Else an invalid
-  // one.
+  // Returns the memfd for this ticket, once, if `uid` brought it less than a minute ago; otherwise
+  // an invalid descriptor.
   ckpt::base::UniqueFd take(const ckpt::base::Hash128& ticket, uid_t uid);
-  // Forgets tickets that are over.
+  // Drops expired tickets.
   void tick(Clock::time_point now);
-  // Hangs up on everybody.
+  // Closes all connections.
   void close();
 
  private:
@@ -53,7 +53,7 @@ class HandBack {
     Clock::time_point brought;
   };
 
-  // After an error `memory` is still the caller's.
+  // After an error the caller still owns `memory`.
   ckpt::Result<ckpt::base::Hash128> keep(uid_t uid, Quarantine::Class of,
                                          ckpt::base::UniqueFd& memory);
   void ended(ckpt::SessionId visit);

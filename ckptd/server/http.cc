@@ -34,7 +34,7 @@ struct Client {
   asio::steady_timer timer;
 };
 
-// What whoever starts ckptd can do; empty where that is not known.
+// Remedy for the operator; empty if unknown.
 std::string_view remedy_for(const asio::error_code& error) {
   if (error == asio::error::address_in_use) {
     return "; name another port with --http, or end the program that listens on this one";
@@ -72,7 +72,7 @@ void HttpServer::Impl::accept() {
       });
 }
 
-// Out of descriptors, most likely. To ask again at once would be answered at once, for ever.
+// Most likely out of descriptors. An immediate retry would fail at once, in an endless loop.
 void HttpServer::Impl::accept_later() {
   if (!clients.empty()) clients.front()->close();
   retry.expires_after(limits::kHttpRetry);

@@ -1,7 +1,7 @@
 // HTTP: /metrics (Prometheus), /healthz (the loop answers), /readyz (the store is open and not
-// draining). It lives on the daemon's loop: a loop that stands still is not healthy, and says so by
-// saying nothing. A connection is one request, bounded in bytes and time; when there are too many,
-// the oldest makes room, so that idle ones keep nobody out.
+// draining). Runs on the daemon's loop: a blocked loop is unhealthy, and cannot answer. A
+// connection is one request, bounded in bytes and time. If there are too many connections, the
+// oldest is closed, so that idle connections lock nobody out.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -20,13 +20,13 @@ class HttpServer {
   using Answer = HttpAnswer;
   using Ask = HttpAsk;
 
-  // Takes the address; the error names it. Nothing is answered before start().
+  // Binds the address; the error names it. Requests are answered after start().
   static ckpt::Result<std::unique_ptr<HttpServer>> open(
       asio::io_context& loop, const HttpAddress& address, Ask ask,
       std::chrono::milliseconds deadline = limits::kHttpDeadline);
   ~HttpServer();
   void start();
-  // Drops all connections. What of them still lies in the loop holds nothing of the server.
+  // Drops all connections. Their pending operations in the loop hold nothing of the server.
   void close();
   int port() const;
 

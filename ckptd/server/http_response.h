@@ -1,5 +1,5 @@
-// What is answered to an HTTP request, as text: the part of the HTTP server that reads what others
-// wrote. Pure.
+// The text of the answer to an HTTP request: the part of the HTTP server that parses untrusted
+// input. Pure.
 #pragma once
 
 #include <functional>
@@ -13,10 +13,10 @@ struct HttpAnswer {
   int status = 200;
   std::string body;
 };
-// What is at `path`; nullopt: nothing.
+// The content at `path`; nullopt: not found.
 using HttpAsk = std::function<std::optional<HttpAnswer>(const std::string& path)>;
 
-// The answer to `GET /path?query HTTP/1.1` and its headers, which say nothing that matters here.
+// The answer to `GET /path?query HTTP/1.1`; the request's headers are ignored.
 std::string http_response(std::string_view request, const HttpAsk& ask);
 
 }  // namespace ckptd

@@ -25,7 +25,7 @@ void Listener::start() {
 
 void Listener::tick() {
   if (paused_ && listening()) return start();
-  fault_.clear();  // the try of the last tick has not failed
+  fault_.clear();  // the retry of the last tick has not failed
 }
 
 ckpt::base::UniqueFd Listener::release() {
@@ -46,7 +46,7 @@ void Listener::accept() {
       return;
     }
     if (error == asio::error::operation_aborted || !listening()) return;
-    // Out of descriptors, most likely: the next tick tries again instead of spinning.
+    // Most likely out of descriptors: retry at the next tick instead of spinning.
     fault_ =
         fmt::format("accept: {}{}", error.message(), ckpt::base::open_files_hint(error.value()));
     paused_ = true;

@@ -15,7 +15,7 @@ namespace ckptd {
 class Listener {
  public:
   using Socket = asio::local::stream_protocol::socket;
-  // `may_accept`: asked before each one; after "no" it is asked again at each tick.
+  // `may_accept`: asked before each accept; after "no" it is asked again at each tick.
   Listener(asio::io_context& loop, std::function<void(Socket)> accepted,
            std::function<bool()> may_accept)
       : acceptor_(loop), accepted_(std::move(accepted)), may_accept_(std::move(may_accept)) {}
@@ -25,9 +25,9 @@ class Listener {
   int fd() { return acceptor_.native_handle(); }
   void start();
   void tick();
-  // Why the last try to accept a connection failed, with what to do; empty: none has failed since.
+  // Why the last accept failed, with what to do; empty if no accept has failed since.
   const std::string& fault() const { return fault_; }
-  // Ends it. Clients that were not accepted may have passed descriptors: close it as theirs.
+  // Stops it. Unaccepted clients may have passed descriptors: close the socket as theirs.
   ckpt::base::UniqueFd release();
 
  private:

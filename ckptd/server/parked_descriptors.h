@@ -1,9 +1,9 @@
 // ParkedDescriptors: descriptors in the queues of this process's own socket pairs (SCM_RIGHTS).
 //
 // A parked descriptor takes no place in a table of descriptors. A pair whose queue is full is
-// parked itself, in a pair of the next level, so an object of this class keeps a few descriptors
-// open, however many are parked in it. Closing the receiving end of a pair closes all that lies in
-// its queue, and may block as closing each of them would.
+// itself parked in a pair of the next level. So an object of this class keeps only a few
+// descriptors open, however many are parked. Closing the receiving end of a pair closes everything
+// in its queue, and may block as closing each descriptor would.
 //
 // One thread at a time.
 #pragma once
@@ -18,17 +18,17 @@ namespace ckptd {
 class ParkedDescriptors {
  public:
   struct Lot {
-    ckpt::base::UniqueFd fd;  // closing it closes all of the lot
+    ckpt::base::UniqueFd fd;  // closing this closes the whole lot
     size_t descriptors = 0;
   };
 
-  // False if the kernel does not take the descriptor; it stays the caller's then.
+  // False if the kernel does not take the descriptor; the caller then still owns it.
   bool park(ckpt::base::UniqueFd& fd);
   bool empty() const { return size_ == 0; }
   size_t size() const { return size_; }
-  // Takes one pair with what is parked in it. Precondition: not empty().
+  // Takes one pair with its parked descriptors. Precondition: not empty().
   Lot take();
-  // Leaves everything to the end of the process. A destructor would close it, and may block.
+  // Leaves everything to the end of the process. A destructor would close it, and might block.
   void abandon();
 
  private:

@@ -19,8 +19,8 @@ namespace {
 
 using ckpt::base::UniqueFd;
 
-// Half of what a process may have open. The threads' table has the same limit as the daemon's, and
-// without CAP_SYS_RESOURCE so has the number of its user's descriptors in flight.
+// Half of the process's descriptor limit. The threads' table has the same limit as the daemon's.
+// Without CAP_SYS_RESOURCE the same limit also holds for the user's descriptors in flight.
 size_t half_of_open_files() {
   const auto files = ckpt::base::open_files_limit();
   if (!files) return limits::kQuarantineJobsMax;
@@ -55,7 +55,7 @@ Quarantine::Quarantine(asio::io_context& loop, UniqueFd channel,
 Quarantine::~Quarantine() {
   asio::error_code ignored;
   channel_.close(ignored);
-  // Not to be closed here; they end with the process.
+  // Not to be closed here; the end of the process closes them.
   for (Unsent& unsent : unsent_) (void)unsent.fd.release();
   for (Unsent& unsent : refused_) (void)unsent.fd.release();
   for (auto& [of, held] : classes_) held.parked.abandon();
@@ -86,7 +86,7 @@ bool Quarantine::park(Class of, UniqueFd& fd) {
   return true;
 }
 
-// In the place of a job that is done.
+// Takes the place of a finished job.
 void Quarantine::close_parked(Class of) {
   ParkedDescriptors::Lot lot = classes_.at(of).parked.take();
   parked_ -= lot.descriptors;
@@ -159,8 +159,8 @@ void Quarantine::send_unsent() {
     const auto sent = send(channel_.native_handle(), bytes, next.fd.get());
     if (sent.ok() && !sent->has_value()) return;
     if (!sent.ok()) {
-      // The threads are gone; or the kernel refuses this descriptor, which must not delay others:
-      // too many are in flight, or, before Linux 6.10, too many sockets are nested in it.
+      // Either the threads have ended, or the kernel refuses this descriptor, which must not delay
+      // others: too many are in flight, or, before Linux 6.10, too many sockets are nested in it.
       if (!next.fd.valid()) return;
       for (int i = 0; i < 2; ++i) {  // with its kBegin
         refused_.push_back(std::move(unsent_.front()));
@@ -168,7 +168,7 @@ void Quarantine::send_unsent() {
       }
       continue;
     }
-    // Closes our copy. The threads have another one, or the channel has, until kBegin is sent.
+    // Closes the loop's copy. The threads or the channel have another copy, until kBegin is sent.
     unsent_.pop_front();
   }
 }

@@ -1,17 +1,17 @@
-// Quarantine: lets threads of their own touch descriptors that clients passed, never the loop.
+// Quarantine: handles descriptors that clients passed on separate threads, never on the loop.
 //
 // Receiving and closing a foreign descriptor may block for as long as its owner likes (see
-// rights_option.h), in a system call that not even SIGKILL ends where a FUSE server stalls. So:
-//   - The threads have a table of descriptors of their own (unshare(CLONE_FILES)). A thread that is
-//     stuck holds nothing of the daemon's: no lock of the store, no socket, no log.
-//   - Each class of users gets at most kQuarantineThreadsPerUser of them. What it brings beyond
-//     that waits in a queue of its own, and delays nobody else.
-//   - Each class gets a share of the places in that table. What it closes beyond its share is
-//     parked (parked_descriptors.h); what it would receive beyond it fails.
-//   - A class that has been stuck for a while is overloaded(): the server refuses its connections.
+// rights_option.h). If a FUSE server stalls the call, not even SIGKILL ends it. So:
+//   - The threads have their own table of descriptors (unshare(CLONE_FILES)). A stuck thread
+//     holds nothing of the daemon's: no lock of the store, no socket, no log.
+//   - Each class of users gets at most kQuarantineThreadsPerUser of the threads. Jobs beyond that
+//     wait in the class's own queue, and delay no other class.
+//   - Each class gets a share of the places in that table. Beyond its share, descriptors to close
+//     are parked (parked_descriptors.h), and receives fail.
+//   - A class that is stuck for a while is overloaded(): the server refuses its connections.
 //
-// Loop thread only. Sockets go in and checked memory comes out by SCM_RIGHTS over a socket pair,
-// which is how descriptors move between two tables.
+// Loop thread only. SCM_RIGHTS over a socket pair moves descriptors between the two tables: sockets
+// to the threads, checked memory back.
 #pragma once
 
 #include <asio/io_context.hpp>
@@ -35,26 +35,26 @@ class Quarantine {
  public:
   using Clock = std::chrono::steady_clock;
   using Done = std::function<void(ForeignBytes)>;
-  // The class of a client: its user id, or kStrangers for all users that may not connect. Somebody
-  // with many user ids gets no more threads than others.
+  // The class of a client: its user id, or kStrangers for all users that may not connect. So a
+  // person with many user ids gets no more threads than others.
   using Class = uint32_t;
   static constexpr Class kStrangers = UINT32_MAX;
 
   static ckpt::Result<std::unique_ptr<Quarantine>> start(asio::io_context& loop);
-  // Waits a moment for the threads to end, and leaves those behind that are stuck.
+  // Waits briefly for the threads to end; stuck threads are left behind.
   ~Quarantine();
   Quarantine(const Quarantine&) = delete;
   Quarantine& operator=(const Quarantine&) = delete;
 
   // Reads once from `socket`, without waiting, descriptors included. Calls `done` from the loop.
-  // `socket` stays the caller's, who may close it meanwhile.
+  // The caller keeps `socket`, and may close it meanwhile.
   void receive(Class of, int socket, Done done);
-  // Closes a descriptor that is foreign, or has foreign ones in its receive queue.
+  // Closes a foreign descriptor, or one with foreign descriptors in its receive queue.
   void close(Class of, ckpt::base::UniqueFd fd);
-  // Closes a client's socket. Here, if nothing is left in its receive queue; as close() otherwise.
+  // Closes a client's socket: directly if its receive queue is empty, otherwise like close().
   void close_socket(Class of, ckpt::base::UniqueFd socket);
 
-  // It has kQuarantineJobsPerUser descriptors or more here, and the oldest for too long.
+  // True if the class has kQuarantineJobsPerUser descriptors or more here, the oldest for too long.
   bool overloaded(Class of) const;
   // True at the limit of held descriptors: accept no connection that may pass more. The share of
   // kStrangers does not count: users who may not connect never keep out those who may.
@@ -63,14 +63,14 @@ class Quarantine {
   std::string fault() const;
   size_t held() const { return held_; }
   size_t held_of(Class of) const;
-  // Sends again what the threads' channel had no room for. To be called from time to time.
+  // Retries sends that the threads' channel had no room for. Call it periodically.
   void tick();
 
  private:
   struct Job {
     Class of = 0;
-    Done done;               // empty, once called or for a close
-    size_t descriptors = 1;  // more for a lot of parked ones
+    Done done;               // empty once called, and for a close
+    size_t descriptors = 1;  // more for a lot of parked descriptors
   };
   struct OfClass {
     std::map<uint64_t, Clock::time_point> since;  // by job
@@ -95,10 +95,10 @@ class Quarantine {
 
   asio::posix::stream_descriptor channel_;
   std::shared_ptr<QuarantineThreads> threads_;
-  std::map<uint64_t, Job> jobs_;  // until the last of their descriptors is closed
+  std::map<uint64_t, Job> jobs_;  // until the last of a job's descriptors is closed
   std::map<Class, OfClass> classes_;
-  std::deque<Unsent> unsent_;   // for which the channel had no room
-  std::deque<Unsent> refused_;  // that the kernel does not send now
+  std::deque<Unsent> unsent_;   // requests that the channel had no room for
+  std::deque<Unsent> refused_;  // requests that the kernel refuses now
   size_t jobs_max_ = 0;
   size_t parked_max_ = 0;
   size_t parked_ = 0;

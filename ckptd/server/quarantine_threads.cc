@@ -27,7 +27,7 @@ namespace {
 
 using ckpt::base::UniqueFd;
 
-// Until a job that no thread could be started for is tried again.
+// Interval for retrying a job that no thread could be started for.
 constexpr int kRetryMs = 1'000;
 
 // Closes the descriptors from `first` to `last` of the calling thread's table.
@@ -75,7 +75,7 @@ bool QuarantineThreads::wait_until_ended(std::chrono::milliseconds patience) {
   return changed_.wait_for(lock, patience, [this] { return threads_ == 0; });
 }
 
-// With the lock held. A thread that cannot be started is missing; the caller looks at threads_.
+// With the lock held. If a thread cannot be started, the caller notices by threads_.
 void QuarantineThreads::start_thread(void (QuarantineThreads::*body)()) {
   try {
     std::thread([self = shared_from_this(), body] {
@@ -91,8 +91,8 @@ void QuarantineThreads::start_thread(void (QuarantineThreads::*body)()) {
   }
 }
 
-// The daemon's descriptors are closed in the copy, or they would stay open while a thread is stuck.
-// 0 to 2 stay taken, so that nothing foreign gets the number of stderr.
+// Closes the daemon's descriptors in the copy, because a stuck thread would keep them open. 0 to 2
+// stay taken, so that no foreign descriptor gets the number of stderr.
 void QuarantineThreads::take_own_table() {
   const bool own = ::unshare(CLONE_FILES) == 0;
   if (own) {
@@ -102,7 +102,7 @@ void QuarantineThreads::take_own_table() {
     close_all(STDERR_FILENO + 1, kept - 1);
     close_all(kept + 1, UINT32_MAX);
   } else {
-    // Docker's default seccomp profile refuses it, for one.
+    // Docker's default seccomp profile refuses this call, for example.
     spdlog::info(
         "unshare(CLONE_FILES): {}; a client that stalls a close may keep this store locked",
         std::strerror(errno));
@@ -126,10 +126,10 @@ void QuarantineThreads::read_requests() {
   const std::lock_guard lock(mutex_);
   ending_ = true;
   changed_.notify_all();
-  // channel_ stays open: a thread that is stuck now must not reply to whatever gets its number.
+  // channel_ stays open: a stuck thread must not reply to another file that gets its number.
 }
 
-// False: the daemon's end is closed.
+// False: the daemon has closed its end.
 bool QuarantineThreads::read_request(Request& request) {
   const auto waiting = [this] {
     const std::lock_guard lock(mutex_);
@@ -150,7 +150,7 @@ bool QuarantineThreads::read_request(Request& request) {
   return true;
 }
 
-// There is no memory for this request. Its descriptor stays in the table: this thread must not
+// Out of memory for this request. Its descriptor stays in the table, because this thread must not
 // close it. kBegin of a request that was not brought is answered at once.
 void QuarantineThreads::drop_request(const Request& request) {
   for (UniqueFd& fd : arrived_) (void)fd.release();
@@ -162,7 +162,7 @@ void QuarantineThreads::drop_request(const Request& request) {
 
 void QuarantineThreads::take_request(const Request& request) {
   if (request.kind != Kind::kBegin) {
-    // Without a descriptor the table is full, which the bound on jobs does not let happen.
+    // Without a descriptor the table is full, which the limit on jobs prevents.
     if (arrived_.empty()) return;
     Job& job = brought_.emplace(request.id, Job{request, -1}).first->second;
     job.fd = arrived_.front().release();
@@ -197,7 +197,7 @@ void QuarantineThreads::work() {
   }
 }
 
-// Waits for one. The classes take turns.
+// Waits for a job. The classes take turns.
 std::optional<QuarantineThreads::Job> QuarantineThreads::next_job() {
   std::unique_lock lock(mutex_);
   while (true) {
@@ -224,7 +224,7 @@ void QuarantineThreads::serve(const Job& job) {
   try {
     if (job.request.kind == Kind::kBringToReceive) receive_for(job);
   } catch (const std::bad_alloc&) {
-    // What was not received is an empty answer, as at the end of the stream.
+    // A failed receive returns an empty answer, as at the end of the stream.
     reply({.id = job.request.id, .done = false}, -1);
   }
   ::close(job.fd);
@@ -257,7 +257,7 @@ ForeignBytes QuarantineThreads::receive_from(OwnFd socket, std::vector<UniqueFd>
   return out;
 }
 
-// Waits for room in the channel. Nobody is told once the daemon's end is closed.
+// Waits for room in the channel. Sends nothing once the daemon has closed its end.
 void QuarantineThreads::reply(const Reply& reply, OwnFd memory) const noexcept try {
   const ckpt::ByteView bytes(reinterpret_cast<const std::byte*>(&reply), sizeof(reply));
   while (true) {
@@ -266,7 +266,7 @@ void QuarantineThreads::reply(const Reply& reply, OwnFd memory) const noexcept t
     wait_for(channel_, POLLOUT, -1);
   }
 } catch (const std::bad_alloc&) {
-  return;  // no memory for the text of an error, which says that the daemon's end is closed
+  return;  // no memory for the error text, which would say that the daemon's end is closed
 }
 
 }  // namespace ckptd

@@ -1,8 +1,8 @@
-// QuarantineThreads: the threads of Quarantine, and what passes between them and the loop.
+// QuarantineThreads: the threads of Quarantine, and their channel to the loop.
 //
-// The first thread takes a table of descriptors of its own and reads requests from the channel. It
-// starts the others, which share that table. All of them end when the loop's end of the channel is
-// closed, except those that are stuck in a system call.
+// The first thread unshares its table of descriptors and reads requests from the channel. It starts
+// the other threads, which share that table. All of them end when the loop's end of the channel is
+// closed, except threads that are stuck in a system call.
 #pragma once
 
 #include <chrono>
@@ -21,28 +21,28 @@
 
 namespace ckptd {
 
-// What came from a client's socket.
+// Bytes and descriptors received from a client's socket.
 struct ForeignBytes {
   std::vector<std::byte> bytes;  // empty: end of stream, unless `would_block`
   bool would_block = false;
   std::string error;            // not empty: the socket cannot be read
-  size_t descriptors = 0;       // that came along, 2: or more; all but `memory` are closed
-  ckpt::base::UniqueFd memory;  // set if just one came and it is sealed memory (a memfd)
+  size_t descriptors = 0;       // received, at most 2 counted; all but `memory` are closed
+  ckpt::base::UniqueFd memory;  // set if exactly one came and it is sealed memory (a memfd)
 };
 
 class QuarantineThreads : public std::enable_shared_from_this<QuarantineThreads> {
  public:
-  // Travels over the channel. Each job takes two: one that brings the descriptor to receive from or
-  // to close, and, when the loop has closed its own copy, one that begins it. Were it begun
-  // earlier, the copy of the loop could be the last one.
+  // A message to the threads. Each job takes two: the first brings the descriptor to receive from
+  // or to close. The second, kBegin, starts the job once the loop has closed its own copy.
+  // Otherwise the loop's copy could be the last one.
   enum class Kind : uint8_t { kBringToReceive, kBringToClose, kBegin };
   struct Request {
     uint64_t id = 0;
     uint32_t uid = 0;
     Kind kind = Kind::kBegin;
   };
-  // Travels back. A request to receive gets two: one with what came (and its memory, if any), one
-  // when everything else that came is closed. A request to close gets the second one only.
+  // A message from the threads. A receive gets two replies: one with the received bytes (and
+  // memory, if any), one when all other received descriptors are closed. A close gets the second.
   struct Reply {
     uint64_t id = 0;
     bool done = false;
@@ -51,23 +51,23 @@ class QuarantineThreads : public std::enable_shared_from_this<QuarantineThreads>
   // `channel`: one end of a SOCK_SEQPACKET pair. Returns when the threads have their own table.
   static ckpt::Result<std::shared_ptr<QuarantineThreads>> start(ckpt::base::UniqueFd channel);
 
-  // What was received for a request, without its memory; once. From any thread.
+  // The bytes received for a request, without its memory; once. From any thread.
   ForeignBytes take_received(uint64_t id);
-  // Waits for the threads to end. False: some are stuck.
+  // Waits for the threads to end. False: some threads are stuck.
   bool wait_until_ended(std::chrono::milliseconds patience);
 
  private:
-  // A number in the threads' table. It means something else, or nothing, to all other threads, so
-  // it is never closed by a destructor; what is left goes with the table.
+  // A descriptor number in the threads' table. In other threads the number means another file or
+  // nothing, so no destructor closes it; open ones are closed with the table.
   using OwnFd = int;
   struct Job {
     Request request;
     OwnFd fd = -1;
   };
-  // What one class of users has brought.
+  // Jobs of one class of users.
   struct Queue {
     std::deque<Job> waiting;
-    size_t threads = 0;  // at work for it
+    size_t threads = 0;  // threads working for the class
   };
   enum class Table { kUnknown, kShared, kOwn };
 
@@ -90,8 +90,8 @@ class QuarantineThreads : public std::enable_shared_from_this<QuarantineThreads>
   OwnFd channel_ = -1;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::vector<ckpt::base::UniqueFd> arrived_;  // with a request; the first thread's alone
-  std::map<uint64_t, Job> brought_;            // and not begun; the first thread's alone
+  std::vector<ckpt::base::UniqueFd> arrived_;  // with a request; only for the first thread
+  std::map<uint64_t, Job> brought_;            // not begun; only for the first thread
   std::map<uint32_t, Queue> queues_;
   std::map<uint64_t, ForeignBytes> received_;
   uint32_t last_served_ = 0;

@@ -2,7 +2,7 @@
 //
 // A passed descriptor is a reference to a file of the client's choice. Closing the last reference
 // runs code of that file: it may wait for a TCP peer (SO_LINGER) or for a FUSE server, for as long
-// as the client likes. Where the kernel can refuse descriptors, none reaches the daemon.
+// as the client likes. If the kernel can refuse descriptors, none reaches the daemon.
 #pragma once
 
 namespace ckptd {
@@ -12,9 +12,9 @@ class RightsOption {
   // `kernel_can_refuse` false: behaves as on a kernel before 6.16. For tests.
   explicit RightsOption(bool kernel_can_refuse = true) : try_kernel_(kernel_can_refuse) {}
 
-  // On a listener it holds for connections that begin later. False: the kernel cannot refuse.
+  // On a listener this applies to later connections. False: the kernel cannot refuse.
   bool allow(int socket, bool allowed) const;
-  // True, too, where the kernel cannot refuse.
+  // Also true if the kernel cannot refuse.
   bool allowed(int socket) const;
 
  private:

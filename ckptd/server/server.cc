@@ -33,7 +33,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Deadlines are minutes; this is how late one may be noticed.
+// Deadlines are minutes long; a tick bounds how late they are noticed.
 constexpr std::chrono::milliseconds kTick{20};
 
 uint64_t wall_clock_ns() {
@@ -42,7 +42,7 @@ uint64_t wall_clock_ns() {
                                    .count());
 }
 
-// validate() knows no other.
+// validate() allows only these names.
 ckpt::fb::AlarmPolicy alarm_policy(const std::string& name) {
   if (name == "off") return ckpt::fb::AlarmPolicy::Off;
   return name == "refuse" ? ckpt::fb::AlarmPolicy::Refuse : ckpt::fb::AlarmPolicy::Warn;
@@ -69,7 +69,7 @@ Daemon::Options daemon_options(const Config& config) {
   return options;
 }
 
-// nohup and others have a program ignore a signal before it starts: it stays ignored.
+// nohup and similar programs ignore a signal before they start a program: it stays ignored.
 bool inherited_as_ignored(int signal) {
   struct sigaction action {};
   return ::sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
@@ -87,7 +87,7 @@ struct Server::Impl : public Outbox {
     if (found == connections.end()) return;
     auto frame = ckpt::wire::try_encode(message);
     if (frame.ok()) return found->second->send(std::move(frame).value(), fd);
-    // Every answer has a bound below a frame's. Were one missed, it costs this session, not all.
+    // Every answer is bounded below a frame's size. If a bound is missed, only this session ends.
     spdlog::error("session {}: an answer cannot be sent: {}", session, frame.error().message);
     found->second->close_after_sending(frame.error().message);
   }
@@ -132,7 +132,7 @@ Server::~Server() = default;
 
 Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& parts) {
   auto impl = std::make_unique<Impl>(config, parts.manager);
-  // Addresses first: a start that fails for one of them leaves the store untouched.
+  // Bind addresses first: if that fails, the store is untouched.
   CKPT_ASSIGN(impl->sockets,
               ClientSockets::bind(impl->loop, impl->config, parts.manager, parts.rights,
                                   [impl = impl.get()](ClientSockets::Socket socket) {
@@ -144,13 +144,13 @@ Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& 
   Daemon::Options options = daemon_options(config);
   options.find_io_shape = [&config, &disk = parts.disk] {
     if (config.io_shape.has_value()) return *config.io_shape;
-    // Room for what snapshots need first: the reserve, and a segment.
+    // Space for snapshots comes first: the reserve, and a segment.
     const uint64_t free_bytes_min = config.disk_reserve_bytes + 4 * config.segment_bytes;
     return find_io_shape(disk, config.data, free_bytes_min, monotonic_time);
   };
   auto opened = Daemon::open(daemon_parts, options);
   if (!opened.ok()) {
-    // Errors of the store name files within it.
+    // Errors of the store name files relative to it.
     return make_error(opened.error().code, "data directory {}: {}",
                       ckpt::base::printable(config.data), opened.error().message);
   }
@@ -211,7 +211,7 @@ std::optional<HttpServer::Answer> Server::Impl::answer(const std::string& path) 
     return Answer{.status = 503, .body = "not ready\n" + fault + "\n"};
   }
   Daemon::Answer ready = daemon->readiness_answer();
-  // Sessions can connect all the same, and hand arenas back with Hello.
+  // Sessions can still connect, and hand arenas back with Hello.
   if (const std::string fault = sockets->arena_fault(); !draining && !fault.empty()) {
     ready.text += fault + "\n";
   }
@@ -286,7 +286,7 @@ Connection::Events Server::Impl::events_of(uid_t uid) {
               }};
 }
 
-// The arena that a Hello hands back came along with it, or earlier on a socket of its own.
+// The arena that a Hello hands back came with it, or earlier on PATH.arena.
 void Server::Impl::receive(ckpt::SessionId session, uid_t uid, ckpt::fb::MessageT message,
                            ckpt::base::UniqueFd fd) {
   const ckpt::fb::HelloT* hello = message.body.AsHello();
@@ -294,7 +294,7 @@ void Server::Impl::receive(ckpt::SessionId session, uid_t uid, ckpt::fb::Message
     const ckpt::base::Hash128 ticket = ckpt::wire::from_fb(hello->arena_ticket);
     fd = sockets->hand_back().take(ticket, uid);
     if (!fd.valid() && ticket != ckpt::base::Hash128()) {
-      // A ticket of the daemon before, for one. The client keeps the arena and hands it back again.
+      // E.g. a ticket of the previous daemon. The client keeps the arena and hands it back again.
       Connection& connection = *connections.at(session);
       return refuse(connection, connection.peer().pid,
                     ckpt::make_error(ckpt::ErrorCode::kUnavailable,
@@ -302,7 +302,7 @@ void Server::Impl::receive(ckpt::SessionId session, uid_t uid, ckpt::fb::Message
                                      "back again"));
     }
   }
-  // A copy, so that the daemon never drops the last reference: freeing large memory takes long.
+  // A copy, so that the daemon never drops the last reference: freeing large memory is slow.
   const ClientLogScope scope(uid);
   ckpt::base::UniqueFd copy(fd.valid() ? ::fcntl(fd.get(), F_DUPFD_CLOEXEC, 0) : -1);
   daemon->receive(session, std::move(message), std::move(fd));
@@ -344,7 +344,7 @@ void Server::Impl::drain(const std::string& why) {
   daemon->begin_drain();
 }
 
-// Drained: the clients are let go, then the loop runs out of work.
+// Drained: closes the clients' connections, then the loop runs out of work.
 void Server::Impl::finish() {
   if (http) http->close();
   std::vector<std::shared_ptr<Connection>> open;

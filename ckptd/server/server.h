@@ -19,16 +19,16 @@ class Server {
     Executor& executor;
     std::function<Result<OpenedKvStore>()> open_catalog;
     ServiceManager& manager;
-    RightsOption rights = RightsOption();  // tests take the part of an older kernel
+    RightsOption rights = RightsOption();  // tests simulate an older kernel
   };
-  // Opens the store and listens. Nothing is accepted before run().
+  // Opens the store and listens. Connections are accepted only in run().
   static Result<std::unique_ptr<Server>> open(const Config& config, const Parts& parts);
   ~Server();
 
   // Serves until SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR or stop(), then drains. A signal
-  // that was inherited as ignored stays so. `on_ready` is called once clients are accepted.
+  // inherited as ignored stays ignored. `on_ready` is called once clients are accepted.
   void run(const std::function<void()>& on_ready);
-  // From any thread: as SIGTERM.
+  // From any thread: same as SIGTERM.
   void stop();
   int http_port() const;  // 0: no HTTP
 

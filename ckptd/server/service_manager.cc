@@ -31,7 +31,7 @@ constexpr int kFirstFd = 3;  // SD_LISTEN_FDS_START
 constexpr std::array kVariables = {"NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID",
                                    "LISTEN_PID",    "LISTEN_FDS",    "LISTEN_FDNAMES"};
 
-// A whole number and nothing else.
+// Parses a whole number without any other characters.
 std::optional<uint64_t> number(const std::string& text) {
   uint64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -49,7 +49,7 @@ class Variables {
     const auto found = variables_.find(name);
     return found == variables_.end() ? nullptr : &found->second;
   }
-  // 0: it is not there, or no number of 0 to `most`.
+  // 0: missing, or not a number from 0 to `most`.
   uint64_t number_of(const std::string& name, uint64_t most) const {
     const std::string* text = find(name);
     if (text == nullptr) return 0;
@@ -58,7 +58,7 @@ class Variables {
     complain(name, *text, fmt::format("should be a number of at most {}", most));
     return 0;
   }
-  // Descriptors and pings are for one process; what it starts inherits the variables.
+  // Descriptors and pings are for one process; its children inherit the variables.
   bool meant_for(const std::string& name, pid_t own) const {
     return number_of(name, static_cast<uint64_t>(INT32_MAX)) == static_cast<uint64_t>(own);
   }
@@ -93,7 +93,7 @@ bool is_listener(int fd) {
          option(SO_TYPE) == SOCK_STREAM;
 }
 
-// What `text`, which was checked, names: a path, or an abstract name behind '@'.
+// The address in `text`, which was checked: a path, or an abstract name after '@'.
 std::pair<sockaddr_un, socklen_t> notify_address(const std::string& text) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -120,7 +120,7 @@ ServiceEnvironment read_service_environment(const std::map<std::string, std::str
                      fmt::format("should be a path, or @NAME, of at most {} bytes", kPathBytesMax));
     }
   }
-  // Without WATCHDOG_PID pings are for every process of the service.
+  // Without WATCHDOG_PID every process of the service pings.
   if (given.find("WATCHDOG_PID") == nullptr || given.meant_for("WATCHDOG_PID", own)) {
     const auto usec = given.number_of("WATCHDOG_USEC", static_cast<uint64_t>(INT64_MAX) / 1000);
     if (usec > 0) environment.watchdog = std::chrono::microseconds(usec);
@@ -133,7 +133,7 @@ ServiceEnvironment read_service_environment(const std::map<std::string, std::str
   if (names != nullptr && environment.fd_names.size() != count) {
     given.complain("LISTEN_FDNAMES", *names,
                    fmt::format("{} names for {} descriptors", environment.fd_names.size(), count));
-    environment.fd_names.clear();  // nobody knows which is whose
+    environment.fd_names.clear();  // the assignment of names is unknown
   }
   environment.fd_names.resize(count);
   return environment;
@@ -146,7 +146,7 @@ ServiceManager::ServiceManager(const ServiceEnvironment& environment, std::vecto
   for (size_t i = 0; i < fds.size(); ++i) {
     if (!fds[i].valid()) continue;
     if (is_listener(fds[i].get())) {
-      // A second one of a kind is not listened on; nobody would know which is which.
+      // A second socket of a kind is ignored, because the two cannot be told apart.
       UniqueFd& place = bound_path(fds[i].get()).ends_with(ckpt::wire::kArenaSocketSuffix)
                             ? arena_listener_
                             : listener_;
@@ -172,7 +172,7 @@ ServiceManager ServiceManager::of_this_process() {
   fds.reserve(environment.fd_names.size());
   for (size_t i = 0; i < environment.fd_names.size(); ++i) {
     const int fd = kFirstFd + static_cast<int>(i);
-    // One that is not there must not be closed later, when it is somebody else's.
+    // A missing descriptor must not be closed later, when its number belongs to another file.
     const bool open = ::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
     fds.emplace_back(open ? fd : -1);
   }
@@ -189,14 +189,14 @@ void ServiceManager::alive(Clock::time_point now) {
   notify("WATCHDOG=1");
 }
 
-// FDPOLL=0: memory has nothing to be polled for.
+// FDPOLL=0: memory cannot be polled.
 void ServiceManager::keep(const std::string& name, int fd) {
   notify(fmt::format("FDSTORE=1\nFDPOLL=0\nFDNAME={}", name), fd);
 }
 
 void ServiceManager::forget(const std::string& name) {
-  // A name is part of the protocol's text. Ours are fit for it; one that came with a descriptor may
-  // be anything, and what is not a name now was none when it was kept.
+  // A name is part of the protocol's text. Names of ckptd are valid; a name that came with a
+  // descriptor may contain anything. An invalid name cannot have been stored.
   for (const char c : name) {
     if (c < ' ' || c > '~' || c == ':') return;
   }

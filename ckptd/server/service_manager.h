@@ -2,8 +2,8 @@
 // on $NOTIFY_SOCKET, sockets and kept descriptors from $LISTEN_FDS (sd_listen_fds(3)), pings for
 // $WATCHDOG_USEC (sd_watchdog_enabled(3)). Without these variables every call does nothing.
 //
-// Loop thread only. Nobody to tell is no reason to stop: what cannot be sent is not tried again,
-// and no call blocks for longer than kNotifyDeadline.
+// Loop thread only. A missing service manager is no error: a message that cannot be sent is not
+// retried, and no call blocks for longer than kNotifyDeadline.
 #pragma once
 
 #include <chrono>
@@ -18,12 +18,12 @@
 
 namespace ckptd {
 
-// What the variables say, and nothing else. Those meant for another process count as not there;
-// what makes no sense is left out, with a sentence in `complaints`.
+// The values of the variables, parsed. Variables meant for another process count as missing;
+// invalid ones are left out, with a sentence in `complaints`.
 struct ServiceEnvironment {
-  std::string notify_socket;                          // empty: nobody listens
-  std::optional<std::chrono::microseconds> watchdog;  // pings are to come at least so often
-  std::vector<std::string> fd_names;  // of the descriptors 3, 4, ...; "" where there is no name
+  std::string notify_socket;                          // empty: no service manager
+  std::optional<std::chrono::microseconds> watchdog;  // longest interval between pings
+  std::vector<std::string> fd_names;                  // of descriptors 3, 4, ...; "": no name
   std::vector<std::string> complaints;
 };
 ServiceEnvironment read_service_environment(const std::map<std::string, std::string>& variables,
@@ -33,21 +33,21 @@ class ServiceManager final : public MemoryKeeper {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `fds`: of environment.fd_names, in their order; owned from here on.
+  // `fds`: in the order of environment.fd_names; owned by this object.
   ServiceManager(const ServiceEnvironment& environment, std::vector<ckpt::base::UniqueFd> fds);
-  // Of this process: takes the descriptors over and the variables out of the environment. To be
-  // called before anything else is opened or any thread begun.
+  // For this process: takes the descriptors and removes the variables from the environment. Call
+  // this before anything else is opened and before any thread is started.
   static ServiceManager of_this_process();
 
-  // The sockets to listen on, if they were opened for us; once. The one whose path ends in .arena
-  // takes arenas back (server/hand_back.h).
+  // The sockets to listen on, if the service manager opened them; once. The socket whose path ends
+  // in .arena takes arenas back (server/hand_back.h).
   ckpt::base::UniqueFd take_listener() { return std::move(listener_); }
   ckpt::base::UniqueFd take_arena_listener() { return std::move(arena_listener_); }
 
   void ready();
   void stopping();
-  // Pings when half of the time to the next one that is due is over. To be called by the loop, so
-  // that a loop that stands still is seen.
+  // Pings once half of the watchdog interval is over. The loop calls this, so that systemd detects
+  // a blocked loop.
   void alive(Clock::time_point now);
 
   // MemoryKeeper: systemd's file descriptor store.

@@ -33,7 +33,7 @@ Result<Received> received_from(ssize_t bytes, bool descriptors) {
   return received;
 }
 
-// Without room for descriptors.
+// Receives without room for descriptors.
 Result<Received> receive_bytes(int socket, ckpt::MutableByteView buffer, int flags) {
   iovec vector{.iov_base = buffer.data(), .iov_len = buffer.size()};
   msghdr message{};
@@ -76,7 +76,7 @@ Result<std::optional<size_t>> send(int socket, ckpt::ByteView bytes, int fd) {
 }
 
 bool end_reading(int socket) {
-  if (::shutdown(socket, SHUT_RDWR) != 0) return false;  // the peer sees the end at once, too
+  if (::shutdown(socket, SHUT_RDWR) != 0) return false;  // the peer sees the end at once
   int bytes = -1;
   return ::ioctl(socket, FIONREAD, &bytes) == 0 && bytes == 0;
 }

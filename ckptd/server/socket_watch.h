@@ -1,8 +1,8 @@
-// SocketWatch: notices that the socket's file is gone, and makes it anew.
+// SocketWatch: detects that the socket's file is gone, and creates it again.
 //
-// A cleaner of /tmp, or a person, removes the file; connections go on, but nobody can connect any
-// more. Looks once a second, from the loop. While the file cannot be made anew (its folder is gone,
-// another daemon has taken the path), fault() says why, and every second is a new try.
+// A cleaner of /tmp, or a person, may remove the file: connections continue, but nobody can
+// connect. Checks once a second, from the loop. While the file cannot be created (its folder is
+// gone, another daemon has taken the path), fault() says why; retries every second.
 #pragma once
 
 #include <chrono>
@@ -17,17 +17,17 @@ class SocketWatch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // For messages: its path, and what is lost without the file ("no new client can connect").
+  // For messages: the path, and the loss without the file ("no new client can connect").
   SocketWatch(UnixSocketFile& file, std::string path, std::string loss)
       : file_(file), path_(std::move(path)), loss_(std::move(loss)) {}
 
-  // True if the file has just been made anew: its owner lets its new socket listen.
+  // True if the file was just created again: the caller then calls listen() on it.
   bool look(Clock::time_point now);
 
-  // The file is there, but nobody listens on it: the next look makes it anew.
+  // The file exists, but nobody listens on it: the next look() creates it again.
   void failed(const std::string& reason);
 
-  // What is lost, and why, as one sentence; empty while nothing is.
+  // The loss and its reason, as one sentence; empty while there is none.
   const std::string& fault() const { return fault_; }
 
  private:

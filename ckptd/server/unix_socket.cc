@@ -35,7 +35,7 @@ ckpt::Error system_error(const std::string& what) {
   return make_error(ErrorCode::kIo, "{}: {}", what, std::strerror(errno));
 }
 
-// A socket file nobody listens on any more is removed.
+// Removes a socket file that nobody listens on any more.
 ckpt::Status remove_stale(const std::string& path, const UnixAddress& address) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return {};
@@ -53,7 +53,7 @@ ckpt::Status remove_stale(const std::string& path, const UnixAddress& address) {
   return {};
 }
 
-// The first directory on the way to `path`, from the root on, that `matches`; empty: none does.
+// The first directory on the path to `path`, from the root on, that `matches`; empty: none.
 template <typename Matches>
 std::string first_directory(const std::string& path, const Matches& matches) {
   namespace fs = std::filesystem;
@@ -94,7 +94,7 @@ ckpt::Status UnixSocketFile::make(const std::function<bool()>& try_lock_again) {
 }
 
 // The file's mode lets every user connect; the allow-list decides who is served. In a folder that
-// others can write, something else may lie at the path by now. So the file is checked and changed
+// others can write, the path may name another file by now. So the file is checked and changed
 // through one descriptor, and only if it is a socket without another name.
 ckpt::Status UnixSocketFile::open_to_all() {
   const UniqueFd file(::open(path_.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));
@@ -134,7 +134,7 @@ ckpt::Status UnixSocketFile::renew() {
 }
 
 void UnixSocketFile::remove() {
-  if (intact()) ::unlink(path_.c_str());  // another daemon's socket is not ours to remove
+  if (intact()) ::unlink(path_.c_str());  // another daemon's socket must stay
   bound_ = false;
 }
 

@@ -16,8 +16,8 @@ ArenaState::ArenaState(ArenaId arena, uid_t owner, ckpt::base::UniqueFd memfd,
           static_cast<uint32_t>(std::max<uint64_t>(1, kChunkBytes / view.layout().slab_bytes))) {
   const uint32_t count = view.layout().slab_count;
   slabs.resize(count);
-  // The first ones, which are warm first: what a rank begins with is a restore, and one that is
-  // lost early should not wait until all of a large arena has been faulted in.
+  // Reserves the first slabs, which become warm first. A rank begins with a restore, which should
+  // not wait until a large arena is faulted in completely.
   for (uint32_t i = 0; i < reserved_slabs; ++i) slabs[i].reserved = true;
   buffers.resize((count + chunk_slabs - 1) / chunk_slabs);
 }

@@ -17,7 +17,7 @@
 
 namespace ckptd {
 
-// Shared with the checks that run on executor threads: one of them found pages exchanged. From then
+// Shared with checks on executor threads: a check sets this if it found exchanged pages. From then
 // on nothing of the arena is written from pinned pages or served from memory.
 struct ArenaTrust {
   std::atomic<bool> tampered{false};
@@ -26,7 +26,7 @@ struct ArenaTrust {
 struct SlabRecord {
   SlabState state = SlabState::kFree;
   bool reserved = false;  // for restores
-  bool claimed = false;   // after adopt(): the client said that it holds it
+  bool claimed = false;   // after adopt(): the client claimed it
   uint32_t leases = 0;    // MemoryLeases on it
   // While durable or held:
   uint64_t order = 0;
@@ -34,7 +34,7 @@ struct SlabRecord {
   std::vector<ckpt::ExtentFragment> fragments;
 };
 
-// Warming and registering go chunk by chunk: whole slabs, at least this much together, so that
+// Warming and registration work on chunks: whole slabs of at least this size together, so that
 // small slabs do not each take a slot of the ring's buffer table.
 inline constexpr uint64_t kChunkBytes = 64ull << 20;
 
@@ -47,24 +47,24 @@ class ArenaState {
   uint32_t chunk_count() const { return static_cast<uint32_t>(buffers.size()); }
   MutableByteView chunk_bytes(const ckpt::ArenaMapping& mapping, uint32_t chunk) const;
   bool warm(uint32_t slab) const { return chunk_of(slab) < warm_chunks; }
-  // The registered buffer that I/O of the slab uses. A check on another thread can turn trust off
-  // at any time: ask once per operation. Slabs for restores never feed a snapshot and keep theirs.
+  // The registered buffer for I/O of the slab. A check on another thread can revoke trust at any
+  // time: call this once per operation. Restore slabs never feed a snapshot and keep their buffer.
   std::optional<BufferId> buffer_of(uint32_t slab) const {
     const bool trusted = slabs[slab].reserved || !trust->tampered.load();
     return trusted ? buffers[chunk_of(slab)] : std::nullopt;
   }
-  // Where that I/O happens: in the pinned mapping if it is registered, else in the other.
+  // Memory for that I/O: in the pinned mapping if it is registered, else in the other one.
   MutableByteView io_bytes(uint32_t slab, const std::optional<BufferId>& buffer) const {
     return buffer.has_value() ? guard.slab(slab) : view.slab(slab);
   }
-  // Nobody holds anything of it any more, except the memory level.
+  // True if nothing but the memory level uses the arena.
   bool idle() const;
 
   const ArenaId id;
   const uid_t uid;
   const ckpt::base::UniqueFd fd;
   const ckpt::ArenaMapping guard;  // faulted in once, never touched again: see page_guard.h
-  const ckpt::ArenaMapping view;   // what the daemon reads and writes through
+  const ckpt::ArenaMapping view;   // for the daemon's reads and writes
   const uint32_t chunk_slabs;
   const std::shared_ptr<ArenaTrust> trust = std::make_shared<ArenaTrust>();
   std::vector<SlabRecord> slabs;
@@ -72,9 +72,9 @@ class ArenaState {
   std::map<uint64_t, uint32_t> durable;          // oldest first
   std::map<uint64_t, uint32_t> held;             // oldest first
   uint32_t warm_chunks = 0;                      // chunks [0, warm_chunks) are faulted in
-  bool warming = false;                          // the executor is at it
-  bool ended = false;                            // its trainer is gone
-  bool parked = false;               // ended, and perhaps it comes back: see take_back()
+  bool warming = false;                          // the executor is faulting it in
+  bool ended = false;                            // its session has ended
+  bool parked = false;               // ended, but the trainer may return: see take_back()
   std::optional<SlabLedger> ledger;  // if there is a keeper
 };
 

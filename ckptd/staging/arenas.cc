@@ -1,4 +1,4 @@
-// Arenas come and go: granted, adopted, given back.
+// Lifecycle of arenas: granted, adopted, destroyed.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ using ckpt::make_error;
 namespace {
 
 uint32_t reserved_of(uint32_t slab_count, uint32_t wanted) {
-  // Never more than half: a small arena has to take snapshots first of all.
+  // At most half: a small arena is needed for snapshots first.
   return std::min(wanted, slab_count / 2);
 }
 
@@ -34,8 +34,8 @@ uint64_t Staging::Impl::user_bytes_max(uid_t uid) const {
   return options.user_bytes_max ? options.user_bytes_max(uid) : UINT64_MAX;
 }
 
-// What this user may have yet. The user's own arenas of dead sessions give way for the user's
-// bound, anybody's for the total.
+// The rest of this user's quota, in bytes. Destroys arenas of dead sessions to get it: the user's
+// own for the user's limit, any user's for the total.
 uint64_t Staging::Impl::make_room(uid_t uid, uint64_t bytes) {
   const auto room = [](uint64_t most, uint64_t used) { return most > used ? most - used : 0; };
   const uint64_t of_user_max = user_bytes_max(uid);
@@ -48,7 +48,7 @@ uint64_t Staging::Impl::make_room(uid_t uid, uint64_t bytes) {
   return std::min(users_room(), rest());
 }
 
-// What a disk has goes first, then what no restore that is to come may still ask for.
+// First arenas without held slabs, then arenas whose held slabs no coming restore may need.
 void Staging::Impl::destroy_ended(const std::function<bool()>& enough, std::optional<uid_t> of) {
   const auto go = [&](const std::function<bool(const ArenaState&)>& which) {
     for (auto entry = arenas.begin(); entry != arenas.end() && !enough();) {
@@ -56,7 +56,7 @@ void Staging::Impl::destroy_ended(const std::function<bool()>& enough, std::opti
       const ArenaState& arena = *entry->second;
       const bool may_go = arena.ended && arena.idle() && (!of || arena.uid == *of);
       if (may_go && which(arena)) destroy(id);
-      entry = arenas.upper_bound(id);  // others may have gone with it
+      entry = arenas.upper_bound(id);  // destroy() may have removed other arenas, too
     }
   };
   go([](const ArenaState& arena) { return arena.held.empty(); });
@@ -115,9 +115,9 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
     return *granted;
   }
   const uint64_t available = impl_->available_memory();
-  if (available < bytes_wanted) impl_->shrink_pool(0);  // for the next one: it takes its time
+  if (available < bytes_wanted) impl_->shrink_pool(0);  // for later callers: freeing is slow
   const uint64_t left = std::min(room, available);
-  // Less than asked for may be granted, but two slabs are the least that makes progress.
+  // Less than requested may be granted, but at least the minimum that makes progress.
   const uint64_t slabs = std::min(bytes_wanted, left) / slab_bytes;
   if (slabs < kArenaSlabsMin) {
     ArenaUse use = impl_->use(uid);
@@ -143,7 +143,7 @@ ArenaUse Staging::Impl::use(uid_t uid) const {
           .user_bytes_max = user_bytes_max(uid)};
 }
 
-// For an arena that is there already, only not with us.
+// For an arena that exists, but is not yet known to this daemon.
 Status Staging::Impl::check_room(uid_t uid, uint64_t arena_bytes_wanted) {
   CKPT_TRY(check_session_quota(arena_bytes_wanted, options.session_bytes_max));
   if (make_room(uid, arena_bytes_wanted) >= arena_bytes_wanted) return {};
@@ -162,7 +162,7 @@ Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint
   const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
                                  .slab_count = static_cast<uint32_t>(arena_bytes / slab_bytes)};
   CKPT_TRY(ckpt::validate(layout));
-  CKPT_TRY(ckpt::check_arena_seals(fd.get()));  // before anything else is asked of a foreign file
+  CKPT_TRY(ckpt::check_arena_seals(fd.get()));  // before any other operation on a foreign file
   if (ArenaState* parked = impl_->find_parked(fd.get())) {
     return impl_->unpark(*parked, uid, layout);
   }
@@ -181,8 +181,8 @@ void Staging::session_ended(ArenaId id) {
   impl_->destroy_if_over(id);
 }
 
-// An arena without a trainer goes when nothing but free slabs is left in it. The memory level stays
-// until make_room() wants the space.
+// Destroys an arena without a trainer once it has only free slabs. Slabs of the memory level stay
+// until make_room() needs the space.
 void Staging::Impl::destroy_if_over(ArenaId id) {
   const ArenaState& arena = at(id);
   const bool empty = arena.durable.empty() && arena.held.empty();
@@ -192,7 +192,7 @@ void Staging::Impl::destroy_if_over(ArenaId id) {
 void Staging::Impl::destroy(ArenaId id) {
   ArenaState& arena = at(id);
   while (!arena.durable.empty()) forget_cached(arena, arena.durable.begin()->second);
-  std::vector<MemoryLevel::Slab> elsewhere;  // parts of versions that go with it
+  std::vector<MemoryLevel::Slab> elsewhere;  // parts of evicted versions in other arenas
   const size_t versions = level.versions();
   while (!arena.held.empty()) {
     const uint32_t slab = arena.held.begin()->second;

@@ -1,4 +1,4 @@
-// Slabs of the memory level that no disk has: held until something newer is there, or evicted.
+// Slabs that exist only in memory: held until a newer version replaces them, or evicted.
 #include <algorithm>
 
 #include "ckptd/staging/staging.h"
@@ -6,8 +6,8 @@
 
 namespace ckptd {
 
-// Nothing is told before all of them are known: a version that lies in several slabs is there as a
-// whole or not at all.
+// Collects all pieces before the memory level hears of any: a version in several slabs becomes
+// visible as a whole or not at all.
 void Staging::hold(const ckpt::SnapshotKey& snapshot, std::vector<StagedSlab> slabs) {
   std::vector<MemoryLevel::Piece> pieces;
   for (StagedSlab& staged : slabs) {
@@ -67,14 +67,14 @@ std::optional<MemoryVersion> Staging::memory_version(uid_t uid, ckpt::RunId run,
   return version;
 }
 
-// Slabs that the level does not want any more. One that a restore reads is freed when that is over.
+// Frees slabs that the level no longer needs. A slab that a restore reads is freed after the read.
 void Staging::Impl::free_held(const std::vector<MemoryLevel::Slab>& slabs) {
   for (const MemoryLevel::Slab& slab : slabs) {
     if (slab_at(slab.arena, slab.slab).leases > 0) continue;
     forget_held(at(slab.arena), slab.slab);
     if (!at(slab.arena).ended) slabs_ready(slab.arena);
   }
-  // Last, each once: an arena that goes may have had several of them.
+  // Last, and each arena once: an arena that is destroyed may have had several of the slabs.
   for (const MemoryLevel::Slab& slab : slabs) {
     if (arenas.contains(slab.arena)) destroy_if_over(slab.arena);
   }
@@ -94,13 +94,13 @@ bool Staging::Impl::evictable(const SlabRecord& slab) const {
   return slab.leases == 0 && !pinned_runs.contains(slab.snapshot.run);
 }
 
-// The oldest that nobody reads or waits to read is free afterwards; nullopt: there is none.
+// Evicts and returns the oldest slab that no restore reads or waits for; nullopt: there is none.
 std::optional<uint32_t> Staging::Impl::evict_oldest(ArenaState& arena) {
   const auto oldest = std::find_if(arena.held.begin(), arena.held.end(), [&](const auto& held) {
     return evictable(arena.slabs[held.second]);
   });
   if (oldest == arena.held.end()) return std::nullopt;
-  const uint32_t slab = oldest->second;  // its entry goes now
+  const uint32_t slab = oldest->second;  // copied: evict() erases the entry
   evict(arena, slab);
   return slab;
 }

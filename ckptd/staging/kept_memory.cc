@@ -1,8 +1,8 @@
 // Memory that outlives the daemon: arenas and their ledgers, left with a keeper and taken back.
 //
-// An entry of a ledger is a claim like any other. It goes through the same door as a trainer's seal
+// An entry of a ledger is a claim, like a trainer's seal. It passes the same validation as a seal
 // (is the slab's table of fragments possible?) and the same check as a write (does every byte match
-// its CRC32C, is everything between them zero?) before anybody may see the slab.
+// its CRC32C, are all bytes between fragments zero?) before anybody may see the slab.
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 
@@ -29,13 +29,13 @@ constexpr uint64_t kOrderMax = uint64_t{1} << 62;
 
 std::string kept_name(std::string_view kind, ArenaId id) { return fmt::format("{}{}", kind, id); }
 
-// The number behind `kind`, written as we write it.
+// The number after `kind`, if it has exactly the form that kept_name() writes.
 std::optional<ArenaId> kept_id(std::string_view name, std::string_view kind) {
   if (!name.starts_with(kind)) return std::nullopt;
   const std::string_view digits = name.substr(kind.size());
   ArenaId id = 0;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), id);
-  // The last of all numbers would leave none to follow it.
+  // The largest number would leave none for the next arena.
   const bool good = error == std::errc{} && end == digits.data() + digits.size() && id > 0 &&
                     id < UINT64_MAX && kept_name(kind, id) == name;
   return good ? std::optional(id) : std::nullopt;
@@ -77,7 +77,7 @@ void Staging::Impl::forget(ArenaId arena) {
   options.keeper->forget(kept_name(kLedgerName, arena));
 }
 
-// What is no arena with its ledger is let go.
+// Forgets descriptors without their counterpart: an arena is useless without its ledger.
 std::map<ArenaId, Staging::Impl::KeptPair> Staging::Impl::take_pairs() {
   std::map<ArenaId, KeptPair> pairs;
   for (MemoryKeeper::Kept& kept : options.keeper->take()) {
@@ -135,8 +135,8 @@ Staging::TakenBack Staging::take_back(const std::function<bool(const ckpt::Snaps
   return taken;
 }
 
-// As they were, the older first. What one snapshot left in memory follows on each other, and is
-// held at once.
+// Restores the slabs' states, oldest first. Held slabs of one snapshot are adjacent, and are passed
+// to the memory level together.
 void Staging::Impl::settle_kept(std::vector<KeptSlab> slabs) {
   std::sort(slabs.begin(), slabs.end(),
             [](const KeptSlab& a, const KeptSlab& b) { return a.order < b.order; });
@@ -160,7 +160,7 @@ void Staging::Impl::settle_kept(std::vector<KeptSlab> slabs) {
   }
 }
 
-// Its entries, sealed: their bytes are not looked at yet.
+// The arena's ledger entries as sealed slabs. Their bytes are not checked yet.
 Result<std::vector<Staging::Impl::KeptSlab>> Staging::Impl::take_arena(
     Staging& staging, ArenaId id, KeptPair pair,
     const std::function<bool(const ckpt::SnapshotKey&)>& wanted, uint64_t& refused) {
@@ -180,12 +180,12 @@ Result<std::vector<Staging::Impl::KeptSlab>> Staging::Impl::take_arena(
   std::vector<KeptSlab> slabs;
   for (SlabLedger::Entry& entry : arena.ledger->entries(refuse)) {
     const ckpt::SnapshotKey snapshot = entry.known.snapshot;
-    // Its commit may have been deleted, or never have been written down.
+    // Its commit may be deleted, or may never have reached the journal.
     if (!wanted(snapshot)) {
       arena.ledger->clear(entry.table, entry.slab);
       continue;
     }
-    // Numbers that leave room for those to come.
+    // The number must leave room for later ones.
     auto staged = entry.known.sequence >= kOrderMax
                       ? make_error(ErrorCode::kCorrupt, "slab {}: number {} is none of ours",
                                    entry.slab, entry.known.sequence)
@@ -205,7 +205,7 @@ Result<std::vector<Staging::Impl::KeptSlab>> Staging::Impl::take_arena(
   return slabs;
 }
 
-// All of them at once, on as many threads as the executor has.
+// Checks all slabs in parallel, on the executor's threads.
 void Staging::Impl::check_kept(std::vector<KeptSlab>& slabs) {
   size_t left = slabs.size();
   for (KeptSlab& kept : slabs) {
@@ -232,7 +232,7 @@ ArenaState* Staging::Impl::find_parked(int fd) {
   return nullptr;
 }
 
-// Its trainer is there again. What it says of slabs that are not held or durable is to be heard.
+// The trainer has returned. Its claims count for slabs that are neither held nor durable.
 Result<Staging::Granted> Staging::Impl::unpark(ArenaState& arena, uid_t uid,
                                                const ckpt::ArenaLayout& layout) {
   const ckpt::ArenaLayout known = arena.view.layout();

@@ -1,5 +1,5 @@
-// MemoryKeeper: who holds memory while the daemon restarts. Under systemd that is its store of file
-// descriptors; without one nobody does, and trainers bring their arenas back themselves.
+// MemoryKeeper: holds memory while the daemon restarts. Under systemd this is its file descriptor
+// store; otherwise there is no keeper, and trainers hand their arenas back themselves.
 #pragma once
 
 #include <string>
@@ -16,11 +16,11 @@ class MemoryKeeper {
     ckpt::base::UniqueFd fd;
   };
   virtual ~MemoryKeeper() = default;
-  // What it was given by the daemon before this one, each once. What comes back is believed by
-  // nobody: names and contents may be anything.
+  // Descriptors that the previous daemon left, each once. Names and contents are untrusted: they
+  // may be anything.
   virtual std::vector<Kept> take() = 0;
-  // Holds on to a duplicate of `fd` until it is told to forget the name. It may fail to, silently:
-  // then the memory lives as long as this process and its clients do.
+  // Keeps a duplicate of `fd` until forget(). May fail silently: the memory then lives only as long
+  // as this process and its clients.
   virtual void keep(const std::string& name, int fd) = 0;
   virtual void forget(const std::string& name) = 0;
 };

@@ -1,8 +1,8 @@
-// MemoryLevel: the versions of units that are only in memory, and which slab holds which part of
-// which. It owns nothing; Staging keeps the slabs that are in it. Pure.
+// MemoryLevel: the unit versions that exist only in memory, and the slab of each of their parts.
+// Owns nothing; Staging keeps the slabs. Pure.
 //
 // A unit has at most one version here, its newest. A slab is wanted as long as it holds a part of
-// some unit's version; the calls that end this return the slabs nobody wants any more.
+// some unit's version; calls that end this return the slabs that are no longer wanted.
 #pragma once
 
 #include <functional>
@@ -29,16 +29,16 @@ class MemoryLevel {
     std::vector<Piece> pieces;  // ascending by offset
   };
 
-  // The slabs of a snapshot that was committed. An older version of a unit goes; a newer one stays,
-  // and the one that is added is not wanted. Newer is a later lineage, then a later step.
+  // Adds the slabs of a committed snapshot. Replaces older versions of a unit; if a newer version
+  // is present, the added one is not wanted. Order: later lineage, then later step.
   std::vector<Slab> add(const ckpt::SnapshotKey& snapshot, const std::vector<Piece>& pieces);
-  // These units have versions elsewhere, as of this snapshot: what is not newer here goes.
+  // These units have durable versions as of this snapshot: drops versions that are not newer.
   std::vector<Slab> supersede(const ckpt::SnapshotKey& snapshot,
                               const std::vector<ckpt::UnitId>& units);
-  // The slab is wanted for something else: every version with a part in it goes. It is not among
-  // those returned.
+  // The slab is needed for something else: drops every version with a part in it. The slab itself
+  // is not returned.
   std::vector<Slab> evict(const Slab& slab);
-  // Versions of the run that are not to be kept go.
+  // Drops versions of the run that are not wanted.
   std::vector<Slab> keep(ckpt::RunId run,
                          const std::function<bool(const ckpt::SnapshotKey&)>& wanted);
 
@@ -51,7 +51,7 @@ class MemoryLevel {
   Versions::iterator erase(Versions::iterator version, std::vector<Slab>& unwanted);
 
   Versions versions_;
-  std::map<Slab, size_t> wanted_;  // pieces of versions in it, > 0
+  std::map<Slab, size_t> wanted_;  // number of version pieces in the slab, > 0
 };
 
 }  // namespace ckptd

@@ -22,13 +22,13 @@ using ckpt::ErrorCode;
 using ckpt::kBlockBytes;
 using ckpt::make_error;
 
-// Bits of a pagemap entry (Documentation/admin-guide/mm/pagemap.rst): in memory, or swapped or on
-// its way to another place.
+// Bits of a pagemap entry (Documentation/admin-guide/mm/pagemap.rst): present in memory; swapped or
+// migrating.
 constexpr uint64_t kPresent = 1ull << 63;
 constexpr uint64_t kSwapped = 1ull << 62;
 
-// PAGEMAP_SCAN of the same document: lists ranges of pages by the same two properties, with their
-// own bits. Declared here since the kernel's headers have it from 6.7 on only.
+// PAGEMAP_SCAN of the same document: lists ranges of pages by the same two properties, with bits of
+// its own. Declared here because kernel headers have it only from 6.7 on.
 constexpr uint64_t kScanPresent = 1u << 3;
 constexpr uint64_t kScanSwapped = 1u << 4;
 struct ScannedRange {
@@ -41,14 +41,14 @@ struct ScanArguments {
   uint64_t flags = 0;
   uint64_t start = 0;
   uint64_t end = 0;
-  uint64_t walk_end = 0;  // how far it came
+  uint64_t walk_end = 0;  // where the walk ended
   uint64_t ranges = 0;
   uint64_t ranges_max = 0;
   uint64_t pages_max = 0;         // 0: any number
-  uint64_t inverted = 0;          // these are asked for not to be so
-  uint64_t all_of = 0;            // a page is listed that is all of these
-  uint64_t any_of = 0;            // 0: nothing is asked
-  uint64_t categories_shown = 0;  // what ranges are told apart by
+  uint64_t inverted = 0;          // properties that must be absent
+  uint64_t all_of = 0;            // a listed page has all of these
+  uint64_t any_of = 0;            // 0: no condition
+  uint64_t categories_shown = 0;  // properties that separate ranges
 };
 static_assert(sizeof(ScanArguments) == 96 && sizeof(ScannedRange) == 24);
 constexpr unsigned long kPagemapScan = _IOWR('f', 16, ScanArguments);
@@ -107,7 +107,7 @@ ckpt::Result<uint64_t> absent_by_entries(ckpt::ByteView memory) {
 
 }  // namespace
 
-// A page of our own is there, whatever else is.
+// Tests with an own page, which is certainly present.
 bool page_guard_available(PageTableWay way) {
   alignas(kBlockBytes) static std::array<std::byte, kBlockBytes> page{};
   std::memset(page.data(), 1, page.size());
@@ -137,7 +137,7 @@ ckpt::Status populate(ckpt::MutableByteView memory) {
       return make_error(ErrorCode::kResourceExhausted, "faulting in {} bytes of arena: {}",
                         memory.size(), std::strerror(errno));
     }
-    // Before Linux 5.14: one atomic write per page that changes nothing, whatever a client does.
+    // Before Linux 5.14: one atomic write per page that keeps the byte, whatever a client does.
     for (uint64_t at = 0; at < memory.size(); at += kBlockBytes) {
       __atomic_fetch_or(reinterpret_cast<uint8_t*>(memory.data() + at), 0, __ATOMIC_RELAXED);
     }

@@ -1,11 +1,11 @@
-// page_guard: were pages exchanged under a mapping of ours?
+// page_guard: detects pages that were exchanged under a mapping of the daemon.
 //
-// A hole punched into a memfd (by anyone who has it) frees its pages. Every mapping is emptied
-// there, and the next touch brings a fresh page; but pages pinned by io_uring stay the old ones, so
-// the ring writes bytes that no mapping shows any more. No seal forbids punching. What gives it
-// away is the page table: the entries of the emptied mapping are gone until somebody touches them
-// through it, and /proc/self/pagemap tells. Therefore each arena has one mapping (the guard) that
-// is faulted in once and never touched again; all reading goes through a second one.
+// A hole punched into a memfd (by anyone who has it) frees its pages. Every mapping loses them, and
+// the next touch brings a fresh page. But io_uring's pinned pages stay the old ones, so the ring
+// writes bytes that no mapping shows any more. No seal forbids punching. The page table reveals it:
+// the entries of an emptied mapping are missing until a touch through it, and /proc/self/pagemap
+// shows that. So each arena has one mapping (the guard) that is faulted in once and never touched
+// again; all reads go through a second mapping.
 #pragma once
 
 #include <cstdint>
@@ -15,18 +15,18 @@
 
 namespace ckptd {
 
-// Page tables are asked for what is not there (PAGEMAP_SCAN, Linux 6.7), or for each of their
-// entries, which takes fourteen times as long: 485 us for 64 MiB, and 33.
+// Page tables are searched for missing pages (PAGEMAP_SCAN, Linux 6.7), or read entry by entry,
+// which takes fourteen times as long: 485 us for 64 MiB instead of 33 us.
 enum class PageTableWay : uint8_t { kScan, kEntries };
 
-// Can page tables be looked at here (no /proc in some sandboxes)? Without it buffers must not be
+// True if page tables are readable (some sandboxes lack /proc). Otherwise buffers must not be
 // registered.
 bool page_guard_available();
 bool page_guard_available(PageTableWay way);
 
-// How many pages of the range have no entry in this process's page table. `memory` is page-aligned.
-// Swapped and migrating pages count as present: nobody exchanged them. Without a way: by the
-// quickest that there is. Thread-safe.
+// Number of pages in the range without an entry in this process's page table. `memory` is
+// page-aligned. Swapped and migrating pages count as present: they were not exchanged. Default: the
+// fastest available method. Thread-safe.
 ckpt::Result<uint64_t> absent_pages(ckpt::ByteView memory);
 ckpt::Result<uint64_t> absent_pages(ckpt::ByteView memory, PageTableWay way);
 

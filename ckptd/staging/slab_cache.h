@@ -1,4 +1,4 @@
-// SlabCache: which durable slab holds which fragment. The index of the memory level; it owns
+// SlabCache: index of the fragments in durable slabs. Part of the memory level; owns
 // nothing.
 #pragma once
 

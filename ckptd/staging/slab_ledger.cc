@@ -114,7 +114,7 @@ void SlabLedger::put(LedgerTable table, uint32_t slab, const ckpt::SnapshotKey& 
       ckpt::payload_crc32c(fragments, ckpt::base::align_up(known.payload_bytes, kBlockBytes));
   std::vector<std::byte> entry(ckpt::extent_header_bytes(fragments));
   ckpt::encode_extent_header(known, entry);
-  // An entry that was taken back is there already; writing it again could tear it.
+  // Entries taken back already exist; writing one again could tear it.
   std::vector<std::byte> there(entry.size());
   if (read_all(fd_.get(), there, at).ok() && there == entry) return;
   const ckpt::Status written = write_all(fd_.get(), entry, at);
@@ -125,7 +125,7 @@ void SlabLedger::put(LedgerTable table, uint32_t slab, const ckpt::SnapshotKey& 
   clear(table, slab);
 }
 
-// A hole. Were it not made, the entry would not match the slab's next bytes, and not be believed.
+// Punches a hole. If that fails, the entry will not match the slab's next bytes, and is refused.
 void SlabLedger::clear(LedgerTable table, uint32_t slab) {
   const uint64_t at = ckpt::ledger_slot_offset(header_.layout, table, slab);
   const int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
@@ -139,7 +139,7 @@ void SlabLedger::clear(LedgerTable table, uint32_t slab) {
 ckpt::Result<std::optional<SlabLedger::Entry>> SlabLedger::read(LedgerTable table,
                                                                 uint32_t slab) const {
   const uint64_t at = ckpt::ledger_slot_offset(header_.layout, table, slab);
-  // The first block says how many there are; sizes beyond a slot's are no entry's.
+  // The first block has the entry's length; lengths beyond a slot are invalid.
   std::vector<std::byte> bytes(kBlockBytes);
   CKPT_TRY(read_all(fd_.get(), bytes, at));
   if (ckpt::base::all_zero(bytes)) return std::optional<Entry>();
@@ -154,7 +154,7 @@ ckpt::Result<std::optional<SlabLedger::Entry>> SlabLedger::read(LedgerTable tabl
   return std::optional(Entry{.table = table, .slab = slab, .known = std::move(known)});
 }
 
-// Holes are skipped: a ledger is mostly holes.
+// Skips holes: a ledger consists mostly of holes.
 std::vector<SlabLedger::Entry> SlabLedger::entries(
     const std::function<void(const ckpt::Error&)>& refused) {
   std::vector<Entry> found;
@@ -162,7 +162,7 @@ std::vector<SlabLedger::Entry> SlabLedger::entries(
   for (uint64_t slot = 0; slot < slots; ++slot) {
     const uint64_t from = kBlockBytes + slot * ckpt::ledger_slot_bytes();
     const off_t data = ::lseek(fd_.get(), static_cast<off_t>(from), SEEK_DATA);
-    if (data < 0) break;  // ENXIO: nothing but a hole up to the end
+    if (data < 0) break;  // ENXIO: only a hole up to the end
     slot = std::max(slot, (static_cast<uint64_t>(data) - kBlockBytes) / ckpt::ledger_slot_bytes());
     if (slot >= slots) break;
     const uint32_t count = header_.layout.slab_count;

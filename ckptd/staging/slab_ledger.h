@@ -1,8 +1,8 @@
-// SlabLedger: writes down what the daemon knows of one arena's slabs, in a memfd that a keeper
-// holds on to (formats/ledger.h). Only slabs whose bytes were checked and committed are in it.
+// SlabLedger: records the daemon's knowledge of one arena's slabs in a memfd that a keeper holds
+// (formats/ledger.h). Only slabs with checked and committed bytes are in it.
 //
-// Loop thread only. A failed write costs the entry, never the daemon: what is not in the ledger is
-// not there after a restart, as if nobody kept anything.
+// Loop thread only. A failed write costs only the entry: its slab is lost at a restart, as without
+// a keeper.
 #pragma once
 
 #include <functional>
@@ -17,13 +17,13 @@ namespace ckptd {
 
 class SlabLedger {
  public:
-  // A new one for the arena, without entries. header.arena_inode is filled in.
+  // Creates an empty ledger for the arena. Fills in header.arena_inode.
   static ckpt::Result<SlabLedger> create(ckpt::LedgerHeader header, int arena_fd);
-  // One that was kept. Refused unless it is of this store, arena and memory.
+  // Opens a kept ledger. Fails unless it belongs to this store, arena and memory.
   static ckpt::Result<SlabLedger> open(ckpt::base::UniqueFd fd, const ckpt::base::Hash128& store,
                                        uint64_t arena, int arena_fd);
 
-  // Of a slab: `order` says which was there first. Fragments as they were checked.
+  // Adds a slab. `order` orders slabs by age. Fragments as they were checked.
   void put(ckpt::LedgerTable table, uint32_t slab, const ckpt::SnapshotKey& snapshot,
            uint64_t order, const std::vector<ckpt::ExtentFragment>& fragments);
   void clear(ckpt::LedgerTable table, uint32_t slab);
@@ -34,7 +34,7 @@ class SlabLedger {
     uint32_t slab = 0;
     ckpt::ExtentHeader known;
   };
-  // Every entry that holds; `refused` is told of each that does not, and it is cleared.
+  // All valid entries. Reports each invalid entry to `refused`, and clears it.
   std::vector<Entry> entries(const std::function<void(const ckpt::Error&)>& refused);
 
   const ckpt::LedgerHeader& header() const { return header_; }

@@ -36,7 +36,7 @@ StagedSlab& StagedSlab::operator=(StagedSlab&& other) noexcept {
   std::swap(payload_bytes_, taken.payload_bytes_);
   std::swap(buffer_, taken.buffer_);
   std::swap(fragments_, taken.fragments_);
-  return *this;  // what this value held before is freed with `taken`
+  return *this;  // `taken` frees the previous slab of this object
 }
 
 StagedSlab::~StagedSlab() {
@@ -64,7 +64,7 @@ void StagedSlab::mark_held(std::vector<StagedSlab> slabs, const ckpt::SnapshotKe
 
 namespace {
 
-// Small enough to be in the second-level cache when the observer reads it again.
+// Small enough to be in the L2 cache when the observer reads it again.
 constexpr uint64_t kObservedBytes = 64 << 10;
 
 uint32_t observed_crc32c(const ckpt::ExtentFragment& fragment, ByteView bytes,
@@ -84,8 +84,8 @@ uint32_t observed_crc32c(const ckpt::ExtentFragment& fragment, ByteView bytes,
 
 Status check_payload(const StagedSlab& slab, const PayloadObserver& observer) {
   CKPT_ASSERT(slab.staging_ != nullptr);
-  // Page tables first: reading through `view_` below must not be able to hide anything, and does
-  // not, because the guard mapping is another one. See page_guard.h.
+  // Page tables first. Reading through `view_` below hides nothing, because the guard is a separate
+  // mapping. See page_guard.h.
   if (page_guard_available()) {
     CKPT_ASSIGN(const uint64_t absent, absent_pages(slab.guard_));
     if (absent > 0) {

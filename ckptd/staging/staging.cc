@@ -1,4 +1,4 @@
-// The states of slabs.
+// State changes of slabs.
 #include "ckptd/staging/staging.h"
 
 #include <algorithm>
@@ -105,12 +105,12 @@ std::vector<uint32_t> Staging::lease(ArenaId id, uint32_t count) {
     impl_->forget_cached(arena, slab);
     take(slab);
   }
-  // What no disk has goes last. A snapshot never waits for it.
+  // Slabs that exist only in memory are evicted last. A snapshot never waits for them.
   while (leased.size() < count) {
     const auto slab = impl_->evict_oldest(arena);
     if (!slab) break;
     take(*slab);
-    take_free();  // other slabs may have been wanted for the same versions only
+    take_free();  // evicting a version may have freed its other slabs
   }
   return leased;
 }
@@ -122,7 +122,7 @@ uint32_t Staging::leasable(ArenaId id) const {
                     [](const SlabRecord& slab) { return !slab.reserved; }));
 }
 
-// None once faulting in has failed: the arena stays as small as it is.
+// 0 once faulting in has failed: the arena then stays as small as it is.
 uint32_t Staging::preparing(ArenaId id) const {
   const ArenaState& arena = impl_->at(id);
   const bool goes_on = arena.warming || std::ranges::find(impl_->cold, id) != impl_->cold.end();
@@ -163,7 +163,7 @@ void Staging::free_unclaimed(ArenaId id) {
 
 namespace {
 
-// Everything the client says about a slab is checked here before anything else believes it.
+// Validates all of the client's claims about a slab before any other use.
 Status check_claim(uint32_t slab, uint64_t slab_bytes, uint64_t payload_bytes,
                    const std::vector<ckpt::ExtentFragment>& fragments) {
   auto refuse = [slab](std::string reason) {
@@ -226,8 +226,8 @@ Result<StagedSlab> Staging::seal(ArenaId id, uint32_t slab, uint64_t payload_byt
   staged.slab_ = slab;
   staged.buffer_ = arena.buffer_of(slab);
   if (!staged.buffer_.has_value()) {
-    // Nothing is pinned: what any mapping shows is what will be written, and only an exchange from
-    // here on matters. So the guard is set anew; an adopted arena may not even have been warmed.
+    // Without pinned pages, every mapping shows the bytes that will be written, and only later
+    // exchanges matter. So the guard is populated again; an adopted arena may not even be warm.
     const Status armed = populate(arena.guard.slab(slab));
     if (!armed.ok()) return armed.error();
   }
@@ -237,12 +237,12 @@ Result<StagedSlab> Staging::seal(ArenaId id, uint32_t slab, uint64_t payload_byt
   staged.trust_ = arena.trust;
   staged.payload_bytes_ = payload_bytes;
   staged.fragments_ = std::move(fragments);
-  // The padding is the daemon's: zero whatever the client left there.
+  // The daemon zeroes the padding, whatever the client left there.
   const MutableByteView view = arena.view.slab(slab).first(padded);
   std::fill(view.begin() + static_cast<ptrdiff_t>(payload_bytes), view.end(), std::byte{0});
   record.state = SlabState::kSealed;
   record.claimed = false;
-  staged.staging_ = this;  // last: from here on it owns the slab
+  staged.staging_ = this;  // last: from here on `staged` owns the slab
   return staged;
 }
 
@@ -348,7 +348,7 @@ void Staging::close() {
   impl_->on_slabs_ready = nullptr;
   impl_->closing = true;
   for (auto& [id, arena] : impl_->arenas) {
-    arena->ledger.reset();  // what is in it is for the next daemon
+    arena->ledger.reset();  // its content is for the next daemon
     arena->ended = true;
     for (SlabRecord& slab : arena->slabs) {
       if (slab.state == SlabState::kLeased) slab.state = SlabState::kFree;

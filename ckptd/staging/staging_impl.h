@@ -1,4 +1,4 @@
-// What Staging keeps, for the sources of this folder only.
+// Private to this folder: the state of Staging.
 #pragma once
 
 #include <deque>
@@ -41,22 +41,22 @@ struct Staging::Impl {
   std::optional<uint32_t> evict_oldest(ArenaState& arena);
   void evict(ArenaState& arena, uint32_t slab);
 
-  // Arenas come and go (arenas.cc).
+  // Lifecycle of arenas (arenas.cc).
   uint64_t arena_bytes(std::optional<uid_t> of = {}) const;  // of all, or of one user
   uint64_t user_bytes_max(uid_t uid) const;
-  // Gives back arenas of dead sessions, oldest first, until there is so much; how much there is.
+  // Frees arenas of dead sessions, oldest first, until this much is available; returns how much is.
   uint64_t make_room(uid_t uid, uint64_t bytes);
   void destroy_ended(const std::function<bool()>& enough, std::optional<uid_t> of);
   ArenaUse use(uid_t uid) const;
   Granted add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard, ckpt::ArenaMapping view,
               SlabState initial);
-  // nullopt: the pool has nothing for it.
+  // nullopt: the pool has no suitable memory.
   std::optional<Granted> create_warm(uid_t uid, uint64_t bytes, uint64_t slab_bytes);
   ArenaState& insert(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
                      ckpt::ArenaMapping view, SlabState initial);
   Status check_room(uid_t uid, uint64_t arena_bytes);
 
-  // Memory is faulted in (warming.cc).
+  // Faulting in memory (warming.cc).
   uint64_t available_memory() const;
   std::optional<WarmPool::Memory> take_warm(const ckpt::ArenaLayout& layout);
   void shrink_pool(uint64_t bytes_left);
@@ -68,7 +68,7 @@ struct Staging::Impl {
   void destroy_if_over(ArenaId arena);
   void destroy(ArenaId arena);
 
-  // Over a restart (kept_memory.cc).
+  // Restarts (kept_memory.cc).
   struct KeptPair;
   struct KeptSlab;
   std::map<ArenaId, KeptPair> take_pairs();
@@ -90,13 +90,13 @@ struct Staging::Impl {
   MemoryLevel level;
   std::set<ckpt::RunId> pinned_runs;
   uint64_t evicted_versions = 0;
-  uint64_t ledger_errors = 0;  // of arenas that are gone
+  uint64_t ledger_errors = 0;  // of destroyed arenas
   ArenaId next_arena = 1;
   std::deque<ArenaId> cold;  // arenas with chunks to be faulted in, the next one first
   WarmPool pool;
-  size_t pool_frees = 0;  // the executor is at
+  size_t pool_frees = 0;  // frees running on the executor
   bool closing = false;
-  bool warming = false;     // the executor is at an arena, or at the pool
+  bool warming = false;     // the executor is faulting in an arena or the pool
   uint64_t next_order = 1;  // of durable and held slabs
   std::function<void(ArenaId)> on_slabs_ready;
   bool zero_copy = true;

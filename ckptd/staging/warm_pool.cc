@@ -11,7 +11,7 @@ using ckpt::ArenaMapping;
 
 namespace {
 
-// Any layout will do until somebody asks for one.
+// Any layout works until an arena takes the piece.
 ArenaLayout layout_of_piece(uint64_t bytes) {
   return {.slab_bytes = ckpt::kSlabBytesMin,
           .slab_count = static_cast<uint32_t>(bytes / ckpt::kSlabBytesMin)};
@@ -77,7 +77,7 @@ Result<WarmPool::Memory> WarmPool::take(const ArenaLayout& layout) {
 std::vector<WarmPool::Memory> WarmPool::shrink(uint64_t bytes_left) {
   std::vector<Memory> dropped;
   while (bytes() > bytes_left && pieces_.size() > (faulting_ ? 1 : 0)) {
-    // The last one is the least warm, if it is not in use.
+    // The last piece is the least warm one, unless it is being faulted in.
     const auto piece = faulting_ ? pieces_.begin() : pieces_.end() - 1;
     dropped.push_back(std::move(*piece));
     pieces_.erase(piece);

@@ -1,7 +1,7 @@
-// WarmPool: memory for arenas to come, faulted in before anybody asks. The first touch of fresh
-// memory is many times slower than a copy into warm memory, and without a pool a session's first
-// snapshot pays for it. Pieces are of one size, made one after the other, each zeroed by the kernel
-// and never shown to a client before it is given out. Private to staging.
+// WarmPool: pre-faulted memory for later arenas. The first touch of fresh memory is many times
+// slower than a copy into warm memory; without a pool, a session's first snapshot pays for it.
+// Pieces have one size and are made one after the other. The kernel zeroes each piece, and no
+// client sees it before it is taken. Private to staging.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class WarmPool {
     uint64_t warm_bytes = 0;  // faulted in, from its first byte on
   };
 
-  // As many pieces as `bytes` has room for; 0: there is no pool.
+  // `bytes`: size limit of all pieces; 0: no pool.
   WarmPool(uint64_t bytes, uint64_t piece_bytes);
 
   uint64_t piece_bytes() const { return piece_bytes_; }
@@ -34,25 +34,25 @@ class WarmPool {
            pieces_.size() >= limits::kWarmPoolPiecesMax;
   }
 
-  // One more, not faulted in. kResourceExhausted: the system gives none.
+  // Adds a piece that is not faulted in. kResourceExhausted: the system has no memory.
   Status add();
-  // What is to be faulted in next, in ascending order; nullopt: all of it is, or some of it is
-  // being faulted in. Until faulted() says how that went, its piece is neither given out nor
+  // The next range to fault in, in ascending order; nullopt: nothing is left, or a range is being
+  // faulted in. Until faulted() reports the result, the range's piece is neither taken nor
   // dropped.
   struct Faulting {
     MutableByteView guard;
     MutableByteView view;
   };
   std::optional<Faulting> next_fault();
-  void faulted(bool good);  // bad: that piece goes
+  void faulted(bool good);  // false: drops that piece
   bool faulting() const { return faulting_; }
 
-  // How much of an arena of that layout would be warm. 0: there is nothing, or the arena is so much
-  // smaller than a piece that giving back the rest would take the loop too long.
+  // Warm bytes that an arena of this layout would have. 0: there is no piece, or the arena is so
+  // much smaller than a piece that freeing the rest would block the loop too long.
   uint64_t warm_bytes_for(const ckpt::ArenaLayout& layout) const;
-  // Memory of that layout, where warm_bytes_for() it is not 0. An error is the system's.
+  // Memory for this layout. Precondition: warm_bytes_for() is not 0. Fails with the system's error.
   Result<Memory> take(const ckpt::ArenaLayout& layout);
-  // Takes out what is too much for so many bytes, and is not being faulted in. Freeing it takes a
+  // Removes pieces beyond this many bytes, unless they are being faulted in. Freeing them takes a
   // tenth of a second per GiB.
   std::vector<Memory> shrink(uint64_t bytes_left);
 
@@ -61,8 +61,8 @@ class WarmPool {
 
   const uint64_t bytes_max_;
   const uint64_t piece_bytes_;
-  std::vector<Memory> pieces_;  // all warm but perhaps the last
-  bool faulting_ = false;       // in the last
+  std::vector<Memory> pieces_;  // all warm, except perhaps the last
+  bool faulting_ = false;       // the last piece
 };
 
 }  // namespace ckptd

@@ -1,5 +1,5 @@
-// Memory is faulted in before it is used: that of sessions, chunk by chunk, and, when there is
-// nothing else to do, that of the pool.
+// Faults in memory before its use: first that of sessions, chunk by chunk, then, when idle, that of
+// the pool.
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace ckptd {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
-// Bytes of memory that can be had without swapping; the largest number if the kernel does not say.
+// Bytes of memory available without swapping; UINT64_MAX if the kernel does not say.
 uint64_t Staging::Impl::available_memory() const {
   if (options.available_memory) return options.available_memory();
   std::ifstream meminfo("/proc/meminfo");
@@ -27,10 +27,10 @@ uint64_t Staging::Impl::available_memory() const {
   return ~uint64_t{0};
 }
 
-// Arenas take turns, so that sessions that open together become usable together. One chunk is
-// faulted in at a time: pages that one thread asks for come in ascending order, those of two
-// interleave, and a disk takes memory that is contiguous in fewer and larger pieces (a virtual one
-// that takes 6 GB/s at best: 4.2-5.0 GB/s from memory faulted in by one thread, 2.9-3.5 by two).
+// Arenas take turns, so that sessions that open together become usable together. Only one chunk is
+// faulted in at a time. One thread gets ascending pages; two threads interleave theirs. A disk
+// takes contiguous memory in fewer and larger pieces (a virtual disk with at most 6 GB/s: 4.2-5.0
+// GB/s from memory faulted in by one thread, 2.9-3.5 by two).
 void Staging::Impl::warm_next() {
   while (!warming && !cold.empty()) {
     const ArenaId id = cold.front();
@@ -40,7 +40,7 @@ void Staging::Impl::warm_next() {
   }
 }
 
-// What is in the pool is faulted in already: warm_chunk() is quick with it.
+// Memory of the pool is already faulted in: warm_chunk() is fast for it.
 std::optional<WarmPool::Memory> Staging::Impl::take_warm(const ckpt::ArenaLayout& layout) {
   const uint64_t warm = pool.warm_bytes_for(layout);
   if (warm == 0 || layout.arena_bytes() - warm > available_memory()) return std::nullopt;
@@ -50,7 +50,7 @@ std::optional<WarmPool::Memory> Staging::Impl::take_warm(const ckpt::ArenaLayout
   return std::nullopt;
 }
 
-// Not on the loop: the kernel takes its time to free so much.
+// Runs on the executor, because the kernel needs long to free so much.
 void Staging::Impl::shrink_pool(uint64_t bytes_left) {
   auto dropped = std::make_shared<std::vector<WarmPool::Memory>>(pool.shrink(bytes_left));
   if (dropped->empty()) return;
@@ -58,8 +58,8 @@ void Staging::Impl::shrink_pool(uint64_t bytes_left) {
   executor.run([dropped] { dropped->clear(); }, [this] { --pool_frees; });
 }
 
-// Sessions that are there come first, those that may bring their arenas back too: what none that is
-// to come could get is not kept.
+// Existing sessions come first, including those that may bring their arenas back. Memory beyond
+// what new sessions could get is not kept.
 uint64_t Staging::Impl::pool_bytes_max() const {
   uint64_t live = 0;
   for (const auto& [id, arena] : arenas) {
@@ -74,7 +74,7 @@ bool Staging::warm() {
   const uint64_t bytes_max = impl.pool_bytes_max();
   impl.shrink_pool(bytes_max);
   const uint64_t piece = impl.pool.piece_bytes();
-  // Others need memory more than those that are not there yet.
+  // Running programs need memory more than future sessions.
   const uint64_t available = piece == 0 ? 0 : impl.available_memory();
   if (available < piece / 2)
     impl.shrink_pool(impl.pool.bytes() - std::min(piece, impl.pool.bytes()));
@@ -128,7 +128,7 @@ void Staging::Impl::chunk_warmed(ArenaId id, uint32_t chunk, const Status& statu
     arena.warm_chunks = chunk + 1;
     if (arena.warm_chunks < arena.chunk_count()) cold.push_back(id);
   } else {
-    // The arena stays as small as it is; what is warm can be used.
+    // The arena stays as small as it is; its warm part is usable.
     spdlog::error("arena {}: {}", id, status.error().message);
   }
   warm_next();

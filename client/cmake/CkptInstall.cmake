@@ -1,5 +1,5 @@
-# What `cmake --install` lays out, and what find_package(ckptd) finds there. Included last, when all
-# targets are known.
+# Install rules: files of `cmake --install`, and the package for find_package(ckptd). Included last,
+# because all targets must exist.
 #
 #   client    lib/libckpt.so* (libckpt_cuda.so*)  include/ckpt/  lib/cmake/ckptd/  lib/pkgconfig/
 #   programs  bin/ckptd  bin/ckptctl  bin/moetrain  lib/systemd/system/ckptd.{service,socket}
@@ -26,8 +26,8 @@ write_basic_package_version_file("${PROJECT_BINARY_DIR}/client/ckptd-config-vers
 install(FILES "${PROJECT_BINARY_DIR}/client/ckptd-config.cmake"
               "${PROJECT_BINARY_DIR}/client/ckptd-config-version.cmake"
   DESTINATION "${ckpt_package_dir}" COMPONENT client)
-# The prefix is known when `cmake --install --prefix` runs, not before. The folders are found from
-# where the file lies, so that a staged (DESTDIR) or moved tree works, too.
+# The prefix is known when `cmake --install --prefix` runs, not before. Folders are relative to the
+# file's own place, so a staged (DESTDIR) or moved tree works too.
 set(pc_file "${PROJECT_BINARY_DIR}/client/ckpt.pc")
 file(RELATIVE_PATH pc_to_include
   "${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig" "${CMAKE_INSTALL_FULL_INCLUDEDIR}")
@@ -44,14 +44,14 @@ foreach(program ckptctl ckptd moetrain)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES
       INSTALL_RPATH "$ORIGIN/${bin_to_lib}"
-      INSTALL_RPATH_USE_LINK_PATH ${CKPT_CUDA}) # the CUDA run time is seldom where the loader looks
+      INSTALL_RPATH_USE_LINK_PATH ${CKPT_CUDA}) # the loader seldom finds the CUDA run time
     install(TARGETS ${program} RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}" COMPONENT programs)
   endif()
 endforeach()
 
 if(TARGET ckptd)
-  # The unit names the program where it is installed. Always "lib": systemd looks nowhere else,
-  # however libraries are laid out.
+  # The unit names the installed program. The folder is always "lib": systemd looks nowhere else,
+  # whatever the platform's library folder is.
   set(unit "${PROJECT_BINARY_DIR}/ckptd/systemd/ckptd.service")
   install(CODE "
     set(CKPTD_PROGRAM \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}/ckptd\")

@@ -11,13 +11,13 @@
 namespace ckptctl {
 namespace {
 
-// Where a piece belongs: which changed unit, which type of element.
+// Origin of a piece: its changed unit and element type.
 struct Measured {
   size_t unit = 0;  // index in the document's units
   ckpt::DType dtype = ckpt::DType::kF32;
 };
 
-// What is read of both views, piece by piece: each has its own units and places.
+// Pieces to read from both views, in pairs: each view has its own units and offsets.
 struct Pairs {
   std::vector<WantedBytes> from;
   std::vector<WantedBytes> to;
@@ -44,7 +44,7 @@ std::string describe_tensor(const ckpt::TensorSpec& tensor) {
   return fmt::format("{} [{}]", ckpt::dtype_name(tensor.dtype), fmt::join(tensor.shape, ", "));
 }
 
-// Why there is nothing to subtract; empty: both have the same tensors.
+// Why the tensors cannot be subtracted; empty: both units have the same tensors.
 std::string why_not(const TensorsByName& from, const TensorsByName& to) {
   for (const auto& [name, tensor] : from) {
     const auto other = to.find(name);
@@ -80,7 +80,7 @@ Status measure(Link& link, const View& from, const View& to, const Pairs& pairs,
                std::vector<ChangeNorm>& norms) {
   std::vector<std::byte> before(kReadBytes);
   std::vector<std::byte> after(kReadBytes);
-  // Pieces of the same lengths are cut alike.
+  // Pieces of equal lengths are cut into equal batches.
   const auto batches_from = in_batches(pairs.from);
   const auto batches_to = in_batches(pairs.to);
   for (size_t i = 0; i < batches_from.size(); ++i) {
@@ -97,7 +97,7 @@ Status measure(Link& link, const View& from, const View& to, const Pairs& pairs,
   return ckpt::ok_status();
 }
 
-// Two runs need not have registered their units alike: what they share is names.
+// Two runs may have registered their units differently; only the names are shared.
 Status add_norms(Link& link, const View& from, const View& to, Json& document) {
   CKPT_ASSIGN(const Schema schema_from, load_schema(link, from.run));
   Schema other;
@@ -140,7 +140,7 @@ Status add_norms(Link& link, const View& from, const View& to, Json& document) {
 Result<Json> diff_document(Link& link, const std::string& from, const std::string& to,
                            bool with_norms) {
   if (!with_norms) return link.document("diff", {{"from", from}, {"to", to}});
-  // Both stay until their tensors are read.
+  // Both views are held until their tensors are read.
   CKPT_ASSIGN(const View view_from, hold_view(link, from));
   CKPT_ASSIGN(const View view_to, hold_view(link, to));
   CKPT_ASSIGN(Json document, link.document("diff", {{"from", exact_target(view_from)},

@@ -28,13 +28,13 @@ constexpr std::array<Naming, 6> kNamings = {{
     {"mlp.experts", true, {"gate_up_proj", "down_proj"}},
     // Llama 4
     {"feed_forward.experts", true, {"gate_up_proj", "down_proj"}},
-    // Llama 4 with its experts apart, as quantizers write it; Jamba
+    // Llama 4 with unstacked experts, as quantizers write it; Jamba
     {"feed_forward.experts", false, {"gate_proj", "up_proj", "down_proj"}},
-    // Mixtral as Mistral names it
+    // Mixtral in Mistral's own naming
     {"feed_forward.experts", false, {"w1", "w2", "w3"}},
 }};
 
-// Suffixes of the stacked tensors that have a row for each expert for certain.
+// Suffixes of the stacked tensors that surely have one row per expert.
 constexpr std::array<std::string_view, 3> kWeightSuffixes = {"", ".weight", "_blocks"};
 
 // A number without leading zeros that fits a unit's attributes.
@@ -47,7 +47,7 @@ std::optional<uint32_t> number(std::string_view digits) {
   return value;
 }
 
-// The number L of a text that ends with "layers.L".
+// The number L if the text ends with "layers.L".
 std::optional<uint32_t> layer_at_end(std::string_view text) {
   const size_t dot = text.rfind('.');
   if (dot == std::string_view::npos) return std::nullopt;
@@ -56,7 +56,7 @@ std::optional<uint32_t> layer_at_end(std::string_view text) {
   return layers ? number(text.substr(dot + 1)) : std::nullopt;
 }
 
-// What follows one of the naming's parts; nothing: `rest` starts with none of them.
+// The suffix after one of the naming's parts; nothing: `rest` starts with none of the parts.
 std::optional<std::string_view> suffix_of(const Naming& naming, std::string_view rest) {
   for (const std::string_view part : naming.parts) {
     if (part.empty() || !rest.starts_with(part)) continue;

@@ -1,5 +1,5 @@
-// Which tensors of a model file belong to an expert, by the names that Mixtral, Qwen-MoE,
-// DeepSeek-V3, GPT-OSS and Llama 4 give them. Pure: a table and its lookup.
+// Finds the tensors of a model file that belong to an expert, by the names of Mixtral, Qwen-MoE,
+// DeepSeek-V3, GPT-OSS and Llama 4. Pure: a table and its lookup.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ struct ExpertTensor {
   uint32_t layer = 0;
   // Nothing: the tensor is stacked, its first dimension counts the layer's experts.
   std::optional<uint32_t> expert;
-  // Of stacked tensors: this one's first dimension says how many experts there are. Others, such as
-  // scales and biases, may be one value for all experts.
+  // Stacked tensors: true if the first dimension is the number of experts. Other stacked tensors,
+  // such as scales and biases, may hold one value for all experts.
   bool counts_experts = false;
 };
 
@@ -30,7 +30,7 @@ struct SliceName {
   std::string_view tensor;
   uint64_t index = 0;
 };
-// Nothing: no name that slice_name makes.
+// Nothing: not a name made by slice_name.
 std::optional<SliceName> parse_slice_name(std::string_view name);
 
 }  // namespace ckptctl

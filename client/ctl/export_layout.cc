@@ -17,7 +17,7 @@ using ckpt::TensorSpec;
 
 bool is_optimizer(const TensorSpec& tensor) { return tensor.name.starts_with("optimizer."); }
 
-// The unit's tensors that are wanted; none: it is left out.
+// The unit's wanted tensors; empty: the unit is not exported.
 Result<std::vector<TensorSpec>> wanted_of(const ViewUnit& unit, const ExportOptions& options) {
   if (options.resumable) return all_bytes_of(unit);
   std::vector<TensorSpec> wanted;
@@ -30,7 +30,7 @@ Result<std::vector<TensorSpec>> wanted_of(const ViewUnit& unit, const ExportOpti
   return wanted;
 }
 
-// As it is exported: whole, or the wanted tensors one after another.
+// The unit in the export: whole, or only the wanted tensors, packed.
 Result<ViewUnit> exported_unit(const ViewUnit& unit, const std::vector<TensorSpec>& wanted) {
   uint64_t covered = 0;
   for (const TensorSpec& tensor : wanted) {
@@ -94,7 +94,7 @@ void add_pieces(const LogicalTensor& tensor, uint64_t destination, ExportFile& f
 
 using HeaderMetadata = std::map<std::string, std::string>;
 
-// The metadata of the imported files' headers, of which transformers needs "format".
+// Metadata of the imported files' headers; transformers needs the key "format".
 HeaderMetadata header_metadata(const OriginalFiles& originals) {
   HeaderMetadata metadata;
   for (const OriginalFiles::File& file : originals.files) {
@@ -143,9 +143,9 @@ Status add_new_files(const std::vector<LogicalTensor>& tensors, uint64_t shard_b
   return ckpt::ok_status();
 }
 
-// ---- files as they were imported ---------------------------------------------------------------
+// ---- files as imported -------------------------------------------------------------------------
 
-// Lays the tensors out as the original headers say. Returns why that is not possible, if so.
+// Lays out the tensors as in the original headers. Returns the reason if that is impossible.
 std::string add_original_files(const std::vector<LogicalTensor>& tensors,
                                const OriginalFiles& originals, ExportLayout& layout) {
   std::unordered_map<std::string_view, const LogicalTensor*> by_name;
@@ -175,7 +175,7 @@ std::string add_original_files(const std::vector<LogicalTensor>& tensors,
   return "";
 }
 
-// What the options ask for that the original files do not have; empty: nothing.
+// An option that the original layout cannot satisfy, as a sentence; empty: none.
 std::string asked_otherwise(const Schema& schema, const ExportOptions& options) {
   if (options.resumable) return "--resumable writes every byte of every unit";
   if (options.shard_bytes > 0) return "--shard-bytes cuts the files anew";

@@ -16,21 +16,21 @@
 namespace ckptctl {
 namespace {
 
-// The colours of viridis among the 256 of terminals: dark is fresh, bright is what needs attention,
-// also for those who do not tell red from green.
+// Colours of viridis in the terminal's palette of 256: dark is fresh, bright needs attention, also
+// for readers who cannot tell red from green.
 constexpr std::array<int, kHeatLevels> kTerminalColours = {53, 60, 24, 30, 36, 77, 149, 226};
 constexpr std::string_view kCharacters = ".:-=+*%@";
 constexpr int kColumnsMin = 24;
 constexpr int kColumnsMax = 400;
-// An expert number is a 32-bit value of somebody else's; a map beyond this is a list.
+// An expert number is an untrusted 32-bit value; a larger map becomes a list.
 constexpr uint64_t kExpertsMax = 1u << 16;
 
 struct Theme {
   const char* field;
   const char* unit;
   const char* title;
-  const char* none;  // "none of 8 experts ..." where all values are 0
-  bool of_version;   // what has no version has no such value
+  const char* none;  // "none of 8 experts ..." if all values are 0
+  bool of_version;   // missing units have no such value
 };
 
 Theme theme_of(HeatBy by) {
@@ -85,7 +85,7 @@ std::string alike(const HeatMap& map, const Theme& theme) {
       all);
 }
 
-// One cell, `width` columns.
+// One cell of `width` columns.
 std::string cell_text(const HeatCell& cell, uint64_t most, int width, const HeatStyle& style) {
   const auto wide = [&](char character) {
     return std::string(static_cast<size_t>(width), character);
@@ -98,7 +98,7 @@ std::string cell_text(const HeatCell& cell, uint64_t most, int width, const Heat
   return fmt::format("\x1b[48;5;{}m{}\x1b[0m", kTerminalColours[level], wide(' '));
 }
 
-// As many words to a line as fit; words with the columns that they take.
+// Wraps words to lines. Each word comes with its display width.
 std::string wrapped(const std::vector<std::pair<std::string, size_t>>& words, size_t columns,
                     size_t gap) {
   std::string out;
@@ -115,7 +115,7 @@ std::string wrapped(const std::vector<std::pair<std::string, size_t>>& words, si
   return out + '\n';
 }
 
-// A name that is longer than a line goes on in the next one.
+// Wraps a title that is longer than a line.
 std::string wrapped_title(const std::string& title, size_t columns) {
   std::vector<std::pair<std::string, size_t>> words;
   for (size_t at = 0; at < title.size();) {
@@ -128,7 +128,7 @@ std::string wrapped_title(const std::string& title, size_t columns) {
   return wrapped(words, columns, 1);
 }
 
-// What each colour stands for: the values of its level.
+// Legend: each colour with its range of values.
 std::string legend(const HeatMap& map, const HeatStyle& style) {
   std::vector<std::pair<std::string, size_t>> words;
   bool unknown = false;

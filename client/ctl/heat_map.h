@@ -1,5 +1,5 @@
 // The answer to `experts` as a picture: a row for each layer, a cell for each expert, coloured by
-// how stale the expert is, or by how many tokens it would lack or has lost.
+// the expert's staleness, or by the tokens that it would lack or has lost.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace ckptctl {
 
 enum class HeatBy { kStaleness, kLostTokens, kLostSoFar };
 
-// What a cell shows.
+// One expert in the map.
 struct HeatCell {
   // No counts: unknown; no version: missing; no such expert: absent.
   enum class Kind { kAbsent, kKnown, kUnknown, kMissing };
@@ -20,16 +20,16 @@ struct HeatCell {
 };
 struct HeatRow {
   uint64_t layer = 0;
-  std::vector<HeatCell> cells;  // by expert number; numbers that are left out are absent
+  std::vector<HeatCell> cells;  // by expert number; omitted numbers are absent
 };
 struct HeatMap {
   std::string title;  // "tiny~1@1200: tokens each expert would lack"
   std::string unit;   // "steps", "tokens"
   std::vector<HeatRow> rows;
-  size_t experts = 0;  // of the layer that has most
+  size_t experts = 0;  // of the layer with the most experts
   uint64_t most = 0;   // the largest known value
-  // What the map shows where all its cells are alike, as one of a full checkpoint: "none of 8
-  // experts would lack a token". Empty where they differ.
+  // Sentence instead of the map if all cells are alike, as in a full checkpoint: "none of 8 experts
+  // would lack a token". Empty if the cells differ.
   std::string alike;
 };
 HeatMap heat_map(const Json& document, HeatBy by);
@@ -39,16 +39,16 @@ inline constexpr int kHeatLevels = 8;
 int heat_level(uint64_t value, uint64_t most);
 
 struct HeatStyle {
-  int columns = 80;    // of the terminal; wide layers are cut into several blocks
-  bool colour = true;  // else characters, from '.' to '@'
+  int columns = 80;    // of the terminal; wide layers are split into several blocks
+  bool colour = true;  // if false, characters from '.' to '@'
 };
 // The style of stdout: colour on a terminal, unless NO_COLOR is set or TERM is dumb.
 HeatStyle terminal_style();
 
-// With a legend; where all cells are alike, the sentence instead of the map. Every line fits into
+// The map with a legend; or the sentence `alike`, if all cells are alike. Every line fits into
 // the columns.
 std::string heat_map_text(const HeatMap& map, const HeatStyle& style);
-// A whole SVG document; each cell tells its expert and value when it is pointed at.
+// A whole SVG document; each cell shows its expert and value as a tooltip.
 std::string heat_map_svg(const HeatMap& map);
 
 }  // namespace ckptctl

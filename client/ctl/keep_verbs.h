@@ -1,4 +1,4 @@
-// keep, prune, pin, unpin, gc: how long commits stay. Private to this folder.
+// keep, prune, pin, unpin, gc: retention of commits. Private to this folder.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,7 @@ namespace ckptctl {
 class Builder;
 void add_keeping(Builder& build);
 
-// Rules as they stand on a command line.
+// Retention rules from a command line.
 struct RuleFlags {
   std::optional<uint32_t> last;
   std::optional<uint32_t> hourly;
@@ -25,7 +25,7 @@ struct RuleFlags {
   std::vector<std::string> tags;
   std::vector<std::string> best;  // "loss:3", "accuracy:2:highest"
 };
-// As the daemon takes them; null if no flag was given. kInvalidArgument quotes what is wrong.
+// The rules in the daemon's JSON form; null if no flag was given. kInvalidArgument quotes the flag.
 Result<Json> rules_document(const RuleFlags& flags);
 
 }  // namespace ckptctl

@@ -16,7 +16,7 @@ using ckpt::make_error;
 
 constexpr uint32_t kOpenTimeoutMs = 3'000;
 constexpr uint32_t kHeartbeatMs = 500;
-constexpr uint64_t kArenaBytes = 32 << 20;  // two windows of 8 MiB, and what the daemon reserves
+constexpr uint64_t kArenaBytes = 32 << 20;  // two windows of 8 MiB, and the daemon's reserve
 constexpr uint64_t kSlabBytes = 8 << 20;
 
 ErrorCode code_for_exit(int exit_code) {
@@ -32,7 +32,7 @@ ErrorCode code_for_exit(int exit_code) {
   }
 }
 
-// " tiny@20": the commit or run that a question is about; empty if it is about none.
+// " tiny@20": the commit or run of a question; empty if there is none.
 std::string about(const Json& arguments) {
   const auto target = arguments.find("target");
   if (target == arguments.end() || !target->is_string()) return {};
@@ -59,7 +59,7 @@ Link::Link(Options options)
                                .say = [](const std::string& line) { say("{}", line); },
                                .listens = somebody_listens})) {}
 
-// Called by libckpt while a call of a session waits.
+// libckpt calls this while a call of a session waits.
 int Link::interrupted(void* liveness) {
   const auto& of = *static_cast<const Liveness*>(liveness);
   const bool opened = of.session != nullptr;
@@ -121,7 +121,7 @@ Result<Answer> Link::ask(const std::string& verb, const Json& arguments, uint32_
                       ckpt::base::format_age(std::chrono::milliseconds(timeout_ms)));
   }
   if (!reply) return as_error(reply.error());
-  // What a run's metadata holds comes some levels down in the answer.
+  // The answer may nest a run's metadata some levels down: allow twice the metadata's depth.
   const Status json = ckpt::check_json(reply->json, 2 * ckpt::kJsonDepthMax);
   if (!json.ok()) {
     return make_error(ErrorCode::kVersionMismatch, "{}: the daemon's answer is {}", verb,

@@ -1,4 +1,4 @@
-// Link: ckptctl's session with the daemon. Questions and answers as JSON, and the bytes of views.
+// Link: ckptctl's session with the daemon. JSON questions and answers, and the bytes of views.
 #pragma once
 
 #include <chrono>
@@ -22,15 +22,15 @@ using ckpt::Status;
 
 struct Answer {
   Json document;
-  int exit_code = 0;  // not 0 although there is a document: verify found errors
+  int exit_code = 0;  // may be nonzero with a document: verify found errors
 };
 
-// What libckpt says, as we say it.
+// Converts an error of libckpt.
 ckpt::Error as_error(const ckpt::client::Error& error);
 
-// True if the error is the answer of a daemon that does not know this argument, because it is older
-// than the argument. Daemon and client of neighbouring versions work together: whoever sends a new
-// argument asks again without it.
+// True if the error means that the daemon does not know this argument, because the daemon is older
+// than the argument. Daemon and client of neighbouring versions work together: the caller of a new
+// argument asks again without the argument.
 bool refuses_argument(const ckpt::Error& error, std::string_view name);
 
 class Link {
@@ -38,52 +38,52 @@ class Link {
   struct Options {
     std::string socket;        // unix:PATH or PATH
     bool for_restore = false;  // with a small arena for read()
-    uint64_t page_bytes = 0;   // of pages; 0: as the daemon has them
-    // How long to wait for a daemon. 0: a few seconds for the connection, and a minute for one that
-    // is gone later. Otherwise the verb has a time-out of its own, which alone ends its waits.
+    uint64_t page_bytes = 0;   // of pages; 0: the daemon's default
+    // How long to wait for a daemon. 0: a few seconds for the connection, a minute if the daemon is
+    // lost later. Otherwise the verb has its own timeout, which alone ends its waits.
     uint32_t patience_ms = 0;
   };
   static Result<Link> open(const Options& options);
 
-  // `{"error": ...}` comes back as an Error.
+  // An answer `{"error": ...}` is returned as an Error.
   Result<Answer> ask(const std::string& verb, const Json& arguments, uint32_t timeout_ms = 60'000);
   // An answer of any length, page by page: the verbs of ckptd/query that read the catalog, and
   // prune's and rm's dry runs. Any exit code but 0 is a failure.
   using VisitPage = std::function<Status(AnswerPage)>;
   Status pages(const std::string& verb, const Json& arguments, const VisitPage& visit,
                uint32_t timeout_ms = 60'000);
-  // The same as one document.
+  // Same, as one document.
   Result<Json> document(const std::string& verb, const Json& arguments,
                         uint32_t timeout_ms = 60'000);
-  // What is asked, with the size of pages that this link was opened with.
+  // Adds this link's page size to the question.
   Json with_page_bytes(Json question) const;
-  // Its first page alone, with one row if it has any: for what is no list.
+  // The first page alone, with at most one row: for answers that are no list.
   Result<Json> head(const std::string& verb, Json arguments, uint32_t timeout_ms = 60'000);
 
-  // Keeps the view from being removed until it is released. Null, with a warning: the daemon is too
-  // old for that.
+  // Keeps the view from being removed until the hold is released. Null, with a warning: the daemon
+  // is too old for holds.
   Result<std::shared_ptr<ckpt::client::Hold>> hold(const std::string& run, uint32_t lineage,
                                                    uint64_t step);
 
-  // Why a wait was ended because no daemon listens any more; nullopt: none was. Calls fail with
-  // another error then, which does not say it.
+  // Why waits ended because no daemon listens any more; nullopt: no wait ended so. Calls then fail
+  // with another error, without this reason.
   const std::optional<ckpt::Error>& gave_up() const { return watch_->gave_up(); }
 
   const std::string& socket() const { return socket_; }
 
-  // A session of a trainer of the run, with a small arena, on the same daemon.
+  // A trainer's session of the run, with a small arena, on the same daemon.
   Result<ckpt::client::Session> train(const std::string& run);
 
-  // Fills the ranges from the view, exactly as it says: a unit that is damaged there is an error.
-  // At most a window's worth of them is worth asking for at once.
+  // Fills the ranges from the view exactly: a unit that is damaged there is an error.
+  // One call should ask for at most a window's worth of bytes.
   Status read(const std::string& run, uint32_t lineage, uint64_t step,
               const std::vector<ckpt_range>& ranges);
 
  private:
-  // For the waits of one session.
+  // State of the waits of one session.
   struct Liveness {
     DaemonWatch* watch = nullptr;
-    bool tells_of_opening = false;  // a wait of a few seconds ends with an error that says it all
+    bool tells_of_opening = false;  // true: a wait of a few seconds ends with the full reason
     std::chrono::steady_clock::time_point opening;
     const ckpt_session* session = nullptr;  // null while it is being opened
   };
@@ -93,13 +93,13 @@ class Link {
   Result<AnswerPage> ask_page(const std::string& verb, const Json& arguments, uint32_t timeout_ms);
 
   Options options_;
-  std::string socket_;                  // its path
+  std::string socket_;                  // the socket's path
   std::unique_ptr<DaemonWatch> watch_;  // of all sessions; liveness_ points to it
-  std::list<Liveness> liveness_;        // one for each session; declared before what uses it
+  std::list<Liveness> liveness_;        // one per session; declared before its users
   std::optional<ckpt::client::Session> session_;
 };
 
-// Restores are asked for in pieces of about this many bytes: the memory an export needs.
+// Size of the pieces of a restore: the memory an export needs.
 inline constexpr uint64_t kReadBytes = 64 << 20;
 
 }  // namespace ckptctl

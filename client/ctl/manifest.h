@@ -1,5 +1,5 @@
-// The names of a model folder's files, and ckptd.json: what a run has beside its tensors, so that a
-// folder that was exported can be imported as the run it was.
+// Names of a model folder's files, and ckptd.json: a run's state beside its tensors, so that an
+// exported folder can be imported as the same run.
 //
 //   {"format": 1, "step": 1200, "resumable": true, "metadata": "{...}",
 //    "units": [{"id", "unit", "bytes", "layer", "expert", "part",
@@ -7,11 +7,11 @@
 //    "files": [{"name", "bytes", "head_bytes", "head_crc32c"}],
 //    "unfinished": true, "replaced": [like "files"]}
 //
-// The metadata is the text that a trainer gave: nothing in it changes on the way. `files` are those
-// that the export wrote; the CRC32C is of a file's first head_bytes: of a file of tensors its
-// header, of a text all of it. `unfinished` and `replaced` are there while an export puts its files
-// in the place of others, and after one that was interrupted then. Folders of older versions have
-// none of the three.
+// The metadata is the trainer's text, unchanged. `files` are the files that the export wrote; the
+// CRC32C covers a file's first head_bytes: the header of a file of tensors, or all of a text.
+// `unfinished` and `replaced` exist while an export replaces other files, and after such an export
+// was interrupted. Folders of older versions have none of the three members: `files`, `unfinished`,
+// `replaced`.
 #pragma once
 
 #include <optional>
@@ -28,7 +28,7 @@ inline constexpr const char* kIndexName = "model.safetensors.index.json";
 inline constexpr const char* kConfigName = "config.json";
 inline constexpr const char* kManifestName = "ckptd.json";
 
-// A file of an export, told from others by its size and its beginning.
+// A file of an export, identified by its size and its beginning.
 struct ExportedFile {
   std::string name;
   uint64_t bytes = 0;
@@ -42,16 +42,16 @@ struct Manifest {
   bool resumable = false;  // every byte of every unit is in the folder
   std::string metadata;    // JSON, or empty
   std::vector<ViewUnit> units;
-  std::optional<std::vector<ExportedFile>> files;  // nothing: of an older version
+  std::optional<std::vector<ExportedFile>> files;  // nothing: written by an older version
   bool unfinished = false;
   std::vector<ExportedFile> replaced;
 };
 
 Json manifest_json(const Manifest& manifest);
-// Of a file that may hold anything. Units are checked as the daemon would.
+// Parses an untrusted file. Checks units as the daemon would.
 Result<Manifest> parse_manifest(std::string_view text);
 
-// A unit as the daemon has it; an error names what is wrong with it.
+// The unit in the daemon's form; an error names the problem.
 Result<ckpt::UnitSpec> to_spec(const ViewUnit& unit);
 
 }  // namespace ckptctl

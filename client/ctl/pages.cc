@@ -9,8 +9,8 @@ namespace {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
-// What a page says of the whole answer. Other members may change from page to page: what the
-// daemon's memory has does.
+// Members that are the same on every page of an answer. Other members may change from page to
+// page, for example the contents of the daemon's memory.
 constexpr const char* kOfTheAnswer[] = {"run", "lineage", "step", "from", "to"};
 
 ckpt::Error not_understood(std::string_view verb) {
@@ -18,7 +18,7 @@ ckpt::Error not_understood(std::string_view verb) {
                     "{}: a page of the daemon's answer: not understood", verb);
 }
 
-// A layer that did not fit into the page before goes on.
+// True if `row` continues a layer that did not fit into the previous page.
 bool goes_on(const Json& list, const Json& row) {
   return !list.empty() && row.is_object() && row.contains("layer") && row.contains("experts") &&
          row["experts"].is_array() && list.back().is_object() && list.back().contains("layer") &&
@@ -55,7 +55,7 @@ ckpt::Result<AnswerPage> parse_page(std::string_view verb, Json answer) {
   if (next.is_null()) return page;
   if (!next.is_string() || next.get_ref<const std::string&>().empty()) return not_understood(verb);
   page.next = next.get<std::string>();
-  // Without a row it could go on for ever.
+  // A page without a row would allow an endless answer.
   const bool rows = page.lists.empty()
                         ? !page.document.empty()
                         : std::ranges::any_of(page.lists, [&](const std::string& name) {

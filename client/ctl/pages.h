@@ -1,5 +1,5 @@
-// Pages: an answer that may be longer than a message comes in several, each with a part of its
-// lists, and is one document here. Pure.
+// Pages: an answer may be longer than a message. The daemon then sends several pages, each with a
+// part of the lists; this code joins them into one document. Pure.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -11,19 +11,19 @@
 
 namespace ckptctl {
 
-// Ordered: a document is printed as the daemon wrote it.
+// Ordered: a document is printed in the daemon's order.
 using Json = nlohmann::ordered_json;
 
 struct AnswerPage {
   Json document;
-  std::vector<std::string> lists;  // members that go on in the next page; none: the document itself
-  std::string next;                // what to ask the next page with; empty: this is the last
+  std::vector<std::string> lists;  // members continued in the next page; none: the document itself
+  std::string next;                // token to request the next page; empty: this is the last page
 };
 
-// Of what a daemon answers to a question for a page: {"next", "lists", "document"}.
+// Parses a daemon's answer to a request for a page: {"next", "lists", "document"}.
 ckpt::Result<AnswerPage> parse_page(std::string_view verb, Json answer);
 
-// Makes one document of pages, in their order. An error: they are not pages of one answer.
+// Joins pages, in order, to one document. An error: the pages belong to different answers.
 class PageJoiner {
  public:
   explicit PageJoiner(std::string_view verb) : verb_(verb) {}

@@ -24,7 +24,7 @@ Json member(const Json& object, const char* name) {
   return found != object.end() ? *found : Json(nullptr);
 }
 
-// Names and reasons come from clients and files: escaped, newlines too, which would forge lines.
+// Names and reasons come from clients and files: escape them. A newline could forge a line.
 std::string text(const Json& value) {
   if (value.is_null()) return "-";
   if (value.is_string()) {
@@ -104,11 +104,11 @@ std::string print_removed_runs(const Json& document) {
   return table.text();
 }
 
-// The findings of verify and scrub, a line each. `what` stands before the reason.
+// The findings of verify and scrub, a line each. `what` precedes the reason.
 std::string finding_lines(const Json& findings, std::string_view what = {}) {
   std::string out;
   for (const Json& finding : findings) {
-    // A finding of no run is about the journal or the catalog.
+    // A finding without a run is about the journal or the catalog.
     if (member(finding, "run") != "") {
       out += fmt::format("run {} step {} unit ", text(finding, "run"), text(finding, "step"));
     }
@@ -117,7 +117,7 @@ std::string finding_lines(const Json& findings, std::string_view what = {}) {
   return out;
 }
 
-// An error count says nothing while something could not be checked.
+// An error count is meaningless while something could not be checked.
 std::string checked_line(const Json& checked, const std::string& errors, size_t unchecked) {
   const std::string could_not =
       unchecked == 0 ? "" : fmt::format(", {} COULD NOT BE CHECKED", unchecked);
@@ -192,7 +192,7 @@ std::string print_alarms(const Json& document) {
                member(alarm, "refused") == true ? "refused" : "yes",
                more.is_null() ? text(alarm, "text") : fmt::format("and {} more", text(more))});
   }
-  return table.text();
+  return table.empty() ? "no alarms\n" : table.text();
 }
 
 std::string print_show(const Json& document) {
@@ -347,7 +347,7 @@ std::string print_prune(const Json& document) {
     table.add({text(removed, "step"), text(removed, "lineage"), text(removed, "time"), "removed",
                size(removed, "bytes"), text(removed, "units_left"), text(removed, "reason")});
   }
-  // What an answer had no room for is counted.
+  // The answer gives only the count of entries that did not fit.
   const Json left_out = member(document, "left_out");
   const auto all = [&](const char* name) {
     const Json more = member(left_out, name);

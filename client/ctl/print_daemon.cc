@@ -49,19 +49,29 @@ std::string disk_line(const Json& document) {
   return line + "\n";
 }
 
+// New snapshots take free slabs first, then durable and held ones, whose content they evict.
+std::string slabs_text(const Json& slabs) {
+  std::string listed;
+  uint64_t used = 0;
+  uint64_t evictable = 0;
+  for (const auto& [state, number] : slabs.items()) {
+    if (!number.is_number_unsigned() || number == 0) continue;
+    const auto count = number.get<uint64_t>();
+    listed += fmt::format("{}{} {}", listed.empty() ? "" : ", ", count, ckpt::base::escaped(state));
+    if (state != "free") used += count;
+    if (state == "durable" || state == "held") evictable += count;
+  }
+  if (evictable > 0) listed += fmt::format("; {} used, of which {} evictable", used, evictable);
+  return listed;
+}
+
 std::string memory_line(const Json& document) {
   std::string line = fmt::format("arenas:    {}", size(document, "arena_bytes"));
   if (!member(document, "arena_bytes_max").is_null()) {
     line += " of " + size(document, "arena_bytes_max");
   }
   line += fmt::format(", {} prepared for new sessions", size(document, "warm_pool_bytes"));
-  std::string slabs;
-  const Json states = member(document, "slabs");
-  for (const auto& [state, count] : states.items()) {
-    if (count == 0) continue;
-    slabs +=
-        fmt::format("{}{} {}", slabs.empty() ? "" : ", ", text(count), ckpt::base::escaped(state));
-  }
+  const std::string slabs = slabs_text(member(document, "slabs"));
   return line + (slabs.empty() ? "" : "; slabs: " + slabs) + "\n";
 }
 

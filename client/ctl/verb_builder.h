@@ -1,4 +1,4 @@
-// How a verb of ckptctl is declared. Private to this folder.
+// Declares the verbs of ckptctl. Private to this folder.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,18 +18,18 @@ namespace ckptctl {
 
 using Printer = std::string (*)(const Json&);
 
-// The ways to name a commit, for the help of verbs that take one.
+// Help text: the ways to name a commit.
 inline constexpr char kCommitNames[] = "RUN@STEP, RUN~LINEAGE@STEP, RUN@TAG or RUN@latest";
 
-// Reads every live byte, or every journal record: as long as it takes.
+// For verbs that read every live byte or every journal record.
 inline constexpr uint32_t kLongTimeoutMs = 24 * 3'600'000;
 
 // How a verb connects.
 struct Opening {
   bool for_restore = false;
-  // Called before the connection, where the verb has a time-out of its own (Link::Options).
+  // Called before the connection, if the verb has its own timeout (Link::Options).
   std::function<Result<uint32_t>()> patience_ms = {};
-  // The verb's words for the reason why it found no daemon; empty: the reason as it is.
+  // The verb's own error text for a missing daemon; empty: the reason unchanged.
   std::function<ckpt::Error(const ckpt::Error& reason)> no_daemon = {};
 };
 
@@ -73,7 +73,7 @@ class Builder {
                  return Outcome{std::move(answer.document), print, answer.exit_code};
                });
   }
-  // A question whose answer may have any length.
+  // A question whose answer may have any length, in pages.
   CLI::App* add_listing(const char* name, const char* what, const char* examples,
                         const char* question, std::function<Json()> arguments, Printer print) {
     return add(name, what, examples,
@@ -111,7 +111,7 @@ class Builder {
   CLI::App& app_;
   const Common& common_;
   Verb& chosen_;
-  // What a verb does about its target before it is carried out.
+  // Action of each verb on its target, before the verb runs.
   using Targets = std::map<const CLI::App*, std::function<void()>>;
   const std::shared_ptr<Targets> targets_ = std::make_shared<Targets>();
 };

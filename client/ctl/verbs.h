@@ -1,5 +1,5 @@
-// The verbs of ckptctl: their command lines, and what each does. main.cc runs the one that was
-// chosen.
+// The verbs of ckptctl: their command lines, and the action of each. main.cc runs the verb that
+// the user chose.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,16 +11,16 @@
 
 namespace ckptctl {
 
-// What every verb takes.
+// Options of every verb.
 struct Common {
   std::string socket;
   std::string output = "table";  // or "json"
   bool json = false;             // --json: the same as -o json
-  uint64_t page_bytes = 0;       // of answers that come in pages; 0: as many as a message holds
+  uint64_t page_bytes = 0;       // page size of paged answers; 0: as much as a message holds
   bool wants_json() const { return json || output == "json"; }
 };
 
-// What a verb leaves to print.
+// Result of a verb, to be printed.
 struct Outcome {
   Json document;
   std::function<std::string(const Json&)> print;

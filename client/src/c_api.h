@@ -1,4 +1,4 @@
-// What the handles of ckpt.h are, and how a Result becomes a ckpt_status.
+// Definitions of ckpt.h's handles, and the conversion from Result to ckpt_status.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -24,14 +24,14 @@ struct ckpt_snapshot {
 
 namespace ckpt::lib {
 
-// The caller's options struct as this library knows it: what an older caller does not have is zero.
+// The caller's options struct in this library's layout: fields that an older caller lacks are zero.
 template <typename Options>
 Options copy_options(const Options* from) {
   Options options{};
   if (from != nullptr) std::memcpy(&options, from, std::min(from->struct_size, sizeof options));
   return options;
 }
-// The other way: what the caller does not know is left out.
+// The reverse, for results: fields that the caller does not know are left out.
 template <typename Info>
 void copy_out(Info info, Info* to) {
   const size_t known = std::min(to->struct_size, sizeof info);
@@ -39,8 +39,8 @@ void copy_out(Info info, Info* to) {
   std::memcpy(to, &info, known);
 }
 
-// Runs `body` (-> Status) and keeps its sentence. No exception crosses the ABI; the only one there
-// is, is the lack of memory.
+// Runs `body` (-> Status) and keeps its error message. No exception crosses the ABI; the only
+// possible one is std::bad_alloc.
 template <typename Body>
 ckpt_status run_call(Session& session, Body&& body) {
   session.error_text.clear();

@@ -4,9 +4,9 @@
 
 struct ckpt_restore {
   ckpt_session* session;
-  size_t restored_size;  // as the caller knows it
+  size_t restored_size;  // sizeof(ckpt_restored) in the caller's header
   std::unique_ptr<ckpt::lib::Restore> restore;
-  // What the last ckpt_restore_next showed.
+  // Result of the last ckpt_restore_next.
   ckpt::lib::LentWindow window;
   std::vector<ckpt_restore_piece> pieces;
   std::vector<ckpt_restore_fragment> fragments;
@@ -39,13 +39,13 @@ Result<RestoreOptions> restore_options(const Session& session, const ckpt_restor
   return options;
 }
 
-// The answers are an array of what the caller's header calls ckpt_restored.
+// Size of an entry of the answers: sizeof(ckpt_restored) in the caller's header.
 size_t restored_size(const ckpt_restore_options* options) {
   const size_t size = copy_options(options).restored_size;
   return size != 0 ? size : offsetof(ckpt_restored, level);
 }
 
-// The notes stay with the session.
+// The session owns the notes.
 void answer(ckpt_session& session, std::vector<RestoredRange> found, ckpt_restored* restored,
             size_t size) {
   session.restored = std::move(found);
@@ -120,7 +120,7 @@ ckpt_status ckpt_restore_next(ckpt_restore* restore, uint32_t timeout_ms,
     if (window == nullptr) return missing("window");
     CKPT_ASSIGN(restore->window, restore->restore->next(Deadline::after_ms(timeout_ms)));
     const LentWindow& lent = restore->window;
-    restore->session->session->pin_arena();  // lent bytes stay mapped, whatever daemons come
+    restore->session->session->pin_arena();  // lent bytes stay mapped, even after a new daemon
     restore->pieces.clear();
     restore->pieces.reserve(lent.pieces.size());
     for (const RestorePiece& piece : lent.pieces) {

@@ -19,7 +19,7 @@ namespace ckpt::lib {
 namespace {
 
 constexpr size_t kReceiveBytes = 64 << 10;
-// That came before the messages they belong to were whole: a read brings one.
+// Limit of descriptors received before their messages are complete: a read brings one.
 constexpr size_t kDescriptorsMax = 64;
 
 bool is_socket(const std::string& path) {
@@ -27,9 +27,9 @@ bool is_socket(const std::string& path) {
   return ::stat(path.c_str(), &info) != 0 || S_ISSOCK(info.st_mode);
 }
 
-// The remedy for a failed connect; empty if errno says it all.
+// The remedy for a failed connect; empty if errno is clear enough.
 std::string remedy_for(const std::string& path, int error) {
-  // It may be the name of a file, and is not meant so.
+  // A file name could look like a network address, but this is surely meant as one.
   if (error == ENOENT && base::is_network_address(path)) {
     return "; ckptd serves unix sockets of its own machine alone: name one as unix:PATH (--socket "
            "or CKPTD_SOCKET)";
@@ -43,7 +43,8 @@ std::string remedy_for(const std::string& path, int error) {
     case ECONNREFUSED:
       return is_socket(path)
                  ? "; the ckptd that made the socket has ended: start it again"
-                 : "; it is not a socket: name the one that ckptd listens on (--listen)";
+                 : "; it is not a socket: name the one that ckptd listens on (--socket or "
+                   "CKPTD_SOCKET)";
     case EACCES:
     case EPERM:
       return fmt::format("; user {} may not open it: see that the folders above let others through",
@@ -71,13 +72,13 @@ Result<Connection> Connection::connect(const std::string& path) {
   Result<base::UnixAddress> address = base::UnixAddress::of(path);
   if (!address.ok()) {
     Error error = std::move(address).error();
-    // A daemon that is yet to make its folder is waited for, as one that is yet to bind.
+    // A daemon that has not made its folder yet is starting, like one that has not bound yet.
     if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kUnavailable;
     return error;
   }
   base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return connect_error(path, errno);
-  // A unix socket connects at once or not at all; EAGAIN is a full backlog, try again later.
+  // A unix socket connects at once or not at all; EAGAIN means a full backlog: retry later.
   if (::connect(socket.get(), address->get(), address->size()) != 0) {
     return connect_error(path, errno);
   }
@@ -88,7 +89,7 @@ Result<Connection> Connection::connect(const std::string& path) {
 Connection::Connection(base::UniqueFd socket) : socket_(std::move(socket)) {}
 
 Status Connection::send(const fb::MessageT& message, int fd) {
-  // What a trainer asked for is what makes a message large: its mistake, not a lost connection.
+  // The trainer's request makes a message too large: an invalid argument, not a lost connection.
   Result<std::vector<std::byte>> frame = wire::try_encode(message);
   if (!frame.ok()) return Error{ErrorCode::kInvalidArgument, frame.error().message};
   unsent_.push_back({std::move(frame).value(), 0, fd});
@@ -115,7 +116,7 @@ Status Connection::flush() {
   return ok_status();
 }
 
-// Bytes received, 0 if none are there yet.
+// Bytes received; 0 if none are available yet.
 Result<size_t> Connection::receive_some() {
   buffer_.resize(kReceiveBytes);
   std::vector<base::UniqueFd> fds;

@@ -1,4 +1,4 @@
-// Group: which epoch this rank lives in, and the keys it has announced there.
+// Group: this rank's epoch, and the keys it has set there.
 #pragma once
 
 #include <cstdint>
@@ -16,11 +16,11 @@ namespace ckpt::lib {
 
 class Session;
 
-// State only; the session tells it what happened. Keys set here are kept because a restarted daemon
-// has forgotten them: they are announced again after a reconnect.
+// State only; the session reports events. Keys set here are kept because a restarted daemon has
+// forgotten them: they are set again after a reconnect.
 class Group {
  public:
-  // `job`: that it joined as a process of (JoinGroup.job).
+  // `job`: the job under which this process joined (JoinGroup.job).
   void start(const fb::EpochStartedT& epoch, uint64_t job);
   void end(Epoch epoch, std::vector<Rank> lost, std::string reason);
   void leave() { joined_ = false; }
@@ -36,7 +36,7 @@ class Group {
   const fb::EpochStartedT& epoch() const { return epoch_; }
   uint64_t job() const { return job_; }
   const std::vector<Rank>& lost() const { return lost_; }
-  // Who waits to be let into an elastic group.
+  // Number of processes that wait to join the elastic group.
   uint32_t joiners() const {
     return alive() && joiners_.first == epoch_.epoch ? joiners_.second : 0;
   }
@@ -46,8 +46,8 @@ class Group {
   bool joined_ = false;
   fb::EpochStartedT epoch_;
   uint64_t job_ = 0;
-  // The last epoch that ended. Kept apart from epoch_: an epoch may end in the same read as its
-  // start, before the call that joined has looked at its answer.
+  // The last epoch that ended. Separate from epoch_: one read may bring both the start and the end
+  // of an epoch, before the joining call has seen its answer.
   Epoch ended_epoch_ = 0;
   std::vector<Rank> lost_;
   std::string reason_;

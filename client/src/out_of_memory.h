@@ -1,10 +1,10 @@
-// What a call says that has run out of the host's memory. A lack of slabs has the same status, and
-// another sentence: it passes, while what such a call has left behind cannot be gone on with.
+// Error message of a call that has run out of host memory. A lack of slabs has the same status but
+// another message: it passes, while a call without memory leaves a state that cannot be used.
 #pragma once
 
 namespace ckpt::lib {
 
-// So short that it needs no memory itself.
+// Short, so that the string needs no allocation.
 inline constexpr const char* kOutOfMemory = "out of memory";
 
 }  // namespace ckpt::lib

@@ -8,9 +8,9 @@
 namespace ckpt::lib {
 namespace {
 
-// A restore that kills every daemon it meets must end.
+// Bounds the attempts, in case the restore itself crashes every daemon.
 constexpr int kAttemptsMax = 8;
-// Between two askings of a daemon that said "not now" (it is starting, or draining).
+// Retry interval after a daemon's "not now" (it is starting, or draining).
 constexpr std::chrono::milliseconds kAskAgain{50};
 
 }  // namespace
@@ -33,7 +33,7 @@ void RestoreInbox::asked(uint64_t request) {
   failure_.reset();
 }
 
-// The next window of this restore; those of one given up before are passed over.
+// The next window of this restore; skips windows of an abandoned one.
 std::optional<RestoreMessage> RestoreInbox::next(uint64_t restore) {
   while (!windows_.empty()) {
     RestoreMessage message = std::move(windows_.front());
@@ -96,7 +96,7 @@ Status Restore::start_over() {
                     kAttemptsMax);
 }
 
-// The session is ready.
+// Sends OpenRestore. Precondition: the session is ready.
 Status Restore::ask() {
   fb::OpenRestoreT body;
   body.run = options_.run;
@@ -119,7 +119,7 @@ Status Restore::ask() {
   uint64_t request = 0;
   const Status sent = session_.send(std::move(body), &request);
   if (!sent.ok()) {
-    // Too large for a frame is the caller's mistake; anything else is a daemon that was lost.
+    // Too large for a frame: the caller's mistake. Any other error: the daemon was lost.
     if (sent.error().code != ErrorCode::kInvalidArgument) return ok_status();
     return make_error(sent.error().code, "{}: {}", what(), sent.error().message);
   }
@@ -129,14 +129,14 @@ Status Restore::ask() {
 }
 
 Status Restore::take_answer(const fb::RestoreOpenedT& answer) {
-  restore_ = answer.restore;  // to be closed, whatever else it says
+  restore_ = answer.restore;  // remembered first: it must be closed, even if the rest is invalid
   if (answer.units.size() != wants_.size()) {
     return make_error(ErrorCode::kCorrupt, "{}: the daemon answered {} ranges of {}", what(),
                       answer.units.size(), wants_.size());
   }
   not_located_.clear();
   if (options_.locate_bytes_max > 0 && !answer.locates) {
-    // One that is older than the question does not know it.
+    // An older daemon does not know the question and leaves the field empty.
     not_located_ =
         answer.not_located.empty() ? "this daemon hands out no files" : answer.not_located;
     if (options_.locate_required) {
@@ -164,7 +164,7 @@ Status Restore::take_refusal(const Error& refusal) {
   return ok_status();
 }
 
-// Goes towards being open as far as it can without waiting. Whether it is.
+// Advances the opening as far as possible without waiting. True once the restore is open.
 Result<bool> Restore::opened() {
   if (phase_ == Phase::kOpening) {
     if (const std::optional<fb::RestoreOpenedT> answer = inbox_.answer()) {
@@ -189,7 +189,7 @@ Status Restore::wait_to_open(const Deadline& until) {
   return ok_status();
 }
 
-// A want that fell back to another version is delivered again, all of it.
+// A want that fell back to another version is delivered again, completely.
 Status Restore::take_notes(const Notes& notes) {
   for (const auto& note : notes) {
     if (note->want >= wants_.size()) {
@@ -212,7 +212,7 @@ Status Restore::take_notes(const Notes& notes) {
   return ok_status();
 }
 
-// Are these bytes some that were asked for?
+// Checks that these bytes were requested.
 Status Restore::check_range(uint32_t want, uint32_t unit, uint64_t offset, uint64_t length) const {
   if (want >= wants_.size()) {
     return make_error(ErrorCode::kCorrupt, "run {}: a piece of range {} of {}", options_.run, want,
@@ -242,7 +242,7 @@ Result<RestorePiece> Restore::take_piece(const fb::RestoredPiece& piece, uint64_
                       piece.crc32c()};
 }
 
-// Its id stays 0 if it carries news only, no slab.
+// A window whose id stays 0 carries only notes, no slab.
 Result<LentWindow> Restore::take_window(const fb::RestoreWindowT& window) {
   LentWindow lent;
   CKPT_TRY(take_notes(window.notes));
@@ -283,13 +283,13 @@ Status Restore::check_complete() {
   return ok_status();
 }
 
-// What has come, if anything has. Of a restore that is open.
+// Returns the next window or news that has arrived, if any. Precondition: the restore is open.
 Result<LentWindow> Restore::look() {
   while (!last_) {
     std::optional<RestoreMessage> message = inbox_.next(restore_);
     if (!message) {
       if (inbox_.failure()) return *inbox_.failure();
-      if (lost()) CKPT_TRY(start_over());  // nobody knows it any more
+      if (lost()) CKPT_TRY(start_over());  // no daemon knows this restore any more
       return LentWindow{};
     }
     progress_ = Deadline::after_ms(options_.timeout_ms);
@@ -305,7 +305,7 @@ Result<LentWindow> Restore::look() {
 }
 
 Result<LentWindow> Restore::next(const Deadline& until) {
-  for (bool looked = false;; looked = true) {  // once at least, where there is no time to wait
+  for (bool looked = false;; looked = true) {  // checks at least once, even with no time to wait
     if (session_.interrupted()) return make_error(ErrorCode::kAborted, "{}: interrupted", what());
     if (mismatch_) {
       if (std::exchange(read_again_, true)) return *mismatch_;
@@ -338,7 +338,7 @@ void Restore::release(uint64_t window) {
   Lent lent = std::move(found->second);
   lent_.erase(found);
   progress_ = Deadline::after_ms(options_.timeout_ms);
-  if (window < first_window_) return;  // its slab went back when that attempt ended
+  if (window < first_window_) return;  // its slab was returned when that attempt ended
   if (lent.file.valid()) return answer_located(lent);
   fb::ReleaseWindowT release;
   release.restore = restore_;

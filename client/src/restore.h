@@ -1,13 +1,13 @@
-// Restore: ranges of a view, lent window by window where they lie in the arena. Who takes the bytes
-// out checks them, and gives the window back: restore_read() below into host memory, libckpt_cuda
-// into a GPU's.
+// Restore: ranges of a view, lent window by window in the arena. The reader copies the bytes out,
+// checks them, and releases the window: restore_read() below into host memory, libckpt_cuda into a
+// GPU's.
 //
 //   begin -> next -> next ... -> complete -> finish
 //             |  ^- released windows are filled again
 //             +- the daemon was lost, or bytes did not match: starts over, everything is lent again
 //
-//   closed -> opening -> open        one try with one daemon; next() goes through it without
-//     ^----------'-------'           waiting any longer than it is told to
+//   closed -> opening -> open        one attempt with one daemon; next() passes through it without
+//     ^----------'-------'           waiting longer than its deadline
 #pragma once
 
 #include <deque>
@@ -35,7 +35,7 @@ struct RestoreOptions {
   bool memory = false;
   uint32_t timeout_ms = 0;        // without any progress
   uint64_t locate_bytes_max = 0;  // see LentWindow::file; 0: never
-  bool locate_required = false;   // an error if the daemon hands out no places
+  bool locate_required = false;   // an error if the daemon does not locate files
 };
 
 struct RestoreRange {
@@ -49,18 +49,18 @@ struct RestoredRange {
   std::string note;
   uint64_t bytes_memory = 0;
   uint64_t bytes_disk = 0;
-  bool memory_only = false;  // no disk has this version
+  bool memory_only = false;  // on no disk
 };
 
 struct RestorePiece {
-  size_t range = 0;     // index in the ranges that were asked for
+  size_t range = 0;     // index in the requested ranges
   uint64_t offset = 0;  // from the start of the range
   uint64_t length = 0;
   uint64_t at = 0;  // from the start of the window, or of the file
   uint32_t crc32c = 0;
 };
 
-// To be read whole, and checked.
+// A fragment to be read and checked whole.
 struct RestoreFragment {
   uint64_t file_offset = 0;
   uint64_t length = 0;
@@ -69,29 +69,29 @@ struct RestoreFragment {
   size_t piece_count = 0;
 };
 
-// What next() found.
+// Result of next().
 struct LentWindow {
-  uint64_t id = 0;        // 0: nothing has come in time
+  uint64_t id = 0;        // 0: no window within the deadline
   bool complete = false;  // all has been lent; id is 0
   ByteView bytes;
   std::vector<RestorePiece> pieces;  // all inside `bytes` and inside their ranges
 
-  // With a file, that is where the bytes are: `bytes` is empty, pieces have no CRC of their own and
-  // lie inside the fragments, which are ascending, apart, and take locate_bytes_max bytes of blocks
-  // at most. The file is the window's, until its release.
+  // If there is a file, it has the bytes: `bytes` is empty, pieces have no CRC of their own and lie
+  // inside the fragments. Fragments are ascending and disjoint, with at most locate_bytes_max bytes
+  // of blocks. The window owns the file until its release.
   int file = -1;
   SegmentId segment = 0;
   std::vector<RestoreFragment> fragments;
 };
 
-// A Located, and the descriptor that came with it.
+// A Located message and its descriptor.
 struct LocatedMessage {
   fb::LocatedT body;
   base::UniqueFd file;
 };
 using RestoreMessage = std::variant<fb::RestoreWindowT, LocatedMessage>;
 
-// What the session hears about the one restore in progress.
+// Messages that the session receives for its one restore in progress.
 class RestoreInbox {
  public:
   explicit RestoreInbox(Session& session) : session_(session) { session_.set_restore(this); }
@@ -103,7 +103,7 @@ class RestoreInbox {
   bool take_answer(fb::RestoreOpenedT& answer);
   bool take_error(const fb::ErrorReplyT& error);
 
-  // From here on only what belongs to this OpenRestore counts.
+  // From here on only answers to this OpenRestore count.
   void asked(uint64_t request);
   std::optional<fb::RestoreOpenedT> answer() { return std::exchange(answer_, std::nullopt); }
   std::optional<RestoreMessage> next(uint64_t restore);
@@ -117,45 +117,45 @@ class RestoreInbox {
   std::optional<Error> failure_;
 };
 
-// At most one of a session at a time; the session outlives it. After an error it is of no more use.
+// At most one per session at a time; the session outlives it. Unusable after an error.
 class Restore {
  public:
   static Result<std::unique_ptr<Restore>> begin(Session& session, RestoreOptions options,
                                                 std::vector<UnitRange> ranges);
-  ~Restore();  // gives back what is lent
+  ~Restore();  // releases lent windows
   Restore(const Restore&) = delete;
   Restore& operator=(const Restore&) = delete;
 
-  // Waits until `until` at most. A later window wins where it brings the same bytes again: those of
-  // an older version, or of a restore that has started over. So windows are to be taken in order.
+  // Waits until `until` at most. A later window with the same bytes wins: those of an older
+  // version, or of a restore that has started over. So take windows in order.
   Result<LentWindow> next(const Deadline& until);
-  // The bytes were taken out: the daemon may fill the slab anew.
+  // The bytes were copied out: the daemon may reuse the slab.
   void release(uint64_t window);
-  // What was taken out does not match the piece's checksum. The next next() starts over, once;
-  // if it happens again, that is its error. Of a window from before the last start it is ignored.
-  // A window with a file has no such pieces, but fragments that fail.
+  // Copied bytes do not match the piece's checksum. The next next() starts over, once; at the next
+  // mismatch, it fails. A mismatch in a window from before the last start is ignored.
+  // Windows with a file have no such pieces, but fragments that fail.
   void mismatch(uint64_t window, const RestorePiece& piece);
   // A fragment of a window with a file could not be read, or does not match: the daemon will read
-  // it. To be told before the release, as is the reason.
+  // it. Call before the release.
   void failed(uint64_t window, size_t fragment, const std::string& reason);
-  // Nothing of this window was read, and there shall be no more of its kind.
+  // Nothing of this window was read; request no more windows with a file.
   void stop_locating(uint64_t window, const std::string& reason);
-  // Why the daemon hands out no places, though it was asked to; empty if it does.
+  // Why the daemon does not locate files although requested; empty if it does.
   const std::string& not_located() const { return not_located_; }
-  // When complete: the answers, one per range.
+  // Precondition: complete. Returns the answers, one per range.
   Result<std::vector<RestoredRange>> finish();
 
  private:
   struct Want {
     size_t range = 0;                                // index in ranges_
     std::vector<std::pair<uint64_t, uint64_t>> got;  // [begin, end) in the unit
-    uint32_t versions = 0;                           // that have served it
+    uint32_t versions = 0;                           // versions that have served it so far
   };
-  // What a window with a file brings, if it does.
+  // The parts of wants that a located fragment will fill.
   struct LocatedFragment {
     struct Part {
       size_t want = 0;
-      uint32_t version = 0;  // the want's, when it was sent
+      uint32_t version = 0;  // the want's version when the window was sent
       uint64_t begin = 0;
       uint64_t end = 0;
     };
@@ -165,7 +165,7 @@ class Restore {
   struct Lent {
     uint32_t slab = 0;
     base::UniqueFd file;  // instead of a slab
-    uint64_t number = 0;  // the daemon's, with a file
+    uint64_t number = 0;  // the daemon's number of a located window
     std::vector<LocatedFragment> fragments;
     bool stop = false;
     std::string reason;
@@ -206,12 +206,12 @@ class Restore {
   const std::vector<UnitRange> ranges_;
   RestoreInbox inbox_;
 
-  // Of this attempt: one try with one daemon.
+  // State of this attempt: one try with one daemon.
   int attempt_ = 0;
   Phase phase_ = Phase::kClosed;
-  Clock::time_point ask_at_{};  // when closed: not before
+  Clock::time_point ask_at_{};  // when closed: earliest time of the next request
   uint64_t generation_ = 0;     // of the session
-  uint64_t restore_ = 0;        // the daemon's number for it; 0: not open
+  uint64_t restore_ = 0;        // the daemon's number of the restore; 0: not open
   std::vector<Want> wants_;     // ranges that are not empty
   std::vector<RestoredRange> restored_;
   bool last_ = false;  // the last window has come
@@ -227,7 +227,7 @@ class Restore {
   bool read_again_ = false;
 };
 
-// Fills every range. When the daemon is lost half-way it starts over with the next one. After an
+// Fills every range. If the daemon is lost half-way, starts over with the next daemon. After an
 // error the ranges' bytes are undefined.
 Result<std::vector<RestoredRange>> restore_read(Session& session, const RestoreOptions& options,
                                                 const std::vector<RestoreRange>& ranges);

@@ -1,5 +1,5 @@
-// Windows whose bytes their taker reads out of the segment's file itself. What the daemon says of
-// them is checked here, so that nobody reads, or scatters, out of bounds because of it.
+// Windows whose bytes the reader reads from the segment's file. The daemon's message is checked
+// here, so that no reader reads or scatters out of bounds because of it.
 #include <algorithm>
 
 #include "client/src/restore.h"
@@ -7,7 +7,7 @@
 
 namespace ckpt::lib {
 
-// Fragments are ascending and apart, no more of them than was asked for, with pieces for each.
+// Checks that fragments are ascending and disjoint, within the requested size, each with pieces.
 Status Restore::check_fragments(const fb::LocatedT& located) const {
   const auto wrong = [&](const std::string& what) {
     return make_error(ErrorCode::kCorrupt, "run {}: places in segment {}: {}", options_.run,
@@ -103,7 +103,7 @@ void Restore::stop_locating(uint64_t window, const std::string& reason) {
   found->second.reason = reason;
 }
 
-// What was read counts now, unless another version has taken its place meanwhile.
+// Counts the bytes of a read window, unless another version has replaced them meanwhile.
 void Restore::answer_located(Lent& lent) {
   fb::LocatedReadT answer;
   answer.restore = restore_;

@@ -13,19 +13,19 @@
 namespace ckpt::lib {
 namespace {
 
-// What is queued when the session is closed gets this long to leave.
+// Time limit for sending queued messages when the session is closed.
 constexpr uint32_t kCloseFlushMs = 2'000;
-// Between two askings of a daemon that said "not now" (it is starting, or draining).
+// Retry interval after a daemon's "not now" (it is starting, or draining).
 constexpr uint32_t kUnavailableRetryMs = 50;
 
-// Errors of the first connection that no amount of waiting changes. Memory is not one of them: the
-// arena of a trainer that has just died is given back when its last slab is written.
+// Errors of the first connection that waiting cannot change. Lack of memory is not among them: the
+// arena of a trainer that just died is released once its last slab is written.
 bool is_final(ErrorCode code) {
   return code != ErrorCode::kUnavailable && code != ErrorCode::kDeadlineExceeded &&
          code != ErrorCode::kIo && code != ErrorCode::kResourceExhausted;
 }
 
-// Tells the caller of Session::open() that it waits for room: not before it has lasted, and not at
+// Tells the caller of Session::open() that it waits for room: only after a while, and not at
 // every change of the numbers in the daemon's sentence.
 class RoomWait {
  public:
@@ -49,7 +49,7 @@ class RoomWait {
   std::string told_;
 };
 
-// A call that waits asks so often whether it is to go on.
+// Interval at which a waiting call checks for interruption.
 constexpr uint32_t kInterruptMs = 50;
 
 // kInvalidArgument: transmit() does not take it for a lost daemon.
@@ -59,18 +59,18 @@ Error not_owner_error(std::string_view what) {
                     what);
 }
 
-// Errors blame a connected daemon for at least so much silence. Silence begins when a heartbeat is
-// sent, so a shorter one is the time that any answer takes.
+// Minimum silence before errors blame a connected daemon. Silence begins when a heartbeat is sent,
+// so a shorter silence is the normal time of an answer.
 constexpr uint64_t kBlamedSilenceMs = 1'000;
 
-// Waits without a socket to wait on.
+// Waits without a socket.
 void sleep_until(const Deadline& deadline) { (void)::poll(nullptr, 0, deadline.poll_timeout_ms()); }
 
 }  // namespace
 
 Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& deadline) {
   std::unique_ptr<Session> session(new Session(std::move(options)));
-  // The caller's function may not be called after open() has returned.
+  // The caller's function must not be called after open() has returned.
   RoomWait room(std::exchange(session->options_.waiting, {}));
   const CallOptions call{deadline, "cannot connect to ckptd", [&session, &room]() {
                            std::optional<Error> loss = session->last_loss_;
@@ -83,7 +83,7 @@ Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& 
   return session;
 }
 
-// What costs nothing but page table entries now would cost the first snapshot as much as its copy.
+// Fills in page table entries now; otherwise the first snapshot would pay as much as for its copy.
 void Session::warm_slabs(const Deadline& deadline) {
   for (uint32_t slab = 0; slab < slabs_warm_ && !deadline.expired(); ++slab) {
     warm_slab(slab);
@@ -137,8 +137,8 @@ void Session::pump(const Deadline& deadline) {
   }
 }
 
-// Asks the daemon whether it answers, if it is time to. Older daemons do not know the verb; their
-// refusal is an answer, too.
+// Sends a heartbeat if one is due. Older daemons do not know the verb; their refusal is an answer
+// too.
 void Session::beat() {
   if (phase_ != Phase::kReady || !silence_.heartbeat_due(Clock::now())) return;
   fb::QueryT body;
@@ -158,7 +158,7 @@ std::optional<Error> Session::ended_early(const CallOptions& options) const {
 
 Error Session::timed_out(const CallOptions& options) const {
   if (phase_ != Phase::kReady) {
-    // A refusal of the daemon's says what it is about by itself.
+    // A daemon's refusal needs no added context.
     if (last_loss_ && refused_) return *last_loss_;
     if (last_loss_) {
       return make_error(last_loss_->code, "{}: {}", options.what, last_loss_->message);
@@ -184,7 +184,7 @@ Status Session::wait_ready(const CallOptions& options) {
   }
 }
 
-// The answer; nullopt if the daemon was lost before it came.
+// Waits for the answer; nullopt if the daemon was lost before.
 Result<std::optional<fb::MessageT>> Session::wait_reply(uint64_t request,
                                                         const CallOptions& options) {
   const uint64_t generation = generation_;
@@ -212,7 +212,7 @@ Result<fb::MessageT> Session::call_message(const MakeMessage& make, const CallOp
     }
     replies_.erase(request);
     if (!reply.ok()) return std::move(reply).error();
-    if (!*reply) continue;  // lost on the way: ask the next daemon
+    if (!*reply) continue;  // the daemon was lost: ask the next one
     const fb::ErrorReplyT* error = (*reply)->body.AsErrorReply();
     if (error == nullptr) return std::move(**reply);
     Error failure = error_from(*error);
@@ -225,7 +225,7 @@ Result<fb::MessageT> Session::call_message(const MakeMessage& make, const CallOp
 Status Session::transmit(const fb::MessageT& message, int fd) {
   if (!is_owner()) return not_owner_error("message to ckptd");
   Status sent = connection_->send(message, fd);
-  // A message that is too large was not sent and harms nobody but its caller.
+  // A message that is too large was not sent: only its caller fails.
   if (!sent.ok() && sent.error().code != ErrorCode::kInvalidArgument) lose(sent.error());
   return sent;
 }
@@ -246,7 +246,7 @@ const ArenaMapping* Session::pin_arena() {
 MutableByteView Session::warm_slab(uint32_t slab) {
   const MutableByteView bytes = arena_->slab(slab);
   if (!slab_populated_[slab]) {
-    // Refused by kernels before 5.14; then the copy faults the pages in, slower.
+    // Kernels before 5.14 refuse this; then the copy faults the pages in, slower.
     (void)::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE);
     slab_populated_[slab] = true;
   }

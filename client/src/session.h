@@ -32,12 +32,12 @@ namespace ckpt::lib {
 class Snapshot;
 class RestoreInbox;
 
-// How long a call may wait, what it is called in its error, and what else ends it early.
+// Deadline of a call, its name in errors, and other reasons to end the wait.
 struct CallOptions {
   Deadline deadline;
   std::string what;
   std::function<std::optional<Error>()> cancelled;
-  std::chrono::milliseconds wake_every{0};  // how often `cancelled` is called at least; 0: never
+  std::chrono::milliseconds wake_every{0};  // interval of calls of `cancelled`; 0: none
 
   Deadline next_wake() const {
     return wake_every.count() > 0 ? deadline.or_earlier(Clock::now() + wake_every) : deadline;
@@ -56,23 +56,23 @@ class Session {
     fb::AlarmPolicy alarms = fb::AlarmPolicy::Default;
     uint32_t heartbeat_ms = 0;          // 0: none
     std::function<bool()> interrupted;  // ends waits; may be empty
-    // Told by open() that it waits for room, and why; not called later. May be empty.
+    // open() calls this with the reason while it waits for room; never later. May be empty.
     std::function<void(const std::string& why)> waiting;
   };
-  // Waits for a daemon to be there, and for room for the arena, until the deadline; an answer that
-  // waiting cannot change (another protocol version, not allowed, more than anybody may have) fails
-  // at once.
+  // Waits for a daemon, and for room for the arena, until the deadline. Fails at once with an
+  // answer that waiting cannot change: another protocol version, no permission, more than the
+  // maximum quota.
   static Result<std::unique_ptr<Session>> open(Options options, const Deadline& deadline);
-  // Aborts snapshots that were not ended, sends what is queued, and hangs up. In a forked child,
+  // Aborts snapshots that were not ended, sends queued messages, disconnects. In a forked child,
   // which shares the socket with the process that opened the session: only closes descriptors.
   ~Session();
 
-  // One turn: reconnects if it is time to, handles every message that has arrived; if nothing
-  // happened, waits until something does or the deadline. Never fails: a lost daemon is a state.
+  // One turn: reconnects if the backoff has passed, handles every received message; if nothing
+  // happened, waits for an event until the deadline. Never fails: a lost daemon is a state.
   void pump(const Deadline& deadline);
 
-  // Sends the request and waits for its answer, over as many daemons as the deadline allows.
-  // `body` has a member `request`, which is set here. An ErrorReply comes back as its Error.
+  // Sends the request and waits for its answer, across as many daemons as the deadline allows.
+  // `body` has a member `request`, which is set here. An ErrorReply is returned as its Error.
   template <typename Body>
   Result<fb::MessageT> call(const Body& body, const CallOptions& options) {
     return call_message(
@@ -85,7 +85,7 @@ class Session {
         },
         options);
   }
-  // Sends without waiting for the answer, which comes as news. Returns the request's id through
+  // Sends without waiting for the answer, which arrives as news. Returns the request's id through
   // `request`, if wanted. kInvalidArgument: too large; kUnavailable: no daemon right now.
   template <typename Body>
   Status send(Body body, uint64_t* request = nullptr) {
@@ -98,21 +98,21 @@ class Session {
     message.body.Set(std::move(body));
     return transmit(message);
   }
-  // The same where a message that cannot be sent needs no word: false.
+  // Same, if the caller only needs to know success: false if the message cannot be sent.
   template <typename Body>
   bool post(Body body, uint64_t* request = nullptr) {
     return send(std::move(body), request).ok();
   }
-  // How long the daemon has not answered, as of the last pump().
+  // Time without an answer of the daemon, as of the last pump().
   uint64_t silence_ms() const { return silence_.ms(); }
-  // The caller wants no wait to go on. Asked at least every kInterruptMs while a call waits.
+  // True if the caller wants waits to end. Checked at least every kInterruptMs while a call waits.
   bool interrupted() const { return options_.interrupted && options_.interrupted(); }
   // Waits until the session is ready.
   Status wait_ready(const CallOptions& options);
-  // The error of a call whose deadline has passed: why there is no daemon, or that it took too
-  // long.
+  // The error of a call whose deadline has passed: why there is no daemon, or that the call took
+  // too long.
   Error timed_out(const CallOptions& options) const;
-  // Sends what is queued; gives up silently at the deadline or when the daemon goes away.
+  // Sends queued messages; stops silently at the deadline or when the daemon is lost.
   void drain_sends(const Deadline& deadline);
 
   bool ready() const { return phase_ == Phase::kReady; }
@@ -123,13 +123,13 @@ class Session {
 
   // The arena; null before the first Welcome and in a control session without one.
   const ArenaMapping* arena() const { return arena_ ? &*arena_ : nullptr; }
-  // The slab's bytes, with the page table of this process filled in: the first copy into a slab
-  // shall not pay a page fault for every 4 KiB.
+  // The slab's bytes, with this process's page table entries filled in: the first copy into a slab
+  // must not pay a page fault for every 4 KiB.
   MutableByteView warm_slab(uint32_t slab);
-  // As arena(), and promises that the mapping stays until the session ends.
+  // Returns arena() and keeps the mapping until the session ends.
   const ArenaMapping* pin_arena();
 
-  // Somebody else writes into the slab that begins there, until it is taken back as often. See
+  // Other code writes into the slab that begins there, until take_back() was called as often. See
   // snapshot_places.cc.
   void lend(const std::byte* slab) { ++lent_[slab]; }
   void take_back(const std::byte* slab) {
@@ -142,7 +142,7 @@ class Session {
   const std::vector<UnitSpec>& units() const { return registration_.units; }
 
   Holds& holds() { return holds_; }
-  // Does the daemon know holds?
+  // True if the daemon supports holds.
   bool daemon_holds() const { return daemon_holds_; }
 
   Group& group() { return group_; }
@@ -150,13 +150,13 @@ class Session {
 
   void add_snapshot(std::shared_ptr<Snapshot> snapshot);
   void remove_snapshot(const Snapshot* snapshot);
-  // What earlier epochs have left. An epoch in which survivors go on opens while the daemon still
-  // writes what all ranks had staged: of that this rank hears as ever. Of all else the end was told
-  // before; what this rank has not heard of by then it will not hear of, as it was no member then.
+  // Fails snapshots of earlier epochs. If survivors go on, the new epoch opens while the daemon
+  // still writes the STAGED ones: this rank hears of those as ever. The end of all others was
+  // reported before; a rank that has not heard of one was no member then and never will.
   void fail_snapshots_before(Epoch epoch, bool goes_on);
   void set_restore(RestoreInbox* inbox) { restore_ = inbox; }
   bool restoring() const { return restore_ != nullptr; }
-  // `slab` was leased anew: what was sealed in it before is no longer there.
+  // `slab` was leased anew: forget the seal of its previous content.
   void forget_seal(uint32_t slab);
 
   std::string error_text;  // of the last call, for ckpt_session_error
@@ -166,7 +166,7 @@ class Session {
   using MakeMessage = std::function<fb::MessageT(uint64_t request)>;
 
   explicit Session(Options options);
-  // False in a forked child. The socket is the parent's: nothing is sent, nothing received.
+  // False in a forked child. The socket belongs to the parent: nothing is sent or received.
   bool is_owner() const;
   void leave_to_owner();
   std::optional<Error> ended_early(const CallOptions& options) const;
@@ -190,7 +190,7 @@ class Session {
   void become_ready();
   void handshake_reply(const fb::MessageT& message);
   void lose(Error error);
-  // As lose(), where the daemon answered with an error.
+  // Like lose(), after an error answer of the daemon.
   void refused(const fb::ErrorReplyT& reply);
 
   // session_dispatch.cc: what a message means.
@@ -208,18 +208,18 @@ class Session {
   uint64_t next_request_ = 1;
   uint64_t handshake_request_ = 0;
   Clock::time_point handshake_ends_{};
-  Clock::time_point next_attempt_{};  // when disconnected
+  Clock::time_point next_attempt_{};  // earliest next attempt, while disconnected
   std::chrono::milliseconds backoff_{10};
   std::optional<Error> last_loss_;  // why there is no daemon
-  bool refused_ = false;            // the daemon said so itself
+  bool refused_ = false;            // the last loss was an error answer of the daemon
   Silence silence_;
-  uint64_t heartbeat_request_ = 0;  // waits for its answer; 0: none
+  uint64_t heartbeat_request_ = 0;  // unanswered heartbeat; 0: none
 
   std::optional<ArenaMapping> arena_;
   base::UniqueFd arena_fd_;
   bool arena_pinned_ = false;
-  uint32_t slabs_warm_ = 0;           // the first ones, as the daemon says: their pages are there
-  std::vector<bool> slab_populated_;  // this process has page table entries for it
+  uint32_t slabs_warm_ = 0;           // the first slabs, whose memory the daemon has prepared
+  std::vector<bool> slab_populated_;  // this process has page table entries for the slab
   std::vector<ArenaMapping> retired_arenas_;  // pinned, then refused by a new daemon
 
   std::map<const std::byte*, size_t> lent_;
@@ -228,14 +228,14 @@ class Session {
   bool registered_ = false;
   Group group_;
   std::vector<std::shared_ptr<Snapshot>> snapshots_;  // neither durable nor failed
-  std::vector<std::weak_ptr<Snapshot>> handles_;      // all that may still point here
+  std::vector<std::weak_ptr<Snapshot>> handles_;      // all that may still point to this session
   RestoreInbox* restore_ = nullptr;
   Holds holds_;
   bool daemon_holds_ = false;
-  std::map<uint64_t, std::optional<fb::MessageT>> replies_;  // of the calls that wait
+  std::map<uint64_t, std::optional<fb::MessageT>> replies_;  // by request of a waiting call
 };
 
-// What the daemon said in an ErrorReply; an unknown code becomes kFailedPrecondition.
+// The error in a daemon's ErrorReply; an unknown code becomes kFailedPrecondition.
 Error error_from(const fb::ErrorReplyT& reply);
 Error error_from(int code, const std::string& message);
 

@@ -1,4 +1,4 @@
-// What a message from the daemon means: an answer someone waits for, or news.
+// Dispatches messages of the daemon: answers to waiting calls, and news.
 #include "client/src/restore.h"
 #include "client/src/session.h"
 #include "client/src/snapshot.h"
@@ -6,7 +6,7 @@
 namespace ckpt::lib {
 namespace {
 
-// The request an answer belongs to; 0 for news.
+// The request that a message answers; 0 for news.
 uint64_t answered_request(const fb::MessageT& message) {
   switch (message.body.type) {
     case fb::MessageBody::ErrorReply:
@@ -76,7 +76,7 @@ void Session::dispatch(fb::MessageT message) {
     case fb::MessageBody::RestoreOpened: {
       fb::RestoreOpenedT& opened = *message.body.AsRestoreOpened();
       if (restore_ != nullptr && restore_->take_answer(opened)) return;
-      // Given up before it was open: nobody else will close it, and it holds slabs.
+      // Abandoned before it was open: close it here, since it holds slabs.
       fb::CloseRestoreT close;
       close.restore = opened.restore;
       post(std::move(close));
@@ -110,7 +110,7 @@ void Session::dispatch(fb::MessageT message) {
   resolve(request, std::move(message));
 }
 
-// A hold whose reader is gone meanwhile is given back: nobody else would.
+// Releases a hold whose reader is gone meanwhile.
 void Session::take_hold(fb::MessageT message) {
   const fb::CommitHeldT& held = *message.body.AsCommitHeld();
   if (holds_.take_answer(held)) return;
@@ -138,7 +138,7 @@ void Session::resolve(uint64_t request, fb::MessageT message) {
   }
 }
 
-// Nobody waits for the answer to a seal or a lease, nor for a restore that fails half-way.
+// Errors without a waiting call: answers to a seal or a lease, or of a restore that fails half-way.
 void Session::error_without_waiter(const fb::ErrorReplyT& error) {
   if (restore_ != nullptr && restore_->take_error(error)) return;
   if (holds_.take_error(error)) return;

@@ -9,7 +9,7 @@
 namespace ckpt::lib {
 namespace {
 
-// Of a snapshot that streams: the others are asked for one by one.
+// First lease of a streaming snapshot; further slabs are leased one by one.
 constexpr uint32_t kSlabsToBegin = 2;
 
 std::vector<std::unique_ptr<fb::MetricT>> to_fb(
@@ -47,7 +47,7 @@ Result<std::shared_ptr<Snapshot>> Snapshot::begin(Session& session, SnapshotOpti
     return make_error(step.error().code, "{}: {}", snapshot->name(), step.error().message);
   }
   CKPT_TRY(snapshot->prepare());
-  // Known to the session before the daemon hears of it: slabs may come with the answer.
+  // Register with the session before asking the daemon: slabs may come with the answer.
   session.add_snapshot(snapshot);
   const Status asked = snapshot->ask();
   if (!asked.ok()) {
@@ -57,8 +57,8 @@ Result<std::shared_ptr<Snapshot>> Snapshot::begin(Session& session, SnapshotOpti
   return snapshot;
 }
 
-// Checks the plan and builds the message. The daemon checks coverage, over all ranks; here is only
-// what would make this rank write outside its own state.
+// Checks the plan and builds the message. The daemon checks coverage, over all ranks; this checks
+// only what would make this rank write outside its own state.
 Status Snapshot::prepare() {
   const std::vector<UnitSpec>& specs = session_->units();
   const fb::EpochStartedT& epoch = session_->group().epoch();
@@ -120,7 +120,7 @@ Status Snapshot::prepare() {
   return ok_status();
 }
 
-// The plan's units are sorted. A snapshot of nothing but these would leave nothing to commit.
+// The plan's units are sorted. A snapshot of memory units only would leave nothing to commit.
 Status Snapshot::prepare_memory_units() {
   const std::vector<UnitId>& units = options_.plan.units;
   std::vector<UnitId>& memory = options_.memory_units;
@@ -141,7 +141,7 @@ Status Snapshot::ask() {
   uint64_t request = 0;
   if (options_.no_wait && session_->post(begin_, &request)) {
     requests_.push_back(request);
-    acknowledged_ = true;  // a daemon that did not hear of it any more is told by reopen()
+    acknowledged_ = true;  // reopen() tells a daemon that has not heard of it
     return ok_status();
   }
   const CallOptions call{deadline(), name() + ": beginning a snapshot",
@@ -153,7 +153,7 @@ Status Snapshot::ask() {
                          }};
   const Result<fb::MessageT> reply = session_->call(begin_, call);
   if (!reply.ok()) {
-    // The daemon may have heard of it all the same.
+    // The daemon may have received the request anyway.
     if (reply.error().code == ErrorCode::kDeadlineExceeded) send_abort(reply.error().message);
     return reply.error();
   }
@@ -166,7 +166,7 @@ Status Snapshot::check_open() const {
     return make_error(ErrorCode::kFailedPrecondition, "{}: its session was closed", name());
   }
   if (info_.level != fb::SnapshotLevel::Failed) return ok_status();
-  // The daemon's sentence may begin with the name, too.
+  // The daemon's message may begin with the name, too.
   const std::string named = name() + ": ";
   std::string_view why = info_.failure->message;
   if (why.starts_with(named)) why.remove_prefix(named.size());
@@ -213,7 +213,7 @@ void Snapshot::fail(Error error) {
   closed_.clear();
   free_slabs_.clear();
   seals_.clear();
-  session_->remove_snapshot(this);  // last: this may be the only thing that keeps it alive
+  session_->remove_snapshot(this);  // last: this may be the only reference to the snapshot
 }
 
 void Snapshot::session_closes() {
@@ -242,7 +242,7 @@ void Snapshot::take_error(const fb::ErrorReplyT& error) {
   fail(error_from(error));
 }
 
-// What a restarted daemon must hear to know this snapshot as the old one did.
+// Tells a restarted daemon everything that the old one knew of this snapshot.
 void Snapshot::reopen() {
   if (!acknowledged_) return;  // begin() is still asking, and asks again
   if (!seals_complete_) {

@@ -1,9 +1,9 @@
 // Snapshot: one rank's share of one snapshot, from begin until it is durable or has failed.
 //
 // Filling goes slab by slab: lease, copy with CRC32C, seal. The seal messages are kept until the
-// whole snapshot is durable: when the daemon restarts they are, with the arena, all that is left of
-// what it knew, and reopen() says them again. The session holds every snapshot that is not settled,
-// so it goes on when the trainer has given up its handle.
+// whole snapshot is durable: after a restart of the daemon, they and the arena are all that is left
+// of its state, and reopen() sends them again. The session owns every unsettled snapshot, so a
+// snapshot continues after the trainer has freed its handle.
 #pragma once
 
 #include <array>
@@ -27,15 +27,15 @@ struct SnapshotOptions {
   fb::OutOfSlabs out_of_slabs = fb::OutOfSlabs::Wait;
   std::vector<std::pair<std::string, double>> metrics;
   std::vector<fb::ExpertTokens> expert_tokens;
-  std::vector<fb::ExpertTokens> expert_lost;  // of those that have lost some
+  std::vector<fb::ExpertTokens> expert_lost;  // of experts that have lost some
   uint64_t staleness_max = 0;                 // steps; 0: any
   uint32_t timeout_ms = 0;
   bool no_wait = false;              // for the daemon's answer to begin
-  std::vector<UnitId> memory_units;  // those of the plan's units that are not written
+  std::vector<UnitId> memory_units;  // units of the plan that are not written
   bool streams = false;              // slabs are free again as soon as they are written
 };
 
-// Room in the arena that somebody else fills.
+// Room in the arena that other code fills.
 struct Place {
   MutableByteView memory;
   uint64_t id = 0;  // for Snapshot::filled()
@@ -46,7 +46,7 @@ class Snapshot {
   static Result<std::shared_ptr<Snapshot>> begin(Session& session, SnapshotOptions options);
 
   Status write(UnitId unit, uint64_t offset, ByteView data);
-  // snapshot_places.cc. At most `length` bytes; less where a slab ends.
+  // snapshot_places.cc. At most `length` bytes; fewer at a slab's end.
   // timeout_ms 0: that of the options.
   Result<Place> reserve(UnitId unit, uint64_t offset, uint64_t length, uint32_t timeout_ms);
   Status filled(uint64_t place, uint32_t crc32c);
@@ -61,14 +61,14 @@ class Snapshot {
     uint64_t stall_ns = 0;
     uint64_t wait_ns = 0;
     uint64_t durable_ns = 0;
-    std::string alarms;  // of a durable one; empty: none
+    std::string alarms;  // of a durable snapshot; empty: none
   };
   const Info& info() const { return info_; }
   bool ended() const { return ended_; }
   Epoch epoch() const { return begin_.epoch; }
-  Session* session() const { return session_; }  // null once it was closed
+  Session* session() const { return session_; }  // null once the session is closed
 
-  // -- told by the session -----------------------------------------------------------------------
+  // -- called by the session ---------------------------------------------------------------------
   void take_state(const fb::SnapshotStateT& state);
   void take_slabs(const fb::SlabsLeasedT& leased);
   void take_error(const fb::ErrorReplyT& error);
@@ -78,7 +78,7 @@ class Snapshot {
   void session_closes();
 
  private:
-  // A fragment of this rank, and how far it was written.
+  // A fragment of this rank, and its written part.
   struct Share {
     UnitRange range;
     uint64_t written = 0;
@@ -101,7 +101,7 @@ class Snapshot {
     uint64_t payload_bytes = 0;
     std::vector<fb::SealedFragment> fragments;
   };
-  // Adds the time it lives to a total: what the trainer spent in here.
+  // Adds its lifetime to a total: time that the trainer spent in here.
   class Timed {
    public:
     explicit Timed(uint64_t& total_ns) : total_ns_(total_ns) {}
@@ -120,7 +120,7 @@ class Snapshot {
   Status check_open() const;
   std::string name() const;
   Result<Share*> find_share(UnitId unit, uint64_t offset, uint64_t length);
-  // What is written and what stays in memory lies in slabs of its own.
+  // Written bytes and memory-only bytes use separate slabs.
   std::optional<Filling>& filling_for(const Share& share) { return filling_[share.memory_only]; }
   Status prepare_memory_units();
   Status acquire_slab(std::optional<Filling>& filling, const Deadline& deadline);
@@ -142,14 +142,14 @@ class Snapshot {
   fb::BeginSnapshotT begin_;
   std::vector<Share> shares_;  // ascending by unit and offset
   Clock::time_point began_at_ = Clock::now();
-  bool acknowledged_ = false;  // the daemon knows of it; from then on a new one is told
+  bool acknowledged_ = false;  // the daemon knows this snapshot; a new daemon must be told
   bool ended_ = false;
   Info info_;
 
-  std::deque<uint32_t> free_slabs_;                // leased, not touched yet
-  uint32_t slabs_expected_ = 0;                    // asked for, not here yet
+  std::deque<uint32_t> free_slabs_;                // leased, still unused
+  uint32_t slabs_expected_ = 0;                    // requested, not yet leased
   std::array<std::optional<Filling>, 2> filling_;  // by Share::memory_only
-  std::vector<Filling> closed_;                    // full, with places that are still being filled
+  std::vector<Filling> closed_;                    // full, but with places still being filled
   std::map<uint64_t, Lent> lent_;
   uint64_t next_place_ = 1;
   std::vector<Seal> seals_;

@@ -1,4 +1,4 @@
-// Units as the daemon wants to hear of them.
+// Units in the form that the daemon registers.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace ckpt::lib {
 
-// What a trainer tells of its run's units; ids are positions in the list.
+// A trainer's registration of its run's units; ids are positions in the list.
 struct Registration {
   std::vector<UnitSpec> units;
   std::vector<fb::UnitCodec> codecs;  // one for each unit, or none

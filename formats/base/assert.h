@@ -1,8 +1,8 @@
-// CKPT_ASSERT: the check of an invariant that stays on in every build type.
+// CKPT_ASSERT: checks an invariant, in every build type.
 //
-// An expected failure (bad input, a full disk, a peer that died) is a Result. An assert is for what
-// cannot happen unless this program is wrong; it prints the expression and aborts, because going on
-// with broken bookkeeping is how wrong bytes get committed.
+// An expected failure (bad input, a full disk, a dead peer) is a Result. A failed assert means that
+// this program is wrong. The assert prints the expression and aborts, because continuing with
+// broken bookkeeping would commit wrong bytes.
 #pragma once
 
 #include <string_view>
@@ -20,7 +20,7 @@ namespace ckpt::base {
       ::ckpt::base::assert_failed(#expression, __FILE__, __LINE__, {}); \
   } while (false)
 
-// As CKPT_ASSERT, with a message that names the object (run, step, unit, slab ...).
+// Same, with a message that names the object (run, step, unit, slab ...).
 #define CKPT_ASSERT_MSG(expression, message)                                   \
   do {                                                                         \
     if (!(expression)) [[unlikely]]                                            \

@@ -160,6 +160,18 @@ inline std::string sentence(const CLI::App& app, const CLI::App& verb,
   return escaped(what);
 }
 
+// True if an argument is missing or surplus: examples of the verb help then. An error of a flag, or
+// of its value, says all by itself.
+inline bool is_about_arguments(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> extras = app.remaining(true);
+  if (std::ranges::any_of(extras, [](const auto& extra) { return extra.starts_with("-"); })) {
+    return false;
+  }
+  const int code = error.get_exit_code();
+  return code == static_cast<int>(CLI::ExitCodes::RequiredError) ||
+         code == static_cast<int>(CLI::ExitCodes::ExtrasError);
+}
+
 }  // namespace cli_errors
 
 // To be called for what app.parse() throws. Prints help and version as CLI11 does, and returns 0;
@@ -175,9 +187,7 @@ inline int report_usage(const CLI::App& app, const CLI::ParseError& error) {
     return kBadUsageExit;
   }
   print_stderr("{}: {}\n", name, cli_errors::sentence(app, verb, error));
-  // How the verb is written helps more than what was wrong with it, unless that says it all.
-  const bool repeated = !cli_errors::about_repeated(error.what()).empty();
-  if (!verb.get_footer().empty() && &verb != &app && !repeated) {
+  if (!verb.get_footer().empty() && &verb != &app && cli_errors::is_about_arguments(app, error)) {
     print_stderr("{}\n", verb.get_footer());
   }
   print_stderr("`{} --help` tells more\n", name);

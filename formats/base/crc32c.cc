@@ -15,7 +15,7 @@ using crc32c_polynomial::multiply;
 using crc32c_polynomial::shift_by_bytes;
 using crc32c_polynomial::times_x;
 
-// kSlices[0] is the usual table of one byte; kSlices[s] is the same with s zero bytes appended.
+// kSlices[0] is the usual one-byte table; kSlices[s] is that table with s zero bytes appended.
 constexpr auto kSlices = [] {
   std::array<std::array<uint32_t, 256>, 8> slices{};
   for (uint32_t byte = 0; byte < 256; ++byte) {
@@ -32,7 +32,7 @@ constexpr auto kSlices = [] {
   return slices;
 }();
 
-// How much of `bytes` is folded: below two steps what comes before and after costs more.
+// Bytes to fold: for less than two steps, the setup before and after costs more than it saves.
 size_t folded_bytes(size_t bytes) {
   if (bytes < 2 * crc32c_fold::kStepBytes || !crc32c_fold::supported()) return 0;
   return bytes / crc32c_fold::kStepBytes * crc32c_fold::kStepBytes;
@@ -65,13 +65,13 @@ uint32_t crc32c_portable(ByteView bytes, uint32_t crc) {
 }
 
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b) {
-  if (crc_a == 0) return crc_b;  // of nothing, as a rule
+  if (crc_a == 0) return crc_b;  // crc_a is usually the CRC of nothing
   // The inversions before and after cancel between the two, so finished CRCs combine directly.
   return multiply(shift_by_bytes(length_b), crc_a) ^ crc_b;
 }
 
 uint32_t crc32c_extend_zeros(uint32_t crc_a, uint64_t zeros) {
-  if (zeros == 0) return crc_a;  // between fragments that fill their blocks, as most do
+  if (zeros == 0) return crc_a;  // usual case: most fragments fill their blocks
   return ~multiply(shift_by_bytes(zeros), ~crc_a);
 }
 
@@ -82,7 +82,7 @@ uint32_t copy_crc32c(MutableByteView to, ByteView from, uint32_t crc) {
   while (done < from.size()) {
     const size_t now = std::min(from.size() - done, kCopyBlockBytes);
     std::memcpy(to.data() + done, from.data() + done, now);
-    // Of the copy, not of the source: the checksum speaks for the bytes that will be written.
+    // Checksum the copy, not the source: the copy is what will be written.
     crc = crc32c_serial(to.subspan(done, now), crc);
     done += now;
   }

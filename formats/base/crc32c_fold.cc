@@ -21,16 +21,16 @@ namespace {
 
 enum class Store { kNone, kCached, kPastCaches };
 
-// What a processor fetches ahead by itself stops at pages, and stores that pass the caches leave it
-// less to go by. Measured: from 1 KiB on it makes no difference any more.
+// Prefetch distance. The hardware prefetcher stops at page boundaries, and stores that bypass the
+// caches give it fewer hints. Measured: distances from 1 KiB on make no difference.
 constexpr size_t kFetchedAheadBytes = 2048;
 constexpr size_t kVectorBytes = sizeof(__m512i);
 constexpr size_t kVectors = kStepBytes / kVectorBytes;
 static_assert(kVectorBytes == kLineBytes);
 
-// By what the two halves of 16 bytes are multiplied to move on by `bytes`. The product of two
-// reflected numbers of 64 and 33 bits comes out one bit low, hence the shift; the first half is
-// 64 bits further from the end than the second.
+// Multipliers that move the two halves of 16 bytes on by `bytes`. The product of two reflected
+// numbers of 64 and 33 bits comes out one bit low, hence the shift; the first half is 64 bits
+// further from the end than the second.
 struct Multipliers {
   uint64_t low;
   uint64_t high;
@@ -54,7 +54,7 @@ CKPT_FOLDS inline __m512i everywhere(const Multipliers& by) {
   return _mm512_set4_epi64(high, low, high, low);
 }
 
-// `state`, moved, plus `next`.
+// Moves `state` on and adds `next`.
 CKPT_FOLDS inline __m512i moved_onto(__m512i state, __m512i by, __m512i next) {
   constexpr int kXorOfThree = 0x96;
   return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(state, by, 0x00),
@@ -74,7 +74,7 @@ bool asked_not_to() {
 template <Store kStore>
 CKPT_FOLDS inline void take(std::byte* to, const std::byte* from, __m512i (&step)[kVectors]) {
   for (size_t i = 0; i < kVectors; ++i) {
-    // Beyond the end, too: a hint never faults.
+    // May point beyond the end: a prefetch hint never faults.
     _mm_prefetch(from + i * kVectorBytes + kFetchedAheadBytes, _MM_HINT_T0);
     step[i] = _mm512_loadu_si512(from + i * kVectorBytes);
     if constexpr (kStore == Store::kCached) _mm512_storeu_si512(to + i * kVectorBytes, step[i]);
@@ -89,7 +89,7 @@ CKPT_FOLDS uint32_t fold_all(std::byte* to, ByteView from, uint32_t crc) {
   CKPT_ASSERT(!from.empty() && from.size() % kStepBytes == 0);
   __m512i state[kVectors];
   take<kStore>(to, from.data(), state);
-  // The state that came before is added to the first bytes, as a table-driven CRC does.
+  // Add the CRC of the preceding bytes to the first bytes, as a table-driven CRC does.
   const __m128i before = _mm_cvtsi32_si128(static_cast<int>(~crc));
   state[0] = _mm512_xor_si512(state[0], _mm512_zextsi128_si512(before));
   const __m512i by_step = everywhere(kByStep);
@@ -111,7 +111,7 @@ CKPT_FOLDS uint32_t fold_all(std::byte* to, ByteView from, uint32_t crc) {
   for (size_t i = 1; i < kVectorBytes / sizeof(__m128i); ++i) {
     rest = moved_onto(rest, by_lane, lane(i));
   }
-  // These 16 bytes have the remainder that all of it has.
+  // These 16 bytes have the same remainder as the whole input.
   uint64_t raw = _mm_crc32_u64(0, static_cast<uint64_t>(_mm_cvtsi128_si64(rest)));
   raw = _mm_crc32_u64(raw, static_cast<uint64_t>(_mm_extract_epi64(rest, 1)));
   return ~static_cast<uint32_t>(raw);

@@ -1,7 +1,7 @@
-// CRC32C by folding: 256 bytes at a time are multiplied, carry-less, to where the next 256 lie, and
-// added to them, so that a remainder as long as one step is left of any length. On processors with
-// AVX-512 and VPCLMULQDQ that is faster than memory is, and while it copies, too, since the bytes
-// are in registers already.
+// CRC32C by folding. A carry-less multiplication moves 256 bytes to the position of the next 256
+// bytes and adds them there, so an input of any length shrinks to one step of 256 bytes. On
+// processors with AVX-512 and VPCLMULQDQ this is faster than memory. The copying variants are as
+// fast, because the bytes are already in registers.
 //
 // The algorithm: Gopal et al., "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ
 // Instruction", Intel, 2009.
@@ -14,20 +14,20 @@
 namespace ckpt::base::crc32c_fold {
 
 inline constexpr size_t kStepBytes = 256;
-// A line of the caches: where fold_stream() wants its target to begin.
+// Size of a cache line; fold_stream() needs a target aligned to this.
 inline constexpr size_t kLineBytes = 64;
 
-// True if this processor can, and the environment does not say CKPT_CRC32C=serial (to test and
-// measure what other processors do). Where it is false nothing below may be called.
+// True if this processor supports folding and the environment does not set CKPT_CRC32C=serial
+// (which tests and measures the path of other processors). If false, call nothing below.
 bool supported();
 
-// What crc32c(from, crc) is, of whole steps, at least one.
+// Returns crc32c(from, crc). `from` is a whole number of steps, at least one.
 uint32_t fold(ByteView from, uint32_t crc);
-// The same of what is copied to `to`, which is as long: of the very bytes stored, whatever happens
-// to `from` meanwhile.
+// Copies to `to`, which is as long, and returns the CRC32C of the bytes stored, even if `from`
+// changes meanwhile.
 uint32_t fold_copy(std::byte* to, ByteView from, uint32_t crc);
-// The same with stores that pass the caches; `to` is at the beginning of a line. They are weakly
-// ordered: whoever tells others of them fences first.
+// Same, with stores that bypass the caches; `to` is aligned to a cache line. The stores are weakly
+// ordered: fence before another thread or process is told about them.
 uint32_t fold_stream(std::byte* to, ByteView from, uint32_t crc);
 
 }  // namespace ckpt::base::crc32c_fold

@@ -1,6 +1,6 @@
-// Result<T>: a value or an Error. How every expected failure travels in this project.
+// Result<T>: a value or an Error. Every expected failure in this project is returned this way.
 //
-// An Error's message is one sentence that names the object it is about, for example
+// An Error's message is one sentence that names the failed object, for example
 //   run tiny step 1200 unit layers.3.experts.17.weights: no fragment covers bytes [4096, 8192)
 #pragma once
 
@@ -16,21 +16,21 @@
 
 namespace ckpt {
 
-// What kind of failure it is. The numbers are part of the wire protocol and of the C ABI
+// Kinds of failure. The numbers are part of the wire protocol and of the C ABI
 // (CKPT_E_* in ckpt.h): never renumber.
 enum class ErrorCode : int {
-  kInvalidArgument = 1,      // the caller asked for something that makes no sense
+  kInvalidArgument = 1,      // the request makes no sense
   kNotFound = 2,             // no such run, step, unit, file
-  kAlreadyExists = 3,        // it is there already and may not be replaced
+  kAlreadyExists = 3,        // the object exists and may not be replaced
   kCorrupt = 4,              // bytes do not match their checksum or their format
-  kVersionMismatch = 5,      // a format or protocol of another version
-  kPermissionDenied = 6,     // this uid may not
+  kVersionMismatch = 5,      // another version of a format or protocol
+  kPermissionDenied = 6,     // this uid lacks the right
   kResourceExhausted = 7,    // out of slabs, memory, disk space; a bound in limits.h was reached
-  kUnavailable = 8,          // the other side is gone for now; try again
-  kDeadlineExceeded = 9,     // a bounded wait reached its bound
-  kAborted = 10,             // given up because of something else: an epoch ended, a peer died
+  kUnavailable = 8,          // the peer is gone for now; try again
+  kDeadlineExceeded = 9,     // a bounded wait timed out
+  kAborted = 10,             // aborted for another reason: an epoch ended, a peer died
   kIo = 11,                  // the operating system reported an error
-  kFailedPrecondition = 12,  // right request, wrong state
+  kFailedPrecondition = 12,  // valid request, wrong state
 };
 
 // "invalid argument", "not found", ...

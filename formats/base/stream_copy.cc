@@ -16,22 +16,22 @@ namespace ckpt::base {
 
 namespace {
 
-// Without folding so little is checksummed while the stores of it are still on their way, and is in
-// the L1 cache.
+// Block size without folding: small enough that its checksum is computed while its stores are
+// still in flight and its bytes are in the L1 cache.
 constexpr size_t kChecksummedBytes = 512;
 constexpr size_t kLineBytes = crc32c_fold::kLineBytes;
 constexpr size_t kStoreBytes = sizeof(__m128i);
-// What a processor fetches ahead by itself stops at pages, and stores that pass the caches leave it
-// less to go by.
+// Prefetch distance. The hardware prefetcher stops at page boundaries, and stores that bypass the
+// caches give it fewer hints.
 constexpr size_t kFetchedAheadBytes = 1024;
-// Less is not worth the wait for the last stores.
+// Below this size, waiting for the last stores costs more than streaming saves.
 constexpr size_t kStreamedBytesMin = 4096;
 
-// Whole lines, to where a line begins.
+// Copies whole cache lines; `to` is aligned to a line.
 void stream(std::byte* to, const std::byte* from, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kLineBytes) {
     __m128i line[kLineBytes / kStoreBytes];
-    // Beyond the end, too: a hint never faults.
+    // May point beyond the end: a prefetch hint never faults.
     _mm_prefetch(from + at + kFetchedAheadBytes, _MM_HINT_T0);
     std::memcpy(line, from + at, kLineBytes);
     for (size_t i = 0; i < kLineBytes / kStoreBytes; ++i) {
@@ -40,7 +40,7 @@ void stream(std::byte* to, const std::byte* from, size_t bytes) {
   }
 }
 
-// Of pieces that end where the next begins; the rest is left. Returns how much is done.
+// Copies whole pieces and updates `crc`; leaves the rest to the caller. Returns the bytes copied.
 size_t stream_pieces(std::byte* to, ByteView from, uint32_t* crc) {
   if (crc32c_fold::supported()) {
     const size_t whole = from.size() / crc32c_fold::kStepBytes * crc32c_fold::kStepBytes;
@@ -63,7 +63,7 @@ uint32_t stream_crc32c(MutableByteView to, ByteView from, uint32_t crc) {
   const size_t head = -reinterpret_cast<uintptr_t>(to.data()) % kLineBytes;
   crc = copy_crc32c(to.first(head), from.first(head), crc);
   const size_t done = head + stream_pieces(to.data() + head, from.subspan(head), &crc);
-  _mm_sfence();  // they are weakly ordered
+  _mm_sfence();  // streaming stores are weakly ordered
   return copy_crc32c(to.subspan(done), from.subspan(done), crc);
 }
 

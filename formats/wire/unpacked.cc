@@ -13,7 +13,7 @@ using flatbuffers::uoffset_t;
 
 const uint8_t* follow(const uint8_t* field) { return field + ReadScalar<uoffset_t>(field); }
 
-// What an element of a vector must be aligned to: its own size, or that of a struct's widest field.
+// Required alignment of a vector's element: its own size, or that of a struct's widest field.
 size_t alignment_of(flatbuffers::ElementaryType element, const TypeTable* inner) {
   if (element != flatbuffers::ET_SEQUENCE || inner->st != flatbuffers::ST_STRUCT) {
     return flatbuffers::InlineSize(element, inner);
@@ -29,7 +29,7 @@ size_t alignment_of(flatbuffers::ElementaryType element, const TypeTable* inner)
   return widest;
 }
 
-// Walks a verified buffer and takes from the budget what each thing would take in the buffer.
+// Walks a verified buffer and charges the budget for each object by its size in the buffer.
 class Walk {
  public:
   explicit Walk(uint64_t budget_bytes) : left_(budget_bytes) {}

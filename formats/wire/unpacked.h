@@ -1,11 +1,11 @@
-// What a FlatBuffer from outside must pass beyond flatbuffers::Verifier before it is unpacked.
+// Checks, beyond flatbuffers::Verifier, of a FlatBuffer from outside before it is unpacked.
 //
 // The verifier proves that every offset points inside the buffer. It does not prove that two
 // offsets point to different things: a buffer of some kilobytes can name one string a million
-// times, and unpacking copies it each time. An encoder of ours never shares, so here every string,
-// vector and table is charged for once per mention, and the sum may not exceed the buffer. Nor does
-// the verifier of FlatBuffers 2.0 look at the alignment of the elements of a vector, which are then
-// read in place; here it is checked.
+// times, and unpacking copies it each time. Our encoder never shares, so this check charges every
+// string, vector and table once per mention, and the sum may not exceed the buffer. The verifier
+// of FlatBuffers 2.0 also ignores the alignment of vector elements, which are read in place; this
+// check covers it.
 #pragma once
 
 #include <flatbuffers/flatbuffers.h>
@@ -17,9 +17,9 @@
 
 namespace ckpt::wire {
 
-// Of one message or record. The largest frame holds fewer.
+// Tables of one message or record. The largest frame holds fewer.
 inline constexpr uint32_t kTablesMax = 1u << 20;
-// Nesting of our schemas is at most five deep.
+// Limits for the verifier: our schemas nest at most five deep.
 flatbuffers::Verifier::Options verifier_options();
 
 // True if unpacking the verified buffer (its root is of type `type`, it starts at a multiple of 8)

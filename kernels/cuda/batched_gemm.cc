@@ -36,7 +36,7 @@ bool go_one_by_one(std::span<const PlacedProduct> products, ProductCalls calls) 
   return are_faster_one_by_one(static_cast<int64_t>(products.size()), multiplications);
 }
 
-// All products in one call of cuBLAS, each a group. The order of a and b is explained below.
+// All products in one cuBLAS call, each a group. The order of a and b is explained below.
 void multiply_grouped(CudaQueue& queue, const char* name, cudaDataType_t type,
                       std::span<const PlacedProduct> products, void** pointers) {
   const size_t count = products.size();
@@ -73,8 +73,8 @@ void multiply_grouped(CudaQueue& queue, const char* name, cudaDataType_t type,
 
 }  // namespace
 
-// What cuBLAS takes for column-major are our matrices transposed. c^T = b^T a^T: so b goes first,
-// and rows and columns change places.
+// Our row-major matrices are the transposed of cuBLAS's column-major ones. c^T = b^T a^T: so b
+// goes first, and rows and columns change places.
 
 void multiply(CudaQueue& queue, const char* name, const ProductTypes& types,
               const PlacedProduct& placed) {

@@ -14,16 +14,16 @@
 
 namespace ckpt::kernels {
 
-// A factor as it lies in memory: elements from one row to the next, and whether it is to be
-// transposed.
+// Layout of a factor in memory: elements from one row to the next, and whether the product uses
+// the factor transposed.
 struct Factor {
   int64_t stride = 0;
   bool transposed = false;
 };
 
-// c[rows, columns] = alpha * a[rows, inner] b[inner, columns] + beta * c, the shapes being those
-// after transposing. Sums are in fp32, and with fp32 factors nothing is rounded to TF32. With
-// beta 0 what c holds is not read. No size is zero.
+// c[rows, columns] = alpha * a[rows, inner] b[inner, columns] + beta * c, with the shapes after
+// transposing. Sums are in fp32, and with fp32 factors nothing is rounded to TF32. With
+// beta 0, c is not read. No size is zero.
 struct Product {
   int64_t rows = 0;
   int64_t columns = 0;
@@ -35,7 +35,7 @@ struct Product {
   float beta = 0.0f;
 };
 
-// Of both factors, and of c.
+// Element types of both factors, and of c.
 struct ProductTypes {
   cudaDataType_t factors = CUDA_R_32F;
   cudaDataType_t result = CUDA_R_32F;
@@ -54,7 +54,7 @@ struct PlacedProduct {
   void* c = nullptr;
 };
 
-// cuBLAS reads arrays of pointers only where it runs, so it cannot see how they are aligned: with
+// cuBLAS reads arrays of pointers only on the device, so it cannot check their alignment: with
 // bf16 factors such calls fault unless all matrices start at multiples of this.
 inline constexpr uintptr_t kMatrixAlignment = 16;
 inline bool needs_alignment(const ProductTypes& types) { return types.factors != CUDA_R_32F; }
@@ -63,14 +63,14 @@ inline bool needs_alignment(const ProductTypes& types) { return types.factors !=
 void multiply(CudaQueue& queue, const char* name, const ProductTypes& types,
               const PlacedProduct& placed);
 
-// `count` products of one shape. a, b, c: arrays of `count` pointers, all on the device. Aligned if
-// needs_alignment().
+// `count` products of one shape. a, b, c: arrays of `count` pointers, all on the device. The
+// matrices must be aligned if needs_alignment().
 void multiply_batch(CudaQueue& queue, const char* name, const ProductTypes& types,
                     const Product& product, int64_t count, void* const* a, void* const* b,
                     void* const* c);
 
 // Products of any shapes, all of one type; no c overlaps another. pointers: memory on the device
-// for 3 * products.size(). kGrouped: one call of cuBLAS, or one each where they are not aligned.
+// for 3 * products.size(). kGrouped: one call of cuBLAS, or one per product if not aligned.
 void multiply_groups(CudaQueue& queue, const char* name, cudaDataType_t type,
                      std::span<const PlacedProduct> products, void** pointers,
                      ProductCalls calls = ProductCalls::kByShape);

@@ -1,4 +1,4 @@
-// A queue's cuBLAS. Apart from queue.cc, so that only who multiplies links cuBLAS.
+// A queue's cuBLAS. Apart from queue.cc, so that only programs that multiply link cuBLAS.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
@@ -6,17 +6,17 @@
 
 namespace ckpt::kernels {
 
-// What cuBLAS asks for on Hopper. One of its own, so that its results do not depend on what other
-// streams do at the time.
+// Workspace size that cuBLAS recommends for Hopper. Each queue has its own workspace, so that its
+// results do not depend on concurrent work of other streams.
 constexpr size_t kBlasWorkspaceBytes = 32u << 20;
 
 cublasContext* CudaQueue::blas() {
   if (blas_ != nullptr) return blas_;
   note_blas(cublasCreate(&blas_), "starting cuBLAS");
-  if (blas_ == nullptr) return nullptr;  // products refuse it, and the failure is noted
+  if (blas_ == nullptr) return nullptr;  // the failure is noted; products check for null
   stop_blas_ = [](cublasContext* blas) { (void)cublasDestroy(blas); };
   note_blas(cublasSetStream(blas_, stream_), "giving cuBLAS its stream");
-  // Sums are fp32 to the end, even where a product is cut along them and the result is bf16.
+  // Sums stay fp32 to the end, even if cuBLAS splits a product along the sum and returns bf16.
   note_blas(cublasSetMathMode(blas_, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION),
             "setting cuBLAS's precision");
   note(cudaMalloc(&blas_workspace_, kBlasWorkspaceBytes), "allocating cuBLAS's workspace");

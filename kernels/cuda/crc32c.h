@@ -1,10 +1,10 @@
 // CRC32C by the threads of a block. A raw state (formats/base/crc32c_polynomial.h) that starts as 0
-// is a sum: each word times a power of x that says how far it is from the end. So threads take
-// words in turn, each thread multiplies its state by one constant from word to word, and at the
-// end the states are multiplied by the thread's own power of x and added up, which is XOR.
+// is a sum: each word times the power of x for its distance from the end. So threads take words in
+// turn. From word to word, each thread multiplies its state by one constant. At the end, each
+// state is multiplied by its thread's own power of x, and all are added up, which is XOR.
 //
-// Zeros in front of the data change nothing: who has fewer words than the block would take lets
-// them end at the last thread, and the first threads start with zeros.
+// Zeros in front of the data change nothing. So data with fewer words than the block takes ends at
+// the last thread, and the first threads start with zeros.
 #pragma once
 
 #include "formats/base/crc32c_polynomial.h"
@@ -35,8 +35,8 @@ constexpr FieldTable field_table(uint32_t factor) {
   return table;
 }
 
-// The factors by which the states of kCount threads are multiplied at the end: each thread's last
-// word is `bytes` long, and the words of the threads behind it follow.
+// The factors that multiply the states of kCount threads at the end: each thread's last word is
+// `bytes` long, and the words of the threads behind it follow.
 template <unsigned kCount>
 struct Weights {
   uint32_t thread[kCount];
@@ -52,7 +52,7 @@ constexpr Weights<kCount> weights_of(uint64_t bytes) {
   return weights;
 }
 
-// factor[bytes] takes back what that many zero bytes at the end did to a raw state.
+// factor[bytes] undoes the effect of that many zero bytes at the end of a raw state.
 struct ZerosTaken {
   uint32_t factor[kCrcWordBytes];
 };
@@ -68,7 +68,7 @@ constexpr ZerosTaken zeros_taken() {
 
 // factor[k][v]: x^(8 * v * 256^k).
 struct ByteShifts {
-  uint32_t factor[6][256];  // no memory has more bytes
+  uint32_t factor[6][256];  // enough for any size of memory
 };
 constexpr ByteShifts byte_shifts() {
   ByteShifts shifts{};
@@ -90,7 +90,7 @@ __device__ inline uint32_t shift_by(const ByteShifts& shifts, uint64_t bytes) {
   return shift;
 }
 
-// To shared memory, by the threads of a block, which then need a barrier.
+// Copies to shared memory, by all threads of a block. The block needs a barrier afterwards.
 __device__ inline void fill(FieldTable& to, const FieldTable& from) {
   static_assert(kFields * kFieldValues <= kBlockThreads);
   const unsigned n = threadIdx.x / kFieldValues;
@@ -111,14 +111,14 @@ __device__ inline uint32_t times(const FieldTable& table, uint32_t state) {
 struct CrcStates {
   uint32_t s[4] = {};
 
-  // `row`: by x^(8 * kCrcRowBytes).
+  // Appends a word. `row`: multiplies by x^(8 * kCrcRowBytes).
   __device__ void add(const FieldTable& row, const uint4& word) {
     s[0] = times(row, s[0]) ^ word.x;
     s[1] = times(row, s[1]) ^ word.y;
     s[2] = times(row, s[2]) ^ word.z;
     s[3] = times(row, s[3]) ^ word.w;
   }
-  // As one state. `quarter`: by x^32.
+  // The four states as one. `quarter`: multiplies by x^32.
   __device__ uint32_t together(const FieldTable& quarter) const {
     uint32_t state = s[0];
     for (int i = 1; i < 4; ++i) state = times(quarter, state) ^ s[i];
@@ -133,8 +133,8 @@ __device__ inline uint32_t warp_xor(uint32_t value) {
   return value;
 }
 
-// The states of all threads as one, in the first thread. All threads call it; `shared` is not used
-// by anybody else until the block has passed a barrier.
+// The states of all threads as one, in the first thread. All threads call this; `shared` may not
+// be used for anything else until the block has passed a barrier.
 __device__ inline uint32_t block_state(uint32_t state, const Weights<kBlockThreads>& weights,
                                        uint32_t (&shared)[kBlockThreads / kWarpThreads]) {
   state = warp_xor(polynomial::multiply(weights.thread[threadIdx.x], state));

@@ -1,5 +1,5 @@
-// CudaEvent: a point in a stream's work, to wait for on the device or to ask for. Includes no CUDA
-// header, so that code above the kernels compiles without.
+// CudaEvent: a point in a stream's work, to wait for on the device or to query. Includes no CUDA
+// header, so that code above the kernels compiles without CUDA.
 #pragma once
 
 #include <utility>
@@ -11,8 +11,8 @@ struct CUstream_st;
 
 namespace ckpt::kernels {
 
-// Of the device that was current when it was made. Its end waits for nothing: what waits on the
-// device for it goes on waiting.
+// Belongs to the device that was current in make(). The destructor waits for nothing: streams that
+// wait for the event go on waiting.
 class CudaEvent {
  public:
   CudaEvent() = default;
@@ -21,13 +21,13 @@ class CudaEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
   CudaEvent(CudaEvent&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
 
-  // Without times: cheap to record and to wait for. Once, before anything else.
+  // Creates the event, without timestamps: cheap to record and to wait for. Call once, first.
   Status make();
-  // Happens when what is queued on the stream so far is done. Recorded again, it means the new.
+  // Happens when all work queued on the stream so far is done. Recording again replaces the point.
   Status record(CUstream_st* stream);
-  // The stream goes on when what was recorded last has happened; at once if nothing was.
+  // Makes the stream wait for the point recorded last; no wait if none was recorded.
   Status hold(CUstream_st* stream) const;
-  // Does not wait. True if nothing was recorded. The error of whatever has failed on the device.
+  // Does not wait. True if nothing was recorded. Returns any error of the device's earlier work.
   Result<bool> happened() const;
 
  private:

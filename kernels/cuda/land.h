@@ -1,8 +1,8 @@
-// Small copies to the host, past the copy engines.
+// Small copies to the host that bypass the copy engines.
 //
-// A device has one engine for each direction, which does one copy after the other and knows no
-// priorities: a few bytes that are wanted at once wait there until the chunk of a snapshot that is
-// under way has crossed, 0.3 ms for 16 MiB. What a kernel stores goes over the link beside it.
+// A device has one engine for each direction. The engine does one copy after the other, without
+// priorities: an urgent copy of a few bytes would wait until the current chunk of a snapshot has
+// crossed the link, 0.3 ms for 16 MiB. Stores of a kernel use the link at the same time.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace ckpt::kernels {
 
-// What land() is for: more is left to the engine, which takes no multiprocessors.
+// Largest copy for land(): the engine does larger ones, without occupying multiprocessors.
 inline constexpr size_t kLandBytesMax = 256u << 10;
 
-// `to` is pinned memory (kernels/cuda/array.h) and apart from `from`; both are aligned to 16 bytes.
-// The bytes are there when the queue has come so far.
+// `to` is pinned memory (kernels/cuda/array.h) and disjoint from `from`; both are aligned to 16
+// bytes. The bytes are in `to` once the queue has reached this copy.
 void land(CudaQueue& queue, void* to, const void* from, size_t bytes);
 
 }  // namespace ckpt::kernels

@@ -1,5 +1,5 @@
-// What pack and unpack do with a block's share of the buffer: which pieces lie there, and how their
-// bytes move, aligned or not.
+// A block's share of the buffer in pack and unpack: finds the pieces in it and moves their bytes,
+// aligned or not.
 #pragma once
 
 #include <limits>
@@ -13,15 +13,15 @@ using pack_tables::Piece;
 using pack_tables::Tables;
 using pack_tables::Tile;
 
-// A word is what a thread moves at a time; it is aligned in the buffer.
+// The unit that a thread moves at a time; aligned in the buffer.
 inline constexpr int kWordBytes = 16;
-inline constexpr int kStep = kBlockThreads;  // from a thread's word to its next
-// So many pieces of a tile are in shared memory at a time: a thread fetches one. What is left of a
-// tile with more begins with the last of them, as many as can have a part of one word.
+inline constexpr int kStep = kBlockThreads;  // distance from a thread's word to its next word
+// Pieces of a tile in shared memory at a time: each thread fetches one. In a tile with more pieces,
+// the next part repeats the last kWordBytes pieces, since so many can share one word.
 inline constexpr int kNearPieces = kBlockThreads;
 inline constexpr uint32_t kPartPieces = kNearPieces - kWordBytes;
 
-// A tile in words. Positions are bytes behind its first word.
+// A tile in words. Positions are bytes from the start of its first word.
 struct Words {
   std::byte* first;  // of the buffer; has the tile's first byte
   int begin;         // less than a word
@@ -29,9 +29,9 @@ struct Words {
   int count;
 };
 
-// A piece as far as it lies in the tile.
+// The part of a piece that lies in the tile.
 struct alignas(16) NearPiece {
-  uintptr_t origin;  // the address outside that belongs to position 0, which need not be a piece's
+  uintptr_t origin;  // outside address of position 0, which need not belong to a piece
   int begin;
   int end;
   __device__ std::byte* outside(int at) const {
@@ -44,7 +44,7 @@ __device__ inline int misalignment(const std::byte* at, int alignment) {
 }
 
 __device__ inline Words words_of(const Tables& tables, const Tile& tile) {
-  // By numbers: where offsets are addresses there is no buffer to count from.
+  // Computes with integers: if offsets are addresses, there is no buffer to count from.
   auto* const at = reinterpret_cast<std::byte*>(reinterpret_cast<uintptr_t>(tables.buffer) +
                                                 static_cast<uintptr_t>(tile.begin));
   const int begin = misalignment(at, kWordBytes);
@@ -53,23 +53,23 @@ __device__ inline Words words_of(const Tables& tables, const Tile& tile) {
 }
 
 __device__ inline NearPiece near_piece(const Piece& piece, const Tile& tile, const Words& words) {
-  const int64_t zero = tile.begin - words.begin;  // of the buffer, what is position 0
+  const int64_t zero = tile.begin - words.begin;  // buffer offset of position 0
   return {reinterpret_cast<uintptr_t>(piece.outside) + static_cast<uintptr_t>(zero - piece.begin),
           static_cast<int>(std::max(piece.begin, tile.begin) - zero),
           static_cast<int>(std::min(piece.end, tile.end) - zero)};
 }
 
-// Whether every word of it moves as one.
+// True if every word of the piece can move as a whole.
 __device__ inline bool is_aligned(const NearPiece& piece) {
   return (static_cast<int>(piece.origin) | piece.begin | piece.end) % kWordBytes == 0;
 }
 
-// A thread's way through the pieces that are near. It asks for positions in ascending order.
+// Iterates over the near pieces. Positions must be requested in ascending order.
 class Cursor {
  public:
   __device__ Cursor(const NearPiece* near, int count) : near_(near), count_(count) { take(); }
 
-  // To the first piece that ends behind `at`; to none, which is as if it were behind all words.
+  // Moves to the first piece that ends after `at`; without one, to a piece behind all words.
   __device__ void go_to(int at) {
     if (piece_.end > at) return;
     ++next_;
@@ -100,9 +100,9 @@ class Cursor {
   NearPiece piece_;
 };
 
-// Brings the tile's pieces near, part by part, and calls visit(cursor, end, all_aligned) for each
-// part: what it has not visited yet of the words in front of number `end` is its share. All threads
-// of the block call this; what they have written to shared memory before, all can read then.
+// Loads the tile's pieces part by part and calls visit(cursor, end, all_aligned) for each part. The
+// visitor's share is its unvisited words in front of number `end`. All threads of the block call
+// this; shared memory that they wrote before is visible to all of them in `visit`.
 template <typename Visit>
 __device__ inline void visit_parts(const Tables& tables, const Tile& tile, const Words& words,
                                    NearPiece (&near)[kNearPieces], const Visit& visit) {
@@ -110,7 +110,7 @@ __device__ inline void visit_parts(const Tables& tables, const Tile& tile, const
     const uint32_t left = tile.pieces - done;
     const int count = static_cast<int>(std::min<uint32_t>(left, kNearPieces));
     bool all_aligned = words.begin == 0 && words.end % kWordBytes == 0;
-    __syncthreads();  // nobody needs those of the part before
+    __syncthreads();  // every thread is done with the previous part
     if (static_cast<int>(threadIdx.x) < count) {
       const NearPiece piece =
           near_piece(tables.pieces[tile.first_piece + done + threadIdx.x], tile, words);
@@ -132,7 +132,7 @@ __device__ inline void store_word(std::byte* to, const uint4& word) {
   *reinterpret_cast<uint4*>(to) = word;
 }
 
-// The word at `at`, all of which lies in the piece, from outside the buffer.
+// Loads the word at `at`, which lies wholly in the piece, from outside the buffer.
 __device__ inline uint4 load_outside(const NearPiece& piece, int at) {
   const std::byte* const from = piece.outside(at);
   if (misalignment(from, 16) == 0) return load_word(from);
@@ -142,7 +142,7 @@ __device__ inline uint4 load_outside(const NearPiece& piece, int at) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) quarter[i] = reinterpret_cast<const uint32_t*>(from)[i];
   } else if (at - piece.begin >= odd && piece.end - at >= kWordBytes + 4 - odd) {
-    // Five aligned quarters, none of which reaches out of the piece.
+    // Reads five aligned quarters; all lie inside the piece.
     const auto* const around = reinterpret_cast<const uint32_t*>(from - odd);
     uint32_t low = around[0];
 #pragma unroll
@@ -175,7 +175,7 @@ __device__ inline void store_outside(const NearPiece& piece, int at, const uint4
   }
 }
 
-// The two directions: each moves a word or a byte, and returns what the buffer has there then.
+// The two directions: each moves a word or a byte and returns the buffer's new value there.
 struct Gather {
   __device__ static uint4 word(const NearPiece& piece, int at, std::byte* inside) {
     const uint4 moved = load_outside(piece, at);
@@ -197,7 +197,7 @@ struct Scatter {
   }
 };
 
-// A word that is put together from its bytes; those that are not given are zeros.
+// A word built from single bytes; missing bytes are zeros.
 struct WordOfBytes {
   uint64_t half[2] = {};
   __device__ void give(int i, std::byte value) {
@@ -211,8 +211,8 @@ struct WordOfBytes {
   }
 };
 
-// The buffer's word at `at`. Bytes outside the tile, which others may own, count as zeros and are
-// not touched; so it is below.
+// The buffer's word at `at`. Bytes outside the tile, which others may own, read as zeros and are
+// never accessed. The same holds below.
 __device__ inline uint4 read_word(const Words& words, int at) {
   const std::byte* const inside = words.first + at;
   if (at >= words.begin && at + kWordBytes <= words.end) return load_word(inside);
@@ -224,7 +224,7 @@ __device__ inline uint4 read_word(const Words& words, int at) {
   return bytes.word();
 }
 
-// Moves what the pieces have of the word at `at`, and returns the buffer's word.
+// Moves the pieces' bytes of the word at `at` and returns the buffer's word.
 template <typename Direction>
 __device__ inline uint4 move_word(const Words& words, Cursor& cursor, int at) {
   std::byte* const inside = words.first + at;

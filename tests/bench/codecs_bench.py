@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of ckptbench codecs, after a few steps: codecs_bench.py CKPTBENCH"""
+"""Checks the table of ckptbench codecs after a few steps: codecs_bench.py CKPTBENCH"""
 
 import json
 import subprocess
@@ -34,7 +34,7 @@ def main():
         for name, count in (("times_as_fast_one_thread", 1), ("times_as_fast", threads)):
             wanted = min(row["encode_bytes_per_second"] * count, disk / row["ratio"]) / disk
             assert abs(row[name] / wanted - 1) < 1e-9, row
-    # What planes are for: signs and exponents are alike. And deltas: so is what hardly changed.
+    # Planes pay because signs and exponents are alike; deltas, because weights hardly change.
     for state in ("weights bf16", "weights fp32"):
         plain, planes = rows[state, "zstd", 0], rows[state, "planes + zstd", 0]
         delta = rows[state, "xor + planes + zstd", 1]

@@ -1,4 +1,4 @@
-// The processor's share of a save: metered pair by pair, and judged by a bound of its own.
+// CPU time of a save: metered pair by pair, with its own bound.
 #include "bench/cpu_pairs.h"
 
 #include <gmock/gmock.h>

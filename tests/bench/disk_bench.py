@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Saves and restores through a real ckptd, at a size at which figures mean nothing: that the
-benches run, that what comes back is what was saved, and what their documents hold.
+"""Saves and restores through a real ckptd, at a size at which figures mean nothing. Checks that the
+benches run, that restored bytes equal the saved bytes, and the content of their documents.
 disk_bench.py CKPTBENCH"""
 
 import json
@@ -23,8 +23,8 @@ def measure(program, directory, bench, *flags):
 
 
 def check_pairs(document):
-    """More than PAIRS only where the limit did not repeat itself, and then as many as allowed if it
-    never did."""
+    """More than PAIRS runs only if the limit was not repeatable; as many as allowed if it never
+    became repeatable."""
     made = len(document["runs"])
     assert document["pairs_added"] == made - PAIRS, document
     low, high = document["limit_self_interval"]

@@ -1,4 +1,4 @@
-// What a lost device does to the benches; only the emulated one can be asked to be lost.
+// Behaviour of the benches when the device is lost; only the emulated device can be lost at will.
 #include "tests/bench/gpu_context.h"
 #include "tests/support/cuda_emulator/control.h"
 

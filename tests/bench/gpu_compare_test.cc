@@ -1,4 +1,4 @@
-// How gpu_bench makes a row, and the pass over a state that takes CRCs alone.
+// Rows of gpu_bench, and the pass that computes only the CRCs of a state.
 #include <gtest/gtest.h>
 
 #include "bench/gpu/state_crc.h"

@@ -17,7 +17,7 @@ from gpu_stubs import PASSES, Checkout, begun, row
 SOURCES, BIN = sys.argv[1:3]
 HANGS = "exec tail -f /dev/null"
 DIES = "kill -SEGV $$"
-# Where this machine has a GPU it shows, whatever the programs of a test say.
+# For tests of a machine without a GPU: stub programs cannot hide the GPU of this machine.
 WITHOUT_GPU = unittest.skipIf(glob.glob("/dev/nvidia[0-9]*") or os.path.exists("/dev/dxg"),
                               "this machine has a GPU")
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # usage: gpu_image.sh DIR
 #
-# What ./dev gpu does on a machine with nothing but CUDA, CMake, Ninja and g++, and no GPU: it must
-# build, say what the machine lacks, exit with 77 and leave its document. Makes a Debian of minimal
-# size in DIR, binds the toolkit of this machine into it, and runs there. The second time DIR and
-# what was built in it are used again. Needs root, debootstrap and a Debian mirror; a build without
-# ccache takes some minutes. In no suite for that reason.
+# Runs ./dev gpu on a machine with nothing but CUDA, CMake, Ninja and g++, and no GPU: it must
+# build, name what the machine lacks, exit with 77 and leave its document. Makes a minimal Debian in
+# DIR, binds this machine's CUDA toolkit into it, and runs there. A second call reuses DIR and the
+# build in it. Needs root, debootstrap and a Debian mirror, and some minutes for a build without
+# ccache; therefore it is in no test suite.
 set -euo pipefail
 
 fail() {
@@ -14,7 +14,7 @@ fail() {
 }
 
 [[ $# -eq 1 ]] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2 && exit 2; }
-# Mounts of its own, which end with this process.
+# Own mount namespace: its mounts end with this process.
 if [[ ${GPU_IMAGE_MOUNTS:-} != own ]]; then
   [[ $EUID -eq 0 ]] || fail 'a chroot needs root'
   GPU_IMAGE_MOUNTS=own exec unshare --mount --propagation private "$0" "$@"

@@ -12,7 +12,7 @@ import unittest
 
 SOURCES, CMAKE = sys.argv[1:3]
 
-# Runs the part of ./dev gpu in a folder of its own, with another cmake, and prints its row.
+# Runs the part of ./dev gpu in its own folder, with another cmake, and prints its row.
 SCRIPT = r'''
 set -euo pipefail
 say() { :; }

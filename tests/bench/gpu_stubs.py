@@ -9,7 +9,7 @@ import tempfile
 
 PASSES = 'echo "a_check: seed 7"; echo "gpu_check: 40 checks on the GPU, 0 found something"'
 
-# What ./dev gpu has done before its first stage.
+# Preamble of a stage of ./dev gpu: sets the state that earlier stages leave.
 STAGE = """
 set -euo pipefail
 say() { printf '%s\\n' "$*" >&2; }
@@ -23,7 +23,7 @@ gpu_open_pipe
 
 
 def row(what, kind="other", verdict="measured"):
-    """Lines of a gpu_bench that measures a row."""
+    """Bash lines of a gpu_bench that measures one row."""
     record = "\\t".join(["row", kind, verdict, what, f"{what} {verdict}",
                          f'{{"what": "{what}", "verdict": "{verdict}"}}'])
     return (f'if [[ " $* " != *"--skip {what}"* ]]; then echo "{what} ..." >&2; '
@@ -35,8 +35,8 @@ def begun(what):
 
 
 class Checkout:
-    """`programs`: of build/gpu/bin, what each prints for arguments that match a pattern of bash.
-    Without a pattern that matches it fails."""
+    """`programs`: name in build/gpu/bin -> {bash pattern of the arguments: bash text to run}. A
+    program fails if no pattern matches."""
 
     def __init__(self, test, sources):
         folder = tempfile.TemporaryDirectory()
@@ -73,11 +73,11 @@ class Checkout:
         path.chmod(0o755)
 
     def run(self, *arguments, **environment):
-        """./dev gpu with these arguments."""
+        """Runs ./dev gpu with these arguments."""
         return self._bash([self.root / "dev", "gpu", "--out", "out", *arguments], environment)
 
     def stage(self, text):
-        """A part of ./dev gpu, as bash; the document is written as it goes."""
+        """Runs a part of ./dev gpu, given as bash; the document is written row by row."""
         return self._bash(["-c", STAGE + text], {})
 
     def _bash(self, words, environment):
@@ -87,7 +87,7 @@ class Checkout:
         shutil.rmtree(self.root / "tools", ignore_errors=True)
         for name, text in self.tools.items():
             self._write("tools", name, text)
-        # Nothing of this machine that has to do with building.
+        # No build tools of this machine.
         for name in ("awk basename bash cat cp ctest date dirname env git grep head mkdir mkfifo "
                      "mktemp mv nproc rm sed tail tee timeout tr").split():
             found = shutil.which(name)

@@ -1,4 +1,4 @@
-// What the benches of kernels count: bytes and operations of a case, worked out by hand.
+// Bytes and operations that the benches of kernels count, against values worked out by hand.
 #include <gtest/gtest.h>
 
 #include "bench/gpu/train_work.h"

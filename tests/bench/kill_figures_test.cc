@@ -33,8 +33,8 @@ RankEvent training(uint64_t ms, uint32_t rank, uint64_t epoch, uint64_t step, ui
   return at(ms, rank, epoch, step, TrainingEvent{.group = group, .effective_replicas = group - 1});
 }
 
-// Three ranks do steps 1 to 3, 100 ms each; rank 1 is lost at 1330 ms, and the others go on from
-// step `resumed_at`.
+// Three ranks do steps 1 to 3, 100 ms each; rank 1 is lost at 1330 ms, and the survivors continue
+// from step `resumed_at`.
 std::vector<RankEvent> a_loss(uint64_t resumed_at) {
   std::vector<RankEvent> events;
   for (const uint32_t rank : {0u, 1u, 2u}) {
@@ -107,7 +107,7 @@ TEST(KillFigures, AStepThatIsAppliedLateIsNotDoneAgain) {
   EXPECT_DOUBLE_EQ(figures->seconds, 0.274) << "the next step is 5";
 }
 
-// An epoch in which nobody came to a step is a part of regrouping.
+// An epoch in which no rank completes a step counts as part of regrouping.
 TEST(KillFigures, AnEpochThatFailsIsAPartOfRegrouping) {
   std::vector<RankEvent> events = a_loss(3);
   for (RankEvent& event : events) {

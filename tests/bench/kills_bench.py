@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Rounds of ckptbench kills, whatever their times are: kills_bench.py CKPTBENCH"""
+"""Rounds of ckptbench kills; times are not checked: kills_bench.py CKPTBENCH"""
 
 import json
 import subprocess

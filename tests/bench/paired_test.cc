@@ -1,4 +1,4 @@
-// The paired measurement and the verdict made of it.
+// Paired measurement and its verdict.
 #include "bench/paired.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace bench {
 namespace {
 
-// A contest whose values are given, and which writes down who was asked when.
+// A contest with given values that records the order of the calls.
 struct Given {
   std::vector<double> limit;
   std::vector<double> engine;
@@ -35,7 +35,7 @@ struct Given {
   }
 };
 
-// The rule alone, on what the limit gave, with a clock that each pair moves on by a second.
+// Result of measure_pairs() with given values and a clock that advances one second per pair.
 struct Made {
   size_t pairs = 0;
   int added = 0;
@@ -86,7 +86,7 @@ TEST(Paired, MedianOfPairedRatiosIsNotTheRatioOfMedians) {
   EXPECT_DOUBLE_EQ(paired.ratio, 0.9);
   EXPECT_DOUBLE_EQ(paired.ratio_interval.low, 0.9);
   EXPECT_DOUBLE_EQ(paired.ratio_interval.high, 0.9);
-  EXPECT_FALSE(paired.conclusive());  // such a machine proves nothing
+  EXPECT_FALSE(paired.conclusive());  // a machine that varies so much proves nothing
 }
 
 TEST(MorePairs, NoneWhereTheLimitRepeatsItself) {
@@ -95,7 +95,7 @@ TEST(MorePairs, NoneWhereTheLimitRepeatsItself) {
   EXPECT_EQ(quiet.pairs, 12u);
   EXPECT_EQ(quiet.added, 0);
   EXPECT_EQ(quiet.seconds, 0);
-  // Whatever the ratio: all of it bad, or on both sides of any bound.
+  // The ratio has no influence: neither if it is always bad nor if it is on both sides of a bound.
   EXPECT_EQ(made_by(pairs, steady, [](size_t) { return 1.0; }).pairs, 12u);
   EXPECT_EQ(made_by(pairs, steady, noisy).pairs, 12u);
 }
@@ -104,7 +104,7 @@ TEST(MorePairs, UntilTheLimitRepeatsItselfWhateverTheRatioIs) {
   const Pairs pairs{.at_least = 12, .at_most = 400, .seconds_more = 1000};
   const auto calm_later = [](size_t i) { return i < 12 ? noisy(i) : 100; };
   const Made made = made_by(pairs, calm_later, calm_later);
-  EXPECT_GT(made.pairs, 20u);  // about half of what counts has to be calm
+  EXPECT_GT(made.pairs, 20u);  // about half of the pairs have to be calm
   EXPECT_LT(made.pairs, 100u);
   EXPECT_EQ(made.pairs % 2, 0u);
   EXPECT_EQ(made.added, static_cast<int>(made.pairs) - 12);
@@ -120,13 +120,13 @@ TEST(MorePairs, NoMoreThanAllowed) {
   EXPECT_EQ(made_by({12, 12, 1000}, noisy, steady).pairs, 12u);
   EXPECT_EQ(made_by({12, 11, 1000}, noisy, steady).pairs, 12u);
   EXPECT_EQ(made_by(exactly(12), noisy, steady).pairs, 12u);
-  // Begun within five seconds, in twos: both orders as often.
+  // Begun within five seconds, in twos: as many pairs in one order as in the other.
   EXPECT_EQ(made_by({12, 400, 5}, noisy, steady).pairs, 18u);
   EXPECT_EQ(made_by({12, 400, 0}, noisy, steady).pairs, 12u);
   EXPECT_EQ(made_by({11, 400, 2}, noisy, steady).pairs, 14u);
 }
 
-// What it may look at: nothing of the engine.
+// The decision depends on the limit's values only, never on the engine's.
 TEST(MorePairs, TheRuleSeesTheLimitOnly) {
   const Pairs pairs{.at_least = 2, .at_most = 8, .seconds_more = 10};
   EXPECT_TRUE(wants_another(pairs, {}, 99));

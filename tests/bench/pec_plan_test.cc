@@ -1,4 +1,4 @@
-// The plans of `ckptbench pec`: shapes, coverage, balance, and what they are held against.
+// The plans of `ckptbench pec`: shapes, coverage, balance, and the baselines for comparison.
 #include "bench/pec_plan.h"
 
 #include <gtest/gtest.h>

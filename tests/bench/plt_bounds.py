@@ -1,7 +1,7 @@
-"""What the selectors are held to on the trace of a real model.
+"""Bounds of the selectors on the routing trace of a real model.
 
-Usage: plt_bounds.py CKPTBENCH TRACE.csv.gz. CKPT_ROUTING_TRACE names another place for it. Exits
-with 77, which counts as skipped, where the trace is not there. The figures are exact: the same
+Usage: plt_bounds.py CKPTBENCH TRACE.csv.gz. CKPT_ROUTING_TRACE overrides the path of the trace.
+Exits with 77, which counts as skipped, if the trace is missing. The figures are exact: the same
 trace gives the same ratios on any machine.
 """
 
@@ -28,7 +28,7 @@ def main(program, trace):
     over_all = ratios(program, trace)["ratios_all"]
     assert over_all["risk_aware_to_load_aware"] <= 0.5, over_all
     assert over_all["risk_aware_to_sequential"] <= 0.75, over_all
-    # Without replicas no risk differs: to the token what load-aware loses, for every K.
+    # Without replicas all risks are equal: risk-aware loses exactly what load-aware does.
     without = ratios(program, trace, "--slots", "2", "--replicas-min", "1")
     for of_k in without["ratios"] + [without["ratios_all"]]:
         assert of_k["risk_aware_to_load_aware"] == 1, of_k

@@ -1,9 +1,9 @@
-"""ckptbench plt against a recomputation that shares no code with it.
+"""Compares ckptbench plt with a recomputation that shares no code with it.
 
 Usage: plt_recompute.py CKPTBENCH [TRACE.csv[.gz] [FLAGS of ckptbench plt]]. Without a trace: small
-random ones. The placements are taken from the program (any will do); which experts every selector
-saves, and what every failure loses, is worked out here: case by case, set of ranks by set of ranks.
-All sums must be equal, to the last token.
+random ones. The placements are taken from the program (any placement will do). This script works
+out which experts every selector saves and what every failure loses, case by case, for each set of
+ranks. All sums must be equal, to the last token.
 """
 
 import csv
@@ -60,13 +60,13 @@ def round_robin(layer_slots, experts, layer, k):
 
 
 def keeps_bound(ages, k, bound):
-    """Can all experts still be visited in time, if `ages` are those before the next snapshot?"""
+    """True if all experts can still be saved in time; `ages` before the next snapshot."""
     due = sorted(bound - age + 1 for age in ages)
     return all(date >= 1 and i + 1 <= k * date for i, date in enumerate(due))
 
 
 def choose(selector, k, bound, tokens, ages, risks, order):
-    """Greedily the most urgent whose choice leaves some completion that keeps the bound."""
+    """Greedy choice: the most urgent experts that leave a completion which keeps the bound."""
     def urgency(e):
         value = {"sequential": 0, "load-aware": tokens[e],
                  "without age": float(tokens[e]) * risks[e],
@@ -75,7 +75,7 @@ def choose(selector, k, bound, tokens, ages, risks, order):
         return (-value, -ages[e], order.index(e))
 
     def completes(some):
-        # The completion that helps the bound most takes those that are due first.
+        # The best completion for the bound takes the experts that are due first.
         rest = sorted((e for e in range(len(ages)) if e not in some), key=lambda e: -ages[e])
         all_k = set(some) | set(rest[:k - len(some)])
         return keeps_bound([1 if e in all_k else ages[e] + 1 for e in range(len(ages))], k, bound)
@@ -98,7 +98,7 @@ def loss_probability(ranks, held, dead):
 
 
 def failure_takes_all(ranks, held):
-    """What the selector believes, not what it is judged by: k dead half as likely as k - 1."""
+    """The selector's model of failures: k dead ranks are half as likely as k - 1."""
     taken, every = 0.0, 0.0
     for dead in range(1, ranks + 1):
         every += 2.0 ** -dead
@@ -108,7 +108,7 @@ def failure_takes_all(ranks, held):
 
 
 class Saves:
-    """What would be lost, and for how many snapshots that is so, under one rule of choosing."""
+    """Unsaved tokens and ages in snapshots of all experts, under one rule of selection."""
 
     def __init__(self, rule, grid, alike="of the rule"):
         self.rule, self.alike = rule, alike
@@ -130,7 +130,7 @@ class Saves:
 
 
 class Trial:
-    """Which of its three rules the selector follows: what all would have lost decides."""
+    """Chooses which of three rules the selector follows, by the tokens each would have lost."""
 
     def __init__(self, grid, k, alike):
         self.rules = [Saves(rule, grid, alike) for rule in ("without age", "root of age", "age")]
@@ -167,7 +167,7 @@ class Trial:
 
     def take(self, k, bound, risks, orders):
         now = [0.0] * 4
-        for x, risk in risks.items():  # one by one: sum() rounds in its own way
+        for x, risk in risks.items():  # added one by one: sum() rounds differently
             for i, saves in enumerate(self.rules + [self.followed]):
                 now[i] += float(saves.unsaved[x]) * risk
         self.judge(now)
@@ -182,7 +182,7 @@ def recompute(samples, document, policy):
     layers, experts, ranks = len(samples[0]), len(samples[0][0]), shape["ranks"]
     grid = [(layer, e) for layer in range(layers) for e in range(experts)]
     dead_max = len(policy["failures"])
-    # Where all experts of a layer run the same risk, risk-aware is load-aware.
+    # risk-aware equals load-aware for a layer whose experts all run the same risk.
     alike = "load-aware" if selector == "risk-aware" else "of the rule"
     saves, trial = Saves(selector, grid, alike), Trial(grid, k, alike)
     lost, zero, cases = [0] * dead_max, [0] * dead_max, [0] * dead_max
@@ -237,7 +237,7 @@ def check(program, trace, arguments):
 
 
 def write_trace(path, rates, samples=120, layers=2, experts=16):
-    """Counts that follow `rates(sample, layer, experts)`, the weights of a layer's experts."""
+    """Writes a trace whose counts follow `rates(sample, layer, experts)`, weights of experts."""
     with open(path, "w", encoding="ascii") as file:
         file.write("iteration,layer," + ",".join(f"e{e}" for e in range(experts)) + "\n")
         for sample in range(samples):
@@ -249,8 +249,8 @@ def write_trace(path, rates, samples=120, layers=2, experts=16):
 
 
 def compare_without_replicas(program, trace):
-    """Where no replica helps risk-aware loses what load-aware does, to the token, whatever comes;
-    age-aware less on loads that stay, and hardly more on others."""
+    """Without replicas, risk-aware loses exactly what load-aware does, for any loads. age-aware
+    loses less where loads are stable, and hardly more elsewhere."""
     rng = random.Random(5)
 
     def ratio(rates, samples=120, layers=2, experts=16):
@@ -273,7 +273,7 @@ def compare_without_replicas(program, trace):
         return [1 / (1 + (e + layer) % n) for e in range(n)]
 
     assert ratio(zipf) < 0.93, "loads that stay"
-    # Short ones give little time to earn what a change costs.
+    # Short runs leave little time to earn back the cost of a change.
     for samples in (10, 20, 40):
         assert ratio(zipf, samples) < 1.0005, f"loads that stay, {samples} samples"
     changing = {
@@ -287,8 +287,8 @@ def compare_without_replicas(program, trace):
         for samples in (20, 40, 120):
             found = ratio(rates, samples)
             assert found < 1.0005, f"{name}, {samples} samples: {found}"
-    # Selectors that weigh age lose when the loads that they saw turn. Risk-aware does not, where no
-    # risk differs.
+    # Selectors that weigh age lose when the loads turn. risk-aware does not, where all risks are
+    # equal.
     of_age = []
     for _ in range(6):
         samples, skew = rng.choice((20, 40, 60, 120)), rng.uniform(0.5, 2)

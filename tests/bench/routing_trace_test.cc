@@ -99,7 +99,7 @@ TEST(RoutingTraceTest, RefusesPackedFilesThatEndInTheMiddle) {
   }
 }
 
-// Whatever the bytes: a trace that adds up, or a sentence (asan and ubsan watch).
+// Random bytes give a consistent trace or an error message (asan and ubsan watch).
 TEST(RoutingTraceTest, ParsesHostileTextSafely) {
   const uint32_t seed = 99;
   SCOPED_TRACE(testing::Message() << "seed " << seed);

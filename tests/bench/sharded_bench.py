@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Two short rounds of ckptbench sharded, whatever its times are: sharded_bench.py CKPTBENCH"""
+"""Two short rounds of ckptbench sharded; times are not checked: sharded_bench.py CKPTBENCH"""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""bench/steady_disk.sh: the command is held, its exit code is passed on, nothing stays behind."""
+"""bench/steady_disk.sh: limits the command, passes its exit code on, leaves nothing behind."""
 import glob
 import subprocess
 import sys
@@ -6,7 +6,7 @@ import tempfile
 
 SKIPPED = 77
 RATE = 123000000
-# What the command sees of itself: its group by either version of cgroups, and the limits there.
+# Prints the limits that the command itself sees: those of its group, for both versions of cgroups.
 SEE = """
 group=$(grep -o '/ckptbench-[0-9]*$' /proc/self/cgroup | head -1)
 cat /sys/fs/cgroup/blkio"$group"/blkio.throttle.*_bps_device \

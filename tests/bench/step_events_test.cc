@@ -68,7 +68,7 @@ TEST(TurnFigures, PairATurnWithTheOneBeforeIt) {
   std::vector<RankEvent> events;
   uint64_t at_ms = 1000;
   for (uint64_t number = 1; number <= 18; ++number) {
-    const uint64_t since = number - 1;  // what was snapshotted before this step
+    const uint64_t since = number - 1;  // a snapshot of this step slows step `number`
     const bool with = since / 3 % 2 == 1;
     at_ms += since % 3 == 0 ? 500 : with ? 110 : 100;
     events.push_back(step(0, number, at_ms, with ? 6 : 0));

@@ -1,4 +1,4 @@
-// What /proc says of a process, and texts that it never says.
+// Usage of a process from /proc, and texts that /proc never contains.
 #include "bench/usage.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ TEST(Usage, CountsWhatThisProcessDoes) {
   EXPECT_GT(before->resident_bytes_peak, 0u);
   const double own = own_cpu_seconds();
   volatile uint64_t work = 0;
-  // Until the process has used it, whoever else runs: a third of what /proc/PID/stat could tell.
+  // Until the process has used 3 ms, a third of the resolution of /proc/PID/stat.
   while (own_cpu_seconds() - own < 0.003) work = work + 1;
   const auto after = usage_of(::getpid());
   ASSERT_TRUE(after.ok()) << after.error().message;
@@ -35,7 +35,7 @@ TEST(Usage, CountsWhatThisProcessDoes) {
 }
 
 TEST(Usage, SaysWhoHasEnded) {
-  const pid_t nobody = 1 << 23;  // above the kernel's largest number
+  const pid_t nobody = 1 << 23;  // above the kernel's largest process number
   const auto usage = usage_of(nobody);
   ASSERT_FALSE(usage.ok());
   EXPECT_NE(usage.error().message.find("8388608"), std::string::npos) << usage.error().message;

@@ -1,4 +1,4 @@
-// The configuration file: what it can say, and what is said of it when it is wrong.
+// The configuration file: its keys, and the error messages for wrong files.
 #include "ckptd/config.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ class ConfigTest : public testing::Test {
     config_ = {};
     return ckptd::load_config(path_, config_);
   }
-  // What is wrong with a file that reads well. Its path is cut off.
+  // The validation error of a file that parses, without its path.
   std::string wrong(const std::string& text) {
     const Status loaded = load(text);
     EXPECT_TRUE(loaded.ok()) << loaded.error().message;
@@ -101,7 +101,7 @@ TEST_F(ConfigTest, AWrongTypeIsSaidWithLineAndKey) {
     std::string_view key = line;
     if (key.starts_with('[')) key = "arena";
     key = key.substr(0, key.find(' '));
-    if (key != "data") {  // that one is no TOML at all
+    if (key != "data") {  // that file is not even TOML
       EXPECT_THAT(message, HasSubstr(key));
     }
   }
@@ -164,7 +164,7 @@ TEST_F(ConfigTest, RemovedSettingsSayWhatToUse) {
             "FILE:2: recode_after: it was removed and nothing replaces it: delete this line");
 }
 
-// The line of one, and the other's name and line, so that either can be changed.
+// The message has the line of one key, and the name and line of the other: either can be changed.
 TEST_F(ConfigTest, OfTwoThatContradictBothAreNamed) {
   EXPECT_EQ(wrong("data = \"/d\"\nsession_arena_max = \"4MiB\"\nsession_arena = \"8MiB\"\n"),
             "FILE:3: session_arena 8.0 MiB: more than session_arena_max 4.0 MiB (FILE:2)");
@@ -186,7 +186,7 @@ TEST_F(ConfigTest, ADefaultGivesWayToWhatIsSaid) {
   EXPECT_EQ(config_.warm_pool_bytes, 8u << 20);
 }
 
-// One trainer's user beside the daemon's may have it all; several share it.
+// With one trainer user beside the daemon's own, that user may have the whole arena.
 TEST_F(ConfigTest, WhereSeveralUsersMayConnectNoneGetsAllOfTheMemory) {
   const std::string arena = "data = \"/d\"\narena = \"64MiB\"\n";
   const std::string own = std::to_string(::geteuid());
@@ -212,7 +212,7 @@ TEST_F(ConfigTest, AFlagIsNamedInsteadOfTheFileItWinsOver) {
   EXPECT_EQ(config_.arena_bytes, 64u << 20) << "a value that is none changes nothing";
 }
 
-// A file, and a message about it, may end up on a terminal.
+// Configuration text may reach a terminal through an error message.
 TEST_F(ConfigTest, WhatAFileSaysIsShownWithoutItsControlBytes) {
   EXPECT_EQ(wrong("data = \"/d\"\nio = \"\\u001b[31m\\n\\u0000\"\n"),
             "FILE:2: io \\x1b[31m\\n\\x00: should be uring or pwritev");

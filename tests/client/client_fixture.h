@@ -1,4 +1,4 @@
-// What the tests of libckpt share: a small run, bytes to save.
+// Fixture of the tests of libckpt: a small run, and bytes to save.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ inline std::vector<char> random_bytes(uint64_t count, uint64_t seed) {
   return bytes;
 }
 
-// ASSERT_OK(session.poll(0)): the error's sentence is the failure's text.
+// ASSERT_OK(session.poll(0)): a failure shows the message of the error.
 #define ASSERT_OK(expression)                                                 \
   do {                                                                        \
     const auto& assert_ok_outcome = (expression);                             \

@@ -1,4 +1,4 @@
-// A real ckptd that encodes what it writes: nothing of it is seen through libckpt.
+// A real ckptd that encodes its segments: clients of libckpt see no difference.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kZstdFrame("\x28\xb5\x2f\xfd", 4);
 
-// Flips a bit in the last frame of the segment files; false: there is none.
+// Flips a bit in the last frame of the segment files. False: there is no frame.
 bool damage_last_frame(const DaemonProcess& daemon) {
   std::set<std::filesystem::path> files;
   for (const auto& entry : std::filesystem::directory_iterator(daemon.data() + "/segments")) {
@@ -39,7 +39,7 @@ bool damage_last_frame(const DaemonProcess& daemon) {
 TEST(CodecDaemon, WhatIsEncodedOutlivesAKillAndDamageIsNamed) {
   DaemonProcess daemon({"--codec", "zstd"});
   SmallRun run;
-  run.mask = 0x1f;  // of which five bits in eight are left
+  run.mask = 0x1f;  // five random bits in each byte
   run_ranks(2, [&](uint32_t rank) {
     auto session = open_trainer(daemon, run);
     ASSERT_OK(session);
@@ -106,7 +106,7 @@ TEST(CodecDaemon, DeltasOutliveAKillAndAPrune) {
   EXPECT_EQ(daemon.stop(), 0);
 }
 
-// What is compressed on the disk: its bytes, before.
+// Raw size of all versions that are compressed on the disk.
 uint64_t encoded_bytes(client::Session& session, const SmallRun& run) {
   uint64_t bytes = 0;
   for (const client::UnitInfo& unit : run.units()) {
@@ -123,7 +123,7 @@ uint64_t encoded_bytes(client::Session& session, const SmallRun& run) {
   return bytes;
 }
 
-// The client says it again to the next daemon, which has forgotten.
+// The client sends its choice of codecs to the next daemon, which does not know it.
 TEST(CodecDaemon, TrainersChooseForUnitsAndTheNextDaemonIsTold) {
   DaemonProcess daemon;
   SmallRun run;
@@ -142,7 +142,7 @@ TEST(CodecDaemon, TrainersChooseForUnitsAndTheNextDaemonIsTold) {
   ASSERT_OK(session->leave());
 }
 
-// A caller in C may write any number.
+// A C caller may pass any number.
 std::string refusal_of_codec(client::Session& session, int number) {
   const std::array<int, 2> numbers = {CKPT_CODEC_ZSTD, number};
   std::array<ckpt_codec, 2> codecs;

@@ -1,4 +1,4 @@
-// What ckptctl makes of the daemon's answers: of any length, and of runs that are not alike.
+// ckptctl with answers of any length, and with runs whose units differ.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-// Another run, of one commit at step 10: units of these many floats, in this order.
+// A unit of another run: one tensor of `floats` floats with the same value.
 struct OtherUnit {
   std::string name;
   std::string tensor;
@@ -65,7 +65,7 @@ class CtlAnswers : public Ctl {
   }
 };
 
-// The same units, registered the other way round, so that each has the other's number.
+// The same units registered in reverse order, so that each has another number.
 TEST_F(CtlAnswers, DiffOfTwoRunsGoesByNames) {
   make_run("one", {{"a", "w.a", 1024, 2}, {"b", "w.b", 1024, 4}, {"c", "w.c", 64, 1}}, {0, 1, 2});
   make_run("two", {{"c", "w.c", 64, 3}, {"b", "w.b", 1024, 5}, {"a", "w.a", 1024, 3}}, {0, 1, 2});
@@ -96,7 +96,7 @@ TEST_F(CtlAnswers, DiffOfUnitsThatAreNotAlikeSaysWhyItHasNoNorm) {
   EXPECT_EQ(diff("tiny@10", "tiny@20").at("trainer")["reason"], "it has no floating-point tensors");
 }
 
-// A row a page: the answers are what they are in one.
+// Pages of one row each give the same answers as a single page.
 TEST_F(CtlAnswers, PagesAreOneDocument) {
   json({"tag", "tiny@10", "best"});
   const std::vector<std::vector<std::string>> questions = {
@@ -139,7 +139,7 @@ TEST_F(CtlAnswers, APruneThatIsCarriedOutNeverFailsForItsAnswer) {
   EXPECT_EQ(json({"log", "tiny", "--deleted", "--page-bytes", "1"}).size(), 4u);
 }
 
-// The older step is found among few commits that are asked for at a time.
+// The older step is found although few commits are requested at a time.
 TEST_F(CtlAnswers, ExportFallsBackOverManyDamagedSteps) {
   auto session = train(as_rank(0, 1));
   ASSERT_OK(session);

@@ -12,7 +12,7 @@ namespace ckpt::test {
 
 using Json = nlohmann::json;
 
-// One run of two commits: a model tensor, its optimizer state, and the trainer's own unit.
+// A run of two commits: a model tensor, its optimizer state, and the trainer's own unit.
 class Ctl : public testing::Test {
  protected:
   void SetUp() override {

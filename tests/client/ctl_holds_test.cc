@@ -1,5 +1,5 @@
-// Readers hold what they read: an export that stands still keeps its commit from prune and rm, and
-// a hold outlives the daemon that gave it.
+// Readers hold the commits that they read: a paused export keeps its commit from prune and rm, and
+// a hold outlives the daemon that granted it.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -17,7 +17,7 @@ using ::testing::IsEmpty;
 
 class Holds : public Ctl {
  protected:
-  // Once there are so many; those of the last look, if that takes too long.
+  // Waits until there are `count` holds. Returns the last answer after a timeout.
   Json await_holds(size_t count) const {
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     Json holds;
@@ -45,7 +45,7 @@ TEST_F(Holds, APausedExportKeepsItsCommit) {
   json(export_to(whole));
   std::vector<std::string> arguments = export_to(paused);
   arguments.insert(arguments.begin(), program("ckptctl"));
-  // It stands still as soon as it draws its progress: the view is held, and nothing is read yet.
+  // The export stops at its first progress output: the view is held, and nothing is read yet.
   Terminal terminal(arguments, {"CKPTD_SOCKET=unix:" + daemon_.socket()},
                     Terminal::Output::kStopped);
   const Json holds = await_holds(1);

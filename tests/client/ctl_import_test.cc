@@ -1,5 +1,5 @@
-// ckptctl import and rm: what was exported comes back as it was, hostile folders give one sentence,
-// and what goes is gone.
+// ckptctl import and rm: exports come back unchanged, hostile folders give one error sentence, and
+// removed commits are gone.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -37,7 +37,7 @@ TEST_F(Ctl, WhatWasExportedIsImportedAsItWas) {
     EXPECT_EQ(json({"show", copy + "@10"})["complete"], true);
     EXPECT_EQ(export_to(copy + "@10", "again" + std::to_string(i), ways[i]), first);
     if (!resumable) continue;
-    // The trainer's own unit says which step it is.
+    // The trainer's own unit holds the step, so another --step is refused.
     const Finished moved = ctl({"import", daemon_.folder().path("first" + std::to_string(i)),
                                 "--run", "moved", "--step", "11"});
     EXPECT_EQ(moved.exit_code, 2);
@@ -45,7 +45,7 @@ TEST_F(Ctl, WhatWasExportedIsImportedAsItWas) {
     EXPECT_TRUE(json({"diff", "tiny@10", copy + "@10"})["units"].empty());
     EXPECT_EQ(json({"unit", copy, "layers.0.experts.1.optimizer"})["part"], "optimizer");
   }
-  // Of others, with a configuration of theirs: it is not written over.
+  // A folder that is not from an export, with a configuration of its own, is not overwritten.
   const std::string out = daemon_.folder().path("first0");
   EXPECT_EQ(ctl({"export", "tiny@10", "--out", out}).exit_code, 0) << "an export is";
   std::filesystem::remove(out + "/ckptd.json");
@@ -153,7 +153,7 @@ TEST_F(Ctl, RemovingARunWithoutCommitsSaysThatItIsGone) {
 TEST_F(Ctl, AnImportThatFailsSaysWhatToDoWithItsRun) {
   const std::string folder = daemon_.folder().path("copy");
   json({"export", "tiny@10", "--out", folder});
-  // A ckptd that may use no byte of its disk.
+  // A ckptd that may not use any byte of its disk.
   const std::filesystem::space_info space = std::filesystem::space(daemon_.folder().path("."));
   const uint64_t reserve = (space.capacity + space.available) / 2;
   DaemonProcess full({"--disk-reserve", std::to_string(reserve) + "B"});

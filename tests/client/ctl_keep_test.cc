@@ -1,5 +1,5 @@
-// What stays and what goes, as people say it to ckptctl: rules that are refused at once, and
-// removals that somebody must confirm.
+// Retention by the commands of ckptctl: rules that are refused at once, and removals that need a
+// confirmation.
 #include <gmock/gmock.h>
 
 #include "tests/client/ctl_fixture.h"
@@ -46,7 +46,7 @@ TEST_F(Ctl, PruneAsksLikeRm) {
   EXPECT_EQ(json({"log", "tiny"}).size(), 1u);
 }
 
-// A script that lacks --yes learns it at its first run, and not when something is to go.
+// A script without --yes fails at its first run, not only when there is something to remove.
 TEST_F(Ctl, RemovalsWithoutATerminalNeedYesWhateverGoes) {
   for (const std::vector<std::string>& verb : {std::vector<std::string>{"prune", "tiny"},
                                                {"prune", "tiny", "--keep-last", "2"},
@@ -91,7 +91,7 @@ TEST_F(Ctl, KeepRefusesWhatPruneWouldRefuse) {
     }
   }
   EXPECT_EQ(json({"keep", "tiny"})["rules"], before);
-  // Beside a rule that keeps something a tag may be yet to come: `prune` says that it is missing.
+  // With another rule in force a tag may be set later: `prune` only notes that it is missing.
   EXPECT_EQ(ctl({"keep", "tiny", "--keep-last", "1", "--keep-tag", "best"}).exit_code, 0);
   const Finished pruned = ctl({"prune", "tiny", "--dry-run"});
   EXPECT_EQ(pruned.exit_code, 0);

@@ -1,5 +1,5 @@
-// ckptctl import and export with files as other tools write them, against a real daemon: they come
-// back byte for byte, and experts are units.
+// ckptctl import and export of files as other tools write them, against a real daemon: the files
+// return byte for byte, and experts are units.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// What ckptctl prints and returns: the members that scripts rely on, and the exit codes.
+// Output and exit codes of ckptctl: the JSON members that scripts rely on.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ TEST_F(Ctl, RulesSayWhatPruneKeeps) {
   EXPECT_THAT(ctl({"prune", "tiny", "--keep-last", "1", "--keep-best", "losss:1", "--yes"}).err,
               HasSubstr("none of its 2 commits has the metric losss"));
   EXPECT_EQ(ctl({"keep", "tiny", "--none", "--keep-last", "1"}).exit_code, 2);
-  // Of a script whose variable is not set: not the run's own rules instead.
+  // An unset variable of a script must not make ckptctl use the run's own rules.
   for (const std::vector<std::string>& nothing : {std::vector<std::string>{"--keep-last", "0"},
                                                   {"--keep-every-steps", "0"},
                                                   {"--keep-within", ""},
@@ -120,7 +120,7 @@ TEST_F(Ctl, HistoryHasTheMembersThatStay) {
   expect_members(plan["sources"][0], {"source", "bytes", "seconds"});
 }
 
-// The optimizer's bytes are the same at both steps; the daemon's configuration says warn.
+// The optimizer's bytes are equal at both steps, and the daemon's alarm policy is warn.
 TEST_F(Ctl, AlarmsAndTheMapOfExperts) {
   const Json alarms = json({"alarms", "tiny"});
   ASSERT_EQ(alarms.size(), 1u) << alarms;
@@ -145,7 +145,7 @@ TEST_F(Ctl, AlarmsAndTheMapOfExperts) {
   EXPECT_EQ(ctl({"experts", "tiny", "--by", "heat"}).exit_code, 2);
 }
 
-// The expert of step 30 is in memory only, as long as its trainer is there.
+// The expert of step 30 is in memory only, as long as its trainer lives.
 TEST_F(Ctl, TheMapOfExpertsWithWhatMemoryHas) {
   auto session = train(as_rank(0, 1));
   ASSERT_OK(session);
@@ -199,7 +199,7 @@ TEST_F(Ctl, ExportIsAFolderThatHuggingFaceKnows) {
   json({"export", "tiny", "--out", shards, "--include-optimizer", "--shard-bytes", "4KiB"});
   const Json index = Json::parse(read(shards + "/model.safetensors.index.json"));
   EXPECT_EQ(index["weight_map"]["optimizer.model.w.m"], "model-00002-of-00002.safetensors");
-  // One folder holds one layout: a reader would take the wrong one.
+  // One folder holds one layout, or a reader would load the wrong one.
   EXPECT_EQ(ctl({"export", "tiny", "--out", shards}).exit_code, 0);
   EXPECT_TRUE(std::filesystem::exists(shards + "/model.safetensors"));
   EXPECT_FALSE(std::filesystem::exists(shards + "/model.safetensors.index.json"));
@@ -310,7 +310,7 @@ TEST_F(Ctl, ScrubReadsEverythingBackAndRemembersWhatIsDamaged) {
   EXPECT_EQ(ctl({"scrub", "--status", "--rate", "1GiB"}).exit_code, 2);
 }
 
-// Lineage 2 forks at 10: what lineage 1 had at 20 is an abandoned future, and never exported.
+// Lineage 2 forks at 10. Step 20 of lineage 1 is in an abandoned future and is never exported.
 TEST_F(Ctl, ExportFallsBackWithinItsLineage) {
   client::JoinOptions resumed = as_rank(0, 1);
   resumed.resume = CKPT_RESUME_AT_STEP;

@@ -1,4 +1,4 @@
-// ckptctl wait: what it says while it waits, and that it ends in time.
+// ckptctl wait: its output while it waits, and its timeouts.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/stat.h>

@@ -1,5 +1,5 @@
-// Snapshots of which only the first groups are queued when they are staged (ckpt_cuda_options'
-// ahead_bytes): who queues the others, and when. On the emulated device only.
+// Snapshots that queue only their first groups while they are staged (ahead_bytes in
+// ckpt_cuda_options): which calls queue the other groups, and when. On the emulated device only.
 #include <functional>
 
 #include "tests/client/cuda_client_fixture.h"
@@ -17,7 +17,7 @@ class CudaAheadTest : public CudaClientTest {
   static constexpr ckpt_cuda_options kAhead{.gather_bytes = kSlots * kChunkBytes,
                                             .chunk_bytes = kChunkBytes,
                                             .ahead_bytes = 2 * kChunkBytes};
-  // The number of the drain queue among the streams that ckpt_cuda_open makes.
+  // Index of the drain queue among the streams that ckpt_cuda_open() makes.
   static constexpr uint64_t kDrain = 2;
 
   void TearDown() override {
@@ -25,7 +25,7 @@ class CudaAheadTest : public CudaClientTest {
     cuda_emulator::fail_no_calls();
     CudaClientTest::TearDown();
   }
-  // A unit for each chunk.
+  // Registers one unit for each chunk.
   void connect() {
     start({.slab_bytes = kSlabBytes, .slab_count = 3 * kChunks});
     open_with_cuda(std::vector<uint64_t>(kChunks, kChunkBytes), kAhead);
@@ -36,7 +36,7 @@ class CudaAheadTest : public CudaClientTest {
     ASSERT_EQ(stage(snapshot.handle(), pieces_), CKPT_OK) << ckpt_cuda_error(cuda_);
   }
   void drain() { ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_); }
-  // The last attempt's.
+  // Compares the seals of the last attempt with the state.
   void expect_saved() {
     std::vector<fb::SealSlabT> found;
     for (size_t count = 1; daemon_ != nullptr; ++count) {
@@ -59,7 +59,7 @@ class CudaAheadTest : public CudaClientTest {
   std::vector<ckpt_cuda_piece> pieces_;
 };
 
-// What stands before the first kernel of the step that follows.
+// Bounds the work that is queued in front of the first kernel of the next step.
 TEST_F(CudaAheadTest, StagingQueuesAsMuchHoweverLargeTheSnapshotIs) {
   connect();
   Snapshot first = begin();  // makes events, takes memory
@@ -67,11 +67,11 @@ TEST_F(CudaAheadTest, StagingQueuesAsMuchHoweverLargeTheSnapshotIs) {
   drain();
   ++plan_.attempt;
   Snapshot second = begin();
-  cuda_emulator::fail_no_calls();  // counts from here on
+  cuda_emulator::fail_no_calls();  // resets the count of calls
   expect_staged(second);
-  // The current device; where the trainer is: said, awaited. Then a chunk and two chunks, each with
-  // tables, pack and its checksums, gathered: said, awaited; and two calls for a chunk. And where
-  // the first and the last byte of a piece are.
+  // The current device (1); an event of the trainer's stream: record, wait (2). Then groups of one
+  // and of two chunks: tables, pack, its checksums, and an event: record, wait (5). Each chunk:
+  // copy and event (2). Each piece: the addresses of its first and last byte (2).
   EXPECT_EQ(cuda_emulator::calls_made(), 3u + 2 * 5 + 3 * 2 + 2 * pieces_.size());
   drain();
   expect_saved();
@@ -96,7 +96,7 @@ TEST_F(CudaAheadTest, MoreIsQueuedAsSlotsBecomeFreeAndNotBefore) {
   expect_saved();
 }
 
-// Without a call of anything else, though nothing is ever drained.
+// wait_gathered() is the only call, and the device drains nothing.
 TEST_F(CudaAheadTest, WhoeverWaitsForAUnitHasItQueuedAndNoMore) {
   cuda_emulator::make_stuck(kDrain);
   connect();
@@ -174,7 +174,7 @@ TEST_F(CudaAheadTest, ASnapshotThatIsAbortedIsQueuedToItsEndAndTakesNothingWithI
   expect_saved();
 }
 
-// advance() uses no session: whoever comes next says what has failed, and fails the snapshot.
+// advance() uses no session: the next call that does reports the failure and fails the snapshot.
 TEST_F(CudaAheadTest, WhatFailsBetweenIsSaidByTheNextCall) {
   connect();
   const std::function<ckpt_status()> next[] = {

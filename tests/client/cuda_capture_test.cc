@@ -19,7 +19,7 @@ class CudaCaptureTest : public RoundTripTest {
     ASSERT_TRUE(array.ok());
     byte_ = std::move(array).value();
   }
-  // In the mode that PyTorch and most others use, and that forbids most of all.
+  // The global mode, which PyTorch and most others use, forbids the most calls.
   void begin_capture() {
     ASSERT_EQ(cudaStreamBeginCapture(graphs_->stream(), cudaStreamCaptureModeGlobal), cudaSuccess);
     ASSERT_EQ(cudaMemsetAsync(byte_.data(), 0x42, 1, graphs_->stream()), cudaSuccess);
@@ -29,7 +29,7 @@ class CudaCaptureTest : public RoundTripTest {
     EXPECT_EQ(cudaStreamIsCapturing(graphs_->stream(), &status), cudaSuccess);
     return status == cudaStreamCaptureStatusActive;
   }
-  // The capture was valid to its end, and the graph does what was captured.
+  // The capture was valid to its end, and the graph does the captured work.
   void end_capture() {
     cudaGraph_t graph = nullptr;
     ASSERT_EQ(cudaStreamEndCapture(graphs_->stream(), &graph), cudaSuccess);
@@ -96,7 +96,7 @@ TEST_F(CudaCaptureTest, NoCallInvalidatesTheCaptureOfAnotherStream) {
   expect_restored();
 }
 
-// It is the scope that keeps a capture valid, and nothing of it is left behind.
+// Only the scope keeps a capture valid, and it leaves nothing behind.
 TEST_F(CudaCaptureTest, WithoutAScopeTheSameCallInvalidatesTheCapture) {
   kernels::CudaEvent event;
   ASSERT_TRUE(event.make().ok());

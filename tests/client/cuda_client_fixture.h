@@ -29,6 +29,9 @@ class CudaClientTest : public SnapshotTest {
   }
   void TearDown() override {
     if (cuda_ != nullptr) (void)ckpt_cuda_close(cuda_);
+    // The daemon's thread uses members of derived fixtures, which are destroyed before it.
+    session_.reset();
+    daemon_.reset();
   }
   void open_with_cuda(const std::vector<uint64_t>& unit_bytes, ckpt_cuda_options options) {
     open(unit_bytes);
@@ -37,7 +40,7 @@ class CudaClientTest : public SnapshotTest {
     ASSERT_EQ(ckpt_cuda_open(session_->handle(), &options, &cuda_, error, sizeof error), CKPT_OK)
         << error;
   }
-  // Every unit's bytes on the device, cut into tensors that lie apart, at odd addresses, too.
+  // Uploads every unit as tensors that lie apart, some at odd addresses.
   std::vector<ckpt_cuda_piece> upload() {
     std::vector<ckpt_cuda_piece> pieces;
     for (uint32_t unit = 0; unit < data_.size(); ++unit) {
@@ -60,7 +63,7 @@ class CudaClientTest : public SnapshotTest {
   ckpt_status stage(ckpt_snapshot* snapshot, const std::vector<ckpt_cuda_piece>& pieces) {
     return ckpt_cuda_stage(cuda_, snapshot, pieces.data(), pieces.size(), trainer_->stream());
   }
-  // What an optimizer does: everything is overwritten.
+  // Overwrites all tensors on the trainer's stream, as an optimizer does.
   void overwrite() {
     for (const DeviceArray<std::byte>& tensor : tensors_) {
       cudaMemsetAsync(tensor.data(), 0x77, tensor.size(), trainer_->stream());

@@ -46,7 +46,7 @@ class CudaDaemonTest : public testing::Test {
     ASSERT_OK(cuda);
     cuda_.emplace(std::move(cuda).value());
   }
-  // What a snapshot of all units is staged from.
+  // Uploads the state of a step. Returns the pieces of a snapshot of all units.
   std::vector<ckpt_cuda_piece> upload_state(uint64_t step) {
     std::vector<ckpt_cuda_piece> pieces;
     for (uint32_t unit = 0; unit < units_.size(); ++unit) {
@@ -74,7 +74,7 @@ class CudaDaemonTest : public testing::Test {
       trainer_->upload(unit.data(), zeros.data(), zeros.size());
     }
   }
-  // All units, each in two ranges, the second first.
+  // Destinations of all units, each in two ranges, the second range first.
   std::vector<ckpt_cuda_destination> destinations() const {
     std::vector<ckpt_cuda_destination> into;
     for (uint32_t unit = 0; unit < units_.size(); ++unit) {
@@ -93,14 +93,14 @@ class CudaDaemonTest : public testing::Test {
     ASSERT_TRUE(kernels::download(*trainer_, found.data(), units_[unit].data(), found.size()).ok());
     EXPECT_TRUE(found == run_.state(step, unit)) << "unit " << unit;
   }
-  // What a disk may do to a unit of a step.
+  // Damages a unit of a step on the disk.
   void damage(uint64_t step, uint32_t unit) {
     const std::vector<char> state = run_.state(step, unit);
     const std::string begin(state.begin(), state.begin() + 64);
     int flipped = 0;
     for (const auto& entry : std::filesystem::directory_iterator(daemon_.data() + "/segments")) {
       std::ifstream in(entry.path(), std::ios::binary);
-      std::string all(16 << 20, 0);  // of a segment, which was allocated far beyond that
+      std::string all(16 << 20, 0);  // the used part; the segment is preallocated far beyond it
       in.read(all.data(), static_cast<std::streamsize>(all.size()));
       const size_t at = all.find(begin);
       if (at == std::string::npos) continue;

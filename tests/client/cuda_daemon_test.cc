@@ -54,7 +54,7 @@ TEST_F(CudaDaemonTest, WhatIsDamagedOnDiskFallsBackAsOnTheHost) {
   EXPECT_NE(exact.error().message.find("layers.3"), std::string::npos) << exact.error().message;
 }
 
-// Floats of eight bits: each of their 256 patterns, NaN and infinities among them.
+// 8-bit floats: all 256 patterns, NaN and infinities among them.
 class CudaFp8Test : public CudaDaemonTest, public testing::WithParamInterface<const char*> {
  protected:
   CudaFp8Test() { run_.dtype = GetParam(); }
@@ -102,7 +102,7 @@ TEST_P(CudaFp8Test, EveryPatternComesBackFromAnyAddressWithoutAnAlarm) {
 
 INSTANTIATE_TEST_SUITE_P(Types, CudaFp8Test, testing::Values("F8_E4M3", "F8_E5M2"));
 
-// An arena of eight slabs, some of which are for restores, and a state of forty.
+// An arena of eight slabs, some of them for restores, and a state of forty slabs.
 class CudaStreamsTest : public CudaDaemonTest {
  protected:
   CudaStreamsTest() {
@@ -121,7 +121,7 @@ TEST_F(CudaStreamsTest, ASnapshotMayBeLargerThanTheArena) {
   for (uint32_t unit = 0; unit < units_.size(); ++unit) expect_unit(unit, 2);
 }
 
-// What was lent at the beginning is on its way when more cannot be had.
+// The daemon is gone when more slabs are needed. Slabs leased at the beginning are already filled.
 TEST_F(CudaStreamsTest, CkptdMayBeAwayForAMomentWhileASnapshotIsStaged) {
   const std::vector<ckpt_cuda_piece> pieces = upload_state(1);
   client::SnapshotOptions plan = run_.plan(1, 1);

@@ -12,7 +12,7 @@ class DirectEmulatedTest : public CudaDirectTest {
   // The numbers of both queues among the streams that ckpt_cuda_open makes.
   static constexpr uint64_t kGather = 1;
   static constexpr uint64_t kDrain = 2;
-  // Each is a chunk and a tensor. The first half is in front of what is gathered in any case.
+  // Each unit is one chunk and one tensor. The first half lies before the part always gathered.
   const std::vector<uint64_t> chunks_ = std::vector<uint64_t>(2 * kDirectSlots, kDirectChunkBytes);
 
   void TearDown() override {
@@ -63,7 +63,7 @@ TEST_F(DirectEmulatedTest, DirectUnitsAreHeldUntilTheirCrcIsTaken) {
   ASSERT_EQ(ckpt_cuda_poll(cuda_, &open), CKPT_OK);
   EXPECT_EQ(open, 1u);
   overwrite();
-  // The rest is not protected: nobody waits for it.
+  // These bytes were overwritten without a wait, so the payload is not compared.
   ASSERT_EQ(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, trainer_->stream()), CKPT_OK);
   cuda_emulator::unstick();
   EXPECT_TRUE(trainer_->wait_at_most(5000));

@@ -1,5 +1,5 @@
-// Snapshots that are larger than the gather buffer, so that their long runs are drained from where
-// they lie.
+// Snapshots larger than the gather buffer: their long runs are drained straight from the tensors,
+// without the buffer.
 #pragma once
 
 #include <random>
@@ -16,14 +16,14 @@ inline constexpr ckpt_cuda_options kDirect{.gather_bytes = kDirectSlots * kDirec
 
 class CudaDirectTest : public CudaClientTest {
  protected:
-  // More than half of it is in front of what is gathered in any case.
+  // More than half of these bytes come before the part that is always gathered.
   const std::vector<uint64_t> mixed_{100, 200'000, 3, 70'001, 65'536, 1, 300'001, 64, 150'000, 9};
 
   void connect(const std::vector<uint64_t>& unit_bytes, const ckpt_cuda_options& options) {
     start({.slab_bytes = kSlabBytes, .slab_count = 16});
     open_with_cuda(unit_bytes, options);
   }
-  // Every unit cut into tensors of a few bytes or of some chunks, at any address.
+  // Uploads every unit as tensors of a few bytes or of some chunks, at any address.
   std::vector<ckpt_cuda_piece> upload_mixed() {
     std::mt19937_64 random(7);
     std::vector<ckpt_cuda_piece> pieces;
@@ -37,7 +37,7 @@ class CudaDirectTest : public CudaClientTest {
     }
     return pieces;
   }
-  // One tensor for each unit.
+  // Uploads every unit as one tensor.
   std::vector<ckpt_cuda_piece> upload_whole() {
     std::vector<ckpt_cuda_piece> pieces;
     for (uint32_t unit = 0; unit < data_.size(); ++unit) {
@@ -52,7 +52,7 @@ class CudaDirectTest : public CudaClientTest {
       cudaMemsetAsync(const_cast<void*>(piece.data), 0x77, piece.length, trainer_->stream());
     }
   }
-  // Those of an attempt that has so many bytes.
+  // The seals of the attempt, once they cover all bytes.
   std::vector<fb::SealSlabT> seals_of(uint32_t attempt) {
     uint64_t wanted = 0;
     for (const auto& bytes : data_) wanted += bytes.size();

@@ -5,7 +5,7 @@
 namespace ckpt::test {
 namespace {
 
-// Where each fragment lies in its slab, and its CRC.
+// Unit, ranges and CRC of each fragment in its slab.
 std::vector<std::array<uint64_t, 5>> fragments_of(const std::vector<fb::SealSlabT>& seals) {
   std::vector<std::array<uint64_t, 5>> fragments;
   for (const fb::SealSlabT& seal : seals) {

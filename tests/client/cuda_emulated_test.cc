@@ -1,5 +1,5 @@
-// What only the emulated device can be asked: streams that are late and eager in every combination,
-// and calls of the run time that fail, each in its turn.
+// Tests that need the emulated device: streams that are late or eager in every combination, and
+// calls of the run time that fail one after another.
 #include "tests/client/cuda_round_trip.h"
 #include "tests/support/cuda_emulator/control.h"
 #include "tests/support/failing_allocations.h"
@@ -23,7 +23,7 @@ class LateAndEagerTest : public RoundTripTest, public testing::WithParamInterfac
 TEST_P(LateAndEagerTest, WhatIsSavedAndRestoredIsWhatWasThere) {
   connect(200'000);  // seven chunks in two slots; seven windows of two slabs, in three slots
   ASSERT_EQ(open_cuda(), CKPT_OK);
-  refill();  // has not been done yet when it is staged
+  refill();  // still queued when the snapshot is staged
   ASSERT_TRUE(save());
   expect_saved();
   for (int time = 0; time < 2; ++time) {  // the second uses the slots of the first
@@ -37,9 +37,9 @@ INSTANTIATE_TEST_SUITE_P(Streams, LateAndEagerTest, testing::Range(0u, 32u));
 
 class StuckDeviceTest : public RoundTripTest {
  protected:
-  // Of the streams of one ckpt_cuda_open, or of one restore.
+  // Indexes among the streams of one ckpt_cuda_open(), or of one restore.
   static constexpr uint64_t kGather = 1;
-  // Enough for what the device has nothing to do with.
+  // Enough time for all work that does not wait for the device.
   static constexpr uint32_t kMs = 500;
   static constexpr uint64_t kDrain = 2;
   static constexpr uint64_t kCopy = 1;
@@ -56,7 +56,7 @@ class StuckDeviceTest : public RoundTripTest {
     return ckpt_cuda_restore(cuda_, &options, into_.data(), into_.size(), nullptr,
                              trainer_->stream());
   }
-  // The device goes on: each time that somebody gives something back, it has done some more.
+  // Unsticks the device. Each allocation lets it finish some work and free what it held.
   static void expect_given_back(const cuda_emulator::Holdings& before) {
     cuda_emulator::unstick();
     for (int i = 0; i < 1000 && cuda_emulator::holdings() != before; ++i) {
@@ -67,7 +67,7 @@ class StuckDeviceTest : public RoundTripTest {
   bool says(const std::string& text) {
     return std::string(ckpt_cuda_error(cuda_)).find(text) != std::string::npos;
   }
-  // Windows that were released by restores that have ended.
+  // Number of windows that ended restores have released.
   int64_t released() {
     daemon_->wait_for(fb::MessageBody::CloseRestore, 1);
     const auto types = daemon_->types();
@@ -102,13 +102,13 @@ TEST_F(StuckDeviceTest, TheNextRestoreWaitsForTheDevice) {
   EXPECT_TRUE(says("an earlier restore has not come to rest")) << ckpt_cuda_error(cuda_);
   cuda_emulator::unstick();
   ckpt_status status = CKPT_E_UNAVAILABLE;
-  // Each time it asks, the device has done some more.
+  // Each retry lets the device finish some more work.
   for (int i = 0; i < 1000 && status == CKPT_E_UNAVAILABLE; ++i) status = restore_within(5000);
   ASSERT_EQ(status, CKPT_OK) << ckpt_cuda_error(cuda_);
   expect_restored();
 }
 
-// What the device may still use stays as it is, until it is done after all.
+// Memory that the device may still use is kept until the device is done.
 TEST_F(StuckDeviceTest, ClosingEndsThoughTheDeviceHangsAndGivesNothingBackUntilItIsDone) {
   connect(50'000);
   const cuda_emulator::Holdings before = cuda_emulator::holdings();
@@ -124,7 +124,7 @@ TEST_F(StuckDeviceTest, ClosingEndsThoughTheDeviceHangsAndGivesNothingBackUntilI
   expect_given_back(before);
 }
 
-// The same by the stager: nobody waits for the drain queue longer than was said.
+// The same for the stager: the drain queue is waited for no longer than the timeout.
 TEST_F(StuckDeviceTest, ClosingEndsThoughASnapshotIsStuck) {
   connect(50'000);
   const cuda_emulator::Holdings before = cuda_emulator::holdings();
@@ -155,7 +155,7 @@ TEST_F(StuckDeviceTest, AnUploadEndsAtItsTimeout) {
   cuda_emulator::make_stuck(1);
   auto queue = kernels::make_cuda_queue({.timeout_ms = 20});
   ASSERT_TRUE(queue.ok()) << queue.error().message;
-  constexpr size_t kBytes = 3 << 20;  // three times what is staged
+  constexpr size_t kBytes = 3 << 20;  // three times the staging buffer
   auto to = DeviceArray<std::byte>::make(kBytes);
   ASSERT_TRUE(to.ok()) << to.error().message;
   const std::vector<std::byte> from(kBytes);
@@ -188,7 +188,7 @@ TEST_F(StuckDeviceTest, StagingEndsAtItsTimeoutAndNamesTheChunk) {
   EXPECT_EQ(ckpt_cuda_drain(cuda_, 5000), CKPT_OK) << ckpt_cuda_error(cuda_);
 }
 
-// What was staged has arrived whenever somebody asks.
+// Eager streams: staged bytes have always arrived when a call looks for them.
 class EagerTest : public RoundTripTest {
  protected:
   void SetUp() override {
@@ -258,15 +258,15 @@ TEST_F(TwoDevicesTest, MemoryOfAnotherDeviceIsRefusedWithItsUnit) {
   EXPECT_TRUE(save()) << ckpt_cuda_error(cuda_);
 }
 
-// The host's memory ends at each allocation in its turn. One slab: if a place of it stayed lent,
-// the next snapshot would never get it.
+// The host runs out of memory at each allocation in its turn. The daemon has one slab: if a failed
+// stage kept a place in it, the next snapshot would never get the slab.
 TEST_F(RoundTripTest, StagingThatRunsOutOfMemoryLeavesNothingLent) {
   start({.slab_bytes = 64 << 10, .slab_count = 1});
   open({40, 30'000, 3});
   const auto pieces = upload();
   ASSERT_EQ(open_cuda(), CKPT_OK);
   plan_.timeout_ms = 5000;
-  bool failed = true;  // that allocation: there were as many
+  bool failed = true;  // the allocation failed: there were enough of them
   for (uint64_t number = 0; failed; ++number) {
     SCOPED_TRACE(testing::Message() << "allocation " << number);
     ++plan_.attempt;
@@ -289,9 +289,9 @@ TEST_F(RoundTripTest, StagingThatRunsOutOfMemoryLeavesNothingLent) {
   }
 }
 
-// Three chunks in two slots, and back in two windows; or ten in eight slots, in groups of up to
-// two, all at once or one after the other; or ten, of which some are direct, beside four slots. A
-// round is short: it is done hundreds of times.
+// Three chunks in two slots, restored in two windows; ten chunks in eight slots in groups of up to
+// two, queued at once or one by one; or ten chunks, some of them direct, with four slots. Rounds
+// are short, since each test runs hundreds of them.
 struct RoundSizes {
   uint64_t bytes;
   uint64_t gather_bytes;
@@ -309,8 +309,8 @@ class FailingCallsTest : public RoundTripTest, public testing::WithParamInterfac
     direct_bytes_ = GetParam().direct_bytes;
     RoundTripTest::SetUp();
   }
-  // A round in which calls [first, first + count) fail, from opening to closing. How many there
-  // were.
+  // Runs a round, from opening to closing, in which calls [first, first + count) fail. Returns the
+  // number of calls.
   uint64_t run_round(uint64_t first, uint64_t count) {
     const cuda_emulator::Holdings before = cuda_emulator::holdings();
     cuda_emulator::fail_calls(first, count);
@@ -324,7 +324,7 @@ class FailingCallsTest : public RoundTripTest, public testing::WithParamInterfac
     const uint64_t calls = cuda_emulator::calls_made();
     cuda_emulator::fail_no_calls();
     EXPECT_EQ(cuda_emulator::holdings(), before) << "something has leaked";
-    // What was said to have succeeded has, whatever calls have failed.
+    // A save or restore that reported success did succeed, whichever calls failed.
     if (saved) expect_saved();
     if (restored) expect_restored();
     return calls;
@@ -332,7 +332,7 @@ class FailingCallsTest : public RoundTripTest, public testing::WithParamInterfac
 };
 
 TEST_P(FailingCallsTest, EachLeavesNothingBehindAndTheSessionInUse) {
-  bool failed = true;  // that call: the round was long enough
+  bool failed = true;  // the call failed: the round made that many
   for (uint64_t number = 0; failed; ++number) {
     SCOPED_TRACE(testing::Message() << "call " << number);
     connect(GetParam().bytes);
@@ -353,7 +353,7 @@ TEST_P(FailingCallsTest, EachLeavesNothingBehindAndTheSessionInUse) {
   }
 }
 
-// A device that is lost: from some call on, all fail.
+// A lost device: all calls from a certain one on fail.
 TEST_P(FailingCallsTest, ADeviceThatIsLostLeavesNothingBehind) {
   bool failed = true;
   for (uint64_t first = 0; failed; ++first) {

@@ -1,5 +1,5 @@
-// Groups of chunks, of which one pack gathers each: how many calls of the run time that takes, who
-// waits for which, and what is left when one of them fails. On the emulated device only.
+// Groups of chunks, gathered by one pack each: the number of run time calls, which work waits for
+// which, and the state after one of the calls fails. On the emulated device only.
 #include "tests/client/cuda_client_fixture.h"
 #include "tests/client/cuda_stream_orders.h"
 #include "tests/support/cuda_emulator/control.h"
@@ -11,7 +11,7 @@ constexpr uint64_t kChunkBytes = 64 << 10;
 constexpr uint64_t kSlots = 16;  // so groups of 1, 2, 4, 4, ... chunks
 constexpr ckpt_cuda_options kManySlots{.gather_bytes = kSlots * kChunkBytes,
                                        .chunk_bytes = kChunkBytes};
-// The number of the drain queue among the streams that ckpt_cuda_open makes.
+// Index of the drain queue among the streams that ckpt_cuda_open() makes.
 constexpr uint64_t kDrain = 2;
 
 class CudaGroupsTest : public CudaClientTest {
@@ -42,28 +42,28 @@ TEST_F(CudaGroupsTest, ASnapshotTakesTwoCallsForAChunkAndSixForAGroup) {
   ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
   ++plan_.attempt;
   Snapshot second = begin();
-  cuda_emulator::fail_no_calls();  // counts from here on
+  cuda_emulator::fail_no_calls();  // resets the count of calls
   ASSERT_EQ(stage(second.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
   const uint64_t calls = cuda_emulator::calls_made();
 
-  // Behind 40 chunks the next one goes into slot 8: groups of 1, 2, 4 and 1 up to the buffer's end,
-  // then eight of 4.
+  // After the first 40 chunks the next chunk goes into slot 8: groups of 1, 2, 4 and 1 up to the
+  // buffer's end, then eight groups of 4.
   constexpr uint64_t kGroups = 12;
-  // Those with a chunk that is not among this snapshot's first 16: the others' slots are free.
+  // Groups that reach beyond this snapshot's first 16 chunks; slots of the others are free.
   constexpr uint64_t kGroupsThatWaitForSlots = 6;
   constexpr uint64_t kCallsForAGroup =
-      5;  // tables, pack and its checksums, gathered: said, awaited
-  constexpr uint64_t kCallsForAChunk = 2;     // the copy, and that it has been done
-  constexpr uint64_t kCallsForASnapshot = 3;  // current device; where the trainer is: said, awaited
-  constexpr uint64_t kCallsForAPiece = 2;     // where its first byte is, and its last
+      5;  // tables, pack, its checksums; the event "gathered": record, wait
+  constexpr uint64_t kCallsForAChunk = 2;     // the copy, and its event
+  constexpr uint64_t kCallsForASnapshot = 3;  // current device; the trainer's event: record, wait
+  constexpr uint64_t kCallsForAPiece = 2;     // the addresses of its first and last byte
   EXPECT_EQ(calls, kCallsForASnapshot + pieces.size() * kCallsForAPiece +
                        kGroups * kCallsForAGroup + kGroupsThatWaitForSlots +
                        kChunks * kCallsForAChunk);
   ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
 }
 
-// Sixteen chunks of a unit each, and the drain does not move: what has a slot is gathered, and
-// nothing waits for what has none.
+// Sixteen chunks of one unit each fill the slots, and the drain is stuck. Units in slots are
+// gathered, and their waits do not depend on units without a slot.
 TEST_F(CudaGroupsTest, AUnitIsWaitedForWithItsGroupAndNoLonger) {
   cuda_emulator::make_stuck(kDrain);
   start_with_slabs(8);
@@ -83,8 +83,8 @@ TEST_F(CudaGroupsTest, AUnitIsWaitedForWithItsGroupAndNoLonger) {
   expect_payload(seals(5));
 }
 
-// A piece that is refused when others are under way: the snapshot's handle may go at once, and one
-// that was staged before does not notice.
+// A piece is refused while others are in flight. The snapshot's handle may be freed at once, and a
+// snapshot that was staged before is not affected.
 TEST_F(CudaGroupsTest, WhatIsQueuedOfASnapshotThatIsRefusedHasArrivedWhenTheCallReturns) {
   start_with_slabs(6);
   open_with_cuda({10 * kChunkBytes, 100}, kManySlots);
@@ -102,14 +102,14 @@ TEST_F(CudaGroupsTest, WhatIsQueuedOfASnapshotThatIsRefusedHasArrivedWhenTheCall
   }
   EXPECT_EQ(open_count(), 0u) << "the drain queue is in order";
   expect_payload(seals(3));
-  // All slabs but those of the first are there again.
+  // All slabs but those of the first snapshot are free again.
   ++plan_.attempt;
   Snapshot after = begin();
   ASSERT_EQ(stage(after.handle(), pieces), CKPT_OK) << ckpt_cuda_error(cuda_);
   ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
 }
 
-// What is on its way then stays as it is, and nobody waits for it longer than was said.
+// Memory in use by the device is kept, and the wait for the device ends at the timeout.
 TEST_F(CudaGroupsTest, ARefusalEndsAtTheTimeoutThoughTheDeviceHangs) {
   start_with_slabs(6);
   ckpt_cuda_options options = kManySlots;
@@ -126,16 +126,16 @@ TEST_F(CudaGroupsTest, ARefusalEndsAtTheTimeoutThoughTheDeviceHangs) {
   EXPECT_EQ(ckpt_cuda_close(std::exchange(cuda_, nullptr)), CKPT_E_DEADLINE_EXCEEDED);
   cuda_emulator::unstick();
   for (int i = 0; i < 1000 && trainer_ != nullptr; ++i) {
-    ASSERT_TRUE(DeviceArray<std::byte>::make(1).ok());  // the device goes on meanwhile
+    ASSERT_TRUE(DeviceArray<std::byte>::make(1).ok());  // lets the device finish some work
   }
 }
 
-// Slots that are used many times, in groups of several chunks, some with gaps and some without.
+// Slots are reused many times, by groups of several chunks, some with gaps and some without.
 using LateGroupsTest = WithStreamOrder<CudaGroupsTest>;
 
 TEST_P(LateGroupsTest, EachUnitMayBeOverwrittenOnceItsGroupIsGathered) {
   start_with_slabs(8);
-  // Chunks of two blocks: some eighty of them go through sixteen slots. At the end every chunk has
+  // Chunks of two blocks: some eighty chunks go through sixteen slots. At the end every chunk has
   // gaps.
   std::vector<uint64_t> units{100, 70'000, 3, 300'000, 65'536, 1, 64, 64, 4097, 3000, 90'001};
   units.insert(units.end(), 60, 1000);

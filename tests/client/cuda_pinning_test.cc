@@ -1,4 +1,4 @@
-// How the arena is pinned: part by part, near the device, and no copy over the end of a part.
+// Pinning of the arena: part by part, near the device, and no copy across the end of a part.
 #include <gmock/gmock.h>
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
@@ -111,7 +111,7 @@ TEST_F(ArenaPinningTest, ASlabIsNeverCut) {
 }
 
 TEST_F(ArenaPinningTest, AFailureNamesThePartAndLeavesNothingPinned) {
-  // One call asks for the device's address, then each part is one.
+  // The first call gets the device's address. Then each part is one call.
   cuda_emulator::fail_calls(1 + 2, 1);
   const auto pinning = ArenaPinning::pin(
       pages_.bytes(), {.slab_bytes = kPageBytes, .part_bytes = 4 * kPageBytes}, tell_);

@@ -1,4 +1,4 @@
-// Restores into device memory, against a daemon that fills a window anew as soon as it is released.
+// Restores into device memory, against a daemon that refills a window as soon as it is released.
 #include <ckpt/client_cuda.hpp>
 
 #include "tests/client/cuda_client_fixture.h"
@@ -30,7 +30,7 @@ class CudaRestoreTest : public CudaClientTest {
       want(unit, 0, data_[unit].size(), unit % 3);
     }
   }
-  // Of the first `restores` restores, a byte in the second window, or in the last, is wrong.
+  // Damages a byte in the second or the last window of the first `restores` restores.
   static RestoringDaemon::Bend spoil_until(uint64_t restores, bool last = false) {
     return [restores, last](FakeDaemon::Peer&, RestoringDaemon::Window& window) {
       if (window.restore <= restores && (last ? window.message.last : window.number == 1)) {
@@ -76,7 +76,7 @@ TEST_F(CudaRestoreTest, EveryByteIsWhereItWasWanted) {
   // Slabs of 256 KiB: five windows in two slabs, pieces of all sizes and shifts.
   open_with_cuda({100, 70'000, 3, 600'000, 65'536, 1, 300'001, 64, 64, 4097}, kSmall);
   want_everything();
-  want(3, 123'457, 300'000);  // some of it twice
+  want(3, 123'457, 300'000);  // some bytes twice
   want(3, 200'000, 1, 7);
   want(4, 0, 0);
   ASSERT_EQ(restore(), CKPT_OK) << error();
@@ -87,7 +87,7 @@ TEST_F(CudaRestoreTest, EveryByteIsWhereItWasWanted) {
   daemon_->wait_for(fb::MessageBody::CloseRestore, 1);
 }
 
-// What the trainer's stream has not come to yet must not land on top of what was restored.
+// Work queued on the trainer's stream before the restore must not overwrite restored bytes.
 TEST_F(CudaRestoreTest, WhatWasQueuedBeforeComesBefore) {
   start_restoring();
   open_with_cuda({200'000}, kSmall);
@@ -121,7 +121,7 @@ TEST_F(CudaRestoreTest, AByteThatStaysWrongIsAnErrorThatNamesIt) {
   EXPECT_EQ(restore(), CKPT_E_CORRUPT);
   EXPECT_NE(error().find("unit unit1: bytes ["), std::string::npos) << error();
   EXPECT_EQ(daemon_->wait_for(fb::MessageBody::OpenRestore, 2).size(), 2u);
-  // Nothing is left over of it.
+  // The failed restore leaves nothing behind.
   ASSERT_EQ(restore(), CKPT_OK) << error();
   expect_restored();
 }
@@ -205,7 +205,7 @@ TEST_F(CudaRestoreTest, AMissingDestinationIsRefusedBeforeAnythingIsAsked) {
   }
 }
 
-// A snapshot that is being staged goes on, and what it saves is not what the restore brings.
+// A destination in host memory that no device reaches is refused, with its unit.
 TEST_F(CudaRestoreTest, ADestinationThatNoDeviceReachesIsRefusedWithItsUnit) {
   start_restoring();
   open_with_cuda({1000, 1000}, kSmall);
@@ -229,7 +229,7 @@ TEST_F(CudaRestoreTest, BesideASnapshotThatIsBeingStaged) {
   EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_OPEN);
 }
 
-// The C++ face of all of it.
+// The C++ wrapper of these calls.
 TEST_F(CudaRestoreTest, TheWrapperDoesTheSame) {
   start_restoring();
   open({200'000, 100});

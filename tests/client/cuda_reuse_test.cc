@@ -1,4 +1,4 @@
-// What a restore leaves for the next one, and when it is given back. On the emulated device only.
+// Resources that a restore keeps for the next one, and when they are freed. Emulated device only.
 #include "tests/client/cuda_client_fixture.h"
 #include "tests/client/restoring_daemon.h"
 #include "tests/support/cuda_emulator/control.h"
@@ -8,7 +8,7 @@ namespace {
 
 class CudaReuseTest : public CudaClientTest {
  protected:
-  // Slabs of 256 KiB: unit 0 takes a small window, unit 1 several that fill their slabs.
+  // Slabs of 256 KiB: unit 0 takes one small window, unit 1 several windows that fill their slabs.
   void connect() {
     restoring_.emplace(data_, 50'000);
     start({}, restoring_->answers(daemon_));
@@ -69,7 +69,7 @@ TEST_F(CudaReuseTest, TrimGivesAllOfItBackAndTheNextRestoreMakesItAnew) {
 
 TEST_F(CudaReuseTest, TrimWaitsForARestoreThatHasFailed) {
   connect();
-  cuda_emulator::make_stuck(1);  // the copy queue, which is made next
+  cuda_emulator::make_stuck(1);  // the copy queue, the next stream to be made
   ckpt_restore_options options = CKPT_INIT(ckpt_restore_options);
   options.step = 1200;
   options.timeout_ms = 100;
@@ -78,7 +78,7 @@ TEST_F(CudaReuseTest, TrimWaitsForARestoreThatHasFailed) {
   EXPECT_EQ(ckpt_cuda_trim(cuda_), CKPT_E_UNAVAILABLE);
   cuda_emulator::unstick();
   ckpt_status trimmed = CKPT_E_UNAVAILABLE;
-  // Each time it asks, the device has done some more.
+  // Each retry lets the device finish some more work.
   for (int i = 0; i < 1000 && trimmed == CKPT_E_UNAVAILABLE; ++i) trimmed = ckpt_cuda_trim(cuda_);
   EXPECT_EQ(trimmed, CKPT_OK) << ckpt_cuda_error(cuda_);
   EXPECT_EQ(cuda_emulator::holdings(), opened_);

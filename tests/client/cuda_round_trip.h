@@ -1,4 +1,4 @@
-// State of device memory into the slabs of a fake daemon and back, in windows that it leases.
+// State of device memory staged into the slabs of a fake daemon, and restored from its windows.
 #pragma once
 
 #include "tests/client/cuda_client_fixture.h"
@@ -6,10 +6,10 @@
 
 namespace ckpt::test {
 
-// Stages a snapshot, overwrites what was staged, and restores it to somewhere else.
+// Stages a snapshot, overwrites its state, and restores it to other memory.
 class RoundTripTest : public CudaClientTest {
  protected:
-  // Units of `bytes` in all, more or less, through slots of 32 KiB and slabs of 64.
+  // Units of about `bytes` in all, with slots of 32 KiB and slabs of 64 KiB.
   void connect(uint64_t bytes) {
     restoring_.emplace(data_, 33'000);
     start({.slab_bytes = 64 << 10, .slab_count = 8}, restoring_->answers(daemon_));
@@ -47,14 +47,14 @@ class RoundTripTest : public CudaClientTest {
     EXPECT_EQ(status == CKPT_OK, error[0] == '\0') << error;
     return status;
   }
-  // Of a call of ckpt_cuda_*: it has an error's sentence if it has failed.
+  // True if the ckpt_cuda_* call succeeded. A failed call must have an error message.
   bool succeeded(ckpt_status status) {
     if (status == CKPT_OK) return true;
     EXPECT_NE(std::string(ckpt_cuda_error(cuda_)).find("CUDA"), std::string::npos)
         << status << " " << ckpt_cuda_error(cuda_);
     return false;
   }
-  // Whether the snapshot was handed over; one that was not has failed.
+  // True if the snapshot was handed over; it has failed otherwise.
   bool save() {
     ++plan_.attempt;
     Snapshot snapshot = begin();
@@ -62,7 +62,7 @@ class RoundTripTest : public CudaClientTest {
     if (saved) {
       ckpt_cuda_advance(cuda_);
       saved = succeeded(ckpt_cuda_wait_gathered(cuda_, CKPT_CUDA_ALL_UNITS, trainer_->stream()));
-      // Only whoever has waited may overwrite.
+      // Overwriting is allowed only after a successful wait.
       if (saved) overwrite();
       saved = succeeded(ckpt_cuda_drain(cuda_, 5000)) && saved;
     }
@@ -98,7 +98,7 @@ class RoundTripTest : public CudaClientTest {
       EXPECT_TRUE(found == data_[one.unit]) << "unit " << one.unit;
     }
   }
-  // What was overwritten, as it was.
+  // Uploads the original state again.
   void refill() {
     for (const ckpt_cuda_piece& piece : pieces_) {
       trainer_->upload(const_cast<void*>(piece.data), data_[piece.unit].data() + piece.offset,
@@ -111,7 +111,7 @@ class RoundTripTest : public CudaClientTest {
     }
   }
 
-  // Two slots.
+  // The gather buffer has two slots.
   uint64_t gather_bytes_ = 64 << 10;
   uint64_t chunk_bytes_ = 32 << 10;
   uint64_t ahead_bytes_ = 0;

@@ -72,7 +72,7 @@ TEST_F(CudaStageTest, DrainingEndsAtItsTimeout) {
   expect_payload(seals(3));
 }
 
-// One slab: what the second is leased is what the first still drains into.
+// One slab: the second snapshot leases the slab into which the first still drains.
 TEST_F(CudaStageTest, ASlabThatIsStillDrainingIsWaitedFor) {
   start({.slab_bytes = kSlabBytes, .slab_count = 1});
   open_with_cuda({200'000}, kSmall);
@@ -173,7 +173,7 @@ TEST_F(CudaStageTest, APieceThatNoDeviceReachesIsRefusedWithItsUnit) {
   expect_payload(seals(1));
 }
 
-// Nor is its error left behind for whoever asks CUDA next.
+// The failure leaves no error behind for later CUDA calls.
 TEST_F(CudaStageTest, ADeviceThatIsNotThereIsRefused) {
   start();
   open({1000});

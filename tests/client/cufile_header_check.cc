@@ -32,7 +32,7 @@ static_assert(ours::kPermissionDenied == CU_FILE_PERMISSION_DENIED);
 static_assert(ours::kDriverAlreadyOpen == CU_FILE_DRIVER_ALREADY_OPEN);
 static_assert(ours::kPinningFailed == CU_FILE_GPU_MEMORY_PINNING_FAILED);
 
-// The same but for the names of the structs.
+// The signatures are equal, except for the names of the structs.
 static_assert(std::is_same_v<decltype(cuFileDriverOpen), CUfileError_t()>);
 static_assert(std::is_same_v<decltype(cuFileDriverClose), CUfileError_t()>);  // of version 2
 static_assert(

@@ -1,5 +1,5 @@
-// Restores that read the daemon's files by cuFile, which a double stands for; everything else is
-// real but the device.
+// Restores that read the daemon's files by cuFile, replaced by a double. All other parts are real,
+// except the device.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -17,12 +17,12 @@ namespace {
 thread_local bool no_more_threads = false;
 }  // namespace
 
-// A sanitizer's, where there is one.
+// The sanitizer's pthread_create, if a sanitizer is linked.
 // NOLINTNEXTLINE(readability-identifier-naming,bugprone-reserved-identifier): their name
 extern "C" [[gnu::weak]] int __interceptor_pthread_create(pthread_t*, const pthread_attr_t*,
                                                           void* (*)(void*), void*);
 
-// In place of the C library's, which it calls: of a thread that wants it to, it gives no thread.
+// Replaces the C library's pthread_create and forwards to it. Fails if the caller asked for that.
 extern "C" int pthread_create(pthread_t* thread, const pthread_attr_t* attributes,
                               void* (*body)(void*), void* argument) {
   if (no_more_threads) return EAGAIN;
@@ -58,7 +58,7 @@ class CuFileTest : public CudaDaemonTest {
     if (!probe.valid()) GTEST_SKIP() << "skipped: no O_DIRECT in " << daemon_.data();
     save(1);
     save(2);
-    daemon_.crash_and_restart();  // nothing is in memory any more
+    daemon_.crash_and_restart();  // empties the memory level
     view_.step = 2;
     view_.direct = CKPT_DIRECT_AUTO;
     base_reads_ = control().reads;
@@ -77,7 +77,7 @@ class CuFileTest : public CudaDaemonTest {
     EXPECT_EQ(all.drivers, drivers_left_);
     ::unsetenv("CKPTD_CUFILE");
   }
-  // `count` reads from number `from` of the next restore on.
+  // Reads [from, from + count) have this fault, counted from now.
   void fail_reads(ReadFault fault, int from, int count) {
     control().fault_from = control().reads + from;
     control().fault_count = count;
@@ -92,7 +92,7 @@ class CuFileTest : public CudaDaemonTest {
   void expect_step(uint64_t step) {
     for (uint32_t unit = 0; unit < units_.size(); ++unit) expect_unit(unit, step);
   }
-  // The restore works, and brings what is there.
+  // Restores, and expects the state of step 2.
   client::CudaRestoreInfo expect_restored() {
     const auto restored = restore(view_);
     if (!restored) {
@@ -127,7 +127,7 @@ TEST_F(CuFileTest, ReadsEveryByteFromTheFiles) {
   EXPECT_EQ(notes_, "");
   EXPECT_GT(reads(), 4);
   EXPECT_EQ(control().drivers, 1);
-  // Again, and the older one, with the same library.
+  // The same restore again, and the older step, with the same library.
   EXPECT_EQ(expect_restored().bytes_direct, all_bytes());
   view_.step = 1;
   ASSERT_OK(restore(view_));
@@ -207,14 +207,14 @@ TEST_F(CuFileTest, ADriverThatGetsNoThreadIsNotUsed) {
   no_more_threads = false;
 }
 
-// As the real one does where the CUDA driver is missing.
+// The real driver call hangs like this if the CUDA driver is missing.
 TEST_F(CuFileTest, ADriverThatNeverAnswersCostsItsTimeoutOnce) {
   control().driver_hangs = true;
-  view_.timeout_ms = 4000;  // a restore on the emulated device takes a part of it
+  view_.timeout_ms = 4000;  // a restore on the emulated device takes part of it
   EXPECT_THAT(expect_restored().reason, HasSubstr("has not returned within 4000 ms"));
   view_.timeout_ms = 60'000;
   EXPECT_THAT(expect_restored().reason, HasSubstr("has not returned within 4000 ms"));
-  control().driver_hangs = false;  // lets the thread go that was left behind
+  control().driver_hangs = false;  // ends the thread that was left behind
   while (control().drivers == 0) std::this_thread::yield();
   control().drivers = 0;
 }
@@ -248,7 +248,7 @@ TEST_F(CuFileTest, WhatTheDiskDoesNotGiveTheDaemonReads) {
   for (const ReadFault fault : {ReadFault::kEndOfFile, ReadFault::kDiskError}) {
     notes_.clear();
     fail_reads(fault, 1, 1);
-    view_.direct = CKPT_DIRECT_REQUIRED;  // a fault of the disk is none of cuFile's
+    view_.direct = CKPT_DIRECT_REQUIRED;  // an error of the disk is not an error of cuFile
     const auto info = expect_restored();
     EXPECT_GT(info.bytes_arena, 0u);
     EXPECT_GT(info.bytes_direct, 0u);
@@ -312,7 +312,7 @@ TEST_F(CuFileTest, ADaemonThatIsKilledInTheMiddleIsFollowedByTheNext) {
   control().context = &daemon_;
   base_reads_ = control().reads;
   control().on_read = [](void* daemon, int) {
-    // Once: the first of the four threads to come here.
+    // Only the first of the four threads restarts the daemon.
     if (control().on_read.exchange(nullptr) == nullptr) return;
     static_cast<DaemonProcess*>(daemon)->crash_and_restart();
   };
@@ -322,7 +322,7 @@ TEST_F(CuFileTest, ADaemonThatIsKilledInTheMiddleIsFollowedByTheNext) {
 
 TEST_F(CuFileTest, AReadThatNeverEndsIsAnErrorAndKeepsItsMemory) {
   control().reads_hang = true;
-  view_.timeout_ms = 4000;  // a restore on the emulated device takes a part of it
+  view_.timeout_ms = 4000;  // a restore on the emulated device takes part of it
   expect_error(CKPT_E_DEADLINE_EXCEEDED, "was not read by cuFile within 4000 ms");
   EXPECT_GT(control().buffers, 0) << "cuFile may still write there";
   expect_error(CKPT_E_UNAVAILABLE, "an earlier restore has not come to rest: cuFileRead");
@@ -334,12 +334,12 @@ TEST_F(CuFileTest, AReadThatNeverEndsIsAnErrorAndKeepsItsMemory) {
   expect_step(2);
 }
 
-// Copies, unpacking and what was queued before, late or early against each other.
+// Copies, unpacking and earlier work on the trainer's stream, late or early against each other.
 TEST_F(CuFileTest, WhicheverStreamsAreLate) {
   for (unsigned streams = 0; streams < 4; ++streams) {
     SCOPED_TRACE(streams);
-    fail_reads(ReadFault::kDiskError, 2, 1);  // so that windows of both kinds come
-    ASSERT_OK(cuda_->trim());                 // the streams are made anew
+    fail_reads(ReadFault::kDiskError, 2, 1);  // gives windows of both kinds
+    ASSERT_OK(cuda_->trim());                 // makes the streams anew
     cuda_emulator::make_eager(streams);
     const auto info = expect_restored();
     EXPECT_GT(info.bytes_arena, 0u);
@@ -353,7 +353,7 @@ TEST_F(CuFileTest, CallsOfCudaThatFailLeaveNothingBehind) {
   ASSERT_OK(cuda_->trim());
   const cuda_emulator::Holdings before = cuda_emulator::holdings();
   bool failed = true;
-  // Each of the first, then ever fewer: the threads that read make their order another each time.
+  // Fails each of the first calls, then ever fewer: the reading threads vary the order of calls.
   for (uint64_t number = 0; failed && !HasFailure(); number += 1 + number / 8) {
     SCOPED_TRACE(testing::Message() << "call " << number);
     spoil();

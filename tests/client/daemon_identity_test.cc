@@ -1,4 +1,4 @@
-// libckpt gives its arena to the daemon of a trusted user only, whoever listens at the path.
+// libckpt gives its arena only to a trusted user's daemon, whoever listens at the path.
 #include "client/src/daemon_identity.h"
 
 #include <sys/stat.h>

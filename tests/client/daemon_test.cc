@@ -207,7 +207,7 @@ class Tampering : public testing::Test {
     ASSERT_OK(save(*session_, run_, 1, 0, 1));
     arena_ = static_cast<char*>(ckpt_arena(session_->handle(), &arena_bytes_));
   }
-  // Where the unit's first bytes lie in the arena.
+  // Address of the unit's first bytes in the arena.
   char* find(const std::vector<char>& bytes) const {
     const std::string_view arena(arena_, arena_bytes_);
     const size_t at = arena.find(std::string_view(bytes.data(), 64));

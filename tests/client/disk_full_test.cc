@@ -1,5 +1,5 @@
-// A real disk that runs full in the middle of a snapshot, and has room again later: the daemon and
-// the trainer go on, what was announced is what it was, and nothing is restarted.
+// A real disk that runs full in the middle of a snapshot, and has room again later. Daemon and
+// trainer go on without a restart, and announced commits are unchanged.
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -10,7 +10,7 @@
 namespace ckpt::test {
 namespace {
 
-// More than the daemon leaves free for others, of which snapshots get nothing.
+// More than the daemon's reserve, which snapshots cannot use.
 constexpr uint64_t kDiskBytes = 400ull << 20;
 constexpr std::chrono::seconds kRecoveryMax{60};
 
@@ -47,7 +47,7 @@ TEST_F(DiskFull, InTheMiddleOfASnapshotCostsThatSnapshotOnly) {
   ASSERT_OK(save(*session, run_, 1, 0, 1));
   ASSERT_OK(save(*session, run_, 2, 0, 1));
 
-  // There was room for it when it began.
+  // The disk had room for the snapshot when it began.
   const auto plan = run_.plan(3, 1);
   {
     auto snapshot = session->begin(plan);
@@ -60,7 +60,7 @@ TEST_F(DiskFull, InTheMiddleOfASnapshotCostsThatSnapshotOnly) {
     EXPECT_NE(snapshot->info().reason.find("o space left"), std::string::npos)
         << snapshot->info().reason;
   }
-  // While it is full nothing is begun, which is said at once; what is there can be read.
+  // While the disk is full, begin() fails at once, and existing commits can be read.
   const auto refused = session->begin(run_.plan(4, 1));
   ASSERT_FALSE(refused.ok());
   EXPECT_NE(refused.error().message.find("disk"), std::string::npos) << refused.error().message;

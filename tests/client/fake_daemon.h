@@ -1,5 +1,5 @@
-// A ckptd made of answers: listens on a real unix socket, in a thread of its own, and follows the
-// protocol just far enough. A test overrides single answers; every message that came is recorded.
+// FakeDaemon: prepared answers on a real unix socket, in a thread of its own. It follows the
+// protocol just far enough. A test overrides single answers; every message is recorded.
 #pragma once
 
 #include <condition_variable>
@@ -22,10 +22,10 @@ class FakeDaemon {
   struct Options {
     uint64_t slab_bytes = 256 << 10;
     uint32_t slab_count = 8;
-    bool adopt = true;  // take arenas back
+    bool adopt = true;  // takes arenas that clients hand back
     uint32_t protocol_version = wire::kProtocolVersion;
   };
-  // One connection, as the answers see it.
+  // One connection, as overrides see it.
   class Peer {
    public:
     template <typename Body>
@@ -41,18 +41,18 @@ class FakeDaemon {
     wire::FrameReader reader_;
     bool open_ = true;
   };
-  // Looks at a message before the usual answer is given. True: answered, nothing more is done.
+  // Called before the usual answer. True: the message is answered, and no usual answer follows.
   // Runs in the daemon's thread.
   using Override = std::function<bool(Peer& peer, const fb::MessageT& message)>;
 
   FakeDaemon(std::string path, Options options, Override answer = {});
   ~FakeDaemon();  // hangs up, and leaves nothing at the path
 
-  // What came so far, over all connections; waits until there are `count` of this type.
+  // All messages so far, over all connections; waits until there are `count` of this type.
   std::vector<fb::MessageT> wait_for(fb::MessageBody type, size_t count);
   std::vector<fb::MessageBody> types();
 
-  // Bytes of the arena: that it made, or that was handed to it.
+  // A slab of the arena that the daemon made, or that was handed to it.
   MutableByteView slab(uint32_t slab) { return arena_->slab(slab); }
 
  private:

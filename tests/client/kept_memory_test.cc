@@ -41,7 +41,7 @@ class KeptMemory : public testing::Test {
     EXPECT_TRUE(snapshot->wait(CKPT_LEVEL_DURABLE, 60'000));
     return session;
   }
-  // Every byte of step 2, of which memory is to have `in_memory`.
+  // Every byte of step 2 is right. `in_memory`: memory must have bytes of it.
   void expect_step_2(client::Session& session, bool in_memory) {
     std::vector<std::vector<char>> into;
     std::vector<ckpt_range> ranges;
@@ -110,7 +110,7 @@ TEST_F(KeptMemory, SurvivesACleanRestart) {
   expect_step_2(next, true);
 }
 
-// The store of descriptors holds anything but what it was given: the disk has the rest.
+// The descriptor store returns damaged or other files: the disk has all durable commits.
 TEST_F(KeptMemory, GarbageInItsPlaceCostsTheMemoryLevelOnly) {
   for (int kind = 0; kind < 3; ++kind) {
     SCOPED_TRACE(kind);

@@ -31,7 +31,7 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
 }
 
-// How many snapshots have become durable, of all trainers together.
+// Number of durable snapshots of all trainers together.
 class Announcements {
  public:
   void add() {
@@ -39,7 +39,7 @@ class Announcements {
     ++count_;
     changed_.notify_all();
   }
-  // Whether there are `more` after this was called, within a bound.
+  // Waits for `more` announcements after this call. False after a timeout.
   bool wait_for(size_t more) {
     std::unique_lock lock(mutex_);
     const size_t wanted = count_ + more;
@@ -52,7 +52,7 @@ class Announcements {
   size_t count_ = 0;
 };
 
-// Saves until it is told to stop, without a pause, and remembers what it was told.
+// Saves without a pause until it is stopped, and remembers the steps announced durable.
 class TirelessTrainer {
  public:
   TirelessTrainer(const DaemonProcess& daemon, SmallRun run, uint64_t seed,
@@ -128,7 +128,7 @@ class KillRounds : public testing::Test {
     }
     return steps;
   }
-  // All that was announced by then is listed, and the newest of it is what it was.
+  // All commits announced so far are listed, and the newest of them restores to its state.
   void expect_kept(const SmallRun& run, const std::set<uint64_t>& announced) const {
     if (announced.empty()) return;
     const std::set<uint64_t> steps = listed(run);
@@ -139,7 +139,7 @@ class KillRounds : public testing::Test {
     ASSERT_OK(reader);
     expect_state(*reader, run, *announced.rbegin());
   }
-  // Whatever is listed is whole, whether it was announced or not.
+  // Every listed commit is whole, whether it was announced or not.
   void expect_whole(const SmallRun& run) const {
     auto reader = open_trainer(*daemon_, run);
     ASSERT_OK(reader);
@@ -162,8 +162,8 @@ TEST_F(KillRounds, NothingAnnouncedIsLostAndNothingPartialIsVisible) {
     TirelessTrainer small(*daemon_, {.name = "small", .unit_bytes = {3'000, 70'000, 5}}, random(),
                           announcements);
     for (uint64_t kill = 0; kill < std::min(kRoundsOfAStore, rounds - round); ++kill) {
-      // Every third kill falls where trainers are known to be at work, however slow the machine;
-      // the others also where they come back and ckptd recovers.
+      // At every third kill the trainers are known to be saving, however slow the machine. The
+      // other kills may also hit reconnects and the recovery of ckptd.
       if (kill % 3 == 0) {
         ASSERT_TRUE(announcements.wait_for(1 + random() % 3)) << "nothing is saved any more";
       }

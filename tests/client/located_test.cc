@@ -24,7 +24,7 @@ class LocatedTest : public testing::Test {
   }
   void TearDown() override { ckpt_restore_free(restore_); }
 
-  // Answers OpenRestore, then does what `windows` says; so it does when a window is given back.
+  // Answers OpenRestore, then calls `windows`; also calls it after each release of a window.
   void start(std::function<void(FakeDaemon::Peer&)> windows, bool locates = true) {
     daemon_ = std::make_unique<FakeDaemon>(
         socket_, FakeDaemon::Options{},

@@ -4,7 +4,7 @@
 namespace ckpt::test {
 namespace {
 
-// The fake daemon's second epoch is one in which survivors go on, or it begins from a view.
+// In the fake daemon's second epoch survivors go on, or the epoch begins from a view.
 class NextEpochTest : public SnapshotTest {
  protected:
   void run(bool goes_on, bool staged) {

@@ -1,6 +1,6 @@
-// libckpt works with a daemon of the protocol version before its own. The daemon's answers are the
-// recorded bytes; where the client numbers its requests otherwise, the number is replaced. What the
-// client says is compared by kind, order and content.
+// libckpt works with a daemon of the previous protocol version. The daemon's answers are recorded
+// bytes; a request number is replaced if the client numbers its requests differently. The client's
+// messages are compared by kind, order and content.
 #include <cstring>
 #include <map>
 
@@ -12,7 +12,7 @@
 namespace ckpt::test {
 namespace {
 
-// Calls `visit` with the number of the request that the message makes or answers.
+// Calls `visit` with the request number of the message, a request or an answer.
 template <typename Visit>
 void visit_request(fb::MessageBodyUnion& body, Visit&& visit) {
   const auto in = [&visit](auto* table) {
@@ -38,8 +38,8 @@ uint64_t request_of(fb::MessageT message) {
   return request;
 }
 
-// Answers each message of the client with what the recorded daemon answered. The client must say
-// the same kinds of message in the same order as the client of then.
+// Answers each message of the client with the recorded daemon's answer. The client must send the
+// same kinds of message in the same order as the recorded client.
 class RecordedAnswers {
  public:
   explicit RecordedAnswers(const std::string& name) : connections_(recorded_connections(name)) {}
@@ -91,7 +91,7 @@ class RecordedAnswers {
     if (renumbered) return peer.send_bytes(wire::encode(answer));
     peer.send_bytes(frame.bytes, frame.with_fd ? arena_.fd.get() : -1);
   }
-  // What the daemon of then relied on.
+  // Compares the fields that the recorded daemon relied on.
   static void expect_same(const fb::MessageT& said, const fb::MessageT& recorded) {
     if (said.body.type != recorded.body.type) return;
     if (const auto* hello = said.body.AsHello()) {
@@ -123,7 +123,7 @@ class RecordedAnswers {
   const std::vector<RecordedConnection> connections_;
   size_t connection_ = 0;
   size_t at_ = 0;
-  std::map<uint64_t, uint64_t> requests_;  // recorded -> said today, of this connection
+  std::map<uint64_t, uint64_t> requests_;  // recorded number -> current number, by connection
   ArenaMapping::Created arena_;
 };
 

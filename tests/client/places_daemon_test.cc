@@ -1,4 +1,4 @@
-// Places against the real daemon: what a copy engine brings is as durable as what was copied.
+// Places against the real daemon: bytes that a copy engine writes are as durable as copied bytes.
 #include <cstring>
 
 #include "formats/base/crc32c.h"

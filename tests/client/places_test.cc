@@ -1,4 +1,4 @@
-// Places: room in slabs that somebody else fills, later and in any order.
+// Places: room in slabs that the caller fills, later and in any order.
 #include "tests/client/snapshot_fixture.h"
 
 namespace ckpt::test {

@@ -16,7 +16,7 @@ std::vector<std::string> c_trainer(const DaemonProcess& daemon, uint32_t rank, u
   return {C_TRAINER_PROGRAM, daemon.socket(), "crun", std::to_string(rank), std::to_string(size)};
 }
 
-// All ranks of one step, each a process; what they print is the step they saved.
+// Runs all ranks of one step, each as a process. Each must print the step that it saved.
 void run_step(const DaemonProcess& daemon, uint32_t size, const std::string& step) {
   run_ranks(size, [&](uint32_t rank) {
     const Finished finished = run_program(c_trainer(daemon, rank, size));

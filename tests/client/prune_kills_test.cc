@@ -1,5 +1,5 @@
-// Kill -9 of a real ckptd while it prunes and gives space back: what was acknowledged as deleted
-// stays deleted, everything else is whole.
+// Kill -9 of a real ckptd while it prunes and reclaims space: acknowledged deletions stay, and all
+// other commits are whole.
 #include <atomic>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -51,7 +51,7 @@ TEST_F(PruneKills, WhatStaysIsWholeWhateverTheMoment) {
       pruned = ctl({"prune", "tiny", "--keep-last", "1", "--yes"});
       over = true;
     });
-    // From the moment on at which the tombstones are being written, a little later each round.
+    // Kills while the tombstones are being written or after that, a little later each round.
     while (!over && journal_bytes() == before) std::this_thread::yield();
     for (int more = 0; more < round * 20; ++more) std::this_thread::yield();
     daemon_.kill();
@@ -70,7 +70,7 @@ TEST_F(PruneKills, WhatStaysIsWholeWhateverTheMoment) {
     ASSERT_OK(reader);
     for (const uint64_t one : listed) expect_state(*reader, run_, one);
   }
-  // The last prune is carried out to its end, and nothing is left to be given back.
+  // The last prune runs to its end, and gc leaves nothing to reclaim.
   EXPECT_EQ(ctl({"prune", "tiny", "--keep-last", "1", "--yes"}).exit_code, 0);
   EXPECT_EQ(ctl({"gc"}).exit_code, 0);
   EXPECT_EQ(ctl({"verify"}).exit_code, 0);

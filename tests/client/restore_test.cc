@@ -219,7 +219,7 @@ TEST_F(RestoreTest, SilenceEndsAtTheTimeout) {
   EXPECT_EQ(restored.error().status, CKPT_E_DEADLINE_EXCEEDED);
 }
 
-// Window by window, by somebody else.
+// Restores whose windows the caller copies one by one.
 class WindowsTest : public RestoreTest {
  protected:
   void TearDown() override { ckpt_restore_free(restore_); }
@@ -332,7 +332,7 @@ TEST_F(WindowsTest, WhoDoesNotWaitDoesNotWaitForADaemonThatIsSlowToOpenItAgain) 
   });
   ASSERT_EQ(begin(), CKPT_OK);
   EXPECT_NE(next().id, 0u);
-  // Polls until it has been asked for again; each call has to come back with nothing.
+  // Polls until the restore has been requested again; until then each call returns no window.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   const auto asked_again = [this] {
     const auto types = daemon_->types();

@@ -1,5 +1,5 @@
-// What a daemon does about restores, for FakeDaemon: fills two slabs with windows, waits until one
-// is released, spoils it, and fills it anew. A test bends single windows.
+// Restore answers for FakeDaemon: fills two slabs with windows, waits for a release, damages the
+// released slab and fills it again. A test changes single windows.
 #pragma once
 
 #include <algorithm>
@@ -22,10 +22,10 @@ class RestoringDaemon {
     fb::RestoreWindowT message;
     MutableByteView slab;
   };
-  // Before a window is sent. False: it is not sent, and nothing after it.
+  // Called before a window is sent. False: neither this window nor a later one is sent.
   using Bend = std::function<bool(FakeDaemon::Peer& peer, Window& window)>;
 
-  // `units`: what the newest version of each holds. They are stored in fragments of
+  // `units`: bytes of the newest version of each unit. They are stored in fragments of
   // `fragment_bytes`.
   RestoringDaemon(const std::vector<std::vector<char>>& units, uint64_t fragment_bytes,
                   Bend bend = {})
@@ -46,9 +46,9 @@ class RestoringDaemon {
       return true;
     };
   }
-  uint64_t request() const { return request_; }  // of the OpenRestore
-  // The first `windows` windows bring `newer`; then it is found to be damaged, and all units fall
-  // back to what they hold.
+  uint64_t request() const { return request_; }  // number of the last OpenRestore
+  // The first `windows` windows have bytes of `newer`. Then `newer` is reported damaged, and all
+  // units fall back to the bytes given to the constructor.
   void fall_back(std::vector<std::vector<char>> newer, uint64_t windows) {
     newer_ = std::move(newer);
     newer_windows_ = windows;
@@ -103,7 +103,7 @@ class RestoringDaemon {
     return all;
   }
 
-  // Fragments lie on cache lines, or as far from a block as they did on disk.
+  // Places fragments on cache lines, or at the distance from a block that they had on disk.
   void fill(FakeDaemon& daemon, FakeDaemon::Peer& peer, uint32_t slab) {
     if (queue_.empty() || stopped_) return;
     Window window{windows_++, restore_, {}, daemon.slab(slab)};

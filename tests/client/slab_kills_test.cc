@@ -1,11 +1,11 @@
 // Kill -9 of ckptd, of a trainer, or of everything, while the slabs of a partial snapshot are in
-// each of their states. What the history says afterwards, and every byte of it, is compared with
-// an oracle that knows only what trainers were told.
+// each of their states. The history afterwards, and every byte of it, is compared with an oracle
+// that knows only what trainers were told.
 //
-// A play: a full snapshot and partial ones by two trainers; ckptd starts anew; two new trainers
-// resume and begin one more partial snapshot, the one in flight; they stop where the state is
-// reached, which ckptd's own count of slabs confirms; the victim is killed. Then the history is
-// checked, and once more after training has gone on.
+// A play: two trainers save a full snapshot and partial ones. ckptd restarts. Two new trainers
+// resume and begin another partial snapshot, the one in flight. They stop when the slabs are in the
+// wanted state, by ckptd's own counts. The victim is killed. The history is checked then, and once
+// more after training has gone on.
 #include <signal.h>
 #include <sys/syscall.h>
 
@@ -54,14 +54,14 @@ class SlabKills : public testing::TestWithParam<Play> {
   // -- trainers
   using Trainers = std::array<std::unique_ptr<ToldProcess>, told::kRanks>;
 
-  // The same for both: a command that needs both of them, and its answer.
+  // Sends a command to both trainers and returns their answer, which must be the same.
   std::string tell_both(const std::string& command) {
     for (auto& trainer : trainers_) trainer->say(command);
     const std::string first = trainers_[0]->answer();
     EXPECT_EQ(trainers_[1]->answer(), first) << command;
     return first;
   }
-  // Starts those that are missing; all join, and resume where the oracle says.
+  // Starts missing trainers. All join, and must resume at the oracle's resume point.
   void form_group() {
     for (auto& trainer : trainers_) {
       if (trainer == nullptr) trainer = std::make_unique<ToldProcess>(daemon_.socket());
@@ -126,18 +126,18 @@ class SlabKills : public testing::TestWithParam<Play> {
   std::unique_ptr<HeldCalls> held_;
   ViewOracle oracle_;
   uint32_t lineage_ = 0;
-  uint64_t step_ = 0;  // of the newest snapshot that was begun
+  uint64_t step_ = 0;  // step of the last snapshot that was begun
 };
 
-// Of all slabs in flight none is behind the state, or one rank's is where the name says.
+// Brings all slabs in flight to the state. kHalfWritten: only those of rank 0.
 void SlabKills::reach(State state) {
   if (state == State::kFree) {
     return await_slabs([](const json& slabs) {
       return slabs.at("leased") == 0 && slabs.at("sealed") == 0 && slabs.at("writing") == 0;
     });
   }
-  // Segment files cannot be made; or payloads not be checked for pages that are gone, which Linux
-  // before 6.7 tells by pread and later ones by an ioctl, nor pwritev write them.
+  // kSealed: no segment file can be made. kWriting: no payload can be checked for missing pages
+  // (pread before Linux 6.7, an ioctl since then), nor be written (pwritev2).
   if (state == State::kSealed) hold({SYS_fallocate});
   if (state == State::kWriting) hold({SYS_ioctl, SYS_pread64, SYS_pwritev2});
   begin();
@@ -168,7 +168,7 @@ void SlabKills::reach(State state) {
   });
 }
 
-// What was sent is on its way to the daemon: asks until it has come.
+// Messages may still be in flight to the daemon, so its counts are polled.
 void SlabKills::await_slabs(bool (*reached)(const json& slabs)) {
   const auto end = std::chrono::steady_clock::now() + kPatience;
   json slabs;
@@ -181,8 +181,8 @@ void SlabKills::await_slabs(bool (*reached)(const json& slabs)) {
 
 void SlabKills::kill_daemon() {
   ASSERT_EQ(::kill(daemon_.pid(), SIGKILL), 0);
-  held_.reset();   // its threads, which end first
-  daemon_.kill();  // and what is left of it
+  held_.reset();   // the daemon's held threads, which must end first
+  daemon_.kill();  // reaps the process
 }
 
 void SlabKills::kill(Victim victim) {
@@ -197,7 +197,7 @@ void SlabKills::kill(Victim victim) {
   daemon_.start();
 }
 
-// What is left goes on as it would have; afterwards the snapshot in flight is durable or gone.
+// Survivors go on. Afterwards the snapshot in flight is durable or gone.
 void SlabKills::settle(const Play& play) {
   if (play.victim == Victim::kDaemon) {
     check_history();  // nothing of the snapshot in flight, until its trainers hand it back
@@ -210,7 +210,7 @@ void SlabKills::settle(const Play& play) {
   }
 }
 
-// The trainers know of no kill: they hand back what they have, and do the rest.
+// The trainers do not notice the kill: they hand their slabs back, and finish the snapshot.
 void SlabKills::finish_as_told(State state) {
   if (state == State::kFree || state == State::kDurable) return;
   if (state == State::kLeased) {
@@ -252,7 +252,7 @@ json SlabKills::ask(const std::string& verb, const json& arguments) {
   return json::parse(answer->json);
 }
 
-// Exactly the snapshots that were announced, each view as the oracle has it, every byte good.
+// The log has exactly the announced snapshots; labels, experts and bytes of each view are right.
 void SlabKills::check_history() {
   std::set<Point> listed;
   for (const json& commit : ask("log", {{"target", told::kRun}})) {
@@ -301,7 +301,7 @@ void SlabKills::check_labels(const Point& point) {
   }
 }
 
-// An expert is as old as the older of its two units.
+// The staleness of an expert is that of the older of its two units.
 void SlabKills::check_experts(const Point& point) {
   const json view = ask("experts", {{"target", target(point)}});
   ASSERT_EQ(view.at("layers").size(), told::kLayers);
@@ -361,7 +361,7 @@ TEST_P(SlabKills, LeaveOnlyWhatWasAnnounced) {
   daemon_.crash_and_restart();
   ASSERT_FALSE(HasFailure());
   form_group();
-  // No segment is there yet to write to: while nobody can make one, slabs stay sealed.
+  // kSealed: without a first save there is no segment yet, so slabs stay sealed.
   if (GetParam().state != State::kSealed) save();
   ASSERT_FALSE(HasFailure());
   reach(GetParam().state);
@@ -370,7 +370,7 @@ TEST_P(SlabKills, LeaveOnlyWhatWasAnnounced) {
   settle(GetParam());
   ASSERT_FALSE(HasFailure());
   check_history();
-  save();  // at the same step again, where the one in flight is gone
+  save();  // the same step again, if the snapshot in flight is gone
   check_history();
 }
 

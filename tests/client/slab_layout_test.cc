@@ -44,8 +44,8 @@ TEST(SlabLayout, FragmentTableIsBounded) {
   EXPECT_FALSE(layout.place(8));
 }
 
-// Any fragments, any slab size: pieces lie inside, do not overlap, are aligned as the daemon asks,
-// cover everything in order, and slabs_needed() counts what it took.
+// Any fragments, any slab size: pieces lie inside slabs, do not overlap, have the daemon's
+// alignment and cover everything in order, and slabs_needed() equals the number of slabs used.
 TEST(SlabLayout, PropertiesHoldForRandomFragments) {
   const uint64_t seed = std::random_device{}();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

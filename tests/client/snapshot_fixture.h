@@ -22,7 +22,7 @@ class SnapshotTest : public testing::Test {
   void start(FakeDaemon::Options options = {}, FakeDaemon::Override answer = {}) {
     daemon_ = std::make_unique<FakeDaemon>(socket_, options, std::move(answer));
   }
-  // One rank of one; every unit in one fragment.
+  // Opens a session of the only rank; the plan has one fragment for each unit.
   void open(const std::vector<uint64_t>& unit_bytes) {
     client::OpenOptions options;
     options.socket = socket_;
@@ -68,7 +68,7 @@ class SnapshotTest : public testing::Test {
     state.reason = reason;
     peer.send(std::move(state));
   }
-  // Puts the sealed bytes together again and compares them with what was written.
+  // Joins the sealed bytes and compares them with the written state.
   void expect_payload(const std::vector<fb::SealSlabT>& seals);
 
   TempFolder folder_;

@@ -1,5 +1,5 @@
-// Snapshots as the daemon sees them: what is in the slabs, what the seals say, and what a second
-// daemon is told after the first was lost.
+// Snapshots as the daemon sees them: the bytes in the slabs, the seals, and the messages to a
+// second daemon after the first was lost.
 #include <atomic>
 
 #include "tests/client/snapshot_fixture.h"
@@ -10,7 +10,7 @@ namespace {
 TEST_F(SnapshotTest, SlabsHoldEveryByteOnceAndGapsAreZero) {
   start();
   open({100, 70'000, 3, 600'000, 65'536, 1});
-  // What an earlier use left behind must not shine through.
+  // Bytes of an earlier use of the arena must not remain in gaps.
   uint64_t arena_bytes = 0;
   void* arena = ckpt_arena(session_->handle(), &arena_bytes);
   std::memset(arena, 0xee, arena_bytes);
@@ -29,8 +29,8 @@ TEST_F(SnapshotTest, PiecesInAnyOrderOfUnitsMakeTheSameBytes) {
   start();
   open({300'000, 200'000, 50});
   Snapshot snapshot = begin();
-  // Two units at a time, in pieces of odd sizes: each piece is a fragment of its own or extends
-  // the one before.
+  // Pieces of odd sizes from three units in random order: each piece is a new fragment, or extends
+  // the last one.
   uint64_t at[3] = {0, 0, 0};
   std::mt19937_64 random(3);
   while (at[0] < 300'000 || at[1] < 200'000 || at[2] < 50) {
@@ -151,7 +151,7 @@ TEST_F(SnapshotTest, TokensAndPoliciesAreSentAndAlarmsArrive) {
   EXPECT_EQ(snapshot.info().alarms, "unit unit0: 3 of its floats are NaN or infinite");
 }
 
-// The daemon answers only when told to: begin() comes back without, the first write() waits for it.
+// The daemon answers late: begin() returns before the answer, and the first write() waits for it.
 TEST_F(SnapshotTest, BeginsWithoutWaitingForTheDaemon) {
   std::atomic<uint64_t> held = 0;  // the request that waits for its answer
   start({}, [&](FakeDaemon::Peer& peer, const fb::MessageT& message) {
@@ -206,7 +206,7 @@ TEST_F(SnapshotTest, TheNextDaemonIsToldOfABeginThatTheLastOneDidNotAnswer) {
   open({1000});
   plan_.no_wait = true;
   Snapshot snapshot = begin();
-  write(snapshot, 0);  // leases from the next one
+  write(snapshot, 0);  // leases from the next daemon
   ASSERT_OK(snapshot.end());
   const fb::MessageT reopened = daemon_->wait_for(fb::MessageBody::ReopenSnapshot, 1)[0];
   EXPECT_EQ(reopened.body.AsReopenSnapshot()->begin->step, 1200u);
@@ -283,7 +283,7 @@ TEST_F(SnapshotTest, TheNextDaemonIsToldWhatTheLastOneKnew) {
   open({kSlabBytes, kSlabBytes, kSlabBytes});
   Snapshot snapshot = begin();
   write(snapshot, 0);
-  ASSERT_OK(snapshot.write(1, 0, data_[1].data(), 1000));  // seals the first, fills the second
+  ASSERT_OK(snapshot.write(1, 0, data_[1].data(), 1000));  // seals the first slab, fills the second
   seals(1);
   daemon_.reset();
   start();
@@ -316,7 +316,7 @@ TEST_F(SnapshotTest, AnArenaThatIsNotTakenBackFailsTheSnapshotAndKeepsThePinnedM
   EXPECT_NE(failed.error().message.find("did not take the arena back"), std::string::npos);
   EXPECT_NE(ckpt_arena(session_->handle(), &bytes), arena);
   arena[0] = 1;  // still mapped: the trainer had pinned it
-  // And the next snapshot works, in the new arena.
+  // The next snapshot works in the new arena.
   plan_.attempt = 1;
   Snapshot again = begin();
   write(again, 0);
@@ -324,7 +324,7 @@ TEST_F(SnapshotTest, AnArenaThatIsNotTakenBackFailsTheSnapshotAndKeepsThePinnedM
   expect_payload(seals(1));
 }
 
-// An arena of one slab: written out and leased again while the snapshot is being filled.
+// An arena of one slab: the slab is written out and leased again while the snapshot is filled.
 TEST_F(SnapshotTest, SlabsUsedTwiceCannotBeHandedOver) {
   const FakeDaemon::Options one_slab{.slab_bytes = kSlabBytes, .slab_count = 1};
   start(one_slab, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {

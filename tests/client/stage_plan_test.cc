@@ -1,4 +1,4 @@
-// How places become chunks, and chunks become packs. Pure: no device, no daemon.
+// Places are joined to chunks, and chunks are packed in groups. No device, no daemon.
 #include "client/src/cuda/stage_plan.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ class StagePlanTest : public testing::Test {
         {{state_.data() + at, bytes / 2}, {state_.data() + at + bytes / 2, bytes - bytes / 2}}};
     plan_.add({.unit = unit, .to = {arena_.data() + at, bytes}, .id = ++id_}, sources);
   }
-  // Places that are lent in sizes that room() allows, with gaps and without.
+  // Adds places of sizes that room() allows, with and without gaps.
   void add_at_random(std::mt19937_64& random) {
     for (uint64_t at = 0; at + 2 * kChunkBytes < arena_.size();) {
       const uint64_t bytes = 1 + random() % std::min<uint64_t>(plan_.room(), 30'000);
@@ -31,7 +31,7 @@ class StagePlanTest : public testing::Test {
       if (random() % 10 == 0) plan_.close();
     }
   }
-  // Places with sources of any lengths, in a plan of its own; how many bytes they have.
+  // Adds places with sources of any lengths to `plan`. Returns the number of bytes.
   uint64_t add_cut_at_random(StagePlan& plan, std::mt19937_64& random) {
     uint64_t all = 0;
     for (uint64_t at = 0; at + 2 * kChunkBytes < arena_.size();) {
@@ -49,7 +49,7 @@ class StagePlanTest : public testing::Test {
     }
     return all;
   }
-  // Does with lists what the device's kernels do.
+  // Runs the lists on the CPU, as the device's kernels do.
   static void run_kernels(const PackLists& lists, std::vector<std::byte>& slots,
                           std::vector<uint32_t>& gathered, std::vector<uint32_t>& runs) {
     gathered.resize(lists.ranges.size());
@@ -74,7 +74,7 @@ TEST_F(StagePlanTest, JoinsWhatLiesTogetherAndCutsWhatDoesNot) {
   add(2, 4096, 60'000);        // still one copy
   add(3, 65'536, 100);         // would make the chunk too long
   add(4, 65'536 + 8192, 100);  // too far away
-  add(5, 512, 10);             // before: another slab
+  add(5, 512, 10);             // lies before the others: another slab
   ASSERT_EQ(plan_.chunks().size(), 4u);
   EXPECT_EQ(plan_.chunks()[0].bytes, 64'096u);
   EXPECT_TRUE(plan_.chunks()[0].has_gaps);
@@ -92,7 +92,7 @@ TEST_F(StagePlanTest, OnlyTheLastChunkGrowsAndNotOnceItIsClosed) {
   plan_.close();
   EXPECT_EQ(plan_.ready(), 1u);
   EXPECT_EQ(plan_.room(), kChunkBytes);
-  add(0, 100, 100);  // would go on with it
+  add(0, 100, 100);  // adjacent to the closed chunk
   ASSERT_EQ(plan_.chunks().size(), 2u);
   EXPECT_EQ(plan_.chunks()[0].bytes, 100u);
   EXPECT_EQ(plan_.ready(), 1u);
@@ -125,7 +125,7 @@ TEST_F(StagePlanTest, EveryPlaceIsInOneChunk) {
   EXPECT_EQ(places, id_);
 }
 
-// What is gathered by the lists of any chunks, and drained chunk by chunk, is what was there.
+// Packing by the lists of any group of chunks, and draining each chunk, gives the original bytes.
 TEST_F(StagePlanTest, ListsOfAPackBringEachByteToItsSlot) {
   std::mt19937_64 random(12);
   for (std::byte& byte : state_) byte = static_cast<std::byte>(random());
@@ -161,7 +161,7 @@ TEST_F(StagePlanTest, ListsOfAPackBringEachByteToItsSlot) {
   EXPECT_EQ(places, id_);
 }
 
-// Direct or not, each byte comes to its place, and the parts' CRCs make the place's.
+// Direct or packed, each byte reaches its place, and the CRCs of the parts combine to the place's.
 TEST_F(StagePlanTest, CopiesAndCrcsOfDirectRunsGiveThePlace) {
   std::mt19937_64 random(13);
   for (std::byte& byte : state_) byte = static_cast<std::byte>(random());
@@ -212,7 +212,7 @@ TEST_F(StagePlanTest, OnlyLongRunsOfTheDeviceInFrontAreDirect) {
   add_one(0, 0, sources);                                        // bytes up to 4999
   add_one(1, 4999, std::array<DeviceBytes, 1>{{{from, 3001}}});  // up to 8000
   plan.close();
-  add_one(2, 10'000, std::array<DeviceBytes, 1>{{{from, 1000}}});  // behind
+  add_one(2, 10'000, std::array<DeviceBytes, 1>{{{from, 1000}}});  // after the direct range
   ASSERT_EQ(plan.chunks().size(), 2u);
   const auto copies = plan.copies(0);
   ASSERT_EQ(copies.size(), 5u);
@@ -233,7 +233,7 @@ TEST_F(StagePlanTest, OnlyLongRunsOfTheDeviceInFrontAreDirect) {
   EXPECT_EQ(plan.last_chunk_of(2), 1);
 }
 
-// Chunks that go through a slot, or none that does.
+// Sizes of the groups into which next_group() divides the chunks.
 std::vector<size_t> groups_of(const std::vector<StageChunk>& chunks, size_t slot, size_t slots) {
   std::vector<size_t> groups;
   for (size_t first = 0; first < chunks.size(); first += groups.back()) {

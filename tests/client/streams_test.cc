@@ -8,7 +8,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// An arena of eight slabs, some of which are for restores, and a state of forty.
+// An arena of eight slabs, some of them for restores, and a state of forty slabs.
 SmallRun large_run() {
   SmallRun run;
   run.unit_bytes = {9'000'000, 5, 70'000, 1'000'000};
@@ -66,7 +66,7 @@ TEST(Streams, TheDaemonTakesOneWithIt) {
     EXPECT_EQ(written.error().status, CKPT_E_ABORTED);
     EXPECT_THAT(written.error().message, HasSubstr("slabs of the snapshot had been used"));
   }
-  // The trainer goes on where it is, with the next one.
+  // The trainer goes on with its next snapshot.
   const auto plan = streaming(run, 2, 1);
   auto snapshot = session->begin(plan);
   ASSERT_OK(snapshot);

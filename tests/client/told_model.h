@@ -1,6 +1,6 @@
-// The run of told_trainer: a small MoE of which each snapshot but the first saves one expert of
-// three. All of it is a pure function of unit, lineage and step, so that a test knows what any
-// version must hold without asking anybody.
+// The run of told_trainer: a small MoE. The first snapshot saves all units, each later one saves
+// one expert in three. All state is a pure function of unit, lineage and step, so that a test can
+// compute the contents of any version.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace ckpt::test::told {
 inline constexpr const char* kRun = "told";
 inline constexpr uint32_t kRanks = 2;
 inline constexpr uint32_t kLayers = 2;
-inline constexpr uint32_t kExperts = 3;  // of each layer
+inline constexpr uint32_t kExperts = 3;  // per layer
 inline constexpr uint32_t kUnits = 1 + kLayers * kExperts * 2;
 inline constexpr uint64_t kArenaBytes = 2 << 20;
 inline constexpr uint64_t kSlabBytes = 64 << 10;
@@ -25,7 +25,7 @@ struct ExpertUnit {
   uint32_t expert;
   bool optimizer;
 };
-// Of the units after the first, which is the dense part.
+// Layer, expert and part of a unit. Unit 0, the dense part, has none.
 inline ExpertUnit expert_unit(uint32_t unit) {
   const uint32_t index = (unit - 1) / 2;
   return {index / kExperts, index % kExperts, unit % 2 == 0};
@@ -49,8 +49,8 @@ inline std::vector<client::UnitInfo> units() {
   return units;
 }
 
-// Step 1 saves everything. Later ones save, of each layer, the weights of one expert and the
-// optimizer state of one that is often another.
+// Step 1 saves everything. Each later step saves, of each layer, the weights of one expert and the
+// optimizer state of an expert that is often another one.
 inline std::vector<uint32_t> units_at(uint64_t step) {
   std::vector<uint32_t> chosen = {0};
   for (uint32_t unit = 1; unit < kUnits; ++unit) {
@@ -65,7 +65,7 @@ inline std::vector<char> content(uint32_t unit, uint32_t lineage, uint64_t step)
   return random_bytes(units()[unit].bytes, (lineage * 1000 + step) * 1000 + unit);
 }
 
-// Routed to the expert since the run began.
+// Tokens routed to the expert since the run began.
 inline uint64_t tokens_until(uint32_t layer, uint32_t expert, uint64_t step) {
   return step * (7 + 5 * layer + 3 * expert + step);
 }

@@ -1,5 +1,5 @@
-// A trainer that does what it is told: told_trainer SOCKET, then one command a line on stdin, one
-// line of answer each on stdout. A test stops it, or kills it, between any two of them.
+// A trainer that follows commands: told_trainer SOCKET. Each line on stdin is a command, and gets
+// one line of answer on stdout. A test stops or kills the trainer between any two commands.
 //
 //   join RANK      joined LINEAGE [RESUME_LINEAGE RESUME_STEP]
 //   restore        restored LINEAGE:STEP ...   the resume point's version of every unit; its bytes

@@ -88,7 +88,7 @@ inline client::Outcome<void> write_share(client::Snapshot& snapshot, const Small
   return {};
 }
 
-// One whole snapshot of one rank, until it is durable.
+// Saves the whole snapshot of one rank until it is durable.
 inline client::Outcome<void> save(client::Session& session, const SmallRun& run, uint64_t step,
                                   uint32_t rank, uint32_t ranks) {
   const auto plan = run.plan(step, ranks);
@@ -106,7 +106,7 @@ inline void run_ranks(uint32_t ranks, const std::function<void(uint32_t)>& rank_
   for (std::thread& thread : threads) thread.join();
 }
 
-// Every unit of the view, compared with what was saved at its step.
+// Restores every unit of the view and compares it with the state that was saved at the step.
 inline void expect_state(client::Session& session, const SmallRun& run, uint64_t step) {
   std::vector<std::vector<char>> into;
   std::vector<ckpt_range> ranges;

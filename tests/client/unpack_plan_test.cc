@@ -1,4 +1,4 @@
-// How a window's pieces become calls of unpack. Pure: no device, no daemon.
+// A window's pieces become calls of unpack. No device, no daemon.
 #include "client/src/cuda/unpack_plan.h"
 
 #include <gtest/gtest.h>

@@ -18,18 +18,18 @@ class ViewOracle {
   void durable(const Point& point) { commits_.insert(point); }
 
   const std::set<Point>& commits() const { return commits_; }
-  // Which version of the unit a view at the point has; nothing: none.
+  // The version of the unit in the view at the point; nullopt if there is none.
   std::optional<Point> version(uint32_t unit, Point point) const;
   bool complete(const Point& point) const;
-  // Where an epoch must resume that continues the newest lineage: its newest complete view.
+  // Resume point of an epoch that continues the newest lineage: its newest complete view.
   std::optional<Point> resume_point() const;
-  // Tokens that the expert's state of that step has not seen as of the view's.
+  // Tokens up to the view's step that the state of the version's step has not seen.
   static uint64_t lost_tokens(uint32_t layer, uint32_t expert, uint64_t view_step,
                               uint64_t version_step);
 
  private:
   std::set<Point> commits_;
-  std::map<uint32_t, Point> forks_;  // which point each lineage goes on from
+  std::map<uint32_t, Point> forks_;  // the point that each lineage resumed from
 };
 
 }  // namespace ckpt::test

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -14,6 +15,7 @@
 namespace ckpt::test {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -87,6 +89,38 @@ TEST(CommandLines, AFlagGivenTwiceIsSaidInOneSentence) {
   EXPECT_THAT(thrice.err, StartsWith("ckptctl log: --limit is given 3 times\n"));
 }
 
+TEST(CommandLines, AWrongFlagOrValueIsSaidInOneSentence) {
+  const std::vector<std::vector<std::string>> lines = {
+      {"moetrain", "run", "--ranks", "-1"},
+      {"moetrain", "run", "--lr", "fast"},
+      {"moetrain", "run", "--precision", "fp8"},
+      {"moetrain", "run", "--rank", "4"},
+      {"moetrain", "run", "--steps"},
+      {"ckptctl", "log", "tiny", "--limit", "many"},
+      {"ckptctl", "export", "tiny", "--ot", "folder"},
+  };
+  for (std::vector<std::string> line : lines) {
+    const std::string verb = line[0] + " " + line[1];
+    line.front() = program(line.front());
+    const Finished finished = run_program(line, {"CKPTD_RUN="});
+    EXPECT_EQ(finished.exit_code, 2) << finished.err;
+    EXPECT_THAT(finished.err, StartsWith(verb + ": "));
+    EXPECT_THAT(finished.err, EndsWith("\n`" + verb + " --help` tells more\n"));
+    EXPECT_EQ(std::ranges::count(finished.err, '\n'), 2) << finished.err;
+  }
+}
+
+TEST(CommandLines, AMissingOrSurplusArgumentShowsExamples) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"log"}, {"log", "tiny", "more"}}) {
+    std::vector<std::string> line = {program("ckptctl")};
+    line.insert(line.end(), arguments.begin(), arguments.end());
+    const Finished finished = run_program(line, {"CKPTD_RUN="});
+    EXPECT_EQ(finished.exit_code, 2) << finished.err;
+    EXPECT_THAT(finished.err, HasSubstr("\nExamples:\n  ckptctl log "));
+  }
+}
+
 TEST(CommandLines, HelpIsNoError) {
   for (const std::string& name :
        std::vector<std::string>{"ckptctl", "ckptd", "moetrain", "ckptbench"}) {
@@ -115,7 +149,8 @@ TEST(CommandLines, WithoutADaemonTheSentenceSaysHowToStartOne) {
   std::ofstream(folder.path("plain")) << "text";
   const Finished plain = runs(folder.path("plain"));
   EXPECT_EQ(plain.exit_code, 2);
-  EXPECT_THAT(plain.err, HasSubstr("it is not a socket"));
+  EXPECT_THAT(plain.err, HasSubstr("it is not a socket: name the one that ckptd listens on "
+                                   "(--socket or CKPTD_SOCKET)"));
   const Finished unset = run_program({program("ckptctl"), "runs"}, {"CKPTD_SOCKET="});
   EXPECT_EQ(unset.exit_code, 2);
   EXPECT_THAT(unset.err, HasSubstr("no socket given: pass --socket unix:PATH or set CKPTD_SOCKET"));

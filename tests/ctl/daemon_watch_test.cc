@@ -108,7 +108,7 @@ TEST_F(DaemonWatchTest, SaysThatADaemonThatCameHangs) {
 TEST_F(DaemonWatchTest, ADaemonThatRestartsIsToldOnce) {
   DaemonWatch told = watch();
   listens = false;
-  // It takes the connection and refuses it in turns.
+  // The daemon accepts connections and refuses them in turns.
   for (uint64_t ms = 1'500; ms < 5'000; ms += 50) look_at(told, ms, /*connected=*/ms % 1'000 < 300);
   EXPECT_THAT(said, ElementsAre(kNobody));
 }

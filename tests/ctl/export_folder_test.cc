@@ -100,7 +100,7 @@ TEST_F(ExportFolderTest, WhatIsNotOfAnExportStays) {
               HasSubstr("earlier files cannot be identified: ckptd.json: not JSON"));
 }
 
-// Older versions did not list the files: whatever has only tensors of the export is one.
+// Manifests of older versions did not list files. Their files are known by the export's tensors.
 TEST_F(ExportFolderTest, FoldersOfOlderVersionsAreKnownByTheirTensors) {
   ViewUnit unit{0, "u", 2, {{"a", ckpt::DType::kU8, {1}, 0}, {"b", ckpt::DType::kU8, {1}, 1}}};
   const auto older = [&] {
@@ -118,7 +118,7 @@ TEST_F(ExportFolderTest, FoldersOfOlderVersionsAreKnownByTheirTensors) {
   EXPECT_THAT(refusal(single_), HasSubstr(kIndexName));
 }
 
-// Older versions did not list a config.json either: the run's metadata says what they wrote.
+// Manifests of older versions did not list config.json: the run's metadata has its contents.
 TEST_F(ExportFolderTest, AConfigOfTheUsersStays) {
   const auto older = [&](const std::string& metadata) {
     std::filesystem::remove_all(path_);
@@ -162,14 +162,14 @@ TEST_F(ExportFolderTest, AnExportThatStoppedHalfwayIsMended) {
 TEST_F(ExportFolderTest, NothingIsLeftOfAnInterruptedExport) {
   ASSERT_TRUE(write(single_, false).ok());
   EXPECT_THAT(entries(), IsEmpty());
-  // As the file systems leave it on which files without names cannot be.
+  // A leftover of a kill on a file system that cannot make files without names.
   put(".model.safetensors.ckptd-part.a1B2c3", "x");
   put(".mine.ckptd-part.", "x");
   ASSERT_TRUE(write(single_).ok());
   EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, ".mine.ckptd-part."));
 }
 
-// On NFS the folder cannot be locked, and files have hidden names.
+// On NFS the folder cannot be locked, and unfinished files have hidden names.
 TEST_F(ExportFolderTest, FilesOfALiveExportAreNotSwept) {
   std::filesystem::create_directories(path_);
   auto live = NewFile::create(path_, "x", 1, NewFile::Way::kHidden);
@@ -186,7 +186,7 @@ TEST_F(ExportFolderTest, NothingIsLeftInAFolderOfAnotherLayout) {
   ASSERT_GE(child, 0);
   if (child == 0) {
     const auto file = NewFile::create(path_, "part/x.safetensors", 1, NewFile::Way::kHidden);
-    ::_exit(file.ok() ? 0 : 1);  // no destructor: as if it was killed
+    ::_exit(file.ok() ? 0 : 1);  // without destructors, like a killed process
   }
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -236,7 +236,7 @@ TEST_F(ExportFolderTest, OneExportAtATime) {
   EXPECT_THAT(refusal(single_), HasSubstr("another export is writing"));
 }
 
-// The child has a file with a hidden name; the signal ends it and the file.
+// The child has a file with a hidden name. The signal ends the child and removes the file.
 TEST_F(ExportFolderTest, SignalsRemoveHiddenFiles) {
   std::filesystem::create_directories(path_);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {

@@ -17,7 +17,7 @@
 
 namespace {
 
-// Which call of fsync, rename and unlink is the last one, counted from 1; 0: all go on.
+// Number of the last call of fsync, rename and unlink that happens, from 1; 0: all happen.
 struct LastCall {
   int left = 0;
   bool only_syncs = false;  // it fails, and other calls are not counted; else the process ends
@@ -35,7 +35,7 @@ bool fails_here(bool is_sync) {
 
 }  // namespace
 
-// In place of libc's.
+// Replaces libc's functions.
 extern "C" int fsync(int fd) {
   return fails_here(true) ? -1 : static_cast<int>(::syscall(SYS_fsync, fd));
 }

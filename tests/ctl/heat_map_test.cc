@@ -18,7 +18,7 @@ Json expert(int number, Json version, Json staleness, Json lost) {
           {"lost_tokens", std::move(lost)}};
 }
 
-// As it comes from the daemon: numbers without a sign are unsigned.
+// JSON as the daemon's answers are parsed: numbers without a sign are unsigned.
 Json as_parsed(const Json& document) { return Json::parse(document.dump()); }
 
 Json small() {
@@ -32,7 +32,7 @@ Json small() {
   return as_parsed(document);
 }
 
-// `layers` x `experts`, every value as large as its expert's number.
+// `layers` x `experts`; every value is the number of its expert.
 Json wide(int layers, int experts) {
   Json document{{"run", "wide"}, {"lineage", 1}, {"step", 1000}};
   document["layers"] = Json::array();
@@ -130,7 +130,7 @@ TEST(HeatMap, ATitleGoesOnInTheNextLine) {
             "no experts\n");
 }
 
-// As after every full checkpoint.
+// A full checkpoint leaves all cells equal.
 TEST(HeatMap, SaysWhatAlikeCellsShow) {
   Json document{{"run", "tiny"}, {"lineage", 1}, {"step", 6}};
   document["layers"] = {{{"layer", 0}, {"experts", {expert(0, 6, 0, 0), expert(1, 6, 0, 0)}}}};

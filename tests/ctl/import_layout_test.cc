@@ -29,7 +29,7 @@ Schema saved_run() {
   return schema;
 }
 
-// What an export wrote, as import reads it.
+// An export as import reads it.
 struct Written {
   std::vector<TensorFile> files;
   Manifest manifest;
@@ -72,7 +72,7 @@ TEST(ImportLayout, AllBytesGiveTheSameUnitsBack) {
     const std::vector<ViewUnit> before = saved_run().units;
     ASSERT_EQ(layout->units.size(), before.size());
     for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(layout->units[i], *to_spec(before[i]));
-    // The pieces cover every unit, in order.
+    // The pieces cover every unit in order.
     std::vector<uint64_t> covered(before.size());
     for (const WantedBytes& piece : layout->pieces) {
       EXPECT_EQ(piece.offset, covered[piece.unit]);
@@ -228,7 +228,7 @@ TEST(ImportLayout, TensorsWithoutBytesAreInTheFilesUnit) {
               HasSubstr("unit ckptd.files is listed"));
 }
 
-// The error names the file and the tensor that it is about.
+// The error names the file and the tensor.
 TEST(ImportLayout, NamesTheTensorThatCannotBeKept) {
   const std::string expert = "model.layers.0.mlp.experts.0.";
   const std::string bad_end("\0x", 2);

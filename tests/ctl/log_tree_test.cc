@@ -70,7 +70,7 @@ TEST(LogTree, ACommitWhoseParentIsNotListedIsARoot) {
             "* t@50\n* t~3@20\n");
 }
 
-// Whatever an answer holds, each row is drawn once.
+// Each row is drawn once, whatever the answer holds.
 TEST(LogTree, AnswersThatContradictThemselvesEnd) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 200; ++round) {

@@ -40,7 +40,7 @@ class ModelFolderTest : public testing::Test {
     for (const TensorFile& file : taken().files) names.push_back(file.name);
     return names;
   }
-  // An error of form: exit code 1, and it names the file.
+  // The error of a malformed folder: exit code 1, and the message has its path.
   std::string refusal() const {
     const auto folder = read_model_folder(path_);
     EXPECT_FALSE(folder.ok());
@@ -73,7 +73,7 @@ TEST_F(ModelFolderTest, NamesWhatItLeavesOutInFoldersOfTheIndex) {
   EXPECT_THAT(taken().left_out, ElementsAre("other/", "part/more/", "part/tokenizer.json"));
 }
 
-// As mlx_lm writes it.
+// mlx_lm writes such an index.
 TEST_F(ModelFolderTest, TakesAnIndexOfTheOneFile) {
   put("model.safetensors", one_tensor("a"));
   put("model.safetensors.index.json", R"({"weight_map": {"a": "model.safetensors"}})");
@@ -163,7 +163,7 @@ TEST_F(ModelFolderTest, SeesAFileThatChangesMeanwhile) {
   const ModelFolder folder = taken();
   EXPECT_TRUE(folder.inputs[0].check_unchanged().ok());
   put("model.safetensors", one_tensor("ab"));
-  // Whatever the file system's clock: header and file have the same size, padded.
+  // Header and file size stay the same (padding), and the file system's clock may be coarse.
   const auto later = std::filesystem::file_time_type::clock::now() + std::chrono::seconds(5);
   std::filesystem::last_write_time(path_ + "/model.safetensors", later);
   EXPECT_THAT(folder.inputs[0].check_unchanged().error().message, HasSubstr("import it again"));

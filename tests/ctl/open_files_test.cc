@@ -10,7 +10,7 @@
 namespace ckptctl {
 namespace {
 
-// In a child, since a hard limit cannot be raised again.
+// Runs in a child process, because a hard limit cannot be raised again.
 int in_child_with(rlimit limit, const std::function<bool()>& holds) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(::setrlimit(RLIMIT_NOFILE, &limit) == 0 && holds() ? 0 : 1);

@@ -1,4 +1,4 @@
-// What is imported is exported again as it was: the layouts of both ways, without a daemon.
+// Imported files are exported again unchanged: the layouts of both directions, without a daemon.
 #include "client/ctl/original_files.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ Bytes bytes_of(const std::string& text) {
   return {view.begin(), view.end()};
 }
 
-// A file of tensors with this JSON and data that is told apart byte by byte.
+// A safetensors file with this JSON and random data.
 Bytes file_with(std::string json, uint64_t data_bytes, int seed) {
   Bytes file(8);
   ckpt::base::store(file.data(), uint64_t{json.size()});
@@ -31,7 +31,7 @@ Bytes file_with(std::string json, uint64_t data_bytes, int seed) {
   return file;
 }
 
-// Files in memory, imported into units and exported again, as a daemon between them would.
+// Imports files in memory into units and exports them again, in place of a daemon.
 class RoundTrip : public testing::Test {
  protected:
   void add(const std::string& name, Bytes bytes) {

@@ -48,6 +48,7 @@ TEST(Print, AlarmsSayWhatWasRefused) {
             "  12        1  2026-01-31T12:00:00.000Z  refused  unit a: 3 of its floats are NaN or "
             "infinite\n"
             "  12        1  2026-01-31T12:00:00.000Z  yes      and 7 more\n");
+  EXPECT_EQ(print_alarms(Json::array()), "no alarms\n");
 }
 
 TEST(Print, ShowSaysWhatIsMissing) {
@@ -148,6 +149,15 @@ TEST(Print, StatusTellsHealthDiskAndDurableSteps) {
   }
   EXPECT_THAT(print_status(Json::parse(R"({"conditions": []})")),
               testing::HasSubstr("health:    ok\n"));
+}
+
+TEST(Print, StatusTellsHowManySlabsAreEvictable) {
+  EXPECT_THAT(print_status(Json::parse(R"({"arena_bytes": 67108864, "arena_bytes_max": 67108864,
+                "warm_pool_bytes": 0, "slabs": {"free": 1, "leased": 2, "sealed": 0, "durable": 9,
+                "held": 4}})")),
+              testing::HasSubstr("arenas:    64.0 MiB of 64.0 MiB, 0 B prepared for new sessions; "
+                                 "slabs: 1 free, 2 leased, 9 durable, 4 held; 15 used, of which 13 "
+                                 "evictable\n"));
 }
 
 TEST(Print, StatusTellsWhatWaitsForTheDisk) {

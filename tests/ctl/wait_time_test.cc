@@ -1,4 +1,4 @@
-// How long the calls of `wait` may take.
+// Durations that the calls of `wait` may take.
 #include "client/ctl/wait_time.h"
 
 #include <gtest/gtest.h>

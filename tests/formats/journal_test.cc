@@ -112,7 +112,7 @@ TEST(Journal, PropertyATornLastBatchIsCutAsAWhole) {
   }
 }
 
-// The same over the remains of an earlier torn write of the same batch number.
+// The same over the rest of an earlier torn write with the same batch number.
 TEST(Journal, PiecesOfTwoTornWritesNeverMakeABatch) {
   const test::SampleJournal journal = test::sample_journal();
   const Scanned before = scan(ByteView(journal.image).first(journal.batch_offsets[2]));
@@ -151,7 +151,7 @@ TEST(Journal, DamageInTheMiddleIsAnErrorThatNamesTheOffset) {
                         journal.batch_offsets[1], journal.batch_offsets[2]));
 }
 
-// Whatever block is damaged: the rest is read, and what is lost is known by its numbers.
+// If any block is damaged, the rest is read, and the gap in the numbers shows the lost records.
 TEST(Journal, PropertyBehindDamageItIsReadOn) {
   const test::SampleJournal journal = test::sample_journal();
   const std::vector<std::vector<std::byte>> whole = scan(journal.image).records;
@@ -232,7 +232,7 @@ TEST(Journal, ABatchLeftOutOrRepeatedOrExchangedIsAnError) {
   image.erase(image.begin() + offset(1), image.begin() + offset(2));
   EXPECT_THAT(scan_error(image), HasSubstr("batch 3 where batch 2 should be"));
 
-  // The same place, number and salt, but from another history.
+  // Equal place, number and salt, but of another history.
   JournalEncoder::Position start;
   start.salt = 0x5a17;
   JournalEncoder other(start);

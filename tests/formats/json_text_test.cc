@@ -25,7 +25,7 @@ TEST(JsonText, WhatIsNotJson) {
   for (const char* text : {"", "{", "[1,]", "{} {}", "{ no json", "\"\xff\""}) {
     EXPECT_EQ(check_json(text).error().message, "not JSON") << text;
   }
-  // Neither the walk nor its end takes stack.
+  // Neither the walk nor the destructor uses recursion.
   EXPECT_FALSE(check_json(std::string(1u << 20, '[')).ok());
   EXPECT_TRUE(check_json(nested(1u << 19), 1u << 20).ok());
 }

@@ -35,7 +35,7 @@ TEST(Rights, AreOnRecordAsTheyAre) {
     EXPECT_EQ(record.uid, 7u);
     EXPECT_EQ(from_fb(record), rights);
   }
-  fb::GrantedT odd;  // as nobody writes it
+  fb::GrantedT odd;  // no ckptd writes such a record
   odd.prune = true;
   EXPECT_TRUE(from_fb(odd).has(Right::kRead));
 }

@@ -71,7 +71,7 @@ TEST_P(SafetensorsRefuses, AndSaysWhy) {
   EXPECT_THAT(error(GetParam().json, GetParam().data_bytes), HasSubstr(GetParam().says));
 }
 
-// One tensor "w" with this text as the inside of its object.
+// A header with one tensor "w", whose object has this text inside.
 std::string w(std::string_view inside) { return fmt::format("{{\"w\":{{{}}}}}", inside); }
 
 INSTANTIATE_TEST_SUITE_P(

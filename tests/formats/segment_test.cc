@@ -39,13 +39,13 @@ TEST(ExtentHeader, ComesBackWithAnyNumberOfFragments) {
     const uint32_t crc = encode_extent_header(header, bytes);
     EXPECT_EQ(base::load<uint32_t>(bytes.data() + 12), crc);
     EXPECT_EQ(decode_extent_header(bytes).value(), header);
-    // What follows the header in the file does not matter.
+    // Bytes after the header do not matter.
     bytes.resize(bytes.size() + kBlockBytes, std::byte{0xee});
     EXPECT_EQ(decode_extent_header(bytes).value(), header);
   }
 }
 
-// Of version 2 only where there is something to say: what programs of before can read stays so.
+// Version 2 only if a fragment is encoded, so that older programs can read all other extents.
 TEST(ExtentHeader, ComesBackWithEncodedFragments) {
   for (const size_t fragments : {1u, 2u, 70u, 71u, 5000u}) {
     ExtentHeader header = test::sample_extent_header(fragments);
@@ -63,7 +63,7 @@ TEST(ExtentHeader, ComesBackWithDeltas) {
     const std::vector<std::byte> bytes = test::encoded(header);
     EXPECT_EQ(base::load<uint32_t>(bytes.data() + 8), 3u);
     EXPECT_EQ(decode_extent_header(bytes).value(), header);
-    // Of a version without deltas it makes no sense.
+    // A header of version 2 cannot have deltas.
     std::vector<std::byte> older = bytes;
     base::store(older.data() + 8, uint32_t{2});
     base::store(older.data() + 12, uint32_t{0});
@@ -94,7 +94,7 @@ TEST(ExtentHeader, SaysHowMuchItTakesWhenGivenLess) {
   EXPECT_EQ(error.message, "extent header: takes 20480 bytes, 4096 were given");
 }
 
-// The checksum is right in all of these: what it protects is checked nevertheless.
+// The checksum is right in all of these headers: their contents are checked nevertheless.
 struct BadExtent {
   std::string name;
   std::function<void(ExtentHeader&)> spoil;
@@ -166,7 +166,7 @@ TEST(PayloadCrc, EqualsTheChecksumOfTheBytes) {
                          .crc32c = base::crc32c(from)});
     EXPECT_EQ(payload_crc32c(fragments, payload.size()), base::crc32c(payload));
   }
-  // Of an encoded one it is what lies there that counts.
+  // The CRC of an encoded fragment is that of its stored bytes.
   ExtentFragment& last = fragments.back();
   last.codec = 1;
   last.encoded_bytes = last.length;

@@ -37,7 +37,7 @@ std::vector<Bytes> value_seeds() {
                 values::encode(scrub), values::encode(test::sample_committed(5, 4))});
 }
 
-// What holds is made into bytes that hold, and from then on stays what it is.
+// A value that decodes must encode to bytes that decode and encode to themselves.
 template <typename Decode>
 bool comes_back(std::string_view text, const Decode& decode) {
   const auto value = decode(text);
@@ -90,7 +90,7 @@ std::vector<Bytes> args_seeds() {
                 "prune\n{\"target\": \"tiny\", \"dry_run\": true, \"page\": \"7.1\"}"});
 }
 
-// With one run, one unit and two commits in it, so that arguments are read to their end.
+// A catalog with one run, one unit and two commits, so that arguments are read to their end.
 ckptd::Catalog& small_history() {
   static ckptd::Catalog catalog(ckptd::make_memory_store());
   static const bool filled = [] {
@@ -144,7 +144,7 @@ bool args_parse(ByteView bytes) {
   return any || keep.ok() || prune.ok();
 }
 
-// ---- the daemon's own -------------------------------------------------------------------------
+// ---- HTTP requests and the configuration ------------------------------------------------------
 
 std::vector<Bytes> http_seeds() {
   return texts({"GET /metrics?a=b HTTP/1.1\r\nHost: localhost\r\n\r\n", "HEAD / HTTP/1.0\r\n\r\n",

@@ -117,7 +117,7 @@ bool journal_parse(ByteView bytes) {
   CKPT_ASSERT(base::is_aligned(scan->end.offset, kBlockBytes));
   CKPT_ASSERT(scan->torn_bytes <= bytes.size() - scan->end.offset);
   CKPT_ASSERT(scan->end.next_sequence == records.size() + 1);
-  // What is kept after the cut reads the same, and nothing is torn any more.
+  // The journal truncated at the end of the scan has the same records and no torn write.
   size_t count = 0;
   const Result<JournalScan> again =
       scan_journal(bytes.first(scan->end.offset), [&](uint64_t, const fb::RecordT& record) {
@@ -203,7 +203,7 @@ std::vector<Bytes> safetensors_seeds() {
           18),
       safetensors::make_header({{.name = "e", .dtype = DType::kI64, .shape = {0, 3}}}, {}).value()};
 }
-// The header length: that of the JSON up to its last brace.
+// Sets the header length to that of the JSON up to its last brace.
 void safetensors_repair(Bytes& bytes) {
   if (bytes.size() < safetensors::kLengthBytes) return;
   const std::string_view text = as_text(ByteView(bytes).subspan(safetensors::kLengthBytes));
@@ -237,7 +237,7 @@ bool size_parse(ByteView bytes) {
   const Result<uint64_t> size = base::parse_size(text);
   const Result<std::chrono::nanoseconds> duration = base::parse_duration(text);
   if (duration.ok()) CKPT_ASSERT(duration->count() >= 0);
-  // Whatever is a size is none of the durations: no text means two things.
+  // No text is both a size and a duration.
   CKPT_ASSERT(!size.ok() || !duration.ok());
   return size.ok() || duration.ok();
 }

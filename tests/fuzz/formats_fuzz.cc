@@ -3,7 +3,7 @@
 //   formats_fuzz --parser NAME [--seconds N] [--seed S]     environment: CKPT_FUZZ_SECONDS, _SEED
 //   formats_fuzz --parser NAME --seed S --iteration I [--dump FILE]
 //
-// Every input follows from parser, seed and iteration. Whatever ends the program (an assertion, a
+// Parser, seed and iteration determine every input. Any end of the program (an assertion, a
 // signal, a sanitizer) prints the line that repeats it. Exit codes: 0 nothing found, 1 found
 // something, 2 bad usage.
 #include <fcntl.h>
@@ -31,7 +31,7 @@ struct Options {
   std::string dump;
 };
 
-// What the signal handler prints; set before each input is parsed.
+// Text that the signal handler prints; set before each input is parsed.
 char reproduction[256];
 
 void say_how_to_repeat() {
@@ -49,7 +49,7 @@ bool run_one(const Target& target, const Mutator& mutator, const Options& option
                 "repeat with: formats_fuzz --parser %s --seed %llu --iteration %llu\n",
                 std::string(target.name).c_str(), static_cast<unsigned long long>(options.seed),
                 static_cast<unsigned long long>(iteration));
-  // An exact allocation, so that AddressSanitizer sees a read of one byte too many.
+  // The allocation has the exact size, so that AddressSanitizer sees a read of one byte too many.
   const Bytes input = mutator.input(iteration);
   if (!options.dump.empty()) {
     std::ofstream(options.dump, std::ios::binary)

@@ -1,8 +1,8 @@
-// One parser of ours under libFuzzer, which is told by coverage which inputs reach something new.
+// One of our parsers under libFuzzer, which finds by coverage the inputs that reach new code.
 //
 //   CKPT_FUZZ_PARSER=NAME parsers_libfuzzer [FOLDER ...] [-max_total_time=N ...]
 //   CKPT_FUZZ_PARSER=NAME parsers_libfuzzer FILE          repeats one input
-//   CKPT_FUZZ_SEEDS=FOLDER                                first the samples are written there
+//   CKPT_FUZZ_SEEDS=FOLDER                                first writes the samples there
 //
 // Without a name it lists the names. libfuzzer.py runs it (docs/internals/testing.md).
 #include <cstdio>
@@ -56,7 +56,7 @@ LIBFUZZER_CALLS int LLVMFuzzerTestOneInput(const uint8_t* data, size_t bytes) {
   return 0;
 }
 
-// Half of what it makes gets its checksums made right, else nothing behind them were ever reached.
+// Repairs the checksums of half of the inputs. Otherwise the code behind them is never reached.
 LIBFUZZER_CALLS size_t LLVMFuzzerCustomMutator(uint8_t* data, size_t bytes, size_t bytes_max,
                                                unsigned seed) {
   const size_t mutated = LLVMFuzzerMutate(data, bytes, bytes_max);

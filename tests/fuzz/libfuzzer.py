@@ -7,7 +7,7 @@ Seconds and seed may come from CKPT_FUZZ_SECONDS and CKPT_FUZZ_SEED. The corpus 
 stays beside the program, and the next run goes on from it. A finding is kept there, too, and
 the line that repeats it is the last thing printed. Exit codes: 0 nothing found, 1 found something.
 
-The canary has a planted bug. To be found is what it is for: then 0, and 1 if it was not.
+The canary has a planted bug: the exit code is 0 if the bug is found, and 1 otherwise.
 """
 
 import argparse

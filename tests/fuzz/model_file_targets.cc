@@ -68,7 +68,7 @@ bool import_parse(ByteView bytes) {
   if (!layout.ok()) return false;
   if (!ckptctl::add_files_unit({{name, header->data_offset, 0}}, *layout).ok()) return false;
   check_pieces(*layout, bytes.size());
-  // The export of what was imported is the file.
+  // An import followed by an export gives the file.
   const ckptctl::Schema schema = schema_of(*layout);
   const auto originals =
       ckptctl::parse_original_files(schema.units.back(), bytes.first(header->data_offset));

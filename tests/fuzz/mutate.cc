@@ -33,7 +33,7 @@ void overwrite_number(Bytes& bytes, Random& random) {
   if (bytes.size() < width) return;
   uint64_t number = kInteresting[below(random, kInteresting.size())];
   const size_t at = below(random, bytes.size() - width + 1);
-  if (random() % 3 == 0) {  // a little more or less than what is there
+  if (random() % 3 == 0) {  // a number slightly above or below the one that is there
     number = 0;
     std::memcpy(&number, bytes.data() + at, width);
     number += random() % 17 - 8;

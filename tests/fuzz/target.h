@@ -1,5 +1,5 @@
-// A parser under attack: what it starts from, how its checksums are made right again after a
-// mutation (else nothing behind them would ever be reached), and what must hold for any bytes.
+// A parser under attack: its seed inputs, the repair of its checksums after a mutation (otherwise
+// the code behind them would never be reached), and the properties that hold for any bytes.
 #pragma once
 
 #include <functional>
@@ -17,25 +17,25 @@ using Bytes = std::vector<std::byte>;
 struct Target {
   std::string_view name;
   std::vector<Bytes> (*seeds)();
-  // Parses, and asserts (CKPT_ASSERT) what holds of everything that was accepted. True: accepted.
+  // Parses, and asserts (CKPT_ASSERT) the properties of accepted input. True: accepted.
   bool (*parse)(ByteView bytes);
-  // Makes lengths and checksums agree with the content, as far as the content lets it.
+  // Makes lengths and checksums agree with the content, as far as possible.
   void (*repair)(Bytes& bytes) = [](Bytes&) {};
 };
 
-const std::vector<Target>& format_targets();      // what lies on disks and in memory, and the wire
-const std::vector<Target>& daemon_targets();      // what ckptd alone reads
-const std::vector<Target>& text_targets();        // what people and other programs write
-const std::vector<Target>& model_file_targets();  // model files as other tools leave them
-const std::vector<Target>& trainer_targets();     // what runs of the trainer left
+const std::vector<Target>& format_targets();      // formats on disk, in memory and on the wire
+const std::vector<Target>& daemon_targets();      // input that only ckptd reads
+const std::vector<Target>& text_targets();        // text that people and other programs write
+const std::vector<Target>& model_file_targets();  // model files of other tools
+const std::vector<Target>& trainer_targets();     // files that runs of the trainer leave
 
 // Seeds that are texts.
 std::vector<Bytes> texts(std::initializer_list<std::string_view> all);
 
-// A parser of two lines of format with a bug planted in it. A fuzzer that does not find it is none.
+// A parser of a two-line format with a planted bug. A fuzzer that misses the bug is broken.
 const Target& canary();
 
-// All of these, by name.
+// Finds one of these targets by its name; null if there is none.
 const Target* find_target(std::string_view name);
 std::vector<std::string> target_names();
 

@@ -29,7 +29,7 @@ bool selector_parse(ByteView bytes) {
 std::vector<Bytes> commit_name_seeds() {
   return texts({"120", "latest", "best-loss", "~2@15", "~2", "@7", "other~3@latest", "tiny@120"});
 }
-// A name that is taken names the run in full, and is read as the same commit again.
+// An accepted name names the run in full, and is read as the same commit again.
 bool commit_name_parse(ByteView bytes) {
   const Result<Selector> selector = parse_commit_name(as_text(bytes), "tiny");
   if (!selector.ok()) return false;
@@ -46,7 +46,7 @@ std::vector<Bytes> json_seeds() {
 bool json_parse(ByteView bytes) {
   const std::string_view text = as_text(bytes);
   if (!check_json(text).ok()) return false;
-  // What passes is a value that can be copied and printed, within the stack that there is.
+  // Accepted text is a value that can be copied and printed within the stack.
   const auto value = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   CKPT_ASSERT(!value.is_discarded());
   const auto replace = nlohmann::json::error_handler_t::replace;
@@ -106,7 +106,7 @@ std::vector<Bytes> manifest_seeds() {
                 R"({"a": "model-00001-of-00002.safetensors", "b": "model.safetensors"}})"});
 }
 bool manifest_parse(ByteView bytes) {
-  // Or the index of the safetensors files beside it, which must not reach out of the folder.
+  // The input may also be the index of safetensors files, which must stay inside the folder.
   const auto index = ckptctl::WeightIndex::parse(as_text(bytes));
   if (index.ok()) {
     for (const std::string& file : index->files()) CKPT_ASSERT(ckptctl::is_weight_file(file));

@@ -31,8 +31,8 @@ def load_model(folder):
 
 
 def load_logits(path):
-    """The tokens and the logits that belong to them. The file lies where eval.json says, or beside
-    eval.json if both were moved."""
+    """The tokens and their logits. The file is where eval.json says, or next to eval.json if both
+    were moved."""
     described = json.loads(path.read_text())["logits"]
     file = pathlib.Path(described["file"])
     if not file.exists():

@@ -82,7 +82,7 @@ elseif(result EQUAL 0 OR NOT output MATCHES "built without its component 'cuda'"
   message(FATAL_ERROR "COMPONENTS cuda: ${result}\n${output}")
 endif()
 
-# Whatever the library needs is on the system: nothing of the build tree, and no surprise.
+# The library needs only libraries of the system, none of the build tree.
 execute_process(COMMAND objdump -p "${WORK}/prefix/lib/libckpt.so" OUTPUT_VARIABLE dynamic)
 string(REGEX MATCHALL "NEEDED +[^\n]+" needed "${dynamic}")
 foreach(line IN LISTS needed)

@@ -31,8 +31,8 @@ CudaVariant attention_on_gpu(const AttentionShape& shape, int64_t score_bytes_ma
 
 }  // namespace
 
-// Where there are more than two key heads, also in slabs of two: the usual ones hold everything in
-// cases as small as these.
+// With more than two key heads, also tests slabs of two heads: usual slabs hold all heads in cases
+// as small as these.
 std::vector<CudaVariant> attention_variants(const AttentionShape& shape) {
   std::vector<CudaVariant> variants = {
       attention_on_gpu<float>(shape, kAttentionScoreBytesMax),

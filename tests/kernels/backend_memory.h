@@ -1,4 +1,4 @@
-// Memory of a backend with sentinels around it: for checks of kernels that move bytes.
+// Memory of a backend with sentinels around it, for checks of kernels that move bytes.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ inline Bytes random_bytes(Checker& checker, uint64_t bytes) {
   return some;
 }
 
-// `shift` bytes behind 256 bytes of alignment.
+// Begins `shift` bytes after an address aligned to 256 bytes.
 class BackendMemory {
  public:
   BackendMemory(Checker& checker, const Bytes& content, uint64_t shift)
@@ -52,7 +52,7 @@ class BackendMemory {
     return all + begin_;
   }
   uint32_t* words() const { return reinterpret_cast<uint32_t*>(data()); }
-  // What it holds. Says so if a sentinel has changed.
+  // Current content. Adds a finding if a sentinel has changed.
   Bytes read() const {
     const Bytes all = checker_.on_gpu() ? checker_.read(on_device_) : on_host_;
     const auto begin = all.begin() + static_cast<ptrdiff_t>(begin_);
@@ -70,7 +70,7 @@ class BackendMemory {
   }
 
  private:
-  static constexpr size_t kGuard = 256;  // an alignment, too
+  static constexpr size_t kGuard = 256;  // bytes; also the alignment
   static constexpr std::byte kSentinel{0xa7};
 
   Checker& checker_;
@@ -80,7 +80,7 @@ class BackendMemory {
   Bytes on_host_;
 };
 
-// A check for both backends.
+// Adds the check for both backends.
 inline void add_on_both(std::vector<Check>& all, const std::string& name,
                         const std::function<void(Checker&)>& run) {
   all.push_back({name + "_cpu", Backend::kCpu, run});

@@ -12,7 +12,7 @@ namespace ckpt::kernels {
 
 namespace {
 
-// Of each wait for the device: under compute-sanitizer a kernel takes minutes.
+// Timeout of each wait for the device: under compute-sanitizer a kernel takes minutes.
 constexpr uint32_t kTimeoutMs = 600'000;
 
 constexpr const char* kUsage =
@@ -33,7 +33,7 @@ constexpr const char* kUsage =
 struct Options {
   uint64_t seed = std::random_device()();
   std::string filter;
-  std::string without;  // empty: none is left out
+  std::string without;  // empty: no check is left out
   std::string group;
   bool tiny = false;
   bool list = false;
@@ -73,11 +73,11 @@ std::optional<Options> parse(const std::vector<std::string>& words) {
 
 struct Outcome {
   size_t run = 0;
-  size_t wrong = 0;  // of them; each has said what
+  size_t wrong = 0;  // checks with findings, which have been printed
 };
 
-// `queue`: null on the CPU. Ends early where the device is lost: what came after would be blamed
-// for it.
+// `queue`: null on the CPU. Stops when the device is lost: later checks would be blamed for that
+// loss.
 Outcome run(const std::vector<Check>& checks, CudaQueue* queue, uint64_t seed) {
   Outcome outcome;
   for (const Check& check : checks) {
@@ -96,7 +96,7 @@ Outcome run(const std::vector<Check>& checks, CudaQueue* queue, uint64_t seed) {
       std::printf("FAILED the device is lost since %s; %zu checks are not run\n",
                   check.name.c_str(), checks.size() - outcome.run);
     }
-    (void)std::fflush(stdout);  // should the next one take the program with it
+    (void)std::fflush(stdout);  // the next check may kill the program
     if (lost) break;
   }
   return outcome;

@@ -11,14 +11,14 @@ namespace ckpt::kernels {
 
 struct CheckProgram {
   std::string name;  // "gpu_check"
-  // What it runs; `tiny` in the sizes that an emulated device comes to an end with.
+  // Returns the checks to run. `tiny`: sizes that an emulated device can finish.
   std::function<std::vector<Check>(bool tiny)> checks;
 };
 
-// Runs them on the CPU and on the first GPU, from a fresh seed that it prints. `arguments`: those
-// of the program. The exit code: 0 if nothing is wrong; 1 if something is; kSkippedExitCode if
-// nothing is, but some checks need a device and there is none, and it says so; 2 for bad usage. A
-// device that a check has lost ends the others with a sentence.
+// Runs the checks on the CPU and on the first GPU, from a fresh seed that it prints. `arguments`:
+// command line of the program. Returns its exit code: 0 if no check failed, 1 if a check failed, 2
+// for bad usage; kSkippedExitCode, with a message, if no check failed but some need a missing
+// device. If a check loses the device, the remaining checks are skipped with a message.
 int run_check_program(const CheckProgram& program, const std::vector<std::string>& arguments);
 
 }  // namespace ckpt::kernels

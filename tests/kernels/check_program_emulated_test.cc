@@ -1,4 +1,4 @@
-// What a lost device does to a program of checks; only the emulated one can be asked to be lost.
+// Behaviour of a check program when the device is lost; only the emulated one can be lost at will.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

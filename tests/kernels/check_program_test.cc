@@ -1,4 +1,4 @@
-// Exit codes of a program of checks: "skipped" must never hide what was found.
+// Exit codes of a check program: "skipped" must never hide a failed check.
 #include "tests/kernels/check_program.h"
 
 #include <gmock/gmock.h>

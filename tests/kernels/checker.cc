@@ -8,7 +8,7 @@
 namespace ckpt::kernels {
 
 void Checker::expect(bool holds, std::string_view what) {
-  constexpr size_t kFindingsMax = 20;  // the rest says nothing new
+  constexpr size_t kFindingsMax = 20;  // further findings say nothing new
   if (holds || findings_.size() >= kFindingsMax) return;
   findings_.push_back(context_.empty() ? std::string(what) : context_ + ": " + std::string(what));
 }
@@ -53,7 +53,7 @@ std::vector<std::string> findings_of(const Check& check, CudaQueue* queue, uint6
     if (checker.on_gpu()) checker.expect_done();
   } catch (const NoDeviceMemory& none) {
     checker.expect(false, none.what());
-    // What was queued and has failed says more; it was there first.
+    // A queued call that failed earlier explains more.
     if (checker.on_gpu()) checker.expect_done();
   }
   if (notes != nullptr) *notes = checker.notes();

@@ -1,5 +1,5 @@
-// Checks of kernels without a test framework: they collect sentences about what is wrong.
-// GoogleTest (checks_test.cc) and a program that needs none (gpu_check.cc) run the same ones.
+// Checks of kernels without a test framework: each check collects findings, sentences about what is
+// wrong. GoogleTest (checks_test.cc) and a program without it (gpu_check.cc) run the same checks.
 #pragma once
 
 #include <cstdint>
@@ -14,13 +14,13 @@
 
 namespace ckpt::kernels {
 
-// The CPU's version of a kernel, or the one for CUDA: on a device, or on the emulated one.
+// Implementation of a kernel: for the CPU, or for CUDA on a device or on the emulated one.
 enum class Backend { kCpu, kCuda };
 
-// What a check works with: a backend, random numbers, and where it says what is wrong.
+// Environment of a check: a backend, random numbers, and the findings.
 class Checker {
  public:
-  // No queue: on the CPU.
+  // Null queue: runs on the CPU.
   Checker(CudaQueue* queue, uint64_t seed) : random(seed), queue_(queue) {}
 
   bool on_gpu() const { return queue_ != nullptr; }
@@ -28,7 +28,7 @@ class Checker {
     CKPT_ASSERT(queue_ != nullptr);
     return *queue_;
   }
-  // Calls with the queue, or without an argument on the CPU.
+  // Calls `call` with the queue, or without an argument on the CPU.
   template <typename Call>
   void run(const Call& call) {
     if (queue_ == nullptr) return call();
@@ -38,7 +38,7 @@ class Checker {
   void expect(bool holds, std::string_view what);
   // |value - expected| <= tolerance; a NaN is never near.
   void expect_near(double value, double expected, double tolerance, std::string_view what);
-  // Says where the first difference is. Not for NaNs.
+  // Reports the first difference. Not for NaNs.
   template <typename Values>
   void expect_equal(const Values& values, const Values& expected, std::string_view what) {
     if (values.size() != expected.size()) {
@@ -50,9 +50,9 @@ class Checker {
       return expect(false, std::string(what) + ": differs at " + std::to_string(i));
     }
   }
-  // A figure that whoever looks on shall see, though nothing is wrong with it.
+  // Adds a figure to the output of the check; it is no finding.
   void note(std::string what) { notes_.push_back(std::move(what)); }
-  // Nothing on the device has failed so far. Waits for it.
+  // Waits for the device; adds a finding if a queued call has failed.
   void expect_done();
   template <typename T>
   std::vector<T> read(const DeviceArray<T>& array) {
@@ -62,7 +62,7 @@ class Checker {
     return content;
   }
 
-  // Goes in front of what is said from now on, in place of what did before.
+  // Sets the prefix of all later findings.
   void now(std::string context) { context_ = std::move(context); }
   const std::vector<std::string>& findings() const { return findings_; }
   const std::vector<std::string>& notes() const { return notes_; }
@@ -80,8 +80,8 @@ struct Check {
   std::string name;  // letters, digits and underscores
   Backend backend = Backend::kCuda;
   std::function<void(Checker&)> run;
-  // `./dev gpu` runs each group in a process of its own. Letters, digits and underscores; empty:
-  // the check's name.
+  // `./dev gpu` runs each group in its own process. Letters, digits and underscores; empty: the
+  // check's name.
   std::string group = {};
 };
 inline const std::string& group_of(const Check& check) {
@@ -96,10 +96,10 @@ std::vector<Check> pack_checks();             // pack_checks.cc
 std::vector<Check> pack_planned_checks();     // pack_planned_checks.cc
 std::vector<Check> byte_checks();             // byte planes and deltas: byte_checks.cc
 std::vector<Check> sums_checks();             // sums_checks.cc
-// All of them; `tiny` in the sizes that an emulated device comes to an end with.
+// All checks. `tiny`: sizes that an emulated device can finish.
 std::vector<Check> all_checks(bool tiny);
-// What is wrong with the backend by one check; `queue` is only for Backend::kCuda. A device that is
-// lost meanwhile is among it. What it noted goes into `notes`, unless that is null.
+// Runs one check and returns its findings. `queue` is for Backend::kCuda only. A lost device is a
+// finding. The check's notes go into `notes` unless that is null.
 std::vector<std::string> findings_of(const Check& check, CudaQueue* queue, uint64_t seed,
                                      std::vector<std::string>* notes = nullptr);
 

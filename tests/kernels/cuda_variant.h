@@ -18,7 +18,7 @@ constexpr Type type_of() {
   return std::is_same_v<Real, Bf16> ? Type::kBf16 : Type::kFloat;
 }
 
-// A pointer to device memory that knows what is there; a wrong type aborts.
+// A pointer to device memory that knows its type; access with another type aborts.
 class Untyped {
  public:
   Untyped(void* at, Type type) : at_(at), type_(type) {}
@@ -95,7 +95,7 @@ struct CudaVariant {
   double tolerance = 2e-6;  // as in KernelCase, against the inputs as rounded to their types
   double gradient_tolerance = 1e-5;
   std::function<Prepared(CudaQueue&, Workspace&, const Arrays& inputs, Untyped output)> forward;
-  // Preparing runs forward where backward needs what it keeps.
+  // Preparation runs forward if backward needs what forward keeps.
   std::function<Prepared(CudaQueue&, Workspace&, const Arrays& inputs, Untyped doutput,
                          const Arrays& gradients)>
       backward;

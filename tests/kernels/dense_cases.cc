@@ -83,8 +83,8 @@ CudaVariant rmsnorm_on_gpu(const RmsNormShape& shape) {
 KernelCase rmsnorm_case(int64_t rows, int64_t width) {
   const RmsNormShape shape{rows, width, 1e-5f};
   KernelCase c;
-  // A single number is normalised to its sign: its gradient is what is left of terms that cancel,
-  // each as large as the inverse of the number.
+  // A single number is normalised to its sign. Its gradient is the rounding error of two cancelling
+  // terms, each as large as the inverse of the number.
   if (width == 1) c.gradient_floor = 1e-4;
   c.name = "rmsnorm_" + to_string(rows) + "x" + to_string(width);
   c.inputs = {static_cast<size_t>(rows * width), static_cast<size_t>(width)};

@@ -1,5 +1,5 @@
-// What the kernel cases do not show of the dense kernels on a GPU: AdamW and casts, whose bits are
-// those of the CPU, the sum of the loss, and rows and tokens that there are none of.
+// Properties of the dense kernels on a GPU beyond the kernel cases: AdamW and casts equal the CPU
+// bit for bit, the sum of the loss, and empty rows and token lists.
 #include <cmath>
 #include <limits>
 
@@ -16,9 +16,9 @@
 namespace ckpt::kernels {
 namespace {
 
-// More than all threads of a largest grid, one element each: kernels that walk come around again.
+// More elements than the largest grid has threads, so that each thread loops.
 constexpr int64_t kSeveralRounds = 2048 * 256 + 77;
-constexpr int64_t kInFlight = 4;  // elements of a thread in one round of a cast, at least
+constexpr int64_t kInFlight = 4;  // elements per thread in one round of a cast, at least
 
 template <typename T>
 std::vector<uint32_t> bits_of(const std::vector<T>& values) {
@@ -27,7 +27,7 @@ std::vector<uint32_t> bits_of(const std::vector<T>& values) {
   return bits;
 }
 
-// `from` on the device, cast there. The arrays start `offset` elements into their memory.
+// Casts `from` on the device. The arrays start `offset` elements into their memory.
 template <typename To, typename From>
 std::vector<To> cast_on_gpu(Checker& c, const std::vector<From>& from, size_t offset) {
   std::vector<From> shifted(offset);
@@ -54,7 +54,7 @@ Update random_update(Checker& c, size_t count) {
 constexpr AdamWStep kStep{
     .learning_rate = 1e-3, .weight_decay = 0.1, .gradient_factor = 0.7, .step = 3};
 
-// On the device, `cut` elements in one call and the rest in another.
+// Updates on the device: `cut` elements in one call and the rest in another.
 void adamw_gives_the_bits_of_the_cpu_wherever_it_is_cut(Checker& c) {
   for (const auto& [count, cut] : std::vector<std::pair<int64_t, int64_t>>{
            {1, 0}, {3, 1}, {1030, 0}, {1030, 513}, {kSeveralRounds, 1}}) {
@@ -91,7 +91,7 @@ void adamw_without_a_bf16_copy(Checker& c) {
   c.expect_equal(c.read(value), cpu.value, "value");
 }
 
-// Every bf16, and between two neighbours: just above, just below the tie, the tie, just above it.
+// Every bf16, and floats between it and the next: just above, and just below, at and above the tie.
 std::vector<float> floats_around_bf16() {
   std::vector<float> all;
   for (uint32_t upper = 0; upper < 65536; ++upper) {

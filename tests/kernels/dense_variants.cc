@@ -44,8 +44,8 @@ CudaVariant linear_variant(const LinearShape& shape, Write write) {
   variant.inputs = {type_of<Real>(), type_of<Real>()};
   variant.output = type_of<Out>();
   variant.gradients = {type_of<Out>(), Type::kFloat};
-  // Products of bf16 numbers are exact in fp32, and so is what they add up to but for fp32's own
-  // rounding.
+  // Products of bf16 numbers are exact in fp32, and their sum is exact except for the rounding of
+  // fp32.
   if (type_of<Out>() == Type::kFloat) variant.tolerance = 2e-6;
   variant.forward = [=](CudaQueue& queue, Workspace&, const Arrays& x, Untyped y) -> Prepared {
     return {[=, &queue] { linear_forward<Real, Out>(queue, shape, x[0], x[1], y, write); }, {}};

@@ -1,4 +1,4 @@
-// What the gate promises beyond its values: order of equal probabilities, and hostile logits.
+// Properties of the gate besides its values: order of equal probabilities, and hostile logits.
 #include "kernels/gate_topk.h"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Every kernel case on the CPU and on a GPU: values against the double-precision reference,
-// gradients against its finite differences, the same bits when repeated, nothing written out of
+// Every kernel case on the CPU and on a GPU: values match the double-precision reference, gradients
+// match its finite differences, a repeated call gives the same bits, and nothing is written out of
 // bounds.
 #include <algorithm>
 #include <cmath>
@@ -14,9 +14,9 @@ namespace ckpt::kernels {
 namespace {
 
 constexpr size_t kGuard = 64;          // elements before and after every array
-constexpr float kSentinel = -1232.0f;  // what they hold; exact in bf16
-constexpr float kBefore = 0.5f;        // what results that are added to start as
-// What is replaced starts as NaN: a value that was never written, or was read before, shows.
+constexpr float kSentinel = -1232.0f;  // value of the guard elements; exact in bf16
+constexpr float kBefore = 0.5f;        // initial value of results that a kernel adds to
+// Initial value of results that a kernel replaces: NaN reveals a missing write or an early read.
 constexpr float kUnwritten = std::numeric_limits<float>::quiet_NaN();
 
 float rounded(float value, Type type) {
@@ -26,7 +26,7 @@ float rounded(float value, Type type) {
 // An array of the backend with sentinels around it.
 class Guarded {
  public:
-  // `offset`: more sentinels in front.
+  // `offset`: additional sentinels in front.
   Guarded(Checker& checker, Type type, const std::vector<float>& content, size_t offset)
       : checker_(&checker), type_(type), size_(content.size()), front_(kGuard + offset) {
     std::vector<float> all(front_ + size_ + kGuard, kSentinel);
@@ -47,7 +47,7 @@ class Guarded {
     std::byte* const all = checker_->on_gpu() ? on_device_.data() : on_host_.data();
     return {all + front_ * size_of(type_), type_};
   }
-  // What it holds. Says so if a sentinel has changed.
+  // Current content. Adds a finding if a sentinel has changed.
   std::vector<float> read() const {
     const std::vector<std::byte> bytes = checker_->on_gpu() ? checker_->read(on_device_) : on_host_;
     std::vector<float> all(front_ + size_ + kGuard);
@@ -69,7 +69,7 @@ class Guarded {
   Checker* checker_;
   Type type_;
   size_t size_;
-  size_t front_;  // elements in front of the first
+  size_t front_;  // sentinels in front of the first element
   DeviceArray<std::byte> on_device_;
   std::vector<std::byte> on_host_;
 };
@@ -93,7 +93,7 @@ struct Subject {
   }
 };
 
-// One run of a subject, with inputs of its own.
+// One run of a subject, with its own inputs.
 class Trial {
  public:
   Trial(Checker& checker, const Subject& subject) : checker_(checker), subject_(subject) {
@@ -103,7 +103,7 @@ class Trial {
     }
   }
 
-  // Fresh random numbers that the type can hold.
+  // New random numbers, rounded to the type.
   std::vector<float> values(size_t count, Type type) {
     std::vector<float> some = random_floats(count, checker_.random);
     for (float& value : some) value = rounded(value, type);
@@ -127,7 +127,7 @@ class Trial {
     }
     return output.read();
   }
-  // Of every input, for this gradient of the output.
+  // Gradients of all inputs for this gradient of the output.
   std::vector<std::vector<float>> backward(const std::vector<float>& doutput) {
     Guarded given(checker_, subject_.output(), doutput, subject_.offset());
     std::vector<Guarded> gradients;
@@ -187,11 +187,11 @@ void check_forward(Checker& c, const Subject& subject) {
   c.expect_equal(trial.forward(), output, "forward, repeated");
 }
 
-// Against finite differences along a few random directions.
+// Compares with finite differences along a few random directions.
 void check_gradient(Checker& c, const Subject& subject, const Trial& trial, size_t which,
                     const std::vector<double>& gradient, const std::vector<float>& doutput) {
   constexpr int kDirections = 4;
-  constexpr double kSigmas = 5;  // what an error adds up to along a direction is normal, too
+  constexpr double kSigmas = 5;  // the sum of errors along a direction is normal, too
   const Doubles inputs = trial.doubles();
   int kinks = 0;
   for (int i = 0; i < kDirections; ++i) {
@@ -229,7 +229,7 @@ void check_backward(Checker& c, const Subject& subject) {
   }
 }
 
-// What is left of `values` and `expected`, which both started as `before`.
+// Compares what was added to `values` and `expected`, which both started as `before`.
 void expect_like(Checker& c, const std::vector<float>& values, const std::vector<float>& expected,
                  float before, double tolerance, double floor, const std::string& what) {
   std::vector<double> error;
@@ -245,9 +245,9 @@ void expect_like(Checker& c, const std::vector<float>& values, const std::vector
            what + ": off by " + std::to_string(off) + " of " + std::to_string(norm_of(wanted)));
 }
 
-// For shapes in which references in double take too long: a GPU's version against the CPU's, which
-// smaller shapes hold against those. Each may be as far from the truth as it is allowed to be
-// there.
+// For shapes too large for references in double: compares the GPU's version with the CPU's, which
+// smaller shapes compare with the references. The tolerances of both versions add up: each may
+// deviate from the reference.
 void check_like_cpu(Checker& c, const Subject& subject) {
   const KernelCase& kernel = subject.kernel;
   Trial trial(c, subject);
@@ -266,7 +266,7 @@ void check_like_cpu(Checker& c, const Subject& subject) {
   Gradients to;
   for (size_t i = 0; i < kernel.inputs.size(); ++i) {
     wanted.emplace_back(kernel.inputs[i], kernel.adds[i] ? kBefore : kUnwritten);
-    to.push_back(wanted.back().data());  // stays where it is when the outer one grows
+    to.push_back(wanted.back().data());  // stays valid when the outer vector grows
   }
   kernel.backward(inputs, doutput.data(), to);
   const auto gradients = trial.backward(doutput);

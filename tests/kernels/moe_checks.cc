@@ -1,4 +1,4 @@
-// What the MoE kernels promise on a GPU beyond the values of their cases.
+// Properties of the MoE kernels on a GPU besides the values of their cases.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -21,7 +21,7 @@ struct Routed {
   std::vector<int32_t> choice;
   std::vector<float> weight;
 };
-// In place: the probabilities replace the logits.
+// Runs in place: the probabilities replace the logits.
 Routed route(Checker& c, const GateShape& shape, const std::vector<float>& logits) {
   const auto p = device_array(c.queue(), logits);
   const auto choice = device_array<int32_t>(shape.tokens * shape.top_k);
@@ -39,7 +39,7 @@ void equal_probabilities_go_to_the_lower_expert(Checker& c) {
   c.expect_equal(route(c, {1, 70, 4}, logits).choice, {40, 66, 0, 1}, "ties across lanes");
 }
 
-// Numbers of experts below, at and above those that each layout of the kernel holds.
+// Numbers of experts just below, at and above the capacity of each layout of the kernel.
 constexpr int64_t kExperts[] = {1,  2,  3,  4,   5,   8,   9,   16,  17,  31,  32,  33,
                                 63, 64, 65, 128, 129, 255, 256, 257, 511, 512, 513, 1024};
 
@@ -145,7 +145,7 @@ std::vector<float> widened(const std::vector<Real>& values) {
   return floats;
 }
 
-// Backward as the trainer calls it: the gradients take the place of the rows.
+// Backward as the trainer calls it: the gradients overwrite the rows.
 void unpermute_backward_in_place(Checker& c) {
   for (const int64_t width : {5, 264}) {
     const PermuteShape shape{4, 2, width};

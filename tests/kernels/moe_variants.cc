@@ -42,7 +42,7 @@ template <typename Real>
 CudaVariant permute_on_gpu(const PermuteShape& shape, const std::vector<int64_t>& position) {
   CudaVariant variant = cuda_variant<Real>();
   variant.tolerance = 0;              // copies
-  variant.gradient_tolerance = 1e-5;  // sums in fp32 of what is given
+  variant.gradient_tolerance = 1e-5;  // sums in fp32 of the given values
   variant.inputs = {type_of<Real>()};
   variant.output = type_of<Real>();
   variant.gradients = {Type::kFloat};
@@ -61,7 +61,7 @@ CudaVariant permute_on_gpu(const PermuteShape& shape, const std::vector<int64_t>
 template <typename Real>
 CudaVariant unpermute_on_gpu(const PermuteShape& shape, const std::vector<int64_t>& position) {
   CudaVariant variant = cuda_variant<Real>();
-  variant.tolerance = 2e-6;  // the sum is fp32, whatever the rows are
+  variant.tolerance = 2e-6;  // the sum is fp32 for rows of any type
   variant.inputs = variant.gradients = {type_of<Real>(), Type::kFloat};
   variant.forward = [=](CudaQueue& queue, Workspace& work, const Arrays& x, Untyped y) -> Prepared {
     const int64_t* const at = work.array(queue, position);

@@ -1,11 +1,11 @@
-// pack and unpack on every backend, against formats/base/crc32c.h and a plain copy. What moves is a
-// random layout: pieces of any size and alignment, gaps, ranges of several tiles.
+// pack and unpack on every backend, against formats/base/crc32c.h and a plain copy. The layouts are
+// random: pieces of any size and alignment, gaps, ranges of several tiles.
 #include "tests/kernels/pack_layout.h"
 
 namespace ckpt::kernels {
 namespace {
 
-// What pack should do, and that unpack undoes it.
+// Checks pack against a plain copy, and that unpack undoes it.
 void there_and_back(Checker& c, const Layout& layout, const Shifts& shifts = {}) {
   const Bytes outside = random_bytes(c, layout.outside_bytes);
   const Bytes before = random_bytes(c, layout.buffer_bytes);
@@ -69,8 +69,8 @@ void pack_many_small_pieces_and_empty_ones(Checker& c) {
   there_and_back(c, layout);
 }
 
-// More in a tile than a block has threads to fetch them, in every kind of order: words of one piece
-// each, words of many, gaps where one part of them ends.
+// More pieces in a tile than a block has threads to fetch them. Words of one piece each, words of
+// many pieces, and gaps at the end of a batch of pieces.
 void pack_more_pieces_in_a_tile_than_are_at_hand(Checker& c) {
   struct Case {
     uint64_t bytes, gap, shift;
@@ -104,7 +104,7 @@ void pack_ranges_of_many_tiles_and_ranges_without_pieces(Checker& c) {
   there_and_back(c, layout);
 }
 
-// One tensor, cut into fragments.
+// One tensor, split into fragments.
 void pack_a_piece_of_several_ranges(Checker& c) {
   Layout layout;
   layout.range({2 * kTile + 100});

@@ -1,4 +1,4 @@
-// What is planned ahead: packs, unpacks and checksums whose tables the caller brings to the device.
+// Planned packs, unpacks and checksums: the caller uploads their tables to the device.
 #include <deque>
 
 #include "tests/kernels/pack_layout.h"
@@ -6,10 +6,10 @@
 namespace ckpt::kernels {
 namespace {
 
-// 0: as many blocks as a launch likes. Few: each has to do many tiles.
+// 0: no limit on the blocks of a launch. Few blocks: each processes many tiles.
 constexpr unsigned kBlocksMax[] = {0, 1, 3};
 
-// Three packs whose tables come to the device together, each done twice.
+// Three packs whose tables are uploaded together. Each pack runs twice.
 void pack_planned_ahead(Checker& c) {
   for (int trial = 0; trial < 10; ++trial) {
     c.now("trial " + std::to_string(trial));
@@ -89,7 +89,7 @@ void unpack_planned_ahead(Checker& c) {
   }
 }
 
-// Runs of a memory, by where they begin in it, and their CRCs.
+// Checks the CRCs of runs of a memory; `runs` are relative to its begin.
 void check_runs(Checker& c, const Bytes& content, const std::vector<PackRange>& runs,
                 uint64_t shift) {
   const BackendMemory memory(c, content, shift);
@@ -138,7 +138,7 @@ void checksum_nothing_at_all(Checker& c) {
   check_runs(c, random_bytes(c, 3), {{1, 0}, {3, 0}}, 1);
 }
 
-// More tiles than a warp puts together at a time, and more runs than a block does.
+// More tiles than a warp combines at a time, and more runs than a block combines.
 void checksum_a_long_run_and_many_short_ones(Checker& c) {
   const Bytes content = random_bytes(c, 70 * kTile + 40);
   std::vector<PackRange> runs = {{9, 70 * kTile}, {0, 33 * kTile}, {0, 34 * kTile}};
@@ -149,7 +149,7 @@ void checksum_a_long_run_and_many_short_ones(Checker& c) {
   check_runs(c, content, runs, 3);
 }
 
-// Where every range begins at the end of a line of the cache, as much as can be is cut off it.
+// Worst case for the size of the tables: every range begins at the end of a cache line.
 void tables_take_no_more_than_is_said(Checker& c) {
   constexpr uint64_t kPlace = 4 * kTile;
   for (const uint64_t bytes : {uint64_t{1}, uint64_t{2}, kTile - 127, kTile - 126, kTile, kTile + 1,

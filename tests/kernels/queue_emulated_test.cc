@@ -1,4 +1,4 @@
-// What a queue does when calls of CUDA fail; only the emulated device can be asked to fail one.
+// Behaviour of a queue when CUDA calls fail; only the emulated device can fail a call on request.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -47,9 +47,9 @@ TEST_F(QueueFaultsTest, ScratchThatThereIsNoRoomForIsAFailure) {
   EXPECT_TRUE(synchronize(*queue_).ok());
 }
 
-// A stream that another library has given up is not in the list here.
+// A stream abandoned by another library is not in the list of this one.
 TEST_F(QueueFaultsTest, NothingIsGivenBackOnceSomebodyHasSaidSo) {
-  // In a process of its own, as that cannot be taken back.
+  // In its own process, because give_back_nothing() cannot be undone.
   const auto keeps_memory = [] {
     void* const at = cuda_allocate(100).value();
     void* const pinned = cuda_allocate_pinned(100).value();
@@ -63,7 +63,7 @@ TEST_F(QueueFaultsTest, NothingIsGivenBackOnceSomebodyHasSaidSo) {
   EXPECT_EXIT(std::_Exit(keeps_memory() ? 0 : 1), testing::ExitedWithCode(0), "");
 }
 
-// 2 x 2, all of memory that the emulated device and the test both see.
+// A 2 x 2 matrix in memory that both the emulated device and the test can access.
 struct Square {
   DeviceArray<float> values;
 
@@ -102,7 +102,7 @@ TEST_F(QueueFaultsTest, ProductsWhosePointersDidNotArriveAreNotLaunched) {
   EXPECT_EQ(second.get(), (std::array<float, 4>{0, 0, 0, 0}));
 }
 
-// A copy from host memory may have to wait for one before, and cannot be part of a captured graph.
+// A copy from host memory may wait for an earlier copy, and cannot be part of a captured graph.
 TEST_F(QueueFaultsTest, GroupedProductsCopyNothing) {
   const Square a(1), b(2), c(0), d(0);
   const Product shape{.rows = 2, .columns = 2, .inner = 2, .a = {2}, .b = {2}, .c_stride = 2};

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of spills.py: what ptxas writes, and what is made of it."""
+"""Tests of spills.py: its reading of the output of ptxas, and its verdicts."""
 
 import unittest
 

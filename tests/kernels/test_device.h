@@ -1,4 +1,4 @@
-// Whether there is a GPU that checks and benches can run on.
+// Finds out whether there is a GPU that checks and benches can run on.
 #pragma once
 
 #include <stdexcept>
@@ -6,21 +6,21 @@
 
 namespace ckpt::kernels {
 
-// What a program of checks or benches ends with when nothing is wrong, but something was skipped;
-// CTest knows it, too (cmake/CkptTargets.cmake).
+// Exit code of a program of checks or benches if no check failed but some were skipped. CTest uses
+// the same code (cmake/CkptTargets.cmake).
 inline constexpr int kSkippedExitCode = 77;
 
-// No sentence: the first GPU can run what is built. Else why not: "no CUDA device (...)", or that
-// it is older than compute capability 8.0, below which bf16 is unknown.
+// Empty: the first GPU can run the checks. Otherwise the reason: "no CUDA device (...)", or a
+// compute capability below 8.0, which does not support bf16.
 std::string why_no_test_device();
-// What it is: "NVIDIA H200, compute capability 9.0".
+// Name of the device: "NVIDIA H200, compute capability 9.0".
 std::string test_device_name();
-// True after an error of a kernel's after which CUDA refuses everything to this process.
+// True after a kernel's error after which CUDA refuses every call of this process.
 bool device_is_lost();
 
-// Device memory cannot be had: it is full, or the device is lost by an error of some kernel's,
-// after which CUDA refuses everything. Thrown by the helpers of cuda_variant.h, since nothing in
-// checks goes on without it; findings_of() and gpu_bench make a sentence of it.
+// Device memory cannot be allocated: it is full, or the device is lost (device_is_lost()). Thrown
+// by the helpers of cuda_variant.h, because a check cannot continue without memory. findings_of()
+// and gpu_bench turn the exception into a message.
 class NoDeviceMemory : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,4 +1,4 @@
-"""What the tests of the package ckptd share: a real daemon, units, and its words."""
+"""Helpers shared by the tests of the package ckptd: a real daemon, units, and its output."""
 
 import array
 import os
@@ -11,7 +11,7 @@ import threading
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-if "CKPTD_INSTALLED" not in os.environ:  # else the package is the installed wheel
+if "CKPTD_INSTALLED" not in os.environ:  # otherwise the installed wheel is tested
     sys.path.insert(0, str(ROOT / "client" / "python"))
 
 import ckptd  # noqa: E402
@@ -23,7 +23,7 @@ SLAB = 256 << 10
 
 
 class Daemon:
-    """A ckptd on a folder of its own. Killed and started again on the same store."""
+    """A ckptd on its own folder, which can be killed and restarted on the same store."""
 
     def __init__(self, folder, *arguments):
         self.socket = os.path.join(folder, "ckptd.sock")
@@ -50,7 +50,7 @@ class Daemon:
                 self.log.append(line)
                 if line.strip() == "ready":
                     ready.set()
-        ready.set()  # it has ended
+        ready.set()  # also if the daemon has exited
 
     def stop(self, how=signal.SIGKILL):
         if self._process is not None:
@@ -61,8 +61,8 @@ class Daemon:
 
 
 class DaemonTest(unittest.TestCase):
-    """One daemon for the tests of a class, each with a run of its own; or one for each test, of a
-    class that kills it."""
+    """One daemon for all tests of a class, each test with its own run. `shared = False`, for tests
+    that kill the daemon: one daemon per test."""
 
     shared = True
 
@@ -115,7 +115,7 @@ def save(epoch, step, values):
 
 
 class Alarm(Exception):
-    """What a signal handler of Python raises."""
+    """Exception raised by the Python signal handler of alarm_after."""
 
 
 class alarm_after:
@@ -137,13 +137,13 @@ class alarm_after:
 
 
 def forked(body):
-    """Runs `body` in a forked child; its text, or that of its exception."""
+    """Runs `body` in a forked child; returns the text of its result or of its exception."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
         try:
             said = str(body())
-        except BaseException as error:  # told to the parent
+        except BaseException as error:  # reported to the parent
             said = f"{type(error).__name__}: {error}"
         os.write(writer, said.encode())
         os._exit(0)

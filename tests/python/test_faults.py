@@ -1,4 +1,4 @@
-"""A daemon that dies, is absent or another one; permissions; forks; interrupts."""
+"""A daemon that dies, is absent or is replaced; permissions; forks; interrupts."""
 
 import os
 import signal
@@ -75,7 +75,7 @@ class Permissions(DaemonTest):
     shared = False
 
     def refused(self, prepare):
-        """What another user is told; if this one is not root, it is the user."""
+        """Error text that an unprivileged user gets; `prepare` drops root's rights, if any."""
         session = self.session(timeout=5)
 
         def child():
@@ -110,10 +110,10 @@ def crc32c(data):
 
 
 def welcome_of_version(version):
-    """A recorded greeting of ckptd, with another protocol version in it."""
+    """A recorded greeting of ckptd with its protocol version replaced."""
     lines = RECORDED.read_text(encoding="utf-8").split("\n")
     frame = bytes.fromhex(next(line for line in lines if line.startswith("< "))[2:])
-    at = frame.index(struct.pack("<II", 0x14, 2)) + 4  # behind the table's offset of its vtable
+    at = frame.index(struct.pack("<II", 0x14, 2)) + 4  # after the table's offset to its vtable
     frame = frame[:at] + struct.pack("<I", version) + frame[at + 4:]
     return frame[:8] + struct.pack("<II", crc32c(frame[16:]), 0) + frame[16:]
 
@@ -203,13 +203,13 @@ class Forks(DaemonTest):
             with ckptd.Session(**session.description._asdict()) as own:
                 return own.query("status")["state"]
         self.assertEqual(forked(child), "ready")
-        # A session that was not opened yet is nobody's.
+        # A session that was never opened can be opened in the child.
         fresh = self.session()
         self.assertEqual(forked(lambda: fresh.query("status")["state"]), "ready")
 
 
 class Interrupts(DaemonTest):
-    """Without them each wait would last longer than ctest lets this program run."""
+    """Without interrupts each wait would last longer than ctest's timeout of this program."""
 
     def test_control_c_ends_a_join(self):
         waits = []
@@ -223,7 +223,7 @@ class Interrupts(DaemonTest):
             session.join(0, 2, timeout=LONG)
         self.assertIn("rank 1 of 2", waits[0])
         session.close()
-        _, epoch = self.joined(units=[unit("w")])  # nothing is left of the interrupted one
+        _, epoch = self.joined(units=[unit("w")])  # nothing is left of the interrupted join
         save(epoch, 1, {"w": floats(1)})
 
     def test_a_handler_ends_every_wait(self):

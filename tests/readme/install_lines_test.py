@@ -24,7 +24,7 @@ class InstallLines(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()
         self.addCleanup(self.folder.cleanup)
-        # The lines name what is in a checkout, and the compiler of the system.
+        # The lines name files of a checkout, and the compiler of the system.
         os.makedirs(self.path("checkout", "build"))
         os.symlink(BUILD, self.path("checkout", "build", "release"))
         os.makedirs(self.path("trainer"))

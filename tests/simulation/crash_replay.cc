@@ -73,8 +73,8 @@ void CrashReplay::expect_kind() {
   ASSERT_EQ(none("ckptd_fragment_bytes_total{codec=\"delta\"}"), kind_ != Kind::kDeltas);
 }
 
-// Begun together and handed over one after the other; what is left to do goes on beside what
-// follows.
+// Begins all snapshots, and fills them one after the other. Their unfinished work goes on during
+// the next events.
 void CrashReplay::save(const std::map<ckpt::Step, std::vector<ckpt::UnitId>>& snapshots) {
   for (const auto& [step, units] : snapshots) {
     units_[step] = units;
@@ -94,7 +94,7 @@ void CrashReplay::prune() {
   prune_asked_ = disk_.moments();
   const auto reply = root.query("prune", R"({"target": "tiny", "rules": {"last": 1}})");
   ASSERT_EQ(reply.exit_code, 0) << reply.json;
-  prune_answered_ = disk_.moments();  // it came a little earlier
+  prune_answered_ = disk_.moments();  // the answer came a little earlier
   const auto document = nlohmann::json::parse(reply.json);
   for (const auto& removed : document.at("removed")) removed_.emplace(removed.at("step"));
   ASSERT_GE(removed_.size(), 2u);
@@ -135,7 +135,7 @@ std::vector<RecordingDisk::Choice> CrashReplay::choices(size_t cut) {
 std::string CrashReplay::violation() {
   size_t told = 0;
   for (size_t cut = 0; cut <= disk_.moments(); ++cut) {
-    // The same disk says more once more has been told; until then it need not be looked at twice.
+    // After a further announcement the same disk must show more. Until then it is opened once.
     size_t now_told = (prune_asked_ <= cut ? 1 : 0) + (prune_answered_ <= cut ? 1 : 0);
     for (const auto& [step, moment] : announced_at_) now_told += moment <= cut ? 1 : 0;
     if (now_told != told) seen_.clear();
@@ -168,7 +168,7 @@ std::string CrashReplay::check(size_t cut, const RecordingDisk::Choice& choice) 
   return wrong;
 }
 
-// All that was announced, nothing that was removed, and no damage anywhere.
+// The log has every announced commit and no removed one, and verify finds no damage.
 std::string CrashReplay::check_listed(World& world, size_t cut,
                                       std::set<ckpt::Step>* listed) const {
   FakeTrainer root(world, kRoot);
@@ -196,10 +196,10 @@ std::string CrashReplay::check_listed(World& world, size_t cut,
   return {};
 }
 
-// Bit for bit what the views of all that is listed must hold.
+// Every listed view restores bit for bit.
 std::string CrashReplay::check_restores(World& world, size_t cut,
                                         const std::set<ckpt::Step>& listed) const {
-  std::set<ckpt::Step> commits = listed;  // with those that are deleted, and kept for others
+  std::set<ckpt::Step> commits = listed;  // and deleted commits whose units other views need
   for (const auto& [step, units] : units_) {
     if (announced(step, cut)) commits.insert(step);
   }
@@ -220,7 +220,7 @@ std::string CrashReplay::check_view(FakeTrainer& reader, ckpt::Step step,
   request.lineage = lineages_.at(step);
   request.exact = true;
   const auto restored = reader.restore(request);
-  // The first commit has all units: every view is complete, but one whose beginnings are missing.
+  // The first commit has all units, so every view is complete unless that commit is missing.
   const bool complete = commits.contains(1);
   if (!complete) return restored.error.empty() ? "a view of nothing was restored" : "";
   if (!restored.error.empty()) return fmt::format("step {}: {}", step, restored.error);

@@ -1,8 +1,8 @@
-// Crash replay: a daemon's whole life on a recorded disk, and what another daemon finds on every
-// disk that a loss of power during that life can have left.
+// Crash replay: a daemon's whole life on a recorded disk, and the checks of another daemon on every
+// disk that a power loss during that life can have left.
 //
-// Independent of MemoryDisk::crash(), which the simulation's power cuts come from: what may be lost
-// is worked out here from the recorded order of writes, syncs and names alone.
+// Independent of MemoryDisk::crash(), the source of the simulation's power cuts: the changes that
+// may be lost are computed from the recorded order of writes, syncs and names alone.
 #pragma once
 
 #include <map>
@@ -17,16 +17,16 @@ namespace ckptd::testing {
 
 class CrashReplay {
  public:
-  // Of a life with deltas little of a unit is another at each step, and that is what is written.
+  // kDeltas: little of a unit changes at each step, and deltas are written.
   enum class Kind : uint8_t { kWhole, kDeltas };
-  // Records: a store is made, snapshots overlap, it is closed and opened, prunes and gives back.
+  // Records a life: makes a store, overlaps snapshots, closes and opens, prunes and reclaims.
   explicit CrashReplay(uint64_t seed, Kind kind = Kind::kWhole);
 
-  // What is wrong with the first disk on which something is; empty: nothing with any. Cuts at every
-  // moment; at each, of the changes that were uncertain: none, all, each alone, all but each, and
-  // some choices of which some are torn.
+  // Describes the first disk with an error; empty if there is none. Cuts the power at every moment,
+  // and keeps of the changes that were uncertain then: none, all, each alone, all but each, and
+  // some random choices with torn writes.
   std::string violation();
-  size_t disks() const { return disks_; }  // that violation() has opened
+  size_t disks() const { return disks_; }  // number of disks that violation() has opened
   size_t moments() const { return disk_.moments(); }
 
  private:
@@ -54,7 +54,7 @@ class CrashReplay {
   Job job_;
   std::map<ckpt::Step, std::vector<ckpt::UnitId>> units_;  // of each snapshot
   std::map<ckpt::Step, ckpt::LineageId> lineages_;
-  std::map<ckpt::Step, size_t> announced_at_;  // moments
+  std::map<ckpt::Step, size_t> announced_at_;  // moment of each announcement
   std::set<ckpt::Step> removed_;               // by the prune
   size_t prune_asked_ = kNever;
   size_t prune_answered_ = kNever;

@@ -40,7 +40,7 @@ TEST_P(EveryDisk, HasWhatWasAnnounced) {
   } while (!HasFailure() && std::chrono::steady_clock::now() < end);
 }
 
-// It finds what it is for.
+// Crash replay detects a missing safeguard.
 class WithoutSafeguard : public ::testing::TestWithParam<const char*> {
  protected:
   ~WithoutSafeguard() override { put_back(); }

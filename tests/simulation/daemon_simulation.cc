@@ -81,7 +81,7 @@ struct Settings {
   std::string without;
 };
 
-// How far a worker is: in memory that the parent sees, whatever becomes of the worker.
+// Progress of a worker, in memory shared with the parent, so that a crash of the worker leaves it.
 struct Progress {
   uint64_t seed = 0;
   size_t history = 0;
@@ -236,8 +236,8 @@ int simulate(Settings settings) {
 }  // namespace ckptd::testing
 
 int main(int argc, char** argv) {
-  // Each history makes and drops the same megabytes: given back to the kernel in between, they
-  // would be two thirds of its time there.
+  // Each history allocates and frees the same megabytes. Returning them to the kernel in between
+  // would take two thirds of the time.
   ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
   ::mallopt(M_MMAP_THRESHOLD, INT_MAX);
   GTEST_FLAG_SET(throw_on_failure, true);

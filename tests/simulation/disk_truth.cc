@@ -35,7 +35,7 @@ bool header_holds(ckpt::ByteView bytes, uint32_t crc32c) {
   return crc == crc32c && std::ranges::equal(again, bytes);
 }
 
-// As the disk has it: by the checksum of what lies there.
+// Stored bytes of a fragment or a base, with their CRC32C.
 struct Stored {
   uint64_t payload_offset = 0;
   uint64_t bytes = 0;
@@ -43,12 +43,12 @@ struct Stored {
 };
 struct Written {
   fb::ExtentT extent;
-  std::vector<Stored> stored;  // what a commit needs of it
+  std::vector<Stored> stored;  // the parts that the commit needs
 };
-// Of a commit, by their places.
+// Extents of a commit, by their places.
 using Extents = std::map<std::pair<ckpt::SegmentId, uint64_t>, Written>;
 
-// The fragments, and the bases of those that are deltas.
+// Adds the extents with their fragments, and with the bases of deltas.
 void add_extents(const std::vector<std::unique_ptr<fb::ExtentT>>& extents,
                  const std::vector<fb::Fragment>& fragments,
                  const std::vector<fb::Encoded>& encoded, const std::vector<fb::Base>& bases,
@@ -78,7 +78,7 @@ void add_extents(const std::vector<std::unique_ptr<fb::ExtentT>>& extents,
   }
 }
 
-// Of an extent of another commit only what this one needs of it counts.
+// In an extent of another commit only the parts that this commit needs are checked.
 bool payload_holds(ckpt::ByteView payload, const Written& written) {
   if (written.extent.lineage == 0) {
     return ckpt::base::crc32c(payload) == written.extent.payload_crc32c;
@@ -114,7 +114,7 @@ void scan(World& world, const std::function<void(const fb::RecordT&)>& on_record
 }  // namespace
 
 std::set<std::pair<ckpt::LineageId, ckpt::Step>> spoiled_commits(World& world) {
-  // A commit that recovery found damaged may have been made again: the last one counts.
+  // A commit that recovery found damaged may be committed again: the last record counts.
   std::map<std::pair<ckpt::LineageId, ckpt::Step>, Extents> commits;
   scan(world, [&commits](const fb::RecordT& record) {
     const auto* commit = record.body.AsCommitted();

@@ -1,5 +1,5 @@
-// What really lies on the disk: worked out from the journal and the bytes, by nothing that the
-// daemon reads with. The oracle of histories in which the disk lies.
+// The true state of the disk, computed from the journal and the bytes without the daemon's readers.
+// It is the oracle of histories in which the disk reports false success.
 #pragma once
 
 #include <set>
@@ -9,8 +9,8 @@
 
 namespace ckptd::testing {
 
-// By lineage and step: commits of the journal of which some byte, or the header of a segment file
-// that they lie in, is not what it was when they were written. Of a world at rest, with one run.
+// Commits, by lineage and step, with a byte or a segment header that is not as it was written. The
+// world must be at rest, and have one run.
 std::set<std::pair<ckpt::LineageId, ckpt::Step>> spoiled_commits(World& world);
 
 }  // namespace ckptd::testing

@@ -5,9 +5,9 @@
 
 namespace ckptd::testing {
 
-// From here on this program's daemons do without it. False: there is no safeguard of this name.
+// From now on this program's daemons lack the safeguard. False: no safeguard has this name.
 bool leave_out(std::string_view safeguard);
-// Nothing is left out any more.
+// Restores all safeguards.
 void put_back();
 
 }  // namespace ckptd::testing

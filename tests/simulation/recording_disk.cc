@@ -96,7 +96,7 @@ Status RecordingDisk::remove(std::string_view path) {
   return {};
 }
 
-// Only a journal that is written anew is renamed; what is recorded here is never damaged.
+// Only the rewrite of a damaged journal renames a file. Recorded histories have no damage.
 Status RecordingDisk::rename(std::string_view from, std::string_view to) {
   ADD_FAILURE() << from << " is renamed, which is not recorded";
   return disk_.rename(from, to);

@@ -1,8 +1,8 @@
-// RecordingDisk: passes everything on to another Disk and writes down what changes it, in order:
-// when each write and sync began, when it was done, and what happened to names and sizes.
+// RecordingDisk: forwards to another Disk and records all changes in order: the begin and the end
+// of each write and sync, and the changes of names and sizes.
 //
-// image() is then what a machine could find that lost power at any of those moments: what a sync or
-// a directory's sync had covered by then is there; of the rest, whatever the caller chooses.
+// image() builds a disk that a power loss at any of those moments may leave. Changes that a sync of
+// the file or directory covers by then are there. The caller chooses among the others.
 #pragma once
 
 #include <map>
@@ -20,13 +20,13 @@ class RecordingDisk final : public PassingDisk {
  public:
   using PassingDisk::PassingDisk;
 
-  // -- what was recorded -----------------------------------------------------------------------
-  // Moments so far. A cut at moment m comes after the first m of them.
+  // -- the record ------------------------------------------------------------------------------
+  // Number of moments so far. A cut at moment m comes after the first m of them.
   size_t moments() const { return moments_; }
   // Changes that began before the cut and that nothing had made durable, by their number.
   std::vector<size_t> uncertain(size_t cut) const;
-  // The disk after the cut: all that was certain, and of what was uncertain `kept`, written in
-  // order; those of them in `torn` only in part, some of their sectors as the seed has it.
+  // Builds the disk after the cut: all certain changes, and the uncertain changes in `kept`, in
+  // order. Changes in `torn` are written in part: the seed chooses some of their sectors.
   struct Choice {
     std::vector<bool> kept;  // by number of the change
     std::vector<bool> torn;

@@ -17,8 +17,8 @@ Simulation::Simulation(const Options& options)
               .segment_bytes = 512u << 10,
               .scrub_bytes_per_second = options.scrub ? 1u << 30 : 0}),
       job_(world_, kRanks, kTrains) {
-  // A rank's part of the largest nearly fills a slab and is restored in slices; the others share.
-  // Where units are to stay what they were it lies in blocks of its own, half of it in a slab.
+  // A rank's part of the largest unit nearly fills a slab and is restored in slices; other units
+  // share a slab. With `unchanged` that part has blocks of its own and takes two slabs.
   const uint64_t largest = options.unchanged ? 330'000 : 175'000;
   const uint64_t bytes[] = {1'000, 5'000, 20'000, largest};
   for (size_t unit = 0; unit < job_.model.size(); ++unit) job_.model[unit].bytes = bytes[unit];
@@ -28,7 +28,7 @@ void Simulation::play() {
   ASSERT_TRUE(start_daemon().ok());
   form_group();
   for (int i = 0; i < options_.events && !::testing::Test::HasFailure(); ++i) event();
-  // At the end the disk is whole, the group forms again, and training goes on.
+  // At the end the disk works, the group forms again, and training goes on.
   world_.disk().set_faults({});
   if (full_) make_room();
   if (::testing::Test::HasFailure()) return;
@@ -63,7 +63,7 @@ void Simulation::event() {
   } else {
     check();
   }
-  // Sometimes much happens before the daemon gets on, sometimes it finishes everything first.
+  // Sometimes the daemon finishes everything first, sometimes it makes only a few polls.
   if (chance(50)) {
     world_.run();
   } else {
@@ -80,7 +80,7 @@ bool Simulation::group_whole() const {
   return true;
 }
 
-// Ranks that died are replaced; everybody joins the next epoch and restores what it names.
+// Replaces dead ranks. All ranks join the next epoch and restore its resume point.
 void Simulation::form_group() {
   job_.ranks.resize(kRanks);
   for (ckpt::Rank rank = 0; rank < kRanks; ++rank) {
@@ -108,7 +108,7 @@ void Simulation::form_group() {
     return;
   }
   if (started == 0 && options_.disk_faults) {
-    // The journal is closed for writing after an error: nothing goes on without a restart.
+    // After an error the journal is closed for writing: only a restart helps.
     restart_daemon();
     return;
   }
@@ -118,14 +118,14 @@ void Simulation::form_group() {
     ASSERT_EQ(rank->epoch().lineage, epoch.lineage);
     ASSERT_EQ(rank->epoch().resume_step, epoch.resume_step);
   }
-  // What was announced is never lost: the resume point is the newest announced commit at least.
+  // Announced commits are never lost: the resume point is at least the newest of them.
   if (epoch.has_resume) forks_[epoch.lineage] = {epoch.resume_lineage, epoch.resume_step};
   list_commits();
   const std::set<Point> spoiled = spoiled_points();
   for (const Point& point : announced_) {
     if (point.first != epoch.resume_lineage || !complete_at(point)) continue;
     if (spoiled.contains(point)) continue;
-    // Removed before an earlier one, which came later, made its view complete.
+    // Pruned before a commit of an earlier step, durable later, made the view complete.
     if (may_be_gone_.contains(point) && !listed_.contains(point)) continue;
     EXPECT_TRUE(epoch.has_resume);
     EXPECT_GE(epoch.resume_step, point.second);
@@ -153,7 +153,7 @@ void Simulation::begin_snapshot() {
   begin_ranks(/*all=*/false);
 }
 
-// Not `all`: a rank may also lag behind for good.
+// Without `all` a rank may also never begin the snapshot.
 void Simulation::begin_ranks(bool all) {
   const Point point{job_.ranks[0]->epoch().lineage, step_};
   const uint64_t salt = next_salt_++;
@@ -171,7 +171,7 @@ void Simulation::begin_ranks(bool all) {
   }
 }
 
-// Where units are shared a snapshot may also be overtaken by later ones.
+// With `unchanged` a snapshot may also be overtaken by later snapshots.
 void Simulation::fill_some() {
   for (auto& rank : job_.ranks) {
     if (rank == nullptr || !chance(80)) continue;
@@ -188,7 +188,7 @@ void Simulation::lose_rank() {
   job_.ranks[rank] = nullptr;
 }
 
-// New commits are read back after two seconds without writes. As a rule others come in between.
+// New commits are read back after 2 s without writes. Usually other events come in between.
 void Simulation::let_it_scrub() {
   world_.tick(std::chrono::milliseconds(2'000));
   for (uint64_t ticks = pick(6); ticks > 0; --ticks) {
@@ -199,7 +199,7 @@ void Simulation::let_it_scrub() {
   if (metrics.find("\nckptd_scrub_bytes_total 0\n") == std::string::npos) ++scrubs_;
 }
 
-// A dry run says what would go; then it goes, or something comes in between.
+// A dry run names the commits to remove. The prune may be overtaken by other events.
 void Simulation::prune() {
   FakeTrainer asker(world_, kAsks);
   ASSERT_TRUE(asker.connect());
@@ -211,7 +211,7 @@ void Simulation::prune() {
     const auto plan = nlohmann::json::parse(dry.json);
     for (const auto& kept : plan.at("kept")) known_.emplace(kept.at("lineage"), kept.at("step"));
     for (const auto& removed : plan.at("removed")) {
-      // It may be removed before anybody saw it listed, and other views still show units of it.
+      // The commit may be removed before it was ever listed, and other views still show its units.
       known_.emplace(removed.at("lineage"), removed.at("step"));
       may_be_gone_.emplace(removed.at("lineage"), removed.at("step"));
     }

@@ -1,36 +1,36 @@
 // Simulation: random histories of a job and its daemon, all from one seed.
 //
-// Ranks join, take snapshots, die and are replaced; the daemon is killed, loses power, is drained;
-// the disk fails; virtual time only. The oracle knows what was announced: every snapshot a member
-// was told is durable must be listed and restore bit for bit after every restart, nothing else than
-// whole snapshots is ever listed, and nothing gets stuck.
+// Ranks join, take snapshots, die and are replaced. The daemon is killed, loses power or is
+// drained, and the disk fails. Time is virtual. The oracle knows what was announced: each snapshot
+// that a member was told is durable must be listed, and restore bit for bit, after every restart.
+// Only whole snapshots are ever listed, and nothing hangs.
 //
-// With `full` the disk runs full, by snapshots or by others, and has room again later; writes of
-// any file find no space, or are short. What is refused then harms nothing else, and once there is
-// room the next snapshot succeeds, without a restart of anything.
+// With `full` the disk runs full, by snapshots or by others, and has room again later. Writes of
+// any file find no space, or are short. A refused snapshot harms nothing else, and once there is
+// room the next snapshot succeeds, without a restart of any process.
 //
-// With `bad_starts` the disk fails while the daemon starts, or the daemon dies in the middle of its
-// recovery, by a kill or with the power, several times in a row. A start may be refused then, if it
-// says what of; the next one on a sound disk has everything.
+// With `bad_starts` the disk fails while the daemon starts, or the daemon dies during its recovery,
+// by a kill or a power loss, several times in a row. Such a start may fail if its error names the
+// object. The next start on a sound disk has everything.
 //
-// With `partial` a snapshot holds some units only. The oracle then works out, from the commits that
-// are listed and the resume points it was told, which version of each unit a view has and how many
-// tokens each expert has lost; `show` must say exactly that, and the bytes must be those.
+// With `partial` a snapshot holds some units only. From the listed commits and the resume points
+// the oracle computes the version of each unit in a view, and the tokens that each expert has lost.
+// `show` must report exactly these, and the bytes must match.
 //
-// With `prune` somebody prunes at times, by random rules. Whatever happens meanwhile, a commit goes
-// only if a dry run had said so, and the views of all others stay what they were, bit for bit.
+// With `prune` commits are pruned at times by random rules. A commit is removed only if a dry run
+// has named it, and the views of all other commits stay the same, bit for bit.
 //
-// With `unchanged` units stay the same for a few steps, or become others with the same CRC32C. What
-// is not written again must be there as long as a view has it, bit for bit.
+// With `unchanged` units stay the same for a few steps, or change to bytes with the same CRC32C.
+// Shared extents must be there as long as a view has them, bit for bit.
 //
-// With `deltas` little of a unit changes from one step to the next, and the daemon is started with
-// another codec each time, most often with deltas.
+// With `deltas` little of a unit changes from one step to the next. The daemon starts with another
+// codec each time, most often with deltas.
 //
 // With `scrub` the daemon reads back new commits now and then, whatever else goes on.
 //
-// With `silent_faults` writes of segments are lost, torn, flipped or end up elsewhere, and the disk
-// says that all is well. Then `verify` must name the commits that are spoiled and no others, and no
-// restore may take wrong bytes for right ones. disk_truth.h knows which are spoiled.
+// With `silent_faults` writes of segments are lost, torn, flipped or misdirected, and the disk
+// reports success. Then `verify` must name exactly the damaged commits, and no restore may return
+// wrong bytes. disk_truth.h computes which commits are damaged.
 #pragma once
 
 #include <map>
@@ -48,29 +48,29 @@ class Simulation {
   struct Options {
     uint64_t seed = 1;
     int events = 60;
-    bool disk_faults = false;    // writes and syncs that fail and say so
+    bool disk_faults = false;    // writes and syncs fail with an error
     bool partial = false;        // snapshots of some of the units
     bool prune = false;          // commits are removed by random rules
-    bool silent_faults = false;  // the disk lies; snapshots are whole, and nobody prunes
-    bool unchanged = false;      // units stay what they were, or seem to by their CRC32C
-    bool deltas = false;         // little of them changes, and that is what is written
+    bool silent_faults = false;  // the disk reports false success; whole snapshots, no prunes
+    bool unchanged = false;      // units keep their bytes, or at least their CRC32C
+    bool deltas = false;         // little of a unit changes, and deltas are written
     bool scrub = false;          // new commits are read back in the background
     bool full = false;           // the disk has no room at times
-    bool bad_starts = false;     // recovery is disturbed, too
+    bool bad_starts = false;     // recovery fails or is interrupted, too
   };
   explicit Simulation(const Options& options);
   void play();
-  // Commits that were announced durable, over the whole history.
+  // Number of commits that were announced durable, over the whole history.
   size_t announced() const { return announced_.size(); }
   size_t pruned() const { return known_.size() - listed_.size(); }
-  // Times that a daemon had read back something by then.
+  // Number of times that a daemon had read back something by then.
   size_t scrubs() const { return scrubs_; }
-  // What a full disk refused, and starts that came to nothing.
+  // Number of refusals by the full disk, and of starts that failed.
   size_t refused() const { return refused_; }
   size_t bad_starts() const { return bad_starts_; }
 
  private:
-  // A snapshot as the trainers made it: its salt says which of several attempts at a step it is.
+  // A snapshot that was begun. Its salt tells several attempts at a step apart.
   struct Known {
     uint64_t salt = 0;
     bool announced = false;
@@ -79,7 +79,7 @@ class Simulation {
 
   static inline const FakeTrainer::Options kTrains = {.arena_bytes = 512u << 10,
                                                       .slab_bytes = 64u << 10};
-  // Somebody who asks and needs no arena.
+  // A session that only sends queries needs no arena.
   static inline const FakeTrainer::Options kAsks = {.arena_bytes = 0,
                                                     .kind = fb::SessionKind::Control};
 
@@ -95,19 +95,19 @@ class Simulation {
   void restart_daemon();
   void stop_daemon(uint64_t way);
   Status start_daemon();
-  // True: up. False: refused, or dead again; then `power` may have become true.
+  // True: the daemon is up. False: refused, or dead again; sets `power` after a power loss.
   bool start_badly(bool* power);
   bool die_while_starting(bool* power);
   void break_the_disk();
   void fill_the_disk();
   void make_room();
-  // All of it, by everybody; it must become durable.
+  // Saves a snapshot with all ranks. It must become durable.
   void save_whole();
   void prune();
   void let_it_scrub();
-  // Takes the members' news into account.
+  // Processes the messages to all members.
   void listen();
-  // The trainers' side of an ended epoch: everybody joins the next.
+  // True if every rank is in an epoch.
   bool group_whole() const;
   void check();
   void check_restore(const Point& point);
@@ -115,27 +115,27 @@ class Simulation {
   void check_spoiled(const Point& point);
   void check_verify();
   void check_bytes(ckpt::UnitId unit, const Point& version, const std::vector<std::byte>& bytes);
-  // What the log lists now.
+  // Reads the log into listed_, and checks it.
   void list_commits();
 
-  // Tokens routed to the expert of a unit by a step: the same in every line of history with it.
+  // Tokens routed to the expert of a unit up to a step: the same in every lineage.
   static uint64_t tokens_by(ckpt::UnitId unit, ckpt::Step step);
-  // What a unit's bytes are made of: the same for snapshots in which they are the same.
+  // Seed of a unit's bytes: equal for snapshots in which the unit has equal bytes.
   struct Content {
     ckpt::Step step = 0;
     uint64_t salt = 0;
-    bool collides = false;  // with that which does not
+    bool collides = false;  // other bytes than with false, but the same CRC32C
     auto operator<=>(const Content&) const = default;
   };
   Content content_of(ckpt::UnitId unit, ckpt::Step step, uint64_t salt) const;
   std::byte byte_of(ckpt::UnitId unit, const Content& content, uint64_t offset) const;
   bool same_bytes(ckpt::UnitId unit, const Content& content,
                   const std::vector<std::byte>& bytes) const;
-  std::set<Point> spoiled_points();  // none where the disk does not lie
+  std::set<Point> spoiled_points();  // empty without silent_faults
 
   // -- the oracle of partial histories
   std::vector<ckpt::UnitId> units_at(const Point& point) const;
-  // The version of the unit that the view at the point has.
+  // The version of the unit in the view at the point.
   std::optional<Point> version_at(ckpt::UnitId unit, Point point) const;
   bool complete_at(const Point& point) const;
 
@@ -150,13 +150,13 @@ class Simulation {
   size_t bad_starts_ = 0;
   bool full_ = false;
   std::string last_refusal_;
-  // By lineage and step: all that were begun. The commit's own salt is found by reading it.
+  // All snapshots begun, by lineage and step. The committed attempt is found by its bytes.
   std::map<Point, std::vector<Known>> begun_;
   std::set<Point> announced_;
   std::set<Point> listed_;
-  std::set<Point> known_;                   // that were listed once
-  std::set<Point> may_be_gone_;             // a prune was told to remove them
-  std::map<ckpt::LineageId, Point> forks_;  // which commit each lineage goes on from
+  std::set<Point> known_;                   // listed at least once
+  std::set<Point> may_be_gone_;             // a prune was asked to remove them
+  std::map<ckpt::LineageId, Point> forks_;  // the commit that each lineage resumed from
 };
 
 }  // namespace ckptd::testing

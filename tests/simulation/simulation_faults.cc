@@ -1,4 +1,4 @@
-// What goes wrong in a simulation: the disk, the room on it, the daemon's starts.
+// Faults of a simulation: of the disk, of its free space, of the daemon's starts.
 #include <gmock/gmock.h>
 
 #include "tests/simulation/simulation.h"
@@ -10,7 +10,7 @@ namespace {
 
 constexpr uint64_t kRoom = 16ull << 30;
 
-// Whoever reads why a start was refused knows where to look.
+// The error of a refused start must name the journal or a segment.
 void expect_names_its_object(const std::string& refusal) {
   using ::testing::HasSubstr;
   EXPECT_THAT(refusal, ::testing::AnyOf(HasSubstr("journal"), HasSubstr("segment")));
@@ -27,7 +27,7 @@ Status Simulation::start_daemon() {
 }
 
 void Simulation::stop_daemon(uint64_t way) {
-  // In the middle of whatever is under way: of a commit as a rule.
+  // Stops in the middle of some work, usually of a commit.
   if (chance(50)) {
     fill_some();
     for (uint64_t polls = pick(16); polls > 0; --polls) world_.daemon().poll();
@@ -42,8 +42,8 @@ void Simulation::stop_daemon(uint64_t way) {
   }
 }
 
-// kill -9, or a loss of power, between two calls of the recovery that change the disk. It goes on
-// then, on a disk that nobody looks at any more.
+// Kills the daemon, or cuts the power, between two changes that its recovery makes. The recovery
+// then goes on, on a disk that is discarded.
 bool Simulation::die_while_starting(bool* power) {
   const bool cut = chance(50);
   const uint64_t seed = random_();
@@ -60,7 +60,7 @@ bool Simulation::die_while_starting(bool* power) {
   world_.set_door(&door);
   const Status started = start_daemon();
   EXPECT_TRUE(started.ok()) << started.error().message;
-  if (left == nullptr) die();  // at its very end
+  if (left == nullptr) die();  // at the very end of the recovery
   world_.kill_daemon();
   world_.set_door(nullptr);
   world_.set_disk(std::move(left));
@@ -76,7 +76,7 @@ bool Simulation::start_badly(bool* power) {
   faults.path_prefix = chance(70) ? "journal/" : "segments/";
   uint64_t* const kinds[] = {&faults.fail_nth_read, &faults.fail_nth_write, &faults.fail_nth_sync,
                              &faults.full_nth_write};
-  // A start reads the ends of all segments before it reads the headers of what it replays.
+  // A start reads the ends of all segments before the headers of the commits that it replays.
   const uint64_t calls = faults.path_prefix == "segments/" ? 20 : 3;
   *kinds[pick(std::size(kinds))] = 1 + pick(calls);
   faults.short_write = chance(30) ? 0.5 : 0;
@@ -111,7 +111,7 @@ void Simulation::restart_daemon() {
   for (auto& rank : job_.ranks) {
     if (rank == nullptr) continue;
     if (power || chance(5)) {
-      rank = nullptr;  // the machine went down with everything, or the trainer died meanwhile
+      rank = nullptr;  // the machine lost power, or the trainer died meanwhile
     } else if (!rank->reconnect()) {
       rank->error();
       rank = nullptr;
@@ -122,7 +122,7 @@ void Simulation::restart_daemon() {
 void Simulation::break_the_disk() {
   MemoryFaults faults;
   if (options_.silent_faults) {
-    // Of payloads and their headers. What a journal that lies would do: daemon_test's SalvageTest.
+    // Faults of payloads and their headers. SalvageTest has the faults of the journal.
     faults.path_prefix = "segments/";
     double* const kinds[] = {&faults.flipped_write, &faults.misdirected_write, &faults.lost_write,
                              &faults.torn_write};
@@ -135,7 +135,7 @@ void Simulation::break_the_disk() {
   world_.disk().set_faults(faults);
 }
 
-// Others fill it to the last byte, or leave room for a few snapshots, or a single write finds none.
+// Others fill the disk to the last byte, or leave room for a few snapshots, or one write fails.
 void Simulation::fill_the_disk() {
   full_ = true;
   const Disk::Space space = world_.disk().space().value();
@@ -160,17 +160,17 @@ void Simulation::fill_the_disk() {
   }
 }
 
-// Whatever was refused meanwhile, nobody has to start anything again.
+// After any refusals training goes on without a restart of any process.
 void Simulation::make_room() {
   full_ = false;
   world_.disk().set_capacity(kRoom);
   world_.disk().set_faults({});
-  // Unless a write of the journal has failed by more than want of space.
+  // Exception: an error of the journal other than a full disk has closed the journal.
   const bool closed =
       world_.daemon().metrics_text().find("ckptd_journal_open 0") != std::string::npos;
   if (options_.disk_faults && closed) restart_daemon();
-  // Snapshots that wait in vain for one of their ranks hold slabs until their time is over, and so
-  // do those after them that wait for these slabs.
+  // Snapshots that wait in vain for a rank hold slabs until their deadline, and so do later
+  // snapshots that wait for these slabs.
   const bool waited = chance(50);
   for (int rounds = waited ? 8 : 0; rounds > 0; --rounds) {
     world_.run();

@@ -1,4 +1,4 @@
-// What a simulation knows of its history, and what the daemon must say about it.
+// The oracle of a simulation: the expected history, and the checks of the daemon's answers.
 #include "tests/ckptd/daemon/collision.h"
 #include "tests/simulation/disk_truth.h"
 #include "tests/simulation/simulation.h"
@@ -32,7 +32,7 @@ void Simulation::list_commits() {
   ASSERT_EQ(reply.exit_code, 0) << reply.json;
   for (const auto& one : nlohmann::json::parse(reply.json)) {
     const Point point{one.at("lineage"), one.at("step")};
-    // Damage is said where there is some, as far as it is known, and nowhere else.
+    // A commit is listed as damaged only if the disk has damaged it.
     if (one.at("level") != "durable") {
       EXPECT_EQ(one.at("level"), "damaged");
       EXPECT_TRUE(spoiled_points().contains(point)) << one;
@@ -47,7 +47,7 @@ void Simulation::list_commits() {
   known_.insert(listed_.begin(), listed_.end());
 }
 
-// The same for every attempt at this point: the trainer state, and one expert or more.
+// The same units for every attempt at this point: the trainer's unit, and one expert or more.
 std::vector<ckpt::UnitId> Simulation::units_at(const Point& point) const {
   if (!options_.partial) return job_.all_units();
   const uint64_t which = 1 + (point.first * 31 + point.second * 17) % 7;
@@ -78,7 +78,7 @@ bool Simulation::complete_at(const Point& point) const {
                      [&](ckpt::UnitId unit) { return version_at(unit, point).has_value(); });
 }
 
-// Restores some of the commits that are listed.
+// Restores some of the listed commits.
 void Simulation::check() {
   world_.run();
   listen();
@@ -89,7 +89,7 @@ void Simulation::check() {
       EXPECT_TRUE(listed_.contains(point)) << "lineage " << point.first << " step " << point.second;
     }
   }
-  for (const Point& point : std::set<Point>(listed_)) {  // it is listed anew meanwhile
+  for (const Point& point : std::set<Point>(listed_)) {  // a copy: check_restore() lists anew
     EXPECT_TRUE(begun_.contains(point)) << "nobody took a snapshot of step " << point.second;
     if (chance(30)) check_restore(point);
   }
@@ -105,7 +105,7 @@ std::set<Simulation::Point> Simulation::spoiled_points() {
   return options_.silent_faults ? spoiled_commits(world_) : std::set<Point>();
 }
 
-// verify names every commit that is spoiled, and no other.
+// verify names exactly the damaged commits.
 void Simulation::check_verify() {
   FakeTrainer root(world_, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
   ASSERT_TRUE(root.connect());
@@ -121,17 +121,17 @@ void Simulation::check_verify() {
 Simulation::Content Simulation::content_of(ckpt::UnitId unit, ckpt::Step step,
                                            uint64_t salt) const {
   if (!options_.unchanged || unit == 0) return {step, salt, false};
-  // Mostly what it was; else something that it may have been before, and may be again.
+  // Mostly unchanged; otherwise a content that the unit may have had before, and may get again.
   const uint64_t drawn = ((salt * 8 + unit) * 0x9e3779b97f4a7c15ull >> 32) % 8;
   const ckpt::Step what = step - step % 40 + (drawn < 5 ? 0 : drawn - 4);
-  // No twins where the disk lies. A payload that went astray onto its twin's place, under a header
-  // that holds, is what a CRC32C cannot tell from it; the rest of the time that is one in 2^32.
+  // No collisions with silent faults: CRC32C cannot detect a payload that was written over its
+  // colliding twin, under an intact header. Without twins the probability is 1 in 2^32.
   return {what, 0, !options_.silent_faults && (step + salt) % 3 == 0};
 }
 
 std::byte Simulation::byte_of(ckpt::UnitId unit, const Content& content, uint64_t offset) const {
   std::byte byte = state_byte(unit, content.step, content.salt, offset);
-  // The rest is the same at every step.
+  // The other bytes are the same at every step.
   if (options_.deltas && offset % 61 != 0) byte = state_byte(unit, 0, 0, offset);
   if (!content.collides) return byte;
   return collide(byte, offset, job_.model[unit].bytes / 2);
@@ -145,8 +145,8 @@ bool Simulation::same_bytes(ckpt::UnitId unit, const Content& content,
   return true;
 }
 
-// The bytes are those of one snapshot that was taken there; of the one that was announced, if one
-// was.
+// The bytes are those of exactly one attempt at this point; of the announced attempt, if there is
+// one.
 void Simulation::check_bytes(ckpt::UnitId unit, const Point& version,
                              const std::vector<std::byte>& bytes) {
   std::set<Content> matching;
@@ -163,7 +163,7 @@ void Simulation::check_bytes(ckpt::UnitId unit, const Point& version,
                                  << " unit " << unit << ": not the bytes of any snapshot";
 }
 
-// The view says of every unit which version it has, and of every expert how many tokens it lost.
+// `show` reports the version of every unit, and the tokens that every expert has lost.
 void Simulation::check_view(const Point& point) {
   FakeTrainer asker(world_, kAsks);
   ASSERT_TRUE(asker.connect());
@@ -188,9 +188,9 @@ void Simulation::check_view(const Point& point) {
   }
 }
 
-// The view at this point holds, bit for bit, the versions that the oracle says it has.
+// The view at this point restores, bit for bit, to the versions of the oracle.
 void Simulation::check_restore(const Point& point) {
-  world_.run();  // what is on its way may be older than the point
+  world_.run();  // snapshots in flight may be older than the point
   list_commits();
   if (spoiled_points().contains(point)) {
     check_spoiled(point);
@@ -213,7 +213,7 @@ void Simulation::check_restore(const Point& point) {
   reader.die();
 }
 
-// The right bytes of some version, and which one is said; or an error. Never anything else.
+// A damaged commit restores to the right bytes of a version that is named, or fails.
 void Simulation::check_spoiled(const Point& point) {
   FakeTrainer reader(world_, kTrains);
   ASSERT_TRUE(reader.connect());

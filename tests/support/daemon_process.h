@@ -14,9 +14,9 @@ namespace ckpt::test {
 
 class DaemonProcess {
  public:
-  // Waits until it says that it is ready; a failure of the test, with what it said, if it does not.
-  // `data`: its data directory, if not in a folder of its own; so is the socket, but for a
-  // --listen.
+  // Waits until the daemon is ready. Fails the test, with the daemon's output, if it does not get
+  // ready. `data`: the data directory; by default it is in a folder of this object, and so is the
+  // socket without --listen.
   explicit DaemonProcess(std::vector<std::string> more_arguments = {}, std::string data = {});
   DaemonProcess(const DaemonProcess&) = delete;
   DaemonProcess& operator=(const DaemonProcess&) = delete;

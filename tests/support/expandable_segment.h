@@ -17,7 +17,7 @@ namespace ckpt::test {
 
 class ExpandableSegment {
  public:
-  // Of device 0, `bytes` at least, in as many chunks as can be. An error names the call.
+  // Makes at least `bytes` on device 0, in as many chunks as possible. An error names the call.
   static Result<std::unique_ptr<ExpandableSegment>> make(uint64_t bytes);
   ~ExpandableSegment();
   ExpandableSegment(const ExpandableSegment&) = delete;

@@ -9,7 +9,7 @@ namespace ckpt::test {
 // Allocations of the calling thread are counted from here on: number `number` (the next one is 0)
 // throws std::bad_alloc, no other.
 void fail_allocation(uint64_t number);
-// From here on none does. Whether one has.
+// Ends the count: no allocation fails from now on. True if one has failed.
 bool fail_no_allocation();
 
 }  // namespace ckpt::test

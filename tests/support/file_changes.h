@@ -11,10 +11,10 @@ namespace ckpt::test {
 
 class FileChanges {
  public:
-  // Of the files in these folders, those that come later included; not in folders below them.
+  // Watches all files in these folders, also later ones, but not in subfolders.
   explicit FileChanges(const std::vector<std::filesystem::path>& folders);
 
-  // Until one of them has changed since the construction or the last call, `other` is readable
+  // Waits until a file has changed since the construction or the last call, `other` is readable
   // (-1: none), or the time is over.
   void wait(int other, std::chrono::milliseconds at_most);
 

@@ -22,7 +22,7 @@ namespace {
 // How often the tracer looks for threads that stopped: waitpid has no descriptor to wait on.
 constexpr int kLookMs = 1;
 
-// The ring's workers are the kernel's: they cannot be traced. `wanted`: a name; empty: all threads.
+// Threads except the first, and except io_uring's workers, which cannot be traced; of this name.
 std::vector<pid_t> threads_beside_first(pid_t process, const std::string& wanted) {
   std::vector<pid_t> threads;
   const std::string folder = "/proc/" + std::to_string(process) + "/task";
@@ -115,14 +115,14 @@ void HeldCalls::take(pid_t thread, int status) {
       return;
     }
   }
-  // Of ptrace's own stops nothing is passed on, of a signal's it is the signal.
+  // A stop by ptrace itself passes no signal on. A stop by a signal passes that signal on.
   if (number == (SIGTRAP | 0x80) || status >> 16 != 0) number = 0;
   running_.insert(thread);
   ::ptrace(PTRACE_SYSCALL, thread, nullptr,
            number);  // it may have been killed: the next wait tells
 }
 
-// A thread that was killed meanwhile cannot be detached from any more: it is reaped.
+// A thread that was killed meanwhile cannot be detached; it is reaped.
 void HeldCalls::let_go(pid_t thread) {
   int status = 0;
   if (!held_.contains(thread)) {

@@ -45,7 +45,7 @@ class LingeringSocket {
   void close_copy() {
     closer_ = std::thread([fd = own_.release()] { ::close(fd); });
   }
-  // Ends the connection: whoever is blocked goes on.
+  // Ends the connection, which unblocks a blocked close.
   void let_go() {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     if (peer_.valid()) ::setsockopt(peer_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);

@@ -18,7 +18,7 @@ class LoopDisk {
 
   const std::string& missing() const { return missing_; }
   std::string path(const std::string& name) const { return folder_.path("mounted/" + name); }
-  // Somebody else takes all that is left, and gives it back.
+  // fill() takes all free space, as another program would; empty() releases it.
   void fill();
   void empty();
 

@@ -36,7 +36,7 @@ int RawClient::send_with_fds(ByteView bytes, const std::vector<int>& fds, int fl
   return base::send_with_fds(fd_.get(), bytes, fds, {.flags = flags}) < 0 ? errno : 0;
 }
 
-// Receives what has arrived. Descriptors are taken over, the last one is kept.
+// Receives the bytes that have arrived. Takes descriptors over and keeps the last one.
 ssize_t RawClient::receive(std::vector<std::byte>& buffer) {
   std::vector<base::UniqueFd> fds;
   const ssize_t got = base::receive_with_fds(fd_.get(), buffer, fds).bytes;

@@ -14,7 +14,7 @@ namespace ckpt::test {
 
 class RawClient {
  public:
-  explicit RawClient(const std::string& socket);  // fails the test if nobody listens
+  explicit RawClient(const std::string& socket);  // fails the test if it cannot connect
   void send_bytes(ByteView bytes);
   // Sends the bytes with these descriptors (SCM_RIGHTS). The errno of a kernel that refuses; else
   // 0.

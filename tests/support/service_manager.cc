@@ -44,11 +44,11 @@ bool same_file(int a, int b) {
          of_a.st_ino == of_b.st_ino;
 }
 
-// Between fork and exec: `fds` become 3, 4, ...; nothing that allocates.
+// Moves `fds` to 3, 4, ... Runs between fork and exec, so it must not allocate.
 void hand_over(const std::vector<int>& fds) {
   constexpr int kFirst = 3;
   const int beyond = kFirst + static_cast<int>(fds.size());
-  // Out of the way first: one may have the number another is to get.
+  // First all move out of the way: a descriptor may have the number that another is to get.
   std::array<int, 64> moved{};
   for (size_t i = 0; i < fds.size(); ++i) moved[i] = ::fcntl(fds[i], F_DUPFD_CLOEXEC, beyond);
   for (size_t i = 0; i < fds.size(); ++i) ::dup2(moved[i], kFirst + static_cast<int>(i));
@@ -190,7 +190,7 @@ void ServiceManager::listen() {
   }
 }
 
-// As systemd does: a file that is held already is not held twice.
+// Holds each file only once, as systemd does.
 void ServiceManager::take(const std::string& text, std::vector<UniqueFd> fds) {
   const std::lock_guard lock(mutex_);
   const std::string name = value_of(text, "FDNAME");

@@ -1,6 +1,6 @@
-// The side of systemd that a service sees: starts ckptd with its variables, holds what it asks to
-// be held, and gives that to the next one. It speaks the documented protocols (sd_notify(3),
-// sd_listen_fds(3), systemd.service(5)) and knows nothing of what ckptd does with them.
+// The part of systemd that a service sees: starts ckptd with systemd's variables, keeps the
+// descriptors that ckptd stores, and passes them to the next ckptd. Speaks the documented protocols
+// (sd_notify(3), sd_listen_fds(3), systemd.service(5)) and has no knowledge of ckptd.
 #pragma once
 
 #include <condition_variable>
@@ -35,8 +35,12 @@ class ServiceManager {
   // minute.
   bool wait_for(const std::string& text, size_t count = 1);
 
-  // Descriptors held, by name. What a test puts in here ckptd is given, too.
-  std::map<std::string, std::vector<base::UniqueFd>>& store() { return store_; }
+  // Descriptors held, by name. ckptd is given what a test puts in here. Only while no ckptd runs:
+  // its messages change the store.
+  std::map<std::string, std::vector<base::UniqueFd>>& store() {
+    const std::lock_guard lock(mutex_);  // orders this after the last message
+    return store_;
+  }
   size_t stored(const std::string& name);
 
   std::string socket() const { return folder_.path("ckptd.sock"); }

@@ -1,6 +1,6 @@
-// The main function of GoogleTest programs that may find no GPU: a program of which a test was
-// skipped ends with a code of its own, which CTest counts as skipped; one of which a test failed
-// has failed, whatever else was skipped.
+// The main function of GoogleTest programs that may find no GPU. If a test was skipped, the exit
+// code is one that CTest counts as skipped. If a test failed, the program fails, whatever was
+// skipped.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -21,15 +21,15 @@ class StalledFile {
  public:
   // Null: there is no FUSE here, or no right to mount.
   static std::unique_ptr<StalledFile> mount();
-  ~StalledFile();  // lets go of whoever is stalled
+  ~StalledFile();  // unblocks all stalled closes
   StalledFile(const StalledFile&) = delete;
   StalledFile& operator=(const StalledFile&) = delete;
 
   // Opens the file. Closes by the thread that calls this are answered.
   base::UniqueFd open();
-  // Waits until somebody is stalled in a close. False: not within a minute.
+  // Waits until a close is stalled. False after a minute.
   bool wait_until_stalled() const;
-  // Answers whoever is stalled, and from now on everybody.
+  // Answers all stalled closes, and every later one.
   void let_go();
 
  private:

@@ -45,13 +45,13 @@ Terminal::~Terminal() {
   ::waitpid(pid_, nullptr, 0);
 }
 
-// False: nothing comes any more.
+// False: no more output.
 bool Terminal::read_some() {
   pollfd ready{master_.get(), POLLIN, 0};
   if (::poll(&ready, 1, kReadMaxMs) != 1) return false;
   char buffer[4096];
   const ssize_t got = ::read(master_.get(), buffer, sizeof buffer);
-  if (got <= 0) return false;  // EIO: nobody has the other end open
+  if (got <= 0) return false;  // EIO: the other end is closed
   screen_.append(buffer, static_cast<size_t>(got));
   return true;
 }

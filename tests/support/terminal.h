@@ -21,11 +21,11 @@ class Terminal {
   Terminal& operator=(const Terminal&) = delete;
   ~Terminal();  // kills it if it still runs
 
-  // Reads until the text is there, or the program has ended; what the screen shows by then.
+  // Reads until the text is there or the program has ended. Returns all output so far.
   const std::string& read_until(const std::string& text);
   void type(const std::string& text);
   void resume();
-  // Its exit code; 128 + n if signal n ended it.
+  // Returns the exit code; 128 + n if signal n ended the program.
   int wait();
   pid_t pid() const { return pid_; }
   const std::string& screen() const { return screen_; }

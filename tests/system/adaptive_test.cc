@@ -1,4 +1,4 @@
-// Runs that choose their own interval and K, and alarms about experts that stand still.
+// Runs that choose their own interval and K, and alarms about experts that receive no updates.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -23,7 +23,7 @@ class AdaptiveTest : public TrainingTest {
     }
     return found;
   }
-  // The kinds of what `ckptctl alarms` lists, and the units.
+  // Kind and unit of each alarm that `ckptctl alarms` lists.
   std::set<std::pair<std::string, std::string>> alarms(const std::string& store) const {
     const Ckptd daemon(store);
     std::set<std::pair<std::string, std::string>> all;
@@ -49,7 +49,7 @@ TEST_F(AdaptiveTest, AutomaticIntervalsChangeNoBit) {
   EXPECT_THAT(report.at("reason"), AllOf(HasSubstr("a step takes"), HasSubstr("1 failure in"),
                                          HasSubstr("storage sustains")));
   EXPECT_THAT(last_error_output_, HasSubstr("of 4 of 4 experts: a step takes"));
-  // Every rank knows of the failure, the one that was started anew as well.
+  // Every rank knows of the failure, including the replacement rank.
   std::set<uint64_t> told;
   for (const json& training : events_of("training")) {
     if (training.at("epoch") > 1) told.insert(training.value("failures", uint64_t{0}));
@@ -119,7 +119,7 @@ TEST_F(AdaptiveTest, TellsTheBytesOfEachRank) {
   size_t snapshots = 0;
   for (const json& line : read_lines(metrics)) {
     if (!line.contains("snapshot")) continue;
-    // What was planned is what was brought.
+    // The snapshot has the planned bytes.
     const json& taken = report.at("checkpoints").at("each").at(snapshots++);
     EXPECT_EQ(line.at("snapshot"), taken.at("step"));
     EXPECT_EQ(line.at("bytes"), taken.at("bytes"));

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 class DamageTest : public TrainingTest {
  protected:
-  // The first bytes of tensor `name` of a view, as they were saved: so few are in one fragment.
+  // The first saved bytes of tensor `name` of a view; few enough to lie in one fragment.
   std::vector<std::byte> bytes_of(const std::string& view, const std::string& name) const {
     const std::string out = folder_ / "hf";
     const Ckptd daemon(store_);
@@ -36,8 +36,8 @@ class DamageTest : public TrainingTest {
   const std::string store_ = folder_ / "store";
 };
 
-// What every snapshot takes belongs together: with one of it older than the rest nobody knows what
-// goes on. Both ranks need it, and both go back to where all of it can be read.
+// Dense units of different steps do not fit together. Both ranks need the unit, so both roll back
+// to the newest step at which every dense unit can be read.
 TEST_F(DamageTest, WithoutADenseUnitAllGoBackToWhereItCanBeRead) {
   const std::vector<std::string> base = {"--ranks", "2",          "--checkpoint-every",
                                          "4",       "--data-dir", store_};
@@ -60,8 +60,8 @@ TEST_F(DamageTest, WithoutADenseUnitAllGoBackToWhereItCanBeRead) {
   EXPECT_EQ(daemon.ctl({"show", "tiny@16"}).code(), 0);
 }
 
-// The newest view, to which all ranks return after the loss, cannot be read as a whole: the two
-// that are left open another epoch, from an older view.
+// The newest view, to which all ranks roll back after the loss, cannot be read as a whole. The two
+// survivors start another epoch from an older view.
 TEST_F(DamageTest, SurvivorsWithShardedExpertsGoBackToACompleteView) {
   const Flags base = {"--expert-state", "sharded", "--ranks", "3", "--data-dir", store_};
   train("first.json", base + Flags{"--steps", "12", "--checkpoint-every", "4"});

@@ -47,14 +47,14 @@ TEST_F(DomainsTest, ANodeThatIsLostTakesNoExpertWithIt) {
   EXPECT_GT(each_by_itself.at("plt"), 0) << "else the nodes need not have been known";
 }
 
-// Rank 1 is lost, and rank 4 comes to its node. In the group it is the last then, and ranks 2 and
-// 3, which die together, are in the middle.
+// Rank 1 is lost, and rank 4 joins on its node. In the group rank 4 is the last, and ranks 2 and 3,
+// which fail together, are in the middle.
 TEST_F(DomainsTest, FollowTheProcessesThroughALossAndAJoin) {
   WatchedRun run = watch("follow.json", "4",
                          on_nodes("0,a\n1,a\n2,b\n3,b\n4,a\n") + twice_ + every_fourth_ +
                              Flags{"--kill", "1@3", "--join", "1@4", "--check-replicas", "1"});
   ASSERT_TRUE(run.await_group(4));
-  // Neither can go on without the other.
+  // Both are stopped before either is killed, so that neither continues without the other.
   ASSERT_TRUE(run.signal_rank(2, SIGSTOP));
   ASSERT_TRUE(run.signal_rank(3, SIGSTOP));
   ASSERT_TRUE(run.signal_rank(2, SIGKILL));
@@ -71,7 +71,7 @@ TEST_F(DomainsTest, FollowTheProcessesThroughALossAndAJoin) {
   expect_undisturbed(report);
 }
 
-// The run's placement is for ranks each by itself; the resume's for nodes.
+// The first run plans for independent ranks, the resumed run for nodes.
 TEST_F(DomainsTest, AResumeIsPlannedForItsNodes) {
   const Flags kept = twice_ + every_fourth_ + Flags{"--data-dir", folder_ / "data"};
   const Ended first = run(program_, going_on("first.json", "4", "4", kept));

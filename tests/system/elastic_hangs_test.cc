@@ -1,5 +1,5 @@
-// Runs that go on while something hangs, a rank or ckptd, and what becomes of it when it does not
-// hang any more.
+// Runs that continue while a rank or ckptd hangs, and the fate of that process when it stops
+// hanging.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 class ElasticHangsTest : public GoingOnTest {
  protected:
-  // Every rank holds every expert: nothing is lost with any of them.
+  // Every rank holds every expert: no rank's loss loses an expert.
   const Flags everywhere_ = {"--placement", "lazarus", "--slots", "8", "--min-replicas", "2"};
 
   static pid_t ckptd_of(const WatchedRun& run) {
@@ -28,7 +28,7 @@ class ElasticHangsTest : public GoingOnTest {
   }
 };
 
-// Nobody kills them: one comes to itself when the others have gone on without it, the other never.
+// SIGSTOP, not SIGKILL: rank 2 resumes after the others have continued without it, rank 3 never.
 TEST_F(ElasticHangsTest, StoppedRanksAreLeftBehindAndLearnThatTheirEpochIsOver) {
   WatchedRun run =
       watch("late.json", "4",
@@ -47,7 +47,7 @@ TEST_F(ElasticHangsTest, StoppedRanksAreLeftBehindAndLearnThatTheirEpochIsOver) 
   const Ended ended = run.stop();
   const json report = read_report("late.json");
   expect_undisturbed(report);
-  // It took as long as it is since they were last heard of, not since the others gave them up.
+  // Detection is timed from the last event of a lost rank, not from the decision of the survivors.
   ASSERT_GE(report.at("failures").size(), 1u);
   const json& failure = report["failures"][0];
   EXPECT_THAT(failure.at("ranks"), testing::UnorderedElementsAre(2, 3));
@@ -58,7 +58,7 @@ TEST_F(ElasticHangsTest, StoppedRanksAreLeftBehindAndLearnThatTheirEpochIsOver) 
     const auto rank = event.value("rank", 0u);
     const bool lost = event.value("event", "") == "group_lost" && event.value("epoch", 0) == 1;
     if (lost && rank < 2) noticed = std::max(noticed, at);
-    // What one was stopped in the middle of saying comes when it goes on: nobody had heard it.
+    // An event that a rank was writing when stopped arrives when it resumes: not yet heard then.
     if (rank >= 2 && noticed == 0) heard[rank] = std::max(heard[rank], at);
   }
   const auto whole = static_cast<double>(noticed - std::min(heard[2], heard[3])) / 1e6;
@@ -66,7 +66,7 @@ TEST_F(ElasticHangsTest, StoppedRanksAreLeftBehindAndLearnThatTheirEpochIsOver) 
   EXPECT_NEAR(failure.at("split_ms").at("detect").get<double>(), whole, 1e-3);
 }
 
-// Its connections stay open, and the collectives would wait a minute.
+// The connections of a stopped rank stay open, and the collectives would wait a minute.
 TEST_F(ElasticHangsTest, AStoppedRankIsFoundByItsSilence) {
   WatchedRun run = watch("silent.json", "4", twice_ + Flags{"--heartbeat-timeout-ms", "2000"});
   ASSERT_TRUE(run.await_step(2));
@@ -82,8 +82,8 @@ TEST_F(ElasticHangsTest, AStoppedRankIsFoundByItsSilence) {
   expect_undisturbed(report);
 }
 
-// Those that are left ask a ckptd that does not answer who is there to go on. Its successor has not
-// seen who was lost, and waits for it first.
+// The survivors ask a hanging ckptd who is left. Its replacement does not know which rank was lost,
+// and first waits for that rank.
 TEST_F(ElasticHangsTest, AStoppedCkptdIsReplacedWhenARankIsLost) {
   WatchedRun run = watch("stopped.json", "4",
                          twice_ + Flags{"--daemon-timeout-ms", "1000", "--loss-grace-ms", "2000"});
@@ -109,10 +109,10 @@ TEST_F(ElasticHangsTest, ADeadCkptdDoesNotKeepSurvivorsFromGoingOn) {
   expect_undisturbed(report);
 }
 
-// A ckptd of others is not started again: snapshots wait for it, training does not, and a group
-// that changes has to. Gloo may fail to tell a survivor of the loss (epoch_watch.h). As ckptd is
-// stopped, only the time-out of the collective tells it then: it is shorter than what this test
-// waits.
+// moetrain does not restart a ckptd that it did not start. Snapshots wait for that ckptd, training
+// does not, and a membership change has to. Gloo may fail to tell a survivor of the loss
+// (epoch_watch.h); while ckptd is stopped, only the timeout of the collective does. That timeout is
+// shorter than this test's waits.
 TEST_F(ElasticHangsTest, AStoppedCkptdOfOthersIsDoneWithoutAndServesAgainWhenItGoesOn) {
   Ckptd daemon(folder_ / "store");
   WatchedRun run =
@@ -133,7 +133,7 @@ TEST_F(ElasticHangsTest, AStoppedCkptdOfOthersIsDoneWithoutAndServesAgainWhenItG
                                                 "does not answer; retrying") != std::string::npos;
   }));
   ASSERT_TRUE(run.await_steps(5)) << "training goes on";
-  // Survivors need ckptd to know who they are.
+  // A membership change needs ckptd.
   const auto joins = [&] {
     return std::ranges::count_if(run.events(),
                                  [](const json& event) { return event.at("event") == "joining"; });

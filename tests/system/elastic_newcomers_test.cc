@@ -1,5 +1,5 @@
-// Runs that go on while somebody has no state yet, or state that does not count any more; and what
-// they end with when everybody was asked to leave.
+// Runs that continue while a rank has no state yet, or has stale state; and the end of a run whose
+// ranks are all asked to leave.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -29,8 +29,8 @@ class ElasticNewcomersTest : public GoingOnTest {
   }
 };
 
-// It is at the same step as those that went on without it, and they have made the experts anew that
-// both it and the dead one held.
+// The returning rank is at the same step as the survivors. But the survivors have initialised again
+// the experts that only this rank and the dead rank held, so its state is stale.
 TEST_F(ElasticNewcomersTest, OneThatComesBackWithinTheSameStepBringsNothing) {
   WatchedRun run = watch("stale.json", "4",
                          checked_ + Flags{"--checkpoint-every", "5", "--loss-grace-ms", "1000"});

@@ -1,5 +1,5 @@
-// Runs whose ranks have memory for so many experts and no more: they end where too few are left,
-// and go on with more.
+// Runs whose ranks can hold a limited number of experts: they end when too few ranks are left, and
+// resume with more ranks.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -15,12 +15,12 @@ using testing::Not;
 
 class ElasticSlotsTest : public GoingOnTest {
  protected:
-  // Of eight experts: two ranks hold each once, four of them twice.
+  // For eight experts: two ranks hold each expert once, four ranks hold each twice.
   const Flags four_slots_ = saved_ + Flags{"--placement", "lazarus", "--slots", "4"};
   const Flags no_more_ = four_slots_ + Flags{"--slots-max", "4"};
   const Flags kept_ = {"--data-dir", folder_ / "data"};
 
-  // It must come to its end, and has the losses of a run that nothing happened to.
+  // Resumes to the last step; the losses must equal those of an undisturbed run.
   json resume(const std::string& ranks) {
     const json report =
         go_on("resumed.json", ranks, no_more_ + kept_ + Flags{"--resume", "latest"});
@@ -50,7 +50,7 @@ TEST_F(ElasticSlotsTest, ARunEndsWhereTooFewAreLeftAndGoesOnWithMore) {
   EXPECT_EQ(resume("2").at("losses").front().at("step"), 7);
 }
 
-// Who is to leave has its state still: nothing is lost that all can save.
+// A rank that is asked to leave still has its state: all ranks save, and no expert is lost.
 TEST_F(ElasticSlotsTest, WhereOneThatIsAskedToLeaveIsNeededAllSave) {
   const Ended ended = run(program_, going_on("first.json", "2", "12",
                                              kept_ + Flags{"--slots-max", "4", "--leave", "1@3"}));

@@ -1,5 +1,5 @@
-// Runs that go on with whoever is left: the same losses as if nothing had happened, as long as
-// every expert is held by a survivor or was saved when it was lost.
+// Runs that continue with the survivors: the same losses as an undisturbed run, if a survivor holds
+// every expert or the expert was saved when it was lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -42,7 +42,7 @@ TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
                 failure.at("bytes").at("disk").get<uint64_t>(),
             0u)
       << "its experts came from ckptd";
-  // Each step has one rank that the others waited for; rank 2 was in the first five.
+  // Each step has one slowest rank; rank 2 took part in the first five steps.
   uint64_t slowest = 0;
   ASSERT_EQ(report.at("rank_times").size(), 4u);
   for (const json& rank : report["rank_times"]) {
@@ -54,7 +54,7 @@ TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
   expect_undisturbed(report);
 }
 
-// Nobody can tell when it was, and nobody makes it up.
+// The time of a kill from outside is unknown: the report says so instead of guessing.
 TEST_F(ElasticTest, OfAKillFromOutsideTheReportSaysThatItsTimeIsNotKnown) {
   WatchedRun run = watch("outside.json", "4", twice_);
   ASSERT_TRUE(run.await_step(2));
@@ -83,8 +83,8 @@ TEST_F(ElasticTest, TwoWhoseExpertsSurviveCostNothingFromCkptd) {
   expect_undisturbed(report);
 }
 
-// What was staged before the loss does not get to the disk until the others have gone on. The slabs
-// of step 8 came after the seals of step 4, on every rank's socket; so all of step 4 was there.
+// Segments reach the disk only after the survivors have continued. ckptd received all of step 4
+// before the loss: on every rank's socket, the slabs of step 8 follow the seals of step 4.
 TEST_F(ElasticTest, NobodyWaitsForTheDiskToGoOn) {
   Ckptd ckptd(folder_ / "data", {"--io", "pwritev"});
   ASSERT_TRUE(ckptd.await_ready());
@@ -113,8 +113,8 @@ TEST_F(ElasticTest, NobodyWaitsForTheDiskToGoOn) {
   expect_undisturbed(report);
 }
 
-// A rank dies while all wait for the last snapshot: the others do not take it for saved before it
-// is.
+// A rank dies while all wait for the last snapshot: the survivors report it saved only once it is
+// durable.
 TEST_F(ElasticTest, ALossDuringTheLastSnapshotEndsTheRunWithIt) {
   Ckptd ckptd(folder_ / "data", {"--io", "pwritev"});
   ASSERT_TRUE(ckptd.await_ready());
@@ -139,7 +139,7 @@ TEST_F(ElasticTest, ALossDuringTheLastSnapshotEndsTheRunWithIt) {
   expect_undisturbed(report);
 }
 
-// Nobody has said what is to happen, or how experts are to be held.
+// No --on-loss and no --placement is given: the defaults apply.
 TEST_F(ElasticTest, SurvivorsGoOnUnlessSomethingElseIsAskedFor) {
   const Flags killed = {"--ranks", "2", "--steps", "9", "--checkpoint-every", "4", "--kill", "1@7"};
   const json report = train("default.json", killed);
@@ -151,7 +151,7 @@ TEST_F(ElasticTest, SurvivorsGoOnUnlessSomethingElseIsAskedFor) {
   EXPECT_GT(report.at("plt"), 0) << "its experts are of step 4";
 }
 
-// Down to one that holds every expert; those that come after it are given theirs.
+// Down to one rank that holds every expert; ranks that join receive experts from it.
 TEST_F(ElasticTest, OneThatIsLeftAloneGoesOnAndLetsOthersIn) {
   WatchedRun run = watch("alone.json", "3",
                          {"--placement", "frontier", "--slots", "8", "--min-replicas", "2",
@@ -165,7 +165,7 @@ TEST_F(ElasticTest, OneThatIsLeftAloneGoesOnAndLetsOthersIn) {
   expect_undisturbed(report);
 }
 
-// Only what they took with them is older than the rest; the steps go on.
+// Only the experts of the lost ranks roll back; the step count continues.
 TEST_F(ElasticTest, TwoThatTakeExpertsWithThemRollBackOnlyThose) {
   const Flags killed = {"--checkpoint-every", "4", "--kill", "2@7", "--kill", "3@7"};
   const json report = go_on("taken.json", "4", killed);
@@ -173,19 +173,19 @@ TEST_F(ElasticTest, TwoThatTakeExpertsWithThemRollBackOnlyThose) {
   const json& failure = report["failures"][0];
   EXPECT_EQ(failure.at("group"), 2);
   EXPECT_EQ(failure.at("steps_lost"), 0);
-  // Half of 2 layers x 8 experts, weights and moments each, of step 4.
+  // Half of 2 layers x 8 experts, weights and moments each, from step 4.
   EXPECT_EQ(failure.at("stale_units"), 16);
   EXPECT_GT(report.at("plt").get<double>(), 0);
   EXPECT_EQ(report.at("losses").size(), 12u);
   const auto as_ever = undisturbed(kModel, 12);
   const auto after = bits(report);
   for (uint64_t step = 1; step <= 6; ++step) EXPECT_EQ(after.at(step), as_ever.at(step)) << step;
-  // Nobody had applied step 7, so it was done again.
+  // No survivor had applied step 7, so it was repeated.
   EXPECT_NE(after.at(7), as_ever.at(7)) << "older experts give other losses";
 }
 
-// Each death makes a change of its own, in which the next rank dies a phase later: nobody trains
-// before the last of them.
+// Each death causes a membership change, in which the next rank dies one phase later. No rank
+// trains before the last change.
 TEST_F(ElasticTest, AKillInEachPhaseOfAChangeChangesNoBit) {
   for (const Flags& phases :
        {Flags{"join", "connect", "agree", "plan"}, Flags{"move", "commit", "restore", "settle"}}) {
@@ -203,7 +203,7 @@ TEST_F(ElasticTest, AKillInEachPhaseOfAChangeChangesNoBit) {
   }
 }
 
-// The disk gets one expert of each layer at a time: most of what is lost only ckptd's memory has.
+// The disk gets one expert per layer and checkpoint: most lost state is only in ckptd's memory.
 TEST_F(ElasticTest, DownToOneAndBackUpLosesNoState) {
   WatchedRun run =
       watch("down.json", "4",
@@ -232,8 +232,8 @@ TEST_F(ElasticTest, DownToOneAndBackUpLosesNoState) {
   expect_undisturbed(report);
 }
 
-// What the ranks have measured differs, and joiners have measured nothing: still all go on with the
-// same interval, the same K and the same failures.
+// The ranks' measurements differ, and joining ranks have none. Still all ranks continue with the
+// same interval, the same K and the same number of failures.
 TEST_F(ElasticTest, ThoseWhoGoOnAgreeOnWhatIsAutomatic) {
   WatchedRun run =
       watch("auto.json", "4",
@@ -261,8 +261,8 @@ TEST_F(ElasticTest, ThoseWhoGoOnAgreeOnWhatIsAutomatic) {
   expect_undisturbed(read_report("auto.json"));
 }
 
-// The survivors are at a step that the lineage has a partial commit of, with experts that are
-// older.
+// The lineage already has a partial commit of the survivors' step, in which some experts are from
+// older steps.
 TEST_F(ElasticTest, AStopRightAfterALossSavesAllThatIsLeft) {
   const std::string store = folder_ / "store";
   WatchedRun run =
@@ -310,7 +310,7 @@ TEST_F(ElasticTest, WithTheLastOneAllStartAgainFromTheNewestCheckpoint) {
   expect_undisturbed(report);
 }
 
-// The survivor of the first loss goes on with older experts, which the restart takes back.
+// The survivor of the first loss continues with older experts; the restart undoes that rollback.
 TEST_F(ElasticTest, ARestartTakesAnEarlierRollBackBack) {
   const json report =
       go_on("back.json", "2",

@@ -1,5 +1,5 @@
-// Programs in the environments that cron, service managers, batch systems and full disks leave:
-// closed or full standard streams, limits, paths that are not UTF-8.
+// Programs in the environments of cron, service managers, batch systems and full disks: closed or
+// full standard streams, limits, paths that are not UTF-8.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,12 +19,12 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr int kFailed = 1;
-// Shells report a program that a signal killed, or that could not be started, from here on.
+// Lowest exit code by which a shell reports a program killed by a signal or not started.
 constexpr int kEndedBySignal = 126;
 
 class EnvironmentTest : public TrainingTest {
  protected:
-  // A run "tiny" of three commits, on a daemon of its own.
+  // Trains a run "tiny" with three commits, on its own daemon.
   void save_tiny() {
     daemon_.emplace(store_);
     ASSERT_TRUE(daemon_->await_ready());
@@ -32,14 +32,14 @@ class EnvironmentTest : public TrainingTest {
     ASSERT_EQ(trained.code(), 0) << trained.err;
   }
 
-  // What a shell runs: B is the folder of the programs, CKPTD_SOCKET the daemon's socket.
+  // Runs a shell script: $B is the folder of the programs, CKPTD_SOCKET the daemon's socket.
   Ended in_shell(const std::string& script) const {
     const std::string socket = daemon_ ? daemon_->socket() : "/nowhere/s";
     return shell("ulimit -c 0; cd " + folder_.path().string() + "; export CKPTD_SOCKET=" + socket +
                  "; " + script);
   }
 
-  // Quick: one rank, a model of some KiB.
+  // A fast run: one rank, a model of some KiB.
   std::string train_tiny(const std::string& flags) const {
     return "$B/moetrain run --ranks 1 --steps 6 --checkpoint-every 2 --data " + data_ +
            " --hidden 16 --heads 2 --kv-heads 1 --head-dim 8 --intermediate 24 --experts 4 "
@@ -54,8 +54,8 @@ class EnvironmentTest : public TrainingTest {
 
 struct Command {
   const char* line;
-  int code;             // with streams that work
-  bool varies = false;  // its output has times or states that change
+  int code;             // expected exit code with working streams
+  bool varies = false;  // the output contains times or states that change
 };
 
 // Verbs that print tables, documents, help, warnings and errors.
@@ -112,11 +112,11 @@ TEST_F(EnvironmentTest, ClosedAndFullStreamsCostOutputAlone) {
   }
 }
 
-// `ckptctl log | head` is everyday use.
+// `ckptctl log | head` is common: a closed pipe causes no message.
 TEST_F(EnvironmentTest, ReaderThatClosesThePipeIsToldNothing) {
   save_tiny();
   for (const std::string command : {"$B/ckptctl log tiny", "$B/ckptctl runs --json"}) {
-    // The reader is gone before the first write.
+    // The reader exits before the first write.
     const Ended ended = in_shell("{ sleep 0.3; " + command + "; echo code $? >&2; } | true");
     EXPECT_EQ(ended.err, "code 1\n") << command;
   }
@@ -132,7 +132,7 @@ TEST_F(EnvironmentTest, TrainsWithAllStreamsClosed) {
   EXPECT_EQ(daemon_->ctl({"log", "full"}).json().size(), 3u);
 }
 
-// Without a stderr of its own, the next file that ckptd opened was its log.
+// Regression: with stderr closed, ckptd logged into the next file that it opened.
 TEST_F(EnvironmentTest, DaemonKeepsItsFilesOutOfClosedStreams) {
   const std::string socket = folder_ / "s";
   const Ended ended = in_shell("$B/ckptd --data store --listen unix:" + socket +
@@ -161,7 +161,7 @@ TEST_F(EnvironmentTest, FileSizeLimitIsASentence) {
   EXPECT_THAT(trainer.err, HasSubstr("ulimit -f"));
 }
 
-// Its shared memory is made by the daemon, under the daemon's limit.
+// The daemon creates the trainer's shared memory, under the daemon's limit.
 TEST_F(EnvironmentTest, FileSizeLimitStopsNoTrainer) {
   save_tiny();
   const Ended trainer = in_shell("ulimit -f 8; " + train_tiny("--run limited"));
@@ -224,10 +224,10 @@ TEST_F(EnvironmentTest, TemporaryFolderMayBeFarAway) {
   EXPECT_THAT(missing.err, HasSubstr("TMPDIR=/not/there: No such file or directory; set TMPDIR"));
 }
 
-// Enough or too few: an answer or a sentence, never a signal, and never an answer that is wrong.
+// With any number of descriptors: the right answer or an error message, never a crash.
 TEST_F(EnvironmentTest, FewDescriptorsAreASentence) {
   save_tiny();
-  std::map<std::string, std::string> answers;  // with descriptors enough
+  std::map<std::string, std::string> answers;  // with enough descriptors
   for (const Command& command : kCommands) answers[command.line] = in_shell(command.line).out;
   for (const int descriptors : {48, 8, 4}) {
     for (const Command& command : kCommands) {
@@ -248,7 +248,7 @@ TEST_F(EnvironmentTest, FewDescriptorsAreASentence) {
   }
 }
 
-// A call that fails, as an argument of without_calls.
+// An argument of without_calls: the system call and the error that it fails with.
 std::string failing(long call, int error) {
   return " " + std::to_string(call) + "=" + std::to_string(error);
 }
@@ -266,7 +266,7 @@ TEST_F(EnvironmentTest, LocksThatAreMissingAreNoOtherDaemon) {
     EXPECT_EQ(none.code(), kFailed) << none.err;
     EXPECT_THAT(none.err, HasSubstr("its file system has no locks"));
     EXPECT_THAT(none.err, Not(HasSubstr("another ckptd")));
-    // fcntl() has them: it serves, and a second daemon is kept out, and told who is there.
+    // fcntl() locks work: ckptd serves, and a second daemon is refused and told the owner.
     const Ended other =
         in_shell(no_flock + serve +
                  " 2>log & P=$!\n"
@@ -281,7 +281,7 @@ TEST_F(EnvironmentTest, LocksThatAreMissingAreNoOtherDaemon) {
   }
 }
 
-// RocksDB has a lock of its own, by another call.
+// RocksDB takes a lock of its own with another call.
 TEST_F(EnvironmentTest, MissingLocksOfTheCatalogAreNoOtherProcess) {
   for (const int error : {ENOLCK, ENOSYS}) {
     const std::string no_setlk = " " + std::to_string(SYS_fcntl) + "," + std::to_string(F_SETLK) +
@@ -294,7 +294,7 @@ TEST_F(EnvironmentTest, MissingLocksOfTheCatalogAreNoOtherProcess) {
   }
 }
 
-// A directory that cannot be read to its end was taken for one with fewer files.
+// Regression: a failed directory listing was treated as a directory with fewer files.
 TEST_F(EnvironmentTest, AFailedListIsNoEmptyDirectory) {
   save_tiny();
   daemon_.reset();
@@ -304,14 +304,14 @@ TEST_F(EnvironmentTest, AFailedListIsNoEmptyDirectory) {
   EXPECT_THAT(ended.err, ContainsRegex("list: Input/output error"));
 }
 
-// With tables of RocksDB in all of them, verify could not open segments.
+// Regression: RocksDB's tables used up all descriptors, and verify could not open segments.
 TEST_F(EnvironmentTest, VerifyEndsWithFewDescriptors) {
   save_tiny();
   daemon_.reset();
   const std::string serve =
       "$B/ckptd --data store --arena 64MiB --warm-pool 0 --listen unix:$PWD/s & P=$!\n"
       "$B/ckptctl --socket s wait none@1 --timeout 1s\n";
-  for (int i = 0; i < 3; ++i) {  // each start leaves tables
+  for (int i = 0; i < 3; ++i) {  // each start adds tables
     const Ended once = in_shell(serve + "$B/ckptctl --socket s log tiny && kill $P; wait $P");
     ASSERT_EQ(once.code(), 0) << once.err;
   }

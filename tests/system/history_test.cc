@@ -25,8 +25,8 @@ class HistoryTest : public TrainingTest {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
-  // Lineage 1 has steps 2 to 6, lineage 2 goes on from step 2 to 4, lineage 3 from the first one's
-  // step 6 to 8, which only a name with a lineage can reach.
+  // Lineage 1 has steps 2 to 6, lineage 2 continues from step 2 to 4, lineage 3 from step 6 of
+  // lineage 1 to 8. Only a name with a lineage (~1@6) reaches that step 6.
   void train_three_lineages() {
     const auto run_on = [&](const char* steps, const char* commit) {
       Flags flags = with({"--steps", steps, "--data-dir", store_});
@@ -89,7 +89,7 @@ TEST_F(HistoryTest, EveryListedCommitCanBeUsedByItsName) {
   EXPECT_THAT(tree.out, HasSubstr("|/"));
 }
 
-// A prune took what was not read yet.
+// Regression: a prune removed bytes that eval had not read yet.
 TEST_F(HistoryTest, EvalHoldsTheCommitThatItReads) {
   train("r.json", with({"--steps", "4", "--data-dir", store_}));
   Ckptd daemon(store_, {"--io", "pwritev"});
@@ -98,7 +98,7 @@ TEST_F(HistoryTest, EvalHoldsTheCommitThatItReads) {
   reads.emplace(daemon.pid(), std::set<long>{SYS_preadv2}, "/segments/");
   Program eval("moetrain", {"eval", "tiny@2", "--socket", "unix:" + daemon.socket(), "--data",
                             data_, "--sequences", "1"});
-  // The daemon reads segments of its own accord, too: a held read alone shows no reader.
+  // A held read alone shows no reader: the daemon reads segments for itself, too.
   ASSERT_TRUE(reads->await_one(std::chrono::minutes(1)));
   ASSERT_TRUE(eval.await_children([&] {  // no file changes with a hold
     const Ended status = daemon.ctl({"status"});

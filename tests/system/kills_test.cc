@@ -1,7 +1,7 @@
-// Kill -9 from outside, at random moments, of whatever is there.
+// kill -9 from outside, at random moments, of ranks and of ckptd.
 //
-// Every play prints its seed; CKPT_KILL_SEED and CKPT_KILL_PLAYS choose the first and how many.
-// When a kill hits depends on the machine as well, so a seed repeats a play only nearly.
+// Every play prints its seed. CKPT_KILL_SEED sets the first seed, CKPT_KILL_PLAYS the number of
+// plays. The moment of a kill depends on the machine too, so a seed repeats a play only roughly.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -44,8 +44,8 @@ class KillsTest : public TrainingTest {
     std::cout << "CKPT_KILL_SEED=" << chosen << std::endl;
     return chosen;
   }
-  // Kills one of the program's children that `wanted` picks, as soon as there is one. False if the
-  // program ended first, or none comes.
+  // Kills a random child of the program that `wanted` accepts, as soon as there is one. False if
+  // the program ended first, or no such child appears.
   bool kill_one(Program& program, bool (*wanted)(const Program::Child&), std::mt19937_64& random) {
     return program.await_children([&] {
       std::vector<Program::Child> children = program.children();
@@ -53,7 +53,7 @@ class KillsTest : public TrainingTest {
       return !children.empty() && ::kill(children[random() % children.size()].pid, SIGKILL) == 0;
     });
   }
-  // The daemon's history after a run with these events: all that was announced, every byte good.
+  // Checks ckptd's history after the run: every announced snapshot is there, every byte is good.
   void expect_history(const std::string& store, const std::string& events, uint64_t last) {
     std::set<uint64_t> announced;
     for (const json& event : read_lines(events)) {
@@ -73,7 +73,7 @@ class KillsTest : public TrainingTest {
   }
 };
 
-// Moments are drawn as a step and a time after it: all of them come before the end.
+// Each moment is a step plus a random time, chosen so that all kills hit before the end.
 TEST_F(KillsTest, FiveDeathsOfCkptdStopNothingAndLoseNothing) {
   constexpr uint64_t kSteps = 60;
   constexpr uint64_t kKills = 5;
@@ -91,7 +91,7 @@ TEST_F(KillsTest, FiveDeathsOfCkptdStopNothingAndLoseNothing) {
   Program program("moetrain", arguments("killed.json", with));
   for (const uint64_t step : steps) {
     ASSERT_TRUE(program.await([&] { return read_lines(metrics).size() >= step; }));
-    // A moment of the step that follows, at random: nothing is waited for.
+    // A random moment of the next step: no event is awaited.
     std::this_thread::sleep_for(milliseconds(random() % 20));
     ASSERT_TRUE(kill_one(program, is_ckptd, random)) << program.wait().err;
   }
@@ -104,8 +104,8 @@ TEST_F(KillsTest, FiveDeathsOfCkptdStopNothingAndLoseNothing) {
   expect_history(store, events, kSteps);
 }
 
-// The commit of the last checkpoint races with the death of one that contributed to it. Whoever
-// wins, the run ends: by that checkpoint, or by one that the successor takes part in.
+// The commit of the last checkpoint races with the death of a rank that contributed to it. The run
+// ends in either case: with that checkpoint, or with one that the replacement rank contributes to.
 TEST_F(KillsTest, ADeathInTheLastCheckpointNeverKeepsTheRunWaiting) {
   const std::vector<std::string> same = {"--ranks", "2", "--steps", "3", "--checkpoint-every", "2"};
   const auto expected = bits(train("quiet.json", same));
@@ -120,9 +120,9 @@ TEST_F(KillsTest, ADeathInTheLastCheckpointNeverKeepsTheRunWaiting) {
     Program program("moetrain", arguments(name + ".json", with));
     ASSERT_TRUE(
         await_line(events, [](const json& event) { return event.at("event") == "saving"; }));
-    // As above, of the last snapshot.
+    // A random moment of the last snapshot: no event is awaited.
     std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
-    kill_one(program, is_rank, random);  // unless all of them have ended
+    kill_one(program, is_rank, random);  // no-op if all ranks have ended
     const Ended ended = program.wait();
     ASSERT_EQ(ended.code(), 0) << ended.err;
     EXPECT_EQ(bits(read_report(name + ".json")), expected) << ended.err;
@@ -130,7 +130,7 @@ TEST_F(KillsTest, ADeathInTheLastCheckpointNeverKeepsTheRunWaiting) {
   }
 }
 
-// A rank that dies while the group forms, twice in a row, together with ckptd: whatever comes.
+// Kills may hit while the group forms, twice in a row, and together with ckptd.
 TEST_F(KillsTest, RandomDeathsOfAnythingCostTimeAndNothingElse) {
   constexpr uint64_t kSteps = 30;
   constexpr int kKillsMax = 6;
@@ -150,7 +150,7 @@ TEST_F(KillsTest, RandomDeathsOfAnythingCostTimeAndNothingElse) {
                              "--restarts-max", "20"});
     Program program("moetrain", arguments(name + ".json", with));
     for (int kill = 0; kill < kKillsMax; ++kill) {
-      // The moment is the point of the test: nobody is waited for.
+      // A random moment is the point of the test: no event is awaited.
       std::this_thread::sleep_for(milliseconds(20 + random() % 300));
       const bool victim_is_ckptd = random() % 4 == 0;
       if (!kill_one(program, victim_is_ckptd ? is_ckptd : is_rank, random)) break;

@@ -1,4 +1,4 @@
-// Runs that save some experts only, and lose ranks: what is lost is what is said to be lost.
+// Runs that save only some experts and lose ranks: the losses equal the reported losses.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 class PartialTest : public TrainingTest {
  protected:
-  // A run that loses ranks; its metrics, recomputed line by line.
+  // Trains a run that loses ranks, and recomputes its metrics line by line.
   json train_and_recompute(const std::vector<std::string>& more) {
     const std::string metrics = folder_ / "metrics.jsonl";
     std::vector<std::string> all = {"--ranks", "2", "--metrics", metrics, "--layers", "2"};
@@ -42,7 +42,7 @@ class PartialTest : public TrainingTest {
     return report;
   }
 
-  // What ckptd's history says that each expert has lost, as the report does.
+  // Checks that ckptd's history and the report agree on the tokens that each expert has lost.
   static void expect_history_has_lost(const Ckptd& daemon, const json& report) {
     const json experts = daemon.ctl({"experts", "tiny", "--by", "lost-so-far"}).json();
     json lost = json::array();
@@ -66,7 +66,7 @@ class PartialTest : public TrainingTest {
   size_t smallest_snapshot_ = 0;
 };
 
-// Survivors go on; what a rank took with it comes back alone.
+// Survivors continue; only the experts of the lost rank roll back.
 TEST_F(PartialTest, LostTokensOfRollbacksAreThoseTheExpertsMiss) {
   const std::string store = folder_ / "store";
   const json report = train_and_recompute(
@@ -121,7 +121,7 @@ TEST_F(PartialTest, LostTokensAreThoseTheExpertsMiss) {
   EXPECT_EQ(daemon.ctl({"verify"}).code(), 0);
 }
 
-// The pace is decided again once enough checkpoints were measured since the last failure: on a busy
+// The interval and K are chosen again after enough checkpoints since the last failure. On a busy
 // machine that takes more than ten steps.
 TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSays) {
   const json report = train_and_recompute(
@@ -134,7 +134,7 @@ TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSays) {
   EXPECT_THAT(report.at("reason").get<std::string>(), HasSubstr("2 failures in"));
 }
 
-// What is chosen depends on times, and is told; what is lost follows from that.
+// The choice depends on measured times and is in the metrics; the losses follow from the choice.
 TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSaysWhereSurvivorsGoOn) {
   const json report =
       train_and_recompute({"--steps", "36", "--checkpoint-every", "auto",
@@ -167,7 +167,7 @@ TEST_F(PartialTest, ARecoveryBeyondTheBudgetIsTheLastToLoseTokens) {
   EXPECT_EQ(report.at("failures").back().at("stale_units"), 0);
 }
 
-// The ranks die, ckptd does not.
+// The ranks die, ckptd survives.
 TEST_F(PartialTest, ExpertsThatWereOnlyInMemoryComeBackFromThere) {
   const std::vector<std::string> same = {"--steps",
                                          "16",
@@ -193,7 +193,7 @@ TEST_F(PartialTest, ExpertsThatWereOnlyInMemoryComeBackFromThere) {
   EXPECT_GT(memory.at("failures").at(0).at("bytes").at("memory"), 0);
 }
 
-// ckptd dies as well, when step 10 is on the disk: what it had in memory only is of step 5 again.
+// ckptd dies after step 10 is durable: experts that were only in its memory are back at step 5.
 TEST_F(PartialTest, WhatWentWithCkptdIsTold) {
   const json report = train_and_recompute(
       {"--steps", "18", "--checkpoint-every", "5", "--checkpoint-wait", "durable",
@@ -224,7 +224,7 @@ TEST_F(PartialTest, WithAllExpertsInMemoryADeathOfRanksLosesNothing) {
   EXPECT_EQ(bits(report), expected) << "as if nothing had happened";
 }
 
-// All experts are in every checkpoint, and yet a rollback loses what came since.
+// Every checkpoint has all experts, and yet a rollback loses the updates since the last one.
 TEST_F(PartialTest, RollbacksBeyondTheBudgetShortenTheIntervalUntilItIsKept) {
   const json report =
       train_and_recompute({"--steps", "40", "--checkpoint-every", "8", "--plt-budget", "0.1",
@@ -236,7 +236,7 @@ TEST_F(PartialTest, RollbacksBeyondTheBudgetShortenTheIntervalUntilItIsKept) {
               HasSubstr("--plt-budget 0.1 is kept again: a checkpoint every 8 steps"));
   std::set<uint64_t> taken;
   double plt = 0;
-  uint64_t kept_again = 0;  // the first step that ends within the budget
+  uint64_t kept_again = 0;  // the first step that is within the budget again
   for (const json& line : read_lines(folder_ / "metrics.jsonl")) {
     if (line.contains("snapshot")) taken.insert(line.at("snapshot").get<uint64_t>());
     if (!line.contains("plt")) continue;
@@ -254,7 +254,7 @@ TEST_F(PartialTest, RollbacksBeyondTheBudgetShortenTheIntervalUntilItIsKept) {
   EXPECT_EQ(report.at("checkpoint_every"), 8);
 }
 
-// Their bytes are those of the version before, which is on the disk.
+// The unchanged bytes are references to the version before, which is on the disk.
 TEST_F(PartialTest, ExpertsWithoutATokenCostNoBytesWhereTheyAreNotUpdated) {
   const std::string store = folder_ / "store";
   const std::string metrics = folder_ / "metrics.jsonl";

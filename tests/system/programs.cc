@@ -26,7 +26,7 @@ namespace {
 constexpr int kProgramMs = 100'000;
 const std::string kProgramsFolder = CKPT_PROGRAMS_DIR;
 
-// The answer to a GET on this machine, headers included; what came of it where it breaks off.
+// Returns the response of a GET on this machine, headers included; a part if the connection breaks.
 std::string get_http(uint16_t port, const std::string& path) {
   std::string answer;
   const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -144,7 +144,7 @@ std::vector<Program::Child> Program::children() const {
       child.arguments.push_back(argument);
     }
   }
-  // What has died and was not waited for yet has no command line any more.
+  // A zombie process has an empty command line.
   std::erase_if(found, [](const Child& child) { return child.arguments.empty(); });
   return found;
 }
@@ -172,7 +172,7 @@ Ckptd::~Ckptd() {
   EXPECT_EQ(program_.wait().code(), killed_ ? 128 + SIGKILL : 0);
 }
 
-// ckptctl waits for a daemon that is starting, as every client does.
+// ckptctl, like every client, waits for a daemon that is starting.
 Ended Ckptd::ctl(std::vector<std::string> arguments) const {
   std::vector<std::string> all = {"--socket", "unix:" + socket(), "--json"};
   all.insert(all.end(), arguments.begin(), arguments.end());

@@ -1,4 +1,4 @@
-// Whole programs under test: the built ones, started with arguments, in a folder of their own.
+// The built programs under test, started with arguments in their own folder.
 #pragma once
 
 #include <chrono>
@@ -14,7 +14,7 @@
 
 namespace systemtest {
 
-// A folder that goes away with the test. Short, because a socket's path has at most 107 bytes.
+// A temporary folder, removed at the end. Short, because a socket's path has at most 107 bytes.
 class Folder {
  public:
   Folder();
@@ -31,50 +31,50 @@ struct Ended {
   std::string out;
   std::string err;
   int code() const { return end.signal != 0 ? 128 + end.signal : end.exit_code; }
-  nlohmann::json json() const;  // of `out`; fails the test if it is none
+  nlohmann::json json() const;  // parses `out`; fails the test if it is not JSON
 };
 
-// A program of the build that runs until wait().
+// A program of the build, running until wait().
 class Program {
  public:
-  // `name`: of the build, or a path.
+  // `name`: a program of the build, or a path.
   Program(const std::string& name, std::vector<std::string> arguments);
   ~Program();  // kills it
   void signal(int number) { process_->signal(number); }
   pid_t pid() const { return process_->pid(); }
   bool running();
-  // Waits, bounded, until that is so; false if this program has ended first. It is looked at
-  // whenever a file changes beside one that an argument names, or what the program prints does.
+  // Waits, bounded, until `happened` is true; false if this program has ended first. Checks again
+  // when a file changes in the folder of a path in the arguments, or when the program prints.
   bool await(const std::function<bool()>& happened);
-  // The same of its children, whose coming no event announces: looked at all the time.
+  // The same, but checks every millisecond: no event announces new children.
   bool await_children(const std::function<bool()>& happened);
-  // What it has printed on stderr so far contains this: waits for it, bounded.
+  // Waits, bounded, until stderr contains `part`.
   bool await_error_output(const std::string& part);
   std::string error_output() const;  // so far
-  // Its children that live now, a pid and the command line of each.
+  // The program's living children: pid and command line of each.
   struct Child {
     pid_t pid = -1;
     std::vector<std::string> arguments;
   };
   std::vector<Child> children() const;
-  // Bounded: fails the test if it does not end.
+  // Waits for the end; fails the test after a timeout.
   Ended wait();
 
  private:
   bool await(const std::function<bool()>& happened, std::chrono::milliseconds look_every);
 
-  Folder folder_;  // holds what it printed
+  Folder folder_;  // holds stdout and stderr
   std::vector<std::filesystem::path> watched_;
   std::optional<moetrain::Process> process_;
   std::optional<moetrain::ProcessEnd> end_;
 };
 
 Ended run(const std::string& name, std::vector<std::string> arguments);
-// A script of /bin/sh, which finds the programs in the folder $B.
+// Runs a script in /bin/sh; $B is the folder of the programs.
 Ended shell(const std::string& script);
 
-// A ckptd on a data directory, until the end of the scope; drained by SIGTERM. Its arenas have
-// 256 MiB unless `more` says --arena.
+// A ckptd on a data directory, ended by SIGTERM at the end of the scope. Its arenas have 256 MiB
+// unless `more` contains --arena.
 class Ckptd {
  public:
   explicit Ckptd(const std::string& data_dir, const std::vector<std::string>& more = {});
@@ -87,7 +87,7 @@ class Ckptd {
     program_.signal(number);
   }
   Ended ctl(std::vector<std::string> arguments) const;  // ckptctl --json, on this daemon
-  // A value of /metrics, of a daemon with --http 127.0.0.1:0. Fails the test if there is none.
+  // A value of /metrics; needs --http 127.0.0.1:0. Fails the test if the metric is missing.
   double metric(const std::string& name);
 
  private:
@@ -98,7 +98,7 @@ class Ckptd {
 
 std::string read_file(const std::string& path);
 std::vector<nlohmann::json> read_lines(const std::string& path);
-// Waits, bounded, until a line of the file fulfils the condition.
+// Waits, bounded, until a line of the file meets the condition.
 bool await_line(const std::string& path, bool (*condition)(const nlohmann::json&));
 
 }  // namespace systemtest

@@ -1,4 +1,4 @@
-// What `moetrain run` does not do, and how it says so.
+// Requests that `moetrain run` refuses, and the messages of the refusals.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -69,7 +69,7 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
   };
   for (const Refusal& refusal : refusals) {
     std::vector<std::string> flags = refusal.flags;
-    // A repeated --data would be read as a second file: the first one is left out.
+    // A repeated --data would be a second file, so the default one is removed.
     std::vector<std::string> all = arguments("r.json", {});
     if (flags[0] == "--data") all.erase(all.begin() + 3, all.begin() + 5);
     if (flags[0] == "--run") all.erase(all.begin() + 1, all.begin() + 3);
@@ -108,7 +108,7 @@ TEST_F(RefusalTest, NamesTheFlagOfAFileThatCannotBeWritten) {
   }
 }
 
-// A process that took the socket and never answers.
+// A process that listens on the socket and never answers.
 TEST_F(RefusalTest, EvalSaysThatItWaitsForCkptd) {
   const std::string path = folder_ / "hung";
   const auto address = ckpt::base::UnixAddress::of(path);
@@ -155,6 +155,7 @@ TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {
 TEST_F(RefusalTest, RefusesAResumeThatWouldNotGoOnAsBefore) {
   const std::string store = folder_ / "store";
   train("first.json", {"--ranks", "2", "--steps", "4", "--seed", "7", "--data-dir", store});
+  EXPECT_THAT(last_error_output_, HasSubstr("moetrain: created " + store + "\n"));
   const auto refused = [&](std::vector<std::string> more) {
     std::vector<std::string> all =
         arguments("r.json", {"--ranks", "2", "--steps", "6", "--data-dir", store});
@@ -163,19 +164,20 @@ TEST_F(RefusalTest, RefusesAResumeThatWouldNotGoOnAsBefore) {
   };
   const Ended other_seed = refused({"--resume", "latest", "--seed", "8"});
   EXPECT_EQ(other_seed.code(), 2) << other_seed.err;
-  EXPECT_THAT(other_seed.err, HasSubstr("seed 7, not 8"));
+  EXPECT_EQ(other_seed.err.find("moetrain: created "), std::string::npos) << other_seed.err;
+  EXPECT_THAT(other_seed.err, HasSubstr("--seed 8: run tiny step 4 was trained with --seed 7"));
   const Ended no_such_step = refused({"--resume", "3"});
   EXPECT_EQ(no_such_step.code(), 3) << no_such_step.err;
   const Ended fresh = refused({"--seed", "7"});
   EXPECT_NE(fresh.code(), 0) << "the run exists already";
-  EXPECT_THAT(fresh.err, HasSubstr("tiny"));
+  EXPECT_THAT(fresh.err, HasSubstr("run tiny exists already; --resume latest goes on with"));
   const Ended other_shape = refused({"--seed", "7", "--layers", "3"});
   EXPECT_EQ(other_shape.code(), 2) << other_shape.err;
   EXPECT_THAT(other_shape.err, HasSubstr("run tiny exists already"));
   EXPECT_THAT(other_shape.err, HasSubstr("--resume latest"));
   const Ended resized = refused({"--resume", "latest", "--layers", "1000", "--seed", "7"});
   EXPECT_EQ(resized.code(), 2) << resized.err;
-  EXPECT_THAT(resized.err, HasSubstr("num_hidden_layers 2, not 1000"));
+  EXPECT_THAT(resized.err, HasSubstr("--layers 1000: run tiny step 4 was trained with --layers 2"));
   const Ended late_kill = refused({"--resume", "latest", "--kill", "1@4"});
   EXPECT_EQ(late_kill.code(), 2) << late_kill.err;
   EXPECT_THAT(late_kill.err, HasSubstr("the run does steps 5 to 6"));
@@ -189,7 +191,7 @@ TEST_F(RefusalTest, ARunThatIsFurtherAlreadyIsNotDoneAgain) {
                                            "--data-dir", store}));
   EXPECT_EQ(behind.code(), 2) << behind.err;
   EXPECT_THAT(behind.err, HasSubstr("run tiny is already at step 4"));
-  // What has come exactly this far is done: a script may ask again.
+  // A run that is exactly at the last step is complete: a script may resume it again.
   const json done = train(
       "again.json", {"--ranks", "2", "--steps", "4", "--resume", "latest", "--data-dir", store});
   EXPECT_TRUE(done.at("losses").empty());
@@ -198,7 +200,7 @@ TEST_F(RefusalTest, ARunThatIsFurtherAlreadyIsNotDoneAgain) {
 
 TEST_F(RefusalTest, AResumeNeedsNoFlagThatTheRunHasAlready) {
   const std::string store = folder_ / "store";
-  // Enough for sequences of 16 tokens, and not for the default.
+  // Long enough for sequences of 16 tokens, too short for the default.
   std::ofstream(data_, std::ios::binary | std::ios::trunc) << std::string(400, 'x');
   train("first.json", {"--ranks", "2", "--steps", "2", "--data-dir", store});
   const Ended resumed =

@@ -1,5 +1,5 @@
-// Experts move to where the load is while the run goes on: no loss changes a bit by it, whatever
-// dies meanwhile.
+// Experts migrate with the load while the run continues: no loss changes a bit, even if processes
+// die meanwhile.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@ class ReplicasTest : public TrainingTest {
   }
 };
 
-// Replicas, ranks and a kill: nothing of it is in the numbers.
+// Replicas, the number of ranks and a kill do not change any number.
 TEST_F(ReplicasTest, PlacementChangesNoBitAndNorDoesAKill) {
   const std::vector<std::string> same = {"--steps", "12",    "--checkpoint-every", "3",
                                          "--lr",    "0.003", "--micro-batches",    "2"};
@@ -46,7 +46,7 @@ TEST_F(ReplicasTest, PlacementChangesNoBitAndNorDoesAKill) {
   EXPECT_EQ(one.at("max_over_mean"), 1) << "a rank alone has what there is";
 }
 
-// What one placement has saved any other restores, partial checkpoints included.
+// Any placement restores what another placement saved, partial checkpoints included.
 TEST_F(ReplicasTest, AnyPlacementResumesWhatAnotherSaved) {
   const std::string store = folder_ / "store";
   const std::vector<std::string> lr = {"--lr", "0.003", "--checkpoint-every", "2"};
@@ -98,7 +98,7 @@ TEST_F(ReplicasTest, RefusesWhatCannotBeBeforeAnythingStarts) {
   EXPECT_THAT(refusal({"--router-skew", "-1"}), HasSubstr("router_skew"));
 }
 
-// Around the most slots that a checkpoint has room for: refused at the start, or saved at the end.
+// Around the largest number of slots of a checkpoint: refused at the start, or saved at the end.
 TEST_F(ReplicasTest, APlacementThatIsAcceptedCanBeSaved) {
   int refused = 0;
   for (int slots = 2100; slots <= 2400; slots += 25) {

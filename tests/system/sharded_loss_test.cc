@@ -23,7 +23,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-// The ckptd of one run, whose metrics tell what it evicted.
+// The ckptd of one run; its metrics count the evictions.
 class MeteredCkptd : public Ckptd {
  public:
   explicit MeteredCkptd(const std::string& data_dir, const Flags& more = {})
@@ -35,8 +35,8 @@ class MeteredCkptd : public Ckptd {
 
 class ShardedLossTest : public GoingOnTest {
  protected:
-  // Runs to the end, with so many ranks at first, and returns the report. Losses must be those of a
-  // run that nothing happened to. That at most one step is done again holds without evictions.
+  // Runs to the end, starting with `ranks` ranks, and returns the report. The losses must equal an
+  // undisturbed run's. Without evictions at most one step is repeated.
   json survive(const std::string& ranks, const Flags& more) {
     MeteredCkptd ckptd(new_store());
     const json report = go_on("sharded.json", ranks, every_step_ + ckptd.flags() + more);
@@ -197,7 +197,7 @@ TEST_F(ShardedLossTest, AllRanksRestartWithTheSameBits) {
   expect_one_view(3);
 }
 
-// Each death makes a recovery of its own, in which the next rank dies a phase later.
+// Each death causes a recovery of its own, in which the next rank dies one phase later.
 TEST_F(ShardedLossTest, AKillInEachPhaseOfARecoveryChangesNoBit) {
   for (const Flags& phases : {Flags{"join", "connect", "agree"}, Flags{"restore", "settle"}}) {
     SCOPED_TRACE(phases[0]);
@@ -213,7 +213,7 @@ TEST_F(ShardedLossTest, AKillInEachPhaseOfARecoveryChangesNoBit) {
   }
 }
 
-// Rank 1 takes its range with it, in whatever phase: a view brings it back.
+// Rank 1's range is lost with it, in any phase; all ranks restore it from a view.
 TEST_F(ShardedLossTest, AKillInEachPhaseOfARecutChangesNoBit) {
   for (const char* phase : {"join", "connect", "agree", "plan", "move", "commit"}) {
     SCOPED_TRACE(phase);
@@ -223,7 +223,7 @@ TEST_F(ShardedLossTest, AKillInEachPhaseOfARecutChangesNoBit) {
   }
 }
 
-// Until the commit the others have all ranges, so they go on as they were.
+// Until the commit the other ranks hold all ranges, so they continue unchanged.
 TEST_F(ShardedLossTest, AJoiningRankThatDiesCostsNothing) {
   for (const char* phase : {"move", "commit"}) {
     SCOPED_TRACE(phase);

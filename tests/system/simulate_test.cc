@@ -1,4 +1,4 @@
-// moetrain simulate and calibrate as programs: what they print, refuse and return.
+// moetrain simulate and calibrate as programs: output, refusals and exit codes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ class SimulateTest : public testing::Test {
     return folder_ / name;
   }
 
-  // "KEY = VALUE  # comment" of a model file.
+  // The line "KEY = VALUE  # comment" of a model file.
   static std::string line_of(const std::string& text, const std::string& key) {
     const size_t begin = text.find("\n" + key + " = ");
     if (begin == std::string::npos) return {};
@@ -63,7 +63,7 @@ TEST_F(SimulateTest, OneNodeIsACluster) {
   EXPECT_GT(ended.json()["policies"]["ours"]["goodput"].get<double>(), 0);
 }
 
-// What the last event of a recording does is seen only when the trace goes on after it.
+// The last event of a recording takes effect only if the simulation continues after it.
 TEST_F(SimulateTest, ARecordingGoesOnForAsLongAsAsked) {
   const std::string trace = file("t.csv", "0,add,a\n0,add,b\n0,add,c\n0,add,d\n300000,remove,d\n");
   const Ended cut = simulate({"--trace", trace, "--policies", "ds", "--json"});
@@ -136,7 +136,7 @@ TEST_F(SimulateTest, ComparesShardedSystemsOnAStep) {
   EXPECT_THAT(simulate({"--shape", "x"}).err, HasSubstr("need --sharded"));
 }
 
-// What calibrate measures is a model that simulate takes.
+// calibrate writes a model file that simulate accepts.
 TEST_F(SimulateTest, CalibratesAModel) {
   const std::string text = file("text.txt", std::string(20'000, 'a') + "some other text");
   const Ended measured = run("moetrain", {"calibrate", "--steps", "4", "--data", text});

@@ -22,8 +22,8 @@ class SummaryTest : public TrainingTest {
   }
 };
 
-// In a group that restarts, rank 0 completes step 8 without rank 1; in one that goes on it does
-// not.
+// In a group that restarts, rank 0 completes step 8 without rank 1; in a group that continues, it
+// does not.
 TEST_F(SummaryTest, FailureIsOfTheSameStepInLineAndTable) {
   for (const std::string on_loss : {"restart", "continue"}) {
     const json report = train(on_loss, {"--ranks", "2", "--steps", "12", "--checkpoint-every", "3",

@@ -56,7 +56,7 @@ void ToldRun::take(uint64_t step, const std::vector<size_t>& experts) {
   smallest_ = std::min(smallest_, experts.size());
 }
 
-// There as long as ckptd lives and nothing newer is: what came back is told.
+// Versions in ckptd's memory, lost with ckptd or replaced: metrics tell which were restored.
 void ToldRun::keep(uint64_t step, const std::vector<size_t>& experts) {
   for (const size_t expert : experts) versions_[step][expert] = held_.at(expert);
 }
@@ -78,7 +78,7 @@ void ToldRun::resume(uint64_t step, const std::vector<uint64_t>& versions) {
   }
 }
 
-// The others go on. -1: no version, as the seed made it.
+// Rolls these experts back; the others keep their state. -1: no version, initialised from the seed.
 void ToldRun::roll_back(const std::vector<size_t>& experts, const std::vector<int64_t>& versions) {
   ASSERT_EQ(experts.size(), versions.size());
   for (size_t i = 0; i < experts.size(); ++i) {

@@ -1,5 +1,5 @@
-// A run as its --metrics tell it, recomputed with sets: the state of every expert is the set of
-// steps whose updates it holds.
+// A run recomputed from its --metrics with sets: the state of every expert is the set of steps
+// whose updates it holds.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ class ToldRun {
   void read(const nlohmann::json& line);
 
   double plt() const;
-  // Of what is lost, the tokens that each expert lost: as `lost_tokens` of a report.
+  // Lost tokens per expert, like `lost_tokens` of a report.
   std::vector<int64_t> lost() const;
   size_t resumes() const { return resumes_; }
   size_t rolled_back() const { return rolled_back_; }

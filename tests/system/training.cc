@@ -60,8 +60,8 @@ json TrainingTest::read_report(const std::string& report) const {
   return document;
 }
 
-// Neither the number of ranks changes a bit, nor how many steps follow: the longest run of these
-// flags so far has them all.
+// Neither the number of ranks nor later steps change a bit, so the longest run so far with these
+// flags has all losses.
 std::map<uint64_t, std::string> TrainingTest::undisturbed(const std::vector<std::string>& flags,
                                                           uint64_t steps) {
   static std::map<std::vector<std::string>, std::map<uint64_t, std::string>> runs;

@@ -1,4 +1,4 @@
-// Whole training runs of a tiny model, and what they report.
+// Whole training runs of a tiny model, and their reports.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -9,26 +9,26 @@
 
 namespace systemtest {
 
-using Flags = std::vector<std::string>;  // of a command line
+using Flags = std::vector<std::string>;  // command line flags
 
 class TrainingTest : public testing::Test {
  protected:
   TrainingTest();
-  // Arguments of a tiny run, with this report; `more` comes last.
+  // Arguments of a tiny run that writes this report, followed by `more`.
   std::vector<std::string> arguments(const std::string& report,
                                      const std::vector<std::string>& more) const;
-  // Runs to the end, which must be a good one; the report.
+  // Runs to the end, which must succeed; returns the report.
   nlohmann::json train(const std::string& report, const std::vector<std::string>& more);
   nlohmann::json read_report(const std::string& report) const;
-  // The losses of so many steps of a run with these flags that nothing happens to, by step.
+  // Losses of the first steps of a run with these flags and without failures, by step.
   std::map<uint64_t, std::string> undisturbed(const std::vector<std::string>& flags,
                                               uint64_t steps);
-  // As far as the run went, its losses are those.
+  // Checks that the run's losses, up to its last step, equal those of undisturbed().
   void expect_undisturbed(const nlohmann::json& report, const std::vector<std::string>& flags);
-  // By step.
+  // The bits of the losses, by step.
   static std::map<uint64_t, std::string> bits(const nlohmann::json& report);
   static std::map<uint64_t, double> losses(const nlohmann::json& report);
-  // Of the rank with this number, of a run that goes on; -1: it has none now.
+  // Process of this rank in a run that is still training; -1: the rank has no process now.
   static pid_t pid_of(const Program& run, uint32_t rank);
 
   Folder folder_;

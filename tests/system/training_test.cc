@@ -59,7 +59,7 @@ TEST_F(TrainingTest, SeveralRanksMayDieAtOnceAndAgain) {
 
 TEST_F(TrainingTest, AnotherNumberOfRanksResumesTheSameRun) {
   const std::string store = folder_ / "store";
-  // A learning rate at which the loss moves: a difference in the last digit would grow.
+  // A learning rate at which the loss changes: a difference in the last digit would grow.
   train("first.json", {"--ranks", "4", "--steps", "6", "--checkpoint-every", "3", "--lr", "0.003",
                        "--warmup", "5", "--data-dir", store});
   fs::copy(store, folder_ / "copy", fs::copy_options::recursive);
@@ -131,8 +131,8 @@ TEST_F(TrainingTest, ASignalSavesTheStepAndEndsWell) {
   EXPECT_EQ(more.at("losses")[0].at("step"), last + 1);
 }
 
-// The stop is learned at a boundary where a snapshot has been begun already, of some experts; the
-// last one takes its place, of all of them.
+// The ranks learn of the stop at a boundary where a snapshot of some experts has begun; the last
+// snapshot, of all experts, replaces it.
 TEST_F(TrainingTest, AStopWhereASnapshotIsDueSavesTheStepOnce) {
   const std::string store = folder_ / "store";
   const std::string metrics = folder_ / "metrics.jsonl";
@@ -181,7 +181,7 @@ TEST_F(TrainingTest, ASignalAtTheStartLeavesNothingBehind) {
     }
     return found;
   };
-  // As early as it can be: the folder is there, and nobody has trained.
+  // Earliest moment to stop: the folder exists, and no rank has trained.
   while (program.running() && left_behind().empty()) {
   }
   program.signal(SIGTERM);

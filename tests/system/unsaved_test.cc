@@ -1,4 +1,4 @@
-// A run whose ckptd does not answer: it trains on, says so, and stops when it is told to.
+// A run whose ckptd does not answer: it trains on, says so, and stops when told to.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -17,12 +17,12 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-// No wait of a step may come near those that there once were: 5 s and more. A machine may be busy.
+// Largest stall of a step, with room for a busy machine. Stalls of 5 s and more are a regression.
 constexpr double kStallMsMax = 4'000;
 
 class UnsavedTest : public TrainingTest {
  protected:
-  // A run that is not going to end by itself, with a checkpoint every so many steps.
+  // A run that does not end by itself, with a checkpoint every `every` steps.
   std::unique_ptr<WatchedRun> start(const std::string& socket, const std::string& every = "3",
                                     const Flags& more = {}) {
     const std::string events = folder_ / "events";
@@ -46,7 +46,7 @@ class UnsavedTest : public TrainingTest {
     }
     return count;
   }
-  // Of all steps so far.
+  // Longest stall of all steps so far.
   static double worst_stall_ms(WatchedRun& run) {
     double worst = 0;
     for (const json& event : run.events()) {
@@ -108,7 +108,7 @@ TEST_F(UnsavedTest, StoppedCkptdIsNotWaitedForAndServesAgain) {
 }
 
 TEST_F(UnsavedTest, SignalEndsARunWhoseLastCheckpointFails) {
-  // A ckptd that may use no byte of its disk, as if others had filled it.
+  // A ckptd whose reserve is larger than the free space, as if other users had filled the disk.
   const std::filesystem::space_info space = std::filesystem::space(folder_.path());
   const uint64_t reserve = (space.capacity + space.available) / 2;
   Ckptd daemon(folder_ / "store", {"--disk-reserve", std::to_string(reserve) + "B"});
@@ -141,7 +141,7 @@ TEST_F(UnsavedTest, LimitStopsRanksThatAreStartedAgain) {
   ASSERT_TRUE(daemon.await_ready());
   const auto run = start(daemon.socket(), "0", {"--unsaved-max", "20", "--on-unsaved", "stop"});
   ASSERT_TRUE(run->await_step(3)) << run->program().wait().err;
-  daemon.signal(SIGSTOP);  // so that nothing is saved before the ranks die
+  daemon.signal(SIGSTOP);  // so that no snapshot becomes durable before the ranks die
   ASSERT_TRUE(run->await([](const json& event) { return says(event, "the ranks save and stop"); }));
   for (const uint32_t rank : {0, 1}) EXPECT_TRUE(run->signal_rank(rank, SIGKILL));
   daemon.signal(SIGCONT);
@@ -160,7 +160,7 @@ TEST_P(StopSignalTest, SavesTheStepAndExits) {
                   arguments("r.json", {"--ranks", "2", "--steps", "1000000", "--checkpoint-every",
                                        "0", "--data-dir", store, "--metrics", metrics}));
   ASSERT_TRUE(await_line(metrics, [](const json& line) { return line.at("step") >= 3; }));
-  // Schedulers signal every process of a job: ranks and our own ckptd, too.
+  // Schedulers signal every process of a job, including ranks and our own ckptd.
   const auto children = program.children();
   program.signal(GetParam());
   for (const Program::Child& child : children) ::kill(child.pid, GetParam());

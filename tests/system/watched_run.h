@@ -1,5 +1,5 @@
-// A training run under watch: its events as they come, signals to its ranks, and an end when a test
-// has seen what it waited for. No number of steps has to last until then.
+// A training run with access to its events and ranks. It trains until a test has seen the awaited
+// events and stops it, so that no test depends on a number of steps.
 #pragma once
 
 #include <functional>
@@ -16,25 +16,25 @@ class WatchedRun {
  public:
   using Wanted = std::function<bool(const nlohmann::json&)>;
 
-  // A program and its arguments: of a run whose --events go to this file.
+  // Starts the program; its --events must name the file `events`.
   WatchedRun(const std::string& program, const Flags& arguments, std::string events);
 
-  // All that the ranks have said so far.
+  // All events of the ranks so far.
   const std::vector<nlohmann::json>& events();
   bool told(const Wanted& wanted);
-  // Waits, bounded, until one has been told; false if the run has ended without.
+  // Waits, bounded, for an event that `wanted` accepts; false if the run has ended without one.
   bool await(const Wanted& wanted);
   bool await_step(uint64_t step);  // completed by some rank
   bool await_steps(uint64_t more) { return await_step(newest_step() + more); }
-  // Waits until a group of this size trains after a change, and has completed two steps.
+  // Waits until a group of this size trains after a membership change, and has completed two steps.
   bool await_group(uint32_t size);
   uint64_t newest_step();
 
-  // To the process that is this rank, which has joined; false if there is none.
+  // Signals the process of this rank, which must have joined; false if the rank has no process.
   bool signal_rank(uint32_t rank, int number);
   Program& program() { return program_; }
   const Program& program() const { return program_; }
-  // Asks the run to stop. It must end as one that was.
+  // Asks the run to stop; it must end with the exit code of a stopped run.
   Ended stop();
 
  private:
@@ -44,26 +44,26 @@ class WatchedRun {
   Program program_;
 };
 
-// Runs that go on with whoever is left, of eight experts and sequences: enough for eight ranks.
+// Runs that continue with the survivors; eight experts and sequences, enough for eight ranks.
 class GoingOnTest : public TrainingTest {
  protected:
-  // A run of so many ranks, with its events in a file.
+  // Arguments of a run with `ranks` ranks and its events in a file.
   Flags going_on(const std::string& report, const std::string& ranks, const std::string& steps,
                  const Flags& more);
-  // To its end, which must be a good one; the report.
+  // Runs to the end, which must succeed; returns the report.
   nlohmann::json go_on(const std::string& report, const std::string& ranks, const Flags& more);
-  // Runs until it is stopped.
+  // Starts a run that trains until it is stopped.
   WatchedRun watch(const std::string& report, const std::string& ranks, const Flags& more);
   void expect_undisturbed(const nlohmann::json& report) {
     TrainingTest::expect_undisturbed(report, kModel);
   }
 
   static const Flags kModel;
-  // What is run; a test may choose something else.
+  // Program to run; a test may replace it.
   std::string program_ = "moetrain";
   Flags model_ = kModel;
   const std::string events_ = folder_ / "events";
-  // Whatever is lost was just saved.
+  // All lost state was saved just before the loss.
   const Flags saved_ = {"--checkpoint-every", "1", "--checkpoint-wait", "durable"};
   const Flags twice_ = {"--placement", "lazarus", "--slots", "4", "--min-replicas", "2"};
 };

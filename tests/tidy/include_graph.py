@@ -1,17 +1,17 @@
-"""Who may include whom: docs/internals/README.md as a table, and its check."""
+"""Allowed includes between folders: docs/internals/README.md as a table, and its check."""
 
 import posixpath
 import re
 
 from sources import CPP, Finding
 
-# Folder or file prefix -> what it may include of ours, besides itself. The longest prefix that
-# matches a path is its rule. What is not listed may not be included.
+# Folder or file prefix -> our headers that it may include, besides its own. The rule of a path is
+# that of the longest matching prefix. Everything that is not listed is forbidden.
 RULES = {
     "formats/base/": [],
     "formats/": ["formats/"],
     "kernels/": ["formats/base/"],
-    # The public headers: what a stranger compiles. Nothing of ours but each other.
+    # The public headers, which users compile: they include only each other.
     "client/include/": [],
     "client/": ["client/", "formats/"],
     "client/src/cuda/": ["client/", "formats/", "kernels/"],
@@ -55,37 +55,37 @@ RULES = {
                       "ckptd/observe/", "ckptd/staging/memory_keeper.h"],
     "ckptd/process_limits": ["formats/base/"],
     "ckptd/main": ["formats/", "ckptd/"],
-    # The trainer sees formats/base, how commits are named, kernels, and of the client only
-    # <ckpt/...>.
+    # The trainer sees formats/base, the names of commits, kernels, and only <ckpt/...> of the
+    # client.
     "trainer/device/": ["formats/base/", "kernels/"],
     "trainer/comm/": ["formats/base/", "trainer/device/"],
     "trainer/placement/": ["formats/base/"],
-    # The model sees its experts through the interface ExpertStore, which is its own.
+    # The model accesses its experts through ExpertStore, an interface of its own.
     "trainer/model/": ["formats/base/", "trainer/comm/", "trainer/device/", "trainer/placement/"],
-    # Stores that implement it, and gradients over ranks.
+    # Stores that implement ExpertStore, and gradients across ranks.
     "trainer/parallel/": ["formats/base/", "trainer/comm/", "trainer/device/", "trainer/model/",
                           "trainer/placement/"],
-    # Pure as well: shared by the trainer, the simulator and the benches.
+    # Pure; shared by the trainer, the simulator and the benches.
     "trainer/partial/": ["formats/base/", "trainer/placement/"],
     "trainer/report/": ["formats/base/"],
     "trainer/checkpoint/": ["formats/base/", "formats/selector.h", "client/include/",
                             "kernels/queue.h", "trainer/"],
     "trainer/elastic/": ["formats/base/", "client/include/", "trainer/"],
-    # One rank process. Only the program that runs it, and tests, include it.
+    # One rank process. Included only by the program that runs it and by tests.
     "trainer/rank/": ["formats/base/", "client/include/", "trainer/"],
-    # Pure: values in, values out. Of report it has the axes of its picture.
+    # Pure: values in, values out. Takes the axes of its picture from report.
     "trainer/simulate/": ["formats/base/", "trainer/placement/", "trainer/partial/",
                           "trainer/report/ticks.h"],
     "trainer/cli/": ["formats/base/", "formats/selector.h", "trainer/"],
     "trainer/": ["formats/base/", "formats/selector.h", "kernels/", "trainer/"],
     "bench/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/"],
-    # Kernels and training are benched with the cases that they are checked with.
+    # Kernels and training are measured with the cases of their checks.
     "bench/gpu/": ["formats/", "kernels/", "client/", "bench/", "trainer/", "tests/kernels/",
                    "tests/trainer/training/"],
     "tests/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/", "bench/"],
 }
 
-# Libraries that belong to one place: its header prefix -> who may include it.
+# Libraries used in few places only: header prefix -> folders that may include it.
 LIBRARIES = {
     "liburing": ["ckptd/io/", "bench/"],
     "rocksdb/": ["ckptd/catalog/"],
@@ -106,7 +106,7 @@ _TOP_FOLDERS = ("formats/", "kernels/", "client/", "ckptd/", "trainer/", "bench/
 
 
 def _resolve(included):
-    """The path from the root, or None for what is not ours."""
+    """The path from the root, or None for headers of others."""
     if included.startswith("ckpt/"):
         return "client/include/" + included
     return included if included.startswith(_TOP_FOLDERS) else None
@@ -153,14 +153,14 @@ def _check_foreign(path, line, kind, included):
 
 
 def _targets(tree, path):
-    """The files of ours that a file includes."""
+    """Files of this project that a file includes."""
     return [target for _, _, included in includes_of(tree.files[path])
             if (target := _resolve(included)) in tree.files]
 
 
 def _cycles(graph):
-    """Cycles of {node: iterable of nodes}, each as a list that ends with its first node. One for
-    each edge that closes a cycle in a depth-first walk: none if and only if there is no cycle."""
+    """Cycles of {node: iterable of nodes}, each as a list that ends with its first node. Yields
+    one cycle per edge that closes one in a depth-first walk: none if and only if there is none."""
     done, stack = set(), []
 
     def visit(node):
@@ -186,7 +186,7 @@ def check_cycles(tree):
 
 
 def _module(path):
-    """The folder of a file. Files right under trainer/ are modules by themselves: loop.h and
+    """The folder of a file. Files directly in trainer/ are modules by themselves: loop.h and
     loop.cc are trainer/loop."""
     folder = posixpath.dirname(path)
     return posixpath.splitext(path)[0] if folder == "trainer" else folder

@@ -20,12 +20,12 @@ import sys
 from include_graph import includes_of
 from sources import CPP, Tree
 
-# The newer ones do not search the system's headers for findings that nobody would be shown: a file
-# takes half the time. Another version would have other findings, so it is named.
+# Newer versions do not analyse system headers, whose findings are hidden anyway: half the time per
+# file. Pinned, because another version would have other findings.
 CLANG_TIDY = "clang-tidy-22"
-# clang reads Asio's coroutines only when told so; it does not know every warning GCC knows; GCC's
-# stable_sort uses what the standard has deprecated since; and what a double of a C++ library
-# returns is no C either.
+# clang needs flags to read Asio's coroutines. It does not know every warning of GCC. GCC's
+# stable_sort uses a deprecated function. A test double of a C++ library returns C++ types from
+# C functions.
 EXTRA = [f"--extra-arg={flag}" for flag in
          ("-DASIO_HAS_CO_AWAIT=1", "-DASIO_HAS_STD_COROUTINE=1", "-Wno-unknown-warning-option",
           "-Wno-deprecated-declarations", "-Wno-return-type-c-linkage")]
@@ -42,8 +42,8 @@ def check_format(tree):
 
 
 def reached_headers(tree, path, reached):
-    """Every file of ours that `path` includes, directly or not; the schemas, for what is generated
-    from them."""
+    """All files of this project that `path` includes, directly or not; for generated headers, their
+    schemas."""
     for _, _, included in includes_of(tree.files[path]):
         if included.endswith("_generated.h"):
             reached.update(tree.paths((".fbs",)))

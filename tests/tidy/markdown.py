@@ -101,7 +101,7 @@ class _Reader:
         self.open = self.rows = None
 
     def inside(self, line):
-        """(how many of the open containers go on in this line, what is in them of it)"""
+        """(number of open containers that continue in this line, the rest of the line in them)"""
         for number, width in enumerate(self.containers):
             if width == self.QUOTE:
                 if not (quoted := _QUOTE.match(line)):
@@ -252,7 +252,7 @@ def plain(text, code="code"):
     return re.sub("\x00(\\d+)\x00", lambda number: kept[int(number[1])], text)
 
 
-# Abbreviations whose full stop never ends a sentence, and those that may.
+# Abbreviations whose full stop never ends a sentence, and abbreviations whose full stop may.
 _NEVER = {"e.g.", "i.e.", "cf.", "vs.", "e.", "i.", "g."}
 _SELDOM = {"etc.", "approx.", "incl.", "resp.", "max.", "min.", "no.", "fig.", "sec.", "ca."}
 
@@ -267,7 +267,7 @@ def _ends(word, following):
         return False
     if lower in _SELDOM or bare.endswith(("...", "…")):
         return start.isupper()
-    return bare == word or not start.islower()  # "(why?) and" goes on
+    return bare == word or not start.islower()  # "(why?) and" continues
 
 
 def sentences(text):
@@ -284,7 +284,7 @@ def sentences(text):
 
 
 def slugs(document):
-    """The anchors that GitHub gives the headings, and those that are set by id or name."""
+    """Anchors of a document: those that GitHub gives the headings, and ids or names in HTML."""
     found, seen = set(), {}
     for block in document.blocks:
         if block.heading:

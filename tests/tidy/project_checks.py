@@ -1,4 +1,4 @@
-"""What must be where: assertions in tests, sources in targets, a README in every folder."""
+"""Structure of the project: assertions in tests, sources in targets, a README in every folder."""
 
 import os
 import re
@@ -8,7 +8,7 @@ from include_graph import includes_of
 from sources import Finding, code_only
 
 _TEST_HEAD = re.compile(r"^(?:TYPED_)?TEST(?:_F|_P)?\s*\(")
-# A GoogleTest assertion, or a call of a function that by its name makes some.
+# A GoogleTest assertion, or a call of a function whose name says that it asserts.
 _ASSERTION = re.compile(r"\b(?:EXPECT|ASSERT)_\w+\s*\(|\bADD_FAILURE\b|\bFAIL\s*\(|"
                         r"\b(?:expect|assert|check|verify|must)_?\w*\s*[(<]", re.IGNORECASE)
 _DISABLED = re.compile(r"\bDISABLED_\w+")
@@ -63,8 +63,8 @@ _THROWING_OUTPUT = re.compile(r"\b(?:fmt::print\s*\(|std::cout\b)")
 
 
 def check_unused_names(tree):
-    """Names that a source takes out of a namespace and never uses. clang-tidy finds them only where
-    it reads a source by itself."""
+    """Names that a source takes out of a namespace and never uses. clang-tidy finds them only in
+    the main source file, not in a unity build."""
     for path in tree.paths((".cc",)):
         code = code_only(tree.files[path])
         for taken in re.finditer(r"^\s*(?:using (?:\w*::)+(\w+)|namespace (\w+) = [\w:]+);", code,
@@ -76,7 +76,7 @@ def check_unused_names(tree):
 
 
 def check_console(tree):
-    """fmt::print throws where a stream is closed or full, and escapes nothing."""
+    """fmt::print throws if a stream is closed or full, and escapes nothing."""
     for path in tree.paths((".cc", ".h"), ("client/ctl/", "trainer/", "ckptd/", "bench/")):
         if path.startswith("bench/gpu/"):
             continue
@@ -87,7 +87,7 @@ def check_console(tree):
 
 
 def check_sources_are_built(tree):
-    """A source that no target lists rots unseen."""
+    """A source that no target lists is never compiled."""
     built = set()
     for path in tree.paths(("CMakeLists.txt",)):
         for word in re.findall(r"[\w./+-]+\.(?:cc|cu|c)\b", tree.files[path]):

@@ -35,7 +35,7 @@ class Tree:
             folders[:] = sorted(d for d in folders if d not in SKIPPED)
             for name in sorted(set(names) - SKIPPED):
                 full = os.path.join(folder, name)
-                if not os.path.isfile(full):  # a bench beside us may have its socket here
+                if not os.path.isfile(full):  # e.g. the socket of a bench that runs in parallel
                     continue
                 with open(full, "rb") as file:
                     content = file.read()

@@ -28,7 +28,7 @@ double seconds_of(const std::chrono::steady_clock::duration& duration) {
   return std::chrono::duration<double>(duration).count();
 }
 
-// Of the fastest of `steps` steps, after one that warms up.
+// Seconds of the fastest of `steps` steps, after one warm-up step.
 Result<double> step_seconds(const TrainConfig& config, std::span<const uint8_t> text,
                             uint32_t steps) {
   const auto comms = make_local_comms(1);
@@ -54,7 +54,7 @@ Result<double> step_seconds(const TrainConfig& config, std::span<const uint8_t> 
   return best;
 }
 
-// Where the communicators of one process find each other.
+// Rendezvous of the communicators of one process.
 class Board {
  public:
   Rendezvous rendezvous() {
@@ -86,7 +86,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Median of seconds that `exchange` takes, the slowest part of it being everybody's.
+// Median seconds of `exchange`; the slowest rank's time counts for all.
 template <typename Exchange>
 Result<double> timed(Comm& comm, const Exchange& exchange) {
   std::vector<double> seconds;

@@ -10,8 +10,8 @@ using ckpt::make_error;
 
 namespace {
 
-// What tells of a lost rank where nothing else does. It is a setting, nothing to be measured: the
-// one that the shipped models have.
+// Timeout after which an otherwise undetected rank counts as lost. A setting, not a measurement:
+// the value of the shipped models.
 constexpr double kTimeoutS = 15;
 
 void set_shape(const Measured& measured, simulate::CostModel& model) {
@@ -27,7 +27,7 @@ void set_shape(const Measured& measured, simulate::CostModel& model) {
   model.tokens_per_sample = shape.seq_len;
   model.samples_per_rank =
       static_cast<double>(measured.config.sequences_per_step()) / measured.ranks;
-  // As few slots as hold every expert.
+  // The fewest slots that hold every expert.
   uint32_t once = std::max(1U, shape.experts / measured.ranks);
   while (shape.experts % once != 0) ++once;
   model.static_slots = once;

@@ -1,4 +1,4 @@
-// What was measured, as a model file of the simulator. Pure.
+// Converts measurements to a model file of the simulator. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,25 +17,25 @@ struct Measured {
   Compute compute;
   Network network;
   double copy_bytes_per_s = 0;
-  // Runs on this machine that lost one rank each, which said when: one that saved some checkpoints
-  // and resumed from them, and one in which the others went on, with replicas: slots() of them.
+  // Runs on this machine that each lost one rank at a known time. One saved some checkpoints and
+  // resumed from them; in the other the survivors went on, with replicas: slots() of them.
   report::Report restarted;
   report::Report went_on;
 };
 
-// How often each expert is held, and the slots of each rank and layer for that, even without one of
+// Replicas of each expert, and the slots of each rank and layer that hold them even without one of
 // the `ranks` (>= 2).
 inline constexpr uint32_t kReplicas = 2;
 uint32_t slots(const ModelConfig& shape, uint32_t ranks);
 
 struct MeasuredModel {
   simulate::CostModel model;
-  std::vector<std::string> comments;  // for each of simulate::parameters(): where it is from
+  std::vector<std::string> comments;  // by simulate::parameters(): the origin of each
 };
 
-// What cannot be measured on one machine (a shared store, a wait of NCCL) is what is nearest to it
-// here, or assumed, and its comment says so. kFailedPrecondition if nothing was saved, nobody lost,
-// or nobody went on.
+// Parameters that one machine cannot measure (a shared store, a wait of NCCL) are approximated
+// here or assumed, and their comments say so. kFailedPrecondition if nothing was saved, no rank
+// was lost, or no survivors went on.
 Result<MeasuredModel> measured_model(const Measured& measured);
 
 }  // namespace moetrain::calibrate

@@ -17,8 +17,8 @@ using ckpt::make_error;
 
 namespace {
 
-// A millisecond of the link to the host: by then the first layer has waited for its device, and
-// more is queued while it does.
+// A millisecond of the link to the host: after that time the first layer has waited for its device,
+// and more is queued during that wait.
 constexpr uint64_t kAheadBytes = 32 << 20;
 
 class CudaLink final : public DeviceLink {
@@ -48,7 +48,7 @@ class CudaLink final : public DeviceLink {
 
   Status stage(client::Snapshot& snapshot, const std::vector<LinkPiece>& pieces) override {
     run_work();
-    // The last copies of what is on the host may still be read.
+    // The last copies out of `from_host_` may still be reading it.
     for (const uint32_t unit : std::exchange(from_host_units_, {})) {
       CKPT_TRY(of_device(ckpt_cuda_wait_gathered(cuda_, unit, stream())));
     }
@@ -70,7 +70,7 @@ class CudaLink final : public DeviceLink {
       }
       staged.push_back({piece.unit, piece.offset, data, piece.bytes.size()});
     }
-    // What has failed by now may have left other bytes than it should.
+    // A kernel that has failed by now may have left wrong bytes: do not stage them.
     if (const auto& failure = cuda_queue(device_).failed()) {
       return make_error(ErrorCode::kIo, "device {}: {}", device_.name(), *failure);
     }
@@ -95,7 +95,7 @@ class CudaLink final : public DeviceLink {
     if (number != number_of_.end()) retired_.emplace(number->second, std::move(snapshot));
   }
 
-  // The stream is in order: what has waited for a unit once need not again, until more is staged.
+  // The stream is in order: one wait for a unit is enough until more is staged.
   void wait_gathered(uint32_t unit) override {
     run_work();
     if (!waited_for_.insert(unit).second) return;
@@ -103,8 +103,8 @@ class CudaLink final : public DeviceLink {
     if (held != CKPT_OK) cuda_queue(device_).fail(ckpt_cuda_error(cuda_));
   }
   void wait_all_gathered() override { wait_gathered(CKPT_CUDA_ALL_UNITS); }
-  // Snapshots arrive in the order in which they were staged. After an error none is staged any
-  // more.
+  // Snapshots arrive in the order in which they were staged. After an error no further snapshot is
+  // staged.
   Status poll() override {
     run_work();
     size_t open = 0;
@@ -136,7 +136,7 @@ class CudaLink final : public DeviceLink {
   }
 
  private:
-  // The work may use this link.
+  // `work` may use this link.
   void run_work() {
     if (work_) std::exchange(work_, {})();
   }
@@ -146,7 +146,7 @@ class CudaLink final : public DeviceLink {
     return make_error(static_cast<ErrorCode>(status), "{}", ckpt_cuda_error(cuda_));
   }
 
-  // Of calls that only the device can fail, whatever the code: nobody shall take it for a peer's.
+  // For calls that only the device can fail: kIo, so that no caller blames a peer for the failure.
   Status of_device(ckpt_status status) const {
     if (status == CKPT_OK) return {};
     return make_error(ErrorCode::kIo, "device {}: {}", device_.name(), ckpt_cuda_error(cuda_));
@@ -156,10 +156,10 @@ class CudaLink final : public DeviceLink {
   ckpt_cuda* cuda_ = nullptr;
   std::function<void()> work_;
   Tensor from_host_;
-  std::set<uint32_t> from_host_units_;                  // that have a copy there
-  std::set<uint32_t> waited_for_;                       // units, since something was staged last
+  std::set<uint32_t> from_host_units_;                  // units with a copy in from_host_
+  std::set<uint32_t> waited_for_;                       // units waited for since the last staging
   uint64_t staged_ = 0;                                 // snapshots so far
-  std::map<const ckpt_snapshot*, uint64_t> number_of_;  // of those on their way
+  std::map<const ckpt_snapshot*, uint64_t> number_of_;  // of snapshots in flight
   std::map<uint64_t, client::Snapshot> retired_;
 };
 

@@ -39,7 +39,7 @@ Status check_stamp(const ExpertStamp& stamp, uint64_t step) {
                     stamp.snapshot, stamp.tokens, stamp.updates);
 }
 
-// Of these versions, and none that cannot be.
+// Reads the stamps of these versions, and checks each against the step of its version.
 Status read_stamps(client::Session& session, const std::string& run, const client::ViewPoint& point,
                    const std::vector<StateUnit>& units, const std::vector<ExpertVersion>& versions,
                    ExpertStamps& stamps) {

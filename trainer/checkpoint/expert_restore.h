@@ -1,16 +1,16 @@
-// ExpertRestore: single experts come back while everything else goes on.
+// ExpertRestore: restores single experts while the rest of the model keeps its state.
 //
-// What a rollback of experts needs: when the last replica of a few experts is gone, only these are
-// taken from ckptd, each of its units at its newest version, and nobody rewinds. Two steps, because
-// several ranks take part and either all of them go on or none:
+// Used for a rollback of experts: if the last replica of a few experts is lost, only these are read
+// from ckptd, each unit at its newest version, and no rank rewinds. There are two steps, because
+// several ranks take part, and all of them succeed or none:
 //
-//   1. every rank reads the experts it is to hold. Nothing has changed yet.
-//   2. the ranks exchange the stamps of what they read (stamps.h), agree that all could read, count
-//      what is lost (PartialCheckpoint::roll_back, the same on every rank), and put() what they
-//      read
+//   1. every rank reads the experts that it will hold. Nothing has changed yet.
+//   2. the ranks exchange the stamps of the versions (stamps.h), agree that all could read, count
+//      the loss (PartialCheckpoint::roll_back, the same on every rank), and put() the versions
+//      into their state
 //
-// What was read is checked before anybody believes it: every byte by ckptd and libckpt, here that
-// it is not newer than asked for, that its stamps can be, and that no number is NaN or infinite.
+// Everything read is checked before use. ckptd and libckpt check every byte; this checks that no
+// version is newer than requested, that its stamps are possible, and that all numbers are finite.
 #pragma once
 
 #include <ckpt/client.hpp>
@@ -35,21 +35,21 @@ class ExpertVersions {
     bool in_memory = false;  // a version that only ckptd's memory has: see ckpt_restored.level
   };
 
-  // Each unit of these experts (positions in the grid, each once) at its newest version at or
+  // Reads each unit of these experts (positions in the grid, each once) at its newest version at or
   // before the point: in its lineage, then in each ancestor up to the fork. No commit needs to be
   // at the step. Ranks that give the same point get the same versions as long as no snapshot at or
   // before it is open: ckptd has settled all of them when an epoch begins.
   //
-  // `units` are those the session has registered.
+  // `units` are the session's registered units.
   //
-  // kNotFound names a unit that has no version, kCorrupt what cannot be a state of this model.
+  // kNotFound names a unit without a version, kCorrupt a version that is no state of this model.
   static Result<ExpertVersions> read(ckpt::client::Session& session, const std::string& run,
                                      const ckpt::client::ViewPoint& point,
                                      const std::vector<StateUnit>& units, const ExpertGrid& grid,
                                      std::span<const uint32_t> experts);
 
-  const std::vector<Version>& versions() const { return versions_; }  // as asked for
-  // Of the experts that were read; all others are zero. To be exchanged by a maximum over all
+  const std::vector<Version>& versions() const { return versions_; }  // in the order of `experts`
+  // Stamps of the experts read; all others are zero. The ranks exchange them as a maximum over all
   // ranks.
   const ExpertStamps& stamps() const { return stamps_; }
   uint64_t bytes_memory() const { return bytes_memory_; }
@@ -58,8 +58,8 @@ class ExpertVersions {
   // "unit NAME: ...": a newer version cannot be read.
   const std::vector<std::string>& notes() const { return notes_; }
 
-  // Into the rank's state, which holds these experts. Fails as the device fails, no other way. The
-  // model must be told: Model::parameters_changed().
+  // Copies the versions into the rank's state, which holds these experts. Fails only if the device
+  // fails. Afterwards call Model::parameters_changed().
   Status put(const StateMemory& memory, Device& device) const;
 
  private:
@@ -68,7 +68,7 @@ class ExpertVersions {
   std::vector<Version> versions_;
   ExpertStamps stamps_;
   std::vector<RestoredUnit> units_;
-  std::vector<std::vector<std::byte>> bytes_;  // of each of them
+  std::vector<std::vector<std::byte>> bytes_;  // by unit
   uint64_t bytes_memory_ = 0;
   uint64_t bytes_disk_ = 0;
   std::vector<std::string> notes_;

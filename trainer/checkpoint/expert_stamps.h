@@ -1,15 +1,15 @@
-// ExpertStamps: what the versions of experts say about themselves.
+// ExpertStamps: progress of each saved version of an expert.
 //
-// In a partial checkpoint experts are of different ages. A stamp tells of one version of one part
-// of an expert how far the expert had come when it was saved, whatever snapshots failed in between:
-// how many updates AdamW had made (which roll back with the moments), and how many tokens those
-// updates came from (which says what is lost).
+// Experts of a partial checkpoint have different ages. A stamp belongs to one version of one part
+// of an expert. It tells how far the expert had come when it was saved, regardless of failed
+// snapshots: the number of AdamW updates (which roll back with the moments), and the number of
+// tokens behind those updates (which measures a loss).
 //
-// Stamps lie in the trainer unit, not with the experts: a stamp changes with every snapshot, and an
-// expert whose bytes never change must be seen to stand still. Every trainer unit has the newest
-// stamp of all experts, as its run believed then; of those that its own snapshot took it is
-// certain. So the stamp of a version is in the view's trainer unit, unless a snapshot in between
-// failed: then in that of the commit which saved the version (take_stamps).
+// Stamps lie in the trainer unit, not with the experts: a stamp changes with every snapshot, while
+// an expert with unchanged bytes must be recognised as unchanged. Every trainer unit has the newest
+// known stamp of every expert; only stamps of its own snapshot are certain. So the stamp of a
+// version is in the view's trainer unit. If a snapshot in between failed, the stamp is in the
+// trainer unit of the commit that saved the version (take_stamps).
 #pragma once
 
 #include <cstdint>
@@ -22,21 +22,21 @@
 namespace moetrain {
 
 enum class ExpertPart : uint8_t { kWeights, kOptimizer };
-// Of an expert's unit.
+// The part of an expert that the unit stores.
 ExpertPart part_of(const StateUnit& unit);
 
 struct ExpertStamp {
-  int64_t snapshot = 0;  // number of the snapshot that saved it, counted in its line of history
-  int64_t tokens = 0;    // whose updates the expert's state held (trainer/partial/plt.h)
-  int64_t updates = 0;   // AdamW steps it had been through
-  int64_t step = 0;      // of the snapshot
+  int64_t snapshot = 0;  // number of the snapshot that saved it, counted within its lineage
+  int64_t tokens = 0;    // tokens behind the updates in the expert's state (trainer/partial/plt.h)
+  int64_t updates = 0;   // AdamW updates of the expert so far
+  int64_t step = 0;      // step of the snapshot
   bool operator==(const ExpertStamp&) const = default;
 };
 static_assert(sizeof(ExpertStamp) == 32);
 inline constexpr uint64_t kStampValues = 4;
 
-// The stamps of all experts, two for each: its weights' and its moments'. Those of experts that
-// other ranks have restored are zero until exchanged.
+// The stamps of all experts, two for each: of its weights and of its moments. Stamps of experts
+// that other ranks have restored are zero until exchanged.
 class ExpertStamps {
  public:
   explicit ExpertStamps(const ExpertGrid& grid) : grid_(grid), stamps_(2 * grid.size()) {}
@@ -53,9 +53,9 @@ class ExpertStamps {
   void clear() { stamps_.assign(stamps_.size(), {}); }
 
   const ExpertGrid& grid() const { return grid_; }
-  // As the trainer unit has them; index() says where.
+  // The stamps in the order of the trainer unit; see index().
   const std::vector<ExpertStamp>& list() const { return stamps_; }
-  // As plain counts, for a maximum over all ranks.
+  // The stamps as plain counts, for a maximum over all ranks.
   std::span<int64_t> counts() {
     return {reinterpret_cast<int64_t*>(stamps_.data()), kStampValues * stamps_.size()};
   }
@@ -72,7 +72,7 @@ class ExpertStamps {
   std::vector<ExpertStamp> stamps_;
 };
 
-// A unit of an expert, and the commit that its bytes are from.
+// A unit of an expert, and the commit that wrote its bytes.
 struct ExpertVersion {
   uint32_t unit = 0;
   uint32_t lineage = 0;
@@ -80,8 +80,8 @@ struct ExpertVersion {
   bool operator==(const ExpertVersion&) const = default;
 };
 
-// Takes from a trainer unit's `table` the stamps of the versions that it knows; returns the others.
-// A line of history has one commit of a step, and the table is of the same line as the versions.
+// Copies stamps of `versions` from a trainer unit's `table`; returns the versions without a stamp.
+// A lineage has one commit per step, and the table is of the same lineage as the versions.
 std::vector<ExpertVersion> take_stamps(const std::vector<ExpertStamp>& table,
                                        const std::vector<StateUnit>& units,
                                        const std::vector<ExpertVersion>& versions,

@@ -36,7 +36,7 @@ Status validate(const PartialOptions& options, uint32_t experts) {
                       options.plt_budget);
   }
   const bool memory = options.k_snapshot != 0;
-  const uint32_t written = options.is_partial() ? options.k : experts;  // 0: nobody knows yet
+  const uint32_t written = options.is_partial() ? options.k : experts;  // 0: not known yet
   if (options.k_snapshot_auto && !options.is_partial()) {
     return make_error(ErrorCode::kInvalidArgument,
                       "--experts-per-snapshot auto: with --experts-per-checkpoint all there are no "
@@ -50,7 +50,7 @@ Status validate(const PartialOptions& options, uint32_t experts) {
                       "and at most the {} experts of a layer",
                       options.k_snapshot, written == 0 ? "auto" : std::to_string(written), experts);
   }
-  if (options.k == 0) return {};  // with k_auto, K is chosen so that it keeps the bound
+  if (options.k == 0) return {};  // with k_auto, K is chosen so that the bound holds
   const uint32_t bound = options.staleness_max != 0 ? options.staleness_max
                                                     : default_staleness_max(experts, options.k);
   Status checked = check_selection({options.selector, options.k, bound}, experts);
@@ -93,7 +93,7 @@ void PartialCheckpoint::start() {
 }
 
 SelectionOptions PartialCheckpoint::selection() const {
-  // The bound is that of the smallest K there may be; a larger K keeps it all the more.
+  // The bound follows from the smallest possible K; a larger K meets it, too.
   const uint32_t k_least = options_.k_auto ? 1 : experts_asked();
   const uint32_t bound = options_.staleness_max != 0
                              ? options_.staleness_max
@@ -123,7 +123,7 @@ PartialCheckpoint::Placed PartialCheckpoint::placed(uint32_t k) const {
   return placed;
 }
 
-// Those that are written; the trial of the selector chooses as well.
+// Chooses the experts to write, and feeds the trial of the selector.
 std::vector<uint32_t> PartialCheckpoint::choose(const Now& now, std::span<const int64_t> held) {
   const Placed at = placed(k_);
   const CandidateOf candidate_of = [&](const SaveLedger& ledger, size_t expert) {
@@ -139,7 +139,7 @@ ExpertCandidate PartialCheckpoint::candidate(size_t expert, const SaveLedger& le
                                              const Now& now, const Placed& at) const {
   const SaveLedger::Saved& saved = ledger[expert];
   uint64_t age = snapshots_ + 1 - saved.snapshot;
-  // In steps, where snapshots did not come, or came less often than they do now.
+  // Age in intervals, in case snapshots failed or used to be less frequent.
   const uint64_t steps = now.step - std::min(saved.step, now.step);
   if (interval_ != 0) age = std::max(age, (steps + interval_ - 1) / interval_);
   return {.unsaved_tokens = meter_.held(expert, now.routed) - saved.tokens,
@@ -152,12 +152,12 @@ uint32_t PartialCheckpoint::k_snapshot() const {
   if (options_.k_snapshot == 0) return k_;
   if (options_.k_snapshot_auto) return std::clamp(k_snapshot_, k_, grid_.experts);
   const uint64_t asked = std::min(options_.k_snapshot, grid_.experts);
-  // With k_auto nobody has asked for a K that both could have grown from.
+  // With k_auto there is no requested K from which both could have grown.
   const uint64_t grown = options_.k_auto ? asked : asked * k_ / experts_asked();
   return static_cast<uint32_t>(std::clamp<uint64_t>(grown, k_, grid_.experts));
 }
 
-// Those that stay in memory: of the experts that are not written, the next ones in order.
+// Chooses the experts that stay in memory: the next ones in order that are not written.
 std::vector<uint32_t> PartialCheckpoint::choose_more(const std::vector<uint32_t>& written,
                                                      const Now& now) const {
   std::vector<bool> taken(grid_.size());
@@ -249,7 +249,7 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
   stamp(step, plan.units, held, progress.updates, stamps);
   plan.fragments =
       snapshot_plan(units_, plan.units, make_ownership(experts_, placement_), options_.dense);
-  // Slab by slab: first what is written, so that the disk is busy while the rest is copied.
+  // By slab: written units first, so that the disk is busy while the rest is copied.
   std::stable_partition(plan.fragments.begin(), plan.fragments.end(), [&](const auto& fragment) {
     return !std::binary_search(plan.memory_units.begin(), plan.memory_units.end(), fragment.unit);
   });

@@ -1,20 +1,20 @@
-// PartialCheckpoint: what each snapshot of a run takes, and what each recovery lost.
+// PartialCheckpoint: decides the contents of each snapshot of a run, and counts recovery losses.
 //
-// Every rank has one and feeds it the same numbers, so all ranks plan alike. No I/O; what it
-// decides with is in trainer/partial.
+// Every rank has one and feeds it the same numbers, so all ranks plan alike. No I/O; the algorithms
+// are in trainer/partial.
 //
-// Dense units and the trainer unit are in every snapshot. Of the experts a snapshot takes K of each
-// layer, except where it has to be full: the first one (a view that misses a unit is of no use) and
-// the last one of a run (whoever exports it wants no stale expert).
+// Dense units and the trainer unit are in every snapshot. A snapshot takes K experts of each layer,
+// except if it must be full: the first snapshot (a view that lacks a unit is useless) and the last
+// one of a run (an export wants no stale expert).
 //
-// Two levels (MoC-System, ASPLOS 2025): beside the K experts that are written, more can be kept in
-// ckptd's memory, those that were in no snapshot for longest by the same selector. They are fresher
-// than what a disk has and are lost with the daemon. So an expert has two ages: that of its newest
-// durable version decides what is written next, that of its newest version what is kept.
+// Two levels (MoC-System, ASPLOS 2025): beside the K written experts, more experts can be kept in
+// ckptd's memory: those absent from snapshots for longest, by the same selector. They are fresher
+// than the versions on disk and are lost with the daemon. So an expert has two ages: the age of its
+// newest durable version decides the next write, that of its newest version the next copy.
 //
-// Where every recovery is a restart, all ranks rewind to one view, replicas or not: all experts run
-// the same risk, and risk-aware is load-aware. Where survivors go on, an expert is lost only
-// with its last holder, and the selector knows the holders, and which of them die together.
+// If every recovery is a restart, all ranks rewind to one view, with or without replicas: all
+// experts run the same risk, and risk-aware equals load-aware. If survivors go on, an expert is
+// lost only with its last holder; the selector knows the holders and their failure domains.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -42,7 +42,7 @@
 
 namespace moetrain {
 
-// Which units of an expert the choice is about; the others are in every snapshot.
+// The expert units that may be left out; all other units are in every snapshot.
 enum class PartialParts : uint8_t { kWeights, kOptimizer, kBoth };
 std::string_view partial_parts_name(PartialParts parts);
 Result<PartialParts> parse_partial_parts(std::string_view name);
@@ -51,53 +51,53 @@ inline constexpr uint32_t kAllExperts = UINT32_MAX;
 
 struct PartialOptions {
   uint32_t k = 0;       // experts of each layer per checkpoint; 0: all
-  bool k_auto = false;  // k is 0, and set_k() tells how many, again and again
-  // Experts of each layer per snapshot, those that stay in memory included: 0: none stays,
+  bool k_auto = false;  // k is 0, and set_k() sets the number repeatedly
+  // Experts of each layer per snapshot, including those in memory only. 0: none in memory only,
   // kAllExperts: all. Not less than k.
   uint32_t k_snapshot = 0;
-  bool k_snapshot_auto = false;  // k_snapshot is kAllExperts, and set_k_snapshot() tells how many
+  bool k_snapshot_auto = false;  // k_snapshot is kAllExperts, and set_k_snapshot() sets the number
   Selector selector = Selector::kRiskAware;
   PartialParts parts = PartialParts::kBoth;
-  uint32_t staleness_max = 0;  // snapshots from one save of an expert to its next; 0: the default
+  uint32_t staleness_max = 0;  // snapshots between two saves of an expert; 0: the default
   double plt_budget = kPltBudgetDefault;
   DenseSharding dense = DenseSharding::kBytes;
-  bool survivors_go_on = false;  // recoveries take replicas from whoever is left
+  bool survivors_go_on = false;  // recoveries take replicas from the survivors
 
   bool is_partial() const { return k != 0 || k_auto; }
 };
 
-// kInvalidArgument, naming the flag, for what cannot be with so many experts in a layer.
+// kInvalidArgument, naming the flag, if the options are impossible with this many experts.
 Status validate(const PartialOptions& options, uint32_t experts);
 
-// What the trainer unit keeps.
+// State of a partial run that the trainer unit stores.
 struct PartialState {
-  uint64_t snapshots = 0;  // taken in this line of history, this one included
+  uint64_t snapshots = 0;  // taken in this lineage, this one included
   uint32_t k = 0;          // of the newest snapshot (trainer/partial/dynamic_k.h)
   uint32_t k_asked = 0;    // PartialOptions::k when it was saved
-  PltMeter::Lost lost;     // empty: nothing
+  PltMeter::Lost lost;     // empty: nothing lost
   // The newest recovery that lost tokens to a K below N: that K, and the tokens. 0: none.
   uint32_t loss_k = 0;
   int64_t loss_tokens = 0;
-  // The newest that lost any: those that came after the last snapshot, of so many experts.
+  // The newest recovery with a loss: its tokens since the last snapshot, and its experts.
   int64_t loss_since = 0;
   uint32_t loss_experts = 0;
   AgeTrialScore trial;  // of selectors that weigh age
   bool operator==(const PartialState&) const = default;
 };
 
-// How far the experts have come, all counts [layers * experts] since the run began.
+// Progress of the experts; all counts [layers * experts] since the run began.
 struct ExpertProgress {
   std::span<const int64_t> routed;
   std::span<const int64_t> updates;
 };
 
-// All that one rank's planning rests on, for a rank that joins while the run goes on.
+// One rank's full planning state, for a rank that joins while the run goes on.
 struct PartialHandover {
   PartialState state;
   std::vector<SaveLedger::Saved> saved;  // [layers * experts]: durable versions
   std::vector<SaveLedger::Saved> kept;   // the same of versions at either level
   std::vector<int64_t> routed_before;    // the same of the counts as of the last snapshot
-  // The newest snapshots, SaveLedger::kUndoMax at most: some may be on their way, and may fail.
+  // The newest snapshots, at most SaveLedger::kUndoMax: some may be in flight, and may fail.
   struct Recent {
     uint64_t step = 0;
     uint64_t snapshot = 0;  // its number
@@ -110,83 +110,83 @@ struct PartialHandover {
 struct RecoveryLoss {
   int64_t tokens = 0;
   double plt = 0;     // of this recovery alone
-  int64_t since = 0;  // of the tokens, those that came after the last snapshot
+  int64_t since = 0;  // part of the tokens: those after the last snapshot
 };
 
 class PartialCheckpoint {
  public:
-  // The units and the placement outlive it. The options have been validated, the placement is of
-  // the units' model. `experts`: who contributes which bytes of an expert.
+  // The units and the placement outlive it. The options have been validated; the placement is of
+  // the units' model. `experts`: which rank contributes which bytes of an expert.
   PartialCheckpoint(const std::vector<StateUnit>& units, const ComputePlacement& placement,
                     const PartialOptions& options, ExpertState experts = ExpertState::kReplicated);
 
-  // A run begins.
+  // Starts a new run.
   void start();
-  // A run goes on from a view: what its trainer unit and the versions of its experts say.
-  // kCorrupt if these contradict each other; nothing changed then.
-  // in_memory: not 0 for experts (positions in the grid) with a version that no disk has; empty:
-  // none. What the disk has of them is older, nobody knows how much: they are due first.
+  // Resumes a run from a view: its trainer unit and the versions of its experts. kCorrupt if these
+  // contradict each other; nothing is changed then. in_memory: nonzero for experts (positions in
+  // the grid) with a version that is on no disk; empty: none. Their versions on disk are older, by
+  // an unknown amount: they are saved first.
   Result<RecoveryLoss> resume(const PartialState& saved, std::span<const int64_t> routed,
                               const ExpertStamps& stamps, std::span<const int64_t> in_memory = {});
 
-  // These experts (positions in the grid) came back from their newest versions, older than the
-  // rest, which went on: the run does not rewind. `versions` holds their stamps, of which the older
-  // of an expert's two counts; `updates` gets the AdamW steps of the moments that came back. Every
-  // rank does this with the same numbers. One whose stamps are zero was never saved, and is as the
-  // seed made it. kCorrupt if a version cannot be one of this history;
-  // nothing changed then.
+  // Rolls back these experts (positions in the grid) to their newest versions, older than the rest;
+  // the run does not rewind. `versions` holds their stamps: the older of an expert's two counts
+  // applies. `updates` gets the AdamW steps of the restored moments. Every rank calls this with the
+  // same numbers. An expert with zero stamps was never saved, and is in its initial state.
+  // kCorrupt if a version cannot be of this history;
+  // nothing is changed then.
   Result<RecoveryLoss> roll_back(std::span<const uint32_t> experts, const ExpertStamps& versions,
                                  std::span<const int64_t> routed, std::span<int64_t> updates,
                                  std::span<const int64_t> in_memory = {});
 
-  // The run goes on, and ranks take over what another one has. Of snapshots that are on their way
-  // nobody remembers what they replaced: if one fails, what it has saved counts as never saved, and
-  // the next snapshot is full. kCorrupt, and nothing changed, if these are no counts of this model.
+  // Passes the state to joining ranks while the run goes on. Replaced versions of snapshots in
+  // flight are not part of it: if such a snapshot fails, its experts count as never saved, and the
+  // next snapshot is full. kCorrupt, and nothing changed, if the counts are not of this model.
   PartialHandover handover() const;
   Status take_over(const PartialHandover& handover, std::span<const int64_t> routed);
 
   struct Plan {
     std::vector<uint32_t> units;         // all of the snapshot's
-    std::vector<uint32_t> memory_units;  // those of them that are not written
+    std::vector<uint32_t> memory_units;  // units that are not written
     std::vector<ckpt_fragment> fragments;
     std::vector<uint32_t> experts;         // written, as positions in the grid
     std::vector<uint32_t> memory_experts;  // not written
   };
-  // The next snapshot, at `step`. Stamps what it takes. Takes more than K experts of a layer where
-  // the bound on staleness demands it: it holds in snapshots and, with an interval, in steps, also
-  // after snapshots that failed and after a resume with other numbers.
+  // Plans the next snapshot, at `step`, and stamps its experts. Takes more than K experts of a
+  // layer if the bound on staleness demands it: the bound counts snapshots and, with an interval,
+  // steps, also after failed snapshots and after a resume with other settings.
   Plan next(uint64_t step, const ExpertProgress& progress, bool full, ExpertStamps& stamps);
-  // [rank] of the placement: its failure domain, as in RankGroup. To be told whenever the ranks
-  // change; before, and where it is empty, each rank fails by itself.
+  // domain_of_rank[rank] of the placement: its failure domain, as in RankGroup. Call whenever the
+  // ranks change. Before the first call, or if empty, each rank fails by itself.
   void set_domains(std::vector<uint32_t> domain_of_rank) {
     domain_of_rank_ = std::move(domain_of_rank);
   }
-  // At most so many steps from one snapshot to the next, as far as anybody can tell: the bound is
-  // staleness_max() times that in steps. 0, as it is in the beginning: there is none in steps.
+  // Longest expected distance between snapshots, in steps: the bound is staleness_max() times that,
+  // in steps. 0 (initially): no bound in steps.
   void set_interval(uint64_t steps) { interval_ = steps; }
-  // How many experts of each layer the next snapshots take, with `k_auto`. At least 1. Without, K
-  // follows the budget from snapshot to snapshot.
+  // Experts of each layer that the next snapshots write, with `k_auto`. At least 1. Without k_auto,
+  // K follows the budget from snapshot to snapshot.
   void set_k(uint32_t k);
-  // The same of those that are copied, with `k_snapshot_auto`. 0, as it is after start(), resume()
-  // and take_over(): no more than are written.
+  // Same, for copied experts, with `k_snapshot_auto`. 0 (after start(), resume() and take_over()):
+  // no more than are written.
   void set_k_snapshot(uint32_t k);
-  // The snapshot of this step is not to be had: its experts are due again.
+  // The snapshot of this step has failed: its experts are due again.
   void failed(uint64_t step);
-  // Would that change anything, as far as is known here?
+  // True if failed(step) would change anything, as far as is known here.
   bool counts_on(uint64_t step) const { return number_of_step_.contains(step); }
 
-  // Is the unit one that a partial snapshot may leave out?
+  // True if a partial snapshot may leave the unit out.
   bool is_chosen_about(const StateUnit& unit) const;
   PartialState state() const;
   uint32_t k() const { return k_; }
-  // Experts of each layer per snapshot: grows as k() does.
+  // Experts of each layer per snapshot: grows with k().
   uint32_t k_snapshot() const;
   uint32_t staleness_max() const { return selection().staleness_max; }
   double plt(std::span<const int64_t> routed) const { return meter_.plt(routed); }
   const PltMeter& meter() const { return meter_; }
-  // The newest loss as the next one would come to: what K follows from.
+  // The newest loss, scaled to the next recovery; K is chosen from it.
   Recovery expected_loss(std::span<const int64_t> routed) const;
-  // Of both kinds, [layers * experts]; empty where nothing was lost.
+  // Lost tokens of both kinds of recovery, [layers * experts]; empty if nothing was lost.
   std::vector<int64_t> lost() const;
 
  private:
@@ -194,10 +194,10 @@ class PartialCheckpoint {
     uint64_t step = 0;
     std::span<const int64_t> routed;
   };
-  // What follows from the placement, of each expert, where k of a layer are taken at a time.
+  // Per expert, from the placement, if k experts of a layer are taken at a time.
   struct Placed {
     std::vector<uint32_t> turn;  // its place in the round robin
-    std::vector<double> risk;    // that the next failure takes its last replica
+    std::vector<double> risk;    // probability that the next failure takes its last replica
   };
   Placed placed(uint32_t k) const;
   SelectionOptions selection() const;
@@ -212,12 +212,12 @@ class PartialCheckpoint {
   uint32_t experts_asked() const;
   Result<SaveLedger::Saved> version_of(size_t expert, const ExpertStamps& stamps,
                                        uint64_t snapshots) const;
-  // The next K, after a recovery of so many experts.
+  // Chooses the next K, after a recovery of this many experts.
   void recovered(uint32_t k, const RecoveryLoss& loss, size_t experts,
                  std::span<const int64_t> routed);
-  // K as the budget demands it, of what was lost so far.
+  // K that keeps the budget, given the losses so far.
   uint32_t k_of_budget(uint32_t asked, std::span<const int64_t> routed) const;
-  // How many times as many experts the next recovery has to bring back as the last one had.
+  // Expected experts of the next recovery, relative to the last one.
   double growth_of_loss() const;
   RankGroup group() const;
 
@@ -238,7 +238,7 @@ class PartialCheckpoint {
   int64_t loss_tokens_ = 0;
   int64_t loss_since_ = 0;
   uint32_t loss_experts_ = 0;
-  std::vector<int64_t> routed_before_;  // as of the last snapshot, or as the run began
+  std::vector<int64_t> routed_before_;  // as of the last snapshot, or of the run's start
   uint64_t interval_ = 0;
   std::map<uint64_t, uint64_t> number_of_step_;  // of recent snapshots
 };

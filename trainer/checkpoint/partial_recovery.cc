@@ -1,5 +1,5 @@
-// The part of PartialCheckpoint that says what a recovery lost, and how many experts follow from
-// it.
+// The part of PartialCheckpoint that counts the loss of a recovery and chooses the next K from
+// the loss.
 #include <algorithm>
 #include <numeric>
 
@@ -13,7 +13,7 @@ using ckpt::make_error;
 
 namespace {
 
-// Of an expert whose durable version is not known: as old as one can be.
+// For an expert whose durable version is unknown: as old as possible.
 constexpr SaveLedger::Saved kOldestVersion{.snapshot = 1, .tokens = 0};
 
 }  // namespace
@@ -37,7 +37,7 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
   }
   const PltMeter before = meter;
   RecoveryLoss loss;
-  CKPT_ASSIGN(loss.tokens, meter.restarted(routed, held));  // checks what the versions say
+  CKPT_ASSIGN(loss.tokens, meter.restarted(routed, held));  // checks the counts of the versions
   std::vector<int64_t> lost_now(grid_.size());
   for (size_t i = 0; i < grid_.size(); ++i) lost_now[i] = before.held(i, routed) - held[i];
   loss.plt = lost_proportion(grid_, lost_now, routed);
@@ -48,23 +48,23 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
     if (in_memory[i] != 0) versions[i] = kOldestVersion;
   }
   ledger_ = SaveLedger(std::move(versions));
-  trial_.begin(memory_ledger_, saved.trial);  // what a version is, not what the disk has of it
+  trial_.begin(memory_ledger_, saved.trial);  // by version, not by the age on disk
   snapshots_ = saved.snapshots;
-  k_snapshot_ = 0;  // of another process than this one: all ranks are told anew
+  k_snapshot_ = 0;  // process-local: all ranks are told anew
   number_of_step_.clear();
   loss_k_ = saved.loss_k;
   loss_tokens_ = saved.loss_tokens;
   loss_since_ = saved.loss_since;
   loss_experts_ = saved.loss_experts;
   routed_before_.assign(routed.begin(), routed.end());
-  // With k_auto K goes on growing from where it was; nobody has asked for a number to begin with.
+  // With k_auto K continues from its last value, since there is no requested initial value.
   const bool known = saved.k >= 1 && saved.k <= grid_.experts;
   k_ = options_.k_auto && saved.k_asked == 0 && known ? saved.k : experts_asked();
   recovered(known ? saved.k : k_, loss, grid_.size(), routed);
   return loss;
 }
 
-// What the two units of an expert make together: the older counts.
+// Combines the stamps of an expert's two units: the older counts apply.
 Result<SaveLedger::Saved> PartialCheckpoint::version_of(size_t expert, const ExpertStamps& stamps,
                                                         uint64_t snapshots) const {
   const ExpertStamp& weights = stamps.at(ExpertPart::kWeights, expert);
@@ -102,7 +102,7 @@ Recovery PartialCheckpoint::expected_loss(std::span<const int64_t> routed) const
                 .experts = grid_.experts,
                 .plt = meter_.plt(routed)};
   const int64_t all = std::accumulate(routed.begin(), routed.end(), int64_t{0});
-  // Every layer has as many assignments, so this is the mean over the layers.
+  // Every layer has the same number of assignments, so this is the mean over the layers.
   if (all > 0) {
     const double share = growth_of_loss() / static_cast<double>(all);
     next.plt_of_it = static_cast<double>(loss_tokens_) * share;
@@ -111,9 +111,9 @@ Recovery PartialCheckpoint::expected_loss(std::span<const int64_t> routed) const
   return next;
 }
 
-// A group that has become smaller has more experts on each rank. Those that one failure domain
-// alone has go with it; where each has fewer of them than were lost, it may again be more than one
-// that dies.
+// A smaller group has more experts per rank. Experts held by one failure domain alone are lost with
+// it. If every domain has fewer of them than the last recovery lost, assume that several domains
+// may die again.
 double PartialCheckpoint::growth_of_loss() const {
   if (!options_.survivors_go_on || loss_experts_ == 0) return 1;
   const RankGroup ranks = group();
@@ -140,7 +140,7 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
   RecoveryLoss loss;
   for (const uint32_t expert : experts) {
     CKPT_ASSERT(expert < grid_.size());
-    SaveLedger::Saved version;  // of one that was never saved: what the seed gave
+    SaveLedger::Saved version;  // of an expert that was never saved: the initial state
     if (!versions.never_saved(expert)) {
       CKPT_ASSIGN(version, version_of(expert, versions, snapshots_));
     }
@@ -196,7 +196,7 @@ Status PartialCheckpoint::take_over(const PartialHandover& handover,
   trial_.begin(memory_ledger_, state.trial);  // as after a resume
   snapshots_ = state.snapshots;
   k_ = state.k;
-  k_snapshot_ = 0;  // of this process alone: all ranks are told anew
+  k_snapshot_ = 0;  // process-local: all ranks are told anew
   loss_k_ = state.loss_k;
   loss_tokens_ = state.loss_tokens;
   loss_since_ = state.loss_since;

@@ -1,8 +1,8 @@
-// The plan of a snapshot: which rank contributes which bytes of which unit. Pure.
+// The plan of a snapshot: the bytes that each rank contributes to each unit. Pure.
 //
-// Every rank computes the whole plan by itself and ckptd compares the hashes: ranks that disagree
-// are found before a byte is believed. A replicated expert comes in equal parts from the ranks that
-// hold it; of a sharded expert every rank contributes the part it owns (unit_ranges.h), so that any
+// Every rank computes the whole plan by itself and ckptd compares the hashes: a disagreement is
+// found before any byte is accepted. A replicated expert comes in equal parts from the ranks that
+// hold it. For a sharded expert, every rank contributes its own part (unit_ranges.h), so any
 // choice of experts is balanced. Dense state is the same on all ranks, so they share it
 // (trainer/partial/sharding.h), and the time a snapshot blocks falls with the number of ranks. The
 // trainer unit comes from rank 0.
@@ -24,19 +24,19 @@ std::vector<ckpt_fragment> snapshot_plan(const std::vector<StateUnit>& units,
                                          const std::vector<uint32_t>& unit_ids,
                                          const Ownership& ownership, DenseSharding dense);
 
-// No snapshot of some or all units asks more bytes than this of any rank.
+// Upper bound of the bytes that any rank contributes to a snapshot of some or all units.
 uint64_t largest_share(const std::vector<StateUnit>& units, const Ownership& ownership,
                        DenseSharding dense);
 
 // Every unit's id.
 std::vector<uint32_t> all_units(const std::vector<StateUnit>& units);
 
-// The units that `rank` restores: all dense ones, the trainer unit, and the experts that it holds
-// a part of.
+// The units that `rank` restores: all dense units, the trainer unit, and the experts of which it
+// holds a part.
 std::vector<uint32_t> units_of_rank(const std::vector<StateUnit>& units, const Ownership& ownership,
                                     uint32_t rank);
 
-// Of all ranks: the sum, and how evenly it is shared.
+// Sum of the ranks' bytes, and their balance.
 ShareSummary bytes_by_rank(const std::vector<ckpt_fragment>& plan, uint32_t ranks);
 
 // Bytes that `rank` contributes.

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "formats/base/parse.h"
+
 namespace moetrain {
 
 namespace client = ckpt::client;
@@ -32,6 +34,19 @@ ArenaSize arena_size(uint64_t share_bytes, bool memory_level) {
   const uint64_t slabs = share_bytes / slab + share_bytes / 16 / slab + 3;
   if (!memory_level) return {slab, slab * (kSnapshotsAtOnce * slabs + kRestoreSlabs)};
   return {slab, slab * ((kSnapshotsAtOnce + 1) * (slabs + 1) + kRestoreSlabs)};
+}
+
+std::string restart_remedy(const ckpt::Error& error, uint64_t arena_bytes, uint64_t restart_bytes) {
+  // ckptd says so of an arena that is above a limit, or has no room beside the others.
+  constexpr std::string_view kNoRoom = " was asked for, and ";
+  const bool no_room = (error.code == ckpt::ErrorCode::kResourceExhausted ||
+                        error.code == ckpt::ErrorCode::kInvalidArgument) &&
+                       error.message.find(kNoRoom) != std::string::npos;
+  if (!no_room || restart_bytes >= arena_bytes) return {};
+  return fmt::format(
+      "; with --on-loss continue each rank has room for the whole model, as the last one saves it "
+      "alone: --on-loss restart asks for {}",
+      ckpt::base::format_size(restart_bytes));
 }
 
 }  // namespace moetrain

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "formats/base/result.h"
 #include "trainer/checkpoint/units.h"
 
 namespace moetrain {
@@ -19,5 +20,10 @@ struct ArenaSize {
 // filled, two being written) and the windows of a restore. With experts that stay in memory, room
 // for all that are newest there, and their own slabs in each snapshot.
 ArenaSize arena_size(uint64_t share_bytes, bool memory_level = false);
+
+// The remedy for a rank of a run with --on-loss continue whose arena ckptd has no room for: an
+// arena of `restart_bytes` is enough with restart. Empty for other errors, and if restart needs as
+// much.
+std::string restart_remedy(const ckpt::Error& error, uint64_t arena_bytes, uint64_t restart_bytes);
 
 }  // namespace moetrain

@@ -15,14 +15,14 @@ namespace {
 
 using Answers = std::vector<client::Restored>;
 
-constexpr uint64_t kNewestStep = UINT64_MAX - 1;  // ckptd takes none beyond
+constexpr uint64_t kNewestStep = UINT64_MAX - 1;  // ckptd refuses later steps
 
 struct Want {
   ckpt_range range;
   bool on_host = true;
 };
 
-// By the link, where there is one: all that is not in host memory.
+// Reads into host memory directly; through the link, if there is one, into other memory.
 Result<Answers> read_ranges(client::Session& session, const client::RestoreOptions& options,
                             const std::vector<Want>& wants, DeviceLink* link) {
   std::vector<ckpt_range> host;
@@ -46,7 +46,7 @@ Result<Answers> read_ranges(client::Session& session, const client::RestoreOptio
   return answers;
 }
 
-// One range per piece of memory that this rank holds, units in order.
+// One range per memory area that this rank holds, units in order.
 std::vector<Want> wants_of(const std::vector<uint32_t>& unit_ids, const StateMemory& memory) {
   std::vector<Want> wants;
   for (const uint32_t id : unit_ids) {
@@ -61,7 +61,7 @@ void note_stale(const StateUnit& unit, uint32_t id, const client::Restored& rest
                 RestoreSummary& summary) {
   if (!summary.stale_units.empty() && summary.stale_units.back() == id) return;
   summary.stale_units.push_back(id);
-  if (restored.note.empty()) return;  // an expert that newer snapshots did not take
+  if (restored.note.empty()) return;  // an expert that newer snapshots left out
   summary.notes.push_back(older_version_text(unit.name, restored.version.step, restored.note));
 }
 
@@ -69,7 +69,7 @@ std::string version_name(const std::string& run, const ExpertVersion& version) {
   return fmt::format("run {} lineage {} step {}", run, version.lineage, version.step);
 }
 
-// Of the experts' units among the restored ones. All ranges of a unit are of one version.
+// Versions of the experts among the restored units. All ranges of a unit must have one version.
 Result<std::vector<ExpertVersion>> expert_versions(const std::string& run,
                                                    const std::vector<StateUnit>& units,
                                                    const std::vector<Want>& wants,
@@ -89,9 +89,9 @@ Result<std::vector<ExpertVersion>> expert_versions(const std::string& run,
   return versions;
 }
 
-// Of the restored versions. The view's trainer unit knows most of them, where it was restored, too:
-// all but those whose commit is not what it took them for, because a snapshot in between has
-// failed, or because only memory had it.
+// Stamps of the restored versions. The view's trainer unit, if restored, knows most of them. It
+// lacks versions whose commit is not the expected one, because a snapshot in between failed or was
+// in memory only.
 Status stamps_of_view(client::Session& session, const std::string& run,
                       const std::vector<StateUnit>& units, std::vector<ExpertVersion> versions,
                       bool with_trainer_unit, const StateMemory& memory) {
@@ -105,8 +105,8 @@ Status stamps_of_view(client::Session& session, const std::string& run,
   return restore_stamps(session, run, units, std::move(versions), stamps);
 }
 
-// A version without a stamp is damage, also where its commit's trainer unit is not there any more:
-// nobody may take it for one that was never saved.
+// A version without a stamp is corrupt, even if its commit's trainer unit is gone: it must not be
+// mistaken for an expert that was never saved.
 ckpt::Error no_stamps(const ckpt::Error& error, const std::string& commit,
                       const std::string& unit) {
   const bool gone = error.code == ErrorCode::kNotFound;
@@ -156,7 +156,7 @@ Result<std::optional<client::ViewPoint>> newest_commit(client::Session& session,
 }
 
 std::string older_version_text(const std::string& unit, uint64_t step, const std::string& note) {
-  // The note of a restored version names its unit and step itself.
+  // The note of a restored version already names its unit and step.
   const std::string named = fmt::format("unit {}: step {} ", unit, step);
   return note.starts_with(named)
              ? fmt::format("unit {} is from step {} {}", unit, step, note.substr(named.size()))

@@ -27,7 +27,7 @@ Snapshotter::~Snapshotter() {
   for (InFlight& snapshot : in_flight_) link_->retire(std::move(snapshot.handle));
 }
 
-// What had not reached the arena was not staged, and will be settled as failed.
+// Parts that had not reached the arena were not staged, and will be settled as failed.
 void Snapshotter::go_on(uint32_t rank, uint64_t epoch) {
   CKPT_ASSERT(!begun_);
   if (link_ != nullptr) (void)link_->drain(kLinkTimeoutMs);
@@ -42,7 +42,7 @@ void Snapshotter::before_write(std::span<const uint32_t> units) {
 
 Status Snapshotter::poll() { return link_ == nullptr ? Status() : link_->poll(); }
 
-// Bounds what is in flight. The oldest snapshot stays in the queue, so that it is reported.
+// Bounds the snapshots in flight. The oldest one stays in the queue, so that it is reported.
 Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
   const auto is_open = [](const InFlight& snapshot) {
     return snapshot.handle.info().level < CKPT_LEVEL_DURABLE;
@@ -91,7 +91,7 @@ Status Snapshotter::begin(Request request, const BackPressure& pressure) {
   const Status room = make_room(request.step, pressure);
   waits_.room_ms = ms_since(start);
   CKPT_TRY(room);
-  // What is left of the wait; 0 would mean the library's own default.
+  // Rest of the wait; at least 1, since 0 would mean the library's default.
   const double left_ms = pressure.wait_ms_max - ms_since(start);
   client::SnapshotOptions options;
   options.step = request.step;
@@ -137,7 +137,7 @@ void Snapshotter::drop(const std::string& reason) {
   begun_.reset();
 }
 
-// One that has failed may still be on its way from the device.
+// Copies of a failed snapshot may still be in flight from the device.
 void Snapshotter::forget(InFlight& snapshot) {
   if (link_ != nullptr) link_->retire(std::move(snapshot.handle));
 }
@@ -191,7 +191,7 @@ Status Snapshotter::await_durable(client::Snapshot& handle, double timeout_ms) c
   }
 }
 
-// Waits for copies from the device. They need slabs, so the wait ends when ckptd stops answering.
+// Waits for copies from the device. Copies need slabs, so the wait ends if ckptd stops answering.
 Status Snapshotter::drain_link(uint32_t timeout_ms) {
   if (link_ == nullptr) return {};
   const auto begin = Clock::now();

@@ -1,13 +1,13 @@
 // Snapshotter: takes one rank's share of snapshots, asynchronously.
 //
-// begin() asks ckptd for slabs and does not wait for its answer, so the caller can do something
-// else while it comes. fill() blocks for the copy into the arena (and, by policy, for slabs), or,
-// where the state is on a GPU, for no copy at all: before_write() then holds the device. Writing,
-// committing and the answer come later, seen through Session::poll() and settled(). A snapshot that
-// fails is an event to be reported, never a reason to stop training. Lives as long as the group
-// goes on: snapshots that all ranks had staged as their epoch ended are settled in a later one.
-// Destroying it gives up the handles: snapshots that were handed over go on by themselves. What is
-// still on its way from a GPU is waited for first, kLinkTimeoutMs at most.
+// begin() asks ckptd for slabs and does not wait for the answer, so the caller can work meanwhile.
+// fill() blocks for the copy into the arena (and, by policy, for slabs). With the state on a GPU
+// it blocks for no copy: before_write() then holds the device. Writing,
+// committing and the answer come later, seen through Session::poll() and settled(). A failed
+// snapshot is an event to be reported, never a reason to stop training. Lives as long as the group
+// goes on: snapshots that all ranks had staged when their epoch ended are settled in a later epoch.
+// The destructor frees the handles: snapshots that were handed over continue by themselves. It
+// first waits for copies in flight from a GPU, kLinkTimeoutMs at most.
 #pragma once
 
 #include <ckpt/client.hpp>
@@ -27,74 +27,74 @@ namespace moetrain {
 
 struct SnapshotOutcome {
   uint64_t step = 0;
-  uint64_t epoch = 0;  // that it was taken in
+  uint64_t epoch = 0;  // in which it was taken
   bool durable = false;
-  std::string reason;  // why not
-  std::string alarms;  // what ckptd found wrong with it all the same
+  std::string reason;  // why it is not durable
+  std::string alarms;  // anomalies that ckptd found in it
   uint64_t bytes = 0;  // of this rank
   double stall_ms = 0;
-  double durable_ms = 0;  // from begin() until this rank learned of it
+  double durable_ms = 0;  // from begin() until this rank learned that it is durable
 };
 
 class Snapshotter {
  public:
-  // What begin() and fill() do when ckptd has not written the earlier ones yet: kInFlightMax of
-  // them are on their way, or no slab is free.
+  // Policy of begin() and fill() if ckptd has not written earlier snapshots yet: kInFlightMax of
+  // them are in flight, or no slab is free.
   struct BackPressure {
     ckpt_out_of_slabs policy = CKPT_SLABS_WAIT;
-    // With CKPT_SLABS_WAIT: for an earlier snapshot and the first slab together; then what is left
-    // of it for each further slab.
+    // With CKPT_SLABS_WAIT: limit for an earlier snapshot and the first slab together; its rest
+    // also limits each further slab.
     uint32_t wait_ms_max = 10'000;
-    // For a ckptd that does not answer (DaemonPatience); 0: as long as the waits above say.
+    // Limit for a ckptd that does not answer (DaemonPatience); 0: only the waits above.
     uint32_t silence_ms_max = 0;
   };
-  // Session and link outlive it; `epoch` has been joined. `link` is null where the state is in host
+  // Session and link outlive it; `epoch` has been joined. `link` is null if the state is in host
   // memory.
   Snapshotter(ckpt::client::Session& session, uint32_t rank, DeviceLink* link = nullptr,
               uint64_t epoch = 0)
       : session_(session), rank_(rank), link_(link), epoch_(epoch) {}
   ~Snapshotter();
-  // A later epoch has been joined, in which the group goes on; nothing is begun and not filled.
+  // Moves to a later epoch of the group. Precondition: nothing is begun and not filled.
   void go_on(uint32_t rank, uint64_t epoch);
 
-  // What to take, the same on every rank but for what only one rank gives.
+  // Contents of a snapshot. Equal on every rank, except fields that only one rank gives.
   struct Request {
     uint64_t step = 0;
-    uint32_t attempt = 0;  // tells repeated attempts at one step apart
+    uint32_t attempt = 0;  // distinguishes repeated attempts at one step
     std::vector<uint32_t> units;
-    std::vector<uint32_t> memory_units;    // those of them that are not written
+    std::vector<uint32_t> memory_units;    // units that are not written
     std::vector<ckpt_fragment> fragments;  // of all ranks
     std::vector<ckpt::client::Metric> metrics;
     std::vector<ckpt_expert_tokens> expert_tokens;
-    std::vector<uint64_t> expert_lost;  // of each of these; empty: none was lost
-    uint64_t staleness_max = 0;         // steps; an expert that is older raises an alarm
+    std::vector<uint64_t> expert_lost;  // by expert_tokens; empty: none was lost
+    uint64_t staleness_max = 0;         // steps; an older expert raises an alarm
   };
-  // Opens a snapshot; it is filled or dropped before the next one is begun. Every rank of the epoch
-  // takes the same steps. Waits only for an earlier snapshot, by policy, and for a ckptd that is
-  // away. On failure there is nothing to fill; the other ranks should drop theirs.
+  // Opens a snapshot; fill or drop it before the next begin(). Every rank of the epoch takes the
+  // same steps. Waits only for an earlier snapshot, by policy, and for a lost ckptd to return. On
+  // failure there is nothing to fill; the other ranks should drop theirs.
   Status begin(Request request, const BackPressure& pressure);
   bool begun() const { return begun_.has_value(); }
-  // Copies this rank's share of the units, as they are now, and hands it over. On failure this
-  // rank's part is abandoned and nothing is in flight for the step; the other ranks should abandon
-  // theirs.
+  // Copies this rank's share of the units in their current state, and hands it over. On failure
+  // this rank's part is abandoned and nothing is in flight for the step; the other ranks should
+  // abandon theirs.
   Status fill(const StateMemory& memory);
-  // Gives up what was begun and not filled, if anything.
+  // Aborts a snapshot that was begun and not filled, if there is one.
   void drop(const std::string& reason);
 
-  // Before units are changed: what fill() has not copied of them yet, the device copies first.
+  // Call before changing units: the device first copies the parts that fill() has not copied yet.
   void before_write(std::span<const uint32_t> units);
-  // Hands over what has come from the device. An error is the device's.
+  // Hands over parts that have arrived from the device. An error is the device's.
   Status poll();
 
-  // Those that are durable or failed since the last call. Looks at no socket: poll the session.
+  // Snapshots that became durable or failed since the last call. Poll the session for news.
   std::vector<SnapshotOutcome> settled();
 
-  // Another rank could not contribute: gives up this rank's part, if it is still in flight. It will
-  // be settled as failed with this reason.
+  // Another rank could not contribute: aborts this rank's part, if it is still in flight. The
+  // snapshot will be settled as failed with this reason.
   void abandon(uint64_t step, const std::string& reason);
 
-  // Whoever waits below waits in vain once this is true, since the group is lost say; it is asked
-  // while they wait. What is in flight stays so.
+  // The waits below end once this returns true, for example because the group is lost. They call it
+  // repeatedly. Snapshots in flight stay so.
   void give_up_when(std::function<bool()> in_vain) { in_vain_ = std::move(in_vain); }
 
   // Waits until the step's snapshot, if it is in flight, is durable or has failed, at most this
@@ -105,17 +105,17 @@ class Snapshotter {
   // kDeadlineExceeded if it is still in flight. Its outcome is not in settled() afterwards.
   Result<SnapshotOutcome> wait(uint64_t step, uint32_t timeout_ms);
 
-  // Waits for all that are in flight, and tells how each ended; one that is still in flight after
-  // the time is none of them.
+  // Waits for all snapshots in flight, and returns how each ended. A snapshot still in flight at
+  // the timeout is not in the result.
   std::vector<SnapshotOutcome> drain(uint32_t timeout_ms);
-  // How long the newest snapshot kept training waiting, the copy apart.
+  // Time for which the newest snapshot blocked training, without the copy.
   struct Waits {
-    double room_ms = 0;   // for an earlier snapshot to be written
-    double slabs_ms = 0;  // for a free slab, or for ckptd
-    uint32_t open = 0;    // earlier ones that were not durable yet
+    double room_ms = 0;   // wait for an earlier snapshot to be written
+    double slabs_ms = 0;  // wait for a free slab, or for ckptd
+    uint32_t open = 0;    // earlier snapshots that were not durable yet
   };
   const Waits& waits() const { return waits_; }
-  // Is the step's snapshot neither durable nor failed, as far as settled() has told?
+  // True if the step's snapshot is neither durable nor failed, as far as settled() has told.
   bool in_flight(uint64_t step) const;
 
  private:
@@ -131,11 +131,11 @@ class Snapshotter {
     double stall_ms;
     ckpt::client::Snapshot handle;
   };
-  // The daemon keeps four of a run open; one place stays free for a late abort.
+  // ckptd keeps four snapshots of a run open; one place is reserved for a late abort.
   static constexpr size_t kInFlightMax = 3;
-  // For what is on its way to reach the arena. Tens of gigabytes do in a second.
+  // Timeout for copies in flight to reach the arena. Tens of gigabytes do in a second.
   static constexpr uint32_t kLinkTimeoutMs = 10'000;
-  static constexpr double kAskMs = 20;  // whether it is in vain
+  static constexpr double kAskMs = 20;  // interval of in_vain_ calls
 
   Status await_durable(ckpt::client::Snapshot& handle, double timeout_ms) const;
   Status drain_link(uint32_t timeout_ms);

@@ -1,6 +1,6 @@
-// Units: what a model's state consists of, in which order, and where each tensor lies in its unit.
+// Units of a model's state, their order, and the place of each tensor in its unit.
 //
-//   trainer                         everything that is not a tensor (trainer_state.h)
+//   trainer                         all state that is not a tensor (trainer_state.h)
 //   embed                           embedding
 //   layers.L.attention              input norm, q, k, v, o
 //   layers.L.router                 norm before the experts, router
@@ -31,7 +31,7 @@ struct UnitTensor {
   std::vector<uint64_t> shape;
   uint64_t offset = 0;
   uint64_t bytes = 0;  // fp32
-  // As it is called in the checkpoint.
+  // Name of the tensor in the checkpoint.
   std::string name() const;
 };
 

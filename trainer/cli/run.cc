@@ -26,7 +26,12 @@ Status place_own_daemon(const RunSpec& spec, const fs::path& folder, RunOptions&
   options.data_dir = (kept.empty() ? folder / "data" : kept).string();
   options.log_file = ((kept.empty() ? folder : kept) / "ckptd.log").string();
   std::error_code error;
+  const bool is_new = !fs::exists(options.data_dir, error);
   fs::create_directories(options.data_dir, error);
+  if (!error && is_new && !kept.empty()) {
+    ckpt::base::print_stderr("moetrain: created {}\n",
+                             fs::absolute(kept, error).lexically_normal().string());
+  }
   if (!error) return {};
   if (kept.empty()) {
     return ckpt::make_error(ckpt::ErrorCode::kIo, "folder {}: {}; TMPDIR says where it is made",

@@ -1,5 +1,7 @@
 #include <algorithm>
 #include <cctype>
+#include <string_view>
+#include <utility>
 
 #include "formats/base/parse.h"
 #include "trainer/cli/run_parts.h"
@@ -18,6 +20,59 @@ Status check_run_name(const std::string& name) {
   if (!name.empty() && name.size() <= 128 && letters && name[0] != '.' && name[0] != '-') return {};
   return make_error(ErrorCode::kInvalidArgument,
                     "--run '{}': 1 to 128 of [A-Za-z0-9._-], not beginning with . or -", name);
+}
+
+// The flag of a field of TrainConfig's JSON; empty: it has none.
+std::string_view flag_of(std::string_view field) {
+  static constexpr std::pair<std::string_view, std::string_view> kFlags[] = {
+      {"seed", "--seed"},
+      {"micro_batches", "--micro-batches"},
+      {"batch", "--batch"},
+      {"seq_len", "--seq"},
+      {"aux_coef", "--aux"},
+      {"weight_decay", "--weight-decay"},
+      {"clip_norm", "--clip"},
+      {"learning_rate", "--lr"},
+      {"warmup_steps", "--warmup"},
+      {"schedule_steps", "--lr-steps"},
+      {"idle_experts", "--idle-experts"},
+      {"precision", "--precision"},
+      {"router_skew", "--router-skew"},
+      {"router_skew_order", "--router-skew-order"},
+      {"router_trace_hold", "--router-trace-hold"},
+      {"num_hidden_layers", "--layers"},
+      {"hidden_size", "--hidden"},
+      {"num_attention_heads", "--heads"},
+      {"num_key_value_heads", "--kv-heads"},
+      {"head_dim", "--head-dim"},
+      {"intermediate_size", "--intermediate"},
+      {"num_local_experts", "--experts"},
+      {"num_experts_per_tok", "--top-k"},
+  };
+  const auto* found =
+      std::ranges::find(kFlags, field, &std::pair<std::string_view, std::string_view>::first);
+  return found == std::end(kFlags) ? std::string_view() : found->second;
+}
+
+// Names the flag that asks for another value than the commit `name` was trained with.
+ckpt::Error contradiction(const RunSpec& spec, const std::string& name,
+                          const ConfigDifference& differs) {
+  const std::string_view flag = flag_of(differs.field);
+  const std::string was = differs.was.empty() ? fmt::format("without {}", flag)
+                                              : fmt::format("with {} {}", flag, differs.was);
+  if (const auto given = spec.given.find(flag); given != spec.given.end()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{} {}: {} was trained {}; leave the flag out to resume it", flag,
+                      given->second, name, was);
+  }
+  if (spec.config.preset && !flag.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--preset {}: {} was trained {}, the preset has {}; leave the flag out to "
+                      "resume it",
+                      *spec.config.preset, name, was, differs.is.empty() ? "none" : differs.is);
+  }
+  return make_error(ErrorCode::kInvalidArgument, "{} was trained with {} {}, not {}", name,
+                    differs.field, differs.was, differs.is);
 }
 
 }  // namespace
@@ -50,10 +105,8 @@ Status adopt_commit(const RunSpec& spec, const RunFacts& facts, ResolvedRun& run
   const SavedRun& commit = *facts.commit;
   CKPT_TRY(check_same_trace(spec, facts, run));
   CKPT_ASSIGN(const TrainConfig wanted, config_flags(spec, facts).apply(commit.config));
-  const std::string differs = difference(commit.config, wanted);
-  if (!differs.empty()) {
-    return make_error(ErrorCode::kInvalidArgument, "run {} step {} was trained with {}", rank.run,
-                      commit.step, differs);
+  if (const auto differs = first_difference(commit.config, wanted)) {
+    return contradiction(spec, fmt::format("run {} step {}", rank.run, commit.step), *differs);
   }
   if (commit.step > rank.steps) {
     return make_error(ErrorCode::kInvalidArgument, "--steps {}: run {} is already at step {}",

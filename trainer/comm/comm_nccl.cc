@@ -21,16 +21,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// NCCL works in threads of its own; what it has come to is asked for, first without a pause: mostly
-// it is done soon, and every collective of a step waits here.
+// NCCL works in its own threads, so its state is polled, first without a pause: usually the work is
+// done soon, and every collective of a step waits here.
 constexpr std::chrono::microseconds kAskEagerly{200};
 constexpr std::chrono::microseconds kAskAgain{50};
 constexpr const char* kIdKey = "nccl-id";
 constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
-// For the peers to end what is queued, too, at a normal end; then there is an abort.
+// Limit of a normal end, for peers to finish queued work; then abort.
 constexpr uint32_t kFinishMs = 5'000;
 
-// The header's version was checked by CMake; the library that is loaded may be another one.
+// CMake checked the header's version; the loaded library may be another one.
 Status check_version() {
   constexpr int kNeeded = NCCL_VERSION(2, 14, 0);
   int version = 0;
@@ -41,8 +41,8 @@ Status check_version() {
                     version / 100 % 100);
 }
 
-// What a failure of NCCL's means. Connections that fail may have failed by a peer that died: the
-// next epoch tries again. What NCCL cannot do here it cannot do then either.
+// Error code of an NCCL failure. A failed connection may be due to a dead peer: the next epoch
+// tries again. Anything else that NCCL cannot do here will fail in the next epoch, too.
 ErrorCode code_of(ncclResult_t state) {
   const bool by_a_peer = state == ncclRemoteError || state == ncclSystemError;
   return by_a_peer ? ErrorCode::kUnavailable : ErrorCode::kFailedPrecondition;
@@ -71,10 +71,10 @@ class NcclComm final : public Comm {
  public:
   NcclComm(std::unique_ptr<Comm> host, Device* device, uint32_t timeout_ms)
       : host_(std::move(host)), device_(device), timeout_ms_(timeout_ms) {}
-  // After a failure everything was ended before.
+  // After a failure everything has been ended before.
   ~NcclComm() override { finish(); }
 
-  // Keeps none of the options: what they call may live no longer than this call.
+  // Does not keep the options: their callbacks may live no longer than this call.
   Status connect(const NcclOptions& options) {
     CKPT_ASSIGN(const ncclUniqueId id, exchange_id(rank(), options.rendezvous));
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
@@ -157,8 +157,8 @@ class NcclComm final : public Comm {
  private:
   CUstream_st* stream() { return cuda_queue(*device_).stream(); }
 
-  // A collective of the host's. Not after a failure of NCCL's, whatever it left on the GPU. And
-  // whose peers are gone shall not wait for them on the GPU either.
+  // A collective on the host. Not after a failure of NCCL, which may have left garbage on the GPU.
+  // If peers are lost, the GPU must not wait for them either.
   template <typename Call>
   Status on_host(const Call& call) {
     CKPT_TRY(check_sound());
@@ -167,7 +167,7 @@ class NcclComm final : public Comm {
     return status;
   }
 
-  // Asks once for what went wrong since a collective was queued.
+  // Checks once for failures since a collective was queued.
   Status check_sound() {
     ncclResult_t state = ncclSuccess;
     {
@@ -184,13 +184,13 @@ class NcclComm final : public Comm {
   Status failed(const char* what, ncclResult_t state) {
     const std::string reason = reason_of(state);
     end_both(reason);
-    // NCCL connects some peers in their first exchange only, and a death then has many names.
+    // NCCL connects some peers only at their first exchange, and then reports a death in many ways.
     const ErrorCode code = connected_ ? ErrorCode::kUnavailable : code_of(state);
     return make_error(code, "rank {} {}: NCCL: {}", rank(), what, reason);
   }
 
-  // Calls of NCCL as one group. Outside of a group a call on a non-blocking communicator may return
-  // ncclSuccess before its work is in the stream; the end of a group returns ncclInProgress then.
+  // Runs NCCL calls as one group. Outside of a group, a call on a non-blocking communicator may
+  // return ncclSuccess before its work is in the stream; ncclGroupEnd returns ncclInProgress then.
   template <typename Calls>
   static ncclResult_t in_group(const Calls& calls) {
     ncclResult_t first = ncclGroupStart();
@@ -221,8 +221,8 @@ class NcclComm final : public Comm {
     });
   }
 
-  // Puts a collective into the device's queue, behind what is there. Not after a failure of the
-  // device: what it had no memory for is a null pointer, which NCCL would take.
+  // Queues a collective on the device, behind earlier work. Not after a failure of the device: an
+  // allocation that failed is a null pointer, which NCCL would accept.
   template <typename Call>
   Status queue(const char* collective, const Call& call) {
     if (cuda_queue(*device_).failed()) {
@@ -237,7 +237,7 @@ class NcclComm final : public Comm {
     return await(collective, begun, timeout_ms_, {});
   }
 
-  // Until NCCL has done what it began, which it is asked even after success: that is the call's,
+  // Waits until NCCL has finished the call. Polls even after success, which refers to the call only
   // and may come before its work is in the stream. After a failure both communicators are ended.
   Status await(const char* what, ncclResult_t state, uint32_t timeout_ms,
                const std::function<std::optional<std::string>()>& interrupted) {
@@ -269,7 +269,7 @@ class NcclComm final : public Comm {
     }
   }
 
-  // NCCL's sentence, and what it has logged last.
+  // NCCL's error text, and its last log lines.
   std::string reason_of(ncclResult_t state) {
     const std::lock_guard lock(mutex_);
     const char* const detail = ncclGetLastError(comm_);
@@ -278,14 +278,14 @@ class NcclComm final : public Comm {
                        has_detail ? detail : "");
   }
 
-  // The host's first: whoever sees what an abort leaves on the GPU is to fail there.
+  // Aborts the host's first: a rank that reads garbage left by an abort on the GPU must fail there.
   void end_both(const std::string& reason) {
     host_->abort(reason);
     end(reason);
   }
 
-  // Ends what is queued and every later call. Any thread; the first reason counts. NCCL may wait
-  // for threads of its own in an abort: so nobody has to wait for this one.
+  // Ends queued work and all later calls. Any thread; the first reason counts. NCCL may wait for
+  // its own threads in an abort, so no lock is held meanwhile.
   void end(const std::string& reason) {
     ncclComm_t comm = nullptr;
     {
@@ -296,8 +296,8 @@ class NcclComm final : public Comm {
     if (comm != nullptr) (void)ncclCommAbort(comm);
   }
 
-  // A normal end: what is queued is done, then NCCL takes its connections down. If a peer does not
-  // come to its end, await() ends it here, too.
+  // A normal end: queued work completes, then NCCL closes its connections. If a peer does not
+  // finish, await() aborts.
   void finish() {
     ncclResult_t begun = ncclSuccess;
     {
@@ -306,14 +306,14 @@ class NcclComm final : public Comm {
       begun = ncclCommFinalize(comm_);
     }
     if (!await("finishing", begun, std::min(timeout_ms_, kFinishMs), {}).ok()) return;
-    (void)ncclCommDestroy(std::exchange(comm_, nullptr));  // waits for nobody now
+    (void)ncclCommDestroy(std::exchange(comm_, nullptr));  // no wait is left
   }
 
   const std::unique_ptr<Comm> host_;
   Device* const device_;
   const uint32_t timeout_ms_;
   bool connected_ = false;
-  std::mutex mutex_;  // of what follows; held for calls that do not wait
+  std::mutex mutex_;  // protects the following; held for calls that do not wait
   ncclComm_t comm_ = nullptr;
   std::optional<std::string> ended_;
 };

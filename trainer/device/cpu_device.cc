@@ -1,4 +1,4 @@
-// The host: tensors are its memory, a kernel is done when the call returns.
+// The host device: tensors are host memory, and a kernel is done when the call returns.
 #include <algorithm>
 #include <cstring>
 #include <new>
@@ -15,7 +15,7 @@ using kernels::Write;
 
 namespace {
 
-// As wide as any vector register, so that a tensor's place does not decide how its loops run.
+// Width of the widest vector register, so that loops run alike on every tensor.
 constexpr std::align_val_t kAlignment{64};
 
 int64_t count_of(const Tensor& tensor) { return static_cast<int64_t>(tensor.size()); }

@@ -25,12 +25,12 @@ using kernels::Write;
 
 namespace {
 
-// It shall not have to grow often.
+// Large enough to grow seldom.
 constexpr size_t kLandingBytesMin = 1u << 20;
 
 int64_t count_of(const Tensor& tensor) { return static_cast<int64_t>(tensor.size()); }
 
-// What needs no knowledge of Real.
+// The part of the device that does not depend on Real.
 class CudaDevice : public Device {
  public:
   CudaDevice(const CudaDeviceOptions& options, std::unique_ptr<kernels::CudaDeviceScope> current,
@@ -39,7 +39,7 @@ class CudaDevice : public Device {
 
   ~CudaDevice() override {
     CKPT_ASSERT_MSG(lent_.empty(), "a tensor outlives its device");
-    queue_.reset();  // waits, with its bound: CUDA's free would without one
+    queue_.reset();  // waits, with a bound: CUDA's free would wait without one
     free_spare();
   }
 
@@ -72,7 +72,7 @@ class CudaDevice : public Device {
     kernels::Backoff backoff;
     Status done = kernels::synchronize(*queue_, [&]() -> Status {
       if (backoff.waited() > std::chrono::milliseconds(options_.timeout_ms)) {
-        (void)queue_->wait_at_most(0);  // its end need not wait as long again
+        (void)queue_->wait_at_most(0);  // keeps the destructor from waiting as long again
         return make_error(ErrorCode::kDeadlineExceeded,
                           "device {}: what was queued is not done after {} ms", name(),
                           options_.timeout_ms);
@@ -88,8 +88,8 @@ class CudaDevice : public Device {
     return done;
   }
 
-  // Memory that was given back is used again: CUDA's own free waits for the whole device, snapshots
-  // that are being staged included. The queue is in order, so what still uses it is done by then.
+  // Freed memory is reused: CUDA's own free waits for the whole device, including snapshots being
+  // staged. The queue is in order, so earlier work on the memory is done before later work.
   void* allocate(size_t bytes) override {
     const auto fits = spare_.lower_bound(bytes);
     if (fits != spare_.end() && fits->first / 2 <= bytes) {
@@ -107,7 +107,7 @@ class CudaDevice : public Device {
       lent_[*memory] = bytes;
       return *memory;
     }
-    // Also stops what comes after from being launched with this null pointer.
+    // Also keeps later kernels from being launched with this null pointer.
     if (out_of_memory_.empty()) out_of_memory_ = memory.error().message;
     queue_->fail(memory.error().message);
     return nullptr;
@@ -122,7 +122,7 @@ class CudaDevice : public Device {
     queue_->upload(to, from.data(), from.size());
   }
   Status download(std::span<std::byte> to, const void* from) override {
-    // Into memory that stays if the wait for it is given up, and that the copy does not wait for.
+    // Copies into memory that survives an abandoned wait, and that needs no synchronous copy.
     if (landing_.empty() || landing_.back().size() < to.size()) {
       CKPT_ASSIGN(auto larger,
                   kernels::PinnedArray<std::byte>::make(std::max(2 * to.size(), kLandingBytesMin)));
@@ -208,13 +208,13 @@ class CudaDevice : public Device {
   kernels::DeviceArray<kernels::CrossEntropySum> loss_;
   std::function<void()> while_waiting_;
   std::function<void()> at_next_wait_;
-  // Each at least twice as large as the one before, which nobody needs any more: CUDA waits for the
-  // whole device before it frees.
+  // Each at least twice as large as the previous one, which is unused from then on: CUDA waits for
+  // the whole device before it frees.
   std::vector<kernels::PinnedArray<std::byte>> landing_;
   std::string out_of_memory_;
 };
 
-// Real: what enters matrix products and leaves them.
+// Real: type of the inputs and outputs of matrix products.
 template <typename Real>
 class CudaDeviceOf final : public CudaDevice {
  public:

@@ -1,4 +1,4 @@
-// What a program asks about GPUs without computing on one.
+// Queries about GPUs, for programs that do not compute on one.
 #include "kernels/cuda/abandoned.h"
 #include "kernels/cuda/queue.h"
 #include "trainer/device/cuda_device.h"

@@ -1,18 +1,18 @@
-// Device: where a rank's tensors lie, and what computes with them.
+// Device: holds a rank's tensors and computes with them.
 //
 // The model, its gradients and the optimizer are written once, against this interface. A device is
 // the host (fp32, through the CPU kernels) or a GPU (fp32 or bf16, through those for CUDA).
 //
-// Work is queued: a call returns before the device has done it, and says nothing. What failed is
-// said by the next synchronize() or download(), and nothing is computed in between. Shapes and
+// Work is queued: a call returns before the device has done it, and reports nothing. The next
+// synchronize() or download() reports a failure; nothing is computed in between. Shapes and
 // meanings are those of the kernels of the same name (kernels/README.md); tensors have the sizes
-// that the shapes say. Types:
+// that the shapes imply. Types:
 //
-//   flow()       what enters matrix products and leaves them: activations, rows, their gradients
+//   flow()       inputs and outputs of matrix products: activations, rows, their gradients
 //   kFloat       the residual stream and its gradient, router numbers, weights, moments
-//   grad_sum()   what gradients of weights are added up in
+//   grad_sum()   accumulator of the gradients of weights
 //
-// One per rank, made, used and destroyed in one thread. On the host, memory may be allocated,
+// One per rank, created, used and destroyed in one thread. On the host, memory may be allocated,
 // freed, copied and added up by any thread.
 #pragma once
 
@@ -34,10 +34,10 @@ namespace moetrain {
 
 namespace kernels = ckpt::kernels;
 
-// What matrix products are computed with. Master weights and moments are fp32 either way.
+// Type of matrix products. Master weights and moments are fp32 either way.
 enum class Precision : uint8_t { kFp32, kBf16 };
 
-// One expert's weights, as products read them, and the gradients that backward adds to: each
+// One expert's weights, in the type of products, and the gradients that backward adds to: each
 // w1 [intermediate, hidden], w2 [hidden, intermediate] and w3 [intermediate, hidden], one after the
 // other.
 struct ExpertTensors {
@@ -56,13 +56,13 @@ class Device {
   virtual std::string name() const = 0;  // "cpu", "cuda:0 bf16"
   virtual bool is_host() const = 0;
   virtual Type flow() const = 0;
-  // kDouble: gradients are added up beside the gradient and rounded into it at the end.
-  // kFloat: they are added to the gradient itself.
+  // kDouble: gradients accumulate in a separate tensor and are rounded into the gradient at the
+  // end. kFloat: they accumulate in the gradient itself.
   virtual Type grad_sum() const = 0;
 
-  // Waits until all that was queued is done. kIo with the first failure since the last call;
-  // kResourceExhausted if memory was wanted that is not there; kDeadlineExceeded if the device does
-  // not get done in time.
+  // Waits until all queued work is done. kIo with the first failure since the last call;
+  // kResourceExhausted if an allocation failed; kDeadlineExceeded if the work is not done within
+  // the device's timeout.
   virtual Status synchronize() = 0;
 
   // kInvalidArgument with the bound if its kernels cannot route tokens among so many experts.
@@ -78,7 +78,7 @@ class Device {
   // to += from, fp32.
   virtual void add(float* to, const float* from, size_t count) = 0;
 
-  // x as flow(): itself, or rounded into `room`. Not const, since a temporary shall not be given.
+  // Returns x as flow(): x itself, or x rounded into `room`. Not const, to refuse temporaries.
   virtual const Tensor& as_flow(Tensor& x, Tensor& room) = 0;
   // *sum (kDouble) += squares of `count` elements.
   virtual void add_sum_of_squares(const float* x, size_t count, Tensor& sum) = 0;
@@ -109,7 +109,7 @@ class Device {
   virtual void linear_backward_weight(const kernels::LinearShape& shape, const Tensor& dy,
                                       const Tensor& x, Tensor& dw) = 0;
 
-  // x: flow(). The inverse is the gradient's way.
+  // x: flow(). The inverse rotates gradients.
   virtual void rope(const kernels::RopeShape& shape, const Tensor& cosine, const Tensor& sine,
                     Tensor& x, bool inverse) = 0;
 
@@ -122,7 +122,7 @@ class Device {
                                   const Tensor& probabilities, Tensor& dq, Tensor& dk,
                                   Tensor& dv) = 0;
 
-  // All kFloat but the choice, kInt32. The logits become the probabilities.
+  // All kFloat, except the choice, kInt32. The logits become the probabilities.
   virtual void gate_topk_forward(const kernels::GateShape& shape, Tensor& logits, Tensor& choice,
                                  Tensor& weight) = 0;
   virtual void gate_topk_backward(const kernels::GateShape& shape, const Tensor& dweight,
@@ -155,7 +155,7 @@ class Device {
                                     const Tensor& x, ExpertActivations& activations,
                                     Tensor& dx) = 0;
 
-  // Logits: kFloat. Loss and targets of all rows, once the device is done, by read_loss().
+  // Logits: kFloat. read_loss() returns loss and targets of all rows, once the device is done.
   virtual void cross_entropy_forward(const kernels::CrossEntropyShape& shape, const Tensor& logits,
                                      const Tensor& targets, Tensor& log_sum_exp) = 0;
   virtual Result<kernels::CrossEntropySum> read_loss() = 0;
@@ -164,7 +164,7 @@ class Device {
                                       const Tensor& logits, const Tensor& targets,
                                       const Tensor& log_sum_exp, Tensor& dlogits) = 0;
 
-  // flow_value: what products read of the new value, if that is not the value itself.
+  // flow_value: the new value in the type of products, if that is not the value itself.
   virtual void adamw_update(const kernels::AdamWStep& step, const Tensor& grad, Tensor& value,
                             Tensor& m, Tensor& v, Tensor& flow_value) = 0;
 };

@@ -23,7 +23,7 @@ Tensor::~Tensor() {
 void Tensor::reshape(Device& device, Type type, size_t size) {
   const size_t wanted = size * bytes_of(type);
   if (device_ != &device || wanted > room_) {
-    // What grows a second time will again: the rows an expert gets change from step to step.
+    // Regrowth leaves slack, since sizes change from step to step, like the rows of an expert.
     const size_t room = std::max(wanted, device_ == &device ? room_ + room_ / 4 : 0);
     if (memory_ != nullptr) device_->free(memory_);
     device_ = &device;

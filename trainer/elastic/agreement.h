@@ -1,9 +1,9 @@
-// Agreement: where a group stands when an epoch begins in which survivors go on. Pure.
+// Agreement: the common step of a group at the start of an epoch in which survivors go on. Pure.
 //
 // A step is applied by all ranks or by none. A rank enters the step's barrier when its part is
-// complete (gradients reduced, norm and finite check done) and nothing has changed yet; whoever
-// comes out of the barrier applies. So if one has applied step s, all others have entered the
-// barrier, and keep the gradients of s: each of them can still apply it. If none has, s is
+// complete (gradients reduced, norm and finite check done) and nothing has changed yet; a rank that
+// leaves the barrier applies. So if one rank has applied step s, all others have entered the
+// barrier, and keep the gradients of s: each of them can still apply it. If no rank has, s is
 // repeated.
 #pragma once
 
@@ -17,13 +17,13 @@ namespace moetrain {
 
 using ckpt::Result;
 
-// What a rank says when it comes into the epoch.
+// State of a rank at the start of the epoch, as sent to the others.
 struct RankStand {
-  bool has_state = false;  // false: it is new
-  uint64_t applied = 0;    // the newest step it has applied
-  bool pending = false;    // it has the gradients of applied + 1, complete, from the last epoch
-  // Membership changes it has been through to the end: of ranks at the same step, one that has been
-  // through more knows more (what came back from ckptd, and what that lost).
+  bool has_state = false;  // false: a new rank
+  uint64_t applied = 0;    // the newest step that the rank has applied
+  bool pending = false;    // has the complete gradients of applied + 1 from the last epoch
+  // Completed membership changes. Of ranks at the same step, the one with more changes knows more:
+  // versions restored from ckptd, and the loss by that.
   uint64_t changes = 0;
 };
 inline constexpr size_t kStandValues = 4;
@@ -31,16 +31,16 @@ std::vector<int64_t> to_values(const RankStand& stand);
 RankStand stand_from(std::span<const int64_t> values);
 
 struct Agreement {
-  uint64_t step = 0;          // that all with state are at, once `applies` have applied it
-  std::vector<bool> applies;  // by rank: has to apply its pending step first
-  std::vector<bool> state;    // by rank: its state counts. Others get theirs from these
-  uint32_t source = 0;        // the lowest rank that knows all there is to know
-  uint64_t changes = 0;       // the most that anybody has been through
-  bool repeats = false;       // somebody gives up a pending step, which is done again
+  uint64_t step = 0;          // common step of all ranks with state, after `applies`
+  std::vector<bool> applies;  // by rank: must first apply its pending step
+  std::vector<bool> state;    // by rank: its state counts. The others get theirs from these
+  uint32_t source = 0;        // the lowest rank with complete knowledge
+  uint64_t changes = 0;       // the most of any rank
+  bool repeats = false;       // a rank discards a pending step, which is repeated
 };
 
-// The same on every rank, from all stands by rank. A rank that is behind by what it cannot apply
-// counts as new. kFailedPrecondition if nobody has state.
+// Computes the agreement, the same on every rank, from all stands by rank. A rank that lags by a
+// step that it cannot apply counts as new. kFailedPrecondition if no rank has state.
 Result<Agreement> agree(std::span<const RankStand> stands);
 
 }  // namespace moetrain

@@ -1,8 +1,8 @@
-// DaemonProbe: asks ckptd again and again whether it answers, on a thread of its own.
+// DaemonProbe: sends heartbeats to ckptd, on a thread of its own.
 //
-// A process that is stopped, or stuck, keeps its socket open: only a question that stays without an
-// answer tells. Silence counts up to the last look at the socket, so that a supervisor that was
-// stopped itself blames nobody.
+// A stopped or stuck process keeps its socket open: only an unanswered request shows it. Silence
+// counts up to the last read of the socket, so a supervisor that was stopped itself does not blame
+// ckptd.
 #pragma once
 
 #include <atomic>
@@ -14,18 +14,18 @@ namespace moetrain {
 
 class DaemonProbe {
  public:
-  // Asks from now on until it is destroyed.
+  // Sends heartbeats until destroyed.
   explicit DaemonProbe(std::string socket);
   DaemonProbe(const DaemonProbe&) = delete;
   DaemonProbe& operator=(const DaemonProbe&) = delete;
 
-  // How long ckptd has not answered, for whatever reason; 0 while it does.
+  // Time without an answer of ckptd, for any reason; 0 while it answers.
   uint64_t silent_ms() const { return silent_ms_.load(); }
-  // Nobody listens on its socket; false: it listens, or this is not known yet.
+  // True if no process listens on the socket; false: ckptd listens, or the state is not known yet.
   bool gone() const { return gone_.load(); }
   // Silence that counts towards `--daemon-timeout-ms`: without the part before `forgive()`.
   uint64_t hangs_ms() const;
-  // There is another ckptd now, or none yet: its silence is nobody's fault so far.
+  // Forgives the silence so far: a new ckptd is starting.
   void forgive() { forgiven_ms_ = silent_ms_.load(); }
   // Bytes that ckptd has written to segments: grows while the disk makes progress.
   uint64_t bytes_written() const { return bytes_written_.load(); }

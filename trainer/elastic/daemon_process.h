@@ -1,4 +1,4 @@
-// DaemonProcess: a ckptd of the supervisor's own, started anew whenever it dies.
+// DaemonProcess: the supervisor's own ckptd, restarted whenever it dies.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace moetrain {
 
-// Signals that are sent to a whole job (by Slurm, systemd, a terminal) do not end it: the ranks
-// that get them, too, want to save first. It drains when the supervisor asks it to, or dies.
+// Signals to a whole job (by Slurm, systemd, a terminal) do not end it: the ranks get them, too,
+// and still need it for a last save. It drains when the supervisor asks it to, or dies.
 //
 // Everything ckptd writes to stderr goes to `log_file`; its line "ready" says that it serves.
 class DaemonProcess {
@@ -26,20 +26,20 @@ class DaemonProcess {
   };
   static Result<DaemonProcess> start(const Options& options);
 
-  // To wait for: the process' end, and its log.
+  // Descriptors to poll: the end of the process, and its log.
   int pidfd() const { return process_.pidfd(); }
   int log_fd() const { return log_.read.get(); }
-  // Reads what was logged; true if it became ready in these lines.
+  // Reads new log lines; true if ckptd became ready in them.
   bool read_log();
   bool ready() const { return ready_; }
   void kill() { process_.signal(9); }
   // Asks it to drain.
   void ask_to_stop() const;
   bool ended();
-  // Kills it if it still runs, and waits for its end.
+  // Kills the process if it still runs, and waits for its end.
   void kill_if_running();
-  // If it has ended: starts it again, with the same data. kUnavailable with its last words if it
-  // has ended too often without becoming ready.
+  // Restarts an ended process with the same data. kUnavailable with its last log lines if it has
+  // ended too often without becoming ready.
   Result<bool> restart_if_dead();
 
  private:
@@ -48,9 +48,9 @@ class DaemonProcess {
   static Result<Process> spawn(const Options& options, const Pipe& log);
   std::string last_words() const;
 
-  // What makes one give up before it was ever ready (a data directory in use) will do so again; one
-  // that has served may find a passing hindrance. One that was killed is not to blame: whoever
-  // kills processes at random may hit several in a row while they start.
+  // Limits on restarts. An exit before the first "ready" (a data directory in use) will repeat;
+  // after it, the cause may be temporary. Kills have a higher limit: something that kills processes
+  // at random may hit several starts in a row.
   static constexpr int kFirstExitsMax = 1;
   static constexpr int kExitsWithoutReadyMax = 3;
   static constexpr int kStartsWithoutReadyMax = 10;
@@ -62,7 +62,7 @@ class DaemonProcess {
   std::string partial_line_;
   std::deque<std::string> lines_;
   bool ready_ = false;
-  bool was_ready_ = false;  // any of them
+  bool was_ready_ = false;  // any of the processes so far
   bool ended_ = false;      // since it was asked to stop
   int starts_without_ready_ = 1;
   int exits_without_ready_ = 0;

@@ -14,7 +14,7 @@ using ckpt::make_error;
 
 namespace {
 
-// For one round of moves, on each rank: far below what a rank's experts take.
+// Bytes of one round of moves, on each rank: far below the size of a rank's experts.
 constexpr uint64_t kRoundBytes = 64u << 20;
 
 std::array<Tensor*, 3> tensors_of(WeightState& state) { return {&state.value, &state.m, &state.v}; }
@@ -31,7 +31,7 @@ uint64_t expert_bytes(const ModelConfig& shape) {
 
 }  // namespace
 
-// Whole experts, then dense parameters: each with its weights and moments.
+// Moving items: experts, then dense parameters, each with its weights and moments.
 class LiveState::Items final : public MovingItems {
  public:
   explicit Items(LiveState& live)
@@ -154,7 +154,7 @@ void LiveState::stay(uint32_t ranks) {
   late_step_.reset();
 }
 
-// By expert of the grid.
+// By expert of the grid: held by this rank.
 std::vector<bool> LiveState::held() const {
   std::vector<bool> held(grid().size());
   if (!has_state_) return held;
@@ -190,7 +190,7 @@ Status LiveState::plan(Comm& comm, const PlanPlacement& planner) {
       }
     }
   }
-  // Dense state: whoever has state has it, the others want it.
+  // Dense state: every rank with state has it, the others want it.
   MovingItem dense;
   for (uint32_t rank = 0; rank < comm.size(); ++rank) {
     (agreement_.state[rank] ? dense.holders : dense.wanted).push_back(rank);
@@ -204,7 +204,7 @@ Status LiveState::plan(Comm& comm, const PlanPlacement& planner) {
   return check_same_plan(comm);
 }
 
-// Every rank plans by itself. Ranks that came to different plans would wait for each other's bytes.
+// Every rank plans by itself. Ranks with different plans would wait for each other's bytes.
 Status LiveState::check_same_plan(Comm& comm) const {
   uint32_t crc = 0;
   for (const LayerSlots& layer : next_.slots) {
@@ -228,7 +228,7 @@ Status LiveState::check_same_plan(Comm& comm) const {
                     parts_.progress.step, other - all.begin(), *other, all[0]);
 }
 
-// Experts leave the store, so that some can come and none has to go.
+// Takes experts out of the store, so that some can arrive before any is released.
 void LiveState::take_out() {
   parts_.before_change();
   if (!taken_out_) pool_ = parts_.model.experts().release();
@@ -254,9 +254,9 @@ Status LiveState::move(Comm& comm) {
   take_out();
   Items items(*this);
   CKPT_TRY(exchange_.run(comm, plan_, items, fmt::format("step {}", parts_.progress.step)));
-  // What a device had no memory for, it did not get; nobody may give up his copy for it.
+  // A failed allocation on the device means missing state; then no peer may release its copy.
   CKPT_TRY(parts_.model.device().synchronize());
-  // All that the group has, this rank has its part of now: it may be asked for it.
+  // This rank now has its part of the group's state, and counts as a source from here on.
   has_state_ = true;
   return {};
 }

@@ -1,23 +1,23 @@
-// LiveState: a rank's state while its group changes around it. No step that a survivor has applied
-// is lost, and no expert that anybody still holds, whatever dies when.
+// LiveState: a rank's state during membership changes. No failure, at any time, loses a step that a
+// survivor has applied, or an expert that a survivor holds.
 //
 // In an epoch that goes on, every rank calls, in this order and as collectives:
 //
-//   agree    all come to the same step (agreement.h) and know the same (handover.h)
-//   plan     who holds what is exchanged; the placement for this group, and who sends what to whom:
+//   agree    all ranks reach the same step (agreement.h) and the same knowledge (handover.h)
+//   plan     ranks exchange their holdings and compute the placement and the moves:
 //            kFailedPrecondition if the ranks have planned differently
-//   move     state goes from those who hold it to those who need it, checked on arrival: what did
-//            not come as it was sent fails with kAborted, as a lost member does, since all who had
-//            it still have it; the third such failure in a row with kCorrupt
-//   commit   when everybody has what it needs, and not before, what nobody needs is released
-//   (the caller restores what nobody held: lost_here())
-//   settle   when everybody has restored: what that lost is counted, everywhere alike
+//   move     state goes from holders to ranks that need it, and is checked on arrival. A mismatch
+//            fails with kAborted, like a lost member, since all holders still have the state; the
+//            third such failure in a row fails with kCorrupt
+//   commit   once every rank has all that it needs, unneeded state is released
+//   (the caller restores experts that no rank held: lost_here())
+//   settle   once every rank has restored: the loss is counted, the same on all ranks
 //
 // A group that stays together moves experts in the same way, with stay() in place of agree().
 //
-// Any of them fails when a member is lost; the next epoch begins again with agree. What a rank
-// holds stays held until commit: by then all receivers hold it, too. An expert that came from a
-// checkpoint counts as held only after settle.
+// Each call fails if a member is lost; the next epoch begins again with agree. A rank keeps what it
+// holds until commit: by then all receivers hold it, too. An expert restored from a checkpoint
+// counts as held only after settle.
 //
 // Used from the rank's thread. After a failure all parts stay usable.
 #pragma once
@@ -34,14 +34,14 @@
 
 namespace moetrain {
 
-// By held[rank][expert of the grid], deterministically: the placement of so many ranks.
+// Computes the placement for `ranks` ranks from held[rank][expert of the grid]; deterministic.
 using PlanPlacement =
     std::function<Result<ComputePlacement>(uint32_t ranks, const std::vector<int64_t>& routed,
                                            const std::vector<std::vector<bool>>& held)>;
 
 class LiveState {
  public:
-  // All outlive it.
+  // All must outlive LiveState.
   struct Parts {
     Model& model;
     Trainer& trainer;
@@ -52,45 +52,45 @@ class LiveState {
     ComputePlacement& placement;
     uint64_t& saved_step;
     float& last_loss;
-    // Called before anything is queued that writes to the model's state, or to memory that it gives
-    // up: on a GPU others may still read there.
+    // Called before queuing writes to the model's state, or to memory that the model releases: on a
+    // GPU, snapshots may still read there.
     std::function<void()> before_change = [] {};
   };
   explicit LiveState(const Parts& parts) : parts_(parts) {}
 
-  // The rank has all of its placement's state: it was restored, or the seed has given it, or, where
-  // experts are sharded, other ranks have (recut.h).
+  // Marks the state as complete for its placement: it was restored, or initialised from the seed,
+  // or, if experts are sharded, other ranks have all of it (recut.h).
   void is_whole();
-  // The group went on without this rank: what it holds may be of the same step, and still not be
-  // what the others made of it since. It comes back as one that is new.
+  // The group went on without this rank: its state may be of the same step, and still differ from
+  // the others' state since. The rank rejoins as a new one.
   void forget();
-  // Between the barrier's two sides.
+  // Called between the barrier's two sides.
   void set_pending(PendingStep pending) { pending_ = std::move(pending); }
   PendingStep take_pending();
   bool has_state() const { return has_state_; }
-  // The stand that agree() tells the others.
+  // The stand that agree() sends to the others.
   RankStand stand() const;
 
   Result<Agreement> agree(Comm& comm);
-  // Instead of agree(), at a step boundary: so many ranks stay together, all with their state.
+  // Replaces agree() at a step boundary: this many ranks stay together, all with their state.
   void stay(uint32_t ranks);
-  // The step that agree() made this rank apply after the others, if it did.
+  // The step that agree() made this rank apply after the others, if any.
   const std::optional<StepResult>& late_step() const { return late_step_; }
   Status plan(Comm& comm, const PlanPlacement& planner);
   Status move(Comm& comm);
   Status commit(Comm& comm);
-  // Experts of the grid that nobody held: all of them, and those that this rank now has room for
-  // and must restore, stamps included.
+  // Experts of the grid that no rank held: all of them, and those now placed on this rank, which
+  // must restore them, stamps included.
   const std::vector<uint32_t>& lost() const { return lost_; }
   const std::set<uint32_t>& lost_here() const { return missing_; }
   struct Settled {
     int64_t lost_tokens = 0;
     uint64_t bytes_moved = 0;  // between all ranks
-    // Of lost(), in its order: the step of the version that came back, of weights and moments the
-    // older; -1: there was none, it begins again from the seed.
+    // By lost(): the step of the restored version, the older of weights and moments; -1: there was
+    // no version, and the expert starts again from the seed.
     std::vector<int64_t> versions;
   };
-  // `in_memory`: of lost_here() those that came back from versions which no disk has.
+  // `in_memory`: experts of lost_here() restored from versions that are on no disk.
   Result<Settled> settle(Comm& comm, const std::set<uint32_t>& in_memory = {});
 
  private:
@@ -107,11 +107,11 @@ class LiveState {
   uint64_t changes_ = 0;  // RankStand::changes
   std::optional<PendingStep> pending_;
   std::optional<StepResult> late_step_;
-  // Out of the model's store while they move; else empty.
+  // Experts outside of the model's store during a move; else empty.
   std::vector<OwnedRange> pool_;
   bool taken_out_ = false;
   std::set<uint32_t> missing_;  // in the store, but without content
-  // Results for the epoch that is being begun.
+  // Results for the epoch that is beginning.
   Agreement agreement_;
   ComputePlacement next_;
   MigrationPlan plan_;

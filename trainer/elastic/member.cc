@@ -18,12 +18,16 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-// All keys of the rendezvous: peers set theirs right after the epoch has opened.
+// Timeout of all keys of the rendezvous: peers set theirs right after the epoch has opened.
 constexpr uint32_t kRendezvousTimeoutMs = 20'000;
-// Ranks of a supervisor that was killed are in the group until the kernel has closed their sockets.
-// A supervisor that is started right after it waits so long for that.
+// Ranks of a killed supervisor are in the group until the kernel has closed their sockets. A
+// supervisor that is started right afterwards waits this long for that.
 constexpr std::chrono::milliseconds kOtherJobEnds{2'000};
 constexpr uint32_t kOtherJobLookMs = 100;
+
+// The remedies in the flags of moetrain, which ckptd does not know.
+constexpr std::string_view kResumeOrRename =
+    "--resume latest goes on with that one, another --run begins a new one";
 
 uint32_t ms_until(Clock::time_point end) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
@@ -39,8 +43,9 @@ std::string rank_list(const std::vector<uint32_t>& ranks) {
 }  // namespace
 
 Result<Member> Member::open(const RankOptions& options, const std::vector<StateUnit>& units,
-                            uint64_t share_bytes) {
-  const ArenaSize arena = arena_size(share_bytes, options.partial.k_snapshot != 0);
+                            const Share& share) {
+  const bool memory_level = options.partial.k_snapshot != 0;
+  const ArenaSize arena = arena_size(share.bytes, memory_level);
   client::OpenOptions open;
   open.socket = options.socket;
   open.run = options.run;
@@ -55,14 +60,11 @@ Result<Member> Member::open(const RankOptions& options, const std::vector<StateU
                              options.run, options.rank, options.open_timeout_ms / 1000, why);
   };
   Result<client::Session> opened = to_result(client::Session::open(open));
-  const bool no_room =
-      !opened.ok() && (opened.error().code == ckpt::ErrorCode::kResourceExhausted ||
-                       opened.error().code == ckpt::ErrorCode::kInvalidArgument);
-  if (no_room && options.elastic) {
-    return ckpt::make_error(opened.error().code,
-                            "{}; each rank has room for the whole model, as the last one saves it "
-                            "alone: --on-loss restart needs less",
-                            opened.error().message);
+  if (!opened.ok() && options.elastic) {
+    return ckpt::make_error(
+        opened.error().code, "{}{}", opened.error().message,
+        restart_remedy(opened.error(), arena.arena_bytes,
+                       arena_size(share.restart_bytes, memory_level).arena_bytes));
   }
   CKPT_ASSIGN(client::Session session, std::move(opened));
   patience->follow(session);
@@ -75,13 +77,12 @@ Result<Member> Member::open(const RankOptions& options, const std::vector<StateU
     return error;
   }
   return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
-                          "run {} exists already, with a model of another shape; --resume latest "
-                          "goes on with that one, another --run begins a new one ({})",
-                          options.run, error.message);
+                          "run {} exists already, with a model of another shape; {} ({})",
+                          options.run, kResumeOrRename, error.message);
 }
 
 Result<client::Epoch> Member::join(bool has_state) {
-  // Processes that came later have numbers beyond the first epoch's ranks.
+  // Processes that joined later have numbers beyond the first epoch's ranks.
   client::JoinOptions join{.rank = options_->rank % options_->ranks, .size = options_->ranks};
   join.elastic = options_->elastic;
   join.member = options_->rank;
@@ -94,7 +95,7 @@ Result<client::Epoch> Member::join(bool has_state) {
     join.resume_lineage = options_->resume_lineage;
   }
   if (go_back_) {
-    // The group may have lost or gained ranks since it began.
+    // The group may have lost or gained ranks since the start.
     join.rank = epoch_rank_;
     join.size = epoch_size_;
     if (go_back_->view) {
@@ -120,6 +121,12 @@ Result<client::Epoch> Member::join(bool has_state) {
     epoch_rank_ = epoch->rank;
     epoch_size_ = epoch->size;
   }
+  const bool has_commits = !epoch.ok() && join.resume == CKPT_RESUME_START &&
+                           epoch.error().code == ckpt::ErrorCode::kFailedPrecondition;
+  if (has_commits) {
+    return ckpt::make_error(epoch.error().code, "run {} exists already; {} ({})", options_->run,
+                            kResumeOrRename, epoch.error().message);
+  }
   if (epoch.ok() || epoch.error().code != ckpt::ErrorCode::kDeadlineExceeded) return epoch;
   return ckpt::make_error(epoch.error().code, "ckptd at {}: waited {} s: {}", options_->socket,
                           join.timeout_ms / 1000, epoch.error().message);
@@ -131,14 +138,14 @@ Result<client::Epoch> Member::join_after_other_job(const client::JoinOptions& jo
     Result<client::Epoch> epoch = to_result(session_.join(join));
     const bool held = !epoch.ok() && epoch.error().code == ckpt::ErrorCode::kAlreadyExists;
     if (!held || joined_before_ || Clock::now() >= end) return epoch;
-    (void)session_.poll(kOtherJobLookMs);  // the next join tells of a session that is lost
+    (void)session_.poll(kOtherJobLookMs);  // the next join reports a lost session
   }
 }
 
 Result<Member::Group> Member::connect(const client::Epoch& epoch, Device& device) {
   nccl_tries_.epoch_opened(without_somebody(epoch));
   CKPT_ASSIGN(Group group, connect_first(epoch, device));
-  // All ranks have the same options. What the thread moves lies in host memory, also of a GPU.
+  // All ranks have the same options. The thread's data lies in host memory, also with a GPU.
   const bool overlaps =
       options_->expert_state == ExpertState::kSharded && options_->schedule.overlaps();
   if (!overlaps || epoch.size == 1) return group;
@@ -148,7 +155,7 @@ Result<Member::Group> Member::connect(const client::Epoch& epoch, Device& device
 }
 
 GlooOptions Member::gloo_options(const client::Epoch& epoch, const std::string& lane) {
-  // The daemon keeps keys per epoch; the number in the key tells people which one they look at.
+  // The daemon keeps keys per epoch; the epoch in the key is for readers of logs.
   const auto named = [prefix = fmt::format("comm/{}/{}", epoch.epoch, lane)](
                          const std::string& key) { return prefix + key; };
   GlooOptions options{.rank = epoch.rank, .size = epoch.size};
@@ -171,7 +178,7 @@ GlooOptions Member::gloo_options(const client::Epoch& epoch, const std::string& 
 Result<Member::Group> Member::connect_first(const client::Epoch& epoch, Device& device) {
   const GlooOptions options = gloo_options(epoch, "");
   CKPT_ASSIGN(std::unique_ptr<Comm> host, make_gloo_comm(options));
-  // The same device for all: on a CPU nobody has anything to agree on.
+  // All ranks have the same kind of device: on a CPU there is nothing to agree on.
   if (device.is_host()) return Group{std::move(host), {}};
   CKPT_ASSIGN(const DeviceCollectives collectives, agree(*host, device));
   if (!collectives.nccl) return Group{std::move(host), collectives};
@@ -190,7 +197,7 @@ void Member::group_failed() {
   lost_a_peer_ = lost && !lost->empty();
 }
 
-// Who goes on knows who is here. Otherwise all are, those who were lost as new processes.
+// True if a rank was lost: counted by survivors if the group goes on, else known from the peers.
 bool Member::without_somebody(const client::Epoch& epoch) {
   const uint32_t before = std::exchange(group_size_, epoch.size);
   const bool lost_a_peer = std::exchange(lost_a_peer_, false);
@@ -231,13 +238,13 @@ Result<std::unique_ptr<Comm>> Member::connect_nccl(std::unique_ptr<Comm> host,
   if (nccl.ok()) return nccl;
   nccl_error_ = nccl.error().message;
   if (!options_->elastic || nccl.error().code != ckpt::ErrorCode::kFailedPrecondition) return nccl;
-  // A peer that dies meanwhile can look like this. The peers learn of it as of a lost group, and
-  // after some groups of which nobody was lost one is without NCCL.
+  // The death of a peer can look like this. The peers learn of it as a lost group; after several
+  // groups in a row without a lost rank, a group is formed without NCCL.
   return ckpt::make_error(ckpt::ErrorCode::kUnavailable, "{}", nccl_error_);
 }
 
 void Member::poll() {
-  // Each call takes a reconnecting session one step further.
+  // Each poll takes a reconnecting session one step further.
   for (int i = 0; i < 4; ++i) (void)session_.poll(0);
 }
 

@@ -22,10 +22,15 @@ namespace moetrain {
 
 class Member {
  public:
+  // Largest contribution of this rank to a snapshot, in bytes.
+  struct Share {
+    uint64_t bytes = 0;
+    uint64_t restart_bytes = 0;  // the same with --on-loss restart, for the remedy
+  };
   // Connects and registers the run's units. Waits for a ckptd that is starting. The options outlive
   // the member.
   static Result<Member> open(const RankOptions& options, const std::vector<StateUnit>& units,
-                             uint64_t share_bytes);
+                             const Share& share);
 
   // Joins the next epoch; returns when all ranks have. The first time with the resume mode of the
   // options, afterwards to continue; where the run is elastic and this rank has its state, to go on

@@ -27,9 +27,9 @@ using ckpt::base::UniqueFd;
 
 namespace {
 
-constexpr int64_t kReapEveryMs = 20;  // where there is no pidfd to poll
+constexpr int64_t kReapEveryMs = 20;  // without a pidfd to poll
 
-// In the child. Before Linux 5.9, and in some sandboxes, there is no close_range().
+// For the child. Before Linux 5.9, and in some sandboxes, there is no close_range().
 void close_above(int top) {
   if (::syscall(SYS_close_range, static_cast<unsigned>(top) + 1, ~0U, 0) == 0) return;
   constexpr rlim_t kDescriptorsMax = 65'536;
@@ -39,14 +39,14 @@ void close_above(int top) {
   for (int descriptor = top + 1; descriptor < end; ++descriptor) ::close(descriptor);
 }
 
-// What the child does between fork and exec: system calls only.
+// The child's code between fork and exec: system calls only.
 [[noreturn]] void become(const Process::Options& options, char* const* arguments,
                          char* const* environment, pid_t parent) {
   ::prctl(PR_SET_PDEATHSIG, options.death_signal);
-  if (::getppid() != parent) ::_exit(127);  // it died before the line above
+  if (::getppid() != parent) ::_exit(127);  // the parent died before prctl
   ::setpgid(0, 0);
-  // No handler of ours: a signal from here on is for the program that this becomes. What is ignored
-  // stays so.
+  // Removes our handlers: from here on a signal is for the executed program. Ignored signals stay
+  // ignored.
   for (const int number : kStopSignals) {
     struct sigaction action {};
     if (::sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;
@@ -54,14 +54,14 @@ void close_above(int top) {
   }
   for (const int number : options.ignored_signals) ::signal(number, SIG_IGN);
   if (options.death_signal != SIGKILL) ::signal(options.death_signal, SIG_DFL);
-  // Ignored by our main for itself: exec would pass that on.
+  // Our main ignores these for itself: exec would pass that on.
   for (const int number : {SIGPIPE, SIGXFSZ}) ::signal(number, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   int top = STDERR_FILENO;
   for (const auto& [ours, theirs] : options.descriptors) {
-    // dup2 of a descriptor onto itself would leave it closed on exec.
+    // dup2 of a descriptor onto itself would leave it close-on-exec.
     const int copy = ours == theirs ? ::fcntl(ours, F_SETFD, 0) : ::dup2(ours, theirs);
     if (copy < 0) ::_exit(127);
     top = std::max(top, theirs);
@@ -79,7 +79,7 @@ std::vector<char*> pointers(std::vector<std::string>& texts) {
   return result;
 }
 
-// Our environment with the additions in place of what they replace.
+// Our environment, with `additions` replacing variables of the same name.
 std::vector<std::string> environment_with(const std::vector<std::string>& additions) {
   std::vector<std::string> result = additions;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -110,7 +110,7 @@ Result<Process> Process::start(const Options& options) {
   const std::vector<char*> argv = pointers(arguments);
   const std::vector<char*> envp = pointers(environment);
   const pid_t parent = ::getpid();
-  // A signal to the child waits until it has put our handlers away.
+  // Blocks signals to the child until it has removed our handlers.
   sigset_t all;
   sigset_t before;
   ::sigfillset(&all);
@@ -160,7 +160,7 @@ std::optional<ProcessEnd> Process::wait(int timeout_ms) {
     std::optional<ProcessEnd> ended = reap();
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - now()).count();
     if (ended || reaped_ || left <= 0) return ended;
-    // Without a pidfd: look every so often.
+    // Without a pidfd: poll at intervals.
     const int64_t step = pidfd_.valid() ? left : std::min<int64_t>(left, kReapEveryMs);
     pollfd end_of_it{pidfd_.get(), POLLIN, 0};
     ::poll(&end_of_it, 1, static_cast<int>(step));

@@ -1,8 +1,8 @@
 // Recorder: turns the events of all ranks into the report of the run. Pure: events in, report out.
 //
-// It also holds training to its promise: the loss of a step is the same on every rank, and a step
-// that is done again after a failure gives the same bits as the first time, unless experts came
-// back older than the rest (tokens were lost) before one of the two.
+// It also checks training's invariant: the loss of a step is the same on every rank, and a step
+// that is repeated after a failure gives the same bits as the first time, unless experts were
+// restored from older versions (tokens were lost) before one of the two.
 #pragma once
 
 #include <map>
@@ -29,17 +29,17 @@ class Recorder {
   uint64_t rank_died(uint32_t rank, uint64_t now_ns) {
     return failure_log_.rank_died(rank, now_ns);
   }
-  // ckptd was found dead, and answered again.
+  // ckptd was found dead, or answers again.
   void daemon_died(uint64_t now_ns);
   void daemon_back(uint64_t now_ns);
 
   // The newest step that some rank has completed in the current epoch.
   uint64_t step() const { return failure_log_.step(); }
   float loss() const;
-  // True if the event of this step is the first of its epoch: for progress and metrics, where a
-  // step counts once, not once per rank.
+  // True if the event of this step is the first of its epoch: for progress and metrics, which count
+  // a step once, not once per rank.
   bool is_first_of_step(const EventHeader& at);
-  // What broke the promise above, one sentence each; empty if nothing did.
+  // Violations of the invariant above, one sentence each; empty: none.
   const std::vector<std::string>& mismatches() const { return mismatches_; }
   // Steps whose snapshot was announced durable by ckptd.
   const std::set<uint64_t>& durable_steps() const { return durable_steps_; }
@@ -48,7 +48,7 @@ class Recorder {
 
  private:
   struct Checkpoint {
-    // As planned by all ranks: one that dies before it says so has brought its part all the same.
+    // Planned by all ranks: a rank that dies before its report has contributed its part anyway.
     uint64_t bytes = 0;
     uint64_t bytes_kept = 0;
     uint64_t rank_bytes_max = 0;
@@ -72,7 +72,7 @@ class Recorder {
                 Other>
   void on(const EventHeader&, const Other&) {}
   void begin_history(const EventHeader& at, const TrainingEvent& training);
-  // The ranks move state to come to another group after this step.
+  // The change of members or placement for which the ranks move state after this step.
   report::MemberChange& add_change(uint64_t step, const Relayout& relayout);
 
   const uint32_t ranks_;
@@ -88,8 +88,8 @@ class Recorder {
   std::vector<report::Replan> replans_;
   Stragglers stragglers_;
   ExchangeTotals exchange_;
-  std::map<uint64_t, report::MemberChange> changes_;  // by step; of losses as well
-  // ckptd was found dead, and does not answer yet.
+  std::map<uint64_t, report::MemberChange> changes_;  // by step; also of losses
+  // State while ckptd was found dead and does not answer yet.
   struct DaemonDown {
     uint64_t step = 0;
     uint64_t since_ns = 0;
@@ -99,8 +99,8 @@ class Recorder {
   double plt_rollback_ = 0;
   std::vector<int64_t> lost_;  // by expert
   report::Pace pace_;
-  std::set<uint64_t> lossy_steps_;  // tokens were lost after these, in the history that goes on
-  uint64_t history_epoch_ = 0;      // the newest that began another history
+  std::set<uint64_t> lossy_steps_;  // steps after which tokens were lost, in the current history
+  uint64_t history_epoch_ = 0;      // the newest epoch that rewound to another history
   std::vector<std::string> mismatches_;
 };
 

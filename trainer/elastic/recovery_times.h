@@ -1,9 +1,9 @@
-// RecoveryTimes: where the time went from the loss of ranks to the next step of those that went on.
+// RecoveryTimes: splits the time from a loss of ranks to the survivors' next step into its parts.
 // Pure: events in, times out.
 //
-// A part ends when the last rank is through with it, and the next one begins there: ranks overlap,
-// but the parts do not, and add up to the whole. Events may come in any order of ranks, those of
-// one rank in theirs.
+// A part ends when the last rank has completed it, and the next part begins there: ranks overlap,
+// but the parts do not, and add up to the whole. Events of one rank come in order, ranks in any
+// order.
 #pragma once
 
 #include <cstdint>
@@ -21,22 +21,22 @@ class RecoveryTimes {
   void lost(uint64_t time_ns);
   // GroupLostEvent. A rank that loses a later epoch than the first lost one was regrouping already.
   void noticed(const EventHeader& at);
-  // ConnectingEvent or RestoringEvent, then TrainingEvent. Events of a newer epoch turn all that
-  // earlier epochs took into regrouping.
+  // ConnectingEvent or RestoringEvent, then TrainingEvent. Events of a newer epoch turn all time of
+  // earlier epochs into regrouping.
   void connected(const EventHeader& at);
   void trains(const EventHeader& at, const TrainingEvent& training);
-  // The rank that trains in this epoch has completed a step.
+  // A rank that trains in this epoch has completed a step.
   void stepped(uint32_t rank, uint64_t epoch, uint64_t time_ns);
 
   uint64_t lost_ns() const { return lost_ns_; }
   uint64_t noticed_ns() const { return noticed_ns_; }  // by the last survivor
-  // Of the newest epoch.
+  // The newest epoch, and its progress.
   uint64_t epoch() const { return epoch_; }
   uint64_t ready_ns() const { return ready_ns_; }  // when the last rank had its state
   size_t training() const { return training_.size(); }
   size_t stepped() const { return first_step_ns_.size(); }
 
-  // What has not been yet, or is not known, is 0.
+  // Times in ms; 0 for a part that has not ended, or is unknown.
   report::Failure::Split split_ms() const;
   double whole_ms() const;
 

@@ -82,8 +82,10 @@ UnsavedWatch::Look SaveMonitor::look(const UnsavedWatch::Daemon& daemon, uint64_
 std::string SaveMonitor::with_cause(const std::string& reason) const {
   const size_t at = reason.rfind(kOtherRankFailed);
   const std::string cause = troubles_.cause().empty() ? unsaved_.cause() : troubles_.cause();
-  if (at == std::string::npos || cause.empty()) return reason;
-  return reason.substr(0, at) + cause;
+  const bool blames = at != std::string::npos && !cause.empty();
+  const std::string text = blames ? reason.substr(0, at) + cause : reason;
+  const std::string own = snapshot_cause(text);
+  return text.substr(0, text.size() - own.size()) + troubles_.told_again(own);
 }
 
 }  // namespace moetrain

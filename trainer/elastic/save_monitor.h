@@ -28,7 +28,8 @@ class SaveMonitor {
   const UnsavedWatch& unsaved() const { return unsaved_; }
   // Snapshots that ckptd may still make durable, by their steps; empty: there are none.
   std::string pending_text() const { return pending_.text(unsaved_.saved_step()); }
-  // The reason of a rank that gave up, with the cause that another rank has named.
+  // The reason of a rank that gave up, with the cause that another rank has named. A cause that a
+  // line has told in full is brief here.
   std::string with_cause(const std::string& reason) const;
 
  private:

@@ -11,13 +11,13 @@ namespace moetrain {
 
 namespace {
 
-// For the rank that knows the cause to tell it.
+// Time for the rank that knows the cause to report it.
 constexpr uint64_t kCauseWithinNs = 2'000'000'000;
 
 bool is_digit(char c) { return std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
-// Takes "<word> <name>" off the front, where the name is a number if it has to be; false: `text` is
-// as it was.
+// Removes a leading "<word> <name>"; the name is a number if `number`. False: `text` is
+// unchanged.
 bool take_named(std::string_view& text, std::string_view word, bool number) {
   std::string_view rest = text;
   if (!rest.starts_with(word)) return false;
@@ -36,7 +36,7 @@ bool take(std::string_view& text, std::string_view prefix) {
   return true;
 }
 
-// One name or phrase that says which snapshot, not why.
+// Removes one name or phrase that identifies the snapshot, not the cause.
 bool take_prefix(std::string_view& text) {
   constexpr std::array<std::string_view, 4> kPhrases = {
       "the snapshot failed: ", "the last checkpoint could not be saved: ", "beginning a snapshot: ",
@@ -56,8 +56,11 @@ bool take_prefix(std::string_view& text) {
   return true;
 }
 
-// What stays the same of a cause from step to step: no numbers, units of bytes, or parentheses.
+// The part of a cause that is constant over steps: no numbers, units of bytes, or parentheses.
+// ckptd words a full disk by what found it: a snapshot, a write or the journal.
 std::string without_numbers(std::string_view text) {
+  constexpr std::string_view kDiskFull = "disk full: ";
+  if (text.starts_with(kDiskFull)) return std::string(kDiskFull);
   std::string key;
   int depth = 0;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -88,6 +91,10 @@ std::string snapshot_cause(std::string_view reason) {
   return std::string(reason);
 }
 
+std::string brief_cause(std::string_view cause) {
+  return std::string(cause.substr(0, std::min(cause.find(" ("), cause.find("; "))));
+}
+
 bool SnapshotTroubles::failed(uint64_t step, std::string_view reason, uint64_t now_ns) {
   std::string cause = snapshot_cause(reason);
   const bool has_cause = cause != kOtherRankFailed;
@@ -102,13 +109,13 @@ bool SnapshotTroubles::failed(uint64_t step, std::string_view reason, uint64_t n
   return true;
 }
 
-// Ranks that failed because of this one may have told so before it did.
+// Ranks that failed because of this one may have reported it earlier.
 void SnapshotTroubles::unanswered(uint64_t step) {
   unanswered_.insert(step);
   if (without_cause_.erase(step) > 0) failed_.erase(step);
 }
 
-// The cause that was told stays: it holds until a checkpoint succeeds.
+// The reported cause stays: it holds until a checkpoint succeeds.
 void SnapshotTroubles::goes_back() {
   failed_.clear();
   without_cause_.clear();
@@ -120,18 +127,25 @@ void SnapshotTroubles::tell(uint64_t step, std::string cause, uint64_t now_ns) {
   cause_ = std::move(cause);
   if (key != key_) {
     key_ = key;
+    told_step_ = step;
     told_.reset();
     told_.told(now_ns);
     lines_.push_back(fmt::format("the checkpoint of step {} failed: {}", step, cause_));
   } else if (told_.due(now_ns)) {
     told_.told(now_ns);
     lines_.push_back(fmt::format("checkpoints still fail, {} since step {}: {}", failed_.size(),
-                                 *failed_.begin(), cause_));
+                                 *failed_.begin(), told_again(cause_)));
   }
 }
 
-// A snapshot that was on its way before the newest failure says nothing about what comes after it.
-// The failures before the snapshot's own step are over.
+std::string SnapshotTroubles::told_again(const std::string& cause) const {
+  const std::string brief = brief_cause(cause);
+  if (brief == cause || without_numbers(cause) != key_) return cause;
+  return fmt::format("{} (told in full for step {})", brief, told_step_);
+}
+
+// A snapshot begun before the newest failure does not show that the failures are over; only those
+// up to the snapshot's own step are over.
 void SnapshotTroubles::durable(uint64_t step) {
   unanswered_.erase(unanswered_.begin(), unanswered_.upper_bound(step));
   if (!failed_.empty() && step < *failed_.rbegin()) {

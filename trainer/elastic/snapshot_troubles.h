@@ -1,10 +1,10 @@
-// SnapshotTroubles: one line when checkpoints begin to fail for a cause, one when they succeed
+// SnapshotTroubles: reports when checkpoints begin to fail for a cause, and when they succeed
 // again.
 //
-// Pure. All ranks report the same failure, each in its own words, step after step. A cause is told
-// when it is new, then at growing intervals with the number of checkpoints that failed. Ranks that
-// gave up only because another one failed have no cause of their own: theirs is told only if no
-// rank names one. Where that other rank had no answer of ckptd, UnsavedWatch tells it.
+// Pure. All ranks report the same failure, each in its own words, step after step. A new cause is
+// reported at once, then at growing intervals with the number of failed checkpoints. Ranks that
+// aborted only because another rank failed have no cause of their own: their reason is reported
+// only if no rank names a cause. If ckptd did not answer that other rank, UnsavedWatch reports it.
 #pragma once
 
 #include <cstdint>
@@ -19,37 +19,42 @@
 
 namespace moetrain {
 
-// The reason of ranks that abandon their part because another rank could not bring its own.
+// Reason of a rank that aborts its part because another rank could not contribute.
 inline constexpr std::string_view kOtherRankFailed = "another rank could not contribute";
 
 // Cause of a failed snapshot, without the "run R step S:" prefixes of ckptd, libckpt and ranks.
 std::string snapshot_cause(std::string_view reason);
+// The cause without its numbers in parentheses and its remedy, for lines after the first one.
+std::string brief_cause(std::string_view cause);
 
 class SnapshotTroubles {
  public:
-  // A rank's part of the snapshot of this step failed. False: only because another rank had no
-  // answer of ckptd.
+  // A rank's part of the snapshot of this step failed. False: only because ckptd did not answer
+  // another rank.
   bool failed(uint64_t step, std::string_view reason, uint64_t now_ns);
   // A rank's part of the snapshot of this step failed because ckptd did not answer it.
   void unanswered(uint64_t step);
-  // Training goes back to an earlier step, and takes the snapshots that failed again.
+  // Training rewinds to an earlier step, and takes the failed snapshots again.
   void goes_back();
   // The snapshot of this step is durable.
   void durable(uint64_t step);
-  // What is to be told by now.
+  // Lines due for printing now.
   std::vector<std::string> lines(uint64_t now_ns);
-  // Of the newest failure; empty while checkpoints succeed.
+  // Cause of the newest failure; empty while checkpoints succeed.
   const std::string& cause() const { return cause_; }
+  // `cause` for another line: brief if a line has told it in full, with the step of that line.
+  std::string told_again(const std::string& cause) const;
 
  private:
   void tell(uint64_t step, std::string cause, uint64_t now_ns);
 
   std::vector<std::string> lines_;
-  std::map<uint64_t, uint64_t> without_cause_;  // step -> when its first rank failed so
+  std::map<uint64_t, uint64_t> without_cause_;  // step -> time of the first such failure
   std::set<uint64_t> failed_;                   // steps newer than the last durable one
   std::set<uint64_t> unanswered_;               // steps, newer than the last durable one
   std::string cause_;
-  std::string key_;  // the cause without its numbers: those change from step to step
+  std::string key_;         // the cause without its numbers, which change from step to step
+  uint64_t told_step_ = 0;  // of the line that told the cause in full
   Reminder told_;
 };
 

@@ -15,13 +15,13 @@ namespace {
 
 constexpr int kLookMs = 50;
 
-// Of the process, like the signals themselves; never closed, because a handler may run at any time.
+// One pipe for the process, like the signals; never closed, because a handler may run at any time.
 int pipe_ends[2] = {-1, -1};
 
 void note(int number) {
   const int saved = errno;
   const auto byte = static_cast<unsigned char>(number);
-  (void)!::write(pipe_ends[1], &byte, 1);  // full: enough of them are waiting
+  (void)!::write(pipe_ends[1], &byte, 1);  // full: enough signals are waiting
   errno = saved;
 }
 

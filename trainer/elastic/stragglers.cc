@@ -7,7 +7,7 @@ namespace moetrain {
 
 void Stragglers::begin(uint64_t epoch, uint32_t group) {
   groups_[epoch] = group;
-  // Ranks are heard one after the other: the last steps of the epoch before may still be told.
+  // Events of different ranks interleave: the previous epoch's last steps may still arrive.
   const uint64_t newest = groups_.rbegin()->first;
   const auto is_over = [newest](uint64_t other) { return other + 1 < newest; };
   std::erase_if(groups_, [&](const auto& known) { return is_over(known.first); });
@@ -15,7 +15,7 @@ void Stragglers::begin(uint64_t epoch, uint32_t group) {
 }
 
 void Stragglers::add(uint64_t epoch, const EventHeader& at, const StepEvent& step) {
-  // What was done after a loss, without a boundary of its own, took no time.
+  // A step completed after a loss, outside of a step boundary, has no time of its own.
   const auto group = groups_.find(epoch);
   if (group == groups_.end() || step.ms <= 0) return;
   std::vector<Part>& parts = open_[{epoch, at.step}];
@@ -34,8 +34,8 @@ void Stragglers::count(const std::vector<Part>& parts) {
     totals.own_ms += part.own_ms;
     totals.waited_ms += part.waited_ms;
   }
-  if (parts.size() < 2) return;  // nobody waits
-  // Of equals the lowest rank, in whatever order they told it.
+  if (parts.size() < 2) return;  // no rank waits
+  // Ties go to the lowest rank, regardless of the order of events.
   const Part& slowest = *std::ranges::max_element(parts, [](const Part& a, const Part& b) {
     return a.own_ms != b.own_ms ? a.own_ms < b.own_ms : a.rank > b.rank;
   });

@@ -1,4 +1,4 @@
-// The supervisor's part that knows ranks: starting them, their events, their ends.
+// The supervisor's part that handles ranks: their start, their events, their ends.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -19,9 +19,9 @@ using ckpt::make_error;
 
 namespace {
 
-// For a rank that is started anew to reach a ckptd that may be starting anew itself.
+// For a new rank to reach a ckptd that may be restarting, too.
 constexpr uint32_t kReopenTimeoutMs = 120'000;
-// A beat that is late is no silence yet.
+// One late heartbeat is no silence yet.
 constexpr uint32_t kBeatsInTimeout = 5;
 
 // Erases the earliest request for this rank that is due at its step.
@@ -34,14 +34,14 @@ void forget_first(std::vector<RankAt>& asked, const EventHeader& at) {
   if (first != asked.end()) asked.erase(first);
 }
 
-// Ranks of one node fail together: there the number is of nodes.
+// Ranks of one node fail together: then the number counts nodes.
 std::string holders_text(uint32_t count, bool of_nodes) {
   const char* more = count == 1 ? "" : "s";
   return of_nodes ? fmt::format("each expert on {} node{}", count, more)
                   : fmt::format("{} holder{} of each expert", count, more);
 }
 
-// The step and epoch at which survivors of a loss, or of another change, go on.
+// The step and epoch at which survivors of a loss, or of another change, continue.
 std::string going_on_text(const EventHeader& at, const TrainingEvent& training,
                           const RankOptions& options) {
   const std::string ranks = ckpt::base::counted(training.group, "rank");
@@ -62,8 +62,8 @@ std::string going_on_text(const EventHeader& at, const TrainingEvent& training,
 
 }  // namespace
 
-// The first ranks have the GPUs of their numbers. Whoever joins takes one that a lost rank, or one
-// that has left, has no use for any more: on another rank's the group would have to do without
+// The first ranks have the GPUs of their own numbers. A joining rank takes the GPU of a lost rank,
+// or of one that has left: if two ranks shared a GPU, the group would have to work without
 // NCCL.
 uint32_t Supervisor::Impl::gpu_for(uint32_t rank) const {
   if (rank < options.rank.ranks) return rank;
@@ -90,13 +90,13 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   for (const PhaseKill& kill : options.phase_kills) {
     if (kill.rank == rank) told.kill_in.push_back(kill.phase);
   }
-  // The others may be on their way to an older step than the run was to resume: who starts from now
-  // on goes along with them.
+  // The others may be resuming at an older step than the run was asked to resume at: new processes
+  // follow them.
   if (epoch_opened && told.resume != CKPT_RESUME_START) told.resume = CKPT_RESUME_CONTINUE;
   if (epoch_seen) {
     told.resume = CKPT_RESUME_CONTINUE;
     told.open_timeout_ms = kReopenTimeoutMs;
-    told.trace_schedule = false;  // the first steps of the run are over, or others trace them
+    told.trace_schedule = false;  // the run's first steps are over, or others trace them
     told.failures_known = failures_known;
     told.training_ms_known = training_ms_known;
   }
@@ -104,7 +104,7 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
   Process::Options process;
   process.arguments = {this_program(), "rank", "--options", to_json(told)};
-  // One thread of BLAS: the ranks share the cores, and the order of summation stays fixed.
+  // One BLAS thread: the ranks share the cores, and the order of summation stays fixed.
   process.environment = {"OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1"};
   process.descriptors = {{pipe.write.get(), kEventFd}};
   CKPT_ASSIGN(Process started, Process::start(process));
@@ -121,7 +121,7 @@ void Supervisor::Impl::read_events(uint32_t rank) {
   for (;;) {
     const ssize_t n = ::read(slot.events.get(), bytes, sizeof bytes);
     if (n < 0 && errno == EINTR) continue;
-    if (n == 0) slot.events.reset();  // the pipe's other end is gone
+    if (n == 0) slot.events.reset();  // the other end of the pipe is closed
     if (n <= 0) break;
     slot.reader.append({bytes, static_cast<size_t>(n)});
   }
@@ -142,7 +142,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
 
 void Supervisor::Impl::on(const EventHeader& at, const JoiningEvent& /*joining*/) {
   Slot& slot = slots[at.rank];
-  // A stop that was asked for before this process could listen to it.
+  // A stop requested before this process could handle the signal.
   if ((stop_signal || !limit_reached.empty()) && !slot.joined) {
     slot.process->signal(stop_rank_signal());
   }
@@ -234,7 +234,7 @@ void Supervisor::Impl::on(const EventHeader& at, const SavedEvent& saved) {
   complete = true;
 }
 
-// A joiner that fails to join costs nothing to the ranks that train without it.
+// If a joining rank fails to join, the ranks that train without it lose nothing.
 void Supervisor::Impl::on(const EventHeader& at, const FatalEvent& fatal) {
   Slot& slot = slots[at.rank];
   if (at.rank < options.rank.ranks || slot.trained || !anybody_has_state()) {
@@ -247,7 +247,7 @@ void Supervisor::Impl::on(const EventHeader& at, const FatalEvent& fatal) {
 
 void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   Slot& slot = slots[rank];
-  if (slot.events.valid()) read_events(rank);  // its last words
+  if (slot.events.valid()) read_events(rank);  // its last events
   slot.process.reset();
   slot.events.reset();
   watchdog->ended(rank);
@@ -261,7 +261,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   const std::string lost =
       fmt::format("rank {} is lost at step {} ({})", rank, at_step, end.text());
   if (anybody_has_state()) return say(lost + "; the others go on");
-  // A first epoch needs all its ranks: until it trains, the lost one is started again.
+  // A first epoch needs all its ranks: until it trains, a lost rank is restarted.
   if (options.rank.elastic && epoch_seen) return start_all_again(lost);
   if (++restarts_in_a_row > options.restarts_max) {
     return give_up(make_error(ErrorCode::kAborted,
@@ -273,7 +273,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   if (!started.ok()) give_up(started.error());
 }
 
-// Is a rank of an elastic run there to go on? One that was left behind is not: its state is old.
+// True if a rank of an elastic run can go on. A rank left behind cannot: its state is old.
 bool Supervisor::Impl::anybody_has_state() const {
   return options.rank.elastic && std::any_of(slots.begin(), slots.end(), [this](const Slot& slot) {
            return slot.process && slot.trained && slot.epoch >= went_on_epoch;
@@ -294,8 +294,8 @@ void Supervisor::Impl::start_joiners(uint64_t step) {
   }
 }
 
-// Nobody is left to go on: the run resumes from its newest checkpoint, with the ranks that it began
-// with. Those that run wait for the others; joiners join again.
+// No survivor is left: the run resumes from its newest checkpoint, with its initial ranks. Running
+// ones wait for the others; joined ranks join again.
 void Supervisor::Impl::start_all_again(const std::string& lost) {
   if (++restarts_in_a_row > options.restarts_max) {
     return give_up(make_error(ErrorCode::kAborted,

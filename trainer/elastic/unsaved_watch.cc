@@ -4,6 +4,7 @@
 
 #include "formats/base/counted.h"
 #include "trainer/elastic/events.h"
+#include "trainer/elastic/snapshot_troubles.h"
 #include "trainer/report/render.h"
 
 namespace moetrain {
@@ -63,7 +64,7 @@ void UnsavedWatch::saving(uint64_t step, uint64_t now_ns) {
 std::string UnsavedWatch::cause() const {
   if (silent_) return no_answer_;
   const std::string failure = gaps_.failure();
-  return failure.empty() ? stuck_ : failure;
+  return failure.empty() ? stuck_ : brief_cause(failure);
 }
 
 std::string UnsavedWatch::unsaved_text() const {

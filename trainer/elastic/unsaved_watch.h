@@ -1,12 +1,12 @@
-// UnsavedWatch: how much of a run is in no checkpoint, why, and what follows from that.
+// UnsavedWatch: the part of a run that is in no checkpoint, its cause, and the consequence.
 //
-// Pure: steps, durable checkpoints and the silence of ckptd go in with their times; sentences for
-// people, a verdict and the report's periods come out. CLOCK_MONOTONIC in nanoseconds, as in
+// Pure. Input: steps, durable checkpoints and the silence of ckptd, with their times. Output:
+// sentences for users, a verdict, and the report's periods. CLOCK_MONOTONIC in nanoseconds, as in
 // events.
 //
 // Policy:
-//   - A ckptd that does not answer is told after kSilentMs, and again at growing intervals.
-//   - --unsaved-max: beyond so many steps, or so much time, the user is warned, or the run stops.
+//   - A ckptd that does not answer is reported after kSilentMs, and again at growing intervals.
+//   - --unsaved-max: beyond that many steps, or that much time, warn the user, or stop the run.
 //   - The last checkpoint waits kEndMs for an answer of ckptd or for progress of its disk, no more.
 //   - After SIGTERM nothing waits for a ckptd that does not answer.
 #pragma once
@@ -25,7 +25,7 @@ namespace moetrain {
 
 struct UnsavedOptions {
   std::string socket;  // of ckptd, for messages
-  // --unsaved-max: at most one of the two.
+  // --unsaved-max: at most one of the two is set.
   std::optional<uint64_t> steps_max;
   std::optional<uint64_t> ms_max;
   bool stop = false;  // --on-unsaved
@@ -36,17 +36,17 @@ class UnsavedWatch {
   static constexpr uint64_t kSilentMs = 1'250;
   static constexpr uint64_t kEndMs = 60'000;
 
-  // What is known of ckptd.
+  // State of ckptd.
   struct Daemon {
     uint64_t silent_ms = 0;      // 0: it answers
-    bool gone = false;           // nobody listens on its socket
-    bool starting = false;       // it is our own, and on its way
+    bool gone = false;           // no process listens on its socket
+    bool starting = false;       // our own ckptd, being started
     uint64_t bytes_written = 0;  // to its disk, so far
   };
   enum class Verdict : uint8_t {
     kGoOn,
-    kStop,  // --on-unsaved stop: the ranks are to save and to stop. Given once
-    kEnd,   // the last checkpoint was waited for long enough. Given once
+    kStop,  // --on-unsaved stop: the ranks shall save and stop. Returned once
+    kEnd,   // the wait for the last checkpoint has timed out. Returned once
   };
   struct Look {
     std::vector<std::string> lines;
@@ -57,7 +57,7 @@ class UnsavedWatch {
 
   // Training starts at `step`, which is saved (resume) or is 0 (seed).
   void begins(uint64_t step, uint64_t now_ns);
-  // The ranks change their group, and train on or save with what they have.
+  // The membership changes; ranks continue to train, or save, with their current state.
   void goes_on();
   void stepped(uint64_t step) { step_ = std::max(step_, step); }
   void durable(uint64_t step, uint64_t now_ns);
@@ -65,21 +65,21 @@ class UnsavedWatch {
   void failed(uint64_t step, const std::string& cause, uint64_t now_ns);
   // The checkpoint of this step failed, or is postponed, because ckptd does not answer.
   void unanswered(uint64_t step, uint64_t now_ns);
-  // The ranks save the last checkpoint, of this step, and train no more.
+  // The ranks save the last checkpoint, of this step, and have stopped training.
   void saving(uint64_t step, uint64_t now_ns);
 
-  // To be asked several times a second.
+  // Call several times a second.
   Look look(const Daemon& daemon, uint64_t now_ns);
-  // The run was asked to stop at `asked_ns`: is it in vain to wait for the ranks to save?
+  // The run was asked to stop at `asked_ns`: true if waiting for the ranks' save is useless.
   bool saves_in_vain(const Daemon& daemon, uint64_t asked_ns) const;
 
   uint64_t saved_step() const { return gaps_.saved_step(); }
   // "steps 21 to 60 are in no checkpoint"; empty if all is saved.
   std::string unsaved_text() const;
-  // Why: "ckptd at S does not answer"; empty if nothing is known to be wrong.
+  // The cause, in brief: "ckptd at S does not answer"; empty if none is known.
   std::string cause() const;
-  // For the report; one that goes on ends now. `ended`: why the run is over before its last
-  // checkpoint, for steps that no period covers; empty: it is not.
+  // Periods for the report; an open one ends now. `ended`: why the run ends before its last
+  // checkpoint, for steps that no period covers; empty: it does not.
   std::vector<report::Unsaved> periods(uint64_t now_ns, const std::string& ended = {}) const {
     return gaps_.periods(step_, now_ns, ended);
   }
@@ -94,9 +94,9 @@ class UnsavedWatch {
   const UnsavedOptions options_;
   const std::string no_answer_;
   UnsavedGaps gaps_;
-  uint64_t step_ = 0;    // the newest that is complete
+  uint64_t step_ = 0;    // the newest complete one
   std::string stuck_;    // the last checkpoint's wait without progress
-  bool silent_ = false;  // told, and not yet over
+  bool silent_ = false;  // reported, and not yet over
   Reminder silence_told_;
   Reminder limit_told_;
   bool stopped_ = false;

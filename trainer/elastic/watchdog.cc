@@ -60,14 +60,14 @@ bool Watchdog::is_silent(const Rank& rank, uint64_t now_ns) const {
   return now_ns > rank.heard_ns + patience_.silent_ms * kMillisecondNs;
 }
 
-// Nobody listened for a while: what was said then may not even have found room in its pipe.
+// The supervisor did not listen for a while: heartbeats may have been lost to full pipes.
 void Watchdog::forgive_silence(uint64_t now_ns) {
   for (Rank& rank : ranks_) {
     if (rank.heard_ns != 0) rank.heard_ns = std::max(rank.heard_ns, now_ns);
   }
 }
 
-// Why the rank is to be given up, if it is.
+// Why the rank counts as hanging, if it does.
 std::optional<std::string> Watchdog::judge(const Rank& rank, uint64_t now_ns) const {
   const auto alone = [&](uint64_t patience_ms, const char* what) -> std::optional<std::string> {
     if (now_ns < rank.since_ns + patience_ms * kMillisecondNs) return std::nullopt;
@@ -93,7 +93,7 @@ std::optional<std::string> Watchdog::judge(const Rank& rank, uint64_t now_ns) co
     case State::kLeaving:
       return alone(patience_.leaving_ms, "leaving its epoch");
     case State::kJoining:
-      // An epoch opens when all have asked for it: who asked before has been answered.
+      // An epoch opens when all ranks have asked: earlier requests have been answered.
       if (!in_lost_epoch || rank.since_ns >= lost_opened_ns_) return std::nullopt;
       return left_behind(patience_.joining_ms, "joining");
     case State::kConnecting:

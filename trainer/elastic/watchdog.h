@@ -1,11 +1,11 @@
-// Watchdog: finds ranks that hang. Pure: what was seen, and when, goes in; verdicts come out.
+// Watchdog: failure detector for hanging ranks. Pure: events and times in, verdicts out.
 //
-// To wait is not to hang: for ckptd, for the others, for bytes. Every wait of a rank is bounded in
-// the rank itself, and a rank says what it is about before it begins to wait. Nor is a long step.
-// So a rank is given up in three cases only, each timed from an event of its own:
-//   - Nothing was heard of its process at all, although its heart has beaten before. Whoever asks
-//     must have listened meanwhile: a supervisor that was stopped itself has heard nobody, and
-//     begins to count anew.
+// A rank that waits does not hang: for ckptd, for the others, for bytes. Every wait is bounded in
+// the rank itself, and a rank announces a wait before it begins. A long step is no hang either.
+// So a rank is declared hanging in three cases only, each timed from an event of its own:
+//   - No event of its process has arrived, although it has sent heartbeats before. The caller must
+//     have listened meanwhile: a supervisor that was stopped itself has heard nothing, and
+//     restarts the count.
 //   - Another rank has left an epoch that this one was in, and it has not followed in the time that
 //     its state allows. A process that was started after that epoch opened was never in it.
 //   - It is in a state that it would have ended itself, and a margin has passed since.
@@ -22,23 +22,23 @@ namespace moetrain {
 
 class Watchdog {
  public:
-  // How long a rank may stay where it is.
+  // Time limit of each state of a rank.
   struct Patience {
-    // Once somebody has left its epoch.
-    uint64_t joining_ms = 20'000;     // the answer is on its way
+    // After another rank has left the epoch.
+    uint64_t joining_ms = 20'000;     // the answer is in flight
     uint64_t connecting_ms = 60'000;  // waits for addresses and for peers are bounded
     uint64_t restoring_ms = 100'000;
     uint64_t training_ms = 25'000;  // until the next collective; a snapshot may wait for room
     uint64_t saving_ms = 100'000;
-    // Whatever the others do.
+    // Regardless of the other ranks.
     uint64_t starting_ms = 150'000;
     uint64_t leaving_ms = 40'000;
-    uint64_t silent_ms = 0;  // 0: silence is no sign
+    uint64_t silent_ms = 0;  // 0: silence does not count
   };
   explicit Watchdog(uint32_t ranks) : Watchdog(ranks, Patience()) {}
   Watchdog(uint32_t ranks, const Patience& patience) : patience_(patience), ranks_(ranks) {}
 
-  // A rank that was not there before joins.
+  // Adds a new rank.
   void add_rank() { ranks_.emplace_back(); }
   void started(uint32_t rank, uint64_t now_ns);
   void ended(uint32_t rank);
@@ -48,8 +48,8 @@ class Watchdog {
     uint32_t rank = 0;
     std::string what;  // "training in epoch 3, which others left 25 s ago"
   };
-  // Those that hang now; each is named once, because it will be killed. All events that have come
-  // in were added. To be asked again and again, several times in silent_ms.
+  // Ranks that hang now; each is named once, because it will be killed. Precondition: all received
+  // events were added. Call repeatedly, several times in silent_ms.
   std::vector<Hang> hanging(uint64_t now_ns);
 
  private:
@@ -67,8 +67,8 @@ class Watchdog {
   struct Rank {
     State state = State::kNone;
     uint64_t since_ns = 0;
-    uint64_t epoch = 0;     // the newest one this process has been in
-    uint64_t heard_ns = 0;  // its newest sign of life; 0: its heart does not beat yet
+    uint64_t epoch = 0;     // the newest epoch of this process
+    uint64_t heard_ns = 0;  // its newest event; 0: no heartbeat yet
   };
   void enter(const EventHeader& at, State state);
   void on(const EventHeader& at, const JoiningEvent&) { enter(at, State::kJoining); }
@@ -94,13 +94,13 @@ class Watchdog {
 
   const Patience patience_;
   std::vector<Rank> ranks_;
-  // The newest epoch that opened, and the newest that somebody left.
+  // The newest epoch that opened, and the newest that a rank left.
   uint64_t opened_epoch_ = 0;
   uint64_t opened_ns_ = 0;
   uint64_t lost_epoch_ = 0;
   uint64_t lost_ns_ = 0;
   uint64_t lost_opened_ns_ = 0;
-  uint64_t asked_ns_ = 0;  // when hanging() was called last
+  uint64_t asked_ns_ = 0;  // time of the last call of hanging()
 };
 
 }  // namespace moetrain

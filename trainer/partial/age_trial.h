@@ -1,33 +1,33 @@
-// AgeTrial: is it right to weigh with age (selector.h)? Found out by trying, for nothing.
+// AgeTrial: decides whether to weigh with age (selector.h), by shadow evaluation of all rules.
 //
-// With age or without, which rule loses less depends on the loads: with, where an expert goes on
-// getting what it has got; without, where that says nothing. So all rules play along with what
-// happens, each with a ledger of its own in which nothing is written: without age, with its root,
-// with all of it. One more ledger follows the rule that is followed at the time. At every snapshot
-// it is known, to the token, what a failure just before it would have cost each of them.
+// Which rule loses less depends on the loads. With age is better if an expert's load is stable;
+// without age is better if past loads predict nothing. So every rule is evaluated beside the
+// actual run, each on its own ledger, without writing anything: without age, with its root, with
+// full age. One more ledger follows the rule in force. At every snapshot the trial knows, to the
+// token, what a failure just before it would have cost under each rule.
 //
-// Risk-aware asks it about layers whose experts differ in risk: in all others every rule is
-// load-aware, to the expert, and there is nothing to try. Age-aware asks about all layers. Without
-// age and without replicas its choice is load-aware's, and that is where it begins. To leave it
-// costs first and pays later: for some snapshots what counts little now is saved instead of what
-// counts most. So it is left only for a rule that
+// Risk-aware asks it about layers whose experts differ in risk: in all other layers every rule
+// chooses the same experts as load-aware, and there is nothing to try. Age-aware asks about all
+// layers. Without age and without replicas, its choice is that of load-aware: the starting rule.
+// Changing the rule costs first and pays later: for some snapshots, experts that count little now
+// are saved instead of those that count most. So the trial changes only to a rule that
 //   - has lost less by kMarginMin over the latest four rounds of all experts,
 //   - is ahead since the trial began by as much as it was ever behind, and
-//   - was never further behind than there is to spend: what the saves so far are ahead of those
-//     without age, and kCredit of what these have lost.
-// It is gone back to when it has lost less of late, or at once when what there is to spend is
-// overdrawn, by kDebtMax or as much as the rule was ever behind; the next time a rule has to be
-// twice as sure.
+//   - was never further behind than the budget: the lead of the saves so far over those
+//     without age, plus kCredit of the losses without age.
+// The trial returns to no age if that has recently lost less, or at once if the budget is
+// overdrawn, by kDebtMax or by as much as the rule was ever behind; the next time a rule needs
+// twice the evidence.
 //
-// What this guarantees of age-aware, without replicas: as long as no rule has met all three, it is
-// load-aware, to the expert. And whenever age is taken up, all failures that might have come
-// until then, one before each snapshot, have cost at most 1 + kCredit of what they would have cost
-// load-aware, in sum. (A restart begins all ledgers with the saves that there are.)
-// What it cannot: what comes next is not known. A trace that ends or turns while a change is not
-// paid for yet leaves that much unpaid; and after going back it takes until all experts have been
-// saved again, or longer where chance rules, until both save the same ones.
+// Guarantee for age-aware, without replicas: until a rule meets all three conditions, the choice is
+// that of load-aware, to the expert. And whenever age is adopted, all possible failures
+// until then, one before each snapshot, have cost in sum at most 1 + kCredit of their cost under
+// load-aware. (A restart starts all ledgers from the existing saves.)
+// Limit: the future is unknown. If a trace ends or turns before a change has paid off, the rest of
+// its cost stays unpaid. After a return, the ledgers agree only once all experts have been
+// saved again, or later if the choice is partly random.
 //
-// No I/O. Used by one thread. All who feed it the same numbers come to the same.
+// No I/O. Used by one thread. Deterministic: the same numbers give the same result on every rank.
 #pragma once
 
 #include <array>
@@ -42,65 +42,65 @@
 
 namespace moetrain {
 
-// What is known of an expert (a position in the grid) whose saves are those of the ledger.
+// Returns the state of an expert (a position in the grid), given the saves in the ledger.
 using CandidateOf = std::function<ExpertCandidate(const SaveLedger& ledger, size_t expert)>;
 
-// The experts of all layers that a snapshot takes, as positions in the grid, ascending: options.k
-// of each layer, or more where the bound demands it.
+// The experts that a snapshot takes, over all layers, as positions in the grid, ascending:
+// options.k of each layer, or more if the bound demands it.
 std::vector<uint32_t> choose_experts(const ExpertGrid& grid, const SelectionOptions& options,
                                      const SaveLedger& ledger, const CandidateOf& candidate_of);
 
-// What the trial has come to. A run keeps it through restarts. Losses are tokens that the next
-// failure takes, expected, summed over the snapshots: each of them might be preceded by one.
+// State of the trial, which a run keeps across restarts. Losses are expected tokens lost by the
+// next failure, summed over the snapshots: each of them might be preceded by one.
 struct AgeTrialScore {
   struct Rule {
     double recent = 0;      // its losses; older ones fade
-    double ahead = 0;       // by which it lost less than without age; negative: more
-    double behind_max = 0;  // the most by which it was ever behind
+    double ahead = 0;       // lead over the losses without age; negative: more lost
+    double behind_max = 0;  // its largest lag ever
     bool operator==(const Rule&) const = default;
   };
-  double judged = 0;  // from 1 there have been enough snapshots
+  double judged = 0;  // from 1 on, enough snapshots have been judged
   double lost = 0;    // without age
-  double ahead = 0;   // of the saves that the trial has led to, as in Rule
+  double ahead = 0;   // of the actual saves, as in Rule
   uint32_t stops = 0;
-  AgeWeight weight = AgeWeight::kNone;  // to follow
+  AgeWeight weight = AgeWeight::kNone;  // the rule in force
   std::array<Rule, 3> rules;            // [AgeWeight]
   bool operator==(const AgeTrialScore&) const = default;
 };
 
-// kInvalidArgument for what no trial comes to.
+// kInvalidArgument for a state that no trial can reach.
 Status check_score(const AgeTrialScore& score);
 
 class AgeTrial {
  public:
-  // Of an advantage that is less nothing follows: with loads that are the same for all experts
-  // but for noise, the rules are as far from each other by chance.
+  // Minimum relevant advantage. Below it the difference may be chance: under loads that differ only
+  // by noise, the rules differ by about as much.
   static constexpr double kMarginMin = 0.05;
-  // Of what is lost without age: what may be spent before anything is gained.
+  // Part of the loss without age that may be spent before any gain.
   static constexpr double kCredit = 0.001;
-  // Of the same: what may be overdrawn, once a rule is followed, until it has paid for itself.
+  // Part of the same loss that may be overdrawn while a followed rule has not paid off.
   static constexpr double kDebtMax = 0.003;
-  // One round of all experts is judged first, and so many snapshots.
+  // Snapshots to judge before any change; one round of all experts comes first.
   static constexpr double kSnapshotsMin = 16;
-  // A rule is asked to be 2^stops as sure: as good as never.
+  // A rule needs 2^stops times the evidence: practically never.
   static constexpr uint32_t kStopsMax = 64;
 
-  // All rules go on from these saves, as they are: a restart forgets which other experts any of
-  // them would have saved until then, and keeps the score.
+  // Starts all rules from these saves: a restart forgets which other experts each rule would have
+  // saved until then, and keeps the score.
   void begin(const SaveLedger& saved, const AgeTrialScore& score);
 
   struct Snapshot {
     uint64_t number = 0;
     uint64_t step = 0;
-    std::span<const int64_t> held;  // [expert] tokens whose updates its state holds
+    std::span<const int64_t> held;  // [expert] tokens whose updates its state contains
   };
-  // A snapshot that takes some experts is due: judges the rules, and all choose.
+  // Call for a snapshot that takes some experts: judges the rules, then each rule chooses.
   void take(const Snapshot& snapshot, const ExpertGrid& grid, const SelectionOptions& options,
             const CandidateOf& candidate_of);
-  // One that takes all of them.
+  // Call for a snapshot that takes all experts.
   void take_all(const Snapshot& snapshot);
 
-  // As of SaveLedger.
+  // See SaveLedger.
   void fail(uint64_t snapshot);
   void came_back(size_t expert, const SaveLedger::Saved& version);
 
@@ -108,7 +108,7 @@ class AgeTrial {
 
  private:
   static constexpr size_t kRules = 3;
-  static constexpr size_t kFollowed = kRules;  // the ledger of what the trial has led to
+  static constexpr size_t kFollowed = kRules;  // the ledger of the actual saves
   using Losses = std::array<double, kRules + 1>;
 
   void judge(const Losses& losses, uint32_t round);

@@ -14,26 +14,26 @@ using ckpt::make_error;
 
 namespace {
 
-// Until the first choice: soon enough to measure something, and not at every step.
+// Interval until the first choice: soon enough for measurements, but not at every step.
 constexpr uint64_t kFirstEvery = 4;
-// A choice is made with what was measured since the one before.
+// Minimum steps between choices: each uses the measurements since the previous one.
 constexpr uint64_t kDecideEveryMin = 8;
-// Snapshots take some steps to become durable; then the ranks look again.
+// Steps until the ranks check again, since snapshots take some steps to become durable.
 constexpr uint64_t kLookAgain = 2;
 constexpr size_t kSamplesMax = 15;
-// Fewer are no measure of anything.
+// Fewer samples are no measurement.
 constexpr size_t kSamplesMin = 3;
-// More than the snapshots that are on their way at any time.
+// More than the snapshots in flight at any time.
 constexpr size_t kTakenMax = 16;
-// What differs by less is noise of the measurements, not worth a change.
+// Changes of less than 1/kNoisePart are measurement noise.
 constexpr uint64_t kNoisePart = 4;
-// No interval is worth so many.
+// Upper bound of halvings: no interval needs more.
 constexpr uint32_t kHalvedMax = 20;
 static_assert(AutoLimits{}.steps_max >> kHalvedMax == 0);
 
 enum Measure : uint8_t { kStep, kStall, kDurable, kRestore, kFailures, kSeen, kMissing, kMeasures };
 
-// Wall times of a run: beyond any, and small enough to be added up.
+// Bound of times: longer than any run, and small enough to be summed.
 constexpr int64_t kNsMax = INT64_MAX / 4;
 
 bool differs(uint64_t is, uint64_t wanted) {
@@ -95,7 +95,7 @@ void Pacer::start(bool again) {
 }
 
 void Pacer::resume(const PaceState& saved, Came came, const FailureRecord& known, uint64_t step) {
-  // The newest that anybody knows of, never what the view rewinds to.
+  // The newest known failures, never those that the view rewinds to.
   const auto heard_ns =
       static_cast<int64_t>(std::min(known.seconds * 1e9, static_cast<double>(kNsMax)));
   const uint64_t before = std::max({state_.failures, saved.failures, known.failures});
@@ -110,9 +110,9 @@ void Pacer::resume(const PaceState& saved, Came came, const FailureRecord& known
   taken_.clear();
   if (options_.auto_every && state_.every == 0) state_.every = kFirstEvery;
   state_.widest = std::max(state_.widest, state_.every);
-  // Of a run with a wider bound.
+  // Adapts the state of a run with a wider bound.
   if (options_.auto_experts && state_.k != 0) state_.k = std::max(state_.k, options_.k_least);
-  // Soon: there may be another failure to reckon with, or another machine.
+  // Decide soon: the failure rate or the machine may have changed.
   if (options_.any()) state_.decide_at = step + (saved.every == 0 ? kFirstEvery : kDecideEveryMin);
   if (options_.any()) reason_ = "as before the resume";
 }
@@ -128,7 +128,7 @@ void Pacer::agree(std::span<const int64_t> believed) {
   choose_what_follows();
 }
 
-// Neither saved nor handed over, as all ranks come to the same from what is.
+// Not saved or handed over: all ranks derive the same values from the state.
 void Pacer::choose_what_follows() {
   k_snapshot_ = 0;
   sustainable_ = 1;
@@ -144,7 +144,7 @@ Status Pacer::take_over(const PaceState& handed, uint64_t step) {
   state_ = handed;
   steps_ = stalls_ = durables_ = {};
   taken_.clear();
-  first_.reset();  // its part is another one: of its arena it may touch more than ever
+  first_.reset();  // the rank's part has changed: it may touch new parts of its arena
   if (options_.any()) {
     state_.decide_at = std::min(state_.decide_at, step + kDecideEveryMin);
     reason_ = "as before the members changed";
@@ -194,7 +194,7 @@ void Pacer::taking(uint64_t step, uint64_t bytes, uint64_t written_bytes) {
   if (taken_.size() > kTakenMax) taken_.erase(taken_.begin());
 }
 
-// What a snapshot takes goes with its bytes: samples are of one with all experts.
+// Time to durable scales with the written bytes: samples are scaled to a snapshot of all experts.
 void Pacer::durable(uint64_t step, double ms) {
   const auto taken = taken_.find(step);
   if (taken == taken_.end() || taken->second.written_bytes == 0 || step == first_) return;
@@ -212,7 +212,7 @@ void Pacer::stepped(double ms, double stall_ms, bool snapshot) {
   stalls_.add(static_cast<int64_t>(stall_ms * 1e6 * static_cast<double>(full_bytes()) / bytes));
 }
 
-// A process that was started anew has measured nothing: what was agreed before counts until then.
+// A restarted process has no measurements yet: the last agreed values count until it has.
 std::vector<int64_t> Pacer::measured() const {
   const auto or_before = [](const Median& now, int64_t before) {
     return now.enough() || before == 0 ? now.value() : before;
@@ -224,7 +224,7 @@ std::vector<int64_t> Pacer::measured() const {
   all[kRestore] = restore_ns_ != 0 ? restore_ns_ : state_.restore_ns;
   all[kFailures] = static_cast<int64_t>(state_.failures);
   all[kSeen] = state_.seen_ns;
-  const bool before = state_.step_ns != 0;  // then all three were agreed on
+  const bool before = state_.step_ns != 0;  // then all three were agreed before
   const bool enough = steps_.enough() && stalls_.enough() && durables_.enough();
   all[kMissing] = before || enough ? 0 : 1;
   return all;
@@ -249,7 +249,7 @@ AutoRequest Pacer::request() const {
   AutoRequest request{.memory = options_.memory};
   if (options_.k_snapshot != 0) request.k_snapshot = options_.k_snapshot;
   if (!options_.auto_every) request.every = std::max<uint64_t>(options_.every, 1);
-  // Dynamic K may have gone beyond what was asked for.
+  // Dynamic K may exceed the requested K.
   if (!options_.auto_experts) {
     request.k = std::max(options_.k == 0 ? options_.experts : options_.k, state_.k_min);
   }
@@ -275,7 +275,7 @@ std::optional<std::string> Pacer::decide(uint64_t step, std::span<const int64_t>
   const bool too_small = options_.auto_every && state_.every < choice.sustainable;
   if (!first && !too_small && !more_or_less && !differs(state_.every, choice.every) &&
       !differs(state_.k, choice.k_persist)) {
-    // It stays as it is, and the reasons are those of now.
+    // Keeps the choice, and explains it with the current numbers.
     request.every = state_.every;
     request.k = state_.k;
     if (options_.memory) request.k_snapshot = k_snapshot_;

@@ -1,8 +1,8 @@
-// SaveLedger: for every expert, which snapshot saved it last and what it held then.
+// SaveLedger: the last save of every expert, and the tokens it contained.
 //
 // Snapshots take seconds to become durable and the next choice does not wait for them: an expert
-// counts as saved when its snapshot is taken. If the snapshot turns out to have failed, fail() puts
-// things back, so that its experts are due again.
+// counts as saved when its snapshot is taken. If the snapshot fails later, fail() reverts the
+// entries, so that its experts are due again.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +16,13 @@ class SaveLedger {
  public:
   struct Saved {
     uint64_t snapshot = 0;  // its number, from 1; 0: never saved
-    int64_t tokens = 0;     // whose updates the version holds
-    uint64_t step = 0;      // that it was taken at; 0: not known, or the start of the run
+    int64_t tokens = 0;     // tokens whose updates the version contains
+    uint64_t step = 0;      // of the snapshot; 0: unknown, or the start of the run
     bool operator==(const Saved&) const = default;
   };
 
   SaveLedger() = default;
-  // What is known when a run is resumed, one for each expert.
+  // Starts from the saves known at a resume, one per expert.
   explicit SaveLedger(std::vector<Saved> saved) : saved_(std::move(saved)) {}
 
   size_t size() const { return saved_.size(); }
@@ -30,30 +30,30 @@ class SaveLedger {
   bool all_saved() const;
 
   // Snapshot `snapshot`, later than all before it, takes these experts (positions, each once);
-  // held[i] is what expert i's state holds now, at `step`.
+  // held[i] is the token count in expert i's state, at `step`.
   void take(uint64_t snapshot, std::span<const uint32_t> experts, std::span<const int64_t> held,
             uint64_t step = 0);
 
-  // The snapshot is not to be had. What a later one has saved anyway stays saved. A snapshot that
-  // is not one of the last kUndoMax is too old to matter. False: it is none of those that take()
-  // has told of.
+  // The snapshot has failed. Saves of later snapshots stay. A snapshot older than the last
+  // kUndoMax is too old to matter. False: take() was not called for the snapshot, or it is too
+  // old.
   bool fail(uint64_t snapshot);
-  // The same where nobody knows any more what there was before: the experts that it has saved count
+  // Same, if the previous entries are unknown: the experts that it saved count
   // as never saved.
   void forget(uint64_t snapshot);
 
-  // The expert's state is this version again, whatever was taken of it since: those snapshots hold
-  // a state that is gone. They must be settled before.
+  // The expert's state is this version again. Later snapshots of it hold
+  // a state that is lost. Precondition: they are settled.
   void came_back(size_t expert, const Saved& version) { saved_.at(expert) = version; }
 
-  // More than the snapshots that are on their way at any time.
+  // More than the snapshots in flight at any time.
   static constexpr size_t kUndoMax = 16;
 
  private:
   struct Taken {
     uint64_t snapshot = 0;
     std::vector<uint32_t> experts;
-    std::vector<Saved> before;  // of each of them
+    std::vector<Saved> before;  // by expert
   };
   std::vector<Saved> saved_;
   std::deque<Taken> taken_;  // the newest is at the back

@@ -1,26 +1,26 @@
-// Selectors: which K of a layer's experts a snapshot takes.
+// Selectors: choose the K experts of a layer that a snapshot takes.
 //
-//   sequential  those not saved for longest: round robin, in an order in which neighbours lie on
+//   sequential  the longest unsaved: round robin, in an order in which neighbours lie on
 //               different ranks and which every layer begins elsewhere (PEC, arXiv:2408.04307)
 //   load-aware  those with most tokens since their last save (MoC-System, ASPLOS 2025)
-//   risk-aware  those whose loss would cost most: tokens since the last save, times the
+//   risk-aware  the largest expected loss: tokens since the last save, times the
 //               probability that a failure takes the last live replica, times the snapshots since
-//               where loads stay. The last factor is what saves bytes: with u tokens a snapshot
-//               and probability p an expert that is saved every T snapshots loses p*u*T/2 on
-//               average, and the sum over experts is least, for equal bytes, where T goes with
-//               1/sqrt(p*u), that is where p*u*T^2 is equal. Taking the largest p*u*T instead
-//               equalises p*u*T, which costs as much as round robin. Where the tokens of one
-//               snapshot say nothing of the next ones' (bursts), all experts have the same future,
-//               and the most tokens are the best choice. Weighing with sqrt(T) has most of what
-//               there is to gain, costs a quarter as much to change over to, and is less wrong
-//               where T is. Which of the three it is, the trial tells (age_trial.h).
-//               In a layer whose experts all run the same risk it is load-aware, to the expert:
-//               there risk says nothing, and to weigh age may cost something before it pays.
-//   age-aware   risk-aware that weighs age in those layers, too, once the trial has found that it
+//               the save, if loads are stable. The last factor saves bytes: with u tokens per
+//               snapshot and probability p, an expert saved every T snapshots loses p*u*T/2 on
+//               average. The sum over experts is least, for equal bytes, if T scales with
+//               1/sqrt(p*u), that is if p*u*T^2 is equal. Taking the largest p*u*T instead
+//               equalises p*u*T, which costs as much as round robin. If the tokens of one
+//               snapshot do not predict the next (bursts), all experts have the same future,
+//               and the most tokens are the best choice. The weight sqrt(T) has most of the
+//               gain, costs a quarter as much to change over to, and is less wrong
+//               in the cases where T is. The trial chooses among the three (age_trial.h).
+//               In a layer whose experts all run the same risk, the choice is load-aware's:
+//               there risk decides nothing, and age may cost something before it pays.
+//   age-aware   risk-aware that weighs age in those layers, too, once the trial has found that this
 //               loses less on this run's loads: less in the long run, with no bound for each trace
 //
-// Whatever the selector, an expert is saved at least every `staleness_max` snapshots: of the sets
-// that keep this possible for all experts at all later snapshots, the best one is taken.
+// With every selector, an expert is saved at least every `staleness_max` snapshots: the choice is
+// the best set that keeps this possible for all experts at all later snapshots.
 #pragma once
 
 #include <cstdint>
@@ -40,8 +40,8 @@ std::string_view selector_name(Selector selector);
 // kInvalidArgument for any other word.
 Result<Selector> parse_selector(std::string_view name);
 
-// What risk-aware and age-aware make of the snapshots since an expert's last save; more from one to
-// the next.
+// Weight of an expert's age, the snapshots since its last save, in risk-aware and age-aware: none,
+// square root, or full.
 enum class AgeWeight : uint8_t { kNone, kRoot, kFull };
 inline bool weighs_age(Selector selector) {
   return selector == Selector::kRiskAware || selector == Selector::kAgeAware;
@@ -50,35 +50,35 @@ inline bool weighs_age(Selector selector) {
 struct SelectionOptions {
   Selector selector = Selector::kRiskAware;
   uint32_t k = 1;                           // experts to take, 1 .. those of the layer
-  uint32_t staleness_max = 0;               // snapshots from one save of an expert to its next
+  uint32_t staleness_max = 0;               // snapshots between two saves of an expert
   AgeWeight age_weight = AgeWeight::kFull;  // of selectors that weigh age
 };
 
-// The bound where none is given: four times what round robin needs.
+// The default bound: four times that of round robin.
 uint32_t default_staleness_max(uint32_t experts, uint32_t k);
 
-// kInvalidArgument, with what would do, if k is 0 or more than there are experts, or if k at a time
+// kInvalidArgument, with a valid value, if k is 0 or more than there are experts, or if k at a time
 // cannot visit all experts within the bound.
 Status check_selection(const SelectionOptions& options, uint32_t experts);
 
-// What is known of one expert.
+// State of one expert, as input of a selector.
 struct ExpertCandidate {
-  int64_t unsaved_tokens = 0;   // updates that its newest version does not hold
-  uint64_t age = 1;             // snapshots since the one that saved it; 1: it was the one before
+  int64_t unsaved_tokens = 0;   // tokens since its newest version
+  uint64_t age = 1;             // snapshots since the one that saved it; 1: the previous one
   double loss_probability = 1;  // that the next failure takes its last live replica
   uint32_t turn = 0;            // its place in the round robin
 };
 
-// How many experts have to be taken now so that options.k at a time keep the bound from here on:
-// options.k itself, unless earlier snapshots failed or were taken under another bound or a smaller
-// k. At most as many as there are.
+// Number of experts to take now so that options.k per snapshot keep the bound from here on:
+// options.k itself, unless earlier snapshots failed or had another bound or a smaller
+// k. At most the number of experts.
 uint32_t k_within_bound(const SelectionOptions& options,
                         std::span<const ExpertCandidate> candidates);
 
-// The experts of one layer to take, `count` of them, ascending: options.k, or more now, as
-// k_within_bound() says; the bound is kept by options.k at each later snapshot. Ties go to the
-// older, then to whose turn is earlier. The options have been checked. An expert that is overdue
-// already (earlier snapshots failed, or took fewer) goes first.
+// Chooses `count` experts of one layer, ascending: options.k, or more now, see
+// k_within_bound(); later snapshots keep the bound with options.k each. Ties go to the older
+// expert, then to the earlier turn. The options have been checked. An overdue expert
+// (earlier snapshots failed, or took fewer) goes first.
 std::vector<uint32_t> select_experts(const SelectionOptions& options,
                                      std::span<const ExpertCandidate> candidates, uint32_t count);
 inline std::vector<uint32_t> select_experts(const SelectionOptions& options,

@@ -36,8 +36,8 @@ void cut_evenly(uint32_t unit, const ShareUnit& what, std::vector<Share>& shares
 
 bool is_dense(const ShareUnit& unit) { return unit.holders.empty() && unit.parts.empty(); }
 
-// What each rank gets of `dense` bytes so that the largest total is as small as can be: those with
-// the fewest bytes are filled up to one level.
+// Splits `dense` bytes over the ranks so that the largest total is minimal: ranks with the fewest
+// bytes are filled up to one level.
 std::vector<uint64_t> quotas(const std::vector<uint64_t>& bytes, uint64_t dense) {
   std::vector<uint32_t> ascending(bytes.size());
   std::iota(ascending.begin(), ascending.end(), 0u);
@@ -59,7 +59,7 @@ std::vector<uint64_t> quotas(const std::vector<uint64_t>& bytes, uint64_t dense)
   return quota;
 }
 
-// All dense units in a row, cut where a rank's quota is full.
+// All dense units in a row, cut at the ranks' quotas.
 void cut_by_bytes(std::span<const ShareUnit> units, std::vector<uint64_t> quota,
                   std::vector<Share>& shares) {
   uint32_t rank = 0;
@@ -78,7 +78,7 @@ void cut_by_bytes(std::span<const ShareUnit> units, std::vector<uint64_t> quota,
       }
       begin = std::max(begin, end);
       if (takes_all) continue;
-      quota[rank + 1] += quota[rank];  // less than a cut: the next rank's
+      quota[rank + 1] += quota[rank];  // smaller than a cut: goes to the next rank
       ++rank;
     }
   }

@@ -1,10 +1,10 @@
-// FatalCounter: how many sets of lost domains are fatal, again and again for other holders, as a
-// search needs it.
+// FatalCounter: counts the fatal sets of lost domains, efficiently for many holder sets in turn, as
+// a search needs it.
 //
-// Only the smallest holder sets decide. Few of them are counted by inclusion and exclusion; many by
-// a table of all sets, closed under supersets one dimension at a time. Both are exact. What either
-// takes is counted in looks, about a nanosecond each and the same on any machine, so that a search
-// can be bounded by what it really costs.
+// Only the smallest holder sets matter. Few of them are counted by inclusion and exclusion; many by
+// a table of all sets, closed under supersets one dimension at a time. Both are exact. The work is
+// counted in looks, about a nanosecond each and the same on any machine, so that a search
+// can be bounded by its real cost.
 #pragma once
 
 #include <cstdint>
@@ -25,18 +25,18 @@ class FatalCounter {
   // [k], k = 0 .. domains: how many sets of k lost domains hold all domains of some mask. An empty
   // mask is lost with any set. Every mask is below 2^domains. Valid until the next call.
   const std::vector<uint64_t>& count(std::span<const RankMask> masks);
-  // Those that contain no other one, each once, the smallest first: what decides. Valid until the
-  // next call.
+  // The masks that contain no other mask, each once, smallest first: only these matter. Valid until
+  // the next call.
   const std::vector<RankMask>& smallest(std::span<const RankMask> masks);
 
   uint64_t sets(uint32_t k) const { return binomial(domains_, k); }  // of k domains
-  // That any placement has in which somebody holds at most `held` domains.
+  // Lower bound of any placement in which some expert is held by at most `held` domains.
   uint64_t fatal_at_least(uint32_t held, uint32_t k) const {
     return k < held ? 0 : binomial(domains_ - held, k - held);
   }
 
-  uint64_t looks() const { return looks_; }  // taken so far
-  // That a count of so many masks takes at most, give or take a few masks.
+  uint64_t looks() const { return looks_; }  // so far
+  // Looks of a count of this many masks, at most (approximately).
   static uint64_t looks_max(uint32_t domains, size_t masks);
 
  private:
@@ -48,12 +48,12 @@ class FatalCounter {
   const uint32_t domains_;
   std::vector<uint64_t> binomials_;  // [n][k]
   std::vector<RankMask> smallest_;
-  std::vector<std::vector<RankMask>> of_size_;  // [domains held]: masks, on the way to smallest_
-  std::vector<int64_t> unions_;                 // [domains]: how often added, less taken off again
+  std::vector<std::vector<RankMask>> of_size_;  // [domains held]: masks, while computing smallest_
+  std::vector<int64_t> unions_;                 // [domains]: signed count of terms
   std::vector<uint64_t> table_;                 // bit s: the loss of all domains in s is fatal
   std::vector<uint64_t> fatal_;
   uint64_t looks_ = 0;
-  uint64_t looks_max_ = 0;  // where the table is the quicker way
+  uint64_t looks_max_ = 0;  // above this, the table is faster
 };
 
 }  // namespace moetrain

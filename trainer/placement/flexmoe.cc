@@ -34,7 +34,7 @@ class Scheduler {
   }
 
   LayerSlots run() {
-    // Every change lowers the maximum, by no less than a copy pays for; this many are never seen.
+    // Every change lowers the maximum by at least the cost of a copy; the loop never gets this far.
     for (uint32_t change = 0; change < 4 * request_.slots(); ++change) {
       if (!expand() && !migrate()) break;
     }
@@ -50,8 +50,8 @@ class Scheduler {
     return (std::ranges::max(rank_loads_) - after) * costs_.steps > copies * costs_.copy;
   }
 
-  // Cuts what is too much, the least loaded first; gives a slot to whoever has none, fills the rest
-  // with who is rarest.
+  // Removes excess replicas, the least loaded first; gives a slot to each expert without one, then
+  // fills the rest with the rarest experts.
   void complete() {
     for (auto& rank : slots_) {
       if (rank.size() > request_.slots_per_rank) {
@@ -73,7 +73,7 @@ class Scheduler {
     }
   }
 
-  // Who has fewest replicas, somebody who is not on this rank yet if possible.
+  // The expert with the fewest replicas, preferably one that is not on this rank yet.
   uint32_t rarest(const std::vector<uint32_t>& rank) const {
     std::vector<bool> here(counts_.size());
     for (const uint32_t expert : rank) here[expert] = true;
@@ -84,7 +84,7 @@ class Scheduler {
     return best;
   }
 
-  // Whose replicas have least to do, of those that have several.
+  // Replaces the least loaded replica of an expert that has several.
   void replace_somebody_with(uint32_t expert) {
     uint32_t* least = nullptr;
     for (auto& rank : slots_) {
@@ -99,7 +99,7 @@ class Scheduler {
     *least = expert;
   }
 
-  // Those that lose least by having one replica fewer, the idlest first.
+  // Experts that lose least by one replica fewer, the least loaded first.
   std::vector<uint32_t> idlest(uint32_t than) const {
     std::vector<uint32_t> experts;
     for (uint32_t expert = 0; expert < counts_.size(); ++expert) {
@@ -113,7 +113,7 @@ class Scheduler {
     return experts;
   }
 
-  // The loads of all ranks if a replica of `gets` took the place of one of `loses` on `target`.
+  // The loads of all ranks if a replica of `gets` replaced one of `loses` on `target`.
   std::vector<double> loads_after(uint32_t gets, uint32_t loses, uint32_t target) const {
     std::vector<double> after = rank_loads_;
     const double more = loads_[gets] / (counts_[gets] + 1);
@@ -137,7 +137,7 @@ class Scheduler {
                                [&](uint32_t other) { return expand_over(expert, other); });
   }
 
-  // A replica of `expert` instead of one of `other`, on the least loaded rank where that can be.
+  // Replaces a replica of `other` by one of `expert`, on the least loaded possible rank.
   bool expand_over(uint32_t expert, uint32_t other) {
     std::optional<uint32_t> target;
     for (uint32_t rank = 0; rank < slots_.size(); ++rank) {
@@ -154,7 +154,7 @@ class Scheduler {
     return true;
   }
 
-  // The most loaded rank exchanges a replica for a lighter one of another rank.
+  // Swaps a replica of the most loaded rank for a lighter one of another rank.
   bool migrate() {
     std::array<uint32_t, 3> top{};
     std::vector<uint32_t> ranks(slots_.size());
@@ -173,7 +173,7 @@ class Scheduler {
     } best;
     for (uint32_t rank = 0; rank < slots_.size(); ++rank) {
       if (rank == busiest) continue;
-      double others = 0;  // the most loaded of the ranks that do not take part
+      double others = 0;  // the most loaded of the ranks not in the swap
       for (size_t i = 1; i < tops && others == 0; ++i) {
         if (top[i] != rank) others = rank_loads_[top[i]];
       }

@@ -20,11 +20,11 @@ using ckpt::make_error;
 
 namespace {
 
-constexpr size_t kTriedFirst = 8;   // families that are compared
-constexpr size_t kTriedLater = 4;   // and more of them, where none was balanced
+constexpr size_t kTriedFirst = 8;   // families to compare
+constexpr size_t kTriedLater = 4;   // more families, if none was balanced
 constexpr double kRounding = 1e-9;  // of probabilities
 
-// What has to be reached, and what reaches it for certain.
+// Required recovery, and a placement that surely reaches it.
 struct Goal {
   std::vector<RecoveryWanted> wanted;
   std::vector<LayerSlots> reference;  // within `fallback`
@@ -78,11 +78,11 @@ struct Planned {
 
 struct Tried {
   const RatedFamily* family;
-  const std::vector<LayerSlots>* from;  // null: nothing to begin with
+  const std::vector<LayerSlots>* from;  // null: start from nothing
   double balance;                       // expected
 };
 
-// Some of many, evenly, down to the last.
+// An even sample of the families, including the last.
 std::vector<const RatedFamily*> some_of(std::span<const RatedFamily* const> families) {
   const size_t count = std::min(families.size(), kTriedLater);
   std::vector<const RatedFamily*> some;
@@ -91,9 +91,9 @@ std::vector<const RatedFamily*> some_of(std::span<const RatedFamily* const> fami
   return some;
 }
 
-// Whatever may be preferred, in that order: the balance that can be had decides, and among those
-// that come close to it the recovery. The most survivable are tried first; where none of them is
-// balanced, a few of the others and what Maximum Rank Overlap comes to.
+// Tries candidates by preference: the achievable balance decides, and among nearly equal ones the
+// recovery. The most survivable families come first; if none of them is
+// balanced, a few of the others and the placement of Maximum Rank Overlap follow.
 std::vector<Tried> try_families(const Goal& goal, LayerPlanner& planner,
                                 std::span<const RatedFamily> families) {
   const bool balance_only =
@@ -104,13 +104,13 @@ std::vector<Tried> try_families(const Goal& goal, LayerPlanner& planner,
   for (const RatedFamily& family : families) {
     if (reaches(family.recovery, goal.wanted)) reaching.push_back(&family);
   }
-  // The last one restricts balance least.
+  // The last family restricts balance least.
   if (balance_only) std::ranges::reverse(reaching);
   std::vector<Tried> tried;
   double best = HUGE_VAL;
   const auto try_until = [&](std::span<const RatedFamily* const> some, double good) {
     for (const RatedFamily* family : some) {
-      if (best <= good) return;  // none of those that follow could be preferred to it
+      if (best <= good) return;  // no later candidate could be preferred
       const auto* from = family == &goal.fallback ? &goal.reference : nullptr;
       const auto balance = planner.sample(family->family, from);
       if (!balance) continue;
@@ -129,8 +129,8 @@ std::vector<Tried> try_families(const Goal& goal, LayerPlanner& planner,
   return tried;
 }
 
-// Where another policy comes out better balanced, and survives what is wanted, that is gone on
-// with.
+// If another policy's placement is better balanced, and survives the wanted losses, continue from
+// that placement.
 Status prefer_others(const Goal& goal, const PlacementRequest& request, LayerPlanner& planner,
                      Planned& planned) {
   const auto weigh = [&](const std::vector<LayerSlots>& layers, const RatedFamily* known) {
@@ -169,13 +169,13 @@ Result<Planned> plan_tried(const std::vector<Tried>& tried, const Goal& goal,
   return out_of_reach(families, goal);
 }
 
-// What `lazarus`, which searches every layer, survives at most: all layers together survive no more
-// than the weakest of them does alone, which costs the search of one layer.
+// Upper bound of what `lazarus`, which searches every layer, survives: all layers together survive
+// at most what the weakest layer survives alone, which costs the search of one layer.
 std::optional<std::vector<RecoveryWanted>> most_by_search(const PlacementRequest& request) {
   const std::vector<uint32_t> asked = failures_asked(request);
   std::vector<RecoveryWanted> most;
-  if (asked.empty()) return most;  // one domain: whoever loses that has lost everything
-  // That with most experts of the fewest replicas.
+  if (asked.empty()) return most;  // one domain: its loss loses everything
+  // The layer with the most experts of the lowest replica count.
   std::vector<std::ptrdiff_t> scarce;
   scarce.reserve(request.layers());
   for (const auto& loads : request.loads) {
@@ -191,8 +191,8 @@ std::optional<std::vector<RecoveryWanted>> most_by_search(const PlacementRequest
   return most;
 }
 
-// Where `lazarus` searches, its search may survive more than the first goal asks for. It takes
-// long, and mostly what is planned anyway survives as much as any search can.
+// If `lazarus` searches, its result may survive more than the first goal demands. The search takes
+// long, and mostly the plan already survives as much as any search can reach.
 Result<Planned> plan_up_to_search(const PlacementRequest& request, const Goal& quick,
                                   LayerPlanner& planner, std::span<const RatedFamily> families) {
   const auto most = most_by_search(request);
@@ -204,11 +204,11 @@ Result<Planned> plan_up_to_search(const PlacementRequest& request, const Goal& q
     }
   }
   CKPT_ASSIGN(const Goal goal, find_goal(request, true));
-  LayerPlanner again(request);  // what was planned for less counts for nothing
+  LayerPlanner again(request);  // plans for the lower goal do not count
   return plan_tried(try_families(goal, again, families), goal, request, again, families);
 }
 
-// Sorts them, too, from the best balanced on. What differs by roundings only is the same.
+// Removes dominated points and sorts the rest, best balanced first. Ignores rounding differences.
 void keep_undominated(std::vector<FrontierPoint>& points, const std::vector<uint32_t>& failures) {
   const auto survival = [&](const FrontierPoint& point) {
     double sum = 0;
@@ -223,7 +223,7 @@ void keep_undominated(std::vector<FrontierPoint>& points, const std::vector<uint
   kept.reserve(points.size());
   for (FrontierPoint& point : points) {
     if (!kept.empty() && survival(point) <= survival(kept.back()) + kRounding) continue;
-    // No better balanced, but less survivable.
+    // Not better balanced, and less survivable.
     if (!kept.empty() && point.max_over_mean <= kept.back().max_over_mean + kRounding) {
       kept.pop_back();
     }

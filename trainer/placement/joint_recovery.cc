@@ -14,13 +14,13 @@ namespace moetrain {
 namespace {
 
 using DomainSet = std::vector<uint32_t>;
-// [k]: numbers of sets of k domains, as far as k is asked for. Up to 16,000 domains, or 1,000 of
+// [k]: numbers of sets of k domains, up to the largest wanted k. Up to 16,000 domains, or 1,000 of
 // 65,536, these stay below the largest long double, 1e4932.
 using Counts = std::vector<long double>;
 
 constexpr uint32_t kCountedDomainsMax = 16'000;
-constexpr uint32_t kCountedFailuresMax = 1'000;  // of more domains
-// Elements of holder sets looked at: about a second.
+constexpr uint32_t kCountedFailuresMax = 1'000;  // limit for more domains
+// Elements of holder sets to check: about a second.
 constexpr uint64_t kSampleElements = uint64_t{1} << 28;
 constexpr uint64_t kSamplesMin = 1'000;
 constexpr uint64_t kSamplesMax = 100'000;
@@ -32,7 +32,7 @@ Counts all_subsets(uint32_t n, uint32_t most) {
   return counts;
 }
 
-// Up to x^most.
+// The product up to x^most.
 Counts times(const Counts& a, const Counts& b, uint32_t most) {
   Counts product(std::min<size_t>(a.size() + b.size() - 1, size_t{most} + 1));
   for (size_t i = 0; i < a.size(); ++i) {
@@ -46,7 +46,7 @@ struct Component {
   std::vector<const DomainSet*> sets;
 };
 
-// Components of the domains that sets have in common, by union of sets.
+// Connected components of domains that share sets, by union of sets.
 std::vector<Component> components(const std::vector<DomainSet>& sets, uint32_t domains) {
   std::vector<uint32_t> parent(domains);
   std::iota(parent.begin(), parent.end(), 0u);
@@ -66,7 +66,7 @@ std::vector<Component> components(const std::vector<DomainSet>& sets, uint32_t d
   return found;
 }
 
-// [k]: how many sets of k dead domains of this component it survives.
+// [k]: number of sets of k dead domains that this component survives.
 std::optional<Counts> surviving(const Component& component, uint32_t most) {
   const auto size = static_cast<uint32_t>(component.domains.size());
   if (component.sets.size() == 1) {
@@ -90,7 +90,7 @@ std::optional<Counts> surviving(const Component& component, uint32_t most) {
 
 std::optional<std::vector<RecoveryAt>> exact(const std::vector<DomainSet>& sets, uint32_t domains,
                                              uint32_t failed_max) {
-  if (sets.size() == 1 && sets.front().empty()) {  // held by nobody
+  if (sets.size() == 1 && sets.front().empty()) {  // held by no rank
     std::vector<RecoveryAt> none;
     none.reserve(failed_max);
     for (uint32_t k = 1; k <= failed_max; ++k) none.push_back({k, 0, 0});
@@ -115,7 +115,7 @@ std::optional<std::vector<RecoveryAt>> exact(const std::vector<DomainSet>& sets,
   return recovery;
 }
 
-// The number of deaths, in this order, that is the first to lose a set; `never` if none does.
+// The smallest number of deaths, in this order, that loses a set; `never` if none does.
 uint32_t fatal_after(const std::vector<DomainSet>& sets, const std::vector<uint32_t>& place,
                      uint32_t never) {
   uint32_t first = never - 1;
@@ -130,7 +130,7 @@ uint32_t fatal_after(const std::vector<DomainSet>& sets, const std::vector<uint3
   return first + 1;
 }
 
-// Draws the first `deaths` of a random order of the domains, again and again.
+// Draws the first `deaths` of a random order of the domains, repeatedly.
 class Deaths {
  public:
   Deaths(uint32_t domains, uint32_t deaths)
@@ -138,11 +138,11 @@ class Deaths {
     std::iota(order_.begin(), order_.end(), 0u);
   }
 
-  // [domain]: how many died before it; `deaths` for those that live.
+  // [domain]: number of deaths before its own; `deaths` for survivors.
   const std::vector<uint32_t>& draw() {
     for (uint32_t i = 0; i < deaths_; ++i) place_[order_[i]] = deaths_;
     const auto domains = static_cast<uint32_t>(order_.size());
-    // Not std::shuffle: what it draws is the library's choice.
+    // Not std::shuffle: its draws depend on the library.
     for (uint32_t i = 0; i < deaths_; ++i) {
       std::swap(order_[i], order_[i + random_() % (domains - i)]);
       place_[order_[i]] = i;
@@ -215,7 +215,7 @@ std::vector<DomainSet> smallest_sets(std::vector<DomainSet> sets) {
 
 namespace {
 
-// Those that so many failures can take.
+// The holder sets that `failed_max` failures can lose.
 std::vector<DomainSet> deciding_sets(std::vector<DomainSet> holder_sets, uint32_t domains,
                                      uint32_t failed_max) {
   std::erase_if(holder_sets, [&](const DomainSet& set) { return set.size() > failed_max; });

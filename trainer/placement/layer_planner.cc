@@ -8,33 +8,33 @@ namespace moetrain {
 
 namespace {
 
-// What the search of a layer may look at: about 2 ms, more from 1,250 slots on. All together have
-// three quarters as much for each: most layers are soon good enough.
+// Work limit of a layer's search: about 2 ms, more from 1,250 slots on. All layers together have
+// three quarters of that each: most layers soon are good enough.
 constexpr int64_t kWork = 500'000;
 constexpr int64_t kWorkPerSlot = 400;
-constexpr int64_t kMoreWork = 3;         // times that, so that few layers have something to share
-constexpr int64_t kSlices = 4;           // of that, which layers get by turns
-constexpr uint32_t kFruitlessMax = 100;  // dead ends left in a row to find nothing better
-constexpr double kSampleShare = 0.28;    // of a layer's work, for a comparison of families
-constexpr size_t kSamples = 3;           // layers that families are compared on
-constexpr int64_t kLeastShare = 2;       // of the work of all layers, whatever is left
-// Who is far off is searched before who is merely not good.
+constexpr int64_t kMoreWork = 3;         // extra layers' worth, to share among few layers
+constexpr int64_t kSlices = 4;           // parts of that, which layers get by turns
+constexpr uint32_t kFruitlessMax = 100;  // dead ends in a row without an improvement
+constexpr double kSampleShare = 0.28;    // part of a layer's work, to compare families
+constexpr size_t kSamples = 3;           // layers for comparing families
+constexpr int64_t kLeastShare = 2;       // divisor: least part of the work per plan
+// Layers far from the goal are searched before those that are merely not good.
 struct Turns {
   double good;          // for layers above this,
-  double share;         // so much of what is left,
-  int64_t layers_work;  // for each at most so many times the work of a layer
+  double share;         // part of the remaining work,
+  int64_t layers_work;  // per layer at most this many times a layer's work
 };
 constexpr Turns kTurns[] = {{1.25, 0.5, 6}, {kBalancePoor, 0.75, 6}, {kBalanceGood, 1, 1}};
 constexpr double kHardlyBetter = 1e-6;
 
 std::vector<double> as_doubles(const std::vector<uint64_t>& loads) {
   std::vector<double> doubles(loads.begin(), loads.end());
-  // Nobody asked: as if all had been asked equally often.
+  // A layer without tokens counts as evenly loaded.
   if (nobody_asked(loads)) std::ranges::fill(doubles, 1);
   return doubles;
 }
 
-// Somewhere else to go on from, each time in another way: near the best, or from a new beginning.
+// Leaves a dead end, in varying ways: near the best placement, or from a new start.
 void leave_dead_end(LayerSearch& search, const LayerSlots& best, uint32_t times,
                     std::mt19937& random, int64_t work) {
   using enum LayerSearch::Start;
@@ -46,21 +46,21 @@ void leave_dead_end(LayerSearch& search, const LayerSlots& best, uint32_t times,
 
 }  // namespace
 
-// The best that was found of a layer, and how it was looked for.
+// The best placement of a layer so far, and the state of its search.
 struct LayerPlanner::Progress {
   LayerSlots slots;
   double max_over_mean = 1;
-  double least = 1;  // no placement within the family has less
+  double least = 1;  // lower bound of any placement in the family
   int64_t work = 0;  // done
   uint32_t dead_ends = 0;
-  uint32_t fruitless = 0;  // of these, since something better was found
+  uint32_t fruitless = 0;  // dead ends since the last improvement
   std::mt19937 random{1};
 
   double enough() const { return kBalanceEnough * least; }
   bool settled(double good) const {
     return max_over_mean <= std::max(good, enough()) || fruitless >= kFruitlessMax;
   }
-  // What is brought down by small moves is not the maximum itself: it may have gone up.
+  // Small moves lower a potential, not the maximum itself: the maximum may have risen.
   void keep_better(const LayerSearch& search) {
     ++fruitless;
     if (search.max_over_mean() >= max_over_mean - kHardlyBetter) return;
@@ -80,7 +80,7 @@ int64_t LayerPlanner::work_of_layer() const {
   return std::max(kWork, kWorkPerSlot * request_.slots());
 }
 
-// Down to a dead end, from both beginnings if the first is poor.
+// Searches to a dead end, from both starts if the first is poor.
 std::optional<LayerPlanner::Progress> LayerPlanner::begin(const Family& family, uint32_t layer,
                                                           const LayerSlots* from,
                                                           int64_t& work) const {
@@ -102,7 +102,7 @@ std::optional<LayerPlanner::Progress> LayerPlanner::begin(const Family& family, 
   return progress;
 }
 
-// On until the layer is good, nothing better is found for long, or `work` is done.
+// Continues until the layer is good, no improvement is found for long, or `work` is done.
 void LayerPlanner::search(const Family& family, uint32_t layer, Progress& progress, double good,
                           int64_t& work) const {
   LayerSearch search(request_, family, loads_[layer]);
@@ -115,7 +115,7 @@ void LayerPlanner::search(const Family& family, uint32_t layer, Progress& progre
   progress.work += before - work;
 }
 
-// By turns, so that what there is goes to those that need it.
+// Searches by turns, so that the work goes to the layers that need it.
 void LayerPlanner::search_all(const Family& family, std::vector<Progress>& layers, double good,
                               int64_t work_of_layer, int64_t& work) const {
   const int64_t slice = this->work_of_layer() / kSlices;

@@ -1,7 +1,7 @@
 // LayerPlanner: all layers of a request within one family of domain sets, each searched for the
-// best balance (layer_search.h). What is searched is bounded for all layers together, in looks and
+// best balance (layer_search.h). The search is bounded for all layers together, in looks and
 // not in time: the same request gives the same layers on every rank of one kind of machine. All
-// that a planner is asked for shares that bound; a plan has half of a layer's work for each layer,
+// calls of a planner share that bound; a plan has half of a layer's work for each layer,
 // whatever is left.
 #pragma once
 
@@ -14,9 +14,9 @@
 
 namespace moetrain {
 
-inline constexpr double kBalanceEnough = 1.01;  // nobody would notice less
+inline constexpr double kBalanceEnough = 1.01;  // a lower value would not be noticeable
 inline constexpr double kBalanceGood = 1.03;    // no dead end is left below
-inline constexpr double kBalancePoor = 1.1;     // above, it is searched longer
+inline constexpr double kBalancePoor = 1.1;     // above, the search is longer
 
 struct PlannedLayers {
   std::vector<LayerSlots> layers;
@@ -28,13 +28,13 @@ class LayerPlanner {
   // The request is valid and outlives this.
   explicit LayerPlanner(const PlacementRequest& request);
 
-  // Begins with `from`, layers that are within the family already, or from nothing where that is
-  // null. No layer comes out worse than it was. None if one is not within the family, or its
-  // experts do not fit.
+  // Starts with the layers `from`, which are within the family already, or from nothing if null. No
+  // layer becomes worse than it was. None if a layer is not within the family, or if its experts do
+  // not fit.
   std::optional<PlannedLayers> plan(const Family& family,
                                     const std::vector<LayerSlots>* from = nullptr);
 
-  // What to expect: the mean over a few layers, searched a little. Otherwise as plan().
+  // Estimates plan()'s result: the mean over a few layers, searched briefly. Otherwise as plan().
   std::optional<double> sample(const Family& family, const std::vector<LayerSlots>* from = nullptr);
 
  private:

@@ -1,8 +1,8 @@
 // LayerSearch: one layer's slots under construction, kept within a family of domain sets, and the
-// local search that balances them. What `frontier` plans every layer with.
+// local search that balances them. `frontier` plans every layer with it.
 //
-// A family says which losses are put up with: every expert has all domains of one of its members,
-// or at least `free_size` distinct domains. Whatever is done to a layer keeps that, so that all
+// A family defines the tolerated losses: every expert has all domains of one of its members,
+// or at least `free_size` distinct domains. Every change of a layer keeps that, so all
 // layers together survive every loss that takes no whole member and fewer than free_size domains.
 #pragma once
 
@@ -23,9 +23,9 @@ struct Family {
   uint32_t free_size = UINT32_MAX;             // >= replicas_min
 };
 
-// Whether so many experts fit into a family where a domain has so many slots left: each takes one
-// of every domain of a member, or of free_size domains. True only if they do; members that overlap
-// are filled one after the other, which may not find every way.
+// True if this many experts fit into a family, given the free slots of each domain: each takes one
+// of every domain of a member, or of free_size domains. No false positives; overlapping members
+// are filled one after the other, which may miss a solution.
 bool fits(const Family& family, std::vector<uint32_t> room, uint32_t experts);
 
 class LayerSearch {
@@ -33,26 +33,26 @@ class LayerSearch {
   // The request is valid and outlives this; `loads` has no fewer entries than experts.
   LayerSearch(const PlacementRequest& request, const Family& family, std::span<const double> loads);
 
-  // What experts get when it is their turn, the most loaded ones first.
+  // Replicas that an expert gets at its turn; the most loaded experts are first.
   enum class Start {
-    kMembers,      // a member of the family; further replicas when everybody has one
-    kAllReplicas,  // that and all further replicas, as far as everybody else still fits
+    kMembers,      // a member of the family; further replicas once every expert has one
+    kAllReplicas,  // that and all further replicas, as far as all others still fit
   };
   // Fills all slots. False if the experts do not fit into the family's members. Once `work` looks
-  // were taken since improve() ended last, further replicas wait until everybody has a member:
-  // trying whether the others still fit is what takes long.
+  // were taken since the last improve(), further replicas wait until every expert has a member:
+  // checking whether the others still fit is the slow part.
   bool build(Start start, int64_t work);
-  // The same, but for loads that are misjudged at random: another beginning. False as build(), and
-  // nothing is left to go on from but what adopt() brings.
+  // Same, with randomly perturbed loads: another start. On false, as for build(), only adopt()
+  // makes the object usable again.
   bool rebuild(Start start, std::mt19937& random, int64_t work);
-  // Begins with slots that were built elsewhere: all of them full, every expert within the family.
-  // False if one is not.
+  // Starts from slots that were built elsewhere: all full, every expert within the family.
+  // False if an expert is not.
   bool adopt(const LayerSlots& slots);
 
-  // Exchanges, replaces and relabels as long as that brings the most loaded ranks down, and no
-  // more than `work` loads of ranks have been looked at: a bound that is the same on any machine.
-  // Whatever else was done since it ended last, or since this object began to be, counts as so many
-  // looks as it takes. What it has not used is left in `work`. Ends as soon as max_over_mean() is
+  // Swaps, replaces and relabels as long as that lowers the most loaded ranks, within
+  // `work` looks at rank loads: a bound that is the same on any machine.
+  // Other calls since the last improve(), or since construction, count with their own
+  // looks. The unused rest is left in `work`. Ends as soon as max_over_mean() is
   // `enough`.
   void improve(int64_t& work, double enough);
 
@@ -60,8 +60,8 @@ class LayerSearch {
   void kick(std::mt19937& random);
 
   double max_over_mean() const;
-  // No placement within the family has less: replicas have the shares that the number of slots
-  // allows, and where that leaves no choice of replicas, their ranks hold others as well.
+  // Lower bound of any placement within the family: replicas have the shares that the number of
+  // slots allows, and if that leaves no choice of replicas, their ranks hold others as well.
   double least_max_over_mean();
   const LayerSlots& slots() const { return slots_; }
 
@@ -71,13 +71,13 @@ class LayerSearch {
   struct Move {
     enum class Kind { kNone, kSwap, kReplace, kRelabel } kind = Kind::kNone;
     uint32_t expert = 0;    // kSwap: held by `rank`; kReplace: the new one; kRelabel: one of two
-    uint32_t other = 0;     // kSwap: held by `target`; kReplace: the one that goes
+    uint32_t other = 0;     // kSwap: held by `target`; kReplace: the removed one
     uint32_t rank = 0;      // kSwap
     uint32_t target = 0;    // kSwap, kReplace: where `other` is
     double change = -1e-9;  // of the potential
   };
 
-  // A domain that an expert may go to, first the one with most room, then the least loaded.
+  // A domain that an expert may go to; ordered by most room, then by least load.
   struct DomainChoice {
     int64_t less_room = 0;
     double load = 0;  // of its least loaded rank with room
@@ -85,15 +85,15 @@ class LayerSearch {
     auto operator<=>(const DomainChoice&) const = default;
   };
 
-  // Without what it does to loads.
+  // Places without updating the loads.
   void place(uint32_t expert, uint32_t rank);
   void add_loads_up();
   void share_changed(uint32_t expert, double before);
   void put(uint32_t expert, uint32_t rank);
   void take(uint32_t expert, uint32_t rank);
   bool within_family(uint32_t expert) const;
-  // Would the expert still be within the family if `leaves` lost a replica and `gets` (or nobody:
-  // UINT32_MAX) got one?
+  // True if the expert is still within the family after `leaves` lost a replica and `gets` (or
+  // none: UINT32_MAX) got one.
   bool may_leave(uint32_t expert, uint32_t leaves, uint32_t gets);
 
   void clear();
@@ -151,18 +151,18 @@ class LayerSearch {
   std::vector<uint32_t> whole_members_;                   // [expert]
   std::vector<double> rank_loads_;                        // in units of the mean
   std::vector<std::vector<uint32_t>> ranks_of_domain_;
-  // While experts get their first replicas.
+  // State while experts get their first replicas.
   std::vector<double> planned_loads_;  // [rank]
-  // Heaps, the least first. What they know of a member or domain may be less than it is by now.
+  // Min-heaps. Their entries may be older, lower values of a member or domain.
   std::vector<std::pair<double, uint32_t>> members_by_peak_;
   std::vector<DomainChoice> domains_by_room_;
-  int64_t looks_max_ = 0;         // from then on no further replicas
-  int64_t looks_of_fitting_ = 0;  // that fits() takes
-  uint32_t least_ = UINT32_MAX;   // replicas that everybody has
-  // What relief() and burden() have found since the last move; [expert].
+  int64_t looks_max_ = 0;         // beyond, no further replicas
+  int64_t looks_of_fitting_ = 0;  // looks of one fits()
+  uint32_t least_ = UINT32_MAX;   // replicas that every expert has
+  // Cached results of relief() and burden() since the last move; [expert].
   std::vector<double> relief_;
   std::vector<double> burden_;
-  int64_t looked_at_ = 0;  // since improve() ended last, or the construction
+  int64_t looked_at_ = 0;  // since the last improve(), or construction
 };
 
 }  // namespace moetrain

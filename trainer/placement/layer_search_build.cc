@@ -1,4 +1,4 @@
-// How LayerSearch begins: every expert on a member of the family, then whatever slots are left.
+// Initial placement of LayerSearch: every expert on a member of the family, then the other slots.
 #include <algorithm>
 #include <functional>
 #include <numeric>
@@ -9,10 +9,10 @@ namespace moetrain {
 
 namespace {
 
-constexpr double kMisjudgedMin = 2.0 / 3;  // of a load, where another beginning is wanted
-// What things take, in looks at the load of a rank, a few ns each.
-constexpr int64_t kLooksOfSorting = 8;  // one of many
-constexpr size_t kClearedInALook = 16;  // where they are all cleared
+constexpr double kMisjudgedMin = 2.0 / 3;  // random factor of a load, for another start
+// Costs in looks at the load of a rank, a few ns each.
+constexpr int64_t kLooksOfSorting = 8;  // one element of many
+constexpr size_t kClearedInALook = 16;  // if all are cleared
 
 template <typename T>
 T pop_least(std::vector<T>& heap) {
@@ -71,7 +71,7 @@ int64_t LayerSearch::room_in(uint32_t domain) {
   return room;
 }
 
-// The most that a rank which the member would take has already; none where a domain of it is full.
+// The largest load of a rank that the member would take; none if one of its domains is full.
 std::optional<double> LayerSearch::peak_of(const std::vector<uint32_t>& member, uint32_t expert) {
   double peak = 0;
   for (const uint32_t domain : member) {
@@ -82,14 +82,14 @@ std::optional<double> LayerSearch::peak_of(const std::vector<uint32_t>& member, 
   return peak;
 }
 
-// On the member whose ranks come out least loaded. What the heap has may be of a while ago, but
-// loads only grow while experts are assigned: whoever is first and has not changed is the least.
+// Puts the expert on the member whose ranks end up least loaded. Heap entries may be stale, but
+// loads only grow during assignment: a first entry that is up to date is the least.
 bool LayerSearch::assign_member(uint32_t expert, double share) {
   while (!members_by_peak_.empty()) {
     const auto [known, member] = pop_least(members_by_peak_);
     looked_at_ += kLooksOfSorting;
     const std::optional<double> peak = peak_of(family_.members[member], expert);
-    if (!peak) continue;  // and so it stays
+    if (!peak) continue;  // and stays full
     if (*peak == known) {
       for (const uint32_t domain : family_.members[member]) plan_put(expert, domain, share);
     }
@@ -99,9 +99,9 @@ bool LayerSearch::assign_member(uint32_t expert, double share) {
   return false;
 }
 
-// On the domains with most room, of those the least loaded: room first, so that domains of
-// different sizes do not run out of it before every expert has had enough of them. The heap is as
-// that of the members: room only shrinks.
+// Puts the expert on the domains with most room, among those on the least loaded: room first, so
+// that domains of different sizes do not fill up before every expert has enough of them. The heap
+// works like that of the members: room only shrinks.
 bool LayerSearch::assign_free(uint32_t expert, double share) {
   std::vector<DomainChoice> chosen;
   chosen.reserve(std::min(family_.free_size, domains_));
@@ -124,8 +124,8 @@ bool LayerSearch::assign_free(uint32_t expert, double share) {
   return true;
 }
 
-// Replicas by load alone, everybody having `least`: the next one goes to who has most tokens for
-// each.
+// Replicas by load alone, with `least` for every expert: the next one goes to the expert with most
+// tokens per replica.
 std::vector<uint32_t> LayerSearch::counts_by_load(uint32_t least) {
   std::vector<uint32_t> counts(experts_, least);
   std::vector<std::pair<double, uint32_t>> heap;  // load per replica, -expert
@@ -149,7 +149,7 @@ double LayerSearch::least_max_over_mean() {
   for (uint32_t e = 0; e < experts_; ++e) shares[e] = loads_[e] / counts[e];
   std::ranges::sort(shares);
   double busiest = shares.back();
-  // Nobody can have more than that: the rank that is busiest by it holds others, each once.
+  // If no expert can have more replicas, the busiest rank by this holds others, too, each once.
   if (experts_ * least_ == request_.slots()) {
     for (uint32_t i = 0; i + 1 < request_.slots_per_rank; ++i) busiest += shares[i];
   }
@@ -175,9 +175,9 @@ void LayerSearch::clear() {
   std::ranges::make_heap(domains_by_room_, std::greater<>());
 }
 
-// Further replicas of an expert that has its first ones, on the least loaded ranks that it is not
-// on; none where `left` experts that have nothing yet would not fit any more, or once there was
-// enough looking.
+// Puts further replicas of a placed expert on the least loaded ranks without it. None if
+// the `left` unplaced experts would not fit any more, or if the looks are
+// used up.
 void LayerSearch::assign_more(uint32_t expert, uint32_t more, uint32_t left, double share) {
   if (looked_at_ >= looks_max_) return;
   std::vector<std::pair<double, uint32_t>> lightest;
@@ -228,7 +228,7 @@ bool LayerSearch::assign_all(std::span<const uint32_t> order, std::span<const ui
   return true;
 }
 
-// How many more replicas everybody gets: the next one goes to who has most tokens for each.
+// Further replicas of every expert: the next one goes to the expert with most tokens per replica.
 std::vector<uint32_t> LayerSearch::more_by_load() {
   std::vector<std::pair<double, uint32_t>> heap;  // load per replica, experts_ - expert
   heap.reserve(experts_);
@@ -249,13 +249,13 @@ std::vector<uint32_t> LayerSearch::more_by_load() {
   return more;
 }
 
-// The largest shares first, each on the least loaded rank that has room and does not hold it.
+// The largest shares first, each on the least loaded rank that has room and lacks the expert.
 void LayerSearch::fill() {
   const std::vector<uint32_t> more = more_by_load();
   std::vector<double> shares(experts_);
   std::vector<uint32_t> order(experts_);
   std::iota(order.begin(), order.end(), 0u);
-  std::vector<std::pair<double, uint32_t>> lightest(ranks_);  // a heap: -load, rank
+  std::vector<std::pair<double, uint32_t>> lightest(ranks_);  // min-heap: -load, rank
   for (uint32_t rank = 0; rank < ranks_; ++rank) lightest[rank] = {0, rank};
   for (uint32_t e = 0; e < experts_; ++e) {
     shares[e] = loads_[e] / (replicas_[e] + more[e]);
@@ -292,8 +292,8 @@ void LayerSearch::fill() {
   fill_rest();
 }
 
-// Where all ranks with room hold what they should have got: whoever has most tokens for each of its
-// replicas, somebody who is not there yet if possible.
+// If all ranks with room hold the intended experts already: takes the expert with most tokens per
+// replica, preferably one that is not on the rank yet.
 void LayerSearch::fill_rest() {
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     while (!full(rank)) {
@@ -308,7 +308,7 @@ void LayerSearch::fill_rest() {
   }
 }
 
-// Experts in descending order of what a replica of them carries.
+// Experts in descending order of the load of one replica.
 std::vector<uint32_t> LayerSearch::by_share(std::span<const uint32_t> counts) const {
   std::vector<uint32_t> order(experts_);
   std::iota(order.begin(), order.end(), 0u);
@@ -327,7 +327,7 @@ bool LayerSearch::build(Start start, int64_t work) {
   const std::vector<uint32_t> counts = counts_by_load(request_.replicas_min);
   if (!assign_all(order, counts, false)) return false;
   if (start == Start::kAllReplicas) {
-    // Now it is known how many slots the members leave.
+    // The slots left by the members are known now.
     std::vector<uint32_t> all = more_by_load();
     for (uint32_t e = 0; e < experts_; ++e) all[e] += replicas_[e];
     if (!assign_all(by_share(all), all, true)) assign_all(order, counts, false);

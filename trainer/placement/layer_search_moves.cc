@@ -1,7 +1,7 @@
-// The local search of LayerSearch: moves, what they change, and which one is taken.
+// The local search of LayerSearch: moves, their effects, and the choice of the next one.
 //
-// What is brought down is a sum over ranks of a high power of their load: close to the maximum, yet
-// it tells which of two placements with the same maximum is nearer to a better one.
+// The search minimises a sum over ranks of a high power of the load: close to the maximum, but it
+// also tells which of two placements with the same maximum is nearer to a better one.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -15,9 +15,9 @@ namespace {
 
 constexpr size_t kSourcesMax = 3;  // most loaded ranks that are tried before the search ends
 constexpr uint32_t kKickMoves = 4;
-constexpr size_t kTargetsMax = 16;  // least loaded ranks that take from them
+constexpr size_t kTargetsMax = 16;  // least loaded ranks that take replicas from them
 constexpr double kUnknown = HUGE_VAL;
-constexpr int64_t kLooksOfRanking = 4;  // one rank by its load, which has hardly changed
+constexpr int64_t kLooksOfRanking = 4;  // one rank in nearly sorted order
 
 double potential(double load) {
   const double squared = load * load;
@@ -27,14 +27,14 @@ double potential(double load) {
 
 }  // namespace
 
-// What a further replica of the expert does to the ranks that it is on.
+// Change of the potential on the expert's ranks by one more replica.
 double LayerSearch::relief(uint32_t expert) {
   if (relief_[expert] != kUnknown) return relief_[expert];
   const double less = loads_[expert] / (replicas_[expert] + 1) - share(expert);
   return relief_[expert] = change_of_share(expert, less);
 }
 
-// What one replica less of the expert does to the ranks that it is on, if all of them kept theirs.
+// Change of the potential on the expert's ranks by one replica less, if all ranks kept theirs.
 double LayerSearch::burden(uint32_t expert) {
   if (burden_[expert] != kUnknown) return burden_[expert];
   const double more = loads_[expert] / (replicas_[expert] - 1) - share(expert);
@@ -51,8 +51,8 @@ double LayerSearch::change_of_share(uint32_t expert, double by) {
   return change;
 }
 
-// A replica of `gets`, which is not on this rank, takes the slot of one of `loses`, which is and
-// has others. Looks no further where it comes to no less than `enough`.
+// Effect of replacing, on this rank, a replica of `loses` (which has others) by one of `gets`
+// (which is not there). Stops early once the change is at least `enough`.
 double LayerSearch::change_of_replace(uint32_t gets, uint32_t loses, uint32_t rank, double enough) {
   const double now_gets = loads_[gets] / (replicas_[gets] + 1);
   const double now_loses = loads_[loses] / (replicas_[loses] - 1);
@@ -61,10 +61,10 @@ double LayerSearch::change_of_replace(uint32_t gets, uint32_t loses, uint32_t ra
   const double kept = rank_loads_[rank] + held(loses, rank) * more;
   const double here = potential(kept + now_gets - now_loses) - potential(kept);
   ++looked_at_;
-  // What `loses` does to the others it is on is no relief.
+  // The burden of `loses` on its other ranks is never a relief.
   if (relief(gets) + here >= enough) return enough;
   double change = relief(gets) + burden(loses);
-  // Where both are, their changes do not just add up.
+  // On ranks with both, the changes are not additive.
   for (const uint32_t holder : at_[loses]) {
     if (!holds(gets, holder)) continue;
     const double load = rank_loads_[holder];
@@ -77,8 +77,8 @@ double LayerSearch::change_of_replace(uint32_t gets, uint32_t loses, uint32_t ra
   return change + here;
 }
 
-// Two experts exchange all their slots; `b` has fewer tokens. Looks no further once it comes to
-// more than `enough`.
+// Effect of two experts exchanging all their slots; `b` has fewer tokens. Stops early once the
+// change exceeds `enough`.
 double LayerSearch::change_of_relabel(uint32_t a, uint32_t b, double enough) {
   const double on_a = (loads_[b] - loads_[a]) / replicas_[a];
   const double on_b = (loads_[a] - loads_[b]) / replicas_[b];
@@ -104,7 +104,7 @@ void LayerSearch::consider_swaps(uint32_t rank, std::span<const uint32_t> target
     if (target == rank) continue;
     const double before = here + potential(rank_loads_[target]);
     const double gap = rank_loads_[rank] - rank_loads_[target];
-    // At best both have the same load afterwards. Those that follow are more loaded.
+    // Lower bound: equal loads afterwards. The following targets are more loaded.
     if (2 * potential(rank_loads_[rank] - gap / 2) - before >= best.change) break;
     looked_at_ += static_cast<int64_t>(slots_[rank].size());
     for (const uint32_t expert : slots_[rank]) {
@@ -126,7 +126,7 @@ void LayerSearch::consider_swaps(uint32_t rank, std::span<const uint32_t> target
   }
 }
 
-// What the rank holds gets another replica elsewhere.
+// Considers a further replica, elsewhere, of each expert on the rank.
 void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> targets, Move& best) {
   for (const uint32_t target : targets) {
     if (target == rank) continue;
@@ -146,7 +146,7 @@ void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> tar
   }
 }
 
-// What the rank holds gives way to somebody with fewer tokens for a replica.
+// Considers replacing an expert on the rank by one with fewer tokens per replica.
 void LayerSearch::consider_removals(uint32_t rank, Move& best) {
   for (const uint32_t other : slots_[rank]) {
     if (replicas_[other] <= least_ || !may_leave(other, rank, kNobody)) continue;
@@ -182,7 +182,7 @@ void LayerSearch::relabel(uint32_t a, uint32_t b) {
   const double on_b = (loads_[a] - loads_[b]) / replicas_[b];
   for (const uint32_t rank : ranks) {
     rank_loads_[rank] += held(a, rank) * on_a + held(b, rank) * on_b;
-    // To the end: the search looks at them in this order.
+    // Append: the search checks slots in this order.
     std::erase_if(slots_[rank], [&](uint32_t expert) { return expert == a || expert == b; });
     slots_[rank].insert(slots_[rank].end(), held(b, rank), a);
     slots_[rank].insert(slots_[rank].end(), held(a, rank), b);
@@ -210,7 +210,7 @@ void LayerSearch::forget() {
 void LayerSearch::apply(const Move& move) {
   forget();
   if (move.kind == Move::Kind::kRelabel) return relabel(move.expert, move.other);
-  // First come, then go: nobody is ever without a replica, whose share would have no end.
+  // Add before removing: an expert without replicas would have an infinite share.
   put(move.expert, move.target);
   if (move.kind == Move::Kind::kSwap) put(move.other, move.rank);
   take(move.other, move.target);

@@ -19,14 +19,14 @@ using ckpt::make_error;
 
 namespace {
 
-// What all layers of a request may be searched for: at most 5 ms for 64 ranks, in proportion
+// Work limit for all layers of a request: at most 5 ms for 64 ranks, in proportion
 // beyond. Plans of few ranks may take longer.
 constexpr uint64_t kLooksOfRank = 30'000;
 constexpr uint64_t kLooksOfFewRanks = 100'000'000;
 
-constexpr uint64_t kSearches = 4;  // of a layer: three candidates, and to align it
+constexpr uint64_t kSearches = 4;  // per layer: three candidates, and the alignment
 
-// Unless to rate a placement once may take more than there is.
+// False if rating a single placement may exceed the budget.
 bool searches(const LazarusOptions& options) {
   const uint32_t domains = options.domains();
   return options.search && domains <= kExactRanksMax &&
@@ -53,8 +53,8 @@ LayerSlots searched(std::span<const uint32_t> replicas, const LazarusOptions& op
   return promised_placement(replicas, options);
 }
 
-// Where every domain has as many ranks: each as one rank that has all their slots. What survives is
-// the same then, and Maximum Rank Overlap is about that.
+// If all domains have equally many ranks: each domain as one rank with all their slots. Survival is
+// the same then, and Maximum Rank Overlap is defined on that.
 std::optional<LazarusOptions> as_ranks(const LazarusOptions& options) {
   if (options.domain_of_rank.empty()) return std::nullopt;
   LazarusOptions domains = options;
@@ -70,8 +70,8 @@ std::optional<LazarusOptions> as_ranks(const LazarusOptions& options) {
   return domains;
 }
 
-// Deals what each domain holds out to its ranks, those with fewest replicas first: no rank gets
-// more of the rare experts than another, and none a second replica before all have one.
+// Deals each domain's replicas out to its ranks, the experts with fewest replicas first: rare
+// experts are spread evenly, and a rank gets a second replica only after all have one.
 LayerSlots dealt_out(LayerSlots of_domains, std::span<const uint32_t> replicas,
                      const LazarusOptions& options) {
   for (std::vector<uint32_t>& experts : of_domains) {
@@ -122,7 +122,7 @@ LayerSlots place_replicas(std::span<const uint32_t> replicas, const LazarusOptio
     return dealt_out(place_replicas(replicas, *domains), replicas, options);
   }
   Overlap overlap = overlap_placement(replicas, options);
-  // Domains of different sizes are another problem than the one that overlap solves.
+  // Overlap does not solve domains of different sizes.
   if (overlap.whole && options.domain_of_rank.empty()) return std::move(overlap.slots);
   if (searches(options)) {
     return searched(replicas, options, std::move(overlap.slots));

@@ -1,4 +1,4 @@
-// What `lazarus` searches: the slots of a layer, and the order of the domains of many layers. Both
+// The searches of `lazarus`: slots of a layer, and the order of domains over many layers. Both
 // are bounded in looks (fatal_sets.h), which are counted as they are taken.
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace moetrain {
 
-// How good a layer is. Less is better.
+// Rating of a layer. Less is better.
 struct LazarusRating {
   uint64_t short_of_domains = 0;
-  std::vector<uint64_t> fatal;  // sets of lost domains, the number that counts most first
+  std::vector<uint64_t> fatal;  // sets of lost domains, the most important number first
   auto operator<=>(const LazarusRating&) const = default;
 };
 
@@ -24,10 +24,10 @@ class LazarusSearch {
  public:
   LazarusSearch(std::span<const uint32_t> replicas, const LazarusOptions& options);
 
-  // Exchanges two slots as long as that helps, nothing is known to be as good as any, and no more
-  // than `looks_max` were taken, give or take what one rating takes.
+  // Exchanges two slots as long as that helps, the rating is not known to be optimal, and no more
+  // than `looks_max` were taken, give or take one rating.
   LazarusRating improve(LayerSlots& slots, uint64_t looks_max);
-  // Does any placement of these replicas do better?
+  // True if no placement of these replicas can have a better rating.
   bool best_possible(const LazarusRating& rating) const;
   uint64_t looks() const { return looks_ + counter_.looks(); }
 
@@ -48,17 +48,17 @@ class LazarusSearch {
   const LazarusOptions& options_;
   const uint32_t domains_;
   FatalCounter counter_;
-  std::vector<uint32_t> wanted_;  // [expert]: domains that are promised to it
+  std::vector<uint32_t> wanted_;  // [expert]: domains promised to it
   std::vector<uint32_t> counts_;  // [expert][domain]: replicas
   std::vector<RankMask> masks_;   // [expert]: its domains
   uint32_t held_min_ = 0;         // the most domains that the scarcest expert can have
-  bool best_possible_ = false;    // what improve() has come to
-  uint64_t looks_ = 0;            // those that are not the counter's
+  bool best_possible_ = false;    // result of improve()
+  uint64_t looks_ = 0;            // looks that the counter does not count
 };
 
-// Renames domains of layers so that what is fatal to one layer is fatal to others: a set of lost
-// domains counts once then. Layer by layer, by exchanging what two domains of as many ranks hold,
-// which changes nothing of what the layer survives alone.
+// Renames domains of layers so that sets of lost domains that are fatal to one layer are fatal to
+// others, too: such a set counts once then. Goes layer by layer, exchanging two domains of equal
+// size, which does not change what the layer survives alone.
 class LazarusAligner {
  public:
   explicit LazarusAligner(const LazarusOptions& options);
@@ -72,10 +72,10 @@ class LazarusAligner {
   const LazarusOptions& options_;
   FatalCounter counter_;
   std::vector<std::vector<uint32_t>> ranks_of_domain_;
-  std::vector<RankMask> joint_;  // of the layers before, what decides of each
+  std::vector<RankMask> joint_;  // of the previous layers: their deciding masks
   std::vector<RankMask> both_;
   uint64_t looks_ = 0;
-  uint64_t looks_end_ = 0;  // what one layer does not use the next ones may
+  uint64_t looks_end_ = 0;  // a layer's unused looks go to the next layers
 };
 
 }  // namespace moetrain

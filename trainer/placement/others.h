@@ -1,4 +1,4 @@
-// What the other policies come to, for `frontier` to be held against and to go on from.
+// Placements of the other policies, as baselines and starting points of `frontier`.
 #pragma once
 
 #include <optional>
@@ -8,8 +8,8 @@
 
 namespace moetrain {
 
-// What a policy plans, every slot of it full: where `static` leaves slots empty, ranks repeat what
-// they hold, or hold what the most loaded block of experts holds. That costs neither balance nor
+// A policy's placement with all slots full: slots that `static` leaves empty get copies of the
+// rank's experts, or those of the most loaded block of experts. That costs neither balance nor
 // recovery. None if some expert has fewer than replicas_min distinct domains.
 Result<std::optional<std::vector<LayerSlots>>> promised_layers(PolicyName policy,
                                                                const PlacementRequest& request);
@@ -17,7 +17,7 @@ Result<std::optional<std::vector<LayerSlots>>> promised_layers(PolicyName policy
 // Max over mean, the mean over layers.
 double mean_balance(const std::vector<LayerSlots>& layers, const PlacementRequest& request);
 
-// False if the experts with a single domain alone make what is wanted impossible: quick, at any
+// False if the experts with a single domain already make `wanted` impossible: fast, at any
 // size.
 bool may_reach(const std::vector<LayerSlots>& layers, const PlacementRequest& request,
                const std::vector<RecoveryWanted>& wanted);

@@ -26,7 +26,7 @@ class Builder {
     --left_[expert];
   }
 
-  // On the roomiest ranks of the roomiest domains, one in each.
+  // Puts replicas on the roomiest ranks of the roomiest domains, one in each.
   void put_in_domains(uint32_t expert, uint32_t count) {
     struct Choice {
       size_t room = 0;
@@ -46,7 +46,7 @@ class Builder {
     for (size_t i = 0; i < most; ++i) put(expert, domains[i].rank);
   }
 
-  // Those with most replicas left first, each on the emptiest ranks that do not hold it yet.
+  // Places the experts with most replicas left first, each on the emptiest ranks without it.
   LayerSlots fill() {
     std::vector<uint32_t> order(left_.size());
     std::iota(order.begin(), order.end(), 0u);
@@ -64,7 +64,7 @@ class Builder {
     return held_[size_t{expert} * options_.ranks + rank];
   }
 
-  // One replica on each rank with room, as far as there are any left.
+  // One replica on each rank with room, until none is left.
   void fill_with(uint32_t expert) {
     std::vector<std::tuple<bool, size_t, uint32_t>> ranks;
     ranks.reserve(options_.ranks);
@@ -109,7 +109,7 @@ std::vector<uint32_t> ascending(std::span<const uint32_t> replicas) {
   return order;
 }
 
-// Which domains hold the experts of a layer, kept up to date.
+// Counts the replicas of each expert by domain, kept up to date.
 class DomainCounts {
  public:
   DomainCounts(const LayerSlots& slots, std::span<const uint32_t> replicas,
@@ -136,7 +136,7 @@ class DomainCounts {
   void remove(uint32_t expert, uint32_t domain) {
     if (--counts_[size_t{expert} * domains_ + domain] == 0) --distinct_[expert];
   }
-  // Without it in one domain and with it in the other, would no holder be missing?
+  // True if the expert, moved between these domains, still has enough distinct domains.
   bool may_move(uint32_t expert, uint32_t from, uint32_t to) const {
     const bool leaves = count(expert, from) == 1;
     const bool arrives = count(expert, to) == 0;
@@ -181,7 +181,7 @@ Overlap overlap_placement(std::span<const uint32_t> replicas, const LazarusOptio
   const std::vector<uint32_t> order = ascending(replicas);
   const std::vector<uint32_t> ranks_in_order = interleaved(options);
   const size_t group = options.slots_per_rank;
-  if (order.size() <= group) {  // nested sets: everybody begins at the first rank
+  if (order.size() <= group) {  // nested sets: every expert begins at the first rank
     for (const uint32_t expert : order) {
       const uint32_t ranks = std::min(replicas[expert], options.ranks);
       for (uint32_t i = 0; i < ranks; ++i) builder.put(expert, ranks_in_order[i]);

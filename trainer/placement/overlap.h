@@ -10,8 +10,8 @@ namespace moetrain {
 
 struct Overlap {
   LayerSlots slots;
-  // Every group got as many ranks as its least replicated expert has replicas: the placement is
-  // optimal for every number of lost ranks.
+  // True if every group got as many ranks as its least replicated expert has replicas: the
+  // placement is optimal for every number of lost ranks.
   bool whole = true;
 };
 
@@ -22,19 +22,19 @@ Overlap overlap_placement(std::span<const uint32_t> replicas, const LazarusOptio
 // Replicas one after the other around the ranks.
 LayerSlots ring_placement(std::span<const uint32_t> replicas, const LazarusOptions& options);
 
-// Those with most replicas first, each on the emptiest ranks that do not hold it.
+// Experts with most replicas first, each on the emptiest ranks without it.
 LayerSlots spread_placement(std::span<const uint32_t> replicas, const LazarusOptions& options);
 
 // First replicas_min of every expert on the domains with most room, then the rest. By Gale and
-// Ryser this gives all of them distinct domains whenever any placement does.
+// Ryser this gives all experts distinct domains whenever any placement does.
 LayerSlots promised_placement(std::span<const uint32_t> replicas, const LazarusOptions& options);
 
-// How many holders are missing, over all experts, to replicas_min distinct domains (or to all that
-// there are, or to as many as the expert has replicas).
+// Number of missing holders, over all experts, to replicas_min distinct domains (or to all that
+// exist, or to the expert's replica count).
 uint64_t short_of_domains(const LayerSlots& slots, std::span<const uint32_t> replicas,
                           const LazarusOptions& options);
 
-// Exchanges slots until no holder is missing, or no exchange helps: true, or false.
+// Exchanges slots until no holder is missing (true), or no exchange helps (false).
 bool repair_domains(LayerSlots& slots, std::span<const uint32_t> replicas,
                     const LazarusOptions& options);
 

@@ -17,7 +17,7 @@ double mean_of(const std::vector<double>& loads) {
   return std::accumulate(loads.begin(), loads.end(), 0.0) / static_cast<double>(loads.size());
 }
 
-// Filled up to the load, with a mark where the mean is.
+// A bar as long as the load, with a mark at the mean.
 std::string bar(double load, double mean, double most, int cells, bool unicode) {
   const auto cell = [&](double value) {
     return std::min(cells - 1, static_cast<int>(value / most * cells));
@@ -36,7 +36,7 @@ std::string bar(double load, double mean, double most, int cells, bool unicode) 
   return text;
 }
 
-// Above the bars: what they and the mark stand for, as long as there is room.
+// Legend of the bars and the mark, shortened to the available width.
 std::string shortened_legend(double mean, int cells, bool unicode) {
   const std::string mark = unicode ? "\u2503" : "|";
   for (const std::string& legend :
@@ -133,7 +133,7 @@ std::string change_picture(const LayerChange& change, const PictureOptions& opti
   same_scale.full_bar = std::max(std::ranges::max(rank_loads(change.before, change.loads)),
                                  std::ranges::max(rank_loads(change.after, change.loads)));
   const auto picture = [&](const char* when, const LayerSlots& slots) {
-    // Of the judgement a picture needs the loads of ranks, and how many experts there are.
+    // A picture uses only the loads of ranks and the number of experts of a judgement.
     const LayerJudgement loads{.replicas = std::vector<uint32_t>(change.loads.size()),
                                .rank_loads = rank_loads(slots, change.loads)};
     return fmt::format("{}:\n{}", when, placement_picture(slots, loads, same_scale));

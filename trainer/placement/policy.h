@@ -3,14 +3,14 @@
 // good what it gave is. Pure and deterministic: the same request, the same placement, on any rank.
 //
 //   static    classic expert parallelism: blocks of experts, repeated by data parallel groups
-//   eplb      DeepSeek's balancer: extra slots to whoever is most loaded, packed by load
+//   eplb      DeepSeek's balancer: extra slots for the most loaded experts, packed by load
 //   flexmoe   expands, shrinks and migrates one replica at a time while a cost model says it pays
 //   lazarus   Eq. 1 and Maximum Rank Overlap (arXiv 2407.04656), repaired; layers aligned
 //   laer      LAER-MoE's planner: several replica counts, greedy placement, the cheapest one
 //   frontier  the best balance found among placements with a wanted joint recovery (ours)
 //
 // Only `lazarus` and `frontier` promise replicas_min distinct failure domains to every expert; the
-// others are what they are in their papers, and are judged as that.
+// others follow their papers, and are judged as published.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ struct PlacementRequest {
   uint32_t slots_per_rank = 0;  // c
   uint32_t replicas_min = 1;    // f: replicas in distinct domains for every expert
 
-  // [rank]: its failure domain, 0 .. D - 1, every one of them used. Empty: every rank is one.
+  // [rank]: its failure domain, 0 .. D - 1, all of them used. Empty: every rank is a domain.
   std::vector<uint32_t> domain_of_rank;
 
   // Ranks r * nodes / ranks share a node; `nodes` divides `ranks`. With more than one, `eplb` is
@@ -56,16 +56,16 @@ struct PlacementRequest {
   uint32_t nodes = 1;
   uint32_t expert_groups = 1;
 
-  // [layer][rank]: what the ranks hold now; ranks that are new hold nothing. Empty: nobody holds
-  // anything. `flexmoe` starts from it, judge() counts from it what has to move.
+  // [layer][rank]: the current placement; new ranks hold nothing. Empty: no rank holds
+  // anything. `flexmoe` starts from it, judge() counts moves from it.
   std::vector<LayerSlots> current;
 
-  // For how many lost domains recovery is to be best; 0: for 1, then 2, and so on. `lazarus` rates
-  // by it; `frontier` holds itself against `lazarus` at it.
+  // The number of lost domains for which recovery is to be best; 0: for 1, then 2, and so on.
+  // `lazarus` rates by it; `frontier` compares itself with `lazarus` at it.
   uint32_t failures = 0;
 
-  // `frontier` alone: what its placement must reach. Empty: at the number of failures asked (or at
-  // 1, 2 and 4) at least what Maximum Rank Overlap reaches, repaired, layers aligned. An entry with
+  // `frontier` only: recovery that its placement must reach. Empty: at the number of failures asked
+  // (or 1, 2 and 4) at least that of Maximum Rank Overlap, repaired, layers aligned. An entry with
   // probability 0 asks for nothing but balance (and replicas_min).
   std::vector<RecoveryWanted> recovery_wanted;
 
@@ -80,25 +80,25 @@ struct PlacementRequest {
   }
 };
 
-// More would be a mistake: they keep every product of ours within 32 bits and plans in memory.
+// Sanity limits: they keep every product within 32 bits and plans in memory.
 inline constexpr uint32_t kPlacementRanksMax = 1u << 16;
 inline constexpr uint32_t kPlacementSlotsMax = 1u << 22;    // ranks * slots_per_rank
 inline constexpr uint32_t kPlacementExpertsMax = 1u << 16;  // of a layer
-// Who holds what is kept as a matrix of ranks and experts.
+// Limit of the matrix of ranks and experts that stores the holders.
 inline constexpr uint64_t kPlacementHoldersMax = uint64_t{1} << 26;
 inline constexpr uint64_t kPlacementTokensMax = uint64_t{1} << 48;  // of a layer
 
-// kInvalidArgument, in a sentence that names the number that is wrong, unless the request makes
-// sense and replicas_min can be had.
+// kInvalidArgument, in a sentence that names the wrong number, unless the request is consistent
+// and replicas_min is possible.
 Status validate(const PlacementRequest& request);
 
 // The largest f <= replicas_min that these ranks can give to every expert: min(f, domains,
-// floor(N c / E)), less where domains are of such different sizes that the small ones run out of
+// floor(N c / E)), less if domains differ so much in size that the small ones run out of
 // slots. 0: not even one replica of each fits. After a loss of ranks a caller plans with this
 // instead, and says so.
 uint32_t replicas_possible(const PlacementRequest& request);
 
-// A layer that no token was routed to: then its experts count alike.
+// True for a layer without tokens: then its experts count alike.
 bool nobody_asked(const std::vector<uint64_t>& loads);
 
 // [layer]: its slots, [rank][slot], at most slots_per_rank of them on each rank (`static` alone may

@@ -1,4 +1,4 @@
-// What requests say, and whether it makes sense.
+// Derived values of placement requests, and their validation.
 #include <algorithm>
 #include <numeric>
 

@@ -100,11 +100,16 @@ Result<std::unique_ptr<RankState>> RankState::prepare(const RankOptions& options
   CKPT_ASSIGN(HeldState held, first_state(options));
   CKPT_TRY(validate(options.partial, shape.experts));
   // The last survivor of an elastic group saves the whole model alone.
-  const uint64_t share =
-      options.moves_experts()
-          ? total_bytes(held.units)
-          : largest_share(held.units, held.model->experts().ownership(), options.partial.dense);
-  CKPT_ASSIGN(Member member, Member::open(options, held.units, share));
+  const auto share_of = [&held](const RankOptions& of) {
+    return of.moves_experts()
+               ? total_bytes(held.units)
+               : largest_share(held.units, held.model->experts().ownership(), of.partial.dense);
+  };
+  RankOptions restarts = options;
+  restarts.elastic = false;
+  CKPT_ASSIGN(Member member,
+              Member::open(options, held.units,
+                           {.bytes = share_of(options), .restart_bytes = share_of(restarts)}));
   std::unique_ptr<RankState> state(
       new RankState(options, events, asked, std::move(corpus), std::move(held), std::move(member)));
   if (!state->held.device->is_host()) {

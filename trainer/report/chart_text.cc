@@ -24,7 +24,7 @@ constexpr int kColumnsMin = 30;
 constexpr int kRowsMin = 4;
 constexpr int kColumnsPerTick = 10;
 constexpr int kRowsPerTick = 3;
-constexpr const char* kStepLabel = "step";  // stands in the margin, before the numbers of the axis
+constexpr const char* kStepLabel = "step";  // in the margin, before the axis numbers
 
 // The characters of one style, and the colours (empty without).
 struct Look {
@@ -59,7 +59,7 @@ Look make_look(const ChartOptions& options) {
   return look;
 }
 
-// Where values lie on the canvas.
+// Maps values to the canvas.
 struct Scale {
   const Curve& curve;
   int dot_columns;
@@ -70,7 +70,7 @@ struct Scale {
   int dot_y(double y) const {
     return dot((curve.y_high - y) / (curve.y_high - curve.y_low), dot_rows);
   }
-  // What lies far outside is drawn on the edge; the canvas clips what lies a little outside.
+  // Clamps far outliers to the edge; the canvas clips values a little outside.
   static int dot(double share, int dots) {
     return static_cast<int>(std::lround(std::clamp(share, -1.0, 2.0) * (dots - 1)));
   }
@@ -133,7 +133,7 @@ class TextChart {
     }
   }
 
-  // Only where the curve is not: it must stay readable.
+  // Only beside the curve, which must stay readable.
   void draw_failure_lines() {
     for (const Marker& marker : markers_) {
       const int column = column_of(marker.x);
@@ -180,8 +180,8 @@ class TextChart {
     return axis + "\n" + labels + "\n";
   }
 
-  // One line per failure under the axis, its mark below its step; the text stands on the side that
-  // has more room.
+  // One line per failure under the axis, with its mark below its step; the text is on the wider
+  // side.
   std::string failure_lines() const {
     std::string text;
     for (const Marker& marker : markers_) {

@@ -1,4 +1,4 @@
-// What people see of a report: summary, table of failures, loss curve in the terminal and as SVG.
+// A report for people: summary, table of failures, loss curve in the terminal and as SVG.
 // Pure: values in, text out. `moetrain report` and the end of `moetrain run` print these.
 #pragma once
 
@@ -9,28 +9,28 @@
 namespace moetrain::report {
 
 // A few lines: ranks, steps, loss from - to, step time, ranks that joined and left, steps without a
-// checkpoint, checkpoints and their stall, bytes of each (the table below), how often they were
-// taken and why. Steps that are in no checkpoint at the end are left out if they were told before.
+// checkpoint, checkpoints and their stall, bytes of each (the table below), the interval and its
+// reason. Unsaved steps at the end are left out if they were printed before.
 enum class Told { kHere, kBefore };
 std::string summary_text(const Report& report, Told unsaved_steps = Told::kHere);
 
-// One row per failure, in the order of steps: what was lost, when, how soon it was seen, how soon
-// training went on, steps redone, bytes restored and from where. One row for each period without a
+// One row per failure, in the order of steps: what was lost, when, time to detection, time to
+// recovery, steps redone, bytes restored and their source. One row for each period without a
 // checkpoint. "no failures" without any of these.
 std::string failure_table_text(const Report& report);
 
-// One row for each time the ranks looked at their placement; empty if they never did.
+// One row for each check of the placement; empty if there was none.
 std::string replan_table_text(const Report& report);
 
-// One row for each rank: where its time went, how often the others waited for it. Empty where that
-// is not known.
+// One row for each rank: the parts of its time, and how often the others waited for it. Empty if
+// unknown.
 std::string rank_table_text(const Report& report);
 
 // One row: bytes, waits and memory of the exchange of sharded experts. Empty for replicated ones.
 std::string exchange_table_text(const Report& report);
 
-// Three rows, each column by itself: the smallest, the median and the largest of all checkpoints'
-// bytes, bytes of the busiest rank, these as a part of the mean, time blocked, time to durable. One
+// Three rows, each column sorted separately: minimum, median and maximum over all checkpoints of
+// bytes, busiest rank's bytes, their ratio to the mean, time blocked, time to durable. One
 // row if there is one checkpoint.
 std::string checkpoint_table_text(const Report& report);
 

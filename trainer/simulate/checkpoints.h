@@ -1,4 +1,4 @@
-// Checkpoints: what a simulated run could go back to, and where that is.
+// Checkpoints: the states that a simulated run could rewind to, and their location.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ namespace moetrain::simulate {
 
 inline constexpr Micros kNever = std::numeric_limits<Micros>::max();
 
-// How far a run has come, at one of its steps.
+// Progress of a run at one of its steps.
 struct Progress {
   uint64_t step = 0;
   uint64_t rank_steps = 0;  // summed over steps: ranks that took part
-  Micros train = 0;         // time spent on what counts
+  Micros train = 0;         // time spent on steps that count
   bool operator==(const Progress&) const = default;
 };
 
@@ -27,31 +27,31 @@ struct Checkpoint {
   Micros taken = 0;
   Micros in_memory = kNever;  // complete in the memory of the nodes (and of their peers)
   Micros remote = kNever;     // complete in the shared store
-  std::shared_ptr<const std::vector<NodeLife>> nodes;  // that took part, peers next to each other
-  std::shared_ptr<const ExpertAges::Version> experts;  // of partial systems
+  std::shared_ptr<const std::vector<NodeLife>> nodes;  // that took part; peers are adjacent
+  std::shared_ptr<const ExpertAges::Version> experts;  // in partial systems
 };
 
 class Checkpoints {
  public:
-  // `beginning` says what experts hold there, of partial systems. A seed gives it back: it is never
-  // lost.
+  // `beginning`: tokens of the experts at the start, in partial systems. A seed restores it: it is
+  // never lost.
   explicit Checkpoints(std::shared_ptr<const ExpertAges::Version> beginning = {});
 
   bool memory_free(Micros now) const { return memory_free_ <= now; }
   bool remote_free(Micros now) const { return remote_free_ <= now; }
   const Checkpoint& newest() const { return kept_.back(); }
-  // Later than all before it. Its in_memory and remote say when its transfers end.
+  // Adds a checkpoint, later than all before. Its in_memory and remote say when its transfers end.
   void add(Checkpoint checkpoint);
 
   // The newest that is in the shared store.
   const Checkpoint& newest_remote(Micros now) const;
-  // The newest that is whole in the memory of nodes that are there: of every node itself, or of its
+  // The newest that is complete in the memory of live nodes: of every node itself, or of its
   // peer, the next one. nullptr: none.
   const Checkpoint* newest_in_memory(const Cluster& cluster, Micros now) const;
 
-  // Nodes were lost: what was on its way never arrives. Returns the snapshots that are nowhere now.
+  // Nodes were lost: transfers in flight never complete. Returns the snapshots lost by that.
   std::vector<uint64_t> abort(Micros now);
-  // What is newer is not of this history any more.
+  // Removes checkpoints newer than `to`, which are no longer part of the history.
   void rewind(const Progress& to);
 
  private:

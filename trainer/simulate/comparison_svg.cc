@@ -34,7 +34,7 @@ text { font-family: "Helvetica Neue", Arial, "DejaVu Sans", sans-serif; fill: #3
 </style>
 )";
 
-// What may be a file's name, as text of a document.
+// Escapes text for XML, such as a file name.
 std::string escaped(std::string_view text) {
   std::string safe;
   for (const char c : text) {

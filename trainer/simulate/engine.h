@@ -2,11 +2,11 @@
 //
 // All time of the trace is of one of five kinds, to the microsecond:
 //   train       steps that count in the end, and the step that the end of the trace cuts off
-//   checkpoint  training stood still for a checkpoint
-//   recover     a loss was noticed, processes and groups began anew, state was loaded or moved;
+//   checkpoint  training blocked by a checkpoint
+//   recover     detection of a loss, restart of processes and groups, loading or moving of state;
 //   also
-//               taking in joiners, and moving experts after the load changed
-//   redo        training that a loss threw away: steps after the checkpoint that everybody rewound
+//               admission of joining nodes, and moves of experts after a load change
+//   redo        training lost by a failure: steps after the checkpoint that all ranks rewound
 //               to, the step in flight
 //   idle        too few nodes to train
 #pragma once
@@ -29,11 +29,11 @@ std::string_view kind_name(Kind kind);
 
 struct SystemOptions {
   uint64_t checkpoint_steps = 1;  // >= 1
-  // Joiners are taken in as soon as they have gathered; else with the next recovery.
+  // Joining nodes are admitted once they have gathered; else at the next recovery.
   bool take_joiners = true;
 };
 
-// A point of the curve: samples that are known in the end to count, up to this time.
+// A point of the curve: samples up to this time that count in the end.
 struct CurvePoint {
   Micros at = 0;
   double samples = 0;
@@ -42,14 +42,14 @@ struct CurvePoint {
 
 struct Outcome {
   std::array<Micros, kKinds> time{};  // by Kind; the sum is the trace
-  double samples = 0;                 // that count
-  double ideal_samples = 0;           // of all nodes that were there, undisturbed and evenly loaded
+  double samples = 0;                 // samples that count
+  double ideal_samples = 0;           // of all live nodes, undisturbed and evenly loaded
   uint64_t steps = 0;
-  uint64_t failures = 0;     // losses of nodes that trained; those of one moment are one
-  uint64_t rewinds = 0;      // of them, those that all rewound after
-  uint64_t rolled_back = 0;  // experts that came back alone
+  uint64_t failures = 0;     // losses of training nodes; simultaneous ones count once
+  uint64_t rewinds = 0;      // failures after which all ranks rewound
+  uint64_t rolled_back = 0;  // experts restored alone
   uint64_t checkpoints = 0;
-  uint64_t skipped = 0;  // that were due while the one before was still on its way
+  uint64_t skipped = 0;  // due while the previous one was in flight
   double plt = 0;
   std::vector<CurvePoint> curve;  // both coordinates ascend
   bool operator==(const Outcome&) const = default;
@@ -60,7 +60,7 @@ struct Outcome {
   double ettr() const;     // train / total: effective training time ratio
 };
 
-// What is common to all simulations on a cluster.
+// Inputs that all simulations on a cluster share.
 struct Scenario {
   const CostModel& model;
   const NodeTrace& trace;
@@ -68,15 +68,15 @@ struct Scenario {
   Planner& planner;
 };
 
-// kInvalidArgument if the counts of tokens of such a trace could exceed 63 bits, or what planners
-// say.
+// kInvalidArgument if the token counts of such a trace could exceed 63 bits, or an error of
+// planners.
 Result<Outcome> simulate(const Scenario& scenario, const System& system,
                          const SystemOptions& options);
 
 // The interval the model file gives this system.
 SystemOptions default_options(const CostModel& model, const System& system);
 
-// Training never stops, all nodes that are there work, experts are evenly loaded.
+// Samples if training never stops, all live nodes work, and experts are evenly loaded.
 double ideal_samples(const CostModel& model, const NodeTrace& trace);
 
 }  // namespace moetrain::simulate

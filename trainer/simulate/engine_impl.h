@@ -1,5 +1,5 @@
-// Engine: the state of one simulation. engine.cc runs time, engine_recover.cc says what a change of
-// the nodes costs and does.
+// Engine: the state of one simulation. engine.cc advances time; engine_recover.cc has the costs and
+// effects of changes of the nodes.
 #pragma once
 
 #include <optional>
@@ -16,9 +16,9 @@ class Engine {
 
  private:
   // --- time (engine.cc) ---
-  // The next thing in the trace, or its end.
+  // Time of the next event of the trace, or of its end.
   Micros next_event() const;
-  // Applies everything at that time. Has a node been lost that `busy` names?
+  // Applies all events at that time. True if a node in `busy` was lost.
   bool apply_events(const std::vector<bool>& busy);
   // Lets `duration` pass as `kind` with the nodes in `busy`. False if one of them was lost, or the
   // trace ended; the time until then has passed.
@@ -36,7 +36,7 @@ class Engine {
   Outcome outcome() const;
 
   // --- checkpoints (engine_recover.cc) ---
-  // False if a node was lost, or the trace ended, while training stood still for it.
+  // False if a node was lost, or the trace ended, while the checkpoint blocked training.
   bool take_checkpoint();
   double snapshot_bytes(size_t experts) const;
 
@@ -46,17 +46,17 @@ class Engine {
   Status form();
   Status join();
   Status replan();
-  // Who would train where if groups began anew; those that lost nobody keep their plans, unless
+  // The groups if they were formed anew; groups without a loss keep their plans, unless
   // all are to be planned for the loads of `epoch`.
   Result<Regrouped> regroup_now(bool plan_all);
   uint32_t plan_epoch() const;
   void adopt(Regrouped regrouped);
-  // How a recovery goes on, and how long it takes.
+  // Method and duration of a recovery.
   struct Way {
     Micros duration = 0;
-    const Checkpoint* from = nullptr;  // what comes back from a checkpoint, from here
-    bool from_memory = false;          // and that is in the nodes' memory
-    bool rewind = false;               // everything comes back; else these experts alone:
+    const Checkpoint* from = nullptr;  // source of the restored state, if a checkpoint
+    bool from_memory = false;          // it is in the nodes' memory
+    bool rewind = false;               // all state is restored; else only these experts:
     std::vector<uint32_t> lost;
   };
   Way find_way(const Regrouped& regrouped) const;
@@ -85,8 +85,8 @@ class Engine {
   std::vector<bool> member_;  // [node]: in a group
   Micros grouped_at_ = 0;
   bool started_ = false;   // there has been a group
-  bool training_ = false;  // the groups are whole and hold the state of progress_
-  bool noticed_ = true;    // nobody has to find out any more that a node is lost
+  bool training_ = false;  // the groups are complete and hold the state of progress_
+  bool noticed_ = true;    // the loss of a node has been detected
 
   Progress progress_;
   Micros step_time_ = 1;
@@ -96,7 +96,7 @@ class Engine {
   Checkpoints checkpoints_;
   std::optional<ExpertAges> ages_;
   size_t unsent_ = 0;   // experts whose versions are not in the shared store,
-  size_t sending_ = 0;  // and those that are on their way there
+  size_t sending_ = 0;  // and those in transfer to the store
 
   Outcome outcome_;
 };

@@ -1,4 +1,4 @@
-// What checkpoints and changes of the nodes cost and do.
+// Costs and effects of checkpoints and of changes of the nodes.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -15,7 +15,7 @@ double Engine::snapshot_bytes(size_t experts) const {
 
 bool Engine::take_checkpoint() {
   next_checkpoint_ = progress_.step + options_.checkpoint_steps;
-  // Snapshots go one after the other; what must be written itself waits for the one before, too.
+  // Snapshots are sequential; one that is written by the ranks waits for the previous one, too.
   if (system_.in_memory &&
       (!checkpoints_.memory_free(now_) || (!system_.to_peer && !checkpoints_.remote_free(now_)))) {
     ++outcome_.skipped;
@@ -101,7 +101,7 @@ Engine::Way Engine::restart_way(const Groups& groups) const {
   const auto nodes = static_cast<double>(std::max<size_t>(cluster_.list.size(), 1));
   Micros load = 0;
   if (way.from->progress.step == 0) {
-    load = 0;  // made anew from the seed
+    load = 0;  // initialised from the seed
   } else if (way.from_memory) {
     load = micros(model_.checkpoint_bytes() / nodes / model_.peer_bytes_per_s);
   } else {
@@ -130,7 +130,7 @@ Engine::Way Engine::find_way(const Regrouped& regrouped) const {
 
 // --- what it does --------------------------------------------------------------------------------
 
-// A partial system that rewinds: experts whose holders all live have theirs in memory.
+// A partial system that rewinds: experts whose holders all live have their versions in memory.
 std::vector<int64_t> Engine::held_after(const Checkpoint& view, bool from_memory) const {
   std::vector<int64_t> held = view.experts->memory;
   if (from_memory) return held;
@@ -182,7 +182,7 @@ uint32_t Engine::usable_nodes() const {
   return system_.placement == PolicyName::kStatic ? there - there % needed : there;
 }
 
-// The loads that are known: those before the present ones.
+// The known loads: those before the present ones.
 uint32_t Engine::plan_epoch() const {
   const uint32_t epoch = load_.epoch_of(progress_.step);
   return epoch > 0 ? epoch - 1 : 0;
@@ -194,7 +194,7 @@ Result<Regrouped> Engine::regroup_now(bool plan_all) {
   if (system_.placement == PolicyName::kStatic) {
     CKPT_ASSIGN(const std::shared_ptr<const Plan> plan, planner_.expert_parallel());
     plans.assign(usable_nodes() / plan->nodes, plan);
-    Groups ordered;  // whole groups stay what they are
+    Groups ordered;  // complete groups stay unchanged
     for (const bool wanted : {true, false}) {
       std::ranges::copy_if(before, std::back_inserter(ordered),
                            [&](const Group& group) { return whole(group, cluster_) == wanted; });
@@ -229,7 +229,7 @@ void Engine::adopt(Regrouped regrouped) {
   update_pace();
 }
 
-// The first time costs nothing: every system begins at the same moment.
+// The first time costs nothing: every system starts at the same moment.
 Status Engine::form() {
   CKPT_ASSIGN(Regrouped regrouped, regroup_now(false));
   if (started_) {
@@ -244,7 +244,7 @@ Status Engine::form() {
   return {};
 }
 
-// Joiners have gathered. They are taken in if more nodes can train with them.
+// Joining nodes have gathered. They are admitted if more nodes can train with them.
 Status Engine::join() {
   join_due_ = kNever;
   size_t used = 0;
@@ -259,7 +259,7 @@ Status Engine::join() {
   if (system_.from_replicas) {
     duration = regrouping() + moving(regrouped.moved_bytes);
   } else {
-    // Save, stop, and start again together with the joiners. No step is lost.
+    // Save, stop, and restart with the joining nodes. No step is lost.
     const double shared = 2 * model_.checkpoint_bytes() / static_cast<double>(used);
     duration =
         micros(model_.restart_s) +
@@ -276,7 +276,7 @@ Status Engine::join() {
   return {};
 }
 
-// Loads have changed: experts move if what is gained until the next time pays for it.
+// Loads have changed: experts move if the gain until the next time pays for it.
 Status Engine::replan() {
   const auto steps = static_cast<uint64_t>(model_.replan_steps);
   next_replan_ = progress_.step + steps;

@@ -1,5 +1,5 @@
-// ExpertAges: what partial checkpoints of a simulated run hold of every expert, and what its
-// failures lose: the same selectors and the same meter as in the trainer (trainer/partial).
+// ExpertAges: state of every expert in a simulated run's partial checkpoints, and losses by its
+// failures: the same selectors and the same meter as in the trainer (trainer/partial).
 #pragma once
 
 #include <cstdint>
@@ -19,38 +19,38 @@ class ExpertAges {
   struct Options {
     ExpertGrid grid;
     uint32_t k = 1;                            // experts of each layer per snapshot
-    Selector selector = Selector::kRiskAware;  // weighs age without a trial: loads stay
-    bool memory_holds_all = false;  // memory level: all experts, only what persists is partial
+    Selector selector = Selector::kRiskAware;  // weighs age without a trial: loads are stable
+    bool memory_holds_all = false;  // memory level: all experts; only durable versions are partial
   };
   explicit ExpertAges(const Options& options);
 
-  // What a snapshot says of the experts: tokens that its versions hold, and what a run that rewinds
-  // to it goes on from. A value; never changes.
+  // The experts in a snapshot: tokens of its versions, and the counts from which a run that rewinds
+  // to it continues. Immutable.
   struct Version {
     uint64_t snapshot = 0;  // its number
     std::vector<int64_t> routed;
-    std::vector<int64_t> memory;           // tokens whose updates the versions in memory hold
-    std::vector<SaveLedger::Saved> saved;  // those of what is written
+    std::vector<int64_t> memory;           // tokens whose updates the versions in memory contain
+    std::vector<SaveLedger::Saved> saved;  // saves of the written versions
     PltMeter::Lost lost;
   };
 
-  // Of an untrained model, of which nothing is saved.
+  // The version of an untrained model, without saves.
   std::shared_ptr<const Version> beginning() const;
 
   // `steps` steps of `ranks` ranks each.
   void train(uint64_t steps, uint64_t ranks, const std::vector<std::vector<uint64_t>>& loads);
-  // After a change of the placement: who can lose what, and whose turn is when.
+  // Call after a change of the placement: updates risks and turns.
   void placed(const Groups& groups);
-  // Takes a snapshot: all experts the first time, K of each layer from then on. `experts` gets how
-  // many it took of all.
+  // Takes a snapshot: all experts the first time, K of each layer from then on. `experts` is set to
+  // the number of experts taken.
   std::shared_ptr<const Version> snapshot(size_t& experts);
-  // This snapshot never arrived: its experts are due again.
+  // This snapshot was lost: its experts are due again.
   void failed(uint64_t snapshot) { ledger_.fail(snapshot); }
 
-  // Everybody rewinds to a view in which expert i holds the updates of held[i] tokens: what is in
-  // memory, or what is written, or some of both.
+  // All ranks rewind to a view in which expert i contains the updates of held[i] tokens: versions
+  // in memory, written versions, or a mix.
   void rewind(const Version& view, std::span<const int64_t> held);
-  // One expert comes back alone, as it was in `version`; what is newer must not be used any more.
+  // Restores one expert alone from `version`; its newer versions must not be used any more.
   void roll_back(uint32_t expert, const Version& version);
 
   double plt() const { return meter_.plt(routed_); }

@@ -26,7 +26,7 @@ bool whole(const Group& group, const Cluster& cluster) {
 
 namespace {
 
-// What every node holds now: experts, ascending; nothing of those that are in no group.
+// Experts held by every node, ascending; null for nodes in no group.
 using Held = std::vector<const std::vector<uint32_t>*>;
 
 Held held_now(const Groups& groups, const Cluster& cluster) {
@@ -39,10 +39,10 @@ Held held_now(const Groups& groups, const Cluster& cluster) {
   return held;
 }
 
-// Who takes which position. The pair that has most experts in common is first, then the lower
-// candidate, then the lower position; whoever is in it is out of all others. Pairs are not kept:
-// candidates that hold the same share a list of the positions that suit them best, which is made
-// anew when all of them are taken. So memory grows with candidates and positions, not with both.
+// Matches candidates to positions greedily. The pair with most experts in common is first, then the
+// lower candidate, then the lower position; both leave the pool. Pairs are not stored:
+// candidates with equal experts share a list of their best positions, which is rebuilt
+// once all of them are taken. So memory grows with candidates plus positions, not their product.
 class Matcher {
  public:
   Matcher(const Plan& plan, const std::vector<uint32_t>& candidates, const Held& held)
@@ -60,9 +60,9 @@ class Matcher {
     }
   }
 
-  // [position]: which of the candidates, each at most once.
+  // [position]: its candidate, each at most once.
   std::vector<uint32_t> run() {
-    // Overlaps may have been larger: positions are taken meanwhile.
+    // Overlaps are upper bounds: positions are taken meanwhile.
     std::priority_queue<Turn> turns;
     for (uint32_t c = 0; c < candidates_.size(); ++c) turns.push({best(list_of_[c]).overlap, c});
     for (size_t left = taken_.size(); left > 0 && !turns.empty();) {
@@ -93,7 +93,7 @@ class Matcher {
   };
   struct List {
     const std::vector<uint32_t>* held;
-    std::vector<Choice> choices;  // the worst first; none better is free
+    std::vector<Choice> choices;  // the worst first; no better position is free
   };
   struct Turn {
     uint32_t overlap;
@@ -103,7 +103,7 @@ class Matcher {
     }
   };
 
-  // Some position is free.
+  // Precondition: some position is free.
   Choice best(size_t at) {
     List& list = lists_[at];
     while (!list.choices.empty() && taken_[list.choices.back().position] != kNobody) {
@@ -131,7 +131,7 @@ class Matcher {
   const std::vector<uint32_t>& candidates_;
   std::vector<List> lists_;
   std::vector<size_t> list_of_;  // [candidate]
-  std::vector<uint32_t> taken_;  // [position]: by whom
+  std::vector<uint32_t> taken_;  // [position]: its candidate
   std::vector<uint32_t> overlap_;
 };
 
@@ -151,8 +151,8 @@ double bytes_to_get(const CostModel& model, const Plan& plan, uint32_t position,
   return static_cast<double>(missing) * model.expert_bytes();
 }
 
-// The nodes that are offered to each group: those that it has, then, where these are too few, those
-// that nobody else needs.
+// The nodes offered to each group: its own, then, if these are too few, nodes
+// that no other group needs.
 std::vector<std::vector<uint32_t>> offer(const Groups& groups, const Plans& wanted,
                                          const Cluster& cluster) {
   std::vector<std::vector<uint32_t>> offered(wanted.size());
@@ -207,7 +207,7 @@ Regrouped regroup(const CostModel& model, const Groups& groups, const Plans& wan
   for (size_t g = 0; g < wanted.size(); ++g) {
     Group group{.nodes = {}, .plan = wanted[g]};
     if (g < groups.size() && groups[g].plan == group.plan && whole(groups[g], cluster)) {
-      group.nodes = groups[g].nodes;  // nothing changed for it
+      group.nodes = groups[g].nodes;  // unchanged
     } else {
       const std::vector<uint32_t> nodes = Matcher(*group.plan, offered[g], held).run();
       group.nodes.reserve(nodes.size());
@@ -235,7 +235,7 @@ std::vector<uint32_t> elastic_sizes(const Groups& groups, const Cluster& cluster
     sizes.push_back(alive);
     given += alive;
   }
-  // Begun anew if there are no groups, or one has become too small, or all would be too large.
+  // Regroups if there are no groups, or one has become too small, or all would be too large.
   const uint32_t count = std::clamp((total + group_nodes - 1) / group_nodes, 1U, total / nodes_min);
   const bool small = std::ranges::any_of(sizes, [&](uint32_t size) { return size < nodes_min; });
   if (sizes.empty() || small || sizes.size() > count) {

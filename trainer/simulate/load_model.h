@@ -1,6 +1,6 @@
-// LoadModel: how many tokens the router sends to every expert, and how that changes as a run goes
-// on. A recorded routing trace, or a made-up one; either way a pure function of the step, so that
-// steps that are done again route as they did before.
+// LoadModel: tokens that the router sends to every expert, and their change during a run.
+// From a recorded routing trace, or synthetic; either way a pure function of the step, so that
+// redone steps route as before.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace moetrain::simulate {
 
-// Tokens are counted in units in which every layer gives out this many per step and rank. Counts
+// Tokens are counted in units of which every layer routes this many per step and rank. Counts
 // stay exact: 2^20 units, 10^5 ranks and 10^7 steps are below 2^63.
 inline constexpr uint64_t kLoadUnits = 1 << 20;
 
@@ -20,7 +20,7 @@ class LoadModel {
  public:
   static constexpr uint32_t kDistinctLayersMax = 12;
 
-  // Zipf, with an order of its own in each of up to kDistinctLayersMax layers that drifts: see
+  // Zipf, with its own drifting order in each of up to kDistinctLayersMax layers: see
   // CostModel's [load].
   static LoadModel zipf(const CostModel& model);
   // Lines `iteration,layer,e0,...`, one for each layer of each sample, in order, under a heading
@@ -31,11 +31,11 @@ class LoadModel {
   static Result<LoadModel> from_trace(const CostModel& model, std::string_view csv,
                                       std::string_view origin);
 
-  // The same with [load] of `model`; a trace stays what it is.
+  // Same with [load] of `model`; a recorded trace is unchanged.
   LoadModel varied(const CostModel& model) const { return starts_.empty() ? zipf(model) : *this; }
 
-  // Layers from this one on repeat those before: layer l is layer l modulo this. Planning all 64
-  // layers of a large model after each loss of a long trace would take longer than anybody waits.
+  // Layers from this one on repeat earlier ones: layer l is layer l modulo this. Planning all 64
+  // layers of a large model after each loss of a long trace would take too long.
   uint32_t distinct_layers() const { return distinct_; }
 
   const ExpertGrid& grid() const { return grid_; }
@@ -54,16 +54,16 @@ class LoadModel {
   ExpertGrid grid_;
   uint32_t distinct_ = 1;
   uint64_t epoch_steps_ = 1;
-  std::vector<uint64_t> starts_;    // first step of each sample of a trace; empty: made up
+  std::vector<uint64_t> starts_;    // first step of each sample of a trace; empty: synthetic
   std::vector<uint64_t> by_place_;  // units of the k-th most popular expert
   uint64_t seed_ = 0;
   uint32_t exchanges_ = 0;
-  // Of the epochs up to now. Made when asked for: nobody knows how long a run will be.
+  // Epochs computed so far. Filled on demand, since the length of a run is unknown.
   mutable std::vector<std::vector<std::vector<uint64_t>>> epochs_;
   mutable std::vector<std::vector<uint32_t>> order_;  // [layer][place]: expert, in the last epoch
 };
 
-// Shares of the weights that sum to kLoadUnits: rounded down, what is left goes to the first ones.
+// Shares of the weights that sum to kLoadUnits: rounded down, the rest goes to the first ones.
 std::vector<uint64_t> to_units(const std::vector<double>& weights);
 
 }  // namespace moetrain::simulate

@@ -1,4 +1,4 @@
-// What people and scripts see of a comparison. Pure: values in, text out.
+// A comparison as text for people and scripts. Pure: values in, text out.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ struct Comparison {
 };
 
 // A row for each policy: interval, goodput, of ideal, ETTR, shares of time, rewinds, PLT. With
-// `with_best` a second one where another interval is better. Then the sensitivity, if there is any.
+// `with_best` a second row if another interval is better. Then the sensitivity, if there is any.
 std::string comparison_text(const Comparison& comparison);
 
 // One JSON document: {model, trace:{name, nodes, events, seconds},
@@ -34,12 +34,12 @@ struct ChartOptions {
   double height = 480;
 };
 // Goodput of every policy (at its best interval with `with_best`) over the time of the trace, and
-// below it the nodes that are there. A whole SVG document: no scripts, fonts or files from
-// elsewhere.
+// below it the live nodes. A whole SVG document: no external scripts, fonts or
+// files.
 std::string comparison_svg(const Comparison& comparison, const ChartOptions& options);
 
 // Samples per second in each of `buckets` equal parts of the trace, from the curve of samples that
-// count: what a loss threw away is not there.
+// count: lost samples are not in it.
 std::vector<double> goodput_curve(const Outcome& outcome, Micros end, size_t buckets);
 
 }  // namespace moetrain::simulate

@@ -42,7 +42,7 @@ bool is_name(std::string_view name) {
          });
 }
 
-// What a line says, in words for a message; empty if it may be applied.
+// Parses a trace line by line. apply() returns an error text; empty: the line is valid.
 class TraceReader {
  public:
   Result<NodeTrace> read(std::string_view text, std::string_view origin) {
@@ -175,7 +175,7 @@ void cap_nodes(NodeTrace& trace, uint32_t nodes_max) {
     } else {
       spares.remove(event.node);
     }
-    // Spares take places when all that happens at this moment has happened.
+    // Spares take places only after all events of this moment.
     if (at + 1 < trace.events.size() && trace.events[at + 1].at == event.at) continue;
     for (; used < nodes_max && !spares.empty(); ++used) {
       const uint32_t node = spares.front();
@@ -204,7 +204,7 @@ Result<NodeTrace> make_trace(const SyntheticTrace& options) {
     there.push_back(node);
   }
   Random random(options.seed);
-  std::queue<NodeEvent> repairs;  // all take equally long: they end in the order they begin
+  std::queue<NodeEvent> repairs;  // all take equally long: they end in order
   const auto mean = static_cast<double>(options.between_failures);
   double clock = 0;
   while (trace.events.size() < kEventsMax) {

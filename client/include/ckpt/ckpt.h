@@ -1,4 +1,4 @@
-/* libckpt: how a trainer gives its state to ckptd and gets it back. C ABI.
+/* libckpt: saves a trainer's state through ckptd and restores it. C ABI.
  *
  * Conventions
  *  - Handles are opaque. A session and the snapshots begun on it are used by one thread at a time;
@@ -6,13 +6,13 @@
  *  - Strings are NUL-terminated UTF-8 and copied. Arrays are a pointer and a count.
  *  - Options structs begin with `struct_size`; set it to sizeof the struct (CKPT_INIT does), so
  * that a program built against an older header keeps working with a newer library.
- *  - Every function that can fail returns a ckpt_status; 0 is success. The sentence that says what
- *    went wrong, with the name of the object, is ckpt_session_error(session) until the next call.
+ *  - Every function that can fail returns a ckpt_status; 0 is success. The error message, which
+ *    names the object, is ckpt_session_error(session) until the next call.
  *  - Times are milliseconds, sizes bytes. No wait is endless: calls that block take a timeout_ms.
- *  - When the daemon goes away, calls in progress keep trying to reconnect (backoff 10 to 100 ms)
+ *  - When the daemon is lost, calls in progress keep trying to reconnect (backoff 10 to 100 ms)
  *    within their timeout; a snapshot that was being filled or written is handed to the new daemon.
- *    The mapping of the arena stays where it is throughout. */
-/* NOLINTBEGIN(readability-identifier-naming): names as C has them */
+ *    The mapping of the arena stays in place throughout. */
+/* NOLINTBEGIN(readability-identifier-naming): C naming */
 #ifndef CKPT_CKPT_H_
 #define CKPT_CKPT_H_
 
@@ -32,7 +32,7 @@ extern "C" {
 #define CKPT_API
 #endif
 
-/* (major << 16) | minor of the library that was loaded. */
+/* (major << 16) | minor of the loaded library. */
 CKPT_API uint32_t ckpt_version(void);
 
 typedef enum ckpt_status {
@@ -60,13 +60,13 @@ typedef struct ckpt_snapshot ckpt_snapshot;
 
 /* ---- session ----------------------------------------------------------------------------------*/
 
-/* What becomes of a snapshot in which something looks wrong: a float that is NaN or infinite, a
- * unit whose bytes are its last version's, an expert left out for longer than the run allows. */
+/* Action on a snapshot with an anomaly: a float that is NaN or infinite, a unit whose bytes equal
+ * its last version's, an expert omitted for longer than the run allows. */
 typedef enum ckpt_alarms {
   CKPT_ALARMS_DEFAULT = 0, /* what the daemon's configuration says */
-  CKPT_ALARMS_OFF = 1,     /* nobody looks */
-  CKPT_ALARMS_WARN = 2,    /* it is taken; log, history and ckpt_snapshot_info tell */
-  CKPT_ALARMS_REFUSE = 3   /* it fails; the last good one stays */
+  CKPT_ALARMS_OFF = 1,     /* no check */
+  CKPT_ALARMS_WARN = 2,    /* the snapshot is kept; log, history and ckpt_snapshot_info tell */
+  CKPT_ALARMS_REFUSE = 3   /* the snapshot fails; the last good one stays */
 } ckpt_alarms;
 
 typedef struct ckpt_open_options {
@@ -78,32 +78,32 @@ typedef struct ckpt_open_options {
   uint64_t slab_bytes;     /* 0: ckptd chooses, 64 MiB or an eighth of a small arena */
   int control;             /* nonzero: no arena, queries only */
   uint32_t timeout_ms;     /* of the first connection; 0: 10,000 */
-  ckpt_alarms alarms;      /* of snapshots; the strictest of their ranks' sessions counts */
+  ckpt_alarms alarms;      /* of snapshots; the strictest setting of a snapshot's ranks counts */
   const struct ckpt_liveness* liveness; /* NULL, or see ckpt_liveness.h */
 } ckpt_open_options;
 
-/* Connects, and maps the arena. On failure *session is NULL and, if error is not NULL, the sentence
+/* Connects, and maps the arena. On failure *session is NULL and, if error is not NULL, the message
  * is written there (at most error_bytes, NUL included). */
 CKPT_API ckpt_status ckpt_open(const ckpt_open_options* options, ckpt_session** session,
                                char* error, size_t error_bytes);
-/* Open snapshots are abandoned unless fully sealed. Unmaps the arena. */
+/* Open snapshots are aborted unless fully sealed. Unmaps the arena. */
 CKPT_API void ckpt_close(ckpt_session* session);
 CKPT_API const char* ckpt_session_error(const ckpt_session* session);
 
 /* The arena, to pin it once (cudaHostRegister). Valid until ckpt_close. */
 CKPT_API void* ckpt_arena(const ckpt_session* session, uint64_t* bytes);
-/* A descriptor that is readable when ckpt_poll has something to do. It changes on reconnect, and is
+/* A descriptor that is readable when ckpt_poll has work to do. It changes on reconnect, and is
  * -1 while there is no daemon. */
 CKPT_API int ckpt_fd(const ckpt_session* session);
-/* Handles what has arrived and waits at most timeout_ms for the first message (0: does not wait).
- * A daemon that is away is no error here: each call tries to reconnect when it is time to. */
+/* Handles received messages and waits at most timeout_ms for the first one (0: does not wait).
+ * A lost daemon is no error here: each call tries to reconnect when the backoff has passed. */
 CKPT_API ckpt_status ckpt_poll(ckpt_session* session, uint32_t timeout_ms);
 
 /* ---- units ------------------------------------------------------------------------------------*/
 
-/* Tells the daemon what the run's state consists of; unit ids are positions in this list. Every
+/* Declares the units of the run's state; unit ids are positions in this list. Every
  * rank gives the same list. metadata: a JSON text kept with the run (may be NULL); export writes
- * its member "hf_config" as config.json. A run that exists was registered with the same units. */
+ * its member "hf_config" as config.json. An existing run must have been registered alike. */
 CKPT_API ckpt_status ckpt_register_units(ckpt_session* session, const ckpt_unit* units,
                                          size_t count, const char* metadata, uint32_t timeout_ms);
 
@@ -121,11 +121,11 @@ typedef enum ckpt_resume {
 } ckpt_resume;
 
 /* Elastic: when an epoch ends (a member is lost, or asks for the next one), its survivors join with
- * GO_ON. The next one opens when all have, or after grace_ms without the rest: same lineage, ranks
- * anew in the old order. Who joins otherwise, or too late, waits until the members let it in by
- * asking to GO_ON, and gets its state from them. Without survivors an epoch opens from a view.
- * What was STAGED as its epoch ended becomes durable, or fails, in the next: its step cannot be
- * begun again before, and members' restores wait for it (CKPT_E_ABORTED if their epoch ends). */
+ * GO_ON. The next epoch opens when all survivors have joined, or after grace_ms without the rest:
+ * same lineage, ranks renumbered in the old order. Other processes, and late survivors, wait until
+ * the members ask to GO_ON, and get their state from the members. Without survivors an epoch opens
+ * from a view. A snapshot STAGED when its epoch ended becomes durable, or fails, in the next: its
+ * step cannot be begun again before. Restores wait (CKPT_E_ABORTED if the epoch ends). */
 typedef struct ckpt_join_options {
   size_t struct_size;
   uint32_t rank;
@@ -134,17 +134,17 @@ typedef struct ckpt_join_options {
   uint32_t resume_lineage; /* with AT_STEP; 0: the current one */
   uint64_t resume_step;    /* with AT_STEP */
   uint32_t timeout_ms;     /* until all ranks are there; 0: 60,000 */
-  int elastic;             /* the same on all ranks of a group; the rest only with it */
+  int elastic;             /* the same on all ranks of a group; the fields below only with it */
   uint64_t member;         /* this process's own number, kept from epoch to epoch */
   uint32_t grace_ms;       /* 0: the daemon's, 10,000. The longest of all counts */
-  /* Called by ckpt_join when it has waited for a second, and when the reason changes: who holds the
+  /* Called when ckpt_join has waited for a second, and when the reason changes: who holds the
    * rank's place, or which ranks are missing. It must not call the session. NULL: none. */
   void (*waiting)(void* waiting_user, const char* why);
   void* waiting_user;
-  /* The number of the job that this process belongs to: the same for all its processes, from epoch
-   * to epoch, and random, so that no other job has it. While processes of another job are in the
-   * run's group or ask to be, ckpt_join fails with CKPT_E_ALREADY_EXISTS and names one of them. A
-   * job ends when its sessions have left or are closed. 0: not told, and nobody is refused. */
+  /* The number of this process's job: the same for all its processes, from epoch to epoch, and
+   * random, so that no other job has it. While processes of another job are in the run's group or
+   * ask to join, ckpt_join fails with CKPT_E_ALREADY_EXISTS and names one of them. A job ends when
+   * its sessions have left or are closed. 0: unknown job, and nothing is refused. */
   uint64_t job;
 } ckpt_join_options;
 
@@ -153,30 +153,30 @@ typedef struct ckpt_epoch {
   uint64_t epoch;
   uint32_t rank;
   uint32_t size;
-  uint32_t lineage;        /* what this epoch commits to */
+  uint32_t lineage;        /* the lineage of this epoch's commits */
   int has_resume;          /* 0: start from nothing */
   uint32_t resume_lineage; /* every rank restores exactly this view */
   uint64_t resume_step;
-  int goes_on; /* nonzero: the survivors of the epoch before, in its lineage; nothing to restore */
+  int goes_on; /* nonzero: the previous epoch's survivors continue its lineage; no restore */
   const uint64_t* members;       /* elastic: by rank, their numbers; until the next join */
-  const int32_t* previous_ranks; /* goes_on: in the epoch before; -1: new, without state */
+  const int32_t* previous_ranks; /* goes_on: in the previous epoch; -1: new, without state */
   uint32_t previous_size;
 } ckpt_epoch;
 
 /* Joins the run's next epoch; returns when all `size` ranks have. */
 CKPT_API ckpt_status ckpt_join(ckpt_session* session, const ckpt_join_options* options,
                                ckpt_epoch* epoch);
-/* Nonzero once the joined epoch has ended (a member was lost), which ckpt_poll or any blocking call
- * learns; lost ranks are written to `ranks`, at most `capacity`, and *count is their number. */
+/* Nonzero once the joined epoch has ended (a member was lost). ckpt_poll or any blocking call
+ * updates this. Writes at most `capacity` lost ranks to `ranks`; *count is their number. */
 CKPT_API int ckpt_epoch_ended(const ckpt_session* session, uint32_t* ranks, size_t capacity,
                               size_t* count);
-/* Processes that wait to be let into the joined epoch's elastic group. Learned as above. */
+/* Processes that wait to join the joined epoch's elastic group. Updated as above. */
 CKPT_API uint32_t ckpt_joiners_waiting(const ckpt_session* session);
-/* Leaves in good order: the other members go on to finish, nobody is "lost". */
+/* Leaves in good order: the other members continue, and no rank counts as lost. */
 CKPT_API ckpt_status ckpt_leave(ckpt_session* session, uint32_t timeout_ms);
 
 /* Rendezvous of the joined epoch: a small shared key-value store. get waits until the key is set.
- * *bytes is the capacity of `value` going in and the value's size coming out. */
+ * *bytes is the capacity of `value` on entry and the value's size on return. */
 CKPT_API ckpt_status ckpt_kv_set(ckpt_session* session, const char* key, const void* value,
                                  size_t bytes);
 CKPT_API ckpt_status ckpt_kv_get(ckpt_session* session, const char* key, void* value, size_t* bytes,
@@ -197,9 +197,9 @@ typedef struct ckpt_metric {
 } ckpt_metric;
 
 /* Tokens that the router sent to an expert since the run began, cumulative as of the snapshot's
- * step and in its line of history: after a resume they go on from what they were at the resume
+ * step and in its lineage: after a resume the counts continue from the counts at the resume
  * point. */
-/* Of one snapshot: so many counts may come with it. */
+/* Maximum number of counts per snapshot. */
 #define CKPT_EXPERT_TOKENS_MAX 65536
 
 typedef struct ckpt_expert_tokens {
@@ -227,31 +227,31 @@ typedef struct ckpt_snapshot_options {
   const ckpt_metric* metrics; /* attached to the commit; from any rank */
   size_t metric_count;
   uint32_t timeout_ms; /* for slabs; 0: 60,000 */
-  /* Kept with the commit, so that its history knows how many tokens a stale expert has lost. Of all
-   * ranks together; given by any one rank (others NULL or the same). Each pair once, and only pairs
-   * that some unit has; never less than in an earlier commit. At most CKPT_EXPERT_TOKENS_MAX. */
+  /* Kept with the commit, so that its history can tell the tokens that a stale expert has lost. Of
+   * all ranks together; given by any one rank (others NULL or the same). Each pair once, and only
+   * pairs of existing units; never less than in an earlier commit; up to CKPT_EXPERT_TOKENS_MAX. */
   const ckpt_expert_tokens* expert_tokens;
   size_t expert_token_count;
-  /* An alarm is raised for each expert that the plan leaves out and whose newest version lies more
-   * than this many steps behind; 0: none. Of several ranks' the smallest counts. */
+  /* An alarm is raised for each expert that the plan omits and whose newest version is more than
+   * this many steps old; 0: none. The smallest value of all ranks counts. */
   uint64_t staleness_max;
-  int no_wait; /* nonzero: ckpt_snapshot_begin asks and returns; the first ckpt_snapshot_write meets
-                  the slabs, or CKPT_E_ABORTED with what the daemon has against the plan. While
-                  there is no daemon it waits all the same */
-  /* Those of `units`, not all of them, that are kept at the level CKPT_LEVEL_STAGED, never written:
-   * visible with the snapshot's commit to restores that ask for it (ckpt_restore_options.memory),
-   * until slabs are wanted, a newer version is there, or the daemon dies. */
+  int no_wait; /* nonzero: ckpt_snapshot_begin asks and returns; the first ckpt_snapshot_write
+                  waits for slabs, or fails with CKPT_E_ABORTED and the daemon's objection to the
+                  plan. Without a daemon, begin waits anyway */
+  /* Units of `units`, not all of them, that stay at the level CKPT_LEVEL_STAGED and are never
+   * written: visible with the snapshot's commit to restores with ckpt_restore_options.memory, until
+   * slabs are needed, a newer version exists, or the daemon dies. */
   const uint32_t* memory_units;
   size_t memory_unit_count;
-  /* Tokens that each expert has lost since the run began, of expert_tokens[i] in place i: those
-   * whose updates recoveries threw away, also before a resume. As many as there are expert_tokens,
-   * or 0: none were lost, or nobody counts; the metric "plt", of 0, says that none were. Never more
+  /* Tokens that each expert has lost since the run began, in the order of expert_tokens: recoveries
+   * discarded their updates, also before a resume. As many as expert_tokens, or 0: none were lost,
+   * or the trainer does not count them; the metric "plt", of 0, tells that none were. Never more
    * than the expert's tokens; never less than in an earlier commit. */
   const uint64_t* expert_lost;
   size_t expert_lost_count;
-  /* Nonzero: this rank's slabs are free again as soon as they are written, so that its part may be
-   * larger than the arena; ckpt_snapshot_write waits for them. It does not survive the daemon once
-   * a slab was used again. */
+  /* Nonzero: this rank's slabs are free again as soon as they are written, so its part may exceed
+   * the arena; ckpt_snapshot_write waits for slabs. The snapshot does not survive a restart of
+   * the daemon once a slab was reused. */
   int streams;
 } ckpt_snapshot_options;
 
@@ -260,28 +260,28 @@ CKPT_API ckpt_status ckpt_snapshot_begin(ckpt_session* session,
                                          const ckpt_snapshot_options* options,
                                          ckpt_snapshot** snapshot);
 /* Copies [offset, offset+length) of the unit (of this rank's fragments, whole or in ascending
- * pieces) from host memory into the arena, with its CRC32C in the same pass. When it returns,
- * `data` may be changed. Full slabs are handed to the daemon as they fill. */
+ * pieces) from host memory into the arena, with its CRC32C in the same pass. On return, `data` may
+ * be changed. Full slabs are handed to the daemon as they fill. */
 CKPT_API ckpt_status ckpt_snapshot_write(ckpt_snapshot* snapshot, uint32_t unit, uint64_t offset,
                                          const void* data, uint64_t length);
-/* Room in the arena for bytes that somebody else brings: a GPU's copy engine. */
+/* Room in the arena that other code fills: a GPU's copy engine. */
 typedef struct ckpt_place {
   void* data;
   uint64_t length;
   uint64_t id;
 } ckpt_place;
 /* Instead of ckpt_snapshot_write: lends a place for the next bytes of a fragment, at most `length`
- * of them; less where a slab ends, then the rest is reserved by another call. Waits at most
- * timeout_ms for a slab (0: as long as the snapshot's options say).
- * The place is the caller's until ckpt_snapshot_filled, also when the snapshot fails meanwhile. */
+ * of them; fewer at a slab's end, then reserve the rest with another call. Waits at most
+ * timeout_ms for a slab (0: the timeout of the snapshot's options).
+ * The caller owns the place until ckpt_snapshot_filled, also if the snapshot fails meanwhile. */
 CKPT_API ckpt_status ckpt_snapshot_reserve(ckpt_snapshot* snapshot, uint32_t unit, uint64_t offset,
                                            uint64_t length, uint32_t timeout_ms, ckpt_place* place);
-/* The place holds its bytes now, and nobody writes to it any more; crc32c is theirs. In any order;
- * to be called for every place before ckpt_snapshot_end and ckpt_snapshot_free. CKPT_E_ABORTED if
- * the snapshot has failed: the place is taken back all the same. */
+/* The place is filled and no code writes to it any more; crc32c is that of its bytes. Call once for
+ * every place, in any order, before ckpt_snapshot_end and ckpt_snapshot_free. CKPT_E_ABORTED if
+ * the snapshot has failed: the place is returned anyway. */
 CKPT_API ckpt_status ckpt_snapshot_filled(ckpt_snapshot* snapshot, uint64_t place_id,
                                           uint32_t crc32c);
-/* Everything of this rank was written: hands over the last slab. The snapshot goes on by itself. */
+/* This rank has written everything: hands over the last slab. The snapshot continues by itself. */
 CKPT_API ckpt_status ckpt_snapshot_end(ckpt_snapshot* snapshot);
 CKPT_API ckpt_status ckpt_snapshot_abort(ckpt_snapshot* snapshot, const char* reason);
 
@@ -296,19 +296,19 @@ typedef struct ckpt_snapshot_info {
   ckpt_level level;
   ckpt_status failure; /* with FAILED */
   const char* reason;  /* with FAILED; valid until ckpt_snapshot_free */
-  uint64_t bytes;      /* that this rank wrote */
+  uint64_t bytes;      /* written by this rank */
   uint64_t stall_ns;   /* spent inside begin, write and end */
-  uint64_t wait_ns;    /* of which waiting for slabs or for the daemon */
+  uint64_t wait_ns;    /* part of stall_ns: waiting for slabs or for the daemon */
   uint64_t durable_ns; /* from begin until this rank learned that it is durable; 0 before */
-  const char* alarms;  /* with DURABLE: what looked wrong with it, in a sentence; NULL: nothing.
+  const char* alarms;  /* with DURABLE: the snapshot's anomalies, in a sentence; NULL: none.
                           Valid until ckpt_snapshot_free */
 } ckpt_snapshot_info;
-/* Does not block, does not look at the socket: call ckpt_poll for news. */
+/* Does not block or read the socket: call ckpt_poll for news. */
 CKPT_API ckpt_status ckpt_snapshot_query(const ckpt_snapshot* snapshot, ckpt_snapshot_info* info);
 /* Waits until the level is reached (CKPT_OK) or the snapshot failed (CKPT_E_ABORTED). */
 CKPT_API ckpt_status ckpt_snapshot_wait(ckpt_snapshot* snapshot, ckpt_level level,
                                         uint32_t timeout_ms);
-/* Gives up the handle. A snapshot that was ended goes on; one that was not is aborted. */
+/* Frees the handle. An ended snapshot continues; any other is aborted. */
 CKPT_API void ckpt_snapshot_free(ckpt_snapshot* snapshot);
 
 /* ---- restore ----------------------------------------------------------------------------------*/
@@ -323,18 +323,18 @@ typedef struct ckpt_range {
 typedef struct ckpt_restored {
   uint32_t version_lineage;
   uint64_t version_step;
-  const char* note;      /* why it is older than the view has it; NULL if it is not */
+  const char* note;      /* why the version is older than the view's; NULL if it is not */
   uint64_t bytes_memory; /* of this range, by source */
   uint64_t bytes_disk;
   ckpt_level level; /* STAGED: the version is in memory only; DURABLE: on this node's disk */
 } ckpt_restored;
 
-/* Whether a GPU's memory is filled from the disk without the arena: by GPUDirect Storage. */
+/* Whether GPUDirect Storage fills a GPU's memory from the disk, without the arena. */
 typedef enum ckpt_direct {
-  CKPT_DIRECT_DEFAULT = 0, /* what the environment says: CKPTD_CUFILE=off, auto or required */
-  CKPT_DIRECT_OFF = 1,     /* also the default's default */
-  CKPT_DIRECT_AUTO = 2,    /* where it can be; else through the arena */
-  CKPT_DIRECT_REQUIRED = 3 /* an error where it cannot be */
+  CKPT_DIRECT_DEFAULT = 0, /* from the environment: CKPTD_CUFILE=off, auto or required */
+  CKPT_DIRECT_OFF = 1,     /* also used if CKPTD_CUFILE is not set */
+  CKPT_DIRECT_AUTO = 2,    /* if possible; else through the arena */
+  CKPT_DIRECT_REQUIRED = 3 /* an error if impossible */
 } ckpt_direct;
 
 typedef struct ckpt_restore_options {
@@ -355,20 +355,20 @@ typedef struct ckpt_restore_options {
   uint64_t locate_bytes_max; /* ckpt_restore_begin alone: see ckpt_direct.h; 0: never */
 } ckpt_restore_options;
 
-/* Copies the ranges out of the view, each checked against its CRC; what does not match is read
- * again, once. `restored`, if not NULL, has one entry per range; its notes are valid until the
+/* Copies the ranges out of the view and checks each against its CRC; a mismatch is read again,
+ * once. `restored`, if not NULL, has one entry per range; its notes are valid until the
  * session's next restore. */
 CKPT_API ckpt_status ckpt_restore_read(ckpt_session* session, const ckpt_restore_options* options,
                                        const ckpt_range* ranges, size_t count,
                                        ckpt_restored* restored);
 
-/* ckpt_windows.h lends the bytes in the arena instead, for somebody else to take them out. */
+/* ckpt_windows.h lends the bytes in the arena instead, for other code to copy out. */
 
 /* Readers that need several restores of one view: ckpt_hold.h keeps it from being removed. */
 
 /* ---- questions --------------------------------------------------------------------------------*/
 
-/* A ckptctl verb with its arguments as JSON; *json is the answer (free with ckpt_free), *exit_code
+/* Runs a ckptctl verb with arguments as JSON; *json is the answer (free with ckpt_free), *exit_code
  * as documented for ckptctl. */
 CKPT_API ckpt_status ckpt_query(ckpt_session* session, const char* verb, const char* arguments,
                                 uint32_t timeout_ms, char** json, int* exit_code);

@@ -1,5 +1,5 @@
-/* Restores whose bytes somebody else takes out of the arena. Conventions as in ckpt.h. */
-/* NOLINTBEGIN(readability-identifier-naming): names as C has them */
+/* Restores for code that copies the bytes out of the arena itself. Conventions as in ckpt.h. */
+/* NOLINTBEGIN(readability-identifier-naming): C naming */
 #ifndef CKPT_CKPT_WINDOWS_H_
 #define CKPT_CKPT_WINDOWS_H_
 
@@ -9,13 +9,13 @@
 extern "C" {
 #endif
 
-/* A restore, window by window, for somebody else who takes the bytes out of the arena: a GPU's copy
- * engine (ckpt_cuda_restore does). Windows are taken in order: where two bring the same bytes, the
- * later counts, since a fallback to an older version, and a daemon that was lost, begin again.
+/* A restore, window by window, for code that copies the bytes out of the arena itself: a GPU's copy
+ * engine (ckpt_cuda_restore does). Take windows in order: if two have the same bytes, the later one
+ * counts, since a fallback to an older version, or a lost daemon, delivers bytes again.
  *
  *   ckpt_restore_begin(session, &options, ranges, count, &restore);
  *   while (ckpt_restore_next(restore, 1000, &window) == CKPT_OK && !window.complete) {
- *     ... copy the pieces out and check them; tell ckpt_restore_mismatch of those that are wrong
+ *     ... copy the pieces out and check them; call ckpt_restore_mismatch for each wrong piece
  *     ... ckpt_restore_release(restore, window.id);   // in any order, as copies end
  *   }
  *   ckpt_restore_end(restore, restored);
@@ -32,34 +32,34 @@ typedef struct ckpt_restore_piece {
 typedef struct ckpt_restore_window {
   size_t struct_size;
   uint64_t id;      /* 0: no window has come within the timeout, or complete */
-  int complete;     /* nonzero: everything has been lent. Later calls say so again, or bring windows
-                       if a mismatch was told meanwhile */
-  const void* data; /* in the arena; the daemon leaves it alone until the window is released */
+  int complete;     /* nonzero: everything has been lent. Later calls return it again, or windows
+                       if a mismatch was reported meanwhile */
+  const void* data; /* in the arena; the daemon does not touch it until the window is released */
   uint64_t bytes;
   const ckpt_restore_piece* pieces; /* inside data; valid until the next call for this restore */
   size_t piece_count;
 } ckpt_restore_window;
 
 /* Asks the daemon; `data` of the ranges is not used. A session has one restore at a time, of either
- * kind. The handle is freed before the session is closed. */
+ * kind. Free the handle before closing the session. */
 CKPT_API ckpt_status ckpt_restore_begin(ckpt_session* session, const ckpt_restore_options* options,
                                         const ckpt_range* ranges, size_t count,
                                         ckpt_restore** restore);
-/* The next window, which is waited for at most timeout_ms. That nothing has come by then is no
- * error; that nothing has come for the timeout of the options, while no window was lent, is. After
- * an error the handle can only be freed. */
+/* Waits at most timeout_ms for the next window. No window in that time is no error; no window for
+ * the timeout of the options, while none was lent, is an error. After an error the handle can only
+ * be freed. */
 CKPT_API ckpt_status ckpt_restore_next(ckpt_restore* restore, uint32_t timeout_ms,
                                        ckpt_restore_window* window);
 CKPT_API void ckpt_restore_release(ckpt_restore* restore, uint64_t window_id);
-/* What was copied out of the window, released or not, is not what crc32c is of. Everything is read
- * again, once: ckpt_restore_next lends it anew. If it happens again, that fails with
- * CKPT_E_CORRUPT.
+/* Bytes copied out of the window, released or not, do not match the piece's crc32c. Everything is
+ * read again, once: ckpt_restore_next lends it anew. At the next mismatch, ckpt_restore_next fails
+ * with CKPT_E_CORRUPT.
  */
 CKPT_API void ckpt_restore_mismatch(ckpt_restore* restore, uint64_t window_id,
                                     const ckpt_restore_piece* piece);
-/* When it is complete. `restored` as in ckpt_restore_read. */
+/* Ends a complete restore. `restored` as in ckpt_restore_read. */
 CKPT_API ckpt_status ckpt_restore_end(ckpt_restore* restore, ckpt_restored* restored);
-/* Gives back what is still lent. */
+/* Returns all lent windows. */
 CKPT_API void ckpt_restore_free(ckpt_restore* restore);
 
 #ifdef __cplusplus

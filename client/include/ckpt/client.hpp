@@ -1,8 +1,8 @@
 // libckpt for C++17 and later: owning handles and results over the C ABI of ckpt.h, header only.
 //
-// Nothing throws (but std::bad_alloc); what can fail returns an Outcome, whose error carries the
-// status and the sentence that names the object. Rules of threads and time are those of ckpt.h: a
-// Session and its Snapshots are used by one thread at a time, every wait has an end.
+// Nothing throws (but std::bad_alloc); a function that can fail returns an Outcome, whose error
+// has the status and a message that names the object. Rules of threads and time are those of
+// ckpt.h: one thread at a time uses a Session and its Snapshots, and every wait has a timeout.
 //
 //   auto session = ckpt::client::Session::open({});             // $CKPTD_SOCKET, $CKPTD_RUN
 //   if (!session) { std::cerr << session.error().message; return 1; }
@@ -28,7 +28,7 @@ struct Answer {
   int exit_code = 0;
 };
 
-// ---- between these and the C ABI ---------------------------------------------------------------
+// ---- conversions to and from the C ABI ---------------------------------------------------------
 
 namespace detail {
 
@@ -36,7 +36,7 @@ inline const char* or_null(const std::string& text) {
   return text.empty() ? nullptr : text.c_str();
 }
 
-// Points into `options`.
+// The result points into `options`.
 inline ckpt_restore_options raw_options(const RestoreOptions& options) {
   ckpt_restore_options raw{};
   raw.struct_size = sizeof raw;
@@ -72,7 +72,7 @@ inline std::vector<Restored> from_raw(const std::vector<ckpt_restored>& answers)
 // ---- handles -----------------------------------------------------------------------------------
 using Place = ckpt_place;
 
-// One snapshot of one rank. Destroying it gives up the handle: an ended snapshot goes on, another
+// One snapshot of one rank. The destructor frees the handle: an ended snapshot continues, any other
 // is aborted. Must not outlive its Session.
 class Snapshot {
  public:
@@ -96,7 +96,7 @@ class Snapshot {
   Outcome<void> wait(ckpt_level level, uint32_t timeout_ms) {
     return check(ckpt_snapshot_wait(handle_.get(), level, timeout_ms));
   }
-  // Does not look at the socket: Session::poll first.
+  // Does not read the socket: call Session::poll first.
   SnapshotInfo info() const {
     ckpt_snapshot_info raw{};
     raw.struct_size = sizeof raw;
@@ -130,7 +130,7 @@ class Snapshot {
   std::unique_ptr<ckpt_snapshot, Free> handle_;
 };
 
-// A view that stays while a reader restores it in parts. Destroying it releases the view. Must not
+// Keeps a view while a reader restores it in parts. The destructor releases the view. Must not
 // outlive its Session.
 class Hold {
  public:
@@ -191,7 +191,7 @@ class Session {
 
   ckpt_session* handle() const { return handle_.get(); }
   int fd() const { return ckpt_fd(handle_.get()); }
-  // As of the last call that looked at the socket; 0 while the daemon answers.
+  // Silence of the daemon when a call last read the socket; 0 while the daemon answers.
   uint64_t silence_ms() const { return ckpt_silence_ms(handle_.get()); }
   Outcome<void> poll(uint32_t timeout_ms) { return check(ckpt_poll(handle_.get(), timeout_ms)); }
 
@@ -219,7 +219,7 @@ class Session {
     ckpt_register_options options{};
     options.struct_size = sizeof options;
     options.metadata = detail::or_null(metadata);
-    // Defaults and zeros, too: they clear what an earlier registration said.
+    // Include defaults and zeros: they replace the values of an earlier registration.
     options.codecs = codecs.data();
     options.timeout_ms = timeout_ms;
     options.flags = flags.data();
@@ -265,7 +265,7 @@ class Session {
     epoch.previous_ranks.assign(joined.previous_ranks, joined.previous_ranks + before);
     return epoch;
   }
-  // The lost ranks once the joined epoch has ended; nothing while it lives.
+  // The lost ranks once the joined epoch has ended; nothing before.
   std::optional<std::vector<uint32_t>> epoch_ended() const {
     size_t count = 0;
     if (ckpt_epoch_ended(handle_.get(), nullptr, 0, &count) == 0) return std::nullopt;

@@ -1,4 +1,4 @@
-// libckpt_cuda for C++17 and later, as client.hpp is for libckpt: header only, nothing throws.
+// libckpt_cuda for C++17 and later, like client.hpp for libckpt: header only, nothing throws.
 //
 //   auto cuda = ckpt::client::Cuda::open(*session);
 //   cuda->restore(view, {{unit, 0, weights, bytes}}, stream);
@@ -19,7 +19,7 @@
 
 namespace ckpt::client {
 
-// The fields mean what they mean in ckpt_cuda.h.
+// The fields have the same meaning as in ckpt_cuda.h.
 struct CudaOptions {
   int device = 0;
   uint64_t gather_bytes = 0;
@@ -38,15 +38,15 @@ struct CudaPinInfo {
   bool on_numa_node = false;
 };
 
-// How the last restore's bytes came.
+// Sources of the last restore's bytes.
 struct CudaRestoreInfo {
   uint64_t bytes_arena = 0;
   uint64_t bytes_direct = 0;
-  std::string reason;  // why not by cuFile, though that was asked for; empty: no reason
+  std::string reason;  // why cuFile was not used although requested; empty: no reason
 };
 
-// What moves state between a session's arena and a GPU. To be destroyed before the Session, and
-// before the Snapshots that are still being staged: those it aborts.
+// Moves state between a session's arena and a GPU. Destroy before the Session, and before the
+// Snapshots that are still being staged: the destructor aborts those.
 class Cuda {
  public:
   static Outcome<Cuda> open(const Session& session, const CudaOptions& options = {}) {
@@ -80,9 +80,9 @@ class Cuda {
   Outcome<void> wait_gathered(uint32_t unit, CUstream_st* stream) {
     return check(ckpt_cuda_wait_gathered(handle_.get(), unit, stream));
   }
-  // With ahead_bytes: wherever the trainer waits for its device anyway.
+  // With ahead_bytes: call this wherever the trainer waits for its device anyway.
   void advance() { ckpt_cuda_advance(handle_.get()); }
-  // How many snapshots are still being staged.
+  // Number of snapshots still being staged.
   Outcome<size_t> poll() {
     size_t open = 0;
     const ckpt_status status = ckpt_cuda_poll(handle_.get(), &open);
@@ -105,7 +105,7 @@ class Cuda {
     return detail::from_raw(answers);
   }
 
-  // Gives back the device memory that restores keep for the next one.
+  // Frees the device memory that restores keep for the next restore.
   Outcome<void> trim() { return check(ckpt_cuda_trim(handle_.get())); }
 
   CudaPinInfo pinned() const {

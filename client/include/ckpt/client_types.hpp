@@ -1,4 +1,4 @@
-// What goes into and comes out of client.hpp. The fields mean what they mean in ckpt.h.
+// Option and result structs of client.hpp. The fields have the same meaning as in ckpt.h.
 #ifndef CKPT_CLIENT_TYPES_HPP_
 #define CKPT_CLIENT_TYPES_HPP_
 
@@ -23,7 +23,7 @@ struct OpenOptions {
   uint32_t heartbeat_ms = 0;                    // 0: none
   int (*interrupted)(void* context) = nullptr;  // ends waits
   void* interrupted_context = nullptr;
-  // ckpt_liveness.waiting: told once the opening has waited for room for a second. Must not throw.
+  // ckpt_liveness.waiting: called once opening has waited for room for a second. Must not throw.
   std::function<void(const std::string& why)> waiting = {};
 };
 
@@ -55,9 +55,9 @@ struct JoinOptions {
   bool elastic = false;
   uint64_t member = 0;
   uint32_t grace_ms = 0;
-  // As of ckpt_join_options: told once the join has waited for a second. It must not throw.
+  // ckpt_join_options.waiting: called once the join has waited for a second. Must not throw.
   std::function<void(const std::string& why)> waiting = {};
-  uint64_t job = 0;  // as of ckpt_join_options
+  uint64_t job = 0;  // see ckpt_join_options
 };
 
 struct ViewPoint {
@@ -81,9 +81,9 @@ struct Epoch {
   uint32_t size = 0;
   uint32_t lineage = 0;
   std::optional<ViewPoint> resume;      // nothing: start from nothing, or go on
-  bool goes_on = false;                 // with the state of the epoch before
+  bool goes_on = false;                 // with the state of the previous epoch
   std::vector<uint64_t> members;        // of an elastic group, by rank
-  std::vector<int32_t> previous_ranks;  // where it goes on; -1: new
+  std::vector<int32_t> previous_ranks;  // if goes_on; -1: new
   uint32_t previous_size = 0;
 };
 
@@ -102,9 +102,9 @@ struct SnapshotOptions {
   uint32_t timeout_ms = 0;
   std::vector<ckpt_expert_tokens> expert_tokens;  // from any one rank
   uint64_t staleness_max = 0;                     // steps; 0: any
-  bool no_wait = false;                           // begin() asks, the first write() hears
-  std::vector<uint32_t> memory_units;             // those of `units` that are not written
-  std::vector<uint64_t> expert_lost;              // one of each of expert_tokens, or empty
+  bool no_wait = false;                           // begin() asks, the first write() gets the answer
+  std::vector<uint32_t> memory_units;             // units of `units` that are not written
+  std::vector<uint64_t> expert_lost;              // one per entry of expert_tokens, or empty
   bool streams = false;                           // may be larger than the arena
 };
 
@@ -128,13 +128,13 @@ struct RestoreOptions {
   bool exact = false;
   uint32_t timeout_ms = 0;
   bool newest = false;                       // each unit's newest version not after `step`
-  bool memory = false;                       // versions that are only in memory count, too
+  bool memory = false;                       // include versions that are only in memory
   ckpt_direct direct = CKPT_DIRECT_DEFAULT;  // of restores into a GPU's memory
 };
 
 struct Restored {
   ViewPoint version;
-  std::string note;  // not empty: why it is older than the view has it
+  std::string note;  // not empty: why the version is older than the view's
   uint64_t bytes_memory = 0;
   uint64_t bytes_disk = 0;
   ckpt_level level = CKPT_LEVEL_DURABLE;

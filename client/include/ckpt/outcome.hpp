@@ -1,4 +1,4 @@
-// What a call of client.hpp gives: a value, or an error with its sentence. Header only, C++17.
+// Result of a call of client.hpp: a value, or an error with its message. Header only, C++17.
 #ifndef CKPT_OUTCOME_HPP_
 #define CKPT_OUTCOME_HPP_
 
@@ -16,7 +16,7 @@ struct Error {
   std::string message;
 };
 
-// A T or an Error. Look before you take: value() of a failed outcome is undefined.
+// A T or an Error. Check before value(): value() of a failed outcome is undefined.
 template <typename T>
 class [[nodiscard]] Outcome {
  public:

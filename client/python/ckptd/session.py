@@ -23,7 +23,7 @@ _EXIT_STATUS = {1: _abi.CKPT_E_FAILED_PRECONDITION, 2: _abi.CKPT_E_INVALID_ARGUM
 
 
 class Description(NamedTuple):
-    """What a session is opened with. Picklable: another process opens its own session from it."""
+    """Options of a session. Picklable: another process opens its own session from the options."""
 
     run: Optional[str] = None  # None: $CKPTD_RUN
     socket: Optional[str] = None  # a path, or unix:PATH; None: $CKPTD_SOCKET
@@ -39,8 +39,8 @@ class Session:
     """Opens at its first call. A process that was forked later cannot use it, and does not harm it.
 
     Threads may share a session: their calls run one after the other. Nothing is received between
-    calls, because libckpt has no threads: call `poll` between steps. `waiting` is told why a call
-    has been waiting for more than a second: for memory, or for ranks that are missing.
+    calls, because libckpt has no threads: call `poll` between steps. `waiting` is called with the
+    reason when a call has waited for more than a second: for memory, or for missing ranks.
     """
 
     def __init__(self, run: Optional[str] = None, *,
@@ -76,7 +76,7 @@ class Session:
         self.close()
 
     def open(self) -> "Session":
-        """Connects now. Every other call does so if it has to."""
+        """Connects now. Every other call connects if necessary."""
         self.handle()
         return self
 
@@ -107,7 +107,7 @@ class Session:
         self._closed = True
 
     def poll(self, timeout: float = 0.0) -> None:
-        """Handles what has arrived; waits at most `timeout` seconds for it. Never an error."""
+        """Handles received messages; waits at most `timeout` seconds for one. Never an error."""
         handle = self.handle()
         end = time.monotonic() + timeout
         while True:
@@ -125,7 +125,7 @@ class Session:
 
     def register(self, state: Sequence[units.Unit], metadata: Optional[Mapping[str, Any]] = None,
                  timeout: float = 60.0) -> None:
-        """Declares what the run consists of: the same list on every rank."""
+        """Declares the units of the run: the same list on every rank."""
         placed = [unit.placed() for unit in state]
         c_units, codecs, flags, keep = units.to_c(placed)
         options = _abi.ckpt_register_options(

@@ -1,4 +1,4 @@
-"""What a run's state consists of: units, made of tensors."""
+"""Units of a run's state, made of tensors."""
 
 import ctypes
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -38,7 +38,7 @@ class Tensor(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """Bytes that are saved and restored as one: a layer, an expert, a part of either."""
+    """Bytes that are saved and restored together: a layer, an expert, a part of either."""
 
     name: str
     tensors: Tuple[Tensor, ...] = ()
@@ -62,7 +62,7 @@ class Unit(NamedTuple):
         return cls(name, tuple(found), **options)
 
     def placed(self) -> "Unit":
-        """This unit with every offset, and its size, filled in."""
+        """A copy of this unit with all offsets and the size filled in."""
         end = 0
         tensors = []
         for tensor in self.tensors:

@@ -26,10 +26,10 @@ struct ckpt_cuda {
   ckpt::lib::PinnedArena arena;
   std::unique_ptr<ckpt::lib::Stager> stager;
   ckpt::lib::CuFileOnDemand cufile;
-  std::unique_ptr<ckpt::lib::RestoreBuffers> buffers;  // since the first restore, or the last trim
-  std::unique_ptr<ckpt::lib::Restorer> stranded;  // one that failed; the device still works for it
-  ckpt::lib::Restorer::Outcome outcome;           // of the last restore
-  std::string error_text;                         // of the last call
+  std::unique_ptr<ckpt::lib::RestoreBuffers> buffers;  // from the first restore until the next trim
+  std::unique_ptr<ckpt::lib::Restorer> stranded;       // a failed one; the device may still use it
+  ckpt::lib::Restorer::Outcome outcome;                // of the last restore
+  std::string error_text;                              // of the last call
 };
 
 namespace {
@@ -47,16 +47,16 @@ using ckpt::lib::Stager;
 
 constexpr uint32_t kTimeoutMs = 60'000;
 
-// Every call into CUDA is made inside one: the session's device is the thread's current one, and
-// captures of CUDA graphs, by whatever thread, stay as they are. The device comes first, since a
-// call of CUDA may open a context on the current one.
+// Scope of every call into CUDA: makes the session's device the thread's current one, and protects
+// CUDA graph captures of any thread. The device comes first, since a call of CUDA may open a
+// context on the current device.
 struct EntryScope {
   explicit EntryScope(int number) : device(number) {}
   const ckpt::kernels::CudaDeviceScope device;
   const ckpt::lib::CaptureScope beside_captures;
 };
 
-// No exception crosses the C ABI: there are none but for memory.
+// No exception crosses the C ABI: the only possible one is std::bad_alloc.
 template <typename Body>
 Status guarded(Body body) {
   try {
@@ -66,7 +66,7 @@ Status guarded(Body body) {
   }
 }
 
-// Runs a call, and keeps the sentence of one that fails.
+// Runs a call, and keeps the error message of a failed one.
 template <typename Body>
 ckpt_status run(ckpt_cuda* cuda, Body body) {
   const EntryScope scope(cuda->options.device);
@@ -77,7 +77,7 @@ ckpt_status run(ckpt_cuda* cuda, Body body) {
   return static_cast<ckpt_status>(error.code);
 }
 
-// Whatever a caller's struct of another version has; the rest is zero.
+// The fields that the caller's struct, of any version, has; the rest is zero.
 template <typename Options>
 Options copy_options(const Options* from) {
   Options options{};
@@ -102,7 +102,7 @@ ckpt::lib::ArenaPinning::Progress told_to(const ckpt_cuda_options& options) {
   };
 }
 
-// A refusal aborts the snapshot, as every failure of ckpt_cuda_stage does.
+// A refusal aborts the snapshot, like every failure of ckpt_cuda_stage.
 Status check_stream_of(ckpt_snapshot* snapshot, CUstream_st* stream) {
   Status checked = check_not_capturing(stream, "ckpt_cuda_stage");
   if (!checked.ok()) (void)ckpt_snapshot_abort(snapshot, checked.error().message.c_str());
@@ -140,7 +140,7 @@ Status stranded_at_rest(ckpt_cuda& cuda) {
   return ckpt::ok_status();
 }
 
-// Asks for windows with files where they are wanted and can be read.
+// Requests windows with files, if they are wanted and can be read.
 Status choose_way(ckpt_cuda& cuda, ckpt_restore_options& options, Restorer::Options& with) {
   CKPT_ASSIGN(const ckpt_direct direct, direct_mode(options));
   options.direct = direct;
@@ -157,7 +157,7 @@ Status choose_way(ckpt_cuda& cuda, ckpt_restore_options& options, Restorer::Opti
   return make_error(ErrorCode::kFailedPrecondition, "{}", cuda.outcome.reason);
 }
 
-// What the restorer knows of its way, and what the daemon says.
+// Records the outcome of the restorer, and the reason for not using cuFile.
 void note_way(ckpt_cuda& cuda, const Restorer& restorer, const ckpt_restore* restore) {
   const std::string before = std::move(cuda.outcome.reason);
   cuda.outcome = restorer.outcome();

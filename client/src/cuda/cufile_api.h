@@ -1,7 +1,7 @@
-// The part of NVIDIA's cuFile (libcufile.so.0, GPUDirect Storage) that is used here, in our own
-// words: the library is opened at run time, so nothing of it has to be there to build. Names,
-// values and layouts are those of its C interface; tests/client/cufile_header_check.cc compares
-// them with the toolkit's cufile.h where there is one.
+// The used part of NVIDIA's cuFile (libcufile.so.0, GPUDirect Storage), declared here: the library
+// is opened at run time, so building needs nothing of it. Names, values and layouts are those of
+// its C interface; tests/client/cufile_header_check.cc compares them with the toolkit's cufile.h
+// if there is one.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +10,7 @@
 
 namespace ckpt::lib::cufile {
 
-// What its functions return. `cuda` says more where code is kCudaDriverError.
+// Return value of cuFile's functions. `cuda` has the details if code is kCudaDriverError.
 struct Error {
   int code = 0;  // 0, or above kErrorBase
   int cuda = 0;

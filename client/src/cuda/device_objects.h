@@ -1,4 +1,4 @@
-// What libckpt_cuda holds of CUDA, owned: the arena, pinned, and what one staging needs.
+// CUDA objects that libckpt_cuda owns: the pinned arena, and the memory of stagings.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -13,8 +13,8 @@
 
 namespace ckpt::lib {
 
-// The session's arena, pinned. After a daemon that did not take the old one back it is another one;
-// the old one stays pinned, since copies may be under way.
+// The session's arena, pinned. If a new daemon refuses the old arena, the session gets a new one;
+// the old one stays pinned, since copies may be in progress.
 class PinnedArena {
  public:
   struct Options {
@@ -24,12 +24,12 @@ class PinnedArena {
   explicit PinnedArena(ckpt_session* session) : PinnedArena(session, Options{}) {}
   PinnedArena(ckpt_session* session, const Options& options)
       : session_(session), options_(options) {}
-  // Before each use; costs something only when the arena is a new one.
+  // Call before each use; takes time only if the arena is a new one.
   Status pin(const ArenaPinning::Progress& progress = {});
-  // Whether a part of the arena that was pinned last begins at `at`: no copy may reach over it
-  // then.
+  // True if a part of the newest pinned arena begins at `at`: no copy may cross such a boundary
+  // between parts.
   bool begins_part(const void* at) const { return pinned_.back().begins_part(at); }
-  // How the arena that was pinned last is pinned; null before the first pin().
+  // Pinning of the newest arena; null before the first pin().
   const ArenaPinning* newest() const { return pinned_.empty() ? nullptr : &pinned_.back(); }
 
  private:
@@ -38,29 +38,29 @@ class PinnedArena {
   std::vector<ArenaPinning> pinned_;
 };
 
-// What the packs of a staging take beside their slots.
+// Size of a staging's packs: CRCs of places, and bytes of tables.
 struct StagingSize {
   size_t places = 0;
   size_t table_bytes = 0;
 };
 
-// Tables of packs, first on the host, and CRCs of places. A staging takes it part by part, and
-// gives all of it back together, for others.
+// Tables of packs, first on the host, and CRCs of places. A staging takes parts one by one and
+// returns all parts together, for reuse by other stagings.
 class StagingMemory {
  public:
-  // What one pack takes.
+  // Memory of one pack.
   struct Part {
     std::byte* host_tables = nullptr;  // pinned
-    std::byte* tables = nullptr;       // where they are brought to
+    std::byte* tables = nullptr;       // copy of the tables on the device
     uint32_t* crc = nullptr;           // pinned; written by the device itself
   };
   static Result<std::unique_ptr<StagingMemory>> make(const StagingSize& size);
-  // Whether there is as much left.
+  // True if enough is left.
   bool fits(const StagingSize& size) const {
     return size.places <= crc_.size() - used_.places &&
            size.table_bytes <= tables_.size() - used_.table_bytes;
   }
-  // What fits; table_bytes is a multiple of 16.
+  // Precondition: fits(size); table_bytes is a multiple of 16.
   Part take(const StagingSize& size);
   void give_back() { used_ = {}; }
 
@@ -72,16 +72,16 @@ class StagingMemory {
   StagingSize used_;
 };
 
-// kInvalidArgument, naming the unit, if the device cannot reach the first byte that lies there, or
-// the last one: NULL, memory that was freed, memory of the host that CUDA does not know, or another
-// device's. A kernel that touches it would end the process's use of the device. What has passed may
-// be freed at any time, so nobody may remember that it has.
+// kInvalidArgument, naming the unit, if the device cannot access the first or the last byte: NULL,
+// freed memory, host memory unknown to CUDA, or memory of another device. A kernel that touches
+// such memory would end the process's use of the device. The memory may be freed at any time, so
+// callers must not cache this check.
 //
-// True if it is memory of the device; false if it is pinned memory of the host, or managed.
+// True: memory of the device; false: pinned host memory, or managed memory.
 Result<bool> check_reachable(int device, UnitId unit, uint64_t offset, const void* data,
                              uint64_t length);
 
-// What the session says of a call that has failed, as a Status.
+// The session's error after a failed call, as a Status.
 Status session_status(const ckpt_session* session, ckpt_status status);
 
 }  // namespace ckpt::lib

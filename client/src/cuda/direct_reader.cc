@@ -8,7 +8,7 @@
 namespace ckpt::lib {
 namespace {
 
-// Reads beside one another, which is what keeps an NVMe device busy; each takes a thread.
+// Concurrent reads, which keep an NVMe device busy; each needs a thread.
 constexpr size_t kThreads = 4;
 
 }  // namespace
@@ -35,12 +35,12 @@ std::shared_ptr<DirectReader::Job> DirectReader::start(std::shared_ptr<CuFile::F
   try {
     while (threads_.size() < kThreads) threads_.emplace_back([this] { serve(); });
   } catch (const std::system_error& error) {
-    if (threads_.empty()) give_up(*job, CuFile::no_thread(error));  // fewer are slower, no worse
+    if (threads_.empty()) give_up(*job, CuFile::no_thread(error));  // fewer threads are only slower
   }
   return job;
 }
 
-// Nobody reads.
+// Ends the job with an error. Precondition: no thread reads.
 void DirectReader::give_up(Job& job, Error why) {
   const std::lock_guard lock(mutex_);
   queue_.clear();
@@ -75,7 +75,7 @@ void DirectReader::serve() {
     if (stopping_) return;
     const auto [job, index] = std::move(queue_.front());
     queue_.pop_front();
-    // Once the library has failed, it is not asked again.
+    // Once the library has failed, make no more calls.
     if (job->cufile_error) {
       job->left -= 1;
       continue;

@@ -1,9 +1,9 @@
-// DirectReader: threads that read a window's blocks with cuFile, which has no call that returns
-// before its bytes are there and works with every version. They live as long as one restore, so
-// that the library has no threads at any other time.
+// DirectReader: threads that read a window's blocks with cuFile, whose only read that works in
+// every version blocks until the bytes are there. The threads live as long as one restore, so
+// the library has no threads at any other time.
 //
-// Used from one thread. Its end waits for reads that are under way, without a bound: what they
-// write to must stay until then. is_idle() tells before.
+// Used from one thread. The destructor waits for reads in progress, without a bound: their target
+// memory must stay until then. is_idle() tells beforehand.
 #pragma once
 
 #include <condition_variable>
@@ -21,14 +21,14 @@ namespace ckpt::lib {
 
 class DirectReader {
  public:
-  // What became of a window's reads.
+  // The reads of one window, and their results.
   struct Job {
     std::shared_ptr<CuFile::File> file;
     std::byte* base = nullptr;
     std::vector<DirectRead> reads;
     std::vector<uint64_t> got;          // bytes of each
-    std::optional<Error> read_error;    // the first of the disk's
-    std::optional<Error> cufile_error;  // the first of cuFile's own
+    std::optional<Error> read_error;    // the first error of the disk
+    std::optional<Error> cufile_error;  // the first error of cuFile itself
     size_t left = 0;                    // reads that have not ended
   };
 
@@ -39,11 +39,11 @@ class DirectReader {
 
   std::shared_ptr<Job> start(std::shared_ptr<CuFile::File> file, std::byte* base,
                              const std::vector<DirectRead>& reads);
-  // Its results may be looked at.
+  // True if the job's results may be read.
   bool finished(const Job& job);
-  // Reads that have ended, of all jobs: grows as long as there is progress.
+  // Number of ended reads, of all jobs: grows while there is progress.
   uint64_t reads_done();
-  // No read is under way; those that had not begun will not.
+  // Cancels reads that have not begun. True if no read is in progress.
   bool stop_and_look_if_idle();
 
  private:

@@ -1,4 +1,4 @@
-// Whether a restore into device memory shall read files itself, and what it takes to.
+// Decides whether a restore into device memory reads files itself, and opens cuFile for it.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -10,15 +10,15 @@
 
 namespace ckpt::lib {
 
-// What the options say, or else the environment, or else off. kInvalidArgument quotes what is no
-// such word.
+// Mode from the options, else the environment, else off. kInvalidArgument quotes an unknown word of
+// the environment.
 Result<ckpt_direct> direct_mode(const ckpt_restore_options& options);
 
-// cuFile of one ckpt_cuda: opened when it is first wanted, once. What has failed then is
-// remembered: a driver that does not answer shall cost its timeout once.
+// cuFile of one ckpt_cuda: opened once, at the first use. A failure is remembered: a driver that
+// does not answer costs its timeout only once.
 class CuFileOnDemand {
  public:
-  // Null, and why(), if there is none.
+  // Null if cuFile is unavailable; why() has the reason.
   std::shared_ptr<CuFile> get(int device, uint32_t timeout_ms);
   const std::string& why() const { return why_; }
 

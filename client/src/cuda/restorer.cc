@@ -10,7 +10,7 @@
 
 namespace ckpt::lib {
 
-// The room that a slot needs for the calls' tables and CRCs, beside their window.
+// The size of a slot for the calls' tables and CRCs, without their window.
 RestoreSlotSize Restorer::size_of(const std::vector<UnpackCall>& calls) {
   RestoreSlotSize size{.bytes = 0, .table_bytes = 0, .crcs = 1};
   for (const UnpackCall& call : calls) {
@@ -29,7 +29,7 @@ Status Restorer::run(ckpt_restore* restore, std::span<const ckpt_cuda_destinatio
   for (;;) {
     CKPT_ASSIGN(bool moved, take_arrived(restore, destinations));
     if (flights_.size() < RestoreBuffers::kSlots) {
-      // With something under way, only looks: the device's news come without anybody's call.
+      // While work is in flight, only poll: the device's events arrive without a call.
       ckpt_restore_window window = CKPT_INIT(ckpt_restore_window);
       CKPT_TRY(session_status(
           session_,
@@ -81,7 +81,7 @@ Status Restorer::launch(const ckpt_restore_window& window,
   return ok_status();
 }
 
-// Plans the flight's calls into its slot, and queues the tables' copy to the device.
+// Plans the flight's calls into its slot, and queues the copy of the tables to the device.
 Status Restorer::bring_tables(Flight& flight, kernels::CudaQueue& queue) {
   const MirroredArray<std::byte>& tables = flight.slot->tables;
   size_t at = 0;
@@ -98,8 +98,8 @@ Status Restorer::bring_tables(Flight& flight, kernels::CudaQueue& queue) {
                               "bringing tables");
 }
 
-// Queues the unpacking of what may be: of windows that were read, once they are here; of those that
-// are copied at once, since the device waits for the copy. True if any was queued.
+// Queues unpacks in the order of windows. A window read by cuFile must have arrived; a copied
+// window need not, since the device waits for the copy. True if any unpack was queued.
 Result<bool> Restorer::unpack_in_order(std::span<const ckpt_cuda_destination> destinations) {
   bool any = false;
   for (Flight& flight : flights_) {
@@ -138,7 +138,7 @@ Status Restorer::unpack(const Flight& flight) {
       "fetching CRCs");
 }
 
-// True if anything has.
+// True if any window has arrived.
 Result<bool> Restorer::take_arrived(ckpt_restore* restore,
                                     std::span<const ckpt_cuda_destination> destinations) {
   const uint64_t reads = reads_done_;
@@ -164,7 +164,7 @@ Result<bool> Restorer::take_arrived(ckpt_restore* restore,
   return any;
 }
 
-// What the first window still has to go through.
+// The next stage of the first window, for messages.
 std::string Restorer::awaited() const {
   const Flight& flight = flights_.front();
   if (flight.direct) return flight.unpacking ? "unpacked" : "read by cuFile";

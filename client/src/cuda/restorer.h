@@ -1,23 +1,23 @@
-// Restorer: windows of the arena -> device memory, checked and scattered there. One per restore;
-// its queues and its memory (RestoreBuffers) stay for the next.
+// Restorer: copies windows of the arena to device memory, checks and scatters them there. One per
+// restore; its queues and memory (RestoreBuffers) are reused by the next restore.
 //
 //   copy queue     tables and window k -> slot     those of window k+1 -> its slot     ...
 //                      |
 //                      +--- copied: the window is released
 //                      |
-//   unpack queue       +-> CRCs of window k, what agrees is scattered, CRCs to the host
+//   unpack queue       +-> CRCs of window k, matching ranges are scattered, CRCs to the host
 //                                                                       |
 //                        unpacked: the CRCs are compared, the slot is free
 //
-// The tables of a window's unpacks go in front of it: on the unpack queue they would wait for the
-// copy engine, which is busy with the windows behind.
+// The tables of a window's unpacks are copied before the window: on the unpack queue they would
+// wait for the copy engine, which is busy with the following windows.
 //
 // A window with a file is read into its slot by cuFile (DirectReader) instead. Windows are unpacked
-// in the order in which they came, whatever has arrived first: a later one may bring another
-// version of the same bytes.
+// in the order in which they came, not in which their bytes arrived: a later window may bring
+// another version of the same bytes.
 //
-// Used from the session's thread. When it fails, the device may still be writing: what it writes to
-// must stay until come_to_rest() has succeeded, or this object has gone.
+// Used from the session's thread. After a failure, the device may still be writing: its targets
+// must stay until come_to_rest() has succeeded, or this object is destroyed.
 #pragma once
 
 #include <ckpt/ckpt_cuda.h>
@@ -46,24 +46,24 @@ class Restorer {
   struct Options {
     int device = 0;
     uint32_t timeout_ms = 0;         // without any progress of the device
-    std::shared_ptr<CuFile> cufile;  // null: there will be no windows with a file
-    bool cufile_required = false;    // where it fails, so does the restore
+    std::shared_ptr<CuFile> cufile;  // null: no window has a file
+    bool cufile_required = false;    // if cuFile fails, the restore fails
   };
-  // How the bytes came; those that came twice count twice.
+  // Sources of the bytes; bytes that came twice count twice.
   struct Outcome {
     uint64_t bytes_arena = 0;
     uint64_t bytes_direct = 0;
-    std::string reason;  // why cuFile was given up, if it was
+    std::string reason;  // why cuFile was abandoned, if it was
   };
-  // The buffers are those of options.device. They, and what they need to be used, outlive this.
+  // The buffers belong to options.device. They, and the arena, must outlive this.
   Restorer(ckpt_session* session, PinnedArena& arena, RestoreBuffers& buffers,
            const Options& options)
       : session_(session), arena_(arena), buffers_(buffers), options_(options) {}
   Restorer(const Restorer&) = delete;
   Restorer& operator=(const Restorer&) = delete;
 
-  // Takes all windows of `restore`, whose ranges are the destinations. What is queued on `stream`
-  // comes first. When it returns without an error, every byte is there and was checked.
+  // Takes all windows of `restore`, whose ranges are the destinations. Runs after the work queued
+  // on `stream`. On success, every byte is in place and checked.
   Status run(ckpt_restore* restore, std::span<const ckpt_cuda_destination> destinations,
              CUstream_st* stream);
   Status come_to_rest(uint32_t timeout_ms);
@@ -76,23 +76,23 @@ class Restorer {
     size_t tables_at = 0;
     size_t ranges = 0;
   };
-  // Of a window with a file.
+  // State of a window with a file.
   struct Direct {
     std::vector<ckpt_restore_fragment> fragments;
     DirectPlan plan;
     std::shared_ptr<DirectReader::Job> job;
     std::vector<bool> failed;  // of the fragments
-    std::string reason;        // why the first of them
-    bool given_up = false;     // nothing of it counts, and no more of its kind shall come
+    std::string reason;        // reason of the first failed fragment
+    bool given_up = false;     // the window counts as unread; request no more windows with files
   };
   struct Flight {
     uint64_t window = 0;
     std::vector<ckpt_restore_piece> pieces;
     std::vector<UnpackCall> calls;
     size_t ranges = 0;                   // of all calls
-    std::vector<PlannedUnpack> unpacks;  // of the same calls
+    std::vector<PlannedUnpack> unpacks;  // by call
     RestoreSlot* slot = nullptr;
-    bool unpacking = false;  // is queued
+    bool unpacking = false;  // the unpack is queued
     bool released = false;
     std::optional<Direct> direct;
   };
@@ -121,7 +121,7 @@ class Restorer {
   size_t launched_ = 0;
   std::deque<Flight> flights_;
   Outcome outcome_;
-  std::shared_ptr<CuFile::File> file_;  // of the segment that was read last
+  std::shared_ptr<CuFile::File> file_;  // of the last read segment
   uint64_t file_segment_ = 0;
   uint64_t reads_done_ = 0;  // as of the last look
   std::optional<DirectReader> reader_;

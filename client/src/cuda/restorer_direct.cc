@@ -1,4 +1,4 @@
-// Windows with a file: read by cuFile, checked and scattered as the others are.
+// Windows with a file: read by cuFile, then checked and scattered like the others.
 #include <algorithm>
 #include <utility>
 
@@ -7,8 +7,8 @@
 namespace ckpt::lib {
 namespace {
 
-// What one call of cuFile reads: large enough for its cost not to matter, small enough for a window
-// to be read by several threads.
+// Size of one cuFile read: large enough to amortise the call, small enough that several threads
+// share a window.
 constexpr uint64_t kReadBytes = 4 << 20;
 
 }  // namespace
@@ -24,7 +24,7 @@ Status Restorer::launch_direct(ckpt_restore* restore, const ckpt_restore_window&
   direct.fragments.assign(located.fragments, located.fragments + located.fragment_count);
   direct.failed.assign(direct.fragments.size(), false);
   if (!outcome_.reason.empty()) {
-    direct.given_up = true;  // it was on its way when cuFile was given up
+    direct.given_up = true;  // the window was sent before cuFile was abandoned
   } else if (Status ready = prepare_direct(flight, located); !ready.ok()) {
     if (ready.error().code != ErrorCode::kUnavailable) return ready;
     CKPT_TRY(give_up(direct, ready.error()));
@@ -35,16 +35,16 @@ Status Restorer::launch_direct(ckpt_restore* restore, const ckpt_restore_window&
   return ok_status();
 }
 
-// Everything that a read needs. kUnavailable: cuFile cannot.
+// Prepares everything for the reads. kUnavailable: cuFile cannot read this.
 Status Restorer::prepare_direct(Flight& flight, const ckpt_restore_located& located) {
   Direct& direct = *flight.direct;
   direct.plan = plan_direct(direct.fragments, kReadBytes);
   RestoreSlot& slot = *flight.slot;
-  // At once as large as any window, so that it is registered once.
+  // The slot is made as large as any window, so that it is registered once.
   const uint64_t slab_bytes = ckpt_slab_bytes(session_);
   const Status fits = slot.fit(
       {.bytes = std::max(direct.plan.bytes, slab_bytes), .table_bytes = 0, .crcs = 0}, slab_bytes);
-  // Not to be mistaken for cuFile's.
+  // Another code than kUnavailable: this is no failure of cuFile.
   if (!fits.ok()) return make_error(ErrorCode::kResourceExhausted, "{}", fits.error().message);
   if (slot.registered.base() == nullptr) {
     CKPT_ASSIGN(slot.registered,
@@ -58,7 +58,7 @@ Status Restorer::prepare_direct(Flight& flight, const ckpt_restore_located& loca
   return ok_status();
 }
 
-// The restore goes on without cuFile, unless it must not.
+// Continues the restore without cuFile, unless cuFile is required.
 Status Restorer::give_up(Direct& direct, const Error& why) {
   if (options_.cufile_required) return why;
   direct.given_up = true;
@@ -66,7 +66,7 @@ Status Restorer::give_up(Direct& direct, const Error& why) {
   return ok_status();
 }
 
-// Its reads have ended.
+// Takes the results of the window's ended reads.
 Status Restorer::take_read(Flight& flight, std::span<const ckpt_cuda_destination> destinations) {
   Direct& direct = *flight.direct;
   if (direct.job != nullptr && direct.job->cufile_error) {
@@ -83,7 +83,7 @@ Status Restorer::take_read(Flight& flight, std::span<const ckpt_cuda_destination
   return bring_tables(flight, buffers_.unpack());
 }
 
-// Everything that can be known of it is.
+// Tells the session which fragments have failed. Precondition: all checks are done.
 void Restorer::answer_direct(ckpt_restore* restore, const Flight& flight) {
   const Direct& direct = *flight.direct;
   if (direct.given_up) {

@@ -12,7 +12,7 @@
 namespace ckpt::lib {
 
 namespace {
-// Gives a place back that did not come into a plan.
+// Returns a place to the snapshot unless the plan has taken it.
 class LentPlace {
  public:
   LentPlace(ckpt_snapshot* snapshot, uint64_t id) : snapshot_(snapshot), id_(id) {}
@@ -28,8 +28,8 @@ class LentPlace {
   const uint64_t id_;
 };
 
-// As much as packs of these pieces take, if each is a place of its own, and two of them are cut
-// where a chunk ends.
+// Upper bound for the packs of these pieces: each piece is one place, plus two cut places at each
+// chunk boundary.
 StagingSize estimate_size(std::span<const ckpt_cuda_piece> pieces, uint64_t chunk_bytes) {
   uint64_t bytes = 0;
   for (const ckpt_cuda_piece& piece : pieces) bytes += piece.length;
@@ -40,18 +40,18 @@ StagingSize estimate_size(std::span<const ckpt_cuda_piece> pieces, uint64_t chun
 }  // namespace
 
 Stager::~Stager() {
-  // Ends what is open, and waits for the device: until then nothing of the members' may go.
+  // Abort open snapshots and wait for the device before any member is destroyed.
   if (gather_ != nullptr && drain_ != nullptr && !staging_.empty()) {
     (void)fail_all(make_error(ErrorCode::kAborted, "staging was closed"));
   }
-  // The one that hangs first: CUDA would wait for it before it frees what the other has.
+  // Destroy a hanging queue first: CUDA would wait for it before freeing the other's memory.
   if (drain_ != nullptr && !drain_->wait_at_most(0)) drain_.reset();
   gather_.reset();
   drain_.reset();
 }
 
-// Waits until something more has arrived, and hands it over. CUDA waits for an event without a
-// bound only, so it is asked again and again.
+// Waits until a chunk arrives, and hands it over. Waiting for a CUDA event has no timeout, so this
+// polls.
 Status Stager::await_chunk(const Deadline& deadline) {
   const uint64_t drained = drains_->drained();
   const size_t open = staging_.size();
@@ -67,8 +67,8 @@ Status Stager::await_chunk(const Deadline& deadline) {
   }
 }
 
-// A slab that is wanted may be one that only this stager can give back, be it of this snapshot: the
-// snapshot's own time to wait begins when nothing of it is left to be given back.
+// Only this stager can return some slabs, perhaps of the same snapshot: the snapshot's own timeout
+// starts when the stager has nothing left to return.
 Status Stager::reserve_place(Staging& staging, const ckpt_cuda_piece& wanted, ckpt_place* place) {
   const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
   for (;;) {
@@ -85,9 +85,9 @@ Status Stager::reserve_place(Staging& staging, const ckpt_cuda_piece& wanted, ck
   }
 }
 
-// Replaces sources_ by where the next bytes come from, piece by piece: pieces that follow one
-// another in memory may be of several allocations, and CUDA refuses a copy that leaves the one it
-// began in ("invalid argument", seen on an H200).
+// Replaces sources_ by the sources of the next bytes, piece by piece. Adjacent pieces may belong to
+// different allocations, and CUDA refuses a copy that leaves its first allocation ("invalid
+// argument", seen on an H200).
 Status Stager::take_sources(Cursor& cursor, uint64_t bytes) {
   sources_.clear();
   while (bytes > 0) {
@@ -115,7 +115,7 @@ Status Stager::take_sources(Cursor& cursor, uint64_t bytes) {
 Status Stager::stage_pieces(Staging& staging, std::span<const ckpt_cuda_piece> pieces) {
   Cursor cursor{.pieces = pieces};
   for (size_t begin = 0; begin < pieces.size();) {
-    // Pieces that continue one another are one run: cut where places end, not where tensors do.
+    // Adjacent pieces of a unit form one run: cut at places, not at tensors.
     const ckpt_cuda_piece& first = pieces[begin];
     uint64_t left = 0;
     size_t end = begin;
@@ -146,7 +146,7 @@ Status Stager::stage_pieces(Staging& staging, std::span<const ckpt_cuda_piece> p
   return queue_ready(staging, {.chunks = chunks_ahead()});
 }
 
-// Of a snapshot that has failed, or will.
+// Returns the places of a snapshot that has failed or will fail.
 void Stager::give_back(const Staging& staging, size_t first_chunk) {
   const std::vector<StagedPlace>& places = staging.plan.places();
   for (size_t i = staging.plan.first_place(first_chunk); i < places.size(); ++i) {
@@ -158,7 +158,7 @@ Status Stager::stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> p
                      cudaStream_t stream) {
   Status staged;
   try {
-    staged = take_news();  // slabs that have arrived are slabs that become free
+    staged = take_news();  // arrived chunks free slabs
     if (staged.ok()) staged = queue_more({});
     if (staged.ok()) staged = try_stage(snapshot, pieces, stream);
   } catch (const std::bad_alloc&) {
@@ -186,11 +186,11 @@ Status Stager::try_stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piec
   return ok_status();
 }
 
-// Of the snapshot that is being staged, for a reason of its own. Its handle may go when this
-// returns: so what is queued for it has to arrive first.
+// Aborts the snapshot being staged, after a failure of its own. Waits for its queued work, since
+// the caller may free the handle after this returns.
 void Stager::give_up(ckpt_snapshot* snapshot, const Error& error) {
   (void)ckpt_snapshot_abort(snapshot, error.message.c_str());
-  if (staging_.empty() || staging_.back().complete) return;  // it was not begun, or all have failed
+  if (staging_.empty() || staging_.back().complete) return;  // not begun, or all have failed
   Staging& staging = staging_.back();
   const Deadline deadline = Deadline::after_ms(options_.timeout_ms);
   while (staging.arrived < staging.queued()) {
@@ -205,7 +205,7 @@ void Stager::give_up(ckpt_snapshot* snapshot, const Error& error) {
   staging_.pop_back();
 }
 
-// The device, or what it was asked to do, has failed: no bytes that are on their way can be
+// Fails all snapshots after a failure of the device or its queue: bytes in flight cannot be
 // trusted.
 Status Stager::fail_all(const Error& error) {
   failed_.reset();
@@ -228,11 +228,11 @@ Status Stager::fail_all(const Error& error) {
   return error;
 }
 
-// What the device is done with, for others.
+// Recycles the staging's memory and events, once the device is done with them.
 void Stager::reuse(Staging& staging) {
   for (const auto& memory : staging.memory) memory->give_back();
   spare_.splice(spare_.end(), staging.memory);
-  // Who waits on the device for a group goes on waiting for that one, whatever is recorded next.
+  // A recycled event is safe: a device-side wait keeps the point that was recorded at the time.
   for (Group& group : staging.groups) events_.give_back(std::move(group.gathered));
 }
 
@@ -253,7 +253,7 @@ Status Stager::wait_gathered(uint32_t unit, cudaStream_t stream) {
       const uint64_t number = staging.first_drain + static_cast<uint64_t>(direct);
       CKPT_TRY(drains_->hold_for(number, stream));
     }
-    // Nothing is drained before its group is gathered, and all before it.
+    // A group's drain follows its gather and all earlier ones.
     if (direct == last) continue;
     const auto group = std::partition_point(
         staging.groups.begin(), staging.groups.end(),
@@ -263,11 +263,11 @@ Status Stager::wait_gathered(uint32_t unit, cudaStream_t stream) {
   return ok_status();
 }
 
-// Hands over what of all snapshots has arrived.
+// Hands over everything that has arrived, of all snapshots.
 Status Stager::take_all() {
   if (staging_.empty()) return ok_status();
   if (failed_) return *failed_;
-  // A launch that failed has left wrong bytes behind; what failed later the events say.
+  // A failed launch has left wrong bytes behind; the events report later failures.
   for (kernels::CudaQueue* queue : {gather_.get(), drain_.get()}) {
     if (const auto& failure = queue->failed()) {
       return make_error(ErrorCode::kIo, "CUDA device {}: {}", options_.device, *failure);
@@ -285,7 +285,7 @@ Status Stager::take_all() {
   return ok_status();
 }
 
-// The places that have arrived.
+// Hands over the places that have arrived.
 void Stager::hand_over(Staging& staging) {
   const std::vector<StagedPlace>& places = staging.plan.places();
   for (; staging.arrived < staging.queued() &&
@@ -295,23 +295,23 @@ void Stager::hand_over(Staging& staging) {
     const Group& group = staging.groups[staging.arriving];
     const size_t places_end = staging.plan.chunks()[staging.arrived].places_end;
     for (size_t i = staging.plan.first_place(staging.arrived); i < places_end; ++i) {
-      // Of a snapshot that has failed the place is taken back all the same.
+      // If the snapshot has failed, the place is returned anyway.
       (void)ckpt_snapshot_filled(staging.snapshot, places[i].id,
                                  staging.plan.crc_of(i, group.crcs));
     }
   }
 }
 
-// Everything of it has arrived.
+// Ends a snapshot whose chunks have all arrived.
 void Stager::end(const Staging& staging) {
   const ckpt_status ended = ckpt_snapshot_end(staging.snapshot);
-  if (ended == CKPT_OK || ended == CKPT_E_ABORTED) return;  // or it has failed by itself
-  const Status wrong = session_status(session_, ended);     // a piece was forgotten
+  if (ended == CKPT_OK || ended == CKPT_E_ABORTED) return;  // ABORTED: the snapshot had failed
+  const Status wrong = session_status(session_, ended);     // a bug: a piece is missing
   (void)ckpt_snapshot_abort(staging.snapshot, wrong.error().message.c_str());
   if (!unsaid_) unsaid_ = wrong.error();
 }
 
-// Of the device; and hands over what has arrived.
+// Polls the device, and hands over what has arrived.
 Status Stager::take_news() {
   const Status taken = take_all();
   return taken.ok() ? taken : fail_all(taken.error());

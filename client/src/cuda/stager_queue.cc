@@ -1,4 +1,4 @@
-// What of the stager puts work into its two queues, group by group.
+// The part of Stager that queues work, group by group.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kTableAlignment = 16;  // kernels/pack.h
 }  // namespace
 
-// Of the snapshot that was staged last: of all others everything is queued.
+// Queues more of the last staged snapshot; all earlier snapshots are fully queued.
 Status Stager::queue_more(Reach reach) {
   return has_more() ? queue_ready(staging_.back(), reach) : ok_status();
 }
@@ -25,7 +25,7 @@ size_t Stager::chunks_ahead() const {
   return (options_.ahead_bytes - 1) / chunk_bytes_ + 1;
 }
 
-// Groups of chunks that stay as they are; the last one may be smaller only if nothing is added.
+// Queues groups of closed chunks; the last group may be smaller only if no chunk will be added.
 Status Stager::queue_ready(Staging& staging, Reach reach) {
   const std::vector<StageChunk>& chunks = staging.plan.chunks();
   const bool is_closed = staging.plan.ready() == chunks.size();
@@ -42,8 +42,8 @@ Status Stager::queue_ready(Staging& staging, Reach reach) {
   }
 }
 
-// Whatever goes wrong in here, nobody knows how far the group came: nothing more is queued, and
-// whoever may speak to the session fails all snapshots.
+// After a failure in here the group's progress is unknown: nothing more is queued, and the next
+// caller that may use the session fails all snapshots.
 Status Stager::queue_group(Staging& staging, const StageGroup& next) {
   Status queued;
   try {
@@ -82,7 +82,7 @@ Status Stager::try_queue_group(Staging& staging, const StageGroup& next) {
   return drain_group(staging.plan, first, group, slot);
 }
 
-// The tables of lists_'s kernels, one behind the other.
+// Plans the tables of lists_'s kernels, one behind the other.
 Result<Stager::Launch> Stager::plan_launch(Staging& staging) {
   const PackLists& lists = lists_;
   const size_t pack_bytes =
@@ -108,7 +108,7 @@ void Stager::take_checksums(const Launch& launch) {
                     launch.part.crc + lists_.ranges.size());
 }
 
-// One call from the first slot with gaps to the last, whatever is between.
+// Clears from the first slot with gaps to the last, in one call, slots between included.
 Status Stager::clear_gaps(const Staging& staging, size_t first, size_t end, std::byte* slots) {
   const std::vector<StageChunk>& chunks = staging.plan.chunks();
   std::byte* from = nullptr;
@@ -125,8 +125,8 @@ Status Stager::clear_gaps(const Staging& staging, size_t first, size_t end, std:
       cudaMemsetAsync(from, 0, static_cast<size_t>(to - from), gather_->stream()), "clearing");
 }
 
-// Nothing out of a slot is copied before the group is gathered. What is direct is: the link has
-// something to do while its CRCs are taken. But no chunk counts as drained before they are.
+// Copies out of a slot wait for the group's gather. Direct copies do not: they busy the link while
+// their CRCs are computed. But no chunk counts as drained before its CRCs are.
 Status Stager::drain_group(const StagePlan& plan, size_t first, const Group& group,
                            const std::byte* slot) {
   bool waits = false;
@@ -168,7 +168,7 @@ Result<std::unique_ptr<StagingMemory>> Stager::take_memory(const StagingSize& si
     spare_.erase(found);
     return memory;
   }
-  // All that are spare are too small. They stay, since CUDA waits for the whole device before it
+  // All spare ones are too small. They stay, since CUDA waits for the whole device before it
   // frees; the next one is at least twice as large, so there are never many.
   const size_t factor = spare_.empty() ? 1 : 2;
   return StagingMemory::make(

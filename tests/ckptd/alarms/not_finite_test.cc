@@ -13,7 +13,7 @@ namespace {
 using ckpt::ByteView;
 using ckpt::DType;
 
-// The same by the definition of each type, one element at a time.
+// Reference: not_finite() by the definition of each float type, one element at a time.
 template <typename Word>
 bool not_finite(Word word, int exponent_bits, int mantissa_bits) {
   const Word ones = static_cast<Word>((Word{1} << exponent_bits) - 1);
@@ -40,7 +40,7 @@ void compare(const Case& type, std::mt19937_64& random) {
       if (random() % 4 == 0) word ^= static_cast<Word>(Word{1} << (random() % (8 * sizeof word)));
       expected += not_finite(word, type.exponent_bits, type.mantissa_bits);
     }
-    // At every alignment.
+    // The payload begins at every alignment.
     std::vector<std::byte> bytes(words.size() * sizeof(Word) + round % 8);
     if (!words.empty()) {
       std::memcpy(bytes.data() + round % 8, words.data(), words.size() * sizeof(Word));
@@ -60,7 +60,7 @@ TEST(NotFinite, CountsWhatEachTypeCallsSo) {
   EXPECT_EQ(count_not_finite(DType::kF32, ones), 16u);
 }
 
-// One unit: 3 bytes of nothing, 1000 F32, 40 integers, 500 BF16.
+// Units: unit 0 has 3 bytes without a tensor, 1000 F32, 40 integers and 500 BF16.
 class NotFiniteScanTest : public testing::Test {
  protected:
   NotFiniteScanTest() {
@@ -75,7 +75,7 @@ class NotFiniteScanTest : public testing::Test {
   void put_float(size_t index, float value) {
     std::memcpy(bytes_.data() + 3 + 4 * index, &value, sizeof value);
   }
-  // As check_payload does: fragments [cut, next cut), each in pieces of `piece` bytes.
+  // Scans fragments [cut, next cut) in pieces of `piece` bytes, as check_payload() does.
   uint64_t found(const std::vector<uint64_t>& cuts, uint64_t piece) {
     NotFiniteScan scan(units_);
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {

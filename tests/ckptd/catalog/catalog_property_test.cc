@@ -65,7 +65,7 @@ std::optional<ViewPoint> point_of(const std::optional<UnitVersion>& version) {
   return ViewPoint{version->snapshot.lineage, version->snapshot.step};
 }
 
-// Of the commit that wrote them.
+// Bytes of the unit at the commit that wrote them (with dedup an earlier commit).
 std::vector<std::byte> bytes_of(const UnitVersion& version, const ckpt::UnitSpec& spec) {
   const FragmentPlace& place = version.fragments.front();
   if (place.shared()) return unit_bytes(spec, place.written_by);
@@ -102,7 +102,7 @@ void expect_views_match(const Catalog& catalog, const HistoryModel& model) {
         EXPECT_EQ((ViewPoint{sums[unit]->lineage, sums[unit]->step}), point_of(version));
         EXPECT_EQ(sums[unit]->crc32c, version->crc32c);
         expect_version_holds(*version, model.units[unit]);
-        // And down the whole chain of older ones.
+        // The older versions below it, down to the first.
         const auto older = catalog.newest_version(kTestRun, unit, point, version->snapshot);
         ASSERT_EQ(point_of(older), model.newest(unit, point, point_of(version)));
       }
@@ -203,7 +203,7 @@ TEST(CatalogCrashTest, EveryPrefixOfItsBatchesAndAReplayGiveTheSame) {
   }
 }
 
-// A record of the catalog gives back what the journal said, so that verify can trust it.
+// A catalog record encodes to the bytes of its journal record, so that verify can trust it.
 TEST(CatalogPropertyTest, RecordsComeBackAsTheJournalHadThem) {
   const History history = HistoryMaker(base_seed() + 9).make(80);
   Catalog catalog(make_memory_store());
@@ -214,7 +214,7 @@ TEST(CatalogPropertyTest, RecordsComeBackAsTheJournalHadThem) {
     if (journal == nullptr) continue;
     const auto entry = catalog.commit(kTestRun, journal->lineage, journal->step);
     ASSERT_TRUE(entry.has_value());
-    if (entry->sequence != i + 1) continue;  // another one took its place
+    if (entry->sequence != i + 1) continue;  // a later record replaced this one
     const auto record = catalog.record(kTestRun, journal->lineage, journal->step);
     ASSERT_EQ(record.has_value(), !entry->deleted || !entry->units.empty());
     if (!record || entry->deleted) continue;

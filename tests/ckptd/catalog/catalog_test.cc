@@ -194,11 +194,11 @@ TEST_F(CatalogTest, RefusesRecordsThatContradictTheOnesBefore) {
 TEST_F(CatalogTest, DeletionsThatMakeNoSenseAreRefused) {
   commit({1, 5}, {0, 1});
   expect_refused(deleted({1, 5}, "x", {2}));     // a unit of the run, not of this commit
-  expect_refused(deleted({1, 5}, "x", {99}));    // of nobody
+  expect_refused(deleted({1, 5}, "x", {99}));    // a unit of no run
   expect_refused(deleted({1, 5}, "x", {1, 0}));  // not ascending
   expect_refused(deleted({1, 5}, "x", {0, 0}));
   must(deleted({1, 5}, "x", {1}));
-  expect_refused(deleted({1, 5}, "x", {0, 1}));  // what is gone does not come back
+  expect_refused(deleted({1, 5}, "x", {0, 1}));  // a deleted unit cannot return
   must(deleted({1, 99}, "x"));                   // there never was one: nothing to do
   fb::RulesSetT rules;
   rules.run = kTestRun;
@@ -240,7 +240,7 @@ TEST_F(CatalogTest, DeadSpaceIsWhatNoLiveByteNeeds) {
   EXPECT_EQ(catalog.dead_space(kTestRun), (std::vector<DeadSpace>{{7, second}}));
 }
 
-// Whichever of the two goes first, the other holds what it has.
+// Whichever commit is deleted first, the other keeps its shared extents.
 TEST_F(CatalogTest, SharedBytesAreDeadOnceNobodyHasThem) {
   std::vector<ckpt::UnitSpec> units(3);
   for (size_t i = 0; i < units.size(); ++i) {
@@ -335,7 +335,7 @@ TEST(CatalogHealthTest, AStoreWithSpoiltValuesIsEmptiedAndFilledAgain) {
   EXPECT_FALSE(catalog.newest_version(kTestRun, 0, {1, 5}, {}).has_value());
   ASSERT_FALSE(catalog.health().ok());
   EXPECT_EQ(catalog.health().error().code, ErrorCode::kCorrupt);
-  // Nothing is given up unless the journal can fill it again.
+  // The catalog is emptied only if the journal can fill it again.
   const auto before = catalog.applied_sequence();
   const Status refused = catalog.heal(
       []() -> Status { return ckpt::make_error(ErrorCode::kCorrupt, "the journal is damaged"); });

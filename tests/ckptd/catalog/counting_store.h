@@ -1,4 +1,4 @@
-// A store in memory that counts what it is asked for: what an answer costs, without a clock.
+// A store in memory that counts its reads: the cost of an answer, without a clock.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// Commits with deltas: what the catalog makes of their bases, and which it refuses.
+// Commits with deltas: how the catalog accounts for their bases, and which bases it refuses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ class DeltaRecordsTest : public testing::Test {
     const Status applied = catalog_.apply(next_++, record);
     ASSERT_TRUE(applied.ok()) << applied.error().message;
   }
-  // Of unit 0, whose first piece is a delta to that of step 1.
+  // A commit of unit 0 whose first fragment is a delta against the fragment of step 1.
   fb::RecordT delta_record(ViewPoint point) {
     fb::RecordT record = committed({.point = point, .units = {0}}, units_);
     fb::CommittedT& commit = *record.body.AsCommitted();
@@ -55,7 +55,7 @@ class DeltaRecordsTest : public testing::Test {
   uint64_t next_ = 1;
 };
 
-// A base is an extent of an earlier commit, and holds its blocks for the delta.
+// A base is an extent of an earlier commit. Its blocks stay live as long as the delta.
 TEST_F(DeltaRecordsTest, ABaseIsDeadOnceNoDeltaHasIt) {
   const fb::RecordT delta = delta_record({1, 2});
   must(delta);

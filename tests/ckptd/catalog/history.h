@@ -11,14 +11,14 @@
 
 namespace ckptd {
 
-// Keeps everything in lists, and answers by looking at all of it.
+// Reference model: keeps everything in lists and scans all of them for each answer.
 struct HistoryModel {
   struct Commit {
     ViewPoint point;
     std::set<ckpt::UnitId> units;
     bool full = false;
     bool damaged = false;
-    bool deleted = false;  // then `units` are those that stay
+    bool deleted = false;  // then `units` are those that other views still need
   };
   std::vector<ckpt::UnitSpec> units;
   std::map<ckpt::LineageId, Lineage> lineages;
@@ -29,8 +29,8 @@ struct HistoryModel {
     return std::any_of(commits.begin(), commits.end(),
                        [&](const Commit& commit) { return commit.point == point; });
   }
-  // How far back the commit's lineage lies in the view: 0 its own, 1 the parent, ...; nullopt if
-  // the view does not see it.
+  // Number of lineages between the view and the commit: 0 its own, 1 the parent, ...; nullopt if
+  // the view does not see the commit.
   std::optional<int> distance(ViewPoint commit, ViewPoint view) const {
     if (commit.step > view.step) return std::nullopt;
     if (commit.lineage == view.lineage) return 0;
@@ -40,7 +40,7 @@ struct HistoryModel {
         distance(commit, {lineage->second.parent, std::min(view.step, lineage->second.fork_step)});
     return further ? std::optional(*further + 1) : std::nullopt;
   }
-  // What the view holds of the unit; if `before` is given, what comes before it.
+  // Newest version of the unit in the view; with `before`, the next older version.
   std::optional<ViewPoint> newest(ckpt::UnitId unit, ViewPoint view,
                                   std::optional<ViewPoint> before = std::nullopt) const {
     std::optional<std::pair<int, ViewPoint>> best;
@@ -91,7 +91,7 @@ class HistoryMaker {
     add(store_opened());
     add(run_created());
     add_units(test_units(1, 2));
-    for (int i = 0; i < 2; ++i) {  // of several blocks
+    for (int i = 0; i < 2; ++i) {  // units of several blocks
       ckpt::UnitSpec large;
       large.name = fmt::format("large.{}", i);
       large.bytes = 5'000 + draw(10'000);
@@ -149,7 +149,7 @@ class HistoryMaker {
     auto& commits = model().commits;
     const auto same = std::find_if(commits.begin(), commits.end(),
                                    [&](const auto& commit) { return commit.point == spec.point; });
-    // Only what was damaged or deleted is ever committed again.
+    // Only damaged or deleted steps are committed again.
     if (same != commits.end() && !same->damaged && !same->deleted) return;
     if (same != commits.end()) commits.erase(same);
     // No two commits lie in the same place.
@@ -173,8 +173,8 @@ class HistoryMaker {
     commits.push_back({spec.point, {spec.units.begin(), spec.units.end()}, spec.full});
   }
 
-  // Of some of its units the pieces that the newest version before it has alike are deltas: to the
-  // same base, if that is one itself.
+  // Turns fragments of some units into deltas against the equal range of the newest earlier
+  // version. If that range is a delta itself, both use the same base.
   void make_deltas(fb::CommittedT& commit) {
     std::vector<CommitPiece> pieces = pieces_of(commit);
     std::set<ckpt::UnitId> units;
@@ -209,7 +209,7 @@ class HistoryMaker {
     put_pieces(commit, pieces);
   }
 
-  // Some of its units are what the newest version before it is: it has the bytes of that.
+  // Some units share all extents of their newest earlier version (dedup).
   void share_some(fb::CommittedT& commit) {
     std::vector<CommitPiece> pieces = pieces_of(commit);
     for (ckpt::UnitId unit = 0; unit < model().units.size(); ++unit) {
@@ -234,7 +234,7 @@ class HistoryMaker {
     std::ranges::stable_sort(pieces, {}, [](const auto& of) { return of.fragment.unit(); });
     put_pieces(commit, list_what_is_used(commit, pieces));
   }
-  // Extents of which it has nothing after all are not listed.
+  // Drops the extents that no fragment refers to and renumbers the rest.
   static std::vector<CommitPiece> list_what_is_used(fb::CommittedT& commit,
                                                     std::vector<CommitPiece> pieces) {
     std::map<uint32_t, uint32_t> numbers;
@@ -266,7 +266,7 @@ class HistoryMaker {
             base.crc32c(),         base.codec(), base.encoded_bytes(),
             base.encoded_crc32c(), deltas};
   }
-  // The number of that extent in the commit, which lists it from now on.
+  // Index of that extent in the commit. The extent is added to the commit if it is new.
   static uint32_t shared_extent(fb::CommittedT& commit, const fb::CommittedT& other,
                                 const fb::ExtentT& extent) {
     for (uint32_t i = 0; i < commit.extents.size(); ++i) {
@@ -316,15 +316,15 @@ class HistoryMaker {
     model().tags[name] = commit->point;
   }
 
-  static constexpr uint64_t kPlacesPerCommit = 8;  // as far apart as the largest is
+  static constexpr uint64_t kPlacesPerCommit = 8;  // distance of commits: the size of the largest
 
   std::mt19937_64 random_;
   History history_;
-  std::map<ViewPoint, fb::CommittedT> written_;  // the last of each step
+  std::map<ViewPoint, fb::CommittedT> written_;  // the last commit of each step
 };
 
-// Every answer of the catalog about the run, as one text: two catalogs with the same text are equal
-// for all who ask.
+// Every answer of the catalog about the run as one text. Two catalogs with equal texts give equal
+// answers.
 std::string everything(const Catalog& catalog, ckpt::RunId run = kTestRun);
 
 }  // namespace ckptd

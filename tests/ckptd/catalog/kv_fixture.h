@@ -1,4 +1,4 @@
-// Both rooms behind KvStore, for tests that must hold in either.
+// Both implementations of KvStore, for tests that must hold in either.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -88,7 +88,7 @@ TYPED_TEST(KvStoreTest, SeeksBackwardsWithinThePrefix) {
   };
   EXPECT_EQ(seek("b5", "b"), (KvEntry{"b5", "y"}));
   EXPECT_EQ(seek("b9", "b"), (KvEntry{"b5", "y"}));
-  EXPECT_EQ(seek("b4", "b"), std::nullopt);  // the one before it has another prefix
+  EXPECT_EQ(seek("b4", "b"), std::nullopt);  // the entry before b4 has another prefix
   EXPECT_EQ(seek("b4", ""), (KvEntry{"a1", "x"}));
   EXPECT_EQ(seek("a0", ""), std::nullopt);
 }
@@ -220,7 +220,7 @@ TEST(MemoryKvImageTest, KeepsAnyPrefixOfItsBatches) {
   EXPECT_EQ(store->get(Family::kTags, "t").value(), std::nullopt);
 }
 
-// Spoils every file whose name begins with the prefix.
+// Damages every file whose name begins with the prefix.
 void spoil(const std::string& directory, const std::string& prefix) {
   int spoilt = 0;
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
@@ -252,7 +252,7 @@ TEST(RocksDbStoreTest, AnUnreadableCatalogIsMovedAsideAndMadeAnew) {
   }
 }
 
-// What a full disk does, without one: no file of this process may grow beyond a bound.
+// Simulates a full disk: no file of this process may grow beyond `bytes`.
 class FileSizeLimit {
  public:
   explicit FileSizeLimit(rlim_t bytes) : handler_(std::signal(SIGXFSZ, SIG_IGN)) {

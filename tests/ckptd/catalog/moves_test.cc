@@ -102,7 +102,7 @@ TEST_F(MovesTest, VersionsHaveTheNewPlacesAndTheOldAreDead) {
       EXPECT_LT(place.stored_bytes(), place.length);
     }
   }
-  // Nothing else of it is another.
+  // The commit is otherwise unchanged.
   auto now = catalog_.commit(kTestRun, 1, 1);
   EXPECT_EQ(now->moved, next_ - 1);
   now->moved = 0;
@@ -113,12 +113,12 @@ TEST_F(MovesTest, VersionsHaveTheNewPlacesAndTheOldAreDead) {
   ASSERT_EQ(dead.size(), 1u);
   EXPECT_EQ(dead[0].sequence, next_ - 1);
   EXPECT_THAT(dead[0].ranges, ElementsAre(SpaceRange{1, before->extents[0]->offset, 8192}));
-  // From the journal alone it is the same.
+  // The journal alone gives the same record.
   Catalog again(make_memory_store());
   apply_all(again, records_);
   EXPECT_EQ(ckpt::encode_record(make_record(*again.record(kTestRun, 1, 1))),
             ckpt::encode_record(make_record(*after)));
-  // It goes like any other.
+  // A moved commit is deleted like any other.
   must(deleted({1, 1}, "x"));
   EXPECT_EQ(catalog_.live_extents(kNewSegment).value(), 0u);
   EXPECT_EQ(catalog_.dead_space(kTestRun).back().ranges.size(), 1u);

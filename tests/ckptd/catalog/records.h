@@ -114,8 +114,8 @@ inline fb::RecordT snapshot_refused(ViewPoint point, std::vector<fb::Alarm> alar
   return make_record(std::move(body));
 }
 
-// The bytes of a unit as of a commit, so small that tests can hold them.
-// Stretches that no codec makes smaller, and stretches that any does.
+// Bytes of a unit at a commit, small enough for memory. Some stretches are compressible, others
+// are noise.
 inline std::vector<std::byte> unit_bytes(const ckpt::UnitSpec& spec, ViewPoint point) {
   std::vector<std::byte> bytes(spec.bytes);
   uint64_t state = point.step * 1000 + point.lineage * 77 + spec.bytes;
@@ -137,10 +137,10 @@ struct CommitSpec {
   std::vector<fb::ExpertTokens> tokens = {};
   std::vector<fb::ExpertTokens> lost = {};
   std::vector<fb::Alarm> alarms = {};
-  std::map<std::string, double> metrics = {};  // beside the loss
-  std::optional<uint64_t> place = {};          // in its segment; else by its step
+  std::map<std::string, double> metrics = {};  // in addition to the loss
+  std::optional<uint64_t> place = {};          // position in the segment; default: by the step
 };
-// One extent that holds every fragment, one after another.
+// A commit with one extent that holds all fragments in order.
 inline fb::RecordT committed(const CommitSpec& spec, const std::vector<ckpt::UnitSpec>& units,
                              ckpt::RunId run = kTestRun) {
   fb::CommittedT body;
@@ -183,12 +183,12 @@ inline fb::RecordT committed(const CommitSpec& spec, const std::vector<ckpt::Uni
   return make_record(std::move(body));
 }
 
-// A fragment of a commit, with what the record has of it elsewhere.
+// A fragment of a commit with its entries in the tables `encoded` and `bases` of the record.
 struct CommitPiece {
   fb::Fragment fragment;
   std::optional<fb::Encoded> encoded;
   std::optional<fb::Base> base;
-  // Of what lies on the disk of it, and of its base.
+  // Bytes on disk of the fragment, and of its base.
   uint64_t stored_bytes() const { return encoded ? encoded->bytes() : fragment.length(); }
   uint64_t base_bytes() const {
     return base->codec() == 0 ? fragment.length() : base->encoded_bytes();

@@ -1,4 +1,4 @@
-// The state of scrub in the catalog: kept whole, and read from whatever bytes are there.
+// The state of scrub in the catalog: kept in full, and safe to read from any bytes.
 #include "ckptd/catalog/scrub_state.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +45,7 @@ TEST(ScrubState, IsKeptWholeAndAnyOtherBytesDoNoHarm) {
   };
   for (size_t length = 0; length < value.size(); ++length) {
     write(value.substr(0, length));
-    read();  // must come back, whatever it is
+    read();  // must return, whatever the bytes
     if (length < value.size() / 2) {
       EXPECT_EQ(read(), std::nullopt) << length << " bytes";
     }

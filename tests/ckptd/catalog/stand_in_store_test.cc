@@ -1,5 +1,5 @@
-// The index in memory that stands in for one on a full disk: an index on disk that was to be
-// emptied is never used as it was.
+// The catalog in memory that replaces one on a full disk: a catalog on disk that should have been
+// emptied is never used with its old contents.
 #include "ckptd/catalog/stand_in_store.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ class StandInStoreTest : public ::testing::Test {
   ckpt::Result<StandInStore::Opened> opened_ = StandInStore::Opened();
 };
 
-// clear() said that all was well, and the old index came back.
+// Regression: clear() reported success, and the old contents returned.
 TEST_F(StandInStoreTest, AnIndexThatHadNoRoomToBeEmptiedIsEmptiedLater) {
   image_->set_full(true);
   ASSERT_TRUE(store().clear().ok());

@@ -1,4 +1,4 @@
-// What every unit last was, where that is not read off the newest commits.
+// Checksums of the newest version of each unit when the newest commits do not have the unit.
 #include <gtest/gtest.h>
 
 #include "tests/ckptd/catalog/records.h"
@@ -31,7 +31,7 @@ class SumsTest : public testing::Test {
   Catalog catalog_{make_memory_store()};
 };
 
-// More commits than are read one after another: what they do not have is looked up.
+// More commits than newest_sums() scans: units that they lack are looked up one by one.
 TEST_F(SumsTest, OfUnitsThatAreSeldomSaved) {
   commit({1, 1}, {1});
   for (ckpt::Step step = 2; step < 300; ++step) commit({1, step}, {0});
@@ -40,7 +40,7 @@ TEST_F(SumsTest, OfUnitsThatAreSeldomSaved) {
   EXPECT_FALSE(catalog_.newest_sums(kTestRun, {1, 400})[2].has_value());
 }
 
-// In every lineage of the view, and past what is damaged there.
+// Versions are found in every lineage of the view, and below damaged commits.
 TEST_F(SumsTest, OfUnitsThatAncestorsSavedLongAgo) {
   commit({1, 1}, {1, 2});
   commit({1, 2}, {2});

@@ -1,4 +1,4 @@
-// Deltas: pieces of a slab against the bytes that an earlier version has in their place.
+// Deltas: fragments of a slab encoded against the same range of an earlier version.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -13,13 +13,13 @@ namespace {
 
 using ckpt::DType;
 
-// One unit in one slab, and what it was before.
+// One unit in one slab, and the earlier version of the unit.
 struct TwoVersions {
   ckpt::UnitSpec unit;
   std::vector<std::byte> before;
   std::vector<std::byte> now;
 
-  // Floats of which each changes a little; `noise`: all that is in them does.
+  // Floats that each change a little; with `noise` all their bits change.
   explicit TwoVersions(uint64_t bytes, uint64_t seed, bool noise = false) {
     before = float_bytes(bytes, seed);
     now = noise ? float_bytes(bytes, seed + 1) : before;
@@ -35,7 +35,7 @@ struct TwoVersions {
     return encode_all(std::make_shared<const std::vector<ckpt::UnitSpec>>(1, unit),
                       /*deltas=*/true);
   }
-  // As an earlier version that took so much of the disk.
+  // The range as an earlier version that takes `ratio` of its size on disk.
   BasePiece base(const ckpt::UnitRange& range, double ratio) const {
     const ByteView bytes = ByteView(before).subspan(range.offset, range.length);
     return {.range = range,
@@ -45,7 +45,7 @@ struct TwoVersions {
   }
 };
 
-// What a restore does.
+// Decodes the slab as a restore does, and compares it with the unit.
 void expect_comes_back(const TwoVersions& two, const SlabEncoder& encoder, ByteView out) {
   ZstdDecoder decoder;
   uint64_t covered = 0;
@@ -83,7 +83,7 @@ TEST(DeltaEncoder, AnyVersionComesBack) {
   const auto seed = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
   std::mt19937_64 random(seed);
   size_t deltas = 0;
-  // A round may come to no delta: so many rounds that every seed comes to some.
+  // A round may produce no delta. The number of rounds is such that every seed produces some.
   for (int round = 0; round < 12 || (deltas <= 4 && round < 100); ++round) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
     const TwoVersions two(1 + random() % 3'500'000, random(), random() % 4 == 0);
@@ -104,7 +104,7 @@ TEST(DeltaEncoder, AnyVersionComesBack) {
   EXPECT_GT(deltas, 4u) << "or nothing was tried";
 }
 
-// Each step asks for what it takes, no more and no less.
+// next_ranges() names exactly the ranges that the next step() encodes.
 TEST(DeltaEncoder, SaysWhichPiecesComeNext) {
   const TwoVersions two(5'000'000, 3);
   const auto fragments = two.fragments();
@@ -157,7 +157,7 @@ TEST(DeltaEncoder, WhatIsNothingLikeItsBaseIsWhole) {
   expect_comes_back(two, encoder, out);
 }
 
-// A piece that lies there as it is may be a base, and a base is a fragment.
+// A fragment stored raw may become a base, and a base is one fragment: raw pieces are not merged.
 TEST(DeltaEncoder, PiecesThatDoNotGetSmallerStayApart) {
   TwoVersions two(3'000'000, 6);
   two.now = noise_bytes(two.now.size(), 7);

@@ -1,4 +1,4 @@
-// Every codec gives back what it was given, and nothing else whatever it is given.
+// Every codec decodes to the exact input, and reports an error or stays in bounds on other bytes.
 #include "ckptd/codec/zstd_codec.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ INSTANTIATE_TEST_SUITE_P(Zstd, EveryCodec,
                            return fmt::format("planes{}", ckpt::plane_count(codec.param));
                          });
 
-// Of any length: what is left after the last whole element comes back, too.
+// Any length: the bytes after the last whole element are restored, too.
 TEST_P(EveryCodec, GivesBackWhatItWasGiven) {
   size_t smaller = 0;
   for (const size_t bytes : {1'000u, 4'096u, 65'537u, 300'003u, 1'048'575u, 1'048'576u}) {
@@ -52,7 +52,7 @@ TEST_P(EveryCodec, LeavesWhatDoesNotGetSmaller) {
   EXPECT_FALSE(encoded(GetParam(), noise_bytes(100'000, 1)));
 }
 
-// Damage behind the checksums, or a hostile store: an error or bytes, in the memory that was given.
+// Damage behind the checksums, or a hostile store: decode() fails or fills only the given memory.
 TEST_P(EveryCodec, TakesHostileBytes) {
   const std::vector<std::byte> raw = float_bytes(20'000, 3);
   std::vector<std::byte> even = raw;

@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// Every unit is floats, the same one everywhere: step, unit and salt make it.
+// Every unit is filled with one float that is made of step, unit and salt.
 std::byte float_byte(ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
   const float value = static_cast<float>(step * 16 + unit) + static_cast<float>(salt) / 16;
   std::array<std::byte, sizeof value> bytes;
@@ -31,7 +31,7 @@ class AlarmsTest : public ::testing::Test {
     job->start();
     for (auto& rank : job->ranks) rank->byte_at = float_byte;
   }
-  // One float of the unit is NaN, in rank 1's half.
+  // Makes one float of the unit NaN, in rank 1's half.
   void spoil(ckpt::UnitId unit) {
     const uint64_t at = job->model[unit].bytes / 4 * 3 / 4 * 4;
     for (auto& rank : job->ranks) {
@@ -84,7 +84,7 @@ TEST_F(AlarmsTest, ANaNWarnsEverywhereAndIsTaken) {
   expect_metric("unchanged", 0);
 }
 
-// The one before is judged already, and neither in the journal nor in the index.
+// The previous snapshot is checked already, but is neither in the journal nor in the catalog.
 TEST_F(AlarmsTest, TheSameBytesInSnapshotsThatFollowAtOnceAreUnchanged) {
   start(fb::AlarmPolicy::Warn);
   for (auto& rank : job->ranks) {
@@ -119,7 +119,7 @@ TEST_F(AlarmsTest, RefusedTheLastGoodOneStays) {
   EXPECT_EQ(ask("alarms").at(0).at("refused"), true);
   EXPECT_EQ(ask("alarms").at(0).at("step"), 6);
   expect_metric("not_finite", 1);
-  // It is in the journal: a new daemon without a catalog says the same, and goes on.
+  // The alarm is in the journal: a new daemon without a catalog reports it, and training goes on.
   world->kill_daemon();
   world->lose_catalog();
   ASSERT_TRUE(world->start().ok());
@@ -141,7 +141,7 @@ TEST_F(AlarmsTest, OffNobodyLooks) {
   expect_metric("not_finite", 0);
 }
 
-// A frozen parameter, a buffer: its trainer says that it stays as it is.
+// A frozen parameter or a buffer: the trainer declares the unit constant.
 TEST_F(AlarmsTest, AConstantUnitMayStayAsItIs) {
   start(fb::AlarmPolicy::Refuse);
   std::vector<uint32_t> flags(job->model.size());
@@ -188,14 +188,14 @@ TEST_F(AlarmsTest, TheSameBytesAgainAreUnchangedAlsoAfterAResume) {
   save(7, {1});
   EXPECT_THAT(told(7).alarms, HasSubstr("unchanged since step 6"));
   expect_metric("unchanged", 2);
-  // An idle expert may stay as it is.
+  // An expert that got no tokens may stay unchanged.
   for (const ckpt::Step step : {8, 9}) {
     job->ranks[0]->expert_tokens = {{0, 0, 40}};
     save(step, {1});
   }
   EXPECT_THAT(told(8).alarms, HasSubstr("unchanged")) << "step 7 brought no counts";
   EXPECT_EQ(told(9).alarms, "");
-  // What another line of history has is looked up anew.
+  // Versions of another lineage are looked up anew.
   job->ranks[1]->die();
   world->run();
   job->replace(1);
@@ -206,7 +206,7 @@ TEST_F(AlarmsTest, TheSameBytesAgainAreUnchangedAlsoAfterAResume) {
   EXPECT_THAT(told(8).alarms, HasSubstr("unchanged since step 5"));
 }
 
-// Token counts that could not be read were taken for counts that nobody had brought.
+// Regression: token counts that could not be read were taken for counts that were not reported.
 TEST_F(AlarmsTest, WithoutTheCatalogNoExpertIsSaidToBeUnchanged) {
   start(fb::AlarmPolicy::Warn, fb::AlarmPolicy::Refuse);
   for (auto& rank : job->ranks) {

@@ -1,5 +1,5 @@
-// What is durable becomes true a record a turn of the loop: what others see in between, and what
-// has to wait. The daemon of these tests applies one record in a turn.
+// Durable records are applied a few per turn of the loop: what other sessions see in between, and
+// which requests wait. The daemon of these tests applies one record per turn.
 #include "tests/ckptd/daemon/prune_fixture.h"
 
 namespace ckptd::testing {
@@ -21,7 +21,7 @@ class ApplyTurns : public PruneTest {
     EXPECT_TRUE(root_.connect());
   }
 
-  // Questions about the catalog are answered at once: no turn is needed.
+  // Queries of the catalog are answered at once, without a turn of the loop.
   Json ask_now(const std::string& verb, const std::string& target) {
     fb::QueryT question;
     question.verb = verb;
@@ -42,7 +42,7 @@ class ApplyTurns : public PruneTest {
     question.args = kLast1;
     by.send(std::move(question));
   }
-  // The prune is durable, and some of it is applied.
+  // The prune is durable, and part of it is applied.
   void prune_half() {
     send_prune(*job_.ranks[0]);
     while (log_now().size() > kCommits / 2) ASSERT_GT(world.daemon().poll(), 0u);
@@ -96,7 +96,7 @@ TEST_F(ApplyTurns, WhatIsDurableLaterIsTrueAndToldLater) {
   expect_verified();
 }
 
-// Each change of history sees what the one before it has made.
+// Each change of history sees the results of the change before it.
 TEST_F(ApplyTurns, TheNextChangeOfHistoryWaits) {
   prune_half();
   fb::QueryT tag;

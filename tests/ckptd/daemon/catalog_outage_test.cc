@@ -1,5 +1,5 @@
-// A catalog that cannot be written because the disk is full: it goes on in memory, so that reading
-// and deleting work, and once there is space again everything is as if nothing had happened.
+// A catalog that cannot be written because the disk is full: it continues in memory, so that
+// reading and deleting work. Once there is space again, nothing is lost.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/job.h"

@@ -41,8 +41,8 @@ class CatalogReturnTest : public SavedRunTest {
   std::vector<std::string> beside() { return world.disk().list(kJournalDirectory).value(); }
 };
 
-// The index that counted the damaged journal's records was used again once there was room: commits
-// that had new numbers by then were folded over themselves, and their extents given back.
+// Regression: the catalog of the damaged journal was used again once there was room. Commits with
+// new record numbers were applied twice, and their extents reclaimed.
 TEST_F(CatalogReturnTest, NoSalvageIsFinishedWithoutRoomForANewCatalog) {
   const uint64_t last = journal_bytes();
   job.commit(15);
@@ -81,7 +81,7 @@ TEST_F(CatalogReturnTest, AnIndexOfALostTailIsNotUsed) {
   EXPECT_THAT(listed(), ElementsAre(20, 10, 5));
 }
 
-// The same with nothing but a lineage in the lost tail.
+// The same for a lost tail that holds only a lineage.
 TEST_F(CatalogReturnTest, AnIndexWithALineageOfALostTailIsNotUsed) {
   const uint64_t last = journal_bytes();
   job.join(fb::ResumeMode::AtStep, 5);

@@ -46,7 +46,7 @@ TEST_F(CodecTest, WhatIsDurableIsReadBackBitForBitAfterAnyEnd) {
   expect_verified();
 }
 
-// Windows that are smaller than what was encoded in one piece: it comes in slices.
+// Windows smaller than an encoded fragment: the fragment comes in slices.
 TEST_F(CodecTest, PiecesLargerThanAWindowComeInSlices) {
   Job job(world, 1, {.arena_bytes = 4u << 20, .slab_bytes = 512u << 10});
   job.start();
@@ -124,8 +124,8 @@ TEST_F(CodecTest, PrunesGiveBackWhatIsStored) {
   expect_verified();
 }
 
-// The daemon dies at some moment between the seals and the commit; the next one gets the slabs
-// back, and encodes them anew.
+// The daemon dies at any moment between the seals and the commit. The next daemon takes the slabs
+// over, and encodes them again.
 TEST_F(CodecTest, ASnapshotIsHandedToTheNextDaemon) {
   for (int polls = 0; polls < 12; ++polls) {
     SCOPED_TRACE(polls);

@@ -1,4 +1,4 @@
-// A snapshot's way to its commit, and every way it can fail.
+// The path of a snapshot to its commit, and every way in which it can fail.
 #include <gmock/gmock.h>
 
 #include "ckptd/limits.h"
@@ -41,7 +41,7 @@ TEST_F(CommitTest, FourRanksCommitAndEverybodyIsTold) {
   job.expect_restores(*job.ranks[2], 10);
 }
 
-// On a slow disk a sync takes seconds: the data was not safe before it.
+// On a slow disk a sync takes seconds. The data is not safe before its end.
 TEST(CommitTime, IsNotBeforeTheDataWasSynced) {
   World world({});
   HeldSyncs slow(world.disk());
@@ -75,7 +75,7 @@ TEST_F(CommitTest, ManySnapshotsInOneArena) {
 }
 
 TEST_F(CommitTest, ASnapshotWaitsForSlabsOfTheOneBefore) {
-  Job job(world, 1, {.arena_bytes = 9 * (64u << 10)});  // 7 for snapshots, each needs 5
+  Job job(world, 1, {.arena_bytes = 9 * (64u << 10)});  // 7 slabs for snapshots; each needs 5
   job.start();
   FakeTrainer& trainer = *job.ranks[0];
   job.begin(1);
@@ -241,7 +241,7 @@ TEST_F(CommitTest, AStepIsCommittedOnceInALineage) {
   EXPECT_THAT(job.ranks[0]->error(), HasSubstr("has a commit of this step already"));
 }
 
-// Whatever is committed can be listed and found again.
+// Every committed step can be listed and found.
 TEST_F(CommitTest, TheLargestStepIsListedAndTheOneAfterItRefused) {
   Job job(world, 1);
   job.start();
@@ -277,7 +277,7 @@ TEST_F(CommitTest, AFullDiskIsSaidAndHarmsNothing) {
   job.commit(5);
   const Disk::Space space = world.disk().space().value();
   world.disk().set_capacity(space.total_bytes - space.free_bytes + (512u << 10));
-  // What was preallocated is used up first.
+  // Preallocated space is used up first.
   std::string refusal;
   ckpt::Step step = 6;
   while (refusal.empty() && step < 100) {
@@ -288,7 +288,7 @@ TEST_F(CommitTest, AFullDiskIsSaidAndHarmsNothing) {
     job.fill(step);
     world.run();
     job.listen();
-    // The rest of a segment may be too small for a slab that was promised room: that fails, too.
+    // The rest of a segment may be too small for a slab with a space reservation: that fails, too.
     refusal = job.ranks[0]->snapshot(step).reason;
   }
   EXPECT_THAT(refusal, HasSubstr(fmt::format("run tiny step {}", step)));
@@ -325,7 +325,7 @@ TEST_F(CommitTest, NaNIsAMetricLikeAnyOther) {
   world.run();
   ASSERT_TRUE(trainer.fill(5));
   world.run();
-  // The next one with a loss that is not a number.
+  // The next snapshot has a loss of NaN.
   fb::BeginSnapshotT nan = trainer.snapshot(5).begin;
   nan.step = 6;
   nan.metrics[0]->value = std::numeric_limits<double>::quiet_NaN();

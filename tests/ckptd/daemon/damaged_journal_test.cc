@@ -1,5 +1,5 @@
-// Bit rot in the middle of the journal: it is found while the catalog still knows what the journal
-// said, nothing is given up before the journal was read, and the next start writes it anew.
+// Bit rot in the middle of the journal is found while the catalog still has the lost records.
+// The journal is read to its end before anything is discarded, and the next start rewrites it.
 #include <gmock/gmock.h>
 
 #include <functional>
@@ -23,7 +23,7 @@ using namespace std::chrono_literals;
 
 constexpr char kOfTiny[] = R"({"target": "tiny"})";
 
-// From a given change on everything that changes the disk fails.
+// After a given number of changes every operation that changes the disk fails.
 class EndingDisk final : public PassingDisk {
  public:
   EndingDisk(Disk& disk, size_t changes) : PassingDisk(disk), left_(changes) {}
@@ -52,7 +52,7 @@ class EndingDisk final : public PassingDisk {
   void submit(IoRequest request) override {
     const bool changes = request.op != IoOp::kRead && request.op != IoOp::kAllocate;
     if (const Status status = changes ? change() : Status(); !status.ok()) {
-      request.op = IoOp::kAllocate;  // of nothing: it fails from reap(), as promised
+      request.op = IoOp::kAllocate;  // of 0 bytes: the request fails from reap(), as promised
       request.bytes = 0;
       request.on_done = [on_done = std::move(request.on_done), status](const auto&) {
         on_done(status.error());
@@ -84,20 +84,20 @@ class DamagedJournalTest : public ::testing::Test {
   }
   uint64_t journal_bytes() {
     const FileId file = world.disk().open(kJournalPath, {}).value();
-    // What it holds: its space is taken ahead.
+    // Length of the records, not of the file: the file is preallocated.
     const auto scan =
         scan_journal_file(world.disk(), file, [](uint64_t, const auto&) { return Status(); });
     world.disk().close(file);
     return scan.value().end.offset;
   }
   void flip(uint64_t offset) { world.disk().flip(kJournalPath, offset); }
-  // A daemon killed with -9, the flip, and what the next start says.
+  // Kills the daemon with -9, flips a bit, and returns the result of the next start.
   Status restart_with_flip(uint64_t offset) {
     world.kill_daemon();
     flip(offset);
     return world.start();
   }
-  // Without the marker of a salvage, which is there until a start has reclaimed.
+  // Files in the journal directory, without the marker of a salvage (it stays until a reclaim).
   std::vector<std::string> beside() {
     std::vector<std::string> names = world.disk().list(kJournalDirectory).value();
     std::erase(names, kOlderJournalMeant);
@@ -110,9 +110,9 @@ class DamagedJournalTest : public ::testing::Test {
     root.die();
     return reply;
   }
-  // All that may be asked of the history.
+  // Answers to every query about the history.
   std::vector<std::string> history() {
-    std::string deleted;  // without sizes: of these they are not kept
+    std::string deleted;  // without sizes: the journal does not keep them for deleted commits
     for (const auto& commit :
          nlohmann::json::parse(ask("log", R"({"target": "tiny", "deleted": true})").json)) {
       deleted += fmt::format("{} {} {}; ", commit.at("step").dump(), commit.at("time").dump(),
@@ -126,7 +126,7 @@ class DamagedJournalTest : public ::testing::Test {
             ask("grant", kOfTiny).json,
             deleted};
   }
-  // Something of everything that there may be in it.
+  // Makes records of every kind.
   void make_history() {
     const auto must = [this](const std::string& verb, const std::string& args) {
       const auto reply = ask(verb, args);
@@ -148,7 +148,7 @@ class DamagedJournalTest : public ::testing::Test {
   }
   World world;
   Job job;
-  uint64_t middle = 0;  // where the batch with the commit of step 10 begins
+  uint64_t middle = 0;  // offset of the batch with the commit of step 10
 };
 
 TEST_F(DamagedJournalTest, ARebuildReadsAllOfItFirst) {
@@ -161,7 +161,7 @@ TEST_F(DamagedJournalTest, ARebuildReadsAllOfItFirst) {
                     HasSubstr("the catalog stays as it is"), HasSubstr("restart ckptd")));
   EXPECT_EQ(history(), before);
   job.commit(25);
-  // The end of it counts, too: it is no torn write, the catalog has it.
+  // Damage in the last batch counts, too. It is no torn write: the catalog has the batch.
   flip(middle + 200);
   const uint64_t end = journal_bytes();
   flip(end - ckpt::kBlockBytes + 200);
@@ -208,7 +208,7 @@ TEST_F(DamagedJournalTest, AStartWritesItAnewWhereverItIsDamaged) {
     ASSERT_TRUE(world.start().ok());
     EXPECT_EQ(history(), before);
     world.kill_daemon();
-    // The catalog as it was: from the journal that is whole.
+    // The catalog as it was, rebuilt from the undamaged journal.
     world.set_disk(whole->clone(block));
     world.lose_catalog();
     ASSERT_TRUE(world.start().ok());
@@ -249,7 +249,7 @@ TEST_F(DamagedJournalTest, TheDamagedOneIsKeptWhole) {
 TEST_F(DamagedJournalTest, ACatalogThatLacksTheEndIsBroughtUpToIt) {
   const auto before = history();
   world.kill_daemon();
-  world.catalog().keep_prefix(world.catalog().batches() - 1);  // it has step 15, and not 20
+  world.catalog().keep_prefix(world.catalog().batches() - 1);  // has step 15, but not step 20
   flip(middle + 200);
   ASSERT_TRUE(world.start().ok());
   EXPECT_EQ(history(), before);
@@ -258,7 +258,7 @@ TEST_F(DamagedJournalTest, ACatalogThatLacksTheEndIsBroughtUpToIt) {
 TEST_F(DamagedJournalTest, WithoutACatalogTheStartSaysWhatToDo) {
   world.kill_daemon();
   const auto disk = world.disk().clone(1);
-  world.catalog().keep_prefix(world.catalog().batches() - 3);  // step 5 is the last it has
+  world.catalog().keep_prefix(world.catalog().batches() - 3);  // its last commit is step 5
   flip(middle + 200);
   for (const std::string why : {"the catalog ends with record", "there is no catalog"}) {
     const Status refused = world.start();
@@ -270,7 +270,7 @@ TEST_F(DamagedJournalTest, WithoutACatalogTheStartSaysWhatToDo) {
     EXPECT_THAT(beside(), ElementsAre("journal.log")) << "nothing was changed";
     world.lose_catalog();
   }
-  // As it says.
+  // Follow the advice in the message.
   const FileId file = world.disk().open(kJournalPath, {}).value();
   ASSERT_TRUE(world.disk().truncate(file, middle).ok());
   world.disk().close(file);
@@ -279,7 +279,7 @@ TEST_F(DamagedJournalTest, WithoutACatalogTheStartSaysWhatToDo) {
               AllOf(HasSubstr("\"step\":5"), Not(HasSubstr("\"step\":10"))));
 }
 
-// The machine goes down at any change that the start makes, and loses what was not synced.
+// A power loss at any change that the start makes. Unsynced data is lost.
 TEST_F(DamagedJournalTest, ACrashInTheMiddleOfItLosesNothing) {
   make_history();
   const auto before = history();
@@ -333,7 +333,7 @@ TEST_F(ScrubbedJournalTest, APassReadsItBack) {
   EXPECT_THAT(found.json,
               AllOf(HasSubstr(kJournalPath), HasSubstr(fmt::format("offset {}", middle))));
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_scrub_errors_total 1\n"));
-  // A later pass does not find it any more.
+  // The next scrub pass does not find the damage again.
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(beside(), Contains("damaged-1.log"));

@@ -1,5 +1,5 @@
-// The daemon with `codec = "delta"`: of what changes little the disk gets what changed, and what
-// that was has its bytes as long as any commit needs them.
+// The daemon with `codec = "delta"`: units that change little are written as deltas, and the base
+// of a delta stays as long as any commit needs it.
 #include <algorithm>
 
 #include "tests/ckptd/daemon/collision.h"
@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Of each unit one byte in 61 is another at each step.
+// One byte in 61 of each unit changes at each step.
 std::byte slowly(ckpt::UnitId unit, ckpt::Step step, uint64_t offset) {
   return state_byte(unit, offset % 61 == 0 ? step : 0, 0, offset);
 }
@@ -31,7 +31,7 @@ class DeltaTest : public PruneTest {
     job.start(resume);
     train(job);
   }
-  // From `frozen` on units are as of that step.
+  // From step `frozen` on the units do not change.
   static void train(Job& job, ckpt::Step frozen = ~ckpt::Step{0}) {
     for (auto& rank : job.ranks) {
       rank->byte_at = [frozen](ckpt::UnitId unit, ckpt::Step step, uint64_t, uint64_t offset) {
@@ -39,7 +39,7 @@ class DeltaTest : public PruneTest {
       };
     }
   }
-  // `bytes_of` says of which step the bytes of each unit are.
+  // `bytes_of`: the step of the expected bytes, for each unit.
   void expect_bytes_of(Job& job, ckpt::Step step, const std::vector<ckpt::Step>& bytes_of) {
     FakeTrainer reader(world, {.arena_bytes = 2u << 20, .slab_bytes = 64u << 10});
     ASSERT_TRUE(reader.connect());
@@ -75,7 +75,7 @@ class DeltaTest : public PruneTest {
                     fmt::format(R"({{"target": "tiny", "unit": "{}"}})", job.model[unit].name))
         .at("versions")[0];
   }
-  // Whatever a crash leaves of the catalog.
+  // Restarts after a power loss, with the catalog that survived or without one.
   void start_anew(bool without_catalog) {
     world.lose_power();
     if (without_catalog) world.lose_catalog();
@@ -131,7 +131,7 @@ TEST_F(DeltaTest, WhatChangesALotIsWhole) {
   expect_view(*job, 10, {10, 10, 10, 10});
 }
 
-// Ranges of which no earlier version has exactly these, too.
+// A range needs an earlier version of exactly the same range as its base.
 TEST_F(DeltaTest, OnlyRangesThatAreCutAlike) {
   start_job(1)->commit(5);
   restart();
@@ -164,7 +164,7 @@ TEST_F(DeltaTest, ADeltaThatDidNotChangeIsShared) {
   }
 }
 
-// Nor is what only seems to be what it was.
+// Equal checksums of different bytes do not make a shared extent.
 TEST_F(DeltaTest, OtherBytesWithTheSameChecksumAreNotShared) {
   const auto job = start_job();
   job->commit(5);
@@ -190,7 +190,7 @@ TEST_F(DeltaTest, OtherBytesWithTheSameChecksumAreNotShared) {
   }
 }
 
-// A delta is what it was only if its base is, too.
+// A delta is shared only while its base is intact.
 TEST_F(DeltaTest, ADeltaIsNotSharedOnceItsBaseIsLost) {
   const auto job = start_job();
   job->commit(5);
@@ -221,7 +221,7 @@ TEST_F(DeltaTest, ABaseStaysAsLongAsADeltaToIt) {
     expect_bytes_of(*job, 15, {15, 15, 10, 10});
     expect_verified();
   }
-  // Written whole the units need no base any more.
+  // Written whole, the units need no base.
   world.stop();
   world.set_codec(CodecChoice::kNone);
   ASSERT_TRUE(world.start().ok());
@@ -229,14 +229,14 @@ TEST_F(DeltaTest, ABaseStaysAsLongAsADeltaToIt) {
   start(again, fb::ResumeMode::Latest);
   again.commit(20);
   restart();
-  start(again, fb::ResumeMode::Latest);  // what it went on from is no reason any more
+  start(again, fb::ResumeMode::Latest);  // unpins the commit that the job had resumed from
   ask(again, "prune", kLast1);
   ask_root("gc", "{}");
   restart();
   expect_whole(again, 20);
   expect_verified();
   const auto file = world.disk().open(path, {});
-  if (!file.ok()) return;  // nothing in it was live
+  if (!file.ok()) return;  // the segment had no live bytes and was removed
   std::vector<std::byte> bytes(64);
   ASSERT_TRUE(world.disk().read_now(*file, base, bytes).ok());
   EXPECT_EQ(std::ranges::count(bytes, std::byte{0}), 64);
@@ -287,7 +287,7 @@ TEST_F(DeltaTest, ADamagedDeltaIsPassedOver) {
   EXPECT_THAT(restored.notes[2], HasSubstr("CRC32C mismatch of its encoded bytes"));
 }
 
-// Nobody builds on bytes that the disk has lost.
+// Lost bytes are never used as a base.
 TEST_F(DeltaTest, WhatTheDiskHasLostIsNoBase) {
   const auto job = start_job();
   job->commit(5);
@@ -309,7 +309,7 @@ TEST_F(DeltaTest, WhatTheDiskHasLostIsNoBase) {
   EXPECT_EQ(reader.restore(job->whole(10)).error, "");
 }
 
-// A trainer may ask for it, unit by unit.
+// A trainer may request deltas for single units.
 TEST_F(DeltaTest, UnitByUnit) {
   world.stop();
   world.set_codec(CodecChoice::kNone);
@@ -327,8 +327,8 @@ TEST_F(DeltaTest, UnitByUnit) {
   expect_verified();
 }
 
-// The daemon dies at some moment between the seals and the commit; the next one gets the slabs
-// back, and looks for bases anew.
+// The daemon dies at any moment between the seals and the commit. The next daemon takes the slabs
+// over, and looks the bases up anew.
 TEST_F(DeltaTest, ASnapshotIsHandedToTheNextDaemon) {
   for (int polls = 0; polls < 16; ++polls) {
     SCOPED_TRACE(polls);
@@ -351,7 +351,7 @@ TEST_F(DeltaTest, ASnapshotIsHandedToTheNextDaemon) {
   expect_verified();
 }
 
-// A prune that comes while a snapshot is being written leaves the bases it has looked up.
+// A prune during a snapshot leaves the bases that the snapshot has looked up.
 TEST_F(DeltaTest, APruneLeavesBasesOfWhatIsBeingTaken) {
   for (int polls = 0; polls < 24; polls += 3) {
     SCOPED_TRACE(polls);

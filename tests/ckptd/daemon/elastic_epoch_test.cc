@@ -1,5 +1,5 @@
-// Survivors go on while what all ranks had staged before is still being written: nothing waits for
-// it but a restore, and it ends as it would have ended in its own epoch.
+// Survivors go on while snapshots of the previous epoch are still being written. Only restores wait
+// for those snapshots, and each snapshot ends as in its own epoch.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/held_syncs.h"
@@ -27,13 +27,13 @@ class ElasticEpochTest : public ::testing::Test {
     options.elastic = true;
     return options;
   }
-  // All of it is in arenas, and the disk does not get on with it.
+  // The snapshot is staged in full, and the disk holds its syncs back.
   void stage(ckpt::Step step, const std::vector<ckpt::UnitId>& in_memory = {}) {
     disk.hold();
     job.save(step, job.plan_in_memory(in_memory), fb::SnapshotLevel::Staged);
     ASSERT_GT(disk.held(), 0u);
   }
-  // The last rank dies; the others ask to go on, and do.
+  // The last rank dies. The survivors go on in a new epoch.
   void lose_one() {
     const ckpt::Epoch before = job.ranks[0]->epoch().epoch;
     job.ranks.back()->die();
@@ -70,7 +70,7 @@ class ElasticEpochTest : public ::testing::Test {
 TEST_F(ElasticEpochTest, GoesOnWhileTheDiskIsBusy) {
   stage(10);
   lose_one();
-  // The next snapshot does not wait either.
+  // The next snapshot does not wait for the first.
   job.begin(15);
   job.fill(15);
   world.run();
@@ -82,7 +82,7 @@ TEST_F(ElasticEpochTest, GoesOnWhileTheDiskIsBusy) {
   expect_level(10, fb::SnapshotLevel::Durable);
   expect_level(15, fb::SnapshotLevel::Durable);
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(15, 10, 5));
-  // What the dead rank brought, too.
+  // The fragments of the lost rank are there, too.
   job.expect_restores(*job.ranks[0], 10);
   job.expect_restores(*job.ranks[1], 15);
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_snapshots_failed_total 0\n"));
@@ -97,7 +97,7 @@ TEST_F(ElasticEpochTest, ARestoreWaitsForWhatWasStagedBefore) {
     EXPECT_FALSE(rank->take<fb::RestoreOpenedT>()) << "it would miss the newest versions";
     EXPECT_EQ(rank->error(), "");
   }
-  // Who is no member waits for nothing.
+  // A session outside the group does not wait.
   FakeTrainer asker(world, FakeTrainer::Options());
   ASSERT_TRUE(asker.connect());
   job.expect_restores(asker, 5);
@@ -152,7 +152,7 @@ TEST_F(ElasticEpochTest, OneThatFailsIsToldInTheNextEpoch) {
   const auto opened = job.ranks[0]->take<fb::RestoreOpenedT>();
   ASSERT_TRUE(opened);
   for (const auto& unit : opened->units) EXPECT_EQ(unit->version_step, 5u);
-  job.commit(10, 1);  // there is nothing in its way
+  job.commit(10, 1);  // the step is free
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(10, 5));
 }
 
@@ -216,17 +216,35 @@ TEST_F(ElasticEpochTest, ADaemonThatIsKilledTakesWhatWasNotDurable) {
   for (auto& rank : job.ranks) {
     EXPECT_THAT(rank->error(), HasSubstr("not a member of epoch 1"));
     rank->snapshots().clear();
-    while (!rank->error().empty()) continue;  // its seals
+    while (!rank->error().empty()) continue;  // drop the answers to its seals
   }
   job.commit(15);
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(15, 5));
+}
+
+TEST_F(ElasticEpochTest, ADeathAfterARestartIsAsOneBeforeIt) {
+  lose_one();
+  world.set_door(nullptr);
+  world.kill_daemon();
+  ASSERT_TRUE(world.start().ok());
+  for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect());
+  world.run();
+  job.ranks.back()->die();
+  job.ranks.pop_back();
+  world.run();
+  job.ranks[0]->join(0, 2, fb::ResumeMode::Continue);
+  world.run();
+  ASSERT_TRUE(job.ranks[0]->started()) << "the group had gone on: it needs no successor";
+  EXPECT_EQ(job.ranks[0]->epoch().size, 1u);
+  EXPECT_FALSE(job.ranks[0]->epoch().goes_on);
+  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 5u);
 }
 
 TEST_F(ElasticEpochTest, WhatWasDurableIsToldByTheNextDaemon) {
   stage(10);
   lose_one();
   disk.release();
-  world.run();  // and nobody listens
+  world.run();  // and no rank reads its messages
   world.set_door(nullptr);
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());

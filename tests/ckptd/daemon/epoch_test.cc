@@ -102,7 +102,7 @@ TEST_F(EpochTest, AnAbandonedFutureNeverLeaksIntoAView) {
   job.commit(10, 1);
   job.join(fb::ResumeMode::AtStep, 5);
   job.commit(12, 2);
-  // A partial commit in the new lineage: what it omits is of step 12, never of the abandoned 10.
+  // A partial commit in the new lineage: omitted units are of step 12, never of the abandoned 10.
   job.begin(13, job.plan({1}), /*salt=*/3);
   for (auto& rank : job.ranks) ASSERT_TRUE(rank->fill(13));
   world.run();

@@ -20,7 +20,7 @@ class FailingWritesTest : public ::testing::Test {
   // The disk fails the first write of the snapshot.
   void fail_write(ckpt::Step step) {
     job->begin(step);
-    job->listen();  // a segment with room is there
+    job->listen();  // now there is a segment with room
     world.disk().set_faults({.path_prefix = "segments/", .fail_nth_write = 1});
     job->fill(step);
     world.run();

@@ -13,13 +13,13 @@ namespace ckptd::testing {
 
 namespace {
 
-// A declared range as it lies in slabs: pieces of at most a slab.
+// Part of a declared range, at most a slab long, with its place in the payload of a slab.
 struct Piece {
   ckpt::UnitRange range;
   uint64_t payload_offset = 0;
 };
 
-// Fills one slab after the other. Large pieces start at a block boundary.
+// Packs ranges into slabs, one slab after the other. Large pieces start at a block boundary.
 std::vector<std::vector<Piece>> pack(const std::vector<fb::Range>& ranges, uint64_t slab_bytes) {
   std::vector<std::vector<Piece>> slabs;
   uint64_t filled = slab_bytes;
@@ -43,7 +43,7 @@ std::vector<std::vector<Piece>> pack(const std::vector<fb::Range>& ranges, uint6
   return slabs;
 }
 
-// What is written and what stays in memory, in slabs of their own.
+// Packs durable units and memory-only units into separate slabs.
 std::vector<std::vector<Piece>> packed_slabs(const fb::BeginSnapshotT& begin, uint64_t slab_bytes) {
   std::vector<fb::Range> written;
   std::vector<fb::Range> kept;
@@ -75,7 +75,7 @@ std::vector<ckpt::UnitSpec> small_model() {
 }
 
 std::byte state_byte(ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
-  // Folded before the last product, so that no two snapshots differ by the same bits everywhere.
+  // Mixed before the last product, so that no two snapshots differ by the same bits everywhere.
   uint64_t mixed = (step << 40 ^ salt << 16 ^ unit) + (offset / 64 + 1) * 0x9e3779b97f4a7c15ull;
   mixed = (mixed ^ mixed >> 31) * 0xbf58476d1ce4e5b9ull;
   return static_cast<std::byte>((mixed >> 56) + offset);
@@ -184,7 +184,7 @@ bool FakeTrainer::started() {
   if (!started) return false;
   epoch_ = std::move(started);
   epoch_ended_.reset();
-  if (!epoch_->goes_on) snapshots_.clear();  // what all had staged may still be on its way
+  if (!epoch_->goes_on) snapshots_.clear();  // staged snapshots may still be in flight otherwise
   return true;
 }
 

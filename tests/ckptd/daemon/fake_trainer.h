@@ -38,14 +38,14 @@ class FakeTrainer {
     fb::SessionKind kind = fb::SessionKind::Trainer;
     bool wait_for_arena = true;  // connect() returns once all slabs are faulted in
     fb::AlarmPolicy alarms = fb::AlarmPolicy::Default;
-    bool elastic = false;  // its group goes on without those who are lost
+    bool elastic = false;  // survivors of its group go on without lost ranks
   };
   FakeTrainer(World& world, const Options& options);
 
   // -- connection ------------------------------------------------------------------------------
   // Connects, says hello, and maps the arena. False: refused, see error().
   bool connect();
-  // To a daemon that was restarted: hands the arena back, registers, rejoins its epoch, reopens its
+  // Connects to a restarted daemon: hands the arena back, registers, rejoins its epoch, reopens its
   // snapshots. False if the epoch could not be rejoined.
   bool reconnect();
   void die() { world_.hang_up(session_, "its process died"); }
@@ -64,7 +64,7 @@ class FakeTrainer {
     message.body.Set(std::move(body));
     world_.deliver(session_, std::move(message));
   }
-  // The first message of this kind that has arrived, taken out of the inbox.
+  // Removes the first message of this type from the inbox.
   template <typename BodyT>
   std::optional<BodyT> take() {
     auto& messages = world_.inbox(session_).messages;
@@ -77,7 +77,7 @@ class FakeTrainer {
     }
     return std::nullopt;
   }
-  // The oldest ErrorReply that has arrived, as text; empty if there is none.
+  // The oldest ErrorReply in the inbox, as text; empty if there is none.
   std::string error();
 
   // -- run and group
@@ -86,7 +86,7 @@ class FakeTrainer {
                       const std::vector<fb::UnitCodec>& codecs = {},
                       const std::vector<uint32_t>& flags = {});
   void join(ckpt::Rank rank, uint32_t size, fb::ResumeMode resume, ckpt::Step step = 0);
-  // After world.run(): did the epoch start?
+  // After world.run(): true if the epoch has started.
   bool started();
   const fb::EpochStartedT& epoch() const { return *epoch_; }
 
@@ -96,18 +96,18 @@ class FakeTrainer {
     fb::BeginSnapshotT begin;
     uint64_t salt = 0;
     std::vector<uint32_t> slabs;       // leased, not sealed
-    std::vector<fb::SealSlabT> seals;  // kept until it is durable
+    std::vector<fb::SealSlabT> seals;  // kept until the snapshot is durable
     fb::SnapshotLevel level = fb::SnapshotLevel::Open;
     std::string reason;
     std::string alarms;
     bool sealed = false;
   };
-  // This rank's part of the plan.
+  // Begins this rank's part of the plan.
   void begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt = 0, uint32_t attempt = 0,
              fb::OutOfSlabs out_of_slabs = fb::OutOfSlabs::Wait);
-  // Fills and seals all of it. False if slabs are still missing (run the world, call again).
+  // Fills and seals the whole part. False if slabs are missing (run the world, call again).
   bool fill(ckpt::Step step);
-  // Takes what has arrived about snapshots and the epoch into account.
+  // Processes all messages about snapshots and the epoch.
   void listen();
   Snapshot& snapshot(ckpt::Step step) { return snapshots_.at(step); }
   bool has_snapshot(ckpt::Step step) const { return snapshots_.count(step) > 0; }
@@ -121,7 +121,7 @@ class FakeTrainer {
   struct Restored {
     std::string error;
     std::vector<std::vector<std::byte>> bytes;  // one per want
-    std::vector<ckpt::Step> steps;              // the version that served it
+    std::vector<ckpt::Step> steps;              // one per want: step of the version
     std::vector<std::string> notes;
     std::vector<bool> memory_only;  // no disk has the version
     uint64_t memory_pieces = 0;
@@ -135,12 +135,12 @@ class FakeTrainer {
   ckpt::base::UniqueFd& arena_fd() { return arena_fd_; }
   std::vector<ckpt::UnitSpec> units;
 
-  // Of the snapshots that are begun from now on.
+  // Fields of the snapshots that are begun from now on.
   std::vector<fb::ExpertTokens> expert_tokens;
   std::vector<fb::ExpertTokens> expert_lost;
   std::optional<double> plt;  // told with each snapshot
   uint64_t staleness_max = 0;
-  // The state, where it is not state_byte().
+  // The state of the trainer; tests replace it.
   std::function<std::byte(ckpt::UnitId, ckpt::Step, uint64_t salt, uint64_t offset)> byte_at =
       state_byte;
 

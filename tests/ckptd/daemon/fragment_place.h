@@ -1,4 +1,4 @@
-// Where to damage a commit.
+// Finds the place of a fragment on disk, for tests that damage it.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ inline PlaceOfFragment place_of_fragment(World& world, ckpt::Step step, ckpt::Un
   world.disk().close(file);
   return found;
 }
-// Its file and offset.
+// The file and offset of the fragment.
 inline std::pair<std::string, uint64_t> fragment_place(World& world, ckpt::Step step,
                                                        ckpt::UnitId unit) {
   const PlaceOfFragment place = place_of_fragment(world, step, unit);

@@ -37,7 +37,7 @@ class FullDiskStartTest : public ::testing::Test {
     world.disk().set_capacity(0);
     return space.total_bytes - space.free_bytes;
   }
-  // Damages the record of step 15 at the end of the journal, which no catalog knows any more.
+  // Damages the record of step 15 at the end of the journal. No catalog has the record.
   void lose_last_commit() {
     world.disk().flip(kJournalPath, journal_end(world.disk()) - ckpt::kBlockBytes + 200);
     world.lose_catalog();
@@ -57,7 +57,7 @@ class FullDiskStartTest : public ::testing::Test {
   std::unique_ptr<FakeTrainer> root_;
 };
 
-// Ended with "no space left" before.
+// Regression: the start failed with "no space left".
 TEST_F(FullDiskStartTest, CommitsAreListedVerifiedAndRestored) {
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(job.log(root()), ElementsAre(15, 10, 5));
@@ -75,7 +75,7 @@ TEST_F(FullDiskStartTest, PruningMakesRoom) {
   const auto freed = root().query("gc", "{}");
   EXPECT_EQ(freed.exit_code, 0) << freed.json;
   EXPECT_LT(used(), before) << "two of three commits are gone";
-  // It is durable: the next start, with a catalog of before, knows it.
+  // The prune is durable: the next start, with the older catalog on disk, finds it.
   world.kill_daemon();
   world.catalog().set_full(false);
   world.disk().set_capacity(kRoom);
@@ -106,7 +106,7 @@ TEST_F(FullDiskStartTest, ATornJournalEndIsKeptInTheRoomItLeaves) {
 
 TEST_F(FullDiskStartTest, ARunIsRemoved) {
   ASSERT_TRUE(world.start().ok());
-  for (int i = 0; i < 40; ++i) world.tick(1s);  // its ranks had their time to come back
+  for (int i = 0; i < 40; ++i) world.tick(1s);  // past the time in which ranks may rejoin
   const auto removed = root().query("rm", R"({"target": "tiny"})");
   EXPECT_EQ(removed.exit_code, 0) << removed.json;
   EXPECT_EQ(root().query("runs", "{}").json, "[]");

@@ -1,5 +1,5 @@
-// Space through the daemon: what is gone gives it back, and neither a crash nor a restore in flight
-// makes a difference.
+// Reclaiming space through the daemon. Neither a crash nor a restore in flight loses a byte that is
+// still needed.
 #include "tests/ckptd/daemon/prune_fixture.h"
 
 namespace ckptd::testing {
@@ -23,7 +23,7 @@ TEST_F(PruneTest, SpaceGoesBackToTheDisk) {
   restart();
   expect_view(job, 20, {20, 20, 20, 20});
   expect_verified();
-  // Nothing is left to do.
+  // Nothing is left to reclaim.
   const Json gc = ask_root("gc", "{}");
   EXPECT_EQ(gc.at("freed_bytes"), 0);
   EXPECT_EQ(gc.at("deletions_waiting"), 0);
@@ -31,7 +31,7 @@ TEST_F(PruneTest, SpaceGoesBackToTheDisk) {
 
 class SmallSegments : public PruneTest {
  protected:
-  // Two commits fill one.
+  // Two commits fill a segment.
   SmallSegments() : PruneTest({.segment_bytes = 768u << 10}) {}
 };
 
@@ -116,7 +116,7 @@ TEST_F(PruneTest, ARestoreInFlightIsNotPunchedAwayUnder) {
   EXPECT_EQ(gc.at("deletions_waiting"), 1) << gc;
   EXPECT_THAT(gc.at("waiting_for").get<std::string>(), HasSubstr("restores"));
   EXPECT_GE(used() + 100'000, before);
-  // What it was told of is all there.
+  // The reader gets every byte of the view that it opened.
   uint64_t compared = 0;
   for (bool last = false; !last;) {
     world.run();
@@ -161,7 +161,7 @@ TEST_F(PruneTest, WhatCouldNotBeFreedIsFreedByTheNextStart) {
   expect_verified();
 }
 
-// What a snapshot had written when it was given up lies between commits, and goes back at once.
+// Extents of an aborted snapshot lie between commits. Their space is reclaimed at once.
 TEST_F(PruneTest, AnAbandonedSnapshotLeavesNoSpaceBehind) {
   Job job(world, 2);
   job.start();
@@ -208,8 +208,8 @@ TEST_F(SmallSegments, FilesOfAbandonedSnapshotsAloneAreRemoved) {
   expect_verified();
 }
 
-// Whatever a power cut leaves of a prune and of what follows it: the tombstones hold or they do
-// not, and what is kept is whole either way.
+// A power loss at any moment of a prune or after it. The tombstones are durable or not; either way
+// the commits that are kept are whole.
 TEST_F(PruneTest, PowerMayGoAtAnyMoment) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     World fresh({.seed = seed, .segment_bytes = 768u << 10});
@@ -240,8 +240,8 @@ TEST_F(PruneTest, PowerMayGoAtAnyMoment) {
   }
 }
 
-// The sync of its record fails, and yet the next daemon finds it: its bytes must be there, although
-// nothing that is known of has any in their file.
+// The sync of a commit record fails, yet the next daemon finds the record. Its bytes must be there,
+// although no known commit has bytes in that segment.
 TEST_F(PruneTest, WhatAClosedJournalMayHaveIsNotGivenBack) {
   Job job(world, 2);
   job.start();

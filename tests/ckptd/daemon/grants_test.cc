@@ -1,4 +1,4 @@
-// A run is its creator's; others may do what they were granted, and nothing else.
+// A run belongs to its creator. Other users have the rights that were granted, and no others.
 #include "tests/ckptd/daemon/prune_fixture.h"
 
 namespace ckptd::testing {
@@ -30,7 +30,7 @@ class GrantsTest : public PruneTest {
     EXPECT_EQ(reply.exit_code, 0) << reply.json;
     return Json::parse(reply.json);
   }
-  // "" or why not.
+  // The error; empty if the query is allowed.
   std::string refusal(uid_t uid, const std::string& verb, const std::string& args) {
     const auto reply = ask_as(uid, verb, args);
     return reply.exit_code == 0 ? "" : Json::parse(reply.json).value("error", "?");
@@ -68,7 +68,7 @@ TEST_F(GrantsTest, AReaderReadsAndChangesNothing) {
   EXPECT_THAT(reader.error(), HasSubstr("user 4242 has no grant to commit"));
   EXPECT_FALSE(job.ranks[0]->epoch_ended()) << "the owner's group goes on";
 
-  expect_may("keep", kTiny, true);  // only shows
+  expect_may("keep", kTiny, true);  // reads only
   expect_may("keep", R"({"target": "tiny", "rules": {"last": 1}})", false);
   expect_may("tag", R"({"target": "tiny@5", "tag": "mine"})", false);
   expect_may("pin", R"({"target": "tiny@5"})", false);
@@ -80,8 +80,8 @@ TEST_F(GrantsTest, AReaderReadsAndChangesNothing) {
   job.commit(10);
 }
 
-// What a reader says of the run's codecs counts for nothing, and its session keeps nobody from
-// removing the run.
+// Codecs that a reader registers have no effect, and its session does not block the removal of the
+// run.
 TEST_F(GrantsTest, AReaderIsInNobodysWay) {
   const auto encoded = [&] {
     const std::string text = world.daemon().metrics_text();
@@ -112,7 +112,7 @@ TEST_F(GrantsTest, AReaderIsInNobodysWay) {
   EXPECT_TRUE(reader.register_units({model[0]})) << "the name is free for a run of its own";
 }
 
-// Others learn nothing of it, not even by questions that name no run.
+// Users without a grant learn nothing of the run, not even from queries that name no run.
 TEST_F(GrantsTest, StrangersLearnNothing) {
   job.commit(5);
   const auto seen = [&](uid_t uid) {
@@ -144,7 +144,7 @@ TEST_F(GrantsTest, ACommitterTrainsTheRun) {
   expect_may("tag", R"({"target": "tiny@10", "tag": "mine"})", true);
   expect_may("prune", kLast1, false);
 
-  // What a session does already, it goes on with; the next one does not begin it.
+  // A session keeps its rights after a revocation. A new session does not get them.
   grant("");
   theirs.commit(15);
   theirs.ranks[0]->die();
@@ -192,7 +192,7 @@ TEST_F(GrantsTest, OutliveTheDaemonAndItsIndex) {
   EXPECT_EQ(ask_root("grant", kTiny), before);
 }
 
-// A member that comes back after a restart is asked again: its place in the epoch is no right.
+// A member that rejoins after a restart needs the grant again. Membership in the epoch is no right.
 TEST_F(GrantsTest, NobodyRejoinsWhatIsNotGrantedAnyMore) {
   job.ranks[0]->die();
   world.run();
@@ -206,7 +206,7 @@ TEST_F(GrantsTest, NobodyRejoinsWhatIsNotGrantedAnyMore) {
   EXPECT_THAT(theirs.ranks[0]->error(), HasSubstr("user 4242 has no grant to commit"));
 }
 
-// Its client has left the epoch, whatever the answer: the other one is not to wait for it.
+// A member that asks to join has left its epoch even if refused, so the other rank does not wait.
 TEST_F(GrantsTest, AMemberThatMayNotJoinAgainIsInNoEpoch) {
   job.ranks[0]->die();
   world.run();

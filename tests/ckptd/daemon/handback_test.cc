@@ -1,4 +1,4 @@
-// The daemon is restarted under a running job: epochs, arenas and open snapshots come back.
+// The daemon restarts under a running job: epochs, arenas and open snapshots are handed back.
 #include <gmock/gmock.h>
 
 #include "ckptd/limits.h"
@@ -281,7 +281,7 @@ class ClaimTest : public HandbackTest {
     trainer().send(std::move(message));
     world.run();
   }
-  // The second snapshot came to nothing; the first is as it was.
+  // The second snapshot has failed; the first is unchanged.
   void expect_only_the_first_goes_on() {
     EXPECT_EQ(trainer().snapshot(6).level, fb::SnapshotLevel::Failed);
     EXPECT_EQ(trainer().snapshot(5).level, fb::SnapshotLevel::Open);
@@ -332,7 +332,7 @@ TEST_F(HandbackTest, ASnapshotOfAnEpochThatIsOverIsNotReopened) {
   job.listen();
   auto reopen = fb::ReopenSnapshotT();
   reopen.begin = std::make_unique<fb::BeginSnapshotT>(job.ranks[0]->snapshot(5).begin);
-  job.ranks[0]->snapshots().clear();  // comes back without it, and brings it up later
+  job.ranks[0]->snapshots().clear();  // rejoins without the snapshot, and reopens it later
   job.ranks[1]->snapshots().clear();
   restart(job);
   job.ranks[1]->die();
@@ -388,7 +388,7 @@ TEST_F(HandbackTest, ASessionIsOneRank) {
   job.ranks[0]->send(second);
   EXPECT_THAT(job.ranks[0]->error(), HasSubstr("already"));
   job.ranks[0]->die();
-  // Rank 1 can still come back, and then the others can go on.
+  // Rank 1 can still rejoin, and then the others can go on.
   ASSERT_TRUE(job.ranks[1]->reconnect());
   job.replace(0);
   job.join(fb::ResumeMode::Continue);

@@ -1,5 +1,5 @@
-// What is told of a daemon that cannot do all of its work: to clients, over HTTP, in status and in
-// the metrics, and that it is over once the cause is gone.
+// Degraded states of the daemon: shown to clients, over HTTP, in status and in the metrics, and
+// cleared once the cause is gone.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/held_syncs.h"
@@ -28,7 +28,7 @@ class HealthTest : public ::testing::Test {
     root.die();
     return document;
   }
-  // Begins snapshots until one is refused, and returns its step.
+  // Begins snapshots until the daemon refuses one, and returns its step.
   ckpt::Step fill_up(ckpt::Step step) {
     for (;; ++step) {
       job->begin(step);
@@ -41,7 +41,7 @@ class HealthTest : public ::testing::Test {
     }
   }
 
-  // The daemon ends before the door to its disk does.
+  // The daemon must end before the HeldSyncs that it writes through.
   void TearDown() override {
     if (world.up()) world.kill_daemon();
   }
@@ -90,11 +90,11 @@ TEST_F(HealthTest, FullDiskIsNamedWithNumbersAndRemedy) {
   EXPECT_TRUE(status()["conditions"].empty());
 }
 
-// Rank 0 is refused for its half before rank 1 asks: room for one half is not enough.
+// Rank 0's half is refused before rank 1 asks: room for one half does not end the condition.
 TEST_F(HealthTest, DiskIsFullUntilTheWholeSnapshotHasRoom) {
   constexpr uint64_t kWholeBytes = 16ull << 20;
   ASSERT_TRUE(world.start().ok());
-  // The disk must be larger than the snapshot, or its need says nothing about the disk.
+  // The disk must be larger than the snapshot: a larger snapshot proves nothing about free space.
   Job filler(world, 1, {.run = "filler"});
   filler.start();
   for (ckpt::Step step = 1; step <= 60; ++step) filler.commit(step);
@@ -125,7 +125,7 @@ TEST_F(HealthTest, DiskIsFullUntilTheWholeSnapshotHasRoom) {
   EXPECT_TRUE(world.daemon().readiness_answer().ok) << world.daemon().readiness_answer().text;
 }
 
-// A request that no disk could meet says nothing of this one.
+// A snapshot that no disk could hold says nothing about the free space of this disk.
 TEST_F(HealthTest, SnapshotLargerThanTheDiskLeavesTheDaemonReady) {
   constexpr uint64_t kHuge = 64ull << 30;
   ASSERT_TRUE(world.start().ok());
@@ -188,7 +188,7 @@ TEST_F(HealthTest, LastDurableStepAndItsAgeAreTold) {
   EXPECT_EQ(durable[0]["step"], 5);
   EXPECT_EQ(durable[0]["age_seconds"], 75.0);
   EXPECT_EQ(durable[0]["trained"], true);
-  // As well by the next daemon.
+  // The next daemon reports the same step.
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(world.daemon().readiness_answer().text, HasSubstr("run tiny: step 5 is durable"));
@@ -230,7 +230,7 @@ TEST_F(HealthTest, OthersSeeNothingOfARunInStatus) {
   EXPECT_TRUE(document["durable"].empty()) << document;
 }
 
-// The trainer waits by itself there: nothing of it waits in the daemon.
+// The trainer waits in its client, so no request of it waits in the daemon.
 TEST_F(HealthTest, SealedSnapshotsThatPileUpAreTold) {
   slow = std::make_unique<HeldSyncs>(world.disk());
   world.set_door(slow.get());
@@ -274,7 +274,7 @@ TEST_F(HealthTest, SnapshotsThatFollowEachOtherQuicklyAreNoSign) {
     world.tick(std::chrono::milliseconds(900));
     EXPECT_EQ(world.daemon().health_answer().text, "ok\n") << "step " << step;
     slow->release();
-    // Others are sealed before anybody looks again.
+    // The next two snapshots are sealed before health is read again.
     world.run();
     job->listen();
   }
@@ -292,7 +292,7 @@ TEST_F(HealthTest, ClientsThatCannotConnectAreTold) {
   EXPECT_EQ(world.daemon().health_answer().text, "ok\n");
 }
 
-// An operator who looks in the morning must see what ended the run at night.
+// An operator who looks in the morning must see the failure that ended the run at night.
 TEST_F(HealthTest, AFailureInTheStoreIsToldUntilTheRunIsRemoved) {
   start();
   job->commit(4);

@@ -1,5 +1,5 @@
-// HeldSyncs: passes everything on to another Disk, but keeps back syncs of segments for as long as
-// a test wants. So snapshots stay on their way while the journal, and all else, goes on.
+// HeldSyncs forwards to another Disk, but holds back syncs of segments for as long as a test wants.
+// Snapshots stay in flight meanwhile. The journal and all other I/O go on.
 #pragma once
 
 #include <set>
@@ -15,14 +15,14 @@ class HeldSyncs final : public PassingDisk {
  public:
   using PassingDisk::PassingDisk;
 
-  // From here on.
+  // Holds back the segment syncs that are submitted from now on.
   void hold() { holding_ = true; }
   size_t held() const { return held_.size(); }
   void release() {
     holding_ = false;
     for (IoRequest& request : std::exchange(held_, {})) disk_.submit(std::move(request));
   }
-  // As release(), but those that were kept back fail.
+  // Like release(), but the held syncs fail.
   void fail() {
     for (IoRequest& request : held_) {
       request.on_done = [on_done = std::move(request.on_done)](const Result<uint64_t>&) {
@@ -49,7 +49,7 @@ class HeldSyncs final : public PassingDisk {
     if (segment) segments_.insert(id);
     return id;
   }
-  // Whoever waits is ending, and for them.
+  // The daemon is ending and waits for its syncs, so they are released first.
   void wait() override {
     release();
     disk_.wait();

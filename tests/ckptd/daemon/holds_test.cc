@@ -41,7 +41,7 @@ class HoldsTest : public PruneTest {
     return "";
   }
   std::vector<ckpt::Step> listed() { return job.log(*job.ranks[0]); }
-  // Not in the past of any virtual lease: the reader says that it is at work.
+  // Advances the time by a second at a time, and runs the daemon after each.
   void let_pass(std::chrono::seconds time) {
     for (std::chrono::seconds passed{0}; passed < time; passed += std::chrono::seconds(1)) {
       world.tick(std::chrono::seconds(1));
@@ -156,7 +156,7 @@ TEST_F(HoldsTest, AHoldEndsWithItsSessionOrDaemon) {
   restart();  // no daemon knows what the last one had promised
   one = reader();
   ASSERT_EQ(hold(*one, 10), "");
-  world.tick(std::chrono::seconds(31));  // ranks have had their time to come back
+  world.tick(std::chrono::seconds(31));  // past the time in which ranks may rejoin
   world.run();
   Json pruned = ask_root("prune", kLast1);
   EXPECT_EQ(pruned.at("kept").size(), 2u);
@@ -189,7 +189,7 @@ TEST_F(HoldsTest, OnlyWhoMayReadHolds) {
 
 TEST_F(HoldsTest, NobodyHoldsWhatIsBeingRemoved) {
   const auto one = reader();
-  // The prune's records are on their way when the hold is asked for.
+  // The prune's records are in flight to the journal when the hold is requested.
   fb::QueryT prune;
   prune.verb = "prune";
   prune.args = kLast1;

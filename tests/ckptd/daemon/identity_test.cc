@@ -1,5 +1,5 @@
-// Files of another store, or of another history of this one, among those of a store: a start looks
-// before it writes.
+// Files of another store, or of another history of this store, in the directory of a store: the
+// start checks them before it writes.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ class IdentityTest : public ::testing::Test {
     EXPECT_TRUE(root.connect());
     return job.log(root);
   }
-  // Nothing of the store has changed by a start that was refused.
+  // The start fails with this error and leaves every file as it was.
   void expect_refused_untouched(const std::vector<std::string>& says,
                                 ckpt::ErrorCode code = ckpt::ErrorCode::kFailedPrecondition,
                                 const MemoryFaults& faults = {}) {
@@ -49,8 +49,8 @@ class IdentityTest : public ::testing::Test {
     for (const std::string& part : says) EXPECT_THAT(started.error().message, HasSubstr(part));
     EXPECT_TRUE(all_files(world.disk()) == files) << "a file was changed, made or removed";
   }
-  // Puts back the journal of before a start that committed step 15, and loses the catalog. Returns
-  // the newest one.
+  // Puts back the journal from before a start that committed step 15, and loses the catalog.
+  // Returns the newest journal.
   std::vector<std::byte> put_older_journal_back() {
     world.stop();
     const auto older = file_bytes(world.disk(), kJournalPath);
@@ -63,9 +63,9 @@ class IdentityTest : public ::testing::Test {
     world.lose_catalog();
     return newest;
   }
-  // Stops the daemon and copies its disk. In the copy step 5 is pruned, and nothing else happens.
+  // Stops the daemon and copies its disk. The copy prunes step 5 and does nothing else.
   void copy_and_prune(World& copy) {
-    world.tick(std::chrono::seconds(7));  // no two starts are of the same time
+    world.tick(std::chrono::seconds(7));  // no two starts have the same time
     world.stop();
     copy.set_disk(world.disk().clone(5));
     ASSERT_TRUE(copy.start().ok());
@@ -85,7 +85,7 @@ class IdentityTest : public ::testing::Test {
   Job other_job;
 };
 
-// Served once, and trained on, before: commits of the other store were listed.
+// Regression: the daemon served and resumed from the commits of the other store.
 TEST_F(IdentityTest, AForeignCatalogIsSetAsideAndMadeAnew) {
   world.kill_daemon();
   other.kill_daemon();
@@ -116,7 +116,7 @@ TEST_F(IdentityTest, ACatalogOfAnotherHistoryIsMadeAnew) {
   EXPECT_THAT(log_of(world), ElementsAre(20, 15, 10, 5));
 }
 
-// Its deletions held, and commits of this store went with them: no run had another newest commit.
+// Regression: equal newest commits passed the check, so the copy's deletions removed commits here.
 TEST_F(IdentityTest, ACatalogOfACopyThatOnlyPrunedIsNotUsed) {
   World copy({.seed = 5});
   copy_and_prune(copy);
@@ -134,7 +134,7 @@ TEST_F(IdentityTest, ACatalogOfACopyThatOnlyPrunedIsNotUsed) {
   job.expect_restores(*job.ranks[0], 5);
 }
 
-// The snapshots of its own later epochs were given back to the disk before.
+// Regression: the space of this store's later snapshots was reclaimed.
 TEST_F(IdentityTest, TheJournalOfACopyThatOnlyPrunedIsRefused) {
   World copy({.seed = 5});
   copy_and_prune(copy);
@@ -151,7 +151,7 @@ TEST_F(IdentityTest, TheJournalOfACopyThatOnlyPrunedIsRefused) {
   EXPECT_THAT(log_of(world), ElementsAre(15, 10, 5));
 }
 
-// The catalog of the store was moved aside, or emptied, and then the journal was refused.
+// Regression: the store's own catalog was moved aside or emptied before the journal was refused.
 TEST_F(IdentityTest, ARefusedJournalLeavesTheCatalogAlone) {
   World copy({.seed = 5});
   copy_and_prune(copy);
@@ -173,7 +173,7 @@ TEST_F(IdentityTest, ARefusedJournalLeavesTheCatalogAlone) {
   EXPECT_THAT(log_of(world), ElementsAre(15, 10, 5));
 }
 
-// Began to serve, marked commits damaged and cut segments before.
+// Regression: the daemon served, marked commits damaged and truncated segments.
 TEST_F(IdentityTest, AForeignJournalIsRefusedByItsSegments) {
   world.kill_daemon();
   const auto own = file_bytes(world.disk(), kJournalPath);
@@ -186,7 +186,7 @@ TEST_F(IdentityTest, AForeignJournalIsRefusedByItsSegments) {
   EXPECT_THAT(log_of(world), ElementsAre(10, 5));
 }
 
-// The checks passed what they could not read, and files without a listed extent were removed.
+// Regression: the checks skipped unreadable files, and files without a listed extent were removed.
 TEST_F(IdentityTest, UnreadableSegmentsRefuseTheStart) {
   world.kill_daemon();
   put_file(world.disk(), segment_path(9), file_bytes(other.disk(), segment_path(1)));
@@ -213,19 +213,19 @@ TEST_F(IdentityTest, AForeignSegmentIsRefused) {
   EXPECT_THAT(log_of(world), ElementsAre(10, 5));
 }
 
-// What it does not list was given back to the disk before.
+// Regression: the space of commits that the older journal does not list was reclaimed.
 TEST_F(IdentityTest, AnOlderJournalIsRefusedWithoutACatalog) {
   const auto image = world.catalog_image();
   put_older_journal_back();
   expect_refused_untouched({"is older than the segments", "segments/"});
-  // The catalog has what it lacks.
+  // The catalog has the records that the journal lacks.
   world.set_catalog(image);
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(log_of(world), ElementsAre(15, 10, 5));
   EXPECT_THAT(beside_the_journal(), Contains("damaged-1.log"));
 }
 
-// Any damaged journal that was kept ended the check for good before.
+// Regression: any damaged journal that was kept disabled the check for good.
 TEST_F(IdentityTest, AnOlderJournalIsRefusedAfterASalvage) {
   world.kill_daemon();
   world.disk().flip(kJournalPath, 200);
@@ -238,7 +238,7 @@ TEST_F(IdentityTest, AnOlderJournalIsRefusedAfterASalvage) {
   expect_refused_untouched({"is older than the segments"});
 }
 
-// A salvaged journal lacks starts whose snapshots were not finished.
+// A salvaged journal lacks the records of starts whose snapshots did not finish.
 TEST_F(IdentityTest, ASalvagedJournalIsMeantUntilItsSpaceIsGivenBack) {
   for (int i = 0; i < 3; ++i) {
     world.kill_daemon();
@@ -246,7 +246,7 @@ TEST_F(IdentityTest, ASalvagedJournalIsMeantUntilItsSpaceIsGivenBack) {
   }
   job.start(fb::ResumeMode::Latest);
   job.begin(15);
-  ASSERT_TRUE(job.ranks[0]->fill(15));  // its extents are written, and it is not committed
+  ASSERT_TRUE(job.ranks[0]->fill(15));  // its extents are written, but it is not committed
   world.run();
   world.kill_daemon();
   world.disk().flip(kJournalPath, 200);
@@ -258,7 +258,7 @@ TEST_F(IdentityTest, ASalvagedJournalIsMeantUntilItsSpaceIsGivenBack) {
   EXPECT_THAT(beside_the_journal(), Not(Contains(kOlderJournalMeant)));
 }
 
-// The start was put on record before, and the one after it took that for the lost one.
+// Regression: a start wrote its own record, and the next start took that for the missing record.
 TEST_F(IdentityTest, AnOlderJournalWithATornEndIsRefused) {
   put_older_journal_back();
   auto torn = file_bytes(world.disk(), kJournalPath);
@@ -281,7 +281,7 @@ TEST_F(IdentityTest, AnOlderJournalThatIsMeantIsTaken) {
   job.expect_restores(*job.ranks[0], 10);
 }
 
-// A backup that leaves out empty directories: what lies in it is not there.
+// A store restored from a backup that skips empty directories: segments/ is missing.
 class WithoutSegments final : public PassingDisk {
  public:
   using PassingDisk::PassingDisk;
@@ -322,7 +322,7 @@ TEST_F(IdentityTest, AMissingSegmentsDirectoryIsMadeIfNothingIsInIt) {
   empty.set_door(nullptr);
 }
 
-// Took the journal's place before, whatever it was.
+// Regression: any salvaged journal replaced the journal.
 TEST_F(IdentityTest, ASalvagedJournalWithoutItsEndIsRefused) {
   world.kill_daemon();
   auto part = file_bytes(world.disk(), kJournalPath);
@@ -343,7 +343,7 @@ TEST_F(IdentityTest, ASalvagedJournalOfAnotherStoreIsRefused) {
   EXPECT_THAT(beside_the_journal(), Contains("refused-1.log"));
 }
 
-// A journal that could not be opened was taken for one that names no store.
+// Regression: a journal that could not be opened was taken for one that names no store.
 TEST_F(IdentityTest, NoSalvageIsJudgedByAnUnreadableJournal) {
   world.kill_daemon();
   other.stop();
@@ -371,7 +371,7 @@ TEST_F(IdentityTest, ARefusedSalvageWithoutAJournalStartsNothing) {
   EXPECT_THAT(beside_the_journal(), Contains("salvaged.log"));
 }
 
-// An error of the list was taken for an empty directory before.
+// Regression: an error of list() was taken for an empty directory.
 TEST_F(IdentityTest, AJournalBesideOthersIsNoNewStore) {
   World empty({.seed = 9});
   ASSERT_TRUE(empty.start().ok());

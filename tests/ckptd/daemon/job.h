@@ -34,7 +34,7 @@ class Job {
     world.run();
     for (auto& rank : ranks) ASSERT_TRUE(rank->started()) << rank->error();
   }
-  // A new process takes the place of one that is gone; everybody joins the next epoch.
+  // A new process replaces a lost rank. All ranks join the next epoch.
   void replace(ckpt::Rank rank) {
     ranks[rank] = std::make_unique<FakeTrainer>(world, options);
     ASSERT_TRUE(ranks[rank]->connect());
@@ -49,7 +49,7 @@ class Job {
     for (ckpt::UnitId unit = 0; unit < model.size(); ++unit) which.push_back(unit);
     return which;
   }
-  // All units, these of them in memory alone.
+  // All units, `memory_units` in memory only.
   ckpt::Plan plan_in_memory(const std::vector<ckpt::UnitId>& memory_units) const {
     ckpt::Plan all = plan(all_units());
     all.memory_units = memory_units;
@@ -66,11 +66,11 @@ class Job {
   void listen() {
     for (auto& rank : ranks) rank->listen();
   }
-  // A whole snapshot of all units, durable.
+  // Saves a snapshot of all units until it is durable.
   void commit(ckpt::Step step, uint64_t salt = 0) {
     save(step, plan(all_units()), fb::SnapshotLevel::Durable, salt);
   }
-  // As far as it gets by itself.
+  // Saves a snapshot and expects `level` on all ranks once the daemon is idle.
   void save(ckpt::Step step, const ckpt::Plan& what, fb::SnapshotLevel level, uint64_t salt = 0) {
     begin(step, what, salt);
     fill(step);

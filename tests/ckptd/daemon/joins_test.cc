@@ -1,4 +1,4 @@
-// Joins that wait, and what is told of them.
+// Joins that wait, and the messages about them.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/job.h"

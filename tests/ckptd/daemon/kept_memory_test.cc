@@ -1,4 +1,4 @@
-// The daemon is restarted while somebody holds its memory: what trainers find afterwards.
+// The daemon restarts while a keeper holds its memory: what trainers can restore afterwards.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/job.h"
@@ -20,7 +20,7 @@ class KeptMemoryTest : public ::testing::Test {
   void commit(ckpt::Step step, const std::vector<ckpt::UnitId>& in_memory) {
     job.save(step, job.plan_in_memory(in_memory), fb::SnapshotLevel::Durable);
   }
-  // Every byte of the view is compared with what was saved then.
+  // Versions in the view of the step. Every byte is compared with the saved state.
   Steps steps(ckpt::Step step) {
     fb::OpenRestoreT request = job.whole(step);
     request.memory = true;
@@ -59,7 +59,7 @@ TEST_F(KeptMemoryTest, TheMemoryLevelSurvivesWithItsTrainers) {
   reconnect();
   EXPECT_EQ(metric("ckptd_arena_bytes"), 2.0 * job.options.arena_bytes) << "each arena once";
   EXPECT_EQ(steps(10), (Steps{10, 10, 10, 10}));
-  // They go on as if nothing had been.
+  // Training goes on as if the daemon had not restarted.
   commit(15, {0, 3});
   EXPECT_EQ(steps(15), (Steps{15, 15, 15, 15}));
   world.kill_daemon();
@@ -86,7 +86,7 @@ TEST_F(KeptMemoryTest, ACleanRestartKeepsItToo) {
   EXPECT_EQ(steps(10), (Steps{10, 10, 10, 10}));
 }
 
-// What was in flight comes back by its trainers, into the arena that is there already.
+// Snapshots in flight are handed back by their trainers, into the arena that was kept.
 TEST_F(KeptMemoryTest, SnapshotsInFlightGoOnBesideIt) {
   job.begin(15, job.plan_in_memory({3}));
   job.fill(15);
@@ -100,7 +100,7 @@ TEST_F(KeptMemoryTest, SnapshotsInFlightGoOnBesideIt) {
   EXPECT_EQ(steps(10), (Steps{10, 5, 5, 10})) << "step 15 wrote units 1 and 2 to the disk";
 }
 
-// The power fails: the disk may have less than memory says.
+// After a power loss the disk may lack commits that the held memory has.
 TEST_F(KeptMemoryTest, OfCommitsThatAreNotThereNothingIsBelieved) {
   world.kill_daemon();
   HeldMemory other_store = std::move(memory);

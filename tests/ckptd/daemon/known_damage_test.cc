@@ -109,7 +109,7 @@ TEST_F(KnownDamageTest, EveryCommitThatSharesTheBytesIsMarked) {
   for (const ckpt::Step step : {10, 15}) expect_marked(step, {kFrozen});
 }
 
-// Until the next pass health would be degraded for bytes that nobody has any more.
+// Otherwise health would be degraded, until the next pass, for bytes that no commit has.
 TEST_F(KnownDamageTest, DamageGoesWithTheCommitThatHadIt) {
   for (const ckpt::Step step : {5, 10, 15}) job.commit(step);
   for (const ckpt::Step step : {5, 10}) flip(step, kTrained);
@@ -198,7 +198,7 @@ TEST_F(KnownDamageTest, MarksOutliveARestartAndEndWithAVerifyOfTheRun) {
     return ask_root("show", R"({"target": "tiny@5"})").at("damaged_units").get<uint64_t>();
   };
   EXPECT_EQ(marked(), 1u);
-  flip(5, kTrained);  // back to what it was
+  flip(5, kTrained);  // repairs the damage
   world.tick(std::chrono::seconds(1));
   ask_root("verify", R"({"target": "tiny@10"})");
   EXPECT_EQ(marked(), 1u) << "nobody has read step 5";

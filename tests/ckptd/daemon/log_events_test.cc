@@ -1,5 +1,5 @@
-// The events of the log, as a program reads them: one object a line, with the fields that the table
-// in docs/reference/metrics.md says.
+// Events of the log as a program reads them: one JSON object per line, with the fields of the table
+// in docs/reference/metrics.md.
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
 
@@ -21,13 +21,15 @@ using ::testing::SizeIs;
 
 using Fields = std::set<std::string>;
 
-// Rows "| event `name` | `field` `field` | when |" of the page.
+// Rows "| `name` | `field` `field` | when |" of the page's section "Log events".
 std::map<std::string, Fields> documented() {
   std::map<std::string, Fields> events;
   std::ifstream file(CKPTD_METRICS_PAGE);
   const std::regex quoted("`([a-z_]+)`");
+  bool inside = false;
   for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("| event `")) continue;
+    if (line.starts_with("## ")) inside = line == "## Log events";
+    if (!inside || !line.starts_with("| `")) continue;
     const std::string cells = line.substr(0, line.find('|', line.find('|', 1) + 1));
     std::string name;
     for (std::sregex_iterator at(cells.begin(), cells.end(), quoted), end; at != end; ++at) {
@@ -56,11 +58,11 @@ class LogEventsTest : public ::testing::Test {
 
   World& begin(const World::Options& options) {
     world_ = std::make_unique<World>(options);
-    spdlog::set_level(spdlog::level::info);  // a World is silent by itself
+    spdlog::set_level(spdlog::level::info);  // a World logs nothing by default
     EXPECT_TRUE(world_->start().ok());
     return *world_;
   }
-  // The events of a name since the last call, without what every line has.
+  // Events of this name since the last call, without the fields that every line has.
   std::vector<Json> taken(const std::string& name) {
     read();
     std::vector<Json> found;
@@ -71,7 +73,7 @@ class LogEventsTest : public ::testing::Test {
     });
     return found;
   }
-  // The only one of its name.
+  // The only event of its name since the last call.
   Json one(const std::string& name) {
     const auto found = taken(name);
     EXPECT_THAT(found, SizeIs(1)) << name;
@@ -95,7 +97,7 @@ class LogEventsTest : public ::testing::Test {
       events_.push_back(std::move(object));
     }
   }
-  // Of the events that there were.
+  // Compares the fields of every event seen so far with the page.
   void expect_documented() {
     read();
     const auto rows = documented();
@@ -112,7 +114,7 @@ class LogEventsTest : public ::testing::Test {
   std::map<std::string, Fields> seen_;
 };
 
-// A field that is there, and is what it should be.
+// The event has these fields with these values.
 void expect_fields(const Json& event, const Json& wanted) {
   for (const auto& [name, value] : wanted.items()) {
     ASSERT_TRUE(event.contains(name)) << name << " of " << event;
@@ -160,8 +162,8 @@ TEST_F(LogEventsTest, OfATrainingRun) {
   expect_documented();
 }
 
-// One line when the disk is full, one for the first snapshot that it costs, and one for each when
-// that is over, however many snapshots fail in between.
+// One line when the disk is full, one for the first snapshot that fails, and one each when the
+// condition ends, however many snapshots fail in between.
 TEST_F(LogEventsTest, OfAFullDiskAndItsEnd) {
   World& world = begin({});
   Job job(world, 2);
@@ -199,7 +201,7 @@ TEST_F(LogEventsTest, OfAFullDiskAndItsEnd) {
 
 TEST_F(LogEventsTest, OfAnAlarmAndOfASnapshotThatIsSkipped) {
   World& world = begin({.alarms = fb::AlarmPolicy::Warn});
-  Job job(world, 1, {.arena_bytes = 9 * (64u << 10)});  // of which one snapshot has the most
+  Job job(world, 1, {.arena_bytes = 9 * (64u << 10)});  // one snapshot takes most of the slabs
   job.start();
   FakeTrainer& trainer = *job.ranks[0];
   trainer.byte_at = [](ckpt::UnitId unit, ckpt::Step, uint64_t, uint64_t) {
@@ -257,13 +259,13 @@ TEST_F(LogEventsTest, OfDamage) {
   expect_fields(one("scrub_damage"),
                 {{"run", "tiny"}, {"lineage", 1}, {"step", 5}, {"unit", job.model[3].name}});
   expect_fields(one("scrub_pass"), {{"pass", 1}, {"damaged_units", 1}});
-  // A start that makes the index anew reads the headers of all.
+  // A start that rebuilds the catalog reads the headers of all extents.
   world.disk().flip(place.path, place.extent_offset + 11);
   world.kill_daemon();
   world.lose_catalog();
   ASSERT_TRUE(world.start().ok());
   expect_fields(one("commit_damaged"), {{"run", "tiny"}, {"lineage", 1}, {"step", 5}});
-  // One that finds the journal damaged writes it anew.
+  // A start that finds the journal damaged rewrites it.
   world.kill_daemon();
   world.disk().flip(kJournalPath, 200);
   ASSERT_TRUE(world.start().ok());

@@ -1,4 +1,4 @@
-// What is in memory only, where a lineage goes on with who is left.
+// Memory-only versions in a lineage that goes on with the survivors.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/job.h"
@@ -15,7 +15,7 @@ TEST(MemoryElasticTest, ALineageThatGoesOnKeepsWhatItsDeadBrought) {
   job.start();
   job.commit(5);
   job.save(10, job.plan_in_memory({1, 2, 3}), fb::SnapshotLevel::Durable);
-  // Twice: what a change leaves the next one finds.
+  // Two membership changes: the versions survive both.
   for (int change = 0; change < 2; ++change) {
     job.ranks.back()->die();
     job.ranks.pop_back();
@@ -30,7 +30,7 @@ TEST(MemoryElasticTest, ALineageThatGoesOnKeepsWhatItsDeadBrought) {
       job.expect_bytes(restored, 10, 0);
     }
   }
-  // With the last one the lineage ends; the next one begins before that snapshot.
+  // The lineage ends with its last rank. The next lineage begins before that snapshot.
   job.ranks.back()->die();
   world.run();
   job.start(fb::ResumeMode::AtStep, 5);

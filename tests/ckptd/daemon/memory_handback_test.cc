@@ -15,7 +15,7 @@ TEST(MemoryHandbackTest, WhatTheNextDaemonCommitsItKeepsInMemory) {
   job.save(10, job.plan_in_memory({1, 2}), fb::SnapshotLevel::Durable);
   job.begin(15, job.plan_in_memory({1, 2}));
   job.fill(15);
-  world.kill_daemon();  // step 10 is durable; of step 15 it knew that all is sealed
+  world.kill_daemon();  // step 10 is durable; step 15 is sealed on all ranks
   ASSERT_TRUE(world.start().ok());
   for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect()) << rank->error();
   world.run();
@@ -30,7 +30,7 @@ TEST(MemoryHandbackTest, WhatTheNextDaemonCommitsItKeepsInMemory) {
     EXPECT_EQ(restored.memory_only, (std::vector<bool>{false, true, true, false}));
     job.expect_bytes(restored, 15, 0);
   }
-  // What was in the last daemon's memory went with it.
+  // Memory-only versions of step 10 were lost with the last daemon.
   request.step = 10;
   EXPECT_EQ(job.ranks[0]->restore(request).steps, (std::vector<ckpt::Step>{10, 5, 5, 10}));
 }

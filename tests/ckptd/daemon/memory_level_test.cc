@@ -1,4 +1,4 @@
-// Units that are kept in memory only: when they are seen, what they survive, what they give way to.
+// Memory-only units: when they become visible, which failures they survive, when they are evicted.
 #include <gmock/gmock.h>
 
 #include <random>
@@ -30,7 +30,7 @@ class MemoryLevelTest : public ::testing::Test {
   void commit(Job& job, ckpt::Step step, const Units& durable, const Units& memory) {
     job.save(step, plan(job, durable, memory), fb::SnapshotLevel::Durable);
   }
-  // Which version of each unit a view shows; every byte is compared with what was saved then.
+  // Versions in the view of the step. Every byte is compared with the saved state.
   std::vector<ckpt::Step> steps(Job& job, FakeTrainer& trainer, ckpt::Step step, bool memory) {
     fb::OpenRestoreT request = job.whole(step);
     request.memory = memory;
@@ -117,7 +117,7 @@ TEST_F(MemoryLevelTest, ANewerVersionOfEitherLevelFreesTheSlabs) {
   commit(job, 15, {0}, {1, 2, 3});
   EXPECT_EQ(metric("ckptd_slabs{state=\"held\"}"), held);
   EXPECT_EQ(steps(job, *job.ranks[0], 15, true), (std::vector<ckpt::Step>{15, 15, 15, 15}));
-  // The older one is gone, so a view of an older step shows what the disk has.
+  // The older version is gone, so a view of an older step shows the version on disk.
   EXPECT_EQ(steps(job, *job.ranks[0], 10, true), (std::vector<ckpt::Step>{10, 5, 5, 5}));
   commit(job, 20, {0, 1, 2, 3}, {});
   EXPECT_EQ(metric("ckptd_slabs{state=\"held\"}"), 0);
@@ -146,9 +146,9 @@ TEST_F(MemoryLevelTest, GivesWayToSnapshotsOldestFirst) {
   job.commit(5);
   commit(job, 10, {0}, {1});
   commit(job, 15, {0}, {2});
-  commit(job, 20, {0, 3}, {});  // a large one: needs more than what is free
+  commit(job, 20, {0, 3}, {});  // a large unit: needs more slabs than are free
   EXPECT_EQ(steps(job, *job.ranks[0], 20, true)[2], 15u);
-  job.begin(25);  // all of it at once, and nothing else is left
+  job.begin(25);  // takes all slabs at once
   EXPECT_EQ(job.ranks[0]->error(), "");
   job.fill(25);
   world.run();
@@ -156,7 +156,7 @@ TEST_F(MemoryLevelTest, GivesWayToSnapshotsOldestFirst) {
   EXPECT_EQ(job.ranks[0]->snapshot(25).level, fb::SnapshotLevel::Durable);
 }
 
-// The policy that refuses to wait is never refused for what the memory level holds.
+// A snapshot with the policy Skip is never skipped for slabs that the memory level holds.
 TEST_F(MemoryLevelTest, NeverMakesASnapshotSkip) {
   FakeTrainer::Options options;
   options.arena_bytes = 640 << 10;
@@ -179,7 +179,7 @@ TEST_F(MemoryLevelTest, NeverMakesASnapshotSkip) {
   EXPECT_EQ(metric("ckptd_snapshots_skipped_total"), 0);
 }
 
-// What an epoch was resumed from stays until each rank has begun a snapshot: all find the same.
+// Versions that an epoch resumed from stay until each rank has begun a snapshot: all find the same.
 TEST_F(MemoryLevelTest, AllRanksOfAnEpochResolveAlike) {
   FakeTrainer::Options options;
   options.arena_bytes = 640 << 10;
@@ -192,7 +192,7 @@ TEST_F(MemoryLevelTest, AllRanksOfAnEpochResolveAlike) {
   job.start(fb::ResumeMode::Continue);
   const std::vector<ckpt::Step> expected = {10, 10, 10, 10};
   EXPECT_EQ(steps(job, *job.ranks[0], 10, true), expected);
-  job.ranks[0]->begin(15, job.plan(job.all_units()));  // it goes on; the other still restores
+  job.ranks[0]->begin(15, job.plan(job.all_units()));  // rank 0 goes on; rank 1 still restores
   world.run();
   EXPECT_EQ(steps(job, *job.ranks[1], 10, true), expected);
 }
@@ -207,7 +207,7 @@ TEST_F(MemoryLevelTest, BytesThatChangeAfterTheSealFailTheSnapshot) {
   const std::vector<uint32_t> slabs = snapshot.slabs;
   ASSERT_EQ(slabs.size(), 2u);
   job.fill(10);
-  job.ranks[0]->slab(slabs[1])[100] ^= std::byte{1};  // the second one stays in memory
+  job.ranks[0]->slab(slabs[1])[100] ^= std::byte{1};  // the second slab stays in memory
   world.run();
   job.listen();
   EXPECT_EQ(snapshot.level, fb::SnapshotLevel::Failed);
@@ -245,11 +245,11 @@ TEST_F(MemoryLevelTest, RefusesPlansThatMakeNoSense) {
     world.run();
     EXPECT_THAT(job.ranks[0]->error(), HasSubstr(why));
   }
-  // One slab with both: the seal is refused, nothing of it is seen.
+  // One slab with both kinds of units: the seal is refused, and none of its units is visible.
   begin(job, 20, {0}, {1});
   job.ranks[0]->listen();
   auto& snapshot = job.ranks[0]->snapshot(20);
-  snapshot.begin.memory_units.clear();  // packs as if all were written
+  snapshot.begin.memory_units.clear();  // packs as if all units were durable
   job.ranks[0]->fill(20);
   world.run();
   EXPECT_THAT(job.ranks[0]->error(), HasSubstr("lie in one slab"));
@@ -285,15 +285,15 @@ TEST_F(MemoryLevelTest, NewestNeedsNoCommitAtTheStep) {
   EXPECT_THAT(job.ranks[0]->restore(request).error, HasSubstr("`newest` goes with a step"));
 }
 
-// A restore, a snapshot that is being filled and one that is being written, all at once: none of
-// them waits for another.
+// A restore, a snapshot that is being filled and a snapshot that is being written, all at once:
+// none of them waits for another.
 TEST_F(MemoryLevelTest, RestoreFillAndPersistGoOnTogether) {
   Job job(world, 1);
   job.start();
   job.commit(5);
   commit(job, 10, {0}, {1, 2, 3});
   begin(job, 15, {0, 1}, {2, 3});
-  job.fill(15);  // handed over; the world has not moved: it is being written
+  job.fill(15);  // sealed; the world has not run yet, so step 15 is still being written
   FakeTrainer& trainer = *job.ranks[0];
   fb::OpenRestoreT request = job.whole(10);
   request.memory = true;
@@ -324,8 +324,8 @@ std::pair<Units, Units> draw_units(std::mt19937& random, bool all_durable) {
   return units;
 }
 
-// Any history of snapshots, deaths and resumes, against a model that knows no slabs: nothing was
-// evicted here, so every view must be exactly what the rules say.
+// Random histories of snapshots, deaths and resumes, against a model without slabs. Nothing is
+// evicted here, so every view must follow the rules exactly.
 TEST_F(MemoryLevelTest, ViewsFollowTheRulesAfterAnyHistory) {
   for (uint32_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -334,7 +334,7 @@ TEST_F(MemoryLevelTest, ViewsFollowTheRulesAfterAnyHistory) {
     std::mt19937 random(seed);
     Job job(other, 1 + seed % 2, {.arena_bytes = 8 << 20});
     job.start();
-    std::vector<ckpt::Step> disk(4), memory(4);  // the newest of each unit; 0: none
+    std::vector<ckpt::Step> disk(4), memory(4);  // the newest step of each unit; 0: none
     ckpt::Step step = 0;
     ckpt::Step newest = 0;
     for (int event = 0; event < 30; ++event) {

@@ -1,4 +1,4 @@
-// What the tests of prune and gc share.
+// Fixture of the tests of prune and gc.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ class PruneTest : public ::testing::Test {
     EXPECT_EQ(reply.exit_code, exit_code) << verb << " " << args << ": " << reply.json;
     return Json::parse(reply.json);
   }
-  // Asks as root, which needs no session of the run's.
+  // Asks as root, which needs no session of the run.
   Json ask_root(const std::string& verb, const std::string& args) {
     FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
     EXPECT_TRUE(root.connect());
@@ -29,7 +29,7 @@ class PruneTest : public ::testing::Test {
     root.die();
     return Json::parse(reply.json);
   }
-  // A snapshot of these units only.
+  // Commits a snapshot of these units only.
   void commit_units(Job& job, ckpt::Step step, const std::vector<ckpt::UnitId>& units) {
     for (auto& rank : job.ranks) rank->begin(step, job.plan(units));
     world.run();
@@ -55,12 +55,12 @@ class PruneTest : public ::testing::Test {
     reader.die();
     world.run();
   }
-  // Everything that is left is whole.
+  // Every commit that is left is intact.
   void expect_verified() {
     const Json report = ask_root("verify", "{}");
     EXPECT_THAT(report.at("errors"), ::testing::IsEmpty()) << report;
   }
-  // Nothing is in the memory level any more, so that bytes come from the disk.
+  // Restarts the daemon. The memory level is empty afterwards: restores read the disk.
   void restart() {
     world.kill_daemon();
     ASSERT_TRUE(world.start().ok());

@@ -1,16 +1,16 @@
 // Random histories of partial snapshots and lineages, pruned by random rules, through the daemon
-// and back from its disk: what is kept, or held by a reader, restores bit for bit, and a catalog
-// made anew answers the same.
+// and back from its disk. Kept views and views held by a reader restore bit for bit, and a rebuilt
+// catalog gives the same answers.
 #include "tests/ckptd/catalog/history.h"
 #include "tests/ckptd/daemon/prune_fixture.h"
 
 namespace ckptd::testing {
 namespace {
 
-// Each version's bytes tell its unit, its step and, as their salt, its lineage.
+// The bytes of each version encode its unit, its step and, as their salt, its lineage.
 class Pruned : public PruneTest {
  protected:
-  // With deltas: little of a unit is another at each step.
+  // With deltas little of a unit changes at each step.
   explicit Pruned(bool deltas = false)
       : PruneTest({.segment_bytes = 256u << 10,
                    .codec = deltas ? CodecChoice::kDelta : CodecChoice::kNone}),
@@ -60,7 +60,7 @@ class Pruned : public PruneTest {
     model_.commits.push_back({{lineage(), step_}, {units.begin(), units.end()}, full});
     listed_.insert({lineage(), step_});
   }
-  // From a commit that the current lineage sees, and that is whole.
+  // Resumes from a complete commit that the current lineage sees.
   void resume_somewhere() {
     std::vector<ckpt::Step> steps;
     for (const ViewPoint& point : listed_) {
@@ -97,7 +97,7 @@ class Pruned : public PruneTest {
     std::advance(at, draw(listed_.size()));
     return *at;
   }
-  // A reader takes a hold of a view, and keeps it until the daemon restarts.
+  // A reader takes a hold on a view, and keeps it until the daemon restarts.
   void hold_some() {
     if (listed_.empty() || held_.size() >= limits::kHoldsPerSessionMax) return;
     if (reader_ == nullptr) {
@@ -114,7 +114,7 @@ class Pruned : public PruneTest {
     ASSERT_TRUE(reader_->take<fb::CommitHeldT>().has_value()) << reader_->error();
     held_.insert(view);
   }
-  // Nobody is forced: what is held stays, and so does what protects itself otherwise.
+  // Removes a commit without force: held and otherwise protected commits stay.
   void remove_some() {
     if (listed_.empty()) return;
     const ViewPoint view = some_listed();
@@ -205,7 +205,7 @@ class Pruned : public PruneTest {
     }
     if (HasFatalFailure()) return;
     held_.clear();
-    restart();  // nothing comes from memory
+    restart();  // restores read the disk, not memory
     expect_every_view();
     expect_verified();
     const auto before = documents();
@@ -227,7 +227,7 @@ class Pruned : public PruneTest {
   std::set<ViewPoint> held_;
   std::mt19937_64 random_;
   ckpt::Step step_ = 0;
-  double delta_bytes_ = 0;  // that were written by the last prune
+  double delta_bytes_ = 0;  // written before the last prune
   size_t removed_ = 0;
   size_t left_ = 0;  // deletions that left units for other views
 };
@@ -267,7 +267,7 @@ TEST_P(PrunedDeltaHistories, KeptViewsRestoreBitForBit) {
 INSTANTIATE_TEST_SUITE_P(Seeds, PrunedDeltaHistories, ::testing::Range<uint64_t>(0, 20));
 INSTANTIATE_TEST_SUITE_P(Seeds, PrunedHistories, ::testing::Range<uint64_t>(0, 20));
 
-// The histories are such that something goes, and something of what goes has to stay.
+// The histories are such that some commits are removed, and some of those leave units for others.
 TEST_F(Pruned, HistoriesAreWorthPruning) {
   play(4);
   EXPECT_GT(removed_, 3u);

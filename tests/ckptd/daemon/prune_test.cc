@@ -1,5 +1,5 @@
-// Prune through the daemon: what is kept restores bit for bit, what goes says why, and a catalog
-// made anew answers the same.
+// Prune through the daemon: kept views restore bit for bit, deleted commits have a reason, and a
+// rebuilt catalog gives the same answers.
 #include "tests/ckptd/daemon/prune_fixture.h"
 
 namespace ckptd::testing {
@@ -64,10 +64,10 @@ TEST_F(PruneTest, ADryRunSaysWhyAndChangesNothing) {
   EXPECT_THAT(dry.at("kept").at(1).at("reasons"), ElementsAre("pinned"));
   EXPECT_EQ(dry.at("removed").at(0).at("reason"), "no rule keeps it");
   EXPECT_THAT(dry.at("removed").at(0).at("tags"), ElementsAre("good"));
-  EXPECT_EQ(dry.at("bytes"), 331'000);  // one of each unit
+  EXPECT_EQ(dry.at("bytes"), 331'000);  // one version of each unit
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(15, 10, 5));
   EXPECT_EQ(used(), before);
-  // With the tag among the rules it would stay.
+  // With the tag among the rules the commit would stay.
   const Json tagged =
       ask(job, "prune",
           R"({"target": "tiny", "dry_run": true, "rules": {"last": 1, "tags": ["good"]}})");
@@ -94,8 +94,8 @@ TEST_F(PruneTest, TheRulesOfARunAreKeptAndUsed) {
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(15)) << "its loss is the lowest";
 }
 
-// What the view of a snapshot that is being taken will show stays, although nothing that is there
-// yet shows it any more.
+// The view of a snapshot that is being taken stays restorable, although no existing commit shows
+// these versions any more.
 TEST_F(PruneTest, AnOvertakenSnapshotHasItsView) {
   Job job(world, 2, {.arena_bytes = 4u << 20});
   job.start();

@@ -1,4 +1,4 @@
-// What a start makes of what the last daemon, or the power cut, left behind.
+// Recovery of a store after a stop, a killed daemon or a power loss.
 #include <gmock/gmock.h>
 
 #include "ckptd/daemon_store.h"
@@ -136,7 +136,7 @@ TEST_F(RecoveryTest, ADamagedSegmentHeaderCostsNoCommit) {
   world.kill_daemon();
   world.disk().flip(segment_path(1), 2000);  // padding
   world.disk().flip(segment_path(1), 9);     // and the version
-  world.lose_catalog();                      // every commit is checked
+  world.lose_catalog();                      // the start checks every commit
   ASSERT_TRUE(world.start().ok());
   job.start(fb::ResumeMode::Latest);
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);

@@ -1,4 +1,4 @@
-// What is refused, and that the daemon goes on: wrong versions, wrong users, units that differ,
+// Refused requests, after which the daemon goes on: wrong versions, wrong users, units that differ,
 // messages out of order.
 #include <gmock/gmock.h>
 
@@ -121,7 +121,7 @@ TEST_F(RefusalTest, MetadataMustBeJsonThatStacksCanHold) {
   EXPECT_THAT(refused(std::string(2u << 20, ' ') + "{}"), HasSubstr("the most is 1048576"));
 }
 
-// What is refused is named, but an answer never repeats megabytes of it.
+// An error names the refused object, but never repeats megabytes of its name.
 TEST_F(RefusalTest, LongTextsAreNotEchoed) {
   Job job(world, 1);
   job.start();
@@ -261,8 +261,8 @@ TEST_F(RefusalTest, ADrainingDaemonTakesNothingNew) {
   EXPECT_TRUE(world.daemon().drained());
 }
 
-// While as many snapshots are open as may be, begins wait: one of a rank and step, and not at any
-// cost in memory.
+// At the limit of open snapshots further begins wait: at most one of each rank and step, and within
+// a limit of memory.
 TEST_F(RefusalTest, BeginsThatWaitAreBounded) {
   Job job(world, 1);
   job.start();

@@ -1,5 +1,5 @@
-// Removing runs and commits that somebody names: who may, what protects them, and that nothing of a
-// run that is gone comes back or stays on the disk.
+// Removal of named runs and commits: who may remove them, what protects them, and that no state of
+// a removed run returns or stays on the disk.
 #include "tests/ckptd/daemon/prune_fixture.h"
 
 namespace ckptd::testing {
@@ -16,7 +16,7 @@ class RemovalTest : public PruneTest {
  protected:
   RemovalTest() : PruneTest({.segment_bytes = 768u << 10}) {}
 
-  // A run with these commits that nobody trains any more.
+  // Makes a run with these commits that no job trains any more.
   void train(const std::vector<ckpt::Step>& steps, uint64_t salt = 0) {
     Job job(world, 2);
     job.start();
@@ -28,7 +28,7 @@ class RemovalTest : public PruneTest {
     for (auto& rank : job.ranks) rank->die();
     world.run();
   }
-  // As the user that trains.
+  // Asks as the user who trains.
   fb::QueryReplyT user_asks(const std::string& verb, const std::string& args) {
     FakeTrainer user(world, {.arena_bytes = 0, .kind = fb::SessionKind::Control});
     EXPECT_TRUE(user.connect());
@@ -66,7 +66,7 @@ TEST_F(RemovalTest, ARunGoesWithAllItsSpaceAndItsNameIsFree) {
   EXPECT_EQ(user_asks("rm", kTiny).exit_code, 3);
   EXPECT_LE(used() + 3 * 331'000, before);
 
-  // Another run takes the name, and has nothing of the first.
+  // A new run takes the name, and has no state of the old run.
   train({5}, /*salt=*/7);
   for (int start = 0; start < 3; ++start) {
     if (start == 1) restart();
@@ -103,7 +103,7 @@ TEST_F(RemovalTest, TagsAndPinsProtectUntilForceIsSaid) {
   EXPECT_THAT(ask_root("runs", "{}"), IsEmpty());
 }
 
-// A model that went wrong: the newest commit goes, and the run goes on from the one before.
+// A model that diverged: the newest commit is removed, and the run resumes from the one before.
 TEST_F(RemovalTest, TheNewestCommitGoesByForceWhileNobodyTrains) {
   train({5, 10, 15});
   const uint64_t before = used();
@@ -112,7 +112,7 @@ TEST_F(RemovalTest, TheNewestCommitGoesByForceWhileNobodyTrains) {
   Job job(world, 1);
   job.start(fb::ResumeMode::Latest);
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
-  // While somebody trains, what it began with stays, by force or not.
+  // While a job trains, the commit that it resumed from stays, even with force.
   EXPECT_THAT(refusal("rm", R"({"target": "tiny@10", "force": true})"), HasSubstr("not even"));
   commit_units(job, 20, {0, 1});
   ask(job, "rm", R"({"target": "tiny@5"})");
@@ -173,7 +173,7 @@ TEST_F(RemovalTest, ARestoreInFlightKeepsItsBytes) {
   EXPECT_LE(used() + 331'000, before);
 }
 
-// The tombstone holds or it does not: a run is there with all its commits, or gone for good.
+// The tombstone is durable or not: after a power loss the run has all its commits, or is gone.
 TEST_F(RemovalTest, PowerMayGoAtAnyMoment) {
   size_t gone = 0;
   for (uint64_t seed = 1; seed <= 30; ++seed) {

@@ -1,4 +1,4 @@
-// Restores through the daemon: other layouts, sources, fallback, bounds.
+// Restores through the daemon: other layouts, sources, fallback, limits.
 #include <gmock/gmock.h>
 
 #include "ckptd/daemon_store.h"
@@ -138,7 +138,7 @@ TEST_F(RestoreTest, RestoresOfASessionAreBounded) {
   job.ranks[0]->send(job.whole(5));
   EXPECT_THAT(job.ranks[0]->error(), HasSubstr("the most"));
   world.run();
-  job.ranks[0]->die();  // with all of them open
+  job.ranks[0]->die();  // with all these restores open
   world.run();
 }
 
@@ -171,7 +171,7 @@ TEST_F(RestoreTest, OnlyWhoMayReadEveryRunIsHandedFiles) {
   EXPECT_TRUE(world.inbox(root.session()).arena.valid()) << "the file came along";
   EXPECT_FALSE(root.take<fb::RestoreWindowT>().has_value());
   ASSERT_FALSE(located->fragments.empty());
-  // What it says of a failure goes into notes and logs, so it is made fit for them.
+  // The client's text of a failure reaches notes and logs, so it is escaped and cut.
   fb::LocatedReadT read;
   read.restore = opened.restore;
   read.number = located->number;
@@ -187,7 +187,7 @@ TEST_F(RestoreTest, OnlyWhoMayReadEveryRunIsHandedFiles) {
               HasSubstr("read by ckptd instead of the client: \\x1b[31mAAA"));
   EXPECT_LE(window->notes[0]->note.size(), 500u);
   root.post(read);   // a second time
-  read.number = 99;  // and of what was never sent
+  read.number = 99;  // a number that was never sent
   root.post(read);
   read.restore = 99;
   root.post(read);
@@ -195,7 +195,7 @@ TEST_F(RestoreTest, OnlyWhoMayReadEveryRunIsHandedFiles) {
   world.run();
 }
 
-// As many ranges as a restore may have, of a unit with a long name, and its cached slab is spoilt.
+// The maximum number of ranges, a unit with a long name, and a damaged slab in memory.
 TEST_F(RestoreTest, ManyRangesOfAUnitThatFellBackFitIntoOneAnswer) {
   Job job(world, 1);
   job.model.resize(1);
@@ -219,7 +219,7 @@ TEST_F(RestoreTest, ManyRangesOfAUnitThatFellBackFitIntoOneAnswer) {
   for (const auto& bytes : restored.bytes) ASSERT_EQ(bytes[0], state_byte(0, 5, 0, 0));
 }
 
-// A session opens at once; its slabs are faulted in by and by.
+// A session opens at once; its slabs are faulted in gradually.
 TEST_F(RestoreTest, BeginsBeforeItsSlabsAreFaultedInAndGoesOnOnceTheyAre) {
   Job job(world, 1);
   job.start();

@@ -1,4 +1,4 @@
-// A journal that lost bytes which were durable: the catalog proves it, nothing is passed over.
+// A journal that lost durable records: the catalog proves the loss, and the records are put back.
 #include <gmock/gmock.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
@@ -28,13 +28,13 @@ class SalvageTest : public SavedRunTest {
     world.disk().close(file);
     return bytes;
   }
-  // kill -9, then one flipped bit in the journal at this offset.
+  // Kills the daemon with -9, flips one bit of the journal at this offset, and starts it.
   void restart_with_flip(uint64_t offset) {
     world.kill_daemon();
     world.disk().flip(kJournalPath, offset);
     ASSERT_TRUE(world.start().ok());
   }
-  // The same, and the journal ends there.
+  // Kills the daemon, truncates the journal at `end`, and starts it.
   void restart_without_tail(uint64_t end) {
     world.kill_daemon();
     truncate_file(world.disk(), kJournalPath, end);
@@ -65,7 +65,7 @@ TEST_F(SalvageTest, AnAcknowledgedCommitInADamagedLastBatchIsPutBack) {
   EXPECT_EQ(root().query("show", R"({"target": "tiny@15"})").json, show);
   EXPECT_EQ(root().query("verify", "").exit_code, 0);
   EXPECT_THAT(beside_the_journal(), Contains("damaged-1.log")) << "and the bytes are kept";
-  // From the journal alone, too.
+  // The journal alone gives the same answers afterwards.
   world.kill_daemon();
   world.lose_catalog();
   ASSERT_TRUE(world.start().ok());
@@ -89,7 +89,7 @@ TEST_F(SalvageTest, ARunThatWasRemovedStaysSo) {
   EXPECT_EQ(root().query("verify", "").exit_code, 0);
 }
 
-// What was given back of a commit that is deleted is no damage of what is kept of it.
+// Reclaimed extents of a deleted commit are no damage of the units that are kept from it.
 TEST_F(SalvageTest, ADeletionIsPutBackWithWhatItKeeps) {
   Job small(world, 1, {.run = "small", .slab_bytes = 64 << 10});
   small.start();
@@ -192,8 +192,8 @@ TEST_F(SalvageTest, ATailThatNoCatalogKnowsIsATornOne) {
   EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log"));
 }
 
-// It may have been a commit: the segments have extents of one. Then the bytes are kept, and the
-// commit is named.
+// The lost record may have been a commit: the segments have its extents. Then the bytes are kept,
+// and the commit is named.
 TEST_F(SalvageTest, ATailThatNoCatalogKnowsIsKeptIfASnapshotLiesInTheSegments) {
   const uint64_t last = journal_bytes();
   job.commit(15);
@@ -206,7 +206,7 @@ TEST_F(SalvageTest, ATailThatNoCatalogKnowsIsKeptIfASnapshotLiesInTheSegments) {
   EXPECT_THAT(log, Not(HasSubstr("tiny~1@10")));
 }
 
-// A line per commit was thousands.
+// Regression: one line per commit made thousands of lines.
 TEST_F(SalvageTest, TheLogHasOneLineForEachRun) {
   Job small(world, 1, {.run = "small", .slab_bytes = 64 << 10});
   small.start();

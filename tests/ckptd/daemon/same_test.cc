@@ -1,5 +1,5 @@
-// Units that stay what they were: what the disk has is not written again, and stays as long as any
-// commit that refers to it.
+// Unchanged units: bytes on the disk are shared instead of written again, and stay as long as any
+// commit refers to them.
 #include <algorithm>
 #include <set>
 
@@ -12,8 +12,8 @@ namespace {
 
 using ::testing::SizeIs;
 
-// In slabs that hold several units: a large one that is trained, one that never changes, and small
-// ones beside each other in a block.
+// Slabs with several units: a large unit that is trained, a unit that never changes, and small
+// units that share a block.
 class SameTest : public PruneTest {
  protected:
   SameTest() : PruneTest({.segment_bytes = 2u << 20}) {}
@@ -30,7 +30,7 @@ class SameTest : public PruneTest {
     frozen_in(*job, {kFrozen});
     return job;
   }
-  // These units are as of step 0 whatever the step.
+  // These units keep the bytes of step 0 at every step.
   static void frozen_in(Job& job, const std::set<ckpt::UnitId>& frozen) {
     for (auto& rank : job.ranks) {
       rank->byte_at = [frozen](ckpt::UnitId unit, ckpt::Step step, uint64_t, uint64_t offset) {
@@ -38,7 +38,7 @@ class SameTest : public PruneTest {
       };
     }
   }
-  // `bytes_of` says of which step the bytes of each unit are.
+  // `bytes_of`: the step of the expected bytes, for each unit.
   void expect_bytes_of(Job& job, ckpt::Step step, const std::vector<ckpt::Step>& bytes_of) {
     FakeTrainer reader(world, {.arena_bytes = 2u << 20, .slab_bytes = 64u << 10});
     ASSERT_TRUE(reader.connect());
@@ -61,7 +61,7 @@ class SameTest : public PruneTest {
     EXPECT_NE(at, std::string::npos) << name << " in\n" << text;
     return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size() + 2));
   }
-  // Bytes there that are not zero, in a few blocks; none if there is no file.
+  // Number of nonzero bytes in a few blocks at this place; 0 if there is no file.
   size_t bytes_at(const std::string& path, uint64_t offset) {
     const auto file = world.disk().open(path, {});
     if (!file.ok()) return 0;
@@ -101,7 +101,7 @@ TEST_F(SameTest, AUnitThatDidNotChangeIsNotWrittenAgain) {
   expect_verified();
 }
 
-// Nothing has to be written at all: such a commit is as durable as any.
+// A commit that writes no bytes is as durable as any other.
 TEST_F(SameTest, ACommitOfNothingNew) {
   const auto job = start_job();
   frozen_in(*job, {0, 1, 2, 3});
@@ -132,7 +132,7 @@ TEST_F(SameTest, ACrcThatAgreesIsNoProof) {
   const Json of_frozen = versions(kFrozen, *job);
   ASSERT_THAT(of_frozen, SizeIs(2));
   EXPECT_EQ(of_frozen[0].at("crc32c"), of_frozen[1].at("crc32c"));
-  // The half that the other rank saved is the same.
+  // The half that the other rank saved is shared.
   EXPECT_EQ(of_frozen[0].at("stored_bytes"), kFrozenBytes / 2);
   EXPECT_EQ(of_frozen[0].at("shared_bytes"), kFrozenBytes / 2);
   restart();
@@ -145,7 +145,7 @@ TEST_F(SameTest, ACrcThatAgreesIsNoProof) {
   }
 }
 
-// What the disk lost is no reason to lose it once more.
+// Lost bytes are not shared: the next commit writes them again.
 TEST_F(SameTest, BytesThatTheDiskHasLostAreWrittenAnew) {
   const auto job = start_job();
   job->commit(5);
@@ -157,8 +157,8 @@ TEST_F(SameTest, BytesThatTheDiskHasLostAreWrittenAnew) {
   expect_bytes_of(*job, 10, {10, 10, 10, 0});
 }
 
-// Recovery believes a commit whose extents have the headers that it names: one that builds on a
-// header which is lost would be lost with it.
+// Recovery requires the headers of all extents that a commit names. A commit that shared an extent
+// with a lost header would be lost, too.
 TEST_F(SameTest, AnExtentWhoseHeaderIsLostIsNotBuiltOn) {
   const auto job = start_job();
   frozen_in(*job, {0, 1, 2, 3});
@@ -174,7 +174,7 @@ TEST_F(SameTest, AnExtentWhoseHeaderIsLostIsNotBuiltOn) {
   expect_bytes_of(*job, 10, {0, 0, 0, 0});
 }
 
-// Nor does it take those with it that were built on it before: each of them has its bytes.
+// A header damaged later costs only its own commit. Commits that share its payload are intact.
 TEST_F(SameTest, ABadHeaderTakesNoCommitThatSharesWhatIsBehindIt) {
   const auto job = start_job();
   for (const ckpt::Step step : {5, 10, 15}) job->commit(step);
@@ -191,7 +191,7 @@ TEST_F(SameTest, ABadHeaderTakesNoCommitThatSharesWhatIsBehindIt) {
   }
 }
 
-// A file that was open once is not taken for whole ever after.
+// Verify reads the header of a file again, although the file was open before.
 TEST_F(SameTest, VerifySeesTheHeaderOfAFileThatIsLostAfterAComparison) {
   const auto job = start_job();
   job->commit(5);
@@ -205,7 +205,7 @@ TEST_F(SameTest, VerifySeesTheHeaderOfAFileThatIsLostAfterAComparison) {
   EXPECT_THAT(reply.json, ::testing::HasSubstr("the header of the file is damaged"));
 }
 
-// Versions that share what is lost are passed over; each place is tried once.
+// A restore skips versions that share the lost bytes, and reads each place once.
 TEST_F(SameTest, ARestoreAsksOnceForBytesThatManyVersionsShare) {
   const auto job = start_job();
   job->commit(5);
@@ -232,7 +232,7 @@ TEST_F(SameTest, ARestoreAsksOnceForBytesThatManyVersionsShare) {
   }
 }
 
-// The commit that wrote them goes; another one has them, until it goes, too.
+// The commit that wrote the bytes is deleted. The bytes stay until no commit shares them.
 TEST_F(SameTest, SharedBytesStayUntilTheLastCommitThatHasThem) {
   const auto job = start_job();
   job->commit(5);
@@ -261,7 +261,7 @@ TEST_F(SameTest, SharedBytesStayUntilTheLastCommitThatHasThem) {
   expect_verified();
 }
 
-// A later snapshot overtakes one that shares bytes, and then everything else is pruned.
+// A later snapshot overtakes a snapshot that shares bytes. Then everything else is pruned.
 TEST_F(SameTest, WhatAnOpenSnapshotSharesIsNotPruned) {
   const auto job = start_job();
   job->commit(5);
@@ -280,7 +280,7 @@ TEST_F(SameTest, WhatAnOpenSnapshotSharesIsNotPruned) {
   ASSERT_EQ(job->ranks[0]->snapshot(10).level, fb::SnapshotLevel::Durable);
   expect_bytes_of(*job, 10, {10, 10, 10, 0});
   expect_verified();
-  // Now it has them, whatever becomes of the others.
+  // The commit now refers to the bytes itself, so a prune of other commits leaves them.
   ask(*job, "prune", R"({"target": "tiny", "rules": {"last": 2}})");
   ask_root("gc", "{}");
   restart();
@@ -341,7 +341,7 @@ TEST_F(SameTest, ARunGoesWithAllThatItsCommitsShare) {
 class ScrubbedSameTest : public SameTest {
  protected:
   ScrubbedSameTest() : SameTest({.segment_bytes = 2u << 20, .scrub_bytes_per_second = 8u << 20}) {}
-  // What scrub has read in all, once it has had its time.
+  // Bytes that scrub has read in all, once it had time to finish.
   uint64_t scrubbed() {
     for (int i = 0; i < 200; ++i) {
       world.tick(std::chrono::milliseconds(100));
@@ -351,7 +351,7 @@ class ScrubbedSameTest : public SameTest {
   }
 };
 
-// With the commit that wrote it, as long as that is there.
+// Scrub reads shared bytes once, with the commit that wrote them while that commit exists.
 TEST_F(ScrubbedSameTest, SharedBytesAreReadBackOnce) {
   const auto job = start_job();
   frozen_in(*job, {0, 1, 2, 3});
@@ -372,7 +372,7 @@ class EncodedSameTest : public SameTest {
   EncodedSameTest() : SameTest({.segment_bytes = 2u << 20, .codec = CodecChoice::kZstd}) {}
 };
 
-// Encoded bytes are compared as they were; neither they nor a codec are part of what is compared.
+// Raw bytes are compared. Neither the encoded bytes nor the codec matter.
 TEST_F(EncodedSameTest, EncodedBytesAreSharedWhateverTheCodec) {
   const auto job = start_job();
   job->commit(5);

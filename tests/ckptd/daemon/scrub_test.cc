@@ -1,5 +1,5 @@
-// Scrub through the daemon: what it finds, what it leaves alone, whom it lets go first, and where
-// it goes on. Virtual time.
+// Scrub through the daemon: the damage that it finds, the extents that it skips, the work that has
+// priority over it, and the place where it resumes. Virtual time.
 #include "ckptd/limits.h"
 #include "tests/ckptd/daemon/fragment_place.h"
 #include "tests/ckptd/daemon/prune_fixture.h"
@@ -18,7 +18,7 @@ class ScrubTest : public PruneTest {
       : PruneTest({.segment_bytes = 768u << 10,
                    .scrub_bytes_per_second = kRate,
                    .scrub_interval = interval}) {}
-  // Time goes by, and what it lets happen happens.
+  // Advances the time in ticks, and runs the daemon after each.
   void let(std::chrono::milliseconds time) {
     for (; time.count() > 0; time -= std::chrono::milliseconds(100)) {
       world.tick(std::chrono::milliseconds(100));
@@ -34,7 +34,7 @@ class ScrubTest : public PruneTest {
     return Json::parse(reply.json);
   }
   uint64_t begin_pass() { return scrub(R"({"start": true})").at("begun"); }
-  // To its end; the document then.
+  // Runs the pass to its end. Returns the answer to `scrub`.
   Json finish_pass(int exit_code = 0) {
     let(std::chrono::seconds(20));
     const Json document = scrub("{}", exit_code);
@@ -83,7 +83,7 @@ TEST_F(ScrubTest, CommitsThatFollowEachOtherCloselyWaitForAPause) {
   commit_for(limits::kScrubNewEvery - 2 * kStep);
   EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), step);
   EXPECT_EQ(metric("ckptd_scrub_bytes_total"), 0u);
-  // Without a pause one of them all the same, now and then.
+  // Without a pause scrub still reads one new commit now and then.
   commit_for(limits::kScrubNewEvery);
   EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), step - 1);
   commit_for(limits::kScrubNewEvery);
@@ -146,7 +146,7 @@ TEST_F(ScrubTest, APassFindsDamageAndForgetsWhatTheNextOneDoesNotFind) {
   EXPECT_THAT(finish_pass().at("errors"), IsEmpty());
 }
 
-// What is known of before the pass must not keep its findings out, nor hide them when it goes.
+// Damage known before the pass must neither keep new findings out, nor hide them once repaired.
 TEST_F(ScrubTest, AFullListOfDamageForgetsNothingThatIsNew) {
   Job job(world, 1);
   job.start();
@@ -173,7 +173,7 @@ TEST_F(ScrubTest, AFullListOfDamageForgetsNothingThatIsNew) {
   EXPECT_EQ(full.at("errors").size(), limits::kScrubDamagesMax);
   EXPECT_EQ(full.at("errors_left_out"), left_out);
   EXPECT_EQ(metric("ckptd_scrub_damaged_units"), places.size());
-  flip_all(0, limits::kScrubDamagesMax);  // what is left is what was not remembered
+  flip_all(0, limits::kScrubDamagesMax);  // the damage left is the part that the full list lacked
   begin_pass();
   let(std::chrono::seconds(40));
   const Json rest = finish_pass(4);
@@ -206,7 +206,7 @@ TEST_F(ScrubTest, APassEndsWhateverIsCommittedMeanwhile) {
   EXPECT_EQ(document.at("last_pass").at("commits"), 3) << "those that there were";
 }
 
-// Whenever it happens, a prune neither waits for a pass nor makes it see damage.
+// At any moment of a pass, a prune neither waits for the pass nor makes it report damage.
 class PruneMeanwhile : public ScrubTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(PruneMeanwhile, WhatIsGivenBackIsNotDamage) {
@@ -281,7 +281,7 @@ TEST_F(ScrubTest, ARestoreGoesFirst) {
   let(limits::kScrubYieldMax - std::chrono::milliseconds(200));
   EXPECT_EQ(metric("ckptd_scrub_bytes_total"), read);
   EXPECT_EQ(scrub().at("state"), "yielding");
-  // One that never ends does not keep it from reading for ever.
+  // A restore that never ends does not stop scrub for ever.
   let(2 * limits::kScrubYieldMax);
   const uint64_t trickled = metric("ckptd_scrub_bytes_total");
   EXPECT_GT(trickled, read);
@@ -301,7 +301,7 @@ TEST_F(ScrubTest, ItKeepsToItsRate) {
   const uint64_t read = metric("ckptd_scrub_bytes_total") - before;
   EXPECT_GT(read, 2 * kRate * 8 / 10);
   EXPECT_LT(read, 2 * kRate * 13 / 10);
-  // A pass that is asked for may have a rate of its own.
+  // A requested pass may have its own rate.
   scrub(fmt::format(R"({{"start": true, "bytes_per_second": {}}})", 100 * kRate));
   let(std::chrono::milliseconds(300));
   EXPECT_EQ(scrub().at("last_pass").at("number"), 2);

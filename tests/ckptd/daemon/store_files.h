@@ -53,7 +53,7 @@ inline std::map<std::string, std::vector<std::byte>> all_files(Disk& disk) {
   return files;
 }
 
-// Where the records of the journal end: its space is taken ahead.
+// Offset at which the journal's records end. The file is longer: it is preallocated.
 inline uint64_t journal_end(Disk& disk) {
   const FileId file = disk.open(kJournalPath, {}).value();
   const auto scan = scan_journal_file(disk, file, [](uint64_t, const auto&) { return Status(); });

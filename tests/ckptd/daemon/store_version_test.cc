@@ -1,5 +1,5 @@
-// A store keeps its version until the first record of a newer kind: a start of a newer ckptd alone
-// keeps nobody from going back to an older one.
+// A store keeps its version until the first record of a newer kind. The start of a newer ckptd
+// alone does not prevent a return to an older one.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/job.h"
@@ -61,7 +61,7 @@ TEST_F(StoreVersionTest, TheFirstRecordOfANewerKindRaisesIt) {
   EXPECT_EQ(ask("log", R"({"target": "tiny"})"), log);
 }
 
-// What an older program reads up to the refusal is all that it knows.
+// An older program reads the journal up to its refusal, and must know every record before that.
 TEST_F(StoreVersionTest, NoRecordComesBeforeItsVersion) {
   job.start();
   for (const ckpt::Step step : {5, 10, 15}) job.commit(step);
@@ -81,7 +81,7 @@ TEST_F(StoreVersionTest, NoRecordComesBeforeItsVersion) {
   EXPECT_GE(version, 6u);
 }
 
-// An older program would take a type that it does not know for damage.
+// An older program would report an unknown type as damage.
 TEST_F(StoreVersionTest, UnitsOfNewTypesAndNamesRaiseIt) {
   const std::vector<ckpt::UnitSpec> units = {
       {.name = "w", .bytes = 4, .tensors = {{"w", ckpt::DType::kF8E8M0, {4}, 0}}}};
@@ -94,7 +94,7 @@ TEST_F(StoreVersionTest, UnitsOfNewTypesAndNamesRaiseIt) {
   EXPECT_EQ(versions().back(), 9u);
 }
 
-// There is no room for the raise: neither it nor what needed it is there, and later both are.
+// The disk is full: neither the new version nor its record is written, and a retry writes both.
 TEST_F(StoreVersionTest, ARefusedBatchRaisesNothing) {
   job.start();
   job.commit(5);

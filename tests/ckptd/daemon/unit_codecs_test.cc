@@ -1,4 +1,4 @@
-// Codecs that trainers choose for single units.
+// Codecs chosen by a trainer for single units.
 #include <optional>
 
 #include "tests/ckptd/daemon/prune_fixture.h"
@@ -11,7 +11,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kUnitBytes = 4u << 20;
 
-// Six bits in eight, of which nothing can be left out: three quarters are left of it.
+// Six random bits per byte: the best codec leaves three quarters.
 std::byte noisy_byte(ckpt::UnitId unit, ckpt::Step step, uint64_t /*salt*/, uint64_t offset) {
   uint64_t mixed = (step << 48 ^ uint64_t{unit} << 32 ^ offset) * 0x9e3779b97f4a7c15ull;
   mixed = (mixed ^ mixed >> 29) * 0xbf58476d1ce4e5b9ull;
@@ -79,7 +79,7 @@ TEST_F(UnitCodecsTest, DiskRateIsThatOfTheWrites) {
   EXPECT_NEAR(metric("ckptd_disk_write_bytes_per_second"), 40e6, 4e6);
 }
 
-// What each unit is registered with counts more than the configuration.
+// A unit's registered codec overrides the configuration.
 TEST_F(UnitCodecsTest, TrainersChooseForUnits) {
   using fb::UnitCodec;
   start(20e9);
@@ -90,7 +90,7 @@ TEST_F(UnitCodecsTest, TrainersChooseForUnits) {
   job->ranks[0]->byte_at = noisy_byte;
   job->commit(1);
   EXPECT_EQ(encoded_bytes(), kUnitBytes);
-  // A session that says nothing changes nothing; one that does counts from its next snapshot on.
+  // A session without codecs changes nothing. New codecs apply from its next snapshot on.
   ASSERT_TRUE(job->ranks[0]->register_units(job->model));
   job->commit(2);
   EXPECT_EQ(encoded_bytes(), 2 * kUnitBytes);
@@ -121,7 +121,7 @@ TEST_F(UnitCodecsTest, HostileCodecsAreRefused) {
                         "zstd where the disk is slower than about 1 GB/s"));
   EXPECT_EQ(world->daemon().metrics_text().find(R"(run="tiny")"), std::string::npos);
   EXPECT_TRUE(trainer.register_units(job->model)) << trainer.error();
-  // Another user's choice is not asked for.
+  // A codec of another user has no effect.
   FakeTrainer stranger(*world, {.uid = 77});
   ASSERT_TRUE(stranger.connect());
   EXPECT_FALSE(stranger.register_units(job->model, std::vector<UnitCodec>(4, UnitCodec::Zstd)));

@@ -1,6 +1,6 @@
-// A catalog that cannot be read, by a shortage that lasts: nothing is decided by what it does not
-// say. Nothing is registered, opened, begun or held that the history may contradict, and a start
-// throws nothing away.
+// A catalog that cannot be read for a long time: the daemon draws no conclusion from missing
+// answers. It does not register, open, begin or hold anything that the history may contradict, and
+// a start deletes nothing.
 #include <gmock/gmock.h>
 
 #include "formats/wire/convert.h"
@@ -23,7 +23,7 @@ class UnreadCatalogTest : public SavedRunTest {
   void break_catalog(ckpt::ErrorCode code = ckpt::ErrorCode::kUnavailable) {
     world.catalog().set_reads(ckpt::make_error(code, "catalog: Too many open files"));
   }
-  // It was read, so that the daemon knows.
+  // Also queries the catalog, so that the daemon notices.
   void break_and_notice() {
     break_catalog();
     EXPECT_EQ(root().query("log", kTarget).exit_code, 1);
@@ -60,7 +60,7 @@ TEST_F(UnreadCatalogTest, NoRunIsCreatedTwice) {
   expect_it_starts_again({10, 5});
 }
 
-// The same where the run itself is what the catalog could not take.
+// The same if the record that the catalog could not take is that of the run itself.
 TEST_F(UnreadCatalogTest, ARunThatTheCatalogLacksIsNotCreatedAgain) {
   Job other(world, 1, {.run = "other"});
   FakeTrainer first(world, other.options);
@@ -74,7 +74,7 @@ TEST_F(UnreadCatalogTest, ARunThatTheCatalogLacksIsNotCreatedAgain) {
   }
   FakeTrainer asker(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
   ASSERT_TRUE(asker.connect());
-  first.send(body);  // on its way to the journal when the catalog breaks
+  first.send(body);  // in flight to the journal when the catalog breaks
   break_catalog();
   fb::QueryT query;
   query.verb = "log";
@@ -91,7 +91,7 @@ TEST_F(UnreadCatalogTest, ARunThatTheCatalogLacksIsNotCreatedAgain) {
   expect_it_starts_again({10, 5});
 }
 
-// Survivors need no resume point, and nobody asked whether the catalog has all records.
+// Regression: survivors need no resume point, so the catalog's health was not checked.
 TEST_F(UnreadCatalogTest, NoEpochIsOpened) {
   Job elastic(world, 3, {.run = "elastic", .elastic = true});
   elastic.start();

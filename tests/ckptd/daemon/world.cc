@@ -48,7 +48,7 @@ Status World::start(std::chrono::milliseconds recovery) {
 void World::kill_daemon() {
   auto survived = disk_->after_kill(++next_seed_);
   const size_t batches = kv_->batches();
-  daemon_.reset();  // finishes on the old disk, which nobody looks at any more
+  daemon_.reset();  // finishes on the old disk, which is discarded
   disk_ = std::move(survived);
   kv_->keep_prefix(batches);
   inboxes_.clear();

@@ -1,6 +1,6 @@
 // World: a Daemon with an in-memory disk, an in-memory catalog, an inline executor and virtual
-// time. A crash keeps what the disk and the catalog's store would have kept; everything else is
-// new.
+// time. A crash keeps the durable contents of the disk and of the catalog's store. All other state
+// is lost.
 #pragma once
 
 #include <deque>
@@ -15,11 +15,11 @@
 
 namespace ckptd::testing {
 
-// What one session was sent, in order, until it takes it.
+// Messages sent to one session, in order, until the session takes them.
 struct Inbox {
   std::deque<ckpt::fb::MessageT> messages;
-  ckpt::base::UniqueFd arena;  // the last descriptor that came along
-  std::string disconnected;    // why, if it was
+  ckpt::base::UniqueFd arena;  // the last descriptor received
+  std::string disconnected;    // the reason; empty while connected
 };
 
 class World : private Outbox {
@@ -28,7 +28,7 @@ class World : private Outbox {
     uint64_t seed = 1;
     uint64_t arena_bytes_total = 64ull << 20;
     uint64_t segment_bytes = 4ull << 20;
-    uint64_t disk_reserve_bytes = 1u << 20;  // the journal's room on a full disk
+    uint64_t disk_reserve_bytes = 1u << 20;  // for the journal on a full disk
     std::chrono::milliseconds snapshot_deadline{60'000};
     ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;
     uint64_t scrub_bytes_per_second = 0;
@@ -36,12 +36,12 @@ class World : private Outbox {
     CodecChoice codec = CodecChoice::kNone;
     uint64_t same_bytes_min = 0;  // tests have small units
     std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;
-    MemoryKeeper* keeper = nullptr;  // of arenas, over kill_daemon() and stop()
+    MemoryKeeper* keeper = nullptr;  // keeps arenas over kill_daemon() and stop()
   };
   explicit World(const Options& options);
   ~World() override;
 
-  // Starts a daemon on what is there. `recovery`: how long that took, by its clock.
+  // Starts a daemon on the current store. `recovery`: how long recovery takes, by its clock.
   Status start(std::chrono::milliseconds recovery = {});
   // kill -9 of the daemon: the kernel keeps every write.
   void kill_daemon();
@@ -50,15 +50,15 @@ class World : private Outbox {
   // Clean stop: drains and ends.
   void stop();
 
-  // What the daemon gets in the place of disk(), from the next start on: something that passes all
-  // on to it. And who sees each message before its session does.
+  // set_door: from the next start on the daemon gets `door`, which forwards to disk().
+  // set_on_send: `on_send` sees each message before its session does.
   void set_door(Disk* door) { door_ = door; }
   void set_on_send(std::function<void(ckpt::SessionId, const ckpt::fb::MessageT&)> on_send) {
     on_send_ = std::move(on_send);
   }
-  // Before a start: the disk that it finds.
+  // Replaces the disk. Call before a start.
   void set_disk(std::unique_ptr<MemoryDisk> disk) { disk_ = std::move(disk); }
-  // Of the daemons that are started from now on.
+  // Sets the codec of daemons that are started from now on.
   void set_codec(CodecChoice codec) { options_.codec = codec; }
 
   // Runs completions until nothing is left to do.
@@ -66,7 +66,7 @@ class World : private Outbox {
   void tick(std::chrono::milliseconds by);
 
   ckpt::SessionId connect(uid_t uid = 54'321);
-  // The session's process died, or its connection did.
+  // Ends a session: its process died, or its connection did.
   void hang_up(ckpt::SessionId session, const std::string& reason);
   void deliver(ckpt::SessionId session, ckpt::fb::MessageT message,
                ckpt::base::UniqueFd fd = ckpt::base::UniqueFd());
@@ -76,7 +76,7 @@ class World : private Outbox {
   MemoryDisk& disk() { return *disk_; }
   MemoryKvImage& catalog() { return *kv_; }
   void lose_catalog() { kv_ = std::make_shared<MemoryKvImage>(); }
-  // Before a start: the catalog that it finds.
+  // The catalog's store. Replace it only before a start.
   std::shared_ptr<MemoryKvImage> catalog_image() { return kv_; }
   void set_catalog(std::shared_ptr<MemoryKvImage> image) { kv_ = std::move(image); }
   bool up() const { return daemon_ != nullptr; }

@@ -1,4 +1,4 @@
-// What rounds of gc take, and when; and that a backlog costs as much as it has records.
+// Rounds of gc: which dead records a round takes, and when. The cost is linear in the backlog.
 #include "ckptd/gc/dead_records.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ class DeadRecordsTest : public testing::Test {
     EXPECT_TRUE(applied.ok()) << applied.error().message;
     return sequence_;
   }
-  // A commit with one extent, in a segment of the lineage's number, that goes at once.
+  // Commits one extent in the segment with the number of the lineage, and deletes the commit.
   uint64_t make_dead(ViewPoint point) {
     apply(committed({.point = point, .units = {0}}, units_));
     dead_.look_again();
@@ -93,7 +93,7 @@ TEST_F(DeadRecordsTest, WhatSomebodyMayReadWaits) {
   EXPECT_EQ(dead_.waiting(), 1u);
   EXPECT_TRUE(dead_.is_read(1));
   EXPECT_THAT(candidates_, IsEmpty());
-  // Another one of the same segment: it waits for those that have begun since then, too.
+  // A second dead record in the segment waits for readers that began since then, too.
   const uint64_t second = make_dead({.lineage = 1, .step = 2});
   const uint64_t elsewhere = make_dead({.lineage = 2, .step = 3});
   see(/*next_reader=*/8);

@@ -1,4 +1,4 @@
-// What the tests of Groups share.
+// Functions that the tests of Groups share.
 #pragma once
 
 #include <variant>
@@ -10,7 +10,7 @@ namespace ckptd {
 
 inline constexpr ckpt::RunId kRun = 1;
 
-// The actions of one kind, in their order.
+// All actions of type T, in order.
 template <typename T>
 std::vector<T> all(const Groups::Actions& actions) {
   std::vector<T> found;

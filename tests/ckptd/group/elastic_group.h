@@ -1,5 +1,5 @@
-// A group whose survivors go on, as the tests of Groups see it: what happens goes in, what is to be
-// opened is kept.
+// An elastic group for the tests of Groups: passes events in, and keeps the epochs that Groups
+// opens.
 #pragma once
 
 #include <gtest/gtest.h>

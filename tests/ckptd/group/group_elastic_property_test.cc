@@ -1,5 +1,5 @@
-// Elastic groups under random joins, deaths, hangs, failed records and daemon restarts, of members
-// that get their state at some time after their epoch has opened.
+// Elastic groups under random joins, deaths, hangs, failed records and daemon restarts. Members get
+// their state some time after their epoch has opened.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ using std::chrono::milliseconds;
 
 constexpr uint32_t kFirstSize = 5;
 
-// Processes that behave as trainers do, and what is known of them from outside.
+// Simulated trainer processes, and their state as seen from outside.
 class World {
  public:
   explicit World(uint32_t seed) : random_(seed), groups_(std::make_unique<Groups>()) {
@@ -54,10 +54,10 @@ class World {
     check();
   }
 
-  // With nobody hanging or dying, all that are left come together.
+  // Without further hangs and deaths all survivors must end up in one epoch.
   void settle() {
     for (auto& [member, process] : processes_) process.hangs = false;
-    // As many as a first epoch takes, should nobody be left to go on with.
+    // A new group needs kFirstSize members, in case no survivor has the state.
     while (processes_.size() < kFirstSize) start(ResumeMode::kContinue);
     while (processes_.size() > kFirstSize) kill(processes_.rbegin()->first);
     for (int round = 0; round < 80; ++round) {
@@ -67,7 +67,7 @@ class World {
       if (opening_) finish_opening(true);
       now_ += milliseconds(400);
       carry_out(groups_->tick(now_));
-      // Who is in an epoch gets its state, and lets the others in.
+      // A member of an epoch gets its state. It asks for a new epoch while others wait.
       for (auto& [member, process] : processes_) {
         process.has_state = process.has_state || process.in_epoch;
         process.asks = std::any_of(processes_.begin(), processes_.end(),
@@ -84,13 +84,13 @@ class World {
   static constexpr MemberId kNobody = ~MemberId{0};
   struct Process {
     SessionId session = 0;
-    bool in_epoch = false;   // it was told of one, and of no end
-    bool has_state = false;  // it goes on, others join anew
+    bool in_epoch = false;   // was told of an epoch, and not of its end
+    bool has_state = false;  // goes on at the next join; processes without state join anew
     bool asking = false;     // waits for an answer
     bool asks = false;       // wants the next epoch
     bool hangs = false;
     uint32_t rank = 0;
-    ckpt::Epoch epoch = 0;  // the last it was in
+    ckpt::Epoch epoch = 0;  // the last epoch that it was in
     ResumeMode first = ResumeMode::kContinue;
   };
 
@@ -120,7 +120,7 @@ class World {
   }
   void send_join(MemberId member) {
     Process& process = processes_[member];
-    // A rank among those that wait: only a first epoch looks at it.
+    // A number among the waiting processes. Only a first epoch uses it as the rank.
     uint32_t rank = 0;
     for (const auto& [other, its] : processes_) rank += other < member && !its.in_epoch ? 1 : 0;
     carry_out(groups_->join(kRun, {.session = process.session,
@@ -133,8 +133,8 @@ class World {
                                    .grace = milliseconds(1'000)}));
   }
 
-  // Where no group lives, ranks of a first epoch were taken as processes came and went: those that
-  // still wait give up, as trainers do in the end, and number themselves again.
+  // Without a living group, ranks of a first epoch were assigned as processes came and went. The
+  // waiting processes time out, as trainers do in the end, and are numbered again.
   void ask_anew() {
     for (auto& [member, process] : processes_) {
       if (process.in_epoch) return;
@@ -179,7 +179,7 @@ class World {
         if (found == processes_.end()) continue;
         found->second.in_epoch = true;
         found->second.asking = false;
-        // Who was given up learns now that what it holds does not count.
+        // A lost member learns here that its state does not count.
         const bool survives = open.goes_on && open.previous_ranks[member.rank] >= 0;
         found->second.has_state = found->second.has_state && survives;
         found->second.rank = member.rank;
@@ -238,7 +238,7 @@ class World {
       EXPECT_GE(before, 0) << "somebody has the state";
       EXPECT_EQ(open.previous_size, members_.size());
     } else {
-      // Former members that return together may be fewer; whoever was not with them waits.
+      // Former members that return together may be fewer. Any other process waits.
       const bool all_former =
           std::all_of(open.members.begin(), open.members.end(), [this](const JoinRequest& member) {
             return std::find(members_.begin(), members_.end(), member.member) != members_.end();

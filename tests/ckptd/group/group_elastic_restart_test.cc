@@ -1,4 +1,4 @@
-// Elastic groups of a daemon that was restarted: who comes back, who is waited for, and how long.
+// Elastic groups after a restart of the daemon: who rejoins, who is awaited, and for how long.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,23 @@ namespace {
 using std::chrono::milliseconds;
 using testing::ElementsAre;
 
-class ElasticRestartTest : public ElasticGroupTest {};
+class ElasticRestartTest : public ElasticGroupTest {
+ protected:
+  // All members of the last epoch come back, one dies, and the others return to a view.
+  void lose_one_after_a_restart(bool went_on) {
+    const std::vector<MemberId> members = {10, 12, 13};
+    groups.recovered(kRun, 7, 3, 2, members, went_on);
+    for (ckpt::Rank rank = 0; rank < 3; ++rank) {
+      ASSERT_TRUE(groups.rejoin(kRun, 100 + members[rank], rank, 7).ok());
+    }
+    EXPECT_EQ(all<Groups::EndEpoch>(lost(12)).size(), 1u);
+    for (const ckpt::Rank rank : {0u, 2u}) {
+      JoinRequest asked = request(members[rank], ResumeMode::kContinue, 3);
+      asked.rank = rank;
+      EXPECT_TRUE(all<Groups::Refuse>(note(groups.join(kRun, asked))).empty());
+    }
+  }
+};
 
 TEST_F(ElasticRestartTest, SurvivorsGoOnAfterADaemonRestart) {
   groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
@@ -74,6 +90,19 @@ TEST_F(ElasticRestartTest, AJobOfWhichAMemberCameBackGoesOn) {
   go_on(0);
   ASSERT_EQ(opens.size(), 1u);
   EXPECT_TRUE(opens[0].goes_on);
+}
+
+TEST_F(ElasticRestartTest, AGroupThatWentOnNeedsNoLostRank) {
+  lose_one_after_a_restart(/*went_on=*/true);
+  ASSERT_EQ(opens.size(), 1u);
+  EXPECT_FALSE(opens[0].goes_on);
+  EXPECT_THAT(members_of(opens[0]), ElementsAre(10, 13));
+  EXPECT_EQ(opens[0].members[1].rank, 1u);
+}
+
+TEST_F(ElasticRestartTest, AFirstEpochNeedsItsLostRank) {
+  lose_one_after_a_restart(/*went_on=*/false);
+  EXPECT_TRUE(opens.empty());
 }
 
 TEST_F(ElasticRestartTest, AReopenDeadlineLeavesWhoCameBack) {

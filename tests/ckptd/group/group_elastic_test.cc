@@ -83,7 +83,7 @@ TEST_F(ElasticGroupTest, WhoDoesNotAskInTimeIsGivenUpAndComesBackWithoutState) {
   EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 3));
   EXPECT_THAT(opens[1].given_up, HasSubstr("rank 2 of the last epoch did not ask"));
   opened();
-  // It wakes up: what it holds is out of date.
+  // The lost rank wakes up: its state is out of date.
   const auto waiting = all<Groups::JoinersWaiting>(go_on(2));
   ASSERT_EQ(waiting.size(), 1u);
   EXPECT_EQ(waiting[0].count, 1u);
@@ -205,7 +205,7 @@ TEST_F(ElasticGroupTest, AMemberThatJoinsAnewGivesItsStateUp) {
   EXPECT_THAT(opens.back().previous_ranks, ElementsAre(0, 2, -1));
 }
 
-// It has no state before the group has trained.
+// The joiner has no state before the group has trained.
 TEST_F(ElasticGroupTest, AJoinerThatLosesTheGroupThatTakesItInJoinsAnew) {
   open_first(2);
   join(5);
@@ -249,7 +249,7 @@ TEST_F(ElasticGroupTest, AFirstEpochThatFailsBeforeAnybodyHasStateIsFormedAgain)
   EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 1, 2));
 }
 
-// Its client has left the epoch to ask for the next one: the others are not to wait for it.
+// The refused member has left the epoch to ask for the next: the others do not wait for it.
 TEST_F(ElasticGroupTest, AMemberWhoseJoinIsRefusedIsInNoEpoch) {
   open_first(3);
   JoinRequest taken = goes_on(1);
@@ -261,7 +261,7 @@ TEST_F(ElasticGroupTest, AMemberWhoseJoinIsRefusedIsInNoEpoch) {
   EXPECT_THAT(ended[0].lost, ElementsAre(1));
   EXPECT_THAT(ended[0].remaining, ElementsAre(100, 102));
   EXPECT_FALSE(groups.member(101)->active);
-  // Nor between two epochs.
+  // The same holds between two epochs.
   JoinRequest of_nobody = goes_on(2);
   of_nobody.size = 0;
   EXPECT_EQ(all<Groups::Refuse>(note(groups.join(kRun, of_nobody))).size(), 1u);

@@ -89,7 +89,7 @@ TEST_P(FragmentLedgerProperty, TakesEachDeclaredByteOnceAndNoOther) {
   ASSERT_TRUE(ledger.ok()) << ledger.error().message;
   EXPECT_THAT(ledger->declared(), testing::UnorderedElementsAreArray(declared));
   ByteModel model(declared);
-  // Until it is complete: any declared byte comes sooner or later.
+  // Random seals cover every declared byte sooner or later.
   while (!model.complete()) {
     EXPECT_FALSE(ledger->complete());
     const auto missing = ledger->first_missing();

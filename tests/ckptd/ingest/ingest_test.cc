@@ -206,7 +206,7 @@ TEST_F(IngestTest, OverlapNamesUnitAndRange) {
 }
 
 TEST_F(IngestTest, PartsThatAreNotThePlansAreRefused) {
-  // Both claim the agreed hash, cover everything, but have exchanged their parts.
+  // Both parts have the agreed hash and cover everything, but the ranks have exchanged them.
   Ingest::Begin first = part(5, 0);
   Ingest::Begin second = part(5, 1);
   std::swap(first.fragments, second.fragments);

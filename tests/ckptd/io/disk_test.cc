@@ -1,4 +1,4 @@
-// What every engine promises, on all three of them.
+// The contract of Disk, on all three engines.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <linux/filter.h>
@@ -124,7 +124,7 @@ TEST_P(DiskTest, EventDescriptorAnnouncesCompletions) {
 }
 
 TEST_P(DiskTest, RegisteredBufferWritesAndReads) {
-  // A shared memfd, as an arena is. The buffer is registered once and used at odd places.
+  // A shared memfd, like an arena. The buffer is registered once and used at various offsets.
   const size_t bytes = 4 << 20;
   const int fd = memfd_create("arena", MFD_CLOEXEC);
   ASSERT_EQ(ftruncate(fd, bytes), 0);
@@ -338,7 +338,7 @@ TEST_P(NoRing, FallsBackToPwritev) {
 
 class OddFiles : public DiskTest {};
 
-// Whoever opened a FIFO to read it, or read what it has, would wait for ever.
+// A FIFO would block its reader for ever, in open() or in read().
 TEST_P(OddFiles, WhatIsNoFileIsAnErrorAtOnce) {
   const std::string root = directory_.path();
   ASSERT_EQ(::mkfifo((root + "/fifo").c_str(), 0600), 0);
@@ -357,7 +357,7 @@ TEST_P(OddFiles, WhatIsNoFileIsAnErrorAtOnce) {
   }
 }
 
-// Only the look is without waiting: with O_NONBLOCK on a file io_uring may say EAGAIN.
+// Only the check opens with O_NONBLOCK: on a file with O_NONBLOCK io_uring may return EAGAIN.
 TEST_P(OddFiles, AFileThatIsSharedWaitsForTheDisk) {
   disk_->close(create("a", kBlockBytes));
   const auto shared = disk_->share("a");

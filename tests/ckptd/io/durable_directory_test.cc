@@ -1,5 +1,5 @@
-// The way to the store, on a real file system: what a loss of power could take away is worked out
-// from what was synced when.
+// The path to the store on a real file system. The entries that survive a power loss are computed
+// from the order of the syncs.
 #include "ckptd/io/durable_directory.h"
 
 #include <gmock/gmock.h>
@@ -22,8 +22,8 @@ using testing::HasSubstr;
 
 class DurableDirectoryTest : public testing::Test {
  protected:
-  // Really syncs; what is in the directory at that moment stays from then on. The process dies
-  // before the `stop_at`-th sync.
+  // Syncs for real, and records the entries of the directory as durable. The process dies before
+  // the `stop_at`-th sync.
   SyncDirectory recording(size_t stop_at = SIZE_MAX) {
     return [this, stop_at, count = size_t{0}](const std::string& path) mutable -> Status {
       if (count++ == stop_at) return ckpt::make_error(ErrorCode::kIo, "{}: stopped", path);
@@ -34,7 +34,7 @@ class DurableDirectoryTest : public testing::Test {
       return {};
     };
   }
-  // Every directory below the test's own, down to this one.
+  // Every directory from the test's own down to this one is durable.
   void expect_durable(fs::path path) {
     for (path = fs::canonical(path); path != root_; path = path.parent_path()) {
       EXPECT_TRUE(durable_.contains(path)) << path;
@@ -63,7 +63,7 @@ TEST_F(DurableDirectoryTest, APathThatIsRelativeIsFromWhereTheProcessIs) {
   expect_durable(root_ / "h/i");
 }
 
-// The next start finds a part of the way there, and cannot know that it is not durable.
+// The next start finds part of the path, and cannot know whether that part is durable.
 TEST_F(DurableDirectoryTest, WhatAStartThatWasStoppedHadMadeIsSyncedByTheNext) {
   for (size_t stop_at = 0; stop_at < 4; ++stop_at) {
     const fs::path top = root_ / std::to_string(stop_at);
@@ -91,7 +91,7 @@ TEST_F(DurableDirectoryTest, WhatCannotBeMadeIsNamed) {
   EXPECT_FALSE(make_durable_directory(root_ / "dangling").ok());
 }
 
-// As ckptd's own user under /var/lib, whatever may be read there.
+// ckptd's own user may be unable to read the directories above its store, as under /var/lib.
 TEST_F(DurableDirectoryTest, AboveAStoreThatIsThereNothingNeedBeReadable) {
   ASSERT_TRUE(make_durable_directory(root_ / "closed/store").ok());
   const SyncDirectory closed = [&](const std::string& path) -> Status {

@@ -1,4 +1,4 @@
-// The faults of the memory disk: each one happens, and a crash keeps exactly what it may.
+// The faults of the memory disk: each fault happens, and a crash keeps exactly what it may keep.
 #include <gmock/gmock.h>
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// PacedDisk: another Disk, whose writes take their time by a clock that the test has. Nobody waits.
+// PacedDisk: forwards to another Disk, and its writes take time on a clock of the test. No sleeps.
 #pragma once
 
 #include <chrono>
@@ -20,8 +20,8 @@ class PacedDisk final : public PassingDisk {
   // Each reading takes `tick`, so that what lies between two of them is no longer than that.
   std::chrono::nanoseconds read_clock(std::chrono::nanoseconds tick) { return now_ += tick; }
 
-  // From here on a write of so many bytes takes so many seconds, or fails if they are negative, and
-  // nothing is kept of it.
+  // `seconds`: duration of a later write by its number of bytes. A negative duration makes the
+  // write fail, without any effect.
   void set_write_seconds(std::function<double(uint64_t)> seconds) { seconds_ = std::move(seconds); }
 
   // Calls of read_now() for the files that were opened by this path.

@@ -1,12 +1,12 @@
-// What UringDisk does when the kernel takes fewer requests than it was given. That happens when it
-// finds no memory for one, and after one that it refuses; here it happens at every submission.
+// UringDisk when the kernel takes fewer requests than were submitted. The kernel does that if it
+// has no memory for a request, and after a request that it refuses; here at every submission.
 #include <liburing.h>
 #include <poll.h>
 
 #include "tests/ckptd/io/disk_fixture.h"
 
-// In the place of liburing's (the linker's --wrap): the same, but the kernel is told of one request
-// at a time, and leaves the others in the ring as it does by itself. The fields are liburing's own.
+// Replaces liburing's function (the linker's --wrap). The kernel is told of one request at a time,
+// and the others stay in the ring, as in the real case. The fields are liburing's own.
 // NOLINTBEGIN(readability-identifier-naming): the linker's name
 extern "C" int __wrap_io_uring_submit(io_uring* ring);
 extern "C" int __wrap_io_uring_submit(io_uring* ring) {
@@ -31,7 +31,7 @@ TEST(PartialSubmit, NothingStaysInTheRingUntilSomethingElseIsAsked) {
   const AlignedBuffer bytes = random_bytes(8 * 4096, 1);
   AlignedBuffer copy(bytes.size());
   size_t done = 0;
-  // From a completion, so that all are put into the ring at once.
+  // Submitted from a completion, so that all requests enter the ring at once.
   disk->submit({.op = IoOp::kSync, .file = *file, .on_done = [&](const Result<uint64_t>&) {
                   for (size_t i = 0; i < 8; ++i) {
                     disk->submit({.op = IoOp::kRead,
@@ -45,7 +45,7 @@ TEST(PartialSubmit, NothingStaysInTheRingUntilSomethingElseIsAsked) {
                   }
                 }});
   ASSERT_TRUE(write_blocking(*disk, *file, 0, bytes.bytes()).ok());
-  // As the daemon's loop: it reaps when the ring says that there is something to reap.
+  // Reaps as the daemon's loop does: only when the ring signals completions.
   while (disk->in_flight() > 0) {
     pollfd ready{.fd = disk->event_fd(), .events = POLLIN, .revents = 0};
     ASSERT_EQ(::poll(&ready, 1, 60'000), 1) << "stalled with " << done << " of 8 done";

@@ -1,4 +1,4 @@
-// PassingDisk: passes everything on to another Disk. Doubles of disks override what they change.
+// PassingDisk: forwards everything to another Disk. Doubles of disks override single functions.
 #pragma once
 
 #include <string_view>

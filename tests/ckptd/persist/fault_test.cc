@@ -1,4 +1,4 @@
-// What each fault of the disk does to snapshots: fail loudly, spare the others, commit nothing.
+// Each fault of the disk fails its snapshot loudly, spares the others, and commits nothing.
 #include <gmock/gmock.h>
 
 #include "ckptd/persist/reclaim.h"
@@ -84,7 +84,7 @@ TEST_P(FaultTest, AJournalWriteWithoutSpaceFailsThatCommitAlone) {
 
 TEST_P(FaultTest, ADiskThatOthersFilledStillTakesCommits) {
   EXPECT_TRUE(store_->save(1, 1));
-  store_->run();  // what is taken ahead was taken
+  store_->run();  // until the preallocation is done
   disk_.set_capacity(0);
   EXPECT_TRUE(store_->persist().reserve(SmallStore::key(2), 300 << 10).ok());
   EXPECT_TRUE(store_->save(2, 1)) << "segment and journal have their space";
@@ -93,7 +93,7 @@ TEST_P(FaultTest, ADiskThatOthersFilledStillTakesCommits) {
 }
 
 TEST_P(FaultTest, WithoutRoomForTheJournalNothingIsBegun) {
-  disk_.set_capacity(3 << 20);  // less than the journal takes ahead
+  disk_.set_capacity(3 << 20);  // less than the journal preallocates
   EXPECT_TRUE(store_->save(1, 1));
   store_->run();
   disk_.set_capacity(0);
@@ -118,7 +118,7 @@ TEST_P(FaultTest, WithoutRoomForTheJournalNothingIsBegun) {
 
 TEST_P(FaultTest, ARecordThatAFullDiskHasNoRoomForIsNotPromised) {
   EXPECT_TRUE(store_->save(1, 1));
-  store_->run();  // the journal has taken 8 MiB ahead
+  store_->run();  // until the journal has preallocated 8 MiB
   disk_.set_capacity(0);
   Persist& persist = store_->persist();
   EXPECT_TRUE(persist.reserve(SmallStore::key(2), 1, 2 << 20).ok());
@@ -139,7 +139,7 @@ TEST_P(FaultTest, ARecordThatAFullDiskHasNoRoomForIsNotPromised) {
 
 TEST_P(FaultTest, AFailedSyncLeavesNoFileOpenOrLeftOver) {
   EXPECT_TRUE(store_->save(1, 2));
-  EXPECT_TRUE(store_->save(2, 2));  // more than half of the segment: a spare one is there
+  EXPECT_TRUE(store_->save(2, 2));  // more than half of the segment: makes a spare segment
   disk_.set_faults({.path_prefix = "segments/", .fail_nth_sync = 1});
   EXPECT_FALSE(store_->save(3, 1));
   store_->run();
@@ -176,7 +176,7 @@ TEST_P(FaultTest, AFullDiskRefusesTheReservationAndNamesTheNumbers) {
   const Status refused = store_->persist().reserve(SmallStore::key(3), 9 << 20);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
-  // Whose, its caller says.
+  // The caller adds the name of the snapshot.
   EXPECT_THAT(refused.error().message, StartsWith("disk full: "));
   EXPECT_THAT(refused.error().message, HasSubstr("9.0 MiB needed"));
   EXPECT_THAT(refused.error().message, HasSubstr("8.0 MiB promised"));
@@ -186,10 +186,10 @@ TEST_P(FaultTest, AFullDiskRefusesTheReservationAndNamesTheNumbers) {
   store_->persist().release_reservation(SmallStore::key(3));
 }
 
-// One member's part would fit, were the other's not given back.
+// After the release one member's part would fit, but the shortage counts the parts of both.
 TEST_P(FaultTest, ShortageCountsThePartsOfAllMembers) {
   EXPECT_TRUE(store_->save(1));
-  store_->run();  // the journal has taken 8 MiB ahead
+  store_->run();  // until the journal has preallocated 8 MiB
   disk_.set_capacity(40ull << 20);
   Persist& persist = store_->persist();
   EXPECT_TRUE(persist.reserve(SmallStore::key(2), 18 << 20).ok());
@@ -202,7 +202,7 @@ TEST_P(FaultTest, ShortageCountsThePartsOfAllMembers) {
   EXPECT_FALSE(persist.shortage().value().has_value());
 }
 
-// The first member is refused before the others ask.
+// The first member is refused before the others ask for their parts.
 TEST_P(FaultTest, ShortageEndsWithRoomForTheWholeSnapshot) {
   EXPECT_TRUE(store_->save(1));
   store_->run();
@@ -216,7 +216,7 @@ TEST_P(FaultTest, ShortageEndsWithRoomForTheWholeSnapshot) {
   EXPECT_FALSE(persist.shortage().value().has_value());
 }
 
-// It was shown as the journal's, and forgotten at once.
+// Regression: the shortage was shown as the journal's, and was cleared at once.
 TEST_P(FaultTest, AFullSegmentIsNoShortageOfTheJournal) {
   EXPECT_TRUE(store_->save(1));
   const ckpt::SegmentId segment = store_->snapshots[1].extents.at(0).segment;
@@ -229,7 +229,7 @@ TEST_P(FaultTest, AFullSegmentIsNoShortageOfTheJournal) {
   store_->run();
   ASSERT_FALSE(store_->snapshots[3].committed->ok());
   Persist& persist = store_->persist();
-  // What is left in the spare segment is another's.
+  // Another snapshot has reserved the rest of the spare segment.
   const uint64_t spare = persist.room().value().available_bytes();
   ASSERT_TRUE(persist.reserve(SmallStore::key(9), spare).ok());
   const auto shortage = persist.shortage().value();
@@ -263,8 +263,8 @@ TEST_P(FaultTest, ANearlyFullDiskGetsASmallerSegment) {
 
 INSTANTIATE_TEST_SUITE_P(Seeds, FaultTest, testing::Range<uint64_t>(1, 9));
 
-// Power loss at random moments. Whatever the seed, every commit whose callback ran is in the
-// journal of the crashed image, and all its bytes are on the disk; nothing that was refused is.
+// Power loss at random moments. For every seed, each commit whose callback ran is in the journal of
+// the crashed image, and all its bytes are on the disk. No refused commit is.
 class CrashTest : public testing::TestWithParam<uint64_t> {};
 
 TEST_P(CrashTest, WhatWasAcknowledgedSurvives) {

@@ -1,5 +1,5 @@
-// Slabs to commits on every engine: what is acknowledged can be read back, and what was tampered
-// with is never acknowledged.
+// From slabs to commits on every engine: acknowledged data can be read back, and altered slabs are
+// never acknowledged.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 
@@ -77,7 +77,7 @@ TEST_P(PersistTest, AHoleInTheArenaFailsTheSnapshot) {
   EXPECT_THAT(committed_steps(*disk_), ElementsAre(2));
 }
 
-// The same bytes in other pages: what the disk takes from pinned ones is not what can be read.
+// Puts the same bytes into other pages. A write from pinned pages would not store these pages.
 void exchange_pages(SmallStore& store, const StagedSlab& slab) {
   const MutableByteView bytes = store.trainer().slab(slab.slab());
   const std::vector<std::byte> before(bytes.begin(), bytes.end());
@@ -93,7 +93,7 @@ TEST_P(PersistTest, ARefilledHoleFailsASnapshotThatWasTriedToEncode) {
   exchange_pages(*store_, slab);
   const auto units = std::make_shared<const std::vector<ckpt::UnitSpec>>(64);
   store_->write(1, std::move(slab),
-                units);  // random bytes: they get no smaller, and go as they are
+                units);  // random bytes do not get smaller, so they are written raw
   store_->run_writes(1);
   ASSERT_TRUE(store_->snapshots[1].write_error.has_value());
   EXPECT_THAT(store_->snapshots[1].write_error->message, HasSubstr("pages were exchanged"));
@@ -110,7 +110,7 @@ TEST_P(PersistTest, ARefilledHoleFailsTheSnapshot) {
   ASSERT_TRUE(store_->snapshots[1].write_error.has_value());
   EXPECT_THAT(store_->snapshots[1].write_error->message, HasSubstr("pages were exchanged"));
   store_->persist().abandon(SmallStore::key(1));
-  // The arena is not written from pinned pages any more; its bytes still can be saved.
+  // The arena is no longer written from pinned pages, but its bytes can still be saved.
   EXPECT_TRUE(store_->save(2));
   EXPECT_TRUE(store_->save(3));
   EXPECT_THAT(committed_steps(*disk_), ElementsAre(2, 3));
@@ -123,7 +123,7 @@ TEST_P(PersistTest, CommitsThatAreReadyTogetherShareSyncs) {
   for (ckpt::Step step = 1; step <= 6; ++step) store_->commit(step);
   store_->run();
   EXPECT_EQ(committed_steps(*disk_).size(), 6u);
-  // The first commit starts a round by itself, the other five share one: at most two segments each.
+  // The first commit starts a sync round alone, the other five share one: at most two files each.
   EXPECT_LE(store_->persist().stats().syncs - before, 4u);
 }
 
@@ -167,7 +167,7 @@ TEST_P(PersistTest, ClosingGivesBackWhatWasPreallocated) {
 }
 
 TEST_P(PersistTest, TheNextStartGivesBackWhatACrashLeftOver) {
-  // As a killed daemon leaves it: one segment with a commit, one with nothing listed, a stranger.
+  // State after a killed daemon: a segment with a commit, one without commits, and a foreign file.
   EXPECT_TRUE(store_->save(1, 1));
   const WrittenExtent extent = store_->snapshots[1].extents.at(0);
   const ExtentPlace place = place_of(extent);
@@ -203,7 +203,7 @@ TEST_P(PersistTest, TheNextStartFindsWhatLiesBetweenCommits) {
   EXPECT_EQ(left->left.front().segment, places[1].segment);
   EXPECT_EQ(left->left.front().offset, places[1].offset);
   EXPECT_EQ(left->left.front().bytes, places[1].bytes);
-  // Once it is given back there is nothing to do any more.
+  // After the reclaim nothing is left to do.
   const FileId file = disk_->open(segment_path(places[1].segment), {}).value();
   disk_->submit({.op = IoOp::kPunch,
                  .file = file,
@@ -220,7 +220,7 @@ TEST_P(PersistTest, TheNextStartFindsWhatLiesBetweenCommits) {
   EXPECT_THAT(again->left, IsEmpty());
 }
 
-// Nobody hears of an extent of a snapshot that was given up, and nobody writes to it afterwards.
+// Extents of an aborted snapshot are reported dead, and are not written afterwards.
 TEST_P(PersistTest, WhatWasGivenUpIsSaidToBeDead) {
   EXPECT_TRUE(store_->save(1, 1));
   EXPECT_THAT(store_->dead, IsEmpty());
@@ -231,7 +231,7 @@ TEST_P(PersistTest, WhatWasGivenUpIsSaidToBeDead) {
   ASSERT_THAT(store_->dead, SizeIs(1));
   EXPECT_EQ(store_->dead[0].offset, place.offset);
   EXPECT_EQ(store_->dead[0].bytes, place.bytes);
-  // One whose write is still on its way is told of once it is over.
+  // An extent whose write is in flight is reported once the write has ended.
   store_->write(3, 1);
   store_->persist().abandon(SmallStore::key(3));
   run_all(*disk_, store_->executor());

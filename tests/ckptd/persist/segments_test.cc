@@ -116,7 +116,7 @@ TEST_F(NearlyFullTest, NothingIsMadeAheadAndNoMoreThanNeeded) {
 TEST_F(NearlyFullTest, AFailureIsNotOfWhoNeedsLess) {
   constexpr uint64_t kTooMuch = 2 * kSegment;
   EXPECT_FALSE(segments_.place(kTooMuch).value().has_value());
-  // Meanwhile whoever wanted it has gone, and somebody else is the first in the queue.
+  // The large request is gone when the failure arrives, and another request is first in the queue.
   std::optional<ckpt::Error> error;
   bool came = false;
   on_made_ = [&] {

@@ -60,7 +60,7 @@ TEST_F(ShortageWatchTest, TheLatestSnapshotDecidesWithItsWholeNeed) {
   watch.note(at(kLarge, 6), space_of(50));
   watch.note(at(kLarge, 6), space_of(1));  // another piece of it
   EXPECT_EQ(needed(10), 50u);
-  watch.note(at(kLarge, 5), space_of(20));  // on its way when the later one was refused
+  watch.note(at(kLarge, 5), space_of(20));  // in flight when step 6 was refused
   EXPECT_EQ(needed(30), 50u);
   watch.note(at(kLarge, 7), space_of(20));
   EXPECT_EQ(needed(30), std::nullopt) << "a later one may be smaller";

@@ -62,8 +62,8 @@ TEST(SlabParts, PartsMoveTogether) {
   EXPECT_TRUE(parts_of_slab(fragments, Flags(3, true)).parts.empty());
 }
 
-// Whatever the layout: what is written has every byte of what is not left out, at its place, and no
-// byte of what is.
+// In any layout, the written bytes are every byte of the included fragments, at its place, and no
+// byte of the omitted ones.
 TEST(SlabParts, OfRandomSlabs) {
   const uint64_t seed = 20'261;
   SCOPED_TRACE(seed);

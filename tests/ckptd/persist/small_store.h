@@ -1,5 +1,5 @@
-// SmallStore: journal, staging and persist on one disk, with one trainer, for tests. And the reader
-// that says what a store really holds: journal first, then every extent it names, byte for byte.
+// SmallStore: journal, staging and persist on one disk, with one trainer, for tests. Its reader
+// checks a store's real contents: the journal, then every extent that it names, byte for byte.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -66,7 +66,7 @@ class SmallStore {
     std::optional<Result<uint64_t>> committed;
   };
   void write(ckpt::Step step, ckpt::UnitId first_unit) { write(step, stage(step, first_unit)); }
-  // With the specs of units what gets smaller by it is encoded.
+  // With `encode_units`, fragments that get smaller are encoded.
   void write(ckpt::Step step, StagedSlab slab, UnitSpecList encode_units = nullptr) {
     ++snapshots[step].writes_open;
     const auto written = [this, step](Result<WrittenExtent> result) {
@@ -121,7 +121,7 @@ class SmallStore {
   uint64_t slabs(SlabState state) { return staging_.stats().slabs[state]; }
 
   std::map<ckpt::Step, Snapshot> snapshots;
-  std::vector<ExtentPlace> dead;  // of snapshots that were given up
+  std::vector<ExtentPlace> dead;  // of aborted snapshots
 
  private:
   FileId make_journal() {

@@ -82,7 +82,7 @@ TEST(WriteMeter, LearnsFromAFewBytesThatTookLong) {
   EXPECT_NEAR(meter.bytes_per_second(), 2 * kMiB, 0.1 * kMiB);
 }
 
-// A disk that has become slower is believed by and by.
+// The meter follows a slower disk gradually.
 TEST(WriteMeter, FollowsTheDisk) {
   WriteMeter meter;
   meter.began(milliseconds(0));

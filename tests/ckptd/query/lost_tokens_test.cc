@@ -1,4 +1,4 @@
-// What experts lose, were a view restored, and what they have lost.
+// Tokens that experts would lose if a view were restored, and tokens that they have lost.
 #include <gtest/gtest.h>
 
 #include "tests/ckptd/query/query_fixture.h"
@@ -8,8 +8,8 @@ namespace {
 
 using nlohmann::json;
 
-// Lineage 1 counts to step 20; lineage 2 forks at 10, where expert 1 had 40 tokens, and counts on
-// from there. What lineage 1 counted after the fork never shows in it.
+// Lineage 1 counts to step 20. Lineage 2 forks at 10, where expert 1 had 40 tokens, and counts on
+// from there. Counts of lineage 1 after the fork never show in lineage 2.
 class LostTokensTest : public QueryTest {
  protected:
   void SetUp() override {
@@ -21,7 +21,7 @@ class LostTokensTest : public QueryTest {
     commit_tokens({1, 10}, {0, 1, 4}, 15, 40);
     commit_tokens({1, 20}, {0, 1, 4}, 100, 900);
     add(lineage_opened(2, 1, 10));
-    commit_tokens({2, 12}, {0, 4}, 18, 47);  // of expert 0 the weights alone
+    commit_tokens({2, 12}, {0, 4}, 18, 47);  // of expert 0 only the weights
   }
   void commit_tokens(ViewPoint point, std::vector<ckpt::UnitId> units, uint64_t expert0,
                      uint64_t expert1) {
@@ -49,7 +49,7 @@ TEST_F(LostTokensTest, AreTheDifferenceOfTheCounts) {
 }
 
 TEST_F(LostTokensTest, FollowTheLineageAndTheOlderPart) {
-  // Expert 0: its optimizer is of step 10 (15 tokens), expert 1 of step 5 (20 tokens).
+  // Expert 0's optimizer is of step 10 (15 tokens). Expert 1 is of step 5 (20 tokens).
   EXPECT_EQ(lost("tiny~2@12"), json::parse("[3, 27]"));
   const json view = ask("show", {{"target", "tiny~2@12"}});
   EXPECT_EQ(view["units"][0]["lost_tokens"], 0) << "the weights are new";
@@ -67,7 +67,7 @@ TEST_F(LostTokensTest, AreNullWhereCountsAreMissing) {
   EXPECT_EQ(lost("tiny~2@18"), json::parse("[null, null]")) << "not counted then; contradiction";
 }
 
-// Lost none by step 14, and after step 15 expert 1 comes back as of step 14: without 8 of its
+// No tokens are lost by step 14. After step 15 expert 1 is restored from step 14, without 8 of its
 // tokens.
 TEST_F(LostTokensTest, WhatARecoveryTookIsNotLostAgain) {
   add(committed({.point = {2, 14},

@@ -1,4 +1,4 @@
-// Answers in pages: whatever their size, together they are the answer.
+// Answers in pages: at any page size the pages together are the whole answer.
 #include <gtest/gtest.h>
 
 #include "tests/ckptd/query/query_fixture.h"
@@ -68,7 +68,7 @@ TEST_F(QueryTest, APageIsOfTheViewOfTheFirstWhateverIsCommittedMeanwhile) {
     args["page"] = page["next"];
   }
   EXPECT_EQ(units, whole["units"]);
-  // What it was of is gone.
+  // The commit that the first page describes is deleted.
   args["page"] = first["next"];
   add(deleted({2, 15}, "retention"));
   expect_error("show", args, 1, "run tiny: it has changed since the answer's first page");
@@ -116,7 +116,7 @@ TEST_F(QueryTest, AnAnswerThatIsTooLongSaysWhoseAndWhatToDo) {
   EXPECT_FALSE(page["next"].is_null()) << "never more than the daemon allows";
 }
 
-// With the daemon's own limit, and more units than a message holds.
+// The daemon's own page limit, with more units than a message holds.
 TEST_F(QueryTest, APageFitsIntoAMessage) {
   std::vector<ckpt::UnitSpec> many(130'000);
   for (size_t i = 0; i < many.size(); ++i) {
@@ -215,7 +215,7 @@ TEST_F(QueryTest, ErrorsOfAVerifyThatThereIsNoRoomForAreCounted) {
   EXPECT_EQ(document["errors"].size() + document["errors_left_out"].get<size_t>(), 13u);
 }
 
-// A map marks what was never saved, where no view is complete.
+// If no view is complete, the map marks the units that were never saved.
 TEST_F(QueryTest, ExpertsOfARunWithoutACompleteView) {
   ckpt::UnitSpec late;
   late.name = "layers.0.experts.2.weights";

@@ -37,8 +37,8 @@ class QueryTest : public testing::Test {
     EXPECT_EQ(answer.exit_code, exit_code) << answer.json;
     return nlohmann::json::parse(answer.json);
   }
-  // The same question in pages of at most so many bytes, joined; each list as the first page has
-  // it.
+  // The same query in pages of at most `bytes`, joined: the rows of later pages are appended to the
+  // lists of the first page.
   nlohmann::json ask_in_pages(std::string_view verb, nlohmann::json args, size_t bytes) {
     args["page_bytes"] = bytes;
     args["page"] = "";

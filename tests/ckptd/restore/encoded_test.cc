@@ -43,7 +43,7 @@ FragmentPlace encoded_place(const RestoreStore& store, ckpt::UnitId unit, ViewPo
   return {};
 }
 
-// One body for both: what a codec does is nothing that a reader sees.
+// One test body with and without a codec: readers see no difference.
 class EitherWay : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Codec, EitherWay, testing::Bool(),
                          [](const auto& codec) { return codec.param ? "zstd" : "none"; });

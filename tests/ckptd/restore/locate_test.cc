@@ -1,5 +1,5 @@
-// Restores by a client that reads segments itself: what it is told, and what becomes of what it
-// cannot read.
+// Restores by a client that reads segments itself: the places that it is given, and the fallback
+// for fragments that it cannot read.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -47,8 +47,8 @@ TEST_F(LocateTest, WhatLiesInSegmentsIsHandedOut) {
   EXPECT_TRUE(read.notes.empty());
 }
 
-// Any layout, windows of any size, answers in any order, fragments that fail at random, bytes that
-// rot at random: every want is whole, and of the version that is said.
+// Any layout, windows of any size, answers in any order, fragments that fail at random, random bit
+// rot: every want is whole, and of the version that is reported for it.
 TEST_F(LocateTest, EveryByteComesWhateverFails) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

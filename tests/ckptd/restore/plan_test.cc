@@ -81,7 +81,7 @@ TEST(PlanRestoreTest, ReadsExactlyWhatIsWantedMemoryFirstThenAscending) {
     }
     const auto plan = plan_restore(request_for(wants), shelf.oracle());
     ASSERT_TRUE(plan.ok()) << plan.error().message;
-    // Each wanted byte comes from exactly one read, out of the fragment that holds it.
+    // Each wanted byte comes from exactly one read of the fragment that holds the byte.
     std::map<std::pair<size_t, uint64_t>, int> times;
     for (const PlannedRead& read : plan->reads) {
       EXPECT_GT(read.part.length, 0u);
@@ -142,7 +142,7 @@ TEST(PlanRestoreTest, FallsBackWithEveryWantOfTheUnitAndSaysWhy) {
   EXPECT_EQ(none.error().code, ckpt::ErrorCode::kCorrupt);
 }
 
-// What failed once is not asked for again, unless memory has it.
+// A place that failed is not read again, unless memory has its bytes.
 TEST(PlanRestoreTest, PassesOverVersionsThatShareWhatFailed) {
   const auto version = [](ckpt::Step step, uint64_t payload_offset) {
     return UnitVersion{

@@ -17,7 +17,7 @@ uint64_t base_seed() {
   return static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
 }
 
-// Where byte `at` of the unit's version lies on disk.
+// File and offset of byte `at` of the unit's version on disk.
 std::pair<std::string, uint64_t> place_of(const RestoreStore& store, ckpt::UnitId unit,
                                           ViewPoint point, uint64_t at) {
   const auto version = store.catalog.newest_version(kTestRun, unit, point, std::nullopt);

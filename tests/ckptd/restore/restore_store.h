@@ -1,6 +1,6 @@
 // RestoreStore: disk, arena, persist, journal and catalog in one thread, with a trainer that can
-// make every unit's bytes again. Commits go the real way; restores and verifies run on what it
-// left.
+// regenerate every unit's bytes. Commits take the real path; restores and verifies read their
+// results.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -25,7 +25,7 @@ inline constexpr uint64_t kRestoreSlabBytes = 64 << 10;
 inline const ckpt::base::Hash128 kRestoreStoreId{.low = 11, .high = 12};
 inline constexpr uid_t kRestoreUid = 1000;
 
-// What a whole restore gave the client: the last bytes that were delivered for every want.
+// Result of a whole restore: the last bytes delivered for every want.
 struct Restored {
   std::optional<ckpt::Error> error;
   std::vector<std::vector<std::byte>> wants;
@@ -99,7 +99,7 @@ class RestoreStore {
     commit(point, all_units(units), piece);
   }
 
-  // Gives the memory level up: what is restored next comes from segments.
+  // Drops the memory level: later restores read segments.
   void forget_memory() { staging.drop_cached(kTestRun); }
 
   Restored restore(ViewPoint point, const std::vector<ckpt::UnitRange>& wants, bool exact = false) {
@@ -155,7 +155,7 @@ class RestoreStore {
     }
     return wants;
   }
-  // Every want holds exactly the bytes of the version that is said to serve it.
+  // Every want holds exactly the bytes of the version that is reported for it.
   void expect_true(const Restored& restored, const std::vector<ckpt::UnitRange>& wants) const {
     ASSERT_FALSE(restored.error.has_value()) << restored.error->message;
     EXPECT_TRUE(restored.last);
@@ -197,18 +197,18 @@ class RestoreStore {
   SegmentReader segments;
   Staging::Granted granted;
   std::unique_ptr<SmallTrainer> trainer;
-  // Looks at every window before the client copies it; may spoil things.
+  // Called with every window before the client copies it; may damage the store.
   std::function<void(const Window&)> on_window;
-  bool encode = false;  // of what is committed from now on
+  bool encode = false;  // applies to later commits
   DecodeMeter* meter = nullptr;
-  // Client that never gives its windows back.
+  // The client never releases its windows.
   bool hold_windows = false;
-  // Client that reads segments itself, and answers once nothing else happens, in any order.
+  // The client reads segments itself, and answers in any order once nothing else happens.
   uint64_t locate_bytes_max = 0;
   std::mt19937_64 answer_order{1};
   size_t located_at_once = 0;   // most windows that waited for their answer
-  bool forget_answers = false;  // it never gives one
-  // Whether it fails to read this fragment; may spoil the answer, too.
+  bool forget_answers = false;  // the client never answers
+  // True if the client fails to read this fragment; may change the answer, too.
   std::function<bool(const Located&, size_t fragment, LocatedAnswer&)> fails_to_read;
 
  private:
@@ -347,7 +347,7 @@ class RestoreStore {
   std::vector<LocatedAnswer> answers_;
 };
 
-// A small model's worth of units: from one byte to more than a slab.
+// Units of a small model: from one byte to more than a slab.
 inline std::vector<ckpt::UnitSpec> restore_units() {
   std::vector<ckpt::UnitSpec> units = test_units(1, 2);
   units[0].bytes = 100'000;

@@ -67,7 +67,7 @@ TEST_F(VerifyTest, AFlippedByteOfAFragmentNamesRunStepAndUnit) {
   EXPECT_THAT(store_.verify().errors, IsEmpty());
 }
 
-// Every kind of byte there is in an extent, whatever it belongs to.
+// A flip in any part of an extent is found: header, payload or padding.
 TEST_F(VerifyTest, AnyFlippedByteOfAnExtentIsFound) {
   const auto seed = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -96,7 +96,7 @@ TEST_F(VerifyTest, AChosenViewIsCheckedWithTheCommitsItIsMadeOf) {
   store_.disk.flip(segment_path(full.segment), full.offset + full.header_bytes);
   EXPECT_EQ(store_.verify(kTestRun).commits, 2u);
   const VerifyReport view = store_.verify(kTestRun, ViewPoint{1, 25});
-  EXPECT_EQ(view.commits, 2u);  // units 2, 3, ... are still those of step 20
+  EXPECT_EQ(view.commits, 2u);  // units 2, 3, ... still come from step 20
   EXPECT_EQ(view.errors.size(), 1u);
   const VerifyReport older = store_.verify(kTestRun, ViewPoint{1, 20});
   EXPECT_EQ(older.commits, 1u);
@@ -117,14 +117,14 @@ TEST_F(VerifyTest, AMissingSegmentNamesEveryUnitOnce) {
 }
 
 TEST_F(VerifyTest, ReadErrorsNameTheUnitsThatCouldNotBeRead) {
-  // The first one is that of the file's header.
+  // The first read is of the file's header.
   store_.disk.set_faults({.path_prefix = "segments/", .fail_nth_read = 2});
   const VerifyReport report = store_.verify();
   EXPECT_FALSE(report.errors.empty());
   for (const VerifyError& error : report.errors) EXPECT_EQ(error.step, 20u);
 }
 
-// Descriptors, memory, permissions: the bytes may be intact.
+// Reads refused for lack of descriptors, memory or permission: the bytes may be intact.
 TEST_F(VerifyTest, RefusedReadsAreListedApart) {
   for (const int refusal : {EMFILE, EACCES, ENOMEM}) {
     for (const bool on_open : {true, false}) {
@@ -145,7 +145,7 @@ TEST_F(VerifyTest, RefusedReadsAreListedApart) {
   EXPECT_THAT(store_.verify().unchecked, IsEmpty());
 }
 
-// Whoever has read from the file before.
+// Verify reads the file's header again, although an earlier restore has checked it.
 TEST_F(VerifyTest, AFilesHeaderIsLookedAtAnew) {
   store_.restore_all({1, 25});
   ASSERT_THAT(store_.verify().errors, IsEmpty());
@@ -181,7 +181,7 @@ TEST_F(VerifyTest, ClosedInTheMiddleItReportsNothing) {
   }
 }
 
-// What recovery asks of every commit: do its extents' headers hold?
+// Recovery checks the extent headers of every commit.
 TEST_F(VerifyTest, RecoveryFindsADamagedHeaderAndNamesAUnit) {
   const auto check = [&](ckpt::Step step) {
     return check_commit_headers(store_.segments, *store_.catalog.record(kTestRun, 1, step),
@@ -198,10 +198,10 @@ TEST_F(VerifyTest, RecoveryFindsADamagedHeaderAndNamesAUnit) {
               HasSubstr(fmt::format("segment {} offset {}: ", place.segment, place.offset)));
   EXPECT_THAT(damaged.error().message, testing::StartsWith("unit layers.0.experts."));
   EXPECT_TRUE(check(25).ok());
-  // What cannot be read now is not thereby damaged.
+  // An extent that cannot be read now is not marked damaged.
   store_.disk.set_faults({.path_prefix = "segments/", .fail_nth_read = 1});
   EXPECT_EQ(check(25).error().code, ckpt::ErrorCode::kIo);
-  // A header that is whole but of another commit: a misdirected or lost write.
+  // An intact header of another commit: a misdirected or lost write.
   auto other = *store_.catalog.record(kTestRun, 1, 25);
   other.attempt += 1;
   EXPECT_FALSE(check_commit_headers(store_.segments, other, store_.units).ok());

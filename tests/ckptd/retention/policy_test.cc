@@ -111,7 +111,7 @@ std::vector<KeepRules> rules_by_time() {
   return all;
 }
 
-// One commit every eight hours, newest first, with one in their middle that is dated otherwise.
+// One commit every eight hours, newest first. Step 6, in the middle, has the date `time_ns`.
 std::vector<Candidate> with_date_of_6(uint64_t time_ns) {
   std::vector<Candidate> candidates;
   for (ckpt::Step step = 12; step > 0; --step) {

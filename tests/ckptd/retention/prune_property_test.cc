@@ -1,5 +1,5 @@
-// Pruning, over random histories with lineages, partial snapshots, damage, tags and pins: whatever
-// the rules, views that are kept have what they had, and what is dead is exactly what nobody needs.
+// Pruning of random histories with lineages, partial snapshots, damage, tags and pins. With any
+// rules, kept views are unchanged, and exactly the blocks that no view needs are dead.
 #include <gtest/gtest.h>
 
 #include "ckptd/retention/prune.h"
@@ -8,12 +8,12 @@
 namespace ckptd {
 namespace {
 
-// With a clock that is not behind.
+// A request whose clock is not behind the commits.
 PruneRequest request(const ckpt::KeepRules& rules) {
   return {.run = kTestRun, .rules = rules, .now_ns = UINT64_MAX};
 }
 
-// A catalog, the records it was made of, and what random rules make of it.
+// A catalog, its records, and random changes of both.
 class PruneHistory {
  public:
   PruneHistory(uint64_t seed, size_t events)
@@ -48,7 +48,7 @@ class PruneHistory {
     if (rules.empty()) rules.hourly = 1;
     const auto plan = plan_prune(catalog_, request(rules));
     if (!plan.ok()) {
-      // The others match a commit whenever there is one.
+      // The other rules match a commit whenever there is one.
       EXPECT_TRUE(rules.last == 0 && rules.every_steps == 0 && rules.hourly == 0 &&
                   rules.within.count() == 0)
           << plan.error().message;
@@ -76,7 +76,7 @@ class PruneHistory {
     }
   }
 
-  // What a view shows: of every unit its version with its places, and the tokens it lost.
+  // A view as text: each unit's version with its places, and the token counts.
   std::string view(ViewPoint point) const {
     std::string text = fmt::format("complete {}\n", catalog_.complete(kTestRun, point));
     const auto units = catalog_.units(kTestRun).value();
@@ -110,7 +110,7 @@ class PruneHistory {
     return texts;
   }
 
-  // Blocks by segment that commits, or what is left of them, hold: looked up unit by unit.
+  // Blocks by segment that commits and their kept units hold, looked up unit by unit.
   std::set<std::pair<ckpt::SegmentId, uint64_t>> live_blocks() const {
     std::set<std::pair<ckpt::SegmentId, uint64_t>> blocks;
     const auto add = [&](ckpt::SegmentId segment, uint64_t begin, uint64_t end) {
@@ -137,7 +137,7 @@ class PruneHistory {
     }
     return blocks;
   }
-  // Every block that a commit ever had, so far.
+  // Every block that any commit has held so far.
   std::set<std::pair<ckpt::SegmentId, uint64_t>> written_blocks() const {
     std::set<std::pair<ckpt::SegmentId, uint64_t>> blocks;
     for (const fb::RecordT& record : records_) {
@@ -251,7 +251,7 @@ TEST(PruneProperty, KeptViewsHaveWhatTheyHad) {
   EXPECT_GT(deltas, 1'000u);
 }
 
-// Again and again, with other rules: what one prune left the next one may take.
+// Repeated prunes with other rules: a later prune may remove what an earlier one kept.
 TEST(PruneProperty, PruningGoesOnAndARebuildSaysTheSame) {
   for (uint64_t seed = base_seed() + 500; seed < base_seed() + 520; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -263,7 +263,7 @@ TEST(PruneProperty, PruningGoesOnAndARebuildSaysTheSame) {
       ASSERT_EQ(history.views(plan.kept), before);
     }
     expect_space_adds_up(history);
-    // Half of what is dead is given back.
+    // Half of the dead space is reclaimed.
     fb::SpaceFreedT freed;
     freed.run = kTestRun;
     for (const DeadSpace& dead : history.catalog().dead_space(kTestRun)) {
@@ -281,7 +281,7 @@ TEST(PruneProperty, PruningGoesOnAndARebuildSaysTheSame) {
   }
 }
 
-// Whatever became of it before: a run that is removed leaves dead space, and that it was there.
+// After any history, a removed run leaves only dead space and the record of its removal.
 TEST(PruneProperty, ARemovedRunLeavesNothingAlive) {
   for (uint64_t seed = base_seed() + 700; seed < base_seed() + 720; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -320,7 +320,7 @@ TEST(PruneProperty, ARemovedRunLeavesNothingAlive) {
   }
 }
 
-// What another run was started from stays, whoever asks.
+// A commit that another run was started from stays, whoever asks.
 TEST(PrunePlan, KeepsWhatAnotherRunWasStartedFrom) {
   Catalog catalog(make_memory_store());
   const auto units = test_units(1, 1);

@@ -1,5 +1,5 @@
-// What views need, of all at once: the same as of one after the other, and what finding it out
-// costs.
+// Versions that many views need, resolved at once: the same as for each view alone, at a bounded
+// number of reads.
 #include "ckptd/retention/view_needs.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ struct Expected {
   std::set<ViewPoint> tokens;
 };
 
-// View by view, unit by unit, of the naive model.
+// Reference: needs by the naive model, view by view and unit by unit.
 Expected needs_of(const std::vector<ViewPoint>& views, const HistoryModel& model,
                   const Catalog& catalog) {
   Expected expected;
@@ -89,8 +89,8 @@ TEST(ViewNeeds, OfAnUnknownLineageOrRunThereAreNone) {
   EXPECT_TRUE(of_no_run.of(*catalog.commit(kTestRun, 1, 5)).empty());
 }
 
-// One full commit, then small ones: what is read to plan a prune does not grow with the product of
-// views that are kept and units.
+// One full commit, then small commits: the reads to plan a prune do not grow with the product of
+// kept views and units.
 class LongHistory : public testing::Test {
  protected:
   static constexpr ckpt::Step kCommits = 600;

@@ -1,4 +1,4 @@
-// What is read back of earlier versions, and what is better not used.
+// Bases read back from earlier versions, and bases that are rejected.
 #include "ckptd/same/base_reader.h"
 
 #include <gmock/gmock.h>
@@ -102,7 +102,7 @@ TEST_F(BaseReaderTest, WhatDoesNotMatchIsNone) {
   EXPECT_EQ(pieces[0].range, range(1));
 }
 
-// A restart would find the extent damaged, and with it every commit that names it.
+// A restart would mark the extent damaged, and with it every commit that names the extent.
 TEST_F(BaseReaderTest, NothingIsThereBehindADamagedHeader) {
   disk_.flip(path_, extent_.offset + 9, 1);
   EXPECT_THAT(read_all(), IsEmpty());
@@ -112,7 +112,7 @@ TEST_F(BaseReaderTest, NothingIsThereBehindADamagedHeader) {
 }
 
 TEST_F(BaseReaderTest, WhatCannotBeReadIsNone) {
-  disk_.set_faults({.fail_nth_read = 2});  // after the header of the file
+  disk_.set_faults({.fail_nth_read = 2});  // the read after the file's header
   EXPECT_THAT(read_all(), IsEmpty());
   EXPECT_TRUE(disk_.remove(path_).ok());
   start_slab();

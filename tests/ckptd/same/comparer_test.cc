@@ -112,8 +112,8 @@ TEST_F(ComparerTest, WhatCannotBeReadIsNotThere) {
   EXPECT_THAT(compare(), ElementsAre(false, false));
 }
 
-// Other pages with the same bytes are looked at by the mapping that may be (staging.h): that they
-// were exchanged is still seen, and the disk does not get what nobody can read.
+// Exchanged pages with equal bytes are compared through the view mapping (staging.h). The exchange
+// is still detected, and the disk does not get bytes that cannot be read back.
 TEST_F(ComparerTest, HidesNoExchangeOfPages) {
   if (!page_guard_available()) GTEST_SKIP() << "no page tables to look at here";
   StagedSlab slab = store_.stage(1, 0);

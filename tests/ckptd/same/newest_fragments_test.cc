@@ -30,7 +30,7 @@ TEST(NewestFragments, KnowsExactlyTheRangesOfTheNewestVersion) {
   EXPECT_FALSE(newest.may_have(fragment(8, 0, 100, 0xaa)));
 }
 
-// What was stored in pieces is the same range, with the CRC32C of all of them.
+// Adjacent pieces match one fragment of their whole range, by the combined CRC32C.
 TEST(NewestFragments, PiecesTogetherAreAFragment) {
   NewestFragments newest;
   newest.set(1, {{0, 100, 0xaa}, {100, 50, 0xbb}, {150, 10, 0xcc}});

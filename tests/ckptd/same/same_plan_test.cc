@@ -91,8 +91,8 @@ TEST(ExactCover, IsOfWholePiecesWithTheirCrc) {
   EXPECT_THAT(exact_cover(pieces, 30, 0, 0), SizeIs(0));
 }
 
-// Every stored byte is in exactly one part, every part inside of its read, every read bounded; what
-// is encoded is never cut.
+// Every stored byte is in exactly one part, every part is inside its read, and every read is
+// bounded. Encoded fragments are never cut.
 TEST(SamePlan, EveryByteOnceInBoundedReads) {
   const uint64_t seed = 20'262;
   SCOPED_TRACE(seed);

@@ -1,4 +1,4 @@
-// Who gets a session when many want one, and how often that is said.
+// Admission of sessions when many want one, and the rate limit of warnings about refusals.
 #include "ckptd/server/admission.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ constexpr uid_t kUserB = 1001;
 
 class AdmissionTest : public testing::Test {
  protected:
-  // How many of so many get in.
+  // Number of sessions admitted out of `wanted`.
   size_t open(uid_t uid, size_t wanted) {
     size_t admitted = 0;
     for (size_t i = 0; i < wanted; ++i) {
@@ -51,15 +51,15 @@ TEST_F(AdmissionTest, RootMayHaveThemAll) {
   EXPECT_EQ(admission_.admit(next_++, 0).error().message, "there are 256 sessions already");
 }
 
-// Strangers take nobody's place, though they are told why.
+// Refused users take up no session, though each refusal is answered.
 TEST_F(AdmissionTest, OnlyThoseWhoWereAdmittedCount) {
   EXPECT_EQ(open(4711, 1000), 0u);
   EXPECT_EQ(admission_.admit(next_++, 4711).error().code, ErrorCode::kPermissionDenied);
   const ckpt::SessionId first = next_;
   EXPECT_EQ(open(kUserA, 1000), limits::kSessionsPerUserMax);
   admission_.ended(first);
-  admission_.ended(first);        // over once
-  admission_.ended(first + 500);  // one that was refused
+  admission_.ended(first);        // counts only once
+  admission_.ended(first + 500);  // a session that was refused
   EXPECT_EQ(open(kUserA, 1000), 1u);
 }
 

@@ -1,4 +1,4 @@
-// One client's connection on a loop of its own: what it costs the others, and how it ends.
+// One client's connection on its own loop: its cost to other clients, and its end.
 #include "ckptd/server/connection.h"
 
 #include <gmock/gmock.h>
@@ -54,7 +54,7 @@ class ConnectionTest : public testing::Test {
     while (closed.empty() && loop.run_one() > 0) {
     }
   }
-  // As much as fits now.
+  // Writes as many bytes as the socket takes now.
   size_t write(ByteView bytes) {
     const ssize_t sent =
         ::send(client.get(), bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
@@ -70,7 +70,7 @@ class ConnectionTest : public testing::Test {
   std::string closed;
 };
 
-// The client answers each message that was read with another one: there is always more to read.
+// The client answers each message with another message: there is always more to read.
 TEST_F(ConnectionTest, WhoeverNeverStopsSendingLeavesTheLoopToOthers) {
   open();
   constexpr size_t kEnough = 1000;
@@ -88,8 +88,8 @@ TEST_F(ConnectionTest, WhoeverNeverStopsSendingLeavesTheLoopToOthers) {
   EXPECT_LT(had_their_turn_after, 10u);
 }
 
-// The last answer cannot be sent, because the client does not read; what it sends meanwhile must
-// not pile up.
+// The last answer cannot be sent, because the client does not read. Bytes that the client sends
+// meanwhile must not pile up.
 TEST_F(ConnectionTest, NothingIsKeptOfWhatComesAfterTheEnd) {
   open({.close = std::chrono::hours(1)});
   std::vector<std::byte> answer(1u << 20);
@@ -127,7 +127,7 @@ TEST_F(ConnectionTest, ALastAnswerThatNobodyReadsIsGivenUp) {
   EXPECT_EQ(closed, "it broke the stream");
 }
 
-// It dies when it has said all, and before it was heard; what it is told meanwhile goes nowhere.
+// The client sends messages and dies before they are read. Answers to it are dropped.
 TEST_F(ConnectionTest, LastWordsAreHeardOfOneThatCannotBeAnswered) {
   open();
   const std::vector<std::byte> frame = small_frame();
@@ -142,8 +142,8 @@ TEST_F(ConnectionTest, LastWordsAreHeardOfOneThatCannotBeAnswered) {
   EXPECT_NE(closed, "");
 }
 
-// A client that gets a frame without its descriptor takes that for corruption; one whose connection
-// ends connects again.
+// A client takes a frame without its descriptor for corruption. A client whose connection ends
+// reconnects.
 TEST_F(ConnectionTest, AFrameThatLacksItsDescriptorIsNotSent) {
   open();
   rlimit before{};
@@ -161,7 +161,7 @@ TEST_F(ConnectionTest, AFrameThatLacksItsDescriptorIsNotSent) {
 
 using ConnectionDeathTest = ConnectionTest;
 
-// A message that was handled by half must not be survived.
+// An exception in the middle of a message must end the program.
 TEST_F(ConnectionDeathTest, AnythingThrownInTheMiddleOfAMessageEndsTheProgram) {
   EXPECT_DEATH(
       {

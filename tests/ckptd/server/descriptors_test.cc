@@ -39,7 +39,7 @@ using testing::HasSubstr;
 namespace fb = ckpt::fb;
 
 constexpr uid_t kListed = 54'321;
-// Whether the daemon's close is the last one, which blocks, is a matter of who comes first.
+// Only the last close blocks, and it is a race whether the daemon's close is the last.
 constexpr size_t kTries = 8;
 constexpr uint64_t kSlabBytes = 64 << 10;
 constexpr uint64_t kArenaBytes = 4 * kSlabBytes;
@@ -87,7 +87,7 @@ class Descriptors : public testing::TestWithParam<bool> {
   std::string socket() const { return config_.listen; }
   std::string arena_socket() const { return config_.listen + ".arena"; }
 
-  // What the loop answers, within a bound that no blocked close of this test keeps.
+  // The loop's answer over HTTP. Fails after 60 s: the blocked closes of these tests last longer.
   std::string get(const std::string& path) {
     const UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const timeval bound{.tv_sec = 60, .tv_usec = 0};
@@ -110,7 +110,7 @@ class Descriptors : public testing::TestWithParam<bool> {
     return answer;
   }
   void expect_alive() { EXPECT_THAT(get("/healthz"), HasSubstr("200 OK")); }
-  // Passes the socket to whoever listens there, and closes its own copy.
+  // Passes the socket to the listener at `path`, and closes its own copy.
   static void pass(const std::string& path, LingeringSocket& foreign, size_t copies = 1) {
     RawClient client(path);
     const int error = client.send_with_fds(text("CKP1"), std::vector<int>(copies, foreign.fd()));
@@ -120,7 +120,7 @@ class Descriptors : public testing::TestWithParam<bool> {
     }
     foreign.close_copy();
   }
-  // As `uid`, in a thread of its own.
+  // Runs `body` as user `uid`, in a thread of its own.
   template <typename Body>
   static void as_user(uid_t uid, const Body& body) {
     std::thread([&] {
@@ -140,7 +140,7 @@ class Descriptors : public testing::TestWithParam<bool> {
 struct Trainer {
   explicit Trainer(const std::string& socket) : client(std::make_unique<RawClient>(socket)) {}
 
-  // What the daemon says to a Hello that asks for an arena, or brings one back.
+  // The daemon's answer to a Hello that asks for an arena, or hands one back.
   std::optional<fb::MessageT> greet(bool readopt, const fb::Hash& ticket = {}) const {
     fb::HelloT hello;
     ckpt::wire::offer({}, hello);
@@ -198,7 +198,7 @@ TEST_P(Descriptors, OfARefusedUserAreClosedUnread) {
   for (size_t i = 0; i < kTries; ++i) expect_alive();
 }
 
-// Behind bytes that end the connection, and as urgent data, which a plain receive would drop.
+// Descriptors behind bytes that end the connection, and urgent data, which a plain receive drops.
 TEST_P(Descriptors, UnreadOnesBehindABrokenFrame) {
   LingeringSocket foreign;
   RawClient client(socket());
@@ -230,7 +230,7 @@ TEST_P(Descriptors, UrgentDataIsReadInLine) {
   for (int i = 0; i < 3; ++i) expect_alive();
 }
 
-// Neither its status is asked for, nor is it closed, on the loop.
+// Neither fstat() nor close() of the file runs on the loop.
 TEST_P(Descriptors, AFileOfAStalledFileSystem) {
   const auto stalled = StalledFile::mount();
   if (stalled == nullptr) GTEST_SKIP() << "no FUSE here";
@@ -247,7 +247,7 @@ TEST_P(Descriptors, AFileOfAStalledFileSystem) {
   EXPECT_THAT(get("/metrics"), HasSubstr("ckptd_quarantined_descriptors 1\n"));
 }
 
-// Others are served meanwhile; who stalls closes is told so, until they are done.
+// Other users are served meanwhile. A user with stalled closes is refused until they are done.
 TEST_P(Descriptors, AUserWhoStallsClosesIsRefused) {
   const auto stalled = StalledFile::mount();
   if (stalled == nullptr) GTEST_SKIP() << "no FUSE here";
@@ -276,7 +276,7 @@ TEST_P(Descriptors, AUserWhoStallsClosesIsRefused) {
   EXPECT_TRUE(wait_for([&] { return !refused(); }));
 }
 
-// Clients whose closes stall, of the allow-list or not, cost no other user its connection.
+// Clients with stalled closes, on the allow-list or not, cost no other user its connection.
 TEST_P(Descriptors, AUserOverItsShareLeavesRoomForOthers) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
@@ -310,7 +310,7 @@ TEST_P(Descriptors, AUserOverItsShareLeavesRoomForOthers) {
   EXPECT_THAT(metrics, HasSubstr("ckptd_quarantined_descriptors 0\n")) << "parked for ever";
 }
 
-// ---- arenas that come back ----
+// ---- arenas that are handed back ----
 
 TEST_P(Descriptors, AnArenaComesBackByItsTicket) {
   const auto answer = hand_back(arena_socket(), new_arena().get());
@@ -367,7 +367,7 @@ TEST_P(Descriptors, ALargeMessageIsNotTakenOnTheArenaSocket) {
   EXPECT_THAT(answer->body.AsErrorReply()->message, HasSubstr("at most 4096 bytes"));
 }
 
-// Protocol version 2: with Hello. A kernel that refuses makes it try again, as libckpt does.
+// Protocol version 2 hands an arena back with Hello. If the kernel refuses, the client retries.
 TEST_P(Descriptors, AnArenaComesBackWithHello) {
   fb::HelloT hello;
   ckpt::wire::offer({2, 2}, hello);

@@ -18,7 +18,7 @@ namespace fb = ckpt::fb;
 
 class HostileClient : public testing::Test {
  protected:
-  // The daemon still serves somebody who behaves.
+  // The daemon still serves a well-behaved client.
   void expect_alive() {
     RawClient client(daemon_.socket());
     client.hello_control();
@@ -137,7 +137,7 @@ TEST_F(HostileClient, TextsOfTheSizeOfAFrame) {
   expect_alive();
 }
 
-// Too many is a matter of time, not of permission: the client may come back.
+// The limit of sessions is temporary, unlike a missing permission: the client may retry.
 TEST_F(HostileClient, OneSessionTooManyIsToldSo) {
   std::vector<std::unique_ptr<RawClient>> clients;
   for (size_t i = 0; i < ckptd::limits::kSessionsMax; ++i) {

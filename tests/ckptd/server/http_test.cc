@@ -22,8 +22,8 @@ using testing::StartsWith;
 
 class HttpTest : public testing::Test {
  protected:
-  // An hour is longer than any test: what must not wait for the deadline does not come back if it
-  // does.
+  // The default deadline of an hour is longer than any test: a test hangs if it waits for the
+  // deadline.
   void open(std::chrono::milliseconds deadline = std::chrono::hours(1)) {
     auto opened = HttpServer::open(
         loop, {.host = "127.0.0.1", .port = 0},
@@ -45,7 +45,7 @@ class HttpTest : public testing::Test {
     EXPECT_EQ(::connect(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
     return fd;
   }
-  // Until the server has closed the connection.
+  // Reads until the server has closed the connection.
   std::string read_all(int fd) {
     std::string text;
     char buffer[4096];
@@ -89,7 +89,7 @@ TEST_F(HttpTest, WhatIsNoRequestIsToldOrDropped) {
   EXPECT_THAT(ask("GET /healthz HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 200"));
 }
 
-// More of them than there is room for, none of which ever says anything.
+// More idle connections than there is room for.
 TEST_F(HttpTest, IdleConnectionsKeepNobodyOut) {
   open();
   std::vector<UniqueFd> idle;

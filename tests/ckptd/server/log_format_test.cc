@@ -1,4 +1,4 @@
-// --log-format json: every line that ckptd says is an object, whatever is in it.
+// --log-format json: every log line is one JSON object, whatever bytes the message holds.
 #include "ckptd/observe/log_format.h"
 
 #include <gmock/gmock.h>
@@ -92,7 +92,7 @@ TEST(LogFormat, TextIsOneLineWithoutControls) {
               testing::EndsWith("info run \\x1b]0;t\\x07: two\\nlines \\u{9b} \xc3\xa4 \\xff\n"));
 }
 
-// What a program looks for stays apart from the sentence, whatever is in either.
+// Fields stay apart from the message, whatever bytes either holds.
 TEST(LogFormat, FieldsAreMembersWhateverBytesTheyHold) {
   std::ostringstream log;
   const auto sink = std::make_shared<spdlog::sinks::ostream_sink_st>(log);

@@ -1,4 +1,4 @@
-// Log lines that clients trigger are limited, by user and in total, and what is left out is
+// Log lines that clients trigger are limited, per user and in total, and suppressed lines are
 // counted.
 #include "ckptd/observe/log_limit.h"
 

@@ -1,5 +1,5 @@
-// The daemon serves clients of the protocol version before its own: recorded frames, byte by byte.
-// Frames that name a slab are encoded anew where today's daemon leased another one.
+// The daemon serves clients of the previous protocol version: recorded frames, byte by byte. Frames
+// that name a slab are encoded again if today's daemon leased another slab.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,8 +22,8 @@ namespace {
 
 using testing::HasSubstr;
 
-// Sends a recorded client's frames to a daemon of today. What comes back must be what came back
-// then: the same kinds of message in the same order, with the same content as far as expect() says.
+// Sends a recorded client's frames to today's daemon. The answers must be the recorded answers: the
+// same kinds of message in the same order, with the same content as far as expect() compares it.
 class Replay {
  public:
   explicit Replay(const DaemonProcess& daemon) : daemon_(daemon) {}
@@ -71,7 +71,7 @@ class Replay {
     body.slab = slab_of(body.slab);
     client_->send(std::move(body));
   }
-  // A lease is empty as long as no memory is faulted in; then today's daemon sends another one.
+  // Leases are empty until memory is faulted in. Then today's daemon sends a further lease.
   std::optional<fb::MessageT> next_like(const RecordedFrame& frame) {
     const auto* recorded = frame.message.body.AsSlabsLeased();
     while (true) {

@@ -45,6 +45,18 @@ TEST(CkptdProgram, ASecondDaemonOnOneDirectoryIsRefused) {
   client.hello_control();
 }
 
+TEST(CkptdProgram, AStoreThatIsMadeIsNamedOnce) {
+  const TempFolder folder;
+  const std::string data = folder.path("no/such/store");
+  DaemonProcess daemon({"--arena", "64MiB"}, data);
+  const std::string line =
+      "created " + std::filesystem::absolute(data).lexically_normal().string() + "\n";
+  EXPECT_THAT(daemon.log(), HasSubstr(line));
+  daemon.crash_and_restart();
+  const std::string log = daemon.log();
+  EXPECT_EQ(log.find(line), log.rfind(line)) << log;
+}
+
 TEST(CkptdProgram, ASocketSomebodyListensOnIsRefusedAndAStaleOneReplaced) {
   const TempFolder two;
   DaemonProcess daemon({"--arena", "64MiB"});
@@ -52,6 +64,7 @@ TEST(CkptdProgram, ASocketSomebodyListensOnIsRefusedAndAStaleOneReplaced) {
       run_program({program("ckptd"), "--data", two.path(), "--listen", "unix:" + daemon.socket()});
   EXPECT_EQ(other.exit_code, 1);
   EXPECT_THAT(other.err, HasSubstr("another daemon listens on it"));
+  EXPECT_THAT(other.err, HasSubstr("; --listen unix:PATH names another one"));
   daemon.kill();
   ASSERT_TRUE(std::filesystem::exists(daemon.socket()));
   daemon.start();
@@ -104,7 +117,7 @@ TEST(CkptdProgram, ConfigurationErrorsNameKeyAndLine) {
   EXPECT_FALSE(std::filesystem::exists(directory.path("d")));
 }
 
-// Of each of them the operator is told what to edit: a line of the file, a flag, a variable.
+// The error names the place to edit: a line of the file, a flag or a variable.
 TEST(CkptdProgram, WhoSaidAValueIsToldWhatIsWrongWithIt) {
   const TempFolder directory;
   const auto path = write_file(directory.path("c.toml"), "\nsession_arena = \"1GiB\"\n");
@@ -139,7 +152,7 @@ TEST(CkptdProgram, AConfigurationIsAFile) {
   EXPECT_THAT(none.err, HasSubstr("none.toml: no such file"));
 }
 
-// What cannot be listened on is found before the store is opened: it is not even created.
+// A bad address is found before the store is opened: the store is not even created.
 TEST(CkptdProgram, AStartThatFailsForAnAddressLeavesTheStoreUntouched) {
   const TempFolder directory;
   const std::string data = directory.path("data");
@@ -154,7 +167,7 @@ TEST(CkptdProgram, AStartThatFailsForAnAddressLeavesTheStoreUntouched) {
   EXPECT_FALSE(std::filesystem::exists(data + "/ckptd.sock"));
 }
 
-// Nobody is at the other end of it: a start that opened it like a file would never end.
+// The FIFO has no writer: a blocking open() would never return.
 TEST(CkptdProgram, AFifoWhereTheJournalShouldBeIsAnErrorAtOnce) {
   const TempFolder directory;
   const std::string data = directory.path("data");
@@ -165,7 +178,7 @@ TEST(CkptdProgram, AFifoWhereTheJournalShouldBeIsAnErrorAtOnce) {
   EXPECT_THAT(exit.err, HasSubstr("journal/journal.log: not a regular file"));
 }
 
-// Until it can, bounded; the test fails if it never can.
+// Waits until a client can connect; fails after 20 s.
 void await_that_a_client_connects(const DaemonProcess& daemon) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   ckpt::test::Finished asked;
@@ -206,7 +219,7 @@ TEST(CkptdProgram, ALostSocketFolderIsSaidAndComesBack) {
   await_that_a_client_connects(daemon);
 }
 
-// The lock decides, whatever lies at the path.
+// The lock decides, not the file at the path.
 TEST(CkptdProgram, ASocketPathBelongsToOneDaemonEvenWithoutItsFile) {
   const TempFolder two;
   DaemonProcess daemon({"--arena", "64MiB"});
@@ -242,7 +255,7 @@ TEST(CkptdProgram, ASessionAsksForNoMoreThanItsQuota) {
   EXPECT_EQ(granted->body.type, ckpt::fb::MessageBody::Welcome);
 }
 
-// How much of its arena a new session finds faulted in.
+// Bytes of a new session's arena that are faulted in at once.
 uint64_t warm_bytes(const DaemonProcess& daemon) {
   RawClient client(daemon.socket());
   ckpt::fb::HelloT hello;
@@ -256,7 +269,7 @@ uint64_t warm_bytes(const DaemonProcess& daemon) {
   return granted ? answer->body.AsWelcome()->warm_bytes : 0;
 }
 
-// Asks without taking memory: sessions that do come before the pool.
+// Asks without taking memory: sessions with an arena have priority over the pool.
 uint64_t warm_pool_bytes(RawClient& control) {
   const auto reply = control.query("status", "{}");
   EXPECT_TRUE(reply.has_value());
@@ -276,7 +289,7 @@ TEST(CkptdProgram, MemoryIsWarmBeforeASessionAsks) {
   EXPECT_EQ(warm_bytes(daemon), 8u << 20);
 }
 
-// Not what is found, which is the disk's business.
+// The measurement runs once. Its result depends on the disk and is not tested.
 TEST(CkptdProgram, HowADiskIsWrittenToIsFoundOnce) {
   const TempFolder directory;
   const std::string path = write_file(directory.path("c.toml"), "segment = \"16MiB\"\n");
@@ -313,7 +326,7 @@ TEST(CkptdProgram, BadUsageExitsWithTwo) {
   EXPECT_EQ(run_program({program("ckptd"), "--help"}).exit_code, 0);
 }
 
-// A forked child keeps the socket open; the trainer's death must be seen all the same, at once.
+// A forked child keeps the socket open. The trainer's death must be seen at once all the same.
 TEST(CkptdProgram, TheDeathOfAProcessIsSeenWhileAChildHoldsItsSocket) {
   DaemonProcess daemon({"--arena", "64MiB", "--log-level", "debug"});
   int ready[2];
@@ -333,7 +346,7 @@ TEST(CkptdProgram, TheDeathOfAProcessIsSeenWhileAChildHoldsItsSocket) {
   }
   int status = 0;
   ASSERT_EQ(::waitpid(trainer, &status, 0), trainer);
-  // One answered question later, the loop has seen it.
+  // After one answered query the loop has seen the death.
   const std::string said = "process " + std::to_string(trainer) + " died";
   for (int i = 0; i < 1000 && daemon.log().find(said) == std::string::npos; ++i) {
     RawClient client(daemon.socket());

@@ -1,4 +1,4 @@
-// What the daemon makes of a service manager's variables, whatever is in them, and what it says.
+// The variables of a service manager, whatever they hold, and the messages sent to it.
 #include "ckptd/server/service_manager.h"
 
 #include <fcntl.h>
@@ -83,7 +83,7 @@ TEST(ServiceEnvironment, NonsenseIsLeftOutWithASentence) {
     EXPECT_THAT(read({{"NOTIFY_SOCKET", path}}).complaints,
                 ElementsAre(HasSubstr("$NOTIFY_SOCKET")));
   }
-  // Names that may be another's are nobody's.
+  // Names are dropped if their number differs from the number of descriptors.
   const ServiceEnvironment names = read({{"LISTEN_PID", "4711"},
                                          {"LISTEN_FDS", "3"},
                                          {"LISTEN_FDNAMES", std::string(100'000, 'x') + ":b"}});
@@ -106,7 +106,7 @@ class ServiceManagerTest : public testing::Test {
     }
     ASSERT_EQ(::bind(socket_.get(), reinterpret_cast<const sockaddr*>(&address), bytes), 0);
   }
-  // The next datagram, "" if there is none; the descriptor that came along is kept.
+  // The next datagram; "" if there is none. Keeps the descriptor that came with it.
   std::string heard() {
     std::array<char, 512> text{};
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control{};
@@ -178,7 +178,7 @@ TEST_F(ServiceManagerTest, KeepsAndForgetsDescriptorsByName) {
   EXPECT_EQ(::lseek(received_.get(), 0, SEEK_END), 12'345);
   manager.forget("arena-7");
   EXPECT_EQ(heard(), "FDSTOREREMOVE=1\nFDNAME=arena-7");
-  // A name that came from outside does not get to say more than a name.
+  // A name from outside cannot add lines to the message.
   for (const char* name : {"", "a\nREADY=1", "a:b", "\x7f", "\xff"}) manager.forget(name);
   EXPECT_EQ(heard(), "");
 }
@@ -214,9 +214,9 @@ TEST_F(ServiceManagerTest, TellsTheSocketFromMemoryByWhatItIs) {
   const int number = listener.get();
   std::vector<UniqueFd> fds;
   fds.emplace_back(::memfd_create("test", MFD_CLOEXEC));
-  fds.emplace_back();  // was announced, but is not there
+  fds.emplace_back();  // announced, but not there
   fds.push_back(std::move(listener));
-  fds.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));  // nobody listens on it
+  fds.emplace_back(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));  // not listening
   ServiceEnvironment environment;
   environment.fd_names = {"socket", "gone", "", "socket"};
   ServiceManager manager(environment, std::move(fds));
@@ -235,7 +235,7 @@ TEST_F(ServiceManagerTest, GoesOnWhereNobodyListens) {
   manager.ready();
   manager.keep("arena-1", 0);
   EXPECT_THAT(manager.take(), IsEmpty());
-  bind(folder_.path("nobody"));  // it came late
+  bind(folder_.path("nobody"));  // the socket appears late
   manager.stopping();
   EXPECT_EQ(heard(), "STOPPING=1");
 }

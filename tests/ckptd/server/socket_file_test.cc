@@ -32,7 +32,7 @@ TEST(SocketFile, EverybodyMayWriteToIt) {
   EXPECT_EQ(mode_of(folder.path("s")), 0666);
 }
 
-// Somebody puts links where the socket has just been made.
+// Another user replaces the new socket by a link.
 TEST(SocketFile, ALinkInItsPlaceIsNotFollowed) {
   const ckpt::test::TempFolder folder;
   const std::string path = folder.path("s");
@@ -74,7 +74,7 @@ TEST(SocketFile, FoldersThatAGroupCanWriteAreReported) {
   EXPECT_FALSE(reported(54'321, 0755));
   EXPECT_FALSE(reported(54'321, 01775));
   EXPECT_FALSE(reported(0, 0775));
-  // A path without a folder is in the current one.
+  // A path without a folder is in the current directory.
   ASSERT_TRUE(reported(54'321, 0775));
   const fs::path before = fs::current_path();
   fs::current_path(shared);
@@ -82,7 +82,7 @@ TEST(SocketFile, FoldersThatAGroupCanWriteAreReported) {
   fs::current_path(before);
 }
 
-// Nobody listens although the file is there: said, and made anew.
+// The socket file is there, but cannot accept: the fault is reported, and the socket is remade.
 TEST(SocketFile, ASocketThatCannotListenIsMadeAgain) {
   const ckpt::test::TempFolder folder;
   auto file = UnixSocketFile::bind(folder.path("s"));
@@ -97,7 +97,7 @@ TEST(SocketFile, ASocketThatCannotListenIsMadeAgain) {
   EXPECT_TRUE((*file)->listen().ok());
 }
 
-// A daemon that has lost its path to another one goes on with the connections that it has.
+// A daemon that lost its path to another daemon goes on with its existing connections.
 TEST(SocketFile, APathThatAnotherDaemonTookIsLeftToIt) {
   const ckpt::test::TempFolder folder;
   const std::string path = folder.path("s");

@@ -1,4 +1,4 @@
-// Who may connect to the real ckptd: by the credentials that the kernel gives, not by what is said.
+// Access to the real ckptd is decided by the kernel's credentials, not by the client's claim.
 #include <gmock/gmock.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -23,8 +23,8 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-// What ckptd answers to a control session of this user. Only this call's thread changes its user:
-// credentials are those of the thread that connects.
+// ckptd's answer to a control session of this user. Only one thread changes its user: credentials
+// are those of the thread that connects.
 std::optional<fb::MessageT> hello_as(uid_t uid, const std::string& socket) {
   std::optional<fb::MessageT> answer;
   std::thread([&] {
@@ -89,7 +89,7 @@ TEST(Users, NoneOfThemKeepsTheOthersOut) {
     EXPECT_EQ(answer->body.type, fb::MessageBody::Welcome) << uid;
   }
   sessions.clear();
-  // Those are gone: the daemon has seen it once there is room again.
+  // Once there is room again the daemon has noticed the closed sessions.
   const auto welcome = [&] {
     const auto answer = hello_as(kGreedy, daemon.socket());
     return answer && answer->body.type == fb::MessageBody::Welcome;
@@ -99,7 +99,7 @@ TEST(Users, NoneOfThemKeepsTheOthersOut) {
   EXPECT_TRUE(again);
 }
 
-// Whoever is refused can try as often as they like, and fills no disk with it.
+// A refused user who retries without end does not fill the disk with log lines.
 TEST(Users, RefusalsAreSaidAFewTimes) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   const DaemonProcess daemon({"--arena", "64MiB"});
@@ -110,11 +110,11 @@ TEST(Users, RefusalsAreSaidAFewTimes) {
   size_t said = 0;
   for (size_t at = 0; (at = log.find(" was refused: ", at)) != std::string::npos; ++at) ++said;
   EXPECT_GE(said, 1u);
-  // A slow machine may see another period begin.
+  // On a slow machine another period may begin.
   EXPECT_LE(said, 4 * ckptd::limits::kWarningsPerPeriodMax);
 }
 
-// Everything that others could open below the directory, or look into.
+// Everything below the directory that other users could open or list.
 std::vector<std::string> open_to_others(const std::filesystem::path& top) {
   std::vector<std::string> open;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(top)) {
@@ -125,7 +125,7 @@ std::vector<std::string> open_to_others(const std::filesystem::path& top) {
   return open;
 }
 
-// Names of runs and units are in the catalog, which only the daemon may read out to somebody.
+// Names of runs and units are in the catalog, which only the daemon may read.
 TEST(Users, NobodyElseReadsTheStoreItself) {
   const mode_t before = ::umask(0022);  // as a shell has it
   DaemonProcess daemon({"--arena", "64MiB"});
@@ -134,7 +134,7 @@ TEST(Users, NobodyElseReadsTheStoreItself) {
   const auto socket = std::filesystem::symlink_status(daemon.socket());
   EXPECT_EQ(socket.permissions(), std::filesystem::perms{0666}) << "the allow-list decides";
 
-  // As an earlier version has left it.
+  // The mode that an earlier version left.
   EXPECT_EQ(daemon.stop(), 0);
   const std::string catalog = daemon.data() + "/catalog";
   ASSERT_EQ(::chmod(catalog.c_str(), 0755), 0);
@@ -144,7 +144,7 @@ TEST(Users, NobodyElseReadsTheStoreItself) {
   ::umask(before);
 }
 
-// By default the socket is in the data directory: that has to let others through.
+// The default socket is in the data directory, so that directory must let others through.
 TEST(Users, TheSocketInTheDataDirectoryIsReachedByThoseOnTheList) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   constexpr uid_t kListed = 54'321;
@@ -162,7 +162,7 @@ TEST(Users, TheSocketInTheDataDirectoryIsReachedByThoseOnTheList) {
   EXPECT_THAT(daemon.log(), Not(HasSubstr("allow_uids")));
 }
 
-// One that was there keeps its mode.
+// A data directory that existed before keeps its mode.
 TEST(Users, WhoIsOnTheListAndCannotGetToTheSocketIsNamed) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   constexpr uid_t kListed = 54'321;
@@ -183,7 +183,7 @@ TEST(Users, WhoIsOnTheListAndCannotGetToTheSocketIsNamed) {
   EXPECT_THAT(daemon.log(), Not(HasSubstr("user 54322 of allow_uids")));
 }
 
-// Clients check who listens; an operator learns of the folder before that is needed.
+// Clients check who listens. The log warns the operator about the folder before that.
 TEST(Users, AFolderInWhichOthersReplaceTheSocketIsNamed) {
   const TempFolder directory;
   const auto log_with_mode = [&](mode_t mode) {

@@ -40,7 +40,7 @@ TEST_F(StagingTest, AnArenaThatAUserCanNeverHaveIsNoLackOfRoom) {
   staging.close();
 }
 
-// One user cannot lock the others out, alive or with what dead sessions have left.
+// One user cannot lock the others out, neither with live sessions nor with memory of dead ones.
 TEST_F(StagingTest, AUserHasABoundOfTheTotal) {
   staging_->close();
   staging_ = std::make_unique<Staging>(

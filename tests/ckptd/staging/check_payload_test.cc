@@ -1,4 +1,4 @@
-// What a trainer can do to bytes it gave away, and that each of it is seen.
+// Every change that a trainer can make to a sealed slab is detected.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
@@ -21,7 +21,7 @@ class CheckPayloadTest : public testing::Test {
     run_all(disk_, *executor_);
     trainer_ = std::make_unique<SmallTrainer>(granted_);
     slab_ = staging_.lease(granted_.arena, 1).at(0);
-    // Two small fragments, a gap up to the block, a large one, padding after it.
+    // Two small fragments, a gap up to the block, a large fragment, padding after it.
     filled_ = trainer_->fill(slab_, {{1, 1000}, {2, 500}, {3, 100'000}}, 1);
     staged_ =
         staging_.seal(granted_.arena, slab_, filled_.payload_bytes, filled_.fragments).value();

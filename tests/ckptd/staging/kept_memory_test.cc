@@ -1,4 +1,4 @@
-// Arenas over a restart: what is taken back from a keeper, and what is not believed.
+// Arenas over a restart: which are taken back from a keeper, and which are rejected.
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <sys/mman.h>
@@ -24,7 +24,7 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr uint64_t kSlab = 64 << 10;
-constexpr uint32_t kFirst = 2;  // slab of a snapshot; those before are for restores
+constexpr uint32_t kFirst = 2;  // first slab for snapshots; the slabs before it are for restores
 constexpr uid_t kAlice = 1000;
 constexpr uid_t kBob = 1001;
 constexpr ckpt::base::Hash128 kStore{.low = 1, .high = 2};
@@ -36,7 +36,7 @@ class KeptMemoryTest : public ::testing::Test {
   KeptMemoryTest() { restart(); }
   ~KeptMemoryTest() override { staging_->close(); }
 
-  // As if the process had been killed: what close() does is invisible to the keeper.
+  // Restarts as after a kill: the keeper does not notice close().
   Staging::TakenBack restart(uint64_t total = 64 * kSlab,
                              const std::set<ckpt::SnapshotKey>& deleted = {}) {
     if (staging_) staging_->close();
@@ -51,7 +51,7 @@ class KeptMemoryTest : public ::testing::Test {
   SmallTrainer open(uid_t uid = kAlice, uint64_t slabs = 8) {
     const auto granted = staging_->create(uid, slabs * kSlab, kSlab).value();
     run_all(disk_, *executor_);
-    EXPECT_THAT(staging_->lease(granted.arena, 100), SizeIs(slabs - 2));  // all, to begin with
+    EXPECT_THAT(staging_->lease(granted.arena, 100), SizeIs(slabs - 2));  // all that are for it
     return SmallTrainer(granted);
   }
   StagedSlab seal(SmallTrainer& trainer, uint32_t slab,
@@ -212,7 +212,7 @@ TEST_F(KeptMemoryTest, BytesThatDoNotMatchAreNotBelieved) {
   EXPECT_EQ(restart().refused, 0u) << "they are out of the ledger";
 }
 
-// Any byte of a ledger, any way: what comes back is what was there, or less.
+// Any damage of a ledger: the entries taken back are real ones, maybe fewer.
 TEST_F(KeptMemoryTest, GarbageInALedgerCostsEntriesAndNothingElse) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
@@ -250,7 +250,7 @@ TEST_F(KeptMemoryTest, AnEntryOrALedgerInAnotherPlaceIsRefused) {
   hold(first, kFirst, 7, kStep5);
   SmallTrainer second = open();
   hold(second, kFirst, 9, kStep6);
-  // Two ledgers change places.
+  // Two ledgers are swapped.
   std::swap(memory_.held.at("ledger-1"), memory_.held.at("ledger-2"));
   EXPECT_EQ(restart().refused, 2u);
   EXPECT_THAT(memory_.held, IsEmpty());
@@ -269,7 +269,7 @@ TEST_F(KeptMemoryTest, AnEntryOrALedgerInAnotherPlaceIsRefused) {
   EXPECT_EQ(count(SlabState::kDurable), 0u) << "what no disk has must not count as durable";
 }
 
-// Whatever else a service manager may hand over.
+// Other descriptors that a service manager may hand over.
 TEST_F(KeptMemoryTest, DescriptorsOfAnyKindAndNameAreLetGo) {
   const auto any_kind = [](int kind) {
     int ends[2] = {-1, -1};
@@ -306,7 +306,7 @@ TEST_F(KeptMemoryTest, AnotherStoresMemoryIsLetGo) {
   EXPECT_THAT(memory_.held, IsEmpty());
 }
 
-// Memory is not kept warm for others where its trainer may come back to it.
+// Memory that a trainer may come back to has priority over the warm pool.
 TEST_F(KeptMemoryTest, CountsBeforeTheWarmPool) {
   SmallTrainer trainer = open(kAlice, 12);
   hold(trainer, 3, 1, kStep5);

@@ -39,7 +39,7 @@ class Model {
   void keep(ckpt::Step most) {
     std::erase_if(units_, [&](const auto& unit) { return unit.second.snapshot.step > most; });
   }
-  // Held, and wanted by nobody: these are to be returned, and are not held any more.
+  // Held slabs that no version uses: returns them, and ends their holds.
   std::set<Slab> unwanted() {
     std::set<Slab> left = held_;
     for (const auto& [unit, version] : units_) {

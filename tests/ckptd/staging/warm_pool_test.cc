@@ -32,7 +32,7 @@ class WarmPoolTest : public testing::Test {
                          .restore_slabs = 2,
                          .available_memory = [this] { return available_; }});
   }
-  // Until nothing is left to do.
+  // Warms the pool until nothing is left to do.
   void warm() {
     run_all(disk_, *executor_);  // sessions come first
     while (staging_->warm()) run_all(disk_, *executor_);
@@ -117,7 +117,7 @@ TEST_F(WarmPoolTest, HoldsNothingThatNoSessionCouldGet) {
   staging_->session_ended(first.arena);
   warm();
   EXPECT_EQ(pool(), 8 * kSlab);
-  // A session that takes more of the total than leaves room for the pool.
+  // A session that leaves the pool too little of the total.
   const Staging::Granted third = open(3 * kSlab, kSlab);
   EXPECT_EQ(third.warm_bytes, 3 * kSlab);
   warm();
@@ -128,8 +128,8 @@ TEST_F(WarmPoolTest, HoldsNothingThatNoSessionCouldGet) {
   EXPECT_EQ(pool(), 0u);
 }
 
-// A piece is given out as far as it is warm, but never pulled away from under the thread that is at
-// it.
+// A piece is handed out as far as it is warm, but its memory stays while a thread still faults it
+// in.
 TEST_F(WarmPoolTest, MayBeBusyWhenItIsWanted) {
   const uint64_t piece = 3 * limits::kWarmPoolStepBytes;
   make(2 * piece, piece, piece);
@@ -141,7 +141,7 @@ TEST_F(WarmPoolTest, MayBeBusyWhenItIsWanted) {
 
   staging_->warm();
   executor_->reap();
-  staging_->warm();  // at the second step
+  staging_->warm();  // a thread is at the second step
   const Staging::Granted granted = open(piece);
   EXPECT_EQ(granted.warm_bytes, 0u);
   EXPECT_EQ(granted.layout.arena_bytes(), piece);
@@ -151,7 +151,7 @@ TEST_F(WarmPoolTest, MayBeBusyWhenItIsWanted) {
   EXPECT_EQ(pool(), 0u) << "nobody could get it any more";
 }
 
-// What is said to be warm is: no page of it has to be found when it is used first.
+// Warm memory has all its pages: the first use causes no page fault.
 TEST(WarmPool, PagesStayWhereTheyAre) {
   WarmPool pool(8 * kSlab, 8 * kSlab);
   ASSERT_TRUE(pool.add().ok());
@@ -186,7 +186,7 @@ TEST_F(WarmPoolTest, LeavesMemoryToOthers) {
   }
 }
 
-// What is warm counts once, and what is not must be there.
+// Warm memory counts once, and memory that is not warm must be available.
 TEST_F(WarmPoolTest, NoMoreIsGrantedThanThereIs) {
   make(64 * kSlab, 8 * kSlab, 16 * kSlab);
   warm();

@@ -27,7 +27,7 @@ TEST(Crc32c, AgreesWithTheVectorsOfRfc3720) {
 TEST(Crc32c, PortableGivesTheSameAtEveryLengthAndAlignment) {
   const std::vector<std::byte> bytes = test::random_bytes(4096 + 64, 1);
   for (size_t begin = 0; begin < 16; ++begin) {
-    for (size_t length = 0; length < 1100; ++length) {  // beyond what is folded at once
+    for (size_t length = 0; length < 1100; ++length) {  // beyond the largest block folded at once
       const ByteView view = ByteView(bytes).subspan(begin, length);
       ASSERT_EQ(crc32c(view, 0x12345678), crc32c_portable(view, 0x12345678))
           << begin << " " << length;

@@ -11,7 +11,7 @@
 namespace ckpt::base {
 namespace {
 
-// Wherever both begin and end, what lies around the copy stays as it was.
+// At any alignment of both sides, bytes around the copy stay unchanged.
 TEST(StreamCopy, CopiesAndChecksums) {
   constexpr size_t kAround = 64;
   for (const size_t length : {0u, 1u, 511u, 4095u, 4096u, 4097u, 4608u, 5000u, 65'536u, 100'001u}) {

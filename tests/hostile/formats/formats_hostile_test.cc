@@ -32,7 +32,7 @@ TEST_P(EveryParser, AcceptsItsSeeds) {
 }
 
 TEST_P(EveryParser, RefusesTruncationAtEveryLength) {
-  // A journal may end anywhere; a record has no length of its own, it comes in one; a size is text.
+  // Valid prefixes exist: a journal may end anywhere, a record has no own length, a size is text.
   const std::string_view name = GetParam().name;
   const bool may_be_cut = name == "journal" || name == "record" || name == "size";
   for (const Bytes& seed : GetParam().seeds()) {

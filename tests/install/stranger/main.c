@@ -1,4 +1,4 @@
-/* Nobody listens at the socket: the error must say so, and name it. */
+/* Opening a session without a daemon must fail with an error that says so and names the socket. */
 #include <ckpt/ckpt.h>
 #include <stdio.h>
 #include <string.h>

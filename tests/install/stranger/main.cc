@@ -1,4 +1,4 @@
-// As main.c, in C++17 over the wrapper.
+// The test of main.c, in C++17 with the wrapper.
 #include <ckpt/client.hpp>
 #include <iostream>
 

@@ -1,11 +1,11 @@
-// As main.cc, of a trainer whose state is in GPU memory.
+// The test of main.cc for a trainer whose state is in GPU memory.
 #include <ckpt/client_cuda.hpp>
 #include <iostream>
 
 using ckpt::client::Cuda;
 using ckpt::client::Session;
 
-// What it would go on with.
+// Restore of a unit: without a daemon it only has to compile and link.
 static int restore(const Session& session, void* weights, uint64_t bytes) {
   auto cuda = Cuda::open(session);
   if (!cuda) return 4;

@@ -14,7 +14,7 @@ namespace {
 
 thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
 
-// Whether the capture forbids the calling thread a call that could wait or allocate. The rule is
+// True if the capture forbids the calling thread calls that could wait or allocate. The rule is
 // that of cudaThreadExchangeStreamCaptureMode in CUDA's documentation.
 bool forbids(const CUstream_st::Capture& capture) {
   if (capture_mode == cudaStreamCaptureModeRelaxed) return false;

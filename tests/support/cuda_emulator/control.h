@@ -1,4 +1,4 @@
-// What a test asks of the emulated device, and CUDA has no call for.
+// Controls of the emulated device for tests. CUDA has no calls for them.
 #pragma once
 
 #include <cstddef>
@@ -7,48 +7,48 @@
 
 namespace cuda_emulator {
 
-// Streams are late: their work runs when somebody must have it done. Those whose bit is set are
-// eager: their work runs as soon as what it waits for is done, at the next call of anybody at the
-// latest. Bit 0 is the stream that is made next, bit 1 the one after. A wait that is missing shows
-// when one side of it is late and the other is not; try all masks.
+// Streams are late by default: their work runs only when a call needs it done. A stream with its
+// bit set is eager: its work runs once its dependencies are done, at the latest at the next call of
+// any thread. Bit 0 is the next stream to be made, bit 1 the one after. A missing wait shows when
+// one side is late and the other is eager, so try all masks.
 void make_eager(uint64_t streams);
 
-// The work of those streams, by the same count, does not go on however often somebody asks. What
-// CUDA does without a bound (to wait, to free, to destroy) ends all the same.
+// Work of these streams, numbered in the same way, makes no progress, whatever is called. CUDA's
+// unbounded calls (wait, free, destroy) return all the same.
 void make_stuck(uint64_t streams);
-// Those that are there go on, and no others will be stuck.
+// Stuck streams make progress again, and no new stream will be stuck.
 void unstick();
 
-// Calls of the run time are counted from here on; `count` of them from number `first` (the next
-// call is 0) fail, and nothing is done. Those that give something back do so, and fail.
-// cudaGetLastError and its like neither count nor fail, nor does what asks for and sets modes of
-// capture: it costs nothing.
+// Resets the count of run time calls. Calls [first, first + count) fail without an effect; the next
+// call is 0. A failing call that frees something still frees it. Some calls neither count nor
+// fail: cudaGetLastError and the like, and calls that query or set capture modes, which cost
+// nothing.
 void fail_calls(uint64_t first, uint64_t count);
 inline void fail_no_calls() { fail_calls(0, 0); }
 uint64_t calls_made();
-// Calls so far that took memory or pinned it, or gave it back, of both kinds, or made a stream or
-// ended one: those take long, and stop the device.
+// Number of calls so far that allocated, pinned, unpinned or freed memory, or made or destroyed a
+// stream. Such calls take long, and stop the device.
 uint64_t slow_calls_made();
-// Copies that the device's copy engines were given so far. What kernels store is none.
+// Number of copies so far that were given to copy engines. Stores of kernels do not count.
 uint64_t copies_made();
 
-// The allocation with the byte `at` counts as two that lie side by side, the second from there on,
-// so that no copy may reach over it. Until it is freed, as one.
+// Splits the allocation at the byte `at` into two adjacent allocations: no copy may cross the
+// boundary. They are still freed as one.
 void cut_allocation(const void* at);
 
-// How many devices there are from here on, until somebody says otherwise; at first as many as the
-// environment's CUDA_EMULATOR_DEVICES says, else 1. All have the same memory, the host's, but what
-// is made on one belongs to it.
+// Sets the number of devices. At first it is CUDA_EMULATOR_DEVICES of the environment, or 1. All
+// devices share the host's memory, but an object that is made on a device belongs to that
+// device.
 void set_devices(int count);
-// Devices that have a context: some thread has chosen them, or has made a call that needs one while
-// they were its current device. For a thread that has chosen none that is device 0.
+// Devices with a context: a thread has chosen the device, or has made a call that needs a context
+// while that was its current device. A thread that has chosen none has device 0.
 std::set<int> contexts();
-// As if the process began: no context is there. What threads have chosen stays.
+// Drops all contexts, as at the start of the process. The devices that threads chose stay.
 void forget_contexts();
 
-// What has been made or taken and not been given back.
+// Resources that were made or taken, and not released.
 struct Holdings {
-  size_t allocations = 0;  // of both kinds of memory
+  size_t allocations = 0;  // of device memory and of pinned host memory
   size_t registered = 0;
   size_t streams = 0;
   size_t events = 0;
@@ -56,8 +56,8 @@ struct Holdings {
 };
 Holdings holdings();
 
-// Of streams, as devices have them: the smaller the number, the higher the priority. Nothing runs
-// earlier for it here.
+// Priorities of streams, numbered as on devices: a smaller number is a higher priority. The
+// emulator ignores them when it runs work.
 inline constexpr int kLowestPriority = 0;
 inline constexpr int kHighestPriority = -5;
 size_t streams_of_priority(int priority);

@@ -27,7 +27,7 @@ struct Shape {
 
 float widen(const uint16_t bits) { return __uint_as_float(static_cast<uint32_t>(bits) << 16); }
 
-// To nearest, ties to even; NaN stays NaN.
+// Rounds to nearest, ties to even. NaN stays NaN.
 uint16_t narrow(float value) {
   const uint32_t bits = __float_as_uint(value);
   if (value != value) return static_cast<uint16_t>(bits >> 16 | 0x40);
@@ -77,8 +77,8 @@ void multiply(const Shape& shape, float alpha, const Operand& a, const Operand& 
   }
 }
 
-// A batch may not hold bf16 matrices that start anywhere: cuBLAS chooses how to read them without
-// having seen the pointers. A GPU says "misaligned address" then, and is of no more use.
+// bf16 matrices of a batch must be aligned: cuBLAS chooses how to read them without having seen the
+// pointers. A GPU reports "misaligned address" otherwise, and cannot be used any more.
 void check_alignment(cudaDataType_t type, int k, std::initializer_list<const void*> matrices) {
   if (type == CUDA_R_32F) return;
   const uintptr_t alignment = k % 8 == 0 ? 16 : k % 2 == 0 ? 4 : 1;
@@ -151,7 +151,7 @@ cublasStatus_t cublasGemmGroupedBatchedEx(
     cudaDataType_t a_type, const int lda[], const void* const b[], cudaDataType_t b_type,
     const int ldb[], const void* beta, void* const c[], cudaDataType_t c_type, const int ldc[],
     int group_count, const int group_size[], cublasComputeType_t) {
-  // As in cuBLAS: one type for all, and no mixed ones.
+  // cuBLAS requires one type for all matrices.
   if (a_type != b_type || a_type != c_type) return CUBLAS_STATUS_INVALID_VALUE;
   int first = 0;
   for (int group = 0; group < group_count; ++group) {

@@ -1,5 +1,5 @@
-// What kernels see of the emulated device: the language's own words, vectors, the threads of a
-// block and what they exchange. A part of the emulated cuda_runtime.h, which says what is emulated.
+// Device side of the emulator: the language's own words, vectors, the threads of a block and their
+// exchanges. A part of the emulated cuda_runtime.h, which documents the scope of the emulation.
 #pragma once
 
 // NOLINTBEGIN(readability-identifier-naming): names as CUDA has them
@@ -17,7 +17,7 @@
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __align__(n) alignas(n)
-// Blocks of a thread run one after the other.
+// Blocks of a host thread run one after the other.
 #define __shared__ static thread_local
 
 struct uint3 {
@@ -47,7 +47,7 @@ inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z,
 inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 inline uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 
-// Of the fiber that runs.
+// Indexes of the fiber that runs.
 extern thread_local uint3 threadIdx;
 extern thread_local uint3 blockIdx;
 extern thread_local dim3 blockDim;
@@ -59,7 +59,7 @@ void sync_threads();
 bool sync_threads_and(bool mine);
 void sync_warp();
 unsigned lane();
-// Every lane of the warp gives 8 bytes and gets those of lane `from`.
+// Every lane of the warp gives 8 bytes, and gets the bytes of lane `from`.
 uint64_t exchange_bits(uint64_t mine, unsigned from);
 unsigned ballot(bool mine);
 
@@ -107,7 +107,7 @@ T __shfl_up_sync(unsigned, T value, unsigned delta, int width = 32) {
 inline unsigned __ballot_sync(unsigned, int predicate) {
   return cuda_emulator::ballot(predicate != 0);
 }
-// Over the whole warp, the same in each of its lanes.
+// Maximum over the whole warp, the same in each lane.
 inline int __reduce_max_sync(unsigned, int value) {
   for (int distance = 16; distance > 0; distance /= 2) {
     value = std::max(value, __shfl_xor_sync(~0u, value, distance));
@@ -124,17 +124,17 @@ template <typename T>
 T __ldg(const T* at) {
   return *at;
 }
-// By memcpy: what is there may be of another type.
+// By memcpy, because the memory may hold objects of another type.
 template <typename T>
 void __stwb(T* at, T value) {
   std::memcpy(at, &value, sizeof value);
 }
-// The same, for what the cache need not keep.
+// The same, for data that the cache need not keep.
 template <typename T>
 void __stcs(T* at, T value) {
   std::memcpy(at, &value, sizeof value);
 }
-// Fibers of one thread: a plain read-modify-write is atomic among them.
+// Fibers share one host thread: a plain read-modify-write is atomic among them.
 template <typename T>
 T atomicAdd(T* at, T value) {
   const T before = *at;

@@ -1,4 +1,4 @@
-// Between the parts of the emulator.
+// Interfaces between the parts of the emulator.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-// An event is done when the stream it was recorded on has come as far as it had then.
+// An event is done once its stream has reached the position at which the event was recorded.
 struct CUevent_st {
   int device = 0;
   cudaStream_t stream = nullptr;
@@ -25,11 +25,11 @@ struct CUevent_st {
 struct CUstream_st {
   struct Work {
     std::function<void()> run;
-    cudaStream_t behind = nullptr;  // first that stream has to come to `position`
+    cudaStream_t behind = nullptr;  // that stream must reach `position` first
     uint64_t position = 0;
-    std::function<bool()> ready = {};  // and this has to be true
+    std::function<bool()> ready = {};  // must return true, too
   };
-  // Between cudaStreamBeginCapture and cudaStreamEndCapture.
+  // State between cudaStreamBeginCapture and cudaStreamEndCapture.
   struct Capture {
     cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
     std::thread::id begun_by;
@@ -49,7 +49,7 @@ struct CUstream_st {
 
 namespace cuda_emulator {
 
-// Runs every thread of every block; the caller holds nothing.
+// Runs every thread of every block. The caller holds no lock.
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
 
 // One lock for everything: ranks are threads, and the device takes them in turn. Recursive, since a
@@ -57,41 +57,41 @@ void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
 std::recursive_mutex& lock();
 using Lock = std::lock_guard<std::recursive_mutex>;
 
-// The calling thread's current one; 0 if it has chosen none.
+// The calling thread's current device; 0 if the thread has chosen none.
 int current_device();
 
 struct Allocation {
   size_t bytes = 0;
   int device = 0;
-  int fd = -1;  // of memory that other processes may open, or that one of them has
+  int fd = -1;  // of memory shared with other processes; -1: private memory
 };
 
-// By CUDA_EMULATOR_SHARES, which a test gives to programs that it starts: cudaMalloc makes memory
-// that cudaIpcGetMemHandle can share.
+// True if CUDA_EMULATOR_SHARES is set, which tests do for programs that they start: cudaMalloc
+// makes memory that cudaIpcGetMemHandle can share.
 bool shares_allocations();
-// Null, and a descriptor or -1, if there is no memory.
+// Returns null, and sets `fd` to a descriptor or -1, if there is no memory.
 void* allocate_shared(size_t bytes, int& fd);
 void free_shared(void* at, const Allocation& memory);
 
-// A function of the driver's, of a type that whoever asked for it knows; null if it is not
+// The driver's function of this name, which the caller casts to its type; null if it is not
 // emulated.
 using AnyFunction = void (*)();
 AnyFunction driver_function(std::string_view name);
 
-// By CUDA_EMULATOR_DEVICES, which a test gives to programs that it starts; 1 without.
+// CUDA_EMULATOR_DEVICES, which tests set for programs that they start; 1 without it.
 int devices_of_the_environment();
 
-// All devices. What follows is used under the lock.
+// State of all devices. This and everything below is used under the lock.
 struct Device {
   int count = devices_of_the_environment();
   std::set<int> contexts;
   std::set<cudaStream_t> streams;
   std::map<const void*, Allocation> allocated;
-  std::set<const void*> cuts;  // inside them: where cut_allocation() has begun another
+  std::set<const void*> cuts;  // boundaries that cut_allocation() has made inside them
   std::map<const void*, size_t> registered;
   std::set<cudaEvent_t> events;
   cudaError_t last_error = cudaSuccess;
-  uint64_t eager = 0;  // of the streams that are made next, the first in bit 0
+  uint64_t eager = 0;  // one bit for each of the next streams, the first in bit 0
   uint64_t stuck = 0;  // in the same way
   uint64_t calls = 0;
   uint64_t slow_calls = 0;
@@ -103,30 +103,30 @@ Device& device();
 
 // Remembers an error for cudaGetLastError.
 cudaError_t note(cudaError_t error);
-// What every call begins with: an error if the test wants it to fail. Most need a context of the
-// current device, and make it.
+// Start of every call: returns an error if the test wants the call to fail. Most calls need a
+// context of the current device, and make it.
 enum class Context : uint8_t { kNeeded, kNotNeeded };
 cudaError_t begin_call(Context context = Context::kNeeded);
-// Calls that CUDA forbids while a stream is captured start with this: allocations, frees, waits,
-// queries, synchronous copies. cudaErrorStreamCaptureUnsupported, and the capture is invalid, if
+// Start of calls that CUDA forbids while a stream is captured: allocations, frees, waits, queries,
+// synchronous copies. Returns cudaErrorStreamCaptureUnsupported, and invalidates the capture, if
 // the calling thread's capture mode does not allow the call.
 cudaError_t check_no_capture();
-// Calls that put work into `stream` ask this. The default stream cannot take work while a blocking
+// Start of calls that put work into `stream`. The default stream cannot take work while a blocking
 // stream is captured, and an invalid capture takes none.
 cudaError_t check_can_take_work(cudaStream_t stream);
-// Calls that wait for `stream`, query or destroy it ask this: no capture mode allows that for a
+// Start of calls that wait for `stream`, query or destroy it: no capture mode allows them for a
 // stream that is being captured.
 cudaError_t check_not_captured(cudaStream_t stream);
-// Copies from and to [at, at + bytes) touch one registration of host memory at most, as CUDA wants.
+// A copy from or to [at, at + bytes) may touch one registration of host memory at most, as in CUDA.
 cudaError_t check_registration(const void* at, size_t bytes);
-// They reach over no place at which cut_allocation() has begun another allocation. Chunks of a pool
-// that are mapped side by side are as one, on GPUs, too.
+// A copy may not cross a boundary that cut_allocation() has made. Adjacent mapped chunks of a pool
+// count as one allocation, as on GPUs.
 cudaError_t check_allocation(const void* at, size_t bytes);
-// What the current device has to do.
+// Runs all work of the current device.
 void run_all();
-// Queues work that cannot be done before `ready` says so, which it is asked under the lock.
+// Queues work that cannot run before `ready` returns true. `ready` is called under the lock.
 void enqueue_when(cudaStream_t stream, std::function<bool()> ready, std::function<void()> work);
-// As when somebody asks for the stream: one more piece of its work is done, if that can be.
+// Runs one more piece of the stream's work if it can run, as a query of the stream does.
 void nudge(cudaStream_t stream);
 
 }  // namespace cuda_emulator

@@ -1,4 +1,4 @@
-// What the emulated device must not forgive, and what code above CUDA's run time asks of devices.
+// Errors that the emulated device must detect, and how code above CUDA's run time uses devices.
 #include "tests/support/cuda_emulator/emulator.h"
 
 #include <cuda_runtime.h>
@@ -74,8 +74,8 @@ TEST(CudaEmulatorTest, ABlockAgreesOnlyWhereAllOfItsThreadsDo) {
   for (const float votes : out) EXPECT_EQ(votes, 3.0f);
 }
 
-// The first waits for the second for the third, which does not move: nor does what is behind it,
-// however far away somebody asks.
+// Stream 0 waits for stream 1, which waits for stream 2, which is stuck. Work behind these waits
+// does not run, however often stream 0 is queried.
 TEST(StuckStreamsTest, NothingOvertakesAStuckStream) {
   cudaStream_t stream[3] = {};
   cudaEvent_t done[3] = {};
@@ -85,7 +85,7 @@ TEST(StuckStreamsTest, NothingOvertakesAStuckStream) {
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream[i], 0), cudaSuccess);
     ASSERT_EQ(cudaEventCreateWithFlags(&done[i], 0), cudaSuccess);
   }
-  cudaMemsetAsync(&memory[3], 1, 1, stream[1]);  // needs nobody
+  cudaMemsetAsync(&memory[3], 1, 1, stream[1]);  // depends on no other stream
   for (int i = 2; i >= 0; --i) {
     if (i < 2) cudaStreamWaitEvent(stream[i], done[i + 1], 0);
     cudaMemsetAsync(&memory[i], 1, 1, stream[i]);
@@ -110,7 +110,7 @@ class ContextsTest : public testing::Test {
     forget_contexts();
   }
   void TearDown() override { set_devices(1); }
-  // As on a thread that has chosen nothing yet.
+  // Runs `body` on a thread that has chosen no device yet.
   static void on_a_new_thread(const std::function<void()>& body) { std::thread(body).join(); }
   static int current() {
     int device = -1;
@@ -165,8 +165,8 @@ TEST_F(ContextsTest, EachDeviceHasAPlaceOfItsOwnAndTheOthersHaveNone) {
   EXPECT_EQ(contexts(), std::set<int>{}) << "to ask needs none";
 }
 
-// What a collective waits for may come from another process: asking for the second stream must not
-// do the first one's work before it can be done.
+// A collective may wait for another process: a query of the second stream must not run the first
+// stream's work before that work is ready.
 TEST(CudaEmulatorTest, WorkThatIsNotReadyHoldsUpWhoWaitsForItsStream) {
   cudaStream_t first = nullptr;
   cudaStream_t second = nullptr;

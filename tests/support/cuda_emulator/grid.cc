@@ -37,8 +37,8 @@ constexpr uint64_t kStackEnd = 0x6b63617473206e75;  // at a stack's lowest addre
   std::abort();
 }
 
-// What AddressSanitizer must know of a change of stacks. `fake` keeps what the side that is left
-// has on its fake stack; without it the fake stack goes, as its side does not come back.
+// Announces a change of stacks to AddressSanitizer. `fake` keeps the fake stack of the side that is
+// left. A side that does not come back loses its fake stack.
 struct StackSwitch {
   void* fake = nullptr;
   const void* bottom = nullptr;
@@ -57,7 +57,7 @@ struct StackSwitch {
   }
 };
 
-// Stacks outlive the thread that they were made for: the next one's fibers have them.
+// Stacks outlive the thread that they were made for: fibers of later threads reuse them.
 class Stacks {
  public:
   static char* take() {
@@ -70,7 +70,7 @@ class Stacks {
   }
   static void give_back(char* stack) {
 #ifdef __SANITIZE_ADDRESS__
-    ASAN_UNPOISON_MEMORY_REGION(stack, kStackBytes);  // of frames that were never left
+    ASAN_UNPOISON_MEMORY_REGION(stack, kStackBytes);  // some frames were never left
 #endif
     const std::scoped_lock lock(mutex());
     kept().push_back(stack);
@@ -94,17 +94,17 @@ class Stacks {
   }
 };
 
-// Where a stack of threads goes on. The first entry into a fiber is ucontext's; from then on
-// _setjmp and _longjmp do the same without a system call, and under AddressSanitizer without the
-// clearing of the whole stack's shadow that goes with each of its swapcontexts.
+// The point at which a stack resumes. The first entry into a fiber uses ucontext. Later ones use
+// _setjmp and _longjmp: these make no system call, and under AddressSanitizer they do not clear
+// the shadow of the whole stack, as each swapcontext does.
 struct Resumption {
   ucontext_t context{};
   jmp_buf jump{};
   bool entered = false;
 };
 
-// The _longjmp behind our own program's, as a call that seems to return: before others
-// AddressSanitizer asks the kernel for the signal stack, and clears the shadow of all that is above
+// Calls the C library's _longjmp through a type that may return. Before calls that cannot return,
+// AddressSanitizer asks the kernel for the signal stack, and clears the shadow of everything above
 // on the stack.
 void jump(Resumption& to) {
   static const auto real =
@@ -113,7 +113,7 @@ void jump(Resumption& to) {
   real(to.jump, 1);
 }
 
-// Goes on at `to`; returns when somebody goes on at `from`.
+// Resumes `to`. Returns when another stack resumes `from`.
 void switch_stacks(Resumption& from, Resumption& to) {
   if (_setjmp(from.jump) != 0) return;
   if (to.entered) jump(to);
@@ -121,11 +121,11 @@ void switch_stacks(Resumption& from, Resumption& to) {
   ::setcontext(&to.context);
 }
 
-// Where the threads of a group meet, round after round. Those that have ended are not waited for.
+// A barrier of a group of threads, with numbered rounds. Threads that have ended are not awaited.
 class Barrier {
  public:
   explicit Barrier(size_t threads) : threads_(threads) {}
-  // The round that the thread that has come is let go by.
+  // Returns the round that releases the calling thread.
   uint64_t arrive() {
     const uint64_t round = rounds_ + 1;
     ++arrived_;
@@ -150,7 +150,7 @@ class Barrier {
   uint64_t rounds_ = 0;
 };
 
-// The thread of one index of every block that a host thread runs, one block after the other.
+// A fiber for one thread index. It runs that thread of every block of a host thread in turn.
 struct Fiber {
   Fiber() = default;
   Fiber(const Fiber&) = delete;
@@ -163,7 +163,7 @@ struct Fiber {
   uint3 index{};
   bool done = false;
   const Barrier* waits_at = nullptr;
-  uint64_t waits_for = 0;  // this of its rounds
+  uint64_t waits_for = 0;  // a round of `waits_at`
   uint64_t given = 0;      // to exchange()
 };
 
@@ -180,7 +180,7 @@ class Block {
   void run(const std::function<void()>& thread, uint3 index, dim3 size, dim3 grid);
 
   void sync_threads() { wait(of_block_); }
-  // Whether all threads that are still there give true.
+  // True if all threads that have not ended give true.
   bool sync_threads_and(bool mine) {
     fibers_[current_]->given = mine ? 1 : 0;
     sync_threads();
@@ -188,7 +188,7 @@ class Block {
     for (size_t i = 0; i < count_; ++i) {
       all = all && (fibers_[i]->done || fibers_[i]->given != 0);
     }
-    sync_threads();  // nobody may give the next before all have these
+    sync_threads();  // no thread may give its next value before all have read these
     return all;
   }
   void sync_warp() { wait(of_warps_[current_ / kWarp]); }
@@ -198,9 +198,9 @@ class Block {
     sync_warp();
     check_whole_warp();
     const size_t partner = current_ / kWarp * kWarp + from;
-    // Of a warp that the block cuts short, lanes that never were give nothing.
+    // Lanes that do not exist, because the block cuts the warp short, give the caller's own value.
     const uint64_t theirs = partner < count_ ? fibers_[partner]->given : mine;
-    sync_warp();  // nobody may give the next before all have this one
+    sync_warp();  // no lane may give its next value before all have read this one
     return theirs;
   }
   unsigned ballot(bool mine) {
@@ -277,8 +277,8 @@ void Block::wait(Barrier& barrier) {
   back_to_scheduler();
 }
 
-// A GPU waits for lanes that were named and have ended, or reads what is no value of theirs. Every
-// exchange here names all of the warp.
+// A GPU waits for named lanes that have ended, or reads arbitrary values. Every exchange here names
+// the whole warp.
 void Block::check_whole_warp() const {
   const size_t first = current_ / kWarp * kWarp;
   for (size_t i = first; i < std::min(first + kWarp, count_); ++i) {

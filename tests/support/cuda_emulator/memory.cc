@@ -1,7 +1,7 @@
 // Device memory that cudaMalloc does not make: pools of virtual memory, and another process's.
 //
-// A pool's addresses are mapped without access until cuMemSetAccess, so that who touches them
-// earlier dies. Each mapping is an allocation of its own; one memory under two addresses is not
+// A pool's addresses are mapped without access until cuMemSetAccess, so that an earlier access
+// crashes. Each mapping is an allocation of its own; one memory under two addresses is not
 // emulated.
 #include <cuda.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@ constexpr size_t kGranularity = 64 << 10;
 
 struct Pools {
   std::map<CUmemGenericAllocationHandle, Allocation> created;
-  std::map<CUdeviceptr, Allocation> mapped;  // without access, too
+  std::map<CUdeviceptr, Allocation> mapped;  // also mappings without access
   CUmemGenericAllocationHandle next = 1;
 };
 Pools& pools() {
@@ -30,7 +30,7 @@ Pools& pools() {
 
 void* pointer(CUdeviceptr at) { return reinterpret_cast<void*>(at); }
 
-// What a handle of cudaIpcGetMemHandle says.
+// Contents of a handle that cudaIpcGetMemHandle makes.
 struct SharedMemory {
   pid_t process;
   int fd;

@@ -179,7 +179,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int which) {
   properties->sharedMemPerBlock = 48 << 10;
   return cudaSuccess;
 }
-// The same in every process: the devices are the machine's.
+// Equal in every process: devices belong to the machine.
 cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int bytes, int which) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call(Context::kNotNeeded)) return error;
@@ -220,7 +220,7 @@ cudaError_t cudaDeviceSynchronize() {
   return cudaSuccess;
 }
 
-// Filled with what no test expects, so that nobody counts on zeros; of large ones the beginning.
+// Memory is filled with odd bytes, so that no code relies on zeros; large memory at its beginning.
 cudaError_t cudaMalloc(void** at, size_t bytes) {
   constexpr size_t kMoreThanAnyDevice = size_t{1} << 39;
   const Lock hold(lock());

@@ -1,5 +1,5 @@
-// Streams and events. Work of a stream waits in its queue until somebody must have it done, or
-// until the test lets it go on.
+// Streams and events. Work of a stream waits in its queue until a call needs it done, or until the
+// test lets it run.
 #include "tests/support/cuda_emulator/control.h"
 #include "tests/support/cuda_emulator/emulator.h"
 
@@ -18,7 +18,7 @@ void run_until(CUstream_st& stream, uint64_t position) {
   }
 }
 
-// Whatever need not wait, of the streams that are eager.
+// Runs all work of eager streams that does not have to wait.
 void run_eager() {
   const auto can_run = [](const CUstream_st& stream) {
     if (stream.stuck || stream.queue.empty()) return false;
@@ -35,8 +35,8 @@ void run_eager() {
   }
 }
 
-// Does one piece of work that the stream's next one needs, that itself if nothing else is missing.
-// Nothing if what is missing does not come.
+// Runs the stream's next piece of work, or one piece that this work waits for. Does nothing if the
+// work waits for something that is not ready.
 void step(CUstream_st& stream) {
   if (stream.stuck || stream.queue.empty()) return;
   const CUstream_st::Work& next = stream.queue.front();
@@ -48,7 +48,7 @@ void step(CUstream_st& stream) {
   run_until(stream, stream.done + 1);
 }
 
-// Time passes while somebody asks. Whether all is that was queued up to the position.
+// Each query lets some work run. Returns true if the stream has reached the position.
 bool ask(CUstream_st& stream, uint64_t position) {
   if (stream.done < position) step(stream);
   return stream.done >= position;
@@ -292,7 +292,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->stream == nullptr || !device().streams.contains(event->stream)) return cudaSuccess;
   return cuda_emulator::ask(*event->stream, event->position) ? cudaSuccess : cudaErrorNotReady;
 }
-// Nothing here is about speed.
+// The emulator measures no times.
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t, cudaEvent_t) {
   *ms = 1;
   return cudaSuccess;

@@ -1,5 +1,5 @@
-// What a test asks of the double of libcufile. The library is opened at run time, by the code under
-// test and by the test, so this is plain data behind one C function.
+// Controls of the double of libcufile. The code under test and the test open the library at run
+// time, so this is plain data behind one C function.
 #pragma once
 
 #include <atomic>
@@ -8,19 +8,19 @@ namespace cufile_double {
 
 enum class ReadFault : int {
   kNone,
-  kPartial,      // brings half of what was asked for; the next read brings the rest
-  kEndOfFile,    // brings nothing, as behind the end of the file
+  kPartial,      // returns half of the bytes; the next read returns the rest
+  kEndOfFile,    // returns no bytes, as at the end of the file
   kDiskError,    // -1, EIO
   kCuFileError,  // an error of its own
-  kWrongByte,    // brings everything, one byte of it wrong
+  kWrongByte,    // returns all bytes, one of them wrong
 };
 
 struct Control {
-  // Codes that calls return; 0: they do what they are for.
+  // Codes that calls return; 0: calls work.
   std::atomic<int> driver_error{0};
   std::atomic<int> handle_error{0};
   std::atomic<int> buffer_error{0};
-  std::atomic<bool> driver_hangs{false};  // until this is false again
+  std::atomic<bool> driver_hangs{false};  // until this is set to false
   std::atomic<bool> reads_hang{false};    // the same
   // From read number fault_from (the first is 0), fault_count reads have this fault.
   std::atomic<ReadFault> read_fault{ReadFault::kNone};
@@ -30,12 +30,12 @@ struct Control {
   std::atomic<void (*)(void* context, int number)> on_read{nullptr};
   std::atomic<void*> context{nullptr};
 
-  // What there is.
+  // Open drivers, registered files and buffers; reads and wrong calls so far.
   std::atomic<int> drivers{0};
   std::atomic<int> files{0};
   std::atomic<int> buffers{0};
   std::atomic<int> reads{0};
-  std::atomic<int> wrong_calls{0};  // that the real library would not have taken
+  std::atomic<int> wrong_calls{0};  // calls that the real library would have rejected
 };
 
 }  // namespace cufile_double

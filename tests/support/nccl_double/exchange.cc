@@ -10,7 +10,7 @@ namespace {
 // Between two questions for a stream that peers keep waiting.
 constexpr std::chrono::microseconds kAskAgain{100};
 
-// From one rank to another: the how-manieth of its kind.
+// Name of a message: kind, number within its kind, sender and receiver.
 std::string letter(const char* kind, size_t number, int from, int to) {
   return std::string(kind) + "." + std::to_string(number) + "." + std::to_string(from) + "." +
          std::to_string(to);

@@ -1,10 +1,10 @@
-// What ranks of the double of NCCL exchange, through a mailbox. A collective is two pieces of work
-// in each rank's stream. The first posts what the rank gives, in the stream's order; the second is
-// ready when its peers have posted theirs, and fills what the rank gets. Sums are in the order of
-// ranks.
+// Exchange between ranks of the double of NCCL, through a mailbox. A collective is two pieces of
+// work in each rank's stream. The first posts the rank's data, in the stream's order. The second is
+// ready when the peers have posted their data, and fills the rank's buffers. Sums are computed in
+// the order of ranks.
 //
-// On GPUs streams go on by themselves, whatever their owner waits for. Here a thread of each
-// communicator asks for its stream as long as that has work of it.
+// On GPUs streams make progress by themselves, whatever their owner waits for. Here a thread of
+// each communicator queries its stream while the stream has work of the communicator.
 #pragma once
 
 #include <condition_variable>
@@ -22,7 +22,7 @@
 
 namespace nccl_double {
 
-// What one rank sends to a peer and receives from it; of a sum what it adds, and where it goes.
+// Data that one rank sends to a peer and receives from it; for a sum its summand and the result.
 struct Slice {
   const std::byte* from = nullptr;
   std::byte* to = nullptr;
@@ -31,35 +31,35 @@ struct Slice {
 };
 struct Share {
   bool is_sum = false;
-  std::vector<Slice> slices;  // by peer; of a sum only the first
+  std::vector<Slice> slices;  // by peer; a sum uses only the first
 };
 
-// One rank of those who came with one id. Outlives its handle while its stream has work of it.
+// One rank of a communicator. Outlives its handle while its stream has work of it.
 struct Member {
   std::string mailbox;
   int rank = 0;
   int ranks = 0;
   int device = 0;
-  cudaStream_t stream = nullptr;  // that it was used on last
+  cudaStream_t stream = nullptr;  // the last stream that it was used on
   bool aborted = false;
-  // What it has queued: of sums, to each peer, from each peer.
+  // Numbers of queued operations: sums, sends to each peer, receives from each peer.
   size_t sums = 0;
   std::vector<size_t> sent = std::vector<size_t>(static_cast<size_t>(ranks));
   std::vector<size_t> received = std::vector<size_t>(static_cast<size_t>(ranks));
-  size_t unfinished = 0;  // of all that
+  size_t unfinished = 0;  // of all these operations
 };
 
-// Both pieces of work, into the member's stream. Under the emulator's lock.
+// Queues both pieces of work on the member's stream. The caller holds the emulator's lock.
 void queue(const std::shared_ptr<Member>& member, const Share& share);
 
-// Who has come, and on which GPU; who has gone. The last one to go removes the mailbox.
+// Registers a rank and its GPU, or removes the rank. The last rank to leave removes the mailbox.
 void arrive(const Member& member, const std::string& gpu);
 bool all_are_here(const Member& member);
 std::string gpu_of(const Member& member, int peer);
 void leave(const Member& member);
 
-// The thread that lets the member's stream go on. Takes the emulator's lock: it is not destroyed
-// under it.
+// The thread that lets the member's stream make progress. It takes the emulator's lock, so it must
+// not be destroyed under that lock.
 class Progress {
  public:
   explicit Progress(std::shared_ptr<Member> member)
@@ -81,10 +81,10 @@ struct ncclComm {
       : member(std::move(of)), progress(member) {}
 
   std::shared_ptr<nccl_double::Member> member;
-  std::function<void()> begun;      // queues what is in progress
-  std::function<bool()> can_begin;  // null: at once
+  std::function<void()> begun;      // queues the call in progress
+  std::function<bool()> can_begin;  // null: it can begin at once
   int asks_left = 0;
-  bool finalized = false;  // or about to be
+  bool finalized = false;  // or being finalized
   ncclResult_t failed = ncclSuccess;
   std::string last_error;
   nccl_double::Progress progress;

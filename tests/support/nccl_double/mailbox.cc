@@ -25,7 +25,7 @@ std::string make_mailbox() {
   return path;
 }
 
-// One rank posts each name, so nobody else writes what is aside.
+// Only one rank posts a given name, so no other rank writes the temporary file.
 void post(const std::string& mailbox, const std::string& name, const Bytes& bytes) {
   const fs::path aside = fs::path(mailbox) / ("." + name);
   std::ofstream file(aside, std::ios::binary);

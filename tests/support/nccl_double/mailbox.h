@@ -1,6 +1,6 @@
-// Where ranks of the double of NCCL leave things for each other, whether they are threads or
-// processes: files of a folder. Each is written aside and then given its name, so whoever sees it
-// sees all of it. What goes wrong here ends the process: it is the test's machine that is broken.
+// Mailbox of the ranks of the double of NCCL, threads or processes: files in a folder. Each file is
+// written under a temporary name and then renamed, so a visible file is complete. An error here
+// ends the process, because the test's machine is broken.
 #pragma once
 
 #include <cstddef>
@@ -16,9 +16,9 @@ std::string make_mailbox();
 void post(const std::string& mailbox, const std::string& name, const Bytes& bytes);
 bool is_posted(const std::string& mailbox, const std::string& name);
 Bytes look_at(const std::string& mailbox, const std::string& name);
-// The same, and removes it.
+// Like look_at(), and removes the file.
 Bytes take(const std::string& mailbox, const std::string& name);
-// With all that is left in it. Ranks may do so at the same time.
+// Removes the mailbox and all files in it. Ranks may call this at the same time.
 void remove_mailbox(const std::string& mailbox);
 
 [[noreturn]] void die(const std::string& what);

@@ -1,9 +1,9 @@
-// NCCL for the emulated device: ranks are threads or processes, each with a device of its own. What
-// they exchange: exchange.h.
+// NCCL for the emulated device: ranks are threads or processes, each with a device of its own. See
+// exchange.h for the exchange between ranks.
 //
-// After an abort the aborted rank's work is done at once and moves nothing; that of its peers stays
-// until they abort as well, as on GPUs. A communicator is finalized, which is in progress while its
-// stream has work of it, before it is destroyed, and not used in between.
+// After an abort the aborted rank's work is done at once and moves nothing. Work of its peers stays
+// until they abort as well, as on GPUs. A communicator is finalized before it is destroyed, and not
+// used in between. The finalization is in progress while its stream has work of it.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -23,7 +23,7 @@ using cuda_emulator::lock;
 
 namespace {
 
-// Of the calling thread: what ncclGroupEnd() will queue.
+// Work of the calling thread that ncclGroupEnd() will queue.
 thread_local int group_depth = 0;
 thread_local std::optional<Share> grouped;
 thread_local ncclComm* grouped_of = nullptr;
@@ -35,7 +35,7 @@ ncclResult_t wrong(const char* what) {
   return ncclInvalidUsage;
 }
 
-// What a call that begins something returns: success if it is done already.
+// Begins a call. Returns success if the call is done already.
 ncclResult_t begin(ncclComm& comm, std::function<void()> work, std::function<bool()> can_begin) {
   if (comm.begun) return wrong("the last call is still in progress");
   if (comm.finalized) return wrong("a communicator that was finalized");
@@ -77,7 +77,7 @@ Slice& grouped_slice(ncclComm& comm, int peer, cudaStream_t stream) {
   return grouped->slices[static_cast<size_t>(peer)];
 }
 
-// Nobody has its handle any more. It is to be destroyed without the lock.
+// Removes a communicator whose handle is no longer used. The caller destroys it without the lock.
 std::unique_ptr<ncclComm> remove(ncclComm_t comm) {
   leave(*comm->member);
   --control().communicators;
@@ -94,7 +94,7 @@ std::string current_gpu() {
   return name.c_str();
 }
 
-// Once all have come.
+// Finds ranks that share a GPU. To be called once all ranks have arrived.
 void find_duplicates(ncclComm& comm, const std::string& gpu) {
   for (int peer = 0; peer < comm.member->ranks; ++peer) {
     if (peer == comm.member->rank || gpu_of(*comm.member, peer) != gpu) continue;
@@ -261,7 +261,7 @@ ncclResult_t ncclAllReduce(const void* send, void* recv, size_t count, ncclDataT
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   const Lock hold(lock());
   if (type != ncclFloat || op != ncclSum) return nccl_double::wrong("only sums of floats");
-  // Outside of a group nobody could tell when its work is in the stream.
+  // A sum outside of a group is rejected: it could not be told when its work is in the stream.
   if (nccl_double::group_depth == 0 || nccl_double::grouped) {
     return nccl_double::wrong("a sum that is not a group of its own");
   }

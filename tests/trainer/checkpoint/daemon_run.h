@@ -1,5 +1,5 @@
-// A run of one rank with a ckptd of its own: steps that change every number, snapshots, and what
-// was saved of each unit last.
+// A run of one rank with its own ckptd: steps that change every number, snapshots, and the last
+// saved state of each unit.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// Single experts come back from a real ckptd while everything else goes on: what is restored is
-// their newest versions, what is counted is exact, and what cannot be used changes nothing.
+// Restore of single experts from a real ckptd while training continues: restores the newest
+// versions, counts lost tokens exactly, and changes nothing if a version is unusable.
 #include "trainer/checkpoint/expert_restore.h"
 
 #include <gmock/gmock.h>
@@ -148,8 +148,8 @@ TEST_F(ExpertRestoreTest, NamesAUnitThatWasNeverSaved) {
   EXPECT_TRUE(read({1}, step_).ok()) << "the view need not be complete";
 }
 
-// A session reads the units that it has registered, and ckptd lets nobody register others for a run
-// that has some.
+// A session reads only units that it has registered, and ckptd refuses other units for a run that
+// already has units.
 TEST_F(ExpertRestoreTest, RefusesUnitsOfOtherShapes) {
   step();
   save();

@@ -1,5 +1,5 @@
-// Two levels with a real ckptd: what comes back, from where, and what is lost, after the death of
-// the trainers and after that of ckptd as well.
+// Two levels with a real ckptd: restored versions, their sources, and lost tokens, after the death
+// of the trainers and after the death of ckptd as well.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ class LevelsTest : public DaemonRunTest {
       : DaemonRunTest(
             {.k = 1, .k_snapshot = 3, .selector = Selector::kSequential, .plt_budget = 1}) {}
 
-  // As a rank begins an epoch: the view it names, and what PLT makes of it.
+  // Restores the way a rank begins an epoch; returns the loss that PLT computes for the view.
   Result<RecoveryLoss> resume() {
     stamps_.clear();
     CKPT_ASSIGN(summary_, restore_units(*session_, "tiny", *resume_, units_,
@@ -29,7 +29,7 @@ class LevelsTest : public DaemonRunTest {
     const View& view = views_.at(resume_->step);
     return partial_.resume(view.partial, view.routed, stamps_, in_memory);
   }
-  // Tokens of the view whose updates these versions do not hold.
+  // Tokens of the view whose updates the versions `held` lack.
   int64_t lost(const std::vector<int64_t>& held) const {
     const std::vector<int64_t>& routed = views_.at(resume_->step).routed;
     return std::accumulate(routed.begin(), routed.end(), int64_t{0}) -
@@ -45,7 +45,7 @@ TEST_F(LevelsTest, TheTrainersDeathLosesLessThanThatOfCkptd) {
     save();
   }
   step();
-  connect();  // the old session's arena has no trainer any more
+  connect();  // the old session's arena has no trainer now
   ASSERT_TRUE(resume_.has_value());
   ASSERT_EQ(resume_->step, 6u);
   const auto first = resume();
@@ -89,7 +89,7 @@ TEST_F(LevelsTest, SingleExpertsComeBackFromMemory) {
   ASSERT_TRUE(loss.ok()) << loss.error().message;
   EXPECT_EQ(loss->tokens, std::accumulate(held_.begin(), held_.end(), int64_t{0}) -
                               std::accumulate(held_saved_.begin(), held_saved_.end(), int64_t{0}));
-  // What no disk has is written next.
+  // Experts that are on no disk are written next.
   step();
   const auto plan = partial_.next(step_, {routed_, updates_}, false, stamps_);
   for (const uint32_t expert : plan.experts) EXPECT_EQ(in_memory[expert], 1) << expert;

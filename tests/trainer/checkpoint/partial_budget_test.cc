@@ -1,4 +1,4 @@
-// How many experts a snapshot takes, as what was lost demands it.
+// Number of experts per snapshot, depending on the tokens lost so far.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -8,7 +8,7 @@
 namespace moetrain {
 namespace {
 
-// Those that a rank has, with every expert on one rank.
+// Experts of a rank, for placements with one rank per expert.
 std::vector<uint32_t> experts_of(const History& history, uint32_t rank) {
   std::vector<uint32_t> experts;
   for (uint32_t layer = 0; layer < kLayers; ++layer) {
@@ -36,7 +36,7 @@ TEST(PartialBudgetTest, ARecoveryBeyondTheBudgetMakesKGrow) {
   EXPECT_EQ(history.partial().k(), kExperts) << "it is kept with the run";
 }
 
-// One early loss is a large part of few tokens, and a small one of many.
+// One early loss is a large share of few tokens, and a small share of many.
 TEST(PartialBudgetTest, KFallsAsTheLossBecomesASmallPart) {
   History history({.k = 1, .plt_budget = 0.05}, 5);
   history.snapshot(false, false);
@@ -56,14 +56,14 @@ TEST(PartialBudgetTest, KFallsAsTheLossBecomesASmallPart) {
     ks.insert(history.partial().k());
   }
   EXPECT_EQ(ks, (std::set<uint32_t>{1, 2, 4, kExperts}));
-  // What it says goes with the run: another line goes on from there.
+  // The loss is part of the run's state: a lineage that resumes from here keeps it.
   ASSERT_TRUE(history.resume(history.now()).ok());
   EXPECT_LT(history.partial().plt(history.routed()), 0.05);
   EXPECT_GT(history.partial().state().loss_tokens, 0);
 }
 
-// The second loss comes when K has just fallen for the first time since the first one, right before
-// a snapshot.
+// The second loss comes right before a snapshot, after K has fallen for the first time since the
+// first loss.
 TEST(PartialBudgetTest, KFallsNoFurtherThanTheNextRollbackAllows) {
   constexpr double kBudget = 0.06;
   constexpr int kSeeds = 60;
@@ -79,14 +79,14 @@ TEST(PartialBudgetTest, KFallsNoFurtherThanTheNextRollbackAllows) {
     ASSERT_TRUE(history.roll_back(experts_of(history, seed % 3)).ok());
     ASSERT_EQ(history.partial().k(), kExperts);
     while (history.partial().k() == kExperts) interval();
-    for (int i = 0; i < 2; ++i) interval();  // versions become as old as they get with this K
+    for (int i = 0; i < 2; ++i) interval();  // versions reach the largest age for this K
     ASSERT_TRUE(history.roll_back(experts_of(history, (seed + 1) % 3)).ok());
     spent += history.partial().plt(history.routed());
   }
   EXPECT_LT(spent / kSeeds, kBudget);
 }
 
-// The next rank that dies has four experts of each layer alone, and not three as this one had.
+// The next lost rank is the only holder of four experts per layer; this rank was of three.
 TEST(PartialBudgetTest, ASmallerGroupHasMoreToLose) {
   const std::vector<StateUnit> units = small_units();
   ComputePlacement placement = *static_placement(kLayers, kExperts, 2);

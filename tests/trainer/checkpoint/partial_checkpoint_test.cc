@@ -1,4 +1,4 @@
-// What snapshots take and what recoveries lose, over whole histories, without a daemon.
+// Contents of snapshots and losses of recoveries, over whole histories, without a daemon.
 #include "trainer/checkpoint/partial_checkpoint.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ TEST(PartialCheckpointTest, CountsWhatIsMissingAfterAnyHistory) {
     for (int event = 0; event < 150; ++event) {
       const uint32_t kind = history.random()() % 8;
       if (kind < 5) history.step();
-      // One snapshot at a step, as the trainer does it.
+      // At most one snapshot per step, as in the trainer.
       if (kind == 5 || kind == 6) {
         const auto committed = history.committed();
         if (committed.back() == history.now()) continue;
@@ -98,7 +98,7 @@ TEST(PartialCheckpointTest, TakesEverythingFirstAndWhenAsked) {
   EXPECT_EQ(history.snapshot(true, false).units.size(), all);
 }
 
-// Saved one at a time under a wide bound, and resumed with a narrow one.
+// A run that saved one expert at a time under a wide bound resumes with a narrow bound.
 TEST(PartialCheckpointTest, ANarrowerBoundHoldsFromTheFirstSnapshotOn) {
   History before({.k = 1, .selector = Selector::kSequential, .plt_budget = 1}, 7);
   before.snapshot(false, false);
@@ -128,7 +128,7 @@ TEST(PartialCheckpointTest, ANarrowerBoundHoldsFromTheFirstSnapshotOn) {
   }
 }
 
-// Nothing was due while ckptd was away: the bound is in steps for ckptd, which counts nothing else.
+// No snapshot is taken while ckptd is away. The bound counts steps, so a gap must not break it.
 TEST(PartialCheckpointTest, TheBoundHoldsInStepsWhereSnapshotsDidNotCome) {
   History history({.k = 2, .staleness_max = 4, .plt_budget = 1}, 8);
   history.partial().set_interval(2);
@@ -163,7 +163,7 @@ TEST(PartialCheckpointTest, KeepsTheNextOnesInMemory) {
       EXPECT_EQ(plan.memory_units.size(), 2 * 2 * kLayers);
       EXPECT_TRUE(std::includes(plan.units.begin(), plan.units.end(), plan.memory_units.begin(),
                                 plan.memory_units.end()));
-      bool kept = false;  // what is written comes first
+      bool kept = false;  // units for the disk come before units for memory
       for (const ckpt_fragment& fragment : plan.fragments) {
         const bool memory =
             std::binary_search(plan.memory_units.begin(), plan.memory_units.end(), fragment.unit);
@@ -202,7 +202,7 @@ TEST(PartialCheckpointTest, KeepsAsManyInMemoryAsItIsTold) {
   EXPECT_EQ(history.snapshot(false, false).memory_experts.size(), 2 * kLayers);
   history.partial().set_k_snapshot(1);
   EXPECT_TRUE(history.snapshot(false, false).memory_experts.empty());
-  // A survivor must not plan by what a rank that is started anew was never told.
+  // A survivor must not plan with a K that a replacement rank was never told.
   history.partial().set_k_snapshot(3);
   ASSERT_TRUE(history.resume(1).ok());
   EXPECT_EQ(history.partial().k_snapshot(), history.partial().k());
@@ -247,7 +247,7 @@ TEST(PartialCheckpointTest, RanksShareExactlyWhatIsTaken) {
   }
 }
 
-// The same for any number of ranks, any replicas, any K and any part.
+// The same test for random ranks, replicas, K and parts.
 TEST(PartialCheckpointTest, SharesCoverEveryByteOnceWhateverThePlacement) {
   const std::vector<StateUnit> units = small_units();
   const uint32_t seed = 17;

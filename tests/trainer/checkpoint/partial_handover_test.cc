@@ -1,4 +1,4 @@
-// A group goes on with other members: whoever joins plans as those do who were there.
+// A group continues with other members: a joining rank plans the same snapshots as the survivors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,17 +52,17 @@ TEST_F(PartialHandoverTest, WhatIsStillOnItsWayMayFail) {
     ASSERT_TRUE(one->take_over(handover, history_.routed()).ok());
     EXPECT_TRUE(one->counts_on(on_its_way));
   }
-  // As long as it has not failed its experts are saved.
+  // The experts of a pending snapshot count as saved until it fails.
   PartialCheckpoint third(history_.units(), history_.placement(), options_);
   ASSERT_TRUE(third.take_over(handover, history_.routed()).ok());
   EXPECT_THAT(next(third).experts, testing::SizeIs(kLayers));
   for (PartialCheckpoint* one : {&history_.partial(), &joiner_}) {
     one->failed(on_its_way);
-    one->failed(on_its_way);  // another rank hears of it later
+    one->failed(on_its_way);  // reported again by another rank
     EXPECT_FALSE(one->counts_on(on_its_way));
   }
   EXPECT_EQ(joiner_.handover(), history_.partial().handover());
-  // What they had before nobody knows, so all are saved anew.
+  // The handover does not contain their older versions, so all experts are saved again.
   EXPECT_THAT(next(joiner_).experts, testing::SizeIs(kGrid.size()));
   ASSERT_THAT(taken.experts, testing::SizeIs(kLayers));
   EXPECT_EQ(handover.saved[taken.experts[0]].step, on_its_way);

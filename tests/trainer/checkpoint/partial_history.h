@@ -1,4 +1,4 @@
-// A run of a small model and all that was committed of it, without a daemon.
+// A run of a small model with all of its commits, without a daemon.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ inline std::vector<StateUnit> small_units() {
   return state_units(config);
 }
 
-// A run and all that was committed of it, as ckptd would have it.
+// A run and its commits, as ckptd would store them.
 class History {
  public:
   History(const PartialOptions& options, uint32_t seed)
@@ -43,7 +43,7 @@ class History {
     }
   }
 
-  // A commit, unless `fails`.
+  // Takes a snapshot; commits it unless `fails`.
   PartialCheckpoint::Plan snapshot(bool full, bool fails) {
     auto plan = partial_.next(step_, {routed_, updates_}, full, stamps_);
     if (fails) return plan;
@@ -80,7 +80,7 @@ class History {
         EXPECT_EQ(version.stamp.updates, version.updates);
       }
     }
-    // As a restore does it: the view's table, then those of older commits.
+    // Takes stamps in the order of a restore: from the view's table, then from older commits.
     versions = take_stamps(view.table, units_, versions, restored);
     while (!versions.empty()) {
       older_tables_ += 1;
@@ -97,7 +97,7 @@ class History {
     return partial_.resume(view.state, routed_, restored);
   }
 
-  // One expert comes back from its newest versions; the others go on.
+  // Rolls one expert back to its newest versions; the others keep their state.
   Result<RecoveryLoss> roll_back(uint32_t expert) { return roll_back(std::vector{expert}); }
   Result<RecoveryLoss> roll_back(const std::vector<uint32_t>& experts) {
     ExpertStamps restored(kGrid);
@@ -116,7 +116,7 @@ class History {
     return loss;
   }
 
-  // Of both kinds together.
+  // Checks the losses of restarts and rollbacks together against the experts' states.
   void expect_true_totals() const {
     const PltMeter::Lost lost = partial_.state().lost;
     for (size_t i = 0; i < kGrid.size(); ++i) {
@@ -124,7 +124,7 @@ class History {
     }
   }
 
-  // What the states of the experts really hold, against what the meter says.
+  // Checks the meter against the experts' states; all losses must be those of restarts.
   void expect_true_losses() const {
     PltMeter::Lost lost = partial_.state().lost;
     for (size_t i = 0; i < kGrid.size(); ++i) {
@@ -156,7 +156,7 @@ class History {
   struct Commit {
     PartialState state;
     std::vector<int64_t> routed;
-    std::vector<ExpertStamp> table;  // of its trainer unit
+    std::vector<ExpertStamp> table;  // in the commit's trainer unit
     std::map<uint32_t, Version> versions;
   };
   ExpertPart part(uint32_t id) const {

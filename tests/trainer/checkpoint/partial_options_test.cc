@@ -1,4 +1,4 @@
-// What the options of partial checkpoints refuse, and what they change about the choice.
+// Refusals of the options of partial checkpoints, and their effect on the selection of experts.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,8 +15,8 @@ using testing::HasSubstr;
 constexpr uint32_t kExperts = 6;
 const ExpertGrid kGrid{2, kExperts};
 
-// With survivors that go on, an expert on one rank alone is worth more saves than one with
-// replicas; where all rewind anyway, replicas do not matter.
+// If survivors continue, an expert on one rank alone is worth more saves than an expert with
+// replicas. If all ranks roll back anyway, replicas do not matter.
 TEST(PartialCheckpointTest, ReplicasLowerTheRiskOnlyWhereSurvivorsGoOn) {
   const auto units = state_units({.layers = kGrid.layers, .experts = kExperts});
   const LayerSlots layer = {{0, 1, 2}, {0, 1, 3}, {0, 4, 5}};  // three, two and one holder

@@ -1,4 +1,4 @@
-// Which experts are saved where some are less likely to be lost than others.
+// Selection of experts if some experts are less likely to be lost than others.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// Two snapshots: a full one, and one after these tokens to the experts of each layer.
+// Plan of the second of two snapshots: a full one, and one after these tokens to each layer.
 PartialCheckpoint::Plan second_snapshot(PartialCheckpoint& partial,
                                         const std::vector<int64_t>& tokens) {
   ExpertStamps stamps(kGrid);
@@ -25,7 +25,7 @@ ComputePlacement in_both_layers(const LayerSlots& slots) {
       .ranks = static_cast<uint32_t>(slots.size()), .experts = kExperts, .slots = {kLayers, slots}};
 }
 
-// Expert 0 has most tokens, and is on all four ranks: memory is for those that a loss takes sooner.
+// Expert 0 has most tokens and is on all four ranks: memory is for experts that are lost sooner.
 TEST(PartialRiskTest, MemoryIsForThoseWithOneHolder) {
   const std::vector<StateUnit> units = small_units();
   const ComputePlacement placement = in_both_layers({{0, 1, 3}, {0, 2, 3}, {0, 4, 5}, {0, 4, 5}});
@@ -35,7 +35,7 @@ TEST(PartialRiskTest, MemoryIsForThoseWithOneHolder) {
   const auto plan = second_snapshot(going_on, tokens);
   EXPECT_THAT(plan.experts, ElementsAre(1, kExperts + 1));
   EXPECT_THAT(plan.memory_experts, ElementsAre(2, kExperts + 2));
-  // Where all rewind there is one risk for all.
+  // If all ranks roll back, all experts run the same risk.
   options.survivors_go_on = false;
   PartialCheckpoint rewinding(units, placement, options);
   const auto other = second_snapshot(rewinding, tokens);
@@ -43,10 +43,10 @@ TEST(PartialRiskTest, MemoryIsForThoseWithOneHolder) {
   EXPECT_THAT(other.memory_experts, ElementsAre(1, kExperts + 1));
 }
 
-// Two replicas on one node go together; two on two nodes are what they seem.
+// Two replicas on one node fail together; two replicas on two nodes fail independently.
 TEST(PartialRiskTest, TwoOnOneNodeAreAsRiskyAsOne) {
   const std::vector<StateUnit> units = small_units();
-  // Experts 0 and 1 are on ranks 0 and 1, the others on both 2 and 0 or 3 and 1.
+  // Experts 0 and 1 are on ranks 0 and 1, the others on ranks 2 and 0 or 3 and 1.
   const ComputePlacement placement = in_both_layers({{0, 1, 2, 3}, {0, 1, 4, 5}, {2, 3}, {4, 5}});
   const PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_go_on = true};
   const std::vector<int64_t> tokens = {10, 10, 12, 12, 12, 12};
@@ -60,7 +60,7 @@ TEST(PartialRiskTest, TwoOnOneNodeAreAsRiskyAsOne) {
   std::vector<uint32_t> first_layer = {plan.experts.front(), plan.memory_experts.front()};
   EXPECT_THAT(first_layer, testing::UnorderedElementsAre(0, 1));
 
-  // As risky as one with one replica: between the two tokens decide, by one.
+  // Two replicas on one node are as risky as one replica: one token more or less decides.
   const ComputePlacement once = in_both_layers({{0, 2, 3}, {0, 4, 5}, {1, 2, 3}, {4, 5}});
   for (const int64_t more : {-1, 1}) {
     PartialCheckpoint either(units, once, options);
@@ -70,7 +70,7 @@ TEST(PartialRiskTest, TwoOnOneNodeAreAsRiskyAsOne) {
   }
 }
 
-// A node that is lost takes what only its ranks hold, and the next K is for that.
+// A lost node takes the experts that only its ranks hold; the next K is chosen for that loss.
 TEST(PartialRiskTest, AnExpectedLossIsThatOfANode) {
   const std::vector<StateUnit> units = small_units();
   const ComputePlacement placement = in_both_layers({{0, 1, 2}, {0, 1, 3}, {2, 3, 4}, {4, 5}});
@@ -85,7 +85,7 @@ TEST(PartialRiskTest, AnExpectedLossIsThatOfANode) {
     EXPECT_TRUE(partial.roll_back(std::vector<uint32_t>{5}, stamps, routed, updates).ok());
     return partial.expected_loss(routed).plt_since;
   };
-  // Of one expert before. Alone on rank 3 is 5, in two layers; node 0 has 0 and 1, node 1 4 and 5.
+  // Lost per layer: with rank 3 expert 5; with node 0 experts 0 and 1; with node 1 experts 4 and 5.
   EXPECT_DOUBLE_EQ(expected({0, 0, 1, 1}), 2 * expected({}));
 }
 

@@ -1,5 +1,5 @@
-// The trial of the age-aware selector (trainer/partial/age_trial.h) in a run: what it decides, and
-// that it goes along.
+// The trial of the age-aware selector (trainer/partial/age_trial.h) in a run: its decisions, and
+// its state across resumes.
 #include <gtest/gtest.h>
 
 #include <vector>

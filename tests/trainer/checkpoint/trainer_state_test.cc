@@ -209,7 +209,7 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
   expect_refused([](TrainerState& s) { s.pace.halved = 64; }, "shifted by as many bits");
 }
 
-// It would end there when it is saved again.
+// JSON text ends at a zero byte when it is saved again.
 TEST(TrainerStateTest, RefusesAZeroInTheConfiguration) {
   auto unit = *encode(example());
   const std::string config = to_json(TrainConfig{});

@@ -1,4 +1,4 @@
-// The bytes of a unit that each rank holds, and the snapshot plans of sharded experts made of them.
+// The bytes of a unit that each rank holds, and the snapshot plans of sharded experts from them.
 #include "trainer/checkpoint/unit_ranges.h"
 
 #include <gmock/gmock.h>

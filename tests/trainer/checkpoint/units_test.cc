@@ -172,7 +172,7 @@ TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
       EXPECT_LE(bytes_of_rank(plan, rank), largest_share(units, Ownership::replicated(*placement),
                                                          static_cast<DenseSharding>(round % 3)));
     }
-    // Whoever contributes an expert also is the one that restores it.
+    // The rank that contributes an expert also restores it.
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       const auto mine = units_of_rank(units, Ownership::replicated(*placement), rank);
       for (const ckpt_fragment& fragment : plan) {
@@ -205,6 +205,22 @@ TEST(ArenaSizeTest, HoldsThreeSnapshots) {
     EXPECT_EQ(larger.slab_bytes, size.slab_bytes);
     EXPECT_GE(larger.arena_bytes, size.arena_bytes + share) << "what is held, beside all that";
   }
+}
+
+TEST(ArenaSizeTest, RestartIsTheRemedyOnlyWhereItNeedsLess) {
+  const auto remedy = [](ckpt::ErrorCode code, const std::string& message, uint64_t restart_bytes) {
+    return restart_remedy(ckpt::make_error(code, "{}", message), 64u << 20, restart_bytes);
+  };
+  const std::string too_large =
+      "an arena of 64.0 MiB was asked for, and a session may have 32.0 MiB at most";
+  const std::string no_room = "64.0 MiB was asked for, and 1.0 MiB can be given";
+  EXPECT_THAT(remedy(ckpt::ErrorCode::kInvalidArgument, too_large, 16u << 20),
+              testing::EndsWith("--on-loss restart asks for 16.0 MiB"));
+  EXPECT_THAT(remedy(ckpt::ErrorCode::kResourceExhausted, no_room, 16u << 20),
+              testing::EndsWith("--on-loss restart asks for 16.0 MiB"));
+  EXPECT_EQ(remedy(ckpt::ErrorCode::kResourceExhausted, no_room, 64u << 20), "") << "one rank";
+  EXPECT_EQ(remedy(ckpt::ErrorCode::kInvalidArgument, "run a/b: no such name", 16u << 20), "");
+  EXPECT_EQ(remedy(ckpt::ErrorCode::kUnavailable, no_room, 16u << 20), "");
 }
 
 }  // namespace

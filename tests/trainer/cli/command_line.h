@@ -15,7 +15,7 @@ namespace moetrain::test {
 
 using Flags = std::vector<std::string>;
 
-// The spec of a command line, with no variable set but those that the caller has set.
+// The spec of a command line in which only `flags` are set.
 inline RunSpec spec_of(Flags flags) {
   RunSpec spec;
   CLI::App command;

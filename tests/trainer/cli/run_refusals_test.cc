@@ -1,4 +1,4 @@
-// Every rule on the flags of `moetrain run`: what it refuses, in which words, with which exit code.
+// Every rule on the flags of `moetrain run`: refused values, messages and exit codes.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -272,7 +272,9 @@ TEST_F(RunRefusalTest, AResumeNeedsTheTraceOfTheRun) {
   EXPECT_EQ(accepted->options.rank.config.model.router_trace_hold, 20u) << "the run's own";
   Flags longer = resume;
   longer.insert(longer.end(), {"--router-trace-hold", "21"});
-  expect_refused({longer, "run moetrain step 40 was trained with router_trace_hold 20, not 21"},
+  expect_refused({longer,
+                  "--router-trace-hold 21: run moetrain step 40 was trained with "
+                  "--router-trace-hold 20; leave the flag out"},
                  facts);
   expect_refused({resume, "--router-trace t.csv: has CRC32C "}, with_trace(facts, 5));
   facts.router_trace = nullptr;
@@ -318,11 +320,49 @@ TEST_F(RunRefusalTest, ASocketFromTheEnvironmentIsNamedAsSuch) {
   clear_environment();
 }
 
+TEST_F(RunRefusalTest, AResumeNamesTheFlagThatContradictsTheCommit) {
+  const TrainConfig saved = saved_run().config;
+  const auto one_more = [](auto number) { return fmt::format("{}", number + 1); };
+  const std::pair<std::string, std::string> flags[] = {
+      {"--layers", one_more(saved.model.layers)},
+      {"--hidden", one_more(saved.model.hidden)},
+      {"--heads", one_more(saved.model.heads)},
+      {"--kv-heads", one_more(saved.model.kv_heads)},
+      {"--head-dim", one_more(saved.model.head_dim)},
+      {"--intermediate", one_more(saved.model.intermediate)},
+      {"--experts", one_more(saved.model.experts)},
+      {"--top-k", one_more(saved.model.top_k)},
+      {"--seq", one_more(saved.model.seq_len)},
+      {"--micro-batches", one_more(saved.micro_batches)},
+      {"--batch", one_more(saved.batch)},
+      {"--lr", one_more(saved.schedule.learning_rate)},
+      {"--warmup", one_more(saved.schedule.warmup_steps)},
+      {"--lr-steps", one_more(saved.schedule.total_steps)},
+      {"--weight-decay", one_more(saved.adamw.weight_decay)},
+      {"--clip", one_more(saved.adamw.clip_norm)},
+      {"--aux", one_more(saved.model.aux_coef)},
+      {"--idle-experts", "skip"},
+      {"--precision", "bf16"},
+  };
+  for (const auto& [flag, value] : flags) {
+    expect_refused({{"--resume", "latest", flag, value},
+                    flag + " " + value + ": run moetrain step 40 was trained with " + flag + " "},
+                   resumed_facts());
+  }
+  expect_refused({{"--resume", "latest", "--layers", "9"},
+                  fmt::format("--layers 9: run moetrain step 40 was trained with --layers {}; ",
+                              saved.model.layers)},
+                 resumed_facts());
+}
+
 TEST_F(RunRefusalTest, AResumeMustNotContradictTheCommit) {
   const Refusal refusals[] = {
       {{"--resume", "latest", "--seed", "8"},
-       "run moetrain step 40 was trained with seed 1, not 8"},
-      {{"--resume", "latest", "--layers", "9"}, "run moetrain step 40 was trained with num_hidden"},
+       "--seed 8: run moetrain step 40 was trained with --seed 1; leave the flag out"},
+      {{"--resume", "latest", "--router-skew", "1.5"},
+       "--router-skew 1.5: run moetrain step 40 was trained without --router-skew; leave"},
+      {{"--resume", "latest", "--preset", "small"},
+       "--preset small: run moetrain step 40 was trained with --"},
       {{"--resume", "latest", "--steps", "39"}, "--steps 39: run moetrain is already at step 40"},
       {{"--resume", "latest", "--kill", "0@40"}, "--kill 0@40: the run does steps 41 to 100"},
       {{"--resume", "latest", "--ranks", "9"}, "--ranks 9: more ranks than the 8 sequences"},

@@ -1,4 +1,4 @@
-// Groups of communicators for tests: one thread per rank, whatever the transport.
+// Groups of communicators for tests: one thread per rank, for any transport.
 #pragma once
 
 #include <condition_variable>
@@ -50,11 +50,11 @@ inline std::string comm_kind_name(CommKind kind) {
 // All ranks' communicators of a new group, by rank. Fails the test if they cannot be made.
 std::vector<std::unique_ptr<Comm>> make_comms(CommKind kind, uint32_t size, uint32_t timeout_ms);
 
-// The same with a thread beside each, on a communicator of its own (comm_thread.h).
+// The same, each with a communication thread that has its own communicator (comm_thread.h).
 std::vector<std::unique_ptr<Comm>> make_comms_with_threads(CommKind kind, uint32_t size,
                                                            uint32_t timeout_ms);
 
-// Runs `body` for each communicator on a thread of its own; returns when all have.
+// Runs `body` for each communicator on its own thread; returns when all have ended.
 inline void on_all_ranks(std::vector<std::unique_ptr<Comm>>& comms,
                          const std::function<void(Comm&)>& body) {
   std::vector<std::jthread> threads;

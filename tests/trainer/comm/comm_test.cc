@@ -1,4 +1,4 @@
-// One body for every transport: what comm.h promises.
+// The guarantees of comm.h: the same tests for every transport.
 #include "trainer/comm/comm.h"
 
 #include <gmock/gmock.h>
@@ -128,7 +128,7 @@ TEST_P(CommTest, ExchangesUnevenCounts) {
   });
 }
 
-// Whoever has nothing to say in one collective must not take the next one for it.
+// A rank with nothing to exchange in one collective must not confuse it with the next one.
 TEST_P(CommTest, ARankWithNothingToExchangeStaysInStep) {
   auto comms = make(3, 5'000);
   on_all_ranks(comms, [](Comm& comm) {
@@ -245,7 +245,7 @@ TEST_P(CommTest, APeerThatHangsEndsInADeadline) {
 }
 
 TEST_P(CommTest, BuffersOfAFailedCollectiveMayBeFreedAtOnce) {
-  // Half-received memory is written to by nobody once the call has returned (asan watches).
+  // No thread writes to a receive buffer after the call has returned (asan watches).
   for (int round = 0; round < 10; ++round) {
     auto comms = make(3);
     on_all_ranks(comms, [&](Comm& comm) {

@@ -1,4 +1,4 @@
-// A communicator with a thread beside it: order, failures, ends. One body for every transport.
+// A communicator with a communication thread: order, failures, ends. Same tests for all transports.
 #include "trainer/comm/comm_thread.h"
 
 #include <gmock/gmock.h>
@@ -103,7 +103,7 @@ TEST_P(CommThreadTest, JobsRunOnTheCpusOfTheThreadThatMadeThem) {
   }
   cpu_set_t of_job;
   CPU_ZERO(&of_job);
-  // A thread of its own, so that the rest of the program keeps its CPUs.
+  // In its own thread, so that the rest of the program keeps its CPUs.
   std::thread([&] {
     ASSERT_EQ(::sched_setaffinity(0, sizeof last, &last), 0);
     auto comms = make(2);
@@ -116,7 +116,7 @@ TEST_P(CommThreadTest, JobsRunOnTheCpusOfTheThreadThatMadeThem) {
   EXPECT_TRUE(CPU_EQUAL(&of_job, &last));
 }
 
-// A rank whose GPU fails must end; its peers go on without it.
+// A rank whose GPU fails must end; its peers continue without it.
 TEST_P(CommThreadTest, ACollectiveThatAFailedJobEndsHasTheErrorOfTheJob) {
   auto comms = make(3);
   on_all_ranks(comms, [&](Comm& comm) {
@@ -198,7 +198,7 @@ TEST_P(CommThreadTest, AbortFromAnotherThreadEndsAWaitForAJob) {
   EXPECT_THAT(later.error().message, testing::HasSubstr("epoch 3 ended"));
 }
 
-// After a failure the jobs behind it do not run: what they would use may be gone.
+// Jobs after a failed job do not run: their buffers may no longer exist.
 TEST_P(CommThreadTest, JobsBehindAFailedOneAreDropped) {
   auto comms = make(2);
   bool ran = false;
@@ -218,7 +218,7 @@ TEST_P(CommThreadTest, JobsBehindAFailedOneAreDropped) {
   EXPECT_FALSE(ran);
 }
 
-// The end of an epoch joins the thread, and a job stays an answer to whoever holds it.
+// The end of an epoch joins the thread; a job's result stays available to its owner.
 TEST_P(CommThreadTest, TheEndOfTheCommunicatorEndsItsJobs) {
   auto comms = make(2);
   std::vector<float> values(100'000);

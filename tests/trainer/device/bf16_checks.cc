@@ -1,4 +1,4 @@
-// Training in bf16, beside fp32 and beside itself.
+// Training in bf16, compared with fp32 and with itself.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -9,7 +9,7 @@ namespace moetrain {
 
 namespace {
 
-// Of two lists of losses, by a part of the second's; and where it is.
+// Largest relative difference of two lists of losses, and its step.
 struct Difference {
   double part = 0;
   size_t step = 0;
@@ -25,7 +25,7 @@ Difference largest_difference(const std::vector<float>& losses,
   return largest;
 }
 
-// Sums of squares, of values and of what they are off by.
+// Sums of squares: of the expected values, and of the errors.
 struct Squares {
   double size = 0;
   double error = 0;
@@ -45,11 +45,11 @@ Squares squares_of(const std::vector<float>& values, const std::vector<float>& e
   return squares;
 }
 
-// How many tokens have gone to other experts.
+// Number of tokens that were routed to other experts.
 struct Moved {
-  std::vector<bool> touched;  // by expert: it has more of them, or fewer
+  std::vector<bool> touched;  // by expert: its number of tokens differs
   int64_t assignments = 0;
-  int64_t differences = 0;  // two for each that has moved
+  int64_t differences = 0;  // two for each moved token
 };
 Moved moved_between(const std::vector<int64_t>& routed, const std::vector<int64_t>& expected) {
   Moved moved;
@@ -63,15 +63,15 @@ Moved moved_between(const std::vector<int64_t>& routed, const std::vector<int64_
 
 }  // namespace
 
-// Computed on a CPU for the larger model, a token in a thousand moved: dense gradients within 0.02,
-// one of an expert with few tokens 0.4 off, those of all experts together 0.005. What goes nowhere,
-// or twice, is off by all of its norm.
+// Measured on a CPU for the larger model: one token in a thousand moved. Errors: dense gradients
+// 0.02, an expert with few tokens 0.4, all experts together 0.005. A gradient that is dropped or
+// added twice has an error of its whole norm.
 void expect_close_but_for_moved(Checker& c, const ModelConfig& shape, const TrainedRank& value,
                                 const TrainedRank& expected) {
   constexpr double kDense = 0.1;
-  constexpr double kExperts = 0.05;    // together
-  constexpr double kOneExpert = 0.5;   // that has as many tokens both ways
-  constexpr int64_t kMovedMost = 100;  // one assignment in so many
+  constexpr double kExperts = 0.05;    // all experts together
+  constexpr double kOneExpert = 0.5;   // an expert with the same number of tokens in both
+  constexpr int64_t kMovedMost = 100;  // at most one of this many assignments moves
   const std::vector<int64_t>& routed = expected.progress.routed_tokens;
   c.expect(value.progress.routed_tokens.size() == routed.size(), "other experts");
   if (value.progress.routed_tokens.size() != routed.size()) return;
@@ -107,9 +107,9 @@ void expect_close_but_for_moved(Checker& c, const ModelConfig& shape, const Trai
   expect_close(c, dense, expected_dense, kDense);
 }
 
-// The loss of each step, on the same tokens.
+// Compares the loss of each step on the same tokens.
 void check_bf16(Checker& c, const Sizes& sizes) {
-  constexpr double kFollows = 1e-2;  // of a loss
+  constexpr double kFollows = 1e-2;  // relative error of a loss
   const TrainConfig config = drawn(c, sizes.followed, Precision::kFp32);
   Training training{.config = config, .text = check_text(), .steps = sizes.followed_steps};
   training.make_device = on_gpu(Precision::kFp32);

@@ -1,4 +1,4 @@
-// Collectives of what lies on GPUs: one body for every way it can go.
+// Collectives on GPU memory: the same tests for every transport.
 #include <gmock/gmock.h>
 
 #include <algorithm>
@@ -29,24 +29,24 @@ class CudaCommTest : public testing::TestWithParam<Way> {
     std::string reason;
     gpus_ = count_cuda_devices(&reason);
     if (gpus_ == 0) GTEST_SKIP() << "skipped: no CUDA device (" << reason << ")";
-    // NCCL takes a GPU of its own for each rank; with one GPU there is at least a group of one.
+    // NCCL needs one GPU per rank; with one GPU the group has one rank.
     if (GetParam() != Way::kNccl) return;
     ranks_ = std::min(kRanksMax, static_cast<uint32_t>(gpus_));
     std::printf("nccl: %u ranks, each with a GPU of its own\n", ranks_);
   }
 
   CommKind host() const { return GetParam() == Way::kLocal ? CommKind::kLocal : CommKind::kGloo; }
-  // Over the host's communicator the way that is tested.
+  // The transport under test, on top of the host's communicator.
   Result<std::unique_ptr<Comm>> over(std::unique_ptr<Comm> comm, Device& device,
                                      MapRendezvous& rendezvous) const {
     if (GetParam() != Way::kNccl) return comm;
     return make_nccl_comm(std::move(comm),
                           {.device = &device, .rendezvous = rendezvous.callbacks()});
   }
-  // `body` on every rank, with its device, in threads.
+  // Runs `body` on every rank, with its device, in threads.
   void on_ranks(const std::function<void(Comm&, Device&)>& body) {
     auto comms = make_comms(host(), ranks_, /*timeout_ms=*/20'000);
-    MapRendezvous rendezvous;  // one for each group: an id of NCCL's is good for one
+    MapRendezvous rendezvous;  // one per group: an NCCL id serves one group
     std::vector<std::jthread> threads;
     threads.reserve(comms.size());
     for (auto& comm : comms) {
@@ -102,13 +102,13 @@ class CudaHostSumsTest : public CudaCommTest {};
 class CudaGpusTest : public CudaCommTest {};
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaGpusTest);  // without NCCL
 
-// What peers add up on their devices, or send each other through host memory, is what the host's
-// sums are: to the bit, and whatever number of values each rank has to add. NCCL promises less.
+// Sums over peer access or through host memory equal the host's sums bit for bit, for any number of
+// values per rank. NCCL promises less.
 TEST_P(CudaHostSumsTest, SumsAreThoseOfTheHost) {
   on_ranks([&](Comm& comm, Device& device) {
     for (const size_t count : {1, 2, 3, 4, 1000, 5000, 4999}) {
       std::vector<float> expected = values_of(comm.rank(), count);
-      expected[0] *= 1e-40f;  // no normal number
+      expected[0] *= 1e-40f;  // a subnormal number
       Tensor tensor(device, Type::kFloat, count);
       tensor.write(std::span<const float>(expected));
       ASSERT_TRUE(comm.all_reduce_sum(tensor).ok());
@@ -120,8 +120,8 @@ TEST_P(CudaHostSumsTest, SumsAreThoseOfTheHost) {
   });
 }
 
-// Rank s sends s + 2 r rows to rank r, itself included; nothing from rank 0 to itself, unless it is
-// alone. What is sent was computed on the device just before, and is overwritten there just after.
+// Rank s sends s + 2 r rows to rank r, itself included; rank 0 sends itself rows only if it is
+// alone. The device computes the sent rows just before and overwrites them just after.
 TEST_P(CudaCommTest, MovesRowsOfAnyNumberBetweenRanks) {
   constexpr int64_t kWidth = 100;
   const uint32_t more = ranks_ == 1 ? 5 : 0;  // a group of one would move nothing
@@ -166,7 +166,7 @@ TEST_P(CudaCommTest, AfterAnAbortNothingIsMovedAndNobodyHangs) {
     if (comm.rank() == ranks_ - 1) {
       comm.abort("enough");
     } else {
-      // By the abort, whenever it comes: before, while or after this is queued.
+      // The abort ends the sum, whether it comes before, while or after the sum is queued.
       Status status;
       while (status.ok()) {
         status = comm.all_reduce_sum(tensor);
@@ -180,8 +180,8 @@ TEST_P(CudaCommTest, AfterAnAbortNothingIsMovedAndNobodyHangs) {
   });
 }
 
-// As where ranks go and come: over the same devices, after a group that was aborted in the midst of
-// a collective, and after one that all have left in agreement.
+// Membership changes over the same devices: a group follows one that was aborted in the middle of a
+// collective, or one that all ranks left in agreement.
 TEST_P(CudaCommTest, OneGroupFollowsAnother) {
   constexpr size_t kGroups = 5;
   std::vector<std::vector<std::unique_ptr<Comm>>> groups;
@@ -205,7 +205,7 @@ TEST_P(CudaCommTest, OneGroupFollowsAnother) {
         EXPECT_THAT(*sum, testing::ElementsAre(all, 2 * all, 3 * all));
         ASSERT_TRUE((*comm)->barrier().ok());
         if (i % 2 == 1) continue;  // in agreement
-        // The last one does not come; if it is the only one, it comes.
+        // The last rank does not take part, unless it is the only rank.
         const bool comes = rank + 1 < ranks_ || ranks_ == 1;
         if (comes) (void)(*comm)->all_reduce_sum(tensor);
         (*comm)->abort("a member was lost");
@@ -215,7 +215,7 @@ TEST_P(CudaCommTest, OneGroupFollowsAnother) {
   }
 }
 
-// What the ranks of a group say of their GPUs is enough to know whether NCCL takes them.
+// The GPU descriptions that ranks exchange tell whether NCCL accepts the group.
 TEST_P(CudaGpusTest, AreToldApart) {
   on_ranks([&](Comm& comm, Device& device) {
     const auto gpu = nccl_gpu(device);

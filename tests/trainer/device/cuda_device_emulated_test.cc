@@ -1,5 +1,5 @@
-// What only the emulated device can tell: which of a step's reads go through a copy engine, where
-// they would wait for a snapshot's chunks; and when those are queued.
+// Copies that only the emulated device can count: reads of a step that use a copy engine, where
+// they would wait for a snapshot's chunks, and the time at which such chunks are queued.
 #include "bench/gpu/state_sink.h"
 #include "kernels/cuda/land.h"
 #include "tests/support/cuda_emulator/control.h"
@@ -40,8 +40,8 @@ TEST_F(CudaCopiesTest, NorDoesTheLoss) {
   EXPECT_EQ(cuda_emulator::copies_made(), before);
 }
 
-// Of a snapshot the boundary of a step queues nothing, and the first wait of a step only the
-// beginning.
+// A step's boundary queues no part of a snapshot, and the first wait of a step only the first
+// chunk.
 TEST_F(CudaCopiesTest, TheRestOfASnapshotIsQueuedWhereTheStepWaits) {
   const auto device = make_device();
   const auto comms = make_local_comms(1);

@@ -66,7 +66,7 @@ TEST_F(CudaDeviceTest, ADeviceThatIsNotThereIsNamed) {
   EXPECT_THAT(device.error().message, HasSubstr("device cuda:4711"));
 }
 
-// Said when the model is made, not by an assertion in its first step.
+// An error when the model is made, not a failed assertion in its first step.
 TEST_F(CudaDeviceTest, MoreExpertsThanAGpuRoutesAmongAreRefused) {
   const auto device = make_device();
   const auto comms = make_local_comms(1);
@@ -96,7 +96,7 @@ TEST_F(CudaDeviceTest, MoreExpertsThanAGpuRoutesAmongAreRefused) {
   EXPECT_TRUE(most.ok()) << most.error().message;
 }
 
-// Work that is never done, as that of a collective whose peer is gone.
+// Work that does not end, like a collective whose peer is lost.
 TEST_F(CudaDeviceTest, AWaitEndsAtItsTimeout) {
   {
     const auto device = make_cuda_device({.timeout_ms = 0});
@@ -109,7 +109,7 @@ TEST_F(CudaDeviceTest, AWaitEndsAtItsTimeout) {
     EXPECT_EQ(status.error().code, ErrorCode::kDeadlineExceeded);
     EXPECT_THAT(status.error().message, HasSubstr("not done after 0 ms"));
   }
-  // It goes on with that. Until it is done nothing is given back of what later tests have.
+  // The stream is still running. Until it ends, later tests could not free their memory.
   while (ckpt::kernels::any_abandoned()) {
   }
 }

@@ -1,6 +1,6 @@
-// Groups that change while each rank has a GPU of its own: NCCL, anew in each epoch. GPUs are
-// emulated, and NCCL is its double, whose sums are in the order of ranks as the host's: a run over
-// it has the bits of one that has to do without.
+// Membership changes with one GPU per rank: each epoch connects NCCL again. The GPUs are emulated
+// and NCCL is a test double. The double adds in the order of ranks, as the host does: a run with it
+// has the same bits as a run without NCCL.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -21,7 +21,7 @@ class CudaElasticTest : public GoingOnTest {
  protected:
   CudaElasticTest() {
     program_ = MOETRAIN_ON_GPU;
-    // As small as it gets: an emulated thread costs as much as thousands of a real one.
+    // Smallest possible: an emulated thread costs as much as thousands of real ones.
     model_ = {"--device", "cuda", "--layers", "1", "--micro-batches", "1", "--seq", "8"};
     ::setenv("NCCL_DOUBLE_FOLDER", folder_.path().c_str(), /*overwrite=*/1);
   }
@@ -30,14 +30,14 @@ class CudaElasticTest : public GoingOnTest {
       ::unsetenv(name);
     }
   }
-  // Of the machine that programs are started on from here on.
+  // Number of GPUs that programs started from here on see.
   static void set_gpus(int count) {
     ::setenv("CUDA_EMULATOR_DEVICES", std::to_string(count).c_str(), /*overwrite=*/1);
   }
   static void make_nccl_fail(int with) {
     ::setenv("NCCL_DOUBLE_ERROR", std::to_string(with).c_str(), /*overwrite=*/1);
   }
-  // The groups that have trained: how many ranks, and by what their GPUs have exchanged.
+  // The groups that have trained: number of ranks, and the transport of their collectives.
   using Groups = std::vector<std::pair<uint32_t, std::string>>;
   static Groups groups_of(const std::vector<json>& events) {
     std::map<uint64_t, std::pair<uint32_t, std::string>> groups;  // by epoch
@@ -71,8 +71,8 @@ TEST_F(CudaElasticTest, ALossAndADepartureChangeNoBit) {
   EXPECT_EQ(bits(over_nccl), bits(over_host));
 }
 
-// The first one that joins has the GPU of the lost one. For the second there is none, until it has
-// left again.
+// The first joining rank gets the GPU of the lost rank. The second finds no free GPU, so all ranks
+// go without NCCL until it has left.
 TEST_F(CudaElasticTest, WhoJoinsTakesAFreeGpuAndWithoutOneAllDoWithoutNccl) {
   set_gpus(3);
   WatchedRun run =
@@ -91,7 +91,7 @@ TEST_F(CudaElasticTest, WhoJoinsTakesAFreeGpuAndWithoutOneAllDoWithoutNccl) {
   EXPECT_EQ(read_report("joins.json").at("plt"), 0);
 }
 
-// Nobody kills it: what the others wait for on their GPUs ends by the time of a collective.
+// SIGSTOP, not SIGKILL: the others' waits on their GPUs end with the timeout of a collective.
 TEST_F(CudaElasticTest, AStoppedRankIsLeftBehind) {
   set_gpus(3);
   WatchedRun run = watch("hangs.json", "3",
@@ -109,7 +109,7 @@ TEST_F(CudaElasticTest, AStoppedRankIsLeftBehind) {
   EXPECT_EQ(all.back(), Groups::value_type(3, "nccl")) << ended.err;
 }
 
-// What a peer may have done is tried three times, anything else once.
+// An error that a peer may have caused is retried, three tries in all; other errors are not.
 TEST_F(CudaElasticTest, WhereNcclFailsThoughNobodyIsLostTheGroupGoesOnWithoutIt) {
   constexpr int kInternalError = 3;
   constexpr int kRemoteError = 6;
@@ -132,11 +132,11 @@ TEST_F(CudaElasticTest, WhereNcclFailsThoughNobodyIsLostTheGroupGoesOnWithoutIt)
   EXPECT_THAT(ended.err, HasSubstr("connecting: NCCL: ")) << "it promises the same bits";
 }
 
-// Sharded experts: collectives of the rank's thread over NCCL or the host, those beside it over the
-// host.
+// Sharded experts: the rank's thread uses collectives over NCCL or the host, the communication
+// thread over the host.
 class CudaShardedTest : public CudaElasticTest {
  protected:
-  CudaShardedTest() { model_[3] = "2"; }  // layers: one to restore ahead of the other
+  CudaShardedTest() { model_[3] = "2"; }  // two layers: one is restored before the other
 
   const Flags sharded_ = {"--expert-state", "sharded", "--placement", "laer", "--slots", "4",
                           "--replan-every", "2"};
@@ -181,7 +181,7 @@ TEST_F(CudaShardedTest, NeitherTheScheduleNorARestartChangesABit) {
   }
 }
 
-// From the seed, each mode saves what the other resumes.
+// Alternates the modes, starting from the seed: each mode resumes what the other saved.
 TEST_F(CudaShardedTest, ACheckpointOfOneModeResumesInTheOther) {
   set_gpus(2);
   const Flags store = {"--data-dir", folder_ / "store", "--run", "both"};

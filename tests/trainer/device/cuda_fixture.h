@@ -1,4 +1,4 @@
-// What tests on a GPU, or on the emulated one, begin with.
+// Fixture of tests on a GPU, or on the emulated one: skips the tests if there is no device.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// A rank on the emulated device, whose streams are early or late as they are told: what a snapshot
-// holds must not depend on that. A wait that is missing shows as a run that goes on otherwise.
+// A rank on the emulated device, whose streams run early or late as configured. The content of a
+// snapshot must not depend on that. A missing wait shows as a resumed run with other losses.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -18,7 +18,7 @@ namespace {
 
 using ckpt::test::DaemonProcess;
 
-// Streams as they are made: the trainer's, then those that gather and drain snapshots.
+// Streams in order of creation: the trainer's, then those that gather and drain snapshots.
 constexpr uint64_t kTrainerEarly = 0b001;
 constexpr uint64_t kCopiesEarly = 0b110;
 

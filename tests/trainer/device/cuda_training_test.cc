@@ -1,5 +1,5 @@
-// Whole runs of moetrain on a GPU, or on the emulated one: a rank that dies comes back, restores
-// straight into device memory, and goes on with the same bits.
+// Whole runs of moetrain on a GPU, or on the emulated one: a killed rank restarts, restores into
+// device memory, and continues with the same bits.
 #include <algorithm>
 
 #include "tests/system/training.h"
@@ -16,7 +16,7 @@ class CudaTrainingTest : public TrainingTest {
       GTEST_SKIP() << "skipped: no CUDA device (" << reason << ")";
     }
   }
-  // As small as it gets: an emulated thread costs as much as thousands of a real one.
+  // Smallest possible: an emulated thread costs as much as thousands of real ones.
   nlohmann::json train_on_gpu(const std::string& report, std::vector<std::string> more) {
     const std::vector<std::string> small = {"--device", "cuda:0",          "--layers",
                                             "1",        "--micro-batches", "1"};
@@ -37,8 +37,8 @@ TEST_F(CudaTrainingTest, ARankThatDiesComesBackAndGoesOnWithTheSameBits) {
   EXPECT_EQ(killed.at("failures").size(), 1u) << "nobody died";
 }
 
-// A snapshot at every step: each is gathered while the next step computes, and before it changes
-// anything. Then a run that goes on from the last of them.
+// Saves a snapshot at every step: each is gathered while the next step computes, before that step
+// writes. Then a run resumes from the last snapshot.
 TEST_F(CudaTrainingTest, ResumesFromWhatWasStagedBesideTheTraining) {
   const std::string store = folder_ / "store";
   const auto whole = train_on_gpu(
@@ -51,8 +51,8 @@ TEST_F(CudaTrainingTest, ResumesFromWhatWasStagedBesideTheTraining) {
   EXPECT_EQ(bits(rest).size(), 3u);
 }
 
-// Survivors go on with what they hold, on the device, while snapshots are being staged there. One
-// is lost, later another leaves when asked to.
+// Survivors continue with their state on the device, while snapshots are being staged. One rank is
+// lost, and later another leaves on request.
 TEST_F(CudaTrainingTest, SurvivorsGoOnWithTheirState) {
   const std::vector<std::string> same = {
       "--ranks", "3", "--steps", "5", "--placement", "lazarus", "--checkpoint-every", "1"};
@@ -69,7 +69,7 @@ TEST_F(CudaTrainingTest, SurvivorsGoOnWithTheirState) {
   }
 }
 
-// Experts move to where the load is, through host memory, while snapshots are being staged.
+// Experts migrate with the load, through host memory, while snapshots are being staged.
 TEST_F(CudaTrainingTest, ExpertsFollowTheLoad) {
   const std::vector<std::string> skewed = {
       "--ranks",       "3",   "--steps", "5", "--experts",          "6", "--batch",     "6",

@@ -1,4 +1,4 @@
-// A group whose state lies on a GPU, while ranks go and come: nobody starts again, nobody rewinds.
+// Membership changes with state on a GPU: no rank restarts, no rank rolls back.
 #include <algorithm>
 #include <array>
 #include <thread>
@@ -13,17 +13,17 @@ namespace {
 using Comms = std::vector<std::unique_ptr<Comm>>;
 
 constexpr uint32_t kGroupRanks = 4;
-constexpr uint32_t kDies = 1;             // of the first group
-constexpr uint32_t kJoins = kGroupRanks;  // as a fifth
-constexpr uint64_t kSteps = 4;            // that are applied
+constexpr uint32_t kDies = 1;             // a rank of the first group
+constexpr uint32_t kJoins = kGroupRanks;  // the fifth rank
+constexpr uint64_t kSteps = 4;            // number of applied steps
 
-// One after the other.
+// Communicators of the three epochs, in order.
 struct Groups {
   Comms first = make_local_comms(kGroupRanks, kTimeoutMs);
   Comms survivors = make_local_comms(kGroupRanks - 1, kTimeoutMs);
   Comms last = make_local_comms(kGroupRanks, kTimeoutMs);
 
-  // Whoever waits for a rank that has failed does not any more.
+  // Ends the waits for a rank that has failed.
   void abort(const std::string& reason) const {
     for (const Comms* comms : {&first, &survivors, &last}) {
       for (const auto& comm : *comms) comm->abort(reason);
@@ -31,7 +31,7 @@ struct Groups {
   }
 };
 
-// What became of a rank.
+// Result of a rank.
 struct Changed {
   std::vector<float> losses;
   Progress progress;
@@ -39,7 +39,7 @@ struct Changed {
   uint64_t bytes_moved = 0;
 };
 
-// One of them is lost after two steps, which the others may not all have applied by then.
+// A rank is lost after two steps; the others may not all have applied the second by then.
 Status in_the_first_group(Rank& rank, Comm& comm, uint32_t number) {
   constexpr uint64_t kStepsTogether = 2;
   rank.model->initialise(rank.config.seed);
@@ -64,7 +64,7 @@ Status go_on_in(Rank& rank, Comm& comm, uint64_t until) {
 
 Status on_rank(const Groups& groups, uint32_t number, const TrainConfig& config, Changed& changed) {
   CKPT_ASSIGN(auto device, on_gpu(Precision::kFp32)());
-  // Enough that one rank less still holds every expert twice.
+  // Enough slots that one rank fewer still holds every expert twice.
   const PlacementOptions choice{.policy = PolicyName::kLazarus,
                                 .slots = 3 * config.model.experts / kGroupRanks,
                                 .replicas_min = 2};
@@ -99,7 +99,7 @@ Result<std::array<Changed, kGroupRanks + 1>> change_group(const TrainConfig& con
       });
     }
   }
-  // What one has failed by is said before what the others have failed by because of it.
+  // Report a rank's own error before the errors that it caused on other ranks.
   for (const bool echo : {false, true}) {
     for (const Status& result : results) {
       if (result.ok()) continue;
@@ -112,7 +112,7 @@ Result<std::array<Changed, kGroupRanks + 1>> change_group(const TrainConfig& con
 
 }  // namespace
 
-// Drawn until both choose the same experts, as in all comparisons of two ways.
+// Draws seeds until both runs choose the same experts, as in all comparisons of two computations.
 void check_changing_group(Checker& c, const Sizes& sizes) {
   constexpr int kTries = 8;
   for (int i = 0; i < kTries; ++i) {

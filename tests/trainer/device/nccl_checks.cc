@@ -12,7 +12,7 @@ namespace moetrain {
 
 namespace {
 
-// The rendezvous of a group of one: it reads what it has written.
+// The rendezvous of a group of one, which reads its own keys.
 struct OwnKeys {
   std::map<std::string, std::vector<char>> values;
 
@@ -31,7 +31,7 @@ struct OwnKeys {
   }
 };
 
-// The group of one; null, and said, if NCCL does not connect.
+// Connects the group of one; null, with a finding, if NCCL does not connect.
 std::unique_ptr<Comm> connect(Checker& c, Device& device) {
   OwnKeys keys;
   auto comm = make_nccl_comm(std::move(make_local_comms(1).front()),
@@ -52,7 +52,7 @@ void expect_content(Checker& c, const Tensor& tensor, const std::vector<T>& expe
   c.expect_equal(*content, expected, what);
 }
 
-// A sum over one rank is what it was, and rows that are sent to oneself arrive.
+// A sum over one rank changes nothing, and rows that a rank sends to itself arrive.
 void check_collectives(Checker& c, Comm& comm, Device& device) {
   std::vector<float> values(5000);
   for (float& value : values) value = std::uniform_real_distribution<float>(-1, 1)(c.random);
@@ -69,7 +69,7 @@ void check_collectives(Checker& c, Comm& comm, Device& device) {
   receive.zero();
   const std::vector<int64_t> counts{static_cast<int64_t>(rows.size())};
   expect_ok(c, comm.all_to_all_v(send, counts, receive, counts), "all_to_all_v");
-  send.zero();  // after what was queued
+  send.zero();  // runs after the queued exchange
   expect_content(c, receive, rows, "what a rank sends to itself");
 }
 

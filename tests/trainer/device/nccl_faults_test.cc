@@ -1,5 +1,5 @@
-// What NCCL may answer, and does not on a machine where all is well: through its double, which is
-// asked again and again, fails and stalls when told to. Ranks are threads with emulated devices.
+// Answers of NCCL that a healthy machine never gives, from a test double that stays in progress,
+// fails and stalls on request. Ranks are threads with emulated devices.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -18,7 +18,7 @@ using ckpt::ErrorCode;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// For all tests of this program: a device for each rank, and a place for what they exchange.
+// For all tests of this program: one device per rank, and a folder for the double's exchange.
 class ThreeDevices : public testing::Environment {
  public:
   void SetUp() override {
@@ -34,7 +34,7 @@ testing::Environment* const kThreeDevices = testing::AddGlobalTestEnvironment(ne
 
 class NcclFaultsTest : public NcclFixture {
  protected:
-  // A sum, and what is exchanged of it, on three ranks.
+  // Runs a sum and an exchange of its parts on three ranks.
   void exchange_everything() {
     on_ranks({.ranks = 3}, [](Made& comm, Device& device) {
       ASSERT_TRUE(comm.ok()) << comm.error().message;
@@ -67,7 +67,7 @@ TEST_F(NcclFaultsTest, AsksThoughACallHasSaidThatItIsDone) {
   exchange_everything();
 }
 
-// An error that comes to light only after a call has said that it is done.
+// The asynchronous error appears only after a call has reported success.
 TEST_F(NcclFaultsTest, ACallThatClaimsSuccessIsNotBelieved) {
   on_ranks({}, [&](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;
@@ -81,7 +81,7 @@ TEST_F(NcclFaultsTest, ACallThatClaimsSuccessIsNotBelieved) {
   });
 }
 
-// Nothing that is queued is lost by it: the slowest rank gets its sum from peers that have gone.
+// No queued work is lost: the slowest rank gets its sum from peers that have already left.
 TEST_F(NcclFaultsTest, ANormalEndWaitsForWhatIsQueuedAndAbortsNothing) {
   nccl_.asks = 3;
   on_ranks({.ranks = 3}, [](Made& comm, Device& device) {
@@ -126,7 +126,7 @@ TEST_F(NcclFaultsTest, AFailureIsFollowedByAnAbortOnly) {
   EXPECT_EQ(nccl_.destroyed, 0);
 }
 
-// NCCL may wait in an abort; then only the thread that has called it does.
+// NCCL may block in an abort; only the calling thread waits then.
 TEST_F(NcclFaultsTest, NobodyElseWaitsForAnAbort) {
   on_ranks({}, [&](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;
@@ -143,7 +143,7 @@ TEST_F(NcclFaultsTest, NobodyElseWaitsForAnAbort) {
   });
 }
 
-// Whoever neither sends nor receives is waited for by nobody.
+// No rank waits for a rank that neither sends nor receives.
 TEST_F(NcclFaultsTest, ARankMayHaveNothingToExchange) {
   on_ranks({.ranks = 3}, [](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;
@@ -156,7 +156,7 @@ TEST_F(NcclFaultsTest, ARankMayHaveNothingToExchange) {
     const Status sent = (*comm)->all_to_all_v(send, to, recv, from);
     ASSERT_TRUE(sent.ok()) << sent.error().message;
     if (me != 1) {
-      const Status done = device.synchronize();  // who leaves ends what is still queued
+      const Status done = device.synchronize();  // leaving would end work that is still queued
       EXPECT_TRUE(done.ok()) << done.error().message;
       return;
     }
@@ -166,7 +166,7 @@ TEST_F(NcclFaultsTest, ARankMayHaveNothingToExchange) {
   });
 }
 
-// A peer that dies in its first exchange with this rank may show as any of them.
+// A peer that dies in its first exchange with this rank may appear as any of these errors.
 TEST_F(NcclFaultsTest, WhatFailsOnceConnectedMayBeAPeersDoing) {
   for (const ncclResult_t result : {ncclRemoteError, ncclSystemError, ncclUnhandledCudaError,
                                     ncclInternalError, ncclInvalidUsage}) {
@@ -275,7 +275,7 @@ TEST_F(NcclFaultsTest, WhatADeadPeerLeavesHangingEndsByTheDevicesTimeout) {
   });
 }
 
-// NCCL would take the null pointers of what could not be allocated.
+// After a failed allocation a tensor has a null pointer, which NCCL would accept.
 TEST_F(NcclFaultsTest, NothingReachesItAfterTheDeviceRanOutOfMemory) {
   constexpr size_t kMoreThanAnyDevice = size_t{1} << 40;
   on_ranks({}, [&](Made& comm, Device& device) {
@@ -299,7 +299,7 @@ TEST_F(NcclFaultsTest, NothingReachesItAfterTheDeviceRanOutOfMemory) {
   });
 }
 
-// Nor does it have memory on a GPU that is another rank's.
+// A context would cost memory on another rank's GPU.
 TEST_F(NcclFaultsTest, ARankOpensNoContextButItsOwn) {
   cuda_emulator::forget_contexts();
   std::jthread([] {

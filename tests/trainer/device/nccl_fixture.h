@@ -1,4 +1,4 @@
-// Ranks over the double of NCCL: threads of the test, with emulated devices.
+// Ranks on the test double of NCCL: threads of the test, with emulated devices.
 #pragma once
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ class NcclFixture : public testing::Test {
     NcclOptions nccl = {};  // without device and rendezvous
   };
   using Made = Result<std::unique_ptr<Comm>>;
-  // `body` on every rank, in threads: with its device, and what making a communicator came to.
+  // Runs `body` on every rank, in threads: with the device, and the communicator or its error.
   void on_ranks(const Setting& setting, const std::function<void(Made&, Device&)>& body) {
     auto hosts = make_comms(CommKind::kLocal, setting.ranks, /*timeout_ms=*/20'000);
     std::vector<std::jthread> threads;
@@ -46,13 +46,13 @@ class NcclFixture : public testing::Test {
       });
     }
   }
-  // What all_reduce of a tensor says, in a group of one.
+  // Status of an all_reduce of a tensor.
   static Status all_reduce(Comm& comm, Device& device) {
     Tensor tensor(device, Type::kFloat, 10);
     tensor.zero();
     return comm.all_reduce_sum(tensor);
   }
-  // The error of making a communicator, on all ranks.
+  // Checks that making a communicator fails with this error on all ranks.
   void cannot_connect(const Setting& setting, ckpt::ErrorCode code, const std::string& message) {
     on_ranks(setting, [&](Made& comm, Device&) {
       ASSERT_FALSE(comm.ok());

@@ -1,4 +1,4 @@
-// Training that goes on from a snapshot which was taken while it went on.
+// Training that resumes from a snapshot taken while training continued.
 #include "tests/trainer/device/check_parts.h"
 
 namespace moetrain {
@@ -40,10 +40,10 @@ Status resume_on_rank(Comm& comm, Device& device, const Sizes& sizes, const Trai
   return {};
 }
 
-// Few, since each may choose other experts: the second one's loss has the moments in it.
+// Few, because each step may choose other experts; the second step's loss depends on the moments.
 constexpr uint64_t kStepsBeyond = 2;
 
-// Ranks that leave a snapshot to others: what goes on from it, and without.
+// A snapshot that ranks leave to other ranks; results of undisturbed and of resumed training.
 struct LeftState {
   std::vector<StateSink*> sinks;  // of the ranks that leave it
   Progress saved;
@@ -63,7 +63,7 @@ Status go_on_from(LeftState& left, Comm& comm, Device& device, const TrainConfig
   CKPT_ASSIGN(const auto resumed, RankTraining::make(device, comm, config, check_text()));
   resumed->model().initialise(config.seed + 1);
   if (comm.size() == 1) {
-    // It needs the experts of all.
+    // A single rank needs the experts of all sinks.
     const Status part = StateSink::restore_from({left.sinks.front()}, resumed->model());
     if (part.ok() || part.error().code != ckpt::ErrorCode::kNotFound) {
       return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition,

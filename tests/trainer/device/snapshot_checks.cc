@@ -21,7 +21,7 @@ using ckpt::test::ExpandableSegment;
 
 constexpr uint64_t kUnits = 3;
 
-// A session without a model: what a trainer with memory of its own would have.
+// A session without a model, like that of a trainer with its own memory.
 struct Client {
   std::unique_ptr<ckpt_session> sink;
   std::unique_ptr<PinnedArena> arena;
@@ -110,7 +110,7 @@ class CapturedStream {
     is_capturing_ = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal) == cudaSuccess;
     return is_capturing_ && cudaMemsetAsync(byte, 0x42, 1, stream_) == cudaSuccess;
   }
-  // Whether it was valid to its end.
+  // Ends the capture; true if it was valid to its end.
   bool end() {
     if (!std::exchange(is_capturing_, false)) return false;
     cudaGraph_t graph = nullptr;

@@ -167,7 +167,7 @@ void check_replicas_in(Checker& c, const Sizes& sizes, Precision precision) {
   Training replicated = one;
   replicated.ranks = 2;
   replicated.placement = &*placement;
-  // One of a few tokens that moves changes all.
+  // With few tokens, a single moved token changes everything.
   const bool may_move = coarse && config.tokens_per_step() >= 1000;
   const auto both = both_ways(c, std::move(replicated), std::move(one), !may_move);
   if (!both) return;

@@ -8,8 +8,8 @@
 
 namespace moetrain {
 
-// `tiny`: models and numbers of steps that an emulated device comes to an end with. Otherwise small
-// real ones, which take a GPU, and the CPU beside it, a minute.
+// `tiny`: models and numbers of steps that an emulated device can finish. Otherwise small real
+// models, which take a minute on a GPU with its CPU.
 std::vector<ckpt::kernels::Check> train_checks(bool tiny);
 
 }  // namespace moetrain

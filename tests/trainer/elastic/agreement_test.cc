@@ -1,4 +1,4 @@
-// Who applies a step, whatever moment the group was lost in.
+// Agreement on the last applied step, whenever the group was lost.
 #include "trainer/elastic/agreement.h"
 
 #include <gmock/gmock.h>
@@ -60,8 +60,8 @@ TEST(AgreementTest, StandsSurviveTheWire) {
   EXPECT_TRUE(back.has_state);
 }
 
-// A step as it really goes: ranks enter the barrier in some order, leave it only when all have
-// entered, and the group is lost at some moment; some die.
+// A simulated step: ranks enter the barrier in some order, leave only when all have entered, and
+// the group is lost at some moment; some ranks die.
 TEST(AgreementProperty, AllSurvivorsEndUpAtOneStepAndLoseNone) {
   std::mt19937 random(1);
   for (int round = 0; round < 2'000; ++round) {

@@ -1,5 +1,5 @@
-// Groups that change while they train on the emulated GPU. Sums depend on who computes them there,
-// so losses are near to those of a group that was left alone, not the same bits.
+// Membership changes during training on the emulated GPU. The bits of sums depend on the ranks that
+// compute them, so losses are close to those of an unchanged group, not equal.
 #include <gmock/gmock.h>
 
 #include "kernels/cuda/event.h"
@@ -35,7 +35,7 @@ TEST_F(CudaLiveStateTest, GroupsShrinkAndGrow) {
   change(group);
   EXPECT_THAT(group[0]->live.lost(), IsEmpty());
   train(group, 1);
-  group.push_back(make(3, 2, twice_));  // joins with nothing
+  group.push_back(make(3, 2, twice_));  // joins without state
   change(group);
   EXPECT_GT(group[0]->bytes_moved, 0u);
   train(group, 2);
@@ -79,10 +79,10 @@ TEST_F(CudaLiveStateTest, WhatNobodyHoldsBeginsAgainAlone) {
   EXPECT_EQ(group[0]->losses, group[1]->losses);
 }
 
-// What a snapshot's gathering reads, here a copy of each expert's weights, on a stream of its own
-// that is late, while the ranks' are early. The memory of an expert that has left is used again.
+// Models the gathering of a snapshot: copies of each expert's weights on a stream of their own that
+// runs late, while the ranks' streams run early. The memory of a migrated expert is used again.
 TEST_F(CudaLiveStateTest, ExpertsThatAreStillBeingReadKeepTheirMemory) {
-  cuda_emulator::make_eager(0b111);  // those of three ranks; the stream after them is late
+  cuda_emulator::make_eager(0b111);  // the streams of three ranks; the next stream runs late
   Group group = start(3, twice_);
   train(group, 1);
   Rank& reader = *group[0];

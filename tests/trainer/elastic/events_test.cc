@@ -32,7 +32,7 @@ TEST(EventsTest, EveryLineHasItsRankTimeAndBits) {
       {.header = {.time_ns = monotonic_ns(), .step = 1}, .body = StepEvent{.loss_bits = 0x3f80}});
   EXPECT_THAT(line, testing::HasSubstr(R"("rank":0)"));
   EXPECT_THAT(line, testing::HasSubstr(R"("loss_bits":"00003f80")"));
-  // The wall clock, as ckptd's log has it: within this test's minute, whatever the clock does.
+  // The wall clock in the format of ckptd's log: within a minute of this test.
   const size_t at = line.find("\"time\":\"");
   ASSERT_NE(at, std::string::npos) << line;
   std::tm parts{};

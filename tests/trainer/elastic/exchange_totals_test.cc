@@ -13,7 +13,7 @@ void add(ExchangeTotals& totals, uint64_t epoch, uint32_t rank, uint64_t step,
 TEST(ExchangeTotals, MeansOfStepsAndTheRankWithMost) {
   ExchangeTotals totals;
   EXPECT_FALSE(totals.report().has_value());
-  // Bytes are those of all ranks, told by each.
+  // Every rank reports the bytes of all ranks.
   add(totals, 1, 0, 1,
       {.token_bytes = 10,
        .restore_bytes = 20,

@@ -100,7 +100,7 @@ TEST_F(FailureLogTest, AGroupThatIsLostWithoutADeathIsAFailureToo) {
 TEST_F(FailureLogTest, WhoNeverTrainedIsMissedOnlyByThoseWhoTookItIn) {
   begin_epoch(0, false);
   do_step(1);
-  recorder_.rank_died(2, now_ += kMs);  // it waited to be let in
+  recorder_.rank_died(2, now_ += kMs);  // a joining rank that was still waiting
   do_step(2);
   EXPECT_TRUE(recorder_.report().failures.empty());
   recorder_.rank_died(3, now_ += kMs);

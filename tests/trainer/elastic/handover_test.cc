@@ -1,4 +1,4 @@
-// What ranks tell each other of the run, as numbers and back.
+// State of the run that ranks hand over, encoded as numbers and decoded.
 #include "trainer/elastic/handover.h"
 
 #include <gtest/gtest.h>

@@ -59,7 +59,7 @@ struct Rank {
     comm.abort("it is gone");
     return ckpt::make_error(ckpt::ErrorCode::kAborted, "gone");
   }
-  // The phases of a change; before number `dies_in` it is gone.
+  // The phases of a membership change; the rank dies before phase `dies_in`.
   Status change(Comm& comm, int dies_in = -1) {
     CKPT_TRY(gone_in(0, comm, dies_in));
     CKPT_TRY(live.agree(comm));
@@ -121,7 +121,7 @@ struct Rank {
   int64_t lost_tokens = 0;
   uint64_t bytes_moved = 0;       // by the last change
   std::vector<int64_t> versions;  // of the last change
-  std::set<uint32_t> in_memory;   // of what it restores: versions that no disk has
+  std::set<uint32_t> in_memory;   // restored experts whose version is on no disk
 };
 
 }  // namespace moetrain

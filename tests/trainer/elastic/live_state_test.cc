@@ -30,14 +30,14 @@ TEST_F(LiveStateTest, GroupsShrinkAndGrowWithoutChangingABit) {
   EXPECT_EQ(group[0]->losses, undisturbed(6));
   EXPECT_EQ(group[2]->progress, group[0]->progress);
   EXPECT_EQ(group[2]->partial.handover(), group[0]->partial.handover());
-  group.erase(group.begin());  // what it held the joiner holds as well, or the other one
+  group.erase(group.begin());  // each of its experts is held by the joining or the other rank, too
   change(group);
   EXPECT_THAT(group[0]->live.lost(), IsEmpty());
   train(group, 1);
   EXPECT_EQ(group[1]->losses.back(), undisturbed(7).back());
 }
 
-// In every phase one of the receivers or senders is gone; the rest go on from what they hold.
+// A receiver or sender dies in each phase; the survivors continue with the state that they hold.
 TEST_F(LiveStateTest, ALossInAnyPhaseLosesNothingThatIsHeldTwice) {
   const std::vector<float> expected = undisturbed(5);
   for (int phase = 0; phase <= 4; ++phase) {
@@ -101,7 +101,7 @@ TEST_F(LiveStateTest, WhatNobodyHoldsRollsBackAloneAndIsCountedOnce) {
   const Progress before = group[0]->progress;
   const std::vector<uint32_t> lost = group[2]->placement.slots[0][2];
   group.pop_back();
-  // One settles, the other does not: the loss must be the same for both in the end.
+  // One rank settles, the other does not: both must end with the same loss.
   (void)all(group, [&](Rank& rank, Comm& comm) {
     return rank.change(comm, &rank == group[1].get() ? 4 : -1);
   });
@@ -124,12 +124,12 @@ TEST_F(LiveStateTest, WhatNobodyHoldsRollsBackAloneAndIsCountedOnce) {
   EXPECT_EQ(group[0]->losses, group[1]->losses);
 }
 
-// One rank has heard of a choice and the others have not: it is in force on all of them or on none,
-// and whoever joins takes part in the next one.
+// Only one rank has applied a new pace before the change. Afterwards it is in force on all ranks or
+// on none, and a joining rank takes part in the next decision.
 TEST_F(LiveStateTest, AllAgreeOnThePaceAfterAChange) {
   Group group = start(3, twice_);
   train(group, 2);
-  // One measure for each that there is, a failure, and nothing missing.
+  // One value per measurement, one failure, and no missing measurement.
   const std::vector<int64_t> measured = {100'000'000, 1'000'000, 900'000'000, 0, 2, 5'000'000, 0};
   ASSERT_TRUE(group[0]->pacer.decide(18, measured).has_value());
   ASSERT_NE(group[0]->pacer.every(), group[1]->pacer.every());
@@ -145,7 +145,7 @@ TEST_F(LiveStateTest, AllAgreeOnThePaceAfterAChange) {
   EXPECT_EQ(group[2]->pacer.every(), agreed.every);
 }
 
-// Each rank restores what it holds; that a version is on no disk all have to know.
+// Each rank restores its own experts, but all ranks must know which versions are on no disk.
 TEST_F(LiveStateTest, WhatCameFromMemoryTheDiskSavesFirst) {
   Group group = start(3, {});
   train(group, 3);
@@ -183,8 +183,8 @@ TEST_F(LiveStateTest, WhoIsBehindAppliesWhatIsPending) {
   EXPECT_EQ(group[1]->losses, expected);
 }
 
-// It is at the same step as the others, but not with what they lost and made anew meanwhile: that
-// has no moments yet, on any rank that holds it.
+// The returning rank is at the same step as the survivors, but its copy of the experts that they
+// lost and initialised again is stale. The new ones have zero moments on every rank.
 TEST_F(LiveStateTest, WhoWasLeftBehindBringsNothing) {
   Group group = start(3, {});
   train(group, 3);

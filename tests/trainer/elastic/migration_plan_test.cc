@@ -42,7 +42,7 @@ TEST(MigrationPlanTest, AnItemLargerThanTheBudgetGoesAlone) {
   for (const auto& round : plan.rounds) EXPECT_EQ(round.size(), 1u);
 }
 
-// Carried out on sets, any plan gives everybody what it wants, from those who had it, in budget.
+// Any plan, applied to sets, gives every rank the wanted items from holders, within the budget.
 TEST(MigrationPlanProperty, EverybodyGetsWhatItWantsWithinTheBudget) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 500; ++trial) {
@@ -84,7 +84,7 @@ TEST(MigrationPlanProperty, EverybodyGetsWhatItWantsWithinTheBudget) {
 
 TEST(KeepInPlaceTest, SurvivorsKeepWhatTheyHold) {
   const ComputePlacement wanted = *static_placement(2, 6, 3);
-  // Rank 0 held what is to be rank 2's now, and so on; nobody has to move anything.
+  // Rank 0 held the experts that rank 2 is planned to hold, and so on; no expert has to migrate.
   std::vector<std::vector<bool>> held(3, std::vector<bool>(12));
   for (uint32_t rank = 0; rank < 3; ++rank) {
     for (uint32_t layer = 0; layer < 2; ++layer) {
@@ -102,7 +102,7 @@ TEST(KeepInPlaceTest, SurvivorsKeepWhatTheyHold) {
   EXPECT_TRUE(validate(kept).ok());
 }
 
-// Static replicas are kept as far as the slots of fewer ranks go.
+// Static replicas are kept as far as the slots of the remaining ranks suffice.
 TEST(NextPlacementTest, StaticSlotsStaySlots) {
   ModelConfig shape;
   shape.layers = 2;
@@ -149,7 +149,7 @@ TEST(NextPlacementTest, WhoStaysKeepsWhatItHolds) {
   shape.layers = 2;
   shape.experts = 6;
   const ComputePlacement wanted = *static_placement(2, 6, 3);
-  // Rank 1 leaves. The others hold what three ranks are to hold, in another order.
+  // Rank 1 leaves. The survivors hold what three ranks are planned to hold, in another order.
   const std::vector<bool> stays = {true, false, true, true};
   const std::vector<uint32_t> holds = {2, 0, 0, 1};
   std::vector<std::vector<bool>> held(4, std::vector<bool>(12));
@@ -171,7 +171,7 @@ TEST(NextPlacementTest, WhoStaysKeepsWhatItHolds) {
   }
 }
 
-// Ranks 0 and 2 are on one node, 1 and 3 on another. Replicas are on both, whoever stays.
+// Ranks 0 and 2 are on one node, 1 and 3 on another. Both nodes have replicas, before and after.
 TEST(NextPlacementTest, ReplicasAreOnDistinctNodes) {
   ModelConfig shape;
   shape.layers = 2;
@@ -190,7 +190,7 @@ TEST(NextPlacementTest, ReplicasAreOnDistinctNodes) {
   }
 }
 
-// Two nodes cannot hold three replicas, nor can one hold two: what is possible is planned.
+// Two nodes cannot hold three replicas, nor one node two: the plan has as many as possible.
 TEST(NextPlacementTest, ReplicasAreAsManyAsNodesAllow) {
   ModelConfig shape;
   shape.layers = 2;
@@ -213,7 +213,7 @@ TEST(NextPlacementTest, ReplicasAreAsManyAsNodesAllow) {
   EXPECT_FALSE(plan_experts(few, shape, uneven, {}).ok()) << "at the start it is an error";
 }
 
-// Of two nodes with two ranks each, one of either leaves: two domains are left.
+// Two nodes with two ranks each lose one rank each: two failure domains remain.
 TEST(NextPlacementTest, DomainsAreThoseOfWhoStays) {
   ModelConfig shape;
   shape.layers = 2;
@@ -227,7 +227,7 @@ TEST(NextPlacementTest, DomainsAreThoseOfWhoStays) {
   EXPECT_TRUE(next->slots[0][0].empty());
 }
 
-// Where loads are even, nothing that FlexMoE could move would pay.
+// With even loads, no migration of FlexMoE pays.
 TEST(NextPlacementTest, FlexmoeBeginsWithWhatRanksHold) {
   ModelConfig shape;
   shape.layers = 2;

@@ -1,4 +1,4 @@
-// The report of a run that went on without a rank whose process lived.
+// The report of a run that continued without a rank whose process was alive.
 #include <gmock/gmock.h>
 
 #include "tests/trainer/elastic/recorder_fixture.h"
@@ -6,7 +6,7 @@
 namespace moetrain {
 namespace {
 
-// Rank 3 is stopped and rank 2 killed; the others do not wait for longer than their grace.
+// Rank 3 is stopped and rank 2 killed; the survivors wait no longer than the grace period.
 class LeftBehindTest : public RecorderTest {
  protected:
   void begin(const std::vector<uint32_t>& ranks) {
@@ -31,7 +31,7 @@ class LeftBehindTest : public RecorderTest {
     begin({0, 1});
   }
 
-  // Rank 3 hangs in a step; its heart may beat on.
+  // Rank 3 hangs in a step; `beats`: its heartbeats continue.
   void hang(bool beats) {
     begin({0, 1, 2, 3});
     four_.add(event(3, 2, StepEvent{}));
@@ -51,13 +51,13 @@ class LeftBehindTest : public RecorderTest {
     return static_cast<double>(to_ns - from_ns) / kMs;
   }
 
-  uint64_t acted_ = 0;    // the last step of the rank that hangs
-  uint64_t stopped_ = 0;  // its last sign of life, if its heart does not beat on
+  uint64_t acted_ = 0;    // time of the hanging rank's last step
+  uint64_t stopped_ = 0;  // time of its last heartbeat, if heartbeats stop
   uint64_t noticed_ = 0;
   Recorder four_{4, 512};
 };
 
-// Nobody kills it, so nobody tells of it but those who waited for it in a collective.
+// No process dies: only the ranks that waited in a collective report the loss.
 TEST_F(LeftBehindTest, AHangThatACollectiveFindsBeginsWithItsLastSignOfLife) {
   hang(/*beats=*/false);
   const report::Report report = four_.report();
@@ -77,7 +77,7 @@ TEST_F(LeftBehindTest, WhereOnlyTrainingHangsItBeginsWithWhatTheRankDidLast) {
   EXPECT_NEAR(report.failures[0].resumed_ms.value(), ms(acted_, now_), 1e-9);
 }
 
-// The supervisor sees its process dead when it can: when it was killed nobody knows.
+// The supervisor reports the dead process later than the death; the time of the kill is unknown.
 TEST_F(LeftBehindTest, OfAKillFromOutsideItIsNotKnownWhenItWas) {
   begin({0, 1, 2, 3});
   lose_group({0}, 1);
@@ -93,7 +93,7 @@ TEST_F(LeftBehindTest, OfAKillFromOutsideItIsNotKnownWhenItWas) {
   EXPECT_NEAR(report.failures[0].split_ms.detect, ms(first_sign, noticed), 1e-9);
 }
 
-// Rank 0 plans while rank 1 is not connected yet: what both take is not added up.
+// Rank 0 plans while rank 1 is still connecting: overlapping phases are not counted twice.
 TEST_F(LeftBehindTest, ThePartsOfARecoveryAddUpToTheWhole) {
   begin({0, 1, 2, 3});
   four_.add(event(3, 2, DyingEvent{}));
@@ -108,7 +108,7 @@ TEST_F(LeftBehindTest, ThePartsOfARecoveryAddUpToTheWhole) {
   }
   now_ += 40 * kMs;
   for (const uint32_t rank : {0u, 1u, 2u}) {
-    // The plan has the wait for the last rank in it.
+    // plan_ms includes the wait for the last rank.
     const Relayout relayout{.plan_ms = 95 - 31.0 * rank, .migrate_ms = 10};
     four_.add(event(
         rank, 1,

@@ -37,7 +37,7 @@ TEST_F(RecorderTest, ReportsAQuietRun) {
   EXPECT_THAT(recorder_.durable_steps(), testing::ElementsAre(2));
 }
 
-// One that dies between the commit and its own word of it has brought its part.
+// A rank that dies after the commit, before its own event, has contributed its part.
 TEST_F(RecorderTest, ACheckpointHasTheBytesOfRanksThatDiedBeforeTheySaidSo) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 2; ++step) do_step(step);
@@ -52,7 +52,7 @@ TEST_F(RecorderTest, ACheckpointHasTheBytesOfRanksThatDiedBeforeTheySaidSo) {
   EXPECT_EQ(report.checkpoints.each[0].rank_bytes_mean, 100);
 }
 
-// Survivors go on while what they had staged is still being written.
+// Survivors continue while a staged snapshot is still being written.
 TEST_F(RecorderTest, ACheckpointMayBecomeDurableInALaterEpoch) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 2; ++step) do_step(step);
@@ -128,7 +128,7 @@ TEST_F(RecorderTest, AHistoryThatLostTokensNeedNotReproduce) {
   EXPECT_EQ(std::bit_cast<uint32_t>(report.losses[2].loss), loss_at(3) ^ 1);
 }
 
-// A survivor went on with older experts; then it was lost, too, and all went back to before that.
+// A survivor continued with older experts and was then lost, too; all ranks roll back to before.
 TEST_F(RecorderTest, WhoGoesBackToBeforeALossNeedNotReproduceWhatFollowedIt) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 5; ++step) do_step(step);

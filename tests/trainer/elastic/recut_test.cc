@@ -20,8 +20,8 @@ struct ShardedRank : Rank {
       : Rank(make_cpu_device(), with_config, text, ranks, rank, {}, ExpertState::kSharded),
         recut(*model) {}
 
-  // The phases of a change; before number `dies_in` it is gone. Ranks that stay (empty: all) have
-  // all state afterwards.
+  // The phases of a membership change; the rank dies before phase `dies_in`. The ranks in `stays`
+  // (empty: all) hold all state afterwards.
   Status change(Comm& comm, const std::vector<bool>& stays = {}, int dies_in = -1) {
     CKPT_TRY(gone_in(0, comm, dies_in));
     CKPT_ASSIGN(whole, recut.is_whole(comm, live.stand()));
@@ -157,7 +157,7 @@ TEST_F(RecutTest, TakesOldAndNewRangesAndBuffersOfMemory) {
   EXPECT_EQ(group[0]->recut.memory().bytes, 24 * experts * thirds[0].size()) << "nothing moves";
 }
 
-// Buffers of layers would be beside both ranges.
+// The store's layer buffers must not add to the memory of the old and the new range.
 TEST_F(RecutTest, AStoreThatIsReleasedKeepsNoMemory) {
   Ranks group = start_sharded(2);
   train_sharded(group, 1);
@@ -196,7 +196,7 @@ TEST_F(RecutTest, NoRankAppliesAPendingStepAfterALoss) {
   EXPECT_EQ(group[1]->progress.step, 1u);
 }
 
-// No rank was lost, though the group was: the step is applied by all ranks.
+// The group was lost, but no rank: the step is applied by all ranks.
 TEST_F(RecutTest, AGroupWithAllItsRanksAppliesWhatIsPending) {
   Ranks group = start_sharded(2);
   train_sharded(group, 1);
@@ -215,7 +215,7 @@ TEST_F(RecutTest, AGroupWithAllItsRanksAppliesWhatIsPending) {
   EXPECT_EQ(group[0]->losses, undisturbed(4));
 }
 
-// Ranks with state are lost with it; a joining rank costs nothing as long as no old range has gone.
+// A lost rank loses its range. A lost joining rank costs nothing while all old ranges still exist.
 TEST_F(RecutTest, ALossInAnyPhaseLeavesRangesWholeOrLost) {
   constexpr size_t kJoiner = 2;
   for (int phase = 0; phase <= 3; ++phase) {

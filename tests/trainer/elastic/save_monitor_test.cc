@@ -1,4 +1,4 @@
-// What people are told about checkpoints that fail, and about training that stands still for them.
+// Messages about failing checkpoints, and about training that stalls because of checkpoints.
 #include "trainer/elastic/save_monitor.h"
 
 #include <gmock/gmock.h>
@@ -35,7 +35,7 @@ class SaveMonitorTest : public testing::Test {
     add({.rank = rank, .epoch = epoch, .step = step}, TrainingEvent{});
   }
   void steps(uint32_t rank, uint64_t step) { add({.rank = rank, .step = step}, StepEvent{}); }
-  // All four ranks wait like this in the step, and everybody has told so.
+  // All four ranks wait like this in the step, and all have reported it.
   void stall(uint64_t step, const StepEvent& waits) {
     for (uint32_t rank = 0; rank < 4; ++rank) add({.rank = rank, .step = step}, waits);
     now_ns_ += StallWatch::kGatherNs;
@@ -89,6 +89,34 @@ TEST_F(SaveMonitorTest, NumbersDoNotMakeACauseNew) {
         "disk full: /d (file system /): 2.7 MiB needed, 0 B available (1.5 MiB free; 3 B left)");
   fails(0, 6, "disk full: /d (file system /): 12 KiB needed, 1.5 GiB available (0 B free)");
   EXPECT_EQ(lines().size(), 1u);
+}
+
+TEST_F(SaveMonitorTest, AFullDiskIsToldInFullOnce) {
+  const std::string full =
+      "disk full: No space left on device: /d (file system /): 2.7 MiB needed, 0 B available (0 B "
+      "free); delete commits or other files there";
+  const std::string brief = "disk full: No space left on device: /d";
+  trains(0, 1, 0);
+  steps(0, 12);
+  fails(0, 5, "run a step 5: " + full);
+  EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 5 failed: " + full));
+  fails(0, 10, "run a step 10: disk full: /d (file system /): segments/3: No space left on device");
+  EXPECT_THAT(lines(), IsEmpty()) << "the same cause in other words";
+  now_ns_ += 60 * kOneSecondNs;
+  fails(0, 12, "run a step 12: " + full);
+  EXPECT_THAT(lines(), ElementsAre("checkpoints still fail, 3 since step 5: " + brief +
+                                   " (told in full for step 5)"));
+  EXPECT_EQ(monitor_.unsaved().cause(), brief);
+  EXPECT_EQ(monitor_.with_cause("run a step 12: the last checkpoint could not be saved: " + full),
+            "run a step 12: the last checkpoint could not be saved: " + brief +
+                " (told in full for step 5)");
+  const auto periods = monitor_.unsaved().periods(now_ns_);
+  ASSERT_EQ(periods.size(), 1u);
+  EXPECT_EQ(periods[0].cause, full) << "the report keeps all of it";
+  durable(0, 15);
+  (void)lines();
+  fails(0, 20, full);
+  EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 20 failed: " + full)) << "full again";
 }
 
 TEST_F(SaveMonitorTest, CheckpointsOnTheirWayBeforeAFailureDoNotEndIt) {

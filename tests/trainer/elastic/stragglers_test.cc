@@ -68,7 +68,7 @@ TEST(StragglersTest, OnlyWholeStepsCount) {
   ASSERT_THAT(stragglers.ranks(), SizeIs(1));
   EXPECT_EQ(stragglers.ranks()[0].steps, 1u);
   EXPECT_EQ(stragglers.ranks()[0].slowest, 0u) << "alone nobody waits";
-  stragglers.add(1, {.rank = 1, .step = 1}, step_of(90));  // told late, yet it was a whole step
+  stragglers.add(1, {.rank = 1, .step = 1}, step_of(90));  // late event of a complete step
   EXPECT_EQ(stragglers.ranks()[1].slowest, 1u);
   stragglers.begin(3, 2);
   stragglers.add(1, {.rank = 0, .step = 2}, step_of(20));

@@ -1,4 +1,4 @@
-// Who hangs, and who only waits.
+// Distinguishes ranks that hang from ranks that only wait.
 #include "trainer/elastic/watchdog.h"
 
 #include <gmock/gmock.h>
@@ -76,7 +76,7 @@ TEST_F(WatchdogTest, WhoDoesNotComeAlongWhenOthersAreLetInHangs) {
   EXPECT_THAT(hanging_after(2), ElementsAre(2));
 }
 
-// Left over from an earlier loss, that a rank once left says nothing about the epoch it is in now.
+// A rank's departure from an earlier epoch says nothing about its current epoch.
 TEST_F(WatchdogTest, ARankThatLeftAnEarlierEpochCanHangInALaterOne) {
   form(1);
   for (uint32_t rank = 0; rank < 3; ++rank) say(GroupLostEvent{}, rank, 1);
@@ -148,7 +148,7 @@ TEST_F(WatchdogTest, SavingAndBeingDoneIsNoHanging) {
   EXPECT_THAT(hanging_after(11), ElementsAre(1));
 }
 
-// Time goes by in seconds, and the watchdog is asked each time, as the supervisor does.
+// Time advances in seconds; the watchdog is asked every second, as by the supervisor.
 class SilenceTest : public testing::Test {
  protected:
   SilenceTest() {
@@ -165,7 +165,7 @@ class SilenceTest : public testing::Test {
     }
     return ranks;
   }
-  // These beat, each second; who hung in the meantime.
+  // Lets `beating` send heartbeats for `count` seconds; returns the ranks that hung meanwhile.
   std::vector<uint32_t> seconds(uint64_t count, const std::vector<uint32_t>& beating) {
     std::vector<uint32_t> hung;
     for (uint64_t i = 0; i < count; ++i) {

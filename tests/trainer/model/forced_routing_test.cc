@@ -198,7 +198,7 @@ TEST(RouterTraceTest, NamesCompressedAndMalformedText) {
   EXPECT_THAT(refused(kTrace.substr(0, kTrace.size() - 12)), HasSubstr("t.csv line"));
 }
 
-// Whatever the bytes: finite logits of one shape, or a sentence (asan and ubsan watch).
+// Random bytes give finite logits of one shape or an error message (asan and ubsan watch).
 TEST(RouterTraceTest, ParsesHostileTextSafely) {
   std::mt19937 random(7);
   constexpr std::string_view kLetters = "0123456789,\n\r-e \x1f\x8b";

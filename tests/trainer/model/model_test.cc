@@ -1,4 +1,4 @@
-// What the model promises besides its numbers, which tests/golden checks.
+// Properties of the model besides its numbers, which tests/golden checks.
 #include "trainer/model/model.h"
 
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ const ModelConfig kConfig{.vocab = 32,
                           .top_k = 2,
                           .seq_len = 8,
                           .init_range = 0.2};
-constexpr uint32_t kSequences = 5;  // of a micro-batch
+constexpr uint32_t kSequences = 5;  // per micro-batch
 constexpr uint32_t kMicroBatches = 2;
 
 std::unique_ptr<Model> make_model(const Comm& comm, uint64_t seed = 3) {
@@ -50,7 +50,7 @@ struct Share {
   operator BatchShare() const { return {tokens, targets}; }
 };
 
-// Sequence i of a micro-batch is the same whoever computes it. Every 5th target is ignored.
+// Sequence i of a micro-batch is the same on every rank. Every 5th target is ignored.
 Share share_of(const Comm& comm, uint64_t micro_batch, uint32_t sequences = kSequences) {
   Share share;
   const uint32_t end = sequences * (comm.rank() + 1) / comm.size();
@@ -65,7 +65,7 @@ Share share_of(const Comm& comm, uint64_t micro_batch, uint32_t sequences = kSeq
   return share;
 }
 
-// One optimizer step; the loss of the step.
+// Does one optimizer step; returns its loss.
 double train_step(Comm& comm, Model& model, uint64_t step) {
   const double targets = kSequences * 7.0 * kMicroBatches;
   const LossScale scale{1.0 / targets, kConfig.aux_coef / kMicroBatches};
@@ -126,7 +126,7 @@ TEST(Model, AnyNumberOfRanksLearnsTheSameBits) {
     const Trained many = train(ranks, 40);
     ASSERT_EQ(many.losses.size(), one.losses.size());
     for (size_t step = 0; step < one.losses.size(); ++step) {
-      // As reported; in double the sum over ranks may round in its last digit.
+      // Compared as float, as reported: in double the sum over ranks may round differently.
       EXPECT_EQ(static_cast<float>(many.losses[step]), static_cast<float>(one.losses[step]))
           << ranks << " ranks, step " << step;
     }
@@ -251,7 +251,7 @@ TEST(Model, AStoreOfAnotherShapeIsRefused) {
   EXPECT_FALSE(Model::create(cpu_device(), other, std::move(*store)).ok());
 }
 
-// A diverged model must neither crash nor deadlock, and every rank must come to the same verdict.
+// A diverged model must neither crash nor deadlock, and every rank must see the same loss.
 TEST(Model, NanWeightsGiveANotFiniteLossEverywhere) {
   std::atomic<int> skipped = 0;
   run_ranks(3, [&](Comm& comm) {
@@ -288,8 +288,8 @@ TEST(Model, AnAbortedGroupEndsTheStep) {
   EXPECT_EQ(aborted, 1);
 }
 
-// Restored state is written into the owned experts; the next step must compute with it even if the
-// buffers themselves were exchanged.
+// Restored state replaces the buffers of the owned experts. The next step must compute with the new
+// buffers.
 TEST(Model, ComputesWithRestoredExperts) {
   auto comms = make_local_comms(1);
   auto trained = make_model(*comms[0], 3);

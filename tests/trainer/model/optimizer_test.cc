@@ -147,7 +147,7 @@ TEST(AdamWStepTest, NormsDoNotDecay) {
   EXPECT_FLOAT_EQ(model->dense()[0].value.host<float>()[0], 0.95f * matrix);
 }
 
-// An expert that was restored from an older version goes on from its own bias correction.
+// An expert restored from an older version continues with its own bias correction.
 TEST(AdamWStepTest, ExpertsCountTheirOwnSteps) {
   const size_t experts = size_t{kOptimizerConfig.layers} * kOptimizerConfig.experts;
   const auto after = [&](uint64_t step, std::vector<int64_t> expert_steps) {

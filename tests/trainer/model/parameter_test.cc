@@ -63,7 +63,7 @@ TEST(Initialise, DependsOnSeedNameAndIndexOnly) {
   EXPECT_TRUE(std::ranges::equal(shorter.value.host<float>(), std::span(value).first(7)));
 }
 
-// Whoever owns an element makes the same bits of it, wherever an expert is cut.
+// Initial values depend neither on the owning rank nor on the ranges of an expert.
 TEST(Initialise, PartsOfAnExpertAreThoseOfTheWhole) {
   const ModelConfig config{.hidden = 6, .layers = 2, .intermediate = 5, .experts = 3};
   const uint64_t elements = expert_parameter_count(config);

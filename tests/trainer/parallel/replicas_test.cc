@@ -1,4 +1,4 @@
-// Training with replicated experts: the numbers of static placement, and replicas that stay alike.
+// Training with replicated experts: the numbers of static placement, and identical replicas.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ ComputePlacement placed(uint32_t ranks, std::vector<LayerSlots> slots) {
   return std::move(placement).value();
 }
 
-// Replicas in different sets, an expert twice on one rank, one on all ranks, a rank without any.
+// Replicas in different sets; an expert twice on one rank; one on all ranks; a rank without any.
 const ComputePlacement& three_ranks() {
   static const ComputePlacement placement =
       placed(3, {{{0, 1, 2}, {1, 2, 3}, {2, 0, 0}}, {{3, 1}, {0, 1, 2, 3}, {}}});
@@ -53,7 +53,7 @@ std::unique_ptr<Model> make_model(const TrainConfig& config, const ComputePlacem
   return std::move(model).value();
 }
 
-// Everything of a model that a checkpoint would hold.
+// Adds all state of a model that a checkpoint would hold.
 void add_state(Model& model, State& state) {
   for (const ParameterPart& part : model.parts()) {
     for (const auto& [prefix, tensor] :
@@ -101,8 +101,8 @@ Trained train(const TrainConfig& config, const ComputePlacement& placement, uint
   return trained;
 }
 
-// Stronger than the 1e-5 that is promised of any machine: on the host every sum over tokens is in
-// double, and a row's bits do not depend on its neighbours.
+// Stronger than the 1e-5 promised for any machine: on the host every sum over tokens is in double,
+// and a row's bits do not depend on its neighbours.
 TEST(ReplicasTest, FiftyStepsHaveTheBitsOfStaticPlacement) {
   const TrainConfig config = small_config();
   const Trained expected = train(config, *static_placement(kLayers, kExperts, 1), 50);
@@ -125,7 +125,7 @@ TEST(ReplicasTest, ProcessesOverGlooComputeTheSame) {
   EXPECT_EQ(gloo.state, local.state);
 }
 
-// The norm counts an expert once: three replicas of it are no three times the gradient.
+// The norm counts an expert once: three replicas do not triple its gradient.
 TEST(ReplicasTest, TheNormIsThatOfOneRank) {
   const Trained one = train(small_config(), *static_placement(kLayers, kExperts, 1), 3);
   const Trained more = train(small_config(), three_ranks(), 3);
@@ -146,7 +146,7 @@ TEST(ReplicasTest, GradientsAreThoseOfOneRank) {
       auto model = make_model(config, placement, comm.rank());
       Trainer trainer(config, data);
       Progress progress;
-      // Stopped before the update, so that the gradients are there to be seen.
+      // Stops before the update, so that the gradients can be read.
       const auto stop = [](uint64_t, std::span<const int64_t>) {
         return ckpt::make_error(ckpt::ErrorCode::kIo, "enough");
       };
@@ -186,13 +186,13 @@ TEST(ReplicasTest, AFlippedBitIsFoundAndNamed) {
   }
 }
 
-// What two ranks exchange fits together, covers every gradient once, and is proportional to what is
-// replicated.
+// The pieces that two ranks exchange match, cover every gradient once, and are in proportion to
+// the replicated experts.
 TEST(SharedPiecesTest, FitTogetherAndCoverEachGradientOnce) {
   const uint64_t elements = 1001;
   const ComputePlacement& placement = three_ranks();
   for (uint32_t rank = 0; rank < 3; ++rank) {
-    std::map<size_t, uint64_t> covered;  // of an owned expert, by others
+    std::map<size_t, uint64_t> covered;  // by owned expert: elements in others' pieces
     std::map<size_t, uint64_t> own;
     for (uint32_t peer = 0; peer < 3; ++peer) {
       const auto theirs = shared_pieces(placement, rank, peer, peer, elements);
@@ -204,7 +204,7 @@ TEST(SharedPiecesTest, FitTogetherAndCoverEachGradientOnce) {
         covered[theirs[i].expert] += theirs[i].end - theirs[i].begin;
       }
       for (const GradientPiece& piece : shared_pieces(placement, rank, peer, rank, elements)) {
-        own[piece.expert] = piece.end - piece.begin;  // the same piece for every peer
+        own[piece.expert] = piece.end - piece.begin;  // the same piece goes to every peer
       }
     }
     for (const auto& [expert, size] : covered) EXPECT_EQ(size + own[expert], elements);

@@ -279,7 +279,7 @@ struct FaultyRun {
   ExpertSchedule schedule = {};
   uint32_t dies = 0;         // rank
   bool dies_beside = false;  // in a collective of the second communicator
-  uint64_t dies_in = 0;      // its number; 0: nobody dies
+  uint64_t dies_in = 0;      // number of the collective; 0: no rank dies
 };
 struct FaultyResult {
   std::vector<Status> ends;
@@ -344,7 +344,7 @@ TEST_P(FaultsTest, SlowRanksChangeNoBit) {
   }
 }
 
-// Timeouts of an hour: whoever waits for one fails the test.
+// Timeouts are an hour: a rank that waits for one fails the test.
 TEST_P(FaultsTest, ALostRankEndsTheStepOfAllOthers) {
   const FaultyResult whole = train_with_faults({.kind = GetParam(), .seed = 1});
   ASSERT_GT(whole.collectives[0], 0u);

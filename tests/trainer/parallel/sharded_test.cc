@@ -1,4 +1,4 @@
-// Fully sharded experts: the numbers of replicated static placement, whoever computes what.
+// Fully sharded experts: the numbers of replicated static placement, for any assignment of tokens.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -167,7 +167,7 @@ TEST(StepPlannerTest, KnowsNothingWithoutCounts) {
 
 TEST(StepPlannerTest, CountsWaits) {
   const auto planner = planner_for(options_for(PolicyName::kLaer, 1, true));
-  taken(*planner, 1);  // nobody started it
+  taken(*planner, 1);  // no planning was started
   EXPECT_EQ(planner->times().plans, 1u);
   EXPECT_EQ(planner->times().waits, 1u);
   EXPECT_GT(planner->times().waited_ns, 0);

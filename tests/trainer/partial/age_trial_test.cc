@@ -15,11 +15,11 @@ namespace {
 
 constexpr ExpertGrid kSmallGrid{4, 16};
 
-// What the experts of a layer get in a snapshot's time; any numbers in proportion.
+// Relative loads of a layer's experts between two snapshots, in any unit.
 using Shares = std::function<std::vector<double>(uint32_t snapshot, uint32_t layer)>;
 
-// Saves under one selector, one snapshot after another, each of them preceded by a failure that
-// might have come.
+// Saves snapshots with one selector. Before each snapshot, adds the tokens that a failure would
+// lose.
 class Saving {
  public:
   Saving(Selector selector, uint32_t k)
@@ -52,7 +52,7 @@ class Saving {
   }
   void restart() { trial_.begin(ledger_, trial_.score()); }
 
-  int64_t lost() const { return lost_; }  // summed over the failures
+  int64_t lost() const { return lost_; }  // sum over all possible failures
   const std::vector<uint32_t>& chosen() const { return chosen_; }
   const AgeTrialScore& score() const { return trial_.score(); }
   bool weighs_age() const { return score().weight != AgeWeight::kNone; }
@@ -80,8 +80,8 @@ std::vector<int64_t> tokens_of(const Shares& shares, uint32_t snapshot) {
   return tokens;
 }
 
-// What age-aware loses to what load-aware loses, K = 1, 2 and 4 together. Where it never weighs
-// age, it has to take the very same experts.
+// Ratio of the losses of age-aware and load-aware, for K = 1, 2 and 4 together. Checks that
+// age-aware takes the same experts as load-aware until it first weighs age.
 double ratio_to_load_aware(const Shares& shares, uint32_t snapshots) {
   double lost[2] = {};
   std::vector<std::vector<int64_t>> trace;
@@ -123,7 +123,7 @@ TEST(AgeTrialTest, LosesLessWhereLoadsStay) {
   EXPECT_LT(ratio_to_load_aware(slowly, 250), 0.95);
 }
 
-// Too little to tell: what a change costs would not come back.
+// Too few snapshots to judge: the cost of a change could not be earned back.
 TEST(AgeTrialTest, IsLoadAwareWhereThereAreFewSnapshots) {
   const auto zipf = [](uint32_t, uint32_t layer) {
     return each_expert([&](uint32_t e) { return 1.0 / (1 + (e + layer) % 16); });
@@ -152,7 +152,7 @@ TEST(AgeTrialTest, IsLoadAwareWhereAllExpertsAreAlike) {
   }
 }
 
-// The next one is hot for sure, and neither rule knows it.
+// The next expert is certain to be hot, and neither rule can know it.
 TEST(AgeTrialTest, LosesNoMoreWhereTheHotOneMovesOn) {
   for (const uint32_t by : {1, 3, 5, 15}) {
     const auto moving = [&](uint32_t at, uint32_t) {
@@ -181,7 +181,7 @@ TEST(AgeTrialTest, FollowsLoadsThatChangeTheirWays) {
   }
 }
 
-// Loads that stay for a while, are shuffled, or say nothing of the next ones, by turns.
+// Loads that stay for a while, are shuffled, or are independent of each other, in turns.
 Shares moody(std::mt19937& random) {
   std::vector<double> order;
   for (uint32_t e = 0; e < kSmallGrid.experts; ++e) order.push_back(1.0 / (1 + e));
@@ -197,8 +197,8 @@ Shares moody(std::mt19937& random) {
   };
 }
 
-// What the trial says of its own saves is what they are: to the token, at any time. With that it is
-// known that a change is paid for, and how far it may be overdrawn.
+// The trial's account of its own saves is exact, to the token, at any time. Therefore every change
+// is paid for, and its overdraft is bounded.
 TEST(AgeTrialTest, SpendsNoMoreThanThereIs) {
   uint32_t changes = 0;
   uint32_t stops = 0;
@@ -251,7 +251,7 @@ TEST(AgeTrialTest, GoesOnAfterRestarts) {
   }
 }
 
-// If no snapshot comes to be, all rules lose everything.
+// If every snapshot fails, all rules lose everything.
 TEST(AgeTrialTest, SnapshotsThatFailSaveNothing) {
   Saving saving(Selector::kAgeAware, 4);
   const std::vector<int64_t> tokens(kSmallGrid.size(), 10);
@@ -272,7 +272,7 @@ TEST(AgeTrialTest, SnapshotsThatFailSaveNothing) {
   }
 }
 
-// Expert 3 is an older version of itself, and what came since is not to be lost any more.
+// Expert 3 is rolled back to an older version; its newer tokens can no longer be lost.
 TEST(AgeTrialTest, ExpertsThatComeBackAreAsOldAsTheyAre) {
   constexpr ExpertGrid kOneLayer{1, 4};
   AgeTrial trial;

@@ -1,4 +1,4 @@
-// Intervals and K from measured times: closed forms, bounds, and whether the optimum is one.
+// Intervals and K from measured times: closed forms, bounds, and whether the result is optimal.
 #include "trainer/partial/auto_config.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-// 100 MB of dense state, 50 MB for each expert of 16; a step takes 100 ms.
+// 100 MB of dense state, 16 experts of 50 MB each; a step takes 100 ms.
 MeasuredCosts costs() {
   MeasuredCosts costs;
   costs.step_s = 0.1;
@@ -42,7 +42,7 @@ TEST(IntervalTest, ClosedForms) {
   EXPECT_EQ(daly_interval_s(200, 100), 100) << "a copy as long as this is never worth it";
   EXPECT_EQ(daly_interval_s(0, 100), 0);
   EXPECT_EQ(daly_interval_s(0, 0), 0);
-  // The higher order vanishes with the cost.
+  // The higher order vanishes as the cost goes to 0.
   EXPECT_NEAR(daly_interval_s(1e-6, 100) / young_interval_s(1e-6, 100), 1, 1e-4);
 }
 
@@ -60,8 +60,8 @@ TEST(IntervalTest, GrowsWithTheCostAndWithTheTimeBetweenFailures) {
   }
 }
 
-// Work of `work` s with a copy after each `interval`; failures at exponential times, copies and
-// restores included. Returns the time it took.
+// Simulates `work` seconds of work with a copy after each `interval`. Failures come at exponential
+// times, also during copies and restores. Returns the total time.
 double simulate(double work, double interval, double cost, double restore, double mtbf,
                 std::mt19937_64& random) {
   std::exponential_distribution<double> until_failure(1 / mtbf);
@@ -94,14 +94,14 @@ TEST(IntervalTest, NoOtherIntervalLosesLessTime) {
   };
   for (const Case& c : {Case{1, 2, 200}, Case{5, 10, 100}, Case{0.1, 30, 1'000}}) {
     const auto lost_with = [&](double interval) {
-      std::mt19937_64 random(42);  // the same failures for all
+      std::mt19937_64 random(42);  // the same failures for all intervals
       const double work = 3'000 * c.mtbf;
       return simulate(work, interval, c.cost, c.restore, c.mtbf, random) / work - 1;
     };
     const double best = daly_interval_s(c.cost, c.mtbf);
     const double lost = lost_with(best);
     for (const double factor : {0.25, 0.5, 0.7, 0.85, 1.15, 1.4, 2.0, 4.0}) {
-      // What remains is the noise of 3,000 failures.
+      // The factors allow for the noise of 3,000 failures.
       EXPECT_GT(lost_with(best * factor), lost * (factor < 0.6 || factor > 1.7 ? 1.02 : 0.97))
           << "cost " << c.cost << ", " << factor << " times " << best;
     }
@@ -110,7 +110,7 @@ TEST(IntervalTest, NoOtherIntervalLosesLessTime) {
 
 TEST(AutoConfigTest, ACopyHidesInItsPartOfAStep) {
   AutoLimits limits;
-  limits.copy_part_max = 0.5;  // 50 ms: 500 MB, of which 400 are of experts
+  limits.copy_part_max = 0.5;  // 50 ms: 500 MB, including 400 MB of experts
   EXPECT_EQ(largest_hidden_k(costs(), limits), 8u);
   limits.copy_part_max = 1;
   EXPECT_EQ(largest_hidden_k(costs(), limits), 16u) << "not more than there are";
@@ -119,7 +119,7 @@ TEST(AutoConfigTest, ACopyHidesInItsPartOfAStep) {
 }
 
 TEST(AutoConfigTest, StorageSustainsWhatItWritesInTime) {
-  const MeasuredCosts measured = costs();  // 900 MB with all, 0.9 s, 9 steps
+  const MeasuredCosts measured = costs();  // 900 MB with all experts: 0.9 s, 9 steps
   EXPECT_EQ(sustainable_steps(measured, 16, {}), 9u);
   EXPECT_EQ(sustainable_steps(measured, 1, {}), 2u);
   MeasuredCosts slow = measured;
@@ -153,7 +153,7 @@ TEST(AutoConfigTest, ChoosesWithinItsBounds) {
     }
     EXPECT_GE(choice.lost_part, 0);
     EXPECT_LE(choice.lost_part, 1);
-    // One expert more would not hide, or storage would not keep up with it.
+    // With one more expert the copy would not hide, or storage would not keep up.
     if (choice.k_persist < choice.k_hidden) {
       AutoRequest more = request;
       more.k = choice.k_persist + 1;
@@ -185,7 +185,7 @@ TEST(AutoConfigTest, WhatIsAskedForIsNotChanged) {
   const AutoChoice fixed = choose(costs(), {.every = 3, .k = 5}, {});
   EXPECT_EQ(fixed.every, 3u);
   EXPECT_EQ(fixed.k_persist, 5u);
-  // Every 3 steps are 0.3 s: 300 MB, four experts beside the dense state.
+  // Every 3 steps is 0.3 s: 300 MB, which is four experts plus the dense state.
   EXPECT_EQ(choose(costs(), {.every = 3}, {.copy_part_max = 1}).k_persist, 4u);
   EXPECT_EQ(choose(costs(), {.every = 3, .k_min = 6}, {.copy_part_max = 1}).k_persist, 6u);
 }

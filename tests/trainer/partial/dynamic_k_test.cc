@@ -62,7 +62,7 @@ TEST(DynamicKTest, KeepsTheExpectationWithinTheBudget) {
   }
 }
 
-// The same loss, ever longer ago.
+// The same loss as a falling share of all tokens.
 TEST(DynamicKTest, FallsToWhatWasAskedAsTheLossBecomesAPartOfMore) {
   uint32_t before = 32;
   for (const double all : {1.0, 1.4, 2.0, 4.0, 8.0, 20.0}) {

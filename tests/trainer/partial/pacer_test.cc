@@ -1,4 +1,4 @@
-// The pace of checkpoints over a run: what is due, what ranks agree on, what a resume keeps.
+// The pace of checkpoints over a run: due checkpoints, agreed values, and state kept by a resume.
 #include "trainer/partial/pacer.h"
 
 #include <gmock/gmock.h>
@@ -22,12 +22,12 @@ PaceOptions automatic(bool k_too = false) {
           .expert_bytes = 50'000'000};
 }
 
-// Ranks that step together, agree where all of them say so, and take what is due.
+// Ranks that step together, decide when all are ready, and take every due checkpoint.
 class Group {
  public:
   explicit Group(const PaceOptions& options, size_t ranks = 2) : pacers_(ranks, Pacer(options)) {}
 
-  // One boundary and one step; rank r takes (1 + r / 10) times as long for everything.
+  // One boundary and one step; rank r is slower by a factor of (1 + r / 10) in everything.
   void step(double step_ms = 100, double stall_ms = 4, double durable_ms = 150) {
     bool taken = pacers_[0].due(step_);
     for (Pacer& pacer : pacers_) EXPECT_EQ(pacer.due(step_), taken) << "step " << step_;
@@ -120,7 +120,7 @@ TEST(PacerTest, IntervalsGrowWhileNothingFails) {
   for (int i = 0; i < 3'000; ++i) group.step();
   const uint64_t late = group[0].every();
   EXPECT_GT(late, 8u);
-  // sqrt(2 C M) of 4.4 ms and twice the age.
+  // sqrt(2 C M) with C = 4.4 ms and M = twice the age.
   const double seconds = static_cast<double>(group[0].state().seen_ns) / 1e9;
   EXPECT_NEAR(static_cast<double>(late) * 0.11, daly_interval_s(0.0044, 2 * seconds),
               0.4 * static_cast<double>(late) * 0.11);
@@ -146,11 +146,11 @@ TEST(PacerTest, CountsFailuresHoweverTheyAreSurvived) {
   Group group(automatic(), 2);
   for (int i = 0; i < 40; ++i) group.step();
   PaceState saved = group[0].state();
-  // All die: who starts them again has heard of an earlier one.
+  // All ranks die; the supervisor that restarts them knows of an earlier failure.
   group.resume(30, saved, {Came::kRestarted, Came::kRestarted}, {3, 1'000});
   EXPECT_EQ(group[0].state().failures, 4u);
   EXPECT_EQ(group[0].state().seen_ns, 1'000'000'000'000);
-  // Another supervisor: the run was cut off, or had ended.
+  // Another supervisor: the run was interrupted, or had ended.
   saved.failures = 7;
   group.resume(30, saved, {Came::kResumed, Came::kResumed});
   EXPECT_EQ(group[1].state().failures, 8u);
@@ -171,7 +171,7 @@ TEST(PacerTest, ARunThatBeginsAgainRemembersWhy) {
   EXPECT_EQ(survivor.state().seen_ns, 100'000'000);
   EXPECT_FALSE(survivor.due(3));
   EXPECT_TRUE(survivor.due(4));
-  // Those that were started anew learn of it with the first choice.
+  // Restarted ranks learn of the failure with the first decision.
   Pacer other(automatic());
   std::vector<int64_t> measured = survivor.measured();
   measured[0] = measured[1] = measured[2] = 1'000'000;
@@ -190,13 +190,13 @@ TEST(PacerTest, AResumeGoesOnWithTheNumbersInForce) {
   EXPECT_EQ(other[3].k(), saved.k);
   EXPECT_FALSE(other[0].due(500)) << "the view is a checkpoint";
   EXPECT_TRUE(other[0].due(500 + saved.every));
-  // A new process has measured nothing: what was agreed before counts.
+  // A new process has no measurements: the values agreed before count.
   std::vector<int64_t> measured = other[0].measured();
   EXPECT_EQ(measured[0], saved.step_ns);
   EXPECT_EQ(measured.back(), 0) << "nothing is missing";
 }
 
-// A survivor had a hand in it, a joiner has not even begun; from now on they are the same.
+// A survivor took part in the decision, a joining rank did not; now both have the same state.
 TEST(PacerTest, AGroupThatGoesOnTakesOverWhatOneOfThemHad) {
   PaceOptions options = automatic(true);
   options.memory = true;
@@ -216,11 +216,11 @@ TEST(PacerTest, AGroupThatGoesOnTakesOverWhatOneOfThemHad) {
   }
   EXPECT_EQ(joiner.state(), survivor.state());
   EXPECT_EQ(joiner.k_snapshot(), survivor.k_snapshot());
-  // What was measured among the others counts as agreed, not as measured.
+  // Measurements among the old members count as agreed, not as measured.
   survivor.stepped(7, 0, false);
   EXPECT_EQ(survivor.measured()[0], handed.step_ns);
   EXPECT_EQ(joiner.measured()[0], handed.step_ns);
-  // With failures, and for something lost to each of them, checkpoints come more often.
+  // A rollback counts as a failure with a measured cost: checkpoints become more frequent.
   joiner.rolled_back(250);
   EXPECT_EQ(joiner.state().failures, handed.failures + 1);
   EXPECT_EQ(joiner.measured()[3], 250'000'000);
@@ -245,7 +245,7 @@ TEST(PacerTest, ChoosesAsManyExpertsAsStorageKeepsUpWith) {
               .experts = 8,
               .dense_bytes = 100'000'000,
               .expert_bytes = 50'000'000});
-  // A full one takes 4 steps: in two there is room for half of the bytes, three experts.
+  // A full checkpoint takes 4 steps. Two steps suffice for half of its bytes: three experts.
   for (int i = 0; i < 200; ++i) slow.step(100, 4, 400);
   EXPECT_EQ(slow[0].k(), 3u);
   EXPECT_EQ(slow[0].every(), 2u) << "as asked for";
@@ -260,7 +260,7 @@ TEST(PacerTest, CopiesAsManyExpertsAsHide) {
                             .expert_bytes = 50'000'000};
   Group group(options);
   EXPECT_EQ(group[0].k_snapshot(), std::nullopt) << "nothing is measured";
-  // A quarter of a step of 110 ms; 55 ms for all bytes: half of them, three experts.
+  // A quarter of a step is 27.5 ms. All bytes take 55 ms: half of them fit, three experts.
   for (int i = 0; i < 40; ++i) group.step(100, 50, 50);
   EXPECT_EQ(group[0].k_snapshot(), 3u);
   EXPECT_EQ(group[1].k_snapshot(), 3u);
@@ -307,13 +307,13 @@ TEST(PacerTest, WaitsUntilEveryRankHasMeasured) {
   EXPECT_EQ(pacer.decide(18, measured), std::nullopt);
   EXPECT_FALSE(pacer.decides_at(19));
   EXPECT_TRUE(pacer.decides_at(20));
-  pacer.durable(99, 5);  // of a snapshot that it knows nothing of
+  pacer.durable(99, 5);  // an unknown snapshot
   EXPECT_EQ(pacer.measured().back(), 1);
 }
 
 TEST(PacerTest, PartialSnapshotsAreMeasuredByTheirBytes) {
   Pacer pacer(automatic());
-  pacer.taking(2, kFull, kFull);  // the first one is slow, and no measure
+  pacer.taking(2, kFull, kFull);  // the first snapshot is slow and not measured
   pacer.stepped(100, 900, true);
   pacer.durable(2, 900);
   EXPECT_EQ(pacer.measured()[1], 0);
@@ -355,7 +355,7 @@ TEST(PacerTest, RollbacksBeyondTheBudgetHalveTheInterval) {
 
 TEST(PacerTest, NoIntervalIsHalvedBelowWhatStorageSustains) {
   Group group(automatic(), 1);
-  // Three steps until one is durable.
+  // Three steps until a checkpoint is durable.
   for (int i = 0; i < 400; ++i) group.step(100, 4, 300);
   Pacer pacer = group[0];
   const uint64_t whole = pacer.every();

@@ -21,7 +21,7 @@ TEST(PltTest, CountsWhatTheViewHadAndTheVersionHasNot) {
   EXPECT_EQ(*meter.restarted(routed, std::vector<int64_t>{60, 10}), 30);
   EXPECT_THAT(meter.lost().restart, ElementsAre(0, 30));
   EXPECT_DOUBLE_EQ(meter.plt(routed), 0.3);
-  // From the same version again, ten tokens later: only these ten are lost anew.
+  // From the same version again, ten tokens later: only these ten tokens are lost anew.
   const std::vector<int64_t> later = {60, 50};
   EXPECT_EQ(*meter.restarted(later, std::vector<int64_t>{60, 10}), 10);
   EXPECT_EQ(meter.held(1, later), 10);
@@ -39,7 +39,7 @@ TEST(PltTest, LayersCountAlike) {
   EXPECT_DOUBLE_EQ(PltMeter(grid).plt(std::vector<int64_t>(4)), 0) << "before the first token";
 }
 
-// A run as sets: what every expert's state contains is the set of steps whose updates it holds.
+// A run as sets: the state of every expert is the set of steps whose updates it holds.
 class NaiveRun {
  public:
   NaiveRun(const ExpertGrid& grid, std::mt19937& random) : grid_(grid), random_(random) {
@@ -61,7 +61,7 @@ class NaiveRun {
       if (experts[i]) snapshot.versions[i] = state_.held[i];
     }
   }
-  // The view of snapshot `at`; what came after is of another lineage.
+  // Restarts from the view of snapshot `at`; newer snapshots belong to another lineage.
   void restart(size_t at) {
     snapshots_.resize(at + 1);
     const State was = snapshots_[at].state;
@@ -118,7 +118,7 @@ class NaiveRun {
   std::vector<Snapshot> snapshots_;
 };
 
-// What a trainer keeps: a meter, and with every version the tokens it holds.
+// State of a trainer: a meter, and for every version the tokens it holds.
 class MeteredRun {
  public:
   explicit MeteredRun(const ExpertGrid& grid) : grid_(grid), meter_(grid) {}

@@ -18,7 +18,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-// One layer, snapshot after snapshot.
+// Selections of one layer, snapshot after snapshot.
 class Layer {
  public:
   Layer(SelectionOptions options, uint32_t experts) : options_(options), candidates_(experts) {
@@ -73,7 +73,7 @@ TEST(SelectorTest, EveryOneVisitsAllExpertsWithinTheBound) {
   }
 }
 
-// Whatever was before: from the first snapshot on, everything is within the bound.
+// For any initial ages: from the first snapshot on, every expert is within the bound.
 TEST(SelectorTest, TakesAsManyAsTheBoundDemands) {
   const uint32_t seed = 22;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -163,7 +163,7 @@ TEST(SelectorTest, AgeAwareWeighsAgeWhereverRiskAwareDoesNot) {
   EXPECT_THAT(select_experts({Selector::kRiskAware, 1, 9}, two), ElementsAre(1));
 }
 
-// Whatever the loads, ages, bound and weight of age: to the expert.
+// For any loads, ages, bound and weight of age: exactly the same experts.
 TEST(SelectorTest, RiskAwareIsLoadAwareWhereAllRunTheSameRisk) {
   const uint32_t seed = 4;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -186,9 +186,9 @@ TEST(SelectorTest, RiskAwareIsLoadAwareWhereAllRunTheSameRisk) {
   }
 }
 
-// Restarts lose what was routed between a version and the view: with equal load, K of N experts and
-// a snapshot every `interval` steps, (N/K - 1)/2 intervals of tokens. The bound is too wide to
-// help.
+// A restart loses the tokens routed between a version and the view. With equal load, K of N experts
+// and a snapshot every `interval` steps, that is (N/K - 1)/2 intervals. The bound is too wide to
+// matter.
 TEST(SelectorTest, SequentialMatchesTheClosedFormOnUniformLoad) {
   for (const auto& [experts, k] : {std::pair{32u, 4u}, {32u, 1u}, {12u, 3u}, {8u, 8u}}) {
     constexpr uint64_t kInterval = 3;

@@ -70,7 +70,7 @@ TEST(ShardingTest, BytesReachTheLowestPossibleMaximum) {
     const auto without = summarise(share_units(experts, ranks, DenseSharding::kBytes), ranks);
     const auto shares = share_units(units, ranks, DenseSharding::kBytes);
     const auto summary = summarise(shares, ranks);
-    // Nobody can have less than the mean, nor less than its experts; cuts cost 64 bytes a unit.
+    // Lower bound of the largest share: the mean, and a rank's experts. Cuts cost 64 bytes a unit.
     const double least = std::max(summary.mean_bytes, static_cast<double>(without.max_bytes));
     const double cuts = static_cast<double>(kShareCutBytes * (units.size() + 1));
     EXPECT_LE(static_cast<double>(summary.max_bytes), least + cuts) << "round " << round;

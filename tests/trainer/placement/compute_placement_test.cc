@@ -1,4 +1,4 @@
-// The value that says where experts are, and what is asked of it.
+// ComputePlacement, the value that holds the placement of experts, and its queries.
 #include "trainer/placement/compute_placement.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ TEST(StaticPlacement, RefusesMoreRanksThanExperts) {
   EXPECT_FALSE(static_placement(1, 4, 0).ok());
 }
 
-// Layer 0: expert 1 on two ranks, expert 2 twice on rank 1; layer 1: nobody twice.
+// Layer 0: expert 1 on two ranks, expert 2 twice on rank 1. Layer 1: no expert twice.
 ComputePlacement replicated() {
   return {.ranks = 3, .experts = 3, .slots = {{{1, 0}, {2, 2}, {1}}, {{2}, {0, 1}, {}}}};
 }
@@ -84,7 +84,7 @@ TEST(PlacementQueries, SayWhoComputesWhat) {
   EXPECT_THAT(experts_of_rank(placement, 1, 2), ElementsAre());
 }
 
-// The queries against what they mean, slot by slot.
+// Compares the queries with a naive computation, slot by slot.
 TEST(PlacementQueries, AgreeOnRandomPlacements) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 200; ++round) {

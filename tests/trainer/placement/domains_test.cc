@@ -19,7 +19,7 @@ std::vector<uint32_t> domains_of(const std::vector<uint64_t>& processes,
 TEST(DomainsTest, FollowTheProcessesAndNotTheirRanks) {
   const NodeOfProcess nodes = {0, 0, 1, 1, 0};
   EXPECT_THAT(first_group(4, nodes).domain_of_rank, ElementsAre(0, 0, 1, 1));
-  // Process 1 is lost, and process 4 has come to the node of 0.
+  // Process 1 is lost, and process 4 joins on the node of process 0.
   EXPECT_THAT(domains_of({0, 2, 3}, nodes), ElementsAre(0, 1, 1));
   EXPECT_THAT(domains_of({0, 2, 3, 4}, nodes), ElementsAre(0, 1, 1, 0));
   EXPECT_THAT(domains_of({4, 3, 0, 2}, nodes), ElementsAre(0, 1, 0, 1)) << "every one is used";

@@ -1,5 +1,5 @@
-// `frontier` held against all other policies, whatever is asked: what is better balanced and no
-// less survivable than what it gives, it has overlooked.
+// `frontier` compared with all other policies on random requests: no other plan may be better
+// balanced and at least as survivable.
 #include <gtest/gtest.h>
 
 #include <algorithm>

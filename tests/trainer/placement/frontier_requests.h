@@ -1,4 +1,4 @@
-// What tests of `frontier` plan for.
+// Placement requests for tests of `frontier`.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace moetrain {
 
-// Layers of Zipf loads, experts shuffled.
+// Layers of Zipf loads with shuffled experts.
 inline PlacementRequest shuffled_zipf(uint32_t layers, uint32_t experts, uint32_t ranks,
                                       uint32_t slots) {
   PlacementRequest request{.ranks = ranks, .slots_per_rank = slots, .replicas_min = 2};

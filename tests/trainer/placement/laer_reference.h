@@ -19,7 +19,7 @@ struct Layer {
   uint32_t experts() const { return static_cast<uint32_t>(loads.size()); }
 };
 
-// The expert with most load per replica among those that `may` be raised; experts() if none may.
+// The expert with the largest load per replica among those that `may` accepts; experts() if none.
 template <typename May>
 uint32_t most_loaded(const Layer& layer, const std::vector<uint32_t>& counts, const May& may) {
   uint32_t best = layer.experts();
@@ -52,7 +52,7 @@ inline std::vector<uint32_t> counts(const Layer& layer, uint32_t first, bool rou
   return counts;
 }
 
-// One candidate, placed; copies[expert][node].
+// A candidate after placement; copies[expert][node].
 struct Placed {
   LayerSlots slots;
   std::vector<std::vector<uint32_t>> copies;

@@ -15,14 +15,14 @@
 namespace moetrain {
 namespace {
 
-constexpr int64_t kPlenty = 1'000'000'000;  // looks
+constexpr int64_t kPlenty = 1'000'000'000;  // unit of work: looks
 
 double max_over_mean_of(const LayerSlots& slots, const std::vector<uint64_t>& loads) {
   const double total = static_cast<double>(std::reduce(loads.begin(), loads.end()));
   return std::ranges::max(rank_loads(slots, loads)) * static_cast<double>(slots.size()) / total;
 }
 
-// However a layer was built and moved about; none if it does not fit.
+// Results of every way to build and improve a layer; empty if the layer does not fit.
 std::vector<LayerSlots> searched_layers(const PlacementRequest& request, const Family& family,
                                         const std::vector<uint64_t>& loads) {
   using enum LayerSearch::Start;
@@ -37,7 +37,7 @@ std::vector<LayerSlots> searched_layers(const PlacementRequest& request, const F
     EXPECT_NEAR(search.max_over_mean(), max_over_mean_of(found.back(), loads), 1e-6);
   };
   for (const LayerSearch::Start start : {kMembers, kAllReplicas}) {
-    for (const int64_t work : {kPlenty, int64_t{0}}) {  // the second is interrupted at once
+    for (const int64_t work : {kPlenty, int64_t{0}}) {  // 0: interrupted at once
       if (!search.build(start, work)) return {};
       improve();
       search.kick(random);
@@ -48,8 +48,8 @@ std::vector<LayerSlots> searched_layers(const PlacementRequest& request, const F
   return found;
 }
 
-// What a family promises holds of every plan within it, for all layers together. Experts that need
-// only one replica are moved like all others.
+// A family's recovery bound holds for every plan within it, over all layers together. Experts that
+// need only one replica are moved like all others.
 TEST(LayerSearchTest, FamiliesKeepTheirPromise) {
   int built = 0;
   for (const uint32_t replicas_min : {1u, 2u}) {
@@ -76,7 +76,7 @@ TEST(LayerSearchTest, FamiliesKeepTheirPromise) {
   EXPECT_GE(built, 10);
 }
 
-// Room of a domain that the others have used up does not count.
+// Slots of a domain that other experts have used up do not count.
 TEST(LayerSearchTest, KnowsWhatFits) {
   const Family blocks{.members = {{0, 1}, {2, 3}}};
   EXPECT_TRUE(fits(blocks, {3, 3, 2, 2}, 5));
@@ -90,7 +90,7 @@ TEST(LayerSearchTest, KnowsWhatFits) {
   EXPECT_TRUE(fits(free, {0, 0}, 0));
 }
 
-// Every placement of one layer up to a renaming of ranks, each expert on replicas_min of them.
+// All placements of one layer up to renaming ranks, each expert on at least replicas_min ranks.
 class Exhaustive {
  public:
   explicit Exhaustive(const PlacementRequest& request)
@@ -102,7 +102,7 @@ class Exhaustive {
   double least_max_over_mean() const { return best_; }
 
  private:
-  // Ranks in ascending order of their contents, contents in ascending order.
+  // Ranks in ascending order of their experts, experts of a rank in ascending order.
   void fill_rank(LayerSlots& slots, std::vector<uint32_t> rank, uint32_t from) {
     if (rank.size() < request_.slots_per_rank) {
       for (uint32_t expert = from; expert < request_.experts(); ++expert) {
@@ -137,8 +137,8 @@ class Exhaustive {
   double best_ = HUGE_VAL;
 };
 
-// Where balance alone is wanted, no placement of a small layer is better by more than a sixth, or
-// than what the search puts up with.
+// If only balance is wanted, no placement of a small layer is better by more than a sixth; an
+// imbalance of up to 1.03 is always accepted.
 TEST(LayerSearchTest, BalancesSmallLayersAsWellAsAnyPlacement) {
   const uint32_t seed = 17;
   std::mt19937 random(seed);
@@ -158,7 +158,7 @@ TEST(LayerSearchTest, BalancesSmallLayersAsWellAsAnyPlacement) {
   }
 }
 
-// What a search may stop at is in no case more than the best there is.
+// The bound at which a search may stop never exceeds the optimum.
 TEST(LayerSearchTest, NoPlacementIsBetterThanTheLeastOfASearch) {
   const uint32_t seed = 23;
   std::mt19937 random(seed);
@@ -168,7 +168,7 @@ TEST(LayerSearchTest, NoPlacementIsBetterThanTheLeastOfASearch) {
                              .slots_per_rank = 1 + static_cast<uint32_t>(random() % 3)};
     request.replicas_min = 1 + random() % 2;
     const uint32_t experts_max = std::min(5u, request.slots() / request.replicas_min);
-    // Every other time there are only as many slots as it takes, if that can be.
+    // Every other round has only as many slots as needed, if possible.
     auto& loads =
         request.loads.emplace_back(round % 2 == 0 ? experts_max : 1 + random() % experts_max);
     for (uint64_t& load : loads) load = 1 + random() % 100;
@@ -182,7 +182,7 @@ TEST(LayerSearchTest, NoPlacementIsBetterThanTheLeastOfASearch) {
   EXPECT_GT(reached, 15) << "where it never is the best, nothing would stop at it";
 }
 
-// Whatever is done between two searches comes out of the work of the second.
+// Work done between two searches is charged to the second search.
 TEST(LayerSearchTest, NewBeginningsAreWork) {
   const PlacementRequest request = shuffled_zipf(1, 128, 256, 1);
   const std::vector<double> loads(request.loads[0].begin(), request.loads[0].end());
@@ -195,7 +195,7 @@ TEST(LayerSearchTest, NewBeginningsAreWork) {
   std::mt19937 random(1);
   const auto taken = [&](auto between) {
     int64_t work = kPlenty;
-    search.improve(work, HUGE_VAL);  // which does nothing but count
+    search.improve(work, HUGE_VAL);  // only charges the work so far
     between();
     work = kPlenty;
     search.improve(work, HUGE_VAL);
@@ -203,15 +203,15 @@ TEST(LayerSearchTest, NewBeginningsAreWork) {
   };
   EXPECT_EQ(taken([] {}), 0);
   const LayerSlots slots = search.slots();
-  // Of 128 experts two replicas each are placed.
+  // Two replicas of each of 128 experts are placed.
   EXPECT_GE(taken([&] { search.rebuild(LayerSearch::Start::kMembers, random, kPlenty); }),
             128 * 2 * 4);
   EXPECT_GE(taken([&] { search.adopt(slots); }), 256);
   EXPECT_GT(taken([&] { search.kick(random); }), 4);
 }
 
-// Where ranks have one slot and a family hardly any room to spare, whether the others still fit is
-// tried for rank after rank: as long as it may take, and no longer.
+// Ranks have one slot and the family has hardly any spare room, so build() checks for rank after
+// rank whether the other experts still fit. It must stop at its limit of work.
 TEST(LayerSearchTest, BuildingIsInterrupted) {
   constexpr uint32_t kRanks = 2048;
   constexpr uint32_t kExperts = 512;
@@ -236,7 +236,7 @@ TEST(LayerSearchTest, BuildingIsInterrupted) {
   };
   const int64_t least = looks_of(0);
   EXPECT_GT(looks_of(kPlenty), 20 * least);
-  // What was begun is ended: one expert's ranks are ranked, and one of them is tried.
+  // An expert that was begun is completed: its ranks are sorted, and one rank is tried.
   constexpr int64_t kWork = 2'000'000;
   EXPECT_LE(looks_of(kWork), kWork + 2 * least);
   EXPECT_GE(looks_of(kWork), kWork);

@@ -1,4 +1,4 @@
-// What `lazarus` searches costs no more than it is given, and finds what there is.
+// The search of `lazarus` stays within its limit of looks and finds the optimum.
 #include "trainer/placement/lazarus_search.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ struct Shape {
   uint32_t ranks, slots_per_rank, experts, domains;
 };
 
-// Nodes of different sizes: nothing is known of these but by search.
+// Nodes of different sizes, for which only search gives an answer.
 LazarusOptions options_of(const Shape& shape, std::mt19937& random) {
   LazarusOptions options{.ranks = shape.ranks, .slots_per_rank = shape.slots_per_rank};
   for (uint32_t rank = 0; rank < shape.ranks; ++rank) {
@@ -37,7 +37,7 @@ std::vector<uint32_t> counts_of(const Shape& shape, std::mt19937& random) {
 constexpr Shape kShapes[] = {{64, 6, 32, 8},   {64, 2, 32, 8},  {64, 2, 59, 20},
                              {200, 6, 64, 16}, {12, 4, 19, 11}, {7, 3, 9, 4}};
 
-// Slots are gone over, masks rated, whatever else the shape has: it all counts.
+// Passes over slots and ratings of masks count as looks for every shape.
 TEST(LazarusSearchTest, TakesNoMoreLooksThanItIsGiven) {
   std::mt19937 random(2);
   for (const Shape& shape : kShapes) {
@@ -59,7 +59,7 @@ TEST(LazarusSearchTest, TakesNoMoreLooksThanItIsGiven) {
   }
 }
 
-// Nobody can do better than where all share the domains of whoever has fewest.
+// Optimal: all experts share the domains of the expert with the fewest domains.
 TEST(LazarusSearchTest, EndsWhereNothingIsBetter) {
   const std::vector<uint32_t> replicas = {2, 4};
   const LazarusOptions options{.ranks = 3, .slots_per_rank = 2, .replicas_min = 2};
@@ -90,7 +90,7 @@ TEST(LazarusSearchTest, RatesWhatItExchanges) {
   }
 }
 
-// Domains are renamed, no more: a layer alone survives what it did, all together no less.
+// Only renames domains: a single layer survives the same sets, all layers together no fewer.
 TEST(LazarusAlignerTest, RenamesDomainsWithinItsLooks) {
   std::mt19937 random(6);
   for (const Shape& shape : kShapes) {
@@ -107,7 +107,7 @@ TEST(LazarusAlignerTest, RenamesDomainsWithinItsLooks) {
       EXPECT_EQ(surviving_sets(after, shape.domains), surviving_sets(before, shape.domains));
       apart.insert(apart.end(), before.begin(), before.end());
       together.insert(together.end(), after.begin(), after.end());
-      // Where a layer is compared with the others, and what its ranks hold is looked through.
+      // Looks to compare a layer with the others, and to read the contents of its ranks.
       const uint64_t beginning = uint64_t{shape.ranks} * shape.slots_per_rank +
                                  uint64_t{shape.experts} * shape.experts +
                                  5 * FatalCounter::looks_max(shape.domains, together.size());

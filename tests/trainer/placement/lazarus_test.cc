@@ -28,8 +28,8 @@ std::vector<uint64_t> survivors(const LayerSlots& slots, uint32_t experts, uint3
   return surviving_sets(holder_masks(slots, experts), ranks);
 }
 
-// Every placement of these replica counts, whatever the names of the ranks: ranks in ascending
-// order of their contents.
+// All placements of these replica counts up to renaming ranks: ranks in ascending order of their
+// contents.
 class BruteForce {
  public:
   BruteForce(std::vector<uint32_t> replicas, uint32_t ranks, uint32_t slots)
@@ -37,9 +37,9 @@ class BruteForce {
     contents({}, 0);
     place(0);
   }
-  // Survived sets of 0, 1, ... lost ranks: the lexicographically largest there is.
+  // Survived sets of 0, 1, ... lost ranks: the lexicographic maximum over all placements.
   const std::vector<uint64_t>& best() const { return best_; }
-  // The most survived sets of this many lost ranks that any placement has.
+  // Largest number of survived sets of `failures` lost ranks over all placements.
   uint64_t most(uint32_t failures) const { return most_[failures]; }
 
  private:
@@ -84,7 +84,7 @@ class BruteForce {
   std::vector<uint64_t> most_;
 };
 
-// What is promised to every expert makes no difference to what can be survived.
+// Checks that the placement is optimal for every replicas_min, which must not change the optimum.
 void expect_optimal(const std::vector<uint32_t>& replicas, uint32_t ranks, uint32_t slots) {
   const auto experts = static_cast<uint32_t>(replicas.size());
   const BruteForce brute_force(replicas, ranks, slots);
@@ -95,7 +95,7 @@ void expect_optimal(const std::vector<uint32_t>& replicas, uint32_t ranks, uint3
     const LayerSlots placed = place_replicas(replicas, options);
     EXPECT_EQ(replica_counts(placed, experts), replicas);
     EXPECT_EQ(survivors(placed, experts, ranks), brute_force.best());
-    // Where no placement is best for every number of failures, the best for the number asked.
+    // If no placement is best for every number of failures, it is best for the requested number.
     for (options.failures = 1; options.failures < ranks; ++options.failures) {
       EXPECT_EQ(survivors(place_replicas(replicas, options), experts, ranks)[options.failures],
                 brute_force.most(options.failures))
@@ -104,7 +104,7 @@ void expect_optimal(const std::vector<uint32_t>& replicas, uint32_t ranks, uint3
   }
 }
 
-// Non-descending counts of `experts` experts that sum to `total`, each at least `least`.
+// Visits the ascending counts of `experts` experts with sum `total`, each at least `least`.
 void each_count(uint32_t experts, uint32_t total, uint32_t least, std::vector<uint32_t> replicas,
                 const std::function<void(const std::vector<uint32_t>&)>& visit) {
   if (experts == 1) {
@@ -133,7 +133,7 @@ TEST(LazarusTest, ReachesTheOptimumOfEveryTinyInstance) {
   EXPECT_GT(instances, 150);
 }
 
-// Domains of as many ranks are as good as ranks that have all their slots.
+// A domain of several ranks is equivalent to one rank with all their slots.
 TEST(LazarusTest, ReachesTheOptimumOfTinyDomains) {
   struct Shape {
     uint32_t domains, ranks_each, slots;
@@ -144,7 +144,7 @@ TEST(LazarusTest, ReachesTheOptimumOfTinyDomains) {
     const uint32_t of_domain = shape.ranks_each * shape.slots;
     const uint32_t ranks = shape.domains * shape.ranks_each;
     LazarusOptions options{.ranks = ranks, .slots_per_rank = shape.slots};
-    // Neighbours are of different domains.
+    // Neighbouring ranks are in different domains.
     for (uint32_t r = 0; r < ranks; ++r) options.domain_of_rank.push_back(r % shape.domains);
     for (uint32_t experts = 1; experts <= 5 && experts <= ranks * shape.slots; ++experts) {
       each_count(experts, ranks * shape.slots, 1, {}, [&](const std::vector<uint32_t>& replicas) {
@@ -186,7 +186,7 @@ TEST(LazarusTest, KeepsEveryExpertOnDistinctRanks) {
   }
 }
 
-// The distinct domains of the expert that has fewest.
+// Smallest number of distinct domains over all experts.
 uint32_t fewest_domains(const LayerSlots& slots, uint32_t experts, const LazarusOptions& options) {
   std::vector<std::vector<bool>> held(experts, std::vector<bool>(options.domains()));
   for (uint32_t rank = 0; rank < slots.size(); ++rank) {
@@ -199,7 +199,7 @@ uint32_t fewest_domains(const LayerSlots& slots, uint32_t experts, const Lazarus
   return fewest;
 }
 
-// f is a promise, whatever else the search finds: it only ever trades what is above it.
+// replicas_min is guaranteed whatever the search does: it trades only replicas above that minimum.
 TEST(LazarusTest, KeepsItsPromiseInAHundredThousandInstances) {
   const uint32_t seed = 6;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -207,7 +207,7 @@ TEST(LazarusTest, KeepsItsPromiseInAHundredThousandInstances) {
   int in_domains = 0;
   for (int round = 0; round < 100'000; ++round) {
     const uint32_t ranks = 2 + random() % 11;
-    // The search, which takes most of the time, in 4,000 of them.
+    // The search takes most of the time; it runs in 4,000 of the rounds.
     LazarusOptions options{.ranks = ranks, .search = round % 25 == 0};
     options.slots_per_rank = 1 + random() % 6;
     options.replicas_min = 1 + random() % 4;
@@ -269,7 +269,7 @@ TEST(LazarusTest, PlansMoreRanksThanCanBeCounted) {
   for (const auto& held_by : holders(*placed, 12)) EXPECT_GE(held_by.size(), 3u);
 }
 
-// Group by group of ranks with loads so even that nothing is truncated: the published construction.
+// Loads so even that nothing is truncated: the published construction, group by group of ranks.
 TEST(LazarusTest, OverlapsWholeGroupsOfExperts) {
   const std::vector<uint64_t> loads(12, 100);
   const auto placed = lazarus_layer(loads, {.ranks = 6, .slots_per_rank = 4, .replicas_min = 2});

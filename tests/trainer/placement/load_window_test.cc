@@ -1,4 +1,4 @@
-// LoadWindow: what it sums, and which bytes it takes.
+// LoadWindow: its sums, and the bytes that it accepts.
 #include "trainer/placement/load_window.h"
 
 #include <gmock/gmock.h>
@@ -114,7 +114,7 @@ TEST(LoadWindowTest, RefusesCountsThatCannotBeSummed) {
   EXPECT_THAT(window.error().message, HasSubstr("layer 0 of step 1 has 140737488322560 tokens"));
 }
 
-// Whatever is accepted can be summed and comes out as the same bytes.
+// Accepted bytes can be summed and encode to the same bytes again.
 TEST(LoadWindowTest, TakesAnyBytesOrRefusesThem) {
   std::mt19937 random(3);
   int accepted = 0;

@@ -72,7 +72,7 @@ TEST(Ownership, MoreRanksThanElementsLeaveSomeWithout) {
   EXPECT_EQ(held, 3u);
 }
 
-// Whoever computes an expert, its state stays where it is.
+// The state of a sharded expert does not move with the rank that computes the expert.
 TEST(Ownership, ShardedDoesNotDependOnThePlacement) {
   const ComputePlacement other = *make_placement({{{0}, {1}, {2}}}, 3, 3);
   EXPECT_EQ(make_ownership(ExpertState::kSharded, three_ranks()),

@@ -80,7 +80,7 @@ TEST(PictureTest, DrawsAChangeOnOneScale) {
   const auto bar_of_rank_0 = [](const std::string& part) {
     return std::count(part.begin(), part.begin() + static_cast<ptrdiff_t>(part.find(" 1.")), '#');
   };
-  // 70 tokens fill a bar; 45 are two thirds of one, although nobody has more then.
+  // A full bar is 70 tokens; 45 tokens are two thirds of it, although no rank has more later.
   EXPECT_GT(bar_of_rank_0(text.substr(0, after)), bar_of_rank_0(text.substr(after)) + 5);
 }
 

@@ -33,10 +33,10 @@ def check_one_layer():
         assert [at["failed"] for at in answer["recovery"]] == [1, 2, 3]
         if policy in ("lazarus", "frontier"):
             assert answer["recovery"][0]["probability"] == 1, answer
-        # One rank, and nobody else to be lost.
+        # One rank: no other rank can be lost.
         alone = planned("--policy", policy, "--ranks", "1", "--slots", "3", "--loads", "5,5,1")
         assert alone["max_over_mean"] == 1 and alone["recovery"] == [], alone
-    # Three failures: only what is on all four ranks would survive them.
+    # Three failures: only experts on all four ranks would survive.
     assert planned("--failures", "3", *SMALL)["recovery"][2]["probability"] == 0
 
 

@@ -76,7 +76,7 @@ TEST(PlanFilesTest, OfNodesNotEveryRankHasALine) {
               HasSubstr("n.csv line 2: rank 0 has a line already"));
 }
 
-// Whatever the bytes: values that fit together, or a sentence (asan and ubsan watch).
+// Random bytes give consistent values or an error message (asan and ubsan watch).
 TEST(PlanFilesTest, ParsesHostileTextSafely) {
   const uint32_t seed = 77;
   SCOPED_TRACE(testing::Message() << "seed " << seed);

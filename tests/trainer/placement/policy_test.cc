@@ -1,4 +1,4 @@
-// What holds of every policy, and what requests are refused.
+// Properties of every placement policy, and refused requests.
 #include "trainer/placement/policy.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ std::vector<std::vector<uint64_t>> random_loads(std::mt19937& random, uint32_t l
   return loads;
 }
 
-// Domains of any sizes, every one used.
+// Random domains of any size; no domain is empty.
 std::vector<uint32_t> random_domains(std::mt19937& random, uint32_t ranks) {
   const uint32_t domains = 1 + random() % ranks;
   std::vector<uint32_t> domain_of_rank(ranks);
@@ -88,7 +88,7 @@ TEST(PolicyTest, FillsAllSlotsAndServesEveryExpert) {
   }
 }
 
-// The last survivor holds everything, in as many slots as that takes or more.
+// The last survivor holds every expert, with just enough slots or more.
 TEST(PolicyTest, PlansForOneRank) {
   for (uint32_t slots = 1; slots <= 6; ++slots) {
     for (uint32_t experts = 1; experts <= slots; ++experts) {
@@ -183,7 +183,7 @@ TEST(PolicyTest, EffectiveReplicasFollowRanksDomainsAndSlots) {
   EXPECT_EQ(replicas_possible(request), 3u);  // 24 slots
   request.domain_of_rank = {0, 0, 0, 0, 1, 1, 1, 1};
   EXPECT_EQ(replicas_possible(request), 2u);  // two nodes
-  // One rank by itself can hold three of the eight experts: no second domain for the others.
+  // A node of one rank can hold three of the eight experts: the others have no second domain.
   request.domain_of_rank = {0, 0, 0, 0, 0, 0, 0, 1};
   EXPECT_EQ(replicas_possible(request), 1u);
 }

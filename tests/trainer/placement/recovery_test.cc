@@ -15,7 +15,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(RecoveryTest, CountsTheExampleOfTheLiterature) {
-  // Three ranks of two slots, three experts of two replicas: overlap breaks, the ring holds.
+  // Three ranks with two slots, three experts with two replicas: overlap fails, the ring survives.
   const LayerSlots overlap = {{0, 1}, {0, 1}, {2, 2}};
   const LayerSlots around = {{0, 1}, {1, 2}, {2, 0}};
   EXPECT_THAT(surviving_sets(holder_masks(overlap, 3), 3), ElementsAre(1, 2, 0, 0));
@@ -91,7 +91,7 @@ TEST(FailureTakesAllTest, IsTheMeanOverFailures) {
 
 TEST(FailureTakesAllTest, FallsWithEveryHolder) {
   EXPECT_EQ(failure_takes_all(1, 1), 1);
-  // Of three ranks one dies with weight 4, two with 2, all with 1.
+  // With three ranks, one dies with weight 4, two with weight 2, all with weight 1.
   EXPECT_DOUBLE_EQ(failure_takes_all(3, 1), (4.0 / 3 + 2 * 2.0 / 3 + 1) / 7);
   EXPECT_DOUBLE_EQ(failure_takes_all(3, 2), (2.0 / 3 + 1) / 7);
   EXPECT_DOUBLE_EQ(failure_takes_all(3, 3), 1.0 / 7);

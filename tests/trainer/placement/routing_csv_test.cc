@@ -66,7 +66,7 @@ TEST(RoutingCsvTest, NamesTheLineThatIsWrong) {
   EXPECT_THAT(refusal(header + "2,0,5,6\n1,0,5,6\n"), HasSubstr("line 3: iteration 1 after 2"));
 }
 
-// One line short is a file that was cut off, wherever it is.
+// A missing line, anywhere, means a truncated file.
 TEST(RoutingCsvTest, EverySampleHasAllLayers) {
   const std::string header = "iteration,layer,e0\n";
   EXPECT_THAT(refusal(header + "1,0,5\n1,1,5\n2,0,5\n"),
@@ -75,7 +75,7 @@ TEST(RoutingCsvTest, EverySampleHasAllLayers) {
               HasSubstr("iteration 2 has 1 layers, the first one 2"));
 }
 
-// Whatever the bytes: samples of one shape, or a sentence (asan and ubsan watch).
+// Random bytes give samples of one shape or an error message (asan and ubsan watch).
 TEST(RoutingCsvTest, ParsesHostileTextSafely) {
   const uint32_t seed = 41;
   SCOPED_TRACE(testing::Message() << "seed " << seed);

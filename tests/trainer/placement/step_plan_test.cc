@@ -1,4 +1,4 @@
-// step_plan: full slots, every expert placed, whatever the policy and shape.
+// step_plan: full slots, every expert placed, for any policy and shape.
 #include "trainer/placement/step_plan.h"
 
 #include <gmock/gmock.h>

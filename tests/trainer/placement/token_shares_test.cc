@@ -1,4 +1,4 @@
-// Token shares: what they promise, on random placements and loads, and against a naive reference.
+// Token shares: their invariants on random placements and loads, and a naive reference.
 #include "trainer/placement/token_shares.h"
 
 #include <gmock/gmock.h>

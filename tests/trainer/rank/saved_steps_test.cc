@@ -8,7 +8,7 @@
 namespace moetrain {
 namespace {
 
-// One rank whose snapshots are planned, but that no daemon sees.
+// One rank that plans snapshots without a daemon.
 class SavedStepsTest : public testing::Test {
  protected:
   SavedStepsTest() {
@@ -28,7 +28,7 @@ class SavedStepsTest : public testing::Test {
     (void)partial_->next(step, {counts, counts}, /*full=*/true, stamps);
     saved_->taken();
   }
-  // All ranks state the same as this one.
+  // A boundary at which all ranks report the same as this rank.
   Boundary meet() {
     Boundary boundary;
     saved_->say(boundary);

@@ -244,7 +244,7 @@ TEST(Tables, NameEachFailureInOrder) {
 
 TEST(Tables, FailureIsAtTheStepOfTheLostRank) {
   Report report = sample_report();
-  report.failures[0].at_step = 31;  // nobody completed it
+  report.failures[0].at_step = 31;  // no rank completed this step
   EXPECT_THAT(failure_table_text(report), HasSubstr("31  rank 2"));
   report.failures[0].at_step = 0;  // as reports were before
   EXPECT_THAT(failure_table_text(report), HasSubstr("30  rank 2"));

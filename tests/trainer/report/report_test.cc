@@ -338,7 +338,7 @@ TEST_F(ReportFile, ErrorsNameTheFile) {
 
 TEST_F(ReportFile, APipeIsWrittenNotReplaced) {
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
-  // Opened for both directions, a FIFO blocks nobody.
+  // A FIFO that is opened for both directions blocks no one.
   std::fstream pipe(path("pipe"), std::ios::in | std::ios::out);
   ASSERT_TRUE(write_file(path("pipe"), "hello\n").ok());
   EXPECT_TRUE(std::filesystem::is_fifo(path("pipe")));

@@ -1,4 +1,4 @@
-// The training step over threads: what it promises about bits, ranks and bad numbers.
+// The training step over threads: its invariants about bits, ranks and numbers that are not finite.
 #include "trainer/loop.h"
 
 #include <gmock/gmock.h>

@@ -91,8 +91,8 @@ TEST(ClosedForm, RandomFailuresAsDalySays) {
   EXPECT_EQ(best_steps, 40U);
 }
 
-// The only holder of two experts of a layer dies: these come back from the last snapshot, 2.5 s
-// ago; nobody rewinds. PLT: their tokens since then, of all.
+// The only holder of two experts of a layer dies. These roll back to the last snapshot, 2.5 s ago;
+// all else continues. PLT: their tokens since that snapshot, as a share of all.
 TEST(ClosedForm, ExpertsComeBackAlone) {
   CostModel model = plain_model();
   model.slots_per_rank = 2;

@@ -73,7 +73,7 @@ TEST(Engine, FewerNodesNeverHelp) {
 TEST(Engine, TooFewNodesAreIdleUntilThereAreEnough) {
   CostModel model = plain_model();
   model.restart_s = 3;
-  model.timeout_s = 100;  // nobody has to notice what everybody waits for
+  model.timeout_s = 100;  // no detection is needed: all ranks wait already
   const NodeTrace trace = trace_of(2, {{10.5, false, 0}, {40, true, 0}}, 100);
   const Outcome outcome = run(model, trace, "ds", 5);
   EXPECT_EQ(outcome.of(Kind::kIdle), micros(29.5));
@@ -81,7 +81,7 @@ TEST(Engine, TooFewNodesAreIdleUntilThereAreEnough) {
   EXPECT_EQ(outcome.of(Kind::kTrain), 67 * kSecond);
 }
 
-// A second loss during a recovery begins it anew, unless it is of a node that was left over.
+// A second loss during a recovery restarts the recovery, unless the lost node was a spare.
 TEST(Engine, LossesDuringRecoveryBeginItAnew) {
   CostModel model = plain_model();
   model.restart_s = 10;

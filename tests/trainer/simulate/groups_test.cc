@@ -75,7 +75,7 @@ TEST(Groups, NodesTakeThePositionWhoseExpertsTheyHold) {
   EXPECT_EQ(regroup(model, before, {before[0].plan}, changed).moved_bytes, 1000 + 200);
 }
 
-// Every pair of a node and a position, sorted: what is matched pair by pair must come to the same.
+// Sorts all pairs of node and position; pairing by pairs must give the same result.
 std::vector<uint32_t> best_pairs_first(const Plan& plan, const std::vector<uint32_t>& nodes,
                                        const std::map<uint32_t, std::set<uint32_t>>& held) {
   std::vector<std::tuple<int, uint32_t, uint32_t>> pairs;
@@ -169,7 +169,7 @@ TEST(Groups, ALossChangesOneGroupOnly) {
   EXPECT_EQ(elastic_sizes(groups, cluster, 0, 2), (std::vector<uint32_t>{9}));
 }
 
-// Whatever happened: every position has a node of its own that is there, sizes sum to the nodes.
+// Invariant after any change: each position has its own living node, and sizes sum to the nodes.
 TEST(Groups, RandomChangesKeepEverybodyApart) {
   const CostModel model = plain_model();
   const LoadModel load = LoadModel::zipf(model);

@@ -1,4 +1,4 @@
-// What moetrain calibrate makes of its measurements: a model that says where each figure is from.
+// The model that moetrain calibrate derives from measurements, with the source of each figure.
 #include "trainer/calibrate/measured_model.h"
 
 #include <gmock/gmock.h>
@@ -31,7 +31,7 @@ Measured measured() {
   return all;
 }
 
-// By key.
+// The comments of the model, by key.
 std::map<std::string_view, std::string> comments_of(const MeasuredModel& result) {
   std::map<std::string_view, std::string> comments;
   for (size_t i = 0; i < result.comments.size(); ++i) {
@@ -79,10 +79,10 @@ TEST(MeasuredModel, RunsThatTeachNothingAreRefused) {
   none.restarted.checkpoints.count = 0;
   EXPECT_THAT(measured_model(none).error().message, HasSubstr("saved 0 checkpoints"));
   none = measured();
-  none.went_on.failures[0].group = 0;  // all resumed
+  none.went_on.failures[0].group = 0;  // all ranks resumed
   EXPECT_THAT(measured_model(none).error().message, HasSubstr("survivors went on from none"));
   none = measured();
-  none.went_on.failures[0].detected_ms.reset();  // when it was lost nobody knows
+  none.went_on.failures[0].detected_ms.reset();  // the time of the loss is unknown
   EXPECT_FALSE(measured_model(none).ok());
 }
 

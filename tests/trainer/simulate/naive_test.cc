@@ -144,7 +144,7 @@ struct NaiveDs : Naive {
     return next;
   }
 
-  // Until a node is lost (false) or the trace ends.
+  // Trains until a node is lost (returns false) or the trace ends.
   bool train() {
     uint64_t due = step + every;
     for (;;) {
@@ -179,7 +179,7 @@ TEST(Naive, DsIsTheSame) {
   size_t rewinds = 0;
   for (uint64_t seed = 1000; seed < 1150; ++seed) {
     Case one = random_case(seed);
-    // Spares come back while others recover; none may become a joiner of a group that trains.
+    // Spares return while others recover; none may join a group that trains.
     one.model.join_wait_s = 1e7;
     NaiveDs naive{
         {.model = one.model, .trace = one.trace, .every = one.checkpoint_steps}, 0, 0, {}};

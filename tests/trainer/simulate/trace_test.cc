@@ -74,7 +74,7 @@ TEST(Trace, ACapThatIsNeverReachedChangesNothing) {
   EXPECT_EQ(capped, *trace);
 }
 
-// Whatever the bytes: a trace that keeps its promises, or one short printable sentence.
+// Random bytes give a valid trace or one short printable error message.
 TEST(Trace, HostileBytes) {
   Random random(7);
   const std::string_view pieces[] = {"0,", "add", "remove", ",", "\n",   "a",     "b",   "1",

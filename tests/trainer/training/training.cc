@@ -17,7 +17,7 @@ namespace moetrain {
 
 namespace {
 
-// Of a collective: under compute-sanitizer the others' kernels take minutes.
+// Timeout of a collective: under compute-sanitizer the kernels of other ranks take minutes.
 constexpr uint32_t kTimeoutMs = 600'000;
 
 Status read_into(State& state, const std::string& name, const ParameterPart& part,
@@ -76,7 +76,7 @@ std::vector<uint8_t> sample_text(size_t bytes) {
   std::vector<uint8_t> text;
   size_t last = 0;
   while (text.size() < bytes) {
-    // Each word is followed by one of four; now and then by any.
+    // Each word is followed by one of four words, occasionally by any word.
     const size_t next = below(8) == 0 ? below(kWords) : last * 7 + 13 * below(4);
     last = next % kWords;
     text.insert(text.end(), words[last].begin(), words[last].end());
@@ -159,7 +159,7 @@ Status on_ranks(uint32_t ranks, const MakeDevice& make_device,
       });
     }
   }
-  // What one has failed by is said before what the others have failed by because of it.
+  // Report a rank's own error before the errors that it caused on other ranks.
   const auto is_echo = [](const auto& error) {
     return !error || error->code == ckpt::ErrorCode::kAborted;
   };

@@ -1,5 +1,5 @@
-// Training without a program around it: ranks are threads, the text is made up. Needs no test
-// framework: tests, checks on a GPU and benches run it.
+// Training without a program around it: ranks are threads, the text is generated. Needs no test
+// framework: tests, checks on a GPU and benches use it.
 #pragma once
 
 #include <functional>
@@ -13,27 +13,27 @@
 
 namespace moetrain {
 
-// Some hundred words in an order that can partly be learned, as bytes; the same each time.
+// Some hundred words in a partly learnable order, as bytes; the same in every call.
 std::vector<uint8_t> sample_text(size_t bytes);
 
-// As small as a model with every kind of layer can be: 2 layers of `experts` experts, top 2.
+// Smallest model with every kind of layer: 2 layers of `experts` experts, top 2.
 TrainConfig small_config(uint32_t experts = 4);
 
-// Parameters and moments ("m.NAME", "v.NAME"), or gradients, by name. Elements that a rank does not
-// own of a sharded expert are NaN.
+// Parameters and moments ("m.NAME", "v.NAME"), or gradients, by name. Elements of a sharded expert
+// that a rank does not own are NaN.
 using State = std::map<std::string, std::vector<float>>;
 
-// Adds the elements that `from`, another rank's state, has and `to` lacks. Returns how many both
-// have with other values.
+// Fills elements that `to` lacks (NaN) from `from`, another rank's state. Returns the number of
+// elements that both have, with different values.
 size_t merge(State& to, const State& from);
 
-// One rank's model and how far it has come. Used from the rank's thread.
+// One rank's model and its progress. Used from the rank's thread.
 class RankTraining {
  public:
   using BeforeWrite = std::function<void(const WeightState&)>;
 
-  // Parameters are drawn from the seed. Device, group, configuration and text outlive it.
-  // `placement`: none is static_placement().
+  // Parameters are drawn from the seed. Device, group, configuration and text must outlive this.
+  // `placement`: null for static_placement().
   static Result<std::unique_ptr<RankTraining>> make(Device& device, Comm& comm,
                                                     const TrainConfig& config,
                                                     std::span<const uint8_t> text,
@@ -46,9 +46,9 @@ class RankTraining {
   Device& device() { return model_->device(); }
   Model& model() { return *model_; }
   Progress& progress() { return progress_; }
-  const std::vector<float>& losses() const { return losses_; }  // of every step that was done
-  const std::vector<double>& norms() const { return norms_; }   // likewise, of the gradient
-  const std::vector<StepTraffic>& traffic() const { return traffic_; }  // likewise, of all ranks
+  const std::vector<float>& losses() const { return losses_; }          // of every completed step
+  const std::vector<double>& norms() const { return norms_; }           // of the gradient, per step
+  const std::vector<StepTraffic>& traffic() const { return traffic_; }  // of all ranks, per step
   Result<State> state();
   Result<State> gradients();  // of the last step
 
@@ -67,9 +67,9 @@ class RankTraining {
 
 using MakeDevice = std::function<Result<std::unique_ptr<Device>>()>;
 
-// `body` for each of so many ranks, in threads, each with a device of its own. The first error,
-// once all have come to their end; those who wait for a rank that has failed do at once. `beside`:
-// their communicators have a thread each (comm/comm_thread.h).
+// Runs `body` for each rank, in threads, each with its own device. Returns the first error when all
+// have ended; a failed rank ends the waits of the others at once. `beside`: each communicator has
+// its own thread (comm/comm_thread.h).
 Status on_ranks(uint32_t ranks, const MakeDevice& make_device,
                 const std::function<Status(Comm&, Device&)>& body, bool beside = false);
 
@@ -79,8 +79,8 @@ struct Training {
   uint32_t ranks = 1;
   uint64_t steps = 1;
   MakeDevice make_device;
-  std::function<void(Model&)> prepare = {};     // once the parameters have been drawn
-  const ComputePlacement* placement = nullptr;  // of so many ranks; none is static_placement()
+  std::function<void(Model&)> prepare = {};     // called after the parameters were drawn
+  const ComputePlacement* placement = nullptr;  // for `ranks` ranks; null: static_placement()
   ExpertState experts = ExpertState::kReplicated;
   bool beside = false;  // each rank has a communication thread
 };
@@ -90,7 +90,7 @@ struct TrainedRank {
   State state;
   State gradients;
 };
-// What became of each rank.
+// Trains; returns the result of each rank.
 Result<std::vector<TrainedRank>> train(const Training& training);
 
 }  // namespace moetrain

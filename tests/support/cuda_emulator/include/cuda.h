@@ -1,6 +1,6 @@
-// Of CUDA's driver interface what tests take: memory from a pool of virtual memory, as PyTorch's
-// expandable segments make it. Called through cudaGetDriverEntryPointByVersion, as without a link
-// to the driver.
+// The part of CUDA's driver interface that tests use: memory from a pool of virtual memory, as
+// PyTorch's expandable segments make it. Called through cudaGetDriverEntryPointByVersion, as in a
+// program without a link to the driver.
 #pragma once
 
 // NOLINTBEGIN(readability-identifier-naming): names as CUDA has them

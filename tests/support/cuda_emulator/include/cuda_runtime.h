@@ -3,14 +3,14 @@
 //
 // Threads of a block are fibers of the calling thread, resumed in a random order that changes at
 // every barrier; warps are 32 of them. Device memory is host memory, so AddressSanitizer watches
-// over kernels, too. Work on a stream is queued and runs as late as it may: when somebody waits for
-// it, or for an event behind it. So a missing barrier, or a missing wait between streams, shows as
-// wrong values. What this cannot show: speed, alignment of vector accesses in shared memory, what
-// a GPU rounds differently (its exp, its division), races between blocks.
+// over kernels, too. Work on a stream is queued and runs as late as possible: when a call waits for
+// the stream or for a later event. So a missing barrier, or a missing wait between streams, gives
+// wrong values. Not emulated: speed, alignment of vector accesses in shared memory, a GPU's own
+// rounding (exp, division), races between blocks.
 //
-// A test can make some streams early, and calls fail: tests/support/cuda_emulator/control.h.
+// Tests can make streams early and calls fail: tests/support/cuda_emulator/control.h.
 //
-// Emulated is what this project uses; anything else does not compile. Any thread may call.
+// Only the part of CUDA that this project uses is declared. Any thread may call.
 #pragma once
 
 // NOLINTBEGIN(readability-identifier-naming): names as CUDA has them
@@ -94,7 +94,7 @@ enum cudaMemoryType {
 };
 struct cudaPointerAttributes {
   cudaMemoryType type;
-  int device;  // whose memory it is, or the current one's number for the host's
+  int device;  // the memory's device; for host memory the current device
 };
 
 const char* cudaGetErrorString(cudaError_t error);
@@ -108,7 +108,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaDeviceGetPCIBusId(char* bus_id, int bytes, int device);
 cudaError_t cudaDriverGetVersion(int* version);
 cudaError_t cudaRuntimeGetVersion(int* version);
-// Of the driver's calls the one that tells whether a device has a context, and those of cuda.h.
+// Driver functions: the one that tells whether a device has a context, and those of cuda.h.
 enum cudaDriverEntryPointQueryResult { cudaDriverEntryPointSuccess = 0 };
 inline constexpr unsigned long long cudaEnableDefault = 0;
 cudaError_t cudaGetDriverEntryPointByVersion(const char* symbol, void** function, unsigned version,
@@ -132,7 +132,7 @@ cudaError_t cudaFreeHost(void* at);
 cudaError_t cudaHostRegister(void* at, size_t bytes, unsigned flags);
 cudaError_t cudaHostUnregister(void* at);
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes, const void* at);
-// Memory of another process on the same device. Emulated where the other one was started with
+// Memory of another process on the same device. The other process must have been started with
 // CUDA_EMULATOR_SHARES in its environment.
 struct cudaIpcMemHandle_t {
   char reserved[64];

@@ -1,6 +1,6 @@
-// What this project uses of NCCL, for the emulated device: the names, values and shapes that NCCL
-// documents, written down here since a machine without a GPU has no nccl.h. Anything else does not
-// compile. What stands behind it: tests/support/nccl_double/nccl_double.cc.
+// The part of NCCL that this project uses, for the emulated device: names, values and types as NCCL
+// documents them, written here because a machine without a GPU has no nccl.h. Anything else does
+// not compile. Implementation: tests/support/nccl_double/nccl_double.cc.
 #pragma once
 
 // NOLINTBEGIN(readability-identifier-naming): names as NCCL has them

@@ -17,7 +17,7 @@ TEST(ShardedRouting, SharesAreCutAndSumToOne) {
   std::vector<double> shares{8, 1, 1};
   to_shares(shares, 1);
   EXPECT_EQ(shares, (std::vector<double>{0.8, 0.1, 0.1}));
-  // Half at most: what is cut goes to the others in proportion, and one of them is cut then.
+  // No share above half: the excess is distributed in proportion, which then caps another share.
   shares = {90, 6, 3, 1};
   to_shares(shares, 0.5);
   EXPECT_DOUBLE_EQ(shares[0], 0.5);
