@@ -64,7 +64,7 @@ bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
 // them. The next startup decides.
 void Daemon::Impl::collect_garbage() {
   if (!gc_wanted || gc_running || draining || !journal->health().ok()) return;
-  if (!catalog_current()) return;  // retried when it is current
+  if (!catalog_current()) return;    // retried when it is current
   if (!scrub->step_aside()) return;  // retried by settle(), once scrub's reads are over
   // All dead records are seen before a round is planned; a backlog takes several loop turns.
   const bool all_seen = dead_records.see(*catalog, next_reader, limits::kGcRecordsPerTurnMax);

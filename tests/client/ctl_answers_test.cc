@@ -167,7 +167,9 @@ TEST_F(CtlAnswers, AMapMarksAnExpertThatWasNeverSaved) {
 TEST_F(CtlAnswers, WhatIsWrongComesWithHowItIsWritten) {
   const Finished grant = ctl({"grant", "tiny", "nobody", "--right", "read"});
   EXPECT_EQ(grant.exit_code, 2);
-  EXPECT_THAT(grant.err, HasSubstr("ckptctl grant tiny evaluator read"));
+  EXPECT_EQ(grant.err,
+            "ckptctl grant: unknown flag `--right`\n`ckptctl grant --help` tells more\n");
+  EXPECT_THAT(ctl({"grant"}).err, HasSubstr("ckptctl grant tiny evaluator read"));
   const Finished no_right = ctl({"grant", "tiny", "54321"});
   EXPECT_THAT(no_right.err, HasSubstr("grant: say what user 54321 may do (read, commit, prune)"));
   EXPECT_THAT(no_right.err, HasSubstr("ckptctl grant RUN USER read|commit"));

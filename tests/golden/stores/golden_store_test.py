@@ -67,7 +67,7 @@ class GoldenStores(unittest.TestCase):
                     store.ctl("rebuild")
                     self.expect_answers(store, golden["answers"])
                     for run in ("partial", "delta"):
-                        store.train(run, 7, "--resume", "latest")
+                        store.train(run, 7, "--resume", "latest", "--new-data")
                         self.assertEqual(store.ask("log", run)[0]["step"], 7)
                     self.assertEqual(store.ask("verify")["errors"], [])
                 finally:

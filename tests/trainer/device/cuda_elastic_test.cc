@@ -138,8 +138,8 @@ class CudaShardedTest : public CudaElasticTest {
  protected:
   CudaShardedTest() { model_[3] = "2"; }  // two layers: one is restored before the other
 
-  const Flags sharded_ = {"--expert-state", "sharded", "--placement", "laer", "--slots", "4",
-                          "--replan-every", "2"};
+  const Flags sharded_ = {"--expert-state", "sharded", "--placement",    "laer",
+                          "--slots",        "4",       "--replan-every", "2"};
 };
 
 TEST_F(CudaShardedTest, RanksReturnToOneViewAndCutTheirRangesAnew) {
@@ -165,14 +165,13 @@ TEST_F(CudaShardedTest, NeitherTheScheduleNorARestartChangesABit) {
     const Flags flags = sharded_ + precision;
     const json delayed = go_on("delayed.json", "3", flags);
     EXPECT_GT(delayed.at("exchange").at("restore_bytes"), 0);
-    EXPECT_LE(delayed.at("exchange").at("memory_bytes"),
-              delayed.at("exchange").at("memory_bound"));
-    const json at_once = go_on("inline.json", "3",
-                               flags + Flags{"--prefetch", "0", "--reshard", "inline"});
+    EXPECT_LE(delayed.at("exchange").at("memory_bytes"), delayed.at("exchange").at("memory_bound"));
+    const json at_once =
+        go_on("inline.json", "3", flags + Flags{"--prefetch", "0", "--reshard", "inline"});
     EXPECT_EQ(at_once.at("exchange").at("hidden_ms"), 0);
     EXPECT_EQ(bits(at_once), bits(delayed));
-    const Flags restart = {"--ranks", "3", "--steps", "12", "--on-loss", "restart",
-                           "--kill", "2@6"};
+    const Flags restart = {"--ranks",   "3",       "--steps", "12",
+                           "--on-loss", "restart", "--kill",  "2@6"};
     const Ended ended = run(program_, arguments("killed.json", model_ + flags + restart));
     ASSERT_EQ(ended.code(), 0) << ended.err;
     const json killed = read_report("killed.json");
