@@ -2,9 +2,9 @@
 //
 //   not finite  floats that are NaN or infinite (not_finite.h found them)
 //   unchanged   a unit whose bytes have the CRC32C of its last version: training moves every
-// parameter. Equal checksums suggest that, but prove nothing. Exempt: an expert that got no tokens
-// in between, by the counts of both commits, and a unit that its trainer registered as constant
-// (unit_flags.h).
+//               parameter. Equal checksums suggest that, but prove nothing. Exempt: an expert
+//               without tokens in between, by the counts of both commits, and a unit that its
+//               trainer registered as constant (unit_flags.h).
 //   stale       an expert that the plan leaves out, with a version older than the run allows
 #pragma once
 

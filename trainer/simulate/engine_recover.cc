@@ -15,7 +15,7 @@ double Engine::snapshot_bytes(size_t experts) const {
 
 bool Engine::take_checkpoint() {
   next_checkpoint_ = progress_.step + options_.checkpoint_steps;
-  // Snapshots are sequential; one that is written by the ranks waits for the previous one, too.
+  // Snapshots are sequential; remote storage takes one upload at a time.
   if (system_.in_memory &&
       (!checkpoints_.memory_free(now_) || (!system_.to_peer && !checkpoints_.remote_free(now_)))) {
     ++outcome_.skipped;

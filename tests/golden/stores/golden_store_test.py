@@ -14,7 +14,7 @@ import tempfile
 import unittest
 import warnings
 
-from make_store import SMALL, Store
+from make_store import Store
 
 HERE = pathlib.Path(__file__).parent
 # Kinds of record that a golden store must have, by number in the union RecordBody of records.fbs:
