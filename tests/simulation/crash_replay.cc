@@ -18,6 +18,7 @@ CrashReplay::CrashReplay(uint64_t seed, Kind kind)
       random_(seed),
       world_({.seed = seed,
               .segment_bytes = kWorld.segment_bytes,
+              .scrub_bytes_per_second = kind == Kind::kDeltas ? 1u << 30 : 0,
               .codec = kind == Kind::kDeltas ? CodecChoice::kDelta : CodecChoice::kNone}),
       disk_(world_.disk()),
       job_(world_, 2, kTrainer) {

@@ -196,6 +196,7 @@ void Simulation::let_it_scrub() {
     world_.tick(std::chrono::milliseconds(20));
   }
   const std::string metrics = world_.daemon().metrics_text();
+  ASSERT_NE(metrics.find("\nckptd_scrub_bytes_total "), std::string::npos);
   if (metrics.find("\nckptd_scrub_bytes_total 0\n") == std::string::npos) ++scrubs_;
 }
 
