@@ -13,10 +13,12 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 
 SMALL = ["--ranks", "2", "--layers", "1", "--hidden", "8", "--heads", "2", "--kv-heads", "1",
          "--head-dim", "4", "--intermediate", "8", "--experts", "4", "--batch", "2", "--seq", "16",
          "--micro-batches", "1"]
+PATIENCE_S = 60
 # Questions about every run, besides its commits and its newest view.
 RUN_VERBS = ("alarms", "keep", "experts")
 
@@ -39,12 +41,14 @@ class Store:
             [self.programs / "ckptd", "--config", self.config, "--data", self.data, "--listen",
              self.socket], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         # Answers as soon as the store has been recovered.
+        end = time.monotonic() + PATIENCE_S
         while self.ctl("status", codes=range(256)) == "":
-            assert self.daemon.poll() is None
+            assert self.daemon.poll() is None and time.monotonic() < end
+            time.sleep(0.01)
 
     def stop(self):
         self.daemon.terminate()
-        assert self.daemon.wait() == 0
+        assert self.daemon.wait(PATIENCE_S) == 0
 
     def ctl(self, *arguments, codes=(0,)):
         done = subprocess.run([self.programs / "ckptctl", *arguments, "--socket", self.socket],
