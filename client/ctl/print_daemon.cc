@@ -49,7 +49,8 @@ std::string disk_line(const Json& document) {
   return line + "\n";
 }
 
-// New snapshots take free slabs first, then durable and held ones, whose content they evict.
+// New snapshots take free slabs first, then durable and held ones, whose content they evict, unless
+// a restore reads it or a joining group needs it.
 std::string slabs_text(const Json& slabs) {
   std::string listed;
   uint64_t used = 0;
@@ -61,7 +62,8 @@ std::string slabs_text(const Json& slabs) {
     if (state != "free") used += count;
     if (state == "durable" || state == "held") evictable += count;
   }
-  if (evictable > 0) listed += fmt::format("; {} used, of which {} evictable", used, evictable);
+  if (evictable > 0)
+    listed += fmt::format("; {} used, of which at most {} evictable", used, evictable);
   return listed;
 }
 

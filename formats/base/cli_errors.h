@@ -128,14 +128,17 @@ inline std::string unknown_verb(const CLI::App& app, const CLI::App& verb,
   return extras.empty() || extras.front().starts_with("-") ? std::string() : extras.front();
 }
 
+// A lone "-" is an argument.
+inline bool is_flag(const std::string& argument) {
+  return argument.size() > 1 && argument.starts_with("-");
+}
+
 // The sentence without the program and its verb.
 inline std::string sentence(const CLI::App& app, const CLI::App& verb,
                             const CLI::ParseError& error) {
   const bool lacks_verb = &verb == &app && !verb_names(app).empty();
   const std::vector<std::string> extras = app.remaining(true);
-  const auto flag = std::find_if(extras.begin(), extras.end(), [](const std::string& extra) {
-    return extra.size() > 1 && extra.starts_with("-");
-  });
+  const auto flag = std::ranges::find_if(extras, is_flag);
   if (flag != extras.end() && !lacks_verb) return about_extra(verb, *flag, false);
   // An error of a verb has the verb as its name, so that the code tells its kind.
   const bool is_extra = error.get_exit_code() == static_cast<int>(CLI::ExitCodes::ExtrasError);
@@ -164,9 +167,7 @@ inline std::string sentence(const CLI::App& app, const CLI::App& verb,
 // of its value, says all by itself.
 inline bool is_about_arguments(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> extras = app.remaining(true);
-  if (std::ranges::any_of(extras, [](const auto& extra) { return extra.starts_with("-"); })) {
-    return false;
-  }
+  if (std::ranges::any_of(extras, is_flag)) return false;
   const int code = error.get_exit_code();
   return code == static_cast<int>(CLI::ExitCodes::RequiredError) ||
          code == static_cast<int>(CLI::ExitCodes::ExtrasError);

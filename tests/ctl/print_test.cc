@@ -152,12 +152,13 @@ TEST(Print, StatusTellsHealthDiskAndDurableSteps) {
 }
 
 TEST(Print, StatusTellsHowManySlabsAreEvictable) {
-  EXPECT_THAT(print_status(Json::parse(R"({"arena_bytes": 67108864, "arena_bytes_max": 67108864,
+  EXPECT_THAT(
+      print_status(Json::parse(R"({"arena_bytes": 67108864, "arena_bytes_max": 67108864,
                 "warm_pool_bytes": 0, "slabs": {"free": 1, "leased": 2, "sealed": 0, "durable": 9,
                 "held": 4}})")),
-              testing::HasSubstr("arenas:    64.0 MiB of 64.0 MiB, 0 B prepared for new sessions; "
-                                 "slabs: 1 free, 2 leased, 9 durable, 4 held; 15 used, of which 13 "
-                                 "evictable\n"));
+      testing::HasSubstr("arenas:    64.0 MiB of 64.0 MiB, 0 B prepared for new sessions; "
+                         "slabs: 1 free, 2 leased, 9 durable, 4 held; 15 used, of which at most "
+                         "13 evictable\n"));
 }
 
 TEST(Print, StatusTellsWhatWaitsForTheDisk) {
