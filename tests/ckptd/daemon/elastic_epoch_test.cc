@@ -45,6 +45,14 @@ class ElasticEpochTest : public ::testing::Test {
       EXPECT_TRUE(rank->epoch().goes_on);
     }
   }
+  // The daemon dies, with all that is not durable; the next one meets the same ranks.
+  void restart() {
+    world.set_door(nullptr);
+    world.kill_daemon();
+    ASSERT_TRUE(world.start().ok());
+    for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect());
+    world.run();
+  }
   void release() {
     disk.release();
     world.run();
@@ -208,11 +216,7 @@ TEST_F(ElasticEpochTest, WhoBeginsFromAViewWaitsForIt) {
 TEST_F(ElasticEpochTest, ADaemonThatIsKilledTakesWhatWasNotDurable) {
   stage(10);
   lose_one();
-  world.set_door(nullptr);
-  world.kill_daemon();
-  ASSERT_TRUE(world.start().ok());
-  for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect());
-  world.run();
+  restart();
   for (auto& rank : job.ranks) {
     EXPECT_THAT(rank->error(), HasSubstr("not a member of epoch 1"));
     rank->snapshots().clear();
@@ -224,11 +228,7 @@ TEST_F(ElasticEpochTest, ADaemonThatIsKilledTakesWhatWasNotDurable) {
 
 TEST_F(ElasticEpochTest, ADeathAfterARestartIsAsOneBeforeIt) {
   lose_one();
-  world.set_door(nullptr);
-  world.kill_daemon();
-  ASSERT_TRUE(world.start().ok());
-  for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect());
-  world.run();
+  restart();
   job.ranks.back()->die();
   job.ranks.pop_back();
   world.run();
@@ -245,11 +245,7 @@ TEST_F(ElasticEpochTest, WhatWasDurableIsToldByTheNextDaemon) {
   lose_one();
   disk.release();
   world.run();  // and no rank reads its messages
-  world.set_door(nullptr);
-  world.kill_daemon();
-  ASSERT_TRUE(world.start().ok());
-  for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect());
-  world.run();
+  restart();
   job.listen();
   expect_level(10, fb::SnapshotLevel::Durable);
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(10, 5));
