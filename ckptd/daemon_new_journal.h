@@ -3,7 +3,7 @@
 //
 //   journal/unfinished.log   being written; the next attempt overwrites it
 //   journal/salvaged.log     complete, synced and read back; its last record is StoreClosed: from
-// now on this is the valid journal
+//                            now on this is the valid journal
 //   (the catalog is cleared: it counts records of the damaged journal)
 //   journal/damaged-N.log    the damaged journal, kept; ckptd never deletes it
 //   journal/journal.log      the new journal

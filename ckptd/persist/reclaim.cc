@@ -13,7 +13,7 @@ namespace {
 
 using ckpt::kBlockBytes;
 // A stretch counts as reclaimed if samples at its beginning and at this interval read as zeros.
-// That holds for every hole, and for no state of a model.
+// Every hole is all zeros; no state of a model is.
 constexpr uint64_t kLookEveryBytes = 1u << 20;
 
 Result<bool> has_bytes(Disk& disk, FileId file, const ExtentPlace& stretch) {

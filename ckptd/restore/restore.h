@@ -1,10 +1,10 @@
 // Restore: a view, or any part of it, back into a session's arena, in any layout.
 //
-// plan_restore   pure: view + wanted ranges + contents of memory -> reads, coalesced, ascending
+//   plan_restore   pure: view + wanted ranges + contents of memory -> reads, coalesced, ascending
 //   RestoreJob     shell: windows of reserved slabs, reads, CRC check, fallback to the next source
 //                  or an older version (which the answer says)
 //   locate()       the client reads fragments from segment files itself, by their places; ckptd
-// reads fragments that the client cannot read, or whose checksums do not match
+//                  reads those that the client cannot read, or whose checksums do not match
 //
 // A window is a slab of the session's arena that was filled with whole fragments. The client copies
 // the requested pieces out of it and releases it. Every fragment is checked against its CRC from

@@ -17,8 +17,8 @@
 // a date by the order of the commits:
 //  - A commit dated after the newest one is kept.
 //  - A commit is out of order if an older one has a later date, or a newer one an earlier date. One
-// of the two dates is wrong, but it is unknown which. A rule keeps such a commit while the rule is
-// not used up, without counting it.
+//    of the two dates is wrong, but it is unknown which. A rule keeps such a commit while the rule
+//    is not used up, without counting it.
 //  - If now is before the date of the newest commit, all commits are kept.
 // A wrong date can remove no other commit, unless it is the newest commit's.
 //

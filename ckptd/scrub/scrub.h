@@ -2,7 +2,7 @@
 //
 //   new commits   soon after they became durable; they go first
 //   a pass        the journal, then every live extent of the store, when it is due or
-// requested
+//                 requested
 //
 // Bytes that a commit shares with an earlier one were verified when they were shared. They are read
 // with the commit that wrote them while that exists, later with each commit that references them.

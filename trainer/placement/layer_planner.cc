@@ -17,7 +17,7 @@ constexpr int64_t kSlices = 4;           // parts of that, which layers get by t
 constexpr uint32_t kFruitlessMax = 100;  // dead ends in a row without an improvement
 constexpr double kSampleShare = 0.28;    // part of a layer's work, to compare families
 constexpr size_t kSamples = 3;           // layers for comparing families
-constexpr int64_t kLeastShare = 2;       // divisor: least part of the work per plan
+constexpr int64_t kLeastShare = 2;       // a plan gets at least 1/2 of the work of all layers
 // Layers far from the goal are searched before those that are merely not good.
 struct Turns {
   double good;          // for layers above this,
