@@ -13,17 +13,14 @@ Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Daemon::~Daemon() { impl_->close(); }
 
 void Daemon::connected(SessionId session, uid_t uid, pid_t pid) {
-  Session& added = impl_->sessions[session];
-  added.id = session;
-  added.uid = uid;
-  added.pid = pid;
-  added.connected_at = impl_->now;
+  impl_->sessions.add(session, uid, pid, impl_->turn.now());
+  impl_->session_work[session];
 }
 
 void Daemon::receive(SessionId session, fb::MessageT message, ckpt::base::UniqueFd fd) {
-  const auto found = impl_->sessions.find(session);
-  if (found == impl_->sessions.end()) return;  // sent before its disconnect
-  impl_->dispatch(found->second, message, std::move(fd));
+  Session* found = impl_->sessions.find(session);
+  if (found == nullptr) return;  // sent before its disconnect
+  impl_->dispatch(*found, message, std::move(fd));
   impl_->settle();
 }
 
@@ -34,17 +31,17 @@ void Daemon::disconnected(SessionId session, const std::string& reason) {
 
 size_t Daemon::poll() {
   size_t ran = impl_->disk.reap() + impl_->executor.reap();
-  ran += impl_->apply_durable();
+  ran += impl_->history.apply_durable();
   impl_->settle();
   return ran;
 }
 
 void Daemon::tick(Time now) {
-  impl_->now = now;
+  impl_->turn.set_now(now);
   impl_->carry_out(impl_->ingest.tick(now));
   impl_->carry_out(impl_->groups.tick(now));
   impl_->end_overdue_holds();
-  impl_->catalog_keeper.tick(now, impl_->journal_end());
+  impl_->history.tick(now);
   impl_->comparer->tick(now);
   impl_->base_reader->tick(now);
   impl_->scrub->tick(now);
@@ -61,12 +58,12 @@ void Daemon::tick(Time now) {
 void Daemon::begin_drain() {
   if (impl_->draining) return;
   impl_->draining = true;
-  impl_->drain_deadline = impl_->now + limits::kDrainDeadline;
+  impl_->drain_deadline = impl_->turn.now() + limits::kDrainDeadline;
   // Requests that wait for something that will no longer happen: the client asks the next daemon.
   const Error error = make_error(ErrorCode::kUnavailable, "the daemon is shutting down");
   for (const auto& [run, begins] : std::exchange(impl_->waiting_begins, {})) {
     for (const WaitingBegin& begin : begins) {
-      impl_->refuse(begin.session, begin.message.request, error);
+      impl_->replies.refuse(begin.session, begin.message.request, error);
     }
   }
   impl_->retry_waiting_restores();
@@ -82,9 +79,9 @@ void Daemon::set_accept_fault(const std::string& fault) {
 Daemon::Answer Daemon::health_answer() {
   impl_->look_at_health();
   const Health& health = impl_->health_watch.health();
-  return {
-      .ok = true,
-      .text = (health.ok() ? "ok\n" : "degraded\n") + health_lines(health, impl_->wall_clock_ns())};
+  return {.ok = true,
+          .text = (health.ok() ? "ok\n" : "degraded\n") +
+                  health_lines(health, impl_->turn.wall_clock_ns())};
 }
 
 Daemon::Answer Daemon::readiness_answer() {
@@ -94,16 +91,16 @@ Daemon::Answer Daemon::readiness_answer() {
   const bool ready = !impl_->draining && health.can_save() && accepts;
   std::string text = ready ? "ready\n" : "not ready\n";
   if (impl_->draining) text += "draining: ckptd is shutting down and takes nothing new\n";
-  text += health_lines(health, impl_->wall_clock_ns());
-  text += progress_lines(impl_->health_watch.progress(), impl_->wall_clock_ns(),
+  text += health_lines(health, impl_->turn.wall_clock_ns());
+  text += progress_lines(impl_->health_watch.progress(), impl_->turn.wall_clock_ns(),
                          limits::kRunsInReadyzMax);
   return {.ok = ready, .text = std::move(text)};
 }
 
 // Handles work left by callbacks and events, until nothing is left.
 void Daemon::Impl::settle() {
-  while (snapshot_ended || !arenas_ready.empty() || !deferred.empty()) {
-    run_deferred();
+  while (snapshot_ended || !arenas_ready.empty() || turn.has_deferred()) {
+    turn.run_deferred();
     if (std::exchange(snapshot_ended, false)) {
       retry_waiting_restores();
       retry_waiting_begins();
@@ -113,11 +110,11 @@ void Daemon::Impl::settle() {
       for (const ckpt::RunId run : runs) try_open_epoch(run);
     }
     const std::set<ArenaId> ready = std::exchange(arenas_ready, {});
-    for (auto& [id, session] : sessions) {
+    for (auto& [id, session] : sessions.all()) {
       if (!session.arena || !ready.contains(*session.arena)) continue;
       serve_lease_waits(session);
       // A restore may have started before its first slab was faulted in.
-      for (auto& [restore_id, restore] : session.restores) restore.job->pump();
+      for (auto& [restore_id, restore] : session_work[id].restores) restore.job->pump();
     }
   }
   next_administration();
@@ -129,50 +126,28 @@ void Daemon::Impl::settle() {
 // Completes snapshots that every member has sealed. Snapshots that trainers still fill have until
 // the deadline; then their slabs are left to the next daemon, and no client sees a failure.
 void Daemon::Impl::step_drain() {
-  if (closing_record_sent) return;
+  if (history.closing()) return;
   const bool staged = std::any_of(open_snapshots.begin(), open_snapshots.end(),
                                   [&](const auto& open) { return ingest.is_staged(open.first); });
-  if (staged || (!open_snapshots.empty() && now < drain_deadline)) return;
-  if (journal->in_flight() > 0 || applies()) return;  // retried later
+  if (staged || (!open_snapshots.empty() && turn.now() < drain_deadline)) return;
+  if (history.journal().in_flight() > 0 || history.applies()) return;  // retried later
   fb::StoreClosedT closed;
-  closed.time_ns = wall_clock_ns();
+  closed.time_ns = turn.wall_clock_ns();
   closed.epochs_told = true;
   for (const auto& [run, epoch] : groups.epochs_in_use()) closed.epochs.emplace_back(run, epoch);
-  std::vector<fb::RecordT> records;
-  records.push_back(make_record(std::move(closed)));
-  record(std::move(records), [this](const Status& status) {
+  history.record_last(make_record(std::move(closed)), [this](const Status& status) {
     if (!status.ok()) spdlog::error("the store could not be closed: {}", status.error().message);
     closed_cleanly = true;
   });
-  closing_record_sent = true;
-}
-
-void Daemon::Impl::refuse(SessionId session, uint64_t request, const Error& error) {
-  fb::ErrorReplyT reply;
-  reply.request = request;
-  reply.code = static_cast<int>(error.code);
-  reply.message = ckpt::base::shortened(error.message, limits::kMessageBytesMax);
-  send(session, std::move(reply));
-}
-
-void Daemon::Impl::done(SessionId session, uint64_t request) {
-  fb::DoneT reply;
-  reply.request = request;
-  send(session, std::move(reply));
-}
-
-void Daemon::Impl::run_deferred() {
-  for (const auto& work : std::exchange(deferred, {})) work();
 }
 
 // Waits for everything in flight; starts nothing new.
 void Daemon::Impl::close() {
   draining = true;
-  durable.at_once = true;
-  apply_durable();
-  for (auto& [id, session] : sessions) {
-    for (auto& [restore_id, restore] : session.restores) close_job(std::move(restore.job), {});
-    session.restores.clear();
+  history.apply_at_once();
+  for (auto& [id, work] : session_work) {
+    for (auto& [restore_id, restore] : work.restores) close_job(std::move(restore.job), {});
+    work.restores.clear();
   }
   for (auto& [id, verify] : verifies) close_job(std::move(verify.job), {});
   verifies.clear();
@@ -181,7 +156,7 @@ void Daemon::Impl::close() {
   const auto busy = [this] {
     return !closing_jobs.empty() || (scrub != nullptr && !scrub_closed) ||
            (gc != nullptr && gc->busy()) || (comparer != nullptr && !comparer->idle()) ||
-           (journal != nullptr && journal->in_flight() > 0) || durable.turn_asked;
+           !history.idle();
   };
   while (busy()) {
     if (disk.in_flight() > 0) {
@@ -191,11 +166,11 @@ void Daemon::Impl::close() {
     }
     disk.reap();
     executor.reap();
-    run_deferred();
+    turn.run_deferred();
   }
   if (persist) persist->close();
   if (staging) staging->close();
-  if (journal) disk.close(journal_file);
+  history.close();
 }
 
 }  // namespace ckptd

@@ -19,20 +19,12 @@
 #include "ckptd/io/io_shape.h"
 #include "ckptd/limits.h"
 #include "ckptd/persist/write_meter.h"
+#include "ckptd/sessions/outbox.h"
 #include "ckptd/staging/staging.h"
 #include "formats/base/unique_fd.h"
 #include "formats/wire/wire_generated.h"
 
 namespace ckptd {
-
-// Receives answers. Called from the loop thread only.
-class Outbox {
- public:
-  virtual ~Outbox() = default;
-  // `fd`, if >= 0, is sent with the message (SCM_RIGHTS); the daemon still owns it.
-  virtual void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) = 0;
-  virtual void disconnect(ckpt::SessionId session, const std::string& reason) = 0;
-};
 
 class Daemon {
  public:

@@ -74,62 +74,62 @@ bool Daemon::Impl::is_administration(std::string_view verb) {
 
 void Daemon::Impl::administer(const Session& session, const fb::QueryT& message) {
   if (administrations.size() >= limits::kAdministrationsWaitingMax) {
-    return answer(session.id, message.request,
-                  error_answer(make_error(ErrorCode::kResourceExhausted,
-                                          "{} changes of history wait already, the most",
-                                          administrations.size())));
+    return replies.answer(session.id, message.request,
+                          error_answer(make_error(ErrorCode::kResourceExhausted,
+                                                  "{} changes of history wait already, the most",
+                                                  administrations.size())));
   }
   administrations.push_back({session.id, message.request, message.verb, message.args});
   next_administration();
 }
 
 void Daemon::Impl::next_administration() {
-  while (!administering && !applies() && !administrations.empty()) {
+  while (!administering && !history.applies() && !administrations.empty()) {
     const Administration task = std::move(administrations.front());
     administrations.pop_front();
-    const auto session = sessions.find(task.session);
-    if (session == sessions.end()) continue;
+    Session* session = sessions.find(task.session);
+    if (session == nullptr) continue;
     administering = true;
     if (task.registration) {
-      register_units(session->second, *task.registration, /*may_replace=*/true);
+      register_units(*session, *task.registration, /*may_replace=*/true);
       administering = removing.has_value();  // until the run is replaced
     } else if (task.verb == "tag") {
-      change_tag(session->second, task);
+      change_tag(*session, task);
     } else if (task.verb == "pin") {
-      change_pin(session->second, task);
+      change_pin(*session, task);
     } else if (task.verb == "keep") {
-      change_rules(session->second, task);
+      change_rules(*session, task);
     } else if (task.verb == "grant") {
-      change_grant(session->second, task);
+      change_grant(*session, task);
     } else if (task.verb == "rm") {
-      remove(session->second, task);
+      remove(*session, task);
     } else {
-      prune(session->second, task);
+      prune(*session, task);
     }
   }
 }
 
 // Called exactly once for each task.
 void Daemon::Impl::administered(const Administration& task, const QueryAnswer& answer_to_it) {
-  answer(task.session, task.request, answer_to_it);
+  replies.answer(task.session, task.request, answer_to_it);
   administering = false;
-  deferred.push_back([this] { next_administration(); });
+  turn.defer([this] { next_administration(); });
 }
 
 void Daemon::Impl::write_administration(const Administration& task,
                                         std::vector<fb::RecordT> records,
                                         std::function<QueryAnswer()> then) {
-  record(std::move(records), [this, task, then = std::move(then)](const Status& status) {
+  history.record(std::move(records), [this, task, then = std::move(then)](const Status& status) {
     administered(task, status.ok() ? then() : error_answer(status.error()));
   });
 }
 
 void Daemon::Impl::change_tag(const Session& session, const Administration& task) {
   std::optional<ViewPoint> moved_from;  // the commit that the tag named until now
-  const auto change = read([&] {
+  const auto change = history.read([&] {
     auto parsed = parse_tag_args(query_context(session), task.args);
     if (parsed.ok()) {
-      const auto tags = catalog->tags(parsed->target.run.id);
+      const auto tags = history.catalog().tags(parsed->target.run.id);
       if (const auto tag = tags.find(parsed->tag); tag != tags.end()) moved_from = tag->second;
     }
     return parsed;
@@ -147,7 +147,7 @@ void Daemon::Impl::change_tag(const Session& session, const Administration& task
     fb::UntaggedT untagged;
     untagged.run = run.id;
     untagged.tag = change->tag;
-    untagged.time_ns = wall_clock_ns();
+    untagged.time_ns = turn.wall_clock_ns();
     records.push_back(make_record(std::move(untagged)));
     document["removed"] = true;
   } else {
@@ -158,7 +158,8 @@ void Daemon::Impl::change_tag(const Session& session, const Administration& task
     }
     document["step"] = change->target.point.step;
     document["lineage"] = change->target.point.lineage;
-    records.push_back(record_at(run, change->target.point, wall_clock_ns(), std::move(tagged)));
+    records.push_back(
+        record_at(run, change->target.point, turn.wall_clock_ns(), std::move(tagged)));
   }
   write_administration(task, std::move(records), [json = ckpt::base::dump_json(document)] {
     return QueryAnswer{0, json};
@@ -166,7 +167,8 @@ void Daemon::Impl::change_tag(const Session& session, const Administration& task
 }
 
 void Daemon::Impl::change_pin(const Session& session, const Administration& task) {
-  const auto change = read([&] { return parse_pin_args(query_context(session), task.args); });
+  const auto change =
+      history.read([&] { return parse_pin_args(query_context(session), task.args); });
   if (!change.ok()) return administered(task, error_answer(change.error()));
   const auto& [run, point] = change->target;
   const Status allowed = check_may(session, run, ckpt::Right::kPrune);
@@ -176,37 +178,38 @@ void Daemon::Impl::change_pin(const Session& session, const Administration& task
                                    {"lineage", point.lineage},
                                    {"pinned", !change->remove}};
   std::vector<fb::RecordT> records;
-  records.push_back(change->remove ? record_at<fb::UnpinnedT>(run, point, wall_clock_ns())
-                                   : record_at<fb::PinnedT>(run, point, wall_clock_ns()));
+  records.push_back(change->remove ? record_at<fb::UnpinnedT>(run, point, turn.wall_clock_ns())
+                                   : record_at<fb::PinnedT>(run, point, turn.wall_clock_ns()));
   write_administration(task, std::move(records), [json = ckpt::base::dump_json(document)] {
     return QueryAnswer{0, json};
   });
 }
 
 QueryAnswer Daemon::Impl::rules_answer(const QueryContext& context, const RunInfo& run) {
-  const auto answer = read([&] { return Result(keep_answer(context, run)); });
+  const auto answer = history.read([&] { return Result(keep_answer(context, run)); });
   return answer.ok() ? *answer : error_answer(answer.error());
 }
 
 void Daemon::Impl::change_rules(const Session& session, const Administration& task) {
   const QueryContext context = query_context(session);
-  const auto keep = read([&] { return parse_keep_args(context, task.args); });
+  const auto keep = history.read([&] { return parse_keep_args(context, task.args); });
   if (!keep.ok()) return administered(task, error_answer(keep.error()));
   if (!keep->rules) return administered(task, rules_answer(context, keep->run));
   const Status allowed = check_may(session, keep->run, ckpt::Right::kPrune);
   if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
   // `{}` removes the rules.
   if (!keep->rules->empty()) {
-    const Status useful = read([&] { return check_rules(*catalog, keep->run.id, *keep->rules); });
+    const Status useful =
+        history.read([&] { return check_rules(history.catalog(), keep->run.id, *keep->rules); });
     if (!useful.ok()) return administered(task, error_answer(useful.error()));
   }
   fb::RulesSetT rules = ckpt::to_fb(*keep->rules);
   rules.run = keep->run.id;
-  rules.time_ns = wall_clock_ns();
+  rules.time_ns = turn.wall_clock_ns();
   std::vector<fb::RecordT> records;
   records.push_back(make_record(std::move(rules)));
   write_administration(task, std::move(records), [this, run = keep->run] {
-    return rules_answer({.catalog = *catalog}, run);
+    return rules_answer({.catalog = history.catalog()}, run);
   });
 }
 
@@ -214,14 +217,14 @@ void Daemon::Impl::change_rules(const Session& session, const Administration& ta
 // again.
 void Daemon::Impl::change_grant(const Session& session, const Administration& task) {
   const QueryContext context = query_context(session);
-  const auto grant = read([&] { return parse_grant_args(context, task.args); });
+  const auto grant = history.read([&] { return parse_grant_args(context, task.args); });
   if (!grant.ok()) return administered(task, error_answer(grant.error()));
   if (!grant->user) return administered(task, grant_answer(context, grant->run));
   const Status allowed = check_owner(session, grant->run);
   if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
   fb::GrantedT granted = ckpt::to_fb(*grant->user, grant->rights);
   granted.run = grant->run.id;
-  granted.time_ns = wall_clock_ns();
+  granted.time_ns = turn.wall_clock_ns();
   spdlog::info("run {}: user {} may {}, says user {}", grant->run.name, *grant->user,
                grant->rights.any() ? fmt::format("{}", fmt::join(right_names(grant->rights), ", "))
                                    : "do nothing",
@@ -229,14 +232,14 @@ void Daemon::Impl::change_grant(const Session& session, const Administration& ta
   std::vector<fb::RecordT> records;
   records.push_back(make_record(std::move(granted)));
   write_administration(task, std::move(records), [this, run = grant->run] {
-    return grant_answer({.catalog = *catalog}, run);
+    return grant_answer({.catalog = history.catalog()}, run);
   });
 }
 
 // The index must be complete, and no resume point may be on its way into the journal: the commit
 // that the next epoch resumes from would look like any other.
 Status Daemon::Impl::may_prune(const RunInfo& run) const {
-  CKPT_TRY(catalog->health());
+  CKPT_TRY(history.catalog().health());
   if (epochs_being_written.contains(run.id)) {
     return make_error(ErrorCode::kUnavailable, "run {}: an epoch is being opened; try again",
                       run.name);
@@ -253,12 +256,12 @@ Result<PrunePlan> Daemon::Impl::make_prune_plan(const Session& session,
   }
   PruneRequest request;
   request.run = args.run.id;
-  request.rules = args.rules ? *args.rules : catalog->keep_rules(args.run.id);
-  request.now_ns = wall_clock_ns();
+  request.rules = args.rules ? *args.rules : history.catalog().keep_rules(args.run.id);
+  request.now_ns = turn.wall_clock_ns();
   request.busy = points_being_taken(args.run.id);
   request.held = versions_held(args.run.id);
   if (!args.force) request.held_views = held_views(args.run.id);
-  return plan_prune(*catalog, request);
+  return plan_prune(history.catalog(), request);
 }
 
 std::vector<ViewPoint> Daemon::Impl::points_being_taken(ckpt::RunId run) const {
@@ -269,11 +272,12 @@ std::vector<ViewPoint> Daemon::Impl::points_being_taken(ckpt::RunId run) const {
 
 // Appends the records; daemon_gc.cc later reclaims the space that they make dead.
 void Daemon::Impl::prune(const Session& session, const Administration& task) {
-  const auto args = read([&] { return parse_prune_args(query_context(session), task.args); });
+  const auto args =
+      history.read([&] { return parse_prune_args(query_context(session), task.args); });
   if (!args.ok()) return administered(task, error_answer(args.error()));
   const Status allowed = check_may(session, args->run, ckpt::Right::kPrune);
   if (!allowed.ok()) return administered(task, error_answer(allowed.error()));
-  const auto plan = read([&] { return make_prune_plan(session, *args); });
+  const auto plan = history.read([&] { return make_prune_plan(session, *args); });
   if (!plan.ok()) return administered(task, error_answer(plan.error()));
   const QueryAnswer document = prune_answer(args->run, *plan, args->dry_run, args->page);
   if (args->dry_run || plan->removed.empty()) return administered(task, document);
@@ -286,7 +290,7 @@ void Daemon::Impl::prune(const Session& session, const Administration& task) {
     });
   }
   delete_planned(task, args->run, *plan, args->page,
-                 prune_records(args->run, *plan, wall_clock_ns()));
+                 prune_records(args->run, *plan, turn.wall_clock_ns()));
 }
 
 // Takes effect completely or not at all. Meanwhile no epoch resumes from the run.
@@ -294,7 +298,7 @@ void Daemon::Impl::delete_planned(const Administration& task, const RunInfo& run
                                   const PrunePlan& plan, const PlanPage& page,
                                   std::vector<fb::RecordT> records) {
   pruning = run.id;
-  record(std::move(records), [this, task, run, plan, page](const Status& status) {
+  history.record(std::move(records), [this, task, run, plan, page](const Status& status) {
     pruning.reset();
     snapshot_ended = true;  // an epoch may be waiting for this
     const bool whole_run = std::exchange(removing, std::nullopt) == run.id;
@@ -325,7 +329,7 @@ Status Daemon::Impl::may_remove(const RunInfo& run) const {
   const auto in_use = [&](const std::string& by) {
     return make_error(ErrorCode::kFailedPrecondition, "run {}: it is in use: {}", run.name, by);
   };
-  for (const auto& [id, session] : sessions) {
+  for (const auto& [id, session] : sessions.all()) {
     if (session.run != run.id || !may(session, run, ckpt::Right::kCommit)) continue;
     return in_use(fmt::format("session {}, process {}, trains it", id, session.pid));
   }
@@ -340,7 +344,8 @@ Status Daemon::Impl::may_remove(const RunInfo& run) const {
 }
 
 void Daemon::Impl::remove(const Session& session, const Administration& task) {
-  const auto args = read([&] { return parse_remove_args(query_context(session), task.args); });
+  const auto args =
+      history.read([&] { return parse_remove_args(query_context(session), task.args); });
   if (!args.ok()) return administered(task, error_answer(args.error()));
   const RunInfo& run = args->run;
   const Status allowed =
@@ -364,7 +369,7 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
     std::erase_if(request.held_views,
                   [&](const HeldView& held) { return !args->point || held.view == *args->point; });
   }
-  const auto plan = read([&] { return plan_removal(*catalog, request); });
+  const auto plan = history.read([&] { return plan_removal(history.catalog(), request); });
   if (!plan.ok()) return administered(task, error_answer(plan.error()));
   if (args->dry_run)
     return administered(task, prune_answer(run, *plan, /*dry_run=*/true, args->page));
@@ -375,7 +380,7 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
   }
   std::vector<fb::RecordT> records;
   if (args->point) {
-    records = prune_records(run, *plan, wall_clock_ns());
+    records = prune_records(run, *plan, turn.wall_clock_ns());
   } else {
     log_event(spdlog::level::info, "run_removed",
               {{"run", run.name},
@@ -386,7 +391,7 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
               ckpt::base::counted(run.commits, "commit"), run.bytes);
     fb::RunRemovedT removed;
     removed.run = run.id;
-    removed.time_ns = wall_clock_ns();
+    removed.time_ns = turn.wall_clock_ns();
     removed.reason = request.reason;
     removed.commits = run.commits;
     removed.bytes = run.bytes;

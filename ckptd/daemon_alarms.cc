@@ -84,9 +84,9 @@ const NewestVersions& Daemon::Impl::newest_of_run(const SnapshotKey& key, size_t
   RunNewest& newest = newest_by_run[key.run];
   if (newest.lineage == key.lineage && newest.versions.size() == units) return newest.versions;
   newest = {.lineage = key.lineage,
-            .versions = catalog->newest_sums(key.run, {key.lineage, ~ckpt::Step{0}}),
+            .versions = history.catalog().newest_sums(key.run, {key.lineage, ~ckpt::Step{0}}),
             .cuts = {}};
-  const bool whole = catalog->health().ok();
+  const bool whole = history.catalog().health().ok();
   if (whole && newest.versions.size() == units) return newest.versions;
   // An incomplete index would make everything look stale.
   newest_by_run.erase(key.run);
@@ -110,8 +110,8 @@ void Daemon::Impl::forget_newest_if_ended(const SnapshotKey& key) {
 ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
   const SnapshotKey& key = action.snapshot;
   OpenSnapshotState& open = open_snapshots.at(key);
-  const auto units = catalog->units(key.run);
-  const auto lineages = catalog->lineages(key.run);
+  const auto units = history.catalog().units(key.run);
+  const auto lineages = history.catalog().lineages(key.run);
   SnapshotFacts facts;
   facts.step = key.step;
   facts.saved = saved_sums(open.extents);
@@ -140,13 +140,15 @@ ckpt::AlarmList Daemon::Impl::raise_alarms(const Ingest::CommitAction& action) {
   const auto tokens_at = [&](ViewPoint commit) {
     const auto on_its_way = pending.find(commit.step);
     const bool is_pending = on_its_way != pending.end() && commit.lineage == key.lineage;
-    return is_pending ? on_its_way->second->tokens : catalog->expert_tokens(key.run, commit);
+    return is_pending ? on_its_way->second->tokens
+                      : history.catalog().expert_tokens(key.run, commit);
   };
   Judgement judgement =
       judge(facts, **units, with_pending.empty() ? indexed : with_pending, tokens_at);
   // Without the catalog the experts' token counts are unknown: judge only the bytes
   // themselves.
-  if (!catalog->health().ok()) judgement = judge(facts, **units, NewestVersions(), tokens_at);
+  if (!history.catalog().health().ok())
+    judgement = judge(facts, **units, NewestVersions(), tokens_at);
   forget_newest_if_ended(key);
   ckpt::AlarmList& alarms = judgement.alarms;
   open.alarms = alarms.empty() ? "" : describe(alarms, key.step, **units);
@@ -174,13 +176,13 @@ void Daemon::Impl::refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& 
   refused.epoch = key.epoch;
   refused.step = key.step;
   refused.attempt = key.attempt;
-  refused.time_ns = wall_clock_ns();
+  refused.time_ns = turn.wall_clock_ns();
   refused.alarms = ckpt::to_fb(alarms);
   refused.alarms_left_out = alarms.left_out;
   std::vector<fb::RecordT> records;
   records.push_back(make_record(std::move(refused)));
   const std::string& run_name = open_snapshots.at(key).run_name;
-  record(std::move(records), [run_name, step = key.step](const Status& status) {
+  history.record(std::move(records), [run_name, step = key.step](const Status& status) {
     if (status.ok()) return;
     spdlog::error("run {} step {}: that it was refused is not in the history: {}", run_name, step,
                   status.error().message);

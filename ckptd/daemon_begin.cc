@@ -64,7 +64,7 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
   CKPT_TRY(ckpt::check_step(key.step));
   // An unreadable catalog must not count as "no commit of this step": the new commit would replace
   // the existing one, whose space would be reclaimed.
-  CKPT_ASSIGN(const auto existing, commit_at(key));
+  CKPT_ASSIGN(const auto existing, history.commit_at(key));
   if (existing && !existing->damaged && !existing->deleted) {
     return make_error(ErrorCode::kAlreadyExists, "lineage {} has a commit of this step already",
                       key.lineage);
@@ -82,7 +82,7 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
                         other.epoch);
     }
   }
-  CKPT_ASSIGN(const auto lineages, catalog->lineages(key.run));
+  CKPT_ASSIGN(const auto lineages, history.catalog().lineages(key.run));
   for (const Lineage& lineage : lineages) {
     if (lineage.id != key.lineage || lineage.parent == 0 || key.step >= lineage.fork_step) continue;
     return make_error(ErrorCode::kInvalidArgument,
@@ -101,13 +101,13 @@ Status Daemon::Impl::check_begin(const Session& session, const SnapshotKey& key,
 
 // Counts that contradict an older commit of the view's line of history.
 Status Daemon::Impl::check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message) {
-  CKPT_ASSIGN(const auto units, catalog->units(key.run));
+  CKPT_ASSIGN(const auto units, history.catalog().units(key.run));
   CKPT_ASSIGN(const auto counts,
               ckpt::check_expert_tokens(message.expert_tokens, message.expert_lost, *units));
   if (counts.empty()) return {};
-  CKPT_ASSIGN(const auto earlier, read([&] {
-                return Result(catalog->newest_expert_tokens(key.run, {key.lineage, key.step}));
-              }));
+  CKPT_ASSIGN(const auto earlier, history.read([&] {
+    return Result(history.catalog().newest_expert_tokens(key.run, {key.lineage, key.step}));
+  }));
   if (!earlier) return {};
   return check_not_less(earlier->counts, earlier->commit.step, counts);
 }
@@ -115,7 +115,7 @@ Status Daemon::Impl::check_tokens(const SnapshotKey& key, const fb::BeginSnapsho
 // One member cannot take part: the others must not wait for it until the deadline.
 void Daemon::Impl::refuse_snapshot(const SnapshotKey& key, const std::string& run_name,
                                    const Error& error) {
-  const auto commit = commit_at(key);
+  const auto commit = history.commit_at(key);
   // Not if it is committed, or may be.
   if (!commit.ok() || (*commit && (*commit)->snapshot == key)) return;
   carry_out(ingest.refuse(key, Error{error.code, fmt::format("run {} step {}: {}", run_name,
@@ -138,10 +138,10 @@ Result<Ingest::Begin> Daemon::Impl::make_begin(const Session& session, const Sna
         {.unit = range.unit(), .offset = range.offset(), .length = range.length()});
   }
   for (const auto& metric : message.metrics) begin.metrics[metric->name] = metric->value;
-  CKPT_ASSIGN(const auto units, catalog->units(key.run));
+  CKPT_ASSIGN(const auto units, history.catalog().units(key.run));
   CKPT_ASSIGN(begin.expert_tokens,
               ckpt::check_expert_tokens(message.expert_tokens, message.expert_lost, *units));
-  begin.deadline = now + options.snapshot_deadline;
+  begin.deadline = turn.now() + options.snapshot_deadline;
   return begin;
 }
 
@@ -169,11 +169,11 @@ Result<bool> Daemon::Impl::wait_to_begin(const Session& session, const SnapshotK
 void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& message) {
   end_handback(session);
   const auto key = member_key(session, message.epoch, message.step, message.attempt);
-  if (!key.ok()) return refuse(session.id, message.request, key.error());
+  if (!key.ok()) return replies.refuse(session.id, message.request, key.error());
   const auto fail = [&](const Error& error) {
-    refuse(session.id, message.request,
-           Error{error.code,
-                 fmt::format("run {} step {}: {}", session.run_name, message.step, error.message)});
+    replies.refuse(session.id, message.request,
+                   Error{error.code, fmt::format("run {} step {}: {}", session.run_name,
+                                                 message.step, error.message)});
   };
   if (!groups.member(session.id)->active) {
     return fail(make_error(ErrorCode::kAborted, "epoch {} has ended", message.epoch));
@@ -192,13 +192,13 @@ void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& me
     if (*waits) return;
   }
   if (full) ++counters.snapshots_skipped;
-  const auto units = catalog->units(key->run);
+  const auto units = history.catalog().units(key->run);
   if (!units.ok()) return fail(units.error());
   const auto begin = make_begin(session, *key, message);
   if (!begin.ok()) return fail(begin.error());
   const Ingest::Outcome outcome = ingest.begin(*begin, *units);
   if (!outcome.status.ok()) {
-    refuse(session.id, message.request, outcome.status.error());
+    replies.refuse(session.id, message.request, outcome.status.error());
     return carry_out(outcome.actions);
   }
   open_snapshots[*key].run_name = session.run_name;
@@ -227,7 +227,7 @@ Status Daemon::Impl::reserve_disk(const Session& session, const SnapshotKey& key
   if (!bytes) return make_error(ErrorCode::kInvalidArgument, "its fragments add up to too much");
   const uint64_t slab_bytes = staging->layout(*session.arena).slab_bytes;
   const bool encoded = open_snapshots.at(key).encode_plan != nullptr;
-  CKPT_ASSIGN(const auto units, catalog->units(key.run));
+  CKPT_ASSIGN(const auto units, history.catalog().units(key.run));
   const uint32_t members = groups.member(session.id)->size;
   return persist->reserve(key, *bytes, record_bytes(message, slab_bytes, encoded),
                           snapshot_disk_bytes(message, *units, members, slab_bytes));
@@ -239,14 +239,15 @@ Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
                                        const fb::BeginSnapshotT& message) {
   CKPT_TRY(reserve_disk(session, key, message));
   std::vector<uint32_t> slabs;
-  if (session.lease_waits.empty() && message.slabs_wanted > 0) {
+  if (session_work[session.id].lease_waits.empty() && message.slabs_wanted > 0) {
     slabs = staging->lease(*session.arena, message.slabs_wanted);
   }
   const auto missing = message.slabs_wanted - static_cast<uint32_t>(slabs.size());
   const uint32_t most = staging->leasable(*session.arena);
   const bool skips = message.out_of_slabs == fb::OutOfSlabs::Skip;
   uint32_t soon = staging->memory_pinned(key.run) ? most : staging->preparing(*session.arena);
-  for (const auto& earlier : session.lease_waits) soon -= std::min(soon, earlier.count);
+  for (const auto& earlier : session_work[session.id].lease_waits)
+    soon -= std::min(soon, earlier.count);
   if (missing > soon && skips) {
     for (const uint32_t slab : slabs) staging->unlease(*session.arena, slab);
     ++counters.snapshots_skipped;
@@ -275,33 +276,34 @@ Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
   reply.step = message.step;
   reply.attempt = message.attempt;
   reply.slabs = std::move(slabs);
-  send(session.id, std::move(reply));
+  replies.send(session.id, std::move(reply));
   if (missing == 0) return {};
   return add_lease_wait(
-      session, {.snapshot = key, .request = message.request, .count = missing, .since = now});
+      session,
+      {.snapshot = key, .request = message.request, .count = missing, .since = turn.now()});
 }
 
 void Daemon::Impl::lease_slabs(Session& session, const fb::LeaseSlabsT& message) {
   end_handback(session);
   const auto member = groups.member(session.id);
   const auto key = member_key(session, member ? member->epoch : 0, message.step, message.attempt);
-  if (!key.ok()) return refuse(session.id, message.request, key.error());
+  if (!key.ok()) return replies.refuse(session.id, message.request, key.error());
   const auto open = open_snapshots.find(*key);
   if (open == open_snapshots.end() || !open->second.shares.contains(session.id)) {
     const auto failure = ingest.failure(*key);
-    return refuse(session.id, message.request,
-                  failure ? *failure
-                          : make_error(ErrorCode::kFailedPrecondition,
-                                       "run {} step {}: no such open snapshot", session.run_name,
-                                       message.step));
+    return replies.refuse(session.id, message.request,
+                          failure ? *failure
+                                  : make_error(ErrorCode::kFailedPrecondition,
+                                               "run {} step {}: no such open snapshot",
+                                               session.run_name, message.step));
   }
   const Status added = add_lease_wait(
       session,
-      {.snapshot = *key, .request = message.request, .count = message.count, .since = now});
+      {.snapshot = *key, .request = message.request, .count = message.count, .since = turn.now()});
   if (added.ok()) return serve_lease_waits(session);
   const Error error{added.error().code, fmt::format("run {} step {}: {}", session.run_name,
                                                     message.step, added.error().message)};
-  refuse(session.id, message.request, error);
+  replies.refuse(session.id, message.request, error);
   carry_out(ingest.abort(*key, added.error()));
 }
 
@@ -310,25 +312,25 @@ void Daemon::Impl::lease_slabs(Session& session, const fb::LeaseSlabsT& message)
 Status Daemon::Impl::add_lease_wait(Session& session, const LeaseWait& wait) {
   const OpenSnapshotState::Share& share = open_snapshots.at(wait.snapshot).shares.at(session.id);
   uint64_t wanted = wait.count + (share.streams ? 0 : uint64_t{share.held});
-  for (const LeaseWait& other : session.lease_waits) {
+  for (const LeaseWait& other : session_work[session.id].lease_waits) {
     if (other.snapshot == wait.snapshot) wanted += other.count;
   }
   const uint32_t leasable = session.arena ? staging->leasable(*session.arena) : 0;
   if (wait.count == 0 || wanted > leasable ||
-      session.lease_waits.size() >= limits::kPendingRequestsPerSessionMax) {
+      session_work[session.id].lease_waits.size() >= limits::kPendingRequestsPerSessionMax) {
     return snapshot_too_large(
         "the snapshot", wanted, leasable,
         session.arena ? staging->layout(*session.arena) : ckpt::ArenaLayout());
   }
   ++counters.lease_waits;
-  session.lease_waits.push_back(wait);
+  session_work[session.id].lease_waits.push_back(wait);
   return {};
 }
 
 // In the order of requests: a small later request does not overtake a large one.
 void Daemon::Impl::serve_lease_waits(Session& session) {
-  while (!session.lease_waits.empty() && !session.handing_back) {
-    LeaseWait& wait = session.lease_waits.front();
+  while (!session_work[session.id].lease_waits.empty() && !session.handing_back) {
+    LeaseWait& wait = session_work[session.id].lease_waits.front();
     const std::vector<uint32_t> slabs = staging->lease(*session.arena, wait.count);
     if (slabs.empty()) return;
     OpenSnapshotState::Share& share = open_snapshots.at(wait.snapshot).shares.at(session.id);
@@ -341,10 +343,10 @@ void Daemon::Impl::serve_lease_waits(Session& session) {
     reply.slabs = slabs;
     wait.count -= static_cast<uint32_t>(slabs.size());
     if (wait.count == 0) {
-      counters.lease_wait_time += now - wait.since;
-      session.lease_waits.pop_front();
+      counters.lease_wait_time += turn.now() - wait.since;
+      session_work[session.id].lease_waits.pop_front();
     }
-    send(session.id, std::move(reply));
+    replies.send(session.id, std::move(reply));
   }
 }
 
@@ -353,8 +355,8 @@ void Daemon::Impl::retry_waiting_begins() {
   for (auto& [run, begins] : waiting_begins) {
     const std::deque<WaitingBegin> again = std::exchange(begins, {});
     for (const WaitingBegin& begin : again) {
-      const auto session = sessions.find(begin.session);
-      if (session != sessions.end()) begin_snapshot(session->second, begin.message);
+      Session* session = sessions.find(begin.session);
+      if (session != nullptr) begin_snapshot(*session, begin.message);
     }
   }
 }

@@ -65,7 +65,7 @@ void Daemon::Impl::choose_codecs(const SnapshotKey& key) {
   const auto asked = unit_codecs.find(open.run_name);
   const bool same_for_all = asked == unit_codecs.end();
   if (same_for_all && options.codec == CodecChoice::kNone) return;
-  const UnitSpecList units = catalog->units(key.run).value();
+  const UnitSpecList units = history.catalog().units(key.run).value();
   if (same_for_all) {
     open.encode_plan = encode_all(units, options.codec == CodecChoice::kDelta);
     return;

@@ -77,7 +77,7 @@ std::shared_ptr<BaseSource> Daemon::Impl::find_bases(const SnapshotKey& key, con
   if (changing(key.run)) return nullptr;
   const NewestVersions& newest = newest_of_run(key, plan->units->size());
   if (newest.empty()) return nullptr;
-  VersionLookups lookups(*catalog, key.run, newest);
+  VersionLookups lookups(history.catalog(), key.run, newest);
   std::vector<BaseReader::Base> bases;
   std::set<std::pair<ckpt::SegmentId, uint64_t>> extents;
   for (size_t i = 0; i < slab.fragments().size(); ++i) {
@@ -95,7 +95,7 @@ std::shared_ptr<BaseSource> Daemon::Impl::find_bases(const SnapshotKey& key, con
     }
   }
   // Bases that could not be looked up are left out: their pieces are stored whole.
-  if (bases.empty() || !catalog->health().ok()) return nullptr;
+  if (bases.empty() || !history.catalog().health().ok()) return nullptr;
   const uint64_t record_bytes =
       bases.size() * sizeof(fb::Base) + extents.size() * kSharedExtentRecordBytes;
   if (!persist->try_reserve(key, 0, record_bytes)) return nullptr;

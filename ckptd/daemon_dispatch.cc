@@ -17,22 +17,22 @@ bool is_about_a_restore(const fb::MessageT& message) {
 
 void Daemon::Impl::dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd) {
   if (const auto fault = check_texts(message)) {
-    refuse(session.id, fault->request, fault->error);
-    if (!session.greeted) outbox.disconnect(session.id, fault->error.message);
+    replies.refuse(session.id, fault->request, fault->error);
+    if (!session.greeted) replies.disconnect(session.id, fault->error.message);
     return;
   }
   if (const auto* body = message.body.AsHello()) return hello(session, *body, std::move(fd));
   if (!session.greeted) {
     ++counters.protocol_errors;
-    return outbox.disconnect(session.id, "its first message is not a greeting");
+    return replies.disconnect(session.id, "its first message is not a greeting");
   }
   if (dispatch_group(session, message) || dispatch_snapshot(session, message) ||
       dispatch_other(session, message)) {
     return;
   }
   ++counters.protocol_errors;
-  outbox.disconnect(session.id, fmt::format("message {} is not for a daemon",
-                                            fb::EnumNameMessageBody(message.body.type)));
+  replies.disconnect(session.id, fmt::format("message {} is not for a daemon",
+                                             fb::EnumNameMessageBody(message.body.type)));
 }
 
 bool Daemon::Impl::dispatch_group(Session& session, fb::MessageT& message) {
@@ -49,7 +49,7 @@ bool Daemon::Impl::dispatch_group(Session& session, fb::MessageT& message) {
     case fb::MessageBody::LeaveGroup: {
       const uint64_t request = message.body.AsLeaveGroup()->request;
       leave_group(session);
-      done(session.id, request);
+      replies.done(session.id, request);
       return true;
     }
     case fb::MessageBody::KvSet:
@@ -86,7 +86,7 @@ bool Daemon::Impl::dispatch_snapshot(Session& session, fb::MessageT& message) {
 }
 
 bool Daemon::Impl::dispatch_other(Session& session, fb::MessageT& message) {
-  if (is_about_a_restore(message)) holds.progress(session.id, now);
+  if (is_about_a_restore(message)) holds.progress(session.id, turn.now());
   switch (message.body.type) {
     case fb::MessageBody::OpenRestore:
       open_restore(session, *message.body.AsOpenRestore());

@@ -1,6 +1,6 @@
 #include "ckptd/daemon_epoch_over.h"
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 
 namespace ckptd {
 

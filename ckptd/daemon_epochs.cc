@@ -39,17 +39,18 @@ std::string nearest_complete(const Catalog& catalog, ckpt::RunId run, ViewPoint 
 
 void Daemon::Impl::join(Session& session, const fb::JoinGroupT& message) {
   if (draining) {
-    return refuse(session.id, message.request,
-                  make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
+    return replies.refuse(session.id, message.request,
+                          make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
   }
   if (!session.run || !session.arena) {
-    return refuse(session.id, message.request,
-                  make_error(ErrorCode::kFailedPrecondition,
-                             "run {}: a trainer registers its units before it joins a group",
-                             session.run_name));
+    return replies.refuse(
+        session.id, message.request,
+        make_error(ErrorCode::kFailedPrecondition,
+                   "run {}: a trainer registers its units before it joins a group",
+                   session.run_name));
   }
-  if (const Status allowed = may_train(session); !allowed.ok()) {
-    refuse(session.id, message.request, allowed.error());
+  if (const Status allowed = may_train(session, history.catalog()); !allowed.ok()) {
+    replies.refuse(session.id, message.request, allowed.error());
     return carry_out(groups.refused(session.id));
   }
   JoinRequest request{.session = session.id,
@@ -82,12 +83,12 @@ void Daemon::Impl::join(Session& session, const fb::JoinGroupT& message) {
 void Daemon::Impl::leave_group(const Session& session) {
   const auto member = groups.member(session.id);
   carry_out(groups.leave(session.id));
-  if (!member || removing == member->run || !catalog->run(member->run).ok()) return;
-  auto over = record_of_epoch_over(*member, groups, wall_clock_ns());
+  if (!member || removing == member->run || !history.catalog().run(member->run).ok()) return;
+  auto over = record_of_epoch_over(*member, groups, turn.wall_clock_ns());
   if (!over) return;
   std::vector<fb::RecordT> records;
   records.push_back(*std::move(over));
-  record(std::move(records), [run = session.run_name](const Status& status) {
+  history.record(std::move(records), [run = session.run_name](const Status& status) {
     if (status.ok()) return;
     spdlog::debug("run {}: that its epoch is over is not on record: {}", run,
                   status.error().message);
@@ -99,7 +100,7 @@ void Daemon::Impl::carry_out(const Groups::Actions& actions) {
     if (const auto* open = std::get_if<Groups::OpenEpoch>(&action)) {
       carry_out(*open);
     } else if (const auto* refused = std::get_if<Groups::Refuse>(&action)) {
-      refuse(refused->session, refused->request, refused->error);
+      replies.refuse(refused->session, refused->request, refused->error);
     } else if (const auto* gone = std::get_if<Groups::MemberGone>(&action)) {
       carry_out(ingest.member_lost(gone->run, gone->epoch, gone->rank, gone->how));
     } else if (const auto* ended = std::get_if<Groups::EndEpoch>(&action)) {
@@ -111,14 +112,14 @@ void Daemon::Impl::carry_out(const Groups::Actions& actions) {
       reply.request = value->request;
       reply.key = value->key;
       reply.value = value->value;
-      send(value->session, std::move(reply));
+      replies.send(value->session, std::move(reply));
     }
   }
 }
 
 // Name for the log.
 std::string Daemon::Impl::run_name(ckpt::RunId run) const {
-  const auto info = catalog->run(run);
+  const auto info = history.catalog().run(run);
   return info.ok() ? info->name : fmt::format("#{}", run);
 }
 
@@ -137,7 +138,7 @@ void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
     message.epoch = ended.epoch;
     message.lost_ranks = ended.lost;
     message.reason = ended.reason;
-    send(session, std::move(message));
+    replies.send(session, std::move(message));
   }
   retry_waiting_restores();
   for (const ckpt::Rank rank : ended.lost) {
@@ -150,7 +151,7 @@ void Daemon::Impl::carry_out(const Groups::JoinersWaiting& waiting) {
     fb::JoinersWaitingT message;
     message.epoch = waiting.epoch;
     message.count = waiting.count;
-    send(session, std::move(message));
+    replies.send(session, std::move(message));
   }
 }
 
@@ -180,8 +181,8 @@ void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
   };
   // An incomplete index must not look like a run without a resume point, nor assign a lineage
   // number twice.
-  const auto begin = read([&]() -> Result<Begin> {
-    CKPT_ASSIGN(RunInfo info, catalog->run(run));
+  const auto begin = history.read([&]() -> Result<Begin> {
+    CKPT_ASSIGN(RunInfo info, history.catalog().run(run));
     if (open.goes_on) return Begin{std::move(info), std::nullopt};
     CKPT_ASSIGN(const auto resume, choose_resume(info, open.resume));
     return Begin{std::move(info), resume};
@@ -204,7 +205,7 @@ void Daemon::Impl::write_epoch(const Groups::OpenEpoch& open,
   epoch.has_resume = resume.has_value();
   epoch.resume_lineage = resume ? resume->lineage : 0;
   epoch.resume_step = resume ? resume->step : 0;
-  epoch.time_ns = wall_clock_ns();
+  epoch.time_ns = turn.wall_clock_ns();
   epoch.reason = open.given_up;
   epoch.elastic = open.elastic;
   epoch.goes_on = open.goes_on;
@@ -223,7 +224,7 @@ void Daemon::Impl::write_epoch(const Groups::OpenEpoch& open,
   }
   records.push_back(make_record(epoch));
   epochs_being_written.insert(open.run);
-  record(std::move(records), [this, open, epoch](const Status& status) {
+  history.record(std::move(records), [this, open, epoch](const Status& status) {
     epochs_being_written.erase(open.run);
     epoch_opened(open, epoch, status);
   });
@@ -234,7 +235,7 @@ Result<std::optional<ViewPoint>> Daemon::Impl::choose_resume(const RunInfo& run,
   switch (resume.resume) {
     case ResumeMode::kStart:
       if (run.commits > 0) {
-        const auto latest = catalog->latest_complete(run.id, 0);
+        const auto latest = history.catalog().latest_complete(run.id, 0);
         return make_error(ErrorCode::kFailedPrecondition,
                           "run {}: it has {}{}; resume from `latest` or a step, or start a "
                           "run of another name",
@@ -244,7 +245,7 @@ Result<std::optional<ViewPoint>> Daemon::Impl::choose_resume(const RunInfo& run,
       }
       return std::optional<ViewPoint>();
     case ResumeMode::kLatest: {
-      const auto latest = catalog->latest_complete(run.id, 0);
+      const auto latest = history.catalog().latest_complete(run.id, 0);
       if (!latest) {
         return make_error(ErrorCode::kNotFound, "run {}: it has no complete view to resume from",
                           run.name);
@@ -258,13 +259,13 @@ Result<std::optional<ViewPoint>> Daemon::Impl::choose_resume(const RunInfo& run,
       break;
   }
   if (run.current_lineage == 0) return std::optional<ViewPoint>();
-  return catalog->latest_complete(run.id, 0);
+  return history.catalog().latest_complete(run.id, 0);
 }
 
 Result<std::optional<ViewPoint>> Daemon::Impl::resume_at(const RunInfo& run,
                                                          const JoinRequest& resume) {
-  const auto point = catalog->resolve(run.id, resume.resume_lineage, resume.resume_step);
-  if (point.ok() && catalog->complete(run.id, *point)) return std::optional(*point);
+  const auto point = history.catalog().resolve(run.id, resume.resume_lineage, resume.resume_step);
+  if (point.ok() && history.catalog().complete(run.id, *point)) return std::optional(*point);
   const ViewPoint wanted{
       .lineage = resume.resume_lineage != 0 ? resume.resume_lineage : run.current_lineage,
       .step = resume.resume_step};
@@ -272,7 +273,7 @@ Result<std::optional<ViewPoint>> Daemon::Impl::resume_at(const RunInfo& run,
       point.ok() ? ErrorCode::kFailedPrecondition : point.error().code, "{}; {}",
       point.ok() ? fmt::format("run {} step {}: its view is not complete", run.name, wanted.step)
                  : point.error().message,
-      nearest_complete(*catalog, run.id, wanted));
+      nearest_complete(history.catalog(), run.id, wanted));
 }
 
 namespace {
@@ -323,7 +324,7 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
       message.members = record.members;
       message.previous_ranks = open.previous_ranks;
       message.previous_size = open.previous_size;
-      send(member.session, std::move(message));
+      replies.send(member.session, std::move(message));
     }
     if (!open.given_up.empty()) {
       spdlog::warn("run {} epoch {}: {}", run_name(record.run), record.epoch, open.given_up);
@@ -335,7 +336,7 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
 
 // Drops memory that no view of the new lineage shows. A lineage that goes on keeps its views.
 void Daemon::Impl::drop_other_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume) {
-  const auto path = resume ? catalog->path(run, *resume) : std::vector<ViewPoint>();
+  const auto path = resume ? history.catalog().path(run, *resume) : std::vector<ViewPoint>();
   staging->keep_memory(run, [&](const SnapshotKey& snapshot) {
     return std::any_of(path.begin(), path.end(), [&](const ViewPoint& stretch) {
       return stretch.lineage == snapshot.lineage && snapshot.step <= stretch.step;
@@ -346,14 +347,14 @@ void Daemon::Impl::drop_other_memory(ckpt::RunId run, const std::optional<ViewPo
 void Daemon::Impl::kv_set(Session& session, fb::KvSetT& message) {
   const auto actions =
       groups.kv_set(session.id, message.epoch, message.key, std::move(message.value));
-  if (!actions.ok()) return refuse(session.id, message.request, actions.error());
-  done(session.id, message.request);
+  if (!actions.ok()) return replies.refuse(session.id, message.request, actions.error());
+  replies.done(session.id, message.request);
   carry_out(*actions);
 }
 
 void Daemon::Impl::kv_get(Session& session, const fb::KvGetT& message) {
   const auto actions = groups.kv_get(session.id, message.request, message.epoch, message.key);
-  if (!actions.ok()) return refuse(session.id, message.request, actions.error());
+  if (!actions.ok()) return replies.refuse(session.id, message.request, actions.error());
   carry_out(*actions);
 }
 

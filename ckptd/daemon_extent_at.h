@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "formats/segment.h"
 
 namespace ckptd {

@@ -20,8 +20,8 @@ constexpr ckpt::RunId kNoRun = 0;
 // Jobs are numbered in the order of their start.
 uint64_t Daemon::Impl::oldest_reader() const {
   uint64_t oldest = next_reader;
-  for (const auto& [id, session] : sessions) {
-    for (const auto& [restore_id, restore] : session.restores) {
+  for (const auto& [session, work] : session_work) {
+    for (const auto& [restore_id, restore] : work.restores) {
       oldest = std::min(oldest, restore.reader);
     }
   }
@@ -31,14 +31,14 @@ uint64_t Daemon::Impl::oldest_reader() const {
 
 // Plans a round: space that can be reclaimed now.
 GcRound Daemon::Impl::plan_gc_round() {
-  auto taken = dead_records.take(*catalog, oldest_reader(), limits::kGcTasksPerRoundMax);
+  auto taken = dead_records.take(history.catalog(), oldest_reader(), limits::kGcTasksPerRoundMax);
   GcRound round{.tasks = std::move(taken.tasks), .removable = {}, .more = dead_records.more()};
   std::set<ckpt::SegmentId>& candidates = taken.candidates;
   candidates.insert(dead_files.begin(), dead_files.end());
   for (const SpaceRange& range : unlisted) candidates.insert(range.segment);
   for (const ckpt::SegmentId segment : candidates) {
     if (dead_records.is_read(segment)) continue;
-    const auto live = catalog->live_extents(segment);
+    const auto live = history.catalog().live_extents(segment);
     if (!live.ok() || *live > 0) continue;
     if (being_written(segment)) {
       dead_files.insert(segment);
@@ -63,16 +63,17 @@ bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
 // Once the journal is closed, its last commits are unknown: a file without listed extents may hold
 // them. The next startup decides.
 void Daemon::Impl::collect_garbage() {
-  if (!gc_wanted || gc_running || draining || !journal->health().ok()) return;
-  if (!catalog_current()) return;    // retried when it is current
+  if (!gc_wanted || gc_running || draining || !history.journal().health().ok()) return;
+  if (!history.current()) return;    // retried when it is current
   if (!scrub->step_aside()) return;  // retried by settle(), once scrub's reads are over
   // All dead records are seen before a round is planned; a backlog takes several loop turns.
-  const bool all_seen = dead_records.see(*catalog, next_reader, limits::kGcRecordsPerTurnMax);
-  if (!catalog->health().ok()) return dead_records.forget();  // retried after a repair
-  if (!all_seen) return executor.run({}, [] {});              // its completion wakes the loop up
+  const bool all_seen =
+      dead_records.see(history.catalog(), next_reader, limits::kGcRecordsPerTurnMax);
+  if (!history.catalog().health().ok()) return dead_records.forget();  // retried after a repair
+  if (!all_seen) return executor.run({}, [] {});  // its completion wakes the loop up
   gc_wanted = false;
   GcRound round = plan_gc_round();
-  if (!catalog->health().ok()) {
+  if (!history.catalog().health().ok()) {
     gc_wanted = true;
     dead_records.forget();
     return;
@@ -110,7 +111,7 @@ void Daemon::Impl::freed(const GcOutcome& outcome) {
   records.reserve(by_run.size());
   for (auto& [run, body] : by_run) {
     body.run = run;
-    body.time_ns = wall_clock_ns();
+    body.time_ns = turn.wall_clock_ns();
     records.push_back(make_record(std::move(body)));
   }
   if (outcome.bytes > 0 || outcome.segments_removed > 0) {
@@ -120,7 +121,7 @@ void Daemon::Impl::freed(const GcOutcome& outcome) {
               outcome.segments_removed);
   }
   if (records.empty()) return gc_round_over();
-  record(std::move(records), [this](const Status& status) {
+  history.record(std::move(records), [this](const Status& status) {
     if (!status.ok()) {
       spdlog::warn("freed space is not on record: {}", status.error().message);
       dead_records.forget();
@@ -131,7 +132,7 @@ void Daemon::Impl::freed(const GcOutcome& outcome) {
 
 void Daemon::Impl::gc_round_over() {
   gc_running = false;
-  deferred.push_back([this] { collect_garbage(); });  // runs in settle(), which also answers
+  turn.defer([this] { collect_garbage(); });  // runs in settle(), which also answers
 }
 
 // A restore or verify has ended: its waiting records may be ready.
@@ -141,9 +142,9 @@ void Daemon::Impl::reader_gone() {
 
 void Daemon::Impl::query_gc(const Session& session, uint64_t request) {
   if (!may_use(session, ::geteuid())) {
-    return answer(session.id, request,
-                  error_answer(make_error(ErrorCode::kPermissionDenied,
-                                          "gc: only for the daemon's own user and root")));
+    return replies.answer(session.id, request,
+                          error_answer(make_error(ErrorCode::kPermissionDenied,
+                                                  "gc: only for the daemon's own user and root")));
   }
   gc_wanted = true;
   gc_askers.push_back({session.id, request, counters.freed_bytes, counters.segments_removed});
@@ -152,14 +153,15 @@ void Daemon::Impl::query_gc(const Session& session, uint64_t request) {
 // Answers gc requests when nothing is left to do, or nothing can be done now.
 void Daemon::Impl::answer_gc() {
   if (gc_running || gc_askers.empty()) return;
-  const Status health = journal->health().ok() ? catalog->health() : journal->health();
+  const Status health =
+      history.journal().health().ok() ? history.catalog().health() : history.journal().health();
   if (gc_wanted && health.ok() && !draining) return;
   for (const GcAsker& asker : std::exchange(gc_askers, {})) {
     if (!health.ok() || draining) {
       const Error error =
           make_error(ErrorCode::kUnavailable, "gc: {}",
                      draining ? "the daemon is shutting down" : health.error().message);
-      answer(asker.session, asker.request, error_answer(error));
+      replies.answer(asker.session, asker.request, error_answer(error));
       continue;
     }
     nlohmann::ordered_json document = {
@@ -169,8 +171,9 @@ void Daemon::Impl::answer_gc() {
     if (dead_records.waiting() > 0)
       document["waiting_for"] = "restores or verifies that began before them";
     if (!gc_error.empty()) document["error"] = gc_error;
-    answer(asker.session, asker.request,
-           {.exit_code = gc_error.empty() ? 0 : 1, .json = ckpt::base::dump_json(document)});
+    replies.answer(
+        asker.session, asker.request,
+        {.exit_code = gc_error.empty() ? 0 : 1, .json = ckpt::base::dump_json(document)});
   }
 }
 

@@ -13,7 +13,7 @@ namespace ckptd {
 void Daemon::Impl::take_back_memory() {
   if (keeper == nullptr) return;
   const Staging::TakenBack taken = staging->take_back([this](const SnapshotKey& key) {
-    const auto found = commit_at(key);
+    const auto found = history.commit_at(key);
     if (!found.ok()) return true;  // keep if in doubt: some versions are only in memory
     const auto& commit = *found;
     return commit && commit->snapshot == key && !commit->deleted && !commit->damaged;
@@ -34,32 +34,33 @@ void Daemon::Impl::end_rejoins() {
     if (ended != nullptr) counters.members_lost += ended->lost.size();
   }
   carry_out(actions);
-  for (auto& [id, session] : sessions) end_handback(session);
+  for (auto& [id, session] : sessions.all()) end_handback(session);
 }
 
 void Daemon::Impl::rejoin(Session& session, const fb::RejoinEpochT& message) {
   if (!session.run || !session.arena) {
-    return refuse(session.id, message.request,
-                  make_error(ErrorCode::kFailedPrecondition,
-                             "run {}: a trainer registers its units before it rejoins a group",
-                             session.run_name));
+    return replies.refuse(
+        session.id, message.request,
+        make_error(ErrorCode::kFailedPrecondition,
+                   "run {}: a trainer registers its units before it rejoins a group",
+                   session.run_name));
   }
-  if (const Status allowed = may_train(session); !allowed.ok()) {
-    return refuse(session.id, message.request, allowed.error());
+  if (const Status allowed = may_train(session, history.catalog()); !allowed.ok()) {
+    return replies.refuse(session.id, message.request, allowed.error());
   }
   const auto lineage =
       groups.rejoin(*session.run, session.id, message.rank, message.epoch, message.job);
   if (!lineage.ok()) {
-    return refuse(session.id, message.request,
-                  Error{lineage.error().code,
-                        fmt::format("run {}: {}", session.run_name, lineage.error().message)});
+    return replies.refuse(session.id, message.request,
+                          Error{lineage.error().code, fmt::format("run {}: {}", session.run_name,
+                                                                  lineage.error().message)});
   }
-  done(session.id, message.request);
+  replies.done(session.id, message.request);
 }
 
 // The commit was durable, but the last daemon did not tell this member. False: it was not.
 Result<bool> Daemon::Impl::tell_committed(const Session& session, const fb::BeginSnapshotT& begin) {
-  const auto run = catalog->run(session.run_name);
+  const auto run = history.catalog().run(session.run_name);
   if (!session.run || !run.ok()) return false;
   const auto member = groups.member(session.id);
   const ckpt::LineageId lineage = member ? member->lineage : run->current_lineage;
@@ -68,7 +69,7 @@ Result<bool> Daemon::Impl::tell_committed(const Session& session, const fb::Begi
                         .epoch = begin.epoch,
                         .step = begin.step,
                         .attempt = begin.attempt};
-  CKPT_ASSIGN(const auto commit, commit_at(key));
+  CKPT_ASSIGN(const auto commit, history.commit_at(key));
   if (!commit || commit->snapshot != key || commit->damaged || commit->deleted) return false;
   fb::SnapshotStateT state;
   state.epoch = key.epoch;
@@ -76,9 +77,9 @@ Result<bool> Daemon::Impl::tell_committed(const Session& session, const fb::Begi
   state.attempt = key.attempt;
   state.level = fb::SnapshotLevel::Durable;
   state.bytes = commit->bytes;
-  const auto units = catalog->units(key.run);
+  const auto units = history.catalog().units(key.run);
   if (units.ok()) state.alarms = describe(commit->alarms, key.step, **units);
-  send(session.id, std::move(state));
+  replies.send(session.id, std::move(state));
   return true;
 }
 
@@ -87,15 +88,15 @@ Result<bool> Daemon::Impl::tell_committed(const Session& session, const fb::Begi
 void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) {
   const fb::BeginSnapshotT& begin_message = *message.begin;
   const auto committed = tell_committed(session, begin_message);
-  if (!committed.ok()) return refuse(session.id, message.request, committed.error());
+  if (!committed.ok()) return replies.refuse(session.id, message.request, committed.error());
   if (*committed) return;
   const auto key =
       member_key(session, begin_message.epoch, begin_message.step, begin_message.attempt);
-  if (!key.ok()) return refuse(session.id, message.request, key.error());
+  if (!key.ok()) return replies.refuse(session.id, message.request, key.error());
   const auto fail = [&](const Error& error) {
-    refuse(session.id, message.request,
-           Error{error.code, fmt::format("run {} step {}: {}", session.run_name, begin_message.step,
-                                         error.message)});
+    replies.refuse(session.id, message.request,
+                   Error{error.code, fmt::format("run {} step {}: {}", session.run_name,
+                                                 begin_message.step, error.message)});
   };
   if (!groups.member(session.id)->active) {
     return fail(make_error(ErrorCode::kAborted, "epoch {} has ended", key->epoch));
@@ -107,13 +108,13 @@ void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) 
   }
   const Status checked = check_begin(session, *key, begin_message);
   if (!checked.ok()) return fail(checked.error());
-  const auto units = catalog->units(key->run);
+  const auto units = history.catalog().units(key->run);
   if (!units.ok()) return fail(units.error());
   const auto begin = make_begin(session, *key, begin_message);
   if (!begin.ok()) return fail(begin.error());
   const Ingest::Outcome outcome = ingest.begin(*begin, *units);
   if (!outcome.status.ok()) {
-    refuse(session.id, message.request, outcome.status.error());
+    replies.refuse(session.id, message.request, outcome.status.error());
     return carry_out(outcome.actions);
   }
   open_snapshots[*key].run_name = session.run_name;

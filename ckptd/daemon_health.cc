@@ -292,16 +292,16 @@ void HealthWatch::snapshot_durable(const std::string& run, const RunProgress::Du
 // Called by tick(), and before each report of the state.
 void Daemon::Impl::look_at_health() {
   const Persist::Stats stats = persist->stats();
-  if (health_watch.shortage_is_old(now, stats.shortages)) persist->forget_shortages();
-  HealthWatch::Look look{.now = now, .now_ns = wall_clock_ns()};
+  if (health_watch.shortage_is_old(turn.now(), stats.shortages)) persist->forget_shortages();
+  HealthWatch::Look look{.now = turn.now(), .now_ns = turn.wall_clock_ns()};
   if (auto shortage = persist->shortage(); shortage.ok()) look.shortage = *std::move(shortage);
-  look.journal = journal->health();
-  look.catalog = catalog->health();
-  look.trainers_wait = std::any_of(waiting_begins.begin(), waiting_begins.end(),
-                                   [](const auto& waiting) { return !waiting.second.empty(); }) ||
-                       std::any_of(sessions.begin(), sessions.end(), [](const auto& session) {
-                         return !session.second.lease_waits.empty();
-                       });
+  look.journal = history.journal().health();
+  look.catalog = history.catalog().health();
+  look.trainers_wait =
+      std::any_of(waiting_begins.begin(), waiting_begins.end(),
+                  [](const auto& waiting) { return !waiting.second.empty(); }) ||
+      std::any_of(session_work.begin(), session_work.end(),
+                  [](const auto& session) { return !session.second.lease_waits.empty(); });
   look.disk_busy = !persist->idle();
   look.bytes_to_write = stats.bytes_queued + stats.bytes_in_flight;
   look.disk_bytes_per_second = stats.disk_bytes_per_second;
@@ -320,7 +320,7 @@ void Daemon::Impl::look_at_health() {
 std::optional<std::set<std::string>> Daemon::Impl::names_of_trained() const {
   std::set<std::string> names;
   for (const ckpt::RunId id : groups.trained_runs()) {
-    const auto run = catalog->run(id);
+    const auto run = history.catalog().run(id);
     if (!run.ok()) return std::nullopt;
     names.insert(run->name);
   }
@@ -332,7 +332,7 @@ std::map<std::string, RunProgress::Waiting> Daemon::Impl::snapshots_waiting() co
   for (const auto& [key, open] : open_snapshots) {
     if (!ingest.is_staged(key)) continue;
     RunProgress::Waiting& of_run = waiting[open.run_name];
-    const auto waited_ns = static_cast<uint64_t>((now - open.staged_at).count());
+    const auto waited_ns = static_cast<uint64_t>((turn.now() - open.staged_at).count());
     if (of_run.count++ == 0 || waited_ns > of_run.longest_ns) {
       of_run.first_step = key.step;
       of_run.longest_ns = waited_ns;

@@ -32,7 +32,7 @@ Status Daemon::Impl::may_hold(const RunInfo& run) const {
 Result<Hold> Daemon::Impl::resolve_hold(const Session& session, const fb::HoldCommitT& message) {
   if (draining) return make_error(ErrorCode::kUnavailable, "the daemon is shutting down");
   CKPT_ASSIGN(const RunInfo run,
-              catalog->run(message.run.empty() ? session.run_name : message.run));
+              history.catalog().run(message.run.empty() ? session.run_name : message.run));
   CKPT_TRY(check_may(session, run, ckpt::Right::kRead));
   CKPT_TRY(may_hold(run));
   fb::OpenRestoreT view;
@@ -45,15 +45,15 @@ Result<Hold> Daemon::Impl::resolve_hold(const Session& session, const fb::HoldCo
   return Hold{.holder = holder_of(session, may_use(session, ::geteuid())),
               .run = run.id,
               .view = point,
-              .since_ns = wall_clock_ns(),
-              .progress_at = now};
+              .since_ns = turn.wall_clock_ns(),
+              .progress_at = turn.now()};
 }
 
 void Daemon::Impl::hold_commit(const Session& session, const fb::HoldCommitT& message) {
-  const auto hold = read([&] { return resolve_hold(session, message); });
-  if (!hold.ok()) return refuse(session.id, message.request, hold.error());
+  const auto hold = history.read([&] { return resolve_hold(session, message); });
+  if (!hold.ok()) return replies.refuse(session.id, message.request, hold.error());
   const auto id = holds.take(*hold);
-  if (!id.ok()) return refuse(session.id, message.request, id.error());
+  if (!id.ok()) return replies.refuse(session.id, message.request, id.error());
   fb::CommitHeldT held;
   held.request = message.request;
   held.hold = *id;
@@ -61,29 +61,29 @@ void Daemon::Impl::hold_commit(const Session& session, const fb::HoldCommitT& me
   held.step = hold->view.step;
   held.lease_ms =
       static_cast<uint32_t>(std::chrono::ceil<std::chrono::milliseconds>(holds.lease()).count());
-  send(session.id, std::move(held));
+  replies.send(session.id, std::move(held));
 }
 
 // Holds a view until its verify has ended. A verify of whole runs needs no hold, because it skips
 // commits that are removed meanwhile. 0: no hold.
 Result<HoldId> Daemon::Impl::hold_verified(const Session& session, const VerifyTarget& target) {
   if (!target.point) return HoldId{0};
-  CKPT_ASSIGN(const RunInfo run, catalog->run(target.runs.front()));
+  CKPT_ASSIGN(const RunInfo run, history.catalog().run(target.runs.front()));
   CKPT_TRY(may_hold(run));
   return holds.take({.holder = holder_of(session, may_use(session, ::geteuid())),
                      .run = run.id,
                      .view = *target.point,
-                     .since_ns = wall_clock_ns(),
-                     .progress_at = now,
+                     .since_ns = turn.wall_clock_ns(),
+                     .progress_at = turn.now(),
                      .of_job = true});
 }
 
 void Daemon::Impl::renew_hold(const Session& session, const fb::RenewHoldT& message) {
-  if (holds.renew(session.id, message.hold, now)) return;
+  if (holds.renew(session.id, message.hold, turn.now())) return;
   fb::HoldEndedT ended;
   ended.hold = message.hold;
   ended.reason = "this session has no such hold";
-  send(session.id, std::move(ended));
+  replies.send(session.id, std::move(ended));
 }
 
 void Daemon::Impl::tell_ended(const std::vector<Hold>& ended, const std::string& reason) {
@@ -94,12 +94,12 @@ void Daemon::Impl::tell_ended(const std::vector<Hold>& ended, const std::string&
     fb::HoldEndedT message;
     message.hold = hold.id;
     message.reason = reason;
-    send(hold.holder.session, std::move(message));
+    replies.send(hold.holder.session, std::move(message));
   }
 }
 
 void Daemon::Impl::end_overdue_holds() {
-  const std::vector<Hold> ended = holds.end_overdue(now);
+  const std::vector<Hold> ended = holds.end_overdue(turn.now());
   counters.holds_overdue += ended.size();
   if (ended.empty()) return;
   tell_ended(ended, fmt::format("its reader made no progress for {} s",

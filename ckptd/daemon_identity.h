@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/io/disk.h"
 
 namespace ckptd {

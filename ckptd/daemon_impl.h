@@ -1,7 +1,7 @@
 // Shared by the sources daemon_*.cc, and private to them:
 //
 //   daemon, _dispatch           public interface, poll and tick, drain; dispatch of messages
-//   _open, _apply, _salvage     recovery; journal records into the catalog; a damaged journal
+//   _open, _salvage             recovery; a damaged journal
 //   _sessions, _epochs, _handback  sessions and groups; return of clients after a restart
 //   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
 //   _restore, _holds, _gc, _scrub  restores, holds; dead space; background work
@@ -22,12 +22,12 @@
 #include "ckptd/alarms/judge.h"
 #include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon.h"
-#include "ckptd/daemon_catalog.h"
 #include "ckptd/daemon_health.h"
 #include "ckptd/daemon_state.h"
 #include "ckptd/gc/dead_records.h"
 #include "ckptd/gc/gc.h"
 #include "ckptd/group/group.h"
+#include "ckptd/history/history.h"
 #include "ckptd/holds/holds.h"
 #include "ckptd/ingest/ingest.h"
 #include "ckptd/limits.h"
@@ -35,6 +35,9 @@
 #include "ckptd/query/query.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/scrub/scrub.h"
+#include "ckptd/sessions/access.h"
+#include "ckptd/sessions/replies.h"
+#include "ckptd/sessions/session.h"
 #include "ckptd/staging/staging.h"
 #include "formats/wire/convert.h"
 
@@ -53,8 +56,7 @@ struct Daemon::Impl {
   Status open();
   Status recover_runs(RecoveredStore& store);
   bool reclaim(ListedExtents listed);
-  void use(const RecoveredStore& store);
-  Result<bool> begin_journal(const RecoveredStore& store);
+  void on_record(const fb::RecordT& record);
   Result<bool> finish_salvage();
   Status catch_up_behind(RecoveredStore& store);
   Result<bool> salvage(RecoveredStore& store);
@@ -66,7 +68,6 @@ struct Daemon::Impl {
   void open_readers_back();
   void take_back_memory();
   void settle();
-  void run_deferred();
   void step_drain();
   void close();
   // Closes a RestoreJob or VerifyJob and keeps it until its reads are over; then runs `then`.
@@ -76,41 +77,12 @@ struct Daemon::Impl {
     const std::shared_ptr<Job> kept = std::move(job);
     closing_jobs.emplace(id, kept);
     kept->close([this, id, then = std::move(then)] {
-      deferred.push_back([this, id, then] {
+      turn.defer([this, id, then] {
         closing_jobs.erase(id);
         if (then) then();
       });
     });
   }
-  // -- answers -----------------------------------------------------------------------------------
-  template <typename BodyT>
-  void send(SessionId session, BodyT body, int fd = -1) {
-    if (!sessions.contains(session)) return;  // disconnected
-    fb::MessageT message;
-    message.body.Set(std::move(body));
-    outbox.send(session, message, fd);
-  }
-  void refuse(SessionId session, uint64_t request, const Error& error);
-  void done(SessionId session, uint64_t request);
-  uint64_t wall_clock_ns() const { return options.wall_clock_ns(); }
-  // -- the catalog behind the journal (daemon_apply.cc) ------------------------------------------
-  // Appends to the journal, then applies to the catalog, then calls `then`.
-  void record(std::vector<fb::RecordT> records, std::function<void(const Status&)> then);
-  void apply(uint64_t sequence, const fb::RecordT& record);
-  CatalogKeeper::Journal journal_end() const { return {journal_file, last_sequence}; }
-  Status heal_catalog() { return catalog_keeper.heal(now, journal_end()); }
-  HealCatalog healer();
-  // Reads the catalog as a whole, or fails (whole_read.h).
-  template <typename Read>
-  auto read(Read get) {
-    return read_whole(*catalog, healer(), std::move(get));
-  }
-  Result<std::optional<CommitInfo>> commit_at(const SnapshotKey& key);
-  JournalSource journal_source() const;
-  bool applies() const { return durable.batch.has_value() || !durable.waiting.empty(); }
-  void apply_next();
-  size_t apply_durable();
-  void start_turns();
   // -- sessions (daemon_sessions.cc) -------------------------------------------------------------
   void dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd);
   bool dispatch_group(Session& session, fb::MessageT& message);
@@ -125,12 +97,6 @@ struct Daemon::Impl {
                   std::vector<ckpt::UnitSpec> units, const RunInfo* replaced);
   void run_created(const std::string& name, ckpt::RunId run, const Status& status);
   void disconnected(SessionId session, const std::string& reason);
-  bool may_use(const Session& session, uid_t owner) const;
-  bool may(const Session& session, const RunInfo& run, ckpt::Right right) const;
-  // kPermissionDenied names the run, its owner and the missing right.
-  Status check_may(const Session& session, const RunInfo& run, ckpt::Right right) const;
-  Status may_train(const Session& session) const;  // for the run that the session has registered
-  Status check_owner(const Session& session, const RunInfo& run) const;
   // -- epochs (daemon_epochs.cc) -----------------------------------------------------------------
   void join(Session& session, const fb::JoinGroupT& message);
   std::string describe_holder(ckpt::RunId run,
@@ -250,13 +216,11 @@ struct Daemon::Impl {
   RestoreContext restore_context();
   // -- questions (daemon_queries.cc, daemon_status.cc); health (daemon_health.cc) -----------------
   void query(Session& session, const fb::QueryT& message);
-  void answer(SessionId session, uint64_t request, QueryAnswer answer);
   QueryContext query_context(const Session& session);
   void query_verify(Session& session, const fb::QueryT& message);
   Result<HoldId> hold_verified(const Session& session, const VerifyTarget& target);
   QueryAnswer query_rebuild(const Session& session);
   QueryAnswer query_status(const Session& asker);
-  bool may_read(const Session& session, const std::string& run) const;
   void look_at_health();
   std::map<std::string, RunProgress::Waiting> snapshots_waiting() const;
   std::optional<std::set<std::string>> names_of_trained() const;
@@ -304,24 +268,20 @@ struct Daemon::Impl {
   void start_scrub();
   bool may_read_back() const;
   bool disk_wanted() const;
-  bool catalog_current() const;
   ScrubReport scrub_report() const;
   QueryAnswer query_scrub(const Session& session, const std::string& args);
 
   Disk& disk;
   Executor& executor;
-  Outbox& outbox;
   MemoryKeeper* const keeper;
   const Options options;
 
-  ckpt::base::Hash128 store_id;
-  FileId journal_file = 0;
-  CatalogKeeper catalog_keeper;
-  Catalog* catalog = nullptr;  // owned by the keeper
-  uint64_t last_sequence = 0;  // of the journal; the catalog must reach it
-  Durable durable;             // durable, but not yet applied
+  Turn turn;
+  History history;
+  Sessions sessions;
+  std::map<SessionId, SessionWork> session_work;
+  const Replies replies;
   std::unique_ptr<Staging> staging;
-  std::unique_ptr<JournalWriter> journal;
   IoShape io_shape;
   std::unique_ptr<Persist> persist;
   std::unique_ptr<SegmentReader> segments;
@@ -330,8 +290,6 @@ struct Daemon::Impl {
   Ingest ingest;
   Groups groups;
 
-  Time now{};
-  std::map<SessionId, Session> sessions;
   std::map<std::string, CreatingRun> creating_runs;
   ckpt::RunId next_run = 1;
   std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
@@ -369,7 +327,6 @@ struct Daemon::Impl {
   // Work that callbacks leave for settle().
   std::set<ArenaId> arenas_ready;
   bool snapshot_ended = false;
-  std::vector<std::function<void()>> deferred;
   std::map<uint64_t, std::shared_ptr<void>> closing_jobs;  // restores and verifies that still read
   uint64_t next_closing_job = 1;
 
@@ -377,7 +334,6 @@ struct Daemon::Impl {
   std::optional<Time> warm_next;      // earliest time: see warm_memory()
   bool rejoin_deadline_over = false;
   bool draining = false;
-  bool closing_record_sent = false;
   bool closed_cleanly = false;
   Time drain_deadline{};
   Counters counters;

@@ -40,18 +40,18 @@ std::string describe_session(const Session& session, Time now, uint64_t wall_clo
 // Empty: no other session holds the place, and no other job trains the run.
 std::string Daemon::Impl::describe_holder(ckpt::RunId run, const JoinRequest& request) const {
   const auto other = groups.other_job(run, request.session, request.job);
-  if (const auto in = other ? sessions.find(*other) : sessions.end(); in != sessions.end()) {
+  if (const Session* in = other ? sessions.find(*other) : nullptr; in != nullptr) {
     return fmt::format(
         "{}; train under another run name (moetrain --run), or wait for that job to end, or stop "
         "it",
-        describe_session(in->second, now, wall_clock_ns()));
+        describe_session(*in, turn.now(), turn.wall_clock_ns()));
   }
   const auto id = groups.holder(run, request);
-  const auto holder = id ? sessions.find(*id) : sessions.end();
-  if (holder == sessions.end()) return {};
+  const Session* holder = id ? sessions.find(*id) : nullptr;
+  if (holder == nullptr) return {};
   return fmt::format(
       "its place is held by {}; end the job of that process, or train under another run name",
-      describe_session(holder->second, now, wall_clock_ns()));
+      describe_session(*holder, turn.now(), turn.wall_clock_ns()));
 }
 
 // Logged at once, once per holder: otherwise a second job under the name of a running one would
@@ -59,8 +59,8 @@ std::string Daemon::Impl::describe_holder(ckpt::RunId run, const JoinRequest& re
 void Daemon::Impl::tell_place_is_held(const Session& asker, const JoinRequest& request) {
   if (groups.other_job(*asker.run, asker.id, request.job)) return;  // refused: it does not wait
   const auto id = groups.holder(*asker.run, request);
-  const auto holder = id ? sessions.find(*id) : sessions.end();
-  if (holder == sessions.end() || std::exchange(holder->second.wanted_told, true)) return;
+  Session* holder = id ? sessions.find(*id) : nullptr;
+  if (holder == nullptr || std::exchange(holder->wanted_told, true)) return;
   spdlog::warn("run {}: process {} ({}) of user {} waits to join as rank {}: {}", asker.run_name,
                asker.pid, ckpt::base::printable(asker.client), asker.uid, request.rank,
                describe_holder(*asker.run, request));

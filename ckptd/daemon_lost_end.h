@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 
 namespace ckptd {
 

@@ -149,7 +149,7 @@ std::string Daemon::metrics_text() {
   add_alarms(text, impl.counters);
   text.counter("ckptd_write_errors_total",
                "Writes or syncs that failed: of segments, journal, catalog and ledgers.",
-               impl.disk.write_errors() + impl.catalog->write_errors() +
+               impl.disk.write_errors() + impl.history.catalog().write_errors() +
                    impl.staging->stats().ledger_errors);
   add_persist(text, impl.persist->stats());
   text.gauge("ckptd_io_depth", "Writes in flight at most.", impl.io_shape.depth);
@@ -164,7 +164,8 @@ std::string Daemon::metrics_text() {
   text.seconds("ckptd_decode_seconds_total", "Time of threads that decoded them.",
                std::chrono::nanoseconds(impl.decoded.nanoseconds));
   add_scrub(text, *impl.scrub);
-  add_progress(text, impl.health_watch.progress(), impl.wall_clock_ns(), limits::kRunsInMetricsMax);
+  add_progress(text, impl.health_watch.progress(), impl.turn.wall_clock_ns(),
+               limits::kRunsInMetricsMax);
   add_health(text, impl.health_watch.health());
   const Staging::Stats stats = impl.staging->stats();
   for (const auto& [state, name] : kSlabStates) {
@@ -185,12 +186,13 @@ std::string Daemon::metrics_text() {
   text.gauge("ckptd_snapshots_open", "Snapshots begun and not settled.",
              static_cast<double>(impl.open_snapshots.size()));
   text.gauge("ckptd_journal_bytes", "Size of the journal.",
-             static_cast<double>(impl.journal->bytes()));
+             static_cast<double>(impl.history.journal().bytes()));
   text.gauge("ckptd_journal_open", "0 once a failed write or sync has closed the journal.",
-             impl.journal->health().ok() ? 1 : 0);
+             impl.history.journal().health().ok() ? 1 : 0);
   text.gauge("ckptd_catalog_ok", "0 while the catalog cannot be read or written.",
-             impl.catalog->health().ok() ? 1 : 0);
-  text.gauge("ckptd_runs", "Runs in the store.", static_cast<double>(impl.catalog->runs().size()));
+             impl.history.catalog().health().ok() ? 1 : 0);
+  text.gauge("ckptd_runs", "Runs in the store.",
+             static_cast<double>(impl.history.catalog().runs().size()));
   if (const auto space = impl.disk.space(); space.ok()) {
     text.gauge("ckptd_disk_free_bytes", "Free space of the data directory's file system.",
                static_cast<double>(space->free_bytes));

@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/persist/persist.h"
 

@@ -27,12 +27,30 @@ Result<std::unique_ptr<Daemon>> Daemon::open(const Parts& parts, const Options& 
 Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
     : disk(with_parts.disk),
       executor(with_parts.executor),
-      outbox(with_parts.outbox),
       keeper(with_parts.keeper),
       options(with_options),
-      catalog_keeper(with_parts.disk, with_parts.open_catalog) {}
+      turn(with_options.wall_clock_ns),
+      history({.disk = with_parts.disk,
+               .executor = with_parts.executor,
+               .turn = turn,
+               .open_catalog = with_parts.open_catalog,
+               .apply_turn = with_options.apply_turn,
+               .on_record = [this](const fb::RecordT& record) { on_record(record); }}),
+      replies(sessions, with_parts.outbox) {}
 
 namespace {
+
+// The run that loses versions by this record: cached newest versions may be wrong.
+std::optional<ckpt::RunId> run_of_loss(const fb::RecordT& record) {
+  if (const auto* deleted = record.body.AsDeleted()) return deleted->run;
+  if (const auto* removed = record.body.AsRunRemoved()) return removed->run;
+  if (const auto* damaged = record.body.AsCommitDamaged()) return damaged->run;
+  return std::nullopt;
+}
+
+bool makes_dead(fb::RecordBody type) {
+  return type == fb::RecordBody::Deleted || type == fb::RecordBody::RunRemoved;
+}
 
 // Commits that a catalog lacks whose last record is `known`.
 std::vector<SnapshotKey> commits_after(const RecoveredStore& store, uint64_t known) {
@@ -69,36 +87,46 @@ void log_catalog_made(const RecoveredStore& store, uint64_t records) {
 
 }  // namespace
 
+// Caches outside of the catalog follow the record that is about to be applied.
+void Daemon::Impl::on_record(const fb::RecordT& record) {
+  if (makes_dead(record.body.type)) {
+    gc_wanted = true;
+    dead_records.look_again();
+  }
+  if (const auto run = run_of_loss(record)) newest_by_run.erase(*run);
+}
+
 Status Daemon::Impl::open() {
   CKPT_ASSIGN(const bool finished, finish_salvage());
   CKPT_ASSIGN(RecoveredStore store, recover_store(disk, options.random_seed));
-  use(store);
+  history.use(store);
   CKPT_TRY(ensure_segments_directory(disk, store));
   CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk, store));
   CKPT_TRY(check_segments_are_ours(found, store));
-  CKPT_TRY(catalog_keeper.open(store));
+  CKPT_TRY(history.keeper().open(store));
   // The last check: so far nothing of the store was changed. Only a catalog that RocksDB cannot
   // open was moved to catalog.broken.
-  const bool lost_records = store.damage || catalog_keeper.knows_more_than(last_sequence);
+  const bool lost_records =
+      store.damage || history.keeper().knows_more_than(history.last_sequence());
   if (!finished && !lost_records) CKPT_TRY(check_journal_is_newest(disk, found, store));
-  CKPT_TRY(catalog_keeper.settle());
-  catalog = catalog_keeper.catalog();
-  const bool no_catalog = catalog->applied_sequence() == 0;
+  CKPT_TRY(history.keeper().settle());
+  history.take_catalog();
+  const bool no_catalog = history.catalog().applied_sequence() == 0;
   CKPT_ASSIGN(bool salvaged, salvage(store));
   salvaged = salvaged || finished;
   CKPT_ASSIGN(const LostEnd lost_end, cut_end(disk, store, no_catalog));
-  const uint64_t known = catalog->applied_sequence();
-  CKPT_TRY(catalog_keeper.go_on_without_disk());
-  Status filled = catalog_keeper.catch_up(journal_end());
-  if (!filled.ok() && !catalog->health().ok()) filled = heal_catalog();
+  const uint64_t known = history.catalog().applied_sequence();
+  CKPT_TRY(history.keeper().go_on_without_disk());
+  Status filled = history.keeper().catch_up(history.journal_end());
+  if (!filled.ok() && !history.catalog().health().ok()) filled = history.heal();
   CKPT_TRY(filled);
-  if (no_catalog) log_catalog_made(store, catalog->applied_sequence());
+  if (no_catalog) log_catalog_made(store, history.catalog().applied_sequence());
   CKPT_ASSIGN(const auto lost_names,
-              read([&] { return Result(names_of_lost(lost_end, *catalog)); }));
+              history.read([&] { return Result(names_of_lost(lost_end, history.catalog())); }));
   tell_lost_end(lost_end, lost_names);
-  CKPT_ASSIGN(const bool on_record, begin_journal(store));
+  CKPT_ASSIGN(const bool on_record, history.begin_journal(store));
   CKPT_TRY(mark_damaged(commits_after(store, known)));
-  if (!segments) segments = std::make_unique<SegmentReader>(disk, store_id);
+  if (!segments) segments = std::make_unique<SegmentReader>(disk, history.store_id());
 
   CKPT_TRY(recover_runs(store));
   // Not after a doubtful end of the journal: unlisted extents may be the last copy.
@@ -108,8 +136,8 @@ Status Daemon::Impl::open() {
   open_staging();
   io_shape = options.find_io_shape();
   persist = std::make_unique<Persist>(
-      disk, executor, *journal,
-      Persist::Options{.store = store_id,
+      disk, executor, history.journal(),
+      Persist::Options{.store = history.store_id(),
                        .first_segment = store.next_segment,
                        .first_sequence = first_extent(store, on_record),
                        .segment_bytes = options.segment_bytes,
@@ -123,47 +151,9 @@ Status Daemon::Impl::open() {
                        }});
   open_readers_back();
   start_scrub();
-  start_turns();
-  log_recovered(store, catalog->runs().size(), journal->bytes());
+  history.start_turns();
+  log_recovered(store, history.catalog().runs().size(), history.journal().bytes());
   return {};
-}
-
-// Continues the journal: the record of this startup is next. The store keeps its version until
-// a record needs a newer one. False: the disk has no room, and the startup is not recorded
-// yet.
-Result<bool> Daemon::Impl::begin_journal(const RecoveredStore& store) {
-  journal = std::make_unique<JournalWriter>(disk, journal_file, store.end);
-  const auto opened_as = [this](uint32_t version, bool clean) {
-    fb::StoreOpenedT opened;
-    opened.store = ckpt::wire::to_fb(store_id);
-    opened.time_ns = wall_clock_ns();
-    opened.format_version = version;
-    opened.clean = clean;
-    return make_record(std::move(opened));
-  };
-  const fb::RecordT record = opened_as(store.version, store.clean);
-  const auto sequence = append_blocking(disk, *journal, {record});
-  const bool full = !sequence.ok() && sequence.error().code == ErrorCode::kResourceExhausted;
-  if (!sequence.ok() && !full) return sequence.error();
-  if (full) {
-    spdlog::warn("{}: journal full: this start will be recorded with the next write: {}",
-                 kJournalPath, sequence.error().message);
-  } else {
-    apply(*sequence, record);
-  }
-  journal->set_store_version(
-      {.version = full ? 0 : store.version,
-       .least = store.version,
-       .make_record = [opened_as](uint32_t version) { return opened_as(version, false); },
-       .on_raised = [this](uint64_t raised_at,
-                           const fb::RecordT& raised) { apply(raised_at, raised); }});
-  return !full;
-}
-
-void Daemon::Impl::use(const RecoveredStore& store) {
-  store_id = store.id;
-  journal_file = store.journal;
-  last_sequence = store.end.next_sequence - 1;
 }
 
 // Opens the readers of earlier versions, for dedup and deltas.
@@ -179,7 +169,7 @@ void Daemon::Impl::open_readers_back() {
 void Daemon::Impl::open_staging() {
   Staging::Options of_staging = options.staging;
   of_staging.keeper = keeper;
-  of_staging.store = store_id;
+  of_staging.store = history.store_id();
   staging = std::make_unique<Staging>(disk, executor, of_staging);
   staging->set_on_slabs_ready([this](ArenaId arena) { arenas_ready.insert(arena); });
   take_back_memory();
@@ -202,10 +192,10 @@ std::optional<CommitInfo> newest_commit(const Catalog& catalog, ckpt::RunId run)
 // Continues all numbers, so that none is assigned twice; members of the last epochs may rejoin.
 // Metrics of the runs continue.
 Status Daemon::Impl::recover_runs(RecoveredStore& store) {
-  for (const RunInfo& removed : catalog->removed_runs()) {
+  for (const RunInfo& removed : history.catalog().removed_runs()) {
     next_run = std::max(next_run, removed.id + 1);
   }
-  for (const RunInfo& run : catalog->runs()) {
+  for (const RunInfo& run : history.catalog().runs()) {
     next_run = std::max(next_run, run.id + 1);
     const fb::EpochOpenedT& epoch = store.epochs[run.id];
     // A later epoch than the journal's was salvaged: only its number is known.
@@ -213,7 +203,8 @@ Status Daemon::Impl::recover_runs(RecoveredStore& store) {
     const bool over = store.epochs_over.contains(run.id);
     groups.recovered(run.id, run.last_epoch, known && !over ? epoch.size : 0, epoch.lineage,
                      epoch.elastic ? epoch.members : std::vector<MemberId>(), epoch.goes_on);
-    CKPT_ASSIGN(const auto newest, read([&] { return Result(newest_commit(*catalog, run.id)); }));
+    CKPT_ASSIGN(const auto newest,
+                history.read([&] { return Result(newest_commit(history.catalog(), run.id)); }));
     if (newest) health_watch.snapshot_durable(run.name, durable_of(*newest));
   }
   return {};
@@ -224,7 +215,7 @@ Status Daemon::Impl::recover_runs(RecoveredStore& store) {
 bool Daemon::Impl::reclaim(ListedExtents listed) {
   Status status;
   for (auto segment = listed.begin(); status.ok() && segment != listed.end();) {
-    const auto live = catalog->live_extents(segment->first);
+    const auto live = history.catalog().live_extents(segment->first);
     if (!live.ok()) status = live.error();
     segment = live.ok() && *live == 0 ? listed.erase(segment) : std::next(segment);
   }
@@ -251,7 +242,7 @@ Result<RecoveryCheck> Daemon::Impl::check_commit(const Catalog& index, const Sna
   CKPT_TRY(index.health());
   if (!commit) return RecoveryCheck();
   CKPT_ASSIGN(const auto units, index.units(key.run));
-  if (!segments) segments = std::make_unique<SegmentReader>(disk, store_id);
+  if (!segments) segments = std::make_unique<SegmentReader>(disk, history.store_id());
   const Status held = check_commit_headers(*segments, *commit, *units, part);
   if (held.ok()) return RecoveryCheck();
   const RunInfo run = index.run(key.run).value();
@@ -274,7 +265,7 @@ Result<RecoveryCheck> Daemon::Impl::check_commit(const Catalog& index, const Sna
   damaged.lineage = key.lineage;
   damaged.step = key.step;
   damaged.reason = held.error().message;
-  damaged.time_ns = wall_clock_ns();
+  damaged.time_ns = turn.wall_clock_ns();
   return RecoveryCheck{
       .damaged = make_record(std::move(damaged)), .unread = false, .reason = held.error().message};
 }
@@ -282,21 +273,19 @@ Result<RecoveryCheck> Daemon::Impl::check_commit(const Catalog& index, const Sna
 Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
   std::vector<fb::RecordT> records;
   for (const SnapshotKey& key : replayed) {
-    CKPT_ASSIGN(RecoveryCheck check, read([&] {
-                  return check_commit(*catalog, key, ExtentPart::kWhole, /*log_at_debug=*/false);
-                }));
+    CKPT_ASSIGN(RecoveryCheck check, history.read([&] {
+      return check_commit(history.catalog(), key, ExtentPart::kWhole, /*log_at_debug=*/false);
+    }));
     if (check.damaged) records.push_back(std::move(*check.damaged));
   }
   if (records.empty()) return {};
-  auto sequence = append_blocking(disk, *journal, records);
-  if (!sequence.ok() && sequence.error().code == ErrorCode::kResourceExhausted) {
+  const Status recorded = history.record_blocking(records);
+  if (!recorded.ok() && recorded.error().code == ErrorCode::kResourceExhausted) {
     // Restores and verify detect the damage themselves, and the next startup checks again.
-    spdlog::warn("damage that was found is not on record: {}", sequence.error().message);
+    spdlog::warn("damage that was found is not on record: {}", recorded.error().message);
     return {};
   }
-  CKPT_TRY(sequence);
-  for (const fb::RecordT& one : records) apply((*sequence)++, one);
-  return {};
+  return recorded;
 }
 
 }  // namespace ckptd

@@ -12,7 +12,7 @@
 namespace ckptd {
 
 QueryContext Daemon::Impl::query_context(const Session& session) {
-  return {.catalog = *catalog,
+  return {.catalog = history.catalog(),
           .may_read = [this, &session](
                           const RunInfo& run) { return may(session, run, ckpt::Right::kRead); },
           .in_memory =
@@ -23,50 +23,38 @@ QueryContext Daemon::Impl::query_context(const Session& session) {
               },
           .memory_versions =
               [this, uid = session.uid](ckpt::RunId run) {
-                return MemoryVersions(*staging, *catalog, uid, run);
+                return MemoryVersions(*staging, history.catalog(), uid, run);
               },
           .damages = scrub->state().damages,
           .memory_bytes_per_second = counters.restore_speeds.memory(),
           .segment_bytes_per_second = counters.restore_speeds.segment()};
 }
 
-void Daemon::Impl::answer(SessionId session, uint64_t request, QueryAnswer answer) {
-  if (answer.json.size() > limits::kQueryReplyBytesMax) {
-    return refuse(session, request,
-                  make_error(ErrorCode::kResourceExhausted,
-                             "the answer has {} bytes, the most is {}: ask for it in pages (page), "
-                             "or for less",
-                             answer.json.size(), limits::kQueryReplyBytesMax));
-  }
-  fb::QueryReplyT reply;
-  reply.request = request;
-  reply.exit_code = answer.exit_code;
-  reply.json = std::move(answer.json);
-  send(session, std::move(reply));
-}
-
 void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
   if (is_catalog_verb(message.verb)) {
     const QueryContext context = query_context(session);
     const auto whole =
-        read([&] { return Result(answer_query(context, message.verb, message.args)); });
-    return answer(session.id, message.request, whole.ok() ? *whole : error_answer(whole.error()));
+        history.read([&] { return Result(answer_query(context, message.verb, message.args)); });
+    return replies.answer(session.id, message.request,
+                          whole.ok() ? *whole : error_answer(whole.error()));
   }
   if (message.verb == "verify") return query_verify(session, message);
   if (message.verb == "scrub") {
-    return answer(session.id, message.request, query_scrub(session, message.args));
+    return replies.answer(session.id, message.request, query_scrub(session, message.args));
   }
   if (is_administration(message.verb)) return administer(session, message);
   if (message.verb == "gc") return query_gc(session, message.request);
   if (message.verb == "rebuild") {
-    return answer(session.id, message.request, query_rebuild(session));
+    return replies.answer(session.id, message.request, query_rebuild(session));
   }
-  if (message.verb == "ping") return answer(session.id, message.request, {.json = "{}"});  // alive
-  if (message.verb == "join") return answer(session.id, message.request, query_join(session));
+  if (message.verb == "ping")
+    return replies.answer(session.id, message.request, {.json = "{}"});  // alive
+  if (message.verb == "join")
+    return replies.answer(session.id, message.request, query_join(session));
   if (message.verb == "status") {
-    return answer(session.id, message.request, query_status(session));
+    return replies.answer(session.id, message.request, query_status(session));
   }
-  answer(
+  replies.answer(
       session.id, message.request,
       error_answer(make_error(ErrorCode::kInvalidArgument, "{}: this daemon has no such question",
                               ckpt::base::printable(message.verb))));
@@ -89,29 +77,32 @@ std::vector<std::string> whole_runs(const Catalog& catalog, const VerifyTarget& 
 
 // Reads in pieces between other work, and answers at the end.
 void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
-  const auto target = read([&] { return parse_verify_args(query_context(session), message.args); });
-  if (!target.ok()) return answer(session.id, message.request, error_answer(target.error()));
+  const auto target =
+      history.read([&] { return parse_verify_args(query_context(session), message.args); });
+  if (!target.ok())
+    return replies.answer(session.id, message.request, error_answer(target.error()));
   if (verifies.size() >= limits::kVerifiesMax) {
-    return answer(session.id, message.request,
-                  error_answer(make_error(ErrorCode::kResourceExhausted,
-                                          "{} verifies are running, the most", verifies.size())));
+    return replies.answer(
+        session.id, message.request,
+        error_answer(make_error(ErrorCode::kResourceExhausted, "{} verifies are running, the most",
+                                verifies.size())));
   }
   const auto hold = hold_verified(session, *target);
-  if (!hold.ok()) return answer(session.id, message.request, error_answer(hold.error()));
+  if (!hold.ok()) return replies.answer(session.id, message.request, error_answer(hold.error()));
   const uint64_t id = next_verify++;
   Verify& verify = verifies[id];
   verify.hold = *hold;
   verify.session = session.id;
   verify.request = message.request;
   verify.reader = next_reader++;
-  verify.whole_runs = whole_runs(*catalog, *target);
-  verify.began_ns = wall_clock_ns();
+  verify.whole_runs = whole_runs(history.catalog(), *target);
+  verify.began_ns = turn.wall_clock_ns();
   verify.job = std::make_unique<VerifyJob>(
       restore_context(), target->runs, target->point,
       [this, id](const VerifyReport& report) {
         counters.verify_errors += report.errors.size() + report.errors_left_out;
         // The job must not be destroyed inside its own callback.
-        deferred.push_back([this, id, report] {
+        turn.defer([this, id, report] {
           const auto found = verifies.find(id);
           if (found == verifies.end()) return;
           const Verify over = std::move(found->second);
@@ -119,10 +110,10 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
           holds.release(over.session, over.hold);
           reader_gone();
           scrub->verified(report, over.whole_runs, over.began_ns);
-          answer(over.session, over.request, verify_answer(report));
+          replies.answer(over.session, over.request, verify_answer(report));
         });
       },
-      target->journal ? std::optional(journal_source()) : std::nullopt);
+      target->journal ? std::optional(history.journal_source()) : std::nullopt);
   verify.job->start();
 }
 
@@ -133,13 +124,14 @@ QueryAnswer Daemon::Impl::query_rebuild(const Session& session) {
     return error_answer(make_error(ErrorCode::kPermissionDenied,
                                    "rebuild: only for the daemon's own user and root"));
   }
-  const Status status = catalog_keeper.rebuild(journal_end());
+  const Status status = history.rebuild();
   if (!status.ok()) return error_answer(status.error());
   size_t commits = 0;
-  for (const RunInfo& run : catalog->runs()) commits += run.commits;
-  spdlog::info("the catalog was rebuilt from {} journal records", catalog->applied_sequence());
-  const nlohmann::json document = {{"records", catalog->applied_sequence()},
-                                   {"runs", catalog->runs().size()},
+  for (const RunInfo& run : history.catalog().runs()) commits += run.commits;
+  spdlog::info("the catalog was rebuilt from {} journal records",
+               history.catalog().applied_sequence());
+  const nlohmann::json document = {{"records", history.catalog().applied_sequence()},
+                                   {"runs", history.catalog().runs().size()},
                                    {"commits", commits}};
   return {.exit_code = 0, .json = ckpt::base::dump_json(document)};
 }

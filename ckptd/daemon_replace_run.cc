@@ -2,7 +2,7 @@
 
 #include <spdlog/spdlog.h>
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/observe/log_event.h"
 
 namespace ckptd {

@@ -76,29 +76,29 @@ Result<ViewPoint> Daemon::Impl::resolve_view(const RunInfo& run,
     // Each unit's newest version up to the step: the step itself needs no commit.
     const ViewPoint point{message.lineage != 0 ? message.lineage : run.current_lineage,
                           message.step};
-    if (!catalog->path(run.id, point).empty()) return point;
+    if (!history.catalog().path(run.id, point).empty()) return point;
     return make_error(ErrorCode::kNotFound, "run {}: no lineage {}", run.name, point.lineage);
   }
   if (of_tag) {
-    const auto tags = catalog->tags(run.id);
+    const auto tags = history.catalog().tags(run.id);
     const auto tag = tags.find(message.tag);
     if (tag != tags.end()) return tag->second;
     return make_error(ErrorCode::kNotFound, "run {}: no tag {}", run.name, message.tag);
   }
   if (message.latest) {
-    const auto latest = catalog->latest_complete(run.id, message.lineage);
+    const auto latest = history.catalog().latest_complete(run.id, message.lineage);
     if (latest) return *latest;
     return make_error(ErrorCode::kNotFound, "run {}: it has no complete view", run.name);
   }
   // A damaged commit may be named: its older versions are restored, and the notes say why.
-  return catalog->resolve_any(run.id, message.lineage, message.step);
+  return history.catalog().resolve_any(run.id, message.lineage, message.step);
 }
 
 // Resolves the view, and the wanted ranges.
 Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
                                                      const fb::OpenRestoreT& message) {
   CKPT_ASSIGN(const RunInfo run,
-              catalog->run(message.run.empty() ? session.run_name : message.run));
+              history.catalog().run(message.run.empty() ? session.run_name : message.run));
   CKPT_TRY(check_may(session, run, ckpt::Right::kRead));
   if (message.wants.size() > limits::kWantsPerRestoreMax) {
     return make_error(ErrorCode::kResourceExhausted,
@@ -118,19 +118,20 @@ Result<RestoreRequest> Daemon::Impl::resolve_restore(const Session& session,
 }
 
 RestoreContext Daemon::Impl::restore_context() {
-  return {disk, executor, *staging, *segments, *catalog, &decoded, healer()};
+  return {disk, executor, *staging, *segments, history.catalog(), &decoded, history.healer()};
 }
 
 // Members of an epoch see everything that was staged before it: if some of that is still being
 // written, the restore waits, so that all members get the same, newest versions.
 void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& message) {
   end_handback(session);
-  const auto fail = [&](const Error& error) { refuse(session.id, message.request, error); };
+  const auto fail = [&](const Error& error) { replies.refuse(session.id, message.request, error); };
   if (!session.arena) {
     return fail(make_error(ErrorCode::kFailedPrecondition,
                            "a restore needs an arena: say hello with arena_bytes"));
   }
-  const size_t open = session.restores.size() + session.waiting_restores.size();
+  const size_t open =
+      session_work[session.id].restores.size() + session_work[session.id].waiting_restores.size();
   if (open >= limits::kRestoresPerSessionMax) {
     return fail(make_error(ErrorCode::kResourceExhausted,
                            "{} restores of this session are open, the most", open));
@@ -148,23 +149,23 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
   if (!member->active) {
     return fail(make_error(ErrorCode::kAborted, "epoch {} has ended", member->epoch));
   }
-  session.waiting_restores.push_back(message);
+  session_work[session.id].waiting_restores.push_back(message);
 }
 
 // A snapshot has ended: waiting restores may start now, or must keep waiting.
 void Daemon::Impl::retry_waiting_restores() {
-  for (auto& [id, session] : sessions) {
-    for (const fb::OpenRestoreT& message : std::exchange(session.waiting_restores, {})) {
-      open_restore(session, message);
+  for (auto& [id, work] : session_work) {
+    for (const fb::OpenRestoreT& message : std::exchange(work.waiting_restores, {})) {
+      open_restore(*sessions.find(id), message);
     }
   }
 }
 
 void Daemon::Impl::start_restore(Session& session, const fb::OpenRestoreT& message) {
-  const auto fail = [&](const Error& error) { refuse(session.id, message.request, error); };
-  auto request = read([&] { return resolve_restore(session, message); });
+  const auto fail = [&](const Error& error) { replies.refuse(session.id, message.request, error); };
+  auto request = history.read([&] { return resolve_restore(session, message); });
   if (!request.ok()) return fail(request.error());
-  auto plan = read([&] {
+  auto plan = history.read([&] {
     return plan_restore(*request, restore_oracle(restore_context(), session.uid, *request));
   });
   if (!plan.ok()) return fail(plan.error());
@@ -191,11 +192,11 @@ void Daemon::Impl::start_restore(Session& session, const fb::OpenRestoreT& messa
     unit->memory_only = plan->versions[i].memory_only;
     opened.units.push_back(std::move(unit));
   }
-  send(session.id, std::move(opened));
-  Restore& restore = session.restores[id];
+  replies.send(session.id, std::move(opened));
+  Restore& restore = session_work[session.id].restores[id];
   restore.request = message.request;
   restore.reader = next_reader++;
-  restore.since = now;
+  restore.since = turn.now();
   restore.wants = request->wants;
   restore.job = std::make_unique<RestoreJob>(
       restore_context(), *session.arena, session.uid, std::move(request).value(),
@@ -228,17 +229,17 @@ Status Daemon::Impl::may_locate(const Session& session, const RestorePlan& plan)
 }
 
 void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Result<Window>& window) {
-  const auto session = sessions.find(session_id);
-  if (session == sessions.end()) return;
+  const auto session = session_work.find(session_id);
+  if (session == session_work.end()) return;
   const auto restore = session->second.restores.find(id);
   if (restore == session->second.restores.end()) return;
-  holds.progress(session_id, now);  // independent of the disk's speed
+  holds.progress(session_id, turn.now());  // independent of the disk's speed
   if (!window.ok()) {
     spdlog::error("restore {}: {}", id, window.error().message);
-    return refuse(session_id, restore->second.request, window.error());
+    return replies.refuse(session_id, restore->second.request, window.error());
   }
   if (window->located) {
-    if (window->last) counters.restore_time += now - restore->second.since;
+    if (window->last) counters.restore_time += turn.now() - restore->second.since;
     return send_located(session_id, id, restore->second, *window);
   }
   fb::RestoreWindowT message;
@@ -256,12 +257,12 @@ void Daemon::Impl::restore_window(SessionId session_id, uint64_t id, const Resul
     (in_memory ? given.memory : given.segment) += piece.range.length;
   }
   if (window->last) {
-    counters.restore_time += now - restore->second.since;
-    counters.restore_speeds.finished(restore->second.given, now - restore->second.since);
+    counters.restore_time += turn.now() - restore->second.since;
+    counters.restore_speeds.finished(restore->second.given, turn.now() - restore->second.since);
   }
   message.notes = note_messages(*window, id, restore->second);
   counters.restore_fallbacks += window->notes.size();
-  send(session_id, std::move(message));
+  replies.send(session_id, std::move(message));
 }
 
 void Daemon::Impl::send_located(SessionId session, uint64_t id, Restore& restore,
@@ -281,12 +282,12 @@ void Daemon::Impl::send_located(SessionId session, uint64_t id, Restore& restore
   }
   message.notes = note_messages(window, id, restore);
   counters.restore_fallbacks += window.notes.size();
-  send(session, std::move(message), window.located->file);
+  replies.send(session, std::move(message), window.located->file);
 }
 
 void Daemon::Impl::located_read(Session& session, const fb::LocatedReadT& message) {
-  const auto restore = session.restores.find(message.restore);
-  if (restore == session.restores.end()) return;
+  const auto restore = session_work[session.id].restores.find(message.restore);
+  if (restore == session_work[session.id].restores.end()) return;
   if (message.stop) {
     spdlog::warn("restore {}: the client goes on through its arena: {}", message.restore,
                  message.reason);
@@ -297,27 +298,28 @@ void Daemon::Impl::located_read(Session& session, const fb::LocatedReadT& messag
 
 // Restores of a session share the slabs of its arena: another restore may wait for this one.
 void Daemon::Impl::release_window(Session& session, const fb::ReleaseWindowT& message) {
-  const auto restore = session.restores.find(message.restore);
-  if (restore == session.restores.end()) return;
+  const auto restore = session_work[session.id].restores.find(message.restore);
+  if (restore == session_work[session.id].restores.end()) return;
   restore->second.job->release(message.slab);
-  for (auto& [id, other] : session.restores) {
+  for (auto& [id, other] : session_work[session.id].restores) {
     if (id != message.restore) other.job->pump();
   }
 }
 
 void Daemon::Impl::close_restore(Session& session, const fb::CloseRestoreT& message) {
-  const auto restore = session.restores.find(message.restore);
-  if (restore == session.restores.end()) {
-    return refuse(session.id, message.request,
-                  make_error(ErrorCode::kNotFound, "restore {}: no such restore", message.restore));
+  const auto restore = session_work[session.id].restores.find(message.restore);
+  if (restore == session_work[session.id].restores.end()) {
+    return replies.refuse(
+        session.id, message.request,
+        make_error(ErrorCode::kNotFound, "restore {}: no such restore", message.restore));
   }
   std::unique_ptr<RestoreJob> job = std::move(restore->second.job);
-  session.restores.erase(restore);
+  session_work[session.id].restores.erase(restore);
   reader_gone();
   close_job(std::move(job), [this, id = session.id, request = message.request] {
-    done(id, request);
-    const auto found = sessions.find(id);
-    if (found == sessions.end()) return;
+    replies.done(id, request);
+    const auto found = session_work.find(id);
+    if (found == session_work.end()) return;
     for (auto& [other_id, other] : found->second.restores) other.job->pump();
   });
 }

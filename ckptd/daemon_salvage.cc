@@ -161,7 +161,7 @@ class SalvageCounts {
 // Finishes a salvage that an earlier startup began.
 Result<bool> Daemon::Impl::finish_salvage() {
   CKPT_ASSIGN(const std::string kept,
-              take_new_journal(disk, [this] { return catalog_keeper.open_and_clear(); }));
+              take_new_journal(disk, [this] { return history.keeper().open_and_clear(); }));
   if (!kept.empty()) tell_salvaged(kept);
   return !kept.empty();
 }
@@ -170,31 +170,32 @@ Result<bool> Daemon::Impl::finish_salvage() {
 // changed.
 Status Daemon::Impl::catch_up_behind(RecoveredStore& store) {
   const JournalDamage& damage = *store.damage;
-  JournalDamage::Lost lost{last_sequence + 1, damage.last_sequence};
+  JournalDamage::Lost lost{history.last_sequence() + 1, damage.last_sequence};
   if (!damage.lost.empty()) lost = {damage.lost.front().first, damage.lost.back().last};
-  if (catalog_keeper.in_memory()) {
+  if (history.keeper().in_memory()) {
     return make_error(
         ErrorCode::kResourceExhausted,
         "{}: {}: records {} to {} are partly lost, and there is no room on the disk to "
         "open the catalog, which may have them: free some space and start again",
         kJournalPath, damage.reason, lost.first, lost.last);
   }
-  if (!catalog->health().ok()) {
-    return cannot_salvage(store, lost,
-                          "the catalog cannot be read: " + catalog->health().error().message);
+  if (!history.catalog().health().ok()) {
+    return cannot_salvage(
+        store, lost, "the catalog cannot be read: " + history.catalog().health().error().message);
   }
-  const uint64_t known = catalog->applied_sequence();
+  const uint64_t known = history.catalog().applied_sequence();
   if (known == 0) return cannot_salvage(store, lost, "there is no catalog");
   if (store.starts == 0) {
-    store.id = store_id = hash_of_hex(catalog->store_id());
+    store.id = hash_of_hex(history.catalog().store_id());
+    history.use(store);
   }
-  if (catalog->store_id() != ckpt::base::to_hex(store_id)) {
-    return cannot_salvage(store, lost, "the catalog is of store " + catalog->store_id());
+  if (history.catalog().store_id() != ckpt::base::to_hex(history.store_id())) {
+    return cannot_salvage(store, lost, "the catalog is of store " + history.catalog().store_id());
   }
   if (!damage.lost.empty() && known < lost.last) {
     return cannot_salvage(store, lost, fmt::format("the catalog ends with record {}", known));
   }
-  CKPT_TRY(replay(disk, store.journal, damage.last_sequence, *catalog));
+  CKPT_TRY(replay(disk, store.journal, damage.last_sequence, history.catalog_for_recovery()));
   return {};
 }
 
@@ -202,15 +203,15 @@ Status Daemon::Impl::catch_up_behind(RecoveredStore& store) {
 // changed, or the next startup finishes the salvage.
 Result<bool> Daemon::Impl::salvage(RecoveredStore& store) {
   if (store.damage) CKPT_TRY(catch_up_behind(store));
-  const uint64_t known = catalog->applied_sequence();
-  if (!store.damage && known <= last_sequence) return false;
+  const uint64_t known = history.catalog().applied_sequence();
+  if (!store.damage && known <= history.last_sequence()) return false;
   const std::string what = fmt::format(
       "{}: records {} to {} were durable and not all of them can "
       "be read any more: the disk damaged or lost what lies at "
       "offset {} and after",
-      kJournalPath, last_sequence + 1, known, store.end.offset);
+      kJournalPath, history.last_sequence() + 1, known, store.end.offset);
   spdlog::error("{}{}", what, store.damage ? ": " + store.damage->reason : "");
-  auto taken = take_salvage(*catalog, last_sequence);
+  auto taken = take_salvage(history.catalog(), history.last_sequence());
   if (!taken.ok()) {
     const std::string remedy = !is_catalog_damage(taken.error().code) ? "start ckptd again"
                                : store.damage ? "put one of the two back from a copy"
@@ -223,12 +224,12 @@ Result<bool> Daemon::Impl::salvage(RecoveredStore& store) {
   CKPT_TRY(write_new_journal(store, *taken));
   disk.close(std::exchange(store.journal, 0));
   CKPT_ASSIGN(const std::string kept,
-              take_new_journal(disk, [this] { return catalog_keeper.clear_on_disk(); }));
+              take_new_journal(disk, [this] { return history.keeper().clear_on_disk(); }));
   tell_salvaged(kept);
   const bool clean = store.clean;
   CKPT_ASSIGN(store, recover_store(disk, options.random_seed));
   store.clean = clean;
-  use(store);
+  history.use(store);
   return true;
 }
 
@@ -241,13 +242,13 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
   Putter putter(made, index);
   // Replaces lost StoreOpened records: without one there is no store.
   fb::StoreOpenedT opened;
-  opened.store = ckpt::wire::to_fb(store_id);
-  opened.time_ns = wall_clock_ns();
+  opened.store = ckpt::wire::to_fb(history.store_id());
+  opened.time_ns = turn.wall_clock_ns();
   opened.format_version = ckpt::kStoreFormatVersion;  // a lost record may have raised it
   putter.add(make_record(std::move(opened)));
 
   SalvageCounts counts;
-  putter.add_all(missing_before_commits(salvage, index, wall_clock_ns()));
+  putter.add_all(missing_before_commits(salvage, index, turn.wall_clock_ns()));
   for (const Salvage::Commit& commit : salvage.commits) {
     const SnapshotKey& key = commit.info.snapshot;
     if (!putter.add(make_record(commit.record))) {
@@ -263,10 +264,10 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
                   commit_of(key));
     counts.checked(run_of(index, key), commit_of(key), check);
   }
-  putter.add_all(missing_after_commits(salvage, index, wall_clock_ns()));
+  putter.add_all(missing_after_commits(salvage, index, turn.wall_clock_ns()));
   for (const Salvage::Commit& moved : salvage.moved) {
     if (moved.info.damaged) continue;
-    const auto record = missing_move(moved, index, wall_clock_ns());
+    const auto record = missing_move(moved, index, turn.wall_clock_ns());
     if (record) putter.add(*record);  // if that fails, the old places are checked
     const auto part = moved.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
     const SnapshotKey& key = moved.info.snapshot;
@@ -277,7 +278,7 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
   counts.tell();
   // StoreClosed marks salvaged.log as complete.
   fb::StoreClosedT closed;
-  closed.time_ns = wall_clock_ns();
+  closed.time_ns = turn.wall_clock_ns();
   putter.add(make_record(std::move(closed)));
   CKPT_TRY(putter.finish());
   return made.finish(index.applied_sequence());

@@ -62,13 +62,13 @@ bool may_be_same(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& uni
 
 // True if deletions of the run are on their way to the journal, or the index lacks some record: no
 // new reference to any version of the run may be made.
-bool Daemon::Impl::changing(ckpt::RunId run) const { return pruning == run || !catalog_current(); }
+bool Daemon::Impl::changing(ckpt::RunId run) const { return pruning == run || !history.current(); }
 
 // Adds the cuts of units whose newest version this commit has.
 void Daemon::Impl::add_to_newest_cuts(const SnapshotKey& key,
                                       const std::vector<WrittenExtent>& extents,
                                       RunNewest& newest) {
-  const UnitSpecList units = catalog->units(key.run).value();
+  const UnitSpecList units = history.catalog().units(key.run).value();
   std::map<ckpt::UnitId, std::vector<NewestFragments::Sum>> cut;
   for (const WrittenExtent& extent : extents) {
     for (const ckpt::ExtentFragment& fragment : extent.fragments) {
@@ -89,11 +89,11 @@ void Daemon::Impl::add_to_newest_cuts(const SnapshotKey& key,
 // the cost is only a few comparisons in memory per fragment.
 std::vector<SameCandidate> Daemon::Impl::find_same(const SnapshotKey& key, const StagedSlab& slab) {
   if (changing(key.run)) return {};
-  const UnitSpecList units = catalog->units(key.run).value();
+  const UnitSpecList units = history.catalog().units(key.run).value();
   const NewestVersions& newest = newest_of_run(key, units->size());
   if (newest.empty()) return {};
   NewestFragments& cuts = newest_by_run.at(key.run).cuts;
-  VersionLookups lookups(*catalog, key.run, newest);
+  VersionLookups lookups(history.catalog(), key.run, newest);
   const auto& fragments = slab.fragments();
   std::vector<bool> may(fragments.size(), false);
   for (size_t i = 0; i < fragments.size(); ++i) {
@@ -114,7 +114,7 @@ std::vector<SameCandidate> Daemon::Impl::find_same(const SnapshotKey& key, const
       candidates.push_back({i, {places.begin(), places.end()}});
     }
   }
-  if (!catalog->health().ok()) return {};  // write what could not be looked up
+  if (!history.catalog().health().ok()) return {};  // write what could not be looked up
   return candidates;
 }
 
@@ -125,8 +125,8 @@ bool Daemon::Impl::hold_version(const SnapshotKey& key, const UnitVersion& versi
   if (open.same.fragments + places.size() > limits::kFragmentsPerSnapshotMax) return false;
   const ViewPoint commit{version.snapshot.lineage, version.snapshot.step};
   if (!open.same.commits.contains(commit)) {
-    const std::vector<fb::ExtentT> extents = catalog->extents(key.run, commit);
-    if (!catalog->health().ok()) return false;
+    const std::vector<fb::ExtentT> extents = history.catalog().extents(key.run, commit);
+    if (!history.catalog().health().ok()) return false;
     if (open.same.extents.size() + extents.size() > limits::kExtentsPerSnapshotMax) return false;
     open.same.commits.insert(commit);
     for (const fb::ExtentT& extent : extents) {
@@ -165,7 +165,7 @@ std::vector<SameExtent> Daemon::Impl::extents_at(
   extents.reserve(places.size());
   for (const auto& place : places) {
     const WrittenExtent& extent = open_snapshots.at(key).same.extents.at(place);
-    extents.push_back({.expected = {.store = store_id,
+    extents.push_back({.expected = {.store = history.store_id(),
                                     .segment = extent.segment,
                                     .offset = extent.offset,
                                     .snapshot = *extent.writer,

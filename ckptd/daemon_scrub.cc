@@ -12,26 +12,24 @@ void Daemon::Impl::start_scrub() {
                           .interval = options.scrub_interval,
                           .wall_clock_ns = options.wall_clock_ns,
                           .others_busy = [this] { return disk_wanted(); },
-                          .journal = journal_source(),
+                          .journal = history.journal_source(),
                           .may_begin = [this] { return may_read_back(); }};
-  scrub = std::make_unique<Scrub>(restore_context(), *catalog, std::move(of_scrub));
+  scrub = std::make_unique<Scrub>(restore_context(), history.catalog(), std::move(of_scrub));
 }
 
 // Gc runs only while nothing reads in the background; without a journal it never runs.
 bool Daemon::Impl::may_read_back() const {
-  const bool gc_waits = gc_wanted && journal->health().ok();
-  return !draining && !gc_waits && !gc_running && catalog_current();
+  const bool gc_waits = gc_wanted && history.journal().health().ok();
+  return !draining && !gc_waits && !gc_running && history.current();
 }
 
 // True if there is a restore, or a snapshot that is being compared or written.
 bool Daemon::Impl::disk_wanted() const {
   const Persist::Stats stats = persist->stats();
   if (!comparer->idle() || stats.bytes_queued + stats.bytes_in_flight > 0) return true;
-  return std::any_of(sessions.begin(), sessions.end(),
+  return std::any_of(session_work.begin(), session_work.end(),
                      [](const auto& session) { return !session.second.restores.empty(); });
 }
-
-bool Daemon::Impl::catalog_current() const { return catalog->health().ok() && !applies(); }
 
 ScrubReport Daemon::Impl::scrub_report() const {
   ScrubReport report;

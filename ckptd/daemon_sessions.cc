@@ -87,39 +87,10 @@ Error about_run(const std::string& run, const Error& error) {
 
 }  // namespace
 
-bool Daemon::Impl::may_use(const Session& session, uid_t owner) const {
-  return session.uid == owner || session.uid == 0 || session.uid == ::geteuid();
-}
-
-bool Daemon::Impl::may(const Session& session, const RunInfo& run, ckpt::Right right) const {
-  if (may_use(session, run.uid)) return true;
-  const auto granted = run.grants.find(session.uid);
-  return granted != run.grants.end() && granted->second.has(right);
-}
-
-Status Daemon::Impl::check_may(const Session& session, const RunInfo& run,
-                               ckpt::Right right) const {
-  if (may(session, run, right)) return {};
-  return make_error(ErrorCode::kPermissionDenied,
-                    "run {}: it belongs to user {}, and user {} has no grant to {}", run.name,
-                    run.uid, session.uid, ckpt::right_name(right));
-}
-
-Status Daemon::Impl::may_train(const Session& session) const {
-  CKPT_ASSIGN(const RunInfo run, catalog->run(*session.run));
-  return check_may(session, run, ckpt::Right::kCommit);
-}
-
-Status Daemon::Impl::check_owner(const Session& session, const RunInfo& run) const {
-  if (may_use(session, run.uid)) return {};
-  return make_error(ErrorCode::kPermissionDenied, "run {}: only user {}, its owner, may do that",
-                    run.name, run.uid);
-}
-
 void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd) {
   const auto reject = [&](const Error& error) {
-    refuse(session.id, 0, error);
-    outbox.disconnect(session.id, error.message);
+    replies.refuse(session.id, 0, error);
+    replies.disconnect(session.id, error.message);
   };
   if (session.greeted) {
     return reject(make_error(ErrorCode::kFailedPrecondition, "a session says hello once"));
@@ -142,7 +113,7 @@ void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base
   fb::WelcomeT welcome;
   welcome.protocol_version = *protocol;
   welcome.session = session.id;
-  welcome.store = ckpt::wire::to_fb(store_id);
+  welcome.store = ckpt::wire::to_fb(history.store_id());
   welcome.server = kServerName;
   welcome.holds = true;
   int fd_to_send = -1;
@@ -158,7 +129,7 @@ void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base
   session.alarms = message.alarms == fb::AlarmPolicy::Default ? options.alarms : message.alarms;
   spdlog::debug("session {}: {} (process {}, protocol {}), run {}", session.id, session.client,
                 session.pid, session.protocol, session.run_name);
-  send(session.id, std::move(welcome), fd_to_send);
+  replies.send(session.id, std::move(welcome), fd_to_send);
 }
 
 // An arena that cannot be adopted is replaced by a new one: the trainer goes on, and `server` tells
@@ -195,18 +166,18 @@ Status Daemon::Impl::grant_arena(Session& session, const fb::HelloT& message,
 
 void Daemon::Impl::warm_memory() {
   if (draining || !open_snapshots.empty() || disk_wanted()) return;
-  if (!warm_next) warm_next = now + limits::kWarmPoolPause;
-  if (now >= *warm_next && !staging->warm()) warm_next = now + limits::kWarmPoolPause;
+  if (!warm_next) warm_next = turn.now() + limits::kWarmPoolPause;
+  if (turn.now() >= *warm_next && !staging->warm()) warm_next = turn.now() + limits::kWarmPoolPause;
 }
 
 // `may_replace`: it is this registration's turn as a change of history: it may remove a run.
 void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& message,
                                   bool may_replace) {
   const auto fail = [&](const Error& error) {
-    refuse(session.id, message.request, about_run(session.run_name, error));
+    replies.refuse(session.id, message.request, about_run(session.run_name, error));
   };
   if (const Status named = ckpt::validate_name("run", session.run_name); !named.ok()) {
-    return refuse(session.id, message.request, named.error());
+    return replies.refuse(session.id, message.request, named.error());
   }
   const Status metadata = check_metadata(message.metadata);
   if (!metadata.ok()) return fail(metadata.error());
@@ -227,18 +198,18 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
     return;
   }
   // A run that is in the journal and not yet in the catalog must not be created again.
-  const auto run = read([&] { return catalog->run(session.run_name); });
+  const auto run = history.read([&] { return history.catalog().run(session.run_name); });
   if (!run.ok()) {
     if (run.error().code != ErrorCode::kNotFound) return fail(run.error());
     return create_run(session, message, std::move(units).value(), nullptr);
   }
   if (const Status allowed = check_may(session, *run, ckpt::Right::kRead); !allowed.ok()) {
-    return refuse(session.id, message.request, allowed.error());
+    return replies.refuse(session.id, message.request, allowed.error());
   }
   if (removing == run->id) {
     return fail(make_error(ErrorCode::kUnavailable, "it is being removed; try again"));
   }
-  const auto known = catalog->units(run->id);
+  const auto known = history.catalog().units(run->id);
   if (!known.ok()) return fail(known.error());
   // Registered, but the daemon died before its units were written.
   if ((*known)->empty() && may_use(session, run->uid)) {
@@ -257,18 +228,18 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   if (!same.ok()) return fail(same.error());
   session.run = run->id;
   if (may(session, *run, ckpt::Right::kCommit)) note_registration(session.run_name, message);
-  done(session.id, message.request);
+  replies.done(session.id, message.request);
 }
 
 // Ends a `replaced` run; the new one gets its rules and grants.
 void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& message,
                               std::vector<ckpt::UnitSpec> units, const RunInfo* replaced) {
   std::vector<fb::RecordT> records;
-  const auto known = catalog->run(session.run_name);
+  const auto known = history.catalog().run(session.run_name);
   const bool is_new = !known.ok() || replaced != nullptr;
   const ckpt::RunId id = is_new ? next_run++ : known->id;
   if (replaced != nullptr) {
-    records.push_back(removal_of_replaced(*replaced, wall_clock_ns()));
+    records.push_back(removal_of_replaced(*replaced, turn.wall_clock_ns()));
     removing = replaced->id;
   }
   if (is_new) {
@@ -276,7 +247,7 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
     created.run = id;
     created.name = session.run_name;
     created.uid = session.uid;
-    created.time_ns = wall_clock_ns();
+    created.time_ns = turn.wall_clock_ns();
     created.metadata = message.metadata;
     records.push_back(make_record(std::move(created)));
   }
@@ -289,8 +260,8 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
   }
   records.push_back(make_record(std::move(registered)));
   if (replaced != nullptr) {
-    const ckpt::KeepRules rules = catalog->keep_rules(replaced->id);
-    for (fb::RecordT& kept : kept_settings(*replaced, rules, id, wall_clock_ns())) {
+    const ckpt::KeepRules rules = history.catalog().keep_rules(replaced->id);
+    for (fb::RecordT& kept : kept_settings(*replaced, rules, id, turn.wall_clock_ns())) {
       records.push_back(std::move(kept));
     }
   }
@@ -303,18 +274,19 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
   };
   const auto gone =
       replaced != nullptr ? std::make_shared<Replaced>(Replaced{*replaced, message}) : nullptr;
-  record(std::move(records), [this, name = session.run_name, id, gone](const Status& status) {
-    if (gone) {
-      removing.reset();
-      administering = false;
-      deferred.push_back([this] { next_administration(); });
-    }
-    if (gone && status.ok()) {
-      run_gone(gone->run);  // also drops the registration of its name
-      note_registration(name, gone->registration);
-    }
-    run_created(name, id, status);
-  });
+  history.record(std::move(records),
+                 [this, name = session.run_name, id, gone](const Status& status) {
+                   if (gone) {
+                     removing.reset();
+                     administering = false;
+                     turn.defer([this] { next_administration(); });
+                   }
+                   if (gone && status.ok()) {
+                     run_gone(gone->run);  // also drops the registration of its name
+                     note_registration(name, gone->registration);
+                   }
+                   run_created(name, id, status);
+                 });
 }
 
 void Daemon::Impl::run_created(const std::string& name, ckpt::RunId run, const Status& status) {
@@ -322,24 +294,25 @@ void Daemon::Impl::run_created(const std::string& name, ckpt::RunId run, const S
   creating_runs.erase(name);
   if (!status.ok()) forget_registration(name);
   // A catalog that could not take the run will have it later: until then it is unusable.
-  const auto taken = status.ok() ? read([&] { return catalog->run(run); }) : status.error();
+  const auto taken =
+      status.ok() ? history.read([&] { return history.catalog().run(run); }) : status.error();
   for (const auto& [id, request] : created.waiting) {
-    const auto session = sessions.find(id);
-    if (session == sessions.end()) continue;
+    Session* session = sessions.find(id);
+    if (session == nullptr) continue;
     if (!taken.ok()) {
-      refuse(id, request, about_run(name, taken.error()));
+      replies.refuse(id, request, about_run(name, taken.error()));
       continue;
     }
-    session->second.run = run;
-    done(id, request);
+    session->run = run;
+    replies.done(id, request);
   }
 }
 
 void Daemon::Impl::disconnected(SessionId id, const std::string& reason) {
-  const auto found = sessions.find(id);
-  if (found == sessions.end()) return;
-  Session session = std::move(found->second);
-  sessions.erase(found);
+  const std::optional<Session> session = sessions.remove(id);
+  if (!session) return;
+  SessionWork work = std::move(session_work[id]);
+  session_work.erase(id);
   if (groups.would_lose(id)) ++counters.members_lost;
   holds.end_session(id);
   carry_out(groups.lost(id, reason));
@@ -356,12 +329,12 @@ void Daemon::Impl::disconnected(SessionId id, const std::string& reason) {
     }
   }
   reader_gone();
-  if (!session.arena) return;
+  if (!session->arena) return;
   // The arena is released when no restore reads into it any more.
-  const auto left = std::make_shared<size_t>(session.restores.size());
-  const auto end_arena = [this, arena = *session.arena] { staging->session_ended(arena); };
+  const auto left = std::make_shared<size_t>(work.restores.size());
+  const auto end_arena = [this, arena = *session->arena] { staging->session_ended(arena); };
   if (*left == 0) return end_arena();
-  for (auto& [restore_id, restore] : session.restores) {
+  for (auto& [restore_id, restore] : work.restores) {
     close_job(std::move(restore.job), [left, end_arena] {
       if (--*left == 0) end_arena();
     });

@@ -53,27 +53,27 @@ Result<StagedSlab> Daemon::Impl::take_over(Session& session, const SnapshotKey& 
 
 void Daemon::Impl::seal_slab(Session& session, const fb::SealSlabT& message) {
   const auto key = member_key(session, message.epoch, message.step, message.attempt);
-  if (!key.ok()) return refuse(session.id, message.request, key.error());
+  if (!key.ok()) return replies.refuse(session.id, message.request, key.error());
   if (!ingest.is_open(*key) || !open_snapshots.contains(*key)) {
     // The end of the snapshot freed its slab; a slab of an adopted arena is freed later.
     const auto failure = ingest.failure(*key);
-    return refuse(session.id, message.request,
-                  failure ? *failure
-                          : make_error(ErrorCode::kFailedPrecondition,
-                                       "run {} step {}: no such open snapshot", session.run_name,
-                                       message.step));
+    return replies.refuse(session.id, message.request,
+                          failure ? *failure
+                                  : make_error(ErrorCode::kFailedPrecondition,
+                                               "run {} step {}: no such open snapshot",
+                                               session.run_name, message.step));
   }
   auto staged = take_over(session, *key, message);
   if (!staged.ok()) {
     const Error error = make_error(staged.error().code, "rank {}: {}",
                                    groups.member(session.id)->rank, staged.error().message);
-    refuse(session.id, message.request, error);
+    replies.refuse(session.id, message.request, error);
     return carry_out(ingest.abort(*key, error));
   }
   const ckpt::Rank rank = groups.member(session.id)->rank;
   const Ingest::Outcome outcome = ingest.sealed(*key, rank, staged->fragments());
   if (!outcome.status.ok()) {
-    refuse(session.id, message.request, outcome.status.error());
+    replies.refuse(session.id, message.request, outcome.status.error());
     return carry_out(outcome.actions);
   }
   keep_or_write(session.id, *key, rank, std::move(staged).value(), outcome.memory_only);
@@ -100,7 +100,7 @@ void Daemon::Impl::keep_or_write(SessionId session, const SnapshotKey& key, ckpt
 
 // Bytes are checked in both cases, and their floats scanned.
 void Daemon::Impl::keep(const SnapshotKey& key, StagedSlab slab) {
-  const auto scan = std::make_shared<NotFiniteScan>(catalog->units(key.run).value());
+  const auto scan = std::make_shared<NotFiniteScan>(history.catalog().units(key.run).value());
   PayloadObserver observer = observe_floats(key, scan);
   const auto on_checked = [this, key, scan](const Status& checked) {
     if (checked.ok()) open_snapshots.at(key).scans.push_back(scan);
@@ -111,7 +111,7 @@ void Daemon::Impl::keep(const SnapshotKey& key, StagedSlab slab) {
 
 void Daemon::Impl::write(SessionId session, const SnapshotKey& key, ckpt::Rank rank,
                          StagedSlab slab, const std::vector<bool>& left_out) {
-  const UnitSpecList units = catalog->units(key.run).value();
+  const UnitSpecList units = history.catalog().units(key.run).value();
   const auto scan = std::make_shared<NotFiniteScan>(units);
   PayloadObserver observer = observe_floats(key, scan);
   OpenSnapshotState& open = open_snapshots.at(key);
@@ -135,8 +135,8 @@ void Daemon::Impl::write(SessionId session, const SnapshotKey& key, ckpt::Rank r
 
 void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& message) {
   const auto key = member_key(session, message.epoch, message.step, message.attempt);
-  if (!key.ok()) return refuse(session.id, message.request, key.error());
-  done(session.id, message.request);
+  if (!key.ok()) return replies.refuse(session.id, message.request, key.error());
+  replies.done(session.id, message.request);
   // A begin that still waits has no state except its message.
   const size_t waited = std::erase_if(waiting_begins[key->run], [&](const WaitingBegin& begin) {
     return begin.session == session.id && begin.message.step == message.step &&
@@ -151,7 +151,7 @@ void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& me
 void Daemon::Impl::carry_out(const Ingest::Actions& actions) {
   for (const Ingest::Action& action : actions) {
     if (const auto* staged = std::get_if<Ingest::StagedAction>(&action)) {
-      open_snapshots.at(staged->snapshot).staged_at = now;
+      open_snapshots.at(staged->snapshot).staged_at = turn.now();
       announce(staged->snapshot, fb::SnapshotLevel::Staged,
                open_snapshots.at(staged->snapshot).bytes, nullptr);
     } else if (const auto* commit = std::get_if<Ingest::CommitAction>(&action)) {
@@ -198,7 +198,7 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
       action.snapshot,
       [this, record] {
         // The syncs may have taken long: a commit is not older than its data on disk.
-        record->body.AsCommitted()->time_ns = wall_clock_ns();
+        record->body.AsCommitted()->time_ns = turn.wall_clock_ns();
         return *record;
       },
       [this, key = action.snapshot, record](const Result<uint64_t>& result) {
@@ -227,7 +227,7 @@ CommitInfo info_of(const fb::CommittedT& record) {
 void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
                              const Result<uint64_t>& result) {
   if (!result.ok()) return carry_out(ingest.committed(key, result.error()));
-  apply(*result, record);
+  history.apply(*result, record);
   carry_out(ingest.committed(key, {}));
   const OpenSnapshotState& open = open_snapshots.at(key);
   // From the record: even if the catalog is unreadable, the commit is durable.
@@ -236,7 +236,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   health_watch.snapshot_durable(open.run_name, durable_of(commit));
   ++counters.commits;
   counters.commit_bytes += open.bytes;
-  counters.level_lag += now - open.staged_at;
+  counters.level_lag += turn.now() - open.staged_at;
   log_event(spdlog::level::info, "snapshot_durable",
             {{"run", open.run_name},
              {"lineage", key.lineage},
@@ -244,7 +244,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
              {"step", key.step},
              {"bytes", open.bytes},
              {"extents", open.extents.size()},
-             {"seconds", std::chrono::duration<double>(now - open.staged_at).count()}},
+             {"seconds", std::chrono::duration<double>(turn.now() - open.staged_at).count()}},
             "run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step, open.bytes,
             open.extents.size());
   add_to_newest(key, open);
@@ -256,7 +256,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
 void Daemon::Impl::carry_out(const Ingest::FailAction& action) {
   ++counters.snapshots_failed;
   const SnapshotKey& key = action.snapshot;
-  health_watch.snapshot_failed(run_name(key.run), key, action.error, wall_clock_ns());
+  health_watch.snapshot_failed(run_name(key.run), key, action.error, turn.wall_clock_ns());
   comparer->abandon(action.snapshot);
   persist->abandon(action.snapshot);
   persist->release_reservation(action.snapshot);
@@ -284,7 +284,7 @@ void Daemon::Impl::announce(const SnapshotKey& key, fb::SnapshotLevel level, uin
       state.code = static_cast<int>(error->code);
       state.reason = error->message;
     }
-    send(session, std::move(state));
+    replies.send(session, std::move(state));
   }
 }
 
@@ -297,12 +297,12 @@ void Daemon::Impl::forget_snapshot(const SnapshotKey& key) {
   open_snapshots.erase(found);
   snapshot_ended = true;
   for (const auto& [id, share] : open.shares) {
-    const auto session = sessions.find(id);
-    if (session == sessions.end()) continue;
-    std::erase_if(session->second.lease_waits,
+    const Session* session = sessions.find(id);
+    if (session == nullptr) continue;
+    std::erase_if(session_work[id].lease_waits,
                   [&](const LeaseWait& wait) { return wait.snapshot == key; });
-    for (const uint32_t slab : share.leased) staging->unlease(*session->second.arena, slab);
-    arenas_ready.insert(*session->second.arena);
+    for (const uint32_t slab : share.leased) staging->unlease(*session->arena, slab);
+    arenas_ready.insert(*session->arena);
   }
 }
 

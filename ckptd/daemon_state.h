@@ -52,21 +52,8 @@ struct Restore {
   std::unique_ptr<RestoreJob> job;
 };
 
-struct Session {
-  SessionId id = 0;
-  uid_t uid = 0;
-  pid_t pid = 0;
-  bool greeted = false;
-  uint32_t protocol = 0;  // protocol version of its messages, once greeted
-  fb::SessionKind kind = fb::SessionKind::Control;
-  std::string client;
-  Time connected_at{};
-  bool wanted_told = false;  // the log has reported that another session waits for its place
-  std::string run_name;
-  fb::AlarmPolicy alarms = fb::AlarmPolicy::Off;  // its own, or the default
-  std::optional<ckpt::RunId> run;                 // once registered
-  std::optional<ArenaId> arena;
-  bool handing_back = false;  // its arena is from the last daemon: seals may precede leases
+// Waits and restores of a connected session.
+struct SessionWork {
   std::deque<LeaseWait> lease_waits;
   std::map<uint64_t, Restore> restores;
   std::vector<fb::OpenRestoreT> waiting_restores;  // for snapshots that earlier epochs staged
@@ -142,20 +129,6 @@ struct Verify {
   std::vector<std::string> whole_runs = {};  // names; the empty one is the journal
   uint64_t began_ns = 0;                     // wall clock
   std::unique_ptr<VerifyJob> job;
-};
-
-// Records of one append that are being applied, and callbacks after them (daemon_apply.cc).
-struct DurableBatch {
-  uint64_t first_sequence = 0;
-  std::shared_ptr<const std::vector<fb::RecordT>> records;
-  size_t applied = 0;
-  std::function<void(const Status&)> then;
-};
-struct Durable {
-  std::optional<DurableBatch> batch;
-  std::deque<std::function<void()>> waiting;  // in journal order
-  bool turn_asked = false;                    // the loop will continue
-  bool at_once = false;                       // shutdown: no more turns
 };
 
 // A change of history that a client requested.

@@ -153,56 +153,54 @@ Document disk_document(const DiskRoom& room) {
 
 }  // namespace
 
-bool Daemon::Impl::may_read(const Session& session, const std::string& run) const {
-  const auto info = catalog->run(run);
-  return info.ok() && may(session, *info, ckpt::Right::kRead);
-}
-
 // Runs and sessions of other users are listed only where a grant allows it.
 QueryAnswer Daemon::Impl::query_status(const Session& asker) {
   look_at_health();
-  const auto readable_run = [this, &asker](const std::string& run) { return may_read(asker, run); };
+  const auto readable_run = [this, &asker](const std::string& run) {
+    return may_read(asker, run, history.catalog());
+  };
   const auto awaited = [this](const std::string& name) {
-    const auto run = catalog->run(name);
+    const auto run = history.catalog().run(name);
     return run.ok() && !rejoin_deadline_over && groups.awaited(run->id);
   };
   const auto readable_name = [&](ckpt::RunId id) {
-    const auto run = catalog->run(id);
+    const auto run = history.catalog().run(id);
     return run.ok() && may(asker, *run, ckpt::Right::kRead) ? run->name : std::string();
   };
   Document listed = Document::array();
-  for (const auto& [id, session] : sessions) {
-    if (!may_use(asker, session.uid) && !may_read(asker, session.run_name)) continue;
+  for (const auto& [id, session] : sessions.all()) {
+    if (!may_use(asker, session.uid) && !may_read(asker, session.run_name, history.catalog()))
+      continue;
     listed.push_back(session_document(session, groups.member(id), *staging));
   }
-  const std::vector<RunInfo> runs = catalog->runs();
+  const std::vector<RunInfo> runs = history.catalog().runs();
   const auto readable = std::count_if(runs.begin(), runs.end(), [&](const RunInfo& run) {
     return may(asker, run, ckpt::Right::kRead);
   });
   const Health& health = health_watch.health();
-  const uint64_t now_ns = wall_clock_ns();
+  const uint64_t now_ns = turn.wall_clock_ns();
   const bool all_seen = may_use(asker, ::geteuid());
   const Staging::Stats stats = staging->stats();
   Document durable_runs = durable_document(health_watch.progress(), now_ns, readable_run, awaited);
-  Document document = {{"store", ckpt::base::to_hex(store_id)},
+  Document document = {{"store", ckpt::base::to_hex(history.store_id())},
                        {"state", draining ? "draining" : "ready"},
                        {"can_save", !draining && health.can_save()},
                        {"conditions", conditions_document(health, now_ns, all_seen)},
                        {"durable", std::move(durable_runs)},
-                       {"uptime_seconds", std::chrono::duration<double>(now).count()},
+                       {"uptime_seconds", std::chrono::duration<double>(turn.now()).count()},
                        {"engine", disk.engine_name()},
                        {"io_shape", to_text(io_shape)},
                        {"zero_copy", stats.zero_copy},
                        {"runs", readable},
                        {"sessions", std::move(listed)},
-                       {"holds", holds_document(holds, now, readable_name)},
+                       {"holds", holds_document(holds, turn.now(), readable_name)},
                        {"snapshots_open", open_snapshots.size()},
                        {"arena_bytes", stats.arena_bytes},
                        {"arena_bytes_max", options.staging.arena_bytes_total},
                        {"warm_pool_bytes", stats.warm_pool_bytes},
                        {"slabs", slabs_document(stats)},
                        {"scrub", scrub_summary(scrub_report(), now_ns)},
-                       {"journal_bytes", journal->bytes()},
+                       {"journal_bytes", history.journal().bytes()},
                        {"segment_bytes_written", persist->stats().bytes_written}};
   if (const auto room = persist->room(); room.ok()) document["disk"] = disk_document(*room);
   return {.exit_code = 0, .json = ckpt::base::dump_json(document)};

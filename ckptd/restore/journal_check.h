@@ -13,15 +13,10 @@
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
+#include "ckptd/io/journal_source.h"
 #include "formats/journal.h"
 
 namespace ckptd {
-
-// The journal of a store that is open.
-struct JournalSource {
-  FileId file = 0;
-  std::function<uint64_t()> durable_end;  // the part before this offset is never written again
-};
 
 class JournalCheck {
  public:

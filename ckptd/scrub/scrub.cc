@@ -16,7 +16,7 @@ namespace ckptd {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
-Scrub::Scrub(const RestoreContext& context, Catalog& catalog, Options options)
+Scrub::Scrub(const RestoreContext& context, const Catalog& catalog, Options options)
     : context_(context),
       catalog_(catalog),
       options_(std::move(options)),

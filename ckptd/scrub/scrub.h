@@ -57,7 +57,7 @@ class Scrub {
   };
 
   // Precondition: the catalog is up to date with the journal.
-  Scrub(const RestoreContext& context, Catalog& catalog, Options options);
+  Scrub(const RestoreContext& context, const Catalog& catalog, Options options);
   ~Scrub();
   Scrub(const Scrub&) = delete;
   Scrub& operator=(const Scrub&) = delete;
@@ -126,7 +126,7 @@ class Scrub {
   void save();
 
   const RestoreContext context_;
-  Catalog& catalog_;
+  const Catalog& catalog_;
   const Options options_;
   Counters counters_;
   ScrubState state_;

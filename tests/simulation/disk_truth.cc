@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/io/store_paths.h"
 #include "formats/base/checked.h"
 #include "formats/base/crc32c.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "ckptd/daemon_identity.h"
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/io/store_paths.h"
 #include "tests/ckptd/daemon/job.h"
 #include "tests/ckptd/io/passing_disk.h"

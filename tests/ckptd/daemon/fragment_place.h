@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/io/store_paths.h"
 #include "tests/ckptd/daemon/world.h"
 

@@ -1,7 +1,7 @@
 // Recovery of a store after a stop, a killed daemon or a power loss.
 #include <gmock/gmock.h>
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/io/store_paths.h"
 #include "tests/ckptd/daemon/job.h"
 #include "tests/ckptd/io/paced_disk.h"

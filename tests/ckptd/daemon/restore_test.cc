@@ -1,7 +1,7 @@
 // Restores through the daemon: other layouts, sources, fallback, limits.
 #include <gmock/gmock.h>
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/io/store_paths.h"
 #include "ckptd/limits.h"
 #include "tests/ckptd/daemon/fragment_place.h"

@@ -6,7 +6,7 @@
 #include <functional>
 #include <sstream>
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/io/store_paths.h"
 #include "tests/ckptd/daemon/saved_run_fixture.h"
 #include "tests/ckptd/daemon/store_files.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/io/store_paths.h"
 #include "formats/base/checked.h"
 

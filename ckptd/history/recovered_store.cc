@@ -1,4 +1,4 @@
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 
 #include <spdlog/spdlog.h>
 

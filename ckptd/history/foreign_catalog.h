@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "ckptd/catalog/catalog.h"
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 
 namespace ckptd {
 

@@ -1,4 +1,4 @@
-#include "ckptd/daemon_foreign_catalog.h"
+#include "ckptd/history/foreign_catalog.h"
 
 #include <fmt/format.h>
 

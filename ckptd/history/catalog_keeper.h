@@ -14,10 +14,10 @@
 #include "ckptd/catalog/catalog.h"
 #include "ckptd/catalog/stand_in_store.h"
 #include "ckptd/catalog/whole_read.h"
-#include "ckptd/daemon.h"
-#include "ckptd/daemon_store.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/limits.h"
+#include "ckptd/loop/turn.h"
 
 namespace ckptd {
 

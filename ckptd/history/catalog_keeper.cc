@@ -1,11 +1,11 @@
-#include "ckptd/daemon_catalog.h"
+#include "ckptd/history/catalog_keeper.h"
 
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 
 #include "ckptd/catalog/other_format.h"
-#include "ckptd/daemon_foreign_catalog.h"
+#include "ckptd/history/foreign_catalog.h"
 #include "ckptd/io/store_paths.h"
 #include "formats/base/hash.h"
 

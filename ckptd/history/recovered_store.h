@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "ckptd/catalog/catalog.h"
+#include "ckptd/history/make_record.h"
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/persist/persist.h"
@@ -90,12 +91,5 @@ Status replay(Disk& disk, FileId journal, uint64_t last_sequence, Catalog& catal
 // Appends and waits until the records are durable.
 Result<uint64_t> append_blocking(Disk& disk, JournalWriter& journal,
                                  std::vector<ckpt::fb::RecordT> records);
-
-template <typename BodyT>
-ckpt::fb::RecordT make_record(BodyT body) {
-  ckpt::fb::RecordT record;
-  record.body.Set(std::move(body));
-  return record;
-}
 
 }  // namespace ckptd
