@@ -8,12 +8,14 @@
 namespace ckptd {
 
 void Daemon::Impl::start_scrub() {
-  Scrub::Options of_scrub{.bytes_per_second = options.scrub_bytes_per_second,
-                          .interval = options.scrub_interval,
-                          .wall_clock_ns = options.wall_clock_ns,
-                          .others_busy = [this] { return disk_wanted(); },
-                          .journal = history.journal_source(),
-                          .may_begin = [this] { return may_read_back(); }};
+  Scrub::Options of_scrub{
+      .bytes_per_second = options.scrub_bytes_per_second,
+      .interval = options.scrub_interval,
+      .wall_clock_ns = options.wall_clock_ns,
+      .others_busy = [this] { return disk_wanted(); },
+      .journal = history.journal_source(),
+      .may_begin = [this] { return may_read_back(); },
+      .save_state = [this](const ScrubState& state) { return history.save_scrub_state(state); }};
   scrub = std::make_unique<Scrub>(restore_context(), history.catalog(), std::move(of_scrub));
 }
 

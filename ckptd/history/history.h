@@ -77,6 +77,8 @@ class History {
   // Clears the catalog and fills it from the journal. Blocks the loop: no client gets an answer
   // from a partial index.
   Status rebuild() { return keeper_.rebuild(journal_end()); }
+  // The one value of the catalog that is in no journal record.
+  Status save_scrub_state(const ScrubState& state) { return catalog_->set_scrub_state(state); }
   // True if the catalog is readable and has every durable record.
   bool current() const { return catalog_->health().ok() && !applies(); }
 

@@ -359,7 +359,7 @@ void Scrub::save() {
   const auto space = context_.disk.space();
   if (!space.ok() || space->free_bytes < limits::kScrubSaveSpaceMin) return;
   unsaved_since_.reset();
-  const Status saved = catalog_.set_scrub_state(state_);
+  const Status saved = options_.save_state(state_);
   if (!saved.ok()) spdlog::warn("scrub: where it stands is not kept: {}", saved.error().message);
 }
 

@@ -49,6 +49,8 @@ class Scrub {
     JournalSource journal;
     // True if an extent may be started. False during gc and shutdown.
     std::function<bool()> may_begin;
+    // Stores how far the scrub is, for the next daemon.
+    std::function<Status(const ScrubState&)> save_state;
   };
   struct Counters {
     uint64_t bytes = 0;
