@@ -31,6 +31,7 @@ class CudaClientTest : public SnapshotTest {
     if (cuda_ != nullptr) (void)ckpt_cuda_close(cuda_);
     // The daemon's thread uses members of derived fixtures, which are destroyed before it.
     session_.reset();
+    if (daemon_ != nullptr) daemon_->stop();
     daemon_.reset();
   }
   void open_with_cuda(const std::vector<uint64_t>& unit_bytes, ckpt_cuda_options options) {

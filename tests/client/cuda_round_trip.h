@@ -25,6 +25,7 @@ class RoundTripTest : public CudaClientTest {
   }
   void disconnect() {
     session_.reset();
+    if (daemon_ != nullptr) daemon_->stop();
     daemon_.reset();
     plan_ = {};
     data_.clear();

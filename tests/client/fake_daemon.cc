@@ -33,7 +33,10 @@ FakeDaemon::FakeDaemon(std::string path, Options options, Override answer)
   thread_ = std::thread([this] { serve(); });
 }
 
-FakeDaemon::~FakeDaemon() {
+FakeDaemon::~FakeDaemon() { stop(); }
+
+void FakeDaemon::stop() {
+  if (!thread_.joinable()) return;
   const uint64_t one = 1;
   EXPECT_EQ(::write(stop_.get(), &one, sizeof one), static_cast<ssize_t>(sizeof one));
   thread_.join();

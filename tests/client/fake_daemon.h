@@ -46,7 +46,10 @@ class FakeDaemon {
   using Override = std::function<bool(Peer& peer, const fb::MessageT& message)>;
 
   FakeDaemon(std::string path, Options options, Override answer = {});
-  ~FakeDaemon();  // hangs up, and leaves nothing at the path
+  ~FakeDaemon();  // stops
+  // Hangs up, ends the thread, and leaves nothing at the path. Overrides that reach their daemon
+  // through a unique_ptr need this before its reset(), which changes the pointer first.
+  void stop();
 
   // All messages so far, over all connections; waits until there are `count` of this type.
   std::vector<fb::MessageT> wait_for(fb::MessageBody type, size_t count);

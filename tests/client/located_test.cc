@@ -246,6 +246,7 @@ TEST_F(LocatedTest, LiesAreRefused) {
     EXPECT_EQ(next(&window), CKPT_E_CORRUPT);
     ckpt_restore_free(std::exchange(restore_, nullptr));
     session_.reset();
+    daemon_->stop();
     daemon_.reset();
   }
 }

@@ -161,6 +161,7 @@ TEST_F(RestoreTest, PiecesOutsideTheRangeOrTheArenaAreRefused) {
     ASSERT_FALSE(restored) << "lie " << lie;
     EXPECT_EQ(restored.error().status, CKPT_E_CORRUPT);
     session_.reset();
+    daemon_->stop();
     daemon_.reset();
   }
 }
