@@ -44,7 +44,7 @@ void Daemon::tick(Time now) {
   impl_->history.tick(now);
   impl_->comparer->tick(now);
   impl_->base_reader->tick(now);
-  impl_->scrub->tick(now);
+  impl_->scrub.tick(now);
   impl_->warm_memory();
   if (impl_->health_watch.is_due(now)) impl_->look_at_health();
   // From the first tick: members cannot rejoin while the store is being recovered.
@@ -118,8 +118,8 @@ void Daemon::Impl::settle() {
     }
   }
   next_administration();
-  collect_garbage();
-  answer_gc();
+  space.collect();
+  space.answer_askers();
   if (draining) step_drain();
 }
 
@@ -152,11 +152,10 @@ void Daemon::Impl::close() {
   for (auto& [id, verify] : verifies) close_job(std::move(verify.job), {});
   verifies.clear();
   if (comparer) comparer->abandon_all();
-  if (scrub) scrub->close([this] { scrub_closed = true; });
+  scrub.close();
   const auto busy = [this] {
-    return !closing_jobs.empty() || (scrub != nullptr && !scrub_closed) ||
-           (gc != nullptr && gc->busy()) || (comparer != nullptr && !comparer->idle()) ||
-           !history.idle();
+    return !closing_jobs.empty() || !scrub.closed() || space.busy() ||
+           (comparer != nullptr && !comparer->idle()) || !history.idle();
   };
   while (busy()) {
     if (disk.in_flight() > 0) {

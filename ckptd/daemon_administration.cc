@@ -270,7 +270,7 @@ std::vector<ViewPoint> Daemon::Impl::points_being_taken(ckpt::RunId run) const {
   return points;
 }
 
-// Appends the records; daemon_gc.cc later reclaims the space that they make dead.
+// Appends the records; background/space.h later reclaims the space that they make dead.
 void Daemon::Impl::prune(const Session& session, const Administration& task) {
   const auto args =
       history.read([&] { return parse_prune_args(query_context(session), task.args); });
@@ -307,7 +307,7 @@ void Daemon::Impl::delete_planned(const Administration& task, const RunInfo& run
         static_cast<uint64_t>(std::count_if(plan.removed.begin(), plan.removed.end(),
                                             [](const auto& removed) { return !removed.again; }));
     log_prune(run, plan);
-    scrub->deleted(run, plan.removed_points());
+    scrub.deleted(run, plan.removed_points());
     if (whole_run) run_gone(run);
     administered(task, prune_answer(run, plan, /*dry_run=*/false, page));
   });

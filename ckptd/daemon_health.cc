@@ -305,7 +305,7 @@ void Daemon::Impl::look_at_health() {
   look.disk_busy = !persist->idle();
   look.bytes_to_write = stats.bytes_queued + stats.bytes_in_flight;
   look.disk_bytes_per_second = stats.disk_bytes_per_second;
-  const ScrubState& scrubbed = scrub->state();
+  const ScrubState& scrubbed = scrub.state();
   look.damaged_units = scrubbed.damages.size() + scrubbed.damages_left_out;
   const bool news = scrubbed.pass && scrubbed.pass->unchecked > 0;
   const ScrubPass& pass = news ? *scrubbed.pass : scrubbed.last;

@@ -4,7 +4,8 @@
 //   _open, _salvage             recovery; a damaged journal
 //   _sessions, _epochs, _handback  sessions and groups; return of clients after a restart
 //   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
-//   _restore, _holds, _gc, _scrub  restores, holds; dead space; background work
+//   _restore, _holds            restores, holds
+//   _wire_*                     what the modules need from each other
 //   _queries, _status, _metrics, _health, _administration  queries, reports, changes of history
 //
 // All runs on the loop thread: callbacks in poll(), follow-up work in settle(), no recursion.
@@ -20,12 +21,12 @@
 #include <vector>
 
 #include "ckptd/alarms/judge.h"
+#include "ckptd/background/scrub_control.h"
+#include "ckptd/background/space.h"
 #include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon.h"
 #include "ckptd/daemon_health.h"
 #include "ckptd/daemon_state.h"
-#include "ckptd/gc/dead_records.h"
-#include "ckptd/gc/gc.h"
 #include "ckptd/group/group.h"
 #include "ckptd/history/history.h"
 #include "ckptd/holds/holds.h"
@@ -254,22 +255,13 @@ struct Daemon::Impl {
   void end_overdue_holds();
   void end_holds_by_force(const Session& session, const std::function<bool(const Hold&)>& which);
   std::vector<HeldView> held_views(ckpt::RunId run) const;
-  // -- space (daemon_gc.cc) ----------------------------------------------------------------------
-  GcRound plan_gc_round();
+  // -- background work (daemon_wire_background.cc)
+  // ----------------------------------------------------------------------
   uint64_t oldest_reader() const;
   bool being_written(ckpt::SegmentId segment) const;
-  void collect_garbage();
-  void freed(const GcOutcome& outcome);
-  void gc_round_over();
-  void reader_gone();
-  void query_gc(const Session& session, uint64_t request);
-  void answer_gc();
-  // -- background work (daemon_scrub.cc) ---------------------------------------------------------
-  void start_scrub();
-  bool may_read_back() const;
   bool disk_wanted() const;
-  ScrubReport scrub_report() const;
-  QueryAnswer query_scrub(const Session& session, const std::string& args);
+  Space::Needs space_needs();
+  ScrubControl::Needs scrub_needs();
 
   Disk& disk;
   Executor& executor;
@@ -311,18 +303,9 @@ struct Daemon::Impl {
   std::optional<ckpt::RunId> removing;         // likewise for all of it: no registration
   std::set<ckpt::RunId> epochs_being_written;  // likewise
 
-  std::unique_ptr<Gc> gc;
-  bool gc_wanted = true;    // leftovers of the last daemon
-  bool gc_running = false;  // until the reclaim is recorded
-  std::string gc_error;     // of the last round
   uint64_t next_reader = 1;
-  DeadRecords dead_records;
-  std::set<ckpt::SegmentId> dead_files;  // to be removed once nobody writes to them
-  std::vector<GcAsker> gc_askers;
-  std::vector<SpaceRange> unlisted;  // bytes in segments that no commit names or will name
-
-  std::unique_ptr<Scrub> scrub;
-  bool scrub_closed = false;
+  Space space;
+  ScrubControl scrub;
 
   // Work that callbacks leave for settle().
   std::set<ArenaId> arenas_ready;

@@ -13,7 +13,16 @@ namespace ckptd {
 
 namespace {
 
-void add_counters(MetricsText& text, const Counters& counters) {
+void add_space(MetricsText& text, const Space::Counters& counters) {
+  text.counter("ckptd_freed_bytes_total", "Bytes of segments given back to the disk.",
+               counters.freed_bytes);
+  text.counter("ckptd_segments_removed_total", "Segment files removed, nothing in them being live.",
+               counters.segments_removed);
+  text.counter("ckptd_space_errors_total", "Rounds of giving space back that failed.",
+               counters.errors);
+}
+
+void add_counters(MetricsText& text, const Counters& counters, const Space::Counters& space) {
   text.counter("ckptd_commits_total", "Snapshots made durable.", counters.commits);
   text.counter("ckptd_commit_bytes_total", "Bytes of units in them.", counters.commit_bytes);
   text.counter("ckptd_same_bytes_total",
@@ -49,12 +58,7 @@ void add_counters(MetricsText& text, const Counters& counters) {
   text.counter("ckptd_verify_errors_total", "Damage found by verify.", counters.verify_errors);
   text.counter("ckptd_commits_deleted_total", "Commits that prunes removed.",
                counters.commits_deleted);
-  text.counter("ckptd_freed_bytes_total", "Bytes of segments given back to the disk.",
-               counters.freed_bytes);
-  text.counter("ckptd_segments_removed_total", "Segment files removed, nothing in them being live.",
-               counters.segments_removed);
-  text.counter("ckptd_space_errors_total", "Rounds of giving space back that failed.",
-               counters.gc_errors);
+  add_space(text, space);
   text.counter("ckptd_arenas_adopted_total", "Arenas taken back after a restart.",
                counters.arenas_adopted);
   text.counter("ckptd_slabs_taken_back_total", "Slabs that the last daemon had left in memory.",
@@ -144,7 +148,7 @@ std::string Daemon::metrics_text() {
   impl_->look_at_health();
   const Impl& impl = *impl_;
   MetricsText text;
-  add_counters(text, impl.counters);
+  add_counters(text, impl.counters, impl.space.counters());
   add_holds(text, impl.holds, impl.counters);
   add_alarms(text, impl.counters);
   text.counter("ckptd_write_errors_total",
@@ -163,7 +167,7 @@ std::string Daemon::metrics_text() {
                impl.decoded.raw_bytes);
   text.seconds("ckptd_decode_seconds_total", "Time of threads that decoded them.",
                std::chrono::nanoseconds(impl.decoded.nanoseconds));
-  add_scrub(text, *impl.scrub);
+  add_scrub(text, impl.scrub.scrub());
   add_progress(text, impl.health_watch.progress(), impl.turn.wall_clock_ns(),
                limits::kRunsInMetricsMax);
   add_health(text, impl.health_watch.health());

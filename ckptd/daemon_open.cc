@@ -36,7 +36,9 @@ Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
                .open_catalog = with_parts.open_catalog,
                .apply_turn = with_options.apply_turn,
                .on_record = [this](const fb::RecordT& record) { on_record(record); }}),
-      replies(sessions, with_parts.outbox) {}
+      replies(sessions, with_parts.outbox),
+      space(space_needs()),
+      scrub(scrub_needs()) {}
 
 namespace {
 
@@ -46,10 +48,6 @@ std::optional<ckpt::RunId> run_of_loss(const fb::RecordT& record) {
   if (const auto* removed = record.body.AsRunRemoved()) return removed->run;
   if (const auto* damaged = record.body.AsCommitDamaged()) return damaged->run;
   return std::nullopt;
-}
-
-bool makes_dead(fb::RecordBody type) {
-  return type == fb::RecordBody::Deleted || type == fb::RecordBody::RunRemoved;
 }
 
 // Commits that a catalog lacks whose last record is `known`.
@@ -89,10 +87,7 @@ void log_catalog_made(const RecoveredStore& store, uint64_t records) {
 
 // Caches outside of the catalog follow the record that is about to be applied.
 void Daemon::Impl::on_record(const fb::RecordT& record) {
-  if (makes_dead(record.body.type)) {
-    gc_wanted = true;
-    dead_records.look_again();
-  }
+  space.on_record(record);
   if (const auto run = run_of_loss(record)) newest_by_run.erase(*run);
 }
 
@@ -132,7 +127,7 @@ Status Daemon::Impl::open() {
   // Not after a doubtful end of the journal: unlisted extents may be the last copy.
   const bool in_doubt = store.torn_bytes > 0 || salvaged;
   if (!in_doubt && reclaim(std::move(store.listed))) CKPT_TRY(forget_older_journal(disk));
-  gc = std::make_unique<Gc>(disk, executor, *segments);
+  space.open(disk, *segments);
   open_staging();
   io_shape = options.find_io_shape();
   persist = std::make_unique<Persist>(
@@ -146,11 +141,11 @@ Status Daemon::Impl::open() {
                        .reserve_bytes = options.disk_reserve_bytes,
                        .stopwatch = options.stopwatch,
                        .on_dead = [this](const ExtentPlace& extent) {
-                         unlisted.push_back({extent.segment, extent.offset, extent.bytes});
-                         gc_wanted = true;
+                         space.add_unlisted({extent.segment, extent.offset, extent.bytes});
+                         space.want_round();
                        }});
   open_readers_back();
-  start_scrub();
+  scrub.open(restore_context());
   history.start_turns();
   log_recovered(store, history.catalog().runs().size(), history.journal().bytes());
   return {};
@@ -160,7 +155,7 @@ Status Daemon::Impl::open() {
 void Daemon::Impl::open_readers_back() {
   Comparer::Options comparing{.bytes_min = options.same_bytes_min};
   comparing.on_abandoned = [this] {  // its reads may have kept a dead file open
-    if (!dead_files.empty()) gc_wanted = true;
+    space.files_closed();
   };
   comparer = std::make_unique<Comparer>(restore_context(), std::move(comparing));
   base_reader = std::make_unique<BaseReader>(restore_context(), options.same_bytes_min);
@@ -226,7 +221,7 @@ bool Daemon::Impl::reclaim(ListedExtents listed) {
     return false;
   }
   for (const ExtentPlace& stretch : reclaimed->left) {
-    unlisted.push_back({stretch.segment, stretch.offset, stretch.bytes});
+    space.add_unlisted({stretch.segment, stretch.offset, stretch.bytes});
   }
   return reclaimed->complete;
 }

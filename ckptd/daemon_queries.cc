@@ -25,7 +25,7 @@ QueryContext Daemon::Impl::query_context(const Session& session) {
               [this, uid = session.uid](ckpt::RunId run) {
                 return MemoryVersions(*staging, history.catalog(), uid, run);
               },
-          .damages = scrub->state().damages,
+          .damages = scrub.state().damages,
           .memory_bytes_per_second = counters.restore_speeds.memory(),
           .segment_bytes_per_second = counters.restore_speeds.segment()};
 }
@@ -40,10 +40,10 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
   }
   if (message.verb == "verify") return query_verify(session, message);
   if (message.verb == "scrub") {
-    return replies.answer(session.id, message.request, query_scrub(session, message.args));
+    return replies.answer(session.id, message.request, scrub.query(session, message.args));
   }
   if (is_administration(message.verb)) return administer(session, message);
-  if (message.verb == "gc") return query_gc(session, message.request);
+  if (message.verb == "gc") return space.query(session, message.request);
   if (message.verb == "rebuild") {
     return replies.answer(session.id, message.request, query_rebuild(session));
   }
@@ -108,8 +108,8 @@ void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
           const Verify over = std::move(found->second);
           verifies.erase(found);
           holds.release(over.session, over.hold);
-          reader_gone();
-          scrub->verified(report, over.whole_runs, over.began_ns);
+          space.reader_gone();
+          scrub.verified(report, over.whole_runs, over.began_ns);
           replies.answer(over.session, over.request, verify_answer(report));
         });
       },

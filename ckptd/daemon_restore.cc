@@ -315,7 +315,7 @@ void Daemon::Impl::close_restore(Session& session, const fb::CloseRestoreT& mess
   }
   std::unique_ptr<RestoreJob> job = std::move(restore->second.job);
   session_work[session.id].restores.erase(restore);
-  reader_gone();
+  space.reader_gone();
   close_job(std::move(job), [this, id = session.id, request = message.request] {
     replies.done(id, request);
     const auto found = session_work.find(id);

@@ -328,7 +328,7 @@ void Daemon::Impl::disconnected(SessionId id, const std::string& reason) {
       ++verify;
     }
   }
-  reader_gone();
+  space.reader_gone();
   if (!session->arena) return;
   // The arena is released when no restore reads into it any more.
   const auto left = std::make_shared<size_t>(work.restores.size());

@@ -249,7 +249,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
             open.extents.size());
   add_to_newest(key, open);
   announce(key, fb::SnapshotLevel::Durable, open.bytes, nullptr, open.alarms);
-  scrub->committed(key.run, {key.lineage, key.step}, *result);
+  scrub.committed(key.run, {key.lineage, key.step}, *result);
   forget_snapshot(key);
 }
 

@@ -141,21 +141,6 @@ struct Administration {
   std::shared_ptr<const fb::RegisterUnitsT> registration = nullptr;
 };
 
-// Space that can be reclaimed now.
-struct GcRound {
-  std::vector<GcTask> tasks;
-  std::set<ckpt::SegmentId> removable;
-  bool more = false;
-};
-
-// A client that requested gc, and the reclaimed bytes at that time.
-struct GcAsker {
-  SessionId session = 0;
-  uint64_t request = 0;
-  uint64_t freed_bytes = 0;
-  uint64_t segments_removed = 0;
-};
-
 // A run's newest commit as shown in status and metrics.
 RunProgress::Durable durable_of(const CommitInfo& commit);  // daemon_metrics.cc
 
@@ -181,9 +166,6 @@ struct Counters {
   uint64_t commits_deleted = 0;
   uint64_t holds_overdue = 0;  // ended because their readers made no progress
   uint64_t holds_forced = 0;   // ended by root
-  uint64_t freed_bytes = 0;
-  uint64_t segments_removed = 0;
-  uint64_t gc_errors = 0;
   uint64_t members_lost = 0;
   uint64_t arenas_adopted = 0;
   uint64_t slabs_taken_back = 0;      // at startup, from a keeper

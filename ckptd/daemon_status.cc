@@ -199,7 +199,7 @@ QueryAnswer Daemon::Impl::query_status(const Session& asker) {
                        {"arena_bytes_max", options.staging.arena_bytes_total},
                        {"warm_pool_bytes", stats.warm_pool_bytes},
                        {"slabs", slabs_document(stats)},
-                       {"scrub", scrub_summary(scrub_report(), now_ns)},
+                       {"scrub", scrub_summary(scrub.report(), now_ns)},
                        {"journal_bytes", history.journal().bytes()},
                        {"segment_bytes_written", persist->stats().bytes_written}};
   if (const auto room = persist->room(); room.ok()) document["disk"] = disk_document(*room);

@@ -42,6 +42,9 @@ RULES = {
                        "ckptd/loop/", "ckptd/persist/", "ckptd/observe/"],
     "ckptd/sessions/": ["formats/", "ckptd/limits.h", "ckptd/catalog/", "ckptd/loop/",
                         "ckptd/query/", "ckptd/staging/"],
+    "ckptd/background/": ["formats/", "ckptd/limits.h", "ckptd/io/", "ckptd/catalog/", "ckptd/gc/",
+                          "ckptd/history/", "ckptd/loop/", "ckptd/observe/", "ckptd/query/",
+                          "ckptd/restore/", "ckptd/scrub/", "ckptd/sessions/"],
     "ckptd/query/": ["formats/", "ckptd/limits.h", "ckptd/catalog/", "ckptd/restore/",
                      "ckptd/retention/"],
     # The daemon connects all stages and knows no sockets.
@@ -52,7 +55,7 @@ RULES = {
                      "ckptd/gc/", "ckptd/scrub/", "ckptd/persist/", "ckptd/restore/",
                      "ckptd/query/",
                      "ckptd/same/", "ckptd/safeguards.h", "ckptd/history/", "ckptd/loop/",
-                     "ckptd/sessions/"],
+                     "ckptd/sessions/", "ckptd/background/"],
     "ckptd/config": ["formats/", "ckptd/limits.h", "ckptd/codec/codec_choice.h",
                      "ckptd/daemon.h", "ckptd/io/disk.h", "ckptd/io/io_shape.h",
                      "ckptd/staging/staging.h"],

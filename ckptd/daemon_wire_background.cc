@@ -1,0 +1,61 @@
+// Wiring of background/: what space and scrub need from the rest of the daemon.
+#include <algorithm>
+
+#include "ckptd/daemon_impl.h"
+
+namespace ckptd {
+
+Space::Needs Daemon::Impl::space_needs() {
+  return {.executor = executor,
+          .history = history,
+          .turn = turn,
+          .replies = replies,
+          .is_draining = [this] { return draining; },
+          .next_reader = [this] { return next_reader; },
+          .oldest_reader = [this] { return oldest_reader(); },
+          .being_written = [this](ckpt::SegmentId segment) { return being_written(segment); },
+          .stop_background_reads = [this] { return scrub.step_aside(); }};
+}
+
+ScrubControl::Needs Daemon::Impl::scrub_needs() {
+  return {.history = history,
+          .turn = turn,
+          .bytes_per_second = options.scrub_bytes_per_second,
+          .interval = options.scrub_interval,
+          .is_draining = [this] { return draining; },
+          .disk_wanted = [this] { return disk_wanted(); },
+          .space_wants_disk = [this] { return space.wants_disk(); },
+          .query_context = [this](const Session& session) { return query_context(session); }};
+}
+
+// Jobs are numbered in the order of their start.
+uint64_t Daemon::Impl::oldest_reader() const {
+  uint64_t oldest = next_reader;
+  for (const auto& [session, work] : session_work) {
+    for (const auto& [restore_id, restore] : work.restores) {
+      oldest = std::min(oldest, restore.reader);
+    }
+  }
+  for (const auto& [id, verify] : verifies) oldest = std::min(oldest, verify.reader);
+  return oldest;
+}
+
+// True if an uncommitted snapshot has bytes there, or the next one will write there.
+bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
+  if (persist->writes_to(segment)) return true;
+  return std::any_of(open_snapshots.begin(), open_snapshots.end(), [&](const auto& open) {
+    const auto& extents = open.second.extents;
+    return std::any_of(extents.begin(), extents.end(),
+                       [&](const WrittenExtent& extent) { return extent.segment == segment; });
+  });
+}
+
+// True if there is a restore, or a snapshot that is being compared or written.
+bool Daemon::Impl::disk_wanted() const {
+  const Persist::Stats stats = persist->stats();
+  if (!comparer->idle() || stats.bytes_queued + stats.bytes_in_flight > 0) return true;
+  return std::any_of(session_work.begin(), session_work.end(),
+                     [](const auto& session) { return !session.second.restores.empty(); });
+}
+
+}  // namespace ckptd
