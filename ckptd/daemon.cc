@@ -39,7 +39,7 @@ size_t Daemon::poll() {
 void Daemon::tick(Time now) {
   impl_->turn.set_now(now);
   impl_->carry_out(impl_->ingest.tick(now));
-  impl_->carry_out(impl_->groups.tick(now));
+  impl_->epochs.tick(now);
   impl_->end_overdue_holds();
   impl_->history.tick(now);
   impl_->comparer->tick(now);
@@ -47,11 +47,7 @@ void Daemon::tick(Time now) {
   impl_->scrub.tick(now);
   impl_->warm_memory();
   if (impl_->health_watch.is_due(now)) impl_->look_at_health();
-  // From the first tick: members cannot rejoin while the store is being recovered.
-  if (!impl_->serving_since) impl_->serving_since = now;
-  if (!impl_->rejoin_deadline_over && now - *impl_->serving_since >= limits::kReopenDeadline) {
-    impl_->end_rejoins();
-  }
+  impl_->epochs.tick_rejoins(now);
   impl_->settle();
 }
 
@@ -104,10 +100,7 @@ void Daemon::Impl::settle() {
     if (std::exchange(snapshot_ended, false)) {
       retry_waiting_restores();
       retry_waiting_begins();
-      std::vector<ckpt::RunId> runs;
-      runs.reserve(opening.size());
-      for (const auto& [run, open] : opening) runs.push_back(run);
-      for (const ckpt::RunId run : runs) try_open_epoch(run);
+      epochs.retry_waiting();
     }
     const std::set<ArenaId> ready = std::exchange(arenas_ready, {});
     for (auto& [id, session] : sessions.all()) {
@@ -134,7 +127,8 @@ void Daemon::Impl::step_drain() {
   fb::StoreClosedT closed;
   closed.time_ns = turn.wall_clock_ns();
   closed.epochs_told = true;
-  for (const auto& [run, epoch] : groups.epochs_in_use()) closed.epochs.emplace_back(run, epoch);
+  for (const auto& [run, epoch] : epochs.groups().epochs_in_use())
+    closed.epochs.emplace_back(run, epoch);
   history.record_last(make_record(std::move(closed)), [this](const Status& status) {
     if (!status.ok()) spdlog::error("the store could not be closed: {}", status.error().message);
     closed_cleanly = true;

@@ -335,8 +335,8 @@ Status Daemon::Impl::may_remove(const RunInfo& run) const {
   }
   if (creating_runs.contains(run.name)) return in_use("its units are being registered");
   if (!ingest.open(run.id).empty()) return in_use("a snapshot of it is being taken");
-  if (!groups.in_use(run.id)) return {};
-  return in_use(rejoin_deadline_over
+  if (!epochs.groups().in_use(run.id)) return {};
+  return in_use(epochs.rejoins_over()
                     ? std::string("an epoch of it goes on")
                     : fmt::format("ranks of its last epoch have {} s from the daemon's start to "
                                   "come back",

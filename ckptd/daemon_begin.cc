@@ -46,7 +46,7 @@ size_t memory_bytes(const fb::BeginSnapshotT& message) {
 
 Result<SnapshotKey> Daemon::Impl::member_key(const Session& session, ckpt::Epoch epoch,
                                              ckpt::Step step, uint32_t attempt) const {
-  const auto member = groups.member(session.id);
+  const auto member = epochs.groups().member(session.id);
   if (!member || member->epoch != epoch) {
     return make_error(ErrorCode::kAborted, "run {} step {}: not a member of epoch {}",
                       session.run_name, step, epoch);
@@ -124,7 +124,7 @@ void Daemon::Impl::refuse_snapshot(const SnapshotKey& key, const std::string& ru
 
 Result<Ingest::Begin> Daemon::Impl::make_begin(const Session& session, const SnapshotKey& key,
                                                const fb::BeginSnapshotT& message) const {
-  const auto member = groups.member(session.id);
+  const auto member = epochs.groups().member(session.id);
   Ingest::Begin begin;
   begin.snapshot = key;
   begin.run_name = session.run_name;
@@ -175,7 +175,7 @@ void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& me
                    Error{error.code, fmt::format("run {} step {}: {}", session.run_name,
                                                  message.step, error.message)});
   };
-  if (!groups.member(session.id)->active) {
+  if (!epochs.groups().member(session.id)->active) {
     return fail(make_error(ErrorCode::kAborted, "epoch {} has ended", message.epoch));
   }
   if (draining) return fail(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
@@ -217,7 +217,7 @@ void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& me
 // by then each has finished its restore.
 void Daemon::Impl::unpin_memory_if_begun(const SnapshotKey& key) {
   const size_t begun = open_snapshots.at(key).shares.size();
-  if (begun >= groups.members(key.run, key.epoch).size()) staging->unpin_memory(key.run);
+  if (begun >= epochs.groups().members(key.run, key.epoch).size()) staging->unpin_memory(key.run);
 }
 
 Status Daemon::Impl::reserve_disk(const Session& session, const SnapshotKey& key,
@@ -228,7 +228,7 @@ Status Daemon::Impl::reserve_disk(const Session& session, const SnapshotKey& key
   const uint64_t slab_bytes = staging->layout(*session.arena).slab_bytes;
   const bool encoded = open_snapshots.at(key).encode_plan != nullptr;
   CKPT_ASSIGN(const auto units, history.catalog().units(key.run));
-  const uint32_t members = groups.member(session.id)->size;
+  const uint32_t members = epochs.groups().member(session.id)->size;
   return persist->reserve(key, *bytes, record_bytes(message, slab_bytes, encoded),
                           snapshot_disk_bytes(message, *units, members, slab_bytes));
 }
@@ -251,7 +251,7 @@ Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
   if (missing > soon && skips) {
     for (const uint32_t slab : slabs) staging->unlease(*session.arena, slab);
     ++counters.snapshots_skipped;
-    const ckpt::Rank rank = groups.member(session.id)->rank;
+    const ckpt::Rank rank = epochs.groups().member(session.id)->rank;
     log_event(spdlog::level::warn, "snapshot_skipped",
               {{"run", session.run_name},
                {"lineage", key.lineage},
@@ -285,7 +285,7 @@ Status Daemon::Impl::reserve_and_lease(Session& session, const SnapshotKey& key,
 
 void Daemon::Impl::lease_slabs(Session& session, const fb::LeaseSlabsT& message) {
   end_handback(session);
-  const auto member = groups.member(session.id);
+  const auto member = epochs.groups().member(session.id);
   const auto key = member_key(session, member ? member->epoch : 0, message.step, message.attempt);
   if (!key.ok()) return replies.refuse(session.id, message.request, key.error());
   const auto open = open_snapshots.find(*key);

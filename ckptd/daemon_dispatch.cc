@@ -41,22 +41,22 @@ bool Daemon::Impl::dispatch_group(Session& session, fb::MessageT& message) {
       register_units(session, *message.body.AsRegisterUnits(), /*may_replace=*/false);
       return true;
     case fb::MessageBody::JoinGroup:
-      join(session, *message.body.AsJoinGroup());
+      epochs.join(session, *message.body.AsJoinGroup());
       return true;
     case fb::MessageBody::RejoinEpoch:
-      rejoin(session, *message.body.AsRejoinEpoch());
+      epochs.rejoin(session, *message.body.AsRejoinEpoch());
       return true;
     case fb::MessageBody::LeaveGroup: {
       const uint64_t request = message.body.AsLeaveGroup()->request;
-      leave_group(session);
+      epochs.leave(session);
       replies.done(session.id, request);
       return true;
     }
     case fb::MessageBody::KvSet:
-      kv_set(session, *message.body.AsKvSet());
+      epochs.kv_set(session, *message.body.AsKvSet());
       return true;
     case fb::MessageBody::KvGet:
-      kv_get(session, *message.body.AsKvGet());
+      epochs.kv_get(session, *message.body.AsKvGet());
       return true;
     default:
       return false;

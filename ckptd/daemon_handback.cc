@@ -25,44 +25,11 @@ void Daemon::Impl::take_back_memory() {
                taken.bytes, taken.arenas, taken.refused);
 }
 
-// The deadline for members from before a restart to rejoin has passed.
-void Daemon::Impl::end_rejoins() {
-  rejoin_deadline_over = true;
-  const Groups::Actions actions = groups.rejoin_deadline_passed();
-  for (const Groups::Action& action : actions) {
-    const auto* ended = std::get_if<Groups::EndEpoch>(&action);
-    if (ended != nullptr) counters.members_lost += ended->lost.size();
-  }
-  carry_out(actions);
-  for (auto& [id, session] : sessions.all()) end_handback(session);
-}
-
-void Daemon::Impl::rejoin(Session& session, const fb::RejoinEpochT& message) {
-  if (!session.run || !session.arena) {
-    return replies.refuse(
-        session.id, message.request,
-        make_error(ErrorCode::kFailedPrecondition,
-                   "run {}: a trainer registers its units before it rejoins a group",
-                   session.run_name));
-  }
-  if (const Status allowed = may_train(session, history.catalog()); !allowed.ok()) {
-    return replies.refuse(session.id, message.request, allowed.error());
-  }
-  const auto lineage =
-      groups.rejoin(*session.run, session.id, message.rank, message.epoch, message.job);
-  if (!lineage.ok()) {
-    return replies.refuse(session.id, message.request,
-                          Error{lineage.error().code, fmt::format("run {}: {}", session.run_name,
-                                                                  lineage.error().message)});
-  }
-  replies.done(session.id, message.request);
-}
-
 // The commit was durable, but the last daemon did not tell this member. False: it was not.
 Result<bool> Daemon::Impl::tell_committed(const Session& session, const fb::BeginSnapshotT& begin) {
   const auto run = history.catalog().run(session.run_name);
   if (!session.run || !run.ok()) return false;
-  const auto member = groups.member(session.id);
+  const auto member = epochs.groups().member(session.id);
   const ckpt::LineageId lineage = member ? member->lineage : run->current_lineage;
   const SnapshotKey key{.run = run->id,
                         .lineage = lineage,
@@ -98,7 +65,7 @@ void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) 
                    Error{error.code, fmt::format("run {} step {}: {}", session.run_name,
                                                  begin_message.step, error.message)});
   };
-  if (!groups.member(session.id)->active) {
+  if (!epochs.groups().member(session.id)->active) {
     return fail(make_error(ErrorCode::kAborted, "epoch {} has ended", key->epoch));
   }
   if (!session.handing_back) {

@@ -319,7 +319,7 @@ void Daemon::Impl::look_at_health() {
 // Unset if the catalog lacks one of them.
 std::optional<std::set<std::string>> Daemon::Impl::names_of_trained() const {
   std::set<std::string> names;
-  for (const ckpt::RunId id : groups.trained_runs()) {
+  for (const ckpt::RunId id : epochs.groups().trained_runs()) {
     const auto run = history.catalog().run(id);
     if (!run.ok()) return std::nullopt;
     names.insert(run->name);

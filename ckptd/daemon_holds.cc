@@ -88,8 +88,9 @@ void Daemon::Impl::renew_hold(const Session& session, const fb::RenewHoldT& mess
 
 void Daemon::Impl::tell_ended(const std::vector<Hold>& ended, const std::string& reason) {
   for (const Hold& hold : ended) {
-    spdlog::info("run {} lineage {} step {}: not held any more by {}: {}", run_name(hold.run),
-                 hold.view.lineage, hold.view.step, describe(hold.holder), reason);
+    spdlog::info("run {} lineage {} step {}: not held any more by {}: {}",
+                 history.run_name(hold.run), hold.view.lineage, hold.view.step,
+                 describe(hold.holder), reason);
     if (hold.of_job) continue;  // its session has not requested it
     fb::HoldEndedT message;
     message.hold = hold.id;

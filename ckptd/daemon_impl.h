@@ -2,7 +2,7 @@
 //
 //   daemon, _dispatch           public interface, poll and tick, drain; dispatch of messages
 //   _open, _salvage             recovery; a damaged journal
-//   _sessions, _epochs, _handback  sessions and groups; return of clients after a restart
+//   _sessions, _handback        sessions; return of clients after a restart
 //   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
 //   _restore, _holds            restores, holds
 //   _wire_*                     what the modules need from each other
@@ -27,7 +27,7 @@
 #include "ckptd/daemon.h"
 #include "ckptd/daemon_health.h"
 #include "ckptd/daemon_state.h"
-#include "ckptd/group/group.h"
+#include "ckptd/epochs/epochs.h"
 #include "ckptd/history/history.h"
 #include "ckptd/holds/holds.h"
 #include "ckptd/ingest/ingest.h"
@@ -98,28 +98,6 @@ struct Daemon::Impl {
                   std::vector<ckpt::UnitSpec> units, const RunInfo* replaced);
   void run_created(const std::string& name, ckpt::RunId run, const Status& status);
   void disconnected(SessionId session, const std::string& reason);
-  // -- epochs (daemon_epochs.cc) -----------------------------------------------------------------
-  void join(Session& session, const fb::JoinGroupT& message);
-  std::string describe_holder(ckpt::RunId run,
-                              const JoinRequest& request) const;  // daemon_joins.cc
-  void tell_place_is_held(const Session& asker, const JoinRequest& request);
-  void leave_group(const Session& session);
-  QueryAnswer query_join(const Session& session) const;
-  void carry_out(const Groups::Actions& actions);
-  std::string run_name(ckpt::RunId run) const;
-  void carry_out(const Groups::EndEpoch& action);
-  void carry_out(const Groups::OpenEpoch& action);
-  void carry_out(const Groups::JoinersWaiting& action);
-  void try_open_epoch(ckpt::RunId run);
-  void write_epoch(const Groups::OpenEpoch& open, const std::optional<ViewPoint>& resume,
-                   const RunInfo& info);
-  Result<std::optional<ViewPoint>> choose_resume(const RunInfo& run, const JoinRequest& resume);
-  Result<std::optional<ViewPoint>> resume_at(const RunInfo& run, const JoinRequest& resume);
-  void epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& record,
-                    const Status& status);
-  void drop_other_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume);
-  void kv_set(Session& session, fb::KvSetT& message);
-  void kv_get(Session& session, const fb::KvGetT& message);
   // -- snapshots: beginning (daemon_begin.cc) ----------------------------------------------------
   // The snapshot of a member's message. Fails if the session is no member of that epoch.
   Result<SnapshotKey> member_key(const Session& session, ckpt::Epoch epoch, ckpt::Step step,
@@ -197,8 +175,6 @@ struct Daemon::Impl {
   void forget_registration(const std::string& run);
   void choose_codecs(const SnapshotKey& key);
   // -- coming back (daemon_handback.cc) ----------------------------------------------------------
-  void rejoin(Session& session, const fb::RejoinEpochT& message);
-  void end_rejoins();
   void reopen(Session& session, const fb::ReopenSnapshotT& message);
   void end_handback(Session& session);
   Result<bool> tell_committed(const Session& session, const fb::BeginSnapshotT& begin);
@@ -260,6 +236,7 @@ struct Daemon::Impl {
   uint64_t oldest_reader() const;
   bool being_written(ckpt::SegmentId segment) const;
   bool disk_wanted() const;
+  Epochs::Needs epochs_needs();
   Space::Needs space_needs();
   ScrubControl::Needs scrub_needs();
 
@@ -280,15 +257,13 @@ struct Daemon::Impl {
   std::unique_ptr<Comparer> comparer;
   std::unique_ptr<BaseReader> base_reader;
   Ingest ingest;
-  Groups groups;
 
   std::map<std::string, CreatingRun> creating_runs;
   ckpt::RunId next_run = 1;
   std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
   std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
-  std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
-  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest, of runs between two epochs
-  std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for snapshots or a prune
+  std::map<ckpt::RunId, RunNewest> newest_by_run;   // of runs with an epoch
+  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;  // the newest, of runs between two epochs
   DecodeMeter decoded;
   std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, if trainers set them
   UnitFlags unit_flags;
@@ -304,6 +279,7 @@ struct Daemon::Impl {
   std::set<ckpt::RunId> epochs_being_written;  // likewise
 
   uint64_t next_reader = 1;
+  Epochs epochs;
   Space space;
   ScrubControl scrub;
 
@@ -313,9 +289,7 @@ struct Daemon::Impl {
   std::map<uint64_t, std::shared_ptr<void>> closing_jobs;  // restores and verifies that still read
   uint64_t next_closing_job = 1;
 
-  std::optional<Time> serving_since;  // the first tick
-  std::optional<Time> warm_next;      // earliest time: see warm_memory()
-  bool rejoin_deadline_over = false;
+  std::optional<Time> warm_next;  // earliest time: see warm_memory()
   bool draining = false;
   bool closed_cleanly = false;
   Time drain_deadline{};

@@ -22,7 +22,8 @@ void add_space(MetricsText& text, const Space::Counters& counters) {
                counters.errors);
 }
 
-void add_counters(MetricsText& text, const Counters& counters, const Space::Counters& space) {
+void add_counters(MetricsText& text, const Counters& counters, const Epochs::Counters& epochs,
+                  const Space::Counters& space) {
   text.counter("ckptd_commits_total", "Snapshots made durable.", counters.commits);
   text.counter("ckptd_commit_bytes_total", "Bytes of units in them.", counters.commit_bytes);
   text.counter("ckptd_same_bytes_total",
@@ -38,11 +39,11 @@ void add_counters(MetricsText& text, const Counters& counters, const Space::Coun
                counters.lease_wait_time);
   text.seconds("ckptd_level_lag_seconds_total", "From staged to durable, of all commits together.",
                counters.level_lag);
-  text.counter("ckptd_epochs_opened_total", "Group epochs opened.", counters.epochs_opened);
+  text.counter("ckptd_epochs_opened_total", "Group epochs opened.", epochs.opened);
   text.counter("ckptd_epochs_ended_total", "Group epochs ended by a loss or a change of members.",
-               counters.epochs_ended);
+               epochs.ended);
   text.counter("ckptd_members_lost_total",
-               "Group members that ended without leaving in good order.", counters.members_lost);
+               "Group members that ended without leaving in good order.", epochs.members_lost);
   text.counter("ckptd_restores_total", "Restores opened.", counters.restores);
   text.seconds("ckptd_restore_seconds_total",
                "From the request to its last bytes, of all restores.", counters.restore_time);
@@ -148,7 +149,7 @@ std::string Daemon::metrics_text() {
   impl_->look_at_health();
   const Impl& impl = *impl_;
   MetricsText text;
-  add_counters(text, impl.counters, impl.space.counters());
+  add_counters(text, impl.counters, impl.epochs.counters(), impl.space.counters());
   add_holds(text, impl.holds, impl.counters);
   add_alarms(text, impl.counters);
   text.counter("ckptd_write_errors_total",

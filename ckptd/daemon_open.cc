@@ -37,6 +37,7 @@ Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
                .apply_turn = with_options.apply_turn,
                .on_record = [this](const fb::RecordT& record) { on_record(record); }}),
       replies(sessions, with_parts.outbox),
+      epochs(epochs_needs()),
       space(space_needs()),
       scrub(scrub_needs()) {}
 
@@ -196,8 +197,9 @@ Status Daemon::Impl::recover_runs(RecoveredStore& store) {
     // A later epoch than the journal's was salvaged: only its number is known.
     const bool known = epoch.epoch >= run.last_epoch;
     const bool over = store.epochs_over.contains(run.id);
-    groups.recovered(run.id, run.last_epoch, known && !over ? epoch.size : 0, epoch.lineage,
-                     epoch.elastic ? epoch.members : std::vector<MemberId>(), epoch.goes_on);
+    epochs.groups_for_recovery().recovered(
+        run.id, run.last_epoch, known && !over ? epoch.size : 0, epoch.lineage,
+        epoch.elastic ? epoch.members : std::vector<MemberId>(), epoch.goes_on);
     CKPT_ASSIGN(const auto newest,
                 history.read([&] { return Result(newest_commit(history.catalog(), run.id)); }));
     if (newest) health_watch.snapshot_durable(run.name, durable_of(*newest));

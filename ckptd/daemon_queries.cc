@@ -50,7 +50,7 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
   if (message.verb == "ping")
     return replies.answer(session.id, message.request, {.json = "{}"});  // alive
   if (message.verb == "join")
-    return replies.answer(session.id, message.request, query_join(session));
+    return replies.answer(session.id, message.request, epochs.query_join(session));
   if (message.verb == "status") {
     return replies.answer(session.id, message.request, query_status(session));
   }

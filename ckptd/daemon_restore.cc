@@ -136,7 +136,7 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
     return fail(make_error(ErrorCode::kResourceExhausted,
                            "{} restores of this session are open, the most", open));
   }
-  const auto member = groups.member(session.id);
+  const auto member = epochs.groups().member(session.id);
   const bool of_its_run = message.run.empty() || message.run == session.run_name;
   if (!member || !of_its_run) return start_restore(session, message);
   const std::vector<SnapshotKey> snapshots = ingest.open(member->run);

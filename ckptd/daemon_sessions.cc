@@ -313,9 +313,8 @@ void Daemon::Impl::disconnected(SessionId id, const std::string& reason) {
   if (!session) return;
   SessionWork work = std::move(session_work[id]);
   session_work.erase(id);
-  if (groups.would_lose(id)) ++counters.members_lost;
   holds.end_session(id);
-  carry_out(groups.lost(id, reason));
+  epochs.lost(id, reason);
   for (auto& [key, open] : open_snapshots) open.shares.erase(id);
   for (auto& [run, begins] : waiting_begins) {
     std::erase_if(begins, [id](const WaitingBegin& begin) { return begin.session == id; });

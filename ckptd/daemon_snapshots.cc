@@ -65,12 +65,13 @@ void Daemon::Impl::seal_slab(Session& session, const fb::SealSlabT& message) {
   }
   auto staged = take_over(session, *key, message);
   if (!staged.ok()) {
-    const Error error = make_error(staged.error().code, "rank {}: {}",
-                                   groups.member(session.id)->rank, staged.error().message);
+    const Error error =
+        make_error(staged.error().code, "rank {}: {}", epochs.groups().member(session.id)->rank,
+                   staged.error().message);
     replies.refuse(session.id, message.request, error);
     return carry_out(ingest.abort(*key, error));
   }
-  const ckpt::Rank rank = groups.member(session.id)->rank;
+  const ckpt::Rank rank = epochs.groups().member(session.id)->rank;
   const Ingest::Outcome outcome = ingest.sealed(*key, rank, staged->fragments());
   if (!outcome.status.ok()) {
     replies.refuse(session.id, message.request, outcome.status.error());
@@ -143,7 +144,7 @@ void Daemon::Impl::abort_snapshot(Session& session, const fb::AbortSnapshotT& me
            begin.message.attempt == message.attempt;
   });
   const Error error = make_error(ErrorCode::kAborted, "rank {} gave it up: {}",
-                                 groups.member(session.id)->rank, message.reason);
+                                 epochs.groups().member(session.id)->rank, message.reason);
   if (waited > 0) refuse_snapshot(*key, session.run_name, error);
   carry_out(ingest.abort(*key, error));
 }
@@ -256,7 +257,7 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
 void Daemon::Impl::carry_out(const Ingest::FailAction& action) {
   ++counters.snapshots_failed;
   const SnapshotKey& key = action.snapshot;
-  health_watch.snapshot_failed(run_name(key.run), key, action.error, turn.wall_clock_ns());
+  health_watch.snapshot_failed(history.run_name(key.run), key, action.error, turn.wall_clock_ns());
   comparer->abandon(action.snapshot);
   persist->abandon(action.snapshot);
   persist->release_reservation(action.snapshot);
@@ -267,7 +268,7 @@ void Daemon::Impl::carry_out(const Ingest::FailAction& action) {
 // Members of a snapshot may be in a later epoch when it becomes durable.
 void Daemon::Impl::announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes,
                             const Error* error, const std::string& alarms) {
-  const std::vector<SessionId> members = groups.members(key.run, key.epoch);
+  const std::vector<SessionId> members = epochs.groups().members(key.run, key.epoch);
   std::set<SessionId> told(members.begin(), members.end());
   if (const auto open = open_snapshots.find(key); open != open_snapshots.end()) {
     for (const auto& [session, share] : open->second.shares) told.insert(session);

@@ -153,8 +153,6 @@ struct Counters {
   uint64_t lease_waits = 0;
   Time lease_wait_time{};
   Time level_lag{};  // from staged to durable, of all commits
-  uint64_t epochs_opened = 0;
-  uint64_t epochs_ended = 0;
   uint64_t restores = 0;
   Time restore_time{};
   RestoreSpeeds restore_speeds;
@@ -166,7 +164,6 @@ struct Counters {
   uint64_t commits_deleted = 0;
   uint64_t holds_overdue = 0;  // ended because their readers made no progress
   uint64_t holds_forced = 0;   // ended by root
-  uint64_t members_lost = 0;
   uint64_t arenas_adopted = 0;
   uint64_t slabs_taken_back = 0;      // at startup, from a keeper
   uint64_t slabs_not_taken_back = 0;  // likewise: failed a check

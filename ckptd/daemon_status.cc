@@ -161,7 +161,7 @@ QueryAnswer Daemon::Impl::query_status(const Session& asker) {
   };
   const auto awaited = [this](const std::string& name) {
     const auto run = history.catalog().run(name);
-    return run.ok() && !rejoin_deadline_over && groups.awaited(run->id);
+    return run.ok() && !epochs.rejoins_over() && epochs.groups().awaited(run->id);
   };
   const auto readable_name = [&](ckpt::RunId id) {
     const auto run = history.catalog().run(id);
@@ -171,7 +171,7 @@ QueryAnswer Daemon::Impl::query_status(const Session& asker) {
   for (const auto& [id, session] : sessions.all()) {
     if (!may_use(asker, session.uid) && !may_read(asker, session.run_name, history.catalog()))
       continue;
-    listed.push_back(session_document(session, groups.member(id), *staging));
+    listed.push_back(session_document(session, epochs.groups().member(id), *staging));
   }
   const std::vector<RunInfo> runs = history.catalog().runs();
   const auto readable = std::count_if(runs.begin(), runs.end(), [&](const RunInfo& run) {

@@ -78,6 +78,11 @@ HealCatalog History::healer() {
   return [this] { return heal(); };
 }
 
+std::string History::run_name(ckpt::RunId run) const {
+  const auto info = catalog_->run(run);
+  return info.ok() ? info->name : fmt::format("#{}", run);
+}
+
 JournalSource History::journal_source() const {
   return {.file = journal_file_, .durable_end = [this] { return journal_->durable_bytes(); }};
 }

@@ -19,6 +19,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "ckptd/catalog/whole_read.h"
@@ -72,6 +73,8 @@ class History {
   // The commit of the step, of any epoch and attempt. An error must not be taken for "none".
   Result<std::optional<CommitInfo>> commit_at(const ckpt::SnapshotKey& key);
   HealCatalog healer();
+  // Name for the log; "#ID" of a run that the catalog does not have.
+  std::string run_name(ckpt::RunId run) const;
   Status heal() { return keeper_.heal(turn_.now(), journal_end()); }
   void tick(Time now) { keeper_.tick(now, journal_end()); }
   // Clears the catalog and fills it from the journal. Blocks the loop: no client gets an answer

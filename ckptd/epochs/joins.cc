@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "ckptd/daemon_impl.h"
+#include "ckptd/epochs/epochs.h"
 #include "ckptd/query/documents.h"
 #include "formats/base/json_dump.h"
 #include "formats/base/printable.h"
@@ -38,28 +38,28 @@ std::string describe_session(const Session& session, Time now, uint64_t wall_clo
 }  // namespace
 
 // Empty: no other session holds the place, and no other job trains the run.
-std::string Daemon::Impl::describe_holder(ckpt::RunId run, const JoinRequest& request) const {
-  const auto other = groups.other_job(run, request.session, request.job);
-  if (const Session* in = other ? sessions.find(*other) : nullptr; in != nullptr) {
+std::string Epochs::describe_holder(ckpt::RunId run, const JoinRequest& request) const {
+  const auto other = groups_.other_job(run, request.session, request.job);
+  if (const Session* in = other ? needs_.sessions.find(*other) : nullptr; in != nullptr) {
     return fmt::format(
         "{}; train under another run name (moetrain --run), or wait for that job to end, or stop "
         "it",
-        describe_session(*in, turn.now(), turn.wall_clock_ns()));
+        describe_session(*in, needs_.turn.now(), needs_.turn.wall_clock_ns()));
   }
-  const auto id = groups.holder(run, request);
-  const Session* holder = id ? sessions.find(*id) : nullptr;
+  const auto id = groups_.holder(run, request);
+  const Session* holder = id ? needs_.sessions.find(*id) : nullptr;
   if (holder == nullptr) return {};
   return fmt::format(
       "its place is held by {}; end the job of that process, or train under another run name",
-      describe_session(*holder, turn.now(), turn.wall_clock_ns()));
+      describe_session(*holder, needs_.turn.now(), needs_.turn.wall_clock_ns()));
 }
 
 // Logged at once, once per holder: otherwise a second job under the name of a running one would
 // wait forever without a visible reason.
-void Daemon::Impl::tell_place_is_held(const Session& asker, const JoinRequest& request) {
-  if (groups.other_job(*asker.run, asker.id, request.job)) return;  // refused: it does not wait
-  const auto id = groups.holder(*asker.run, request);
-  Session* holder = id ? sessions.find(*id) : nullptr;
+void Epochs::tell_place_is_held(const Session& asker, const JoinRequest& request) {
+  if (groups_.other_job(*asker.run, asker.id, request.job)) return;  // refused: it does not wait
+  const auto id = groups_.holder(*asker.run, request);
+  Session* holder = id ? needs_.sessions.find(*id) : nullptr;
   if (holder == nullptr || std::exchange(holder->wanted_told, true)) return;
   spdlog::warn("run {}: process {} ({}) of user {} waits to join as rank {}: {}", asker.run_name,
                asker.pid, ckpt::base::printable(asker.client), asker.uid, request.rank,
@@ -67,8 +67,8 @@ void Daemon::Impl::tell_place_is_held(const Session& asker, const JoinRequest& r
 }
 
 // {"waits", "reason"}: for the session's own join.
-QueryAnswer Daemon::Impl::query_join(const Session& session) const {
-  const auto wait = groups.wait(session.id);
+QueryAnswer Epochs::query_join(const Session& session) const {
+  const auto wait = groups_.wait(session.id);
   std::string reason;
   if (wait && session.run) {
     reason = describe_holder(*session.run, wait->request);

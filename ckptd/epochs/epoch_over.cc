@@ -1,6 +1,6 @@
-#include "ckptd/daemon_epoch_over.h"
+#include "ckptd/epochs/epoch_over.h"
 
-#include "ckptd/history/recovered_store.h"
+#include "ckptd/history/make_record.h"
 
 namespace ckptd {
 

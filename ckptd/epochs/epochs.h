@@ -1,0 +1,111 @@
+// Epochs: the coordinator of a change of members. Executes the decisions of Groups (pure).
+//
+// Opening an epoch aborts every snapshot of the run that is not staged. If a resume point has to be
+// chosen, the staged snapshots are settled first. Survivors that keep their state need no resume
+// point, and their staged snapshots are written meanwhile. Then the epoch is recorded, and only
+// then are members told.
+//
+// Owns the groups of all runs and the epochs that wait to open. Loop thread; nothing to close: an
+// epoch that is being recorded ends with the journal's callback. After a failed write the joining
+// ranks get the error, and may join again.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ckptd/epochs/resume_point.h"
+#include "ckptd/group/group.h"
+#include "ckptd/history/history.h"
+#include "ckptd/loop/turn.h"
+#include "ckptd/sessions/replies.h"
+#include "ckptd/sessions/session.h"
+#include "ckptd/staging/staging.h"
+
+namespace ckptd {
+
+class Epochs {
+ public:
+  struct Needs {
+    History& history;
+    const Turn& turn;
+    const Replies& replies;
+    Sessions& sessions;
+    std::function<Staging&()> staging;  // built after this
+    std::function<bool()> is_draining;
+    // Snapshots of the run that are open, whether each is staged, and what ends them.
+    std::function<std::vector<ckpt::SnapshotKey>(ckpt::RunId)> open_snapshots;
+    std::function<bool(const ckpt::SnapshotKey&)> is_staged;
+    std::function<void(const ckpt::SnapshotKey&, const ckpt::Error&)> abort_snapshot;
+    std::function<void(ckpt::RunId, ckpt::Epoch, ckpt::Rank, const std::string&)> member_lost;
+    // Commits of the run are being deleted: its resume point may be among them.
+    std::function<bool(ckpt::RunId)> is_being_pruned;
+    // No record of a removed run may follow its removal.
+    std::function<bool(ckpt::RunId)> is_being_removed;
+    // Around the write of an epoch's record: no commit of the run may be deleted meanwhile.
+    std::function<void(ckpt::RunId)> on_write_begins;
+    std::function<void(ckpt::RunId)> on_write_ends;
+    std::function<void(ckpt::RunId, ckpt::Epoch)> on_ended;  // before members are told
+    std::function<void()> on_members_changed;                // after they are told
+    std::function<void(ckpt::RunId)> on_opened;              // before members are told
+    std::function<void()> on_rejoins_over;
+  };
+  struct Counters {
+    uint64_t opened = 0;
+    uint64_t ended = 0;
+    uint64_t members_lost = 0;
+  };
+  explicit Epochs(Needs needs) : needs_(std::move(needs)) {}
+
+  // -- messages ----------------------------------------------------------------------------------
+  void join(Session& session, const ckpt::fb::JoinGroupT& message);
+  void leave(const Session& session);
+  // A member of the last epoch, after a restart of the daemon.
+  void rejoin(const Session& session, const ckpt::fb::RejoinEpochT& message);
+  void kv_set(const Session& session, ckpt::fb::KvSetT& message);
+  void kv_get(const Session& session, const ckpt::fb::KvGetT& message);
+  // Answer to query `join`: whether the session's own join waits, and why.
+  QueryAnswer query_join(const Session& session) const;
+
+  // -- events ------------------------------------------------------------------------------------
+  void tick(Time now) { carry_out(groups_.tick(now)); }
+  // Ends the wait for members from before a restart once its deadline is over, counted from the
+  // first call: members cannot rejoin while the store is being recovered.
+  void tick_rejoins(Time now);
+  // The session died, or its connection did.
+  void lost(ckpt::SessionId session, const std::string& reason);
+  // Snapshots or deletions have ended: epochs that waited for them may open.
+  void retry_waiting();
+
+  // Recovery, before any session exists.
+  Groups& groups_for_recovery() { return groups_; }
+  const Groups& groups() const { return groups_; }
+  bool rejoins_over() const { return rejoins_over_; }
+  const Counters& counters() const { return counters_; }
+
+ private:
+  void carry_out(const Groups::Actions& actions);
+  void carry_out(const Groups::EndEpoch& ended);
+  void carry_out(const Groups::OpenEpoch& open);
+  void carry_out(const Groups::JoinersWaiting& waiting);
+  void try_open(ckpt::RunId run);
+  void write(const Groups::OpenEpoch& open, const std::optional<ViewPoint>& resume,
+             const RunInfo& info);
+  void opened(const Groups::OpenEpoch& open, const ckpt::fb::EpochOpenedT& record,
+              const Status& status);
+  void tell_opened(const Groups::OpenEpoch& open, const ckpt::fb::EpochOpenedT& record) const;
+  void drop_other_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume);
+  std::string describe_holder(ckpt::RunId run, const JoinRequest& request) const;
+  void tell_place_is_held(const Session& asker, const JoinRequest& request);
+
+  const Needs needs_;
+  Groups groups_;
+  std::map<ckpt::RunId, Groups::OpenEpoch> opening_;  // wait for snapshots or a prune
+  std::optional<Time> serving_since_;                 // the first tick
+  bool rejoins_over_ = false;
+  Counters counters_;
+};
+
+}  // namespace ckptd
