@@ -151,7 +151,7 @@ Result<double> EngineSave::run() {
   std::optional<Result<uint64_t>> committed;
   if (!error.has_value()) {
     ckpt::fb::CommittedT body;
-    ckptd::fill_extents(extents, body);
+    ckpt::fill_extents(extents, body);
     ckpt::fb::RecordT record;
     record.body.Set(std::move(body));
     persist_->commit(

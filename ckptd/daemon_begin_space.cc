@@ -5,6 +5,7 @@
 
 #include "ckptd/limits.h"
 #include "formats/base/checked.h"
+#include "formats/commit.h"
 #include "formats/segment.h"
 
 namespace ckptd {
@@ -72,7 +73,6 @@ uint64_t snapshot_disk_bytes(const fb::BeginSnapshotT& message,
 
 uint64_t record_bytes(const fb::BeginSnapshotT& message, uint64_t slab_bytes, bool encodes) {
   constexpr uint64_t kPieceBytes = 512u << 10;
-  constexpr uint64_t kExtentBytes = 64;
   const std::set<ckpt::UnitId> in_memory = units_in_memory(message);
   uint64_t fragments = 0;
   uint64_t slabs = message.slabs_wanted;
@@ -82,9 +82,11 @@ uint64_t record_bytes(const fb::BeginSnapshotT& message, uint64_t slab_bytes, bo
     slabs += range.length() / slab_bytes;
   }
   fragments = std::min<uint64_t>(fragments, limits::kFragmentsPerSnapshotMax);
-  return fragments * (sizeof(fb::Fragment) + (encodes ? sizeof(fb::Encoded) : 0)) +
-         std::min<uint64_t>(slabs, limits::kFragmentsPerSnapshotMax) * kExtentBytes +
-         (message.expert_tokens.size() + message.expert_lost.size()) * sizeof(fb::ExpertTokens);
+  return ckpt::encoded_bytes(
+      {.fragments = fragments,
+       .encoded = encodes ? fragments : 0,
+       .own_extents = std::min<uint64_t>(slabs, limits::kFragmentsPerSnapshotMax),
+       .tokens = message.expert_tokens.size() + message.expert_lost.size()});
 }
 
 }  // namespace ckptd

@@ -97,7 +97,7 @@ std::shared_ptr<BaseSource> Daemon::Impl::find_bases(const SnapshotKey& key, con
   // Bases that could not be looked up are left out: their pieces are stored whole.
   if (bases.empty() || !history.catalog().health().ok()) return nullptr;
   const uint64_t record_bytes =
-      bases.size() * sizeof(fb::Base) + extents.size() * kSharedExtentRecordBytes;
+      ckpt::encoded_bytes({.bases = bases.size(), .shared_extents = extents.size()});
   if (!persist->try_reserve(key, 0, record_bytes)) return nullptr;
   return base_reader->of_slab(std::move(bases), extents_at(key, extents));
 }

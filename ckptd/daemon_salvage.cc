@@ -65,7 +65,7 @@ void tell_salvaged(const std::string& kept) {
   log_event(spdlog::level::err, "journal_salvaged", {{"path", kJournalPath}, {"kept", kept}},
             "{}: written anew from the catalog; the damaged one is kept as {}. What the catalog "
             "does not hold is in that one only: who was in earlier epochs, when the store was "
-            "opened and closed, when lineages were opened, plan and size of what was deleted",
+            "opened and closed, when lineages were opened, size of what was deleted",
             kJournalPath, kept);
 }
 

@@ -15,31 +15,12 @@ namespace ckptd {
 
 namespace {
 
-// Upper bound in a commit's record, in bytes.
-constexpr uint64_t kPlaceRecordBytes = sizeof(fb::Fragment) + sizeof(fb::Encoded);
-
 bool is_whole(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& unit) {
   return fragment.offset == 0 && fragment.length == unit.bytes;
 }
 
 NewestFragments::Sum sum_of(const auto& piece) {
   return {.offset = piece.offset, .length = piece.length, .crc32c = piece.crc32c};
-}
-
-// An extent of an earlier commit, as a shared extent.
-WrittenExtent earlier_extent(const fb::ExtentT& extent, const SnapshotKey& commit) {
-  WrittenExtent earlier{.segment = extent.segment,
-                        .offset = extent.offset,
-                        .header_bytes = extent.header_bytes,
-                        .payload_bytes = extent.payload_bytes,
-                        .header_crc32c = extent.header_crc32c,
-                        .payload_crc32c = extent.payload_crc32c,
-                        .rank = extent.rank,
-                        .fragments = {}};
-  earlier.writer = extent.lineage == 0 ? commit
-                                       : SnapshotKey{commit.run, extent.lineage, extent.epoch,
-                                                     extent.step, extent.attempt};
-  return earlier;
 }
 
 // True if, by data in memory, the unit's newest version has this range and CRC32C. The cuts of a
@@ -131,7 +112,7 @@ bool Daemon::Impl::hold_version(const SnapshotKey& key, const UnitVersion& versi
     open.same.commits.insert(commit);
     for (const fb::ExtentT& extent : extents) {
       open.same.extents.try_emplace({extent.segment, extent.offset},
-                                    earlier_extent(extent, version.snapshot));
+                                    WrittenExtent{ckpt::as_shared(extent, version.snapshot), {}});
     }
   }
   const auto listed_extent = [&](const auto& place) {
@@ -168,7 +149,7 @@ std::vector<SameExtent> Daemon::Impl::extents_at(
     extents.push_back({.expected = {.store = history.store_id(),
                                     .segment = extent.segment,
                                     .offset = extent.offset,
-                                    .snapshot = *extent.writer,
+                                    .snapshot = ckpt::writer_of(extent, key),
                                     .rank = extent.rank,
                                     .payload_bytes = extent.payload_bytes,
                                     .payload_crc32c = extent.payload_crc32c,
@@ -186,19 +167,21 @@ bool Daemon::Impl::reserve_shared(const SnapshotKey& key,
                                   const std::vector<bool>& left_out) {
   const SameVersions& same = open_snapshots.at(key).same;
   std::set<std::pair<ckpt::SegmentId, uint64_t>> extents;
-  uint64_t bytes = 0;
+  ckpt::CommitSize size;
   for (const SameCandidate& candidate : candidates) {
     if (!left_out[candidate.fragment]) continue;
-    bytes += candidate.places.size() * kPlaceRecordBytes - sizeof(fb::Fragment);
+    size.fragments += candidate.places.size() - 1;
+    size.encoded += candidate.places.size();
     for (const FragmentPlace& place : candidate.places) {
       const std::pair at{place.segment, place.extent_offset};
       if (same.extents.at(at).fragments.empty()) extents.insert(at);
       if (!place.base) continue;
-      bytes += sizeof(fb::Base);
+      ++size.bases;
       extents.insert({place.base->segment, place.base->extent_offset});
     }
   }
-  bytes += extents.size() * kSharedExtentRecordBytes;
+  size.shared_extents = extents.size();
+  const uint64_t bytes = ckpt::encoded_bytes(size);
   return bytes == 0 || persist->try_reserve(key, 0, bytes);
 }
 
@@ -237,7 +220,7 @@ void Daemon::Impl::list_shared_extents(OpenSnapshotState& open) {
   const auto look = [&](const WrittenExtent& extent) {
     for (const ckpt::ExtentFragment& fragment : extent.fragments) {
       if (!ckpt::is_delta(fragment.codec)) continue;
-      const WrittenBase& base = open.same.bases.at({fragment.unit, fragment.offset});
+      const ckpt::WrittenBase& base = open.same.bases.at({fragment.unit, fragment.offset});
       of_bases.insert({base.segment, base.extent_offset});
     }
   };

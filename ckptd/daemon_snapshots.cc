@@ -176,11 +176,7 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
               return std::tie(a.rank, a.segment, a.offset) < std::tie(b.rank, b.segment, b.offset);
             });
   fb::CommittedT commit;
-  commit.run = action.snapshot.run;
-  commit.lineage = action.snapshot.lineage;
-  commit.epoch = action.snapshot.epoch;
-  commit.step = action.snapshot.step;
-  commit.attempt = action.snapshot.attempt;
+  ckpt::set_key(commit, action.snapshot);
   commit.plan = ckpt::wire::to_fb(action.plan);
   commit.full = action.full;
   for (const auto& [name, value] : action.metrics) {
@@ -193,7 +189,7 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
   commit.expert_lost = ckpt::lost_to_fb(action.expert_tokens);
   commit.alarms = ckpt::to_fb(alarms);
   commit.alarms_left_out = alarms.left_out;
-  fill_extents(open.extents, commit, open.same.bases);
+  ckpt::fill_extents(open.extents, commit, open.same.bases);
   const auto record = std::make_shared<fb::RecordT>(make_record(std::move(commit)));
   persist->commit(
       action.snapshot,
@@ -206,24 +202,6 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
         committed(key, *record, result);
       });
 }
-
-namespace {
-
-// The catalog entry of a commit, from its journal record.
-CommitInfo info_of(const fb::CommittedT& record) {
-  CommitInfo info;
-  info.snapshot = {record.run, record.lineage, record.epoch, record.step, record.attempt};
-  info.time_ns = record.time_ns;
-  std::set<ckpt::UnitId> units;
-  for (const fb::Fragment& fragment : record.fragments) units.insert(fragment.unit());
-  info.units.assign(units.begin(), units.end());
-  for (const auto& metric : record.metrics) info.metrics[metric->name] = metric->value;
-  const auto tokens = ckpt::expert_token_counts(record.expert_tokens, record.expert_lost);
-  if (tokens.ok()) info.lost_tokens = ckpt::lost_tokens(*tokens);
-  return info;
-}
-
-}  // namespace
 
 void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
                              const Result<uint64_t>& result) {

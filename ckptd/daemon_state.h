@@ -67,7 +67,7 @@ struct SameVersions {
   std::map<std::pair<ckpt::SegmentId, uint64_t>, WrittenExtent> extents;
   size_t fragments = 0;  // upper bound for their fragments
   // Bases of pieces that may become deltas, or of existing deltas that need no write.
-  WrittenBases bases = {};
+  ckpt::WrittenBases bases = {};
 };
 
 // Result of recovery's check of a commit's extents.

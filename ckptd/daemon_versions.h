@@ -11,9 +11,6 @@
 
 namespace ckptd {
 
-// Upper bound for a shared extent in a commit's record, in bytes.
-inline constexpr uint64_t kSharedExtentRecordBytes = 96;
-
 // The newest versions of units of one slab, each looked up once, with a limit.
 class VersionLookups {
  public:

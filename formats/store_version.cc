@@ -1,6 +1,7 @@
 // Which store version each kind of record needs.
 #include <algorithm>
 
+#include "formats/commit.h"
 #include "formats/journal.h"
 #include "formats/unit.h"
 #include "formats/wire/convert.h"
@@ -10,7 +11,7 @@ namespace {
 
 uint32_t version_of(const fb::CommittedT& commit) {
   const bool shares = std::any_of(commit.extents.begin(), commit.extents.end(),
-                                  [](const auto& extent) { return extent->lineage != 0; });
+                                  [](const auto& extent) { return is_shared(*extent); });
   const bool tells_more = !commit.expert_tokens.empty() || !commit.alarms.empty();
   if (!commit.bases.empty()) return 7;
   if (shares) return 6;

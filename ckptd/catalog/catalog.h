@@ -27,6 +27,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ckptd/catalog/commit_info.h"
 #include "ckptd/catalog/kv_store.h"
 #include "ckptd/catalog/scrub_state.h"
 #include "formats/alarm.h"
@@ -128,26 +129,6 @@ struct UnitVersion {
   uint32_t crc32c = 0;                   // of the whole unit
   std::vector<FragmentPlace> fragments;  // ascending by offset, covering the unit exactly
   bool operator==(const UnitVersion&) const = default;
-};
-
-struct CommitInfo {
-  ckpt::SnapshotKey snapshot;
-  uint64_t sequence = 0;  // of its journal record: the order of commits
-  uint64_t time_ns = 0;
-  uint64_t bytes = 0;  // of all its units
-  bool full = false;
-  bool damaged = false;
-  bool deleted = false;
-  std::string reason;     // why it is damaged or deleted
-  uint64_t ended_ns = 0;  // wall clock of the damage or deletion
-  // Ascending. A deleted commit lists only units whose versions stay for views of kept commits.
-  std::vector<ckpt::UnitId> units;
-  bool kept_tokens = false;  // of a deleted commit: its token counts stay
-  uint64_t lost_tokens = 0;  // by all its experts together, since the run began
-  uint64_t moved = 0;        // last record that moved its bytes; 0: they lie where it wrote them
-  std::map<std::string, double> metrics;
-  ckpt::AlarmList alarms;
-  bool operator==(const CommitInfo&) const = default;
 };
 
 // A stretch of a segment's file, in whole blocks.
@@ -258,6 +239,9 @@ class Catalog {
   // deleted commit: the units whose versions stay, and their extents; nullopt if none stay.
   std::optional<ckpt::fb::CommittedT> record(ckpt::RunId run, ckpt::LineageId lineage,
                                              ckpt::Step step) const;
+  // The same, but a commit of which nothing stays has a record, too, without fragments.
+  std::optional<ckpt::fb::CommittedT> record_any(ckpt::RunId run, ckpt::LineageId lineage,
+                                                 ckpt::Step step) const;
 
   // The commits that reference part of the extent there, as bytes or as bases: commits that share
   // the extent, and its writer if the writer is deleted. At most `most`.

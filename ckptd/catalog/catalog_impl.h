@@ -8,7 +8,7 @@
 namespace ckptd {
 
 // Changes with every change of keys or values; a catalog of another format is rebuilt.
-inline constexpr uint32_t kCatalogFormat = 4;
+inline constexpr uint32_t kCatalogFormat = 5;
 
 using UnitSpecs = std::vector<ckpt::UnitSpec>;
 
@@ -79,6 +79,8 @@ struct Catalog::Impl : CatalogMemory {
   const RunEntry* find(ckpt::RunId run) const;
   std::optional<values::CommitValue> read_commit(ckpt::RunId run, ckpt::LineageId lineage,
                                                  ckpt::Step step) const;
+  std::optional<CommitInfo> read_info(ckpt::RunId run, ckpt::LineageId lineage,
+                                      ckpt::Step step) const;
   std::optional<values::VersionValue> read_version(ckpt::RunId run, ckpt::UnitId unit,
                                                    ckpt::LineageId lineage, ckpt::Step step) const;
   std::optional<std::string> get(Family family, const std::string& key) const;

@@ -71,7 +71,7 @@ Result<BasePlace> place_of_base(const fb::CommittedT& commit, const fb::Fragment
     return wrong("unknown extent number {} of a base", base.extent());
   }
   const fb::ExtentT& extent = *commit.extents[base.extent()];
-  if (extent.lineage == 0) return wrong("its base is of the same commit");
+  if (!ckpt::is_shared(extent)) return wrong("its base is of the same commit");
   if (ckpt::is_delta(base.codec())) return wrong("its base is a delta itself");
   if (base.deltas() == 0) return wrong("it is delta number 0 to its base");
   const Status possible = ckpt::check_encoding(base.codec(), fragment.length(),

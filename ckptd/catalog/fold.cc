@@ -179,8 +179,9 @@ class Folder {
       replace(*before);
     }
     CKPT_ASSIGN(const auto tokens, token_counts(commit));
-    values::CommitValue value = commit_value(commit, units);
-    value.info.lost_tokens = ckpt::lost_tokens(tokens);
+    values::CommitValue value = values::commit_value(commit);
+    value.info.sequence = sequence_;
+    for (const auto& [unit, places] : units) value.info.bytes += (*change_.run->units)[unit].bytes;
     put_versions(value.info, units, false);
     put_indices(value.info);
     space_.take(value, units);
@@ -193,24 +194,6 @@ class Folder {
     change_.run->info.bytes += value.info.bytes;
     put_run_state(change_);
     return {};
-  }
-
-  values::CommitValue commit_value(const fb::CommittedT& commit, const PlacesByUnit& units) const {
-    values::CommitValue value;
-    CommitInfo& info = value.info;
-    info.snapshot = {commit.run, commit.lineage, commit.epoch, commit.step, commit.attempt};
-    info.sequence = sequence_;
-    info.time_ns = commit.time_ns;
-    info.full = commit.full;
-    for (const auto& [unit, places] : units) {
-      info.units.push_back(unit);
-      info.bytes += (*change_.run->units)[unit].bytes;
-    }
-    for (const auto& metric : commit.metrics) info.metrics[metric->name] = metric->value;
-    for (const auto& extent : commit.extents) value.extents.push_back(*extent);
-    value.plan = ckpt::wire::from_fb(commit.plan);
-    info.alarms = ckpt::from_fb(commit.alarms, commit.alarms_left_out);
-    return value;
   }
 
   Status commit_damaged(const fb::CommitDamagedT& damaged) {

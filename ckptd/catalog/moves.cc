@@ -14,9 +14,7 @@ using Place = std::pair<ckpt::SegmentId, uint64_t>;
 // The extents and fragments of `moved` as a CommittedT, for the functions that read commits.
 fb::CommittedT as_commit(const fb::MovedT& moved) {
   fb::CommittedT commit;
-  commit.run = moved.run;
-  commit.lineage = moved.lineage;
-  commit.step = moved.step;
+  ckpt::set_key(commit, ckpt::key_of(moved));
   for (const auto& extent : moved.extents) {
     commit.extents.push_back(std::make_unique<fb::ExtentT>(*extent));
   }
@@ -32,8 +30,7 @@ class Mover {
 
   Status move(uint64_t sequence, SpaceLedger& space) {
     auto commit = catalog_.read_commit(moved_.run, moved_.lineage, moved_.step);
-    const ckpt::SnapshotKey key{moved_.run, moved_.lineage, moved_.epoch, moved_.step,
-                                moved_.attempt};
+    const ckpt::SnapshotKey key = ckpt::key_of(moved_);
     if (!commit || commit->info.snapshot != key || commit->info.damaged) {
       return wrong("it moves bytes of no commit");
     }
@@ -65,8 +62,8 @@ class Mover {
       known.insert({extent.segment, extent.offset});
       if (!left.contains({extent.segment, extent.offset})) continue;
       const bool shared =
-          extent.lineage != 0 || catalog_.others_hold(moved_.run, extent.segment, extent.offset,
-                                                      {moved_.lineage, moved_.step});
+          ckpt::is_shared(extent) || catalog_.others_hold(moved_.run, extent.segment, extent.offset,
+                                                          {moved_.lineage, moved_.step});
       if (shared) return wrong("it moves bytes that another commit has, too");
       from_.push_back(extent);
     }
@@ -75,7 +72,7 @@ class Mover {
     }
     for (const auto& extent : moved_.extents) {
       const bool is_new = known.insert({extent->segment, extent->offset}).second;
-      if (!is_new || extent->lineage != 0) return wrong("it moves bytes to where others lie");
+      if (!is_new || ckpt::is_shared(*extent)) return wrong("it moves bytes to where others lie");
       to_.push_back(*extent);
     }
     return {};

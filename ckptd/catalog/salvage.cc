@@ -29,37 +29,14 @@ Result<Salvage::Run> take_run(const Catalog& ahead, const RunInfo& info) {
   return run;
 }
 
-// The record of a commit that was deleted as a whole: only its existence, and token counts that
-// views of other commits may count from.
-fb::CommittedT nothing_left(const Catalog& ahead, const CommitInfo& info) {
-  const ckpt::SnapshotKey& key = info.snapshot;
-  fb::CommittedT record;
-  record.run = key.run;
-  record.lineage = key.lineage;
-  record.epoch = key.epoch;
-  record.step = key.step;
-  record.attempt = key.attempt;
-  record.time_ns = info.time_ns;
-  for (const auto& [name, value] : info.metrics) {
-    record.metrics.push_back(std::make_unique<fb::MetricT>());
-    record.metrics.back()->name = name;
-    record.metrics.back()->value = value;
-  }
-  const ckpt::ExpertTokenCounts counts = ahead.expert_tokens(key.run, {key.lineage, key.step});
-  record.expert_tokens = ckpt::tokens_to_fb(counts);
-  record.expert_lost = ckpt::lost_to_fb(counts);
-  record.alarms = ckpt::to_fb(info.alarms);
-  record.alarms_left_out = info.alarms.left_out;
-  return record;
-}
-
 void take_commits(const Catalog& ahead, ckpt::RunId run, uint64_t last_sequence, Salvage& salvage) {
   ahead.visit_commits(run, [&](const CommitInfo& commit) {
     if (commit.damaged || commit.deleted) salvage.ended.push_back(commit);
     const bool lost = commit.sequence > last_sequence;
     if (!lost && commit.moved <= last_sequence) return true;
-    auto record = ahead.record(run, commit.snapshot.lineage, commit.snapshot.step);
-    if (!record && lost && commit.deleted) record = nothing_left(ahead, commit);
+    const ckpt::SnapshotKey& key = commit.snapshot;
+    auto record = lost ? ahead.record_any(run, key.lineage, key.step)
+                       : ahead.record(run, key.lineage, key.step);
     if (record) (lost ? salvage.commits : salvage.moved).push_back({commit, std::move(*record)});
     return true;
   });
@@ -190,11 +167,7 @@ void add_pins_and_rules(const Salvage::Run& run, const Catalog& behind, uint64_t
 
 void add_refusal(const Refusal& refusal, Records& records) {
   fb::SnapshotRefusedT refused;
-  refused.run = refusal.snapshot.run;
-  refused.lineage = refusal.snapshot.lineage;
-  refused.epoch = refusal.snapshot.epoch;
-  refused.step = refusal.snapshot.step;
-  refused.attempt = refusal.snapshot.attempt;
+  ckpt::set_key(refused, refusal.snapshot);
   refused.time_ns = refusal.time_ns;
   refused.alarms = ckpt::to_fb(refusal.alarms);
   refused.alarms_left_out = refusal.alarms.left_out;
@@ -298,13 +271,13 @@ std::optional<fb::RecordT> missing_move(const Salvage::Commit& moved, const Cata
   std::set<Place> before;
   std::set<Place> now;
   for (const fb::ExtentT& extent : behind.extents(key.run, {key.lineage, key.step})) {
-    if (extent.lineage == 0) before.insert({extent.segment, extent.offset});
+    if (!ckpt::is_shared(extent)) before.insert({extent.segment, extent.offset});
   }
   fb::MovedT body;
   std::map<uint32_t, uint32_t> numbers;  // of extents: in the commit -> in this record
   for (uint32_t i = 0; i < moved.record.extents.size(); ++i) {
     const fb::ExtentT& extent = *moved.record.extents[i];
-    if (extent.lineage != 0) continue;
+    if (ckpt::is_shared(extent)) continue;
     now.insert({extent.segment, extent.offset});
     if (before.contains({extent.segment, extent.offset})) continue;
     numbers[i] = static_cast<uint32_t>(body.extents.size());
@@ -325,11 +298,7 @@ std::optional<fb::RecordT> missing_move(const Salvage::Commit& moved, const Cata
                                 fragment.length(), fragment.payload_offset(), fragment.crc32c(),
                                 fragment.codec());
   }
-  body.run = key.run;
-  body.lineage = key.lineage;
-  body.epoch = key.epoch;
-  body.step = key.step;
-  body.attempt = key.attempt;
+  ckpt::set_key(body, key);
   body.time_ns = time_ns;
   fb::RecordT record;
   record.body.Set(std::move(body));

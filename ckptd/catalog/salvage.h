@@ -3,8 +3,8 @@
 // The index takes a record only after the journal has it durably. An index that is ahead of its
 // journal therefore proves that the journal lost durable records. Most of these records can be
 // written again from the index. The index lacks: members of the last epochs (unless the journal
-// still has them) and everything about earlier epochs; plan and size of a commit that was deleted
-// as a whole; when lineages were opened; when ckptd was started and stopped.
+// still has them) and everything about earlier epochs; the size of a commit that was deleted as a
+// whole; when lineages were opened; when ckptd was started and stopped.
 #pragma once
 
 #include <map>

@@ -6,12 +6,10 @@
 
 namespace ckptd {
 
+using ckpt::is_shared;
 using ckpt::fb::ExtentT;
 
 namespace {
-
-// True if an earlier commit wrote the extent.
-bool is_shared(const ExtentT& extent) { return extent.lineage != 0; }
 
 bool holds_all(const values::CommitValue& commit, const ExtentT& extent) {
   return !commit.info.deleted && !is_shared(extent);
@@ -167,14 +165,14 @@ void SpaceLedger::move(values::CommitValue& commit, const std::vector<ExtentT>& 
       return one.segment == extent.segment && one.offset == extent.offset;
     });
   };
-  const values::CommitValue before{.info = commit.info, .extents = from, .plan = {}};
+  const values::CommitValue before{.info = commit.info, .extents = from, .record = {}};
   put_dead(commit.info.snapshot.run, let_go(before));
   count(from, -1);
   const auto first = std::find_if(commit.extents.begin(), commit.extents.end(), leaves);
   commit.extents.insert(first, to.begin(), to.end());
   std::erase_if(commit.extents, leaves);
   count(to, +1);
-  list_parts({.info = commit.info, .extents = to, .plan = {}}, places);
+  list_parts({.info = commit.info, .extents = to, .record = {}}, places);
 }
 
 void SpaceLedger::give_up(const values::CommitValue& commit) {

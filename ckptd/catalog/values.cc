@@ -5,72 +5,6 @@
 namespace ckptd::values {
 namespace {
 
-ckpt::fb::ExtentT decode_extent(const ExtentPlace& place) {
-  ckpt::fb::ExtentT extent;
-  extent.segment = place.segment();
-  extent.offset = place.offset();
-  extent.header_bytes = place.header_bytes();
-  extent.payload_bytes = place.payload_bytes();
-  extent.header_crc32c = place.header_crc32c();
-  extent.payload_crc32c = place.payload_crc32c();
-  extent.rank = place.rank();
-  return extent;
-}
-
-std::vector<ExtentPlace> encode_extents(const std::vector<ckpt::fb::ExtentT>& extents) {
-  std::vector<ExtentPlace> places;
-  places.reserve(extents.size());
-  for (const auto& extent : extents) {
-    places.emplace_back(extent.segment, extent.offset, extent.payload_bytes, extent.header_bytes,
-                        extent.header_crc32c, extent.payload_crc32c, extent.rank);
-  }
-  return places;
-}
-
-std::vector<SharedExtent> encode_shared(const std::vector<ckpt::fb::ExtentT>& extents) {
-  std::vector<SharedExtent> shared;
-  for (uint32_t i = 0; i < extents.size(); ++i) {
-    const ckpt::fb::ExtentT& extent = extents[i];
-    if (extent.lineage == 0) continue;
-    shared.emplace_back(i, extent.lineage, extent.epoch, extent.step, extent.attempt);
-  }
-  return shared;
-}
-
-// False if an entry names an unknown extent, or no commit.
-bool take_shared(const Commit& commit, std::vector<ckpt::fb::ExtentT>& extents) {
-  if (commit.shared() == nullptr) return true;
-  for (const SharedExtent* shared : *commit.shared()) {
-    if (shared->extent() >= extents.size() || shared->lineage() == 0) return false;
-    ckpt::fb::ExtentT& extent = extents[shared->extent()];
-    extent.lineage = shared->lineage();
-    extent.epoch = shared->epoch();
-    extent.step = shared->step();
-    extent.attempt = shared->attempt();
-  }
-  return true;
-}
-
-std::vector<Alarm> encode_alarms(const ckpt::AlarmList& list) {
-  std::vector<Alarm> alarms;
-  alarms.reserve(list.alarms.size());
-  for (const ckpt::Alarm& alarm : list.alarms) {
-    alarms.emplace_back(alarm.unit, static_cast<uint8_t>(alarm.kind), alarm.value);
-  }
-  return alarms;
-}
-
-ckpt::AlarmList decode_alarms(const Commit& commit) {
-  ckpt::AlarmList list;
-  list.left_out = commit.alarms_left_out();
-  if (commit.alarms() == nullptr) return list;
-  for (const Alarm* alarm : *commit.alarms()) {
-    const auto kind = static_cast<ckpt::fb::AlarmKind>(alarm->kind());
-    list.alarms.push_back({alarm->unit(), kind, alarm->value()});
-  }
-  return list;
-}
-
 values::ScrubPass encode_pass(const ckptd::ScrubPass& pass) {
   return {pass.number,
           pass.began_ns,
@@ -147,63 +81,6 @@ std::optional<RunCounters> decode_run_counters(std::string_view value) {
   return RunCounters{state->current_lineage(), state->last_epoch(),
                      state->commits(),         state->bytes(),
                      state->removed_ns(),      reason != nullptr ? reason->str() : ""};
-}
-
-std::string encode(const CommitValue& commit) {
-  const CommitInfo& info = commit.info;
-  flatbuffers::FlatBufferBuilder builder;
-  std::vector<flatbuffers::Offset<Metric>> metrics;
-  metrics.reserve(info.metrics.size());
-  for (const auto& [name, value] : info.metrics) {
-    metrics.push_back(CreateMetricDirect(builder, name.c_str(), value));
-  }
-  const std::vector<ExtentPlace> extents = encode_extents(commit.extents);
-  const std::vector<SharedExtent> shared = encode_shared(commit.extents);
-  const std::vector<Alarm> alarms = encode_alarms(info.alarms);
-  const auto root = CreateCommitDirect(
-      builder, info.sequence, info.time_ns, info.snapshot.epoch, info.snapshot.attempt, info.bytes,
-      info.full, info.damaged, info.deleted, info.reason.c_str(), &info.units, &metrics, &extents,
-      commit.plan.low, commit.plan.high, &alarms, info.alarms.left_out, info.ended_ns,
-      info.kept_tokens, info.lost_tokens, shared.empty() ? nullptr : &shared, info.moved);
-  return finish(builder, root);
-}
-
-std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run,
-                                         ckpt::LineageId lineage, ckpt::Step step) {
-  const Verified<Commit> commit(value);
-  if (!commit) return std::nullopt;
-  CommitValue decoded;
-  CommitInfo& info = decoded.info;
-  info.snapshot = {run, lineage, commit->epoch(), step, commit->attempt()};
-  info.sequence = commit->sequence();
-  info.time_ns = commit->time_ns();
-  info.bytes = commit->bytes();
-  info.full = commit->full();
-  info.damaged = commit->damaged();
-  info.deleted = commit->deleted();
-  info.ended_ns = commit->ended_ns();
-  info.kept_tokens = commit->kept_tokens();
-  info.lost_tokens = commit->lost_tokens();
-  info.moved = commit->moved();
-  if (commit->reason() != nullptr) info.reason = commit->reason()->str();
-  if (commit->units() != nullptr) {
-    info.units.assign(commit->units()->begin(), commit->units()->end());
-  }
-  if (commit->metrics() != nullptr) {
-    for (const Metric* metric : *commit->metrics()) {
-      if (metric->name() == nullptr) return std::nullopt;
-      info.metrics[metric->name()->str()] = metric->value();
-    }
-  }
-  if (commit->extents() != nullptr) {
-    for (const ExtentPlace* place : *commit->extents()) {
-      decoded.extents.push_back(decode_extent(*place));
-    }
-  }
-  if (!take_shared(*commit, decoded.extents)) return std::nullopt;
-  decoded.plan = {commit->plan_low(), commit->plan_high()};
-  info.alarms = decode_alarms(*commit);
-  return decoded;
 }
 
 std::string encode(const ckpt::ExpertTokenCounts& counts) {

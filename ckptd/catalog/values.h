@@ -34,16 +34,21 @@ struct VersionValue {
 std::string encode(const VersionValue& version);
 std::optional<VersionValue> decode_version(std::string_view value);
 
-// A commit's entry: the listed information, and the places of its extents.
+// A commit's entry. `info` holds what later records change; encode() takes the rest from `record`.
 struct CommitValue {
   CommitInfo info;
   std::vector<ckpt::fb::ExtentT> extents;
-  ckpt::base::Hash128 plan;
+  ckpt::fb::CommittedT record;  // without extents, and without the lists that other entries hold
 };
+// The entry of a new commit. The caller adds sequence and bytes.
+CommitValue commit_value(const ckpt::fb::CommittedT& record);
 std::string encode(const CommitValue& commit);
-// `run`, `lineage` and `step` come from the key.
+// nullopt also for the entry of a commit other than the one that the key names.
 std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run,
                                          ckpt::LineageId lineage, ckpt::Step step);
+// The same for listings, which need no extents.
+std::optional<CommitInfo> decode_commit_info(std::string_view value, ckpt::RunId run,
+                                             ckpt::LineageId lineage, ckpt::Step step);
 
 std::string encode(const ckpt::ExpertTokenCounts& counts);
 std::optional<ckpt::ExpertTokenCounts> decode_token_counts(std::string_view value);

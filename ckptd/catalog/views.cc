@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "ckptd/catalog/catalog_impl.h"
-#include "formats/wire/convert.h"
 
 namespace ckptd {
 namespace {
@@ -109,6 +108,15 @@ std::optional<values::CommitValue> Catalog::Impl::read_commit(ckpt::RunId run,
   return commit;
 }
 
+std::optional<CommitInfo> Catalog::Impl::read_info(ckpt::RunId run, ckpt::LineageId lineage,
+                                                   ckpt::Step step) const {
+  const auto value = get(Family::kCommits, keys::commit(run, CommitIndex::kCommit, lineage, step));
+  if (!value) return std::nullopt;
+  auto info = values::decode_commit_info(*value, run, lineage, step);
+  if (!info) damaged(Family::kCommits, fmt::format("lineage {} step {}", lineage, step));
+  return info;
+}
+
 std::optional<values::VersionValue> Catalog::Impl::read_version(ckpt::RunId run, ckpt::UnitId unit,
                                                                 ckpt::LineageId lineage,
                                                                 ckpt::Step step) const {
@@ -131,8 +139,8 @@ void Catalog::visit_commits(ckpt::RunId run, const std::function<bool(const Comm
                        impl_->damaged(Family::kCommits, "an entry of the order of commits");
                        return true;
                      }
-                     const auto commit = impl_->read_commit(run, at->lineage, at->step);
-                     return !commit || visit(commit->info);
+                     const auto commit = impl_->read_info(run, at->lineage, at->step);
+                     return !commit || visit(*commit);
                    });
 }
 
@@ -148,45 +156,35 @@ std::vector<CommitInfo> Catalog::commits(ckpt::RunId run) const {
 
 std::optional<CommitInfo> Catalog::commit(ckpt::RunId run, ckpt::LineageId lineage,
                                           ckpt::Step step) const {
-  auto commit = impl_->read_commit(run, lineage, step);
-  return commit ? std::optional(std::move(commit->info)) : std::nullopt;
+  return impl_->read_info(run, lineage, step);
 }
 
 std::optional<ckpt::fb::CommittedT> Catalog::record(ckpt::RunId run, ckpt::LineageId lineage,
                                                     ckpt::Step step) const {
-  const auto commit = impl_->read_commit(run, lineage, step);
-  if (!commit || (commit->info.deleted && commit->info.units.empty())) return std::nullopt;
-  ckpt::fb::CommittedT record;
-  const CommitInfo& info = commit->info;
-  record.run = run;
-  record.lineage = lineage;
-  record.epoch = info.snapshot.epoch;
-  record.step = step;
-  record.attempt = info.snapshot.attempt;
-  record.time_ns = info.time_ns;
-  record.plan = ckpt::wire::to_fb(commit->plan);
-  record.full = info.full && !info.deleted;
+  const auto info = impl_->read_info(run, lineage, step);
+  if (!info || (info->deleted && info->units.empty())) return std::nullopt;
+  return record_any(run, lineage, step);
+}
 
+std::optional<ckpt::fb::CommittedT> Catalog::record_any(ckpt::RunId run, ckpt::LineageId lineage,
+                                                        ckpt::Step step) const {
+  auto commit = impl_->read_commit(run, lineage, step);
+  if (!commit) return std::nullopt;
+  ckpt::fb::CommittedT record = std::move(commit->record);
+  record.full = record.full && !commit->info.deleted;
   const ExtentsOfRecord extents(commit->extents);
   for (const auto& extent : commit->extents) {
     record.extents.push_back(std::make_unique<ckpt::fb::ExtentT>(extent));
   }
-  for (const ckpt::UnitId unit : info.units) {
+  for (const ckpt::UnitId unit : commit->info.units) {
     const auto version = impl_->read_version(run, unit, lineage, step);
     if (!version || append_fragments(unit, version->places, extents, record)) continue;
     impl_->damaged(Family::kVersions, fmt::format("unit number {} step {}", unit, step));
     return std::nullopt;
   }
-  for (const auto& [name, value] : info.metrics) {
-    record.metrics.push_back(std::make_unique<ckpt::fb::MetricT>());
-    record.metrics.back()->name = name;
-    record.metrics.back()->value = value;
-  }
   const ckpt::ExpertTokenCounts counts = expert_tokens(run, {lineage, step});
   record.expert_tokens = ckpt::tokens_to_fb(counts);
   record.expert_lost = ckpt::lost_to_fb(counts);
-  record.alarms = ckpt::to_fb(info.alarms);
-  record.alarms_left_out = info.alarms.left_out;
   return record;
 }
 
@@ -281,9 +279,9 @@ std::optional<DamagedVersion> Catalog::damaged_version(ckpt::RunId run, ckpt::Un
     const auto version = values::decode_version(newest->value);
     if (!at || !version) impl_->damaged(Family::kVersions, fmt::format("unit number {}", unit));
     if (!at || !version || !version->damaged) return std::nullopt;
-    const auto commit = impl_->read_commit(run, at->lineage, at->step);
+    const auto commit = impl_->read_info(run, at->lineage, at->step);
     if (!commit) return std::nullopt;
-    return DamagedVersion{commit->info.snapshot, commit->info.reason};
+    return DamagedVersion{commit->snapshot, commit->reason};
   }
   return std::nullopt;
 }

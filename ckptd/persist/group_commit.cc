@@ -144,28 +144,6 @@ void Persist::Impl::forget(const ckpt::SnapshotKey& key) {
   }
 }
 
-namespace {
-
-std::unique_ptr<ckpt::fb::ExtentT> to_record(const WrittenExtent& extent) {
-  auto entry = std::make_unique<ckpt::fb::ExtentT>();
-  entry->segment = extent.segment;
-  entry->offset = extent.offset;
-  entry->header_bytes = extent.header_bytes;
-  entry->payload_bytes = extent.payload_bytes;
-  entry->header_crc32c = extent.header_crc32c;
-  entry->payload_crc32c = extent.payload_crc32c;
-  entry->rank = extent.rank;
-  if (extent.writer) {
-    entry->lineage = extent.writer->lineage;
-    entry->epoch = extent.writer->epoch;
-    entry->step = extent.writer->step;
-    entry->attempt = extent.writer->attempt;
-  }
-  return entry;
-}
-
-}  // namespace
-
 void Persist::commit(const ckpt::SnapshotKey& snapshot,
                      std::function<ckpt::fb::RecordT()> make_record,
                      std::function<void(Result<uint64_t>)> on_done) {
@@ -177,36 +155,6 @@ void Persist::commit(const ckpt::SnapshotKey& snapshot,
   impl_->ready.push_back(
       {.snapshot = snapshot, .make_record = std::move(make_record), .on_done = std::move(on_done)});
   impl_->start_round();
-}
-
-void fill_extents(const std::vector<WrittenExtent>& extents, ckpt::fb::CommittedT& record,
-                  const WrittenBases& bases) {
-  record.extents.clear();
-  record.fragments.clear();
-  record.encoded.clear();
-  record.bases.clear();
-  std::map<std::pair<ckpt::SegmentId, uint64_t>, uint32_t> numbers;
-  for (const WrittenExtent& extent : extents) {
-    numbers[{extent.segment, extent.offset}] = static_cast<uint32_t>(record.extents.size());
-    record.extents.push_back(to_record(extent));
-  }
-  for (uint32_t index = 0; index < extents.size(); ++index) {
-    for (const ckpt::ExtentFragment& fragment : extents[index].fragments) {
-      const auto number = static_cast<uint32_t>(record.fragments.size());
-      if (fragment.codec != 0) {
-        record.encoded.emplace_back(number, fragment.encoded_crc32c, fragment.encoded_bytes);
-      }
-      if (ckpt::is_delta(fragment.codec)) {
-        const WrittenBase& base = bases.at({fragment.unit, fragment.offset});
-        CKPT_ASSERT(base.crc32c == fragment.base_crc32c);
-        record.bases.emplace_back(number, numbers.at({base.segment, base.extent_offset}),
-                                  base.payload_offset, base.crc32c, base.codec, base.encoded_bytes,
-                                  base.encoded_crc32c, base.deltas);
-      }
-      record.fragments.emplace_back(fragment.unit, index, fragment.offset, fragment.length,
-                                    fragment.payload_offset, fragment.crc32c, fragment.codec);
-    }
-  }
 }
 
 }  // namespace ckptd

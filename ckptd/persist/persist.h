@@ -10,7 +10,6 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,24 +22,13 @@
 #include "ckptd/persist/disk_room.h"
 #include "ckptd/persist/write_meter.h"
 #include "ckptd/staging/staging.h"
+#include "formats/commit.h"
 #include "formats/journal.h"
 #include "formats/segment.h"
 
 namespace ckptd {
 
-// The extent of one slab; becomes fb::Extent in the commit record. Without fragments: the slab
-// needed no write. With `writer`: a shared extent of an earlier commit.
-struct WrittenExtent {
-  ckpt::SegmentId segment = 0;
-  uint64_t offset = 0;
-  uint32_t header_bytes = 0;
-  uint64_t payload_bytes = 0;
-  uint32_t header_crc32c = 0;
-  uint32_t payload_crc32c = 0;
-  ckpt::Rank rank = 0;
-  std::vector<ckpt::ExtentFragment> fragments;
-  std::optional<ckpt::SnapshotKey> writer = {};  // the earlier commit
-};
+using ckpt::WrittenExtent;
 
 // Position of an extent: header and padded payload.
 struct ExtentPlace {
@@ -187,23 +175,5 @@ class Persist {
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
-
-// Place of a delta's base, in an extent of an earlier commit.
-struct WrittenBase {
-  ckpt::SegmentId segment = 0;
-  uint64_t extent_offset = 0;
-  uint64_t payload_offset = 0;  // from the start of the payload
-  uint32_t crc32c = 0;
-  uint32_t codec = 0;
-  uint32_t encoded_crc32c = 0;
-  uint64_t encoded_bytes = 0;
-  uint32_t deltas = 0;  // as in records.fbs
-};
-using WrittenBases = std::map<std::pair<ckpt::UnitId, uint64_t>, WrittenBase>;  // by unit, offset
-
-// Fills extents and fragments of a commit record. Precondition: every delta has its base in
-// `bases`, and the base's extent is among the extents.
-void fill_extents(const std::vector<WrittenExtent>& extents, ckpt::fb::CommittedT& record,
-                  const WrittenBases& bases = {});
 
 }  // namespace ckptd

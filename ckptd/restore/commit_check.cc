@@ -38,14 +38,14 @@ ExtentPosition CommitCheck::position(size_t extent) const {
 }
 
 std::optional<ckpt::SnapshotKey> CommitCheck::other_writer(size_t extent) const {
-  if (record_.extents[extent]->lineage == 0) return std::nullopt;
+  if (!ckpt::is_shared(*record_.extents[extent])) return std::nullopt;
   return headers_[extent].snapshot;
 }
 
 ExtentCheck CommitCheck::check(size_t extent) const {
   const ckpt::fb::ExtentT& place = *record_.extents[extent];
   return {headers_[extent], place.header_bytes, place.header_crc32c,
-          info_.deleted || place.lineage != 0 ? ExtentPart::kRest : ExtentPart::kWhole};
+          info_.deleted || ckpt::is_shared(place) ? ExtentPart::kRest : ExtentPart::kWhole};
 }
 
 VerifyError CommitCheck::error(std::optional<ckpt::UnitId> unit, std::string reason,

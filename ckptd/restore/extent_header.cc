@@ -4,6 +4,7 @@
 #include "ckptd/restore/segment_reader.h"
 #include "ckptd/safeguards.h"
 #include "formats/codec.h"
+#include "formats/commit.h"
 
 namespace ckptd {
 namespace {
@@ -51,11 +52,7 @@ std::vector<ExtentHeader> expected_headers(const ckpt::base::Hash128& store,
     header.store = store;
     header.segment = extent->segment;
     header.offset = extent->offset;
-    header.snapshot = extent->lineage == 0
-                          ? ckpt::SnapshotKey{commit.run, commit.lineage, commit.epoch, commit.step,
-                                              commit.attempt}
-                          : ckpt::SnapshotKey{commit.run, extent->lineage, extent->epoch,
-                                              extent->step, extent->attempt};
+    header.snapshot = ckpt::writer_of(*extent, ckpt::key_of(commit));
     header.rank = extent->rank;
     header.payload_bytes = extent->payload_bytes;
     header.payload_crc32c = extent->payload_crc32c;
@@ -104,14 +101,14 @@ Status check_commit_headers(SegmentReader& segments, const ckpt::fb::CommittedT&
   for (size_t i = 0; i < headers.size(); ++i) {
     const ckpt::fb::ExtentT& extent = *commit.extents[i];
     const auto bytes = segments.read_header(extent.segment, extent.offset, extent.header_bytes);
-    const ExtentPart known = extent.lineage == 0 ? part : ExtentPart::kRest;
+    const ExtentPart known = ckpt::is_shared(extent) ? ExtentPart::kRest : part;
     const Status checked =
         bytes.ok() ? check_extent_header(*bytes, headers[i], extent.header_crc32c, known)
                    : Status(bytes.error());
     if (checked.ok()) continue;
     // The first sharing checked a shared extent, and its bytes have their own checksums. A bad
     // header block must not condemn every commit that shares the extent; a reclaimed block must.
-    const bool shared = extent.lineage != 0;
+    const bool shared = ckpt::is_shared(extent);
     if (shared && bytes.ok() && !ckpt::base::all_zero(*bytes)) continue;
     const auto& fragments = headers[i].fragments;
     const std::string unit = !fragments.empty() && fragments.front().unit < units.size()

@@ -26,6 +26,7 @@ std::vector<Bytes> value_seeds() {
   version.places.resize(2);
   values::CommitValue commit;
   commit.extents.resize(2);
+  ckpt::set_key(commit.record, {.run = 7, .lineage = 1, .step = 5});
   ckptd::ScrubState scrub;
   scrub.pass = ckptd::ScrubPass{.number = 2, .began_ns = 5};
   scrub.damages = {{.run = "tiny", .lineage = 1, .step = 5, .unit = "trainer", .reason = "CRC"}};

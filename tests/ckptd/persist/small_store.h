@@ -87,7 +87,7 @@ class SmallStore {
     body->lineage = 1;
     body->epoch = 1;
     body->step = step;
-    fill_extents(snapshots[step].extents, *body);
+    ckpt::fill_extents(snapshots[step].extents, *body);
     ckpt::fb::RecordT record;
     record.body.Set(std::move(*body));
     persist_.commit(

@@ -259,7 +259,7 @@ class RestoreStore {
     body.epoch = 1;
     body.step = point.step;
     body.full = full;
-    fill_extents(extents, body);
+    ckpt::fill_extents(extents, body);
     const fb::RecordT record = make_record(std::move(body));
     bool committed = false;
     persist.commit(
