@@ -1,6 +1,6 @@
 // Dispatches messages to their handlers.
 #include "ckptd/daemon_impl.h"
-#include "ckptd/daemon_texts.h"
+#include "ckptd/sessions/texts.h"
 
 namespace ckptd {
 

@@ -25,9 +25,9 @@
 #include "ckptd/background/space.h"
 #include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon.h"
-#include "ckptd/daemon_health.h"
 #include "ckptd/daemon_state.h"
 #include "ckptd/epochs/epochs.h"
+#include "ckptd/health/health_watch.h"
 #include "ckptd/history/history.h"
 #include "ckptd/holds/holds.h"
 #include "ckptd/ingest/ingest.h"
@@ -191,7 +191,8 @@ struct Daemon::Impl {
   void release_window(Session& session, const fb::ReleaseWindowT& message);
   void close_restore(Session& session, const fb::CloseRestoreT& message);
   RestoreContext restore_context();
-  // -- questions (daemon_queries.cc, daemon_status.cc); health (daemon_health.cc) -----------------
+  // -- questions (daemon_queries.cc, daemon_status.cc); health (daemon_wire_health.cc)
+  // -----------------
   void query(Session& session, const fb::QueryT& message);
   QueryContext query_context(const Session& session);
   void query_verify(Session& session, const fb::QueryT& message);

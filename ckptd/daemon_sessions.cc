@@ -6,7 +6,7 @@
 
 #include "ckptd/daemon_impl.h"
 #include "ckptd/daemon_replace_run.h"
-#include "ckptd/daemon_texts.h"
+#include "ckptd/sessions/texts.h"
 #include "formats/wire/frame.h"
 
 namespace ckptd {

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "ckptd/ingest/ingest.h"
+#include "ckptd/loop/turn.h"
 #include "ckptd/observe/health.h"
 #include "ckptd/observe/run_progress.h"
 #include "ckptd/persist/disk_room.h"

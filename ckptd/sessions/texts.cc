@@ -1,4 +1,4 @@
-#include "ckptd/daemon_texts.h"
+#include "ckptd/sessions/texts.h"
 
 #include "ckptd/limits.h"
 #include "formats/base/printable.h"
