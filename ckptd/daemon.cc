@@ -40,7 +40,7 @@ void Daemon::tick(Time now) {
   impl_->turn.set_now(now);
   impl_->carry_out(impl_->ingest.tick(now));
   impl_->carry_out(impl_->groups.tick(now));
-  impl_->end_overdue_holds();
+  impl_->readers.tick();
   impl_->history.tick(now);
   impl_->comparer->tick(now);
   impl_->base_reader->tick(now);
@@ -66,7 +66,7 @@ void Daemon::begin_drain() {
       impl_->replies.refuse(begin.session, begin.message.request, error);
     }
   }
-  impl_->retry_waiting_restores();
+  impl_->readers.retry_waiting();
   impl_->settle();
 }
 
@@ -102,7 +102,7 @@ void Daemon::Impl::settle() {
   while (snapshot_ended || !arenas_ready.empty() || turn.has_deferred()) {
     turn.run_deferred();
     if (std::exchange(snapshot_ended, false)) {
-      retry_waiting_restores();
+      readers.retry_waiting();
       retry_waiting_begins();
       std::vector<ckpt::RunId> runs;
       runs.reserve(opening.size());
@@ -113,8 +113,7 @@ void Daemon::Impl::settle() {
     for (auto& [id, session] : sessions.all()) {
       if (!session.arena || !ready.contains(*session.arena)) continue;
       serve_lease_waits(session);
-      // A restore may have started before its first slab was faulted in.
-      for (auto& [restore_id, restore] : session_work[id].restores) restore.job->pump();
+      readers.slabs_ready(id);
     }
   }
   next_administration();
@@ -145,16 +144,11 @@ void Daemon::Impl::step_drain() {
 void Daemon::Impl::close() {
   draining = true;
   history.apply_at_once();
-  for (auto& [id, work] : session_work) {
-    for (auto& [restore_id, restore] : work.restores) close_job(std::move(restore.job), {});
-    work.restores.clear();
-  }
-  for (auto& [id, verify] : verifies) close_job(std::move(verify.job), {});
-  verifies.clear();
+  readers.close();
   if (comparer) comparer->abandon_all();
   if (scrub) scrub->close([this] { scrub_closed = true; });
   const auto busy = [this] {
-    return !closing_jobs.empty() || (scrub != nullptr && !scrub_closed) ||
+    return !readers.idle() || (scrub != nullptr && !scrub_closed) ||
            (gc != nullptr && gc->busy()) || (comparer != nullptr && !comparer->idle()) ||
            !history.idle();
   };

@@ -140,7 +140,7 @@ void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
     message.reason = ended.reason;
     replies.send(session, std::move(message));
   }
-  retry_waiting_restores();
+  readers.retry_waiting();
   for (const ckpt::Rank rank : ended.lost) {
     carry_out(ingest.member_lost(ended.run, ended.epoch, rank, ended.reason));
   }

@@ -17,21 +17,10 @@ namespace ckptd {
 // Space of aborted snapshots. Recovery reclaims what is left.
 constexpr ckpt::RunId kNoRun = 0;
 
-// Jobs are numbered in the order of their start.
-uint64_t Daemon::Impl::oldest_reader() const {
-  uint64_t oldest = next_reader;
-  for (const auto& [session, work] : session_work) {
-    for (const auto& [restore_id, restore] : work.restores) {
-      oldest = std::min(oldest, restore.reader);
-    }
-  }
-  for (const auto& [id, verify] : verifies) oldest = std::min(oldest, verify.reader);
-  return oldest;
-}
-
 // Plans a round: space that can be reclaimed now.
 GcRound Daemon::Impl::plan_gc_round() {
-  auto taken = dead_records.take(history.catalog(), oldest_reader(), limits::kGcTasksPerRoundMax);
+  auto taken =
+      dead_records.take(history.catalog(), readers.numbers().oldest(), limits::kGcTasksPerRoundMax);
   GcRound round{.tasks = std::move(taken.tasks), .removable = {}, .more = dead_records.more()};
   std::set<ckpt::SegmentId>& candidates = taken.candidates;
   candidates.insert(dead_files.begin(), dead_files.end());
@@ -68,7 +57,7 @@ void Daemon::Impl::collect_garbage() {
   if (!scrub->step_aside()) return;  // retried by settle(), once scrub's reads are over
   // All dead records are seen before a round is planned; a backlog takes several loop turns.
   const bool all_seen =
-      dead_records.see(history.catalog(), next_reader, limits::kGcRecordsPerTurnMax);
+      dead_records.see(history.catalog(), readers.numbers().next(), limits::kGcRecordsPerTurnMax);
   if (!history.catalog().health().ok()) return dead_records.forget();  // retried after a repair
   if (!all_seen) return executor.run({}, [] {});  // its completion wakes the loop up
   gc_wanted = false;

@@ -4,8 +4,9 @@
 //   _open, _salvage             recovery; a damaged journal
 //   _sessions, _epochs, _handback  sessions and groups; return of clients after a restart
 //   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
-//   _restore, _holds, _gc, _scrub  restores, holds; dead space; background work
+//   _gc, _scrub                 dead space; background work
 //   _queries, _status, _metrics, _health, _administration  queries, reports, changes of history
+//   _wire_readers               what restores, verifies and holds need from the rest
 //
 // All runs on the loop thread: callbacks in poll(), follow-up work in settle(), no recursion.
 #pragma once
@@ -28,12 +29,11 @@
 #include "ckptd/gc/gc.h"
 #include "ckptd/group/group.h"
 #include "ckptd/history/history.h"
-#include "ckptd/holds/holds.h"
 #include "ckptd/ingest/ingest.h"
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
-#include "ckptd/restore/restore.h"
+#include "ckptd/readers/readers.h"
 #include "ckptd/scrub/scrub.h"
 #include "ckptd/sessions/access.h"
 #include "ckptd/sessions/replies.h"
@@ -70,19 +70,6 @@ struct Daemon::Impl {
   void settle();
   void step_drain();
   void close();
-  // Closes a RestoreJob or VerifyJob and keeps it until its reads are over; then runs `then`.
-  template <typename Job>
-  void close_job(std::unique_ptr<Job> job, std::function<void()> then) {
-    const uint64_t id = next_closing_job++;
-    const std::shared_ptr<Job> kept = std::move(job);
-    closing_jobs.emplace(id, kept);
-    kept->close([this, id, then = std::move(then)] {
-      turn.defer([this, id, then] {
-        closing_jobs.erase(id);
-        if (then) then();
-      });
-    });
-  }
   // -- sessions (daemon_sessions.cc) -------------------------------------------------------------
   void dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd);
   bool dispatch_group(Session& session, fb::MessageT& message);
@@ -201,24 +188,12 @@ struct Daemon::Impl {
   void reopen(Session& session, const fb::ReopenSnapshotT& message);
   void end_handback(Session& session);
   Result<bool> tell_committed(const Session& session, const fb::BeginSnapshotT& begin);
-  // -- restores (daemon_restore.cc) --------------------------------------------------------------
-  void open_restore(Session& session, const fb::OpenRestoreT& message);
-  void start_restore(Session& session, const fb::OpenRestoreT& message);
-  void retry_waiting_restores();
-  Result<RestoreRequest> resolve_restore(const Session& session, const fb::OpenRestoreT& message);
-  Result<ViewPoint> resolve_view(const RunInfo& run, const fb::OpenRestoreT& message) const;
-  Status may_locate(const Session& session, const RestorePlan& plan);
-  void send_located(SessionId session, uint64_t id, Restore& restore, const Window& window);
-  void located_read(Session& session, const fb::LocatedReadT& message);
-  void restore_window(SessionId session, uint64_t id, const Result<Window>& window);
-  void release_window(Session& session, const fb::ReleaseWindowT& message);
-  void close_restore(Session& session, const fb::CloseRestoreT& message);
-  RestoreContext restore_context();
+  // -- restores, verifies, holds (ckptd/readers/; daemon_wire_readers.cc) -------------------------
+  Readers::Needs readers_needs();
+  std::optional<EarlierSnapshots> earlier_snapshots(SessionId session) const;
   // -- questions (daemon_queries.cc, daemon_status.cc); health (daemon_health.cc) -----------------
   void query(Session& session, const fb::QueryT& message);
   QueryContext query_context(const Session& session);
-  void query_verify(Session& session, const fb::QueryT& message);
-  Result<HoldId> hold_verified(const Session& session, const VerifyTarget& target);
   QueryAnswer query_rebuild(const Session& session);
   QueryAnswer query_status(const Session& asker);
   void look_at_health();
@@ -245,18 +220,8 @@ struct Daemon::Impl {
   Status may_remove(const RunInfo& run) const;
   void remove(const Session& session, const Administration& task);
   void run_gone(const RunInfo& run);
-  // -- views that readers hold (daemon_holds.cc) -------------------------------------------------
-  Status may_hold(const RunInfo& run) const;
-  Result<Hold> resolve_hold(const Session& session, const fb::HoldCommitT& message);
-  void hold_commit(const Session& session, const fb::HoldCommitT& message);
-  void renew_hold(const Session& session, const fb::RenewHoldT& message);
-  void tell_ended(const std::vector<Hold>& ended, const std::string& reason);
-  void end_overdue_holds();
-  void end_holds_by_force(const Session& session, const std::function<bool(const Hold&)>& which);
-  std::vector<HeldView> held_views(ckpt::RunId run) const;
   // -- space (daemon_gc.cc) ----------------------------------------------------------------------
   GcRound plan_gc_round();
-  uint64_t oldest_reader() const;
   bool being_written(ckpt::SegmentId segment) const;
   void collect_garbage();
   void freed(const GcOutcome& outcome);
@@ -281,6 +246,7 @@ struct Daemon::Impl {
   Sessions sessions;
   std::map<SessionId, SessionWork> session_work;
   const Replies replies;
+  Readers readers;
   std::unique_ptr<Staging> staging;
   IoShape io_shape;
   std::unique_ptr<Persist> persist;
@@ -297,14 +263,9 @@ struct Daemon::Impl {
   std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
   std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest, of runs between two epochs
   std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for snapshots or a prune
-  DecodeMeter decoded;
   std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, if trainers set them
   UnitFlags unit_flags;
-  uint64_t next_restore = 1;
-  uint64_t next_verify = 1;
-  std::map<uint64_t, Verify> verifies;
 
-  Holds holds;
   std::deque<Administration> administrations;  // wait for the current one
   bool administering = false;
   std::optional<ckpt::RunId> pruning;          // its deletions are being written to the journal
@@ -315,7 +276,6 @@ struct Daemon::Impl {
   bool gc_wanted = true;    // leftovers of the last daemon
   bool gc_running = false;  // until the reclaim is recorded
   std::string gc_error;     // of the last round
-  uint64_t next_reader = 1;
   DeadRecords dead_records;
   std::set<ckpt::SegmentId> dead_files;  // to be removed once nobody writes to them
   std::vector<GcAsker> gc_askers;
@@ -327,8 +287,6 @@ struct Daemon::Impl {
   // Work that callbacks leave for settle().
   std::set<ArenaId> arenas_ready;
   bool snapshot_ended = false;
-  std::map<uint64_t, std::shared_ptr<void>> closing_jobs;  // restores and verifies that still read
-  uint64_t next_closing_job = 1;
 
   std::optional<Time> serving_since;  // the first tick
   std::optional<Time> warm_next;      // earliest time: see warm_memory()

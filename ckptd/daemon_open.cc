@@ -36,7 +36,8 @@ Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
                .open_catalog = with_parts.open_catalog,
                .apply_turn = with_options.apply_turn,
                .on_record = [this](const fb::RecordT& record) { on_record(record); }}),
-      replies(sessions, with_parts.outbox) {}
+      replies(sessions, with_parts.outbox),
+      readers(readers_needs()) {}
 
 namespace {
 
@@ -162,8 +163,8 @@ void Daemon::Impl::open_readers_back() {
   comparing.on_abandoned = [this] {  // its reads may have kept a dead file open
     if (!dead_files.empty()) gc_wanted = true;
   };
-  comparer = std::make_unique<Comparer>(restore_context(), std::move(comparing));
-  base_reader = std::make_unique<BaseReader>(restore_context(), options.same_bytes_min);
+  comparer = std::make_unique<Comparer>(readers.context(), std::move(comparing));
+  base_reader = std::make_unique<BaseReader>(readers.context(), options.same_bytes_min);
 }
 
 void Daemon::Impl::open_staging() {

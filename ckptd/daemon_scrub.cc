@@ -1,8 +1,6 @@
 // Scrub: when it may read, and what it reports.
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "ckptd/daemon_impl.h"
 
 namespace ckptd {
@@ -16,7 +14,7 @@ void Daemon::Impl::start_scrub() {
       .journal = history.journal_source(),
       .may_begin = [this] { return may_read_back(); },
       .save_state = [this](const ScrubState& state) { return history.save_scrub_state(state); }};
-  scrub = std::make_unique<Scrub>(restore_context(), history.catalog(), std::move(of_scrub));
+  scrub = std::make_unique<Scrub>(readers.context(), history.catalog(), std::move(of_scrub));
 }
 
 // Gc runs only while nothing reads in the background; without a journal it never runs.
@@ -29,8 +27,7 @@ bool Daemon::Impl::may_read_back() const {
 bool Daemon::Impl::disk_wanted() const {
   const Persist::Stats stats = persist->stats();
   if (!comparer->idle() || stats.bytes_queued + stats.bytes_in_flight > 0) return true;
-  return std::any_of(session_work.begin(), session_work.end(),
-                     [](const auto& session) { return !session.second.restores.empty(); });
+  return readers.restores().any_open();
 }
 
 ScrubReport Daemon::Impl::scrub_report() const {
