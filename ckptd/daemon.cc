@@ -40,7 +40,7 @@ void Daemon::tick(Time now) {
   impl_->turn.set_now(now);
   impl_->carry_out(impl_->ingest.tick(now));
   impl_->epochs.tick(now);
-  impl_->end_overdue_holds();
+  impl_->readers.tick();
   impl_->history.tick(now);
   impl_->comparer->tick(now);
   impl_->base_reader->tick(now);
@@ -62,7 +62,7 @@ void Daemon::begin_drain() {
       impl_->replies.refuse(begin.session, begin.message.request, error);
     }
   }
-  impl_->retry_waiting_restores();
+  impl_->readers.retry_waiting();
   impl_->settle();
 }
 
@@ -98,7 +98,7 @@ void Daemon::Impl::settle() {
   while (snapshot_ended || !arenas_ready.empty() || turn.has_deferred()) {
     turn.run_deferred();
     if (std::exchange(snapshot_ended, false)) {
-      retry_waiting_restores();
+      readers.retry_waiting();
       retry_waiting_begins();
       epochs.retry_waiting();
     }
@@ -106,8 +106,7 @@ void Daemon::Impl::settle() {
     for (auto& [id, session] : sessions.all()) {
       if (!session.arena || !ready.contains(*session.arena)) continue;
       serve_lease_waits(session);
-      // A restore may have started before its first slab was faulted in.
-      for (auto& [restore_id, restore] : session_work[id].restores) restore.job->pump();
+      readers.slabs_ready(id);
     }
   }
   next_administration();
@@ -139,16 +138,11 @@ void Daemon::Impl::step_drain() {
 void Daemon::Impl::close() {
   draining = true;
   history.apply_at_once();
-  for (auto& [id, work] : session_work) {
-    for (auto& [restore_id, restore] : work.restores) close_job(std::move(restore.job), {});
-    work.restores.clear();
-  }
-  for (auto& [id, verify] : verifies) close_job(std::move(verify.job), {});
-  verifies.clear();
+  readers.close();
   if (comparer) comparer->abandon_all();
   scrub.close();
   const auto busy = [this] {
-    return !closing_jobs.empty() || !scrub.closed() || space.busy() ||
+    return !readers.idle() || !scrub.closed() || space.busy() ||
            (comparer != nullptr && !comparer->idle()) || !history.idle();
   };
   while (busy()) {

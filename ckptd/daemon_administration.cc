@@ -260,7 +260,7 @@ Result<PrunePlan> Daemon::Impl::make_prune_plan(const Session& session,
   request.now_ns = turn.wall_clock_ns();
   request.busy = points_being_taken(args.run.id);
   request.held = versions_held(args.run.id);
-  if (!args.force) request.held_views = held_views(args.run.id);
+  if (!args.force) request.held_views = readers.held_views(args.run.id);
   return plan_prune(history.catalog(), request);
 }
 
@@ -285,7 +285,7 @@ void Daemon::Impl::prune(const Session& session, const Administration& task) {
     // Readers of kept commits keep their holds.
     std::set<ViewPoint> kept;
     for (const PrunePlan::Kept& one : plan->kept) kept.insert(one.point);
-    end_holds_by_force(session, [&](const Hold& hold) {
+    readers.end_holds_by_force(session, [&](const Hold& hold) {
       return hold.run == args->run.id && !kept.contains(hold.view);
     });
   }
@@ -362,7 +362,7 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
       .in_use = !unused.ok(),
       .busy = points_being_taken(run.id),
       .held = versions_held(run.id),
-      .held_views = held_views(run.id)};
+      .held_views = readers.held_views(run.id)};
   // Root's force ends readers' holds on exactly the commits to remove.
   const bool ends_holds = args->force && may_use(session, ::geteuid());
   if (ends_holds) {
@@ -374,7 +374,7 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
   if (args->dry_run)
     return administered(task, prune_answer(run, *plan, /*dry_run=*/true, args->page));
   if (ends_holds) {
-    end_holds_by_force(session, [&](const Hold& hold) {
+    readers.end_holds_by_force(session, [&](const Hold& hold) {
       return hold.run == run.id && (!args->point || hold.view == *args->point);
     });
   }

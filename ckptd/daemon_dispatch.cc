@@ -4,17 +4,6 @@
 
 namespace ckptd {
 
-namespace {
-
-bool is_about_a_restore(const fb::MessageT& message) {
-  return message.body.type == fb::MessageBody::OpenRestore ||
-         message.body.type == fb::MessageBody::ReleaseWindow ||
-         message.body.type == fb::MessageBody::LocatedRead ||
-         message.body.type == fb::MessageBody::CloseRestore;
-}
-
-}  // namespace
-
 void Daemon::Impl::dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd) {
   if (const auto fault = check_texts(message)) {
     replies.refuse(session.id, fault->request, fault->error);
@@ -86,35 +75,11 @@ bool Daemon::Impl::dispatch_snapshot(Session& session, fb::MessageT& message) {
 }
 
 bool Daemon::Impl::dispatch_other(Session& session, fb::MessageT& message) {
-  if (is_about_a_restore(message)) holds.progress(session.id, turn.now());
-  switch (message.body.type) {
-    case fb::MessageBody::OpenRestore:
-      open_restore(session, *message.body.AsOpenRestore());
-      return true;
-    case fb::MessageBody::ReleaseWindow:
-      release_window(session, *message.body.AsReleaseWindow());
-      return true;
-    case fb::MessageBody::LocatedRead:
-      located_read(session, *message.body.AsLocatedRead());
-      return true;
-    case fb::MessageBody::CloseRestore:
-      close_restore(session, *message.body.AsCloseRestore());
-      return true;
-    case fb::MessageBody::HoldCommit:
-      hold_commit(session, *message.body.AsHoldCommit());
-      return true;
-    case fb::MessageBody::RenewHold:
-      renew_hold(session, *message.body.AsRenewHold());
-      return true;
-    case fb::MessageBody::ReleaseHold:
-      holds.release(session.id, message.body.AsReleaseHold()->hold);
-      return true;
-    case fb::MessageBody::Query:
-      query(session, *message.body.AsQuery());
-      return true;
-    default:
-      return false;
-  }
+  if (message.body.type == fb::MessageBody::OpenRestore) end_handback(session);
+  if (readers.handle(session, message)) return true;
+  if (message.body.type != fb::MessageBody::Query) return false;
+  query(session, *message.body.AsQuery());
+  return true;
 }
 
 }  // namespace ckptd

@@ -4,7 +4,6 @@
 //   _open, _salvage             recovery; a damaged journal
 //   _sessions, _handback        sessions; return of clients after a restart
 //   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
-//   _restore, _holds            restores, holds
 //   _wire_*                     what the modules need from each other
 //   _queries, _status, _metrics, _health, _administration  queries, reports, changes of history
 //
@@ -29,12 +28,11 @@
 #include "ckptd/epochs/epochs.h"
 #include "ckptd/health/health_watch.h"
 #include "ckptd/history/history.h"
-#include "ckptd/holds/holds.h"
 #include "ckptd/ingest/ingest.h"
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
-#include "ckptd/restore/restore.h"
+#include "ckptd/readers/readers.h"
 #include "ckptd/scrub/scrub.h"
 #include "ckptd/sessions/access.h"
 #include "ckptd/sessions/replies.h"
@@ -71,19 +69,6 @@ struct Daemon::Impl {
   void settle();
   void step_drain();
   void close();
-  // Closes a RestoreJob or VerifyJob and keeps it until its reads are over; then runs `then`.
-  template <typename Job>
-  void close_job(std::unique_ptr<Job> job, std::function<void()> then) {
-    const uint64_t id = next_closing_job++;
-    const std::shared_ptr<Job> kept = std::move(job);
-    closing_jobs.emplace(id, kept);
-    kept->close([this, id, then = std::move(then)] {
-      turn.defer([this, id, then] {
-        closing_jobs.erase(id);
-        if (then) then();
-      });
-    });
-  }
   // -- sessions (daemon_sessions.cc) -------------------------------------------------------------
   void dispatch(Session& session, fb::MessageT& message, ckpt::base::UniqueFd fd);
   bool dispatch_group(Session& session, fb::MessageT& message);
@@ -178,25 +163,15 @@ struct Daemon::Impl {
   void reopen(Session& session, const fb::ReopenSnapshotT& message);
   void end_handback(Session& session);
   Result<bool> tell_committed(const Session& session, const fb::BeginSnapshotT& begin);
-  // -- restores (daemon_restore.cc) --------------------------------------------------------------
-  void open_restore(Session& session, const fb::OpenRestoreT& message);
-  void start_restore(Session& session, const fb::OpenRestoreT& message);
-  void retry_waiting_restores();
-  Result<RestoreRequest> resolve_restore(const Session& session, const fb::OpenRestoreT& message);
-  Result<ViewPoint> resolve_view(const RunInfo& run, const fb::OpenRestoreT& message) const;
-  Status may_locate(const Session& session, const RestorePlan& plan);
-  void send_located(SessionId session, uint64_t id, Restore& restore, const Window& window);
-  void located_read(Session& session, const fb::LocatedReadT& message);
-  void restore_window(SessionId session, uint64_t id, const Result<Window>& window);
-  void release_window(Session& session, const fb::ReleaseWindowT& message);
-  void close_restore(Session& session, const fb::CloseRestoreT& message);
-  RestoreContext restore_context();
-  // -- questions (daemon_queries.cc, daemon_status.cc); health (daemon_wire_health.cc)
-  // -----------------
+  // -- what modules need from each other (daemon_wire_*.cc) --------------------------------------
+  Readers::Needs readers_needs();
+  std::optional<EarlierSnapshots> earlier_snapshots(SessionId session) const;
+  Epochs::Needs epochs_needs();
+  Space::Needs space_needs();
+  ScrubControl::Needs scrub_needs();
+  // -- questions (daemon_queries.cc, daemon_status.cc); health (daemon_wire_health.cc) ------------
   void query(Session& session, const fb::QueryT& message);
   QueryContext query_context(const Session& session);
-  void query_verify(Session& session, const fb::QueryT& message);
-  Result<HoldId> hold_verified(const Session& session, const VerifyTarget& target);
   QueryAnswer query_rebuild(const Session& session);
   QueryAnswer query_status(const Session& asker);
   void look_at_health();
@@ -223,23 +198,9 @@ struct Daemon::Impl {
   Status may_remove(const RunInfo& run) const;
   void remove(const Session& session, const Administration& task);
   void run_gone(const RunInfo& run);
-  // -- views that readers hold (daemon_holds.cc) -------------------------------------------------
-  Status may_hold(const RunInfo& run) const;
-  Result<Hold> resolve_hold(const Session& session, const fb::HoldCommitT& message);
-  void hold_commit(const Session& session, const fb::HoldCommitT& message);
-  void renew_hold(const Session& session, const fb::RenewHoldT& message);
-  void tell_ended(const std::vector<Hold>& ended, const std::string& reason);
-  void end_overdue_holds();
-  void end_holds_by_force(const Session& session, const std::function<bool(const Hold&)>& which);
-  std::vector<HeldView> held_views(ckpt::RunId run) const;
-  // -- background work (daemon_wire_background.cc)
-  // ----------------------------------------------------------------------
-  uint64_t oldest_reader() const;
+  // -- background work (daemon_wire_background.cc) -----------------------------------------------
   bool being_written(ckpt::SegmentId segment) const;
   bool disk_wanted() const;
-  Epochs::Needs epochs_needs();
-  Space::Needs space_needs();
-  ScrubControl::Needs scrub_needs();
 
   Disk& disk;
   Executor& executor;
@@ -251,6 +212,7 @@ struct Daemon::Impl {
   Sessions sessions;
   std::map<SessionId, SessionWork> session_work;
   const Replies replies;
+  Readers readers;
   std::unique_ptr<Staging> staging;
   IoShape io_shape;
   std::unique_ptr<Persist> persist;
@@ -265,21 +227,15 @@ struct Daemon::Impl {
   std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
   std::map<ckpt::RunId, RunNewest> newest_by_run;   // of runs with an epoch
   std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;  // the newest, of runs between two epochs
-  DecodeMeter decoded;
   std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, if trainers set them
   UnitFlags unit_flags;
-  uint64_t next_restore = 1;
-  uint64_t next_verify = 1;
-  std::map<uint64_t, Verify> verifies;
 
-  Holds holds;
   std::deque<Administration> administrations;  // wait for the current one
   bool administering = false;
   std::optional<ckpt::RunId> pruning;          // its deletions are being written to the journal
   std::optional<ckpt::RunId> removing;         // likewise for all of it: no registration
   std::set<ckpt::RunId> epochs_being_written;  // likewise
 
-  uint64_t next_reader = 1;
   Epochs epochs;
   Space space;
   ScrubControl scrub;
@@ -287,8 +243,6 @@ struct Daemon::Impl {
   // Work that callbacks leave for settle().
   std::set<ArenaId> arenas_ready;
   bool snapshot_ended = false;
-  std::map<uint64_t, std::shared_ptr<void>> closing_jobs;  // restores and verifies that still read
-  uint64_t next_closing_job = 1;
 
   std::optional<Time> warm_next;  // earliest time: see warm_memory()
   bool draining = false;

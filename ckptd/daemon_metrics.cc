@@ -23,7 +23,8 @@ void add_space(MetricsText& text, const Space::Counters& counters) {
 }
 
 void add_counters(MetricsText& text, const Counters& counters, const Epochs::Counters& epochs,
-                  const Space::Counters& space) {
+                  const Space::Counters& space, const Readers& readers) {
+  const Restores::Counters& restores = readers.restores().counters();
   text.counter("ckptd_commits_total", "Snapshots made durable.", counters.commits);
   text.counter("ckptd_commit_bytes_total", "Bytes of units in them.", counters.commit_bytes);
   text.counter("ckptd_same_bytes_total",
@@ -44,19 +45,17 @@ void add_counters(MetricsText& text, const Counters& counters, const Epochs::Cou
                epochs.ended);
   text.counter("ckptd_members_lost_total",
                "Group members that ended without leaving in good order.", epochs.members_lost);
-  text.counter("ckptd_restores_total", "Restores opened.", counters.restores);
+  text.counter("ckptd_restores_total", "Restores opened.", restores.opened);
   text.seconds("ckptd_restore_seconds_total",
-               "From the request to its last bytes, of all restores.", counters.restore_time);
+               "From the request to its last bytes, of all restores.", restores.time);
   text.counter("ckptd_restore_bytes_total", "Bytes given to trainers, by source.",
-               counters.restore_bytes_memory, {{"source", "memory"}});
-  text.counter("ckptd_restore_bytes_total", "", counters.restore_bytes_segment,
-               {{"source", "segment"}});
-  text.counter("ckptd_restore_bytes_total", "", counters.restore_bytes_located,
-               {{"source", "located"}});
+               restores.bytes_memory, {{"source", "memory"}});
+  text.counter("ckptd_restore_bytes_total", "", restores.bytes_segment, {{"source", "segment"}});
+  text.counter("ckptd_restore_bytes_total", "", restores.bytes_located, {{"source", "located"}});
   text.counter("ckptd_restore_fallbacks_total",
-               "Ranges served from another source or an older version.",
-               counters.restore_fallbacks);
-  text.counter("ckptd_verify_errors_total", "Damage found by verify.", counters.verify_errors);
+               "Ranges served from another source or an older version.", restores.fallbacks);
+  text.counter("ckptd_verify_errors_total", "Damage found by verify.",
+               readers.verifies().counters().errors);
   text.counter("ckptd_commits_deleted_total", "Commits that prunes removed.",
                counters.commits_deleted);
   add_space(text, space);
@@ -70,13 +69,13 @@ void add_counters(MetricsText& text, const Counters& counters, const Epochs::Cou
                counters.protocol_errors);
 }
 
-void add_holds(MetricsText& text, const Holds& holds, const Counters& counters) {
+void add_holds(MetricsText& text, const ReaderHolds& holds) {
   text.gauge("ckptd_holds", "Views that readers hold: no prune removes them.",
-             static_cast<double>(holds.all().size()));
+             static_cast<double>(holds.held().all().size()));
   text.counter("ckptd_holds_overdue_total",
-               "Holds that ended since their readers made no progress.", counters.holds_overdue);
+               "Holds that ended since their readers made no progress.", holds.counters().overdue);
   text.counter("ckptd_holds_forced_total", "Holds that root ended by force.",
-               counters.holds_forced);
+               holds.counters().forced);
 }
 
 void add_alarms(MetricsText& text, const Counters& counters) {
@@ -149,8 +148,8 @@ std::string Daemon::metrics_text() {
   impl_->look_at_health();
   const Impl& impl = *impl_;
   MetricsText text;
-  add_counters(text, impl.counters, impl.epochs.counters(), impl.space.counters());
-  add_holds(text, impl.holds, impl.counters);
+  add_counters(text, impl.counters, impl.epochs.counters(), impl.space.counters(), impl.readers);
+  add_holds(text, impl.readers.holds());
   add_alarms(text, impl.counters);
   text.counter("ckptd_write_errors_total",
                "Writes or syncs that failed: of segments, journal, catalog and ledgers.",
@@ -165,9 +164,9 @@ std::string Daemon::metrics_text() {
   text.counter("ckptd_base_read_bytes_total", "Bytes read back to make deltas of new ones.",
                impl.base_reader->read_bytes());
   text.counter("ckptd_decoded_bytes_total", "Bytes that restores got out of encoded fragments.",
-               impl.decoded.raw_bytes);
+               impl.readers.decoded().raw_bytes);
   text.seconds("ckptd_decode_seconds_total", "Time of threads that decoded them.",
-               std::chrono::nanoseconds(impl.decoded.nanoseconds));
+               std::chrono::nanoseconds(impl.readers.decoded().nanoseconds));
   add_scrub(text, impl.scrub.scrub());
   add_progress(text, impl.health_watch.progress(), impl.turn.wall_clock_ns(),
                limits::kRunsInMetricsMax);

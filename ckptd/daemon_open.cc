@@ -37,6 +37,7 @@ Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
                .apply_turn = with_options.apply_turn,
                .on_record = [this](const fb::RecordT& record) { on_record(record); }}),
       replies(sessions, with_parts.outbox),
+      readers(readers_needs()),
       epochs(epochs_needs()),
       space(space_needs()),
       scrub(scrub_needs()) {}
@@ -146,7 +147,7 @@ Status Daemon::Impl::open() {
                          space.want_round();
                        }});
   open_readers_back();
-  scrub.open(restore_context());
+  scrub.open(readers.context());
   history.start_turns();
   log_recovered(store, history.catalog().runs().size(), history.journal().bytes());
   return {};
@@ -158,8 +159,8 @@ void Daemon::Impl::open_readers_back() {
   comparing.on_abandoned = [this] {  // its reads may have kept a dead file open
     space.files_closed();
   };
-  comparer = std::make_unique<Comparer>(restore_context(), std::move(comparing));
-  base_reader = std::make_unique<BaseReader>(restore_context(), options.same_bytes_min);
+  comparer = std::make_unique<Comparer>(readers.context(), std::move(comparing));
+  base_reader = std::make_unique<BaseReader>(readers.context(), options.same_bytes_min);
 }
 
 void Daemon::Impl::open_staging() {

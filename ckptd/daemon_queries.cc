@@ -26,8 +26,8 @@ QueryContext Daemon::Impl::query_context(const Session& session) {
                 return MemoryVersions(*staging, history.catalog(), uid, run);
               },
           .damages = scrub.state().damages,
-          .memory_bytes_per_second = counters.restore_speeds.memory(),
-          .segment_bytes_per_second = counters.restore_speeds.segment()};
+          .memory_bytes_per_second = readers.restores().counters().speeds.memory(),
+          .segment_bytes_per_second = readers.restores().counters().speeds.segment()};
 }
 
 void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
@@ -38,7 +38,7 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
     return replies.answer(session.id, message.request,
                           whole.ok() ? *whole : error_answer(whole.error()));
   }
-  if (message.verb == "verify") return query_verify(session, message);
+  if (message.verb == "verify") return readers.verify(session, message, query_context(session));
   if (message.verb == "scrub") {
     return replies.answer(session.id, message.request, scrub.query(session, message.args));
   }
@@ -58,63 +58,6 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
       session.id, message.request,
       error_answer(make_error(ErrorCode::kInvalidArgument, "{}: this daemon has no such question",
                               ckpt::base::printable(message.verb))));
-}
-
-namespace {
-
-// Names of the runs that a verify reads completely; the empty name is the journal.
-std::vector<std::string> whole_runs(const Catalog& catalog, const VerifyTarget& target) {
-  std::vector<std::string> names;
-  if (target.point) return names;
-  if (target.journal) names.emplace_back();
-  for (const ckpt::RunId id : target.runs) {
-    if (const auto run = catalog.run(id); run.ok()) names.push_back(run->name);
-  }
-  return names;
-}
-
-}  // namespace
-
-// Reads in pieces between other work, and answers at the end.
-void Daemon::Impl::query_verify(Session& session, const fb::QueryT& message) {
-  const auto target =
-      history.read([&] { return parse_verify_args(query_context(session), message.args); });
-  if (!target.ok())
-    return replies.answer(session.id, message.request, error_answer(target.error()));
-  if (verifies.size() >= limits::kVerifiesMax) {
-    return replies.answer(
-        session.id, message.request,
-        error_answer(make_error(ErrorCode::kResourceExhausted, "{} verifies are running, the most",
-                                verifies.size())));
-  }
-  const auto hold = hold_verified(session, *target);
-  if (!hold.ok()) return replies.answer(session.id, message.request, error_answer(hold.error()));
-  const uint64_t id = next_verify++;
-  Verify& verify = verifies[id];
-  verify.hold = *hold;
-  verify.session = session.id;
-  verify.request = message.request;
-  verify.reader = next_reader++;
-  verify.whole_runs = whole_runs(history.catalog(), *target);
-  verify.began_ns = turn.wall_clock_ns();
-  verify.job = std::make_unique<VerifyJob>(
-      restore_context(), target->runs, target->point,
-      [this, id](const VerifyReport& report) {
-        counters.verify_errors += report.errors.size() + report.errors_left_out;
-        // The job must not be destroyed inside its own callback.
-        turn.defer([this, id, report] {
-          const auto found = verifies.find(id);
-          if (found == verifies.end()) return;
-          const Verify over = std::move(found->second);
-          verifies.erase(found);
-          holds.release(over.session, over.hold);
-          space.reader_gone();
-          scrub.verified(report, over.whole_runs, over.began_ns);
-          replies.answer(over.session, over.request, verify_answer(report));
-        });
-      },
-      target->journal ? std::optional(history.journal_source()) : std::nullopt);
-  verify.job->start();
 }
 
 // Clears the index and fills it from the journal. Blocking: the loop stops while the journal is

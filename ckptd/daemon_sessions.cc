@@ -311,33 +311,16 @@ void Daemon::Impl::run_created(const std::string& name, ckpt::RunId run, const S
 void Daemon::Impl::disconnected(SessionId id, const std::string& reason) {
   const std::optional<Session> session = sessions.remove(id);
   if (!session) return;
-  SessionWork work = std::move(session_work[id]);
+  Restores::Jobs restores = readers.session_lost(id);
   session_work.erase(id);
-  holds.end_session(id);
   epochs.lost(id, reason);
   for (auto& [key, open] : open_snapshots) open.shares.erase(id);
   for (auto& [run, begins] : waiting_begins) {
     std::erase_if(begins, [id](const WaitingBegin& begin) { return begin.session == id; });
   }
-  for (auto verify = verifies.begin(); verify != verifies.end();) {
-    if (verify->second.session == id) {
-      close_job(std::move(verify->second.job), {});
-      verify = verifies.erase(verify);
-    } else {
-      ++verify;
-    }
-  }
-  space.reader_gone();
-  if (!session->arena) return;
-  // The arena is released when no restore reads into it any more.
-  const auto left = std::make_shared<size_t>(work.restores.size());
-  const auto end_arena = [this, arena = *session->arena] { staging->session_ended(arena); };
-  if (*left == 0) return end_arena();
-  for (auto& [restore_id, restore] : work.restores) {
-    close_job(std::move(restore.job), [left, end_arena] {
-      if (--*left == 0) end_arena();
-    });
-  }
+  readers.close_lost(id, std::move(restores), [this, arena = session->arena] {
+    if (arena) staging->session_ended(*arena);
+  });
 }
 
 }  // namespace ckptd

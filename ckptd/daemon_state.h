@@ -1,5 +1,4 @@
-// The daemon's state of each session, snapshot, restore and query. Private to the sources
-// daemon_*.cc.
+// The daemon's state of each session, snapshot and query. Private to the sources daemon_*.cc.
 #pragma once
 
 #include <array>
@@ -16,11 +15,8 @@
 #include "ckptd/alarms/unit_flags.h"
 #include "ckptd/codec/slab_encoder.h"
 #include "ckptd/gc/gc.h"
-#include "ckptd/holds/holds.h"
 #include "ckptd/observe/run_progress.h"
 #include "ckptd/persist/persist.h"
-#include "ckptd/restore/restore.h"
-#include "ckptd/restore/restore_speeds.h"
 #include "ckptd/same/base_reader.h"
 #include "ckptd/same/comparer.h"
 #include "ckptd/same/newest_fragments.h"
@@ -42,21 +38,9 @@ struct LeaseWait {
   Time since{};
 };
 
-struct Restore {
-  uint64_t request = 0;  // of OpenRestore: errors are sent to it
-  uint64_t reader = 0;   // its number among all jobs that read
-  Time since{};
-  RestoreSpeeds::Bytes given;
-  std::vector<ckpt::UnitRange> wants;
-  std::set<ckpt::UnitId> warned;  // units whose fallback was logged
-  std::unique_ptr<RestoreJob> job;
-};
-
-// Waits and restores of a connected session.
+// Waits of a connected session.
 struct SessionWork {
   std::deque<LeaseWait> lease_waits;
-  std::map<uint64_t, Restore> restores;
-  std::vector<fb::OpenRestoreT> waiting_restores;  // for snapshots that earlier epochs staged
 };
 
 // Older versions whose extents this snapshot may reference (dedup; daemon_same.cc).
@@ -121,16 +105,6 @@ struct CreatingRun {
   std::vector<std::pair<SessionId, uint64_t>> waiting;  // session, request
 };
 
-struct Verify {
-  SessionId session = 0;
-  uint64_t request = 0;
-  uint64_t reader = 0;                       // as in Restore
-  HoldId hold = 0;                           // of the view being read; 0: whole runs
-  std::vector<std::string> whole_runs = {};  // names; the empty one is the journal
-  uint64_t began_ns = 0;                     // wall clock
-  std::unique_ptr<VerifyJob> job;
-};
-
 // A change of history that a client requested.
 struct Administration {
   SessionId session = 0;
@@ -153,17 +127,7 @@ struct Counters {
   uint64_t lease_waits = 0;
   Time lease_wait_time{};
   Time level_lag{};  // from staged to durable, of all commits
-  uint64_t restores = 0;
-  Time restore_time{};
-  RestoreSpeeds restore_speeds;
-  uint64_t restore_bytes_memory = 0;
-  uint64_t restore_bytes_segment = 0;
-  uint64_t restore_bytes_located = 0;
-  uint64_t restore_fallbacks = 0;
-  uint64_t verify_errors = 0;
   uint64_t commits_deleted = 0;
-  uint64_t holds_overdue = 0;  // ended because their readers made no progress
-  uint64_t holds_forced = 0;   // ended by root
   uint64_t arenas_adopted = 0;
   uint64_t slabs_taken_back = 0;      // at startup, from a keeper
   uint64_t slabs_not_taken_back = 0;  // likewise: failed a check

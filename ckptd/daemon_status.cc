@@ -193,7 +193,7 @@ QueryAnswer Daemon::Impl::query_status(const Session& asker) {
                        {"zero_copy", stats.zero_copy},
                        {"runs", readable},
                        {"sessions", std::move(listed)},
-                       {"holds", holds_document(holds, turn.now(), readable_name)},
+                       {"holds", holds_document(readers.holds().held(), turn.now(), readable_name)},
                        {"snapshots_open", open_snapshots.size()},
                        {"arena_bytes", stats.arena_bytes},
                        {"arena_bytes_max", options.staging.arena_bytes_total},

@@ -11,8 +11,8 @@ Space::Needs Daemon::Impl::space_needs() {
           .turn = turn,
           .replies = replies,
           .is_draining = [this] { return draining; },
-          .next_reader = [this] { return next_reader; },
-          .oldest_reader = [this] { return oldest_reader(); },
+          .next_reader = [this] { return readers.numbers().next(); },
+          .oldest_reader = [this] { return readers.numbers().oldest(); },
           .being_written = [this](ckpt::SegmentId segment) { return being_written(segment); },
           .stop_background_reads = [this] { return scrub.step_aside(); }};
 }
@@ -26,18 +26,6 @@ ScrubControl::Needs Daemon::Impl::scrub_needs() {
           .disk_wanted = [this] { return disk_wanted(); },
           .space_wants_disk = [this] { return space.wants_disk(); },
           .query_context = [this](const Session& session) { return query_context(session); }};
-}
-
-// Jobs are numbered in the order of their start.
-uint64_t Daemon::Impl::oldest_reader() const {
-  uint64_t oldest = next_reader;
-  for (const auto& [session, work] : session_work) {
-    for (const auto& [restore_id, restore] : work.restores) {
-      oldest = std::min(oldest, restore.reader);
-    }
-  }
-  for (const auto& [id, verify] : verifies) oldest = std::min(oldest, verify.reader);
-  return oldest;
 }
 
 // True if an uncommitted snapshot has bytes there, or the next one will write there.
@@ -54,8 +42,7 @@ bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
 bool Daemon::Impl::disk_wanted() const {
   const Persist::Stats stats = persist->stats();
   if (!comparer->idle() || stats.bytes_queued + stats.bytes_in_flight > 0) return true;
-  return std::any_of(session_work.begin(), session_work.end(),
-                     [](const auto& session) { return !session.second.restores.empty(); });
+  return readers.restores().any_open();
 }
 
 }  // namespace ckptd

@@ -27,7 +27,7 @@ Epochs::Needs Daemon::Impl::epochs_needs() {
                 newest_by_run.erase(run);
                 ended_epochs[run] = epoch;
               },
-          .on_members_changed = [this] { retry_waiting_restores(); },
+          .on_members_changed = [this] { readers.retry_waiting(); },
           .on_opened = [this](ckpt::RunId run) { ended_epochs.erase(run); },
           .on_rejoins_over =
               [this] {
