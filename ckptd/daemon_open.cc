@@ -1,4 +1,6 @@
 // Startup: recovers the store (recovery/), and builds the stages from the result.
+#include <spdlog/spdlog.h>
+
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
 #include "formats/base/counted.h"
@@ -123,6 +125,23 @@ void Daemon::Impl::open_staging() {
   staging = std::make_unique<Staging>(disk, executor, of_staging);
   staging->set_on_slabs_ready([this](ArenaId arena) { arenas_ready.insert(arena); });
   take_back_memory();
+}
+
+// Before clients are served, because all members of an epoch must see the same versions. Of the
+// kept slabs only those of valid commits are useful.
+void Daemon::Impl::take_back_memory() {
+  if (keeper == nullptr) return;
+  const Staging::TakenBack taken = staging->take_back([this](const SnapshotKey& key) {
+    const auto found = history.commit_at(key);
+    if (!found.ok()) return true;  // keep if in doubt: some versions are only in memory
+    const auto& commit = *found;
+    return commit && commit->snapshot == key && !commit->deleted && !commit->damaged;
+  });
+  counters.slabs_taken_back = taken.slabs;
+  counters.slabs_not_taken_back = taken.refused;
+  if (taken.slabs + taken.refused == 0) return;
+  spdlog::info("{} slabs with {} bytes were taken back in {} arenas; {} were not", taken.slabs,
+               taken.bytes, taken.arenas, taken.refused);
 }
 
 }  // namespace ckptd
