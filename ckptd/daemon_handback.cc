@@ -1,29 +1,9 @@
-// Return of clients after a daemon restart: memory that the last daemon left, members to their
-// epoch, arenas with slabs in every state, open snapshots. All data from clients is untrusted: the
-// memfd was checked when it was adopted, and every byte is checked by the write that follows each
-// seal.
-#include <spdlog/spdlog.h>
-
+// Return of clients after a daemon restart: arenas with slabs in every state, open snapshots. All
+// data from clients is untrusted: the memfd was checked when it was adopted, and every byte is
+// checked by the write that follows each seal.
 #include "ckptd/daemon_impl.h"
 
 namespace ckptd {
-
-// Before clients are served, because all members of an epoch must see the same versions. Of the
-// kept slabs only those of valid commits are useful.
-void Daemon::Impl::take_back_memory() {
-  if (keeper == nullptr) return;
-  const Staging::TakenBack taken = staging->take_back([this](const SnapshotKey& key) {
-    const auto found = history.commit_at(key);
-    if (!found.ok()) return true;  // keep if in doubt: some versions are only in memory
-    const auto& commit = *found;
-    return commit && commit->snapshot == key && !commit->deleted && !commit->damaged;
-  });
-  counters.slabs_taken_back = taken.slabs;
-  counters.slabs_not_taken_back = taken.refused;
-  if (taken.slabs + taken.refused == 0) return;
-  spdlog::info("{} slabs with {} bytes were taken back in {} arenas; {} were not", taken.slabs,
-               taken.bytes, taken.arenas, taken.refused);
-}
 
 // The commit was durable, but the last daemon did not tell this member. False: it was not.
 Result<bool> Daemon::Impl::tell_committed(const Session& session, const fb::BeginSnapshotT& begin) {

@@ -1,7 +1,7 @@
 // Shared by the sources daemon_*.cc, and private to them:
 //
 //   daemon, _dispatch           public interface, poll and tick, drain; dispatch of messages
-//   _open, _salvage             recovery; a damaged journal
+//   _open                       recovery (recovery/), then the stages
 //   _sessions, _handback        sessions; return of clients after a restart
 //   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
 //   _wire_*                     what the modules need from each other
@@ -22,7 +22,6 @@
 #include "ckptd/alarms/judge.h"
 #include "ckptd/background/scrub_control.h"
 #include "ckptd/background/space.h"
-#include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon.h"
 #include "ckptd/daemon_state.h"
 #include "ckptd/epochs/epochs.h"
@@ -33,6 +32,7 @@
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
 #include "ckptd/readers/readers.h"
+#include "ckptd/recovery/recovery.h"
 #include "ckptd/scrub/scrub.h"
 #include "ckptd/sessions/access.h"
 #include "ckptd/sessions/replies.h"
@@ -53,16 +53,9 @@ struct Daemon::Impl {
   // -- start and end (daemon_open.cc, daemon.cc) -------------------------------------------------
   Impl(const Parts& with_parts, const Options& with_options);
   Status open();
-  Status recover_runs(RecoveredStore& store);
-  bool reclaim(ListedExtents listed);
   void on_record(const fb::RecordT& record);
-  Result<bool> finish_salvage();
-  Status catch_up_behind(RecoveredStore& store);
-  Result<bool> salvage(RecoveredStore& store);
-  Status write_new_journal(const RecoveredStore& damaged, const Salvage& salvage);
-  Status mark_damaged(const std::vector<SnapshotKey>& replayed);
-  Result<RecoveryCheck> check_commit(const Catalog& index, const SnapshotKey& key, ExtentPart part,
-                                     bool log_at_debug);
+  void take_recovered(const Recovered& recovered);
+  void open_persist(const Recovered& recovered);
   void open_staging();
   void open_readers_back();
   void take_back_memory();

@@ -1,14 +1,8 @@
-// Startup: recovers the store, records damage that recovery finds in the journal, and builds the
-// stages.
+// Startup: recovers the store (recovery/), and builds the stages from the result.
 #include <spdlog/spdlog.h>
 
-#include "ckptd/daemon_identity.h"
 #include "ckptd/daemon_impl.h"
-#include "ckptd/daemon_lost_end.h"
-#include "ckptd/io/store_paths.h"
 #include "ckptd/observe/log_event.h"
-#include "ckptd/persist/reclaim.h"
-#include "ckptd/safeguards.h"
 #include "formats/base/counted.h"
 #include "formats/base/hash.h"
 
@@ -52,37 +46,14 @@ std::optional<ckpt::RunId> run_of_loss(const fb::RecordT& record) {
   return std::nullopt;
 }
 
-// Commits that a catalog lacks whose last record is `known`.
-std::vector<SnapshotKey> commits_after(const RecoveredStore& store, uint64_t known) {
-  std::vector<SnapshotKey> commits;
-  for (const CommitMark& commit : store.commits) {
-    if (commit.sequence > known) commits.push_back(commit.snapshot);
-  }
-  return commits;
-}
-
-// The first extent number of this startup, above all numbers that earlier startups may have used.
-// Its upper half is the number of the startup, for check_journal_is_newest(). A startup without a
-// record uses the upper half of the numbers of the last recorded one.
-uint64_t first_extent(const RecoveredStore& store, bool on_record) {
-  constexpr uint64_t kHalf = uint64_t{1} << 31;
-  return on_record ? ((store.starts + 1) << 32) + 1 : (store.starts << 32) + kHalf + 1;
-}
-
-void log_recovered(const RecoveredStore& store, size_t runs, uint64_t bytes) {
-  const std::string id = ckpt::base::to_hex(store.id);
+void log_recovered(const History& history, bool clean) {
+  const std::string id = ckpt::base::to_hex(history.store_id());
+  const size_t runs = history.catalog().runs().size();
+  const uint64_t bytes = history.journal().bytes();
   log_event(spdlog::level::info, "recovered",
-            {{"store", id}, {"runs", runs}, {"journal_bytes", bytes}, {"clean", store.clean}},
+            {{"store", id}, {"runs", runs}, {"journal_bytes", bytes}, {"clean", clean}},
             "store {}: {}, journal of {} bytes, last closed {}", id,
-            ckpt::base::counted(runs, "run"), bytes, store.clean ? "cleanly" : "by a crash");
-}
-
-// A new store has no records of an earlier startup.
-void log_catalog_made(const RecoveredStore& store, uint64_t records) {
-  if (store.starts == 0) return;
-  log_event(spdlog::level::info, "catalog_made", {{"records", records}},
-            "there was no catalog: it was made from {} of the journal",
-            ckpt::base::counted(records, "record"));
+            ckpt::base::counted(runs, "run"), bytes, clean ? "cleanly" : "by a crash");
 }
 
 }  // namespace
@@ -94,49 +65,39 @@ void Daemon::Impl::on_record(const fb::RecordT& record) {
 }
 
 Status Daemon::Impl::open() {
-  CKPT_ASSIGN(const bool finished, finish_salvage());
-  CKPT_ASSIGN(RecoveredStore store, recover_store(disk, options.random_seed));
-  history.use(store);
-  CKPT_TRY(ensure_segments_directory(disk, store));
-  CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk, store));
-  CKPT_TRY(check_segments_are_ours(found, store));
-  CKPT_TRY(history.keeper().open(store));
-  // The last check: so far nothing of the store was changed. Only a catalog that RocksDB cannot
-  // open was moved to catalog.broken.
-  const bool lost_records =
-      store.damage || history.keeper().knows_more_than(history.last_sequence());
-  if (!finished && !lost_records) CKPT_TRY(check_journal_is_newest(disk, found, store));
-  CKPT_TRY(history.keeper().settle());
-  history.take_catalog();
-  const bool no_catalog = history.catalog().applied_sequence() == 0;
-  CKPT_ASSIGN(bool salvaged, salvage(store));
-  salvaged = salvaged || finished;
-  CKPT_ASSIGN(const LostEnd lost_end, cut_end(disk, store, no_catalog));
-  const uint64_t known = history.catalog().applied_sequence();
-  CKPT_TRY(history.keeper().go_on_without_disk());
-  Status filled = history.keeper().catch_up(history.journal_end());
-  if (!filled.ok() && !history.catalog().health().ok()) filled = history.heal();
-  CKPT_TRY(filled);
-  if (no_catalog) log_catalog_made(store, history.catalog().applied_sequence());
-  CKPT_ASSIGN(const auto lost_names,
-              history.read([&] { return Result(names_of_lost(lost_end, history.catalog())); }));
-  tell_lost_end(lost_end, lost_names);
-  CKPT_ASSIGN(const bool on_record, history.begin_journal(store));
-  CKPT_TRY(mark_damaged(commits_after(store, known)));
-  if (!segments) segments = std::make_unique<SegmentReader>(disk, history.store_id());
-
-  CKPT_TRY(recover_runs(store));
-  // Not after a doubtful end of the journal: unlisted extents may be the last copy.
-  const bool in_doubt = store.torn_bytes > 0 || salvaged;
-  if (!in_doubt && reclaim(std::move(store.listed))) CKPT_TRY(forget_older_journal(disk));
+  const RecoveryNeeds needs{
+      .disk = disk, .history = history, .turn = turn, .random_seed = options.random_seed};
+  CKPT_ASSIGN(Recovered recovered, recover(needs));
+  segments = std::move(recovered.segments);
+  take_recovered(recovered);
   space.open(disk, *segments);
   open_staging();
   io_shape = options.find_io_shape();
+  open_persist(recovered);
+  open_readers_back();
+  scrub.open(readers.context());
+  history.start_turns();
+  log_recovered(history, recovered.clean);
+  return {};
+}
+
+// Members of the last epochs may rejoin. Metrics of the runs continue.
+void Daemon::Impl::take_recovered(const Recovered& recovered) {
+  next_run = recovered.next_run;
+  for (const RecoveredRun& run : recovered.runs) {
+    epochs.groups_for_recovery().recovered(run.id, run.epoch, run.rejoining, run.lineage,
+                                           run.members, run.goes_on);
+    if (run.newest) health_watch.snapshot_durable(run.name, durable_of(*run.newest));
+  }
+  for (const SpaceRange& range : recovered.unlisted) space.add_unlisted(range);
+}
+
+void Daemon::Impl::open_persist(const Recovered& recovered) {
   persist = std::make_unique<Persist>(
       disk, executor, history.journal(),
       Persist::Options{.store = history.store_id(),
-                       .first_segment = store.next_segment,
-                       .first_sequence = first_extent(store, on_record),
+                       .first_segment = recovered.next_segment,
+                       .first_sequence = recovered.first_extent,
                        .segment_bytes = options.segment_bytes,
                        .bytes_in_flight_max = io_shape.depth * io_shape.bytes,
                        .write_piece_bytes = io_shape.bytes,
@@ -146,11 +107,6 @@ Status Daemon::Impl::open() {
                          space.add_unlisted({extent.segment, extent.offset, extent.bytes});
                          space.want_round();
                        }});
-  open_readers_back();
-  scrub.open(readers.context());
-  history.start_turns();
-  log_recovered(store, history.catalog().runs().size(), history.journal().bytes());
-  return {};
 }
 
 // Opens the readers of earlier versions, for dedup and deltas.
@@ -172,118 +128,21 @@ void Daemon::Impl::open_staging() {
   take_back_memory();
 }
 
-namespace {
-
-// The newest commit of the run that views may use; nullopt: none.
-std::optional<CommitInfo> newest_commit(const Catalog& catalog, ckpt::RunId run) {
-  std::optional<CommitInfo> newest;
-  catalog.visit_commits(run, [&](const CommitInfo& commit) {
-    if (!commit.damaged && !commit.deleted) newest = commit;
-    return !newest;
+// Before clients are served, because all members of an epoch must see the same versions. Of the
+// kept slabs only those of valid commits are useful.
+void Daemon::Impl::take_back_memory() {
+  if (keeper == nullptr) return;
+  const Staging::TakenBack taken = staging->take_back([this](const SnapshotKey& key) {
+    const auto found = history.commit_at(key);
+    if (!found.ok()) return true;  // keep if in doubt: some versions are only in memory
+    const auto& commit = *found;
+    return commit && commit->snapshot == key && !commit->deleted && !commit->damaged;
   });
-  return newest;
-}
-
-}  // namespace
-
-// Continues all numbers, so that none is assigned twice; members of the last epochs may rejoin.
-// Metrics of the runs continue.
-Status Daemon::Impl::recover_runs(RecoveredStore& store) {
-  for (const RunInfo& removed : history.catalog().removed_runs()) {
-    next_run = std::max(next_run, removed.id + 1);
-  }
-  for (const RunInfo& run : history.catalog().runs()) {
-    next_run = std::max(next_run, run.id + 1);
-    const fb::EpochOpenedT& epoch = store.epochs[run.id];
-    // A later epoch than the journal's was salvaged: only its number is known.
-    const bool known = epoch.epoch >= run.last_epoch;
-    const bool over = store.epochs_over.contains(run.id);
-    epochs.groups_for_recovery().recovered(
-        run.id, run.last_epoch, known && !over ? epoch.size : 0, epoch.lineage,
-        epoch.elastic ? epoch.members : std::vector<MemberId>(), epoch.goes_on);
-    CKPT_ASSIGN(const auto newest,
-                history.read([&] { return Result(newest_commit(history.catalog(), run.id)); }));
-    if (newest) health_watch.snapshot_durable(run.name, durable_of(*newest));
-  }
-  return {};
-}
-
-// Reclaims preallocated space without commits, extents of unfinished snapshots, and files with only
-// deleted commits. True: nothing unlisted is left.
-bool Daemon::Impl::reclaim(ListedExtents listed) {
-  Status status;
-  for (auto segment = listed.begin(); status.ok() && segment != listed.end();) {
-    const auto live = history.catalog().live_extents(segment->first);
-    if (!live.ok()) status = live.error();
-    segment = live.ok() && *live == 0 ? listed.erase(segment) : std::next(segment);
-  }
-  const Result<Reclaimed> reclaimed =
-      status.ok() ? reclaim_unlisted(disk, std::move(listed)) : status.error();
-  if (!reclaimed.ok()) {
-    spdlog::warn("space was not given back: {}", reclaimed.error().message);
-    return false;
-  }
-  for (const ExtentPlace& stretch : reclaimed->left) {
-    space.add_unlisted({stretch.segment, stretch.offset, stretch.bytes});
-  }
-  return reclaimed->complete;
-}
-
-// Compares the headers of the commit's extents with its record.
-Result<RecoveryCheck> Daemon::Impl::check_commit(const Catalog& index, const SnapshotKey& key,
-                                                 ExtentPart part, bool log_at_debug) {
-  const auto level = log_at_debug ? spdlog::level::debug : spdlog::level::err;
-  const auto info = index.commit(key.run, key.lineage, key.step);
-  CKPT_TRY(index.health());
-  if (!info || info->damaged || info->deleted || info->snapshot != key) return RecoveryCheck();
-  const auto commit = index.record(key.run, key.lineage, key.step);
-  CKPT_TRY(index.health());
-  if (!commit) return RecoveryCheck();
-  CKPT_ASSIGN(const auto units, index.units(key.run));
-  if (!segments) segments = std::make_unique<SegmentReader>(disk, history.store_id());
-  const Status held = check_commit_headers(*segments, *commit, *units, part);
-  if (held.ok()) return RecoveryCheck();
-  const RunInfo run = index.run(key.run).value();
-  const bool read =
-      held.error().code == ErrorCode::kCorrupt || held.error().code == ErrorCode::kNotFound;
-  if (!read && !left_out(Safeguard::kUnreadStays)) {
-    // A later read may succeed. A restore falls back if not.
-    spdlog::log(level, "run {} step {}: could not be checked: {}", run.name, key.step,
-                held.error().message);
-    return RecoveryCheck{.damaged = {}, .unread = true, .reason = held.error().message};
-  }
-  log_event(level, "commit_damaged",
-            {{"run", run.name},
-             {"lineage", key.lineage},
-             {"step", key.step},
-             {"reason", held.error().message}},
-            "run {} step {}: damaged: {}", run.name, key.step, held.error().message);
-  fb::CommitDamagedT damaged;
-  damaged.run = key.run;
-  damaged.lineage = key.lineage;
-  damaged.step = key.step;
-  damaged.reason = held.error().message;
-  damaged.time_ns = turn.wall_clock_ns();
-  return RecoveryCheck{
-      .damaged = make_record(std::move(damaged)), .unread = false, .reason = held.error().message};
-}
-
-Status Daemon::Impl::mark_damaged(const std::vector<SnapshotKey>& replayed) {
-  std::vector<fb::RecordT> records;
-  for (const SnapshotKey& key : replayed) {
-    CKPT_ASSIGN(RecoveryCheck check, history.read([&] {
-      return check_commit(history.catalog(), key, ExtentPart::kWhole, /*log_at_debug=*/false);
-    }));
-    if (check.damaged) records.push_back(std::move(*check.damaged));
-  }
-  if (records.empty()) return {};
-  const Status recorded = history.record_blocking(records);
-  if (!recorded.ok() && recorded.error().code == ErrorCode::kResourceExhausted) {
-    // Restores and verify detect the damage themselves, and the next startup checks again.
-    spdlog::warn("damage that was found is not on record: {}", recorded.error().message);
-    return {};
-  }
-  return recorded;
+  counters.slabs_taken_back = taken.slabs;
+  counters.slabs_not_taken_back = taken.refused;
+  if (taken.slabs + taken.refused == 0) return;
+  spdlog::info("{} slabs with {} bytes were taken back in {} arenas; {} were not", taken.slabs,
+               taken.bytes, taken.arenas, taken.refused);
 }
 
 }  // namespace ckptd

@@ -54,13 +54,6 @@ struct SameVersions {
   ckpt::WrittenBases bases = {};
 };
 
-// Result of recovery's check of a commit's extents.
-struct RecoveryCheck {
-  std::optional<fb::RecordT> damaged;  // the CommitDamaged record
-  bool unread = false;                 // its extents could not be checked
-  std::string reason;                  // of `damaged` or `unread`
-};
-
 // The daemon's state of a snapshot that is open in ingest.
 struct OpenSnapshotState {
   struct Share {

@@ -5,9 +5,9 @@
 #include <functional>
 #include <utility>
 
-#include "ckptd/daemon_identity.h"
 #include "ckptd/history/recovered_store.h"
 #include "ckptd/io/store_paths.h"
+#include "ckptd/recovery/identity.h"
 #include "tests/ckptd/daemon/job.h"
 #include "tests/ckptd/io/passing_disk.h"
 

@@ -1,11 +1,12 @@
 // Files of another store, or of another history of this store, in the directory of a store: the
 // start checks them before it writes.
+#include "ckptd/recovery/identity.h"
+
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <cerrno>
 
-#include "ckptd/daemon_identity.h"
 #include "tests/ckptd/daemon/job.h"
 #include "tests/ckptd/daemon/store_files.h"
 #include "tests/ckptd/io/passing_disk.h"

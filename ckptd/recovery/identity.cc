@@ -1,12 +1,12 @@
-#include "ckptd/daemon_identity.h"
+#include "ckptd/recovery/identity.h"
 
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 
-#include "ckptd/daemon_extent_at.h"
 #include "ckptd/io/store_paths.h"
+#include "ckptd/recovery/extent_at.h"
 #include "formats/base/hash.h"
 #include "formats/segment.h"
 
@@ -18,13 +18,13 @@ using ckpt::make_error;
 
 namespace {
 
-constexpr size_t kNamesMax = 8;  // per message
+constexpr size_t kPathsMax = 8;  // per message
 
-// The upper half of an extent's sequence number is the number of its startup (daemon_open.cc).
+// The upper half of an extent's sequence number is the number of its startup (recovery.cc).
 constexpr int kStartShift = 32;
 
 std::string listed_names(std::vector<std::string> names) {
-  const size_t more = names.size() - std::min(names.size(), kNamesMax);
+  const size_t more = names.size() - std::min(names.size(), kPathsMax);
   names.resize(names.size() - more);
   return fmt::format("{}{}", fmt::join(names, ", "),
                      more > 0 ? fmt::format(" and {} more", more) : "");

@@ -1,12 +1,12 @@
-#include "ckptd/daemon_new_journal.h"
+#include "ckptd/recovery/new_journal.h"
 
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "ckptd/daemon_identity.h"
 #include "ckptd/io/store_paths.h"
+#include "ckptd/recovery/identity.h"
 #include "formats/wire/convert.h"
 
 namespace ckptd {

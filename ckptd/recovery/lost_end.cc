@@ -1,4 +1,4 @@
-#include "ckptd/daemon_lost_end.h"
+#include "ckptd/recovery/lost_end.h"
 
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <set>
 
-#include "ckptd/daemon_extent_at.h"
 #include "ckptd/io/store_paths.h"
 #include "ckptd/observe/log_event.h"
+#include "ckptd/recovery/extent_at.h"
 #include "formats/base/checked.h"
 #include "formats/segment.h"
 

@@ -1,23 +1,27 @@
-// Startup with a damaged journal whose lost records the catalog knows. Either more of the
-// journal follows the damage, or the catalog, which is written only after the journal is
-// durable, is ahead of the journal. In both cases durable bytes of the journal were lost, and
-// must not be skipped. A new journal is written beside the damaged one. It has the records
-// before the damage, and then all others from the catalog; commits only as far as their extents'
-// headers, a second copy of the same facts, confirm them. Then it replaces the damaged one,
-// which is kept.
+#include "ckptd/recovery/journal_salvage.h"
+
 #include <spdlog/spdlog.h>
 
 #include <charconv>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
 
-#include "ckptd/catalog/salvage.h"
-#include "ckptd/daemon_impl.h"
-#include "ckptd/daemon_new_journal.h"
 #include "ckptd/io/store_paths.h"
 #include "ckptd/observe/log_event.h"
+#include "ckptd/recovery/new_journal.h"
 #include "formats/base/counted.h"
 #include "formats/base/hash.h"
+#include "formats/wire/convert.h"
 
 namespace ckptd {
+
+namespace fb = ckpt::fb;
+using ckpt::Error;
+using ckpt::ErrorCode;
+using ckpt::make_error;
+using ckpt::SnapshotKey;
 
 namespace {
 
@@ -158,60 +162,57 @@ class SalvageCounts {
 
 }  // namespace
 
-// Finishes a salvage that an earlier startup began.
-Result<bool> Daemon::Impl::finish_salvage() {
+Result<bool> JournalSalvage::finish() {
   CKPT_ASSIGN(const std::string kept,
-              take_new_journal(disk, [this] { return history.keeper().open_and_clear(); }));
+              take_new_journal(disk_, [this] { return history_.keeper().open_and_clear(); }));
   if (!kept.empty()) tell_salvaged(kept);
   return !kept.empty();
 }
 
 // Brings the catalog up to the records after the damage. An error says what to do; then nothing was
 // changed.
-Status Daemon::Impl::catch_up_behind(RecoveredStore& store) {
+Status JournalSalvage::catch_up_behind(RecoveredStore& store) {
   const JournalDamage& damage = *store.damage;
-  JournalDamage::Lost lost{history.last_sequence() + 1, damage.last_sequence};
+  JournalDamage::Lost lost{history_.last_sequence() + 1, damage.last_sequence};
   if (!damage.lost.empty()) lost = {damage.lost.front().first, damage.lost.back().last};
-  if (history.keeper().in_memory()) {
+  if (history_.keeper().in_memory()) {
     return make_error(
         ErrorCode::kResourceExhausted,
         "{}: {}: records {} to {} are partly lost, and there is no room on the disk to "
         "open the catalog, which may have them: free some space and start again",
         kJournalPath, damage.reason, lost.first, lost.last);
   }
-  if (!history.catalog().health().ok()) {
+  if (!history_.catalog().health().ok()) {
     return cannot_salvage(
-        store, lost, "the catalog cannot be read: " + history.catalog().health().error().message);
+        store, lost, "the catalog cannot be read: " + history_.catalog().health().error().message);
   }
-  const uint64_t known = history.catalog().applied_sequence();
+  const uint64_t known = history_.catalog().applied_sequence();
   if (known == 0) return cannot_salvage(store, lost, "there is no catalog");
   if (store.starts == 0) {
-    store.id = hash_of_hex(history.catalog().store_id());
-    history.use(store);
+    store.id = hash_of_hex(history_.catalog().store_id());
+    history_.use(store);
   }
-  if (history.catalog().store_id() != ckpt::base::to_hex(history.store_id())) {
-    return cannot_salvage(store, lost, "the catalog is of store " + history.catalog().store_id());
+  if (history_.catalog().store_id() != ckpt::base::to_hex(history_.store_id())) {
+    return cannot_salvage(store, lost, "the catalog is of store " + history_.catalog().store_id());
   }
   if (!damage.lost.empty() && known < lost.last) {
     return cannot_salvage(store, lost, fmt::format("the catalog ends with record {}", known));
   }
-  CKPT_TRY(replay(disk, store.journal, damage.last_sequence, history.catalog_for_recovery()));
+  CKPT_TRY(replay(disk_, store.journal, damage.last_sequence, history_.catalog_for_recovery()));
   return {};
 }
 
-// True: the journal is new, and the catalog has to be filled from it. After an error nothing was
-// changed, or the next startup finishes the salvage.
-Result<bool> Daemon::Impl::salvage(RecoveredStore& store) {
+Result<bool> JournalSalvage::salvage(RecoveredStore& store) {
   if (store.damage) CKPT_TRY(catch_up_behind(store));
-  const uint64_t known = history.catalog().applied_sequence();
-  if (!store.damage && known <= history.last_sequence()) return false;
+  const uint64_t known = history_.catalog().applied_sequence();
+  if (!store.damage && known <= history_.last_sequence()) return false;
   const std::string what = fmt::format(
       "{}: records {} to {} were durable and not all of them can "
       "be read any more: the disk damaged or lost what lies at "
       "offset {} and after",
-      kJournalPath, history.last_sequence() + 1, known, store.end.offset);
+      kJournalPath, history_.last_sequence() + 1, known, store.end.offset);
   spdlog::error("{}{}", what, store.damage ? ": " + store.damage->reason : "");
-  auto taken = take_salvage(history.catalog(), history.last_sequence());
+  auto taken = take_salvage(history_.catalog(), history_.last_sequence());
   if (!taken.ok()) {
     const std::string remedy = !is_catalog_damage(taken.error().code) ? "start ckptd again"
                                : store.damage ? "put one of the two back from a copy"
@@ -222,33 +223,33 @@ Result<bool> Daemon::Impl::salvage(RecoveredStore& store) {
   }
   taken->epochs = store.epochs;
   CKPT_TRY(write_new_journal(store, *taken));
-  disk.close(std::exchange(store.journal, 0));
+  disk_.close(std::exchange(store.journal, 0));
   CKPT_ASSIGN(const std::string kept,
-              take_new_journal(disk, [this] { return history.keeper().clear_on_disk(); }));
+              take_new_journal(disk_, [this] { return history_.keeper().clear_on_disk(); }));
   tell_salvaged(kept);
   const bool clean = store.clean;
-  CKPT_ASSIGN(store, recover_store(disk, options.random_seed));
+  CKPT_ASSIGN(store, recover_store(disk_, random_seed_));
   store.clean = clean;
-  history.use(store);
+  history_.use(store);
   return true;
 }
 
-Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salvage& salvage) {
+Status JournalSalvage::write_new_journal(const RecoveredStore& damaged, const Salvage& salvage) {
   Catalog index(make_memory_store());
   if (damaged.end.offset > 0) {
-    CKPT_TRY(replay(disk, damaged.journal, damaged.end.next_sequence - 1, index));
+    CKPT_TRY(replay(disk_, damaged.journal, damaged.end.next_sequence - 1, index));
   }
-  CKPT_ASSIGN(NewJournal made, NewJournal::begin(disk, damaged));
+  CKPT_ASSIGN(NewJournal made, NewJournal::begin(disk_, damaged));
   Putter putter(made, index);
   // Replaces lost StoreOpened records: without one there is no store.
   fb::StoreOpenedT opened;
-  opened.store = ckpt::wire::to_fb(history.store_id());
-  opened.time_ns = turn.wall_clock_ns();
+  opened.store = ckpt::wire::to_fb(history_.store_id());
+  opened.time_ns = turn_.wall_clock_ns();
   opened.format_version = ckpt::kStoreFormatVersion;  // a lost record may have raised it
   putter.add(make_record(std::move(opened)));
 
   SalvageCounts counts;
-  putter.add_all(missing_before_commits(salvage, index, turn.wall_clock_ns()));
+  putter.add_all(missing_before_commits(salvage, index, turn_.wall_clock_ns()));
   for (const Salvage::Commit& commit : salvage.commits) {
     const SnapshotKey& key = commit.info.snapshot;
     if (!putter.add(make_record(commit.record))) {
@@ -258,27 +259,27 @@ Status Daemon::Impl::write_new_journal(const RecoveredStore& damaged, const Salv
       continue;
     }
     const auto part = commit.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
-    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, key, part, /*log_at_debug=*/true));
+    CKPT_ASSIGN(const RecoveryCheck check, checker_.check(index, key, part, /*log_at_debug=*/true));
     if (check.damaged) putter.add(*check.damaged);
     spdlog::debug("{} {}: its record was put back from the catalog", run_of(index, key),
                   commit_of(key));
     counts.checked(run_of(index, key), commit_of(key), check);
   }
-  putter.add_all(missing_after_commits(salvage, index, turn.wall_clock_ns()));
+  putter.add_all(missing_after_commits(salvage, index, turn_.wall_clock_ns()));
   for (const Salvage::Commit& moved : salvage.moved) {
     if (moved.info.damaged) continue;
-    const auto record = missing_move(moved, index, turn.wall_clock_ns());
+    const auto record = missing_move(moved, index, turn_.wall_clock_ns());
     if (record) putter.add(*record);  // if that fails, the old places are checked
     const auto part = moved.info.deleted ? ExtentPart::kRest : ExtentPart::kWhole;
     const SnapshotKey& key = moved.info.snapshot;
-    CKPT_ASSIGN(const RecoveryCheck check, check_commit(index, key, part, /*log_at_debug=*/true));
+    CKPT_ASSIGN(const RecoveryCheck check, checker_.check(index, key, part, /*log_at_debug=*/true));
     if (check.damaged) putter.add(*check.damaged);
     counts.moved(run_of(index, key), commit_of(key), check);
   }
   counts.tell();
   // StoreClosed marks salvaged.log as complete.
   fb::StoreClosedT closed;
-  closed.time_ns = turn.wall_clock_ns();
+  closed.time_ns = turn_.wall_clock_ns();
   putter.add(make_record(std::move(closed)));
   CKPT_TRY(putter.finish());
   return made.finish(index.applied_sequence());

@@ -1,0 +1,63 @@
+#include "ckptd/recovery/commit_checker.h"
+
+#include <spdlog/spdlog.h>
+
+#include <utility>
+
+#include "ckptd/observe/log_event.h"
+#include "ckptd/safeguards.h"
+
+namespace ckptd {
+
+namespace fb = ckpt::fb;
+using ckpt::ErrorCode;
+using ckpt::SnapshotKey;
+
+SegmentReader& CommitChecker::segments() {
+  if (!segments_) segments_ = std::make_unique<SegmentReader>(disk_, history_.store_id());
+  return *segments_;
+}
+
+std::unique_ptr<SegmentReader> CommitChecker::take_segments() {
+  segments();
+  return std::move(segments_);
+}
+
+Result<RecoveryCheck> CommitChecker::check(const Catalog& index, const SnapshotKey& key,
+                                           ExtentPart part, bool log_at_debug) {
+  const auto level = log_at_debug ? spdlog::level::debug : spdlog::level::err;
+  const auto info = index.commit(key.run, key.lineage, key.step);
+  CKPT_TRY(index.health());
+  if (!info || info->damaged || info->deleted || info->snapshot != key) return RecoveryCheck();
+  const auto commit = index.record(key.run, key.lineage, key.step);
+  CKPT_TRY(index.health());
+  if (!commit) return RecoveryCheck();
+  CKPT_ASSIGN(const auto units, index.units(key.run));
+  const Status held = check_commit_headers(segments(), *commit, *units, part);
+  if (held.ok()) return RecoveryCheck();
+  const RunInfo run = index.run(key.run).value();
+  const bool read =
+      held.error().code == ErrorCode::kCorrupt || held.error().code == ErrorCode::kNotFound;
+  if (!read && !left_out(Safeguard::kUnreadStays)) {
+    // A later read may succeed. A restore falls back if not.
+    spdlog::log(level, "run {} step {}: could not be checked: {}", run.name, key.step,
+                held.error().message);
+    return RecoveryCheck{.damaged = {}, .unread = true, .reason = held.error().message};
+  }
+  log_event(level, "commit_damaged",
+            {{"run", run.name},
+             {"lineage", key.lineage},
+             {"step", key.step},
+             {"reason", held.error().message}},
+            "run {} step {}: damaged: {}", run.name, key.step, held.error().message);
+  fb::CommitDamagedT damaged;
+  damaged.run = key.run;
+  damaged.lineage = key.lineage;
+  damaged.step = key.step;
+  damaged.reason = held.error().message;
+  damaged.time_ns = turn_.wall_clock_ns();
+  return RecoveryCheck{
+      .damaged = make_record(std::move(damaged)), .unread = false, .reason = held.error().message};
+}
+
+}  // namespace ckptd

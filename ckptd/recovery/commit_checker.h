@@ -1,0 +1,47 @@
+// CommitChecker: whether the bytes of a replayed or salvaged commit still exist.
+//
+// Compares the headers of a commit's extents with its record. Opens the segment files at the first
+// check, and keeps them open for the daemon: see take_segments(). Blocking; loop thread; at
+// startup.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "ckptd/catalog/catalog.h"
+#include "ckptd/history/history.h"
+#include "ckptd/loop/turn.h"
+#include "ckptd/restore/segment_reader.h"
+
+namespace ckptd {
+
+// Result of recovery's check of a commit's extents.
+struct RecoveryCheck {
+  std::optional<ckpt::fb::RecordT> damaged;  // the CommitDamaged record
+  bool unread = false;                       // its extents could not be checked
+  std::string reason;                        // of `damaged` or `unread`
+};
+
+class CommitChecker {
+ public:
+  CommitChecker(Disk& disk, const History& history, const Turn& turn)
+      : disk_(disk), history_(history), turn_(turn) {}
+
+  // Checks a commit of `index` and logs damage. Empty for a commit that `index` lacks, or lists as
+  // damaged or deleted. Fails if `index` cannot be read.
+  Result<RecoveryCheck> check(const Catalog& index, const ckpt::SnapshotKey& key, ExtentPart part,
+                              bool log_at_debug);
+  // The reader of this store's segments, with the files that the checks opened.
+  std::unique_ptr<SegmentReader> take_segments();
+
+ private:
+  SegmentReader& segments();
+
+  Disk& disk_;
+  const History& history_;
+  const Turn& turn_;
+  std::unique_ptr<SegmentReader> segments_;  // null before the first check: the store has no name
+};
+
+}  // namespace ckptd
