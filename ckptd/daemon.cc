@@ -38,12 +38,11 @@ size_t Daemon::poll() {
 
 void Daemon::tick(Time now) {
   impl_->turn.set_now(now);
-  impl_->carry_out(impl_->ingest.tick(now));
+  impl_->snapshots->fail_overdue();
   impl_->carry_out(impl_->groups.tick(now));
   impl_->end_overdue_holds();
   impl_->history.tick(now);
-  impl_->comparer->tick(now);
-  impl_->base_reader->tick(now);
+  impl_->snapshots->tick(now);
   impl_->scrub->tick(now);
   impl_->warm_memory();
   if (impl_->health_watch.is_due(now)) impl_->look_at_health();
@@ -60,12 +59,7 @@ void Daemon::begin_drain() {
   impl_->draining = true;
   impl_->drain_deadline = impl_->turn.now() + limits::kDrainDeadline;
   // Requests that wait for something that will no longer happen: the client asks the next daemon.
-  const Error error = make_error(ErrorCode::kUnavailable, "the daemon is shutting down");
-  for (const auto& [run, begins] : std::exchange(impl_->waiting_begins, {})) {
-    for (const WaitingBegin& begin : begins) {
-      impl_->replies.refuse(begin.session, begin.message.request, error);
-    }
-  }
+  impl_->snapshots->begin_drain();
   impl_->retry_waiting_restores();
   impl_->settle();
 }
@@ -103,7 +97,7 @@ void Daemon::Impl::settle() {
     turn.run_deferred();
     if (std::exchange(snapshot_ended, false)) {
       retry_waiting_restores();
-      retry_waiting_begins();
+      snapshots->retry_begins();
       std::vector<ckpt::RunId> runs;
       runs.reserve(opening.size());
       for (const auto& [run, open] : opening) runs.push_back(run);
@@ -112,7 +106,7 @@ void Daemon::Impl::settle() {
     const std::set<ArenaId> ready = std::exchange(arenas_ready, {});
     for (auto& [id, session] : sessions.all()) {
       if (!session.arena || !ready.contains(*session.arena)) continue;
-      serve_lease_waits(session);
+      snapshots->serve_leases(session);
       // A restore may have started before its first slab was faulted in.
       for (auto& [restore_id, restore] : session_work[id].restores) restore.job->pump();
     }
@@ -127,9 +121,8 @@ void Daemon::Impl::settle() {
 // the deadline; then their slabs are left to the next daemon, and no client sees a failure.
 void Daemon::Impl::step_drain() {
   if (history.closing()) return;
-  const bool staged = std::any_of(open_snapshots.begin(), open_snapshots.end(),
-                                  [&](const auto& open) { return ingest.is_staged(open.first); });
-  if (staged || (!open_snapshots.empty() && turn.now() < drain_deadline)) return;
+  if (snapshots->any_staged()) return;
+  if (snapshots->open_count() > 0 && turn.now() < drain_deadline) return;
   if (history.journal().in_flight() > 0 || history.applies()) return;  // retried later
   fb::StoreClosedT closed;
   closed.time_ns = turn.wall_clock_ns();
@@ -151,11 +144,11 @@ void Daemon::Impl::close() {
   }
   for (auto& [id, verify] : verifies) close_job(std::move(verify.job), {});
   verifies.clear();
-  if (comparer) comparer->abandon_all();
+  if (snapshots) snapshots->close();
   if (scrub) scrub->close([this] { scrub_closed = true; });
   const auto busy = [this] {
     return !closing_jobs.empty() || (scrub != nullptr && !scrub_closed) ||
-           (gc != nullptr && gc->busy()) || (comparer != nullptr && !comparer->idle()) ||
+           (gc != nullptr && gc->busy()) || (snapshots != nullptr && !snapshots->idle()) ||
            !history.idle();
   };
   while (busy()) {

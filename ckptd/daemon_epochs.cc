@@ -102,7 +102,7 @@ void Daemon::Impl::carry_out(const Groups::Actions& actions) {
     } else if (const auto* refused = std::get_if<Groups::Refuse>(&action)) {
       replies.refuse(refused->session, refused->request, refused->error);
     } else if (const auto* gone = std::get_if<Groups::MemberGone>(&action)) {
-      carry_out(ingest.member_lost(gone->run, gone->epoch, gone->rank, gone->how));
+      snapshots->member_lost(gone->run, gone->epoch, gone->rank, gone->how);
     } else if (const auto* ended = std::get_if<Groups::EndEpoch>(&action)) {
       carry_out(*ended);
     } else if (const auto* waiting = std::get_if<Groups::JoinersWaiting>(&action)) {
@@ -125,9 +125,8 @@ std::string Daemon::Impl::run_name(ckpt::RunId run) const {
 
 void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
   ++counters.epochs_ended;
-  newest_by_run.erase(ended.run);
+  snapshots->epoch_ended(ended.run, ended.epoch);
   staging->unpin_memory(ended.run);  // no restore of the epoch continues
-  ended_epochs[ended.run] = ended.epoch;
   const std::string name = run_name(ended.run);
   log_event(spdlog::level::info, "epoch_ended",
             {{"run", name}, {"epoch", ended.epoch}, {"lost", ended.lost}, {"reason", ended.reason}},
@@ -142,7 +141,7 @@ void Daemon::Impl::carry_out(const Groups::EndEpoch& ended) {
   }
   retry_waiting_restores();
   for (const ckpt::Rank rank : ended.lost) {
-    carry_out(ingest.member_lost(ended.run, ended.epoch, rank, ended.reason));
+    snapshots->member_lost(ended.run, ended.epoch, rank, ended.reason);
   }
 }
 
@@ -158,11 +157,8 @@ void Daemon::Impl::carry_out(const Groups::JoinersWaiting& waiting) {
 // All members have left the last epoch: nobody will seal the rest of its snapshots.
 void Daemon::Impl::carry_out(const Groups::OpenEpoch& open) {
   opening[open.run] = open;
-  for (const SnapshotKey& key : ingest.open(open.run)) {
-    if (ingest.is_staged(key)) continue;  // will commit, or fail by itself
-    carry_out(ingest.abort(
-        key, make_error(ErrorCode::kAborted, "epoch {} opens before it was sealed", open.epoch)));
-  }
+  snapshots->abort_unstaged(
+      open.run, make_error(ErrorCode::kAborted, "epoch {} opens before it was sealed", open.epoch));
   try_open_epoch(open.run);
 }
 
@@ -171,7 +167,7 @@ void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
   if (found == opening.end()) return;
   // The newest complete view is known when no snapshot is in progress. Survivors that go on do not
   // ask for one: only a restore, if any, waits then.
-  if (!found->second.goes_on && !ingest.open(run).empty()) return;
+  if (!found->second.goes_on && !snapshots->open(run).empty()) return;
   if (pruning == run) return;  // the resume point may be about to be removed
   const Groups::OpenEpoch open = std::move(found->second);
   opening.erase(found);
@@ -308,7 +304,7 @@ void Daemon::Impl::epoch_opened(const Groups::OpenEpoch& open, const fb::EpochOp
     if (record.has_resume) resume = {record.resume_lineage, record.resume_step};
     if (!record.goes_on) drop_other_memory(open.run, resume);
     staging->pin_memory(open.run);  // until all members have restored
-    ended_epochs.erase(open.run);
+    snapshots->epoch_opened(open.run);
     for (const JoinRequest& member : open.members) {
       if (!groups.opens_for(open.run, member.session)) continue;
       fb::EpochStartedT message;

@@ -40,7 +40,7 @@ GcRound Daemon::Impl::plan_gc_round() {
     if (dead_records.is_read(segment)) continue;
     const auto live = history.catalog().live_extents(segment);
     if (!live.ok() || *live > 0) continue;
-    if (being_written(segment)) {
+    if (snapshots->being_written(segment)) {
       dead_files.insert(segment);
     } else {
       dead_files.erase(segment);
@@ -48,16 +48,6 @@ GcRound Daemon::Impl::plan_gc_round() {
     }
   }
   return round;
-}
-
-// True if an uncommitted snapshot has bytes there, or the next one will write there.
-bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
-  if (persist->writes_to(segment)) return true;
-  return std::any_of(open_snapshots.begin(), open_snapshots.end(), [&](const auto& open) {
-    const auto& extents = open.second.extents;
-    return std::any_of(extents.begin(), extents.end(),
-                       [&](const WrittenExtent& extent) { return extent.segment == segment; });
-  });
 }
 
 // Once the journal is closed, its last commits are unknown: a file without listed extents may hold

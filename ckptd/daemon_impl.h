@@ -3,7 +3,7 @@
 //   daemon, _dispatch           public interface, poll and tick, drain; dispatch of messages
 //   _open, _salvage             recovery; a damaged journal
 //   _sessions, _epochs, _handback  sessions and groups; return of clients after a restart
-//   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
+//   _wire_*                     what each module needs of the others
 //   _restore, _holds, _gc, _scrub  restores, holds; dead space; background work
 //   _queries, _status, _metrics, _health, _administration  queries, reports, changes of history
 //
@@ -19,7 +19,6 @@
 #include <string>
 #include <vector>
 
-#include "ckptd/alarms/judge.h"
 #include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon.h"
 #include "ckptd/daemon_health.h"
@@ -29,7 +28,6 @@
 #include "ckptd/group/group.h"
 #include "ckptd/history/history.h"
 #include "ckptd/holds/holds.h"
-#include "ckptd/ingest/ingest.h"
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
@@ -38,6 +36,7 @@
 #include "ckptd/sessions/access.h"
 #include "ckptd/sessions/replies.h"
 #include "ckptd/sessions/session.h"
+#include "ckptd/snapshots/snapshots.h"
 #include "ckptd/staging/staging.h"
 #include "formats/wire/convert.h"
 
@@ -65,7 +64,6 @@ struct Daemon::Impl {
   Result<RecoveryCheck> check_commit(const Catalog& index, const SnapshotKey& key, ExtentPart part,
                                      bool log_at_debug);
   void open_staging();
-  void open_readers_back();
   void take_back_memory();
   void settle();
   void step_drain();
@@ -119,88 +117,10 @@ struct Daemon::Impl {
   void drop_other_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume);
   void kv_set(Session& session, fb::KvSetT& message);
   void kv_get(Session& session, const fb::KvGetT& message);
-  // -- snapshots: beginning (daemon_begin.cc) ----------------------------------------------------
-  // The snapshot of a member's message. Fails if the session is no member of that epoch.
-  Result<SnapshotKey> member_key(const Session& session, ckpt::Epoch epoch, ckpt::Step step,
-                                 uint32_t attempt) const;
-  void begin_snapshot(Session& session, const fb::BeginSnapshotT& message);
-  Result<bool> wait_to_begin(const Session& session, const SnapshotKey& key,
-                             const fb::BeginSnapshotT& message);
-  Status check_begin(const Session& session, const SnapshotKey& key,
-                     const fb::BeginSnapshotT& message);
-  Status check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message);
-  void refuse_snapshot(const SnapshotKey& key, const std::string& run_name, const Error& error);
-  Result<Ingest::Begin> make_begin(const Session& session, const SnapshotKey& key,
-                                   const fb::BeginSnapshotT& message) const;
-  void unpin_memory_if_begun(const SnapshotKey& key);
-  Status reserve_disk(const Session& session, const SnapshotKey& key,
-                      const fb::BeginSnapshotT& message);
-  Status reserve_and_lease(Session& session, const SnapshotKey& key,
-                           const fb::BeginSnapshotT& message);
-  void lease_slabs(Session& session, const fb::LeaseSlabsT& message);
-  Status add_lease_wait(Session& session, const LeaseWait& wait);
-  void serve_lease_waits(Session& session);
-  void retry_waiting_begins();
-  // -- snapshots: the rest (daemon_snapshots.cc) -------------------------------------------------
-  void seal_slab(Session& session, const fb::SealSlabT& message);
-  Result<StagedSlab> take_over(Session& session, const SnapshotKey& key,
-                               const fb::SealSlabT& message);
-  void keep_or_write(SessionId session, const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab,
-                     bool memory_only);
-  void keep(const SnapshotKey& key, StagedSlab slab);
-  void write(SessionId session, const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab,
-             const std::vector<bool>& left_out);
-  void abort_snapshot(Session& session, const fb::AbortSnapshotT& message);
-  void carry_out(const Ingest::Actions& actions);
-  void carry_out(const Ingest::CommitAction& action);
-  void carry_out(const Ingest::FailAction& action);
-  void committed(const SnapshotKey& key, const fb::RecordT& record, const Result<uint64_t>& result);
-  void announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes, const Error* error,
-                const std::string& alarms = {});
-  void forget_snapshot(const SnapshotKey& key);
-  // -- bytes that are on the disk already (daemon_same.cc) ---------------------------------------
-  bool changing(ckpt::RunId run) const;
-  void add_to_newest_cuts(const SnapshotKey& key, const std::vector<WrittenExtent>& extents,
-                          RunNewest& newest);
-  std::vector<SameCandidate> find_same(const SnapshotKey& key, const StagedSlab& slab);
-  bool hold_version(const SnapshotKey& key, const UnitVersion& version,
-                    std::span<const FragmentPlace> places);
-  std::vector<SameExtent> extents_of(const SnapshotKey& key,
-                                     const std::vector<SameCandidate>& candidates) const;
-  std::vector<SameExtent> extents_at(
-      const SnapshotKey& key, const std::set<std::pair<ckpt::SegmentId, uint64_t>>& places) const;
-  bool reserve_shared(const SnapshotKey& key, const std::vector<SameCandidate>& candidates,
-                      const std::vector<bool>& left_out);
-  std::vector<bool> share_same(const SnapshotKey& key, const StagedSlab& slab,
-                               const std::vector<SameCandidate>& candidates,
-                               const std::vector<bool>& same);
-  static void list_shared_extents(OpenSnapshotState& open);
-  // -- deltas (daemon_delta.cc) ------------------------------------------------------------------
-  static void note_base(OpenSnapshotState& open, const ckpt::ExtentFragment& fragment,
-                        const BasePlace& base);
-  std::shared_ptr<BaseSource> find_bases(const SnapshotKey& key, const StagedSlab& slab,
-                                         const std::vector<bool>& left_out);
-  std::vector<HeldVersion> versions_held(ckpt::RunId run) const;
-  // -- alarms (daemon_alarms.cc) -----------------------------------------------------------------
-  void note_alarms(const Session& session, const SnapshotKey& key,
-                   const fb::BeginSnapshotT& message);
-  PayloadObserver observe_floats(const SnapshotKey& key,
-                                 const std::shared_ptr<NotFiniteScan>& scan) const;
-  const NewestVersions& newest_of_run(const SnapshotKey& key, size_t units);
-  void add_to_newest(const SnapshotKey& key, const OpenSnapshotState& open);
-  void forget_newest_if_ended(const SnapshotKey& key);
-  ckpt::AlarmList raise_alarms(const Ingest::CommitAction& action);
-  void refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& alarms);
-  // -- codecs (daemon_codec.cc) ------------------------------------------------------------------
-  void note_registration(const std::string& run, const fb::RegisterUnitsT& message);
-  void forget_registration(const std::string& run);
-  void choose_codecs(const SnapshotKey& key);
+  Snapshots::Needs snapshots_needs();  // daemon_wire_snapshots.cc
   // -- coming back (daemon_handback.cc) ----------------------------------------------------------
   void rejoin(Session& session, const fb::RejoinEpochT& message);
   void end_rejoins();
-  void reopen(Session& session, const fb::ReopenSnapshotT& message);
-  void end_handback(Session& session);
-  Result<bool> tell_committed(const Session& session, const fb::BeginSnapshotT& begin);
   // -- restores (daemon_restore.cc) --------------------------------------------------------------
   void open_restore(Session& session, const fb::OpenRestoreT& message);
   void start_restore(Session& session, const fb::OpenRestoreT& message);
@@ -222,7 +142,6 @@ struct Daemon::Impl {
   QueryAnswer query_rebuild(const Session& session);
   QueryAnswer query_status(const Session& asker);
   void look_at_health();
-  std::map<std::string, RunProgress::Waiting> snapshots_waiting() const;
   std::optional<std::set<std::string>> names_of_trained() const;
   // -- changes of history (daemon_administration.cc) ---------------------------------------------
   static bool is_administration(std::string_view verb);
@@ -257,7 +176,6 @@ struct Daemon::Impl {
   // -- space (daemon_gc.cc) ----------------------------------------------------------------------
   GcRound plan_gc_round();
   uint64_t oldest_reader() const;
-  bool being_written(ckpt::SegmentId segment) const;
   void collect_garbage();
   void freed(const GcOutcome& outcome);
   void gc_round_over();
@@ -285,21 +203,13 @@ struct Daemon::Impl {
   IoShape io_shape;
   std::unique_ptr<Persist> persist;
   std::unique_ptr<SegmentReader> segments;
-  std::unique_ptr<Comparer> comparer;
-  std::unique_ptr<BaseReader> base_reader;
-  Ingest ingest;
+  std::unique_ptr<Snapshots> snapshots;
   Groups groups;
 
   std::map<std::string, CreatingRun> creating_runs;
   ckpt::RunId next_run = 1;
-  std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
-  std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
-  std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
-  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;   // the newest, of runs between two epochs
   std::map<ckpt::RunId, Groups::OpenEpoch> opening;  // waits for snapshots or a prune
   DecodeMeter decoded;
-  std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, if trainers set them
-  UnitFlags unit_flags;
   uint64_t next_restore = 1;
   uint64_t next_verify = 1;
   std::map<uint64_t, Verify> verifies;

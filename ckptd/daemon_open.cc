@@ -93,7 +93,8 @@ void Daemon::Impl::on_record(const fb::RecordT& record) {
     gc_wanted = true;
     dead_records.look_again();
   }
-  if (const auto run = run_of_loss(record)) newest_by_run.erase(*run);
+  // Recovery applies records before there are snapshots.
+  if (const auto run = run_of_loss(record); run && snapshots) snapshots->versions_lost(*run);
 }
 
 Status Daemon::Impl::open() {
@@ -149,21 +150,11 @@ Status Daemon::Impl::open() {
                          unlisted.push_back({extent.segment, extent.offset, extent.bytes});
                          gc_wanted = true;
                        }});
-  open_readers_back();
+  snapshots = std::make_unique<Snapshots>(snapshots_needs());
   start_scrub();
   history.start_turns();
   log_recovered(store, history.catalog().runs().size(), history.journal().bytes());
   return {};
-}
-
-// Opens the readers of earlier versions, for dedup and deltas.
-void Daemon::Impl::open_readers_back() {
-  Comparer::Options comparing{.bytes_min = options.same_bytes_min};
-  comparing.on_abandoned = [this] {  // its reads may have kept a dead file open
-    if (!dead_files.empty()) gc_wanted = true;
-  };
-  comparer = std::make_unique<Comparer>(restore_context(), std::move(comparing));
-  base_reader = std::make_unique<BaseReader>(restore_context(), options.same_bytes_min);
 }
 
 void Daemon::Impl::open_staging() {

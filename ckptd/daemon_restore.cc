@@ -124,7 +124,7 @@ RestoreContext Daemon::Impl::restore_context() {
 // Members of an epoch see everything that was staged before it: if some of that is still being
 // written, the restore waits, so that all members get the same, newest versions.
 void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& message) {
-  end_handback(session);
+  snapshots->end_handback(session);
   const auto fail = [&](const Error& error) { replies.refuse(session.id, message.request, error); };
   if (!session.arena) {
     return fail(make_error(ErrorCode::kFailedPrecondition,
@@ -139,9 +139,9 @@ void Daemon::Impl::open_restore(Session& session, const fb::OpenRestoreT& messag
   const auto member = groups.member(session.id);
   const bool of_its_run = message.run.empty() || message.run == session.run_name;
   if (!member || !of_its_run) return start_restore(session, message);
-  const std::vector<SnapshotKey> snapshots = ingest.open(member->run);
+  const std::vector<SnapshotKey> open_snapshots = snapshots->open(member->run);
   const bool waits = std::ranges::any_of(
-      snapshots, [&](const SnapshotKey& key) { return key.epoch < member->epoch; });
+      open_snapshots, [&](const SnapshotKey& key) { return key.epoch < member->epoch; });
   if (!waits) return start_restore(session, message);
   if (draining) {
     return fail(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));

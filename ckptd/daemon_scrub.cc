@@ -28,7 +28,7 @@ bool Daemon::Impl::may_read_back() const {
 // True if there is a restore, or a snapshot that is being compared or written.
 bool Daemon::Impl::disk_wanted() const {
   const Persist::Stats stats = persist->stats();
-  if (!comparer->idle() || stats.bytes_queued + stats.bytes_in_flight > 0) return true;
+  if (!snapshots->idle() || stats.bytes_queued + stats.bytes_in_flight > 0) return true;
   return std::any_of(session_work.begin(), session_work.end(),
                      [](const auto& session) { return !session.second.restores.empty(); });
 }

@@ -1,0 +1,22 @@
+// The journal record of a commit, made from the state of its snapshot. Pure.
+#pragma once
+
+#include "ckptd/catalog/catalog.h"
+#include "ckptd/ingest/ingest.h"
+#include "ckptd/snapshots/open_state.h"
+
+namespace ckptd {
+
+// Everything except the time. Sorts `open.extents`: the record does not depend on the order in
+// which writes happened to finish.
+ckpt::fb::CommittedT commit_record(const Ingest::CommitAction& action,
+                                   const ckpt::AlarmList& alarms, OpenSnapshotState& open);
+
+// The snapshot is not committed because of these alarms. Without the time.
+ckpt::fb::SnapshotRefusedT refusal_record(const ckpt::SnapshotKey& key,
+                                          const ckpt::AlarmList& alarms);
+
+// The catalog entry of a commit, from its journal record: units, time, metrics and lost tokens.
+CommitInfo info_of(const ckpt::fb::CommittedT& record);
+
+}  // namespace ckptd
