@@ -14,7 +14,6 @@ Daemon::~Daemon() { impl_->close(); }
 
 void Daemon::connected(SessionId session, uid_t uid, pid_t pid) {
   impl_->sessions.add(session, uid, pid, impl_->turn.now());
-  impl_->session_work[session];
 }
 
 void Daemon::receive(SessionId session, fb::MessageT message, ckpt::base::UniqueFd fd) {
@@ -38,12 +37,11 @@ size_t Daemon::poll() {
 
 void Daemon::tick(Time now) {
   impl_->turn.set_now(now);
-  impl_->carry_out(impl_->ingest.tick(now));
+  impl_->snapshots->fail_overdue();
   impl_->epochs.tick(now);
   impl_->readers.tick();
   impl_->history.tick(now);
-  impl_->comparer->tick(now);
-  impl_->base_reader->tick(now);
+  impl_->snapshots->tick(now);
   impl_->scrub.tick(now);
   impl_->warm_memory();
   if (impl_->health_watch.is_due(now)) impl_->look_at_health();
@@ -56,12 +54,7 @@ void Daemon::begin_drain() {
   impl_->draining = true;
   impl_->drain_deadline = impl_->turn.now() + limits::kDrainDeadline;
   // Requests that wait for something that will no longer happen: the client asks the next daemon.
-  const Error error = make_error(ErrorCode::kUnavailable, "the daemon is shutting down");
-  for (const auto& [run, begins] : std::exchange(impl_->waiting_begins, {})) {
-    for (const WaitingBegin& begin : begins) {
-      impl_->replies.refuse(begin.session, begin.message.request, error);
-    }
-  }
+  impl_->snapshots->begin_drain();
   impl_->readers.retry_waiting();
   impl_->settle();
 }
@@ -99,13 +92,13 @@ void Daemon::Impl::settle() {
     turn.run_deferred();
     if (std::exchange(snapshot_ended, false)) {
       readers.retry_waiting();
-      retry_waiting_begins();
+      snapshots->retry_begins();
       epochs.retry_waiting();
     }
     const std::set<ArenaId> ready = std::exchange(arenas_ready, {});
     for (auto& [id, session] : sessions.all()) {
       if (!session.arena || !ready.contains(*session.arena)) continue;
-      serve_lease_waits(session);
+      snapshots->serve_leases(session);
       readers.slabs_ready(id);
     }
   }
@@ -119,9 +112,8 @@ void Daemon::Impl::settle() {
 // the deadline; then their slabs are left to the next daemon, and no client sees a failure.
 void Daemon::Impl::step_drain() {
   if (history.closing()) return;
-  const bool staged = std::any_of(open_snapshots.begin(), open_snapshots.end(),
-                                  [&](const auto& open) { return ingest.is_staged(open.first); });
-  if (staged || (!open_snapshots.empty() && turn.now() < drain_deadline)) return;
+  if (snapshots->any_staged()) return;
+  if (snapshots->open_count() > 0 && turn.now() < drain_deadline) return;
   if (history.journal().in_flight() > 0 || history.applies()) return;  // retried later
   fb::StoreClosedT closed;
   closed.time_ns = turn.wall_clock_ns();
@@ -139,11 +131,11 @@ void Daemon::Impl::close() {
   draining = true;
   history.apply_at_once();
   readers.close();
-  if (comparer) comparer->abandon_all();
+  if (snapshots) snapshots->close();
   scrub.close();
   const auto busy = [this] {
     return !readers.idle() || !scrub.closed() || space.busy() ||
-           (comparer != nullptr && !comparer->idle()) || !history.idle();
+           (snapshots != nullptr && !snapshots->idle()) || !history.idle();
   };
   while (busy()) {
     if (disk.in_flight() > 0) {

@@ -259,14 +259,14 @@ Result<PrunePlan> Daemon::Impl::make_prune_plan(const Session& session,
   request.rules = args.rules ? *args.rules : history.catalog().keep_rules(args.run.id);
   request.now_ns = turn.wall_clock_ns();
   request.busy = points_being_taken(args.run.id);
-  request.held = versions_held(args.run.id);
+  request.held = snapshots->versions_held(args.run.id);
   if (!args.force) request.held_views = readers.held_views(args.run.id);
   return plan_prune(history.catalog(), request);
 }
 
 std::vector<ViewPoint> Daemon::Impl::points_being_taken(ckpt::RunId run) const {
   std::vector<ViewPoint> points;
-  for (const SnapshotKey& open : ingest.open(run)) points.push_back({open.lineage, open.step});
+  for (const SnapshotKey& open : snapshots->open(run)) points.push_back({open.lineage, open.step});
   return points;
 }
 
@@ -317,10 +317,10 @@ void Daemon::Impl::delete_planned(const Administration& task, const RunInfo& run
 void Daemon::Impl::run_gone(const RunInfo& run) {
   staging->drop_cached(run.id);
   staging->unpin_memory(run.id);
-  newest_by_run.erase(run.id);
+  snapshots->versions_lost(run.id);
   persist->forget_shortage(run.id);
   health_watch.run_removed(run.name);
-  forget_registration(run.name);
+  snapshots->forget_registration(run.name);
 }
 
 // Pending writes to the run, and their waiters, would be lost.
@@ -334,7 +334,7 @@ Status Daemon::Impl::may_remove(const RunInfo& run) const {
     return in_use(fmt::format("session {}, process {}, trains it", id, session.pid));
   }
   if (creating_runs.contains(run.name)) return in_use("its units are being registered");
-  if (!ingest.open(run.id).empty()) return in_use("a snapshot of it is being taken");
+  if (!snapshots->open(run.id).empty()) return in_use("a snapshot of it is being taken");
   if (!epochs.groups().in_use(run.id)) return {};
   return in_use(epochs.rejoins_over()
                     ? std::string("an epoch of it goes on")
@@ -361,7 +361,7 @@ void Daemon::Impl::remove(const Session& session, const Administration& task) {
       .force = args->force,
       .in_use = !unused.ok(),
       .busy = points_being_taken(run.id),
-      .held = versions_held(run.id),
+      .held = snapshots->versions_held(run.id),
       .held_views = readers.held_views(run.id)};
   // Root's force ends readers' holds on exactly the commits to remove.
   const bool ends_holds = args->force && may_use(session, ::geteuid());

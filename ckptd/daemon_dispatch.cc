@@ -55,19 +55,19 @@ bool Daemon::Impl::dispatch_group(Session& session, fb::MessageT& message) {
 bool Daemon::Impl::dispatch_snapshot(Session& session, fb::MessageT& message) {
   switch (message.body.type) {
     case fb::MessageBody::BeginSnapshot:
-      begin_snapshot(session, *message.body.AsBeginSnapshot());
+      snapshots->begin(session, *message.body.AsBeginSnapshot());
       return true;
     case fb::MessageBody::LeaseSlabs:
-      lease_slabs(session, *message.body.AsLeaseSlabs());
+      snapshots->lease(session, *message.body.AsLeaseSlabs());
       return true;
     case fb::MessageBody::SealSlab:
-      seal_slab(session, *message.body.AsSealSlab());
+      snapshots->seal(session, *message.body.AsSealSlab());
       return true;
     case fb::MessageBody::AbortSnapshot:
-      abort_snapshot(session, *message.body.AsAbortSnapshot());
+      snapshots->abort(session, *message.body.AsAbortSnapshot());
       return true;
     case fb::MessageBody::ReopenSnapshot:
-      reopen(session, *message.body.AsReopenSnapshot());
+      snapshots->reopen(session, *message.body.AsReopenSnapshot());
       return true;
     default:
       return false;
@@ -75,7 +75,7 @@ bool Daemon::Impl::dispatch_snapshot(Session& session, fb::MessageT& message) {
 }
 
 bool Daemon::Impl::dispatch_other(Session& session, fb::MessageT& message) {
-  if (message.body.type == fb::MessageBody::OpenRestore) end_handback(session);
+  if (message.body.type == fb::MessageBody::OpenRestore) snapshots->end_handback(session);
   if (readers.handle(session, message)) return true;
   if (message.body.type != fb::MessageBody::Query) return false;
   query(session, *message.body.AsQuery());

@@ -2,8 +2,7 @@
 //
 //   daemon, _dispatch           public interface, poll and tick, drain; dispatch of messages
 //   _open                       recovery (recovery/), then the stages
-//   _sessions, _handback        sessions; return of clients after a restart
-//   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
+//   _sessions                   greeting, registration, loss of a session
 //   _wire_*                     what the modules need from each other
 //   _queries, _status, _metrics, _health, _administration  queries, reports, changes of history
 //
@@ -19,7 +18,6 @@
 #include <string>
 #include <vector>
 
-#include "ckptd/alarms/judge.h"
 #include "ckptd/background/scrub_control.h"
 #include "ckptd/background/space.h"
 #include "ckptd/daemon.h"
@@ -27,7 +25,6 @@
 #include "ckptd/epochs/epochs.h"
 #include "ckptd/health/health_watch.h"
 #include "ckptd/history/history.h"
-#include "ckptd/ingest/ingest.h"
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
@@ -37,6 +34,7 @@
 #include "ckptd/sessions/access.h"
 #include "ckptd/sessions/replies.h"
 #include "ckptd/sessions/session.h"
+#include "ckptd/snapshots/snapshots.h"
 #include "ckptd/staging/staging.h"
 #include "formats/wire/convert.h"
 
@@ -57,7 +55,6 @@ struct Daemon::Impl {
   void take_recovered(const Recovered& recovered);
   void open_persist(const Recovered& recovered);
   void open_staging();
-  void open_readers_back();
   void take_back_memory();
   void settle();
   void step_drain();
@@ -76,99 +73,20 @@ struct Daemon::Impl {
                   std::vector<ckpt::UnitSpec> units, const RunInfo* replaced);
   void run_created(const std::string& name, ckpt::RunId run, const Status& status);
   void disconnected(SessionId session, const std::string& reason);
-  // -- snapshots: beginning (daemon_begin.cc) ----------------------------------------------------
-  // The snapshot of a member's message. Fails if the session is no member of that epoch.
-  Result<SnapshotKey> member_key(const Session& session, ckpt::Epoch epoch, ckpt::Step step,
-                                 uint32_t attempt) const;
-  void begin_snapshot(Session& session, const fb::BeginSnapshotT& message);
-  Result<bool> wait_to_begin(const Session& session, const SnapshotKey& key,
-                             const fb::BeginSnapshotT& message);
-  Status check_begin(const Session& session, const SnapshotKey& key,
-                     const fb::BeginSnapshotT& message);
-  Status check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message);
-  void refuse_snapshot(const SnapshotKey& key, const std::string& run_name, const Error& error);
-  Result<Ingest::Begin> make_begin(const Session& session, const SnapshotKey& key,
-                                   const fb::BeginSnapshotT& message) const;
-  void unpin_memory_if_begun(const SnapshotKey& key);
-  Status reserve_disk(const Session& session, const SnapshotKey& key,
-                      const fb::BeginSnapshotT& message);
-  Status reserve_and_lease(Session& session, const SnapshotKey& key,
-                           const fb::BeginSnapshotT& message);
-  void lease_slabs(Session& session, const fb::LeaseSlabsT& message);
-  Status add_lease_wait(Session& session, const LeaseWait& wait);
-  void serve_lease_waits(Session& session);
-  void retry_waiting_begins();
-  // -- snapshots: the rest (daemon_snapshots.cc) -------------------------------------------------
-  void seal_slab(Session& session, const fb::SealSlabT& message);
-  Result<StagedSlab> take_over(Session& session, const SnapshotKey& key,
-                               const fb::SealSlabT& message);
-  void keep_or_write(SessionId session, const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab,
-                     bool memory_only);
-  void keep(const SnapshotKey& key, StagedSlab slab);
-  void write(SessionId session, const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab,
-             const std::vector<bool>& left_out);
-  void abort_snapshot(Session& session, const fb::AbortSnapshotT& message);
-  void carry_out(const Ingest::Actions& actions);
-  void carry_out(const Ingest::CommitAction& action);
-  void carry_out(const Ingest::FailAction& action);
-  void committed(const SnapshotKey& key, const fb::RecordT& record, const Result<uint64_t>& result);
-  void announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes, const Error* error,
-                const std::string& alarms = {});
-  void forget_snapshot(const SnapshotKey& key);
-  // -- bytes that are on the disk already (daemon_same.cc) ---------------------------------------
-  bool changing(ckpt::RunId run) const;
-  void add_to_newest_cuts(const SnapshotKey& key, const std::vector<WrittenExtent>& extents,
-                          RunNewest& newest);
-  std::vector<SameCandidate> find_same(const SnapshotKey& key, const StagedSlab& slab);
-  bool hold_version(const SnapshotKey& key, const UnitVersion& version,
-                    std::span<const FragmentPlace> places);
-  std::vector<SameExtent> extents_of(const SnapshotKey& key,
-                                     const std::vector<SameCandidate>& candidates) const;
-  std::vector<SameExtent> extents_at(
-      const SnapshotKey& key, const std::set<std::pair<ckpt::SegmentId, uint64_t>>& places) const;
-  bool reserve_shared(const SnapshotKey& key, const std::vector<SameCandidate>& candidates,
-                      const std::vector<bool>& left_out);
-  std::vector<bool> share_same(const SnapshotKey& key, const StagedSlab& slab,
-                               const std::vector<SameCandidate>& candidates,
-                               const std::vector<bool>& same);
-  static void list_shared_extents(OpenSnapshotState& open);
-  // -- deltas (daemon_delta.cc) ------------------------------------------------------------------
-  static void note_base(OpenSnapshotState& open, const ckpt::ExtentFragment& fragment,
-                        const BasePlace& base);
-  std::shared_ptr<BaseSource> find_bases(const SnapshotKey& key, const StagedSlab& slab,
-                                         const std::vector<bool>& left_out);
-  std::vector<HeldVersion> versions_held(ckpt::RunId run) const;
-  // -- alarms (daemon_alarms.cc) -----------------------------------------------------------------
-  void note_alarms(const Session& session, const SnapshotKey& key,
-                   const fb::BeginSnapshotT& message);
-  PayloadObserver observe_floats(const SnapshotKey& key,
-                                 const std::shared_ptr<NotFiniteScan>& scan) const;
-  const NewestVersions& newest_of_run(const SnapshotKey& key, size_t units);
-  void add_to_newest(const SnapshotKey& key, const OpenSnapshotState& open);
-  void forget_newest_if_ended(const SnapshotKey& key);
-  ckpt::AlarmList raise_alarms(const Ingest::CommitAction& action);
-  void refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& alarms);
-  // -- codecs (daemon_codec.cc) ------------------------------------------------------------------
-  void note_registration(const std::string& run, const fb::RegisterUnitsT& message);
-  void forget_registration(const std::string& run);
-  void choose_codecs(const SnapshotKey& key);
-  // -- coming back (daemon_handback.cc) ----------------------------------------------------------
-  void reopen(Session& session, const fb::ReopenSnapshotT& message);
-  void end_handback(Session& session);
-  Result<bool> tell_committed(const Session& session, const fb::BeginSnapshotT& begin);
   // -- what modules need from each other (daemon_wire_*.cc) --------------------------------------
+  Snapshots::Needs snapshots_needs();
   Readers::Needs readers_needs();
   std::optional<EarlierSnapshots> earlier_snapshots(SessionId session) const;
   Epochs::Needs epochs_needs();
   Space::Needs space_needs();
   ScrubControl::Needs scrub_needs();
+  bool disk_wanted() const;
   // -- questions (daemon_queries.cc, daemon_status.cc); health (daemon_wire_health.cc) ------------
   void query(Session& session, const fb::QueryT& message);
   QueryContext query_context(const Session& session);
   QueryAnswer query_rebuild(const Session& session);
   QueryAnswer query_status(const Session& asker);
   void look_at_health();
-  std::map<std::string, RunProgress::Waiting> snapshots_waiting() const;
   std::optional<std::set<std::string>> names_of_trained() const;
   // -- changes of history (daemon_administration.cc) ---------------------------------------------
   static bool is_administration(std::string_view verb);
@@ -191,8 +109,6 @@ struct Daemon::Impl {
   Status may_remove(const RunInfo& run) const;
   void remove(const Session& session, const Administration& task);
   void run_gone(const RunInfo& run);
-  // -- background work (daemon_wire_background.cc) -----------------------------------------------
-  bool being_written(ckpt::SegmentId segment) const;
   bool disk_wanted() const;
 
   Disk& disk;
@@ -203,25 +119,16 @@ struct Daemon::Impl {
   Turn turn;
   History history;
   Sessions sessions;
-  std::map<SessionId, SessionWork> session_work;
   const Replies replies;
   Readers readers;
   std::unique_ptr<Staging> staging;
   IoShape io_shape;
   std::unique_ptr<Persist> persist;
   std::unique_ptr<SegmentReader> segments;
-  std::unique_ptr<Comparer> comparer;
-  std::unique_ptr<BaseReader> base_reader;
-  Ingest ingest;
+  std::unique_ptr<Snapshots> snapshots;
 
   std::map<std::string, CreatingRun> creating_runs;
   ckpt::RunId next_run = 1;
-  std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
-  std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
-  std::map<ckpt::RunId, RunNewest> newest_by_run;   // of runs with an epoch
-  std::map<ckpt::RunId, ckpt::Epoch> ended_epochs;  // the newest, of runs between two epochs
-  std::map<std::string, std::vector<fb::UnitCodec>> unit_codecs;  // by run, if trainers set them
-  UnitFlags unit_flags;
 
   std::deque<Administration> administrations;  // wait for the current one
   bool administering = false;

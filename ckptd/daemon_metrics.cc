@@ -22,24 +22,26 @@ void add_space(MetricsText& text, const Space::Counters& counters) {
                counters.errors);
 }
 
-void add_counters(MetricsText& text, const Counters& counters, const Epochs::Counters& epochs,
-                  const Space::Counters& space, const Readers& readers) {
-  const Restores::Counters& restores = readers.restores().counters();
+void add_snapshots(MetricsText& text, const Snapshots::Counters& counters) {
   text.counter("ckptd_commits_total", "Snapshots made durable.", counters.commits);
   text.counter("ckptd_commit_bytes_total", "Bytes of units in them.", counters.commit_bytes);
   text.counter("ckptd_same_bytes_total",
                "Bytes of units that were not written, since the disk had them.",
                counters.same_bytes);
-  text.counter("ckptd_snapshots_failed_total", "Snapshots that were given up.",
-               counters.snapshots_failed);
+  text.counter("ckptd_snapshots_failed_total", "Snapshots that were given up.", counters.failed);
   text.counter("ckptd_snapshots_skipped_total", "Snapshots refused for want of slabs or places.",
-               counters.snapshots_skipped);
+               counters.skipped);
   text.counter("ckptd_lease_waits_total", "Times a trainer had to wait for slabs.",
                counters.lease_waits);
   text.seconds("ckptd_lease_wait_seconds_total", "How long, of those that got them.",
                counters.lease_wait_time);
   text.seconds("ckptd_level_lag_seconds_total", "From staged to durable, of all commits together.",
                counters.level_lag);
+}
+
+void add_counters(MetricsText& text, const Counters& counters, const Epochs::Counters& epochs,
+                  const Space::Counters& space, const Readers& readers) {
+  const Restores::Counters& restores = readers.restores().counters();
   text.counter("ckptd_epochs_opened_total", "Group epochs opened.", epochs.opened);
   text.counter("ckptd_epochs_ended_total", "Group epochs ended by a loss or a change of members.",
                epochs.ended);
@@ -78,7 +80,7 @@ void add_holds(MetricsText& text, const ReaderHolds& holds) {
                holds.counters().forced);
 }
 
-void add_alarms(MetricsText& text, const Counters& counters) {
+void add_alarms(MetricsText& text, const Snapshots::Counters& counters) {
   const char* help = "What looked wrong with units of snapshots, by kind.";
   for (size_t kind = 0; kind < counters.alarms.size(); ++kind) {
     const auto name = ckpt::alarm_kind_name(static_cast<fb::AlarmKind>(kind));
@@ -148,9 +150,10 @@ std::string Daemon::metrics_text() {
   impl_->look_at_health();
   const Impl& impl = *impl_;
   MetricsText text;
+  add_snapshots(text, impl.snapshots->counters());
   add_counters(text, impl.counters, impl.epochs.counters(), impl.space.counters(), impl.readers);
   add_holds(text, impl.readers.holds());
-  add_alarms(text, impl.counters);
+  add_alarms(text, impl.snapshots->counters());
   text.counter("ckptd_write_errors_total",
                "Writes or syncs that failed: of segments, journal, catalog and ledgers.",
                impl.disk.write_errors() + impl.history.catalog().write_errors() +
@@ -160,9 +163,9 @@ std::string Daemon::metrics_text() {
   text.gauge("ckptd_io_request_bytes", "Size of a write.",
              static_cast<double>(impl.io_shape.bytes));
   text.counter("ckptd_same_read_bytes_total", "Bytes read back to compare them.",
-               impl.comparer->read_bytes());
+               impl.snapshots->same_read_bytes());
   text.counter("ckptd_base_read_bytes_total", "Bytes read back to make deltas of new ones.",
-               impl.base_reader->read_bytes());
+               impl.snapshots->base_read_bytes());
   text.counter("ckptd_decoded_bytes_total", "Bytes that restores got out of encoded fragments.",
                impl.readers.decoded().raw_bytes);
   text.seconds("ckptd_decode_seconds_total", "Time of threads that decoded them.",
@@ -188,7 +191,7 @@ std::string Daemon::metrics_text() {
              stats.zero_copy ? 1 : 0);
   text.gauge("ckptd_sessions", "Connected sessions.", static_cast<double>(impl.sessions.size()));
   text.gauge("ckptd_snapshots_open", "Snapshots begun and not settled.",
-             static_cast<double>(impl.open_snapshots.size()));
+             static_cast<double>(impl.snapshots->open_count()));
   text.gauge("ckptd_journal_bytes", "Size of the journal.",
              static_cast<double>(impl.history.journal().bytes()));
   text.gauge("ckptd_journal_open", "0 once a failed write or sync has closed the journal.",

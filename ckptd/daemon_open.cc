@@ -61,7 +61,8 @@ void log_recovered(const History& history, bool clean) {
 // Caches outside of the catalog follow the record that is about to be applied.
 void Daemon::Impl::on_record(const fb::RecordT& record) {
   space.on_record(record);
-  if (const auto run = run_of_loss(record)) newest_by_run.erase(*run);
+  // Recovery applies records before there are snapshots.
+  if (const auto run = run_of_loss(record); run && snapshots) snapshots->versions_lost(*run);
 }
 
 Status Daemon::Impl::open() {
@@ -107,16 +108,6 @@ void Daemon::Impl::open_persist(const Recovered& recovered) {
                          space.add_unlisted({extent.segment, extent.offset, extent.bytes});
                          space.want_round();
                        }});
-}
-
-// Opens the readers of earlier versions, for dedup and deltas.
-void Daemon::Impl::open_readers_back() {
-  Comparer::Options comparing{.bytes_min = options.same_bytes_min};
-  comparing.on_abandoned = [this] {  // its reads may have kept a dead file open
-    space.files_closed();
-  };
-  comparer = std::make_unique<Comparer>(readers.context(), std::move(comparing));
-  base_reader = std::make_unique<BaseReader>(readers.context(), options.same_bytes_min);
 }
 
 void Daemon::Impl::open_staging() {

@@ -165,7 +165,7 @@ Status Daemon::Impl::grant_arena(Session& session, const fb::HelloT& message,
 }
 
 void Daemon::Impl::warm_memory() {
-  if (draining || !open_snapshots.empty() || disk_wanted()) return;
+  if (draining || snapshots->open_count() > 0 || disk_wanted()) return;
   if (!warm_next) warm_next = turn.now() + limits::kWarmPoolPause;
   if (turn.now() >= *warm_next && !staging->warm()) warm_next = turn.now() + limits::kWarmPoolPause;
 }
@@ -194,7 +194,7 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
     const Status same = check_same_units(creating->second.units, *units);
     if (!same.ok()) return fail(same.error());
     creating->second.waiting.emplace_back(session.id, message.request);
-    note_registration(session.run_name, message);
+    snapshots->registered(session.run_name, message);
     return;
   }
   // A run that is in the journal and not yet in the catalog must not be created again.
@@ -227,7 +227,7 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
   }
   if (!same.ok()) return fail(same.error());
   session.run = run->id;
-  if (may(session, *run, ckpt::Right::kCommit)) note_registration(session.run_name, message);
+  if (may(session, *run, ckpt::Right::kCommit)) snapshots->registered(session.run_name, message);
   replies.done(session.id, message.request);
 }
 
@@ -265,7 +265,7 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
       records.push_back(std::move(kept));
     }
   }
-  note_registration(session.run_name, message);
+  snapshots->registered(session.run_name, message);
   creating_runs[session.run_name] = {
       .uid = session.uid, .units = std::move(units), .waiting = {{session.id, message.request}}};
   struct Replaced {
@@ -283,7 +283,7 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
                    }
                    if (gone && status.ok()) {
                      run_gone(gone->run);  // also drops the registration of its name
-                     note_registration(name, gone->registration);
+                     snapshots->registered(name, gone->registration);
                    }
                    run_created(name, id, status);
                  });
@@ -292,7 +292,7 @@ void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& messag
 void Daemon::Impl::run_created(const std::string& name, ckpt::RunId run, const Status& status) {
   const CreatingRun created = std::move(creating_runs.at(name));
   creating_runs.erase(name);
-  if (!status.ok()) forget_registration(name);
+  if (!status.ok()) snapshots->forget_registration(name);
   // A catalog that could not take the run will have it later: until then it is unusable.
   const auto taken =
       status.ok() ? history.read([&] { return history.catalog().run(run); }) : status.error();
@@ -312,12 +312,8 @@ void Daemon::Impl::disconnected(SessionId id, const std::string& reason) {
   const std::optional<Session> session = sessions.remove(id);
   if (!session) return;
   Restores::Jobs restores = readers.session_lost(id);
-  session_work.erase(id);
   epochs.lost(id, reason);
-  for (auto& [key, open] : open_snapshots) open.shares.erase(id);
-  for (auto& [run, begins] : waiting_begins) {
-    std::erase_if(begins, [id](const WaitingBegin& begin) { return begin.session == id; });
-  }
+  snapshots->disconnected(id);
   readers.close_lost(id, std::move(restores), [this, arena = session->arena] {
     if (arena) staging->session_ended(*arena);
   });

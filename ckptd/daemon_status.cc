@@ -194,7 +194,7 @@ QueryAnswer Daemon::Impl::query_status(const Session& asker) {
                        {"runs", readable},
                        {"sessions", std::move(listed)},
                        {"holds", holds_document(readers.holds().held(), turn.now(), readable_name)},
-                       {"snapshots_open", open_snapshots.size()},
+                       {"snapshots_open", snapshots->open_count()},
                        {"arena_bytes", stats.arena_bytes},
                        {"arena_bytes_max", options.staging.arena_bytes_total},
                        {"warm_pool_bytes", stats.warm_pool_bytes},

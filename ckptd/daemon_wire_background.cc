@@ -1,6 +1,4 @@
 // Wiring of background/: what space and scrub need from the rest of the daemon.
-#include <algorithm>
-
 #include "ckptd/daemon_impl.h"
 
 namespace ckptd {
@@ -13,7 +11,8 @@ Space::Needs Daemon::Impl::space_needs() {
           .is_draining = [this] { return draining; },
           .next_reader = [this] { return readers.numbers().next(); },
           .oldest_reader = [this] { return readers.numbers().oldest(); },
-          .being_written = [this](ckpt::SegmentId segment) { return being_written(segment); },
+          .being_written =
+              [this](ckpt::SegmentId segment) { return snapshots->being_written(segment); },
           .stop_background_reads = [this] { return scrub.step_aside(); }};
 }
 
@@ -28,20 +27,10 @@ ScrubControl::Needs Daemon::Impl::scrub_needs() {
           .query_context = [this](const Session& session) { return query_context(session); }};
 }
 
-// True if an uncommitted snapshot has bytes there, or the next one will write there.
-bool Daemon::Impl::being_written(ckpt::SegmentId segment) const {
-  if (persist->writes_to(segment)) return true;
-  return std::any_of(open_snapshots.begin(), open_snapshots.end(), [&](const auto& open) {
-    const auto& extents = open.second.extents;
-    return std::any_of(extents.begin(), extents.end(),
-                       [&](const WrittenExtent& extent) { return extent.segment == segment; });
-  });
-}
-
 // True if there is a restore, or a snapshot that is being compared or written.
 bool Daemon::Impl::disk_wanted() const {
   const Persist::Stats stats = persist->stats();
-  if (!comparer->idle() || stats.bytes_queued + stats.bytes_in_flight > 0) return true;
+  if (!snapshots->idle() || stats.bytes_queued + stats.bytes_in_flight > 0) return true;
   return readers.restores().any_open();
 }
 

@@ -26,8 +26,9 @@ Readers::Needs Daemon::Impl::readers_needs() {
 std::optional<EarlierSnapshots> Daemon::Impl::earlier_snapshots(SessionId session) const {
   const auto member = epochs.groups().member(session);
   if (!member) return std::nullopt;
-  const bool open = std::ranges::any_of(
-      ingest.open(member->run), [&](const SnapshotKey& key) { return key.epoch < member->epoch; });
+  const bool open = std::ranges::any_of(snapshots->open(member->run), [&](const SnapshotKey& key) {
+    return key.epoch < member->epoch;
+  });
   if (!open) return std::nullopt;
   return EarlierSnapshots{.epoch = member->epoch, .epoch_active = member->active};
 }

@@ -135,11 +135,8 @@ void Epochs::carry_out(const Groups::JoinersWaiting& waiting) {
 // All members have left the last epoch: nobody will seal the rest of its snapshots.
 void Epochs::carry_out(const Groups::OpenEpoch& open) {
   opening_[open.run] = open;
-  for (const SnapshotKey& key : needs_.open_snapshots(open.run)) {
-    if (needs_.is_staged(key)) continue;  // will commit, or fail by itself
-    needs_.abort_snapshot(
-        key, make_error(ErrorCode::kAborted, "epoch {} opens before it was sealed", open.epoch));
-  }
+  needs_.abort_unstaged(
+      open.run, make_error(ErrorCode::kAborted, "epoch {} opens before it was sealed", open.epoch));
   try_open(open.run);
 }
 
@@ -148,7 +145,7 @@ void Epochs::try_open(ckpt::RunId run) {
   if (found == opening_.end()) return;
   // The newest complete view is known when no snapshot is in progress. Survivors that go on do not
   // ask for one: only a restore, if any, waits then.
-  if (!found->second.goes_on && !needs_.open_snapshots(run).empty()) return;
+  if (!found->second.goes_on && needs_.has_open_snapshots(run)) return;
   if (needs_.is_being_pruned(run)) return;  // the resume point may be about to be removed
   const Groups::OpenEpoch open = std::move(found->second);
   opening_.erase(found);

@@ -35,10 +35,9 @@ class Epochs {
     Sessions& sessions;
     std::function<Staging&()> staging;  // built after this
     std::function<bool()> is_draining;
-    // Snapshots of the run that are open, whether each is staged, and what ends them.
-    std::function<std::vector<ckpt::SnapshotKey>(ckpt::RunId)> open_snapshots;
-    std::function<bool(const ckpt::SnapshotKey&)> is_staged;
-    std::function<void(const ckpt::SnapshotKey&, const ckpt::Error&)> abort_snapshot;
+    std::function<bool(ckpt::RunId)> has_open_snapshots;
+    // Aborts the run's snapshots that are not staged: staged ones commit, or fail by themselves.
+    std::function<void(ckpt::RunId, const ckpt::Error&)> abort_unstaged;
     std::function<void(ckpt::RunId, ckpt::Epoch, ckpt::Rank, const std::string&)> member_lost;
     // Commits of the run are being deleted: its resume point may be among them.
     std::function<bool(ckpt::RunId)> is_being_pruned;

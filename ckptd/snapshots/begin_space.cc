@@ -1,4 +1,4 @@
-#include "ckptd/daemon_begin_space.h"
+#include "ckptd/snapshots/begin_space.h"
 
 #include <algorithm>
 #include <set>

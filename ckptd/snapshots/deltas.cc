@@ -1,12 +1,16 @@
-// Deltas: finds bases for the pieces of a slab. A base is held from here on, like a shared extent,
-// and listed in the commit, so that it stays as long as the commit (daemon_same.cc).
+#include "ckptd/snapshots/deltas.h"
+
 #include <algorithm>
+#include <set>
 
 #include "ckptd/codec/pieces.h"
-#include "ckptd/daemon_impl.h"
-#include "ckptd/daemon_versions.h"
+#include "ckptd/limits.h"
+#include "ckptd/snapshots/version_lookups.h"
 
 namespace ckptd {
+
+namespace fb = ckpt::fb;
+using ckpt::SnapshotKey;
 
 namespace {
 
@@ -53,33 +57,18 @@ std::vector<FragmentPlace> with_bases(const ckpt::ExtentFragment& fragment,
 
 }  // namespace
 
-void Daemon::Impl::note_base(OpenSnapshotState& open, const ckpt::ExtentFragment& fragment,
-                             const BasePlace& base) {
-  const WrittenExtent& extent = open.same.extents.at({base.segment, base.extent_offset});
-  open.same.bases[{fragment.unit, fragment.offset}] = {
-      .segment = base.segment,
-      .extent_offset = base.extent_offset,
-      .payload_offset = base.payload_offset - extent.offset - extent.header_bytes,
-      .crc32c = base.crc32c,
-      .codec = base.codec,
-      .encoded_crc32c = base.encoded_crc32c,
-      .encoded_bytes = base.encoded_bytes,
-      .deltas = base.deltas};
-}
-
-// Null: no fragment can become a delta. As with shared extents, none can while versions are being
-// deleted, or while the index lacks such changes; nor if the journal has no room for the bases.
-std::shared_ptr<BaseSource> Daemon::Impl::find_bases(const SnapshotKey& key, const StagedSlab& slab,
-                                                     const std::vector<bool>& left_out) {
-  OpenSnapshotState& open = open_snapshots.at(key);
+std::shared_ptr<BaseSource> Deltas::find_bases(const SnapshotKey& key, OpenSnapshotState& open,
+                                               const StagedSlab& slab,
+                                               const std::vector<bool>& left_out) {
   const EncodePlan& plan = open.encode_plan;
   if (plan == nullptr || !plan->any_deltas) return nullptr;
-  if (changing(key.run)) return nullptr;
-  const NewestVersions& newest = newest_of_run(key, plan->units->size());
+  if (versions_change(needs_, key.run)) return nullptr;
+  const NewestVersions& newest = newest_.of(key, plan->units->size());
   if (newest.empty()) return nullptr;
-  VersionLookups lookups(history.catalog(), key.run, newest);
+  const Catalog& catalog = needs_.history.catalog();
+  VersionLookups lookups(catalog, key.run, newest);
   std::vector<BaseReader::Base> bases;
-  std::set<std::pair<ckpt::SegmentId, uint64_t>> extents;
+  std::set<SameVersions::Place> extents;
   for (size_t i = 0; i < slab.fragments().size(); ++i) {
     const ckpt::ExtentFragment& fragment = slab.fragments()[i];
     const bool written = left_out.empty() || !left_out[i];
@@ -87,19 +76,20 @@ std::shared_ptr<BaseSource> Daemon::Impl::find_bases(const SnapshotKey& key, con
     const UnitVersion* version = lookups.of(fragment.unit);
     if (version == nullptr) continue;
     const auto places = with_bases(fragment, plan->units->at(fragment.unit), *version);
-    if (places.empty() || !hold_version(key, *version, places)) continue;
+    if (places.empty() || !open.same.hold(catalog, *version, places)) continue;
     for (const FragmentPlace& place : places) {
-      note_base(open, {.unit = fragment.unit, .offset = place.offset}, *place.base);
+      open.same.note_base(fragment.unit, place.offset, *place.base);
       bases.push_back({fragment.unit, base_of(place)});
       extents.insert({place.base->segment, place.base->extent_offset});
     }
   }
   // Bases that could not be looked up are left out: their pieces are stored whole.
-  if (bases.empty() || !history.catalog().health().ok()) return nullptr;
+  if (bases.empty() || !catalog.health().ok()) return nullptr;
   const uint64_t record_bytes =
       ckpt::encoded_bytes({.bases = bases.size(), .shared_extents = extents.size()});
-  if (!persist->try_reserve(key, 0, record_bytes)) return nullptr;
-  return base_reader->of_slab(std::move(bases), extents_at(key, extents));
+  if (!needs_.persist.try_reserve(key, 0, record_bytes)) return nullptr;
+  return reader_.of_slab(std::move(bases),
+                         open.same.headers(needs_.history.store_id(), key, extents));
 }
 
 }  // namespace ckptd

@@ -1,5 +1,4 @@
-// Private to the daemon core: the newest versions of units, for comparison with a slab (dedup,
-// deltas).
+// The newest versions of units, looked up once per slab, for comparison with it (dedup, deltas).
 #pragma once
 
 #include <map>

@@ -1,0 +1,31 @@
+// BeginChecks: may this member begin this snapshot? Reads history and the open snapshots, and
+// changes nothing. Loop thread only.
+#pragma once
+
+#include "ckptd/ingest/ingest.h"
+#include "ckptd/snapshots/needs.h"
+
+namespace ckptd {
+
+class BeginChecks {
+ public:
+  BeginChecks(const SnapshotNeeds& needs, const Ingest& ingest) : needs_(needs), ingest_(ingest) {}
+
+  // The snapshot of a member's message. Fails if the session is no member of that epoch.
+  Result<ckpt::SnapshotKey> member_key(const Session& session, ckpt::Epoch epoch, ckpt::Step step,
+                                       uint32_t attempt) const;
+  // Checks that need no snapshot. The caller adds `key` to the message.
+  Status check(const Session& session, const ckpt::SnapshotKey& key,
+               const ckpt::fb::BeginSnapshotT& message) const;
+  // The member's part, for ingest. Precondition: the session is a member.
+  Result<Ingest::Begin> make_begin(const Session& session, const ckpt::SnapshotKey& key,
+                                   const ckpt::fb::BeginSnapshotT& message) const;
+
+ private:
+  Status check_tokens(const ckpt::SnapshotKey& key, const ckpt::fb::BeginSnapshotT& message) const;
+
+  const SnapshotNeeds& needs_;
+  const Ingest& ingest_;
+};
+
+}  // namespace ckptd

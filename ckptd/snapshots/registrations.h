@@ -1,0 +1,40 @@
+// Registrations: the codecs and flags that trainers request for units, by run.
+//
+// They are not part of the run: trainers register again with the next daemon. Loop thread only.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "ckptd/alarms/unit_flags.h"
+#include "ckptd/codec/codec_choice.h"
+#include "ckptd/codec/slab_encoder.h"
+#include "formats/base/result.h"
+#include "formats/wire/wire_generated.h"
+
+namespace ckptd {
+
+// kInvalidArgument unless a trainer's codecs cover all of its units, and are known.
+ckpt::Status check_unit_codecs(const ckpt::fb::RegisterUnitsT& message);
+
+class Registrations {
+ public:
+  // Precondition: check_unit_codecs() and UnitFlags::check() pass. The last registration with
+  // codecs counts.
+  void note(const std::string& run, const ckpt::fb::RegisterUnitsT& message);
+  void forget(const std::string& run);
+
+  // The units of a snapshot to encode. Null: none.
+  EncodePlan encode_plan(const std::string& run, const UnitSpecList& units,
+                         CodecChoice by_default) const;
+  bool constant(const std::string& run, ckpt::UnitId unit) const {
+    return flags_.constant(run, unit);
+  }
+
+ private:
+  std::map<std::string, std::vector<ckpt::fb::UnitCodec>> codecs_;  // if trainers set them
+  UnitFlags flags_;
+};
+
+}  // namespace ckptd
