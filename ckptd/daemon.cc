@@ -117,7 +117,7 @@ void Daemon::Impl::settle() {
       for (auto& [restore_id, restore] : session_work[id].restores) restore.job->pump();
     }
   }
-  next_administration();
+  administration.next();
   collect_garbage();
   answer_gc();
   if (draining) step_drain();
@@ -171,6 +171,7 @@ void Daemon::Impl::close() {
   if (persist) persist->close();
   if (staging) staging->close();
   history.close();
+  gate.close();
 }
 
 }  // namespace ckptd

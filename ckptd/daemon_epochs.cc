@@ -83,7 +83,10 @@ void Daemon::Impl::join(Session& session, const fb::JoinGroupT& message) {
 void Daemon::Impl::leave_group(const Session& session) {
   const auto member = groups.member(session.id);
   carry_out(groups.leave(session.id));
-  if (!member || removing == member->run || !history.catalog().run(member->run).ok()) return;
+  if (!member || !gate.may(RunActivity::kEndEpoch, member->run) ||
+      !history.catalog().run(member->run).ok()) {
+    return;
+  }
   auto over = record_of_epoch_over(*member, groups, turn.wall_clock_ns());
   if (!over) return;
   std::vector<fb::RecordT> records;
@@ -172,7 +175,9 @@ void Daemon::Impl::try_open_epoch(ckpt::RunId run) {
   // The newest complete view is known when no snapshot is in progress. Survivors that go on do not
   // ask for one: only a restore, if any, waits then.
   if (!found->second.goes_on && !ingest.open(run).empty()) return;
-  if (pruning == run) return;  // the resume point may be about to be removed
+  if (!gate.may(RunActivity::kWriteEpoch, run)) {  // the resume point may be about to be removed
+    return gate.wait(RunActivity::kWriteEpoch, run, [this] { snapshot_ended = true; });
+  }
   const Groups::OpenEpoch open = std::move(found->second);
   opening.erase(found);
   struct Begin {
@@ -223,7 +228,7 @@ void Daemon::Impl::write_epoch(const Groups::OpenEpoch& open,
     records.push_back(make_record(std::move(lineage)));
   }
   records.push_back(make_record(epoch));
-  epochs_being_written.insert(open.run);
+  epochs_being_written.emplace(open.run, gate.begin(RunActivity::kWriteEpoch, open.run));
   history.record(std::move(records), [this, open, epoch](const Status& status) {
     epochs_being_written.erase(open.run);
     epoch_opened(open, epoch, status);

@@ -24,7 +24,7 @@ Holder holder_of(const Session& session, bool privileged) {
 // Deletions that are being written to the journal are not in the catalog yet; a hold would be too
 // late for them.
 Status Daemon::Impl::may_hold(const RunInfo& run) const {
-  if (pruning != run.id && removing != run.id) return {};
+  if (gate.may(RunActivity::kHold, run.id)) return {};
   return make_error(ErrorCode::kUnavailable, "run {}: commits of it are being removed; try again",
                     run.name);
 }

@@ -5,7 +5,8 @@
 //   _sessions, _epochs, _handback  sessions and groups; return of clients after a restart
 //   _begin, _snapshots, _alarms, _codec, _delta, _same  a snapshot from its begin to its commit
 //   _restore, _holds, _gc, _scrub  restores, holds; dead space; background work
-//   _queries, _status, _metrics, _health, _administration  queries, reports, changes of history
+//   _queries, _status, _metrics, _health  queries; reports
+//   _wire_FOLDER                needs of the module in that folder
 //
 // All runs on the loop thread: callbacks in poll(), follow-up work in settle(), no recursion.
 #pragma once
@@ -19,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "ckptd/administration/administration.h"
 #include "ckptd/alarms/judge.h"
 #include "ckptd/catalog/salvage.h"
 #include "ckptd/daemon.h"
@@ -28,12 +30,14 @@
 #include "ckptd/gc/gc.h"
 #include "ckptd/group/group.h"
 #include "ckptd/history/history.h"
+#include "ckptd/history/run_gate.h"
 #include "ckptd/holds/holds.h"
 #include "ckptd/ingest/ingest.h"
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
 #include "ckptd/restore/restore.h"
+#include "ckptd/runs/run_registry.h"
 #include "ckptd/scrub/scrub.h"
 #include "ckptd/sessions/access.h"
 #include "ckptd/sessions/replies.h"
@@ -92,10 +96,7 @@ struct Daemon::Impl {
   void warm_memory();
   Status grant_arena(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd,
                      fb::WelcomeT& welcome, int* fd_to_send);
-  void register_units(Session& session, const fb::RegisterUnitsT& message, bool may_replace);
-  void create_run(Session& session, const fb::RegisterUnitsT& message,
-                  std::vector<ckpt::UnitSpec> units, const RunInfo* replaced);
-  void run_created(const std::string& name, ckpt::RunId run, const Status& status);
+  RunRegistry::Needs runs_needs();  // daemon_wire_runs.cc
   void disconnected(SessionId session, const std::string& reason);
   // -- epochs (daemon_epochs.cc) -----------------------------------------------------------------
   void join(Session& session, const fb::JoinGroupT& message);
@@ -224,26 +225,8 @@ struct Daemon::Impl {
   void look_at_health();
   std::map<std::string, RunProgress::Waiting> snapshots_waiting() const;
   std::optional<std::set<std::string>> names_of_trained() const;
-  // -- changes of history (daemon_administration.cc) ---------------------------------------------
-  static bool is_administration(std::string_view verb);
-  void administer(const Session& session, const fb::QueryT& message);
-  void next_administration();
-  void administered(const Administration& task, const QueryAnswer& answer_to_it);
-  void write_administration(const Administration& task, std::vector<fb::RecordT> records,
-                            std::function<QueryAnswer()> then);
-  void change_tag(const Session& session, const Administration& task);
-  void change_pin(const Session& session, const Administration& task);
-  QueryAnswer rules_answer(const QueryContext& context, const RunInfo& run);
-  void change_rules(const Session& session, const Administration& task);
-  void change_grant(const Session& session, const Administration& task);
-  void prune(const Session& session, const Administration& task);
-  Status may_prune(const RunInfo& run) const;
-  Result<PrunePlan> make_prune_plan(const Session& session, const PruneArgs& args) const;
-  std::vector<ViewPoint> points_being_taken(ckpt::RunId run) const;
-  void delete_planned(const Administration& task, const RunInfo& run, const PrunePlan& plan,
-                      const PlanPage& page, std::vector<fb::RecordT> records);
-  Status may_remove(const RunInfo& run) const;
-  void remove(const Session& session, const Administration& task);
+  // -- changes of history (daemon_wire_administration.cc) ----------------------------------------
+  Administration::Needs administration_needs();
   void run_gone(const RunInfo& run);
   // -- views that readers hold (daemon_holds.cc) -------------------------------------------------
   Status may_hold(const RunInfo& run) const;
@@ -277,6 +260,7 @@ struct Daemon::Impl {
   const Options options;
 
   Turn turn;
+  RunGate gate;  // outlives everything that holds its tokens
   History history;
   Sessions sessions;
   std::map<SessionId, SessionWork> session_work;
@@ -290,8 +274,8 @@ struct Daemon::Impl {
   Ingest ingest;
   Groups groups;
 
-  std::map<std::string, CreatingRun> creating_runs;
-  ckpt::RunId next_run = 1;
+  RunRegistry registry{runs_needs()};
+  Administration administration{administration_needs()};
   std::map<SnapshotKey, OpenSnapshotState> open_snapshots;
   std::map<ckpt::RunId, std::deque<WaitingBegin>> waiting_begins;
   std::map<ckpt::RunId, RunNewest> newest_by_run;    // of runs with an epoch
@@ -305,11 +289,7 @@ struct Daemon::Impl {
   std::map<uint64_t, Verify> verifies;
 
   Holds holds;
-  std::deque<Administration> administrations;  // wait for the current one
-  bool administering = false;
-  std::optional<ckpt::RunId> pruning;          // its deletions are being written to the journal
-  std::optional<ckpt::RunId> removing;         // likewise for all of it: no registration
-  std::set<ckpt::RunId> epochs_being_written;  // likewise
+  std::map<ckpt::RunId, RunGate::Token> epochs_being_written;
 
   std::unique_ptr<Gc> gc;
   bool gc_wanted = true;    // leftovers of the last daemon

@@ -13,7 +13,8 @@ namespace ckptd {
 
 namespace {
 
-void add_counters(MetricsText& text, const Counters& counters) {
+void add_counters(MetricsText& text, const Counters& counters,
+                  const Administration::Counters& changes) {
   text.counter("ckptd_commits_total", "Snapshots made durable.", counters.commits);
   text.counter("ckptd_commit_bytes_total", "Bytes of units in them.", counters.commit_bytes);
   text.counter("ckptd_same_bytes_total",
@@ -48,7 +49,7 @@ void add_counters(MetricsText& text, const Counters& counters) {
                counters.restore_fallbacks);
   text.counter("ckptd_verify_errors_total", "Damage found by verify.", counters.verify_errors);
   text.counter("ckptd_commits_deleted_total", "Commits that prunes removed.",
-               counters.commits_deleted);
+               changes.commits_deleted);
   text.counter("ckptd_freed_bytes_total", "Bytes of segments given back to the disk.",
                counters.freed_bytes);
   text.counter("ckptd_segments_removed_total", "Segment files removed, nothing in them being live.",
@@ -144,7 +145,7 @@ std::string Daemon::metrics_text() {
   impl_->look_at_health();
   const Impl& impl = *impl_;
   MetricsText text;
-  add_counters(text, impl.counters);
+  add_counters(text, impl.counters, impl.administration.counters());
   add_holds(text, impl.holds, impl.counters);
   add_alarms(text, impl.counters);
   text.counter("ckptd_write_errors_total",

@@ -193,10 +193,10 @@ std::optional<CommitInfo> newest_commit(const Catalog& catalog, ckpt::RunId run)
 // Metrics of the runs continue.
 Status Daemon::Impl::recover_runs(RecoveredStore& store) {
   for (const RunInfo& removed : history.catalog().removed_runs()) {
-    next_run = std::max(next_run, removed.id + 1);
+    registry.recovered(removed.id);
   }
   for (const RunInfo& run : history.catalog().runs()) {
-    next_run = std::max(next_run, run.id + 1);
+    registry.recovered(run.id);
     const fb::EpochOpenedT& epoch = store.epochs[run.id];
     // A later epoch than the journal's was salvaged: only its number is known.
     const bool known = epoch.epoch >= run.last_epoch;

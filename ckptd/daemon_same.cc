@@ -62,7 +62,9 @@ bool may_be_same(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& uni
 
 // True if deletions of the run are on their way to the journal, or the index lacks some record: no
 // new reference to any version of the run may be made.
-bool Daemon::Impl::changing(ckpt::RunId run) const { return pruning == run || !history.current(); }
+bool Daemon::Impl::changing(ckpt::RunId run) const {
+  return !gate.may(RunActivity::kReference, run) || !history.current();
+}
 
 // Adds the cuts of units whose newest version this commit has.
 void Daemon::Impl::add_to_newest_cuts(const SnapshotKey& key,

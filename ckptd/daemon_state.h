@@ -114,13 +114,6 @@ struct WaitingBegin {
   fb::BeginSnapshotT message;
 };
 
-// A run whose first registration is being written.
-struct CreatingRun {
-  uid_t uid = 0;
-  std::vector<ckpt::UnitSpec> units;
-  std::vector<std::pair<SessionId, uint64_t>> waiting;  // session, request
-};
-
 struct Verify {
   SessionId session = 0;
   uint64_t request = 0;
@@ -129,16 +122,6 @@ struct Verify {
   std::vector<std::string> whole_runs = {};  // names; the empty one is the journal
   uint64_t began_ns = 0;                     // wall clock
   std::unique_ptr<VerifyJob> job;
-};
-
-// A change of history that a client requested.
-struct Administration {
-  SessionId session = 0;
-  uint64_t request = 0;
-  std::string verb;
-  std::string args;
-  // Instead of a verb: units of a run that replaces a run of the same name.
-  std::shared_ptr<const fb::RegisterUnitsT> registration = nullptr;
 };
 
 // Space that can be reclaimed now.
@@ -178,7 +161,6 @@ struct Counters {
   uint64_t restore_bytes_located = 0;
   uint64_t restore_fallbacks = 0;
   uint64_t verify_errors = 0;
-  uint64_t commits_deleted = 0;
   uint64_t holds_overdue = 0;  // ended because their readers made no progress
   uint64_t holds_forced = 0;   // ended by root
   uint64_t freed_bytes = 0;
