@@ -102,7 +102,7 @@ void Daemon::Impl::settle() {
       readers.slabs_ready(id);
     }
   }
-  next_administration();
+  administration.next();
   space.collect();
   space.answer_askers();
   if (draining) step_drain();
@@ -150,6 +150,7 @@ void Daemon::Impl::close() {
   if (persist) persist->close();
   if (staging) staging->close();
   history.close();
+  gate.close();
 }
 
 }  // namespace ckptd

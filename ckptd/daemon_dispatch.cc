@@ -27,7 +27,7 @@ void Daemon::Impl::dispatch(Session& session, fb::MessageT& message, ckpt::base:
 bool Daemon::Impl::dispatch_group(Session& session, fb::MessageT& message) {
   switch (message.body.type) {
     case fb::MessageBody::RegisterUnits:
-      register_units(session, *message.body.AsRegisterUnits(), /*may_replace=*/false);
+      registry.register_units(session, *message.body.AsRegisterUnits());
       return true;
     case fb::MessageBody::JoinGroup:
       epochs.join(session, *message.body.AsJoinGroup());

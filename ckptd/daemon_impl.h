@@ -2,22 +2,20 @@
 //
 //   daemon, _dispatch           public interface, poll and tick, drain; dispatch of messages
 //   _open                       recovery (recovery/), then the stages
-//   _sessions                   greeting, registration, loss of a session
-//   _wire_*                     what the modules need from each other
-//   _queries, _status, _metrics, _health, _administration  queries, reports, changes of history
+//   _sessions                   greeting, loss of a session
+//   _queries, _status, _metrics queries; reports
+//   _wire_FOLDER                what the module in that folder needs from the others
 //
 // All runs on the loop thread: callbacks in poll(), follow-up work in settle(), no recursion.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
-#include <span>
 #include <string>
-#include <vector>
 
+#include "ckptd/administration/administration.h"
 #include "ckptd/background/scrub_control.h"
 #include "ckptd/background/space.h"
 #include "ckptd/daemon.h"
@@ -25,11 +23,13 @@
 #include "ckptd/epochs/epochs.h"
 #include "ckptd/health/health_watch.h"
 #include "ckptd/history/history.h"
+#include "ckptd/history/run_gate.h"
 #include "ckptd/limits.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/query/query.h"
 #include "ckptd/readers/readers.h"
 #include "ckptd/recovery/recovery.h"
+#include "ckptd/runs/run_registry.h"
 #include "ckptd/scrub/scrub.h"
 #include "ckptd/sessions/access.h"
 #include "ckptd/sessions/replies.h"
@@ -68,10 +68,7 @@ struct Daemon::Impl {
   void warm_memory();
   Status grant_arena(Session& session, const fb::HelloT& message, ckpt::base::UniqueFd fd,
                      fb::WelcomeT& welcome, int* fd_to_send);
-  void register_units(Session& session, const fb::RegisterUnitsT& message, bool may_replace);
-  void create_run(Session& session, const fb::RegisterUnitsT& message,
-                  std::vector<ckpt::UnitSpec> units, const RunInfo* replaced);
-  void run_created(const std::string& name, ckpt::RunId run, const Status& status);
+  RunRegistry::Needs runs_needs();  // daemon_wire_runs.cc
   void disconnected(SessionId session, const std::string& reason);
   // -- what modules need from each other (daemon_wire_*.cc) --------------------------------------
   Snapshots::Needs snapshots_needs();
@@ -88,28 +85,9 @@ struct Daemon::Impl {
   QueryAnswer query_status(const Session& asker);
   void look_at_health();
   std::optional<std::set<std::string>> names_of_trained() const;
-  // -- changes of history (daemon_administration.cc) ---------------------------------------------
-  static bool is_administration(std::string_view verb);
-  void administer(const Session& session, const fb::QueryT& message);
-  void next_administration();
-  void administered(const Administration& task, const QueryAnswer& answer_to_it);
-  void write_administration(const Administration& task, std::vector<fb::RecordT> records,
-                            std::function<QueryAnswer()> then);
-  void change_tag(const Session& session, const Administration& task);
-  void change_pin(const Session& session, const Administration& task);
-  QueryAnswer rules_answer(const QueryContext& context, const RunInfo& run);
-  void change_rules(const Session& session, const Administration& task);
-  void change_grant(const Session& session, const Administration& task);
-  void prune(const Session& session, const Administration& task);
-  Status may_prune(const RunInfo& run) const;
-  Result<PrunePlan> make_prune_plan(const Session& session, const PruneArgs& args) const;
-  std::vector<ViewPoint> points_being_taken(ckpt::RunId run) const;
-  void delete_planned(const Administration& task, const RunInfo& run, const PrunePlan& plan,
-                      const PlanPage& page, std::vector<fb::RecordT> records);
-  Status may_remove(const RunInfo& run) const;
-  void remove(const Session& session, const Administration& task);
+  // -- changes of history (daemon_wire_administration.cc) ----------------------------------------
+  Administration::Needs administration_needs();
   void run_gone(const RunInfo& run);
-  bool disk_wanted() const;
 
   Disk& disk;
   Executor& executor;
@@ -117,6 +95,7 @@ struct Daemon::Impl {
   const Options options;
 
   Turn turn;
+  RunGate gate;  // outlives everything that holds its tokens
   History history;
   Sessions sessions;
   const Replies replies;
@@ -127,14 +106,8 @@ struct Daemon::Impl {
   std::unique_ptr<SegmentReader> segments;
   std::unique_ptr<Snapshots> snapshots;
 
-  std::map<std::string, CreatingRun> creating_runs;
-  ckpt::RunId next_run = 1;
-
-  std::deque<Administration> administrations;  // wait for the current one
-  bool administering = false;
-  std::optional<ckpt::RunId> pruning;          // its deletions are being written to the journal
-  std::optional<ckpt::RunId> removing;         // likewise for all of it: no registration
-  std::set<ckpt::RunId> epochs_being_written;  // likewise
+  RunRegistry registry;
+  Administration administration;
 
   Epochs epochs;
   Space space;

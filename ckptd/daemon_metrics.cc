@@ -40,7 +40,8 @@ void add_snapshots(MetricsText& text, const Snapshots::Counters& counters) {
 }
 
 void add_counters(MetricsText& text, const Counters& counters, const Epochs::Counters& epochs,
-                  const Space::Counters& space, const Readers& readers) {
+                  const Administration::Counters& changes, const Space::Counters& space,
+                  const Readers& readers) {
   const Restores::Counters& restores = readers.restores().counters();
   text.counter("ckptd_epochs_opened_total", "Group epochs opened.", epochs.opened);
   text.counter("ckptd_epochs_ended_total", "Group epochs ended by a loss or a change of members.",
@@ -59,7 +60,7 @@ void add_counters(MetricsText& text, const Counters& counters, const Epochs::Cou
   text.counter("ckptd_verify_errors_total", "Damage found by verify.",
                readers.verifies().counters().errors);
   text.counter("ckptd_commits_deleted_total", "Commits that prunes removed.",
-               counters.commits_deleted);
+               changes.commits_deleted);
   add_space(text, space);
   text.counter("ckptd_arenas_adopted_total", "Arenas taken back after a restart.",
                counters.arenas_adopted);
@@ -69,6 +70,23 @@ void add_counters(MetricsText& text, const Counters& counters, const Epochs::Cou
                counters.slabs_not_taken_back);
   text.counter("ckptd_protocol_errors_total", "Sessions ended for messages that make no sense.",
                counters.protocol_errors);
+}
+
+void add_staging(MetricsText& text, const Staging::Stats& stats) {
+  for (const auto& [state, name] : kSlabStates) {
+    text.gauge("ckptd_slabs", "Slabs of all arenas, by state.",
+               static_cast<double>(slabs_in(stats, state)), {{"state", name}});
+  }
+  text.gauge("ckptd_arena_bytes", "Shared memory of all arenas.",
+             static_cast<double>(stats.arena_bytes));
+  text.gauge("ckptd_warm_pool_bytes", "Memory that is faulted in for sessions to come.",
+             static_cast<double>(stats.warm_pool_bytes));
+  text.gauge("ckptd_memory_versions", "Versions of units that are in memory only.",
+             static_cast<double>(stats.memory_versions));
+  text.counter("ckptd_memory_evictions_total", "Those that gave way to something else.",
+               stats.evicted_versions);
+  text.gauge("ckptd_zero_copy", "1 while every arena is registered with the disk.",
+             stats.zero_copy ? 1 : 0);
 }
 
 void add_holds(MetricsText& text, const ReaderHolds& holds) {
@@ -151,7 +169,8 @@ std::string Daemon::metrics_text() {
   const Impl& impl = *impl_;
   MetricsText text;
   add_snapshots(text, impl.snapshots->counters());
-  add_counters(text, impl.counters, impl.epochs.counters(), impl.space.counters(), impl.readers);
+  add_counters(text, impl.counters, impl.epochs.counters(), impl.administration.counters(),
+               impl.space.counters(), impl.readers);
   add_holds(text, impl.readers.holds());
   add_alarms(text, impl.snapshots->counters());
   text.counter("ckptd_write_errors_total",
@@ -174,21 +193,7 @@ std::string Daemon::metrics_text() {
   add_progress(text, impl.health_watch.progress(), impl.turn.wall_clock_ns(),
                limits::kRunsInMetricsMax);
   add_health(text, impl.health_watch.health());
-  const Staging::Stats stats = impl.staging->stats();
-  for (const auto& [state, name] : kSlabStates) {
-    text.gauge("ckptd_slabs", "Slabs of all arenas, by state.",
-               static_cast<double>(slabs_in(stats, state)), {{"state", name}});
-  }
-  text.gauge("ckptd_arena_bytes", "Shared memory of all arenas.",
-             static_cast<double>(stats.arena_bytes));
-  text.gauge("ckptd_warm_pool_bytes", "Memory that is faulted in for sessions to come.",
-             static_cast<double>(stats.warm_pool_bytes));
-  text.gauge("ckptd_memory_versions", "Versions of units that are in memory only.",
-             static_cast<double>(stats.memory_versions));
-  text.counter("ckptd_memory_evictions_total", "Those that gave way to something else.",
-               stats.evicted_versions);
-  text.gauge("ckptd_zero_copy", "1 while every arena is registered with the disk.",
-             stats.zero_copy ? 1 : 0);
+  add_staging(text, impl.staging->stats());
   text.gauge("ckptd_sessions", "Connected sessions.", static_cast<double>(impl.sessions.size()));
   text.gauge("ckptd_snapshots_open", "Snapshots begun and not settled.",
              static_cast<double>(impl.snapshots->open_count()));

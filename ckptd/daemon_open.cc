@@ -32,6 +32,8 @@ Daemon::Impl::Impl(const Parts& with_parts, const Options& with_options)
                .on_record = [this](const fb::RecordT& record) { on_record(record); }}),
       replies(sessions, with_parts.outbox),
       readers(readers_needs()),
+      registry(runs_needs()),
+      administration(administration_needs()),
       epochs(epochs_needs()),
       space(space_needs()),
       scrub(scrub_needs()) {}
@@ -75,7 +77,7 @@ Status Daemon::Impl::open() {
   open_staging();
   io_shape = options.find_io_shape();
   open_persist(recovered);
-  open_readers_back();
+  snapshots = std::make_unique<Snapshots>(snapshots_needs());
   scrub.open(readers.context());
   history.start_turns();
   log_recovered(history, recovered.clean);
@@ -84,7 +86,7 @@ Status Daemon::Impl::open() {
 
 // Members of the last epochs may rejoin. Metrics of the runs continue.
 void Daemon::Impl::take_recovered(const Recovered& recovered) {
-  next_run = recovered.next_run;
+  registry.recovered(recovered.next_run - 1);
   for (const RecoveredRun& run : recovered.runs) {
     epochs.groups_for_recovery().recovered(run.id, run.epoch, run.rejoining, run.lineage,
                                            run.members, run.goes_on);

@@ -42,7 +42,7 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
   if (message.verb == "scrub") {
     return replies.answer(session.id, message.request, scrub.query(session, message.args));
   }
-  if (is_administration(message.verb)) return administer(session, message);
+  if (Administration::handles(message.verb)) return administration.administer(session, message);
   if (message.verb == "gc") return space.query(session, message.request);
   if (message.verb == "rebuild") {
     return replies.answer(session.id, message.request, query_rebuild(session));

@@ -17,10 +17,8 @@ Epochs::Needs Daemon::Impl::epochs_needs() {
               [this](ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank, const std::string& why) {
                 snapshots->member_lost(run, epoch, rank, why);
               },
-          .is_being_pruned = [this](ckpt::RunId run) { return pruning == run; },
-          .is_being_removed = [this](ckpt::RunId run) { return removing == run; },
-          .on_write_begins = [this](ckpt::RunId run) { epochs_being_written.insert(run); },
-          .on_write_ends = [this](ckpt::RunId run) { epochs_being_written.erase(run); },
+          .gate = gate,
+          .on_may_open = [this] { snapshot_ended = true; },
           .on_ended = [this](ckpt::RunId run,
                              ckpt::Epoch epoch) { snapshots->epoch_ended(run, epoch); },
           .on_members_changed = [this] { readers.retry_waiting(); },

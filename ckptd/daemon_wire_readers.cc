@@ -17,7 +17,7 @@ Readers::Needs Daemon::Impl::readers_needs() {
       .segments = [this]() -> SegmentReader& { return *segments; },
       .is_draining = [this] { return draining; },
       .earlier_snapshots = [this](SessionId session) { return earlier_snapshots(session); },
-      .removes_commits = [this](ckpt::RunId run) { return pruning == run || removing == run; },
+      .removes_commits = [this](ckpt::RunId run) { return !gate.may(RunActivity::kHold, run); },
       .on_reader_gone = [this] { space.reader_gone(); },
       .on_verified = [this](const VerifyReport& report, const std::vector<std::string>& whole_runs,
                             uint64_t began_ns) { scrub.verified(report, whole_runs, began_ns); }};

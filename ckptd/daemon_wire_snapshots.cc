@@ -19,7 +19,7 @@ Snapshots::Needs Daemon::Impl::snapshots_needs() {
       .members = [this](ckpt::RunId run,
                         ckpt::Epoch epoch) { return epochs.groups().members(run, epoch); },
       .is_draining = [this] { return draining; },
-      .is_deleting = [this](ckpt::RunId run) { return pruning == run; },
+      .is_deleting = [this](ckpt::RunId run) { return !gate.may(RunActivity::kReference, run); },
       .on_durable =
           [this](const std::string& run, const CommitInfo& commit) {
             health_watch.snapshot_durable(run, durable_of(commit));

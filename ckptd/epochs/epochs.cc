@@ -3,6 +3,8 @@
 #include <fmt/ranges.h>
 #include <spdlog/spdlog.h>
 
+#include <memory>
+
 #include "ckptd/epochs/epoch_over.h"
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
@@ -65,7 +67,7 @@ void Epochs::join(Session& session, const fb::JoinGroupT& message) {
 void Epochs::leave(const Session& session) {
   const auto member = groups_.member(session.id);
   carry_out(groups_.leave(session.id));
-  if (!member || needs_.is_being_removed(member->run) ||
+  if (!member || !needs_.gate.may(RunActivity::kEndEpoch, member->run) ||
       !needs_.history.catalog().run(member->run).ok())
     return;
   auto over = record_of_epoch_over(*member, groups_, needs_.turn.wall_clock_ns());
@@ -146,7 +148,10 @@ void Epochs::try_open(ckpt::RunId run) {
   // The newest complete view is known when no snapshot is in progress. Survivors that go on do not
   // ask for one: only a restore, if any, waits then.
   if (!found->second.goes_on && needs_.has_open_snapshots(run)) return;
-  if (needs_.is_being_pruned(run)) return;  // the resume point may be about to be removed
+  if (!needs_.gate.may(RunActivity::kWriteEpoch, run)) {
+    // The resume point may be about to be removed.
+    return needs_.gate.wait(RunActivity::kWriteEpoch, run, needs_.on_may_open);
+  }
   const Groups::OpenEpoch open = std::move(found->second);
   opening_.erase(found);
   struct Begin {
@@ -197,9 +202,10 @@ void Epochs::write(const Groups::OpenEpoch& open, const std::optional<ViewPoint>
     records.push_back(make_record(std::move(lineage)));
   }
   records.push_back(make_record(epoch));
-  needs_.on_write_begins(open.run);
-  needs_.history.record(std::move(records), [this, open, epoch](const Status& status) {
-    needs_.on_write_ends(open.run);
+  const auto writing =
+      std::make_shared<RunGate::Token>(needs_.gate.begin(RunActivity::kWriteEpoch, open.run));
+  needs_.history.record(std::move(records), [this, open, epoch, writing](const Status& status) {
+    writing->release();
     opened(open, epoch, status);
   });
 }

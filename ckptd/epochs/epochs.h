@@ -19,6 +19,7 @@
 #include "ckptd/epochs/resume_point.h"
 #include "ckptd/group/group.h"
 #include "ckptd/history/history.h"
+#include "ckptd/history/run_gate.h"
 #include "ckptd/loop/turn.h"
 #include "ckptd/sessions/replies.h"
 #include "ckptd/sessions/session.h"
@@ -39,13 +40,9 @@ class Epochs {
     // Aborts the run's snapshots that are not staged: staged ones commit, or fail by themselves.
     std::function<void(ckpt::RunId, const ckpt::Error&)> abort_unstaged;
     std::function<void(ckpt::RunId, ckpt::Epoch, ckpt::Rank, const std::string&)> member_lost;
-    // Commits of the run are being deleted: its resume point may be among them.
-    std::function<bool(ckpt::RunId)> is_being_pruned;
-    // No record of a removed run may follow its removal.
-    std::function<bool(ckpt::RunId)> is_being_removed;
-    // Around the write of an epoch's record: no commit of the run may be deleted meanwhile.
-    std::function<void(ckpt::RunId)> on_write_begins;
-    std::function<void(ckpt::RunId)> on_write_ends;
+    RunGate& gate;
+    // An epoch may be written now that waited for a change of its run's history.
+    std::function<void()> on_may_open;
     std::function<void(ckpt::RunId, ckpt::Epoch)> on_ended;  // before members are told
     std::function<void()> on_members_changed;                // after they are told
     std::function<void(ckpt::RunId)> on_opened;              // before members are told

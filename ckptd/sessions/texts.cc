@@ -2,7 +2,6 @@
 
 #include "ckptd/limits.h"
 #include "formats/base/printable.h"
-#include "formats/json_text.h"
 #include "formats/unit.h"
 
 namespace ckptd {
@@ -57,17 +56,6 @@ std::optional<TextFault> check_texts(fb::MessageT& message) {
     return fault(query->request, check_query(*query));
   }
   return std::nullopt;
-}
-
-Status check_metadata(const std::string& metadata) {
-  if (metadata.size() > limits::kMetadataBytesMax) {
-    return make_error(ErrorCode::kInvalidArgument, "its metadata is {} bytes, the most is {}",
-                      metadata.size(), limits::kMetadataBytesMax);
-  }
-  if (metadata.empty()) return {};
-  const Status json = ckpt::check_json(metadata);
-  if (json.ok()) return {};
-  return make_error(ErrorCode::kInvalidArgument, "its metadata is {}", json.error().message);
 }
 
 }  // namespace ckptd

@@ -19,11 +19,8 @@ struct TextFault {
 // refusal.
 //
 // Checked elsewhere, because the answer depends on their meaning: the run of a greeting (hello,
-// after the protocol's version), units and metadata (register_units), metrics (check_begin: a
+// after the protocol's version), units and metadata (RunRegistry), metrics (check_begin: a
 // refusal concerns all members), keys (Rendezvous).
 std::optional<TextFault> check_texts(ckpt::fb::MessageT& message);
-
-// JSON within the limits of size and depth, or empty.
-ckpt::Status check_metadata(const std::string& metadata);
 
 }  // namespace ckptd

@@ -8,7 +8,6 @@
 
 namespace ckptd {
 
-namespace fb = ckpt::fb;
 using ckpt::SnapshotKey;
 
 namespace {

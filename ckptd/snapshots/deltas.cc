@@ -9,7 +9,6 @@
 
 namespace ckptd {
 
-namespace fb = ckpt::fb;
 using ckpt::SnapshotKey;
 
 namespace {

@@ -11,7 +11,7 @@
 namespace ckptd {
 
 // True if the run never had a listed commit and `uid` owns it. The caller checks that it is unused,
-// with the conditions of `rm` (Daemon::Impl::may_remove).
+// with the conditions of `rm` (Administration::may_remove).
 bool never_committed(const RunInfo& run, uint32_t uid);
 // True if the trainer sends a configuration, and the run has another one.
 bool differs(const RunInfo& run, std::string_view metadata);

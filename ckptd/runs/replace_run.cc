@@ -1,8 +1,8 @@
-#include "ckptd/daemon_replace_run.h"
+#include "ckptd/runs/replace_run.h"
 
 #include <spdlog/spdlog.h>
 
-#include "ckptd/history/recovered_store.h"
+#include "ckptd/history/make_record.h"
 #include "ckptd/observe/log_event.h"
 
 namespace ckptd {

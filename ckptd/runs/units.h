@@ -1,0 +1,24 @@
+// Checks of a registration: the units and metadata that a client sends. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/base/result.h"
+#include "formats/unit.h"
+#include "formats/wire/wire_generated.h"
+
+namespace ckptd {
+
+using ckpt::Result;
+using ckpt::Status;
+
+// Reads and checks the units that the client lists.
+Result<std::vector<ckpt::UnitSpec>> read_units(const ckpt::fb::RegisterUnitsT& message);
+// kFailedPrecondition names the first unit that differs.
+Status check_same_units(const std::vector<ckpt::UnitSpec>& known,
+                        const std::vector<ckpt::UnitSpec>& given);
+// JSON within the limits of size and depth, or empty.
+Status check_metadata(const std::string& metadata);
+
+}  // namespace ckptd

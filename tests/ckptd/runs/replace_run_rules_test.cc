@@ -1,0 +1,43 @@
+// Rules for replacing a run. With a daemon: tests/ckptd/daemon/replace_run_test.cc.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ckptd/runs/replace_run.h"
+
+namespace ckptd {
+namespace {
+
+RunInfo run_of(uint32_t uid, uint64_t commits) {
+  RunInfo run;
+  run.id = 3;
+  run.uid = uid;
+  run.commits = commits;
+  run.metadata = "{}";
+  return run;
+}
+
+TEST(ReplaceRun, OnlyItsOwnerReplacesItWithoutCommits) {
+  EXPECT_TRUE(never_committed(run_of(5, 0), 5));
+  EXPECT_FALSE(never_committed(run_of(5, 1), 5));
+  EXPECT_FALSE(never_committed(run_of(5, 0), 0)) << "not even root";
+}
+
+TEST(ReplaceRun, NoConfigurationIsNoDifference) {
+  EXPECT_FALSE(differs(run_of(5, 0), ""));
+  EXPECT_FALSE(differs(run_of(5, 0), "{}"));
+  EXPECT_TRUE(differs(run_of(5, 0), R"({"layers": 4})"));
+}
+
+TEST(ReplaceRun, NewRunKeepsRulesAndGrants) {
+  RunInfo run = run_of(5, 0);
+  EXPECT_TRUE(kept_settings(run, ckpt::KeepRules(), 4, 1).empty());
+  run.grants[9] = ckpt::Rights();
+  const auto records = kept_settings(run, ckpt::KeepRules(), 4, 1);
+  ASSERT_EQ(records.size(), 1u);
+  const auto* granted = records[0].body.AsGranted();
+  ASSERT_NE(granted, nullptr);
+  EXPECT_EQ(granted->run, 4u);
+}
+
+}  // namespace
+}  // namespace ckptd
