@@ -100,8 +100,7 @@ Status Daemon::Impl::open() {
   CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk, store));
   CKPT_TRY(check_segments_are_ours(found, store));
   CKPT_TRY(history.keeper().open(store));
-  // The last check: so far nothing of the store was changed. Only a catalog that RocksDB cannot
-  // open was moved to catalog.broken.
+  // The last check: so far nothing of the store was changed.
   const bool lost_records =
       store.damage || history.keeper().knows_more_than(history.last_sequence());
   if (!finished && !lost_records) CKPT_TRY(check_journal_is_newest(disk, found, store));
