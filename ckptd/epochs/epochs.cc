@@ -186,6 +186,7 @@ void Epochs::write(const Groups::OpenEpoch& open, const std::optional<ViewPoint>
   epoch.reason = open.given_up;
   epoch.elastic = open.elastic;
   epoch.goes_on = open.goes_on;
+  epoch.had_gone_on = open.had_gone_on;
   if (open.elastic) {
     epoch.members.reserve(open.members.size());
     for (const JoinRequest& member : open.members) epoch.members.push_back(member.member);
