@@ -1,5 +1,8 @@
 // Codecs: chooses which units of a snapshot to encode, by the configuration and by the requests of
 // trainers, which are kept by run.
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -10,7 +13,7 @@ namespace ckptd {
 
 namespace {
 
-// check_unit_codecs() lets no Auto pass.
+// note_registration() keeps no Auto.
 CodecChoice choice_of(fb::UnitCodec asked, CodecChoice by_default) {
   switch (asked) {
     case fb::UnitCodec::None:
@@ -35,22 +38,35 @@ Status check_unit_codecs(const fb::RegisterUnitsT& message) {
                       message.codecs.size(), message.units.size());
   }
   for (size_t i = 0; i < message.codecs.size(); ++i) {
-    const std::string& unit = message.units[i]->name;
-    if (message.codecs[i] == fb::UnitCodec::Auto) {
-      return make_error(ErrorCode::kInvalidArgument, "unit {}: {}", unit, ckpt::kAutoCodecRemoved);
-    }
     if (message.codecs[i] <= fb::UnitCodec::MAX) continue;
-    return make_error(ErrorCode::kInvalidArgument, "unit {}: no such codec: {}", unit,
-                      static_cast<int>(message.codecs[i]));
+    return make_error(ErrorCode::kInvalidArgument, "unit {}: no such codec: {}",
+                      message.units[i]->name, static_cast<int>(message.codecs[i]));
   }
   return {};
 }
 
+Status check_no_auto_codec(const fb::RegisterUnitsT& message) {
+  const auto found = std::ranges::find(message.codecs, fb::UnitCodec::Auto);
+  if (found == message.codecs.end()) return {};
+  const auto unit = static_cast<size_t>(found - message.codecs.begin());
+  return make_error(ErrorCode::kInvalidArgument, "unit {}: {}", message.units[unit]->name,
+                    ckpt::kAutoCodecRemoved);
+}
+
 // Records the codecs that a trainer requests: the last registration with codecs counts. They are
-// not part of the run: trainers register again with the next daemon.
+// not part of the run: trainers register again with the next daemon. A training whose older libckpt
+// asks for Auto goes on without compression: an upgrade of ckptd must not stop it.
 void Daemon::Impl::note_registration(const std::string& run, const fb::RegisterUnitsT& message) {
   unit_flags.note(run, message);
-  if (!message.codecs.empty()) unit_codecs[run] = message.codecs;
+  if (message.codecs.empty()) return;
+  std::vector<fb::UnitCodec> codecs = message.codecs;
+  std::ranges::replace(codecs, fb::UnitCodec::Auto, fb::UnitCodec::None);
+  const auto known = unit_codecs.find(run);
+  const bool told = known != unit_codecs.end() && known->second == codecs;  // by another rank
+  if (codecs != message.codecs && !told) {
+    spdlog::warn("run {}: {}; the run goes on with none", run, ckpt::kAutoCodecRemoved);
+  }
+  unit_codecs[run] = std::move(codecs);
 }
 
 void Daemon::Impl::forget_registration(const std::string& run) {

@@ -234,6 +234,10 @@ void Daemon::Impl::register_units(Session& session, const fb::RegisterUnitsT& me
 // Ends a `replaced` run; the new one gets its rules and grants.
 void Daemon::Impl::create_run(Session& session, const fb::RegisterUnitsT& message,
                               std::vector<ckpt::UnitSpec> units, const RunInfo* replaced) {
+  if (const Status no_auto = check_no_auto_codec(message); !no_auto.ok()) {
+    const Error error = about_run(session.run_name, no_auto.error());
+    return replies.refuse(session.id, message.request, error);
+  }
   std::vector<fb::RecordT> records;
   const auto known = history.catalog().run(session.run_name);
   const bool is_new = !known.ok() || replaced != nullptr;

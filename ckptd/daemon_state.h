@@ -174,5 +174,7 @@ struct Counters {
 // kInvalidArgument unless a trainer's codecs cover all of its units, and are known
 // (daemon_codec.cc).
 ckpt::Status check_unit_codecs(const fb::RegisterUnitsT& message);
+// A run begins without the codec Auto, which was removed. One that trains already may keep it.
+ckpt::Status check_no_auto_codec(const fb::RegisterUnitsT& message);
 
 }  // namespace ckptd
