@@ -118,8 +118,8 @@ void Daemon::Impl::refuse_snapshot(const SnapshotKey& key, const std::string& ru
   const auto commit = history.commit_at(key);
   // Not if it is committed, or may be.
   if (!commit.ok() || (*commit && (*commit)->snapshot == key)) return;
-  carry_out(ingest.refuse(key, Error{error.code, fmt::format("run {} step {}: {}", run_name,
-                                                             key.step, error.message)}));
+  carry_out(ingest.refuse(
+      key, reworded(error, fmt::format("run {} step {}: {}", run_name, key.step, error.message))));
 }
 
 Result<Ingest::Begin> Daemon::Impl::make_begin(const Session& session, const SnapshotKey& key,
@@ -172,8 +172,8 @@ void Daemon::Impl::begin_snapshot(Session& session, const fb::BeginSnapshotT& me
   if (!key.ok()) return replies.refuse(session.id, message.request, key.error());
   const auto fail = [&](const Error& error) {
     replies.refuse(session.id, message.request,
-                   Error{error.code, fmt::format("run {} step {}: {}", session.run_name,
-                                                 message.step, error.message)});
+                   reworded(error, fmt::format("run {} step {}: {}", session.run_name, message.step,
+                                               error.message)));
   };
   if (!epochs.groups().member(session.id)->active) {
     return fail(make_error(ErrorCode::kAborted, "epoch {} has ended", message.epoch));
@@ -301,8 +301,8 @@ void Daemon::Impl::lease_slabs(Session& session, const fb::LeaseSlabsT& message)
       session,
       {.snapshot = *key, .request = message.request, .count = message.count, .since = turn.now()});
   if (added.ok()) return serve_lease_waits(session);
-  const Error error{added.error().code, fmt::format("run {} step {}: {}", session.run_name,
-                                                    message.step, added.error().message)};
+  const Error error = reworded(added.error(), fmt::format("run {} step {}: {}", session.run_name,
+                                                          message.step, added.error().message));
   replies.refuse(session.id, message.request, error);
   carry_out(ingest.abort(*key, added.error()));
 }

@@ -62,8 +62,8 @@ void Daemon::Impl::reopen(Session& session, const fb::ReopenSnapshotT& message) 
   if (!key.ok()) return replies.refuse(session.id, message.request, key.error());
   const auto fail = [&](const Error& error) {
     replies.refuse(session.id, message.request,
-                   Error{error.code, fmt::format("run {} step {}: {}", session.run_name,
-                                                 begin_message.step, error.message)});
+                   reworded(error, fmt::format("run {} step {}: {}", session.run_name,
+                                               begin_message.step, error.message)));
   };
   if (!epochs.groups().member(session.id)->active) {
     return fail(make_error(ErrorCode::kAborted, "epoch {} has ended", key->epoch));

@@ -196,10 +196,10 @@ Status Daemon::Impl::recover_runs(RecoveredStore& store) {
     // A later epoch than the journal's was salvaged: only its number is known.
     const bool known = epoch.epoch >= run.last_epoch;
     const bool over = store.epochs_over.contains(run.id);
-    epochs.groups_for_recovery().recovered(
-        run.id, run.last_epoch, known && !over ? epoch.size : 0, epoch.lineage,
-        epoch.elastic ? epoch.members : std::vector<MemberId>(),
-        epoch.goes_on || epoch.had_gone_on);
+    epochs.groups_for_recovery().recovered(run.id, run.last_epoch, known && !over ? epoch.size : 0,
+                                           epoch.lineage,
+                                           epoch.elastic ? epoch.members : std::vector<MemberId>(),
+                                           epoch.goes_on || epoch.had_gone_on);
     CKPT_ASSIGN(const auto newest,
                 history.read([&] { return Result(newest_commit(history.catalog(), run.id)); }));
     if (newest) health_watch.snapshot_durable(run.name, durable_of(*newest));

@@ -262,6 +262,7 @@ void Daemon::Impl::announce(const SnapshotKey& key, fb::SnapshotLevel level, uin
     if (error != nullptr) {
       state.code = static_cast<int>(error->code);
       state.reason = error->message;
+      state.detail = static_cast<int>(error->detail);
     }
     replies.send(session, std::move(state));
   }
