@@ -100,14 +100,15 @@ class KvStore {
   virtual bool read_only() const { return false; }
 };
 
-// RocksDB in `directory` (created if missing; its parent must exist). A damaged catalog is moved to
-// `directory`.broken once a new one is made, because it is only an index; `reset_reason` says why.
+// RocksDB in `directory` (created if missing; its parent must exist). A damaged catalog stays as it
+// is: every read of its store fails with that damage (is_catalog_damage()). clear() moves its files
+// to `directory`.broken and makes a new one, because it is only an index.
 // On a full disk the catalog is opened for reading only, or fails with kResourceExhausted. Any
 // other refusal by the system, and another process that has the catalog open (kUnavailable), is an
 // error and leaves the catalog as it is.
 struct OpenedKvStore {
   std::unique_ptr<KvStore> store;
-  std::string reset_reason;  // empty: the existing store was opened
+  std::string broken;  // the damage, and where clear() moves the files; empty: the store is open
 };
 ckpt::Result<OpenedKvStore> open_rocksdb_store(const std::string& directory);
 

@@ -127,8 +127,7 @@ struct Database {
 };
 
 rocksdb::Status open_database(const std::string& directory, std::unique_ptr<Database>& out) {
-  // RocksDB would create the directory, too, but would log an error. RocksDB reports the error if
-  // this fails.
+  // RocksDB would create the directory, too, but log an error. It reports if this fails.
   std::error_code ignored;
   std::filesystem::create_directory(directory, ignored);
   auto database = std::make_unique<Database>();
@@ -170,9 +169,8 @@ rocksdb::Status open_to_read(const std::string& directory, std::unique_ptr<Datab
   return status;
 }
 
-// Replaces the catalog in `directory` by a new, empty one, and moves the old one to `aside`, whose
-// previous content is removed. The new one is made first, beside it: if that fails, the old one
-// stays. A crash in between leaves the old one, or none.
+// Replaces the catalog by a new, empty one; the old one goes to `aside`, which is emptied before.
+// The new one is made first: if that fails, the old one stays. A crash leaves the old one, or none.
 Status replace_database(const std::string& directory, const std::string& aside) {
   const std::string fresh = directory + ".new";
   std::error_code error;
@@ -200,6 +198,11 @@ class RocksDbStore final : public KvStore {
  public:
   RocksDbStore(std::string directory, std::unique_ptr<Database> database, bool read_only)
       : directory_(std::move(directory)), database_(std::move(database)), read_only_(read_only) {}
+  // Files that RocksDB cannot open: clear() moves them to `kept_as`.
+  RocksDbStore(std::string directory, ckpt::Error cannot_open, std::string kept_as)
+      : directory_(std::move(directory)),
+        closed_(std::move(cannot_open)),
+        kept_as_(std::move(kept_as)) {}
 
   Status write(const std::vector<KvWrite>& batch) override {
     CKPT_TRY(usable());
@@ -300,15 +303,16 @@ class RocksDbStore final : public KvStore {
   // Replaces the database instead of emptying it: the unreadable parts could not be deleted.
   Status clear() override {
     close(make_error(ErrorCode::kUnavailable, "catalog {}: could not be made anew", directory_));
-    const std::string aside = directory_ + ".old";
-    Status replaced = replace_database(directory_, aside);
+    const std::string old = directory_ + ".old";
+    Status replaced = replace_database(directory_, kept_as_.empty() ? old : kept_as_);
     if (!replaced.ok()) {
       closed_ = replaced.error();
       return replaced;
     }
+    kept_as_.clear();
     CKPT_TRY(reopen());
     std::error_code ignored;  // the next clear() removes leftovers
-    std::filesystem::remove_all(aside, ignored);
+    std::filesystem::remove_all(old, ignored);
     return {};
   }
 
@@ -366,8 +370,9 @@ class RocksDbStore final : public KvStore {
 
   std::string directory_;
   std::unique_ptr<Database> database_;
-  bool read_only_;
-  ckpt::Error closed_;  // why there is no database
+  bool read_only_ = false;
+  ckpt::Error closed_;   // why there is no database
+  std::string kept_as_;  // for the files that could not be opened; empty: they could
 };
 
 }  // namespace
@@ -383,10 +388,9 @@ Result<OpenedKvStore> open_rocksdb_store(const std::string& directory) {
     read_only = open_to_read(directory, database).ok();
   } else if (!status.ok() && is_catalog_damage(rocksdb_error_code(status))) {
     const std::string aside = directory + ".broken";
-    opened.reset_reason =
-        fmt::format("catalog {}: {}; moved to {}, made anew", directory, status.ToString(), aside);
-    CKPT_TRY(replace_database(directory, aside));
-    status = open_database(directory, database);
+    opened.broken = fmt::format("catalog {}: {}; moved to {}", directory, status.ToString(), aside);
+    opened.store = std::make_unique<RocksDbStore>(directory, to_error(status, directory), aside);
+    return opened;
   }
   if (database == nullptr) return to_error(status, directory);
   opened.store = std::make_unique<RocksDbStore>(directory, std::move(database), read_only);

@@ -20,7 +20,7 @@ Result<StandInStore::Opened> StandInStore::open(Open open_on_disk) {
   auto on_disk = opened.store->open_on_disk_();
   if (on_disk.ok()) {
     opened.store->on_disk_ = std::move(on_disk->store);
-    opened.reset_reason = std::move(on_disk->reset_reason);
+    opened.broken = std::move(on_disk->broken);
   } else if (is_full(on_disk.error())) {
     opened.store->go_to_memory();
   } else {
@@ -41,6 +41,7 @@ Status StandInStore::try_disk() {
     if (opened.store->read_only()) {
       return ckpt::make_error(ErrorCode::kResourceExhausted, "the disk is still full");
     }
+    if (!opened.broken.empty()) CKPT_TRY(opened.store->clear());
     on_disk_ = std::move(opened.store);
   } else if (!stale_) {
     CKPT_TRY(on_disk_->reopen());

@@ -20,10 +20,10 @@ class StandInStore final : public KvStore {
   using Open = std::function<ckpt::Result<OpenedKvStore>()>;
 
   // Opens the store on disk: normally, for reading only (read_only()), or not at all and in memory
-  // (in_memory()), if the disk is full. `reset_reason` as in OpenedKvStore.
+  // (in_memory()), if the disk is full. `broken` as in OpenedKvStore.
   struct Opened {
     std::unique_ptr<StandInStore> store;
-    std::string reset_reason;
+    std::string broken;
   };
   static ckpt::Result<Opened> open(Open open_on_disk);
 

@@ -188,6 +188,7 @@ void Epochs::write(const Groups::OpenEpoch& open, const std::optional<ViewPoint>
   epoch.reason = open.given_up;
   epoch.elastic = open.elastic;
   epoch.goes_on = open.goes_on;
+  epoch.had_gone_on = open.had_gone_on;
   if (open.elastic) {
     epoch.members.reserve(open.members.size());
     for (const JoinRequest& member : open.members) epoch.members.push_back(member.member);
@@ -313,8 +314,8 @@ void Epochs::rejoin(const Session& session, const fb::RejoinEpochT& message) {
   if (!lineage.ok()) {
     return needs_.replies.refuse(
         session.id, message.request,
-        Error{lineage.error().code,
-              fmt::format("run {}: {}", session.run_name, lineage.error().message)});
+        reworded(lineage.error(),
+                 fmt::format("run {}: {}", session.run_name, lineage.error().message)));
   }
   needs_.replies.done(session.id, message.request);
 }

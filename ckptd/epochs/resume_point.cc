@@ -57,12 +57,14 @@ ckpt::Result<std::optional<ViewPoint>> choose_resume(const Catalog& catalog, con
     case ResumeMode::kStart:
       if (run.commits > 0) {
         const auto latest = catalog.latest_complete(run.id, 0);
-        return make_error(ErrorCode::kFailedPrecondition,
-                          "run {}: it has {}{}; resume from `latest` or a step, or start a "
-                          "run of another name",
-                          run.name, ckpt::base::counted(run.commits, "commit"),
-                          latest ? fmt::format(", the newest complete one of step {}", latest->step)
-                                 : ", none of them complete");
+        return with_detail(
+            make_error(ErrorCode::kFailedPrecondition,
+                       "run {}: it has {}{}; resume from `latest` or a step, or start a "
+                       "run of another name",
+                       run.name, ckpt::base::counted(run.commits, "commit"),
+                       latest ? fmt::format(", the newest complete one of step {}", latest->step)
+                              : ", none of them complete"),
+            ckpt::ErrorDetail::kRunHasCommits);
       }
       return std::optional<ViewPoint>();
     case ResumeMode::kLatest: {

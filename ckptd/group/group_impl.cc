@@ -43,6 +43,11 @@ void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
     if (request.resume != ResumeMode::kContinue) open.resume = request;
     open.members.push_back(request);
   }
+  const bool all_former = std::ranges::all_of(open.members, [&](const JoinRequest& member) {
+    const auto its = sessions.find(member.session);
+    return its != sessions.end() && its->second.run == id && its->second.epoch == run.last_epoch;
+  });
+  open.had_gone_on = open.elastic && run.has_gone_on && all_former;
   run.joining.clear();
   run.opening = open;
   actions.emplace_back(std::move(open));

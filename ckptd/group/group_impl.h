@@ -61,8 +61,7 @@ struct Run {
   // Members of the ended elastic epoch that ask for their own places, without their state.
   std::map<MemberId, JoinRequest> returning;
   // True if survivors of the elastic group went on in some epoch: the group may then have fewer
-  // ranks than at its start. After a daemon restart this is known of the last epoch only, so it is
-  // false if the group has returned to a view since.
+  // ranks than at its start. The record of each epoch keeps it for the next daemon.
   bool has_gone_on = false;
 
   bool in_use() const {

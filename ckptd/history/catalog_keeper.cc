@@ -34,7 +34,6 @@ Status no_room_to_clear() {
 
 Status CatalogKeeper::open(const RecoveredStore& store) {
   CKPT_ASSIGN(StandInStore::Opened opened, StandInStore::open(open_on_disk_));
-  tell_reset(opened.reset_reason);
   store_ = opened.store.get();
   const std::string id = ckpt::base::to_hex(store.id);
   auto catalog_of = store_id_of(*store_);
@@ -56,7 +55,7 @@ Status CatalogKeeper::open(const RecoveredStore& store) {
     return {};
   }
   if (!health.ok()) {
-    unreadable_ = health.error().message;
+    unreadable_ = opened.broken.empty() ? health.error().message : opened.broken;
     return {};
   }
   auto why = why_foreign(*catalog_, store);

@@ -19,7 +19,7 @@ std::string format_ranks(const std::set<Rank>& ranks) {
 }
 
 Error name_snapshot(const std::string& run_name, ckpt::Step step, const Error& error) {
-  return Error{error.code, fmt::format("run {} step {}: {}", run_name, step, error.message)};
+  return reworded(error, fmt::format("run {} step {}: {}", run_name, step, error.message));
 }
 
 namespace {

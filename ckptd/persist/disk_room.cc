@@ -7,6 +7,7 @@
 namespace ckptd {
 
 using ckpt::ErrorCode;
+using ckpt::ErrorDetail;
 using ckpt::base::format_size;
 
 namespace {
@@ -62,15 +63,17 @@ std::string disk_full_remedy(const DiskRoom& room) {
 }
 
 ckpt::Error disk_full_error(const DiskShortage& shortage) {
-  return ckpt::make_error(ErrorCode::kResourceExhausted, "{}; {}", disk_full_cause(shortage),
-                          disk_full_remedy(shortage.room));
+  return with_detail(ckpt::make_error(ErrorCode::kResourceExhausted, "{}; {}",
+                                      disk_full_cause(shortage), disk_full_remedy(shortage.room)),
+                     shortage.of_journal ? ErrorDetail::kJournalFull : ErrorDetail::kDiskFull);
 }
 
-ckpt::Error disk_full_error(const DiskRoom& room, const ckpt::Error& error) {
+ckpt::Error disk_full_error(const DiskRoom& room, const ckpt::Error& error, ErrorDetail unwritten) {
   if (error.code != ErrorCode::kResourceExhausted || is_disk_full(error.message)) return error;
-  return ckpt::make_error(error.code, "{}: {}: {} ({} free); {}", kDiskFull, place_of(room.space),
-                          error.message, format_size(room.space.free_bytes),
-                          disk_full_remedy(room));
+  return with_detail(
+      ckpt::make_error(error.code, "{}: {}: {} ({} free); {}", kDiskFull, place_of(room.space),
+                       error.message, format_size(room.space.free_bytes), disk_full_remedy(room)),
+      unwritten);
 }
 
 bool is_disk_full(std::string_view message) {

@@ -34,8 +34,10 @@ std::string disk_full_cause(const DiskShortage& shortage);
 std::string disk_full_remedy(const DiskRoom& room);
 // kResourceExhausted with cause and remedy, as the user sees it.
 ckpt::Error disk_full_error(const DiskShortage& shortage);
-// The error of a write for which the file system had no space, with the same remedy.
-ckpt::Error disk_full_error(const DiskRoom& room, const ckpt::Error& error);
+// The error of a write for which the file system had no space, with the same remedy. `unwritten`:
+// kDiskFull or kJournalFull.
+ckpt::Error disk_full_error(const DiskRoom& room, const ckpt::Error& error,
+                            ckpt::ErrorDetail unwritten);
 // True for the errors that disk_full_error() makes.
 bool is_disk_full(std::string_view message);
 

@@ -154,7 +154,9 @@ void JournalWriter::Impl::refuse_batch(const ckpt::Error& error) {
   disk_full = true;
   reserved_end = before.offset;
   const auto space = disk.space();
-  const ckpt::Error full = space.ok() ? disk_full_error(DiskRoom{.space = *space}, error) : error;
+  const ckpt::Error full =
+      space.ok() ? disk_full_error({.space = *space}, error, ckpt::ErrorDetail::kJournalFull)
+                 : error;
   const std::vector<Waiting> refused = std::exchange(batch, {});
   if (!queue.empty()) start();
   for (const Waiting& waiting : refused) tell(waiting.on_durable, full);

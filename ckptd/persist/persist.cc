@@ -70,7 +70,7 @@ ckpt::Error Persist::Impl::name_full_disk(const ckpt::Error& error,
   const uint64_t whole = known == snapshots.end() ? 0 : known->second.whole_bytes;
   shortages.note(snapshot,
                  {.room = *now, .needed_bytes = std::max(bytes, whole), .of_journal = false});
-  return disk_full_error(*now, error);
+  return disk_full_error(*now, error, ckpt::ErrorDetail::kDiskFull);
 }
 
 Result<DiskRoom> Persist::room() const { return impl_->room(); }

@@ -15,7 +15,7 @@ using ckpt::RunId;
 namespace {
 
 Error about_run(const std::string& run, const Error& error) {
-  return Error{error.code, fmt::format("run {}: {}", run, error.message)};
+  return reworded(error, fmt::format("run {}: {}", run, error.message));
 }
 
 fb::RecordT creation_of(RunId run, const Session& session, const std::string& metadata,
@@ -115,6 +115,8 @@ Status RunRegistry::wait_for(Creating& creating, const Session& session,
 // Ends a `replaced` run; the new one gets its rules and grants.
 void RunRegistry::create(const Session& session, const fb::RegisterUnitsT& message,
                          std::vector<ckpt::UnitSpec> units, const RunInfo* replaced) {
+  const Status may_begin = needs_.check_new_run(message);
+  if (!may_begin.ok()) return refuse(session, message, may_begin.error());
   const Catalog& catalog = needs_.history.catalog();
   const std::string& name = session.run_name;
   std::vector<fb::RecordT> records;

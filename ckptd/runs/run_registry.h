@@ -37,6 +37,8 @@ class RunRegistry {
     RunGate& gate;
     // Requests of trainers for the snapshots of a run: codecs and flags of its units.
     std::function<Status(const ckpt::fb::RegisterUnitsT&)> check_requests;
+    // Requests that only a run which trains already may still make.
+    std::function<Status(const ckpt::fb::RegisterUnitsT&)> check_new_run;
     std::function<void(const std::string& run, const ckpt::fb::RegisterUnitsT&)> note_requests;
     std::function<void(const std::string& run)> forget_requests;
     // The conditions of removing a run.

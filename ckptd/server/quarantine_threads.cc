@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sched.h>
+#include <signal.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -38,6 +39,18 @@ void close_all(unsigned first, unsigned last) {
   if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
   const auto end = static_cast<unsigned>(std::min<rlim_t>(files.rlim_cur, 1u << 20));
   for (unsigned fd = first; fd <= std::min(last, end); ++fd) ::close(static_cast<int>(fd));
+}
+
+// Blocks signals in the calling thread, and in the threads that it starts. A handler writes to a
+// pipe of the daemon's table. Here that number is closed, or another file: the signal would be
+// lost. Faults of the thread itself stay unblocked.
+void block_signals() {
+  sigset_t blocked;
+  ::sigfillset(&blocked);
+  for (const int fault : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP}) {
+    ::sigdelset(&blocked, fault);
+  }
+  ::pthread_sigmask(SIG_BLOCK, &blocked, nullptr);
 }
 
 void wait_for(int fd, short events, int timeout_ms) {
@@ -113,6 +126,7 @@ void QuarantineThreads::take_own_table() {
 }
 
 void QuarantineThreads::read_requests() {
+  block_signals();  // before its table differs from the daemon's
   take_own_table();
   arrived_.reserve(2);
   for (bool open = true; open;) {

@@ -1,8 +1,9 @@
 // QuarantineThreads: the threads of Quarantine, and their channel to the loop.
 //
 // The first thread unshares its table of descriptors and reads requests from the channel. It starts
-// the other threads, which share that table. All of them end when the loop's end of the channel is
-// closed, except threads that are stuck in a system call.
+// the other threads, which share that table. They block signals: handlers use descriptors of the
+// daemon's table. All of them end when the loop's end of the channel is closed, except threads that
+// are stuck in a system call.
 #pragma once
 
 #include <chrono>

@@ -12,6 +12,7 @@ void Replies::refuse(ckpt::SessionId session, uint64_t request, const ckpt::Erro
   reply.request = request;
   reply.code = static_cast<int>(error.code);
   reply.message = ckpt::base::shortened(error.message, limits::kMessageBytesMax);
+  reply.detail = static_cast<int>(error.detail);
   send(session, std::move(reply));
 }
 

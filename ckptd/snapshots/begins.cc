@@ -21,7 +21,7 @@ using ckpt::SnapshotKey;
 namespace {
 
 Error about_step(const std::string& run_name, ckpt::Step step, const Error& error) {
-  return Error{error.code, fmt::format("run {} step {}: {}", run_name, step, error.message)};
+  return reworded(error, fmt::format("run {} step {}: {}", run_name, step, error.message));
 }
 
 }  // namespace

@@ -1,5 +1,10 @@
 #include "ckptd/snapshots/registrations.h"
 
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
 #include "formats/codec.h"
 
 namespace ckptd {
@@ -10,7 +15,7 @@ using ckpt::make_error;
 
 namespace {
 
-// check_unit_codecs() lets no Auto pass.
+// Registrations keep no Auto.
 CodecChoice choice_of(fb::UnitCodec asked, CodecChoice by_default) {
   switch (asked) {
     case fb::UnitCodec::None:
@@ -35,20 +40,32 @@ ckpt::Status check_unit_codecs(const fb::RegisterUnitsT& message) {
                       message.codecs.size(), message.units.size());
   }
   for (size_t i = 0; i < message.codecs.size(); ++i) {
-    const std::string& unit = message.units[i]->name;
-    if (message.codecs[i] == fb::UnitCodec::Auto) {
-      return make_error(ErrorCode::kInvalidArgument, "unit {}: {}", unit, ckpt::kAutoCodecRemoved);
-    }
     if (message.codecs[i] <= fb::UnitCodec::MAX) continue;
-    return make_error(ErrorCode::kInvalidArgument, "unit {}: no such codec: {}", unit,
-                      static_cast<int>(message.codecs[i]));
+    return make_error(ErrorCode::kInvalidArgument, "unit {}: no such codec: {}",
+                      message.units[i]->name, static_cast<int>(message.codecs[i]));
   }
   return {};
 }
 
+ckpt::Status check_no_auto_codec(const fb::RegisterUnitsT& message) {
+  const auto found = std::ranges::find(message.codecs, fb::UnitCodec::Auto);
+  if (found == message.codecs.end()) return {};
+  const auto unit = static_cast<size_t>(found - message.codecs.begin());
+  return make_error(ErrorCode::kInvalidArgument, "unit {}: {}", message.units[unit]->name,
+                    ckpt::kAutoCodecRemoved);
+}
+
 void Registrations::note(const std::string& run, const fb::RegisterUnitsT& message) {
   flags_.note(run, message);
-  if (!message.codecs.empty()) codecs_[run] = message.codecs;
+  if (message.codecs.empty()) return;
+  std::vector<fb::UnitCodec> codecs = message.codecs;
+  std::ranges::replace(codecs, fb::UnitCodec::Auto, fb::UnitCodec::None);
+  const auto known = codecs_.find(run);
+  const bool told = known != codecs_.end() && known->second == codecs;  // by another rank
+  if (codecs != message.codecs && !told) {
+    spdlog::warn("run {}: {}; the run goes on with none", run, ckpt::kAutoCodecRemoved);
+  }
+  codecs_[run] = std::move(codecs);
 }
 
 void Registrations::forget(const std::string& run) {

@@ -18,10 +18,15 @@ namespace ckptd {
 // kInvalidArgument unless a trainer's codecs cover all of its units, and are known.
 ckpt::Status check_unit_codecs(const ckpt::fb::RegisterUnitsT& message);
 
+// kInvalidArgument for the codec Auto, which was removed: a run does not begin with it. A run that
+// trains already may keep it.
+ckpt::Status check_no_auto_codec(const ckpt::fb::RegisterUnitsT& message);
+
 class Registrations {
  public:
   // Precondition: check_unit_codecs() and UnitFlags::check() pass. The last registration with
-  // codecs counts.
+  // codecs counts. A training whose older libckpt asks for Auto goes on without compression: an
+  // upgrade of ckptd must not stop it.
   void note(const std::string& run, const ckpt::fb::RegisterUnitsT& message);
   void forget(const std::string& run);
 

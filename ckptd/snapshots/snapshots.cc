@@ -215,6 +215,7 @@ void Snapshots::announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64
     if (error != nullptr) {
       state.code = static_cast<int>(error->code);
       state.reason = error->message;
+      state.detail = static_cast<int>(error->detail);
     }
     needs_.replies.send(session, std::move(state));
   }

@@ -7,6 +7,7 @@
 namespace ckptd {
 
 using ckpt::ErrorCode;
+using ckpt::ErrorDetail;
 using ckpt::make_error;
 using ckpt::base::format_size;
 
@@ -43,11 +44,13 @@ ckpt::Status check_two_slabs(uint64_t arena_bytes, uint64_t slab_bytes, uint64_t
 
 ckpt::Status check_session_quota(uint64_t arena_bytes, uint64_t session_bytes_max) {
   if (arena_bytes <= session_bytes_max) return {};
-  return make_error(ErrorCode::kInvalidArgument,
-                    "an arena of {} was asked for, and a session may have {} at most: ask for less "
-                    "(arena_bytes of ckpt_open_options), or start ckptd with a larger "
-                    "--session-arena-max",
-                    format_size(arena_bytes), format_size(session_bytes_max));
+  return with_detail(
+      make_error(ErrorCode::kInvalidArgument,
+                 "an arena of {} was asked for, and a session may have {} at most: ask for less "
+                 "(arena_bytes of ckpt_open_options), or start ckptd with a larger "
+                 "--session-arena-max",
+                 format_size(arena_bytes), format_size(session_bytes_max)),
+      ErrorDetail::kNoArenaRoom);
 }
 
 ckpt::Status check_user_quota(uint64_t slab_bytes, uid_t user, uint64_t user_bytes_max) {
@@ -59,7 +62,9 @@ ckpt::Status check_user_quota(uint64_t slab_bytes, uid_t user, uint64_t user_byt
                     user, format_size(user_bytes_max), format_size(slab_bytes));
 }
 
-ckpt::Error no_room_error(const std::string& asked, const ArenaUse& use) {
+namespace {
+
+ckpt::Error describe_no_room(const std::string& asked, const ArenaUse& use) {
   const uint64_t of_total = left_of(use.total_bytes_max, use.total_bytes);
   const uint64_t of_user = left_of(use.user_bytes_max, use.user_bytes);
   const uint64_t left = std::min({of_total, of_user, use.memory_bytes_free});
@@ -85,6 +90,12 @@ ckpt::Error no_room_error(const std::string& asked, const ArenaUse& use) {
                     "for all ranks together, or end other sessions (ckptctl status lists them)",
                     asked, format_size(left), format_size(use.total_bytes_max),
                     format_size(use.total_bytes));
+}
+
+}  // namespace
+
+ckpt::Error no_room_error(const std::string& asked, const ArenaUse& use) {
+  return with_detail(describe_no_room(asked, use), ErrorDetail::kNoArenaRoom);
 }
 
 ckpt::Error snapshot_too_large(std::string_view what, uint64_t slabs_wanted,

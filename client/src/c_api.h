@@ -44,10 +44,12 @@ void copy_out(Info info, Info* to) {
 template <typename Body>
 ckpt_status run_call(Session& session, Body&& body) {
   session.error_text.clear();
+  session.error_detail = ErrorDetail::kNone;
   try {
     const Status status = body();
     if (status.ok()) return CKPT_OK;
     session.error_text = status.error().message;
+    session.error_detail = status.error().detail;
     return static_cast<ckpt_status>(status.error().code);
   } catch (const std::bad_alloc&) {
     session.error_text = kOutOfMemory;

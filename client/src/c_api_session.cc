@@ -149,6 +149,8 @@ ckpt_status ckpt_open(const ckpt_open_options* options, ckpt_session** session, 
                       size_t error_bytes) {
   if (session == nullptr) return CKPT_E_INVALID_ARGUMENT;
   *session = nullptr;
+  int* const detail = copy_options(options).error_detail;
+  if (detail != nullptr) *detail = CKPT_DETAIL_NONE;
   const auto fail = [&](ErrorCode code, const std::string& message) {
     if (error != nullptr && error_bytes > 0) {
       std::snprintf(error, error_bytes, "%s", message.c_str());
@@ -157,7 +159,10 @@ ckpt_status ckpt_open(const ckpt_open_options* options, ckpt_session** session, 
   };
   try {
     Result<std::unique_ptr<Session>> opened = open_session(options);
-    if (!opened.ok()) return fail(opened.error().code, opened.error().message);
+    if (!opened.ok()) {
+      if (detail != nullptr) *detail = static_cast<int>(opened.error().detail);
+      return fail(opened.error().code, opened.error().message);
+    }
     *session = new ckpt_session{std::move(opened).value(), {}};
     return CKPT_OK;
   } catch (const std::bad_alloc&) {
@@ -169,6 +174,10 @@ void ckpt_close(ckpt_session* session) { delete session; }
 
 const char* ckpt_session_error(const ckpt_session* session) {
   return session->session->error_text.c_str();
+}
+
+int ckpt_session_error_detail(const ckpt_session* session) {
+  return static_cast<int>(session->session->error_detail);
 }
 
 void* ckpt_arena(const ckpt_session* session, uint64_t* bytes) {

@@ -124,6 +124,7 @@ ckpt_status ckpt_snapshot_query(const ckpt_snapshot* snapshot, ckpt_snapshot_inf
   ckpt_snapshot_info out{};
   out.level = static_cast<ckpt_level>(known.level);
   out.failure = known.failure ? static_cast<ckpt_status>(known.failure->code) : CKPT_OK;
+  out.detail = known.failure ? static_cast<int>(known.failure->detail) : CKPT_DETAIL_NONE;
   out.reason = known.failure ? known.failure->message.c_str() : nullptr;
   out.bytes = known.bytes;
   out.stall_ns = known.stall_ns;

@@ -161,7 +161,7 @@ Error Session::timed_out(const CallOptions& options) const {
     // A daemon's refusal needs no added context.
     if (last_loss_ && refused_) return *last_loss_;
     if (last_loss_) {
-      return make_error(last_loss_->code, "{}: {}", options.what, last_loss_->message);
+      return reworded(*last_loss_, fmt::format("{}: {}", options.what, last_loss_->message));
     }
     return make_error(ErrorCode::kUnavailable, "{}: socket {}: ckptd did not answer in time",
                       options.what, options_.socket);
@@ -277,12 +277,15 @@ void Session::forget_seal(uint32_t slab) {
   for (const auto& snapshot : snapshots_) snapshot->forget_seal(slab);
 }
 
-Error error_from(int code, const std::string& message) {
+Error error_from(int code, const std::string& message, int detail) {
   const bool known = code >= static_cast<int>(ErrorCode::kInvalidArgument) &&
                      code <= static_cast<int>(ErrorCode::kFailedPrecondition);
-  return Error{known ? static_cast<ErrorCode>(code) : ErrorCode::kFailedPrecondition, message};
+  return Error{known ? static_cast<ErrorCode>(code) : ErrorCode::kFailedPrecondition, message,
+               static_cast<ErrorDetail>(detail)};
 }
 
-Error error_from(const fb::ErrorReplyT& reply) { return error_from(reply.code, reply.message); }
+Error error_from(const fb::ErrorReplyT& reply) {
+  return error_from(reply.code, reply.message, reply.detail);
+}
 
 }  // namespace ckpt::lib

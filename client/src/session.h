@@ -159,7 +159,9 @@ class Session {
   // `slab` was leased anew: forget the seal of its previous content.
   void forget_seal(uint32_t slab);
 
-  std::string error_text;  // of the last call, for ckpt_session_error
+  // Error of the last call, for ckpt_session_error and ckpt_session_error_detail.
+  std::string error_text;
+  ErrorDetail error_detail = ErrorDetail::kNone;
 
  private:
   enum class Phase { kDisconnected, kHandingBack, kGreeting, kRegistering, kRejoining, kReady };
@@ -237,6 +239,6 @@ class Session {
 
 // The error in a daemon's ErrorReply; an unknown code becomes kFailedPrecondition.
 Error error_from(const fb::ErrorReplyT& reply);
-Error error_from(int code, const std::string& message);
+Error error_from(int code, const std::string& message, int detail);
 
 }  // namespace ckpt::lib

@@ -170,7 +170,8 @@ Status Snapshot::check_open() const {
   const std::string named = name() + ": ";
   std::string_view why = info_.failure->message;
   if (why.starts_with(named)) why.remove_prefix(named.size());
-  return make_error(ErrorCode::kAborted, "{}the snapshot failed: {}", named, why);
+  return with_detail(make_error(ErrorCode::kAborted, "{}the snapshot failed: {}", named, why),
+                     info_.failure->detail);
 }
 
 Status Snapshot::wait(fb::SnapshotLevel level, const Deadline& deadline) {
@@ -226,7 +227,7 @@ void Snapshot::take_state(const fb::SnapshotStateT& state) {
     return;
   }
   if (state.level == fb::SnapshotLevel::Failed) {
-    return fail(error_from(state.code, state.reason));
+    return fail(error_from(state.code, state.reason, state.detail));
   }
   info_.level = std::max(info_.level, state.level);
   if (state.level == fb::SnapshotLevel::Durable) {

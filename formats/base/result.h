@@ -40,10 +40,30 @@ std::string_view error_code_name(ErrorCode code);
 // 2 bad usage, 3 not found, 4 integrity error, 1 anything else.
 int exit_code_for(ErrorCode code);
 
+// The exact cause, where a caller acts on it: a message is only for people. The numbers are part of
+// the wire protocol and of the C ABI (CKPT_DETAIL_* in ckpt.h): never renumber.
+enum class ErrorDetail : int {
+  kNone = 0,           // no caller acts on the cause, or an older ckptd does not send it
+  kRunHasCommits = 1,  // the run was to start from nothing
+  kNoArenaRoom = 2,    // a smaller arena than the requested one could be given
+  kDiskFull = 3,       // no space for a snapshot's bytes
+  kJournalFull = 4,    // no space for records of the journal
+};
+
 struct [[nodiscard]] Error {
   ErrorCode code;
   std::string message;
+  ErrorDetail detail = ErrorDetail::kNone;
 };
+
+// The error with another message.
+inline Error reworded(const Error& error, std::string message) {
+  return Error{error.code, std::move(message), error.detail};
+}
+inline Error with_detail(Error error, ErrorDetail detail) {
+  error.detail = detail;
+  return error;
+}
 
 // make_error(ErrorCode::kNotFound, "run {}: no such run", name)
 template <typename... Args>

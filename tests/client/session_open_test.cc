@@ -51,6 +51,7 @@ TEST_F(SessionTest, RefusalOfTheGreetingIsTheErrorOfOpen) {
     fb::ErrorReplyT refusal;
     refusal.code = static_cast<int>(ErrorCode::kPermissionDenied);
     refusal.message = "uid 1000 is not in allow_uids";
+    refusal.detail = 77;  // of a newer daemon
     peer.send(std::move(refusal));
     peer.hang_up();
     return true;
@@ -59,6 +60,7 @@ TEST_F(SessionTest, RefusalOfTheGreetingIsTheErrorOfOpen) {
   ASSERT_FALSE(session);
   EXPECT_EQ(session.error().status, CKPT_E_PERMISSION_DENIED);
   EXPECT_EQ(session.error().message, "uid 1000 is not in allow_uids");
+  EXPECT_EQ(session.error().detail, 77);
 }
 
 TEST_F(SessionTest, WaitsForTheMemoryOfATrainerThatHasJustDied) {

@@ -184,6 +184,7 @@ TEST_F(SnapshotTest, WhatTheDaemonHasAgainstABeginIsMetByTheFirstWrite) {
     refusal.request = begin->request;
     refusal.code = static_cast<int>(ErrorCode::kAlreadyExists);
     refusal.message = "run tiny step 1200: lineage 1 has a commit of this step already";
+    refusal.detail = CKPT_DETAIL_DISK_FULL;
     peer.send(std::move(refusal));
     return true;
   });
@@ -195,6 +196,8 @@ TEST_F(SnapshotTest, WhatTheDaemonHasAgainstABeginIsMetByTheFirstWrite) {
   EXPECT_EQ(written.error().status, CKPT_E_ABORTED);
   EXPECT_NE(written.error().message.find("has a commit of this step already"), std::string::npos)
       << written.error().message;
+  EXPECT_EQ(written.error().detail, CKPT_DETAIL_DISK_FULL);
+  EXPECT_EQ(snapshot.info().detail, CKPT_DETAIL_DISK_FULL);
 }
 
 TEST_F(SnapshotTest, TheNextDaemonIsToldOfABeginThatTheLastOneDidNotAnswer) {

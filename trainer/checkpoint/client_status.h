@@ -1,4 +1,4 @@
-// From the client's outcomes to the trainer's results: the same codes, the same sentences.
+// From the client's outcomes to the trainer's results: the same codes, sentences and details.
 #pragma once
 
 #include <ckpt/client.hpp>
@@ -10,7 +10,9 @@ namespace moetrain {
 inline ckpt::Error to_error(const ckpt::client::Error& error) {
   static_assert(CKPT_E_FAILED_PRECONDITION ==
                 static_cast<int>(ckpt::ErrorCode::kFailedPrecondition));
-  return {static_cast<ckpt::ErrorCode>(error.status), error.message};
+  static_assert(CKPT_DETAIL_JOURNAL_FULL == static_cast<int>(ckpt::ErrorDetail::kJournalFull));
+  return {static_cast<ckpt::ErrorCode>(error.status), error.message,
+          static_cast<ckpt::ErrorDetail>(error.detail)};
 }
 
 inline ckpt::Status to_status(const ckpt::client::Outcome<void>& outcome) {

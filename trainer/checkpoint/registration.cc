@@ -36,12 +36,14 @@ ArenaSize arena_size(uint64_t share_bytes, bool memory_level) {
   return {slab, slab * ((kSnapshotsAtOnce + 1) * (slabs + 1) + kRestoreSlabs)};
 }
 
+ckpt::Error start_refused(const std::string& run, const ckpt::Error& error) {
+  if (error.detail != ckpt::ErrorDetail::kRunHasCommits) return error;
+  return reworded(
+      error, fmt::format("run {} exists already; {} ({})", run, kResumeOrRename, error.message));
+}
+
 std::string restart_remedy(const ckpt::Error& error, uint64_t arena_bytes, uint64_t restart_bytes) {
-  // ckptd says so of an arena that is above a limit, or has no room beside the others.
-  constexpr std::string_view kNoRoom = " was asked for, and ";
-  const bool no_room = (error.code == ckpt::ErrorCode::kResourceExhausted ||
-                        error.code == ckpt::ErrorCode::kInvalidArgument) &&
-                       error.message.find(kNoRoom) != std::string::npos;
+  const bool no_room = error.detail == ckpt::ErrorDetail::kNoArenaRoom;
   if (!no_room || restart_bytes >= arena_bytes) return {};
   return fmt::format(
       "; with --on-loss continue each rank has room for the whole model, as the last one saves it "

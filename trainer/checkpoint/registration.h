@@ -3,6 +3,7 @@
 
 #include <ckpt/client.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/base/result.h"
@@ -20,6 +21,14 @@ struct ArenaSize {
 // filled, two being written) and the windows of a restore. With experts that stay in memory, room
 // for all that are newest there, and their own slabs in each snapshot.
 ArenaSize arena_size(uint64_t share_bytes, bool memory_level = false);
+
+// The remedies in the flags of moetrain, which ckptd does not know.
+inline constexpr std::string_view kResumeOrRename =
+    "--resume latest goes on with that one, another --run begins a new one";
+
+// The error of a join that was to start the run from nothing. It names the remedy if the run has
+// commits; any other error stays as ckptd words it.
+ckpt::Error start_refused(const std::string& run, const ckpt::Error& error);
 
 // The remedy for a rank of a run with --on-loss continue whose arena ckptd has no room for: an
 // arena of `restart_bytes` is enough with restart. Empty for other errors, and if restart needs as

@@ -148,6 +148,7 @@ SnapshotOutcome Snapshotter::outcome_of(const InFlight& snapshot) {
           .epoch = snapshot.epoch,
           .durable = info.level == CKPT_LEVEL_DURABLE,
           .reason = info.reason,
+          .detail = static_cast<ckpt::ErrorDetail>(info.detail),
           .alarms = info.alarms,
           .bytes = info.bytes,
           .stall_ms = snapshot.stall_ms,

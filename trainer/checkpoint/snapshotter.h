@@ -30,6 +30,7 @@ struct SnapshotOutcome {
   uint64_t epoch = 0;  // in which it was taken
   bool durable = false;
   std::string reason;  // why it is not durable
+  ckpt::ErrorDetail detail = ckpt::ErrorDetail::kNone;
   std::string alarms;  // anomalies that ckptd found in it
   uint64_t bytes = 0;  // of this rank
   double stall_ms = 0;

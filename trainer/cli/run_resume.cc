@@ -71,8 +71,13 @@ ckpt::Error contradiction(const RunSpec& spec, const std::string& name,
                       "resume it",
                       *spec.config.preset, name, was, differs.is.empty() ? "none" : differs.is);
   }
+  if (differs.was.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "{} was trained without {}, not with {}", name,
+                      differs.field, differs.is);
+  }
   return make_error(ErrorCode::kInvalidArgument, "{} was trained with {} {}, not {}", name,
-                    differs.field, differs.was, differs.is);
+                    differs.field, differs.was,
+                    differs.is.empty() ? std::string("without") : differs.is);
 }
 
 }  // namespace

@@ -149,6 +149,7 @@ void fields(auto& visit, Is<TakingEvent> auto& taking) {
 void fields(auto& visit, Is<SnapshotEvent> auto& snapshot) {
   visit("durable", snapshot.durable);
   visit("text", snapshot.reason);
+  visit("detail", snapshot.detail);
   visit("no_answer", snapshot.no_answer);
   visit("taken_in", snapshot.taken_in);
   visit("bytes", snapshot.bytes);

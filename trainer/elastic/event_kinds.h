@@ -246,6 +246,7 @@ struct SnapshotEvent {
   static constexpr std::string_view kName = "snapshot";
   bool durable = false;
   std::string reason;      // why it failed
+  int32_t detail = 0;      // ckpt::ErrorDetail of the failure
   bool no_answer = false;  // it failed because ckptd did not answer
   uint64_t taken_in = 0;   // epoch, which may be over by now; 0: the rank's newest
   uint64_t bytes = 0;

@@ -25,10 +25,6 @@ constexpr uint32_t kRendezvousTimeoutMs = 20'000;
 constexpr std::chrono::milliseconds kOtherJobEnds{2'000};
 constexpr uint32_t kOtherJobLookMs = 100;
 
-// The remedies in the flags of moetrain, which ckptd does not know.
-constexpr std::string_view kResumeOrRename =
-    "--resume latest goes on with that one, another --run begins a new one";
-
 uint32_t ms_until(Clock::time_point end) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
   return static_cast<uint32_t>(std::max<int64_t>(left.count(), 1));
@@ -121,11 +117,8 @@ Result<client::Epoch> Member::join(bool has_state) {
     epoch_rank_ = epoch->rank;
     epoch_size_ = epoch->size;
   }
-  const bool has_commits = !epoch.ok() && join.resume == CKPT_RESUME_START &&
-                           epoch.error().code == ckpt::ErrorCode::kFailedPrecondition;
-  if (has_commits) {
-    return ckpt::make_error(epoch.error().code, "run {} exists already; {} ({})", options_->run,
-                            kResumeOrRename, epoch.error().message);
+  if (!epoch.ok() && join.resume == CKPT_RESUME_START) {
+    epoch = start_refused(options_->run, epoch.error());
   }
   if (epoch.ok() || epoch.error().code != ckpt::ErrorCode::kDeadlineExceeded) return epoch;
   return ckpt::make_error(epoch.error().code, "ckptd at {}: waited {} s: {}", options_->socket,

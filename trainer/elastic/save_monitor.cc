@@ -53,7 +53,8 @@ void SaveMonitor::on(const EventHeader& at, const SnapshotEvent& snapshot) {
     troubles_.unanswered(at.step);
     return unsaved_.unanswered(at.step, at.time_ns);
   }
-  if (!troubles_.failed(at.step, snapshot.reason, at.time_ns)) return;
+  const auto detail = static_cast<ckpt::ErrorDetail>(snapshot.detail);
+  if (!troubles_.failed(at.step, {snapshot.reason, detail}, at.time_ns)) return;
   if (troubles_.cause().empty()) return;  // known to another rank
   unsaved_.failed(at.step, troubles_.cause(), at.time_ns);
 }

@@ -57,10 +57,7 @@ bool take_prefix(std::string_view& text) {
 }
 
 // The part of a cause that is constant over steps: no numbers, units of bytes, or parentheses.
-// ckptd words a full disk by what found it: a snapshot, a write or the journal.
 std::string without_numbers(std::string_view text) {
-  constexpr std::string_view kDiskFull = "disk full: ";
-  if (text.starts_with(kDiskFull)) return std::string(kDiskFull);
   std::string key;
   int depth = 0;
   for (size_t at = 0; at < text.size(); ++at) {
@@ -83,6 +80,12 @@ std::string without_numbers(std::string_view text) {
   return key;
 }
 
+// Identity of a cause. ckptd words a full disk by what found it, with one detail.
+std::string identity(std::string_view cause, ckpt::ErrorDetail detail) {
+  if (detail == ckpt::ErrorDetail::kNone) return without_numbers(cause);
+  return fmt::format("detail {}", static_cast<int>(detail));
+}
+
 }  // namespace
 
 std::string snapshot_cause(std::string_view reason) {
@@ -95,14 +98,14 @@ std::string brief_cause(std::string_view cause) {
   return std::string(cause.substr(0, std::min(cause.find(" ("), cause.find("; "))));
 }
 
-bool SnapshotTroubles::failed(uint64_t step, std::string_view reason, uint64_t now_ns) {
-  std::string cause = snapshot_cause(reason);
+bool SnapshotTroubles::failed(uint64_t step, const Failure& failure, uint64_t now_ns) {
+  std::string cause = snapshot_cause(failure.reason);
   const bool has_cause = cause != kOtherRankFailed;
   if (!has_cause && unanswered_.contains(step)) return false;
   const bool first_of_step = failed_.insert(step).second;
   if (has_cause) {
     without_cause_.erase(step);
-    tell(step, std::move(cause), now_ns);
+    tell(step, std::move(cause), failure.detail, now_ns);
   } else if (first_of_step) {
     without_cause_.emplace(step, now_ns);
   }
@@ -122,8 +125,9 @@ void SnapshotTroubles::goes_back() {
   unanswered_.clear();
 }
 
-void SnapshotTroubles::tell(uint64_t step, std::string cause, uint64_t now_ns) {
-  const std::string key = without_numbers(cause);
+void SnapshotTroubles::tell(uint64_t step, std::string cause, ckpt::ErrorDetail detail,
+                            uint64_t now_ns) {
+  const std::string key = identity(cause, detail);
   cause_ = std::move(cause);
   if (key != key_) {
     key_ = key;
@@ -140,7 +144,7 @@ void SnapshotTroubles::tell(uint64_t step, std::string cause, uint64_t now_ns) {
 
 std::string SnapshotTroubles::told_again(const std::string& cause) const {
   const std::string brief = brief_cause(cause);
-  if (brief == cause || without_numbers(cause) != key_) return cause;
+  if (brief == cause || without_numbers(cause) != without_numbers(cause_)) return cause;
   return fmt::format("{} (told in full for step {})", brief, told_step_);
 }
 
@@ -174,7 +178,7 @@ std::vector<std::string> SnapshotTroubles::lines(uint64_t now_ns) {
     }
     const uint64_t step = at->first;
     at = without_cause_.erase(at);
-    tell(step, std::string(kOtherRankFailed), now_ns);
+    tell(step, std::string(kOtherRankFailed), ckpt::ErrorDetail::kNone, now_ns);
   }
   return std::exchange(lines_, {});
 }

@@ -1,7 +1,8 @@
 // SnapshotTroubles: reports when checkpoints begin to fail for a cause, and when they succeed
 // again.
 //
-// Pure. All ranks report the same failure, each in its own words, step after step. A new cause is
+// Pure. All ranks report the same failure, each in its own words, step after step. ckptd's
+// ErrorDetail identifies a cause; without one, its words without their numbers do. A new cause is
 // reported at once, then at growing intervals with the number of failed checkpoints. Ranks that
 // aborted only because another rank failed have no cause of their own: their reason is reported
 // only if no rank names a cause. If ckptd did not answer that other rank, UnsavedWatch reports it.
@@ -15,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/base/result.h"
 #include "trainer/elastic/reminder.h"
 
 namespace moetrain {
@@ -29,9 +31,13 @@ std::string brief_cause(std::string_view cause);
 
 class SnapshotTroubles {
  public:
+  struct Failure {
+    std::string reason;
+    ckpt::ErrorDetail detail = ckpt::ErrorDetail::kNone;
+  };
   // A rank's part of the snapshot of this step failed. False: only because ckptd did not answer
   // another rank.
-  bool failed(uint64_t step, std::string_view reason, uint64_t now_ns);
+  bool failed(uint64_t step, const Failure& failure, uint64_t now_ns);
   // A rank's part of the snapshot of this step failed because ckptd did not answer it.
   void unanswered(uint64_t step);
   // Training rewinds to an earlier step, and takes the failed snapshots again.
@@ -46,14 +52,14 @@ class SnapshotTroubles {
   std::string told_again(const std::string& cause) const;
 
  private:
-  void tell(uint64_t step, std::string cause, uint64_t now_ns);
+  void tell(uint64_t step, std::string cause, ckpt::ErrorDetail detail, uint64_t now_ns);
 
   std::vector<std::string> lines_;
   std::map<uint64_t, uint64_t> without_cause_;  // step -> time of the first such failure
   std::set<uint64_t> failed_;                   // steps newer than the last durable one
   std::set<uint64_t> unanswered_;               // steps, newer than the last durable one
   std::string cause_;
-  std::string key_;         // the cause without its numbers, which change from step to step
+  std::string key_;         // identity of the cause: constant over steps and ranks
   uint64_t told_step_ = 0;  // of the line that told the cause in full
   Reminder told_;
 };

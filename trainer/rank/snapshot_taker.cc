@@ -97,7 +97,10 @@ SnapshotTaker::Attempt SnapshotTaker::failed(ckpt::Error error, bool unanswered)
     stall_.waits = {};  // neither the disk nor the arena is to blame
   }
   failed_last_ = true;
-  report({.step = state_.progress.step, .reason = error.message, .stall_ms = stall_.ms},
+  report({.step = state_.progress.step,
+          .reason = error.message,
+          .detail = error.detail,
+          .stall_ms = stall_.ms},
          unanswered);
   return {std::move(error), unanswered};
 }
@@ -158,13 +161,15 @@ void SnapshotTaker::report(const SnapshotOutcome& outcome, bool unanswered) {
     durable_step_ = outcome.step;
     failed_last_ = false;
   }
-  state_.events.write({.step = outcome.step}, SnapshotEvent{.durable = outcome.durable,
-                                                            .reason = outcome.reason,
-                                                            .no_answer = unanswered,
-                                                            .taken_in = outcome.epoch,
-                                                            .bytes = outcome.bytes,
-                                                            .stall_ms = outcome.stall_ms,
-                                                            .durable_ms = outcome.durable_ms});
+  state_.events.write({.step = outcome.step},
+                      SnapshotEvent{.durable = outcome.durable,
+                                    .reason = outcome.reason,
+                                    .detail = static_cast<int32_t>(outcome.detail),
+                                    .no_answer = unanswered,
+                                    .taken_in = outcome.epoch,
+                                    .bytes = outcome.bytes,
+                                    .stall_ms = outcome.stall_ms,
+                                    .durable_ms = outcome.durable_ms});
 }
 
 }  // namespace moetrain

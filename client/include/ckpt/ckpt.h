@@ -52,6 +52,16 @@ typedef enum ckpt_status {
 } ckpt_status;
 CKPT_API const char* ckpt_status_name(ckpt_status status);
 
+/* The exact cause of some errors, for callers that act on it: messages are for people and may
+ * change. Numbers never change. 0 also comes from an older daemon; ignore unknown numbers. */
+typedef enum ckpt_detail {
+  CKPT_DETAIL_NONE = 0,
+  CKPT_DETAIL_RUN_HAS_COMMITS = 1, /* ckpt_join with CKPT_RESUME_START: resume the run instead */
+  CKPT_DETAIL_NO_ARENA_ROOM = 2,   /* ckpt_open: ckptd could give a smaller arena */
+  CKPT_DETAIL_DISK_FULL = 3,       /* a snapshot: no space for its bytes */
+  CKPT_DETAIL_JOURNAL_FULL = 4     /* a snapshot: no space for records of the journal */
+} ckpt_detail;
+
 #define CKPT_INIT(type) \
   { .struct_size = sizeof(type) }
 
@@ -80,6 +90,7 @@ typedef struct ckpt_open_options {
   uint32_t timeout_ms;     /* of the first connection; 0: 10,000 */
   ckpt_alarms alarms;      /* of snapshots; the strictest setting of a snapshot's ranks counts */
   const struct ckpt_liveness* liveness; /* NULL, or see ckpt_liveness.h */
+  int* error_detail;       /* NULL, or where ckpt_open writes a ckpt_detail */
 } ckpt_open_options;
 
 /* Connects, and maps the arena. On failure *session is NULL and, if error is not NULL, the message
@@ -89,6 +100,8 @@ CKPT_API ckpt_status ckpt_open(const ckpt_open_options* options, ckpt_session** 
 /* Open snapshots are aborted unless fully sealed. Unmaps the arena. */
 CKPT_API void ckpt_close(ckpt_session* session);
 CKPT_API const char* ckpt_session_error(const ckpt_session* session);
+/* A ckpt_detail of the same error. */
+CKPT_API int ckpt_session_error_detail(const ckpt_session* session);
 
 /* The arena, to pin it once (cudaHostRegister). Valid until ckpt_close. */
 CKPT_API void* ckpt_arena(const ckpt_session* session, uint64_t* bytes);
@@ -302,6 +315,7 @@ typedef struct ckpt_snapshot_info {
   uint64_t durable_ns; /* from begin until this rank learned that it is durable; 0 before */
   const char* alarms;  /* with DURABLE: the snapshot's anomalies, in a sentence; NULL: none.
                           Valid until ckpt_snapshot_free */
+  int detail;          /* with FAILED: a ckpt_detail */
 } ckpt_snapshot_info;
 /* Does not block or read the socket: call ckpt_poll for news. */
 CKPT_API ckpt_status ckpt_snapshot_query(const ckpt_snapshot* snapshot, ckpt_snapshot_info* info);

@@ -32,6 +32,10 @@ struct Answer {
 
 namespace detail {
 
+inline Error error_of(const ckpt_session* session, ckpt_status status) {
+  return {status, ckpt_session_error(session), ckpt_session_error_detail(session)};
+}
+
 inline const char* or_null(const std::string& text) {
   return text.empty() ? nullptr : text.c_str();
 }
@@ -83,7 +87,7 @@ class Snapshot {
     ckpt_place place{};
     const ckpt_status status =
         ckpt_snapshot_reserve(handle_.get(), unit, offset, length, timeout_ms, &place);
-    if (status != CKPT_OK) return Error{status, ckpt_session_error(session_)};
+    if (status != CKPT_OK) return detail::error_of(session_, status);
     return place;
   }
   Outcome<void> filled(uint64_t place_id, uint32_t crc32c) {
@@ -104,6 +108,7 @@ class Snapshot {
     if (ckpt_snapshot_query(handle_.get(), &raw) != CKPT_OK) return info;
     info.level = raw.level;
     info.failure = raw.failure;
+    info.detail = raw.detail;
     info.reason = raw.reason != nullptr ? raw.reason : "";
     info.bytes = raw.bytes;
     info.stall_ns = raw.stall_ns;
@@ -124,7 +129,7 @@ class Snapshot {
   Snapshot(ckpt_session* session, ckpt_snapshot* handle) : session_(session), handle_(handle) {}
   Outcome<void> check(ckpt_status status) const {
     if (status == CKPT_OK) return {};
-    return Error{status, ckpt_session_error(session_)};
+    return detail::error_of(session_, status);
   }
   ckpt_session* session_;
   std::unique_ptr<ckpt_snapshot, Free> handle_;
@@ -143,7 +148,7 @@ class Hold {
   Outcome<void> renew(uint32_t timeout_ms = 10'000) {
     const ckpt_status status = ckpt_hold_renew(handle_.get(), timeout_ms);
     if (status == CKPT_OK) return {};
-    return Error{status, ckpt_session_error(session_)};
+    return detail::error_of(session_, status);
   }
 
  private:
@@ -184,8 +189,10 @@ class Session {
     raw.liveness = &liveness;
     ckpt_session* handle = nullptr;
     char message[1024] = "";
+    int error_detail = CKPT_DETAIL_NONE;
+    raw.error_detail = &error_detail;
     const ckpt_status status = ckpt_open(&raw, &handle, message, sizeof message);
-    if (status != CKPT_OK) return Error{status, message};
+    if (status != CKPT_OK) return Error{status, message, error_detail};
     return Session(handle);
   }
 
@@ -371,7 +378,7 @@ class Session {
     void operator()(ckpt_session* session) const { ckpt_close(session); }
   };
   explicit Session(ckpt_session* handle) : handle_(handle) {}
-  Error failed(ckpt_status status) const { return {status, ckpt_session_error(handle_.get())}; }
+  Error failed(ckpt_status status) const { return detail::error_of(handle_.get(), status); }
   Outcome<void> check(ckpt_status status) const {
     if (status == CKPT_OK) return {};
     return failed(status);

@@ -111,6 +111,7 @@ struct SnapshotOptions {
 struct SnapshotInfo {
   ckpt_level level = CKPT_LEVEL_OPEN;
   ckpt_status failure = CKPT_OK;
+  int detail = CKPT_DETAIL_NONE;  // a ckpt_detail
   std::string reason;
   uint64_t bytes = 0;
   uint64_t stall_ns = 0;

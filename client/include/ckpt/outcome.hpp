@@ -14,6 +14,7 @@ namespace ckpt::client {
 struct Error {
   ckpt_status status = CKPT_OK;
   std::string message;
+  int detail = CKPT_DETAIL_NONE;  // a ckpt_detail
 };
 
 // A T or an Error. Check before value(): value() of a failed outcome is undefined.

@@ -25,6 +25,11 @@ CKPT_E_DEADLINE_EXCEEDED = 9
 CKPT_E_ABORTED = 10
 CKPT_E_IO = 11
 CKPT_E_FAILED_PRECONDITION = 12
+CKPT_DETAIL_NONE = 0
+CKPT_DETAIL_RUN_HAS_COMMITS = 1
+CKPT_DETAIL_NO_ARENA_ROOM = 2
+CKPT_DETAIL_DISK_FULL = 3
+CKPT_DETAIL_JOURNAL_FULL = 4
 CKPT_ALARMS_DEFAULT = 0
 CKPT_ALARMS_OFF = 1
 CKPT_ALARMS_WARN = 2
@@ -83,7 +88,7 @@ ckpt_open_options._fields_ = [
         ("struct_size", c_size_t), ("socket", c_char_p), ("run", c_char_p),
         ("client_name", c_char_p), ("arena_bytes", c_uint64), ("slab_bytes", c_uint64),
         ("control", c_int), ("timeout_ms", c_uint32), ("alarms", c_int),
-        ("liveness", POINTER(ckpt_liveness))]
+        ("liveness", POINTER(ckpt_liveness)), ("error_detail", POINTER(c_int))]
 
 ckpt_join_options._fields_ = [
         ("struct_size", c_size_t), ("rank", c_uint32), ("size", c_uint32), ("resume", c_int),
@@ -120,7 +125,7 @@ ckpt_place._fields_ = [("data", c_void_p), ("length", c_uint64), ("id", c_uint64
 ckpt_snapshot_info._fields_ = [
         ("struct_size", c_size_t), ("level", c_int), ("failure", c_int), ("reason", c_char_p),
         ("bytes", c_uint64), ("stall_ns", c_uint64), ("wait_ns", c_uint64),
-        ("durable_ns", c_uint64), ("alarms", c_char_p)]
+        ("durable_ns", c_uint64), ("alarms", c_char_p), ("detail", c_int)]
 
 ckpt_range._fields_ = [
         ("unit", c_uint32), ("offset", c_uint64), ("length", c_uint64), ("data", c_void_p)]
@@ -171,6 +176,7 @@ FUNCTIONS = {
     "ckpt_open": (c_int, (POINTER(ckpt_open_options), POINTER(c_void_p), c_char_p, c_size_t)),
     "ckpt_close": (None, (c_void_p,)),
     "ckpt_session_error": (c_char_p, (c_void_p,)),
+    "ckpt_session_error_detail": (c_int, (c_void_p,)),
     "ckpt_arena": (c_void_p, (c_void_p, POINTER(c_uint64))),
     "ckpt_fd": (c_int, (c_void_p,)),
     "ckpt_poll": (c_int, (c_void_p, c_uint32)),

@@ -44,7 +44,7 @@ class RocksDbRoom {
   std::unique_ptr<KvStore> open() {
     auto opened = open_rocksdb_store(directory());
     EXPECT_TRUE(opened.ok()) << opened.error().message;
-    EXPECT_EQ(opened->reset_reason, "");
+    EXPECT_EQ(opened->broken, "");
     return std::move(opened->store);
   }
   std::string directory() const { return temporary_.file("catalog"); }

@@ -231,7 +231,7 @@ void spoil(const std::string& directory, const std::string& prefix) {
   EXPECT_GT(spoilt, 0) << prefix;
 }
 
-TEST(RocksDbStoreTest, AnUnreadableCatalogIsMovedAsideAndMadeAnew) {
+TEST(RocksDbStoreTest, OnlyClearMovesADamagedCatalogAside) {
   for (const std::string prefix : {"MANIFEST", "CURRENT"}) {
     const RocksDbRoom room;
     {
@@ -241,13 +241,18 @@ TEST(RocksDbStoreTest, AnUnreadableCatalogIsMovedAsideAndMadeAnew) {
     spoil(room.directory(), prefix);
     auto opened = open_rocksdb_store(room.directory());
     ASSERT_TRUE(opened.ok()) << opened.error().message;
-    EXPECT_NE(opened->reset_reason, "") << prefix;
+    EXPECT_NE(opened->broken, "") << prefix;
+    EXPECT_FALSE(std::filesystem::exists(room.directory() + ".broken"));
+    const auto damaged = opened->store->get(Family::kMeta, "a");
+    ASSERT_FALSE(damaged.ok());
+    EXPECT_TRUE(is_catalog_damage(damaged.error().code)) << damaged.error().message;
+    ASSERT_TRUE(opened->store->clear().ok());
     EXPECT_TRUE(std::filesystem::exists(room.directory() + ".broken"));
     EXPECT_EQ(opened->store->get(Family::kMeta, "a").value(), std::nullopt);
     ASSERT_TRUE(opened->store->write({{Family::kMeta, "b", "2"}}).ok());
     opened->store.reset();
     opened = open_rocksdb_store(room.directory());
-    EXPECT_EQ(opened->reset_reason, "");
+    EXPECT_EQ(opened->broken, "");
     EXPECT_EQ(opened->store->get(Family::kMeta, "b").value(), "2");
   }
 }

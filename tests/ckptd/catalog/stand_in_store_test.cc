@@ -12,7 +12,7 @@ class StandInStoreTest : public ::testing::Test {
   StandInStoreTest() {
     opened_ = StandInStore::open([image = image_]() -> ckpt::Result<OpenedKvStore> {
       CKPT_TRY(image->open());
-      return OpenedKvStore{.store = make_memory_store(image), .reset_reason = {}};
+      return OpenedKvStore{.store = make_memory_store(image), .broken = {}};
     });
     EXPECT_TRUE(put("old").ok());
   }

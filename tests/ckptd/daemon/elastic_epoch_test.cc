@@ -240,6 +240,32 @@ TEST_F(ElasticEpochTest, ADeathAfterARestartIsAsOneBeforeIt) {
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 5u);
 }
 
+TEST_F(ElasticEpochTest, AfterARestartAReturnedGroupNeedsNoSuccessor) {
+  lose_one();
+  job.join(fb::ResumeMode::Continue);  // both return to the view of step 5
+  ASSERT_FALSE(job.ranks[0]->epoch().goes_on);
+  restart();
+  job.ranks.back()->die();
+  job.ranks.pop_back();
+  world.run();
+  job.ranks[0]->join(0, 2, fb::ResumeMode::Continue);
+  world.run();
+  ASSERT_TRUE(job.ranks[0]->started()) << "the group had gone on before it returned";
+  EXPECT_EQ(job.ranks[0]->epoch().size, 1u);
+}
+
+TEST_F(ElasticEpochTest, AfterARestartAFirstGroupNeedsItsLostRank) {
+  restart();
+  job.ranks.back()->die();
+  job.ranks.pop_back();
+  world.run();
+  for (ckpt::Rank rank = 0; rank < 2; ++rank) {
+    job.ranks[rank]->join(rank, 3, fb::ResumeMode::Continue);
+  }
+  world.run();
+  EXPECT_FALSE(job.ranks[0]->started());
+}
+
 TEST_F(ElasticEpochTest, WhatWasDurableIsToldByTheNextDaemon) {
   stage(10);
   lose_one();

@@ -68,6 +68,11 @@ TEST_F(EpochTest, StartOfARunWithCommitsSaysWhatToDo) {
   EXPECT_THAT(refused(job, fb::ResumeMode::Start),
               AllOf(HasSubstr("run tiny"), HasSubstr("1 commit"), HasSubstr("step 5"),
                     HasSubstr("latest")));
+  for (ckpt::Rank rank : {0, 1}) job.ranks[rank]->join(rank, 2, fb::ResumeMode::Start);
+  world.run();
+  const auto reply = job.ranks[0]->take<fb::ErrorReplyT>();
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(reply->detail, static_cast<int>(ckpt::ErrorDetail::kRunHasCommits));
 }
 
 TEST_F(EpochTest, LatestNeedsACompleteView) {

@@ -1,5 +1,9 @@
 // Codecs chosen by a trainer for single units.
+#include <spdlog/sinks/ostream_sink.h>
+#include <spdlog/spdlog.h>
+
 #include <optional>
+#include <sstream>
 
 #include "tests/ckptd/daemon/prune_fixture.h"
 #include "tests/ckptd/io/paced_disk.h"
@@ -129,6 +133,40 @@ TEST_F(UnitCodecsTest, HostileCodecsAreRefused) {
   job->start();
   job->commit(1);
   EXPECT_EQ(encoded_bytes(), 0);
+}
+
+// Warnings of the codec auto in what `body` logs.
+template <typename Body>
+int auto_warnings(Body&& body) {
+  std::ostringstream log;
+  const auto before = spdlog::default_logger();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>(
+      "kept", std::make_shared<spdlog::sinks::ostream_sink_st>(log)));
+  body();
+  spdlog::set_default_logger(before);
+  const std::string text = log.str();
+  int found = 0;
+  for (size_t at = text.find("codec auto"); at != std::string::npos;
+       at = text.find("codec auto", at + 1)) {
+    ++found;
+  }
+  return found;
+}
+
+TEST_F(UnitCodecsTest, AnUpgradeKeepsATrainingThatAskedForAuto) {
+  const std::vector<fb::UnitCodec> codecs(4, fb::UnitCodec::Auto);
+  start(20e9);
+  begin_training();
+  job->commit(1);
+  const int warnings = auto_warnings([&] {
+    for (int rank = 0; rank < 2; ++rank) {  // both ranks of the trainer register
+      EXPECT_TRUE(job->ranks[0]->register_units(job->model, codecs)) << job->ranks[0]->error();
+    }
+  });
+  EXPECT_EQ(warnings, 1);
+  job->commit(2);
+  EXPECT_EQ(encoded_bytes(), 0);
+  expect_restores(2);
 }
 
 // Removing a run forgets the codecs that its trainers asked for.

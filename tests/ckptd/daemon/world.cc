@@ -36,7 +36,7 @@ Status World::start(std::chrono::milliseconds recovery) {
   options.apply_turn = {};  // a record a turn
   const auto open_catalog = [kv = kv_]() -> Result<OpenedKvStore> {
     CKPT_TRY(kv->open());
-    return OpenedKvStore{.store = make_memory_store(kv), .reset_reason = {}};
+    return OpenedKvStore{.store = make_memory_store(kv), .broken = {}};
   };
   Disk& disk = door_ == nullptr ? *disk_ : *door_;
   CKPT_ASSIGN(daemon_,

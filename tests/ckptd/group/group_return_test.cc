@@ -53,6 +53,16 @@ class GroupReturnTest : public ElasticGroupTest {
   std::vector<Groups::Refuse> refusals;
 };
 
+TEST_F(GroupReturnTest, TheRecordOfAReturnSaysThatTheGroupHadGoneOn) {
+  open_without_one();
+  EXPECT_FALSE(opens[0].had_gone_on) << "the first epoch";
+  returns(0, 0);
+  returns(2, 1);
+  returns(3, 2);
+  expect_returned({0, 2, 3});
+  EXPECT_TRUE(opens[2].had_gone_on);
+}
+
 TEST_F(GroupReturnTest, JoinersWaitUntilFormerMembersHaveReturned) {
   open_without_one();
   joins(5);

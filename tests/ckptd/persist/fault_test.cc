@@ -77,6 +77,7 @@ TEST_P(FaultTest, AJournalWriteWithoutSpaceFailsThatCommitAlone) {
   EXPECT_FALSE(store_->save(2));
   EXPECT_EQ(store_->snapshots[2].committed->error().code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(store_->snapshots[2].committed->error().message, StartsWith("disk full: "));
+  EXPECT_EQ(store_->snapshots[2].committed->error().detail, ckpt::ErrorDetail::kJournalFull);
   EXPECT_TRUE(store_->journal().health().ok());
   EXPECT_TRUE(store_->save(3)) << "it is written over what failed";
   EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 3));
@@ -110,6 +111,7 @@ TEST_P(FaultTest, WithoutRoomForTheJournalNothingIsBegun) {
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
   EXPECT_THAT(refused.error().message,
               AllOf(StartsWith("disk full: No space left on device"), HasSubstr("the journal")));
+  EXPECT_EQ(refused.error().detail, ckpt::ErrorDetail::kJournalFull);
   disk_.set_capacity(1ull << 30);
   EXPECT_TRUE(store_->persist().reserve(SmallStore::key(2), 1).ok()) << "the first who asks";
   store_->run();
@@ -179,6 +181,7 @@ TEST_P(FaultTest, AFullDiskRefusesTheReservationAndNamesTheNumbers) {
   // The caller adds the name of the snapshot.
   EXPECT_THAT(refused.error().message, StartsWith("disk full: "));
   EXPECT_THAT(refused.error().message, HasSubstr("9.0 MiB needed"));
+  EXPECT_EQ(refused.error().detail, ckpt::ErrorDetail::kDiskFull);
   EXPECT_THAT(refused.error().message, HasSubstr("8.0 MiB promised"));
   store_->persist().release_reservation(SmallStore::key(1));
   store_->persist().abandon(SmallStore::key(2));

@@ -106,6 +106,44 @@ TEST(CkptdProgram, SignalInheritedAsIgnoredStaysIgnored) {
   EXPECT_THAT(daemon.log(), Not(HasSubstr("SIGHUP")));
 }
 
+// True if this thread's table of descriptors has the file.
+bool has_open(const std::filesystem::path& thread, const std::string& file) {
+  std::error_code ended;
+  for (const auto& fd : std::filesystem::directory_iterator(thread / "fd", ended)) {
+    if (std::filesystem::read_symlink(fd.path(), ended) == file) return true;
+  }
+  return false;
+}
+
+// Signals that the thread blocks: bit N-1 is signal N.
+uint64_t blocked_signals(const std::filesystem::path& thread) {
+  std::ifstream status(thread / "status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with("SigBlk:")) return std::stoull(line.substr(7), nullptr, 16);
+  }
+  return ~uint64_t{0};  // the thread has ended
+}
+
+// The kernel gives a signal to any thread that does not block it. Its handler writes to a pipe, and
+// threads of the quarantine do not have that descriptor.
+TEST(CkptdProgram, ThreadsWithoutTheSignalPipeBlockSignals) {
+  DaemonProcess daemon({"--arena", "64MiB"});
+  if (daemon.log().find("unshare(CLONE_FILES)") != std::string::npos) {
+    GTEST_SKIP() << "all threads share one table of descriptors here";
+  }
+  const std::string lock = std::filesystem::canonical(daemon.data()).string() + "/lock";
+  int with_own_table = 0;
+  const std::filesystem::path threads = fmt::format("/proc/{}/task", daemon.pid());
+  for (const auto& thread : std::filesystem::directory_iterator(threads)) {
+    if (has_open(thread.path(), lock)) continue;
+    ++with_own_table;
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR}) {
+      EXPECT_TRUE(blocked_signals(thread.path()) >> (signal - 1) & 1) << ::sigabbrev_np(signal);
+    }
+  }
+  EXPECT_GE(with_own_table, 1);
+}
+
 TEST(CkptdProgram, ConfigurationErrorsNameKeyAndLine) {
   const TempFolder directory;
   const std::string path =

@@ -56,6 +56,7 @@ TEST_F(StagingTest, AUserHasABoundOfTheTotal) {
   const auto refused = staging_->create(kAlice, 2 * kSlab, kSlab);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(refused.error().detail, ckpt::ErrorDetail::kNoArenaRoom);
   EXPECT_THAT(refused.error().message,
               HasSubstr("0 B can be given: the sessions of user 1000 have 768.0 KiB of arenas and "
                         "may have 768.0 KiB"));
@@ -110,6 +111,7 @@ TEST_F(StagingTest, AQuotaHoldsForNewArenasAndForThoseThatComeBack) {
   const auto refused = staging.create(kAlice, 5 * kSlab, kSlab);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument) << "waiting does not help";
+  EXPECT_EQ(refused.error().detail, ckpt::ErrorDetail::kNoArenaRoom);
   EXPECT_THAT(refused.error().message, HasSubstr("320.0 KiB was asked for, and a session may have "
                                                  "256.0 KiB at most"));
   EXPECT_THAT(refused.error().message, HasSubstr("a larger --session-arena-max"));

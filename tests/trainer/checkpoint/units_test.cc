@@ -208,19 +208,25 @@ TEST(ArenaSizeTest, HoldsThreeSnapshots) {
 }
 
 TEST(ArenaSizeTest, RestartIsTheRemedyOnlyWhereItNeedsLess) {
-  const auto remedy = [](ckpt::ErrorCode code, const std::string& message, uint64_t restart_bytes) {
-    return restart_remedy(ckpt::make_error(code, "{}", message), 64u << 20, restart_bytes);
+  const auto remedy = [](ckpt::ErrorDetail detail, uint64_t restart_bytes) {
+    const ckpt::Error error{ckpt::ErrorCode::kResourceExhausted, "in any words", detail};
+    return restart_remedy(error, 64u << 20, restart_bytes);
   };
-  const std::string too_large =
-      "an arena of 64.0 MiB was asked for, and a session may have 32.0 MiB at most";
-  const std::string no_room = "64.0 MiB was asked for, and 1.0 MiB can be given";
-  EXPECT_THAT(remedy(ckpt::ErrorCode::kInvalidArgument, too_large, 16u << 20),
+  EXPECT_THAT(remedy(ckpt::ErrorDetail::kNoArenaRoom, 16u << 20),
               testing::EndsWith("--on-loss restart asks for 16.0 MiB"));
-  EXPECT_THAT(remedy(ckpt::ErrorCode::kResourceExhausted, no_room, 16u << 20),
-              testing::EndsWith("--on-loss restart asks for 16.0 MiB"));
-  EXPECT_EQ(remedy(ckpt::ErrorCode::kResourceExhausted, no_room, 64u << 20), "") << "one rank";
-  EXPECT_EQ(remedy(ckpt::ErrorCode::kInvalidArgument, "run a/b: no such name", 16u << 20), "");
-  EXPECT_EQ(remedy(ckpt::ErrorCode::kUnavailable, no_room, 16u << 20), "");
+  EXPECT_EQ(remedy(ckpt::ErrorDetail::kNoArenaRoom, 64u << 20), "") << "one rank";
+  EXPECT_EQ(remedy(ckpt::ErrorDetail::kNone, 16u << 20), "");
+}
+
+TEST(StartRefusedTest, OnlyARunWithCommitsExistsAlready) {
+  const ckpt::Error has_commits{ckpt::ErrorCode::kFailedPrecondition, "it has 3 commits",
+                                ckpt::ErrorDetail::kRunHasCommits};
+  const ckpt::Error told = start_refused("tiny", has_commits);
+  EXPECT_EQ(told.code, ckpt::ErrorCode::kFailedPrecondition);
+  EXPECT_THAT(told.message, testing::StartsWith("run tiny exists already; --resume latest"));
+  EXPECT_THAT(told.message, testing::EndsWith("(it has 3 commits)"));
+  const ckpt::Error other{ckpt::ErrorCode::kFailedPrecondition, "the epoch is being opened"};
+  EXPECT_EQ(start_refused("tiny", other).message, other.message);
 }
 
 }  // namespace

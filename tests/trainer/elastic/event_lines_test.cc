@@ -173,13 +173,14 @@ std::vector<GoldenLine> lines_of_checkpoints() {
       {{.header = {.rank = 3, .step = 30},
         .body = SnapshotEvent{.durable = true,
                               .reason = "no slab",
+                              .detail = 3,
                               .no_answer = true,
                               .taken_in = 3,
                               .bytes = 99,
                               .stall_ms = 0.25,
                               .durable_ms = 3.5}},
-       R"({"bytes":99,"durable":true,"durable_ms":3.5,"event":"snapshot","no_answer":true,)"
-       R"("rank":3,"stall_ms":0.25,"step":30,"taken_in":3,"text":"no slab"})"},
+       R"({"bytes":99,"detail":3,"durable":true,"durable_ms":3.5,"event":"snapshot",)"
+       R"("no_answer":true,"rank":3,"stall_ms":0.25,"step":30,"taken_in":3,"text":"no slab"})"},
       {{.header = {.rank = 3, .epoch = 4, .step = 30}, .body = PostponedEvent{}},
        R"({"epoch":4,"event":"postponed","rank":3,"step":30})"},
       {{.header = {.rank = 3, .epoch = 4, .step = 30},

@@ -20,8 +20,10 @@ class SaveMonitorTest : public testing::Test {
   void add(const EventHeader& at, EventBody body) {
     monitor_.add({.header = {at.rank, now_ns_, at.epoch, at.step}, .body = std::move(body)});
   }
-  void fails(uint32_t rank, uint64_t step, const std::string& reason) {
-    add({.rank = rank, .step = step}, SnapshotEvent{.reason = reason});
+  void fails(uint32_t rank, uint64_t step, const std::string& reason,
+             ckpt::ErrorDetail detail = ckpt::ErrorDetail::kNone) {
+    add({.rank = rank, .step = step},
+        SnapshotEvent{.reason = reason, .detail = static_cast<int32_t>(detail)});
   }
   void durable(uint32_t rank, uint64_t step) {
     add({.rank = rank, .step = step},
@@ -96,14 +98,16 @@ TEST_F(SaveMonitorTest, AFullDiskIsToldInFullOnce) {
       "disk full: No space left on device: /d (file system /): 2.7 MiB needed, 0 B available (0 B "
       "free); delete commits or other files there";
   const std::string brief = "disk full: No space left on device: /d";
+  constexpr auto kDiskFull = ckpt::ErrorDetail::kDiskFull;
   trains(0, 1, 0);
   steps(0, 12);
-  fails(0, 5, "run a step 5: " + full);
+  fails(0, 5, "run a step 5: " + full, kDiskFull);
   EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 5 failed: " + full));
-  fails(0, 10, "run a step 10: disk full: /d (file system /): segments/3: No space left on device");
+  fails(0, 10, "run a step 10: disk full: /d (file system /): segments/3: No space left on device",
+        kDiskFull);
   EXPECT_THAT(lines(), IsEmpty()) << "the same cause in other words";
   now_ns_ += 60 * kOneSecondNs;
-  fails(0, 12, "run a step 12: " + full);
+  fails(0, 12, "run a step 12: " + full, kDiskFull);
   EXPECT_THAT(lines(), ElementsAre("checkpoints still fail, 3 since step 5: " + brief +
                                    " (told in full for step 5)"));
   EXPECT_EQ(monitor_.unsaved().cause(), brief);
@@ -115,8 +119,23 @@ TEST_F(SaveMonitorTest, AFullDiskIsToldInFullOnce) {
   EXPECT_EQ(periods[0].cause, full) << "the report keeps all of it";
   durable(0, 15);
   (void)lines();
-  fails(0, 20, full);
+  fails(0, 20, full, kDiskFull);
   EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 20 failed: " + full)) << "full again";
+}
+
+TEST_F(SaveMonitorTest, AFullJournalIsNotToldAsAFullDisk) {
+  const std::string full = "disk full: No space left on device: /d (file system /): ";
+  fails(0, 5, full + "2.7 MiB needed, 0 B available", ckpt::ErrorDetail::kDiskFull);
+  EXPECT_EQ(lines().size(), 1u);
+  const std::string journal = full + "the journal needs 8 KiB more and cannot grow";
+  fails(0, 10, journal, ckpt::ErrorDetail::kJournalFull);
+  EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 10 failed: " + journal));
+}
+
+TEST_F(SaveMonitorTest, WithoutADetailOtherWordsAreAnotherCause) {
+  fails(0, 5, "disk full: /d (file system /): 2.7 MiB needed, 0 B available");
+  fails(0, 10, "disk full: /d (file system /): the journal needs 8 KiB more");
+  EXPECT_EQ(lines().size(), 2u) << "an older ckptd sends no detail";
 }
 
 TEST_F(SaveMonitorTest, CheckpointsOnTheirWayBeforeAFailureDoNotEndIt) {
