@@ -70,6 +70,14 @@ void add_counters(MetricsText& text, const Counters& counters, const Epochs::Cou
                counters.protocol_errors);
 }
 
+void add_timings(MetricsText& text, const SnapshotHistograms& histograms) {
+  const char* help = "Time of durable snapshots, by part; of several ranks the slowest.";
+  for (size_t i = 0; i < ckpt::kSnapshotParts.size(); ++i) {
+    text.histogram("ckptd_snapshot_seconds", help, histograms.of_part(i), "part",
+                   ckpt::kSnapshotParts[i].name);
+  }
+}
+
 void add_holds(MetricsText& text, const Holds& holds, const Counters& counters) {
   text.gauge("ckptd_holds", "Views that readers hold: no prune removes them.",
              static_cast<double>(holds.all().size()));
@@ -150,6 +158,7 @@ std::string Daemon::metrics_text() {
   const Impl& impl = *impl_;
   MetricsText text;
   add_counters(text, impl.counters, impl.epochs.counters(), impl.space.counters());
+  add_timings(text, impl.counters.snapshot_parts);
   add_holds(text, impl.holds, impl.counters);
   add_alarms(text, impl.counters);
   text.counter("ckptd_write_errors_total",

@@ -6,6 +6,7 @@
 
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
+#include "formats/wire/snapshot_timings.h"
 
 namespace ckptd {
 
@@ -72,6 +73,7 @@ void Daemon::Impl::seal_slab(Session& session, const fb::SealSlabT& message) {
     return carry_out(ingest.abort(*key, error));
   }
   const ckpt::Rank rank = epochs.groups().member(session.id)->rank;
+  open_snapshots.at(*key).timer.told(ckpt::wire::from_fb(message.timings));
   const Ingest::Outcome outcome = ingest.sealed(*key, rank, staged->fragments());
   if (!outcome.status.ok()) {
     replies.refuse(session.id, message.request, outcome.status.error());
@@ -153,6 +155,7 @@ void Daemon::Impl::carry_out(const Ingest::Actions& actions) {
   for (const Ingest::Action& action : actions) {
     if (const auto* staged = std::get_if<Ingest::StagedAction>(&action)) {
       open_snapshots.at(staged->snapshot).staged_at = turn.now();
+      open_snapshots.at(staged->snapshot).timer.staged(options.stopwatch());
       announce(staged->snapshot, fb::SnapshotLevel::Staged,
                open_snapshots.at(staged->snapshot).bytes, nullptr);
     } else if (const auto* commit = std::get_if<Ingest::CommitAction>(&action)) {
@@ -165,6 +168,7 @@ void Daemon::Impl::carry_out(const Ingest::Actions& actions) {
 
 void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
   OpenSnapshotState& open = open_snapshots.at(action.snapshot);
+  open.timer.written(options.stopwatch());
   list_shared_extents(open);
   const ckpt::AlarmList alarms = raise_alarms(action);
   if (calls_for_refusal(alarms) && open.alarm_policy == fb::AlarmPolicy::Refuse) {
@@ -193,7 +197,8 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
   const auto record = std::make_shared<fb::RecordT>(make_record(std::move(commit)));
   persist->commit(
       action.snapshot,
-      [this, record] {
+      [this, key = action.snapshot, record] {
+        open_snapshots.at(key).timer.synced(options.stopwatch());
         // The syncs may have taken long: a commit is not older than its data on disk.
         record->body.AsCommitted()->time_ns = turn.wall_clock_ns();
         return *record;
@@ -206,9 +211,11 @@ void Daemon::Impl::carry_out(const Ingest::CommitAction& action) {
 void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
                              const Result<uint64_t>& result) {
   if (!result.ok()) return carry_out(ingest.committed(key, result.error()));
+  open_snapshots.at(key).timer.recorded(options.stopwatch());
   history.apply(*result, record);
   carry_out(ingest.committed(key, {}));
   const OpenSnapshotState& open = open_snapshots.at(key);
+  const ckpt::SnapshotTimings& timings = open.timer.timings();
   // From the record: even if the catalog is unreadable, the commit is durable.
   const CommitInfo commit = info_of(*record.body.AsCommitted());
   staging->supersede(key, commit.units);
@@ -216,6 +223,8 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
   ++counters.commits;
   counters.commit_bytes += open.bytes;
   counters.level_lag += turn.now() - open.staged_at;
+  counters.snapshot_parts.add(timings);
+  const auto seconds = [](uint64_t ns) { return static_cast<double>(ns) / 1e9; };
   log_event(spdlog::level::info, "snapshot_durable",
             {{"run", open.run_name},
              {"lineage", key.lineage},
@@ -223,7 +232,15 @@ void Daemon::Impl::committed(const SnapshotKey& key, const fb::RecordT& record,
              {"step", key.step},
              {"bytes", open.bytes},
              {"extents", open.extents.size()},
-             {"seconds", std::chrono::duration<double>(turn.now() - open.staged_at).count()}},
+             {"seconds", std::chrono::duration<double>(turn.now() - open.staged_at).count()},
+             {"plan", seconds(timings.plan_ns)},
+             {"begin", seconds(timings.begin_ns)},
+             {"slab_wait", seconds(timings.slab_wait_ns)},
+             {"copy", seconds(timings.copy_ns)},
+             {"seal", seconds(timings.seal_ns)},
+             {"write", seconds(timings.write_ns)},
+             {"sync", seconds(timings.sync_ns)},
+             {"journal", seconds(timings.journal_ns)}},
             "run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step, open.bytes,
             open.extents.size());
   add_to_newest(key, open);
@@ -248,8 +265,12 @@ void Daemon::Impl::announce(const SnapshotKey& key, fb::SnapshotLevel level, uin
                             const Error* error, const std::string& alarms) {
   const std::vector<SessionId> members = epochs.groups().members(key.run, key.epoch);
   std::set<SessionId> told(members.begin(), members.end());
+  fb::SnapshotTimings timings;
   if (const auto open = open_snapshots.find(key); open != open_snapshots.end()) {
     for (const auto& [session, share] : open->second.shares) told.insert(session);
+    if (level >= fb::SnapshotLevel::Durable) {
+      timings = ckpt::wire::to_fb(open->second.timer.timings());
+    }
   }
   for (const SessionId session : told) {
     fb::SnapshotStateT state;
@@ -259,6 +280,7 @@ void Daemon::Impl::announce(const SnapshotKey& key, fb::SnapshotLevel level, uin
     state.level = level;
     state.bytes = bytes;
     state.alarms = alarms;
+    state.timings = timings;
     if (error != nullptr) {
       state.code = static_cast<int>(error->code);
       state.reason = error->message;

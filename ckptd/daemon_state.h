@@ -18,6 +18,7 @@
 #include "ckptd/gc/gc.h"
 #include "ckptd/holds/holds.h"
 #include "ckptd/observe/run_progress.h"
+#include "ckptd/observe/snapshot_timings.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/restore/restore.h"
 #include "ckptd/restore/restore_speeds.h"
@@ -90,6 +91,7 @@ struct OpenSnapshotState {
   SameVersions same;
   uint64_t bytes = 0;  // of sealed fragments for the disk
   Time staged_at{};    // when everything was sealed
+  SnapshotTimer timer;
 
   bool codecs_chosen = false;  // set when its first member begins
   EncodePlan encode_plan;      // for all its slabs; null: no unit is encoded
@@ -153,6 +155,7 @@ struct Counters {
   uint64_t lease_waits = 0;
   Time lease_wait_time{};
   Time level_lag{};  // from staged to durable, of all commits
+  SnapshotHistograms snapshot_parts;
   uint64_t restores = 0;
   Time restore_time{};
   RestoreSpeeds restore_speeds;
