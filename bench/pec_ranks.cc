@@ -135,14 +135,16 @@ Status PecRanks::save_part(uint32_t rank, const PecPlan& part, uint64_t step) {
     if (share.rank == rank) CKPT_TRY(write_share(snapshot, share, step));
   }
   CKPT_TRY(checked(ckpt_snapshot_end(snapshot), state.session));
+  ckpt_snapshot_info info = CKPT_INIT(ckpt_snapshot_info);
+  CKPT_TRY(checked(ckpt_snapshot_query(snapshot, &info), state.session));
+  // Before the wait below, which a trainer leaves out and which counts as stall.
+  state.stall_seconds += static_cast<double>(info.stall_ns) / 1e9;
   CKPT_TRY(checked(ckpt_snapshot_wait(snapshot, CKPT_LEVEL_DURABLE, kLargeSaveTimeoutMs),
                    state.session));
-  ckpt_snapshot_info info = CKPT_INIT(ckpt_snapshot_info);
   CKPT_TRY(checked(ckpt_snapshot_query(snapshot, &info), state.session));
   if (info.alarms != nullptr) {
     return ckpt::make_error(ErrorCode::kFailedPrecondition, "step {}: {}", step, info.alarms);
   }
-  state.stall_seconds += static_cast<double>(info.stall_ns) / 1e9;
   state.bytes += info.bytes;
   return {};
 }

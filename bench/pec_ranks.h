@@ -33,7 +33,7 @@ class PecRanks {
 
   struct Saved {
     double durable_seconds = 0;           // from the first begin until every rank knows
-    double stall_seconds = 0;             // the longest that a rank spent in begin, write and end
+    double stall_seconds = 0;             // of the rank that was blocked longest
     std::vector<uint64_t> bytes_by_rank;  // that each wrote, as libckpt counts
     uint64_t commits = 0;                 // a snapshot that does not fit into the arenas is several
   };

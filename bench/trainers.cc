@@ -128,9 +128,10 @@ Status Trainers::save_rank(uint32_t rank, uint64_t step, Saved* saved) {
     from += fragment.length;
   }
   CKPT_TRY(checked(ckpt_snapshot_end(snapshot), state.session));
-  CKPT_TRY(checked(ckpt_snapshot_wait(snapshot, CKPT_LEVEL_DURABLE, kTimeoutMs), state.session));
+  // Before the wait below, which a trainer leaves out and which counts as stall.
   ckpt_snapshot_info info = CKPT_INIT(ckpt_snapshot_info);
   CKPT_TRY(checked(ckpt_snapshot_query(snapshot, &info), state.session));
+  CKPT_TRY(checked(ckpt_snapshot_wait(snapshot, CKPT_LEVEL_DURABLE, kTimeoutMs), state.session));
   saved->stall_seconds = static_cast<double>(info.stall_ns) / 1e9;
   saved->wait_seconds = static_cast<double>(info.wait_ns) / 1e9;
   return {};

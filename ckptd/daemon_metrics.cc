@@ -89,6 +89,14 @@ void add_staging(MetricsText& text, const Staging::Stats& stats) {
              stats.zero_copy ? 1 : 0);
 }
 
+void add_timings(MetricsText& text, const SnapshotHistograms& histograms) {
+  const char* help = "Time of durable snapshots, by part; of several ranks the slowest.";
+  for (size_t i = 0; i < ckpt::kSnapshotParts.size(); ++i) {
+    text.histogram("ckptd_snapshot_seconds", help, histograms.of_part(i), "part",
+                   ckpt::kSnapshotParts[i].name);
+  }
+}
+
 void add_holds(MetricsText& text, const ReaderHolds& holds) {
   text.gauge("ckptd_holds", "Views that readers hold: no prune removes them.",
              static_cast<double>(holds.held().all().size()));
@@ -171,6 +179,7 @@ std::string Daemon::metrics_text() {
   add_snapshots(text, impl.snapshots->counters());
   add_counters(text, impl.counters, impl.epochs.counters(), impl.administration.counters(),
                impl.space.counters(), impl.readers);
+  add_timings(text, impl.snapshots->counters().parts);
   add_holds(text, impl.readers.holds());
   add_alarms(text, impl.snapshots->counters());
   text.counter("ckptd_write_errors_total",

@@ -14,6 +14,7 @@ RunRegistry::Needs Daemon::Impl::runs_needs() {
         CKPT_TRY(check_unit_codecs(message));
         return UnitFlags::check(message);
       },
+      .check_new_run = check_no_auto_codec,
       .note_requests =
           [this](const std::string& run, const fb::RegisterUnitsT& message) {
             snapshots->registered(run, message);

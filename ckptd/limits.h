@@ -44,6 +44,8 @@ inline constexpr std::chrono::minutes kShortageRemembered{15};
 // Runs in the metrics and in `status`, and in /readyz: the most recently changed ones.
 inline constexpr size_t kRunsInMetricsMax = 100;
 inline constexpr size_t kRunsInReadyzMax = 16;
+// Longest part of a snapshot's time that a client may tell; a longer one counts as this.
+inline constexpr std::chrono::hours kClientTimingMax{1};
 // Reasons of failed snapshots, kept for late members. A group of any size needs a few.
 inline constexpr size_t kFailedSnapshotsRemembered = 64;
 // Bytes queued towards one slow client before it is disconnected.

@@ -37,12 +37,34 @@ void MetricsText::gauge(std::string_view name, std::string_view help, double val
   sample(name, "gauge", help, fmt::format("{}", value), labels);
 }
 
+void MetricsText::histogram(std::string_view name, std::string_view help, const Histogram& values,
+                            std::string_view label, std::string_view label_value) {
+  head(name, "histogram", help);
+  const auto& bounds = Histogram::kBounds;
+  uint64_t count = 0;  // up to the bound
+  for (size_t i = 0; i < values.counts().size(); ++i) {
+    count += values.counts()[i];
+    const std::string bound = i < bounds.size() ? fmt::format("{}", bounds[i]) : "+Inf";
+    line(fmt::format("{}_bucket", name), fmt::format("{}", count),
+         {{label, label_value}, {"le", bound}});
+  }
+  line(fmt::format("{}_sum", name), fmt::format("{}", values.sum()), {{label, label_value}});
+  line(fmt::format("{}_count", name), fmt::format("{}", count), {{label, label_value}});
+}
+
 void MetricsText::sample(std::string_view name, std::string_view type, std::string_view help,
                          std::string_view value, Labels labels) {
-  if (last_name_ != name) {
-    text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
-    last_name_ = name;
-  }
+  head(name, type, help);
+  line(name, value, labels);
+}
+
+void MetricsText::head(std::string_view name, std::string_view type, std::string_view help) {
+  if (last_name_ == name) return;
+  text_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
+  last_name_ = name;
+}
+
+void MetricsText::line(std::string_view name, std::string_view value, Labels labels) {
   text_ += name;
   if (labels.size() > 0) {
     std::string list;

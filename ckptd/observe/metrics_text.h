@@ -11,6 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "ckptd/observe/snapshot_timings.h"
+
 namespace ckptd {
 
 class MetricsText {
@@ -22,12 +24,18 @@ class MetricsText {
   // Likewise, in seconds.
   void seconds(std::string_view name, std::string_view help, std::chrono::nanoseconds value);
   void gauge(std::string_view name, std::string_view help, double value, Labels labels = {});
+  // Durations in seconds, for one value of the label.
+  void histogram(std::string_view name, std::string_view help, const Histogram& values,
+                 std::string_view label, std::string_view label_value);
 
   const std::string& text() const { return text_; }
 
  private:
   void sample(std::string_view name, std::string_view type, std::string_view help,
               std::string_view value, Labels labels);
+  // HELP and TYPE, once for all samples of the metric.
+  void head(std::string_view name, std::string_view type, std::string_view help);
+  void line(std::string_view name, std::string_view value, Labels labels);
   std::string text_;
   std::string last_name_;
 };

@@ -13,6 +13,7 @@
 #include "ckptd/group/group.h"
 #include "ckptd/history/history.h"
 #include "ckptd/loop/turn.h"
+#include "ckptd/observe/snapshot_timings.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/restore/context.h"
 #include "ckptd/sessions/replies.h"
@@ -25,6 +26,8 @@ struct SnapshotOptions {
   std::chrono::milliseconds deadline{};    // from the first begin to the last seal
   CodecChoice codec = CodecChoice::kNone;  // of units for which no trainer chooses one
   uint64_t same_bytes_min = 0;             // minimum stretch of unchanged bytes for dedup
+  // Clock for the parts of a snapshot (observe/snapshot_timings.h).
+  std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;
 };
 
 // All references and functions outlive Snapshots.
@@ -70,6 +73,7 @@ struct SnapshotCounters {
   uint64_t lease_waits = 0;
   Time lease_wait_time{};
   Time level_lag{};                                  // from staged to durable, of all commits
+  SnapshotHistograms parts;                          // of commits
   std::array<uint64_t, ckpt::kAlarmKinds> alarms{};  // by AlarmKind
 };
 

@@ -12,6 +12,7 @@
 #include "ckptd/alarms/not_finite.h"
 #include "ckptd/codec/slab_encoder.h"
 #include "ckptd/ingest/ingest.h"
+#include "ckptd/observe/snapshot_timings.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/snapshots/needs.h"
 #include "ckptd/snapshots/same_versions.h"
@@ -31,6 +32,7 @@ struct OpenSnapshotState {
   SameVersions same;
   uint64_t bytes = 0;  // of sealed fragments for the disk
   Time staged_at{};    // when everything was sealed
+  SnapshotTimer timer;
 
   bool codecs_chosen = false;  // set when its first member begins
   EncodePlan encode_plan;      // for all its slabs; null: no unit is encoded

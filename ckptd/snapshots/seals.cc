@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "ckptd/snapshots/alarm_check.h"
+#include "formats/wire/snapshot_timings.h"
 
 namespace ckptd {
 
@@ -65,6 +66,7 @@ void Seals::seal(Session& session, const fb::SealSlabT& message) {
     return core_.carry_out(core_.ingest.abort(*key, error));
   }
   const ckpt::Rank rank = needs.member(session.id)->rank;
+  core_.open.at(*key).timer.told(ckpt::wire::from_fb(message.timings));
   const Ingest::Outcome outcome = core_.ingest.sealed(*key, rank, staged->fragments());
   if (!outcome.status.ok()) {
     needs.replies.refuse(session.id, message.request, outcome.status.error());

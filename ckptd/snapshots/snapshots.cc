@@ -12,6 +12,7 @@
 #include "ckptd/observe/log_event.h"
 #include "ckptd/safeguards.h"
 #include "ckptd/snapshots/commit_record.h"
+#include "formats/wire/snapshot_timings.h"
 
 namespace ckptd {
 
@@ -110,6 +111,7 @@ void Snapshots::carry_out(const Ingest::Actions& actions) {
     if (const auto* staged = std::get_if<Ingest::StagedAction>(&action)) {
       OpenSnapshotState& open = open_.at(staged->snapshot);
       open.staged_at = needs_.turn.now();
+      open.timer.staged(needs_.options.stopwatch());
       announce(staged->snapshot, fb::SnapshotLevel::Staged, open.bytes, nullptr);
     } else if (const auto* ready = std::get_if<Ingest::CommitAction>(&action)) {
       commit(*ready);
@@ -121,6 +123,7 @@ void Snapshots::carry_out(const Ingest::Actions& actions) {
 
 void Snapshots::commit(const Ingest::CommitAction& action) {
   OpenSnapshotState& open = open_.at(action.snapshot);
+  open.timer.written(needs_.options.stopwatch());
   open.same.list_extents(open.extents);
   const ckpt::AlarmList alarms = alarms_.raise(action, open_);
   if (calls_for_refusal(alarms) && open.alarm_policy == fb::AlarmPolicy::Refuse) {
@@ -130,7 +133,8 @@ void Snapshots::commit(const Ingest::CommitAction& action) {
       std::make_shared<fb::RecordT>(make_record(commit_record(action, alarms, open)));
   needs_.persist.commit(
       action.snapshot,
-      [this, record] {
+      [this, key = action.snapshot, record] {
+        open_.at(key).timer.synced(needs_.options.stopwatch());
         // The syncs may have taken long: a commit is not older than its data on disk.
         record->body.AsCommitted()->time_ns = needs_.turn.wall_clock_ns();
         return *record;
@@ -156,9 +160,37 @@ void Snapshots::refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& ala
       key, make_error(ErrorCode::kFailedPrecondition, "refused: {}", open_.at(key).alarms)));
 }
 
+namespace {
+
+void log_durable(const SnapshotKey& key, const OpenSnapshotState& open, Time lag) {
+  const ckpt::SnapshotTimings& timings = open.timer.timings();
+  const auto seconds = [](uint64_t ns) { return static_cast<double>(ns) / 1e9; };
+  log_event(spdlog::level::info, "snapshot_durable",
+            {{"run", open.run_name},
+             {"lineage", key.lineage},
+             {"epoch", key.epoch},
+             {"step", key.step},
+             {"bytes", open.bytes},
+             {"extents", open.extents.size()},
+             {"seconds", std::chrono::duration<double>(lag).count()},
+             {"plan", seconds(timings.plan_ns)},
+             {"begin", seconds(timings.begin_ns)},
+             {"slab_wait", seconds(timings.slab_wait_ns)},
+             {"copy", seconds(timings.copy_ns)},
+             {"seal", seconds(timings.seal_ns)},
+             {"write", seconds(timings.write_ns)},
+             {"sync", seconds(timings.sync_ns)},
+             {"journal", seconds(timings.journal_ns)}},
+            "run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step, open.bytes,
+            open.extents.size());
+}
+
+}  // namespace
+
 void Snapshots::committed(const SnapshotKey& key, const fb::RecordT& record,
                           const Result<uint64_t>& result) {
   if (!result.ok()) return carry_out(ingest_.committed(key, result.error()));
+  open_.at(key).timer.recorded(needs_.options.stopwatch());
   needs_.history.apply(*result, record);
   carry_out(ingest_.committed(key, {}));
   const OpenSnapshotState& open = open_.at(key);
@@ -170,16 +202,8 @@ void Snapshots::committed(const SnapshotKey& key, const fb::RecordT& record,
   counters_.commit_bytes += open.bytes;
   const Time lag = needs_.turn.now() - open.staged_at;
   counters_.level_lag += lag;
-  log_event(spdlog::level::info, "snapshot_durable",
-            {{"run", open.run_name},
-             {"lineage", key.lineage},
-             {"epoch", key.epoch},
-             {"step", key.step},
-             {"bytes", open.bytes},
-             {"extents", open.extents.size()},
-             {"seconds", std::chrono::duration<double>(lag).count()}},
-            "run {} step {}: durable, {} bytes in {} extents", open.run_name, key.step, open.bytes,
-            open.extents.size());
+  counters_.parts.add(open.timer.timings());
+  log_durable(key, open, lag);
   newest_.add(key, open.facts, open.extents);
   announce(key, fb::SnapshotLevel::Durable, open.bytes, nullptr, open.alarms);
   needs_.on_committed(key, *result);
@@ -201,8 +225,12 @@ void Snapshots::announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64
                          const Error* error, const std::string& alarms) {
   const std::vector<SessionId> members = needs_.members(key.run, key.epoch);
   std::set<SessionId> told(members.begin(), members.end());
+  fb::SnapshotTimings timings;
   if (const auto open = open_.find(key); open != open_.end()) {
     for (const auto& [session, share] : open->second.shares) told.insert(session);
+    if (level >= fb::SnapshotLevel::Durable) {
+      timings = ckpt::wire::to_fb(open->second.timer.timings());
+    }
   }
   for (const SessionId session : told) {
     fb::SnapshotStateT state;
@@ -212,6 +240,7 @@ void Snapshots::announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64
     state.level = level;
     state.bytes = bytes;
     state.alarms = alarms;
+    state.timings = timings;
     if (error != nullptr) {
       state.code = static_cast<int>(error->code);
       state.reason = error->message;

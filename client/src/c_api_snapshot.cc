@@ -53,6 +53,7 @@ Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
   options.staleness_max = raw.staleness_max;
   options.no_wait = raw.no_wait != 0;
   options.streams = raw.streams != 0;
+  options.plan_ns = raw.plan_ns;
   options.memory_units.assign(raw.memory_units, raw.memory_units + raw.memory_unit_count);
   options.timeout_ms = or_default(raw.timeout_ms, kSlabsTimeoutMs);
   return options;
@@ -131,6 +132,15 @@ ckpt_status ckpt_snapshot_query(const ckpt_snapshot* snapshot, ckpt_snapshot_inf
   out.wait_ns = known.wait_ns;
   out.durable_ns = known.durable_ns;
   out.alarms = known.alarms.empty() ? nullptr : known.alarms.c_str();
+  const SnapshotTimings& timings = known.timings;
+  out.plan_ns = timings.plan_ns;
+  out.begin_ns = timings.begin_ns;
+  out.slab_wait_ns = timings.slab_wait_ns;
+  out.copy_ns = timings.copy_ns;
+  out.seal_ns = timings.seal_ns;
+  out.write_ns = timings.write_ns;
+  out.sync_ns = timings.sync_ns;
+  out.journal_ns = timings.journal_ns;
   copy_out(out, info);
   return CKPT_OK;
 }

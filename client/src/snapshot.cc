@@ -5,6 +5,7 @@
 
 #include "formats/step.h"
 #include "formats/wire/convert.h"
+#include "formats/wire/snapshot_timings.h"
 
 namespace ckpt::lib {
 namespace {
@@ -37,7 +38,9 @@ std::string Snapshot::name() const {
 
 Result<std::shared_ptr<Snapshot>> Snapshot::begin(Session& session, SnapshotOptions options) {
   std::shared_ptr<Snapshot> snapshot(new Snapshot(session, std::move(options)));
-  const Timed stall(snapshot->info_.stall_ns);
+  Info& info = snapshot->info_;
+  info.stall_ns = info.timings.plan_ns = snapshot->options_.plan_ns;
+  const Timed stall(info.stall_ns);
   CKPT_TRY(session.group().check_alive(session.options().run));
   if (session.arena() == nullptr) {
     return make_error(ErrorCode::kFailedPrecondition, "{}: a control session has no arena",
@@ -46,7 +49,10 @@ Result<std::shared_ptr<Snapshot>> Snapshot::begin(Session& session, SnapshotOpti
   if (const Status step = check_step(snapshot->options_.step); !step.ok()) {
     return make_error(step.error().code, "{}: {}", snapshot->name(), step.error().message);
   }
-  CKPT_TRY(snapshot->prepare());
+  {
+    const Timed planning(info.timings.plan_ns);
+    CKPT_TRY(snapshot->prepare());
+  }
   // Register with the session before asking the daemon: slabs may come with the answer.
   session.add_snapshot(snapshot);
   const Status asked = snapshot->ask();
@@ -137,6 +143,7 @@ Status Snapshot::prepare_memory_units() {
 
 Status Snapshot::ask() {
   const Timed waiting(info_.wait_ns);
+  const Timed beginning(info_.timings.begin_ns);
   slabs_expected_ = begin_.slabs_wanted;
   uint64_t request = 0;
   if (options_.no_wait && session_->post(begin_, &request)) {
@@ -175,6 +182,7 @@ Status Snapshot::check_open() const {
 }
 
 Status Snapshot::wait(fb::SnapshotLevel level, const Deadline& deadline) {
+  const Timed stall(info_.stall_ns);
   for (;;) {
     CKPT_TRY(check_open());
     if (info_.level >= level) return ok_status();
@@ -226,6 +234,10 @@ void Snapshot::take_state(const fb::SnapshotStateT& state) {
   if (state.epoch != begin_.epoch || state.step != begin_.step || state.attempt != begin_.attempt) {
     return;
   }
+  const SnapshotTimings told = wire::from_fb(state.timings);
+  info_.timings.write_ns = told.write_ns;
+  info_.timings.sync_ns = told.sync_ns;
+  info_.timings.journal_ns = told.journal_ns;
   if (state.level == fb::SnapshotLevel::Failed) {
     return fail(error_from(state.code, state.reason, state.detail));
   }

@@ -6,6 +6,7 @@
 // snapshot continues after the trainer has freed its handle.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <deque>
 #include <map>
@@ -16,6 +17,7 @@
 
 #include "client/src/session.h"
 #include "client/src/slab_layout.h"
+#include "formats/base/snapshot_timings.h"
 #include "formats/plan.h"
 
 namespace ckpt::lib {
@@ -33,6 +35,7 @@ struct SnapshotOptions {
   bool no_wait = false;              // for the daemon's answer to begin
   std::vector<UnitId> memory_units;  // units of the plan that are not written
   bool streams = false;              // slabs are free again as soon as they are written
+  uint64_t plan_ns = 0;              // time that the caller took to make the plan
 };
 
 // Room in the arena that other code fills.
@@ -58,10 +61,11 @@ class Snapshot {
     fb::SnapshotLevel level = fb::SnapshotLevel::Open;
     std::optional<Error> failure;
     uint64_t bytes = 0;
-    uint64_t stall_ns = 0;
+    uint64_t stall_ns = 0;  // the caller was blocked: plan_ns of the options, and all calls
     uint64_t wait_ns = 0;
     uint64_t durable_ns = 0;
-    std::string alarms;  // of a durable snapshot; empty: none
+    SnapshotTimings timings;  // of this rank; parts of ckptd: of the snapshot, once settled
+    std::string alarms;       // of a durable snapshot; empty: none
   };
   const Info& info() const { return info_; }
   bool ended() const { return ended_; }
@@ -101,7 +105,7 @@ class Snapshot {
     uint64_t payload_bytes = 0;
     std::vector<fb::SealedFragment> fragments;
   };
-  // Adds its lifetime to a total: time that the trainer spent in here.
+  // Adds its lifetime to a total.
   class Timed {
    public:
     explicit Timed(uint64_t& total_ns) : total_ns_(total_ns) {}
@@ -112,6 +116,26 @@ class Snapshot {
    private:
     uint64_t& total_ns_;
     Clock::time_point start_ = Clock::now();
+  };
+  // Adds its lifetime to the stall, and to the copy all of it that was neither a wait for slabs nor
+  // a handover. One reading of the clock for both: write() may be called for small pieces.
+  class Writing {
+   public:
+    explicit Writing(Info& info) : info_(info), others_ns_(others_ns()) {}
+    Writing(const Writing&) = delete;
+    Writing& operator=(const Writing&) = delete;
+    ~Writing() {
+      const uint64_t all_ns = ns_since(start_);
+      info_.stall_ns += all_ns;
+      info_.timings.copy_ns += all_ns - std::min(all_ns, others_ns() - others_ns_);
+    }
+
+   private:
+    uint64_t others_ns() const { return info_.timings.slab_wait_ns + info_.timings.seal_ns; }
+
+    Info& info_;
+    const uint64_t others_ns_;
+    const Clock::time_point start_ = Clock::now();
   };
 
   Snapshot(Session& session, SnapshotOptions options);
@@ -151,6 +175,7 @@ class Snapshot {
   std::array<std::optional<Filling>, 2> filling_;  // by Share::memory_only
   std::vector<Filling> closed_;                    // full, but with places still being filled
   std::map<uint64_t, Lent> lent_;
+  Clock::time_point lending_since_{};  // some place is lent
   uint64_t next_place_ = 1;
   std::vector<Seal> seals_;
   bool seals_complete_ = true;      // false once a sealed slab was leased again

@@ -5,6 +5,7 @@
 
 #include "client/src/snapshot.h"
 #include "formats/base/stream_copy.h"
+#include "formats/wire/snapshot_timings.h"
 
 namespace ckpt::lib {
 namespace {
@@ -38,6 +39,7 @@ void Snapshot::forget_seal(uint32_t slab) {
 
 Status Snapshot::acquire_slab(std::optional<Filling>& filling, const Deadline& deadline) {
   const Timed waiting(info_.wait_ns);
+  const Timed slab_wait(info_.timings.slab_wait_ns);
   const Clock::time_point asked = Clock::now();
   auto found = free_slabs_.end();
   for (;;) {
@@ -104,7 +106,7 @@ Result<Snapshot::Share*> Snapshot::find_share(UnitId unit, uint64_t offset, uint
 }
 
 Status Snapshot::write(UnitId unit, uint64_t offset, ByteView data) {
-  const Timed stall(info_.stall_ns);
+  const Writing writing(info_);
   CKPT_TRY(check_open());
   if (ended_) return make_error(ErrorCode::kFailedPrecondition, "{}: already ended", name());
   if (data.empty()) return ok_status();
@@ -182,10 +184,14 @@ void Snapshot::close_slab(std::optional<Filling>& filling) {
 
 // Hands the slab over. If there is no daemon right now, the next one hears of it in reopen().
 void Snapshot::seal(Filling filling) {
+  const Clock::time_point start = Clock::now();
   const uint64_t filled = filling.layout.filled();
   const MutableByteView slab = session_->warm_slab(filling.slab);
   zero(slab.subspan(filled, base::align_up(filled, kBlockBytes) - filled));
   seals_.push_back({filling.slab, filled, std::move(filling.fragments)});
+  info_.timings.seal_ns += ns_since(start);
+  // ckptd hears of the handover so far, so not of the sending of the last seal.
+  const Timed sending(info_.timings.seal_ns);
   post_seal(seals_.back());
 }
 
@@ -197,6 +203,7 @@ void Snapshot::post_seal(const Seal& seal) {
   body.slab = seal.slab;
   body.payload_bytes = seal.payload_bytes;
   body.fragments = seal.fragments;
+  body.timings = wire::to_fb(info_.timings);
   uint64_t request = 0;
   if (session_->post(std::move(body), &request)) requests_.push_back(request);
 }
@@ -221,6 +228,7 @@ Status Snapshot::end() {
   }
   ended_ = true;
   const Timed waiting(info_.wait_ns);
+  const Timed sealing(info_.timings.seal_ns);
   session_->drain_sends(deadline());
   return ok_status();
 }

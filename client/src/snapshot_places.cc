@@ -32,6 +32,7 @@ Result<Place> Snapshot::reserve(UnitId unit, uint64_t offset, uint64_t length,
 }
 
 Place Snapshot::lend(Filling& filling, Share& share, uint64_t at, uint64_t length) {
+  if (lent_.empty()) lending_since_ = Clock::now();
   const MutableByteView slab = session_->warm_slab(filling.slab);
   const uint64_t filled = filling.layout.filled();
   if (at > filled) std::memset(slab.data() + filled, 0, at - filled);
@@ -50,12 +51,14 @@ Place Snapshot::lend(Filling& filling, Share& share, uint64_t at, uint64_t lengt
 }
 
 Status Snapshot::filled(uint64_t id, uint32_t crc32c) {
+  const Timed stall(info_.stall_ns);
   const auto found = lent_.find(id);
   if (found == lent_.end()) {
     return make_error(ErrorCode::kInvalidArgument, "{}: place {} is not lent", name(), id);
   }
   const Lent lent = found->second;
   lent_.erase(found);
+  if (lent_.empty()) info_.timings.copy_ns += ns_since(lending_since_);
   if (session_ != nullptr) session_->take_back(lent.memory);
   CKPT_TRY(check_open());
   Filling& filling = filling_of(lent.slab);

@@ -140,7 +140,10 @@ client::Outcome<void> save(client::Session& session, uint64_t step) {
     if (auto written = snapshot->write(unit, 0, bytes.data(), kBytes); !written) return written;
   }
   if (auto ended = snapshot->end(); !ended) return ended;
-  return snapshot->wait(CKPT_LEVEL_DURABLE, 60'000);
+  auto durable = snapshot->wait(CKPT_LEVEL_DURABLE, 60'000);
+  const client::SnapshotTimings timings = snapshot->info().timings;
+  EXPECT_EQ(timings.write_ns + timings.sync_ns + timings.journal_ns, 0u) << "it tells no timings";
+  return durable;
 }
 
 TEST(OlderDaemon, SavesReconnectsAndRestoresAsRecorded) {

@@ -33,6 +33,10 @@ class RoundTrip(DaemonTest):
             info = save(epoch, 7, data)
         self.assertEqual((info.level, info.bytes, info.failure), (ckptd.Level.DURABLE, 8000, None))
         self.assertGreater(info.durable_after, 0)
+        for part, seconds in info.timings._asdict().items():
+            self.assertGreater(seconds, 0, part)
+            self.assertLess(seconds, 60, part)
+        self.assertGreaterEqual(info.stall, sum(info.timings[:5]))
         session.close()
         reader = self.session()
         into = {name: bytearray(4000) for name in data}

@@ -40,6 +40,11 @@ TEST_F(TrainingTest, AKilledRankChangesNoBit) {
   EXPECT_EQ(failure.at("stale_units"), 0);
   EXPECT_EQ(quiet.at("tokens_per_step"), 2 * 4 * 16);
   EXPECT_EQ(quiet.at("checkpoints").at("count"), 5) << "steps 3, 6, 9, 12 and the last";
+  for (const json& checkpoint : quiet["checkpoints"].at("each")) {
+    EXPECT_GT(checkpoint.at("stall_ms"), 0);
+    EXPECT_EQ(checkpoint.at("parts_ms").size(), 8u);
+    for (const auto& [part, ms] : checkpoint["parts_ms"].items()) EXPECT_GT(ms, 0) << part;
+  }
 }
 
 TEST_F(TrainingTest, SeveralRanksMayDieAtOnceAndAgain) {

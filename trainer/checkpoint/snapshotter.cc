@@ -19,6 +19,18 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
+ckpt::SnapshotTimings timings_of(const client::SnapshotInfo& info) {
+  const client::SnapshotTimings& from = info.timings;
+  return {.plan_ns = from.plan_ns,
+          .begin_ns = from.begin_ns,
+          .slab_wait_ns = from.slab_wait_ns,
+          .copy_ns = from.copy_ns,
+          .seal_ns = from.seal_ns,
+          .write_ns = from.write_ns,
+          .sync_ns = from.sync_ns,
+          .journal_ns = from.journal_ns};
+}
+
 }  // namespace
 
 Snapshotter::~Snapshotter() {
@@ -105,19 +117,18 @@ Status Snapshotter::begin(Request request, const BackPressure& pressure) {
   options.expert_tokens = std::move(request.expert_tokens);
   options.expert_lost = std::move(request.expert_lost);
   options.staleness_max = request.staleness_max;
+  options.plan_ns = request.plan_ns;
   options.no_wait = true;
   const auto asked = Clock::now();
   Result<client::Snapshot> begun = to_result(session_.begin(options));
   waits_.slabs_ms = ms_since(asked);
   CKPT_ASSIGN(client::Snapshot handle, std::move(begun));
-  begun_.emplace(Begun{options.step, 0, std::move(options.fragments), std::move(handle)});
-  begun_->stall_ms = ms_since(start);
+  begun_.emplace(Begun{options.step, std::move(options.fragments), std::move(handle)});
   return {};
 }
 
 Status Snapshotter::fill(const StateMemory& memory) {
   CKPT_ASSERT(begun_.has_value());
-  const auto start = Clock::now();
   Begun begun = std::move(*begun_);
   begun_.reset();
   const uint64_t asked_ns = begun.handle.info().wait_ns;
@@ -127,8 +138,7 @@ Status Snapshotter::fill(const StateMemory& memory) {
     (void)begun.handle.abort(filled.error().message);
     return filled;
   }
-  in_flight_.push_back(
-      {begun.step, epoch_, begun.stall_ms + ms_since(start), std::move(begun.handle)});
+  in_flight_.push_back({begun.step, epoch_, std::move(begun.handle)});
   return {};
 }
 
@@ -151,8 +161,8 @@ SnapshotOutcome Snapshotter::outcome_of(const InFlight& snapshot) {
           .detail = static_cast<ckpt::ErrorDetail>(info.detail),
           .alarms = info.alarms,
           .bytes = info.bytes,
-          .stall_ms = snapshot.stall_ms,
-          .durable_ms = static_cast<double>(info.durable_ns) / 1e6};
+          .durable_ms = static_cast<double>(info.durable_ns) / 1e6,
+          .timings = timings_of(info)};
 }
 
 std::vector<SnapshotOutcome> Snapshotter::settled() {

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "formats/base/result.h"
+#include "formats/base/snapshot_timings.h"
 #include "trainer/checkpoint/device_link.h"
 #include "trainer/checkpoint/state_memory.h"
 
@@ -31,10 +32,10 @@ struct SnapshotOutcome {
   bool durable = false;
   std::string reason;  // why it is not durable
   ckpt::ErrorDetail detail = ckpt::ErrorDetail::kNone;
-  std::string alarms;  // anomalies that ckptd found in it
-  uint64_t bytes = 0;  // of this rank
-  double stall_ms = 0;
+  std::string alarms;     // anomalies that ckptd found in it
+  uint64_t bytes = 0;     // of this rank
   double durable_ms = 0;  // from begin() until this rank learned that it is durable
+  ckpt::SnapshotTimings timings;
 };
 
 class Snapshotter {
@@ -69,6 +70,7 @@ class Snapshotter {
     std::vector<ckpt_expert_tokens> expert_tokens;
     std::vector<uint64_t> expert_lost;  // by expert_tokens; empty: none was lost
     uint64_t staleness_max = 0;         // steps; an older expert raises an alarm
+    uint64_t plan_ns = 0;               // time taken to make the plan
   };
   // Opens a snapshot; fill or drop it before the next begin(). Every rank of the epoch takes the
   // same steps. Waits only for an earlier snapshot, by policy, and for a lost ckptd to return. On
@@ -122,14 +124,12 @@ class Snapshotter {
  private:
   struct Begun {
     uint64_t step;
-    double stall_ms;  // so far
     std::vector<ckpt_fragment> fragments;
     ckpt::client::Snapshot handle;
   };
   struct InFlight {
     uint64_t step;
     uint64_t epoch;
-    double stall_ms;
     ckpt::client::Snapshot handle;
   };
   // ckptd keeps four snapshots of a run open; one place is reserved for a late abort.

@@ -146,6 +146,17 @@ void fields(auto& visit, Is<TakingEvent> auto& taking) {
   visit("memory_experts", taking.memory_experts);
 }
 
+void fields(auto& visit, Is<ckpt::SnapshotTimings> auto& timings) {
+  visit("plan_ns", timings.plan_ns);
+  visit("begin_ns", timings.begin_ns);
+  visit("slab_wait_ns", timings.slab_wait_ns);
+  visit("copy_ns", timings.copy_ns);
+  visit("seal_ns", timings.seal_ns);
+  visit("write_ns", timings.write_ns);
+  visit("sync_ns", timings.sync_ns);
+  visit("journal_ns", timings.journal_ns);
+}
+
 void fields(auto& visit, Is<SnapshotEvent> auto& snapshot) {
   visit("durable", snapshot.durable);
   visit("text", snapshot.reason);
@@ -155,6 +166,7 @@ void fields(auto& visit, Is<SnapshotEvent> auto& snapshot) {
   visit("bytes", snapshot.bytes);
   visit("stall_ms", snapshot.stall_ms);
   visit("durable_ms", snapshot.durable_ms);
+  fields(visit, snapshot.timings);
 }
 
 void fields(auto& visit, Is<StallingEvent> auto& stalling) {

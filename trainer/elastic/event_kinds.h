@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "formats/base/snapshot_timings.h"
 #include "trainer/placement/layer_slots.h"
 
 namespace moetrain {
@@ -193,7 +194,7 @@ struct StepEvent {
   bool applied = true;          // false: skipped, the loss or the gradient is not finite
   double ms = 0;                // from step boundary to step boundary, snapshot and waits included
   double waited_ms = 0;         // of these: in collectives
-  double stall_ms = 0;          // of these: blocked by a snapshot
+  double stall_ms = 0;          // of these: the stall (trainer/rank/snapshot_stall.h)
   double room_ms = 0;           // of the stall: until an earlier snapshot was written
   double slabs_ms = 0;          // of the stall: until a slab was free, or ckptd answered
   uint32_t snapshots_open = 0;  // on their way to the disk when the snapshot was begun
@@ -250,8 +251,9 @@ struct SnapshotEvent {
   bool no_answer = false;  // it failed because ckptd did not answer
   uint64_t taken_in = 0;   // epoch, which may be over by now; 0: the rank's newest
   uint64_t bytes = 0;
-  double stall_ms = 0;    // training blocked by it
+  double stall_ms = 0;    // its stall, of a failed one too
   double durable_ms = 0;  // from begin until the rank knew
+  ckpt::SnapshotTimings timings;
   bool operator==(const SnapshotEvent&) const = default;
 };
 

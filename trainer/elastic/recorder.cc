@@ -37,6 +37,7 @@ void Recorder::on(const EventHeader& at, const TrainingEvent& training) {
   plt_ = training.relayout.plt;
   plt_rollback_ = training.relayout.plt_rollback;
   lost_ = training.relayout.lost;
+  stalls_.trains(at.epoch, training.goes_on);
   if (at.epoch > history_epoch_) begin_history(at, training);
   stragglers_.begin(at.epoch, training.group != 0 ? training.group : ranks_);
   if (!training.goes_on) return;
@@ -92,6 +93,7 @@ void Recorder::on(const EventHeader& at, const StepEvent& step) {
   const uint64_t epoch = failure_log_.epoch_of(at.rank);
   stragglers_.add(epoch, at, step);
   exchange_.add(epoch, at, step);
+  stalls_.stepped(at.rank, epoch, at.step, step.stall_ms);
   if (epoch < history_epoch_) return;  // of the history before, and read late
   const auto [known, fresh] = loss_bits_.emplace(at.step, step.loss_bits);
   if (!fresh && known->second != step.loss_bits) {
@@ -122,7 +124,8 @@ void Recorder::on(const EventHeader& at, const SnapshotEvent& snapshot) {
   const uint64_t epoch =
       snapshot.taken_in != 0 ? snapshot.taken_in : failure_log_.epoch_of(at.rank);
   Checkpoint& checkpoint = checkpoints_[{epoch, at.step}];
-  checkpoint.stall_ms = std::max(checkpoint.stall_ms, snapshot.stall_ms);
+  stalls_.settled(at.rank, epoch, at.step, snapshot.stall_ms);
+  ckpt::keep_longest(checkpoint.timings, snapshot.timings);
   if (!snapshot.durable) return;
   checkpoint.durable = true;
   checkpoint.durable_ms.push_back(snapshot.durable_ms);
@@ -184,11 +187,10 @@ report::Report Recorder::report() const {
   step_ms.reserve(ms_.size());
   for (const auto& [step, timed] : ms_) step_ms.push_back(timed.second);
   report.step_ms = {.p50 = percentile(step_ms, 0.50), .p99 = percentile(step_ms, 0.99)};
+  report.checkpoints.stall_ms_total = stalls_.total_ms();
+  report.checkpoints.stall_ms_max = stalls_.longest_ms();
   std::vector<double> durable_ms;
   for (const auto& [key, checkpoint] : checkpoints_) {
-    report.checkpoints.stall_ms_total += checkpoint.stall_ms;
-    report.checkpoints.stall_ms_max =
-        std::max(report.checkpoints.stall_ms_max, checkpoint.stall_ms);
     if (!checkpoint.durable) continue;
     ++report.checkpoints.count;
     report.checkpoints.bytes += checkpoint.bytes;
@@ -199,9 +201,10 @@ report::Report Recorder::report() const {
          .bytes_kept = checkpoint.bytes_kept,
          .rank_bytes_max = checkpoint.rank_bytes_max,
          .rank_bytes_mean = checkpoint.rank_bytes_mean,
-         .stall_ms = checkpoint.stall_ms,
+         .stall_ms = stalls_.of(key.first, key.second),
          .durable_ms =
-             *std::max_element(checkpoint.durable_ms.begin(), checkpoint.durable_ms.end())});
+             *std::max_element(checkpoint.durable_ms.begin(), checkpoint.durable_ms.end()),
+         .timings = checkpoint.timings});
     durable_ms.insert(durable_ms.end(), checkpoint.durable_ms.begin(), checkpoint.durable_ms.end());
   }
   report.checkpoints.durable_ms_p50 = percentile(durable_ms, 0.50);

@@ -14,6 +14,7 @@
 #include "trainer/elastic/events.h"
 #include "trainer/elastic/exchange_totals.h"
 #include "trainer/elastic/failure_log.h"
+#include "trainer/elastic/stall_totals.h"
 #include "trainer/elastic/stragglers.h"
 #include "trainer/report/report.h"
 
@@ -53,8 +54,8 @@ class Recorder {
     uint64_t bytes_kept = 0;
     uint64_t rank_bytes_max = 0;
     double rank_bytes_mean = 0;
-    double stall_ms = 0;  // the slowest rank
     std::vector<double> durable_ms;
+    ckpt::SnapshotTimings timings;  // each part of the slowest rank
     bool durable = false;
   };
   void on(const EventHeader& at, const TrainingEvent& training);
@@ -83,6 +84,7 @@ class Recorder {
   std::map<uint64_t, std::pair<uint64_t, double>> ms_;  // by step: epoch, slowest rank of it
   std::map<uint64_t, uint64_t> first_seen_;             // step -> epoch counted by is_first_of_step
   std::map<std::pair<uint64_t, uint64_t>, Checkpoint> checkpoints_;  // by (epoch, step)
+  StallTotals stalls_;
   std::set<uint64_t> durable_steps_;
   std::vector<report::DaemonFailure> daemon_failures_;
   std::vector<report::Replan> replans_;

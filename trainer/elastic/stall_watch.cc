@@ -36,10 +36,14 @@ StallWatch::Stall& StallWatch::at_step(uint64_t step, uint64_t now_ns) {
   return *stall_;
 }
 
-void StallWatch::waited(Stall& stall, double ms, uint32_t snapshots_open) {
-  if (ms <= stall.ms) return;
-  stalled_ms_ += ms - stall.ms;
-  stall.ms = ms;
+void StallWatch::waited(Stall& stall, double ms, double waited_ms, uint32_t snapshots_open) {
+  ms = std::max(ms, waited_ms);
+  if (ms > stall.ms) {
+    stalled_ms_ += ms - stall.ms;
+    stall.ms = ms;
+  }
+  if (waited_ms <= stall.waited_ms) return;
+  stall.waited_ms = waited_ms;
   // Slabs are short because the disk has not written them yet, or because the arena is too small.
   stall.disk = snapshots_open > 0;
   stall.first = !any_durable_;
@@ -50,7 +54,7 @@ void StallWatch::stalling(const EventHeader& at, const StallingEvent& stalling) 
   const bool known = stall_ && stall_->step == step;
   Stall& stall = at_step(step, at.time_ns);
   if (!known) stall.lasts = true;
-  waited(stall, stalling.waited_ms, stalling.snapshots_open);
+  waited(stall, stalling.waited_ms, stalling.waited_ms, stalling.snapshots_open);
 }
 
 void StallWatch::stepped(const EventHeader& at, const StepEvent& step) {
@@ -62,7 +66,7 @@ void StallWatch::stepped(const EventHeader& at, const StepEvent& step) {
     if (waited_ms < kTellMs && !stall_->told) stall_->judged = true;
   }
   if (waited_ms < kTellMs) return;
-  waited(at_step(at.step, at.time_ns), waited_ms, step.snapshots_open);
+  waited(at_step(at.step, at.time_ns), step.stall_ms, waited_ms, step.snapshots_open);
 }
 
 void StallWatch::goes_back() {
@@ -109,7 +113,7 @@ std::string StallWatch::disk_cause(const Stall& stall) const {
                         ckpt::base::format_size(last->bytes),
                         ckpt::base::format_size(static_cast<uint64_t>(per_second)));
     // At that rate all that may have been on the way before would have been written meanwhile.
-    if (last->durable_ms * kOnTheWayMax < stall.ms) {
+    if (last->durable_ms * kOnTheWayMax < stall.waited_ms) {
       return fmt::format(
           "until earlier checkpoints {} written, longer than the rate of the last one explains{}: "
           "ckptd or its disk {} held up (see ckptd's log), or these checkpoints are larger",

@@ -1,10 +1,10 @@
 // StallWatch: tells that training stands still for a checkpoint, why, and what helps.
 //
-// Pure. Only waits count: for earlier checkpoints to be written, for a free slab, for ckptd. The
-// copy into the arena is work, and the report has it. Ranks wait for each other, so that a step
-// stalls once, as long as its slowest rank. A long stall is told while it lasts, and when it is
-// over; a short one when it is over. A cause is told when it first stalls training, then at growing
-// intervals.
+// Pure. A stall is told if its waits are long: for earlier checkpoints to be written, for a free
+// slab, for ckptd. The copy into the arena is work, and alone is not told. The time that is told is
+// the whole stall, as the report has it. Ranks wait for each other, so that a step stalls once, as
+// long as its slowest rank. A long stall is told while it lasts, and when it is over; a short one
+// when it is over. A cause is told when it first stalls training, then at growing intervals.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,8 @@ class StallWatch {
   struct Stall {
     uint64_t step = 0;
     uint64_t seen_ns = 0;
-    double ms = 0;  // of the slowest rank
+    double ms = 0;         // of the slowest rank
+    double waited_ms = 0;  // part of it: the longest waits of a rank
     bool disk = false;
     bool first = false;   // no checkpoint was durable before it
     bool lasts = false;   // no rank has completed its step
@@ -53,7 +54,8 @@ class StallWatch {
   };
   // The stall of this step; begins one if there is none.
   Stall& at_step(uint64_t step, uint64_t now_ns);
-  void waited(Stall& stall, double ms, uint32_t snapshots_open);
+  // A rank stalls for `ms` so far, of which it waited for `waited_ms`.
+  void waited(Stall& stall, double ms, double waited_ms, uint32_t snapshots_open);
   bool due(const Stall& stall, uint64_t now_ns);
   // The newest checkpoint that all ranks have told of, if its rate is known.
   const Written* last_written() const;

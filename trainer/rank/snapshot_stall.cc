@@ -17,4 +17,34 @@ void SnapshotStall::add(const Snapshotter::Waits& before, const Snapshotter::Wai
   waits.open = now.open;
 }
 
+namespace {
+
+double milliseconds_of(std::chrono::nanoseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+}  // namespace
+
+double StallClock::take() {
+  return milliseconds_of(std::exchange(all_, std::chrono::nanoseconds::zero()));
+}
+
+double StallClock::take(uint64_t step) {
+  const auto found = by_step_.find(step);
+  if (found == by_step_.end()) return 0;
+  const double ms = milliseconds_of(found->second);
+  by_step_.erase(found);
+  return ms;
+}
+
+void StallClock::reset() {
+  all_ = {};
+  by_step_.clear();
+}
+
+void StallClock::add(std::optional<uint64_t> step, std::chrono::nanoseconds blocked) {
+  all_ += blocked;
+  if (step) by_step_[*step] += blocked;
+}
+
 }  // namespace moetrain

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "trainer/elastic/snapshot_troubles.h"
-#include "trainer/elastic/timed.h"
 
 namespace moetrain {
 
@@ -22,6 +21,8 @@ constexpr std::chrono::milliseconds kTellStallAfter{2'000};
 
 void SnapshotTaker::begin_epoch(const ckpt::client::Epoch& epoch) {
   if (epoch.goes_on && snapshotter_) return snapshotter_->go_on(epoch.rank, epoch.epoch);
+  clock_.reset();
+  stall_ = {};
   Member& member = state_.member;
   snapshotter_.emplace(member.session(), epoch.rank, state_.link.get(), epoch.epoch);
   snapshotter_->give_up_when(
@@ -38,7 +39,7 @@ Snapshotter::BackPressure SnapshotTaker::usual_pressure() const {
 }
 
 void SnapshotTaker::plan(Which which) {
-  const Timed stall(stall_.ms);
+  const StallClock::Blocked blocked(clock_);
   (void)planner_.plan(which.attempt, which.full);
 }
 
@@ -52,11 +53,12 @@ SnapshotTaker::Attempt SnapshotTaker::begin(Which which,
                                       [this] { tell_stall(); });
   Status begun;
   {
-    const Timed stall(stall_.ms);
+    const StallClock::Blocked blocked(clock_, state_.progress.step);
     Result<PlannedSnapshot> planned = planner_.plan(which.attempt, which.full);
     if (!planned.ok()) {
       begun = planned.error();
     } else {
+      planned->request.plan_ns = static_cast<uint64_t>(blocked.elapsed().count());
       taking_ = std::move(planned->taking);
       begun = snapshotter_->begin(std::move(planned->request), pressure);
       stall_.add({}, snapshotter_->waits(), limit.silence_ms());
@@ -75,7 +77,7 @@ SnapshotTaker::Attempt SnapshotTaker::fill(const Snapshotter::BackPressure& pres
                                       [this] { tell_stall(); });
   Status filled;
   {
-    const Timed stall(stall_.ms);
+    const StallClock::Blocked blocked(clock_, state_.progress.step);
     filled = snapshotter_->fill(*state_.held.memory);
   }
   stall_.add(before, snapshotter_->waits(), limit.silence_ms());
@@ -97,16 +99,15 @@ SnapshotTaker::Attempt SnapshotTaker::failed(ckpt::Error error, bool unanswered)
     stall_.waits = {};  // neither the disk nor the arena is to blame
   }
   failed_last_ = true;
-  report({.step = state_.progress.step,
-          .reason = error.message,
-          .detail = error.detail,
-          .stall_ms = stall_.ms},
+  report({.step = state_.progress.step, .reason = error.message, .detail = error.detail},
          unanswered);
   return {std::move(error), unanswered};
 }
 
 void SnapshotTaker::drop(const std::string& reason) {
-  if (snapshotter_) snapshotter_->drop(reason);
+  if (!snapshotter_) return;
+  if (snapshotter_->begun()) clock_.drop(state_.progress.step);
+  snapshotter_->drop(reason);
 }
 
 void SnapshotTaker::abandon(uint64_t step) {
@@ -120,7 +121,9 @@ std::vector<uint64_t> SnapshotTaker::settled() {
 
 void SnapshotTaker::await_settled() {
   const DaemonPatience::Limit limit(state_.member.patience(), DaemonPatience::kTrainingMs);
-  const Timed stall(stall_.ms);
+  std::optional<uint64_t> step;  // of a snapshot that will be reported
+  if (snapshotter_->in_flight(state_.progress.step)) step = state_.progress.step;
+  const StallClock::Blocked blocked(clock_, step);
   snapshotter_->await_settled(state_.progress.step, Snapshotter::BackPressure().wait_ms_max);
 }
 
@@ -137,10 +140,15 @@ std::vector<uint64_t> SnapshotTaker::drain(uint32_t timeout_ms) {
 }
 
 void SnapshotTaker::before_write(const WeightState& state) {
+  if (!state_.link) return;
+  const StallClock::Blocked blocked(clock_);
   snapshotter_->before_write(state_.held.memory->units_of(state));
 }
 
-SnapshotStall SnapshotTaker::take_stall() { return std::exchange(stall_, {}); }
+SnapshotStall SnapshotTaker::take_stall() {
+  stall_.ms = clock_.take();
+  return std::exchange(stall_, {});
+}
 
 std::vector<uint64_t> SnapshotTaker::report_all(const std::vector<SnapshotOutcome>& outcomes) {
   std::vector<uint64_t> failed_steps;
@@ -168,8 +176,9 @@ void SnapshotTaker::report(const SnapshotOutcome& outcome, bool unanswered) {
                                     .no_answer = unanswered,
                                     .taken_in = outcome.epoch,
                                     .bytes = outcome.bytes,
-                                    .stall_ms = outcome.stall_ms,
-                                    .durable_ms = outcome.durable_ms});
+                                    .stall_ms = clock_.take(outcome.step),
+                                    .durable_ms = outcome.durable_ms,
+                                    .timings = outcome.timings});
 }
 
 }  // namespace moetrain

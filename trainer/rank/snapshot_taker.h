@@ -71,7 +71,7 @@ class SnapshotTaker {
   // Copies the bytes of this state that a snapshot still needs. Called before it is overwritten.
   void before_write(const WeightState& state);
 
-  // How long snapshots have blocked training since the last call.
+  // The stall since the last call; of a rank that went back to a checkpoint, since then.
   SnapshotStall take_stall();
 
  private:
@@ -88,7 +88,8 @@ class SnapshotTaker {
   bool training_waits_ = false;             // for it: it is not the last checkpoint
   std::optional<uint64_t> durable_step_;    // whose snapshot became durable last
   bool failed_last_ = false;                // a snapshot failed, and none was durable since
-  SnapshotStall stall_;                     // since the last report of a step
+  StallClock clock_;
+  SnapshotStall stall_;  // its waits; the time comes from the clock
 };
 
 }  // namespace moetrain

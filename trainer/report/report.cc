@@ -13,6 +13,7 @@
 #include "trainer/report/json_fields.h"
 #include "trainer/report/rank_times_json.h"
 #include "trainer/report/replan_json.h"
+#include "trainer/report/timings_json.h"
 
 namespace moetrain::report {
 namespace {
@@ -78,7 +79,8 @@ ordered_json checkpoint_json(const Checkpoint& checkpoint) {
           {"rank_bytes_max", checkpoint.rank_bytes_max},
           {"rank_bytes_mean", checkpoint.rank_bytes_mean},
           {"stall_ms", checkpoint.stall_ms},
-          {"durable_ms", checkpoint.durable_ms}};
+          {"durable_ms", checkpoint.durable_ms},
+          {"parts_ms", timings_json(checkpoint.timings)}};
 }
 
 // 8 hex digits -> fp32; nothing else is taken.
@@ -237,7 +239,8 @@ void read_checkpoints(Fields& checkpoints, const std::string& origin, Report& re
                                        .rank_bytes_max = entry.count("rank_bytes_max"),
                                        .rank_bytes_mean = entry.number("rank_bytes_mean"),
                                        .stall_ms = entry.number("stall_ms"),
-                                       .durable_ms = entry.number("durable_ms")});
+                                       .durable_ms = entry.number("durable_ms"),
+                                       .timings = read_timings(entry)});
     checkpoints.absorb(entry);
   }
 }

@@ -6,7 +6,8 @@
 //    checkpoints:{count, bytes, bytes_kept, stall_ms_total, stall_ms_max, durable_ms_p50,
 //                 rank_bytes:{max, mean, max_over_mean},
 //                 each:[{step, bytes, bytes_kept, rank_bytes_max, rank_bytes_mean, stall_ms,
-//                        durable_ms}]},
+//                        durable_ms, parts_ms:{plan, begin, slab_wait, copy, seal, write, sync,
+//                                              journal}}]},
 //    checkpoint_every, experts_per_checkpoint, experts_per_snapshot, reason,
 //    on_loss, on_loss_reason,
 //    failures:[{step, at_step, ranks, detected_ms, resumed_ms, steps_lost,
@@ -36,6 +37,7 @@
 #include <vector>
 
 #include "formats/base/result.h"
+#include "formats/base/snapshot_timings.h"
 
 namespace moetrain::report {
 
@@ -193,8 +195,9 @@ struct Checkpoint {
   uint64_t bytes_kept = 0;      // part of `bytes` in memory only, not written
   uint64_t rank_bytes_max = 0;  // contributed by the busiest rank
   double rank_bytes_mean = 0;
-  double stall_ms = 0;    // the slowest rank
-  double durable_ms = 0;  // until the last rank knew
+  double stall_ms = 0;            // the slowest rank
+  double durable_ms = 0;          // until the last rank knew
+  ckpt::SnapshotTimings timings;  // each part of the slowest rank
 
   double max_over_mean() const;  // 1 if it has no bytes
 };
@@ -225,8 +228,9 @@ struct Report {
   struct Checkpoints {
     uint64_t count = 0;
     uint64_t bytes = 0;
-    uint64_t bytes_kept = 0;    // part of `bytes` in memory only
-    double stall_ms_total = 0;  // training blocked by snapshots, the slowest rank of each
+    uint64_t bytes_kept = 0;  // part of `bytes` in memory only
+    // Training blocked by snapshots, failed ones included: the slowest rank of each.
+    double stall_ms_total = 0;
     double stall_ms_max = 0;
     double durable_ms_p50 = 0;  // from begin to the durable announcement
     std::vector<Checkpoint> each;

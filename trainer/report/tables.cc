@@ -275,6 +275,33 @@ std::string unsaved_steps_text(uint64_t saved, uint64_t step) {
   return fmt::format("steps {} to {} are in no checkpoint", saved + 1, step);
 }
 
+namespace {
+
+// Empty if no part is known.
+std::string parts_text(const std::vector<Checkpoint>& each) {
+  std::string parts;
+  bool known = false;
+  for (const ckpt::SnapshotPart& part : ckpt::kSnapshotParts) {
+    std::vector<uint64_t> ns;
+    ns.reserve(each.size());
+    for (const Checkpoint& checkpoint : each) ns.push_back(checkpoint.timings.*part.ns);
+    if (ns.empty()) return {};
+    std::sort(ns.begin(), ns.end());
+    const uint64_t median = ns[(ns.size() - 1) / 2];
+    known = known || ns.back() > 0;
+    parts += fmt::format("{}{} {}", parts.empty() ? "" : ", ", part.name,
+                         human_ms(static_cast<double>(median) / 1e6));
+  }
+  return known ? "parts of a checkpoint (median): " + parts + "\n" : "";
+}
+
+std::string stall_text(const Report::Checkpoints& checkpoints) {
+  return fmt::format("training blocked {} in all, {} at most", human_ms(checkpoints.stall_ms_total),
+                     human_ms(checkpoints.stall_ms_max));
+}
+
+}  // namespace
+
 std::string summary_text(const Report& report, Told unsaved_steps) {
   std::string text =
       fmt::format("{} of {} tokens on {} rank{}", steps_text(report), report.tokens_per_step,
@@ -288,19 +315,20 @@ std::string summary_text(const Report& report, Told unsaved_steps) {
   text += plt_text(report);
   text += unsaved_text(report, unsaved_steps);
   const auto& checkpoints = report.checkpoints;
-  if (checkpoints.count == 0) return text + "no checkpoints\n";
+  if (checkpoints.count == 0) {
+    const bool stalled = checkpoints.stall_ms_total > 0;
+    return text + "no checkpoints" + (stalled ? "; " + stall_text(checkpoints) : "") + "\n";
+  }
   const std::string kept = checkpoints.bytes_kept == 0
                                ? ""
                                : fmt::format(" written, {} in memory only",
                                              ckpt::base::format_size(checkpoints.bytes_kept));
-  text += fmt::format(
-      "{} checkpoint{}, {}{}; training blocked {} in all, {} at most; durable {} after begin "
-      "(median)\n",
-      checkpoints.count, checkpoints.count == 1 ? "" : "s",
-      ckpt::base::format_size(checkpoints.bytes - checkpoints.bytes_kept), kept,
-      human_ms(checkpoints.stall_ms_total), human_ms(checkpoints.stall_ms_max),
-      human_ms(checkpoints.durable_ms_p50));
+  text += fmt::format("{} checkpoint{}, {}{}; {}; durable {} after begin (median)\n",
+                      checkpoints.count, checkpoints.count == 1 ? "" : "s",
+                      ckpt::base::format_size(checkpoints.bytes - checkpoints.bytes_kept), kept,
+                      stall_text(checkpoints), human_ms(checkpoints.durable_ms_p50));
   if (!checkpoints.each.empty()) text += checkpoint_table_text(report);
+  text += parts_text(checkpoints.each);
   if (!report.pace.reason.empty()) text += pace_text(report.pace);
   return text;
 }

@@ -266,6 +266,8 @@ typedef struct ckpt_snapshot_options {
    * the arena; ckpt_snapshot_write waits for slabs. The snapshot does not survive a restart of
    * the daemon once a slab was reused. */
   int streams;
+  uint64_t plan_ns; /* time that the caller took to make the plan: part of plan_ns and stall_ns of
+                       ckpt_snapshot_info */
 } ckpt_snapshot_options;
 
 /* Starts a snapshot of the joined epoch. All members must give the same plan. */
@@ -310,12 +312,24 @@ typedef struct ckpt_snapshot_info {
   ckpt_status failure; /* with FAILED */
   const char* reason;  /* with FAILED; valid until ckpt_snapshot_free */
   uint64_t bytes;      /* written by this rank */
-  uint64_t stall_ns;   /* spent inside begin, write and end */
+  uint64_t stall_ns;   /* time for which the snapshot blocked its caller, whatever the reason, of
+                          a failed one too: plan_ns of the options, and all calls of the snapshot:
+                          begin, write, reserve, filled, end, wait */
   uint64_t wait_ns;    /* part of stall_ns: waiting for slabs or for the daemon */
   uint64_t durable_ns; /* from begin until this rank learned that it is durable; 0 before */
   const char* alarms;  /* with DURABLE: the snapshot's anomalies, in a sentence; NULL: none.
                           Valid until ckpt_snapshot_free */
   int detail;          /* with FAILED: a ckpt_detail */
+  /* Where the time went. Parts of this rank, growing until its end: */
+  uint64_t plan_ns;      /* making and checking the plan */
+  uint64_t begin_ns;     /* until the daemon has answered; with no_wait in slab_wait_ns */
+  uint64_t slab_wait_ns; /* until slabs were free */
+  uint64_t copy_ns;      /* copies with CRC32C; of places, while any is lent: not in stall_ns */
+  uint64_t seal_ns;      /* handover of slabs */
+  /* Parts of the snapshot as a whole, once it is DURABLE; 0 before, and from older daemons: */
+  uint64_t write_ns;   /* from the last seal of any rank until all is written and checked */
+  uint64_t sync_ns;    /* fdatasync, shared with snapshots that commit at the same time */
+  uint64_t journal_ns; /* append and sync of the commit record */
 } ckpt_snapshot_info;
 /* Does not block or read the socket: call ckpt_poll for news. */
 CKPT_API ckpt_status ckpt_snapshot_query(const ckpt_snapshot* snapshot, ckpt_snapshot_info* info);

@@ -115,6 +115,8 @@ class Snapshot {
     info.wait_ns = raw.wait_ns;
     info.durable_ns = raw.durable_ns;
     info.alarms = raw.alarms != nullptr ? raw.alarms : "";
+    info.timings = {raw.plan_ns, raw.begin_ns, raw.slab_wait_ns, raw.copy_ns,
+                    raw.seal_ns, raw.write_ns, raw.sync_ns,      raw.journal_ns};
     return info;
   }
 
@@ -328,6 +330,7 @@ class Session {
     raw.expert_lost = options.expert_lost.data();
     raw.expert_lost_count = options.expert_lost.size();
     raw.streams = options.streams ? 1 : 0;
+    raw.plan_ns = options.plan_ns;
     ckpt_snapshot* snapshot = nullptr;
     const ckpt_status status = ckpt_snapshot_begin(handle_.get(), &raw, &snapshot);
     if (status != CKPT_OK) return failed(status);

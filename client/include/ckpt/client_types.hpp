@@ -106,6 +106,20 @@ struct SnapshotOptions {
   std::vector<uint32_t> memory_units;             // units of `units` that are not written
   std::vector<uint64_t> expert_lost;              // one per entry of expert_tokens, or empty
   bool streams = false;                           // may be larger than the arena
+  uint64_t plan_ns = 0;                           // time taken to make the plan
+};
+
+// Parts of a snapshot's time, as in ckpt_snapshot_info: plan to seal of this rank, write to journal
+// of the snapshot as a whole.
+struct SnapshotTimings {
+  uint64_t plan_ns = 0;
+  uint64_t begin_ns = 0;
+  uint64_t slab_wait_ns = 0;
+  uint64_t copy_ns = 0;
+  uint64_t seal_ns = 0;
+  uint64_t write_ns = 0;
+  uint64_t sync_ns = 0;
+  uint64_t journal_ns = 0;
 };
 
 struct SnapshotInfo {
@@ -118,6 +132,7 @@ struct SnapshotInfo {
   uint64_t wait_ns = 0;
   uint64_t durable_ns = 0;
   std::string alarms;  // with DURABLE; empty: none
+  SnapshotTimings timings;
 };
 
 struct RestoreOptions {

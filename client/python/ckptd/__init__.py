@@ -12,7 +12,7 @@ from .errors import (Aborted, AlreadyExists, Corrupt, DeadlineExceeded, Error, F
 from .local import Local, local
 from .restore import Restore, Restored
 from .session import Description, Session
-from .snapshot import Level, Snapshot, SnapshotInfo
+from .snapshot import Level, Snapshot, SnapshotInfo, SnapshotTimings
 from .units import Fragment, Tensor, Unit
 
 __version__ = "0.1.0"
@@ -21,5 +21,5 @@ __all__ = [
     "Aborted", "AlreadyExists", "Corrupt", "DeadlineExceeded", "Description", "Epoch", "Error",
     "FailedPrecondition", "Fragment", "InvalidArgument", "IOFailure", "Level", "Local", "Memory",
     "NotFound", "PermissionDenied", "ResourceExhausted", "Restore", "Restored", "Session",
-    "Snapshot", "SnapshotInfo", "Tensor", "Unavailable", "Unit", "VersionMismatch", "View",
-    "__version__", "errors", "local"]
+    "Snapshot", "SnapshotInfo", "SnapshotTimings", "Tensor", "Unavailable", "Unit",
+    "VersionMismatch", "View", "__version__", "errors", "local"]

@@ -118,14 +118,18 @@ ckpt_snapshot_options._fields_ = [
         ("timeout_ms", c_uint32), ("expert_tokens", POINTER(ckpt_expert_tokens)),
         ("expert_token_count", c_size_t), ("staleness_max", c_uint64), ("no_wait", c_int),
         ("memory_units", POINTER(c_uint32)), ("memory_unit_count", c_size_t),
-        ("expert_lost", POINTER(c_uint64)), ("expert_lost_count", c_size_t), ("streams", c_int)]
+        ("expert_lost", POINTER(c_uint64)), ("expert_lost_count", c_size_t), ("streams", c_int),
+        ("plan_ns", c_uint64)]
 
 ckpt_place._fields_ = [("data", c_void_p), ("length", c_uint64), ("id", c_uint64)]
 
 ckpt_snapshot_info._fields_ = [
         ("struct_size", c_size_t), ("level", c_int), ("failure", c_int), ("reason", c_char_p),
         ("bytes", c_uint64), ("stall_ns", c_uint64), ("wait_ns", c_uint64),
-        ("durable_ns", c_uint64), ("alarms", c_char_p), ("detail", c_int)]
+        ("durable_ns", c_uint64), ("alarms", c_char_p), ("detail", c_int), ("plan_ns", c_uint64),
+        ("begin_ns", c_uint64), ("slab_wait_ns", c_uint64), ("copy_ns", c_uint64),
+        ("seal_ns", c_uint64), ("write_ns", c_uint64), ("sync_ns", c_uint64),
+        ("journal_ns", c_uint64)]
 
 ckpt_range._fields_ = [
         ("unit", c_uint32), ("offset", c_uint64), ("length", c_uint64), ("data", c_void_p)]

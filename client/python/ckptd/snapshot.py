@@ -21,14 +21,29 @@ class Level(enum.IntEnum):
     FAILED = _abi.CKPT_LEVEL_FAILED
 
 
+class SnapshotTimings(NamedTuple):
+    """Where the time of a snapshot went, in seconds. plan to seal are of this rank, the others of
+    the snapshot as a whole, once it is durable; 0 before."""
+
+    plan: float  # checking the plan
+    begin: float  # until the daemon answered
+    slab_wait: float  # until slabs were free
+    copy: float  # copies with CRC32C
+    seal: float  # handover of slabs
+    write: float  # from the last seal of any rank until all is written and checked
+    sync: float  # fdatasync, shared with snapshots that commit at the same time
+    journal: float  # append and sync of the commit record
+
+
 class SnapshotInfo(NamedTuple):
     level: Level
     failure: Optional[errors.Error]  # with FAILED
     bytes: int  # that this rank wrote
-    stall: float  # seconds inside begin, write and end
+    stall: float  # seconds for which it blocked the caller: begin, write, end and wait
     wait: float  # of these, seconds of waiting for slabs or for the daemon
     durable_after: Optional[float]  # seconds from begin, once this rank knows
     alarms: Optional[str]  # with DURABLE: what looked wrong, in a sentence
+    timings: SnapshotTimings
 
 
 class Snapshot:
@@ -123,7 +138,9 @@ class Snapshot:
             failure = errors.of_status(c_info.failure, _decoded(c_info.reason) or "")
         return SnapshotInfo(
             level, failure, c_info.bytes, c_info.stall_ns / 1e9, c_info.wait_ns / 1e9,
-            c_info.durable_ns / 1e9 if c_info.durable_ns else None, _decoded(c_info.alarms))
+            c_info.durable_ns / 1e9 if c_info.durable_ns else None, _decoded(c_info.alarms),
+            SnapshotTimings(*(getattr(c_info, part + "_ns") / 1e9
+                              for part in SnapshotTimings._fields)))
 
     def free(self) -> None:
         """Gives up the handle. A snapshot that was ended goes on; another is aborted."""

@@ -247,6 +247,7 @@ bool FakeTrainer::fill(ckpt::Step step) {
       seal.fragments.emplace_back(unit, crc, offset, length, piece.payload_offset);
       seal.payload_bytes = piece.payload_offset + length;
     }
+    seal.timings = ckpt::wire::to_fb(timings);
     snapshot.seals.push_back(seal);
     send(seal);
   }
@@ -271,6 +272,7 @@ void FakeTrainer::listen() {
     snapshot->second.level = state->level;
     snapshot->second.alarms = state->alarms;
     snapshot->second.reason = state->reason;
+    snapshot->second.timings = ckpt::wire::from_fb(state->timings);
   }
   if (auto ended = take<fb::EpochEndedT>()) epoch_ended_ = std::move(ended);
 }

@@ -12,6 +12,7 @@
 #include "formats/arena.h"
 #include "formats/plan.h"
 #include "formats/wire/convert.h"
+#include "formats/wire/snapshot_timings.h"
 #include "tests/ckptd/daemon/world.h"
 
 namespace ckptd::testing {
@@ -100,6 +101,7 @@ class FakeTrainer {
     fb::SnapshotLevel level = fb::SnapshotLevel::Open;
     std::string reason;
     std::string alarms;
+    ckpt::SnapshotTimings timings;  // as ckptd told them
     bool sealed = false;
   };
   // Begins this rank's part of the plan.
@@ -140,6 +142,7 @@ class FakeTrainer {
   std::vector<fb::ExpertTokens> expert_lost;
   std::optional<double> plt;  // told with each snapshot
   uint64_t staleness_max = 0;
+  ckpt::SnapshotTimings timings;  // told with each seal; all zero: as older clients
   // The state of the trainer; tests replace it.
   std::function<std::byte(ckpt::UnitId, ckpt::Step, uint64_t salt, uint64_t offset)> byte_at =
       state_byte;

@@ -131,6 +131,7 @@ TEST_F(LogEventsTest, OfATrainingRun) {
   expect_fields(opened, {{"run", "tiny"}, {"epoch", 1}, {"ranks", 2}, {"lineage", 1}});
   EXPECT_TRUE(opened.at("resume_step").is_null());
 
+  job.ranks[1]->timings = {.plan_ns = 500'000'000, .copy_ns = 2'000'000'000};
   job.commit(5);
   const Json durable = one("snapshot_durable");
   expect_fields(durable, {{"run", "tiny"}, {"lineage", 1}, {"epoch", 1}, {"step", 5}});
@@ -138,6 +139,10 @@ TEST_F(LogEventsTest, OfATrainingRun) {
                                                durable.at("bytes").get<uint64_t>(),
                                                durable.at("extents").get<uint64_t>()));
   EXPECT_TRUE(durable.at("seconds").is_number_float());
+  expect_fields(durable, {{"plan", 0.5}, {"copy", 2.0}, {"slab_wait", 0.0}});
+  for (const char* part : {"write", "sync", "journal"}) {
+    EXPECT_TRUE(durable.at(part).is_number_float()) << part;
+  }
 
   job.begin(7);
   job.ranks[1]->die();

@@ -24,7 +24,8 @@ void PrintTo(const Metric& metric, std::ostream* out) {
 }
 using Metrics = std::map<std::string, Metric>;
 
-// "# TYPE name type", then samples "name{label="value",...} number".
+// "# TYPE name type", then samples "name{label="value",...} number". Samples of a histogram have a
+// suffix, and the label "le" besides those of the metric.
 Metrics served(const std::string& text) {
   Metrics metrics;
   std::istringstream lines(text);
@@ -37,10 +38,14 @@ Metrics served(const std::string& text) {
     if (first == "#" && second == "TYPE") words >> metrics[name].type;
     if (first == "#") continue;
     const size_t brace = first.find('{');
-    Metric& metric = metrics[first.substr(0, brace)];
+    const std::string sampled = first.substr(0, brace);
+    const auto base = metrics.find(sampled.substr(0, sampled.rfind('_')));
+    const bool of_histogram = base != metrics.end() && base->second.type == "histogram";
+    Metric& metric = of_histogram ? base->second : metrics[sampled];
     for (size_t at = brace; at != std::string::npos; at = first.find(',', at)) {
       ++at;
-      metric.labels.insert(first.substr(at, first.find('=', at) - at));
+      const std::string label = first.substr(at, first.find('=', at) - at);
+      if (!of_histogram || label != "le") metric.labels.insert(label);
     }
   }
   return metrics;
@@ -58,6 +63,7 @@ Metrics documented() {
     Metric& metric = metrics[bare];
     EXPECT_EQ(metric.type, "") << name << " has two rows";
     metric.type = bare.ends_with("_total") ? "counter" : "gauge";
+    if (bare == "ckptd_snapshot_seconds") metric.type = "histogram";
     if (brace != std::string::npos) {
       metric.labels.insert(name.substr(brace + 1, name.size() - brace - 2));
     }

@@ -178,9 +178,19 @@ std::vector<GoldenLine> lines_of_checkpoints() {
                               .taken_in = 3,
                               .bytes = 99,
                               .stall_ms = 0.25,
-                              .durable_ms = 3.5}},
-       R"({"bytes":99,"detail":3,"durable":true,"durable_ms":3.5,"event":"snapshot",)"
-       R"("no_answer":true,"rank":3,"stall_ms":0.25,"step":30,"taken_in":3,"text":"no slab"})"},
+                              .durable_ms = 3.5,
+                              .timings = {.plan_ns = 1,
+                                          .begin_ns = 2,
+                                          .slab_wait_ns = 3,
+                                          .copy_ns = 4,
+                                          .seal_ns = 5,
+                                          .write_ns = 6,
+                                          .sync_ns = 7,
+                                          .journal_ns = 8}}},
+       R"({"begin_ns":2,"bytes":99,"copy_ns":4,"detail":3,"durable":true,"durable_ms":3.5,)"
+       R"("event":"snapshot","journal_ns":8,"no_answer":true,"plan_ns":1,"rank":3,"seal_ns":5,)"
+       R"("slab_wait_ns":3,"stall_ms":0.25,"step":30,"sync_ns":7,"taken_in":3,)"
+       R"("text":"no slab","write_ns":6})"},
       {{.header = {.rank = 3, .epoch = 4, .step = 30}, .body = PostponedEvent{}},
        R"({"epoch":4,"event":"postponed","rank":3,"step":30})"},
       {{.header = {.rank = 3, .epoch = 4, .step = 30},

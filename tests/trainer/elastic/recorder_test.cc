@@ -37,6 +37,37 @@ TEST_F(RecorderTest, ReportsAQuietRun) {
   EXPECT_THAT(recorder_.durable_steps(), testing::ElementsAre(2));
 }
 
+// A dropped snapshot has no event of its own, and no step follows the last one.
+TEST_F(RecorderTest, StallIsThatOfAllSnapshots) {
+  begin_epoch(0, false);
+  const auto stalled = [&](uint64_t step, double ms) {
+    recorder_.add(event(1, step, StepEvent{.loss_bits = loss_at(step), .stall_ms = ms}));
+  };
+  stalled(1, 0);
+  saved(2, true);  // 2 ms by the event of rank 1
+  stalled(3, 2);   // the same
+  stalled(5, 7);   // dropped
+  saved(6, false);
+  stalled(7, 9);  // with a wait until durable
+  saved(8, true);
+  const report::Report report = recorder_.report();
+  EXPECT_EQ(report.checkpoints.stall_ms_total, 2 + 7 + 9 + 2);
+  EXPECT_EQ(report.checkpoints.stall_ms_max, 9);
+  ASSERT_EQ(report.checkpoints.each.size(), 2u);
+  EXPECT_EQ(report.checkpoints.each[0].stall_ms, 2);
+}
+
+TEST_F(RecorderTest, PartsAreThoseOfTheSlowestRank) {
+  begin_epoch(0, false);
+  recorder_.add(
+      event(0, 2, SnapshotEvent{.durable = true, .timings = {.copy_ns = 5, .sync_ns = 3}}));
+  recorder_.add(event(1, 2, SnapshotEvent{.durable = true, .timings = {.copy_ns = 7}}));
+  const report::Report report = recorder_.report();
+  ASSERT_EQ(report.checkpoints.each.size(), 1u);
+  EXPECT_EQ(report.checkpoints.each[0].timings,
+            (ckpt::SnapshotTimings{.copy_ns = 7, .sync_ns = 3}));
+}
+
 // A rank that dies after the commit, before its own event, has contributed its part.
 TEST_F(RecorderTest, ACheckpointHasTheBytesOfRanksThatDiedBeforeTheySaidSo) {
   begin_epoch(0, false);

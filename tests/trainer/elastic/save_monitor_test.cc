@@ -213,6 +213,12 @@ TEST_F(SaveMonitorTest, StallsAreToldWithCauseAndRemedy) {
   EXPECT_THAT(lines(), IsEmpty()) << "a copy is work, not a wait";
 }
 
+TEST_F(SaveMonitorTest, WholeStallIsToldForLongWaits) {
+  durable(0, 5);
+  stall(10, {.stall_ms = 1'200, .room_ms = 900, .snapshots_open = 3});
+  EXPECT_THAT(lines(), ElementsAre(HasSubstr("training stood still for 1.2 s, until earlier")));
+}
+
 // Right after a restart of ckptd every checkpoint waits, however fast its disk is.
 TEST_F(SaveMonitorTest, AStallIsNotBlamedOnADiskThatWritesFast) {
   for (uint32_t rank = 0; rank < 4; ++rank) {

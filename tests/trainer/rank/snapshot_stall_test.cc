@@ -28,5 +28,66 @@ TEST(SnapshotStallTest, LongerSilenceThanWaitsLeavesNone) {
   EXPECT_EQ(stall.waits.room_ms, 0);
 }
 
+class StallClockTest : public testing::Test {
+ protected:
+  using Blocked = StallClock::Blocked;
+  void pass(int64_t ms) { now_ += std::chrono::milliseconds(ms); }
+
+  StallClock::Time now_{};
+  StallClock clock_{[this] { return now_; }};
+};
+
+TEST_F(StallClockTest, SumsStepsAndSnapshotsAlike) {
+  {
+    const Blocked plan(clock_, 7);
+    pass(3);
+  }
+  pass(100);  // training
+  {
+    const Blocked copy(clock_, 7);
+    pass(5);
+  }
+  {
+    const Blocked later(clock_, 9);
+    pass(1);
+  }
+  EXPECT_EQ(clock_.take(7), 8);
+  EXPECT_EQ(clock_.take(9), 1);
+  EXPECT_EQ(clock_.take(7), 0) << "taken";
+  EXPECT_EQ(clock_.take(), 9);
+  EXPECT_EQ(clock_.take(), 0);
+}
+
+TEST_F(StallClockTest, NestedTimeCountsOnce) {
+  {
+    const Blocked overwrite(clock_);
+    pass(2);
+    const Blocked fill(clock_, 7);
+    pass(5);
+  }
+  EXPECT_EQ(clock_.take(7), 5);
+  EXPECT_EQ(clock_.take(), 7);
+}
+
+TEST_F(StallClockTest, DroppedSnapshotStaysInTheStepsStall) {
+  {
+    const Blocked begin(clock_, 7);
+    pass(4);
+  }
+  clock_.drop(7);
+  EXPECT_EQ(clock_.take(7), 0);
+  EXPECT_EQ(clock_.take(), 4);
+}
+
+TEST_F(StallClockTest, ResetForgetsAll) {
+  {
+    const Blocked begin(clock_, 7);
+    pass(4);
+  }
+  clock_.reset();
+  EXPECT_EQ(clock_.take(7), 0);
+  EXPECT_EQ(clock_.take(), 0);
+}
+
 }  // namespace
 }  // namespace moetrain

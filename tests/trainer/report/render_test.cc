@@ -303,6 +303,25 @@ TEST(Tables, SummaryTellsTheNumbers) {
   EXPECT_THAT(summary_text({}), HasSubstr("no checkpoints"));
 }
 
+TEST(Tables, SummaryTellsThePartsOfACheckpoint) {
+  Report report = sample_report();
+  report.checkpoints.each.resize(1);
+  EXPECT_THAT(summary_text(report),
+              HasSubstr("\nparts of a checkpoint (median): plan 0.2 ms, begin 0.5 ms, "
+                        "slab_wait 1.0 ms, copy 4.0 ms, seal 0.4 ms, write 70 ms, sync 10 ms, "
+                        "journal 2.5 ms\n"));
+  report.checkpoints.each[0].timings = {};
+  EXPECT_THAT(summary_text(report), Not(HasSubstr("parts of"))) << "unknown";
+}
+
+TEST(Tables, SummaryTellsTheStallOfFailedCheckpointsAlone) {
+  Report report;
+  report.checkpoints.stall_ms_total = 3'000;
+  report.checkpoints.stall_ms_max = 2'000;
+  EXPECT_THAT(summary_text(report),
+              HasSubstr("no checkpoints; training blocked 3.0 s in all, 2.0 s at most\n"));
+}
+
 TEST(Tables, CheckpointsTellWhoBringsMost) {
   const auto lines = lines_of(checkpoint_table_text(sample_report()));
   ASSERT_EQ(lines.size(), 4U);

@@ -79,6 +79,27 @@ TEST(ReportJson, HasTheFieldsThatStay) {
   EXPECT_TRUE(json::parse(to_json(Report{})).at("max_over_mean").is_null());
 }
 
+TEST(ReportJson, PartsOfACheckpointAreMilliseconds) {
+  const json parts = sample_json().at("checkpoints").at("each").at(0).at("parts_ms");
+  EXPECT_EQ(parts.size(), 8u);
+  EXPECT_EQ(parts.at("slab_wait"), 1);
+  EXPECT_EQ(parts.at("sync"), 10.000001);
+  const auto read = parse_report(to_json(sample_report()), "run.json");
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->checkpoints.each.at(0).timings, sample_report().checkpoints.each[0].timings);
+}
+
+TEST(ReportJson, PartsMayBeMissingButNotWrong) {
+  json document = sample_json();
+  json& checkpoint = document["checkpoints"]["each"][0];
+  checkpoint["parts_ms"]["copy"] = -1;
+  EXPECT_THAT(refusal(document), HasSubstr("copy is no duration"));
+  checkpoint["parts_ms"].erase("copy");
+  EXPECT_EQ(refusal(document), "");
+  checkpoint.erase("parts_ms");
+  EXPECT_EQ(refusal(document), "") << "a report from before";
+}
+
 TEST(ReportJson, ReportsFromBeforeTellNothingOfEachCheckpoint) {
   json document = sample_json();
   for (const char* name : {"checkpoint_every", "experts_per_checkpoint", "reason"}) {

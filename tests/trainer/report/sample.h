@@ -84,6 +84,17 @@ inline MemberChange sample_change(uint64_t steps) {
           .memory_bound = 70u << 20};
 }
 
+inline ckpt::SnapshotTimings sample_timings() {
+  return {.plan_ns = 250'000,
+          .begin_ns = 500'000,
+          .slab_wait_ns = 1'000'000,
+          .copy_ns = 4'000'000,
+          .seal_ns = 375'000,
+          .write_ns = 70'000'000,
+          .sync_ns = 10'000'001,
+          .journal_ns = 2'500'000};
+}
+
 inline Report sample_report(uint64_t steps = 60) {
   Report report{.saved_step = steps, .unsaved = {sample_unsaved(steps)}};
   report.ranks = 4;
@@ -107,7 +118,8 @@ inline Report sample_report(uint64_t steps = 60) {
                               .rank_bytes_max = 3u << 20,
                               .rank_bytes_mean = 2u << 20,
                               .stall_ms = 6.125,
-                              .durable_ms = 88.5},
+                              .durable_ms = 88.5,
+                              .timings = sample_timings()},
                              {.step = 20,
                               .bytes = 4u << 20,
                               .rank_bytes_max = 1u << 20,

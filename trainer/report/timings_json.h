@@ -1,0 +1,17 @@
+// Parts of a checkpoint's time as JSON (report.h), in milliseconds.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "formats/base/snapshot_timings.h"
+#include "trainer/report/json_fields.h"
+
+namespace moetrain::report {
+
+nlohmann::ordered_json timings_json(const ckpt::SnapshotTimings& timings);
+
+// The member "parts_ms" of a checkpoint; reports from before have none. Whatever is wrong,
+// `checkpoint` remembers it.
+ckpt::SnapshotTimings read_timings(Fields& checkpoint);
+
+}  // namespace moetrain::report
