@@ -14,7 +14,6 @@
 namespace ckptd {
 
 namespace fb = ckpt::fb;
-using ckpt::Error;
 using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::SessionId;

@@ -3,15 +3,6 @@
 from ctypes import CFUNCTYPE, POINTER, Structure, c_char_p, c_double, c_int, c_int32
 from ctypes import c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
-CKPT_UNIT_CONSTANT = 1
-CKPT_CODEC_DEFAULT = 0
-CKPT_CODEC_NONE = 1
-CKPT_CODEC_ZSTD = 2
-CKPT_CODEC_AUTO = 3
-CKPT_CODEC_DELTA = 4
-CKPT_VERSION_MAJOR = 0
-CKPT_VERSION_MINOR = 1
-CKPT_EXPERT_TOKENS_MAX = 65536
 CKPT_OK = 0
 CKPT_E_INVALID_ARGUMENT = 1
 CKPT_E_NOT_FOUND = 2
@@ -30,6 +21,15 @@ CKPT_DETAIL_RUN_HAS_COMMITS = 1
 CKPT_DETAIL_NO_ARENA_ROOM = 2
 CKPT_DETAIL_DISK_FULL = 3
 CKPT_DETAIL_JOURNAL_FULL = 4
+CKPT_UNIT_CONSTANT = 1
+CKPT_CODEC_DEFAULT = 0
+CKPT_CODEC_NONE = 1
+CKPT_CODEC_ZSTD = 2
+CKPT_CODEC_AUTO = 3
+CKPT_CODEC_DELTA = 4
+CKPT_VERSION_MAJOR = 0
+CKPT_VERSION_MINOR = 1
+CKPT_EXPERT_TOKENS_MAX = 65536
 CKPT_ALARMS_DEFAULT = 0
 CKPT_ALARMS_OFF = 1
 CKPT_ALARMS_WARN = 2
@@ -175,8 +175,8 @@ ckpt_restore_located._fields_ = [
 
 # Name: (type of the result, types of the arguments)
 FUNCTIONS = {
-    "ckpt_version": (c_uint32, ()),
     "ckpt_status_name": (c_char_p, (c_int,)),
+    "ckpt_version": (c_uint32, ()),
     "ckpt_open": (c_int, (POINTER(ckpt_open_options), POINTER(c_void_p), c_char_p, c_size_t)),
     "ckpt_close": (None, (c_void_p,)),
     "ckpt_session_error": (c_char_p, (c_void_p,)),
