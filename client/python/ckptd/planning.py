@@ -5,7 +5,7 @@ needs no communication. Pieces that several ranks hold are saved once, spread by
 
 import array
 import ctypes
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import _abi, errors
 from .boxes import Box, part_of, product, run_count, runs, split
@@ -61,6 +61,13 @@ class Agreed(NamedTuple):
     aliases: Dict[str, str]
     empty: Dict[str, Kind]
     size: int
+
+    def shared_content(self, decided: Callable[[str], bool]) -> List[Tuple[str, str, List[int]]]:
+        """("tensor" or "value", name, ranks) of what several ranks must have alike; `decided` says
+        of a name that one rank's content counts."""
+        return sorted((kind, name, ranks)
+                      for kind, found in (("tensor", self.shared), ("value", self.values))
+                      for name, ranks in found.items() if len(ranks) > 1 and not decided(name))
 
     def names(self) -> Set[str]:
         return set(self.kinds) | set(self.values) | set(self.aliases) | set(self.empty)

@@ -4,18 +4,14 @@ The first save or restore plans: one all_gather_object tells each rank what the 
 saves use no collective. Not for several threads: one thread of each rank uses its saver."""
 
 import collections
-import ctypes
 import fnmatch
-import os
-import struct
 import zlib
 from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Union
 
-from . import errors, layout, planning, restoring, transfer, values
+from . import content, errors, joining, layout, planning, restoring, transfer, values
 from .epoch import Epoch, View
 from .experts import Rotation, Tokens
 from .job import Job
-from .local import daemon_pid
 from .pending import Patience, Pending
 from .restoring import Restored
 from .session import Session
@@ -24,7 +20,6 @@ from .state import State, data_of, examine
 
 LATER = (errors.Unavailable, errors.DeadlineExceeded, errors.ResourceExhausted, errors.IOFailure,
          errors.Aborted)  # reasons that a later save may not have
-KV_BYTES = 1 << 20  # of one value in the key-value store of an epoch
 
 
 class Saver:
@@ -107,12 +102,12 @@ class Saver:
         mine = self._plan_once(state) or examine(state, self._job.rank)
         source = self.session if run is None else self._other(run)
         try:
-            stored = self._stored(source)
+            stored = joining.stored_layout(source)
             if stored is None and step == "continue":
                 return Restored(None, {}, [], {}, {})
             if stored is None:
                 raise errors.NotFound(
-                    f"run {source.description.run or self._run()}: it has nothing to restore; "
+                    f"run {joining.run_of(source)}: it has nothing to restore; "
                     'step="continue" starts a run that may be new')
             view: Any = "latest" if step == "continue" else step
             if run is None and not self._differences(stored):
@@ -169,9 +164,6 @@ class Saver:
 
     # ---- planning and joining --------------------------------------------------------------
 
-    def _run(self) -> str:
-        return self.session.description.run or os.environ.get("CKPTD_RUN", "")
-
     def _plan_once(self, state: Any) -> Optional[State]:
         """At the first call, the state that was planned, which is this one. Later None."""
         if self._agreed is not None:
@@ -185,12 +177,12 @@ class Saver:
         except Exception as failed:  # a rank that raised alone would leave the others waiting
             error = ("InvalidArgument",
                      f"the state on rank {rank}: {type(failed).__name__}: {failed}")
-        options = {"run": self._run(), "values_bytes": self._values_bytes,
+        options = {"run": joining.run_of(self.session), "values_bytes": self._values_bytes,
                    "experts": self._experts, "constant": self._constant,
                    "lowest_rank": self._lowest_rank}
         declared = self._job.gather(planning.Declared(
             rank, mine.held, mine.aliases, mine.empty, tuple(mine.values), options,
-            self._store_id(), error))
+            joining.store_of(self.session), error))
         planning.check_errors(declared)
         agreed = planning.merge(declared)
         for name in agreed.shared:
@@ -202,37 +194,10 @@ class Saver:
     def _one_decides(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._lowest_rank)
 
-    def _store_id(self) -> Optional[str]:
-        """Names the store of this rank's daemon among all machines; None: no daemon answers."""
-        try:
-            self._check_present()
-            with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
-                return f"{self.session.query('status')['store']} of boot {boot.read().strip()}"
-        except (errors.Error, OSError, KeyError):
-            return None
-
-    def _check_present(self) -> None:
-        """Without this, opening a session would wait for a daemon that is only being started."""
-        socket = self.session.description.socket or os.environ.get("CKPTD_SOCKET")
-        if self.session._handle is None and socket:
-            path = socket[len("unix:"):] if socket.startswith("unix:") else socket
-            if daemon_pid(path) is None:
-                raise errors.Unavailable(
-                    f"socket {path}: no ckptd listens; start ckptd. Training goes on, and the next "
-                    "save tries again")
-
     def _other(self, run: str) -> Session:
         options = self.session.description._asdict()
         options.pop("run")
         return Session(run, **options)
-
-    def _stored(self, session: Session) -> Optional[layout.Layout]:
-        """The layout of an existing run."""
-        try:
-            run = session.description.run or self._run()
-            return layout.of_schema(session.query("schema", target=run))
-        except errors.NotFound:
-            return None
 
     def _new_layout(self) -> layout.Layout:
         assert self._agreed is not None
@@ -244,38 +209,19 @@ class Saver:
 
     def _enter(self, resume: Union[str, int] = "start", lineage: int = 0) -> None:
         """Registers the units and joins, unless this rank is in the run's epoch."""
-        self._check_present()
+        joining.check_present(self.session)
         if self._plan is None:
             self._register()
         if self._epoch is not None and self._epoch.lost() is not None:
             self._epoch, resume = None, "continue"  # the state is newer than the view: go on
         if self._epoch is None:
-            try:
-                self._epoch = self.session.join(self._job.rank, self._job.size, resume=resume,
-                                                lineage=lineage, timeout=self._timeout)
-            except (errors.FailedPrecondition, errors.InvalidArgument) as error:
-                if resume != "start":
-                    raise
-                raise errors.FailedPrecondition(
-                    f"{error}. A save that begins from nothing would hide these commits: call "
-                    "restore first, or save into a new run") from None
+            self._epoch = joining.join(self.session, self._job.rank, self._job.size, resume,
+                                       lineage, self._timeout)
             self._complete = self._complete or self._epoch.resume is not None
 
     def _register(self) -> None:
         assert self._agreed is not None and self._planned is not None
-        mine = self._new_layout()
-        stored = self._stored(self.session)
-        if stored is not None and stored.units:
-            different = layout.differences(mine, stored)
-            if different:
-                more = f", and {len(different) - 1} more differ" if len(different) > 1 else ""
-                raise errors.FailedPrecondition(
-                    f"run {self._run()}: {different[0]}{more}; the tensors of a run are fixed at "
-                    "its first save: save this state into a new run")
-            constant = {unit.name: unit.constant for unit in mine.units}
-            stored.units = [unit._replace(constant=constant[unit.name]) for unit in stored.units]
-            mine = stored
-        self.session.register(mine.units, timeout=self._timeout)
+        mine = joining.register(self.session, self._new_layout(), self._timeout)
         plan = planning.Plan(self._agreed, mine, self._job.rank, self._planned.held,
                              layout.values_bytes(mine))
         if self._experts is not None:
@@ -305,11 +251,11 @@ class Saver:
         mine, document = self._planned, b""
         try:
             mine = fresh or examine(state, self._job.rank)
-            mine.check_like(self._planned, self._job.rank, self._run())
+            mine.check_like(self._planned, self._job.rank, joining.run_of(self.session))
             document = self._document(step, turn, mine, per_rank)
         except errors.InvalidArgument as error:
             refused = error
-        self._compare_once(mine, refused)
+        self._compare_once(turn, mine, refused)
         snapshot = self._begin(step, turn, metrics)
         try:
             if refused is not None:
@@ -332,11 +278,13 @@ class Saver:
         self._complete = True
         self._units = units
         tokens = self._tokens.flat(self._layout.units) if self._job.rank == 0 else []
+        streams = joining.streams(
+            self.session, self._plan.bytes_mine + self._plan.shares[self._job.rank][1])
 
         def begin() -> Snapshot:
             return Snapshot.begin(
                 self.session, step, units, self._plan.fragments(units), dict(metrics),
-                skip_if_full=self._skip_if_full, streams=self._streams(), timeout=self._timeout,
+                skip_if_full=self._skip_if_full, streams=streams, timeout=self._timeout,
                 tokens=tokens)
         try:
             return begin()
@@ -346,14 +294,6 @@ class Saver:
                 raise
         self._enter()  # the epoch has ended, after a long absence of the daemon
         return begin()
-
-    def _streams(self) -> bool:
-        """True if this rank's part of a snapshot does not fit into its arena."""
-        assert self._plan is not None
-        handle = self.session.handle()
-        size = ctypes.c_uint64()
-        handle.library.ckpt_arena(handle.check_usable(), ctypes.byref(size))
-        return self._plan.bytes_mine + self._plan.shares[self._job.rank][1] > size.value * 7 // 8
 
     def _write(self, snapshot: Snapshot, mine: State, document: bytes) -> None:
         assert self._plan is not None
@@ -376,62 +316,24 @@ class Saver:
         named += [(f"rank/{name}", name, value) for name, value in per_rank.items()]
         extra: Dict[str, Any] = {"world": self._agreed.size, "rank": rank, "step": step}
         if rank == 0:
-            extra.update(aliases=self._agreed.aliases, empty=sorted(self._agreed.empty),
-                         turn=turn, tokens=self._tokens.total)
-        encoded = values.encode(named, extra, self._may_pickle, rank)
-        room = self._plan.shares[rank][1]
-        if len(encoded) > room:
-            sizes = {name: len(values.encode([(key, name, value)], {}, self._may_pickle, rank))
-                     for key, name, value in named}
-            largest = max(sizes, key=lambda name: sizes[name])
-            raise errors.InvalidArgument(
-                f"value {largest}: the plain values of rank {rank} have {len(encoded)} bytes, "
-                f"{sizes[largest]} of them in this one, and there is room for {room}; make it a "
-                "tensor of the state, or save into a new run with a larger values_bytes")
-        return encoded
+            extra.update(aliases=self._agreed.aliases, empty=self._agreed.empty, turn=turn,
+                         tokens=self._tokens.total)
+        return values.encode(named, extra, self._may_pickle, rank,
+                             self._plan.shares[rank][1])
 
     def _may_pickle(self, name: str) -> bool:
         return name in self._allow_pickle
 
-    def _compare_once(self, mine: State, refused: Optional[errors.InvalidArgument]) -> None:
-        """At the first save: plain tensors and values of several ranks must have equal bytes. The
-        ranks tell each other checksums through the daemon."""
+    def _compare_once(self, turn: int, mine: State,
+                      refused: Optional[errors.InvalidArgument]) -> None:
+        """At the first save: plain tensors and values of several ranks must have equal bytes."""
         if self._compared or self._job.size == 1:
             return
         assert self._agreed is not None and self._epoch is not None
-        names = sorted(name for name, ranks in
-                       [*self._agreed.shared.items(), *self._agreed.values.items()]
-                       if len(ranks) > 1 and not self._one_decides(name))
-        sums = b"".join(struct.pack("<I", self._sum(name, mine)) for name in names)
-        said = b"!" + str(refused).encode() if refused else b"=" + sums
-        rank = self._job.rank
-        parts = [said[at:at + KV_BYTES] for at in range(0, len(said), KV_BYTES)]
-        for number, part in enumerate(parts):
-            self._epoch.set(f"saver.content.{rank}.{number}", part)
-        heard = []
-        for other in range(self._job.size):
-            first = self._kv(other, 0)
-            if first[:1] == b"!":
-                raise refused or errors.InvalidArgument(first[1:].decode(errors="replace"))
-            count = -(-(len(sums) + 1) // KV_BYTES)
-            rest = [self._kv(other, number) for number in range(1, count)]
-            heard.append(b"".join([first, *rest])[1:])
+        shared = self._agreed.shared_content(self._one_decides)
+        sums = [self._sum(name, mine) for _, name, _ in shared]
+        content.compare(self._epoch, f"saver.{turn}", shared, sums, refused, self._timeout)
         self._compared = True
-        for at, name in enumerate(names):
-            ranks = (self._agreed.shared.get(name) or self._agreed.values[name])
-            first_sum = heard[ranks[0]][4 * at:4 * at + 4]
-            for other in ranks[1:]:
-                if heard[other][4 * at:4 * at + 4] != first_sum:
-                    self._compared = False
-                    what = "tensor" if name in self._agreed.shared else "value"
-                    raise errors.InvalidArgument(
-                        f"{what} {name}: ranks {ranks[0]} and {other} bring different content "
-                        "under one name; name them apart, shard the tensor with DTensor, pass it "
-                        "in per_rank, or let the lowest rank decide with lowest_rank=[patterns]")
-
-    def _kv(self, rank: int, number: int) -> bytes:
-        assert self._epoch is not None
-        return self._epoch.get(f"saver.content.{rank}.{number}", self._timeout, KV_BYTES)
 
     def _sum(self, name: str, mine: State) -> int:
         if name in mine.pieces:
@@ -450,7 +352,7 @@ class Saver:
         rank, size = self._job.rank, self._job.size
         documents = restoring.Documents(restore, stored, rank)
         found = restoring.match(mine, stored, documents, self._agreed.names(), allow,
-                                run or self._run(), rank)
+                                run or joining.run_of(self.session), rank)
         units, notes = restoring.by_unit(
             restoring.fill(restore, stored, mine, found, timeout))
         decoded = {name: documents.value(holder, "state", name, self._may_pickle)

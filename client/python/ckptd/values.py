@@ -22,7 +22,7 @@ The parser trusts nothing: it checks each length and offset before it looks ther
 import json
 import struct
 import zlib
-from typing import Any, Callable, List, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import errors
 from .boxes import product
@@ -40,9 +40,24 @@ _ARRAYS = {"BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "U16": "<u2", "F16
 Allow = Callable[[str], bool]
 
 
-def encode(named: Sequence[Tuple[str, str, Any]], extra: Any, allow: Allow, rank: int) -> bytes:
-    """A document {"values": {key: value}, "extra": extra} of (key, name, value). `allow` says of a
-    name whether its value may be pickled."""
+def encode(named: Sequence[Tuple[str, str, Any]], extra: Any, allow: Allow, rank: int,
+           room: Optional[int] = None) -> bytes:
+    """A document {"values": {key: value}, "extra": extra} of (key, name, value), in at most `room`
+    bytes. `allow` says of a name whether its value may be pickled."""
+    encoded = _encode_all(named, extra, allow, rank)
+    if room is not None and len(encoded) > room:
+        sizes = {name: len(_encode_all([(key, name, value)], {}, allow, rank))
+                 for key, name, value in named}
+        largest = max(sizes, key=lambda name: sizes[name], default="")
+        raise errors.InvalidArgument(
+            f"value {largest}: the plain values of rank {rank} have {len(encoded)} bytes, "
+            f"{sizes.get(largest, 0)} of them in this one, and there is room for {room}; make it a "
+            "tensor of the state, or save into a new run with a larger values_bytes")
+    return encoded
+
+
+def _encode_all(named: Sequence[Tuple[str, str, Any]], extra: Any, allow: Allow,
+                rank: int) -> bytes:
     data: List[bytes] = []
     coded = {}
     for key, name, value in named:
