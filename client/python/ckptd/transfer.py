@@ -23,9 +23,13 @@ def torch_dtype(name: str) -> Any:
     return _DTYPES[name]
 
 
+def name_of(dtype: Any) -> str:
+    """The name of a torch.dtype in safetensors; empty: it has none."""
+    return _TORCH.get(str(dtype).split(".")[-1], "")
+
+
 def dtype_name(tensor: Any) -> str:
-    """The name of the tensor's dtype in safetensors; empty: it has none."""
-    return _TORCH.get(str(tensor.dtype).split(".")[-1], "")
+    return name_of(tensor.dtype)
 
 
 def check(data: Any, name: str) -> None:
