@@ -39,7 +39,8 @@ class _Shared:
         self.epoch: Optional[Epoch] = None
         self.view: Optional[View] = None  # that was read: the writer goes on from it
         self.step: Optional[int] = None  # the newest known step
-        self.saves = 0
+        self.attempts = 0
+        self.compared = False  # content of one name on several ranks: at the first save
 
     @staticmethod
     def of(options: Dict[str, Any]) -> "_Shared":
@@ -184,22 +185,27 @@ class Writer(_Side, StorageWriter):
         step = named if isinstance(named, int) else max((mine.step or 0) + 1, planned.step)
         agreed = planning.merge(planned.declared)
         size = agreed.size
-        document, refused = [], None
+        document: List[Tuple[str, str, Any]] = []
+        sums: List[int] = []
+        refused: Optional[errors.InvalidArgument] = None
         try:
             document = self._values(plan, planner)
+            if size > 1 and not mine.compared:
+                sums = [self._sum(what, planner) for what in planned.shared]
         except errors.InvalidArgument as error:
             refused = error
         arrangement = self._enter(mine, agreed, planned)
         with Patience(mine.session, max(self._timeout, 2.0)):
             assert mine.epoch is not None
-            if size > 1 and (planned.shared or refused):
-                sums = [] if refused else [self._sum(what, planner) for what in planned.shared]
-                content.compare(mine.epoch, f"dcp.{mine.saves}", planned.shared, sums, refused,
+            mine.attempts += 1
+            if size > 1 and not mine.compared:
+                content.compare(mine.epoch, f"dcp.{mine.attempts}", planned.shared, sums, refused,
                                 self._timeout)
-            if refused:
-                raise refused
-            mine.saves += 1
+            mine.compared = True
             self._snapshot = self._begin(mine, arrangement, step)
+            if refused:
+                self._snapshot.abort(f"rank {planned.rank}: {refused}")
+                raise refused
             written = self._write(plan, planner, planned.rank, arrangement)
             share = arrangement.shares[planned.rank]
             extra = {"world": size, "rank": planned.rank, "step": step}
@@ -272,6 +278,7 @@ class Writer(_Side, StorageWriter):
     def _object(self, planner: Any, item: Any) -> Any:
         """The value of a BYTE_IO item, which the planner gives as a pickle in memory."""
         raw = planner.resolve_data(item)
+        raw.seek(0)
         name = item.index.fqn
         try:
             return torch.load(raw, map_location="cpu", weights_only=not self._may_pickle(name))

@@ -21,7 +21,7 @@ import torch.distributed as dist  # noqa: E402
 import torch.distributed.tensor  # noqa: E402,F401
 from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 
-TIMEOUT = 240.0
+TIMEOUT = float(os.environ.get("CKPTD_TEST_TIMEOUT", "240"))
 ARENA = 32 << 20
 
 

@@ -7,6 +7,7 @@ import unittest
 import pytorch_support as support
 import torch.distributed.checkpoint as dcp
 from pytorch_support import StoreTest, ckptd, dist, filled, mesh, ranks, same, torch
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 ROUNDS = int(os.environ.get("CKPTD_DCP_ROUNDS", "12"))
@@ -162,7 +163,7 @@ class Contract(StoreTest):
     def test_different_content_of_one_name_is_refused(self):
         def body(rank, run):
             tiny = writer(run)
-            with self.assertRaisesRegex(Exception, "tensor rng: ranks 0 and 1 bring different"):
+            with self.assertRaisesRegex(CheckpointException, "tensor rng: ranks 0 and 1 bring different"):
                 dcp.save({"rng": torch.full((4,), float(rank))}, checkpoint_id="1",
                          storage_writer=tiny)
             assert tiny._mine().session.query("log", target=run) == []
@@ -172,12 +173,12 @@ class Contract(StoreTest):
         tiny = writer(self.tiny)
         dcp.save({"lr": [0.1, (1, None)], "w": torch.ones(2)}, checkpoint_id="1",
                  storage_writer=tiny)
-        with self.assertRaisesRegex(Exception, r'value odd: .*allow_pickle=\["odd"\]'):
+        with self.assertRaisesRegex(CheckpointException, r'value odd: .*allow_pickle=\["odd"\]'):
             dcp.save({"odd": Odd(3)}, checkpoint_id="1", storage_writer=writer(self.tiny + "-2"))
         allowed = {"odd": Odd(3)}
         dcp.save(allowed, checkpoint_id="1",
                  storage_writer=writer(self.tiny + "-3", allow_pickle=["odd"]))
-        with self.assertRaisesRegex(Exception, "value odd is a pickle"):
+        with self.assertRaisesRegex(CheckpointException, "value odd is a pickle"):
             dcp.load({"odd": Odd(0)}, storage_reader=reader(self.tiny + "-3"))
         state = {"odd": Odd(0)}
         dcp.load(state, storage_reader=reader(self.tiny + "-3", allow_pickle=["odd"]))
@@ -192,7 +193,7 @@ class Contract(StoreTest):
         dcp.save(state, storage_writer=first)
         dcp.save(state, storage_writer=first)
         first.close()
-        with self.assertRaisesRegex(Exception, "restore first, or save into a new run"):
+        with self.assertRaisesRegex(CheckpointException, "restore first, or save into a new run"):
             dcp.save(state, storage_writer=writer(self.tiny))
         dcp.load(state, storage_reader=reader(self.tiny))
         again = writer(self.tiny)
