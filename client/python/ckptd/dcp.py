@@ -23,6 +23,7 @@ from torch.futures import Future
 
 from . import boxes, content, errors, joining, layout, planning, restoring, transfer, values
 from .epoch import Epoch, View
+from .job import Job
 from .pending import Patience
 from .session import Session
 from .snapshot import Level, Snapshot
@@ -47,6 +48,7 @@ class _Shared:
         key = (os.getpid(), *sorted((name, str(value)) for name, value in options.items()))
         if key not in _shared:
             _shared[key] = _Shared(Session(**options))
+            joining.prepare(_shared[key].session, Job().size)
         return _shared[key]
 
 

@@ -9,6 +9,8 @@ from .epoch import Epoch
 from .local import daemon_pid
 from .session import Session
 
+ARENA_ALIGN = 2 << 20
+
 
 def run_of(session: Session) -> str:
     return session.description.run or os.environ.get("CKPTD_RUN", "")
@@ -25,12 +27,21 @@ def check_present(session: Session) -> None:
                 "save tries again")
 
 
-def store_of(session: Session) -> Optional[str]:
-    """Names the store of this rank's daemon among all machines; None: no daemon answers."""
+def prepare(session: Session, size: int) -> Optional[str]:
+    """Chooses the arena of a session that is not open yet: this rank's share of what the daemon has
+    for all. Returns the name of its store among all machines; None: no daemon answers."""
+    if session._handle is not None:
+        return None
     try:
         check_present(session)
+        options = {**session.description._asdict(), "control": True}
+        with Session(options.pop("run"), **options) as asker:
+            status = asker.query("status")
+        if session.description.arena_bytes == 0 and not session.description.control:
+            share = status["arena_bytes_max"] // max(size, 1) // ARENA_ALIGN * ARENA_ALIGN
+            session.description = session.description._replace(arena_bytes=share)
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
-            return f"{session.query('status')['store']} of boot {boot.read().strip()}"
+            return f"{status['store']} of boot {boot.read().strip()}"
     except (errors.Error, OSError, KeyError):
         return None
 

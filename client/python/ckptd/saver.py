@@ -182,7 +182,7 @@ class Saver:
                    "lowest_rank": self._lowest_rank}
         declared = self._job.gather(planning.Declared(
             rank, mine.held, mine.aliases, mine.empty, tuple(mine.values), options,
-            joining.store_of(self.session), error))
+            joining.prepare(self.session, self._job.size), error))
         planning.check_errors(declared)
         agreed = planning.merge(declared)
         for name in agreed.shared:
@@ -195,9 +195,8 @@ class Saver:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._lowest_rank)
 
     def _other(self, run: str) -> Session:
-        options = self.session.description._asdict()
-        options.pop("run")
-        return Session(run, **options)
+        options = {**self.session.description._asdict(), "run": run}
+        return Session(options.pop("run"), **options)
 
     def _new_layout(self) -> layout.Layout:
         assert self._agreed is not None
@@ -210,6 +209,7 @@ class Saver:
     def _enter(self, resume: Union[str, int] = "start", lineage: int = 0) -> None:
         """Registers the units and joins, unless this rank is in the run's epoch."""
         joining.check_present(self.session)
+        joining.prepare(self.session, self._job.size)
         if self._plan is None:
             self._register()
         if self._epoch is not None and self._epoch.lost() is not None:
