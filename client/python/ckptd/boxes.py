@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What one rank holds of a tensor. `plain`: the rank holds all of it, outside any mesh."""
+    """The part of a tensor that one rank holds. `plain`: the rank holds all of it, outside any mesh."""
 
     shape: Shape
     pieces: List[Piece]

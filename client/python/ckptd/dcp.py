@@ -53,7 +53,7 @@ class _Shared:
 
 
 class _Planned(NamedTuple):
-    """What the coordinator tells each rank, in the plan's storage_data."""
+    """Message of the coordinator to a rank, in the plan's storage_data."""
 
     rank: int
     declared: List[planning.Declared]
@@ -342,7 +342,7 @@ def _alone(item: Any) -> bool:
 
 
 def _declare(rank: int, plan: Any) -> planning.Declared:
-    """What a rank saves, duplicates removed, as the plan of its run has it."""
+    """The declaration of a rank, after duplicates were removed."""
     found: Dict[str, List[boxes.Box]] = {}
     kinds: Dict[str, layout.Kind] = {}
     declared = planning.Declared(rank, {}, {}, {}, (), {})

@@ -14,7 +14,7 @@ class Job:
         self.size: int = dist.get_world_size(group) if used else 1
 
     def gather(self, mine: Any) -> List[Any]:
-        """What each rank gives, by rank. All ranks call it."""
+        """The values that the ranks give, by rank. All ranks call it."""
         if self.size == 1:
             return [mine]
         import torch.distributed as dist

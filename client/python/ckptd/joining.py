@@ -16,10 +16,14 @@ def run_of(session: Session) -> str:
     return session.description.run or os.environ.get("CKPTD_RUN", "")
 
 
-def check_present(session: Session) -> None:
-    """Without this, opening a session would wait for a daemon that is only being started."""
+def check_present(session: Session, patience: float = 0.0) -> None:
+    """Raises Unavailable at once if no daemon listens, unless it left less than `patience` seconds
+    ago and may be on its way back. A save would wait for it otherwise."""
     socket = session.description.socket or os.environ.get("CKPTD_SOCKET")
-    if session._handle is None and socket:
+    if session._handle is not None:
+        session.poll(0)
+        silence = session.silence()
+    if socket and (session._handle is None or silence > patience):
         path = socket[len("unix:"):] if socket.startswith("unix:") else socket
         if daemon_pid(path) is None:
             raise errors.Unavailable(

@@ -1,5 +1,6 @@
 """Pending: a save on its way to the disk. Patience: how long a silent daemon is waited for."""
 
+import time
 from typing import TYPE_CHECKING, Any, Optional
 
 from . import errors
@@ -11,16 +12,18 @@ if TYPE_CHECKING:
 
 class Patience:
     """While the block lasts, each call of the session ends with Unavailable once the daemon has
-    been silent for so many seconds: it is gone, or stopped."""
+    been silent for so many seconds: it is gone, or stopped. Silence before the block does not end
+    it at once: the session first gets the time to connect again."""
 
     def __init__(self, session: "Session", seconds: float) -> None:
         self._handle = session.handle()
         self._seconds = seconds
+        self._end = time.monotonic() + seconds
 
     def _check(self) -> None:
         pointer = self._handle.pointer
         silence = self._handle.library.ckpt_silence_ms(pointer) / 1000 if pointer else 0.0
-        if silence > self._seconds:
+        if silence > self._seconds and time.monotonic() > self._end:
             raise errors.Unavailable(
                 f"{self._handle.name}: ckptd has not answered for {silence:.1f} s; training goes "
                 "on, and the next save tries again")
@@ -57,7 +60,7 @@ class Pending:
 
     @property
     def level(self) -> Level:
-        """As of the last call of the saver: see `Saver.poll`."""
+        """How far it is, by the last call of the saver: see `Saver.poll`."""
         if self._failure is not None or self._snapshot is None:
             return Level.FAILED
         return self._snapshot.info().level

@@ -18,7 +18,7 @@ VALUES_SHARE_MIN = 4096
 
 
 class Held(NamedTuple):
-    """What one rank holds of a tensor."""
+    """The part of a tensor that one rank holds."""
 
     kind: Kind
     boxes: Tuple[Box, ...]
@@ -26,7 +26,7 @@ class Held(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """What one rank tells the others: plain data, sent once."""
+    """Message of one rank to the others: plain data, sent once."""
 
     rank: int
     tensors: Dict[str, Held]
@@ -149,8 +149,8 @@ def _check_whole(name: str, kind: Kind, boxes: Iterable[Box]) -> None:
     if held != total:
         how = "only " if held < total else ""
         raise errors.InvalidArgument(
-            f"tensor {name}: the ranks hold {how}{held} of its {total} elements, in {kind}; declare "
-            "how it is sharded, on every rank that holds a part")
+            f"tensor {name}: the ranks hold {how}{held} of its {total} elements, in {kind}; "
+            "declare how it is sharded, on every rank that holds a part")
 
 
 def shares(total: int, size: int) -> List[Tuple[int, int]]:

@@ -208,7 +208,7 @@ class Saver:
 
     def _enter(self, resume: Union[str, int] = "start", lineage: int = 0) -> None:
         """Registers the units and joins, unless this rank is in the run's epoch."""
-        joining.check_present(self.session)
+        joining.check_present(self.session, self._patience)
         joining.prepare(self.session, self._job.size)
         if self._plan is None:
             self._register()

@@ -106,7 +106,7 @@ class Snapshot:
         return memory.nbytes
 
     def write_at(self, number: int, offset: int, address: int, length: int) -> None:
-        """As `write`, of a unit by its number and of memory by its address."""
+        """Like `write`, for a unit by its number and memory by its address."""
         self._call("ckpt_snapshot_write", number, offset, address, length)
 
     def end(self) -> None:

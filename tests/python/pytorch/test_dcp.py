@@ -66,8 +66,10 @@ def placed(full, seed, size):
 
 def save_rounds(rank, size, run, rounds):
     for seed in rounds:
+        tiny = writer(f"{run}-{seed}")
         dcp.save({"tensors": placed(tensors(seed), seed + 1, size), "seed": seed},
-                 checkpoint_id="step-1", storage_writer=writer(f"{run}-{seed}"))
+                 checkpoint_id="step-1", storage_writer=tiny)
+        tiny.close()  # each run's session has an arena of its own
 
 
 def load_rounds(rank, size, run, rounds):
@@ -163,7 +165,8 @@ class Contract(StoreTest):
     def test_different_content_of_one_name_is_refused(self):
         def body(rank, run):
             tiny = writer(run)
-            with self.assertRaisesRegex(CheckpointException, "tensor rng: ranks 0 and 1 bring different"):
+            with self.assertRaisesRegex(CheckpointException,
+                                        "tensor rng: ranks 0 and 1 bring different"):
                 dcp.save({"rng": torch.full((4,), float(rank))}, checkpoint_id="1",
                          storage_writer=tiny)
             assert tiny._mine().session.query("log", target=run) == []

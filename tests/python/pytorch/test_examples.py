@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "pytorch.md"
 
 
 def run(program, size, **environment):
-    """What rank 0 of a job prints; each rank is a fresh process, as torchrun starts it."""
+    """The output of rank 0 of a job; each rank is a fresh process, as torchrun starts it."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     path = [] if "CKPTD_INSTALLED" in os.environ else [str(ROOT / "client" / "python")]

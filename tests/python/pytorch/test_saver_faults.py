@@ -40,6 +40,7 @@ class DaemonDies(DaemonTest):
         pending = tiny.save(3, state)  # still without a daemon: training goes on
         self.assertIsInstance(pending.failure, ckptd.Unavailable)
         self.daemon.start()
+        tiny._patience = support.TIMEOUT  # this machine may be slow
         tiny.save(4, state).durable(support.TIMEOUT)
         found = zeroed(state)
         again = self.saver()
@@ -56,6 +57,7 @@ class DaemonDies(DaemonTest):
         with self.assertRaisesRegex(ckptd.Unavailable, "has not answered for"):
             pending.durable(support.TIMEOUT)
         self.daemon._process.send_signal(signal.SIGCONT)
+        tiny._patience = support.TIMEOUT
         tiny.save(3, state).durable(support.TIMEOUT)
 
     def test_absent_at_the_first_save(self):
