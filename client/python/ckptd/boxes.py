@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The part of a tensor that one rank holds. `plain`: the rank holds all of it, outside any mesh."""
+    """The part of a tensor that a rank holds. `plain`: all of it, outside any mesh."""
 
     shape: Shape
     pieces: List[Piece]

@@ -9,8 +9,6 @@ be pickled: the copy opens its own. BYTE_IO items are stored as JSON and tensors
 
 import dataclasses
 import io
-import os
-import re
 import zlib
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -22,34 +20,11 @@ from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, W
 from torch.futures import Future
 
 from . import boxes, content, errors, joining, layout, planning, restoring, transfer, values
-from .epoch import Epoch, View
-from .job import Job
+from .dcp_side import Shared, Side, box_of, plain
+from .epoch import View
 from .pending import Patience
-from .session import Session
 from .snapshot import Level, Snapshot
 from .state import data_of
-
-_shared: Dict[Tuple, "_Shared"] = {}
-
-
-class _Shared:
-    """Session of one process and run, and what its writers and readers know of the run."""
-
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.epoch: Optional[Epoch] = None
-        self.view: Optional[View] = None  # that was read: the writer goes on from it
-        self.step: Optional[int] = None  # the newest known step
-        self.attempts = 0
-        self.compared = False  # content of one name on several ranks: at the first save
-
-    @staticmethod
-    def of(options: Dict[str, Any]) -> "_Shared":
-        key = (os.getpid(), *sorted((name, str(value)) for name, value in options.items()))
-        if key not in _shared:
-            _shared[key] = _Shared(Session(**options))
-            joining.prepare(_shared[key].session, Job().size)
-        return _shared[key]
 
 
 class _Planned(NamedTuple):
@@ -61,70 +36,7 @@ class _Planned(NamedTuple):
     step: int  # of the first save with this plan
 
 
-class _Side:
-    """Options, step and session that a writer and a reader have alike."""
-
-    def __init__(self, run: Optional[str], step: Union[int, str, None], socket: Optional[str],
-                 allow_pickle: Sequence[str], timeout: float, session: Dict[str, Any]) -> None:
-        self._options = {"run": run, "socket": socket, **session}
-        self._step = step
-        self._id: Any = None
-        self._allow_pickle = tuple(allow_pickle)
-        self._timeout = timeout
-        self._view: Optional[View] = None  # travels with a pickled copy
-
-    def __getstate__(self) -> Dict[str, Any]:
-        keep = {"_options", "_step", "_id", "_allow_pickle", "_timeout", "_values_bytes",
-                "_resume", "_constant"}
-        state = {name: value for name, value in self.__dict__.items() if name in keep}
-        state["_view"] = self._mine().view
-        return state
-
-    def __setstate__(self, state: Dict[str, Any]) -> None:
-        self.__init__()  # type: ignore[misc]
-        self.__dict__.update(state)
-
-    def _mine(self) -> _Shared:
-        mine = _Shared.of(self._options)
-        if mine.view is None and mine.epoch is None:
-            mine.view = self._view
-        return mine
-
-    def reset(self, checkpoint_id: Any = None) -> None:
-        self._id = checkpoint_id
-
-    def _named_step(self) -> Union[int, str, None]:
-        """The step that checkpoint_id or the argument names."""
-        if self._id is not None:
-            found = re.search(r"(\d+)/*$", str(self._id))
-            if not found:
-                raise errors.InvalidArgument(
-                    f"checkpoint_id {self._id}: it does not end with a number, the step; give for "
-                    'example "step-10"')
-            return int(found.group(1))
-        return self._step
-
-    def _may_pickle(self, name: str) -> bool:
-        return name in self._allow_pickle
-
-    def close(self) -> None:
-        """Leaves the run in good order and ends the session that writers and readers share."""
-        mine = self._mine()
-        _shared.pop(next(key for key, value in _shared.items() if value is mine))
-        if mine.epoch is not None:
-            mine.epoch.leave(self._timeout)
-        mine.session.close()
-
-    @classmethod
-    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
-        return bool(re.search(r"(\d+)/*$", str(checkpoint_id)))
-
-
-def _box(offsets: Any, sizes: Any) -> boxes.Box:
-    return boxes.Box(tuple(offsets), tuple(sizes))
-
-
-class Writer(_Side, StorageWriter):
+class Writer(Side, StorageWriter):
     """resume: where a run that has commits goes on if this process has not loaded it: "start"
     refuses to save there, "latest" appends. The other options are those of ckptd.Saver."""
 
@@ -136,7 +48,6 @@ class Writer(_Side, StorageWriter):
         self._resume = resume
         self._values_bytes = values_bytes
         self._constant = tuple(constant)
-        self._rank: Optional[int] = None
         self._local: Any = None
         self._snapshot: Optional[Snapshot] = None
         self._rest: Any = None  # the coordinator's document, until `finish`
@@ -221,7 +132,7 @@ class Writer(_Side, StorageWriter):
                          for index, size_in_bytes in written])
         return done
 
-    def _enter(self, mine: _Shared, agreed: planning.Agreed, planned: _Planned) -> planning.Plan:
+    def _enter(self, mine: Shared, agreed: planning.Agreed, planned: _Planned) -> planning.Plan:
         fresh = layout.of_tensors(agreed.kinds, self._values_bytes * agreed.size, self._constant)
         found = joining.register(mine.session, fresh, self._timeout)
         if mine.epoch is not None and mine.epoch.lost() is not None:
@@ -235,7 +146,7 @@ class Writer(_Side, StorageWriter):
         return planning.Plan(agreed, found, planned.rank, planned.declared[planned.rank].tensors,
                              layout.values_bytes(found))
 
-    def _begin(self, mine: _Shared, arrangement: planning.Plan, step: int) -> Snapshot:
+    def _begin(self, mine: Shared, arrangement: planning.Plan, step: int) -> Snapshot:
         units = sorted(arrangement.numbers.values())
         total = arrangement.bytes_mine + arrangement.shares[arrangement.rank][1]
         return Snapshot.begin(mine.session, step, units, arrangement.fragments(units), {},
@@ -274,7 +185,7 @@ class Writer(_Side, StorageWriter):
             if item.type == WriteItemType.BYTE_IO:
                 name = item.index.fqn
                 found.append((f"state/{name}", name, self._object(planner, item)))
-        values.encode(found, {}, self._may_pickle, self._rank or 0)  # refuses what it must
+        values.encode(found, {}, self._may_pickle, 0)  # refuses what it must
         return found
 
     def _object(self, planner: Any, item: Any) -> Any:
@@ -314,20 +225,11 @@ class Writer(_Side, StorageWriter):
         """The commit point: the coordinator's part ends here, when all ranks have written."""
         document, extra, share, agreed = self._rest
         self._rest = None
-        document.append(("dcp/planner", "planner_data", _plain(metadata.planner_data)))
+        document.append(("dcp/planner", "planner_data", plain(metadata.planner_data)))
         extra.update(aliases={}, empty=agreed.empty)
         self._finish_values(document, extra, share, 0)
         assert self._snapshot is not None
         self._snapshot.wait(Level.DURABLE, self._timeout)
-
-
-def _plain(value: Any) -> Any:
-    """The planner's table of names, if it is plain data: it is needed for loads without a state."""
-    try:
-        values.encode([("", "", value)], {}, lambda _: False, 0)
-    except errors.InvalidArgument:
-        return None
-    return value
 
 
 def _kind(item: Any) -> str:
@@ -358,7 +260,7 @@ def _declare(rank: int, plan: Any) -> planning.Declared:
                 f"tensor {name} on rank {rank}: dtype {data.properties.dtype} cannot be stored; "
                 "convert it")
         kinds[name] = layout.Kind(dtype, tuple(data.size))
-        box = _box(data.chunk.offsets, data.chunk.sizes)
+        box = box_of(data.chunk.offsets, data.chunk.sizes)
         if boxes.product(data.size) == 0:
             declared.empty[name] = kinds[name]
         elif box.elements():
@@ -372,10 +274,10 @@ def _resolved(planner: Any, item: Any, rank: int) -> boxes.Piece:
     data = planner.resolve_data(item).detach()
     transfer.check(data, f"tensor {item.index.fqn} on rank {rank}")
     chunk = item.tensor_data.chunk
-    return boxes.Piece(_box(chunk.offsets, chunk.sizes), data)
+    return boxes.Piece(box_of(chunk.offsets, chunk.sizes), data)
 
 
-class Reader(_Side, StorageReader):
+class Reader(Side, StorageReader):
     """step: a step, "latest" or a tag. exact: damage is an error, not a reason to take an older
     version of a unit. After a load, `units` has the version and note of each unit read."""
 
@@ -454,7 +356,7 @@ class Reader(_Side, StorageReader):
     def _add(self, reader: transfer.Reader, item: Any, target: Any) -> None:
         assert self._layout is not None
         name = item.storage_index.fqn
-        box = _box(item.storage_offsets, item.lengths)
+        box = box_of(item.storage_offsets, item.lengths)
         if not box.elements() or name not in self._layout.kinds:
             return
         if tuple(target.shape) != box.sizes:
