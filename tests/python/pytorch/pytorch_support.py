@@ -1,5 +1,6 @@
 """Helpers of the tests that need PyTorch: ranks as forked processes, and a daemon for a class."""
 
+import contextlib
 import os
 import pathlib
 import pickle
@@ -86,12 +87,14 @@ class StoreTest(unittest.TestCase):
 
     @classmethod
     def setUpClass(cls):
-        cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory())
+        stack = contextlib.ExitStack()  # enterClassContext is not in Python 3.10
+        cls.addClassCleanup(stack.close)
+        cls.folder = stack.enter_context(tempfile.TemporaryDirectory())
         before = os.environ.get("XDG_RUNTIME_DIR")
         os.environ["XDG_RUNTIME_DIR"] = cls.folder
-        cls.addClassCleanup(os.environ.update if before else os.environ.pop,
-                            {"XDG_RUNTIME_DIR": before} if before else "XDG_RUNTIME_DIR")
-        cls.enterClassContext(ckptd.local(os.path.join(cls.folder, "store"), arena="512MiB"))
+        stack.callback(os.environ.update if before else os.environ.pop,
+                       {"XDG_RUNTIME_DIR": before} if before else "XDG_RUNTIME_DIR")
+        stack.enter_context(ckptd.local(os.path.join(cls.folder, "store"), arena="512MiB"))
 
     @property
     def tiny(self):
