@@ -55,4 +55,9 @@ TEXT
 "$out/venv/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}"
 cd tests/python
 unset CKPTD_LIB_DIR CKPTD_BIN_DIR PYTHONPATH
-CKPTD_INSTALLED=1 exec "$out/venv/bin/python" -m unittest discover -p 'test_*.py'
+export CKPTD_INSTALLED=1
+"$out/venv/bin/python" -m unittest discover -p 'test_*.py'
+if [[ " ${packages[*]} " == *" torch"* ]]; then
+  cd pytorch
+  "$out/venv/bin/python" -m unittest discover -p 'test_*.py'
+fi

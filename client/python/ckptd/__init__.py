@@ -3,6 +3,8 @@
 `Session` connects to ckptd, `local` starts one for a notebook or a test. Importing this package
 loads no library and starts nothing. `python -m ckptd doctor` says what is missing on a machine."""
 
+from typing import Any
+
 from . import errors
 from .buffers import Memory
 from .epoch import Epoch, View
@@ -23,3 +25,13 @@ __all__ = [
     "NotFound", "PermissionDenied", "ResourceExhausted", "Restore", "Restored", "Session",
     "Snapshot", "SnapshotInfo", "SnapshotTimings", "Tensor", "Unavailable", "Unit",
     "VersionMismatch", "View", "__version__", "errors", "local"]
+
+
+def __getattr__(name: str) -> Any:
+    """Saver and dcp need PyTorch: they are imported at their first use."""
+    import importlib
+    if name == "Saver":
+        return importlib.import_module(".saver", __name__).Saver
+    if name == "dcp":
+        return importlib.import_module(".dcp", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

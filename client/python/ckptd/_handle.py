@@ -22,6 +22,7 @@ class Interrupts:
     def __init__(self) -> None:
         self.exception: Optional[BaseException] = None
         self.tell: Optional[Callable[[str], None]] = None
+        self.check: Optional[Callable[[], None]] = None  # asked in each wait; raises to end it
         self.said: Dict[Any, bytes] = {}
         generator = self._watch()
         next(generator)
@@ -38,6 +39,8 @@ class Interrupts:
                         _, why = self.said.popitem()
                         if self.tell is not None:
                             self.tell(why.decode("utf-8", "replace"))
+                    if self.check is not None and self.exception is None:
+                        self.check()
             except GeneratorExit:
                 return
             except BaseException as caught:  # raised again by SessionHandle.call

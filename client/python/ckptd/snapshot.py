@@ -58,12 +58,16 @@ class Snapshot:
 
     @classmethod
     def begin(cls, session: "Session", step: int, unit_ids: Sequence[int],
-              plan: Sequence[Tuple[int, int, int, int]], metrics: Mapping[str, float], *,
-              skip_if_full: bool, streams: bool, staleness_max: int,
-              timeout: float) -> "Snapshot":
+              plan: Any, metrics: Mapping[str, float], *, skip_if_full: bool = False,
+              streams: bool = False, staleness_max: int = 0, timeout: float = 60.0,
+              tokens: Sequence[Tuple[int, int, int]] = ()) -> "Snapshot":
+        """plan: (rank, unit, offset, length) of all ranks, or an array of ckpt_fragment. tokens:
+        (layer, expert, tokens routed to it since the run began)."""
         c_units = (ctypes.c_uint32 * len(unit_ids))(*unit_ids)
-        c_fragments = (_abi.ckpt_fragment * len(plan))(
-            *(_abi.ckpt_fragment(*part) for part in plan))
+        c_fragments = plan if isinstance(plan, ctypes.Array) else (
+            _abi.ckpt_fragment * len(plan))(*(_abi.ckpt_fragment(*part) for part in plan))
+        c_tokens = (_abi.ckpt_expert_tokens * len(tokens))(
+            *(_abi.ckpt_expert_tokens(*counted) for counted in tokens))
         c_metrics = (_abi.ckpt_metric * len(metrics))(
             *(_abi.ckpt_metric(text(name, "metric"), float(value))
               for name, value in metrics.items()))
@@ -73,6 +77,7 @@ class Snapshot:
             unit_count=len(c_units), fragments=c_fragments, fragment_count=len(c_fragments),
             out_of_slabs=_abi.CKPT_SLABS_SKIP if skip_if_full else _abi.CKPT_SLABS_WAIT,
             metrics=c_metrics, metric_count=len(c_metrics), timeout_ms=milliseconds(timeout),
+            expert_tokens=c_tokens if tokens else None, expert_token_count=len(c_tokens),
             staleness_max=unsigned(staleness_max, "staleness_max"), streams=int(streams))
         handle = session.handle()
         pointer = ctypes.c_void_p()
@@ -114,6 +119,10 @@ class Snapshot:
         self._call("ckpt_snapshot_write", number, unsigned(offset, f"unit {unit}: offset"),
                    memory.address, memory.nbytes)
         return memory.nbytes
+
+    def write_at(self, number: int, offset: int, address: int, length: int) -> None:
+        """Like `write`, for a unit by its number and memory by its address."""
+        self._call("ckpt_snapshot_write", number, offset, address, length)
 
     def end(self) -> None:
         """This rank has written everything. The daemon goes on by itself."""

@@ -1,0 +1,37 @@
+"""Compares content that several ranks bring under one name, by checksums that they tell each other
+through the key-value store of the daemon: no collective of PyTorch."""
+
+import struct
+from typing import List, Optional, Sequence, Tuple
+
+from . import errors
+from .epoch import Epoch
+
+KV_BYTES = 1 << 20  # of one value
+
+
+def compare(epoch: Epoch, key: str, shared: Sequence[Tuple[str, str, List[int]]],
+            sums: Sequence[int], refused: Optional[errors.InvalidArgument],
+            timeout: float) -> None:
+    """All ranks call it with the same `shared`: ("tensor" or "value", name, ranks), and with their
+    own sums. Raises if content differs. If any rank gives a refusal, it is raised on all ranks."""
+    raw = b"".join(struct.pack("<I", one) for one in sums)
+    said = b"!" + str(refused).encode()[:KV_BYTES - 1] if refused else b"=" + raw
+    for number, at in enumerate(range(0, len(said), KV_BYTES)):
+        epoch.set(f"{key}.{epoch.rank}.{number}", said[at:at + KV_BYTES])
+    parts = -(-(len(raw) + 1) // KV_BYTES)
+    heard = []
+    for rank in range(epoch.size):
+        first = epoch.get(f"{key}.{rank}.0", timeout, KV_BYTES)
+        if first[:1] == b"!":
+            raise refused or errors.InvalidArgument(first[1:].decode(errors="replace"))
+        rest = [epoch.get(f"{key}.{rank}.{number}", timeout, KV_BYTES)
+                for number in range(1, parts)]
+        heard.append(b"".join([first, *rest])[1:])
+    for at, (kind, name, ranks) in enumerate(shared):
+        for other in ranks[1:]:
+            if heard[other][4 * at:4 * at + 4] != heard[ranks[0]][4 * at:4 * at + 4]:
+                raise errors.InvalidArgument(
+                    f"{kind} {name}: ranks {ranks[0]} and {other} bring different content under "
+                    "one name; name them apart, shard the tensor with DTensor, pass it in "
+                    "per_rank, or let the lowest rank decide with lowest_rank=[patterns]")

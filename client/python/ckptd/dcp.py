@@ -1,0 +1,393 @@
+"""Writer and Reader for torch.distributed.checkpoint (DCP), on PyTorch 2.9 and newer.
+
+    dcp.save(state, checkpoint_id="step-10", storage_writer=ckptd.dcp.Writer("tiny"))
+    dcp.load(state, checkpoint_id="step-10", storage_reader=ckptd.dcp.Reader("tiny"))
+
+The step is the number at the end of checkpoint_id, or an argument; else the writer counts on, and
+the reader takes the latest. A writer and a reader of one process and run share a session, and may
+be pickled: the copy opens its own. BYTE_IO items are stored as JSON and tensors (see `values`)."""
+
+import dataclasses
+import io
+import zlib
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import torch
+from torch.distributed.checkpoint.metadata import (
+    BytesStorageMetadata, ChunkStorageMetadata, Metadata, TensorProperties, TensorStorageMetadata)
+from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.futures import Future
+
+from . import boxes, content, errors, joining, layout, planning, restoring, transfer, values
+from .dcp_side import Shared, Side, box_of, plain
+from .epoch import View
+from .pending import Patience
+from .snapshot import Level, Snapshot
+from .state import data_of
+
+
+class _Planned(NamedTuple):
+    """Message of the coordinator to a rank, in the plan's storage_data."""
+
+    rank: int
+    declared: List[planning.Declared]
+    shared: List[Tuple[str, str, List[int]]]
+    step: int  # of the first save with this plan
+
+
+class Writer(Side, StorageWriter):
+    """resume: where a run that has commits goes on if this process has not loaded it: "start"
+    refuses to save there, "latest" appends. The other options are those of ckptd.Saver."""
+
+    def __init__(self, run: Optional[str] = None, step: Optional[int] = None, *,
+                 socket: Optional[str] = None, resume: str = "start", values_bytes: int = 1 << 20,
+                 allow_pickle: Sequence[str] = (), constant: Sequence[str] = (),
+                 timeout: float = 60.0, **session: Any) -> None:
+        super().__init__(run, step, socket, allow_pickle, timeout, session)
+        self._resume = resume
+        self._values_bytes = values_bytes
+        self._constant = tuple(constant)
+        self._local: Any = None
+        self._snapshot: Optional[Snapshot] = None
+        self._rest: Any = None  # the coordinator's document, until `finish`
+
+    def set_up_storage_writer(self, is_coordinator: bool, *args: Any, **kwargs: Any) -> None:
+        self._coordinator = is_coordinator
+        if self._snapshot is not None and self._rest is not None:
+            self._snapshot.free()  # a save that failed before `finish`
+        self._snapshot = self._rest = None
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        if plan.usable:
+            self._local = plan  # before duplicates are removed
+        names = [(_kind(item), item.index.fqn) for item in plan.items if _alone(item)]
+        return dataclasses.replace(plan, storage_data=names)
+
+    def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
+        if not all(plan.usable for plan in plans):
+            return plans  # the ranks use their cached plans
+        declared = [_declare(rank, plan) for rank, plan in enumerate(plans)]
+        ranks: Dict[Tuple[str, str], List[int]] = {}
+        for rank, plan in enumerate(plans):
+            for what in plan.storage_data or ():
+                ranks.setdefault(tuple(what), []).append(rank)
+        shared = sorted((kind, name, found) for (kind, name), found in ranks.items()
+                        if len(found) > 1)
+        step = self._next_step()
+        return [dataclasses.replace(plan, storage_data=_Planned(rank, declared, shared, step))
+                for rank, plan in enumerate(plans)]
+
+    def _next_step(self) -> int:
+        named = self._named_step()
+        if isinstance(named, int):
+            return named
+        mine = self._mine()
+        if mine.step is None:
+            try:
+                found = mine.session.query("log", target=joining.run_of(mine.session), limit=1)
+                mine.step = found[0]["step"] if found else 0
+            except errors.NotFound:
+                mine.step = 0
+        return mine.step + 1
+
+    def write_data(self, plan: Any, planner: Any) -> Future:
+        planned: _Planned = plan.storage_data
+        mine = self._mine()
+        named = self._named_step()
+        step = named if isinstance(named, int) else max((mine.step or 0) + 1, planned.step)
+        agreed = planning.merge(planned.declared)
+        size = agreed.size
+        document: List[Tuple[str, str, Any]] = []
+        sums: List[int] = []
+        refused: Optional[errors.InvalidArgument] = None
+        try:
+            document = self._values(plan, planner)
+            if size > 1 and not mine.compared:
+                sums = [self._sum(what, planner) for what in planned.shared]
+        except errors.InvalidArgument as error:
+            refused = error
+        arrangement = self._enter(mine, agreed, planned)
+        with Patience(mine.session, max(self._timeout, 2.0)):
+            assert mine.epoch is not None
+            mine.attempts += 1
+            if size > 1 and not mine.compared:
+                content.compare(mine.epoch, f"dcp.{mine.attempts}", planned.shared, sums, refused,
+                                self._timeout)
+            mine.compared = True
+            self._snapshot = self._begin(mine, arrangement, step)
+            if refused:
+                self._snapshot.abort(f"rank {planned.rank}: {refused}")
+                raise refused
+            written = self._write(plan, planner, planned.rank, arrangement)
+            share = arrangement.shares[planned.rank]
+            extra = {"world": size, "rank": planned.rank, "step": step}
+            if self._coordinator:
+                self._rest = (document, extra, share, agreed)
+            else:
+                self._finish_values(document, extra, share, planned.rank)
+        mine.step = step
+        done: Future = Future()
+        done.set_result([WriteResult(index, size_in_bytes, None)
+                         for index, size_in_bytes in written])
+        return done
+
+    def _enter(self, mine: Shared, agreed: planning.Agreed, planned: _Planned) -> planning.Plan:
+        fresh = layout.of_tensors(agreed.kinds, self._values_bytes * agreed.size, self._constant)
+        found = joining.register(mine.session, fresh, self._timeout)
+        if mine.epoch is not None and mine.epoch.lost() is not None:
+            mine.epoch, mine.view, self._resume = None, None, "continue"
+        if mine.epoch is None:
+            resume, lineage = self._resume, 0
+            if mine.view is not None:
+                lineage, resume = mine.view
+            mine.epoch = joining.join(mine.session, planned.rank, agreed.size, resume, lineage,
+                                      self._timeout)
+        return planning.Plan(agreed, found, planned.rank, planned.declared[planned.rank].tensors,
+                             layout.values_bytes(found))
+
+    def _begin(self, mine: Shared, arrangement: planning.Plan, step: int) -> Snapshot:
+        units = sorted(arrangement.numbers.values())
+        total = arrangement.bytes_mine + arrangement.shares[arrangement.rank][1]
+        return Snapshot.begin(mine.session, step, units, arrangement.fragments(units), {},
+                              streams=joining.streams(mine.session, total), timeout=self._timeout)
+
+    def _write(self, plan: Any, planner: Any, rank: int,
+               arrangement: planning.Plan) -> List[Tuple[Any, int]]:
+        snapshot = self._snapshot
+        assert snapshot is not None
+        items: Dict[str, List[Any]] = {}
+        written = []
+        for item in plan.items:
+            if item.type != WriteItemType.BYTE_IO:
+                items.setdefault(item.index.fqn, []).append(item)
+                size = boxes.product(item.tensor_data.chunk.sizes)
+                size *= item.tensor_data.properties.dtype.itemsize
+                written.append((item.index, size))
+            else:
+                written.append((item.index, 0))
+        buffer = transfer.Buffer()
+        resolved: Dict[str, List[boxes.Piece]] = {}
+        for unit, writes in arrangement.writes.items():
+            def put(offset: int, address: int, length: int, unit: int = unit) -> None:
+                snapshot.write_at(unit, offset, address, length)
+            for one in writes:
+                if one.name not in resolved:
+                    resolved[one.name] = [_resolved(planner, item, rank)
+                                          for item in items[one.name]]
+                data = data_of(resolved[one.name], one.piece, one.cut, one.index)
+                transfer.write(put, data, one.length, one.starts, one.offset, buffer)
+        return written
+
+    def _values(self, plan: Any, planner: Any) -> List[Tuple[str, str, Any]]:
+        found = []
+        for item in plan.items:
+            if item.type == WriteItemType.BYTE_IO:
+                name = item.index.fqn
+                found.append((f"state/{name}", name, self._object(planner, item)))
+        values.encode(found, {}, self._may_pickle, 0)  # refuses what it must
+        return found
+
+    def _object(self, planner: Any, item: Any) -> Any:
+        """The value of a BYTE_IO item, which the planner gives as a pickle in memory."""
+        raw = planner.resolve_data(item)
+        raw.seek(0)
+        name = item.index.fqn
+        try:
+            return torch.load(raw, map_location="cpu", weights_only=not self._may_pickle(name))
+        except Exception as error:
+            raise errors.InvalidArgument(
+                f"value {name}: it is neither JSON nor a tensor; leave it out, convert it, or "
+                f'allow its pickle with allow_pickle=["{name}"]') from error
+
+    def _sum(self, what: Tuple[str, str, List[int]], planner: Any) -> int:
+        """Checksum of what this rank has under the name, whoever saves it; 0: nothing."""
+        kind, name, _ = what
+        for item in self._local.items if self._local is not None else ():
+            if item.index.fqn == name:
+                if kind == "tensor":
+                    piece = _resolved(planner, item, 0)
+                    return transfer.Buffer().crc(piece.data)
+                encoded = values.encode([("", name, self._object(planner, item))], {},
+                                        self._may_pickle, 0)
+                return zlib.crc32(encoded)
+        return 0
+
+    def _finish_values(self, document: List[Tuple[str, str, Any]], extra: Dict[str, Any],
+                       share: Tuple[int, int], rank: int) -> None:
+        assert self._snapshot is not None
+        offset, room = share
+        encoded = values.encode(document, extra, self._may_pickle, rank, room)
+        self._snapshot.write(layout.VALUES_UNIT, encoded.ljust(room, b"\0"), offset)
+        self._snapshot.end()
+
+    def finish(self, metadata: Metadata, results: Any) -> None:
+        """The commit point: the coordinator's part ends here, when all ranks have written."""
+        document, extra, share, agreed = self._rest
+        self._rest = None
+        document.append(("dcp/planner", "planner_data", plain(metadata.planner_data)))
+        extra.update(aliases={}, empty=agreed.empty)
+        self._finish_values(document, extra, share, 0)
+        assert self._snapshot is not None
+        self._snapshot.wait(Level.DURABLE, self._timeout)
+
+
+def _kind(item: Any) -> str:
+    return "value" if item.type == WriteItemType.BYTE_IO else "tensor"
+
+
+def _alone(item: Any) -> bool:
+    """True if the item is all of a value or tensor, as far as its rank knows."""
+    return item.type == WriteItemType.BYTE_IO or (
+        item.type == WriteItemType.TENSOR and
+        tuple(item.tensor_data.chunk.sizes) == tuple(item.tensor_data.size))
+
+
+def _declare(rank: int, plan: Any) -> planning.Declared:
+    """The declaration of a rank, after duplicates were removed."""
+    found: Dict[str, List[boxes.Box]] = {}
+    kinds: Dict[str, layout.Kind] = {}
+    declared = planning.Declared(rank, {}, {}, {}, (), {})
+    names = []
+    for item in plan.items:
+        if item.type == WriteItemType.BYTE_IO:
+            names.append(item.index.fqn)
+            continue
+        name, data = item.index.fqn, item.tensor_data
+        dtype = transfer.name_of(data.properties.dtype)
+        if not dtype:
+            raise errors.InvalidArgument(
+                f"tensor {name} on rank {rank}: dtype {data.properties.dtype} cannot be stored; "
+                "convert it")
+        kinds[name] = layout.Kind(dtype, tuple(data.size))
+        box = box_of(data.chunk.offsets, data.chunk.sizes)
+        if boxes.product(data.size) == 0:
+            declared.empty[name] = kinds[name]
+        elif box.elements():
+            found.setdefault(name, []).append(box)
+    for name, held in found.items():
+        declared.tensors[name] = planning.Held(kinds[name], tuple(held), False)
+    return declared._replace(values=tuple(names))
+
+
+def _resolved(planner: Any, item: Any, rank: int) -> boxes.Piece:
+    data = planner.resolve_data(item).detach()
+    transfer.check(data, f"tensor {item.index.fqn} on rank {rank}")
+    chunk = item.tensor_data.chunk
+    return boxes.Piece(box_of(chunk.offsets, chunk.sizes), data)
+
+
+class Reader(Side, StorageReader):
+    """step: a step, "latest" or a tag. exact: damage is an error, not a reason to take an older
+    version of a unit. After a load, `units` has the version and note of each unit read."""
+
+    def __init__(self, run: Optional[str] = None, step: Union[int, str] = "latest", *,
+                 socket: Optional[str] = None, allow_pickle: Sequence[str] = (),
+                 exact: bool = False, timeout: float = 60.0, **session: Any) -> None:
+        super().__init__(run, step, socket, allow_pickle, timeout, session)
+        self._exact = exact
+        self._layout: Optional[layout.Layout] = None
+        self.units: Dict[str, Any] = {}
+        self.notes: List[str] = []
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        mine = self._mine()
+        found = joining.stored_layout(mine.session)
+        if found is None:
+            raise errors.NotFound(f"run {joining.run_of(mine.session)}: it has nothing to restore")
+        step = self._named_step()
+        with mine.session.restore("latest" if step is None else step, exact=self._exact) as held:
+            documents = restoring.Documents(held, found, 0)
+            self._view = held.view
+            metadata = Metadata({}, planner_data=self._planner_data(documents))
+            for name, kind in found.kinds.items():
+                metadata.state_dict_metadata[name] = _tensor_metadata(kind)
+            for rank in range(documents.size):
+                for name in documents.names(rank, "state"):
+                    metadata.state_dict_metadata[name] = BytesStorageMetadata()
+            empty = documents.of(0).extra.get("empty", {}) if documents.size else {}
+            for name, (dtype, shape) in empty.items():
+                metadata.state_dict_metadata[name] = _tensor_metadata(
+                    layout.Kind(dtype, tuple(shape)))
+        self._layout = found
+        return metadata
+
+    def _planner_data(self, documents: restoring.Documents) -> Any:
+        if documents.size and "dcp/planner" in documents.of(0).coded:
+            return documents.value(0, "dcp", "planner", self._may_pickle)
+        return None
+
+    def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any,
+                              **kwargs: Any) -> None:
+        pass
+
+    def prepare_local_plan(self, plan: Any) -> Any:
+        return plan
+
+    def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
+        # All ranks read the coordinator's view, also if a commit has come since.
+        return [dataclasses.replace(plan, storage_data=self._view) for plan in plans]
+
+    def read_data(self, plan: Any, planner: Any) -> Future:
+        mine = self._mine()
+        assert self._layout is not None
+        view = plan.storage_data or self._view
+        with mine.session.restore(view, exact=self._exact) as held:
+            documents = restoring.Documents(held, self._layout, 0)
+            reader = transfer.Reader(lambda ranges: held.read(ranges, self._timeout),
+                                     transfer.Buffer())
+            targets = []
+            for item in plan.items:
+                if item.type == LoadItemType.BYTE_IO:
+                    self._load_value(documents, item, planner)
+                else:
+                    target = planner.resolve_tensor(item).detach()
+                    self._add(reader, item, target)
+                    targets.append((item, target))
+            reader.flush()
+        for item, target in targets:
+            planner.commit_tensor(item, target)
+        self.units, self.notes = restoring.by_unit(reader.restored)
+        mine.view, mine.step = view, view.step
+        done: Future = Future()
+        done.set_result(None)
+        return done
+
+    def _add(self, reader: transfer.Reader, item: Any, target: Any) -> None:
+        assert self._layout is not None
+        name = item.storage_index.fqn
+        box = box_of(item.storage_offsets, item.lengths)
+        if not box.elements() or name not in self._layout.kinds:
+            return
+        if tuple(target.shape) != box.sizes:
+            raise errors.InvalidArgument(
+                f"tensor {name}: the planner gives shape {tuple(target.shape)} for {box.sizes}")
+        transfer.check(target, f"tensor {name}")
+        stored = self._layout.kinds[name].dtype
+        if transfer.dtype_name(target) != stored:
+            raise errors.InvalidArgument(
+                f"tensor {name}: it is {target.dtype} here and {stored} in the run; build the "
+                "model as it was saved")
+        for place, shape, part in self._layout.parts(name, box):
+            data = target if place.index is None else target.select(
+                0, place.index - box.offsets[0])
+            length, starts = boxes.runs(shape, part)
+            reader.add(place.unit, data, length, starts, place.offset)
+
+    def _load_value(self, documents: restoring.Documents, item: Any, planner: Any) -> None:
+        name = item.storage_index.fqn
+        holder = documents.holder(name)
+        if holder is None:
+            raise errors.NotFound(f"value {name}: the view does not have it")
+        raw = io.BytesIO()
+        torch.save(documents.value(holder, "state", name, self._may_pickle), raw)
+        raw.seek(0)
+        planner.load_bytes(item, raw)
+
+
+def _tensor_metadata(kind: layout.Kind) -> TensorStorageMetadata:
+    """A tensor as one chunk: which rank wrote what does not matter to a reader."""
+    size = torch.Size(kind.shape)
+    return TensorStorageMetadata(
+        TensorProperties(dtype=transfer.torch_dtype(kind.dtype)), size,
+        [ChunkStorageMetadata(torch.Size([0] * len(size)), size)])

@@ -1,0 +1,104 @@
+"""Session, step and options that the writer and the reader of DCP have alike."""
+
+import os
+import re
+from typing import Any, Dict, Optional, Sequence, Tuple, Union
+
+from . import boxes, errors, joining, values
+from .epoch import Epoch, View
+from .job import Job
+from .session import Session
+
+_shared: Dict[Tuple, "Shared"] = {}
+
+
+class Shared:
+    """Session of one process and run, and what its writers and readers know of the run."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.epoch: Optional[Epoch] = None
+        self.view: Optional[View] = None  # that was read: the writer goes on from it
+        self.step: Optional[int] = None  # the newest known step
+        self.attempts = 0
+        self.compared = False  # content of one name on several ranks: at the first save
+
+    @staticmethod
+    def of(options: Dict[str, Any]) -> "Shared":
+        key = (os.getpid(), *sorted((name, str(value)) for name, value in options.items()))
+        if key not in _shared:
+            _shared[key] = Shared(Session(**options))
+            joining.prepare(_shared[key].session, Job().size)
+        return _shared[key]
+
+
+class Side:
+    """Options, step and session that a writer and a reader have alike."""
+
+    def __init__(self, run: Optional[str], step: Union[int, str, None], socket: Optional[str],
+                 allow_pickle: Sequence[str], timeout: float, session: Dict[str, Any]) -> None:
+        self._options = {"run": run, "socket": socket, **session}
+        self._step = step
+        self._id: Any = None
+        self._allow_pickle = tuple(allow_pickle)
+        self._timeout = timeout
+        self._view: Optional[View] = None  # travels with a pickled copy
+
+    def __getstate__(self) -> Dict[str, Any]:
+        keep = {"_options", "_step", "_id", "_allow_pickle", "_timeout", "_values_bytes",
+                "_resume", "_constant"}
+        state = {name: value for name, value in self.__dict__.items() if name in keep}
+        state["_view"] = self._mine().view
+        return state
+
+    def __setstate__(self, state: Dict[str, Any]) -> None:
+        self.__init__()  # type: ignore[misc]
+        self.__dict__.update(state)
+
+    def _mine(self) -> Shared:
+        mine = Shared.of(self._options)
+        if mine.view is None and mine.epoch is None:
+            mine.view = self._view
+        return mine
+
+    def reset(self, checkpoint_id: Any = None) -> None:
+        self._id = checkpoint_id
+
+    def _named_step(self) -> Union[int, str, None]:
+        """The step that checkpoint_id or the argument names."""
+        if self._id is not None:
+            found = re.search(r"(\d+)/*$", str(self._id))
+            if not found:
+                raise errors.InvalidArgument(
+                    f"checkpoint_id {self._id}: it does not end with a number, the step; give for "
+                    'example "step-10"')
+            return int(found.group(1))
+        return self._step
+
+    def _may_pickle(self, name: str) -> bool:
+        return name in self._allow_pickle
+
+    def close(self) -> None:
+        """Leaves the run in good order and ends the session that writers and readers share."""
+        mine = self._mine()
+        _shared.pop(next(key for key, value in _shared.items() if value is mine))
+        if mine.epoch is not None:
+            mine.epoch.leave(self._timeout)
+        mine.session.close()
+
+    @classmethod
+    def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
+        return bool(re.search(r"(\d+)/*$", str(checkpoint_id)))
+
+
+def box_of(offsets: Any, sizes: Any) -> boxes.Box:
+    return boxes.Box(tuple(offsets), tuple(sizes))
+
+
+def plain(value: Any) -> Any:
+    """The planner's table of names, if it is plain data: it is needed for loads without a state."""
+    try:
+        values.encode([("", "", value)], {}, lambda _: False, 0)
+    except errors.InvalidArgument:
+        return None
+    return value

@@ -1,0 +1,74 @@
+"""Experts: which experts a save takes, and how many tokens each has got. Pure."""
+
+from typing import Any, Dict, List, Sequence, Tuple
+
+from . import errors
+from .units import Unit
+
+
+class Rotation:
+    """K experts of each layer per save, in turn. The turn is the number of saves so far, which all
+    ranks know: no rank asks another."""
+
+    def __init__(self, units: Sequence[Unit], experts: int) -> None:
+        self._experts = experts
+        self._dense = []
+        self._layers: Dict[int, Dict[int, List[int]]] = {}
+        for number, unit in enumerate(units):
+            if unit.layer is None or unit.expert is None:
+                self._dense.append(number)
+            else:
+                self._layers.setdefault(unit.layer, {}).setdefault(unit.expert, []).append(number)
+        if not self._layers:
+            raise errors.InvalidArgument(
+                f"option experts: {experts}, but no tensor has the name of an expert that ckptd "
+                "knows; leave the option out, or add the names to ckptd.rules")
+
+    def units(self, turn: int) -> List[int]:
+        """Numbers of the units of a save."""
+        chosen = list(self._dense)
+        for layer in self._layers.values():
+            order = sorted(layer)
+            for step in range(min(self._experts, len(order))):
+                chosen += layer[order[(turn * self._experts + step) % len(order)]]
+        return sorted(chosen)
+
+
+class Tokens:
+    """Tokens routed to each expert since the run began."""
+
+    def __init__(self) -> None:
+        self.total: Dict[int, List[int]] = {}
+        self._staged: Dict[int, List[int]] = {}
+
+    def count(self, layer: int, tokens: Sequence[Any]) -> None:
+        """Adds the tokens of one forward pass; they count from the next `stepped` on."""
+        added = [int(value) for value in tokens]
+        if any(value < 0 for value in added):
+            raise errors.InvalidArgument(f"layer {layer}: {min(added)} tokens; give counts from 0")
+        before = self._staged.get(layer) or self.total.get(layer)
+        if before is not None and len(before) != len(added):
+            raise errors.InvalidArgument(
+                f"layer {layer}: counts of {len(added)} experts, and {len(before)} before")
+        sofar = self._staged.setdefault(layer, [0] * len(added))
+        self._staged[layer] = [old + new for old, new in zip(sofar, added)]
+
+    def stepped(self) -> None:
+        for layer, added in self._staged.items():
+            before = self.total.get(layer, [0] * len(added))
+            self.total[layer] = [old + new for old, new in zip(before, added)]
+        self._staged = {}
+
+    def discard(self) -> None:
+        """Forgets counts since the last step: of an evaluation, or of a step that was skipped."""
+        self._staged = {}
+
+    def flat(self, units: Sequence[Unit]) -> List[Tuple[int, int, int]]:
+        """(layer, expert, tokens) of the experts that the run has."""
+        known = {(unit.layer, unit.expert) for unit in units if unit.expert is not None}
+        return [(layer, expert, tokens) for layer, counts in sorted(self.total.items())
+                for expert, tokens in enumerate(counts) if (layer, expert) in known]
+
+    def load(self, total: Dict[str, List[int]]) -> None:
+        self.total = {int(layer): list(counts) for layer, counts in total.items()}
+        self._staged = {}

@@ -1,0 +1,95 @@
+"""Registers the units of a run and joins it: shared by Saver and the writer of DCP."""
+
+import ctypes
+import os
+from typing import Optional, Union
+
+from . import errors, layout
+from .epoch import Epoch
+from .local import daemon_pid
+from .session import Session
+
+ARENA_ALIGN = 2 << 20
+
+
+def run_of(session: Session) -> str:
+    return session.description.run or os.environ.get("CKPTD_RUN", "")
+
+
+def check_present(session: Session, patience: float = 0.0) -> None:
+    """Raises Unavailable at once if no daemon listens, unless it left less than `patience` seconds
+    ago and may be on its way back. A save would wait for it otherwise."""
+    socket = session.description.socket or os.environ.get("CKPTD_SOCKET")
+    if session._handle is not None:
+        session.poll(0)
+        silence = session.silence()
+    if socket and (session._handle is None or silence > patience):
+        path = socket[len("unix:"):] if socket.startswith("unix:") else socket
+        if daemon_pid(path) is None:
+            raise errors.Unavailable(
+                f"socket {path}: no ckptd listens; start ckptd. Training goes on, and the next "
+                "save tries again")
+
+
+def prepare(session: Session, size: int) -> Optional[str]:
+    """Chooses the arena of a session that is not open yet: this rank's share of what the daemon has
+    for all. Returns the name of its store among all machines; None: no daemon answers."""
+    if session._handle is not None:
+        return None
+    try:
+        check_present(session)
+        options = {**session.description._asdict(), "control": True}
+        with Session(options.pop("run"), **options) as asker:
+            status = asker.query("status")
+        if session.description.arena_bytes == 0 and not session.description.control:
+            share = status["arena_bytes_max"] // max(size, 1) // ARENA_ALIGN * ARENA_ALIGN
+            session.description = session.description._replace(arena_bytes=share)
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
+            return f"{status['store']} of boot {boot.read().strip()}"
+    except (errors.Error, OSError, KeyError):
+        return None
+
+
+def stored_layout(session: Session) -> Optional[layout.Layout]:
+    """The layout of an existing run; None: there is no such run."""
+    try:
+        return layout.of_schema(session.query("schema", target=run_of(session)))
+    except errors.NotFound:
+        return None
+
+
+def register(session: Session, mine: layout.Layout, timeout: float) -> layout.Layout:
+    """Registers the units in the order of the run, if it exists; returns its layout."""
+    stored = stored_layout(session)
+    if stored is not None and stored.units:
+        different = layout.differences(mine, stored)
+        if different:
+            more = f", and {len(different) - 1} more differ" if len(different) > 1 else ""
+            raise errors.FailedPrecondition(
+                f"run {run_of(session)}: {different[0]}{more}; the tensors of a run are fixed at "
+                "its first save: save this state into a new run")
+        constant = {unit.name: unit.constant for unit in mine.units}
+        stored.units = [unit._replace(constant=constant[unit.name]) for unit in stored.units]
+        mine = stored
+    session.register(mine.units, timeout=timeout)
+    return mine
+
+
+def join(session: Session, rank: int, size: int, resume: Union[str, int], lineage: int,
+         timeout: float) -> Epoch:
+    try:
+        return session.join(rank, size, resume=resume, lineage=lineage, timeout=timeout)
+    except (errors.FailedPrecondition, errors.InvalidArgument) as error:
+        if resume != "start":
+            raise
+        raise errors.FailedPrecondition(
+            f"{error}. A save that begins from nothing would hide these commits: restore first, "
+            "or save into a new run") from None
+
+
+def streams(session: Session, bytes_mine: int) -> bool:
+    """True if this rank's part of a snapshot does not fit into its arena."""
+    handle = session.handle()
+    size = ctypes.c_uint64()
+    handle.library.ckpt_arena(handle.check_usable(), ctypes.byref(size))
+    return bytes_mine > size.value * 7 // 8

@@ -1,0 +1,240 @@
+"""The plan of a run: what each rank holds, and who saves which bytes. Pure; imports no torch.
+
+Every rank declares what it holds. All ranks merge the declarations alike, so that a later save
+needs no communication. Pieces that several ranks hold are saved once, spread by bytes."""
+
+import array
+import ctypes
+from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from . import _abi, errors
+from .boxes import Box, part_of, product, run_count, runs, split
+from .layout import VALUES_UNIT, Kind, Layout
+
+FRAGMENTS_MAX = 1 << 22  # of one snapshot: ckptd's own limit
+SPLIT_BYTES_MIN = 1 << 20  # replicated pieces are not cut into smaller parts
+SHARE_ALIGN = 4096
+VALUES_SHARE_MIN = 4096
+
+
+class Held(NamedTuple):
+    """The part of a tensor that one rank holds."""
+
+    kind: Kind
+    boxes: Tuple[Box, ...]
+    plain: bool
+
+
+class Declared(NamedTuple):
+    """Message of one rank to the others: plain data, sent once."""
+
+    rank: int
+    tensors: Dict[str, Held]
+    aliases: Dict[str, str]  # tied name -> the name whose bytes are stored
+    empty: Dict[str, Kind]  # tensors without elements
+    values: Tuple[str, ...]
+    options: Dict[str, Any]  # must be equal on all ranks
+    store: Optional[str] = None  # of the daemon; None: unknown
+    error: Optional[Tuple[str, str]] = None  # class and sentence: this rank refused its state
+
+
+class Write(NamedTuple):
+    """One run list of this rank. The data is box `piece` of the tensor, cut by dim, start, size."""
+
+    name: str
+    piece: int
+    cut: Tuple[int, int, int]
+    index: Optional[int]  # row within the cut piece, of stacked tensors
+    unit: int
+    offset: int
+    length: int  # elements of a run
+    starts: List[int]
+
+
+class Agreed(NamedTuple):
+    """The merged declarations."""
+
+    kinds: Dict[str, Kind]
+    holders: Dict[str, List[Tuple[Box, List[int]]]]  # distinct boxes of a tensor, and their ranks
+    shared: Dict[str, List[int]]  # plain tensors of several ranks: their bytes must be equal
+    values: Dict[str, List[int]]  # ranks that have the value; the first one saves it
+    aliases: Dict[str, str]
+    empty: Dict[str, Kind]
+    size: int
+
+    def shared_content(self, decided: Callable[[str], bool]) -> List[Tuple[str, str, List[int]]]:
+        """("tensor" or "value", name, ranks) of what several ranks must have alike; `decided` says
+        of a name that one rank's content counts."""
+        return sorted((kind, name, ranks)
+                      for kind, found in (("tensor", self.shared), ("value", self.values))
+                      for name, ranks in found.items() if len(ranks) > 1 and not decided(name))
+
+    def names(self) -> Set[str]:
+        return set(self.kinds) | set(self.values) | set(self.aliases) | set(self.empty)
+
+
+def check_errors(declared: Sequence[Declared]) -> None:
+    """Raises what any rank found wrong with its own state: the same on all ranks."""
+    for one in declared:
+        if one.error:
+            kind, text = one.error
+            raise getattr(errors, kind, errors.InvalidArgument)(text)
+    for one in declared:
+        for name, value in one.options.items():
+            if value != declared[0].options[name]:
+                raise errors.InvalidArgument(
+                    f"option {name}: {declared[0].options[name]!r} on rank 0, {value!r} on rank "
+                    f"{one.rank}; give all ranks the same")
+    stores = {one.store: one.rank for one in reversed(declared) if one.store}
+    if len(stores) > 1:
+        (first, rank), (other, second) = sorted(stores.items(), key=lambda item: item[1])[:2]
+        raise errors.InvalidArgument(
+            f"group: rank {rank} uses the store {first}, rank {second} the store {other}; a run "
+            "lives in one store: use one Saver per node, each with the group of its node")
+
+
+def merge(declared: Sequence[Declared]) -> Agreed:
+    agreed = Agreed({}, {}, {}, {}, {}, {}, len(declared))
+    first: Dict[str, int] = {}
+    plain: Dict[str, List[int]] = {}
+    boxes: Dict[str, Dict[Box, List[int]]] = {}
+    tied = {name for one in declared for name in one.aliases}
+    for one in declared:
+        for name, held in one.tensors.items():
+            if name in tied and not held.boxes:
+                continue  # this rank has no elements, and cannot see that the tensor is tied
+            kind = agreed.kinds.setdefault(name, held.kind)
+            first.setdefault(name, one.rank)
+            if kind != held.kind:
+                raise errors.InvalidArgument(
+                    f"tensor {name}: {kind} on rank {first[name]}, {held.kind} on rank {one.rank}; "
+                    "give different tensors different names, or shard it with DTensor")
+            for box in held.boxes:
+                boxes.setdefault(name, {}).setdefault(box, []).append(one.rank)
+            if held.plain:
+                plain.setdefault(name, []).append(one.rank)
+        agreed.empty.update(one.empty)
+        for name in one.values:
+            agreed.values.setdefault(name, []).append(one.rank)
+        for name, target in one.aliases.items():
+            if agreed.aliases.setdefault(name, target) != target:
+                raise errors.InvalidArgument(
+                    f"tensor {name}: rank {one.rank} ties it to {target}, another rank to "
+                    f"{agreed.aliases[name]}; tie it alike on all ranks")
+    _check_kinds(agreed)
+    for name, kind in agreed.kinds.items():
+        found = boxes.get(name, {})
+        _check_whole(name, kind, found)
+        agreed.holders[name] = sorted(found.items())
+        if len(plain.get(name, ())) > 1:
+            agreed.shared[name] = plain[name]
+    return agreed
+
+
+def _check_kinds(agreed: Agreed) -> None:
+    for name in agreed.values:
+        if name in agreed.kinds or name in agreed.aliases:
+            raise errors.InvalidArgument(
+                f"tensor {name}: it is a tensor on one rank and a plain value on rank "
+                f"{agreed.values[name][0]}; give them different names")
+    for name in agreed.aliases:
+        if name in agreed.kinds:
+            raise errors.InvalidArgument(
+                f"tensor {name}: it is tied to {agreed.aliases[name]} on some ranks alone; tie it "
+                "alike on all ranks")
+
+
+def _check_whole(name: str, kind: Kind, boxes: Iterable[Box]) -> None:
+    held, total = sum(box.elements() for box in boxes), product(kind.shape)
+    if held != total:
+        how = "only " if held < total else ""
+        raise errors.InvalidArgument(
+            f"tensor {name}: the ranks hold {how}{held} of its {total} elements, in {kind}; "
+            "declare how it is sharded, on every rank that holds a part")
+
+
+def shares(total: int, size: int) -> List[Tuple[int, int]]:
+    """(offset, bytes) of each rank's share of the unit of values."""
+    share = total // size // SHARE_ALIGN * SHARE_ALIGN
+    if share < VALUES_SHARE_MIN:
+        raise errors.InvalidArgument(
+            f"unit {VALUES_UNIT}: its {total} bytes are too few for {size} ranks; save into a new "
+            "run with Saver(values_bytes=...)")
+    return [(rank * share, share if rank + 1 < size else total - rank * share)
+            for rank in range(size)]
+
+
+class Plan:
+    """Fragments of all ranks and the writes of this one, by unit."""
+
+    def __init__(self, agreed: Agreed, layout: Layout, rank: int, mine: Dict[str, Held],
+                 values_bytes: int) -> None:
+        self.rank = rank
+        self.numbers = {unit.name: number for number, unit in enumerate(layout.units)}
+        self.writes: Dict[int, List[Write]] = {}
+        self.bytes_mine = 0
+        self._fragments: Dict[int, array.array] = {}
+        self._count = 0
+        self._layout = layout
+        self._load = [0] * agreed.size
+        self._worst = (0, "")
+        pieces = {name: {box: at for at, box in enumerate(held.boxes)}
+                  for name, held in mine.items()}
+        order = sorted(((product(box.sizes) * agreed.kinds[name].item_bytes(), name, box, ranks)
+                        for name, held in agreed.holders.items() for box, ranks in held),
+                       key=lambda item: (-item[0], item[1], item[2]))
+        for size, name, box, ranks in order:
+            self._assign(size, name, box, ranks, pieces.get(name, {}).get(box))
+        self.shares = shares(values_bytes, agreed.size)
+        for owner, (offset, length) in enumerate(self.shares):
+            self._add(self.numbers[VALUES_UNIT], owner, offset, length)
+        if self._count > FRAGMENTS_MAX:
+            raise errors.InvalidArgument(
+                f"tensor {self._worst[1]}: it is cut into {self._worst[0]} rows, and all tensors "
+                f"into {self._count}, above {FRAGMENTS_MAX}; shard large tensors along their first "
+                "dimension")
+
+    def _assign(self, size: int, name: str, box: Box, ranks: List[int],
+                piece: Optional[int]) -> None:
+        """Spreads a box over the ranks that hold it."""
+        parts = max(min(len(ranks), size // SPLIT_BYTES_MIN), 1)
+        for cut in split(box, parts):
+            part = part_of(box, *cut)
+            owner = min(ranks, key=lambda rank: (self._load[rank], rank))
+            self._load[owner] += part.elements() * self._layout.kinds[name].item_bytes()
+            self._place(name, part, cut, owner, piece)
+
+    def _place(self, name: str, part: Box, cut: Tuple[int, int, int], owner: int,
+               piece: Optional[int]) -> None:
+        item = self._layout.kinds[name].item_bytes()
+        for place, shape, box in self._layout.parts(name, part):
+            count = run_count(shape, box)
+            self._count += count
+            self._worst = max(self._worst, (count, name))
+            if self._count > FRAGMENTS_MAX:
+                continue  # only counted for the message
+            length, starts = runs(shape, box)
+            unit = self.numbers[place.unit]
+            for start in starts:
+                self._add(unit, owner, place.offset + start * item, length * item)
+            if owner == self.rank and piece is not None:
+                index = None if place.index is None else place.index - part.offsets[0]
+                self.writes.setdefault(unit, []).append(
+                    Write(name, piece, cut, index, unit, place.offset, length, starts))
+                self.bytes_mine += length * len(starts) * item
+
+    def _add(self, unit: int, rank: int, offset: int, length: int) -> None:
+        self._fragments.setdefault(unit, array.array("Q")).extend(
+            (rank | unit << 32, offset, length))
+
+    def fragments(self, units: Sequence[int]) -> Any:
+        """ckpt_fragment of all ranks for these units, as the C ABI takes them."""
+        flat = array.array("Q")
+        for unit in units:
+            flat.extend(self._fragments.get(unit, array.array("Q")))
+        count = len(flat) // 3
+        return (_abi.ckpt_fragment * count).from_buffer(flat) if count else (
+            _abi.ckpt_fragment * 0)()
+
+
+assert ctypes.sizeof(_abi.ckpt_fragment) == 24  # rank and unit in one 64-bit word, offset, length

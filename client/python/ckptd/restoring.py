@@ -1,0 +1,199 @@
+"""Restores a view of a run into a state: tensors in place, plain values into their dicts."""
+
+import fnmatch
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+
+from . import boxes, errors, planning, transfer, values
+from .buffers import Memory
+from .epoch import View
+from .layout import VALUES_UNIT, Kind, Layout
+from .restore import Restore
+from .restore import Restored as Version
+from .state import State
+
+NAMED_MAX = 5  # names in an error
+
+
+class Restored(NamedTuple):
+    """A restored view."""
+
+    view: Optional[View]  # None: the run had nothing to restore
+    units: Dict[str, Version]  # of each unit that this rank read: its version, and a note
+    notes: List[str]  # what differs from the view, or from the job that saved it
+    per_rank: Dict[str, Any]  # objects that this rank saved as per_rank
+    saved_per_rank: Dict[int, Dict[str, Any]]  # if another number of ranks saved: of each of them
+
+    @property
+    def step(self) -> Optional[int]:
+        return None if self.view is None else self.view.step
+
+
+class Documents:
+    """The documents of values of a view, one for each rank that saved; read when they are needed.
+    A run that has none, as after `ckptctl import`, has no values."""
+
+    def __init__(self, restore: Restore, layout: Layout, rank: int) -> None:
+        self._restore = restore
+        self._unit = next((unit for unit in layout.units if unit.name == VALUES_UNIT), None)
+        self._rank = rank
+        self._found: Dict[int, values.Document] = {}
+        self.size = 0  # ranks that saved
+        if self._unit is not None:
+            self.size = 1
+            size = self.of(0).extra.get("world")
+            if not isinstance(size, int) or not 0 < size <= 1 << 20:
+                raise errors.Corrupt(f"{self.of(0).where}: {size!r} is no number of ranks")
+            self.size = size
+
+    def of(self, rank: int) -> values.Document:
+        if rank not in self._found:
+            total = self._unit.bytes or 0 if self._unit is not None else 0
+            offset, room = planning.shares(total, self.size)[rank] if rank else (0, total)
+            where = f"run {self._restore.session.description.run} unit {VALUES_UNIT}, rank {rank}"
+            header = self._read(offset, min(values.HEADER.size, room))
+            length = values.document_bytes(header, room) if len(header) == values.HEADER.size else 0
+            self._found[rank] = values.parse(self._read(offset, length) if length else header,
+                                             where)
+        return self._found[rank]
+
+    def _read(self, offset: int, length: int) -> bytes:
+        raw = bytearray(length)
+        self._restore.read([(VALUES_UNIT, offset, Memory.of(raw))])
+        return bytes(raw)
+
+    def names(self, rank: int, kind: str) -> List[str]:
+        prefix = kind + "/"
+        return [key[len(prefix):] for key in self.of(rank).coded if key.startswith(prefix)]
+
+    def value(self, rank: int, kind: str, name: str, allow: Any) -> Any:
+        return self.of(rank).value(f"{kind}/{name}", name, allow)
+
+    def holder(self, name: str) -> Optional[int]:
+        """The lowest rank that saved the value."""
+        for rank in range(self.size):
+            if f"state/{name}" in self.of(rank).coded:
+                return rank
+        return None
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _list(names: Iterable[str]) -> str:
+    ordered = sorted(names)
+    more = len(ordered) - NAMED_MAX
+    return ", ".join(ordered[:NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+class Match(NamedTuple):
+    """Which stored tensor fills which of this rank, and from which rank's document a value is."""
+
+    tensors: Dict[str, str]
+    values: Dict[str, int]
+
+
+def match(state: State, layout: Layout, documents: Documents, everyone: Set[str],
+          allow: Sequence[str], run: str, rank: int) -> Match:
+    """Strict in both directions, but for names that match a pattern of `allow`. `everyone`: names
+    of all ranks."""
+    extra = documents.of(0).extra if documents.size else {}
+    aliases, empty = extra.get("aliases", {}), extra.get("empty", {})
+    found = Match({}, {})
+    missing: Set[str] = set()
+    used: Set[str] = set()
+    for name in state.held:
+        names = [name] + [tied for tied, target in state.aliases.items() if target == name]
+        stored = {aliases.get(one, one) for one in names if aliases.get(one, one) in layout.kinds}
+        used |= stored
+        if len(stored) > 1:
+            raise errors.InvalidArgument(
+                f"tensor {name}: {_list(names)} are tied on rank {rank}, and run {run} has "
+                f"different bytes for {_list(stored)}; untie them before the restore")
+        if not stored:
+            missing.add(name)
+            continue
+        found.tensors[name] = stored.pop()
+        _same_kind(name, state.held[name].kind, layout.kinds[found.tensors[name]], run, rank)
+    for name, kind in state.empty.items():
+        if name not in empty and name not in layout.kinds:
+            missing.add(name)
+        elif name in layout.kinds:
+            _same_kind(name, kind, layout.kinds[name], run, rank)
+    for name in state.values:
+        holder = documents.holder(name)
+        if holder is None:
+            missing.add(name)
+        else:
+            found.values[name] = holder
+    have = set(layout.kinds) | set(documents.names(0, "state") if documents.size else [])
+    unexpected = {name for name in have - used - everyone if not _matches(name, allow)}
+    missing = {name for name in missing if not _matches(name, allow)}
+    _raise_strict(missing, unexpected, run, rank)
+    return found
+
+
+def _same_kind(name: str, mine: Kind, stored: Kind, run: str, rank: int) -> None:
+    if mine != stored:
+        raise errors.InvalidArgument(
+            f"tensor {name}: {mine} on rank {rank}, and {stored} in run {run}; build the model as "
+            "it was saved")
+
+
+def _raise_strict(missing: Set[str], unexpected: Set[str], run: str, rank: int) -> None:
+    if missing:
+        raise errors.InvalidArgument(
+            f"run {run}: it does not have {_list(missing)}, which the state of rank {rank} has; "
+            "pass allow=[patterns] to leave these as they are")
+    if unexpected:
+        raise errors.InvalidArgument(
+            f"run {run}: it also has {_list(unexpected)}, which no rank's state has; pass "
+            "allow=[patterns] to do without. An optimizer has its state after its first step, or "
+            "from torch.distributed.checkpoint.state_dict.get_optimizer_state_dict")
+
+
+def fill(restore: Restore, layout: Layout, state: State, found: Match,
+         timeout: float) -> List[Version]:
+    """Reads this rank's boxes into its tensors."""
+    reader = transfer.Reader(lambda ranges: restore.read(ranges, timeout), transfer.Buffer())
+    for name, stored in found.tensors.items():
+        for piece in state.pieces[name]:
+            for place, shape, box in layout.parts(stored, piece.box):
+                data = piece.data
+                if place.index is not None:
+                    data = data.select(0, place.index - piece.box.offsets[0])
+                length, starts = boxes.runs(shape, box)
+                reader.add(place.unit, data, length, starts, place.offset)
+    reader.flush()
+    return reader.restored
+
+
+def by_unit(found: Iterable[Version]) -> Tuple[Dict[str, Version], List[str]]:
+    """The oldest version of each unit with summed bytes, and the notes."""
+    units: Dict[str, Version] = {}
+    for one in found:
+        other = units.get(one.unit)
+        if other is not None:
+            oldest = min(one, other, key=lambda version: version.version.step)
+            one = oldest._replace(bytes_memory=one.bytes_memory + other.bytes_memory,
+                                  bytes_disk=one.bytes_disk + other.bytes_disk)
+        units[one.unit] = one
+    return units, [f"unit {one.unit}: {one.note}" for one in units.values() if one.note]
+
+
+def per_rank(documents: Documents, rank: int, size: int,
+             allow: Any) -> Tuple[Dict[str, Any], Dict[int, Dict[str, Any]], List[str]]:
+    """(objects of this rank, of all saved ranks if their number differs, notes)."""
+    if not documents.size:
+        return {}, {}, []
+    if documents.size == size:
+        return {name: documents.value(rank, "rank", name, allow)
+                for name in documents.names(rank, "rank")}, {}, []
+    saved = {one: {name: documents.value(one, "rank", name, allow)
+                   for name in documents.names(one, "rank")} for one in range(documents.size)}
+    names = {name for objects in saved.values() for name in objects}
+    if not names:
+        return {}, {}, []
+    return {}, saved, [
+        f"per_rank {_list(names)}: saved by {documents.size} ranks, and this job has {size}; "
+        "nothing was given back: choose from Restored.saved_per_rank"]

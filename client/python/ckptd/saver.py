@@ -1,0 +1,368 @@
+"""Saver: saves and restores the state of a PyTorch job, in one call on every rank.
+
+The first save or restore plans: one all_gather_object tells each rank what the others hold. Later
+saves use no collective. Not for several threads: one thread of each rank uses its saver."""
+
+import collections
+import fnmatch
+import zlib
+from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Union
+
+from . import content, errors, joining, layout, planning, restoring, transfer, values
+from .epoch import Epoch, View
+from .experts import Rotation, Tokens
+from .job import Job
+from .pending import Patience, Pending
+from .restoring import Restored
+from .session import Session
+from .snapshot import Snapshot
+from .state import State, data_of, examine
+
+LATER = (errors.Unavailable, errors.DeadlineExceeded, errors.ResourceExhausted, errors.IOFailure,
+         errors.Aborted)  # reasons that a later save may not have
+
+
+class Saver:
+    """group: the ranks of the job; None: the default group, or one process without
+    torch.distributed. All of the following must be equal on all ranks:
+
+    values_bytes: room for plain values and per_rank objects, for each rank; fixed by the first
+    save of a run. allow_pickle: names of values that may be pickled. constant: patterns of tensors
+    that may stay unchanged without an alarm; integers may anyway. lowest_rank: patterns of plain
+    tensors and values that differ between ranks by design; the lowest rank's are saved. experts:
+    save so many experts of each layer at a time, in turn. skip_if_full: do not wait for earlier
+    saves, fail. patience: seconds after which a silent daemon counts as absent."""
+
+    def __init__(self, run: Optional[str] = None, group: Optional[Any] = None,
+                 socket: Optional[str] = None, *, values_bytes: int = 1 << 20,
+                 allow_pickle: Sequence[str] = (), constant: Sequence[str] = (),
+                 lowest_rank: Sequence[str] = (), experts: Optional[int] = None,
+                 selector: str = "rotating", skip_if_full: bool = False, patience: float = 2.0,
+                 timeout: float = 60.0, **session: Any) -> None:
+        if selector != "rotating":
+            raise errors.InvalidArgument(
+                f"option selector: {selector} needs the counts of all ranks, which a save without "
+                "collectives does not have; use rotating")
+        if experts is not None and experts < 1:
+            raise errors.InvalidArgument(f"option experts: {experts}; give at least 1, or None")
+        self.session = Session(run, socket=socket, **session)
+        self._job = Job(group)
+        self._allow_pickle = tuple(allow_pickle)
+        self._lowest_rank = tuple(lowest_rank)
+        self._constant = tuple(constant)
+        self._values_bytes = values_bytes
+        self._experts = experts
+        self._skip_if_full = skip_if_full
+        self._patience = patience
+        self._timeout = timeout
+        self._planned: Optional[State] = None
+        self._agreed: Optional[planning.Agreed] = None
+        self._layout: Optional[layout.Layout] = None
+        self._plan: Optional[planning.Plan] = None
+        self._rotation: Optional[Rotation] = None
+        self._epoch: Optional[Epoch] = None
+        self._units: List[int] = []  # of the save in progress
+        self._complete = False  # the run has a view: a partial save makes sense
+        self._compared = False
+        self._turn = 0
+        self._tokens = Tokens()
+        self._buffer = transfer.Buffer()
+        self._recent: Deque[Pending] = collections.deque(maxlen=4)
+        self._closed = False
+
+    # ---- what a trainer calls --------------------------------------------------------------
+
+    def save(self, step: int, state: Mapping[str, Any], per_rank: Mapping[str, Any] = {},
+             metrics: Mapping[str, float] = {}) -> Pending:
+        """Saves the state of a step. Every rank calls it with its own part of the state.
+
+        On return the state may be changed. A refusal of the state raises; a daemon that is absent,
+        full or slow does not: `Pending.failure` has it, and the next save tries again."""
+        fresh = self._plan_once(state)
+        turn, self._turn = self._turn, self._turn + 1
+        try:
+            self._enter()
+            with Patience(self.session, self._patience):
+                pending = self._save(step, turn, state, fresh, per_rank, metrics)
+        except LATER as failure:
+            pending = Pending(step, failure)
+        self._recent.append(pending)
+        return pending
+
+    def restore(self, state: Mapping[str, Any], step: Union[str, int] = "latest", *,
+                run: Optional[str] = None, allow: Sequence[str] = (), exact: bool = False,
+                timeout: float = 60.0) -> Restored:
+        """Fills the tensors of the state in place, and sets the plain values in its dicts. Every
+        rank asks for its own part, whoever saved it.
+
+        step: a step, "latest", a tag, or "continue": the latest view, or nothing if there is none.
+        run: another run to read from; the next save then starts this one. allow: patterns of names
+        that may be missing in the run or in the state. exact: damage is an error, not a reason to
+        take an older version of a unit."""
+        mine = self._plan_once(state) or examine(state, self._job.rank)
+        source = self.session if run is None else self._other(run)
+        try:
+            stored = joining.stored_layout(source)
+            if stored is None and step == "continue":
+                return Restored(None, {}, [], {}, {})
+            if stored is None:
+                raise errors.NotFound(
+                    f"run {joining.run_of(source)}: it has nothing to restore; "
+                    'step="continue" starts a run that may be new')
+            view: Any = "latest" if step == "continue" else step
+            if run is None and not self._differences(stored):
+                view = self._resume(step)
+            if view is None:
+                return Restored(None, {}, [], {}, {})
+            with source.restore(view, exact=exact) as restore:
+                return self._read(restore, stored, mine, allow, timeout, run)
+        finally:
+            if source is not self.session:
+                source.close()
+
+    def count(self, layer: int, tokens_per_expert: Sequence[Any]) -> None:
+        """Adds tokens that the router sent to the experts of a layer, of all ranks together. They
+        count once `stepped` is called; rank 0's counts are kept with the next save."""
+        self._tokens.count(layer, tokens_per_expert)
+
+    def stepped(self) -> None:
+        """The optimizer has applied the step: counts since the last call are kept."""
+        self._tokens.stepped()
+
+    def discard(self) -> None:
+        """Forgets counts since `stepped`: of an evaluation, or of a step that was skipped."""
+        self._tokens.discard()
+
+    def poll(self) -> None:
+        """News from the daemon, without waiting: call it once per step. Never an error."""
+        if self._epoch is not None and not self._closed:
+            self.session.poll(0)
+
+    def close(self) -> None:
+        """Leaves the run in good order. Saves that have returned go on in the daemon."""
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self._epoch is not None:
+                with Patience(self.session, self._patience):
+                    self._epoch.leave(self._timeout)
+        except LATER:
+            pass  # the end of the session tells the daemon
+        finally:
+            self.session.close()
+
+    def __enter__(self) -> "Saver":
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self._closed = True
+            self.session.close()
+
+    # ---- planning and joining --------------------------------------------------------------
+
+    def _plan_once(self, state: Any) -> Optional[State]:
+        """At the first call, the state that was planned, which is this one. Later None."""
+        if self._agreed is not None:
+            return None
+        rank = self._job.rank
+        mine, error = State({}, {}, {}, {}, {}), None
+        try:
+            mine = examine(state, rank)
+        except errors.Error as refused:
+            error = (type(refused).__name__, str(refused))
+        except Exception as failed:  # a rank that raised alone would leave the others waiting
+            error = ("InvalidArgument",
+                     f"the state on rank {rank}: {type(failed).__name__}: {failed}")
+        options = {"run": joining.run_of(self.session), "values_bytes": self._values_bytes,
+                   "experts": self._experts, "constant": self._constant,
+                   "lowest_rank": self._lowest_rank}
+        declared = self._job.gather(planning.Declared(
+            rank, mine.held, mine.aliases, mine.empty, tuple(mine.values), options,
+            joining.prepare(self.session, self._job.size), error))
+        planning.check_errors(declared)
+        agreed = planning.merge(declared)
+        for name in agreed.shared:
+            if self._one_decides(name):
+                agreed.holders[name] = [(box, ranks[:1]) for box, ranks in agreed.holders[name]]
+        self._planned, self._agreed = mine, agreed
+        return mine
+
+    def _one_decides(self, name: str) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._lowest_rank)
+
+    def _other(self, run: str) -> Session:
+        options = {**self.session.description._asdict(), "run": run}
+        return Session(options.pop("run"), **options)
+
+    def _new_layout(self) -> layout.Layout:
+        assert self._agreed is not None
+        return layout.of_tensors(self._agreed.kinds, self._values_bytes * self._agreed.size,
+                                 self._constant)
+
+    def _differences(self, stored: layout.Layout) -> List[str]:
+        return layout.differences(self._new_layout(), stored)
+
+    def _enter(self, resume: Union[str, int] = "start", lineage: int = 0) -> None:
+        """Registers the units and joins, unless this rank is in the run's epoch."""
+        joining.check_present(self.session, self._patience)
+        joining.prepare(self.session, self._job.size)
+        if self._plan is None:
+            self._register()
+        if self._epoch is not None and self._epoch.lost() is not None:
+            self._epoch, resume = None, "continue"  # the state is newer than the view: go on
+        if self._epoch is None:
+            self._epoch = joining.join(self.session, self._job.rank, self._job.size, resume,
+                                       lineage, self._timeout)
+            self._complete = self._complete or self._epoch.resume is not None
+
+    def _register(self) -> None:
+        assert self._agreed is not None and self._planned is not None
+        mine = joining.register(self.session, self._new_layout(), self._timeout)
+        plan = planning.Plan(self._agreed, mine, self._job.rank, self._planned.held,
+                             layout.values_bytes(mine))
+        if self._experts is not None:
+            self._rotation = Rotation(mine.units, self._experts)
+        self._layout, self._plan = mine, plan
+
+    def _resume(self, step: Union[str, int]) -> Optional[View]:
+        """Joins from the view to restore, which is the same on all ranks."""
+        lineage = 0
+        if isinstance(step, str) and step not in ("latest", "continue"):
+            with self.session.restore(step) as tagged:
+                assert tagged.view is not None
+                lineage, step = tagged.view
+        if self._epoch is not None:
+            self._epoch.leave(self._timeout)
+            self._epoch = None
+        self._enter(step, lineage)
+        assert self._epoch is not None
+        return self._epoch.resume
+
+    # ---- saving ----------------------------------------------------------------------------
+
+    def _save(self, step: int, turn: int, state: Any, fresh: Optional[State],
+              per_rank: Mapping[str, Any], metrics: Mapping[str, float]) -> Pending:
+        assert self._planned is not None
+        refused: Optional[errors.InvalidArgument] = None
+        mine, document = self._planned, b""
+        try:
+            mine = fresh or examine(state, self._job.rank)
+            mine.check_like(self._planned, self._job.rank, joining.run_of(self.session))
+            document = self._document(step, turn, mine, per_rank)
+        except errors.InvalidArgument as error:
+            refused = error
+        self._compare_once(turn, mine, refused)
+        snapshot = self._begin(step, turn, metrics)
+        try:
+            if refused is not None:
+                raise refused
+            self._write(snapshot, mine, document)
+            snapshot.end()
+        except LATER:
+            snapshot.free()
+            raise
+        except BaseException as error:
+            snapshot.abort(f"rank {self._job.rank}: {error}")
+            raise
+        return Pending(step, None, snapshot, self._patience)
+
+    def _begin(self, step: int, turn: int, metrics: Mapping[str, float]) -> Snapshot:
+        assert self._plan is not None and self._layout is not None
+        units = list(range(len(self._layout.units)))
+        if self._rotation is not None and self._complete:
+            units = self._rotation.units(turn)
+        self._complete = True
+        self._units = units
+        tokens = self._tokens.flat(self._layout.units) if self._job.rank == 0 else []
+        streams = joining.streams(
+            self.session, self._plan.bytes_mine + self._plan.shares[self._job.rank][1])
+
+        def begin() -> Snapshot:
+            return Snapshot.begin(
+                self.session, step, units, self._plan.fragments(units), dict(metrics),
+                skip_if_full=self._skip_if_full, streams=streams, timeout=self._timeout,
+                tokens=tokens)
+        try:
+            return begin()
+        except errors.Aborted:
+            assert self._epoch is not None
+            if self._epoch.lost() is None:
+                raise
+        self._enter()  # the epoch has ended, after a long absence of the daemon
+        return begin()
+
+    def _write(self, snapshot: Snapshot, mine: State, document: bytes) -> None:
+        assert self._plan is not None
+        for unit in self._units:
+            def put(offset: int, address: int, length: int, unit: int = unit) -> None:
+                snapshot.write_at(unit, offset, address, length)
+            for one in self._plan.writes.get(unit, ()):
+                data = data_of(mine.pieces[one.name], one.piece, one.cut, one.index)
+                transfer.write(put, data, one.length, one.starts, one.offset, self._buffer)
+        offset, room = self._plan.shares[self._job.rank]
+        snapshot.write(layout.VALUES_UNIT, document.ljust(room, b"\0"), offset)
+
+    def _document(self, step: int, turn: int, mine: State,
+                  per_rank: Mapping[str, Any]) -> bytes:
+        """This rank's values, as its share of the unit of values."""
+        assert self._agreed is not None and self._plan is not None
+        rank = self._job.rank
+        named = [(f"state/{name}", name, leaf.value) for name, leaf in mine.values.items()
+                 if self._agreed.values.get(name, [rank])[0] == rank]
+        named += [(f"rank/{name}", name, value) for name, value in per_rank.items()]
+        extra: Dict[str, Any] = {"world": self._agreed.size, "rank": rank, "step": step}
+        if rank == 0:
+            extra.update(aliases=self._agreed.aliases, empty=self._agreed.empty, turn=turn,
+                         tokens=self._tokens.total)
+        return values.encode(named, extra, self._may_pickle, rank,
+                             self._plan.shares[rank][1])
+
+    def _may_pickle(self, name: str) -> bool:
+        return name in self._allow_pickle
+
+    def _compare_once(self, turn: int, mine: State,
+                      refused: Optional[errors.InvalidArgument]) -> None:
+        """At the first save: plain tensors and values of several ranks must have equal bytes."""
+        if self._compared or self._job.size == 1:
+            return
+        assert self._agreed is not None and self._epoch is not None
+        shared = self._agreed.shared_content(self._one_decides)
+        sums = [self._sum(name, mine) for _, name, _ in shared]
+        content.compare(self._epoch, f"saver.{turn}", shared, sums, refused, self._timeout)
+        self._compared = True
+
+    def _sum(self, name: str, mine: State) -> int:
+        if name in mine.pieces:
+            return self._buffer.crc(mine.pieces[name][0].data)
+        if name in mine.values:
+            encoded = values.encode([("", name, mine.values[name].value)], {}, self._may_pickle,
+                                    self._job.rank)
+            return zlib.crc32(encoded)
+        return 0
+
+    # ---- restoring -------------------------------------------------------------------------
+
+    def _read(self, restore: Any, stored: layout.Layout, mine: State, allow: Sequence[str],
+              timeout: float, run: Optional[str]) -> Restored:
+        assert self._agreed is not None
+        rank, size = self._job.rank, self._job.size
+        documents = restoring.Documents(restore, stored, rank)
+        found = restoring.match(mine, stored, documents, self._agreed.names(), allow,
+                                run or joining.run_of(self.session), rank)
+        units, notes = restoring.by_unit(
+            restoring.fill(restore, stored, mine, found, timeout))
+        decoded = {name: documents.value(holder, "state", name, self._may_pickle)
+                   for name, holder in found.values.items()}
+        own, saved, more = restoring.per_rank(documents, rank, size, self._may_pickle)
+        for name, value in decoded.items():
+            leaf = mine.values[name]
+            leaf.container[leaf.key] = value
+        if run is None and documents.size:
+            extra = documents.of(0).extra
+            self._turn = int(extra.get("turn", -1)) + 1
+            self._tokens.load(extra.get("tokens", {}))
+        return Restored(restore.view, units, notes + more, own, saved)

@@ -1,0 +1,234 @@
+"""ckptd.dcp under torch.distributed.checkpoint: resharding, values, asynchronous saves."""
+
+import os
+import random
+import unittest
+
+import pytorch_support as support
+import torch.distributed.checkpoint as dcp
+from pytorch_support import StoreTest, ckptd, dist, filled, mesh, ranks, same, torch
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+ROUNDS = int(os.environ.get("CKPTD_DCP_ROUNDS", "12"))
+SEED = int(os.environ.get("CKPTD_DCP_SEED", "1"))
+DTYPES = (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.int64,
+          torch.bool, torch.float16, torch.complex64)
+
+
+def side(kind, run, *arguments, **options):
+    return kind(run, *arguments, arena_bytes=support.ARENA, slab_bytes=1 << 20,
+                timeout=support.TIMEOUT, **options)
+
+
+def writer(run, **options):
+    return side(ckptd.dcp.Writer, run, values_bytes=64 << 10, **options)
+
+
+def reader(run, **options):
+    return side(ckptd.dcp.Reader, run, **options)
+
+
+def tensors(seed):
+    """Names, full tensors: random sizes from 0 to 9, up to three dimensions, some of experts."""
+    chance = random.Random(seed)
+    found = {}
+    for number in range(chance.randint(1, 4)):
+        shape = [chance.randint(0 if chance.random() < 0.1 else 1, 9)
+                 for _ in range(chance.randint(0, 3))]
+        name = f"layers.{number}.w"
+        if len(shape) == 3 and chance.random() < 0.5:
+            name = f"layers.{number}.moe.experts.w1"
+        dtype = chance.choice(DTYPES)
+        full = filled(shape, seed * 10 + number, torch.uint8 if dtype == torch.bool else dtype)
+        found[name] = full % 2 == 1 if dtype == torch.bool else full
+    return found
+
+
+def placed(full, seed, size):
+    """The tensors as DTensors over random meshes of so many ranks; some stay plain."""
+    chance = random.Random(seed)
+    state = {}
+    for name, tensor in full.items():
+        shape = chance.choice([(size,), (2, size // 2)] if size % 2 == 0 else [(size,)])
+        on = mesh(*shape)
+        placements = [Shard(chance.randrange(tensor.dim())) if tensor.dim() and
+                      chance.random() < 0.8 else Replicate() for _ in shape]
+        plain = chance.random() < 0.2
+        kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+        raw = tensor.view(kinds[tensor.element_size()])
+        local = distribute_tensor(raw, on, placements, src_data_rank=None)
+        state[name] = tensor.clone() if plain else DTensor.from_local(
+            local.to_local().clone().view(tensor.dtype), on, placements, run_check=False,
+            shape=tensor.shape, stride=tensor.stride())
+    return state
+
+
+def save_rounds(rank, size, run, rounds):
+    for seed in rounds:
+        tiny = writer(f"{run}-{seed}")
+        dcp.save({"tensors": placed(tensors(seed), seed + 1, size), "seed": seed},
+                 checkpoint_id="step-1", storage_writer=tiny)
+        tiny.close()  # each run's session has an arena of its own
+
+
+def load_rounds(rank, size, run, rounds):
+    for seed in rounds:
+        full = tensors(seed)
+        expected = placed(full, seed + 2, size)
+        state = {"tensors": {name: torch.zeros_like(value) for name, value in expected.items()},
+                 "seed": 0}
+        tiny = reader(f"{run}-{seed}")
+        dcp.load(state, checkpoint_id="step-1", storage_reader=tiny)
+        tiny.close()
+        assert state["seed"] == seed
+        for name, value in expected.items():
+            found = state["tensors"][name]
+            if isinstance(value, DTensor):
+                value, found = value.to_local(), found.to_local()
+            assert same(value, found), (seed, name, full[name].shape, rank)
+
+
+class Resharding(StoreTest):
+    def test_random_meshes_are_loaded_under_others(self):
+        chance = random.Random(SEED)
+        seeds = [chance.randrange(1 << 20) for _ in range(ROUNDS)]
+        for at in range(0, ROUNDS, 24):
+            save, load = chance.choice((2, 3, 4)), chance.choice((1, 2, 3, 4))
+            part = seeds[at:at + 24]
+            ranks(save, save_rounds, save, self.tiny, part)
+            ranks(load, load_rounds, load, self.tiny, part)
+
+    def test_experts_and_moments_over_two_three_and_one_ranks(self):
+        ranks(2, train, self.tiny, 2, 0)
+        ranks(3, train, self.tiny, 3, 2)
+        ranks(1, train, self.tiny, 1, 4)
+
+
+class Experts(torch.nn.Module):
+    def __init__(self, on):
+        super().__init__()
+        full = filled((6, 4, 5), 7)
+        self.w1 = torch.nn.Parameter(distribute_tensor(full, on, [Shard(0)], src_data_rank=None))
+
+
+class Model(torch.nn.Module):
+    """A layer of experts with the names of torchtitan."""
+
+    def __init__(self, on):
+        super().__init__()
+        moe = torch.nn.Module()
+        moe.experts = Experts(on)
+        layer = torch.nn.Module()
+        layer.moe = moe
+        self.layers = torch.nn.ModuleList([layer])
+
+
+def train(rank, run, size, start):
+    """Two steps of AdamW with known gradients, from where the last job ended."""
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    on = mesh(size)
+    model = Model(on)
+    weights = model.layers[0].moe.experts.w1
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+    if start:
+        sd, optim = get_state_dict(model, optimizer)
+        state = {"model": sd, "optim": optim}
+        tiny = reader(run)
+        dcp.load(state, checkpoint_id=f"step-{start}", storage_reader=tiny)
+        set_state_dict(model, optimizer, model_state_dict=state["model"],
+                       optim_state_dict=state["optim"])
+        assert tiny.notes == [] and len(tiny.units) > 1
+    for step in range(start, start + 2):
+        weights.grad = distribute_tensor(filled((6, 4, 5), step), on, [Shard(0)],
+                                         src_data_rank=None)
+        optimizer.step()
+    plain = torch.nn.Parameter(filled((6, 4, 5), 7))
+    reference = torch.optim.AdamW([plain], lr=0.1)
+    for step in range(start + 2):
+        plain.grad = filled((6, 4, 5), step)
+        reference.step()
+    assert torch.equal(weights.full_tensor(), plain)
+    moments, expected = optimizer.state[weights], reference.state[plain]
+    for name in ("exp_avg", "exp_avg_sq"):
+        assert torch.equal(moments[name].full_tensor(), expected[name]), name
+    sd, optim = get_state_dict(model, optimizer)
+    tiny = writer(run)
+    dcp.save({"model": sd, "optim": optim}, checkpoint_id=f"step-{start + 2}", storage_writer=tiny)
+    units = tiny._mine().session.query("schema", target=run)["units"]
+    assert {(unit["layer"], unit["expert"]) for unit in units if unit["expert"] is not None} == {
+        (0, expert) for expert in range(6)}
+    tiny.close()
+
+
+class Contract(StoreTest):
+    def test_different_content_of_one_name_is_refused(self):
+        def body(rank, run):
+            tiny = writer(run)
+            with self.assertRaisesRegex(CheckpointException,
+                                        "tensor rng: ranks 0 and 1 bring different"):
+                dcp.save({"rng": torch.full((4,), float(rank))}, checkpoint_id="1",
+                         storage_writer=tiny)
+            assert tiny._mine().session.query("log", target=run) == []
+        ranks(2, body, self.tiny)
+
+    def test_values_are_json_or_refused(self):
+        tiny = writer(self.tiny)
+        dcp.save({"lr": [0.1, (1, None)], "w": torch.ones(2)}, checkpoint_id="1",
+                 storage_writer=tiny)
+        with self.assertRaisesRegex(CheckpointException, r'value odd: .*allow_pickle=\["odd"\]'):
+            dcp.save({"odd": Odd(3)}, checkpoint_id="1", storage_writer=writer(self.tiny + "-2"))
+        allowed = {"odd": Odd(3)}
+        dcp.save(allowed, checkpoint_id="1",
+                 storage_writer=writer(self.tiny + "-3", allow_pickle=["odd"]))
+        with self.assertRaisesRegex(CheckpointException, "value odd is a pickle"):
+            dcp.load({"odd": Odd(0)}, storage_reader=reader(self.tiny + "-3"))
+        state = {"odd": Odd(0)}
+        dcp.load(state, storage_reader=reader(self.tiny + "-3", allow_pickle=["odd"]))
+        self.assertEqual(state["odd"].value, 3)
+        state = {"lr": None, "w": torch.zeros(2)}
+        dcp.load(state, storage_reader=reader(self.tiny))
+        self.assertEqual((state["lr"], state["w"].tolist()), ([0.1, (1, None)], [1, 1]))
+
+    def test_saving_over_commits_needs_a_load(self):
+        state = {"w": torch.ones(2)}
+        first = writer(self.tiny)
+        dcp.save(state, storage_writer=first)
+        dcp.save(state, storage_writer=first)
+        first.close()
+        with self.assertRaisesRegex(CheckpointException, "restore first, or save into a new run"):
+            dcp.save(state, storage_writer=writer(self.tiny))
+        dcp.load(state, storage_reader=reader(self.tiny))
+        again = writer(self.tiny)
+        dcp.save(state, storage_writer=again)
+        log = again._mine().session.query("log", target=self.tiny)
+        self.assertEqual([commit["step"] for commit in log], [3, 2, 1])
+
+    def test_asynchronous_threads_and_cached_plans(self):
+        def body(rank, run):
+            planner = dcp.DefaultSavePlanner(enable_plan_caching=True)
+            state = {"w": distribute_tensor(filled((5, 3), 1), mesh(2), [Shard(0)],
+                                            src_data_rank=None), "step": 0}
+            tiny = writer(run)
+            for step in (1, 2, 3):
+                dcp.async_save(state, checkpoint_id=f"step-{step}", storage_writer=tiny,
+                               planner=planner).result()
+            log = tiny._mine().session.query("log", target=run)
+            assert [commit["step"] for commit in log] == [3, 2, 1], log
+        ranks(2, body, self.tiny)
+
+    def test_a_pickled_writer_opens_its_own_session(self):
+        import pickle
+        tiny = writer(self.tiny)
+        state = {"w": torch.ones(2)}
+        dcp.save(state, checkpoint_id="1", storage_writer=pickle.loads(pickle.dumps(tiny)))
+        dcp.load(state, storage_reader=pickle.loads(pickle.dumps(reader(self.tiny))))
+
+
+class Odd:
+    def __init__(self, value):
+        self.value = value
+
+
+if __name__ == "__main__":
+    unittest.main()

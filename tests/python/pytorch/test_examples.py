@@ -1,0 +1,78 @@
+"""The examples, and the quickstart of docs/pytorch.md, print what they promise."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import pytorch_support as support
+from pytorch_support import StoreTest
+from support import ROOT
+
+EXAMPLES = ROOT / "client" / "python" / "examples"
+PAGE = ROOT / "docs" / "pytorch.md"
+
+
+def run(program, size, **environment):
+    """The output of rank 0 of a job; each rank is a fresh process, as torchrun starts it."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    path = [] if "CKPTD_INSTALLED" in os.environ else [str(ROOT / "client" / "python")]
+    jobs = [subprocess.Popen(
+        [sys.executable, *program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1",
+             "RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
+             "MASTER_PORT": str(port), **environment}) for rank in range(size)]
+    said = []
+    try:
+        for job in jobs:
+            said.append(job.communicate(timeout=support.TIMEOUT))
+    finally:
+        for job in jobs:
+            job.kill()
+            job.communicate()
+    for job, (_, wrong) in zip(jobs, said):
+        if job.returncode:
+            raise AssertionError(wrong)
+    return said[0][0]
+
+
+class Examples(StoreTest):
+    def test_a_resumed_moe_repeats_the_uninterrupted_losses(self):
+        program = [str(EXAMPLES / "moe_saver.py")]
+        first = run(program, 2, STEPS="2").splitlines()
+        second = run(program, 2, STEPS="2").splitlines()
+        whole = (EXAMPLES / "moe_saver.py").read_text(encoding="utf-8").replace(
+            '"moe-saver"', '"moe-saver-whole"')
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as other:
+            other.write(whole)
+            other.flush()
+            uninterrupted = run([other.name], 2, STEPS="4").splitlines()
+        self.assertEqual(first + second, uninterrupted)
+        self.assertEqual(len(uninterrupted), 4)
+
+    def test_two_lines_of_dcp(self):
+        self.assertEqual(run([str(EXAMPLES / "dcp_lines.py")], 2), "epoch 7 is back\n")
+
+
+class Page(unittest.TestCase):
+    def test_the_quickstart_prints_what_the_page_shows(self):
+        text = PAGE.read_text(encoding="utf-8")
+        program = re.search(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE).group(1)
+        shown = re.findall(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+        path = [] if "CKPTD_INSTALLED" in os.environ else [str(ROOT / "client" / "python")]
+        with tempfile.TemporaryDirectory() as folder:
+            for output in shown[:2]:
+                ran = subprocess.run(
+                    [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True,
+                    timeout=support.TIMEOUT, check=False,
+                    env={**os.environ, "XDG_RUNTIME_DIR": folder,
+                         "PYTHONPATH": os.pathsep.join(path)})
+                self.assertEqual(ran.stdout, output, ran.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
