@@ -36,8 +36,7 @@ json to_json(const Replay& replay) {
   }
   return {{"failures", std::move(failures)},
           {"restart", {{"lost_tokens", replay.restart_lost_tokens}, {"plt", replay.restart_plt}}},
-          {"gap_max", replay.gap_max},
-          {"age_weighed", replay.age_weighed}};
+          {"gap_max", replay.gap_max}};
 }
 
 // Over all numbers of dead ranks, each as likely as another.
@@ -54,9 +53,7 @@ json ratios(const ByteSelector& plt) {
   };
   return {{"sequential_to_load_aware", to(Selector::kSequential, Selector::kLoadAware)},
           {"risk_aware_to_load_aware", to(Selector::kRiskAware, Selector::kLoadAware)},
-          {"risk_aware_to_sequential", to(Selector::kRiskAware, Selector::kSequential)},
-          {"age_aware_to_load_aware", to(Selector::kAgeAware, Selector::kLoadAware)},
-          {"age_aware_to_sequential", to(Selector::kAgeAware, Selector::kSequential)}};
+          {"risk_aware_to_sequential", to(Selector::kRiskAware, Selector::kSequential)}};
 }
 
 Status check(const PltOptions& options) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "trainer/partial/age_trial.h"
 #include "trainer/partial/save_ledger.h"
 #include "trainer/placement/recovery.h"
 
@@ -28,7 +27,6 @@ class Replayer {
         ledger_(std::vector<SaveLedger::Saved>(grid_.size(), {.snapshot = kStart, .tokens = 0})),
         routed_(grid_.size()),
         number_(kStart) {
-    trial_.begin(ledger_, {});
     result_.failures.reserve(options.dead_max);
     for (uint32_t dead = 1; dead <= options.dead_max; ++dead) {
       result_.failures.push_back({.dead = dead});
@@ -104,25 +102,17 @@ class Replayer {
     }
   }
 
-  ExpertCandidate candidate(const SaveLedger& ledger, size_t expert) const {
-    return {.unsaved_tokens = routed_[expert] - ledger[expert].tokens,
-            .age = number_ - ledger[expert].snapshot,
+  ExpertCandidate candidate(size_t expert) const {
+    return {.unsaved_tokens = unsaved(expert),
+            .age = number_ - ledger_[expert].snapshot,
             .loss_probability = risk_[static_cast<size_t>(std::popcount(masks_[expert]))],
             .turn = turns_[expert]};
   }
 
   void snapshot() {
     ++number_;
-    const moetrain::CandidateOf candidate_of = [this](const SaveLedger& ledger, size_t expert) {
-      return candidate(ledger, expert);
-    };
-    moetrain::SelectionOptions how = options_.selection;
-    if (moetrain::weighs_age(how.selector)) {
-      trial_.take({.number = number_, .step = 0, .held = routed_}, grid_, how, candidate_of);
-      how.age_weight = trial_.score().weight;
-      result_.age_weighed += how.age_weight != moetrain::AgeWeight::kNone ? 1 : 0;
-    }
-    const auto chosen = moetrain::choose_experts(grid_, how, ledger_, candidate_of);
+    const auto chosen = moetrain::choose_experts(
+        grid_, options_.selection, [this](size_t expert) { return candidate(expert); });
     for (const uint32_t expert : chosen) {
       result_.gap_max = std::max(result_.gap_max, number_ - ledger_[expert].snapshot);
     }
@@ -138,7 +128,6 @@ class Replayer {
   const ReplayOptions& options_;
   const ExpertGrid grid_;
   SaveLedger ledger_;
-  moetrain::AgeTrial trial_;
   std::vector<int64_t> routed_;  // since the beginning
   std::vector<moetrain::RankMask> masks_;
   std::vector<uint32_t> turns_;

@@ -52,8 +52,7 @@ struct Replay {
   uint64_t restart_lost_tokens = 0;
   bool overflowed = false;  // a sum is beyond 64 bits: nothing here is right
   double restart_plt = 0;
-  uint64_t gap_max = 0;      // snapshots from one save of an expert to its next, at most
-  uint64_t age_weighed = 0;  // snapshots in which age was weighed with
+  uint64_t gap_max = 0;  // snapshots from one save of an expert to its next, at most
 };
 
 Replay replay(const RoutingTrace& trace, const TracePlacements& placements,

@@ -26,12 +26,13 @@ def main(program, trace):
         print(f"skipped: no trace at {trace} (CKPT_ROUTING_TRACE names another place)")
         return SKIPPED
     over_all = ratios(program, trace)["ratios_all"]
-    assert over_all["risk_aware_to_load_aware"] <= 0.5, over_all
-    assert over_all["risk_aware_to_sequential"] <= 0.75, over_all
-    # Without replicas all risks are equal: risk-aware loses exactly what load-aware does.
+    assert over_all["risk_aware_to_load_aware"] <= 0.4, over_all
+    assert over_all["risk_aware_to_sequential"] <= 0.6, over_all
+    # Without replicas all risks are equal, and the weight of age has all of the gain.
     without = ratios(program, trace, "--slots", "2", "--replicas-min", "1")
-    for of_k in without["ratios"] + [without["ratios_all"]]:
-        assert of_k["risk_aware_to_load_aware"] == 1, of_k
+    assert without["ratios_all"]["risk_aware_to_load_aware"] <= 0.85, without["ratios_all"]
+    for of_k in without["ratios"]:
+        assert of_k["risk_aware_to_load_aware"] < 0.92, of_k
     print("the selectors keep their bounds on", trace)
     return 0
 
