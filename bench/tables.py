@@ -11,7 +11,8 @@ import sys
 from result_page import head
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "bench/gpu"))
+for folder in ("research", "service", "service/gpu"):
+    sys.path.insert(0, str(ROOT / "bench" / folder))
 
 import research_pages  # noqa: E402
 import results as gpu  # noqa: E402
@@ -19,9 +20,9 @@ import service_pages  # noqa: E402
 
 PAGES = {**service_pages.PAGES, **research_pages.PAGES}
 # Pages of other programs, which have a --check of their own.
-ELSEWHERE = {"relayout": "bench/relayout.py", "sharded": "bench/sharded.py",
-             "simulation": "bench/simulation.py",
-             "simulation-sharded": "bench/simulation_sharded.py"}
+ELSEWHERE = {"relayout": "bench/research/relayout.py", "sharded": "bench/research/sharded.py",
+             "simulation": "bench/research/simulation.py",
+             "simulation-sharded": "bench/research/simulation_sharded.py"}
 # Results that the page of other results shows.
 SHOWN_BY = {"kills-sharded": "sharded"}
 

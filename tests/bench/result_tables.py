@@ -92,10 +92,10 @@ class Tables(unittest.TestCase):
     def test_wants_the_pages_that_others_write(self):
         self.write()
         (self.results / "relayout.json").write_text("{}", encoding="utf-8")
-        self.refused("relayout.md: is missing; run bench/relayout.py")
+        self.refused("relayout.md: is missing; run bench/research/relayout.py")
         (self.results / "relayout.md").touch()
         (self.results / "kills-sharded.json").write_text("{}", encoding="utf-8")
-        self.refused("sharded.md: is missing; run bench/sharded.py")
+        self.refused("sharded.md: is missing; run bench/research/sharded.py")
 
     def test_leaves_pages_without_results_to_the_programs_that_write_them(self):
         self.write()

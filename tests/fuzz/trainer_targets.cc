@@ -1,5 +1,5 @@
 // Parsers of what a run of the trainer left, and of routing traces.
-#include "bench/routing_trace.h"
+#include "bench/research/routing_trace.h"
 #include "formats/base/assert.h"
 #include "formats/base/checked.h"
 #include "tests/fuzz/target.h"

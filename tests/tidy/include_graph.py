@@ -112,9 +112,13 @@ RULES = {
     "trainer/cli/": ["formats/base/", "formats/selector.h", "trainer/"],
     "trainer/": ["formats/base/", "formats/selector.h", "kernels/", "trainer/"],
     "bench/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/"],
+    "bench/common/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/"],
+    "bench/service/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/", "bench/common/"],
+    "bench/research/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/", "bench/common/",
+                        "bench/service/flags.h"],
     # Kernels and training are measured with the cases of their checks.
-    "bench/gpu/": ["formats/", "kernels/", "client/", "bench/", "trainer/", "tests/kernels/",
-                   "tests/trainer/training/"],
+    "bench/service/gpu/": ["formats/", "kernels/", "client/", "bench/common/", "trainer/",
+                           "tests/kernels/", "tests/trainer/training/"],
     "tests/": ["formats/", "kernels/", "client/", "ckptd/", "trainer/", "bench/"],
 }
 
@@ -126,7 +130,7 @@ LIBRARIES = {
     "zstd": ["ckptd/codec/", "bench/"],
     "gloo/": ["trainer/comm/"],
     "cblas": ["kernels/"],
-    "cuda": ["kernels/", "client/src/cuda/", "bench/gpu/"],
+    "cuda": ["kernels/", "client/src/cuda/", "bench/service/gpu/"],
     "cublas": ["kernels/"],
     "nccl": ["trainer/comm/"],
     "toml++/": ["ckptd/config", "trainer/", "client/python/native/"],

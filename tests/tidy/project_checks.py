@@ -78,7 +78,7 @@ def check_unused_names(tree):
 def check_console(tree):
     """fmt::print throws if a stream is closed or full, and escapes nothing."""
     for path in tree.paths((".cc", ".h"), ("client/ctl/", "trainer/", "ckptd/", "bench/")):
-        if path.startswith("bench/gpu/"):
+        if path.startswith("bench/service/gpu/"):
             continue
         for found in _THROWING_OUTPUT.finditer(code_only(tree.files[path])):
             yield Finding(path, tree.files[path].count("\n", 0, found.start()) + 1, "console",

@@ -88,7 +88,6 @@ void PartialCheckpoint::start() {
   loss_k_ = loss_experts_ = 0;
   loss_tokens_ = loss_since_ = 0;
   routed_before_.assign(grid_.size(), 0);
-  trial_.begin(ledger_, {});
   number_of_step_.clear();
 }
 
@@ -98,7 +97,7 @@ SelectionOptions PartialCheckpoint::selection() const {
   const uint32_t bound = options_.staleness_max != 0
                              ? options_.staleness_max
                              : default_staleness_max(grid_.experts, k_least);
-  return {options_.selector, k_, bound, trial_.score().weight};
+  return {options_.selector, k_, bound};
 }
 
 RankGroup PartialCheckpoint::group() const {
@@ -123,16 +122,11 @@ PartialCheckpoint::Placed PartialCheckpoint::placed(uint32_t k) const {
   return placed;
 }
 
-// Chooses the experts to write, and feeds the trial of the selector.
-std::vector<uint32_t> PartialCheckpoint::choose(const Now& now, std::span<const int64_t> held) {
+// Chooses the experts to write.
+std::vector<uint32_t> PartialCheckpoint::choose(const Now& now) const {
   const Placed at = placed(k_);
-  const CandidateOf candidate_of = [&](const SaveLedger& ledger, size_t expert) {
-    return candidate(expert, ledger, now, at);
-  };
-  if (weighs_age(options_.selector)) {
-    trial_.take({snapshots_ + 1, now.step, held}, grid_, selection(), candidate_of);
-  }
-  return choose_experts(grid_, selection(), ledger_, candidate_of);
+  return choose_experts(grid_, selection(),
+                        [&](size_t expert) { return candidate(expert, ledger_, now, at); });
 }
 
 ExpertCandidate PartialCheckpoint::candidate(size_t expert, const SaveLedger& ledger,
@@ -176,8 +170,7 @@ std::vector<uint32_t> PartialCheckpoint::choose_more(const std::vector<uint32_t>
     const auto left = static_cast<uint32_t>(positions.size());
     const uint32_t more = std::min(k_snapshot() - k_, left);  // the bound may have written more
     if (more == 0) continue;
-    const SelectionOptions how{options_.selector, more, default_staleness_max(left, more),
-                               trial_.score().weight};
+    const SelectionOptions how{options_.selector, more, default_staleness_max(left, more)};
     for (const uint32_t one : select_experts(how, candidates)) chosen.push_back(positions[one]);
   }
   return chosen;
@@ -228,10 +221,9 @@ PartialCheckpoint::Plan PartialCheckpoint::next(uint64_t step, const ExpertProgr
   if (full || k_ == grid_.experts || !ledger_.all_saved()) {
     plan.experts.resize(grid_.size());
     std::iota(plan.experts.begin(), plan.experts.end(), 0u);
-    trial_.take_all({snapshots_ + 1, step, held});
   } else {
     const Now now{step, progress.routed};
-    plan.experts = choose(now, held);
+    plan.experts = choose(now);
     if (k_snapshot() > k_) plan.memory_experts = choose_more(plan.experts, now);
   }
   ++snapshots_;
@@ -286,7 +278,6 @@ void PartialCheckpoint::failed(uint64_t step) {
   for (SaveLedger* ledger : {&ledger_, &memory_ledger_}) {
     if (!ledger->fail(number->second)) ledger->forget(number->second);
   }
-  trial_.fail(number->second);
   number_of_step_.erase(number);
 }
 
@@ -306,8 +297,7 @@ PartialState PartialCheckpoint::state() const {
           .loss_k = loss_k_,
           .loss_tokens = loss_tokens_,
           .loss_since = loss_since_,
-          .loss_experts = loss_experts_,
-          .trial = trial_.score()};
+          .loss_experts = loss_experts_};
 }
 
 }  // namespace moetrain

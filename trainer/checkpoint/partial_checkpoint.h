@@ -13,8 +13,8 @@
 // newest durable version decides the next write, that of its newest version the next copy.
 //
 // If every recovery is a restart, all ranks rewind to one view, with or without replicas: all
-// experts run the same risk, and risk-aware equals load-aware. If survivors go on, an expert is
-// lost only with its last holder; the selector knows the holders and their failure domains.
+// experts run the same risk, and tokens and age decide. If survivors go on, an expert is lost only
+// with its last holder; the selector knows the holders and their failure domains.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -30,7 +30,6 @@
 #include "formats/base/result.h"
 #include "trainer/checkpoint/expert_stamps.h"
 #include "trainer/checkpoint/units.h"
-#include "trainer/partial/age_trial.h"
 #include "trainer/partial/dynamic_k.h"
 #include "trainer/partial/plt.h"
 #include "trainer/partial/save_ledger.h"
@@ -81,7 +80,6 @@ struct PartialState {
   // The newest recovery with a loss: its tokens since the last snapshot, and its experts.
   int64_t loss_since = 0;
   uint32_t loss_experts = 0;
-  AgeTrialScore trial;  // of selectors that weigh age
   bool operator==(const PartialState&) const = default;
 };
 
@@ -201,7 +199,7 @@ class PartialCheckpoint {
   };
   Placed placed(uint32_t k) const;
   SelectionOptions selection() const;
-  std::vector<uint32_t> choose(const Now& now, std::span<const int64_t> held);
+  std::vector<uint32_t> choose(const Now& now) const;
   std::vector<uint32_t> choose_more(const std::vector<uint32_t>& written, const Now& now) const;
   ExpertCandidate candidate(size_t expert, const SaveLedger& ledger, const Now& now,
                             const Placed& at) const;
@@ -230,7 +228,6 @@ class PartialCheckpoint {
   PltMeter meter_;
   SaveLedger ledger_;         // of durable versions
   SaveLedger memory_ledger_;  // of versions at either level
-  AgeTrial trial_;            // of durable versions
   uint64_t snapshots_ = 0;
   uint32_t k_ = 0;
   uint32_t k_snapshot_ = 0;  // with k_snapshot_auto

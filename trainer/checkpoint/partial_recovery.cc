@@ -48,7 +48,6 @@ Result<RecoveryLoss> PartialCheckpoint::resume(const PartialState& saved,
     if (in_memory[i] != 0) versions[i] = kOldestVersion;
   }
   ledger_ = SaveLedger(std::move(versions));
-  trial_.begin(memory_ledger_, saved.trial);  // by version, not by the age on disk
   snapshots_ = saved.snapshots;
   k_snapshot_ = 0;  // process-local: all ranks are told anew
   number_of_step_.clear();
@@ -156,7 +155,6 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
   for (size_t i = 0; i < experts.size(); ++i) {
     const bool on_disk = in_memory.empty() || in_memory[experts[i]] == 0;
     ledger_.came_back(experts[i], on_disk ? back[i] : kOldestVersion);
-    trial_.came_back(experts[i], back[i]);
     memory_ledger_.came_back(experts[i], back[i]);
     updates[experts[i]] = versions.at(ExpertPart::kOptimizer, experts[i]).updates;
   }
@@ -186,14 +184,9 @@ Status PartialCheckpoint::take_over(const PartialHandover& handover,
     return make_error(ErrorCode::kCorrupt, "handover: {} experts saved, K is {}; the model has {}",
                       handover.saved.size(), state.k, grid_.size());
   }
-  const Status score = check_score(state.trial);
-  if (!score.ok()) {
-    return make_error(ErrorCode::kCorrupt, "handover: {}", score.error().message);
-  }
   CKPT_ASSIGN(meter_, PltMeter::resume(grid_, state.lost, routed));
   ledger_ = SaveLedger(handover.saved);
   memory_ledger_ = SaveLedger(handover.kept);
-  trial_.begin(memory_ledger_, state.trial);  // as after a resume
   snapshots_ = state.snapshots;
   k_ = state.k;
   k_snapshot_ = 0;  // process-local: all ranks are told anew

@@ -125,36 +125,6 @@ flatbuffers::Offset<fb::Pace> encode_pace(flatbuffers::FlatBufferBuilder& builde
                         pace.restore_ns, pace.failures, pace.seen_ns, pace.ended, pace.halved);
 }
 
-Status decode_trial(const fb::AgeTrial* from, AgeTrialScore& to) {
-  if (from == nullptr) return {};
-  to = {.judged = from->judged(),
-        .lost = from->lost(),
-        .ahead = from->ahead(),
-        .stops = from->stops(),
-        .weight = static_cast<AgeWeight>(from->weight()),
-        .rules = {}};
-  const auto* rules = from->rules();
-  if (rules == nullptr || rules->size() != 3 * to.rules.size()) {
-    return corrupt("a trial of other rules");
-  }
-  for (uint32_t i = 0; i < to.rules.size(); ++i) {
-    to.rules[i] = {rules->Get(3 * i), rules->Get(3 * i + 1), rules->Get(3 * i + 2)};
-  }
-  const Status sane = check_score(to);
-  return sane.ok() ? sane : Status(corrupt(sane.error().message));
-}
-
-flatbuffers::Offset<fb::AgeTrial> encode_trial(flatbuffers::FlatBufferBuilder& builder,
-                                               const AgeTrialScore& trial) {
-  std::vector<double> rules;
-  rules.reserve(3 * trial.rules.size());
-  for (const AgeTrialScore::Rule& rule : trial.rules) {
-    rules.insert(rules.end(), {rule.recent, rule.ahead, rule.behind_max});
-  }
-  return fb::CreateAgeTrialDirect(builder, trial.judged, trial.lost, trial.ahead, trial.stops,
-                                  static_cast<uint8_t>(trial.weight), &rules);
-}
-
 Status decode_load_window(const fb::TrainerState& from, const ExpertGrid& grid,
                           std::optional<LoadWindow>& to) {
   if (from.load_window() == nullptr) return {};
@@ -191,7 +161,6 @@ Status decode_partial(const fb::TrainerState& from, const ExpertGrid& grid,
                     "last snapshot",
                     to.loss_tokens, to.loss_k, grid.experts, to.loss_since, to.loss_experts));
   }
-  CKPT_TRY(decode_trial(from.trial(), to.trial));
   CKPT_TRY(decode_counts(from.lost_restart(), grid.size(), "lost tokens", to.lost.restart));
   CKPT_TRY(
       decode_counts(from.lost_rollback(), grid.size(), "rolled back tokens", to.lost.rollback));
@@ -221,7 +190,6 @@ Result<std::vector<std::byte>> encode(const TrainerState& state) {
     stamps.insert(stamps.end(), {stamp.snapshot, stamp.tokens, stamp.updates, stamp.step});
   }
   const auto pace = encode_pace(builder, state.pace);
-  const auto trial = encode_trial(builder, state.partial.trial);
   std::vector<uint8_t> load_window;
   if (state.load_window) load_window = encode_load_window(*state.load_window);
   const Progress& p = state.progress;
@@ -232,7 +200,7 @@ Result<std::vector<std::byte>> encode(const TrainerState& state) {
           state.partial.snapshots, state.partial.k, state.partial.k_asked,
           &state.partial.lost.restart, &state.partial.lost.rollback, &stamps, pace,
           state.partial.loss_k, state.partial.loss_tokens, state.partial.loss_since,
-          state.partial.loss_experts, trial, state.load_window ? &load_window : nullptr),
+          state.partial.loss_experts, state.load_window ? &load_window : nullptr),
       fb::TrainerStateIdentifier());
   std::vector<std::byte> unit(
       trainer_unit_bytes(state.placement.layers(), state.placement.experts));

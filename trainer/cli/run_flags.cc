@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <iterator>
 
+#include "trainer/cli/values.h"
 #include "trainer/model/presets.h"
 
 namespace moetrain {
@@ -105,7 +106,8 @@ void add_partial_flags(CLI::App& command, RunSpec::Checkpoints& checkpoints) {
   command
       .add_option("--selector", checkpoints.selector,
                   "Choose the experts of a partial checkpoint by this rule")
-      ->check(CLI::IsMember({"sequential", "load-aware", "risk-aware", "age-aware"}))
+      ->check(refuse_removed_selector)
+      ->check(CLI::IsMember({"sequential", "load-aware", "risk-aware"}))
       ->capture_default_str()
       ->group(group);
   command

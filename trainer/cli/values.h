@@ -1,9 +1,12 @@
-// Numbers and sockets in the values of flags.
+// Numbers, sockets and removed names in the values of flags.
 #pragma once
 
 #include <charconv>
 #include <optional>
+#include <string>
 #include <string_view>
+
+#include "trainer/partial/selector.h"
 
 namespace moetrain {
 
@@ -21,6 +24,12 @@ std::optional<Number> whole_number(std::string_view text) {
   const auto [stop, error] = std::from_chars(begin, end, number);
   if (error != std::errc() || stop != end) return std::nullopt;
   return number;
+}
+
+// A check of CLI11, whose list of names alone would not say what to use instead. Empty: no removed
+// selector.
+inline std::string refuse_removed_selector(const std::string& name) {
+  return name == "age-aware" ? std::string(kAgeAwareRemoved) : std::string();
 }
 
 }  // namespace moetrain

@@ -10,17 +10,12 @@ namespace {
 
 constexpr size_t kStampCounts = 2 * kStampValues;
 
-int64_t to_value(double number) { return std::bit_cast<int64_t>(number); }
 int64_t to_value(float number) { return std::bit_cast<int32_t>(number); }
 template <std::integral Integer>
 int64_t to_value(Integer number) {
   return static_cast<int64_t>(number);
 }
 
-template <typename Enum>
-requires std::is_enum_v<Enum> int64_t to_value(Enum number) { return static_cast<int64_t>(number); }
-
-void from_value(int64_t value, double& number) { number = std::bit_cast<double>(value); }
 void from_value(int64_t value, float& number) {
   number = std::bit_cast<float>(static_cast<int32_t>(value));
 }
@@ -28,10 +23,6 @@ template <std::integral Integer>
 void from_value(int64_t value, Integer& number) {
   number = static_cast<Integer>(value);
 }
-
-template <typename Enum>
-requires std::is_enum_v<Enum>
-void from_value(int64_t value, Enum& number) { number = static_cast<Enum>(value); }
 
 template <typename Number>
 void visit_pace(PaceState& pace, Number&& number) {
@@ -48,16 +39,6 @@ void visit_pace(PaceState& pace, Number&& number) {
   number(pace.seen_ns);
   number(pace.ended);
   number(pace.halved);
-}
-
-template <typename Number>
-void visit_trial(AgeTrialScore& trial, Number&& number) {
-  for (double* value : {&trial.judged, &trial.lost, &trial.ahead}) number(*value);
-  number(trial.stops);
-  number(trial.weight);
-  for (AgeTrialScore::Rule& rule : trial.rules) {
-    for (double* value : {&rule.recent, &rule.ahead, &rule.behind_max}) number(*value);
-  }
 }
 
 // One list of the fields for both directions: `number` is called for each number, `list` for each
@@ -77,7 +58,6 @@ void visit(Handover& handover, size_t experts, Number&& number, List&& list) {
   number(partial.loss_tokens);
   number(partial.loss_since);
   number(partial.loss_experts);
-  visit_trial(partial.trial, number);
   for (auto* values :
        {&progress.routed_tokens, &progress.routed_last, &progress.expert_updates,
         &partial.lost.restart, &partial.lost.rollback, &handover.partial.routed_before}) {

@@ -102,7 +102,7 @@ void recode_paths(RankOptions& options, std::string (*recode)(const std::string&
 // Enumerations are numbers in JSON.
 Status check_enums(const RankOptions& options) {
   const PartialOptions& partial = options.partial;
-  if (options.placing.policy <= PolicyName::kFrontier && partial.selector <= Selector::kAgeAware &&
+  if (options.placing.policy <= PolicyName::kFrontier && partial.selector <= Selector::kRiskAware &&
       partial.parts <= PartialParts::kBoth && partial.dense <= DenseSharding::kBytes &&
       options.expert_state <= ExpertState::kSharded) {
     return {};

@@ -17,29 +17,7 @@ using ckpt::make_error;
 namespace {
 
 constexpr std::array<std::string_view, std::size(kSelectors)> kSelectorNames = {
-    "sequential", "load-aware", "risk-aware", "age-aware"};
-
-// The selector, or the one that it comes to with these experts.
-Selector acting_as(Selector selector, std::span<const ExpertCandidate> candidates) {
-  if (selector != Selector::kRiskAware) return selector;
-  const auto differs = [](const ExpertCandidate& a, const ExpertCandidate& b) {
-    return a.loss_probability != b.loss_probability;
-  };
-  const auto pair = std::adjacent_find(candidates.begin(), candidates.end(), differs);
-  return pair == candidates.end() ? Selector::kLoadAware : selector;
-}
-
-double weight_of(uint64_t age, AgeWeight how) {
-  switch (how) {
-    case AgeWeight::kNone:
-      return 1;
-    case AgeWeight::kRoot:
-      return std::sqrt(static_cast<double>(age));
-    case AgeWeight::kFull:
-      return static_cast<double>(age);
-  }
-  CKPT_ASSERT(false);
-}
+    "sequential", "load-aware", "risk-aware"};
 
 double urgency(const SelectionOptions& options, const ExpertCandidate& candidate) {
   const auto tokens = static_cast<double>(candidate.unsaved_tokens);
@@ -49,8 +27,7 @@ double urgency(const SelectionOptions& options, const ExpertCandidate& candidate
     case Selector::kLoadAware:
       return tokens;
     case Selector::kRiskAware:
-    case Selector::kAgeAware:
-      return tokens * candidate.loss_probability * weight_of(candidate.age, options.age_weight);
+      return tokens * candidate.loss_probability * std::sqrt(static_cast<double>(candidate.age));
   }
   CKPT_ASSERT(false);
 }
@@ -128,8 +105,9 @@ std::string_view selector_name(Selector selector) {
 Result<Selector> parse_selector(std::string_view name) {
   const auto found = std::find(kSelectorNames.begin(), kSelectorNames.end(), name);
   if (found != kSelectorNames.end()) return static_cast<Selector>(found - kSelectorNames.begin());
+  if (name == "age-aware") return make_error(ErrorCode::kInvalidArgument, "{}", kAgeAwareRemoved);
   return make_error(ErrorCode::kInvalidArgument,
-                    "selector '{}': must be sequential, load-aware, risk-aware or age-aware", name);
+                    "selector '{}': must be sequential, load-aware or risk-aware", name);
 }
 
 uint32_t default_staleness_max(uint32_t experts, uint32_t k) {
@@ -158,12 +136,10 @@ uint32_t k_within_bound(const SelectionOptions& options,
 std::vector<uint32_t> select_experts(const SelectionOptions& options,
                                      std::span<const ExpertCandidate> candidates, uint32_t count) {
   CKPT_ASSERT(options.k >= 1 && count >= 1 && count <= candidates.size());
-  SelectionOptions acting = options;
-  acting.selector = acting_as(options.selector, candidates);
   std::vector<Key> keys;
   keys.reserve(candidates.size());
   for (uint32_t expert = 0; expert < candidates.size(); ++expert) {
-    keys.push_back(key_of(acting, candidates[expert], expert));
+    keys.push_back(key_of(options, candidates[expert], expert));
   }
   // Mostly a few are taken of many: those behind them need no order.
   std::ranges::make_heap(keys, std::greater<>());
@@ -179,6 +155,23 @@ std::vector<uint32_t> select_experts(const SelectionOptions& options,
   }
   CKPT_ASSERT(chosen.size() == count);
   std::sort(chosen.begin(), chosen.end());
+  return chosen;
+}
+
+std::vector<uint32_t> choose_experts(const ExpertGrid& grid, const SelectionOptions& options,
+                                     const CandidateOf& candidate_of) {
+  std::vector<uint32_t> chosen;
+  chosen.reserve(size_t{grid.layers} * options.k);
+  std::vector<ExpertCandidate> candidates(grid.experts);
+  for (uint32_t layer = 0; layer < grid.layers; ++layer) {
+    for (uint32_t expert = 0; expert < grid.experts; ++expert) {
+      candidates[expert] = candidate_of(grid.at(layer, expert));
+    }
+    const uint32_t count = k_within_bound(options, candidates);
+    for (const uint32_t expert : select_experts(options, candidates, count)) {
+      chosen.push_back(static_cast<uint32_t>(grid.at(layer, expert)));
+    }
+  }
   return chosen;
 }
 

@@ -3,55 +3,49 @@
 //   sequential  the longest unsaved: round robin, in an order in which neighbours lie on
 //               different ranks and which every layer begins elsewhere (PEC, arXiv:2408.04307)
 //   load-aware  those with most tokens since their last save (MoC-System, ASPLOS 2025)
-//   risk-aware  the largest expected loss: tokens since the last save, times the
-//               probability that a failure takes the last live replica, times the snapshots since
-//               the save, if loads are stable. The last factor saves bytes: with u tokens per
-//               snapshot and probability p, an expert saved every T snapshots loses p*u*T/2 on
-//               average. The sum over experts is least, for equal bytes, if T scales with
-//               1/sqrt(p*u), that is if p*u*T^2 is equal. Taking the largest p*u*T instead
-//               equalises p*u*T, which costs as much as round robin. If the tokens of one
-//               snapshot do not predict the next (bursts), all experts have the same future,
-//               and the most tokens are the best choice. The weight sqrt(T) has most of the
-//               gain, costs a quarter as much to change over to, and is less wrong
-//               in the cases where T is. The trial chooses among the three (age_trial.h).
-//               In a layer whose experts all run the same risk, the choice is load-aware's:
-//               there risk decides nothing, and age may cost something before it pays.
-//   age-aware   risk-aware that weighs age in those layers, too, once the trial has found that this
-//               loses less on this run's loads: less in the long run, with no bound for each trace
+//   risk-aware  the largest expected loss: tokens since the last save, times the probability that a
+//               failure takes the last live replica, times the square root of the age, the
+//               snapshots since the save
+//
+// The weight of age. With u tokens per snapshot and probability p, an expert that is saved every T
+// snapshots loses p*u*T/2 on average. For equal bytes, the sum over experts is least if p*u*T^2 is
+// equal for all. Taking the largest p*u*T equalises p*u*T, which loses as much as round robin. So
+// with stable loads the weight T is the best, and sqrt(T) has most of its gain. If the tokens of
+// one snapshot do not predict the next (bursts), any weight loses: T two to four times as much as
+// sqrt(T). Figures: docs/decisions/014-fixed-weight-of-age.md.
 //
 // With every selector, an expert is saved at least every `staleness_max` snapshots: the choice is
 // the best set that keeps this possible for all experts at all later snapshots.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <vector>
 
+#include "trainer/partial/experts.h"
 #include "trainer/placement/layer_slots.h"
 
 namespace moetrain {
 
-enum class Selector : uint8_t { kSequential, kLoadAware, kRiskAware, kAgeAware };
+enum class Selector : uint8_t { kSequential, kLoadAware, kRiskAware };
 inline constexpr Selector kSelectors[] = {Selector::kSequential, Selector::kLoadAware,
-                                          Selector::kRiskAware, Selector::kAgeAware};
+                                          Selector::kRiskAware};
+
+// Refusal of the selector `age-aware`, which older trainers accepted.
+inline constexpr std::string_view kAgeAwareRemoved =
+    "selector age-aware was removed: use risk-aware, which weighs age in every layer, or "
+    "load-aware, which never does";
 
 std::string_view selector_name(Selector selector);
 // kInvalidArgument for any other word.
 Result<Selector> parse_selector(std::string_view name);
 
-// Weight of an expert's age, the snapshots since its last save, in risk-aware and age-aware: none,
-// square root, or full.
-enum class AgeWeight : uint8_t { kNone, kRoot, kFull };
-inline bool weighs_age(Selector selector) {
-  return selector == Selector::kRiskAware || selector == Selector::kAgeAware;
-}
-
 struct SelectionOptions {
   Selector selector = Selector::kRiskAware;
-  uint32_t k = 1;                           // experts to take, 1 .. those of the layer
-  uint32_t staleness_max = 0;               // snapshots between two saves of an expert
-  AgeWeight age_weight = AgeWeight::kFull;  // of selectors that weigh age
+  uint32_t k = 1;              // experts to take, 1 .. those of the layer
+  uint32_t staleness_max = 0;  // snapshots between two saves of an expert
 };
 
 // The default bound: four times that of round robin.
@@ -85,6 +79,14 @@ inline std::vector<uint32_t> select_experts(const SelectionOptions& options,
                                             std::span<const ExpertCandidate> candidates) {
   return select_experts(options, candidates, options.k);
 }
+
+// Returns the state of the expert at a position in the grid.
+using CandidateOf = std::function<ExpertCandidate(size_t expert)>;
+
+// The experts that a snapshot takes, over all layers, as positions in the grid, ascending:
+// options.k of each layer, or more if the bound demands it.
+std::vector<uint32_t> choose_experts(const ExpertGrid& grid, const SelectionOptions& options,
+                                     const CandidateOf& candidate_of);
 
 // [expert]: its place in the round robin of this layer. Consecutive places are on different ranks
 // as far as the placement allows; layers begin `k` places apart, so that one snapshot's experts

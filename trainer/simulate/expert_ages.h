@@ -18,8 +18,8 @@ class ExpertAges {
  public:
   struct Options {
     ExpertGrid grid;
-    uint32_t k = 1;                            // experts of each layer per snapshot
-    Selector selector = Selector::kRiskAware;  // weighs age without a trial: loads are stable
+    uint32_t k = 1;  // experts of each layer per snapshot
+    Selector selector = Selector::kRiskAware;
     bool memory_holds_all = false;  // memory level: all experts; only durable versions are partial
   };
   explicit ExpertAges(const Options& options);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <random>
 #include <set>
@@ -24,7 +25,7 @@ TEST(PartialCheckpointTest, CountsWhatIsMissingAfterAnyHistory) {
   for (uint32_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     History history({.k = 1 + seed % 5,
-                     .selector = static_cast<Selector>(seed % 4),
+                     .selector = kSelectors[seed % std::size(kSelectors)],
                      .parts = static_cast<PartialParts>(seed / 3 % 3),
                      .plt_budget = seed % 2 == 0 ? 1.0 : 0.05},
                     seed);
@@ -63,7 +64,7 @@ TEST(PartialCheckpointTest, RollbacksAndRestartsAddUpAfterAnyHistory) {
   for (uint32_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     History history({.k = 1 + seed % 3,
-                     .selector = static_cast<Selector>(seed % 4),
+                     .selector = kSelectors[seed % std::size(kSelectors)],
                      .parts = static_cast<PartialParts>(seed / 3 % 3),
                      .plt_budget = seed % 2 == 0 ? 1.0 : 0.2},
                     seed);
@@ -263,7 +264,7 @@ TEST(PartialCheckpointTest, SharesCoverEveryByteOnceWhateverThePlacement) {
       placement.slots.push_back(*lazarus_layer(loads, {ranks, slots, 1}));
     }
     PartialOptions options{.k = static_cast<uint32_t>(1 + random() % kExperts),
-                           .selector = static_cast<Selector>(random() % 4),
+                           .selector = kSelectors[random() % std::size(kSelectors)],
                            .parts = static_cast<PartialParts>(random() % 3),
                            .dense = static_cast<DenseSharding>(random() % 3)};
     if (random() % 2 == 0) options.k_snapshot = options.k + random() % (kExperts - options.k + 1);

@@ -161,16 +161,27 @@ TEST_F(RunFlagsTest, NumbersOfExpertsPerCheckpointAndSnapshot) {
 
 TEST_F(RunFlagsTest, ChoicesOfPartialCheckpoints) {
   const PartialOptions partial =
-      resolve({"--experts-per-checkpoint", "2", "--selector", "age-aware", "--partial-parts",
+      resolve({"--experts-per-checkpoint", "2", "--selector", "load-aware", "--partial-parts",
                "weights", "--staleness-max", "9", "--plt-budget", "0.5", "--dense-sharding",
                "equal", "--on-loss", "restart"})
           .options.rank.partial;
-  EXPECT_EQ(partial.selector, Selector::kAgeAware);
+  EXPECT_EQ(partial.selector, Selector::kLoadAware);
   EXPECT_EQ(partial.parts, PartialParts::kWeights);
   EXPECT_EQ(partial.staleness_max, 9u);
   EXPECT_EQ(partial.plt_budget, 0.5);
   EXPECT_EQ(partial.dense, DenseSharding::kEqual);
   EXPECT_FALSE(partial.survivors_go_on);
+}
+
+TEST_F(RunFlagsTest, SelectorAgeAwareSaysWhatToUse) {
+  try {
+    spec_of({"--selector", "age-aware"});
+    FAIL() << "accepted";
+  } catch (const CLI::ValidationError& refused) {
+    EXPECT_STREQ(refused.what(),
+                 "--selector: selector age-aware was removed: use risk-aware, which weighs age in "
+                 "every layer, or load-aware, which never does");
+  }
 }
 
 TEST_F(RunFlagsTest, FlagsWithoutEffectAreSaidNotRefused) {

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "bench/gpu/state_sink.h"
+#include "bench/service/gpu/state_sink.h"
 #include "tests/kernels/checker.h"
 #include "tests/trainer/training/training.h"
 #include "trainer/device/cuda_device.h"

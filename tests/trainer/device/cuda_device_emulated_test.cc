@@ -1,6 +1,6 @@
 // Copies that only the emulated device can count: reads of a step that use a copy engine, where
 // they would wait for a snapshot's chunks, and the time at which such chunks are queued.
-#include "bench/gpu/state_sink.h"
+#include "bench/service/gpu/state_sink.h"
 #include "kernels/cuda/land.h"
 #include "tests/support/cuda_emulator/control.h"
 #include "tests/trainer/device/cuda_fixture.h"

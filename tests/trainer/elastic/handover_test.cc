@@ -22,12 +22,6 @@ TEST(HandoverTest, SurvivesTheWire) {
   handover.partial.state.loss_since = 5;
   handover.partial.state.loss_experts = 2;
   handover.partial.state.loss_tokens = 1'000;
-  handover.partial.state.trial = {.judged = 3.5,
-                                  .lost = 1e9,
-                                  .ahead = -0.1,
-                                  .stops = 2,
-                                  .weight = AgeWeight::kRoot,
-                                  .rules = {{{10, 0, 0}, {9.5, 1, 2}, {8, -3, 4}}}};
   for (uint64_t i = 0; i < 6; ++i) {
     handover.partial.saved.push_back({i, static_cast<int64_t>(i), i + 10});
     handover.partial.kept.push_back({i + 1, static_cast<int64_t>(2 * i), i + 20});

@@ -50,7 +50,7 @@ TEST(SelectorTest, EveryOneVisitsAllExpertsWithinTheBound) {
     const uint32_t experts = 1 + random() % 40;
     const uint32_t k = 1 + random() % experts;
     const uint32_t needed = (experts + k - 1) / k;
-    SelectionOptions options{kSelectors[round % 4], k,
+    SelectionOptions options{kSelectors[static_cast<size_t>(round) % std::size(kSelectors)], k,
                              needed + static_cast<uint32_t>(random() % 6)};
     ASSERT_TRUE(check_selection(options, experts).ok());
     Layer layer(options, experts);
@@ -83,8 +83,8 @@ TEST(SelectorTest, TakesAsManyAsTheBoundDemands) {
     const uint32_t experts = 1 + random() % 20;
     const uint32_t k = 1 + random() % experts;
     const uint32_t needed = (experts + k - 1) / k;
-    const SelectionOptions options{kSelectors[round % 4], k,
-                                   needed + static_cast<uint32_t>(random() % 6)};
+    const SelectionOptions options{kSelectors[static_cast<size_t>(round) % std::size(kSelectors)],
+                                   k, needed + static_cast<uint32_t>(random() % 6)};
     Layer layer(options, experts);
     for (ExpertCandidate& candidate : layer.candidates()) candidate.age = 1 + random() % 30;
     for (uint32_t at = 0; at < 3 * needed; ++at) {
@@ -152,19 +152,23 @@ TEST(SelectorTest, RiskAwareSparesWhatReplicasKeep) {
   EXPECT_THAT(select_experts({Selector::kRiskAware, 1, 9}, two), ElementsAre(1));
 }
 
-TEST(SelectorTest, AgeAwareWeighsAgeWhereverRiskAwareDoesNot) {
+// An expert four times as old counts twice as much, with and without differences in risk.
+TEST(SelectorTest, RiskAwareWeighsTheRootOfAge) {
+  const SelectionOptions options{Selector::kRiskAware, 1, 9};
   std::vector<ExpertCandidate> two(2);
   two[0] = {.unsaved_tokens = 100, .age = 1};
-  two[1] = {.unsaved_tokens = 60, .age = 3};
-  EXPECT_THAT(select_experts({Selector::kRiskAware, 1, 9}, two), ElementsAre(0));
-  EXPECT_THAT(select_experts({Selector::kAgeAware, 1, 9}, two), ElementsAre(1));
-  EXPECT_THAT(select_experts({Selector::kAgeAware, 1, 9, AgeWeight::kNone}, two), ElementsAre(0));
-  two[0].loss_probability = 0.9;  // and now there is risk to weigh
-  EXPECT_THAT(select_experts({Selector::kRiskAware, 1, 9}, two), ElementsAre(1));
+  two[1] = {.unsaved_tokens = 51, .age = 4};
+  EXPECT_THAT(select_experts(options, two), ElementsAre(1));
+  two[1].unsaved_tokens = 49;
+  EXPECT_THAT(select_experts(options, two), ElementsAre(0));
+  two[0].loss_probability = 0.5;
+  EXPECT_THAT(select_experts(options, two), ElementsAre(1));
+  two[1].unsaved_tokens = 24;
+  EXPECT_THAT(select_experts(options, two), ElementsAre(0));
 }
 
-// For any loads, ages, bound and weight of age: exactly the same experts.
-TEST(SelectorTest, RiskAwareIsLoadAwareWhereAllRunTheSameRisk) {
+// For any loads: exactly the same experts.
+TEST(SelectorTest, RiskAwareIsLoadAwareAtEqualRisksAndAges) {
   const uint32_t seed = 4;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -172,17 +176,19 @@ TEST(SelectorTest, RiskAwareIsLoadAwareWhereAllRunTheSameRisk) {
     const uint32_t experts = 2 + random() % 30;
     const uint32_t k = 1 + random() % experts;
     const uint32_t bound = default_staleness_max(experts, k);
-    const auto weight = static_cast<AgeWeight>(random() % 3);
-    Layer layer({Selector::kRiskAware, k, bound, weight}, experts);
     const double risk = loss_probability(16, 1 + random() % 4, 4);
-    for (ExpertCandidate& candidate : layer.candidates()) candidate.loss_probability = risk;
-    for (int snapshot = 0; snapshot < 40; ++snapshot) {
-      for (ExpertCandidate& candidate : layer.candidates()) {
-        candidate.unsaved_tokens += static_cast<int64_t>(random() % 1000);
-      }
-      const std::vector<ExpertCandidate> before = layer.candidates();
-      ASSERT_EQ(layer.snapshot(), select_experts({Selector::kLoadAware, k, bound}, before));
+    const uint64_t age = 1 + random() % bound;
+    std::vector<ExpertCandidate> candidates(experts);
+    for (uint32_t expert = 0; expert < experts; ++expert) {
+      candidates[expert] = {.unsaved_tokens = static_cast<int64_t>(random() % 1000),
+                            .age = age,
+                            .loss_probability = risk,
+                            .turn = expert};
     }
+    const SelectionOptions ours{Selector::kRiskAware, k, bound};
+    const SelectionOptions theirs{Selector::kLoadAware, k, bound};
+    const uint32_t count = k_within_bound(ours, candidates);
+    ASSERT_EQ(select_experts(ours, candidates, count), select_experts(theirs, candidates, count));
   }
 }
 
@@ -274,6 +280,7 @@ TEST(SelectorTest, RefusesWhatCannotBe) {
   EXPECT_TRUE(check_selection({Selector::kRiskAware, 3, 3}, 8).ok());
   EXPECT_TRUE(check_selection({Selector::kRiskAware, 3, default_staleness_max(8, 3)}, 8).ok());
   EXPECT_THAT(parse_selector("random").error().message, HasSubstr("'random'"));
+  EXPECT_EQ(parse_selector("age-aware").error().message, kAgeAwareRemoved);
   for (const Selector selector : kSelectors)
     EXPECT_EQ(*parse_selector(selector_name(selector)), selector);
 }
