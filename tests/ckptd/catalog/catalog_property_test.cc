@@ -146,7 +146,7 @@ TYPED_TEST(CatalogPropertyTest, ViewsEqualTheNaiveModel) {
   for (int i = 0; i < histories; ++i) {
     const uint64_t seed = base_seed() * 1000 + i;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    const History history = HistoryMaker(seed).make(60);
+    const RecordedHistory history = HistoryMaker(seed).make(60);
     TypeParam room;
     Catalog catalog(room.open());
     apply_all(catalog, history.records);
@@ -157,7 +157,7 @@ TYPED_TEST(CatalogPropertyTest, ViewsEqualTheNaiveModel) {
 }
 
 TYPED_TEST(CatalogPropertyTest, ReopenedAndRebuiltItAnswersTheSame) {
-  const History history = HistoryMaker(base_seed()).make(120);
+  const RecordedHistory history = HistoryMaker(base_seed()).make(120);
   std::string answers;
   {
     Catalog catalog(this->room_.open());
@@ -180,7 +180,7 @@ TYPED_TEST(CatalogPropertyTest, ReopenedAndRebuiltItAnswersTheSame) {
 TEST(CatalogCrashTest, EveryPrefixOfItsBatchesAndAReplayGiveTheSame) {
   const uint64_t seed = base_seed() + 5;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
-  const History history = HistoryMaker(seed).make(60);
+  const RecordedHistory history = HistoryMaker(seed).make(60);
   std::string answers;
   {
     Catalog catalog(make_memory_store());
@@ -205,7 +205,7 @@ TEST(CatalogCrashTest, EveryPrefixOfItsBatchesAndAReplayGiveTheSame) {
 
 // A catalog record encodes to the bytes of its journal record, so that verify can trust it.
 TEST(CatalogPropertyTest, RecordsComeBackAsTheJournalHadThem) {
-  const History history = HistoryMaker(base_seed() + 9).make(80);
+  const RecordedHistory history = HistoryMaker(base_seed() + 9).make(80);
   Catalog catalog(make_memory_store());
   apply_all(catalog, history.records);
   size_t compared = 0;

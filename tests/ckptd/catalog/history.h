@@ -7,78 +7,12 @@
 #include <random>
 #include <set>
 
+#include "tests/ckptd/catalog/history_model.h"
 #include "tests/ckptd/catalog/records.h"
 
 namespace ckptd {
 
-// Reference model: keeps everything in lists and scans all of them for each answer.
-struct HistoryModel {
-  struct Commit {
-    ViewPoint point;
-    std::set<ckpt::UnitId> units;
-    bool full = false;
-    bool damaged = false;
-    bool deleted = false;  // then `units` are those that other views still need
-  };
-  std::vector<ckpt::UnitSpec> units;
-  std::map<ckpt::LineageId, Lineage> lineages;
-  std::vector<Commit> commits;  // in the order of the journal
-  std::map<std::string, ViewPoint> tags;
-
-  bool exists(ViewPoint point) const {
-    return std::any_of(commits.begin(), commits.end(),
-                       [&](const Commit& commit) { return commit.point == point; });
-  }
-  // Number of lineages between the view and the commit: 0 its own, 1 the parent, ...; nullopt if
-  // the view does not see the commit.
-  std::optional<int> distance(ViewPoint commit, ViewPoint view) const {
-    if (commit.step > view.step) return std::nullopt;
-    if (commit.lineage == view.lineage) return 0;
-    const auto lineage = lineages.find(view.lineage);
-    if (lineage == lineages.end() || lineage->second.parent == 0) return std::nullopt;
-    const auto further =
-        distance(commit, {lineage->second.parent, std::min(view.step, lineage->second.fork_step)});
-    return further ? std::optional(*further + 1) : std::nullopt;
-  }
-  // Newest version of the unit in the view; with `before`, the next older version.
-  std::optional<ViewPoint> newest(ckpt::UnitId unit, ViewPoint view,
-                                  std::optional<ViewPoint> before = std::nullopt) const {
-    std::optional<std::pair<int, ViewPoint>> best;
-    const auto limit = before ? distance(*before, view) : std::optional<int>(0);
-    if (!limit) return std::nullopt;
-    for (const Commit& commit : commits) {
-      const auto away = distance(commit.point, view);
-      if (!away || commit.damaged || !commit.units.contains(unit)) continue;
-      const bool too_new =
-          before && (*away < *limit || (*away == *limit && commit.point.step >= before->step));
-      if (too_new) continue;
-      const bool better = !best || *away < best->first ||
-                          (*away == best->first && commit.point.step > best->second.step);
-      if (better) best = {*away, commit.point};
-    }
-    return best ? std::optional(best->second) : std::nullopt;
-  }
-  bool complete(ViewPoint view) const {
-    for (ckpt::UnitId unit = 0; unit < units.size(); ++unit) {
-      if (!newest(unit, view)) return false;
-    }
-    return !units.empty() && lineages.contains(view.lineage);
-  }
-  // Tries every commit that the lineage sees.
-  std::optional<ViewPoint> latest_complete(ckpt::LineageId lineage) const {
-    std::optional<std::pair<int, ViewPoint>> best;
-    for (const Commit& commit : commits) {
-      const auto away = distance(commit.point, {lineage, ~ckpt::Step{0}});
-      if (!away || commit.damaged || commit.deleted || !complete(commit.point)) continue;
-      const bool better = !best || *away < best->first ||
-                          (*away == best->first && commit.point.step > best->second.step);
-      if (better) best = {*away, commit.point};
-    }
-    return best ? std::optional(best->second) : std::nullopt;
-  }
-};
-
-struct History {
+struct RecordedHistory {
   HistoryModel model;
   std::vector<fb::RecordT> records;
 };
@@ -87,7 +21,7 @@ class HistoryMaker {
  public:
   explicit HistoryMaker(uint64_t seed) : random_(seed) {}
 
-  History make(size_t events) {
+  RecordedHistory make(size_t events) {
     add(store_opened());
     add(run_created());
     add_units(test_units(1, 2));
@@ -319,7 +253,7 @@ class HistoryMaker {
   static constexpr uint64_t kPlacesPerCommit = 8;  // distance of commits: the size of the largest
 
   std::mt19937_64 random_;
-  History history_;
+  RecordedHistory history_;
   std::map<ViewPoint, fb::CommittedT> written_;  // the last commit of each step
 };
 

@@ -188,7 +188,7 @@ class PruneHistory {
 
  private:
   std::mt19937_64 random_;
-  History history_;
+  RecordedHistory history_;
   Catalog catalog_;
   std::vector<fb::RecordT> records_;
 };

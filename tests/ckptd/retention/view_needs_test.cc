@@ -38,7 +38,7 @@ TEST(ViewNeeds, AreWhatTheViewsShowOneByOne) {
   for (uint64_t seed = first; seed < first + 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
-    const History history = HistoryMaker(seed).make(20 + random() % 80);
+    const RecordedHistory history = HistoryMaker(seed).make(20 + random() % 80);
     Catalog catalog(make_memory_store());
     apply_all(catalog, history.records);
     std::vector<ViewPoint> views;
