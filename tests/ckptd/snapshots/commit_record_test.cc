@@ -12,12 +12,14 @@ using ::testing::ElementsAre;
 constexpr ckpt::SnapshotKey kKey{.run = 1, .lineage = 2, .epoch = 3, .step = 40, .attempt = 5};
 
 WrittenExtent extent(ckpt::Rank rank, uint64_t offset, ckpt::UnitId unit) {
-  return {.segment = 9,
-          .offset = offset,
-          .header_bytes = 4096,
-          .payload_bytes = 100,
-          .rank = rank,
-          .fragments = {{.unit = unit, .codec = 0, .length = 100}}};
+  WrittenExtent written;
+  written.segment = 9;
+  written.offset = offset;
+  written.header_bytes = 4096;
+  written.payload_bytes = 100;
+  written.rank = rank;
+  written.fragments = {{.unit = unit, .codec = 0, .length = 100}};
+  return written;
 }
 
 TEST(CommitRecord, DoesNotDependOnTheOrderOfWrites) {

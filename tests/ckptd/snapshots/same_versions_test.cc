@@ -11,6 +11,9 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
+// The open snapshot that references them.
+constexpr ckpt::SnapshotKey kOpen{.run = kTestRun, .lineage = 1, .epoch = 9, .step = 8};
+
 class SameVersionsTest : public testing::Test {
  protected:
   SameVersionsTest() {
@@ -38,7 +41,7 @@ class SameVersionsTest : public testing::Test {
 TEST_F(SameVersionsTest, HoldsAVersionWithItsExtents) {
   ASSERT_TRUE(hold(0));
   EXPECT_THAT(same_.held(), ElementsAre(SameVersions::Version{commit_.point, 0}));
-  const auto headers = same_.headers({.low = 11, .high = 12}, {place()});
+  const auto headers = same_.headers({.low = 11, .high = 12}, kOpen, {place()});
   ASSERT_THAT(headers, SizeIs(1));
   EXPECT_EQ(headers[0].expected.snapshot, version(0).snapshot);
   EXPECT_EQ(headers[0].expected.offset, place().second);
@@ -76,7 +79,7 @@ TEST_F(SameVersionsTest, ListsSharedPiecesInTheOrderOfTheirBytes) {
   std::vector<WrittenExtent> extents;
   same_.list_extents(extents);
   ASSERT_THAT(extents, SizeIs(1));
-  EXPECT_EQ(extents[0].writer, shared.snapshot);
+  EXPECT_EQ(ckpt::writer_of(extents[0], kOpen), shared.snapshot);
   ASSERT_THAT(extents[0].fragments, SizeIs(2));
   EXPECT_EQ(extents[0].fragments[0].payload_offset, 0u) << "from the start of the payload";
   EXPECT_EQ(extents[0].fragments[0].crc32c, shared.fragments[0].crc32c);
