@@ -174,12 +174,12 @@ TEST_F(TimingsTest, WaitIsStallAlsoIfItFails) {
   EXPECT_GT(snapshot.info().stall_ns, before_ns);
 }
 
-// A program that was compiled with a header without the timings.
+// A program that was compiled with a header without detail and timings.
 TEST_F(TimingsTest, OlderCallersInfoIsNotOverrun) {
   start();
   open({1000});
   const Snapshot snapshot = begin();
-  constexpr size_t kOldSize = offsetof(ckpt_snapshot_info, plan_ns);
+  constexpr size_t kOldSize = offsetof(ckpt_snapshot_info, detail);
   static_assert(kOldSize == offsetof(ckpt_snapshot_info, alarms) + sizeof(const char*));
   std::array<unsigned char, sizeof(ckpt_snapshot_info)> memory{};
   memory.fill(0xee);
