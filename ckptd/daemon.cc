@@ -4,7 +4,6 @@
 
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/health_text.h"
-#include "formats/base/printable.h"
 
 namespace ckptd {
 

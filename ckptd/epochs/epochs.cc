@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "ckptd/epochs/epoch_over.h"
+#include "ckptd/epochs/resume_point.h"
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/sessions/access.h"

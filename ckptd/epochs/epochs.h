@@ -16,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "ckptd/epochs/resume_point.h"
 #include "ckptd/group/group.h"
 #include "ckptd/history/history.h"
 #include "ckptd/history/run_gate.h"

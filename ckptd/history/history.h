@@ -64,7 +64,6 @@ class History {
 
   // -- the catalog -------------------------------------------------------------------------------
   const Catalog& catalog() const { return *catalog_; }
-  bool has_catalog() const { return catalog_ != nullptr; }
   // Reads the catalog as a whole, or fails (whole_read.h).
   template <typename Read>
   auto read(Read get) {
@@ -95,9 +94,7 @@ class History {
   void apply(uint64_t sequence, const ckpt::fb::RecordT& record);
   JournalWriter& journal() { return *journal_; }
   const JournalWriter& journal() const { return *journal_; }
-  bool has_journal() const { return journal_ != nullptr; }
   const ckpt::base::Hash128& store_id() const { return store_id_; }
-  FileId journal_file() const { return journal_file_; }
   uint64_t last_sequence() const { return last_sequence_; }
   CatalogKeeper::Journal journal_end() const { return {journal_file_, last_sequence_}; }
   JournalSource journal_source() const;

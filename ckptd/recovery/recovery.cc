@@ -113,7 +113,7 @@ Result<Recovered> Recovery::run() {
   return recovered;
 }
 
-// Nothing of the store is changed before these checks are over.
+// Changes no existing part of the store: after an error the user finds it as it was.
 Status Recovery::check_identity(const RecoveredStore& store, bool finished_salvage) {
   CKPT_TRY(ensure_segments_directory(disk_, store));
   CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk_, store));
@@ -174,7 +174,7 @@ Status Recovery::list_runs(RecoveredStore& store, Recovered& recovered) {
                               .rejoining = known && !over ? epoch.size : 0,
                               .lineage = epoch.lineage,
                               .members = epoch.elastic ? epoch.members : std::vector<uint64_t>(),
-                              .goes_on = epoch.goes_on || epoch.had_gone_on,
+                              .has_gone_on = epoch.goes_on || epoch.had_gone_on,
                               .newest = std::move(newest)});
   }
   return {};

@@ -32,7 +32,7 @@ struct RecoveredRun {
   uint32_t rejoining = 0;            // ranks that may rejoin that epoch; 0: it is over, or unknown
   ckpt::LineageId lineage = 0;       // of that epoch
   std::vector<uint64_t> members;     // of an elastic epoch, by rank
-  bool goes_on = false;              // that epoch continued the state of survivors
+  bool has_gone_on = false;          // survivors of its elastic group went on, then or before
   std::optional<CommitInfo> newest;  // durable commit that views may use
 };
 

@@ -1,8 +1,8 @@
 // Snapshots: from a member's begin to the commit, or the failure. Executes the decisions of Ingest.
 //
 //   begin  -> checks, disk space, slabs leased (begins.h, leases.h)
-//   seal   -> bytes taken over, compared with earlier versions, written (seals.h, dedup.h,
-//   deltas.h) commit -> alarms judged, record written, members told
+//   seal   -> slab taken over, compared with earlier versions, written (seals.h, dedup.h, deltas.h)
+//   commit -> alarms judged, record written, members told
 //
 // Owns the state of every open snapshot. Loop thread only; callbacks of Persist and Comparer run in
 // the loop, too. After a failure nothing is left but dead space in segments; ingest remembers the
