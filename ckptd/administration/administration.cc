@@ -14,7 +14,7 @@ Administration::Administration(Needs needs)
               .replies = needs.replies,
               .gate = needs.gate,
               .execute = [this](const Session& session,
-                                const Change& change) { execute(session, change); },
+                                const RequestedChange& change) { execute(session, change); },
               .register_replacing = std::move(needs.register_replacing)}),
       context_{.history = needs.history,
                .turn = needs.turn,
@@ -27,7 +27,7 @@ bool Administration::handles(std::string_view verb) {
          verb == "grant";
 }
 
-void Administration::execute(const Session& session, const Change& change) {
+void Administration::execute(const Session& session, const RequestedChange& change) {
   if (change.verb == "tag") {
     change_tag(context_, session, change);
   } else if (change.verb == "pin") {

@@ -51,7 +51,7 @@ class Administration {
   const Counters& counters() const { return removals_.counters(); }
 
  private:
-  void execute(const Session& session, const Change& change);
+  void execute(const Session& session, const RequestedChange& change);
 
   ChangeQueue queue_;
   const ChangeContext context_;

@@ -1,4 +1,4 @@
-// Change: a change of history that a client requested.
+// RequestedChange: a change of history that a client requested.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace ckptd {
 
-struct Change {
+struct RequestedChange {
   ckpt::SessionId session = 0;
   uint64_t request = 0;
   std::string verb;

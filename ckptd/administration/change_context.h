@@ -18,7 +18,7 @@ struct ChangeContext {
   // The catalog as the session may see it.
   std::function<QueryContext(const Session&)> query_context;
 
-  void refuse(const Change& change, const ckpt::Error& error) const {
+  void refuse(const RequestedChange& change, const ckpt::Error& error) const {
     queue.answer(change, error_answer(error));
   }
 };

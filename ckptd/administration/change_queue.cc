@@ -25,7 +25,7 @@ void ChangeQueue::add(const Session& session, const fb::QueryT& message) {
 }
 
 Status ChangeQueue::add_registration(SessionId session, const fb::RegisterUnitsT& message) {
-  const bool twice = std::ranges::any_of(waiting_, [session](const Change& change) {
+  const bool twice = std::ranges::any_of(waiting_, [session](const RequestedChange& change) {
     return change.registration && change.session == session;
   });
   if (twice || waiting_.size() >= limits::kAdministrationsWaitingMax) {
@@ -49,7 +49,7 @@ void ChangeQueue::next() {
                               [this] { needs_.turn.defer([this] { next(); }); });
     }
     if (needs_.history.applies()) return;
-    const Change change = std::move(waiting_.front());
+    const RequestedChange change = std::move(waiting_.front());
     waiting_.pop_front();
     Session* session = needs_.sessions.find(change.session);
     if (session == nullptr) continue;
@@ -62,12 +62,12 @@ void ChangeQueue::next() {
   }
 }
 
-void ChangeQueue::answer(const Change& change, const QueryAnswer& answer) {
+void ChangeQueue::answer(const RequestedChange& change, const QueryAnswer& answer) {
   needs_.replies.answer(change.session, change.request, answer);
   in_progress_.reset();
 }
 
-void ChangeQueue::record(const Change& change, std::vector<fb::RecordT> records,
+void ChangeQueue::record(const RequestedChange& change, std::vector<fb::RecordT> records,
                          std::function<QueryAnswer()> then) {
   needs_.history.record(std::move(records),
                         [this, change, then = std::move(then)](const Status& status) {

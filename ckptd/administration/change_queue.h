@@ -31,7 +31,7 @@ class ChangeQueue {
     const Replies& replies;
     RunGate& gate;
     // Executes a change with a verb: calls answer() exactly once, now or later.
-    std::function<void(const Session&, const Change&)> execute;
+    std::function<void(const Session&, const RequestedChange&)> execute;
     // Executes a registration. If it replaces a run, it holds the administration's token until the
     // end.
     std::function<void(Session&, const ckpt::fb::RegisterUnitsT&)> register_replacing;
@@ -48,14 +48,14 @@ class ChangeQueue {
   // Begins the next changes, as far as possible. Called at the end of each settle().
   void next();
   // Ends the change in progress.
-  void answer(const Change& change, const QueryAnswer& answer);
+  void answer(const RequestedChange& change, const QueryAnswer& answer);
   // Appends the records. Once they are applied, `then` makes the answer.
-  void record(const Change& change, std::vector<ckpt::fb::RecordT> records,
+  void record(const RequestedChange& change, std::vector<ckpt::fb::RecordT> records,
               std::function<QueryAnswer()> then);
 
  private:
   const Needs needs_;
-  std::deque<Change> waiting_;
+  std::deque<RequestedChange> waiting_;
   std::optional<RunGate::Token> in_progress_;  // of a change with a verb
 };
 

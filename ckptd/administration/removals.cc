@@ -115,7 +115,7 @@ Result<PrunePlan> Removals::plan(const Session& session, const PruneArgs& args) 
   return plan_prune(catalog, request);
 }
 
-void Removals::prune(const Session& session, const Change& change) {
+void Removals::prune(const Session& session, const RequestedChange& change) {
   const auto args = context_.history.read(
       [&] { return parse_prune_args(context_.query_context(session), change.args); });
   if (!args.ok()) return context_.refuse(change, args.error());
@@ -137,7 +137,7 @@ void Removals::prune(const Session& session, const Change& change) {
         prune_records(args->run, *planned, context_.turn.wall_clock_ns()));
 }
 
-void Removals::remove(const Session& session, const Change& change) {
+void Removals::remove(const Session& session, const RequestedChange& change) {
   const auto args = context_.history.read(
       [&] { return parse_remove_args(context_.query_context(session), change.args); });
   if (!args.ok()) return context_.refuse(change, args.error());
@@ -200,7 +200,7 @@ std::vector<fb::RecordT> Removals::removal_record(const RunInfo& run,
 }
 
 // Meanwhile no epoch resumes from the run.
-void Removals::write(const Change& change, const Deletion& deletion,
+void Removals::write(const RequestedChange& change, const Deletion& deletion,
                      std::vector<fb::RecordT> records) {
   deleting_ = gate_.begin(deletion.activity, deletion.run.id);
   context_.history.record(std::move(records), [this, change, deletion](const Status& status) {
@@ -208,7 +208,8 @@ void Removals::write(const Change& change, const Deletion& deletion,
   });
 }
 
-void Removals::written(const Change& change, const Deletion& deletion, const Status& status) {
+void Removals::written(const RequestedChange& change, const Deletion& deletion,
+                       const Status& status) {
   deleting_.reset();
   outside_.on_ended();
   if (!status.ok()) return context_.refuse(change, status.error());

@@ -44,8 +44,8 @@ class Removals {
   Removals(const Removals&) = delete;
   Removals& operator=(const Removals&) = delete;
 
-  void prune(const Session& session, const Change& change);
-  void remove(const Session& session, const Change& change);
+  void prune(const Session& session, const RequestedChange& change);
+  void remove(const Session& session, const RequestedChange& change);
   // The conditions of removing the whole run: the catalog is readable, and nobody uses the run.
   // Pending writes to the run, and their waiters, would be lost.
   Status may_remove(const RunInfo& run) const;
@@ -63,9 +63,9 @@ class Removals {
   Result<PrunePlan> plan(const Session& session, const PruneArgs& args) const;
   std::vector<ckpt::fb::RecordT> removal_record(const RunInfo& run,
                                                 const std::string& reason) const;
-  void write(const Change& change, const Deletion& deletion,
+  void write(const RequestedChange& change, const Deletion& deletion,
              std::vector<ckpt::fb::RecordT> records);
-  void written(const Change& change, const Deletion& deletion, const Status& status);
+  void written(const RequestedChange& change, const Deletion& deletion, const Status& status);
 
   const ChangeContext& context_;
   const Sessions& sessions_;

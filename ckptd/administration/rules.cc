@@ -22,7 +22,8 @@ QueryAnswer rules_answer(History& history, const QueryContext& query, const RunI
 
 }  // namespace
 
-void change_rules(const ChangeContext& context, const Session& session, const Change& change) {
+void change_rules(const ChangeContext& context, const Session& session,
+                  const RequestedChange& change) {
   History& history = context.history;
   const QueryContext query = context.query_context(session);
   const auto keep = history.read([&] { return parse_keep_args(query, change.args); });
@@ -48,7 +49,8 @@ void change_rules(const ChangeContext& context, const Session& session, const Ch
   });
 }
 
-void change_grant(const ChangeContext& context, const Session& session, const Change& change) {
+void change_grant(const ChangeContext& context, const Session& session,
+                  const RequestedChange& change) {
   History& history = context.history;
   const QueryContext query = context.query_context(session);
   const auto grant = history.read([&] { return parse_grant_args(query, change.args); });

@@ -13,7 +13,8 @@ namespace ckptd {
 namespace fb = ckpt::fb;
 using ckpt::Status;
 
-void change_tag(const ChangeContext& context, const Session& session, const Change& change) {
+void change_tag(const ChangeContext& context, const Session& session,
+                const RequestedChange& change) {
   const Catalog& catalog = context.history.catalog();
   std::optional<ViewPoint> moved_from;  // the commit that the tag named until now
   const auto tag = context.history.read([&] {
@@ -58,7 +59,8 @@ void change_tag(const ChangeContext& context, const Session& session, const Chan
   });
 }
 
-void change_pin(const ChangeContext& context, const Session& session, const Change& change) {
+void change_pin(const ChangeContext& context, const Session& session,
+                const RequestedChange& change) {
   const auto pin = context.history.read(
       [&] { return parse_pin_args(context.query_context(session), change.args); });
   if (!pin.ok()) return context.refuse(change, pin.error());

@@ -5,7 +5,9 @@
 
 namespace ckptd {
 
-void change_tag(const ChangeContext& context, const Session& session, const Change& change);
-void change_pin(const ChangeContext& context, const Session& session, const Change& change);
+void change_tag(const ChangeContext& context, const Session& session,
+                const RequestedChange& change);
+void change_pin(const ChangeContext& context, const Session& session,
+                const RequestedChange& change);
 
 }  // namespace ckptd
