@@ -90,6 +90,13 @@ Ingest::Outcome Ingest::begin(const Begin& begin,
   return outcome;
 }
 
+// Unlike abort(), even if the snapshot is marked as committing: its commit has not started.
+Ingest::Actions Ingest::cancel_begin(const SnapshotKey& key, const Error& error) {
+  const auto found = impl_->snapshots.find(key);
+  CKPT_ASSERT_MSG(found != impl_->snapshots.end(), "only a begin that succeeded is cancelled");
+  return {impl_->fail(key, found->second.named(error))};
+}
+
 Ingest::Outcome Ingest::sealed(const SnapshotKey& key, ckpt::Rank rank,
                                const std::vector<ckpt::ExtentFragment>& fragments) {
   const auto found = impl_->snapshots.find(key);
