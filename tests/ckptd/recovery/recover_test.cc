@@ -55,7 +55,7 @@ class RecoverTest : public ::testing::Test {
         .turn = turn,
         .open_catalog = [this]() -> Result<OpenedKvStore> {
           CKPT_TRY(catalog->open());
-          return OpenedKvStore{.store = make_memory_store(catalog), .reset_reason = {}};
+          return OpenedKvStore{.store = make_memory_store(catalog), .broken = {}};
         },
         .apply_turn = {},
         .on_record = [](const fb::RecordT&) {}});
