@@ -101,6 +101,11 @@ Ingest::Outcome Ingest::sealed(const SnapshotKey& key, ckpt::Rank rank,
                                const std::vector<ckpt::ExtentFragment>& fragments) {
   const auto found = impl_->snapshots.find(key);
   if (found == impl_->snapshots.end()) return {.status = impl_->unknown(key), .actions = {}};
+  if (found->second.committing) {
+    const Error error = make_error(ErrorCode::kFailedPrecondition,
+                                   "rank {} sealed a slab, but all parts are sealed already", rank);
+    return {.status = found->second.named(error), .actions = {}};
+  }
   Outcome outcome;
   const Result<bool> memory_only = found->second.sealed(rank, fragments);
   if (!memory_only.ok()) {
