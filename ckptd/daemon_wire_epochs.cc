@@ -8,6 +8,7 @@ Epochs::Needs Daemon::Impl::epochs_needs() {
           .turn = turn,
           .replies = replies,
           .sessions = sessions,
+          .gate = gate,
           .staging = [this]() -> Staging& { return *staging; },
           .is_draining = [this] { return draining; },
           .has_open_snapshots = [this](ckpt::RunId run) { return !snapshots->open(run).empty(); },
@@ -17,7 +18,6 @@ Epochs::Needs Daemon::Impl::epochs_needs() {
               [this](ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank, const std::string& why) {
                 snapshots->member_lost(run, epoch, rank, why);
               },
-          .gate = gate,
           .on_may_open = [this] { snapshot_ended = true; },
           .on_ended = [this](ckpt::RunId run,
                              ckpt::Epoch epoch) { snapshots->epoch_ended(run, epoch); },

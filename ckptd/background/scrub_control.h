@@ -30,6 +30,8 @@ class ScrubControl {
     std::function<QueryContext(const Session&)> query_context;
   };
   explicit ScrubControl(Needs needs) : needs_(std::move(needs)) {}
+  ScrubControl(const ScrubControl&) = delete;
+  ScrubControl& operator=(const ScrubControl&) = delete;
 
   void open(const RestoreContext& context);
   void close();

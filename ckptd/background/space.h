@@ -45,6 +45,8 @@ class Space {
     uint64_t errors = 0;
   };
   explicit Space(Needs needs) : needs_(std::move(needs)) {}
+  Space(const Space&) = delete;
+  Space& operator=(const Space&) = delete;
 
   // Rounds may start from now on.
   void open(Disk& disk, SegmentReader& segments);

@@ -102,8 +102,7 @@ ckpt::Error lock_error(RocksDbLock lock, const rocksdb::Status& status,
   return make_error(
       ErrorCode::kUnavailable,
       "catalog {}: its file system has no locks of fcntl(), which RocksDB needs ({}); "
-      "enable them (NFS: run a lock daemon, Lustre: mount with -o flock) or use a "
-      "local folder",
+      "enable them (NFS: run a lock daemon, Lustre: mount with -o flock) or use a local folder",
       directory, status.ToString());
 }
 
@@ -219,8 +218,7 @@ class RocksDbStore final : public KvStore {
       if (!status.ok()) return to_error(status, directory_);
     }
     Status written = check(database_->db->Write(rocksdb::WriteOptions(), &writes));
-    // RocksDB aborts if it is asked to write after a failed write, and its own recovery from a full
-    // disk does exactly that: the handle is closed before either can happen.
+    // RocksDB aborts if it writes after a failed write, as in its own recovery from a full disk.
     if (!written.ok()) close(written.error());
     return written;
   }
@@ -324,6 +322,7 @@ class RocksDbStore final : public KvStore {
     }
     close(make_error(ErrorCode::kUnavailable, "catalog {}: could not be made anew", directory_));
     CKPT_TRY(replace_database(directory_, aside));
+    kept_as_.clear();
     CKPT_TRY(reopen());
     return aside;
   }
@@ -334,6 +333,7 @@ class RocksDbStore final : public KvStore {
     read_only_ = false;
     Status opened = check(open_database(directory_, database_));
     if (!opened.ok()) closed_ = opened.error();
+    if (opened.ok()) kept_as_.clear();
     return opened;
   }
 
@@ -372,7 +372,7 @@ class RocksDbStore final : public KvStore {
   std::unique_ptr<Database> database_;
   bool read_only_ = false;
   ckpt::Error closed_;   // why there is no database
-  std::string kept_as_;  // for the files that could not be opened; empty: they could
+  std::string kept_as_;  // clear() moves files there that could not be opened; empty: they could
 };
 
 }  // namespace

@@ -33,13 +33,13 @@ class Epochs {
     const Turn& turn;
     const Replies& replies;
     Sessions& sessions;
+    RunGate& gate;
     std::function<Staging&()> staging;  // built after this
     std::function<bool()> is_draining;
     std::function<bool(ckpt::RunId)> has_open_snapshots;
     // Aborts the run's snapshots that are not staged: staged ones commit, or fail by themselves.
     std::function<void(ckpt::RunId, const ckpt::Error&)> abort_unstaged;
     std::function<void(ckpt::RunId, ckpt::Epoch, ckpt::Rank, const std::string&)> member_lost;
-    RunGate& gate;
     // An epoch may be written now that waited for a change of its run's history.
     std::function<void()> on_may_open;
     std::function<void(ckpt::RunId, ckpt::Epoch)> on_ended;  // before members are told
@@ -53,6 +53,8 @@ class Epochs {
     uint64_t members_lost = 0;
   };
   explicit Epochs(Needs needs) : needs_(std::move(needs)) {}
+  Epochs(const Epochs&) = delete;
+  Epochs& operator=(const Epochs&) = delete;
 
   // -- messages ----------------------------------------------------------------------------------
   void join(Session& session, const ckpt::fb::JoinGroupT& message);

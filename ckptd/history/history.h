@@ -45,6 +45,8 @@ class History {
     std::function<void(const ckpt::fb::RecordT&)> on_record;
   };
   explicit History(Needs needs);
+  History(const History&) = delete;
+  History& operator=(const History&) = delete;
 
   // -- recovery, before any session exists -------------------------------------------------------
   CatalogKeeper& keeper() { return keeper_; }

@@ -90,10 +90,22 @@ Ingest::Outcome Ingest::begin(const Begin& begin,
   return outcome;
 }
 
+// Unlike abort(), even if the snapshot is marked as committing: its commit has not started.
+Ingest::Actions Ingest::cancel_begin(const SnapshotKey& key, const Error& error) {
+  const auto found = impl_->snapshots.find(key);
+  CKPT_ASSERT_MSG(found != impl_->snapshots.end(), "only a begin that succeeded is cancelled");
+  return {impl_->fail(key, found->second.named(error))};
+}
+
 Ingest::Outcome Ingest::sealed(const SnapshotKey& key, ckpt::Rank rank,
                                const std::vector<ckpt::ExtentFragment>& fragments) {
   const auto found = impl_->snapshots.find(key);
   if (found == impl_->snapshots.end()) return {.status = impl_->unknown(key), .actions = {}};
+  if (found->second.committing) {
+    const Error error = make_error(ErrorCode::kFailedPrecondition,
+                                   "rank {} sealed a slab, but all parts are sealed already", rank);
+    return {.status = found->second.named(error), .actions = {}};
+  }
   Outcome outcome;
   const Result<bool> memory_only = found->second.sealed(rank, fragments);
   if (!memory_only.ok()) {

@@ -82,11 +82,14 @@ class Ingest {
   // this key can succeed. A second begin of one rank is only refused.
   Outcome begin(const Begin& begin,
                 const std::shared_ptr<const std::vector<ckpt::UnitSpec>>& units);
+  // The caller cannot serve a begin that has just succeeded: fails the snapshot. The actions of
+  // that begin, perhaps a CommitAction, are void: the caller must not have executed them.
+  Actions cancel_begin(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error);
 
   // This rank sealed a slab. Its fragments are the rank's declared ranges, whole or in pieces, each
   // byte once. A slab has either fragments to write or fragments that stay in memory. An error
-  // refuses the slab and fails the snapshot. If the status is ok, exactly one written() must
-  // follow, even if the snapshot fails.
+  // refuses the slab and fails the snapshot, unless it is being committed. If the status is ok,
+  // exactly one written() must follow, even if the snapshot fails.
   Outcome sealed(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank,
                  const std::vector<ckpt::ExtentFragment>& fragments);
   // The sealed slab's extent was written, or checked if it stays in memory; or that failed. Ignored

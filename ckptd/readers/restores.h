@@ -61,6 +61,8 @@ class Restores {
   using Jobs = std::vector<std::unique_ptr<RestoreJob>>;
 
   explicit Restores(Needs needs) : needs_(std::move(needs)) {}
+  Restores(const Restores&) = delete;
+  Restores& operator=(const Restores&) = delete;
 
   void open(const Session& session, const ckpt::fb::OpenRestoreT& message);
   void release_window(ckpt::SessionId session, const ckpt::fb::ReleaseWindowT& message);

@@ -45,6 +45,8 @@ class Verifies {
     uint64_t errors = 0;
   };
   explicit Verifies(Needs needs) : needs_(std::move(needs)) {}
+  Verifies(const Verifies&) = delete;
+  Verifies& operator=(const Verifies&) = delete;
 
   // `context` is of the session, for this call only.
   void start(const Session& session, const ckpt::fb::QueryT& message, const QueryContext& context);

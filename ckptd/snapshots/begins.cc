@@ -80,7 +80,7 @@ void Begins::begin(Session& session, const fb::BeginSnapshotT& message) {
   const Status ready = reserve_and_lease(session, *key, message);
   if (!ready.ok()) {
     fail(ready.error());
-    return core_.carry_out(core_.ingest.abort(*key, ready.error()));
+    return core_.carry_out(core_.ingest.cancel_begin(*key, ready.error()));
   }
   core_.carry_out(outcome.actions);
 }
@@ -295,7 +295,7 @@ void Begins::reopen(Session& session, const fb::ReopenSnapshotT& message) {
   if (ready.ok()) ready = claim(session, message.leased, share);
   if (!ready.ok()) {
     fail(ready.error());
-    return core_.carry_out(core_.ingest.abort(*key, ready.error()));
+    return core_.carry_out(core_.ingest.cancel_begin(*key, ready.error()));
   }
   core_.carry_out(outcome.actions);
 }

@@ -257,6 +257,23 @@ TEST(RocksDbStoreTest, OnlyClearMovesADamagedCatalogAside) {
   }
 }
 
+TEST(RocksDbStoreTest, ClearMovesNoReopenedCatalogAside) {
+  RocksDbRoom room;
+  ASSERT_TRUE(room.open()->write({{Family::kMeta, "a", "1"}}).ok());
+  const std::string current = room.directory() + "/CURRENT";
+  std::filesystem::copy_file(current, room.directory() + ".current");
+  spoil(room.directory(), "CURRENT");
+  const auto opened = open_rocksdb_store(room.directory());
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  ASSERT_NE(opened->broken, "");
+  std::filesystem::copy_file(room.directory() + ".current", current,
+                             std::filesystem::copy_options::overwrite_existing);
+  ASSERT_TRUE(opened->store->reopen().ok());
+  EXPECT_EQ(opened->store->get(Family::kMeta, "a").value(), "1");
+  ASSERT_TRUE(opened->store->clear().ok());
+  EXPECT_FALSE(std::filesystem::exists(room.directory() + ".broken"));
+}
+
 // Simulates a full disk: no file of this process may grow beyond `bytes`.
 class FileSizeLimit {
  public:

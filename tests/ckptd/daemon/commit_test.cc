@@ -256,6 +256,35 @@ TEST_F(CommitTest, TheLargestStepIsListedAndTheOneAfterItRefused) {
               HasSubstr("a commit's step is a number from 0 to 18446744073709551614"));
 }
 
+// Its record may be durable already.
+TEST(CommitInFlightTest, ALateSealDoesNotFailIt) {
+  World world({});
+  HeldSyncs slow(world.disk());
+  world.set_door(&slow);
+  ASSERT_TRUE(world.start().ok());
+  Job job(world, 1);
+  job.start();
+  FakeTrainer& trainer = *job.ranks[0];
+  slow.hold();
+  job.begin(5);
+  fb::LeaseSlabsT lease;
+  lease.step = 5;
+  lease.count = 1;
+  trainer.send(std::move(lease));
+  job.fill(5);
+  world.run();
+  ASSERT_GT(slow.held(), 0u);
+  fb::SealSlabT late = trainer.snapshot(5).seals.at(0);
+  late.slab = trainer.snapshot(5).slabs.at(0);
+  trainer.send(std::move(late));
+  EXPECT_THAT(trainer.error(), HasSubstr("all parts are sealed already"));
+  slow.release();
+  world.run();
+  job.listen();
+  EXPECT_EQ(trainer.snapshot(5).level, fb::SnapshotLevel::Durable);
+  world.stop();
+}
+
 TEST_F(CommitTest, AnAbortTellsTheOthers) {
   Job job(world, 2);
   job.start();

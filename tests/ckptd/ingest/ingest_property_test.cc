@@ -49,6 +49,9 @@ class History {
     ASSERT_EQ(committed_, !failed_);
     ASSERT_EQ(failed_, lose_one) << "nothing but a loss may fail it";
     if (committed_) {
+      const auto late = ingest.sealed(key_, pieces_[0].rank, {fragment(pieces_[0].range)});
+      EXPECT_FALSE(late.status.ok());
+      EXPECT_TRUE(late.actions.empty()) << "its record may be durable already";
       EXPECT_TRUE(ingest.committed(key_, {}).empty());
     }
     EXPECT_EQ(ingest.open_count(), 0u);

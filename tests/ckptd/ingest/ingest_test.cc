@@ -295,6 +295,18 @@ TEST_F(IngestTest, ARefusedBeginFailsItForEverybody) {
   EXPECT_FALSE(ingest.is_open(key(6)));
 }
 
+TEST_F(IngestTest, ACancelledBeginFailsACompleteSnapshot) {
+  Ingest::Begin all = part(5, 0), none = part(5, 1);
+  all.fragments = {{0, 0, kUnitBytes}, {1, 0, kUnitBytes}};
+  none.fragments.clear();
+  all.plan = none.plan = hash({all.fragments, {}});
+  ASSERT_TRUE(begin(all).status.ok());
+  ASSERT_TRUE(ingest.sealed(key(5), 0, sealed(all.fragments)).status.ok());
+  EXPECT_TRUE(ingest.written(key(5), {}).empty());
+  ASSERT_EQ(begin(none).actions.size(), 2u) << "staged, and to be committed";
+  EXPECT_EQ(ingest.cancel_begin(key(5), {ErrorCode::kIo, "no space"}).size(), 1u);
+}
+
 TEST_F(IngestTest, AFailedWriteFailsTheSnapshotOnce) {
   begin_both(5);
   ASSERT_TRUE(ingest.sealed(key(5), 0, sealed(part0)).status.ok());

@@ -11,6 +11,8 @@ import tempfile
 import unittest
 
 SOURCES, CMAKE = sys.argv[1:3]
+if not os.path.isabs(CMAKE):
+    sys.exit(f"CMAKE is {CMAKE!r}: give an absolute path; a stub named cmake comes first in PATH")
 
 # Runs the part of ./dev gpu in its own folder, with another cmake, and prints its row.
 SCRIPT = r'''
