@@ -16,6 +16,8 @@ from .session import Session
 
 # Parts of a state beside the weights; values under HF are those of rank 0.
 OPTIMIZER, HF = "optim", "hf"
+# Arena of the session that reads values before the saver's session is open.
+READER = {"arena_bytes": 8 << 20, "slab_bytes": 1 << 20}
 
 
 def rng_state() -> Dict[str, Any]:
@@ -46,6 +48,7 @@ class Stored(NamedTuple):
     layout: layout.Layout
     values: List[str]  # names of the plain values of rank 0
     ranks: int  # that saved
+    tokens: Mapping[str, List[int]]  # routed to the experts of each layer since the run began
     trainer: Optional[str]  # Trainer's state, as JSON
     rng: Optional[Dict[str, Any]]  # of this rank; None if another number of ranks saved
 
@@ -53,8 +56,8 @@ class Stored(NamedTuple):
 def stored(saver: Saver, step: Union[str, int] = "latest", rank: int = 0,
            size: int = 1) -> Optional[Stored]:
     """Values and layout of a view; None: the run has no view yet."""
-    description = saver.session.description._asdict()
-    with Session(description.pop("run"), **{**description, "control": True}) as reader:
+    description = {**saver.session.description._asdict(), **READER}
+    with Session(description.pop("run"), **description) as reader:
         found = joining.stored_layout(reader)
         if found is None:
             return None
@@ -63,11 +66,12 @@ def stored(saver: Saver, step: Union[str, int] = "latest", rank: int = 0,
                 assert restore.view is not None
                 documents = Documents(restore, found, rank)
                 if not documents.size:
-                    return Stored(restore.view.step, found, [], 0, None, None)
+                    return Stored(restore.view.step, found, [], 0, {}, None, None)
                 names = documents.names(0, "state")
                 told = f"{HF}.trainer_state"
                 return Stored(
                     restore.view.step, found, names, documents.size,
+                    documents.of(0).extra.get("tokens", {}),
                     documents.value(0, "state", told, _never) if told in names else None,
                     documents.value(rank, "rank", "rng", _never)
                     if documents.size == size and "rng" in documents.names(rank, "rank")
