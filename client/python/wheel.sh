@@ -57,7 +57,7 @@ install=("$out/venv/bin/pip" install --quiet --disable-pip-version-check)
 
 # PyTorch for the CPU: its CUDA libraries (3 GB) are left out where a CUDA toolkit has them.
 install_torch() {
-  "${install[@]}" --no-deps torch==2.11.0 nvidia-cufile==1.15.1.6 nvidia-cusparselt-cu13==0.8.0 \
+  "${install[@]}" --no-deps torch==2.11.0 nvidia-cufile==1.20.0.107 nvidia-cusparselt-cu13==0.8.0 \
     nvidia-nvshmem-cu13==3.4.5
   "${install[@]}" filelock fsspec jinja2 networkx setuptools sympy typing-extensions
   "$out/venv/bin/python" -c 'import torch' 2>/dev/null || "${install[@]}" torch==2.11.0

@@ -103,6 +103,7 @@ class Loop:
         self._optimizer = getattr(optimizer, "optimizer", optimizer)  # AcceleratedOptimizer
         self._scheduler = scheduler
         self._scaler = scaler
+        self.more: Dict[str, Any] = {}
         self._names = {id(value): canonical(name)
                        for name, value in self._model.named_parameters()}
         still = [canonical(name) for name, value in self._model.named_parameters()
@@ -114,11 +115,12 @@ class Loop:
 
     def save(self, step: int, *, rng: Optional[Mapping[str, Any]] = None,
              more: Mapping[str, Any] = {}, metrics: Mapping[str, float] = {}) -> Pending:
-        """As Saver.save. rng: of this rank, if not that of now. more: plain values to keep."""
+        """Saves like Saver.save. rng: of this rank, if not that of now. more: plain values to keep."""
         return self.saver.save(step, self._state(more), {"rng": dict(rng or rng_state())}, metrics)
 
     def restore(self, step: Union[str, int] = "continue", *, allow: Sequence[str] = ()) -> Restored:
-        """As Saver.restore; also sets the RNG of this rank, if the number of ranks is the same."""
+        """Restores like Saver.restore, and sets the RNG of this rank if there are as many ranks as
+        then. `more` then has the values that `save` was given as `more`."""
         found = stored(self.saver, "latest" if step == "continue" else step)
         if found is None:
             if step != "continue":
@@ -132,6 +134,8 @@ class Loop:
         restored = self.saver.restore(
             state, found.step if step in ("continue", "latest") else step, allow=allow)
         self._load(state)
+        self.more = {name: value for name, value in state[HF].items()
+                     if name not in ("scheduler", "scaler")}
         if "rng" in restored.per_rank:
             set_rng_state(restored.per_rank["rng"])
         return restored
