@@ -293,6 +293,7 @@ class Accelerated(StoreTest):
         said = []
         with ckptd.Loop(run, model, optimizer, scheduler, **SMALL) as loop:
             self.assertEqual((loop.restore().step or 0) + 1, first)
+            self.assertEqual(loop.more, {"epoch": first - 1} if first > 1 else {})
             for step in range(first, last + 1):
                 rows = torch.randint(0, VOCABULARY, (4, LENGTH))
                 loss = model(input_ids=rows, labels=rows).loss
@@ -301,7 +302,7 @@ class Accelerated(StoreTest):
                 optimizer.zero_grad()
                 scheduler.step()
                 said.append(loss.item())
-                loop.save(step).durable(support.TIMEOUT)
+                loop.save(step, more={"epoch": step}).durable(support.TIMEOUT)
         return said
 
     def test_a_loop_of_accelerate_repeats_the_losses(self):
