@@ -115,12 +115,12 @@ class Loop:
 
     def save(self, step: int, *, rng: Optional[Mapping[str, Any]] = None,
              more: Mapping[str, Any] = {}, metrics: Mapping[str, float] = {}) -> Pending:
-        """Saves like Saver.save. rng: of this rank, if not that of now. more: plain values to keep."""
+        """Saves like Saver.save. rng: of this rank, if not that of now. more: values to keep."""
         return self.saver.save(step, self._state(more), {"rng": dict(rng or rng_state())}, metrics)
 
     def restore(self, step: Union[str, int] = "continue", *, allow: Sequence[str] = ()) -> Restored:
         """Restores like Saver.restore, and sets the RNG of this rank if there are as many ranks as
-        then. `more` then has the values that `save` was given as `more`."""
+        then. `more` has the values that `save` was given as `more`."""
         found = stored(self.saver, "latest" if step == "continue" else step)
         if found is None:
             if step != "continue":
