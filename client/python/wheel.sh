@@ -4,10 +4,10 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 python=python3
-packages=(numpy)
+torch=no
 for argument in "$@"; do
   case $argument in
-    --torch) packages+=(torch) ;;
+    --torch) torch=yes ;;
     -*) printf 'usage: ./dev python [--torch] [PYTHON]\n' >&2 && exit 2 ;;
     *) python=$argument ;;
   esac
@@ -52,12 +52,30 @@ import ckptd
 wall, cpu = time.perf_counter() - begin[0], time.process_time() - begin[1]
 print(f"dev: import ckptd: {wall * 1000:.0f} ms, of which {cpu * 1000:.0f} ms of processor")
 TEXT
-"$out/venv/bin/pip" install --quiet --disable-pip-version-check "${packages[@]}"
+install=("$out/venv/bin/pip" install --quiet --disable-pip-version-check)
+"${install[@]}" numpy
+
+# PyTorch for the CPU: its CUDA libraries (3 GB) are left out where a CUDA toolkit has them.
+install_torch() {
+  "${install[@]}" --no-deps torch==2.11.0 nvidia-cufile==1.20.0.107 nvidia-cusparselt-cu13==0.8.0 \
+    nvidia-nvshmem-cu13==3.4.5
+  "${install[@]}" filelock fsspec jinja2 networkx setuptools sympy typing-extensions
+  "$out/venv/bin/python" -c 'import torch' 2>/dev/null || "${install[@]}" torch==2.11.0
+}
+
+# With their dependencies but torch, which would bring the CUDA libraries after all.
+install_transformers() {
+  "${install[@]}" --no-deps transformers==5.24.0 accelerate==1.15.0
+  "${install[@]}" 'huggingface-hub>=1.31.0,<3.0' packaging psutil pyyaml regex \
+    'safetensors>=0.8.0' 'tokenizers>=0.23.1,<0.24.0' tqdm typer
+}
 cd tests/python
 unset CKPTD_LIB_DIR CKPTD_BIN_DIR PYTHONPATH
 export CKPTD_INSTALLED=1
 "$out/venv/bin/python" -m unittest discover -p 'test_*.py'
-if [[ " ${packages[*]} " == *" torch"* ]]; then
+if [[ $torch == yes ]]; then
+  install_torch
+  install_transformers
   cd pytorch
   "$out/venv/bin/python" -m unittest discover -p 'test_*.py'
 fi

@@ -28,10 +28,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Saver and dcp need PyTorch: they are imported at their first use."""
+    """Names that need PyTorch, and hf, which needs transformers: imported at their first use."""
     import importlib
-    if name == "Saver":
-        return importlib.import_module(".saver", __name__).Saver
-    if name == "dcp":
-        return importlib.import_module(".dcp", __name__)
+    if name in ("Loop", "Saver"):
+        return getattr(importlib.import_module(f".{name.lower()}", __name__), name)
+    if name in ("dcp", "hf"):
+        return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """Experts: which experts a save takes, and how many tokens each has got. Pure."""
 
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from . import errors
 from .units import Unit
@@ -35,10 +35,12 @@ class Rotation:
 
 
 class Tokens:
-    """Tokens routed to each expert since the run began."""
+    """Tokens routed to each expert since the run began, and how many of these recoveries have lost:
+    their updates are in no state any more."""
 
     def __init__(self) -> None:
         self.total: Dict[int, List[int]] = {}
+        self.lost: Dict[int, List[int]] = {}
         self._staged: Dict[int, List[int]] = {}
 
     def count(self, layer: int, tokens: Sequence[Any]) -> None:
@@ -63,12 +65,27 @@ class Tokens:
         """Forgets counts since the last step: of an evaluation, or of a step that was skipped."""
         self._staged = {}
 
-    def flat(self, units: Sequence[Unit]) -> List[Tuple[int, int, int]]:
-        """(layer, expert, tokens) of the experts that the run has."""
+    def plt(self) -> float:
+        """Proportion of lost tokens, the mean over layers: docs/partial-experts.md."""
+        parts = [sum(self.lost.get(layer, ())) / max(sum(counts), 1)
+                 for layer, counts in self.total.items()]
+        return sum(parts) / len(parts) if parts else 0.0
+
+    def flat(self, units: Sequence[Unit]) -> List[Tuple[int, int, int, int]]:
+        """(layer, expert, tokens, lost tokens) of the experts that the run has."""
         known = {(unit.layer, unit.expert) for unit in units if unit.expert is not None}
-        return [(layer, expert, tokens) for layer, counts in sorted(self.total.items())
+        return [(layer, expert, tokens, self.lost.get(layer, [0] * len(counts))[expert])
+                for layer, counts in sorted(self.total.items())
                 for expert, tokens in enumerate(counts) if (layer, expert) in known]
 
-    def load(self, total: Dict[str, List[int]]) -> None:
+    def load(self, total: Mapping[str, List[int]], layers: Sequence[Mapping[str, Any]]) -> None:
+        """Counts of a restored view, and the layers that the query `experts` tells of it: an expert
+        loses the tokens between its version and the view."""
         self.total = {int(layer): list(counts) for layer, counts in total.items()}
+        self.lost = {layer: [0] * len(counts) for layer, counts in self.total.items()}
         self._staged = {}
+        for told in layers:
+            lost = self.lost.get(told["layer"], [])
+            for one in told["experts"]:
+                if one["expert"] < len(lost):
+                    lost[one["expert"]] = (one["lost_tokens"] or 0) + (one["lost_so_far"] or 0)

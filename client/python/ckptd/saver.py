@@ -133,6 +133,11 @@ class Saver:
         """Forgets counts since `stepped`: of an evaluation, or of a step that was skipped."""
         self._tokens.discard()
 
+    @property
+    def plt(self) -> float:
+        """Proportion of lost tokens of the run: counted tokens whose updates restores have lost."""
+        return self._tokens.plt()
+
     def poll(self) -> None:
         """News from the daemon, without waiting: call it once per step. Never an error."""
         if self._epoch is not None and not self._closed:
@@ -278,14 +283,15 @@ class Saver:
         self._complete = True
         self._units = units
         tokens = self._tokens.flat(self._layout.units) if self._job.rank == 0 else []
+        told = {"plt": self.plt, **metrics} if tokens else dict(metrics)
         streams = joining.streams(
             self.session, self._plan.bytes_mine + self._plan.shares[self._job.rank][1])
 
         def begin() -> Snapshot:
             return Snapshot.begin(
-                self.session, step, units, self._plan.fragments(units), dict(metrics),
+                self.session, step, units, self._plan.fragments(units), told,
                 skip_if_full=self._skip_if_full, streams=streams, timeout=self._timeout,
-                tokens=tokens)
+                tokens=[counted[:3] for counted in tokens], lost=[lost for *_, lost in tokens])
         try:
             return begin()
         except errors.Aborted:
@@ -364,5 +370,8 @@ class Saver:
         if run is None and documents.size:
             extra = documents.of(0).extra
             self._turn = int(extra.get("turn", -1)) + 1
-            self._tokens.load(extra.get("tokens", {}))
+            counted = extra.get("tokens", {})
+            target = f"{joining.run_of(self.session)}@{restore.view.step}"
+            self._tokens.load(counted, self.session.query(
+                "experts", target=target)["layers"] if counted else [])
         return Restored(restore.view, units, notes + more, own, saved)

@@ -60,14 +60,17 @@ class Snapshot:
     def begin(cls, session: "Session", step: int, unit_ids: Sequence[int],
               plan: Any, metrics: Mapping[str, float], *, skip_if_full: bool = False,
               streams: bool = False, staleness_max: int = 0, timeout: float = 60.0,
-              tokens: Sequence[Tuple[int, int, int]] = ()) -> "Snapshot":
+              tokens: Sequence[Tuple[int, int, int]] = (),
+              lost: Sequence[int] = ()) -> "Snapshot":
         """plan: (rank, unit, offset, length) of all ranks, or an array of ckpt_fragment. tokens:
-        (layer, expert, tokens routed to it since the run began)."""
+        (layer, expert, tokens routed to it since the run began). lost: tokens that recoveries have
+        lost, in the same order."""
         c_units = (ctypes.c_uint32 * len(unit_ids))(*unit_ids)
         c_fragments = plan if isinstance(plan, ctypes.Array) else (
             _abi.ckpt_fragment * len(plan))(*(_abi.ckpt_fragment(*part) for part in plan))
         c_tokens = (_abi.ckpt_expert_tokens * len(tokens))(
             *(_abi.ckpt_expert_tokens(*counted) for counted in tokens))
+        c_lost = (ctypes.c_uint64 * len(lost))(*lost)
         c_metrics = (_abi.ckpt_metric * len(metrics))(
             *(_abi.ckpt_metric(text(name, "metric"), float(value))
               for name, value in metrics.items()))
@@ -78,6 +81,7 @@ class Snapshot:
             out_of_slabs=_abi.CKPT_SLABS_SKIP if skip_if_full else _abi.CKPT_SLABS_WAIT,
             metrics=c_metrics, metric_count=len(c_metrics), timeout_ms=milliseconds(timeout),
             expert_tokens=c_tokens if tokens else None, expert_token_count=len(c_tokens),
+            expert_lost=c_lost if lost else None, expert_lost_count=len(c_lost),
             staleness_max=unsigned(staleness_max, "staleness_max"), streams=int(streams))
         handle = session.handle()
         pointer = ctypes.c_void_p()

@@ -1,5 +1,6 @@
 """The examples, and the quickstart of docs/pytorch.md, print what they promise."""
 
+import importlib.util
 import os
 import re
 import socket
@@ -16,14 +17,14 @@ EXAMPLES = ROOT / "client" / "python" / "examples"
 PAGE = ROOT / "docs" / "pytorch.md"
 
 
-def run(program, size, **environment):
+def run(program, size, folder=None, **environment):
     """The output of rank 0 of a job; each rank is a fresh process, as torchrun starts it."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     path = [] if "CKPTD_INSTALLED" in os.environ else [str(ROOT / "client" / "python")]
     jobs = [subprocess.Popen(
-        [sys.executable, *program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1",
+        [sys.executable, *program], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1",
              "RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
              "MASTER_PORT": str(port), **environment}) for rank in range(size)]
     said = []
@@ -53,6 +54,18 @@ class Examples(StoreTest):
             uninterrupted = run([other.name], 2, STEPS="4").splitlines()
         self.assertEqual(first + second, uninterrupted)
         self.assertEqual(len(uninterrupted), 4)
+
+    @unittest.skipUnless(importlib.util.find_spec("transformers"), "transformers is not installed")
+    def test_two_lines_of_the_trainer(self):
+        def steps(said):
+            return [line for line in said.splitlines() if line.startswith("step")]
+        with tempfile.TemporaryDirectory() as folder:
+            program = [str(EXAMPLES / "hf_trainer.py")]
+            first = steps(run(program, 1, folder, STOP="1"))
+            second = steps(run(program, 1, folder))
+        self.assertEqual([line.split(":")[0] for line in first], ["step 1"])
+        self.assertEqual([line.split(":")[0] for line in second],
+                         [f"step {step}" for step in range(2, 7)])
 
     def test_two_lines_of_dcp(self):
         self.assertEqual(run([str(EXAMPLES / "dcp_lines.py")], 2), "epoch 7 is back\n")

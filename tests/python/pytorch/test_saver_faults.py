@@ -198,6 +198,13 @@ class Partial(StoreTest):
             versions = [restored.units[f"layers.0.moe.experts.{one}"].version.step
                         for one in range(4)]
             self.assertEqual(versions, [1, 2, 3, 1])
+            self.assertEqual(tiny._tokens.lost, {0: [2, 2, 0, 5]})
+            tiny.save(4, found).durable(support.TIMEOUT)  # expert 3 in turn
+        with saver(self.tiny, experts=1) as tiny:
+            tiny.restore(found)
+            self.assertEqual(tiny._tokens.lost, {0: [2, 2, 0, 5]}, "no loss counts twice")
+            self.assertEqual(tiny.plt, 9 / 24)
+            self.assertEqual(tiny.session.query("log", target=self.tiny)[0]["plt"], 9 / 24)
         self.assertTrue(torch.equal(found["w"], state["w"]))
         self.assertTrue(torch.equal(found[LAYER][2], state[LAYER][2]))
 
