@@ -115,6 +115,7 @@ TEST_F(RecoverTest, RemovedRunsKeepTheirNumber) {
   start();
   fb::RunRemovedT removed;
   removed.run = kRemovedRun;
+  removed.time_ns = 1;
   record({run_created(kRun, "tiny"), run_created(kRemovedRun, "gone"),
           make_record(std::move(removed))});
   stop();
