@@ -59,7 +59,7 @@ typedef struct ckpt_open_options {
   uint32_t timeout_ms;     /* of the first connection; 0: 10,000 */
   ckpt_alarms alarms;      /* of snapshots; the strictest setting of a snapshot's ranks counts */
   const struct ckpt_liveness* liveness; /* NULL, or see ckpt_liveness.h */
-  int* error_detail;       /* NULL, or where ckpt_open writes a ckpt_detail */
+  int* error_detail;                    /* NULL, or where ckpt_open writes a ckpt_detail */
 } ckpt_open_options;
 
 /* Connects, and maps the arena. On failure *session is NULL and, if error is not NULL, the message

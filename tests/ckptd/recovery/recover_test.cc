@@ -49,16 +49,16 @@ fb::RecordT store_closed() {
 class RecoverTest : public ::testing::Test {
  protected:
   Recovered start() {
-    history = std::make_unique<History>(History::Needs{
-        .disk = disk,
-        .executor = *executor,
-        .turn = turn,
-        .open_catalog = [this]() -> Result<OpenedKvStore> {
-          CKPT_TRY(catalog->open());
-          return OpenedKvStore{.store = make_memory_store(catalog), .broken = {}};
-        },
-        .apply_turn = {},
-        .on_record = [](const fb::RecordT&) {}});
+    history = std::make_unique<History>(
+        History::Needs{.disk = disk,
+                       .executor = *executor,
+                       .turn = turn,
+                       .open_catalog = [this]() -> Result<OpenedKvStore> {
+                         CKPT_TRY(catalog->open());
+                         return OpenedKvStore{.store = make_memory_store(catalog), .broken = {}};
+                       },
+                       .apply_turn = {},
+                       .on_record = [](const fb::RecordT&) {}});
     const RecoveryNeeds needs{.disk = disk, .history = *history, .turn = turn, .random_seed = 1};
     auto recovered = recover(needs);
     EXPECT_TRUE(recovered.ok()) << (recovered.ok() ? "" : recovered.error().message);
