@@ -14,11 +14,11 @@ double seconds_of(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 }  // namespace
 
 void SnapshotTimer::told(const ckpt::SnapshotTimings& member) {
-  constexpr auto most =
+  constexpr auto kMost =
       static_cast<uint64_t>(std::chrono::nanoseconds(limits::kClientTimingMax).count());
   for (const ckpt::SnapshotPart& part : std::span(ckpt::kSnapshotParts).first(ckpt::kClientParts)) {
     uint64_t& kept = timings_.*part.ns;
-    kept = std::max(kept, std::min(member.*part.ns, most));
+    kept = std::max(kept, std::min(member.*part.ns, kMost));
   }
 }
 
