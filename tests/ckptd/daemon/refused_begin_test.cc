@@ -1,5 +1,5 @@
 // The last member's begin is refused, after the other members have sealed and written everything.
-// That member has no fragments, so its begin would have completed the snapshot.
+// The last member declares no fragments: its begin alone completes the snapshot.
 #include <gmock/gmock.h>
 
 #include <map>
