@@ -147,7 +147,7 @@ Status Recovery::mark_damaged(const std::vector<SnapshotKey>& replayed) {
     if (check.damaged) records.push_back(std::move(*check.damaged));
   }
   if (records.empty()) return {};
-  const Status recorded = history_.record_blocking(records);
+  Status recorded = history_.record_blocking(records);
   if (!recorded.ok() && recorded.error().code == ErrorCode::kResourceExhausted) {
     // Restores and verify detect the damage themselves, and the next startup checks again.
     spdlog::warn("damage that was found is not on record: {}", recorded.error().message);
