@@ -112,7 +112,9 @@ void History::append(std::vector<fb::RecordT> records, std::function<void(const 
 // The index follows the journal without gaps: records after one that the index could not take wait
 // for heal().
 void History::apply(uint64_t sequence, const fb::RecordT& record) {
-  last_sequence_ = std::max(last_sequence_, sequence);
+  CKPT_ASSERT_MSG(sequence == last_sequence_ + 1,
+                  fmt::format("record {} is applied after record {}", sequence, last_sequence_));
+  last_sequence_ = sequence;
   catalog_->expect(last_sequence_);
   on_record_(record);
   if (catalog_->applied_sequence() + 1 != sequence) return;

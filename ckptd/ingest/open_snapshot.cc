@@ -184,14 +184,11 @@ Result<bool> OpenSnapshot::sealed(Rank rank, const std::vector<ckpt::ExtentFragm
                       "written",
                       rank, (*specs_)[fragments.front().unit].name, (*specs_)[fragment.unit].name);
   }
-  ++writes_pending_;
+  writes_pending_.begun();
   return memory_only;
 }
 
-void OpenSnapshot::written() {
-  CKPT_ASSERT(writes_pending_ > 0);
-  --writes_pending_;
-}
+void OpenSnapshot::written() { writes_pending_.ended(); }
 
 bool OpenSnapshot::sealed_everything(Rank rank) const {
   const auto member = members_.find(rank);
@@ -222,11 +219,12 @@ std::string OpenSnapshot::waiting_for() const {
                        not_begun.size() == 1 ? "has" : "have");
   }
   if (!unsealed.empty()) text += (text.empty() ? "" : "; ") + unsealed;
-  if (text.empty()) text = fmt::format("{} slabs are still being written", writes_pending_);
+  if (text.empty()) text = fmt::format("{} slabs are still being written", writes_pending_.count());
   return text;
 }
 
 Ingest::CommitAction OpenSnapshot::commit_action() const {
+  CKPT_ASSERT_MSG(ready_to_commit(), "a commit before all slabs are sealed and written");
   const Member& first = members_.begin()->second;
   Ingest::CommitAction action;
   action.snapshot = key_;

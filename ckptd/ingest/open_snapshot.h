@@ -10,6 +10,7 @@
 
 #include "ckptd/ingest/fragment_ledger.h"
 #include "ckptd/ingest/ingest.h"
+#include "formats/base/outstanding.h"
 
 namespace ckptd {
 
@@ -28,7 +29,7 @@ class OpenSnapshot {
 
   bool everyone_began() const { return members_.size() == group_size_; }
   bool staged() const;
-  bool ready_to_commit() const { return staged() && writes_pending_ == 0; }
+  bool ready_to_commit() const { return staged() && writes_pending_.none(); }
   bool sealed_everything(ckpt::Rank rank) const;
   bool past_deadline(Time now) const { return now >= deadline_; }
   // The ranks that keep it from being staged, and why: "rank 2 has not begun it; rank 3 has not
@@ -66,7 +67,7 @@ class OpenSnapshot {
   size_t fragments_declared_ = 0;
   size_t fragments_sealed_ = 0;  // exceeds fragments_declared_ if ranges came in pieces
   size_t slabs_sealed_ = 0;
-  size_t writes_pending_ = 0;
+  ckpt::base::Outstanding writes_pending_;
 };
 
 // "rank 2", "ranks 0, 1, 3"

@@ -25,7 +25,7 @@ std::optional<ExtentPlace> place_of(const ExtentWrite& write) {
 void Persist::Impl::pump() {
   if (pumping) return;
   pumping = true;
-  while (!queue.empty() && bytes_in_flight < options.bytes_in_flight_max) {
+  while (!queue.empty() && bytes_in_flight.count() < options.bytes_in_flight_max) {
     const WritePointer write = queue.front();
     if (write->segment == nullptr) {
       const Result<bool> placed = place(*write);
@@ -59,7 +59,7 @@ Result<bool> Persist::Impl::place(ExtentWrite& write) {
   const Segments::Place& place = *found;
   write.segment = place.segment;
   write.slab.mark_writing();
-  if (snapshot.unsynced.insert(place.segment->id).second) ++place.segment->unsynced_snapshots;
+  if (snapshot.unsynced.insert(place.segment->id).second) place.segment->unsynced_snapshots.begun();
   snapshot.reserved_bytes -= std::min(snapshot.reserved_bytes, extent_bytes);
 
   extent.segment = place.segment->id;
@@ -83,10 +83,10 @@ Result<bool> Persist::Impl::place(ExtentWrite& write) {
 
 void Persist::Impl::submit_header(const WritePointer& write) {
   const size_t bytes = write->header.size();
-  bytes_in_flight += bytes;
+  bytes_in_flight.begun(bytes);
   meter.began(options.stopwatch());
-  ++write->pieces_in_flight;
-  ++write->segment->writes_in_flight;
+  write->pieces_in_flight.begun();
+  write->segment->writes_in_flight.begun();
   disk.submit({.op = IoOp::kWrite,
                .file = write->segment->file,
                .offset = write->extent.offset,
@@ -103,10 +103,10 @@ void Persist::Impl::submit_piece(const WritePointer& write) {
   const size_t bytes = memory.size();
   stats.bytes_queued -= bytes;
   if (write->error.has_value()) return;  // a piece failed: only dequeue the rest
-  bytes_in_flight += bytes;
+  bytes_in_flight.begun(bytes);
   meter.began(options.stopwatch());
-  ++write->pieces_in_flight;
-  ++write->segment->writes_in_flight;
+  write->pieces_in_flight.begun();
+  write->segment->writes_in_flight.begun();
   disk.submit({.op = IoOp::kWrite,
                .file = write->segment->file,
                .offset = offset,
@@ -119,9 +119,9 @@ void Persist::Impl::submit_piece(const WritePointer& write) {
 
 void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
                                const Result<uint64_t>& result) {
-  bytes_in_flight -= bytes;
+  bytes_in_flight.ended(bytes);
   meter.ended(options.stopwatch(), result.ok() ? bytes : 0);
-  --write->pieces_in_flight;
+  write->pieces_in_flight.ended();
   Segment& segment = *write->segment;
   if (result.ok()) {
     stats.bytes_written += bytes;
@@ -134,11 +134,11 @@ void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
   // pieces.
   pump();
   const bool submitted = write->submitted_bytes == write->padded_bytes();
-  if (write->pieces_in_flight == 0 && (submitted || write->error.has_value())) {
+  if (write->pieces_in_flight.none() && (submitted || write->error.has_value())) {
     if (!submitted) leave_queue(write);
     all_written(write);
   }
-  --segment.writes_in_flight;
+  segment.writes_in_flight.ended();
   segments.close_if_done(segment.id);
 }
 
@@ -168,7 +168,7 @@ void Persist::Impl::abandon_writes(SnapshotWrites& snapshot) {
       continue;
     }
     // Pieces in the kernel and running checks finish by themselves.
-    if (leave_queue(write) && write->pieces_in_flight == 0) finish(write, {});
+    if (leave_queue(write) && write->pieces_in_flight.none()) finish(write, {});
   }
 }
 
@@ -201,7 +201,7 @@ void Persist::Impl::check(const WritePointer& write) {
 }
 
 void Persist::Impl::finish(const WritePointer& write, const Status& status) {
-  --writes_open;
+  writes_open.ended();
   give_back_buffer(*write);
   start_encodes();
   StagedSlab slab = std::move(write->slab);
@@ -213,7 +213,7 @@ void Persist::Impl::finish(const WritePointer& write, const Status& status) {
   SnapshotWrites& snapshot = snapshots.at(write->snapshot);
   std::erase_if(snapshot.active, [](const auto& weak) { return weak.expired(); });
   if (placed) snapshot.placed.push_back(*placed);
-  --snapshot.writes_open;
+  snapshot.writes_open.ended();
   Status outcome = status;
   if (outcome.ok() && snapshot.failed.has_value()) outcome = *snapshot.failed;
   if (!outcome.ok()) {

@@ -25,32 +25,42 @@ void Persist::Impl::start_round() {
   syncing = std::exchange(ready, {});
   round.clear();
   const bool waits = !left_out(Safeguard::kCommitOrder);
-  syncs_in_flight = 1;  // one held by this function until all are submitted
+  syncs_in_flight.begun();  // one held by this function until all are submitted
   for (const ckpt::SegmentId id : touched) {
     Segment& segment = segments.at(id);
     if (segment.failed.has_value() || left_out(Safeguard::kSegmentSync)) continue;
     round.emplace(id, std::nullopt);
-    if (waits) ++syncs_in_flight;
-    ++segment.writes_in_flight;
+    if (waits) syncs_in_flight.begun();
+    segment.writes_in_flight.begun();
     ++stats.syncs;
     disk.submit({.op = IoOp::kSync,
                  .file = segment.file,
                  .on_done = [this, &segment, waits](const Result<uint64_t>& result) {
-                   --segment.writes_in_flight;
+                   segment.writes_in_flight.ended();
                    if (!waits) return segments.close_if_done(segment.id);
                    if (!result.ok()) round[segment.id] = result.error();
-                   if (--syncs_in_flight == 0) round_synced();
+                   syncs_in_flight.ended();
+                   if (syncs_in_flight.none()) round_synced();
                  }});
   }
-  if (--syncs_in_flight == 0) {
+  syncs_in_flight.ended();
+  if (syncs_in_flight.none()) {
     // No sync to wait for, because every segment had failed: refuse from the loop, not from here.
-    ++syncs_in_flight;
+    syncs_in_flight.begun();
     executor.run([] {},
                  [this] {
-                   --syncs_in_flight;
+                   syncs_in_flight.ended();
                    round_synced();
                  });
   }
+}
+
+bool Persist::Impl::synced_in_round(const SnapshotWrites& snapshot) const {
+  return std::all_of(snapshot.unsynced.begin(), snapshot.unsynced.end(),
+                     [this](ckpt::SegmentId id) {
+                       const auto found = round.find(id);
+                       return found != round.end() && !found->second.has_value();
+                     });
 }
 
 void Persist::Impl::round_synced() {
@@ -63,11 +73,7 @@ void Persist::Impl::round_synced() {
   if (failed.has_value()) {
     std::set<ckpt::SnapshotKey> synced;
     for (const PendingCommit& commit : syncing) {
-      const auto& unsynced = snapshots.at(commit.snapshot).unsynced;
-      const bool all = std::all_of(unsynced.begin(), unsynced.end(), [this](ckpt::SegmentId id) {
-        return round.count(id) != 0 && !round.at(id).has_value();
-      });
-      if (all) synced.insert(commit.snapshot);
+      if (synced_in_round(snapshots.at(commit.snapshot))) synced.insert(commit.snapshot);
     }
     fail_device(*failed, synced);
   }
@@ -78,6 +84,8 @@ void Persist::Impl::round_synced() {
       ckpt::Error error = *snapshot.failed;
       refuse(commit, std::move(error));
     } else {
+      CKPT_ASSERT_MSG(left_out(Safeguard::kSegmentSync) || synced_in_round(snapshot),
+                      "a commit whose extents are not synced");
       durable.push_back(std::move(commit));
     }
   }
@@ -107,7 +115,7 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
       forget(commit.snapshot);
       shortages.found_room(commit.snapshot);
       ++stats.commits;
-      --commits_open;
+      commits_open.ended();
       StagedSlab::mark_held(std::move(kept), commit.snapshot);
       for (StagedSlab& slab : slabs) slab.mark_durable(commit.snapshot);
       commit.on_done(*first_sequence + index++);
@@ -129,7 +137,7 @@ void Persist::Impl::refuse(const PendingCommit& commit, ckpt::Error error) {
     for (const ExtentPlace& extent : snapshots.at(commit.snapshot).placed) tell_dead(extent);
   }
   forget(commit.snapshot);
-  --commits_open;
+  commits_open.ended();
   commit.on_done(std::move(error));
 }
 
@@ -139,7 +147,7 @@ void Persist::Impl::forget(const ckpt::SnapshotKey& key) {
   const SnapshotWrites snapshot = std::move(found->second);
   snapshots.erase(found);
   for (const ckpt::SegmentId id : snapshot.unsynced) {
-    --segments.at(id).unsynced_snapshots;
+    segments.at(id).unsynced_snapshots.ended();
     segments.close_if_done(id);
   }
 }
@@ -148,10 +156,10 @@ void Persist::commit(const ckpt::SnapshotKey& snapshot,
                      std::function<ckpt::fb::RecordT()> make_record,
                      std::function<void(Result<uint64_t>)> on_done) {
   SnapshotWrites& writes = impl_->snapshots[snapshot];
-  CKPT_ASSERT_MSG(writes.writes_open == 0, "commit before all extents were written");
+  CKPT_ASSERT_MSG(writes.writes_open.none(), "commit before all extents were written");
   CKPT_ASSERT_MSG(!writes.committing, "committed twice");
   writes.committing = true;
-  ++impl_->commits_open;
+  impl_->commits_open.begun();
   impl_->ready.push_back(
       {.snapshot = snapshot, .make_record = std::move(make_record), .on_done = std::move(on_done)});
   impl_->start_round();

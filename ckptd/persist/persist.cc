@@ -136,7 +136,7 @@ void Persist::release_reservation(const ckpt::SnapshotKey& snapshot) {
   SnapshotWrites& writes = found->second;
   writes.reserved_bytes = 0;
   writes.reserved_record_bytes = 0;
-  const bool unused = writes.writes_open == 0 && writes.slabs.empty() && writes.kept.empty() &&
+  const bool unused = writes.writes_open.none() && writes.slabs.empty() && writes.kept.empty() &&
                       writes.unsynced.empty() && !writes.committing;
   if (unused) impl_->snapshots.erase(found);
 }
@@ -160,9 +160,9 @@ void Persist::write(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank, StagedSl
   // Fragments that are not written need no space.
   const uint64_t spared = write->slab.payload().size() - write->padded_bytes();
   writes.reserved_bytes -= std::min(writes.reserved_bytes, spared);
-  ++writes.writes_open;
+  writes.writes_open.begun();
   writes.active.push_back(write);
-  ++impl_->writes_open;
+  impl_->writes_open.begun();
   if (write->parts.parts.empty()) {
     write->slab.mark_writing();
     return impl_->check(write);
@@ -188,9 +188,9 @@ void Persist::keep(const ckpt::SnapshotKey& snapshot, StagedSlab slab,
   };
   write->observer = std::move(observer);
   SnapshotWrites& writes = impl_->snapshots[snapshot];
-  ++writes.writes_open;
+  writes.writes_open.begun();
   writes.active.push_back(write);
-  ++impl_->writes_open;
+  impl_->writes_open.begun();
   impl_->check(write);
 }
 
@@ -205,7 +205,7 @@ void Persist::abandon(const ckpt::SnapshotKey& snapshot) {
 Persist::Stats Persist::stats() const {
   Stats stats = impl_->stats;
   stats.shortages = impl_->shortages.count();
-  stats.bytes_in_flight = impl_->bytes_in_flight;
+  stats.bytes_in_flight = impl_->bytes_in_flight.count();
   stats.disk_bytes_per_second = impl_->meter.bytes_per_second();
   return stats;
 }
@@ -214,10 +214,11 @@ bool Persist::writes_to(ckpt::SegmentId segment) const { return impl_->segments.
 
 bool Persist::idle() const {
   if (impl_->segments.making()) return false;
-  if (impl_->writes_open > 0 || impl_->commits_open > 0 || impl_->syncs_in_flight > 0) return false;
+  if (!impl_->writes_open.none() || !impl_->commits_open.none()) return false;
+  if (!impl_->syncs_in_flight.none()) return false;
   const auto segments = impl_->segments.all();
   return std::all_of(segments.begin(), segments.end(),
-                     [](const Segment* segment) { return segment->writes_in_flight == 0; });
+                     [](const Segment* segment) { return segment->writes_in_flight.none(); });
 }
 
 void Persist::close() {

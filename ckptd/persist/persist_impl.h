@@ -15,6 +15,7 @@
 #include "ckptd/persist/shortage_watch.h"
 #include "ckptd/persist/slab_parts.h"
 #include "ckptd/persist/write_meter.h"
+#include "formats/base/outstanding.h"
 
 namespace ckptd {
 
@@ -31,7 +32,7 @@ struct ExtentWrite {
   uint64_t submitted_bytes = 0;  // of the payload
   size_t part_at = 0;            // the next part, if parts of the slab are written
   uint64_t part_submitted_bytes = 0;
-  size_t pieces_in_flight = 0;  // header included
+  ckpt::base::Outstanding pieces_in_flight;  // header included
   std::optional<ckpt::Error> error;
   bool abandoned = false;
   bool kept = false;   // only in memory, without an extent
@@ -62,7 +63,7 @@ struct SnapshotWrites {
   uint64_t asked_bytes = 0;                        // reserved in total
   uint64_t whole_bytes = 0;                        // demand of all members, as far as known
   uint64_t reserved_record_bytes = 0;              // likewise, in the journal
-  size_t writes_open = 0;                          // queued, running or being checked
+  ckpt::base::Outstanding writes_open;             // queued, running or being checked
   size_t fragments_encoded = 0;                    // pieces of encoded fragments
   std::vector<std::weak_ptr<ExtentWrite>> active;  // these writes, including finished ones
   std::set<ckpt::SegmentId> unsynced;
@@ -113,6 +114,8 @@ struct Persist::Impl {
   // Group commit (group_commit.cc).
   void start_round();
   void round_synced();
+  // True if the current round has synced all segments with extents of the snapshot.
+  bool synced_in_round(const SnapshotWrites& snapshot) const;
   void append_round(std::vector<PendingCommit> commits);
   // Notes a shortage if the journal refused the snapshot's record because the disk is full.
   void note_journal_full(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error);
@@ -144,16 +147,16 @@ struct Persist::Impl {
   std::map<ckpt::SnapshotKey, SnapshotWrites> snapshots;
   ShortageWatch shortages;
   uint64_t next_sequence;
-  size_t bytes_in_flight = 0;
-  WriteMeter meter;        // of bytes in flight
-  size_t writes_open = 0;  // of all snapshots, abandoned ones too
+  ckpt::base::Outstanding bytes_in_flight;
+  WriteMeter meter;                     // of bytes in flight
+  ckpt::base::Outstanding writes_open;  // of all snapshots, abandoned ones too
   bool pumping = false;
 
   std::vector<PendingCommit> ready;                             // waiting for the next sync round
   std::vector<PendingCommit> syncing;                           // in the round
   std::map<ckpt::SegmentId, std::optional<ckpt::Error>> round;  // segment -> result of its sync
-  size_t syncs_in_flight = 0;
-  size_t commits_open = 0;
+  ckpt::base::Outstanding syncs_in_flight;
+  ckpt::base::Outstanding commits_open;
   bool closed = false;
   Stats stats;
 };

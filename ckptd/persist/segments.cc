@@ -104,13 +104,13 @@ void Segments::write_header(Segment& segment) {
                                .bytes = segment.bytes,
                                .created_ns = now_ns()},
                               segment.header.bytes());
-  ++segment.writes_in_flight;
+  segment.writes_in_flight.begun();
   disk_.submit({.op = IoOp::kWrite,
                 .file = segment.file,
                 .offset = 0,
                 .memory = segment.header.bytes(),
                 .on_done = [this, &segment](const Result<uint64_t>& result) {
-                  --segment.writes_in_flight;
+                  segment.writes_in_flight.ended();
                   if (result.ok()) {
                     segment.header_written = true;
                   } else {
@@ -173,7 +173,7 @@ void Segments::close_if_done(ckpt::SegmentId id) {
   if (found == segments_.end()) return;
   const Segment& segment = *found->second;
   if (&segment == current_ || &segment == spare_) return;
-  if (segment.writes_in_flight > 0 || segment.unsynced_snapshots > 0) return;
+  if (!segment.writes_in_flight.none() || !segment.unsynced_snapshots.none()) return;
   const bool empty = segment.used == kBlockBytes;
   disk_.close(segment.file);
   if (empty) (void)disk_.remove(segment_path(id));  // best effort: the next startup removes it, too
@@ -202,7 +202,7 @@ uint64_t Segments::unplaced_bytes(uint64_t free_bytes) const {
 void Segments::close() {
   CKPT_ASSERT(!making_);
   for (const auto& [id, segment] : segments_) {
-    CKPT_ASSERT(segment->writes_in_flight == 0);
+    CKPT_ASSERT(segment->writes_in_flight.none());
     const bool empty = segment->used == kBlockBytes;
     // Best effort: the rest is dead space, not damage.
     if (!empty) (void)disk_.truncate(segment->file, segment->used);

@@ -14,6 +14,7 @@
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/executor.h"
 #include "ckptd/persist/persist.h"
+#include "formats/base/outstanding.h"
 
 namespace ckptd {
 
@@ -22,8 +23,8 @@ struct Segment {
   FileId file = 0;
   uint64_t bytes = 0;  // preallocated
   uint64_t used = 0;   // header and extents placed so far
-  size_t writes_in_flight = 0;
-  size_t unsynced_snapshots = 0;  // with extents in it
+  ckpt::base::Outstanding writes_in_flight;
+  ckpt::base::Outstanding unsynced_snapshots;  // with extents in it
   bool header_written = false;
   AlignedBuffer header;
   std::optional<ckpt::Error> failed;  // sealed off: no more extents

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include "ckptd/limits.h"
-#include "formats/base/assert.h"
 
 namespace ckptd {
 
@@ -20,15 +19,16 @@ std::chrono::nanoseconds monotonic_time() {
 }
 
 void WriteMeter::began(Time now) {
-  if (in_flight_++ > 0) return;
+  in_flight_.begun();
+  if (in_flight_.count() > 1) return;
   since_ = now;
   bytes_ = 0;
 }
 
 void WriteMeter::ended(Time now, uint64_t bytes) {
-  CKPT_ASSERT(in_flight_ > 0);
+  in_flight_.ended();
   bytes_ += bytes;
-  if (--in_flight_ == 0 || bytes_ >= limits::kRateStretchBytesMax) end_stretch(now);
+  if (in_flight_.none() || bytes_ >= limits::kRateStretchBytesMax) end_stretch(now);
 }
 
 void WriteMeter::end_stretch(Time now) {

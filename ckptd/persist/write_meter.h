@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "formats/base/outstanding.h"
+
 namespace ckptd {
 
 // Monotonic, from an arbitrary origin.
@@ -25,7 +27,7 @@ class WriteMeter {
  private:
   void end_stretch(Time now);
 
-  size_t in_flight_ = 0;
+  ckpt::base::Outstanding in_flight_;
   Time since_{};
   uint64_t bytes_ = 0;  // written since `since_`
   double rate_ = 0;

@@ -33,7 +33,7 @@ MutableByteView ArenaState::chunk_bytes(const ckpt::ArenaMapping& mapping, uint3
 bool ArenaState::idle() const {
   if (warming) return false;
   return std::all_of(slabs.begin(), slabs.end(), [](const SlabRecord& slab) {
-    return slab.leases == 0 &&
+    return slab.leases.none() &&
            (slab.state == SlabState::kFree || slab.state == SlabState::kDurable ||
             slab.state == SlabState::kHeld);
   });

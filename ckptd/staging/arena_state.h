@@ -13,6 +13,7 @@
 #include "ckptd/staging/slab_ledger.h"
 #include "ckptd/staging/staging.h"
 #include "formats/arena.h"
+#include "formats/base/outstanding.h"
 #include "formats/base/unique_fd.h"
 
 namespace ckptd {
@@ -25,9 +26,9 @@ struct ArenaTrust {
 
 struct SlabRecord {
   SlabState state = SlabState::kFree;
-  bool reserved = false;  // for restores
-  bool claimed = false;   // after adopt(): the client claimed it
-  uint32_t leases = 0;    // MemoryLeases on it
+  bool reserved = false;           // for restores
+  bool claimed = false;            // after adopt(): the client claimed it
+  ckpt::base::Outstanding leases;  // MemoryLeases on it
   // While durable or held:
   uint64_t order = 0;
   ckpt::SnapshotKey snapshot;

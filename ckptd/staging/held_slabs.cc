@@ -70,7 +70,7 @@ std::optional<MemoryVersion> Staging::memory_version(uid_t uid, ckpt::RunId run,
 // Frees slabs that the level no longer needs. A slab that a restore reads is freed after the read.
 void Staging::Impl::free_held(const std::vector<MemoryLevel::Slab>& slabs) {
   for (const MemoryLevel::Slab& slab : slabs) {
-    if (slab_at(slab.arena, slab.slab).leases > 0) continue;
+    if (!slab_at(slab.arena, slab.slab).leases.none()) continue;
     forget_held(at(slab.arena), slab.slab);
     if (!at(slab.arena).ended) slabs_ready(slab.arena);
   }
@@ -82,7 +82,7 @@ void Staging::Impl::free_held(const std::vector<MemoryLevel::Slab>& slabs) {
 
 void Staging::Impl::forget_held(ArenaState& arena, uint32_t slab) {
   SlabRecord& record = arena.slabs[slab];
-  CKPT_ASSERT(record.state == SlabState::kHeld && record.leases == 0);
+  CKPT_ASSERT(record.state == SlabState::kHeld && record.leases.none());
   if (arena.ledger) arena.ledger->clear(ckpt::LedgerTable::kHeld, slab);
   cache.remove(record.snapshot, arena.id, slab, record.fragments);
   arena.held.erase(record.order);
@@ -91,7 +91,7 @@ void Staging::Impl::forget_held(ArenaState& arena, uint32_t slab) {
 }
 
 bool Staging::Impl::evictable(const SlabRecord& slab) const {
-  return slab.leases == 0 && !pinned_runs.contains(slab.snapshot.run);
+  return slab.leases.none() && !pinned_runs.contains(slab.snapshot.run);
 }
 
 // Evicts and returns the oldest slab that no restore reads or waits for; nullopt: there is none.

@@ -74,7 +74,7 @@ void Staging::Impl::to_cache(ArenaId id, uint32_t slab, const ckpt::SnapshotKey&
 
 void Staging::Impl::forget_cached(ArenaState& arena, uint32_t slab) {
   SlabRecord& record = arena.slabs[slab];
-  CKPT_ASSERT(record.state == SlabState::kDurable && record.leases == 0);
+  CKPT_ASSERT(record.state == SlabState::kDurable && record.leases.none());
   if (arena.ledger) arena.ledger->clear(LedgerTable::kDurable, slab);
   cache.remove(record.snapshot, arena.id, slab, record.fragments);
   arena.durable.erase(record.order);
@@ -101,7 +101,7 @@ std::vector<uint32_t> Staging::lease(ArenaId id, uint32_t count) {
        oldest != arena.durable.end() && leased.size() < count;) {
     const uint32_t slab = oldest->second;
     ++oldest;
-    if (arena.slabs[slab].leases > 0) continue;
+    if (!arena.slabs[slab].leases.none()) continue;
     impl_->forget_cached(arena, slab);
     take(slab);
   }
@@ -287,15 +287,13 @@ std::optional<MemoryLease> Staging::find_cached(uid_t uid, const ckpt::SnapshotK
     ArenaState& arena = impl_->at(entry.arena);
     if (arena.uid != uid || arena.trust->tampered.load()) continue;
     SlabRecord& record = arena.slabs[entry.slab];
-    ++record.leases;
-    ++impl_->leases_outstanding;
+    record.leases.begun();
     Impl* impl = impl_.get();
     auto drop = [impl, id = entry.arena, slab = entry.slab](void*) {
-      --impl->leases_outstanding;
       SlabRecord& read = impl->slab_at(id, slab);
-      --read.leases;
+      read.leases.ended();
       const bool unwanted = read.state == SlabState::kHeld && !impl->level.wants({id, slab});
-      if (unwanted && read.leases == 0) impl->forget_held(impl->at(id), slab);
+      if (unwanted && read.leases.none()) impl->forget_held(impl->at(id), slab);
       if (impl->at(id).ended) {
         impl->destroy_if_over(id);
       } else {
@@ -317,7 +315,7 @@ void Staging::drop_cached(ckpt::RunId run) {
     ArenaState& arena = impl_->at(id);
     for (uint32_t slab = 0; slab < arena.slabs.size(); ++slab) {
       const SlabRecord& record = arena.slabs[slab];
-      const bool cached = record.state == SlabState::kDurable && record.leases == 0;
+      const bool cached = record.state == SlabState::kDurable && record.leases.none();
       if (cached && record.snapshot.run == run) impl_->forget_cached(arena, slab);
     }
     impl_->destroy_if_over(id);

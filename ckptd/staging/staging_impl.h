@@ -101,7 +101,6 @@ struct Staging::Impl {
   std::function<void(ArenaId)> on_slabs_ready;
   bool zero_copy = true;
   bool plain_io_logged = false;
-  size_t leases_outstanding = 0;
 };
 
 }  // namespace ckptd

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "client/src/snapshot.h"
+#include "formats/base/assert.h"
 #include "formats/base/stream_copy.h"
 #include "formats/wire/snapshot_timings.h"
 
@@ -184,6 +185,7 @@ void Snapshot::close_slab(std::optional<Filling>& filling) {
 
 // Hands the slab over. If there is no daemon right now, the next one hears of it in reopen().
 void Snapshot::seal(Filling filling) {
+  CKPT_ASSERT_MSG(filling.lent == 0, "a slab is sealed while a place in it is being filled");
   const Clock::time_point start = Clock::now();
   const uint64_t filled = filling.layout.filled();
   const MutableByteView slab = session_->warm_slab(filling.slab);

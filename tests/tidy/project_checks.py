@@ -59,6 +59,30 @@ def check_assertions(tree):
                               f"{function.head} asserts nothing: it cannot fail")
 
 
+INVARIANTS = "docs/internals/invariants.md"
+_INVARIANT = re.compile(r"^\| (?P<what>[^|]+) \| `(?P<message>[^|]+)` \| (?P<suites>[^|]+) \|$")
+
+
+def check_invariants(tree):
+    """Every listed invariant has its assert in a source, and suites with a death test."""
+    if INVARIANTS not in tree.files:
+        return
+    sources = [tree.files[path] for path in tree.paths((".cc", ".h"))
+               if not path.startswith("tests/")]
+    dying = [tree.files[path] for path in tree.paths((".cc",), "tests/")
+             if "EXPECT_DEATH" in tree.files[path]]
+    for number, line in enumerate(tree.files[INVARIANTS].splitlines(), 1):
+        row = _INVARIANT.match(line)
+        if not row:
+            continue
+        if not any(row["message"] in text for text in sources):
+            yield Finding(INVARIANTS, number, "invariant", f"no assert says: {row['message']}")
+        for suite in re.findall(r"`(\w+)`", row["suites"]):
+            if not any(re.search(rf"^TEST(?:_F)?\({suite},", text, re.M) for text in dying):
+                yield Finding(INVARIANTS, number, "invariant",
+                              f"no suite {suite} has a test that breaks it")
+
+
 _THROWING_OUTPUT = re.compile(r"\b(?:fmt::print\s*\(|std::cout\b)")
 
 

@@ -214,6 +214,16 @@ class Project(unittest.TestCase):
                                  ("tests/a.cc", 'fmt::print("x");', None)):
             self.assertEqual(rules_of(check, {path: body}), [(path, rule)] if rule else [], body)
 
+    def test_listed_invariants_are_asserted_and_broken(self):
+        check = project_checks.check_invariants
+        page = project_checks.INVARIANTS
+        files = {page: "| A is B | `not B` | `Asserts` |\n",
+                 "ckptd/a.cc": 'CKPT_ASSERT_MSG(a, "not B");',
+                 "tests/a_test.cc": 'TEST_F(Asserts, Breaks) {\n  EXPECT_DEATH(a(), "not B");\n}'}
+        self.assertEqual(rules_of(check, files), [])
+        for path in ("ckptd/a.cc", "tests/a_test.cc"):
+            self.assertEqual(rules_of(check, {**files, path: ""}), [(page, "invariant")], path)
+
     def test_unused_names(self):
         check = project_checks.check_unused_names
         for body, rule in (("using ckpt::Result;", "unused-name"),

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -120,6 +121,13 @@ TEST(RunGate, ClosedGateWakesNobody) {
   gate.wait(RunActivity::kHold, kRun, [&] { woken = true; });
   first.release();
   EXPECT_FALSE(woken);
+}
+
+TEST(RunGateDeathTest, TokenMustNotOutliveItsGate) {
+  auto gate = std::make_unique<RunGate>();
+  RunGate::Token token = gate->begin(RunActivity::kWriteEpoch, kRun);
+  EXPECT_DEATH(gate.reset(), "a change of a run outlives its gate");
+  token.release();
 }
 
 TEST(RunGateDeathTest, ExcludedActivityMustNotBegin) {
