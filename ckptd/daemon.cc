@@ -85,6 +85,11 @@ Daemon::Answer Daemon::readiness_answer() {
   return {.ok = ready, .text = std::move(text)};
 }
 
+std::string Daemon::metrics_text() {
+  impl_->look_at_health();
+  return write_metrics(impl_->metric_views());
+}
+
 // Handles work left by callbacks and events, until nothing is left.
 void Daemon::Impl::settle() {
   while (snapshot_ended || !arenas_ready.empty() || turn.has_deferred()) {

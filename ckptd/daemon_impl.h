@@ -3,7 +3,7 @@
 //   daemon, _dispatch           public interface, poll and tick, drain; dispatch of messages
 //   _open                       recovery (recovery/), then the stages
 //   _sessions                   greeting, loss of a session
-//   _queries, _status, _metrics queries; reports
+//   _queries                    queries
 //   _wire_FOLDER                what the module in that folder needs from the others
 //
 // All runs on the loop thread: callbacks in poll(), follow-up work in settle(), no recursion.
@@ -19,7 +19,6 @@
 #include "ckptd/background/scrub_control.h"
 #include "ckptd/background/space.h"
 #include "ckptd/daemon.h"
-#include "ckptd/daemon_state.h"
 #include "ckptd/epochs/epochs.h"
 #include "ckptd/health/health_watch.h"
 #include "ckptd/history/history.h"
@@ -29,6 +28,9 @@
 #include "ckptd/query/query.h"
 #include "ckptd/readers/readers.h"
 #include "ckptd/recovery/recovery.h"
+#include "ckptd/reports/daemon_counters.h"
+#include "ckptd/reports/metrics.h"
+#include "ckptd/reports/status.h"
 #include "ckptd/runs/run_registry.h"
 #include "ckptd/scrub/scrub.h"
 #include "ckptd/sessions/access.h"
@@ -78,11 +80,12 @@ struct Daemon::Impl {
   Space::Needs space_needs();
   ScrubControl::Needs scrub_needs();
   bool disk_wanted() const;
-  // -- questions (daemon_queries.cc, daemon_status.cc); health (daemon_wire_health.cc) ------------
+  // -- questions (daemon_queries.cc); health (daemon_wire_health.cc) ------------------------------
   void query(Session& session, const fb::QueryT& message);
   QueryContext query_context(const Session& session);
   QueryAnswer query_rebuild(const Session& session);
-  QueryAnswer query_status(const Session& asker);
+  StatusViews status_views() const;  // daemon_wire_reports.cc
+  MetricViews metric_views() const;
   void look_at_health();
   std::optional<std::set<std::string>> names_of_trained() const;
   // -- changes of history (daemon_wire_administration.cc) ----------------------------------------
@@ -121,7 +124,7 @@ struct Daemon::Impl {
   bool draining = false;
   bool closed_cleanly = false;
   Time drain_deadline{};
-  Counters counters;
+  DaemonCounters counters;
   HealthWatch health_watch;
 };
 

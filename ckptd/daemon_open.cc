@@ -3,6 +3,7 @@
 
 #include "ckptd/daemon_impl.h"
 #include "ckptd/observe/log_event.h"
+#include "ckptd/reports/durable_step.h"
 #include "formats/base/counted.h"
 #include "formats/base/hash.h"
 

@@ -52,7 +52,8 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
   if (message.verb == "join")
     return replies.answer(session.id, message.request, epochs.query_join(session));
   if (message.verb == "status") {
-    return replies.answer(session.id, message.request, query_status(session));
+    look_at_health();
+    return replies.answer(session.id, message.request, status_answer(status_views(), session));
   }
   replies.answer(
       session.id, message.request,

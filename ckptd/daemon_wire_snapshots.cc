@@ -1,5 +1,6 @@
 // Connects snapshots to the other parts of the daemon.
 #include "ckptd/daemon_impl.h"
+#include "ckptd/reports/durable_step.h"
 
 namespace ckptd {
 

@@ -75,7 +75,7 @@ void add_health(MetricsText& text, const Health& health) {
     text.gauge("ckptd_condition", std::exchange(help, ""), health.held(condition) ? 1 : 0,
                {{"name", condition_name(condition)}});
   }
-  help = "Times that the condition has begun.";
+  help = "Times that the condition began.";
   for (size_t i = 0; i < kConditions; ++i) {
     const auto condition = static_cast<Condition>(i);
     text.counter("ckptd_condition_begun_total", std::exchange(help, ""),
@@ -99,10 +99,12 @@ void add_progress(MetricsText& text, const RunProgress& progress, uint64_t now_n
   each("ckptd_run_step", "Step of the newest durable commit, by run.", [](const Run& run) {
     return run.durable ? Value(static_cast<double>(run.durable->step)) : Value();
   });
-  each("ckptd_run_durable_age_seconds", "Age of that commit.", [now_ns](const Run& run) {
-    return run.durable ? Value(static_cast<double>(age_ns(*run.durable, now_ns)) / 1e9) : Value();
-  });
-  each("ckptd_run_snapshots_failing", "Snapshots that have failed since that commit.",
+  each("ckptd_run_durable_age_seconds", "Age of the newest durable commit, by run.",
+       [now_ns](const Run& run) {
+         return run.durable ? Value(static_cast<double>(age_ns(*run.durable, now_ns)) / 1e9)
+                            : Value();
+       });
+  each("ckptd_run_snapshots_failing", "Snapshots that have failed since the newest durable commit.",
        [](const Run& run) {
          return Value(run.failing ? static_cast<double>(run.failing->count) : 0.0);
        });
@@ -112,16 +114,15 @@ void add_progress(MetricsText& text, const RunProgress& progress, uint64_t now_n
        });
   each("ckptd_run_trained", "1 while ranks train the run.",
        [](const Run& run) { return Value(run.trained ? 1.0 : 0.0); });
-  each("ckptd_run_lost_tokens", "Tokens that recoveries have lost, as of that commit.",
+  each("ckptd_run_lost_tokens", "Tokens lost by recoveries, as of the newest durable commit.",
        [](const Run& run) {
          const bool told = run.durable && run.durable->lost_tokens;
          return told ? Value(static_cast<double>(*run.durable->lost_tokens)) : Value();
        });
-  each("ckptd_run_plt", "Their part of all tokens, as the trainer says.",
+  each("ckptd_run_plt", "Proportion of lost tokens (PLT), as the trainer reports it.",
        [](const Run& run) { return run.durable ? run.durable->plt : Value(); });
   text.gauge("ckptd_runs_not_shown",
-             "Runs left out of the metrics by run: of those that nobody trains, those unchanged "
-             "longest.",
+             "Runs left out of the metrics per run: untrained runs that are unchanged longest.",
              static_cast<double>(progress.runs().size() - runs.size()));
 }
 

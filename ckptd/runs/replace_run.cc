@@ -20,8 +20,11 @@ bool differs(const RunInfo& run, std::string_view metadata) {
 
 Status still_in_use(const Status& same, const Status& unused) {
   if (same.ok()) return same;
-  return make_error(same.error().code, "{}; without a commit it would be replaced, but {}",
-                    same.error().message, unused.error().message);
+  const bool in_use = unused.error().code == ckpt::ErrorCode::kFailedPrecondition;
+  return with_detail(
+      make_error(same.error().code, "{}; without a commit it would be replaced, but {}",
+                 same.error().message, unused.error().message),
+      in_use ? ckpt::ErrorDetail::kRunInUse : ckpt::ErrorDetail::kNone);
 }
 
 fb::RecordT removal_of_replaced(const RunInfo& run, uint64_t time_ns) {

@@ -16,6 +16,7 @@ bool never_committed(const RunInfo& run, uint32_t uid);
 // True if the trainer sends a configuration, and the run has another one.
 bool differs(const RunInfo& run, std::string_view metadata);
 // The error for a registration while the run cannot be replaced: `same` says how the units differ.
+// kRunInUse if `unused` is a failed precondition, not a passing state of ckptd.
 Status still_in_use(const Status& same, const Status& unused);
 
 ckpt::fb::RecordT removal_of_replaced(const RunInfo& run, uint64_t time_ns);

@@ -15,6 +15,31 @@ namespace fb = ckpt::fb;
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
+namespace {
+
+// Empty if the lists are the same.
+std::string first_difference(const std::vector<ckpt::UnitSpec>& known,
+                             const std::vector<ckpt::UnitSpec>& given) {
+  for (size_t i = 0; i < std::min(known.size(), given.size()); ++i) {
+    if (known[i] == given[i]) continue;
+    if (known[i].name != given[i].name) {
+      return fmt::format("unit {} is {}, but was registered as {}", i, given[i].name,
+                         known[i].name);
+    }
+    return fmt::format("unit {}: {}, which is not as it was registered", given[i].name,
+                       known[i].bytes != given[i].bytes
+                           ? fmt::format("{} bytes instead of {}", given[i].bytes, known[i].bytes)
+                           : "its attributes or tensors differ");
+  }
+  if (known.size() == given.size()) return {};
+  return fmt::format(
+      "{} units, but {} were registered; {} {}", given.size(), known.size(),
+      given.size() < known.size() ? known[given.size()].name : given[known.size()].name,
+      given.size() < known.size() ? "is missing" : "is new");
+}
+
+}  // namespace
+
 Result<std::vector<ckpt::UnitSpec>> read_units(const fb::RegisterUnitsT& message) {
   if (message.units.empty() || message.units.size() > limits::kUnitsPerRunMax) {
     return make_error(ErrorCode::kInvalidArgument, "{} units: a run has 1 to {}",
@@ -38,26 +63,10 @@ Result<std::vector<ckpt::UnitSpec>> read_units(const fb::RegisterUnitsT& message
 
 Status check_same_units(const std::vector<ckpt::UnitSpec>& known,
                         const std::vector<ckpt::UnitSpec>& given) {
-  for (size_t i = 0; i < std::min(known.size(), given.size()); ++i) {
-    if (known[i] == given[i]) continue;
-    if (known[i].name != given[i].name) {
-      return make_error(ErrorCode::kFailedPrecondition, "unit {} is {}, but was registered as {}",
-                        i, given[i].name, known[i].name);
-    }
-    return make_error(ErrorCode::kFailedPrecondition,
-                      "unit {}: {}, which is not as it was registered", given[i].name,
-                      known[i].bytes != given[i].bytes
-                          ? fmt::format("{} bytes instead of {}", given[i].bytes, known[i].bytes)
-                          : "its attributes or tensors differ");
-  }
-  if (known.size() != given.size()) {
-    return make_error(
-        ErrorCode::kFailedPrecondition, "{} units, but {} were registered; {} {}", given.size(),
-        known.size(),
-        given.size() < known.size() ? known[given.size()].name : given[known.size()].name,
-        given.size() < known.size() ? "is missing" : "is new");
-  }
-  return {};
+  const std::string difference = first_difference(known, given);
+  if (difference.empty()) return {};
+  return with_detail(make_error(ErrorCode::kFailedPrecondition, "{}", difference),
+                     ckpt::ErrorDetail::kUnitsDiffer);
 }
 
 Status check_metadata(const std::string& metadata) {

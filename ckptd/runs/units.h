@@ -15,7 +15,7 @@ using ckpt::Status;
 
 // Reads and checks the units that the client lists.
 Result<std::vector<ckpt::UnitSpec>> read_units(const ckpt::fb::RegisterUnitsT& message);
-// kFailedPrecondition names the first unit that differs.
+// kFailedPrecondition, kUnitsDiffer: names the first unit that differs.
 Status check_same_units(const std::vector<ckpt::UnitSpec>& known,
                         const std::vector<ckpt::UnitSpec>& given);
 // JSON within the limits of size and depth, or empty.

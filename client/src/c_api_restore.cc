@@ -120,7 +120,7 @@ ckpt_status ckpt_restore_next(ckpt_restore* restore, uint32_t timeout_ms,
     if (window == nullptr) return missing("window");
     CKPT_ASSIGN(restore->window, restore->restore->next(Deadline::after_ms(timeout_ms)));
     const LentWindow& lent = restore->window;
-    restore->session->session->pin_arena();  // lent bytes stay mapped, even after a new daemon
+    restore->session->session->arena().pin();  // lent bytes stay mapped, even after a new daemon
     restore->pieces.clear();
     restore->pieces.reserve(lent.pieces.size());
     for (const RestorePiece& piece : lent.pieces) {

@@ -181,13 +181,13 @@ int ckpt_session_error_detail(const ckpt_session* session) {
 }
 
 void* ckpt_arena(const ckpt_session* session, uint64_t* bytes) {
-  const ArenaMapping* arena = session->session->pin_arena();
+  const ArenaMapping* arena = session->session->arena().pin();
   if (bytes != nullptr) *bytes = arena != nullptr ? arena->bytes().size() : 0;
   return arena != nullptr ? arena->bytes().data() : nullptr;
 }
 
 uint64_t ckpt_slab_bytes(const ckpt_session* session) {
-  const ArenaMapping* arena = session->session->arena();
+  const ArenaMapping* arena = session->session->arena().mapping();
   return arena != nullptr ? arena->layout().slab_bytes : 0;
 }
 

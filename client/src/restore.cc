@@ -247,13 +247,13 @@ Result<LentWindow> Restore::take_window(const fb::RestoreWindowT& window) {
   LentWindow lent;
   CKPT_TRY(take_notes(window.notes));
   if (!window.pieces.empty()) {
-    const ArenaMapping* arena = session_.arena();
+    const ArenaMapping* arena = session_.arena().mapping();
     if (arena == nullptr || window.slab >= arena->layout().slab_count) {
       return make_error(ErrorCode::kCorrupt,
                         "run {}: a window in slab {}, which is not in the arena", options_.run,
                         window.slab);
     }
-    lent.bytes = session_.warm_slab(window.slab);
+    lent.bytes = session_.arena().warm(window.slab);
     lent.pieces.reserve(window.pieces.size());
     for (const fb::RestoredPiece& piece : window.pieces) {
       CKPT_ASSIGN(lent.pieces.emplace_back(), take_piece(piece, lent.bytes.size()));

@@ -1,7 +1,6 @@
 #include "client/src/session.h"
 
 #include <poll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -73,7 +72,7 @@ Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& 
   // The caller's function must not be called after open() has returned.
   RoomWait room(std::exchange(session->options_.waiting, {}));
   const CallOptions call{deadline, "cannot connect to ckptd", [&session, &room]() {
-                           std::optional<Error> loss = session->last_loss_;
+                           std::optional<Error> loss = session->reconnect_.why();
                            room.look(loss);
                            if (loss && !is_final(loss->code)) loss.reset();
                            return loss;
@@ -85,8 +84,8 @@ Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& 
 
 // Fills in page table entries now; otherwise the first snapshot would pay as much as for its copy.
 void Session::warm_slabs(const Deadline& deadline) {
-  for (uint32_t slab = 0; slab < slabs_warm_ && !deadline.expired(); ++slab) {
-    warm_slab(slab);
+  for (uint32_t slab = 0; slab < arena_.slabs_warm() && !deadline.expired(); ++slab) {
+    arena_.warm(slab);
     pump(Deadline::now());
     if (phase_ != Phase::kReady) return;
   }
@@ -97,13 +96,8 @@ Session::Session(Options options)
 
 bool Session::is_owner() const { return ::getpid() == owner_; }
 
-// The arena is not mapped in a child (MADV_DONTFORK); the child may have mapped something else
-// there since, which must not be unmapped.
 void Session::leave_to_owner() {
-  static auto* const never_unmapped = new std::vector<ArenaMapping>;
-  if (arena_) never_unmapped->push_back(*std::exchange(arena_, std::nullopt));
-  for (ArenaMapping& retired : retired_arenas_) never_unmapped->push_back(std::move(retired));
-  retired_arenas_.clear();
+  arena_.forget_in_child();
   connection_.reset();
   phase_ = Phase::kDisconnected;
 }
@@ -132,7 +126,7 @@ void Session::pump(const Deadline& deadline) {
     if (connection_) {
       connection_->wait(phase_ == Phase::kReady ? until : until.or_earlier(handshake_ends_));
     } else {
-      sleep_until(until.or_earlier(next_attempt_));
+      sleep_until(until.or_earlier(reconnect_.next_attempt()));
     }
   }
 }
@@ -157,15 +151,7 @@ std::optional<Error> Session::ended_early(const CallOptions& options) const {
 }
 
 Error Session::timed_out(const CallOptions& options) const {
-  if (phase_ != Phase::kReady) {
-    // A daemon's refusal needs no added context.
-    if (last_loss_ && refused_) return *last_loss_;
-    if (last_loss_) {
-      return reworded(*last_loss_, fmt::format("{}: {}", options.what, last_loss_->message));
-    }
-    return make_error(ErrorCode::kUnavailable, "{}: socket {}: ckptd did not answer in time",
-                      options.what, options_.socket);
-  }
+  if (phase_ != Phase::kReady) return reconnect_.timed_out(options.what, options_.socket);
   if (const uint64_t silent_ms = silence_.ms(); silent_ms >= kBlamedSilenceMs) {
     return make_error(ErrorCode::kDeadlineExceeded,
                       "{}: not done in time: socket {}: ckptd has not answered for {}",
@@ -236,21 +222,6 @@ void Session::drain_sends(const Deadline& deadline) {
     connection_->wait(deadline.or_earlier(Deadline::after_ms(kInterruptMs).at()));
     pump(Deadline::now());
   }
-}
-
-const ArenaMapping* Session::pin_arena() {
-  arena_pinned_ = arena_.has_value();
-  return arena();
-}
-
-MutableByteView Session::warm_slab(uint32_t slab) {
-  const MutableByteView bytes = arena_->slab(slab);
-  if (!slab_populated_[slab]) {
-    // Kernels before 5.14 refuse this; then the copy faults the pages in, slower.
-    (void)::madvise(bytes.data(), bytes.size(), MADV_POPULATE_WRITE);
-    slab_populated_[slab] = true;
-  }
-  return bytes;
 }
 
 void Session::add_snapshot(std::shared_ptr<Snapshot> snapshot) {

@@ -22,9 +22,10 @@
 #include "client/src/connection.h"
 #include "client/src/group.h"
 #include "client/src/holds.h"
+#include "client/src/reconnect.h"
+#include "client/src/session_arena.h"
 #include "client/src/silence.h"
 #include "client/src/units.h"
-#include "formats/arena.h"
 #include "formats/unit.h"
 
 namespace ckpt::lib {
@@ -121,22 +122,7 @@ class Session {
   int fd() const { return connection_ ? connection_->fd() : -1; }
   const Options& options() const { return options_; }
 
-  // The arena; null before the first Welcome and in a control session without one.
-  const ArenaMapping* arena() const { return arena_ ? &*arena_ : nullptr; }
-  // The slab's bytes, with this process's page table entries filled in: the first copy into a slab
-  // must not pay a page fault for every 4 KiB.
-  MutableByteView warm_slab(uint32_t slab);
-  // Returns arena() and keeps the mapping until the session ends.
-  const ArenaMapping* pin_arena();
-
-  // Other code writes into the slab that begins there, until take_back() was called as often. See
-  // snapshot_places.cc.
-  void lend(const std::byte* slab) { ++lent_[slab]; }
-  void take_back(const std::byte* slab) {
-    const auto found = lent_.find(slab);
-    if (found != lent_.end() && --found->second == 0) lent_.erase(found);
-  }
-  bool is_lent(const std::byte* slab) const { return lent_.contains(slab); }
+  SessionArena& arena() { return arena_; }
 
   Status register_units(Registration registration, const Deadline& deadline);
   const std::vector<UnitSpec>& units() const { return registration_.units; }
@@ -210,22 +196,11 @@ class Session {
   uint64_t next_request_ = 1;
   uint64_t handshake_request_ = 0;
   Clock::time_point handshake_ends_{};
-  Clock::time_point next_attempt_{};  // earliest next attempt, while disconnected
-  std::chrono::milliseconds backoff_{10};
-  std::optional<Error> last_loss_;  // why there is no daemon
-  bool refused_ = false;            // the last loss was an error answer of the daemon
+  Reconnect reconnect_;
   Silence silence_;
   uint64_t heartbeat_request_ = 0;  // unanswered heartbeat; 0: none
 
-  std::optional<ArenaMapping> arena_;
-  base::UniqueFd arena_fd_;
-  bool arena_pinned_ = false;
-  uint32_t slabs_warm_ = 0;           // the first slabs, whose memory the daemon has prepared
-  std::vector<bool> slab_populated_;  // this process has page table entries for the slab
-  std::vector<ArenaMapping> retired_arenas_;  // pinned, then refused by a new daemon
-
-  std::map<const std::byte*, size_t> lent_;
-
+  SessionArena arena_;
   Registration registration_;
   bool registered_ = false;
   Group group_;

@@ -2,7 +2,6 @@
 // in session.h. Each step sends at most what its successor waits for, so that a daemon that dies in
 // the middle costs one backoff and nothing else.
 #include <sys/eventfd.h>
-#include <sys/mman.h>
 
 #include <cerrno>
 
@@ -13,9 +12,6 @@
 namespace ckpt::lib {
 namespace {
 
-// A connect that finds nobody costs microseconds, and a rank that is late keeps all others waiting.
-constexpr std::chrono::milliseconds kBackoffMin{10};
-constexpr std::chrono::milliseconds kBackoffMax{100};
 // A daemon that accepts a connection and then says nothing is as good as none. Long, because one
 // that takes back arenas of many ranks checks their bytes first.
 constexpr std::chrono::milliseconds kHandshakeMax{30'000};
@@ -24,10 +20,10 @@ constexpr std::chrono::milliseconds kHandBackMax{5'000};
 
 }  // namespace
 
-// False: nobody listens; the next try is at next_attempt_.
+// False: no daemon listens; `reconnect_` has the time of the next attempt.
 bool Session::step_connect() {
   if (phase_ == Phase::kDisconnected) {
-    if (Clock::now() < next_attempt_) return true;
+    if (!reconnect_.is_due(Clock::now())) return true;
     return begin_hand_back() || greet({});
   }
   if (phase_ != Phase::kReady && Clock::now() >= handshake_ends_) {
@@ -41,13 +37,13 @@ bool Session::step_connect() {
 
 // False: there is no arena to hand back, or no socket for it.
 bool Session::begin_hand_back() {
-  if (!arena_) return false;
+  if (arena_.mapping() == nullptr) return false;
   Result<Connection> connection =
       Connection::connect(options_.socket + std::string(wire::kArenaSocketSuffix));
   if (!connection.ok()) return false;
   fb::MessageT message;
   message.body.Set(fb::HandBackT());
-  if (!connection->send(message, arena_fd_.get()).ok()) return false;
+  if (!connection->send(message, arena_.fd()).ok()) return false;
   connection_.emplace(std::move(connection).value());
   phase_ = Phase::kHandingBack;
   handshake_ends_ = Clock::now() + kHandBackMax;
@@ -84,12 +80,12 @@ bool Session::greet(const fb::Hash& ticket) {
   hello.slab_bytes = options_.slab_bytes;
   hello.alarms = options_.alarms;
   int fd = -1;
-  if (arena_) {
+  if (const ArenaMapping* arena = arena_.mapping(); arena != nullptr) {
     hello.readopt = true;
-    hello.arena_bytes = arena_->layout().arena_bytes();
-    hello.slab_bytes = arena_->layout().slab_bytes;
+    hello.arena_bytes = arena->layout().arena_bytes();
+    hello.slab_bytes = arena->layout().slab_bytes;
     hello.arena_ticket = ticket;
-    if (ticket.low() == 0 && ticket.high() == 0) fd = arena_fd_.get();
+    if (ticket.low() == 0 && ticket.high() == 0) fd = arena_.fd();
   }
   fb::MessageT message;
   message.body.Set(std::move(hello));
@@ -106,7 +102,7 @@ Status Session::take_welcome(const fb::WelcomeT& welcome) {
   }
   daemon_holds_ = welcome.holds;
   if (welcome.adopted) {
-    if (arena_) return ok_status();
+    if (arena_.mapping() != nullptr) return ok_status();
     return make_error(ErrorCode::kCorrupt, "socket {}: the daemon adopted an arena we do not have",
                       options_.socket);
   }
@@ -136,25 +132,14 @@ Status Session::map_arena(const fb::WelcomeT& welcome) {
     return make_error(ErrorCode::kCorrupt, "socket {}: the daemon sent no arena", options_.socket);
   }
   const ArenaLayout layout{welcome.slab_bytes, welcome.slab_count};
-  CKPT_ASSIGN(ArenaMapping mapping, ArenaMapping::map(fd.get(), layout));
-  // A forked child (a data loader) must neither write into it nor pay for its page tables.
-  const MutableByteView bytes = mapping.bytes();
-  if (::madvise(bytes.data(), bytes.size(), MADV_DONTFORK) != 0) {
-    return make_error(ErrorCode::kIo, "arena of {} bytes: madvise failed", bytes.size());
-  }
-  if (arena_) {
+  CKPT_ASSIGN(ArenaMapping mapping, SessionArena::map(fd.get(), layout));
+  if (arena_.mapping() != nullptr) {
     const Error refused =
         make_error(ErrorCode::kAborted, "the daemon restarted and did not take the arena back: {}",
                    welcome.server.empty() ? "no reason given" : welcome.server);
     for (const auto& snapshot : std::vector(snapshots_)) snapshot->fail(refused);
-    if (arena_pinned_) retired_arenas_.push_back(*std::move(arena_));
   }
-  arena_pinned_ = false;
-  arena_.emplace(std::move(mapping));
-  arena_fd_ = std::move(fd);
-  slab_populated_.assign(layout.slab_count, false);
-  slabs_warm_ =
-      static_cast<uint32_t>(std::min(welcome.warm_bytes, layout.arena_bytes()) / layout.slab_bytes);
+  arena_.replace(std::move(mapping), std::move(fd), welcome.warm_bytes);
   return ok_status();
 }
 
@@ -186,8 +171,7 @@ void Session::start_rejoining() {
 void Session::become_ready() {
   phase_ = Phase::kReady;
   ++generation_;
-  backoff_ = kBackoffMin;
-  last_loss_.reset();
+  reconnect_.ready();
   silence_.ready();
   // Before anything else: a prune may be as quick.
   holds_.session_is_ready(*this);
@@ -229,18 +213,15 @@ void Session::handshake_reply(const fb::MessageT& message) {
 
 void Session::refused(const fb::ErrorReplyT& reply) {
   lose(error_from(reply));
-  refused_ = true;
+  reconnect_.refused();
 }
 
 void Session::lose(Error error) {
   connection_.reset();
-  refused_ = false;
   phase_ = Phase::kDisconnected;
   heartbeat_request_ = 0;
   silence_.lost(Clock::now());
-  last_loss_ = std::move(error);
-  next_attempt_ = Clock::now() + backoff_;
-  backoff_ = std::min(backoff_ * 2, kBackoffMax);
+  reconnect_.lost(std::move(error), Clock::now());
 }
 
 }  // namespace ckpt::lib

@@ -42,7 +42,7 @@ Result<std::shared_ptr<Snapshot>> Snapshot::begin(Session& session, SnapshotOpti
   info.stall_ns = info.timings.plan_ns = snapshot->options_.plan_ns;
   const Timed stall(info.stall_ns);
   CKPT_TRY(session.group().check_alive(session.options().run));
-  if (session.arena() == nullptr) {
+  if (session.arena().mapping() == nullptr) {
     return make_error(ErrorCode::kFailedPrecondition, "{}: a control session has no arena",
                       snapshot->name());
   }
@@ -110,7 +110,7 @@ Status Snapshot::prepare() {
   begin_.attempt = options_.attempt;
   begin_.units = units;
   begin_.out_of_slabs = options_.out_of_slabs;
-  const uint64_t slab_bytes = session_->arena()->layout().slab_bytes;
+  const uint64_t slab_bytes = session_->arena().mapping()->layout().slab_bytes;
   begin_.slabs_wanted = slabs_needed(lengths[0], slab_bytes) + slabs_needed(lengths[1], slab_bytes);
   begin_.streams = options_.streams;
   if (options_.streams) begin_.slabs_wanted = std::min(begin_.slabs_wanted, kSlabsToBegin);

@@ -19,7 +19,7 @@ void zero(MutableByteView bytes) {
 
 void Snapshot::take_slabs(const fb::SlabsLeasedT& leased) {
   if (leased.step != begin_.step || leased.attempt != begin_.attempt) return;
-  const uint32_t slab_count = session_->arena()->layout().slab_count;
+  const uint32_t slab_count = session_->arena().mapping()->layout().slab_count;
   for (const uint32_t slab : leased.slabs) {
     if (slab >= slab_count) {
       send_abort("the daemon leased a slab that is not in the arena");
@@ -46,7 +46,8 @@ Status Snapshot::acquire_slab(std::optional<Filling>& filling, const Deadline& d
   for (;;) {
     CKPT_TRY(check_open());
     found = std::find_if(free_slabs_.begin(), free_slabs_.end(), [this](uint32_t slab) {
-      return !session_->is_lent(session_->arena()->slab(slab).data());
+      const SessionArena& arena = session_->arena();
+      return !arena.is_lent(arena.mapping()->slab(slab).data());
     });
     if (found != free_slabs_.end()) break;
     if (session_->interrupted()) {
@@ -74,7 +75,7 @@ Status Snapshot::acquire_slab(std::optional<Filling>& filling, const Deadline& d
   const uint32_t slab = *found;
   free_slabs_.erase(found);
   filling.emplace(
-      Filling{slab, SlabLayout(session_->arena()->layout().slab_bytes), {}, /*lent=*/0});
+      Filling{slab, SlabLayout(session_->arena().mapping()->layout().slab_bytes), {}, /*lent=*/0});
   return ok_status();
 }
 
@@ -154,7 +155,7 @@ bool Snapshot::make_room(const Filling& filling, const Share& share, uint64_t* p
 }
 
 void Snapshot::append(Filling& filling, Share& share, uint64_t place, ByteView data) {
-  const MutableByteView slab = session_->warm_slab(filling.slab);
+  const MutableByteView slab = session_->arena().warm(filling.slab);
   SlabLayout& layout = filling.layout;
   if (continues_last(filling, share) && place == layout.filled()) {
     fb::SealedFragment& last = filling.fragments.back();
@@ -188,7 +189,7 @@ void Snapshot::seal(Filling filling) {
   CKPT_ASSERT_MSG(filling.lent == 0, "a slab is sealed while a place in it is being filled");
   const Clock::time_point start = Clock::now();
   const uint64_t filled = filling.layout.filled();
-  const MutableByteView slab = session_->warm_slab(filling.slab);
+  const MutableByteView slab = session_->arena().warm(filling.slab);
   zero(slab.subspan(filled, base::align_up(filled, kBlockBytes) - filled));
   seals_.push_back({filling.slab, filled, std::move(filling.fragments)});
   info_.timings.seal_ns += ns_since(start);

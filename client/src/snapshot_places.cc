@@ -33,7 +33,7 @@ Result<Place> Snapshot::reserve(UnitId unit, uint64_t offset, uint64_t length,
 
 Place Snapshot::lend(Filling& filling, Share& share, uint64_t at, uint64_t length) {
   if (lent_.empty()) lending_since_ = Clock::now();
-  const MutableByteView slab = session_->warm_slab(filling.slab);
+  const MutableByteView slab = session_->arena().warm(filling.slab);
   const uint64_t filled = filling.layout.filled();
   if (at > filled) std::memset(slab.data() + filled, 0, at - filled);
   filling.layout.fill(at, length);
@@ -43,8 +43,8 @@ Place Snapshot::lend(Filling& filling, Share& share, uint64_t at, uint64_t lengt
   const uint64_t id = next_place_++;
   lent_[id] = {
       .slab = filling.slab, .memory = slab.data(), .fragment = filling.fragments.size() - 1};
-  session_->pin_arena();  // the mapping stays, whatever daemons come
-  session_->lend(slab.data());
+  session_->arena().pin();  // the mapping stays, whatever daemons come
+  session_->arena().lend(slab.data());
   share.written += length;
   info_.bytes += length;
   return {.memory = slab.subspan(at, length), .id = id};
@@ -59,7 +59,7 @@ Status Snapshot::filled(uint64_t id, uint32_t crc32c) {
   const Lent lent = found->second;
   lent_.erase(found);
   if (lent_.empty()) info_.timings.copy_ns += ns_since(lending_since_);
-  if (session_ != nullptr) session_->take_back(lent.memory);
+  if (session_ != nullptr) session_->arena().take_back(lent.memory);
   CKPT_TRY(check_open());
   Filling& filling = filling_of(lent.slab);
   fb::SealedFragment& fragment = filling.fragments[lent.fragment];

@@ -48,6 +48,8 @@ enum class ErrorDetail : int {
   kNoArenaRoom = 2,    // a smaller arena than the requested one could be given
   kDiskFull = 3,       // no space for a snapshot's bytes
   kJournalFull = 4,    // no space for records of the journal
+  kUnitsDiffer = 5,    // the run exists with other units than those to register
+  kRunInUse = 6,       // the same, without a commit: replaced only once nothing uses it
 };
 
 struct [[nodiscard]] Error {

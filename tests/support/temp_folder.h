@@ -19,6 +19,7 @@ class TempFolder {
   TempFolder(const TempFolder&) = delete;
   TempFolder& operator=(const TempFolder&) = delete;
   ~TempFolder() { std::filesystem::remove_all(path_); }
+  const std::string& root() const { return path_; }
   std::string path(const std::string& name = "") const { return path_ + "/" + name; }
 
  private:

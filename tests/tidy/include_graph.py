@@ -69,6 +69,12 @@ RULES = {
                          "ckptd/ingest/", "ckptd/loop/", "ckptd/observe/", "ckptd/persist/",
                          "ckptd/restore/", "ckptd/retention/", "ckptd/same/", "ckptd/sessions/",
                          "ckptd/staging/"],
+    # Reports read the other modules through const references only.
+    "ckptd/reports/": ["formats/", "ckptd/limits.h", "ckptd/administration/", "ckptd/background/",
+                       "ckptd/catalog/", "ckptd/epochs/", "ckptd/health/", "ckptd/history/",
+                       "ckptd/io/", "ckptd/loop/", "ckptd/observe/", "ckptd/persist/",
+                       "ckptd/query/", "ckptd/readers/", "ckptd/scrub/", "ckptd/sessions/",
+                       "ckptd/snapshots/", "ckptd/staging/"],
     # The daemon connects all stages and knows no sockets.
     "ckptd/daemon": ["formats/", "ckptd/limits.h", "ckptd/daemon", "ckptd/io/", "ckptd/staging/",
                      "ckptd/ingest/", "ckptd/group/", "ckptd/observe/", "ckptd/catalog/",
@@ -79,7 +85,7 @@ RULES = {
                      "ckptd/same/", "ckptd/safeguards.h", "ckptd/history/", "ckptd/loop/",
                      "ckptd/sessions/", "ckptd/administration/", "ckptd/background/",
                      "ckptd/epochs/", "ckptd/health/", "ckptd/readers/", "ckptd/recovery/",
-                     "ckptd/runs/", "ckptd/snapshots/"],
+                     "ckptd/reports/", "ckptd/runs/", "ckptd/snapshots/"],
     "ckptd/config": ["formats/", "ckptd/limits.h", "ckptd/codec/codec_choice.h",
                      "ckptd/daemon.h", "ckptd/io/disk.h", "ckptd/io/io_shape.h",
                      "ckptd/staging/staging.h"],

@@ -3,6 +3,7 @@
 import os
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 CPP = (".h", ".hpp", ".c", ".cc", ".cu")
 SKIPPED = {".git", "build", ".cache", "__pycache__"}
@@ -67,6 +68,7 @@ def _blank(text):
     return re.sub(r"[^\n]", " ", text)
 
 
+@lru_cache(maxsize=None)  # several checks read each file
 def code_only(text):
     """The text with comments, literals and preprocessor lines blanked; every newline stays."""
 

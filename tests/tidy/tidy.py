@@ -6,6 +6,8 @@ Exit code 0: all hold; 1: the findings are on stdout, one a line.
 
 import sys
 
+from class_checks import (check_class_members, check_header_lengths, check_types_are_defined_once,
+                          check_usual_function_length)
 from comment_checks import check_comments
 from document_checks import (check_links, check_named_documents, check_prose,
                              check_readme_lengths)
@@ -20,7 +22,8 @@ CHECKS = (check_includes, check_cycles, check_folder_cycles, check_files, check_
           check_headers, check_function_lengths, check_assertions, check_console, check_invariants,
           check_sources_are_built, check_unused_names, check_documents,
           check_readme_lengths, check_prose, check_links, check_named_documents,
-          check_comments)
+          check_comments, check_class_members, check_header_lengths,
+          check_types_are_defined_once, check_usual_function_length)
 
 
 def run_checks(tree):

@@ -11,6 +11,7 @@ inline ckpt::Error to_error(const ckpt::client::Error& error) {
   static_assert(CKPT_E_FAILED_PRECONDITION ==
                 static_cast<int>(ckpt::ErrorCode::kFailedPrecondition));
   static_assert(CKPT_DETAIL_JOURNAL_FULL == static_cast<int>(ckpt::ErrorDetail::kJournalFull));
+  static_assert(CKPT_DETAIL_RUN_IN_USE == static_cast<int>(ckpt::ErrorDetail::kRunInUse));
   return {static_cast<ckpt::ErrorCode>(error.status), error.message,
           static_cast<ckpt::ErrorDetail>(error.detail)};
 }

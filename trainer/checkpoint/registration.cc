@@ -42,6 +42,23 @@ ckpt::Error start_refused(const std::string& run, const ckpt::Error& error) {
       error, fmt::format("run {} exists already; {} ({})", run, kResumeOrRename, error.message));
 }
 
+ckpt::Error registration_refused(const std::string& run, const ckpt::Error& error) {
+  switch (error.detail) {
+    case ckpt::ErrorDetail::kUnitsDiffer:
+      return {ckpt::ErrorCode::kInvalidArgument,
+              fmt::format("run {} exists already, with a model of another shape; {} ({})", run,
+                          kResumeOrRename, error.message),
+              error.detail};
+    case ckpt::ErrorDetail::kRunInUse:
+      return reworded(error,
+                      fmt::format("run {} is in use by a job with a model of another shape; "
+                                  "stop that job, or begin a new run with another --run ({})",
+                                  run, error.message));
+    default:
+      return error;
+  }
+}
+
 std::string restart_remedy(const ckpt::Error& error, uint64_t arena_bytes, uint64_t restart_bytes) {
   const bool no_room = error.detail == ckpt::ErrorDetail::kNoArenaRoom;
   if (!no_room || restart_bytes >= arena_bytes) return {};

@@ -30,6 +30,10 @@ inline constexpr std::string_view kResumeOrRename =
 // commits; any other error stays as ckptd words it.
 ckpt::Error start_refused(const std::string& run, const ckpt::Error& error);
 
+// The error of a registration. A run of another model is bad usage; the error names the remedy for
+// the run, or for the job that still uses it. Any other error stays as ckptd words it.
+ckpt::Error registration_refused(const std::string& run, const ckpt::Error& error);
+
 // The remedy for a rank of a run with --on-loss continue whose arena ckptd has no room for: an
 // arena of `restart_bytes` is enough with restart. Empty for other errors, and if restart needs as
 // much.

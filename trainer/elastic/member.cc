@@ -67,14 +67,7 @@ Result<Member> Member::open(const RankOptions& options, const std::vector<StateU
   const Status registered = to_status(session.register_units(
       registration(units), to_json(options.config), options.open_timeout_ms));
   if (registered.ok()) return Member(options, std::move(patience), std::move(session));
-  const ckpt::Error& error = registered.error();
-  if (error.code != ckpt::ErrorCode::kInvalidArgument &&
-      error.code != ckpt::ErrorCode::kFailedPrecondition) {
-    return error;
-  }
-  return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
-                          "run {} exists already, with a model of another shape; {} ({})",
-                          options.run, kResumeOrRename, error.message);
+  return registration_refused(options.run, registered.error());
 }
 
 Result<client::Epoch> Member::join(bool has_state) {

@@ -23,7 +23,6 @@ using ckpt::make_error;
 namespace {
 
 constexpr int kTickMs = 200;
-constexpr int kStoppedExit = 128;  // plus the signal's number, as shells have it
 // Without an answer for so long ckptd will not drain either.
 constexpr uint64_t kHangsAtEndMs = 5'000;
 constexpr uint64_t kHangsAtStopMs = 1'000;
@@ -78,7 +77,7 @@ Status Supervisor::start_daemon() {
 }
 Status Supervisor::settle(const RankOptions& rank) { return impl_->settle(rank); }
 int Supervisor::run() { return impl_->run(); }
-std::optional<int> Supervisor::stop_signal() const { return impl_->stop_signal; }
+std::optional<int> Supervisor::stop_signal() const { return impl_->outcome.stop_signal(); }
 
 Supervisor::Impl::Impl(RunOptions run_options) : options(std::move(run_options)) {
   options.rank.job = random_job();
@@ -120,7 +119,9 @@ Status Supervisor::Impl::await_daemon() {
                         {daemon->pidfd(), POLLIN, 0}};
     ::poll(watched, std::size(watched), kTickMs);
     take_signal();
-    if (stop_signal) return make_error(ErrorCode::kAborted, "stopped before ckptd was ready");
+    if (outcome.stop_signal()) {
+      return make_error(ErrorCode::kAborted, "stopped before ckptd was ready");
+    }
   }
   return {};
 }
@@ -133,7 +134,9 @@ Status Supervisor::Impl::settle(const RankOptions& rank) {
   const uint64_t arena_bytes = arena_bytes_for(options);
   if (!daemon || arena_bytes <= daemon_arena_bytes) return {};
   stop_daemon();
-  if (stop_signal) return make_error(ErrorCode::kAborted, "stopped before ckptd was ready");
+  if (outcome.stop_signal()) {
+    return make_error(ErrorCode::kAborted, "stopped before ckptd was ready");
+  }
   return start_daemon(arena_bytes);
 }
 
@@ -147,13 +150,13 @@ int Supervisor::Impl::run() {
   const Status opened = open_files();
   if (!opened.ok()) give_up(opened.error());
   take_signal();  // one that came while the run was being looked up
-  if (stop_signal) stop_at_once("stopped before the first step");
+  if (outcome.stop_signal()) stop_at_once("stopped before the first step");
   slots.resize(options.rank.ranks);
-  for (uint32_t rank = 0; rank < slots.size() && !failure; ++rank) {
+  for (uint32_t rank = 0; rank < slots.size() && !outcome.failure(); ++rank) {
     const Status started = start_rank(rank);
     if (!started.ok()) give_up(started.error());
   }
-  if (!failure) probe.emplace(options.rank.socket);
+  if (!outcome.failure()) probe.emplace(options.rank.socket);
   while (ranks_running()) watch_once();
   return finish();
 }
@@ -198,7 +201,7 @@ void Supervisor::Impl::watch_once() {
   kill_hanging_ranks();
   watch_saves();
   // A rank that waits for the others of an epoch that is not needed any more.
-  if (complete && everybody_else_is_done()) kill_ranks();
+  if (outcome.complete() && everybody_else_is_done()) kill_ranks();
 }
 
 // Whoever has not saved has no process, waits for an epoch that nobody else will join, or hangs in
@@ -234,9 +237,8 @@ void Supervisor::Impl::kill_hanging_daemon() {
 void Supervisor::Impl::take_signal() {
   const std::optional<int> taken = take_stop_signal();
   if (!taken) return;
-  if (stop_signal) return stop_at_once("stopped at once by a second signal");
-  stop_signal = taken;
-  stopped_ns = monotonic_ns();
+  if (outcome.stop_signal()) return stop_at_once("stopped at once by a second signal");
+  outcome.asked_to_stop(*taken, monotonic_ns());
   if (!ranks_running()) return;
   if (!epoch_seen) return stop_at_once("stopped before the first step");  // nobody has state yet
   say("stopping: the ranks save the step they are at (once more to stop at once)");
@@ -244,25 +246,14 @@ void Supervisor::Impl::take_signal() {
 }
 
 void Supervisor::Impl::stop_at_once(const std::string& why) {
-  if (!failure) unsaved_stop = true;
-  give_up(make_error(ErrorCode::kAborted, "{}", why));
+  outcome.fail_unsaved(make_error(ErrorCode::kAborted, "{}", why));
+  kill_ranks();
 }
 
 // Ends the run; the first reason counts.
 void Supervisor::Impl::give_up(ckpt::Error error) {
-  if (!failure) {
-    failed_stopping = stop_signal.has_value();
-    failure = std::move(error);
-  }
+  outcome.fail(std::move(error));
   kill_ranks();
-}
-
-// The failure for people. A run that was asked to stop names the signal, whatever it failed of.
-std::string Supervisor::Impl::failure_text() const {
-  std::string cause = saves->with_cause(failure->message);
-  if (!failed_stopping || unsaved_stop) return cause;
-  return fmt::format("stopped by {}{}: {}", signal_name(*stop_signal),
-                     complete ? "" : ", without a last checkpoint", cause);
 }
 
 void Supervisor::Impl::kill_ranks() {
@@ -275,16 +266,15 @@ int Supervisor::Impl::finish() {
   bar->finish();
   // The reason first: ckptd may take a while to stop.
   auto unsaved_steps = report::Told::kHere;
-  if (failure) {
-    say("moetrain: " + failure_text());
+  if (outcome.failure()) {
+    say("moetrain: " + outcome.failure_text(saves->with_cause(outcome.failure()->message)));
     if (say_unsaved()) unsaved_steps = report::Told::kBefore;
   }
-  const uint64_t hangs_ms = stop_signal ? kHangsAtStopMs : kHangsAtEndMs;
+  const uint64_t hangs_ms = outcome.stop_signal() ? kHangsAtStopMs : kHangsAtEndMs;
   const bool hangs = probe && probe->silent_ms() >= hangs_ms;
   probe.reset();  // a daemon that drains waits for those who are connected
   if (daemon && hangs) daemon->kill();
   stop_daemon();
-  if (stopped_because.empty()) stopped_because = limit_reached;
   report::Report result = recorder->report();
   add_saves_to(result);
   result.on_loss = {options.rank.elastic ? "continue" : "restart", options.on_loss_reason};
@@ -308,17 +298,14 @@ int Supervisor::Impl::finish() {
     exit_code = 1;
   }
   if (options.print_report) ckpt::base::write_stdout_exactly(report::to_json(result));
-  if (failure) {
+  if (outcome.failure()) {
     if (!result.losses.empty()) say_summary(std::move(result), unsaved_steps);
-    return failed_stopping ? kStoppedExit + *stop_signal : ckpt::exit_code_for(failure->code);
+    return outcome.failed_exit_code();
   }
   say_summary(std::move(result), unsaved_steps);
   if (!stopped_short()) return say_what_did_not_happen() && exit_code == 0 ? 1 : exit_code;
   say_how_it_stopped();
-  if (!stopped_because.empty()) return 1;
-  // Whatever else went wrong is on stderr: who sent the signal looks for this code.
-  if (stop_signal) return kStoppedExit + *stop_signal;
-  return exit_code == 0 ? kStoppedExit + SIGTERM : exit_code;
+  return outcome.stopped_exit_code(exit_code);
 }
 
 void Supervisor::Impl::say_summary(report::Report result, report::Told unsaved_steps) {
@@ -365,12 +352,9 @@ const char* Supervisor::Impl::what_is_left() const {
 }
 
 void Supervisor::Impl::say_how_it_stopped() {
-  std::string by = "as its ranks were asked to stop";
-  if (stop_signal) by = "by " + signal_name(*stop_signal);
-  if (!stopped_because.empty()) by = "by itself";
-  say(fmt::format("stopped {} after step {} of {}; {}", by, recorder->step(), options.rank.steps,
-                  what_is_left()));
-  if (!stopped_because.empty()) say("moetrain: " + stopped_because);
+  say(fmt::format("stopped {} after step {} of {}; {}", outcome.stopped_by(), recorder->step(),
+                  options.rank.steps, what_is_left()));
+  if (!outcome.stop_reason().empty()) say("moetrain: " + outcome.stop_reason());
 }
 
 void Supervisor::Impl::record(RecordFile& file, const std::string& line) {

@@ -10,6 +10,7 @@
 #include "trainer/elastic/process.h"
 #include "trainer/elastic/record_file.h"
 #include "trainer/elastic/recorder.h"
+#include "trainer/elastic/run_outcome.h"
 #include "trainer/elastic/save_monitor.h"
 #include "trainer/elastic/schedule_trace.h"
 #include "trainer/elastic/stop_signals.h"
@@ -96,7 +97,6 @@ struct Supervisor::Impl {
   void take_signal();
   void stop_at_once(const std::string& why);
   void give_up(ckpt::Error error);
-  std::string failure_text() const;
   void kill_ranks();
   bool ranks_running() const;
   bool everybody_else_is_done() const;
@@ -125,18 +125,10 @@ struct Supervisor::Impl {
   bool epoch_seen = false;    // ranks that start from now on continue, whatever the run began with
   uint64_t went_on_epoch = 0;
   uint64_t resumed_epoch = 0;  // the newest that was said to have resumed
-  bool complete = false;       // some rank has seen the last checkpoint durable
   uint32_t restarts_in_a_row = 0;
   uint64_t failures_known = 0;  // what ranks told: those that are started anew have forgotten
   double training_ms_known = 0;
-  std::optional<int> stop_signal;
-  uint64_t stopped_ns = 0;      // when it came
-  std::string limit_reached;    // of --unsaved-max, with --on-unsaved stop
-  std::string stopped_because;  // what the ranks said who stopped and saved by themselves
-  std::optional<ckpt::Error> failure;
-  bool failed_stopping = false;  // the failure came after a stop signal, which ended the run
-  bool unsaved_stop = false;     // the failure is that it was asked for
-  bool saved_in_vain = false;    // ranks that waited for the last checkpoint were ended
+  RunOutcome outcome;
 };
 
 }  // namespace moetrain

@@ -143,7 +143,7 @@ void Supervisor::Impl::handle(const RankEvent& event) {
 void Supervisor::Impl::on(const EventHeader& at, const JoiningEvent& /*joining*/) {
   Slot& slot = slots[at.rank];
   // A stop requested before this process could handle the signal.
-  if ((stop_signal || !limit_reached.empty()) && !slot.joined) {
+  if (outcome.is_stopping() && !slot.joined) {
     slot.process->signal(stop_rank_signal());
   }
   slot.joined = true;
@@ -230,8 +230,7 @@ void Supervisor::Impl::on(const EventHeader& at, const LogEvent& log) {
 
 void Supervisor::Impl::on(const EventHeader& at, const SavedEvent& saved) {
   slots[at.rank].saved = true;
-  stopped_because = saved.reason;
-  complete = true;
+  outcome.saved_last(saved.reason);
 }
 
 // If a joining rank fails to join, the ranks that train without it lose nothing.
@@ -251,8 +250,9 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   slot.process.reset();
   slot.events.reset();
   watchdog->ended(rank);
-  if (slot.saved || slot.drained || slot.given_up || complete || failure) return;
-  if (stop_signal && !anybody_has_state()) {
+  if (slot.saved || slot.drained || slot.given_up) return;
+  if (outcome.complete() || outcome.failure()) return;
+  if (outcome.stop_signal() && !anybody_has_state()) {
     return give_up(make_error(ErrorCode::kAborted,
                               "rank {} ended with {} before the last step was saved", rank,
                               end.text()));

@@ -14,12 +14,6 @@ using ckpt::make_error;
 namespace {
 
 constexpr int kStopLookMs = 100;
-// Our own ckptd drains so long at the end: a little more than it allows itself.
-constexpr uint64_t kDrainMs = 40'000;
-// The same once the run was asked to stop, or was ended because its disk makes no progress. What
-// was announced is durable, however ckptd ends.
-constexpr uint64_t kDrainShortMs = 5'000;
-constexpr uint64_t kDrainAtOnceMs = 700;
 
 }  // namespace
 
@@ -35,19 +29,21 @@ void Supervisor::Impl::watch_saves() {
   const UnsavedWatch::Daemon state = daemon_state();
   const UnsavedWatch::Look look = saves->look(state, monotonic_ns());
   for (const std::string& line : look.lines) tell(line);
-  if (failure || !ranks_running()) return;
-  if (look.verdict == UnsavedWatch::Verdict::kStop && !complete) {
-    limit_reached = look.lines.back();
+  if (outcome.failure() || !ranks_running()) return;
+  if (look.verdict == UnsavedWatch::Verdict::kStop && !outcome.complete()) {
+    outcome.limit_reached(look.lines.back());
     stop_ranks();
   }
   const bool ends = look.verdict == UnsavedWatch::Verdict::kEnd;
-  if (!ends && !(stop_signal && saves->unsaved().saves_in_vain(state, stopped_ns))) return;
-  saved_in_vain = true;
+  const bool in_vain = outcome.stop_signal().has_value() &&
+                       saves->unsaved().saves_in_vain(state, outcome.stopped_ns());
+  if (!ends && !in_vain) return;
+  outcome.saved_in_vain();
   // Another rank has the last checkpoint: who still waits for news of it has nothing to save.
-  if (complete) return kill_ranks();
-  if (stop_signal) {
+  if (outcome.complete()) return kill_ranks();
+  if (outcome.stop_signal()) {
     return stop_at_once(fmt::format("stopped by {}, without a last checkpoint: {}",
-                                    signal_name(*stop_signal), unsaved_cause()));
+                                    signal_name(*outcome.stop_signal()), unsaved_cause()));
   }
   give_up(make_error(ErrorCode::kUnavailable, "step {} could not be saved within {} s: {}",
                      recorder->step(), UnsavedWatch::kEndMs / 1'000, unsaved_cause()));
@@ -75,9 +71,7 @@ void Supervisor::Impl::stop_ranks() {
 void Supervisor::Impl::stop_daemon() {
   if (!daemon) return;
   daemon->ask_to_stop();
-  const uint64_t wait_ms = unsaved_stop                   ? kDrainAtOnceMs
-                           : stop_signal || saved_in_vain ? kDrainShortMs
-                                                          : kDrainMs;
+  const uint64_t wait_ms = outcome.drain_ms();
   const uint64_t begin_ns = monotonic_ns();
   while (!daemon->ended() && ms_between(begin_ns, monotonic_ns()) < static_cast<double>(wait_ms)) {
     pollfd watched[] = {{stop_signals_fd(), POLLIN, 0},
@@ -86,7 +80,7 @@ void Supervisor::Impl::stop_daemon() {
     ::poll(watched, std::size(watched), kStopLookMs);
     (void)daemon->read_log();
     if (const std::optional<int> taken = take_stop_signal()) {
-      if (!stop_signal) stop_signal = taken;
+      outcome.asked_to_stop(*taken, monotonic_ns());
       break;
     }
   }
@@ -105,7 +99,7 @@ bool Supervisor::Impl::say_unsaved() {
                     nothing_yet ? "nothing is durable yet" : what_is_left()));
     return true;
   }
-  if (failure->code == ErrorCode::kResourceExhausted) say(what_is_left());
+  if (outcome.failure()->code == ErrorCode::kResourceExhausted) say(what_is_left());
   return false;
 }
 
@@ -122,7 +116,7 @@ std::string Supervisor::Impl::pending() const {
 
 void Supervisor::Impl::add_saves_to(report::Report& result) const {
   result.saved_step = saves->unsaved().saved_step();
-  const std::string ended = failure ? "the run ended: " + failure->message : "";
+  const std::string ended = outcome.failure() ? "the run ended: " + outcome.failure()->message : "";
   result.unsaved = saves->unsaved().periods(monotonic_ns(), ended);
 }
 

@@ -20,8 +20,10 @@
 #include "formats/base/bytes.h"
 #include "formats/base/result.h"
 
-struct ckpt_session {
-  ~ckpt_session();
+namespace bench::gpu {
+
+struct MemorySink {
+  ~MemorySink();
 
   ckpt::MutableByteView arena;  // MAP_SHARED, as with ckptd
   uint64_t slab_bytes = 0;
@@ -29,7 +31,7 @@ struct ckpt_session {
   std::string error;
 };
 
-struct ckpt_snapshot {
+struct SinkSnapshot {
   // A reserved place, with the values passed to ckpt_snapshot_filled.
   struct Filled {
     ckpt::ByteView memory;
@@ -39,7 +41,7 @@ struct ckpt_snapshot {
     bool is_filled = false;
   };
 
-  ckpt_session* session = nullptr;
+  MemorySink* sink = nullptr;
   uint32_t slabs_used = 0;
   std::optional<ckpt::lib::SlabLayout> layout;  // of the slab used last
   std::vector<Filled> places;                   // by id
@@ -48,7 +50,7 @@ struct ckpt_snapshot {
 };
 
 // Restore of a snapshot from the arena, one window per slab, as ckptd delivers it.
-struct ckpt_restore {
+struct SinkRestore {
   struct Window {
     const std::byte* data = nullptr;
     uint64_t bytes = 0;
@@ -61,17 +63,24 @@ struct ckpt_restore {
   size_t mismatches = 0;
 };
 
-namespace bench::gpu {
+// Handles of these objects for functions of libckpt's C ABI: its types stay opaque.
+inline ckpt_session* handle(MemorySink& sink) { return reinterpret_cast<ckpt_session*>(&sink); }
+inline ckpt_snapshot* handle(SinkSnapshot& snapshot) {
+  return reinterpret_cast<ckpt_snapshot*>(&snapshot);
+}
+inline ckpt_restore* handle(SinkRestore& restore) {
+  return reinterpret_cast<ckpt_restore*>(&restore);
+}
 
 // kResourceExhausted if there is not enough memory.
-ckpt::Result<std::unique_ptr<ckpt_session>> make_sink(uint64_t slab_bytes, uint32_t slabs);
+ckpt::Result<std::unique_ptr<MemorySink>> make_sink(uint64_t slab_bytes, uint32_t slabs);
 // Begins a snapshot that takes all slabs. Only one snapshot may exist at a time.
-ckpt_snapshot begin_snapshot(ckpt_session& sink);
+SinkSnapshot begin_snapshot(MemorySink& sink);
 // Begins a restore of a snapshot that has ended; the next snapshot must not have begun.
-ckpt_restore begin_restore(const ckpt_snapshot& snapshot);
+SinkRestore begin_restore(const SinkSnapshot& snapshot);
 // Restores only these ranges of the units. A place whose bytes do not match its CRC counts as a
 // mismatch at once; the CRCs of the pieces are computed from the bytes in the arena.
-ckpt_restore begin_restore(const ckpt_snapshot& snapshot,
-                           std::span<const ckpt_cuda_destination> ranges);
+SinkRestore begin_restore(const SinkSnapshot& snapshot,
+                          std::span<const ckpt_cuda_destination> ranges);
 
 }  // namespace bench::gpu

@@ -27,7 +27,7 @@ namespace {
 constexpr uint32_t kTimeoutMs = 60'000;
 
 struct Staging {
-  std::unique_ptr<ckpt_session> sink;
+  std::unique_ptr<MemorySink> sink;
   std::unique_ptr<PinnedArena> arena;
   DeviceArray<std::byte> state, restored;
   std::vector<ckpt_cuda_piece> pieces;
@@ -39,18 +39,18 @@ struct Staging {
 };
 
 // Stages one snapshot and waits until all of it is in the arena.
-Status stage(Staging& staging, ckpt_snapshot& snapshot, ckpt::kernels::CudaQueue& queue) {
-  CKPT_TRY(staging.stager->stage(&snapshot, staging.pieces, queue.stream()));
+Status stage(Staging& staging, SinkSnapshot& snapshot, ckpt::kernels::CudaQueue& queue) {
+  CKPT_TRY(staging.stager->stage(handle(snapshot), staging.pieces, queue.stream()));
   return staging.stager->drain(kTimeoutMs);
 }
 
 // Restores the snapshot and waits until all of it is on the device. Does what ckpt_cuda_restore
 // does, but reuses the queues and the memory of the previous restore.
-Status restore(Staging& staging, const ckpt_snapshot& snapshot, ckpt::kernels::CudaQueue& queue) {
-  Restorer restorer(staging.sink.get(), *staging.arena, *staging.buffers,
+Status restore(Staging& staging, const SinkSnapshot& snapshot, ckpt::kernels::CudaQueue& queue) {
+  Restorer restorer(handle(*staging.sink), *staging.arena, *staging.buffers,
                     {.device = queue.device(), .timeout_ms = kTimeoutMs, .cufile = {}});
-  ckpt_restore windows = begin_restore(snapshot);
-  CKPT_TRY(restorer.run(&windows, staging.destinations, queue.stream()));
+  SinkRestore windows = begin_restore(snapshot);
+  CKPT_TRY(restorer.run(handle(windows), staging.destinations, queue.stream()));
   if (windows.mismatches == 0) return {};
   return make_error(ErrorCode::kCorrupt, "restore: {} pieces do not have their CRC",
                     windows.mismatches);
@@ -66,12 +66,12 @@ Status check_restored(const Staging& staging, ckpt::kernels::CudaQueue& queue) {
 }
 
 // Checks that the arena holds the bytes of the device and that each place has its right CRC.
-Status check(const Staging& staging, const ckpt_snapshot& snapshot,
+Status check(const Staging& staging, const SinkSnapshot& snapshot,
              ckpt::kernels::CudaQueue& queue) {
   std::vector<std::byte> state(staging.state.size());
   CKPT_TRY(download(queue, state.data(), staging.state.data(), state.size()));
   uint64_t bytes = 0;
-  for (const ckpt_snapshot::Filled& place : snapshot.places) {
+  for (const SinkSnapshot::Filled& place : snapshot.places) {
     const std::byte* const from = state.data() + place.unit * staging.unit_bytes + place.offset;
     if (std::memcmp(place.memory.data(), from, place.memory.size()) != 0 ||
         ckpt::base::crc32c(place.memory) != place.crc32c) {
@@ -98,7 +98,7 @@ Result<std::shared_ptr<Staging>> prepare(const Context& context) {
   const auto slabs = static_cast<uint32_t>(bytes / (slab_bytes / 2) + 2);
   CKPT_ASSIGN(staging->sink, make_sink(slab_bytes, slabs));
   staging->arena = std::make_unique<PinnedArena>(
-      staging->sink.get(), PinnedArena::Options{.device = context.queue.device()});
+      handle(*staging->sink), PinnedArena::Options{.device = context.queue.device()});
   CKPT_ASSIGN(staging->state, random_memory(context, bytes));
   CKPT_ASSIGN(staging->restored, DeviceArray<std::byte>::make(bytes));
   for (uint32_t unit = 0; unit < units; ++unit) {
@@ -116,7 +116,7 @@ Result<std::shared_ptr<Staging>> prepare(const Context& context) {
     options.direct_bytes = 8 << 10;
   }
   CKPT_ASSIGN(staging->buffers, RestoreBuffers::make(options.device, kTimeoutMs));
-  CKPT_ASSIGN(staging->stager, Stager::open(staging->sink.get(), *staging->arena, options));
+  CKPT_ASSIGN(staging->stager, Stager::open(handle(*staging->sink), *staging->arena, options));
   return staging;
 }
 
@@ -138,7 +138,7 @@ Rate arena_copy(const std::shared_ptr<Staging>& staging, uint64_t bytes,
 Status bench_staging(const Context& context) {
   CKPT_ASSIGN(const auto staging, prepare(context));
   auto& queue = context.queue;
-  const auto first = std::make_shared<ckpt_snapshot>(begin_snapshot(*staging->sink));
+  const auto first = std::make_shared<SinkSnapshot>(begin_snapshot(*staging->sink));
   CKPT_TRY(stage(*staging, *first, queue));
   CKPT_TRY(check(*staging, *first, queue));
   CKPT_TRY(restore(*staging, *first, queue));
@@ -156,7 +156,7 @@ Status bench_staging(const Context& context) {
           .verdict = {},
           .reason = {}};
   const Rate staged{.units_per_call = gigabytes, .call = [staging, &queue] {
-                      ckpt_snapshot snapshot = begin_snapshot(*staging->sink);
+                      SinkSnapshot snapshot = begin_snapshot(*staging->sink);
                       return stage(*staging, snapshot, queue);
                     }};
   {

@@ -72,9 +72,9 @@ Status StateSink::prepare() {
   // Up to half of a slab stays unused: a place that does not fit the rest goes into the next slab.
   const auto slabs = static_cast<uint32_t>(bytes_ / (options_.slab_bytes / 2) + 2);
   CKPT_ASSIGN(sink_, make_sink(options_.slab_bytes, slabs));
-  arena_ = std::make_unique<ckpt::lib::PinnedArena>(sink_.get());
+  arena_ = std::make_unique<ckpt::lib::PinnedArena>(handle(*sink_));
   CKPT_ASSIGN(stager_,
-              ckpt::lib::Stager::open(sink_.get(), *arena_,
+              ckpt::lib::Stager::open(handle(*sink_), *arena_,
                                       {.device = moetrain::cuda_queue(model_.device()).device(),
                                        .gather_bytes = options_.gather_bytes,
                                        .chunk_bytes = options_.chunk_bytes,
@@ -101,7 +101,8 @@ Status StateSink::stage() {
 
 void StateSink::stage_now() {
   if (!std::exchange(to_be_staged_, false)) return;
-  staged_ = stager_->stage(&snapshot_, pieces_, moetrain::cuda_queue(model_.device()).stream());
+  staged_ =
+      stager_->stage(handle(snapshot_), pieces_, moetrain::cuda_queue(model_.device()).stream());
 }
 
 void StateSink::before_write(const WeightState& state) {
@@ -130,15 +131,15 @@ Status StateSink::restore_pieces(const std::vector<ckpt_cuda_destination>& desti
   CKPT_ASSIGN(const auto buffers,
               ckpt::lib::RestoreBuffers::make(queue.device(), options_.timeout_ms));
   ckpt::lib::Restorer restorer(
-      sink_.get(), *arena_, *buffers,
+      handle(*sink_), *arena_, *buffers,
       {.device = queue.device(), .timeout_ms = options_.timeout_ms, .cufile = {}});
-  ckpt_restore windows = begin_restore(snapshot_, destinations);
-  CKPT_TRY(restorer.run(&windows, destinations, queue.stream()));
+  SinkRestore windows = begin_restore(snapshot_, destinations);
+  CKPT_TRY(restorer.run(handle(windows), destinations, queue.stream()));
   if (windows.mismatches != 0) {
     return make_error(ErrorCode::kCorrupt, "restore: {} pieces do not have their CRC",
                       windows.mismatches);
   }
-  for (const ckpt_restore::Window& window : windows.windows) {
+  for (const SinkRestore::Window& window : windows.windows) {
     for (const ckpt_restore_piece& piece : window.pieces) restored[piece.range] += piece.length;
   }
   return {};

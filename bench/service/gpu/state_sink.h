@@ -73,10 +73,10 @@ class StateSink {
   const Options options_;
   std::vector<moetrain::StateUnit> units_;
   uint64_t bytes_ = 0;
-  std::unique_ptr<ckpt_session> sink_;
+  std::unique_ptr<MemorySink> sink_;
   std::unique_ptr<ckpt::lib::PinnedArena> arena_;
   // Last members except for their inputs: destructors wait for copies into and out of those above.
-  ckpt_snapshot snapshot_;
+  SinkSnapshot snapshot_;
   bool to_be_staged_ = false;
   Status staged_;  // result of the last stage_now()
   std::vector<ckpt_cuda_piece> pieces_;

@@ -37,7 +37,9 @@ typedef enum ckpt_detail {
   CKPT_DETAIL_RUN_HAS_COMMITS = 1, /* ckpt_join with CKPT_RESUME_START: resume the run instead */
   CKPT_DETAIL_NO_ARENA_ROOM = 2,   /* ckpt_open: ckptd could give a smaller arena */
   CKPT_DETAIL_DISK_FULL = 3,       /* a snapshot: no space for its bytes */
-  CKPT_DETAIL_JOURNAL_FULL = 4     /* a snapshot: no space for records of the journal */
+  CKPT_DETAIL_JOURNAL_FULL = 4,    /* a snapshot: no space for records of the journal */
+  CKPT_DETAIL_UNITS_DIFFER = 5,    /* ckpt_register_units: the run exists with other units */
+  CKPT_DETAIL_RUN_IN_USE = 6       /* the same, without a commit: replaced once nothing uses it */
 } ckpt_detail;
 
 #ifdef __cplusplus

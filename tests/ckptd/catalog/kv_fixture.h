@@ -3,32 +3,13 @@
 
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <memory>
 #include <string>
 
 #include "ckptd/catalog/kv_store.h"
+#include "tests/support/temp_folder.h"
 
 namespace ckptd {
-
-// A directory of its own, removed with the value.
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = testing::TempDir() + "ckptd-catalog-XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  ~TemporaryDirectory() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::string file(const std::string& name) const { return path_ + "/" + name; }
-
- private:
-  std::string path_;
-};
 
 // open() gives the same contents again, as a restarted daemon would find them.
 class MemoryRoom {
@@ -47,10 +28,10 @@ class RocksDbRoom {
     EXPECT_EQ(opened->broken, "");
     return std::move(opened->store);
   }
-  std::string directory() const { return temporary_.file("catalog"); }
+  std::string directory() const { return folder_.path("catalog"); }
 
  private:
-  TemporaryDirectory temporary_;
+  ckpt::test::TempFolder folder_;
 };
 
 }  // namespace ckptd

@@ -86,6 +86,25 @@ TEST(MetricsTable, NamesWhatIsServedAndNothingElse) {
   EXPECT_EQ(table, served(world.daemon().metrics_text()));
 }
 
+TEST(MetricsTable, EveryMetricHasAHelpSentence) {
+  World world({});
+  ASSERT_TRUE(world.start().ok());
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  std::istringstream lines(world.daemon().metrics_text());
+  std::set<std::string> helped;
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with("# HELP ")) continue;
+    const size_t name_end = line.find(' ', 7);
+    ASSERT_NE(name_end, std::string::npos) << line;
+    const std::string help = line.substr(name_end + 1);
+    EXPECT_THAT(help, ::testing::MatchesRegex("[A-Z01].+\\.")) << line;
+    EXPECT_TRUE(helped.insert(line.substr(7, name_end - 7)).second) << "twice: " << line;
+  }
+  EXPECT_EQ(helped.size(), served(world.daemon().metrics_text()).size());
+}
+
 TEST(MetricsTable, SecondsAreThoseOfTheClock) {
   World world({});
   ASSERT_TRUE(world.start().ok());

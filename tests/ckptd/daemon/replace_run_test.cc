@@ -69,7 +69,10 @@ TEST_F(ReplaceRunTest, ARunWithACommitStays) {
   FakeTrainer next(world, {});
   ASSERT_TRUE(next.connect());
   EXPECT_FALSE(next.register_units(other_shape()));
-  EXPECT_THAT(next.error(), HasSubstr("bytes instead of"));
+  const auto reply = next.take<fb::ErrorReplyT>();
+  ASSERT_TRUE(reply);
+  EXPECT_THAT(reply->message, HasSubstr("bytes instead of"));
+  EXPECT_EQ(reply->detail, static_cast<int>(ckpt::ErrorDetail::kUnitsDiffer));
   EXPECT_THAT(removed_runs(), IsEmpty());
 }
 
@@ -79,8 +82,11 @@ TEST_F(ReplaceRunTest, ARunThatSomebodyTrainsStays) {
   FakeTrainer next(world, {});
   ASSERT_TRUE(next.connect());
   EXPECT_FALSE(next.register_units(other_shape()));
-  EXPECT_THAT(next.error(), HasSubstr("without a commit it would be replaced, but run tiny: it is "
-                                      "in use: session"));
+  const auto reply = next.take<fb::ErrorReplyT>();
+  ASSERT_TRUE(reply);
+  EXPECT_THAT(reply->message, HasSubstr("without a commit it would be replaced, but run tiny: it "
+                                        "is in use: session"));
+  EXPECT_EQ(reply->detail, static_cast<int>(ckpt::ErrorDetail::kRunInUse));
   for (auto& rank : job.ranks) rank->die();
   world.run();
   EXPECT_TRUE(next.register_units(other_shape())) << "now it may: " << next.error();

@@ -3,9 +3,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
-#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -13,6 +11,7 @@
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/engines.h"
 #include "ckptd/io/memory_disk.h"
+#include "tests/support/temp_folder.h"
 
 namespace ckptd {
 
@@ -23,21 +22,6 @@ inline AlignedBuffer random_bytes(size_t bytes, uint64_t seed) {
     ckpt::base::store(buffer.bytes().data() + at, random());
   return buffer;
 }
-
-class TemporaryDirectory {
- public:
-  TemporaryDirectory() {
-    std::string pattern = testing::TempDir() + "/ckptd_XXXXXX";
-    path_ = mkdtemp(pattern.data());
-  }
-  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
-  TemporaryDirectory(const TemporaryDirectory&) = delete;
-  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // A real engine in `root`, or the memory disk. Null: this machine has no io_uring.
 inline std::unique_ptr<Disk> open_engine(const std::string& engine, const std::string& root) {
@@ -51,7 +35,7 @@ inline std::unique_ptr<Disk> open_engine(const std::string& engine, const std::s
 class DiskTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
-    disk_ = open_engine(GetParam(), directory_.path());
+    disk_ = open_engine(GetParam(), folder_.root());
     if (disk_ == nullptr) GTEST_SKIP() << "io_uring is not available here";
   }
 
@@ -67,7 +51,7 @@ class DiskTest : public testing::TestWithParam<std::string> {
     }
   }
 
-  TemporaryDirectory directory_;
+  const ckpt::test::TempFolder folder_;
   std::unique_ptr<Disk> disk_;
 };
 

@@ -318,12 +318,12 @@ bool forbid_io_uring(int error) {
 class NoRing : public testing::TestWithParam<int> {};
 
 TEST_P(NoRing, FallsBackToPwritev) {
-  TemporaryDirectory directory;
+  ckpt::test::TempFolder folder;
   const pid_t child = fork();
   ASSERT_GE(child, 0);
   if (child == 0) {
     if (!forbid_io_uring(GetParam())) _exit(2);
-    auto disk = open_disk({.root = directory.path(), .engine = "uring"});
+    auto disk = open_disk({.root = folder.root(), .engine = "uring"});
     if (!disk.ok() || disk.value()->engine_name() != "pwritev") _exit(3);
     const FileId file = disk.value()->open("a", {.create = true}).value();
     const AlignedBuffer data = random_bytes(kBlockBytes, 9);
@@ -340,7 +340,7 @@ class OddFiles : public DiskTest {};
 
 // A FIFO would block its reader for ever, in open() or in read().
 TEST_P(OddFiles, WhatIsNoFileIsAnErrorAtOnce) {
-  const std::string root = directory_.path();
+  const std::string root = folder_.root();
   ASSERT_EQ(::mkfifo((root + "/fifo").c_str(), 0600), 0);
   ASSERT_EQ(::symlink("fifo", (root + "/link").c_str()), 0);
   ASSERT_EQ(::symlink("/dev/zero", (root + "/device").c_str()), 0);

@@ -41,8 +41,8 @@ class DurableDirectoryTest : public testing::Test {
     }
   }
 
-  TemporaryDirectory directory_;
-  fs::path root_ = fs::canonical(directory_.path());
+  ckpt::test::TempFolder folder_;
+  fs::path root_ = fs::canonical(folder_.root());
   std::set<fs::path> durable_;
 };
 

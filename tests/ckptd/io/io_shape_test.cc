@@ -49,9 +49,9 @@ class Measuring : public ::testing::Test {
   Stopwatch clock() {
     return [this] { return disk_.read_clock(std::chrono::nanoseconds(0)); };
   }
-  IoShape find() { return find_io_shape(disk_, directory_.path(), 0, clock()); }
+  IoShape find() { return find_io_shape(disk_, folder_.root(), 0, clock()); }
   std::string remembered() const {
-    std::ifstream file(directory_.path() + "/io-shape");
+    std::ifstream file(folder_.root() + "/io-shape");
     return {std::istreambuf_iterator<char>(file), {}};
   }
   void expect_clean() {
@@ -60,7 +60,7 @@ class Measuring : public ::testing::Test {
   }
 
   static constexpr double kByte = 1 / 3e9;  // seconds
-  TemporaryDirectory directory_;
+  ckpt::test::TempFolder folder_;
   MemoryDisk memory_{MemoryDisk::Options{.seed = 1}};
   PacedDisk disk_{memory_, 1e9};
   uint64_t written_ = 0;
@@ -127,12 +127,12 @@ TEST_F(Measuring, IsDoneAgainWhereSomethingElseIsRemembered) {
   take([](uint64_t bytes) { return static_cast<double>(bytes) * kByte; });
   for (const std::string text : {"", "8x16MiB", "8x16MiB uring 1:1\n", "900x1GiB memory 1:1\n",
                                  "\0\xff x y z\n\n\n", "8x16MiB memory 1:1"}) {
-    std::ofstream(directory_.path() + "/io-shape") << text;
+    std::ofstream(folder_.root() + "/io-shape") << text;
     written_ = 0;
     EXPECT_EQ(find(), IoShape{});
     EXPECT_EQ(written_, 1u << 30) << text;
   }
-  std::ofstream(directory_.path() + "/io-shape") << std::string(1 << 20, '8');
+  std::ofstream(folder_.root() + "/io-shape") << std::string(1 << 20, '8');
   EXPECT_EQ(find(), IoShape{});
   EXPECT_THAT(remembered(), ::testing::StartsWith("32x4MiB memory "));
 }
@@ -140,10 +140,10 @@ TEST_F(Measuring, IsDoneAgainWhereSomethingElseIsRemembered) {
 TEST_F(Measuring, WaitsForNobodyWhereAFifoIsInItsPlace) {
   take([](uint64_t bytes) { return static_cast<double>(bytes) * kByte; });
   for (const char* name : {"/io-shape", "/io-shape.new"}) {
-    ASSERT_EQ(::mkfifo((directory_.path() + name).c_str(), 0600), 0);
+    ASSERT_EQ(::mkfifo((folder_.root() + name).c_str(), 0600), 0);
     EXPECT_EQ(find(), IoShape{});
     EXPECT_THAT(remembered(), ::testing::StartsWith("32x4MiB memory "));
-    std::filesystem::remove(directory_.path() + "/io-shape");
+    std::filesystem::remove(folder_.root() + "/io-shape");
   }
 }
 

@@ -19,8 +19,8 @@ class LockFileTest : public testing::Test {
     return LockFile::take(path_, "data directory /d", "another ckptd is running on it", try_again);
   }
 
-  TemporaryDirectory directory_;
-  const std::string path_ = directory_.path() + "/lock";
+  ckpt::test::TempFolder folder_;
+  const std::string path_ = folder_.root() + "/lock";
 };
 
 // A daemon that was killed keeps its lock until the kernel has freed its memory.
@@ -49,7 +49,7 @@ TEST_F(LockFileTest, SaysWhatToDoWhereItCannotBeMade) {
         .error()
         .message;
   };
-  const std::string missing = directory_.path() + "/missing";
+  const std::string missing = folder_.root() + "/missing";
   EXPECT_EQ(lock_in(missing), fmt::format("socket /s: lock {0}/lock: No such file or directory; "
                                           "make the folder {0}",
                                           missing));

@@ -23,8 +23,8 @@ namespace ckptd {
 namespace {
 
 TEST(PartialSubmit, NothingStaysInTheRingUntilSomethingElseIsAsked) {
-  const TemporaryDirectory directory;
-  const auto disk = open_engine("uring", directory.path());
+  const ckpt::test::TempFolder folder;
+  const auto disk = open_engine("uring", folder.root());
   if (disk == nullptr) GTEST_SKIP() << "io_uring is not available here";
   const auto file = disk->open("f", {.create = true, .preallocate_bytes = 1u << 20});
   ASSERT_TRUE(file.ok()) << file.error().message;

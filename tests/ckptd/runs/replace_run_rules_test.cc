@@ -28,6 +28,21 @@ TEST(ReplaceRun, NoConfigurationIsNoDifference) {
   EXPECT_TRUE(differs(run_of(5, 0), R"({"layers": 4})"));
 }
 
+TEST(ReplaceRun, RefusalTellsUseFromAPassingState) {
+  const ckpt::Error differ{ckpt::ErrorCode::kFailedPrecondition, "units differ",
+                           ckpt::ErrorDetail::kUnitsDiffer};
+  const auto refusal = [&differ](ckpt::ErrorCode unused) {
+    return still_in_use(differ, ckpt::make_error(unused, "why")).error();
+  };
+  const ckpt::Error in_use = refusal(ckpt::ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(in_use.code, ckpt::ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(in_use.detail, ckpt::ErrorDetail::kRunInUse);
+  EXPECT_EQ(in_use.message, "units differ; without a commit it would be replaced, but why");
+  EXPECT_EQ(refusal(ckpt::ErrorCode::kUnavailable).detail, ckpt::ErrorDetail::kNone);
+  EXPECT_TRUE(still_in_use({}, ckpt::make_error(ckpt::ErrorCode::kUnavailable, "why")).ok())
+      << "only the configuration differs";
+}
+
 TEST(ReplaceRun, NewRunKeepsRulesAndGrants) {
   RunInfo run = run_of(5, 0);
   EXPECT_TRUE(kept_settings(run, ckpt::KeepRules(), 4, 1).empty());

@@ -50,6 +50,15 @@ TEST(RegisteredUnits, HaveDifferentNames) {
 
 TEST(SameUnits, AreAccepted) { EXPECT_EQ(refusal(known_units()), "accepted"); }
 
+TEST(SameUnits, DifferenceIsTheExactCause) {
+  auto given = known_units();
+  given[1].bytes += 1;
+  const Status same = check_same_units(known_units(), given);
+  ASSERT_FALSE(same.ok());
+  EXPECT_EQ(same.error().code, ckpt::ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(same.error().detail, ckpt::ErrorDetail::kUnitsDiffer);
+}
+
 TEST(SameUnits, FirstDifferenceIsNamed) {
   auto given = known_units();
   given[1].bytes += 1;

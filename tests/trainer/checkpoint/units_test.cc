@@ -218,6 +218,35 @@ TEST(ArenaSizeTest, RestartIsTheRemedyOnlyWhereItNeedsLess) {
   EXPECT_EQ(remedy(ckpt::ErrorDetail::kNone, 16u << 20), "");
 }
 
+TEST(RegistrationRefusedTest, RunWithOtherUnitsIsBadUsage) {
+  const ckpt::Error told = registration_refused(
+      "tiny",
+      {ckpt::ErrorCode::kFailedPrecondition, "unit a: 2 bytes", ckpt::ErrorDetail::kUnitsDiffer});
+  EXPECT_EQ(told.code, ckpt::ErrorCode::kInvalidArgument);
+  EXPECT_EQ(told.message,
+            "run tiny exists already, with a model of another shape; --resume latest goes on with "
+            "that one, another --run begins a new one (unit a: 2 bytes)");
+}
+
+TEST(RegistrationRefusedTest, RunInUseNamesTheJobToStop) {
+  const ckpt::Error told = registration_refused(
+      "tiny",
+      {ckpt::ErrorCode::kFailedPrecondition, "session 3 trains it", ckpt::ErrorDetail::kRunInUse});
+  EXPECT_EQ(told.code, ckpt::ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(told.message,
+            "run tiny is in use by a job with a model of another shape; stop that job, or begin a "
+            "new run with another --run (session 3 trains it)");
+}
+
+TEST(RegistrationRefusedTest, OtherErrorsStayAsWorded) {
+  for (const auto code : {ckpt::ErrorCode::kInvalidArgument, ckpt::ErrorCode::kFailedPrecondition,
+                          ckpt::ErrorCode::kUnavailable}) {
+    const ckpt::Error told = registration_refused("tiny", {code, "run tiny: 0 units"});
+    EXPECT_EQ(told.code, code);
+    EXPECT_EQ(told.message, "run tiny: 0 units");
+  }
+}
+
 TEST(StartRefusedTest, OnlyARunWithCommitsExistsAlready) {
   const ckpt::Error has_commits{ckpt::ErrorCode::kFailedPrecondition, "it has 3 commits",
                                 ckpt::ErrorDetail::kRunHasCommits};

@@ -1,4 +1,4 @@
-// Names of slab states, for metrics and status. Private to the sources daemon_*.cc.
+// Names of slab states, for metrics and status. Private to this folder.
 #pragma once
 
 #include <array>

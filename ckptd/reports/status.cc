@@ -1,19 +1,22 @@
-// The `status` document: identity, state and activity of ckptd, and its problems.
+#include "ckptd/reports/status.h"
+
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <functional>
 #include <nlohmann/json.hpp>
 
-#include "ckptd/daemon_impl.h"
-#include "ckptd/daemon_slab_states.h"
+#include "ckptd/limits.h"
 #include "ckptd/observe/health_text.h"
 #include "ckptd/query/documents.h"
+#include "ckptd/reports/slab_states.h"
+#include "ckptd/sessions/access.h"
 #include "formats/base/json_dump.h"
 
 namespace ckptd {
+
+namespace fb = ckpt::fb;
 
 namespace {
 
@@ -139,6 +142,17 @@ Document session_document(const Session& session, const std::optional<Groups::Me
   return document;
 }
 
+// Sessions that the asker may see: its user's own, and those of runs that it may read.
+Document sessions_document(const StatusViews& views, const Session& asker) {
+  const Catalog& catalog = views.history.catalog();
+  Document listed = Document::array();
+  for (const auto& [id, session] : views.sessions.all()) {
+    if (!may_use(asker, session.uid) && !may_read(asker, session.run_name, catalog)) continue;
+    listed.push_back(session_document(session, views.epochs.groups().member(id), views.staging));
+  }
+  return listed;
+}
+
 Document slabs_document(const Staging::Stats& stats) {
   Document slabs;
   for (const auto& [state, name] : kSlabStates) slabs[std::string(name)] = slabs_in(stats, state);
@@ -153,56 +167,51 @@ Document disk_document(const DiskRoom& room) {
 
 }  // namespace
 
-// Runs and sessions of other users are listed only where a grant allows it.
-QueryAnswer Daemon::Impl::query_status(const Session& asker) {
-  look_at_health();
-  const auto readable_run = [this, &asker](const std::string& run) {
-    return may_read(asker, run, history.catalog());
+QueryAnswer status_answer(const StatusViews& views, const Session& asker) {
+  const Catalog& catalog = views.history.catalog();
+  const Groups& groups = views.epochs.groups();
+  const auto readable_run = [&catalog, &asker](const std::string& run) {
+    return may_read(asker, run, catalog);
   };
-  const auto awaited = [this](const std::string& name) {
-    const auto run = history.catalog().run(name);
-    return run.ok() && !epochs.rejoins_over() && epochs.groups().awaited(run->id);
+  const auto awaited = [&](const std::string& name) {
+    const auto run = catalog.run(name);
+    return run.ok() && !views.epochs.rejoins_over() && groups.awaited(run->id);
   };
   const auto readable_name = [&](ckpt::RunId id) {
-    const auto run = history.catalog().run(id);
+    const auto run = catalog.run(id);
     return run.ok() && may(asker, *run, ckpt::Right::kRead) ? run->name : std::string();
   };
-  Document listed = Document::array();
-  for (const auto& [id, session] : sessions.all()) {
-    if (!may_use(asker, session.uid) && !may_read(asker, session.run_name, history.catalog()))
-      continue;
-    listed.push_back(session_document(session, epochs.groups().member(id), *staging));
-  }
-  const std::vector<RunInfo> runs = history.catalog().runs();
+  const std::vector<RunInfo> runs = catalog.runs();
   const auto readable = std::count_if(runs.begin(), runs.end(), [&](const RunInfo& run) {
     return may(asker, run, ckpt::Right::kRead);
   });
-  const Health& health = health_watch.health();
-  const uint64_t now_ns = turn.wall_clock_ns();
+  const Health& health = views.health.health();
+  const RunProgress& progress = views.health.progress();
+  const uint64_t now_ns = views.turn.wall_clock_ns();
   const bool all_seen = may_use(asker, ::geteuid());
-  const Staging::Stats stats = staging->stats();
-  Document durable_runs = durable_document(health_watch.progress(), now_ns, readable_run, awaited);
-  Document document = {{"store", ckpt::base::to_hex(history.store_id())},
-                       {"state", draining ? "draining" : "ready"},
-                       {"can_save", !draining && health.can_save()},
-                       {"conditions", conditions_document(health, now_ns, all_seen)},
-                       {"durable", std::move(durable_runs)},
-                       {"uptime_seconds", std::chrono::duration<double>(turn.now()).count()},
-                       {"engine", disk.engine_name()},
-                       {"io_shape", to_text(io_shape)},
-                       {"zero_copy", stats.zero_copy},
-                       {"runs", readable},
-                       {"sessions", std::move(listed)},
-                       {"holds", holds_document(readers.holds().held(), turn.now(), readable_name)},
-                       {"snapshots_open", snapshots->open_count()},
-                       {"arena_bytes", stats.arena_bytes},
-                       {"arena_bytes_max", options.staging.arena_bytes_total},
-                       {"warm_pool_bytes", stats.warm_pool_bytes},
-                       {"slabs", slabs_document(stats)},
-                       {"scrub", scrub_summary(scrub.report(), now_ns)},
-                       {"journal_bytes", history.journal().bytes()},
-                       {"segment_bytes_written", persist->stats().bytes_written}};
-  if (const auto room = persist->room(); room.ok()) document["disk"] = disk_document(*room);
+  const Staging::Stats stats = views.staging.stats();
+  Document document = {
+      {"store", ckpt::base::to_hex(views.history.store_id())},
+      {"state", views.is_draining ? "draining" : "ready"},
+      {"can_save", !views.is_draining && health.can_save()},
+      {"conditions", conditions_document(health, now_ns, all_seen)},
+      {"durable", durable_document(progress, now_ns, readable_run, awaited)},
+      {"uptime_seconds", std::chrono::duration<double>(views.turn.now()).count()},
+      {"engine", views.disk.engine_name()},
+      {"io_shape", to_text(views.io_shape)},
+      {"zero_copy", stats.zero_copy},
+      {"runs", readable},
+      {"sessions", sessions_document(views, asker)},
+      {"holds", holds_document(views.holds.held(), views.turn.now(), readable_name)},
+      {"snapshots_open", views.snapshots.open_count()},
+      {"arena_bytes", stats.arena_bytes},
+      {"arena_bytes_max", views.arena_bytes_max},
+      {"warm_pool_bytes", stats.warm_pool_bytes},
+      {"slabs", slabs_document(stats)},
+      {"scrub", scrub_summary(views.scrub.report(), now_ns)},
+      {"journal_bytes", views.history.journal().bytes()},
+      {"segment_bytes_written", views.persist.stats().bytes_written}};
+  if (const auto room = views.persist.room(); room.ok()) document["disk"] = disk_document(*room);
   return {.exit_code = 0, .json = ckpt::base::dump_json(document)};
 }
 

@@ -1,0 +1,59 @@
+// SessionArena: the arena of one session, as this process has it mapped.
+//
+// A new daemon may refuse the arena of its predecessor and send another. Memory that the caller
+// still uses must stay mapped then: a pinned mapping is retired, and unmapped with the session.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "formats/arena.h"
+
+namespace ckpt::lib {
+
+class SessionArena {
+ public:
+  // Maps `fd` so that a forked child (a data loader) can neither write into the arena nor pays for
+  // its page tables.
+  static Result<ArenaMapping> map(int fd, const ArenaLayout& layout);
+
+  // The mapping; null before the first Welcome and in a control session without an arena.
+  const ArenaMapping* mapping() const { return mapping_ ? &*mapping_ : nullptr; }
+  // For the daemon that takes the arena back.
+  int fd() const { return fd_.get(); }
+  // Number of first slabs whose memory the daemon has prepared.
+  uint32_t slabs_warm() const { return slabs_warm_; }
+
+  // Makes `mapping` the arena. Keeps the previous mapping if it is pinned.
+  void replace(ArenaMapping mapping, base::UniqueFd fd, uint64_t warm_bytes);
+  // Returns mapping() and keeps it until the session ends.
+  const ArenaMapping* pin();
+  // The slab's bytes, with this process's page table entries filled in: the first copy into a slab
+  // must not pay a page fault for every 4 KiB.
+  MutableByteView warm(uint32_t slab);
+  // For a forked child: forgets all mappings and unmaps none. The arena is not mapped there, and
+  // the child may have mapped something else at its addresses.
+  void forget_in_child();
+
+  // Other code writes into the slab that begins there, until take_back() was called as often. See
+  // snapshot_places.cc.
+  void lend(const std::byte* slab) { ++lent_[slab]; }
+  void take_back(const std::byte* slab) {
+    const auto found = lent_.find(slab);
+    if (found != lent_.end() && --found->second == 0) lent_.erase(found);
+  }
+  bool is_lent(const std::byte* slab) const { return lent_.contains(slab); }
+
+ private:
+  std::optional<ArenaMapping> mapping_;
+  base::UniqueFd fd_;
+  bool pinned_ = false;
+  uint32_t slabs_warm_ = 0;
+  std::vector<bool> slab_populated_;   // this process has page table entries for the slab
+  std::vector<ArenaMapping> retired_;  // pinned, then refused by a new daemon
+  std::map<const std::byte*, size_t> lent_;
+};
+
+}  // namespace ckpt::lib
