@@ -64,7 +64,7 @@ TEST(CProgram, KilledWhileFillingLeavesTheLastCommit) {
   run_step(daemon, 2, "2");  // step 2 again: nothing of the first try is in the way
 }
 
-TEST(ClientApiPage, ExampleResumesAndSaves) {
+TEST(ClientExample, ResumesAndSaves) {
   DaemonProcess daemon({"--arena", "256MiB"});  // faulting in less of it takes less time
   const std::vector<std::string> environment = {"CKPTD_SOCKET=unix:" + daemon.socket(),
                                                 "CKPTD_RUN=page"};

@@ -2,6 +2,7 @@
 // examples and compares, so that the pages cannot rot.
 #include <gtest/gtest.h>
 
+#include <charconv>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -62,14 +63,15 @@ Bytes extent_example() {
   return block;
 }
 
+// One fragment of each kind that an entry can describe: raw, encoded, delta.
 Bytes encoded_extent_example() {
   ExtentHeader header{.store = kStore,
                       .segment = 3,
                       .offset = 12288,
-                      .snapshot = {.run = 1, .lineage = 2, .epoch = 4, .step = 1200, .attempt = 1},
+                      .snapshot = {.run = 1, .lineage = 2, .epoch = 4, .step = 1210, .attempt = 1},
                       .rank = 6,
                       .sequence = 10,
-                      .payload_bytes = 91,
+                      .payload_bytes = 121,
                       .payload_crc32c = 0,
                       .fragments = {{.unit = 7, .length = 20, .crc32c = 0xaabbccdd},
                                     {.unit = 8,
@@ -78,29 +80,15 @@ Bytes encoded_extent_example() {
                                      .payload_offset = 20,
                                      .crc32c = 0x11223344,
                                      .encoded_crc32c = 0x55667788,
-                                     .encoded_bytes = 71}}};
-  header.payload_crc32c = payload_crc32c(header.fragments, kBlockBytes);
-  Bytes block(extent_header_bytes(header.fragments));
-  encode_extent_header(header, block);
-  return block;
-}
-
-Bytes delta_extent_example() {
-  ExtentHeader header{.store = kStore,
-                      .segment = 3,
-                      .offset = 20480,
-                      .snapshot = {.run = 1, .lineage = 2, .epoch = 4, .step = 1210, .attempt = 1},
-                      .rank = 6,
-                      .sequence = 11,
-                      .payload_bytes = 30,
-                      .payload_crc32c = 0,
-                      .fragments = {{.unit = 8,
+                                     .encoded_bytes = 71},
+                                    {.unit = 9,
                                      .codec = static_cast<uint32_t>(Codec::kDeltaZstdPlanes4),
                                      .length = 100,
+                                     .payload_offset = 91,
                                      .crc32c = 0x99aabbcc,
                                      .encoded_crc32c = 0x12345678,
                                      .encoded_bytes = 30,
-                                     .base_crc32c = 0x11223344}}};
+                                     .base_crc32c = 0x01020304}}};
   header.payload_crc32c = payload_crc32c(header.fragments, kBlockBytes);
   Bytes block(extent_header_bytes(header.fragments));
   encode_extent_header(header, block);
@@ -124,9 +112,23 @@ Bytes safetensors_example() {
       .value();
 }
 
+// Appends the bytes of a group of hexadecimal digits. False: the group is no whole bytes.
+bool append_group(const std::string& digits, Bytes& bytes) {
+  constexpr size_t kDigits = 2;  // per byte
+  if (digits.size() % kDigits != 0) return false;
+  for (size_t at = 0; at < digits.size(); at += kDigits) {
+    const char* begin = digits.data() + at;
+    unsigned value = 0;
+    const auto [end, error] = std::from_chars(begin, begin + kDigits, value, 16);
+    if (error != std::errc() || end != begin + kDigits) return false;
+    bytes.push_back(static_cast<std::byte>(value));
+  }
+  return true;
+}
+
 // An example on a page: a block fenced as "```hex NAME". Each line is an offset and the bytes
-// there, both in hexadecimal, and a remark after '|'. What no line mentions is zero; the last line
-// is an offset alone, the size. Safetensors pads with spaces instead.
+// there, both in hexadecimal, in groups of any size, and a remark after '|'. Bytes without a line
+// are zero; the last line is an offset alone, the size. Safetensors pads with spaces instead.
 Bytes example_on_page(const std::string& page, const std::string& name, std::byte padding) {
   std::ifstream file(std::string(CKPT_REFERENCE) + "/" + page);
   Bytes bytes;
@@ -143,8 +145,8 @@ Bytes example_on_page(const std::string& page, const std::string& name, std::byt
     words >> std::hex >> at;
     if (at < bytes.size() || at > (1u << 20)) return {};  // lines go up, and examples are small
     bytes.resize(at, padding);
-    for (unsigned value = 0; words >> std::hex >> value;) {
-      bytes.push_back(static_cast<std::byte>(value));
+    for (std::string group; words >> group;) {
+      if (!append_group(group, bytes)) return {};
     }
   }
   return bytes;
@@ -187,7 +189,6 @@ INSTANTIATE_TEST_SUITE_P(
                     Example{"journal", journal_example}, Example{"segment", segment_example},
                     Example{"extent", extent_example},
                     Example{"encoded_extent", encoded_extent_example},
-                    Example{"delta_extent", delta_extent_example},
                     Example{"ledger", ledger_example},
                     Example{"safetensors", safetensors_example, std::byte{' '}}),
     [](const auto& example) { return example.param.name; });
