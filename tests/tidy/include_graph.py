@@ -1,4 +1,4 @@
-"""Allowed includes between folders: docs/internals/README.md as a table, and its check."""
+"""Allowed includes between folders, and their check."""
 
 import posixpath
 import re
