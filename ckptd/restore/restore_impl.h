@@ -16,6 +16,7 @@
 
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/restore/restore.h"
+#include "ckptd/restore/served_versions.h"
 #include "ckptd/safeguards.h"
 #include "formats/base/unique_fd.h"
 
@@ -161,11 +162,7 @@ struct RestoreJob::Impl {
   std::function<void(Result<Window>)> on_window;
   uint64_t slice_bytes_max = 0;
 
-  // By wanted unit: the snapshot that serves it now, failed places, and reasons of the failures.
-  std::map<ckpt::UnitId, ckpt::SnapshotKey> serving;
-  std::map<ckpt::UnitId, FailedPlaces> failed_places;
-  std::map<ckpt::UnitId, std::string> reasons;
-  std::set<size_t> noted_segment;  // wants with a note about a change of source
+  ServedVersions versions;
   // Keeps versions that are only in memory until the last window is delivered.
   std::vector<std::shared_ptr<void>> holds;
 
@@ -180,7 +177,6 @@ struct RestoreJob::Impl {
   std::deque<std::function<void()>> unsubmitted;  // reads beyond the limit in flight
   size_t reads_in_flight = 0;
   size_t deferred = 0;
-  std::map<ckpt::UnitId, RestoreNote> notes;  // for the next window
   std::optional<ckpt::Error> failure;
   bool finishing = false;
   bool over = false;  // the last window or the error was delivered

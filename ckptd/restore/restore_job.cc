@@ -57,7 +57,7 @@ RestoreJob::RestoreJob(Context context, ArenaId arena, uid_t uid, RestoreRequest
                                    std::move(on_window))) {
   CKPT_ASSERT(plan.versions.size() == impl_->request.wants.size());
   for (size_t want = 0; want < plan.versions.size(); ++want) {
-    impl_->serving[impl_->request.wants[want].unit] = plan.versions[want].snapshot;
+    impl_->versions.plan(impl_->request.wants[want].unit, plan.versions[want].snapshot);
   }
   // A slice that begins and ends inside a block must still fit into a slab.
   const uint64_t slab_bytes = impl_->context.staging.layout(arena).slab_bytes;
@@ -185,7 +185,7 @@ void RestoreJob::Impl::finish_if_done() {
 // ---- results of a window -----------------------------------------------------------------------
 
 bool RestoreJob::Impl::stale(const RestoreFragment& fragment) const {
-  return fragment.dropped || serving.at(fragment.unit) != fragment.snapshot;
+  return fragment.dropped || !versions.is_served_from(fragment.unit, fragment.snapshot);
 }
 
 void RestoreJob::Impl::checked(FillingWindow& window) {
@@ -197,7 +197,7 @@ void RestoreJob::Impl::checked(FillingWindow& window) {
     std::map<ckpt::UnitId, bool> kept;
     for (const RestoreSlot& slot : window.slots) {
       const auto& fragment = *slot.slice.fragment;
-      kept[fragment.unit] |= serving.at(fragment.unit) == fragment.snapshot;
+      kept[fragment.unit] |= versions.is_served_from(fragment.unit, fragment.snapshot);
     }
     std::erase_if(result.pieces,
                   [&](const WindowPiece& piece) { return !kept.at(piece.range.unit); });
@@ -275,50 +275,33 @@ std::shared_ptr<RestoreFragment> RestoreJob::Impl::again_from_segment(RestoreFra
   return again;
 }
 
-// Once per want: the version stays the same, but its bytes come from another source.
 void RestoreJob::Impl::note_source(const RestoreFragment& fragment, const std::string& what) {
-  std::set<size_t> wants;
-  for (const RestoreFragment::Part& part : fragment.parts) {
-    if (noted_segment.insert(part.want).second) wants.insert(part.want);
-  }
-  if (wants.empty()) return;
-  RestoreNote& news = notes[fragment.unit];
-  news.wants.merge(wants);
-  if (!news.note.empty()) return;
-  news.unit = fragment.unit;
-  news.snapshot = fragment.snapshot;
-  news.note = fmt::format("unit {}: {}", oracle.unit_name(fragment.unit), what);
+  std::vector<size_t> wants;
+  wants.reserve(fragment.parts.size());
+  for (const RestoreFragment::Part& part : fragment.parts) wants.push_back(part.want);
+  versions.change_source(fragment.unit, fragment.snapshot, wants, [&] {
+    return fmt::format("unit {}: {}", oracle.unit_name(fragment.unit), what);
+  });
 }
 
 void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment,
                                           const FragmentPlace& failed, const std::string& reason) {
-  std::string& all_reasons = reasons[fragment.unit];
-  // A unit may fall back through a long history; a note keeps the failures up to this limit.
-  if (all_reasons.size() < limits::kNoteBytesMax) {
-    if (!all_reasons.empty()) all_reasons += "; ";
-    all_reasons += reason;
-  }
-  FailedPlaces& places = failed_places[fragment.unit];
-  places.insert({failed.segment, failed.payload_offset});
+  const ServedVersions::Failures& failures = versions.add_failure(fragment.unit, failed, reason);
   const auto plan = read_whole(context.catalog, context.heal_catalog, [&] {
-    return plan_fallback(request, oracle, fragment.unit, fragment.snapshot, all_reasons, places);
+    return plan_fallback(request, oracle, fragment.unit, fragment.snapshot, failures.reasons,
+                         failures.places);
   });
   if (!plan.ok()) {
     failure = plan.error();
     return;
   }
-  serving[fragment.unit] = plan->version.snapshot;
-  notes[fragment.unit] = {.unit = fragment.unit,
-                          .wants = {plan->wants.begin(), plan->wants.end()},
-                          .snapshot = plan->version.snapshot,
-                          .note = plan->version.note};
+  versions.fall_back(fragment.unit, *plan);
   add(plan->reads);
 }
 
 void RestoreJob::Impl::deliver(Window window) {
   if (window.slab != kNoSlab) out.insert(window.slab);
-  for (auto& [unit, note] : notes) window.notes.push_back(std::move(note));
-  notes.clear();
+  window.notes = versions.take_notes();
   if (window.last) holds.clear();
   on_window(std::move(window));
 }
