@@ -59,7 +59,7 @@ TEST_P(EitherWay, AnyRangesComeBackInAnyLayout) {
     store.commit({1, 7}, {0, 2}, 1 + random() % 60'000 + 500);
     EXPECT_THAT(store.verify().errors, IsEmpty());
     if (random() % 3 != 0) store.forget_memory();
-    if (random() % 3 == 0) store.locate_bytes_max = kRestoreSlabBytes;
+    if (random() % 3 == 0) store.client.locate_bytes_max = kRestoreSlabBytes;
     std::vector<ckpt::UnitRange> wants = store.whole_units();
     for (int i = 0; i < 20; ++i) {
       const auto unit = static_cast<ckpt::UnitId>(random() % store.units.size());
@@ -122,7 +122,7 @@ TEST_F(EncodedTest, ARestoreFallsBackToTheOlderVersionAndSaysWhy) {
 }
 
 TEST_F(EncodedTest, AClientThatReadsSegmentsGetsItInSlabs) {
-  store.locate_bytes_max = kRestoreSlabBytes;
+  store.client.locate_bytes_max = kRestoreSlabBytes;
   const Restored restored = store.restore_all({1, 25});
   store.expect_true(restored, store.whole_units());
   uint64_t encoded = 0;

@@ -16,7 +16,7 @@ using testing::HasSubstr;
 
 class LocateTest : public testing::Test {
  protected:
-  LocateTest() : store(restore_units()) { store.locate_bytes_max = kRestoreSlabBytes; }
+  LocateTest() : store(restore_units()) { store.client.locate_bytes_max = kRestoreSlabBytes; }
   // Byte `at` of the unit's version rots.
   void flip(ckpt::UnitId unit, ViewPoint point, uint64_t at) {
     const auto version = store.catalog.newest_version(kTestRun, unit, point, std::nullopt);
@@ -54,14 +54,14 @@ TEST_F(LocateTest, EveryByteComesWhateverFails) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
     RestoreStore any(restore_units(), seed);
-    any.answer_order.seed(seed);
+    any.client.answer_order.seed(seed);
     any.commit_all({1, 5}, 1 + random() % 20'000 + 500);
     any.commit_all({1, 6}, 1 + random() % 60'000 + 500);
     any.commit({1, 7}, {0, 2}, 1 + random() % 60'000 + 500);
     if (random() % 4 != 0) any.forget_memory();
-    any.locate_bytes_max = (1 + random() % 20) * ckpt::kBlockBytes;
+    any.client.locate_bytes_max = (1 + random() % 20) * ckpt::kBlockBytes;
     const uint64_t failing = random() % 4;
-    any.fails_to_read = [&random, failing](const Located&, size_t, LocatedAnswer& answer) {
+    any.client.fails_to_read = [&random, failing](const Located&, size_t, LocatedAnswer& answer) {
       if (failing == 3 && random() % 8 == 0) answer.stop = true;
       if (failing == 2 && random() % 8 == 0) answer.failed.push_back(1 << 20);
       return answer.stop || (failing != 0 && random() % 3 == 0);
@@ -85,7 +85,7 @@ TEST_F(LocateTest, EveryByteComesWhateverFails) {
 TEST_F(LocateTest, WhatTheClientCannotReadIsReadHereAndTheNoteSaysWhy) {
   store.commit_all({1, 5});
   store.forget_memory();
-  store.fails_to_read = [](const Located& located, size_t fragment, LocatedAnswer&) {
+  store.client.fails_to_read = [](const Located& located, size_t fragment, LocatedAnswer&) {
     return located.number == 1 && fragment == 0;
   };
   const Restored restored = store.restore_all({1, 5});
@@ -116,8 +116,8 @@ TEST_F(LocateTest, DamageFallsBackToTheOlderVersionWhichIsHandedOutAgain) {
 TEST_F(LocateTest, AClientThatStopsGetsTheRestInSlabs) {
   store.commit_all({1, 5}, 65'000);  // as large as a slab: cut once they come in one
   store.forget_memory();
-  store.locate_bytes_max = 2 * kRestoreSlabBytes;
-  store.fails_to_read = [](const Located& located, size_t, LocatedAnswer& answer) {
+  store.client.locate_bytes_max = 2 * kRestoreSlabBytes;
+  store.client.fails_to_read = [](const Located& located, size_t, LocatedAnswer& answer) {
     answer.stop = located.number == 2;
     return answer.stop;
   };
@@ -130,7 +130,7 @@ TEST_F(LocateTest, AClientThatStopsGetsTheRestInSlabs) {
 TEST_F(LocateTest, AFragmentLargerThanAWindowComesInASlab) {
   store.commit_all({1, 5}, 30'000);
   store.forget_memory();
-  store.locate_bytes_max = 3 * ckpt::kBlockBytes;
+  store.client.locate_bytes_max = 3 * ckpt::kBlockBytes;
   const Restored restored = store.restore_all({1, 5});
   store.expect_true(restored, store.whole_units());
   EXPECT_EQ(restored.bytes.at(Source::kSegment) + restored.bytes_located, all_bytes());
@@ -141,11 +141,11 @@ TEST_F(LocateTest, AFragmentLargerThanAWindowComesInASlab) {
 TEST_F(LocateTest, AClientHasSoManyWindowsAtATime) {
   store.commit_all({1, 5}, 3000);
   store.forget_memory();
-  store.locate_bytes_max = 2 * ckpt::kBlockBytes;
+  store.client.locate_bytes_max = 2 * ckpt::kBlockBytes;
   const Restored restored = store.restore_all({1, 5});
   store.expect_true(restored, store.whole_units());
   EXPECT_GT(restored.located_windows, 2 * limits::kLocatedWindowsMax);
-  EXPECT_EQ(store.located_at_once, limits::kLocatedWindowsMax);
+  EXPECT_EQ(store.client.located_at_once, limits::kLocatedWindowsMax);
 }
 
 TEST_F(LocateTest, AMissingSegmentIsDealtWithHere) {
@@ -161,7 +161,7 @@ TEST_F(LocateTest, AMissingSegmentIsDealtWithHere) {
 TEST_F(LocateTest, ClosesWithWindowsThatWereNotAnswered) {
   store.commit_all({1, 5});
   store.forget_memory();
-  store.forget_answers = true;
+  store.client.forget_answers = true;
   const Restored restored = store.restore_all({1, 5});
   EXPECT_FALSE(restored.last);
   EXPECT_GT(restored.located_windows, 0u);

@@ -235,11 +235,11 @@ TEST(RestoreJobTest, WaitsForWindowsThatTheClientHoldsAndClosesWithThem) {
   RestoreStore store(restore_units());
   store.commit_all({1, 20});
   store.forget_memory();
-  store.hold_windows = true;
+  store.client.hold_windows = true;
   const Restored restored = store.restore_all({1, 20});
   EXPECT_EQ(restored.windows, 2u);  // as many as there are restore slabs
   EXPECT_FALSE(restored.last);
-  store.hold_windows = false;  // closing gave the slabs back
+  store.client.hold_windows = false;  // closing gave the slabs back
   store.expect_true(store.restore_all({1, 20}), store.whole_units());
 }
 
