@@ -76,6 +76,7 @@ Status Daemon::Impl::open() {
   take_recovered(recovered);
   space.open(disk, *segments);
   open_staging();
+  readers.open_sources();
   io_shape = options.find_io_shape();
   open_persist(recovered);
   snapshots = std::make_unique<Snapshots>(snapshots_needs());

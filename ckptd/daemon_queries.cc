@@ -15,19 +15,13 @@ QueryContext Daemon::Impl::query_context(const Session& session) {
   return {
       .catalog = history.catalog(),
       .may_read = [&session](const RunInfo& run) { return may(session, run, ckpt::Right::kRead); },
-      .in_memory =
-          [this, uid = session.uid](const SnapshotKey& snapshot, ckpt::UnitId unit,
-                                    const FragmentPlace& place) {
-            return staging->find_cached(uid, snapshot, unit, place.offset, place.length)
-                .has_value();
-          },
+      .sources = &readers.sources(),
+      .uid = session.uid,
       .memory_versions =
           [this, uid = session.uid](ckpt::RunId run) {
             return MemoryVersions(*staging, history.catalog(), uid, run);
           },
-      .damages = scrub.state().damages,
-      .memory_bytes_per_second = readers.restores().counters().speeds.memory(),
-      .segment_bytes_per_second = readers.restores().counters().speeds.segment()};
+      .damages = scrub.state().damages};
 }
 
 void Daemon::Impl::query(Session& session, const fb::QueryT& message) {

@@ -17,6 +17,7 @@
 #include "ckptd/restore/plan.h"
 #include "ckptd/restore/verify.h"
 #include "ckptd/retention/prune.h"
+#include "ckptd/sources/sources.h"
 #include "formats/selector.h"
 
 namespace ckptd {
@@ -30,15 +31,13 @@ struct QueryContext {
   const Catalog& catalog;
   // True for runs that the client may see; empty: all. Other runs do not exist for the client.
   std::function<bool(const RunInfo&)> may_read;
-  // For `restore-plan`. Empty: memory has nothing.
-  std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory;
+  // For `restore-plan`, with the client's uid. Null: no source has anything.
+  const Sources* sources = nullptr;
+  uid_t uid = 0;
   // Versions of a run that exist only in memory. Empty: there are none.
   std::function<MemoryVersions(ckpt::RunId)> memory_versions;
   // Damage found by scrub and verify.
   std::span<const ScrubDamage> damages = {};
-  // Recently measured speeds; 0: unknown, and the answer has no durations.
-  double memory_bytes_per_second = 0;
-  double segment_bytes_per_second = 0;
   // Per answer; tests use less.
   size_t page_bytes_max = limits::kQueryPageBytesMax;
 };

@@ -241,19 +241,22 @@ Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs&
   for (ckpt::UnitId unit = 0; unit < specs->size(); ++unit) {
     request.wants.push_back({unit, 0, (*specs)[unit].bytes});
   }
-  CKPT_ASSIGN(const RestorePlan plan,
-              plan_restore(request, catalog_oracle(context.catalog, request, context.in_memory)));
+  const Sources none;
+  const Sources& list = context.sources != nullptr ? *context.sources : none;
+  CKPT_ASSIGN(
+      const RestorePlan plan,
+      plan_restore(request, catalog_oracle(context.catalog, request, list.places(context.uid))));
 
   Json sources = Json::array();
-  const auto add = [&](Source source, uint64_t bytes, double bytes_per_second) {
-    if (bytes == 0) return;
+  for (const auto& source : list.in_order()) {
+    const uint64_t bytes = plan.bytes[source->id()];
+    if (bytes == 0) continue;
+    const double bytes_per_second = source->expected_bandwidth();
     const double seconds = static_cast<double>(bytes) / bytes_per_second;
-    sources.push_back({{"source", source_name(source)},
+    sources.push_back({{"source", source->name()},
                        {"bytes", bytes},
                        {"seconds", bytes_per_second > 0 ? Json(seconds) : Json()}});
-  };
-  add(Source::kMemory, plan.bytes_memory, context.memory_bytes_per_second);
-  add(Source::kSegment, plan.bytes_segment, context.segment_bytes_per_second);
+  }
   const Json document = {{"run", at.run.name},
                          {"step", at.point.step},
                          {"lineage", at.point.lineage},

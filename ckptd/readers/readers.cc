@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "ckptd/sources/memory/memory_source.h"
+#include "ckptd/sources/segment/segment_source.h"
+
 namespace ckptd {
 
 namespace fb = ckpt::fb;
@@ -25,15 +28,15 @@ Readers::Readers(Needs needs)
               .replies = needs_.replies,
               .is_draining = needs_.is_draining,
               .removes_commits = needs_.removes_commits}),
-      restores_({.disk = needs_.disk,
-                 .history = needs_.history,
+      restores_({.history = needs_.history,
                  .turn = needs_.turn,
                  .replies = needs_.replies,
                  .sessions = needs_.sessions,
                  .numbers = numbers_,
                  .closing = closing_,
                  .holds = holds_,
-                 .context = [this] { return context(); },
+                 .sources = sources_,
+                 .context = [this] { return restore_context(); },
                  .is_draining = needs_.is_draining,
                  .earlier_snapshots = needs_.earlier_snapshots,
                  .on_reader_gone = needs_.on_reader_gone}),
@@ -74,6 +77,17 @@ bool Readers::handle(const Session& session, const fb::MessageT& message) {
     default:
       return false;
   }
+}
+
+void Readers::open_sources() {
+  // The order of this list is the order in which restores try the sources.
+  sources_.add(std::make_unique<MemorySource>(needs_.staging()));
+  sources_.add(std::make_unique<SegmentSource>(needs_.disk, needs_.segments()));
+}
+
+RestoreJobContext Readers::restore_context() {
+  return {needs_.executor, needs_.staging(), needs_.history.catalog(),
+          sources_,        &decoded_,        needs_.history.healer()};
 }
 
 RestoreContext Readers::context() {

@@ -25,6 +25,7 @@
 #include "ckptd/restore/context.h"
 #include "ckptd/sessions/replies.h"
 #include "ckptd/sessions/session.h"
+#include "ckptd/sources/sources.h"
 #include "ckptd/staging/staging.h"
 #include "formats/wire/wire_generated.h"
 
@@ -63,7 +64,12 @@ class Readers {
   }
 
   // -- events ------------------------------------------------------------------------------------
-  void tick() { holds_.end_overdue(); }
+  // Recovery is over: staging and segments exist. Call this once, before the first message.
+  void open_sources();
+  void tick() {
+    holds_.end_overdue();
+    restores_.tick();
+  }
   // A snapshot or an epoch has ended, or ckptd drains: waiting restores start, fail or wait on.
   void retry_waiting() { restores_.retry_waiting(); }
   // Slabs of the session's arena became usable.
@@ -83,19 +89,23 @@ class Readers {
   bool idle() const { return closing_.empty(); }
 
   // -- questions ---------------------------------------------------------------------------------
-  // For every reader of commits: restores, verifies, scrub, dedup.
+  // For every reader of extents: verifies, scrub, dedup.
   RestoreContext context();
   // Views that no prune may remove, with the reason for messages.
   std::vector<HeldView> held_views(ckpt::RunId run) const { return holds_.views(run); }
   const ReaderNumbers& numbers() const { return numbers_; }
+  const Sources& sources() const { return sources_; }
   const Restores& restores() const { return restores_; }
   const Verifies& verifies() const { return verifies_; }
   const ReaderHolds& holds() const { return holds_; }
   const DecodeMeter& decoded() const { return decoded_; }
 
  private:
+  RestoreJobContext restore_context();
+
   const Needs needs_;
   DecodeMeter decoded_;
+  Sources sources_;
   ReaderNumbers numbers_;
   ClosingJobs closing_;
   ReaderHolds holds_;

@@ -13,6 +13,7 @@ constexpr char kNoteAgain[] = "as the first range of this unit";
 constexpr char kTooManyNotes[] = "not as the view has it: `ckptctl verify` says why";
 static_assert(sizeof(kNoteAgain) <= limits::kNoteReferenceBytesMax &&
               sizeof(kTooManyNotes) <= limits::kNoteReferenceBytesMax);
+static_assert(static_cast<size_t>(fb::Source::MAX) + 1 == kSourceIds);
 
 std::vector<std::unique_ptr<fb::RestoreNoteT>> note_messages(const Window& window) {
   std::vector<std::unique_ptr<fb::RestoreNoteT>> messages;
@@ -75,7 +76,7 @@ fb::LocatedT located_message(uint64_t restore, const Window& window) {
   fb::LocatedT message;
   message.restore = restore;
   message.number = window.located->number;
-  message.segment = window.located->segment;
+  message.segment = window.located->container;
   message.fragments.reserve(window.located->fragments.size());
   for (const LocatedFragment& fragment : window.located->fragments) {
     message.fragments.emplace_back(fragment.file_offset, fragment.length, fragment.crc32c,

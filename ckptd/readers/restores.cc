@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "ckptd/io/store_paths.h"
 #include "ckptd/limits.h"
 #include "ckptd/readers/restore_messages.h"
 #include "ckptd/readers/wanted_view.h"
@@ -78,6 +77,12 @@ void Restores::open(const Session& session, const fb::OpenRestoreT& message) {
   of_session.waiting.push_back(message);
 }
 
+void Restores::tick() {
+  for (auto& [session, of_session] : sessions_) {
+    for (auto& [id, restore] : of_session.restores) restore.job->tick(needs_.turn.now());
+  }
+}
+
 void Restores::retry_waiting() {
   for (auto& [id, of_session] : sessions_) {
     for (const fb::OpenRestoreT& message : std::exchange(of_session.waiting, {})) {
@@ -136,8 +141,9 @@ Status Restores::may_locate(const Session& session, const RestorePlan& plan) {
                       ::geteuid());
   }
   for (const PlannedRead& read : plan.reads) {
-    if (read.source != Source::kSegment) continue;
-    const auto file = needs_.disk.share(segment_path(read.place.segment));
+    Source& source = needs_.sources.at(read.place.source);
+    if (!source.traits().locates) continue;
+    const auto file = source.locate(read.place.address);
     // The restore itself handles a missing file.
     if (!file.ok() && file.error().code != ErrorCode::kNotFound) return file.error();
     break;
@@ -164,14 +170,13 @@ void Restores::on_window(SessionId session, uint64_t id, const Result<Window>& w
 void Restores::count(const Window& window, Restore& restore) {
   counters_.fallbacks += window.notes.size();
   for (const WindowPiece& piece : window.pieces) {
-    const bool in_memory = piece.source == Source::kMemory;
-    (in_memory ? counters_.bytes_memory : counters_.bytes_segment) += piece.range.length;
-    (in_memory ? restore.given.memory : restore.given.segment) += piece.range.length;
+    counters_.bytes[piece.source] += piece.range.length;
+    restore.given[piece.source] += piece.range.length;
   }
   if (!window.last) return;
   const Time took = needs_.turn.now() - restore.since;
   counters_.time += took;
-  if (!window.located) counters_.speeds.finished(restore.given, took);
+  if (!window.located) needs_.sources.restored(restore.given, took);
 }
 
 // Once per unit, and only for some units of a damaged store: the client is told of each.

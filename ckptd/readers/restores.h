@@ -19,9 +19,9 @@
 #include "ckptd/readers/reader_holds.h"
 #include "ckptd/readers/reader_numbers.h"
 #include "ckptd/restore/restore.h"
-#include "ckptd/restore/restore_speeds.h"
 #include "ckptd/sessions/replies.h"
 #include "ckptd/sessions/session.h"
+#include "ckptd/sources/sources.h"
 #include "formats/wire/wire_generated.h"
 
 namespace ckptd {
@@ -36,7 +36,6 @@ struct EarlierSnapshots {
 class Restores {
  public:
   struct Needs {
-    Disk& disk;
     History& history;
     const Turn& turn;
     const Replies& replies;
@@ -44,18 +43,17 @@ class Restores {
     ReaderNumbers& numbers;
     ClosingJobs& closing;
     ReaderHolds& holds;
-    std::function<RestoreContext()> context;
+    Sources& sources;
+    std::function<RestoreJobContext()> context;
     std::function<bool()> is_draining;
     std::function<std::optional<EarlierSnapshots>(ckpt::SessionId)> earlier_snapshots;
     std::function<void()> on_reader_gone;
   };
   struct Counters {
     uint64_t opened = 0;
-    Time time{};  // from the request to the last bytes
-    RestoreSpeeds speeds;
-    uint64_t bytes_memory = 0;
-    uint64_t bytes_segment = 0;
-    uint64_t bytes_located = 0;
+    Time time{};                 // from the request to the last bytes
+    SourceBytes bytes;           // that ckptd read
+    uint64_t bytes_located = 0;  // that clients read
     uint64_t fallbacks = 0;
   };
   using Jobs = std::vector<std::unique_ptr<RestoreJob>>;
@@ -69,6 +67,8 @@ class Restores {
   void located_read(ckpt::SessionId session, const ckpt::fb::LocatedReadT& message);
   void close(ckpt::SessionId session, const ckpt::fb::CloseRestoreT& message);
 
+  // Cancels reads of slow sources.
+  void tick();
   // A snapshot or an epoch has ended, or ckptd drains: waiting restores start, fail or wait on.
   void retry_waiting();
   // Slabs of the session's arena became usable: a restore may have started before that.
@@ -88,7 +88,7 @@ class Restores {
     uint64_t request = 0;  // of OpenRestore: errors are sent to it
     ReaderNumbers::Reading reading;
     Time since{};
-    RestoreSpeeds::Bytes given;
+    SourceBytes given;
     std::set<ckpt::UnitId> warned;  // units whose fallback was logged
     std::unique_ptr<RestoreJob> job;
   };

@@ -38,6 +38,24 @@ void add_snapshots(MetricsText& text, const Snapshots::Counters& counters) {
                "Sum over commits of the time from staged to durable.", counters.level_lag);
 }
 
+void add_sources(MetricsText& text, const Sources& sources, const Restores::Counters& restores) {
+  for (const auto& source : sources.in_order()) {
+    text.counter("ckptd_restore_bytes_total", "Bytes restored, by source.",
+                 restores.bytes[source->id()], {{"source", source->name()}});
+  }
+  text.counter("ckptd_restore_bytes_total", "", restores.bytes_located, {{"source", "located"}});
+  for (const auto& source : sources.in_order()) {
+    const auto add = [&](std::string_view cause, uint64_t count) {
+      text.counter("ckptd_restore_source_failures_total",
+                   "Fragments that a source did not serve, by cause.", count,
+                   {{"source", source->name()}, {"cause", cause}});
+    };
+    add("wrong_bytes", source->failures().wrong_bytes);
+    add("failed", source->failures().failed);
+    add("cancelled", source->failures().cancelled);
+  }
+}
+
 void add_counters(MetricsText& text, const DaemonCounters& counters, const Epochs::Counters& epochs,
                   const Administration::Counters& changes, const Space::Counters& space,
                   const Readers& readers) {
@@ -50,10 +68,7 @@ void add_counters(MetricsText& text, const DaemonCounters& counters, const Epoch
   text.counter("ckptd_restores_total", "Restores opened.", restores.opened);
   text.seconds("ckptd_restore_seconds_total",
                "Sum over restores of the time from request to last byte.", restores.time);
-  text.counter("ckptd_restore_bytes_total", "Bytes restored, by source.", restores.bytes_memory,
-               {{"source", "memory"}});
-  text.counter("ckptd_restore_bytes_total", "", restores.bytes_segment, {{"source", "segment"}});
-  text.counter("ckptd_restore_bytes_total", "", restores.bytes_located, {{"source", "located"}});
+  add_sources(text, readers.sources(), restores);
   text.counter("ckptd_restore_fallbacks_total",
                "Ranges served from another source or an older version.", restores.fallbacks);
   text.counter("ckptd_verify_errors_total", "Damages found by verify.",

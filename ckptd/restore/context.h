@@ -1,4 +1,4 @@
-// The parts of the daemon that restore and verify jobs use. All of them outlive the jobs.
+// The parts of the daemon that jobs use. All of them outlive the jobs.
 #pragma once
 
 #include <atomic>
@@ -8,6 +8,7 @@
 #include "ckptd/io/disk.h"
 #include "ckptd/io/executor.h"
 #include "ckptd/restore/segment_reader.h"
+#include "ckptd/sources/sources.h"
 #include "ckptd/staging/staging.h"
 
 namespace ckptd {
@@ -18,6 +19,17 @@ struct DecodeMeter {
   std::atomic<uint64_t> nanoseconds{0};
 };
 
+// For a RestoreJob. It reads fragments only through `sources`; `staging` has the windows.
+struct RestoreJobContext {
+  Executor& executor;
+  Staging& staging;
+  const Catalog& catalog;
+  Sources& sources;
+  DecodeMeter* decoded = nullptr;
+  HealCatalog heal_catalog = {};
+};
+
+// For readers of extents: verify, scrub, dedup.
 struct RestoreContext {
   Disk& disk;
   Executor& executor;

@@ -98,14 +98,9 @@ RestoreOracle with_memory(const RestoreOracle& oracle, std::vector<ViewPoint> pa
   return both;
 }
 
-RestoreOracle restore_oracle(const RestoreContext& context, uid_t uid,
+RestoreOracle restore_oracle(const RestoreJobContext& context, uid_t uid,
                              const RestoreRequest& request) {
-  const auto cached = [&staging = context.staging, uid](const ckpt::SnapshotKey& snapshot,
-                                                        ckpt::UnitId unit,
-                                                        const FragmentPlace& place) {
-    return staging.find_cached(uid, snapshot, unit, place.offset, place.length).has_value();
-  };
-  RestoreOracle oracle = catalog_oracle(context.catalog, request, cached);
+  RestoreOracle oracle = catalog_oracle(context.catalog, request, context.sources.places(uid));
   if (!request.memory) return oracle;
   const auto memory =
       std::make_shared<MemoryVersions>(context.staging, context.catalog, uid, request.run);

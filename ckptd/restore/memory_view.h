@@ -47,7 +47,7 @@ RestoreOracle with_memory(const RestoreOracle& oracle, std::vector<ViewPoint> pa
                           std::function<std::optional<UnitVersion>(ckpt::UnitId)> memory);
 
 // The oracle for planning this request of this uid.
-RestoreOracle restore_oracle(const RestoreContext& context, uid_t uid,
+RestoreOracle restore_oracle(const RestoreJobContext& context, uid_t uid,
                              const RestoreRequest& request);
 
 }  // namespace ckptd

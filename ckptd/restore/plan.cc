@@ -16,9 +16,10 @@ std::string unit_name(const RestoreOracle& oracle, ckpt::UnitId unit) {
   return oracle.unit_name ? oracle.unit_name(unit) : fmt::format("number {}", unit);
 }
 
-// Plans the fragments of the version that the range touches, and the wanted part of each.
-void plan_want(size_t want, const UnitRange& range, const UnitVersion& version,
-               const RestoreOracle& oracle, std::vector<PlannedRead>& reads) {
+// Plans the fragments of the version that the range touches, and the wanted part of each. Returns a
+// fragment that no source has; null: every fragment has a source.
+const FragmentPlace* plan_want(size_t want, const UnitRange& range, const UnitVersion& version,
+                               const RestoreOracle& oracle, std::vector<PlannedRead>& reads) {
   const uint64_t end = range.offset + range.length;
   // The first fragment that ends after the range begins.
   auto fragment = std::upper_bound(version.fragments.begin(), version.fragments.end(), range.offset,
@@ -29,14 +30,11 @@ void plan_want(size_t want, const UnitRange& range, const UnitVersion& version,
     const uint64_t from = std::max(range.offset, fragment->offset);
     const uint64_t to = std::min(end, fragment->offset + fragment->length);
     if (from == to) continue;
-    const bool cached =
-        oracle.in_memory && oracle.in_memory(version.snapshot, range.unit, *fragment);
-    reads.push_back({want,
-                     {range.unit, from, to - from},
-                     cached || fragment->segment == kNoSegment ? Source::kMemory : Source::kSegment,
-                     version.snapshot,
-                     *fragment});
+    const auto place = oracle.places.first(version.snapshot, range.unit, *fragment);
+    if (!place) return &*fragment;
+    reads.push_back({want, {range.unit, from, to - from}, *place, version.snapshot, *fragment});
   }
+  return nullptr;
 }
 
 std::string instead_note(const RestoreOracle& oracle, ckpt::UnitId unit, ckpt::Step step,
@@ -82,12 +80,11 @@ Result<std::optional<ChosenVersion>> choose_version(const RestoreRequest& reques
   return std::optional(ChosenVersion{std::move(*version), std::move(note)});
 }
 
-// Memory first, because it is the fastest and its slabs may be evicted soon; then every segment in
-// one ascending pass.
-void sort_reads(std::vector<PlannedRead>& reads) {
-  const auto key = [](const PlannedRead& read) {
-    return std::tuple(read.source != Source::kMemory, read.place.segment, read.place.payload_offset,
-                      read.want, read.part.offset);
+// The nearest source first, because it is the fastest and may evict fragments soon; every container
+// in one ascending pass.
+void sort_reads(std::vector<PlannedRead>& reads, const BySource<size_t>& rank) {
+  const auto key = [&rank](const PlannedRead& read) {
+    return std::tuple(rank[read.place.source], read.place.address, read.want, read.part.offset);
   };
   std::sort(reads.begin(), reads.end(),
             [&](const PlannedRead& a, const PlannedRead& b) { return key(a) < key(b); });
@@ -97,33 +94,17 @@ void count_bytes(RestorePlan& plan) {
   const PlannedRead* before = nullptr;
   for (const PlannedRead& read : plan.reads) {
     // Two wants of one fragment are adjacent, and cost one read.
-    const bool again = before != nullptr && before->source == read.source &&
-                       before->place == read.place && before->part.unit == read.part.unit;
+    const bool again = before != nullptr && before->place == read.place &&
+                       before->stored == read.stored && before->part.unit == read.part.unit;
     before = &read;
-    if (again) continue;
-    (read.source == Source::kMemory ? plan.bytes_memory : plan.bytes_segment) += read.place.length;
+    if (!again) plan.bytes[read.place.source] += read.stored.length;
   }
 }
 
 }  // namespace
 
-std::string_view source_name(Source source) {
-  switch (source) {
-    case Source::kMemory:
-      return "memory";
-    case Source::kSegment:
-      return "segment";
-    case Source::kPeer:
-      return "peer";
-    case Source::kTier:
-      return "tier";
-  }
-  return "unknown";
-}
-
-RestoreOracle catalog_oracle(
-    const Catalog& catalog, const RestoreRequest& request,
-    std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory) {
+RestoreOracle catalog_oracle(const Catalog& catalog, const RestoreRequest& request,
+                             PlaceOracle places) {
   RestoreOracle oracle;
   oracle.newest_version = [&catalog, run = request.run, point = request.point](
                               ckpt::UnitId unit, const std::optional<ckpt::SnapshotKey>& before) {
@@ -132,7 +113,7 @@ RestoreOracle catalog_oracle(
   oracle.damaged_version = [&catalog, run = request.run, point = request.point](ckpt::UnitId unit) {
     return catalog.damaged_version(run, unit, point);
   };
-  oracle.in_memory = std::move(in_memory);
+  oracle.places = std::move(places);
   oracle.health = [&catalog] { return catalog.health(); };
   const auto run = catalog.run(request.run);
   oracle.run_name = run.ok() ? run->name : fmt::format("number {}", request.run);
@@ -160,9 +141,14 @@ Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOra
                         range.length, range.offset, version.bytes);
     }
     plan.versions.push_back({version.snapshot, chosen->note, memory_only(version)});
-    plan_want(want, range, version, oracle, plan.reads);
+    if (const auto* lost = plan_want(want, range, version, oracle, plan.reads)) {
+      return make_error(ErrorCode::kUnavailable,
+                        "run {} step {} unit {}: no source has its {} bytes at {}", oracle.run_name,
+                        version.snapshot.step, unit_name(oracle, range.unit), lost->length,
+                        lost->offset);
+    }
   }
-  sort_reads(plan.reads);
+  sort_reads(plan.reads, oracle.places.rank);
   count_bytes(plan);
   return plan;
 }
@@ -171,10 +157,9 @@ Result<FallbackPlan> plan_fallback(const RestoreRequest& request, const RestoreO
                                    ckpt::UnitId unit, const ckpt::SnapshotKey& failed,
                                    const std::string& reason, const FailedPlaces& places) {
   const auto fails_too = [&](const PlannedRead& read) {
-    const std::optional<BasePlace>& base = read.place.base;
-    return read.source == Source::kSegment &&
-           (places.contains({read.place.segment, read.place.payload_offset}) ||
-            (base && places.contains({base->segment, base->payload_offset})));
+    if (places.contains(read.place)) return true;
+    const auto base = oracle.places.delta_base(read.place.source, read.stored);
+    return base && places.contains({read.place.source, *base});
   };
   ckpt::SnapshotKey before = failed;
   for (;;) {
@@ -182,18 +167,19 @@ Result<FallbackPlan> plan_fallback(const RestoreRequest& request, const RestoreO
     CKPT_TRY(health_of(oracle));
     if (!version) return cannot_be_had(request, oracle, unit, failed.step, reason);
     FallbackPlan plan;
+    bool lost = false;  // no source has all of this version
     for (size_t want = 0; want < request.wants.size(); ++want) {
       if (request.wants[want].unit != unit) continue;
       plan.wants.push_back(want);
-      plan_want(want, request.wants[want], *version, oracle, plan.reads);
+      lost |= plan_want(want, request.wants[want], *version, oracle, plan.reads) != nullptr;
     }
     before = version->snapshot;
-    if (std::any_of(plan.reads.begin(), plan.reads.end(), fails_too)) continue;
+    if (lost || std::any_of(plan.reads.begin(), plan.reads.end(), fails_too)) continue;
     const auto own = oracle.newest_version(unit, std::nullopt);
     plan.version = {version->snapshot,
                     instead_note(oracle, unit, version->snapshot.step,
                                  own ? own->snapshot.step : failed.step, reason)};
-    sort_reads(plan.reads);
+    sort_reads(plan.reads, oracle.places.rank);
     return plan;
   }
 }

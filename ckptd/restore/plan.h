@@ -1,4 +1,4 @@
-// The restore planner: view + wanted ranges + contents of memory -> reads. Pure.
+// The restore planner: view + wanted ranges + places of fragments -> reads. Pure.
 #pragma once
 
 #include <functional>
@@ -9,26 +9,23 @@
 #include <vector>
 
 #include "ckptd/catalog/catalog.h"
+#include "ckptd/sources/sources.h"
 #include "formats/plan.h"
 
 namespace ckptd {
-
-enum class Source : uint8_t { kMemory = 0, kSegment = 1, kPeer = 2, kTier = 3 };
-std::string_view source_name(Source source);  // "memory", "segment", "peer", "tier"
 
 // One whole fragment to bring into a window, and the part of it that was requested. A fragment is
 // always read whole, because its CRC covers it whole.
 struct PlannedRead {
   size_t want = 0;       // index of the wanted range
   ckpt::UnitRange part;  // the part that the client gets
-  Source source = Source::kSegment;
+  Place place;           // where it is read
   ckpt::SnapshotKey snapshot;
-  FragmentPlace place;
+  FragmentPlace stored;  // the fragment, as the catalog describes it
   bool operator==(const PlannedRead&) const = default;
 };
 
-// The segment number of a version that is on no disk.
-inline constexpr ckpt::SegmentId kNoSegment = 0;
+// True if no disk has the version.
 inline bool memory_only(const UnitVersion& version) {
   return !version.fragments.empty() && version.fragments.front().segment == kNoSegment;
 }
@@ -48,8 +45,8 @@ struct RestoreOracle {
       newest_version;
   // Like Catalog::damaged_version at the request's point; empty: nothing is damaged.
   std::function<std::optional<DamagedVersion>(ckpt::UnitId)> damaged_version;
-  // True if memory has the fragment. Empty: memory has nothing.
-  std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory;
+  // Where fragments lie, and the order of the sources.
+  PlaceOracle places;
   // Fails if the catalog could not be read, so that answers may be incomplete. Empty: they are
   // always complete.
   std::function<Status()> health;
@@ -57,10 +54,9 @@ struct RestoreOracle {
   std::string run_name;
   std::function<std::string(ckpt::UnitId)> unit_name;
 };
-// Queries this catalog, which must outlive the oracle. `in_memory` may be empty.
-RestoreOracle catalog_oracle(
-    const Catalog& catalog, const RestoreRequest& request,
-    std::function<bool(const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace&)> in_memory);
+// Queries this catalog, which must outlive the oracle.
+RestoreOracle catalog_oracle(const Catalog& catalog, const RestoreRequest& request,
+                             PlaceOracle places);
 
 struct WantedVersion {
   ckpt::SnapshotKey snapshot;
@@ -69,24 +65,24 @@ struct WantedVersion {
 };
 struct RestorePlan {
   std::vector<WantedVersion> versions;  // one per want
-  std::vector<PlannedRead> reads;       // memory first, then by segment and offset
-  uint64_t bytes_memory = 0;            // of whole fragments, each counted once
-  uint64_t bytes_segment = 0;
+  std::vector<PlannedRead> reads;       // in the order of the sources, then by address
+  SourceBytes bytes;                    // of whole fragments, each counted once
 };
 // If the view's version belongs to a damaged commit, the plan uses the older version and a note
 // says so; kCorrupt if the request is exact. kNotFound if a wanted unit has no version in the view,
-// kInvalidArgument if a range lies outside its unit. All errors name run, step and unit.
+// kInvalidArgument if a range lies outside its unit, kUnavailable if no source has a fragment. All
+// errors name run, step and unit.
 Result<RestorePlan> plan_restore(const RestoreRequest& request, const RestoreOracle& oracle);
 
-// Places whose bytes could not be read: segment, and offset of the fragment in its file. For a
-// delta whose base failed, the place of the base.
-using FailedPlaces = std::set<std::pair<ckpt::SegmentId, uint64_t>>;
+// Places whose bytes could not be read, and had no further source. For a delta whose base failed,
+// the place of the base.
+using FailedPlaces = std::set<Place>;
 
 // Version `failed` of this unit is unreadable because of `reason`. Plans every want of the unit
-// anew from the newest older version that shares none of the failed `places`, unless memory has
-// them: fragments of different steps never form one unit. The note of the versions reads "unit X:
-// step 20 instead of 25: REASON". kCorrupt, with the same message, if the request is exact or there
-// is no such version.
+// anew from the newest older version that reads none of the failed `places`, but perhaps the same
+// fragments from another source: fragments of different steps never form one unit. The note of the
+// versions reads "unit X: step 20 instead of 25: REASON". kCorrupt, with the same message, if the
+// request is exact or there is no such version.
 struct FallbackPlan {
   std::vector<size_t> wants;  // of this unit
   WantedVersion version;

@@ -1,19 +1,20 @@
 // Restore: a view, or any part of it, back into a session's arena, in any layout.
 //
-//   plan_restore   pure: view + wanted ranges + contents of memory -> reads, coalesced, ascending
+//   plan_restore   pure: view + wanted ranges + places of fragments -> reads, coalesced, ascending
 //   RestoreJob     shell: windows of reserved slabs, reads, CRC check, fallback to the next source
 //                  or an older version (which the answer says)
-//   locate()       the client reads fragments from segment files itself, by their places; ckptd
+//   locate()       the client reads fragments from their files itself, by their places; ckptd
 //                  reads those that the client cannot read, or whose checksums do not match
 //
 // A window is a slab of the session's arena that was filled with whole fragments. The client copies
 // the requested pieces out of it and releases it. Every fragment is checked against its CRC from
 // the journal before the restore ends. If a fragment fails the check or cannot be read, the next
-// source is tried (memory, then segment), then the unit's older version. Then every want of that
+// source of the list that has it is tried, then the unit's older version. Then every want of that
 // unit is delivered again from the older version, with a note, and overwrites the earlier bytes. So
 // copied bytes count only once the window with `last` has arrived.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -33,7 +34,7 @@ struct WindowPiece {
   ckpt::UnitRange range;
   uint64_t slab_offset = 0;
   uint32_t crc32c = 0;  // of these bytes
-  Source source = Source::kSegment;
+  SourceId source = {};
 };
 // These wants of the unit are now served from this snapshot, or from another source of the same
 // one, and why. At most one per unit and window: a later failure replaces the note.
@@ -45,7 +46,7 @@ struct RestoreNote {
 };
 // A window without pieces carries only notes or `last`: it has no slab, releasing it does nothing.
 inline constexpr uint32_t kNoSlab = UINT32_MAX;
-// A whole fragment in a segment's file, for the client to read and check.
+// A whole fragment in a file, for the client to read and check.
 struct LocatedFragment {
   uint64_t file_offset = 0;
   uint64_t length = 0;
@@ -54,8 +55,8 @@ struct LocatedFragment {
   std::vector<WindowPiece> pieces;
 };
 struct Located {
-  uint64_t number = 0;  // unique in this restore
-  ckpt::SegmentId segment = 0;
+  uint64_t number = 0;                     // unique in this restore
+  uint64_t container = 0;                  // of the fragments, in the terms of their source
   int file = -1;                           // descriptor to send to the client; the job owns it
   std::vector<LocatedFragment> fragments;  // ascending, disjoint
 };
@@ -79,15 +80,16 @@ struct Window {
 // that the job is closed and has no reads in flight.
 class RestoreJob {
  public:
-  using Context = RestoreContext;
+  using Context = RestoreJobContext;
   // on_window: a window is filled, or the restore failed for good (then nothing follows). Runs from
   // Disk::reap(), Executor::reap(), release() or pump(), never inside start(). It may call close(),
-  // but must not destroy the job. `uid` decides which memory level the job may use.
+  // but must not destroy the job. `uid` is the reader for the sources.
   RestoreJob(Context context, ArenaId arena, uid_t uid, RestoreRequest request, RestorePlan plan,
              std::function<void(Result<Window>)> on_window);
   ~RestoreJob();
-  // Call this before start(). Fragments in segments are then sent as `located` windows of at most
-  // bytes_max bytes of blocks. Larger fragments, and fragments in memory, still come in slabs.
+  // Call this before start(). Fragments in sources that can locate them are then sent as `located`
+  // windows of at most bytes_max bytes of blocks. Larger fragments, and fragments in other sources,
+  // still come in slabs.
   void locate(uint64_t bytes_max);
   void start();
   // The client copied the window out. A slab that the client does not have is ignored.
@@ -98,7 +100,11 @@ class RestoreJob {
   uint64_t located_read(const LocatedAnswer& answer);
   // Another restore of this arena released slabs: continues if this job waits for one.
   void pump();
-  // No window follows. Releases all slabs; on_closed runs from the loop, never inside this call.
+  // Cancels reads that take longer than their source allows, counted from the first tick that sees
+  // them. `now`: of a clock that never goes back.
+  void tick(std::chrono::nanoseconds now);
+  // No window follows. Releases all slabs, and cancels reads; on_closed runs from the loop, never
+  // inside this call.
   void close(std::function<void()> on_closed);
 
  private:

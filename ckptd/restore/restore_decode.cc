@@ -8,9 +8,8 @@
 namespace ckptd {
 namespace {
 
-ByteView stored_in(const FillingWindow& window, size_t run, const FragmentPlace& place) {
-  const uint64_t at = place.payload_offset - window.runs[run].file_begin;
-  return window.encoded.at(run).bytes().subspan(at, place.stored_bytes());
+ByteView stored_in(const FillingWindow& window, size_t run, const Address& at, uint64_t bytes) {
+  return window.encoded.at(run).bytes().subspan(at.offset - window.runs[run].begin, bytes);
 }
 
 // Buffers for one fragment, reused for the next.
@@ -21,16 +20,19 @@ struct Decoding {
 };
 
 void decode_slot(RestoreSlot& slot, const FillingWindow& window, Decoding& decoding) {
-  const FragmentPlace& place = slot.slice.fragment->place;
+  const FragmentPlace& stored = slot.slice.fragment->stored;
   if (slot.base) {
-    const FragmentPlace base = base_of(place);
-    slot.status = decode_place(decoding.decoder, base, stored_in(window, *slot.base, base), {},
-                               decoding.base);
+    const FragmentPlace base = base_of(stored);
+    slot.status = decode_place(
+        decoding.decoder, base,
+        stored_in(window, slot.base->run, slot.base->at, base.stored_bytes()), {}, decoding.base);
     slot.base_failed = !slot.status.ok();
     if (slot.base_failed) return;
   }
-  slot.status = decode_place(decoding.decoder, place, stored_in(window, *slot.encoded, place),
-                             decoding.base, decoding.raw);
+  slot.status =
+      decode_place(decoding.decoder, stored,
+                   stored_in(window, *slot.encoded, slot.place.address, stored.stored_bytes()),
+                   decoding.base, decoding.raw);
   if (!slot.status.ok()) return;
   const auto from = decoding.raw.begin() + static_cast<ptrdiff_t>(slot.slice.offset);
   std::copy_n(from, slot.slice.length,
@@ -47,7 +49,7 @@ void decode_window(FillingWindow& window, DecodeMeter* meter) {
   for (RestoreSlot& slot : window.slots) {
     if (!slot.encoded || !slot.status.ok()) continue;
     decode_slot(slot, window, decoding);
-    if (slot.status.ok()) bytes += slot.slice.fragment->place.length;
+    if (slot.status.ok()) bytes += slot.slice.fragment->stored.length;
   }
   window.encoded.clear();
   if (meter == nullptr) return;

@@ -29,10 +29,12 @@ struct RestoreFragment {
     ckpt::UnitRange range;
   };
   ckpt::UnitId unit = 0;
-  Source source = Source::kSegment;
+  Place place;  // where it is read
   ckpt::SnapshotKey snapshot;
-  FragmentPlace place;
+  FragmentPlace stored;  // as the catalog describes it
   std::vector<Part> parts;
+  // A source refused the read: its bytes may be intact, so that no older version replaces them.
+  std::optional<ckpt::ErrorCode> refused;
   bool located = false;  // the client was to read it, and failed
   // A fragment that does not fit into a slab comes in several slices. Its CRC combines their CRCs,
   // once the last slice has arrived.
@@ -44,7 +46,7 @@ struct RestoreFragment {
 
 // True if the CRC is the one in the journal.
 inline bool crc_holds(const RestoreFragment& fragment, uint32_t crc32c) {
-  return crc32c == fragment.place.crc32c || left_out(Safeguard::kPayloadCrc);
+  return crc32c == fragment.stored.crc32c || left_out(Safeguard::kPayloadCrc);
 }
 
 struct RestoreSlice {
@@ -53,11 +55,12 @@ struct RestoreSlice {
   uint64_t offset = 0;  // in the fragment
   uint64_t length = 0;
 
-  // Range to read: always the whole fragment if it is encoded.
-  bool encoded() const { return fragment->place.codec != 0; }
-  uint64_t file_begin() const { return fragment->place.payload_offset + (encoded() ? 0 : offset); }
-  uint64_t file_end() const {
-    return encoded() ? fragment->place.stored_end() : file_begin() + length;
+  // Range to read in a stored source that has the fragment at `at`: always the whole fragment if it
+  // is encoded.
+  bool encoded() const { return fragment->stored.codec != 0; }
+  uint64_t read_begin(const Address& at) const { return at.offset + (encoded() ? 0 : offset); }
+  uint64_t read_end(const Address& at) const {
+    return encoded() ? at.offset + fragment->stored.stored_bytes() : read_begin(at) + length;
   }
 };
 
@@ -65,29 +68,37 @@ struct RestoreSlice {
 struct RestoreSlot {
   RestoreSlice slice;
   uint64_t slab_offset = 0;
-  Source source = Source::kSegment;
-  std::optional<MemoryLease> lease;  // with source memory
-  std::optional<size_t> encoded;     // index of the window's run with its encoded bytes
-  std::optional<size_t> base;        // of a delta: index of the run with its base's bytes
-  bool base_failed = false;          // the base is the part that could not be read
-  Status status;                     // of the read
+  // Where it is read: not the fragment's place if that source has just evicted it.
+  Place place;
+  std::optional<StagedBytes> staged;  // of a staged source
+  std::optional<size_t> encoded;      // index of the window's run with its encoded bytes
+  struct Base {
+    size_t run = 0;  // index of the run with its bytes
+    Address at;
+  };
+  std::optional<Base> base;    // of a delta
+  bool base_failed = false;    // the base is the part that could not be read
+  Status status;               // of the read
+  SourceFailure failure = {};  // cause of a bad status
   uint32_t crc32c = 0;
   std::vector<WindowPiece> pieces;  // parts for the client
 };
 
-// A range of a segment that is read into a range of the slab with one or more requests: slices that
-// share or touch blocks. Encoded runs are read into the daemon's own memory instead.
+// A range of a container that is read into a range of the slab with one or more requests: slices
+// that share or touch blocks. Encoded runs are read into the daemon's own memory instead.
 struct RestoreRun {
-  ckpt::SegmentId segment = 0;
-  uint64_t file_begin = 0;  // multiples of the block size
-  uint64_t file_end = 0;
+  SourceId source = {};
+  uint64_t container = 0;
+  uint64_t begin = 0;  // multiples of the source's block size
+  uint64_t end = 0;
   uint64_t slab_offset = 0;
   bool encoded = false;
 };
 
-// Fragments of one segment that the client is to read or is reading.
+// Fragments of one container that the client is to read or is reading.
 struct LocatedBatch {
-  ckpt::SegmentId segment = 0;
+  SourceId source = {};
+  uint64_t container = 0;
   std::vector<std::shared_ptr<RestoreFragment>> fragments;
 };
 
@@ -99,8 +110,16 @@ struct FillingWindow {
   std::vector<RestoreRun> runs;
   std::map<size_t, AlignedBuffer> encoded;  // buffers of encoded runs, by run
   uint64_t encoded_bytes = 0;               // of all encoded runs
-  std::vector<SegmentHandle> files;         // held open until the reads are done
+  std::vector<SourceLease> leases;          // of containers, held until the reads are done
   size_t pending = 0;                       // opens and reads in flight
+};
+
+// A read in flight that its source can cancel.
+struct CancellableRead {
+  SourceId source = {};
+  ReadTicket ticket = 0;
+  std::optional<std::chrono::nanoseconds> since;  // the first tick that saw it
+  bool cancelled = false;
 };
 
 struct RestoreJob::Impl {
@@ -113,14 +132,14 @@ struct RestoreJob::Impl {
   void pump();
   void checked(FillingWindow& window);
   void settle(RestoreSlot& slot, std::vector<WindowPiece>& pieces);
-  void from_next_source(RestoreFragment& fragment, Source failed, const ckpt::Error& error,
-                        bool base_failed = false);
-  void from_segment(RestoreFragment& fragment, const std::string& reason);
-  void hold_memory(const std::vector<PlannedRead>& reads);
+  // The bytes at `failed` could not be used. failed_base: the base of the delta is the bad part.
+  void from_next_source(RestoreFragment& fragment, const Place& failed, const ckpt::Error& error,
+                        const std::optional<Address>& failed_base = {});
+  void hold(const std::vector<PlannedRead>& reads);
   // Drops `fragment`; returns its replacement, which is not in the queue yet.
-  static std::shared_ptr<RestoreFragment> again_from_segment(RestoreFragment& fragment);
+  static std::shared_ptr<RestoreFragment> again_from(RestoreFragment& fragment, const Place& place);
   void note_source(const RestoreFragment& fragment, const std::string& what);
-  void from_older_version(const RestoreFragment& fragment, const FragmentPlace& failed,
+  void from_older_version(const RestoreFragment& fragment, const Place& failed,
                           const std::string& reason);
   bool stale(const RestoreFragment& fragment) const;
   void deliver(Window window);
@@ -132,18 +151,28 @@ struct RestoreJob::Impl {
   }
   // Runs `then` from the loop.
   void defer(std::function<void()> then);
+  FragmentName name_of(const RestoreFragment& fragment) const {
+    return {uid, fragment.snapshot, fragment.unit, fragment.stored};
+  }
 
   // ---- restore_window.cc: filling one slab ----
   void fill(uint32_t slab);
   bool place(FillingWindow& window, const RestoreSlice& slice);
-  bool place_from_memory(FillingWindow& window, const RestoreSlice& slice);
-  bool place_from_segment(FillingWindow& window, const RestoreSlice& slice);
-  bool place_encoded(FillingWindow& window, const RestoreSlice& slice);
-  static size_t add_encoded(FillingWindow& window, const FragmentPlace& place);
+  bool place_stored(FillingWindow& window, const RestoreSlice& slice, const Place& at);
+  bool place_encoded(FillingWindow& window, const RestoreSlice& slice, const Place& at);
+  size_t add_encoded(FillingWindow& window, const Place& at, uint64_t stored_bytes) const;
   void read_run(FillingWindow& window, size_t run);
+  void read_piece(FillingWindow& window, const RestoreRun& piece, ckpt::MutableByteView into,
+                  size_t lease);
   void submit_reads();
-  void read_done(FillingWindow& window, const RestoreRun& piece, const Result<uint64_t>& bytes);
+  // `cause`: if the read failed.
+  void read_done(FillingWindow& window, const RestoreRun& piece, const Result<uint64_t>& bytes,
+                 SourceFailure cause);
   void filled_if_complete(FillingWindow& window);
+  // True if the read was cancelled because it was slow.
+  bool forget_cancellable(uint64_t read);
+  void tick(std::chrono::nanoseconds now);
+  void cancel_all();
 
   // ---- restore_locate.cc: fragments that the client reads itself ----
   bool to_locate(const RestoreFragment& fragment) const;
@@ -163,19 +192,26 @@ struct RestoreJob::Impl {
   uint64_t slice_bytes_max = 0;
 
   ServedVersions versions;
-  // Keeps versions that are only in memory until the last window is delivered.
+  // Keeps fragments that no other source has until the last window is delivered.
   std::vector<std::shared_ptr<void>> holds;
 
   std::deque<RestoreSlice> queue;
   uint64_t locate_bytes_max = 0;  // of one located window; 0: the client reads nothing itself
-  bool locating = false;          // a batch waits for its segment
+  bool locating = false;          // a batch waits for its container
   uint64_t next_located = 1;
-  std::map<uint64_t, LocatedBatch> located;                                // with the client
-  std::optional<std::pair<ckpt::SegmentId, ckpt::base::UniqueFd>> shared;  // of the last segment
+  std::map<uint64_t, LocatedBatch> located;  // with the client
+  struct Shared {
+    SourceId source = {};
+    uint64_t container = 0;
+    ckpt::base::UniqueFd file;
+  };
+  std::optional<Shared> shared;                   // of the last container
   std::list<FillingWindow> filling;               // stable addresses: completions point to them
   std::set<uint32_t> out;                         // slabs that the client has
   std::deque<std::function<void()>> unsubmitted;  // reads beyond the limit in flight
   size_t reads_in_flight = 0;
+  uint64_t last_read = 0;
+  std::map<uint64_t, CancellableRead> cancellable;  // by number of the read
   size_t deferred = 0;
   std::optional<ckpt::Error> failure;
   bool finishing = false;
@@ -186,8 +222,8 @@ struct RestoreJob::Impl {
 
 inline constexpr char kMismatch[] = "CRC32C mismatch";
 
-// Copies from memory, decodes and computes checksums. Runs on the executor; touches only the window
-// and, atomically, the meter, if there is one.
+// Copies staged bytes, decodes and computes checksums. Runs on the executor; touches only the
+// window and, atomically, the meter, if there is one.
 void check_window(FillingWindow& window, DecodeMeter* meter);
 
 // restore_decode.cc: decodes the encoded slots of a window into their places in its slab.

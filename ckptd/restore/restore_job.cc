@@ -15,13 +15,13 @@ using ckpt::make_error;
 namespace {
 
 bool same_fragment(const RestoreFragment& fragment, const PlannedRead& read) {
-  return fragment.unit == read.part.unit && fragment.source == read.source &&
-         fragment.snapshot == read.snapshot && fragment.place == read.place;
+  return fragment.unit == read.part.unit && fragment.place == read.place &&
+         fragment.snapshot == read.snapshot && fragment.stored == read.stored;
 }
 
 uint32_t combined_crc(const RestoreFragment& fragment, uint64_t slice_bytes) {
   uint32_t crc = 0;
-  uint64_t left = fragment.place.length;
+  uint64_t left = fragment.stored.length;
   for (const uint32_t slice : fragment.slice_crcs) {
     const uint64_t length = std::min(left, slice_bytes);
     crc = ckpt::base::crc32c_combine(crc, slice, length);
@@ -42,12 +42,11 @@ RestoreJob::Impl::Impl(Context with, ArenaId of_arena, uid_t of_uid, RestoreRequ
   oracle = restore_oracle(context, uid, request);
 }
 
-void RestoreJob::Impl::hold_memory(const std::vector<PlannedRead>& reads) {
+void RestoreJob::Impl::hold(const std::vector<PlannedRead>& reads) {
   for (const PlannedRead& read : reads) {
-    if (read.place.segment != kNoSegment) continue;
-    auto lease = context.staging.find_cached(uid, read.snapshot, read.part.unit, read.place.offset,
-                                             read.place.length);
-    if (lease) holds.push_back(std::move(lease->hold));
+    auto held = context.sources.at(read.place.source)
+                    .hold({uid, read.snapshot, read.part.unit, read.stored});
+    if (held) holds.push_back(std::move(held));
   }
 }
 
@@ -63,7 +62,7 @@ RestoreJob::RestoreJob(Context context, ArenaId arena, uid_t uid, RestoreRequest
   const uint64_t slab_bytes = impl_->context.staging.layout(arena).slab_bytes;
   CKPT_ASSERT(slab_bytes > 2 * ckpt::kBlockBytes);
   impl_->slice_bytes_max = slab_bytes - 2 * ckpt::kBlockBytes;
-  impl_->hold_memory(plan.reads);
+  impl_->hold(plan.reads);
   impl_->add(plan.reads);
 }
 
@@ -87,6 +86,7 @@ uint64_t RestoreJob::located_read(const LocatedAnswer& answer) {
 
 void RestoreJob::start() { impl_->pump(); }
 void RestoreJob::pump() { impl_->pump(); }
+void RestoreJob::tick(std::chrono::nanoseconds now) { impl_->tick(now); }
 
 void RestoreJob::release(uint32_t slab) {
   if (impl_->out.erase(slab) == 0) return;
@@ -105,6 +105,7 @@ void RestoreJob::close(std::function<void()> on_closed) {
   }
   impl_->out.clear();
   impl_->holds.clear();
+  impl_->cancel_all();
   impl_->defer([] {});
 }
 
@@ -135,9 +136,9 @@ void RestoreJob::Impl::add(const std::vector<PlannedRead>& reads) {
       if (fragment) add_slices(fragment);
       fragment = std::make_shared<RestoreFragment>();
       fragment->unit = read.part.unit;
-      fragment->source = read.source;
-      fragment->snapshot = read.snapshot;
       fragment->place = read.place;
+      fragment->snapshot = read.snapshot;
+      fragment->stored = read.stored;
     }
     fragment->parts.push_back({read.want, read.part});
   }
@@ -145,7 +146,7 @@ void RestoreJob::Impl::add(const std::vector<PlannedRead>& reads) {
 }
 
 void RestoreJob::Impl::add_slices(const std::shared_ptr<RestoreFragment>& fragment) {
-  const uint64_t length = fragment->place.length;
+  const uint64_t length = fragment->stored.length;
   const uint64_t most = to_locate(*fragment) ? length : slice_bytes_max;
   size_t index = 0;
   for (uint64_t offset = 0; offset < length; offset += most, ++index) {
@@ -230,47 +231,49 @@ void RestoreJob::Impl::settle(RestoreSlot& slot, std::vector<WindowPiece>& piece
   RestoreFragment& fragment = *slot.slice.fragment;
   if (failure || stale(fragment)) return;
   if (!slot.status.ok()) {
-    from_next_source(fragment, slot.source, slot.status.error(), slot.base_failed);
+    context.sources.at(slot.place.source).count(slot.failure);
+    from_next_source(fragment, slot.place, slot.status.error(),
+                     slot.base_failed ? std::optional(slot.base->at) : std::nullopt);
     return;
   }
   fragment.slice_crcs[slot.slice.index] = slot.crc32c;
   fragment.slices_left -= 1;
   if (fragment.slices_left == 0 && fragment.slice_crcs.size() > 1 &&
       !crc_holds(fragment, combined_crc(fragment, slice_bytes_max))) {
-    from_next_source(fragment, fragment.source, make_error(ErrorCode::kCorrupt, kMismatch));
+    context.sources.at(fragment.place.source).count(SourceFailure::kWrongBytes);
+    from_next_source(fragment, fragment.place, make_error(ErrorCode::kCorrupt, kMismatch));
     return;
   }
   pieces.insert(pieces.end(), slot.pieces.begin(), slot.pieces.end());
 }
 
-void RestoreJob::Impl::from_next_source(RestoreFragment& fragment, Source failed,
-                                        const ckpt::Error& error, bool base_failed) {
-  if (fragment.place.segment == kNoSegment) {
-    from_older_version(fragment, fragment.place, "memory: " + error.message);
+void RestoreJob::Impl::from_next_source(RestoreFragment& fragment, const Place& failed,
+                                        const ckpt::Error& error,
+                                        const std::optional<Address>& failed_base) {
+  const bool damage = says_damage(error);
+  if (!damage) fragment.refused = error.code;
+  const Source& source = context.sources.at(failed.source);
+  if (const auto next = context.sources.after(failed.source, name_of(fragment))) {
+    add_slices(again_from(fragment, *next));
+    note_source(fragment,
+                fmt::format("{} instead of {}: {}", context.sources.at(next->source).name(),
+                            source.name(), error.message));
     return;
   }
-  if (failed == Source::kMemory) {
-    from_segment(fragment, error.message);
-    return;
-  }
-  const FragmentPlace place = base_failed ? base_of(fragment.place) : fragment.place;
-  const std::string reason =
-      fmt::format("segment {} offset {}: {}{}", place.segment, place.payload_offset,
-                  base_failed ? "base of a delta: " : "", error.message);
-  if (says_damage(error)) return from_older_version(fragment, place, reason);
+  const Place place{failed.source, failed_base.value_or(failed.address)};
+  const std::string reason = fmt::format("{}: {}{}", source.describe(place.address),
+                                         failed_base ? "base of a delta: " : "", error.message);
+  if (!fragment.refused) return from_older_version(fragment, place, reason);
   // The bytes may be intact: an older version must not replace them without need.
-  failure = make_error(error.code, "run {} step {} unit {}: could not be read: {}", oracle.run_name,
-                       fragment.snapshot.step, oracle.unit_name(fragment.unit), reason);
+  failure =
+      make_error(*fragment.refused, "run {} step {} unit {}: could not be read: {}",
+                 oracle.run_name, fragment.snapshot.step, oracle.unit_name(fragment.unit), reason);
 }
 
-void RestoreJob::Impl::from_segment(RestoreFragment& fragment, const std::string& reason) {
-  add_slices(again_from_segment(fragment));
-  note_source(fragment, "segment instead of memory: " + reason);
-}
-
-std::shared_ptr<RestoreFragment> RestoreJob::Impl::again_from_segment(RestoreFragment& fragment) {
+std::shared_ptr<RestoreFragment> RestoreJob::Impl::again_from(RestoreFragment& fragment,
+                                                              const Place& place) {
   auto again = std::make_shared<RestoreFragment>(fragment);
-  again->source = Source::kSegment;
+  again->place = place;
   fragment.dropped = true;
   return again;
 }
@@ -284,8 +287,8 @@ void RestoreJob::Impl::note_source(const RestoreFragment& fragment, const std::s
   });
 }
 
-void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment,
-                                          const FragmentPlace& failed, const std::string& reason) {
+void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment, const Place& failed,
+                                          const std::string& reason) {
   const ServedVersions::Failures& failures = versions.add_failure(fragment.unit, failed, reason);
   const auto plan = read_whole(context.catalog, context.heal_catalog, [&] {
     return plan_fallback(request, oracle, fragment.unit, fragment.snapshot, failures.reasons,

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "ckptd/io/store_paths.h"
 #include "ckptd/limits.h"
 #include "ckptd/restore/restore_impl.h"
 #include "formats/base/checked.h"
@@ -18,19 +17,19 @@ using ckpt::base::align_up;
 
 // Blocks that hold the fragment.
 uint64_t blocks_begin(const RestoreFragment& fragment) {
-  return align_down(fragment.place.payload_offset, kBlockBytes);
+  return align_down(fragment.place.address.offset, kBlockBytes);
 }
 uint64_t blocks_end(const RestoreFragment& fragment) {
-  return align_up(fragment.place.stored_end(), kBlockBytes);
+  return align_up(fragment.place.address.offset + fragment.stored.stored_bytes(), kBlockBytes);
 }
 
 LocatedFragment describe(const RestoreFragment& fragment) {
-  const FragmentPlace& place = fragment.place;
-  LocatedFragment out{place.payload_offset, place.length, place.crc32c, {}};
+  const FragmentPlace& stored = fragment.stored;
+  LocatedFragment out{fragment.place.address.offset, stored.length, stored.crc32c, {}};
   out.pieces.reserve(fragment.parts.size());
   for (const RestoreFragment::Part& part : fragment.parts) {
     out.pieces.push_back(
-        {part.want, part.range, part.range.offset - place.offset, 0, Source::kSegment});
+        {part.want, part.range, part.range.offset - stored.offset, 0, fragment.place.source});
   }
   return out;
 }
@@ -39,12 +38,13 @@ LocatedFragment describe(const RestoreFragment& fragment) {
 
 bool RestoreJob::Impl::to_locate(const RestoreFragment& fragment) const {
   // The client cannot decode: encoded fragments come in slabs.
-  return locate_bytes_max > 0 && fragment.source == Source::kSegment && !fragment.located &&
-         fragment.place.codec == 0 && fragment.parts.size() <= limits::kPiecesPerWindowMax &&
+  return locate_bytes_max > 0 && context.sources.at(fragment.place.source).traits().locates &&
+         !fragment.located && fragment.stored.codec == 0 &&
+         fragment.parts.size() <= limits::kPiecesPerWindowMax &&
          blocks_end(fragment) - blocks_begin(fragment) <= locate_bytes_max;
 }
 
-// Takes fragments of one segment, ascending, from the front of the queue, as many as fit. Blocks
+// Takes fragments of one container, ascending, from the front of the queue, as many as fit. Blocks
 // that two of them share count once.
 LocatedBatch RestoreJob::Impl::take_batch() {
   LocatedBatch batch;
@@ -56,18 +56,20 @@ LocatedBatch RestoreJob::Impl::take_batch() {
     const std::shared_ptr<RestoreFragment>& fragment = queue.front().fragment;
     if (stale(*fragment)) continue;
     if (!to_locate(*fragment)) break;
-    const FragmentPlace& place = fragment->place;
+    const Place& place = fragment->place;
     const uint64_t more = blocks_end(*fragment) - std::max(blocks_begin(*fragment), blocks_read);
     if (!batch.fragments.empty()) {
-      if (place.segment != batch.segment || place.payload_offset < end) break;
+      if (place.source != batch.source || place.address.container != batch.container) break;
+      if (place.address.offset < end) break;
       if (bytes + more > locate_bytes_max) break;
       if (pieces + fragment->parts.size() > limits::kPiecesPerWindowMax) break;
     }
-    batch.segment = place.segment;
+    batch.source = place.source;
+    batch.container = place.address.container;
     batch.fragments.push_back(fragment);
     bytes += more;
     pieces += fragment->parts.size();
-    end = place.payload_offset + place.length;
+    end = place.address.offset + fragment->stored.length;
     blocks_read = blocks_end(*fragment);
   }
   return batch;
@@ -77,13 +79,13 @@ void RestoreJob::Impl::locate_next() {
   LocatedBatch batch = take_batch();
   if (batch.fragments.empty()) return;
   locating = true;
-  const ckpt::SegmentId segment = batch.segment;
-  // The header of the file is checked as before any other read.
-  context.segments.open(segment,
-                        [this, batch = std::move(batch)](const Result<SegmentHandle>& file) {
-                          const Status opened = file.ok() ? Status() : Status(file.error());
-                          defer([this, batch, opened] { hand_out(batch, opened); });
-                        });
+  const Place at = batch.fragments.front()->place;
+  // The container is opened and checked as before any other read.
+  context.sources.at(at.source).open(
+      at.address, [this, batch = std::move(batch)](const Result<SourceLease>& lease) {
+        const Status opened = lease.ok() ? Status() : Status(lease.error());
+        defer([this, batch, opened] { hand_out(batch, opened); });
+      });
 }
 
 void RestoreJob::Impl::hand_out(LocatedBatch batch, const Status& opened) {
@@ -91,25 +93,28 @@ void RestoreJob::Impl::hand_out(LocatedBatch batch, const Status& opened) {
   if (over || closed) return;
   std::erase_if(batch.fragments, [this](const auto& fragment) { return stale(*fragment); });
   Status ready = opened;
-  if (ready.ok() && (!shared || shared->first != batch.segment)) {
-    auto fd = context.disk.share(segment_path(batch.segment));
+  Source& source = context.sources.at(batch.source);
+  const bool again =
+      shared && shared->source == batch.source && shared->container == batch.container;
+  if (ready.ok() && !again) {
+    auto fd = source.locate({batch.container, 0});
     if (fd.ok()) {
-      shared.emplace(batch.segment, std::move(fd).value());
+      shared.emplace(Shared{batch.source, batch.container, std::move(fd).value()});
     } else {
       ready = fd.error();
     }
   }
   if (!ready.ok()) {
     // ckptd reads the fragments instead: each one then succeeds or fails by itself.
-    spdlog::warn("segment {}: its places cannot be handed out: {}", batch.segment,
+    spdlog::warn("{} {}: its places cannot be handed out: {}", source.name(), batch.container,
                  ready.error().message);
     for (const auto& fragment : batch.fragments) read_here(*fragment, "");
   } else if (!batch.fragments.empty()) {
     Window window;
     Located& places = window.located.emplace();
     places.number = next_located++;
-    places.segment = batch.segment;
-    places.file = shared->second.get();
+    places.container = batch.container;
+    places.file = shared->file.get();
     places.fragments.reserve(batch.fragments.size());
     for (const auto& fragment : batch.fragments) places.fragments.push_back(describe(*fragment));
     located.emplace(places.number, std::move(batch));
@@ -120,7 +125,7 @@ void RestoreJob::Impl::hand_out(LocatedBatch batch, const Status& opened) {
 
 // Without a reason the client needs no note.
 void RestoreJob::Impl::read_here(RestoreFragment& fragment, const std::string& reason) {
-  const auto again = again_from_segment(fragment);
+  const auto again = again_from(fragment, fragment.place);
   again->located = true;
   add_slices(again);
   if (!reason.empty()) note_source(fragment, "read by ckptd instead of the client: " + reason);

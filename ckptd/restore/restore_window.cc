@@ -10,48 +10,54 @@ namespace ckptd {
 namespace {
 
 using ckpt::ErrorCode;
-using ckpt::kBlockBytes;
 using ckpt::make_error;
 using ckpt::base::align_down;
 using ckpt::base::align_up;
 
-// Copies from the memory level need no block alignment; this aligns them to cache lines.
-constexpr uint64_t kMemorySlotAlignment = 64;
+// Copies need no block alignment; this aligns them to cache lines.
+constexpr uint64_t kCopySlotAlignment = 64;
 
 bool overlaps(const RestoreSlot& slot, const RestoreRun& piece) {
   const RestoreSlice& slice = slot.slice;
-  return slot.source == Source::kSegment && slice.fragment->place.segment == piece.segment &&
-         slot.encoded.has_value() == piece.encoded && slice.file_begin() < piece.file_end &&
-         piece.file_begin < slice.file_end();
+  const Address& at = slot.place.address;
+  return slot.place.source == piece.source && at.container == piece.container &&
+         slot.encoded.has_value() == piece.encoded && slice.read_begin(at) < piece.end &&
+         piece.begin < slice.read_end(at);
+}
+
+// End of the stored bytes of the slot's base.
+uint64_t base_end(const RestoreSlot& slot) {
+  return slot.base->at.offset + base_of(slot.slice.fragment->stored).stored_bytes();
 }
 
 // True if any of the slot's base lies in the piece.
 bool overlaps_base(const RestoreSlot& slot, const RestoreRun& piece) {
   if (!slot.base || !piece.encoded) return false;
-  const FragmentPlace base = base_of(slot.slice.fragment->place);
-  return base.segment == piece.segment && base.payload_offset < piece.file_end &&
-         piece.file_begin < base.stored_end();
+  const Address& at = slot.base->at;
+  return slot.place.source == piece.source && at.container == piece.container &&
+         at.offset < piece.end && piece.begin < base_end(slot);
 }
 
 // Marks the slot as failed if a short or failed read of the piece concerns it.
-void take_failed_read(RestoreSlot& slot, const RestoreRun& piece, const Result<uint64_t>& bytes) {
+void take_failed_read(RestoreSlot& slot, const RestoreRun& piece, const Result<uint64_t>& bytes,
+                      SourceFailure failure) {
   const bool own = overlaps(slot, piece);
   if (!slot.status.ok() || (!own && !overlaps_base(slot, piece))) return;
-  const uint64_t got_end = piece.file_begin + (bytes.ok() ? *bytes : 0);
-  const uint64_t wanted_end =
-      own ? slot.slice.file_end() : base_of(slot.slice.fragment->place).stored_end();
+  const uint64_t got_end = piece.begin + (bytes.ok() ? *bytes : 0);
+  const uint64_t wanted_end = own ? slot.slice.read_end(slot.place.address) : base_end(slot);
   if (!bytes.ok()) {
     slot.status = bytes.error();
-  } else if (got_end < std::min(piece.file_end, wanted_end)) {
+  } else if (got_end < std::min(piece.end, wanted_end)) {
     slot.status = make_error(ErrorCode::kCorrupt, "the file ends at byte {}", got_end);
   }
   slot.base_failed = !own && !slot.status.ok();
+  if (!slot.status.ok()) slot.failure = failure;
 }
 
 // Adds the pieces of the slot for the client: the wanted parts that lie in this slice.
 void make_pieces(RestoreSlot& slot, ckpt::ByteView slice_bytes) {
   const RestoreFragment& fragment = *slot.slice.fragment;
-  const uint64_t slice_begin = fragment.place.offset + slot.slice.offset;  // in the unit
+  const uint64_t slice_begin = fragment.stored.offset + slot.slice.offset;  // in the unit
   const uint64_t slice_end = slice_begin + slot.slice.length;
   for (const RestoreFragment::Part& part : fragment.parts) {
     const uint64_t from = std::max(part.range.offset, slice_begin);
@@ -65,7 +71,7 @@ void make_pieces(RestoreSlot& slot, ckpt::ByteView slice_bytes) {
                            {fragment.unit, from, to - from},
                            slot.slab_offset + (from - slice_begin),
                            crc,
-                           slot.source});
+                           slot.place.source});
   }
 }
 
@@ -76,14 +82,14 @@ void check_window(FillingWindow& window, DecodeMeter* meter) {
   for (RestoreSlot& slot : window.slots) {
     if (!slot.status.ok()) continue;
     const auto bytes = window.bytes.subspan(slot.slab_offset, slot.slice.length);
-    if (slot.lease) {
+    if (slot.staged) {
       slot.crc32c = ckpt::base::copy_crc32c(
-          bytes, slot.lease->bytes.subspan(slot.slice.offset, slot.slice.length));
+          bytes, slot.staged->bytes.subspan(slot.slice.offset, slot.slice.length));
     } else {
       slot.crc32c = ckpt::base::crc32c(bytes);
     }
     const RestoreFragment& fragment = *slot.slice.fragment;
-    if (slot.slice.length == fragment.place.length && !crc_holds(fragment, slot.crc32c)) {
+    if (slot.slice.length == fragment.stored.length && !crc_holds(fragment, slot.crc32c)) {
       slot.status = make_error(ErrorCode::kCorrupt, kMismatch);
       continue;
     }
@@ -114,128 +120,176 @@ void RestoreJob::Impl::fill(uint32_t slab) {
 }
 
 bool RestoreJob::Impl::place(FillingWindow& window, const RestoreSlice& slice) {
-  if (slice.fragment->source == Source::kMemory) return place_from_memory(window, slice);
-  return place_from_segment(window, slice);
-}
-
-bool RestoreJob::Impl::place_from_memory(FillingWindow& window, const RestoreSlice& slice) {
-  const RestoreFragment& fragment = *slice.fragment;
-  const uint64_t at = align_up(window.used, kMemorySlotAlignment);
-  if (!ckpt::base::range_fits(at, slice.length, window.bytes.size())) return false;
-  auto lease = context.staging.find_cached(uid, fragment.snapshot, fragment.unit,
-                                           fragment.place.offset, fragment.place.length);
-  // Without a lease, the slab was evicted after the plan was made.
-  const bool on_disk = fragment.place.segment != kNoSegment;
-  if (!lease && on_disk) return place_from_segment(window, slice);
-  RestoreSlot slot;
-  if (!lease) slot.status = make_error(ErrorCode::kCorrupt, "its slab cannot be trusted any more");
-  slot.slice = slice;
-  slot.slab_offset = at;
-  slot.source = Source::kMemory;
-  slot.lease = std::move(lease);
-  window.slots.push_back(std::move(slot));
-  window.used = at + slice.length;
-  return true;
+  const FragmentName name = name_of(*slice.fragment);
+  Place at = slice.fragment->place;
+  while (context.sources.at(at.source).traits().staged) {
+    const uint64_t slab_offset = align_up(window.used, kCopySlotAlignment);
+    if (!ckpt::base::range_fits(slab_offset, slice.length, window.bytes.size())) return false;
+    auto staged = context.sources.at(at.source).lease(name);
+    // Without a lease, the bytes were evicted after the plan was made.
+    if (!staged.ok()) {
+      if (const auto next = context.sources.after(at.source, name)) {
+        at = *next;
+        continue;
+      }
+    }
+    RestoreSlot slot;
+    slot.slice = slice;
+    slot.slab_offset = slab_offset;
+    slot.place = at;
+    if (staged.ok()) {
+      slot.staged = std::move(staged).value();
+    } else {
+      slot.status = staged.error();
+      slot.failure = SourceFailure::kFailed;
+    }
+    window.slots.push_back(std::move(slot));
+    window.used = slab_offset + slice.length;
+    return true;
+  }
+  return slice.encoded() ? place_encoded(window, slice, at) : place_stored(window, slice, at);
 }
 
 // Extents of a delta and its base usually alternate in the queue, so a fragment may extend either
 // of the last two runs.
-size_t RestoreJob::Impl::add_encoded(FillingWindow& window, const FragmentPlace& place) {
-  const uint64_t begin = align_down(place.payload_offset, kBlockBytes);
-  const uint64_t end = align_up(place.stored_end(), kBlockBytes);
+size_t RestoreJob::Impl::add_encoded(FillingWindow& window, const Place& at,
+                                     uint64_t stored_bytes) const {
+  const uint64_t block = context.sources.at(at.source).traits().block_bytes;
+  const uint64_t begin = align_down(at.address.offset, block);
+  const uint64_t end = align_up(at.address.offset + stored_bytes, block);
   const size_t runs = window.runs.size();
   for (size_t number = runs; number > 0 && number + 2 > runs; --number) {
     RestoreRun& run = window.runs[number - 1];
-    const bool joins = run.encoded && run.segment == place.segment && begin >= run.file_begin &&
-                       begin <= run.file_end && end - run.file_begin <= limits::kWritePieceBytes;
+    const bool joins = run.encoded && run.source == at.source &&
+                       run.container == at.address.container && begin >= run.begin &&
+                       begin <= run.end && end - run.begin <= limits::kWritePieceBytes;
     if (!joins) continue;
-    window.encoded_bytes += std::max(run.file_end, end) - run.file_end;
-    run.file_end = std::max(run.file_end, end);
+    window.encoded_bytes += std::max(run.end, end) - run.end;
+    run.end = std::max(run.end, end);
     return number - 1;
   }
-  window.runs.push_back({place.segment, begin, end, 0, true});
+  window.runs.push_back({at.source, at.address.container, begin, end, 0, true});
   window.encoded_bytes += end - begin;
   return runs;
 }
 
-bool RestoreJob::Impl::place_encoded(FillingWindow& window, const RestoreSlice& slice) {
-  const uint64_t at = align_up(window.used, kMemorySlotAlignment);
-  if (!ckpt::base::range_fits(at, slice.length, window.bytes.size())) return false;
-  const FragmentPlace& place = slice.fragment->place;
-  window.used = at + slice.length;
+bool RestoreJob::Impl::place_encoded(FillingWindow& window, const RestoreSlice& slice,
+                                     const Place& at) {
+  const uint64_t slab_offset = align_up(window.used, kCopySlotAlignment);
+  if (!ckpt::base::range_fits(slab_offset, slice.length, window.bytes.size())) return false;
+  const FragmentPlace& stored = slice.fragment->stored;
+  window.used = slab_offset + slice.length;
   RestoreSlot slot;
   slot.slice = slice;
-  slot.slab_offset = at;
-  slot.encoded = add_encoded(window, place);
-  if (place.base) slot.base = add_encoded(window, base_of(place));
+  slot.slab_offset = slab_offset;
+  slot.place = at;
+  slot.encoded = add_encoded(window, at, stored.stored_bytes());
+  if (const auto base = context.sources.at(at.source).delta_base(stored)) {
+    const uint64_t bytes = base_of(stored).stored_bytes();
+    slot.base = RestoreSlot::Base{add_encoded(window, {at.source, *base}, bytes), *base};
+  }
   window.slots.push_back(std::move(slot));
   return true;
 }
 
-bool RestoreJob::Impl::place_from_segment(FillingWindow& window, const RestoreSlice& slice) {
-  if (slice.encoded()) return place_encoded(window, slice);
-  const ckpt::SegmentId segment = slice.fragment->place.segment;
-  const uint64_t begin = align_down(slice.file_begin(), kBlockBytes);
-  const uint64_t end = align_up(slice.file_end(), kBlockBytes);
+bool RestoreJob::Impl::place_stored(FillingWindow& window, const RestoreSlice& slice,
+                                    const Place& at) {
+  const uint64_t container = at.address.container;
+  const uint64_t block = context.sources.at(at.source).traits().block_bytes;
+  const uint64_t begin = align_down(slice.read_begin(at.address), block);
+  const uint64_t end = align_up(slice.read_end(at.address), block);
   RestoreRun* last = window.runs.empty() ? nullptr : &window.runs.back();
   // Extends the last run if this range begins at its end, or in its last block: one request less.
   // The run must be the last thing in the slab, so that it can grow.
-  const bool joins = last != nullptr && !last->encoded && last->segment == segment &&
-                     begin >= last->file_begin && begin <= last->file_end &&
-                     window.used == last->slab_offset + (last->file_end - last->file_begin);
-  const uint64_t run_at = joins ? last->slab_offset : align_up(window.used, kBlockBytes);
-  const uint64_t run_begin = joins ? last->file_begin : begin;
-  const uint64_t run_end = joins ? std::max(last->file_end, end) : end;
+  const bool joins = last != nullptr && !last->encoded && last->source == at.source &&
+                     last->container == container && begin >= last->begin && begin <= last->end &&
+                     window.used == last->slab_offset + (last->end - last->begin);
+  const uint64_t run_at = joins ? last->slab_offset : align_up(window.used, block);
+  const uint64_t run_begin = joins ? last->begin : begin;
+  const uint64_t run_end = joins ? std::max(last->end, end) : end;
   if (!ckpt::base::range_fits(run_at, run_end - run_begin, window.bytes.size())) return false;
 
   if (joins) {
-    last->file_end = run_end;
+    last->end = run_end;
   } else {
-    window.runs.push_back({segment, begin, end, run_at, false});
+    window.runs.push_back({at.source, container, begin, end, run_at, false});
   }
   window.used = run_at + (run_end - run_begin);
   RestoreSlot slot;
   slot.slice = slice;
-  slot.slab_offset = run_at + (slice.file_begin() - run_begin);
+  slot.slab_offset = run_at + (slice.read_begin(at.address) - run_begin);
+  slot.place = at;
   window.slots.push_back(std::move(slot));
   return true;
 }
 
 void RestoreJob::Impl::read_run(FillingWindow& window, size_t number) {
   const RestoreRun run = window.runs[number];
-  context.segments.open(run.segment, [this, &window, run, number](Result<SegmentHandle> file) {
-    if (!file.ok()) {
-      read_done(window, run, file.error());
+  Source& source = context.sources.at(run.source);
+  source.open({run.container, run.begin}, [this, &window, run, number](Result<SourceLease> opened) {
+    if (!opened.ok()) {
+      read_done(window, run, opened.error(), SourceFailure::kFailed);
       return;
     }
-    window.files.push_back(*file);
+    const uint64_t most = context.sources.at(run.source).traits().read_bytes_max;
+    const size_t lease = window.leases.size();
+    window.leases.push_back(std::move(opened).value());
     window.pending -= 1;  // the open; its reads follow
     const MutableByteView memory =
-        run.encoded
-            ? (window.encoded[number] = AlignedBuffer(run.file_end - run.file_begin)).bytes()
-            : window.bytes.subspan(run.slab_offset, run.file_end - run.file_begin);
-    for (uint64_t at = run.file_begin; at < run.file_end; at += limits::kWritePieceBytes) {
-      const uint64_t end = std::min<uint64_t>(run.file_end, at + limits::kWritePieceBytes);
-      const RestoreRun piece{run.segment, at, end, 0, run.encoded};
-      const MutableByteView into = memory.subspan(at - run.file_begin, end - at);
+        run.encoded ? (window.encoded[number] = AlignedBuffer(run.end - run.begin)).bytes()
+                    : window.bytes.subspan(run.slab_offset, run.end - run.begin);
+    for (uint64_t at = run.begin; at < run.end; at += most) {
+      const uint64_t end = std::min<uint64_t>(run.end, at + most);
+      const RestoreRun piece{run.source, run.container, at, end, 0, run.encoded};
+      const MutableByteView into = memory.subspan(at - run.begin, end - at);
       window.pending += 1;
-      unsubmitted.emplace_back([this, &window, piece, into, id = **file] {
-        context.disk.submit({.op = IoOp::kRead,
-                             .file = id,
-                             .offset = piece.file_begin,
-                             .memory = into,
-                             .buffer = piece.encoded
-                                           ? std::nullopt
-                                           : context.staging.slab_buffer(arena, window.slab),
-                             .on_done = [this, &window, piece](const Result<uint64_t>& bytes) {
-                               reads_in_flight -= 1;
-                               read_done(window, piece, bytes);
-                               submit_reads();
-                             }});
-      });
+      unsubmitted.emplace_back(
+          [this, &window, piece, into, lease] { read_piece(window, piece, into, lease); });
     }
     submit_reads();
   });
+}
+
+void RestoreJob::Impl::read_piece(FillingWindow& window, const RestoreRun& piece,
+                                  MutableByteView into, size_t lease) {
+  Source& source = context.sources.at(piece.source);
+  const uint64_t number = ++last_read;
+  const ReadTicket ticket = source.read(
+      window.leases[lease],
+      {.from = {piece.container, piece.begin},
+       .into = into,
+       .buffer = piece.encoded ? std::nullopt : context.staging.slab_buffer(arena, window.slab),
+       .on_done = [this, &window, piece, number](const Result<uint64_t>& bytes) {
+         reads_in_flight -= 1;
+         read_done(window, piece, bytes,
+                   forget_cancellable(number) ? SourceFailure::kCancelled : SourceFailure::kFailed);
+         submit_reads();
+       }});
+  if (ticket == 0) return;
+  cancellable.emplace(number, CancellableRead{.source = piece.source, .ticket = ticket});
+  if (closed) source.cancel(ticket);
+}
+
+bool RestoreJob::Impl::forget_cancellable(uint64_t read) {
+  const auto entry = cancellable.extract(read);
+  return !entry.empty() && entry.mapped().cancelled;
+}
+
+void RestoreJob::Impl::tick(std::chrono::nanoseconds now) {
+  for (auto& [number, read] : cancellable) {
+    Source& source = context.sources.at(read.source);
+    const std::chrono::nanoseconds most = source.traits().read_time_max;
+    if (!read.since) read.since = now;
+    if (read.cancelled || most.count() == 0 || now - *read.since < most) continue;
+    read.cancelled = true;
+    source.cancel(read.ticket);
+  }
+}
+
+void RestoreJob::Impl::cancel_all() {
+  for (const auto& [number, read] : cancellable) {
+    if (!read.cancelled) context.sources.at(read.source).cancel(read.ticket);
+  }
 }
 
 void RestoreJob::Impl::submit_reads() {
@@ -248,10 +302,10 @@ void RestoreJob::Impl::submit_reads() {
 }
 
 void RestoreJob::Impl::read_done(FillingWindow& window, const RestoreRun& piece,
-                                 const Result<uint64_t>& bytes) {
-  const bool whole = bytes.ok() && *bytes == piece.file_end - piece.file_begin;
+                                 const Result<uint64_t>& bytes, SourceFailure cause) {
+  const bool whole = bytes.ok() && *bytes == piece.end - piece.begin;
   for (RestoreSlot& slot : window.slots) {
-    if (!whole) take_failed_read(slot, piece, bytes);
+    if (!whole) take_failed_read(slot, piece, bytes, cause);
   }
   window.pending -= 1;
   filled_if_complete(window);

@@ -6,8 +6,7 @@
 
 namespace ckptd {
 
-const ServedVersions::Failures& ServedVersions::add_failure(ckpt::UnitId unit,
-                                                            const FragmentPlace& place,
+const ServedVersions::Failures& ServedVersions::add_failure(ckpt::UnitId unit, const Place& place,
                                                             const std::string& reason) {
   Failures& failures = failures_[unit];
   // A unit may fall back through a long history; a note keeps the failures up to this limit.
@@ -15,7 +14,7 @@ const ServedVersions::Failures& ServedVersions::add_failure(ckpt::UnitId unit,
     if (!failures.reasons.empty()) failures.reasons += "; ";
     failures.reasons += reason;
   }
-  failures.places.insert({place.segment, place.payload_offset});
+  failures.places.insert(place);
   return failures;
 }
 

@@ -29,8 +29,7 @@ class ServedVersions {
   }
 
   // Adds a failure; returns all failures of the unit in this restore.
-  const Failures& add_failure(ckpt::UnitId unit, const FragmentPlace& place,
-                              const std::string& reason);
+  const Failures& add_failure(ckpt::UnitId unit, const Place& place, const std::string& reason);
   // The unit is served from the version of `plan` from now on. Replaces the unit's note.
   void fall_back(ckpt::UnitId unit, const FallbackPlan& plan);
   // The wants get the unit's bytes from another source of the same snapshot. Each want is noted

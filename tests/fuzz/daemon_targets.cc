@@ -11,6 +11,7 @@
 #include "formats/base/printable.h"
 #include "formats/base/unique_fd.h"
 #include "tests/ckptd/catalog/records.h"
+#include "tests/ckptd/sources/fake_source.h"
 #include "tests/formats/samples.h"
 #include "tests/fuzz/target.h"
 
@@ -115,13 +116,22 @@ ckptd::Catalog& small_history() {
   return catalog;
 }
 
+const ckptd::Sources& fake_sources() {
+  static const auto sources = [] {
+    auto made = std::make_unique<ckptd::Sources>();
+    ckptd::add_fake_sources(*made, [](const ckptd::FragmentName&) { return false; });
+    return made;
+  }();
+  return *sources;
+}
+
 bool args_parse(ByteView bytes) {
   const std::string_view text = as_text(bytes);
   const size_t line = text.find('\n');
   if (line == std::string_view::npos) return false;
   const std::string_view verb = text.substr(0, line);
   const std::string_view args = text.substr(line + 1);
-  const ckptd::QueryContext context{.catalog = small_history()};
+  const ckptd::QueryContext context{.catalog = small_history(), .sources = &fake_sources()};
   bool any = false;
   if (ckptd::is_catalog_verb(verb)) {
     const ckptd::QueryAnswer answer = ckptd::answer_query(context, verb, args);

@@ -51,7 +51,7 @@ Metrics served(const std::string& text) {
   return metrics;
 }
 
-// Rows "| `name` or `name{label}` | meaning |". The name says the type, as the page does.
+// Rows "| `name` or `name{label,...}` | meaning |". The name says the type, as the page does.
 Metrics documented() {
   Metrics metrics;
   std::ifstream file(CKPTD_METRICS_PAGE);
@@ -65,7 +65,8 @@ Metrics documented() {
     metric.type = bare.ends_with("_total") ? "counter" : "gauge";
     if (bare == "ckptd_snapshot_seconds") metric.type = "histogram";
     if (brace != std::string::npos) {
-      metric.labels.insert(name.substr(brace + 1, name.size() - brace - 2));
+      std::istringstream labels(name.substr(brace + 1, name.size() - brace - 2));
+      for (std::string label; std::getline(labels, label, ',');) metric.labels.insert(label);
     }
   }
   return metrics;

@@ -8,12 +8,15 @@
 
 #include "ckptd/query/query.h"
 #include "tests/ckptd/catalog/records.h"
+#include "tests/ckptd/sources/fake_source.h"
 
 namespace ckptd {
 
 class QueryTest : public testing::Test {
  protected:
   void SetUp() override {
+    // Memory has unit 0.
+    add_fake_sources(sources_, [](const FragmentName& fragment) { return fragment.unit == 0; });
     add(store_opened());
     add(run_created());
     add(units_registered(units_));
@@ -69,7 +72,8 @@ class QueryTest : public testing::Test {
 
   const std::vector<ckpt::UnitSpec> units_ = test_units(1, 2);  // 4 of experts, then trainer
   Catalog catalog_{make_memory_store()};
-  QueryContext context_{.catalog = catalog_};
+  Sources sources_;
+  QueryContext context_{.catalog = catalog_, .sources = &sources_};
   uint64_t next_ = 1;
   size_t pages_ = 0;  // that the last answer came in
 };

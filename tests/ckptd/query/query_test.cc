@@ -187,8 +187,7 @@ TEST_F(QueryTest, DiffListsWhatChanged) {
 }
 
 TEST_F(QueryTest, RestorePlanSaysWhereTheBytesAre) {
-  context_.in_memory = [](const auto&, ckpt::UnitId unit, const auto&) { return unit == 0; };
-  context_.segment_bytes_per_second = 1000;
+  sources_.at(SourceId::kSegment).measured(1000);
   const json plan = ask("restore-plan", {{"target", "tiny~1@10"}});
   uint64_t total = 0;
   for (const auto& unit : units_) total += unit.bytes;

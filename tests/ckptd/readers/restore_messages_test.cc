@@ -43,7 +43,7 @@ TEST(RestoreMessages, AWindowCarriesPiecesAndNotes) {
                            .range = {.unit = 9, .offset = 64, .length = 128},
                            .slab_offset = 4096,
                            .crc32c = 77,
-                           .source = Source::kMemory});
+                           .source = SourceId::kMemory});
   window.notes.push_back({.unit = 9,
                           .wants = {1, 2},
                           .snapshot = {.run = 1, .lineage = 2, .epoch = 1, .step = 30},
@@ -70,9 +70,9 @@ TEST(RestoreMessages, LocatedFragmentsCountTheirPieces) {
                        .range = {.unit = 1, .offset = 0, .length = 10},
                        .slab_offset = want,
                        .crc32c = 0,
-                       .source = Source::kSegment};
+                       .source = SourceId::kSegment};
   };
-  Located located{.number = 3, .segment = 12, .file = -1, .fragments = {}};
+  Located located{.number = 3, .container = 12, .file = -1, .fragments = {}};
   located.fragments.push_back(
       {.file_offset = 4096, .length = 10, .crc32c = 5, .pieces = {piece(0), piece(1)}});
   located.fragments.push_back(

@@ -134,7 +134,7 @@ TEST_F(EncodedTest, AClientThatReadsSegmentsGetsItInSlabs) {
       encoded += place.codec == 0 ? 0 : place.length;
     }
   }
-  EXPECT_EQ(restored.bytes.at(Source::kSegment), encoded);
+  EXPECT_EQ(restored.bytes.at(SourceId::kSegment), encoded);
   EXPECT_EQ(restored.bytes_located, all - encoded);
   EXPECT_THAT(restored.notes, IsEmpty());
 }

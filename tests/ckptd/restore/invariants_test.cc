@@ -13,9 +13,9 @@ class RestoreInvariants : public testing::Test {
   std::unique_ptr<RestoreJob> make_job() {
     const RestoreRequest request{kTestRun, {1, 5}, store_.whole_units(), false};
     auto plan = plan_restore(
-        request, catalog_oracle(store_.catalog, request, [](auto&&...) { return false; }));
+        request, catalog_oracle(store_.catalog, request, store_.sources.places(kRestoreUid)));
     EXPECT_TRUE(plan.ok());
-    return std::make_unique<RestoreJob>(store_.context(), store_.granted.arena, kRestoreUid,
+    return std::make_unique<RestoreJob>(store_.restore_context(), store_.granted.arena, kRestoreUid,
                                         request, std::move(*plan), [](Result<Window>) {});
   }
   void close(RestoreJob& job) {

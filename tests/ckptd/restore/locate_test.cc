@@ -93,7 +93,7 @@ TEST_F(LocateTest, WhatTheClientCannotReadIsReadHereAndTheNoteSaysWhy) {
   EXPECT_THAT(restored.notes, ElementsAre("unit " + store.units[0].name +
                                           ": read by ckptd instead of the client: no light"));
   EXPECT_EQ(restored.served_by[0].step, 5u);
-  EXPECT_EQ(restored.bytes.at(Source::kSegment), 10'000u);
+  EXPECT_EQ(restored.bytes.at(SourceId::kSegment), 10'000u);
   EXPECT_EQ(restored.bytes_located, all_bytes() - 10'000);
 }
 
@@ -107,7 +107,7 @@ TEST_F(LocateTest, DamageFallsBackToTheOlderVersionWhichIsHandedOutAgain) {
   EXPECT_EQ(restored.served_by[0].step, 20u);
   EXPECT_EQ(restored.served_by[1].step, 25u);
   EXPECT_THAT(restored.notes.back(), HasSubstr("step 20 instead of 25: segment 1 offset"));
-  EXPECT_EQ(restored.bytes.count(Source::kSegment), 0u) << "nothing of 25 was good enough";
+  EXPECT_EQ(restored.bytes.count(SourceId::kSegment), 0u) << "nothing of 25 was good enough";
   const Restored exact = store.restore_all({1, 25}, true);
   ASSERT_TRUE(exact.error.has_value());
   EXPECT_THAT(exact.error->message, testing::Not(HasSubstr("no older version")));
@@ -124,7 +124,7 @@ TEST_F(LocateTest, AClientThatStopsGetsTheRestInSlabs) {
   const Restored restored = store.restore_all({1, 5});
   store.expect_true(restored, store.whole_units());
   EXPECT_TRUE(restored.notes.empty()) << "nothing is wrong with the state";
-  EXPECT_GT(restored.bytes.at(Source::kSegment), 0u);
+  EXPECT_GT(restored.bytes.at(SourceId::kSegment), 0u);
 }
 
 TEST_F(LocateTest, AFragmentLargerThanAWindowComesInASlab) {
@@ -133,8 +133,8 @@ TEST_F(LocateTest, AFragmentLargerThanAWindowComesInASlab) {
   store.client.locate_bytes_max = 3 * ckpt::kBlockBytes;
   const Restored restored = store.restore_all({1, 5});
   store.expect_true(restored, store.whole_units());
-  EXPECT_EQ(restored.bytes.at(Source::kSegment) + restored.bytes_located, all_bytes());
-  EXPECT_GE(restored.bytes.at(Source::kSegment), 120'000u);
+  EXPECT_EQ(restored.bytes.at(SourceId::kSegment) + restored.bytes_located, all_bytes());
+  EXPECT_GE(restored.bytes.at(SourceId::kSegment), 120'000u);
   EXPECT_GT(restored.bytes_located, 0u);
 }
 

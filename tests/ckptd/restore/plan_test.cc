@@ -12,6 +12,20 @@ namespace {
 
 using testing::HasSubstr;
 
+// Memory has some fragments, segments have all of them.
+void set_places(RestoreOracle& oracle,
+                std::function<bool(const ckpt::SnapshotKey&, const FragmentPlace&)> in_memory) {
+  oracle.places.first = [in_memory = std::move(in_memory)](
+                            const ckpt::SnapshotKey& snapshot, ckpt::UnitId,
+                            const FragmentPlace& stored) -> std::optional<Place> {
+    const bool cached = in_memory(snapshot, stored);
+    return Place{cached ? SourceId::kMemory : SourceId::kSegment,
+                 {stored.segment, stored.payload_offset}};
+  };
+  oracle.places.delta_base = [](SourceId, const FragmentPlace&) { return std::nullopt; };
+  oracle.places.rank[SourceId::kSegment] = 1;
+}
+
 // Versions of units in lists, newest first; some fragments in memory.
 struct Shelf {
   std::map<ckpt::UnitId, std::vector<UnitVersion>> versions;
@@ -29,9 +43,9 @@ struct Shelf {
       }
       return std::nullopt;
     };
-    oracle.in_memory = [this](const ckpt::SnapshotKey&, ckpt::UnitId, const FragmentPlace& place) {
-      return cached.contains(place.payload_offset);
-    };
+    set_places(oracle, [this](const ckpt::SnapshotKey&, const FragmentPlace& stored) {
+      return cached.contains(stored.payload_offset);
+    });
     oracle.run_name = "tiny";
     oracle.unit_name = [](ckpt::UnitId unit) { return fmt::format("u{}", unit); };
     return oracle;
@@ -85,9 +99,10 @@ TEST(PlanRestoreTest, ReadsExactlyWhatIsWantedMemoryFirstThenAscending) {
     std::map<std::pair<size_t, uint64_t>, int> times;
     for (const PlannedRead& read : plan->reads) {
       EXPECT_GT(read.part.length, 0u);
-      EXPECT_GE(read.part.offset, read.place.offset);
-      EXPECT_LE(read.part.offset + read.part.length, read.place.offset + read.place.length);
-      EXPECT_EQ(read.source == Source::kMemory, shelf.cached.contains(read.place.payload_offset));
+      EXPECT_GE(read.part.offset, read.stored.offset);
+      EXPECT_LE(read.part.offset + read.part.length, read.stored.offset + read.stored.length);
+      EXPECT_EQ(read.place.source == SourceId::kMemory,
+                shelf.cached.contains(read.stored.payload_offset));
       for (uint64_t i = 0; i < read.part.length; ++i) ++times[{read.want, read.part.offset + i}];
     }
     uint64_t wanted = 0;
@@ -99,8 +114,8 @@ TEST(PlanRestoreTest, ReadsExactlyWhatIsWantedMemoryFirstThenAscending) {
     }
     EXPECT_EQ(times.size(), wanted);
     const auto order = [](const PlannedRead& read) {
-      return std::tuple(read.source != Source::kMemory, read.place.segment,
-                        read.place.payload_offset);
+      return std::tuple(read.place.source != SourceId::kMemory, read.stored.segment,
+                        read.stored.payload_offset);
     };
     for (size_t i = 1; i < plan->reads.size(); ++i) {
       EXPECT_LE(order(plan->reads[i - 1]), order(plan->reads[i]));
@@ -116,8 +131,8 @@ TEST(PlanRestoreTest, AFragmentOfTwoWantsCountsOnce) {
                         .fragments = {{.offset = 0, .length = 100, .segment = 1}}}};
   const auto plan = plan_restore(request_for({{0, 0, 10}, {0, 50, 10}}), shelf.oracle());
   EXPECT_EQ(plan->reads.size(), 2u);
-  EXPECT_EQ(plan->bytes_segment, 100u);
-  EXPECT_EQ(plan->bytes_memory, 0u);
+  EXPECT_EQ(plan->bytes[SourceId::kSegment], 100u);
+  EXPECT_EQ(plan->bytes[SourceId::kMemory], 0u);
 }
 
 TEST(PlanRestoreTest, FallsBackWithEveryWantOfTheUnitAndSaysWhy) {
@@ -156,28 +171,46 @@ TEST(PlanRestoreTest, PassesOverVersionsThatShareWhatFailed) {
   Shelf shelf;
   shelf.versions[0] = {version(20, 4096), version(15, 4096), version(10, 4096), version(5, 8192)};
   const RestoreRequest request = request_for({{0, 60, 10}});
-  const FailedPlaces failed = {{1, 4096}};
+  const auto on_disk = [](uint64_t offset) { return Place{SourceId::kSegment, {1, offset}}; };
+  const FailedPlaces failed = {on_disk(4096)};
   const auto older = plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "EIO", failed);
   ASSERT_TRUE(older.ok());
   EXPECT_EQ(older->version.note, "unit u0: step 5 instead of 20: EIO");
-  const auto elsewhere =
-      plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "EIO", {{2, 4096}});
+  const auto elsewhere = plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "EIO",
+                                       {Place{SourceId::kSegment, {2, 4096}}});
   EXPECT_EQ(elsewhere->version.snapshot.step, 15u);
   const auto unread =
       plan_fallback(request_for({{0, 0, 50}}), shelf.oracle(), 0, {.step = 20}, "EIO", failed);
   EXPECT_EQ(unread->version.snapshot.step, 15u);
   RestoreOracle in_memory = shelf.oracle();
-  in_memory.in_memory = [](const ckpt::SnapshotKey& snapshot, ckpt::UnitId, const FragmentPlace&) {
+  set_places(in_memory, [](const ckpt::SnapshotKey& snapshot, const FragmentPlace&) {
     return snapshot.step == 10;
-  };
+  });
   EXPECT_EQ(
       plan_fallback(request, in_memory, 0, {.step = 20}, "EIO", failed)->version.snapshot.step,
       10u);
-  const auto none =
-      plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "EIO", {{1, 4096}, {1, 8192}});
+  const auto none = plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "EIO",
+                                  {on_disk(4096), on_disk(8192)});
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().message,
             "run tiny step 20 unit u0: EIO; the view has no older version of it");
+}
+
+TEST(PlanRestoreTest, AFragmentInNoSourceIsUnavailable) {
+  std::mt19937_64 random(1);
+  Shelf shelf;
+  shelf.versions[0] = {make_version(0, 20, 100, random), make_version(0, 15, 100, random)};
+  RestoreOracle oracle = shelf.oracle();
+  oracle.places.first = [](const ckpt::SnapshotKey& snapshot, ckpt::UnitId, const FragmentPlace&) {
+    return snapshot.step == 20 ? std::nullopt : std::optional(Place{});
+  };
+  const RestoreRequest request = request_for({{0, 0, 100}});
+  const auto plan = plan_restore(request, oracle);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().code, ckpt::ErrorCode::kUnavailable);
+  EXPECT_THAT(plan.error().message, HasSubstr("run tiny step 20 unit u0: no source has its"));
+  EXPECT_EQ(plan_fallback(request, oracle, 0, {.step = 25}, "EIO", {})->version.snapshot.step, 15u)
+      << "passes over versions that no source has";
 }
 
 TEST(PlanRestoreTest, RefusesOverflowingRanges) {

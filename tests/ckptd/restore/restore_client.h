@@ -25,7 +25,7 @@ struct Restored {
   std::vector<std::vector<std::byte>> wants;
   std::vector<ckpt::SnapshotKey> served_by;  // per want, notes included
   std::vector<std::string> notes;
-  std::map<Source, uint64_t> bytes;
+  std::map<SourceId, uint64_t> bytes;
   uint64_t bytes_located = 0;
   size_t windows = 0;
   size_t located_windows = 0;

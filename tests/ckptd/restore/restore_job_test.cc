@@ -38,11 +38,11 @@ TEST(RestoreJobTest, GivesBackEveryByteFromMemoryAndFromDisk) {
   store.commit_all({1, 5});
   const Restored cached = store.restore_all({1, 5});
   store.expect_true(cached, store.whole_units());
-  EXPECT_EQ(cached.bytes.count(Source::kSegment), 0u);
+  EXPECT_EQ(cached.bytes.count(SourceId::kSegment), 0u);
   store.forget_memory();
   const Restored read = store.restore_all({1, 5});
   store.expect_true(read, store.whole_units());
-  EXPECT_EQ(read.bytes.count(Source::kMemory), 0u);
+  EXPECT_EQ(read.bytes.count(SourceId::kMemory), 0u);
   EXPECT_GT(read.windows, 1u);
   EXPECT_TRUE(read.notes.empty());
 }
@@ -148,7 +148,7 @@ TEST(RestoreJobTest, SpoiltMemoryIsServedFromTheSegment) {
   EXPECT_EQ(restored.served_by[1].step, 20u);
   EXPECT_THAT(restored.notes, ElementsAre("unit " + store.units[1].name +
                                           ": segment instead of memory: CRC32C mismatch"));
-  EXPECT_EQ(restored.bytes.at(Source::kSegment), 10'000u);
+  EXPECT_EQ(restored.bytes.at(SourceId::kSegment), 10'000u);
 }
 
 TEST(RestoreJobTest, AReadErrorAndAMissingSegmentFallBackToo) {

@@ -13,6 +13,8 @@
 #include "ckptd/io/store_paths.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/restore/restore.h"
+#include "ckptd/sources/memory/memory_source.h"
+#include "ckptd/sources/segment/segment_source.h"
 #include "tests/ckptd/catalog/records.h"
 #include "tests/ckptd/restore/restore_client.h"
 #include "tests/ckptd/staging/small_trainer.h"
@@ -37,6 +39,7 @@ class RestoreStore {
             disk, *executor, journal,
             {.store = kRestoreStoreId, .segment_bytes = 1 << 20, .write_piece_bytes = 64 << 10}),
         segments(disk, kRestoreStoreId) {
+    register_sources();
     granted = staging.create(kRestoreUid, slabs * kRestoreSlabBytes, kRestoreSlabBytes).value();
     run();
     trainer = std::make_unique<SmallTrainer>(granted);
@@ -61,6 +64,14 @@ class RestoreStore {
     return {.run = kTestRun, .lineage = point.lineage, .epoch = 1, .step = point.step};
   }
   RestoreContext context() { return {disk, *executor, staging, segments, catalog, meter}; }
+  RestoreJobContext restore_context() { return {*executor, staging, catalog, sources, meter}; }
+  // The list of the daemon, perhaps with one more source after memory.
+  void register_sources(std::unique_ptr<Source> second = nullptr) {
+    sources = {};
+    sources.add(std::make_unique<MemorySource>(staging));
+    if (second) sources.add(std::move(second));
+    sources.add(std::make_unique<SegmentSource>(disk, segments));
+  }
 
   // Saves the units in fragments of at most `piece` bytes, as many to a slab as fit.
   void commit(ViewPoint point, const std::vector<ckpt::UnitId>& ids, uint64_t piece = 10'000) {
@@ -90,14 +101,8 @@ class RestoreStore {
   Restored restore(ViewPoint point, const std::vector<ckpt::UnitRange>& wants, bool exact = false) {
     Restored restored;
     RestoreRequest request{kTestRun, point, wants, exact};
-    auto plan = plan_restore(
-        request,
-        catalog_oracle(catalog, request,
-                       [this](const auto& snapshot, ckpt::UnitId unit, const FragmentPlace& place) {
-                         return staging
-                             .find_cached(kRestoreUid, snapshot, unit, place.offset, place.length)
-                             .has_value();
-                       }));
+    auto plan =
+        plan_restore(request, catalog_oracle(catalog, request, sources.places(kRestoreUid)));
     if (!plan.ok()) {
       restored.error = plan.error();
       return restored;
@@ -108,9 +113,12 @@ class RestoreStore {
     }
     for (const ckpt::UnitRange& want : wants) restored.wants.emplace_back(want.length);
     RestoreJob job(
-        context(), granted.arena, kRestoreUid, request, std::move(*plan),
+        restore_context(), granted.arena, kRestoreUid, request, std::move(*plan),
         [&](Result<Window> window) { client.receive(std::move(window), wants, restored); });
-    client.restore(job, restored, [this] { run(); });
+    client.restore(job, restored, [this, &job] {
+      run();
+      if (const auto once = std::exchange(meanwhile, nullptr)) once(job);
+    });
     return restored;
   }
   Restored restore_all(ViewPoint point, bool exact = false) {
@@ -163,11 +171,14 @@ class RestoreStore {
   Persist persist;
   Catalog catalog{make_memory_store()};
   SegmentReader segments;
+  Sources sources;
   Staging::Granted granted;
   std::unique_ptr<SmallTrainer> trainer;
   RestoreClient client{[this](uint32_t slab) { return trainer->slab(slab); }};
   bool encode = false;  // applies to later commits
   DecodeMeter* meter = nullptr;
+  // Runs during the next restore, once nothing else happens.
+  std::function<void(RestoreJob&)> meanwhile;
 
  private:
   struct Slab {

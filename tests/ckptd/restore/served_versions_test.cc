@@ -55,14 +55,12 @@ TEST(ServedVersions, ChangeOfSourceIsNotedOncePerWant) {
 
 TEST(ServedVersions, FailuresOfAUnitAddUp) {
   ServedVersions versions;
-  FragmentPlace place;
-  place.segment = 1;
-  place.payload_offset = 4096;
+  Place place{SourceId::kSegment, {1, 4096}};
   versions.add_failure(kServedUnit, place, "first");
-  place.segment = 2;
+  place.address.container = 2;
   const ServedVersions::Failures& both = versions.add_failure(kServedUnit, place, "second");
   EXPECT_EQ(both.reasons, "first; second");
-  EXPECT_EQ(both.places, (FailedPlaces{{1, 4096}, {2, 4096}}));
+  EXPECT_EQ(both.places, (FailedPlaces{{SourceId::kSegment, {1, 4096}}, place}));
   EXPECT_EQ(versions.add_failure(kServedUnit + 1, place, "other").reasons, "other");
 }
 
