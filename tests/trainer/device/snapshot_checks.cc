@@ -23,10 +23,10 @@ constexpr uint64_t kUnits = 3;
 
 // A session without a model, like that of a trainer with its own memory.
 struct Client {
-  std::unique_ptr<ckpt_session> sink;
+  std::unique_ptr<bench::gpu::MemorySink> sink;
   std::unique_ptr<PinnedArena> arena;
   std::unique_ptr<RestoreBuffers> buffers;
-  ckpt_snapshot snapshot;
+  bench::gpu::SinkSnapshot snapshot;
   std::unique_ptr<Stager> stager;
 };
 
@@ -34,9 +34,9 @@ Status open_client(const Sizes& sizes, int device, uint64_t bytes, Client& clien
   const auto slabs = static_cast<uint32_t>(bytes / (sizes.sink.slab_bytes / 2) + 2);
   CKPT_ASSIGN(client.sink, bench::gpu::make_sink(sizes.sink.slab_bytes, slabs));
   client.arena =
-      std::make_unique<PinnedArena>(client.sink.get(), PinnedArena::Options{.device = device});
+      std::make_unique<PinnedArena>(handle(*client.sink), PinnedArena::Options{.device = device});
   CKPT_ASSIGN(client.buffers, RestoreBuffers::make(device, kTimeoutMs));
-  CKPT_ASSIGN(client.stager, Stager::open(client.sink.get(), *client.arena,
+  CKPT_ASSIGN(client.stager, Stager::open(handle(*client.sink), *client.arena,
                                           {.device = device,
                                            .gather_bytes = sizes.sink.gather_bytes,
                                            .chunk_bytes = sizes.sink.chunk_bytes,
@@ -52,7 +52,7 @@ Status save(Client& client, CudaQueue& queue, const std::byte* from, uint64_t by
     pieces.push_back({unit, 0, from + begin, bytes * (unit + 1) / kUnits - begin});
   }
   client.snapshot = begin_snapshot(*client.sink);
-  CKPT_TRY(client.stager->stage(&client.snapshot, pieces, queue.stream()));
+  CKPT_TRY(client.stager->stage(handle(client.snapshot), pieces, queue.stream()));
   return client.stager->drain(kTimeoutMs);
 }
 
@@ -62,10 +62,10 @@ Status restore(Client& client, CudaQueue& queue, std::byte* to, uint64_t bytes) 
     const uint64_t begin = bytes * unit / kUnits;
     destinations.push_back({unit, 0, to + begin, bytes * (unit + 1) / kUnits - begin});
   }
-  Restorer restorer(client.sink.get(), *client.arena, *client.buffers,
+  Restorer restorer(handle(*client.sink), *client.arena, *client.buffers,
                     {.device = queue.device(), .timeout_ms = kTimeoutMs, .cufile = {}});
-  ckpt_restore windows = begin_restore(client.snapshot);
-  CKPT_TRY(restorer.run(&windows, destinations, queue.stream()));
+  bench::gpu::SinkRestore windows = begin_restore(client.snapshot);
+  CKPT_TRY(restorer.run(handle(windows), destinations, queue.stream()));
   if (windows.mismatches == 0) return {};
   return ckpt::make_error(ckpt::ErrorCode::kCorrupt, "{} pieces do not have their CRC",
                           windows.mismatches);
