@@ -69,6 +69,12 @@ install_transformers() {
   "${install[@]}" 'huggingface-hub>=1.31.0,<3.0' packaging psutil pyyaml regex \
     'safetensors>=0.8.0' 'tokenizers>=0.23.1,<0.24.0' tqdm typer
 }
+
+# With all that their modules of checkpoints and experts import. torchtitan needs Python 3.11.
+install_frameworks() {
+  "${install[@]}" --no-deps torchtitan==0.3.0 docstring-parser==0.18.0 spmd-types==0.2.3 \
+    triton==3.6.0 typeguard==4.6.1 tyro==1.0.17 megatron-core==0.16.1
+}
 cd tests/python
 unset CKPTD_LIB_DIR CKPTD_BIN_DIR PYTHONPATH
 export CKPTD_INSTALLED=1
@@ -76,6 +82,9 @@ export CKPTD_INSTALLED=1
 if [[ $torch == yes ]]; then
   install_torch
   install_transformers
+  if "$out/venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
+    install_frameworks
+  fi
   cd pytorch
   "$out/venv/bin/python" -m unittest discover -p 'test_*.py'
 fi

@@ -28,10 +28,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Names that need PyTorch, and hf, which needs transformers: imported at their first use."""
+    """Names that need PyTorch or a framework: imported at their first use."""
     import importlib
     if name in ("Loop", "Saver"):
         return getattr(importlib.import_module(f".{name.lower()}", __name__), name)
-    if name in ("dcp", "hf"):
+    if name in ("dcp", "hf", "megatron", "torchtitan"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

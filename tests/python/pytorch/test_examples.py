@@ -67,6 +67,26 @@ class Examples(StoreTest):
         self.assertEqual([line.split(":")[0] for line in second],
                          [f"step {step}" for step in range(2, 7)])
 
+    def repeats_the_uninterrupted_losses(self, name, run_name):
+        """Two jobs of two steps, and one with a run of its own that is not ended in between."""
+        said = [run([str(EXAMPLES / name)], 2) for _ in range(2)]
+        whole = (EXAMPLES / name).read_text(encoding="utf-8").replace(
+            f'"{run_name}"', f'"{run_name}-whole"').replace(" + 3)", " + 5)")
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as other:
+            other.write(whole)
+            other.flush()
+            uninterrupted = run([other.name], 2)
+        self.assertEqual("".join(said), uninterrupted)
+        self.assertEqual(len(uninterrupted.splitlines()), 4)
+
+    @unittest.skipUnless(importlib.util.find_spec("torchtitan"), "torchtitan is not installed")
+    def test_torchtitans_experts(self):
+        self.repeats_the_uninterrupted_losses("torchtitan_moe.py", "torchtitan")
+
+    @unittest.skipUnless(importlib.util.find_spec("megatron"), "megatron-core is not installed")
+    def test_experts_of_megatron_core(self):
+        self.repeats_the_uninterrupted_losses("megatron_experts.py", "megatron-experts")
+
     def test_two_lines_of_dcp(self):
         self.assertEqual(run([str(EXAMPLES / "dcp_lines.py")], 2), "epoch 7 is back\n")
 

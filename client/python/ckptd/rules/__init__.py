@@ -6,9 +6,9 @@ import hashlib
 import re
 from typing import NamedTuple, Optional, Tuple
 
-from . import hf, torchtitan
+from . import hf, megatron, torchtitan
 
-TABLES = hf.TABLE + torchtitan.TABLE
+TABLES = hf.TABLE + torchtitan.TABLE + megatron.TABLE
 NUMBER_MAX = (1 << 31) - 1
 UNIT_NAME_BYTES_MAX = 255
 # Units that exports of ckptctl treat apart.
