@@ -6,7 +6,7 @@
 The step is the number at the end of checkpoint_id, or an argument; else the writer counts on, and
 the reader takes the latest. A writer and a reader of one process and run share a session. Both may
 be pickled, as AsyncCheckpointerType.PROCESS does: the copy opens a session in its own process, and
-the one here gives the copy its arena. BYTE_IO items are stored as JSON and tensors (see `values`)."""
+the one here gives the copy its arena. BYTE_IO items become JSON and tensors: see `values`."""
 
 import dataclasses
 import io

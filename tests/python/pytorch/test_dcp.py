@@ -183,10 +183,9 @@ def committed(run):
         return [commit["step"] for commit in asker.query("log", target=run)]
 
 
-def loaded(run, step, on):
+def loaded(run, step, on, kind=reader):
     state = {"w": torch.zeros_like(part(on, step)), "step": 0}
-    dcp.load(state, checkpoint_id=f"step-{step}",
-             storage_reader=ckptd.dcp.Reader(run, timeout=support.TIMEOUT))
+    dcp.load(state, checkpoint_id=f"step-{step}", storage_reader=kind(run))
     assert same(state["w"].to_local(), part(on, step).to_local()), step
     assert state["step"] == step
 
@@ -209,15 +208,17 @@ def save_asynchronously(rank, run, kind):
 
 def save_in_turn(rank, run):
     """Two processes per rank save one run in turn: neither has room for two arenas."""
+    def all_of_the_arena(run):
+        return ckptd.dcp.Reader(run, timeout=support.TIMEOUT)
     on, kind = mesh(2), AsyncCheckpointerType.PROCESS
     tiny = ckptd.dcp.Writer(run, values_bytes=64 << 10, timeout=support.TIMEOUT)
     dcp.save({"w": part(on, 1), "step": 1}, checkpoint_id="step-1", storage_writer=tiny)
-    loaded(run, 1, on)
+    loaded(run, 1, on, all_of_the_arena)
     for step in (2, 3):
         save_async(step, {"w": part(on, step), "step": step}, tiny,
                    kind).result(support.TIMEOUT)
         dist.barrier()
-        loaded(run, step, on)
+        loaded(run, step, on, all_of_the_arena)
     assert committed(run) == [3, 2, 1]
     end_process()
 
