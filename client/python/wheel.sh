@@ -16,8 +16,8 @@ bytes_max=12000000
 out=$PWD/build/python
 mkdir -p "$out"
 
-# As build/release has them: ccache tells objects apart by the name of the compiler, which Python
-# would choose, and by relative paths, so the folder of CMake has the same depth.
+# Compilers and depth of the folder of CMake are those of build/release, so that ccache shares its
+# objects: their keys have the compiler's name, which Python would choose, and relative paths.
 export CC=${CC:-cc} CXX=${CXX:-c++}
 settings=(-C "build-dir=$PWD/build/wheel" -C cmake.define.CKPT_WERROR=ON)
 if command -v ccache >/dev/null; then
@@ -62,7 +62,8 @@ program = ("import time; begin = time.perf_counter(); import ckptd; "
 times = [float(subprocess.check_output([sys.executable, "-c", program])) for _ in range(6)]
 print(f"dev: import ckptd: {min(times) * 1000:.0f} ms at best, {times[0] * 1000:.0f} ms at first")
 TEXT
-install=("$out/venv/bin/pip" install --quiet --disable-pip-version-check)
+# PyTorch stays without most of the packages that it names.
+install=("$out/venv/bin/pip" install --quiet --disable-pip-version-check --no-warn-conflicts)
 
 # PyTorch for the CPU: its CUDA libraries (3 GB) are left out where a CUDA toolkit has them.
 install_torch() {
@@ -92,7 +93,7 @@ export CKPTD_INSTALLED=1
 if [[ $torch == yes ]]; then
   install_torch
   say 'PyTorch is installed'
-  # As a user has it: with the wheel and PyTorch alone.
+  # Before NumPy is there: many users have the wheel and PyTorch alone.
   run_tests tests/python/pytorch test_examples.Page
 fi
 "${install[@]}" numpy

@@ -235,6 +235,24 @@ def refused_asynchronously(rank, run):
     end_process()
 
 
+class Asynchronous(StoreTest):
+    def test_threads_save_the_staged_state(self):
+        ranks(2, save_asynchronously, self.tiny, AsyncCheckpointerType.THREAD)
+
+    def test_processes_save_the_staged_state(self):
+        ranks(2, save_asynchronously, self.tiny, AsyncCheckpointerType.PROCESS)
+
+    def test_a_process_and_its_rank_save_and_load_in_turn(self):
+        ranks(2, save_in_turn, self.tiny)
+
+    def test_a_process_refuses_to_save_over_commits(self):
+        state = {"w": torch.ones(2)}
+        first = writer(self.tiny)
+        dcp.save(state, checkpoint_id="1", storage_writer=first)
+        first.close()
+        ranks(1, refused_asynchronously, self.tiny)
+
+
 class Contract(StoreTest):
     def test_different_content_of_one_name_is_refused(self):
         def body(rank, run):
@@ -290,22 +308,6 @@ class Contract(StoreTest):
             log = tiny._mine().session.query("log", target=run)
             assert [commit["step"] for commit in log] == [3, 2, 1], log
         ranks(2, body, self.tiny)
-
-    def test_asynchronous_threads_save_the_staged_state(self):
-        ranks(2, save_asynchronously, self.tiny, AsyncCheckpointerType.THREAD)
-
-    def test_asynchronous_processes_save_the_staged_state(self):
-        ranks(2, save_asynchronously, self.tiny, AsyncCheckpointerType.PROCESS)
-
-    def test_another_process_goes_on_from_what_was_loaded(self):
-        ranks(2, save_in_turn, self.tiny)
-
-    def test_another_process_refuses_to_save_over_commits(self):
-        state = {"w": torch.ones(2)}
-        first = writer(self.tiny)
-        dcp.save(state, checkpoint_id="1", storage_writer=first)
-        first.close()
-        ranks(1, refused_asynchronously, self.tiny)
 
     def test_a_pickled_reader_is_as_exact(self):
         import pickle
