@@ -12,10 +12,13 @@ for argument in "$@"; do
     *) python=$argument ;;
   esac
 done
+bytes_max=12000000
 out=$PWD/build/python
 mkdir -p "$out"
 
-# The folder of CMake has the depth of build/release: then ccache sees the same paths.
+# Compilers and depth of the folder of CMake are those of build/release, so that ccache shares its
+# objects: their keys have the compiler's name, which Python would choose, and relative paths.
+export CC=${CC:-cc} CXX=${CXX:-c++}
 settings=(-C "build-dir=$PWD/build/wheel" -C cmake.define.CKPT_WERROR=ON)
 if command -v ccache >/dev/null; then
   export CCACHE_BASEDIR="$PWD" CCACHE_NOHASHDIR=1
@@ -35,25 +38,32 @@ build_wheel() {
     --plat manylinux_2_34_x86_64 --wheel-dir "$out" "$out"/raw/ckptd-*.whl
 }
 
+say() { printf 'dev: %s (%d s)\n' "$*" "$SECONDS" >&2; }
+
 build_wheel >"$out/build.log" 2>&1 || {
   tail -n 40 "$out/build.log" >&2
-  printf 'dev: building the wheel failed; the whole log is build/python/build.log\n' >&2
+  say 'building the wheel failed; the whole log is build/python/build.log'
   exit 1
 }
 wheel=$(echo "$out"/ckptd-*.whl)
+size=$(stat -c %s "$wheel")
+say "build/python/$(basename "$wheel") has $size bytes"
+if ((size > bytes_max)); then
+  say "the wheel may have $bytes_max bytes: find what has grown with unzip -lv"
+  exit 1
+fi
 
 "$python" -m venv --clear "$out/venv"
 "$out/venv/bin/pip" install --quiet --disable-pip-version-check --no-index "$wheel"
-printf 'dev: %s has %d bytes\n' "build/python/$(basename "$wheel")" "$(stat -c %s "$wheel")" >&2
 "$out/venv/bin/python" - >&2 <<'TEXT'
-import time
-begin = time.perf_counter(), time.process_time()
-import ckptd
-wall, cpu = time.perf_counter() - begin[0], time.process_time() - begin[1]
-print(f"dev: import ckptd: {wall * 1000:.0f} ms, of which {cpu * 1000:.0f} ms of processor")
+import subprocess, sys
+program = ("import time; begin = time.perf_counter(); import ckptd; "
+           "print(time.perf_counter() - begin)")
+times = [float(subprocess.check_output([sys.executable, "-c", program])) for _ in range(6)]
+print(f"dev: import ckptd: {min(times) * 1000:.0f} ms at best, {times[0] * 1000:.0f} ms at first")
 TEXT
-install=("$out/venv/bin/pip" install --quiet --disable-pip-version-check)
-"${install[@]}" numpy
+# PyTorch stays without most of the packages that it names.
+install=("$out/venv/bin/pip" install --quiet --disable-pip-version-check --no-warn-conflicts)
 
 # PyTorch for the CPU: its CUDA libraries (3 GB) are left out where a CUDA toolkit has them.
 install_torch() {
@@ -75,16 +85,32 @@ install_frameworks() {
   "${install[@]}" --no-deps torchtitan==0.3.0 docstring-parser==0.18.0 spmd-types==0.2.3 \
     triton==3.6.0 typeguard==4.6.1 tyro==1.0.17 megatron-core==0.16.1
 }
-cd tests/python
+
+# The tests of a folder, or those named.
+run_tests() {
+  local folder=$1
+  shift
+  [[ $# -gt 0 ]] || set -- discover -p 'test_*.py'
+  (cd "$folder" && "$out/venv/bin/python" -m unittest "$@")
+}
+
 unset CKPTD_LIB_DIR CKPTD_BIN_DIR PYTHONPATH
 export CKPTD_INSTALLED=1
-"$out/venv/bin/python" -m unittest discover -p 'test_*.py'
 if [[ $torch == yes ]]; then
   install_torch
+  say 'PyTorch is installed'
+  # Before NumPy is there: many users have the wheel and PyTorch alone.
+  run_tests tests/python/pytorch test_examples.Page
+fi
+"${install[@]}" numpy
+run_tests tests/python
+say 'the tests of the package have passed'
+if [[ $torch == yes ]]; then
   install_transformers
   if "$out/venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))'; then
     install_frameworks
   fi
-  cd pytorch
-  "$out/venv/bin/python" -m unittest discover -p 'test_*.py'
+  say 'transformers, torchtitan and Megatron-Core are installed'
+  run_tests tests/python/pytorch
+  say 'the tests with PyTorch have passed'
 fi

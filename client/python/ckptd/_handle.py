@@ -135,6 +135,10 @@ class SessionHandle:
             self._garbage.append((child, free))
             self._collect()
 
+    def idle(self) -> bool:
+        """True if no child's handle is left, and no call is in progress."""
+        return not self._children and not self._busy
+
     def _collect(self) -> None:
         if not self._lock.acquire(blocking=False):
             return  # another thread's call, which collects when it ends

@@ -4,8 +4,9 @@
     dcp.load(state, checkpoint_id="step-10", storage_reader=ckptd.dcp.Reader("tiny"))
 
 The step is the number at the end of checkpoint_id, or an argument; else the writer counts on, and
-the reader takes the latest. A writer and a reader of one process and run share a session, and may
-be pickled: the copy opens its own. BYTE_IO items are stored as JSON and tensors (see `values`)."""
+the reader takes the latest. A writer and a reader of one process and run share a session. Both may
+be pickled, as AsyncCheckpointerType.PROCESS does: the copy opens a session in its own process, and
+the one here gives the copy its arena. BYTE_IO items become JSON and tensors: see `values`."""
 
 import dataclasses
 import io
@@ -107,6 +108,7 @@ class Writer(Side, StorageWriter):
                 sums = [self._sum(what, planner) for what in planned.shared]
         except errors.InvalidArgument as error:
             refused = error
+        mine.take_back()
         arrangement = self._enter(mine, agreed, planned)
         with Patience(mine.session, max(self._timeout, 2.0)):
             assert mine.epoch is not None
@@ -138,8 +140,8 @@ class Writer(Side, StorageWriter):
         if mine.epoch is not None and mine.epoch.lost() is not None:
             mine.epoch, mine.view, self._resume = None, None, "continue"
         if mine.epoch is None:
-            resume, lineage = self._resume, 0
-            if mine.view is not None:
+            resume, lineage = "continue" if mine.saved else self._resume, 0
+            if mine.view is not None and not mine.saved:
                 lineage, resume = mine.view
             mine.epoch = joining.join(mine.session, planned.rank, agreed.size, resume, lineage,
                                       self._timeout)

@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional, Sequence, Tuple, Union
 from . import boxes, errors, joining, values
 from .epoch import Epoch, View
 from .job import Job
-from .session import Session
+from .session import Description, Session
 
 _shared: Dict[Tuple, "Shared"] = {}
 
@@ -20,16 +20,45 @@ class Shared:
         self.epoch: Optional[Epoch] = None
         self.view: Optional[View] = None  # that was read: the writer goes on from it
         self.step: Optional[int] = None  # the newest known step
+        self.saved = False  # this process has left the run for another one
+        self._saver: Optional[Description] = None  # of the session that was handed over
         self.attempts = 0
         self.compared = False  # content of one name on several ranks: at the first save
 
     @staticmethod
-    def of(options: Dict[str, Any]) -> "Shared":
-        key = (os.getpid(), *sorted((name, str(value)) for name, value in options.items()))
+    def of(options: Dict[str, Any], timeout: float, copied: bool) -> "Shared":
+        key = _key(options)
         if key not in _shared:
-            _shared[key] = Shared(Session(**options))
-            joining.prepare(_shared[key].session, Job().size)
+            _shared[key] = Shared(Session(**options, timeout=timeout))
+            joining.prepare(_shared[key].session, Job().size, beside_reader=copied)
         return _shared[key]
+
+    def hand_over(self, timeout: float) -> bool:
+        """Leaves the run, for a process that saves in place of this one, and gives it the arena but
+        for a small one to read with. True if this process has ever joined the run."""
+        joined, self.epoch = self.epoch, None
+        if joined is not None:
+            self.saved = True
+            if joined.lost() is None:
+                joined.leave(timeout)
+        if self._saver is None and self.session.idle():
+            self._saver = self.session.description
+            self._reopen(joining.of_reader(self._saver))
+        return self.saved
+
+    def take_back(self) -> None:
+        """Before a save: the arena is that of a saver again."""
+        if self._saver is not None and self.session.idle():
+            self._reopen(self._saver)
+            self._saver = None
+
+    def _reopen(self, description: Description) -> None:
+        self.session.close()
+        self.session = Session(**description._asdict())
+
+
+def _key(options: Dict[str, Any]) -> Tuple:
+    return (os.getpid(), *sorted((name, str(value)) for name, value in options.items()))
 
 
 class Side:
@@ -42,21 +71,29 @@ class Side:
         self._id: Any = None
         self._allow_pickle = tuple(allow_pickle)
         self._timeout = timeout
+        self._copied = False  # by pickle: another process may read the run
         self._view: Optional[View] = None  # travels with a pickled copy
 
     def __getstate__(self) -> Dict[str, Any]:
         keep = {"_options", "_step", "_id", "_allow_pickle", "_timeout", "_values_bytes",
-                "_resume", "_constant"}
+                "_resume", "_constant", "_exact", "_view"}
         state = {name: value for name, value in self.__dict__.items() if name in keep}
-        state["_view"] = self._mine().view
+        mine = _shared.get(_key(self._options))
+        if mine is not None:
+            state["_view"] = mine.view or self._view
+            last = getattr(self, "_snapshot", None)
+            if last is not None and last.ended:
+                last.free()  # it goes on in the daemon
+            if "_resume" in state and mine.hand_over(self._timeout):
+                state.update(_resume="continue", _view=None)  # newer than what was read
         return state
 
     def __setstate__(self, state: Dict[str, Any]) -> None:
         self.__init__()  # type: ignore[misc]
-        self.__dict__.update(state)
+        self.__dict__.update(state, _copied=True)
 
     def _mine(self) -> Shared:
-        mine = Shared.of(self._options)
+        mine = Shared.of(self._options, self._timeout, self._copied)
         if mine.view is None and mine.epoch is None:
             mine.view = self._view
         return mine

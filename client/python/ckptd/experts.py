@@ -1,37 +1,9 @@
-"""Experts: which experts a save takes, and how many tokens each has got. Pure."""
+"""Tokens that each expert has got, and those whose updates recoveries have lost. Pure."""
 
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from . import errors
 from .units import Unit
-
-
-class Rotation:
-    """K experts of each layer per save, in turn. The turn is the number of saves so far, which all
-    ranks know: no rank asks another."""
-
-    def __init__(self, units: Sequence[Unit], experts: int) -> None:
-        self._experts = experts
-        self._dense = []
-        self._layers: Dict[int, Dict[int, List[int]]] = {}
-        for number, unit in enumerate(units):
-            if unit.layer is None or unit.expert is None:
-                self._dense.append(number)
-            else:
-                self._layers.setdefault(unit.layer, {}).setdefault(unit.expert, []).append(number)
-        if not self._layers:
-            raise errors.InvalidArgument(
-                f"option experts: {experts}, but no tensor has the name of an expert that ckptd "
-                "knows; leave the option out, or add the names to ckptd.rules")
-
-    def units(self, turn: int) -> List[int]:
-        """Numbers of the units of a save."""
-        chosen = list(self._dense)
-        for layer in self._layers.values():
-            order = sorted(layer)
-            for step in range(min(self._experts, len(order))):
-                chosen += layer[order[(turn * self._experts + step) % len(order)]]
-        return sorted(chosen)
 
 
 class Tokens:

@@ -32,7 +32,7 @@ _HISTORY_PART = 4
 class Callback(TrainerCallback):
     """every: steps between saves; None: the Trainer's save_steps. count_tokens: count the tokens
     that routers of transformers send to experts. allow: names that a restore may miss. The other
-    options are those of ckptd.Saver, such as experts=K: save K experts of each layer in turn.
+    options are those of ckptd.Saver, such as experts=K: save K experts of each layer at a time.
 
     A save that fails is logged, and training goes on. `saver` and `pending` are there while the
     Trainer trains; `restored` tells what `resume` has brought back."""

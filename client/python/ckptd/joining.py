@@ -7,9 +7,10 @@ from typing import Optional, Union
 from . import errors, layout
 from .epoch import Epoch
 from .local import daemon_pid
-from .session import Session
+from .session import Description, Session
 
 ARENA_ALIGN = 2 << 20
+READER_BYTES_MAX, READER_SLAB_BYTES = 32 << 20, 1 << 20
 
 
 def run_of(session: Session) -> str:
@@ -31,9 +32,17 @@ def check_present(session: Session, patience: float = 0.0) -> None:
                 "save tries again")
 
 
-def prepare(session: Session, size: int) -> Optional[str]:
+def of_reader(description: Description) -> Description:
+    """The session of a process that reads a run, while another one of its rank saves it."""
+    arena = min(description.arena_bytes // 4 // ARENA_ALIGN * ARENA_ALIGN, READER_BYTES_MAX)
+    return description._replace(arena_bytes=arena, slab_bytes=READER_SLAB_BYTES)
+
+
+def prepare(session: Session, size: int, beside_reader: bool = False) -> Optional[str]:
     """Chooses the arena of a session that is not open yet: this rank's share of what the daemon has
-    for all. Returns the name of its store among all machines; None: no daemon answers."""
+    for all. Returns the name of its store among all machines; None: no daemon answers.
+
+    beside_reader: leave room for the session of `of_reader`."""
     if session._handle is not None:
         return None
     try:
@@ -43,7 +52,10 @@ def prepare(session: Session, size: int) -> Optional[str]:
             status = asker.query("status")
         if session.description.arena_bytes == 0 and not session.description.control:
             share = status["arena_bytes_max"] // max(size, 1) // ARENA_ALIGN * ARENA_ALIGN
-            session.description = session.description._replace(arena_bytes=share)
+            chosen = session.description._replace(arena_bytes=share)
+            if beside_reader:
+                chosen = chosen._replace(arena_bytes=share - of_reader(chosen).arena_bytes)
+            session.description = chosen
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
             return f"{status['store']} of boot {boot.read().strip()}"
     except (errors.Error, OSError, KeyError):

@@ -227,6 +227,10 @@ class Plan:
         self._fragments.setdefault(unit, array.array("Q")).extend(
             (rank | unit << 32, offset, length))
 
+    def ranks(self, unit: int) -> List[int]:
+        """Ranks that save bytes of the unit."""
+        return sorted({word & 0xFFFFFFFF for word in self._fragments.get(unit, ())[::3]})
+
     def fragments(self, units: Sequence[int]) -> Any:
         """ckpt_fragment of all ranks for these units, as the C ABI takes them."""
         flat = array.array("Q")

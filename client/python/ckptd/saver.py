@@ -8,9 +8,9 @@ import fnmatch
 import zlib
 from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Union
 
-from . import content, errors, joining, layout, planning, restoring, transfer, values
+from . import content, errors, joining, layout, planning, restoring, selection, transfer, values
 from .epoch import Epoch, View
-from .experts import Rotation, Tokens
+from .experts import Tokens
 from .job import Job
 from .pending import Patience, Pending
 from .restoring import Restored
@@ -30,21 +30,17 @@ class Saver:
     save of a run. allow_pickle: names of values that may be pickled. constant: patterns of tensors
     that may stay unchanged without an alarm; integers may anyway. lowest_rank: patterns of plain
     tensors and values that differ between ranks by design; the lowest rank's are saved. experts:
-    save so many experts of each layer at a time, in turn. skip_if_full: do not wait for earlier
+    save so many experts of each layer at a time. selector: which of them, "rotation", "load-aware"
+    or "risk-aware"; the last two need `count` on every rank. skip_if_full: do not wait for earlier
     saves, fail. patience: seconds after which a silent daemon counts as absent."""
 
     def __init__(self, run: Optional[str] = None, group: Optional[Any] = None,
                  socket: Optional[str] = None, *, values_bytes: int = 1 << 20,
                  allow_pickle: Sequence[str] = (), constant: Sequence[str] = (),
                  lowest_rank: Sequence[str] = (), experts: Optional[int] = None,
-                 selector: str = "rotating", skip_if_full: bool = False, patience: float = 2.0,
+                 selector: str = "rotation", skip_if_full: bool = False, patience: float = 2.0,
                  timeout: float = 60.0, **session: Any) -> None:
-        if selector != "rotating":
-            raise errors.InvalidArgument(
-                f"option selector: {selector} needs the counts of all ranks, which a save without "
-                "collectives does not have; use rotating")
-        if experts is not None and experts < 1:
-            raise errors.InvalidArgument(f"option experts: {experts}; give at least 1, or None")
+        selection.check(selector, experts)
         self.session = Session(run, socket=socket, **session)
         self._job = Job(group)
         self._allow_pickle = tuple(allow_pickle)
@@ -52,6 +48,7 @@ class Saver:
         self._constant = tuple(constant)
         self._values_bytes = values_bytes
         self._experts = experts
+        self._selector = selector
         self._skip_if_full = skip_if_full
         self._patience = patience
         self._timeout = timeout
@@ -59,7 +56,7 @@ class Saver:
         self._agreed: Optional[planning.Agreed] = None
         self._layout: Optional[layout.Layout] = None
         self._plan: Optional[planning.Plan] = None
-        self._rotation: Optional[Rotation] = None
+        self._selection: Optional[selection.Selection] = None
         self._epoch: Optional[Epoch] = None
         self._units: List[int] = []  # of the save in progress
         self._complete = False  # the run has a view: a partial save makes sense
@@ -80,8 +77,13 @@ class Saver:
         full or slow does not: `Pending.failure` has it, and the next save tries again."""
         fresh = self._plan_once(state)
         turn, self._turn = self._turn, self._turn + 1
+        planned = self._plan is not None
+        if planned:  # before anything that one rank may fail at alone
+            self._choose(turn, step)
         try:
             self._enter()
+            if not planned:
+                self._choose(turn, step)
             with Patience(self.session, self._patience):
                 pending = self._save(step, turn, state, fresh, per_rank, metrics)
         except LATER as failure:
@@ -122,7 +124,8 @@ class Saver:
 
     def count(self, layer: int, tokens_per_expert: Sequence[Any]) -> None:
         """Adds tokens that the router sent to the experts of a layer, of all ranks together. They
-        count once `stepped` is called; rank 0's counts are kept with the next save."""
+        count once `stepped` is called; rank 0's counts are kept with the next save. A selector
+        that weighs tokens needs the same counts on every rank: sum them with one all_reduce."""
         self._tokens.count(layer, tokens_per_expert)
 
     def stepped(self) -> None:
@@ -183,7 +186,7 @@ class Saver:
             error = ("InvalidArgument",
                      f"the state on rank {rank}: {type(failed).__name__}: {failed}")
         options = {"run": joining.run_of(self.session), "values_bytes": self._values_bytes,
-                   "experts": self._experts, "constant": self._constant,
+                   "experts": self._experts, "selector": self._selector, "constant": self._constant,
                    "lowest_rank": self._lowest_rank}
         declared = self._job.gather(planning.Declared(
             rank, mine.held, mine.aliases, mine.empty, tuple(mine.values), options,
@@ -230,7 +233,9 @@ class Saver:
         plan = planning.Plan(self._agreed, mine, self._job.rank, self._planned.held,
                              layout.values_bytes(mine))
         if self._experts is not None:
-            self._rotation = Rotation(mine.units, self._experts)
+            holders = {unit: plan.ranks(unit) for unit in range(len(mine.units))}
+            self._selection = selection.Selection(mine.units, holders, self._experts,
+                                                  self._selector)
         self._layout, self._plan = mine, plan
 
     def _resume(self, step: Union[str, int]) -> Optional[View]:
@@ -249,6 +254,13 @@ class Saver:
 
     # ---- saving ----------------------------------------------------------------------------
 
+    def _choose(self, turn: int, step: int) -> None:
+        """Chooses the units of a save, the same on all ranks."""
+        assert self._layout is not None
+        self._units = list(range(len(self._layout.units)))
+        if self._selection is not None:
+            self._units = self._selection.units(turn, step, self._tokens, not self._complete)
+
     def _save(self, step: int, turn: int, state: Any, fresh: Optional[State],
               per_rank: Mapping[str, Any], metrics: Mapping[str, float]) -> Pending:
         assert self._planned is not None
@@ -257,11 +269,13 @@ class Saver:
         try:
             mine = fresh or examine(state, self._job.rank)
             mine.check_like(self._planned, self._job.rank, joining.run_of(self.session))
+            if self._selection is not None and self._complete:
+                self._selection.check_counts(self._tokens)
             document = self._document(step, turn, mine, per_rank)
         except errors.InvalidArgument as error:
             refused = error
         self._compare_once(turn, mine, refused)
-        snapshot = self._begin(step, turn, metrics)
+        snapshot = self._begin(step, metrics)
         try:
             if refused is not None:
                 raise refused
@@ -275,14 +289,12 @@ class Saver:
             raise
         return Pending(step, None, snapshot, self._patience)
 
-    def _begin(self, step: int, turn: int, metrics: Mapping[str, float]) -> Snapshot:
+    def _begin(self, step: int, metrics: Mapping[str, float]) -> Snapshot:
         assert self._plan is not None and self._layout is not None
-        units = list(range(len(self._layout.units)))
-        if self._rotation is not None and self._complete:
-            units = self._rotation.units(turn)
-        self._complete = True
-        self._units = units
-        tokens = self._tokens.flat(self._layout.units) if self._job.rank == 0 else []
+        units, self._complete = self._units, True
+        # ckptd compares the counts of all ranks: different ones are a reason to choose differently.
+        tells = self._job.rank == 0 or (self._selection is not None and self._selection.counts)
+        tokens = self._tokens.flat(self._layout.units) if tells else []
         told = {"plt": self.plt, **metrics} if tokens else dict(metrics)
         streams = joining.streams(
             self.session, self._plan.bytes_mine + self._plan.shares[self._job.rank][1])
@@ -323,7 +335,8 @@ class Saver:
         extra: Dict[str, Any] = {"world": self._agreed.size, "rank": rank, "step": step}
         if rank == 0:
             extra.update(aliases=self._agreed.aliases, empty=self._agreed.empty, turn=turn,
-                         tokens=self._tokens.total)
+                         tokens=self._tokens.total,
+                         saves=self._selection.saves if self._selection is not None else [])
         return values.encode(named, extra, self._may_pickle, rank,
                              self._plan.shares[rank][1])
 
@@ -372,6 +385,9 @@ class Saver:
             self._turn = int(extra.get("turn", -1)) + 1
             counted = extra.get("tokens", {})
             target = f"{joining.run_of(self.session)}@{restore.view.step}"
-            self._tokens.load(counted, self.session.query(
-                "experts", target=target)["layers"] if counted else [])
+            layers = self.session.query("experts", target=target)["layers"] if (
+                counted or self._selection is not None) else []
+            self._tokens.load(counted, layers if counted else [])
+            if self._selection is not None:
+                self._selection.load(self._turn, extra.get("saves", []), self._tokens, layers)
         return Restored(restore.view, units, notes + more, own, saved)

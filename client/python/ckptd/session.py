@@ -100,6 +100,10 @@ class Session:
             self._handle = handle
         return self._handle
 
+    def idle(self) -> bool:
+        """False while a snapshot or a held view of the session is in use."""
+        return self._handle is None or self._handle.idle()
+
     def close(self) -> None:
         """Ends the session. Snapshots that were not ended are aborted. Idempotent."""
         if self._handle is not None:

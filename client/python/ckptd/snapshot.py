@@ -54,7 +54,7 @@ class Snapshot:
         self.session = session
         self.step = step
         self._pointer: Optional[int] = pointer
-        self._ended = False
+        self.ended = False
 
     @classmethod
     def begin(cls, session: "Session", step: int, unit_ids: Sequence[int],
@@ -101,7 +101,7 @@ class Snapshot:
     def __exit__(self, kind: Any, value: Any, _: Any) -> None:
         if kind is not None:
             self.abort(f"{kind.__name__}: {value}" if str(value) else kind.__name__)
-        elif not self._ended:
+        elif not self.ended:
             self.end()
 
     def __del__(self) -> None:
@@ -131,7 +131,7 @@ class Snapshot:
     def end(self) -> None:
         """This rank has written everything. The daemon goes on by itself."""
         self._call("ckpt_snapshot_end")
-        self._ended = True
+        self.ended = True
 
     def abort(self, reason: str) -> None:
         self._call("ckpt_snapshot_abort", reason.replace("\0", " ").encode(errors="replace"))

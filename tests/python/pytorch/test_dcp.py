@@ -8,6 +8,7 @@ import pytorch_support as support
 import torch.distributed.checkpoint as dcp
 from pytorch_support import StoreTest, ckptd, dist, filled, mesh, ranks, same, torch
 from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 
 ROUNDS = int(os.environ.get("CKPTD_DCP_ROUNDS", "12"))
@@ -161,6 +162,97 @@ def train(rank, run, size, start):
     tiny.close()
 
 
+def part(on, seed):
+    return distribute_tensor(filled((5, 3), seed), on, [Shard(0)], src_data_rank=None)
+
+
+def save_async(step, state, tiny, kind):
+    os.environ["MASTER_ADDR"] = "127.0.0.1"  # the host's own name may not resolve
+    return dcp.async_save(state, checkpoint_id=f"step-{step}", storage_writer=tiny,
+                          async_checkpointer_type=kind)
+
+
+def end_process():
+    """Ends the process of async_save in good order: it would complain of the rank's end."""
+    from torch.distributed.checkpoint import _async_process_executor as executor
+    executor._CHECKPOINT_PROCESS = None
+
+
+def committed(run):
+    with ckptd.Session(run, control=True) as asker:
+        return [commit["step"] for commit in asker.query("log", target=run)]
+
+
+def loaded(run, step, on, kind=reader):
+    state = {"w": torch.zeros_like(part(on, step)), "step": 0}
+    dcp.load(state, checkpoint_id=f"step-{step}", storage_reader=kind(run))
+    assert same(state["w"].to_local(), part(on, step).to_local()), step
+    assert state["step"] == step
+
+
+def save_asynchronously(rank, run, kind):
+    """Three saves; the state is overwritten as soon as async_save has returned."""
+    on, tiny = mesh(2), writer(run)
+    for step in (1, 2, 3):
+        state = {"w": part(on, step), "step": step}
+        saved = save_async(step, state, tiny, kind)
+        with torch.no_grad():
+            state["w"].to_local().zero_()
+        saved.result(support.TIMEOUT)
+    dist.barrier()
+    assert committed(run) == [3, 2, 1]
+    for step in (1, 2, 3):
+        loaded(run, step, on)
+    end_process()
+
+
+def save_in_turn(rank, run):
+    """Two processes per rank save one run in turn: neither has room for two arenas."""
+    def all_of_the_arena(run):
+        return ckptd.dcp.Reader(run, timeout=support.TIMEOUT)
+    on, kind = mesh(2), AsyncCheckpointerType.PROCESS
+    tiny = ckptd.dcp.Writer(run, values_bytes=64 << 10, timeout=support.TIMEOUT)
+    dcp.save({"w": part(on, 1), "step": 1}, checkpoint_id="step-1", storage_writer=tiny)
+    loaded(run, 1, on, all_of_the_arena)
+    for step in (2, 3):
+        save_async(step, {"w": part(on, step), "step": step}, tiny,
+                   kind).result(support.TIMEOUT)
+        dist.barrier()
+        loaded(run, step, on, all_of_the_arena)
+    assert committed(run) == [3, 2, 1]
+    end_process()
+
+
+def refused_asynchronously(rank, run):
+    saved = save_async(2, {"w": torch.ones(2)}, writer(run), AsyncCheckpointerType.PROCESS)
+    try:
+        saved.result(support.TIMEOUT)
+    except CheckpointException as refused:
+        assert "restore first, or save into a new run" in str(refused), refused
+    else:
+        raise AssertionError("it saved over commits")
+    assert committed(run) == [1]
+    end_process()
+
+
+class Asynchronous(StoreTest):
+    def test_threads_save_the_staged_state(self):
+        ranks(2, save_asynchronously, self.tiny, AsyncCheckpointerType.THREAD)
+
+    def test_processes_save_the_staged_state(self):
+        ranks(2, save_asynchronously, self.tiny, AsyncCheckpointerType.PROCESS)
+
+    def test_a_process_and_its_rank_save_and_load_in_turn(self):
+        ranks(2, save_in_turn, self.tiny)
+
+    def test_a_process_refuses_to_save_over_commits(self):
+        state = {"w": torch.ones(2)}
+        first = writer(self.tiny)
+        dcp.save(state, checkpoint_id="1", storage_writer=first)
+        first.close()
+        ranks(1, refused_asynchronously, self.tiny)
+
+
 class Contract(StoreTest):
     def test_different_content_of_one_name_is_refused(self):
         def body(rank, run):
@@ -216,6 +308,10 @@ class Contract(StoreTest):
             log = tiny._mine().session.query("log", target=run)
             assert [commit["step"] for commit in log] == [3, 2, 1], log
         ranks(2, body, self.tiny)
+
+    def test_a_pickled_reader_is_as_exact(self):
+        import pickle
+        self.assertTrue(pickle.loads(pickle.dumps(reader(self.tiny, exact=True)))._exact)
 
     def test_a_pickled_writer_opens_its_own_session(self):
         import pickle

@@ -175,7 +175,8 @@ class Training(StoreTest):
 
     def test_lost_tokens_after_two_kills_equal_a_recount(self):
         for kill, status in ((9, -9), (15, -9), (None, 0)):
-            self.assertEqual(forked(self.tiny, self.path, kill, experts=1), status)
+            self.assertEqual(forked(self.tiny, self.path, kill, experts=1,
+                                    selector="risk-aware"), status)
         told = lines(self.path)
         self.assertEqual([line["view"] for line in told if "view" in line], [8, 14])
         plts, tokens, lost = recount(told)

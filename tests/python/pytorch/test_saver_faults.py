@@ -4,8 +4,9 @@ import signal
 import unittest
 
 import pytorch_support as support
-from pytorch_support import StoreTest, ckptd, filled, saver, torch, zeroed
+from pytorch_support import StoreTest, ckptd, filled, mesh, ranks, saver, torch, zeroed
 from support import DaemonTest
+from torch.distributed.tensor import Shard, distribute_tensor
 
 LAYER = "layers.0.moe.experts.w1"
 
@@ -118,9 +119,11 @@ class Refusals(StoreTest):
         self.refused({"w": torch.ones(1), "odd": object()}, r'value odd: .*allow_pickle=\["odd"\]')
         self.refused({"w": torch.ones(1), "text": "x" * (1 << 20)}, "value text: .*values_bytes")
 
-    def test_selectors_that_need_counts_of_all_ranks(self):
-        with self.assertRaisesRegex(ckptd.InvalidArgument, "selector: risk-aware .*use rotating"):
-            saver(self.tiny, experts=1, selector="risk-aware")
+    def test_selectors_that_cannot_choose(self):
+        with self.assertRaisesRegex(ckptd.InvalidArgument, "selector: 'age-aware'; choose one of"):
+            saver(self.tiny, experts=1, selector="age-aware")
+        with self.assertRaisesRegex(ckptd.InvalidArgument, "risk-aware .*experts=K"):
+            saver(self.tiny, selector="risk-aware")
         self.refused({"w": torch.ones(1)}, "option experts: 2, but no tensor", experts=2)
 
     def test_saving_into_a_run_with_commits(self):
@@ -173,6 +176,53 @@ class Wrapper(torch.Tensor):
         raise NotImplementedError(function)
 
 
+def versions(tiny):
+    """Steps of the versions of layer 0's experts in the newest view."""
+    (layer,) = tiny.session.query("experts", target=tiny.session.description.run)["layers"]
+    return [one["version_step"] for one in layer["experts"]]
+
+
+def expert_parallel(step):
+    return {LAYER: distribute_tensor(filled((4, 8, 8), step), mesh(2), [Shard(0)],
+                                     src_data_rank=None)}
+
+
+def weighed(rank, run):
+    """Saves of one expert each. After a restore, experts have the ages of the view."""
+    def save(tiny, step, counts):
+        tiny.count(0, counts)
+        tiny.stepped()
+        tiny.save(step, expert_parallel(step)).durable(support.TIMEOUT)
+        return versions(tiny)
+    options = {"experts": 1, "selector": "risk-aware", "alarms": "off"}
+    with saver(run, **options) as tiny:
+        assert save(tiny, 1, [9, 9, 9, 9]) == [1, 1, 1, 1]
+        assert save(tiny, 2, [8, 1, 2, 3]) == [2, 1, 1, 1]
+        assert save(tiny, 3, [1, 1, 5, 3]) == [2, 1, 3, 1]
+    with saver(run, **options) as tiny:
+        tiny.restore(expert_parallel(0))
+        assert tiny.plt > 0
+        # Ages 2, 3, 1, 3: 8 * sqrt(1) < 5 * sqrt(3).
+        assert save(tiny, 4, [0, 0, 8, 5]) == [2, 1, 3, 4]
+        assert save(tiny, 5, [0, 9, 0, 0]) == [2, 5, 3, 4]
+        return save(tiny, 6, [0, 0, 0, 0])
+
+
+def counted_apart(rank, run, silently):
+    """The failure that each rank is told if it counts its own tokens alone."""
+    with saver(run, experts=1, selector="load-aware", alarms="off") as tiny:
+        tiny.save(1, expert_parallel(1)).durable(support.TIMEOUT)
+        tiny.count(0, [5, 1, 1, 1] if rank else [1, 1, 1, 5])
+        tiny.stepped()
+        if silently:  # ckptd sees the choice alone
+            tiny._tokens.flat = lambda units: []
+        try:
+            tiny.save(2, expert_parallel(2)).durable(support.TIMEOUT)
+        except ckptd.Error as failure:
+            return str(failure)
+        raise AssertionError("ranks saved different experts")
+
+
 class Partial(StoreTest):
     def test_experts_take_turns_and_counts_survive(self):
         state = {LAYER: filled((4, 8, 8), 1), "w": filled((8,), 2)}
@@ -188,8 +238,8 @@ class Partial(StoreTest):
             log = tiny.session.query("log", target=self.tiny)
             self.assertEqual([commit["experts"] for commit in log], [1, 1, 4])
             (layer,) = tiny.session.query("experts", target=self.tiny)["layers"]
-            self.assertEqual([one["staleness"] for one in layer["experts"]], [2, 1, 0, 2])
-            self.assertEqual([one["lost_tokens"] for one in layer["experts"]], [2, 2, 0, 5])
+            self.assertEqual([one["staleness"] for one in layer["experts"]], [1, 0, 2, 2])
+            self.assertEqual([one["lost_tokens"] for one in layer["experts"]], [1, 0, 6, 5])
         found = zeroed(state)
         with saver(self.tiny, experts=1) as tiny:
             restored = tiny.restore(found)
@@ -197,16 +247,39 @@ class Partial(StoreTest):
             self.assertEqual(tiny._turn, 3)
             versions = [restored.units[f"layers.0.moe.experts.{one}"].version.step
                         for one in range(4)]
-            self.assertEqual(versions, [1, 2, 3, 1])
-            self.assertEqual(tiny._tokens.lost, {0: [2, 2, 0, 5]})
-            tiny.save(4, found).durable(support.TIMEOUT)  # expert 3 in turn
+            self.assertEqual(versions, [2, 3, 1, 1])
+            self.assertEqual(tiny._tokens.lost, {0: [1, 0, 6, 5]})
+            tiny.save(4, found).durable(support.TIMEOUT)  # expert 2 in turn
         with saver(self.tiny, experts=1) as tiny:
             tiny.restore(found)
-            self.assertEqual(tiny._tokens.lost, {0: [2, 2, 0, 5]}, "no loss counts twice")
-            self.assertEqual(tiny.plt, 9 / 24)
-            self.assertEqual(tiny.session.query("log", target=self.tiny)[0]["plt"], 9 / 24)
+            self.assertEqual(tiny._tokens.lost, {0: [1, 0, 6, 5]}, "no loss counts twice")
+            self.assertEqual(tiny.plt, 12 / 24)
+            self.assertEqual(tiny.session.query("log", target=self.tiny)[0]["plt"], 12 / 24)
         self.assertTrue(torch.equal(found["w"], state["w"]))
-        self.assertTrue(torch.equal(found[LAYER][2], state[LAYER][2]))
+        self.assertTrue(torch.equal(found[LAYER][1], state[LAYER][1]))
+
+    def test_a_selector_without_counts_is_refused(self):
+        state = {LAYER: filled((4, 8, 8), 1)}
+        with saver(self.tiny, experts=1, selector="load-aware") as tiny:
+            tiny.save(1, state).durable(support.TIMEOUT)  # full: no choice
+            with self.assertRaisesRegex(ckptd.InvalidArgument, "load-aware: layer 0 has counts of "
+                                        r"0 experts, and needs 4; call count\("):
+                tiny.save(2, state)
+            tiny.count(0, [1, 5, 2, 3])
+            tiny.stepped()
+            tiny.save(3, state).durable(support.TIMEOUT)
+            self.assertEqual(versions(tiny), [1, 3, 1, 1])
+
+    def test_ranks_choose_alike_and_go_on_after_a_restore(self):
+        self.assertEqual(ranks(2, weighed, self.tiny), [[2, 5, 6, 4]] * 2)
+
+    def test_ranks_with_different_counts_are_refused(self):
+        told = ranks(2, counted_apart, self.tiny, False)
+        self.assertRegex(" ".join(told), "rank [01] gives other token counts of experts than")
+
+    def test_ranks_with_different_choices_are_refused(self):
+        told = ranks(2, counted_apart, self.tiny, True)
+        self.assertRegex(" ".join(told), "not agree to the plan of rank [01]: the plans differ")
 
     def test_another_run_is_a_starting_point(self):
         state = {"w": filled((8,), 2), "step": 5}
