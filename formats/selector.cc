@@ -118,6 +118,10 @@ std::string to_string(const Selector& selector) {
   return text;
 }
 
+std::string commit_name(std::string_view run, LineageId lineage, Step step) {
+  return fmt::format("{}~{}@{}", run, lineage, step);
+}
+
 Status validate_tag(std::string_view tag) {
   CKPT_TRY(validate_name("tag", tag));
   if (tag == kLatest || is_digits(tag)) {

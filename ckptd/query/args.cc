@@ -223,8 +223,8 @@ Status find_tag_to_remove(const QueryContext& context, const QueryArgs& args,
   }
   CKPT_ASSIGN(const Resolved commit, resolve_selector(context, selector));
   if (commit.point == tag->second) return {};
-  return make_error(ErrorCode::kInvalidArgument, "run {}: tag {} is of {}~{}@{}, not of {}",
-                    run.name, change.tag, run.name, tag->second.lineage, tag->second.step,
+  return make_error(ErrorCode::kInvalidArgument, "run {}: tag {} is of {}, not of {}", run.name,
+                    change.tag, ckpt::commit_name(run.name, tag->second.lineage, tag->second.step),
                     to_string(selector));
 }
 

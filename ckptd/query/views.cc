@@ -233,6 +233,61 @@ Result<Page> experts_document(const QueryContext& context, const QueryArgs& args
   return page;
 }
 
+namespace {
+
+// A restore reads the damaged version of a unit, finds the damage, and takes the version before it.
+// The plan skips versions that are known to be damaged, unless memory has all their bytes.
+RestoreOracle oracle_with_damage(const QueryContext& context, const RestoreRequest& request,
+                                 const KnownDamage& damage) {
+  RestoreOracle oracle = catalog_oracle(context.catalog, request, context.in_memory);
+  if (damage.empty()) return oracle;
+  const auto damage_of = [&context, &damage](const UnitVersion& version) -> const ScrubDamage* {
+    const bool in_memory =
+        context.in_memory && std::ranges::all_of(version.fragments, [&](const auto& fragment) {
+          return context.in_memory(version.snapshot, version.unit, fragment);
+        });
+    if (in_memory) return nullptr;
+    return damage.of({version.snapshot.lineage, version.snapshot.step}, version.unit);
+  };
+  const auto newest = oracle.newest_version;
+  oracle.newest_version = [newest, damage_of](ckpt::UnitId unit, const auto& before) {
+    std::optional<UnitVersion> version = newest(unit, before);
+    while (version && damage_of(*version) != nullptr) {
+      const ckpt::SnapshotKey damaged = version->snapshot;
+      version = newest(unit, damaged);
+    }
+    return version;
+  };
+  oracle.damaged_version = [newest, damage_of, marked = oracle.damaged_version](
+                               ckpt::UnitId unit) -> std::optional<DamagedVersion> {
+    if (auto whole_commit = marked(unit)) return whole_commit;
+    const std::optional<UnitVersion> own = newest(unit, std::nullopt);
+    const ScrubDamage* found = own ? damage_of(*own) : nullptr;
+    if (found == nullptr) return std::nullopt;
+    return DamagedVersion{own->snapshot, found->reason};
+  };
+  return oracle;
+}
+
+// Units that the plan takes from an older step. At most a screenful; the rest is counted.
+Json plan_notes(const RestorePlan& plan) {
+  constexpr size_t kNotesMax = 16;
+  Json notes = Json::array();
+  size_t left_out = 0;
+  for (const WantedVersion& version : plan.versions) {
+    if (version.note.empty()) continue;
+    if (notes.size() < kNotesMax) {
+      notes.push_back(version.note);
+    } else {
+      ++left_out;
+    }
+  }
+  if (left_out > 0) notes.push_back(fmt::format("and {} more of the kind", left_out));
+  return notes;
+}
+
+}  // namespace
+
 Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const Resolved at, resolve_selector(context, selector));
@@ -241,8 +296,9 @@ Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs&
   for (ckpt::UnitId unit = 0; unit < specs->size(); ++unit) {
     request.wants.push_back({unit, 0, (*specs)[unit].bytes});
   }
+  const KnownDamage damage(context, at.run, *specs);
   CKPT_ASSIGN(const RestorePlan plan,
-              plan_restore(request, catalog_oracle(context.catalog, request, context.in_memory)));
+              plan_restore(request, oracle_with_damage(context, request, damage)));
 
   Json sources = Json::array();
   const auto add = [&](Source source, uint64_t bytes, double bytes_per_second) {
@@ -257,7 +313,8 @@ Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs&
   const Json document = {{"run", at.run.name},
                          {"step", at.point.step},
                          {"lineage", at.point.lineage},
-                         {"sources", std::move(sources)}};
+                         {"sources", std::move(sources)},
+                         {"notes", plan_notes(plan)}};
   return Page{.json = dump(document), .lists = {"sources"}};
 }
 

@@ -108,7 +108,7 @@ TEST_F(Ctl, RunsAreRemovedWhenNothingProtectsThem) {
   json({"tag", "tiny@10", "best"});
   const Finished tagged = ctl({"rm", "tiny", "--yes"});
   EXPECT_EQ(tagged.exit_code, 1);
-  EXPECT_THAT(tagged.err, HasSubstr("tag best at step 10; --force"));
+  EXPECT_THAT(tagged.err, HasSubstr("tag best of tiny~1@10; --force"));
   const Finished not_said = ctl({"rm", "tiny", "--force"});
   EXPECT_EQ(not_said.exit_code, 2) << "there is no terminal to ask at";
   EXPECT_THAT(not_said.err, HasSubstr("pass --yes, or --dry-run"));
