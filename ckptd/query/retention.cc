@@ -279,7 +279,7 @@ Result<RemoveArgs> parse_remove_args(const QueryContext& context, std::string_vi
     remove.point = resolved.point;
     return remove;
   }
-  CKPT_ASSIGN(remove.run, whole_run(context, parsed, "rm"));
+  CKPT_ASSIGN(remove.run, run_not_lineage(context, selector, "rm"));
   return remove;
 }
 

@@ -235,19 +235,22 @@ Result<Page> experts_document(const QueryContext& context, const QueryArgs& args
 
 namespace {
 
-// A restore reads the damaged version of a unit, finds the damage, and takes the version before it.
-// The plan skips versions that are known to be damaged, unless memory has all their bytes.
-RestoreOracle oracle_with_damage(const QueryContext& context, const RestoreRequest& request,
-                                 const KnownDamage& damage) {
-  RestoreOracle oracle = catalog_oracle(context.catalog, request, context.in_memory);
+// True if memory has every fragment of the version: a restore then reads none of its bytes on disk.
+bool is_in_memory(const QueryContext& context, const UnitVersion& version) {
+  return context.in_memory && std::ranges::all_of(version.fragments, [&](const auto& fragment) {
+           return context.in_memory(version.snapshot, version.unit, fragment);
+         });
+}
+
+// A restore that reads a damaged version takes the version before it. The plan does so for versions
+// that are known to be damaged. `context` and `damage` must outlive the oracle.
+RestoreOracle passing_over_damage(RestoreOracle oracle, const QueryContext& context,
+                                  const KnownDamage& damage) {
   if (damage.empty()) return oracle;
-  const auto damage_of = [&context, &damage](const UnitVersion& version) -> const ScrubDamage* {
-    const bool in_memory =
-        context.in_memory && std::ranges::all_of(version.fragments, [&](const auto& fragment) {
-          return context.in_memory(version.snapshot, version.unit, fragment);
-        });
-    if (in_memory) return nullptr;
-    return damage.of({version.snapshot.lineage, version.snapshot.step}, version.unit);
+  const auto damage_of = [&context, &damage](const UnitVersion& version) {
+    return is_in_memory(context, version)
+               ? nullptr
+               : damage.of({version.snapshot.lineage, version.snapshot.step}, version.unit);
   };
   const auto newest = oracle.newest_version;
   oracle.newest_version = [newest, damage_of](ckpt::UnitId unit, const auto& before) {
@@ -258,9 +261,9 @@ RestoreOracle oracle_with_damage(const QueryContext& context, const RestoreReque
     }
     return version;
   };
-  oracle.damaged_version = [newest, damage_of, marked = oracle.damaged_version](
+  oracle.damaged_version = [newest, damage_of, of_commits = oracle.damaged_version](
                                ckpt::UnitId unit) -> std::optional<DamagedVersion> {
-    if (auto whole_commit = marked(unit)) return whole_commit;
+    if (auto of_commit = of_commits(unit)) return of_commit;
     const std::optional<UnitVersion> own = newest(unit, std::nullopt);
     const ScrubDamage* found = own ? damage_of(*own) : nullptr;
     if (found == nullptr) return std::nullopt;
@@ -298,7 +301,9 @@ Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs&
   }
   const KnownDamage damage(context, at.run, *specs);
   CKPT_ASSIGN(const RestorePlan plan,
-              plan_restore(request, oracle_with_damage(context, request, damage)));
+              plan_restore(request, passing_over_damage(
+                                        catalog_oracle(context.catalog, request, context.in_memory),
+                                        context, damage)));
 
   Json sources = Json::array();
   const auto add = [&](Source source, uint64_t bytes, double bytes_per_second) {

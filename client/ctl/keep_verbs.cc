@@ -301,7 +301,8 @@ void add_keeping(Builder& build) {
                 "  ckptctl prune tiny --dry-run\n  ckptctl prune tiny --keep-last 3\n"
                 "  ckptctl prune tiny --yes",
                 [args](Link& link) { return run_prune(link, *args); });
-  build.target(prune, args->target, "run", "RUN");
+  // Not from CKPTD_RUN: what goes must be said.
+  prune->add_option("run", args->target, "RUN")->required();
   add_rules(prune, args->rules);
   prune->add_flag(
       "--force,-f", args->force,

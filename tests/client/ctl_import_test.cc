@@ -201,7 +201,9 @@ TEST_F(Ctl, TheRunOfTheEnvironmentIsForVerbsThatAreToldNone) {
   EXPECT_EQ(ctl({"verify", "nobody"}, "tiny").exit_code, 3);
   EXPECT_EQ(json({"diff", "other@10", "tiny@10"})["units"].size(), 0u);
   EXPECT_THAT(ctl({"unit", "tiny"}).err, HasSubstr("the argument `unit` is missing"));
-  EXPECT_EQ(ctl({"rm"}, "tiny").exit_code, 2) << "what goes is said";
+  for (const char* verb : {"rm", "prune"}) {
+    EXPECT_EQ(ctl({verb}, "tiny").exit_code, 2) << "what goes is said";
+  }
 }
 
 }  // namespace

@@ -333,6 +333,12 @@ TEST_F(Ctl, ExportFallsBackWithinItsLineage) {
   EXPECT_EQ(exported["fallbacks"][0]["view"], "tiny@30");
 }
 
+TEST_F(Ctl, SuggestsTheRunThatWasMeant) {
+  EXPECT_EQ(ctl({"log", "tin"}).err, "ckptctl: run tin: no such run; did you mean `tiny`?\n");
+  EXPECT_EQ(ctl({"log", "nobody"}).err,
+            "ckptctl: run nobody: no such run; `ckptctl runs` lists them\n");
+}
+
 TEST_F(Ctl, ExitCodesSayWhatKindOfFailure) {
   EXPECT_EQ(ctl({"log", "nobody"}).exit_code, 3);
   EXPECT_EQ(ctl({"show", "tiny@15"}).exit_code, 3);

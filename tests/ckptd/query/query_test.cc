@@ -202,18 +202,24 @@ TEST_F(QueryTest, RestorePlanSaysWhereTheBytesAre) {
 
 TEST_F(QueryTest, RestorePlanPassesOverKnownDamage) {
   const ScrubDamage damage{
+      .run = "tiny", .lineage = 1, .step = 10, .unit = units_[1].name, .reason = "CRC differs"};
+  context_.damages = std::span(&damage, 1);
+  EXPECT_EQ(ask("restore-plan", {{"target", "tiny~1@10"}})["notes"],
+            json::array({"unit " + units_[1].name + ": step 5 instead of 10: CRC differs"}));
+  EXPECT_EQ(ask("restore-plan", {{"target", "tiny~1@5"}})["notes"], json::array());
+}
+
+TEST_F(QueryTest, RestorePlanReadsADamagedVersionFromMemory) {
+  const ScrubDamage damage{
       .run = "tiny", .lineage = 1, .step = 10, .unit = units_[0].name, .reason = "CRC differs"};
   context_.damages = std::span(&damage, 1);
-  const json plan = ask("restore-plan", {{"target", "tiny~1@10"}});
-  EXPECT_EQ(plan["notes"],
-            json::array({"unit " + units_[0].name + ": step 5 instead of 10: CRC differs"}));
-  context_.in_memory = [](const auto&, ckpt::UnitId, const auto&) { return true; };
+  context_.in_memory = [](const auto&, ckpt::UnitId unit, const auto&) { return unit == 0; };
   EXPECT_EQ(ask("restore-plan", {{"target", "tiny~1@10"}})["notes"], json::array());
 }
 
 TEST_F(QueryTest, RestorePlanFailsWithoutAnIntactVersion) {
   const ScrubDamage damage{
-      .run = "tiny", .lineage = 1, .step = 5, .unit = units_[0].name, .reason = "CRC differs"};
+      .run = "tiny", .lineage = 1, .step = 5, .unit = units_[1].name, .reason = "CRC differs"};
   context_.damages = std::span(&damage, 1);
   expect_error("restore-plan", {{"target", "tiny~1@5"}}, 4, "the view has no older version of it");
 }
