@@ -54,6 +54,9 @@ Result<Selector> parse_parts(std::string_view text) {
   const std::string_view head = text.substr(0, at);
   const size_t tilde = head.find('~');
   selector.run = head.substr(0, tilde);
+  if (selector.run.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "the name of the run is missing");
+  }
   CKPT_TRY(validate_name("run", selector.run));
   if (tilde != std::string_view::npos) {
     const auto lineage = parse_number<LineageId>(head.substr(tilde + 1));
@@ -116,6 +119,10 @@ std::string to_string(const Selector& selector) {
       break;
   }
   return text;
+}
+
+std::string commit_name(std::string_view run, LineageId lineage, Step step) {
+  return fmt::format("{}~{}@{}", run, lineage, step);
 }
 
 Status validate_tag(std::string_view tag) {

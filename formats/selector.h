@@ -34,6 +34,8 @@ Result<Selector> parse_selector(std::string_view text);
 // alone, ~L, means its newest complete view. The answer is never of kind kRun.
 Result<Selector> parse_commit_name(std::string_view text, std::string_view run);
 std::string to_string(const Selector& selector);
+// RUN~LINEAGE@STEP: names this commit whatever lineage is current.
+std::string commit_name(std::string_view run, LineageId lineage, Step step);
 
 // A tag must be a name, and not one that a selector reads as something else ("latest", "120").
 Status validate_tag(std::string_view tag);

@@ -181,7 +181,7 @@ Status validate_name(std::string_view kind, std::string_view name) {
     return make_error(ErrorCode::kInvalidArgument,
                       "{} {}: a name is 1 to {} characters of A-Z a-z 0-9 . _ -, "
                       "and starts with neither . nor -",
-                      kind, base::printable(name), kNameBytesMax);
+                      kind, name.empty() ? "''" : base::printable(name), kNameBytesMax);
   }
   return ok_status();
 }

@@ -11,6 +11,7 @@
 #include "ckptd/observe/log_event.h"
 #include "ckptd/sessions/access.h"
 #include "formats/base/counted.h"
+#include "formats/selector.h"
 
 namespace ckptd {
 
@@ -54,9 +55,9 @@ void log_prune(const RunInfo& run, const PrunePlan& plan) {
                {"step", removed.point.step},
                {"kept_units", removed.kept_units.size()},
                {"reason", removed.reason}},
-              "run {} lineage {} step {}: deleted: {}; {} of its units stay for other views",
-              run.name, removed.point.lineage, removed.point.step, removed.reason,
-              removed.kept_units.size());
+              "{}: deleted: {}; {} of its units stay for other views",
+              ckpt::commit_name(run.name, removed.point.lineage, removed.point.step),
+              removed.reason, removed.kept_units.size());
   }
 }
 

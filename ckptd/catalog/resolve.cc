@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include "ckptd/catalog/catalog_impl.h"
+#include "formats/selector.h"
 
 namespace ckptd {
 
@@ -26,7 +27,7 @@ std::string Catalog::Impl::in_other_lineages(const RunEntry& run, ckpt::LineageI
     const ckpt::LineageId id = other->first;
     if (id == except) continue;
     if (!get(Family::kCommits, keys::commit(run.info.id, CommitIndex::kLive, id, step))) continue;
-    names.push_back(fmt::format("{}~{}@{}", run.info.name, id, step));
+    names.push_back(ckpt::commit_name(run.info.name, id, step));
   }
   if (names.empty()) return {};
   const bool more = names.size() > kNamesShown;
@@ -41,8 +42,9 @@ Result<ViewPoint> Catalog::resolve(ckpt::RunId run, ckpt::LineageId lineage,
   CKPT_ASSIGN(const ViewPoint point, resolve_any(run, lineage, step));
   const auto commit = impl_->read_commit(run, point.lineage, point.step);
   if (commit && commit->info.damaged) {
-    return make_error(ErrorCode::kCorrupt, "run {} step {}: damaged: {}",
-                      impl_->find(run)->info.name, step, commit->info.reason);
+    return make_error(ErrorCode::kCorrupt, "{}: damaged: {}",
+                      ckpt::commit_name(impl_->find(run)->info.name, point.lineage, step),
+                      commit->info.reason);
   }
   return point;
 }
@@ -60,8 +62,8 @@ Result<ViewPoint> Catalog::resolve_any(ckpt::RunId run, ckpt::LineageId lineage,
     const auto commit = impl_->read_commit(run, stretch.lineage, step);
     if (!commit) continue;
     if (commit->info.deleted) {
-      return make_error(ErrorCode::kNotFound, "run {} step {}: deleted: {}{}", name, step,
-                        commit->info.reason,
+      return make_error(ErrorCode::kNotFound, "{}: deleted: {}{}",
+                        ckpt::commit_name(name, stretch.lineage, step), commit->info.reason,
                         impl_->in_other_lineages(*entry, stretch.lineage, step));
     }
     return ViewPoint{stretch.lineage, step};

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "formats/selector.h"
+
 namespace ckptd {
 
 namespace {
@@ -23,8 +25,9 @@ std::string not_in_journal(const Catalog& catalog, const RecoveredStore& journal
   catalog.visit_commits(run.id, [&](const CommitInfo& commit) {
     if (commit.sequence >= journal.end.next_sequence) return true;  // the journal lost its end
     if (!has_mark(journal.commits, mark_of(commit))) {
-      why = fmt::format("its commit of run {} step {} is not what the journal's record {} says",
-                        run.name, commit.snapshot.step, commit.sequence);
+      why = fmt::format("its commit {} is not what the journal's record {} says",
+                        ckpt::commit_name(run.name, commit.snapshot.lineage, commit.snapshot.step),
+                        commit.sequence);
     }
     return false;
   });
@@ -52,8 +55,9 @@ std::string not_in_catalog(const Catalog& catalog, const RecoveredStore& journal
   const bool there =
       commit && (mark_of(*commit) == newest || commit->sequence >= journal.end.next_sequence);
   if (run.ok() && there) return {};
-  return fmt::format("it lacks the commit of run {} step {} of the journal's record {}",
-                     run.ok() ? run->name : fmt::format("number {}", key.run), key.step,
+  return fmt::format("it lacks the commit {} of the journal's record {}",
+                     ckpt::commit_name(run.ok() ? run->name : fmt::format("run number {}", key.run),
+                                       key.lineage, key.step),
                      newest.sequence);
 }
 

@@ -126,6 +126,14 @@ Result<RunInfo> whole_run(const QueryContext& context, const QueryArgs& args,
   return run_or_lineage(context, selector, verb);
 }
 
+Result<RunInfo> run_not_lineage(const QueryContext& context, const ckpt::Selector& selector,
+                                std::string_view verb) {
+  if (selector.lineage == 0) return selected_run(context, selector);
+  return make_error(ErrorCode::kInvalidArgument,
+                    "{} takes a run or a commit, not the lineage {}: name {}, or {}@STEP", verb,
+                    to_string(selector), selector.run, to_string(selector));
+}
+
 Result<RunInfo> run_or_lineage(const QueryContext& context, const ckpt::Selector& selector,
                                std::string_view verb) {
   if (selector.kind != ckpt::Selector::Kind::kRun) return takes_a_run(verb, selector);
@@ -186,7 +194,7 @@ Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_
   }
   CKPT_ASSIGN(const ckpt::Selector selector, parsed.selector("target"));
   if (selector.kind == ckpt::Selector::Kind::kRun) {
-    CKPT_ASSIGN(const RunInfo run, whole_run(context, parsed, "verify"));
+    CKPT_ASSIGN(const RunInfo run, run_not_lineage(context, selector, "verify"));
     target.runs = {run.id};
     return target;
   }
@@ -223,8 +231,8 @@ Status find_tag_to_remove(const QueryContext& context, const QueryArgs& args,
   }
   CKPT_ASSIGN(const Resolved commit, resolve_selector(context, selector));
   if (commit.point == tag->second) return {};
-  return make_error(ErrorCode::kInvalidArgument, "run {}: tag {} is of {}~{}@{}, not of {}",
-                    run.name, change.tag, run.name, tag->second.lineage, tag->second.step,
+  return make_error(ErrorCode::kInvalidArgument, "run {}: tag {} is of {}, not of {}", run.name,
+                    change.tag, ckpt::commit_name(run.name, tag->second.lineage, tag->second.step),
                     to_string(selector));
 }
 

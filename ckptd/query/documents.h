@@ -51,6 +51,9 @@ class QueryArgs {
 // The run that `target` names, without a step or lineage; must be readable.
 Result<RunInfo> whole_run(const QueryContext& context, const QueryArgs& args,
                           std::string_view verb);
+// Same, for a verb that takes commits, too, but no lineage as a whole. `selector` has no step.
+Result<RunInfo> run_not_lineage(const QueryContext& context, const ckpt::Selector& selector,
+                                std::string_view verb);
 // The run of a selector without a step, optionally with a lineage; must be readable.
 Result<RunInfo> run_or_lineage(const QueryContext& context, const ckpt::Selector& selector,
                                std::string_view verb);

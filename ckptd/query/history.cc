@@ -19,7 +19,7 @@ Json parent_json(const Catalog& catalog, const RunInfo& run) {
   if (run.parent == 0) return nullptr;
   const auto parent = catalog.run(run.parent);
   const std::string name = parent.ok() ? parent->name : fmt::format("number {}", run.parent);
-  return fmt::format("{}@{}", name, run.parent_step);
+  return ckpt::commit_name(name, run.parent_lineage, run.parent_step);
 }
 
 Json last_step_json(const Catalog& catalog, const RunInfo& run) {

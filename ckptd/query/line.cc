@@ -63,7 +63,7 @@ std::string CommitNames::of(ViewPoint commit) const {
     by_step = meant.ok() && *meant == commit;
   }
   return by_step ? fmt::format("{}@{}", name_, commit.step)
-                 : fmt::format("{}~{}@{}", name_, commit.lineage, commit.step);
+                 : ckpt::commit_name(name_, commit.lineage, commit.step);
 }
 
 }  // namespace ckptd

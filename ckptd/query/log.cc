@@ -57,10 +57,14 @@ Json plt_json(const CommitInfo& commit) {
 }
 
 // Document of a deleted commit: when and why it was deleted, and how many units views still need.
-Json deleted_json(const CommitInfo& commit) {
-  return {{"step", commit.snapshot.step},     {"lineage", commit.snapshot.lineage},
-          {"time", iso_time(commit.time_ns)}, {"deleted", iso_time(commit.ended_ns)},
-          {"reason", commit.reason},          {"units_left", commit.units.size()}};
+Json deleted_json(const CommitInfo& commit, const CommitNames& names) {
+  return {{"step", commit.snapshot.step},
+          {"lineage", commit.snapshot.lineage},
+          {"time", iso_time(commit.time_ns)},
+          {"deleted", iso_time(commit.ended_ns)},
+          {"reason", commit.reason},
+          {"units_left", commit.units.size()},
+          {"name", names.of({commit.snapshot.lineage, commit.snapshot.step})}};
 }
 
 // Data for building the rows of a log.
@@ -163,7 +167,7 @@ Result<Page> log_document(const QueryContext& context, const QueryArgs& args) {
     const bool wanted = commit.deleted == deleted && (!bounded || commit.snapshot.step < before) &&
                         filter.wants({commit.snapshot.lineage, commit.snapshot.step});
     if (!wanted) return true;
-    if (!rows.add_row(deleted ? deleted_json(commit) : commit_json(commit, of_run))) {
+    if (!rows.add_row(deleted ? deleted_json(commit, of_run.names) : commit_json(commit, of_run))) {
       page.next = {commit.sequence, listed};
       return false;
     }

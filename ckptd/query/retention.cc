@@ -244,8 +244,9 @@ Result<PinChange> parse_pin_args(const QueryContext& context, std::string_view a
   CKPT_ASSIGN(change.remove, parsed.flag("remove"));
   const std::vector<ViewPoint> pins = context.catalog.pins(change.target.run.id);
   if (change.remove && !std::binary_search(pins.begin(), pins.end(), change.target.point)) {
-    return make_error(ErrorCode::kNotFound, "run {} step {}: it is not pinned",
-                      change.target.run.name, change.target.point.step);
+    return make_error(ErrorCode::kNotFound, "{}: it is not pinned",
+                      ckpt::commit_name(change.target.run.name, change.target.point.lineage,
+                                        change.target.point.step));
   }
   return change;
 }
@@ -278,7 +279,7 @@ Result<RemoveArgs> parse_remove_args(const QueryContext& context, std::string_vi
     remove.point = resolved.point;
     return remove;
   }
-  CKPT_ASSIGN(remove.run, whole_run(context, parsed, "rm"));
+  CKPT_ASSIGN(remove.run, run_not_lineage(context, selector, "rm"));
   return remove;
 }
 

@@ -233,6 +233,64 @@ Result<Page> experts_document(const QueryContext& context, const QueryArgs& args
   return page;
 }
 
+namespace {
+
+// True if memory has every fragment of the version: a restore then reads none of its bytes on disk.
+bool is_in_memory(const QueryContext& context, const UnitVersion& version) {
+  return context.in_memory && std::ranges::all_of(version.fragments, [&](const auto& fragment) {
+           return context.in_memory(version.snapshot, version.unit, fragment);
+         });
+}
+
+// A restore that reads a damaged version takes the version before it. The plan does so for versions
+// that are known to be damaged. `context` and `damage` must outlive the oracle.
+RestoreOracle passing_over_damage(RestoreOracle oracle, const QueryContext& context,
+                                  const KnownDamage& damage) {
+  if (damage.empty()) return oracle;
+  const auto damage_of = [&context, &damage](const UnitVersion& version) {
+    return is_in_memory(context, version)
+               ? nullptr
+               : damage.of({version.snapshot.lineage, version.snapshot.step}, version.unit);
+  };
+  const auto newest = oracle.newest_version;
+  oracle.newest_version = [newest, damage_of](ckpt::UnitId unit, const auto& before) {
+    std::optional<UnitVersion> version = newest(unit, before);
+    while (version && damage_of(*version) != nullptr) {
+      const ckpt::SnapshotKey damaged = version->snapshot;
+      version = newest(unit, damaged);
+    }
+    return version;
+  };
+  oracle.damaged_version = [newest, damage_of, of_commits = oracle.damaged_version](
+                               ckpt::UnitId unit) -> std::optional<DamagedVersion> {
+    if (auto of_commit = of_commits(unit)) return of_commit;
+    const std::optional<UnitVersion> own = newest(unit, std::nullopt);
+    const ScrubDamage* found = own ? damage_of(*own) : nullptr;
+    if (found == nullptr) return std::nullopt;
+    return DamagedVersion{own->snapshot, found->reason};
+  };
+  return oracle;
+}
+
+// Units that the plan takes from an older step. At most a screenful; the rest is counted.
+Json plan_notes(const RestorePlan& plan) {
+  constexpr size_t kNotesMax = 16;
+  Json notes = Json::array();
+  size_t left_out = 0;
+  for (const WantedVersion& version : plan.versions) {
+    if (version.note.empty()) continue;
+    if (notes.size() < kNotesMax) {
+      notes.push_back(version.note);
+    } else {
+      ++left_out;
+    }
+  }
+  if (left_out > 0) notes.push_back(fmt::format("and {} more of the kind", left_out));
+  return notes;
+}
+
+}  // namespace
+
 Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const ckpt::Selector selector, args.selector("target"));
   CKPT_ASSIGN(const Resolved at, resolve_selector(context, selector));
@@ -243,9 +301,11 @@ Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs&
   }
   const Sources none;
   const Sources& list = context.sources != nullptr ? *context.sources : none;
-  CKPT_ASSIGN(
-      const RestorePlan plan,
-      plan_restore(request, catalog_oracle(context.catalog, request, list.places(context.uid))));
+  const KnownDamage damage(context, at.run, *specs);
+  CKPT_ASSIGN(const RestorePlan plan,
+              plan_restore(request, passing_over_damage(catalog_oracle(context.catalog, request,
+                                                                       list.places(context.uid)),
+                                                        context, damage)));
 
   Json sources = Json::array();
   for (const auto& source : list.in_order()) {
@@ -260,7 +320,8 @@ Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs&
   const Json document = {{"run", at.run.name},
                          {"step", at.point.step},
                          {"lineage", at.point.lineage},
-                         {"sources", std::move(sources)}};
+                         {"sources", std::move(sources)},
+                         {"notes", plan_notes(plan)}};
   return Page{.json = dump(document), .lists = {"sources"}};
 }
 

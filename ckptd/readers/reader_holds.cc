@@ -92,9 +92,10 @@ void ReaderHolds::renew(const Session& session, const fb::RenewHoldT& message) {
 
 void ReaderHolds::tell_ended(const std::vector<Hold>& ended, const std::string& reason) {
   for (const Hold& hold : ended) {
-    spdlog::info("run {} lineage {} step {}: not held any more by {}: {}",
-                 needs_.history.run_name(hold.run), hold.view.lineage, hold.view.step,
-                 describe(hold.holder), reason);
+    spdlog::info(
+        "{}: not held any more by {}: {}",
+        ckpt::commit_name(needs_.history.run_name(hold.run), hold.view.lineage, hold.view.step),
+        describe(hold.holder), reason);
     if (hold.of_job) continue;  // its session has not requested it
     fb::HoldEndedT message;
     message.hold = hold.id;

@@ -6,6 +6,7 @@
 
 #include "ckptd/observe/log_event.h"
 #include "ckptd/safeguards.h"
+#include "formats/selector.h"
 
 namespace ckptd {
 
@@ -36,12 +37,12 @@ Result<RecoveryCheck> CommitChecker::check(const Catalog& index, const SnapshotK
   const Status held = check_commit_headers(segments(), *commit, *units, part);
   if (held.ok()) return RecoveryCheck();
   const RunInfo run = index.run(key.run).value();
+  const std::string name = ckpt::commit_name(run.name, key.lineage, key.step);
   const bool read =
       held.error().code == ErrorCode::kCorrupt || held.error().code == ErrorCode::kNotFound;
   if (!read && !left_out(Safeguard::kUnreadStays)) {
     // A later read may succeed. A restore falls back if not.
-    spdlog::log(level, "run {} step {}: could not be checked: {}", run.name, key.step,
-                held.error().message);
+    spdlog::log(level, "{}: could not be checked: {}", name, held.error().message);
     return RecoveryCheck{.damaged = {}, .unread = true, .reason = held.error().message};
   }
   log_event(level, "commit_damaged",
@@ -49,7 +50,7 @@ Result<RecoveryCheck> CommitChecker::check(const Catalog& index, const SnapshotK
              {"lineage", key.lineage},
              {"step", key.step},
              {"reason", held.error().message}},
-            "run {} step {}: damaged: {}", run.name, key.step, held.error().message);
+            "{}: damaged: {}", name, held.error().message);
   fb::CommitDamagedT damaged;
   damaged.run = key.run;
   damaged.lineage = key.lineage;

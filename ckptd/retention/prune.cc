@@ -6,6 +6,7 @@
 
 #include "ckptd/retention/view_needs.h"
 #include "formats/base/counted.h"
+#include "formats/selector.h"
 
 namespace ckptd {
 namespace {
@@ -18,6 +19,10 @@ constexpr const char* kPinned = "pinned";
 
 ViewPoint point_of(const CommitInfo& commit) {
   return {commit.snapshot.lineage, commit.snapshot.step};
+}
+
+std::string name_of(const RunInfo& run, ViewPoint commit) {
+  return ckpt::commit_name(run.name, commit.lineage, commit.step);
 }
 
 class Planner {
@@ -51,7 +56,7 @@ class Planner {
     CKPT_TRY(read(run));
     CKPT_TRY(check_metrics(run, rules, outcome));
     note_unknown_tags(rules);
-    if (keep_by_rules(rules, now_ns)) return {};
+    if (keep_by_rules(run, rules, now_ns)) return {};
     return make_error(ErrorCode::kFailedPrecondition,
                       "run {}: the rules match none of its {}{}{}; {}", run.name,
                       ckpt::base::counted(run.commits, "commit"), plan_.notes.empty() ? "" : ": ",
@@ -100,9 +105,9 @@ class Planner {
     const ViewPoint point = *request.point;
     if (const auto holders = reasons_at(holders_, point); !holders.empty()) {
       return make_error(ErrorCode::kFailedPrecondition,
-                        "run {} step {}: it is {}; wait until the reader is through, or let root "
-                        "end that by --force",
-                        run.name, point.step, fmt::join(holders, ", "));
+                        "{}: it is {}; wait until the reader is through, or let root end that by "
+                        "--force",
+                        name_of(run, point), fmt::join(holders, ", "));
     }
     std::vector<std::string> firm = reasons_at(firm_, point);
     std::vector<std::string> soft;
@@ -115,8 +120,8 @@ class Planner {
     const bool helps = firm.empty();
     if (!helps) soft = firm;
     const char* now = request.in_use ? "while the run is in use" : "now";
-    return make_error(ErrorCode::kFailedPrecondition, "run {} step {}: it is kept: {}; {}",
-                      run.name, point.step, fmt::join(soft, ", "),
+    return make_error(ErrorCode::kFailedPrecondition, "{}: it is kept: {}; {}", name_of(run, point),
+                      fmt::join(soft, ", "),
                       helps ? "--force removes it all the same"
                             : fmt::format("not even --force removes it {}", now));
   }
@@ -181,7 +186,7 @@ class Planner {
 
   // False: there are undamaged commits, but no rule keeps any. A mistyped name has that effect, and
   // nobody intends to remove everything.
-  bool keep_by_rules(const ckpt::KeepRules& rules, uint64_t now_ns) {
+  bool keep_by_rules(const RunInfo& run, const ckpt::KeepRules& rules, uint64_t now_ns) {
     std::vector<Candidate> candidates;
     candidates.reserve(commits_.size());
     for (const CommitInfo& commit : commits_) {
@@ -195,7 +200,7 @@ class Planner {
                             .always = always_[point]});
     }
     const auto reasons = keep_reasons(rules, candidates, now_ns);
-    note_clock(dated_after_now(rules, candidates, now_ns));
+    note_clock(run, dated_after_now(rules, candidates, now_ns));
     size_t next = 0;
     bool some_match = candidates.empty();
     bool some_whole = false;
@@ -206,7 +211,7 @@ class Planner {
       some_match |= reasons[next].size() > candidates[next].always.size();
       some_whole |= !commits_[i].damaged;
       if (kept_[i]) {
-        note_holders(candidates[next].point, reasons[next]);
+        note_holders(run, candidates[next].point, reasons[next]);
         plan_.kept.push_back({candidates[next].point, candidates[next].time_ns, reasons[next]});
       }
       ++next;
@@ -214,20 +219,20 @@ class Planner {
     return some_match || !some_whole;
   }
 
-  void note_clock(const Candidate* newest) {
+  void note_clock(const RunInfo& run, const Candidate* newest) {
     if (newest == nullptr) return;
-    plan_.notes.push_back(fmt::format(
-        "the clock is before the date of the newest commit, step {}: nothing is removed, "
-        "since rules by time cannot judge; set the clock, or `rm` that commit",
-        newest->point.step));
+    plan_.notes.push_back(
+        fmt::format("the clock is before the date of the newest commit, {}: nothing is removed, "
+                    "since rules by time cannot judge; set the clock, or `rm` that commit",
+                    name_of(run, newest->point)));
   }
 
   // Notes the readers of a commit that only readers keep.
-  void note_holders(ViewPoint point, const std::vector<std::string>& reasons) {
+  void note_holders(const RunInfo& run, ViewPoint point, const std::vector<std::string>& reasons) {
     const std::vector<std::string> holders = reasons_at(holders_, point);
     if (holders.empty() || holders.size() < reasons.size()) return;
-    plan_.notes.push_back(fmt::format("step {} is kept although no rule keeps it: it is {}",
-                                      point.step, fmt::join(holders, ", ")));
+    plan_.notes.push_back(fmt::format("{} is kept although no rule keeps it: it is {}",
+                                      name_of(run, point), fmt::join(holders, ", ")));
   }
 
   void remove_if_unneeded(const CommitInfo& commit, const std::string& reason) {
@@ -277,26 +282,25 @@ Result<PrunePlan> remove_run(const Catalog& catalog, const RemovalRequest& reque
   for (const RunInfo& other : catalog.runs()) {
     if (other.parent != run.id) continue;
     return make_error(ErrorCode::kFailedPrecondition,
-                      "run {}: run {} was started from its step {}; remove that one first",
-                      run.name, other.name, other.parent_step);
+                      "run {}: run {} was started from {}; remove that one first", run.name,
+                      other.name, name_of(run, {other.parent_lineage, other.parent_step}));
   }
   if (!request.held_views.empty()) {
     const HeldView& one = request.held_views.front();
     return make_error(
         ErrorCode::kFailedPrecondition,
-        "run {}: step {} is {}{}; wait until the readers are through, or let root end "
-        "that by --force",
-        run.name, one.view.step, one.reason,
+        "run {}: {} is {}{}; wait until the readers are through, or let root end that by --force",
+        run.name, name_of(run, one.view), one.reason,
         request.held_views.size() == 1
             ? ""
             : fmt::format(", and there are {} more holds", request.held_views.size() - 1));
   }
   std::vector<std::string> kept;
   for (const auto& [tag, point] : catalog.tags(run.id)) {
-    kept.push_back(fmt::format("tag {} at step {}", tag, point.step));
+    kept.push_back(fmt::format("tag {} of {}", tag, name_of(run, point)));
   }
   for (const ViewPoint& pin : catalog.pins(run.id)) {
-    kept.push_back(fmt::format("step {} is pinned", pin.step));
+    kept.push_back(fmt::format("{} is pinned", name_of(run, pin)));
   }
   if (!kept.empty() && !request.force) {
     return make_error(ErrorCode::kFailedPrecondition,

@@ -11,6 +11,7 @@
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/scrub/scrub.h"
+#include "formats/selector.h"
 
 namespace ckptd {
 
@@ -30,7 +31,7 @@ namespace {
 // Prefix for the unit in a sentence: empty for the journal, which belongs to no run.
 std::string whose(const VerifyError& error) {
   if (error.run.empty()) return {};
-  return fmt::format("run {} lineage {} step {} unit ", error.run, error.lineage, error.step);
+  return ckpt::commit_name(error.run, error.lineage, error.step) + " unit ";
 }
 
 // The recorded damage of a finding's unit.

@@ -114,12 +114,16 @@ Result<Json> export_one(Link& link, const ExportRequest& request, const std::str
   CKPT_ASSIGN(const View view, load_held_view(link, target));
   if (!view.complete) {
     return make_error(ErrorCode::kFailedPrecondition,
-                      "run {} step {}: the view is not complete, missing: {}", view.run, view.step,
-                      some_of(view.missing));
+                      "{}~{}@{}: the view is not complete, missing: {}", view.run, view.lineage,
+                      view.step, some_of(view.missing));
   }
   CKPT_ASSIGN(const Schema schema, load_schema(link, view.run));
   CKPT_ASSIGN(const OriginalFiles originals, load_original_files(link, view, schema));
-  CKPT_ASSIGN(const ExportLayout layout, make_export_layout(schema, request.options, originals));
+  const auto planned = make_export_layout(schema, request.options, originals);
+  if (!planned.ok()) {
+    return make_error(planned.error().code, "run {}: {}", view.run, planned.error().message);
+  }
+  const ExportLayout& layout = *planned;
   const auto texts = texts_of(layout, schema);
   const std::vector<std::string> names = names_of(layout, texts);
   CKPT_ASSIGN(ExportFolder folder, ExportFolder::open(request.out, names));

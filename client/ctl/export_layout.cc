@@ -214,7 +214,8 @@ Result<ExportLayout> make_export_layout(const Schema& schema, const ExportOption
   CKPT_ASSIGN(const auto chosen, choose(schema, options, layout.exported));
   CKPT_ASSIGN(const std::vector<LogicalTensor> tensors, join_slices(chosen, originals));
   if (tensors.empty() && originals.empty()) {
-    return make_error(ErrorCode::kFailedPrecondition, "the run's units have no tensors to export");
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "its units have no tensors to export; --resumable exports all their bytes");
   }
   layout.tensors = tensors.size();
   for (const LogicalTensor& tensor : tensors) layout.data_bytes += tensor.bytes;

@@ -210,16 +210,18 @@ HeatStyle terminal_style() {
     style.columns = size.ws_col;
   } else if (const char* columns = std::getenv("COLUMNS"); columns != nullptr) {
     std::from_chars(columns, columns + std::strlen(columns), style.columns);
+  } else {
+    style.wraps_text = false;  // a pipe or a file has no width
   }
   style.columns = std::clamp(style.columns, kColumnsMin, kColumnsMax);
   return style;
 }
 
 std::string heat_map_text(const HeatMap& map, const HeatStyle& style) {
-  const std::string title = wrapped_title(map.title, static_cast<size_t>(style.columns));
+  const size_t text_columns = style.wraps_text ? static_cast<size_t>(style.columns) : SIZE_MAX;
+  const std::string title = wrapped_title(map.title, text_columns);
   if (map.experts == 0) return title + "no experts\n";
-  if (!map.alike.empty())
-    return title + wrapped_title(map.alike, static_cast<size_t>(style.columns));
+  if (!map.alike.empty()) return title + wrapped_title(map.alike, text_columns);
   size_t label = 5;  // "layer"
   for (const HeatRow& row : map.rows) label = std::max(label, fmt::formatted_size("{}", row.layer));
   const size_t room = static_cast<size_t>(style.columns) - label - 1;

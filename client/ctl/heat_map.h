@@ -39,8 +39,9 @@ inline constexpr int kHeatLevels = 8;
 int heat_level(uint64_t value, uint64_t most);
 
 struct HeatStyle {
-  int columns = 80;    // of the terminal; wide layers are split into several blocks
-  bool colour = true;  // if false, characters from '.' to '@'
+  int columns = 80;        // of the terminal; wide layers are split into several blocks
+  bool wraps_text = true;  // if false, a sentence stays on one line
+  bool colour = true;      // if false, characters from '.' to '@'
 };
 // The style of stdout: colour on a terminal, unless NO_COLOR is set or TERM is dumb.
 HeatStyle terminal_style();

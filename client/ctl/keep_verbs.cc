@@ -1,5 +1,7 @@
 #include "client/ctl/keep_verbs.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -125,14 +127,29 @@ Status check_can_ask(Link& link, const char* verb, const std::string& target) {
                     verb, target);
 }
 
+// " and its tags a, b": the tags that go with the commits of a plan.
+std::string tags_that_go(const Json& removed) {
+  constexpr size_t kNamedMax = 8;
+  std::vector<std::string> tags;
+  for (const Json& commit : removed) {
+    for (const Json& tag : member(commit, "tags")) tags.push_back(text(tag));
+  }
+  if (tags.empty()) return {};
+  const size_t left_out = tags.size() - std::min(tags.size(), kNamedMax);
+  const char* noun = tags.size() == 1 ? "tag" : "tags";
+  tags.resize(tags.size() - left_out);
+  return fmt::format(" and the {} {}{}", noun, fmt::join(tags, ", "),
+                     left_out == 0 ? "" : fmt::format(" and {} more", left_out));
+}
+
 // Asks at the terminal before a removal. `plan`: the answer of a dry run.
 Status confirm_removal(const char* verb, const std::string& target, const Json& plan,
                        bool whole_run) {
   const size_t commits = member(plan, "removed").size();
   const std::string question =
-      fmt::format("ckptctl: {} {}: this removes {} with {}{} for good; go on?", verb, target,
+      fmt::format("ckptctl: {} {}: this removes {} with {}{}{} for good; go on?", verb, target,
                   ckpt::base::counted(commits, "commit"), size(plan, "bytes"),
-                  whole_run ? " and the run itself" : "");
+                  tags_that_go(member(plan, "removed")), whole_run ? " and the run itself" : "");
   if (confirm(question)) return ckpt::ok_status();
   return make_error(ErrorCode::kAborted, "{} {}: nothing was removed", verb, target);
 }
@@ -284,7 +301,8 @@ void add_keeping(Builder& build) {
                 "  ckptctl prune tiny --dry-run\n  ckptctl prune tiny --keep-last 3\n"
                 "  ckptctl prune tiny --yes",
                 [args](Link& link) { return run_prune(link, *args); });
-  build.target(prune, args->target, "run", "RUN");
+  // Not from CKPTD_RUN: what goes must be said.
+  prune->add_option("run", args->target, "RUN")->required();
   add_rules(prune, args->rules);
   prune->add_flag(
       "--force,-f", args->force,

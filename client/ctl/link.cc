@@ -1,5 +1,8 @@
 #include "client/ctl/link.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
 
 #include "client/ctl/say.h"
@@ -14,7 +17,11 @@ namespace {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
+// A ckptd that starts on a large store binds its socket first, and then takes connections.
 constexpr uint32_t kOpenTimeoutMs = 3'000;
+constexpr std::chrono::milliseconds kOpeningToldAfter{1'000};
+// Time for a ckptd that was started just now to make its socket.
+constexpr uint32_t kNoSocketTimeoutMs = 300;
 constexpr uint32_t kHeartbeatMs = 500;
 constexpr uint64_t kArenaBytes = 32 << 20;  // two windows of 8 MiB, and the daemon's reserve
 constexpr uint64_t kSlabBytes = 8 << 20;
@@ -39,6 +46,19 @@ std::string about(const Json& arguments) {
   return " " + target->get<std::string>();
 }
 
+bool has_socket(const std::string& path) {
+  return ::access(path.c_str(), F_OK) == 0 || errno != ENOENT;
+}
+
+// A ckptd that hangs has taken the connection: "cannot connect" would not be true.
+ckpt::Error opening_error(ckpt::Error error, const std::string& socket, uint32_t waited_ms) {
+  if (!error.message.ends_with(": ckptd did not answer in time")) return error;
+  return make_error(ErrorCode::kDeadlineExceeded,
+                    "ckptd at socket {} has taken the connection and not answered for {}: look at "
+                    "its log, then repeat the command",
+                    socket, ckpt::base::format_age(std::chrono::milliseconds(waited_ms)));
+}
+
 }  // namespace
 
 ckpt::Error as_error(const ckpt::client::Error& error) {
@@ -59,13 +79,23 @@ Link::Link(Options options)
                                .say = [](const std::string& line) { say("{}", line); },
                                .listens = somebody_listens})) {}
 
+void Link::tell_of_opening(Liveness& of, std::chrono::milliseconds waited) {
+  if (of.told_of_opening || waited < kOpeningToldAfter) return;
+  of.told_of_opening = true;
+  say("ckptd at socket {} is not ready; waiting at most {} for it", of.socket,
+      ckpt::base::format_age(std::chrono::milliseconds(kOpenTimeoutMs)));
+}
+
 // libckpt calls this while a call of a session waits.
 int Link::interrupted(void* liveness) {
-  const auto& of = *static_cast<const Liveness*>(liveness);
+  auto& of = *static_cast<Liveness*>(liveness);
   const bool opened = of.session != nullptr;
-  if (!opened && !of.tells_of_opening) return 0;
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - of.opening);
+  if (!opened && !of.patient) {
+    tell_of_opening(of, waited);
+    return 0;
+  }
   const DaemonWatch::Seen seen{
       .session = &of,
       .silence_ms = opened ? ckpt_silence_ms(of.session) : static_cast<uint64_t>(waited.count()),
@@ -78,11 +108,13 @@ Result<ckpt::client::Session> Link::open_session(ckpt::client::OpenOptions optio
   const bool patient = options_.patience_ms > 0;
   Liveness& liveness =
       liveness_.emplace_back(Liveness{.watch = watch_.get(),
-                                      .tells_of_opening = patient,
+                                      .patient = patient,
+                                      .socket = socket_,
                                       .opening = std::chrono::steady_clock::now()});
   options.socket = socket_;
   options.client_name = "ckptctl";
-  options.timeout_ms = patient ? options_.patience_ms : kOpenTimeoutMs;
+  options.timeout_ms =
+      patient ? options_.patience_ms : (has_socket(socket_) ? kOpenTimeoutMs : kNoSocketTimeoutMs);
   options.heartbeat_ms = kHeartbeatMs;
   options.interrupted = interrupted;
   options.interrupted_context = &liveness;
@@ -92,7 +124,11 @@ Result<ckpt::client::Session> Link::open_session(ckpt::client::OpenOptions optio
     options.slab_bytes = kSlabBytes;
   }
   auto session = ckpt::client::Session::open(options);
-  if (!session) return as_error(session.error());
+  if (!session && !patient && options.timeout_ms == kNoSocketTimeoutMs && has_socket(socket_)) {
+    options.timeout_ms = kOpenTimeoutMs;
+    session = ckpt::client::Session::open(options);
+  }
+  if (!session) return opening_error(as_error(session.error()), socket_, options.timeout_ms);
   liveness.session = session->handle();
   return std::move(session).value();
 }

@@ -83,13 +83,16 @@ class Link {
   // State of the waits of one session.
   struct Liveness {
     DaemonWatch* watch = nullptr;
-    bool tells_of_opening = false;  // true: a wait of a few seconds ends with the full reason
+    bool patient = false;  // the verb has its own timeout, and the watch tells of its opening
+    std::string socket = {};
     std::chrono::steady_clock::time_point opening;
+    bool told_of_opening = false;
     const ckpt_session* session = nullptr;  // null while it is being opened
   };
   explicit Link(Options options);
   Result<ckpt::client::Session> open_session(ckpt::client::OpenOptions options, bool with_arena);
   static int interrupted(void* liveness);
+  static void tell_of_opening(Liveness& of, std::chrono::milliseconds waited);
   Result<AnswerPage> ask_page(const std::string& verb, const Json& arguments, uint32_t timeout_ms);
 
   Options options_;

@@ -71,7 +71,8 @@ void add_log(Builder& build) {
                "RUN (its current lineage), RUN~LINEAGE, or a commit; ancestors are listed, too");
   log->add_flag("--all,-a", args->all, "List every lineage of the run, as a tree");
   log->add_flag("--deleted", args->deleted, "List removed commits, with time and reason");
-  log->add_option("--limit,-n", args->limit, "List at most this many commits (default: all)");
+  log->add_option("--limit,-n", args->limit, "List at most this many commits (default: all)")
+      ->check(at_least_one());
 }
 
 }  // namespace ckptctl

@@ -6,6 +6,7 @@
 #include "client/ctl/say.h"
 #include "client/ctl/verbs.h"
 #include "formats/base/cli_errors.h"
+#include "formats/base/cli_flags.h"
 #include "formats/base/cli_numbers.h"
 #include "formats/base/console.h"
 #include "formats/base/json_dump.h"
@@ -45,6 +46,7 @@ int run(int argc, char** argv) {
   ckptctl::Verb verb;
   ckptctl::add_verbs(app, common, verb);
   ckpt::base::refuse_wrapped_numbers(app);
+  ckpt::base::refuse_empty_values(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -171,8 +171,11 @@ class FolderReader {
     if (set) return names;
     const std::string found =
         names.empty() ? "" : fmt::format(", and {} files of tensors that are no set", names.size());
-    return make_error(ErrorCode::kFailedPrecondition, "{}: it has neither {} nor {}{}", path_,
-                      kModelName, kIndexName, found);
+    return make_error(
+        ErrorCode::kFailedPrecondition,
+        "{}: it has neither {} nor {}, nor one lone .safetensors file, nor one whole set "
+        "NAME-00001-of-00003.safetensors{}",
+        path_, kModelName, kIndexName, found);
   }
 
   Status read_config() {

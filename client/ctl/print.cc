@@ -55,6 +55,13 @@ std::string age(const Json& object, const char* name) {
       static_cast<int64_t>(std::clamp(seconds.get<double>(), 0.0, 1e9) * 1e9)));
 }
 
+std::string commit_name(std::string_view run, const Json& commit) {
+  const Json lineage = member(commit, "lineage");
+  const std::string of_lineage = lineage.is_null() ? "" : "~" + text(lineage);
+  return fmt::format("{}{}@{}", run, of_lineage, text(commit, "step"));
+}
+std::string commit_name(const Json& commit) { return commit_name(text(commit, "run"), commit); }
+
 namespace {
 
 // ["a", "b"] -> "a b"; {"loss": 2.5} -> "loss=2.5"
@@ -67,24 +74,17 @@ std::string joined(const Json& values) {
   return out.empty() ? "-" : out;
 }
 
-std::string view_name(const Json& view) {
-  return fmt::format("{}~{}@{}", text(view, "run"), text(view, "lineage"), text(view, "step"));
-}
-
 std::string parent_name(const Json& run) {
   const Json parent = member(run, "parent");
-  return parent.is_object() ? view_name(parent) : text(parent);
+  return parent.is_object() ? commit_name(parent) : text(parent);
 }
 
 std::string print_deleted(const Json& document) {
-  Table table({{"STEP", Align::kRight},
-               {"LINEAGE", Align::kRight},
-               {"TIME"},
-               {"DELETED"},
-               {"UNITS LEFT", Align::kRight},
-               {"REASON"}});
+  Table table({{"COMMIT"}, {"TIME"}, {"DELETED"}, {"UNITS LEFT", Align::kRight}, {"REASON"}});
   for (const Json& commit : document) {
-    table.add({text(commit, "step"), text(commit, "lineage"), text(commit, "time"),
+    // An older daemon does not send names: without its run, the commit is ~LINEAGE@STEP.
+    const bool named = !member(commit, "name").is_null();
+    table.add({named ? text(commit, "name") : commit_name("", commit), text(commit, "time"),
                text(commit, "deleted"), text(commit, "units_left"), text(commit, "reason")});
   }
   return table.text();
@@ -110,7 +110,7 @@ std::string finding_lines(const Json& findings, std::string_view what = {}) {
   for (const Json& finding : findings) {
     // A finding without a run is about the journal or the catalog.
     if (member(finding, "run") != "") {
-      out += fmt::format("run {} step {} unit ", text(finding, "run"), text(finding, "step"));
+      out += commit_name(finding) + " unit ";
     }
     out += fmt::format("{}: {}{}\n", text(finding, "unit"), what, text(finding, "reason"));
   }
@@ -198,7 +198,7 @@ std::string print_alarms(const Json& document) {
 std::string print_show(const Json& document) {
   const bool complete = member(document, "complete") == true;
   std::string out =
-      fmt::format("{}, {}{}\n", view_name(document), complete ? "complete" : "NOT complete",
+      fmt::format("{}, {}{}\n", commit_name(document), complete ? "complete" : "NOT complete",
                   member(document, "damaged").is_null() ? "" : ", DAMAGED");
   Table table({{"UNIT"},
                {"VERSION", Align::kRight},
@@ -264,15 +264,15 @@ std::string print_diff(const Json& document) {
                {"FROM", Align::kRight},
                {"TO", Align::kRight},
                {"SIZE", Align::kRight},
-               {"||B-A||/||A||", Align::kRight},
+               {"RELATIVE NORM", Align::kRight},
                {"WHY NO NORM"}});
   for (const Json& unit : member(document, "units")) {
     table.add({text(unit, "unit"), text(unit, "change"), text(unit, "from_step"),
                text(unit, "to_step"), size(unit, "bytes"), text(unit, "relative_norm"),
                unit.contains("reason") ? text(unit, "reason") : ""});
   }
-  return fmt::format("{} -> {}: {} changed, {}\n{}", view_name(member(document, "from")),
-                     view_name(member(document, "to")),
+  return fmt::format("{} -> {}: {} changed, {}\n{}", commit_name(member(document, "from")),
+                     commit_name(member(document, "to")),
                      ckpt::base::counted(member(document, "units").size(), "unit"),
                      size(document, "bytes"), table.text());
 }
@@ -315,53 +315,6 @@ std::string print_scrub(const Json& document) {
                                                       text(last, "unchecked_reason")));
 }
 
-std::string print_restore_plan(const Json& document) {
-  Table table({{"SOURCE"}, {"SIZE", Align::kRight}, {"SECONDS", Align::kRight}});
-  for (const Json& source : member(document, "sources")) {
-    table.add({text(source, "source"), size(source, "bytes"), text(source, "seconds")});
-  }
-  return view_name(document) + "\n" + table.text();
-}
-
-std::string print_prune(const Json& document) {
-  const auto reasons_of = [](const Json& kept) {
-    std::string reasons;
-    for (const Json& reason : member(kept, "reasons")) {
-      reasons += (reasons.empty() ? "" : ", ") + text(reason);
-    }
-    return reasons;
-  };
-  const bool dry = member(document, "dry_run") == true;
-  Table table({{"STEP", Align::kRight},
-               {"LINEAGE", Align::kRight},
-               {"TIME"},
-               {dry ? "WOULD BE" : "IS"},
-               {"SIZE", Align::kRight},
-               {"UNITS LEFT", Align::kRight},
-               {"WHY"}});
-  for (const Json& kept : member(document, "kept")) {
-    table.add({text(kept, "step"), text(kept, "lineage"), text(kept, "time"), "kept", "-", "-",
-               reasons_of(kept)});
-  }
-  for (const Json& removed : member(document, "removed")) {
-    table.add({text(removed, "step"), text(removed, "lineage"), text(removed, "time"), "removed",
-               size(removed, "bytes"), text(removed, "units_left"), text(removed, "reason")});
-  }
-  // The answer gives only the count of entries that did not fit.
-  const Json left_out = member(document, "left_out");
-  const auto all = [&](const char* name) {
-    const Json more = member(left_out, name);
-    return member(document, name).size() + (more.is_number_unsigned() ? more.get<size_t>() : 0);
-  };
-  std::string out = table.text();
-  if (left_out.is_object()) {
-    out += fmt::format("and {} kept, {} removed that are not listed here: ckptd's log has those\n",
-                       text(left_out, "kept"), text(left_out, "removed"));
-  }
-  return out + fmt::format("{} kept, {} {}, {}\n", all("kept"), all("removed"),
-                           dry ? "would be removed" : "removed", size(document, "bytes"));
-}
-
 std::string print_grants(const Json& document) {
   Table table({{"USER", Align::kRight}, {"MAY"}});
   table.add({text(document, "owner"), "everything: it is the owner's"});
@@ -379,7 +332,7 @@ std::string print_export(const Json& document) {
   const Json removed = member(document, "removed");
   const std::string gone =
       removed.empty() ? "" : fmt::format("removed of the earlier export: {}\n", joined(removed));
-  return fmt::format("{} written to {}: {}, {} in {}\n{}", view_name(document),
+  return fmt::format("{} written to {}: {}, {} in {}\n{}", commit_name(document),
                      text(document, "out"), counted(document, "tensors", "tensor"),
                      size(document, "bytes"),
                      ckpt::base::counted(member(document, "files").size(), "file"), gone);
@@ -389,7 +342,7 @@ std::string print_import(const Json& document) {
   const Json count = member(document, "experts");
   const bool any = count.is_number_unsigned() && count > 0;
   const std::string experts = any ? ", " + counted(count, "expert") : "";
-  return fmt::format("{} imported from {}: {} in {}{}, {}{}\n", view_name(document),
+  return fmt::format("{} imported from {}: {} in {}{}, {}{}\n", commit_name(document),
                      text(document, "folder"), counted(document, "tensors", "tensor"),
                      counted(document, "units", "unit"), experts, size(document, "bytes"),
                      member(document, "resumable") == true ? "; it can be resumed" : "");

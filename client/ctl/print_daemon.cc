@@ -17,11 +17,6 @@ namespace {
 
 using Align = Table::Align;
 
-std::string commit_name(const Json& document) {
-  return fmt::format("run {} step {} (lineage {})", text(document, "run"), text(document, "step"),
-                     text(document, "lineage"));
-}
-
 std::string health_lines(const Json& document) {
   const Json conditions = member(document, "conditions");
   if (!conditions.is_array()) return {};  // an older daemon does not tell
@@ -157,10 +152,8 @@ std::string holds_table(const Json& document) {
                {"SINCE"},
                {"IDLE", Align::kRight}});
   for (const Json& hold : member(document, "holds")) {
-    table.add(
-        {fmt::format("{}~{}@{}", text(hold, "run"), text(hold, "lineage"), text(hold, "step")),
-         text(hold, "client"), text(hold, "process"), text(hold, "user"), text(hold, "since"),
-         age(hold, "idle_seconds")});
+    table.add({commit_name(hold), text(hold, "client"), text(hold, "process"), text(hold, "user"),
+               text(hold, "since"), age(hold, "idle_seconds")});
   }
   return table.empty() ? "" : "\n" + table.text();
 }
@@ -233,8 +226,7 @@ std::string print_keep(const Json& document) {
                     : fmt::format("run {} keeps what one of these rules keeps:\n{}", run, rules);
   std::string pins;
   for (const Json& pin : member(document, "pins")) {
-    pins += fmt::format("{}step {} (lineage {})", pins.empty() ? "" : ", ", text(pin, "step"),
-                        text(pin, "lineage"));
+    pins += (pins.empty() ? "" : ", ") + commit_name(run, pin);
   }
   return out + (pins.empty() ? "no commit is pinned\n" : "pinned: " + pins + "\n");
 }
@@ -276,14 +268,13 @@ std::string print_tag(const Json& document) {
   }
   std::string before;
   if (const Json from = member(document, "moved_from"); from.is_object()) {
-    before = fmt::format(" (was step {} of lineage {})", text(from, "step"), text(from, "lineage"));
+    before = fmt::format(" (was {})", commit_name(text(document, "run"), from));
   }
   return fmt::format("tag {} names {}{}\n", text(document, "tag"), commit_name(document), before);
 }
 
 std::string print_wait(const Json& document) {
-  return fmt::format("run {} step {} is {}\n", text(document, "run"), text(document, "step"),
-                     text(document, "level"));
+  return fmt::format("{} is {}\n", commit_name(document), text(document, "level"));
 }
 
 std::string print_rebuild(const Json& document) {

@@ -12,6 +12,9 @@ namespace ckptctl {
 Json member(const Json& object, const char* name);  // null if there is none
 std::string text(const Json& value);
 std::string text(const Json& object, const char* name);
+// RUN~LINEAGE@STEP, or RUN@STEP if the lineage is not given: a name that every verb takes.
+std::string commit_name(std::string_view run, const Json& commit);
+std::string commit_name(const Json& commit);  // which has its run
 // "2 commits"; "- commits" if there is no such number.
 std::string counted(const Json& value, std::string_view one);
 std::string counted(const Json& object, const char* name, std::string_view one);

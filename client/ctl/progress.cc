@@ -4,13 +4,23 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "formats/base/console.h"
 #include "formats/base/parse.h"
 
 namespace ckptctl {
 
-Progress::Progress(std::string what) : what_(std::move(what)), terminal_(::isatty(2) == 1) {}
+Progress::Progress(std::string what)
+    : Progress(std::move(what),
+               Output{.terminal = ::isatty(2) == 1, .write = [](const std::string& text) {
+                        ckpt::base::write_stderr_exactly(text);
+                      }}) {}
+
+Progress::Progress(std::string what, Output output)
+    : what_(std::move(what)),
+      output_(std::move(output)),
+      next_line_(output_.now() + kFirstLineAfter) {}
 
 void Progress::start(uint64_t bytes_total) {
   bytes_total_ = bytes_total;
@@ -23,17 +33,25 @@ void Progress::add(uint64_t bytes) {
 }
 
 void Progress::finish() {
-  if (terminal_) ckpt::base::write_stderr_exactly("\n");
+  if (output_.terminal) output_.write("\n");
 }
 
-void Progress::draw() const {
-  if (!terminal_) return;
+void Progress::draw() {
+  if (output_.terminal) return draw_bar();
+  const Clock::time_point now = output_.now();
+  if (now < next_line_) return;
+  next_line_ = now + kLineEvery;
+  output_.write(fmt::format("ckptctl: {}: {} of {}\n", what_, ckpt::base::format_size(bytes_),
+                            ckpt::base::format_size(bytes_total_)));
+}
+
+void Progress::draw_bar() const {
   constexpr uint64_t kWidth = 40;
   const uint64_t filled =
       bytes_total_ > 0 ? std::min(kWidth, bytes_ * kWidth / bytes_total_) : kWidth;
-  ckpt::base::write_stderr_exactly(
-      fmt::format("\r{} [{:<40}] {} of {} ", what_, std::string(filled, '#'),
-                  ckpt::base::format_size(bytes_), ckpt::base::format_size(bytes_total_)));
+  output_.write(fmt::format("\r{} [{:<40}] {} of {} ", what_, std::string(filled, '#'),
+                            ckpt::base::format_size(bytes_),
+                            ckpt::base::format_size(bytes_total_)));
 }
 
 }  // namespace ckptctl

@@ -1,22 +1,37 @@
-// A progress bar on stderr, where that is a terminal; otherwise nothing.
+// Progress on stderr: a bar on a terminal; elsewhere a line now and then, if the work takes long.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace ckptctl {
 
 class Progress {
  public:
-  explicit Progress(std::string what);
+  using Clock = std::chrono::steady_clock;
+  // Lines begin after the first time, and follow at the second interval.
+  static constexpr std::chrono::seconds kFirstLineAfter{2};
+  static constexpr std::chrono::seconds kLineEvery{10};
+  struct Output {
+    bool terminal = false;
+    std::function<void(const std::string& text)> write;
+    std::function<Clock::time_point()> now = Clock::now;
+  };
+
+  explicit Progress(std::string what);  // to stderr
+  Progress(std::string what, Output output);
   void start(uint64_t bytes_total);
-  void add(uint64_t bytes);
+  void add(uint64_t bytes);  // 0: the work goes on, and nothing is done yet
   void finish();
 
  private:
-  void draw() const;
+  void draw();
+  void draw_bar() const;
   std::string what_;
-  bool terminal_;
+  Output output_;
+  Clock::time_point next_line_;
   uint64_t bytes_ = 0;
   uint64_t bytes_total_ = 0;
 };

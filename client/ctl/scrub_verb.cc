@@ -54,7 +54,7 @@ Result<Outcome> run_pass(Link& link, const ScrubArguments& args) {
                               pass);
     }
     const uint64_t checked = number(answer.document["pass"], "checked_bytes");
-    if (checked > drawn) progress.add(checked - drawn);
+    progress.add(checked > drawn ? checked - drawn : 0);
     drawn = checked;
     std::this_thread::sleep_for(kAskEvery);
   }

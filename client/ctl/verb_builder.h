@@ -12,6 +12,7 @@
 
 #include "client/ctl/print.h"
 #include "client/ctl/print_daemon.h"
+#include "client/ctl/similar_run.h"
 #include "client/ctl/verbs.h"
 
 namespace ckptctl {
@@ -20,6 +21,16 @@ using Printer = std::string (*)(const Json&);
 
 // Help text: the ways to name a commit.
 inline constexpr char kCommitNames[] = "RUN@STEP, RUN~LINEAGE@STEP, RUN@TAG or RUN@latest";
+
+// For a flag that bounds a list: with 0 nothing would be listed, or everything.
+inline CLI::Validator at_least_one() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const bool zero = !text.empty() && text.find_first_not_of('0') == std::string::npos;
+        return zero ? text + ": must be at least 1" : std::string();
+      },
+      "");
+}
 
 // For verbs that read every live byte or every journal record.
 inline constexpr uint32_t kLongTimeoutMs = 24 * 3'600'000;
@@ -56,8 +67,9 @@ class Builder {
         Result<Link> link = Link::open(options);
         if (!link.ok()) return opening.no_daemon ? opening.no_daemon(link.error()) : link.error();
         Result<Outcome> outcome = run(*link);
-        if (!outcome.ok() && link->gave_up()) return *link->gave_up();
-        return outcome;
+        if (outcome.ok()) return outcome;
+        if (link->gave_up()) return *link->gave_up();
+        return with_similar_run(*link, outcome.error());
       };
     });
     return verb;

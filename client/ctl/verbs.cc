@@ -136,7 +136,8 @@ void add_history(Builder& build, const std::shared_ptr<Arguments>& args) {
       },
       print_alarms);
   build.target(alarms, args->target, "run", "RUN, RUN~LINEAGE, or a commit");
-  alarms->add_option("--limit,-n", args->limit, "List at most this many alarms (default: all)");
+  alarms->add_option("--limit,-n", args->limit, "List at most this many alarms (default: all)")
+      ->check(at_least_one());
 }
 
 const std::map<std::string, HeatBy>& heat_by() {

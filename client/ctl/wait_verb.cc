@@ -73,7 +73,10 @@ Result<Outcome> run_wait(Link& link, const WaitArguments& args) {
     const uint32_t ms = missing ? args.time.ms_left() : args.time.ms_left_at_first();
     Result<Json> view = link.head("show", {{"target", args.target}}, ms);
     if (view.ok()) {
-      Json document{{"run", (*view)["run"]}, {"step", (*view)["step"]}, {"level", args.level}};
+      Json document{{"run", (*view)["run"]},
+                    {"step", (*view)["step"]},
+                    {"lineage", (*view)["lineage"]},
+                    {"level", args.level}};
       return Outcome{std::move(document), print_wait, 0};
     }
     const ckpt::Error& error = view.error();

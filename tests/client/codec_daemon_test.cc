@@ -62,7 +62,7 @@ TEST(CodecDaemon, WhatIsEncodedOutlivesAKillAndDamageIsNamed) {
   daemon.start();
   const Finished damaged = run_program(verify);
   EXPECT_EQ(damaged.exit_code, 4) << damaged.out << damaged.err;
-  EXPECT_THAT(damaged.out, testing::ContainsRegex("run tiny step 2 unit layers.[0-9]"));
+  EXPECT_THAT(damaged.out, testing::ContainsRegex("tiny~[0-9]+@2 unit layers.[0-9]"));
   EXPECT_EQ(daemon.stop(), 0);
 }
 

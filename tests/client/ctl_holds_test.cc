@@ -58,7 +58,7 @@ TEST_F(Holds, APausedExportKeepsItsCommit) {
   const Finished pruned = ctl({"prune", "tiny", "--keep-last", "1", "--yes"});
   EXPECT_EQ(pruned.exit_code, 0);
   EXPECT_THAT(pruned.out, HasSubstr(holder));
-  EXPECT_THAT(pruned.err, HasSubstr("step 10 is kept although no rule keeps it"));
+  EXPECT_THAT(pruned.err, HasSubstr("tiny~1@10 is kept although no rule keeps it"));
   const Finished removed = ctl({"rm", "tiny@10", "--yes"});
   EXPECT_EQ(removed.exit_code, 1);
   EXPECT_THAT(removed.err, HasSubstr(holder));

@@ -108,7 +108,7 @@ TEST_F(Ctl, RunsAreRemovedWhenNothingProtectsThem) {
   json({"tag", "tiny@10", "best"});
   const Finished tagged = ctl({"rm", "tiny", "--yes"});
   EXPECT_EQ(tagged.exit_code, 1);
-  EXPECT_THAT(tagged.err, HasSubstr("tag best at step 10; --force"));
+  EXPECT_THAT(tagged.err, HasSubstr("tag best of tiny~1@10; --force"));
   const Finished not_said = ctl({"rm", "tiny", "--force"});
   EXPECT_EQ(not_said.exit_code, 2) << "there is no terminal to ask at";
   EXPECT_THAT(not_said.err, HasSubstr("pass --yes, or --dry-run"));
@@ -201,7 +201,9 @@ TEST_F(Ctl, TheRunOfTheEnvironmentIsForVerbsThatAreToldNone) {
   EXPECT_EQ(ctl({"verify", "nobody"}, "tiny").exit_code, 3);
   EXPECT_EQ(json({"diff", "other@10", "tiny@10"})["units"].size(), 0u);
   EXPECT_THAT(ctl({"unit", "tiny"}).err, HasSubstr("the argument `unit` is missing"));
-  EXPECT_EQ(ctl({"rm"}, "tiny").exit_code, 2) << "what goes is said";
+  for (const char* verb : {"rm", "prune"}) {
+    EXPECT_EQ(ctl({verb}, "tiny").exit_code, 2) << "what goes is said";
+  }
 }
 
 }  // namespace

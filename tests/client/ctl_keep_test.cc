@@ -46,6 +46,17 @@ TEST_F(Ctl, PruneAsksLikeRm) {
   EXPECT_EQ(json({"log", "tiny"}).size(), 1u);
 }
 
+TEST_F(Ctl, PruneNamesTheTagsThatGo) {
+  json({"tag", "tiny@10", "best"});
+  Terminal terminal({program("ckptctl"), "prune", "tiny", "--keep-last", "1"},
+                    {"CKPTD_SOCKET=unix:" + daemon_.socket()});
+  EXPECT_THAT(terminal.read_until("[y/N]"), HasSubstr(" and the tag best for good; go on?"));
+  terminal.type("n\n");
+  EXPECT_EQ(terminal.wait(), 1);
+  EXPECT_THAT(ctl({"prune", "tiny", "--keep-last", "1", "--dry-run"}).out,
+              HasSubstr("no rule keeps it; removes its tag best"));
+}
+
 // A script without --yes fails at its first run, not only when there is something to remove.
 TEST_F(Ctl, RemovalsWithoutATerminalNeedYesWhateverGoes) {
   for (const std::vector<std::string>& verb : {std::vector<std::string>{"prune", "tiny"},

@@ -66,8 +66,10 @@ TEST_F(Ctl, RulesSayWhatPruneKeeps) {
   EXPECT_EQ(json({"log", "tiny"}).size(), 1u);
   const Json deleted = json({"log", "tiny", "--deleted"});
   ASSERT_EQ(deleted.size(), 1u);
-  expect_members(deleted[0], {"step", "lineage", "time", "deleted", "reason", "units_left"});
-  EXPECT_THAT(ctl({"log", "tiny", "--deleted"}).out, HasSubstr("no rule keeps it"));
+  expect_members(deleted[0],
+                 {"step", "lineage", "time", "deleted", "reason", "units_left", "name"});
+  EXPECT_THAT(ctl({"log", "tiny", "--deleted"}).out,
+              testing::AllOf(HasSubstr("tiny@10 "), HasSubstr("no rule keeps it")));
   const Json gc = json({"gc"});
   expect_members(gc, {"freed_bytes", "segments_removed", "deletions_waiting"});
   EXPECT_EQ(gc["deletions_waiting"], 0);
@@ -268,7 +270,7 @@ TEST_F(Ctl, VerifyFindsAFlippedByteAndNamesItsUnit) {
   EXPECT_EQ(report["errors"][0]["unit"], "layers.0.experts.1.weights");
   const Finished text = ctl({"verify"});
   EXPECT_EQ(text.exit_code, 4);
-  EXPECT_NE(text.out.find("run tiny step 10 unit layers.0.experts.1.weights"), std::string::npos);
+  EXPECT_NE(text.out.find("tiny~1@10 unit layers.0.experts.1.weights"), std::string::npos);
   for (const std::vector<std::string>& verb :
        {std::vector<std::string>{"log", "tiny"}, std::vector<std::string>{"show", "tiny@10"}}) {
     const Finished marked = ctl(verb);
@@ -300,9 +302,9 @@ TEST_F(Ctl, ScrubReadsEverythingBackAndRemembersWhatIsDamaged) {
   daemon_.crash_and_restart();
   const Finished status = ctl({"scrub", "--status"});
   EXPECT_EQ(status.exit_code, 4);
-  EXPECT_THAT(status.out, HasSubstr("run tiny step 10 unit layers.0.experts.1.weights"));
+  EXPECT_THAT(status.out, HasSubstr("tiny~1@10 unit layers.0.experts.1.weights"));
   EXPECT_THAT(status.out, HasSubstr("2 commits, 1 UNIT IS KNOWN TO BE DAMAGED"));
-  EXPECT_THAT(daemon_.log(), HasSubstr("scrub: run tiny lineage 1 step 10"));
+  EXPECT_THAT(daemon_.log(), HasSubstr("scrub: tiny~1@10 unit"));
   EXPECT_EQ(json({"status"})["scrub"]["damaged_units"], 1);
   for (const char* rate : {"1", "fast", "-1GiB", "1023KiB", "99999999999GiB"}) {
     EXPECT_EQ(ctl({"scrub", "--rate", rate}).exit_code, 2) << rate;
@@ -329,6 +331,12 @@ TEST_F(Ctl, ExportFallsBackWithinItsLineage) {
   EXPECT_EQ(exported["step"], 10);
   ASSERT_EQ(exported["fallbacks"].size(), 1u);
   EXPECT_EQ(exported["fallbacks"][0]["view"], "tiny@30");
+}
+
+TEST_F(Ctl, SuggestsTheRunThatWasMeant) {
+  EXPECT_EQ(ctl({"log", "tin"}).err, "ckptctl: run tin: no such run; did you mean `tiny`?\n");
+  EXPECT_EQ(ctl({"log", "nobody"}).err,
+            "ckptctl: run nobody: no such run; `ckptctl runs` lists them\n");
 }
 
 TEST_F(Ctl, ExitCodesSayWhatKindOfFailure) {

@@ -19,10 +19,27 @@ TEST_F(Ctl, WaitSaysThatItsDaemonHangs) {
   ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
   EXPECT_EQ(hangs.exit_code, 1);
   EXPECT_THAT(hangs.err, HasSubstr("ckptd at socket " + daemon_.socket() + " has not answered"));
-  EXPECT_THAT(
-      hangs.err,
-      HasSubstr("tiny@99: not durable within 4s (--timeout): cannot connect to ckptd: socket " +
-                daemon_.socket() + ": ckptd did not"));
+  EXPECT_THAT(hangs.err,
+              HasSubstr("tiny@99: not durable within 4s (--timeout): ckptd at socket " +
+                        daemon_.socket() + " has taken the connection and not answered for "));
+}
+
+TEST_F(Ctl, AVerbTellsThatItsDaemonHangs) {
+  ASSERT_EQ(::kill(daemon_.pid(), SIGSTOP), 0);
+  const Finished hangs = ctl({"runs"});
+  ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
+  EXPECT_EQ(hangs.exit_code, 1);
+  const std::string socket = "ckptctl: ckptd at socket " + daemon_.socket();
+  EXPECT_EQ(hangs.err, socket + " is not ready; waiting at most 3.0 s for it\n" + socket +
+                           " has taken the connection and not answered for 3.0 s: look at its "
+                           "log, then repeat the command\n");
+}
+
+TEST_F(Ctl, WithoutASocketAVerbDoesNotWait) {
+  const Finished none =
+      run_program({program("ckptctl"), "runs", "--socket", daemon_.folder().path("none")});
+  EXPECT_EQ(none.exit_code, 1);
+  EXPECT_THAT(none.err, testing::Not(HasSubstr("waiting")));
 }
 
 TEST_F(Ctl, WaitKeepsItsTimeoutWhereItsDaemonGoes) {

@@ -47,6 +47,17 @@ TEST(CommandLines, BadUsageNamesProgramVerbAndArgument) {
       {{"ckptctl", "log", "tiny", "--limit"}, "ckptctl log: --limit needs a value"},
       {{"ckptctl", "log", "tiny", "--limit", "-1"},
        "ckptctl log: --limit: -1: must not be negative"},
+      {{"ckptctl", "log", "tiny", "--limit", "0"}, "ckptctl log: --limit: 0: must be at least 1"},
+      {{"ckptctl", "alarms", "tiny", "-n", "0"}, "ckptctl alarms: --limit: 0: must be at least 1"},
+      {{"ckptctl", "log", ""}, "ckptctl log: run: the value is empty"},
+      {{"ckptctl", "show", ""}, "ckptctl show: view: the value is empty"},
+      {{"ckptctl", "verify", ""}, "ckptctl verify: target: the value is empty"},
+      {{"ckptctl", "rm", "", "--yes"}, "ckptctl rm: target: the value is empty"},
+      {{"ckptctl", "prune", "", "--dry-run"}, "ckptctl prune: run: the value is empty"},
+      {{"ckptctl", "untag", "tiny", ""}, "ckptctl untag: tag: the value is empty"},
+      {{"ckptctl", "export", "tiny", "--out", ""}, "ckptctl export: --out: the value is empty"},
+      {{"ckptctl", "import", "", "--run", "x"}, "ckptctl import: folder: the value is empty"},
+      {{"ckptctl", "prune", "--dry-run"}, "ckptctl prune: the argument `run` is missing"},
       {{"ckptctl", "gc", "\x1b[31mred"}, "ckptctl gc: one argument too many: `\\x1b[31mred`"},
       {{"ckptd", "--dta", "x"}, "ckptd: unknown flag `--dta`; did you mean `--data`?"},
       {{"ckptd", "--arena"}, "ckptd: --arena needs a value"},
@@ -76,6 +87,13 @@ TEST(CommandLines, BadUsageNamesProgramVerbAndArgument) {
     EXPECT_EQ(finished.out, "") << one.begins;
     EXPECT_THAT(finished.err, Not(HasSubstr("Run with --help"))) << one.begins;
   }
+}
+
+TEST(CommandLines, PruneTakesNoRunFromTheEnvironment) {
+  const Finished finished =
+      run_program({program("ckptctl"), "prune", "--dry-run"}, {"CKPTD_RUN=tiny"});
+  EXPECT_EQ(finished.exit_code, 2);
+  EXPECT_THAT(finished.err, StartsWith("ckptctl prune: the argument `run` is missing"));
 }
 
 TEST(CommandLines, AFlagGivenTwiceIsSaidInOneSentence) {

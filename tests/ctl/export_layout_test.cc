@@ -77,7 +77,10 @@ TEST(ExportLayout, TwoTensorsOfOneNameAreAnError) {
 TEST(ExportLayout, NothingToExportIsAnError) {
   Schema bare;
   bare.units = {{0, "blob", 100, {}}};
-  EXPECT_FALSE(make_export_layout(bare, {}).ok());
+  const auto layout = make_export_layout(bare, {});
+  ASSERT_FALSE(layout.ok());
+  EXPECT_EQ(layout.error().message,
+            "its units have no tensors to export; --resumable exports all their bytes");
 }
 
 }  // namespace

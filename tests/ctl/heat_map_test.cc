@@ -149,6 +149,14 @@ TEST(HeatMap, SaysWhatAlikeCellsShow) {
   EXPECT_EQ(heat_map(as_parsed(document), HeatBy::kLostTokens).alike, "");
 }
 
+TEST(HeatMap, APipeGetsSentencesUnbroken) {
+  Json document{{"run", "tiny"}, {"lineage", 1}, {"step", 6}};
+  document["layers"] = {{{"layer", 0}, {"experts", {expert(0, 6, 0, 0), expert(1, 6, 0, 0)}}}};
+  const HeatMap map = heat_map(as_parsed(document), HeatBy::kLostTokens);
+  EXPECT_EQ(heat_map_text(map, {.columns = 24, .wraps_text = false}),
+            "tiny~1@6: tokens each expert would lose in a restore\n" + map.alike + "\n");
+}
+
 TEST(HeatMap, NothingToShow) {
   const Json document{{"run", "dense"}, {"lineage", 1}, {"step", 5}, {"layers", Json::array()}};
   const HeatMap map = heat_map(document, HeatBy::kLostTokens);

@@ -142,7 +142,9 @@ TEST_F(ModelFolderTest, SaysWhatIsNoSafetensors) {
 
 TEST_F(ModelFolderTest, SaysWhatIsWrongBesideTheTensors) {
   clear();
-  EXPECT_THAT(refusal(), HasSubstr("neither model.safetensors nor"));
+  EXPECT_THAT(refusal(),
+              HasSubstr("neither model.safetensors nor model.safetensors.index.json, nor "
+                        "one lone .safetensors file, nor one whole set "));
   put("model.safetensors", one_tensor("a"));
   put("config.json", "{");
   EXPECT_THAT(refusal(), HasSubstr("config.json: not JSON"));

@@ -90,12 +90,50 @@ TEST(Print, ShowMarksDamagedUnitsAndTheRemedy) {
             "\nunit a is damaged: CRC32C mismatch\nwhat to do: save anew\n");
 }
 
-TEST(Print, VerifyNamesRunStepAndUnit) {
+TEST(Print, VerifyNamesCommitAndUnit) {
   const Json report = Json::parse(R"({"checked_bytes": 4096, "commits": 3, "errors": [
     {"run": "tiny", "step": 5, "lineage": 1, "unit": "layers.0", "reason": "CRC differs"}]})");
   EXPECT_EQ(print_verify(report),
-            "run tiny step 5 unit layers.0: CRC differs\n"
+            "tiny~1@5 unit layers.0: CRC differs\n"
             "4.0 KiB checked in 3 commits, 1 ERROR\n");
+}
+
+TEST(Print, PruneNamesCommitsAndTagsThatGo) {
+  const Json plan = Json::parse(R"({"run": "tiny", "dry_run": true, "bytes": 512,
+    "kept": [{"step": 9, "lineage": 2, "time": "2026-01-02", "reasons": ["pinned"]}],
+    "removed": [{"step": 5, "lineage": 1, "time": "2026-01-01", "reason": "no rule keeps it",
+                 "tags": ["best", "good"], "units_left": 0, "bytes": 512}]})");
+  EXPECT_EQ(print_prune(plan),
+            "COMMIT    TIME        WOULD BE   SIZE  UNITS LEFT  WHY\n"
+            "tiny~2@9  2026-01-02  kept          -           -  pinned\n"
+            "tiny~1@5  2026-01-01  removed   512 B           0  no rule keeps it; removes its tags "
+            "best good\n"
+            "1 kept, 1 would be removed, 512 B\n");
+}
+
+TEST(Print, DeletedCommitsAreNamed) {
+  const Json log = Json::parse(R"([
+    {"step": 5, "lineage": 1, "time": "2026-01-01", "deleted": "2026-01-03", "units_left": 2,
+     "reason": "old", "name": "tiny@5"},
+    {"step": 6, "lineage": 1, "time": "2026-01-01", "deleted": "2026-01-03", "units_left": 0,
+     "reason": "old"}])");
+  EXPECT_EQ(print_log(log),
+            "COMMIT  TIME        DELETED     UNITS LEFT  REASON\n"
+            "tiny@5  2026-01-01  2026-01-03           2  old\n"
+            "~1@6    2026-01-01  2026-01-03           0  old\n");
+}
+
+TEST(Print, RestorePlanShowsTimesAndNotes) {
+  const Json plan = Json::parse(R"({"run": "tiny", "step": 10, "lineage": 1, "sources": [
+    {"source": "memory", "bytes": 512, "seconds": 0.0261575},
+    {"source": "segment", "bytes": 1024, "seconds": null}],
+    "notes": ["unit a: step 5 instead of 10: CRC32C mismatch"]})");
+  EXPECT_EQ(print_restore_plan(plan),
+            "tiny~1@10\n"
+            "SOURCE      SIZE   TIME\n"
+            "memory     512 B  26 ms\n"
+            "segment  1.0 KiB      -\n"
+            "note: unit a: step 5 instead of 10: CRC32C mismatch\n");
 }
 
 TEST(Print, ScrubShowsThePassUnderWayAndTheLast) {
@@ -104,7 +142,7 @@ TEST(Print, ScrubShowsThePassUnderWayAndTheLast) {
     "pass": {"number": 2, "began": "2026-01-02", "checked_bytes": 4096, "commits": 1},
     "last_pass": {"number": 1, "ended": "2026-01-01", "checked_bytes": 8192, "commits": 3}})");
   EXPECT_EQ(print_scrub(report),
-            "run tiny step 5 unit layers.0: CRC differs\n"
+            "tiny~1@5 unit layers.0: CRC differs\n"
             "pass 2 began 2026-01-02, yielding: 4.0 KiB of about 8.0 KiB checked\n"
             "pass 1 ended 2026-01-01: 8.0 KiB checked in 3 commits, 1 UNIT IS KNOWN TO BE "
             "DAMAGED\n");
@@ -187,7 +225,7 @@ TEST(Print, KeepTellsRulesInWordsAndPins) {
             "  --keep-within            all that are at most 7 d 0 h older than the newest\n"
             "  --keep-tag best          those with this tag\n"
             "  --keep-best loss:1       the 1 with the lowest loss\n"
-            "pinned: step 5 (lineage 1)\n");
+            "pinned: tiny~1@5\n");
   EXPECT_EQ(print_keep(Json::parse(R"({"run": "tiny", "rules": {}, "pins": []})")),
             "run tiny has no rules: `ckptctl prune tiny` needs some, as in `ckptctl keep tiny "
             "--keep-last 5`\nno commit is pinned\n");
@@ -204,16 +242,17 @@ TEST(Print, ChangesOfHistoryAreSentences) {
               "deletions_waiting": 2, "waiting_for": "a restore"})")),
             "2 deletions still wait for a restore\n");
   EXPECT_EQ(print_pin(Json::parse(R"({"run": "tiny", "step": 5, "lineage": 1, "pinned": true})")),
-            "run tiny step 5 (lineage 1) is pinned: no rule removes it\n");
+            "tiny~1@5 is pinned: no rule removes it\n");
   EXPECT_EQ(print_tag(Json::parse(R"({"run": "tiny", "tag": "best", "step": 5, "lineage": 1})")),
-            "tag best names run tiny step 5 (lineage 1)\n");
+            "tag best names tiny~1@5\n");
   EXPECT_EQ(print_tag(Json::parse(R"({"run": "tiny", "tag": "best", "step": 9, "lineage": 2,
               "moved_from": {"step": 5, "lineage": 1}})")),
-            "tag best names run tiny step 9 (lineage 2) (was step 5 of lineage 1)\n");
+            "tag best names tiny~2@9 (was tiny~1@5)\n");
   EXPECT_EQ(print_tag(Json::parse(R"({"run": "tiny", "tag": "best", "removed": true})")),
             "tag best removed from run tiny\n");
-  EXPECT_EQ(print_wait(Json::parse(R"({"run": "tiny", "step": 5, "level": "durable"})")),
-            "run tiny step 5 is durable\n");
+  EXPECT_EQ(
+      print_wait(Json::parse(R"({"run": "tiny", "step": 5, "lineage": 3, "level": "durable"})")),
+      "tiny~3@5 is durable\n");
   for (const auto print :
        {print_status, print_keep, print_gc, print_pin, print_tag, print_rebuild}) {
     EXPECT_THAT(print(Json::object()), testing::Not(testing::HasSubstr("{"))) << "no dump";

@@ -61,6 +61,15 @@ TEST(SelectorTest, RefusesEverythingElseAndSaysWhat) {
   }
 }
 
+TEST(SelectorTest, SaysThatTheRunIsMissing) {
+  for (const char* text : {"", "@60", "~2@60"}) {
+    const auto parsed = parse_selector(text);
+    ASSERT_FALSE(parsed.ok());
+    EXPECT_NE(parsed.error().message.find("the name of the run is missing"), std::string::npos);
+  }
+  EXPECT_EQ(commit_name("tiny", 2, 120), "tiny~2@120");
+}
+
 TEST(SelectorTest, CommitsOfAKnownRunNeedNoRun) {
   const auto named = [](std::string_view text) {
     return to_string(parse_commit_name(text, "tiny").value());

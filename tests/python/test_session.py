@@ -66,7 +66,7 @@ class RoundTrip(DaemonTest):
         with session.restore(1) as view:
             self.assertEqual(view.view, ckptd.View(1, 1))
             self.assertEqual(session.query("status")["holds"][0]["step"], 1)
-            with self.assertRaisesRegex(ckptd.Error, "step 1: it is held by"):
+            with self.assertRaisesRegex(ckptd.Error, "~1@1: it is held by"):
                 session.query("rm", target=self.tiny + "@1")
             half = floats(0, 500)
             for offset in (0, 2000):

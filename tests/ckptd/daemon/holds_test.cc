@@ -66,7 +66,7 @@ TEST_F(HoldsTest, APruneKeepsWhatIsHeldAndSaysByWhom) {
   const std::string reason = pruned.at("kept").at(1).at("reasons").at(0);
   EXPECT_THAT(reason, HasSubstr("held by"));
   EXPECT_THAT(reason, HasSubstr("user 54321) since 20"));
-  EXPECT_THAT(pruned.at("notes").at(0).get<std::string>(), HasSubstr("step 5 is kept although"));
+  EXPECT_THAT(pruned.at("notes").at(0).get<std::string>(), HasSubstr("tiny~1@5 is kept although"));
   job.expect_restores(*one, 5);
   const Json status = ask_root("status", "");
   ASSERT_EQ(status.at("holds").size(), 1u);
@@ -114,7 +114,7 @@ TEST_F(HoldsTest, ARunIsNotRemovedUnderItsReader) {
   ASSERT_TRUE(owner.connect());
   const auto refused = owner.query("rm", R"({"target": "tiny", "force": true})");
   EXPECT_EQ(refused.exit_code, 1);
-  EXPECT_THAT(refused.json, HasSubstr("step 10 is held by"));
+  EXPECT_THAT(refused.json, HasSubstr("tiny~1@10 is held by"));
   ask_root("rm", R"({"target": "tiny", "force": true})");
   EXPECT_TRUE(one->take<fb::HoldEndedT>().has_value());
   EXPECT_THAT(ask_root("runs", "{}"), IsEmpty());

@@ -136,7 +136,11 @@ TEST_F(NamesTest, ATagIsTakenAwayByAnyNameOfItsCommit) {
 TEST_F(NamesTest, VerifyTakesNoLineageForAWholeRun) {
   const auto target = parse_verify_args(context_, R"({"target": "tiny~1"})");
   ASSERT_FALSE(target.ok());
-  EXPECT_EQ(target.error().message, "verify takes a run, not tiny~1");
+  EXPECT_EQ(target.error().message,
+            "verify takes a run or a commit, not the lineage tiny~1: name tiny, or tiny~1@STEP");
+  const auto removal = parse_remove_args(context_, R"({"target": "tiny~1"})");
+  ASSERT_FALSE(removal.ok());
+  EXPECT_THAT(removal.error().message, testing::StartsWith("rm takes a run or a commit, not"));
 }
 
 }  // namespace

@@ -199,6 +199,30 @@ TEST_F(QueryTest, RestorePlanSaysWhereTheBytesAre) {
   EXPECT_DOUBLE_EQ(plan["sources"][1]["seconds"], static_cast<double>(rest) / 1000);
 }
 
+TEST_F(QueryTest, RestorePlanPassesOverKnownDamage) {
+  const ScrubDamage damage{
+      .run = "tiny", .lineage = 1, .step = 10, .unit = units_[1].name, .reason = "CRC differs"};
+  context_.damages = std::span(&damage, 1);
+  EXPECT_EQ(ask("restore-plan", {{"target", "tiny~1@10"}})["notes"],
+            json::array({"unit " + units_[1].name + ": step 5 instead of 10: CRC differs"}));
+  EXPECT_EQ(ask("restore-plan", {{"target", "tiny~1@5"}})["notes"], json::array());
+}
+
+TEST_F(QueryTest, RestorePlanReadsADamagedVersionFromMemory) {
+  const ScrubDamage damage{
+      .run = "tiny", .lineage = 1, .step = 10, .unit = units_[0].name, .reason = "CRC differs"};
+  context_.damages = std::span(&damage, 1);
+  context_.in_memory = [](const auto&, ckpt::UnitId unit, const auto&) { return unit == 0; };
+  EXPECT_EQ(ask("restore-plan", {{"target", "tiny~1@10"}})["notes"], json::array());
+}
+
+TEST_F(QueryTest, RestorePlanFailsWithoutAnIntactVersion) {
+  const ScrubDamage damage{
+      .run = "tiny", .lineage = 1, .step = 5, .unit = units_[1].name, .reason = "CRC differs"};
+  context_.damages = std::span(&damage, 1);
+  expect_error("restore-plan", {{"target", "tiny~1@5"}}, 4, "the view has no older version of it");
+}
+
 TEST_F(QueryTest, ErrorsNameTheObjectAndTheExitCode) {
   expect_error("log", {{"target", "other"}}, 3, "run other: no such run");
   expect_error("show", {{"target", "tiny@7"}}, 3, "run tiny step 7: no commit at this step");

@@ -350,7 +350,7 @@ TEST(PrunePlan, KeepsWhatAnotherRunWasStartedFrom) {
     return plan.ok() ? "" : plan.error().message;
   };
   EXPECT_NE(refusal(ViewPoint{1, 5}).find("run child was started from it"), std::string::npos);
-  EXPECT_NE(refusal(std::nullopt).find("run child was started from its step 5"), std::string::npos);
+  EXPECT_NE(refusal(std::nullopt).find("run child was started from tiny~1@5"), std::string::npos);
   EXPECT_EQ(refusal(ViewPoint{1, 10}), "");
 }
 
