@@ -141,7 +141,7 @@ LIBRARIES = {
     "nccl": ["trainer/comm/"],
     "toml++/": ["ckptd/config", "trainer/", "client/python/native/"],
     "CLI/": ["ckptd/main", "ckptd/config", "client/ctl/", "trainer/cli/", "bench/",
-             "formats/base/cli_errors", "formats/base/cli_numbers"],
+             "formats/base/cli_errors", "formats/base/cli_flags", "formats/base/cli_numbers"],
 }
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*(["<])([^">\n]+)[">]', re.MULTILINE)
