@@ -200,6 +200,11 @@ TEST_F(QueryTest, RestorePlanSaysWhereTheBytesAre) {
   EXPECT_DOUBLE_EQ(plan["sources"][1]["seconds"], static_cast<double>(rest) / 1000);
 }
 
+TEST_F(QueryTest, RunWithoutACommitSaysSo) {
+  add(run_created("fresh", kTestRun + 1));
+  expect_error("show", {{"target", "fresh"}}, 3, "run fresh: it has no commit yet");
+}
+
 TEST_F(QueryTest, ErrorsNameTheObjectAndTheExitCode) {
   expect_error("log", {{"target", "other"}}, 3, "run other: no such run");
   expect_error("show", {{"target", "tiny@7"}}, 3, "run tiny step 7: no commit at this step");
