@@ -136,6 +136,14 @@ TEST_F(EnvironmentTest, TrainsWithAllStreamsClosed) {
   EXPECT_EQ(daemon_->ctl({"log", "full"}).json().size(), 3u);
 }
 
+TEST_F(EnvironmentTest, DaemonMixesNoStoreIntoOtherFiles) {
+  const Ended ended = in_shell("mkdir model; touch model/model.safetensors; $B/ckptd --data model");
+  EXPECT_EQ(ended.code(), kFailed);
+  EXPECT_THAT(ended.err, HasSubstr("data directory model: it holds model.safetensors and no store; "
+                                   "name an empty or a new directory with --data"));
+  EXPECT_EQ(in_shell("ls model").out, "model.safetensors\n");
+}
+
 // Regression: with stderr closed, ckptd logged into the next file that it opened.
 TEST_F(EnvironmentTest, DaemonKeepsItsFilesOutOfClosedStreams) {
   const std::string socket = folder_ / "s";
