@@ -23,6 +23,7 @@
 #include "bench/service/save.h"
 #include "bench/service/stall.h"
 #include "formats/base/cli_errors.h"
+#include "formats/base/cli_flags.h"
 #include "formats/base/cli_numbers.h"
 #include "formats/base/console.h"
 #include "formats/base/ids.h"
@@ -254,7 +255,6 @@ std::vector<Command> add_commands(CLI::App& app, Flags& flags) {
 int run(int argc, char** argv) {
   CLI::App app("Benchmarks of ckptd, each against a limit measured in the same run.", "ckptbench");
   app.require_subcommand(1);
-  app.set_version_flag("--version", ckpt::base::version_text("ckptbench"));
   app.footer(
       "Examples:\n"
       "  ckptbench save --bytes 2GiB --dir /data\n"
@@ -275,6 +275,7 @@ int run(int argc, char** argv) {
       "data.");
   Flags flags;
   const std::vector<Command> commands = add_commands(app, flags);
+  ckpt::base::add_version_flag(app, ckpt::base::version_text("ckptbench"));
   ckpt::base::refuse_wrapped_numbers(app);
   try {
     app.parse(argc, argv);

@@ -1,5 +1,6 @@
 // Wiring of health/: the state of the parts, as HealthWatch looks at it.
 #include "ckptd/daemon_impl.h"
+#include "ckptd/io/store_paths.h"
 
 namespace ckptd {
 
@@ -17,6 +18,10 @@ void Daemon::Impl::look_at_health() {
   look.disk_bytes_per_second = stats.disk_bytes_per_second;
   const ScrubState& scrubbed = scrub.state();
   look.damaged_units = scrubbed.damages.size() + scrubbed.damages_left_out;
+  for (const ScrubDamage& damage : scrubbed.damages) {
+    look.missing_file = missing_file_of(damage.reason);
+    if (!look.missing_file.empty()) break;
+  }
   const bool news = scrubbed.pass && scrubbed.pass->unchecked > 0;
   const ScrubPass& pass = news ? *scrubbed.pass : scrubbed.last;
   look.unchecked_units = pass.unchecked;

@@ -187,6 +187,8 @@ inline constexpr size_t kDamageHoldersMax = 10'000;
 // space for that.
 inline constexpr size_t kScrubNewCommitsMax = 4096;
 inline constexpr size_t kScrubDamagesMax = 256;
+// Log lines about damage per segment file, in a start or in a pass of scrub; then a count.
+inline constexpr uint64_t kDamageLinesMax = 8;
 inline constexpr std::chrono::milliseconds kScrubSaveEvery{1'000};
 inline constexpr uint64_t kScrubSaveSpaceMin = 64u << 20;
 // Minimum rate: below it a single piece would take too long. While others use the disk, scrub reads

@@ -6,13 +6,17 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <list>
+#include <utility>
+#include <vector>
 
 #include "ckptd/config.h"
 #include "ckptd/io/disk.h"
 #include "ckptd/io/durable_directory.h"
 #include "ckptd/io/executor.h"
 #include "ckptd/io/lock_file.h"
+#include "ckptd/io/store_folder.h"
 #include "ckptd/io/store_paths.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/observe/log_format.h"
@@ -119,11 +123,17 @@ Result<ckptd::Config> make_config(const CLI::App& app, const Flags& flags) {
 
 // Locks the store, so that only one daemon uses it.
 Result<ckptd::LockFile> lock_store(const ckptd::Config& config) {
+  constexpr int kAttemptsMax = 3;
   const std::string& data = config.data;
-  CKPT_TRY(ckptd::make_durable_directory(data, ckptd::sync_directory_at, config.listen));
-  return ckptd::LockFile::take(data + "/lock", "data directory " + data,
-                               "another ckptd is running on it",
-                               ckptd::LockFile::for_two_seconds());
+  for (int attempt = 1;; ++attempt) {
+    CKPT_TRY(ckptd::make_durable_directory(data, ckptd::sync_directory_at, config.listen));
+    CKPT_ASSIGN(ckptd::LockFile lock,
+                ckptd::LockFile::take(data + "/lock", "data directory " + data,
+                                      "another ckptd is running on it",
+                                      ckptd::LockFile::for_two_seconds()));
+    // A start that failed removes what it has created: perhaps the file that was waited for.
+    if (lock.is_at(data + "/lock") || attempt == kAttemptsMax) return lock;
+  }
 }
 
 // Closes the store's directories to other users: only the daemon knows who may read which run.
@@ -136,7 +146,10 @@ void close_store(const std::string& data) {
 
 Status serve(const ckptd::Config& config, ckptd::ServiceManager& manager) {
   CKPT_TRY(ckptd::check_file_size_limit(config.segment_bytes));
+  CKPT_TRY(ckptd::check_store_folder(config.data, config.listen));
+  std::vector<std::filesystem::path> missing = ckptd::missing_folders(config.data);
   CKPT_ASSIGN(const ckptd::LockFile lock, lock_store(config));
+  const ckptd::NewStoreFolder created(std::move(missing));  // removed before the lock is released
   close_store(config.data);
   CKPT_ASSIGN(const std::unique_ptr<ckptd::Disk> disk,
               ckptd::open_disk({.root = config.data, .engine = config.io}));

@@ -70,8 +70,8 @@ ckpt::Result<std::optional<ViewPoint>> choose_resume(const Catalog& catalog, con
     case ResumeMode::kLatest: {
       const auto latest = catalog.latest_complete(run.id, 0);
       if (!latest) {
-        return make_error(ErrorCode::kNotFound, "run {}: it has no complete view to resume from",
-                          run.name);
+        return make_error(ErrorCode::kNotFound, "run {}: it has no {} to resume from", run.name,
+                          run.commits == 0 ? "commit" : "complete view");
       }
       return latest;
     }

@@ -173,13 +173,16 @@ std::optional<Fault> HealthWatch::failing_writes(Time now) {
 
 std::optional<Fault> HealthWatch::damaged_data(const Look& look) {
   if (look.damaged_units == 0) return std::nullopt;
-  return Fault{.cause = fmt::format(
-                   "{} damaged on the disk",
-                   counted(look.damaged_units, "unit of commits is", "units of commits are")),
-               .remedy =
-                   "list them with ckptctl scrub --status; restores take older versions of them; "
-                   "save anew, and replace a disk that goes on losing bytes",
-               .kind = "damage"};
+  const std::string put_back =
+      look.missing_file.empty() ? "" : fmt::format("put {} back; ", look.missing_file);
+  return Fault{
+      .cause =
+          fmt::format("{} damaged on the disk",
+                      counted(look.damaged_units, "unit of commits is", "units of commits are")),
+      .remedy = put_back +
+                "list them with ckptctl scrub --status; restores take older versions of them; "
+                "save anew, and replace a disk that goes on losing bytes",
+      .kind = "damage"};
 }
 
 std::optional<Fault> HealthWatch::unchecked_data(const Look& look) {

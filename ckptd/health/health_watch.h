@@ -32,6 +32,7 @@ class HealthWatch {
     uint64_t bytes_to_write = 0;
     double disk_bytes_per_second = 0;
     uint64_t damaged_units = 0;
+    std::string missing_file;      // segment file that some of them need; empty: none is missing
     uint64_t unchecked_units = 0;  // in the running pass of scrub, or else in the last one
     std::string unchecked_reason;  // of the last unchecked unit
     std::optional<std::set<std::string>> trained;  // runs; unset: the catalog cannot tell

@@ -32,4 +32,17 @@ inline std::optional<ckpt::SegmentId> segment_of_name(std::string_view name) {
   return ours ? std::optional(segment) : std::nullopt;
 }
 
+// The reason why a segment cannot be read whose file is gone, and the file of such a reason; empty:
+// it is another reason. Reasons of damage are stored as text.
+inline std::string missing_reason(ckpt::SegmentId segment) {
+  return segment_path(segment) + " is missing";
+}
+inline std::string_view missing_file_of(std::string_view reason) {
+  constexpr std::string_view kMissing = " is missing";
+  if (!reason.ends_with(kMissing)) return {};
+  reason.remove_suffix(kMissing.size());
+  const size_t colon = reason.rfind(": ");
+  return colon == std::string_view::npos ? reason : reason.substr(colon + 2);
+}
+
 }  // namespace ckptd

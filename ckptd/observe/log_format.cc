@@ -72,7 +72,7 @@ class TextFormatter final : public spdlog::formatter {
   }
 
  private:
-  spdlog::pattern_formatter line_{"%Y-%m-%dT%H:%M:%S.%e %l %v"};
+  spdlog::pattern_formatter line_{"%Y-%m-%dT%H:%M:%S.%eZ %l %v", spdlog::pattern_time_type::utc};
 };
 
 }  // namespace

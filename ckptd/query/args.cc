@@ -179,7 +179,8 @@ Result<Resolved> resolve_selector(const QueryContext& context, const ckpt::Selec
   const auto point = context.catalog.latest_complete(run.id, selector.lineage);
   if (point) return Resolved{std::move(run), *point};
   CKPT_TRY(context.catalog.health());
-  return make_error(ErrorCode::kNotFound, "run {}: no complete view yet", run.name);
+  return make_error(ErrorCode::kNotFound, "run {}: {}", run.name,
+                    run.commits == 0 ? "it has no commit yet" : "no complete view yet");
 }
 
 Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args) {

@@ -235,22 +235,23 @@ Result<Page> experts_document(const QueryContext& context, const QueryArgs& args
 
 namespace {
 
-// True if memory has every fragment of the version: a restore then reads none of its bytes on disk.
-bool is_in_memory(const QueryContext& context, const UnitVersion& version) {
-  return context.in_memory && std::ranges::all_of(version.fragments, [&](const auto& fragment) {
-           return context.in_memory(version.snapshot, version.unit, fragment);
-         });
+// True if the first source of a fragment is the segments. Known damage is theirs: scrub and verify
+// read nothing else.
+bool reads_segments(const PlaceOracle& places, const UnitVersion& version) {
+  return std::ranges::any_of(version.fragments, [&](const auto& fragment) {
+    const auto place = places.first(version.snapshot, version.unit, fragment);
+    return !place || place->source == SourceId::kSegment;
+  });
 }
 
 // A restore that reads a damaged version takes the version before it. The plan does so for versions
-// that are known to be damaged. `context` and `damage` must outlive the oracle.
-RestoreOracle passing_over_damage(RestoreOracle oracle, const QueryContext& context,
-                                  const KnownDamage& damage) {
+// that are known to be damaged. `damage` must outlive the oracle.
+RestoreOracle passing_over_damage(RestoreOracle oracle, const KnownDamage& damage) {
   if (damage.empty()) return oracle;
-  const auto damage_of = [&context, &damage](const UnitVersion& version) {
-    return is_in_memory(context, version)
-               ? nullptr
-               : damage.of({version.snapshot.lineage, version.snapshot.step}, version.unit);
+  const auto damage_of = [places = oracle.places, &damage](const UnitVersion& version) {
+    return reads_segments(places, version)
+               ? damage.of({version.snapshot.lineage, version.snapshot.step}, version.unit)
+               : nullptr;
   };
   const auto newest = oracle.newest_version;
   oracle.newest_version = [newest, damage_of](ckpt::UnitId unit, const auto& before) {
@@ -305,7 +306,7 @@ Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs&
   CKPT_ASSIGN(const RestorePlan plan,
               plan_restore(request, passing_over_damage(catalog_oracle(context.catalog, request,
                                                                        list.places(context.uid)),
-                                                        context, damage)));
+                                                        damage)));
 
   Json sources = Json::array();
   for (const auto& source : list.in_order()) {

@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "ckptd/io/store_paths.h"
+#include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/safeguards.h"
 #include "formats/selector.h"
@@ -22,6 +24,26 @@ SegmentReader& CommitChecker::segments() {
 std::unique_ptr<SegmentReader> CommitChecker::take_segments() {
   segments();
   return std::move(segments_);
+}
+
+// Counts a damaged commit. A missing segment file gets a line of its own, the first time.
+bool CommitChecker::has_a_line(const std::string& reason) {
+  const std::string missing(missing_file_of(reason));
+  const uint64_t commits = ++damaged_[missing];
+  if (commits == 1 && !missing.empty()) {
+    spdlog::error(
+        "{} is missing, and commits need it: put it back, or restores take older versions",
+        missing);
+  }
+  return commits <= limits::kDamageLinesMax;
+}
+
+void CommitChecker::tell_left_out() const {
+  for (const auto& [missing, commits] : damaged_) {
+    if (commits <= limits::kDamageLinesMax) continue;
+    spdlog::error("{} more commits are damaged{}", commits - limits::kDamageLinesMax,
+                  missing.empty() ? "" : ": " + missing + " is missing");
+  }
 }
 
 Result<RecoveryCheck> CommitChecker::check(const Catalog& index, const SnapshotKey& key,
@@ -45,7 +67,8 @@ Result<RecoveryCheck> CommitChecker::check(const Catalog& index, const SnapshotK
     spdlog::log(level, "{}: could not be checked: {}", name, held.error().message);
     return RecoveryCheck{.damaged = {}, .unread = true, .reason = held.error().message};
   }
-  log_event(level, "commit_damaged",
+  const bool shown = log_at_debug || has_a_line(held.error().message);
+  log_event(shown ? level : spdlog::level::debug, "commit_damaged",
             {{"run", run.name},
              {"lineage", key.lineage},
              {"step", key.step},

@@ -5,6 +5,7 @@
 // startup.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,16 +33,20 @@ class CommitChecker {
   // damaged or deleted. Fails if `index` cannot be read.
   Result<RecoveryCheck> check(const Catalog& index, const ckpt::SnapshotKey& key, ExtentPart part,
                               bool log_at_debug);
+  // Logs how many damaged commits had no line of their own. After the last check.
+  void tell_left_out() const;
   // The reader of this store's segments, with the files that the checks opened.
   std::unique_ptr<SegmentReader> take_segments();
 
  private:
   SegmentReader& segments();
+  bool has_a_line(const std::string& reason);
 
   Disk& disk_;
   const History& history_;
   const Turn& turn_;
   std::unique_ptr<SegmentReader> segments_;  // null before the first check: the store has no name
+  std::map<std::string, uint64_t> damaged_;  // commits at level error, by their missing file, or ""
 };
 
 }  // namespace ckptd

@@ -146,6 +146,7 @@ Status Recovery::mark_damaged(const std::vector<SnapshotKey>& replayed) {
     }));
     if (check.damaged) records.push_back(std::move(*check.damaged));
   }
+  checker_.tell_left_out();
   if (records.empty()) return {};
   Status recorded = history_.record_blocking(records);
   if (!recorded.ok() && recorded.error().code == ErrorCode::kResourceExhausted) {

@@ -98,7 +98,9 @@ void SegmentReader::Impl::begin_open(ckpt::SegmentId segment, Then then) {
     file = disk.open(segment_path(segment), options);
   }
   if (!file.ok()) {
-    then(file.error());  // names the file
+    const bool missing = file.error().code == ErrorCode::kNotFound;
+    then(missing ? make_error(ErrorCode::kNotFound, "{}", missing_reason(segment))
+                 : file.error());  // names the file
     return;
   }
   Opening& entry = opening[segment];

@@ -108,6 +108,7 @@ void Scrub::start_pass(uint64_t bytes_per_second) {
   state_.pass = ScrubPass{
       .number = number, .began_ns = options_.wall_clock_ns(), .bytes_per_second = bytes_per_second};
   state_.damages_left_out = 0;
+  damage_lines_.clear();
   of_run_.clear();
   journal_due_ = true;
   pass_until_ = pass_covers_ = catalog_.applied_sequence();

@@ -116,6 +116,7 @@ class Scrub {
   void drop_extent();
   void found(const std::vector<VerifyError>& errors);
   void found_damage(const VerifyError& error, uint64_t now_ns);
+  bool has_a_line(const VerifyError& error);
   enum class Kept : uint8_t { kKnown, kNew, kNoRoom };
   Kept keep_damage(const VerifyError& error, uint64_t now_ns);
   void could_not_check(const VerifyError& error);
@@ -138,14 +139,15 @@ class Scrub {
   std::optional<Time> new_begun_;  // last start of a new commit; before the first, when it arrived
   Pace pace_;
 
-  std::deque<NewCommit> new_;                  // in the order of their records
-  std::deque<VerifyTargetCommit> of_run_;      // remaining commits of the pass in one run
-  std::optional<CommitCheck> commit_;          // the current one
-  bool commit_is_new_ = false;                 // the front of new_; else of of_run_
-  std::string told_unchecked_;                 // the last logged reason
-  std::map<ckpt::SnapshotKey, bool> writers_;  // writers of shared extents: do they exist?
-  uint64_t pass_until_ = 0;                    // the last record when the pass began or continued
-  uint64_t pass_covers_ = 0;                   // the same, 0 if the last daemon began it
+  std::deque<NewCommit> new_;                         // in the order of their records
+  std::deque<VerifyTargetCommit> of_run_;             // remaining commits of the pass in one run
+  std::optional<CommitCheck> commit_;                 // the current one
+  bool commit_is_new_ = false;                        // the front of new_; else of of_run_
+  std::map<ckpt::SegmentId, uint64_t> damage_lines_;  // in this pass; 0: of no segment
+  std::string told_unchecked_;                        // the last logged reason
+  std::map<ckpt::SnapshotKey, bool> writers_;         // writers of shared extents: do they exist?
+  uint64_t pass_until_ = 0;    // the last record when the pass began or continued
+  uint64_t pass_covers_ = 0;   // the same, 0 if the last daemon began it
   uint64_t pass_extents_ = 0;  // turn of the pass, in extents, even if new commits wait
   bool stopping_ = false;
   bool loaded_ = false;  // state_ was read from the catalog

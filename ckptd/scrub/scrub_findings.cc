@@ -48,13 +48,27 @@ void Scrub::found_damage(const VerifyError& error, uint64_t now_ns) {
   const Kept kept = keep_damage(error, now_ns);
   if (kept == Kept::kNoRoom) ++state_.damages_left_out;
   if (kept == Kept::kKnown) return;
-  log_event(spdlog::level::err, "scrub_damage",
+  log_event(has_a_line(error) ? spdlog::level::err : spdlog::level::debug, "scrub_damage",
             {{"run", error.run},
              {"lineage", error.lineage},
              {"step", error.step},
              {"unit", error.unit},
              {"reason", error.reason}},
             "scrub: {}{}: damaged: {}", whose(error), error.unit, error.reason);
+}
+
+// Bounds the lines per segment file. The first one of a missing file, and the last one, say more.
+bool Scrub::has_a_line(const VerifyError& error) {
+  const uint64_t lines = ++damage_lines_[error.place.segment];
+  if (const auto missing = missing_file_of(error.reason); lines == 1 && !missing.empty()) {
+    spdlog::error(
+        "scrub: {} is missing, and commits need it: put it back, or restores take older versions",
+        missing);
+  }
+  if (lines == limits::kDamageLinesMax + 1) {
+    spdlog::error("scrub: more units are damaged like that; `ckptctl scrub --status` lists them");
+  }
+  return lines <= limits::kDamageLinesMax;
 }
 
 Scrub::Kept Scrub::keep_damage(const VerifyError& error, uint64_t now_ns) {

@@ -18,7 +18,8 @@ ckpt::Status Admission::admit(ckpt::SessionId session, uid_t uid) {
   const bool others = !privileged(uid);
   if (!may_connect(uid)) {
     return make_error(ErrorCode::kPermissionDenied,
-                      "user {} may not connect: add {} to allow_uids in ckptd's configuration file",
+                      "user {} may not connect: add {} to allow_uids in ckptd's configuration file "
+                      "and restart ckptd",
                       uid, uid);
   }
   const size_t reserved = others ? limits::kSessionsReserved : 0;

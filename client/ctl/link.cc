@@ -135,6 +135,10 @@ Result<ckpt::client::Session> Link::open_session(ckpt::client::OpenOptions optio
 
 Result<Link> Link::open(const Options& how) {
   Link link(how);
+  if (link.socket_.empty()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "no socket given: pass --socket unix:PATH or set CKPTD_SOCKET");
+  }
   ckpt::client::OpenOptions options;
   options.control = true;
   CKPT_ASSIGN(link.session_, link.open_session(std::move(options), how.for_restore));

@@ -22,15 +22,28 @@ std::string text_or_env(const char* text, const char* variable) {
   return value != nullptr ? value : "";
 }
 
+// The error for a session that lacks `what`, which `text` or else `variable` names.
+ckpt::Error unnamed(const char* what, const char* text, const char* variable, const char* value) {
+  if (text != nullptr) {
+    return make_error(ErrorCode::kInvalidArgument, "the {} of the session is an empty name", what);
+  }
+  const char* state = std::getenv(variable) == nullptr ? "not set" : "empty";
+  return make_error(ErrorCode::kInvalidArgument,
+                    "no {}: {} is {}; set it to {}, or name the {} when the session is opened",
+                    what, variable, state, value, what);
+}
+
 Result<Session::Options> session_options(const ckpt_open_options& from) {
   Session::Options options;
   options.socket = base::unix_socket_path(text_or_env(from.socket, "CKPTD_SOCKET"));
   if (options.socket.empty()) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "no socket given: pass --socket unix:PATH or set CKPTD_SOCKET");
+    return unnamed("socket", from.socket, "CKPTD_SOCKET", "unix:PATH");
   }
   options.run = text_or_env(from.run, "CKPTD_RUN");
   options.control = from.control != 0;
+  if (!options.control && options.run.empty()) {
+    return unnamed("run", from.run, "CKPTD_RUN", "the run's name");
+  }
   if (!options.control || !options.run.empty()) CKPT_TRY(validate_name("run", options.run));
   if (from.client_name != nullptr) options.client_name = from.client_name;
   options.arena_bytes = from.arena_bytes;

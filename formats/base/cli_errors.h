@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <numeric>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,9 +61,13 @@ inline std::vector<std::string> verb_names(const CLI::App& app) {
   return names;
 }
 
+// The flags that the command line of `app` takes: a parent's only if `app` passes them on.
 inline std::vector<std::string> flag_names(const CLI::App& app) {
   std::vector<std::string> names;
-  for (const CLI::App* level = &app; level != nullptr; level = level->get_parent()) {
+  const auto next = [](const CLI::App& level) {
+    return level.get_fallthrough() ? level.get_parent() : nullptr;
+  };
+  for (const CLI::App* level = &app; level != nullptr; level = next(*level)) {
     for (const CLI::Option* option : level->get_options()) {
       for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
     }
@@ -173,6 +178,13 @@ inline bool is_about_arguments(const CLI::App& app, const CLI::ParseError& error
          code == static_cast<int>(CLI::ExitCodes::ExtrasError);
 }
 
+// The examples at the end of a verb's help; empty if there are none.
+inline std::string examples(const CLI::App& verb) {
+  const std::string footer = verb.get_footer();
+  const size_t at = std::min(footer.find("Examples:\n"), footer.find("Example:\n"));
+  return at == std::string::npos ? std::string() : footer.substr(at);
+}
+
 }  // namespace cli_errors
 
 // To be called for what app.parse() throws. Prints help and version as CLI11 does, and returns 0;
@@ -182,14 +194,20 @@ inline int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   const std::string name = cli_errors::full_name(verb);
   if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) {
     const std::string unknown = cli_errors::unknown_verb(app, verb, error);
-    if (unknown.empty()) return app.exit(error);
+    if (unknown.empty()) {
+      std::ostringstream text;
+      const int exit_code = app.exit(error, text, text);
+      write_stdout_exactly(text.str());  // notes the cause if stdout does not take it
+      return exit_code;
+    }
     print_stderr("{}: {}\n`{} --help` tells more\n", name,
                  cli_errors::about_extra(verb, unknown, true), name);
     return kBadUsageExit;
   }
   print_stderr("{}: {}\n", name, cli_errors::sentence(app, verb, error));
-  if (!verb.get_footer().empty() && &verb != &app && cli_errors::is_about_arguments(app, error)) {
-    print_stderr("{}\n", verb.get_footer());
+  if (&verb != &app && cli_errors::is_about_arguments(app, error)) {
+    const std::string examples = cli_errors::examples(verb);
+    if (!examples.empty()) print_stderr("{}\n", examples);
   }
   print_stderr("`{} --help` tells more\n", name);
   return kBadUsageExit;

@@ -1,4 +1,6 @@
 // Opening a session, against a daemon made of answers.
+#include <stdlib.h>
+
 #include <atomic>
 
 #include "tests/client/session_fixture.h"
@@ -28,6 +30,22 @@ TEST_F(SessionTest, NoDaemonIsUnavailableAndNamesTheSocket) {
   ASSERT_FALSE(session);
   EXPECT_EQ(session.error().status, CKPT_E_UNAVAILABLE);
   EXPECT_NE(session.error().message.find(socket_), std::string::npos) << session.error().message;
+}
+
+TEST_F(SessionTest, MissingNameTellsTheVariable) {
+  ::unsetenv("CKPTD_RUN");
+  ::unsetenv("CKPTD_SOCKET");
+  const auto no_run = Session::open({.socket = socket_});
+  ASSERT_FALSE(no_run);
+  EXPECT_EQ(no_run.error().status, CKPT_E_INVALID_ARGUMENT);
+  EXPECT_EQ(no_run.error().message,
+            "no run: CKPTD_RUN is not set; set it to the run's name, or name the run when the "
+            "session is opened");
+  const auto no_socket = Session::open({.run = "tiny"});
+  ASSERT_FALSE(no_socket);
+  EXPECT_EQ(no_socket.error().message,
+            "no socket: CKPTD_SOCKET is not set; set it to unix:PATH, or name the socket when the "
+            "session is opened");
 }
 
 TEST_F(SessionTest, WaitsForADaemonThatStartsLater) {

@@ -73,6 +73,15 @@ TEST(CommandLines, BadUsageNamesProgramVerbAndArgument) {
        "moetrain: --metrics /tmp/./r.json: --report names the same file"},
       {{"moetrain", "run", "--rank", "4"},
        "moetrain run: unknown flag `--rank`; did you mean `--ranks`?"},
+      {{"moetrain", "run", "--resume", ""}, "moetrain run: --resume: the value is empty"},
+      {{"moetrain", "run", "--resume="}, "moetrain run: --resume"},
+      {{"moetrain", "run", "--run", ""}, "moetrain run: --run: the value is empty"},
+      {{"moetrain", "run", "--data", "a.txt", "", "b.txt"},
+       "moetrain run: --data: the value is empty"},
+      {{"moetrain", "run", "--ranks", ""}, "moetrain run: --ranks: the value is empty"},
+      {{"moetrain", "run", "--selector", ""}, "moetrain run: --selector: the value is empty"},
+      {{"moetrain", "eval", "", "--socket", "x"}, "moetrain eval: target: the value is empty"},
+      {{"moetrain", "report", ""}, "moetrain report: file: the value is empty"},
   };
   if (kWithBench) {
     cases.push_back(
@@ -137,6 +146,50 @@ TEST(CommandLines, AMissingOrSurplusArgumentShowsExamples) {
     EXPECT_EQ(finished.exit_code, 2) << finished.err;
     EXPECT_THAT(finished.err, HasSubstr("\nExamples:\n  ckptctl log "));
   }
+}
+
+TEST(CommandLines, MissingArgumentShowsNoOtherHelp) {
+  EXPECT_EQ(run_program({program("moetrain"), "report"}).err,
+            "moetrain report: the argument `file` is missing\n"
+            "Examples:\n"
+            "  moetrain report a.json --svg loss.svg\n"
+            "  moetrain report a.json --move 200 --placement-svg moved.svg\n"
+            "`moetrain report --help` tells more\n");
+  EXPECT_EQ(run_program({program("moetrain"), "rank"}).err,
+            "moetrain rank: the argument `--options` is missing\n"
+            "`moetrain rank --help` tells more\n");
+}
+
+TEST(CommandLines, EveryCommandTellsItsVersion) {
+  std::vector<std::vector<std::string>> lines = {
+      {"ckptctl", "log"}, {"moetrain", "run"}, {"moetrain", "eval"}, {"moetrain", "report"}};
+  if (kWithBench) lines.push_back({"ckptbench", "save"});
+  for (std::vector<std::string> line : lines) {
+    line.front() = program(line.front());
+    const Finished of_program = run_program({line.front(), "--version"});
+    line.emplace_back("--version");
+    const Finished of_command = run_program(line);
+    EXPECT_EQ(of_command.exit_code, 0) << line[1] << ": " << of_command.err;
+    EXPECT_EQ(of_command.out, of_program.out) << line[1];
+  }
+}
+
+TEST(CommandLines, SuggestsOnlyFlagsThatTheCommandTakes) {
+  CLI::App app("Trains.", "trainer");
+  app.add_flag("--verbose");
+  CLI::App* run = app.add_subcommand("run");
+  const std::vector<std::string> line = {"--verbos", "run"};  // CLI11 takes the arguments from the back
+  const auto sentence = [&] {
+    try {
+      app.parse(std::vector<std::string>(line));
+    } catch (const CLI::ParseError& error) {
+      return base::cli_errors::sentence(app, *base::cli_errors::chosen_verb(&app), error);
+    }
+    return std::string("no error");
+  };
+  EXPECT_EQ(sentence(), "unknown flag `--verbos`");
+  run->fallthrough();
+  EXPECT_EQ(sentence(), "unknown flag `--verbos`; did you mean `--verbose`?");
 }
 
 TEST(CommandLines, HelpIsNoError) {

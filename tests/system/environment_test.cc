@@ -14,6 +14,7 @@
 namespace systemtest {
 namespace {
 
+using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
@@ -106,7 +107,10 @@ TEST_F(EnvironmentTest, ClosedAndFullStreamsCostOutputAlone) {
           << what << ": " << ended.err;
       const bool told = output_lost && stream.find("2>") == std::string::npos;
       if (told) {
-        EXPECT_THAT(ended.err, HasSubstr("cannot write to stdout")) << what;
+        const char* why = stream == ">/dev/full" ? "No space left on device" : "";
+        EXPECT_THAT(ended.err, AllOf(HasSubstr("cannot write to stdout: "), HasSubstr(why),
+                                     Not(HasSubstr("earlier write failed"))))
+            << what;
       }
     }
   }
@@ -130,6 +134,14 @@ TEST_F(EnvironmentTest, TrainsWithAllStreamsClosed) {
   const Ended full = in_shell(train_tiny("--run full >/dev/full 2>/dev/full"));
   EXPECT_EQ(full.code(), 0);
   EXPECT_EQ(daemon_->ctl({"log", "full"}).json().size(), 3u);
+}
+
+TEST_F(EnvironmentTest, DaemonMixesNoStoreIntoOtherFiles) {
+  const Ended ended = in_shell("mkdir model; touch model/model.safetensors; $B/ckptd --data model");
+  EXPECT_EQ(ended.code(), kFailed);
+  EXPECT_THAT(ended.err, HasSubstr("data directory model: it holds model.safetensors and no store; "
+                                   "name an empty or a new directory with --data"));
+  EXPECT_EQ(in_shell("ls model").out, "model.safetensors\n");
 }
 
 // Regression: with stderr closed, ckptd logged into the next file that it opened.

@@ -35,6 +35,12 @@ TEST_F(SummaryTest, FailureIsOfTheSameStepInLineAndTable) {
   }
 }
 
+TEST_F(SummaryTest, RunNamesTheSocketOfItsOwnCkptd) {
+  train("r.json", {"--ranks", "1", "--steps", "2", "--checkpoint-every", "0"});
+  EXPECT_THAT(last_error_output_, ContainsRegex("moetrain: `ckptctl --socket unix:/[^ ]+ status` "
+                                                "shows this run's ckptd\n"));
+}
+
 TEST_F(SummaryTest, PictureOfMovesSaysWhichMovesHavePlacements) {
   const json report = train(
       "left.json", {"--ranks", "2", "--steps", "8", "--checkpoint-every", "0", "--leave", "1@3"});

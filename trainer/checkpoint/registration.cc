@@ -36,10 +36,21 @@ ArenaSize arena_size(uint64_t share_bytes, bool memory_level) {
   return {slab, slab * ((kSnapshotsAtOnce + 1) * (slabs + 1) + kRestoreSlabs)};
 }
 
+namespace {
+
+// The reason without the run's name and ckptd's own remedy, which moetrain words as flags.
+std::string_view bare_reason(std::string_view message, const std::string& run) {
+  const std::string name = fmt::format("run {}: ", run);
+  if (message.starts_with(name)) message.remove_prefix(name.size());
+  return message.substr(0, message.find("; "));
+}
+
+}  // namespace
+
 ckpt::Error start_refused(const std::string& run, const ckpt::Error& error) {
   if (error.detail != ckpt::ErrorDetail::kRunHasCommits) return error;
-  return reworded(
-      error, fmt::format("run {} exists already; {} ({})", run, kResumeOrRename, error.message));
+  return reworded(error, fmt::format("run {} exists already; {} ({})", run, kResumeOrRename,
+                                     bare_reason(error.message, run)));
 }
 
 ckpt::Error registration_refused(const std::string& run, const ckpt::Error& error) {

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "formats/base/cli_errors.h"
+#include "formats/base/cli_flags.h"
 #include "formats/base/cli_numbers.h"
 #include "formats/base/console.h"
 #include "formats/base/version.h"
@@ -42,7 +43,6 @@ Result<std::string> read_text(const std::string& path) {
 int run_command_line(int argc, char** argv) {
   CLI::App app("Trains Mixture-of-Experts models that survive the loss of workers.", "moetrain");
   app.require_subcommand(1);
-  app.set_version_flag("--version", ckpt::base::version_text("moetrain"));
   app.footer(
       "Exit codes: 0 done, 1 failed, 2 bad usage, 3 not found, 4 integrity error, 128+n stopped "
       "by\n"
@@ -56,7 +56,9 @@ int run_command_line(int argc, char** argv) {
   add_simulate_command(app, exit_code);
   add_calibrate_command(app, exit_code);
   add_rank_command(app, exit_code);
+  ckpt::base::add_version_flag(app, ckpt::base::version_text("moetrain"));
   ckpt::base::refuse_wrapped_numbers(app);
+  ckpt::base::refuse_empty_values(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

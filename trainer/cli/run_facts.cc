@@ -35,8 +35,10 @@ Result<DataFacts> read_data(const RunSpec& spec) {
 
 Result<SavedRun> find_commit(const ResolvedRun& run) {
   Result<SavedRun> saved = find_saved_run(run.options.rank.socket, run.commit);
-  if (saved.ok() || saved.error().code != ErrorCode::kNotFound || run.options.data_stays) {
-    return saved;
+  if (saved.ok() || saved.error().code != ErrorCode::kNotFound) return saved;
+  if (run.options.data_stays) {
+    const std::string& message = saved.error().message;
+    return reworded(saved.error(), message + resume_remedy(message));
   }
   return make_error(ErrorCode::kNotFound,
                     "{} (this store is new and temporary: name the one that has the run by "
@@ -53,6 +55,13 @@ Result<CommitState> load_commit_state(const ResolvedRun& run, const SavedRun& co
 }
 
 }  // namespace
+
+std::string resume_remedy(std::string_view message) {
+  constexpr const char* kBegin = "; leave --resume out to begin it";
+  if (message.ends_with(": it has no commit yet")) return kBegin;
+  if (!message.ends_with(": no such run")) return {};
+  return std::string(kBegin) + ", or name another with --run: `ckptctl runs` lists them";
+}
 
 Result<RunFacts> first_facts(const RunSpec& spec) {
   RunFacts facts;

@@ -22,7 +22,8 @@ UnsavedWatch::Daemon Supervisor::Impl::daemon_state() const {
   return {.silent_ms = probe->silent_ms(),
           .gone = probe->gone(),
           .starting = daemon && !daemon->ready(),
-          .bytes_written = probe->bytes_written()};
+          .bytes_written = probe->bytes_written(),
+          .stop_asked = outcome.stop_signal().has_value()};
 }
 
 void Supervisor::Impl::watch_saves() {

@@ -16,6 +16,11 @@ constexpr uint64_t kNanosPerMs = 1'000'000;
 constexpr uint64_t kGoneMs = 700;
 constexpr uint64_t kHangsMs = 2'000;
 constexpr uint64_t kStartsMs = 5'000;
+// Patience after a signal with a daemon that does not answer.
+uint64_t patience_ms(const UnsavedWatch::Daemon& daemon) {
+  return daemon.starting ? kStartsMs : daemon.gone ? kGoneMs : kHangsMs;
+}
+
 // A disk without progress for so long is worth a line.
 constexpr double kStuckMs = 5'000;
 // A rank waits so long for an answer before it fails or postpones a checkpoint.
@@ -139,10 +144,11 @@ void UnsavedWatch::look_at_end(const Daemon& daemon, uint64_t now_ns, Look& look
   const bool silent = daemon.silent_ms >= kSilentMs;
   if (!end_told_ && (silent || stuck_ms(now_ns) >= kStuckMs)) {
     end_told_ = true;
+    const uint64_t wait_ms = silent && daemon.stop_asked ? patience_ms(daemon) : kEndMs;
     look.lines.push_back(fmt::format(
         "saving step {}: {}; waiting at most {} s for it", *saving_,
         silent ? no_answer_ : fmt::format("ckptd at {} makes no progress", options_.socket),
-        kEndMs / 1'000));
+        wait_ms / 1'000));
   }
   if (stuck_ms(now_ns) < static_cast<double>(kEndMs)) return;
   ended_ = true;
@@ -153,8 +159,7 @@ void UnsavedWatch::look_at_end(const Daemon& daemon, uint64_t now_ns, Look& look
 // A wait without progress that had begun before the signal ends with it; a save that the signal
 // began gets its time.
 bool UnsavedWatch::saves_in_vain(const Daemon& daemon, uint64_t asked_ns) const {
-  const uint64_t patience_ms = daemon.starting ? kStartsMs : daemon.gone ? kGoneMs : kHangsMs;
-  if (daemon.silent_ms >= patience_ms) return true;
+  if (daemon.silent_ms >= patience_ms(daemon)) return true;
   return saving_ && stuck_ms(asked_ns) >= kStuckMs;
 }
 

@@ -36,12 +36,13 @@ class UnsavedWatch {
   static constexpr uint64_t kSilentMs = 1'250;
   static constexpr uint64_t kEndMs = 60'000;
 
-  // State of ckptd.
+  // State of ckptd, and whether the run still has time for it.
   struct Daemon {
     uint64_t silent_ms = 0;      // 0: it answers
     bool gone = false;           // no process listens on its socket
     bool starting = false;       // our own ckptd, being started
     uint64_t bytes_written = 0;  // to its disk, so far
+    bool stop_asked = false;     // a signal asked the run to stop: saves_in_vain() holds
   };
   enum class Verdict : uint8_t {
     kGoOn,

@@ -7,6 +7,7 @@
 #include "formats/base/counted.h"
 #include "trainer/elastic/next_placement.h"
 #include "trainer/rank/version_agreement.h"
+#include "trainer/report/render.h"
 
 namespace moetrain {
 
@@ -111,10 +112,10 @@ void StateMigrator::tell_rollback(const LiveState::Settled& settled, uint32_t k_
                                 ckpt::base::counted(saved, "expert was", "experts were")));
   }
   if (settled.lost_tokens == 0) return;
-  state_.say_once(
-      fmt::format("{} tokens are lost, {:.3f} % of all so far ({:.3f} % in rollbacks){}",
-                  settled.lost_tokens, 100 * report.relayout.plt,
-                  100 * report.relayout.plt_rollback, k_change_text(state_.partial, k_before)));
+  state_.say_once(fmt::format(
+      "{} tokens are lost, {}{}", settled.lost_tokens,
+      report::lost_part_text(report.relayout.plt, report.relayout.plt_rollback, "all so far"),
+      k_change_text(state_.partial, k_before)));
 }
 
 }  // namespace moetrain

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "trainer/report/report.h"
 
@@ -54,6 +55,10 @@ std::string loss_chart_svg(const Report& report, const SvgOptions& options);
 
 // "steps 21 to 60 are in no checkpoint", where 20 is the newest saved step; `step` is larger.
 std::string unsaved_steps_text(uint64_t saved, uint64_t step);
+
+// "6.152 % of all so far (0.000 % in restarts, 6.152 % of experts that came back alone)": lost
+// tokens, as proportions; `of`: "all so far".
+std::string lost_part_text(double plt, double plt_rollback, std::string_view of);
 
 // "8.5 ms", "850 ms", "2.1 s", "3 min 5 s": for people; never parsed.
 std::string human_ms(double milliseconds);

@@ -92,21 +92,31 @@ std::string changes_text(const std::vector<MemberChange>& changes) {
   return text;
 }
 
-// The two kinds apart: what rewound lost, and what came back alone while the rest went on.
+// Steps that the run ends with and that are in no checkpoint.
+uint64_t unsaved_steps(const Report& report) {
+  if (report.unsaved.empty() || report.unsaved.back().saved) return 0;
+  return report.unsaved.back().until - report.unsaved.back().since;
+}
+
+// Recoveries lose tokens, and so does the end of a run that did not save its last steps.
 std::string plt_text(const Report& report) {
-  if (report.plt <= 0 && report.lost.empty()) return "no token's update is lost\n";
+  const uint64_t unsaved = unsaved_steps(report);
+  const std::string end = unsaved == 0 ? "\n"
+                                       : fmt::format("; the updates of {} were not saved\n",
+                                                     ckpt::base::counted(unsaved, "step"));
+  if (report.plt <= 0 && report.lost.empty()) {
+    return (unsaved == 0 ? "no token's update is lost" : "no recovery lost a token's update") + end;
+  }
   int64_t tokens = 0;
   for (const int64_t lost : report.lost) tokens += lost;
-  std::string text = fmt::format(
-      "lost tokens: {:.3f} % of all ({:.3f} % in restarts, {:.3f} % of experts that came back "
-      "alone)",
-      100 * report.plt, 100 * (report.plt - report.plt_rollback), 100 * report.plt_rollback);
+  std::string text = "lost tokens: " +
+                     lost_part_text(report.plt, report.plt_rollback, "all by the end of the run");
   if (!report.lost.empty()) {
     const auto worst = std::max_element(report.lost.begin(), report.lost.end());
     text += fmt::format(": {} tokens; expert {} of the {} of all layers lost most, {}", tokens,
                         worst - report.lost.begin(), report.lost.size(), *worst);
   }
-  return text + "\n";
+  return text + end;
 }
 
 // The remedy, in parentheses, is in the report and in the line that was told when it happened.
@@ -273,6 +283,12 @@ std::string exchange_table_text(const Report& report) {
 std::string unsaved_steps_text(uint64_t saved, uint64_t step) {
   if (step == saved + 1) return fmt::format("step {} is in no checkpoint", step);
   return fmt::format("steps {} to {} are in no checkpoint", saved + 1, step);
+}
+
+std::string lost_part_text(double plt, double plt_rollback, std::string_view of) {
+  return fmt::format(
+      "{:.3f} % of {} ({:.3f} % in restarts, {:.3f} % of experts that came back alone)", 100 * plt,
+      of, 100 * (plt - plt_rollback), 100 * plt_rollback);
 }
 
 namespace {

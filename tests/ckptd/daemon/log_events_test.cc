@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "ckptd/limits.h"
 #include "ckptd/observe/log_format.h"
 #include "tests/ckptd/daemon/fragment_place.h"
 #include "tests/ckptd/daemon/prune_fixture.h"
@@ -277,6 +278,23 @@ TEST_F(LogEventsTest, OfDamage) {
   expect_fields(one("journal_salvaged"),
                 {{"path", kJournalPath}, {"kept", "journal/damaged-1.log"}});
   expect_documented();
+}
+
+TEST_F(LogEventsTest, MissingSegmentIsNamedOnce) {
+  World& world = begin({.segment_bytes = 32u << 20});
+  Job job(world, 1);
+  job.start();
+  constexpr uint64_t kCommits = 2 * limits::kDamageLinesMax;
+  for (uint64_t step = 1; step <= kCommits; ++step) job.commit(step);
+  world.kill_daemon();
+  world.lose_catalog();
+  ASSERT_TRUE(world.disk().remove(place_of_fragment(world, 1, 3).path).ok());
+  log_.str("");
+  ASSERT_TRUE(world.start().ok());
+  const std::string start = log_.str();
+  EXPECT_THAT(start, HasSubstr("segments/000001.seg is missing, and commits need it: put it back"));
+  EXPECT_THAT(start, HasSubstr("8 more commits are damaged: segments/000001.seg is missing"));
+  EXPECT_THAT(taken("commit_damaged"), SizeIs(limits::kDamageLinesMax));
 }
 
 }  // namespace

@@ -212,7 +212,6 @@ TEST_F(QueryTest, RestorePlanReadsADamagedVersionFromMemory) {
   const ScrubDamage damage{
       .run = "tiny", .lineage = 1, .step = 10, .unit = units_[0].name, .reason = "CRC differs"};
   context_.damages = std::span(&damage, 1);
-  context_.in_memory = [](const auto&, ckpt::UnitId unit, const auto&) { return unit == 0; };
   EXPECT_EQ(ask("restore-plan", {{"target", "tiny~1@10"}})["notes"], json::array());
 }
 
@@ -221,6 +220,11 @@ TEST_F(QueryTest, RestorePlanFailsWithoutAnIntactVersion) {
       .run = "tiny", .lineage = 1, .step = 5, .unit = units_[1].name, .reason = "CRC differs"};
   context_.damages = std::span(&damage, 1);
   expect_error("restore-plan", {{"target", "tiny~1@5"}}, 4, "the view has no older version of it");
+}
+
+TEST_F(QueryTest, RunWithoutACommitSaysSo) {
+  add(run_created("fresh", kTestRun + 1));
+  expect_error("show", {{"target", "fresh"}}, 3, "run fresh: it has no commit yet");
 }
 
 TEST_F(QueryTest, ErrorsNameTheObjectAndTheExitCode) {

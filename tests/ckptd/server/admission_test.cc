@@ -54,7 +54,10 @@ TEST_F(AdmissionTest, RootMayHaveThemAll) {
 // Refused users take up no session, though each refusal is answered.
 TEST_F(AdmissionTest, OnlyThoseWhoWereAdmittedCount) {
   EXPECT_EQ(open(4711, 1000), 0u);
-  EXPECT_EQ(admission_.admit(next_++, 4711).error().code, ErrorCode::kPermissionDenied);
+  const auto refused = admission_.admit(next_++, 4711);
+  EXPECT_EQ(refused.error().code, ErrorCode::kPermissionDenied);
+  EXPECT_THAT(refused.error().message, HasSubstr("add 4711 to allow_uids in ckptd's configuration "
+                                                 "file and restart ckptd"));
   const ckpt::SessionId first = next_;
   EXPECT_EQ(open(kUserA, 1000), limits::kSessionsPerUserMax);
   admission_.ended(first);

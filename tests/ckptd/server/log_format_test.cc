@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <spdlog/sinks/ostream_sink.h>
 #include <spdlog/spdlog.h>
+#include <stdlib.h>
+#include <time.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -90,6 +93,18 @@ TEST(LogFormat, TextIsOneLineWithoutControls) {
   logger.info("run {}: {}", "\x1b]0;t\x07", "two\nlines \xc2\x9b \xc3\xa4 \xff");
   EXPECT_THAT(log.str(),
               testing::EndsWith("info run \\x1b]0;t\\x07: two\\nlines \\u{9b} \xc3\xa4 \\xff\n"));
+}
+
+TEST(LogFormat, TextTellsTheTimeInUtc) {
+  ::setenv("TZ", "XXX-5", 1);
+  ::tzset();
+  const spdlog::log_clock::time_point time(std::chrono::milliseconds(1'700'000'000'123));
+  spdlog::memory_buf_t out;
+  ckptd::make_log_formatter("text")->format(
+      spdlog::details::log_msg(time, spdlog::source_loc(), "", spdlog::level::info, "ready"), out);
+  ::unsetenv("TZ");
+  ::tzset();
+  EXPECT_EQ(std::string(out.data(), out.size()), "2023-11-14T22:13:20.123Z info ready\n");
 }
 
 // Fields stay apart from the message, whatever bytes either holds.

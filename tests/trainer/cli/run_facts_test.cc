@@ -1,4 +1,6 @@
 // The facts that resolve() asks for, one after the other, and what each of them decides.
+#include "trainer/cli/run_facts.h"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -98,6 +100,14 @@ TEST_F(RunFactsTest, AResumedPlacementFollowsRoutedTokens) {
   };
   EXPECT_EQ(placement("static", facts), placement("static", equal));
   EXPECT_NE(placement("eplb", facts), placement("eplb", equal));
+}
+
+TEST_F(RunFactsTest, ResumeOfNothingNamesTheNextStep) {
+  EXPECT_EQ(resume_remedy("run c1: it has no commit yet"), "; leave --resume out to begin it");
+  EXPECT_EQ(resume_remedy("run c1: no such run"),
+            "; leave --resume out to begin it, or name another with --run: `ckptctl runs` lists "
+            "them");
+  EXPECT_EQ(resume_remedy("run c1 step 7: no commit at this step"), "");
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 namespace moetrain {
 namespace {
 
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -293,6 +294,22 @@ TEST_F(UnsavedWatchTest, LastCheckpointWaitsForProgressAndNoLonger) {
   EXPECT_THAT(lines, ElementsAre("saving step 30: ckptd at /s makes no progress; waiting at most "
                                  "60 s for it"));
   EXPECT_EQ(watch.look({.bytes_written = 195}, 256 * kSecondNs).verdict, Verdict::kEnd);
+}
+
+TEST_F(UnsavedWatchTest, SignalShortensTheToldWait) {
+  const auto told = [&](UnsavedWatch::Daemon daemon) {
+    UnsavedWatch watch(options());
+    watch.begins(0, kSecondNs);
+    watch.stepped(5);
+    watch.saving(5, 10 * kSecondNs);
+    return watch.look(daemon, 12 * kSecondNs).lines;
+  };
+  UnsavedWatch::Daemon hangs = silent(1'500);
+  EXPECT_THAT(told(hangs), Contains(HasSubstr("does not answer; waiting at most 60 s for it")));
+  hangs.stop_asked = true;
+  EXPECT_THAT(told(hangs), Contains(HasSubstr("does not answer; waiting at most 2 s for it")));
+  hangs.starting = true;
+  EXPECT_THAT(told(hangs), Contains(HasSubstr("does not answer; waiting at most 5 s for it")));
 }
 
 TEST_F(UnsavedWatchTest, NothingIsWaitedForAfterASignalWithoutAnswer) {

@@ -93,7 +93,7 @@ def check_refusals(folder, loads, nodes):
             ((*SMALL[:4], "--min-replicas", "3", *SMALL[6:]), 2, "need 12"),
             ((*SMALL[:6], "--loads", "4,-3"), 2, "'-3', which is no count"),
             ((*SMALL[:6], "--loads", "4,x"), 2, "'x', which is no count"),
-            ((*SMALL[:6], "--loads", ""), 2, "expert 0 is '', which is no count"),
+            ((*SMALL[:6], "--loads", ""), 2, "--loads: the value is empty"),
             ((*SMALL, "--failures", "4"), 2, "nobody would be left"),
             ((*SMALL, "--loads-file", str(loads)), 2, "one of --loads and --loads-file"),
             ((*SMALL, "--policy", "best"), 2, "one of static, eplb"),

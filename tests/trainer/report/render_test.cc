@@ -269,6 +269,13 @@ TEST(Tables, UnsavedStepsAreNotNothing) {
               AllOf(HasSubstr("21  checkpoints"), Not(HasSubstr("no failures")),
                     HasSubstr("the disk is full; steps 21 to 60 are in no checkpoint (500 ms)\n")));
   EXPECT_THAT(summary_text(report), HasSubstr("\nthe newest durable checkpoint is of step 20\n"));
+  EXPECT_THAT(summary_text(report),
+              AllOf(HasSubstr("\nno recovery lost a token's update; the updates of 40 steps were "
+                              "not saved\n"),
+                    Not(HasSubstr("no token's update is lost"))));
+  report.plt = 0.25;
+  EXPECT_THAT(summary_text(report),
+              HasSubstr("that came back alone); the updates of 40 steps were not saved\n"));
   report.saved_step = 0;
   EXPECT_THAT(summary_text(report), HasSubstr("\nno step is in a durable checkpoint\n"));
   report.losses = {{1, 2.5F}, {2, 2.0F}};
@@ -296,9 +303,12 @@ TEST(Tables, SummaryTellsTheNumbers) {
   EXPECT_THAT(text, HasSubstr("final settings: checkpoint every 5 steps, 2 experts per layer, 1 "
                               "more stay in memory (storage sustains 5 steps"));
   EXPECT_THAT(text, HasSubstr(checkpoint_table_text(sample_report())));
-  EXPECT_THAT(text, HasSubstr("lost tokens: 25.000 % of all (18.750 % in restarts, 6.250 % of"
-                              " experts that came back alone): 1500 tokens; expert 1 of the 4 of"
-                              " all layers lost most, 1000\n"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "lost tokens: 25.000 % of all by the end of the run (18.750 % in "
+          "restarts, 6.250 % of experts that came back alone): 1500 tokens; expert 1 of the 4 of"
+          " all layers lost most, 1000\n"));
   EXPECT_THAT(summary_text({}), HasSubstr("no token's update is lost"));
   EXPECT_THAT(summary_text({}), HasSubstr("no checkpoints"));
 }
