@@ -108,7 +108,7 @@ TEST_F(ApplyTurns, TheNextChangeOfHistoryWaits) {
   const auto refused = root_.take<fb::QueryReplyT>();
   ASSERT_TRUE(refused.has_value());
   EXPECT_NE(refused->exit_code, 0);
-  EXPECT_THAT(refused->json, HasSubstr("deleted"));
+  EXPECT_THAT(refused->json, HasSubstr("tiny~1@1: deleted"));
 }
 
 TEST_F(ApplyTurns, NobodyResumesFromWhatIsAboutToGo) {

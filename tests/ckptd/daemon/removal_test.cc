@@ -86,8 +86,10 @@ TEST_F(RemovalTest, TagsAndPinsProtectUntilForceIsSaid) {
   train({5, 10, 15});
   ask_root("tag", R"({"target": "tiny@5", "tag": "good"})");
   ask_root("pin", R"({"target": "tiny@10"})");
-  EXPECT_THAT(refusal("rm", kTiny), HasSubstr("tag good of tiny~1@5, tiny~1@10 is pinned; --force"));
-  EXPECT_THAT(refusal("rm", R"({"target": "tiny@5"})"), HasSubstr("tiny~1@5: it is kept: tag good; --force"));
+  EXPECT_THAT(refusal("rm", kTiny),
+              HasSubstr("tag good of tiny~1@5, tiny~1@10 is pinned; --force"));
+  EXPECT_THAT(refusal("rm", R"({"target": "tiny@5"})"),
+              HasSubstr("tiny~1@5: it is kept: tag good; --force"));
   EXPECT_THAT(refusal("rm", R"({"target": "tiny@10"})"), HasSubstr("it is kept: pinned; --force"));
   EXPECT_THAT(refusal("rm", R"({"target": "tiny@latest"})"), HasSubstr("newest complete view"));
   EXPECT_EQ(ask_root("log", kTiny).size(), 3u);

@@ -133,6 +133,16 @@ TEST_F(NamesTest, ATagIsTakenAwayByAnyNameOfItsCommit) {
   EXPECT_FALSE(removed({{"target", "tiny"}}).ok());
 }
 
+TEST_F(NamesTest, RefusalsNameTheCommitWithItsLineage) {
+  const auto unpinned = parse_pin_args(context_, R"({"target": "tiny~1@10", "remove": true})");
+  ASSERT_FALSE(unpinned.ok());
+  EXPECT_EQ(unpinned.error().message, "tiny~1@10: it is not pinned");
+  add(commit_damaged({1, 5}, "its header"));
+  const auto tag = parse_tag_args(context_, R"({"target": "tiny~1@5", "tag": "good"})");
+  ASSERT_FALSE(tag.ok());
+  EXPECT_EQ(tag.error().message, "tiny~1@5: damaged: its header");
+}
+
 TEST_F(NamesTest, VerifyTakesNoLineageForAWholeRun) {
   const auto target = parse_verify_args(context_, R"({"target": "tiny~1"})");
   ASSERT_FALSE(target.ok());
