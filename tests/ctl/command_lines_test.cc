@@ -178,7 +178,8 @@ TEST(CommandLines, SuggestsOnlyFlagsThatTheCommandTakes) {
   CLI::App app("Trains.", "trainer");
   app.add_flag("--verbose");
   CLI::App* run = app.add_subcommand("run");
-  const std::vector<std::string> line = {"--verbos", "run"};  // CLI11 takes the arguments from the back
+  // CLI11 takes the arguments from the back.
+  const std::vector<std::string> line = {"--verbos", "run"};
   const auto sentence = [&] {
     try {
       app.parse(std::vector<std::string>(line));

@@ -49,6 +49,21 @@ class ScrubTest : public PruneTest {
   }
 };
 
+TEST_F(ScrubTest, RemedyNamesAMissingSegment) {
+  Job job(world, 1);
+  job.start();
+  job.commit(5);
+  const std::string path = fragment_place(world, 5, 3).first;
+  ASSERT_TRUE(world.disk().remove(path).ok());
+  let(std::chrono::seconds(3));
+  FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+  ASSERT_TRUE(root.connect());
+  const Json conditions = Json::parse(root.query("status", "{}").json).at("conditions");
+  ASSERT_EQ(conditions.size(), 1u) << conditions;
+  EXPECT_THAT(conditions[0].at("remedy").get<std::string>(),
+              HasSubstr("put " + path + " back; list them with ckptctl scrub --status"));
+}
+
 TEST_F(ScrubTest, ANewCommitIsReadBackSoonAndDamageIsNamed) {
   Job job(world, 1);
   job.start();
