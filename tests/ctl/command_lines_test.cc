@@ -28,8 +28,21 @@ struct Case {
   std::string begins;  // the first line of stderr
 };
 
-TEST(CommandLines, BadUsageNamesProgramVerbAndArgument) {
-  std::vector<Case> cases = {
+void expect_refused(const std::vector<Case>& cases) {
+  for (const Case& one : cases) {
+    std::vector<std::string> line = one.line;
+    line.front() = program(line.front());
+    const Finished finished = run_program(line, {"CKPTD_RUN="});
+    EXPECT_EQ(finished.exit_code, 2) << one.begins;
+    EXPECT_THAT(finished.err, StartsWith(one.begins));
+    EXPECT_EQ(finished.out, "") << one.begins;
+    EXPECT_THAT(finished.err, Not(HasSubstr("Run with --help"))) << one.begins;
+  }
+}
+
+TEST(CommandLines, BadUsageNamesVerbAndArgument) {
+  expect_refused({
+      {{"ckptctl", "hold", "--help"}, "ckptctl: unknown command `hold`; the commands are runs"},
       {{"ckptctl"}, "ckptctl: a command is missing: one of runs, log, show"},
       {{"ckptctl", "lgo"}, "ckptctl: unknown command `lgo`; did you mean `log`?"},
       {{"ckptctl", "stat"}, "ckptctl: unknown command `stat`; did you mean `status`?"},
@@ -59,10 +72,14 @@ TEST(CommandLines, BadUsageNamesProgramVerbAndArgument) {
       {{"ckptctl", "import", "", "--run", "x"}, "ckptctl import: folder: the value is empty"},
       {{"ckptctl", "prune", "--dry-run"}, "ckptctl prune: the argument `run` is missing"},
       {{"ckptctl", "gc", "\x1b[31mred"}, "ckptctl gc: one argument too many: `\\x1b[31mred`"},
+  });
+}
+
+TEST(CommandLines, BadUsageNamesTheProgram) {
+  std::vector<Case> cases = {
       {{"ckptd", "--dta", "x"}, "ckptd: unknown flag `--dta`; did you mean `--data`?"},
       {{"ckptd", "--arena"}, "ckptd: --arena needs a value"},
       {{"ckptd"}, "ckptd: no data directory: pass --data DIR"},
-      {{"ckptctl", "hold", "--help"}, "ckptctl: unknown command `hold`; the commands are runs"},
       {{"moetrain", "rnu", "--help"}, "moetrain: unknown command `rnu`; did you mean `run`?"},
       {{"moetrain", "rnu"}, "moetrain: unknown command `rnu`; did you mean `run`?"},
       {{"moetrain", "run", "--socket", "tcp:1.2.3.4"},
@@ -87,15 +104,7 @@ TEST(CommandLines, BadUsageNamesProgramVerbAndArgument) {
     cases.push_back(
         {{"ckptbench", "svae"}, "ckptbench: unknown command `svae`; did you mean `save`?"});
   }
-  for (const Case& one : cases) {
-    std::vector<std::string> line = one.line;
-    line.front() = program(line.front());
-    const Finished finished = run_program(line, {"CKPTD_RUN="});
-    EXPECT_EQ(finished.exit_code, 2) << one.begins;
-    EXPECT_THAT(finished.err, StartsWith(one.begins));
-    EXPECT_EQ(finished.out, "") << one.begins;
-    EXPECT_THAT(finished.err, Not(HasSubstr("Run with --help"))) << one.begins;
-  }
+  expect_refused(cases);
 }
 
 TEST(CommandLines, PruneTakesNoRunFromTheEnvironment) {
