@@ -4,6 +4,7 @@
 
 #include "formats/base/assert.h"
 #include "trainer/cli/command.h"
+#include "trainer/cli/resume_remedy.h"
 #include "trainer/data.h"
 #include "trainer/device/cuda_device.h"
 #include "trainer/router_trace_file.h"
@@ -55,13 +56,6 @@ Result<CommitState> load_commit_state(const ResolvedRun& run, const SavedRun& co
 }
 
 }  // namespace
-
-std::string resume_remedy(std::string_view message) {
-  constexpr const char* kBegin = "; leave --resume out to begin it";
-  if (message.ends_with(": it has no commit yet")) return kBegin;
-  if (!message.ends_with(": no such run")) return {};
-  return std::string(kBegin) + ", or name another with --run: `ckptctl runs` lists them";
-}
 
 Result<RunFacts> first_facts(const RunSpec& spec) {
   RunFacts facts;

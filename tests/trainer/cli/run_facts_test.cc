@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/trainer/cli/command_line.h"
+#include "trainer/cli/resume_remedy.h"
 
 namespace moetrain::test {
 namespace {
