@@ -1,4 +1,4 @@
-// What to do if --resume names nothing: a run that does not exist, or has no commit.
+// Advice where --resume names nothing: a run that does not exist, or has no commit.
 #pragma once
 
 #include <string>

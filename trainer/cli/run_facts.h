@@ -1,7 +1,6 @@
 // Facts for RunSpec::resolve(): asks the machine, the files and ckptd.
 #pragma once
 
-
 #include "trainer/cli/run_spec.h"
 
 namespace moetrain {

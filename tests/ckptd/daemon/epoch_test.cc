@@ -75,10 +75,11 @@ TEST_F(EpochTest, StartOfARunWithCommitsSaysWhatToDo) {
   EXPECT_EQ(reply->detail, static_cast<int>(ckpt::ErrorDetail::kRunHasCommits));
 }
 
-TEST_F(EpochTest, LatestNeedsACompleteView) {
+TEST_F(EpochTest, LatestOfARunWithoutCommitsIsRefused) {
   Job job(world, 2);
   job.start();
-  EXPECT_THAT(refused(job, fb::ResumeMode::Latest), HasSubstr("no complete view"));
+  EXPECT_THAT(refused(job, fb::ResumeMode::Latest),
+              HasSubstr("run tiny: it has no commit to resume from"));
 }
 
 TEST_F(EpochTest, AtStepNamesTheNearest) {
