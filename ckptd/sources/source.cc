@@ -1,5 +1,7 @@
 #include "ckptd/sources/source.h"
 
+#include <utility>
+
 #include "formats/base/assert.h"
 
 namespace ckptd {
@@ -16,11 +18,12 @@ Result<StagedBytes> Source::lease(const FragmentName&) {
 std::optional<Address> Source::delta_base(const FragmentPlace&) const { return std::nullopt; }
 
 void Source::open(const Address&, std::function<void(Result<SourceLease>)> then) {
-  then(make_error(ErrorCode::kFailedPrecondition, "{}: no stored source", name()));
+  std::exchange(then, {})(make_error(ErrorCode::kFailedPrecondition, "{}: no stored source", name()));
 }
 
-ReadTicket Source::read(const SourceLease&, SourceRead) {
-  CKPT_ASSERT_MSG(false, "a read without open()");
+// open() has given no lease to read with.
+ReadTicket Source::read(const SourceLease&, SourceRead read) {
+  CKPT_ASSERT_MSG(!std::exchange(read.on_done, {}), "a read without open()");
   return 0;
 }
 
