@@ -18,7 +18,9 @@ Result<StagedBytes> Source::lease(const FragmentName&) {
 std::optional<Address> Source::delta_base(const FragmentPlace&) const { return std::nullopt; }
 
 void Source::open(const Address&, std::function<void(Result<SourceLease>)> then) {
-  std::exchange(then, {})(make_error(ErrorCode::kFailedPrecondition, "{}: no stored source", name()));
+  const ckpt::Error error =
+      make_error(ErrorCode::kFailedPrecondition, "{}: no stored source", name());
+  std::exchange(then, {})(error);
 }
 
 // open() has given no lease to read with.
