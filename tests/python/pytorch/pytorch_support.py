@@ -136,3 +136,13 @@ def zeroed(state):
 
 def mesh(*shape, names=None):
     return init_device_mesh("cpu", shape, mesh_dim_names=names)
+
+
+def die_at_the_next_write():
+    """Kills this process with SIGKILL once it has copied its next piece of a snapshot."""
+    write = ckptd.Snapshot.write_at
+
+    def dying(snapshot, *arguments):
+        write(snapshot, *arguments)
+        os.kill(os.getpid(), signal.SIGKILL)
+    ckptd.Snapshot.write_at = dying

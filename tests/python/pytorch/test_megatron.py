@@ -4,7 +4,6 @@ import argparse
 import importlib.util
 import io
 import os
-import signal
 import unittest
 import warnings
 
@@ -207,13 +206,8 @@ class Contract(StoreTest):
             job, mine = Job(), checkpoint(run)
             job.train(1)
             mine.save(1, job.state()).durable(support.TIMEOUT)
-            write = ckptd.Snapshot.write_at
-
-            def dying(snapshot, *arguments):
-                write(snapshot, *arguments)
-                if rank == 1:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            ckptd.Snapshot.write_at = dying
+            if rank == 1:
+                support.die_at_the_next_write()
             job.train(2)
             mine.save(2, job.state())
         with self.assertRaisesRegex(AssertionError, "rank 1: died or hung"):

@@ -4,7 +4,6 @@ Its Trainer needs CUDA, so that these tests call the manager as the Trainer does
 import dataclasses
 import importlib.util
 import os
-import signal
 import unittest
 
 import pytorch_support as support
@@ -197,13 +196,8 @@ class Killed(StoreTest):
             assert not job.manager.load()
             job.train(2)
             job.manager.pending.durable(support.TIMEOUT)
-            write = ckptd.Snapshot.write_at
-
-            def dying(snapshot, *arguments):
-                write(snapshot, *arguments)
-                if rank == 1:
-                    os.kill(os.getpid(), signal.SIGKILL)
-            ckptd.Snapshot.write_at = dying
+            if rank == 1:
+                support.die_at_the_next_write()
             job.train(3)
         with self.assertRaisesRegex(AssertionError, "rank 1: died or hung"):
             support.ranks(2, body, self.tiny)
