@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "formats/arena.h"
+#include "formats/blob.h"
 #include "formats/wire/frame.h"
 #include "formats/wire/unpacked.h"
 
@@ -25,6 +26,7 @@ inline constexpr std::chrono::milliseconds kWarningsPeriod{10'000};
 inline constexpr uint32_t kGroupSizeMax = 4096;
 // DeepSeek-V3 has 58 MoE layers x 256 experts x 2 parts ~ 30,000 units.
 inline constexpr size_t kUnitsPerRunMax = 1u << 20;
+static_assert(kUnitsPerRunMax < ckpt::kFirstBlob && kGroupSizeMax <= ckpt::kBlobRanksMax);
 inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
 // Per snapshot, as declared, as sealed and as encoded: 40 bytes each in its commit record, 56 if
 // encoded, 96 with a base. The record must stay far from the 2 GiB of a FlatBuffer. 30,000 units
@@ -32,7 +34,7 @@ inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
 inline constexpr size_t kFragmentsPerSnapshotMax = 1u << 22;
 // Slabs that a snapshot seals, plus shared extents: each is a table in its commit record, and a
 // journal with a larger record could not be read any more.
-inline constexpr size_t kExtentsPerSnapshotMax = (1u << 19) - 1024;
+inline constexpr size_t kExtentsPerSnapshotMax = (1u << 19) - 4096;
 // Open at once per run: the one being filled, the one being written, one waiting.
 inline constexpr size_t kSnapshotsOpenPerRunMax = 4;
 // Interval of health checks. Trainers that wait this long while the disk writes count as waiting
@@ -291,7 +293,8 @@ static_assert(kPiecesPerWindowMax * 72 + kWantsPerRestoreMax * (64 + kNoteRefere
                   kNoteTextsBytesMax <=
               ckpt::wire::kFramePayloadBytesMax - (1u << 20));
 static_assert(kFragmentsPerSnapshotMax >= kFragmentsPerSlabMax);
-static_assert(2 * kExtentsPerSnapshotMax + kMetricsPerSnapshotMax + 16 <= ckpt::wire::kTablesMax);
+static_assert(2 * kExtentsPerSnapshotMax + kMetricsPerSnapshotMax + ckpt::kBlobsPerCommitMax + 16 <=
+              ckpt::wire::kTablesMax);
 static_assert(kSendQueueBytesMax >= 2 * ckpt::wire::kFramePayloadBytesMax);
 
 }  // namespace ckptd::limits
