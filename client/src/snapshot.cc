@@ -103,6 +103,7 @@ Status Snapshot::prepare() {
     lengths[memory_only].push_back(length);
     begin_.fragments.emplace_back(unit, 0, offset, length);
   }
+  CKPT_TRY(prepare_blobs(lengths[0]));
   std::sort(shares_.begin(), shares_.end(),
             [](const Share& a, const Share& b) { return a.range < b.range; });
   begin_.epoch = epoch.epoch;

@@ -10,6 +10,7 @@
 #define CKPT_CLIENT_HPP_
 
 #include <ckpt/ckpt.h>
+#include <ckpt/ckpt_blobs.h>
 #include <ckpt/ckpt_hold.h>
 #include <ckpt/ckpt_liveness.h>
 
@@ -82,6 +83,17 @@ class Snapshot {
  public:
   Outcome<void> write(uint32_t unit, uint64_t offset, const void* data, uint64_t length) {
     return check(ckpt_snapshot_write(handle_.get(), unit, offset, data, length));
+  }
+  // The next bytes of a declared blob.
+  Outcome<void> write_blob(const std::string& name, const void* data, uint64_t length,
+                           bool global = false) {
+    ckpt_blob_write_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.name = name.c_str();
+    raw.global = global ? 1 : 0;
+    raw.data = data;
+    raw.length = length;
+    return check(ckpt_blob_write(handle_.get(), &raw));
   }
   Outcome<Place> reserve(uint32_t unit, uint64_t offset, uint64_t length, uint32_t timeout_ms = 0) {
     ckpt_place place{};
@@ -331,6 +343,13 @@ class Session {
     raw.expert_lost_count = options.expert_lost.size();
     raw.streams = options.streams ? 1 : 0;
     raw.plan_ns = options.plan_ns;
+    std::vector<ckpt_blob> blobs;
+    blobs.reserve(options.blobs.size());
+    for (const BlobSpec& blob : options.blobs) {
+      blobs.push_back({blob.name.c_str(), blob.bytes, blob.global ? 1 : 0});
+    }
+    raw.blobs = blobs.data();
+    raw.blob_count = blobs.size();
     ckpt_snapshot* snapshot = nullptr;
     const ckpt_status status = ckpt_snapshot_begin(handle_.get(), &raw, &snapshot);
     if (status != CKPT_OK) return failed(status);
@@ -346,6 +365,57 @@ class Session {
         ckpt_restore_read(handle_.get(), &raw, ranges.data(), ranges.size(), answers.data());
     if (status != CKPT_OK) return failed(status);
     return detail::from_raw(answers);
+  }
+
+  // The blobs of the commit that the options name; `exact`, `newest` and `memory` do not count.
+  Outcome<Blobs> blobs(const RestoreOptions& options) {
+    ckpt_blob_list_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.run = detail::or_null(options.run);
+    raw.lineage = options.lineage;
+    raw.step = options.step;
+    raw.latest = options.latest ? 1 : 0;
+    raw.tag = detail::or_null(options.tag);
+    raw.timeout_ms = options.timeout_ms;
+    ckpt_blob_list list{};
+    list.struct_size = sizeof list;
+    const ckpt_status status = ckpt_blob_list_read(handle_.get(), &raw, &list);
+    if (status != CKPT_OK) return failed(status);
+    Blobs found;
+    found.commit = {list.lineage, list.step};
+    found.blobs.reserve(list.count);
+    for (size_t i = 0; i < list.count; ++i) {
+      const ckpt_blob_entry& entry = list.entries[i];
+      found.blobs.push_back({entry.name, entry.rank, entry.global != 0, entry.bytes, entry.crc32c,
+                             entry.unit});
+    }
+    return found;
+  }
+  // One blob, whole. rank: nothing for a global blob.
+  Outcome<std::string> read_blob(const RestoreOptions& options, const std::string& name,
+                                 std::optional<uint32_t> rank) {
+    ckpt_blob_read_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.run = detail::or_null(options.run);
+    raw.lineage = options.lineage;
+    raw.step = options.step;
+    raw.latest = options.latest ? 1 : 0;
+    raw.tag = detail::or_null(options.tag);
+    raw.timeout_ms = options.timeout_ms;
+    raw.name = name.c_str();
+    raw.rank = rank.value_or(0);
+    raw.global = rank ? 0 : 1;
+    std::string bytes;
+    for (;;) {
+      raw.data = bytes.data();
+      raw.capacity = bytes.size();
+      uint64_t size = 0;
+      const ckpt_status status = ckpt_blob_read(handle_.get(), &raw, &size);
+      const bool larger = status == CKPT_E_RESOURCE_EXHAUSTED && size > bytes.size();
+      if (status != CKPT_OK && !larger) return failed(status);
+      bytes.resize(size);
+      if (!larger) return bytes;
+    }
   }
 
   Outcome<Hold> hold(const HoldOptions& options) {
