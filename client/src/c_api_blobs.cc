@@ -33,7 +33,7 @@ Status read_one(Session& session, const ckpt_blob_read_options& raw, uint64_t* b
   CKPT_ASSIGN(const BlobList list, list_blobs(session, view, Deadline::after_ms(timeout_ms)));
   CKPT_ASSIGN(const BlobEntry blob,
               find_blob(list, view.run, raw.name,
-                        raw.global != 0 ? std::nullopt : std::optional<Rank>(raw.rank)));
+                        raw.is_global != 0 ? std::nullopt : std::optional<Rank>(raw.rank)));
   *bytes = blob.bytes;
   if (blob.bytes > raw.capacity) {
     return make_error(ErrorCode::kResourceExhausted,
@@ -59,7 +59,7 @@ ckpt_status ckpt_blob_write(ckpt_snapshot* snapshot, const ckpt_blob_write_optio
     if (raw.name == nullptr || (raw.data == nullptr && raw.length > 0)) {
       return missing("name or data");
     }
-    return snapshot->snapshot->write_blob(raw.name, raw.global != 0,
+    return snapshot->snapshot->write_blob(raw.name, raw.is_global != 0,
                                           {static_cast<const std::byte*>(raw.data), raw.length});
   });
 }

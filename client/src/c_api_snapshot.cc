@@ -58,7 +58,7 @@ Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
   for (size_t i = 0; i < raw.blob_count; ++i) {
     const ckpt_blob& blob = raw.blobs[i];
     if (blob.name == nullptr) return missing("name of a blob");
-    options.blobs.push_back({blob.name, blob.bytes, blob.global != 0});
+    options.blobs.push_back({blob.name, blob.bytes, blob.is_global != 0});
   }
   options.memory_units.assign(raw.memory_units, raw.memory_units + raw.memory_unit_count);
   options.timeout_ms = or_default(raw.timeout_ms, kSlabsTimeoutMs);

@@ -194,7 +194,7 @@ typedef struct ckpt_expert_tokens {
 typedef struct ckpt_blob {
   const char* name; /* 1 to 255 characters of A-Z a-z 0-9 . _ - % */
   uint64_t bytes;
-  int global; /* nonzero: of the whole snapshot; one rank alone declares it */
+  int is_global; /* nonzero: of the whole snapshot; one rank alone declares it */
 } ckpt_blob;
 
 typedef enum ckpt_out_of_slabs {

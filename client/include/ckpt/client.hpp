@@ -90,7 +90,7 @@ class Snapshot {
     ckpt_blob_write_options raw{};
     raw.struct_size = sizeof raw;
     raw.name = name.c_str();
-    raw.global = global ? 1 : 0;
+    raw.is_global = global ? 1 : 0;
     raw.data = data;
     raw.length = length;
     return check(ckpt_blob_write(handle_.get(), &raw));
@@ -386,7 +386,7 @@ class Session {
     found.blobs.reserve(list.count);
     for (size_t i = 0; i < list.count; ++i) {
       const ckpt_blob_entry& entry = list.entries[i];
-      found.blobs.push_back({entry.name, entry.rank, entry.global != 0, entry.bytes, entry.crc32c,
+      found.blobs.push_back({entry.name, entry.rank, entry.is_global != 0, entry.bytes, entry.crc32c,
                              entry.unit});
     }
     return found;
@@ -404,7 +404,7 @@ class Session {
     raw.timeout_ms = options.timeout_ms;
     raw.name = name.c_str();
     raw.rank = rank.value_or(0);
-    raw.global = rank ? 0 : 1;
+    raw.is_global = rank ? 0 : 1;
     std::string bytes;
     for (;;) {
       raw.data = bytes.data();

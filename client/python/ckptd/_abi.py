@@ -118,7 +118,7 @@ ckpt_metric._fields_ = [("name", c_char_p), ("value", c_double)]
 
 ckpt_expert_tokens._fields_ = [("layer", c_uint32), ("expert", c_uint32), ("tokens", c_uint64)]
 
-ckpt_blob._fields_ = [("name", c_char_p), ("bytes", c_uint64), ("global", c_int)]
+ckpt_blob._fields_ = [("name", c_char_p), ("bytes", c_uint64), ("is_global", c_int)]
 
 ckpt_snapshot_options._fields_ = [
         ("struct_size", c_size_t), ("step", c_uint64), ("attempt", c_uint32),
@@ -184,7 +184,7 @@ ckpt_restore_located._fields_ = [
         ("fragments", POINTER(ckpt_restore_fragment)), ("fragment_count", c_size_t)]
 
 ckpt_blob_write_options._fields_ = [
-        ("struct_size", c_size_t), ("name", c_char_p), ("global", c_int), ("data", c_void_p),
+        ("struct_size", c_size_t), ("name", c_char_p), ("is_global", c_int), ("data", c_void_p),
         ("length", c_uint64)]
 
 ckpt_blob_list_options._fields_ = [
@@ -192,7 +192,7 @@ ckpt_blob_list_options._fields_ = [
         ("latest", c_int), ("tag", c_char_p), ("timeout_ms", c_uint32)]
 
 ckpt_blob_entry._fields_ = [
-        ("name", c_char_p), ("rank", c_uint32), ("global", c_int), ("bytes", c_uint64),
+        ("name", c_char_p), ("rank", c_uint32), ("is_global", c_int), ("bytes", c_uint64),
         ("crc32c", c_uint32), ("unit", c_uint32)]
 
 ckpt_blob_list._fields_ = [
@@ -202,7 +202,7 @@ ckpt_blob_list._fields_ = [
 ckpt_blob_read_options._fields_ = [
         ("struct_size", c_size_t), ("run", c_char_p), ("lineage", c_uint32), ("step", c_uint64),
         ("latest", c_int), ("tag", c_char_p), ("name", c_char_p), ("rank", c_uint32),
-        ("global", c_int), ("data", c_void_p), ("capacity", c_uint64), ("timeout_ms", c_uint32)]
+        ("is_global", c_int), ("data", c_void_p), ("capacity", c_uint64), ("timeout_ms", c_uint32)]
 
 # Name: (type of the result, types of the arguments)
 FUNCTIONS = {
