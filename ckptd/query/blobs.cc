@@ -10,7 +10,7 @@ namespace ckptd {
 namespace {
 
 // Null: the bytes of the blob are not known to be damaged.
-const ScrubDamage* damage_of(const QueryContext& context, const View& view,
+const ScrubDamage* blob_damage(const QueryContext& context, const View& view,
                              const CommitBlob& blob) {
   const auto found = std::ranges::find_if(context.damages, [&](const ScrubDamage& damage) {
     return is_of_run(damage, view.at.run) && damage.unit == blob.label() &&
@@ -50,7 +50,7 @@ Json blobs_json(const QueryContext& context, const View& view) {
     Json row = name_json(blob);
     row["bytes"] = blob.version.bytes;
     row["crc32c"] = hex32(blob.version.crc32c);
-    if (const ScrubDamage* damage = damage_of(context, view, blob)) {
+    if (const ScrubDamage* damage = blob_damage(context, view, blob)) {
       row["damage"] = damage->reason;
       row["damage_found"] = iso_time(damage->found_ns);
     }

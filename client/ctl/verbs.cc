@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "client/ctl/blobs_verb.h"
 #include "client/ctl/diff.h"
 #include "client/ctl/export.h"
 #include "client/ctl/flag_values.h"
@@ -62,6 +63,12 @@ Result<Outcome> run_export(Link& link, const Arguments& args) {
   if (!document["stale_units"].empty()) {
     warn("{} older than step {}; `show` lists them",
          ckpt::base::counted(document["stale_units"].size(), "unit is", "units are"),
+         document["step"].dump());
+  }
+  if (args.resumable && document["blobs"] != 0) {
+    warn("{} of step {} not in the folder, and an import does not bring them back: `ckptctl blobs` "
+         "writes them",
+         ckpt::base::counted(document["blobs"].get<uint64_t>(), "blob is", "blobs are"),
          document["step"].dump());
   }
   if (document["config"] == false) {
@@ -299,6 +306,7 @@ void add_verbs(CLI::App& app, const Common& common, Verb& chosen) {
   add_history(build, args);
   add_experts(build, args);
   add_bytes(build, args);
+  add_blobs(build);
   add_import(build, args);
   add_administration(build, args);
   add_wait(build);
