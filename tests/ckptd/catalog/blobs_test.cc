@@ -78,7 +78,7 @@ TEST_F(CatalogBlobsTest, AreListedWithTheirPlaces) {
   EXPECT_EQ(catalog_.run(kTestRun)->bytes, 18'100u);
 }
 
-// Unit 1 stays for views of other commits: the blob's last block is dead all the same.
+// Unit 0 stays for views of other commits. The blocks of the blob are dead all the same.
 TEST_F(CatalogBlobsTest, ADeletionKeepsNone) {
   const fb::CommittedT body = commit();
   ASSERT_TRUE(apply(make_record(body)).ok());

@@ -15,7 +15,7 @@ class IngestBlobsTest : public testing::Test {
  protected:
   static constexpr uint64_t kHalf = 500;
   const ckpt::SnapshotKey key_{.run = 7, .lineage = 1, .epoch = 3, .step = 5};
-  Ingest ingest_;
+  std::optional<Ingest> ingest_{std::in_place};
 
   static std::shared_ptr<const std::vector<ckpt::UnitSpec>> one_unit() {
     std::vector<ckpt::UnitSpec> units(1);
@@ -36,14 +36,14 @@ class IngestBlobsTest : public testing::Test {
     part.fragments = {{0, rank * kHalf, kHalf}};
     part.blobs = blobs;
     part.deadline = Time(1000);
-    return ingest_.begin(part, one_unit());
+    return ingest_->begin(part, one_unit());
   }
   void begin_both() {
     ASSERT_TRUE(begin(0, {{"rng", 100}, {"loader", 40, true}, {"empty", 0}}).status.ok());
     ASSERT_TRUE(begin(1, {}).status.ok());
   }
   Ingest::Outcome seal(ckpt::Rank rank, const std::vector<ckpt::ExtentFragment>& fragments) {
-    return ingest_.sealed(key_, rank, fragments);
+    return ingest_->sealed(key_, rank, fragments);
   }
   Ingest::Outcome seal_half(ckpt::Rank rank) {
     return seal(rank, {{.unit = 0, .offset = rank * kHalf, .length = kHalf}});
@@ -54,14 +54,14 @@ TEST_F(IngestBlobsTest, CommitsOnceAllAreSealed) {
   begin_both();
   EXPECT_TRUE(seal_half(1).actions.empty());
   EXPECT_TRUE(seal_half(0).actions.empty());
-  EXPECT_FALSE(ingest_.is_staged(key_));
+  EXPECT_FALSE(ingest_->is_staged(key_));
   EXPECT_TRUE(seal(0, {{.unit = blob_id(0, 0), .length = 60}}).actions.empty());
   const auto last = seal(0, {{.unit = blob_id(0, 0), .offset = 60, .length = 40},
                              {.unit = blob_id(0, 1), .length = 40}});
-  EXPECT_TRUE(ingest_.is_staged(key_));
+  EXPECT_TRUE(ingest_->is_staged(key_));
   ASSERT_EQ(last.actions.size(), 1u);
-  for (int i = 0; i < 3; ++i) EXPECT_TRUE(ingest_.written(key_, {}).empty());
-  const auto actions = ingest_.written(key_, {});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(ingest_->written(key_, {}).empty());
+  const auto actions = ingest_->written(key_, {});
   ASSERT_EQ(actions.size(), 1u);
   const auto* commit = std::get_if<Ingest::CommitAction>(&actions[0]);
   ASSERT_NE(commit, nullptr);
@@ -76,7 +76,7 @@ TEST_F(IngestBlobsTest, AnUnsealedOneIsNamedAtTheDeadline) {
   begin_both();
   seal_half(0);
   seal_half(1);
-  const auto actions = ingest_.tick(Time(1000));
+  const auto actions = ingest_->tick(Time(1000));
   ASSERT_EQ(actions.size(), 1u);
   EXPECT_THAT(std::get<Ingest::FailAction>(actions[0]).error.message,
               HasSubstr("rank 0 has not sealed all of unit rng (blob of rank 0)"));
@@ -92,14 +92,14 @@ TEST_F(IngestBlobsTest, WrongSealsFailTheSnapshot) {
       {.unit = blob_id(0, 0), .offset = ~0ull, .length = 2},  // overflows
   };
   for (const ckpt::ExtentFragment& fragment : wrong) {
-    ingest_ = Ingest();
+    ingest_.emplace();
     begin_both();
     const auto outcome = seal(0, {fragment});
     ASSERT_FALSE(outcome.status.ok());
     EXPECT_THAT(outcome.status.error().message, HasSubstr("sealed but not declared"));
-    EXPECT_FALSE(ingest_.is_open(key_));
+    EXPECT_FALSE(ingest_->is_open(key_));
   }
-  ingest_ = Ingest();
+  ingest_.emplace();
   begin_both();
   ASSERT_TRUE(seal(0, {{.unit = blob_id(0, 1), .length = 40}}).status.ok());
   EXPECT_THAT(seal(0, {{.unit = blob_id(0, 1), .length = 40}}).status.error().message,
