@@ -1,8 +1,8 @@
-// Blob: named bytes of one commit, of one rank or global. A blob has no schema and no older version:
-// it lives and dies with its commit.
+// Blob: named bytes of one commit, of one rank or global. A blob has no schema and no older
+// version: it lives and dies with its commit.
 //
-// Inside its commit a blob has an id from the upper half of the unit ids, so that slabs, extents and
-// restores treat its bytes like those of a unit:
+// Inside its commit a blob has an id from the upper half of the unit ids, so that slabs, extents
+// and restores treat its bytes like those of a unit:
 //
 //   bit 31 | rank (19 bits) | position in that rank's list (12 bits)
 #pragma once

@@ -89,8 +89,8 @@ struct WrittenBase {
 };
 using WrittenBases = std::map<std::pair<UnitId, uint64_t>, WrittenBase>;  // by unit, offset
 
-// Fills extents and fragments of a commit record, those of blobs apart. Precondition: every delta has its base in
-// `bases`, and the base's extent is among the extents.
+// Fills extents and fragments of a commit record, those of blobs apart. Precondition: every delta
+// has its base in `bases`, and the base's extent is among the extents.
 void fill_extents(const std::vector<WrittenExtent>& extents, fb::CommittedT& commit,
                   const WrittenBases& bases = {});
 

@@ -54,8 +54,7 @@ Result<Places> places_of_blobs(const fb::CommittedT& commit) {
       return contradiction("step {} blob {}: {}", commit.step, id, place.error().message);
     }
     const fb::ExtentT& extent = *commit.extents[fragment.extent()];
-    if (fragment.codec() != 0 || ckpt::is_shared(extent) ||
-        extent.rank != ckpt::rank_of_blob(id)) {
+    if (fragment.codec() != 0 || ckpt::is_shared(extent) || extent.rank != ckpt::rank_of_blob(id)) {
       return contradiction("step {} blob {}: encoded, or in an extent of another writer",
                            commit.step, id);
     }

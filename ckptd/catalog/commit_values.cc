@@ -125,10 +125,10 @@ std::string encode(const CommitValue& commit) {
   const auto units = builder.CreateVector(info.units);
   const auto record = nest(builder, commit.record);
   const auto places = nest(builder, extents);
-  return finish(builder, CreateCommit(builder, info.sequence, info.bytes, info.damaged,
-                                      info.deleted, reason, info.ended_ns, units, info.kept_tokens,
-                                      info.lost_tokens, info.moved, record, places, info.blobs,
-                                      info.blob_bytes));
+  return finish(builder,
+                CreateCommit(builder, info.sequence, info.bytes, info.damaged, info.deleted, reason,
+                             info.ended_ns, units, info.kept_tokens, info.lost_tokens, info.moved,
+                             record, places, info.blobs, info.blob_bytes));
 }
 
 std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run,

@@ -3,8 +3,8 @@
 //
 // A snapshot belongs to one (lineage, epoch, attempt). It commits when every member has begun it
 // with the same plan hash, the declared fragments cover every unit exactly, and every declared
-// fragment and blob lies in a written extent. It fails when a member disagrees (named), a fragment is
-// missing, duplicate or undeclared (unit and range named), a write fails, its deadline passes
+// fragment and blob lies in a written extent. It fails when a member disagrees (named), a fragment
+// is missing, duplicate or undeclared (unit and range named), a write fails, its deadline passes
 // (missing ranks named), or a member is lost that had not sealed everything.
 //
 // A failed snapshot is remembered for a while (limits.h), so that a late member is told the reason
@@ -90,9 +90,9 @@ class Ingest {
   Actions cancel_begin(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error);
 
   // This rank sealed a slab. Its fragments are the rank's declared ranges and blobs, whole or in
-  // pieces, each byte once. A slab has either fragments to write or fragments that stay in memory. An error
-  // refuses the slab and fails the snapshot, unless it is being committed. If the status is ok,
-  // exactly one written() must follow, even if the snapshot fails.
+  // pieces, each byte once. A slab has either fragments to write or fragments that stay in memory.
+  // An error refuses the slab and fails the snapshot, unless it is being committed. If the status
+  // is ok, exactly one written() must follow, even if the snapshot fails.
   Outcome sealed(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank,
                  const std::vector<ckpt::ExtentFragment>& fragments);
   // The sealed slab's extent was written, or checked if it stays in memory; or that failed. Ignored

@@ -11,7 +11,7 @@ namespace {
 
 // Null: the bytes of the blob are not known to be damaged.
 const ScrubDamage* blob_damage(const QueryContext& context, const View& view,
-                             const CommitBlob& blob) {
+                               const CommitBlob& blob) {
   const auto found = std::ranges::find_if(context.damages, [&](const ScrubDamage& damage) {
     return is_of_run(damage, view.at.run) && damage.unit == blob.label() &&
            ViewPoint{damage.lineage, damage.step} == view.at.point;

@@ -75,13 +75,12 @@ std::vector<ExtentHeader> expected_headers(const ckpt::base::Hash128& store,
   }
   for (const ckpt::fb::Fragment& fragment : commit.blob_fragments) {
     if (fragment.extent() >= headers.size()) continue;
-    headers[fragment.extent()].fragments.push_back(
-        {.unit = fragment.unit(),
-         .codec = fragment.codec(),
-         .offset = fragment.offset(),
-         .length = fragment.length(),
-         .payload_offset = fragment.payload_offset(),
-         .crc32c = fragment.crc32c()});
+    headers[fragment.extent()].fragments.push_back({.unit = fragment.unit(),
+                                                    .codec = fragment.codec(),
+                                                    .offset = fragment.offset(),
+                                                    .length = fragment.length(),
+                                                    .payload_offset = fragment.payload_offset(),
+                                                    .crc32c = fragment.crc32c()});
   }
   for (ExtentHeader& header : headers) {
     std::sort(header.fragments.begin(), header.fragments.end(),
@@ -124,7 +123,8 @@ Status check_commit_headers(SegmentReader& segments, const ckpt::fb::CommittedT&
     const auto unit =
         fragments.empty() ? std::nullopt : ckpt::label_of(commit, units, fragments.front().unit);
     return make_error(checked.error().code, "unit {}: segment {} offset {}: {}",
-                      unit.value_or("(none)"), extent.segment, extent.offset, checked.error().message);
+                      unit.value_or("(none)"), extent.segment, extent.offset,
+                      checked.error().message);
   }
   return {};
 }

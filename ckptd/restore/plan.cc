@@ -165,9 +165,10 @@ void add_blobs(const Catalog& catalog, const RestoreRequest& request, RestoreOra
       std::ranges::any_of(request.wants, ckpt::is_blob, [](const UnitRange& r) { return r.unit; });
   if (!any) return;
   const auto blobs = std::make_shared<RequestedBlobs>(catalog, request);
-  oracle.newest_version = [blobs, of_unit = oracle.newest_version](
-                              ckpt::UnitId unit, const std::optional<ckpt::SnapshotKey>& before)
-      -> std::optional<UnitVersion> {
+  oracle.newest_version =
+      [blobs, of_unit = oracle.newest_version](
+          ckpt::UnitId unit,
+          const std::optional<ckpt::SnapshotKey>& before) -> std::optional<UnitVersion> {
     if (!ckpt::is_blob(unit)) return of_unit(unit, before);
     const CommitBlob* blob = before || blobs->damaged() ? nullptr : blobs->find(unit);
     return blob == nullptr ? std::nullopt : std::optional(blob->version);

@@ -43,8 +43,8 @@ Result<std::string> write_blob(Link& link, const View& view, const ckpt::client:
   std::vector<std::byte> bytes(blob.bytes);
   if (!bytes.empty()) {
     CKPT_TRY(keep_holding(view));
-    CKPT_TRY(link.read(view.run, view.lineage, view.step,
-                       {{blob.unit, 0, blob.bytes, bytes.data()}}));
+    CKPT_TRY(
+        link.read(view.run, view.lineage, view.step, {{blob.unit, 0, blob.bytes, bytes.data()}}));
   }
   const std::string name = file_name_of(blob);
   CKPT_ASSIGN(NewFile file, NewFile::create(folder, name, blob.bytes));
@@ -114,8 +114,8 @@ std::string blob_change_table(const Json& changes) {
 
 std::string print_blobs(const Json& document) {
   const Json blobs = member(document, "blobs");
-  const std::string view = fmt::format("{}~{}@{}", text(document, "run"),
-                                       text(document, "lineage"), text(document, "step"));
+  const std::string view = fmt::format("{}~{}@{}", text(document, "run"), text(document, "lineage"),
+                                       text(document, "step"));
   const std::string count = ckpt::base::counted(blobs.size(), "blob");
   const Json files = member(document, "files");
   const std::string written =
@@ -125,11 +125,11 @@ std::string print_blobs(const Json& document) {
 
 void add_blobs(Builder& build) {
   const auto args = std::make_shared<BlobsArguments>();
-  CLI::App* blobs =
-      build.add("blobs", "List the blobs of a commit, or write them into a folder",
-                "  ckptctl blobs tiny@1200\n  ckptctl blobs tiny@latest --out blobs\n"
-                "The files are rank-R.NAME and global.NAME. Only the commit's own blobs are listed.",
-                [args](Link& link) { return run_blobs(link, *args); }, {.for_restore = true});
+  CLI::App* blobs = build.add(
+      "blobs", "List the blobs of a commit, or write them into a folder",
+      "  ckptctl blobs tiny@1200\n  ckptctl blobs tiny@latest --out blobs\n"
+      "The files are rank-R.NAME and global.NAME. Only the commit's own blobs are listed.",
+      [args](Link& link) { return run_blobs(link, *args); }, {.for_restore = true});
   build.target(blobs, args->target, "commit", kCommitNames);
   blobs->add_option("--out", args->out,
                     "Write each blob into this folder, as a file of its own; no file is replaced");

@@ -66,10 +66,11 @@ Result<Outcome> run_export(Link& link, const Arguments& args) {
          document["step"].dump());
   }
   if (args.resumable && document["blobs"] != 0) {
-    warn("{} of step {} not in the folder, and an import does not bring them back: `ckptctl blobs` "
-         "writes them",
-         ckpt::base::counted(document["blobs"].get<uint64_t>(), "blob is", "blobs are"),
-         document["step"].dump());
+    warn(
+        "step {}: {} left out, since an import cannot bring blobs back; `ckptctl blobs --out` "
+        "writes them",
+        document["step"].dump(),
+        ckpt::base::counted(document["blobs"].get<uint64_t>(), "blob is", "blobs are"));
   }
   if (document["config"] == false) {
     warn("the run's metadata has no hf_config: no config.json");

@@ -75,12 +75,11 @@ Result<BlobEntry> find_blob(const BlobList& list, const std::string& run, const 
   constexpr size_t kNamedMax = 8;
   const bool more = others.size() > kNamedMax;
   others.resize(std::min(others.size(), kNamedMax));
-  return make_error(
-      ErrorCode::kNotFound, "run {} step {}: no {} {}{}{}", run, list.step,
-      rank ? fmt::format("blob of rank {} named", *rank) : "global blob named",
-      base::printable(name),
-      others.empty() ? "" : fmt::format("; there is one {}", fmt::join(others, ", ")),
-      more ? ", ..." : "");
+  return make_error(ErrorCode::kNotFound, "run {} step {}: no {} {}{}{}", run, list.step,
+                    rank ? fmt::format("blob of rank {} named", *rank) : "global blob named",
+                    base::printable(name),
+                    others.empty() ? "" : fmt::format("; there is one {}", fmt::join(others, ", ")),
+                    more ? ", ..." : "");
 }
 
 Status read_blob(Session& session, const std::string& run, const BlobList& list,

@@ -75,8 +75,8 @@ ckpt_status ckpt_blob_list_read(ckpt_session* session, const ckpt_blob_list_opti
     session->blobs = std::move(found.entries);
     session->blob_entries.clear();
     for (const BlobEntry& blob : session->blobs) {
-      session->blob_entries.push_back({blob.name.c_str(), blob.rank, blob.global ? 1 : 0,
-                                       blob.bytes, blob.crc32c, blob.id});
+      session->blob_entries.push_back(
+          {blob.name.c_str(), blob.rank, blob.global ? 1 : 0, blob.bytes, blob.crc32c, blob.id});
     }
     ckpt_blob_list out{};
     out.lineage = found.lineage;

@@ -89,15 +89,16 @@ fb::MessageT sample_begin_snapshot() {
 }
 
 std::vector<fb::MessageT> one_message_of_each_kind() {
-  auto out = default_messages<
-      fb::HelloT, fb::WelcomeT, fb::ErrorReplyT, fb::DoneT, fb::RegisterUnitsT, fb::JoinGroupT,
-      fb::RejoinEpochT, fb::EpochStartedT, fb::EpochEndedT, fb::LeaveGroupT, fb::KvSetT, fb::KvGetT,
-      fb::KvValueT, fb::BeginSnapshotT, fb::LeaseSlabsT, fb::SlabsLeasedT, fb::SealSlabT,
-      fb::AbortSnapshotT, fb::SnapshotStateT, fb::OpenRestoreT, fb::RestoreOpenedT,
-      fb::RestoreWindowT, fb::ReleaseWindowT, fb::CloseRestoreT, fb::QueryT, fb::QueryReplyT,
-      fb::LocatedT, fb::LocatedReadT, fb::JoinersWaitingT, fb::HandBackT, fb::HandedBackT,
-      fb::HoldCommitT, fb::CommitHeldT, fb::RenewHoldT, fb::ReleaseHoldT, fb::HoldEndedT,
-      fb::ListBlobsT, fb::BlobsListedT>();
+  auto out =
+      default_messages<fb::HelloT, fb::WelcomeT, fb::ErrorReplyT, fb::DoneT, fb::RegisterUnitsT,
+                       fb::JoinGroupT, fb::RejoinEpochT, fb::EpochStartedT, fb::EpochEndedT,
+                       fb::LeaveGroupT, fb::KvSetT, fb::KvGetT, fb::KvValueT, fb::BeginSnapshotT,
+                       fb::LeaseSlabsT, fb::SlabsLeasedT, fb::SealSlabT, fb::AbortSnapshotT,
+                       fb::SnapshotStateT, fb::OpenRestoreT, fb::RestoreOpenedT, fb::RestoreWindowT,
+                       fb::ReleaseWindowT, fb::CloseRestoreT, fb::QueryT, fb::QueryReplyT,
+                       fb::LocatedT, fb::LocatedReadT, fb::JoinersWaitingT, fb::HandBackT,
+                       fb::HandedBackT, fb::HoldCommitT, fb::CommitHeldT, fb::RenewHoldT,
+                       fb::ReleaseHoldT, fb::HoldEndedT, fb::ListBlobsT, fb::BlobsListedT>();
   fb::ReopenSnapshotT reopen;
   reopen.begin = std::make_unique<fb::BeginSnapshotT>();
   out.push_back(message(std::move(reopen)));

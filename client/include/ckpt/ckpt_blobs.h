@@ -36,7 +36,7 @@ extern "C" {
 typedef struct ckpt_blob_write_options {
   size_t struct_size;
   const char* name; /* declared by this rank */
-  int is_global;       /* as declared */
+  int is_global;    /* as declared */
   const void* data; /* the next `length` bytes of the blob; may be changed on return */
   uint64_t length;
 } ckpt_blob_write_options;
@@ -88,7 +88,7 @@ typedef struct ckpt_blob_read_options {
   const char* tag;
   const char* name;
   uint32_t rank; /* the rank that wrote it; not for a global blob */
-  int is_global;    /* nonzero: the global blob of this name */
+  int is_global; /* nonzero: the global blob of this name */
   void* data;    /* where the bytes go */
   uint64_t capacity;
   uint32_t timeout_ms; /* 0: 60,000 */

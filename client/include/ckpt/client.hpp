@@ -386,8 +386,8 @@ class Session {
     found.blobs.reserve(list.count);
     for (size_t i = 0; i < list.count; ++i) {
       const ckpt_blob_entry& entry = list.entries[i];
-      found.blobs.push_back({entry.name, entry.rank, entry.is_global != 0, entry.bytes, entry.crc32c,
-                             entry.unit});
+      found.blobs.push_back(
+          {entry.name, entry.rank, entry.is_global != 0, entry.bytes, entry.crc32c, entry.unit});
     }
     return found;
   }

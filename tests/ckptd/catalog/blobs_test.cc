@@ -1,4 +1,5 @@
-// Blobs in the catalog: listed with their commit, gone with it, and checked as the journal has them.
+// Blobs in the catalog: listed with their commit, gone with it, and checked as the journal has
+// them.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/catalog/records.h"
@@ -109,9 +110,7 @@ TEST_F(CatalogBlobsTest, ForgedRecordsAreRefused) {
       {"a hole", [](fb::CommittedT& c) { c.blob_fragments.pop_back(); }},
       {"an overlap", [](fb::CommittedT& c) { c.blob_fragments[1] = c.blob_fragments[0]; }},
       {"bytes of an empty one",
-       [](fb::CommittedT& c) {
-         c.blob_fragments.emplace_back(c.blobs[1]->id, 0, 0, 1, 0, 0, 0);
-       }},
+       [](fb::CommittedT& c) { c.blob_fragments.emplace_back(c.blobs[1]->id, 0, 0, 1, 0, 0, 0); }},
       {"a fragment without a blob",
        [](fb::CommittedT& c) {
          c.blob_fragments.emplace_back(blob_id(kRank, 7), 0, 0, 1, 0, 0, 0);

@@ -88,8 +88,8 @@ class CommitFieldsTest : public testing::Test {
     fb::CommittedT commit = *record.body.AsCommitted();
     commit.epoch = 0;
     std::set<std::string> absent = writer_of_extent("extents[0]");
-    absent.insert({"encoded", "bases", "alarms", "expert_tokens", "expert_lost", "blobs",
-                   "blob_fragments"});
+    absent.insert(
+        {"encoded", "bases", "alarms", "expert_tokens", "expert_lost", "blobs", "blob_fragments"});
     return filled(commit, absent);
   }
 

@@ -216,8 +216,8 @@ void FakeTrainer::begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt, 
     body.blobs.back()->global = blob.global;
   }
   snapshot.rank = epoch_->rank;
-  body.slabs_wanted = static_cast<uint32_t>(
-      packed_slabs(body, snapshot.rank, arena_->layout().slab_bytes).size());
+  body.slabs_wanted =
+      static_cast<uint32_t>(packed_slabs(body, snapshot.rank, arena_->layout().slab_bytes).size());
   body.out_of_slabs = out_of_slabs;
   auto metric = std::make_unique<fb::MetricT>();
   metric->name = "loss";
@@ -238,8 +238,7 @@ void FakeTrainer::begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt, 
 bool FakeTrainer::fill(ckpt::Step step) {
   listen();
   Snapshot& snapshot = snapshots_.at(step);
-  const auto packed =
-      packed_slabs(snapshot.begin, snapshot.rank, arena_->layout().slab_bytes);
+  const auto packed = packed_slabs(snapshot.begin, snapshot.rank, arena_->layout().slab_bytes);
   while (snapshot.seals.size() < packed.size()) {
     if (snapshot.slabs.empty()) return false;
     const std::vector<Piece>& pieces = packed[snapshot.seals.size()];

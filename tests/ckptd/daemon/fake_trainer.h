@@ -150,7 +150,7 @@ class FakeTrainer {
   std::optional<double> plt;  // told with each snapshot
   uint64_t staleness_max = 0;
   std::vector<ckpt::BlobSpec> blobs;  // of this rank; their bytes come from byte_at, by their ids
-  ckpt::SnapshotTimings timings;  // told with each seal; all zero: as older clients
+  ckpt::SnapshotTimings timings;      // told with each seal; all zero: as older clients
   // The state of the trainer; tests replace it.
   std::function<std::byte(ckpt::UnitId, ckpt::Step, uint64_t salt, uint64_t offset)> byte_at =
       state_byte;

@@ -26,8 +26,7 @@ inline PlaceOfFragment place_of_fragment(World& world, ckpt::Step step, ckpt::Un
     const auto* commit = record.body.AsCommitted();
     if (commit == nullptr || commit->step != step) return Status();
     auto fragments = commit->fragments;
-    fragments.insert(fragments.end(), commit->blob_fragments.begin(),
-                     commit->blob_fragments.end());
+    fragments.insert(fragments.end(), commit->blob_fragments.begin(), commit->blob_fragments.end());
     for (const ckpt::fb::Fragment& fragment : fragments) {
       if (fragment.unit() != unit) continue;
       const auto& extent = *commit->extents[fragment.extent()];

@@ -65,10 +65,9 @@ TEST_F(IngestBlobsTest, CommitsOnceAllAreSealed) {
   ASSERT_EQ(actions.size(), 1u);
   const auto* commit = std::get_if<Ingest::CommitAction>(&actions[0]);
   ASSERT_NE(commit, nullptr);
-  const std::map<ckpt::UnitId, ckpt::BlobSpec> expected = {
-      {blob_id(0, 0), {"rng", 100}},
-      {blob_id(0, 1), {"loader", 40, true}},
-      {blob_id(0, 2), {"empty", 0}}};
+  const std::map<ckpt::UnitId, ckpt::BlobSpec> expected = {{blob_id(0, 0), {"rng", 100}},
+                                                           {blob_id(0, 1), {"loader", 40, true}},
+                                                           {blob_id(0, 2), {"empty", 0}}};
   EXPECT_EQ(commit->blobs, expected);
 }
 
