@@ -43,7 +43,8 @@ Result<fb::BlobsListedT> BlobLists::find(const Session& session,
   return listed;
 }
 
-// As for a restore, snapshots of earlier epochs are written first: the client asks again.
+// Refuses while snapshots of earlier epochs are being written, which a restore waits for; the
+// client asks again.
 void BlobLists::list(const Session& session, const fb::ListBlobsT& message) {
   const bool of_its_run = message.run.empty() || message.run == session.run_name;
   if (of_its_run && needs_.earlier_snapshots(session.id)) {

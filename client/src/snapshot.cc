@@ -117,9 +117,8 @@ Status Snapshot::prepare() {
   if (options_.streams) begin_.slabs_wanted = std::min(begin_.slabs_wanted, kSlabsToBegin);
   options_.plan.memory_units = options_.memory_units;
   begin_.memory_units = std::move(options_.memory_units);
-  const base::Hash128 hash = plan_hash(std::move(options_.plan));
+  begin_.plan = wire::to_fb(plan_hash(std::move(options_.plan)));
   options_.plan = {};
-  begin_.plan = wire::to_fb(hash);
   begin_.metrics = to_fb(options_.metrics);
   begin_.expert_tokens = std::move(options_.expert_tokens);
   begin_.expert_lost = std::move(options_.expert_lost);

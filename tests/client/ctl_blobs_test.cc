@@ -46,7 +46,8 @@ TEST_F(CtlBlobs, AreListedAndWrittenIntoAFolder) {
   EXPECT_THAT(ctl({"blobs", "tiny@20"}).out, HasSubstr("tiny~1@20: 0 blobs"));
   const TempFolder folder;
   const std::string out = folder.path("blobs");
-  EXPECT_EQ(json({"blobs", "tiny@30", "--out", out})["files"], Json({"rank-0.rng", "global.loader"}));
+  EXPECT_EQ(json({"blobs", "tiny@30", "--out", out})["files"],
+            Json({"rank-0.rng", "global.loader"}));
   EXPECT_EQ(read(out + "/rank-0.rng"), rng_);
   EXPECT_EQ(read(out + "/global.loader"), "abc");
   const Finished again = ctl({"blobs", "tiny@30", "--out", out});
@@ -63,7 +64,8 @@ TEST_F(CtlBlobs, DiffNamesThem) {
 
 TEST_F(CtlBlobs, AResumableExportSaysThatTheyAreLeftOut) {
   const TempFolder folder;
-  const Finished exported = ctl({"export", "tiny@30", "--resumable", "--out", folder.path("model")});
+  const Finished exported =
+      ctl({"export", "tiny@30", "--resumable", "--out", folder.path("model")});
   EXPECT_EQ(exported.exit_code, 0) << exported.err;
   EXPECT_THAT(exported.err, HasSubstr("step 30: 2 blobs are left out"));
 }

@@ -20,7 +20,8 @@ from .units import Fragment, Tensor, Unit
 __version__ = "0.1.0"
 
 __all__ = [
-    "Aborted", "AlreadyExists", "Blob", "Corrupt", "DeadlineExceeded", "Description", "Epoch", "Error",
+    "Aborted", "AlreadyExists", "Blob",
+    "Corrupt", "DeadlineExceeded", "Description", "Epoch", "Error",
     "FailedPrecondition", "Fragment", "InvalidArgument", "IOFailure", "Level", "Local", "Memory",
     "NotFound", "PermissionDenied", "ResourceExhausted", "Restore", "Restored", "Session",
     "Snapshot", "SnapshotInfo", "SnapshotTimings", "Tensor", "Unavailable", "Unit",
