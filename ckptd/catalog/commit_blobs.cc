@@ -1,6 +1,7 @@
 // Blobs of a commit record, checked: the record may come from a damaged or forged journal.
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "ckptd/catalog/blobs.h"
 #include "ckptd/catalog/commit_places.h"
@@ -43,9 +44,11 @@ Status check_list(const fb::CommittedT& commit) {
 
 Result<Places> places_of_blobs(const fb::CommittedT& commit) {
   Places places;
+  std::set<ckpt::UnitId> ids;
+  for (const auto& blob : commit.blobs) ids.insert(blob->id);
   for (const fb::Fragment& fragment : commit.blob_fragments) {
     const ckpt::UnitId id = fragment.unit();
-    if (!ckpt::is_blob(id) || ckpt::find_blob(commit, id) == nullptr) {
+    if (!ids.contains(id)) {
       return contradiction("step {}: a fragment of blob {}, which it does not list", commit.step,
                            id);
     }
