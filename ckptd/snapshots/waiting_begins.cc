@@ -13,6 +13,7 @@ size_t memory_bytes(const fb::BeginSnapshotT& message) {
   return sizeof(message) +
          (message.units.size() + message.memory_units.size()) * sizeof(ckpt::UnitId) +
          message.fragments.size() * sizeof(fb::Range) +
+         message.blobs.size() * sizeof(fb::BlobDeclaredT) +
          message.metrics.size() * (sizeof(fb::MetricT) + limits::kMetricNameBytesMax) +
          (message.expert_tokens.size() + message.expert_lost.size()) * sizeof(fb::ExpertTokens);
 }

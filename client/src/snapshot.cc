@@ -103,6 +103,7 @@ Status Snapshot::prepare() {
     lengths[memory_only].push_back(length);
     begin_.fragments.emplace_back(unit, 0, offset, length);
   }
+  CKPT_TRY(prepare_blobs(lengths[0]));
   std::sort(shares_.begin(), shares_.end(),
             [](const Share& a, const Share& b) { return a.range < b.range; });
   begin_.epoch = epoch.epoch;
@@ -116,9 +117,8 @@ Status Snapshot::prepare() {
   if (options_.streams) begin_.slabs_wanted = std::min(begin_.slabs_wanted, kSlabsToBegin);
   options_.plan.memory_units = options_.memory_units;
   begin_.memory_units = std::move(options_.memory_units);
-  const base::Hash128 hash = plan_hash(std::move(options_.plan));
+  begin_.plan = wire::to_fb(plan_hash(std::move(options_.plan)));
   options_.plan = {};
-  begin_.plan = wire::to_fb(hash);
   begin_.metrics = to_fb(options_.metrics);
   begin_.expert_tokens = std::move(options_.expert_tokens);
   begin_.expert_lost = std::move(options_.expert_lost);
