@@ -106,15 +106,15 @@ Status OpenSnapshot::begin(const Ingest::Begin& begin) {
 
 // Limits of the whole commit. Each rank's blobs were checked on their own.
 Status OpenSnapshot::check_blobs(const Ingest::Begin& begin) const {
+  std::set<std::string_view> global;
+  for (const ckpt::BlobSpec& blob : begin.blobs) {
+    if (blob.global) global.insert(blob.name);
+  }
   size_t count = begin.blobs.size();
   for (const auto& [rank, member] : members_) {
     count += member.blobs.size();
     for (const ckpt::BlobSpec& other : member.blobs) {
-      if (!other.global) continue;
-      const bool again = std::ranges::any_of(begin.blobs, [&](const ckpt::BlobSpec& blob) {
-        return blob.global && blob.name == other.name;
-      });
-      if (!again) continue;
+      if (!other.global || !global.contains(other.name)) continue;
       return make_error(ErrorCode::kInvalidArgument,
                         "ranks {} and {} both declare the global blob {}", rank, begin.rank,
                         other.name);

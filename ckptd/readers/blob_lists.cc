@@ -2,6 +2,7 @@
 
 #include "ckptd/readers/wanted_view.h"
 #include "ckptd/sessions/access.h"
+#include "formats/selector.h"
 
 namespace ckptd {
 
@@ -22,9 +23,8 @@ Result<fb::BlobsListedT> BlobLists::find(const Session& session,
   CKPT_ASSIGN(const ViewPoint point, wanted_view(catalog, run, view));
   const auto commit = catalog.commit(run.id, point.lineage, point.step);
   if (commit && commit->damaged) {
-    return make_error(ErrorCode::kCorrupt,
-                      "run {} step {}: the commit is damaged, and blobs have no older version: {}",
-                      run.name, point.step, commit->reason);
+    return make_error(ErrorCode::kCorrupt, "{}: damaged, and blobs have no older version: {}",
+                      ckpt::commit_name(run.name, point.lineage, point.step), commit->reason);
   }
   fb::BlobsListedT listed;
   listed.request = message.request;
@@ -47,12 +47,14 @@ Result<fb::BlobsListedT> BlobLists::find(const Session& session,
 // client asks again.
 void BlobLists::list(const Session& session, const fb::ListBlobsT& message) {
   const bool of_its_run = message.run.empty() || message.run == session.run_name;
-  if (of_its_run && needs_.earlier_snapshots(session.id)) {
+  if (const auto earlier = of_its_run ? needs_.earlier_snapshots(session.id) : std::nullopt) {
     return needs_.replies.refuse(
         session.id, message.request,
-        make_error(ErrorCode::kUnavailable,
-                   "run {}: snapshots of an earlier epoch are still being written",
-                   session.run_name));
+        earlier->epoch_active
+            ? make_error(ErrorCode::kUnavailable,
+                         "run {}: snapshots of an earlier epoch are still being written",
+                         session.run_name)
+            : make_error(ErrorCode::kAborted, "epoch {} has ended", earlier->epoch));
   }
   auto listed = needs_.history.read([&] { return find(session, message); });
   if (!listed.ok()) return needs_.replies.refuse(session.id, message.request, listed.error());

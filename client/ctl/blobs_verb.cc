@@ -114,13 +114,11 @@ std::string blob_change_table(const Json& changes) {
 
 std::string print_blobs(const Json& document) {
   const Json blobs = member(document, "blobs");
-  const std::string view = fmt::format("{}~{}@{}", text(document, "run"), text(document, "lineage"),
-                                       text(document, "step"));
   const std::string count = ckpt::base::counted(blobs.size(), "blob");
   const Json files = member(document, "files");
   const std::string written =
       files.is_array() ? fmt::format(", written to {}", text(document, "out")) : "";
-  return fmt::format("{}: {}{}\n{}", view, count, written, blob_table(blobs));
+  return fmt::format("{}: {}{}\n{}", commit_name(document), count, written, blob_table(blobs));
 }
 
 void add_blobs(Builder& build) {

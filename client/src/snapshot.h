@@ -153,6 +153,7 @@ class Snapshot {
   std::optional<Filling>& filling_for(const Share& share) { return filling_[share.memory_only]; }
   Status prepare_memory_units();
   Status prepare_blobs(std::vector<uint64_t>& lengths);
+  Status check_daemon_takes_blobs() const;
   Status acquire_slab(std::optional<Filling>& filling, const Deadline& deadline);
   static bool continues_last(const Filling& filling, const Share& share);
   static bool make_room(const Filling& filling, const Share& share, uint64_t* place,

@@ -7,11 +7,15 @@
 
 namespace ckpt::lib {
 
+Status Snapshot::check_daemon_takes_blobs() const {
+  return options_.blobs.empty() ? ok_status() : check_blobs_known(*session_, name());
+}
+
 // Adds this rank's blobs to its shares and to the message. `lengths`: of shares that are written.
 Status Snapshot::prepare_blobs(std::vector<uint64_t>& lengths) {
   const std::vector<BlobSpec>& blobs = options_.blobs;
   if (blobs.empty()) return ok_status();
-  CKPT_TRY(check_blobs_known(*session_, name()));
+  CKPT_TRY(check_daemon_takes_blobs());
   if (const Status checked = check_blobs(blobs); !checked.ok()) {
     return make_error(checked.error().code, "{}: {}", name(), checked.error().message);
   }
@@ -48,9 +52,10 @@ Status Snapshot::write_blob(const std::string& blob_name, bool global, ByteView 
                       global ? "global " : "", base::printable(blob_name));
   }
   const UnitId id = first_blob_ + static_cast<UnitId>(blob - options_.blobs.begin());
-  const auto share = std::ranges::find_if(
-      shares_, [id](const Share& declared) { return declared.range.unit == id; });
-  const uint64_t written = share == shares_.end() ? 0 : share->written;
+  const auto share = std::ranges::lower_bound(
+      shares_, id, {}, [](const Share& declared) { return declared.range.unit; });
+  const bool empty = share == shares_.end() || share->range.unit != id;  // it has no share
+  const uint64_t written = empty ? 0 : share->written;
   if (data.size() > blob->bytes - written) {
     return make_error(ErrorCode::kInvalidArgument,
                       "{}: blob {}: {} bytes after its first {}, but {} were declared", name(),

@@ -75,5 +75,38 @@ TEST_F(SnapshotTest, AnOlderDaemonGetsNoBlobs) {
   ASSERT_OK(snapshot.end());
 }
 
+TEST_F(SnapshotTest, AnOlderNextDaemonFailsASnapshotWithBlobs) {
+  start();
+  open({100});
+  plan_.blobs = {{"empty", 0, false}};
+  Snapshot snapshot = begin();
+  write(snapshot, 0);
+  ASSERT_OK(snapshot.end());
+  seals(1);
+  daemon_.reset();
+  start({.protocol_version = 3});
+  const auto failed = snapshot.wait(CKPT_LEVEL_DURABLE, 20'000);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().status, CKPT_E_ABORTED);
+  EXPECT_NE(failed.error().message.find("blobs need 4: upgrade ckptd"), std::string::npos)
+      << failed.error().message;
+  daemon_->wait_for(fb::MessageBody::AbortSnapshot, 1);
+  const std::vector<fb::MessageBody> types = daemon_->types();
+  EXPECT_EQ(std::ranges::count(types, fb::MessageBody::ReopenSnapshot), 0);
+}
+
+TEST_F(SnapshotTest, ABeginWithBlobsIsNotRepeatedToAnOlderDaemon) {
+  start();
+  open({100});
+  plan_.blobs = {{"rng", 10, false}};
+  // The session believes in the first daemon until the second one has answered.
+  daemon_.reset();
+  start({.protocol_version = 3});
+  const auto begun = session_->begin(plan_);
+  ASSERT_FALSE(begun);
+  EXPECT_EQ(begun.error().status, CKPT_E_VERSION_MISMATCH) << begun.error().message;
+  daemon_->wait_for(fb::MessageBody::AbortSnapshot, 1);
+}
+
 }  // namespace
 }  // namespace ckpt::test

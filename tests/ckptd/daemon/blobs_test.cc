@@ -136,13 +136,22 @@ TEST_F(BlobsTest, AreRemovedWithTheirCommit) {
   const uint64_t before = used();
   ask_root("rm", R"({"target": "tiny@5"})");
   world.run();
-  EXPECT_THAT(labels(*job.ranks[0], 5), ElementsAre(HasSubstr("step 5")));
+  EXPECT_THAT(labels(*job.ranks[0], 5), ElementsAre(HasSubstr("tiny~1@5: deleted")));
   EXPECT_LT(used(), before - kLargeBytes / 2) << "units 2 and 3 stay, the blob's blocks do not";
   expect_view(job, 10, {10, 10, 5, 5});
   FakeTrainer reader(world, {});
   ASSERT_TRUE(reader.connect());
   expect_blobs(reader, 10);
   expect_verified();
+}
+
+TEST_F(BlobsTest, ARemovalCountsTheirBytes) {
+  for (const ckpt::Step step : {5, 10}) job.commit(step);
+  const Json bytes = ask_root("log", R"({"target": "tiny@5"})").at(0).at("bytes");
+  EXPECT_GT(bytes, kLargeBytes);
+  const Json removal = ask_root("rm", R"({"target": "tiny@5"})");
+  ASSERT_EQ(removal.at("removed").size(), 1u) << removal;
+  EXPECT_EQ(removal.at("removed")[0].at("bytes"), bytes);
 }
 
 TEST_F(BlobsTest, SurviveARebuildOfTheCatalog) {
