@@ -80,7 +80,7 @@ void fill_extents(const std::vector<WrittenExtent>& extents, fb::CommittedT& com
   for (uint32_t index = 0; index < extents.size(); ++index) {
     for (const ExtentFragment& fragment : extents[index].fragments) {
       if (is_blob(fragment.unit)) {
-        CKPT_ASSERT(fragment.codec == 0);
+        CKPT_ASSERT_MSG(fragment.codec == 0, "an encoded blob");
         commit.blob_fragments.emplace_back(fragment.unit, index, fragment.offset, fragment.length,
                                            fragment.payload_offset, fragment.crc32c, 0);
         continue;

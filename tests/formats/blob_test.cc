@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "formats/commit.h"
 #include "formats/journal.h"
 #include "formats/unit.h"
 
@@ -57,6 +58,13 @@ TEST(Blob, ACommitWithOneNeedsStoreVersionTen) {
   EXPECT_EQ(store_version_of(record), 1u);
   record.body.AsCommitted()->blobs.push_back(std::make_unique<fb::BlobT>());
   EXPECT_EQ(store_version_of(record), 10u);
+}
+
+TEST(BlobDeathTest, NoRecordHasAnEncodedOne) {
+  WrittenExtent extent;
+  extent.fragments.push_back({.unit = blob_id(0, 0), .codec = 1, .offset = 0, .length = 8});
+  fb::CommittedT commit;
+  EXPECT_DEATH(fill_extents({extent}, commit), "an encoded blob");
 }
 
 }  // namespace
