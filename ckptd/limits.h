@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "formats/arena.h"
+#include "formats/blob.h"
 #include "formats/wire/frame.h"
 #include "formats/wire/unpacked.h"
 
@@ -13,9 +14,8 @@ namespace ckptd::limits {
 
 // One node's trainers, a few tools, and room for reconnects while old sockets die.
 inline constexpr size_t kSessionsMax = 256;
-// Limit per user, so that one user never locks out the others; far more than a node's ranks and
-// tools. Root and the daemon's own user have no such limit, and the last few sessions are reserved
-// for them, so that they can always diagnose and repair.
+// Limit per user, so that one user never locks out the others. Root and the daemon's own user have
+// none, and the last few sessions are reserved for them: they can always diagnose and repair.
 inline constexpr size_t kSessionsPerUserMax = kSessionsMax / 4 * 3;
 inline constexpr size_t kSessionsReserved = 8;
 // Rate limit for log lines that a client can trigger.
@@ -25,6 +25,7 @@ inline constexpr std::chrono::milliseconds kWarningsPeriod{10'000};
 inline constexpr uint32_t kGroupSizeMax = 4096;
 // DeepSeek-V3 has 58 MoE layers x 256 experts x 2 parts ~ 30,000 units.
 inline constexpr size_t kUnitsPerRunMax = 1u << 20;
+static_assert(kUnitsPerRunMax < ckpt::kFirstBlob && kGroupSizeMax <= ckpt::kBlobRanksMax);
 inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
 // Per snapshot, as declared, as sealed and as encoded: 40 bytes each in its commit record, 56 if
 // encoded, 96 with a base. The record must stay far from the 2 GiB of a FlatBuffer. 30,000 units
@@ -32,7 +33,7 @@ inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
 inline constexpr size_t kFragmentsPerSnapshotMax = 1u << 22;
 // Slabs that a snapshot seals, plus shared extents: each is a table in its commit record, and a
 // journal with a larger record could not be read any more.
-inline constexpr size_t kExtentsPerSnapshotMax = (1u << 19) - 1024;
+inline constexpr size_t kExtentsPerSnapshotMax = (1u << 19) - 4096;
 // Open at once per run: the one being filled, the one being written, one waiting.
 inline constexpr size_t kSnapshotsOpenPerRunMax = 4;
 // Interval of health checks. Trainers that wait this long while the disk writes count as waiting
@@ -66,8 +67,7 @@ inline constexpr size_t kHoldsPerUserMax = 256;
 inline constexpr size_t kHoldsMax = 1024;
 inline constexpr size_t kHoldsReserved = 64;
 inline constexpr std::chrono::milliseconds kHoldLease{60'000};
-// Ranges of one restore: all data about each range in one message must fit into a frame (see the
-// assertion below).
+// Ranges of one restore: the data about them in one message fits into a frame (asserted below).
 inline constexpr size_t kWantsPerRestoreMax = 1u << 17;
 // Why a unit comes from another source: one such text per unit and message, at most
 // kNoteTextsBytesMax in total; other ranges get a reference of at most kNoteReferenceBytesMax.
@@ -293,7 +293,8 @@ static_assert(kPiecesPerWindowMax * 72 + kWantsPerRestoreMax * (64 + kNoteRefere
                   kNoteTextsBytesMax <=
               ckpt::wire::kFramePayloadBytesMax - (1u << 20));
 static_assert(kFragmentsPerSnapshotMax >= kFragmentsPerSlabMax);
-static_assert(2 * kExtentsPerSnapshotMax + kMetricsPerSnapshotMax + 16 <= ckpt::wire::kTablesMax);
+static_assert(2 * kExtentsPerSnapshotMax + kMetricsPerSnapshotMax + ckpt::kBlobsPerCommitMax + 16 <=
+              ckpt::wire::kTablesMax);
 static_assert(kSendQueueBytesMax >= 2 * ckpt::wire::kFramePayloadBytesMax);
 
 }  // namespace ckptd::limits

@@ -1,8 +1,10 @@
 #include "formats/commit.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "formats/base/assert.h"
+#include "formats/blob.h"
 #include "formats/codec.h"
 #include "formats/journal.h"
 
@@ -27,9 +29,11 @@ uint64_t encoded_bytes(const CommitSize& size) {
   // A table Extent and its offset in the list.
   constexpr uint64_t kOwnExtentBytes = 64;
   constexpr uint64_t kSharedExtentBytes = 96;
+  constexpr uint64_t kBlobBytes = 48;  // likewise, without the characters of its name
   return size.fragments * sizeof(fb::Fragment) + size.encoded * sizeof(fb::Encoded) +
          size.bases * sizeof(fb::Base) + size.own_extents * kOwnExtentBytes +
-         size.shared_extents * kSharedExtentBytes + size.tokens * sizeof(fb::ExpertTokens);
+         size.shared_extents * kSharedExtentBytes + size.tokens * sizeof(fb::ExpertTokens) +
+         size.blobs * kBlobBytes + size.blob_name_bytes;
 }
 
 SnapshotKey writer_of(const fb::ExtentT& extent, const SnapshotKey& commit) {
@@ -47,12 +51,27 @@ fb::ExtentT as_shared(const fb::ExtentT& extent, const SnapshotKey& commit) {
   return shared;
 }
 
+const fb::BlobT* find_blob(const fb::CommittedT& commit, UnitId id) {
+  const auto found = std::find_if(commit.blobs.begin(), commit.blobs.end(),
+                                  [id](const auto& blob) { return blob->id == id; });
+  return found == commit.blobs.end() ? nullptr : found->get();
+}
+
+std::optional<std::string> label_of(const fb::CommittedT& commit,
+                                    const std::vector<UnitSpec>& units, UnitId unit) {
+  if (unit < units.size()) return units[unit].name;
+  const fb::BlobT* blob = is_blob(unit) ? find_blob(commit, unit) : nullptr;
+  if (blob == nullptr) return std::nullopt;
+  return blob_label(blob->name, rank_of_blob(unit), blob->global);
+}
+
 void fill_extents(const std::vector<WrittenExtent>& extents, fb::CommittedT& commit,
                   const WrittenBases& bases) {
   commit.extents.clear();
   commit.fragments.clear();
   commit.encoded.clear();
   commit.bases.clear();
+  commit.blob_fragments.clear();
   std::map<std::pair<SegmentId, uint64_t>, uint32_t> numbers;
   for (const WrittenExtent& extent : extents) {
     numbers[{extent.segment, extent.offset}] = static_cast<uint32_t>(commit.extents.size());
@@ -60,6 +79,12 @@ void fill_extents(const std::vector<WrittenExtent>& extents, fb::CommittedT& com
   }
   for (uint32_t index = 0; index < extents.size(); ++index) {
     for (const ExtentFragment& fragment : extents[index].fragments) {
+      if (is_blob(fragment.unit)) {
+        CKPT_ASSERT_MSG(fragment.codec == 0, "an encoded blob");
+        commit.blob_fragments.emplace_back(fragment.unit, index, fragment.offset, fragment.length,
+                                           fragment.payload_offset, fragment.crc32c, 0);
+        continue;
+      }
       const auto number = static_cast<uint32_t>(commit.fragments.size());
       if (fragment.codec != 0) {
         commit.encoded.emplace_back(number, fragment.encoded_crc32c, fragment.encoded_bytes);

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "formats/base/ids.h"
 #include "formats/base/result.h"
 #include "formats/segment.h"
+#include "formats/unit.h"
 #include "formats/wire/records_generated.h"
 
 namespace ckpt {
@@ -33,6 +36,8 @@ struct CommitSize {
   uint64_t own_extents = 0;
   uint64_t shared_extents = 0;
   uint64_t tokens = 0;  // expert_tokens and expert_lost
+  uint64_t blobs = 0;
+  uint64_t blob_name_bytes = 0;  // of all their names; their fragments are among `fragments`
 };
 // Upper bound of these lists in an encoded record, for reservations. The reserve of the journal
 // (limits::kJournalReserveMin) covers the rest of the record.
@@ -59,6 +64,12 @@ SnapshotKey writer_of(const fb::ExtentT& extent, const SnapshotKey& commit);
 // An extent which `commit` lists, as a later commit lists it.
 fb::ExtentT as_shared(const fb::ExtentT& extent, const SnapshotKey& commit);
 
+// The blob with this id; null: the commit has none.
+const fb::BlobT* find_blob(const fb::CommittedT& commit, UnitId id);
+// Name of a unit or blob of the commit in messages; nullopt: neither the run nor the commit has it.
+std::optional<std::string> label_of(const fb::CommittedT& commit,
+                                    const std::vector<UnitSpec>& units, UnitId unit);
+
 // The extent of one slab, with the fragments that the commit has in it. Without fragments: the slab
 // needed no write, or the extent holds only bases.
 struct WrittenExtent : fb::ExtentT {
@@ -78,8 +89,8 @@ struct WrittenBase {
 };
 using WrittenBases = std::map<std::pair<UnitId, uint64_t>, WrittenBase>;  // by unit, offset
 
-// Fills extents and fragments of a commit record. Precondition: every delta has its base in
-// `bases`, and the base's extent is among the extents.
+// Fills extents and fragments of a commit record, those of blobs apart. Precondition: every delta
+// has its base in `bases`, and the base's extent is among the extents.
 void fill_extents(const std::vector<WrittenExtent>& extents, fb::CommittedT& commit,
                   const WrittenBases& bases = {});
 

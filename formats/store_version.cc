@@ -13,6 +13,7 @@ uint32_t version_of(const fb::CommittedT& commit) {
   const bool shares = std::any_of(commit.extents.begin(), commit.extents.end(),
                                   [](const auto& extent) { return is_shared(*extent); });
   const bool tells_more = !commit.expert_tokens.empty() || !commit.alarms.empty();
+  if (!commit.blobs.empty() || !commit.blob_fragments.empty()) return 10;
   if (!commit.bases.empty()) return 7;
   if (shares) return 6;
   if (!commit.encoded.empty()) return 5;

@@ -124,9 +124,13 @@ bool readable_by_version_8(const UnitSpec& unit) {
          });
 }
 
+bool is_unit_name(std::string_view name) {
+  return !name.empty() && name.size() <= kUnitNameBytesMax &&
+         std::all_of(name.begin(), name.end(), is_unit_name_character);
+}
+
 Status validate(const UnitSpec& unit) {
-  if (unit.name.empty() || unit.name.size() > kUnitNameBytesMax ||
-      !std::all_of(unit.name.begin(), unit.name.end(), is_unit_name_character)) {
+  if (!is_unit_name(unit.name)) {
     return make_error(ErrorCode::kInvalidArgument,
                       "unit {}: a unit name is 1 to {} characters of A-Z a-z 0-9 . _ - %",
                       base::printable(unit.name), kUnitNameBytesMax);

@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/base/hash.h"
@@ -52,6 +53,9 @@ struct UnitSpec {
   std::vector<TensorSpec> tensors;  // ascending, disjoint, inside [0, bytes)
   bool operator==(const UnitSpec&) const = default;
 };
+
+// True for 1 to 255 bytes of [A-Za-z0-9._%-].
+bool is_unit_name(std::string_view name);
 
 // Checks a unit that came from outside: its name, its size (a unit of no bytes would never show up
 // in a commit), the bounds above, that tensor names are UTF-8 and differ, that the tensors are

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "formats/blob.h"
+
 namespace ckptd {
 namespace {
 
@@ -76,6 +78,7 @@ uint64_t count_not_finite(DType dtype, ByteView elements) {
 
 void NotFiniteScan::look(const ckpt::ExtentFragment& fragment, ByteView bytes, uint64_t from,
                          uint64_t to) {
+  if (ckpt::is_blob(fragment.unit)) return;  // its bytes have no known type
   const std::vector<ckpt::TensorSpec>& tensors = (*units_)[fragment.unit].tensors;
   // Offsets in the unit: `start` of the fragment; elements that end in (begin, end] are counted.
   const uint64_t start = fragment.offset;

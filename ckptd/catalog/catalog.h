@@ -27,6 +27,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ckptd/catalog/blobs.h"
 #include "ckptd/catalog/commit_info.h"
 #include "ckptd/catalog/kv_store.h"
 #include "ckptd/catalog/scrub_state.h"
@@ -198,6 +199,10 @@ class Catalog {
   // Extents of a commit, or of what its deletion left. A shared extent names the commit that wrote
   // it (Extent in records.fbs). Empty: the commit has no extents.
   std::vector<ckpt::fb::ExtentT> extents(ckpt::RunId run, ViewPoint commit) const;
+
+  // Blobs of the commit there, ascending by id; of a damaged commit, too. Empty: it has none, or is
+  // deleted.
+  std::vector<CommitBlob> blobs(ckpt::RunId run, ViewPoint commit) const;
 
   // Oldest first.
   std::vector<Refusal> refusals(ckpt::RunId run) const;

@@ -15,7 +15,7 @@ struct CommitInfo {
   ckpt::SnapshotKey snapshot;
   uint64_t sequence = 0;  // of its journal record: the order of commits
   uint64_t time_ns = 0;
-  uint64_t bytes = 0;  // of all its units
+  uint64_t bytes = 0;  // of all its units and blobs
   bool full = false;
   bool damaged = false;
   bool deleted = false;
@@ -28,6 +28,8 @@ struct CommitInfo {
   uint64_t moved = 0;        // last record that moved its bytes; 0: they lie where it wrote them
   std::map<std::string, double> metrics;
   ckpt::AlarmList alarms;
+  uint32_t blobs = 0;  // a deleted commit has none
+  uint64_t blob_bytes = 0;
   bool operator==(const CommitInfo&) const = default;
 };
 

@@ -92,7 +92,8 @@ Result<BasePlace> place_of_base(const fb::CommittedT& commit, const fb::Fragment
                    .deltas = base.deltas()};
 }
 
-// Validates one fragment on its own, without its neighbors in the unit.
+}  // namespace
+
 Result<FragmentPlace> place_of(const fb::CommittedT& commit, const fb::Fragment& fragment,
                                const fb::Encoded& encoding, const std::optional<fb::Base>& base) {
   if (fragment.extent() >= commit.extents.size()) {
@@ -125,8 +126,6 @@ Result<FragmentPlace> place_of(const fb::CommittedT& commit, const fb::Fragment&
   }
   return place;
 }
-
-}  // namespace
 
 Result<PlacesByUnit> places_of_fragments(const fb::CommittedT& commit,
                                          const std::vector<ckpt::UnitSpec>& specs) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "ckptd/catalog/catalog.h"
@@ -19,6 +20,12 @@ ckpt::Error contradiction(fmt::format_string<Args...> format, Args&&... args) {
 using PlacesByUnit = std::map<ckpt::UnitId, std::vector<FragmentPlace>>;
 Result<PlacesByUnit> places_by_unit(const ckpt::fb::CommittedT& commit,
                                     const std::vector<ckpt::UnitSpec>& specs);
+
+// The place of one fragment, validated on its own, without its neighbors in the unit.
+Result<FragmentPlace> place_of(const ckpt::fb::CommittedT& commit,
+                               const ckpt::fb::Fragment& fragment,
+                               const ckpt::fb::Encoded& encoding,
+                               const std::optional<ckpt::fb::Base>& base);
 
 // The same for a record that may cover units in part: fragments ascending, coverage not checked.
 Result<PlacesByUnit> places_of_fragments(const ckpt::fb::CommittedT& commit,

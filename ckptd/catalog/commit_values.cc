@@ -24,6 +24,8 @@ CommitInfo info_of(const ckpt::fb::CommittedT& record) {
   for (const ckpt::fb::ExpertTokens& lost : record.expert_lost) info.lost_tokens += lost.tokens();
   for (const auto& metric : record.metrics) info.metrics[metric->name] = metric->value;
   info.alarms = ckpt::from_fb(record.alarms, record.alarms_left_out);
+  info.blobs = static_cast<uint32_t>(record.blobs.size());
+  for (const auto& blob : record.blobs) info.blob_bytes += blob->bytes;
   return info;
 }
 
@@ -64,6 +66,8 @@ std::optional<CommitValue> decode_without_extents(const Commit& commit, ckpt::Ru
   info.kept_tokens = commit.kept_tokens();
   info.lost_tokens = commit.lost_tokens();
   info.moved = commit.moved();
+  info.blobs = commit.blobs();
+  info.blob_bytes = commit.blob_bytes();
   if (commit.reason() != nullptr) info.reason = commit.reason()->str();
   if (commit.units() != nullptr) {
     info.units.assign(commit.units()->begin(), commit.units()->end());
@@ -71,11 +75,25 @@ std::optional<CommitValue> decode_without_extents(const Commit& commit, ckpt::Ru
   return decoded;
 }
 
+void add_extents(const CommitValue& commit, ckpt::fb::CommittedT& record) {
+  for (const ckpt::fb::ExtentT& extent : commit.extents) {
+    record.extents.push_back(std::make_unique<ckpt::fb::ExtentT>(extent));
+  }
+  for (const ckpt::fb::BlobT& blob : commit.blobs) {
+    record.blobs.push_back(std::make_unique<ckpt::fb::BlobT>(blob));
+  }
+  record.blob_fragments = commit.blob_fragments;
+}
+
 }  // namespace
 
 CommitValue commit_value(const ckpt::fb::CommittedT& record) {
   CommitValue value{.info = info_of(record), .extents = {}, .record = record};
   for (const auto& extent : record.extents) value.extents.push_back(*extent);
+  for (const auto& blob : record.blobs) value.blobs.push_back(*blob);
+  value.blob_fragments = record.blob_fragments;
+  value.record.blobs.clear();
+  value.record.blob_fragments.clear();
   value.record.extents.clear();
   value.record.fragments.clear();
   value.record.encoded.clear();
@@ -85,20 +103,32 @@ CommitValue commit_value(const ckpt::fb::CommittedT& record) {
   return value;
 }
 
+void CommitValue::drop_blobs() {
+  blobs.clear();
+  blob_fragments.clear();
+  info.blobs = 0;
+  info.blob_bytes = 0;
+}
+
+ckpt::fb::CommittedT CommitValue::with_extents() const {
+  ckpt::fb::CommittedT whole = record;
+  add_extents(*this, whole);
+  return whole;
+}
+
 std::string encode(const CommitValue& commit) {
   ckpt::fb::CommittedT extents;
-  for (const ckpt::fb::ExtentT& extent : commit.extents) {
-    extents.extents.push_back(std::make_unique<ckpt::fb::ExtentT>(extent));
-  }
+  add_extents(commit, extents);
   const CommitInfo& info = commit.info;
   flatbuffers::FlatBufferBuilder builder;
   const auto reason = builder.CreateString(info.reason);
   const auto units = builder.CreateVector(info.units);
   const auto record = nest(builder, commit.record);
   const auto places = nest(builder, extents);
-  return finish(builder, CreateCommit(builder, info.sequence, info.bytes, info.damaged,
-                                      info.deleted, reason, info.ended_ns, units, info.kept_tokens,
-                                      info.lost_tokens, info.moved, record, places));
+  return finish(builder,
+                CreateCommit(builder, info.sequence, info.bytes, info.damaged, info.deleted, reason,
+                             info.ended_ns, units, info.kept_tokens, info.lost_tokens, info.moved,
+                             record, places, info.blobs, info.blob_bytes));
 }
 
 std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run,
@@ -109,6 +139,8 @@ std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run
   const auto listed = unnest(commit->extents());
   if (!decoded || !listed) return std::nullopt;
   for (const auto& extent : listed->extents) decoded->extents.push_back(*extent);
+  for (const auto& blob : listed->blobs) decoded->blobs.push_back(*blob);
+  decoded->blob_fragments = listed->blob_fragments;
   return decoded;
 }
 

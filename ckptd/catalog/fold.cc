@@ -175,12 +175,14 @@ class Folder {
                            commit.step, commit.lineage);
     }
     CKPT_ASSIGN(const PlacesByUnit units, places_by_unit(commit, *change_.run->units));
+    CKPT_TRY(blobs_of(commit));
     if (const auto before = catalog_.read_commit(commit.run, commit.lineage, commit.step)) {
       replace(*before);
     }
     CKPT_ASSIGN(const auto tokens, token_counts(commit));
     values::CommitValue value = values::commit_value(commit);
     value.info.sequence = sequence_;
+    value.info.bytes = value.info.blob_bytes;
     for (const auto& [unit, places] : units) value.info.bytes += (*change_.run->units)[unit].bytes;
     put_versions(value.info, units, false);
     put_indices(value.info);
@@ -246,6 +248,7 @@ class Folder {
     if (!deletion.kept_tokens) remove_tokens(info.snapshot);
     info.kept_tokens = deletion.kept_tokens;
     info.units = kept;
+    value->drop_blobs();  // no view of another commit needs them
     space_.shrink(*value, held);
     put_commit(*value);
     return {};

@@ -34,6 +34,8 @@ class Mover {
     if (!commit || commit->info.snapshot != key || commit->info.damaged) {
       return wrong("it moves bytes of no commit");
     }
+    // Versions of ckptd that wrote moves did not know blobs.
+    if (!commit->blobs.empty()) return wrong("it moves bytes of a commit with blobs");
     CKPT_TRY(take_extents(*commit));
     CKPT_ASSIGN(const PlacesByUnit places, places_of_fragments(as_commit(moved_), units_));
     CKPT_TRY(move_versions(commit->info, places));

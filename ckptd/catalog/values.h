@@ -39,6 +39,12 @@ struct CommitValue {
   CommitInfo info;
   std::vector<ckpt::fb::ExtentT> extents;
   ckpt::fb::CommittedT record;  // without extents, and without the lists that other entries hold
+  // Extent numbers of these fragments are positions in `extents`.
+  std::vector<ckpt::fb::BlobT> blobs = {};
+  std::vector<ckpt::fb::Fragment> blob_fragments = {};
+  void drop_blobs();
+  // The record with its extents and blobs, and without units.
+  ckpt::fb::CommittedT with_extents() const;
 };
 // The entry of a new commit. The caller adds sequence and bytes.
 CommitValue commit_value(const ckpt::fb::CommittedT& record);

@@ -170,12 +170,9 @@ std::optional<ckpt::fb::CommittedT> Catalog::record_any(ckpt::RunId run, ckpt::L
                                                         ckpt::Step step) const {
   auto commit = impl_->read_commit(run, lineage, step);
   if (!commit) return std::nullopt;
-  ckpt::fb::CommittedT record = std::move(commit->record);
+  ckpt::fb::CommittedT record = commit->with_extents();
   record.full = record.full && !commit->info.deleted;
   const ExtentsOfRecord extents(commit->extents);
-  for (const auto& extent : commit->extents) {
-    record.extents.push_back(std::make_unique<ckpt::fb::ExtentT>(extent));
-  }
   for (const ckpt::UnitId unit : commit->info.units) {
     const auto version = impl_->read_version(run, unit, lineage, step);
     if (!version || append_fragments(unit, version->places, extents, record)) continue;
@@ -186,6 +183,16 @@ std::optional<ckpt::fb::CommittedT> Catalog::record_any(ckpt::RunId run, ckpt::L
   record.expert_tokens = ckpt::tokens_to_fb(counts);
   record.expert_lost = ckpt::lost_to_fb(counts);
   return record;
+}
+
+std::vector<CommitBlob> Catalog::blobs(ckpt::RunId run, ViewPoint commit) const {
+  const auto value = impl_->read_commit(run, commit.lineage, commit.step);
+  if (!value || value->blobs.empty()) return {};
+  auto blobs = blobs_of(value->with_extents());
+  if (blobs.ok()) return std::move(blobs).value();
+  impl_->damaged(Family::kCommits,
+                 fmt::format("blobs of lineage {} step {}", commit.lineage, commit.step));
+  return {};
 }
 
 std::vector<ckpt::fb::ExtentT> Catalog::extents(ckpt::RunId run, ViewPoint commit) const {

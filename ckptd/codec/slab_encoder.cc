@@ -47,8 +47,9 @@ SlabEncoder::SlabEncoder(ByteView payload, const std::vector<ckpt::ExtentFragmen
 }
 
 std::vector<Piece> SlabEncoder::pieces_of(const ckpt::ExtentFragment& fragment) const {
+  static const ckpt::UnitSpec without_tensors;
   std::vector<Piece> pieces =
-      cut_pieces(plan_->units->at(fragment.unit),
+      cut_pieces(ckpt::is_blob(fragment.unit) ? without_tensors : plan_->units->at(fragment.unit),
                  {.unit = fragment.unit, .offset = fragment.offset, .length = fragment.length});
   if (!plan_->has(fragment.unit)) {
     for (Piece& piece : pieces) piece.codec = Codec::kNone;

@@ -15,6 +15,7 @@
 #include "ckptd/codec/codec_choice.h"
 #include "ckptd/codec/pieces.h"
 #include "ckptd/codec/zstd_codec.h"
+#include "formats/blob.h"
 #include "formats/segment.h"
 
 namespace ckptd {
@@ -28,9 +29,12 @@ struct UnitsToEncode {
   std::vector<bool> deltas;  // by unit: pieces may be deltas; implies chosen
   bool any_deltas = false;
 
-  bool has(ckpt::UnitId unit) const { return chosen.empty() || chosen.at(unit); }
+  // Blobs are stored raw.
+  bool has(ckpt::UnitId unit) const {
+    return !ckpt::is_blob(unit) && (chosen.empty() || chosen.at(unit));
+  }
   bool may_be_delta(ckpt::UnitId unit) const {
-    return any_deltas && (deltas.empty() || deltas.at(unit));
+    return !ckpt::is_blob(unit) && any_deltas && (deltas.empty() || deltas.at(unit));
   }
 };
 using EncodePlan = std::shared_ptr<const UnitsToEncode>;

@@ -3,8 +3,8 @@
 //
 // A snapshot belongs to one (lineage, epoch, attempt). It commits when every member has begun it
 // with the same plan hash, the declared fragments cover every unit exactly, and every declared
-// fragment lies in a written extent. It fails when a member disagrees (named), a fragment is
-// missing, duplicate or undeclared (unit and range named), a write fails, its deadline passes
+// fragment and blob lies in a written extent. It fails when a member disagrees (named), a fragment
+// is missing, duplicate or undeclared (unit and range named), a write fails, its deadline passes
 // (missing ranks named), or a member is lost that had not sealed everything.
 //
 // A failed snapshot is remembered for a while (limits.h), so that a late member is told the reason
@@ -22,6 +22,7 @@
 #include "formats/base/hash.h"
 #include "formats/base/ids.h"
 #include "formats/base/result.h"
+#include "formats/blob.h"
 #include "formats/expert_tokens.h"
 #include "formats/plan.h"
 #include "formats/segment.h"
@@ -45,6 +46,7 @@ class Ingest {
     std::vector<ckpt::UnitId> units;         // the whole snapshot's, any order
     std::vector<ckpt::UnitId> memory_units;  // units that are not written, any order
     std::vector<ckpt::UnitRange> fragments;  // this rank's, any order
+    std::vector<ckpt::BlobSpec> blobs;       // this rank's, checked; by their position
     std::map<std::string, double> metrics;   // on conflict the lowest rank's value is kept
     ckpt::ExpertTokenCounts expert_tokens;   // checked; empty, or the same as other ranks'
     Time deadline{};                         // of the snapshot; the first member's value counts
@@ -61,6 +63,7 @@ class Ingest {
     ckpt::base::Hash128 plan;
     std::map<std::string, double> metrics;
     ckpt::ExpertTokenCounts expert_tokens;
+    std::map<ckpt::UnitId, ckpt::BlobSpec> blobs;  // of all ranks, by id
   };
   // Release all its resources and tell the members. The snapshot is no longer open. At most once.
   struct FailAction {
@@ -86,10 +89,10 @@ class Ingest {
   // that begin, perhaps a CommitAction, are void: the caller must not have executed them.
   Actions cancel_begin(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error);
 
-  // This rank sealed a slab. Its fragments are the rank's declared ranges, whole or in pieces, each
-  // byte once. A slab has either fragments to write or fragments that stay in memory. An error
-  // refuses the slab and fails the snapshot, unless it is being committed. If the status is ok,
-  // exactly one written() must follow, even if the snapshot fails.
+  // This rank sealed a slab. Its fragments are the rank's declared ranges and blobs, whole or in
+  // pieces, each byte once. A slab has either fragments to write or fragments that stay in memory.
+  // An error refuses the slab and fails the snapshot, unless it is being committed. If the status
+  // is ok, exactly one written() must follow, even if the snapshot fails.
   Outcome sealed(const ckpt::SnapshotKey& snapshot, ckpt::Rank rank,
                  const std::vector<ckpt::ExtentFragment>& fragments);
   // The sealed slab's extent was written, or checked if it stays in memory; or that failed. Ignored

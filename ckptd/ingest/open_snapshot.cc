@@ -80,22 +80,91 @@ Status OpenSnapshot::begin(const Ingest::Begin& begin) {
   std::vector<ckpt::UnitId> memory_units = begin.memory_units;
   std::sort(memory_units.begin(), memory_units.end());
   CKPT_TRY(check_memory_units(begin.rank, units, memory_units));
-  fragments_declared_ += begin.fragments.size();
+  fragments_declared_ += begin.fragments.size() + begin.blobs.size();
   CKPT_TRY(check_fragments(fragments_declared_));
   auto ledger = FragmentLedger::declare(begin.fragments, units, *specs_);
   if (!ledger) {
     return make_error(ErrorCode::kInvalidArgument, "rank {}: {}", begin.rank,
                       ledger.error().message);
   }
+  CKPT_TRY(check_blobs(begin));
   CKPT_TRY(take_expert_tokens(begin));
-  members_.emplace(begin.rank, Member{.plan = begin.plan,
-                                      .units = std::move(units),
-                                      .memory_units = std::move(memory_units),
-                                      .ledger = std::move(ledger).value(),
-                                      .metrics = begin.metrics});
+  Member member{.plan = begin.plan,
+                .units = std::move(units),
+                .memory_units = std::move(memory_units),
+                .ledger = std::move(ledger).value(),
+                .metrics = begin.metrics,
+                .blobs = begin.blobs,
+                .blob_specs = {},
+                .blob_ledger = {}};
+  CKPT_TRY(declare_blobs(begin, member));
+  members_.emplace(begin.rank, std::move(member));
   if (!everyone_began()) return {};
   CKPT_TRY(check_agreement());
   return check_plan();
+}
+
+// Limits of the whole commit. Each rank's blobs were checked on their own.
+Status OpenSnapshot::check_blobs(const Ingest::Begin& begin) const {
+  std::set<std::string_view> global;
+  for (const ckpt::BlobSpec& blob : begin.blobs) {
+    if (blob.global) global.insert(blob.name);
+  }
+  size_t count = begin.blobs.size();
+  for (const auto& [rank, member] : members_) {
+    count += member.blobs.size();
+    for (const ckpt::BlobSpec& other : member.blobs) {
+      if (!other.global || !global.contains(other.name)) continue;
+      return make_error(ErrorCode::kInvalidArgument,
+                        "ranks {} and {} both declare the global blob {}", rank, begin.rank,
+                        other.name);
+    }
+  }
+  if (count <= ckpt::kBlobsPerCommitMax) return {};
+  return make_error(ErrorCode::kResourceExhausted, "{} blobs of all ranks, the most is {}", count,
+                    ckpt::kBlobsPerCommitMax);
+}
+
+Status OpenSnapshot::declare_blobs(const Ingest::Begin& begin, Member& member) {
+  std::vector<ckpt::UnitId> indexes;
+  std::vector<ckpt::UnitRange> ranges;
+  for (const ckpt::BlobSpec& blob : begin.blobs) {
+    const auto index = static_cast<ckpt::UnitId>(indexes.size());
+    indexes.push_back(index);
+    if (blob.bytes > 0) ranges.push_back({.unit = index, .offset = 0, .length = blob.bytes});
+    member.blob_specs.emplace_back();
+    member.blob_specs.back().name = ckpt::blob_label(blob.name, begin.rank, blob.global);
+    member.blob_specs.back().bytes = blob.bytes;
+  }
+  CKPT_ASSIGN(member.blob_ledger, FragmentLedger::declare(ranges, indexes, member.blob_specs));
+  return {};
+}
+
+Status OpenSnapshot::seal(Rank rank, Member& member, const ckpt::ExtentFragment& fragment) const {
+  ckpt::UnitRange range{
+      .unit = fragment.unit, .offset = fragment.offset, .length = fragment.length};
+  if (!ckpt::is_blob(fragment.unit)) return member.ledger.seal(range, *specs_);
+  const uint32_t index = ckpt::index_of_blob(fragment.unit);
+  if (ckpt::rank_of_blob(fragment.unit) != rank || index >= member.blobs.size()) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "{} bytes of blob number {} of rank {} were sealed but not declared",
+                      range.length, index, ckpt::rank_of_blob(fragment.unit));
+  }
+  range.unit = index;
+  return member.blob_ledger.seal(range, member.blob_specs);
+}
+
+// Precondition: seal() has taken the fragment.
+std::string OpenSnapshot::label_of(const ckpt::ExtentFragment& fragment) const {
+  if (!ckpt::is_blob(fragment.unit)) return (*specs_)[fragment.unit].name;
+  const Member& member = members_.at(ckpt::rank_of_blob(fragment.unit));
+  return member.blob_specs[ckpt::index_of_blob(fragment.unit)].name;
+}
+
+std::optional<std::string> OpenSnapshot::Member::missing(const FragmentLedger::Specs& specs) const {
+  if (const auto range = ledger.first_missing()) return specs[range->unit].name;
+  if (const auto range = blob_ledger.first_missing()) return blob_specs[range->unit].name;
+  return std::nullopt;
 }
 
 // Any rank may send the counts; ranks with different counts have not counted the same run.
@@ -166,8 +235,7 @@ Result<bool> OpenSnapshot::sealed(Rank rank, const std::vector<ckpt::ExtentFragm
                       limits::kExtentsPerSnapshotMax);
   }
   for (const ckpt::ExtentFragment& fragment : fragments) {
-    const Status status = member->second.ledger.seal(
-        {.unit = fragment.unit, .offset = fragment.offset, .length = fragment.length}, *specs_);
+    const Status status = seal(rank, member->second, fragment);
     if (!status) {
       return make_error(status.error().code, "rank {}: {}", rank, status.error().message);
     }
@@ -182,7 +250,7 @@ Result<bool> OpenSnapshot::sealed(Rank rank, const std::vector<ckpt::ExtentFragm
     return make_error(ErrorCode::kInvalidArgument,
                       "rank {}: unit {} and unit {} lie in one slab, but only one of them is to be "
                       "written",
-                      rank, (*specs_)[fragments.front().unit].name, (*specs_)[fragment.unit].name);
+                      rank, label_of(fragments.front()), label_of(fragment));
   }
   writes_pending_.begun();
   return memory_only;
@@ -192,12 +260,12 @@ void OpenSnapshot::written() { writes_pending_.ended(); }
 
 bool OpenSnapshot::sealed_everything(Rank rank) const {
   const auto member = members_.find(rank);
-  return member != members_.end() && member->second.ledger.complete();
+  return member != members_.end() && member->second.complete();
 }
 
 bool OpenSnapshot::staged() const {
   return everyone_began() && std::all_of(members_.begin(), members_.end(), [](const auto& member) {
-           return member.second.ledger.complete();
+           return member.second.complete();
          });
 }
 
@@ -208,9 +276,9 @@ std::string OpenSnapshot::waiting_for() const {
     const auto member = members_.find(rank);
     if (member == members_.end()) {
       not_begun.insert(rank);
-    } else if (const auto missing = member->second.ledger.first_missing()) {
+    } else if (const auto missing = member->second.missing(*specs_)) {
       unsealed += fmt::format("{}rank {} has not sealed all of unit {}",
-                              unsealed.empty() ? "" : "; ", rank, (*specs_)[missing->unit].name);
+                              unsealed.empty() ? "" : "; ", rank, *missing);
     }
   }
   std::string text;
@@ -233,6 +301,9 @@ Ingest::CommitAction OpenSnapshot::commit_action() const {
   action.expert_tokens = expert_tokens_;
   for (const auto& [rank, member] : members_) {
     action.metrics.insert(member.metrics.begin(), member.metrics.end());
+    for (size_t i = 0; i < member.blobs.size(); ++i) {
+      action.blobs[ckpt::blob_id(rank, i)] = member.blobs[i];
+    }
   }
   return action;
 }

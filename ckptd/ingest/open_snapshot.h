@@ -4,8 +4,10 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "ckptd/ingest/fragment_ledger.h"
@@ -51,7 +53,18 @@ class OpenSnapshot {
     std::vector<ckpt::UnitId> memory_units;  // of them, ascending
     FragmentLedger ledger;
     std::map<std::string, double> metrics;
+    std::vector<ckpt::BlobSpec> blobs;
+    FragmentLedger::Specs blob_specs;  // label and size of each, in the same order
+    FragmentLedger blob_ledger;        // with positions in `blobs` as units
+
+    bool complete() const { return ledger.complete() && blob_ledger.complete(); }
+    // Label of what is not sealed yet; nullopt: nothing.
+    std::optional<std::string> missing(const FragmentLedger::Specs& specs) const;
   };
+  Status check_blobs(const Ingest::Begin& begin) const;
+  static Status declare_blobs(const Ingest::Begin& begin, Member& member);
+  Status seal(ckpt::Rank rank, Member& member, const ckpt::ExtentFragment& fragment) const;
+  std::string label_of(const ckpt::ExtentFragment& fragment) const;
   Status take_expert_tokens(const Ingest::Begin& begin);
   Status check_agreement() const;
   Status check_plan() const;

@@ -2,6 +2,7 @@
 #include <map>
 #include <span>
 
+#include "ckptd/query/blobs.h"
 #include "ckptd/query/rows.h"
 #include "ckptd/query/view.h"
 
@@ -65,7 +66,8 @@ Result<Page> diff_document(const QueryContext& context, const QueryArgs& args) {
   std::erase_if(changes, [](const auto& change) { return !change.second.differs(); });
   uint64_t bytes = 0;
   for (const auto& [name, change] : changes) bytes += change.bytes();
-  const Json document = {{"from", point_json(from)}, {"to", point_json(to)}, {"bytes", bytes}};
+  Json document = {{"from", point_json(from)}, {"to", point_json(to)}, {"bytes", bytes}};
+  if (at.empty()) document["blobs"] = blob_changes_json(context, from, to);
   Rows rows(document, "units", room, changes.size());
   Page page{.json = {}, .lists = {"units"}};
   uint64_t number = 0;

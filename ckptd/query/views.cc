@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "ckptd/query/blobs.h"
 #include "ckptd/query/known_damage.h"
 #include "ckptd/query/line.h"
 #include "ckptd/query/rows.h"
@@ -183,6 +184,7 @@ Result<Page> show_document(const QueryContext& context, const QueryArgs& args) {
     for (const ViewPoint& stretch : context.catalog.path(view.at.run.id, view.at.point)) {
       document["path"].push_back({{"lineage", stretch.lineage}, {"newest_step", stretch.step}});
     }
+    document["blobs"] = blobs_json(context, view);
   }
   LostTokens tokens(context, view);
   const uint64_t first = from.empty() ? 0 : from.back();

@@ -40,6 +40,9 @@ Readers::Readers(Needs needs)
                  .is_draining = needs_.is_draining,
                  .earlier_snapshots = needs_.earlier_snapshots,
                  .on_reader_gone = needs_.on_reader_gone}),
+      blob_lists_({.history = needs_.history,
+                   .replies = needs_.replies,
+                   .earlier_snapshots = needs_.earlier_snapshots}),
       verifies_({.history = needs_.history,
                  .turn = needs_.turn,
                  .replies = needs_.replies,
@@ -64,6 +67,9 @@ bool Readers::handle(const Session& session, const fb::MessageT& message) {
       return true;
     case fb::MessageBody::CloseRestore:
       restores_.close(session.id, *message.body.AsCloseRestore());
+      return true;
+    case fb::MessageBody::ListBlobs:
+      blob_lists_.list(session, *message.body.AsListBlobs());
       return true;
     case fb::MessageBody::HoldCommit:
       holds_.hold(session, *message.body.AsHoldCommit());

@@ -1,10 +1,10 @@
 // Readers: jobs that read commits for sessions (restores, verifies), and what protects what they
 // read: holds of views, and the numbers that garbage collection waits for.
 //
-// Serves the messages about restores and holds, and the question `verify`. Loop thread. close()
-// starts nothing new and ends all jobs; the caller runs disk, executor and deferred work until
-// idle(). After a failed read the jobs decide themselves: a restore falls back to another source or
-// an older version, a verify lists the damage.
+// Serves the messages about restores, blobs and holds, and the question `verify`. Loop thread.
+// close() starts nothing new and ends all jobs; the caller runs disk, executor and deferred work
+// until idle(). After a failed read the jobs decide themselves: a restore falls back to another
+// source or an older version, a verify lists the damage.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,7 @@
 #include "ckptd/io/executor.h"
 #include "ckptd/loop/turn.h"
 #include "ckptd/query/query.h"
+#include "ckptd/readers/blob_lists.h"
 #include "ckptd/readers/closing_jobs.h"
 #include "ckptd/readers/reader_holds.h"
 #include "ckptd/readers/reader_numbers.h"
@@ -110,6 +111,7 @@ class Readers {
   ClosingJobs closing_;
   ReaderHolds holds_;
   Restores restores_;
+  BlobLists blob_lists_;
   Verifies verifies_;
 };
 

@@ -50,11 +50,11 @@ ExtentCheck CommitCheck::check(size_t extent) const {
 
 VerifyError CommitCheck::error(std::optional<ckpt::UnitId> unit, std::string reason,
                                bool damage) const {
-  const bool known = unit && *unit < units_->size();
+  const auto label = unit ? ckpt::label_of(record_, *units_, *unit) : std::nullopt;
   return {.run = run_name_,
           .lineage = record_.lineage,
           .step = record_.step,
-          .unit = known ? (*units_)[*unit].name : "",
+          .unit = label.value_or(""),
           .reason = std::move(reason),
           .damage = damage,
           .place = {.run = record_.run}};

@@ -73,6 +73,15 @@ std::vector<ExtentHeader> expected_headers(const ckpt::base::Hash128& store,
         {fragment.unit(), base->codec(), fragment.offset(), fragment.length(),
          base->payload_offset(), base->crc32c(), base->encoded_crc32c(), base->encoded_bytes()});
   }
+  for (const ckpt::fb::Fragment& fragment : commit.blob_fragments) {
+    if (fragment.extent() >= headers.size()) continue;
+    headers[fragment.extent()].fragments.push_back({.unit = fragment.unit(),
+                                                    .codec = fragment.codec(),
+                                                    .offset = fragment.offset(),
+                                                    .length = fragment.length(),
+                                                    .payload_offset = fragment.payload_offset(),
+                                                    .crc32c = fragment.crc32c()});
+  }
   for (ExtentHeader& header : headers) {
     std::sort(header.fragments.begin(), header.fragments.end(),
               [](const auto& a, const auto& b) { return a.payload_offset < b.payload_offset; });
@@ -111,11 +120,11 @@ Status check_commit_headers(SegmentReader& segments, const ckpt::fb::CommittedT&
     const bool shared = ckpt::is_shared(extent);
     if (shared && bytes.ok() && !ckpt::base::all_zero(*bytes)) continue;
     const auto& fragments = headers[i].fragments;
-    const std::string unit = !fragments.empty() && fragments.front().unit < units.size()
-                                 ? units[fragments.front().unit].name
-                                 : "(none)";
-    return make_error(checked.error().code, "unit {}: segment {} offset {}: {}", unit,
-                      extent.segment, extent.offset, checked.error().message);
+    const auto unit =
+        fragments.empty() ? std::nullopt : ckpt::label_of(commit, units, fragments.front().unit);
+    return make_error(checked.error().code, "unit {}: segment {} offset {}: {}",
+                      unit.value_or("(none)"), extent.segment, extent.offset,
+                      checked.error().message);
   }
   return {};
 }

@@ -101,6 +101,66 @@ void count_bytes(RestorePlan& plan) {
   }
 }
 
+// Blobs of the one commit that a request names, read from the catalog at the first question.
+class RequestedBlobs {
+ public:
+  RequestedBlobs(const Catalog& catalog, const RestoreRequest& request)
+      : catalog_(catalog), run_(request.run), point_(request.point) {}
+
+  // Null: the commit has no such blob.
+  const CommitBlob* find(ckpt::UnitId id) {
+    read();
+    const auto found = std::ranges::lower_bound(
+        blobs_, id, {}, [](const CommitBlob& blob) { return blob.version.unit; });
+    return found == blobs_.end() || found->version.unit != id ? nullptr : &*found;
+  }
+  // The commit, if it is damaged.
+  const std::optional<DamagedVersion>& damaged() {
+    read();
+    return damaged_;
+  }
+
+ private:
+  void read() {
+    if (read_) return;
+    blobs_ = catalog_.blobs(run_, point_);
+    const auto commit = catalog_.commit(run_, point_.lineage, point_.step);
+    if (commit && commit->damaged) damaged_ = DamagedVersion{commit->snapshot, commit->reason};
+    read_ = catalog_.health().ok();  // else read again once the catalog works
+  }
+
+  const Catalog& catalog_;
+  const ckpt::RunId run_;
+  const ViewPoint point_;
+  bool read_ = false;
+  std::vector<CommitBlob> blobs_;
+  std::optional<DamagedVersion> damaged_;
+};
+
+// Lets the oracle know blobs: only those of the named commit, and no older version.
+void add_blobs(const Catalog& catalog, const RestoreRequest& request, RestoreOracle& oracle) {
+  const bool any =
+      std::ranges::any_of(request.wants, ckpt::is_blob, [](const UnitRange& r) { return r.unit; });
+  if (!any) return;
+  const auto blobs = std::make_shared<RequestedBlobs>(catalog, request);
+  oracle.newest_version =
+      [blobs, of_unit = oracle.newest_version](
+          ckpt::UnitId unit,
+          const std::optional<ckpt::SnapshotKey>& before) -> std::optional<UnitVersion> {
+    if (!ckpt::is_blob(unit)) return of_unit(unit, before);
+    const CommitBlob* blob = before || blobs->damaged() ? nullptr : blobs->find(unit);
+    return blob == nullptr ? std::nullopt : std::optional(blob->version);
+  };
+  oracle.damaged_version = [blobs, of_unit = oracle.damaged_version](
+                               ckpt::UnitId unit) -> std::optional<DamagedVersion> {
+    return ckpt::is_blob(unit) ? blobs->damaged() : of_unit(unit);
+  };
+  oracle.unit_name = [blobs, of_unit = oracle.unit_name](ckpt::UnitId unit) {
+    const CommitBlob* blob = ckpt::is_blob(unit) ? blobs->find(unit) : nullptr;
+    return blob != nullptr ? blob->label() : of_unit(unit);
+  };
+}
+
 }  // namespace
 
 RestoreOracle catalog_oracle(const Catalog& catalog, const RestoreRequest& request,
@@ -122,6 +182,7 @@ RestoreOracle catalog_oracle(const Catalog& catalog, const RestoreRequest& reque
     const bool known = specs != nullptr && unit < specs->size();
     return known ? (*specs)[unit].name : fmt::format("number {}", unit);
   };
+  add_blobs(catalog, request, oracle);
   return oracle;
 }
 

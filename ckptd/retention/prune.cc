@@ -254,6 +254,7 @@ class Planner {
       const std::vector<std::string> always = reasons_at(always_, point);
       removed.pinned = std::find(always.begin(), always.end(), kPinned) != always.end();
     }
+    removed.bytes = commit.blob_bytes;
     for (const ckpt::UnitId unit : commit.units) {
       const bool stays =
           std::binary_search(removed.kept_units.begin(), removed.kept_units.end(), unit);
@@ -316,6 +317,7 @@ Result<PrunePlan> remove_run(const Catalog& catalog, const RemovalRequest& reque
     removed.time_ns = commit.time_ns;
     removed.again = commit.deleted;
     removed.reason = request.reason;
+    removed.bytes = commit.blob_bytes;
     for (const ckpt::UnitId unit : commit.units) {
       if (unit < specs->size()) removed.bytes += (*specs)[unit].bytes;
     }

@@ -52,6 +52,8 @@ std::optional<TextFault> check_texts(fb::MessageT& message) {
     return fault(restore->request, check_view(*restore));
   } else if (const fb::HoldCommitT* hold = message.body.AsHoldCommit()) {
     return fault(hold->request, check_view(*hold));
+  } else if (const fb::ListBlobsT* blobs = message.body.AsListBlobs()) {
+    return fault(blobs->request, check_view(*blobs));
   } else if (const fb::QueryT* query = message.body.AsQuery()) {
     return fault(query->request, check_query(*query));
   }

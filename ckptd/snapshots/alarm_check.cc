@@ -6,6 +6,7 @@
 
 #include "ckptd/observe/log_event.h"
 #include "formats/base/crc32c.h"
+#include "formats/blob.h"
 
 namespace ckptd {
 
@@ -14,12 +15,14 @@ using ckpt::SnapshotKey;
 
 namespace {
 
-// Sums of all its fragments, as the ranks sealed them and the check after the write confirmed.
+// Sums of all its units, as the ranks sealed them and the check after the write confirmed.
 std::vector<std::pair<ckpt::UnitId, uint32_t>> saved_sums(
     const std::vector<WrittenExtent>& extents) {
   std::vector<const ckpt::ExtentFragment*> fragments;
   for (const WrittenExtent& extent : extents) {
-    for (const ckpt::ExtentFragment& fragment : extent.fragments) fragments.push_back(&fragment);
+    for (const ckpt::ExtentFragment& fragment : extent.fragments) {
+      if (!ckpt::is_blob(fragment.unit)) fragments.push_back(&fragment);
+    }
   }
   std::sort(fragments.begin(), fragments.end(), [](const auto* a, const auto* b) {
     return std::pair(a->unit, a->offset) < std::pair(b->unit, b->offset);

@@ -36,6 +36,17 @@ Status check_metrics(const fb::BeginSnapshotT& message) {
   return {};
 }
 
+Result<std::vector<ckpt::BlobSpec>> checked_blobs(const fb::BeginSnapshotT& message) {
+  std::vector<ckpt::BlobSpec> blobs;
+  blobs.reserve(message.blobs.size());
+  for (const auto& blob : message.blobs) {
+    if (blob == nullptr) return make_error(ErrorCode::kInvalidArgument, "a blob without a name");
+    blobs.push_back({.name = blob->name, .bytes = blob->bytes, .global = blob->global});
+  }
+  CKPT_TRY(ckpt::check_blobs(blobs));
+  return blobs;
+}
+
 }  // namespace
 
 Result<SnapshotKey> BeginChecks::member_key(const Session& session, ckpt::Epoch epoch,
@@ -89,6 +100,7 @@ Status BeginChecks::check(const Session& session, const SnapshotKey& key,
         session.arena ? needs_.staging.layout(*session.arena) : ckpt::ArenaLayout());
   }
   CKPT_TRY(check_metrics(message));
+  CKPT_TRY(checked_blobs(message));
   return check_tokens(key, message);
 }
 
@@ -120,6 +132,7 @@ Result<Ingest::Begin> BeginChecks::make_begin(const Session& session, const Snap
     begin.fragments.push_back(
         {.unit = range.unit(), .offset = range.offset(), .length = range.length()});
   }
+  CKPT_ASSIGN(begin.blobs, checked_blobs(message));
   for (const auto& metric : message.metrics) begin.metrics[metric->name] = metric->value;
   CKPT_ASSIGN(const auto units, needs_.history.catalog().units(key.run));
   CKPT_ASSIGN(begin.expert_tokens,

@@ -48,6 +48,7 @@ std::optional<uint64_t> disk_bytes(const fb::BeginSnapshotT& message) {
   for (const fb::Range& range : message.fragments) {
     if (!in_memory.contains(range.unit())) bound.add_stretch(range.length());
   }
+  for (const auto& blob : message.blobs) bound.add_stretch(blob->bytes);
   return bound.bytes(message.streams);
 }
 
@@ -68,6 +69,7 @@ uint64_t snapshot_disk_bytes(const fb::BeginSnapshotT& message,
   for (const ckpt::UnitId unit : message.units) {
     if (!in_memory.contains(unit)) bound.add_stretch(units[unit].bytes);
   }
+  for (const auto& blob : message.blobs) bound.add_stretch(blob->bytes);
   return bound.bytes(message.streams).value_or(0);
 }
 
@@ -81,12 +83,20 @@ uint64_t record_bytes(const fb::BeginSnapshotT& message, uint64_t slab_bytes, bo
     fragments += range.length() / slab_bytes + (encodes ? range.length() / kPieceBytes : 0) + 2;
     slabs += range.length() / slab_bytes;
   }
+  uint64_t blob_name_bytes = 0;
+  for (const auto& blob : message.blobs) {
+    fragments += blob->bytes / slab_bytes + (encodes ? blob->bytes / kPieceBytes : 0) + 2;
+    slabs += blob->bytes / slab_bytes;
+    blob_name_bytes += blob->name.size();
+  }
   fragments = std::min<uint64_t>(fragments, limits::kFragmentsPerSnapshotMax);
   return ckpt::encoded_bytes(
       {.fragments = fragments,
        .encoded = encodes ? fragments : 0,
        .own_extents = std::min<uint64_t>(slabs, limits::kFragmentsPerSnapshotMax),
-       .tokens = message.expert_tokens.size() + message.expert_lost.size()});
+       .tokens = message.expert_tokens.size() + message.expert_lost.size(),
+       .blobs = message.blobs.size(),
+       .blob_name_bytes = blob_name_bytes});
 }
 
 }  // namespace ckptd

@@ -1,5 +1,5 @@
 // Space of a snapshot, computed when a member begins it: upper bounds, reserved before the first
-// byte is written. Pure.
+// byte is written. Precondition of all: the message has passed BeginChecks. Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace ckptd {
 // for each slab. nullopt: the fragments add up to more than 64 bits hold.
 std::optional<uint64_t> disk_bytes(const ckpt::fb::BeginSnapshotT& message);
 // The same for the parts of all `members` together, computed from one member's message: its list of
-// units is that of the whole snapshot. 0: unknown.
+// units is that of the whole snapshot. Of blobs, only this member's count. 0: unknown.
 uint64_t snapshot_disk_bytes(const ckpt::fb::BeginSnapshotT& message,
                              const std::vector<ckpt::UnitSpec>& units, uint32_t members,
                              uint64_t slab_bytes);

@@ -32,6 +32,14 @@ fb::CommittedT commit_record(const Ingest::CommitAction& action, const ckpt::Ala
   commit.expert_lost = ckpt::lost_to_fb(action.expert_tokens);
   commit.alarms = ckpt::to_fb(alarms);
   commit.alarms_left_out = alarms.left_out;
+  for (const auto& [id, spec] : action.blobs) {
+    auto blob = std::make_unique<fb::BlobT>();
+    blob->id = id;
+    blob->name = spec.name;
+    blob->bytes = spec.bytes;
+    blob->global = spec.global;
+    commit.blobs.push_back(std::move(blob));
+  }
   ckpt::fill_extents(open.extents, commit, open.same.bases());
   return commit;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ckptd/persist/slab_parts.h"
+#include "formats/blob.h"
 
 namespace ckptd {
 
@@ -62,6 +63,7 @@ std::vector<SameCandidate> Dedup::find(const SnapshotKey& key, OpenSnapshotState
   std::vector<bool> may(fragments.size(), false);
   for (size_t i = 0; i < fragments.size(); ++i) {
     const ckpt::UnitId unit = fragments[i].unit;
+    if (ckpt::is_blob(unit)) continue;  // always written: it belongs to its commit alone
     may[i] =
         newest[unit] && may_be_same(fragments[i], (*units)[unit], *newest[unit], cuts, lookups);
   }

@@ -10,9 +10,12 @@ namespace {
 
 // Estimated memory of a waiting begin, in bytes.
 size_t memory_bytes(const fb::BeginSnapshotT& message) {
-  return sizeof(message) +
+  size_t blob_names = 0;
+  for (const auto& blob : message.blobs) blob_names += blob->name.size();
+  return sizeof(message) + blob_names +
          (message.units.size() + message.memory_units.size()) * sizeof(ckpt::UnitId) +
          message.fragments.size() * sizeof(fb::Range) +
+         message.blobs.size() * sizeof(fb::BlobDeclaredT) +
          message.metrics.size() * (sizeof(fb::MetricT) + limits::kMetricNameBytesMax) +
          (message.expert_tokens.size() + message.expert_lost.size()) * sizeof(fb::ExpertTokens);
 }

@@ -104,6 +104,7 @@ Json describe(const View& view, const ExportRequest& request, const ExportLayout
               {"tensors", layout.tensors},
               {"bytes", layout.data_bytes},
               {"stale_units", view.stale},
+              {"blobs", view.blobs},
               {"config", config},
               {"as_imported", layout.as_imported},
               {"differs", layout.differs}};

@@ -232,6 +232,17 @@ Result<std::shared_ptr<ckpt::client::Hold>> Link::hold(const std::string& run, u
   return std::shared_ptr<ckpt::client::Hold>();
 }
 
+Result<std::vector<ckpt::client::Blob>> Link::blobs(const std::string& run, uint32_t lineage,
+                                                    uint64_t step) {
+  ckpt::client::RestoreOptions options;
+  options.run = run;
+  options.lineage = lineage;
+  options.step = step;
+  auto found = session_->blobs(options);
+  if (!found) return as_error(found.error());
+  return std::move(found->blobs);
+}
+
 Status Link::read(const std::string& run, uint32_t lineage, uint64_t step,
                   const std::vector<ckpt_range>& ranges) {
   ckpt::client::RestoreOptions options;

@@ -74,6 +74,10 @@ class Link {
   // A trainer's session of the run, with a small arena, on the same daemon.
   Result<ckpt::client::Session> train(const std::string& run);
 
+  // The blobs of a commit. `unit` of a blob names it for read().
+  Result<std::vector<ckpt::client::Blob>> blobs(const std::string& run, uint32_t lineage,
+                                                uint64_t step);
+
   // Fills the ranges from the view exactly: a unit that is damaged there is an error.
   // One call should ask for at most a window's worth of bytes.
   Status read(const std::string& run, uint32_t lineage, uint64_t step,

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "client/ctl/blobs_verb.h"
 #include "client/ctl/log_tree.h"
 #include "client/ctl/print_damage.h"
 #include "client/ctl/print_values.h"
@@ -212,7 +213,7 @@ std::string print_show(const Json& document) {
                text(unit, "staleness"), level_of_unit(unit), size(unit, "bytes"),
                text(unit, "crc32c")});
   }
-  return out + table.text() + show_damage_lines(document);
+  return out + table.text() + blob_table(member(document, "blobs")) + show_damage_lines(document);
 }
 
 std::string print_unit(const Json& document) {
@@ -271,10 +272,11 @@ std::string print_diff(const Json& document) {
                text(unit, "to_step"), size(unit, "bytes"), text(unit, "relative_norm"),
                unit.contains("reason") ? text(unit, "reason") : ""});
   }
-  return fmt::format("{} -> {}: {} changed, {}\n{}", commit_name(member(document, "from")),
+  return fmt::format("{} -> {}: {} changed, {}\n{}{}", commit_name(member(document, "from")),
                      commit_name(member(document, "to")),
                      ckpt::base::counted(member(document, "units").size(), "unit"),
-                     size(document, "bytes"), table.text());
+                     size(document, "bytes"), table.text(),
+                     blob_change_table(member(document, "blobs")));
 }
 
 std::string print_verify(const Json& document) {

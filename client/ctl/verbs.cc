@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include "client/ctl/blobs_verb.h"
 #include "client/ctl/diff.h"
 #include "client/ctl/export.h"
 #include "client/ctl/flag_values.h"
@@ -63,6 +64,13 @@ Result<Outcome> run_export(Link& link, const Arguments& args) {
     warn("{} older than step {}; `show` lists them",
          ckpt::base::counted(document["stale_units"].size(), "unit is", "units are"),
          document["step"].dump());
+  }
+  if (args.resumable && document["blobs"] != 0) {
+    warn(
+        "step {}: {} left out, since an import cannot bring blobs back; `ckptctl blobs --out` "
+        "writes them",
+        document["step"].dump(),
+        ckpt::base::counted(document["blobs"].get<uint64_t>(), "blob is", "blobs are"));
   }
   if (document["config"] == false) {
     warn("the run's metadata has no hf_config: no config.json");
@@ -300,6 +308,7 @@ void add_verbs(CLI::App& app, const Common& common, Verb& chosen) {
   add_history(build, args);
   add_experts(build, args);
   add_bytes(build, args);
+  add_blobs(build);
   add_import(build, args);
   add_administration(build, args);
   add_wait(build);

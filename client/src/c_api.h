@@ -1,7 +1,7 @@
 // Definitions of ckpt.h's handles, and the conversion from Result to ckpt_status.
 #pragma once
 
-#include <ckpt/ckpt.h>
+#include <ckpt/ckpt_blobs.h>
 
 #include <algorithm>
 #include <cstring>
@@ -9,6 +9,7 @@
 #include <new>
 #include <vector>
 
+#include "client/src/blobs.h"
 #include "client/src/out_of_memory.h"
 #include "client/src/restore.h"
 #include "client/src/session.h"
@@ -17,6 +18,9 @@
 struct ckpt_session {
   std::unique_ptr<ckpt::lib::Session> session;
   std::vector<ckpt::lib::RestoredRange> restored;  // keeps the notes of the last restore
+  // Keep the last list of blobs.
+  std::vector<ckpt::lib::BlobEntry> blobs;
+  std::vector<ckpt_blob_entry> blob_entries;
 };
 struct ckpt_snapshot {
   std::shared_ptr<ckpt::lib::Snapshot> snapshot;

@@ -31,8 +31,9 @@ Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
       (raw.metric_count > 0 && raw.metrics == nullptr) ||
       (raw.expert_token_count > 0 && raw.expert_tokens == nullptr) ||
       (raw.expert_lost_count > 0 && raw.expert_lost == nullptr) ||
-      (raw.memory_unit_count > 0 && raw.memory_units == nullptr)) {
-    return missing("units, fragments, metrics, expert_tokens, expert_lost or memory_units");
+      (raw.memory_unit_count > 0 && raw.memory_units == nullptr) ||
+      (raw.blob_count > 0 && raw.blobs == nullptr)) {
+    return missing("units, fragments, metrics, expert_tokens, expert_lost, memory_units or blobs");
   }
   SnapshotOptions options;
   options.step = raw.step;
@@ -54,6 +55,11 @@ Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
   options.no_wait = raw.no_wait != 0;
   options.streams = raw.streams != 0;
   options.plan_ns = raw.plan_ns;
+  for (size_t i = 0; i < raw.blob_count; ++i) {
+    const ckpt_blob& blob = raw.blobs[i];
+    if (blob.name == nullptr) return missing("name of a blob");
+    options.blobs.push_back({blob.name, blob.bytes, blob.is_global != 0});
+  }
   options.memory_units.assign(raw.memory_units, raw.memory_units + raw.memory_unit_count);
   options.timeout_ms = or_default(raw.timeout_ms, kSlabsTimeoutMs);
   return options;

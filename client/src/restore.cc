@@ -4,6 +4,7 @@
 
 #include "formats/base/checked.h"
 #include "formats/base/stream_copy.h"
+#include "formats/blob.h"
 
 namespace ckpt::lib {
 namespace {
@@ -79,6 +80,10 @@ void Restore::close() {
 std::string Restore::name(size_t range) const {
   const UnitId unit = ranges_[range].unit;
   const auto& units = session_.units();
+  if (is_blob(unit)) {
+    return fmt::format("run {} blob number {} of rank {}", options_.run, index_of_blob(unit),
+                       rank_of_blob(unit));
+  }
   return fmt::format("run {} unit {}", options_.run,
                      unit < units.size() ? units[unit].name : fmt::format("number {}", unit));
 }

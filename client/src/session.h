@@ -128,6 +128,8 @@ class Session {
   const std::vector<UnitSpec>& units() const { return registration_.units; }
 
   Holds& holds() { return holds_; }
+  // The protocol version agreed on with the daemon, or with the last one; 0 before the first.
+  uint32_t protocol() const { return protocol_; }
   // True if the daemon supports holds.
   bool daemon_holds() const { return daemon_holds_; }
 
@@ -209,6 +211,7 @@ class Session {
   RestoreInbox* restore_ = nullptr;
   Holds holds_;
   bool daemon_holds_ = false;
+  uint32_t protocol_ = 0;
   std::map<uint64_t, std::optional<fb::MessageT>> replies_;  // by request of a waiting call
 };
 

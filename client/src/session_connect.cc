@@ -101,6 +101,7 @@ Status Session::take_welcome(const fb::WelcomeT& welcome) {
                       agreed.error().message);
   }
   daemon_holds_ = welcome.holds;
+  protocol_ = *agreed;
   if (welcome.adopted) {
     if (arena_.mapping() != nullptr) return ok_status();
     return make_error(ErrorCode::kCorrupt, "socket {}: the daemon adopted an arena we do not have",

@@ -23,6 +23,8 @@ uint64_t answered_request(const fb::MessageT& message) {
       return message.body.AsQueryReply()->request;
     case fb::MessageBody::CommitHeld:
       return message.body.AsCommitHeld()->request;
+    case fb::MessageBody::BlobsListed:
+      return message.body.AsBlobsListed()->request;
     default:
       return 0;
   }

@@ -103,6 +103,7 @@ Status Snapshot::prepare() {
     lengths[memory_only].push_back(length);
     begin_.fragments.emplace_back(unit, 0, offset, length);
   }
+  CKPT_TRY(prepare_blobs(lengths[0]));
   std::sort(shares_.begin(), shares_.end(),
             [](const Share& a, const Share& b) { return a.range < b.range; });
   begin_.epoch = epoch.epoch;
@@ -116,9 +117,8 @@ Status Snapshot::prepare() {
   if (options_.streams) begin_.slabs_wanted = std::min(begin_.slabs_wanted, kSlabsToBegin);
   options_.plan.memory_units = options_.memory_units;
   begin_.memory_units = std::move(options_.memory_units);
-  const base::Hash128 hash = plan_hash(std::move(options_.plan));
+  begin_.plan = wire::to_fb(plan_hash(std::move(options_.plan)));
   options_.plan = {};
-  begin_.plan = wire::to_fb(hash);
   begin_.metrics = to_fb(options_.metrics);
   begin_.expert_tokens = std::move(options_.expert_tokens);
   begin_.expert_lost = std::move(options_.expert_lost);
@@ -155,13 +155,18 @@ Status Snapshot::ask() {
                          [this]() -> std::optional<Error> {
                            Status open = check_open();
                            if (open.ok()) open = session_->group().check_alive(name());
+                           // The next daemon may be an older one.
+                           if (open.ok() && session_->ready()) open = check_daemon_takes_blobs();
                            if (open.ok()) return std::nullopt;
                            return open.error();
                          }};
   const Result<fb::MessageT> reply = session_->call(begin_, call);
   if (!reply.ok()) {
     // The daemon may have received the request anyway.
-    if (reply.error().code == ErrorCode::kDeadlineExceeded) send_abort(reply.error().message);
+    const ErrorCode code = reply.error().code;
+    if (code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kVersionMismatch) {
+      send_abort(reply.error().message);
+    }
     return reply.error();
   }
   acknowledged_ = true;
@@ -258,6 +263,11 @@ void Snapshot::take_error(const fb::ErrorReplyT& error) {
 // Tells a restarted daemon everything that the old one knew of this snapshot.
 void Snapshot::reopen() {
   if (!acknowledged_) return;  // begin() is still asking, and asks again
+  // An older daemon would commit the units without the blobs.
+  if (const Status takes = check_daemon_takes_blobs(); !takes.ok()) {
+    send_abort(takes.error().message);
+    return fail(takes.error());
+  }
   if (!seals_complete_) {
     const char* reason =
         "the daemon restarted, and slabs of the snapshot had been used a second time: the arena "

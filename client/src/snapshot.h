@@ -18,6 +18,7 @@
 #include "client/src/session.h"
 #include "client/src/slab_layout.h"
 #include "formats/base/snapshot_timings.h"
+#include "formats/blob.h"
 #include "formats/plan.h"
 
 namespace ckpt::lib {
@@ -36,6 +37,7 @@ struct SnapshotOptions {
   std::vector<UnitId> memory_units;  // units of the plan that are not written
   bool streams = false;              // slabs are free again as soon as they are written
   uint64_t plan_ns = 0;              // time that the caller took to make the plan
+  std::vector<BlobSpec> blobs;       // of this rank
 };
 
 // Room in the arena that other code fills.
@@ -49,6 +51,8 @@ class Snapshot {
   static Result<std::shared_ptr<Snapshot>> begin(Session& session, SnapshotOptions options);
 
   Status write(UnitId unit, uint64_t offset, ByteView data);
+  // snapshot_blobs.cc. The next bytes of a declared blob.
+  Status write_blob(const std::string& blob_name, bool global, ByteView data);
   // snapshot_places.cc. At most `length` bytes; fewer at a slab's end.
   // timeout_ms 0: that of the options.
   Result<Place> reserve(UnitId unit, uint64_t offset, uint64_t length, uint32_t timeout_ms);
@@ -82,7 +86,7 @@ class Snapshot {
   void session_closes();
 
  private:
-  // A fragment of this rank, and its written part.
+  // A fragment or blob of this rank, and its written part.
   struct Share {
     UnitRange range;
     uint64_t written = 0;
@@ -143,10 +147,13 @@ class Snapshot {
   Status ask();
   Status check_open() const;
   std::string name() const;
+  std::string label(UnitId unit) const;  // "unit layers.0", "blob rng"
   Result<Share*> find_share(UnitId unit, uint64_t offset, uint64_t length);
   // Written bytes and memory-only bytes use separate slabs.
   std::optional<Filling>& filling_for(const Share& share) { return filling_[share.memory_only]; }
   Status prepare_memory_units();
+  Status prepare_blobs(std::vector<uint64_t>& lengths);
+  Status check_daemon_takes_blobs() const;
   Status acquire_slab(std::optional<Filling>& filling, const Deadline& deadline);
   static bool continues_last(const Filling& filling, const Share& share);
   static bool make_room(const Filling& filling, const Share& share, uint64_t* place,
@@ -165,6 +172,7 @@ class Snapshot {
   SnapshotOptions options_;
   fb::BeginSnapshotT begin_;
   std::vector<Share> shares_;  // ascending by unit and offset
+  UnitId first_blob_ = kFirstBlob;
   Clock::time_point began_at_ = Clock::now();
   bool acknowledged_ = false;  // the daemon knows this snapshot; a new daemon must be told
   bool ended_ = false;

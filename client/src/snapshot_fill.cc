@@ -81,11 +81,7 @@ Status Snapshot::acquire_slab(std::optional<Filling>& filling, const Deadline& d
 
 // The declared fragment that [offset, offset + length) continues.
 Result<Snapshot::Share*> Snapshot::find_share(UnitId unit, uint64_t offset, uint64_t length) {
-  const auto describe = [&] {
-    const auto& units = session_->units();
-    return fmt::format("{} unit {}", name(),
-                       unit < units.size() ? units[unit].name : fmt::format("number {}", unit));
-  };
+  const auto describe = [&] { return fmt::format("{} {}", name(), label(unit)); };
   auto after = std::upper_bound(shares_.begin(), shares_.end(), std::pair(unit, offset),
                                 [](const std::pair<UnitId, uint64_t>& at, const Share& share) {
                                   return at < std::pair(share.range.unit, share.range.offset);
@@ -218,8 +214,8 @@ Status Snapshot::end() {
   for (const Share& share : shares_) {
     if (share.written == share.range.length) continue;
     return make_error(ErrorCode::kFailedPrecondition,
-                      "{} unit {}: bytes [{}, {}) of this rank were not written", name(),
-                      session_->units()[share.range.unit].name, share.range.offset + share.written,
+                      "{} {}: bytes [{}, {}) of this rank were not written", name(),
+                      label(share.range.unit), share.range.offset + share.written,
                       share.range.offset + share.range.length);
   }
   if (!lent_.empty()) {

@@ -2,7 +2,7 @@
 //
 // Hello says which versions the client speaks (protocol_min to protocol_max). The daemon takes the
 // highest one that both speak and says it in Welcome; it holds for the connection. Both sides speak
-// the last two versions, so either one can be upgraded first, while the other one runs.
+// at least the last two versions, so either one can be upgraded first, while the other one runs.
 //
 // Raise the version when a peer of the version before, which ignores fields it does not know, would
 // break what the sender relies on. Keep it where nothing is lost: a field that is advice, or one
@@ -13,6 +13,7 @@
 //   3: Hello.protocol_min and protocol_max; HandBack and Hello.arena_ticket: an arena is handed
 //   back
 //      on a socket of its own. Version 2 sends the arena's memfd with Hello, and still may.
+//   4: BeginSnapshot.blobs and ListBlobs. A client sends them only to a daemon of this version.
 #pragma once
 
 #include <string>
@@ -23,8 +24,9 @@
 
 namespace ckpt::wire {
 
-inline constexpr uint32_t kProtocolVersion = 3;     // the newest one that this build speaks
+inline constexpr uint32_t kProtocolVersion = 4;     // the newest one that this build speaks
 inline constexpr uint32_t kProtocolVersionMin = 2;  // the oldest one
+inline constexpr uint32_t kProtocolOfBlobs = 4;
 
 // The socket for HandBack: the path of the daemon's socket with this at its end.
 inline constexpr std::string_view kArenaSocketSuffix = ".arena";
@@ -44,7 +46,7 @@ void offer(ProtocolRange range, fb::HelloT& hello);
 // the message names both ranges and the side to upgrade.
 Result<uint32_t> agree(ProtocolRange daemon, ProtocolRange client);
 
-// "2 to 3", or "2" where it is one version.
+// "2 to 4", or "2" where it is one version.
 std::string to_text(ProtocolRange range);
 
 }  // namespace ckpt::wire

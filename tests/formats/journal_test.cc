@@ -313,6 +313,8 @@ TEST(Record, CommitsWithoutLostTokensAreAsTheyWereBefore) {
   record.body.AsCommitted()->expert_lost.clear();
   record.body.AsCommitted()->encoded.clear();
   record.body.AsCommitted()->bases.clear();
+  record.body.AsCommitted()->blobs.clear();
+  record.body.AsCommitted()->blob_fragments.clear();
   const std::vector<std::byte> older = encode_record(record);
   EXPECT_LT(older.size(), bytes);
   const fb::Record& root = *fb::GetRecord(older.data());

@@ -2,6 +2,7 @@
 
 #include <memory>
 
+#include "formats/blob.h"
 #include "formats/rights.h"
 #include "formats/wire/convert.h"
 
@@ -81,18 +82,23 @@ fb::MessageT sample_begin_snapshot() {
   body.staleness_max = 40;
   body.memory_units = {1};
   body.expert_lost = {fb::ExpertTokens(3, 0, 70)};
+  body.blobs.push_back(std::make_unique<fb::BlobDeclaredT>());
+  body.blobs.back()->name = "rng";
+  body.blobs.back()->bytes = 40;
   return message(std::move(body));
 }
 
 std::vector<fb::MessageT> one_message_of_each_kind() {
-  auto out = default_messages<
-      fb::HelloT, fb::WelcomeT, fb::ErrorReplyT, fb::DoneT, fb::RegisterUnitsT, fb::JoinGroupT,
-      fb::RejoinEpochT, fb::EpochStartedT, fb::EpochEndedT, fb::LeaveGroupT, fb::KvSetT, fb::KvGetT,
-      fb::KvValueT, fb::BeginSnapshotT, fb::LeaseSlabsT, fb::SlabsLeasedT, fb::SealSlabT,
-      fb::AbortSnapshotT, fb::SnapshotStateT, fb::OpenRestoreT, fb::RestoreOpenedT,
-      fb::RestoreWindowT, fb::ReleaseWindowT, fb::CloseRestoreT, fb::QueryT, fb::QueryReplyT,
-      fb::LocatedT, fb::LocatedReadT, fb::JoinersWaitingT, fb::HandBackT, fb::HandedBackT,
-      fb::HoldCommitT, fb::CommitHeldT, fb::RenewHoldT, fb::ReleaseHoldT, fb::HoldEndedT>();
+  auto out =
+      default_messages<fb::HelloT, fb::WelcomeT, fb::ErrorReplyT, fb::DoneT, fb::RegisterUnitsT,
+                       fb::JoinGroupT, fb::RejoinEpochT, fb::EpochStartedT, fb::EpochEndedT,
+                       fb::LeaveGroupT, fb::KvSetT, fb::KvGetT, fb::KvValueT, fb::BeginSnapshotT,
+                       fb::LeaseSlabsT, fb::SlabsLeasedT, fb::SealSlabT, fb::AbortSnapshotT,
+                       fb::SnapshotStateT, fb::OpenRestoreT, fb::RestoreOpenedT, fb::RestoreWindowT,
+                       fb::ReleaseWindowT, fb::CloseRestoreT, fb::QueryT, fb::QueryReplyT,
+                       fb::LocatedT, fb::LocatedReadT, fb::JoinersWaitingT, fb::HandBackT,
+                       fb::HandedBackT, fb::HoldCommitT, fb::CommitHeldT, fb::RenewHoldT,
+                       fb::ReleaseHoldT, fb::HoldEndedT, fb::ListBlobsT, fb::BlobsListedT>();
   fb::ReopenSnapshotT reopen;
   reopen.begin = std::make_unique<fb::BeginSnapshotT>();
   out.push_back(message(std::move(reopen)));
@@ -195,6 +201,11 @@ fb::RecordT sample_committed(uint64_t step, size_t fragments) {
   body.encoded = {fb::Encoded(0, 0xc0de, 60)};
   body.fragments[0] = fb::Fragment(0, 0, 0, 100, 0, 0xc0ffee, 5);
   body.bases = {fb::Base(0, 0, 0, 0xba5e, 1, 70, 0xc0df, 2)};
+  body.blobs.push_back(std::make_unique<fb::BlobT>());
+  body.blobs.back()->id = blob_id(0, 0);
+  body.blobs.back()->name = "rng";
+  body.blobs.back()->bytes = 40;
+  body.blob_fragments = {fb::Fragment(blob_id(0, 0), 0, 0, 40, fragments * 100, 0xb10b, 0)};
   return record(std::move(body));
 }
 

@@ -27,6 +27,14 @@ std::vector<Bytes> value_seeds() {
   version.places.resize(2);
   values::CommitValue commit;
   commit.extents.resize(2);
+  commit.blobs.resize(2);
+  commit.blobs[0].id = blob_id(0, 0);
+  commit.blobs[0].name = "rng";
+  commit.blobs[0].bytes = 8;
+  commit.blobs[1].id = blob_id(1, 0);
+  commit.blobs[1].name = "rng";
+  commit.extents[0].payload_bytes = 8;
+  commit.blob_fragments.emplace_back(blob_id(0, 0), 0, 0, 8, 0, 1, 0);
   ckpt::set_key(commit.record, {.run = 7, .lineage = 1, .step = 5});
   ckptd::ScrubState scrub;
   scrub.pass = ckptd::ScrubPass{.number = 2, .began_ns = 5};
@@ -56,6 +64,7 @@ bool value_parse(ByteView bytes) {
   bool any = comes_back(text, values::decode_run_counters);
   any |= comes_back(text, values::decode_version);
   any |= comes_back(text, commit);
+  if (const auto value = commit(text)) any |= ckptd::blobs_of(value->with_extents()).ok();
   any |= comes_back(text, values::decode_token_counts);
   any |= comes_back(text, values::decode_unit_sums);
   any |= comes_back(text, values::decode_ranges);

@@ -45,6 +45,44 @@ class RoundTrip(DaemonTest):
         self.assertEqual([(r.unit, r.version, r.note) for r in restored],
                          [(name, ckptd.View(1, 7), None) for name in data])
 
+    def test_blobs_belong_to_their_commit(self):
+        session, epoch = self.joined(units=[unit("w")])
+        with epoch:
+            for step in (1, 2):
+                state = bytes([step]) * 300_000
+                with epoch.begin(step, blobs={"rng": len(state), "empty": 0},
+                                 global_blobs={"loader": 3}) as snapshot:
+                    snapshot.write("w", floats(step))
+                    self.assertEqual(snapshot.write_blob("rng", state[:100_000]), 100_000)
+                    snapshot.write_blob("rng", state[100_000:])
+                    snapshot.write_blob("loader", b"abc", is_global=True)
+                    with self.assertRaisesRegex(ckptd.InvalidArgument, "no blob named other"):
+                        snapshot.write_blob("other", b"x")
+                snapshot.wait()
+            save(epoch, 3, {"w": floats(3)})
+        for step in (1, 2):
+            view = session.restore(step)
+            self.assertEqual([(b.name, b.rank, b.is_global, b.bytes) for b in view.blobs()],
+                             [("rng", 0, False, 300_000), ("empty", 0, False, 0),
+                              ("loader", 0, True, 3)])
+            self.assertEqual(view.read_blob("rng", 0), bytes([step]) * 300_000)
+            self.assertEqual(view.read_blob("empty", 0), b"")
+            self.assertEqual(view.read_blob("loader"), b"abc")
+        with self.assertRaisesRegex(ckptd.NotFound, "there is one of rank 0"):
+            session.restore(1).read_blob("rng", 1)
+        self.assertEqual(session.restore(3).blobs(), [])
+        with self.assertRaisesRegex(ckptd.NotFound, "step 3: no blob of rank 0 named rng"):
+            session.restore(3).read_blob("rng", 0)
+
+    def test_an_unwritten_blob_keeps_the_snapshot_from_its_end(self):
+        session, epoch = self.joined(units=[unit("w")])
+        with epoch:
+            snapshot = epoch.begin(1, blobs={"rng": 10})
+            snapshot.write("w", floats(1))
+            with self.assertRaisesRegex(ckptd.FailedPrecondition, "blob rng: bytes .0, 10. of"):
+                snapshot.end()
+            snapshot.abort("of this test")
+
     def test_views_by_step_tag_and_part(self):
         session, epoch = self.joined(units=[unit("w")])
         with epoch:

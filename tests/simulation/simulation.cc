@@ -161,8 +161,10 @@ void Simulation::begin_ranks(bool all) {
   const ckpt::Plan plan = job_.plan(units_at(point));
   for (auto& rank : job_.ranks) {
     rank->byte_at = [this](ckpt::UnitId unit, ckpt::Step step, uint64_t of, uint64_t offset) {
+      if (ckpt::is_blob(unit)) return state_byte(unit, step, of, offset);
       return byte_of(unit, content_of(unit, step, of), offset);
     };
+    if (options_.blobs) rank->blobs = blobs_of(salt, rank->epoch().rank);
     rank->expert_tokens.clear();
     for (ckpt::UnitId unit = 1; unit < job_.model.size(); ++unit) {
       rank->expert_tokens.emplace_back(0, unit - 1, tokens_by(unit, step_));

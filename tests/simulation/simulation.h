@@ -26,6 +26,9 @@
 // With `deltas` little of a unit changes from one step to the next. The daemon starts with another
 // codec each time, most often with deltas.
 //
+// With `blobs` the ranks declare blobs, other ones with each attempt. A listed commit has exactly
+// those of one attempt, bit for bit, and never those of another commit.
+//
 // With `scrub` the daemon reads back new commits now and then, whatever else goes on.
 //
 // With `silent_faults` writes of segments are lost, torn, flipped or misdirected, and the disk
@@ -55,6 +58,7 @@ class Simulation {
     bool unchanged = false;      // units keep their bytes, or at least their CRC32C
     bool deltas = false;         // little of a unit changes, and deltas are written
     bool scrub = false;          // new commits are read back in the background
+    bool blobs = false;          // snapshots have blobs
     bool full = false;           // the disk has no room at times
     bool bad_starts = false;     // recovery fails or is interrupted, too
   };
@@ -114,6 +118,13 @@ class Simulation {
   void check_view(const Point& point);
   void check_spoiled(const Point& point);
   void check_verify();
+  // Blobs of a rank in a snapshot, by its salt.
+  static std::vector<ckpt::BlobSpec> blobs_of(uint64_t salt, ckpt::Rank rank);
+  // True if the list and the bytes are those of the attempt.
+  static bool same_blobs(uint64_t salt, ckpt::Step step, const fb::BlobsListedT& listed,
+                         const FakeTrainer::Restored& restored);
+  // `spoiled`: the disk has damaged the commit, so that its blobs may be refused.
+  void check_blobs(FakeTrainer& reader, const Point& point, bool spoiled);
   void check_bytes(ckpt::UnitId unit, const Point& version, const std::vector<std::byte>& bytes);
   // Reads the log into listed_, and checks it.
   void list_commits();

@@ -197,6 +197,12 @@ void Simulation::check_restore(const Point& point) {
     return;
   }
   check_view(point);
+  if (options_.blobs && listed_.contains(point)) {
+    FakeTrainer of_blobs(world_, kTrains);
+    ASSERT_TRUE(of_blobs.connect());
+    check_blobs(of_blobs, point, /*spoiled=*/false);
+    of_blobs.die();
+  }
   if (!complete_at(point)) return;
   FakeTrainer reader(world_, kTrains);
   ASSERT_TRUE(reader.connect());
@@ -217,6 +223,7 @@ void Simulation::check_restore(const Point& point) {
 void Simulation::check_spoiled(const Point& point) {
   FakeTrainer reader(world_, kTrains);
   ASSERT_TRUE(reader.connect());
+  if (options_.blobs) check_blobs(reader, point, /*spoiled=*/true);
   fb::OpenRestoreT request = job_.whole(point.second);
   request.lineage = point.first;
   request.exact = chance(50);

@@ -190,6 +190,13 @@ typedef struct ckpt_expert_tokens {
   uint64_t tokens;
 } ckpt_expert_tokens;
 
+/* Named bytes of one snapshot, outside its plan: see ckpt_blobs.h. */
+typedef struct ckpt_blob {
+  const char* name; /* 1 to 255 characters of A-Z a-z 0-9 . _ - % */
+  uint64_t bytes;
+  int is_global; /* nonzero: of the whole snapshot; one rank alone declares it */
+} ckpt_blob;
+
 typedef enum ckpt_out_of_slabs {
   CKPT_SLABS_WAIT = 0, /* ckpt_snapshot_write waits for one, up to its timeout */
   CKPT_SLABS_SKIP = 1  /* ckpt_snapshot_begin fails with CKPT_E_RESOURCE_EXHAUSTED, loudly, while
@@ -237,6 +244,8 @@ typedef struct ckpt_snapshot_options {
   int streams;
   uint64_t plan_ns; /* time that the caller took to make the plan: part of plan_ns and stall_ns of
                        ckpt_snapshot_info */
+  const ckpt_blob* blobs; /* that this rank writes (ckpt_blob_write) before ckpt_snapshot_end */
+  size_t blob_count;
 } ckpt_snapshot_options;
 
 /* Starts a snapshot of the joined epoch. All members must give the same plan. */
@@ -361,7 +370,8 @@ CKPT_API ckpt_status ckpt_restore_read(ckpt_session* session, const ckpt_restore
 
 /* ckpt_windows.h lends the bytes in the arena instead, for other code to copy out. */
 
-/* Readers that need several restores of one view: ckpt_hold.h keeps it from being removed. */
+/* Readers that need several restores of one view: ckpt_hold.h keeps it from being removed.
+ * Blobs are listed and read by ckpt_blobs.h. */
 
 /* ---- questions --------------------------------------------------------------------------------*/
 

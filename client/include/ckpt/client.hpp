@@ -10,9 +10,11 @@
 #define CKPT_CLIENT_HPP_
 
 #include <ckpt/ckpt.h>
+#include <ckpt/ckpt_blobs.h>
 #include <ckpt/ckpt_hold.h>
 #include <ckpt/ckpt_liveness.h>
 
+#include <ckpt/client_handles.hpp>
 #include <ckpt/client_types.hpp>
 #include <ckpt/outcome.hpp>
 #include <memory>
@@ -26,141 +28,6 @@ namespace ckpt::client {
 struct Answer {
   std::string json;
   int exit_code = 0;
-};
-
-// ---- conversions to and from the C ABI ---------------------------------------------------------
-
-namespace detail {
-
-inline Error error_of(const ckpt_session* session, ckpt_status status) {
-  return {status, ckpt_session_error(session), ckpt_session_error_detail(session)};
-}
-
-inline const char* or_null(const std::string& text) {
-  return text.empty() ? nullptr : text.c_str();
-}
-
-// The result points into `options`.
-inline ckpt_restore_options raw_options(const RestoreOptions& options) {
-  ckpt_restore_options raw{};
-  raw.struct_size = sizeof raw;
-  raw.run = or_null(options.run);
-  raw.lineage = options.lineage;
-  raw.step = options.step;
-  raw.latest = options.latest ? 1 : 0;
-  raw.tag = or_null(options.tag);
-  raw.exact = options.exact ? 1 : 0;
-  raw.timeout_ms = options.timeout_ms;
-  raw.newest = options.newest ? 1 : 0;
-  raw.memory = options.memory ? 1 : 0;
-  raw.restored_size = sizeof(ckpt_restored);
-  raw.direct = options.direct;
-  return raw;
-}
-
-inline std::vector<Restored> from_raw(const std::vector<ckpt_restored>& answers) {
-  std::vector<Restored> restored;
-  restored.reserve(answers.size());
-  for (const ckpt_restored& answer : answers) {
-    restored.push_back({{answer.version_lineage, answer.version_step},
-                        answer.note != nullptr ? answer.note : "",
-                        answer.bytes_memory,
-                        answer.bytes_disk,
-                        answer.level});
-  }
-  return restored;
-}
-
-}  // namespace detail
-
-// ---- handles -----------------------------------------------------------------------------------
-using Place = ckpt_place;
-
-// One snapshot of one rank. The destructor frees the handle: an ended snapshot continues, any other
-// is aborted. Must not outlive its Session.
-class Snapshot {
- public:
-  Outcome<void> write(uint32_t unit, uint64_t offset, const void* data, uint64_t length) {
-    return check(ckpt_snapshot_write(handle_.get(), unit, offset, data, length));
-  }
-  Outcome<Place> reserve(uint32_t unit, uint64_t offset, uint64_t length, uint32_t timeout_ms = 0) {
-    ckpt_place place{};
-    const ckpt_status status =
-        ckpt_snapshot_reserve(handle_.get(), unit, offset, length, timeout_ms, &place);
-    if (status != CKPT_OK) return detail::error_of(session_, status);
-    return place;
-  }
-  Outcome<void> filled(uint64_t place_id, uint32_t crc32c) {
-    return check(ckpt_snapshot_filled(handle_.get(), place_id, crc32c));
-  }
-  Outcome<void> end() { return check(ckpt_snapshot_end(handle_.get())); }
-  Outcome<void> abort(const std::string& reason) {
-    return check(ckpt_snapshot_abort(handle_.get(), reason.c_str()));
-  }
-  Outcome<void> wait(ckpt_level level, uint32_t timeout_ms) {
-    return check(ckpt_snapshot_wait(handle_.get(), level, timeout_ms));
-  }
-  // Does not read the socket: call Session::poll first.
-  SnapshotInfo info() const {
-    ckpt_snapshot_info raw{};
-    raw.struct_size = sizeof raw;
-    SnapshotInfo info;
-    if (ckpt_snapshot_query(handle_.get(), &raw) != CKPT_OK) return info;
-    info.level = raw.level;
-    info.failure = raw.failure;
-    info.detail = raw.detail;
-    info.reason = raw.reason != nullptr ? raw.reason : "";
-    info.bytes = raw.bytes;
-    info.stall_ns = raw.stall_ns;
-    info.wait_ns = raw.wait_ns;
-    info.durable_ns = raw.durable_ns;
-    info.alarms = raw.alarms != nullptr ? raw.alarms : "";
-    info.timings = {raw.plan_ns, raw.begin_ns, raw.slab_wait_ns, raw.copy_ns,
-                    raw.seal_ns, raw.write_ns, raw.sync_ns,      raw.journal_ns};
-    return info;
-  }
-
-  // For the C ABI, and for libckpt_cuda.
-  ckpt_snapshot* handle() const { return handle_.get(); }
-
- private:
-  friend class Session;
-  struct Free {
-    void operator()(ckpt_snapshot* snapshot) const { ckpt_snapshot_free(snapshot); }
-  };
-  Snapshot(ckpt_session* session, ckpt_snapshot* handle) : session_(session), handle_(handle) {}
-  Outcome<void> check(ckpt_status status) const {
-    if (status == CKPT_OK) return {};
-    return detail::error_of(session_, status);
-  }
-  ckpt_session* session_;
-  std::unique_ptr<ckpt_snapshot, Free> handle_;
-};
-
-// Keeps a view while a reader restores it in parts. The destructor releases the view. Must not
-// outlive its Session.
-class Hold {
- public:
-  ViewPoint view() const {
-    ckpt_hold_info info{};
-    info.struct_size = sizeof info;
-    if (ckpt_hold_query(handle_.get(), &info) != CKPT_OK) return {};
-    return {info.lineage, info.step};
-  }
-  Outcome<void> renew(uint32_t timeout_ms = 10'000) {
-    const ckpt_status status = ckpt_hold_renew(handle_.get(), timeout_ms);
-    if (status == CKPT_OK) return {};
-    return detail::error_of(session_, status);
-  }
-
- private:
-  friend class Session;
-  struct Release {
-    void operator()(ckpt_hold* hold) const { ckpt_hold_release(hold); }
-  };
-  Hold(ckpt_session* session, ckpt_hold* handle) : session_(session), handle_(handle) {}
-  ckpt_session* session_;
-  std::unique_ptr<ckpt_hold, Release> handle_;
 };
 
 // The connection of one rank (or of a tool: OpenOptions::control), and its arena.
@@ -331,6 +198,13 @@ class Session {
     raw.expert_lost_count = options.expert_lost.size();
     raw.streams = options.streams ? 1 : 0;
     raw.plan_ns = options.plan_ns;
+    std::vector<ckpt_blob> blobs;
+    blobs.reserve(options.blobs.size());
+    for (const BlobSpec& blob : options.blobs) {
+      blobs.push_back({blob.name.c_str(), blob.bytes, blob.global ? 1 : 0});
+    }
+    raw.blobs = blobs.data();
+    raw.blob_count = blobs.size();
     ckpt_snapshot* snapshot = nullptr;
     const ckpt_status status = ckpt_snapshot_begin(handle_.get(), &raw, &snapshot);
     if (status != CKPT_OK) return failed(status);
@@ -346,6 +220,57 @@ class Session {
         ckpt_restore_read(handle_.get(), &raw, ranges.data(), ranges.size(), answers.data());
     if (status != CKPT_OK) return failed(status);
     return detail::from_raw(answers);
+  }
+
+  // The blobs of the commit that the options name; `exact`, `newest` and `memory` do not count.
+  Outcome<Blobs> blobs(const RestoreOptions& options) {
+    ckpt_blob_list_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.run = detail::or_null(options.run);
+    raw.lineage = options.lineage;
+    raw.step = options.step;
+    raw.latest = options.latest ? 1 : 0;
+    raw.tag = detail::or_null(options.tag);
+    raw.timeout_ms = options.timeout_ms;
+    ckpt_blob_list list{};
+    list.struct_size = sizeof list;
+    const ckpt_status status = ckpt_blob_list_read(handle_.get(), &raw, &list);
+    if (status != CKPT_OK) return failed(status);
+    Blobs found;
+    found.commit = {list.lineage, list.step};
+    found.blobs.reserve(list.count);
+    for (size_t i = 0; i < list.count; ++i) {
+      const ckpt_blob_entry& entry = list.entries[i];
+      found.blobs.push_back(
+          {entry.name, entry.rank, entry.is_global != 0, entry.bytes, entry.crc32c, entry.unit});
+    }
+    return found;
+  }
+  // One blob, whole. rank: nothing for a global blob.
+  Outcome<std::string> read_blob(const RestoreOptions& options, const std::string& name,
+                                 std::optional<uint32_t> rank) {
+    ckpt_blob_read_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.run = detail::or_null(options.run);
+    raw.lineage = options.lineage;
+    raw.step = options.step;
+    raw.latest = options.latest ? 1 : 0;
+    raw.tag = detail::or_null(options.tag);
+    raw.timeout_ms = options.timeout_ms;
+    raw.name = name.c_str();
+    raw.rank = rank.value_or(0);
+    raw.is_global = rank ? 0 : 1;
+    std::string bytes;
+    for (;;) {
+      raw.data = bytes.data();
+      raw.capacity = bytes.size();
+      uint64_t size = 0;
+      const ckpt_status status = ckpt_blob_read(handle_.get(), &raw, &size);
+      const bool larger = status == CKPT_E_RESOURCE_EXHAUSTED && size > bytes.size();
+      if (status != CKPT_OK && !larger) return failed(status);
+      bytes.resize(size);
+      if (!larger) return bytes;
+    }
   }
 
   Outcome<Hold> hold(const HoldOptions& options) {

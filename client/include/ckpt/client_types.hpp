@@ -92,6 +92,13 @@ struct Metric {
   double value = 0;
 };
 
+// Named bytes of one commit: see ckpt_blobs.h.
+struct BlobSpec {
+  std::string name;
+  uint64_t bytes = 0;
+  bool global = false;
+};
+
 struct SnapshotOptions {
   uint64_t step = 0;
   uint32_t attempt = 0;
@@ -107,6 +114,7 @@ struct SnapshotOptions {
   std::vector<uint64_t> expert_lost;              // one per entry of expert_tokens, or empty
   bool streams = false;                           // may be larger than the arena
   uint64_t plan_ns = 0;                           // time taken to make the plan
+  std::vector<BlobSpec> blobs;                    // that this rank writes
 };
 
 // Parts of a snapshot's time, as in ckpt_snapshot_info: plan to seal of this rank, write to journal
@@ -146,6 +154,20 @@ struct RestoreOptions {
   bool newest = false;                       // each unit's newest version not after `step`
   bool memory = false;                       // include versions that are only in memory
   ckpt_direct direct = CKPT_DIRECT_DEFAULT;  // of restores into a GPU's memory
+};
+
+// A blob of a commit. `unit` names it in a ckpt_range.
+struct Blob {
+  std::string name;
+  uint32_t rank = 0;
+  bool global = false;
+  uint64_t bytes = 0;
+  uint32_t crc32c = 0;
+  uint32_t unit = 0;
+};
+struct Blobs {
+  ViewPoint commit;
+  std::vector<Blob> blobs;
 };
 
 struct Restored {

@@ -12,7 +12,7 @@ from .errors import (Aborted, AlreadyExists, Corrupt, DeadlineExceeded, Error, F
                      InvalidArgument, IOFailure, NotFound, PermissionDenied, ResourceExhausted,
                      Unavailable, VersionMismatch)
 from .local import Local, local
-from .restore import Restore, Restored
+from .restore import Blob, Restore, Restored
 from .session import Description, Session
 from .snapshot import Level, Snapshot, SnapshotInfo, SnapshotTimings
 from .units import Fragment, Tensor, Unit
@@ -20,7 +20,8 @@ from .units import Fragment, Tensor, Unit
 __version__ = "0.1.0"
 
 __all__ = [
-    "Aborted", "AlreadyExists", "Corrupt", "DeadlineExceeded", "Description", "Epoch", "Error",
+    "Aborted", "AlreadyExists", "Blob",
+    "Corrupt", "DeadlineExceeded", "Description", "Epoch", "Error",
     "FailedPrecondition", "Fragment", "InvalidArgument", "IOFailure", "Level", "Local", "Memory",
     "NotFound", "PermissionDenied", "ResourceExhausted", "Restore", "Restored", "Session",
     "Snapshot", "SnapshotInfo", "SnapshotTimings", "Tensor", "Unavailable", "Unit",

@@ -51,6 +51,8 @@ CKPT_DIRECT_DEFAULT = 0
 CKPT_DIRECT_OFF = 1
 CKPT_DIRECT_AUTO = 2
 CKPT_DIRECT_REQUIRED = 3
+CKPT_BLOB_BYTES_MAX = 67108864
+CKPT_BLOBS_MAX = 4096
 class ckpt_tensor(Structure): ...
 class ckpt_unit(Structure): ...
 class ckpt_register_options(Structure): ...
@@ -60,6 +62,7 @@ class ckpt_epoch(Structure): ...
 class ckpt_fragment(Structure): ...
 class ckpt_metric(Structure): ...
 class ckpt_expert_tokens(Structure): ...
+class ckpt_blob(Structure): ...
 class ckpt_snapshot_options(Structure): ...
 class ckpt_place(Structure): ...
 class ckpt_snapshot_info(Structure): ...
@@ -73,6 +76,11 @@ class ckpt_restore_piece(Structure): ...
 class ckpt_restore_window(Structure): ...
 class ckpt_restore_fragment(Structure): ...
 class ckpt_restore_located(Structure): ...
+class ckpt_blob_write_options(Structure): ...
+class ckpt_blob_list_options(Structure): ...
+class ckpt_blob_entry(Structure): ...
+class ckpt_blob_list(Structure): ...
+class ckpt_blob_read_options(Structure): ...
 
 ckpt_tensor._fields_ = [
         ("name", c_char_p), ("dtype", c_char_p), ("shape", POINTER(c_uint64)), ("rank", c_size_t),
@@ -112,6 +120,8 @@ ckpt_metric._fields_ = [("name", c_char_p), ("value", c_double)]
 
 ckpt_expert_tokens._fields_ = [("layer", c_uint32), ("expert", c_uint32), ("tokens", c_uint64)]
 
+ckpt_blob._fields_ = [("name", c_char_p), ("bytes", c_uint64), ("is_global", c_int)]
+
 ckpt_snapshot_options._fields_ = [
         ("struct_size", c_size_t), ("step", c_uint64), ("attempt", c_uint32),
         ("units", POINTER(c_uint32)), ("unit_count", c_size_t),
@@ -121,7 +131,7 @@ ckpt_snapshot_options._fields_ = [
         ("expert_token_count", c_size_t), ("staleness_max", c_uint64), ("no_wait", c_int),
         ("memory_units", POINTER(c_uint32)), ("memory_unit_count", c_size_t),
         ("expert_lost", POINTER(c_uint64)), ("expert_lost_count", c_size_t), ("streams", c_int),
-        ("plan_ns", c_uint64)]
+        ("plan_ns", c_uint64), ("blobs", POINTER(ckpt_blob)), ("blob_count", c_size_t)]
 
 ckpt_place._fields_ = [("data", c_void_p), ("length", c_uint64), ("id", c_uint64)]
 
@@ -175,6 +185,27 @@ ckpt_restore_located._fields_ = [
         ("struct_size", c_size_t), ("file", c_int), ("segment", c_uint64),
         ("fragments", POINTER(ckpt_restore_fragment)), ("fragment_count", c_size_t)]
 
+ckpt_blob_write_options._fields_ = [
+        ("struct_size", c_size_t), ("name", c_char_p), ("is_global", c_int), ("data", c_void_p),
+        ("length", c_uint64)]
+
+ckpt_blob_list_options._fields_ = [
+        ("struct_size", c_size_t), ("run", c_char_p), ("lineage", c_uint32), ("step", c_uint64),
+        ("latest", c_int), ("tag", c_char_p), ("timeout_ms", c_uint32)]
+
+ckpt_blob_entry._fields_ = [
+        ("name", c_char_p), ("rank", c_uint32), ("is_global", c_int), ("bytes", c_uint64),
+        ("crc32c", c_uint32), ("unit", c_uint32)]
+
+ckpt_blob_list._fields_ = [
+        ("struct_size", c_size_t), ("lineage", c_uint32), ("step", c_uint64),
+        ("entries", POINTER(ckpt_blob_entry)), ("count", c_size_t)]
+
+ckpt_blob_read_options._fields_ = [
+        ("struct_size", c_size_t), ("run", c_char_p), ("lineage", c_uint32), ("step", c_uint64),
+        ("latest", c_int), ("tag", c_char_p), ("name", c_char_p), ("rank", c_uint32),
+        ("is_global", c_int), ("data", c_void_p), ("capacity", c_uint64), ("timeout_ms", c_uint32)]
+
 # Name: (type of the result, types of the arguments)
 FUNCTIONS = {
     "ckpt_status_name": (c_char_p, (c_int,)),
@@ -227,4 +258,8 @@ FUNCTIONS = {
     "ckpt_restore_failed": (None, (c_void_p, c_uint64, c_size_t, c_char_p)),
     "ckpt_restore_not_located": (c_char_p, (c_void_p,)),
     "ckpt_slab_bytes": (c_uint64, (c_void_p,)),
+    "ckpt_blob_write": (c_int, (c_void_p, POINTER(ckpt_blob_write_options))),
+    "ckpt_blob_list_read": (c_int, (
+        c_void_p, POINTER(ckpt_blob_list_options), POINTER(ckpt_blob_list))),
+    "ckpt_blob_read": (c_int, (c_void_p, POINTER(ckpt_blob_read_options), POINTER(c_uint64))),
 }

@@ -102,14 +102,18 @@ class Writer(Side, StorageWriter):
         document: List[Tuple[str, str, Any]] = []
         sums: List[int] = []
         refused: Optional[errors.InvalidArgument] = None
+        blob = b""
         try:
-            document = self._values(plan, planner)
+            document, blob = self._values(plan, planner, planned.rank)
             if size > 1 and not mine.compared:
                 sums = [self._sum(what, planner) for what in planned.shared]
         except errors.InvalidArgument as error:
             refused = error
         mine.take_back()
         arrangement = self._enter(mine, agreed, planned)
+        share = arrangement.shares[planned.rank]
+        if len(blob) <= share[1] // 2:  # the other half is for what `finish` adds
+            blob = b""
         with Patience(mine.session, max(self._timeout, 2.0)):
             assert mine.epoch is not None
             mine.attempts += 1
@@ -117,21 +121,22 @@ class Writer(Side, StorageWriter):
                 content.compare(mine.epoch, f"dcp.{mine.attempts}", planned.shared, sums, refused,
                                 self._timeout)
             mine.compared = True
-            self._snapshot = self._begin(mine, arrangement, step)
+            self._snapshot = self._begin(mine, arrangement, step, len(blob))
             if refused:
                 self._snapshot.abort(f"rank {planned.rank}: {refused}")
                 raise refused
             written = self._write(plan, planner, planned.rank, arrangement)
-            share = arrangement.shares[planned.rank]
+            if blob:
+                self._snapshot.write_blob(values.BLOB, blob)
+                document = []
             extra = {"world": size, "rank": planned.rank, "step": step}
             if self._coordinator:
-                self._rest = (document, extra, share, agreed)
+                self._rest = (document, extra, share, agreed, blob)
             else:
-                self._finish_values(document, extra, share, planned.rank)
+                self._finish_values(document, extra, share, planned.rank, blob)
         mine.step = step
         done: Future = Future()
-        done.set_result([WriteResult(index, size_in_bytes, None)
-                         for index, size_in_bytes in written])
+        done.set_result([WriteResult(index, length, None) for index, length in written])
         return done
 
     def _enter(self, mine: Shared, agreed: planning.Agreed, planned: _Planned) -> planning.Plan:
@@ -148,11 +153,12 @@ class Writer(Side, StorageWriter):
         return planning.Plan(agreed, found, planned.rank, planned.declared[planned.rank].tensors,
                              layout.values_bytes(found))
 
-    def _begin(self, mine: Shared, arrangement: planning.Plan, step: int) -> Snapshot:
+    def _begin(self, mine: Shared, arrangement: planning.Plan, step: int, blob: int) -> Snapshot:
         units = sorted(arrangement.numbers.values())
-        total = arrangement.bytes_mine + arrangement.shares[arrangement.rank][1]
+        total = arrangement.bytes_mine + arrangement.shares[arrangement.rank][1] + blob
         return Snapshot.begin(mine.session, step, units, arrangement.fragments(units), {},
-                              streams=joining.streams(mine.session, total), timeout=self._timeout)
+                              streams=joining.streams(mine.session, total), timeout=self._timeout,
+                              blobs=[(values.BLOB, blob, False)] if blob else [])
 
     def _write(self, plan: Any, planner: Any, rank: int,
                arrangement: planning.Plan) -> List[Tuple[Any, int]]:
@@ -161,13 +167,12 @@ class Writer(Side, StorageWriter):
         items: Dict[str, List[Any]] = {}
         written = []
         for item in plan.items:
+            size = 0
             if item.type != WriteItemType.BYTE_IO:
                 items.setdefault(item.index.fqn, []).append(item)
-                size = boxes.product(item.tensor_data.chunk.sizes)
-                size *= item.tensor_data.properties.dtype.itemsize
-                written.append((item.index, size))
-            else:
-                written.append((item.index, 0))
+                data = item.tensor_data
+                size = boxes.product(data.chunk.sizes) * data.properties.dtype.itemsize
+            written.append((item.index, size))
         buffer = transfer.Buffer()
         resolved: Dict[str, List[boxes.Piece]] = {}
         for unit, writes in arrangement.writes.items():
@@ -181,14 +186,14 @@ class Writer(Side, StorageWriter):
                 transfer.write(put, data, one.length, one.starts, one.offset, buffer)
         return written
 
-    def _values(self, plan: Any, planner: Any) -> List[Tuple[str, str, Any]]:
+    def _values(self, plan: Any, planner: Any,
+                rank: int) -> Tuple[List[Tuple[str, str, Any]], bytes]:
         found = []
         for item in plan.items:
             if item.type == WriteItemType.BYTE_IO:
                 name = item.index.fqn
                 found.append((f"state/{name}", name, self._object(planner, item)))
-        values.encode(found, {}, self._may_pickle, 0)  # refuses what it must
-        return found
+        return found, values.blob_of(found, self._may_pickle, rank)
 
     def _object(self, planner: Any, item: Any) -> Any:
         """The value of a BYTE_IO item, which the planner gives as a pickle in memory."""
@@ -216,20 +221,20 @@ class Writer(Side, StorageWriter):
         return 0
 
     def _finish_values(self, document: List[Tuple[str, str, Any]], extra: Dict[str, Any],
-                       share: Tuple[int, int], rank: int) -> None:
+                       share: Tuple[int, int], rank: int, blob: bytes) -> None:
         assert self._snapshot is not None
         offset, room = share
-        encoded = values.encode(document, extra, self._may_pickle, rank, room)
+        encoded = values.encode(document, extra, self._may_pickle, rank, room, blob)
         self._snapshot.write(layout.VALUES_UNIT, encoded.ljust(room, b"\0"), offset)
         self._snapshot.end()
 
     def finish(self, metadata: Metadata, results: Any) -> None:
         """The commit point: the coordinator's part ends here, when all ranks have written."""
-        document, extra, share, agreed = self._rest
+        document, extra, share, agreed, blob = self._rest
         self._rest = None
         document.append(("dcp/planner", "planner_data", plain(metadata.planner_data)))
         extra.update(aliases={}, empty=agreed.empty)
-        self._finish_values(document, extra, share, 0)
+        self._finish_values(document, extra, share, 0, blob)
         assert self._snapshot is not None
         self._snapshot.wait(Level.DURABLE, self._timeout)
 
@@ -315,7 +320,7 @@ class Reader(Side, StorageReader):
         return metadata
 
     def _planner_data(self, documents: restoring.Documents) -> Any:
-        if documents.size and "dcp/planner" in documents.of(0).coded:
+        if documents.size and documents.of(0).has("dcp/planner"):
             return documents.value(0, "dcp", "planner", self._may_pickle)
         return None
 

@@ -95,11 +95,15 @@ class Epoch:
     def begin(self, step: int, units: Optional[Sequence[str]] = None,
               fragments: Optional[Sequence[Fragment]] = None, *,
               metrics: Optional[Mapping[str, float]] = None, skip_if_full: bool = False,
-              streams: bool = False, staleness_max: int = 0, timeout: float = 60.0) -> Snapshot:
+              streams: bool = False, staleness_max: int = 0, timeout: float = 60.0,
+              blobs: Optional[Mapping[str, int]] = None,
+              global_blobs: Optional[Mapping[str, int]] = None) -> Snapshot:
         """Begins the snapshot of a step. All ranks give the same plan.
 
         units: default all. fragments: who saves which bytes, of all ranks; with one rank it saves
-        everything. The options are those of ckpt_snapshot_options in ckpt.h."""
+        everything. blobs: name and size of the blobs that this rank writes (Snapshot.write_blob),
+        outside the plan; global_blobs: likewise, of the whole snapshot, each declared by one rank.
+        The options are those of ckpt_snapshot_options in ckpt.h."""
         known = self.session.units()
         names = list(known) if units is None else list(units)
         if fragments is None:
@@ -111,7 +115,10 @@ class Epoch:
             self.session, step, [self.session.unit(name)[0] for name in names],
             [self._fragment(step, part) for part in fragments],
             dict(metrics or {}), skip_if_full=skip_if_full, streams=streams,
-            staleness_max=staleness_max, timeout=timeout)
+            staleness_max=staleness_max, timeout=timeout,
+            blobs=[(name, size, is_global)
+                   for named, is_global in ((blobs, False), (global_blobs, True))
+                   for name, size in (named or {}).items()])
 
     def _fragment(self, step: int, part: Fragment) -> Tuple[int, int, int, int]:
         where = f"step {step} unit {part.unit}:"

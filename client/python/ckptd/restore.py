@@ -24,6 +24,16 @@ class Restored(NamedTuple):
     level: Level  # STAGED: this version is in memory only
 
 
+class Blob(NamedTuple):
+    """A blob of one commit."""
+
+    name: str
+    rank: int  # that wrote it
+    is_global: bool
+    bytes: int
+    crc32c: int
+
+
 class Restore:
     """A view of a run: a step, "latest", a tag, or a View. As a context manager it holds the
     view, so that it can be read in parts: no prune takes it before the end of the block.
@@ -116,6 +126,40 @@ class Restore:
         handle.call("ckpt_restore_read", handle.check_usable(), ctypes.byref(options), ranges,
                     len(wanted), restored)
         return [_restored(name, found) for (name, _, _), found in zip(wanted, restored)]
+
+    def blobs(self, timeout: float = 10.0) -> List[Blob]:
+        """The blobs of the commit itself, by rank. Its view may show older units, never blobs."""
+        options = _abi.ckpt_blob_list_options(
+            struct_size=ctypes.sizeof(_abi.ckpt_blob_list_options),
+            timeout_ms=milliseconds(timeout), **self._target())
+        found = _abi.ckpt_blob_list(struct_size=ctypes.sizeof(_abi.ckpt_blob_list))
+        handle = self.session.handle()
+        handle.call("ckpt_blob_list_read", handle.check_usable(), ctypes.byref(options),
+                    ctypes.byref(found))
+        entries = [found.entries[i] for i in range(found.count)]
+        return [Blob(entry.name.decode(), entry.rank, bool(entry.is_global), entry.bytes,
+                     entry.crc32c) for entry in entries]
+
+    def read_blob(self, name: str, rank: Optional[int] = None, timeout: float = 60.0) -> bytes:
+        """One blob, whole and checked: that of a rank, or without `rank` the global one."""
+        options = _abi.ckpt_blob_read_options(
+            struct_size=ctypes.sizeof(_abi.ckpt_blob_read_options), name=text(name, "blob"),
+            rank=0 if rank is None else unsigned(rank, "blob: rank", 32),
+            is_global=int(rank is None), timeout_ms=milliseconds(timeout), **self._target())
+        handle = self.session.handle()
+        size = ctypes.c_uint64()
+        data = ctypes.create_string_buffer(0)
+        while True:
+            options.data, options.capacity = ctypes.addressof(data), len(data)
+            try:
+                handle.call("ckpt_blob_read", handle.check_usable(), ctypes.byref(options),
+                            ctypes.byref(size))
+            except errors.ResourceExhausted:
+                if size.value <= len(data):
+                    raise
+                data = ctypes.create_string_buffer(size.value)
+                continue
+            return data.raw[:size.value]
 
     def _wanted(self, targets: Any) -> List[Tuple[str, int, Memory]]:
         if not isinstance(targets, Mapping):

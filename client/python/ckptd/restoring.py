@@ -52,9 +52,19 @@ class Documents:
             where = f"run {self._restore.session.description.run} unit {VALUES_UNIT}, rank {rank}"
             header = self._read(offset, min(values.HEADER.size, room))
             length = values.document_bytes(header, room) if len(header) == values.HEADER.size else 0
-            self._found[rank] = values.parse(self._read(offset, length) if length else header,
-                                             where)
+            found = values.parse(self._read(offset, length) if length else header, where)
+            if found.needs_blob:
+                found = found.with_blob(self._blob(rank, where))
+            self._found[rank] = found
         return self._found[rank]
+
+    def _blob(self, rank: int, where: str) -> bytes:
+        try:
+            return self._restore.read_blob(values.BLOB, rank)
+        except errors.NotFound as missing:
+            raise errors.NotFound(
+                f"{where}: its values are in a blob, which this run does not have: {missing}; an "
+                "import does not bring blobs, restore the run that was exported") from None
 
     def _read(self, offset: int, length: int) -> bytes:
         raw = bytearray(length)
@@ -63,7 +73,7 @@ class Documents:
 
     def names(self, rank: int, kind: str) -> List[str]:
         prefix = kind + "/"
-        return [key[len(prefix):] for key in self.of(rank).coded if key.startswith(prefix)]
+        return [key[len(prefix):] for key in self.of(rank).names() if key.startswith(prefix)]
 
     def value(self, rank: int, kind: str, name: str, allow: Any) -> Any:
         return self.of(rank).value(f"{kind}/{name}", name, allow)
@@ -71,7 +81,7 @@ class Documents:
     def holder(self, name: str) -> Optional[int]:
         """The lowest rank that saved the value."""
         for rank in range(self.size):
-            if f"state/{name}" in self.of(rank).coded:
+            if self.of(rank).has(f"state/{name}"):
                 return rank
         return None
 

@@ -6,7 +6,7 @@ saves use no collective. Not for several threads: one thread of each rank uses i
 import collections
 import fnmatch
 import zlib
-from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import content, errors, joining, layout, planning, restoring, selection, transfer, values
 from .epoch import Epoch, View
@@ -26,13 +26,14 @@ class Saver:
     """group: the ranks of the job; None: the default group, or one process without
     torch.distributed. All of the following must be equal on all ranks:
 
-    values_bytes: room for plain values and per_rank objects, for each rank; fixed by the first
-    save of a run. allow_pickle: names of values that may be pickled. constant: patterns of tensors
-    that may stay unchanged without an alarm; integers may anyway. lowest_rank: patterns of plain
-    tensors and values that differ between ranks by design; the lowest rank's are saved. experts:
-    save so many experts of each layer at a time. selector: which of them, "rotation", "load-aware"
-    or "risk-aware"; the last two need `count` on every rank. skip_if_full: do not wait for earlier
-    saves, fail. patience: seconds after which a silent daemon counts as absent."""
+    values_bytes: room for plain values and per_rank objects of each rank in the unit `trainer`,
+    fixed by the first save of a run; larger ones are a blob, up to 64 MiB. allow_pickle: names of
+    values that may be pickled. constant: patterns of tensors that may stay unchanged without an
+    alarm; integers may anyway. lowest_rank: patterns of plain tensors and values that differ
+    between ranks by design; the lowest rank's are saved. experts: save so many experts of each
+    layer at a time. selector: which of them, "rotation", "load-aware" or "risk-aware"; the last two
+    need `count` on every rank. skip_if_full: do not wait for earlier saves, fail. patience: seconds
+    after which a silent daemon counts as absent."""
 
     def __init__(self, run: Optional[str] = None, group: Optional[Any] = None,
                  socket: Optional[str] = None, *, values_bytes: int = 1 << 20,
@@ -265,21 +266,23 @@ class Saver:
               per_rank: Mapping[str, Any], metrics: Mapping[str, float]) -> Pending:
         assert self._planned is not None
         refused: Optional[errors.InvalidArgument] = None
-        mine, document = self._planned, b""
+        mine, document, blob = self._planned, b"", b""
         try:
             mine = fresh or examine(state, self._job.rank)
             mine.check_like(self._planned, self._job.rank, joining.run_of(self.session))
             if self._selection is not None and self._complete:
                 self._selection.check_counts(self._tokens)
-            document = self._document(step, turn, mine, per_rank)
+            document, blob = self._document(step, turn, mine, per_rank)
         except errors.InvalidArgument as error:
             refused = error
         self._compare_once(turn, mine, refused)
-        snapshot = self._begin(step, metrics)
+        snapshot = self._begin(step, metrics, len(blob))
         try:
             if refused is not None:
                 raise refused
             self._write(snapshot, mine, document)
+            if blob:
+                snapshot.write_blob(values.BLOB, blob)
             snapshot.end()
         except LATER:
             snapshot.free()
@@ -289,7 +292,7 @@ class Saver:
             raise
         return Pending(step, None, snapshot, self._patience)
 
-    def _begin(self, step: int, metrics: Mapping[str, float]) -> Snapshot:
+    def _begin(self, step: int, metrics: Mapping[str, float], blob_bytes: int) -> Snapshot:
         assert self._plan is not None and self._layout is not None
         units, self._complete = self._units, True
         # ckptd compares the counts of all ranks: different ones are a reason to choose differently.
@@ -297,13 +300,14 @@ class Saver:
         tokens = self._tokens.flat(self._layout.units) if tells else []
         told = {"plt": self.plt, **metrics} if tokens else dict(metrics)
         streams = joining.streams(
-            self.session, self._plan.bytes_mine + self._plan.shares[self._job.rank][1])
+            self.session, self._plan.bytes_mine + self._plan.shares[self._job.rank][1] + blob_bytes)
 
         def begin() -> Snapshot:
             return Snapshot.begin(
                 self.session, step, units, self._plan.fragments(units), told,
                 skip_if_full=self._skip_if_full, streams=streams, timeout=self._timeout,
-                tokens=[counted[:3] for counted in tokens], lost=[lost for *_, lost in tokens])
+                tokens=[counted[:3] for counted in tokens], lost=[lost for *_, lost in tokens],
+                blobs=[(values.BLOB, blob_bytes, False)] if blob_bytes else [])
         try:
             return begin()
         except errors.Aborted:
@@ -325,8 +329,8 @@ class Saver:
         snapshot.write(layout.VALUES_UNIT, document.ljust(room, b"\0"), offset)
 
     def _document(self, step: int, turn: int, mine: State,
-                  per_rank: Mapping[str, Any]) -> bytes:
-        """This rank's values, as its share of the unit of values."""
+                  per_rank: Mapping[str, Any]) -> Tuple[bytes, bytes]:
+        """This rank's values, as its share of the unit of values, and those without room there."""
         assert self._agreed is not None and self._plan is not None
         rank = self._job.rank
         named = [(f"state/{name}", name, leaf.value) for name, leaf in mine.values.items()
@@ -337,8 +341,7 @@ class Saver:
             extra.update(aliases=self._agreed.aliases, empty=self._agreed.empty, turn=turn,
                          tokens=self._tokens.total,
                          saves=self._selection.saves if self._selection is not None else [])
-        return values.encode(named, extra, self._may_pickle, rank,
-                             self._plan.shares[rank][1])
+        return values.split(named, extra, self._may_pickle, rank, self._plan.shares[rank][1])
 
     def _may_pickle(self, name: str) -> bool:
         return name in self._allow_pickle

@@ -61,10 +61,11 @@ class Snapshot:
               plan: Any, metrics: Mapping[str, float], *, skip_if_full: bool = False,
               streams: bool = False, staleness_max: int = 0, timeout: float = 60.0,
               tokens: Sequence[Tuple[int, int, int]] = (),
-              lost: Sequence[int] = ()) -> "Snapshot":
+              lost: Sequence[int] = (),
+              blobs: Sequence[Tuple[str, int, bool]] = ()) -> "Snapshot":
         """plan: (rank, unit, offset, length) of all ranks, or an array of ckpt_fragment. tokens:
         (layer, expert, tokens routed to it since the run began). lost: tokens that recoveries have
-        lost, in the same order."""
+        lost, in the same order. blobs: (name, bytes, whether it is global) of this rank."""
         c_units = (ctypes.c_uint32 * len(unit_ids))(*unit_ids)
         c_fragments = plan if isinstance(plan, ctypes.Array) else (
             _abi.ckpt_fragment * len(plan))(*(_abi.ckpt_fragment(*part) for part in plan))
@@ -74,6 +75,9 @@ class Snapshot:
         c_metrics = (_abi.ckpt_metric * len(metrics))(
             *(_abi.ckpt_metric(text(name, "metric"), float(value))
               for name, value in metrics.items()))
+        c_blobs = (_abi.ckpt_blob * len(blobs))(
+            *(_abi.ckpt_blob(text(name, "blob"), unsigned(size, f"blob {name}: bytes"),
+                             int(is_global)) for name, size, is_global in blobs))
         options = _abi.ckpt_snapshot_options(
             struct_size=ctypes.sizeof(_abi.ckpt_snapshot_options),
             step=unsigned(step, "step"), units=c_units,
@@ -82,7 +86,8 @@ class Snapshot:
             metrics=c_metrics, metric_count=len(c_metrics), timeout_ms=milliseconds(timeout),
             expert_tokens=c_tokens if tokens else None, expert_token_count=len(c_tokens),
             expert_lost=c_lost if lost else None, expert_lost_count=len(c_lost),
-            staleness_max=unsigned(staleness_max, "staleness_max"), streams=int(streams))
+            staleness_max=unsigned(staleness_max, "staleness_max"), streams=int(streams),
+            blobs=c_blobs if blobs else None, blob_count=len(c_blobs))
         handle = session.handle()
         pointer = ctypes.c_void_p()
         try:
@@ -122,6 +127,15 @@ class Snapshot:
         number = self.session.unit(unit)[0]
         self._call("ckpt_snapshot_write", number, unsigned(offset, f"unit {unit}: offset"),
                    memory.address, memory.nbytes)
+        return memory.nbytes
+
+    def write_blob(self, name: str, data: Any, is_global: bool = False) -> int:
+        """Writes the next bytes of a blob that Epoch.begin declared; returns how many."""
+        memory = Memory.of(data, f"step {self.step} blob {name}")
+        options = _abi.ckpt_blob_write_options(
+            struct_size=ctypes.sizeof(_abi.ckpt_blob_write_options), name=text(name, "blob"),
+            is_global=int(is_global), data=memory.address, length=memory.nbytes)
+        self._call("ckpt_blob_write", ctypes.byref(options))
         return memory.nbytes
 
     def write_at(self, number: int, offset: int, address: int, length: int) -> None:

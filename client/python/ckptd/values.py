@@ -1,9 +1,11 @@
 """Documents of plain values: what a state has beside tensors, as checked bytes without pickle.
 
-A document is at the start of a rank's share of the unit `trainer`; zeros follow. Little-endian:
+A document is at the start of a rank's share of the unit `trainer`; zeros follow. Values that do not
+fit there are a second document, the rank's blob `ckptd.values` of the same commit: then the first
+one has version 2, and the CRC-32 of the blob under `blob` in `extra`. Little-endian:
 
     magic       8 bytes  "ckptdval"
-    version     u32      1
+    version     u32      1; 2: the values of the rank are in its blob
     crc32       u32      zlib.crc32 of all bytes that follow, up to the end of the data
     json_bytes  u64      length of the JSON text
     data_bytes  u64      length of the data behind the text: bytes of tensors and arrays
@@ -22,7 +24,7 @@ The parser trusts nothing: it checks each length and offset before it looks ther
 import json
 import struct
 import zlib
-from typing import Any, Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import errors
 from .boxes import product
@@ -32,6 +34,9 @@ from .units import DTYPE_BITS
 
 MAGIC = b"ckptdval"
 VERSION = 1
+VERSION_WITH_BLOB = 2
+BLOB = "ckptd.values"
+BLOB_BYTES_MAX = 64 << 20  # CKPT_BLOB_BYTES_MAX
 HEADER = struct.Struct("<8sIIQQ")
 _CHECKED_FROM = 16  # magic, version and crc32 are before
 _ARRAYS = {"BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "U16": "<u2", "F16": "<f2",
@@ -40,24 +45,46 @@ _ARRAYS = {"BOOL": "?", "U8": "u1", "I8": "i1", "I16": "<i2", "U16": "<u2", "F16
 Allow = Callable[[str], bool]
 
 
+def split(named: Sequence[Tuple[str, str, Any]], extra: Any, allow: Allow, rank: int,
+          room: int) -> Tuple[bytes, bytes]:
+    """(document of at most `room` bytes, blob): the values are in the blob if the document has no
+    room for them; else it is empty."""
+    whole = _encode_all(named, extra, allow, rank)
+    if len(whole) <= room:
+        return whole, b""
+    blob = blob_of(named, allow, rank)
+    return encode([], extra, allow, rank, room, blob), blob
+
+
+def blob_of(named: Sequence[Tuple[str, str, Any]], allow: Allow, rank: int) -> bytes:
+    """The blob of these values."""
+    encoded = _encode_all(named, {}, allow, rank)
+    if len(encoded) <= BLOB_BYTES_MAX:
+        return encoded
+    sizes = {name: len(_encode_all([(key, name, value)], {}, allow, rank))
+             for key, name, value in named}
+    largest = max(sizes, key=lambda name: sizes[name], default="")
+    raise errors.InvalidArgument(
+        f"value {largest}: the plain values of rank {rank} have {len(encoded)} bytes, "
+        f"{sizes.get(largest, 0)} of them in this one, and a rank can save {BLOB_BYTES_MAX}; make "
+        "it a tensor of the state")
+
+
 def encode(named: Sequence[Tuple[str, str, Any]], extra: Any, allow: Allow, rank: int,
-           room: Optional[int] = None) -> bytes:
+           room: Optional[int] = None, blob: bytes = b"") -> bytes:
     """A document {"values": {key: value}, "extra": extra} of (key, name, value), in at most `room`
-    bytes. `allow` says of a name whether its value may be pickled."""
-    encoded = _encode_all(named, extra, allow, rank)
+    bytes. `allow` says of a name whether its value may be pickled. blob: the rank's blob."""
+    encoded = _encode_all(named, {**extra, "blob": zlib.crc32(blob)} if blob else extra, allow,
+                          rank, VERSION_WITH_BLOB if blob else VERSION)
     if room is not None and len(encoded) > room:
-        sizes = {name: len(_encode_all([(key, name, value)], {}, allow, rank))
-                 for key, name, value in named}
-        largest = max(sizes, key=lambda name: sizes[name], default="")
         raise errors.InvalidArgument(
-            f"value {largest}: the plain values of rank {rank} have {len(encoded)} bytes, "
-            f"{sizes.get(largest, 0)} of them in this one, and there is room for {room}; make it a "
-            "tensor of the state, or save into a new run with a larger values_bytes")
+            f"unit trainer: what rank {rank} saves beside its plain values has {len(encoded)} "
+            f"bytes, and there is room for {room}; save into a new run with a larger values_bytes")
     return encoded
 
 
-def _encode_all(named: Sequence[Tuple[str, str, Any]], extra: Any, allow: Allow,
-                rank: int) -> bytes:
+def _encode_all(named: Sequence[Tuple[str, str, Any]], extra: Any, allow: Allow, rank: int,
+                version: int = VERSION) -> bytes:
     data: List[bytes] = []
     coded = {}
     for key, name, value in named:
@@ -70,7 +97,7 @@ def _encode_all(named: Sequence[Tuple[str, str, Any]], extra: Any, allow: Allow,
             coded[key] = {"$pickle": _append(data, pickle.dumps(value))}
     text = json.dumps({"values": coded, "extra": extra}, separators=(",", ":")).encode()
     tail = struct.pack("<QQ", len(text), sum(map(len, data))) + text + b"".join(data)
-    return HEADER.pack(MAGIC, VERSION, zlib.crc32(tail), 0, 0)[:_CHECKED_FROM] + tail
+    return HEADER.pack(MAGIC, version, zlib.crc32(tail), 0, 0)[:_CHECKED_FROM] + tail
 
 
 def _append(data: List[bytes], more: bytes) -> List[int]:
@@ -134,8 +161,30 @@ class Document(NamedTuple):
     extra: dict
     data: bytes
     where: str
+    blob: Optional["Document"] = None
+
+    @property
+    def needs_blob(self) -> bool:
+        return "blob" in self.extra
+
+    def names(self) -> Iterator[str]:
+        """Keys of the values."""
+        yield from self.coded
+        yield from self.blob.coded if self.blob is not None else ()
+
+    def has(self, key: str) -> bool:
+        return key in self.coded or (self.blob is not None and key in self.blob.coded)
+
+    def with_blob(self, raw: bytes) -> "Document":
+        """Adds the values of the blob, which must be the one of this document."""
+        if zlib.crc32(raw) != self.extra.get("blob"):
+            raise errors.Corrupt(
+                f"{self.where}: blob {BLOB} is of another step; restore another step")
+        return self._replace(blob=parse(raw, f"{self.where}, blob {BLOB}"))
 
     def value(self, key: str, name: str, allow: Allow) -> Any:
+        if self.blob is not None and key not in self.coded:
+            return self.blob.value(key, name, allow)
         try:
             return _decode(self.coded[key], name, self, allow)
         except (TypeError, ValueError, KeyError, RecursionError, OverflowError) as error:
@@ -153,9 +202,10 @@ def parse(raw: bytes, where: str) -> Document:
     magic, version, crc, json_bytes, data_bytes = HEADER.unpack_from(raw)
     if magic != MAGIC:
         raise wrong("no document of values begins here")
-    if version != VERSION:
+    if version not in (VERSION, VERSION_WITH_BLOB):
         raise errors.VersionMismatch(
-            f"{where}: version {version} of values, and this package reads {VERSION}; upgrade it")
+            f"{where}: version {version} of values, and this package reads {VERSION} and "
+            f"{VERSION_WITH_BLOB}; upgrade it")
     room = len(raw) - HEADER.size
     if json_bytes > room or data_bytes > room - json_bytes:
         raise wrong(f"{json_bytes} and {data_bytes} bytes do not fit into {room}")

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ckptd/catalog/salvage.h"
+#include "formats/blob.h"
 #include "formats/commit.h"
 #include "tests/ckptd/catalog/kv_fixture.h"
 #include "tests/ckptd/catalog/records.h"
@@ -18,6 +19,7 @@ using Fields = ckpt::test::Reflected::Fields;
 
 constexpr auto kZstd = static_cast<uint32_t>(ckpt::Codec::kZstd);
 constexpr auto kDelta = static_cast<uint32_t>(ckpt::Codec::kDeltaZstd);
+const ckpt::UnitId kBlob = ckpt::blob_id(4, 1);
 constexpr ckpt::Step kFirst = 1;
 constexpr ckpt::Step kSecond = 2;
 
@@ -86,7 +88,8 @@ class CommitFieldsTest : public testing::Test {
     fb::CommittedT commit = *record.body.AsCommitted();
     commit.epoch = 0;
     std::set<std::string> absent = writer_of_extent("extents[0]");
-    absent.insert({"encoded", "bases", "alarms", "expert_tokens", "expert_lost"});
+    absent.insert(
+        {"encoded", "bases", "alarms", "expert_tokens", "expert_lost", "blobs", "blob_fragments"});
     return filled(commit, absent);
   }
 
@@ -100,7 +103,8 @@ class CommitFieldsTest : public testing::Test {
     own.segment = 5;
     own.offset = 8192;
     own.header_bytes = 4096;
-    own.payload_bytes = 82;
+    own.payload_bytes = 92;
+    own.rank = 4;
     own.fragments = {{.unit = 0, .length = 32, .crc32c = 61},
                      {.unit = 0,
                       .codec = kZstd,
@@ -117,7 +121,8 @@ class CommitFieldsTest : public testing::Test {
                       .crc32c = 64,
                       .encoded_crc32c = 65,
                       .encoded_bytes = 30,
-                      .base_crc32c = base.crc32c()}};
+                      .base_crc32c = base.crc32c()},
+                     {.unit = kBlob, .length = 10, .payload_offset = 82, .crc32c = 67}};
     ckpt::WrittenExtent shared{ckpt::as_shared(listed.at(0), ckpt::key_of(first)), {}};
     shared.fragments = {{.unit = 2,
                          .length = same.length(),
@@ -140,6 +145,11 @@ class CommitFieldsTest : public testing::Test {
     commit.expert_tokens = {fb::ExpertTokens(1, 2, 900), fb::ExpertTokens(1, 3, 800)};
     commit.expert_lost = {fb::ExpertTokens(1, 3, 70)};
     commit.alarms = {fb::Alarm(1, fb::AlarmKind::Unchanged, 7)};
+    commit.blobs.push_back(std::make_unique<fb::BlobT>());
+    commit.blobs.back()->id = kBlob;
+    commit.blobs.back()->name = "rng";
+    commit.blobs.back()->bytes = 10;
+    commit.blobs.back()->global = true;
     ckpt::fill_extents({own, shared}, commit, bases);
     return filled(commit, writer_of_extent("extents[0]"));
   }
@@ -156,7 +166,7 @@ class CommitFieldsTest : public testing::Test {
 TEST_F(CommitFieldsTest, TheSampleUsesEveryDeclaredField) {
   const auto used = schema_.used(bytes_of(*records_.back().body.AsCommitted()));
   EXPECT_EQ(used, schema_.declared());
-  for (const char* table : {"Committed", "Extent", "Metric"}) {
+  for (const char* table : {"Committed", "Extent", "Metric", "Blob"}) {
     EXPECT_EQ(used.contains(std::string("ckpt.fb.") + table + ".test_only"), CKPT_FIELD_ADDED == 1);
   }
 }
@@ -224,6 +234,8 @@ TEST_F(CommitFieldsTest, ADeletedCommitKeepsTheFieldsOfItsRest) {
                                  kept.payload_offset(), kept.crc32c(), kept.codec())};
   rest.encoded.clear();
   rest.bases.clear();
+  rest.blobs.clear();
+  rest.blob_fragments.clear();
   EXPECT_EQ(in(catalog_, kSecond), fields(rest));
 }
 
@@ -236,6 +248,7 @@ TEST_F(CommitFieldsTest, ASalvageKeepsAllButTheListsOfADeletedCommit) {
   fb::CommittedT rest = *records_.back().body.AsCommitted();
   rest.full = false;
   ckpt::fill_extents({}, rest);
+  rest.blobs.clear();
   rest.expert_tokens.clear();
   rest.expert_lost.clear();
   EXPECT_EQ(fields(salvage->commits[0].record), fields(rest));
@@ -258,6 +271,7 @@ TEST_F(CommitFieldsTest, EncodedBytesIsAnUpperBound) {
     many.bases.push_back(sample.bases[0]);
     many.expert_tokens.push_back(sample.expert_tokens[0]);
     many.expert_lost.push_back(sample.expert_lost[0]);
+    many.blobs.push_back(std::make_unique<fb::BlobT>(*sample.blobs[0]));
   }
   EXPECT_LE(ckpt::encode_commit(many).size() - ckpt::encode_commit(none).size(),
             ckpt::encoded_bytes({.fragments = kTimes,
@@ -265,7 +279,9 @@ TEST_F(CommitFieldsTest, EncodedBytesIsAnUpperBound) {
                                  .bases = kTimes,
                                  .own_extents = kTimes,
                                  .shared_extents = kTimes,
-                                 .tokens = 2 * kTimes}));
+                                 .tokens = 2 * kTimes,
+                                 .blobs = kTimes,
+                                 .blob_name_bytes = kTimes * sample.blobs[0]->name.size()}));
 }
 
 TEST(CommitCodecTest, ARecordOfAnotherKindIsNoCommit) {

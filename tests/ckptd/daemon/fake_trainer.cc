@@ -43,14 +43,18 @@ std::vector<std::vector<Piece>> pack(const std::vector<fb::Range>& ranges, uint6
   return slabs;
 }
 
-// Packs durable units and memory-only units into separate slabs.
-std::vector<std::vector<Piece>> packed_slabs(const fb::BeginSnapshotT& begin, uint64_t slab_bytes) {
+// Packs durable units and blobs, and memory-only units, into separate slabs.
+std::vector<std::vector<Piece>> packed_slabs(const fb::BeginSnapshotT& begin, ckpt::Rank rank,
+                                             uint64_t slab_bytes) {
   std::vector<fb::Range> written;
   std::vector<fb::Range> kept;
   for (const fb::Range& range : begin.fragments) {
     const auto& memory = begin.memory_units;
     const bool stays = std::find(memory.begin(), memory.end(), range.unit()) != memory.end();
     (stays ? kept : written).push_back(range);
+  }
+  for (size_t i = 0; i < begin.blobs.size(); ++i) {
+    written.emplace_back(ckpt::blob_id(rank, i), 0, 0, begin.blobs[i]->bytes);
   }
   auto slabs = pack(written, slab_bytes);
   for (auto& slab : pack(kept, slab_bytes)) slabs.push_back(std::move(slab));
@@ -205,7 +209,15 @@ void FakeTrainer::begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt, 
                                 fragment.range.length);
   }
   body.memory_units = plan.memory_units;
-  body.slabs_wanted = static_cast<uint32_t>(packed_slabs(body, arena_->layout().slab_bytes).size());
+  for (const ckpt::BlobSpec& blob : blobs) {
+    body.blobs.push_back(std::make_unique<fb::BlobDeclaredT>());
+    body.blobs.back()->name = blob.name;
+    body.blobs.back()->bytes = blob.bytes;
+    body.blobs.back()->global = blob.global;
+  }
+  snapshot.rank = epoch_->rank;
+  body.slabs_wanted =
+      static_cast<uint32_t>(packed_slabs(body, snapshot.rank, arena_->layout().slab_bytes).size());
   body.out_of_slabs = out_of_slabs;
   auto metric = std::make_unique<fb::MetricT>();
   metric->name = "loss";
@@ -226,7 +238,7 @@ void FakeTrainer::begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt, 
 bool FakeTrainer::fill(ckpt::Step step) {
   listen();
   Snapshot& snapshot = snapshots_.at(step);
-  const auto packed = packed_slabs(snapshot.begin, arena_->layout().slab_bytes);
+  const auto packed = packed_slabs(snapshot.begin, snapshot.rank, arena_->layout().slab_bytes);
   while (snapshot.seals.size() < packed.size()) {
     if (snapshot.slabs.empty()) return false;
     const std::vector<Piece>& pieces = packed[snapshot.seals.size()];
@@ -335,6 +347,23 @@ FakeTrainer::Restored FakeTrainer::restore(const fb::OpenRestoreT& request) {
   world_.run();
   EXPECT_TRUE(take<fb::DoneT>().has_value());
   return restored;
+}
+
+std::optional<fb::BlobsListedT> FakeTrainer::list_blobs(const fb::ListBlobsT& request) {
+  send(request);
+  world_.run();
+  return take<fb::BlobsListedT>();
+}
+
+fb::OpenRestoreT FakeTrainer::whole_blobs(const fb::BlobsListedT& listed) const {
+  fb::OpenRestoreT request;
+  request.run = options_.run;
+  request.lineage = listed.lineage;
+  request.step = listed.step;
+  for (const auto& blob : listed.blobs) {
+    request.wants.emplace_back(blob->id, 0, 0, blob->bytes);
+  }
+  return request;
 }
 
 fb::QueryReplyT FakeTrainer::query(const std::string& verb, const std::string& args) {

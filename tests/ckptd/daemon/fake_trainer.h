@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "formats/arena.h"
+#include "formats/blob.h"
 #include "formats/plan.h"
 #include "formats/wire/convert.h"
 #include "formats/wire/snapshot_timings.h"
@@ -95,6 +96,7 @@ class FakeTrainer {
   // -----------------------------------------------------------------------------------
   struct Snapshot {
     fb::BeginSnapshotT begin;
+    ckpt::Rank rank = 0;
     uint64_t salt = 0;
     std::vector<uint32_t> slabs;       // leased, not sealed
     std::vector<fb::SealSlabT> seals;  // kept until the snapshot is durable
@@ -131,6 +133,11 @@ class FakeTrainer {
   };
   Restored restore(const fb::OpenRestoreT& request);
 
+  // The blobs of a commit, or nothing: see error().
+  std::optional<fb::BlobsListedT> list_blobs(const fb::ListBlobsT& request);
+  // Wants for all bytes of the listed blobs, at the listed commit.
+  fb::OpenRestoreT whole_blobs(const fb::BlobsListedT& listed) const;
+
   fb::QueryReplyT query(const std::string& verb, const std::string& args);
 
   ckpt::MutableByteView slab(uint32_t slab) { return arena_->slab(slab); }
@@ -142,7 +149,8 @@ class FakeTrainer {
   std::vector<fb::ExpertTokens> expert_lost;
   std::optional<double> plt;  // told with each snapshot
   uint64_t staleness_max = 0;
-  ckpt::SnapshotTimings timings;  // told with each seal; all zero: as older clients
+  std::vector<ckpt::BlobSpec> blobs;  // of this rank; their bytes come from byte_at, by their ids
+  ckpt::SnapshotTimings timings;      // told with each seal; all zero: as older clients
   // The state of the trainer; tests replace it.
   std::function<std::byte(ckpt::UnitId, ckpt::Step, uint64_t salt, uint64_t offset)> byte_at =
       state_byte;

@@ -18,14 +18,16 @@ struct PlaceOfFragment {
   uint64_t offset = 0;
 };
 
-// The last fragment of this unit in the commit of this step.
+// The last fragment of this unit or blob in the commit of this step.
 inline PlaceOfFragment place_of_fragment(World& world, ckpt::Step step, ckpt::UnitId unit) {
   PlaceOfFragment found;
   const FileId file = world.disk().open(kJournalPath, {}).value();
   const auto scan = scan_journal_file(world.disk(), file, [&](uint64_t, const auto& record) {
     const auto* commit = record.body.AsCommitted();
     if (commit == nullptr || commit->step != step) return Status();
-    for (const ckpt::fb::Fragment& fragment : commit->fragments) {
+    auto fragments = commit->fragments;
+    fragments.insert(fragments.end(), commit->blob_fragments.begin(), commit->blob_fragments.end());
+    for (const ckpt::fb::Fragment& fragment : fragments) {
       if (fragment.unit() != unit) continue;
       const auto& extent = *commit->extents[fragment.extent()];
       found = {segment_path(extent.segment), extent.offset,

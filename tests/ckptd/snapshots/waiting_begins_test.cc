@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <memory>
 #include <vector>
 
 namespace ckptd {
@@ -76,6 +77,15 @@ TEST_F(WaitingBeginsTest, BoundsTheMemoryOfAllRunsTogether) {
   const auto second = waiting_.add(2, 11, large);
   ASSERT_TRUE(second.ok());
   EXPECT_FALSE(*second);
+}
+
+TEST_F(WaitingBeginsTest, CountsTheNamesOfBlobs) {
+  ckpt::fb::BeginSnapshotT large = message(1);
+  large.blobs.push_back(std::make_unique<ckpt::fb::BlobDeclaredT>());
+  large.blobs[0]->name.resize(1 << 20);
+  const auto added = waiting_.add(1, 10, large);
+  ASSERT_TRUE(added.ok());
+  EXPECT_FALSE(*added);
 }
 
 TEST_F(WaitingBeginsTest, DropsTheBeginsOfOneSession) {

@@ -59,6 +59,9 @@ TEST(Frame, KeepsEveryField) {
   ASSERT_EQ(begin.expert_lost.size(), 1u);
   EXPECT_EQ(begin.expert_lost[0].layer(), 3u);
   EXPECT_EQ(begin.expert_lost[0].tokens(), 70u);
+  ASSERT_EQ(begin.blobs.size(), 1u);
+  EXPECT_EQ(begin.blobs[0]->name, "rng");
+  EXPECT_EQ(begin.blobs[0]->bytes, 40u);
 }
 
 TEST(Frame, DecodesAtEveryAlignment) {

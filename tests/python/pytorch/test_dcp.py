@@ -90,7 +90,21 @@ def load_rounds(rank, size, run, rounds):
             assert same(value, found), (seed, name, full[name].shape, rank)
 
 
+def save_large_value(rank, run):
+    tiny = writer(run)
+    dcp.save({"w": torch.ones(4), "loader": "x" * (3 << 20)}, checkpoint_id="step-1",
+             storage_writer=tiny)
+    tiny.close()
+    state = {"w": torch.zeros(4), "loader": ""}
+    dcp.load(state, checkpoint_id="step-1", storage_reader=reader(run))
+    assert state["loader"] == "x" * (3 << 20)
+    assert same(state["w"], torch.ones(4))
+
+
 class Resharding(StoreTest):
+    def test_a_value_larger_than_its_room_comes_back(self):
+        ranks(2, save_large_value, self.tiny)
+
     def test_random_meshes_are_loaded_under_others(self):
         chance = random.Random(SEED)
         seeds = [chance.randrange(1 << 20) for _ in range(ROUNDS)]

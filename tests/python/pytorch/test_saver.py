@@ -55,6 +55,31 @@ def load_moe(rank, run, shape, placements, step):
         return restored.step, restored.notes, restored.per_rank, restored.saved_per_rank
 
 
+def save_large_values(rank, run):
+    with saver(run) as tiny:
+        state = {"w": torch.ones(4), "text": "small"}
+        for step, size in ((1, 10), (2, 3 << 20)):
+            state["w"] += 1
+            tiny.save(step, state, per_rank={"loader": b"x" * (size + rank)}).durable(
+                support.TIMEOUT)
+
+
+def load_large_values(rank, run):
+    with saver(run) as tiny:
+        state = {"w": torch.zeros(4), "text": ""}
+        restored = tiny.restore(state)
+        assert state["text"] == "small" and state["w"][0] == 3, state
+        return len(restored.per_rank["loader"])
+
+
+def load_all_large_values(rank, run):
+    with saver(run) as tiny:
+        state = {"w": torch.zeros(4), "text": ""}
+        restored = tiny.restore(state)
+        saved = {one: len(objects["loader"]) for one, objects in restored.saved_per_rank.items()}
+        return saved, state["text"]
+
+
 class RoundTrips(StoreTest):
     def test_experts_over_two_three_and_one_ranks(self):
         ranks(2, save_moe, self.tiny, (2,), [Shard(0)], 1)
@@ -75,6 +100,13 @@ class RoundTrips(StoreTest):
         ranks(2, save_moe, self.tiny, (2,), [Shard(0)], 1)
         found = ranks(2, load_moe, self.tiny, (2,), [Replicate()], 1)
         self.assertEqual([one[2] for one in found], [{"rank": 0}, {"rank": 1}])
+
+    def test_values_larger_than_their_room_come_back(self):
+        ranks(2, save_large_values, self.tiny)
+        self.assertEqual(ranks(2, load_large_values, self.tiny), [3 << 20, (3 << 20) + 1])
+        ((saved, text),) = ranks(1, load_all_large_values, self.tiny)
+        self.assertEqual(saved, {0: 3 << 20, 1: (3 << 20) + 1})
+        self.assertEqual(text, "small")
 
     def test_fully_sharded_module_and_optimizer(self):
         ranks(2, fsdp_train, self.tiny)

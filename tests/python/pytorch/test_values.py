@@ -51,10 +51,35 @@ class Values(unittest.TestCase):
             decoded(raw)
         self.assertEqual(values.parse(raw, "u").value("k", "lr", lambda _: True), {1, 2})
 
+    def test_values_without_room_are_a_blob(self):
+        named = [("k", "lr", "x" * 200), ("t", "rng", torch.get_rng_state())]
+        document, blob = values.split(named, {"world": 1}, lambda _: False, 0, 100)
+        self.assertLessEqual(len(document), 100)
+        with self.assertRaisesRegex(ckptd.Corrupt, "blob ckptd.values is of another step"):
+            values.parse(document, "u").with_blob(blob + b"0")
+        found = values.parse(document, "u")
+        self.assertTrue(found.needs_blob)
+        found = found.with_blob(blob)
+        self.assertEqual(list(found.names()), ["k", "t"])
+        self.assertEqual(found.value("k", "lr", lambda _: False), "x" * 200)
+        self.assertTrue(same(found.value("t", "rng", lambda _: False), torch.get_rng_state()))
+
+    def test_documents_with_a_blob_have_the_second_version(self):
+        whole, none = values.split([("k", "lr", 1)], {}, lambda _: False, 0, 1000)
+        self.assertEqual((whole[8], none), (1, b""))
+        document, _ = values.split([("k", "lr", "x" * 2000)], {}, lambda _: False, 0, 1000)
+        self.assertEqual(document[8], 2)
+
     def test_an_overflow_names_the_largest_value(self):
+        large = bytes(values.BLOB_BYTES_MAX)
         with self.assertRaisesRegex(ckptd.InvalidArgument,
-                                    "value lr: .*room for 100; .*larger values_bytes"):
-            encoded("x" * 200, room=100)
+                                    "value rng: the plain values of rank 3 have .* a tensor of"):
+            values.split([("k", "lr", 1), ("r", "rng", large)], {}, lambda _: False, 3, 100)
+
+    def test_an_overflow_beside_the_values_is_refused(self):
+        with self.assertRaisesRegex(ckptd.InvalidArgument,
+                                    "room for 100; .*larger values_bytes"):
+            values.encode([], {"empty": ["x" * 200]}, lambda _: False, 0, 100)
 
     def test_every_flipped_byte_is_found(self):
         raw = bytearray(encoded({"a": [1, b"xyz"]}))
