@@ -25,6 +25,7 @@
 #include "ckptd/server/server.h"
 #include "ckptd/server/service_manager.h"
 #include "formats/base/cli_errors.h"
+#include "formats/base/cli_flags.h"
 #include "formats/base/cli_numbers.h"
 #include "formats/base/console.h"
 #include "formats/base/open_files.h"
@@ -200,6 +201,7 @@ int run(int argc, char** argv) {
   Flags flags;
   declare(app, flags);
   ckpt::base::refuse_wrapped_numbers(app);
+  ckpt::base::refuse_empty_values(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -276,7 +276,8 @@ std::vector<RunInfo> Catalog::Impl::infos(bool removed) const {
 Result<RunInfo> Catalog::run(std::string_view name) const {
   const auto found = impl_->run_by_name.find(name);
   if (found == impl_->run_by_name.end()) {
-    return make_error(ErrorCode::kNotFound, "run {}: no such run", name);
+    return with_detail(make_error(ErrorCode::kNotFound, "run {}: no such run", name),
+                       ckpt::ErrorDetail::kNoSuchRun);
   }
   return run(found->second);
 }

@@ -143,7 +143,8 @@ Result<RunInfo> run_or_lineage(const QueryContext& context, const ckpt::Selector
 Result<RunInfo> selected_run(const QueryContext& context, const ckpt::Selector& selector) {
   CKPT_ASSIGN(RunInfo run, context.catalog.run(selector.run));
   if (!may_read(context, run)) {
-    return make_error(ErrorCode::kNotFound, "run {}: no such run", selector.run);
+    return with_detail(make_error(ErrorCode::kNotFound, "run {}: no such run", selector.run),
+                       ckpt::ErrorDetail::kNoSuchRun);
   }
   if (selector.lineage == 0) return run;
   CKPT_ASSIGN(const auto lineages, context.catalog.lineages(run.id));
@@ -179,8 +180,11 @@ Result<Resolved> resolve_selector(const QueryContext& context, const ckpt::Selec
   const auto point = context.catalog.latest_complete(run.id, selector.lineage);
   if (point) return Resolved{std::move(run), *point};
   CKPT_TRY(context.catalog.health());
-  return make_error(ErrorCode::kNotFound, "run {}: {}", run.name,
-                    run.commits == 0 ? "it has no commit yet" : "no complete view yet");
+  if (run.commits > 0) {
+    return make_error(ErrorCode::kNotFound, "run {}: no complete view yet", run.name);
+  }
+  return with_detail(make_error(ErrorCode::kNotFound, "run {}: it has no commit yet", run.name),
+                     ckpt::ErrorDetail::kNoCommit);
 }
 
 Result<VerifyTarget> parse_verify_args(const QueryContext& context, std::string_view args) {

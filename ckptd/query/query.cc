@@ -69,7 +69,9 @@ Json finding_json(const VerifyError& error) {
 bool is_catalog_verb(std::string_view verb) { return find_verb(verb) != nullptr; }
 
 QueryAnswer error_answer(const ckpt::Error& error) {
-  return {ckpt::exit_code_for(error.code), dump(Json{{"error", error.message}})};
+  Json document{{"error", error.message}};
+  if (error.detail != ckpt::ErrorDetail::kNone) document["detail"] = static_cast<int>(error.detail);
+  return {ckpt::exit_code_for(error.code), dump(document)};
 }
 
 QueryAnswer answer_query(const QueryContext& context, std::string_view verb,

@@ -1,7 +1,8 @@
 // Query: the JSON documents that ckptctl prints, built from the catalog. Reads nothing else.
 //
 // Verbs, their arguments and documents: docs/reference/queries.md. An error is a document too,
-// `{"error": "..."}`, with the exit code of the error (2 bad usage, 3 not found, 4 integrity).
+// `{"error": "...", "detail": N}`, with the exit code of the error (2 bad usage, 3 not found, 4
+// integrity). N is an ErrorDetail; there is none for kNone.
 #pragma once
 
 #include <chrono>

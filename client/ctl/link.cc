@@ -39,6 +39,13 @@ ErrorCode code_for_exit(int exit_code) {
   }
 }
 
+// The exact cause in an answer `{"error": ..., "detail": N}`.
+ckpt::ErrorDetail detail_of(const Json& answer) {
+  const auto detail = answer.find("detail");
+  if (detail == answer.end() || !detail->is_number_integer()) return ckpt::ErrorDetail::kNone;
+  return static_cast<ckpt::ErrorDetail>(detail->get<int>());
+}
+
 // " tiny@20": the commit or run of a question; empty if there is none.
 std::string about(const Json& arguments) {
   const auto target = arguments.find("target");
@@ -171,7 +178,8 @@ Result<Answer> Link::ask(const std::string& verb, const Json& arguments, uint32_
   if (answer.exit_code != 0 && answer.document.is_object() && answer.document.contains("error")) {
     const Json& error = answer.document["error"];
     return ckpt::Error{code_for_exit(answer.exit_code),
-                       error.is_string() ? error.get<std::string>() : error.dump()};
+                       error.is_string() ? error.get<std::string>() : error.dump(),
+                       detail_of(answer.document)};
   }
   return answer;
 }

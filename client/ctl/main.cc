@@ -17,9 +17,8 @@
 namespace {
 
 // Names the verb that lists what was not found; empty if the error says so itself.
-std::string_view next_step(std::string_view message) {
-  if (message.ends_with(": no such run")) return "; `ckptctl runs` lists them";
-  return "";
+std::string_view next_step(const ckpt::Error& error) {
+  return error.detail == ckpt::ErrorDetail::kNoSuchRun ? "; `ckptctl runs` lists them" : "";
 }
 
 int run(int argc, char** argv) {
@@ -54,8 +53,7 @@ int run(int argc, char** argv) {
   }
   const ckpt::Result<ckptctl::Outcome> outcome = verb();
   if (!outcome.ok()) {
-    const std::string& message = outcome.error().message;
-    ckptctl::say("{}{}", message, next_step(message));
+    ckptctl::say("{}{}", outcome.error().message, next_step(outcome.error()));
     return ckpt::exit_code_for(outcome.error().code);
   }
   if (common.wants_json()) {

@@ -50,6 +50,8 @@ enum class ErrorDetail : int {
   kJournalFull = 4,    // no space for records of the journal
   kUnitsDiffer = 5,    // the run exists with other units than those to register
   kRunInUse = 6,       // the same, without a commit: replaced only once nothing uses it
+  kNoSuchRun = 7,      // a query names a run that does not exist, or that the user may not read
+  kNoCommit = 8,       // a query asks for the latest commit of a run that has none
 };
 
 struct [[nodiscard]] Error {

@@ -12,6 +12,7 @@ inline ckpt::Error to_error(const ckpt::client::Error& error) {
                 static_cast<int>(ckpt::ErrorCode::kFailedPrecondition));
   static_assert(CKPT_DETAIL_JOURNAL_FULL == static_cast<int>(ckpt::ErrorDetail::kJournalFull));
   static_assert(CKPT_DETAIL_RUN_IN_USE == static_cast<int>(ckpt::ErrorDetail::kRunInUse));
+  static_assert(CKPT_DETAIL_NO_COMMIT == static_cast<int>(ckpt::ErrorDetail::kNoCommit));
   return {static_cast<ckpt::ErrorCode>(error.status), error.message,
           static_cast<ckpt::ErrorDetail>(error.detail)};
 }

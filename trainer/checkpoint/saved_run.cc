@@ -57,8 +57,11 @@ Result<json> ask(client::Session& session, const std::string& verb, const std::s
     return make_error(ErrorCode::kIo, "ckptd's answer to {} {} is no JSON object", verb, target);
   }
   if (answer.exit_code == 0) return document;
-  return make_error(code_of_exit(answer.exit_code), "{}",
-                    document.value("error", "ckptd refused " + verb + " " + target));
+  const json detail = document.value("detail", json(0));
+  return {ckpt::Error{
+      code_of_exit(answer.exit_code),
+      document.value("error", "ckptd refused " + verb + " " + target),
+      static_cast<ckpt::ErrorDetail>(detail.is_number_integer() ? detail.get<int>() : 0)}};
 }
 
 void tell_waiting(const std::string& why) {

@@ -2,10 +2,10 @@
 
 namespace moetrain {
 
-std::string resume_remedy(std::string_view message) {
+std::string resume_remedy(ckpt::ErrorDetail detail) {
   constexpr const char* kBegin = "; leave --resume out to begin it";
-  if (message.ends_with(": it has no commit yet")) return kBegin;
-  if (!message.ends_with(": no such run")) return {};
+  if (detail == ckpt::ErrorDetail::kNoCommit) return kBegin;
+  if (detail != ckpt::ErrorDetail::kNoSuchRun) return {};
   return std::string(kBegin) + ", or name another with --run: `ckptctl runs` lists them";
 }
 

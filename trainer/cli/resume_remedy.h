@@ -2,12 +2,13 @@
 #pragma once
 
 #include <string>
-#include <string_view>
+
+#include "formats/base/result.h"
 
 namespace moetrain {
 
-// The next step after "run X: no such run", or a run without a commit: words to append to the
-// message. Empty for other messages.
-std::string resume_remedy(std::string_view message);
+// The next step after an error with this detail: words to append to its message. Empty unless the
+// run does not exist or has no commit.
+std::string resume_remedy(ckpt::ErrorDetail detail);
 
 }  // namespace moetrain

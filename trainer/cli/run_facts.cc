@@ -38,8 +38,7 @@ Result<SavedRun> find_commit(const ResolvedRun& run) {
   Result<SavedRun> saved = find_saved_run(run.options.rank.socket, run.commit);
   if (saved.ok() || saved.error().code != ErrorCode::kNotFound) return saved;
   if (run.options.data_stays) {
-    const std::string& message = saved.error().message;
-    return reworded(saved.error(), message + resume_remedy(message));
+    return reworded(saved.error(), saved.error().message + resume_remedy(saved.error().detail));
   }
   return make_error(ErrorCode::kNotFound,
                     "{} (this store is new and temporary: name the one that has the run by "

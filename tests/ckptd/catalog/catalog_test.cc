@@ -156,6 +156,7 @@ TEST_F(CatalogTest, AUnitRegisteredLaterMakesOlderViewsIncomplete) {
 
 TEST_F(CatalogTest, NamesWhatIsNotThere) {
   EXPECT_EQ(catalog_.run("other").error().message, "run other: no such run");
+  EXPECT_EQ(catalog_.run("other").error().detail, ckpt::ErrorDetail::kNoSuchRun);
   EXPECT_EQ(catalog_.run("other").error().code, ErrorCode::kNotFound);
   const auto missing = catalog_.resolve(kTestRun, 0, 12);
   EXPECT_EQ(missing.error().code, ErrorCode::kNotFound);

@@ -19,7 +19,9 @@ TEST_F(QueryTest, Runs) {
   EXPECT_EQ(runs[0]["bytes"], catalog_.run("tiny")->bytes);
   context_.may_read = [](const RunInfo&) { return false; };
   EXPECT_EQ(ask("runs", json::object()), json::array());
-  expect_error("log", {{"target", "tiny"}}, 3, "run tiny: no such run");
+  const json refused = ask("log", {{"target", "tiny"}}, 3);
+  EXPECT_EQ(refused["error"], "run tiny: no such run");
+  EXPECT_EQ(refused["detail"], static_cast<int>(ckpt::ErrorDetail::kNoSuchRun));
 }
 
 TEST_F(QueryTest, LogIsNewestFirstOverAllLineages) {
@@ -224,7 +226,9 @@ TEST_F(QueryTest, RestorePlanFailsWithoutAnIntactVersion) {
 
 TEST_F(QueryTest, RunWithoutACommitSaysSo) {
   add(run_created("fresh", kTestRun + 1));
-  expect_error("show", {{"target", "fresh"}}, 3, "run fresh: it has no commit yet");
+  const json empty = ask("show", {{"target", "fresh"}}, 3);
+  EXPECT_EQ(empty["error"], "run fresh: it has no commit yet");
+  EXPECT_EQ(empty["detail"], static_cast<int>(ckpt::ErrorDetail::kNoCommit));
 }
 
 TEST_F(QueryTest, ErrorsNameTheObjectAndTheExitCode) {

@@ -178,6 +178,12 @@ TEST(CkptdProgram, WhoSaidAValueIsToldWhatIsWrongWithIt) {
   EXPECT_EQ(run_program(by_environment).err, "ckptd: CKPTD_IO magic: should be uring or pwritev\n");
 }
 
+TEST(CkptdProgram, RefusesAnEmptyValue) {
+  const auto exit = run_program({program("ckptd"), "--data", "", "--check-config"});
+  EXPECT_EQ(exit.exit_code, 2);
+  EXPECT_THAT(exit.err, HasSubstr("--data: the value is empty"));
+}
+
 TEST(CkptdProgram, AConfigurationIsAFile) {
   const TempFolder directory;
   const auto exit = run_program({program("ckptd"), "--data", directory.path("d"), "--config",

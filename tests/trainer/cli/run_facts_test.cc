@@ -104,11 +104,11 @@ TEST_F(RunFactsTest, AResumedPlacementFollowsRoutedTokens) {
 }
 
 TEST_F(RunFactsTest, ResumeOfNothingNamesTheNextStep) {
-  EXPECT_EQ(resume_remedy("run c1: it has no commit yet"), "; leave --resume out to begin it");
-  EXPECT_EQ(resume_remedy("run c1: no such run"),
+  EXPECT_EQ(resume_remedy(ckpt::ErrorDetail::kNoCommit), "; leave --resume out to begin it");
+  EXPECT_EQ(resume_remedy(ckpt::ErrorDetail::kNoSuchRun),
             "; leave --resume out to begin it, or name another with --run: `ckptctl runs` lists "
             "them");
-  EXPECT_EQ(resume_remedy("run c1 step 7: no commit at this step"), "");
+  EXPECT_EQ(resume_remedy(ckpt::ErrorDetail::kNone), "");
 }
 
 }  // namespace
