@@ -199,11 +199,11 @@ TEST_F(BlobsTest, SurviveARestartBeforeTheCommit) {
 
 TEST_F(BlobsTest, TheFirstOneRaisesTheStoreVersion) {
   const auto version = [this] {
-    uint32_t version = 0;
+    uint32_t read = 0;
     for (const auto& record : journal_records(world.disk())) {
-      if (const auto* opened = record.body.AsStoreOpened()) version = opened->format_version;
+      if (const auto* opened = record.body.AsStoreOpened()) read = opened->format_version;
     }
-    return version;
+    return read;
   };
   for (auto& rank : job.ranks) rank->blobs.clear();
   job.commit(5);
