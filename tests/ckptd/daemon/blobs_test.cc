@@ -185,6 +185,7 @@ TEST_F(BlobsTest, SurviveARestartBeforeTheCommit) {
   job.begin(5);
   ASSERT_TRUE(job.ranks[0]->fill(5)) << job.ranks[0]->error();
   world.run();
+  job.listen();  // rank 1 knows its slabs
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect()) << rank->error();
