@@ -13,6 +13,7 @@
 #include "ckptd/observe/log_format.h"
 #include "tests/ckptd/daemon/fragment_place.h"
 #include "tests/ckptd/daemon/prune_fixture.h"
+#include "tests/ckptd/daemon/store_files.h"
 
 namespace ckptd::testing {
 namespace {
@@ -288,13 +289,22 @@ TEST_F(LogEventsTest, MissingSegmentIsNamedOnce) {
   for (uint64_t step = 1; step <= kCommits; ++step) job.commit(step);
   world.kill_daemon();
   world.lose_catalog();
-  ASSERT_TRUE(world.disk().remove(place_of_fragment(world, 1, 3).path).ok());
+  const std::string path = place_of_fragment(world, 1, 3).path;
+  const std::vector<std::byte> segment = file_bytes(world.disk(), path);
+  ASSERT_TRUE(world.disk().remove(path).ok());
   log_.str("");
   ASSERT_TRUE(world.start().ok());
   const std::string start = log_.str();
   EXPECT_THAT(start, HasSubstr("segments/000001.seg is missing, and commits need it: put it back"));
   EXPECT_THAT(start, HasSubstr("8 more commits are damaged: segments/000001.seg is missing"));
   EXPECT_THAT(taken("commit_damaged"), SizeIs(limits::kDamageLinesMax));
+  world.kill_daemon();
+  put_file(world.disk(), path, segment);
+  log_.str("");
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_.str(), HasSubstr("8 more commits count as good again"));
+  EXPECT_THAT(taken("commit_mended"), SizeIs(limits::kDamageLinesMax));
+  expect_documented();
 }
 
 }  // namespace
