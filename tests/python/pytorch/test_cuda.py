@@ -31,7 +31,7 @@ def on_gpu(shape, seed, dtype=torch.float32):
 
 def check_same(test, one, other):
     for name, value in one.items():
-        test.assertTrue(same(value, other[name]), name)
+        test.assertTrue(same(value.cpu(), other[name].cpu()), name)
 
 
 class Pinning(unittest.TestCase):
