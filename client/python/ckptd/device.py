@@ -8,6 +8,7 @@ import concurrent.futures
 import contextlib
 import ctypes
 import logging
+import os
 import weakref
 from typing import Any, Deque, List, Optional, Sequence, Tuple
 
@@ -20,7 +21,7 @@ from .snapshot import Snapshot
 PIN_BYTES_MAX = 4 << 30  # of one call of cudaHostRegister
 PIECE_BYTES = 8 << 20  # copied, checked and handed over at a time
 WINDOW_BYTES = 256 << 20  # on the way at most
-CHECKERS = 4  # threads for checksums
+CHECKERS_MAX = 8  # threads for checksums; as fast as the link of a GPU
 _PLAIN = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for all devices
 _log = logging.getLogger("ckptd.device")
@@ -132,7 +133,9 @@ class Copies:
         self._crc32c = snapshot.session.handle().library.ckpt_crc32c
         # Less than the arena: slabs that are on the way cannot be used again.
         self._window = min(WINDOW_BYTES, arena.size // 4)
-        self._threads = concurrent.futures.ThreadPoolExecutor(CHECKERS, "ckptd")
+        cores = len(os.sched_getaffinity(0))
+        self._threads = concurrent.futures.ThreadPoolExecutor(
+            max(min(CHECKERS_MAX, cores // 2), 1), "ckptd")
         self._batch: Optional[_Batch] = None
         self._on_the_way: Deque[_Batch] = collections.deque()
         self._bytes = 0
