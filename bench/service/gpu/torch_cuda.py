@@ -140,9 +140,18 @@ def measure(options, folder):
         result["restore_seconds"], _ = timed(lambda: saver.restore(found))
         state.check(found)
     result["copy_seconds"] = statistics.median(copy for copy, _ in result["save"]["pairs"])
+    keep(result, options.out)  # peers may take long
     if options.peer_rounds:
         result.update(peers(state, folder, options.peer_rounds))
+        keep(result, options.out)
     return result
+
+
+def keep(result, path):
+    if path:
+        with open(path, "w", encoding="utf-8") as out:
+            json.dump(result, out, indent=1)
+            out.write("\n")
 
 
 def summary(result):
@@ -173,10 +182,6 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.store) as folder:
         result = measure(options, folder)
-    if options.out:
-        with open(options.out, "w", encoding="utf-8") as out:
-            json.dump(result, out, indent=1)
-            out.write("\n")
     print("\n".join(summary(result)))
 
 
