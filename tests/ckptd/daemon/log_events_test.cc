@@ -23,7 +23,8 @@ using ::testing::SizeIs;
 
 using Fields = std::set<std::string>;
 
-// Rows "| `name` | `field` `field` | when |" of the page's section "Log events".
+// Items "- `name` (`field`, `field`): when" of the page's section "Log events". Everything up to
+// the colon is on one line.
 std::map<std::string, Fields> documented() {
   std::map<std::string, Fields> events;
   std::ifstream file(CKPTD_METRICS_PAGE);
@@ -31,13 +32,13 @@ std::map<std::string, Fields> documented() {
   bool inside = false;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("## ")) inside = line == "## Log events";
-    if (!inside || !line.starts_with("| `")) continue;
-    const std::string cells = line.substr(0, line.find('|', line.find('|', 1) + 1));
+    if (!inside || !line.starts_with("- `")) continue;
+    const std::string head = line.substr(0, line.find(':'));
     std::string name;
-    for (std::sregex_iterator at(cells.begin(), cells.end(), quoted), end; at != end; ++at) {
+    for (std::sregex_iterator at(head.begin(), head.end(), quoted), end; at != end; ++at) {
       if (name.empty()) {
         name = (*at)[1];
-        EXPECT_TRUE(events.try_emplace(name).second) << name << " has two rows";
+        EXPECT_TRUE(events.try_emplace(name).second) << name << " has two items";
       } else {
         events[name].insert((*at)[1]);
       }
