@@ -81,8 +81,8 @@ class Stager {
                CUstream_st* stream);
   Status wait_gathered(uint32_t unit, CUstream_st* stream);
   Status poll();
-  // Counts the chunks that have been drained. Queues a slice of a group if as many chunks are. Calls
-  // CUDA only, not the session: what fails is said by the next call of another kind.
+  // Counts the chunks that have been drained. Queues a slice of a group if as many chunks are.
+  // Calls CUDA only, not the session: what fails is said by the next call of another kind.
   void advance();
   // False if advance() has nothing to do.
   bool is_active() const { return !staging_.empty() && (drains_->open() > 0 || has_more()); }
@@ -162,6 +162,7 @@ class Stager {
   }
   template <typename Queue>
   Status or_fail(const Queue& queue);
+  Status queue_group(Staging& staging, const StageGroup& next);
   Status gather_group(Staging& staging, const StageGroup& next);
   // The arguments of a group's kernels.
   struct Launch {

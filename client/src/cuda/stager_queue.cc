@@ -32,10 +32,7 @@ Status Stager::queue_ready(Staging& staging, Reach reach) {
     const StageGroup next = group_after(staging);
     if (next.chunks == 0 || staging.queued() >= reach.chunks) return ok_status();
     if (reach.only_free && !is_free(next)) return ok_status();
-    CKPT_TRY(or_fail([&]() -> Status {
-      CKPT_TRY(gather_group(staging, next));
-      return drain_group(staging);
-    }));
+    CKPT_TRY(queue_group(staging, next));
   }
 }
 
@@ -73,6 +70,13 @@ Status Stager::or_fail(const Queue& queue) {
   }
   if (!queued.ok()) failed_ = queued.error();
   return queued;
+}
+
+Status Stager::queue_group(Staging& staging, const StageGroup& next) {
+  return or_fail([&]() -> Status {
+    CKPT_TRY(gather_group(staging, next));
+    return drain_group(staging);
+  });
 }
 
 // Queues the group's kernels. All chunks before it have been given to the drain queue.
