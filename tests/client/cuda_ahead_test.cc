@@ -1,6 +1,7 @@
 // Snapshots that queue only their first groups while they are staged (ahead_bytes in
 // ckpt_cuda_options): which calls queue the other groups, and when. On the emulated device only.
 #include <functional>
+#include <optional>
 
 #include "tests/client/cuda_client_fixture.h"
 #include "tests/support/cuda_emulator/control.h"
@@ -125,14 +126,15 @@ TEST_F(CudaAheadTest, AdvanceQueuesKernelsOfAGroupOrCopiesOfAChunk) {
 // Each of the other calls finds a group whose kernels are queued and whose copies are not.
 TEST_F(CudaAheadTest, AGroupThatIsHalfQueuedIsQueuedToItsEndByOtherCalls) {
   connect();
+  std::optional<Snapshot> other;  // outlives its staging
   const std::function<ckpt_status()> next[] = {
       [&] { return ckpt_cuda_poll(cuda_, nullptr); },
       [&] { return ckpt_cuda_drain(cuda_, 20'000); },
       [&] { return ckpt_cuda_wait_gathered(cuda_, 6, trainer_->stream()); },
       [&] {
         ++plan_.attempt;
-        Snapshot other = begin();
-        return stage(other.handle(), pieces_);
+        other.emplace(begin());
+        return stage(other->handle(), pieces_);
       }};
   for (uint64_t slices = 1; const auto& call : next) {
     ++plan_.attempt;

@@ -33,8 +33,7 @@ constexpr double kRateMin = 1 / 1.02;
 // the link is slower.
 constexpr double kFits = 0.8;
 // Steps are repeated until a sample takes this long. A single step is as noisy as the host.
-constexpr double kSampleSeconds = 0.05;
-constexpr double kBoundedSampleSeconds = 0.25;
+constexpr double kSampleSeconds = 0.2;
 
 // One plain copy to the host, of as many bytes as the state has.
 struct PlainCopy {
@@ -147,7 +146,8 @@ Status plain_step(Session& session) { return same_step(session); }
 // One step with a snapshot of all state at its boundary, until the snapshot is in the arena.
 Status step_with_snapshot(Session& session) {
   CKPT_TRY(session.sink->stage());
-  CKPT_TRY(same_step(session, [&](const WeightState& state) { session.sink->before_write(state); }));
+  CKPT_TRY(
+      same_step(session, [&](const WeightState& state) { session.sink->before_write(state); }));
   return session.sink->drain();
 }
 
@@ -225,10 +225,12 @@ std::string shape_of(const Session& session) {
       session.config.micro_batches, session.config.batch, model.seq_len, session.sink->bytes());
 }
 
-// Of so many calls in a row, of a step each, that they take about `seconds`.
-Rate tokens_per_second(const std::shared_ptr<Session>& session, const Times& times, double seconds,
-                       Status (*call)(Session&)) {
-  const int steps = static_cast<int>(std::ceil(seconds / std::max(times.step_seconds, 1e-6)));
+// Repeats a call, of a step each, for about kSampleSeconds.
+Rate tokens_per_second(const Context& context, const std::shared_ptr<Session>& session,
+                       const Times& times, Status (*call)(Session&)) {
+  const double longest = std::max({times.step_seconds, times.copy_seconds, 1e-6});
+  const int steps =
+      context.settings.tiny ? 1 : static_cast<int>(std::ceil(kSampleSeconds / longest));
   return {.units_per_call = steps * static_cast<double>(session->config.tokens_per_step()) / 1e3,
           .call = [session, call, steps]() -> Status {
             for (int i = 0; i < steps; ++i) CKPT_TRY(call(*session));
@@ -248,9 +250,8 @@ void bench_snapshots(const Context& context, const std::shared_ptr<Session>& ses
           .reason = fmt::format("the copy takes {:.1f} ms and {} behind a step of {:.1f} ms",
                                 1e3 * times.copy_seconds, times.fits() ? "fits" : "does not fit",
                                 1e3 * times.step_seconds)};
-  const double seconds = bounded ? kBoundedSampleSeconds : kSampleSeconds;
-  compare(context, row, tokens_per_second(session, times, seconds, step_with_snapshot),
-          tokens_per_second(session, times, seconds, plain_step));
+  compare(context, row, tokens_per_second(context, session, times, step_with_snapshot),
+          tokens_per_second(context, session, times, plain_step));
 }
 
 // Row of one thing that a snapshot does beside a step, done alone.
@@ -262,8 +263,8 @@ void bench_part(const Context& context, const std::shared_ptr<Session>& session,
            .unit = "ktok/s",
            .limit_name = "the same step without",
            .must = false},
-          tokens_per_second(session, times, kBoundedSampleSeconds, step),
-          tokens_per_second(session, times, kBoundedSampleSeconds, plain_step));
+          tokens_per_second(context, session, times, step),
+          tokens_per_second(context, session, times, plain_step));
 }
 
 // Row of the time that the thread which queues the step's kernels spends on the snapshot.
