@@ -24,7 +24,9 @@ def median_interval(values):
 
 
 def ratios(values, limits):
-    return [value / limit for value, limit in zip(values, limits, strict=True)]
+    if len(values) != len(limits):
+        raise ValueError(f"{len(values)} values and {len(limits)} limits are no pairs")
+    return [value / limit for value, limit in zip(values, limits)]
 
 
 def compared(values, limits):

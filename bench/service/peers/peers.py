@@ -10,6 +10,7 @@ import importlib.metadata
 import json
 import pathlib
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -54,13 +55,13 @@ def options():
     parser.add_argument("--seed", type=int, default=1, help="of the state (1)")
     parser.add_argument("--dir", type=pathlib.Path, default=ROOT / "build/bench",
                         help="a folder on the disk to measure (build/bench)")
-    parser.add_argument("--subjects", help="names, with semicolons between: 'ckptd.Saver;torch.save' (all)")
+    parser.add_argument("--subjects", help="names, with commas between (all)")
     parser.add_argument("--ckptbench", help="ckptbench of the same build, for its row")
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     found = parser.parse_args()
     try:
         shapes.of_bytes(found.bytes, found.ranks)
-        names = found.subjects.split(";") if found.subjects else [
+        names = found.subjects.split(",") if found.subjects else [
             one.name for one in subjects.SUBJECTS]
         found.chosen = [subjects.named(name.strip()) for name in names]
     except ValueError as error:
@@ -134,9 +135,12 @@ def document(settings, before, runs, alone, left_out):
 
 def command():
     """The command line, with the names of files alone."""
-    words = [pathlib.Path(word).name if word.startswith("/") else word for word in sys.argv[1:]]
-    return " ".join(["./dev bench peers", *(f'"{word}"' if " " in word else word
-                                            for word in words)])
+    words = sys.argv[1:]
+    if "--ckptbench" in words:  # ./dev adds it
+        at = words.index("--ckptbench")
+        del words[at:at + 2]
+    words = [pathlib.Path(word).name if word.startswith("/") else word for word in words]
+    return shlex.join(["./dev", "bench", "peers", *words])
 
 
 def text(found):
@@ -157,6 +161,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         settings.dir.mkdir(parents=True, exist_ok=True)
+        settings.dir = settings.dir.resolve()
         check_disk(settings)
         found = measure(settings)
     except (processes.Failed, OSError) as failed:
