@@ -64,6 +64,10 @@ class Figures(unittest.TestCase):
         found["limit_self_interval"] = [0.9, 1.01]
         self.assertEqual(figures.verdict_if_quiet(found, 1.1), "inconclusive")
 
+    def test_a_moving_limit_hides_no_miss(self):
+        found = {"ratio_interval": [1.2, 1.3], "limit_self_interval": [0.9, 1.01]}
+        self.assertEqual(figures.verdict_if_quiet(found, 1.1), "fail")
+
     def test_pairs_of_different_numbers_are_refused(self):
         with self.assertRaises(ValueError):
             figures.compared([1.0, 2.0], [1.0, 2.0, 3.0])
