@@ -67,8 +67,8 @@ NOTES = ["", "## Reading", "",
          "- **open**: construction before the first save. ckptd plans and opens its session here.",
          "- **stall**: the slowest rank, from a barrier until its state may change again.",
          "- **durable**: from the first rank's begin until the last rank's bytes are on disk.",
-         "- **restore**: into tensors that exist, with opening, planning and reading. Compared bit for "
-         "bit. **cold**: from the disk; ckptd and its session start anew.",
+         "- **restore**: into tensors that exist, with opening, planning and reading. Compared bit "
+         "for bit. **cold**: from the disk; ckptd and its session start anew.",
          "- **before**: ranks with their state alone. PSS has no page cache, which files fill.",
          "- Best peer: the lowest median of the peers that the row allows. `ckptbench save` runs "
          "before and after all turns, not in pairs.",
