@@ -14,11 +14,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 for folder in ("research", "service", "service/gpu"):
     sys.path.insert(0, str(ROOT / "bench" / folder))
 
+import peers_page  # noqa: E402
 import research_pages  # noqa: E402
 import results as gpu  # noqa: E402
 import service_pages  # noqa: E402
 
-PAGES = {**service_pages.PAGES, **research_pages.PAGES}
+PAGES = {**service_pages.PAGES, **research_pages.PAGES, "peers": peers_page.PAGE}
 # Pages of other programs, which have a --check of their own.
 ELSEWHERE = {"relayout": "bench/research/relayout.py", "sharded": "bench/research/sharded.py",
              "simulation": "bench/research/simulation.py",
