@@ -143,11 +143,17 @@ class Writer:
         copies, self._copies = self._copies, None
         if copies is None:
             return
+        failed = True
         try:
-            copies.close()
-        except BaseException:
             if kind is None:
-                raise  # else the block's own exception says why
+                copies.flush()
+                failed = False
+        finally:
+            try:
+                copies.close()
+            except BaseException:
+                if not failed:
+                    raise  # else the first exception says why
 
     def write(self, unit: int, data: Any, length: int, starts: Sequence[int], offset: int) -> None:
         """Writes the runs of a piece into the unit of that number: see `write` of this module."""

@@ -1,4 +1,4 @@
-"""CUDA tensors in Saver, DCP and Loop. Without a GPU: pinned parts, and buffered reads."""
+"""CUDA tensors in Saver, DCP and Loop. Without a GPU: pinned parts, pieces, buffered reads."""
 
 import ctypes
 import os
@@ -46,6 +46,20 @@ class Pinning(unittest.TestCase):
     def test_slab_above_the_limit_is_one_part(self):
         slab = device.PIN_BYTES_MAX + (2 << 20)
         self.assertEqual(device.parts(2 * slab, slab), [(0, slab), (slab, slab)])
+
+
+class Pieces(unittest.TestCase):
+    def test_last_pieces_are_small(self):
+        left, found = 1 << 30, []
+        while left > 0:
+            found.append(min(device.piece_bytes(left, device.PIECE_BYTES_MAX), left))
+            left -= found[-1]
+        self.assertEqual(found, sorted(found, reverse=True))
+        self.assertEqual((found[0], found[-1]), (device.PIECE_BYTES_MAX, device.PIECE_BYTES_MIN))
+        self.assertLess(len(found), 70)
+
+    def test_piece_of_a_small_arena_is_small(self):
+        self.assertEqual(device.piece_bytes(1 << 30, 1 << 20), 1 << 20)
 
 
 class Reads(unittest.TestCase):
@@ -295,23 +309,22 @@ class DaemonDies(DaemonTest):
         self.assertEqual(tiny.restore(found).step, 3)
         check_same(self, state, found)
 
-    def test_refused_state_leaves_no_place_lent(self):
+    def test_failed_save_leaves_no_place_lent(self):
         state = {"a": on_gpu((1 << 20,), 1), "b": on_gpu((1 << 20,), 2)}
         tiny = saver(self.tiny, socket=self.daemon.socket)
         self.addCleanup(tiny.session.close)
         tiny.save(1, state).durable(support.TIMEOUT)
-        write = device.Copies.write
+        flush = device.Copies.flush
 
-        def failing(copies, unit, data, *arguments):
-            if data.data_ptr() == state["b"].data_ptr():
-                raise ckptd.InvalidArgument("no more")
-            write(copies, unit, data, *arguments)
-        device.Copies.write = failing
+        def failing(copies):
+            copies._copy_next()
+            raise ckptd.InvalidArgument("no more")
+        device.Copies.flush = failing
         try:
             with self.assertRaisesRegex(ckptd.InvalidArgument, "no more"):
                 tiny.save(2, state)
         finally:
-            device.Copies.write = write
+            device.Copies.flush = flush
         tiny.save(3, state).durable(support.TIMEOUT)
         self.assertEqual(tiny.restore(zeroed(state)).step, 3)
 
