@@ -4,12 +4,15 @@
     torch_cuda.py --gib 2 --pairs 12 [--peer-rounds 4] [--store DIR] [--out FILE]
 
 Each pair is one copy and one save, in alternating order, of a state that has changed. A save counts
-until it returns, when the state may be overwritten; it is durable before the next one starts. Peers
-in the same run: async_save of torch.distributed.checkpoint (DCP) with its default stager, and with
-pinned memory that is kept. Prints a summary, and writes the result to --out as JSON. Needs PyTorch
-with CUDA, and the package ckptd."""
+until it returns, when the state may be overwritten; it is durable before the next one starts. More
+saves, with clocks around their parts, tell where the time goes. Peers in the same run: async_save
+of torch.distributed.checkpoint (DCP) with its default stager, and with pinned memory that is kept.
+Prints a summary, and writes the result to --out as JSON. Needs PyTorch with CUDA, and the package
+ckptd."""
 
 import argparse
+import concurrent.futures
+import contextlib
 import json
 import os
 import random
@@ -19,6 +22,7 @@ import tempfile
 import time
 
 import ckptd
+from ckptd import device, saver as saver_module
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
@@ -89,6 +93,91 @@ def pairs_of(state, saver, count):
     return found
 
 
+PARTS = {"examine": (saver_module, "examine"), "document": (ckptd.Saver, "_document"),
+         "begin": (ckptd.Saver, "_begin"), "write": (ckptd.Saver, "_write"),
+         "reserve": (ckptd.Snapshot, "reserve"), "wait": (device._Batch, "wait"),
+         "flush": (device.Copies, "flush"), "close": (device.Copies, "close"),
+         "filled": (ckptd.Snapshot, "filled"), "end": (ckptd.Snapshot, "end"),
+         "checksum threads": (device._Batch, "check")}
+
+
+@contextlib.contextmanager
+def clocks(totals):
+    """Adds to `totals` the seconds and calls of each part of a save. Parts contain each other."""
+    def measured(part, call):
+        def timed_call(*arguments, **options):
+            begin = time.perf_counter()
+            try:
+                return call(*arguments, **options)
+            finally:
+                seconds, calls = totals.get(part, (0.0, 0))
+                totals[part] = (seconds + time.perf_counter() - begin, calls + 1)
+        return timed_call
+    before = {part: getattr(owner, name) for part, (owner, name) in PARTS.items()}
+    for part, (owner, name) in PARTS.items():
+        setattr(owner, name, measured(part, before[part]))
+    try:
+        yield
+    finally:
+        for part, (owner, name) in PARTS.items():
+            setattr(owner, name, before[part])
+
+
+def breakdown(state, saver, step):
+    """One save: seconds and calls of its parts, and milliseconds until the device has copied."""
+    totals = {}
+    state.change()
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    init, flush = device.Copies.__init__, device.Copies.flush
+
+    def begun(*arguments):
+        init(*arguments)
+        first.record()
+
+    def flushed(copies):
+        flush(copies)
+        last.record()
+    device.Copies.__init__, device.Copies.flush = begun, flushed
+    try:
+        with clocks(totals):
+            seconds, pending = timed(lambda: saver.save(step, state.tensors))
+    finally:
+        device.Copies.__init__, device.Copies.flush = init, flush
+    pending.durable(TIMEOUT)
+    timings = pending._snapshot.info().timings
+    return {"seconds": round(seconds, 6), "copies_ms": round(first.elapsed_time(last), 3),
+            "parts": {part: [round(spent, 6), calls] for part, (spent, calls) in totals.items()},
+            "libckpt": {part: round(value, 6) for part, value in timings._asdict().items()}}
+
+
+def copy_into_arena(state, saver):
+    """Seconds of the same copies into the pinned arena, which nothing uses at the time."""
+    arena = device.arena_of(saver.session)
+    place = arena.address
+
+    def copy():
+        at = place
+        for value in state.tensors.values():
+            size = value.numel() * value.element_size()
+            arena.host(at, size).copy_(device.plain(value).reshape(-1).view(torch.uint8),
+                                       non_blocking=True)
+            at += size
+        torch.cuda.synchronize()
+    return [round(timed(copy)[0], 6) for _ in range(4)]
+
+
+def checksum_rate(saver, threads):
+    """GB/s of so many threads that compute checksums of the arena, as a save does."""
+    arena = device.arena_of(saver.session)
+    crc32c = saver.session.handle().library.ckpt_crc32c
+    size = min(arena.size // threads, 64 << 20)
+    begin = time.perf_counter()
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        for number in range(threads):
+            pool.submit(crc32c, arena.address + number * size, size, 0)
+    return round(threads * size / (time.perf_counter() - begin) / 1e9, 1)
+
+
 def peer(state, folder, rounds, stager):
     """[(seconds of the copy, seconds until async_save returned)], without a first round."""
     found = []
@@ -136,9 +225,15 @@ def measure(options, folder):
         result["first_save_seconds"], pending = timed(lambda: saver.save(1, state.tensors))
         pending.durable(TIMEOUT)
         result["save"] = figures(pairs_of(state, saver, options.pairs))
+        result["breakdown"] = [breakdown(state, saver, options.pairs + 2 + number)
+                               for number in range(4)]
         found = {name: torch.zeros_like(value) for name, value in state.tensors.items()}
         result["restore_seconds"], _ = timed(lambda: saver.restore(found))
         state.check(found)
+        result["restore_again_seconds"], _ = timed(lambda: saver.restore(found))
+        result["arena_copy_seconds"] = copy_into_arena(state, saver)
+        result["checksum_gbs"] = {threads: checksum_rate(saver, threads)
+                                  for threads in (1, 4, 8, 12)}
     result["copy_seconds"] = statistics.median(copy for copy, _ in result["save"]["pairs"])
     keep(result, options.out)  # peers may take long
     if options.peer_rounds:
@@ -167,8 +262,14 @@ def summary(result):
             low, high = one["ratio_interval"]
             yield (f"{name}: stall {one['seconds']:.4f} s, ratio {one['ratio']:.2f} "
                    f"[{low:.2f}, {high:.2f}] to the copy, {len(one['pairs'])} pairs")
+    best = min(result["breakdown"], key=lambda one: one["seconds"])
+    yield (f"a save of {best['seconds'] * 1e3:.1f} ms, its copies {best['copies_ms']:.1f} ms; " +
+           ", ".join(f"{part} {spent * 1e3:.2f} ms in {calls}"
+                     for part, (spent, calls) in best["parts"].items()))
+    yield (f"copy into the arena {min(result['arena_copy_seconds']):.4f} s; checksums in GB/s by "
+           f"threads: {result['checksum_gbs']}")
     yield (f"first save with pinning {result['first_save_seconds']:.2f} s; restore "
-           f"{result['restore_seconds']:.3f} s")
+           f"{result['restore_seconds']:.3f} s, again {result['restore_again_seconds']:.3f} s")
 
 
 def main():

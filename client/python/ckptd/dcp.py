@@ -339,8 +339,7 @@ class Reader(Side, StorageReader):
         view = plan.storage_data or self._view
         with mine.session.restore(view, exact=self._exact) as held:
             documents = restoring.Documents(held, self._layout, 0)
-            reader = transfer.Reader(lambda ranges: held.read(ranges, self._timeout),
-                                     transfer.Buffer())
+            reader = transfer.Reader(lambda ranges: held.read(ranges, self._timeout))
             targets = []
             for item in plan.items:
                 if item.type == LoadItemType.BYTE_IO:

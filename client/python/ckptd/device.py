@@ -1,14 +1,18 @@
 """CUDA tensors into the arena of a session, which is pinned at the first one.
 
 The copy engine of the device fills places of the arena, on the current stream of the calling
-thread. Threads that live as long as the copies compute the CRC32C of what has arrived."""
+thread. Threads that live as long as the copies compute the CRC32C of what has arrived.
+
+Python costs about 0.2 ms per piece, all threads together and one at a time. A link of 55 GB/s moves
+10 MB meanwhile, so pieces are larger. The last ones are small: save() waits for their checksums."""
 
 import collections
-import concurrent.futures
 import contextlib
 import ctypes
 import logging
 import os
+import queue
+import threading
 import weakref
 from typing import Any, Deque, List, Optional, Sequence, Tuple
 
@@ -19,9 +23,10 @@ from .session import Session
 from .snapshot import Snapshot
 
 PIN_BYTES_MAX = 4 << 30  # of one call of cudaHostRegister
-PIECE_BYTES = 8 << 20  # copied, checked and handed over at a time
-WINDOW_BYTES = 256 << 20  # on the way at most
-CHECKERS_MAX = 8  # threads for checksums; as fast as the link of a GPU
+PIECE_BYTES_MIN, PIECE_BYTES_MAX = 4 << 20, 32 << 20  # copied, checked, handed over at a time
+PIECES_AHEAD = 8  # known before one is copied: the end of a save is seen before it comes
+WINDOW_BYTES = 1 << 30  # on the way at most
+CHECKERS_MAX = 12  # threads for checksums; each reads 5 to 10 GB/s, and a link has 55
 _PLAIN = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for all devices
 _log = logging.getLogger("ckptd.device")
@@ -36,6 +41,12 @@ def parts(size: int, slab: int) -> List[Tuple[int, int]]:
     """(offset, bytes) of what is pinned at a time: whole slabs, since no copy may cross two."""
     most = max(PIN_BYTES_MAX // slab, 1) * slab
     return [(at, min(most, size - at)) for at in range(0, size, most)]
+
+
+def piece_bytes(ahead: int, most: int) -> int:
+    """Bytes of the next piece. Pieces are smaller once few bytes are left to copy."""
+    share = ahead // PIECES_AHEAD & -PIECE_BYTES_MIN
+    return min(max(share, PIECE_BYTES_MIN), most)
 
 
 class Arena:
@@ -119,9 +130,31 @@ class _Batch:
         self.device = device
         self.places: List[_abi.ckpt_place] = []
         self.bytes = 0
-        self.sums: List[int] = []  # once the bytes have arrived
         self.copied = torch.cuda.Event(blocking=True)
-        self.checked: Optional["concurrent.futures.Future[None]"] = None
+        self.queued = False
+        self.sums: List[int] = []  # once the bytes have arrived
+        self.failure: Optional[BaseException] = None
+        self._checking = threading.Lock()  # cheaper than an Event, and an interrupt ends its wait
+        self._checking.acquire()
+
+    def check(self, crc32c: Any) -> None:
+        """Computes the sums, in a thread for checksums."""
+        try:
+            with torch.cuda.device(self.device):  # no context of device 0 for this thread
+                self.copied.synchronize()
+            self.sums = [crc32c(place.data, place.length, 0) for place in self.places]
+        except BaseException as error:
+            self.failure = error
+        finally:
+            self._checking.release()
+
+    def wait(self) -> None:
+        """Nothing writes into the places any more."""
+        if self.queued:
+            with self._checking:
+                return
+        with contextlib.suppress(RuntimeError):  # queueing it has failed
+            torch.cuda.synchronize(self.device)
 
 
 class Copies:
@@ -133,52 +166,74 @@ class Copies:
         self._crc32c = snapshot.session.handle().library.ckpt_crc32c
         # Less than the arena: slabs that are on the way cannot be used again.
         self._window = min(WINDOW_BYTES, arena.size // 4)
-        cores = len(os.sched_getaffinity(0))
-        self._threads = concurrent.futures.ThreadPoolExecutor(
-            max(min(CHECKERS_MAX, cores // 2), 1), "ckptd")
+        self._piece_max = min(PIECE_BYTES_MAX, self._window // 2)
+        self._threads_max = max(min(CHECKERS_MAX, len(os.sched_getaffinity(0)) * 3 // 4), 1)
+        self._threads = 0
+        self._queued: "queue.SimpleQueue[Optional[_Batch]]" = queue.SimpleQueue()
+        self._ahead: Deque[Tuple[int, int, Any]] = collections.deque()  # unit, offset, bytes
+        self._ahead_bytes = 0
         self._batch: Optional[_Batch] = None
         self._on_the_way: Deque[_Batch] = collections.deque()
         self._bytes = 0
 
     def write(self, unit: int, data: Any, length: int, starts: Sequence[int], offset: int) -> None:
-        """Like transfer.write, for contiguous memory of a device."""
+        """Like transfer.write, for contiguous memory of a device. `flush` copies the last ones."""
         item = data.element_size()
         run = length * item
         source = plain(data).reshape(-1).view(torch.uint8)
         for turn, start in enumerate(starts):
-            done = 0
-            while done < run:
-                place = self._snapshot.reserve(unit, offset + start * item + done,
-                                               min(run - done, PIECE_BYTES))
-                begin = turn * run + done
-                self._copy(source[begin:begin + place.length], place)
-                done += place.length
+            self._ahead.append((unit, offset + start * item, source[turn * run:(turn + 1) * run]))
+            self._ahead_bytes += run
+            while self._ahead_bytes > PIECES_AHEAD * self._piece_max:
+                self._copy_next()
 
-    def _copy(self, source: Any, place: _abi.ckpt_place) -> None:
+    def flush(self) -> None:
+        """Queues the copies of all that was written."""
+        while self._ahead:
+            self._copy_next()
+        self._queue()
+
+    def _copy_next(self) -> None:
+        unit, offset, source = self._ahead.popleft()
+        size = source.numel()
+        piece = piece_bytes(self._ahead_bytes, self._piece_max)
         if self._batch is not None and self._batch.device != source.device:
             self._queue()
         if self._batch is None:
             self._batch = _Batch(source.device)
-        self._batch.places.append(place)
-        self._batch.bytes += place.length
+        batch = self._batch
+        place = self._snapshot.reserve(unit, offset, min(size, piece))
+        batch.places.append(place)
+        batch.bytes += place.length
+        self._ahead_bytes -= place.length
+        if place.length < size:
+            self._ahead.appendleft((unit, offset + place.length, source[place.length:]))
+            source = source[:place.length]
         self._arena.host(place.data, place.length).copy_(source, non_blocking=True)
-        if self._batch.bytes >= PIECE_BYTES:
+        if batch.bytes >= piece:
             self._queue()
         while self._bytes > self._window:
             self._hand_over()
 
     def _queue(self) -> None:
         batch, self._batch = self._batch, None
-        if batch is not None:
-            self._on_the_way.append(batch)
-            self._bytes += batch.bytes
-            batch.copied.record(torch.cuda.current_stream(batch.device))
-            batch.checked = self._threads.submit(self._check, batch)
+        if batch is None:
+            return
+        self._on_the_way.append(batch)
+        self._bytes += batch.bytes
+        batch.copied.record(torch.cuda.current_stream(batch.device))
+        if self._threads < self._threads_max:
+            threading.Thread(target=self._check, name="ckptd", daemon=True).start()
+            self._threads += 1
+        self._queued.put(batch)
+        batch.queued = True
 
-    def _check(self, batch: _Batch) -> None:
-        with torch.cuda.device(batch.device):  # no context of device 0 for this thread
-            batch.copied.synchronize()
-        batch.sums = [self._crc32c(place.data, place.length, 0) for place in batch.places]
+    def _check(self) -> None:
+        while True:
+            batch = self._queued.get()
+            if batch is None:
+                return
+            batch.check(self._crc32c)
 
     def _hand_over(self) -> None:
         """Gives the places of the oldest batch back: all of them, whatever fails meanwhile."""
@@ -187,10 +242,11 @@ class Copies:
         with contextlib.ExitStack() as stack:
             for number, place in enumerate(batch.places):
                 stack.callback(self._fill, batch, number, place)
-            if batch.checked is not None:
-                # The first callback to run: an interrupt must not give back what is being filled.
-                stack.callback(concurrent.futures.wait, [batch.checked])
-                batch.checked.result()
+            # The first callback to run: an interrupt must not give back what is being filled.
+            stack.callback(batch.wait)
+            batch.wait()
+            if batch.failure is not None:
+                raise batch.failure
 
     def _fill(self, batch: _Batch, number: int, place: _abi.ckpt_place) -> None:
         # Without its sum the device has failed, and the snapshot is aborted.
@@ -199,9 +255,14 @@ class Copies:
     def close(self) -> None:
         """Waits for the device and gives all places back; raises what has failed."""
         with contextlib.ExitStack() as stack:
-            stack.callback(self._threads.shutdown)
+            stack.callback(self._stop)
             try:
                 self._queue()
             finally:
                 for _ in self._on_the_way:
                     stack.callback(self._hand_over)
+
+    def _stop(self) -> None:
+        """Ends the threads, which have nothing left to check."""
+        for _ in range(self._threads):
+            self._queued.put(None)

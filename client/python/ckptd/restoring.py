@@ -165,7 +165,7 @@ def _raise_strict(missing: Set[str], unexpected: Set[str], run: str, rank: int) 
 def fill(restore: Restore, layout: Layout, state: State, found: Match,
          timeout: float) -> List[Version]:
     """Reads this rank's boxes into its tensors."""
-    reader = transfer.Reader(lambda ranges: restore.read(ranges, timeout), transfer.Buffer())
+    reader = transfer.Reader(lambda ranges: restore.read(ranges, timeout))
     for name, stored in found.tensors.items():
         for piece in state.pieces[name]:
             for place, shape, box in layout.parts(stored, piece.box):

@@ -324,8 +324,8 @@ class Saver:
                 for one in self._plan.writes.get(unit, ()):
                     data = data_of(mine.pieces[one.name], one.piece, one.cut, one.index)
                     writer.write(unit, data, one.length, one.starts, one.offset)
-        offset, room = self._plan.shares[self._job.rank]
-        snapshot.write(layout.VALUES_UNIT, document.ljust(room, b"\0"), offset)
+            offset, room = self._plan.shares[self._job.rank]
+            snapshot.write(layout.VALUES_UNIT, document.ljust(room, b"\0"), offset)
 
     def _document(self, step: int, turn: int, mine: State,
                   per_rank: Mapping[str, Any]) -> Tuple[bytes, bytes]:

@@ -1,6 +1,6 @@
 """Copies between tensors and a run. Contiguous memory of the host is read and written where it is;
 contiguous memory of a GPU is copied into the arena (`device`); the rest goes through one buffer of
-16 MiB."""
+16 MiB, and restores into a GPU through one of 64 MiB."""
 
 import ctypes
 import zlib
@@ -15,7 +15,9 @@ from .device import plain
 from .snapshot import Snapshot
 
 BUFFER_BYTES = 16 << 20
+READ_BYTES = 64 << 20  # of one read into a GPU's memory: a request to ckptd has costs of its own
 RUN_BYTES_MIN = 64 << 10  # of a GPU's memory; shorter ones of one tensor share the buffer
+ROOM_ALIGN = 64  # of a tensor in a buffer
 RANGES_MAX = 1 << 16  # of one restore; ckptd takes twice as many
 _DTYPES = {name: getattr(torch, dtype) for dtype, name in _TORCH.items() if hasattr(torch, dtype)}
 
@@ -61,7 +63,8 @@ def check(data: Any, name: str) -> None:
 class Buffer:
     """Bounded host memory for copies, pinned for those of a GPU; allocated at the first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, pinned_bytes: int = BUFFER_BYTES) -> None:
+        self._pinned_bytes = pinned_bytes
         self._bytes: Dict[str, Any] = {}  # by kind of device
 
     def chunks(self, data: Any) -> Iterator[Tuple[int, int, Any, Any]]:
@@ -78,8 +81,7 @@ class Buffer:
             return
         room = BUFFER_BYTES // data.element_size()
         if count <= room:
-            flat = self._room(data.device.type)[:count * data.element_size()].view(data.dtype)
-            yield at, count, flat.view(data.shape), data
+            yield at, count, self.room(data, 0), data
             return
         row = product(data.shape[1:])
         step = max(room // row, 1)
@@ -87,11 +89,17 @@ class Buffer:
             part = data[begin:begin + step]
             yield from self._chunks(part if row <= room else part[0], at + begin * row)
 
-    def _room(self, kind: str) -> Any:
+    def size(self, kind: str) -> int:
+        return self._pinned_bytes if kind == "cuda" else BUFFER_BYTES
+
+    def room(self, data: Any, begin: int) -> Any:
+        """A contiguous host tensor like `data`, at that byte of the memory."""
+        kind = data.device.type
         if kind not in self._bytes:
-            self._bytes[kind] = device.pinned_bytes(BUFFER_BYTES) if kind == "cuda" else (
-                torch.empty(BUFFER_BYTES, dtype=torch.uint8))
-        return self._bytes[kind]
+            self._bytes[kind] = device.pinned_bytes(self.size(kind)) if kind == "cuda" else (
+                torch.empty(self.size(kind), dtype=torch.uint8))
+        end = begin + data.numel() * data.element_size()
+        return self._bytes[kind][begin:end].view(data.dtype).view(data.shape)
 
     def crc(self, data: Any) -> int:
         """CRC of the elements in row-major order."""
@@ -135,11 +143,17 @@ class Writer:
         copies, self._copies = self._copies, None
         if copies is None:
             return
+        failed = True
         try:
-            copies.close()
-        except BaseException:
             if kind is None:
-                raise  # else the block's own exception says why
+                copies.flush()
+                failed = False
+        finally:
+            try:
+                copies.close()
+            except BaseException:
+                if not failed:
+                    raise  # else the first exception says why
 
     def write(self, unit: int, data: Any, length: int, starts: Sequence[int], offset: int) -> None:
         """Writes the runs of a piece into the unit of that number: see `write` of this module."""
@@ -167,16 +181,21 @@ class Writer:
 class Reader:
     """Collects ranges of units and reads them in batches. `read` gets (unit, offset, memory)."""
 
-    def __init__(self, read: Callable[[List[Tuple[str, int, Memory]]], List[Any]],
-                 buffer: Buffer) -> None:
+    def __init__(self, read: Callable[[List[Tuple[str, int, Memory]]], List[Any]]) -> None:
         self._read = read
-        self._buffer = buffer
+        self._buffer = Buffer(READ_BYTES)
         self._ranges: List[Tuple[str, int, Memory]] = []
+        self._copies: List[Tuple[Any, Any]] = []  # (target, its bytes in the buffer)
+        self._used = 0  # bytes of the buffer
         self.restored: List[Any] = []
 
     def add(self, unit: str, data: Any, length: int, starts: Sequence[int], offset: int) -> None:
         item = data.element_size()
-        for at, count, host, source in self._buffer.chunks(data):
+        for at, count, host, target in self._buffer.chunks(data):
+            begins = 0
+            if target is not None:
+                begins = self._begin(target)
+                host = self._buffer.room(target, begins)
             address = host.data_ptr()
             for turn in range(at // length, -(-(at + count) // length)):
                 begin = max(turn * length, at)
@@ -186,12 +205,27 @@ class Reader:
                      Memory(address + (begin - at) * item, (end - begin) * item, False, data)))
                 if len(self._ranges) == RANGES_MAX:
                     self.flush()
-            if source is not None:  # the buffer is reused: read it now
-                self.flush()
-                with torch.no_grad():
-                    source.copy_(host)
+            if target is not None:
+                self._copies.append((target, host))
+                self._used = begins + count * item
+
+    def _begin(self, target: Any) -> int:
+        """First byte of the buffer's free room, once it is large enough for the target."""
+        begin = -(-self._used // ROOM_ALIGN) * ROOM_ALIGN
+        kind = target.device.type
+        end = begin + target.numel() * target.element_size()
+        other = self._copies and self._copies[0][0].device.type != kind
+        if not other and end <= self._buffer.size(kind):
+            return begin
+        self.flush()
+        return 0
 
     def flush(self) -> None:
         ranges, self._ranges = self._ranges, []
+        copies, self._copies = self._copies, []
+        self._used = 0
         if ranges:
             self.restored += self._read(ranges)
+        with torch.no_grad():
+            for target, host in copies:
+                target.copy_(host)

@@ -1,5 +1,6 @@
-"""CUDA tensors in Saver, DCP and Loop. Skipped where there is no GPU, but for what is pinned."""
+"""CUDA tensors in Saver, DCP and Loop. Without a GPU: pinned parts, pieces, buffered reads."""
 
+import ctypes
 import os
 import pathlib
 import signal
@@ -13,7 +14,7 @@ from pytorch_support import StoreTest, ckptd, dist, filled, same, saver, torch, 
 from support import DaemonTest
 import torch.distributed.checkpoint as dcp
 
-from ckptd import device
+from ckptd import device, transfer
 
 DEVICE = "cuda"
 needs_gpu = unittest.skipUnless(torch.cuda.is_available(), "PyTorch finds no CUDA device")
@@ -45,6 +46,61 @@ class Pinning(unittest.TestCase):
     def test_slab_above_the_limit_is_one_part(self):
         slab = device.PIN_BYTES_MAX + (2 << 20)
         self.assertEqual(device.parts(2 * slab, slab), [(0, slab), (slab, slab)])
+
+
+class Pieces(unittest.TestCase):
+    def test_last_pieces_are_small(self):
+        left, found = 1 << 30, []
+        while left > 0:
+            found.append(min(device.piece_bytes(left, device.PIECE_BYTES_MAX), left))
+            left -= found[-1]
+        self.assertEqual(found, sorted(found, reverse=True))
+        self.assertEqual((found[0], found[-1]), (device.PIECE_BYTES_MAX, device.PIECE_BYTES_MIN))
+        self.assertLess(len(found), 70)
+
+    def test_piece_of_a_small_arena_is_small(self):
+        self.assertEqual(device.piece_bytes(1 << 30, 1 << 20), 1 << 20)
+
+
+class Reads(unittest.TestCase):
+    """Through the buffer, with tensors of the host that are not contiguous."""
+
+    def setUp(self):
+        self.reads = []
+        self.reader = transfer.Reader(self.read)
+
+    def read(self, ranges):
+        self.reads.append(len(ranges))
+        for _, offset, memory in ranges:
+            ctypes.memset(memory.address, offset + 1, memory.nbytes)
+        return []
+
+    def test_small_tensors_share_one_read(self):
+        tensors = [torch.zeros(7, 3 + number, dtype=torch.uint8).t() for number in range(20)]
+        for number, tensor in enumerate(tensors):
+            self.reader.add("a", tensor, tensor.numel(), [0], number)
+        self.reader.flush()
+        self.assertEqual(self.reads, [20])
+        for number, tensor in enumerate(tensors):
+            self.assertTrue(bool((tensor == number + 1).all()))
+
+    def test_full_buffer_is_read_before_its_reuse(self):
+        tensors = [torch.zeros(5 << 10, 1 << 10, dtype=torch.uint8).t() for _ in range(7)]
+        for number, tensor in enumerate(tensors):
+            self.reader.add("a", tensor, tensor.numel(), [0], number)
+        self.reader.flush()
+        self.assertEqual(self.reads, [3, 3, 1])
+        for number, tensor in enumerate(tensors):
+            self.assertTrue(bool((tensor == number + 1).all()))
+
+    def test_more_ranges_than_one_read_may_have(self):
+        before, transfer.RANGES_MAX = transfer.RANGES_MAX, 4
+        self.addCleanup(setattr, transfer, "RANGES_MAX", before)
+        tensor = torch.zeros(3, 6, dtype=torch.uint8).t()
+        self.reader.add("a", tensor, 3, [0, 3, 6, 9, 12, 15], 0)
+        self.reader.flush()
+        self.assertEqual(self.reads, [4, 2])
+        self.assertEqual(tensor[:, 0].tolist(), [1, 4, 7, 10, 13, 16])
 
 
 @needs_gpu
@@ -253,23 +309,22 @@ class DaemonDies(DaemonTest):
         self.assertEqual(tiny.restore(found).step, 3)
         check_same(self, state, found)
 
-    def test_refused_state_leaves_no_place_lent(self):
+    def test_failed_save_leaves_no_place_lent(self):
         state = {"a": on_gpu((1 << 20,), 1), "b": on_gpu((1 << 20,), 2)}
         tiny = saver(self.tiny, socket=self.daemon.socket)
         self.addCleanup(tiny.session.close)
         tiny.save(1, state).durable(support.TIMEOUT)
-        write = device.Copies.write
+        flush = device.Copies.flush
 
-        def failing(copies, unit, data, *arguments):
-            if data.data_ptr() == state["b"].data_ptr():
-                raise ckptd.InvalidArgument("no more")
-            write(copies, unit, data, *arguments)
-        device.Copies.write = failing
+        def failing(copies):
+            copies._copy_next()
+            raise ckptd.InvalidArgument("no more")
+        device.Copies.flush = failing
         try:
             with self.assertRaisesRegex(ckptd.InvalidArgument, "no more"):
                 tiny.save(2, state)
         finally:
-            device.Copies.write = write
+            device.Copies.flush = flush
         tiny.save(3, state).durable(support.TIMEOUT)
         self.assertEqual(tiny.restore(zeroed(state)).step, 3)
 
