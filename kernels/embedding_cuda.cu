@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kBlockThreads)
 // list. Atomics on integers deal out places, so the order of a list may differ from call to call.
 // Each list is sorted before its rows are added: the bits of the sums do not depend on the order.
 // Few launches: a launch costs as much time as moving 5 MB.
-constexpr int kPositionsEach = 2;  // of a lane
+constexpr int kPositionsEach = 2;                             // of a lane
 constexpr int32_t kShortMax = kPositionsEach * kWarpThreads;  // positions that a warp sorts
 
 // A long list: more than kShortMax positions.

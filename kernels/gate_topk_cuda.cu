@@ -246,7 +246,8 @@ __device__ void rank_experts(const GateShape& shape, int64_t first, const float*
 #pragma unroll
     for (int i = 0; i < L::kPacksEach; ++i) {
       const int expert = first_expert<L>(i);
-      store_experts<L>(probabilities + (first + token) * shape.experts, expert, experts, p[turn][i]);
+      store_experts<L>(probabilities + (first + token) * shape.experts, expert, experts,
+                       p[turn][i]);
       Pack<int> ranks;
 #pragma unroll
       for (int r = 0; r < kPack; ++r) {
@@ -283,7 +284,8 @@ __global__ void __launch_bounds__(kGateThreads)
       }
     }
     __syncwarp();
-    const auto tokens = static_cast<int>(std::min<int64_t>(L::kTokensPerWarp, shape.tokens - first));
+    const auto tokens =
+        static_cast<int>(std::min<int64_t>(L::kTokensPerWarp, shape.tokens - first));
     for (int begin = 0; begin < tokens * top_k; begin += kWarp) {
       const int i = begin + lane;
       const int token = i * reciprocal >> 16;
@@ -321,10 +323,10 @@ __global__ void __launch_bounds__(kGateThreads)
     Pack<float> p[L::kPacksEach];
 #pragma unroll
     for (int i = 0; i < L::kPacksEach; ++i) {
-      p[i] = load_experts<L>(probabilities + token * shape.experts, first_expert<L>(i), experts,
-                             0.0f);
-      *reinterpret_cast<Pack<unsigned>*>(by_expert + first_expert<L>(i)) = {
-          kNotChosen, kNotChosen, kNotChosen, kNotChosen};
+      p[i] =
+          load_experts<L>(probabilities + token * shape.experts, first_expert<L>(i), experts, 0.0f);
+      *reinterpret_cast<Pack<unsigned>*>(by_expert + first_expert<L>(i)) = {kNotChosen, kNotChosen,
+                                                                            kNotChosen, kNotChosen};
     }
     __syncwarp();
 #pragma unroll 2

@@ -6,33 +6,53 @@
 namespace ckpt::kernels {
 namespace {
 
+// Heads of a thread whose loads do not wait for each other.
+constexpr int kHeadsInFlight = 2;
+
+// a % b of numbers that are not negative: a division of 64 bits takes as long as a load.
+__device__ int64_t remainder_of(int64_t a, int64_t b) {
+  if ((a | b) >> 32 != 0) return a % b;
+  return static_cast<uint32_t>(a) % static_cast<uint32_t>(b);
+}
+
 // direction +1 rotates by the angle, -1 by its negative. Threads: x along a head, y heads, z
 // tokens, which saves most of the divisions of a flat index.
 template <int kWidth, typename Real>
 __global__ void __launch_bounds__(kBlockThreads)
-    rotate_kernel(RopeShape shape, const float* cosine, const float* sine, float direction,
-                  Real* x) {
+    rotate_kernel(RopeShape shape, const float* __restrict__ cosine, const float* __restrict__ sine,
+                  float direction, Real* __restrict__ x) {
   const int64_t half = shape.head_dim / 2;
   const int64_t token_step = int64_t{gridDim.x} * blockDim.z;
   for (int64_t token = int64_t{blockIdx.x} * blockDim.z + threadIdx.z; token < shape.tokens;
        token += token_step) {
-    const int64_t angles = token % shape.seq_len * half;
+    const int64_t angles = remainder_of(token, shape.seq_len) * half;
     for (int64_t i = int64_t{threadIdx.x} * kWidth; i < half; i += int64_t{blockDim.x} * kWidth) {
       const auto c = load_packed<kWidth>(cosine + angles + i);
       const auto s = load_packed<kWidth>(sine + angles + i);
-      for (int64_t head = threadIdx.y; head < shape.heads; head += blockDim.y) {
-        Real* const at = x + (token * shape.heads + head) * shape.head_dim + i;
-        auto low = load_packed<kWidth>(at);
-        auto high = load_packed<kWidth>(at + half);
-        for (int j = 0; j < kWidth; ++j) {
-          const float a = to_float(low.values[j]);
-          const float b = to_float(high.values[j]);
-          const float signed_sine = direction * s.values[j];
-          low.values[j] = from_float<Real>(a * c.values[j] - b * signed_sine);
-          high.values[j] = from_float<Real>(b * c.values[j] + a * signed_sine);
+      for (int64_t first = threadIdx.y; first < shape.heads; first += kHeadsInFlight * blockDim.y) {
+        Real* const at = x + (token * shape.heads + first) * shape.head_dim + i;
+        const int64_t head_step = int64_t{blockDim.y} * shape.head_dim;
+        Packed<Real, kWidth> low[kHeadsInFlight], high[kHeadsInFlight];
+#pragma unroll
+        for (int h = 0; h < kHeadsInFlight; ++h) {
+          if (first + h * blockDim.y >= shape.heads) continue;
+          low[h] = load_packed<kWidth>(at + h * head_step);
+          high[h] = load_packed<kWidth>(at + h * head_step + half);
         }
-        store_packed(at, low);
-        store_packed(at + half, high);
+#pragma unroll
+        for (int h = 0; h < kHeadsInFlight; ++h) {
+          if (first + h * blockDim.y >= shape.heads) continue;
+#pragma unroll
+          for (int j = 0; j < kWidth; ++j) {
+            const float a = to_float(low[h].values[j]);
+            const float b = to_float(high[h].values[j]);
+            const float signed_sine = direction * s.values[j];
+            low[h].values[j] = from_float<Real>(a * c.values[j] - b * signed_sine);
+            high[h].values[j] = from_float<Real>(b * c.values[j] + a * signed_sine);
+          }
+          store_packed(at + h * head_step, low[h]);
+          store_packed(at + h * head_step + half, high[h]);
+        }
       }
     }
   }
@@ -44,13 +64,17 @@ void launch_rotate(CudaQueue& queue, const RopeShape& shape, const float* cosine
   const int64_t packs = shape.head_dim / 2 / kWidth;
   if (packs == 0 || shape.heads == 0) return;
   constexpr int64_t kBlockTokensMax = 64;  // CUDA's limit
+  // A block per token or few: blocks that begin when others end keep the memory busier than blocks
+  // that all take several turns.
+  constexpr int64_t kBlocksMax = 16 * kGridBlocksMax;
   const int64_t along = std::min<int64_t>(packs, kBlockThreads);
-  const int64_t heads = std::min(shape.heads, kBlockThreads / along);
+  const int64_t rounds = (shape.heads + kHeadsInFlight - 1) / kHeadsInFlight;
+  const int64_t heads = std::min(rounds, kBlockThreads / along);
   const int64_t tokens = std::min(kBlockThreads / (along * heads), kBlockTokensMax);
   const dim3 block(static_cast<unsigned>(along), static_cast<unsigned>(heads),
                    static_cast<unsigned>(tokens));
-  launch(queue, "rope", blocks_for(shape.tokens, tokens), block, rotate_kernel<kWidth, Real>, shape,
-         cosine, sine, direction, x);
+  launch(queue, "rope", blocks_for(shape.tokens, tokens, kBlocksMax), block,
+         rotate_kernel<kWidth, Real>, shape, cosine, sine, direction, x);
 }
 
 template <typename Real>
