@@ -34,7 +34,7 @@ inline constexpr uint32_t kFirstStoreVersion = 1;
 
 // The store version that a program must support to read this record correctly. A change that adds
 // a kind of record, or a field that older programs must not ignore, returns a new version there,
-// raises kStoreFormatVersion, and adds a row to the table in docs/reference/formats.md.
+// raises kStoreFormatVersion, and adds an item to the list in docs/reference/formats.md.
 uint32_t store_version_of(const fb::RecordT& record);
 
 // Builds batches and keeps the chain; does no I/O.

@@ -202,17 +202,26 @@ class Folder {
     CKPT_TRY(use_run(damaged.run));
     auto value = catalog_.read_commit(damaged.run, damaged.lineage, damaged.step);
     if (!value || value->info.deleted) return {};
-    value->info.damaged = true;
+    const bool lifts = damaged.reason.empty();
+    value->info.damaged = !lifts;
     value->info.reason = damaged.reason;
-    value->info.ended_ns = damaged.time_ns;
-    remove_indices(value->info);
+    value->info.ended_ns = lifts ? 0 : damaged.time_ns;
+    values::UnitCrcs sums;
     for (const ckpt::UnitId unit : value->info.units) {
       auto version = catalog_.read_version(damaged.run, unit, damaged.lineage, damaged.step);
       if (!version) continue;
-      version->damaged = true;
+      version->damaged = !lifts;
+      sums.emplace_back(unit, version->crc32c);
       change_.put(Family::kVersions,
                   keys::version(damaged.run, unit, damaged.lineage, damaged.step),
                   values::encode(*version));
+    }
+    if (lifts) {
+      put_indices(value->info);
+      change_.put(Family::kCommits, index_key(CommitIndex::kSums, value->info.snapshot),
+                  values::encode(sums));
+    } else {
+      remove_indices(value->info);
     }
     put_commit(*value);
     return {};

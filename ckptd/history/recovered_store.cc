@@ -75,13 +75,18 @@ class Summary {
           {sequence,
            commit->time_ns,
            {commit->run, commit->lineage, commit->epoch, commit->step, commit->attempt}});
+      store_.marked.erase({commit->run, {commit->lineage, commit->step}});
       list(commit->extents);
+    } else if (const auto* damaged = record.body.AsCommitDamaged()) {
+      store_.marked.insert({damaged->run, {damaged->lineage, damaged->step}});
     } else if (const auto* moved = record.body.AsMoved()) {
       list(moved->extents);
     } else if (const auto* deleted = record.body.AsDeleted()) {
       if (deleted->kept.empty()) live_.erase({deleted->run, deleted->lineage, deleted->step});
+      store_.marked.erase({deleted->run, {deleted->lineage, deleted->step}});
     } else if (const auto* removed = record.body.AsRunRemoved()) {
       std::erase_if(live_, [&](const Place& one) { return std::get<0>(one) == removed->run; });
+      std::erase_if(store_.marked, [&](const auto& one) { return one.run == removed->run; });
       store_.removed[removed->run] = sequence;
     }
     return {};

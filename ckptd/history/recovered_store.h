@@ -42,6 +42,12 @@ struct CommitMark {
   ckpt::SnapshotKey snapshot;
   bool operator==(const CommitMark&) const = default;
 };
+// A commit that a CommitDamaged record names.
+struct MarkedCommit {
+  ckpt::RunId run = 0;
+  ViewPoint point;
+  auto operator<=>(const MarkedCommit&) const = default;
+};
 inline bool earlier_mark(const CommitMark& a, const CommitMark& b) {
   return a.sequence < b.sequence;
 }
@@ -59,10 +65,13 @@ struct RecoveredStore {
   ckpt::SegmentId next_segment = 1;             // higher than in any file or record
   uint64_t torn_bytes = 0;                      // to be truncated at the journal's end
   std::map<ckpt::RunId, ckpt::fb::EpochOpenedT> epochs;  // the last one of each run
-  std::set<ckpt::RunId> epochs_over;        // runs whose last epoch is over: no rejoins
-  ListedExtents listed;                     // of all commits ever made, including moved extents
-  std::vector<CommitMark> commits;          // all ever made, ascending
-  bool has_live_extents = false;            // an undeleted commit has extents
+  std::set<ckpt::RunId> epochs_over;  // runs whose last epoch is over: no rejoins
+  ListedExtents listed;               // of all commits ever made, including moved extents
+  std::vector<CommitMark> commits;    // all ever made, ascending
+  bool has_live_extents = false;      // an undeleted commit has extents
+  // Marked damaged once, and neither committed again nor deleted since. The catalog says which of
+  // these marks still count.
+  std::set<MarkedCommit> marked;
   std::map<ckpt::RunId, uint64_t> removed;  // runs, and the records that removed them
 };
 

@@ -10,6 +10,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 #include <utility>
 
@@ -48,7 +50,33 @@ int lock_now(int fd) {
   return errno == EAGAIN || errno == EACCES ? EWOULDBLOCK : unsupported;
 }
 
-// " by process 4711 on host a", if the file says so.
+bool same_file(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+// Whether a process of this host holds a lock on the file, by the locks that the kernel lists for
+// each of its descriptors.
+enum class Holds : uint8_t { kYes, kNo, kUnknown };
+
+Holds holds_lock(std::string_view pid, int fd) {
+  struct stat file {};
+  if (::fstat(fd, &file) != 0) return Holds::kUnknown;
+  const std::string process = fmt::format("/proc/{}", pid);
+  std::error_code error;
+  std::filesystem::directory_iterator opened(process + "/fd", error);
+  for (; !error && opened != std::filesystem::directory_iterator(); opened.increment(error)) {
+    struct stat info {};
+    if (::stat(opened->path().c_str(), &info) != 0 || !same_file(info, file)) continue;
+    std::ifstream locks(process + "/fdinfo/" + opened->path().filename().string());
+    for (std::string line; std::getline(locks, line);) {
+      if (line.starts_with("lock:")) return Holds::kYes;
+    }
+  }
+  const bool ended = error == std::errc::no_such_file_or_directory || error.value() == ESRCH;
+  return !error || ended ? Holds::kNo : Holds::kUnknown;
+}
+
+// " by process 4711 on host a". The file may name an earlier holder, so the name is checked.
 std::string holder_of(int fd) {
   char text[kHolderBytesMax];
   const ssize_t read = ::pread(fd, text, sizeof text, 0);
@@ -58,7 +86,12 @@ std::string holder_of(int fd) {
   const bool number = !pid.empty() && pid.find_first_not_of("0123456789") == std::string_view::npos;
   if (space == std::string_view::npos || !number) return {};
   const std::string_view host = line.substr(space + 1, line.find('\n') - space - 1);
-  return fmt::format(" by process {} on host {}", pid, ckpt::base::printable(host, 64));
+  const std::string name =
+      fmt::format("process {} on host {}", pid, ckpt::base::printable(host, 64));
+  const Holds holds = host == host_name() ? holds_lock(pid, fd) : Holds::kUnknown;
+  if (holds == Holds::kYes) return " by " + name;
+  if (holds == Holds::kNo) return " by a process that the file does not name";
+  return fmt::format("; the file names {}, which cannot be checked from here", name);
 }
 
 // The remedy for a lock file that cannot be opened or created; empty: none is known.
@@ -80,11 +113,13 @@ std::string remedy_for(int error, const std::string& path) {
   }
 }
 
-// On a full disk the file lacks the holder's name, but the daemon still starts.
+// On a full disk the file may lack a name, but the daemon still starts. The name of an earlier
+// holder must not stay.
 void write_holder(int fd) {
   const std::string line = fmt::format("{} {}\n", ::getpid(), host_name());
-  if (::pwrite(fd, line.data(), line.size(), 0) != static_cast<ssize_t>(line.size())) return;
-  (void)!::ftruncate(fd, static_cast<off_t>(line.size()));
+  const bool written =
+      ::pwrite(fd, line.data(), line.size(), 0) == static_cast<ssize_t>(line.size());
+  (void)!::ftruncate(fd, written ? static_cast<off_t>(line.size()) : 0);
 }
 
 }  // namespace
@@ -134,7 +169,7 @@ bool LockFile::is_at(const std::string& path) const {
   struct stat ours {};
   struct stat there {};
   return ::fstat(fd_.get(), &ours) == 0 && ::lstat(path.c_str(), &there) == 0 &&
-         ours.st_dev == there.st_dev && ours.st_ino == there.st_ino;
+         same_file(ours, there);
 }
 
 }  // namespace ckptd

@@ -2,7 +2,8 @@
 //
 // The kernel releases the lock when its holder ends, in any way. The file names the holder ("PID
 // HOST") for the error message of a second process; only the lock counts, not the text. The file
-// stays.
+// stays, and with it the name of a holder that has ended. So a message names a process of this host
+// only if the kernel lists the lock among that process's locks.
 #pragma once
 
 #include <sys/types.h>

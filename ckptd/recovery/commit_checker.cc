@@ -32,7 +32,8 @@ bool CommitChecker::has_a_line(const std::string& reason) {
   const uint64_t commits = ++damaged_[missing];
   if (commits == 1 && !missing.empty()) {
     spdlog::error(
-        "{} is missing, and commits need it: put it back, or restores take older versions",
+        "{} is missing, and commits need it: put it back and restart ckptd, or restores take older "
+        "versions",
         missing);
   }
   return commits <= limits::kDamageLinesMax;
@@ -82,6 +83,25 @@ Result<RecoveryCheck> CommitChecker::check(const Catalog& index, const SnapshotK
   damaged.time_ns = turn_.wall_clock_ns();
   return RecoveryCheck{
       .damaged = make_record(std::move(damaged)), .unread = false, .reason = held.error().message};
+}
+
+Result<std::optional<fb::RecordT>> CommitChecker::lift_mark(const Catalog& index,
+                                                            const MarkedCommit& marked) {
+  const auto& [run, point] = marked;
+  const auto info = index.commit(run, point.lineage, point.step);
+  CKPT_TRY(index.health());
+  if (!info || !info->damaged || info->deleted) return std::optional<fb::RecordT>();
+  const auto commit = index.record(run, point.lineage, point.step);
+  CKPT_TRY(index.health());
+  if (!commit) return std::optional<fb::RecordT>();
+  CKPT_ASSIGN(const auto units, index.units(run));
+  if (!check_commit_headers(segments(), *commit, *units).ok()) return std::optional<fb::RecordT>();
+  fb::CommitDamagedT lifted;
+  lifted.run = run;
+  lifted.lineage = point.lineage;
+  lifted.step = point.step;
+  lifted.time_ns = turn_.wall_clock_ns();
+  return std::optional(make_record(std::move(lifted)));
 }
 
 }  // namespace ckptd

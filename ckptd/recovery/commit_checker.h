@@ -12,6 +12,7 @@
 
 #include "ckptd/catalog/catalog.h"
 #include "ckptd/history/history.h"
+#include "ckptd/history/recovered_store.h"
 #include "ckptd/loop/turn.h"
 #include "ckptd/restore/segment_reader.h"
 
@@ -33,6 +34,10 @@ class CommitChecker {
   // damaged or deleted. Fails if `index` cannot be read.
   Result<RecoveryCheck> check(const Catalog& index, const ckpt::SnapshotKey& key, ExtentPart part,
                               bool log_at_debug);
+  // The record that lifts the mark of a commit that `index` lists as damaged, if its extents are
+  // there again; else nullopt. Fails if `index` cannot be read.
+  Result<std::optional<ckpt::fb::RecordT>> lift_mark(const Catalog& index,
+                                                     const MarkedCommit& marked);
   // Logs how many damaged commits had no line of their own. After the last check.
   void tell_left_out() const;
   // The reader of this store's segments, with the files that the checks opened.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
 #include "ckptd/persist/reclaim.h"
 #include "ckptd/recovery/commit_checker.h"
@@ -12,6 +13,7 @@
 #include "ckptd/recovery/journal_salvage.h"
 #include "ckptd/recovery/lost_end.h"
 #include "formats/base/counted.h"
+#include "formats/selector.h"
 
 namespace ckptd {
 
@@ -56,6 +58,20 @@ std::optional<CommitInfo> newest_commit(const Catalog& catalog, ckpt::RunId run)
   return newest;
 }
 
+// `lifted`: the records that lift the marks of these commits.
+void log_mended(const Catalog& catalog, const std::vector<fb::RecordT>& lifted) {
+  for (size_t i = 0; i < lifted.size(); ++i) {
+    const fb::CommitDamagedT& commit = *lifted[i].body.AsCommitDamaged();
+    const std::string run = catalog.run(commit.run).value().name;
+    log_event(i < limits::kDamageLinesMax ? spdlog::level::info : spdlog::level::debug,
+              "commit_mended", {{"run", run}, {"lineage", commit.lineage}, {"step", commit.step}},
+              "{}: its bytes are there again: it counts as good from now on",
+              ckpt::commit_name(run, commit.lineage, commit.step));
+  }
+  if (lifted.size() <= limits::kDamageLinesMax) return;
+  spdlog::info("{} more commits count as good again", lifted.size() - limits::kDamageLinesMax);
+}
+
 // One recovery: lives inside recover().
 class Recovery {
  public:
@@ -72,6 +88,7 @@ class Recovery {
   Status check_identity(const RecoveredStore& store, bool finished_salvage);
   Status fill_catalog(const RecoveredStore& store, const LostEnd& lost_end, bool no_catalog);
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
+  Status lift_marks(const RecoveredStore& store);
   Status list_runs(RecoveredStore& store, Recovered& recovered);
   bool reclaim(ListedExtents listed, std::vector<SpaceRange>& left);
 
@@ -98,6 +115,7 @@ Result<Recovered> Recovery::run() {
   CKPT_TRY(fill_catalog(store, lost_end, no_catalog));
   CKPT_ASSIGN(const bool on_record, history_.begin_journal(store));
   CKPT_TRY(mark_damaged(commits_after(store, known)));
+  CKPT_TRY(lift_marks(store));
 
   Recovered recovered;
   recovered.next_segment = store.next_segment;
@@ -152,6 +170,27 @@ Status Recovery::mark_damaged(const std::vector<SnapshotKey>& replayed) {
   if (!recorded.ok() && recorded.error().code == ErrorCode::kResourceExhausted) {
     // Restores and verify detect the damage themselves, and the next startup checks again.
     spdlog::warn("damage that was found is not on record: {}", recorded.error().message);
+    return {};
+  }
+  return recorded;
+}
+
+// An operator may have put a segment file back since the mark. A commit counts again on the same
+// proof as a replayed one: all headers match. Restores and verify check the payload.
+Status Recovery::lift_marks(const RecoveredStore& store) {
+  std::vector<fb::RecordT> records;
+  for (const MarkedCommit& marked : store.marked) {
+    CKPT_ASSIGN(auto lifted,
+                history_.read([&] { return checker_.lift_mark(history_.catalog(), marked); }));
+    if (lifted) records.push_back(*std::move(lifted));
+  }
+  if (records.empty()) return {};
+  Status recorded = history_.record_blocking(records);
+  if (recorded.ok()) {
+    log_mended(history_.catalog(), records);
+  } else if (recorded.error().code == ErrorCode::kResourceExhausted) {
+    spdlog::warn("{} stay marked as damaged, although their bytes are there again: {}",
+                 ckpt::base::counted(records.size(), "commit"), recorded.error().message);
     return {};
   }
   return recorded;

@@ -4,7 +4,8 @@
 //   2. read the journal; check that journal, segments and catalog belong together
 //   3. from here on the store changes: settle the catalog, salvage a damaged journal, truncate a
 //      torn end, replay into the catalog
-//   4. record this startup; mark replayed commits damaged whose extents do not match
+//   4. record this startup; mark replayed commits damaged whose extents do not match; lift the
+//      mark of commits whose extents match again
 //   5. reclaim space that no record lists
 //
 // Returns a value and keeps nothing: the caller builds the daemon's modules from it. Blocking; loop

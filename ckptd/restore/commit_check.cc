@@ -102,8 +102,8 @@ std::vector<VerifyError> CommitCheck::errors(size_t extent, const ExtentReader::
 std::vector<VerifyError> CommitCheck::last_errors() const {
   const bool said = std::ranges::any_of(reported_, [](const auto& unit) { return unit.second; });
   if (!info_.damaged || said) return {};
-  return {
-      error(info_.units.empty() ? std::nullopt : std::optional(info_.units.front()), info_.reason)};
+  const auto first = info_.units.empty() ? std::nullopt : std::optional(info_.units.front());
+  return {error(first, info_.reason + "; a restart of ckptd checks it again")};
 }
 
 }  // namespace ckptd

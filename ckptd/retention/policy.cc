@@ -36,10 +36,12 @@ int64_t year(const Candidate& candidate) {
   return static_cast<int>(chrono::year_month_day(day_of(candidate)).year());
 }
 
-// Commits that count for rules, newest first, by their index among the candidates.
+// Commits that count for rules, by their index among the candidates, in the same order.
 using Counting = std::vector<size_t>;
 
-void keep_last(uint32_t count, const Counting& counting, Reasons& reasons) {
+void keep_last(uint32_t count, const std::vector<Candidate>& candidates, Counting counting,
+               Reasons& reasons) {
+  std::ranges::sort(counting, is_newer, [&](size_t i) { return candidates[i].point; });
   for (size_t i = 0; i < counting.size() && i < count; ++i) {
     reasons[counting[i]].emplace_back("last");
   }
@@ -158,7 +160,10 @@ void keep_best(const ckpt::KeepRules::Best& rule, const std::vector<Candidate>& 
     if (metric == candidates[i].metrics.end() || std::isnan(metric->second)) continue;
     values.emplace_back(rule.highest ? -metric->second : metric->second, i);
   }
-  std::sort(values.begin(), values.end());  // a smaller index is a newer commit
+  std::ranges::sort(values, [&](const auto& a, const auto& b) {
+    if (a.first != b.first) return a.first < b.first;
+    return is_newer(candidates[a.second].point, candidates[b.second].point);
+  });
   for (size_t i = 0; i < values.size() && i < rule.count; ++i) {
     reasons[values[i].second].push_back(fmt::format("best {}", rule.metric));
   }
@@ -187,7 +192,7 @@ Reasons keep_reasons(const ckpt::KeepRules& rules, const std::vector<Candidate>&
     if (!candidates[i].damaged) counting.push_back(i);
     if (clock_is_behind) reasons[i].emplace_back("the clock is before the newest commit");
   }
-  keep_last(rules.last, counting, reasons);
+  keep_last(rules.last, candidates, counting, reasons);
   if (!clock_is_behind) keep_by_time(rules, candidates, counting, reasons);
   keep_tags(rules.tags, candidates, reasons);
   keep_every(rules.every_steps, candidates, counting, reasons);

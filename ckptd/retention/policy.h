@@ -1,9 +1,19 @@
 // Policy: which commits the rules of a run keep, and why. Pure.
 //
-// Commits are examined from newest to oldest, in journal order. As in restic, a rule of `n` hours
-// (days, weeks, months, years) keeps the newest commit of each hour that has one, until it has kept
-// `n`. If the rule is not used up, it also keeps the oldest commit of all. Hours, days etc. are in
-// UTC, weeks are ISO weeks.
+// Two orders of commits:
+//  - By position (is_newer): a later lineage is newer, and within a lineage a higher step. Used by
+//    `last` and `best`. Overlapping snapshots of a lineage may be recorded out of order, and still
+//    the highest step is the newest.
+//  - By record, as in the journal. Used by the rules by time, because dates follow the records.
+// Lineages are numbered in the order in which they open, and no snapshot of an older lineage
+// commits after that: epochs/epochs.h settles them first. So the two orders differ only within a
+// lineage. The order by position depends on nothing but the two commits. Removing other commits
+// does not change it, so the `n` newest stay the `n` newest. It agrees with
+// Catalog::latest_complete: in any lineage that has commits, both take the highest step.
+//
+// As in restic, a rule of `n` hours (days, weeks, months, years) keeps the commit of each hour that
+// was recorded last, until it has kept `n`. If the rule is not used up, it also keeps the oldest
+// commit of all. Hours, days etc. are in UTC, weeks are ISO weeks.
 //
 //   last n            the newest n
 //   within d          every commit since the oldest one dated at most d before the newest
@@ -46,15 +56,19 @@ struct Candidate {
   std::vector<std::string> always;
 };
 
+// The order by position: true if `a` is newer than `b`.
+inline bool is_newer(const ViewPoint& a, const ViewPoint& b) { return b < a; }
+
 // The reasons to keep each candidate ("last", "hourly", "tag best", ...), in the order of
-// candidates; empty: not kept. `candidates`: newest first. `now_ns`: the wall clock, since 1970. If
-// all dates are in order, applying a rule again to the kept commits keeps all of them.
+// candidates; empty: not kept. `candidates`: the one recorded last comes first. `now_ns`: the wall
+// clock, since 1970. If all dates are in order, applying a rule again to the kept commits keeps all
+// of them.
 std::vector<std::vector<std::string>> keep_reasons(const ckpt::KeepRules& rules,
                                                    const std::vector<Candidate>& candidates,
                                                    uint64_t now_ns);
 
-// The newest candidate that counts for rules by time, if it is dated after now; else null. If set,
-// these rules remove nothing.
+// The candidate recorded last that counts for rules by time, if it is dated after now; else null.
+// If set, these rules remove nothing.
 const Candidate* dated_after_now(const ckpt::KeepRules& rules,
                                  const std::vector<Candidate>& candidates, uint64_t now_ns);
 

@@ -153,10 +153,12 @@ class Planner {
       always_[*latest].emplace_back("newest complete view");
       return {};
     }
-    const auto newest = std::find_if(commits_.begin(), commits_.end(), [](const auto& commit) {
-      return !commit.deleted && !commit.damaged;
-    });
-    if (newest != commits_.end()) always_[point_of(*newest)].emplace_back("newest commit");
+    std::optional<ViewPoint> newest;
+    for (const CommitInfo& commit : commits_) {
+      if (commit.deleted || commit.damaged) continue;
+      if (!newest || is_newer(point_of(commit), *newest)) newest = point_of(commit);
+    }
+    if (newest) always_[*newest].emplace_back("newest commit");
     return {};
   }
 
@@ -269,7 +271,7 @@ class Planner {
   ViewNeeds needs_;
   PrunePlan plan_;
   std::shared_ptr<const std::vector<ckpt::UnitSpec>> specs_;
-  std::vector<CommitInfo> commits_;  // newest first
+  std::vector<CommitInfo> commits_;  // the one recorded last comes first
   std::vector<bool> kept_;           // by index in commits_
   std::map<ViewPoint, std::vector<std::string>> always_;
   std::map<ViewPoint, std::vector<std::string>> firm_;

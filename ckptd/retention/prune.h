@@ -74,8 +74,9 @@ struct PrunePlan {
     bool kept_tokens = false;
     uint64_t bytes = 0;  // of the removed versions
   };
-  std::vector<Kept> kept;        // newest first
-  std::vector<Removed> removed;  // newest first
+  // In both lists the commit recorded last comes first.
+  std::vector<Kept> kept;
+  std::vector<Removed> removed;
   std::set<ViewPoint> removed_points() const;
   // Sentences about the plan as a whole: a slow clock, readers that keep commits, a rule that
   // matches nothing.

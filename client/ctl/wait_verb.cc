@@ -29,9 +29,11 @@ bool is_waited_for(ErrorCode code) {
   return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded;
 }
 
-ckpt::Error not_in_time(const WaitArguments& args, const std::string& reason) {
-  return make_error(ErrorCode::kDeadlineExceeded, "{}: not {} within {} (--timeout): {}",
-                    args.target, args.level, args.timeout, reason);
+ckpt::Error not_in_time(const WaitArguments& args, const ckpt::Error& reason) {
+  return with_detail(
+      make_error(ErrorCode::kDeadlineExceeded, "{}: not {} within {} (--timeout): {}", args.target,
+                 args.level, args.timeout, reason.message),
+      reason.detail);
 }
 
 // How far the run has come, for the message of a wait that expired; empty if that is not known.
@@ -57,7 +59,7 @@ std::string progress_of(Link& link, const std::string& run) {
 
 // Why the commit is not there.
 struct Missing {
-  std::string reason;
+  ckpt::Error reason;
   bool answered = false;  // the daemon said so
 };
 
@@ -86,11 +88,11 @@ Result<Outcome> run_wait(Link& link, const WaitArguments& args) {
       say("waiting up to {} for {}: {}", args.timeout, args.target, error.message);
     }
     if (!missing || answered || ms >= kFairMs) {
-      missing = Missing{error.message, answered};
+      missing = Missing{error, answered};
     }
     if (args.time.over()) {
-      const std::string progress = missing->answered ? progress_of(link, selector.run) : "";
-      return not_in_time(args, missing->reason + progress);
+      if (missing->answered) missing->reason.message += progress_of(link, selector.run);
+      return not_in_time(args, missing->reason);
     }
     std::this_thread::sleep_until(
         std::min(args.time.end(), WaitTime::Clock::now() + std::chrono::milliseconds(50)));
@@ -111,7 +113,7 @@ void add_wait(Builder& build) {
                    return args->time.ms_left_at_first();
                  },
                  .no_daemon = [args](const ckpt::Error& reason) -> ckpt::Error {
-                   return is_waited_for(reason.code) ? not_in_time(*args, reason.message) : reason;
+                   return is_waited_for(reason.code) ? not_in_time(*args, reason) : reason;
                  }});
   wait->add_option("commit", args->target, kCommitNames)->required();
   wait->add_option("--level", args->level, "Level to wait for; durable is the only one")

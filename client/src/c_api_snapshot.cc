@@ -1,4 +1,5 @@
 #include "client/src/c_api.h"
+#include "formats/base/crc32c.h"
 #include "formats/expert_tokens.h"
 
 namespace ckpt::lib {
@@ -112,6 +113,10 @@ ckpt_status ckpt_snapshot_reserve(ckpt_snapshot* snapshot, uint32_t unit, uint64
 
 ckpt_status ckpt_snapshot_filled(ckpt_snapshot* snapshot, uint64_t place_id, uint32_t crc32c) {
   return run_snapshot(snapshot, [&](Snapshot& target) { return target.filled(place_id, crc32c); });
+}
+
+uint32_t ckpt_crc32c(const void* data, uint64_t length, uint32_t crc) {
+  return base::crc32c({static_cast<const std::byte*>(data), length}, crc);
 }
 
 ckpt_status ckpt_snapshot_end(ckpt_snapshot* snapshot) {

@@ -1,6 +1,7 @@
 // Snapshots that queue only their first groups while they are staged (ahead_bytes in
 // ckpt_cuda_options): which calls queue the other groups, and when. On the emulated device only.
 #include <functional>
+#include <optional>
 
 #include "tests/client/cuda_client_fixture.h"
 #include "tests/support/cuda_emulator/control.h"
@@ -34,6 +35,9 @@ class CudaAheadTest : public CudaClientTest {
   }
   void expect_staged(Snapshot& snapshot) {
     ASSERT_EQ(stage(snapshot.handle(), pieces_), CKPT_OK) << ckpt_cuda_error(cuda_);
+  }
+  void advance(uint64_t slices) {
+    for (uint64_t i = 0; i < slices; ++i) ckpt_cuda_advance(cuda_);
   }
   void drain() { ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_); }
   // Compares the seals of the last attempt with the state.
@@ -84,15 +88,63 @@ TEST_F(CudaAheadTest, MoreIsQueuedAsSlotsBecomeFreeAndNotBefore) {
   const uint64_t before = cuda_emulator::copies_made();
   expect_staged(snapshot);
   EXPECT_EQ(cuda_emulator::copies_made() - before, 3u + 2) << "chunks, and the tables of groups";
-  ckpt_cuda_advance(cuda_);
+  advance(1 + 4);
   EXPECT_EQ(cuda_emulator::copies_made() - before, 7u + 3) << "a group more";
-  for (uint64_t i = 3; i < kGroupsThatFit; ++i) ckpt_cuda_advance(cuda_);
+  advance((1 + 4) + (1 + 4) + (1 + 1));
   EXPECT_EQ(cuda_emulator::copies_made() - before, kSlots + kGroupsThatFit);
-  for (int i = 0; i < 3; ++i) ckpt_cuda_advance(cuda_);
+  advance(3);
   EXPECT_EQ(open_count(), 1u);
   EXPECT_EQ(cuda_emulator::copies_made() - before, kSlots + kGroupsThatFit) << "none has a slot";
   cuda_emulator::unstick();
   drain();
+  expect_saved();
+}
+
+// Bounds the time that a trainer loses whose device is done while more is queued.
+TEST_F(CudaAheadTest, AdvanceQueuesKernelsOfAGroupOrCopiesOfAChunk) {
+  connect();
+  Snapshot first = begin();  // makes events, takes memory
+  expect_staged(first);
+  drain();
+  ++plan_.attempt;
+  Snapshot second = begin();
+  expect_staged(second);
+  cuda_emulator::fail_no_calls();  // resets the count of calls
+  advance(1);
+  // First the current device, and whether a chunk is drained (2).
+  EXPECT_EQ(cuda_emulator::calls_made(), 2u + 4) << "tables, pack, its checksums, an event";
+  cuda_emulator::fail_no_calls();
+  advance(1);
+  EXPECT_EQ(cuda_emulator::calls_made(), 2u + 3) << "the event awaited; copy, event";
+  cuda_emulator::fail_no_calls();
+  advance(1);
+  EXPECT_EQ(cuda_emulator::calls_made(), 2u + 2) << "copy, event";
+  drain();
+  expect_saved();
+}
+
+// Each of the other calls finds a group whose kernels are queued and whose copies are not.
+TEST_F(CudaAheadTest, AGroupThatIsHalfQueuedIsQueuedToItsEndByOtherCalls) {
+  connect();
+  std::optional<Snapshot> other;  // outlives its staging
+  const std::function<ckpt_status()> next[] = {
+      [&] { return ckpt_cuda_poll(cuda_, nullptr); },
+      [&] { return ckpt_cuda_drain(cuda_, 20'000); },
+      [&] { return ckpt_cuda_wait_gathered(cuda_, 6, trainer_->stream()); },
+      [&] {
+        ++plan_.attempt;
+        other.emplace(begin());
+        return stage(other->handle(), pieces_);
+      }};
+  for (uint64_t slices = 1; const auto& call : next) {
+    ++plan_.attempt;
+    Snapshot snapshot = begin();
+    expect_staged(snapshot);
+    advance(slices++);
+    EXPECT_EQ(call(), CKPT_OK) << ckpt_cuda_error(cuda_);
+    drain();
+    EXPECT_NE(snapshot.info().level, CKPT_LEVEL_FAILED);
+  }
   expect_saved();
 }
 
@@ -192,9 +244,9 @@ TEST_F(CudaAheadTest, WhatFailsBetweenIsSaidByTheNextCall) {
     ++plan_.attempt;
     Snapshot snapshot = begin();
     expect_staged(snapshot);
-    constexpr uint64_t kIntoAGroup = 6;
+    constexpr uint64_t kIntoAGroup = 5;
     cuda_emulator::fail_calls(kIntoAGroup, 1);
-    ckpt_cuda_advance(cuda_);
+    advance(1);
     EXPECT_GT(cuda_emulator::calls_made(), kIntoAGroup);
     cuda_emulator::fail_no_calls();
     EXPECT_NE(snapshot.info().level, CKPT_LEVEL_FAILED);

@@ -30,7 +30,7 @@ void save_by_places(client::Session& session, const SmallRun& run, uint64_t step
   while (!lent.empty()) {
     const Lent& last = lent.back();
     std::memcpy(last.place.data, last.bytes.data(), last.bytes.size());
-    const auto crc = base::crc32c(std::as_bytes(std::span(last.bytes)));
+    const uint32_t crc = ckpt_crc32c(last.bytes.data(), last.bytes.size(), 0);
     ASSERT_OK(snapshot->filled(last.place.id, crc));
     lent.pop_back();
   }

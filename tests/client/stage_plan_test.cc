@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "formats/arena.h"
+#include "formats/base/checked.h"
 #include "formats/base/crc32c.h"
 
 namespace ckpt::lib {
@@ -83,6 +84,20 @@ TEST_F(StagePlanTest, JoinsWhatLiesTogetherAndCutsWhatDoesNot) {
   EXPECT_EQ(plan_.last_chunk_of(2), 0);
   EXPECT_EQ(plan_.last_chunk_of(5), 3);
   EXPECT_EQ(plan_.last_chunk_of(9), -1);
+}
+
+TEST_F(StagePlanTest, TheRestOfAChunkThatBeginsABlockIsRoom) {
+  constexpr uint64_t kLong = 4 * kChunkBytes;
+  const auto begin = reinterpret_cast<uintptr_t>(arena_.data());
+  const uint64_t block = base::align_up(begin, kBlockBytes) - begin;
+  const std::array<DeviceBytes, 1> source{{{state_.data(), 2 * kBlockBytes}}};
+  const auto room_behind = [&](uint64_t at) {
+    StagePlan plan(kLong);
+    plan.add({.to = {arena_.data() + at, 2 * kBlockBytes}, .id = 1}, source);
+    return plan.room();
+  };
+  EXPECT_EQ(room_behind(block), kLong - 2 * kBlockBytes);
+  EXPECT_EQ(room_behind(block + 64), kLong - 3 * kBlockBytes) << "the next block ends later";
 }
 
 TEST_F(StagePlanTest, OnlyTheLastChunkGrowsAndNotOnceItIsClosed) {

@@ -1,6 +1,7 @@
 """Saves and restores against a real daemon: one process, two ranks, holds, queries, threads."""
 
 import array
+import ctypes
 import os
 import pathlib
 import pickle
@@ -151,6 +152,28 @@ class RoundTrip(DaemonTest):
         self.assertIn("ZeroDivisionError: of this test", str(info.failure))
         epoch.leave()
         self.assertEqual(session.query("log", target=self.tiny), [])
+
+    def test_other_code_fills_places_of_the_arena(self):
+        session, epoch = self.joined([unit("layers.0", 200_000)])  # 800 kB, slabs of 256 KiB
+        data, crc32c = floats(1.5, 200_000).tobytes(), session.handle().library.ckpt_crc32c
+        with epoch.begin(1) as snapshot:
+            at, lent = 0, []
+            while at < len(data):
+                place = snapshot.reserve(0, at, len(data) - at)
+                lent.append((place, data[at:at + place.length]))
+                at += place.length
+            for place, part in reversed(lent):
+                ctypes.memmove(place.data, part, len(part))
+                snapshot.filled(place, crc32c(place.data, place.length, 0))
+        self.assertGreater(len(lent), 3)
+        snapshot.wait(timeout=support.TIMEOUT)
+        into = bytearray(len(data))
+        session.restore().read({"layers.0": into})
+        self.assertEqual(into, data)
+        digits = ctypes.create_string_buffer(b"123456789")
+        self.assertEqual(crc32c(ctypes.addressof(digits), 9, 0), 0xe3069283)
+        self.assertEqual(crc32c(ctypes.addressof(digits) + 4, 5,
+                                crc32c(ctypes.addressof(digits), 4, 0)), 0xe3069283)
 
     @unittest.skipIf(torch is None, "torch is not installed")
     def test_tensors_of_torch(self):

@@ -1,8 +1,8 @@
 // Compares the versions that the ranks of a group have restored.
 //
 // ckptd decides for each restore which version to fall back to if one cannot be read
-// (ckptd/restore/README.md). So ranks that restore the same unit may get different versions of it:
-// one rank's read fails, another's does not. Then replicas would differ from then on.
+// (docs/internals/restore.md). So ranks that restore the same unit may get different versions of
+// it: one rank's read fails, another's does not. Then replicas would differ from then on.
 #pragma once
 
 #include <cstdint>

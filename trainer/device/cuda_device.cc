@@ -27,6 +27,8 @@ namespace {
 
 // Large enough to grow seldom.
 constexpr size_t kLandingBytesMin = 1u << 20;
+// A wait of a few microseconds ends before any other work would: the device would be idle.
+constexpr std::chrono::microseconds kShortWait{10};
 
 int64_t count_of(const Tensor& tensor) { return static_cast<int64_t>(tensor.size()); }
 
@@ -77,7 +79,7 @@ class CudaDevice : public Device {
                           "device {}: what was queued is not done after {} ms", name(),
                           options_.timeout_ms);
       }
-      if (while_waiting_) while_waiting_();
+      if (while_waiting_ && backoff.waited() > kShortWait) while_waiting_();
       backoff.pause();
       return {};
     });

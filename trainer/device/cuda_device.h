@@ -34,9 +34,9 @@ void leave_device_memory();
 // Where the GPU of a device that make_cuda_device() made is on the machine's PCI bus.
 Result<std::string> pci_bus_id(Device& device);
 
-// Called again and again while the calling thread waits for this device, and not for long at a
-// time: it must not wait for anything, nor use the device but by streams of its own. Empty:
-// nothing.
+// Called again and again while the calling thread waits for this device, from the tenth microsecond
+// of a wait on, and not for long at a time: it must not wait for anything, nor use the device but
+// by streams of its own. Empty: nothing.
 void set_while_waiting(Device& device, const std::function<void()>& call);
 
 // Called once, when the calling thread next begins to wait for this device: what is queued by then

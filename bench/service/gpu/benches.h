@@ -17,7 +17,7 @@ namespace bench::gpu {
 
 struct Settings {
   bool tiny = false;           // shapes that an emulated device can finish; no figures
-  int pairs = 11;              // of limit and engine
+  int pairs = 11;              // of limit and engine; up to 3 times as many for a bound
   double sample_seconds = 0;   // a call is repeated until a sample takes this long; 0: once
   uint64_t payload_bytes = 0;  // of what moves checkpoints
   uint64_t seed = 0;

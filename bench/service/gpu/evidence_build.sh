@@ -54,21 +54,28 @@ gpu_build() {
   [[ $gpu_on_device == no ]] ||
     for_device=(-DCMAKE_CUDA_ARCHITECTURES=native -DCMAKE_CUDA_FLAGS=-lineinfo)
   mkdir -p "build/$preset"
+  rm -f "build/$preset/configure.log" "build/$preset/build.log" # of an earlier call
   gpu_step configuring "build/$preset/configure.log" cmake --preset "$preset" "${launcher[@]}" \
     "${for_device[@]}" -DCKPT_WERROR="${CKPT_WERROR:-OFF}" || return
   gpu_step building "build/$preset/build.log" cmake --build --preset "$preset" -j "$(nproc)" \
     "${targets[@]}"
 }
 
+# gpu_merge_build PRESET: its logs become parts of the merged one, which alone leaves the machine.
+gpu_merge_build() {
+  local log
+  for log in configure build; do
+    [[ ! -e build/$1/$log.log ]] || cp "build/$1/$log.log" "$gpu_out/running/$log.log"
+    gpu_merge "$log, $1" "$gpu_out/running/$log.log"
+  done
+}
+
 # Builds the preset gpu and adds a row for it. Fails if the programs were not built.
 gpu_build_programs() {
-  local begun=$SECONDS ok=yes nccl log
+  local begun=$SECONDS ok=yes nccl
   say "gpu: building; the log is build/gpu/build.log"
   gpu_build gpu || ok=no
-  for log in configure build; do
-    [[ ! -e build/gpu/$log.log ]] || cp "build/gpu/$log.log" "$gpu_out/running/$log.log"
-    gpu_merge "$log" "$gpu_out/running/$log.log"
-  done
+  gpu_merge_build gpu
   if [[ $ok == no ]]; then
     gpu_row build fail "$gpu_why" $((SECONDS - begun))
     return 1

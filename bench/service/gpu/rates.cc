@@ -53,7 +53,15 @@ Status warm_up(const Context& context, const Rate& engine, const Rate& limit) {
   return {};
 }
 
-Result<Paired> measure(const Context& context, const Rate& engine, const Rate& limit) {
+// A bound is worth more pairs where the limit does not repeat itself.
+Pairs pairs_for(const Context& context, const Row& row) {
+  const int pairs = context.settings.pairs;
+  if (row.pass_ratio == 0 || !row.must) return exactly(pairs);
+  return {.at_least = pairs, .at_most = 3 * pairs, .seconds_more = 10};
+}
+
+Result<Paired> measure(const Context& context, const Rate& engine, const Rate& limit,
+                       const Pairs& pairs) {
   CKPT_TRY(warm_up(context, engine, limit));
   CKPT_ASSIGN(const int engine_repeats, repeats_for(context, engine));
   CKPT_ASSIGN(const int limit_repeats, repeats_for(context, limit));
@@ -66,7 +74,7 @@ Result<Paired> measure(const Context& context, const Rate& engine, const Rate& l
   contest.limit = [&] { return per_second(limit, limit_repeats); };
   contest.engine = [&] { return per_second(engine, engine_repeats); };
   contest.progress = [](const std::string&) {};
-  return measure_pairs(exactly(context.settings.pairs), contest);
+  return measure_pairs(pairs, contest);
 }
 
 }  // namespace
@@ -75,7 +83,7 @@ void compare(const Context& context, Row row, const Rate& engine, const Rate& li
   if (context.settings.skip.contains(row.what)) return;
   context.progress(row.what + " ...");
   if (context.settings.tiny) row.pass_ratio = 0;  // figures of --tiny mean nothing
-  const Result<Paired> paired = measure(context, engine, limit);
+  const Result<Paired> paired = measure(context, engine, limit, pairs_for(context, row));
   if (paired.ok()) return context.found(measured(std::move(row), *paired));
   row.verdict = "fail";
   row.reason = paired.error().message;

@@ -1,6 +1,6 @@
 #include "bench/service/gpu/state_sink.h"
 
-#include <utility>
+#include <chrono>
 
 #include "trainer/device/cuda_device.h"
 
@@ -50,6 +50,20 @@ class Layout {
   std::set<uint32_t> held_;
 };
 
+// Adds the time of its scope.
+class Timed {
+ public:
+  explicit Timed(double& seconds) : seconds_(seconds) {}
+  Timed(const Timed&) = delete;
+  Timed& operator=(const Timed&) = delete;
+  ~Timed() { seconds_ += std::chrono::duration<double>(Clock::now() - begin_).count(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double& seconds_;
+  const Clock::time_point begin_ = Clock::now();
+};
+
 }  // namespace
 
 Result<std::unique_ptr<StateSink>> StateSink::open(Model& model, const Options& options) {
@@ -92,6 +106,7 @@ StateSink::~StateSink() {
 
 Status StateSink::stage() {
   CKPT_TRY(drain());
+  const Timed timed(host_seconds_.stage);
   snapshot_ = begin_snapshot(*sink_);
   waited_for_.clear();
   to_be_staged_ = true;
@@ -101,12 +116,20 @@ Status StateSink::stage() {
 
 void StateSink::stage_now() {
   if (!std::exchange(to_be_staged_, false)) return;
+  const Timed timed(host_seconds_.stage);
   staged_ =
       stager_->stage(handle(snapshot_), pieces_, moetrain::cuda_queue(model_.device()).stream());
 }
 
+void StateSink::advance() {
+  if (!stager_->is_active()) return;
+  const Timed timed(host_seconds_.advance);
+  stager_->advance();
+}
+
 void StateSink::before_write(const WeightState& state) {
   stage_now();
+  const Timed timed(host_seconds_.before_write);
   auto& queue = moetrain::cuda_queue(model_.device());
   for (const uint32_t unit : units_of_.at(&state)) {
     if (!waited_for_.insert(unit).second) continue;
@@ -117,6 +140,7 @@ void StateSink::before_write(const WeightState& state) {
 
 Status StateSink::drain() {
   stage_now();
+  const Timed timed(host_seconds_.drain);
   CKPT_TRY(std::exchange(staged_, {}));
   return stager_->drain(options_.timeout_ms);
 }

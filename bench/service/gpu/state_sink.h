@@ -10,6 +10,7 @@
 #include <memory>
 #include <set>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "bench/service/gpu/memory_sink.h"
@@ -37,7 +38,19 @@ class StateSink {
   static Result<std::unique_ptr<StateSink>> open(moetrain::Model& model, const Options& options);
   ~StateSink();
 
+  // Time that the calling thread spent in calls of this object, by what they do.
+  struct HostSeconds {
+    double stage = 0;         // plans the snapshot and queues its first groups
+    double advance = 0;       // queues the other groups
+    double before_write = 0;  // makes the device wait before it overwrites a unit
+    double drain = 0;         // waits for the rest, and ends the snapshot
+    double total() const { return stage + advance + before_write + drain; }
+  };
+
   uint64_t bytes() const { return bytes_; }
+  ckpt::MutableByteView arena() const { return sink_->arena; }
+  // Since the last call of this.
+  HostSeconds take_host_seconds() { return std::exchange(host_seconds_, {}); }
   // All staged pieces, by unit.
   std::span<const ckpt_cuda_piece> pieces() const { return pieces_; }
 
@@ -50,7 +63,7 @@ class StateSink {
   void before_write(const moetrain::WeightState& state);
   // Queues more of the staged snapshot. The device calls this whenever the thread waits for it, so
   // that callers need not.
-  void advance() { stager_->advance(); }
+  void advance();
   // Waits until the whole snapshot is in the arena and has ended.
   Status drain();
 
@@ -79,6 +92,7 @@ class StateSink {
   SinkSnapshot snapshot_;
   bool to_be_staged_ = false;
   Status staged_;  // result of the last stage_now()
+  HostSeconds host_seconds_;
   std::vector<ckpt_cuda_piece> pieces_;
   std::map<const moetrain::WeightState*, std::vector<uint32_t>> units_of_;
   std::set<uint32_t> waited_for_;  // units gathered before a write, since the last stage()

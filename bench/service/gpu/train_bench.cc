@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 
 #include "bench/service/gpu/benches.h"
 #include "bench/service/gpu/state_crc.h"
 #include "bench/service/gpu/state_sink.h"
 #include "bench/service/gpu/train_work.h"
+#include "kernels/cuda/event.h"
 #include "tests/trainer/training/training.h"
 #include "trainer/device/cuda_device.h"
 
@@ -30,6 +32,15 @@ constexpr double kRateMin = 1 / 1.02;
 // Largest share of a step that a copy may take and still fit. The rest is a margin for times when
 // the link is slower.
 constexpr double kFits = 0.8;
+// Steps are repeated until a sample takes this long. A single step is as noisy as the host.
+constexpr double kSampleSeconds = 0.2;
+
+// One plain copy to the host, of as many bytes as the state has.
+struct PlainCopy {
+  std::unique_ptr<ckpt::kernels::CudaQueue> queue;
+  ckpt::kernels::CudaEvent begun;
+  ckpt::kernels::DeviceArray<std::byte> from;
+};
 
 // One training rank and its sink. Members are in the order of their dependencies.
 struct Session {
@@ -40,6 +51,7 @@ struct Session {
   std::unique_ptr<RankTraining> training;
   std::unique_ptr<StateSink> sink;
   std::unique_ptr<StateCrc> crc;
+  PlainCopy copy;
   unsigned few_blocks = 0;  // a quarter of the multiprocessors
 };
 
@@ -72,16 +84,33 @@ TrainConfig config_for(bool tiny, Precision precision) {
   }
   config.micro_batches = 1;
   config.precision = precision;
+  config.schedule.learning_rate = 0;  // see same_step()
   return config;
 }
 
-// Warms the session up. cuBLAS loads a kernel when a shape is first used, and the experts' shapes
-// change every step: the first steps take as long as the loading.
+// One step, until the device has completed it: the same step each time, from the same weights over
+// the same text. With other text the experts' products have other shapes, and cuBLAS takes long
+// whenever a shape is new.
+Status same_step(Session& session, const RankTraining::BeforeWrite& before_write = {}) {
+  session.training->progress().step = 0;
+  return session.training->steps(1, before_write);
+}
+
 Status warm_up(Session& session, double seconds) {
   const auto begin = Clock::now();
   do {
-    CKPT_TRY(session.training->steps(1));
+    CKPT_TRY(same_step(session));
   } while (std::chrono::duration<double>(Clock::now() - begin).count() < seconds);
+  return {};
+}
+
+Status prepare_copy(Session& session, int device) {
+  CKPT_ASSIGN(session.copy.queue,
+              ckpt::kernels::make_cuda_queue(
+                  {.device = device, .priority = ckpt::kernels::CudaPriority::kLow}));
+  CKPT_TRY(session.copy.begun.make());
+  CKPT_ASSIGN(session.copy.from,
+              ckpt::kernels::DeviceArray<std::byte>::make(session.sink->bytes()));
   return {};
 }
 
@@ -104,6 +133,7 @@ Result<std::shared_ptr<Session>> open_session(const Context& context, Precision 
                .direct_bytes = 1 << 10};
   CKPT_ASSIGN(session->sink, StateSink::open(session->training->model(), options));
   CKPT_ASSIGN(session->crc, StateCrc::make(session->sink->pieces(), context.queue.device()));
+  CKPT_TRY(prepare_copy(*session, context.queue.device()));
   cudaDeviceProp device{};
   context.queue.note(cudaGetDeviceProperties(&device, context.queue.device()), "asking a device");
   session->few_blocks = static_cast<unsigned>(std::max(1, device.multiProcessorCount / 4));
@@ -111,22 +141,33 @@ Result<std::shared_ptr<Session>> open_session(const Context& context, Precision 
   return session;
 }
 
-// One step, until the device has completed it.
-Status plain_step(Session& session) { return session.training->steps(1); }
+Status plain_step(Session& session) { return same_step(session); }
 
 // One step with a snapshot of all state at its boundary, until the snapshot is in the arena.
 Status step_with_snapshot(Session& session) {
   CKPT_TRY(session.sink->stage());
-  CKPT_TRY(session.training->steps(
-      1, [&](const WeightState& state) { session.sink->before_write(state); }));
+  CKPT_TRY(
+      same_step(session, [&](const WeightState& state) { session.sink->before_write(state); }));
   return session.sink->drain();
+}
+
+// One step with a plain copy of as many bytes instead of a snapshot.
+Status step_with_copy(Session& session) {
+  const PlainCopy& copy = session.copy;
+  CKPT_TRY(session.copy.begun.record(moetrain::cuda_queue(*session.device).stream()));
+  CKPT_TRY(copy.begun.hold(copy.queue->stream()));
+  copy.queue->note(cudaMemcpyAsync(session.sink->arena().data(), copy.from.data(), copy.from.size(),
+                                   cudaMemcpyDeviceToHost, copy.queue->stream()),
+                   "a plain copy");
+  CKPT_TRY(same_step(session));
+  return synchronize(*copy.queue);
 }
 
 // One step with a pass that computes the CRCs of all state instead of a snapshot. `blocks_max`: 0
 // for many short blocks that fill the device; few blocks hold a quarter of its multiprocessors.
 Status step_with_crc_by(Session& session, unsigned blocks_max) {
   CKPT_TRY(session.crc->begin(moetrain::cuda_queue(*session.device).stream(), blocks_max));
-  CKPT_TRY(session.training->steps(1));
+  CKPT_TRY(same_step(session));
   return session.crc->finish();
 }
 Status step_with_crc(Session& session) { return step_with_crc_by(session, 0); }
@@ -184,9 +225,17 @@ std::string shape_of(const Session& session) {
       session.config.micro_batches, session.config.batch, model.seq_len, session.sink->bytes());
 }
 
-Rate tokens_per_second(const std::shared_ptr<Session>& session, Status (*call)(Session&)) {
-  return {.units_per_call = static_cast<double>(session->config.tokens_per_step()) / 1e3,
-          .call = [session, call] { return call(*session); }};
+// Repeats a call, of a step each, for about kSampleSeconds.
+Rate tokens_per_second(const Context& context, const std::shared_ptr<Session>& session,
+                       const Times& times, Status (*call)(Session&)) {
+  const double longest = std::max({times.step_seconds, times.copy_seconds, 1e-6});
+  const int steps =
+      context.settings.tiny ? 1 : static_cast<int>(std::ceil(kSampleSeconds / longest));
+  return {.units_per_call = steps * static_cast<double>(session->config.tokens_per_step()) / 1e3,
+          .call = [session, call, steps]() -> Status {
+            for (int i = 0; i < steps; ++i) CKPT_TRY(call(*session));
+            return {};
+          }};
 }
 
 // `bounded`: the row has a pass ratio. Otherwise it is informative: a longer step is tried next.
@@ -201,20 +250,50 @@ void bench_snapshots(const Context& context, const std::shared_ptr<Session>& ses
           .reason = fmt::format("the copy takes {:.1f} ms and {} behind a step of {:.1f} ms",
                                 1e3 * times.copy_seconds, times.fits() ? "fits" : "does not fit",
                                 1e3 * times.step_seconds)};
-  compare(context, row, tokens_per_second(session, step_with_snapshot),
-          tokens_per_second(session, plain_step));
+  compare(context, row, tokens_per_second(context, session, times, step_with_snapshot),
+          tokens_per_second(context, session, times, plain_step));
 }
 
-// Row of the CRC pass alone. A snapshot costs more than this only by its copy and its pages.
-void bench_crc(const Context& context, const std::shared_ptr<Session>& session,
-               const std::string& what, Status (*step)(Session&)) {
+// Row of one thing that a snapshot does beside a step, done alone.
+void bench_part(const Context& context, const std::shared_ptr<Session>& session, const Times& times,
+                const std::string& what, Status (*step)(Session&)) {
   compare(context,
           {.what = what,
            .shape = shape_of(*session),
            .unit = "ktok/s",
            .limit_name = "the same step without",
            .must = false},
-          tokens_per_second(session, step), tokens_per_second(session, plain_step));
+          tokens_per_second(context, session, times, step),
+          tokens_per_second(context, session, times, plain_step));
+}
+
+// Row of the time that the thread which queues the step's kernels spends on the snapshot.
+Status bench_host_time(const Context& context, const std::shared_ptr<Session>& session,
+                       const std::string& name) {
+  Row row{.what = "snapshot, time of its calls, " + name,
+          .shape = shape_of(*session),
+          .unit = "us",
+          .limit_name = "the step with the snapshot",
+          .must = false};
+  if (context.settings.skip.contains(row.what)) return {};
+  context.progress(row.what + " ...");
+  std::vector<double> call_us, step_us;
+  StateSink::HostSeconds sum;
+  for (int i = 0; i < context.settings.pairs; ++i) {
+    (void)session->sink->take_host_seconds();
+    const auto begin = Clock::now();
+    CKPT_TRY(step_with_snapshot(*session));
+    step_us.push_back(1e6 * std::chrono::duration<double>(Clock::now() - begin).count());
+    const StateSink::HostSeconds calls = session->sink->take_host_seconds();
+    call_us.push_back(1e6 * calls.total());
+    sum = {sum.stage + calls.stage, sum.advance + calls.advance,
+           sum.before_write + calls.before_write, sum.drain + calls.drain};
+  }
+  const double us = 1e6 / context.settings.pairs;
+  row.reason = fmt::format("stage {:.0f}, advance {:.0f}, before_write {:.0f}, drain {:.0f} us",
+                           us * sum.stage, us * sum.advance, us * sum.before_write, us * sum.drain);
+  context.found(measured(row, compared(std::move(step_us), std::move(call_us))));
+  return {};
 }
 
 Status bench_flops(const Context& context, const std::shared_ptr<Session>& session,
@@ -242,8 +321,11 @@ Status bench_precision(const Context& context, Precision precision) {
     CKPT_ASSIGN(times, lengthen_step(*session));
   }
   bench_snapshots(context, session, times, name, /*bounded=*/true);
-  bench_crc(context, session, "step, CRC of all state each, " + name, step_with_crc);
-  bench_crc(context, session, "step, CRC by few blocks each, " + name, step_with_crc_by_few);
+  CKPT_TRY(bench_host_time(context, session, name));
+  bench_part(context, session, times, "step, plain copy of as much each, " + name, step_with_copy);
+  bench_part(context, session, times, "step, CRC of all state each, " + name, step_with_crc);
+  bench_part(context, session, times, "step, CRC by few blocks each, " + name,
+             step_with_crc_by_few);
   return bench_flops(context, session, name);
 }
 

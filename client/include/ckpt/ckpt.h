@@ -274,6 +274,8 @@ CKPT_API ckpt_status ckpt_snapshot_reserve(ckpt_snapshot* snapshot, uint32_t uni
  * the snapshot has failed: the place is returned anyway. */
 CKPT_API ckpt_status ckpt_snapshot_filled(ckpt_snapshot* snapshot, uint64_t place_id,
                                           uint32_t crc32c);
+/* CRC32C of the bytes, continuing from `crc` (0 at the start). Any thread may call it. */
+CKPT_API uint32_t ckpt_crc32c(const void* data, uint64_t length, uint32_t crc);
 /* This rank has written everything: hands over the last slab. The snapshot continues by itself. */
 CKPT_API ckpt_status ckpt_snapshot_end(ckpt_snapshot* snapshot);
 CKPT_API ckpt_status ckpt_snapshot_abort(ckpt_snapshot* snapshot, const char* reason);

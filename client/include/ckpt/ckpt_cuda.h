@@ -136,12 +136,12 @@ CKPT_API ckpt_status ckpt_cuda_stage(ckpt_cuda* cuda, ckpt_snapshot* snapshot,
 CKPT_API ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit,
                                              struct CUstream_st* stream);
 
-/* With `ahead_bytes`: queues the next few chunks, if no more than gather_bytes are under way then.
- * For the points at which the trainer waits for its device anyway, again and again while it does;
- * the link to the host is idle after at most gather_bytes that nobody has queued more behind. Never
- * waits; does nothing, at
- * the price of a comparison, while nothing is left to be queued. Does not use the session: what
- * fails is said by the next call. ckpt_cuda_poll and ckpt_cuda_drain do the same, too. */
+/* With `ahead_bytes`: queues the kernels of the next few chunks, or the copies of one chunk: about
+ * ten calls of CUDA at most, if no more than gather_bytes are under way then. For the points at
+ * which the trainer waits for its device anyway, again and again while it does; the link to the
+ * host is idle after at most gather_bytes that nobody has queued more behind. Never waits; does
+ * nothing, at the price of a comparison, while nothing is being staged. Does not use the session:
+ * what fails is said by the next call. ckpt_cuda_poll and ckpt_cuda_drain queue more, too. */
 CKPT_API void ckpt_cuda_advance(ckpt_cuda* cuda);
 
 /* Hands over what has been drained since the last call, and ends each snapshot of which everything

@@ -233,6 +233,7 @@ FUNCTIONS = {
     "ckpt_snapshot_reserve": (c_int, (
         c_void_p, c_uint32, c_uint64, c_uint64, c_uint32, POINTER(ckpt_place))),
     "ckpt_snapshot_filled": (c_int, (c_void_p, c_uint64, c_uint32)),
+    "ckpt_crc32c": (c_uint32, (c_void_p, c_uint64, c_uint32)),
     "ckpt_snapshot_end": (c_int, (c_void_p,)),
     "ckpt_snapshot_abort": (c_int, (c_void_p, c_char_p)),
     "ckpt_snapshot_query": (c_int, (c_void_p, POINTER(ckpt_snapshot_info))),

@@ -61,6 +61,7 @@ class SessionHandle:
         self.library = _library.load()
         self.pointer: Optional[int] = None
         self.interrupts = Interrupts()
+        self.before_close: List[Callable[[], None]] = []  # ends what else uses the arena
         self._owner = os.getpid()
         self._lock = threading.RLock()
         self._busy = False
@@ -158,6 +159,8 @@ class SessionHandle:
             for child in list(self._children):
                 self.release(child)
             self._collect()
+            while self.before_close:
+                self.before_close.pop()()
             pointer, self.pointer = self.pointer, None
             if pointer is not None:
                 self.library.ckpt_close(pointer)

@@ -173,17 +173,15 @@ class Writer(Side, StorageWriter):
                 data = item.tensor_data
                 size = boxes.product(data.chunk.sizes) * data.properties.dtype.itemsize
             written.append((item.index, size))
-        buffer = transfer.Buffer()
         resolved: Dict[str, List[boxes.Piece]] = {}
-        for unit, writes in arrangement.writes.items():
-            def put(offset: int, address: int, length: int, unit: int = unit) -> None:
-                snapshot.write_at(unit, offset, address, length)
-            for one in writes:
-                if one.name not in resolved:
-                    resolved[one.name] = [_resolved(planner, item, rank)
-                                          for item in items[one.name]]
-                data = data_of(resolved[one.name], one.piece, one.cut, one.index)
-                transfer.write(put, data, one.length, one.starts, one.offset, buffer)
+        with transfer.Writer(snapshot, transfer.Buffer()) as writer:
+            for unit, writes in arrangement.writes.items():
+                for one in writes:
+                    if one.name not in resolved:
+                        resolved[one.name] = [_resolved(planner, item, rank)
+                                              for item in items[one.name]]
+                    data = data_of(resolved[one.name], one.piece, one.cut, one.index)
+                    writer.write(unit, data, one.length, one.starts, one.offset)
         return written
 
     def _values(self, plan: Any, planner: Any,

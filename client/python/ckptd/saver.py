@@ -319,12 +319,11 @@ class Saver:
 
     def _write(self, snapshot: Snapshot, mine: State, document: bytes) -> None:
         assert self._plan is not None
-        for unit in self._units:
-            def put(offset: int, address: int, length: int, unit: int = unit) -> None:
-                snapshot.write_at(unit, offset, address, length)
-            for one in self._plan.writes.get(unit, ()):
-                data = data_of(mine.pieces[one.name], one.piece, one.cut, one.index)
-                transfer.write(put, data, one.length, one.starts, one.offset, self._buffer)
+        with transfer.Writer(snapshot, self._buffer) as writer:
+            for unit in self._units:
+                for one in self._plan.writes.get(unit, ()):
+                    data = data_of(mine.pieces[one.name], one.piece, one.cut, one.index)
+                    writer.write(unit, data, one.length, one.starts, one.offset)
         offset, room = self._plan.shares[self._job.rank]
         snapshot.write(layout.VALUES_UNIT, document.ljust(room, b"\0"), offset)
 

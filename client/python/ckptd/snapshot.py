@@ -1,5 +1,6 @@
 """Snapshot: this rank's part of one checkpoint, from begin until it is durable."""
 
+import contextlib
 import ctypes
 import enum
 from typing import TYPE_CHECKING, Any, Mapping, NamedTuple, Optional, Sequence, Tuple
@@ -141,6 +142,23 @@ class Snapshot:
     def write_at(self, number: int, offset: int, address: int, length: int) -> None:
         """Like `write`, for a unit by its number and memory by its address."""
         self._call("ckpt_snapshot_write", number, offset, address, length)
+
+    def reserve(self, number: int, offset: int, length: int) -> _abi.ckpt_place:
+        """Lends memory of the arena for the next bytes of a unit, at most `length` of them. Other
+        code fills it; `filled` gives it back, also if the snapshot fails meanwhile."""
+        place = _abi.ckpt_place()
+        try:
+            self._call("ckpt_snapshot_reserve", number, offset, length, 0, ctypes.byref(place))
+        except BaseException:  # an interrupt may come when it is lent
+            if place.data:
+                with contextlib.suppress(errors.Error):
+                    self.filled(place, 0)
+            raise
+        return place
+
+    def filled(self, place: _abi.ckpt_place, crc32c: int) -> None:
+        """The place has its bytes, and nothing writes there any more. Once for each place."""
+        self._call("ckpt_snapshot_filled", place.id, crc32c)
 
     def end(self) -> None:
         """This rank has written everything. The daemon goes on by itself."""

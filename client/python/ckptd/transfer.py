@@ -1,19 +1,22 @@
-"""Copies between tensors and a run: what is not contiguous memory of the host goes through one
-buffer of 16 MiB."""
+"""Copies between tensors and a run. Contiguous memory of the host is read and written where it is;
+contiguous memory of a GPU is copied into the arena (`device`); the rest goes through one buffer of
+16 MiB."""
 
 import ctypes
 import zlib
-from typing import Any, Callable, Iterator, List, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
-from . import errors
+from . import device, errors
 from .boxes import product
 from .buffers import _TORCH, Memory
+from .device import plain
+from .snapshot import Snapshot
 
 BUFFER_BYTES = 16 << 20
+RUN_BYTES_MIN = 64 << 10  # of a GPU's memory; shorter ones of one tensor share the buffer
 RANGES_MAX = 1 << 16  # of one restore; ckptd takes twice as many
-_PLAIN = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _DTYPES = {name: getattr(torch, dtype) for dtype, name in _TORCH.items() if hasattr(torch, dtype)}
 
 
@@ -56,16 +59,15 @@ def check(data: Any, name: str) -> None:
 
 
 class Buffer:
-    """Bounded host memory for copies; allocated at the first use."""
+    """Bounded host memory for copies, pinned for those of a GPU; allocated at the first use."""
 
     def __init__(self) -> None:
-        self._bytes: Any = None
+        self._bytes: Dict[str, Any] = {}  # by kind of device
 
     def chunks(self, data: Any) -> Iterator[Tuple[int, int, Any, Any]]:
         """(first element, elements, contiguous host tensor, view of `data` to copy), in row-major
         order. The view is None if the host tensor is `data` itself."""
-        data = data.detach().view(_PLAIN[data.element_size()])
-        return self._chunks(data, 0)
+        return self._chunks(plain(data), 0)
 
     def _chunks(self, data: Any, at: int) -> Iterator[Tuple[int, int, Any, Any]]:
         count = data.numel()
@@ -76,9 +78,7 @@ class Buffer:
             return
         room = BUFFER_BYTES // data.element_size()
         if count <= room:
-            if self._bytes is None:
-                self._bytes = torch.empty(BUFFER_BYTES, dtype=torch.uint8)
-            flat = self._bytes[:count * data.element_size()].view(data.dtype)
+            flat = self._room(data.device.type)[:count * data.element_size()].view(data.dtype)
             yield at, count, flat.view(data.shape), data
             return
         row = product(data.shape[1:])
@@ -86,6 +86,12 @@ class Buffer:
         for begin in range(0, data.shape[0], step):
             part = data[begin:begin + step]
             yield from self._chunks(part if row <= room else part[0], at + begin * row)
+
+    def _room(self, kind: str) -> Any:
+        if kind not in self._bytes:
+            self._bytes[kind] = device.pinned_bytes(BUFFER_BYTES) if kind == "cuda" else (
+                torch.empty(BUFFER_BYTES, dtype=torch.uint8))
+        return self._bytes[kind]
 
     def crc(self, data: Any) -> int:
         """CRC of the elements in row-major order."""
@@ -112,6 +118,50 @@ def write(put: Callable[[int, int, int], None], data: Any, length: int, starts: 
             end = min((turn + 1) * length, at + count)
             put(offset + (starts[turn] + begin - turn * length) * item,
                 address + (begin - at) * item, (end - begin) * item)
+
+
+class Writer:
+    """Writes tensors into one snapshot. They may be changed after the end of its block."""
+
+    def __init__(self, snapshot: Snapshot, buffer: Buffer) -> None:
+        self._snapshot = snapshot
+        self._buffer = buffer
+        self._copies: Optional[device.Copies] = None
+
+    def __enter__(self) -> "Writer":
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        copies, self._copies = self._copies, None
+        if copies is None:
+            return
+        try:
+            copies.close()
+        except BaseException:
+            if kind is None:
+                raise  # else the block's own exception says why
+
+    def write(self, unit: int, data: Any, length: int, starts: Sequence[int], offset: int) -> None:
+        """Writes the runs of a piece into the unit of that number: see `write` of this module."""
+        if self._is_direct(data, length, starts):
+            assert self._copies is not None
+            self._copies.write(unit, data, length, starts, offset)
+            return
+
+        def put(at: int, address: int, size: int) -> None:
+            self._snapshot.write_at(unit, at, address, size)
+        write(put, data, length, starts, offset, self._buffer)
+
+    def _is_direct(self, data: Any, length: int, starts: Sequence[int]) -> bool:
+        """True if the copy engine of a GPU can fill the arena with the data."""
+        if data.device.type != "cuda" or not data.is_contiguous() or (
+                len(starts) > 1 and length * data.element_size() < RUN_BYTES_MIN):
+            return False
+        if self._copies is None:
+            arena = device.arena_of(self._snapshot.session)
+            if arena.pinned:
+                self._copies = device.Copies(self._snapshot, arena)
+        return self._copies is not None
 
 
 class Reader:

@@ -242,7 +242,7 @@ ckpt_status ckpt_cuda_wait_gathered(ckpt_cuda* cuda, uint32_t unit, CUstream_st*
 }
 
 void ckpt_cuda_advance(ckpt_cuda* cuda) {
-  if (!cuda->stager->has_more()) return;
+  if (!cuda->stager->is_active()) return;
   const EntryScope scope(cuda->options.device);
   cuda->stager->advance();
 }

@@ -26,8 +26,11 @@ StageGroup next_group(std::span<const StageChunk> ready, size_t groups, size_t s
 
 uint64_t StagePlan::room() const {
   if (!is_open_) return chunk_bytes_;
-  // A fragment starts on a block at the latest.
-  const uint64_t used = base::align_up(chunks_.back().bytes, kBlockBytes) + kBlockBytes;
+  // A fragment starts on a block at the latest. Only a chunk that begins between two blocks needs
+  // one more: room that is a block too small cuts crumbs off tensors, which have to be gathered.
+  const StageChunk& chunk = chunks_.back();
+  const bool begins_block = reinterpret_cast<uintptr_t>(chunk.to) % kBlockBytes == 0;
+  const uint64_t used = base::align_up(chunk.bytes, kBlockBytes) + (begins_block ? 0 : kBlockBytes);
   return used + kAlignedFragmentBytes <= chunk_bytes_ ? chunk_bytes_ - used : chunk_bytes_;
 }
 

@@ -244,6 +244,8 @@ Status Stager::wait_gathered(uint32_t unit, cudaStream_t stream) {
     const int64_t last =
         all ? static_cast<int64_t>(plan.chunks().size()) - 1 : plan.last_chunk_of(unit);
     if (last < 0) continue;
+    // Drained, so gathered.
+    if (staging.first_drain + static_cast<uint64_t>(last) < drains_->drained()) continue;
     if (&staging == &staging_.back()) {
       const Status queued = queue_more({.chunks = static_cast<size_t>(last) + 1});
       if (!queued.ok()) return fail_all(queued.error());
@@ -326,10 +328,10 @@ Status Stager::poll() {
 }
 
 void Stager::advance() {
-  if (failed_ || !has_more()) return;
+  if (failed_ || !is_active()) return;
   const Status taken = drains_->look();
   if (!taken.ok()) failed_ = taken.error();
-  if (taken.ok()) (void)queue_more({.groups = 1, .only_free = true});
+  if (taken.ok() && has_more()) (void)queue_slice(staging_.back());
 }
 
 Status Stager::drain(uint32_t timeout_ms) {

@@ -28,9 +28,10 @@
 // not have been.
 //
 // With `ahead_bytes`, stage() plans everything, takes all places and refuses what is wrong, but
-// queues only the first groups. The others are queued as chunks are drained, one group whenever
-// somebody calls; at once if somebody waits for them. They are never those of any snapshot but the
-// last.
+// queues only the first groups. The others are queued as chunks are drained: a few calls of CUDA at
+// each advance(), so that a trainer whose device is done meanwhile is kept for microseconds. A
+// group's kernels are such a slice, and so are the copies of each of its chunks. Other calls queue
+// whole groups. Groups to be queued are never those of any snapshot but the last.
 //
 // Both queues have the lowest priority: pack gives way to the trainer's kernels, block by block. So
 // its kernels have as many blocks as fill the device: each ends soon. A few that run as long as the
@@ -80,12 +81,11 @@ class Stager {
                CUstream_st* stream);
   Status wait_gathered(uint32_t unit, CUstream_st* stream);
   Status poll();
-  // Queues a group if that many chunks have been drained. Calls CUDA only, not the session: what
-  // fails is said by the next call of another kind.
+  // Counts the chunks that have been drained. Queues a slice of a group if as many chunks are.
+  // Calls CUDA only, not the session: what fails is said by the next call of another kind.
   void advance();
-  bool has_more() const {
-    return !staging_.empty() && staging_.back().queued() < staging_.back().plan.chunks().size();
-  }
+  // False if advance() has nothing to do.
+  bool is_active() const { return !staging_.empty() && (drains_->open() > 0 || has_more()); }
   Status drain(uint32_t timeout_ms);
   size_t open_count() const { return staging_.size(); }
 
@@ -95,6 +95,7 @@ class Stager {
     size_t chunks_end = 0;
     GroupCrcs crcs;
     kernels::CudaEvent gathered;  // and the CRCs of what is direct in it are taken
+    bool awaited = false;         // by the drain queue
   };
   struct Staging {
     ckpt_snapshot* snapshot = nullptr;
@@ -106,14 +107,14 @@ class Stager {
     size_t arriving = 0;    // the group of the next
     StagingSize estimate = {};
     std::list<std::unique_ptr<StagingMemory>> memory = {};
+    // Chunks whose groups' kernels are queued. The copies of the last group may not be, yet.
     size_t queued() const { return groups.empty() ? 0 : groups.back().chunks_end; }
   };
-  // How far groups are queued: until so many chunks are, and so many groups more. None that would
-  // make more chunks open than there are slots, if only free ones are asked for: such a group would
-  // wait for no slot, and the device has never more copies to remember than of so many chunks.
+  // How far groups are queued: until so many chunks are. None that would make more chunks open than
+  // there are slots, if only free ones are asked for: such a group would wait for no slot, and the
+  // device has never more copies to remember than of so many chunks.
   struct Reach {
     size_t chunks = SIZE_MAX;
-    size_t groups = SIZE_MAX;
     bool only_free = false;
   };
   // How far the pieces have been taken.
@@ -146,9 +147,23 @@ class Stager {
   // stager_queue.cc
   Status queue_ready(Staging& staging, Reach reach);
   Status queue_more(Reach reach);
+  Status queue_slice(Staging& staging);
   size_t chunks_ahead() const;
+  // Chunks whose copies are queued. Only for the last staging: those before it are queued wholly.
+  size_t copied(const Staging& staging) const {
+    return static_cast<size_t>(drains_->next() - staging.first_drain);
+  }
+  bool has_more() const {
+    return !staging_.empty() && copied(staging_.back()) < staging_.back().plan.chunks().size();
+  }
+  StageGroup group_after(const Staging& staging) const;
+  bool is_free(const StageGroup& group) const {
+    return drains_->open() + group.chunks <= drains_->slots();
+  }
+  template <typename Queue>
+  Status or_fail(const Queue& queue);
   Status queue_group(Staging& staging, const StageGroup& next);
-  Status try_queue_group(Staging& staging, const StageGroup& next);
+  Status gather_group(Staging& staging, const StageGroup& next);
   // The arguments of a group's kernels.
   struct Launch {
     StagingMemory::Part part;
@@ -159,8 +174,8 @@ class Stager {
   Result<Launch> plan_launch(Staging& staging);
   void take_checksums(const Launch& launch);
   Status clear_gaps(const Staging& staging, size_t first, size_t end, std::byte* slots);
-  Status drain_group(const StagePlan& plan, size_t first, const Group& group,
-                     const std::byte* slot);
+  Status drain_group(Staging& staging);
+  Status drain_chunk(Staging& staging);
   Result<StagingMemory::Part> take_part(Staging& staging, const StagingSize& size);
   Result<std::unique_ptr<StagingMemory>> take_memory(const StagingSize& size);
 

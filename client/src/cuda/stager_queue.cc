@@ -27,27 +27,44 @@ size_t Stager::chunks_ahead() const {
 
 // Queues groups of closed chunks; the last group may be smaller only if no chunk will be added.
 Status Stager::queue_ready(Staging& staging, Reach reach) {
-  const std::vector<StageChunk>& chunks = staging.plan.chunks();
-  const bool is_closed = staging.plan.ready() == chunks.size();
-  for (;; --reach.groups) {
-    const auto ready =
-        std::span(chunks).subspan(staging.queued(), staging.plan.ready() - staging.queued());
-    const StageGroup next =
-        next_group(ready, staging.groups.size(), drains_->next_slot(), drains_->slots());
-    if (next.chunks == 0 || (!next.is_whole && !is_closed)) return ok_status();
-    const bool is_free = drains_->open() + next.chunks <= drains_->slots();
-    if (reach.groups == 0 || staging.queued() >= reach.chunks) return ok_status();
-    if (reach.only_free && !is_free) return ok_status();
+  CKPT_TRY(or_fail([&] { return drain_group(staging); }));
+  for (;;) {
+    const StageGroup next = group_after(staging);
+    if (next.chunks == 0 || staging.queued() >= reach.chunks) return ok_status();
+    if (reach.only_free && !is_free(next)) return ok_status();
     CKPT_TRY(queue_group(staging, next));
   }
 }
 
-// After a failure in here the group's progress is unknown: nothing more is queued, and the next
+// The next group that can be queued; of no chunks if there is none.
+StageGroup Stager::group_after(const Staging& staging) const {
+  const std::vector<StageChunk>& chunks = staging.plan.chunks();
+  const bool is_closed = staging.plan.ready() == chunks.size();
+  const auto ready =
+      std::span(chunks).subspan(staging.queued(), staging.plan.ready() - staging.queued());
+  const StageGroup next =
+      next_group(ready, staging.groups.size(), drains_->next_slot(), drains_->slots());
+  return next.is_whole || is_closed ? next : StageGroup{};
+}
+
+// A group is queued in slices of a few calls each: its kernels, then the copies of a chunk at a
+// time. The device may become idle in the middle of one, and nobody gives it work before its end.
+Status Stager::queue_slice(Staging& staging) {
+  if (copied(staging) < staging.queued()) {
+    return or_fail([&] { return drain_chunk(staging); });
+  }
+  const StageGroup next = group_after(staging);
+  if (next.chunks == 0 || !is_free(next)) return ok_status();
+  return or_fail([&] { return gather_group(staging, next); });
+}
+
+// After a failure of `queue` the group's progress is unknown: nothing more is queued, and the next
 // caller that may use the session fails all snapshots.
-Status Stager::queue_group(Staging& staging, const StageGroup& next) {
+template <typename Queue>
+Status Stager::or_fail(const Queue& queue) {
   Status queued;
   try {
-    queued = try_queue_group(staging, next);
+    queued = queue();
   } catch (const std::bad_alloc&) {
     queued = Error{ErrorCode::kResourceExhausted, kOutOfMemory};
   }
@@ -55,7 +72,15 @@ Status Stager::queue_group(Staging& staging, const StageGroup& next) {
   return queued;
 }
 
-Status Stager::try_queue_group(Staging& staging, const StageGroup& next) {
+Status Stager::queue_group(Staging& staging, const StageGroup& next) {
+  return or_fail([&]() -> Status {
+    CKPT_TRY(gather_group(staging, next));
+    return drain_group(staging);
+  });
+}
+
+// Queues the group's kernels. All chunks before it have been given to the drain queue.
+Status Stager::gather_group(Staging& staging, const StageGroup& next) {
   const size_t first = staging.queued();
   const size_t end = first + next.chunks;
   staging.plan.list(first, end, lists_);
@@ -69,17 +94,16 @@ Status Stager::try_queue_group(Staging& staging, const StageGroup& next) {
                                                  .direct = crc + lists_.ranges.size()},
                                         .gathered = std::move(gathered)});
 
-  std::byte* const slot = buffer_.data() + drains_->next_slot() * chunk_bytes_;
   kernels::copy(*gather_, launch.part.tables, launch.part.host_tables,
                 launch.checksums_at + launch.checksums.table_bytes);
   take_checksums(launch);
   if (next.slots > 0) {
+    std::byte* const slot = buffer_.data() + drains_->next_slot() * chunk_bytes_;
     CKPT_TRY(drains_->hold_for_slots(next.slots, gather_->stream()));
     CKPT_TRY(clear_gaps(staging, first, end, slot));
     kernels::pack(*gather_, launch.pack, launch.part.tables, slot, launch.part.crc);
   }
-  CKPT_TRY(group.gathered.record(gather_->stream()));
-  return drain_group(staging.plan, first, group, slot);
+  return group.gathered.record(gather_->stream());
 }
 
 // Plans the tables of lists_'s kernels, one behind the other.
@@ -125,28 +149,32 @@ Status Stager::clear_gaps(const Staging& staging, size_t first, size_t end, std:
       cudaMemsetAsync(from, 0, static_cast<size_t>(to - from), gather_->stream()), "clearing");
 }
 
+// Gives all chunks of the last gathered group to the drain queue that are not there yet.
+Status Stager::drain_group(Staging& staging) {
+  while (copied(staging) < staging.queued()) CKPT_TRY(drain_chunk(staging));
+  return ok_status();
+}
+
 // Copies out of a slot wait for the group's gather. Direct copies do not: they busy the link while
 // their CRCs are computed. But no chunk counts as drained before its CRCs are.
-Status Stager::drain_group(const StagePlan& plan, size_t first, const Group& group,
-                           const std::byte* slot) {
-  bool waits = false;
+Status Stager::drain_chunk(Staging& staging) {
+  const size_t number = copied(staging);
+  const StageChunk& chunk = staging.plan.chunks()[number];
+  Group& group = staging.groups.back();
   const auto wait = [&]() -> Status {
-    return std::exchange(waits, true) ? ok_status() : group.gathered.hold(drain_->stream());
+    return std::exchange(group.awaited, true) ? ok_status() : group.gathered.hold(drain_->stream());
   };
-  for (size_t i = first; i < group.chunks_end; ++i) {
-    const StageChunk& chunk = plan.chunks()[i];
-    for (const StageCopy& copy : plan.copies(i)) {
-      if (copy.from == nullptr) CKPT_TRY(wait());
-      const std::byte* const from = copy.from != nullptr ? copy.from : slot + copy.at;
-      CKPT_TRY(kernels::cuda_status(cudaMemcpyAsync(chunk.to + copy.at, from, copy.bytes,
-                                                    cudaMemcpyDeviceToHost, drain_->stream()),
-                                    "draining to the arena"));
-    }
-    CKPT_TRY(wait());
-    CKPT_TRY(drains_->add(drain_->stream(), chunk.in_slot));
-    slot += chunk.in_slot ? chunk_bytes_ : 0;
+  // A group's slots follow each other, in the order of its chunks.
+  const std::byte* const slot = buffer_.data() + drains_->next_slot() * chunk_bytes_;
+  for (const StageCopy& copy : staging.plan.copies(number)) {
+    if (copy.from == nullptr) CKPT_TRY(wait());
+    const std::byte* const from = copy.from != nullptr ? copy.from : slot + copy.at;
+    CKPT_TRY(kernels::cuda_status(cudaMemcpyAsync(chunk.to + copy.at, from, copy.bytes,
+                                                  cudaMemcpyDeviceToHost, drain_->stream()),
+                                  "draining to the arena"));
   }
-  return ok_status();
+  CKPT_TRY(wait());
+  return drains_->add(drain_->stream(), chunk.in_slot);
 }
 
 Result<StagingMemory::Part> Stager::take_part(Staging& staging, const StagingSize& size) {

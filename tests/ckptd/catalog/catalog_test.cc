@@ -5,6 +5,7 @@
 
 #include "ckptd/catalog/keys.h"
 #include "ckptd/catalog/other_format.h"
+#include "tests/ckptd/catalog/history.h"
 #include "tests/ckptd/catalog/kv_fixture.h"
 #include "tests/ckptd/catalog/records.h"
 
@@ -127,6 +128,22 @@ TEST_F(CatalogTest, ADamagedCommitIsListedAndPassedOver) {
   commit_full({1, 10});
   EXPECT_EQ(catalog_.latest_complete(kTestRun, 1), (ViewPoint{1, 10}));
   EXPECT_EQ(catalog_.commits(kTestRun).size(), 2u);
+}
+
+TEST_F(CatalogTest, ALiftedMarkLeavesNoTrace) {
+  commit_full({1, 5});
+  commit_full({1, 10});
+  commit({1, 12}, {0});
+  const std::string before = everything(catalog_);
+  for (const ViewPoint point : {ViewPoint{1, 10}, ViewPoint{1, 12}}) {
+    must(commit_damaged(point, "unit trainer: segments/000001.seg is missing"));
+    EXPECT_NE(everything(catalog_), before);
+    must(commit_damaged(point, ""));
+    EXPECT_EQ(everything(catalog_), before);
+  }
+  must(deleted({1, 10}, "retention"));
+  must(commit_damaged({1, 10}, ""));
+  EXPECT_TRUE(catalog_.commit(kTestRun, 1, 10)->deleted);
 }
 
 TEST_F(CatalogTest, PartialCommitsMakeACompleteViewTogether) {

@@ -185,6 +185,7 @@ TEST_F(BlobsTest, SurviveARestartBeforeTheCommit) {
   job.begin(5);
   ASSERT_TRUE(job.ranks[0]->fill(5)) << job.ranks[0]->error();
   world.run();
+  job.listen();  // rank 1 knows its slabs
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   for (auto& rank : job.ranks) ASSERT_TRUE(rank->reconnect()) << rank->error();
@@ -199,11 +200,11 @@ TEST_F(BlobsTest, SurviveARestartBeforeTheCommit) {
 
 TEST_F(BlobsTest, TheFirstOneRaisesTheStoreVersion) {
   const auto version = [this] {
-    uint32_t version = 0;
+    uint32_t read = 0;
     for (const auto& record : journal_records(world.disk())) {
-      if (const auto* opened = record.body.AsStoreOpened()) version = opened->format_version;
+      if (const auto* opened = record.body.AsStoreOpened()) read = opened->format_version;
     }
-    return version;
+    return read;
   };
   for (auto& rank : job.ranks) rank->blobs.clear();
   job.commit(5);

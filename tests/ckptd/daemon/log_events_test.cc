@@ -13,6 +13,7 @@
 #include "ckptd/observe/log_format.h"
 #include "tests/ckptd/daemon/fragment_place.h"
 #include "tests/ckptd/daemon/prune_fixture.h"
+#include "tests/ckptd/daemon/store_files.h"
 
 namespace ckptd::testing {
 namespace {
@@ -22,7 +23,8 @@ using ::testing::SizeIs;
 
 using Fields = std::set<std::string>;
 
-// Rows "| `name` | `field` `field` | when |" of the page's section "Log events".
+// Items "- `name` (`field`, `field`): when" of the page's section "Log events". Everything up to
+// the colon is on one line.
 std::map<std::string, Fields> documented() {
   std::map<std::string, Fields> events;
   std::ifstream file(CKPTD_METRICS_PAGE);
@@ -30,13 +32,13 @@ std::map<std::string, Fields> documented() {
   bool inside = false;
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("## ")) inside = line == "## Log events";
-    if (!inside || !line.starts_with("| `")) continue;
-    const std::string cells = line.substr(0, line.find('|', line.find('|', 1) + 1));
+    if (!inside || !line.starts_with("- `")) continue;
+    const std::string head = line.substr(0, line.find(':'));
     std::string name;
-    for (std::sregex_iterator at(cells.begin(), cells.end(), quoted), end; at != end; ++at) {
+    for (std::sregex_iterator at(head.begin(), head.end(), quoted), end; at != end; ++at) {
       if (name.empty()) {
         name = (*at)[1];
-        EXPECT_TRUE(events.try_emplace(name).second) << name << " has two rows";
+        EXPECT_TRUE(events.try_emplace(name).second) << name << " has two items";
       } else {
         events[name].insert((*at)[1]);
       }
@@ -288,13 +290,22 @@ TEST_F(LogEventsTest, MissingSegmentIsNamedOnce) {
   for (uint64_t step = 1; step <= kCommits; ++step) job.commit(step);
   world.kill_daemon();
   world.lose_catalog();
-  ASSERT_TRUE(world.disk().remove(place_of_fragment(world, 1, 3).path).ok());
+  const std::string path = place_of_fragment(world, 1, 3).path;
+  const std::vector<std::byte> segment = file_bytes(world.disk(), path);
+  ASSERT_TRUE(world.disk().remove(path).ok());
   log_.str("");
   ASSERT_TRUE(world.start().ok());
   const std::string start = log_.str();
   EXPECT_THAT(start, HasSubstr("segments/000001.seg is missing, and commits need it: put it back"));
   EXPECT_THAT(start, HasSubstr("8 more commits are damaged: segments/000001.seg is missing"));
   EXPECT_THAT(taken("commit_damaged"), SizeIs(limits::kDamageLinesMax));
+  world.kill_daemon();
+  put_file(world.disk(), path, segment);
+  log_.str("");
+  ASSERT_TRUE(world.start().ok());
+  EXPECT_THAT(log_.str(), HasSubstr("8 more commits count as good again"));
+  EXPECT_THAT(taken("commit_mended"), SizeIs(limits::kDamageLinesMax));
+  expect_documented();
 }
 
 }  // namespace

@@ -51,17 +51,18 @@ Metrics served(const std::string& text) {
   return metrics;
 }
 
-// Rows "| `name` or `name{label,...}` | meaning |". The name says the type, as the page does.
+// Items "- `name`: meaning" or "- `name{label,...}`: meaning". The name says the type, as the page
+// does.
 Metrics documented() {
   Metrics metrics;
   std::ifstream file(CKPTD_METRICS_PAGE);
   for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with("| `ckptd_")) continue;
+    if (!line.starts_with("- `ckptd_")) continue;
     const std::string name = line.substr(3, line.find('`', 3) - 3);
     const size_t brace = name.find('{');
     const std::string bare = name.substr(0, brace);
     Metric& metric = metrics[bare];
-    EXPECT_EQ(metric.type, "") << name << " has two rows";
+    EXPECT_EQ(metric.type, "") << name << " has two items";
     metric.type = bare.ends_with("_total") ? "counter" : "gauge";
     if (bare == "ckptd_snapshot_seconds") metric.type = "histogram";
     if (brace != std::string::npos) {

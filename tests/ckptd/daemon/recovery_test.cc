@@ -4,6 +4,7 @@
 #include "ckptd/history/recovered_store.h"
 #include "ckptd/io/store_paths.h"
 #include "tests/ckptd/daemon/job.h"
+#include "tests/ckptd/daemon/store_files.h"
 #include "tests/ckptd/io/paced_disk.h"
 
 namespace ckptd::testing {
@@ -127,6 +128,40 @@ TEST_F(RecoveryTest, ACommitWhoseHeaderDoesNotHoldIsListedAsDamaged) {
   EXPECT_EQ(log.at(0).at("level"), "damaged");
   job.expect_restores(*job.ranks[0], 5);
   EXPECT_THAT(job.ranks[0]->restore(job.whole(10)).error, HasSubstr("step 10"));
+}
+
+// A start marked all commits damaged because their segment file was missing.
+TEST_F(RecoveryTest, CommitsCountAgainOnceTheirSegmentIsBack) {
+  Job job(world, 1);
+  job.start();
+  for (const ckpt::Step step : {5, 10}) job.commit(step);
+  const auto levels_after_start = [&] {
+    EXPECT_TRUE(world.start().ok());
+    FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+    EXPECT_TRUE(root.connect());
+    std::vector<std::string> levels;
+    const auto log = nlohmann::json::parse(root.query("log", R"({"target": "tiny"})").json);
+    for (const auto& commit : log) levels.push_back(commit.at("level").get<std::string>());
+    world.kill_daemon();
+    return levels;
+  };
+  world.kill_daemon();
+  const std::string path = segment_path(1);
+  const std::vector<std::byte> bytes = file_bytes(world.disk(), path);
+  ASSERT_TRUE(world.disk().remove(path).ok());
+  world.lose_catalog();
+  EXPECT_THAT(levels_after_start(), ElementsAre("damaged", "damaged"));
+  EXPECT_THAT(levels_after_start(), ElementsAre("damaged", "damaged")) << "it is still missing";
+  put_file(world.disk(), path, bytes);
+  EXPECT_THAT(levels_after_start(), ElementsAre("durable", "durable"));
+  world.lose_catalog();
+  EXPECT_THAT(levels_after_start(), ElementsAre("durable", "durable"))
+      << "the journal says so, too";
+  ASSERT_TRUE(world.start().ok());
+  job.start(fb::ResumeMode::Latest);
+  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
+  job.expect_restores(*job.ranks[0], 10);
+  EXPECT_EQ(job.ranks[0]->query("verify", R"({"target": "tiny"})").exit_code, 0);
 }
 
 TEST_F(RecoveryTest, ADamagedSegmentHeaderCostsNoCommit) {

@@ -2,8 +2,11 @@
 #include "ckptd/io/lock_file.h"
 
 #include <gmock/gmock.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
+#include <fstream>
 #include <optional>
 
 #include "tests/ckptd/io/disk_fixture.h"
@@ -41,6 +44,55 @@ TEST_F(LockFileTest, NamesTheHolderThatStays) {
   ASSERT_FALSE(next.ok());
   EXPECT_EQ(next.error().code, ckpt::ErrorCode::kAlreadyExists);
   EXPECT_THAT(next.error().message, HasSubstr(fmt::format("is locked by process {}", ::getpid())));
+}
+
+// A child process that holds the lock until it is killed.
+class HoldingChild {
+ public:
+  explicit HoldingChild(const std::function<ckpt::Result<LockFile>()>& take) {
+    int ready[2];
+    EXPECT_EQ(::pipe(ready), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      const auto lock = take();
+      (void)!::write(ready[1], lock.ok() ? "y" : "n", 1);
+      for (;;) ::pause();
+    }
+    char held = 0;
+    EXPECT_EQ(::read(ready[0], &held, 1), 1);
+    EXPECT_EQ(held, 'y');
+    ::close(ready[0]);
+    ::close(ready[1]);
+  }
+  ~HoldingChild() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  HoldingChild(const HoldingChild&) = delete;
+  HoldingChild& operator=(const HoldingChild&) = delete;
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = 0;
+};
+
+TEST_F(LockFileTest, NamesOnlyAProcessThatHoldsTheLock) {
+  const auto take_once = [this] { return take([] { return false; }); };
+  const HoldingChild child(take_once);
+  EXPECT_THAT(take_once().error().message,
+              HasSubstr(fmt::format("/lock is locked by process {} on host ", child.pid())));
+  std::string pid;
+  std::string host;
+  std::ifstream(path_) >> pid >> host;
+  // This process is alive and has the file open, but does not hold the lock.
+  const std::ofstream stale(path_);
+  std::ofstream(path_) << ::getpid() << ' ' << host << '\n';
+  EXPECT_THAT(take_once().error().message,
+              testing::EndsWith("/lock is locked by a process that the file does not name"));
+  std::ofstream(path_) << "7 elsewhere\n";
+  EXPECT_THAT(take_once().error().message,
+              testing::EndsWith("/lock is locked; the file names process 7 on host elsewhere, "
+                                "which cannot be checked from here"));
 }
 
 TEST_F(LockFileTest, SaysWhatToDoWhereItCannotBeMade) {

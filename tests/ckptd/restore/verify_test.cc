@@ -161,7 +161,9 @@ TEST_F(VerifyTest, ACommitMarkedDamagedIsAlwaysReported) {
   ASSERT_EQ(report.errors.size(), 1u);
   EXPECT_EQ(report.errors[0].step, 25u);
   EXPECT_EQ(report.errors[0].unit, store_.units[0].name);
-  EXPECT_THAT(report.errors[0].reason, HasSubstr("segment 1 offset 4096"));
+  EXPECT_THAT(
+      report.errors[0].reason,
+      HasSubstr("segment 1 offset 4096: extent header; a restart of ckptd checks it again"));
   EXPECT_EQ(store_.verify(kTestRun, ViewPoint{1, 25}).errors.size(), 1u);
 }
 

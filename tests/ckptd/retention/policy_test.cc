@@ -32,7 +32,7 @@ Candidate at(ckpt::Step step, uint64_t time_ns) {
 
 constexpr uint64_t kLater = UINT64_MAX;  // a clock that is not behind
 
-// Steps that are kept, newest first, of candidates newest first.
+// Steps that are kept, in the order of the candidates.
 Steps kept(const KeepRules& rules, const std::vector<Candidate>& candidates,
            uint64_t now_ns = kLater) {
   const auto reasons = keep_reasons(rules, candidates, now_ns);
@@ -53,6 +53,15 @@ TEST(Policy, TheLast) {
   rules.last = 2;
   EXPECT_THAT(kept(rules, {at(3, 30), at(2, 20), at(1, 10)}), ElementsAre(3, 2));
   EXPECT_THAT(kept(rules, {at(1, 10)}), ElementsAre(1));
+}
+
+// Overlapping snapshots of a lineage may be recorded out of order: step 20 before step 10.
+TEST(Policy, TheHighestStepsOfALineageAreLast) {
+  std::vector<Candidate> candidates = {at(10, 40), at(20, 30), at(5, 20), at(15, 10)};
+  EXPECT_THAT(kept({.last = 1}, candidates), ElementsAre(20));
+  EXPECT_THAT(kept({.last = 2}, candidates), ElementsAre(20, 15));
+  candidates[0].point.lineage = candidates[2].point.lineage = 2;
+  EXPECT_THAT(kept({.last = 2}, candidates), ElementsAre(10, 5)) << "a later lineage is newer";
 }
 
 TEST(Policy, TheNewestOfEachDayAndTheOldestOfAll) {
@@ -250,9 +259,16 @@ bool within_of_newest(const std::vector<Candidate>& all, size_t which, uint64_t 
   return false;
 }
 
+bool newer_than(const Candidate& other, const Candidate& one) {
+  const bool same = other.point.lineage == one.point.lineage;
+  return same ? other.point.step > one.point.step : other.point.lineage > one.point.lineage;
+}
+
 bool expected(const KeepRules& rules, const std::vector<Candidate>& all, size_t which) {
   const Candidate& candidate = all[which];
-  bool keep = which < rules.last;
+  size_t newer = 0;
+  for (const Candidate& other : all) newer += newer_than(other, candidate) ? 1 : 0;
+  bool keep = newer < rules.last;
   for (const auto& [count, format] :
        {std::pair(rules.hourly, "%Y-%j-%H"), std::pair(rules.daily, "%Y-%j"),
         std::pair(rules.weekly, "%G-%V"), std::pair(rules.monthly, "%Y-%m"),
@@ -265,7 +281,7 @@ bool expected(const KeepRules& rules, const std::vector<Candidate>& all, size_t 
     if (i == which) continue;
     const double mine = candidate.metrics.at("loss");
     const double other = all[i].metrics.at("loss");
-    if (other < mine || (other == mine && i < which)) ++better;
+    if (other < mine || (other == mine && newer_than(all[i], candidate))) ++better;
     const bool same =
         rules.every_steps > 0 && all[i].point.lineage == candidate.point.lineage &&
         all[i].point.step / rules.every_steps == candidate.point.step / rules.every_steps;

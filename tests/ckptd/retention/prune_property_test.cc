@@ -320,6 +320,24 @@ TEST(PruneProperty, ARemovedRunLeavesNothingAlive) {
   }
 }
 
+// Overlapping snapshots of a lineage may be recorded out of order.
+TEST(PrunePlan, KeepsTheHighestStepOfALineageAsLast) {
+  Catalog catalog(make_memory_store());
+  const auto units = test_units(1, 1);
+  std::vector<fb::RecordT> records = {store_opened(), run_created(), units_registered(units),
+                                      lineage_opened(1, 0, 0)};
+  for (const ckpt::Step step : {5, 20, 10}) {
+    records.push_back(
+        committed({.point = {1, step}, .units = all_units(units), .full = true}, units));
+  }
+  apply_all(catalog, records);
+  const auto plan = plan_prune(catalog, request({.last = 1}));
+  ASSERT_TRUE(plan.ok() && plan->kept.size() == 1);
+  EXPECT_EQ(plan->kept[0].point, (ViewPoint{1, 20}));
+  EXPECT_EQ(plan->kept[0].reasons, (std::vector<std::string>{"newest complete view", "last"}));
+  EXPECT_EQ(plan->removed.size(), 2u);
+}
+
 // A commit that another run was started from stays, whoever asks.
 TEST(PrunePlan, KeepsWhatAnotherRunWasStartedFrom) {
   Catalog catalog(make_memory_store());

@@ -25,6 +25,8 @@ if not WHY:
     from transformers import Trainer, TrainerCallback, TrainingArguments
     logging.getLogger("transformers.trainer").setLevel(logging.ERROR)
 
+# cuda: trainings of one rank run on a GPU, whose losses may differ in their last bits.
+USE_CPU = os.environ.get("CKPTD_TEST_DEVICE", "cpu") == "cpu"
 LAYERS, EXPERTS, TOP, WIDTH, VOCABULARY, LENGTH = 2, 8, 2, 16, 64, 12
 SMALL = {"arena_bytes": 32 << 20, "slab_bytes": 1 << 20, "values_bytes": 64 << 10}
 
@@ -96,8 +98,8 @@ def trained(run, path, kill=None, stop=None, arguments=None, model=None, **optio
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
         args = TrainingArguments(**{**dict(
             output_dir=folder, per_device_train_batch_size=4, max_steps=20, logging_steps=1,
-            learning_rate=1e-2, save_strategy="no", use_cpu=True, report_to=[], disable_tqdm=True,
-            seed=3), **(arguments or {})})
+            learning_rate=1e-2, save_strategy="no", use_cpu=USE_CPU, report_to=[],
+            disable_tqdm=True, seed=3), **(arguments or {})})
         callback = ckptd.hf.Callback(run, **{"every": 2, **SMALL, **options})
         trainer = Trainer(model=model, args=args, train_dataset=texts(40),
                           eval_dataset=texts(4), callbacks=[callback])
