@@ -6,8 +6,35 @@
 namespace ckpt::kernels {
 namespace {
 
-// Heads of a thread whose loads do not wait for each other.
-constexpr int kHeadsInFlight = 2;
+// Rounds to nearest, ties to even, two values by one instruction. A NaN stays a NaN, but all become
+// the same one, 0x7fff, where to_bf16() keeps the sign and the upper bits: to_bf16() takes eight
+// instructions per value, which is more than rotating does.
+template <int kWidth>
+__device__ Packed<Bf16, kWidth> rounded(const Packed<float, kWidth>& from, Bf16 /*to*/) {
+#if defined(__CUDA_ARCH__)
+  if constexpr (kWidth % 2 == 0) {
+    struct Pairs {
+      uint32_t pair[kWidth / 2];
+    } pairs;
+#pragma unroll
+    for (int j = 0; j < kWidth / 2; ++j) {
+      asm("cvt.rn.bf16x2.f32 %0, %1, %2;"
+          : "=r"(pairs.pair[j])
+          : "f"(from.values[2 * j + 1]), "f"(from.values[2 * j]));
+    }
+    return std::bit_cast<Packed<Bf16, kWidth>>(pairs);
+  } else
+#endif
+  {
+    Packed<Bf16, kWidth> to;
+    for (int j = 0; j < kWidth; ++j) to.values[j] = to_bf16(from.values[j]);
+    return to;
+  }
+}
+template <int kWidth>
+__device__ const Packed<float, kWidth>& rounded(const Packed<float, kWidth>& from, float /*to*/) {
+  return from;
+}
 
 // a % b of numbers that are not negative: a division of 64 bits takes as long as a load.
 __device__ int64_t remainder_of(int64_t a, int64_t b) {
@@ -29,30 +56,21 @@ __global__ void __launch_bounds__(kBlockThreads)
     for (int64_t i = int64_t{threadIdx.x} * kWidth; i < half; i += int64_t{blockDim.x} * kWidth) {
       const auto c = load_packed<kWidth>(cosine + angles + i);
       const auto s = load_packed<kWidth>(sine + angles + i);
-      for (int64_t first = threadIdx.y; first < shape.heads; first += kHeadsInFlight * blockDim.y) {
-        Real* const at = x + (token * shape.heads + first) * shape.head_dim + i;
-        const int64_t head_step = int64_t{blockDim.y} * shape.head_dim;
-        Packed<Real, kWidth> low[kHeadsInFlight], high[kHeadsInFlight];
+      for (int64_t head = threadIdx.y; head < shape.heads; head += blockDim.y) {
+        Real* const at = x + (token * shape.heads + head) * shape.head_dim + i;
+        const auto low = load_packed<kWidth>(at);
+        const auto high = load_packed<kWidth>(at + half);
+        Packed<float, kWidth> turned_low, turned_high;
 #pragma unroll
-        for (int h = 0; h < kHeadsInFlight; ++h) {
-          if (first + h * blockDim.y >= shape.heads) continue;
-          low[h] = load_packed<kWidth>(at + h * head_step);
-          high[h] = load_packed<kWidth>(at + h * head_step + half);
+        for (int j = 0; j < kWidth; ++j) {
+          const float a = to_float(low.values[j]);
+          const float b = to_float(high.values[j]);
+          const float signed_sine = direction * s.values[j];
+          turned_low.values[j] = a * c.values[j] - b * signed_sine;
+          turned_high.values[j] = b * c.values[j] + a * signed_sine;
         }
-#pragma unroll
-        for (int h = 0; h < kHeadsInFlight; ++h) {
-          if (first + h * blockDim.y >= shape.heads) continue;
-#pragma unroll
-          for (int j = 0; j < kWidth; ++j) {
-            const float a = to_float(low[h].values[j]);
-            const float b = to_float(high[h].values[j]);
-            const float signed_sine = direction * s.values[j];
-            low[h].values[j] = from_float<Real>(a * c.values[j] - b * signed_sine);
-            high[h].values[j] = from_float<Real>(b * c.values[j] + a * signed_sine);
-          }
-          store_packed(at + h * head_step, low[h]);
-          store_packed(at + h * head_step + half, high[h]);
-        }
+        store_packed(at, rounded(turned_low, Real{}));
+        store_packed(at + half, rounded(turned_high, Real{}));
       }
     }
   }
@@ -68,8 +86,7 @@ void launch_rotate(CudaQueue& queue, const RopeShape& shape, const float* cosine
   // that all take several turns.
   constexpr int64_t kBlocksMax = 16 * kGridBlocksMax;
   const int64_t along = std::min<int64_t>(packs, kBlockThreads);
-  const int64_t rounds = (shape.heads + kHeadsInFlight - 1) / kHeadsInFlight;
-  const int64_t heads = std::min(rounds, kBlockThreads / along);
+  const int64_t heads = std::min<int64_t>(shape.heads, kBlockThreads / along);
   const int64_t tokens = std::min(kBlockThreads / (along * heads), kBlockTokensMax);
   const dim3 block(static_cast<unsigned>(along), static_cast<unsigned>(heads),
                    static_cast<unsigned>(tokens));
