@@ -8,7 +8,9 @@ namespace ckpt::kernels {
 namespace {
 
 constexpr unsigned kBlockWarps = kBlockThreads / kWarpThreads;
-constexpr int kInFlight = 4;  // loads of a thread that do not wait for each other
+// Loads of a thread that do not wait for each other.
+constexpr int kTokensInFlight = 4;
+constexpr int kRowsInFlight = 2;
 
 __device__ unsigned block_thread() { return threadIdx.y * blockDim.x + threadIdx.x; }
 __device__ unsigned lane_index() { return threadIdx.x % kWarpThreads; }
@@ -22,56 +24,100 @@ __global__ void __launch_bounds__(kBlockThreads)
                    const float* __restrict__ table, float* __restrict__ out) {
   const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kWidth;
   if (column >= width) return;
-  for (int64_t first = int64_t{blockIdx.x} * kInFlight * blockDim.y + threadIdx.y; first < count;
-       first += kInFlight * row_stride()) {
-    Packed<float, kWidth> packs[kInFlight];
+  const int64_t step = int64_t{blockDim.y} * width;
+  for (int64_t first = int64_t{blockIdx.x} * kTokensInFlight * blockDim.y + threadIdx.y;
+       first < count; first += kTokensInFlight * row_stride()) {
+    const int64_t left = count - first;
+    const auto is_token = [&](int j) { return j * blockDim.y < left; };
+    Packed<float, kWidth> packs[kTokensInFlight];
 #pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
-      const int64_t i = first + j * int64_t{blockDim.y};
-      if (i < count) packs[j] = load_packed<kWidth>(table + int64_t{tokens[i]} * width + column);
+    for (int j = 0; j < kTokensInFlight; ++j) {
+      if (!is_token(j)) continue;
+      const int32_t token = tokens[first + j * blockDim.y];
+      packs[j] = load_packed<kWidth>(table + token * width + column);
     }
+    float* to = out + first * width + column;
 #pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
-      const int64_t i = first + j * int64_t{blockDim.y};
-      if (i < count) store_packed_once(out + i * width + column, packs[j]);
+    for (int j = 0; j < kTokensInFlight; ++j, to += step) {
+      if (is_token(j)) store_packed_once(to, packs[j]);
     }
   }
 }
 
 // Backward makes a list of positions for every token that occurs, then adds up the rows of each
-// list. Atomics on integers deal out places, so the order of a list may differ from call to call.
-// Each list is sorted before its rows are added: the bits of the sums do not depend on the order.
-// Few launches: a launch costs as much time as moving 5 MB.
-constexpr int kPositionsEach = 2;                             // of a lane
-constexpr int32_t kShortMax = kPositionsEach * kWarpThreads;  // positions that a warp sorts
+// list. Atomics on integers deal out places, so where a list lies and in which order it is filled
+// may differ from call to call. Each list is sorted before its rows are added: the bits of the sums
+// do not depend on any of that.
+constexpr int32_t kShortMax = kWarpThreads;  // positions that a warp sorts in its registers
 
-// A long list: more than kShortMax positions.
-struct LongList {
+// A token that occurs, and its list.
+struct alignas(16) List {
   int32_t token;
-  int32_t first;  // in `sorted`
+  int32_t first;  // in `position`
+  int32_t count;
 };
 struct Lists {
-  int32_t* short_positions;  // [vocab][kShortMax], unsorted
-  int32_t* count;            // [vocab], positions of every token
-  int32_t* occurring;        // [lists_max], the tokens that occur
-  LongList* longs;           // [long_max]
-  int32_t* sorted;           // [positions], of long lists, ascending
-  int32_t* lists;            // how many tokens occur
-  int32_t* long_lists;       // how many lists are long
-  int32_t* places;           // of `sorted` that were dealt out
+  int32_t* count;     // [vocab], positions of every token
+  int32_t* first;     // [vocab], where the list of a token that occurs begins
+  int32_t* rank;      // [positions], place in its list
+  int32_t* position;  // [positions], the lists
+  int32_t* sorted;    // [positions], the long lists again, ascending; the memory of `rank`
+  List* list;         // [lists_max], short ones from the front, long ones from the back
+  int32_t lists_max;
+  int32_t* places;       // of `position` that were dealt out
+  int32_t* short_lists;  // how many
+  int32_t* long_lists;
+
+  __device__ List short_list(int64_t i) const { return list[i]; }
+  __device__ List long_list(int64_t i) const { return list[lists_max - 1 - i]; }
 };
 
 __global__ void __launch_bounds__(kBlockThreads)
     count_kernel(int64_t count, const int32_t* __restrict__ tokens, Lists lists) {
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
-    const int32_t token = tokens[i];
-    const int32_t rank = atomicAdd(&lists.count[token], 1);
-    if (rank == 0) lists.occurring[atomicAdd(lists.lists, 1)] = token;
-    if (rank == kShortMax) lists.longs[atomicAdd(lists.long_lists, 1)].token = token;
-    if (rank < kShortMax) {
-      lists.short_positions[int64_t{token} * kShortMax + rank] = static_cast<int32_t>(i);
-    }
+    lists.rank[i] = atomicAdd(&lists.count[tokens[i]], 1);
+  }
+}
+
+// Where the lane's `amount` begins among those that were taken from the counter. All lanes call it.
+__device__ int32_t take(int32_t* counter, int32_t amount) {
+  int32_t up_to = amount;  // lanes up to this one
+  for (unsigned distance = 1; distance < kWarpThreads; distance *= 2) {
+    const int32_t below = __shfl_up_sync(~0u, up_to, distance);
+    if (lane_index() >= distance) up_to += below;
+  }
+  constexpr unsigned kLast = kWarpThreads - 1;
+  int32_t before = 0;
+  if (lane_index() == kLast && up_to > 0) before = atomicAdd(counter, up_to);
+  return __shfl_sync(~0u, before, kLast) + up_to - amount;
+}
+
+// The first position of each token to be counted takes room for its list.
+__global__ void __launch_bounds__(kBlockThreads)
+    take_kernel(int64_t count, const int32_t* __restrict__ tokens, Lists lists) {
+  const int64_t step = int64_t{gridDim.x} * kBlockThreads;
+  for (int64_t block = int64_t{blockIdx.x} * kBlockThreads; block < count; block += step) {
+    const int64_t i = block + threadIdx.x;
+    const bool is_first = i < count && lists.rank[i] == 0;
+    const int32_t token = is_first ? tokens[i] : 0;
+    const int32_t size = is_first ? lists.count[token] : 0;
+    const int32_t place = take(lists.places, size);
+    if (is_first) lists.first[token] = place;
+    const bool is_short = is_first && size <= kShortMax;
+    const bool is_long = size > kShortMax;
+    const int32_t from_front = take(lists.short_lists, is_short ? 1 : 0);
+    if (is_short) lists.list[from_front] = {token, place, size};
+    const int32_t from_back = take(lists.long_lists, is_long ? 1 : 0);
+    if (is_long) lists.list[lists.lists_max - 1 - from_back] = {token, place, size};
+  }
+}
+
+__global__ void __launch_bounds__(kBlockThreads)
+    fill_kernel(int64_t count, const int32_t* __restrict__ tokens, Lists lists) {
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
+    lists.position[lists.first[tokens[i]] + lists.rank[i]] = static_cast<int32_t>(i);
   }
 }
 
@@ -98,35 +144,41 @@ __device__ BlockScan scan_block(int32_t value, int32_t (&shared)[kBlockWarps]) {
   return scan;
 }
 
-// A block per long list: it looks for the token among all tokens, in order. Long lists are few, and
-// reading all tokens costs as much as a few rows.
-__global__ void __launch_bounds__(kBlockThreads)
-    sort_kernel(int64_t count, const int32_t* __restrict__ tokens, Lists lists) {
-  constexpr int kTokensEach = 16;  // of a thread, next to each other
+// A block per long list: a bit for each of its positions, then the bits in order. A window of
+// positions at a time.
+__global__ void __launch_bounds__(kBlockThreads) sort_kernel(Lists lists) {
+  constexpr int kWordsEach = 8;  // of a thread
+  constexpr int64_t kWindow = int64_t{kBlockThreads} * kWordsEach * 32;
+  __shared__ uint32_t bits[kBlockThreads * kWordsEach];
   __shared__ int32_t sums[kBlockWarps];
-  __shared__ int32_t place;
+  uint32_t* const words = bits + threadIdx.x * kWordsEach;
   for (int32_t which = static_cast<int32_t>(blockIdx.x); which < *lists.long_lists;
        which += static_cast<int32_t>(gridDim.x)) {
-    const int32_t token = lists.longs[which].token;
-    if (threadIdx.x == 0) {
-      lists.longs[which].first = place = atomicAdd(lists.places, lists.count[token]);
-    }
-    __syncthreads();
-    int32_t* to = lists.sorted + place;
-    for (int64_t window = 0; window < count; window += int64_t{kBlockThreads} * kTokensEach) {
-      const int64_t first = window + int64_t{threadIdx.x} * kTokensEach;
-      uint32_t found = 0;
-#pragma unroll
-      for (int i = 0; i < kTokensEach; ++i) {
-        if (first + i < count && tokens[first + i] == token) found |= 1u << i;
+    const auto [token, begin, count] = lists.long_list(which);
+    const int32_t* const position = lists.position + begin;
+    int32_t* const sorted = lists.sorted + begin;
+    int32_t done = 0;
+    for (int64_t window = 0; done < count; window += kWindow) {
+      for (int w = 0; w < kWordsEach; ++w) words[w] = 0;
+      __syncthreads();
+      for (int32_t i = static_cast<int32_t>(threadIdx.x); i < count; i += kBlockThreads) {
+        const int64_t at = position[i] - window;
+        if (at >= 0 && at < kWindow) atomicOr(&bits[at / 32], 1u << at % 32);
       }
-      const BlockScan scan = scan_block(__popc(found), sums);
-      for (int32_t* at = to + scan.before; found != 0; found &= found - 1) {
-        *at++ = static_cast<int32_t>(first) + __ffs(static_cast<int>(found)) - 1;
+      __syncthreads();
+      int32_t mine = 0;
+      for (int w = 0; w < kWordsEach; ++w) mine += __popc(words[w]);
+      const BlockScan scan = scan_block(mine, sums);
+      int32_t* to = sorted + done + scan.before;
+      const int64_t first = window + int64_t{threadIdx.x} * kWordsEach * 32;
+      for (int w = 0; w < kWordsEach; ++w) {
+        for (uint32_t rest = words[w]; rest != 0; rest &= rest - 1) {
+          const int bit = __ffs(static_cast<int>(rest)) - 1;
+          *to++ = static_cast<int32_t>(first + w * 32 + bit);
+        }
       }
-      to += scan.all;
+      done += scan.all;
     }
-    __syncthreads();  // `place` is read until here
   }
 }
 
@@ -136,15 +188,15 @@ template <int kWidth>
 __device__ void add_rows(const int32_t* position, int64_t begin, int32_t count, int step,
                          int64_t width, const float* dout, Packed<float, kWidth>& sum) {
 #pragma unroll 1
-  for (int64_t i = begin; i < count; i += kInFlight * step) {
-    Packed<float, kWidth> rows[kInFlight];
+  for (int64_t i = begin; i < count; i += kRowsInFlight * step) {
+    Packed<float, kWidth> rows[kRowsInFlight];
 #pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
+    for (int j = 0; j < kRowsInFlight; ++j) {
       if (i + j * step < count)
         rows[j] = load_packed<kWidth>(dout + position[i + j * step] * width);
     }
 #pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
+    for (int j = 0; j < kRowsInFlight; ++j) {
       if (i + j * step >= count) break;
       for (int c = 0; c < kWidth; ++c) sum.values[c] += rows[j].values[c];
     }
@@ -163,8 +215,7 @@ __device__ void add_long_lists(int64_t width, const Lists& lists, const float* d
   const int64_t slices = (width + kSlice - 1) / kSlice;
   const int64_t items = *lists.long_lists * slices;
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const auto [token, begin] = lists.longs[item / slices];
-    const int32_t count = lists.count[token];
+    const auto [token, begin, count] = lists.long_list(item / slices);
     const int64_t slice = item % slices * kSlice;
     const int64_t column = slice + lane_index() * kWidth;
     Packed<float, kWidth> sum{};
@@ -182,31 +233,6 @@ __device__ void add_long_lists(int64_t width, const Lists& lists, const float* d
   }
 }
 
-// Positions of a short list in ascending order, into shared memory of the warp.
-__device__ void sort_short_list(const int32_t* positions, int32_t count, int32_t* sorted) {
-  constexpr int kLanes = static_cast<int>(kWarpThreads);
-  const int lane = static_cast<int>(lane_index());
-  int32_t mine[kPositionsEach];
-  int32_t before[kPositionsEach] = {};
-#pragma unroll
-  for (int e = 0; e < kPositionsEach; ++e) {
-    const bool has_one = e * kLanes + lane < count;
-    mine[e] = has_one ? positions[e * kLanes + lane] : std::numeric_limits<int32_t>::max();
-  }
-#pragma unroll
-  for (int from = 0; from < kPositionsEach; ++from) {
-    const int32_t there = std::min(count - from * kLanes, kLanes);
-    for (int32_t i = 0; i < there; ++i) {
-      const int32_t other = __shfl_sync(~0u, mine[from], i);
-      for (int e = 0; e < kPositionsEach; ++e) before[e] += other < mine[e] ? 1 : 0;
-    }
-  }
-#pragma unroll
-  for (int e = 0; e < kPositionsEach; ++e) {
-    if (e * kLanes + lane < count) sorted[before[e]] = mine[e];
-  }
-}
-
 // Short lists: every warp sorts its token's list for itself, and then adds up all rows of it.
 template <int kWidth>
 __device__ void add_short_lists(int64_t width, const Lists& lists, const float* dout,
@@ -215,18 +241,19 @@ __device__ void add_short_lists(int64_t width, const Lists& lists, const float* 
   int32_t* const list = sorted[block_thread() / kWarpThreads];
   const int64_t across = int64_t{blockDim.x} * kWidth;
   const int64_t slices = (width + across - 1) / across;
-  const int64_t items = *lists.lists * slices;
+  const int64_t items = *lists.short_lists * slices;
   for (int64_t item = first_row(); item < items; item += row_stride()) {
-    const int64_t token = lists.occurring[item / slices];
-    const int32_t count = lists.count[token];
-    if (count > kShortMax) continue;
-    const int64_t column = item % slices * across + int64_t{threadIdx.x} * kWidth;
-    float* const to = dtable + token * width + column;
-    Packed<float, kWidth> result{};
-    if (column < width) result = load_packed<kWidth>(to);
-    sort_short_list(lists.short_positions + token * kShortMax, count, list);
+    const auto [token, begin, count] = lists.short_list(item / slices);
+    const bool has_one = static_cast<int32_t>(lane_index()) < count;
+    const int32_t position = has_one ? lists.position[begin + lane_index()] : 0;
+    int32_t before = 0;
+    for (int32_t i = 0; i < count; ++i) before += __shfl_sync(~0u, position, i) < position ? 1 : 0;
+    if (has_one) list[before] = position;
     __syncwarp();
+    const int64_t column = item % slices * across + int64_t{threadIdx.x} * kWidth;
     if (column < width) {
+      float* const to = dtable + token * width + column;
+      Packed<float, kWidth> result = load_packed<kWidth>(to);
       Packed<float, kWidth> sum{};
       add_rows<kWidth>(list, 0, count, 1, width, dout + column, sum);
       for (int c = 0; c < kWidth; ++c) result.values[c] += sum.values[c];
@@ -247,42 +274,41 @@ __global__ void __launch_bounds__(kBlockThreads)
 
 Lists make_lists(CudaQueue& queue, int64_t count, int64_t vocab, const int32_t* tokens) {
   const char* const name = "embedding backward";
-  const int64_t long_max = count / (kShortMax + 1);
-  const int64_t zeros = vocab + 3;
-  const int64_t integers =
-      vocab * kShortMax + zeros + std::min(count, vocab) + 2 * long_max + count;
+  const int64_t lists_max = std::min(count, vocab);
+  const int64_t integers = 3 + 2 * vocab + 2 * count;
+  const auto bytes = static_cast<size_t>(lists_max) * sizeof(List) +
+                     static_cast<size_t>(integers) * sizeof(int32_t);
   Lists lists{};
-  auto* const memory =
-      static_cast<int32_t*>(queue.scratch(static_cast<size_t>(integers) * sizeof(int32_t)));
+  lists.list = static_cast<List*>(queue.scratch(bytes));
   if (queue.failed()) return lists;
-  lists.short_positions = memory;
-  lists.count = memory + vocab * kShortMax;
-  lists.lists = lists.count + vocab;
-  lists.long_lists = lists.lists + 1;
-  lists.places = lists.lists + 2;
-  lists.occurring = lists.lists + 3;
-  lists.sorted = lists.occurring + std::min(count, vocab);
-  lists.longs = reinterpret_cast<LongList*>(lists.sorted + count);
-  const size_t zero_bytes = static_cast<size_t>(zeros) * sizeof(int32_t);
-  queue.note(cudaMemsetAsync(lists.count, 0, zero_bytes, queue.stream()), name);
-  launch(queue, name, blocks_for(count, kBlockThreads), kBlockThreads, count_kernel, count, tokens,
-         lists);
-  launch(queue, name, blocks_for(long_max, 1), kBlockThreads, sort_kernel, count, tokens, lists);
+  lists.lists_max = static_cast<int32_t>(lists_max);
+  lists.places = reinterpret_cast<int32_t*>(lists.list + lists_max);
+  lists.short_lists = lists.places + 1;
+  lists.long_lists = lists.places + 2;
+  lists.count = lists.places + 3;
+  lists.first = lists.count + vocab;
+  lists.rank = lists.sorted = lists.first + vocab;
+  lists.position = lists.rank + count;
+  const size_t zeros = static_cast<size_t>(3 + vocab) * sizeof(int32_t);
+  queue.note(cudaMemsetAsync(lists.places, 0, zeros, queue.stream()), name);
+  const unsigned blocks = blocks_for(count, kBlockThreads);
+  launch(queue, name, blocks, kBlockThreads, count_kernel, count, tokens, lists);
+  launch(queue, name, blocks, kBlockThreads, take_kernel, count, tokens, lists);
+  launch(queue, name, blocks, kBlockThreads, fill_kernel, count, tokens, lists);
   return lists;
 }
 
 template <int kWidth>
-void add_lists(CudaQueue& queue, int64_t count, int64_t vocab, int64_t width, const Lists& lists,
+void add_lists(CudaQueue& queue, int64_t count, int64_t width, const Lists& lists,
                const float* dout, float* dtable) {
-  // A block per list and slice, up to a bound: lists differ in length, and the last blocks to end
-  // should be short.
-  constexpr int64_t kAddBlocksMax = 4 * kGridBlocksMax;
+  const char* const name = "embedding backward";
+  const int64_t long_max = count / (kShortMax + 1);
+  launch(queue, name, blocks_for(long_max, 1), kBlockThreads, sort_kernel, lists);
   const int64_t packs = width / kWidth;
   const dim3 block = launch_over_rows(1, packs).block;
   const int64_t slices = (packs + block.x - 1) / block.x;
-  const unsigned blocks = blocks_for(std::min(count, vocab) * slices, block.y, kAddBlocksMax);
-  launch(queue, "embedding backward", blocks, block, add_kernel<kWidth>, width, lists, dout,
-         dtable);
+  launch(queue, name, blocks_for(lists.lists_max * slices, block.y), block, add_kernel<kWidth>,
+         width, lists, dout, dtable);
 }
 
 }  // namespace
@@ -296,7 +322,7 @@ void embedding_forward(CudaQueue& queue, int64_t count, int64_t width, const int
   const int64_t along = std::min<int64_t>(packs, kBlockThreads);
   const int64_t rows = kBlockThreads / along;
   const dim3 block(static_cast<unsigned>(along), static_cast<unsigned>(rows));
-  const dim3 grid(blocks_for(count, kInFlight * rows),
+  const dim3 grid(blocks_for(count, kTokensInFlight * rows),
                   static_cast<unsigned>((packs + along - 1) / along));
   launch(queue, "embedding", grid, block, packed ? forward_kernel<kPack> : forward_kernel<1>, count,
          width, tokens, table, out);
@@ -309,7 +335,7 @@ void embedding_backward(CudaQueue& queue, int64_t count, int64_t width, int64_t 
   constexpr int kPack = kPackCount<float>;
   const bool packs = packable(width, kPack, dout, dtable);
   const auto add = packs ? add_lists<kPack> : add_lists<1>;
-  add(queue, count, vocab, width, lists, dout, dtable);
+  add(queue, count, width, lists, dout, dtable);
 }
 
 }  // namespace ckpt::kernels
