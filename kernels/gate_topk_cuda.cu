@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "formats/base/assert.h"
+#include "kernels/cuda/gate_lanes.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/packed.h"
 #include "kernels/gate_topk.h"
@@ -10,33 +11,7 @@
 namespace ckpt::kernels {
 namespace {
 
-// A token's experts are dealt to a group of kLanes lanes of a warp in packs of four: lane l of the
-// group has the packs l, l + kLanes, ... So a warp works on 32 / kLanes tokens at a time, and its
-// loads and stores are contiguous. kIsPacked: a pack is read and written by one instruction.
-// Choosing takes the same instructions for one lane as for many, so as few lanes as possible choose
-// for a token: kPerToken, of up to 64 candidates each. A warp has 32 / kPerToken tokens in turn.
-constexpr int kPack = 4;
-constexpr int kWarp = static_cast<int>(kWarpThreads);
-constexpr unsigned kGateThreads = 128;
-constexpr int kGateWarps = static_cast<int>(kGateThreads) / kWarp;
-template <int kPacks, int kLanes, int kPerToken, bool kIsPacked>
-struct Layout {
-  static constexpr int kPacksEach = kPacks;
-  static constexpr int kGroup = kLanes;
-  static constexpr int kChoosers = kPerToken;
-  static constexpr bool kPacked = kIsPacked;
-  static constexpr int kExpertsMax = kPack * kPacks * kLanes;
-  static constexpr int kTokensPerBlock = static_cast<int>(kGateThreads) / kLanes;
-  // Forward.
-  static constexpr int kCandidates = kExpertsMax / kChoosers;
-  static constexpr int kBundle = std::min(kCandidates, 8);
-  static constexpr int kBundles = kCandidates / kBundle;
-  static constexpr int kTokensPerWarp = kWarp / kChoosers;
-  static constexpr int kTurns = kGroup / kChoosers;
-  static constexpr int kTokensPerTurn = kWarp / kGroup;
-};
-template <typename T>
-using Pack = Packed<T, kPack>;
+using namespace gate_lanes;
 
 // How an expert ranks among the experts of its token: the bits of its probability, which order as
 // the probability does, since none is negative. One NaN among the logits makes all probabilities
@@ -47,29 +22,6 @@ constexpr int kIsNoExpert = -1;
 constexpr int kChosenBit = std::numeric_limits<int>::min();
 
 __device__ float probability_of(int rank) { return fabsf(std::bit_cast<float>(rank)); }
-
-// The lane's place in its group, and the first expert of the lane's pack `i`.
-template <typename L>
-__device__ int member() {
-  return static_cast<int>(threadIdx.x) % L::kGroup;
-}
-template <typename L>
-__device__ int first_expert(int i) {
-  return (member<L>() + i * L::kGroup) * kPack;
-}
-
-// Reductions over the lanes of a group, the same in each of them.
-template <typename L, typename T, typename Combine>
-__device__ T over_group(T value, Combine combine) {
-  for (int distance = L::kGroup / 2; distance > 0; distance /= 2) {
-    value = combine(value, __shfl_xor_sync(~0u, value, distance));
-  }
-  return value;
-}
-template <typename L>
-__device__ float group_sum(float value) {
-  return over_group<L>(value, [](float a, float b) { return a + b; });
-}
 
 template <int kCount>
 __device__ int largest_of(const Packed<int, kCount>& values) {
@@ -88,64 +40,35 @@ __device__ int first_equal(const Packed<int, kCount>& values, int value) {
   return place;
 }
 
-// Experts first, first + 1, ... of an array [experts]; `beyond` in place of those that are not
-// there.
-template <typename L>
-__device__ Pack<float> load_experts(const float* row, int first, int experts, float beyond) {
-  Pack<float> pack;
-  if constexpr (L::kPacked) {
-    if (first < experts) return load_packed<kPack>(row + first);
-    for (float& value : pack.values) value = beyond;
-  } else {
-#pragma unroll
-    for (int r = 0; r < kPack; ++r) {
-      pack.values[r] = first + r < experts ? row[first + r] : beyond;
-    }
-  }
-  return pack;
-}
-template <typename L>
-__device__ void store_experts(float* row, int first, int experts, const Pack<float>& pack) {
-  if constexpr (L::kPacked) {
-    if (first < experts) store_packed(row + first, pack);
-  } else {
-#pragma unroll
-    for (int r = 0; r < kPack; ++r) {
-      if (first + r < experts) row[first + r] = pack.values[r];
-    }
-  }
-}
-
 // Logits become probabilities. True if they are NaN.
 template <typename L>
 __device__ bool softmax(Pack<float> (&packs)[L::kPacksEach]) {
-  constexpr float kLog2E = 1.44269504f;
+  // Loops over an index: nvcc keeps the packs in local memory where they run over references.
   float largest = -std::numeric_limits<float>::infinity();
 #pragma unroll
-  for (const Pack<float>& pack : packs) {
+  for (int i = 0; i < L::kPacksEach; ++i) {
 #pragma unroll
-    for (int r = 0; r < kPack; ++r) largest = fmaxf(largest, pack.values[r]);
+    for (int r = 0; r < kPack; ++r) largest = fmaxf(largest, packs[i].values[r]);
   }
   largest = over_group<L>(largest, [](float a, float b) { return fmaxf(a, b); });
   float total = 0;
 #pragma unroll
-  for (Pack<float>& pack : packs) {
+  for (int i = 0; i < L::kPacksEach; ++i) {
 #pragma unroll
     for (int r = 0; r < kPack; ++r) {
-      // A power of two takes half the instructions of expf().
-      total += pack.values[r] = exp2f((pack.values[r] - largest) * kLog2E);
+      total += packs[i].values[r] = expf(packs[i].values[r] - largest);
     }
   }
   const float inverse = 1.0f / group_sum<L>(total);
 #pragma unroll
-  for (Pack<float>& pack : packs) {
+  for (int i = 0; i < L::kPacksEach; ++i) {
 #pragma unroll
-    for (int r = 0; r < kPack; ++r) pack.values[r] *= inverse;
+    for (int r = 0; r < kPack; ++r) packs[i].values[r] *= inverse;
   }
   return inverse != inverse;
 }
 
-// What a warp keeps in shared memory: for every lane the ranks of its candidates and the best of
+// A warp's shared memory: for every lane the ranks of its candidates and the best of
 // each bundle of eight, and the choices of all tokens, as `choice` has them. Lanes begin 12 words
 // after a multiple of 32: reads of 16 bytes by eight lanes hit all banks.
 template <typename L>
@@ -370,25 +293,6 @@ __global__ void __launch_bounds__(kGateThreads)
     }
     __syncwarp();  // the lanes of the group have read what the next token's will overwrite
   }
-}
-
-// Calls work(layout) with the smallest group that holds so many experts. Without packs speed
-// matters less: one of three.
-template <typename Work>
-void with_layout(int64_t experts, bool packed, Work work) {
-  static_assert(Layout<8, 32, 16, true>::kExpertsMax == kCudaGateExpertsMax);
-  if (!packed && experts <= 16) return work(Layout<1, 4, 1, false>());
-  if (!packed && experts <= 128) return work(Layout<4, 8, 2, false>());
-  if (!packed) return work(Layout<8, 32, 16, false>());
-  if (experts <= 4) return work(Layout<1, 1, 1, true>());
-  if (experts <= 8) return work(Layout<1, 2, 1, true>());
-  if (experts <= 16) return work(Layout<1, 4, 1, true>());
-  if (experts <= 32) return work(Layout<4, 2, 1, true>());
-  if (experts <= 64) return work(Layout<4, 4, 1, true>());
-  if (experts <= 128) return work(Layout<4, 8, 2, true>());
-  if (experts <= 256) return work(Layout<4, 16, 4, true>());
-  if (experts <= 512) return work(Layout<4, 32, 8, true>());
-  return work(Layout<8, 32, 16, true>());
 }
 
 }  // namespace
