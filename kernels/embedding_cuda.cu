@@ -8,32 +8,38 @@ namespace ckpt::kernels {
 namespace {
 
 constexpr unsigned kBlockWarps = kBlockThreads / kWarpThreads;
-constexpr int kInFlight = 4;  // loads of a thread that do not wait for each other
+// Loads of a thread that do not wait for each other.
+constexpr int kTokensInFlight = 4;
+constexpr int kRowsInFlight = 2;
 
 __device__ unsigned block_thread() { return threadIdx.y * blockDim.x + threadIdx.x; }
 __device__ unsigned lane_index() { return threadIdx.x % kWarpThreads; }
 
-// Threads: x along a row, y tokens. The output goes past the cache: the table's rows are read
-// again.
+// Threads: x along a slice of a row, y tokens. The blocks of one slice begin before those of the
+// next (blockIdx.y), so rows that several tokens share are still in the L2 cache when they are read
+// again: a slice of the table is small. The output goes past the cache.
 template <int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
     forward_kernel(int64_t count, int64_t width, const int32_t* __restrict__ tokens,
                    const float* __restrict__ table, float* __restrict__ out) {
-  const int64_t across = int64_t{blockDim.x} * kWidth;
-  for (int64_t i = first_row(); i < count; i += row_stride()) {
-    const float* const from = table + int64_t{tokens[i]} * width;
-    float* const to = out + i * width;
-    for (int64_t first = int64_t{threadIdx.x} * kWidth; first < width;
-         first += kInFlight * across) {
-      Packed<float, kWidth> packs[kInFlight];
+  const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kWidth;
+  if (column >= width) return;
+  const int64_t step = int64_t{blockDim.y} * width;
+  for (int64_t first = int64_t{blockIdx.x} * kTokensInFlight * blockDim.y + threadIdx.y;
+       first < count; first += kTokensInFlight * row_stride()) {
+    const int64_t left = count - first;
+    const auto is_token = [&](int j) { return j * blockDim.y < left; };
+    Packed<float, kWidth> packs[kTokensInFlight];
 #pragma unroll
-      for (int j = 0; j < kInFlight; ++j) {
-        if (first + j * across < width) packs[j] = load_packed<kWidth>(from + first + j * across);
-      }
+    for (int j = 0; j < kTokensInFlight; ++j) {
+      if (!is_token(j)) continue;
+      const int32_t token = tokens[first + j * blockDim.y];
+      packs[j] = load_packed<kWidth>(table + token * width + column);
+    }
+    float* to = out + first * width + column;
 #pragma unroll
-      for (int j = 0; j < kInFlight; ++j) {
-        if (first + j * across < width) store_packed_once(to + first + j * across, packs[j]);
-      }
+    for (int j = 0; j < kTokensInFlight; ++j, to += step) {
+      if (is_token(j)) store_packed_once(to, packs[j]);
     }
   }
 }
@@ -182,15 +188,15 @@ template <int kWidth>
 __device__ void add_rows(const int32_t* position, int64_t begin, int32_t count, int step,
                          int64_t width, const float* dout, Packed<float, kWidth>& sum) {
 #pragma unroll 1
-  for (int64_t i = begin; i < count; i += kInFlight * step) {
-    Packed<float, kWidth> rows[kInFlight];
+  for (int64_t i = begin; i < count; i += kRowsInFlight * step) {
+    Packed<float, kWidth> rows[kRowsInFlight];
 #pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
+    for (int j = 0; j < kRowsInFlight; ++j) {
       if (i + j * step < count)
         rows[j] = load_packed<kWidth>(dout + position[i + j * step] * width);
     }
 #pragma unroll
-    for (int j = 0; j < kInFlight; ++j) {
+    for (int j = 0; j < kRowsInFlight; ++j) {
       if (i + j * step >= count) break;
       for (int c = 0; c < kWidth; ++c) sum.values[c] += rows[j].values[c];
     }
@@ -311,12 +317,15 @@ void embedding_forward(CudaQueue& queue, int64_t count, int64_t width, const int
                        const float* table, float* out) {
   if (width == 0) return;
   constexpr int kPack = kPackCount<float>;
-  const bool packs = packable(width, kPack, table, out);
-  const int64_t along = std::min<int64_t>(packs ? width / kPack : width, kBlockThreads);
+  const bool packed = packable(width, kPack, table, out);
+  const int64_t packs = packed ? width / kPack : width;
+  const int64_t along = std::min<int64_t>(packs, kBlockThreads);
   const int64_t rows = kBlockThreads / along;
   const dim3 block(static_cast<unsigned>(along), static_cast<unsigned>(rows));
-  launch(queue, "embedding", blocks_for(count, rows), block,
-         packs ? forward_kernel<kPack> : forward_kernel<1>, count, width, tokens, table, out);
+  const dim3 grid(blocks_for(count, kTokensInFlight * rows),
+                  static_cast<unsigned>((packs + along - 1) / along));
+  launch(queue, "embedding", grid, block, packed ? forward_kernel<kPack> : forward_kernel<1>, count,
+         width, tokens, table, out);
 }
 
 void embedding_backward(CudaQueue& queue, int64_t count, int64_t width, int64_t vocab,

@@ -27,9 +27,9 @@ void gate_topk_backward(const GateShape& shape, const float* dweight, const floa
                         const float* probabilities, const int32_t* choice, const float* weight,
                         float* dlogits);
 
-// On a GPU: the same, all in fp32, up to these bounds: a warp holds a token's experts in registers,
-// and a lane each of its choices. One NaN among a token's logits makes all its probabilities and
-// weights NaN; it then chooses the first top_k experts.
+// On a GPU: the same, all in fp32, up to these bounds: a warp holds its tokens' experts in
+// registers, and their choices in shared memory. One NaN among a token's logits makes all its
+// probabilities and weights NaN; it then chooses the first top_k experts.
 inline constexpr int64_t kCudaGateExpertsMax = 1024;
 inline constexpr int64_t kCudaGateTopKMax = 32;
 void gate_topk_forward(CudaQueue& queue, const GateShape& shape, const float* logits,
