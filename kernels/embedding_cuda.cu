@@ -10,7 +10,7 @@ namespace {
 constexpr unsigned kBlockWarps = kBlockThreads / kWarpThreads;
 // Loads of a thread that do not wait for each other.
 constexpr int kTokensInFlight = 4;
-constexpr int kRowsInFlight = 2;
+constexpr int kRowsInFlight = 4;
 
 __device__ unsigned block_thread() { return threadIdx.y * blockDim.x + threadIdx.x; }
 __device__ unsigned lane_index() { return threadIdx.x % kWarpThreads; }
@@ -61,7 +61,7 @@ struct Lists {
   int32_t* first;     // [vocab], where the list of a token that occurs begins
   int32_t* rank;      // [positions], place in its list
   int32_t* position;  // [positions], the lists
-  int32_t* sorted;    // [positions], the long lists again, ascending; the memory of `rank`
+  int32_t* sorted;    // [positions], the lists again, ascending; the memory of `rank`
   List* list;         // [lists_max], short ones from the front, long ones from the back
   int32_t lists_max;
   int32_t* places;       // of `position` that were dealt out
@@ -144,6 +144,21 @@ __device__ BlockScan scan_block(int32_t value, int32_t (&shared)[kBlockWarps]) {
   return scan;
 }
 
+// A warp per short list.
+__device__ void sort_short_lists(const Lists& lists) {
+  const int32_t short_lists = *lists.short_lists;
+  const auto step = static_cast<int32_t>(gridDim.x * kBlockWarps);
+  for (auto which = static_cast<int32_t>(blockIdx.x * kBlockWarps + threadIdx.x / kWarpThreads);
+       which < short_lists; which += step) {
+    const auto [token, begin, count] = lists.short_list(which);
+    const bool has_one = static_cast<int32_t>(lane_index()) < count;
+    const int32_t position = has_one ? lists.position[begin + lane_index()] : 0;
+    int32_t before = 0;
+    for (int32_t i = 0; i < count; ++i) before += __shfl_sync(~0u, position, i) < position ? 1 : 0;
+    if (has_one) lists.sorted[begin + before] = position;
+  }
+}
+
 // A block per long list: a bit for each of its positions, then the bits in order. A window of
 // positions at a time.
 __global__ void __launch_bounds__(kBlockThreads) sort_kernel(Lists lists) {
@@ -180,6 +195,17 @@ __global__ void __launch_bounds__(kBlockThreads) sort_kernel(Lists lists) {
       done += scan.all;
     }
   }
+  sort_short_lists(lists);
+}
+
+// Reads 16 bytes past the cache.
+template <int kCount, typename T>
+__device__ Packed<T, kCount> load_packed_once(const T* at) {
+  if constexpr (sizeof(Packed<T, kCount>) == sizeof(uint4)) {
+    return std::bit_cast<Packed<T, kCount>>(__ldcs(reinterpret_cast<const uint4*>(at)));
+  } else {
+    return load_packed<kCount>(at);
+  }
 }
 
 // Adds the rows `position[i]`, `position[i + step]`, ... below `count`, in this order. `dout` and
@@ -193,7 +219,7 @@ __device__ void add_rows(const int32_t* position, int64_t begin, int32_t count, 
 #pragma unroll
     for (int j = 0; j < kRowsInFlight; ++j) {
       if (i + j * step < count)
-        rows[j] = load_packed<kWidth>(dout + position[i + j * step] * width);
+        rows[j] = load_packed_once<kWidth>(dout + position[i + j * step] * width);
     }
 #pragma unroll
     for (int j = 0; j < kRowsInFlight; ++j) {
@@ -214,7 +240,8 @@ __device__ void add_long_lists(int64_t width, const Lists& lists, const float* d
   const unsigned warp = thread / kWarpThreads;
   const int64_t slices = (width + kSlice - 1) / kSlice;
   const int64_t items = *lists.long_lists * slices;
-  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+  const int64_t step = int64_t{gridDim.x} * gridDim.y;
+  for (int64_t item = int64_t{blockIdx.y} * gridDim.x + blockIdx.x; item < items; item += step) {
     const auto [token, begin, count] = lists.long_list(item / slices);
     const int64_t slice = item % slices * kSlice;
     const int64_t column = slice + lane_index() * kWidth;
@@ -233,33 +260,21 @@ __device__ void add_long_lists(int64_t width, const Lists& lists, const float* d
   }
 }
 
-// Short lists: every warp sorts its token's list for itself, and then adds up all rows of it.
+// Short lists: the blocks of a slice (blockIdx.y) take the lists in turn.
 template <int kWidth>
 __device__ void add_short_lists(int64_t width, const Lists& lists, const float* dout,
                                 float* dtable) {
-  __shared__ int32_t sorted[kBlockWarps][kShortMax];
-  int32_t* const list = sorted[block_thread() / kWarpThreads];
-  const int64_t across = int64_t{blockDim.x} * kWidth;
-  const int64_t slices = (width + across - 1) / across;
-  const int64_t items = *lists.short_lists * slices;
-  for (int64_t item = first_row(); item < items; item += row_stride()) {
-    const auto [token, begin, count] = lists.short_list(item / slices);
-    const bool has_one = static_cast<int32_t>(lane_index()) < count;
-    const int32_t position = has_one ? lists.position[begin + lane_index()] : 0;
-    int32_t before = 0;
-    for (int32_t i = 0; i < count; ++i) before += __shfl_sync(~0u, position, i) < position ? 1 : 0;
-    if (has_one) list[before] = position;
-    __syncwarp();
-    const int64_t column = item % slices * across + int64_t{threadIdx.x} * kWidth;
-    if (column < width) {
-      float* const to = dtable + token * width + column;
-      Packed<float, kWidth> result = load_packed<kWidth>(to);
-      Packed<float, kWidth> sum{};
-      add_rows<kWidth>(list, 0, count, 1, width, dout + column, sum);
-      for (int c = 0; c < kWidth; ++c) result.values[c] += sum.values[c];
-      store_packed(to, result);
-    }
-    __syncwarp();
+  const int64_t column = (int64_t{blockIdx.y} * blockDim.x + threadIdx.x) * kWidth;
+  if (column >= width) return;
+  const int64_t short_lists = *lists.short_lists;
+  for (int64_t i = first_row(); i < short_lists; i += row_stride()) {
+    const auto [token, begin, count] = lists.short_list(i);
+    float* const to = dtable + token * width + column;
+    Packed<float, kWidth> result = load_packed_once<kWidth>(to);
+    Packed<float, kWidth> sum{};
+    add_rows<kWidth>(lists.sorted + begin, 0, count, 1, width, dout + column, sum);
+    for (int c = 0; c < kWidth; ++c) result.values[c] += sum.values[c];
+    store_packed_once(to, result);
   }
 }
 
@@ -303,12 +318,15 @@ void add_lists(CudaQueue& queue, int64_t count, int64_t width, const Lists& list
                const float* dout, float* dtable) {
   const char* const name = "embedding backward";
   const int64_t long_max = count / (kShortMax + 1);
-  launch(queue, name, blocks_for(long_max, 1), kBlockThreads, sort_kernel, lists);
+  launch(queue, name, std::max(blocks_for(long_max, 1), blocks_for(lists.lists_max, kBlockWarps)),
+         kBlockThreads, sort_kernel, lists);
   const int64_t packs = width / kWidth;
   const dim3 block = launch_over_rows(1, packs).block;
   const int64_t slices = (packs + block.x - 1) / block.x;
-  launch(queue, name, blocks_for(lists.lists_max * slices, block.y), block, add_kernel<kWidth>,
-         width, lists, dout, dtable);
+  const dim3 grid(
+      blocks_for(lists.lists_max, block.y, std::max<int64_t>(kGridBlocksMax / slices, 1)),
+      static_cast<unsigned>(slices));
+  launch(queue, name, grid, block, add_kernel<kWidth>, width, lists, dout, dtable);
 }
 
 }  // namespace

@@ -45,7 +45,7 @@ __device__ int64_t remainder_of(int64_t a, int64_t b) {
 // direction +1 rotates by the angle, -1 by its negative. Threads: x along a head, y heads, z
 // tokens, which saves most of the divisions of a flat index.
 template <int kWidth, typename Real>
-__global__ void __launch_bounds__(kBlockThreads)
+__global__ void __launch_bounds__(kBlockThreads, 5)
     rotate_kernel(RopeShape shape, const float* __restrict__ cosine, const float* __restrict__ sine,
                   float direction, Real* __restrict__ x) {
   const int64_t half = shape.head_dim / 2;

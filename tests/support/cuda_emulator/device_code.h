@@ -134,6 +134,17 @@ template <typename T>
 void __stcs(T* at, T value) {
   std::memcpy(at, &value, sizeof value);
 }
+// By memcpy, too; past one cache or all.
+template <typename T>
+T __ldcs(const T* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+template <typename T>
+T __ldcg(const T* at) {
+  return __ldcs(at);
+}
 // Fibers share one host thread: a plain read-modify-write is atomic among them.
 template <typename T>
 T atomicAdd(T* at, T value) {
