@@ -18,8 +18,10 @@ import peers_page  # noqa: E402
 import research_pages  # noqa: E402
 import results as gpu  # noqa: E402
 import service_pages  # noqa: E402
+import torch_cuda_page  # noqa: E402
 
-PAGES = {**service_pages.PAGES, **research_pages.PAGES, "peers": peers_page.PAGE}
+PAGES = {**service_pages.PAGES, **research_pages.PAGES, "peers": peers_page.PAGE,
+         "torch-cuda": torch_cuda_page.PAGE}
 # Pages of other programs, which have a --check of their own.
 ELSEWHERE = {"relayout": "bench/research/relayout.py", "sharded": "bench/research/sharded.py",
              "simulation": "bench/research/simulation.py",
