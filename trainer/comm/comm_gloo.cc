@@ -23,9 +23,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// The sentence of an exception that a thread of Gloo may have made. A function of its own for
-// tests/tsan.supp: TSan does not see the locks of Gloo that order this.
+// Functions of their own for tests/tsan.supp: TSan sees only some of the locks of Gloo.
+//
+// The sentence of an exception that a thread of Gloo may have made.
 [[gnu::noinline]] std::string gloo_reason(const std::exception& error) { return error.what(); }
+// Ends the waits for these buffers; null: none.
+[[gnu::noinline]] void abort_gloo_waits(gloo::transport::UnboundBuffer* send,
+                                        gloo::transport::UnboundBuffer* recv) {
+  if (send != nullptr) send->abortWaitSend();
+  if (recv != nullptr) recv->abortWaitRecv();
+}
 
 class GlooComm final : public PairwiseComm {
  public:
@@ -59,8 +66,7 @@ class GlooComm final : public PairwiseComm {
     {
       std::lock_guard lock(active_mutex_);
       interrupted_ = true;
-      if (active_send_ != nullptr) active_send_->abortWaitSend();
-      if (active_recv_ != nullptr) active_recv_->abortWaitRecv();
+      abort_gloo_waits(active_send_, active_recv_);
     }
     // The peers learn by their connections to us: none waits for a time-out.
     close_connections();
