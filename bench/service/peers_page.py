@@ -64,7 +64,9 @@ def tables(document):
 
 
 NOTES = ["", "## Reading", "",
-         "- **open**: construction before the first save. ckptd plans and opens its session here.",
+         "- **open**: construction before the first save. ckptd plans and opens its session "
+         "here; the peers do so in their first save.",
+         "- Every rank computes with one thread, ckptd's daemon with threads of its own.",
          "- **stall**: the slowest rank, from a barrier until its state may change again.",
          "- **durable**: from the first rank's begin until the last rank's bytes are on disk.",
          "- **restore**: into tensors that exist, with opening, planning and reading. Compared bit "

@@ -9,8 +9,11 @@ NAMES = {"save": "`ckptd.Saver`",
 
 def stall(document, what):
     one = document[what]
-    return (NAMES[what], milliseconds(one["seconds"], 1), len(one["pairs"]),
-            f"{one['ratio']:.2f} {interval(one['ratio_interval'], 2)}")
+    if "failed" in one:
+        return (NAMES[what], one["failed"], 0, "")
+    spread = f" {interval(one['ratio_interval'], 2)}" if len(one["pairs"]) > 2 else ""
+    return NAMES[what], milliseconds(one["seconds"], 1), len(one["pairs"]), (
+        f"{one['ratio']:.2f}{spread}")
 
 
 def tables(document):

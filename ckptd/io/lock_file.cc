@@ -68,6 +68,7 @@ Holds holds_lock(std::string_view pid, int fd) {
     struct stat info {};
     if (::stat(opened->path().c_str(), &info) != 0 || !same_file(info, file)) continue;
     std::ifstream locks(process + "/fdinfo/" + opened->path().filename().string());
+    if (!locks) return Holds::kUnknown;
     for (std::string line; std::getline(locks, line);) {
       if (line.starts_with("lock:")) return Holds::kYes;
     }
@@ -90,7 +91,7 @@ std::string holder_of(int fd) {
       fmt::format("process {} on host {}", pid, ckpt::base::printable(host, 64));
   const Holds holds = host == host_name() ? holds_lock(pid, fd) : Holds::kUnknown;
   if (holds == Holds::kYes) return " by " + name;
-  if (holds == Holds::kNo) return " by a process that the file does not name";
+  if (holds == Holds::kNo) return "; the file names " + name + ", which holds no lock here";
   return fmt::format("; the file names {}, which cannot be checked from here", name);
 }
 

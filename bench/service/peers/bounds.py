@@ -51,7 +51,7 @@ def rows(runs, alone):
     return [
         _row("stall of a warm save", SECONDS, "at most", 1.1, "memcpy of the same bytes", stall,
              figures.verdict_if_quiet),
-        _against_peer(runs, "first_stall", "stall of the first save", SECONDS, 0.25,
+        _against_peer(runs, "first_stall", "stall of the first save, after open", SECONDS, 0.25,
                       lambda one: one.asynchronous),
         _against_peer(runs, "durable", "time to durable", SECONDS, 1.0, lambda one: True,
                       figures.verdict_of_lower, "lower end of the interval at most"),

@@ -50,13 +50,16 @@ def piece_bytes(ahead: int, most: int) -> int:
 
 
 class Arena:
-    """The mapped arena of a session. `pinned` is False if CUDA has refused."""
+    """The mapped arena of a session. `pinned` is False before `pin`, and if CUDA has refused."""
 
-    def __init__(self, address: int, size: int, slab: int) -> None:
+    def __init__(self, address: int, size: int) -> None:
         self.address = address
         self.size = size
         self._bytes = _host_bytes(address, size)
         self._parts: List[int] = []
+        self.pinned = False
+
+    def pin(self, slab: int) -> None:
         self.pinned = self._pin(slab)
 
     def _pin(self, slab: int) -> bool:
@@ -77,7 +80,8 @@ class Arena:
     def release(self) -> None:
         """Unpins it; before it is unmapped."""
         while self._parts:
-            torch.cuda.cudart().cudaHostUnregister(self._parts.pop())
+            if int(torch.cuda.cudart().cudaHostUnregister(self._parts.pop())):
+                _forget_error()
 
     def host(self, address: int, length: int) -> Any:
         """The bytes as a tensor."""
@@ -108,9 +112,10 @@ def arena_of(session: Session) -> Arena:
     address = handle.library.ckpt_arena(pointer, ctypes.byref(size)) or 0
     known = _arenas.get(handle)
     if known is None or known.address != address:
-        known = Arena(address, size.value, handle.library.ckpt_slab_bytes(pointer))
+        known = Arena(address, size.value)
+        handle.before_close.append(known.release)  # before it is pinned: an interrupt may come
         _arenas[handle] = known
-        handle.before_close.append(known.release)
+        known.pin(handle.library.ckpt_slab_bytes(pointer))
     return known
 
 
@@ -132,6 +137,7 @@ class _Batch:
         self.bytes = 0
         self.copied = torch.cuda.Event(blocking=True)
         self.queued = False
+        self.settled = False  # nothing writes into the places any more
         self.sums: List[int] = []  # once the bytes have arrived
         self.failure: Optional[BaseException] = None
         self._checking = threading.Lock()  # cheaper than an Event, and an interrupt ends its wait
@@ -149,12 +155,14 @@ class _Batch:
             self._checking.release()
 
     def wait(self) -> None:
-        """Nothing writes into the places any more."""
+        """Until nothing writes into the places any more."""
         if self.queued:
             with self._checking:
+                self.settled = True
                 return
         with contextlib.suppress(RuntimeError):  # queueing it has failed
             torch.cuda.synchronize(self.device)
+        self.settled = True
 
 
 class Copies:
@@ -223,10 +231,19 @@ class Copies:
         self._bytes += batch.bytes
         batch.copied.record(torch.cuda.current_stream(batch.device))
         if self._threads < self._threads_max:
-            threading.Thread(target=self._check, name="ckptd", daemon=True).start()
-            self._threads += 1
+            self._start_thread()
         self._queued.put(batch)
         batch.queued = True
+
+    def _start_thread(self) -> None:
+        try:
+            threading.Thread(target=self._check, name="ckptd", daemon=True).start()
+        except RuntimeError:
+            if not self._threads:
+                raise
+            self._threads_max = self._threads  # those that there are do it
+            return
+        self._threads += 1
 
     def _check(self) -> None:
         while True:
@@ -249,8 +266,10 @@ class Copies:
                 raise batch.failure
 
     def _fill(self, batch: _Batch, number: int, place: _abi.ckpt_place) -> None:
-        # Without its sum the device has failed, and the snapshot is aborted.
-        self._snapshot.filled(place, batch.sums[number] if batch.sums else 0)
+        # A second interrupt ends the wait: the place stays lent then, since it is being filled.
+        if batch.settled:
+            # Without its sum the device has failed, and the snapshot is aborted.
+            self._snapshot.filled(place, batch.sums[number] if batch.sums else 0)
 
     def close(self) -> None:
         """Waits for the device and gives all places back; raises what has failed."""

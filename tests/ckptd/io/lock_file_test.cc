@@ -87,8 +87,11 @@ TEST_F(LockFileTest, NamesOnlyAProcessThatHoldsTheLock) {
   // This process is alive and has the file open, but does not hold the lock.
   const std::ofstream stale(path_);
   std::ofstream(path_) << ::getpid() << ' ' << host << '\n';
-  EXPECT_THAT(take_once().error().message,
-              testing::EndsWith("/lock is locked by a process that the file does not name"));
+  EXPECT_THAT(
+      take_once().error().message,
+      testing::EndsWith(fmt::format("/lock is locked; the file names process {} on host {}, "
+                                    "which holds no lock here",
+                                    ::getpid(), host)));
   std::ofstream(path_) << "7 elsewhere\n";
   EXPECT_THAT(take_once().error().message,
               testing::EndsWith("/lock is locked; the file names process 7 on host elsewhere, "

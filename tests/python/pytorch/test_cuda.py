@@ -1,5 +1,7 @@
 """CUDA tensors in Saver, DCP and Loop. Without a GPU: pinned parts, pieces, buffered reads."""
 
+import collections
+import contextlib
 import ctypes
 import os
 import pathlib
@@ -7,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import types
 import unittest
 
 import pytorch_support as support
@@ -101,6 +104,31 @@ class Reads(unittest.TestCase):
         self.reader.flush()
         self.assertEqual(self.reads, [4, 2])
         self.assertEqual(tensor[:, 0].tolist(), [1, 4, 7, 10, 13, 16])
+
+
+class HandOver(unittest.TestCase):
+    def handed_over(self, wait):
+        """The (place, sum) that are given back, if `wait` is how waiting for the device ends."""
+        filled = []
+        batch = types.SimpleNamespace(places=["a", "b"], sums=[1, 2], bytes=0, failure=None,
+                                      settled=False)
+        batch.wait = lambda: wait(batch)
+        copies = device.Copies.__new__(device.Copies)
+        copies._snapshot = types.SimpleNamespace(filled=lambda *place: filled.append(place))
+        copies._on_the_way = collections.deque([batch])
+        copies._bytes = 0
+        with contextlib.suppress(KeyboardInterrupt):
+            copies._hand_over()
+        return sorted(filled)
+
+    def test_places_come_back_once_the_device_is_done(self):
+        self.assertEqual(self.handed_over(lambda batch: setattr(batch, "settled", True)),
+                         [("a", 1), ("b", 2)])
+
+    def test_places_stay_lent_when_all_waits_are_interrupted(self):
+        def interrupted(_):
+            raise KeyboardInterrupt
+        self.assertEqual(self.handed_over(interrupted), [])
 
 
 @needs_gpu
@@ -215,7 +243,8 @@ class RoundTrips(StoreTest):
             tiny.save(1, state).durable(support.TIMEOUT)
             arena = device.arena_of(tiny.session)
             with self.assertLogs("ckptd.device", "WARNING") as told:  # it is pinned already
-                refused = device.Arena(arena.address, arena.size, 1 << 20)
+                refused = device.Arena(arena.address, arena.size)
+                refused.pin(1 << 20)
             self.assertFalse(refused.pinned)
             self.assertRegex(told.output[0], "CUDA error 712; tensors on a GPU are copied through")
             device._arenas[tiny.session.handle()] = refused
