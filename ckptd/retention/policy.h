@@ -11,9 +11,9 @@
 // does not change it, so the `n` newest stay the `n` newest. It agrees with
 // Catalog::latest_complete: in any lineage that has commits, both take the highest step.
 //
-// As in restic, a rule of `n` hours (days, weeks, months, years) keeps the commit of each hour that
-// was recorded last, until it has kept `n`. If the rule is not used up, it also keeps the oldest
-// commit of all. Hours, days etc. are in UTC, weeks are ISO weeks.
+// A rule of `n` hours (days, weeks, months, years) keeps the commit of each hour that was recorded
+// last, until it has kept `n`. If the rule is not used up, it also keeps the oldest commit of all,
+// as in restic. Hours, days etc. are in UTC, weeks are ISO weeks.
 //
 //   last n            the newest n
 //   within d          every commit since the oldest one dated at most d before the newest

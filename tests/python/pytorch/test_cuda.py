@@ -192,7 +192,7 @@ class RoundTrips(StoreTest):
         stream.wait_stream(torch.cuda.current_stream())
         with saver(self.tiny) as tiny, torch.cuda.stream(stream):
             state = zeroed(found)
-            torch.cuda._sleep(100_000_000)
+            torch.cuda._sleep(100_000_000)  # the device is busy: the fill below is still to come
             state["w"].fill_(3)
             tiny.save(1, state).durable(support.TIMEOUT)
             tiny.restore(found)
