@@ -138,6 +138,24 @@ def mesh(*shape, names=None):
     return init_device_mesh("cpu", shape, mesh_dim_names=names)
 
 
+@contextlib.contextmanager
+def killing(daemon, method, calls):
+    """Kills the daemon right after that many calls of a method of Snapshot."""
+    left = [calls]
+    original = getattr(ckptd.Snapshot, method)
+
+    def call(snapshot, *arguments):
+        original(snapshot, *arguments)
+        left[0] -= 1
+        if left[0] == 0:
+            daemon.stop(signal.SIGKILL)
+    setattr(ckptd.Snapshot, method, call)
+    try:
+        yield
+    finally:
+        setattr(ckptd.Snapshot, method, original)
+
+
 def die_at_the_next_write():
     """Kills this process with SIGKILL once it has copied its next piece of a snapshot."""
     write = ckptd.Snapshot.write_at

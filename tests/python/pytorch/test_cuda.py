@@ -5,7 +5,6 @@ import contextlib
 import ctypes
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 import tempfile
@@ -314,19 +313,8 @@ class DaemonDies(DaemonTest):
         tiny = saver(self.tiny, socket=self.daemon.socket, patience=0.5)
         self.addCleanup(tiny.session.close)
         tiny.save(1, state).durable(support.TIMEOUT)
-        left = [2]
-        filled_by_device = ckptd.Snapshot.filled
-
-        def killing(snapshot, *arguments):
-            filled_by_device(snapshot, *arguments)
-            left[0] -= 1
-            if left[0] == 0:
-                self.daemon.stop(signal.SIGKILL)
-        ckptd.Snapshot.filled = killing
-        try:
+        with support.killing(self.daemon, "filled", calls=2):
             pending = tiny.save(2, state)
-        finally:
-            ckptd.Snapshot.filled = filled_by_device
         with self.assertRaises(ckptd.Unavailable):
             pending.durable(support.TIMEOUT)
         self.daemon.start()

@@ -23,19 +23,8 @@ class DaemonDies(DaemonTest):
         state = {"w": filled((1 << 20,), 1), "v": filled((1000,), 2)}
         tiny = self.saver()
         tiny.save(1, state).durable(support.TIMEOUT)
-        crossed = {"left": 2}
-        write = ckptd.Snapshot.write_at
-
-        def killing(snapshot, *arguments):
-            write(snapshot, *arguments)
-            crossed["left"] -= 1
-            if crossed["left"] == 0:
-                self.daemon.stop(signal.SIGKILL)
-        ckptd.Snapshot.write_at = killing
-        try:
+        with support.killing(self.daemon, "write_at", calls=2):
             pending = tiny.save(2, state)
-        finally:
-            ckptd.Snapshot.write_at = write
         with self.assertRaises(ckptd.Unavailable):
             pending.durable(support.TIMEOUT)
         pending = tiny.save(3, state)  # still without a daemon: training goes on
