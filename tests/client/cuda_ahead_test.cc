@@ -60,17 +60,22 @@ class CudaAheadTest : public CudaClientTest {
     return open;
   }
 
+  // The first snapshot makes events and takes memory, which would count as calls.
+  Snapshot begin_second() {
+    connect();
+    Snapshot first = begin();
+    expect_staged(first);
+    drain();
+    ++plan_.attempt;
+    return begin();
+  }
+
   std::vector<ckpt_cuda_piece> pieces_;
 };
 
 // Bounds the work that is queued in front of the first kernel of the next step.
 TEST_F(CudaAheadTest, StagingQueuesAsMuchHoweverLargeTheSnapshotIs) {
-  connect();
-  Snapshot first = begin();  // makes events, takes memory
-  expect_staged(first);
-  drain();
-  ++plan_.attempt;
-  Snapshot second = begin();
+  Snapshot second = begin_second();
   cuda_emulator::fail_no_calls();  // resets the count of calls
   expect_staged(second);
   // The current device (1); an event of the trainer's stream: record, wait (2). Then groups of one
@@ -102,12 +107,7 @@ TEST_F(CudaAheadTest, MoreIsQueuedAsSlotsBecomeFreeAndNotBefore) {
 
 // Bounds the time that a trainer loses whose device is done while more is queued.
 TEST_F(CudaAheadTest, AdvanceQueuesKernelsOfAGroupOrCopiesOfAChunk) {
-  connect();
-  Snapshot first = begin();  // makes events, takes memory
-  expect_staged(first);
-  drain();
-  ++plan_.attempt;
-  Snapshot second = begin();
+  Snapshot second = begin_second();
   expect_staged(second);
   cuda_emulator::fail_no_calls();  // resets the count of calls
   advance(1);
