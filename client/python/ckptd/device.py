@@ -26,6 +26,7 @@ PIN_BYTES_MAX = 4 << 30  # of one call of cudaHostRegister
 PIECE_BYTES_MIN, PIECE_BYTES_MAX = 4 << 20, 32 << 20  # copied, checked, handed over at a time
 PIECES_AHEAD = 8  # known before one is copied: the end of a save is seen before it comes
 WINDOW_BYTES = 1 << 30  # on the way at most
+DEVICE_SECONDS = 60.0  # for one batch to arrive, as in libckpt_cuda
 CHECKERS_MAX = 12  # threads for checksums; each reads 5 to 10 GB/s, and a link has 55
 _PLAIN = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _PORTABLE = 1  # cudaHostRegisterPortable: pinned for all devices
@@ -156,12 +157,17 @@ class _Batch:
 
     def wait(self) -> None:
         """Until nothing writes into the places any more."""
+        if self.settled:
+            return
         if self.queued:
-            with self._checking:
-                self.settled = True
-                return
-        with contextlib.suppress(RuntimeError):  # queueing it has failed
-            torch.cuda.synchronize(self.device)
+            if not self._checking.acquire(timeout=DEVICE_SECONDS):
+                raise errors.DeadlineExceeded(
+                    f"{self.device}: a copy of {self.bytes >> 20} MiB into the arena is not done "
+                    f"after {DEVICE_SECONDS:.0f} s: the device hangs, or other work is queued "
+                    "before the copy; synchronize the device before save()")
+        else:
+            with contextlib.suppress(RuntimeError):  # queueing it has failed
+                torch.cuda.synchronize(self.device)
         self.settled = True
 
 
@@ -183,6 +189,7 @@ class Copies:
         self._batch: Optional[_Batch] = None
         self._on_the_way: Deque[_Batch] = collections.deque()
         self._bytes = 0
+        self._hangs = False  # the device: its places stay lent
 
     def write(self, unit: int, data: Any, length: int, starts: Sequence[int], offset: int) -> None:
         """Like transfer.write, for contiguous memory of a device. `flush` copies the last ones."""
@@ -260,13 +267,24 @@ class Copies:
             for number, place in enumerate(batch.places):
                 stack.callback(self._fill, batch, number, place)
             # The first callback to run: an interrupt must not give back what is being filled.
-            stack.callback(batch.wait)
-            batch.wait()
+            stack.callback(self._settle, batch)
+            self._settle(batch)
             if batch.failure is not None:
                 raise batch.failure
 
+    def _settle(self, batch: _Batch) -> None:
+        """Waits for the batch; not again for a device that has let the time pass once."""
+        if self._hangs:
+            return
+        try:
+            batch.wait()
+        except errors.DeadlineExceeded:
+            self._hangs = True
+            raise
+
     def _fill(self, batch: _Batch, number: int, place: _abi.ckpt_place) -> None:
-        # A second interrupt ends the wait: the place stays lent then, since it is being filled.
+        # A second interrupt or the time-out ends the wait. The place stays lent then: the device
+        # may still fill it.
         if batch.settled:
             # Without its sum the device has failed, and the snapshot is aborted.
             self._snapshot.filled(place, batch.sums[number] if batch.sums else 0)

@@ -116,7 +116,8 @@ class HandOver(unittest.TestCase):
         copies._snapshot = types.SimpleNamespace(filled=lambda *place: filled.append(place))
         copies._on_the_way = collections.deque([batch])
         copies._bytes = 0
-        with contextlib.suppress(KeyboardInterrupt):
+        copies._hangs = False
+        with contextlib.suppress(KeyboardInterrupt, ckptd.DeadlineExceeded):
             copies._hand_over()
         return sorted(filled)
 
@@ -128,6 +129,15 @@ class HandOver(unittest.TestCase):
         def interrupted(_):
             raise KeyboardInterrupt
         self.assertEqual(self.handed_over(interrupted), [])
+
+    def test_places_stay_lent_to_a_device_that_hangs(self):
+        waits = []
+
+        def hanging(_):
+            waits.append(1)
+            raise ckptd.DeadlineExceeded("cuda:0: not done")
+        self.assertEqual(self.handed_over(hanging), [])
+        self.assertEqual(len(waits), 1)
 
 
 @needs_gpu
