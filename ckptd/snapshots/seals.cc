@@ -82,7 +82,7 @@ void Seals::keep_or_write(ckpt::SessionId session, const SnapshotKey& key, ckpt:
   if (memory_only) return keep(key, std::move(slab));
   OpenSnapshotState& open = core_.open.at(key);
   for (const ckpt::ExtentFragment& fragment : slab.fragments()) open.bytes += fragment.length;
-  const std::vector<SameCandidate> candidates = dedup_.find(key, open, slab);
+  const std::vector<DedupCandidate> candidates = dedup_.find(key, open, slab);
   newest_.forget_if_ended(key);
   if (candidates.empty()) return write(session, key, rank, std::move(slab), {});
   dedup_.compare(

@@ -87,7 +87,7 @@ std::vector<HeldVersion> Snapshots::versions_held(ckpt::RunId run) const {
   if (left_out(Safeguard::kHeldVersions)) return held;
   for (const auto& [key, open] : open_) {
     if (key.run != run) continue;
-    for (const auto& [commit, unit] : open.same.held()) held.push_back({commit, unit});
+    for (const auto& [commit, unit] : open.shared.held()) held.push_back({commit, unit});
   }
   return held;
 }
@@ -124,7 +124,7 @@ void Snapshots::carry_out(const Ingest::Actions& actions) {
 void Snapshots::commit(const Ingest::CommitAction& action) {
   OpenSnapshotState& open = open_.at(action.snapshot);
   open.timer.written(needs_.options.stopwatch());
-  open.same.list_extents(open.extents);
+  open.shared.list_extents(open.extents);
   const ckpt::AlarmList alarms = alarms_.raise(action, open_);
   if (calls_for_refusal(alarms) && open.alarm_policy == fb::AlarmPolicy::Refuse) {
     return refuse_commit(action.snapshot, alarms);

@@ -103,7 +103,7 @@ class Snapshots {
   // True if no slab is being compared.
   bool idle() const { return dedup_.idle(); }
   const Counters& counters() const { return counters_; }
-  uint64_t same_read_bytes() const { return dedup_.read_bytes(); }   // since startup
+  uint64_t dedup_read_bytes() const { return dedup_.read_bytes(); }  // since startup
   uint64_t base_read_bytes() const { return deltas_.read_bytes(); }  // since startup
 
  private:
