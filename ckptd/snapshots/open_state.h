@@ -52,7 +52,7 @@ struct SnapshotCore {
   Ingest& ingest;
   OpenSnapshots& open;
   SnapshotCounters& counters;
-  std::function<void(const Ingest::Actions&)> carry_out;
+  std::function<void(const Ingest::Actions&)> execute;
 };
 
 }  // namespace ckptd
