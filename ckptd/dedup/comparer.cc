@@ -38,7 +38,7 @@ struct Comparer::Job {
   Done on_done;
   Time since{};
   bool abandoned = false;
-  bool given_up = false;  // the wait limit is exceeded
+  bool timed_out = false;  // the wait limit is exceeded
 
   std::vector<DedupRead> reads;
   size_t next = 0;  // in reads
@@ -184,9 +184,9 @@ void Comparer::tick(Time now) {
   now_ = now;
   for (auto& [run, jobs] : waiting_) {
     for (const JobPointer& job : jobs) {
-      job->given_up |= now - std::max(job->since, last_read_) >= limits::kCompareWaitMax;
+      job->timed_out |= now - std::max(job->since, last_read_) >= limits::kCompareWaitMax;
     }
-    while (!jobs.empty() && jobs.front()->given_up) {
+    while (!jobs.empty() && jobs.front()->timed_out) {
       running_.push_back(std::move(jobs.front()));
       jobs.pop_front();
       from_loop(running_.back(), &Comparer::go_on);
@@ -199,7 +199,7 @@ void Comparer::go_on(const JobPointer& job) {
   for (Slot& slot : job->slots) {
     if (slot.busy) continue;
     while (job->next < job->reads.size() && !job->wanted(job->reads[job->next])) ++job->next;
-    if (job->abandoned || job->given_up || job->next == job->reads.size()) break;
+    if (job->abandoned || job->timed_out || job->next == job->reads.size()) break;
     slot.busy = true;
     slot.read = &job->reads[job->next++];
     context_.segments.open(
@@ -260,7 +260,7 @@ void Comparer::finish(const JobPointer& job) {
     return;
   }
   std::vector<bool> there(job->slab.fragments().size(), false);
-  for (size_t i = 0; i < job->candidates.size() && !job->given_up; ++i) {
+  for (size_t i = 0; i < job->candidates.size() && !job->timed_out; ++i) {
     if (job->same[i]) there[job->candidates[i].fragment] = true;
   }
   const Done on_done = std::move(job->on_done);

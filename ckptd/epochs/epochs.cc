@@ -185,7 +185,7 @@ void Epochs::write(const Groups::OpenEpoch& open, const std::optional<ViewPoint>
   epoch.resume_lineage = resume ? resume->lineage : 0;
   epoch.resume_step = resume ? resume->step : 0;
   epoch.time_ns = needs_.turn.wall_clock_ns();
-  epoch.reason = open.given_up;
+  epoch.reason = open.timed_out;
   epoch.elastic = open.elastic;
   epoch.goes_on = open.goes_on;
   epoch.had_gone_on = open.had_gone_on;
@@ -245,9 +245,9 @@ void Epochs::opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& recor
     needs_.staging().pin_memory(open.run);  // until all members have restored
     needs_.on_opened(open.run);
     tell_opened(open, record);
-    if (!open.given_up.empty()) {
+    if (!open.timed_out.empty()) {
       spdlog::warn("run {} epoch {}: {}", needs_.history.run_name(record.run), record.epoch,
-                   open.given_up);
+                   open.timed_out);
     }
     log_opened(needs_.history.run_name(record.run), record);
   }

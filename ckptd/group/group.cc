@@ -112,7 +112,7 @@ Groups::Actions Groups::refused(SessionId session) {
 void Groups::Impl::sort_in(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
   end_unseen(id, run, request.resume, actions);
   if (const auto its = sessions.find(request.session); its != sessions.end()) {
-    its->second.given_up = false;
+    its->second.timed_out = false;
   }
   if (forms_again(id, run, request)) form_again(id, run, request.grace);
   const bool behind_former = waits_behind_former(id, run, request);

@@ -196,7 +196,7 @@ void Groups::Impl::open_going_on(RunId id, Run& run, Actions& actions) {
   open.elastic = true;
   open.goes_on = true;
   open.previous_size = run.between->previous_size;
-  open.given_up = run.between->given_up;
+  open.timed_out = run.between->timed_out;
   std::vector<std::pair<int32_t, JoinRequest>> members;
   members.reserve(survivors.size() + run.joiners.size());
   for (const auto& [member, survivor] : survivors) {
@@ -241,10 +241,10 @@ Groups::Actions Groups::tick(std::chrono::nanoseconds now) {
     for (const auto& [member, survivor] : between.survivors) {
       if (survivor.asked) continue;
       const auto its = impl_->sessions.find(survivor.session);
-      if (its != impl_->sessions.end()) its->second.given_up = true;
-      between.given_up +=
+      if (its != impl_->sessions.end()) its->second.timed_out = true;
+      between.timed_out +=
           fmt::format("{}rank {} of the last epoch did not ask to go on within {} ms",
-                      between.given_up.empty() ? "" : ", ", survivor.previous_rank, grace.count());
+                      between.timed_out.empty() ? "" : ", ", survivor.previous_rank, grace.count());
     }
     std::erase_if(between.survivors, [](const auto& entry) { return !entry.second.asked; });
     if (between.survivors.empty()) run.between.reset();

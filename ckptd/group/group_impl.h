@@ -47,7 +47,7 @@ struct Between {
   std::optional<std::chrono::milliseconds> grace;  // none: until a survivor asks
   std::map<MemberId, Survivor> survivors;
   std::optional<std::chrono::nanoseconds> since;  // the first tick
-  std::string given_up;
+  std::string timed_out;
 };
 
 struct Run {

@@ -94,7 +94,7 @@ bool Groups::Impl::waits_behind_former(RunId id, const Run& run, const JoinReque
   const bool awaited = std::ranges::any_of(sessions, [&](const auto& entry) {
     const Member& member = entry.second;
     return member.run == id && member.epoch == run.last_epoch && !member.left &&
-           member.rank == request.rank && !member.given_up && entry.first != request.session &&
+           member.rank == request.rank && !member.timed_out && entry.first != request.session &&
            !joins(entry.first);
   });
   if (awaited) return true;
@@ -128,7 +128,7 @@ void Groups::Impl::form_again(RunId id, Run& run, std::chrono::milliseconds grac
   for (const auto& [session, member] : sessions) {
     if (member.run != id || member.epoch != run.last_epoch || member.left) continue;
     between.previous_size = member.size;
-    if (member.given_up || joins(session)) continue;
+    if (member.timed_out || joins(session)) continue;
     between.survivors[member.member] = {
         .previous_rank = member.rank, .session = session, .asked = {}};
   }

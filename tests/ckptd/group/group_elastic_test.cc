@@ -81,7 +81,7 @@ TEST_F(ElasticGroupTest, WhoDoesNotAskInTimeIsGivenUpAndComesBackWithoutState) {
   note(groups.tick(milliseconds(51'000)));
   ASSERT_EQ(opens.size(), 2u);
   EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 3));
-  EXPECT_THAT(opens[1].given_up, HasSubstr("rank 2 of the last epoch did not ask"));
+  EXPECT_THAT(opens[1].timed_out, HasSubstr("rank 2 of the last epoch did not ask"));
   opened();
   // The lost rank wakes up: its state is out of date.
   const auto waiting = all<Groups::JoinersWaiting>(go_on(2));
