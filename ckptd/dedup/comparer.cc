@@ -174,7 +174,7 @@ Comparer::JobPointer Comparer::next_waiting() {
 void Comparer::start_jobs() {
   while (!waiting_.empty() && running_.size() < limits::kComparedSlabsMax) {
     running_.push_back(next_waiting());
-    from_loop(running_.back(), &Comparer::go_on);
+    from_loop(running_.back(), &Comparer::continue_job);
   }
 }
 
@@ -189,13 +189,13 @@ void Comparer::tick(Time now) {
     while (!jobs.empty() && jobs.front()->timed_out) {
       running_.push_back(std::move(jobs.front()));
       jobs.pop_front();
-      from_loop(running_.back(), &Comparer::go_on);
+      from_loop(running_.back(), &Comparer::continue_job);
     }
   }
   std::erase_if(waiting_, [](const auto& run) { return run.second.empty(); });
 }
 
-void Comparer::go_on(const JobPointer& job) {
+void Comparer::continue_job(const JobPointer& job) {
   for (Slot& slot : job->slots) {
     if (slot.busy) continue;
     while (job->next < job->reads.size() && !job->wanted(job->reads[job->next])) ++job->next;
@@ -237,7 +237,7 @@ void Comparer::compare_read(const JobPointer& job, Slot& slot, const Result<uint
   const auto over = [this, job, &slot] {
     job->take(slot);
     slot.busy = false;
-    go_on(job);
+    continue_job(job);
   };
   if (got.ok() && *got >= slot.read->end - slot.read->begin) {
     return context_.executor.run([job, &slot] { job->compare(slot); }, over);

@@ -60,7 +60,7 @@ class Comparer {
   using JobPointer = std::shared_ptr<Job>;
   JobPointer next_waiting();
   void start_jobs();
-  void go_on(const JobPointer& job);
+  void continue_job(const JobPointer& job);
   void read(const JobPointer& job, Slot& slot, const Result<SegmentHandle>& file);
   void compare_read(const JobPointer& job, Slot& slot, const Result<uint64_t>& got);
   void finish(const JobPointer& job);
