@@ -34,7 +34,7 @@ Groups::Groups() : impl_(std::make_unique<Impl>()) {}
 Groups::~Groups() = default;
 
 void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage,
-                       const std::vector<MemberId>& members, bool went_on) {
+                       const std::vector<MemberId>& members, bool survivors_continued) {
   Run& run = impl_->runs[id];
   run.last_epoch = epoch;
   if (size == 0) return;
@@ -45,7 +45,7 @@ void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage,
   run.current->sessions.assign(size, 0);
   run.current->elastic = members.size() == size;
   run.current->members = members;
-  run.has_gone_on = went_on;
+  run.survivors_continued = survivors_continued;
 }
 
 Groups::Actions Groups::rejoin_deadline_passed() {
@@ -194,7 +194,7 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
     if (before == impl_->sessions.end()) return lost.contains(member.rank);
     return before->second.run == id && before->second.epoch == run.last_epoch;
   });
-  run.has_gone_on = open.goes_on || (open.elastic && run.has_gone_on && same_group);
+  run.survivors_continued = open.goes_on || (open.elastic && run.survivors_continued && same_group);
   run.last_epoch = epoch;
   run.current.emplace();
   run.current->epoch = epoch;

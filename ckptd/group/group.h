@@ -124,9 +124,9 @@ class Groups {
 
   // From the journal, at startup: the run's last epoch, whose members may rejoin. size 0: there
   // was none, or a clean stop recorded its end. `members`: of an elastic group, by rank; else
-  // empty. `went_on`: survivors went on in this epoch, or had_gone_on.
+  // empty. `survivors_continued`: in this epoch, or had_gone_on.
   void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage,
-                 const std::vector<MemberId>& members = {}, bool went_on = false);
+                 const std::vector<MemberId>& members = {}, bool survivors_continued = false);
   // Members of recovered epochs that have not rejoined yet are lost. An epoch without any rejoined
   // member ends silently.
   Actions rejoin_deadline_passed();

@@ -35,7 +35,7 @@ Groups::Refuse number_taken(const JoinRequest& request) {
 }
 
 void Groups::Impl::join_elastic(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
-  if (request.resume == ResumeMode::kGoOn && go_on(id, run, request, actions)) return;
+  if (request.resume == ResumeMode::kGoOn && join_survivor(id, run, request, actions)) return;
   const bool returns = asks_for_own_place(run, request);
   if (!replaces(id, run, request, actions)) return;
   if (returns) return add_returning(id, run, request, actions);
@@ -45,7 +45,7 @@ void Groups::Impl::join_elastic(RunId id, Run& run, const JoinRequest& request, 
 }
 
 // A survivor asks for the next epoch, which ends the current one.
-bool Groups::Impl::go_on(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
+bool Groups::Impl::join_survivor(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
   if (run.current) {
     const auto rank = rank_of(*run.current, request.member);
     if (!rank) return false;
@@ -161,7 +161,7 @@ void Groups::Impl::refused_to_open(RunId id, Run& run, const OpenEpoch& open) {
     return member != sessions.end() && member->second.run == id &&
            member->second.epoch == run.last_epoch;
   });
-  if (open.elastic && !run.between && run.has_gone_on && former) {
+  if (open.elastic && !run.between && run.survivors_continued && former) {
     form_again(id, run, open.members.front().grace);
   }
   if (!run.between) return;
@@ -170,7 +170,7 @@ void Groups::Impl::refused_to_open(RunId id, Run& run, const OpenEpoch& open) {
 }
 
 void Groups::Impl::try_open_elastic(RunId id, Run& run, Actions& actions) {
-  if (run.between) return open_going_on(id, run, actions);
+  if (run.between) return open_continued(id, run, actions);
   if (!run.returning.empty()) return open_returning(id, run, actions);
   if (former_members_wait(id, run)) return fill_places(id, run, actions);
   // The group is gone, with all its members; waiting processes form a new one. Processes beyond its
@@ -182,7 +182,7 @@ void Groups::Impl::try_open_elastic(RunId id, Run& run, Actions& actions) {
   run.joiners.merge(waiting);
 }
 
-void Groups::Impl::open_going_on(RunId id, Run& run, Actions& actions) {
+void Groups::Impl::open_continued(RunId id, Run& run, Actions& actions) {
   const auto& survivors = run.between->survivors;
   const bool all_asked = std::all_of(survivors.begin(), survivors.end(),
                                      [](const auto& entry) { return entry.second.asked; });

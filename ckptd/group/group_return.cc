@@ -36,12 +36,12 @@ void Groups::Impl::open_returning(RunId id, Run& run, Actions& actions) {
     for (const JoinRequest& request : members) join_ranks(id, run, request, actions);
     return;
   }
-  for (size_t i = 0; run.has_gone_on && i < members.size(); ++i) {
+  for (size_t i = 0; run.survivors_continued && i < members.size(); ++i) {
     members[i].rank = static_cast<Rank>(i);
     members[i].size = static_cast<uint32_t>(members.size());
   }
   for (const JoinRequest& request : members) run.joining.emplace(request.rank, request);
-  if (!run.has_gone_on) fill_places(id, run, actions);
+  if (!run.survivors_continued) fill_places(id, run, actions);
 }
 
 // True if the request asks for the place that its session had in the run's last epoch.
@@ -107,8 +107,8 @@ bool Groups::Impl::waits_behind_former(RunId id, const Run& run, const JoinReque
 // dropped, or the epoch of its return could not be opened. A lost rank gets no successor, so the
 // request must not wait for all ranks.
 bool Groups::Impl::forms_again(RunId id, const Run& run, const JoinRequest& request) const {
-  return run.has_gone_on && !run.lives() && !run.opening && request.resume != ResumeMode::kGoOn &&
-         is_former(id, run, request);
+  return run.survivors_continued && !run.lives() && !run.opening &&
+         request.resume != ResumeMode::kGoOn && is_former(id, run, request);
 }
 
 // Gives its connected members the grace period once more to ask for their places; members that

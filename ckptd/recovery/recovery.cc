@@ -214,7 +214,7 @@ Status Recovery::list_runs(RecoveredStore& store, Recovered& recovered) {
                               .rejoining = known && !over ? epoch.size : 0,
                               .lineage = epoch.lineage,
                               .members = epoch.elastic ? epoch.members : std::vector<uint64_t>(),
-                              .has_gone_on = epoch.goes_on || epoch.had_gone_on,
+                              .survivors_continued = epoch.goes_on || epoch.had_gone_on,
                               .newest = std::move(newest)});
   }
   return {};

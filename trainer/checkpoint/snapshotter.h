@@ -57,7 +57,7 @@ class Snapshotter {
       : session_(session), rank_(rank), link_(link), epoch_(epoch) {}
   ~Snapshotter();
   // Moves to a later epoch of the group. Precondition: nothing is begun and not filled.
-  void go_on(uint32_t rank, uint64_t epoch);
+  void enter_epoch(uint32_t rank, uint64_t epoch);
 
   // Contents of a snapshot. Equal on every rank, except fields that only one rank gives.
   struct Request {

@@ -208,7 +208,7 @@ void Supervisor::Impl::watch_once() {
 // one that the others have left.
 bool Supervisor::Impl::everybody_else_is_done() const {
   return std::all_of(slots.begin(), slots.end(), [this](const Slot& slot) {
-    return slot.saved || !slot.process || !slot.in_epoch || slot.epoch < went_on_epoch;
+    return slot.saved || !slot.process || !slot.in_epoch || slot.epoch < continued_epoch;
   });
 }
 

@@ -123,7 +123,7 @@ struct Supervisor::Impl {
   std::deque<Slot> slots;     // joiners come behind while others are at hand
   bool epoch_opened = false;  // a rank has joined one: there is a resume point, or none is needed
   bool epoch_seen = false;    // ranks that start from now on continue, whatever the run began with
-  uint64_t went_on_epoch = 0;
+  uint64_t continued_epoch = 0;
   uint64_t resumed_epoch = 0;  // the newest that was said to have resumed
   uint32_t restarts_in_a_row = 0;
   uint64_t failures_known = 0;  // what ranks told: those that are started anew have forgotten

@@ -42,8 +42,8 @@ std::string holders_text(uint32_t count, bool of_nodes) {
 }
 
 // The step and epoch at which survivors of a loss, or of another change, continue.
-std::string going_on_text(const EventHeader& at, const TrainingEvent& training,
-                          const RankOptions& options) {
+std::string continued_text(const EventHeader& at, const TrainingEvent& training,
+                           const RankOptions& options) {
   const std::string ranks = ckpt::base::counted(training.group, "rank");
   if (training.resumed) {
     return fmt::format("all {} return to step {} of lineage {} (epoch {})", ranks, at.step,
@@ -161,10 +161,10 @@ void Supervisor::Impl::on(const EventHeader& at, const TrainingEvent& training) 
   training_ms_known = std::max(training_ms_known, training.training_ms);
   epoch_seen = true;
   const uint32_t group = training.group;
-  if (training.goes_on && at.epoch > went_on_epoch) {
-    went_on_epoch = at.epoch;
+  if (training.goes_on && at.epoch > continued_epoch) {
+    continued_epoch = at.epoch;
     const uint32_t sequences = options.rank.config.batch;
-    say(going_on_text(at, training, options.rank) +
+    say(continued_text(at, training, options.rank) +
         (group <= sequences ? ""
                             : fmt::format("; {} of them have no sequence: a micro-batch has {}",
                                           group - sequences, sequences)));
@@ -276,7 +276,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
 // True if a rank of an elastic run can go on. A rank left behind cannot: its state is old.
 bool Supervisor::Impl::anybody_has_state() const {
   return options.rank.elastic && std::any_of(slots.begin(), slots.end(), [this](const Slot& slot) {
-           return slot.process && slot.trained && slot.epoch >= went_on_epoch;
+           return slot.process && slot.trained && slot.epoch >= continued_epoch;
          });
 }
 

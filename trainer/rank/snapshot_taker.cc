@@ -20,7 +20,7 @@ constexpr std::chrono::milliseconds kTellStallAfter{2'000};
 }  // namespace
 
 void SnapshotTaker::begin_epoch(const ckpt::client::Epoch& epoch) {
-  if (epoch.goes_on && snapshotter_) return snapshotter_->go_on(epoch.rank, epoch.epoch);
+  if (epoch.goes_on && snapshotter_) return snapshotter_->enter_epoch(epoch.rank, epoch.epoch);
   clock_.reset();
   stall_ = {};
   Member& member = state_.member;

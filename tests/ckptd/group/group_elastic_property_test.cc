@@ -155,7 +155,8 @@ class World {
   void restart_daemon() {
     groups_ = std::make_unique<Groups>();
     opening_.reset();
-    groups_->recovered(kRun, epoch_, static_cast<uint32_t>(members_.size()), 1, members_, went_on_);
+    groups_->recovered(kRun, epoch_, static_cast<uint32_t>(members_.size()), 1, members_,
+                       survivors_continued_);
     for (auto& [member, process] : processes_) process.session = next_session_++;
     for (const auto& [member, process] : std::map(processes_)) {
       if (process.asking) {
@@ -172,7 +173,7 @@ class World {
     opening_.reset();
     if (durable) {
       epoch_ = open.epoch;
-      went_on_ = open.goes_on || open.had_gone_on;  // in the record
+      survivors_continued_ = open.goes_on || open.had_gone_on;  // in the record
       members_.clear();
       for (const JoinRequest& member : open.members) {
         members_.push_back(member.member);
@@ -263,8 +264,8 @@ class World {
   SessionId next_session_ = 1000;
   std::optional<Groups::OpenEpoch> opening_;
   ckpt::Epoch epoch_ = 0;
-  std::vector<MemberId> members_;  // of the last epoch, by rank
-  bool went_on_ = false;           // in the last epoch, or before it
+  std::vector<MemberId> members_;     // of the last epoch, by rank
+  bool survivors_continued_ = false;  // in the last epoch, or before it
 };
 
 TEST(ElasticGroupProperty, WhoeverIsLeftGoesOn) {
