@@ -306,7 +306,7 @@ EpochDriver::Ending EpochDriver::regroup(const std::string& reason, Relayout han
   taker_.drop(reason);
   state_.member.group_worked();
   state_.events.write(state_.here(), RegroupingEvent{reason, std::move(handed_over)});
-  state_.say_once(reason);
+  state_.log_once(reason);
   return Ending::kLeft;
 }
 
