@@ -42,7 +42,7 @@ class Daemon {
     // Clock for the disk's write rate. Loop thread.
     std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;
     // Minimum stretch of unchanged bytes for dedup.
-    uint64_t same_bytes_min = limits::kSameBytesMin;
+    uint64_t dedup_bytes_min = limits::kDedupBytesMin;
     // Rate of background reads; 0: none. Time between passes; 0: none starts automatically.
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};

@@ -91,7 +91,7 @@ void Daemon::Impl::take_recovered(const Recovered& recovered) {
   registry.recovered(recovered.next_run - 1);
   for (const RecoveredRun& run : recovered.runs) {
     epochs.groups_for_recovery().recovered(run.id, run.epoch, run.rejoining, run.lineage,
-                                           run.members, run.has_gone_on);
+                                           run.members, run.survivors_continued);
     if (run.newest) health_watch.snapshot_durable(run.name, durable_of(*run.newest));
   }
   for (const SpaceRange& range : recovered.unlisted) space.add_unlisted(range);

@@ -15,7 +15,7 @@ Snapshots::Needs Daemon::Impl::snapshots_needs() {
       .earlier = readers.context(),
       .options = {.deadline = options.snapshot_deadline,
                   .codec = options.codec,
-                  .same_bytes_min = options.same_bytes_min,
+                  .dedup_bytes_min = options.dedup_bytes_min,
                   .stopwatch = options.stopwatch},
       .member = [this](SessionId session) { return epochs.groups().member(session); },
       .members = [this](ckpt::RunId run,

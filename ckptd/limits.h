@@ -135,8 +135,8 @@ inline constexpr std::chrono::milliseconds kWarmPoolPause{1000};
 // Dedup: minimum stretch of unchanged bytes, in a slab and in the reads to compare it; for less, a
 // comparison costs the disk more than it saves. Limit of versions looked up per slab, on the loop;
 // the rest of the slab is written.
-inline constexpr uint64_t kSameBytesMin = 64u << 10;
-inline constexpr size_t kSameLookupsPerSlabMax = 512;
+inline constexpr uint64_t kDedupBytesMin = 64u << 10;
+inline constexpr size_t kDedupLookupsPerSlabMax = 512;
 // Slabs compared with the disk at once, reads per slab, maximum size of a read and of gaps in it:
 // enough to keep a disk busy. A job that waited for the maximum is written uncompared, because the
 // disk has more important work.

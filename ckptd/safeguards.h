@@ -15,7 +15,7 @@ enum class Safeguard : uint8_t {
   kPayloadCrc,      // a restore compares its bytes with the journal's CRC32C
   kExtentPlace,     // a header must belong to this place, not just be valid
   kTombstoneFirst,  // space is reclaimed only after its tombstone is durable
-  kSameBytes,       // bytes with an equal CRC32C are compared before dedup
+  kComparedBytes,   // bytes with an equal CRC32C are compared before dedup
   kHeldVersions,    // no prune removes versions that an open snapshot references
   kRefusedAgain,    // the next write overwrites a journal write without space
   kUnreadStays,     // data that a startup could not read is not damaged

@@ -85,13 +85,13 @@ ckpt::Error LiveRun::too_late(const std::string& waited_for) const {
 
 Result<uint64_t> LiveRun::await_step(uint64_t step) {
   size_t looked_at = 0;
-  for (bool goes_on = true; goes_on && monotonic_ns() < deadline_ns_;) {
+  for (bool continues = true; continues && monotonic_ns() < deadline_ns_;) {
     for (; looked_at < events_.size(); ++looked_at) {
       const RankEvent& event = events_[looked_at];
       const bool is_step = event.as<moetrain::StepEvent>() != nullptr;
       if (is_step && event.header.step >= step) return event.header.time_ns;
     }
-    goes_on = read_until(deadline_ns_);
+    continues = read_until(deadline_ns_);
   }
   return too_late(fmt::format("step {}", step));
 }

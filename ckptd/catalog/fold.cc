@@ -239,7 +239,7 @@ class Folder {
       return contradiction("run {} step {}: its deletion keeps units that it does not have",
                            change_.run->info.name, deletion.step);
     }
-    const SpaceRanges held = space_.let_go(*value);
+    const SpaceRanges held = space_.detach(*value);
     if (!info.deleted) {
       remove_live_indices(info);
       uncount(info);
@@ -284,7 +284,7 @@ class Folder {
 
   // Replaces a commit by another one of the same lineage and step.
   void replace(const values::CommitValue& before) {
-    space_.give_up(before);
+    space_.release(before);
     remove_indices(before.info);
     remove_versions(before.info);
     remove_tokens(before.info.snapshot);

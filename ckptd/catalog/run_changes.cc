@@ -51,7 +51,7 @@ void put_run_state(Change& change) {
 
 void remove_run(const Catalog::Impl& catalog, const ckpt::fb::RunRemovedT& removed, Change& change,
                 SpaceLedger& space) {
-  space.give_up_run(all_commits(catalog, removed.run));
+  space.release_run(all_commits(catalog, removed.run));
   remove_keys(removed.run, change);
   RunEntry& run = *change.run;
   run.units = std::make_shared<const UnitSpecs>();

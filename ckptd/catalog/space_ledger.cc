@@ -143,7 +143,7 @@ void SpaceLedger::take(const values::CommitValue& commit, const PlacesByUnit& un
   list_parts(commit, shared);
 }
 
-SpaceRanges SpaceLedger::let_go(const values::CommitValue& commit) {
+SpaceRanges SpaceLedger::detach(const values::CommitValue& commit) {
   unlist_parts(commit);
   return held_by(commit);
 }
@@ -166,7 +166,7 @@ void SpaceLedger::move(values::CommitValue& commit, const std::vector<ExtentT>& 
     });
   };
   const values::CommitValue before{.info = commit.info, .extents = from, .record = {}};
-  put_dead(commit.info.snapshot.run, let_go(before));
+  put_dead(commit.info.snapshot.run, detach(before));
   count(from, -1);
   const auto first = std::find_if(commit.extents.begin(), commit.extents.end(), leaves);
   commit.extents.insert(first, to.begin(), to.end());
@@ -175,12 +175,12 @@ void SpaceLedger::move(values::CommitValue& commit, const std::vector<ExtentT>& 
   list_parts({.info = commit.info, .extents = to, .record = {}}, places);
 }
 
-void SpaceLedger::give_up(const values::CommitValue& commit) {
-  put_dead(commit.info.snapshot.run, held_by_nobody_else(commit, let_go(commit)));
+void SpaceLedger::release(const values::CommitValue& commit) {
+  put_dead(commit.info.snapshot.run, held_by_nobody_else(commit, detach(commit)));
   count(commit.extents, -1);
 }
 
-void SpaceLedger::give_up_run(std::span<const values::CommitValue> commits) {
+void SpaceLedger::release_run(std::span<const values::CommitValue> commits) {
   if (commits.empty()) return;
   SpaceRanges dead;
   for (const values::CommitValue& commit : commits) {

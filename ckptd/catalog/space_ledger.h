@@ -24,16 +24,16 @@ class SpaceLedger {
   void take(const values::CommitValue& commit, const PlacesByUnit& units);
   // The blocks that the commit holds; it loses them now. A deleted commit holds only the blocks of
   // its remaining units.
-  SpaceRanges let_go(const values::CommitValue& commit);
-  // Keeps only the blocks that the commit's units need; `held` is the result of let_go().
+  SpaceRanges detach(const values::CommitValue& commit);
+  // Keeps only the blocks that the commit's units need; `held` is the result of detach().
   void shrink(values::CommitValue& commit, const SpaceRanges& held);
   // Replaces the extents `from`, which no other commit references, by `to` with these fragments.
   void move(values::CommitValue& commit, const std::vector<ckpt::fb::ExtentT>& from,
             const std::vector<ckpt::fb::ExtentT>& to, const std::vector<FragmentPlace>& places);
   // Frees everything that the commit holds.
-  void give_up(const values::CommitValue& commit);
+  void release(const values::CommitValue& commit);
   // Frees everything that a run holds; no other run shares it. The caller removes the run's keys.
-  void give_up_run(std::span<const values::CommitValue> commits);
+  void release_run(std::span<const values::CommitValue> commits);
   // Writes the counts of live extents. Call this last, and once.
   void finish();
 

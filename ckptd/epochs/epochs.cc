@@ -35,7 +35,7 @@ void Epochs::join(Session& session, const fb::JoinGroupT& message) {
   }
   if (const Status allowed = may_train(session, needs_.history.catalog()); !allowed.ok()) {
     needs_.replies.refuse(session.id, message.request, allowed.error());
-    return carry_out(groups_.refused(session.id));
+    return execute(groups_.refused(session.id));
   }
   JoinRequest request{.session = session.id,
                       .request = message.request,
@@ -60,13 +60,13 @@ void Epochs::join(Session& session, const fb::JoinGroupT& message) {
     refused->error.message =
         fmt::format("run {}: {}: {}", session.run_name, refused->error.message, holder);
   }
-  carry_out(actions);
+  execute(actions);
 }
 
 // No record of a removed run may follow its removal.
 void Epochs::leave(const Session& session) {
   const auto member = groups_.member(session.id);
-  carry_out(groups_.leave(session.id));
+  execute(groups_.leave(session.id));
   if (!member || !needs_.gate.may(RunActivity::kEndEpoch, member->run) ||
       !needs_.history.catalog().run(member->run).ok())
     return;
@@ -81,18 +81,18 @@ void Epochs::leave(const Session& session) {
   });
 }
 
-void Epochs::carry_out(const Groups::Actions& actions) {
+void Epochs::execute(const Groups::Actions& actions) {
   for (const Groups::Action& action : actions) {
     if (const auto* open = std::get_if<Groups::OpenEpoch>(&action)) {
-      carry_out(*open);
+      execute(*open);
     } else if (const auto* refused = std::get_if<Groups::Refuse>(&action)) {
       needs_.replies.refuse(refused->session, refused->request, refused->error);
     } else if (const auto* gone = std::get_if<Groups::MemberGone>(&action)) {
       needs_.member_lost(gone->run, gone->epoch, gone->rank, gone->how);
     } else if (const auto* ended = std::get_if<Groups::EndEpoch>(&action)) {
-      carry_out(*ended);
+      execute(*ended);
     } else if (const auto* waiting = std::get_if<Groups::JoinersWaiting>(&action)) {
-      carry_out(*waiting);
+      execute(*waiting);
     } else if (const auto* value = std::get_if<Groups::KvAnswer>(&action)) {
       fb::KvValueT reply;
       reply.request = value->request;
@@ -103,7 +103,7 @@ void Epochs::carry_out(const Groups::Actions& actions) {
   }
 }
 
-void Epochs::carry_out(const Groups::EndEpoch& ended) {
+void Epochs::execute(const Groups::EndEpoch& ended) {
   ++counters_.ended;
   needs_.staging().unpin_memory(ended.run);  // no restore of the epoch continues
   needs_.on_ended(ended.run, ended.epoch);
@@ -125,7 +125,7 @@ void Epochs::carry_out(const Groups::EndEpoch& ended) {
   }
 }
 
-void Epochs::carry_out(const Groups::JoinersWaiting& waiting) {
+void Epochs::execute(const Groups::JoinersWaiting& waiting) {
   for (const SessionId session : waiting.members) {
     fb::JoinersWaitingT message;
     message.epoch = waiting.epoch;
@@ -135,7 +135,7 @@ void Epochs::carry_out(const Groups::JoinersWaiting& waiting) {
 }
 
 // All members have left the last epoch: nobody will seal the rest of its snapshots.
-void Epochs::carry_out(const Groups::OpenEpoch& open) {
+void Epochs::execute(const Groups::OpenEpoch& open) {
   opening_[open.run] = open;
   needs_.abort_unstaged(
       open.run, make_error(ErrorCode::kAborted, "epoch {} opens before it was sealed", open.epoch));
@@ -167,7 +167,7 @@ void Epochs::try_open(ckpt::RunId run) {
     return Begin{std::move(info), resume};
   });
   if (!begin.ok()) {
-    return carry_out(groups_.opened(run, open.epoch, 0, begin.error()));
+    return execute(groups_.opened(run, open.epoch, 0, begin.error()));
   }
   write(open, begin->resume, begin->info);
 }
@@ -185,7 +185,7 @@ void Epochs::write(const Groups::OpenEpoch& open, const std::optional<ViewPoint>
   epoch.resume_lineage = resume ? resume->lineage : 0;
   epoch.resume_step = resume ? resume->step : 0;
   epoch.time_ns = needs_.turn.wall_clock_ns();
-  epoch.reason = open.given_up;
+  epoch.reason = open.timed_out;
   epoch.elastic = open.elastic;
   epoch.goes_on = open.goes_on;
   epoch.had_gone_on = open.had_gone_on;
@@ -245,13 +245,13 @@ void Epochs::opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& recor
     needs_.staging().pin_memory(open.run);  // until all members have restored
     needs_.on_opened(open.run);
     tell_opened(open, record);
-    if (!open.given_up.empty()) {
+    if (!open.timed_out.empty()) {
       spdlog::warn("run {} epoch {}: {}", needs_.history.run_name(record.run), record.epoch,
-                   open.given_up);
+                   open.timed_out);
     }
     log_opened(needs_.history.run_name(record.run), record);
   }
-  carry_out(groups_.opened(open.run, open.epoch, record.lineage, status));
+  execute(groups_.opened(open.run, open.epoch, record.lineage, status));
 }
 
 void Epochs::tell_opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& record) const {
@@ -289,13 +289,13 @@ void Epochs::kv_set(const Session& session, fb::KvSetT& message) {
       groups_.kv_set(session.id, message.epoch, message.key, std::move(message.value));
   if (!actions.ok()) return needs_.replies.refuse(session.id, message.request, actions.error());
   needs_.replies.done(session.id, message.request);
-  carry_out(*actions);
+  execute(*actions);
 }
 
 void Epochs::kv_get(const Session& session, const fb::KvGetT& message) {
   const auto actions = groups_.kv_get(session.id, message.request, message.epoch, message.key);
   if (!actions.ok()) return needs_.replies.refuse(session.id, message.request, actions.error());
-  carry_out(*actions);
+  execute(*actions);
 }
 
 void Epochs::rejoin(const Session& session, const fb::RejoinEpochT& message) {
@@ -329,13 +329,13 @@ void Epochs::tick_rejoins(Time now) {
     const auto* ended = std::get_if<Groups::EndEpoch>(&action);
     if (ended != nullptr) counters_.members_lost += ended->lost.size();
   }
-  carry_out(actions);
+  execute(actions);
   needs_.on_rejoins_over();
 }
 
 void Epochs::lost(SessionId session, const std::string& reason) {
   if (groups_.would_lose(session)) ++counters_.members_lost;
-  carry_out(groups_.lost(session, reason));
+  execute(groups_.lost(session, reason));
 }
 
 void Epochs::retry_waiting() {

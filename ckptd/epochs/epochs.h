@@ -67,7 +67,7 @@ class Epochs {
   QueryAnswer query_join(const Session& session) const;
 
   // -- events ------------------------------------------------------------------------------------
-  void tick(Time now) { carry_out(groups_.tick(now)); }
+  void tick(Time now) { execute(groups_.tick(now)); }
   // Ends the wait for members from before a restart once its deadline is over, counted from the
   // first call: members cannot rejoin while the store is being recovered.
   void tick_rejoins(Time now);
@@ -83,10 +83,10 @@ class Epochs {
   const Counters& counters() const { return counters_; }
 
  private:
-  void carry_out(const Groups::Actions& actions);
-  void carry_out(const Groups::EndEpoch& ended);
-  void carry_out(const Groups::OpenEpoch& open);
-  void carry_out(const Groups::JoinersWaiting& waiting);
+  void execute(const Groups::Actions& actions);
+  void execute(const Groups::EndEpoch& ended);
+  void execute(const Groups::OpenEpoch& open);
+  void execute(const Groups::JoinersWaiting& waiting);
   void try_open(ckpt::RunId run);
   void write(const Groups::OpenEpoch& open, const std::optional<ViewPoint>& resume,
              const RunInfo& info);

@@ -34,7 +34,7 @@ Groups::Groups() : impl_(std::make_unique<Impl>()) {}
 Groups::~Groups() = default;
 
 void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage,
-                       const std::vector<MemberId>& members, bool went_on) {
+                       const std::vector<MemberId>& members, bool survivors_continued) {
   Run& run = impl_->runs[id];
   run.last_epoch = epoch;
   if (size == 0) return;
@@ -45,7 +45,7 @@ void Groups::recovered(RunId id, Epoch epoch, uint32_t size, LineageId lineage,
   run.current->sessions.assign(size, 0);
   run.current->elastic = members.size() == size;
   run.current->members = members;
-  run.has_gone_on = went_on;
+  run.survivors_continued = survivors_continued;
 }
 
 Groups::Actions Groups::rejoin_deadline_passed() {
@@ -112,7 +112,7 @@ Groups::Actions Groups::refused(SessionId session) {
 void Groups::Impl::sort_in(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
   end_unseen(id, run, request.resume, actions);
   if (const auto its = sessions.find(request.session); its != sessions.end()) {
-    its->second.given_up = false;
+    its->second.timed_out = false;
   }
   if (forms_again(id, run, request)) form_again(id, run, request.grace);
   const bool behind_former = waits_behind_former(id, run, request);
@@ -194,7 +194,7 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
     if (before == impl_->sessions.end()) return lost.contains(member.rank);
     return before->second.run == id && before->second.epoch == run.last_epoch;
   });
-  run.has_gone_on = open.goes_on || (open.elastic && run.has_gone_on && same_group);
+  run.survivors_continued = open.goes_on || (open.elastic && run.survivors_continued && same_group);
   run.last_epoch = epoch;
   run.current.emplace();
   run.current->epoch = epoch;

@@ -83,7 +83,7 @@ class Groups {
     bool had_gone_on = false;
     std::vector<int32_t> previous_ranks;  // by rank, if goes_on; -1: joining rank
     uint32_t previous_size = 0;
-    std::string given_up;  // survivors that did not ask in time, for the record
+    std::string timed_out;  // survivors that did not ask in time, for the record
   };
   // Answer this request (a join, or a get of the rendezvous) with the error.
   struct Refuse {
@@ -124,9 +124,9 @@ class Groups {
 
   // From the journal, at startup: the run's last epoch, whose members may rejoin. size 0: there
   // was none, or a clean stop recorded its end. `members`: of an elastic group, by rank; else
-  // empty. `went_on`: survivors went on in this epoch, or had_gone_on.
+  // empty. `survivors_continued`: in this epoch, or had_gone_on.
   void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage,
-                 const std::vector<MemberId>& members = {}, bool went_on = false);
+                 const std::vector<MemberId>& members = {}, bool survivors_continued = false);
   // Members of recovered epochs that have not rejoined yet are lost. An epoch without any rejoined
   // member ends silently.
   Actions rejoin_deadline_passed();
@@ -157,8 +157,8 @@ class Groups {
     bool active = false;  // in the running epoch; otherwise it may still finish a seal
     bool left = false;    // in good order
     JobId job = 0;
-    MemberId member = 0;    // in an elastic group
-    bool given_up = false;  // did not ask to go on in time, nor later
+    MemberId member = 0;     // in an elastic group
+    bool timed_out = false;  // did not ask to go on in time, nor later
   };
   // The session's last epoch. Remains known after the epoch's end, until the session joins another.
   std::optional<Member> member(ckpt::SessionId session) const;

@@ -35,7 +35,7 @@ Groups::Refuse number_taken(const JoinRequest& request) {
 }
 
 void Groups::Impl::join_elastic(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
-  if (request.resume == ResumeMode::kGoOn && go_on(id, run, request, actions)) return;
+  if (request.resume == ResumeMode::kGoOn && join_survivor(id, run, request, actions)) return;
   const bool returns = asks_for_own_place(run, request);
   if (!replaces(id, run, request, actions)) return;
   if (returns) return add_returning(id, run, request, actions);
@@ -45,7 +45,7 @@ void Groups::Impl::join_elastic(RunId id, Run& run, const JoinRequest& request, 
 }
 
 // A survivor asks for the next epoch, which ends the current one.
-bool Groups::Impl::go_on(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
+bool Groups::Impl::join_survivor(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
   if (run.current) {
     const auto rank = rank_of(*run.current, request.member);
     if (!rank) return false;
@@ -161,7 +161,7 @@ void Groups::Impl::refused_to_open(RunId id, Run& run, const OpenEpoch& open) {
     return member != sessions.end() && member->second.run == id &&
            member->second.epoch == run.last_epoch;
   });
-  if (open.elastic && !run.between && run.has_gone_on && former) {
+  if (open.elastic && !run.between && run.survivors_continued && former) {
     form_again(id, run, open.members.front().grace);
   }
   if (!run.between) return;
@@ -170,7 +170,7 @@ void Groups::Impl::refused_to_open(RunId id, Run& run, const OpenEpoch& open) {
 }
 
 void Groups::Impl::try_open_elastic(RunId id, Run& run, Actions& actions) {
-  if (run.between) return open_going_on(id, run, actions);
+  if (run.between) return open_continued(id, run, actions);
   if (!run.returning.empty()) return open_returning(id, run, actions);
   if (former_members_wait(id, run)) return fill_places(id, run, actions);
   // The group is gone, with all its members; waiting processes form a new one. Processes beyond its
@@ -182,7 +182,7 @@ void Groups::Impl::try_open_elastic(RunId id, Run& run, Actions& actions) {
   run.joiners.merge(waiting);
 }
 
-void Groups::Impl::open_going_on(RunId id, Run& run, Actions& actions) {
+void Groups::Impl::open_continued(RunId id, Run& run, Actions& actions) {
   const auto& survivors = run.between->survivors;
   const bool all_asked = std::all_of(survivors.begin(), survivors.end(),
                                      [](const auto& entry) { return entry.second.asked; });
@@ -196,7 +196,7 @@ void Groups::Impl::open_going_on(RunId id, Run& run, Actions& actions) {
   open.elastic = true;
   open.goes_on = true;
   open.previous_size = run.between->previous_size;
-  open.given_up = run.between->given_up;
+  open.timed_out = run.between->timed_out;
   std::vector<std::pair<int32_t, JoinRequest>> members;
   members.reserve(survivors.size() + run.joiners.size());
   for (const auto& [member, survivor] : survivors) {
@@ -241,10 +241,10 @@ Groups::Actions Groups::tick(std::chrono::nanoseconds now) {
     for (const auto& [member, survivor] : between.survivors) {
       if (survivor.asked) continue;
       const auto its = impl_->sessions.find(survivor.session);
-      if (its != impl_->sessions.end()) its->second.given_up = true;
-      between.given_up +=
+      if (its != impl_->sessions.end()) its->second.timed_out = true;
+      between.timed_out +=
           fmt::format("{}rank {} of the last epoch did not ask to go on within {} ms",
-                      between.given_up.empty() ? "" : ", ", survivor.previous_rank, grace.count());
+                      between.timed_out.empty() ? "" : ", ", survivor.previous_rank, grace.count());
     }
     std::erase_if(between.survivors, [](const auto& entry) { return !entry.second.asked; });
     if (between.survivors.empty()) run.between.reset();

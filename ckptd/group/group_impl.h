@@ -47,7 +47,7 @@ struct Between {
   std::optional<std::chrono::milliseconds> grace;  // none: until a survivor asks
   std::map<MemberId, Survivor> survivors;
   std::optional<std::chrono::nanoseconds> since;  // the first tick
-  std::string given_up;
+  std::string timed_out;
 };
 
 struct Run {
@@ -60,9 +60,9 @@ struct Run {
   std::map<MemberId, JoinRequest> joiners;  // for the elastic group that lives, or forms again
   // Members of the ended elastic epoch that ask for their own places, without their state.
   std::map<MemberId, JoinRequest> returning;
-  // True if survivors of the elastic group went on in some epoch: the group may then have fewer
+  // True if survivors of the elastic group continued in some epoch: the group may then have fewer
   // ranks than at its start. The record of each epoch keeps it for the next daemon.
-  bool has_gone_on = false;
+  bool survivors_continued = false;
 
   bool in_use() const {
     return current || opening || between || !joining.empty() || !joiners.empty() ||
@@ -129,14 +129,14 @@ struct Groups::Impl {
   // group_elastic.cc
   void join_elastic(RunId id, Run& run, const JoinRequest& request, Actions& actions);
   // False: the request is not from a survivor.
-  bool go_on(RunId id, Run& run, const JoinRequest& request, Actions& actions);
+  bool join_survivor(RunId id, Run& run, const JoinRequest& request, Actions& actions);
   void add_joiner(RunId id, Run& run, const JoinRequest& request, Actions& actions);
   bool replaces(RunId id, Run& run, const JoinRequest& request, Actions& actions);
   static void begin_between(Run& run, const std::vector<Rank>& lost);
   void lose_survivor(SessionId session, Actions& actions);
   void refused_to_open(RunId id, Run& run, const Groups::OpenEpoch& open);
   void try_open_elastic(RunId id, Run& run, Actions& actions);
-  void open_going_on(RunId id, Run& run, Actions& actions);
+  void open_continued(RunId id, Run& run, Actions& actions);
   static void tell_joiners(const Run& run, Actions& actions);
   bool joins(SessionId session) const;
   // group_return.cc

@@ -36,12 +36,12 @@ void Groups::Impl::open_returning(RunId id, Run& run, Actions& actions) {
     for (const JoinRequest& request : members) join_ranks(id, run, request, actions);
     return;
   }
-  for (size_t i = 0; run.has_gone_on && i < members.size(); ++i) {
+  for (size_t i = 0; run.survivors_continued && i < members.size(); ++i) {
     members[i].rank = static_cast<Rank>(i);
     members[i].size = static_cast<uint32_t>(members.size());
   }
   for (const JoinRequest& request : members) run.joining.emplace(request.rank, request);
-  if (!run.has_gone_on) fill_places(id, run, actions);
+  if (!run.survivors_continued) fill_places(id, run, actions);
 }
 
 // True if the request asks for the place that its session had in the run's last epoch.
@@ -94,7 +94,7 @@ bool Groups::Impl::waits_behind_former(RunId id, const Run& run, const JoinReque
   const bool awaited = std::ranges::any_of(sessions, [&](const auto& entry) {
     const Member& member = entry.second;
     return member.run == id && member.epoch == run.last_epoch && !member.left &&
-           member.rank == request.rank && !member.given_up && entry.first != request.session &&
+           member.rank == request.rank && !member.timed_out && entry.first != request.session &&
            !joins(entry.first);
   });
   if (awaited) return true;
@@ -107,8 +107,8 @@ bool Groups::Impl::waits_behind_former(RunId id, const Run& run, const JoinReque
 // dropped, or the epoch of its return could not be opened. A lost rank gets no successor, so the
 // request must not wait for all ranks.
 bool Groups::Impl::forms_again(RunId id, const Run& run, const JoinRequest& request) const {
-  return run.has_gone_on && !run.lives() && !run.opening && request.resume != ResumeMode::kGoOn &&
-         is_former(id, run, request);
+  return run.survivors_continued && !run.lives() && !run.opening &&
+         request.resume != ResumeMode::kGoOn && is_former(id, run, request);
 }
 
 // Gives its connected members the grace period once more to ask for their places; members that
@@ -128,7 +128,7 @@ void Groups::Impl::form_again(RunId id, Run& run, std::chrono::milliseconds grac
   for (const auto& [session, member] : sessions) {
     if (member.run != id || member.epoch != run.last_epoch || member.left) continue;
     between.previous_size = member.size;
-    if (member.given_up || joins(session)) continue;
+    if (member.timed_out || joins(session)) continue;
     between.survivors[member.member] = {
         .previous_rank = member.rank, .session = session, .asked = {}};
   }

@@ -103,7 +103,7 @@ Status CatalogKeeper::set_aside(const std::string& why) {
   return {};
 }
 
-Status CatalogKeeper::go_on_without_disk() {
+Status CatalogKeeper::continue_without_disk() {
   if (!store_->read_only() && !store_->in_memory()) return {};
   store_->go_to_memory();
   spdlog::warn("the disk is full: the catalog is kept in memory until there is room");

@@ -40,11 +40,11 @@ class CatalogKeeper {
   // Call this once startup continues with this journal. Moves a catalog of another store, or of
   // another history of this store, aside; clears an unreadable one if the journal can fill it.
   // Afterwards `catalog()` may lack records, or be damaged: see its health(). On a full disk the
-  // catalog on disk is only read: go_on_without_disk() follows before anything is written.
+  // catalog on disk is only read: continue_without_disk() follows before anything is written.
   Status settle();
   Catalog* catalog() { return catalog_.get(); }
   // On a full disk: continues with an empty index in memory.
-  Status go_on_without_disk();
+  Status continue_without_disk();
   // Clears the catalog on disk before its journal is replaced: before open(), and after it.
   // kResourceExhausted: the disk has no room for a new one; the old one still exists.
   Status open_and_clear() const;

@@ -49,9 +49,9 @@ static_assert(table_is_sound());
 
 }  // namespace
 
-bool excludes(RunActivity going_on, RunActivity wanted) {
-  if (index_of(going_on) >= kLasting) return false;
-  return kTable[index_of(wanted)].excluded_by[index_of(going_on)] == 'x';
+bool excludes(RunActivity running, RunActivity wanted) {
+  if (index_of(running) >= kLasting) return false;
+  return kTable[index_of(wanted)].excluded_by[index_of(running)] == 'x';
 }
 
 RunGate::Token& RunGate::Token::operator=(Token&& other) noexcept {

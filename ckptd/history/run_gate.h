@@ -112,7 +112,7 @@ class RunGate {
   bool closed_ = false;
 };
 
-// The table above: true if `going_on` excludes the beginning of `wanted` for the same run.
-bool excludes(RunActivity going_on, RunActivity wanted);
+// The table above: true if `running` excludes the beginning of `wanted` for the same run.
+bool excludes(RunActivity running, RunActivity wanted);
 
 }  // namespace ckptd

@@ -51,13 +51,13 @@ void Persist::Impl::encode_step(const WritePointer& write, BasePieces bases) {
 }
 
 void Persist::Impl::encode_stepped(const WritePointer& write, const Status& status) {
-  const bool goes_on =
+  const bool continues =
       status.ok() && !write->abandoned && !snapshots.at(write->snapshot).failed.has_value();
-  if (goes_on && !write->encoder->done()) return next_encode_step(write);
+  if (continues && !write->encoder->done()) return next_encode_step(write);
   write->bases.reset();
   --encodes_running;
   stats.encode_seconds += std::chrono::duration<double>(write->encode_time).count();
-  if (goes_on) {
+  if (continues) {
     take_encoded(*write);
     write->encoder.reset();
     queue.push_back(write);

@@ -137,8 +137,8 @@ Result<Page> alarms_document(const QueryContext& context, const QueryArgs& args)
     if (listed >= limit) return false;
     if (!filter.wants({raised.snapshot.lineage, raised.snapshot.step})) return true;
     const std::vector<Json> alarms = alarm_rows(raised, *specs);
-    const bool goes_on = !from.empty() && raised.sequence == from[0];
-    for (size_t i = goes_on ? from[1] : 0; i < alarms.size(); ++i) {
+    const bool continues = !from.empty() && raised.sequence == from[0];
+    for (size_t i = continues ? from[1] : 0; i < alarms.size(); ++i) {
       if (!rows.add_row(alarms[i])) {
         page.next = {raised.sequence, i, listed};
         return false;

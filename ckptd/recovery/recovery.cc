@@ -145,7 +145,7 @@ Status Recovery::check_identity(const RecoveredStore& store, bool finished_salva
 
 Status Recovery::fill_catalog(const RecoveredStore& store, const LostEnd& lost_end,
                               bool no_catalog) {
-  CKPT_TRY(history_.keeper().go_on_without_disk());
+  CKPT_TRY(history_.keeper().continue_without_disk());
   Status filled = history_.keeper().catch_up(history_.journal_end());
   if (!filled.ok() && !history_.catalog().health().ok()) filled = history_.heal();
   CKPT_TRY(filled);
@@ -214,7 +214,7 @@ Status Recovery::list_runs(RecoveredStore& store, Recovered& recovered) {
                               .rejoining = known && !over ? epoch.size : 0,
                               .lineage = epoch.lineage,
                               .members = epoch.elastic ? epoch.members : std::vector<uint64_t>(),
-                              .has_gone_on = epoch.goes_on || epoch.had_gone_on,
+                              .survivors_continued = epoch.goes_on || epoch.had_gone_on,
                               .newest = std::move(newest)});
   }
   return {};

@@ -33,7 +33,7 @@ struct RecoveredRun {
   uint32_t rejoining = 0;            // ranks that may rejoin that epoch; 0: it is over, or unknown
   ckpt::LineageId lineage = 0;       // of that epoch
   std::vector<uint64_t> members;     // of an elastic epoch, by rank
-  bool has_gone_on = false;          // survivors of its elastic group went on, then or before
+  bool survivors_continued = false;  // of its elastic group, then or before
   std::optional<CommitInfo> newest;  // durable commit that views may use
 };
 

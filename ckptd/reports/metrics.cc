@@ -27,7 +27,7 @@ void add_snapshots(MetricsText& text, const Snapshots::Counters& counters) {
   text.counter("ckptd_commit_bytes_total", "Bytes of units in durable snapshots.",
                counters.commit_bytes);
   text.counter("ckptd_same_bytes_total", "Deduplicated bytes of units: the disk has them already.",
-               counters.same_bytes);
+               counters.dedup_bytes);
   text.counter("ckptd_snapshots_failed_total", "Aborted snapshots.", counters.failed);
   text.counter("ckptd_snapshots_skipped_total", "Snapshots refused for lack of slabs or places.",
                counters.skipped);
@@ -180,7 +180,7 @@ void add_reads(MetricsText& text, const MetricViews& views) {
   text.gauge("ckptd_io_request_bytes", "Size of a write.",
              static_cast<double>(views.io_shape.bytes));
   text.counter("ckptd_same_read_bytes_total", "Bytes read back to compare them for deduplication.",
-               views.snapshots.same_read_bytes());
+               views.snapshots.dedup_read_bytes());
   text.counter("ckptd_base_read_bytes_total", "Bytes read back as bases of deltas.",
                views.snapshots.base_read_bytes());
   text.counter("ckptd_decoded_bytes_total", "Bytes that restores decoded.",

@@ -67,7 +67,7 @@ void ExtentReader::opened(const Result<SegmentHandle>& handle) {
   read_more();
 }
 
-void ExtentReader::go_on() {
+void ExtentReader::resume() {
   if (file_ && !on_stopped_) read_more();
 }
 

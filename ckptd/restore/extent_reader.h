@@ -29,7 +29,7 @@ class ExtentReader {
     std::string file_damage;  // damage of the segment file's header; empty: none
     std::vector<ExtentCheck::Finding> findings;
   };
-  // Called before each piece: may this many bytes be read now? After a no, go_on() asks again.
+  // Called before each piece: may this many bytes be read now? After a no, resume() asks again.
   using MayRead = std::function<bool(uint64_t bytes)>;
 
   // Without `may_read` the reader has no rate limit.
@@ -40,7 +40,7 @@ class ExtentReader {
 
   // on_done runs from the loop, never within this call; it may start the next extent.
   void start(ExtentPosition position, ExtentCheck check, std::function<void(Outcome)> on_done);
-  void go_on();
+  void resume();
   // Drops the current extent: its on_done does not run any more. on_stopped runs from the loop,
   // never within this call; the reader is then idle, and may be started again or destroyed.
   void stop(std::function<void()> on_stopped);

@@ -28,7 +28,7 @@ void JournalCheck::start(std::function<void(Outcome)> on_done) {
   on_executor({}, [this] { read_piece(); });
 }
 
-void JournalCheck::go_on() {
+void JournalCheck::resume() {
   if (on_done_ && !waiting_ && !on_stopped_) read_piece();
 }
 

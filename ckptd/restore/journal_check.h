@@ -25,7 +25,7 @@ class JournalCheck {
     std::string error;    // the first error, with its offset and what to do; empty: none
     bool damage = false;  // false: not damaged, but the system refused to read
   };
-  // Like ExtentReader's: called before each piece; after a no, go_on() asks again.
+  // Like ExtentReader's: called before each piece; after a no, resume() asks again.
   using MayRead = std::function<bool(uint64_t bytes)>;
 
   JournalCheck(Disk& disk, Executor& executor, JournalSource journal, MayRead may_read = {});
@@ -36,7 +36,7 @@ class JournalCheck {
   // Checks what is durable now. on_done runs from the loop, never within this call; it may start
   // the next check, or destroy this object.
   void start(std::function<void(Outcome)> on_done);
-  void go_on();
+  void resume();
   // on_done does not run after this. on_stopped runs from the loop, never within this call.
   void stop(std::function<void()> on_stopped);
   bool busy() const { return on_done_ != nullptr || waiting_; }

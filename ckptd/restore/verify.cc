@@ -23,7 +23,7 @@ struct VerifyJob::Impl {
   void find_targets();
   bool load_next();
   void begin();
-  void go_on();
+  void read_next();
   void extent_done(const ExtentReader::Outcome& outcome);
   void add(std::vector<VerifyError> errors);
   void finish();
@@ -100,10 +100,10 @@ bool VerifyJob::Impl::load_next() {
 }
 
 void VerifyJob::Impl::begin() {
-  if (!journal) return go_on();
+  if (!journal) return read_next();
   journal->start([this](const JournalCheck::Outcome& outcome) {
     if (!outcome.error.empty()) add({error_of_journal(outcome.error, outcome.damage)});
-    go_on();
+    read_next();
   });
 }
 
@@ -128,7 +128,7 @@ void VerifyJob::Impl::finish_close() {
 }
 
 // Starts reading the next extent.
-void VerifyJob::Impl::go_on() {
+void VerifyJob::Impl::read_next() {
   for (;;) {
     if (commit && extent < commit->extents()) {
       const ExtentPosition position = commit->position(extent);
@@ -152,7 +152,7 @@ void VerifyJob::Impl::extent_done(const ExtentReader::Outcome& outcome) {
   result.checked_bytes += outcome.bytes;
   add(commit->errors(extent, outcome));
   extent += 1;
-  go_on();
+  read_next();
 }
 
 void VerifyJob::Impl::add(std::vector<VerifyError> errors) {

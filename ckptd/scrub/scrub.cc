@@ -72,7 +72,7 @@ void Scrub::committed(ckpt::RunId run, ViewPoint point, uint64_t sequence) {
   new_begun_ = new_begun_.value_or(now_);
   new_.push_back({point, {run, sequence, 0, 0}});
   keep_bound();
-  go_on();
+  continue_reading();
 }
 
 // Keeps the newest; the next pass covers those that have waited longest.
@@ -99,7 +99,7 @@ Result<uint64_t> Scrub::begin_pass(uint64_t bytes_per_second) {
   if (!loaded_) return catalog_unreadable(catalog_.health().error());
   start_pass(bytes_per_second);
   const uint64_t number = state_.pass->number;
-  go_on();
+  continue_reading();
   return number;
 }
 
@@ -164,7 +164,7 @@ void Scrub::tick(Time now) {
   if (others_busy) others_were_busy_ = now;
   pace_.tick(now, others_busy);
   if (!loaded_) load_state();
-  go_on();
+  continue_reading();
   if (unsaved_since_ && now - *unsaved_since_ >= limits::kScrubSaveEvery) save();
 }
 
@@ -174,10 +174,10 @@ bool Scrub::may_read(uint64_t bytes, bool of_pass) {
   return pace_.may_read(bytes, options_.others_busy());
 }
 
-void Scrub::go_on() {
+void Scrub::continue_reading() {
   if (closed_ || stopping_ || !loaded_) return;
-  if (reader_.busy()) return reader_.go_on();
-  if (journal_.busy()) return journal_.go_on();
+  if (reader_.busy()) return reader_.resume();
+  if (journal_.busy()) return journal_.resume();
   // With an unreadable catalog everything would look deleted.
   while (options_.may_begin() && load_next() && catalog_.health().ok()) {
     const uint64_t extent = cursor().extent;
@@ -202,7 +202,7 @@ void Scrub::read_journal() {
   journal_due_ = false;
   journal_.start([this](const JournalCheck::Outcome& outcome) {
     if (!outcome.error.empty()) found({error_of_journal(outcome.error, outcome.damage)});
-    go_on();
+    continue_reading();
   });
 }
 
@@ -305,7 +305,7 @@ void Scrub::extent_done(const ExtentReader::Outcome& outcome) {
     pass_extents_ -= std::min<uint64_t>(pass_extents_, 1);
   }
   unsaved_since_ = unsaved_since_.value_or(now_);
-  go_on();
+  continue_reading();
 }
 
 void Scrub::commit_done() {
@@ -333,7 +333,7 @@ void Scrub::drop_extent() {
     stopping_ = false;
     commit_.reset();
     if (on_closed_) return std::exchange(on_closed_, nullptr)();
-    go_on();
+    continue_reading();
   });
 }
 

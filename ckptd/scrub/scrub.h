@@ -99,7 +99,7 @@ class Scrub {
   void load_state();
   bool find_new_commits();
   void keep_bound();
-  void go_on();
+  void continue_reading();
   void read_journal();
   bool load_next();
   bool load(ScrubCursor& cursor, ViewPoint point, bool is_new);

@@ -32,7 +32,7 @@ void Begins::refuse_snapshot(const SnapshotKey& key, const std::string& run_name
   const auto commit = core_.needs.history.commit_at(key);
   // Not if it is committed, or may be.
   if (!commit.ok() || (*commit && (*commit)->snapshot == key)) return;
-  core_.carry_out(core_.ingest.refuse(key, about_step(run_name, key.step, error)));
+  core_.execute(core_.ingest.refuse(key, about_step(run_name, key.step, error)));
 }
 
 void Begins::begin(Session& session, const fb::BeginSnapshotT& message) {
@@ -70,7 +70,7 @@ void Begins::begin(Session& session, const fb::BeginSnapshotT& message) {
   const Ingest::Outcome outcome = core_.ingest.begin(*begin, *units);
   if (!outcome.status.ok()) {
     needs.replies.refuse(session.id, message.request, outcome.status.error());
-    return core_.carry_out(outcome.actions);
+    return core_.execute(outcome.actions);
   }
   OpenSnapshotState& open = core_.open[*key];
   open.run_name = session.run_name;
@@ -80,9 +80,9 @@ void Begins::begin(Session& session, const fb::BeginSnapshotT& message) {
   const Status ready = reserve_and_lease(session, *key, message);
   if (!ready.ok()) {
     fail(ready.error());
-    return core_.carry_out(core_.ingest.cancel_begin(*key, ready.error()));
+    return core_.execute(core_.ingest.cancel_begin(*key, ready.error()));
   }
-  core_.carry_out(outcome.actions);
+  core_.execute(outcome.actions);
 }
 
 // The memory that the epoch was resumed from stays pinned until all members have begun a snapshot:
@@ -186,7 +186,7 @@ void Begins::lease(Session& session, const fb::LeaseSlabsT& message) {
   if (added.ok()) return leases_.serve(session);
   needs.replies.refuse(session.id, message.request,
                        about_step(session.run_name, message.step, added.error()));
-  core_.carry_out(core_.ingest.abort(*key, added.error()));
+  core_.execute(core_.ingest.abort(*key, added.error()));
 }
 
 void Begins::abort(Session& session, const fb::AbortSnapshotT& message) {
@@ -199,7 +199,7 @@ void Begins::abort(Session& session, const fb::AbortSnapshotT& message) {
   const Error error = make_error(ErrorCode::kAborted, "rank {} gave it up: {}",
                                  needs.member(session.id)->rank, message.reason);
   if (waited) refuse_snapshot(*key, session.run_name, error);
-  core_.carry_out(core_.ingest.abort(*key, error));
+  core_.execute(core_.ingest.abort(*key, error));
 }
 
 void Begins::retry() {
@@ -284,7 +284,7 @@ void Begins::reopen(Session& session, const fb::ReopenSnapshotT& message) {
   const Ingest::Outcome outcome = core_.ingest.begin(*begin, *units);
   if (!outcome.status.ok()) {
     needs.replies.refuse(session.id, message.request, outcome.status.error());
-    return core_.carry_out(outcome.actions);
+    return core_.execute(outcome.actions);
   }
   OpenSnapshotState& open = core_.open[*key];
   open.run_name = session.run_name;
@@ -295,9 +295,9 @@ void Begins::reopen(Session& session, const fb::ReopenSnapshotT& message) {
   if (ready.ok()) ready = claim(session, message.leased, share);
   if (!ready.ok()) {
     fail(ready.error());
-    return core_.carry_out(core_.ingest.cancel_begin(*key, ready.error()));
+    return core_.execute(core_.ingest.cancel_begin(*key, ready.error()));
   }
-  core_.carry_out(outcome.actions);
+  core_.execute(outcome.actions);
 }
 
 }  // namespace ckptd

@@ -40,7 +40,7 @@ fb::CommittedT commit_record(const Ingest::CommitAction& action, const ckpt::Ala
     blob->global = spec.global;
     commit.blobs.push_back(std::move(blob));
   }
-  ckpt::fill_extents(open.extents, commit, open.same.bases());
+  ckpt::fill_extents(open.extents, commit, open.shared.bases());
   return commit;
 }
 

@@ -15,8 +15,8 @@ namespace {
 
 // True if, by data in memory, the unit's newest version has this range and CRC32C. The cuts of a
 // version that this daemon has not seen committed are looked up once.
-bool may_be_same(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& unit,
-                 const UnitSum& newest, NewestFragments& cuts, VersionLookups& lookups) {
+bool may_be_duplicate(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& unit,
+                      const UnitSum& newest, NewestFragments& cuts, VersionLookups& lookups) {
   if (is_whole(fragment, unit)) return fragment.crc32c == newest.crc32c;
   if (!cuts.knows(fragment.unit)) {
     const UnitVersion* version = lookups.of(fragment.unit);
@@ -30,9 +30,9 @@ bool may_be_same(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec& uni
 }
 
 // The extents that the candidates reference.
-std::set<SameVersions::Place> extents_of(const std::vector<SameCandidate>& candidates) {
-  std::set<SameVersions::Place> extents;
-  for (const SameCandidate& candidate : candidates) {
+std::set<SharedVersions::Place> extents_of(const std::vector<DedupCandidate>& candidates) {
+  std::set<SharedVersions::Place> extents;
+  for (const DedupCandidate& candidate : candidates) {
     for (const FragmentPlace& place : candidate.places) {
       extents.insert({place.segment, place.extent_offset});
       if (place.base) extents.insert({place.base->segment, place.base->extent_offset});
@@ -47,11 +47,11 @@ Dedup::Dedup(const SnapshotNeeds& needs, RunNewestCache& newest, SnapshotCounter
     : needs_(needs),
       newest_(newest),
       counters_(counters),
-      comparer_(needs.earlier, {.bytes_min = needs.options.same_bytes_min,
+      comparer_(needs.earlier, {.bytes_min = needs.options.dedup_bytes_min,
                                 .on_abandoned = needs.on_reads_abandoned}) {}
 
-std::vector<SameCandidate> Dedup::find(const SnapshotKey& key, OpenSnapshotState& open,
-                                       const StagedSlab& slab) {
+std::vector<DedupCandidate> Dedup::find(const SnapshotKey& key, OpenSnapshotState& open,
+                                        const StagedSlab& slab) {
   if (versions_change(needs_, key.run)) return {};
   const Catalog& catalog = needs_.history.catalog();
   const UnitSpecList units = catalog.units(key.run).value();
@@ -64,19 +64,19 @@ std::vector<SameCandidate> Dedup::find(const SnapshotKey& key, OpenSnapshotState
   for (size_t i = 0; i < fragments.size(); ++i) {
     const ckpt::UnitId unit = fragments[i].unit;
     if (ckpt::is_blob(unit)) continue;  // always written: it belongs to its commit alone
-    may[i] =
-        newest[unit] && may_be_same(fragments[i], (*units)[unit], *newest[unit], cuts, lookups);
+    may[i] = newest[unit] &&
+             may_be_duplicate(fragments[i], (*units)[unit], *newest[unit], cuts, lookups);
   }
   if (std::find(may.begin(), may.end(), true) == may.end()) return {};
-  may = left_out_of_slab(fragments, may, needs_.options.same_bytes_min);
-  std::vector<SameCandidate> candidates;
+  may = left_out_of_slab(fragments, may, needs_.options.dedup_bytes_min);
+  std::vector<DedupCandidate> candidates;
   for (size_t i = 0; i < fragments.size(); ++i) {
     if (!may[i]) continue;
     const UnitVersion* version = lookups.of(fragments[i].unit);
     if (version == nullptr) continue;
     const auto places = exact_cover(version->fragments, fragments[i].offset, fragments[i].length,
                                     fragments[i].crc32c);
-    if (!places.empty() && open.same.hold(catalog, *version, places)) {
+    if (!places.empty() && open.shared.hold(catalog, *version, places)) {
       candidates.push_back({i, {places.begin(), places.end()}});
     }
   }
@@ -85,26 +85,26 @@ std::vector<SameCandidate> Dedup::find(const SnapshotKey& key, OpenSnapshotState
 }
 
 void Dedup::compare(const SnapshotKey& key, const OpenSnapshotState& open, StagedSlab slab,
-                    const std::vector<SameCandidate>& candidates, Comparer::Done on_done) {
+                    const std::vector<DedupCandidate>& candidates, Comparer::Done on_done) {
   comparer_.compare(key, std::move(slab), candidates,
-                    open.same.headers(needs_.history.store_id(), key, extents_of(candidates)),
+                    open.shared.headers(needs_.history.store_id(), key, extents_of(candidates)),
                     std::move(on_done));
 }
 
 // The journal space for writing the slab is already reserved. Shared fragments may need more pieces
 // and more extents: reserves the difference.
-bool Dedup::reserve(const SnapshotKey& key, const SameVersions& same,
-                    const std::vector<SameCandidate>& candidates,
+bool Dedup::reserve(const SnapshotKey& key, const SharedVersions& shared,
+                    const std::vector<DedupCandidate>& candidates,
                     const std::vector<bool>& left_out) {
-  std::set<SameVersions::Place> extents;
+  std::set<SharedVersions::Place> extents;
   ckpt::CommitSize size;
-  for (const SameCandidate& candidate : candidates) {
+  for (const DedupCandidate& candidate : candidates) {
     if (!left_out[candidate.fragment]) continue;
     size.fragments += candidate.places.size() - 1;
     size.encoded += candidate.places.size();
     for (const FragmentPlace& place : candidate.places) {
-      const SameVersions::Place extent{place.segment, place.extent_offset};
-      if (!same.shares(extent)) extents.insert(extent);
+      const SharedVersions::Place extent{place.segment, place.extent_offset};
+      if (!shared.shares(extent)) extents.insert(extent);
       if (!place.base) continue;
       ++size.bases;
       extents.insert({place.base->segment, place.base->extent_offset});
@@ -116,16 +116,17 @@ bool Dedup::reserve(const SnapshotKey& key, const SameVersions& same,
 }
 
 std::vector<bool> Dedup::share(const SnapshotKey& key, OpenSnapshotState& open,
-                               const StagedSlab& slab, const std::vector<SameCandidate>& candidates,
+                               const StagedSlab& slab,
+                               const std::vector<DedupCandidate>& candidates,
                                const std::vector<bool>& same) {
   std::vector<bool> left_out =
-      left_out_of_slab(slab.fragments(), same, needs_.options.same_bytes_min);
-  if (!reserve(key, open.same, candidates, left_out)) return {};
-  for (const SameCandidate& candidate : candidates) {
+      left_out_of_slab(slab.fragments(), same, needs_.options.dedup_bytes_min);
+  if (!reserve(key, open.shared, candidates, left_out)) return {};
+  for (const DedupCandidate& candidate : candidates) {
     if (!left_out[candidate.fragment]) continue;
     const ckpt::ExtentFragment& fragment = slab.fragments()[candidate.fragment];
-    counters_.same_bytes += fragment.length;
-    for (const FragmentPlace& place : candidate.places) open.same.share(fragment.unit, place);
+    counters_.dedup_bytes += fragment.length;
+    for (const FragmentPlace& place : candidate.places) open.shared.share(fragment.unit, place);
   }
   return left_out;
 }

@@ -67,7 +67,7 @@ std::shared_ptr<BaseSource> Deltas::find_bases(const SnapshotKey& key, OpenSnaps
   const Catalog& catalog = needs_.history.catalog();
   VersionLookups lookups(catalog, key.run, newest);
   std::vector<BaseReader::Base> bases;
-  std::set<SameVersions::Place> extents;
+  std::set<SharedVersions::Place> extents;
   for (size_t i = 0; i < slab.fragments().size(); ++i) {
     const ckpt::ExtentFragment& fragment = slab.fragments()[i];
     const bool written = left_out.empty() || !left_out[i];
@@ -75,9 +75,9 @@ std::shared_ptr<BaseSource> Deltas::find_bases(const SnapshotKey& key, OpenSnaps
     const UnitVersion* version = lookups.of(fragment.unit);
     if (version == nullptr) continue;
     const auto places = with_bases(fragment, plan->units->at(fragment.unit), *version);
-    if (places.empty() || !open.same.hold(catalog, *version, places)) continue;
+    if (places.empty() || !open.shared.hold(catalog, *version, places)) continue;
     for (const FragmentPlace& place : places) {
-      open.same.note_base(fragment.unit, place.offset, *place.base);
+      open.shared.note_base(fragment.unit, place.offset, *place.base);
       bases.push_back({fragment.unit, base_of(place)});
       extents.insert({place.base->segment, place.base->extent_offset});
     }
@@ -88,7 +88,7 @@ std::shared_ptr<BaseSource> Deltas::find_bases(const SnapshotKey& key, OpenSnaps
       ckpt::encoded_bytes({.bases = bases.size(), .shared_extents = extents.size()});
   if (!needs_.persist.try_reserve(key, 0, record_bytes)) return nullptr;
   return reader_.of_slab(std::move(bases),
-                         open.same.headers(needs_.history.store_id(), key, extents));
+                         open.shared.headers(needs_.history.store_id(), key, extents));
 }
 
 }  // namespace ckptd

@@ -25,7 +25,7 @@ namespace ckptd {
 struct SnapshotOptions {
   std::chrono::milliseconds deadline{};    // from the first begin to the last seal
   CodecChoice codec = CodecChoice::kNone;  // of units for which no trainer chooses one
-  uint64_t same_bytes_min = 0;             // minimum stretch of unchanged bytes for dedup
+  uint64_t dedup_bytes_min = 0;            // minimum stretch of unchanged bytes for dedup
   // Clock for the parts of a snapshot (observe/snapshot_timings.h).
   std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;
 };
@@ -67,7 +67,7 @@ struct SnapshotNeeds {
 struct SnapshotCounters {
   uint64_t commits = 0;
   uint64_t commit_bytes = 0;
-  uint64_t same_bytes = 0;  // deduplicated bytes, including those of failed snapshots
+  uint64_t dedup_bytes = 0;  // deduplicated bytes, including those of failed snapshots
   uint64_t failed = 0;
   uint64_t skipped = 0;
   uint64_t lease_waits = 0;

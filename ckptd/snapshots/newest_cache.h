@@ -11,8 +11,8 @@
 
 #include "ckptd/alarms/judge.h"
 #include "ckptd/catalog/catalog.h"
+#include "ckptd/dedup/newest_fragments.h"
 #include "ckptd/persist/persist.h"
-#include "ckptd/same/newest_fragments.h"
 
 namespace ckptd {
 

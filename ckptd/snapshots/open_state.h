@@ -15,7 +15,7 @@
 #include "ckptd/observe/snapshot_timings.h"
 #include "ckptd/persist/persist.h"
 #include "ckptd/snapshots/needs.h"
-#include "ckptd/snapshots/same_versions.h"
+#include "ckptd/snapshots/shared_versions.h"
 #include "formats/wire/wire_generated.h"
 
 namespace ckptd {
@@ -29,7 +29,7 @@ struct OpenSnapshotState {
   std::string run_name;
   std::map<ckpt::SessionId, Share> shares;
   std::vector<WrittenExtent> extents;
-  SameVersions same;
+  SharedVersions shared;
   uint64_t bytes = 0;  // of sealed fragments for the disk
   Time staged_at{};    // when everything was sealed
   SnapshotTimer timer;
@@ -52,7 +52,7 @@ struct SnapshotCore {
   Ingest& ingest;
   OpenSnapshots& open;
   SnapshotCounters& counters;
-  std::function<void(const Ingest::Actions&)> carry_out;
+  std::function<void(const Ingest::Actions&)> execute;
 };
 
 }  // namespace ckptd

@@ -63,17 +63,17 @@ void Seals::seal(Session& session, const fb::SealSlabT& message) {
     const Error error = make_error(staged.error().code, "rank {}: {}",
                                    needs.member(session.id)->rank, staged.error().message);
     needs.replies.refuse(session.id, message.request, error);
-    return core_.carry_out(core_.ingest.abort(*key, error));
+    return core_.execute(core_.ingest.abort(*key, error));
   }
   const ckpt::Rank rank = needs.member(session.id)->rank;
   core_.open.at(*key).timer.told(ckpt::wire::from_fb(message.timings));
   const Ingest::Outcome outcome = core_.ingest.sealed(*key, rank, staged->fragments());
   if (!outcome.status.ok()) {
     needs.replies.refuse(session.id, message.request, outcome.status.error());
-    return core_.carry_out(outcome.actions);
+    return core_.execute(outcome.actions);
   }
   keep_or_write(session.id, *key, rank, std::move(staged).value(), outcome.memory_only);
-  core_.carry_out(outcome.actions);
+  core_.execute(outcome.actions);
 }
 
 // Bytes that may already be on disk are compared first.
@@ -82,7 +82,7 @@ void Seals::keep_or_write(ckpt::SessionId session, const SnapshotKey& key, ckpt:
   if (memory_only) return keep(key, std::move(slab));
   OpenSnapshotState& open = core_.open.at(key);
   for (const ckpt::ExtentFragment& fragment : slab.fragments()) open.bytes += fragment.length;
-  const std::vector<SameCandidate> candidates = dedup_.find(key, open, slab);
+  const std::vector<DedupCandidate> candidates = dedup_.find(key, open, slab);
   newest_.forget_if_ended(key);
   if (candidates.empty()) return write(session, key, rank, std::move(slab), {});
   dedup_.compare(
@@ -100,7 +100,7 @@ void Seals::keep(const SnapshotKey& key, StagedSlab slab) {
   PayloadObserver observer = AlarmCheck::observe_floats(core_.open.at(key), scan);
   const auto on_checked = [this, key, scan](const Status& checked) {
     if (checked.ok()) core_.open.at(key).scans.push_back(scan);
-    core_.carry_out(core_.ingest.written(key, checked));
+    core_.execute(core_.ingest.written(key, checked));
   };
   core_.needs.persist.keep(key, std::move(slab), on_checked, std::move(observer));
 }
@@ -116,13 +116,13 @@ void Seals::write(ckpt::SessionId session, const SnapshotKey& key, ckpt::Rank ra
   newest_.forget_if_ended(key);
   const bool streams = sharer != open.shares.end() && sharer->second.streams;
   const auto on_written = [this, session, streams, key, scan](Result<WrittenExtent> written) {
-    if (!written.ok()) return core_.carry_out(core_.ingest.written(key, written.error()));
+    if (!written.ok()) return core_.execute(core_.ingest.written(key, written.error()));
     OpenSnapshotState& ours = core_.open.at(key);
     const auto share = ours.shares.find(session);
     if (streams && share != ours.shares.end()) --share->second.held;
     if (!written->fragments.empty()) ours.extents.push_back(std::move(written).value());
     ours.scans.push_back(scan);
-    core_.carry_out(core_.ingest.written(key, {}));
+    core_.execute(core_.ingest.written(key, {}));
   };
   core_.needs.persist.write(key, rank, std::move(slab), on_written, std::move(observer),
                             streams ? Persist::Afterwards::kFree : Persist::Afterwards::kHold,

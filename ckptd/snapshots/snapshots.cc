@@ -41,7 +41,7 @@ Snapshots::Snapshots(Needs needs)
             .ingest = ingest_,
             .open = open_,
             .counters = counters_,
-            .carry_out = [this](const Ingest::Actions& actions) { carry_out(actions); }},
+            .execute = [this](const Ingest::Actions& actions) { execute(actions); }},
       checks_(needs_, ingest_),
       leases_(needs_, open_, counters_),
       dedup_(needs_, newest_, counters_),
@@ -64,7 +64,7 @@ void Snapshots::disconnected(SessionId session) {
 void Snapshots::abort_unstaged(ckpt::RunId run, const Error& error) {
   for (const SnapshotKey& key : ingest_.open(run)) {
     if (ingest_.is_staged(key)) continue;
-    carry_out(ingest_.abort(key, error));
+    execute(ingest_.abort(key, error));
   }
 }
 
@@ -87,7 +87,7 @@ std::vector<HeldVersion> Snapshots::versions_held(ckpt::RunId run) const {
   if (left_out(Safeguard::kHeldVersions)) return held;
   for (const auto& [key, open] : open_) {
     if (key.run != run) continue;
-    for (const auto& [commit, unit] : open.same.held()) held.push_back({commit, unit});
+    for (const auto& [commit, unit] : open.shared.held()) held.push_back({commit, unit});
   }
   return held;
 }
@@ -106,7 +106,7 @@ std::map<std::string, RunProgress::Waiting> Snapshots::waiting() const {
   return waiting;
 }
 
-void Snapshots::carry_out(const Ingest::Actions& actions) {
+void Snapshots::execute(const Ingest::Actions& actions) {
   for (const Ingest::Action& action : actions) {
     if (const auto* staged = std::get_if<Ingest::StagedAction>(&action)) {
       OpenSnapshotState& open = open_.at(staged->snapshot);
@@ -124,7 +124,7 @@ void Snapshots::carry_out(const Ingest::Actions& actions) {
 void Snapshots::commit(const Ingest::CommitAction& action) {
   OpenSnapshotState& open = open_.at(action.snapshot);
   open.timer.written(needs_.options.stopwatch());
-  open.same.list_extents(open.extents);
+  open.shared.list_extents(open.extents);
   const ckpt::AlarmList alarms = alarms_.raise(action, open_);
   if (calls_for_refusal(alarms) && open.alarm_policy == fb::AlarmPolicy::Refuse) {
     return refuse_commit(action.snapshot, alarms);
@@ -156,7 +156,7 @@ void Snapshots::refuse_commit(const SnapshotKey& key, const ckpt::AlarmList& ala
     spdlog::error("run {} step {}: that it was refused is not in the history: {}", run_name, step,
                   status.error().message);
   });
-  carry_out(ingest_.committed(
+  execute(ingest_.committed(
       key, make_error(ErrorCode::kFailedPrecondition, "refused: {}", open_.at(key).alarms)));
 }
 
@@ -189,10 +189,10 @@ void log_durable(const SnapshotKey& key, const OpenSnapshotState& open, Time lag
 
 void Snapshots::committed(const SnapshotKey& key, const fb::RecordT& record,
                           const Result<uint64_t>& result) {
-  if (!result.ok()) return carry_out(ingest_.committed(key, result.error()));
+  if (!result.ok()) return execute(ingest_.committed(key, result.error()));
   open_.at(key).timer.recorded(needs_.options.stopwatch());
   needs_.history.apply(*result, record);
-  carry_out(ingest_.committed(key, {}));
+  execute(ingest_.committed(key, {}));
   const OpenSnapshotState& open = open_.at(key);
   // From the record: even if the catalog is unreadable, the commit is durable.
   const CommitInfo commit = info_of(*record.body.AsCommitted());

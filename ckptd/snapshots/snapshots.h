@@ -64,7 +64,7 @@ class Snapshots {
 
   // -- events ------------------------------------------------------------------------------------
   // Fails snapshots past their deadline.
-  void fail_overdue() { carry_out(ingest_.tick(needs_.turn.now())); }
+  void fail_overdue() { execute(ingest_.tick(needs_.turn.now())); }
   // Time passes for reads of earlier versions.
   void tick(Time now);
   // Others may begin now: a snapshot has ended.
@@ -76,7 +76,7 @@ class Snapshots {
   void disconnected(ckpt::SessionId session);
   // A member of the epoch seals nothing more.
   void member_lost(ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank, const std::string& how) {
-    carry_out(ingest_.member_lost(run, epoch, rank, how));
+    execute(ingest_.member_lost(run, epoch, rank, how));
   }
   // Aborts the run's snapshots that are not staged: staged ones commit, or fail by themselves.
   void abort_unstaged(ckpt::RunId run, const ckpt::Error& error);
@@ -103,11 +103,11 @@ class Snapshots {
   // True if no slab is being compared.
   bool idle() const { return dedup_.idle(); }
   const Counters& counters() const { return counters_; }
-  uint64_t same_read_bytes() const { return dedup_.read_bytes(); }   // since startup
+  uint64_t dedup_read_bytes() const { return dedup_.read_bytes(); }  // since startup
   uint64_t base_read_bytes() const { return deltas_.read_bytes(); }  // since startup
 
  private:
-  void carry_out(const Ingest::Actions& actions);
+  void execute(const Ingest::Actions& actions);
   void commit(const Ingest::CommitAction& action);
   void refuse_commit(const ckpt::SnapshotKey& key, const ckpt::AlarmList& alarms);
   void committed(const ckpt::SnapshotKey& key, const ckpt::fb::RecordT& record,

@@ -20,7 +20,7 @@ class VersionLookups {
   const UnitVersion* of(ckpt::UnitId unit) {
     const auto known = found_.find(unit);
     if (known != found_.end()) return known->second ? &*known->second : nullptr;
-    if (!newest_[unit] || found_.size() == limits::kSameLookupsPerSlabMax) return nullptr;
+    if (!newest_[unit] || found_.size() == limits::kDedupLookupsPerSlabMax) return nullptr;
     const ViewPoint point{newest_[unit]->lineage, newest_[unit]->step};
     const auto& version = found_[unit] = catalog_.newest_version(run_, unit, point, std::nullopt);
     return version ? &*version : nullptr;

@@ -125,8 +125,8 @@ uint32_t Staging::leasable(ArenaId id) const {
 // 0 once faulting in has failed: the arena then stays as small as it is.
 uint32_t Staging::preparing(ArenaId id) const {
   const ArenaState& arena = impl_->at(id);
-  const bool goes_on = arena.warming || std::ranges::find(impl_->cold, id) != impl_->cold.end();
-  if (!goes_on) return 0;
+  const bool warms = arena.warming || std::ranges::find(impl_->cold, id) != impl_->cold.end();
+  if (!warms) return 0;
   uint32_t count = 0;
   for (uint32_t slab = 0; slab < arena.slabs.size(); ++slab) {
     const SlabRecord& record = arena.slabs[slab];

@@ -17,7 +17,7 @@ namespace {
 // With the heartbeat that it takes to notice: about two seconds.
 constexpr std::chrono::milliseconds kTellAfter{1'500};
 // A restart of ckptd on a large store takes seconds.
-constexpr std::chrono::milliseconds kGiveUpAfter{60'000};
+constexpr std::chrono::milliseconds kExpiresAfter{60'000};
 constexpr std::chrono::milliseconds kProbeEvery{5'000};
 
 }  // namespace
@@ -43,8 +43,8 @@ bool DaemonWatch::look(const Seen& seen) {
   if (listens) listened_ = now;
   if (is_news(listens, now)) tell(listens);
   const auto absent = std::min<Clock::duration>(silence, now - listened_);
-  if (!options_.gives_up || absent < kGiveUpAfter) return false;
-  gave_up_ = ckpt::make_error(
+  if (!options_.expires || absent < kExpiresAfter) return false;
+  expired_ = ckpt::make_error(
       ckpt::ErrorCode::kUnavailable,
       "no ckptd has listened at socket {} for {}: start it again, then repeat the command",
       options_.socket, ckpt::base::format_age(absent));

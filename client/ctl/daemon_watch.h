@@ -21,8 +21,8 @@ class DaemonWatch {
  public:
   using Clock = std::chrono::steady_clock;
   struct Options {
-    std::string socket;  // its path, for messages and for asking whether anybody listens
-    bool gives_up = true;
+    std::string socket;   // its path, for messages and for asking whether anybody listens
+    bool expires = true;  // end the wait once nobody has listened for a minute
     std::function<void(const std::string& line)> say;
     // Asked at most every five seconds, and only while no session has a connection.
     std::function<bool(const std::string& socket)> listens;
@@ -39,7 +39,7 @@ class DaemonWatch {
   // Called while a call waits. True: end the wait.
   bool look(const Seen& seen);
   // Why it ended the wait; nullopt: it did not.
-  const std::optional<ckpt::Error>& gave_up() const { return gave_up_; }
+  const std::optional<ckpt::Error>& expired() const { return expired_; }
 
  private:
   bool probe(Clock::time_point now);
@@ -47,7 +47,7 @@ class DaemonWatch {
   void tell(bool listens);
 
   const Options options_;
-  std::optional<ckpt::Error> gave_up_;
+  std::optional<ckpt::Error> expired_;
   const void* silent_session_ = nullptr;  // the last session with an outage, and how long it was
   std::chrono::milliseconds silence_{0};
   Clock::time_point silent_at_{};  // when an outage was last seen

@@ -82,7 +82,7 @@ Link::Link(Options options)
       socket_(ckpt::base::unix_socket_path(options_.socket)),
       watch_(std::make_unique<DaemonWatch>(
           DaemonWatch::Options{.socket = socket_,
-                               .gives_up = options_.patience_ms == 0,
+                               .expires = options_.patience_ms == 0,
                                .say = [](const std::string& line) { say("{}", line); },
                                .listens = somebody_listens})) {}
 

@@ -67,7 +67,7 @@ class Link {
 
   // Why waits ended because no daemon listens any more; nullopt: no wait ended so. Calls then fail
   // with another error, without this reason.
-  const std::optional<ckpt::Error>& gave_up() const { return watch_->gave_up(); }
+  const std::optional<ckpt::Error>& expired() const { return watch_->expired(); }
 
   const std::string& socket() const { return socket_; }
 

@@ -19,7 +19,7 @@ ckpt::Error not_understood(std::string_view verb) {
 }
 
 // True if `row` continues a layer that did not fit into the previous page.
-bool goes_on(const Json& list, const Json& row) {
+bool continues(const Json& list, const Json& row) {
   return !list.empty() && row.is_object() && row.contains("layer") && row.contains("experts") &&
          row["experts"].is_array() && list.back().is_object() && list.back().contains("layer") &&
          list.back()["layer"] == row["layer"];
@@ -27,7 +27,7 @@ bool goes_on(const Json& list, const Json& row) {
 
 void append(Json& list, Json&& rows) {
   for (Json& row : rows) {
-    if (goes_on(list, row) && list.back()["experts"].is_array()) {
+    if (continues(list, row) && list.back()["experts"].is_array()) {
       for (Json& expert : row["experts"]) list.back()["experts"].push_back(std::move(expert));
     } else {
       list.push_back(std::move(row));

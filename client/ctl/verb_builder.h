@@ -68,7 +68,7 @@ class Builder {
         if (!link.ok()) return opening.no_daemon ? opening.no_daemon(link.error()) : link.error();
         Result<Outcome> outcome = run(*link);
         if (outcome.ok()) return outcome;
-        if (link->gave_up()) return *link->gave_up();
+        if (link->expired()) return *link->expired();
         return with_similar_run(*link, outcome.error());
       };
     });

@@ -24,9 +24,9 @@ constexpr char kNobody[] = "no ckptd listens at socket /run/ckptd.sock; waiting 
 
 class DaemonWatchTest : public testing::Test {
  protected:
-  DaemonWatch watch(bool gives_up = true) {
+  DaemonWatch watch(bool expires = true) {
     return DaemonWatch({.socket = "/run/ckptd.sock",
-                        .gives_up = gives_up,
+                        .expires = expires,
                         .say = [this](const std::string& line) { said.push_back(line); },
                         .listens =
                             [this](const std::string&) {
@@ -64,8 +64,8 @@ TEST_F(DaemonWatchTest, EndsTheWaitOnceNobodyListensForAMinute) {
   EXPECT_THAT(said, ElementsAre(kNobody));
   EXPECT_FALSE(look_at(gone, 59'000));
   EXPECT_TRUE(look_at(gone, 60'000));
-  ASSERT_TRUE(gone.gave_up().has_value());
-  EXPECT_THAT(gone.gave_up()->message, HasSubstr("/run/ckptd.sock"));
+  ASSERT_TRUE(gone.expired().has_value());
+  EXPECT_THAT(gone.expired()->message, HasSubstr("/run/ckptd.sock"));
 }
 
 TEST_F(DaemonWatchTest, CountsTheMinuteFromWhenSomebodyListenedLast) {
@@ -74,14 +74,14 @@ TEST_F(DaemonWatchTest, CountsTheMinuteFromWhenSomebodyListenedLast) {
   EXPECT_FALSE(look_at(gone, 50'000, /*connected=*/true));
   EXPECT_FALSE(look_at(gone, 100'000));
   EXPECT_TRUE(look_at(gone, 110'000));
-  EXPECT_THAT(gone.gave_up()->message, HasSubstr("for 1 min 0 s"));
+  EXPECT_THAT(gone.expired()->message, HasSubstr("for 1 min 0 s"));
 }
 
 TEST_F(DaemonWatchTest, LeavesASlowDaemonAndAPatientVerbToTheirTimeOut) {
   DaemonWatch slow = watch();
   EXPECT_FALSE(look_at(slow, 600'000)) << "it is there";
   listens = false;
-  DaemonWatch patient = watch(/*gives_up=*/false);
+  DaemonWatch patient = watch(/*expires=*/false);
   EXPECT_FALSE(look_at(patient, 600'000)) << "--timeout decides";
 }
 

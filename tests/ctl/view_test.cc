@@ -13,8 +13,8 @@ TEST(Batches, HoldEveryByteOnceInOrderAndStayInMemory) {
     uint64_t bytes = 0;
     for (const WantedBytes& piece : batch) {
       bytes += piece.length;
-      const bool goes_on = !joined.empty() && joined.back().tag == piece.tag;
-      if (!goes_on) {
+      const bool continues = !joined.empty() && joined.back().tag == piece.tag;
+      if (!continues) {
         joined.push_back(piece);
         continue;
       }

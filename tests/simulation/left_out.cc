@@ -13,7 +13,7 @@ std::optional<Safeguard> missing;
 constexpr std::pair<std::string_view, Safeguard> kNames[] = {
     {"segment-sync", Safeguard::kSegmentSync},       {"commit-order", Safeguard::kCommitOrder},
     {"payload-crc", Safeguard::kPayloadCrc},         {"extent-place", Safeguard::kExtentPlace},
-    {"tombstone-first", Safeguard::kTombstoneFirst}, {"same-bytes", Safeguard::kSameBytes},
+    {"tombstone-first", Safeguard::kTombstoneFirst}, {"same-bytes", Safeguard::kComparedBytes},
     {"held-versions", Safeguard::kHeldVersions},     {"refused-again", Safeguard::kRefusedAgain},
     {"unread-stays", Safeguard::kUnreadStays},
 };

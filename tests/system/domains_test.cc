@@ -14,7 +14,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-class DomainsTest : public GoingOnTest {
+class DomainsTest : public ContinueTest {
  protected:
   // Flags of a run with these nodes.
   Flags on_nodes(const std::string& csv) const {
@@ -34,7 +34,8 @@ class DomainsTest : public GoingOnTest {
 // Eight experts, two replicas each, and no slot to spare.
 TEST_F(DomainsTest, ANodeThatIsLostTakesNoExpertWithIt) {
   const Flags killed = twice_ + every_fourth_ + Flags{"--kill", "2@7", "--kill", "3@7"};
-  const json report = go_on("node.json", "4", on_nodes("rank,node\n0,a\n1,a\n2,b\n3,b\n") + killed);
+  const json report =
+      run_continued("node.json", "4", on_nodes("rank,node\n0,a\n1,a\n2,b\n3,b\n") + killed);
   EXPECT_THAT(last_error_output_, Not(HasSubstr("names no node")));
   EXPECT_THAT(last_error_output_, HasSubstr("with 2 ranks (epoch 2, each expert on 1 node)"));
   ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
@@ -43,7 +44,7 @@ TEST_F(DomainsTest, ANodeThatIsLostTakesNoExpertWithIt) {
   EXPECT_EQ(report.at("plt"), 0);
   expect_undisturbed(report);
 
-  const json each_by_itself = go_on("ranks.json", "4", killed);
+  const json each_by_itself = run_continued("ranks.json", "4", killed);
   EXPECT_GT(each_by_itself.at("plt"), 0) << "else the nodes need not have been known";
 }
 
@@ -74,18 +75,19 @@ TEST_F(DomainsTest, FollowTheProcessesThroughALossAndAJoin) {
 // The first run plans for independent ranks, the resumed run for nodes.
 TEST_F(DomainsTest, AResumeIsPlannedForItsNodes) {
   const Flags kept = twice_ + every_fourth_ + Flags{"--data-dir", folder_ / "data"};
-  const Ended first = run(program_, going_on("first.json", "4", "4", kept));
+  const Ended first = run(program_, continue_flags("first.json", "4", "4", kept));
   ASSERT_EQ(first.code(), 0) << first.err;
-  const json report = go_on("resumed.json", "4",
-                            kept + on_nodes("0,a\n2,b\n3,b\n1,a\n") +
-                                Flags{"--resume", "latest", "--kill", "2@7", "--kill", "3@7"});
+  const json report =
+      run_continued("resumed.json", "4",
+                    kept + on_nodes("0,a\n2,b\n3,b\n1,a\n") +
+                        Flags{"--resume", "latest", "--kill", "2@7", "--kill", "3@7"});
   ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
   expect_nothing_lost(report["failures"][0]);
 }
 
 TEST_F(DomainsTest, WhatCannotBeIsRefusedBeforeAnythingStarts) {
   const auto refusal = [&](const Flags& flags) {
-    const Ended ended = run("moetrain", going_on("none.json", "4", "12", flags));
+    const Ended ended = run("moetrain", continue_flags("none.json", "4", "12", flags));
     EXPECT_EQ(ended.code(), 2) << ended.err;
     return ended.err;
   };
@@ -99,7 +101,7 @@ TEST_F(DomainsTest, WhatCannotBeIsRefusedBeforeAnythingStarts) {
 }
 
 TEST_F(DomainsTest, WhoIsNotNamedIsANodeByItself) {
-  const json report = go_on("unnamed.json", "3", on_nodes("1,a\n"));
+  const json report = run_continued("unnamed.json", "3", on_nodes("1,a\n"));
   EXPECT_THAT(last_error_output_, HasSubstr("nodes.csv names no node of ranks 0, 2: each"));
   expect_undisturbed(report);
 }

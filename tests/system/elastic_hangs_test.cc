@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-class ElasticHangsTest : public GoingOnTest {
+class ElasticHangsTest : public ContinueTest {
  protected:
   // Every rank holds every expert: no rank's loss loses an expert.
   const Flags everywhere_ = {"--placement", "lazarus", "--slots", "8", "--min-replicas", "2"};
@@ -102,9 +102,9 @@ TEST_F(ElasticHangsTest, AStoppedCkptdIsReplacedWhenARankIsLost) {
 }
 
 TEST_F(ElasticHangsTest, ADeadCkptdDoesNotKeepSurvivorsFromGoingOn) {
-  const json report =
-      go_on("daemon.json", "4",
-            twice_ + Flags{"--kill", "1@6", "--kill-daemon", "5", "--loss-grace-ms", "2000"});
+  const json report = run_continued(
+      "daemon.json", "4",
+      twice_ + Flags{"--kill", "1@6", "--kill-daemon", "5", "--loss-grace-ms", "2000"});
   EXPECT_EQ(report.at("failures").size(), 1u) << last_error_output_;
   expect_undisturbed(report);
 }

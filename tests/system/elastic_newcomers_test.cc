@@ -16,7 +16,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-class ElasticNewcomersTest : public GoingOnTest {
+class ElasticNewcomersTest : public ContinueTest {
  protected:
   const Flags checked_ = twice_ + Flags{"--check-replicas", "1"};
 
@@ -79,9 +79,10 @@ TEST_F(ElasticNewcomersTest, AJoinerIsKilledThoughItComesLate) {
 }
 
 TEST_F(ElasticNewcomersTest, WhatWasAskedForAndDidNotHappenIsAnError) {
-  const Ended ended = run("moetrain", going_on("never.json", "4", "12",
-                                               checked_ + Flags{"--kill-in", "1@plan", "--kill-in",
-                                                                "1@commit", "--kill", "2@4"}));
+  const Ended ended =
+      run("moetrain", continue_flags("never.json", "4", "12",
+                                     checked_ + Flags{"--kill-in", "1@plan", "--kill-in",
+                                                      "1@commit", "--kill", "2@4"}));
   EXPECT_EQ(ended.code(), 1) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("--kill-in 1@commit did not happen"));
   EXPECT_THAT(ended.err, Not(HasSubstr("1@plan did not")));

@@ -13,7 +13,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-class ElasticSlotsTest : public GoingOnTest {
+class ElasticSlotsTest : public ContinueTest {
  protected:
   // For eight experts: two ranks hold each expert once, four ranks hold each twice.
   const Flags four_slots_ = saved_ + Flags{"--placement", "lazarus", "--slots", "4"};
@@ -23,7 +23,7 @@ class ElasticSlotsTest : public GoingOnTest {
   // Resumes to the last step; the losses must equal those of an undisturbed run.
   json resume(const std::string& ranks) {
     const json report =
-        go_on("resumed.json", ranks, no_more_ + kept_ + Flags{"--resume", "latest"});
+        run_continued("resumed.json", ranks, no_more_ + kept_ + Flags{"--resume", "latest"});
     EXPECT_EQ(report.at("losses").back().at("step"), 12) << last_error_output_;
     const auto as_ever = undisturbed(kModel, 12);
     for (const auto& [step, loss] : bits(report)) EXPECT_EQ(loss, as_ever.at(step)) << step;
@@ -32,10 +32,10 @@ class ElasticSlotsTest : public GoingOnTest {
 };
 
 TEST_F(ElasticSlotsTest, ARunEndsWhereTooFewAreLeftAndGoesOnWithMore) {
-  const Ended ended =
-      run(program_,
-          going_on("first.json", "4", "12",
-                   no_more_ + kept_ + Flags{"--kill", "3@3", "--kill", "2@5", "--kill", "1@7"}));
+  const Ended ended = run(
+      program_,
+      continue_flags("first.json", "4", "12",
+                     no_more_ + kept_ + Flags{"--kill", "3@3", "--kill", "2@5", "--kill", "1@7"}));
   EXPECT_EQ(ended.code(), 1) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("going on after step 4 with 2 ranks"))
       << "they hold every expert once";
@@ -52,8 +52,9 @@ TEST_F(ElasticSlotsTest, ARunEndsWhereTooFewAreLeftAndGoesOnWithMore) {
 
 // A rank that is asked to leave still has its state: all ranks save, and no expert is lost.
 TEST_F(ElasticSlotsTest, WhereOneThatIsAskedToLeaveIsNeededAllSave) {
-  const Ended ended = run(program_, going_on("first.json", "2", "12",
-                                             kept_ + Flags{"--slots-max", "4", "--leave", "1@3"}));
+  const Ended ended = run(
+      program_,
+      continue_flags("first.json", "2", "12", kept_ + Flags{"--slots-max", "4", "--leave", "1@3"}));
   EXPECT_EQ(ended.code(), 1) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("stopped by itself after step "));
   EXPECT_THAT(ended.err,
@@ -70,7 +71,7 @@ TEST_F(ElasticSlotsTest, WhereOneThatIsAskedToLeaveIsNeededAllSave) {
 
 TEST_F(ElasticSlotsTest, WithoutALimitTheLastOneHoldsThemAll) {
   const json report =
-      go_on("last.json", "3", four_slots_ + Flags{"--kill", "2@3", "--kill", "1@5"});
+      run_continued("last.json", "3", four_slots_ + Flags{"--kill", "2@3", "--kill", "1@5"});
   ASSERT_EQ(report.at("failures").size(), 2u) << last_error_output_;
   EXPECT_EQ(report["failures"][1].at("group"), 1);
   EXPECT_THAT(last_error_output_, Not(HasSubstr("--slots-max")));
@@ -78,13 +79,13 @@ TEST_F(ElasticSlotsTest, WithoutALimitTheLastOneHoldsThemAll) {
 }
 
 TEST_F(ElasticSlotsTest, WhatCannotBeAtTheStartIsRefused) {
-  const Ended few = run(program_, going_on("few.json", "2", "12", {"--slots-max", "3"}));
+  const Ended few = run(program_, continue_flags("few.json", "2", "12", {"--slots-max", "3"}));
   EXPECT_EQ(few.code(), 2);
   EXPECT_THAT(few.err, HasSubstr("2 ranks with --slots-max 3 can hold 6 of the 8 experts of a layer"
                                  ": at least 3 ranks are needed, or 4 slots"));
   const Ended less =
-      run(program_, going_on("less.json", "4", "12",
-                             {"--placement", "lazarus", "--slots", "4", "--slots-max", "3"}));
+      run(program_, continue_flags("less.json", "4", "12",
+                                   {"--placement", "lazarus", "--slots", "4", "--slots-max", "3"}));
   EXPECT_EQ(less.code(), 2);
   EXPECT_THAT(less.err, HasSubstr("--slots-max 3: fewer than --slots 4"));
 }

@@ -20,10 +20,10 @@ namespace {
 using nlohmann::json;
 using testing::HasSubstr;
 
-class ElasticTest : public GoingOnTest {};
+class ElasticTest : public ContinueTest {};
 
 TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
-  const json report = go_on("one.json", "4", saved_ + Flags{"--kill", "2@6"});
+  const json report = run_continued("one.json", "4", saved_ + Flags{"--kill", "2@6"});
   ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
   const json& failure = report["failures"][0];
   EXPECT_EQ(failure.at("step"), 5);
@@ -71,7 +71,8 @@ TEST_F(ElasticTest, OfAKillFromOutsideTheReportSaysThatItsTimeIsNotKnown) {
 }
 
 TEST_F(ElasticTest, TwoWhoseExpertsSurviveCostNothingFromCkptd) {
-  const json report = go_on("two.json", "6", twice_ + Flags{"--kill", "1@5", "--kill", "4@8"});
+  const json report =
+      run_continued("two.json", "6", twice_ + Flags{"--kill", "1@5", "--kill", "4@8"});
   ASSERT_EQ(report.at("failures").size(), 2u) << last_error_output_;
   for (const json& failure : report["failures"]) {
     EXPECT_EQ(failure.at("bytes").at("memory"), 0);
@@ -121,7 +122,7 @@ TEST_F(ElasticTest, ALossDuringTheLastSnapshotEndsTheRunWithIt) {
   std::optional<ckpt::test::HeldCalls> held;
   held.emplace(ckptd.pid(), std::set<long>{SYS_fdatasync}, "/segments/");
   const Flags more = twice_ + Flags{"--socket", "unix:" + ckptd.socket()};
-  WatchedRun run("moetrain", going_on("last.json", "4", "6", more), events_);
+  WatchedRun run("moetrain", continue_flags("last.json", "4", "6", more), events_);
   EXPECT_TRUE(run.await([](const json& event) { return event.value("event", "") == "saving"; }));
   EXPECT_TRUE(run.signal_rank(2, SIGKILL));
   EXPECT_TRUE(run.await([](const json& event) {
@@ -168,7 +169,7 @@ TEST_F(ElasticTest, OneThatIsLeftAloneGoesOnAndLetsOthersIn) {
 // Only the experts of the lost ranks roll back; the step count continues.
 TEST_F(ElasticTest, TwoThatTakeExpertsWithThemRollBackOnlyThose) {
   const Flags killed = {"--checkpoint-every", "4", "--kill", "2@7", "--kill", "3@7"};
-  const json report = go_on("taken.json", "4", killed);
+  const json report = run_continued("taken.json", "4", killed);
   ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
   const json& failure = report["failures"][0];
   EXPECT_EQ(failure.at("group"), 2);
@@ -194,7 +195,7 @@ TEST_F(ElasticTest, AKillInEachPhaseOfAChangeChangesNoBit) {
     for (size_t i = 0; i < phases.size(); ++i) {
       kills = kills + Flags{"--kill-in", std::to_string(5 - i) + "@" + phases[i]};
     }
-    const json report = go_on("phases.json", "7", kills);
+    const json report = run_continued("phases.json", "7", kills);
     ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
     const json& failure = report["failures"][0];
     EXPECT_THAT(failure.at("ranks"), testing::UnorderedElementsAre(2, 3, 4, 5, 6));
@@ -296,7 +297,7 @@ TEST_F(ElasticTest, ARankThatIsAskedToLeaveTakesNothingWithIt) {
 }
 
 TEST_F(ElasticTest, TwoThatLeaveAfterAStepTakeNothingWithThem) {
-  const json report = go_on("leave.json", "4", {"--leave", "1@5", "--leave", "2@5"});
+  const json report = run_continued("leave.json", "4", {"--leave", "1@5", "--leave", "2@5"});
   for (const std::string rank : {"1", "2"}) {
     EXPECT_THAT(last_error_output_, HasSubstr("rank " + rank + " has left after step 5"));
   }
@@ -305,16 +306,17 @@ TEST_F(ElasticTest, TwoThatLeaveAfterAStepTakeNothingWithThem) {
 }
 
 TEST_F(ElasticTest, WithTheLastOneAllStartAgainFromTheNewestCheckpoint) {
-  const json report = go_on("all.json", "2", saved_ + Flags{"--kill", "0@6", "--kill", "1@6"});
+  const json report =
+      run_continued("all.json", "2", saved_ + Flags{"--kill", "0@6", "--kill", "1@6"});
   EXPECT_THAT(last_error_output_, HasSubstr("the last one; starting all again"));
   expect_undisturbed(report);
 }
 
 // The survivor of the first loss continues with older experts; the restart undoes that rollback.
 TEST_F(ElasticTest, ARestartTakesAnEarlierRollBackBack) {
-  const json report =
-      go_on("back.json", "2",
-            {"--checkpoint-every", "4", "--plt-budget", "1", "--kill", "0@6", "--kill", "1@8"});
+  const json report = run_continued(
+      "back.json", "2",
+      {"--checkpoint-every", "4", "--plt-budget", "1", "--kill", "0@6", "--kill", "1@8"});
   ASSERT_EQ(report.at("failures").size(), 2u) << last_error_output_;
   EXPECT_EQ(report["failures"][0].at("group"), 1);
   EXPECT_EQ(report["failures"][1].at("step"), 7);

@@ -33,13 +33,13 @@ class MeteredCkptd : public Ckptd {
   double evicted() { return metric("ckptd_memory_evictions_total"); }
 };
 
-class ShardedLossTest : public GoingOnTest {
+class ShardedLossTest : public ContinueTest {
  protected:
   // Runs to the end, starting with `ranks` ranks, and returns the report. The losses must equal an
   // undisturbed run's. Without evictions at most one step is repeated.
   json survive(const std::string& ranks, const Flags& more) {
     MeteredCkptd ckptd(new_store());
-    const json report = go_on("sharded.json", ranks, every_step_ + ckptd.flags() + more);
+    const json report = run_continued("sharded.json", ranks, every_step_ + ckptd.flags() + more);
     SCOPED_TRACE(last_error_output_);
     EXPECT_EQ(ckptd.evicted(), 0);
     expect_undisturbed(report);
@@ -304,7 +304,7 @@ TEST_F(ShardedLossTest, ARankIsLostAfterOthersHaveLeft) {
 // The lost rank's staged bytes go with ckptd's memory: the newest complete view is older.
 TEST_F(ShardedLossTest, WithoutCkptdAllReturnToOneCompleteView) {
   const json report =
-      go_on("daemon.json", "3", every_step_ + Flags{"--kill", "1@7", "--kill-daemon", "6"});
+      run_continued("daemon.json", "3", every_step_ + Flags{"--kill", "1@7", "--kill-daemon", "6"});
   expect_undisturbed(report);
   ASSERT_EQ(report.at("failures").size(), 1u);
   EXPECT_EQ(report.at("daemon_failures").size(), 1u);
@@ -336,8 +336,8 @@ TEST_F(ShardedLossTest, WithAnEvictedSlabAllReturnToOneCompleteView) {
 }
 
 TEST_F(ShardedLossTest, BeforeTheFirstCheckpointAllBeginFromTheSeed) {
-  const json report =
-      go_on("seed.json", "3", sharded_ + Flags{"--checkpoint-every", "100", "--kill", "1@3"});
+  const json report = run_continued("seed.json", "3",
+                                    sharded_ + Flags{"--checkpoint-every", "100", "--kill", "1@3"});
   expect_undisturbed(report);
   ASSERT_EQ(report.at("failures").size(), 1u);
   EXPECT_EQ(report["failures"][0].at("steps_lost"), 2);
@@ -353,8 +353,8 @@ TEST_F(ShardedLossTest, TheLastRankSavesAllExperts) {
 
 // Experts that the view has from older snapshots count as lost tokens, on all ranks alike.
 TEST_F(ShardedLossTest, AViewOfPartialCheckpointsIsOneForAllRanks) {
-  const json report = go_on("partial.json", "4",
-                            every_step_ + Flags{"--experts-per-checkpoint", "2", "--kill", "2@6"});
+  const json report = run_continued(
+      "partial.json", "4", every_step_ + Flags{"--experts-per-checkpoint", "2", "--kill", "2@6"});
   ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
   EXPECT_GT(report["failures"][0].at("lost_tokens"), 0);
   expect_one_view(3);

@@ -79,10 +79,10 @@ Ended WatchedRun::stop() {
   return ended;
 }
 
-const Flags GoingOnTest::kModel = {"--experts", "8", "--batch", "8"};
+const Flags ContinueTest::kModel = {"--experts", "8", "--batch", "8"};
 
-Flags GoingOnTest::going_on(const std::string& report, const std::string& ranks,
-                            const std::string& steps, const Flags& more) {
+Flags ContinueTest::continue_flags(const std::string& report, const std::string& ranks,
+                                   const std::string& steps, const Flags& more) {
   std::filesystem::remove(events_);
   return arguments(report, model_ +
                                Flags{"--ranks", ranks, "--steps", steps, "--on-loss", "continue",
@@ -90,16 +90,17 @@ Flags GoingOnTest::going_on(const std::string& report, const std::string& ranks,
                                more);
 }
 
-json GoingOnTest::go_on(const std::string& report, const std::string& ranks, const Flags& more) {
-  const Ended ended = run(program_, going_on(report, ranks, "12", more));
+json ContinueTest::run_continued(const std::string& report, const std::string& ranks,
+                                 const Flags& more) {
+  const Ended ended = run(program_, continue_flags(report, ranks, "12", more));
   EXPECT_EQ(ended.code(), 0) << ended.err;
   last_error_output_ = ended.err;
   return read_report(report);
 }
 
-WatchedRun GoingOnTest::watch(const std::string& report, const std::string& ranks,
-                              const Flags& more) {
-  return {program_, going_on(report, ranks, kUntilStopped, more), events_};
+WatchedRun ContinueTest::watch(const std::string& report, const std::string& ranks,
+                               const Flags& more) {
+  return {program_, continue_flags(report, ranks, kUntilStopped, more), events_};
 }
 
 }  // namespace systemtest

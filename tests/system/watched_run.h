@@ -45,13 +45,14 @@ class WatchedRun {
 };
 
 // Runs that continue with the survivors; eight experts and sequences, enough for eight ranks.
-class GoingOnTest : public TrainingTest {
+class ContinueTest : public TrainingTest {
  protected:
   // Arguments of a run with `ranks` ranks and its events in a file.
-  Flags going_on(const std::string& report, const std::string& ranks, const std::string& steps,
-                 const Flags& more);
+  Flags continue_flags(const std::string& report, const std::string& ranks,
+                       const std::string& steps, const Flags& more);
   // Runs to the end, which must succeed; returns the report.
-  nlohmann::json go_on(const std::string& report, const std::string& ranks, const Flags& more);
+  nlohmann::json run_continued(const std::string& report, const std::string& ranks,
+                               const Flags& more);
   // Starts a run that trains until it is stopped.
   WatchedRun watch(const std::string& report, const std::string& ranks, const Flags& more);
   void expect_undisturbed(const nlohmann::json& report) {

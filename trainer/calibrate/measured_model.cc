@@ -69,7 +69,7 @@ std::vector<std::string> in_order(const Comments& comments) {
 
 Status check(const Measured& measured) {
   const report::Report& saved = measured.restarted;
-  const auto& lost = measured.went_on.failures;
+  const auto& lost = measured.continued.failures;
   if (!saved.failures.empty() && !saved.failures.front().resumed_ms) {
     return make_error(ErrorCode::kFailedPrecondition,
                       "calibrate: the run that resumes never trained again after its failure: "
@@ -90,7 +90,7 @@ Status check(const Measured& measured) {
 
 void set_recovery(const Measured& measured, simulate::CostModel& model) {
   const report::Failure& restarted = measured.restarted.failures.front();
-  const report::Failure::Split& split = measured.went_on.failures.front().split_ms;
+  const report::Failure::Split& split = measured.continued.failures.front().split_ms;
   model.timeout_s = kTimeoutS;
   model.restart_s = std::max(*restarted.resumed_ms - *restarted.detected_ms, 0.0) / 1000;
   model.ours_detect_s = split.detect / 1000;
@@ -101,7 +101,7 @@ void set_recovery(const Measured& measured, simulate::CostModel& model) {
 
 Comments comments() {
   const std::string loopback = "measured: loopback interface of this machine";
-  const std::string others_go_on = "measured: a rank killed, the others go on, ";
+  const std::string others_continue = "measured: a rank killed, the others go on, ";
   return {
       {"static_slots", "derived: as few as hold every expert"},
       {"slots_per_rank", "assumed: each expert twice, even without one rank"},
@@ -126,9 +126,9 @@ Comments comments() {
        " has --collective-timeout-ms"},
       {"restart_s", "measured: a killed rank's process started again, and all have restored"},
       {"regroup_s", "assumed: as ours, it is the same work"},
-      {"plan_s", others_go_on + "then until they have planned who holds what"},
-      {"ours_detect_s", others_go_on + "until all of them know"},
-      {"ours_regroup_s", others_go_on + "then until all are connected again"},
+      {"plan_s", others_continue + "then until they have planned who holds what"},
+      {"ours_detect_s", others_continue + "until all of them know"},
+      {"ours_regroup_s", others_continue + "then until all are connected again"},
       {"join_wait_s", "assumed"},
   };
 }

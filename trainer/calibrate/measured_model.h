@@ -20,7 +20,7 @@ struct Measured {
   // Runs on this machine that each lost one rank at a known time. One saved some checkpoints and
   // resumed from them; in the other the survivors went on, with replicas: slots() of them.
   report::Report restarted;
-  report::Report went_on;
+  report::Report continued;
 };
 
 // Replicas of each expert, and the slots of each rank and layer that hold them even without one of

@@ -114,7 +114,7 @@ PartialCheckpoint::Placed PartialCheckpoint::placed(uint32_t k) const {
     const auto of_layer = turns(placement_.slots[layer], grid_.experts, layer, k);
     placed.turn.insert(placed.turn.end(), of_layer.begin(), of_layer.end());
     for (const auto& holding : holders_of_experts(placement_, layer)) {
-      placed.risk.push_back(options_.survivors_go_on
+      placed.risk.push_back(options_.survivors_continue
                                 ? failure_takes_all(ranks.domains(), ranks.domains_among(holding))
                                 : 1);
     }

@@ -60,7 +60,7 @@ struct PartialOptions {
   uint32_t staleness_max = 0;  // snapshots between two saves of an expert; 0: the default
   double plt_budget = kPltBudgetDefault;
   DenseSharding dense = DenseSharding::kBytes;
-  bool survivors_go_on = false;  // recoveries take replicas from the survivors
+  bool survivors_continue = false;  // recoveries take replicas from the survivors
 
   bool is_partial() const { return k != 0 || k_auto; }
 };

@@ -114,7 +114,7 @@ Recovery PartialCheckpoint::expected_loss(std::span<const int64_t> routed) const
 // it. If every domain has fewer of them than the last recovery lost, assume that several domains
 // may die again.
 double PartialCheckpoint::growth_of_loss() const {
-  if (!options_.survivors_go_on || loss_experts_ == 0) return 1;
+  if (!options_.survivors_continue || loss_experts_ == 0) return 1;
   const RankGroup ranks = group();
   std::vector<uint32_t> alone(ranks.domains());
   for (uint32_t layer = 0; layer < grid_.layers; ++layer) {

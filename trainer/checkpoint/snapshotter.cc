@@ -40,7 +40,7 @@ Snapshotter::~Snapshotter() {
 }
 
 // Parts that had not reached the arena were not staged, and will be settled as failed.
-void Snapshotter::go_on(uint32_t rank, uint64_t epoch) {
+void Snapshotter::enter_epoch(uint32_t rank, uint64_t epoch) {
   CKPT_ASSERT(!begun_);
   if (link_ != nullptr) (void)link_->drain(kLinkTimeoutMs);
   rank_ = rank;

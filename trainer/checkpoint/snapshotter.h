@@ -57,7 +57,7 @@ class Snapshotter {
       : session_(session), rank_(rank), link_(link), epoch_(epoch) {}
   ~Snapshotter();
   // Moves to a later epoch of the group. Precondition: nothing is begun and not filled.
-  void go_on(uint32_t rank, uint64_t epoch);
+  void enter_epoch(uint32_t rank, uint64_t epoch);
 
   // Contents of a snapshot. Equal on every rank, except fields that only one rank gives.
   struct Request {
@@ -98,7 +98,7 @@ class Snapshotter {
 
   // The waits below end once this returns true, for example because the group is lost. They call it
   // repeatedly. Snapshots in flight stay so.
-  void give_up_when(std::function<bool()> in_vain) { in_vain_ = std::move(in_vain); }
+  void abort_waits_when(std::function<bool()> in_vain) { in_vain_ = std::move(in_vain); }
 
   // Waits until the step's snapshot, if it is in flight, is durable or has failed, at most this
   // long. The outcome is in settled().

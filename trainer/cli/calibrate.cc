@@ -75,7 +75,7 @@ Status measure_runs(const CalibrateFlags& flags, calibrate::Measured& measured) 
   CKPT_ASSIGN(measured.restarted, run_with_a_loss(flags, {"--on-loss", "restart"}));
   say("a loss with replicas: the others go on");
   const uint32_t slots = calibrate::slots(measured.config.model, flags.ranks);
-  CKPT_ASSIGN(measured.went_on,
+  CKPT_ASSIGN(measured.continued,
               run_with_a_loss(flags, {"--on-loss", "continue", "--placement", "frontier", "--slots",
                                       std::to_string(slots), "--min-replicas",
                                       std::to_string(calibrate::kReplicas)}));

@@ -70,7 +70,7 @@ Result<PhaseKill> parse_phase_kill(const std::string& text) {
 Status resolve_changes(const RunSpec& spec, RunOptions& options) {
   const RunSpec::Changes& asked = spec.changes;
   RankOptions& rank = options.rank;
-  rank.elastic = spec.survivors_go_on();
+  rank.elastic = spec.survivors_continue();
   rank.grace_ms = asked.grace_ms;
   rank.collective_timeout_ms = asked.collective_timeout_ms;
   options.on_loss_reason = "the default";

@@ -89,7 +89,7 @@ Status resolve_checkpoints(const RunSpec& spec, RunOptions& options) {
   RankOptions& rank = options.rank;
   CKPT_ASSIGN(rank.partial, parse_partial(spec));
   // With sharded experts every loss takes all ranks back to one view, as a restart does.
-  rank.partial.survivors_go_on = spec.survivors_go_on() && !spec.experts_sharded();
+  rank.partial.survivors_continue = spec.survivors_continue() && !spec.experts_sharded();
   CKPT_TRY(parse_interval(spec, rank));
   rank.skip_when_out_of_slabs = spec.checkpoints.out_of_slabs == "skip";
   rank.wait_durable = spec.checkpoints.wait == "durable";

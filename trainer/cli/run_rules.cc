@@ -117,8 +117,8 @@ Reason replan_that_never_moves(const RunSpec& spec, const RunFacts&) {
       spec.device);
 }
 
-Reason only_if_survivors_go_on(const RunSpec& spec, const RunFacts&) {
-  return if_broken(!spec.survivors_go_on(),
+Reason only_if_survivors_continue(const RunSpec& spec, const RunFacts&) {
+  return if_broken(!spec.survivors_continue(),
                    "only with --on-loss continue, here it is restart (as asked for)");
 }
 
@@ -209,9 +209,9 @@ constexpr FlagRule kRefusals[] = {
     {"--replan-if", only_if_a_move_costs},
     {"--slots-max", fewer_than_slots},
     {"--replan-every", replan_that_never_moves},
-    {"--join", only_if_survivors_go_on},
-    {"--kill-in", only_if_survivors_go_on},
-    {"--leave", only_if_survivors_go_on},
+    {"--join", only_if_survivors_continue},
+    {"--kill-in", only_if_survivors_continue},
+    {"--leave", only_if_survivors_continue},
     {"--router-skew", skew_and_trace},
     {"--router-skew-order", order_of_no_skew},
     {"--router-trace-hold", no_hold},

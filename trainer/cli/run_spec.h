@@ -148,7 +148,7 @@ struct RunSpec {
   bool is_given(std::string_view flag) const { return given.contains(flag); }
   bool resumes() const { return !resume.empty(); }
   bool experts_sharded() const { return placement.expert_state == "sharded"; }
-  bool survivors_go_on() const { return changes.on_loss.value_or("continue") == "continue"; }
+  bool survivors_continue() const { return changes.on_loss.value_or("continue") == "continue"; }
 
   // Checks every rule whose facts are known, so that an error comes as early as it can. The caller
   // learns the fact that the answer needs, and calls again. Errors name the flag, its value, the

@@ -150,7 +150,7 @@ void FailureLog::add_recovery(const EventHeader& at, const TrainingEvent& traini
 // All train again, the last one by this event.
 void FailureLog::close_failure(const EventHeader& at, const TrainingEvent& training) {
   OpenFailure& open = *open_;
-  went_on_.reset();
+  continued_.reset();
   if (training.goes_on) {
     for (const uint32_t rank : open.members) {
       if (open.back.contains(rank) || names(open.failure, rank)) continue;
@@ -160,7 +160,7 @@ void FailureLog::close_failure(const EventHeader& at, const TrainingEvent& train
       name_lost(rank, open.failure);
     }
     open.failure.split_ms = open.times.split_ms();
-    went_on_ = open.times;
+    continued_ = open.times;
   }
   report::Failure failure = as_known(open);
   failure.resumed_ms = ms_between(open.times.lost_ns(), open.times.ready_ns());
@@ -199,10 +199,10 @@ void FailureLog::on(const EventHeader& at, const StepEvent& /*step*/) {
 
 // The recovery is over when all ranks that went on have completed a step.
 void FailureLog::add_first_step(const EventHeader& at) {
-  if (!went_on_) return;
-  went_on_->stepped(at.rank, epoch_of(at.rank), at.time_ns);
-  failures_.back().split_ms = went_on_->split_ms();
-  if (went_on_->stepped() == went_on_->training()) went_on_.reset();
+  if (!continued_) return;
+  continued_->stepped(at.rank, epoch_of(at.rank), at.time_ns);
+  failures_.back().split_ms = continued_->split_ms();
+  if (continued_->stepped() == continued_->training()) continued_.reset();
 }
 
 void FailureLog::on(const EventHeader& at, const DrainedEvent& /*drained*/) {

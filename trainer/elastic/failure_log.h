@@ -88,7 +88,7 @@ class FailureLog {
   std::vector<uint32_t> newcomers_lost_;
   std::optional<OpenFailure> open_;
   std::vector<report::Failure> failures_;
-  std::optional<RecoveryTimes> went_on_;  // of the last failure, until its first step is complete
+  std::optional<RecoveryTimes> continued_;  // of the last failure, until its first step is complete
 };
 
 }  // namespace moetrain

@@ -40,7 +40,7 @@ void visit_options(Options& options, Visit&& visit) {
   visit("staleness_max", options.partial.staleness_max);
   visit("plt_budget", options.partial.plt_budget);
   visit("dense_sharding", options.partial.dense);
-  visit("survivors_go_on", options.partial.survivors_go_on);
+  visit("survivors_go_on", options.partial.survivors_continue);
   visit("expert_state", options.expert_state);
   visit("prefetch", options.schedule.prefetch);
   visit("delayed_reshard", options.schedule.delayed_reshard);

@@ -14,7 +14,7 @@ void SaveMonitor::on(const EventHeader& at, const TrainingEvent& training) {
   epoch_ = at.epoch;
   // Survivors go on with what they have; whoever resumes goes back to what is saved.
   if (training.goes_on) {
-    unsaved_.goes_on();
+    unsaved_.membership_changed();
     return unsaved_.stepped(at.step);
   }
   begun_epoch_ = at.epoch;
@@ -32,7 +32,7 @@ void SaveMonitor::on(const EventHeader& at, const StepEvent& step) {
 
 // The last checkpoint begins anew with the next group.
 void SaveMonitor::group_left(const EventHeader& at) {
-  if (!is_past(at.epoch)) unsaved_.goes_on();
+  if (!is_past(at.epoch)) unsaved_.membership_changed();
 }
 
 void SaveMonitor::on(const EventHeader& at, const TakingEvent& /*taking*/) {

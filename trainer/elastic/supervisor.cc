@@ -148,13 +148,13 @@ int Supervisor::Impl::run() {
   unsaved.socket = options.rank.socket;
   saves.emplace(std::move(unsaved));
   const Status opened = open_files();
-  if (!opened.ok()) give_up(opened.error());
+  if (!opened.ok()) fail_run(opened.error());
   take_signal();  // one that came while the run was being looked up
   if (outcome.stop_signal()) stop_at_once("stopped before the first step");
   slots.resize(options.rank.ranks);
   for (uint32_t rank = 0; rank < slots.size() && !outcome.failure(); ++rank) {
     const Status started = start_rank(rank);
-    if (!started.ok()) give_up(started.error());
+    if (!started.ok()) fail_run(started.error());
   }
   if (!outcome.failure()) probe.emplace(options.rank.socket);
   while (ranks_running()) watch_once();
@@ -208,7 +208,7 @@ void Supervisor::Impl::watch_once() {
 // one that the others have left.
 bool Supervisor::Impl::everybody_else_is_done() const {
   return std::all_of(slots.begin(), slots.end(), [this](const Slot& slot) {
-    return slot.saved || !slot.process || !slot.in_epoch || slot.epoch < went_on_epoch;
+    return slot.saved || !slot.process || !slot.in_epoch || slot.epoch < continued_epoch;
   });
 }
 
@@ -217,7 +217,7 @@ void Supervisor::Impl::daemon_ended() {
   const Result<bool> restarted = daemon->restart_if_dead();
   if (!restarted.ok()) {
     daemon.reset();
-    return give_up(restarted.error());
+    return fail_run(restarted.error());
   }
   if (!*restarted) return;
   recorder->daemon_died(monotonic_ns());
@@ -251,7 +251,7 @@ void Supervisor::Impl::stop_at_once(const std::string& why) {
 }
 
 // Ends the run; the first reason counts.
-void Supervisor::Impl::give_up(ckpt::Error error) {
+void Supervisor::Impl::fail_run(ckpt::Error error) {
   outcome.fail(std::move(error));
   kill_ranks();
 }

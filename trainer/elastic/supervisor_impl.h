@@ -27,14 +27,14 @@ struct Supervisor::Impl {
     std::optional<Process> process;
     ckpt::base::UniqueFd events;
     EventReader reader;
-    uint32_t gpu = 0;       // which it computes on, where there are several
-    bool saved = false;     // the last checkpoint is durable: its end is a good one
-    bool joined = false;    // it asked for an epoch: it handles stop_rank_signal() from now on
-    bool in_epoch = false;  // of a group that has opened and that it has not lost
-    uint64_t epoch = 0;     // the newest one it has come into
-    bool trained = false;   // it had all its state in that epoch, or in one before
-    bool drained = false;   // it left, as it was asked to
-    bool given_up = false;  // it never had state, and the others do without it
+    uint32_t gpu = 0;        // which it computes on, where there are several
+    bool saved = false;      // the last checkpoint is durable: its end is a good one
+    bool joined = false;     // it asked for an epoch: it handles stop_rank_signal() from now on
+    bool in_epoch = false;   // of a group that has opened and that it has not lost
+    uint64_t epoch = 0;      // the newest one it has come into
+    bool trained = false;    // it had all its state in that epoch, or in one before
+    bool drained = false;    // it left, as it was asked to
+    bool abandoned = false;  // it never had state, and the others do without it
   };
 
   explicit Impl(RunOptions run_options);
@@ -96,7 +96,7 @@ struct Supervisor::Impl {
   void kill_hanging_daemon();
   void take_signal();
   void stop_at_once(const std::string& why);
-  void give_up(ckpt::Error error);
+  void fail_run(ckpt::Error error);
   void kill_ranks();
   bool ranks_running() const;
   bool everybody_else_is_done() const;
@@ -123,7 +123,7 @@ struct Supervisor::Impl {
   std::deque<Slot> slots;     // joiners come behind while others are at hand
   bool epoch_opened = false;  // a rank has joined one: there is a resume point, or none is needed
   bool epoch_seen = false;    // ranks that start from now on continue, whatever the run began with
-  uint64_t went_on_epoch = 0;
+  uint64_t continued_epoch = 0;
   uint64_t resumed_epoch = 0;  // the newest that was said to have resumed
   uint32_t restarts_in_a_row = 0;
   uint64_t failures_known = 0;  // what ranks told: those that are started anew have forgotten

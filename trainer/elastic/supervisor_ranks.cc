@@ -42,8 +42,8 @@ std::string holders_text(uint32_t count, bool of_nodes) {
 }
 
 // The step and epoch at which survivors of a loss, or of another change, continue.
-std::string going_on_text(const EventHeader& at, const TrainingEvent& training,
-                          const RankOptions& options) {
+std::string continued_text(const EventHeader& at, const TrainingEvent& training,
+                           const RankOptions& options) {
   const std::string ranks = ckpt::base::counted(training.group, "rank");
   if (training.resumed) {
     return fmt::format("all {} return to step {} of lineage {} (epoch {})", ranks, at.step,
@@ -161,10 +161,10 @@ void Supervisor::Impl::on(const EventHeader& at, const TrainingEvent& training) 
   training_ms_known = std::max(training_ms_known, training.training_ms);
   epoch_seen = true;
   const uint32_t group = training.group;
-  if (training.goes_on && at.epoch > went_on_epoch) {
-    went_on_epoch = at.epoch;
+  if (training.goes_on && at.epoch > continued_epoch) {
+    continued_epoch = at.epoch;
     const uint32_t sequences = options.rank.config.batch;
-    say(going_on_text(at, training, options.rank) +
+    say(continued_text(at, training, options.rank) +
         (group <= sequences ? ""
                             : fmt::format("; {} of them have no sequence: a micro-batch has {}",
                                           group - sequences, sequences)));
@@ -237,9 +237,9 @@ void Supervisor::Impl::on(const EventHeader& at, const SavedEvent& saved) {
 void Supervisor::Impl::on(const EventHeader& at, const FatalEvent& fatal) {
   Slot& slot = slots[at.rank];
   if (at.rank < options.rank.ranks || slot.trained || !anybody_has_state()) {
-    return give_up({static_cast<ErrorCode>(fatal.code), fatal.reason});
+    return fail_run({static_cast<ErrorCode>(fatal.code), fatal.reason});
   }
-  slot.given_up = true;
+  slot.abandoned = true;
   say(fmt::format("rank {} could not join, the others go on without it: {}", at.rank,
                   fatal.reason));
 }
@@ -250,12 +250,12 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   slot.process.reset();
   slot.events.reset();
   watchdog->ended(rank);
-  if (slot.saved || slot.drained || slot.given_up) return;
+  if (slot.saved || slot.drained || slot.abandoned) return;
   if (outcome.complete() || outcome.failure()) return;
   if (outcome.stop_signal() && !anybody_has_state()) {
-    return give_up(make_error(ErrorCode::kAborted,
-                              "rank {} ended with {} before the last step was saved", rank,
-                              end.text()));
+    return fail_run(make_error(ErrorCode::kAborted,
+                               "rank {} ended with {} before the last step was saved", rank,
+                               end.text()));
   }
   const uint64_t at_step = recorder->rank_died(rank, monotonic_ns());
   const std::string lost =
@@ -264,19 +264,19 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   // A first epoch needs all its ranks: until it trains, a lost rank is restarted.
   if (options.rank.elastic && epoch_seen) return start_all_again(lost);
   if (++restarts_in_a_row > options.restarts_max) {
-    return give_up(make_error(ErrorCode::kAborted,
-                              "{}, after {} restarts in a row without a completed step", lost,
-                              options.restarts_max));
+    return fail_run(make_error(ErrorCode::kAborted,
+                               "{}, after {} restarts in a row without a completed step", lost,
+                               options.restarts_max));
   }
   say(lost + "; starting it again");
   const Status started = start_rank(rank);
-  if (!started.ok()) give_up(started.error());
+  if (!started.ok()) fail_run(started.error());
 }
 
 // True if a rank of an elastic run can go on. A rank left behind cannot: its state is old.
 bool Supervisor::Impl::anybody_has_state() const {
   return options.rank.elastic && std::any_of(slots.begin(), slots.end(), [this](const Slot& slot) {
-           return slot.process && slot.trained && slot.epoch >= went_on_epoch;
+           return slot.process && slot.trained && slot.epoch >= continued_epoch;
          });
 }
 
@@ -289,7 +289,7 @@ void Supervisor::Impl::start_joiners(uint64_t step) {
       watchdog->add_rank();
       say(fmt::format("step {}: starting rank {}, as asked", step, rank));
       const Status started = start_rank(rank);
-      if (!started.ok()) return give_up(started.error());
+      if (!started.ok()) return fail_run(started.error());
     }
   }
 }
@@ -298,16 +298,16 @@ void Supervisor::Impl::start_joiners(uint64_t step) {
 // ones wait for the others; joined ranks join again.
 void Supervisor::Impl::start_all_again(const std::string& lost) {
   if (++restarts_in_a_row > options.restarts_max) {
-    return give_up(make_error(ErrorCode::kAborted,
-                              "{}, the last one, after {} restarts in a row without a completed "
-                              "step",
-                              lost, options.restarts_max));
+    return fail_run(make_error(ErrorCode::kAborted,
+                               "{}, the last one, after {} restarts in a row without a completed "
+                               "step",
+                               lost, options.restarts_max));
   }
   say(lost + ", the last one; starting all again");
   uint32_t joiners = 0;
   for (uint32_t rank = options.rank.ranks; rank < slots.size(); ++rank) {
     if (!slots[rank].process) continue;
-    slots[rank].given_up = true;
+    slots[rank].abandoned = true;
     slots[rank].process->signal(SIGKILL);
     ++joiners;
   }
@@ -315,7 +315,7 @@ void Supervisor::Impl::start_all_again(const std::string& lost) {
   for (uint32_t rank = 0; rank < options.rank.ranks; ++rank) {
     if (slots[rank].process) continue;
     const Status started = start_rank(rank);
-    if (!started.ok()) return give_up(started.error());
+    if (!started.ok()) return fail_run(started.error());
   }
 }
 

@@ -46,8 +46,8 @@ void Supervisor::Impl::watch_saves() {
     return stop_at_once(fmt::format("stopped by {}, without a last checkpoint: {}",
                                     signal_name(*outcome.stop_signal()), unsaved_cause()));
   }
-  give_up(make_error(ErrorCode::kUnavailable, "step {} could not be saved within {} s: {}",
-                     recorder->step(), UnsavedWatch::kEndMs / 1'000, unsaved_cause()));
+  fail_run(make_error(ErrorCode::kUnavailable, "step {} could not be saved within {} s: {}",
+                      recorder->step(), UnsavedWatch::kEndMs / 1'000, unsaved_cause()));
 }
 
 std::string Supervisor::Impl::unsaved_cause() const {

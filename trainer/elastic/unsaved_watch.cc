@@ -36,10 +36,10 @@ UnsavedWatch::UnsavedWatch(UnsavedOptions options)
 void UnsavedWatch::begins(uint64_t step, uint64_t now_ns) {
   step_ = step;
   gaps_.begins(step, now_ns);
-  goes_on();
+  membership_changed();
 }
 
-void UnsavedWatch::goes_on() {
+void UnsavedWatch::membership_changed() {
   saving_.reset();
   end_told_ = false;
   stuck_.clear();

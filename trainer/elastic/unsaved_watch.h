@@ -45,13 +45,13 @@ class UnsavedWatch {
     bool stop_asked = false;     // a signal asked the run to stop: saves_in_vain() holds
   };
   enum class Verdict : uint8_t {
-    kGoOn,
+    kContinue,
     kStop,  // --on-unsaved stop: the ranks shall save and stop. Returned once
     kEnd,   // the wait for the last checkpoint has timed out. Returned once
   };
   struct Look {
     std::vector<std::string> lines;
-    Verdict verdict = Verdict::kGoOn;
+    Verdict verdict = Verdict::kContinue;
   };
 
   explicit UnsavedWatch(UnsavedOptions options);
@@ -59,7 +59,7 @@ class UnsavedWatch {
   // Training starts at `step`, which is saved (resume) or is 0 (seed).
   void begins(uint64_t step, uint64_t now_ns);
   // The membership changes; ranks continue to train, or save, with their current state.
-  void goes_on();
+  void membership_changed();
   void stepped(uint64_t step) { step_ = std::max(step_, step); }
   void durable(uint64_t step, uint64_t now_ns);
   // The checkpoint of this step failed for this reason.

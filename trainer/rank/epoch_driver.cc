@@ -69,7 +69,7 @@ Result<EpochDriver::Ending> EpochDriver::run_epoch() {
   }
   Status ready;
   if (epoch.goes_on) {
-    ready = go_on(comm, epoch, training);
+    ready = continue_lineage(comm, epoch, training);
   } else {
     Result<RecoveryReport> restored = restore(epoch);
     // Unless a peer was lost, the error is ckptd's answer, and final.
@@ -148,7 +148,8 @@ Status EpochDriver::settle(EpochComm& comm, const client::Epoch& epoch, Recovery
 }
 
 // Survivors keep their state, and bring joining ranks to the same step.
-Status EpochDriver::go_on(EpochComm& comm, const client::Epoch& epoch, TrainingEvent& training) {
+Status EpochDriver::continue_lineage(EpochComm& comm, const client::Epoch& epoch,
+                                     TrainingEvent& training) {
   const uint64_t begin_ns = monotonic_ns();
   state_.events.write({.epoch = epoch.epoch}, RestoringEvent{});
   training.goes_on = true;
@@ -161,7 +162,7 @@ Status EpochDriver::go_on(EpochComm& comm, const client::Epoch& epoch, TrainingE
     if (!whole) return return_to_view(comm, epoch, training);
   }
   CKPT_TRY(agree_on_step(comm));
-  saved_.went_on();
+  saved_.continue_lineage();
   const uint64_t agreed_ns = monotonic_ns();
   if (const auto& late = migrator_.live().late_step()) {
     reporter_.report(*late, {}, taker_.take_stall());
@@ -305,7 +306,7 @@ EpochDriver::Ending EpochDriver::regroup(const std::string& reason, Relayout han
   taker_.drop(reason);
   state_.member.group_worked();
   state_.events.write(state_.here(), RegroupingEvent{reason, std::move(handed_over)});
-  state_.say_once(reason);
+  state_.log_once(reason);
   return Ending::kLeft;
 }
 

@@ -56,7 +56,8 @@ class EpochDriver {
   Result<RecoveryReport> restore(const ckpt::client::Epoch& epoch);
   Status settle(EpochComm& comm, const ckpt::client::Epoch& epoch, RecoveryReport report,
                 TrainingEvent& training);
-  Status go_on(EpochComm& comm, const ckpt::client::Epoch& epoch, TrainingEvent& training);
+  Status continue_lineage(EpochComm& comm, const ckpt::client::Epoch& epoch,
+                          TrainingEvent& training);
   Result<RecoveryReport> keep_state(EpochComm& comm, const ckpt::client::Epoch& epoch);
   Status agree_on_step(EpochComm& comm);
   Status return_to_view(EpochComm& comm, const ckpt::client::Epoch& epoch, TrainingEvent& training);

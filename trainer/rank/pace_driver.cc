@@ -51,7 +51,7 @@ void PaceDriver::membership_changed(const Change& change) {
   if (state_.partial.k() > change.k_before) pacer.raise_k(state_.partial.k());
   const bool all_were_written = change.k_before == state_.options.config.model.experts;
   if (change.lost_tokens > 0 && all_were_written && overspends() && pacer.overspent()) {
-    state_.say_once(
+    state_.log_once(
         fmt::format("--plt-budget {} is overspent, and a rollback loses what came since"
                     " the last checkpoint even if that had all experts: one every {}"
                     " from now on",
@@ -68,7 +68,7 @@ Status PaceDriver::decide(EpochComm& comm) {
   Pacer& pacer = state_.pacer;
   if (pacer.is_halved() && !overspends()) {
     pacer.within_budget();
-    state_.say_once(fmt::format("--plt-budget {} is kept again: a checkpoint every {}",
+    state_.log_once(fmt::format("--plt-budget {} is kept again: a checkpoint every {}",
                                 state_.options.partial.plt_budget,
                                 ckpt::base::counted(pacer.every(), "step")));
     tell();
@@ -78,7 +78,7 @@ Status PaceDriver::decide(EpochComm& comm) {
   CKPT_TRY(comm.all_reduce_max(measured));
   const std::optional<std::string> changed = pacer.decide(state_.progress.step, measured);
   follow_pacer();
-  if (changed) state_.say_once(*changed);
+  if (changed) state_.log_once(*changed);
   tell();
   return {};
 }

@@ -141,7 +141,7 @@ std::string RankState::where() const {
 
 void RankState::say(const std::string& text) const { events.log(where() + ": " + text); }
 
-void RankState::say_once(const std::string& text) const {
+void RankState::log_once(const std::string& text) const {
   if (seat.rank == 0) say(text);
 }
 

@@ -89,7 +89,7 @@ struct RankState {
   // Logs "run tiny step 30: TEXT".
   void say(const std::string& text) const;
   // The same for text that all ranks would say alike: only rank 0 does.
-  void say_once(const std::string& text) const;
+  void log_once(const std::string& text) const;
   // On a GPU waits, on the device, until staged snapshots have been gathered. Needed before work is
   // queued that overwrites the model's state or memory that the model gives up.
   void settle_device();

@@ -66,7 +66,7 @@ Status ReplanDriver::look(EpochComm& comm) {
   std::vector<int64_t> measured = replanner_.measured();
   CKPT_TRY(comm.all_reduce_sum(measured));
   if (!next.ok()) {
-    state_.say_once("experts stay where they are: " + next.error().message);
+    state_.log_once("experts stay where they are: " + next.error().message);
     begin();
     return {};
   }

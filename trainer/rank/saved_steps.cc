@@ -13,14 +13,14 @@ void SavedSteps::begin_epoch(bool goes_on) {
 }
 
 void SavedSteps::resumed() {
-  went_on_ = false;
+  continues_lineage_ = false;
   newest_ = progress_.step;
   failed_.clear();
   lost_.clear();
 }
 
-void SavedSteps::went_on() {
-  went_on_ = true;
+void SavedSteps::continue_lineage() {
+  continues_lineage_ = true;
   // The rank whose knowledge all have taken over may not know some of these snapshots. Then their
   // failure concerns nobody.
   std::erase_if(lost_, [this](uint64_t step) { return !partial_.counts_on(step); });

@@ -29,16 +29,17 @@ class SavedSteps {
   void resumed();
   // Survivors agree that this is the newest step that is saved or on its way.
   void agreed(uint64_t newest) { newest_ = newest; }
-  // The epoch goes on with the survivors' state. Call after agreed().
-  void went_on();
+  // The epoch continues its lineage with the survivors' state. Call after agreed().
+  void continue_lineage();
 
   // The newest step that is saved, or whose snapshot is on its way; 0: none.
   uint64_t newest() const { return newest_; }
   bool current_is_saved() const { return newest_ == progress_.step; }
-  // True if an epoch that went on began at the current step, which is committed or on its way. The
-  // lineage can have no second commit of it, so training has to go on for one more step before it
-  // can end: that commit may be partial, or have experts that have rolled back since.
-  bool saved_before() const { return went_on_ && current_is_saved(); }
+  // True if an epoch that continues its lineage began at the current step, which is committed or on
+  // its way. The lineage can have no second commit of it, so training has to go on for one more
+  // step before it can end: that commit may be partial, or have experts that have rolled back
+  // since.
+  bool saved_before() const { return continues_lineage_ && current_is_saved(); }
 
   // The snapshot of the current step is on its way.
   void taken() { newest_ = progress_.step; }
@@ -65,7 +66,7 @@ class SavedSteps {
 
   PartialCheckpoint& partial_;
   const Progress& progress_;
-  bool went_on_ = false;
+  bool continues_lineage_ = false;
   uint64_t newest_ = 0;
   // Not yet told to the others. `lost_` may have steps of earlier epochs that the group goes on
   // from.

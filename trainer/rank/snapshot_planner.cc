@@ -43,7 +43,7 @@ PartialCheckpoint::Plan SnapshotPlanner::choose_units(bool full) {
   PartialCheckpoint::Plan plan = partial.next(
       progress.step, {progress.routed_tokens, progress.expert_updates}, full, state_.held.stamps);
   if (partial.k() == k_before) return plan;
-  state_.say_once(
+  state_.log_once(
       fmt::format("{:.3f} % of all tokens are lost so far; by --plt-budget {}"
                   " experts of each layer from now on",
                   100 * partial.plt(progress.routed_tokens), partial.k()));

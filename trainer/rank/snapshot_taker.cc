@@ -20,12 +20,12 @@ constexpr std::chrono::milliseconds kTellStallAfter{2'000};
 }  // namespace
 
 void SnapshotTaker::begin_epoch(const ckpt::client::Epoch& epoch) {
-  if (epoch.goes_on && snapshotter_) return snapshotter_->go_on(epoch.rank, epoch.epoch);
+  if (epoch.goes_on && snapshotter_) return snapshotter_->enter_epoch(epoch.rank, epoch.epoch);
   clock_.reset();
   stall_ = {};
   Member& member = state_.member;
   snapshotter_.emplace(member.session(), epoch.rank, state_.link.get(), epoch.epoch);
-  snapshotter_->give_up_when(
+  snapshotter_->abort_waits_when(
       [&member] { return member.patience().ends_call() || member.epoch_over().has_value(); });
 }
 

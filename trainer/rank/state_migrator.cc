@@ -98,21 +98,21 @@ void StateMigrator::tell_rollback(const LiveState::Settled& settled, uint32_t k_
   const uint64_t saved = lost.size() - unsaved;
   report.restored.experts_from_seed = unsaved;
   if (unsaved == 1) {
-    state_.say_once(
+    state_.log_once(
         "1 expert was lost with all it had learned: no checkpoint has it, it"
         " begins again from the seed");
   } else if (unsaved > 1) {
-    state_.say_once(
+    state_.log_once(
         fmt::format("{} experts were lost with all they had learned: no checkpoint has"
                     " them, they begin again from the seed",
                     unsaved));
   }
   if (saved > 0) {
-    state_.say_once(fmt::format("{} lost and came back from ckptd",
+    state_.log_once(fmt::format("{} lost and came back from ckptd",
                                 ckpt::base::counted(saved, "expert was", "experts were")));
   }
   if (settled.lost_tokens == 0) return;
-  state_.say_once(fmt::format(
+  state_.log_once(fmt::format(
       "{} tokens are lost, {}{}", settled.lost_tokens,
       report::lost_part_text(report.relayout.plt, report.relayout.plt_rollback, "all so far"),
       k_change_text(state_.partial, k_before)));

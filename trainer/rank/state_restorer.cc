@@ -178,7 +178,7 @@ Status StateRestorer::settle(EpochComm& comm, const client::ViewPoint& view,
   CKPT_TRY(pace_.resume(comm, {saved_pace_, saved_partial_.k, loss->tokens}));
   report.take_losses(state_);
   if (loss->tokens > 0) {
-    state_.say_once(fmt::format("{} tokens of stale experts are lost, {:.3f} % of all so far{}",
+    state_.log_once(fmt::format("{} tokens of stale experts are lost, {:.3f} % of all so far{}",
                                 loss->tokens, 100 * report.relayout.plt,
                                 k_change_text(state_.partial, saved_partial_.k)));
   }

@@ -27,7 +27,7 @@ Status World::start(std::chrono::milliseconds recovery) {
   options.snapshot_deadline = options_.snapshot_deadline;
   options.alarms = options_.alarms;
   options.codec = options_.codec;
-  options.same_bytes_min = options_.same_bytes_min;
+  options.dedup_bytes_min = options_.dedup_bytes_min;
   options.stopwatch = options_.stopwatch;
   options.scrub_bytes_per_second = options_.scrub_bytes_per_second;
   options.scrub_interval = options_.scrub_interval;

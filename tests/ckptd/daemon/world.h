@@ -34,7 +34,7 @@ class World : private Outbox {
     uint64_t scrub_bytes_per_second = 0;
     std::chrono::milliseconds scrub_interval{0};
     CodecChoice codec = CodecChoice::kNone;
-    uint64_t same_bytes_min = 0;  // tests have small units
+    uint64_t dedup_bytes_min = 0;  // tests have small units
     std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;
     MemoryKeeper* keeper = nullptr;  // keeps arenas over kill_daemon() and stop()
   };

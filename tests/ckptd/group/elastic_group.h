@@ -36,8 +36,12 @@ class ElasticGroupTest : public testing::Test {
   Groups groups;
   std::vector<Groups::OpenEpoch> opens;
 
-  Groups::Actions go_on(MemberId member) { return note(groups.join(kRun, goes_on(member))); }
-  static JoinRequest goes_on(MemberId member) { return request(member, ResumeMode::kGoOn); }
+  Groups::Actions join_survivor(MemberId member) {
+    return note(groups.join(kRun, survivor_request(member)));
+  }
+  static JoinRequest survivor_request(MemberId member) {
+    return request(member, ResumeMode::kGoOn);
+  }
   Groups::Actions join(MemberId member, uint32_t size = 4) {
     return note(groups.join(kRun, request(member, ResumeMode::kContinue, size)));
   }

@@ -49,7 +49,7 @@ class World {
       ask(any());
     } else {
       now_ += milliseconds(400);
-      carry_out(groups_->tick(now_));
+      execute(groups_->tick(now_));
     }
     check();
   }
@@ -61,12 +61,12 @@ class World {
     while (processes_.size() < kFirstSize) start(ResumeMode::kContinue);
     while (processes_.size() > kFirstSize) kill(processes_.rbegin()->first);
     for (int round = 0; round < 80; ++round) {
-      if (round == 10) carry_out(groups_->rejoin_deadline_passed());
+      if (round == 10) execute(groups_->rejoin_deadline_passed());
       if (round == 40) ask_anew();
       for (const auto& [member, process] : std::map(processes_)) ask(member);
       if (opening_) finish_opening(true);
       now_ += milliseconds(400);
-      carry_out(groups_->tick(now_));
+      execute(groups_->tick(now_));
       // A member of an epoch gets its state. It asks for a new epoch while others wait.
       for (auto& [member, process] : processes_) {
         process.has_state = process.has_state || process.in_epoch;
@@ -123,14 +123,14 @@ class World {
     // A number among the waiting processes. Only a first epoch uses it as the rank.
     uint32_t rank = 0;
     for (const auto& [other, its] : processes_) rank += other < member && !its.in_epoch ? 1 : 0;
-    carry_out(groups_->join(kRun, {.session = process.session,
-                                   .request = member,
-                                   .rank = rank % kFirstSize,
-                                   .size = kFirstSize,
-                                   .resume = process.has_state ? ResumeMode::kGoOn : process.first,
-                                   .elastic = true,
-                                   .member = member,
-                                   .grace = milliseconds(1'000)}));
+    execute(groups_->join(kRun, {.session = process.session,
+                                 .request = member,
+                                 .rank = rank % kFirstSize,
+                                 .size = kFirstSize,
+                                 .resume = process.has_state ? ResumeMode::kGoOn : process.first,
+                                 .elastic = true,
+                                 .member = member,
+                                 .grace = milliseconds(1'000)}));
   }
 
   // Without a living group, ranks of a first epoch were assigned as processes came and went. The
@@ -141,7 +141,7 @@ class World {
     }
     for (auto& [member, process] : processes_) {
       process.asking = false;
-      carry_out(groups_->leave(process.session));
+      execute(groups_->leave(process.session));
     }
   }
 
@@ -149,13 +149,14 @@ class World {
     if (member == kNobody) return;
     const SessionId session = processes_[member].session;
     processes_.erase(member);
-    carry_out(groups_->lost(session, "killed"));
+    execute(groups_->lost(session, "killed"));
   }
 
   void restart_daemon() {
     groups_ = std::make_unique<Groups>();
     opening_.reset();
-    groups_->recovered(kRun, epoch_, static_cast<uint32_t>(members_.size()), 1, members_, went_on_);
+    groups_->recovered(kRun, epoch_, static_cast<uint32_t>(members_.size()), 1, members_,
+                       survivors_continued_);
     for (auto& [member, process] : processes_) process.session = next_session_++;
     for (const auto& [member, process] : std::map(processes_)) {
       if (process.asking) {
@@ -172,7 +173,7 @@ class World {
     opening_.reset();
     if (durable) {
       epoch_ = open.epoch;
-      went_on_ = open.goes_on || open.had_gone_on;  // in the record
+      survivors_continued_ = open.goes_on || open.had_gone_on;  // in the record
       members_.clear();
       for (const JoinRequest& member : open.members) {
         members_.push_back(member.member);
@@ -187,12 +188,12 @@ class World {
         found->second.epoch = open.epoch;
       }
     }
-    carry_out(
+    execute(
         groups_->opened(kRun, open.epoch, 1,
                         durable ? ckpt::Status() : ckpt::make_error(ckpt::ErrorCode::kIo, "full")));
   }
 
-  void carry_out(const Groups::Actions& actions) {
+  void execute(const Groups::Actions& actions) {
     for (const Groups::Action& action : actions) {
       if (const auto* open = std::get_if<Groups::OpenEpoch>(&action)) {
         check(*open);
@@ -263,8 +264,8 @@ class World {
   SessionId next_session_ = 1000;
   std::optional<Groups::OpenEpoch> opening_;
   ckpt::Epoch epoch_ = 0;
-  std::vector<MemberId> members_;  // of the last epoch, by rank
-  bool went_on_ = false;           // in the last epoch, or before it
+  std::vector<MemberId> members_;     // of the last epoch, by rank
+  bool survivors_continued_ = false;  // in the last epoch, or before it
 };
 
 TEST(ElasticGroupProperty, WhoeverIsLeftGoesOn) {

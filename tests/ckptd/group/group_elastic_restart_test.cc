@@ -14,9 +14,9 @@ using testing::ElementsAre;
 class ElasticRestartTest : public ElasticGroupTest {
  protected:
   // All members of the last epoch come back, one dies, and the others return to a view.
-  void lose_one_after_a_restart(bool went_on) {
+  void lose_one_after_a_restart(bool survivors_continued) {
     const std::vector<MemberId> members = {10, 12, 13};
-    groups.recovered(kRun, 7, 3, 2, members, went_on);
+    groups.recovered(kRun, 7, 3, 2, members, survivors_continued);
     for (ckpt::Rank rank = 0; rank < 3; ++rank) {
       ASSERT_TRUE(groups.rejoin(kRun, 100 + members[rank], rank, 7).ok());
     }
@@ -32,10 +32,10 @@ class ElasticRestartTest : public ElasticGroupTest {
 TEST_F(ElasticRestartTest, SurvivorsGoOnAfterADaemonRestart) {
   groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
   ASSERT_TRUE(groups.rejoin(kRun, 110, 0, 7).ok());
-  const auto ended = all<Groups::EndEpoch>(go_on(11));
+  const auto ended = all<Groups::EndEpoch>(join_survivor(11));
   ASSERT_EQ(ended.size(), 1u) << "it had asked before the restart, or asks now";
   EXPECT_THAT(ended[0].remaining, ElementsAre(110));
-  go_on(10);
+  join_survivor(10);
   EXPECT_TRUE(opens.empty()) << "member 12 may be on its way";
   note(groups.tick(milliseconds(0)));
   note(groups.tick(kGrace - milliseconds(1)));
@@ -53,7 +53,7 @@ TEST_F(ElasticRestartTest, AfterARestartTheUsualGraceHoldsUntilSomebodyAsks) {
   note(groups.rejoin_deadline_passed());
   note(groups.tick(milliseconds(0)));
   note(groups.tick(kGrace));
-  EXPECT_TRUE(all<Groups::Refuse>(go_on(10)).empty()) << "it was not given up";
+  EXPECT_TRUE(all<Groups::Refuse>(join_survivor(10)).empty()) << "it was not given up";
   note(groups.tick(kGrace));
   ASSERT_EQ(opens.size(), 1u);
   EXPECT_THAT(members_of(opens[0]), ElementsAre(10));
@@ -87,13 +87,13 @@ TEST_F(ElasticRestartTest, AJobOfWhichAMemberCameBackGoesOn) {
   JoinRequest other = request(1, ResumeMode::kLatest, 1);
   note(groups.join(kRun, other));
   EXPECT_TRUE(opens.empty()) << "member 0 is there, and has not asked";
-  go_on(0);
+  join_survivor(0);
   ASSERT_EQ(opens.size(), 1u);
   EXPECT_TRUE(opens[0].goes_on);
 }
 
 TEST_F(ElasticRestartTest, AGroupThatWentOnNeedsNoLostRank) {
-  lose_one_after_a_restart(/*went_on=*/true);
+  lose_one_after_a_restart(/*survivors_continued=*/true);
   ASSERT_EQ(opens.size(), 1u);
   EXPECT_FALSE(opens[0].goes_on);
   EXPECT_THAT(members_of(opens[0]), ElementsAre(10, 13));
@@ -101,7 +101,7 @@ TEST_F(ElasticRestartTest, AGroupThatWentOnNeedsNoLostRank) {
 }
 
 TEST_F(ElasticRestartTest, AFirstEpochNeedsItsLostRank) {
-  lose_one_after_a_restart(/*went_on=*/false);
+  lose_one_after_a_restart(/*survivors_continued=*/false);
   EXPECT_TRUE(opens.empty());
 }
 
@@ -110,7 +110,7 @@ TEST_F(ElasticRestartTest, AReopenDeadlineLeavesWhoCameBack) {
   ASSERT_TRUE(groups.rejoin(kRun, 111, 1, 7).ok());
   EXPECT_THAT(all<Groups::EndEpoch>(note(groups.rejoin_deadline_passed()))[0].lost,
               ElementsAre(0, 2));
-  go_on(11);
+  join_survivor(11);
   EXPECT_THAT(members_of(opens.back()), ElementsAre(11));
   EXPECT_THAT(opens.back().previous_ranks, ElementsAre(1));
 }

@@ -17,10 +17,10 @@ using testing::IsEmpty;
 TEST_F(ElasticGroupTest, GoesOnAsSoonAsAllSurvivorsHaveAsked) {
   open_first();
   EXPECT_THAT(all<Groups::EndEpoch>(lost(1))[0].remaining, ElementsAre(100, 102, 103));
-  go_on(3);
-  go_on(0);
+  join_survivor(3);
+  join_survivor(0);
   EXPECT_EQ(opens.size(), 1u) << "member 2 has not asked";
-  go_on(2);
+  join_survivor(2);
   ASSERT_EQ(opens.size(), 2u);
   EXPECT_TRUE(opens[1].goes_on);
   EXPECT_EQ(opens[1].epoch, 2u);
@@ -36,8 +36,8 @@ TEST_F(ElasticGroupTest, GoesOnAsSoonAsAllSurvivorsHaveAsked) {
 TEST_F(ElasticGroupTest, ASurvivorThatDiesBeforeItAsksIsNotWaitedFor) {
   open_first();
   lost(1);
-  go_on(0);
-  go_on(3);
+  join_survivor(0);
+  join_survivor(3);
   lost(2);
   ASSERT_EQ(opens.size(), 2u);
   EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 3));
@@ -46,26 +46,26 @@ TEST_F(ElasticGroupTest, ASurvivorThatDiesBeforeItAsksIsNotWaitedFor) {
 TEST_F(ElasticGroupTest, OneThatDiesAfterItAskedIsNotInIt) {
   open_first();
   lost(1);
-  go_on(0);
-  go_on(2);
+  join_survivor(0);
+  join_survivor(2);
   lost(2);
-  go_on(3);
+  join_survivor(3);
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 3));
 }
 
 TEST_F(ElasticGroupTest, OneThatDiesWhileTheEpochOpensEndsIt) {
   open_first();
   lost(1);
-  go_on(0);
-  go_on(2);
-  go_on(3);
+  join_survivor(0);
+  join_survivor(2);
+  join_survivor(3);
   const auto actions = lost(2);
   EXPECT_TRUE(all<Groups::EndEpoch>(actions).empty() && all<Groups::OpenEpoch>(actions).empty());
   const auto ended = all<Groups::EndEpoch>(opened());
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_THAT(ended[0].remaining, ElementsAre(100, 103));
-  go_on(0);
-  go_on(3);
+  join_survivor(0);
+  join_survivor(3);
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 3));
   EXPECT_THAT(opens.back().previous_ranks, ElementsAre(0, 2)) << "of the epoch that just ended";
 }
@@ -73,23 +73,23 @@ TEST_F(ElasticGroupTest, OneThatDiesWhileTheEpochOpensEndsIt) {
 TEST_F(ElasticGroupTest, WhoDoesNotAskInTimeIsGivenUpAndComesBackWithoutState) {
   open_first();
   lost(1);
-  go_on(0);
-  go_on(3);
+  join_survivor(0);
+  join_survivor(3);
   note(groups.tick(milliseconds(50'000)));
   note(groups.tick(milliseconds(50'999)));
   EXPECT_EQ(opens.size(), 1u);
   note(groups.tick(milliseconds(51'000)));
   ASSERT_EQ(opens.size(), 2u);
   EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 3));
-  EXPECT_THAT(opens[1].given_up, HasSubstr("rank 2 of the last epoch did not ask"));
+  EXPECT_THAT(opens[1].timed_out, HasSubstr("rank 2 of the last epoch did not ask"));
   opened();
   // The lost rank wakes up: its state is out of date.
-  const auto waiting = all<Groups::JoinersWaiting>(go_on(2));
+  const auto waiting = all<Groups::JoinersWaiting>(join_survivor(2));
   ASSERT_EQ(waiting.size(), 1u);
   EXPECT_EQ(waiting[0].count, 1u);
   EXPECT_THAT(waiting[0].members, ElementsAre(100, 103));
-  go_on(0);
-  go_on(3);
+  join_survivor(0);
+  join_survivor(3);
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 3, 2));
   EXPECT_THAT(opens.back().previous_ranks, ElementsAre(0, 1, -1));
 }
@@ -99,11 +99,11 @@ TEST_F(ElasticGroupTest, JoinersWaitUntilTheMembersLetThemIn) {
   EXPECT_EQ(all<Groups::JoinersWaiting>(join(5))[0].count, 1u);
   EXPECT_EQ(all<Groups::JoinersWaiting>(join(4))[0].count, 2u);
   EXPECT_EQ(opens.size(), 1u);
-  const auto ended = all<Groups::EndEpoch>(go_on(1));
+  const auto ended = all<Groups::EndEpoch>(join_survivor(1));
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_THAT(ended[0].lost, IsEmpty());
   EXPECT_EQ(opens.size(), 1u);
-  go_on(0);
+  join_survivor(0);
   ASSERT_EQ(opens.size(), 2u);
   EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 1, 4, 5));
   EXPECT_THAT(opens[1].previous_ranks, ElementsAre(0, 1, -1, -1));
@@ -112,7 +112,7 @@ TEST_F(ElasticGroupTest, JoinersWaitUntilTheMembersLetThemIn) {
 TEST_F(ElasticGroupTest, AJoinerThatComesWhileTheEpochOpensIsToldOfAfterwards) {
   open_first(2);
   lost(1);
-  go_on(0);
+  join_survivor(0);
   ASSERT_EQ(opens.size(), 2u);
   EXPECT_THAT(join(5), IsEmpty());
   EXPECT_EQ(all<Groups::JoinersWaiting>(opened())[0].count, 1u);
@@ -142,8 +142,8 @@ TEST_F(ElasticGroupTest, ASurvivorOfAGroupThatIsGoneContinuesFromAView) {
 TEST_F(ElasticGroupTest, WhoLeavesIsNoSurvivor) {
   open_first();
   EXPECT_TRUE(all<Groups::EndEpoch>(note(groups.leave(101))).empty());
-  EXPECT_EQ(all<Groups::EndEpoch>(go_on(0)).size(), 1u);
-  go_on(2);
+  EXPECT_EQ(all<Groups::EndEpoch>(join_survivor(0)).size(), 1u);
+  join_survivor(2);
   note(groups.leave(103));
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 2));
 }
@@ -151,11 +151,11 @@ TEST_F(ElasticGroupTest, WhoLeavesIsNoSurvivor) {
 TEST_F(ElasticGroupTest, ARecordThatCannotBeWrittenLosesNoSurvivor) {
   open_first(2);
   lost(0);
-  go_on(1);
+  join_survivor(1);
   const auto refused =
       all<Groups::Refuse>(opened(ckpt::make_error(ErrorCode::kIo, "the journal is closed")));
   ASSERT_EQ(refused.size(), 1u);
-  go_on(1);
+  join_survivor(1);
   ASSERT_EQ(opens.size(), 3u);
   EXPECT_TRUE(opens[2].goes_on);
 }
@@ -199,8 +199,8 @@ TEST_F(ElasticGroupTest, AMemberThatJoinsAnewGivesItsStateUp) {
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_THAT(ended[0].lost, ElementsAre(1));
   EXPECT_THAT(ended[0].remaining, ElementsAre(100, 102));
-  go_on(0);
-  go_on(2);
+  join_survivor(0);
+  join_survivor(2);
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 2, 1));
   EXPECT_THAT(opens.back().previous_ranks, ElementsAre(0, 2, -1));
 }
@@ -209,14 +209,14 @@ TEST_F(ElasticGroupTest, AMemberThatJoinsAnewGivesItsStateUp) {
 TEST_F(ElasticGroupTest, AJoinerThatLosesTheGroupThatTakesItInJoinsAnew) {
   open_first(2);
   join(5);
-  go_on(0);
-  go_on(1);
+  join_survivor(0);
+  join_survivor(1);
   ASSERT_EQ(opens.size(), 2u);
   opened();
   lost(1);
   EXPECT_TRUE(all<Groups::Refuse>(join(5)).empty());
   EXPECT_EQ(opens.size(), 2u) << "member 0 has not asked";
-  go_on(0);
+  join_survivor(0);
   ASSERT_EQ(opens.size(), 3u);
   EXPECT_THAT(members_of(opens[2]), ElementsAre(0, 5));
   EXPECT_THAT(opens[2].previous_ranks, ElementsAre(0, -1));
@@ -225,11 +225,11 @@ TEST_F(ElasticGroupTest, AJoinerThatLosesTheGroupThatTakesItInJoinsAnew) {
 TEST_F(ElasticGroupTest, TheLastToAskIsTakenInAtOnce) {
   open_first(2);
   join(5);
-  go_on(0);
-  go_on(1);
+  join_survivor(0);
+  join_survivor(1);
   opened();
   lost(1);
-  go_on(0);
+  join_survivor(0);
   EXPECT_EQ(opens.size(), 2u) << "member 5 may have its state by now";
   join(5);
   ASSERT_EQ(opens.size(), 3u);
@@ -252,7 +252,7 @@ TEST_F(ElasticGroupTest, AFirstEpochThatFailsBeforeAnybodyHasStateIsFormedAgain)
 // The refused member has left the epoch to ask for the next: the others do not wait for it.
 TEST_F(ElasticGroupTest, AMemberWhoseJoinIsRefusedIsInNoEpoch) {
   open_first(3);
-  JoinRequest taken = goes_on(1);
+  JoinRequest taken = survivor_request(1);
   taken.member = 2;
   auto actions = note(groups.join(kRun, taken));
   ASSERT_EQ(all<Groups::Refuse>(actions).size(), 1u);
@@ -262,10 +262,10 @@ TEST_F(ElasticGroupTest, AMemberWhoseJoinIsRefusedIsInNoEpoch) {
   EXPECT_THAT(ended[0].remaining, ElementsAre(100, 102));
   EXPECT_FALSE(groups.member(101)->active);
   // The same holds between two epochs.
-  JoinRequest of_nobody = goes_on(2);
+  JoinRequest of_nobody = survivor_request(2);
   of_nobody.size = 0;
   EXPECT_EQ(all<Groups::Refuse>(note(groups.join(kRun, of_nobody))).size(), 1u);
-  go_on(0);
+  join_survivor(0);
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0));
 }
 

@@ -20,7 +20,7 @@ class GroupReturnTest : public ElasticGroupTest {
   void open_without_one() {
     open_first();
     lost(1);
-    for (const MemberId member : {0, 2, 3}) go_on(member);
+    for (const MemberId member : {0, 2, 3}) join_survivor(member);
     ASSERT_EQ(opens.size(), 2u);
     EXPECT_TRUE(opened().empty());
   }
@@ -74,7 +74,7 @@ TEST_F(GroupReturnTest, JoinersWaitUntilFormerMembersHaveReturned) {
   const auto waiting = all<Groups::JoinersWaiting>(opened());
   ASSERT_EQ(waiting.size(), 1u);
   EXPECT_EQ(waiting[0].count, 1u);
-  for (const MemberId member : {0, 2, 3}) go_on(member);
+  for (const MemberId member : {0, 2, 3}) join_survivor(member);
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 2, 3, 5));
   EXPECT_THAT(opens.back().previous_ranks, ElementsAre(0, 1, 2, -1));
 }
@@ -182,7 +182,7 @@ TEST_F(GroupReturnTest, OneWithItsStateGoesOnAndTakesTheOthersIn) {
   joins(5);
   returns(0, 0);
   returns(3, 2);
-  keep_refusals(go_on(2));
+  keep_refusals(join_survivor(2));
   ASSERT_EQ(opens.size(), 3u);
   EXPECT_TRUE(opens[2].goes_on);
   EXPECT_THAT(members_of(opens[2]), ElementsAre(2, 0, 3, 5));
@@ -313,8 +313,8 @@ TEST_F(GroupReturnTest, JoinersThatANewGroupHasNoPlaceForJoinItLater) {
   const auto waiting = all<Groups::JoinersWaiting>(opened());
   ASSERT_EQ(waiting.size(), 1u);
   EXPECT_EQ(waiting[0].count, 1u);
-  go_on(2);
-  go_on(3);
+  join_survivor(2);
+  join_survivor(3);
   EXPECT_THAT(members_of(opens.back()), ElementsAre(2, 3, 4));
 }
 

@@ -261,7 +261,7 @@ TEST(GroupProperty, RandomHistories) {
     ckpt::Epoch last = 0;
     std::optional<ckpt::Epoch> opening;
     std::map<ckpt::Epoch, size_t> ends;
-    const auto carry_out = [&](const Groups::Actions& actions) {
+    const auto execute = [&](const Groups::Actions& actions) {
       for (const auto& open : all<Groups::OpenEpoch>(actions)) {
         ASSERT_EQ(open.epoch, last + 1);
         ASSERT_FALSE(opening.has_value());
@@ -277,20 +277,20 @@ TEST(GroupProperty, RandomHistories) {
         if (fresh) alive.push_back(next_session++);
         JoinRequest join = request(static_cast<Rank>(pick(3)), 3, ResumeMode::kContinue);
         join.session = fresh ? alive.back() : alive[pick(alive.size())];
-        carry_out(groups.join(kRun, join));
+        execute(groups.join(kRun, join));
       } else if (opening && pick(2) == 0) {
         const bool works = pick(4) != 0;
         if (works) last = *opening;
         const ckpt::Epoch epoch = *std::exchange(opening, std::nullopt);
-        carry_out(
+        execute(
             groups.opened(kRun, epoch, 1,
                           works ? Status() : Status(ckpt::Error{ErrorCode::kIo, "drawn by lot"})));
       } else {
         const size_t victim = pick(alive.size());
         if (pick(3) == 0) {
-          carry_out(groups.leave(alive[victim]));
+          execute(groups.leave(alive[victim]));
         } else {
-          carry_out(groups.lost(alive[victim], "drawn by lot"));
+          execute(groups.lost(alive[victim], "drawn by lot"));
           alive.erase(alive.begin() + static_cast<ptrdiff_t>(victim));
         }
       }

@@ -29,16 +29,16 @@ constexpr std::array<std::string_view, kRunActivities> kExpected = {
 };
 constexpr size_t kLastingActivities = 6;
 
-bool expected_to_exclude(size_t going_on, size_t wanted) {
-  return going_on < kLastingActivities && kExpected[wanted][2 * going_on] == 'x';
+bool expected_to_exclude(size_t running, size_t wanted) {
+  return running < kLastingActivities && kExpected[wanted][2 * running] == 'x';
 }
 
 TEST(RunGateModel, TableIsAsDocumented) {
   for (size_t wanted = 0; wanted < kRunActivities; ++wanted) {
-    for (size_t going_on = 0; going_on < kRunActivities; ++going_on) {
-      EXPECT_EQ(excludes(RunActivity(going_on), RunActivity(wanted)),
-                expected_to_exclude(going_on, wanted))
-          << wanted << " while " << going_on;
+    for (size_t running = 0; running < kRunActivities; ++running) {
+      EXPECT_EQ(excludes(RunActivity(running), RunActivity(wanted)),
+                expected_to_exclude(running, wanted))
+          << wanted << " while " << running;
     }
   }
 }
@@ -49,7 +49,7 @@ struct Actor {
   ckpt::RunId run = kAllRuns;
 };
 
-enum class Stage : uint8_t { kBegins, kWaits, kWoken, kGoesOn, kOver };
+enum class Stage : uint8_t { kBegins, kWaits, kWoken, kRunning, kOver };
 enum class WhenWoken : uint8_t { kAtOnce /* inside the release */, kLater /* a step of its own */ };
 
 class World {
@@ -69,7 +69,7 @@ class World {
   }
 
   void step(size_t actor) {
-    if (stages_[actor] == Stage::kGoesOn) {
+    if (stages_[actor] == Stage::kRunning) {
       stages_[actor] = Stage::kOver;  // first: the release may wake others, who look at the model
       tokens_[actor].reset();
     } else {
@@ -109,7 +109,7 @@ class World {
 
   bool may(size_t wanted, ckpt::RunId run) const {
     for (size_t i = 0; i < actors_.size(); ++i) {
-      if (stages_[i] != Stage::kGoesOn || actors_[i].run != run) continue;
+      if (stages_[i] != Stage::kRunning || actors_[i].run != run) continue;
       if (expected_to_exclude(index(i), wanted)) return false;
     }
     return true;
@@ -117,7 +117,7 @@ class World {
 
   bool busy(size_t activity, ckpt::RunId run) const {
     for (size_t i = 0; i < actors_.size(); ++i) {
-      if (stages_[i] == Stage::kGoesOn && actors_[i].run == run && index(i) == activity)
+      if (stages_[i] == Stage::kRunning && actors_[i].run == run && index(i) == activity)
         return true;
     }
     return false;
@@ -128,7 +128,7 @@ class World {
     if (gate_.may(it.activity, it.run)) {
       if (!may(index(actor), it.run)) fault_ = "begins although the table excludes it";
       tokens_[actor] = gate_.begin(it.activity, it.run);
-      stages_[actor] = Stage::kGoesOn;
+      stages_[actor] = Stage::kRunning;
     } else {
       stages_[actor] = Stage::kWaits;
       gate_.wait(it.activity, it.run, [this, it] { woken(it); });

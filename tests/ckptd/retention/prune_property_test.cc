@@ -62,7 +62,7 @@ class PruneHistory {
     EXPECT_TRUE(plan.ok()) << plan.error().message;
     return plan.ok() ? std::move(*plan) : PrunePlan();
   }
-  void carry_out(const PrunePlan& plan) {
+  void execute(const PrunePlan& plan) {
     for (const PrunePlan::Removed& removed : plan.removed) {
       for (const std::string& tag : removed.tags) append(untagged(tag));
       fb::DeletedT deletion;
@@ -227,7 +227,7 @@ TEST(PruneProperty, KeptViewsHaveWhatTheyHad) {
     const ckpt::KeepRules rules = history.rules();
     const PrunePlan plan = history.plan(rules);
     const auto before = history.views(plan.kept);
-    history.carry_out(plan);
+    history.execute(plan);
     ASSERT_EQ(history.views(plan.kept), before);
     EXPECT_EQ(history.catalog().latest_complete(kTestRun, 0), latest);
     for (const ViewPoint& pin : history.catalog().pins(kTestRun)) {
@@ -259,7 +259,7 @@ TEST(PruneProperty, PruningGoesOnAndARebuildSaysTheSame) {
     for (int round = 0; round < 4; ++round) {
       const PrunePlan plan = history.plan(history.rules());
       const auto before = history.views(plan.kept);
-      history.carry_out(plan);
+      history.execute(plan);
       ASSERT_EQ(history.views(plan.kept), before);
     }
     expect_space_adds_up(history);
@@ -287,7 +287,7 @@ TEST(PruneProperty, ARemovedRunLeavesNothingAlive) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     PruneHistory history(seed, 40);
     history.pin_some();
-    history.carry_out(history.plan(history.rules()));
+    history.execute(history.plan(history.rules()));
     const auto firm = plan_removal(history.catalog(), {.run = kTestRun, .reason = "gone"});
     const bool protects =
         !history.catalog().tags(kTestRun).empty() || !history.catalog().pins(kTestRun).empty();

@@ -70,7 +70,7 @@ TEST(PartialBudgetTest, KFallsNoFurtherThanTheNextRollbackAllows) {
   double spent = 0;
   for (uint32_t seed = 1; seed <= kSeeds; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
-    History history({.k = 1, .plt_budget = kBudget, .survivors_go_on = true}, seed);
+    History history({.k = 1, .plt_budget = kBudget, .survivors_continue = true}, seed);
     const auto interval = [&history] {
       history.snapshot(false, false);
       for (int step = 0; step < 4; ++step) history.step();
@@ -90,7 +90,7 @@ TEST(PartialBudgetTest, KFallsNoFurtherThanTheNextRollbackAllows) {
 TEST(PartialBudgetTest, ASmallerGroupHasMoreToLose) {
   const std::vector<StateUnit> units = small_units();
   ComputePlacement placement = *static_placement(kLayers, kExperts, 2);
-  const PartialOptions options{.k = 3, .plt_budget = 1, .survivors_go_on = true};
+  const PartialOptions options{.k = 3, .plt_budget = 1, .survivors_continue = true};
   PartialCheckpoint partial(units, placement, options);
   ExpertStamps stamps(kGrid);
   std::vector<int64_t> routed(kGrid.size(), 10);

@@ -21,9 +21,9 @@ TEST(PartialCheckpointTest, ReplicasLowerTheRiskOnlyWhereSurvivorsGoOn) {
   const auto units = state_units({.layers = kGrid.layers, .experts = kExperts});
   const LayerSlots layer = {{0, 1, 2}, {0, 1, 3}, {0, 4, 5}};  // three, two and one holder
   const ComputePlacement placement = *make_placement({layer, layer}, kExperts, 3);
-  for (const bool survivors_go_on : {false, true}) {
-    PartialCheckpoint partial(units, placement,
-                              {.k = 1, .staleness_max = 30, .survivors_go_on = survivors_go_on});
+  for (const bool survivors_continue : {false, true}) {
+    PartialCheckpoint partial(
+        units, placement, {.k = 1, .staleness_max = 30, .survivors_continue = survivors_continue});
     ExpertStamps stamps(kGrid);
     std::vector<int64_t> routed(kGrid.size(), 0);
     const std::vector<int64_t> updates(kGrid.size(), 0);
@@ -34,7 +34,7 @@ TEST(PartialCheckpointTest, ReplicasLowerTheRiskOnlyWhereSurvivorsGoOn) {
       if (step == 1) continue;  // full
       for (const uint32_t expert : plan.experts) ++saves[expert % kExperts];
     }
-    if (survivors_go_on) {
+    if (survivors_continue) {
       EXPECT_LT(saves[0], saves[3]);
       EXPECT_LT(saves[1], saves[3]);
     } else {

@@ -30,13 +30,13 @@ TEST(PartialRiskTest, MemoryIsForThoseWithOneHolder) {
   const std::vector<StateUnit> units = small_units();
   const ComputePlacement placement = in_both_layers({{0, 1, 3}, {0, 2, 3}, {0, 4, 5}, {0, 4, 5}});
   const std::vector<int64_t> tokens = {50, 13, 12, 1, 1, 1};
-  PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_go_on = true};
+  PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_continue = true};
   PartialCheckpoint going_on(units, placement, options);
   const auto plan = second_snapshot(going_on, tokens);
   EXPECT_THAT(plan.experts, ElementsAre(1, kExperts + 1));
   EXPECT_THAT(plan.memory_experts, ElementsAre(2, kExperts + 2));
   // If all ranks roll back, all experts run the same risk.
-  options.survivors_go_on = false;
+  options.survivors_continue = false;
   PartialCheckpoint rewinding(units, placement, options);
   const auto other = second_snapshot(rewinding, tokens);
   EXPECT_THAT(other.experts, ElementsAre(0, kExperts));
@@ -48,7 +48,7 @@ TEST(PartialRiskTest, TwoOnOneNodeAreAsRiskyAsOne) {
   const std::vector<StateUnit> units = small_units();
   // Experts 0 and 1 are on ranks 0 and 1, the others on ranks 2 and 0 or 3 and 1.
   const ComputePlacement placement = in_both_layers({{0, 1, 2, 3}, {0, 1, 4, 5}, {2, 3}, {4, 5}});
-  const PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_go_on = true};
+  const PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_continue = true};
   const std::vector<int64_t> tokens = {10, 10, 12, 12, 12, 12};
   PartialCheckpoint alone(units, placement, options);
   for (const uint32_t expert : second_snapshot(alone, tokens).experts) {
@@ -75,7 +75,7 @@ TEST(PartialRiskTest, AnExpectedLossIsThatOfANode) {
   const std::vector<StateUnit> units = small_units();
   const ComputePlacement placement = in_both_layers({{0, 1, 2}, {0, 1, 3}, {2, 3, 4}, {4, 5}});
   const auto expected = [&](std::vector<uint32_t> domains) {
-    PartialCheckpoint partial(units, placement, {.k = 1, .survivors_go_on = true});
+    PartialCheckpoint partial(units, placement, {.k = 1, .survivors_continue = true});
     partial.set_domains(std::move(domains));
     ExpertStamps stamps(kGrid);
     std::vector<int64_t> routed(kGrid.size(), 10);

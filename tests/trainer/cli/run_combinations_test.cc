@@ -136,7 +136,7 @@ TEST_F(RunCombinationsTest, ShardedExpertsGoOnAndReplanEveryStep) {
   EXPECT_EQ(even.rank.expert_state, ExpertState::kSharded);
   EXPECT_TRUE(even.rank.elastic);
   EXPECT_TRUE(even.rank.moves_experts()) << "the last survivor saves all of them";
-  EXPECT_FALSE(even.rank.partial.survivors_go_on) << "every loss takes all ranks to one view";
+  EXPECT_FALSE(even.rank.partial.survivors_continue) << "every loss takes all ranks to one view";
   EXPECT_EQ(even.rank.replan_every, 0u) << "static never changes";
   EXPECT_EQ(even.on_loss_reason, "the default");
   const RunOptions by_load = options_of({"--placement", "laer", "--on-loss", "restart"});

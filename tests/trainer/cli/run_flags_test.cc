@@ -170,7 +170,7 @@ TEST_F(RunFlagsTest, ChoicesOfPartialCheckpoints) {
   EXPECT_EQ(partial.staleness_max, 9u);
   EXPECT_EQ(partial.plt_budget, 0.5);
   EXPECT_EQ(partial.dense, DenseSharding::kEqual);
-  EXPECT_FALSE(partial.survivors_go_on);
+  EXPECT_FALSE(partial.survivors_continue);
 }
 
 TEST_F(RunFlagsTest, SelectorAgeAwareSaysWhatToUse) {

@@ -18,7 +18,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 using testing::Not;
 
-class CudaElasticTest : public GoingOnTest {
+class CudaElasticTest : public ContinueTest {
  protected:
   CudaElasticTest() {
     program_ = MOETRAIN_ON_GPU;
@@ -59,13 +59,13 @@ class CudaElasticTest : public GoingOnTest {
 TEST_F(CudaElasticTest, ALossAndADepartureChangeNoBit) {
   const Flags changes = twice_ + Flags{"--kill", "1@3", "--leave", "3@6"};
   set_gpus(4);
-  const json over_nccl = go_on("nccl.json", "4", changes);
+  const json over_nccl = run_continued("nccl.json", "4", changes);
   EXPECT_THAT(last_error_output_, Not(HasSubstr("without NCCL")));
   EXPECT_EQ(groups(), (Groups{{4, "nccl"}, {3, "nccl"}, {2, "nccl"}}));
   EXPECT_EQ(over_nccl.at("failures").size(), 1u);
   EXPECT_EQ(over_nccl.at("plt"), 0);
   set_gpus(1);
-  const json over_host = go_on("host.json", "4", changes);
+  const json over_host = run_continued("host.json", "4", changes);
   EXPECT_EQ(groups(), (Groups{{4, "host"}, {3, "host"}, {2, "host"}}));
   EXPECT_THAT(last_error_output_, HasSubstr("without NCCL: ranks 0 and 1 have the same GPU"));
   EXPECT_EQ(bits(over_nccl).size(), 12u);
@@ -118,7 +118,7 @@ TEST_F(CudaElasticTest, WhereNcclFailsThoughNobodyIsLostTheGroupGoesOnWithoutIt)
   for (const int error : {kInternalError, kRemoteError}) {
     SCOPED_TRACE(error);
     make_nccl_fail(error);
-    const json report = go_on("fails.json", "2", {});
+    const json report = run_continued("fails.json", "2", {});
     EXPECT_EQ(groups(), (Groups{{2, "host"}}));
     EXPECT_THAT(last_error_output_, HasSubstr("has no GPU that NCCL can use: "));
     EXPECT_THAT(last_error_output_, HasSubstr("connecting: NCCL: "));
@@ -146,14 +146,14 @@ class CudaShardedTest : public CudaElasticTest {
 TEST_F(CudaShardedTest, RanksReturnToOneViewAndCutTheirRangesAnew) {
   const Flags changes = sharded_ + saved_ + Flags{"--kill", "1@5", "--leave", "3@8"};
   set_gpus(4);
-  const json over_nccl = go_on("nccl.json", "4", changes);
+  const json over_nccl = run_continued("nccl.json", "4", changes);
   EXPECT_EQ(groups(), (Groups{{4, "nccl"}, {3, "nccl"}, {2, "nccl"}}));
   EXPECT_THAT(last_error_output_, HasSubstr("all 3 ranks return to step "));
   ASSERT_EQ(over_nccl.at("failures").size(), 1u);
   EXPECT_LE(over_nccl.at("failures")[0].at("steps_lost"), 2) << "a snapshot is sealed a step later";
   EXPECT_EQ(over_nccl.at("failures")[0].at("stale_units"), 0);
   set_gpus(1);
-  const json over_host = go_on("host.json", "4", changes);
+  const json over_host = run_continued("host.json", "4", changes);
   EXPECT_EQ(groups(), (Groups{{4, "host"}, {3, "host"}, {2, "host"}}));
   EXPECT_EQ(bits(over_nccl).size(), 12u);
   EXPECT_EQ(bits(over_nccl), bits(over_host));
@@ -164,11 +164,11 @@ TEST_F(CudaShardedTest, NeitherTheScheduleNorARestartChangesABit) {
   for (const Flags& precision : {Flags{}, Flags{"--precision", "bf16"}}) {
     SCOPED_TRACE(precision.size());
     const Flags flags = sharded_ + precision;
-    const json delayed = go_on("delayed.json", "3", flags);
+    const json delayed = run_continued("delayed.json", "3", flags);
     EXPECT_GT(delayed.at("exchange").at("restore_bytes"), 0);
     EXPECT_LE(delayed.at("exchange").at("memory_bytes"), delayed.at("exchange").at("memory_bound"));
     const json at_once =
-        go_on("inline.json", "3", flags + Flags{"--prefetch", "0", "--reshard", "inline"});
+        run_continued("inline.json", "3", flags + Flags{"--prefetch", "0", "--reshard", "inline"});
     EXPECT_EQ(at_once.at("exchange").at("hidden_ms"), 0);
     EXPECT_EQ(bits(at_once), bits(delayed));
     const Flags restart = {"--ranks",   "3",       "--steps", "12",
@@ -187,7 +187,7 @@ TEST_F(CudaShardedTest, ACheckpointOfOneModeResumesInTheOther) {
   set_gpus(2);
   const Flags replicated = {"--slots", "4"};
   const auto train = [&](const Flags& mode, const std::string& steps, const Flags& more) {
-    const Ended ended = run(program_, going_on("r.json", "2", steps, mode + more));
+    const Ended ended = run(program_, continue_flags("r.json", "2", steps, mode + more));
     EXPECT_EQ(ended.code(), 0) << ended.err;
     return bits(read_report("r.json"));
   };

@@ -25,7 +25,7 @@ class UnsavedWatchTest : public testing::Test {
     for (uint64_t ms = from * 1'000; ms < to * 1'000; ms += 250) {
       const auto look = watch.look(silent(ms - since * 1'000), ms * 1'000'000);
       lines.insert(lines.end(), look.lines.begin(), look.lines.end());
-      if (look.verdict != Verdict::kGoOn) verdicts_.push_back(look.verdict);
+      if (look.verdict != Verdict::kContinue) verdicts_.push_back(look.verdict);
     }
     return lines;
   }
@@ -241,7 +241,7 @@ TEST_F(UnsavedWatchTest, NextGroupIsToldOfItsLastCheckpointToo) {
     watch.saving(30, at * kSecondNs);
     EXPECT_THAT(watch.look({}, (at + 6) * kSecondNs).lines,
                 ElementsAre(HasSubstr("makes no progress; waiting at most 60 s")));
-    watch.goes_on();
+    watch.membership_changed();
   }
 }
 
@@ -256,7 +256,7 @@ TEST_F(UnsavedWatchTest, StepLimitWarnsAndTrainsOn) {
   const auto look = watch.look({}, 3 * kSecondNs);
   EXPECT_THAT(look.lines, ElementsAre(HasSubstr("no checkpoint since step 0 for 11 steps, more "
                                                 "than the 10 of --unsaved-max")));
-  EXPECT_EQ(look.verdict, Verdict::kGoOn);
+  EXPECT_EQ(look.verdict, Verdict::kContinue);
   EXPECT_THAT(watch.look({}, 4 * kSecondNs).lines, IsEmpty());
   EXPECT_EQ(watch.look({}, 9 * kSecondNs).lines.size(), 1u);
   watch.durable(11, 10 * kSecondNs);
@@ -269,10 +269,10 @@ TEST_F(UnsavedWatchTest, TimeLimitStopsOnce) {
   limited.stop = true;
   UnsavedWatch watch(limited);
   watch.begins(0, kSecondNs);
-  EXPECT_EQ(watch.look({}, 60 * kSecondNs).verdict, Verdict::kGoOn) << "nothing is unsaved";
+  EXPECT_EQ(watch.look({}, 60 * kSecondNs).verdict, Verdict::kContinue) << "nothing is unsaved";
   watch.stepped(1);
   EXPECT_EQ(watch.look({}, 60 * kSecondNs).verdict, Verdict::kStop);
-  EXPECT_EQ(watch.look({}, 90 * kSecondNs).verdict, Verdict::kGoOn);
+  EXPECT_EQ(watch.look({}, 90 * kSecondNs).verdict, Verdict::kContinue);
 }
 
 TEST_F(UnsavedWatchTest, LastCheckpointWaitsForProgressAndNoLonger) {
@@ -283,12 +283,12 @@ TEST_F(UnsavedWatchTest, LastCheckpointWaitsForProgressAndNoLonger) {
   // A slow disk that gets on is waited for.
   for (uint64_t at = 10; at < 200; at += 5) {
     const auto look = watch.look({.bytes_written = at}, at * kSecondNs);
-    EXPECT_EQ(look.verdict, Verdict::kGoOn) << at;
+    EXPECT_EQ(look.verdict, Verdict::kContinue) << at;
   }
   std::vector<std::string> lines;
   for (uint64_t at = 200; at < 255; ++at) {
     const auto look = watch.look({.bytes_written = 195}, at * kSecondNs);
-    EXPECT_EQ(look.verdict, Verdict::kGoOn) << at;
+    EXPECT_EQ(look.verdict, Verdict::kContinue) << at;
     lines.insert(lines.end(), look.lines.begin(), look.lines.end());
   }
   EXPECT_THAT(lines, ElementsAre("saving step 30: ckptd at /s makes no progress; waiting at most "

@@ -93,7 +93,7 @@ TEST_F(SavedStepsTest, SurvivorsStillTellOfSnapshotsThatFailed) {
   take(20);
   saved_->lost({15});
   saved_->agreed(20);
-  saved_->went_on();
+  saved_->continue_lineage();
   EXPECT_TRUE(saved_->saved_before());
   EXPECT_EQ(meet().lost_snapshot, 20u);
   EXPECT_FALSE(saved_->saved_before());
@@ -102,7 +102,7 @@ TEST_F(SavedStepsTest, SurvivorsStillTellOfSnapshotsThatFailed) {
 TEST_F(SavedStepsTest, LostLastStepIsSavedAgain) {
   take(10);
   saved_->agreed(10);
-  saved_->went_on();
+  saved_->continue_lineage();
   saved_->lost({10});
   EXPECT_TRUE(saved_->current_is_lost());
   saved_->save_again();

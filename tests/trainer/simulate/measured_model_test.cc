@@ -23,7 +23,7 @@ Measured measured() {
   all.copy_bytes_per_s = 5e9;
   all.restarted.checkpoints = {.count = 2, .bytes = 8'000'000, .durable_ms_p50 = 4};
   all.restarted.failures.push_back({.detected_ms = 100, .resumed_ms = 2100});
-  all.went_on.failures.push_back(
+  all.continued.failures.push_back(
       {.detected_ms = 1,
        .resumed_ms = 185,
        .group = 3,
@@ -79,10 +79,10 @@ TEST(MeasuredModel, RunsThatTeachNothingAreRefused) {
   none.restarted.checkpoints.count = 0;
   EXPECT_THAT(measured_model(none).error().message, HasSubstr("saved 0 checkpoints"));
   none = measured();
-  none.went_on.failures[0].group = 0;  // all ranks resumed
+  none.continued.failures[0].group = 0;  // all ranks resumed
   EXPECT_THAT(measured_model(none).error().message, HasSubstr("survivors went on from none"));
   none = measured();
-  none.went_on.failures[0].detected_ms.reset();  // the time of the loss is unknown
+  none.continued.failures[0].detected_ms.reset();  // the time of the loss is unknown
   EXPECT_FALSE(measured_model(none).ok());
 }
 

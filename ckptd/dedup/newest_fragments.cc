@@ -1,8 +1,8 @@
-#include "ckptd/same/newest_fragments.h"
+#include "ckptd/dedup/newest_fragments.h"
 
 #include <algorithm>
 
-#include "ckptd/same/same_plan.h"
+#include "ckptd/dedup/dedup_plan.h"
 
 namespace ckptd {
 

@@ -14,7 +14,7 @@
 
 namespace ckptd {
 
-struct SameCandidate {
+struct DedupCandidate {
   size_t fragment = 0;                // index in the slab
   std::vector<FragmentPlace> places;  // ascending, together exactly its range
 
@@ -27,7 +27,7 @@ struct SameCandidate {
 
 // An extent of some of these places, and its header according to the journal: everything except its
 // table of fragments, which its CRC32C covers.
-struct SameExtent {
+struct DedupExtent {
   ckpt::ExtentHeader expected;
   uint32_t header_bytes = 0;
   uint32_t header_crc32c = 0;
@@ -60,7 +60,7 @@ std::span<const Piece> exact_cover(const std::vector<Piece>& pieces, uint64_t of
 }
 
 // A range of a segment that is read at once, in whole blocks, and the parts to compare.
-struct SameRead {
+struct DedupRead {
   struct Part {
     size_t candidate = 0;
     size_t place = 0;   // index in the candidate
@@ -68,7 +68,7 @@ struct SameRead {
     uint64_t bytes = 0;
     bool base = false;  // the base of the place
     bool operator==(const Part&) const = default;
-    FragmentPlace of(const SameCandidate& whose) const {
+    FragmentPlace of(const DedupCandidate& whose) const {
       return base ? base_of(whose.places[place]) : whose.places[place];
     }
   };
@@ -77,23 +77,23 @@ struct SameRead {
   uint64_t end = 0;
   std::vector<Part> parts;
   std::vector<size_t> extents = {};  // with headers in this range
-  bool operator==(const SameRead&) const = default;
+  bool operator==(const DedupRead&) const = default;
 };
 
-struct SamePlanLimits {
+struct DedupPlanLimits {
   uint64_t read_bytes_max = 0;  // of one read: a multiple of a block, and larger than an encoded
                                 // fragment plus two blocks
   uint64_t gap_bytes_max = 0;   // largest gap that is read rather than skipped
   uint64_t compared_bytes_min = 0;  // minimum that makes a read worthwhile
 };
 
-struct SamePlan {
-  std::vector<SameRead> reads;    // in disk order; neighbors are read together
+struct DedupPlan {
+  std::vector<DedupRead> reads;   // in disk order; neighbors are read together
   std::vector<size_t> scattered;  // candidates that would take too many reads, or have a header too
                                   // large for one: not planned. Ascending
 };
 // Reads each stored byte of the other candidates once, and the header of each of their extents.
-SamePlan plan_same(const std::vector<SameCandidate>& candidates,
-                   const std::vector<SameExtent>& extents, const SamePlanLimits& limits);
+DedupPlan plan_dedup(const std::vector<DedupCandidate>& candidates,
+                     const std::vector<DedupExtent>& extents, const DedupPlanLimits& limits);
 
 }  // namespace ckptd

@@ -1,4 +1,4 @@
-#include "ckptd/snapshots/same_versions.h"
+#include "ckptd/snapshots/shared_versions.h"
 
 #include <gmock/gmock.h>
 
@@ -14,9 +14,9 @@ using ::testing::SizeIs;
 // The open snapshot that references them.
 constexpr ckpt::SnapshotKey kOpen{.run = kTestRun, .lineage = 1, .epoch = 9, .step = 8};
 
-class SameVersionsTest : public testing::Test {
+class SharedVersionsTest : public testing::Test {
  protected:
-  SameVersionsTest() {
+  SharedVersionsTest() {
     apply_all(catalog_, {store_opened(), run_created(), units_registered(units_),
                          lineage_opened(1, 0, 0), committed(commit_, units_)});
   }
@@ -25,9 +25,9 @@ class SameVersionsTest : public testing::Test {
   }
   bool hold(ckpt::UnitId unit) {
     const UnitVersion held = version(unit);
-    return same_.hold(catalog_, held, held.fragments);
+    return shared_.hold(catalog_, held, held.fragments);
   }
-  SameVersions::Place place() const {
+  SharedVersions::Place place() const {
     const FragmentPlace first = version(0).fragments.front();
     return {first.segment, first.extent_offset};
   }
@@ -35,49 +35,49 @@ class SameVersionsTest : public testing::Test {
   const std::vector<ckpt::UnitSpec> units_ = test_units(1, 1);  // weights, optimizer, trainer
   const CommitSpec commit_{.point = {1, 4}, .units = all_units(units_)};
   Catalog catalog_{make_memory_store()};
-  SameVersions same_;
+  SharedVersions shared_;
 };
 
-TEST_F(SameVersionsTest, HoldsAVersionWithItsExtents) {
+TEST_F(SharedVersionsTest, HoldsAVersionWithItsExtents) {
   ASSERT_TRUE(hold(0));
-  EXPECT_THAT(same_.held(), ElementsAre(SameVersions::Version{commit_.point, 0}));
-  const auto headers = same_.headers({.low = 11, .high = 12}, kOpen, {place()});
+  EXPECT_THAT(shared_.held(), ElementsAre(SharedVersions::Version{commit_.point, 0}));
+  const auto headers = shared_.headers({.low = 11, .high = 12}, kOpen, {place()});
   ASSERT_THAT(headers, SizeIs(1));
   EXPECT_EQ(headers[0].expected.snapshot, version(0).snapshot);
   EXPECT_EQ(headers[0].expected.offset, place().second);
   EXPECT_EQ(headers[0].header_bytes, 4096u);
 }
 
-TEST_F(SameVersionsTest, HoldsNoPlaceOutsideTheCommitsExtents) {
+TEST_F(SharedVersionsTest, HoldsNoPlaceOutsideTheCommitsExtents) {
   UnitVersion moved = version(0);
   moved.fragments.front().extent_offset += 4096;
-  EXPECT_FALSE(same_.hold(catalog_, moved, moved.fragments));
-  EXPECT_THAT(same_.held(), IsEmpty());
+  EXPECT_FALSE(shared_.hold(catalog_, moved, moved.fragments));
+  EXPECT_THAT(shared_.held(), IsEmpty());
 }
 
-TEST_F(SameVersionsTest, HoldsNoDeltaWithoutTheExtentOfItsBase) {
+TEST_F(SharedVersionsTest, HoldsNoDeltaWithoutTheExtentOfItsBase) {
   UnitVersion delta = version(0);
   delta.fragments.front().base = BasePlace{.segment = 77, .extent_offset = 4096};
-  EXPECT_FALSE(same_.hold(catalog_, delta, delta.fragments));
+  EXPECT_FALSE(shared_.hold(catalog_, delta, delta.fragments));
 }
 
-TEST_F(SameVersionsTest, ListsNoExtentThatIsOnlyHeld) {
+TEST_F(SharedVersionsTest, ListsNoExtentThatIsOnlyHeld) {
   ASSERT_TRUE(hold(0));
   std::vector<WrittenExtent> extents(1);
-  same_.list_extents(extents);
+  shared_.list_extents(extents);
   EXPECT_THAT(extents, SizeIs(1));
 }
 
-TEST_F(SameVersionsTest, ListsSharedPiecesInTheOrderOfTheirBytes) {
+TEST_F(SharedVersionsTest, ListsSharedPiecesInTheOrderOfTheirBytes) {
   ASSERT_TRUE(hold(0));
-  EXPECT_FALSE(same_.shares(place()));
+  EXPECT_FALSE(shared_.shares(place()));
   const UnitVersion shared = version(0);
   ASSERT_THAT(shared.fragments, SizeIs(2));
-  same_.share(0, shared.fragments[1]);
-  same_.share(0, shared.fragments[0]);
-  EXPECT_TRUE(same_.shares(place()));
+  shared_.share(0, shared.fragments[1]);
+  shared_.share(0, shared.fragments[0]);
+  EXPECT_TRUE(shared_.shares(place()));
   std::vector<WrittenExtent> extents;
-  same_.list_extents(extents);
+  shared_.list_extents(extents);
   ASSERT_THAT(extents, SizeIs(1));
   EXPECT_EQ(ckpt::writer_of(extents[0], kOpen), shared.snapshot);
   ASSERT_THAT(extents[0].fragments, SizeIs(2));
@@ -86,34 +86,34 @@ TEST_F(SameVersionsTest, ListsSharedPiecesInTheOrderOfTheirBytes) {
   EXPECT_EQ(extents[0].fragments[1].crc32c, shared.fragments[1].crc32c);
 }
 
-TEST_F(SameVersionsTest, ListsTheExtentsOfBases) {
+TEST_F(SharedVersionsTest, ListsTheExtentsOfBases) {
   ASSERT_TRUE(hold(0));
   const FragmentPlace base = version(0).fragments.front();
-  same_.note_base(0, base.offset,
-                  {.crc32c = base.crc32c,
-                   .segment = base.segment,
-                   .extent_offset = base.extent_offset,
-                   .payload_offset = base.payload_offset});
+  shared_.note_base(0, base.offset,
+                    {.crc32c = base.crc32c,
+                     .segment = base.segment,
+                     .extent_offset = base.extent_offset,
+                     .payload_offset = base.payload_offset});
   WrittenExtent own;
   own.fragments = {{.unit = 0,
                     .codec = static_cast<uint32_t>(ckpt::Codec::kDeltaZstd),
                     .offset = base.offset,
                     .length = base.length}};
   std::vector<WrittenExtent> extents = {own};
-  same_.list_extents(extents);
+  shared_.list_extents(extents);
   ASSERT_THAT(extents, SizeIs(2));
   EXPECT_EQ(extents[1].offset, base.extent_offset);
   EXPECT_THAT(extents[1].fragments, IsEmpty());
   const std::pair<ckpt::UnitId, uint64_t> piece{0, base.offset};
-  EXPECT_EQ(same_.bases().at(piece).payload_offset, 0u) << "from the start of the payload";
+  EXPECT_EQ(shared_.bases().at(piece).payload_offset, 0u) << "from the start of the payload";
 }
 
-TEST_F(SameVersionsTest, ListsNoBaseOfAPieceThatWasStoredWhole) {
+TEST_F(SharedVersionsTest, ListsNoBaseOfAPieceThatWasStoredWhole) {
   ASSERT_TRUE(hold(0));
   const FragmentPlace base = version(0).fragments.front();
-  same_.note_base(0, base.offset, {.segment = base.segment, .extent_offset = base.extent_offset});
+  shared_.note_base(0, base.offset, {.segment = base.segment, .extent_offset = base.extent_offset});
   std::vector<WrittenExtent> extents;
-  same_.list_extents(extents);
+  shared_.list_extents(extents);
   EXPECT_THAT(extents, IsEmpty());
 }
 

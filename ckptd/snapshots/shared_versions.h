@@ -1,4 +1,4 @@
-// SameVersions: older versions whose extents one snapshot may reference, as bytes that need no
+// SharedVersions: older versions whose extents one snapshot may reference, as bytes that need no
 // write (dedup), or as bases of deltas. No prune removes them while the snapshot is open. Loop
 // thread only.
 #pragma once
@@ -10,12 +10,12 @@
 #include <vector>
 
 #include "ckptd/catalog/catalog.h"
+#include "ckptd/dedup/dedup_plan.h"
 #include "ckptd/persist/persist.h"
-#include "ckptd/same/same_plan.h"
 
 namespace ckptd {
 
-class SameVersions {
+class SharedVersions {
  public:
   using Place = std::pair<ckpt::SegmentId, uint64_t>;  // of an extent: segment and offset
   using Version = std::pair<ViewPoint, ckpt::UnitId>;
@@ -26,9 +26,9 @@ class SameVersions {
   const std::set<Version>& held() const { return held_; }
 
   // Expected headers of these extents, all of them of held versions.
-  std::vector<SameExtent> headers(const ckpt::base::Hash128& store,
-                                  const ckpt::SnapshotKey& snapshot,
-                                  const std::set<Place>& places) const;
+  std::vector<DedupExtent> headers(const ckpt::base::Hash128& store,
+                                   const ckpt::SnapshotKey& snapshot,
+                                   const std::set<Place>& places) const;
 
   // The piece of the unit is on disk there: it needs no write.
   void share(ckpt::UnitId unit, const FragmentPlace& place);

@@ -1,5 +1,5 @@
 // Slabs against what the disk has of the same bytes.
-#include "ckptd/same/comparer.h"
+#include "ckptd/dedup/comparer.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -28,8 +28,8 @@ class ComparerTest : public ::testing::Test {
     store_.run();
   }
 
-  std::vector<SameCandidate> candidates() const {
-    std::vector<SameCandidate> candidates;
+  std::vector<DedupCandidate> candidates() const {
+    std::vector<DedupCandidate> candidates;
     for (size_t i = 0; i < extent_.fragments.size(); ++i) {
       const ckpt::ExtentFragment& fragment = extent_.fragments[i];
       FragmentPlace place;
@@ -41,7 +41,7 @@ class ComparerTest : public ::testing::Test {
     }
     return candidates;
   }
-  std::vector<SameExtent> extents() const {
+  std::vector<DedupExtent> extents() const {
     return {{.expected = {.store = kTestStore,
                           .segment = extent_.segment,
                           .offset = extent_.offset,

@@ -1,4 +1,4 @@
-#include "ckptd/same/same_plan.h"
+#include "ckptd/dedup/dedup_plan.h"
 
 #include <set>
 #include <tuple>
@@ -17,12 +17,12 @@ struct Stored {
   ckpt::SegmentId segment = 0;
   uint64_t begin = 0;  // in the segment
   uint64_t end = 0;
-  std::optional<SameRead::Part> part;
+  std::optional<DedupRead::Part> part;
   size_t extent = 0;  // if there is no part
 };
 
 // Splits raw bytes into pieces that fit into a read at any alignment; encoded bytes stay whole.
-void add_stored(const FragmentPlace& place, SameRead::Part part, uint64_t bytes_max,
+void add_stored(const FragmentPlace& place, DedupRead::Part part, uint64_t bytes_max,
                 std::vector<Stored>& stored) {
   const uint64_t most = place.codec == 0 ? bytes_max - 2 * kBlock : place.stored_bytes();
   for (part.from = 0; part.from < place.stored_bytes(); part.from += part.bytes) {
@@ -32,15 +32,15 @@ void add_stored(const FragmentPlace& place, SameRead::Part part, uint64_t bytes_
   }
 }
 
-std::vector<SameRead> join(std::vector<Stored> stored, const SamePlanLimits& limits) {
+std::vector<DedupRead> join(std::vector<Stored> stored, const DedupPlanLimits& limits) {
   std::sort(stored.begin(), stored.end(), [](const Stored& a, const Stored& b) {
     return std::tie(a.segment, a.begin) < std::tie(b.segment, b.begin);
   });
-  std::vector<SameRead> reads;
+  std::vector<DedupRead> reads;
   for (const Stored& one : stored) {
     const uint64_t begin = align_down(one.begin, kBlock);
     const uint64_t end = align_up(one.end, kBlock);
-    SameRead* last = reads.empty() ? nullptr : &reads.back();
+    DedupRead* last = reads.empty() ? nullptr : &reads.back();
     const bool joins = last != nullptr && last->segment == one.segment &&
                        begin <= last->end + limits.gap_bytes_max &&
                        std::max(end, last->end) - last->begin <= limits.read_bytes_max;
@@ -58,9 +58,9 @@ std::vector<SameRead> join(std::vector<Stored> stored, const SamePlanLimits& lim
   return reads;
 }
 
-std::vector<SameRead> reads_of(const std::vector<SameCandidate>& candidates,
-                               const std::vector<SameExtent>& extents,
-                               const std::set<size_t>& scattered, const SamePlanLimits& limits) {
+std::vector<DedupRead> reads_of(const std::vector<DedupCandidate>& candidates,
+                                const std::vector<DedupExtent>& extents,
+                                const std::set<size_t>& scattered, const DedupPlanLimits& limits) {
   std::vector<Stored> stored;
   std::set<std::pair<ckpt::SegmentId, uint64_t>> used;
   for (size_t i = 0; i < candidates.size(); ++i) {
@@ -85,10 +85,10 @@ std::vector<SameRead> reads_of(const std::vector<SameCandidate>& candidates,
 }
 
 // A short tail in a read of its own does not make its fragment not worthwhile.
-bool worth_it(const SameRead& read, const std::vector<SameCandidate>& candidates,
-              const SamePlanLimits& limits) {
+bool worth_it(const DedupRead& read, const std::vector<DedupCandidate>& candidates,
+              const DedupPlanLimits& limits) {
   uint64_t bytes = 0;
-  for (const SameRead::Part& part : read.parts) {
+  for (const DedupRead::Part& part : read.parts) {
     bytes += part.of(candidates[part.candidate]).stored_bytes();
   }
   return bytes >= limits.compared_bytes_min;
@@ -96,20 +96,20 @@ bool worth_it(const SameRead& read, const std::vector<SameCandidate>& candidates
 
 }  // namespace
 
-SamePlan plan_same(const std::vector<SameCandidate>& candidates,
-                   const std::vector<SameExtent>& extents, const SamePlanLimits& limits) {
+DedupPlan plan_dedup(const std::vector<DedupCandidate>& candidates,
+                     const std::vector<DedupExtent>& extents, const DedupPlanLimits& limits) {
   std::set<size_t> scattered;
-  for (const SameExtent& extent : extents) {
+  for (const DedupExtent& extent : extents) {
     if (extent.header_bytes <= limits.read_bytes_max) continue;
     for (size_t i = 0; i < candidates.size(); ++i) {
       if (candidates[i].lies_in(extent)) scattered.insert(i);
     }
   }
-  std::vector<SameRead> reads = reads_of(candidates, extents, scattered, limits);
+  std::vector<DedupRead> reads = reads_of(candidates, extents, scattered, limits);
   const size_t too_large = scattered.size();
-  for (const SameRead& read : reads) {
+  for (const DedupRead& read : reads) {
     if (read.parts.empty() || worth_it(read, candidates, limits)) continue;
-    for (const SameRead::Part& part : read.parts) scattered.insert(part.candidate);
+    for (const DedupRead::Part& part : read.parts) scattered.insert(part.candidate);
   }
   if (scattered.size() > too_large) reads = reads_of(candidates, extents, scattered, limits);
   return {std::move(reads), {scattered.begin(), scattered.end()}};

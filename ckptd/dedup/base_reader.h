@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "ckptd/codec/base_source.h"
+#include "ckptd/dedup/dedup_plan.h"
 #include "ckptd/restore/context.h"
-#include "ckptd/same/same_plan.h"
 
 namespace ckptd {
 
@@ -36,7 +36,7 @@ class BaseReader {
     ckpt::UnitId unit = 0;
     FragmentPlace place;
   };
-  std::shared_ptr<BaseSource> of_slab(std::vector<Base> bases, std::vector<SameExtent> extents);
+  std::shared_ptr<BaseSource> of_slab(std::vector<Base> bases, std::vector<DedupExtent> extents);
   void tick(Time now) { now_ = now; }
   uint64_t read_bytes() const { return read_bytes_; }  // since startup
 

@@ -1,5 +1,5 @@
 // Bases read back from earlier versions, and bases that are rejected.
-#include "ckptd/same/base_reader.h"
+#include "ckptd/dedup/base_reader.h"
 
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-#include "ckptd/same/newest_fragments.h"
+#include "ckptd/dedup/newest_fragments.h"
 
 #include <gtest/gtest.h>
 

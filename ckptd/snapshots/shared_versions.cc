@@ -1,4 +1,4 @@
-#include "ckptd/snapshots/same_versions.h"
+#include "ckptd/snapshots/shared_versions.h"
 
 #include <algorithm>
 
@@ -10,8 +10,8 @@ namespace ckptd {
 namespace fb = ckpt::fb;
 using ckpt::SnapshotKey;
 
-bool SameVersions::hold(const Catalog& catalog, const UnitVersion& version,
-                        std::span<const FragmentPlace> places) {
+bool SharedVersions::hold(const Catalog& catalog, const UnitVersion& version,
+                          std::span<const FragmentPlace> places) {
   if (fragments_ + places.size() > limits::kFragmentsPerSnapshotMax) return false;
   const ViewPoint commit{version.snapshot.lineage, version.snapshot.step};
   if (!commits_.contains(commit)) {
@@ -36,10 +36,10 @@ bool SameVersions::hold(const Catalog& catalog, const UnitVersion& version,
   return true;
 }
 
-std::vector<SameExtent> SameVersions::headers(const ckpt::base::Hash128& store,
-                                              const SnapshotKey& snapshot,
-                                              const std::set<Place>& places) const {
-  std::vector<SameExtent> extents;
+std::vector<DedupExtent> SharedVersions::headers(const ckpt::base::Hash128& store,
+                                                 const SnapshotKey& snapshot,
+                                                 const std::set<Place>& places) const {
+  std::vector<DedupExtent> extents;
   extents.reserve(places.size());
   for (const Place& place : places) {
     const WrittenExtent& extent = extents_.at(place);
@@ -57,7 +57,7 @@ std::vector<SameExtent> SameVersions::headers(const ckpt::base::Hash128& store,
   return extents;
 }
 
-void SameVersions::share(ckpt::UnitId unit, const FragmentPlace& place) {
+void SharedVersions::share(ckpt::UnitId unit, const FragmentPlace& place) {
   WrittenExtent& extent = extents_.at({place.segment, place.extent_offset});
   const uint64_t payload = extent.offset + extent.header_bytes;
   extent.fragments.push_back({.unit = unit,
@@ -72,7 +72,7 @@ void SameVersions::share(ckpt::UnitId unit, const FragmentPlace& place) {
   if (place.base) note_base(unit, place.offset, *place.base);
 }
 
-void SameVersions::note_base(ckpt::UnitId unit, uint64_t offset, const BasePlace& base) {
+void SharedVersions::note_base(ckpt::UnitId unit, uint64_t offset, const BasePlace& base) {
   const WrittenExtent& extent = extents_.at({base.segment, base.extent_offset});
   bases_[{unit, offset}] = {
       .segment = base.segment,
@@ -85,7 +85,7 @@ void SameVersions::note_base(ckpt::UnitId unit, uint64_t offset, const BasePlace
       .deltas = base.deltas};
 }
 
-void SameVersions::list_extents(std::vector<WrittenExtent>& extents) {
+void SharedVersions::list_extents(std::vector<WrittenExtent>& extents) {
   std::set<Place> of_bases;
   const auto look = [&](const WrittenExtent& extent) {
     for (const ckpt::ExtentFragment& fragment : extent.fragments) {

@@ -1,4 +1,4 @@
-#include "ckptd/same/same_plan.h"
+#include "ckptd/dedup/dedup_plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::SizeIs;
-using Part = SameRead::Part;
+using Part = DedupRead::Part;
 
 constexpr uint64_t kMost = 16 * ckpt::kBlockBytes;
 
@@ -23,56 +23,56 @@ FragmentPlace place(ckpt::SegmentId segment, uint64_t payload_offset, uint64_t l
   return place;
 }
 
-constexpr SamePlanLimits kLimits = {.read_bytes_max = kMost};
+constexpr DedupPlanLimits kLimits = {.read_bytes_max = kMost};
 
-SameExtent extent(ckpt::SegmentId segment, uint64_t offset, uint32_t header_bytes) {
-  SameExtent extent;
+DedupExtent extent(ckpt::SegmentId segment, uint64_t offset, uint32_t header_bytes) {
+  DedupExtent extent;
   extent.expected.segment = segment;
   extent.expected.offset = offset;
   extent.header_bytes = header_bytes;
   return extent;
 }
 
-TEST(SamePlan, NeighboursAreReadTogetherInTheOrderOfTheDisk) {
-  const std::vector<SameCandidate> candidates = {{0, {place(2, 8192, 100)}},
-                                                 {1, {place(1, 4096, 4096), place(1, 8192, 10)}}};
-  EXPECT_THAT(plan_same(candidates, {}, kLimits).reads,
-              ElementsAre(SameRead{1, 4096, 12'288, {Part{1, 0, 0, 4096}, Part{1, 1, 0, 10}}},
-                          SameRead{2, 8192, 12'288, {Part{0, 0, 0, 100}}}));
+TEST(DedupPlan, NeighboursAreReadTogetherInTheOrderOfTheDisk) {
+  const std::vector<DedupCandidate> candidates = {{0, {place(2, 8192, 100)}},
+                                                  {1, {place(1, 4096, 4096), place(1, 8192, 10)}}};
+  EXPECT_THAT(plan_dedup(candidates, {}, kLimits).reads,
+              ElementsAre(DedupRead{1, 4096, 12'288, {Part{1, 0, 0, 4096}, Part{1, 1, 0, 10}}},
+                          DedupRead{2, 8192, 12'288, {Part{0, 0, 0, 100}}}));
 }
 
-TEST(SamePlan, WhatLiesApartIsReadApart) {
-  const std::vector<SameCandidate> candidates = {{0, {place(1, 4096, 10)}},
-                                                 {1, {place(1, 16'384, 10)}}};
-  EXPECT_THAT(plan_same(candidates, {}, kLimits).reads, SizeIs(2));
-  const SamePlanLimits with_gaps = {.read_bytes_max = kMost, .gap_bytes_max = 8192};
-  EXPECT_THAT(plan_same(candidates, {}, with_gaps).reads,
-              ElementsAre(SameRead{1, 4096, 20'480, {Part{0, 0, 0, 10}, Part{1, 0, 0, 10}}}));
+TEST(DedupPlan, WhatLiesApartIsReadApart) {
+  const std::vector<DedupCandidate> candidates = {{0, {place(1, 4096, 10)}},
+                                                  {1, {place(1, 16'384, 10)}}};
+  EXPECT_THAT(plan_dedup(candidates, {}, kLimits).reads, SizeIs(2));
+  const DedupPlanLimits with_gaps = {.read_bytes_max = kMost, .gap_bytes_max = 8192};
+  EXPECT_THAT(plan_dedup(candidates, {}, with_gaps).reads,
+              ElementsAre(DedupRead{1, 4096, 20'480, {Part{0, 0, 0, 10}, Part{1, 0, 0, 10}}}));
 }
 
 // Only of extents that something is compared in; beside their bytes in one read.
-TEST(SamePlan, HeadersAreReadToo) {
+TEST(DedupPlan, HeadersAreReadToo) {
   FragmentPlace one = place(1, 8192, 10);
   one.extent_offset = 4096;
   EXPECT_THAT(
-      plan_same({{0, {one}}}, {extent(1, 4096, 4096), extent(1, 65'536, 4096)}, kLimits).reads,
-      ElementsAre(SameRead{1, 4096, 12'288, {Part{0, 0, 0, 10}}, {0}}));
-  const SamePlan none = plan_same({{0, {one}}}, {extent(1, 4096, kMost + 4096)}, kLimits);
+      plan_dedup({{0, {one}}}, {extent(1, 4096, 4096), extent(1, 65'536, 4096)}, kLimits).reads,
+      ElementsAre(DedupRead{1, 4096, 12'288, {Part{0, 0, 0, 10}}, {0}}));
+  const DedupPlan none = plan_dedup({{0, {one}}}, {extent(1, 4096, kMost + 4096)}, kLimits);
   EXPECT_THAT(none.reads, SizeIs(0));
   EXPECT_THAT(none.scattered, ElementsAre(0));
 }
 
 // A read costs as much as a short write: what lies scattered is written. A header is no such read.
-TEST(SamePlan, WhatTakesTooManyReadsIsNotCompared) {
-  const SamePlanLimits limits = {.read_bytes_max = kMost, .compared_bytes_min = 8192};
+TEST(DedupPlan, WhatTakesTooManyReadsIsNotCompared) {
+  const DedupPlanLimits limits = {.read_bytes_max = kMost, .compared_bytes_min = 8192};
   FragmentPlace large = place(1, 65'536, 8192);
   large.extent_offset = 4096;
-  const std::vector<SameCandidate> candidates = {
+  const std::vector<DedupCandidate> candidates = {
       {0, {place(2, 4096, 10)}}, {1, {large}}, {2, {place(3, 4096, 8192), place(4, 0, 10)}}};
-  const SamePlan plan = plan_same(candidates, {extent(1, 4096, 4096)}, limits);
+  const DedupPlan plan = plan_dedup(candidates, {extent(1, 4096, 4096)}, limits);
   EXPECT_THAT(plan.scattered, ElementsAre(0, 2));
-  EXPECT_THAT(plan.reads, ElementsAre(SameRead{1, 4096, 8192, {}, {0}},
-                                      SameRead{1, 65'536, 73'728, {Part{1, 0, 0, 8192}}}));
+  EXPECT_THAT(plan.reads, ElementsAre(DedupRead{1, 4096, 8192, {}, {0}},
+                                      DedupRead{1, 65'536, 73'728, {Part{1, 0, 0, 8192}}}));
 }
 
 TEST(ExactCover, IsOfWholePiecesWithTheirCrc) {
@@ -93,12 +93,12 @@ TEST(ExactCover, IsOfWholePiecesWithTheirCrc) {
 
 // Every stored byte is in exactly one part, every part is inside its read, and every read is
 // bounded. Encoded fragments are never cut.
-TEST(SamePlan, EveryByteOnceInBoundedReads) {
+TEST(DedupPlan, EveryByteOnceInBoundedReads) {
   const uint64_t seed = 20'262;
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);
   for (int round = 0; round < 300; ++round) {
-    std::vector<SameCandidate> candidates(1 + random() % 4);
+    std::vector<DedupCandidate> candidates(1 + random() % 4);
     for (size_t i = 0; i < candidates.size(); ++i) {
       candidates[i].fragment = i;
       for (uint64_t count = 1 + random() % 3; count > 0; --count) {
@@ -111,7 +111,7 @@ TEST(SamePlan, EveryByteOnceInBoundedReads) {
       }
     }
     std::map<std::pair<size_t, size_t>, uint64_t> seen;
-    for (const SameRead& read : plan_same(candidates, {}, kLimits).reads) {
+    for (const DedupRead& read : plan_dedup(candidates, {}, kLimits).reads) {
       ASSERT_EQ(read.begin % ckpt::kBlockBytes + read.end % ckpt::kBlockBytes, 0u);
       ASSERT_LE(read.end - read.begin, kMost);
       for (const Part& part : read.parts) {

@@ -1,4 +1,4 @@
-#include "ckptd/same/base_reader.h"
+#include "ckptd/dedup/base_reader.h"
 
 #include <algorithm>
 #include <set>
@@ -14,13 +14,13 @@ BaseReader::~BaseReader() { CKPT_ASSERT_MSG(reads_ == 0, "bases were still being
 
 class BaseReader::Slab : public BaseSource, public std::enable_shared_from_this<Slab> {
  public:
-  Slab(BaseReader& reader, std::vector<Base> bases, std::vector<SameExtent> extents);
+  Slab(BaseReader& reader, std::vector<Base> bases, std::vector<DedupExtent> extents);
   void read(const std::vector<ckpt::UnitRange>& ranges,
             std::function<void(BasePieces)> on_done) override;
 
  private:
   struct Read {
-    SameRead what;
+    DedupRead what;
     SegmentHandle file;
     AlignedBuffer buffer;
     // Results.
@@ -30,9 +30,9 @@ class BaseReader::Slab : public BaseSource, public std::enable_shared_from_this<
   };
   // Pieces that are requested together.
   struct Batch {
-    std::vector<SameCandidate> candidates;
+    std::vector<DedupCandidate> candidates;
     std::vector<ckpt::UnitRange> ranges;  // by candidate
-    std::vector<SameExtent> extents;      // headers to check
+    std::vector<DedupExtent> extents;     // headers to check
     std::vector<size_t> numbers;          // of these extents, among all
     std::vector<std::shared_ptr<Read>> reads;
     size_t pending = 0;
@@ -51,13 +51,14 @@ class BaseReader::Slab : public BaseSource, public std::enable_shared_from_this<
 
   BaseReader& reader_;
   std::map<std::pair<ckpt::UnitId, uint64_t>, FragmentPlace> bases_;
-  const std::vector<SameExtent> extents_;
+  const std::vector<DedupExtent> extents_;
   std::set<size_t> good_;  // extents with a valid header
   std::set<size_t> bad_;   // extents with an invalid header
   Time waited_{};
 };
 
-BaseReader::Slab::Slab(BaseReader& reader, std::vector<Base> bases, std::vector<SameExtent> extents)
+BaseReader::Slab::Slab(BaseReader& reader, std::vector<Base> bases,
+                       std::vector<DedupExtent> extents)
     : reader_(reader), extents_(std::move(extents)) {
   for (Base& base : bases) {
     const std::pair key{base.unit, base.place.offset};
@@ -66,13 +67,13 @@ BaseReader::Slab::Slab(BaseReader& reader, std::vector<Base> bases, std::vector<
 }
 
 std::shared_ptr<BaseSource> BaseReader::of_slab(std::vector<Base> bases,
-                                                std::vector<SameExtent> extents) {
+                                                std::vector<DedupExtent> extents) {
   return std::make_shared<Slab>(*this, std::move(bases), std::move(extents));
 }
 
 size_t BaseReader::Slab::extent_of(const FragmentPlace& place) const {
-  const auto found =
-      std::ranges::find_if(extents_, [&](const SameExtent& extent) { return extent.holds(place); });
+  const auto found = std::ranges::find_if(
+      extents_, [&](const DedupExtent& extent) { return extent.holds(place); });
   CKPT_ASSERT(found != extents_.end());
   return static_cast<size_t>(found - extents_.begin());
 }
@@ -96,11 +97,11 @@ BaseReader::Slab::BatchPointer BaseReader::Slab::batch_of(
     batch->extents.push_back(extents_[extent]);
     batch->numbers.push_back(extent);
   }
-  const SamePlan plan = plan_same(batch->candidates, batch->extents,
-                                  {.read_bytes_max = limits::kComparedReadBytes,
-                                   .gap_bytes_max = limits::kComparedGapBytes,
-                                   .compared_bytes_min = reader_.bytes_min_});
-  for (const SameRead& read : plan.reads) {
+  const DedupPlan plan = plan_dedup(batch->candidates, batch->extents,
+                                    {.read_bytes_max = limits::kComparedReadBytes,
+                                     .gap_bytes_max = limits::kComparedGapBytes,
+                                     .compared_bytes_min = reader_.bytes_min_});
+  for (const DedupRead& read : plan.reads) {
     batch->reads.push_back(std::make_shared<Read>());
     batch->reads.back()->what = read;
   }
@@ -151,7 +152,7 @@ void BaseReader::Slab::opened(const BatchPointer& batch, const ReadPointer& read
 void BaseReader::Slab::decode(const Batch& batch, Read& read) const {
   const ByteView all = read.buffer.bytes();
   for (const size_t number : read.what.extents) {
-    const SameExtent& extent = batch.extents[number];
+    const DedupExtent& extent = batch.extents[number];
     const ByteView header =
         all.subspan(extent.expected.offset - read.what.begin, extent.header_bytes);
     const bool holds =
@@ -159,7 +160,7 @@ void BaseReader::Slab::decode(const Batch& batch, Read& read) const {
     if (holds) read.good_extents.push_back(batch.numbers[number]);
   }
   ZstdDecoder decoder;
-  for (const SameRead::Part& part : read.what.parts) {
+  for (const DedupRead::Part& part : read.what.parts) {
     const FragmentPlace& place = batch.candidates[part.candidate].places.front();
     const ByteView stored =
         all.subspan(place.payload_offset - read.what.begin, place.stored_bytes());

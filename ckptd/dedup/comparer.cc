@@ -1,4 +1,4 @@
-#include "ckptd/same/comparer.h"
+#include "ckptd/dedup/comparer.h"
 
 #include <algorithm>
 #include <array>
@@ -18,14 +18,14 @@ static_assert(limits::kComparedReadBytes >= ckpt::kEncodedFragmentBytesMax + 2 *
 // One read in flight, and its results.
 struct Comparer::Slot {
   bool busy = false;
-  const SameRead* read = nullptr;
-  std::vector<SameRead::Part> parts;  // parts that are still wanted
+  const DedupRead* read = nullptr;
+  std::vector<DedupRead::Part> parts;  // parts that are still wanted
   SegmentHandle file;
   AlignedBuffer buffer;
   ZstdDecoder decoder;
   std::vector<std::byte> decoded;
   // Results.
-  std::vector<std::pair<SameRead::Part, ckpt::base::Hash128>> bases;
+  std::vector<std::pair<DedupRead::Part, ckpt::base::Hash128>> bases;
   std::vector<size_t> other_candidates;
   std::vector<size_t> other_extents;
 };
@@ -33,14 +33,14 @@ struct Comparer::Slot {
 struct Comparer::Job {
   ckpt::SnapshotKey snapshot;
   StagedSlab slab;
-  std::vector<SameCandidate> candidates;
-  std::vector<SameExtent> extents;
+  std::vector<DedupCandidate> candidates;
+  std::vector<DedupExtent> extents;
   Done on_done;
   Time since{};
   bool abandoned = false;
-  bool given_up = false;  // the wait limit is exceeded
+  bool timed_out = false;  // the wait limit is exceeded
 
-  std::vector<SameRead> reads;
+  std::vector<DedupRead> reads;
   size_t next = 0;  // in reads
   // For deltas, by candidate and place: the hash of the base, from the slab's bytes or from disk,
   // whichever came first.
@@ -48,9 +48,9 @@ struct Comparer::Job {
   std::vector<bool> same;  // by candidate, as far as known
   std::array<Slot, limits::kComparedReadsPerSlab> slots;
 
-  bool wanted(const SameRead& read) const {
+  bool wanted(const DedupRead& read) const {
     const auto is_same = [this](size_t candidate) { return same[candidate]; };
-    if (std::ranges::any_of(read.parts, is_same, &SameRead::Part::candidate)) return true;
+    if (std::ranges::any_of(read.parts, is_same, &DedupRead::Part::candidate)) return true;
     return std::ranges::any_of(read.extents, [&](size_t extent) {
       for (size_t i = 0; i < candidates.size(); ++i) {
         if (same[i] && candidates[i].lies_in(extents[extent])) return true;
@@ -62,7 +62,7 @@ struct Comparer::Job {
   bool busy() const { return std::ranges::any_of(slots, &Slot::busy); }
   // On the executor: touches only the slot.
   void compare(Slot& slot) const;
-  bool part_is_same(Slot& slot, const SameRead::Part& part, ByteView stored) const;
+  bool part_is_same(Slot& slot, const DedupRead::Part& part, ByteView stored) const;
 };
 
 // Takes the results of a slot. If the read failed, its candidates count as different.
@@ -75,7 +75,7 @@ void Comparer::Job::take(Slot& slot) {
   }
   for (const auto& [part, hash] : slot.bases) {
     const auto [known, first] = bases.try_emplace({part.candidate, part.place}, hash);
-    if (first || known->second == hash || left_out(Safeguard::kSameBytes)) continue;
+    if (first || known->second == hash || left_out(Safeguard::kComparedBytes)) continue;
     same[part.candidate] = false;
   }
 }
@@ -86,14 +86,14 @@ void Comparer::Job::compare(Slot& slot) const {
   slot.other_candidates.clear();
   slot.other_extents.clear();
   for (const size_t number : slot.read->extents) {
-    const SameExtent& extent = extents[number];
+    const DedupExtent& extent = extents[number];
     const ByteView header =
         stored.subspan(extent.expected.offset - slot.read->begin, extent.header_bytes);
     const bool holds =
         check_extent_header(header, extent.expected, extent.header_crc32c, ExtentPart::kRest).ok();
     if (!holds) slot.other_extents.push_back(number);
   }
-  for (const SameRead::Part& part : slot.parts) {
+  for (const DedupRead::Part& part : slot.parts) {
     if (!part_is_same(slot, part, stored)) slot.other_candidates.push_back(part.candidate);
   }
 }
@@ -102,8 +102,8 @@ void Comparer::Job::compare(Slot& slot) const {
 // base come with different reads, in any order. The slab has the same bytes if the XOR of slab and
 // delta is the base. This compares hashes of both, because keeping one until the other arrives
 // would take memory for the whole slab.
-bool Comparer::Job::part_is_same(Slot& slot, const SameRead::Part& part, ByteView stored) const {
-  const SameCandidate& candidate = candidates[part.candidate];
+bool Comparer::Job::part_is_same(Slot& slot, const DedupRead::Part& part, ByteView stored) const {
+  const DedupCandidate& candidate = candidates[part.candidate];
   const FragmentPlace place = part.of(candidate);
   const ckpt::ExtentFragment& fragment = slab.fragments()[candidate.fragment];
   const uint64_t in_slab = fragment.payload_offset + (place.offset - fragment.offset) + part.from;
@@ -127,7 +127,7 @@ bool Comparer::Job::part_is_same(Slot& slot, const SameRead::Part& part, ByteVie
     slot.bases.emplace_back(part, ckpt::base::hash128(slot.decoded));
     return true;
   }
-  return left_out(Safeguard::kSameBytes) ||
+  return left_out(Safeguard::kComparedBytes) ||
          std::memcmp(here.data(), there.data(), there.size()) == 0;
 }
 
@@ -141,15 +141,15 @@ void Comparer::from_loop(const JobPointer& job, void (Comparer::*then)(const Job
 }
 
 void Comparer::compare(const ckpt::SnapshotKey& snapshot, StagedSlab slab,
-                       std::vector<SameCandidate> candidates, std::vector<SameExtent> extents,
+                       std::vector<DedupCandidate> candidates, std::vector<DedupExtent> extents,
                        Done on_done) {
   auto job = std::make_shared<Job>();
   job->snapshot = snapshot;
   job->slab = std::move(slab);
-  SamePlan plan = plan_same(candidates, extents,
-                            {.read_bytes_max = limits::kComparedReadBytes,
-                             .gap_bytes_max = limits::kComparedGapBytes,
-                             .compared_bytes_min = options_.bytes_min});
+  DedupPlan plan = plan_dedup(candidates, extents,
+                              {.read_bytes_max = limits::kComparedReadBytes,
+                               .gap_bytes_max = limits::kComparedGapBytes,
+                               .compared_bytes_min = options_.bytes_min});
   job->reads = std::move(plan.reads);
   job->same.assign(candidates.size(), true);
   for (const size_t scattered : plan.scattered) job->same[scattered] = false;
@@ -174,7 +174,7 @@ Comparer::JobPointer Comparer::next_waiting() {
 void Comparer::start_jobs() {
   while (!waiting_.empty() && running_.size() < limits::kComparedSlabsMax) {
     running_.push_back(next_waiting());
-    from_loop(running_.back(), &Comparer::go_on);
+    from_loop(running_.back(), &Comparer::continue_job);
   }
 }
 
@@ -184,22 +184,22 @@ void Comparer::tick(Time now) {
   now_ = now;
   for (auto& [run, jobs] : waiting_) {
     for (const JobPointer& job : jobs) {
-      job->given_up |= now - std::max(job->since, last_read_) >= limits::kCompareWaitMax;
+      job->timed_out |= now - std::max(job->since, last_read_) >= limits::kCompareWaitMax;
     }
-    while (!jobs.empty() && jobs.front()->given_up) {
+    while (!jobs.empty() && jobs.front()->timed_out) {
       running_.push_back(std::move(jobs.front()));
       jobs.pop_front();
-      from_loop(running_.back(), &Comparer::go_on);
+      from_loop(running_.back(), &Comparer::continue_job);
     }
   }
   std::erase_if(waiting_, [](const auto& run) { return run.second.empty(); });
 }
 
-void Comparer::go_on(const JobPointer& job) {
+void Comparer::continue_job(const JobPointer& job) {
   for (Slot& slot : job->slots) {
     if (slot.busy) continue;
     while (job->next < job->reads.size() && !job->wanted(job->reads[job->next])) ++job->next;
-    if (job->abandoned || job->given_up || job->next == job->reads.size()) break;
+    if (job->abandoned || job->timed_out || job->next == job->reads.size()) break;
     slot.busy = true;
     slot.read = &job->reads[job->next++];
     context_.segments.open(
@@ -231,13 +231,13 @@ void Comparer::compare_read(const JobPointer& job, Slot& slot, const Result<uint
   last_read_ = now_;
   slot.file.reset();
   slot.parts.clear();
-  for (const SameRead::Part& part : slot.read->parts) {
+  for (const DedupRead::Part& part : slot.read->parts) {
     if (job->same[part.candidate]) slot.parts.push_back(part);
   }
   const auto over = [this, job, &slot] {
     job->take(slot);
     slot.busy = false;
-    go_on(job);
+    continue_job(job);
   };
   if (got.ok() && *got >= slot.read->end - slot.read->begin) {
     return context_.executor.run([job, &slot] { job->compare(slot); }, over);
@@ -245,14 +245,14 @@ void Comparer::compare_read(const JobPointer& job, Slot& slot, const Result<uint
   slot.bases.clear();
   slot.other_extents = slot.read->extents;
   slot.other_candidates.clear();
-  for (const SameRead::Part& part : slot.parts) slot.other_candidates.push_back(part.candidate);
+  for (const DedupRead::Part& part : slot.parts) slot.other_candidates.push_back(part.candidate);
   over();
 }
 
 // Closes the files. A header is checked only when a file is opened, and these files may still be
 // written to: the next reader must check the header again.
 void Comparer::finish(const JobPointer& job) {
-  for (const SameRead& read : job->reads) context_.segments.close(read.segment);
+  for (const DedupRead& read : job->reads) context_.segments.close(read.segment);
   std::erase(running_, job);
   start_jobs();
   if (job->abandoned) {  // the job frees the slab
@@ -260,7 +260,7 @@ void Comparer::finish(const JobPointer& job) {
     return;
   }
   std::vector<bool> there(job->slab.fragments().size(), false);
-  for (size_t i = 0; i < job->candidates.size() && !job->given_up; ++i) {
+  for (size_t i = 0; i < job->candidates.size() && !job->timed_out; ++i) {
     if (job->same[i]) there[job->candidates[i].fragment] = true;
   }
   const Done on_done = std::move(job->on_done);

@@ -14,10 +14,10 @@ using ::testing::SizeIs;
 
 // Slabs with several units: a large unit that is trained, a unit that never changes, and small
 // units that share a block.
-class SameTest : public PruneTest {
+class DedupTest : public PruneTest {
  protected:
-  SameTest() : PruneTest({.segment_bytes = 2u << 20}) {}
-  explicit SameTest(const World::Options& options) : PruneTest(options) {}
+  DedupTest() : PruneTest({.segment_bytes = 2u << 20}) {}
+  explicit DedupTest(const World::Options& options) : PruneTest(options) {}
 
   static inline const FakeTrainer::Options kTrains = {.arena_bytes = 4u << 20,
                                                       .slab_bytes = 512u << 10};
@@ -78,7 +78,7 @@ class SameTest : public PruneTest {
   }
 };
 
-TEST_F(SameTest, AUnitThatDidNotChangeIsNotWrittenAgain) {
+TEST_F(DedupTest, AUnitThatDidNotChangeIsNotWrittenAgain) {
   const auto job = start_job();
   job->commit(5);
   EXPECT_EQ(metric("ckptd_same_bytes_total"), 0u);
@@ -102,7 +102,7 @@ TEST_F(SameTest, AUnitThatDidNotChangeIsNotWrittenAgain) {
 }
 
 // A commit that writes no bytes is as durable as any other.
-TEST_F(SameTest, ACommitOfNothingNew) {
+TEST_F(DedupTest, ACommitOfNothingNew) {
   const auto job = start_job();
   frozen_in(*job, {0, 1, 2, 3});
   job->commit(5);
@@ -119,7 +119,7 @@ TEST_F(SameTest, ACommitOfNothingNew) {
   expect_verified();
 }
 
-TEST_F(SameTest, ACrcThatAgreesIsNoProof) {
+TEST_F(DedupTest, ACrcThatAgreesIsNoProof) {
   const auto job = start_job();
   job->commit(5);
   for (auto& rank : job->ranks) {
@@ -146,7 +146,7 @@ TEST_F(SameTest, ACrcThatAgreesIsNoProof) {
 }
 
 // Lost bytes are not shared: the next commit writes them again.
-TEST_F(SameTest, BytesThatTheDiskHasLostAreWrittenAnew) {
+TEST_F(DedupTest, BytesThatTheDiskHasLostAreWrittenAnew) {
   const auto job = start_job();
   job->commit(5);
   const auto [path, offset] = fragment_place(world, 5, kFrozen);
@@ -159,7 +159,7 @@ TEST_F(SameTest, BytesThatTheDiskHasLostAreWrittenAnew) {
 
 // Recovery requires the headers of all extents that a commit names. A commit that shared an extent
 // with a lost header would be lost, too.
-TEST_F(SameTest, AnExtentWhoseHeaderIsLostIsNotBuiltOn) {
+TEST_F(DedupTest, AnExtentWhoseHeaderIsLostIsNotBuiltOn) {
   const auto job = start_job();
   frozen_in(*job, {0, 1, 2, 3});
   job->commit(5);
@@ -175,7 +175,7 @@ TEST_F(SameTest, AnExtentWhoseHeaderIsLostIsNotBuiltOn) {
 }
 
 // A header damaged later costs only its own commit. Commits that share its payload are intact.
-TEST_F(SameTest, ABadHeaderTakesNoCommitThatSharesWhatIsBehindIt) {
+TEST_F(DedupTest, ABadHeaderTakesNoCommitThatSharesWhatIsBehindIt) {
   const auto job = start_job();
   for (const ckpt::Step step : {5, 10, 15}) job->commit(step);
   ASSERT_EQ(metric("ckptd_same_bytes_total"), 2 * kFrozenBytes);
@@ -192,7 +192,7 @@ TEST_F(SameTest, ABadHeaderTakesNoCommitThatSharesWhatIsBehindIt) {
 }
 
 // Verify reads the header of a file again, although the file was open before.
-TEST_F(SameTest, VerifySeesTheHeaderOfAFileThatIsLostAfterAComparison) {
+TEST_F(DedupTest, VerifySeesTheHeaderOfAFileThatIsLostAfterAComparison) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -206,7 +206,7 @@ TEST_F(SameTest, VerifySeesTheHeaderOfAFileThatIsLostAfterAComparison) {
 }
 
 // A restore skips versions that share the lost bytes, and reads each place once.
-TEST_F(SameTest, ARestoreAsksOnceForBytesThatManyVersionsShare) {
+TEST_F(DedupTest, ARestoreAsksOnceForBytesThatManyVersionsShare) {
   const auto job = start_job();
   job->commit(5);
   frozen_in(*job, {});
@@ -233,7 +233,7 @@ TEST_F(SameTest, ARestoreAsksOnceForBytesThatManyVersionsShare) {
 }
 
 // The commit that wrote the bytes is deleted. The bytes stay until no commit shares them.
-TEST_F(SameTest, SharedBytesStayUntilTheLastCommitThatHasThem) {
+TEST_F(DedupTest, SharedBytesStayUntilTheLastCommitThatHasThem) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -262,7 +262,7 @@ TEST_F(SameTest, SharedBytesStayUntilTheLastCommitThatHasThem) {
 }
 
 // A later snapshot overtakes a snapshot that shares bytes. Then everything else is pruned.
-TEST_F(SameTest, WhatAnOpenSnapshotSharesIsNotPruned) {
+TEST_F(DedupTest, WhatAnOpenSnapshotSharesIsNotPruned) {
   const auto job = start_job();
   job->commit(5);
   job->begin(10);
@@ -289,7 +289,7 @@ TEST_F(SameTest, WhatAnOpenSnapshotSharesIsNotPruned) {
 }
 
 // The same with a prune at any moment between the seals and the commit.
-TEST_F(SameTest, PrunesBetweenSealAndCommit) {
+TEST_F(DedupTest, PrunesBetweenSealAndCommit) {
   const auto job = start_job();
   job->commit(5);
   for (int polls = 0; polls < 12; ++polls) {
@@ -314,7 +314,7 @@ TEST_F(SameTest, PrunesBetweenSealAndCommit) {
   expect_verified();
 }
 
-TEST_F(SameTest, ARemovedCommitLeavesWhatOthersShare) {
+TEST_F(DedupTest, ARemovedCommitLeavesWhatOthersShare) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -325,7 +325,7 @@ TEST_F(SameTest, ARemovedCommitLeavesWhatOthersShare) {
   expect_verified();
 }
 
-TEST_F(SameTest, ARunGoesWithAllThatItsCommitsShare) {
+TEST_F(DedupTest, ARunGoesWithAllThatItsCommitsShare) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -338,9 +338,10 @@ TEST_F(SameTest, ARunGoesWithAllThatItsCommitsShare) {
   EXPECT_EQ(segment_files(), 0u);
 }
 
-class ScrubbedSameTest : public SameTest {
+class ScrubbedDedupTest : public DedupTest {
  protected:
-  ScrubbedSameTest() : SameTest({.segment_bytes = 2u << 20, .scrub_bytes_per_second = 8u << 20}) {}
+  ScrubbedDedupTest()
+      : DedupTest({.segment_bytes = 2u << 20, .scrub_bytes_per_second = 8u << 20}) {}
   // Bytes that scrub has read in all, once it had time to finish.
   uint64_t scrubbed() {
     for (int i = 0; i < 200; ++i) {
@@ -352,7 +353,7 @@ class ScrubbedSameTest : public SameTest {
 };
 
 // Scrub reads shared bytes once, with the commit that wrote them while that commit exists.
-TEST_F(ScrubbedSameTest, SharedBytesAreReadBackOnce) {
+TEST_F(ScrubbedDedupTest, SharedBytesAreReadBackOnce) {
   const auto job = start_job();
   frozen_in(*job, {0, 1, 2, 3});
   job->commit(5);
@@ -367,13 +368,13 @@ TEST_F(ScrubbedSameTest, SharedBytesAreReadBackOnce) {
   EXPECT_EQ(scrubbed(), 3 * all);
 }
 
-class EncodedSameTest : public SameTest {
+class EncodedDedupTest : public DedupTest {
  protected:
-  EncodedSameTest() : SameTest({.segment_bytes = 2u << 20, .codec = CodecChoice::kZstd}) {}
+  EncodedDedupTest() : DedupTest({.segment_bytes = 2u << 20, .codec = CodecChoice::kZstd}) {}
 };
 
 // Raw bytes are compared. Neither the encoded bytes nor the codec matter.
-TEST_F(EncodedSameTest, EncodedBytesAreSharedWhateverTheCodec) {
+TEST_F(EncodedDedupTest, EncodedBytesAreSharedWhateverTheCodec) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);

@@ -1,6 +1,6 @@
 // Comparer: checks whether the bytes of a slab are already on disk, byte for byte.
 //
-// For fragments with the CRC32C of an earlier version (same_plan.h). The bytes on disk are read
+// For fragments with the CRC32C of an earlier version (dedup_plan.h). The bytes on disk are read
 // back, decoded if encoded, a delta with its base, and compared with the slab. The header of each
 // of their extents is checked, too. So a CRC32C is never taken as proof. A snapshot that then
 // references the bytes knows that the disk can read them, and that a restart will find the extent
@@ -20,8 +20,8 @@
 #include <memory>
 #include <vector>
 
+#include "ckptd/dedup/dedup_plan.h"
 #include "ckptd/restore/context.h"
-#include "ckptd/same/same_plan.h"
 
 namespace ckptd {
 
@@ -45,7 +45,7 @@ class Comparer {
   // `extents`: every extent of a candidate's place, once. on_done runs from the loop, never within
   // this call.
   void compare(const ckpt::SnapshotKey& snapshot, StagedSlab slab,
-               std::vector<SameCandidate> candidates, std::vector<SameExtent> extents,
+               std::vector<DedupCandidate> candidates, std::vector<DedupExtent> extents,
                Done on_done);
   void tick(Time now);
   // No on_done of this snapshot runs any more; its slabs are freed once their reads have ended.
@@ -60,7 +60,7 @@ class Comparer {
   using JobPointer = std::shared_ptr<Job>;
   JobPointer next_waiting();
   void start_jobs();
-  void go_on(const JobPointer& job);
+  void continue_job(const JobPointer& job);
   void read(const JobPointer& job, Slot& slot, const Result<SegmentHandle>& file);
   void compare_read(const JobPointer& job, Slot& slot, const Result<uint64_t>& got);
   void finish(const JobPointer& job);
