@@ -23,7 +23,7 @@ void add(SpaceRanges& ranges, ckpt::SegmentId segment, uint64_t offset, uint64_t
   ranges.push_back({segment, begin, align_up(end, kBlock) - begin});
 }
 
-using ExtentPlaces = std::set<std::pair<ckpt::SegmentId, uint64_t>>;
+using ExtentPlaces = std::set<ExtentBegin>;
 
 ExtentPlaces places_of_extents(const std::vector<FragmentPlace>& places) {
   ExtentPlaces extents;

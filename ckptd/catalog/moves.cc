@@ -9,7 +9,6 @@ namespace ckptd {
 namespace {
 
 namespace fb = ckpt::fb;
-using Place = std::pair<ckpt::SegmentId, uint64_t>;
 
 // The extents and fragments of `moved` as a CommittedT, for the functions that read commits.
 fb::CommittedT as_commit(const fb::MovedT& moved) {
@@ -57,9 +56,9 @@ class Mover {
 
   // Extents that are moved away must belong to this commit alone; target extents must be new to it.
   Status take_extents(const values::CommitValue& commit) {
-    std::set<Place> left;
+    std::set<ExtentBegin> left;
     for (const fb::ExtentAt& at : moved_.from) left.insert({at.segment(), at.offset()});
-    std::set<Place> known;
+    std::set<ExtentBegin> known;
     for (const fb::ExtentT& extent : commit.extents) {
       known.insert({extent.segment, extent.offset});
       if (!left.contains({extent.segment, extent.offset})) continue;

@@ -266,10 +266,9 @@ Records missing_after_commits(const Salvage& salvage, const Catalog& behind, uin
 
 std::optional<fb::RecordT> missing_move(const Salvage::Commit& moved, const Catalog& behind,
                                         uint64_t time_ns) {
-  using Place = std::pair<ckpt::SegmentId, uint64_t>;
   const ckpt::SnapshotKey& key = moved.info.snapshot;
-  std::set<Place> before;
-  std::set<Place> now;
+  std::set<ExtentBegin> before;
+  std::set<ExtentBegin> now;
   for (const fb::ExtentT& extent : behind.extents(key.run, {key.lineage, key.step})) {
     if (!ckpt::is_shared(extent)) before.insert({extent.segment, extent.offset});
   }
@@ -283,7 +282,7 @@ std::optional<fb::RecordT> missing_move(const Salvage::Commit& moved, const Cata
     numbers[i] = static_cast<uint32_t>(body.extents.size());
     body.extents.push_back(std::make_unique<fb::ExtentT>(extent));
   }
-  for (const Place& place : before) {
+  for (const ExtentBegin& place : before) {
     if (!now.contains(place)) body.from.emplace_back(place.first, place.second);
   }
   if (body.from.empty()) return std::nullopt;

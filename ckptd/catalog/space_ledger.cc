@@ -109,8 +109,7 @@ SpaceRanges SpaceLedger::without_parts_of_others(const ckpt::SnapshotKey& key,
 
 void SpaceLedger::list_parts(const values::CommitValue& commit,
                              const std::vector<FragmentPlace>& places) {
-  using Place = std::pair<ckpt::SegmentId, uint64_t>;
-  std::map<Place, std::vector<FragmentPlace>> by_extent;
+  std::map<ExtentBegin, std::vector<FragmentPlace>> by_extent;
   for (const FragmentPlace& place : places) {
     by_extent[{place.segment, place.extent_offset}].push_back(place);
   }

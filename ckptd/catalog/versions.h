@@ -4,6 +4,7 @@
 #include <compare>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "formats/base/ids.h"
@@ -31,6 +32,9 @@ struct BasePlace {
   uint32_t deltas = 0;  // consecutive deltas to this base, up to and including this version
   bool operator==(const BasePlace&) const = default;
 };
+
+// Where an extent begins: its segment and the byte offset in it.
+using ExtentBegin = std::pair<ckpt::SegmentId, uint64_t>;
 
 // A place of bytes on disk that holds part of a unit version.
 struct FragmentPlace {

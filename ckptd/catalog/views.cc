@@ -15,7 +15,7 @@ constexpr ckpt::Step kNewest = ~ckpt::Step{0};
 // Extents of a commit, and the extents' numbers in its record by segment and offset.
 struct ExtentsOfRecord {
   const std::vector<ckpt::fb::ExtentT>& extents;
-  std::map<std::pair<ckpt::SegmentId, uint64_t>, uint32_t> numbers = {};
+  std::map<ExtentBegin, uint32_t> numbers = {};
 
   explicit ExtentsOfRecord(const std::vector<ckpt::fb::ExtentT>& of_commit) : extents(of_commit) {
     for (uint32_t i = 0; i < extents.size(); ++i) {

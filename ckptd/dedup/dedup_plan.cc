@@ -62,7 +62,7 @@ std::vector<DedupRead> reads_of(const std::vector<DedupCandidate>& candidates,
                                 const std::vector<DedupExtent>& extents,
                                 const std::set<size_t>& scattered, const DedupPlanLimits& limits) {
   std::vector<Stored> stored;
-  std::set<std::pair<ckpt::SegmentId, uint64_t>> used;
+  std::set<ExtentBegin> used;
   for (size_t i = 0; i < candidates.size(); ++i) {
     if (scattered.contains(i)) continue;
     for (size_t j = 0; j < candidates[i].places.size(); ++j) {

@@ -38,10 +38,10 @@ bool SharedVersions::hold(const Catalog& catalog, const UnitVersion& version,
 
 std::vector<DedupExtent> SharedVersions::headers(const ckpt::base::Hash128& store,
                                                  const SnapshotKey& snapshot,
-                                                 const std::set<Place>& places) const {
+                                                 const std::set<ExtentBegin>& places) const {
   std::vector<DedupExtent> extents;
   extents.reserve(places.size());
-  for (const Place& place : places) {
+  for (const ExtentBegin& place : places) {
     const WrittenExtent& extent = extents_.at(place);
     extents.push_back({.expected = {.store = store,
                                     .segment = extent.segment,
@@ -86,7 +86,7 @@ void SharedVersions::note_base(ckpt::UnitId unit, uint64_t offset, const BasePla
 }
 
 void SharedVersions::list_extents(std::vector<WrittenExtent>& extents) {
-  std::set<Place> of_bases;
+  std::set<ExtentBegin> of_bases;
   const auto look = [&](const WrittenExtent& extent) {
     for (const ckpt::ExtentFragment& fragment : extent.fragments) {
       if (!ckpt::is_delta(fragment.codec)) continue;

@@ -17,7 +17,6 @@ namespace ckptd {
 
 class SharedVersions {
  public:
-  using Place = std::pair<ckpt::SegmentId, uint64_t>;  // of an extent: segment and offset
   using Version = std::pair<ViewPoint, ckpt::UnitId>;
 
   // Protects the version until the snapshot is settled. False: these places cannot be referenced.
@@ -28,12 +27,12 @@ class SharedVersions {
   // Expected headers of these extents, all of them of held versions.
   std::vector<DedupExtent> headers(const ckpt::base::Hash128& store,
                                    const ckpt::SnapshotKey& snapshot,
-                                   const std::set<Place>& places) const;
+                                   const std::set<ExtentBegin>& places) const;
 
   // The piece of the unit is on disk there: it needs no write.
   void share(ckpt::UnitId unit, const FragmentPlace& place);
   // True if a piece of the extent was shared.
-  bool shares(const Place& extent) const { return !extents_.at(extent).fragments.empty(); }
+  bool shares(const ExtentBegin& extent) const { return !extents_.at(extent).fragments.empty(); }
   // The base of a piece that may become a delta, or of an existing delta that needs no write.
   void note_base(ckpt::UnitId unit, uint64_t offset, const BasePlace& base);
   const ckpt::WrittenBases& bases() const { return bases_; }
@@ -46,7 +45,7 @@ class SharedVersions {
   std::set<Version> held_;
   std::set<ViewPoint> commits_;  // of the held versions
   // All extents of these commits, with the fragments that need no write.
-  std::map<Place, WrittenExtent> extents_;
+  std::map<ExtentBegin, WrittenExtent> extents_;
   size_t fragments_ = 0;  // upper bound for their fragments
   ckpt::WrittenBases bases_;
 };
