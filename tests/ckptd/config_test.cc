@@ -89,7 +89,7 @@ TEST_F(ConfigTest, ReadsEveryKey) {
   EXPECT_EQ(config_.log_format, "json");
 }
 
-TEST_F(ConfigTest, AWrongTypeIsSaidWithLineAndKey) {
+TEST_F(ConfigTest, WrongTypeErrorNamesLineAndKey) {
   for (const char* line :
        {"arena = 5", "arena = \"5 bananas\"", "workers = -1", "io = 3", "io_shape = \"fast\"",
         "io_shape = 32", "allow_uids = [\"root\"]", "snapshot_deadline = \"10\"",
@@ -107,7 +107,7 @@ TEST_F(ConfigTest, AWrongTypeIsSaidWithLineAndKey) {
   }
 }
 
-TEST_F(ConfigTest, AWrongValueIsSaidWithLineAndKey) {
+TEST_F(ConfigTest, WrongValueErrorNamesLineAndKey) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"io = \"magic\"", "io magic: should be uring or pwritev"},
       {"io = \"\"", "io: should be uring or pwritev"},
@@ -154,7 +154,7 @@ TEST_F(ConfigTest, AWrongValueIsSaidWithLineAndKey) {
   }
 }
 
-TEST_F(ConfigTest, RemovedSettingsSayWhatToUse) {
+TEST_F(ConfigTest, RemovedSettingErrorGivesAdvice) {
   const std::string codec =
       "codec auto was removed: use none, or zstd where the disk is slower than about 1 GB/s";
   EXPECT_EQ(unreadable("\ncodec = \"auto\"\n"), "FILE:2: codec: " + codec);
@@ -165,7 +165,7 @@ TEST_F(ConfigTest, RemovedSettingsSayWhatToUse) {
 }
 
 // The message has the line of one key, and the name and line of the other: either can be changed.
-TEST_F(ConfigTest, OfTwoThatContradictBothAreNamed) {
+TEST_F(ConfigTest, ContradictionErrorNamesBothKeys) {
   EXPECT_EQ(wrong("data = \"/d\"\nsession_arena_max = \"4MiB\"\nsession_arena = \"8MiB\"\n"),
             "FILE:3: session_arena 8.0 MiB: more than session_arena_max 4.0 MiB (FILE:2)");
   EXPECT_EQ(wrong("data = \"/d\"\narena = \"64MiB\"\nsession_arena = \"65MiB\"\n"),
@@ -176,7 +176,7 @@ TEST_F(ConfigTest, OfTwoThatContradictBothAreNamed) {
             "FILE:2: session_arena 1.0 TiB: more than arena 2.0 GiB (the default)");
 }
 
-TEST_F(ConfigTest, ADefaultGivesWayToWhatIsSaid) {
+TEST_F(ConfigTest, DefaultsAdaptToExplicitValues) {
   EXPECT_EQ(wrong("data = \"/d\"\narena = \"64MiB\"\n"), "nothing");
   EXPECT_EQ(config_.session_arena_bytes, 64u << 20);
   EXPECT_EQ(config_.warm_pool_bytes, 64u << 20);
@@ -187,7 +187,7 @@ TEST_F(ConfigTest, ADefaultGivesWayToWhatIsSaid) {
 }
 
 // With one trainer user beside the daemon's own, that user may have the whole arena.
-TEST_F(ConfigTest, WhereSeveralUsersMayConnectNoneGetsAllOfTheMemory) {
+TEST_F(ConfigTest, SeveralUsersLimitDefaultUserArena) {
   const std::string arena = "data = \"/d\"\narena = \"64MiB\"\n";
   const std::string own = std::to_string(::geteuid());
   EXPECT_EQ(wrong(arena + "allow_uids = [0, " + own + ", 54321, 54321]\n"), "nothing");
@@ -199,7 +199,7 @@ TEST_F(ConfigTest, WhereSeveralUsersMayConnectNoneGetsAllOfTheMemory) {
   EXPECT_EQ(config_.session_arena_bytes, 8u << 20);
 }
 
-TEST_F(ConfigTest, AFlagIsNamedInsteadOfTheFileItWinsOver) {
+TEST_F(ConfigTest, ErrorNamesFlagThatOverridesFile) {
   ASSERT_TRUE(load("data = \"/d\"\nio = \"magic\"\nsession_arena = \"1GiB\"\n").ok());
   ASSERT_TRUE(ckptd::set_config(config_, "io", "CKPTD_IO", "wand").ok());
   EXPECT_EQ(without_path(ckptd::validate(config_)), "CKPTD_IO wand: should be uring or pwritev");
@@ -213,7 +213,7 @@ TEST_F(ConfigTest, AFlagIsNamedInsteadOfTheFileItWinsOver) {
 }
 
 // Configuration text may reach a terminal through an error message.
-TEST_F(ConfigTest, WhatAFileSaysIsShownWithoutItsControlBytes) {
+TEST_F(ConfigTest, ErrorEscapesControlBytes) {
   EXPECT_EQ(wrong("data = \"/d\"\nio = \"\\u001b[31m\\n\\u0000\"\n"),
             "FILE:2: io \\x1b[31m\\n\\x00: should be uring or pwritev");
   EXPECT_THAT(unreadable("\"\\u001b[31m\" = 1\n"), HasSubstr("FILE:1: unknown key \\x1b[31m;"));

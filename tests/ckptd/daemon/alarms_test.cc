@@ -67,7 +67,7 @@ class AlarmsTest : public ::testing::Test {
   std::unique_ptr<Job> job;
 };
 
-TEST_F(AlarmsTest, ANaNWarnsEverywhereAndIsTaken) {
+TEST_F(AlarmsTest, NaNIsReportedAndSnapshotCommits) {
   start(fb::AlarmPolicy::Warn);
   save(5, job->all_units());
   expect_good(5);
@@ -85,7 +85,7 @@ TEST_F(AlarmsTest, ANaNWarnsEverywhereAndIsTaken) {
 }
 
 // The previous snapshot is checked already, but is neither in the journal nor in the catalog.
-TEST_F(AlarmsTest, TheSameBytesInSnapshotsThatFollowAtOnceAreUnchanged) {
+TEST_F(AlarmsTest, PipelinedSnapshotsReportUnchangedUnit) {
   start(fb::AlarmPolicy::Warn);
   for (auto& rank : job->ranks) {
     rank->byte_at = [](ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
@@ -105,7 +105,7 @@ TEST_F(AlarmsTest, TheSameBytesInSnapshotsThatFollowAtOnceAreUnchanged) {
   expect_metric("unchanged", 2);
 }
 
-TEST_F(AlarmsTest, RefusedTheLastGoodOneStays) {
+TEST_F(AlarmsTest, RefusedSnapshotLeavesLastGoodCommit) {
   start(fb::AlarmPolicy::Off, fb::AlarmPolicy::Refuse);
   save(5, job->all_units());
   expect_good(5);
@@ -130,7 +130,7 @@ TEST_F(AlarmsTest, RefusedTheLastGoodOneStays) {
   expect_good(7);
 }
 
-TEST_F(AlarmsTest, OffNobodyLooks) {
+TEST_F(AlarmsTest, PolicyOffRaisesNoAlarm) {
   start(fb::AlarmPolicy::Refuse, fb::AlarmPolicy::Off);
   spoil(2);
   save(5, job->all_units());
@@ -142,7 +142,7 @@ TEST_F(AlarmsTest, OffNobodyLooks) {
 }
 
 // A frozen parameter or a buffer: the trainer declares the unit constant.
-TEST_F(AlarmsTest, AConstantUnitMayStayAsItIs) {
+TEST_F(AlarmsTest, ConstantUnitRaisesNoUnchangedAlarm) {
   start(fb::AlarmPolicy::Refuse);
   std::vector<uint32_t> flags(job->model.size());
   flags[1] = 1;
@@ -171,7 +171,7 @@ TEST_F(AlarmsTest, AConstantUnitMayStayAsItIs) {
   EXPECT_THAT(told(8).reason, HasSubstr("unchanged since step 7"));
 }
 
-TEST_F(AlarmsTest, TheSameBytesAgainAreUnchangedAlsoAfterAResume) {
+TEST_F(AlarmsTest, UnchangedUnitIsReportedAlsoAfterResume) {
   start(fb::AlarmPolicy::Warn);
   save(5, job->all_units());
   const auto same_bytes = [&] {
@@ -207,7 +207,7 @@ TEST_F(AlarmsTest, TheSameBytesAgainAreUnchangedAlsoAfterAResume) {
 }
 
 // Regression: token counts that could not be read were taken for counts that were not reported.
-TEST_F(AlarmsTest, WithoutTheCatalogNoExpertIsSaidToBeUnchanged) {
+TEST_F(AlarmsTest, UnreadableCatalogRaisesNoUnchangedAlarm) {
   start(fb::AlarmPolicy::Warn, fb::AlarmPolicy::Refuse);
   for (auto& rank : job->ranks) {
     rank->byte_at = [](ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
@@ -228,7 +228,7 @@ TEST_F(AlarmsTest, WithoutTheCatalogNoExpertIsSaidToBeUnchanged) {
   expect_good(7);
 }
 
-TEST_F(AlarmsTest, AnExpertLeftOutTooLongIsNamedAndTheRestIsKept) {
+TEST_F(AlarmsTest, StaleExpertIsReportedWithoutRefusal) {
   start(fb::AlarmPolicy::Warn, fb::AlarmPolicy::Refuse);
   for (auto& rank : job->ranks) rank->staleness_max = 3;
   save(5, job->all_units());
@@ -248,7 +248,7 @@ TEST_F(AlarmsTest, AnExpertLeftOutTooLongIsNamedAndTheRestIsKept) {
   expect_good(13);
 }
 
-TEST_F(AlarmsTest, ASnapshotHandedToTheNextDaemonIsLookedAtAgain) {
+TEST_F(AlarmsTest, RestartedDaemonChecksReopenedSnapshot) {
   start(fb::AlarmPolicy::Warn);
   save(5, job->all_units());
   spoil(0);
@@ -264,7 +264,7 @@ TEST_F(AlarmsTest, ASnapshotHandedToTheNextDaemonIsLookedAtAgain) {
   EXPECT_THAT(told(6).alarms, HasSubstr("unit trainer: 1 of its floats is NaN"));
 }
 
-TEST_F(AlarmsTest, APolicyThatDoesNotExistIsRefused) {
+TEST_F(AlarmsTest, UnknownPolicyIsRefused) {
   start(fb::AlarmPolicy::Warn);
   FakeTrainer other(*world, {.run = "other", .alarms = static_cast<fb::AlarmPolicy>(9)});
   EXPECT_FALSE(other.connect());

@@ -55,7 +55,7 @@ class ApplyTurns : public PruneTest {
   FakeTrainer root_;
 };
 
-TEST_F(ApplyTurns, OthersAreAnsweredBetweenTwoRecordsOfAPrune) {
+TEST_F(ApplyTurns, QueriesAreAnsweredWhilePruneApplies) {
   std::map<ckpt::Step, Json> shown;
   for (ckpt::Step step = 1; step <= kCommits; ++step) {
     shown[step] = ask_now("show", fmt::format("tiny@{}", step));
@@ -78,7 +78,7 @@ TEST_F(ApplyTurns, OthersAreAnsweredBetweenTwoRecordsOfAPrune) {
   EXPECT_EQ(Json::parse(pruned->json).at("removed").size(), kCommits - 1);
 }
 
-TEST_F(ApplyTurns, WhatIsDurableLaterIsTrueAndToldLater) {
+TEST_F(ApplyTurns, CommitIsReportedAfterEarlierPruneApplies) {
   job_.begin(kCommits + 1);
   job_.fill(kCommits + 1);
   prune_half();
@@ -97,7 +97,7 @@ TEST_F(ApplyTurns, WhatIsDurableLaterIsTrueAndToldLater) {
 }
 
 // Each change of history sees the results of the change before it.
-TEST_F(ApplyTurns, TheNextChangeOfHistoryWaits) {
+TEST_F(ApplyTurns, TagWaitsForPruneToApply) {
   prune_half();
   fb::QueryT tag;
   tag.verb = "tag";
@@ -111,7 +111,7 @@ TEST_F(ApplyTurns, TheNextChangeOfHistoryWaits) {
   EXPECT_THAT(refused->json, HasSubstr("tiny~1@1: deleted"));
 }
 
-TEST_F(ApplyTurns, NobodyResumesFromWhatIsAboutToGo) {
+TEST_F(ApplyTurns, ResumeNeverUsesCommitBeingPruned) {
   FakeTrainer heir(world, {});
   ASSERT_TRUE(heir.connect());
   ASSERT_TRUE(heir.register_units(job_.model));
@@ -134,7 +134,7 @@ TEST_F(ApplyTurns, NobodyResumesFromWhatIsAboutToGo) {
   EXPECT_EQ(heir.epoch().resume_step, kCommits);
 }
 
-TEST_F(ApplyTurns, AKillInBetweenLosesNothing) {
+TEST_F(ApplyTurns, PruneCompletesAfterKill) {
   prune_half();
   const uint64_t left = kCommits / 2;
   restart();
@@ -146,7 +146,7 @@ TEST_F(ApplyTurns, AKillInBetweenLosesNothing) {
   expect_view(job_, kCommits, {18, 19, 20, 1});
 }
 
-TEST_F(ApplyTurns, ADrainInBetweenWaitsForTheRest) {
+TEST_F(ApplyTurns, DrainWaitsForPruneToApply) {
   prune_half();
   world.daemon().begin_drain();
   EXPECT_FALSE(world.daemon().drained());

@@ -72,7 +72,7 @@ class BlobsTest : public PruneTest {
   ckpt::Step refused_step_ = 100;
 };
 
-TEST_F(BlobsTest, ComeBackByNameAndRank) {
+TEST_F(BlobsTest, AreRestoredByNameAndRank) {
   for (const ckpt::Step step : {5, 10}) job.commit(step);
   EXPECT_THAT(labels(*job.ranks[1], 5),
               ElementsAre("rng (blob of rank 0)", "loader (global blob)", "rng (blob of rank 1)",
@@ -89,7 +89,7 @@ TEST_F(BlobsTest, ComeBackByNameAndRank) {
   expect_verified();
 }
 
-TEST_F(BlobsTest, ALaterCommitWithoutBlobsHasNone) {
+TEST_F(BlobsTest, CommitWithoutBlobsListsNone) {
   job.commit(5);
   for (auto& rank : job.ranks) rank->blobs.clear();
   job.commit(10);
@@ -101,7 +101,7 @@ TEST_F(BlobsTest, ALaterCommitWithoutBlobsHasNone) {
   EXPECT_THAT(job.ranks[0]->restore(request).error, HasSubstr("no version in this view"));
 }
 
-TEST_F(BlobsTest, DamageIsNamedAndNothingOlderTaken) {
+TEST_F(BlobsTest, DamageFailsRestoreWithoutFallback) {
   for (const ckpt::Step step : {5, 10}) job.commit(step);
   const ckpt::UnitId rng = ckpt::blob_id(1, 0);
   const auto [path, offset] = fragment_place(world, 10, rng);
@@ -145,7 +145,7 @@ TEST_F(BlobsTest, AreRemovedWithTheirCommit) {
   expect_verified();
 }
 
-TEST_F(BlobsTest, ARemovalCountsTheirBytes) {
+TEST_F(BlobsTest, RemovalCountsBlobBytes) {
   for (const ckpt::Step step : {5, 10}) job.commit(step);
   const Json bytes = ask_root("log", R"({"target": "tiny@5"})").at(0).at("bytes");
   EXPECT_GT(bytes, kLargeBytes);
@@ -198,7 +198,7 @@ TEST_F(BlobsTest, SurviveARestartBeforeTheCommit) {
   expect_blobs(*job.ranks[0], 5);
 }
 
-TEST_F(BlobsTest, TheFirstOneRaisesTheStoreVersion) {
+TEST_F(BlobsTest, FirstBlobRaisesStoreVersion) {
   const auto version = [this] {
     uint32_t read = 0;
     for (const auto& record : journal_records(world.disk())) {

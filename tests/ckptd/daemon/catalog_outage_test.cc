@@ -25,7 +25,7 @@ class CatalogOutageTest : public ::testing::Test {
   Job job;
 };
 
-TEST_F(CatalogOutageTest, CommitsGoOnAndAreThereAfterwards) {
+TEST_F(CatalogOutageTest, CommitsContinueAndSurviveOutage) {
   for (const ckpt::Step step : {10, 15, 20}) {
     job.commit(step);
     let_time_pass();
@@ -50,7 +50,7 @@ TEST_F(CatalogOutageTest, AnEpochResumesFromTheNewestCommit) {
   job.commit(15);
 }
 
-TEST_F(CatalogOutageTest, WhatTheJournalGotMeanwhileIsNeverOpenedTwice) {
+TEST_F(CatalogOutageTest, RunRegisteredDuringOutageIsCreatedOnce) {
   Job other(world, 1, {.run = "other"});
   other.add_rank();  // a new run: only the journal and memory know it
   other.add_rank();  // it is known, not created again

@@ -43,7 +43,7 @@ class CatalogReturnTest : public SavedRunTest {
 
 // Regression: the catalog of the damaged journal was used again once there was room. Commits with
 // new record numbers were applied twice, and their extents reclaimed.
-TEST_F(CatalogReturnTest, NoSalvageIsFinishedWithoutRoomForANewCatalog) {
+TEST_F(CatalogReturnTest, SalvageWaitsForSpaceForNewCatalog) {
   const uint64_t last = journal_bytes();
   job.commit(15);
   end_and_cut_journal(last);
@@ -62,7 +62,7 @@ TEST_F(CatalogReturnTest, NoSalvageIsFinishedWithoutRoomForANewCatalog) {
 }
 
 // A catalog that knew more than the journal was not seen by the start, and used later.
-TEST_F(CatalogReturnTest, AnIndexOfALostTailIsNotUsed) {
+TEST_F(CatalogReturnTest, CatalogAheadOfJournalIsNotUsed) {
   const uint64_t last = journal_bytes();
   job.commit(15);
   end_and_cut_journal(last);
@@ -82,7 +82,7 @@ TEST_F(CatalogReturnTest, AnIndexOfALostTailIsNotUsed) {
 }
 
 // The same for a lost tail that holds only a lineage.
-TEST_F(CatalogReturnTest, AnIndexWithALineageOfALostTailIsNotUsed) {
+TEST_F(CatalogReturnTest, CatalogWithLostLineageIsNotUsed) {
   const uint64_t last = journal_bytes();
   job.join(fb::ResumeMode::AtStep, 5);
   end_and_cut_journal(last);
@@ -98,7 +98,7 @@ TEST_F(CatalogReturnTest, AnIndexWithALineageOfALostTailIsNotUsed) {
 
 // A catalog that a damaged journal needs, and the disk has no room to open, was "no catalog": exit
 // 4 and the advice to cut the journal.
-TEST_F(CatalogReturnTest, ADamagedJournalWaitsForRoomToOpenTheCatalog) {
+TEST_F(CatalogReturnTest, DamagedJournalWaitsForSpaceForCatalog) {
   const uint64_t last = journal_bytes();
   job.commit(15);
   job.commit(20);
@@ -115,7 +115,7 @@ TEST_F(CatalogReturnTest, ADamagedJournalWaitsForRoomToOpenTheCatalog) {
 }
 
 // The index in memory was gone before the one on disk could be read.
-TEST_F(CatalogReturnTest, AShortageKeepsTheIndexInMemory) {
+TEST_F(CatalogReturnTest, ShortageKeepsCatalogInMemory) {
   world.catalog().set_full(true);
   job.commit(15);
   let_pass(2s);
@@ -132,7 +132,7 @@ TEST_F(CatalogReturnTest, AShortageKeepsTheIndexInMemory) {
   EXPECT_THAT(listed(), ElementsAre(15, 10, 5));
 }
 
-TEST_F(CatalogReturnTest, ADamagedIndexOnDiskIsReplaced) {
+TEST_F(CatalogReturnTest, DamagedCatalogOnDiskIsReplaced) {
   world.catalog().set_full(true);
   job.commit(15);
   let_pass(2s);
@@ -148,7 +148,7 @@ TEST_F(CatalogReturnTest, ADamagedIndexOnDiskIsReplaced) {
 }
 
 // A quota that is used up leaves free blocks to be seen: each try, every 10 s, read the journal.
-TEST_F(CatalogReturnTest, AWayBackThatFailsIsTriedLessOften) {
+TEST_F(CatalogReturnTest, FailedCatalogReopenBacksOff) {
   world.kill_daemon();
   world.catalog().set_open(kFull);
   ASSERT_TRUE(world.start().ok());
@@ -159,7 +159,7 @@ TEST_F(CatalogReturnTest, AWayBackThatFailsIsTriedLessOften) {
 }
 
 // Commits that the catalog of a copy did not have were never replayed, and their segments removed.
-TEST_F(CatalogReturnTest, ACatalogOfACopyWithoutCommitsIsNotUsed) {
+TEST_F(CatalogReturnTest, CopiedStoreCatalogWithoutCommitsIsNotUsed) {
   for (const bool removes : {false, true}) {
     SCOPED_TRACE(removes);
     world.stop();

@@ -27,7 +27,7 @@ class CodecTest : public PruneTest {
   static constexpr char kStored[] = R"(ckptd_fragment_stored_bytes_total{codec="zstd"})";
 };
 
-TEST_F(CodecTest, WhatIsDurableIsReadBackBitForBitAfterAnyEnd) {
+TEST_F(CodecTest, DurableViewsRestoreAfterAnyCrash) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -47,7 +47,7 @@ TEST_F(CodecTest, WhatIsDurableIsReadBackBitForBitAfterAnyEnd) {
 }
 
 // Windows smaller than an encoded fragment: the fragment comes in slices.
-TEST_F(CodecTest, PiecesLargerThanAWindowComeInSlices) {
+TEST_F(CodecTest, FragmentsLargerThanWindowAreSliced) {
   Job job(world, 1, {.arena_bytes = 4u << 20, .slab_bytes = 512u << 10});
   job.start();
   job.commit(5);
@@ -55,7 +55,7 @@ TEST_F(CodecTest, PiecesLargerThanAWindowComeInSlices) {
   expect_view(job, 5, {5, 5, 5, 5});  // by a session with slabs of 64 KiB
 }
 
-TEST_F(CodecTest, AFlippedBitIsNamedAndPassedOver) {
+TEST_F(CodecTest, FlippedBitIsReportedAndRestoreFallsBack) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -107,7 +107,7 @@ TEST_F(CodecTest, CodecsMixInOneStore) {
   expect_verified();
 }
 
-TEST_F(CodecTest, PrunesGiveBackWhatIsStored) {
+TEST_F(CodecTest, PruneReclaimsEncodedBytes) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -126,7 +126,7 @@ TEST_F(CodecTest, PrunesGiveBackWhatIsStored) {
 
 // The daemon dies at any moment between the seals and the commit. The next daemon takes the slabs
 // over, and encodes them again.
-TEST_F(CodecTest, ASnapshotIsHandedToTheNextDaemon) {
+TEST_F(CodecTest, RestartedDaemonCommitsSealedSnapshot) {
   for (int polls = 0; polls < 12; ++polls) {
     SCOPED_TRACE(polls);
     Job job(world, 2);
@@ -148,7 +148,7 @@ TEST_F(CodecTest, ASnapshotIsHandedToTheNextDaemon) {
   expect_verified();
 }
 
-TEST_F(CodecTest, ASnapshotThatIsGivenUpWhileItIsEncodedLeavesNothing) {
+TEST_F(CodecTest, SnapshotAbortedDuringEncodingLeavesNothingQueued) {
   Job job(world, 2);
   job.start();
   job.begin(5);

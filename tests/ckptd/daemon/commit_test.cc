@@ -19,7 +19,7 @@ class CommitTest : public ::testing::Test {
   World world;
 };
 
-TEST_F(CommitTest, FourRanksCommitAndEverybodyIsTold) {
+TEST_F(CommitTest, CommitIsReportedToAllRanks) {
   Job job(world, 4);
   job.start();
   job.begin(10);
@@ -65,7 +65,7 @@ TEST(CommitTime, IsNotBeforeTheDataWasSynced) {
   world.kill_daemon();
 }
 
-TEST_F(CommitTest, ManySnapshotsInOneArena) {
+TEST_F(CommitTest, ManySnapshotsReuseOneArena) {
   Job job(world, 2, {.arena_bytes = 12 * (64u << 10)});
   job.start();
   for (ckpt::Step step = 1; step <= 12; ++step) job.commit(step);
@@ -74,7 +74,7 @@ TEST_F(CommitTest, ManySnapshotsInOneArena) {
   job.expect_restores(*job.ranks[1], 3);
 }
 
-TEST_F(CommitTest, ASnapshotWaitsForSlabsOfTheOneBefore) {
+TEST_F(CommitTest, SnapshotWaitsForSlabsOfEarlierSnapshot) {
   Job job(world, 1, {.arena_bytes = 9 * (64u << 10)});  // 7 slabs for snapshots; each needs 5
   job.start();
   FakeTrainer& trainer = *job.ranks[0];
@@ -105,7 +105,7 @@ TEST_F(CommitTest, SkipFailsLoudlyInsteadOfWaiting) {
   job.commit(3);
 }
 
-TEST_F(CommitTest, MoreThanTheArenaEverHasIsRefused) {
+TEST_F(CommitTest, RefusesSnapshotLargerThanArena) {
   Job job(world, 1, {.arena_bytes = 5 * (64u << 10)});
   job.start();
   ckpt::Step step = 1;
@@ -171,7 +171,7 @@ TEST_F(CommitTest, HolesAndOverlapsNameUnitAndRange) {
   job.commit(3);
 }
 
-TEST_F(CommitTest, AMemberLostBeforeItSealedFailsTheSnapshot) {
+TEST_F(CommitTest, MemberLostBeforeSealFailsSnapshot) {
   Job job(world, 3);
   job.start();
   job.begin(5);
@@ -190,7 +190,7 @@ TEST_F(CommitTest, AMemberLostBeforeItSealedFailsTheSnapshot) {
   job.expect_restores(*job.ranks[2], 5);
 }
 
-TEST_F(CommitTest, AMemberLostAfterItSealedDoesNoHarm) {
+TEST_F(CommitTest, SnapshotSurvivesMemberLostAfterSeal) {
   Job job(world, 3);
   job.start();
   job.begin(5);
@@ -205,7 +205,7 @@ TEST_F(CommitTest, AMemberLostAfterItSealedDoesNoHarm) {
   job.expect_restores(*job.ranks[1], 5);
 }
 
-TEST_F(CommitTest, AWriteIntoASealedSlabFailsTheSnapshot) {
+TEST_F(CommitTest, WriteIntoSealedSlabFailsSnapshot) {
   Job job(world, 2);
   job.start();
   job.begin(5);
@@ -219,7 +219,7 @@ TEST_F(CommitTest, AWriteIntoASealedSlabFailsTheSnapshot) {
   job.commit(6);
 }
 
-TEST_F(CommitTest, TheDeadlineNamesWhoIsMissing) {
+TEST_F(CommitTest, DeadlineErrorNamesMissingRanks) {
   Job job(world, 3);
   job.start();
   job.ranks[0]->begin(5, job.plan(job.all_units()));
@@ -233,7 +233,7 @@ TEST_F(CommitTest, TheDeadlineNamesWhoIsMissing) {
               AllOf(HasSubstr("rank 2 has not begun"), HasSubstr("rank 1 has not sealed")));
 }
 
-TEST_F(CommitTest, AStepIsCommittedOnceInALineage) {
+TEST_F(CommitTest, StepIsCommittedOncePerLineage) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -242,7 +242,7 @@ TEST_F(CommitTest, AStepIsCommittedOnceInALineage) {
 }
 
 // Every committed step can be listed and found.
-TEST_F(CommitTest, TheLargestStepIsListedAndTheOneAfterItRefused) {
+TEST_F(CommitTest, LargestStepCommitsAndNextIsRefused) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {ckpt::Step{0}, ckpt::kStepMax - 1, ckpt::kStepMax}) {
@@ -257,7 +257,7 @@ TEST_F(CommitTest, TheLargestStepIsListedAndTheOneAfterItRefused) {
 }
 
 // Its record may be durable already.
-TEST(CommitInFlightTest, ALateSealDoesNotFailIt) {
+TEST(CommitInFlightTest, LateSealDoesNotFailCommit) {
   World world({});
   HeldSyncs slow(world.disk());
   world.set_door(&slow);
@@ -285,7 +285,7 @@ TEST(CommitInFlightTest, ALateSealDoesNotFailIt) {
   world.stop();
 }
 
-TEST_F(CommitTest, AnAbortTellsTheOthers) {
+TEST_F(CommitTest, AbortIsReportedToOtherRanks) {
   Job job(world, 2);
   job.start();
   job.begin(5);
@@ -300,7 +300,7 @@ TEST_F(CommitTest, AnAbortTellsTheOthers) {
   job.commit(6);
 }
 
-TEST_F(CommitTest, AFullDiskIsSaidAndHarmsNothing) {
+TEST_F(CommitTest, FullDiskFailsSnapshotAndKeepsCommits) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -327,7 +327,7 @@ TEST_F(CommitTest, AFullDiskIsSaidAndHarmsNothing) {
   job.expect_restores(*job.ranks[1], 5);
 }
 
-TEST_F(CommitTest, AFailedWriteFailsOneSnapshotNotTheDaemon) {
+TEST_F(CommitTest, FailedWriteFailsOnlyItsSnapshot) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -346,7 +346,7 @@ TEST_F(CommitTest, AFailedWriteFailsOneSnapshotNotTheDaemon) {
   job.expect_restores(*job.ranks[0], 5);
 }
 
-TEST_F(CommitTest, NaNIsAMetricLikeAnyOther) {
+TEST_F(CommitTest, NaNMetricIsListedAsNull) {
   Job job(world, 1);
   job.start();
   FakeTrainer& trainer = *job.ranks[0];
@@ -368,7 +368,7 @@ TEST_F(CommitTest, NaNIsAMetricLikeAnyOther) {
       << reply.json;
 }
 
-TEST_F(CommitTest, AClosedJournalIsSaidAloud) {
+TEST_F(CommitTest, ClosedJournalIsReportedAndRefusesSnapshots) {
   Job job(world, 2);
   job.start();
   job.commit(5);

@@ -151,7 +151,7 @@ class DamagedJournalTest : public ::testing::Test {
   uint64_t middle = 0;  // offset of the batch with the commit of step 10
 };
 
-TEST_F(DamagedJournalTest, ARebuildReadsAllOfItFirst) {
+TEST_F(DamagedJournalTest, RebuildRefusesDamagedJournalAndKeepsCatalog) {
   const auto before = history();
   flip(middle + 200);
   const auto refused = ask("rebuild");
@@ -171,7 +171,7 @@ TEST_F(DamagedJournalTest, ARebuildReadsAllOfItFirst) {
   EXPECT_EQ(ask("rebuild").exit_code, 0);
 }
 
-TEST_F(DamagedJournalTest, VerifyOfTheStoreNamesFileAndOffset) {
+TEST_F(DamagedJournalTest, StoreVerifyNamesFileAndOffset) {
   EXPECT_EQ(ask("verify").exit_code, 0);
   flip(middle + 200);
   const auto found = ask("verify");
@@ -185,7 +185,7 @@ TEST_F(DamagedJournalTest, VerifyOfTheStoreNamesFileAndOffset) {
   EXPECT_EQ(ask("verify", kOfTiny).exit_code, 0) << "of one run it is not";
 }
 
-TEST_F(DamagedJournalTest, AStartWritesItAnewWhereverItIsDamaged) {
+TEST_F(DamagedJournalTest, StartRewritesJournalDamagedAnywhere) {
   make_history();
   const auto before = history();
   const uint64_t end = journal_bytes();
@@ -219,7 +219,7 @@ TEST_F(DamagedJournalTest, AStartWritesItAnewWhereverItIsDamaged) {
   EXPECT_GT(batches, 0u);
 }
 
-TEST_F(DamagedJournalTest, WhoWasInTheLastEpochIsKnownIfTheJournalStillSaysSo) {
+TEST_F(DamagedJournalTest, ResumesAfterDamageAtJournalStart) {
   ASSERT_TRUE(restart_with_flip(200).ok());
   job.start(fb::ResumeMode::Latest);
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 20u);
@@ -228,7 +228,7 @@ TEST_F(DamagedJournalTest, WhoWasInTheLastEpochIsKnownIfTheJournalStillSaysSo) {
   job.commit(25);
 }
 
-TEST_F(DamagedJournalTest, TheDamagedOneIsKeptWhole) {
+TEST_F(DamagedJournalTest, DamagedJournalIsKeptWhole) {
   world.kill_daemon();
   flip(middle + 200);
   const auto content = [this](const std::string& path) {
@@ -246,7 +246,7 @@ TEST_F(DamagedJournalTest, TheDamagedOneIsKeptWhole) {
   EXPECT_EQ(content("journal/damaged-1.log"), damaged);
 }
 
-TEST_F(DamagedJournalTest, ACatalogThatLacksTheEndIsBroughtUpToIt) {
+TEST_F(DamagedJournalTest, LaggingCatalogReplaysJournalTail) {
   const auto before = history();
   world.kill_daemon();
   world.catalog().keep_prefix(world.catalog().batches() - 1);  // has step 15, but not step 20
@@ -255,7 +255,7 @@ TEST_F(DamagedJournalTest, ACatalogThatLacksTheEndIsBroughtUpToIt) {
   EXPECT_EQ(history(), before);
 }
 
-TEST_F(DamagedJournalTest, WithoutACatalogTheStartSaysWhatToDo) {
+TEST_F(DamagedJournalTest, UnrecoverableDamageRefusesStartWithAdvice) {
   world.kill_daemon();
   const auto disk = world.disk().clone(1);
   world.catalog().keep_prefix(world.catalog().batches() - 3);  // its last commit is step 5
@@ -280,7 +280,7 @@ TEST_F(DamagedJournalTest, WithoutACatalogTheStartSaysWhatToDo) {
 }
 
 // A power loss at any change that the start makes. Unsynced data is lost.
-TEST_F(DamagedJournalTest, ACrashInTheMiddleOfItLosesNothing) {
+TEST_F(DamagedJournalTest, CrashDuringSalvageLosesNothing) {
   make_history();
   const auto before = history();
   world.kill_daemon();
@@ -324,7 +324,7 @@ class ScrubbedJournalTest : public DamagedJournalTest {
   }
 };
 
-TEST_F(ScrubbedJournalTest, APassReadsItBack) {
+TEST_F(ScrubbedJournalTest, ScrubPassFindsJournalDamage) {
   flip(middle + 200);
   EXPECT_EQ(ask("scrub", R"({"start": true})").exit_code, 0);
   finish_pass();

@@ -78,7 +78,7 @@ class DedupTest : public PruneTest {
   }
 };
 
-TEST_F(DedupTest, AUnitThatDidNotChangeIsNotWrittenAgain) {
+TEST_F(DedupTest, UnchangedUnitIsNotRewritten) {
   const auto job = start_job();
   job->commit(5);
   EXPECT_EQ(metric("ckptd_same_bytes_total"), 0u);
@@ -102,7 +102,7 @@ TEST_F(DedupTest, AUnitThatDidNotChangeIsNotWrittenAgain) {
 }
 
 // A commit that writes no bytes is as durable as any other.
-TEST_F(DedupTest, ACommitOfNothingNew) {
+TEST_F(DedupTest, CommitWithoutNewBytesIsDurable) {
   const auto job = start_job();
   frozen_in(*job, {0, 1, 2, 3});
   job->commit(5);
@@ -119,7 +119,7 @@ TEST_F(DedupTest, ACommitOfNothingNew) {
   expect_verified();
 }
 
-TEST_F(DedupTest, ACrcThatAgreesIsNoProof) {
+TEST_F(DedupTest, EqualCrcAloneDoesNotShareBytes) {
   const auto job = start_job();
   job->commit(5);
   for (auto& rank : job->ranks) {
@@ -146,7 +146,7 @@ TEST_F(DedupTest, ACrcThatAgreesIsNoProof) {
 }
 
 // Lost bytes are not shared: the next commit writes them again.
-TEST_F(DedupTest, BytesThatTheDiskHasLostAreWrittenAnew) {
+TEST_F(DedupTest, DamagedBytesAreRewritten) {
   const auto job = start_job();
   job->commit(5);
   const auto [path, offset] = fragment_place(world, 5, kFrozen);
@@ -159,7 +159,7 @@ TEST_F(DedupTest, BytesThatTheDiskHasLostAreWrittenAnew) {
 
 // Recovery requires the headers of all extents that a commit names. A commit that shared an extent
 // with a lost header would be lost, too.
-TEST_F(DedupTest, AnExtentWhoseHeaderIsLostIsNotBuiltOn) {
+TEST_F(DedupTest, ExtentWithDamagedHeaderIsNotShared) {
   const auto job = start_job();
   frozen_in(*job, {0, 1, 2, 3});
   job->commit(5);
@@ -175,7 +175,7 @@ TEST_F(DedupTest, AnExtentWhoseHeaderIsLostIsNotBuiltOn) {
 }
 
 // A header damaged later costs only its own commit. Commits that share its payload are intact.
-TEST_F(DedupTest, ABadHeaderTakesNoCommitThatSharesWhatIsBehindIt) {
+TEST_F(DedupTest, DamagedHeaderSparesCommitsThatSharePayload) {
   const auto job = start_job();
   for (const ckpt::Step step : {5, 10, 15}) job->commit(step);
   ASSERT_EQ(metric("ckptd_same_bytes_total"), 2 * kFrozenBytes);
@@ -192,7 +192,7 @@ TEST_F(DedupTest, ABadHeaderTakesNoCommitThatSharesWhatIsBehindIt) {
 }
 
 // Verify reads the header of a file again, although the file was open before.
-TEST_F(DedupTest, VerifySeesTheHeaderOfAFileThatIsLostAfterAComparison) {
+TEST_F(DedupTest, VerifyFindsSegmentHeaderDamagedAfterDedup) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -206,7 +206,7 @@ TEST_F(DedupTest, VerifySeesTheHeaderOfAFileThatIsLostAfterAComparison) {
 }
 
 // A restore skips versions that share the lost bytes, and reads each place once.
-TEST_F(DedupTest, ARestoreAsksOnceForBytesThatManyVersionsShare) {
+TEST_F(DedupTest, RestoreReadsSharedDamagedBytesOnce) {
   const auto job = start_job();
   job->commit(5);
   frozen_in(*job, {});
@@ -233,7 +233,7 @@ TEST_F(DedupTest, ARestoreAsksOnceForBytesThatManyVersionsShare) {
 }
 
 // The commit that wrote the bytes is deleted. The bytes stay until no commit shares them.
-TEST_F(DedupTest, SharedBytesStayUntilTheLastCommitThatHasThem) {
+TEST_F(DedupTest, SharedBytesStayUntilLastReference) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -262,7 +262,7 @@ TEST_F(DedupTest, SharedBytesStayUntilTheLastCommitThatHasThem) {
 }
 
 // A later snapshot overtakes a snapshot that shares bytes. Then everything else is pruned.
-TEST_F(DedupTest, WhatAnOpenSnapshotSharesIsNotPruned) {
+TEST_F(DedupTest, BytesSharedByOpenSnapshotAreNotPruned) {
   const auto job = start_job();
   job->commit(5);
   job->begin(10);
@@ -289,7 +289,7 @@ TEST_F(DedupTest, WhatAnOpenSnapshotSharesIsNotPruned) {
 }
 
 // The same with a prune at any moment between the seals and the commit.
-TEST_F(DedupTest, PrunesBetweenSealAndCommit) {
+TEST_F(DedupTest, PruneBetweenSealAndCommitKeepsSharedBytes) {
   const auto job = start_job();
   job->commit(5);
   for (int polls = 0; polls < 12; ++polls) {
@@ -314,7 +314,7 @@ TEST_F(DedupTest, PrunesBetweenSealAndCommit) {
   expect_verified();
 }
 
-TEST_F(DedupTest, ARemovedCommitLeavesWhatOthersShare) {
+TEST_F(DedupTest, RemovedCommitLeavesSharedBytes) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -325,7 +325,7 @@ TEST_F(DedupTest, ARemovedCommitLeavesWhatOthersShare) {
   expect_verified();
 }
 
-TEST_F(DedupTest, ARunGoesWithAllThatItsCommitsShare) {
+TEST_F(DedupTest, RemovedRunReclaimsSharedBytes) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -374,7 +374,7 @@ class EncodedDedupTest : public DedupTest {
 };
 
 // Raw bytes are compared. Neither the encoded bytes nor the codec matter.
-TEST_F(EncodedDedupTest, EncodedBytesAreSharedWhateverTheCodec) {
+TEST_F(EncodedDedupTest, EncodedBytesAreSharedAcrossCodecs) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);

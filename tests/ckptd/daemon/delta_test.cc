@@ -84,7 +84,7 @@ class DeltaTest : public PruneTest {
   }
 };
 
-TEST_F(DeltaTest, WhatChangedIsWritten) {
+TEST_F(DeltaTest, ChangedUnitsAreWrittenAsDeltas) {
   const auto job = start_job();
   job->commit(5);
   EXPECT_EQ(deltas(), 0);
@@ -106,7 +106,7 @@ TEST_F(DeltaTest, WhatChangedIsWritten) {
   }
 }
 
-TEST_F(DeltaTest, ABaseIsRenewed) {
+TEST_F(DeltaTest, BaseIsRenewedAfterMaxDeltas) {
   const auto job = start_job();
   job->commit(1);
   const double first = whole();
@@ -121,7 +121,7 @@ TEST_F(DeltaTest, ABaseIsRenewed) {
   for (; step > 0; --step) expect_whole(*job, step);
 }
 
-TEST_F(DeltaTest, WhatChangesALotIsWhole) {
+TEST_F(DeltaTest, HeavilyChangedUnitIsWrittenWhole) {
   const auto job = start_job();
   for (auto& rank : job->ranks) rank->byte_at = state_byte;
   job->commit(5);
@@ -132,7 +132,7 @@ TEST_F(DeltaTest, WhatChangesALotIsWhole) {
 }
 
 // A range needs an earlier version of exactly the same range as its base.
-TEST_F(DeltaTest, OnlyRangesThatAreCutAlike) {
+TEST_F(DeltaTest, DeltaNeedsBaseOfSameRange) {
   start_job(1)->commit(5);
   restart();
   const auto job = std::make_unique<Job>(world, 2);
@@ -145,7 +145,7 @@ TEST_F(DeltaTest, OnlyRangesThatAreCutAlike) {
   for (const ckpt::Step step : {5, 10, 15}) expect_whole(*job, step);
 }
 
-TEST_F(DeltaTest, ADeltaThatDidNotChangeIsShared) {
+TEST_F(DeltaTest, UnchangedDeltaIsShared) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -165,7 +165,7 @@ TEST_F(DeltaTest, ADeltaThatDidNotChangeIsShared) {
 }
 
 // Equal checksums of different bytes do not make a shared extent.
-TEST_F(DeltaTest, OtherBytesWithTheSameChecksumAreNotShared) {
+TEST_F(DeltaTest, BytesWithCollidingChecksumAreNotShared) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -191,7 +191,7 @@ TEST_F(DeltaTest, OtherBytesWithTheSameChecksumAreNotShared) {
 }
 
 // A delta is shared only while its base is intact.
-TEST_F(DeltaTest, ADeltaIsNotSharedOnceItsBaseIsLost) {
+TEST_F(DeltaTest, DeltaOfDamagedBaseIsNotShared) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -206,7 +206,7 @@ TEST_F(DeltaTest, ADeltaIsNotSharedOnceItsBaseIsLost) {
   expect_bytes_of(*job, 15, {10, 10, 10, 10});
 }
 
-TEST_F(DeltaTest, ABaseStaysAsLongAsADeltaToIt) {
+TEST_F(DeltaTest, BaseStaysUntilLastDeltaIsPruned) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
@@ -243,7 +243,7 @@ TEST_F(DeltaTest, ABaseStaysAsLongAsADeltaToIt) {
   world.disk().close(*file);
 }
 
-TEST_F(DeltaTest, ADamagedBaseTakesItsDeltasAlong) {
+TEST_F(DeltaTest, DamagedBaseInvalidatesItsDeltas) {
   start_job(1)->commit(3);
   restart();
   const auto job = std::make_unique<Job>(world, 2);
@@ -273,7 +273,7 @@ TEST_F(DeltaTest, ADamagedBaseTakesItsDeltasAlong) {
   }
 }
 
-TEST_F(DeltaTest, ADamagedDeltaIsPassedOver) {
+TEST_F(DeltaTest, RestoreSkipsDamagedDelta) {
   const auto job = start_job();
   for (const ckpt::Step step : {5, 10, 15}) job->commit(step);
   restart();
@@ -288,7 +288,7 @@ TEST_F(DeltaTest, ADamagedDeltaIsPassedOver) {
 }
 
 // Lost bytes are never used as a base.
-TEST_F(DeltaTest, WhatTheDiskHasLostIsNoBase) {
+TEST_F(DeltaTest, DamagedVersionIsNotUsedAsBase) {
   const auto job = start_job();
   job->commit(5);
   const auto [path, offset] = fragment_place(world, 5, 2);
@@ -310,7 +310,7 @@ TEST_F(DeltaTest, WhatTheDiskHasLostIsNoBase) {
 }
 
 // A trainer may request deltas for single units.
-TEST_F(DeltaTest, UnitByUnit) {
+TEST_F(DeltaTest, TrainerRequestsDeltasPerUnit) {
   world.stop();
   world.set_codec(CodecChoice::kNone);
   ASSERT_TRUE(world.start().ok());
@@ -329,7 +329,7 @@ TEST_F(DeltaTest, UnitByUnit) {
 
 // The daemon dies at any moment between the seals and the commit. The next daemon takes the slabs
 // over, and looks the bases up anew.
-TEST_F(DeltaTest, ASnapshotIsHandedToTheNextDaemon) {
+TEST_F(DeltaTest, RestartedDaemonCommitsSealedSnapshot) {
   for (int polls = 0; polls < 16; ++polls) {
     SCOPED_TRACE(polls);
     Job job(world, 2);
@@ -352,7 +352,7 @@ TEST_F(DeltaTest, ASnapshotIsHandedToTheNextDaemon) {
 }
 
 // A prune during a snapshot leaves the bases that the snapshot has looked up.
-TEST_F(DeltaTest, APruneLeavesBasesOfWhatIsBeingTaken) {
+TEST_F(DeltaTest, PruneKeepsBasesOfOpenSnapshot) {
   for (int polls = 0; polls < 24; polls += 3) {
     SCOPED_TRACE(polls);
     Job job(world, 1);

@@ -75,7 +75,7 @@ class ElasticEpochTest : public ::testing::Test {
   Job job;
 };
 
-TEST_F(ElasticEpochTest, GoesOnWhileTheDiskIsBusy) {
+TEST_F(ElasticEpochTest, SurvivorsContinueWhileDiskIsBusy) {
   stage(10);
   lose_one();
   // The next snapshot does not wait for the first.
@@ -96,7 +96,7 @@ TEST_F(ElasticEpochTest, GoesOnWhileTheDiskIsBusy) {
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_snapshots_failed_total 0\n"));
 }
 
-TEST_F(ElasticEpochTest, ARestoreWaitsForWhatWasStagedBefore) {
+TEST_F(ElasticEpochTest, RestoreWaitsForStagedSnapshot) {
   stage(10, {1, 3});
   lose_one();
   for (auto& rank : job.ranks) {
@@ -126,7 +126,7 @@ TEST_F(ElasticEpochTest, ARestoreWaitsForWhatWasStagedBefore) {
   }
 }
 
-TEST_F(ElasticEpochTest, TwoLossesInARow) {
+TEST_F(ElasticEpochTest, SecondLossFailsPendingRestore) {
   stage(10);
   lose_one();
   job.ranks[0]->send(newest(12));
@@ -147,7 +147,7 @@ TEST_F(ElasticEpochTest, TwoLossesInARow) {
   EXPECT_EQ(opened->units.front()->version_step, 10u);
 }
 
-TEST_F(ElasticEpochTest, OneThatFailsIsToldInTheNextEpoch) {
+TEST_F(ElasticEpochTest, FailedSnapshotIsReportedInNextEpoch) {
   stage(10);
   lose_one();
   job.ranks[0]->send(newest(12));
@@ -164,7 +164,7 @@ TEST_F(ElasticEpochTest, OneThatFailsIsToldInTheNextEpoch) {
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(10, 5));
 }
 
-TEST_F(ElasticEpochTest, AStepIsTakenOnceAtATime) {
+TEST_F(ElasticEpochTest, StepOfOpenSnapshotIsRefused) {
   stage(10);
   lose_one();
   std::vector<FakeTrainer::Snapshot> staged;
@@ -179,7 +179,7 @@ TEST_F(ElasticEpochTest, AStepIsTakenOnceAtATime) {
   job.expect_restores(*job.ranks[0], 10);
 }
 
-TEST_F(ElasticEpochTest, WhatNotAllHadStagedIsAbandonedAtOnce) {
+TEST_F(ElasticEpochTest, PartiallyStagedSnapshotAbortsOnRankLoss) {
   disk.hold();
   job.begin(10);
   for (size_t i = 0; i < 2; ++i) ASSERT_TRUE(job.ranks[i]->fill(10));
@@ -192,7 +192,7 @@ TEST_F(ElasticEpochTest, WhatNotAllHadStagedIsAbandonedAtOnce) {
   job.expect_restores(*job.ranks[0], 10, 1);
 }
 
-TEST_F(ElasticEpochTest, WhoBeginsFromAViewWaitsForIt) {
+TEST_F(ElasticEpochTest, NewGroupWaitsForStagedSnapshot) {
   stage(10);
   lose_one();
   for (auto& rank : job.ranks) rank->die();
@@ -213,7 +213,7 @@ TEST_F(ElasticEpochTest, WhoBeginsFromAViewWaitsForIt) {
   }
 }
 
-TEST_F(ElasticEpochTest, ADaemonThatIsKilledTakesWhatWasNotDurable) {
+TEST_F(ElasticEpochTest, DaemonCrashLosesStagedSnapshot) {
   stage(10);
   lose_one();
   restart();
@@ -226,7 +226,7 @@ TEST_F(ElasticEpochTest, ADaemonThatIsKilledTakesWhatWasNotDurable) {
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(15, 5));
 }
 
-TEST_F(ElasticEpochTest, ADeathAfterARestartIsAsOneBeforeIt) {
+TEST_F(ElasticEpochTest, ShrunkGroupNeedsNoReplacementAfterRestart) {
   lose_one();
   restart();
   job.ranks.back()->die();
@@ -240,7 +240,7 @@ TEST_F(ElasticEpochTest, ADeathAfterARestartIsAsOneBeforeIt) {
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 5u);
 }
 
-TEST_F(ElasticEpochTest, AfterARestartAReturnedGroupNeedsNoSuccessor) {
+TEST_F(ElasticEpochTest, ShrunkGroupThatRolledBackNeedsNoReplacement) {
   lose_one();
   job.join(fb::ResumeMode::Continue);  // both return to the view of step 5
   ASSERT_FALSE(job.ranks[0]->epoch().goes_on);
@@ -254,7 +254,7 @@ TEST_F(ElasticEpochTest, AfterARestartAReturnedGroupNeedsNoSuccessor) {
   EXPECT_EQ(job.ranks[0]->epoch().size, 1u);
 }
 
-TEST_F(ElasticEpochTest, AfterARestartAFirstGroupNeedsItsLostRank) {
+TEST_F(ElasticEpochTest, FullGroupNeedsLostRankAfterRestart) {
   restart();
   job.ranks.back()->die();
   job.ranks.pop_back();
@@ -266,7 +266,7 @@ TEST_F(ElasticEpochTest, AfterARestartAFirstGroupNeedsItsLostRank) {
   EXPECT_FALSE(job.ranks[0]->started());
 }
 
-TEST_F(ElasticEpochTest, WhatWasDurableIsToldByTheNextDaemon) {
+TEST_F(ElasticEpochTest, RestartedDaemonReportsDurableSnapshot) {
   stage(10);
   lose_one();
   disk.release();

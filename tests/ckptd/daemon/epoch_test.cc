@@ -36,7 +36,7 @@ TEST_F(EpochTest, StartsFromNothing) {
   }
 }
 
-TEST_F(EpochTest, ContinueGoesBackToTheNewestCompleteView) {
+TEST_F(EpochTest, ContinueResumesAtNewestCompleteView) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -61,7 +61,7 @@ TEST_F(EpochTest, ContinueWithoutCommitsStartsFromNothing) {
   EXPECT_FALSE(job.ranks[0]->epoch().has_resume);
 }
 
-TEST_F(EpochTest, StartOfARunWithCommitsSaysWhatToDo) {
+TEST_F(EpochTest, StartIsRefusedForRunWithCommits) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -75,14 +75,14 @@ TEST_F(EpochTest, StartOfARunWithCommitsSaysWhatToDo) {
   EXPECT_EQ(reply->detail, static_cast<int>(ckpt::ErrorDetail::kRunHasCommits));
 }
 
-TEST_F(EpochTest, LatestOfARunWithoutCommitsIsRefused) {
+TEST_F(EpochTest, LatestIsRefusedWithoutCommits) {
   Job job(world, 2);
   job.start();
   EXPECT_THAT(refused(job, fb::ResumeMode::Latest),
               HasSubstr("run tiny: it has no commit to resume from"));
 }
 
-TEST_F(EpochTest, AtStepNamesTheNearest) {
+TEST_F(EpochTest, AtStepErrorNamesNearestSteps) {
   Job job(world, 2);
   job.start();
   for (const ckpt::Step step : {5, 10, 20}) job.commit(step);
@@ -92,7 +92,7 @@ TEST_F(EpochTest, AtStepNamesTheNearest) {
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
 }
 
-TEST_F(EpochTest, APartialCommitIsNoResumePointButPartOfOne) {
+TEST_F(EpochTest, PartialCommitIsNoResumePoint) {
   Job job(world, 2);
   job.start();
   job.begin(3, job.plan({0, 2}));
@@ -101,7 +101,7 @@ TEST_F(EpochTest, APartialCommitIsNoResumePointButPartOfOne) {
   EXPECT_THAT(refused(job, fb::ResumeMode::AtStep, 3), HasSubstr("not complete"));
 }
 
-TEST_F(EpochTest, AnAbandonedFutureNeverLeaksIntoAView) {
+TEST_F(EpochTest, AbandonedLineageNeverLeaksIntoView) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -155,7 +155,7 @@ TEST_F(EpochTest, RendezvousAnswersWhenTheKeyIsSet) {
   EXPECT_THAT(value->value, ElementsAre(1, 2, 3));
 }
 
-TEST_F(EpochTest, MembersThatLeaveEndNothing) {
+TEST_F(EpochTest, LeavingMemberDoesNotEndEpoch) {
   Job job(world, 2);
   job.start();
   job.begin(5);
@@ -168,7 +168,7 @@ TEST_F(EpochTest, MembersThatLeaveEndNothing) {
   EXPECT_EQ(job.ranks[1]->snapshot(5).level, fb::SnapshotLevel::Durable);
 }
 
-TEST_F(EpochTest, ARankThatLeavesWhileTheEpochOpensIsNotInIt) {
+TEST_F(EpochTest, RankLeavingDuringOpenEndsEpoch) {
   Job job(world, 2);
   job.add_rank();
   job.add_rank();

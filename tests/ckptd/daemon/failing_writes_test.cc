@@ -33,7 +33,7 @@ class FailingWritesTest : public ::testing::Test {
   std::unique_ptr<Job> job;
 };
 
-TEST_F(FailingWritesTest, LeaveTheDaemonUnreadyUntilASnapshotIsDurable) {
+TEST_F(FailingWritesTest, KeepDaemonUnreadyUntilSnapshotIsDurable) {
   job->commit(4);
   for (const ckpt::Step step : {5, 6}) {
     EXPECT_TRUE(readiness().ok) << "one failure may be one lost write";
@@ -47,7 +47,7 @@ TEST_F(FailingWritesTest, LeaveTheDaemonUnreadyUntilASnapshotIsDurable) {
   EXPECT_EQ(world.daemon().health_answer().text, "ok\n");
 }
 
-TEST_F(FailingWritesTest, SnapshotsThatOneWriteCostsAreOneFailure) {
+TEST_F(FailingWritesTest, SnapshotsFailedByOneWriteCountOnce) {
   for (const ckpt::Step step : {5, 6}) job->begin(step);
   job->listen();
   world.disk().set_faults({.path_prefix = "segments/", .fail_nth_write = 1});
@@ -57,7 +57,7 @@ TEST_F(FailingWritesTest, SnapshotsThatOneWriteCostsAreOneFailure) {
   EXPECT_TRUE(readiness().ok) << readiness().text;
 }
 
-TEST_F(FailingWritesTest, ALostRankIsNoFailureOfTheDisk) {
+TEST_F(FailingWritesTest, LostRankIsNotDiskFailure) {
   job->begin(5);
   job->ranks[0]->die();
   world.run();
@@ -67,7 +67,7 @@ TEST_F(FailingWritesTest, ALostRankIsNoFailureOfTheDisk) {
 }
 
 // Readiness may decide whether a trainer comes that would find the disk writable again.
-TEST_F(FailingWritesTest, AreForgottenAfterAWhileWhereNobodyTrains) {
+TEST_F(FailingWritesTest, ExpireWithoutActiveTrainers) {
   for (const ckpt::Step step : {5, 6}) {
     fail_write(step);
     EXPECT_EQ(readiness().ok, step == 5);

@@ -65,7 +65,7 @@ TEST_F(FullDiskStartTest, CommitsAreListedVerifiedAndRestored) {
   job.expect_restores(root(), 10);
 }
 
-TEST_F(FullDiskStartTest, PruningMakesRoom) {
+TEST_F(FullDiskStartTest, PruneFreesSpace) {
   ASSERT_TRUE(world.start().ok());
   const uint64_t before = used();
   const auto pruned = root().query("prune", R"({"target": "tiny", "rules": {"last": 1}})");
@@ -85,7 +85,7 @@ TEST_F(FullDiskStartTest, PruningMakesRoom) {
 }
 
 // Refused before, and each try could leave another file.
-TEST_F(FullDiskStartTest, ATornJournalEndNeedsNoRoom) {
+TEST_F(FullDiskStartTest, TornJournalTailNeedsNoSpace) {
   lose_last_commit();
   for (int i = 0; i < 2; ++i) {
     const Status started = world.start();
@@ -96,7 +96,7 @@ TEST_F(FullDiskStartTest, ATornJournalEndNeedsNoRoom) {
   }
 }
 
-TEST_F(FullDiskStartTest, ATornJournalEndIsKeptInTheRoomItLeaves) {
+TEST_F(FullDiskStartTest, TornJournalTailIsSavedInFreedSpace) {
   lose_last_commit();
   world.disk().set_capacity(used());
   ASSERT_TRUE(world.start().ok());
@@ -112,7 +112,7 @@ TEST_F(FullDiskStartTest, ARunIsRemoved) {
   EXPECT_EQ(root().query("runs", "{}").json, "[]");
 }
 
-TEST_F(FullDiskStartTest, TheCatalogGoesBackToTheDisk) {
+TEST_F(FullDiskStartTest, CatalogReturnsToDisk) {
   ASSERT_TRUE(world.start().ok());
   const auto log = root().query("log", R"({"target": "tiny"})").json;
   const size_t batches = world.catalog().batches();

@@ -9,7 +9,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST_F(PruneTest, SpaceGoesBackToTheDisk) {
+TEST_F(PruneTest, PruneReturnsSpaceToDisk) {
   Job job(world, 2);
   job.start();
   for (const ckpt::Step step : {5, 10, 15, 20}) job.commit(step);
@@ -35,7 +35,7 @@ class SmallSegments : public PruneTest {
   SmallSegments() : PruneTest({.segment_bytes = 768u << 10}) {}
 };
 
-TEST_F(SmallSegments, FilesInWhichNothingIsLiveAreRemoved) {
+TEST_F(SmallSegments, DeadSegmentFilesAreRemoved) {
   Job job(world, 1);
   job.start();
   for (ckpt::Step step = 1; step <= 12; ++step) job.commit(step);
@@ -50,7 +50,7 @@ TEST_F(SmallSegments, FilesInWhichNothingIsLiveAreRemoved) {
   expect_verified();
 }
 
-TEST_F(SmallSegments, PruningAsOneGoesKeepsFewFiles) {
+TEST_F(SmallSegments, PruneAfterEachCommitKeepsFewFiles) {
   Job job(world, 1);
   job.start();
   for (ckpt::Step step = 1; step <= 12; ++step) {
@@ -64,7 +64,7 @@ TEST_F(SmallSegments, PruningAsOneGoesKeepsFewFiles) {
   expect_verified();
 }
 
-TEST_F(PruneTest, OneLiveUnitDoesNotPinTheRestOfItsSlab) {
+TEST_F(PruneTest, LiveUnitDoesNotPinDeadNeighbors) {
   FakeTrainer::Options options;
   options.arena_bytes = 40ull << 20;
   options.slab_bytes = 4ull << 20;
@@ -97,7 +97,7 @@ TEST_F(PruneTest, OneLiveUnitDoesNotPinTheRestOfItsSlab) {
   expect_verified();
 }
 
-TEST_F(PruneTest, ARestoreInFlightIsNotPunchedAwayUnder) {
+TEST_F(PruneTest, ReclaimWaitsForRestoreInFlight) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -142,7 +142,7 @@ TEST_F(PruneTest, ARestoreInFlightIsNotPunchedAwayUnder) {
   EXPECT_LE(used() + 331'000, before) << "and then it goes";
 }
 
-TEST_F(PruneTest, WhatCouldNotBeFreedIsFreedByTheNextStart) {
+TEST_F(PruneTest, NextStartFreesSpaceAfterFailedSync) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {5, 10, 15}) job.commit(step);
@@ -162,7 +162,7 @@ TEST_F(PruneTest, WhatCouldNotBeFreedIsFreedByTheNextStart) {
 }
 
 // Extents of an aborted snapshot lie between commits. Their space is reclaimed at once.
-TEST_F(PruneTest, AnAbandonedSnapshotLeavesNoSpaceBehind) {
+TEST_F(PruneTest, AbortedSnapshotFreesItsSpace) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -187,7 +187,7 @@ TEST_F(PruneTest, AnAbandonedSnapshotLeavesNoSpaceBehind) {
   expect_verified();
 }
 
-TEST_F(SmallSegments, FilesOfAbandonedSnapshotsAloneAreRemoved) {
+TEST_F(SmallSegments, SegmentsOfOnlyAbortedSnapshotsAreRemoved) {
   Job job(world, 2);
   job.start();
   job.commit(1);
@@ -210,7 +210,7 @@ TEST_F(SmallSegments, FilesOfAbandonedSnapshotsAloneAreRemoved) {
 
 // A power loss at any moment of a prune or after it. The tombstones are durable or not; either way
 // the commits that are kept are whole.
-TEST_F(PruneTest, PowerMayGoAtAnyMoment) {
+TEST_F(PruneTest, PruneSurvivesPowerLossAtAnyMoment) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     World fresh({.seed = seed, .segment_bytes = 768u << 10});
     ASSERT_TRUE(fresh.start().ok());
@@ -242,7 +242,7 @@ TEST_F(PruneTest, PowerMayGoAtAnyMoment) {
 
 // The sync of a commit record fails, yet the next daemon finds the record. Its bytes must be there,
 // although no known commit has bytes in that segment.
-TEST_F(PruneTest, WhatAClosedJournalMayHaveIsNotGivenBack) {
+TEST_F(PruneTest, CommitOfFailedJournalSyncKeepsItsSpace) {
   Job job(world, 2);
   job.start();
   job.begin(5);

@@ -82,7 +82,7 @@ TEST_F(GrantsTest, AReaderReadsAndChangesNothing) {
 
 // Codecs that a reader registers have no effect, and its session does not block the removal of the
 // run.
-TEST_F(GrantsTest, AReaderIsInNobodysWay) {
+TEST_F(GrantsTest, ReaderAffectsNeitherCodecsNorRemoval) {
   const auto encoded = [&] {
     const std::string text = world.daemon().metrics_text();
     const std::string name = R"(ckptd_fragment_bytes_total{codec="zstd"} )";
@@ -155,7 +155,7 @@ TEST_F(GrantsTest, ACommitterTrainsTheRun) {
   EXPECT_THAT(again.error(), HasSubstr("user 4242 has no grant to read"));
 }
 
-TEST_F(GrantsTest, APrunerSaysWhatStays) {
+TEST_F(GrantsTest, PrunerMayPruneButNotCommit) {
   for (const ckpt::Step step : {5, 10, 15, 20}) job.commit(step);
   grant(R"("prune")");
   expect_may("keep", R"({"target": "tiny", "rules": {"last": 2}})", true);
@@ -174,7 +174,7 @@ TEST_F(GrantsTest, APrunerSaysWhatStays) {
   EXPECT_THAT(trainer.error(), HasSubstr("user 4242 has no grant to commit"));
 }
 
-TEST_F(GrantsTest, OutliveTheDaemonAndItsIndex) {
+TEST_F(GrantsTest, SurviveDaemonAndCatalogLoss) {
   job.commit(5);
   grant(R"("commit", "prune")");
   grant(R"("read")", 7);
@@ -193,7 +193,7 @@ TEST_F(GrantsTest, OutliveTheDaemonAndItsIndex) {
 }
 
 // A member that rejoins after a restart needs the grant again. Membership in the epoch is no right.
-TEST_F(GrantsTest, NobodyRejoinsWhatIsNotGrantedAnyMore) {
+TEST_F(GrantsTest, RejoinNeedsCurrentGrant) {
   job.ranks[0]->die();
   world.run();
   grant(R"("commit")");
@@ -207,7 +207,7 @@ TEST_F(GrantsTest, NobodyRejoinsWhatIsNotGrantedAnyMore) {
 }
 
 // A member that asks to join has left its epoch even if refused, so the other rank does not wait.
-TEST_F(GrantsTest, AMemberThatMayNotJoinAgainIsInNoEpoch) {
+TEST_F(GrantsTest, RefusedJoinEndsEpochForOtherRanks) {
   job.ranks[0]->die();
   world.run();
   grant(R"("commit")");
@@ -223,7 +223,7 @@ TEST_F(GrantsTest, AMemberThatMayNotJoinAgainIsInNoEpoch) {
   EXPECT_TRUE(theirs.ranks[0]->epoch_ended());
 }
 
-TEST_F(GrantsTest, GoWithTheirRun) {
+TEST_F(GrantsTest, AreRemovedWithTheirRun) {
   grant(R"("prune")");
   job.ranks[0]->send(fb::LeaveGroupT());
   job.ranks[0]->die();
@@ -238,7 +238,7 @@ TEST_F(GrantsTest, GoWithTheirRun) {
   EXPECT_EQ(ask_as(kOther, "log", kTiny).exit_code, 3) << "as if there were no such run";
 }
 
-TEST_F(GrantsTest, WhatMakesNoSenseIsRefused) {
+TEST_F(GrantsTest, InvalidArgumentsAreRefused) {
   const auto wrong = [&](const std::string& rest) {
     return refusal(kOwner, "grant", R"({"target": "tiny", )" + rest + "}");
   };

@@ -44,7 +44,7 @@ TEST_F(HandbackTest, MembersStayInTheirEpoch) {
   job.expect_restores(*job.ranks[2], 6);
 }
 
-TEST_F(HandbackTest, ASealedSnapshotIsCommittedByTheNextDaemon) {
+TEST_F(HandbackTest, RestartedDaemonCommitsSealedSnapshot) {
   Job job(world, 2);
   job.start();
   job.begin(5);
@@ -57,7 +57,7 @@ TEST_F(HandbackTest, ASealedSnapshotIsCommittedByTheNextDaemon) {
   job.expect_restores(*job.ranks[0], 5);
 }
 
-TEST_F(HandbackTest, AHalfFilledSnapshotGoesOn) {
+TEST_F(HandbackTest, HalfFilledSnapshotContinues) {
   Job job(world, 2);
   job.start();
   job.begin(5);
@@ -73,7 +73,7 @@ TEST_F(HandbackTest, AHalfFilledSnapshotGoesOn) {
   for (ckpt::Step step = 6; step < 12; ++step) job.commit(step);
 }
 
-TEST_F(HandbackTest, ACommitThatNobodyWasToldOfIsNotDoneTwice) {
+TEST_F(HandbackTest, UnreportedCommitIsNotRepeated) {
   Job job(world, 2);
   job.start();
   job.begin(5);
@@ -88,7 +88,7 @@ TEST_F(HandbackTest, ACommitThatNobodyWasToldOfIsNotDoneTwice) {
   for (ckpt::Step step = 6; step < 12; ++step) job.commit(step);
 }
 
-TEST_F(HandbackTest, BytesThatChangedMeanwhileAreFound) {
+TEST_F(HandbackTest, SlabChangedDuringRestartFailsSnapshot) {
   Job job(world, 2);
   job.start();
   job.begin(5);
@@ -106,7 +106,7 @@ TEST_F(HandbackTest, BytesThatChangedMeanwhileAreFound) {
   job.commit(6);
 }
 
-TEST_F(HandbackTest, MembersThatDoNotComeBackAreLost) {
+TEST_F(HandbackTest, MembersThatDoNotReconnectAreLost) {
   Job job(world, 3);
   job.start();
   job.begin(5);
@@ -126,7 +126,7 @@ TEST_F(HandbackTest, MembersThatDoNotComeBackAreLost) {
   job.commit(5);
 }
 
-TEST_F(HandbackTest, AReplacedMemberEndsTheEpochAtOnce) {
+TEST_F(HandbackTest, ReplacedMemberEndsEpochAtOnce) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -145,7 +145,7 @@ TEST_F(HandbackTest, AReplacedMemberEndsTheEpochAtOnce) {
   EXPECT_EQ(job.ranks[1]->epoch().resume_step, 5u);
 }
 
-TEST_F(HandbackTest, AnArenaThatIsNoneIsReplaced) {
+TEST_F(HandbackTest, InvalidArenaDescriptorIsReplaced) {
   Job job(world, 1);
   job.start();
   world.kill_daemon();
@@ -172,7 +172,7 @@ TEST_F(HandbackTest, AnArenaThatIsNoneIsReplaced) {
 }
 
 // Questions that `rm` and `import` ask right after a restart.
-TEST_F(HandbackTest, ARunLeftBeforeACleanStopIsNotInUse) {
+TEST_F(HandbackTest, LeftRunIsRemovableAfterCleanStop) {
   Job left(world, 2);
   train_and_leave(left);
   Job going(world, 2, {.run = "going"});
@@ -192,7 +192,7 @@ TEST_F(HandbackTest, ARunLeftBeforeACleanStopIsNotInUse) {
 }
 
 // The journal tells of the end, so that `rm` need not wait, and `status` says the same as `rm`.
-TEST_F(HandbackTest, ARunLeftBeforeACrashIsNotInUse) {
+TEST_F(HandbackTest, LeftRunIsRemovableAfterCrash) {
   Job left(world, 2);
   train_and_leave(left);
   Job going(world, 2, {.run = "going"});
@@ -222,7 +222,7 @@ TEST_F(HandbackTest, ARunLeftBeforeACrashIsNotInUse) {
 }
 
 // The end of an epoch is not that of the next one.
-TEST_F(HandbackTest, ARunThatIsResumedAfterItsEndIsInUseAgain) {
+TEST_F(HandbackTest, RanksOfResumedRunReconnectAfterCrash) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -239,7 +239,7 @@ TEST_F(HandbackTest, ARunThatIsResumedAfterItsEndIsInUseAgain) {
   job.commit(7);
 }
 
-TEST_F(HandbackTest, ADrainLeavesHalfFilledSnapshotsToTheNextDaemon) {
+TEST_F(HandbackTest, DrainHandsOverHalfFilledSnapshots) {
   Job job(world, 2);
   job.start();
   job.begin(5);
@@ -301,7 +301,7 @@ TEST_F(ClaimTest, TwoSnapshotsCannotHoldOneSlab) {
   expect_only_the_first_goes_on();
 }
 
-TEST_F(ClaimTest, AbortsOfBothGiveTheirSlabsBackOnce) {
+TEST_F(ClaimTest, AbortsReleaseDoublyClaimedSlabsOnce) {
   trainer().snapshot(6).slabs = trainer().snapshot(5).slabs;
   restart(job);
   abort(5);
@@ -309,7 +309,7 @@ TEST_F(ClaimTest, AbortsOfBothGiveTheirSlabsBackOnce) {
   for (ckpt::Step step = 7; step < 15; ++step) job.commit(step);
 }
 
-TEST_F(ClaimTest, ASealDoesNotTakeAnotherSnapshotsSlab) {
+TEST_F(ClaimTest, SealCannotClaimOtherSnapshotsSlab) {
   trainer().snapshot(6).slabs.clear();
   trainer().snapshot(6).seals = {seal_of(trainer().snapshot(5).slabs.front())};
   restart(job);
@@ -325,7 +325,7 @@ TEST_F(ClaimTest, SlabsReservedForRestoresHoldNoSnapshot) {
   expect_only_the_first_goes_on();
 }
 
-TEST_F(HandbackTest, ASnapshotOfAnEpochThatIsOverIsNotReopened) {
+TEST_F(HandbackTest, SnapshotOfEndedEpochIsNotReopened) {
   Job job(world, 2);
   job.start();
   job.begin(5);
@@ -346,7 +346,7 @@ TEST_F(HandbackTest, ASnapshotOfAnEpochThatIsOverIsNotReopened) {
   job.commit(5);
 }
 
-TEST_F(HandbackTest, ALongRecoveryIsNotCountedAgainstTheMembers) {
+TEST_F(HandbackTest, ReconnectDeadlineExcludesRecoveryTime) {
   Job job(world, 2);
   job.start();
   world.kill_daemon();
@@ -360,7 +360,7 @@ TEST_F(HandbackTest, ALongRecoveryIsNotCountedAgainstTheMembers) {
   job.commit(5);
 }
 
-TEST_F(HandbackTest, AnEpochThatNobodyComesBackToIsNotReported) {
+TEST_F(HandbackTest, EpochWithoutReconnectsIsNotCounted) {
   Job job(world, 2);
   job.start();
   world.kill_daemon();
@@ -372,7 +372,7 @@ TEST_F(HandbackTest, AnEpochThatNobodyComesBackToIsNotReported) {
   EXPECT_EQ(next.ranks[0]->epoch().epoch, 2u);
 }
 
-TEST_F(HandbackTest, ASessionIsOneRank) {
+TEST_F(HandbackTest, SessionCannotRejoinAsSecondRank) {
   Job job(world, 3);
   job.start();
   world.kill_daemon();

@@ -91,7 +91,7 @@ TEST_F(HealthTest, FullDiskIsNamedWithNumbersAndRemedy) {
 }
 
 // Rank 0's half is refused before rank 1 asks: room for one half does not end the condition.
-TEST_F(HealthTest, DiskIsFullUntilTheWholeSnapshotHasRoom) {
+TEST_F(HealthTest, DiskStaysFullUntilWholeSnapshotFits) {
   constexpr uint64_t kWholeBytes = 16ull << 20;
   ASSERT_TRUE(world.start().ok());
   // The disk must be larger than the snapshot: a larger snapshot proves nothing about free space.
@@ -126,7 +126,7 @@ TEST_F(HealthTest, DiskIsFullUntilTheWholeSnapshotHasRoom) {
 }
 
 // A snapshot that no disk could hold says nothing about the free space of this disk.
-TEST_F(HealthTest, SnapshotLargerThanTheDiskLeavesTheDaemonReady) {
+TEST_F(HealthTest, SnapshotLargerThanDiskLeavesDaemonReady) {
   constexpr uint64_t kHuge = 64ull << 30;
   ASSERT_TRUE(world.start().ok());
   job = std::make_unique<Job>(world, 1);
@@ -149,7 +149,7 @@ TEST_F(HealthTest, SnapshotLargerThanTheDiskLeavesTheDaemonReady) {
   EXPECT_TRUE(world.daemon().readiness_answer().ok) << world.daemon().readiness_answer().text;
 }
 
-TEST_F(HealthTest, ClosedJournalIsTheReasonNotToBeReady) {
+TEST_F(HealthTest, ClosedJournalMakesDaemonUnready) {
   start();
   job->commit(5);
   world.disk().set_faults({.path_prefix = "journal/", .fail_nth_sync = 1});
@@ -161,7 +161,7 @@ TEST_F(HealthTest, ClosedJournalIsTheReasonNotToBeReady) {
   EXPECT_THAT(ready.text, Not(HasSubstr("draining")));
 }
 
-TEST_F(HealthTest, DrainingIsTheReasonNotToBeReady) {
+TEST_F(HealthTest, DrainingMakesDaemonUnready) {
   start();
   job->begin(5);
   world.daemon().begin_drain();
@@ -169,7 +169,7 @@ TEST_F(HealthTest, DrainingIsTheReasonNotToBeReady) {
   EXPECT_THAT(world.daemon().readiness_answer().text, StartsWith("not ready\ndraining: "));
 }
 
-TEST_F(HealthTest, LastDurableStepAndItsAgeAreTold) {
+TEST_F(HealthTest, LastDurableStepAndAgeAreReported) {
   start();
   EXPECT_EQ(world.daemon().readiness_answer().text,
             "ready\nrun tiny: no step is durable yet, trained\n");
@@ -194,7 +194,7 @@ TEST_F(HealthTest, LastDurableStepAndItsAgeAreTold) {
   EXPECT_THAT(world.daemon().readiness_answer().text, HasSubstr("run tiny: step 5 is durable"));
 }
 
-TEST_F(HealthTest, AFinishedRunIsNotTrainedAndNobodyIsLost) {
+TEST_F(HealthTest, FinishedRunIsUntrainedWithoutLostMembers) {
   start(2);
   job->commit(5);
   const auto trained = [&] { return status()["durable"][0]["trained"].get<bool>(); };
@@ -221,7 +221,7 @@ TEST_F(HealthTest, AFinishedRunIsNotTrainedAndNobodyIsLost) {
   expect_lost(1);
 }
 
-TEST_F(HealthTest, OthersSeeNothingOfARunInStatus) {
+TEST_F(HealthTest, StatusHidesRunsOfOthers) {
   start();
   job->commit(5);
   FakeTrainer other(world, {.uid = 99, .arena_bytes = 0, .kind = fb::SessionKind::Control});
@@ -231,7 +231,7 @@ TEST_F(HealthTest, OthersSeeNothingOfARunInStatus) {
 }
 
 // The trainer waits in its client, so no request of it waits in the daemon.
-TEST_F(HealthTest, SealedSnapshotsThatPileUpAreTold) {
+TEST_F(HealthTest, SealedSnapshotBacklogIsReported) {
   slow = std::make_unique<HeldSyncs>(world.disk());
   world.set_door(slow.get());
   start();
@@ -260,7 +260,7 @@ TEST_F(HealthTest, SealedSnapshotsThatPileUpAreTold) {
 }
 
 // A run that saves at every step has the next snapshot sealed before the last one is durable.
-TEST_F(HealthTest, SnapshotsThatFollowEachOtherQuicklyAreNoSign) {
+TEST_F(HealthTest, FrequentSnapshotsAreNoBacklog) {
   slow = std::make_unique<HeldSyncs>(world.disk());
   world.set_door(slow.get());
   start();
@@ -280,7 +280,7 @@ TEST_F(HealthTest, SnapshotsThatFollowEachOtherQuicklyAreNoSign) {
   }
 }
 
-TEST_F(HealthTest, ClientsThatCannotConnectAreTold) {
+TEST_F(HealthTest, AcceptFaultIsReported) {
   start();
   world.daemon().set_accept_fault("accept: Too many open files (raise it with ulimit -n)");
   const Daemon::Answer health = world.daemon().health_answer();
@@ -293,7 +293,7 @@ TEST_F(HealthTest, ClientsThatCannotConnectAreTold) {
 }
 
 // An operator who looks in the morning must see the failure that ended the run at night.
-TEST_F(HealthTest, AFailureInTheStoreIsToldUntilTheRunIsRemoved) {
+TEST_F(HealthTest, StoreFailureIsReportedUntilRunIsRemoved) {
   start();
   job->commit(4);
   world.disk().set_faults({.path_prefix = "segments/", .fail_nth_write = 1});
@@ -315,7 +315,7 @@ TEST_F(HealthTest, AFailureInTheStoreIsToldUntilTheRunIsRemoved) {
   EXPECT_EQ(world.daemon().health_answer().text, "ok\n");
 }
 
-TEST_F(HealthTest, WhatALostRankCostIsForgottenWithItsJob) {
+TEST_F(HealthTest, SnapshotFailedByLostRankIsForgotten) {
   start();
   for (const ckpt::Step step : {5, 6}) job->begin(step);
   job->ranks[0]->die();
@@ -324,7 +324,7 @@ TEST_F(HealthTest, WhatALostRankCostIsForgottenWithItsJob) {
   EXPECT_TRUE(status()["durable"].empty());
 }
 
-TEST_F(HealthTest, ADeadlineThatPassedIsForgottenWithItsJob) {
+TEST_F(HealthTest, MissedDeadlineIsForgottenWithItsJob) {
   start();
   job->commit(4);
   job->begin(5);
@@ -339,7 +339,7 @@ TEST_F(HealthTest, ADeadlineThatPassedIsForgottenWithItsJob) {
   EXPECT_EQ(world.daemon().health_answer().text, "ok\n") << "the store did what it should";
 }
 
-TEST_F(HealthTest, TrainersThatWaitForTheDiskAreTold) {
+TEST_F(HealthTest, TrainerWaitForDiskIsReported) {
   slow = std::make_unique<HeldSyncs>(world.disk());
   world.set_door(slow.get());
   start(1, {.arena_bytes = 9 * (64u << 10)});  // one snapshot has most of its slabs

@@ -57,7 +57,7 @@ class HoldsTest : public PruneTest {
   ckpt::Step last_step = 0;
 };
 
-TEST_F(HoldsTest, APruneKeepsWhatIsHeldAndSaysByWhom) {
+TEST_F(HoldsTest, PruneKeepsHeldCommitAndNamesHolder) {
   const auto one = reader();
   ASSERT_EQ(hold(*one, 5), "");
   const Json pruned = ask(job, "prune", kLast1);
@@ -81,7 +81,7 @@ TEST_F(HoldsTest, APruneKeepsWhatIsHeldAndSaysByWhom) {
   EXPECT_THAT(listed(), ElementsAre(15));
 }
 
-TEST_F(HoldsTest, RmNamesTheHolderAndOnlyRootMayForceIt) {
+TEST_F(HoldsTest, OnlyRootForcesRemovalOfHeldCommit) {
   const auto one = reader();
   ASSERT_EQ(hold(*one, 10), "");
   constexpr char kForce[] = R"({"target": "tiny@10", "force": true})";
@@ -104,7 +104,7 @@ TEST_F(HoldsTest, RmNamesTheHolderAndOnlyRootMayForceIt) {
   EXPECT_THAT(listed(), ElementsAre(15));
 }
 
-TEST_F(HoldsTest, ARunIsNotRemovedUnderItsReader) {
+TEST_F(HoldsTest, OnlyRootForcesRemovalOfHeldRun) {
   for (auto& rank : job.ranks) rank->send(fb::LeaveGroupT());
   for (auto& rank : job.ranks) rank->die();
   world.run();
@@ -120,7 +120,7 @@ TEST_F(HoldsTest, ARunIsNotRemovedUnderItsReader) {
   EXPECT_THAT(ask_root("runs", "{}"), IsEmpty());
 }
 
-TEST_F(HoldsTest, AReaderThatMakesNoProgressLosesItsHold) {
+TEST_F(HoldsTest, StalledReaderLosesItsHold) {
   const auto slow = reader();
   const auto stuck = reader();
   ASSERT_EQ(hold(*stuck, 5), "");
@@ -145,7 +145,7 @@ TEST_F(HoldsTest, AReaderThatMakesNoProgressLosesItsHold) {
   EXPECT_THAT(listed(), ElementsAre(15));
 }
 
-TEST_F(HoldsTest, AHoldEndsWithItsSessionOrDaemon) {
+TEST_F(HoldsTest, HoldEndsWithSessionOrDaemon) {
   auto one = reader();
   ASSERT_EQ(hold(*one, 5), "");
   one->die();
@@ -163,7 +163,7 @@ TEST_F(HoldsTest, AHoldEndsWithItsSessionOrDaemon) {
   job.expect_restores(*one, 10);
 }
 
-TEST_F(HoldsTest, OnlyWhoMayReadHolds) {
+TEST_F(HoldsTest, HoldNeedsReadGrant) {
   const auto stranger = reader(kOther);
   EXPECT_THAT(hold(*stranger, 5), HasSubstr("no grant to read"));
   const auto one = reader();
@@ -187,7 +187,7 @@ TEST_F(HoldsTest, OnlyWhoMayReadHolds) {
   EXPECT_THAT(ask_root("status", "").at("holds").size(), 2u);
 }
 
-TEST_F(HoldsTest, NobodyHoldsWhatIsBeingRemoved) {
+TEST_F(HoldsTest, CommitBeingRemovedCannotBeHeld) {
   const auto one = reader();
   // The prune's records are in flight to the journal when the hold is requested.
   fb::QueryT prune;
@@ -204,7 +204,7 @@ TEST_F(HoldsTest, NobodyHoldsWhatIsBeingRemoved) {
   EXPECT_THAT(listed(), ElementsAre(15));
 }
 
-TEST_F(HoldsTest, AVerifyHoldsTheViewThatItReads) {
+TEST_F(HoldsTest, VerifyHoldsItsView) {
   const auto one = reader();
   fb::QueryT verify;
   verify.verb = "verify";

@@ -87,7 +87,7 @@ class IdentityTest : public ::testing::Test {
 };
 
 // Regression: the daemon served and resumed from the commits of the other store.
-TEST_F(IdentityTest, AForeignCatalogIsSetAsideAndMadeAnew) {
+TEST_F(IdentityTest, ForeignCatalogIsRebuilt) {
   world.kill_daemon();
   other.kill_daemon();
   world.set_catalog(other.catalog_image());
@@ -98,7 +98,7 @@ TEST_F(IdentityTest, AForeignCatalogIsSetAsideAndMadeAnew) {
   job.expect_restores(*job.ranks[0], 10);
 }
 
-TEST_F(IdentityTest, ACatalogOfAnotherHistoryIsMadeAnew) {
+TEST_F(IdentityTest, CatalogOfOtherHistoryIsRebuilt) {
   world.stop();
   World copy({.seed = 5});
   copy.set_disk(world.disk().clone(5));
@@ -118,7 +118,7 @@ TEST_F(IdentityTest, ACatalogOfAnotherHistoryIsMadeAnew) {
 }
 
 // Regression: equal newest commits passed the check, so the copy's deletions removed commits here.
-TEST_F(IdentityTest, ACatalogOfACopyThatOnlyPrunedIsNotUsed) {
+TEST_F(IdentityTest, CatalogOfPrunedCopyIsNotUsed) {
   World copy({.seed = 5});
   copy_and_prune(copy);
   ASSERT_TRUE(world.start().ok());
@@ -136,7 +136,7 @@ TEST_F(IdentityTest, ACatalogOfACopyThatOnlyPrunedIsNotUsed) {
 }
 
 // Regression: the space of this store's later snapshots was reclaimed.
-TEST_F(IdentityTest, TheJournalOfACopyThatOnlyPrunedIsRefused) {
+TEST_F(IdentityTest, JournalOfPrunedCopyIsRefused) {
   World copy({.seed = 5});
   copy_and_prune(copy);
   ASSERT_TRUE(world.start().ok());
@@ -153,7 +153,7 @@ TEST_F(IdentityTest, TheJournalOfACopyThatOnlyPrunedIsRefused) {
 }
 
 // Regression: the store's own catalog was moved aside or emptied before the journal was refused.
-TEST_F(IdentityTest, ARefusedJournalLeavesTheCatalogAlone) {
+TEST_F(IdentityTest, RefusedJournalLeavesCatalogUnchanged) {
   World copy({.seed = 5});
   copy_and_prune(copy);
   ASSERT_TRUE(world.start().ok());
@@ -175,7 +175,7 @@ TEST_F(IdentityTest, ARefusedJournalLeavesTheCatalogAlone) {
 }
 
 // Regression: the daemon served, marked commits damaged and truncated segments.
-TEST_F(IdentityTest, AForeignJournalIsRefusedByItsSegments) {
+TEST_F(IdentityTest, ForeignJournalIsRefused) {
   world.kill_daemon();
   const auto own = file_bytes(world.disk(), kJournalPath);
   put_file(world.disk(), kJournalPath, file_bytes(other.disk(), kJournalPath));
@@ -215,7 +215,7 @@ TEST_F(IdentityTest, AForeignSegmentIsRefused) {
 }
 
 // Regression: the space of commits that the older journal does not list was reclaimed.
-TEST_F(IdentityTest, AnOlderJournalIsRefusedWithoutACatalog) {
+TEST_F(IdentityTest, OlderJournalIsRefusedWithoutCatalog) {
   const auto image = world.catalog_image();
   put_older_journal_back();
   expect_refused_untouched({"is older than the segments", "segments/"});
@@ -227,7 +227,7 @@ TEST_F(IdentityTest, AnOlderJournalIsRefusedWithoutACatalog) {
 }
 
 // Regression: any damaged journal that was kept disabled the check for good.
-TEST_F(IdentityTest, AnOlderJournalIsRefusedAfterASalvage) {
+TEST_F(IdentityTest, OlderJournalIsRefusedAfterSalvage) {
   world.kill_daemon();
   world.disk().flip(kJournalPath, 200);
   ASSERT_TRUE(world.start().ok());
@@ -240,7 +240,7 @@ TEST_F(IdentityTest, AnOlderJournalIsRefusedAfterASalvage) {
 }
 
 // A salvaged journal lacks the records of starts whose snapshots did not finish.
-TEST_F(IdentityTest, ASalvagedJournalIsMeantUntilItsSpaceIsGivenBack) {
+TEST_F(IdentityTest, SalvagedJournalIsAcceptedUntilReclaim) {
   for (int i = 0; i < 3; ++i) {
     world.kill_daemon();
     ASSERT_TRUE(world.start().ok());
@@ -260,7 +260,7 @@ TEST_F(IdentityTest, ASalvagedJournalIsMeantUntilItsSpaceIsGivenBack) {
 }
 
 // Regression: a start wrote its own record, and the next start took that for the missing record.
-TEST_F(IdentityTest, AnOlderJournalWithATornEndIsRefused) {
+TEST_F(IdentityTest, OlderJournalWithTornTailIsRefused) {
   put_older_journal_back();
   auto torn = file_bytes(world.disk(), kJournalPath);
   const uint64_t end = journal_end(world.disk());
@@ -270,7 +270,7 @@ TEST_F(IdentityTest, AnOlderJournalWithATornEndIsRefused) {
   expect_refused_untouched({"is older than the segments"});
 }
 
-TEST_F(IdentityTest, AnOlderJournalThatIsMeantIsTaken) {
+TEST_F(IdentityTest, MarkerAcceptsOlderJournalForOneStart) {
   put_older_journal_back();
   put_file(world.disk(), "journal/older-journal-is-meant", {});
   ASSERT_TRUE(world.start().ok());
@@ -302,7 +302,7 @@ class WithoutSegments final : public PassingDisk {
   bool made_ = false;
 };
 
-TEST_F(IdentityTest, AMissingSegmentsDirectoryIsMadeIfNothingIsInIt) {
+TEST_F(IdentityTest, MissingSegmentsDirectoryIsCreatedForEmptyStore) {
   world.stop();
   {
     WithoutSegments missing(world.disk());
@@ -324,7 +324,7 @@ TEST_F(IdentityTest, AMissingSegmentsDirectoryIsMadeIfNothingIsInIt) {
 }
 
 // Regression: any salvaged journal replaced the journal.
-TEST_F(IdentityTest, ASalvagedJournalWithoutItsEndIsRefused) {
+TEST_F(IdentityTest, TruncatedSalvagedJournalIsRefused) {
   world.kill_daemon();
   auto part = file_bytes(world.disk(), kJournalPath);
   part.resize(8192);
@@ -335,7 +335,7 @@ TEST_F(IdentityTest, ASalvagedJournalWithoutItsEndIsRefused) {
               AllOf(Contains("refused-1.log"), Not(Contains("salvaged.log"))));
 }
 
-TEST_F(IdentityTest, ASalvagedJournalOfAnotherStoreIsRefused) {
+TEST_F(IdentityTest, SalvagedJournalOfOtherStoreIsRefused) {
   world.kill_daemon();
   other.stop();
   put_file(world.disk(), kSalvaged, file_bytes(other.disk(), kJournalPath));
@@ -345,7 +345,7 @@ TEST_F(IdentityTest, ASalvagedJournalOfAnotherStoreIsRefused) {
 }
 
 // Regression: a journal that could not be opened was taken for one that names no store.
-TEST_F(IdentityTest, NoSalvageIsJudgedByAnUnreadableJournal) {
+TEST_F(IdentityTest, UnreadableJournalKeepsSalvagedJournal) {
   world.kill_daemon();
   other.stop();
   put_file(world.disk(), kSalvaged, file_bytes(other.disk(), kJournalPath));
@@ -360,7 +360,7 @@ TEST_F(IdentityTest, NoSalvageIsJudgedByAnUnreadableJournal) {
   EXPECT_THAT(beside_the_journal(), Contains("refused-1.log"));
 }
 
-TEST_F(IdentityTest, ARefusedSalvageWithoutAJournalStartsNothing) {
+TEST_F(IdentityTest, RefusedSalvageWithoutJournalFailsStart) {
   world.kill_daemon();
   auto part = file_bytes(world.disk(), kJournalPath);
   part.resize(8192);
@@ -373,7 +373,7 @@ TEST_F(IdentityTest, ARefusedSalvageWithoutAJournalStartsNothing) {
 }
 
 // Regression: an error of list() was taken for an empty directory.
-TEST_F(IdentityTest, AJournalBesideOthersIsNoNewStore) {
+TEST_F(IdentityTest, DamagedJournalAloneIsNotNewStore) {
   World empty({.seed = 9});
   ASSERT_TRUE(empty.start().ok());
   empty.stop();

@@ -21,7 +21,7 @@ class JoinsTest : public ::testing::Test {
   World world{{}};
 };
 
-TEST_F(JoinsTest, RankWhosePlaceIsHeldIsToldByWhom) {
+TEST_F(JoinsTest, WaitingRankLearnsWhoHoldsItsPlace) {
   Job first(world, 1);
   first.start();
   world.tick(std::chrono::seconds(75));
@@ -40,7 +40,7 @@ TEST_F(JoinsTest, RankWhosePlaceIsHeldIsToldByWhom) {
   EXPECT_EQ(reason(*second.ranks[0]), "");
 }
 
-TEST_F(JoinsTest, RanksThatAreMissingAreNamed) {
+TEST_F(JoinsTest, MissingRanksAreNamed) {
   Job job(world, 4);
   for (int i = 0; i < 2; ++i) job.add_rank();
   job.ranks[0]->join(0, 4, fb::ResumeMode::Start);
@@ -59,7 +59,7 @@ TEST_F(JoinsTest, ManyMissingRanksAreCounted) {
   EXPECT_THAT(reason(*job.ranks[0]), HasSubstr("and 3983 more of 4000"));
 }
 
-TEST_F(JoinsTest, ElasticMemberThatIsThereTwiceIsToldByWhom) {
+TEST_F(JoinsTest, DuplicateElasticMemberErrorNamesHolder) {
   Job first(world, 1, {.elastic = true});
   first.start();
   Job second(world, 1, {.elastic = true});

@@ -77,7 +77,7 @@ TEST_F(KeptMemoryTest, TheMemoryLevelSurvivesWithoutItsTrainers) {
   EXPECT_EQ(steps(10), (Steps{10, 10, 10, 10}));
 }
 
-TEST_F(KeptMemoryTest, ACleanRestartKeepsItToo) {
+TEST_F(KeptMemoryTest, CleanRestartKeepsMemoryLevel) {
   for (auto& rank : job.ranks) rank->die();
   world.run();
   world.stop();
@@ -87,7 +87,7 @@ TEST_F(KeptMemoryTest, ACleanRestartKeepsItToo) {
 }
 
 // Snapshots in flight are handed back by their trainers, into the arena that was kept.
-TEST_F(KeptMemoryTest, SnapshotsInFlightGoOnBesideIt) {
+TEST_F(KeptMemoryTest, SnapshotInFlightContinuesAfterRestart) {
   job.begin(15, job.plan_in_memory({3}));
   job.fill(15);
   world.kill_daemon();
@@ -101,7 +101,7 @@ TEST_F(KeptMemoryTest, SnapshotsInFlightGoOnBesideIt) {
 }
 
 // After a power loss the disk may lack commits that the held memory has.
-TEST_F(KeptMemoryTest, OfCommitsThatAreNotThereNothingIsBelieved) {
+TEST_F(KeptMemoryTest, VersionsOfMissingCommitsAreDropped) {
   world.kill_daemon();
   HeldMemory other_store = std::move(memory);
   memory.held.clear();

@@ -71,7 +71,7 @@ class KnownDamageTest : public PruneTest {
   Job job{world, 2, {.arena_bytes = 4u << 20, .slab_bytes = 512u << 10}};
 };
 
-TEST_F(KnownDamageTest, VerifyMarksTheUnitInLogShowAndUnit) {
+TEST_F(KnownDamageTest, VerifyMarksDamagedUnitInQueries) {
   job.commit(5);
   job.commit(10);
   flip(5, kTrained);
@@ -91,7 +91,7 @@ TEST_F(KnownDamageTest, VerifyMarksTheUnitInLogShowAndUnit) {
   EXPECT_EQ(ask(job, "status", "{}").at("conditions")[0].at("name"), "damaged_data");
 }
 
-TEST_F(KnownDamageTest, AStaleViewShowsTheDamageOfItsVersions) {
+TEST_F(KnownDamageTest, ViewShowsDamageOfOlderVersions) {
   job.commit(5);
   commit_units(job, 10, {0});
   flip(5, kTrained);
@@ -100,7 +100,7 @@ TEST_F(KnownDamageTest, AStaleViewShowsTheDamageOfItsVersions) {
   EXPECT_TRUE(marked_in_log(10).empty()) << "the commit of step 10 has no version of the unit";
 }
 
-TEST_F(KnownDamageTest, EveryCommitThatSharesTheBytesIsMarked) {
+TEST_F(KnownDamageTest, DamageMarksEverySharingCommit) {
   for (const ckpt::Step step : {5, 10, 15}) job.commit(step);
   flip(5, kFrozen);
   verify("tiny@5");
@@ -110,7 +110,7 @@ TEST_F(KnownDamageTest, EveryCommitThatSharesTheBytesIsMarked) {
 }
 
 // Otherwise health would be degraded, until the next pass, for bytes that no commit has.
-TEST_F(KnownDamageTest, DamageGoesWithTheCommitThatHadIt) {
+TEST_F(KnownDamageTest, DamageEndsWithItsCommit) {
   for (const ckpt::Step step : {5, 10, 15}) job.commit(step);
   for (const ckpt::Step step : {5, 10}) flip(step, kTrained);
   verify();
@@ -123,7 +123,7 @@ TEST_F(KnownDamageTest, DamageGoesWithTheCommitThatHadIt) {
   EXPECT_EQ(world.daemon().health_answer().text, "ok\n");
 }
 
-TEST_F(KnownDamageTest, DamageThatAnotherViewNeedsIsShownUntilItGoes) {
+TEST_F(KnownDamageTest, DamageOfUnitKeptForOtherViewStays) {
   job.commit(5);
   commit_units(job, 10, {0});
   flip(5, kTrained);
@@ -133,7 +133,7 @@ TEST_F(KnownDamageTest, DamageThatAnotherViewNeedsIsShownUntilItGoes) {
   EXPECT_EQ(ask_root("status", "{}").at("scrub").at("damaged_units"), 1);
 }
 
-TEST_F(KnownDamageTest, DamageThatLaterCommitsShareIsTheirs) {
+TEST_F(KnownDamageTest, SharedDamageMovesToRemainingCommit) {
   for (const ckpt::Step step : {5, 10}) job.commit(step);
   flip(5, kFrozen);
   verify("tiny@5");
@@ -143,7 +143,7 @@ TEST_F(KnownDamageTest, DamageThatLaterCommitsShareIsTheirs) {
   EXPECT_EQ(errors[0].at("step"), 10);
 }
 
-TEST_F(KnownDamageTest, DamageOfSeveralCommitsIsListedOnceForEachThatIsLeft) {
+TEST_F(KnownDamageTest, SharedDamageIsListedOncePerRemainingCommit) {
   for (const ckpt::Step step : {5, 10, 15}) job.commit(step);
   flip(5, kFrozen);
   verify();
@@ -155,7 +155,7 @@ TEST_F(KnownDamageTest, DamageOfSeveralCommitsIsListedOnceForEachThatIsLeft) {
   EXPECT_EQ(steps, (std::set<int>{10, 15})) << errors;
 }
 
-TEST_F(KnownDamageTest, DamageGoesWithItsRun) {
+TEST_F(KnownDamageTest, DamageEndsWithItsRun) {
   job.commit(5);
   flip(5, kTrained);
   verify();
@@ -166,14 +166,14 @@ TEST_F(KnownDamageTest, DamageGoesWithItsRun) {
   EXPECT_EQ(world.daemon().health_answer().text, "ok\n");
 }
 
-TEST_F(KnownDamageTest, DamageFoundInACommitThatSharesMarksTheWriter) {
+TEST_F(KnownDamageTest, DamageInSharingCommitMarksWriter) {
   for (const ckpt::Step step : {5, 10}) job.commit(step);
   flip(5, kFrozen);
   verify("tiny@10");
   for (const ckpt::Step step : {5, 10}) expect_marked(step, {kFrozen});
 }
 
-TEST_F(KnownDamageTest, ANewRunOfTheSameNameIsNotMarked) {
+TEST_F(KnownDamageTest, NewRunOfSameNameIsNotMarked) {
   job.commit(5);
   flip(5, kTrained);
   verify();
@@ -186,7 +186,7 @@ TEST_F(KnownDamageTest, ANewRunOfTheSameNameIsNotMarked) {
   expect_marked(5, {});
 }
 
-TEST_F(KnownDamageTest, MarksOutliveARestartAndEndWithAVerifyOfTheRun) {
+TEST_F(KnownDamageTest, MarksSurviveRestartUntilCleanVerify) {
   job.commit(5);
   job.commit(10);
   flip(5, kTrained);

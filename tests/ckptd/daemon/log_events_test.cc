@@ -125,7 +125,7 @@ void expect_fields(const Json& event, const Json& wanted) {
   }
 }
 
-TEST_F(LogEventsTest, OfATrainingRun) {
+TEST_F(LogEventsTest, TrainingRunLogsDocumentedEvents) {
   World& world = begin({});
   expect_fields(one("recovered"), {{"runs", 0}, {"clean", true}});
   Job job(world, 2);
@@ -172,7 +172,7 @@ TEST_F(LogEventsTest, OfATrainingRun) {
 
 // One line when the disk is full, one for the first snapshot that fails, and one each when the
 // condition ends, however many snapshots fail in between.
-TEST_F(LogEventsTest, OfAFullDiskAndItsEnd) {
+TEST_F(LogEventsTest, FullDiskLogsConditionsOnce) {
   World& world = begin({});
   Job job(world, 2);
   job.start();
@@ -207,7 +207,7 @@ TEST_F(LogEventsTest, OfAFullDiskAndItsEnd) {
   expect_documented();
 }
 
-TEST_F(LogEventsTest, OfAnAlarmAndOfASnapshotThatIsSkipped) {
+TEST_F(LogEventsTest, AlarmAndSkippedSnapshotLogDocumentedEvents) {
   World& world = begin({.alarms = fb::AlarmPolicy::Warn});
   Job job(world, 1, {.arena_bytes = 9 * (64u << 10)});  // one snapshot takes most of the slabs
   job.start();
@@ -227,7 +227,7 @@ TEST_F(LogEventsTest, OfAnAlarmAndOfASnapshotThatIsSkipped) {
   expect_documented();
 }
 
-TEST_F(LogEventsTest, OfWhatIsDeleted) {
+TEST_F(LogEventsTest, DeletionLogsDocumentedEvents) {
   World& world = begin({.segment_bytes = 768u << 10});
   Job job(world, 1);
   job.start();
@@ -250,7 +250,7 @@ TEST_F(LogEventsTest, OfWhatIsDeleted) {
   expect_documented();
 }
 
-TEST_F(LogEventsTest, OfDamage) {
+TEST_F(LogEventsTest, DamageLogsDocumentedEvents) {
   World& world = begin({.scrub_bytes_per_second = 1u << 20});
   Job job(world, 1);
   job.start();

@@ -6,7 +6,7 @@
 namespace ckptd::testing {
 namespace {
 
-TEST(MemoryElasticTest, ALineageThatGoesOnKeepsWhatItsDeadBrought) {
+TEST(MemoryElasticTest, SurvivorsKeepMemoryVersionsOfLostRanks) {
   World world({});
   ASSERT_TRUE(world.start().ok());
   FakeTrainer::Options options;

@@ -6,7 +6,7 @@
 namespace ckptd::testing {
 namespace {
 
-TEST(MemoryHandbackTest, WhatTheNextDaemonCommitsItKeepsInMemory) {
+TEST(MemoryHandbackTest, ReopenedSnapshotKeepsItsMemoryUnits) {
   World world({});
   ASSERT_TRUE(world.start().ok());
   Job job(world, 2);
@@ -35,7 +35,7 @@ TEST(MemoryHandbackTest, WhatTheNextDaemonCommitsItKeepsInMemory) {
   EXPECT_EQ(job.ranks[0]->restore(request).steps, (std::vector<ckpt::Step>{10, 5, 5, 10}));
 }
 
-TEST(MemoryHandbackTest, AMemberThatDiesAfterItsSealsTakesNothingWithIt) {
+TEST(MemoryHandbackTest, SnapshotSurvivesMemberLostAfterSeal) {
   World world({});
   ASSERT_TRUE(world.start().ok());
   Job job(world, 2);

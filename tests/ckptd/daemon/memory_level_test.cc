@@ -56,7 +56,7 @@ class MemoryLevelTest : public ::testing::Test {
   FakeTrainer::Restored last_;
 };
 
-TEST_F(MemoryLevelTest, IsSeenOnlyByThoseWhoAskAndOnlyOnceItsSnapshotIsCommitted) {
+TEST_F(MemoryLevelTest, IsVisibleOnRequestAfterCommit) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -86,7 +86,7 @@ TEST_F(MemoryLevelTest, IsSeenOnlyByThoseWhoAskAndOnlyOnceItsSnapshotIsCommitted
   EXPECT_EQ(nlohmann::json::parse(durable.json).at("units").at(2).at("version_step"), 5);
 }
 
-TEST_F(MemoryLevelTest, SurvivesTheTrainersAndDiesWithTheDaemon) {
+TEST_F(MemoryLevelTest, SurvivesTrainersButNotDaemon) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -107,7 +107,7 @@ TEST_F(MemoryLevelTest, SurvivesTheTrainersAndDiesWithTheDaemon) {
   EXPECT_EQ(metric("ckptd_memory_versions"), 0);
 }
 
-TEST_F(MemoryLevelTest, ANewerVersionOfEitherLevelFreesTheSlabs) {
+TEST_F(MemoryLevelTest, NewerVersionOfEitherLevelFreesSlabs) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -124,7 +124,7 @@ TEST_F(MemoryLevelTest, ANewerVersionOfEitherLevelFreesTheSlabs) {
   EXPECT_EQ(metric("ckptd_memory_evictions_total"), 0);
 }
 
-TEST_F(MemoryLevelTest, ALineageThatLeavesItBehindDropsIt) {
+TEST_F(MemoryLevelTest, LineageResumedEarlierDropsMemoryVersions) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -138,7 +138,7 @@ TEST_F(MemoryLevelTest, ALineageThatLeavesItBehindDropsIt) {
   EXPECT_EQ(steps(job, *job.ranks[0], 12, true), (std::vector<ckpt::Step>{12, 8, 8, 12}));
 }
 
-TEST_F(MemoryLevelTest, GivesWayToSnapshotsOldestFirst) {
+TEST_F(MemoryLevelTest, IsEvictedOldestFirst) {
   FakeTrainer::Options options;
   options.arena_bytes = 640 << 10;  // 8 slabs for snapshots; a full one takes 6
   Job job(world, 1, options);
@@ -180,7 +180,7 @@ TEST_F(MemoryLevelTest, NeverMakesASnapshotSkip) {
 }
 
 // Versions that an epoch resumed from stay until each rank has begun a snapshot: all find the same.
-TEST_F(MemoryLevelTest, AllRanksOfAnEpochResolveAlike) {
+TEST_F(MemoryLevelTest, AllRanksOfEpochRestoreSameVersions) {
   FakeTrainer::Options options;
   options.arena_bytes = 640 << 10;
   Job job(world, 2, options);
@@ -197,7 +197,7 @@ TEST_F(MemoryLevelTest, AllRanksOfAnEpochResolveAlike) {
   EXPECT_EQ(steps(job, *job.ranks[1], 10, true), expected);
 }
 
-TEST_F(MemoryLevelTest, BytesThatChangeAfterTheSealFailTheSnapshot) {
+TEST_F(MemoryLevelTest, SlabChangedAfterSealFailsSnapshot) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -216,7 +216,7 @@ TEST_F(MemoryLevelTest, BytesThatChangeAfterTheSealFailTheSnapshot) {
   EXPECT_EQ(steps(job, *job.ranks[0], 5, true), (std::vector<ckpt::Step>{5, 5, 5, 5}));
 }
 
-TEST_F(MemoryLevelTest, BytesThatChangeLaterFallBackToTheDiskAndSaySo) {
+TEST_F(MemoryLevelTest, SlabChangedAfterCommitFallsBackToDisk) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -231,7 +231,7 @@ TEST_F(MemoryLevelTest, BytesThatChangeLaterFallBackToTheDiskAndSaySo) {
   EXPECT_FALSE(last_.memory_only[1]);
 }
 
-TEST_F(MemoryLevelTest, RefusesPlansThatMakeNoSense) {
+TEST_F(MemoryLevelTest, RefusesInvalidPlans) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -287,7 +287,7 @@ TEST_F(MemoryLevelTest, NewestNeedsNoCommitAtTheStep) {
 
 // A restore, a snapshot that is being filled and a snapshot that is being written, all at once:
 // none of them waits for another.
-TEST_F(MemoryLevelTest, RestoreFillAndPersistGoOnTogether) {
+TEST_F(MemoryLevelTest, RestoreFillAndPersistRunConcurrently) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -326,7 +326,7 @@ std::pair<Units, Units> draw_units(std::mt19937& random, bool all_durable) {
 
 // Random histories of snapshots, deaths and resumes, against a model without slabs. Nothing is
 // evicted here, so every view must follow the rules exactly.
-TEST_F(MemoryLevelTest, ViewsFollowTheRulesAfterAnyHistory) {
+TEST_F(MemoryLevelTest, ViewsMatchModelAfterRandomHistory) {
   for (uint32_t seed = 0; seed < 12; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     World other({.seed = seed + 1});

@@ -73,7 +73,7 @@ Metrics documented() {
   return metrics;
 }
 
-TEST(MetricsTable, NamesWhatIsServedAndNothingElse) {
+TEST(MetricsTable, MatchesServedMetrics) {
   World world({});
   ASSERT_TRUE(world.start().ok());
   Job job(world, 1);
@@ -107,7 +107,7 @@ TEST(MetricsTable, EveryMetricHasAHelpSentence) {
   EXPECT_EQ(helped.size(), served(world.daemon().metrics_text()).size());
 }
 
-TEST(MetricsTable, SecondsAreThoseOfTheClock) {
+TEST(MetricsTable, LevelLagFollowsClock) {
   World world({});
   ASSERT_TRUE(world.start().ok());
   Job job(world, 1);
@@ -123,7 +123,7 @@ TEST(MetricsTable, SecondsAreThoseOfTheClock) {
 
 // An alarm on PLT must stay active while nothing is committed: a job that does not return after a
 // restart of its daemon is the one to look at.
-TEST(Metrics, OfRunsAreThereAfterARestartToo) {
+TEST(Metrics, RunMetricsSurviveRestart) {
   World world({});
   ASSERT_TRUE(world.start().ok());
   Job job(world, 1);

@@ -117,7 +117,7 @@ TEST_F(MovedTest, BytesAreReadAtTheirNewPlace) {
 }
 
 // The catalog proves a loss of durable records, and knows where the bytes are.
-TEST_F(MovedTest, MovesThatTheJournalLostArePutBack) {
+TEST_F(MovedTest, SalvageRestoresLostMoves) {
   Job job(world, 1);
   job.start();
   job.commit(5);

@@ -248,7 +248,7 @@ class PrunedDeltas : public Pruned {
   PrunedDeltas() : Pruned(/*deltas=*/true) {}
 };
 
-TEST_F(PrunedDeltas, HistoriesHaveSome) {
+TEST_F(PrunedDeltas, HistoriesWriteDeltas) {
   play(4);
   EXPECT_GT(delta_bytes_, 0);
 }
@@ -268,7 +268,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, PrunedDeltaHistories, ::testing::Range<uint64_t>
 INSTANTIATE_TEST_SUITE_P(Seeds, PrunedHistories, ::testing::Range<uint64_t>(0, 20));
 
 // The histories are such that some commits are removed, and some of those leave units for others.
-TEST_F(Pruned, HistoriesAreWorthPruning) {
+TEST_F(Pruned, HistoriesRemoveCommitsAndLeaveUnits) {
   play(4);
   EXPECT_GT(removed_, 3u);
   EXPECT_GT(left_, 0u);

@@ -31,7 +31,7 @@ TEST_F(PruneTest, KeptViewsKeepTheVersionsTheyNeed) {
   expect_verified();
 }
 
-TEST_F(PruneTest, WhatIsNoLongerNeededGoesLater) {
+TEST_F(PruneTest, LaterPruneRemovesUnneededUnits) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -51,7 +51,7 @@ TEST_F(PruneTest, WhatIsNoLongerNeededGoesLater) {
   expect_verified();
 }
 
-TEST_F(PruneTest, ADryRunSaysWhyAndChangesNothing) {
+TEST_F(PruneTest, DryRunGivesReasonsAndChangesNothing) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {5, 10, 15}) job.commit(step);
@@ -74,7 +74,7 @@ TEST_F(PruneTest, ADryRunSaysWhyAndChangesNothing) {
   EXPECT_THAT(tagged.at("removed"), IsEmpty());
 }
 
-TEST_F(PruneTest, TheRulesOfARunAreKeptAndUsed) {
+TEST_F(PruneTest, StoredRulesSurviveRestartAndApply) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {5, 10, 15}) job.commit(step);
@@ -96,7 +96,7 @@ TEST_F(PruneTest, TheRulesOfARunAreKeptAndUsed) {
 
 // The view of a snapshot that is being taken stays restorable, although no existing commit shows
 // these versions any more.
-TEST_F(PruneTest, AnOvertakenSnapshotHasItsView) {
+TEST_F(PruneTest, OvertakenSnapshotKeepsItsView) {
   Job job(world, 2, {.arena_bytes = 4u << 20});
   job.start();
   job.commit(5);
@@ -117,7 +117,7 @@ TEST_F(PruneTest, AnOvertakenSnapshotHasItsView) {
   expect_verified();
 }
 
-TEST_F(PruneTest, TagsGoWithTheirCommitAndARebuildSaysTheSame) {
+TEST_F(PruneTest, RebuildGivesSameAnswersAfterPrune) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -154,7 +154,7 @@ TEST_F(PruneTest, TagsGoWithTheirCommitAndARebuildSaysTheSame) {
   expect_view(job, 10, {10, 10, 5, 5});
 }
 
-TEST_F(PruneTest, AStepWhoseUnitsAreStillNeededIsNotTakenAgain) {
+TEST_F(PruneTest, StepWithNeededUnitsIsNotReused) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -166,7 +166,7 @@ TEST_F(PruneTest, AStepWhoseUnitsAreStillNeededIsNotTakenAgain) {
   expect_view(job, 10, {10, 10, 5, 5});
 }
 
-TEST_F(PruneTest, TheBeginningOfTheCurrentLineageStays) {
+TEST_F(PruneTest, ResumePointOfCurrentLineageStays) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {5, 10, 15}) job.commit(step);
@@ -178,7 +178,7 @@ TEST_F(PruneTest, TheBeginningOfTheCurrentLineageStays) {
   expect_view(job, 20, {20, 10, 10, 10});
 }
 
-TEST_F(PruneTest, OthersMayNot) {
+TEST_F(PruneTest, OtherUsersMayNotPrune) {
   Job job(world, 1);
   job.start();
   job.commit(5);

@@ -35,7 +35,7 @@ TEST_F(QueryTest, VerifyReadsEverything) {
   EXPECT_EQ(ask("verify", R"({"target": "nobody"})", 3).contains("error"), true);
 }
 
-TEST_F(QueryTest, AVerifyWhoseAskerDiesEnds) {
+TEST_F(QueryTest, VerifyEndsWhenAskerDies) {
   job.commit(5);
   fb::QueryT query;
   query.verb = "verify";
@@ -45,7 +45,7 @@ TEST_F(QueryTest, AVerifyWhoseAskerDiesEnds) {
   EXPECT_TRUE(ask("verify", "").at("errors").empty());
 }
 
-TEST_F(QueryTest, TagsComeAndGo) {
+TEST_F(QueryTest, TagsAreSetMovedAndRemoved) {
   job.commit(5);
   job.commit(6);
   EXPECT_FALSE(ask("tag", R"({"target": "tiny@6", "tag": "good"})").contains("moved_from"));
@@ -60,7 +60,7 @@ TEST_F(QueryTest, TagsComeAndGo) {
   ask("tag", R"({"target": "tiny", "tag": "good", "remove": true})", 3);
 }
 
-TEST_F(QueryTest, StatusSaysWhoIsThere) {
+TEST_F(QueryTest, StatusListsSessions) {
   const auto status = ask("status", "");
   EXPECT_EQ(status.at("state"), "ready");
   EXPECT_EQ(status.at("sessions").size(), 2u);
@@ -68,7 +68,7 @@ TEST_F(QueryTest, StatusSaysWhoIsThere) {
   EXPECT_EQ(status.at("engine"), "memory");
 }
 
-TEST_F(QueryTest, MetricsCount) {
+TEST_F(QueryTest, MetricsCountCommits) {
   job.commit(5);
   const std::string text = world.daemon().metrics_text();
   EXPECT_THAT(text, HasSubstr("\nckptd_commits_total 1\n"));

@@ -54,7 +54,7 @@ TEST_F(RecoveryTest, CommitsTagsAndEpochsSurviveAnyStop) {
   }
 }
 
-TEST_F(RecoveryTest, TheJournalIsReadOnceUnlessTheCatalogLacksSomething) {
+TEST_F(RecoveryTest, JournalIsReadOnceWithCompleteCatalog) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {5, 10}) job.commit(step);
@@ -81,7 +81,7 @@ TEST_F(RecoveryTest, TheJournalIsReadOnceUnlessTheCatalogLacksSomething) {
   EXPECT_GE(reads_without, 2 * once_without);
 }
 
-TEST_F(RecoveryTest, TheCatalogIsMadeAnewFromTheJournal) {
+TEST_F(RecoveryTest, CatalogIsRebuiltFromJournal) {
   Job job(world, 2);
   job.start();
   for (const ckpt::Step step : {5, 10}) job.commit(step);
@@ -103,7 +103,7 @@ TEST_F(RecoveryTest, TheCatalogIsMadeAnewFromTheJournal) {
   EXPECT_EQ(asker.query("show", R"({"target": "tiny@10"})").json, show);
 }
 
-TEST_F(RecoveryTest, ACommitWhoseHeaderDoesNotHoldIsListedAsDamaged) {
+TEST_F(RecoveryTest, CommitWithDamagedHeaderIsListedDamaged) {
   Job job(world, 2);
   job.start();
   for (const ckpt::Step step : {5, 10}) job.commit(step);
@@ -131,7 +131,7 @@ TEST_F(RecoveryTest, ACommitWhoseHeaderDoesNotHoldIsListedAsDamaged) {
 }
 
 // A start marked all commits damaged because their segment file was missing.
-TEST_F(RecoveryTest, CommitsCountAgainOnceTheirSegmentIsBack) {
+TEST_F(RecoveryTest, CommitsAreDurableAgainOnceSegmentReturns) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {5, 10}) job.commit(step);
@@ -185,7 +185,7 @@ TEST_F(RecoveryTest, ADamagedSegmentHeaderCostsNoCommit) {
   EXPECT_THAT(errors.at(0).at("reason").get<std::string>(), HasSubstr("segment 1: the header"));
 }
 
-TEST_F(RecoveryTest, ATornTailIsCut) {
+TEST_F(RecoveryTest, TornTailIsTruncated) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -203,7 +203,7 @@ TEST_F(RecoveryTest, ATornTailIsCut) {
   job.expect_restores(*job.ranks[0], 5);
 }
 
-TEST_F(RecoveryTest, ANewerFormatIsRefusedAndLeftAlone) {
+TEST_F(RecoveryTest, NewerFormatIsRefusedUnchanged) {
   world.stop();
   const FileId file = world.disk().open(kJournalPath, {}).value();
   const auto scan =
@@ -236,7 +236,7 @@ TEST_F(RecoveryTest, SegmentsWithoutTheirJournalAreRefused) {
   EXPECT_THAT(started.error().message, HasSubstr("no journal"));
 }
 
-TEST_F(RecoveryTest, AMakerThatDiedEarlyIsForgiven) {
+TEST_F(RecoveryTest, StoreCreationSurvivesPowerLoss) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     World fresh({.seed = seed});
     ASSERT_TRUE(fresh.start().ok());
@@ -245,7 +245,7 @@ TEST_F(RecoveryTest, AMakerThatDiedEarlyIsForgiven) {
   }
 }
 
-TEST_F(RecoveryTest, EveryStartAndStopIsOnRecord) {
+TEST_F(RecoveryTest, StartRecordsWhetherLastStopWasClean) {
   world.stop();
   ASSERT_TRUE(world.start().ok());
   world.kill_daemon();

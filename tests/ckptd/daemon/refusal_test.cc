@@ -18,7 +18,7 @@ class RefusalTest : public ::testing::Test {
   World world;
 };
 
-TEST_F(RefusalTest, AnotherProtocolVersion) {
+TEST_F(RefusalTest, UnknownProtocolVersionIsRefused) {
   const ckpt::SessionId session = world.connect();
   fb::HelloT hello;
   hello.protocol_version = 99;
@@ -31,7 +31,7 @@ TEST_F(RefusalTest, AnotherProtocolVersion) {
               AllOf(HasSubstr("ckptd speaks 2 to 4"), HasSubstr("the client 99")));
 }
 
-TEST_F(RefusalTest, MessagesBeforeHelloAndAnswersFromClients) {
+TEST_F(RefusalTest, ProtocolViolationsDisconnectClient) {
   const ckpt::SessionId session = world.connect();
   fb::MessageT message;
   message.body.Set(fb::JoinGroupT());
@@ -43,7 +43,7 @@ TEST_F(RefusalTest, MessagesBeforeHelloAndAnswersFromClients) {
   EXPECT_THAT(world.inbox(trainer.session()).disconnected, HasSubstr("Welcome"));
 }
 
-TEST_F(RefusalTest, EverythingOutOfOrder) {
+TEST_F(RefusalTest, RequestsOutOfOrderAreRefused) {
   FakeTrainer trainer(world, {});
   ASSERT_TRUE(trainer.connect());
   const auto error_after = [&](auto body) {
@@ -70,7 +70,7 @@ TEST_F(RefusalTest, EverythingOutOfOrder) {
   EXPECT_TRUE(trainer.register_units(small_model())) << "the session is as good as before";
 }
 
-TEST_F(RefusalTest, UnitsThatDifferAreNamed) {
+TEST_F(RefusalTest, DifferingUnitsAreNamed) {
   Job job(world, 1);
   job.start();
   const auto refused = [&](auto change) {
@@ -105,7 +105,7 @@ TEST_F(RefusalTest, ARunBelongsToItsCreator) {
   EXPECT_EQ(stranger.query("log", R"({"target": "tiny"})").exit_code, 3);
 }
 
-TEST_F(RefusalTest, MetadataMustBeJsonThatStacksCanHold) {
+TEST_F(RefusalTest, MetadataMustBeBoundedJson) {
   FakeTrainer trainer(world, {});
   ASSERT_TRUE(trainer.connect());
   const auto refused = [&](std::string metadata) {
@@ -178,7 +178,7 @@ TEST_F(RefusalTest, MetricsHavePrintableNames) {
   EXPECT_THAT(begin_with(2, std::string(1u << 20, 'x')), HasSubstr("1 to 128"));
 }
 
-TEST_F(RefusalTest, TheReasonOfAnAbortIsCut) {
+TEST_F(RefusalTest, AbortReasonIsTruncated) {
   Job job(world, 2);
   job.start();
   job.begin(5);
@@ -195,7 +195,7 @@ TEST_F(RefusalTest, TheReasonOfAnAbortIsCut) {
   }
 }
 
-TEST_F(RefusalTest, SealsOfSlabsThatAreNotLeased) {
+TEST_F(RefusalTest, SealOfUnleasedSlabFailsSnapshot) {
   Job job(world, 2);
   job.start();
   job.begin(5);
@@ -211,7 +211,7 @@ TEST_F(RefusalTest, SealsOfSlabsThatAreNotLeased) {
   job.commit(6);
 }
 
-TEST_F(RefusalTest, GarbageInEveryFieldOfASeal) {
+TEST_F(RefusalTest, GarbageInSealFailsSnapshot) {
   Job job(world, 1);
   job.start();
   FakeTrainer& trainer = *job.ranks[0];
@@ -242,7 +242,7 @@ TEST_F(RefusalTest, GarbageInEveryFieldOfASeal) {
   job.commit(step);
 }
 
-TEST_F(RefusalTest, ADrainingDaemonTakesNothingNew) {
+TEST_F(RefusalTest, DrainingDaemonRefusesNewWork) {
   Job job(world, 1);
   job.start();
   job.begin(5);
@@ -263,7 +263,7 @@ TEST_F(RefusalTest, ADrainingDaemonTakesNothingNew) {
 
 // At the limit of open snapshots further begins wait: at most one of each rank and step, and within
 // a limit of memory.
-TEST_F(RefusalTest, BeginsThatWaitAreBounded) {
+TEST_F(RefusalTest, WaitingBeginsAreBounded) {
   Job job(world, 1);
   job.start();
   FakeTrainer& trainer = *job.ranks[0];

@@ -44,7 +44,7 @@ class RemovalTest : public PruneTest {
   }
 };
 
-TEST_F(RemovalTest, ARunGoesWithAllItsSpaceAndItsNameIsFree) {
+TEST_F(RemovalTest, RemovedRunFreesItsSpaceAndName) {
   train({5, 10, 15});
   const uint64_t before = used();
   const Json dry = ask_root("rm", R"({"target": "tiny", "dry_run": true})");
@@ -82,7 +82,7 @@ TEST_F(RemovalTest, ARunGoesWithAllItsSpaceAndItsNameIsFree) {
   }
 }
 
-TEST_F(RemovalTest, TagsAndPinsProtectUntilForceIsSaid) {
+TEST_F(RemovalTest, TagsAndPinsProtectCommitsWithoutForce) {
   train({5, 10, 15});
   ask_root("tag", R"({"target": "tiny@5", "tag": "good"})");
   ask_root("pin", R"({"target": "tiny@10"})");
@@ -106,7 +106,7 @@ TEST_F(RemovalTest, TagsAndPinsProtectUntilForceIsSaid) {
 }
 
 // A model that diverged: the newest commit is removed, and the run resumes from the one before.
-TEST_F(RemovalTest, TheNewestCommitGoesByForceWhileNobodyTrains) {
+TEST_F(RemovalTest, ForceRemovesNewestCommitOfIdleRun) {
   train({5, 10, 15});
   const uint64_t before = used();
   ask_root("rm", R"({"target": "tiny@15", "force": true})");
@@ -122,7 +122,7 @@ TEST_F(RemovalTest, TheNewestCommitGoesByForceWhileNobodyTrains) {
   expect_view(job, 20, {20, 20, 10, 10});
 }
 
-TEST_F(RemovalTest, WhatOtherViewsNeedOfACommitStays) {
+TEST_F(RemovalTest, UnitsThatOtherViewsNeedStay) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -137,7 +137,7 @@ TEST_F(RemovalTest, WhatOtherViewsNeedOfACommitStays) {
   expect_verified();
 }
 
-TEST_F(RemovalTest, ARunInUseStays) {
+TEST_F(RemovalTest, RunInUseIsNotRemoved) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -176,7 +176,7 @@ TEST_F(RemovalTest, ARestoreInFlightKeepsItsBytes) {
 }
 
 // The tombstone is durable or not: after a power loss the run has all its commits, or is gone.
-TEST_F(RemovalTest, PowerMayGoAtAnyMoment) {
+TEST_F(RemovalTest, RemovalIsAtomicUnderPowerLoss) {
   size_t gone = 0;
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     World fresh({.seed = seed, .segment_bytes = 768u << 10});

@@ -39,7 +39,7 @@ class ReplaceRunTest : public PruneTest {
   }
 };
 
-TEST_F(ReplaceRunTest, AnotherShapeTakesTheNameOfARunWithoutCommits) {
+TEST_F(ReplaceRunTest, OtherUnitsReplaceRunWithoutCommits) {
   start_and_die();
   FakeTrainer next(world, {});
   ASSERT_TRUE(next.connect());
@@ -60,7 +60,7 @@ TEST_F(ReplaceRunTest, AnotherShapeTakesTheNameOfARunWithoutCommits) {
   EXPECT_EQ(registered_bytes(), std::to_string(other_shape()[0].bytes));
 }
 
-TEST_F(ReplaceRunTest, ARunWithACommitStays) {
+TEST_F(ReplaceRunTest, RunWithCommitIsNotReplaced) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -76,7 +76,7 @@ TEST_F(ReplaceRunTest, ARunWithACommitStays) {
   EXPECT_THAT(removed_runs(), IsEmpty());
 }
 
-TEST_F(ReplaceRunTest, ARunThatSomebodyTrainsStays) {
+TEST_F(ReplaceRunTest, TrainedRunIsNotReplaced) {
   Job job(world, 2);
   job.start();
   FakeTrainer next(world, {});
@@ -105,7 +105,7 @@ TEST_F(ReplaceRunTest, AnotherUserReplacesNothing) {
   EXPECT_THAT(removed_runs(), IsEmpty());
 }
 
-TEST_F(ReplaceRunTest, AnotherConfigurationOfTheSameShapeIsTakenToo) {
+TEST_F(ReplaceRunTest, OtherMetadataReplacesRunWithoutCommits) {
   for (const char* metadata : {R"({"lr": 1})", R"({"lr": 1})", R"({"lr": 2})"}) {
     FakeTrainer trainer(world, {});
     ASSERT_TRUE(trainer.connect());
@@ -119,7 +119,7 @@ TEST_F(ReplaceRunTest, AnotherConfigurationOfTheSameShapeIsTakenToo) {
   EXPECT_EQ(removed_runs().size(), 1u) << "the same configuration replaces nothing";
 }
 
-TEST_F(ReplaceRunTest, RulesAndGrantsOfTheOwnerAreKept) {
+TEST_F(ReplaceRunTest, ReplacementKeepsRulesAndGrants) {
   start_and_die();
   ask_root("keep", R"({"target": "tiny", "rules": {"last": 3}})");
   ask_root("grant", R"({"target": "tiny", "user": 77, "rights": ["read"]})");

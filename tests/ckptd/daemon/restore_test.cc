@@ -22,7 +22,7 @@ class RestoreTest : public ::testing::Test {
   World world;
 };
 
-TEST_F(RestoreTest, FromMemoryThenFromDisk) {
+TEST_F(RestoreTest, UsesDiskOnceMemoryIsLost) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -37,7 +37,7 @@ TEST_F(RestoreTest, FromMemoryThenFromDisk) {
   job.expect_bytes(restored, 5, 0);
 }
 
-TEST_F(RestoreTest, InAnyOtherLayout) {
+TEST_F(RestoreTest, RestoresIntoOtherRankCount) {
   Job four(world, 4);
   four.start();
   four.commit(5);
@@ -63,7 +63,7 @@ TEST_F(RestoreTest, InAnyOtherLayout) {
   }
 }
 
-TEST_F(RestoreTest, DamageFallsBackToTheOlderVersionAndSaysSo) {
+TEST_F(RestoreTest, DamageFallsBackToOlderVersionWithNote) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -92,7 +92,7 @@ TEST_F(RestoreTest, DamageFallsBackToTheOlderVersionAndSaysSo) {
   EXPECT_EQ(errors[0].at("unit"), "layers.0.experts.1.weights");
 }
 
-TEST_F(RestoreTest, AControlSessionMayAskForAnArena) {
+TEST_F(RestoreTest, ControlSessionRestoresWithArena) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -104,7 +104,7 @@ TEST_F(RestoreTest, AControlSessionMayAskForAnArena) {
   EXPECT_THAT(bare.restore(job.whole(5)).error, HasSubstr("needs an arena"));
 }
 
-TEST_F(RestoreTest, UnknownThingsAreNamed) {
+TEST_F(RestoreTest, UnknownTargetsAreNamed) {
   Job job(world, 1);
   job.start();
   FakeTrainer& trainer = *job.ranks[0];
@@ -142,7 +142,7 @@ TEST_F(RestoreTest, RestoresOfASessionAreBounded) {
   world.run();
 }
 
-TEST_F(RestoreTest, OnlyWhoMayReadEveryRunIsHandedFiles) {
+TEST_F(RestoreTest, OnlyRootReceivesSegmentFiles) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -196,7 +196,7 @@ TEST_F(RestoreTest, OnlyWhoMayReadEveryRunIsHandedFiles) {
 }
 
 // The maximum number of ranges, a unit with a long name, and a damaged slab in memory.
-TEST_F(RestoreTest, ManyRangesOfAUnitThatFellBackFitIntoOneAnswer) {
+TEST_F(RestoreTest, FallbackNotesOfManyRangesFitOneAnswer) {
   Job job(world, 1);
   job.model.resize(1);
   job.model[0].name = std::string(200, 'n');
@@ -220,7 +220,7 @@ TEST_F(RestoreTest, ManyRangesOfAUnitThatFellBackFitIntoOneAnswer) {
 }
 
 // A session opens at once; its slabs are faulted in gradually.
-TEST_F(RestoreTest, BeginsBeforeItsSlabsAreFaultedInAndGoesOnOnceTheyAre) {
+TEST_F(RestoreTest, OpensBeforeArenaIsFaultedIn) {
   Job job(world, 1);
   job.start();
   job.commit(5);

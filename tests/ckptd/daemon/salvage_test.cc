@@ -55,7 +55,7 @@ class SalvageTest : public SavedRunTest {
   }
 };
 
-TEST_F(SalvageTest, AnAcknowledgedCommitInADamagedLastBatchIsPutBack) {
+TEST_F(SalvageTest, CommitInDamagedLastBatchIsRestored) {
   const uint64_t last = journal_bytes();
   job.commit(15);
   const auto log = root().query("log", R"({"target": "tiny"})").json;
@@ -76,7 +76,7 @@ TEST_F(SalvageTest, AnAcknowledgedCommitInADamagedLastBatchIsPutBack) {
   job.commit(20);
 }
 
-TEST_F(SalvageTest, ARunThatWasRemovedStaysSo) {
+TEST_F(SalvageTest, RemovedRunStaysRemoved) {
   for (auto& rank : job.ranks) rank->send(fb::LeaveGroupT());
   for (auto& rank : job.ranks) rank->die();
   world.run();
@@ -90,7 +90,7 @@ TEST_F(SalvageTest, ARunThatWasRemovedStaysSo) {
 }
 
 // Reclaimed extents of a deleted commit are no damage of the units that are kept from it.
-TEST_F(SalvageTest, ADeletionIsPutBackWithWhatItKeeps) {
+TEST_F(SalvageTest, DeletionIsRestoredWithItsKeptUnits) {
   Job small(world, 1, {.run = "small", .slab_bytes = 64 << 10});
   small.start();
   small.commit(5);
@@ -116,7 +116,7 @@ TEST_F(SalvageTest, ADeletionIsPutBackWithWhatItKeeps) {
   EXPECT_THAT(restored.steps, ElementsAre(5, 5, 5, 10));
 }
 
-TEST_F(SalvageTest, GrantsAreAsTheyWere) {
+TEST_F(SalvageTest, GrantsAreRestored) {
   const auto grant = [&](const std::string& rest) {
     EXPECT_EQ(root().query("grant", R"({"target": "tiny", )" + rest + "}").exit_code, 0);
   };
@@ -135,7 +135,7 @@ TEST_F(SalvageTest, GrantsAreAsTheyWere) {
   EXPECT_EQ(root().query("grant", R"({"target": "tiny"})").json, grants);
 }
 
-TEST_F(SalvageTest, OneWhoseBytesAreGoneTooIsListedAsDamaged) {
+TEST_F(SalvageTest, SalvagedCommitWithDamagedBytesIsListedDamaged) {
   const uint64_t last = journal_bytes();
   job.commit(15);
   const FileId file = world.disk().open(kJournalPath, {}).value();
@@ -162,7 +162,7 @@ TEST_F(SalvageTest, OneWhoseBytesAreGoneTooIsListedAsDamaged) {
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
 }
 
-TEST_F(SalvageTest, ALostTailOfManyBatchesIsPutBack) {
+TEST_F(SalvageTest, LostTailOfManyBatchesIsRestored) {
   const uint64_t before = journal_bytes();
   job.commit(15);
   EXPECT_EQ(job.ranks[0]->query("tag", R"({"target": "tiny@10", "tag": "good"})").exit_code, 0);
@@ -183,7 +183,7 @@ TEST_F(SalvageTest, ALostTailOfManyBatchesIsPutBack) {
   EXPECT_EQ(root().query("log", ask).json, log);
 }
 
-TEST_F(SalvageTest, ATailThatNoCatalogKnowsIsATornOne) {
+TEST_F(SalvageTest, TailUnknownToCatalogIsTornWrite) {
   const uint64_t last = journal_bytes();
   ASSERT_EQ(root().query("tag", R"({"target": "tiny@10", "tag": "good"})").exit_code, 0);
   world.lose_catalog();
@@ -194,7 +194,7 @@ TEST_F(SalvageTest, ATailThatNoCatalogKnowsIsATornOne) {
 
 // The lost record may have been a commit: the segments have its extents. Then the bytes are kept,
 // and the commit is named.
-TEST_F(SalvageTest, ATailThatNoCatalogKnowsIsKeptIfASnapshotLiesInTheSegments) {
+TEST_F(SalvageTest, TailOfPossibleCommitIsKept) {
   const uint64_t last = journal_bytes();
   job.commit(15);
   world.lose_catalog();
@@ -207,7 +207,7 @@ TEST_F(SalvageTest, ATailThatNoCatalogKnowsIsKeptIfASnapshotLiesInTheSegments) {
 }
 
 // Regression: one line per commit made thousands of lines.
-TEST_F(SalvageTest, TheLogHasOneLineForEachRun) {
+TEST_F(SalvageTest, LogHasOneLinePerRun) {
   Job small(world, 1, {.run = "small", .slab_bytes = 64 << 10});
   small.start();
   const uint64_t before = journal_bytes();

@@ -64,7 +64,7 @@ TEST_F(ScrubTest, RemedyNamesAMissingSegment) {
               HasSubstr("put " + path + " back; list them with ckptctl scrub --status"));
 }
 
-TEST_F(ScrubTest, ANewCommitIsReadBackSoonAndDamageIsNamed) {
+TEST_F(ScrubTest, DamageInNewCommitIsReportedSoon) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -84,7 +84,7 @@ TEST_F(ScrubTest, ANewCommitIsReadBackSoonAndDamageIsNamed) {
   EXPECT_EQ(ask(job, "status", "{}").at("scrub").at("damaged_units"), 1);
 }
 
-TEST_F(ScrubTest, CommitsThatFollowEachOtherCloselyWaitForAPause) {
+TEST_F(ScrubTest, FrequentCommitsWaitForPause) {
   Job job(world, 1);
   job.start();
   constexpr std::chrono::milliseconds kStep{400};
@@ -107,7 +107,7 @@ TEST_F(ScrubTest, CommitsThatFollowEachOtherCloselyWaitForAPause) {
   EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
 }
 
-TEST_F(ScrubTest, NewCommitsThatTheLastDaemonDidNotComeToAreReadBack) {
+TEST_F(ScrubTest, RestartedDaemonScrubsUnreadNewCommits) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -124,7 +124,7 @@ TEST_F(ScrubTest, NewCommitsThatTheLastDaemonDidNotComeToAreReadBack) {
   EXPECT_EQ(found.at("errors")[0].at("step"), 10);
 }
 
-TEST_F(ScrubTest, WhatAPassHasReadIsNotReadBackAgain) {
+TEST_F(ScrubTest, CommitReadByPassIsNotScrubbedAgain) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -140,7 +140,7 @@ TEST_F(ScrubTest, WhatAPassHasReadIsNotReadBackAgain) {
   EXPECT_TRUE(scrub().at("errors").empty()) << "that is the next pass's to find";
 }
 
-TEST_F(ScrubTest, APassFindsDamageAndForgetsWhatTheNextOneDoesNotFind) {
+TEST_F(ScrubTest, DamageStaysReportedUntilCleanPass) {
   Job job(world, 2);
   job.start();
   job.commit(5);
@@ -162,7 +162,7 @@ TEST_F(ScrubTest, APassFindsDamageAndForgetsWhatTheNextOneDoesNotFind) {
 }
 
 // Damage known before the pass must neither keep new findings out, nor hide them once repaired.
-TEST_F(ScrubTest, AFullListOfDamageForgetsNothingThatIsNew) {
+TEST_F(ScrubTest, FullDamageListDoesNotHideRest) {
   Job job(world, 1);
   job.start();
   std::vector<std::pair<std::string, uint64_t>> places;
@@ -202,7 +202,7 @@ TEST_F(ScrubTest, AFullListOfDamageForgetsNothingThatIsNew) {
 }
 
 // More is committed than scrub may read.
-TEST_F(ScrubTest, APassEndsWhateverIsCommittedMeanwhile) {
+TEST_F(ScrubTest, PassEndsDespiteNewCommits) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {1, 2, 3}) {
@@ -224,7 +224,7 @@ TEST_F(ScrubTest, APassEndsWhateverIsCommittedMeanwhile) {
 // At any moment of a pass, a prune neither waits for the pass nor makes it report damage.
 class PruneMeanwhile : public ScrubTest, public ::testing::WithParamInterface<int> {};
 
-TEST_P(PruneMeanwhile, WhatIsGivenBackIsNotDamage) {
+TEST_P(PruneMeanwhile, ReclaimedSpaceIsNotDamage) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -246,7 +246,7 @@ TEST_P(PruneMeanwhile, WhatIsGivenBackIsNotDamage) {
 
 INSTANTIATE_TEST_SUITE_P(Tenths, PruneMeanwhile, ::testing::Range(0, 16));
 
-TEST_F(ScrubTest, APassGoesOnAfterARestart) {
+TEST_F(ScrubTest, PassResumesAfterRestart) {
   Job job(world, 1);
   job.start();
   for (ckpt::Step step = 1; step <= 6; ++step) job.commit(step);
@@ -267,7 +267,7 @@ TEST_F(ScrubTest, APassGoesOnAfterARestart) {
   EXPECT_LT(metric("ckptd_scrub_bytes_total"), whole);
 }
 
-TEST_F(ScrubTest, ACatalogMadeAnewLosesThePlaceAndNothingElse) {
+TEST_F(ScrubTest, RebuiltCatalogDropsPassInProgress) {
   Job job(world, 1);
   job.start();
   job.commit(5);
@@ -282,7 +282,7 @@ TEST_F(ScrubTest, ACatalogMadeAnewLosesThePlaceAndNothingElse) {
   EXPECT_EQ(finish_pass().at("last_pass").at("commits"), 1);
 }
 
-TEST_F(ScrubTest, ARestoreGoesFirst) {
+TEST_F(ScrubTest, ScrubYieldsToRestore) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {5, 10}) job.commit(step);
@@ -305,7 +305,7 @@ TEST_F(ScrubTest, ARestoreGoesFirst) {
   EXPECT_EQ(finish_pass().at("last_pass").at("commits"), 2);
 }
 
-TEST_F(ScrubTest, ItKeepsToItsRate) {
+TEST_F(ScrubTest, ScrubRespectsRateLimit) {
   Job job(world, 1);
   job.start();
   for (ckpt::Step step = 1; step <= 12; ++step) job.commit(step);
@@ -322,7 +322,7 @@ TEST_F(ScrubTest, ItKeepsToItsRate) {
   EXPECT_EQ(scrub().at("last_pass").at("number"), 2);
 }
 
-TEST_F(ScrubTest, WhatMakesNoSenseIsRefused) {
+TEST_F(ScrubTest, InvalidArgumentsAreRefused) {
   EXPECT_THAT(scrub(R"({"start": true, "bytes_per_second": 5})", 2).at("error"),
               HasSubstr("rate 5 B: at least 1.0 MiB"));
   EXPECT_THAT(scrub(R"({"bytes_per_second": 5000000})", 2).at("error"), HasSubstr("to start"));
@@ -355,7 +355,7 @@ TEST_F(ScrubEveryHour, APassBeginsWhenItIsDue) {
 
 class NoScrub : public PruneTest {};
 
-TEST_F(NoScrub, WithoutARateNothingIsReadUnlessSomebodySaysHowFast) {
+TEST_F(NoScrub, PassNeedsExplicitRate) {
   Job job(world, 1);
   job.start();
   job.commit(5);

@@ -31,7 +31,7 @@ class ShortageTest : public SavedRunTest {
 };
 
 // Fails without the re-read: verify said that 0 bytes of 0 commits had no errors.
-TEST_F(ShortageTest, ADamagedCatalogIsHealedBeforeAnythingIsJudged) {
+TEST_F(ShortageTest, DamagedCatalogIsRebuiltBeforeQuery) {
   for (const char* verb : {"log", "show", "verify", "unit", "runs", "prune"}) {
     const std::string args = std::string(verb) == "unit"
                                  ? R"({"target": "tiny", "unit": ")" + job.model[0].name + R"("})"
@@ -50,7 +50,7 @@ TEST_F(ShortageTest, ADamagedCatalogIsHealedBeforeAnythingIsJudged) {
 }
 
 // Fails without it: "no such commit", "no version in this view", exit 3 or 4.
-TEST_F(ShortageTest, ACatalogThatCannotBeReadBlamesNoCommit) {
+TEST_F(ShortageTest, UnreadableCatalogBlamesNoCommit) {
   FakeTrainer& asker = root();
   break_catalog(ckpt::ErrorCode::kUnavailable);  // descriptors, say
   const auto verified = asker.query("verify", kOfTiny);
@@ -69,7 +69,7 @@ TEST_F(ShortageTest, ACatalogThatCannotBeReadBlamesNoCommit) {
   job.expect_restores(*job.ranks[0], 10);
 }
 
-TEST_F(ShortageTest, NobodyResumesFromNothing) {
+TEST_F(ShortageTest, UnreadableCatalogRefusesResume) {
   break_catalog(ckpt::ErrorCode::kUnavailable);
   for (ckpt::Rank rank = 0; rank < 2; ++rank) {
     job.ranks[rank]->join(rank, 2, fb::ResumeMode::Continue);
@@ -84,7 +84,7 @@ TEST_F(ShortageTest, NobodyResumesFromNothing) {
 }
 
 // Fails without the errno: 156 units were damaged, and an older version was restored.
-TEST_F(ShortageTest, ARefusedSegmentIsNoDamage) {
+TEST_F(ShortageTest, UnreadableSegmentIsNotDamage) {
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   job.start(fb::ResumeMode::Latest);
@@ -102,7 +102,7 @@ TEST_F(ShortageTest, ARefusedSegmentIsNoDamage) {
   }
 }
 
-TEST_F(ShortageTest, ScrubRemembersNoRefusalAsDamage) {
+TEST_F(ShortageTest, ScrubDoesNotReportUnreadableAsDamage) {
   refuse_segments(EMFILE);
   const auto begun = root().query("scrub", R"({"start": true})");
   ASSERT_EQ(begun.exit_code, 0) << begun.json;

@@ -79,31 +79,31 @@ class SnapshotTimingsTest : public ::testing::Test {
   Job job_{world_, 2};
 };
 
-TEST_F(SnapshotTimingsTest, SlowWritesOfSegmentsAreWrite) {
+TEST_F(SnapshotTimingsTest, SlowSegmentWritesCountAsWrite) {
   start();
   disk_->slow_down(IoOp::kWrite, "segments/");
   expect_only(commit(2), &ckpt::SnapshotTimings::write_ns);
 }
 
-TEST_F(SnapshotTimingsTest, SlowSyncsOfSegmentsAreSync) {
+TEST_F(SnapshotTimingsTest, SlowSegmentSyncsCountAsSync) {
   start();
   disk_->slow_down(IoOp::kSync, "segments/");
   expect_only(commit(2), &ckpt::SnapshotTimings::sync_ns);
 }
 
-TEST_F(SnapshotTimingsTest, SlowWritesOfTheJournalAreJournal) {
+TEST_F(SnapshotTimingsTest, SlowJournalWritesCountAsJournal) {
   start();
   disk_->slow_down(IoOp::kWrite, "journal/");
   expect_only(commit(2), &ckpt::SnapshotTimings::journal_ns);
 }
 
-TEST_F(SnapshotTimingsTest, SlowSyncsOfTheJournalAreJournal) {
+TEST_F(SnapshotTimingsTest, SlowJournalSyncsCountAsJournal) {
   start();
   disk_->slow_down(IoOp::kSync, "journal/");
   expect_only(commit(2), &ckpt::SnapshotTimings::journal_ns);
 }
 
-TEST_F(SnapshotTimingsTest, AnswerHasTheLongestPartOfAnyRank) {
+TEST_F(SnapshotTimingsTest, AnswerHasLongestPartOfAnyRank) {
   start();
   job_.ranks[0]->timings = {.plan_ns = 4, .begin_ns = 5, .copy_ns = 60, .seal_ns = 7};
   job_.ranks[1]->timings = {.plan_ns = 8, .slab_wait_ns = 9, .copy_ns = 10};
@@ -112,7 +112,7 @@ TEST_F(SnapshotTimingsTest, AnswerHasTheLongestPartOfAnyRank) {
                 .plan_ns = 8, .begin_ns = 5, .slab_wait_ns = 9, .copy_ns = 60, .seal_ns = 7}));
 }
 
-TEST_F(SnapshotTimingsTest, FailedSnapshotTellsWhatWasMeasured) {
+TEST_F(SnapshotTimingsTest, FailedSnapshotReportsItsTimings) {
   start();
   job_.ranks[0]->timings = {.copy_ns = 60};
   job_.begin(2);

@@ -33,7 +33,7 @@ class StoreVersionTest : public ::testing::Test {
   Job job;
 };
 
-TEST_F(StoreVersionTest, StartsAloneRaiseNothing) {
+TEST_F(StoreVersionTest, StartAloneKeepsVersion) {
   job.start();
   job.commit(5);
   const uint32_t before = versions().back();
@@ -45,7 +45,7 @@ TEST_F(StoreVersionTest, StartsAloneRaiseNothing) {
   EXPECT_THAT(versions(), Each(before));
 }
 
-TEST_F(StoreVersionTest, TheFirstRecordOfANewerKindRaisesIt) {
+TEST_F(StoreVersionTest, FirstNewerRecordRaisesVersion) {
   job.start();
   for (const ckpt::Step step : {5, 10}) job.commit(step);
   ask("pin", R"({"target": "tiny@5"})");
@@ -82,7 +82,7 @@ TEST_F(StoreVersionTest, NoRecordComesBeforeItsVersion) {
 }
 
 // An older program would report an unknown type as damage.
-TEST_F(StoreVersionTest, UnitsOfNewTypesAndNamesRaiseIt) {
+TEST_F(StoreVersionTest, NewTensorTypeRaisesVersion) {
   const std::vector<ckpt::UnitSpec> units = {
       {.name = "w", .bytes = 4, .tensors = {{"w", ckpt::DType::kF8E8M0, {4}, 0}}}};
   FakeTrainer trainer(world, {.run = "fp8"});
@@ -95,7 +95,7 @@ TEST_F(StoreVersionTest, UnitsOfNewTypesAndNamesRaiseIt) {
 }
 
 // The disk is full: neither the new version nor its record is written, and a retry writes both.
-TEST_F(StoreVersionTest, ARefusedBatchRaisesNothing) {
+TEST_F(StoreVersionTest, RefusedBatchKeepsVersion) {
   job.start();
   job.commit(5);
   FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});

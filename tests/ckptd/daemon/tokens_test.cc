@@ -47,7 +47,7 @@ class TokensTest : public ::testing::Test {
   Job job;
 };
 
-TEST_F(TokensTest, LostTokensAreExactAlsoAfterARestartAndARebuild) {
+TEST_F(TokensTest, LostTokensAreExactAfterRebuild) {
   commit(5, job.all_units(), {10, 20, 30});
   finish(5);
   commit(10, {0, 1}, {15, 28, 30});
@@ -61,7 +61,7 @@ TEST_F(TokensTest, LostTokensAreExactAlsoAfterARestartAndARebuild) {
 }
 
 // Expert 2 has lost tokens by step 5, and expert 0 by step 10.
-TEST_F(TokensTest, WhatWasLostIsInTheHistoryAlsoAfterARestartAndARebuild) {
+TEST_F(TokensTest, LostHistorySurvivesRestartAndRebuild) {
   job.ranks[1]->expert_lost = {{0, 2, 7}};
   commit(5, job.all_units(), {10, 20, 30});
   finish(5);
@@ -89,7 +89,7 @@ TEST_F(TokensTest, WhatWasLostIsInTheHistoryAlsoAfterARestartAndARebuild) {
   EXPECT_EQ(ask("log", "tiny"), log);
 }
 
-TEST_F(TokensTest, ASnapshotHandedToTheNextDaemonKeepsItsCounts) {
+TEST_F(TokensTest, ReopenedSnapshotKeepsItsCounts) {
   job.ranks[1]->expert_lost = {{0, 0, 4}};
   commit(5, job.all_units(), {10, 20, 30});
   finish(5);
@@ -105,7 +105,7 @@ TEST_F(TokensTest, ASnapshotHandedToTheNextDaemonKeepsItsCounts) {
   EXPECT_THAT(lost("tiny@10", "lost_so_far"), ElementsAre(4, 0, 0));
 }
 
-TEST_F(TokensTest, AResumeCountsOnFromWhereItResumed) {
+TEST_F(TokensTest, CountsContinueFromResumePoint) {
   commit(5, job.all_units(), {10, 20, 30});
   finish(5);
   commit(10, job.all_units(), {500, 600, 700});
@@ -119,7 +119,7 @@ TEST_F(TokensTest, AResumeCountsOnFromWhereItResumed) {
   EXPECT_THAT(lost("tiny@8"), ElementsAre(0, 6, 1));
 }
 
-TEST_F(TokensTest, BadCountsFailTheSnapshotAndNothingElse) {
+TEST_F(TokensTest, BadCountsFailOnlyTheirSnapshot) {
   commit(5, job.all_units(), {10, 20, 30});
   finish(5);
   const auto refused = [&](ckpt::Step step, const std::string& part) {
@@ -147,7 +147,7 @@ TEST_F(TokensTest, BadCountsFailTheSnapshotAndNothingElse) {
   EXPECT_THAT(lost("tiny@12"), ElementsAre(0, 5, 0));
 }
 
-TEST_F(TokensTest, WhatIsLostStaysLostInALineOfHistory) {
+TEST_F(TokensTest, RefusesDecreasingLostTokens) {
   job.ranks[1]->expert_lost = {{0, 1, 9}};
   commit(5, job.all_units(), {10, 20, 30});
   finish(5);

@@ -76,7 +76,7 @@ class UnitCodecsTest : public ::testing::Test {
   std::optional<Job> job;
 };
 
-TEST_F(UnitCodecsTest, DiskRateIsThatOfTheWrites) {
+TEST_F(UnitCodecsTest, DiskRateMatchesWrites) {
   start(40e6);
   begin_training();
   job->commit(1);
@@ -84,7 +84,7 @@ TEST_F(UnitCodecsTest, DiskRateIsThatOfTheWrites) {
 }
 
 // A unit's registered codec overrides the configuration.
-TEST_F(UnitCodecsTest, TrainersChooseForUnits) {
+TEST_F(UnitCodecsTest, TrainerCodecOverridesConfiguration) {
   using fb::UnitCodec;
   start(20e9);
   job->add_rank();
@@ -153,7 +153,7 @@ int auto_warnings(Body&& body) {
   return found;
 }
 
-TEST_F(UnitCodecsTest, AnUpgradeKeepsATrainingThatAskedForAuto) {
+TEST_F(UnitCodecsTest, RemovedCodecAutoIsIgnoredWithWarning) {
   const std::vector<fb::UnitCodec> codecs(4, fb::UnitCodec::Auto);
   start(20e9);
   begin_training();
@@ -170,7 +170,7 @@ TEST_F(UnitCodecsTest, AnUpgradeKeepsATrainingThatAskedForAuto) {
 }
 
 // Removing a run forgets the codecs that its trainers asked for.
-TEST_F(UnitCodecsTest, RemovedRunIsForgotten) {
+TEST_F(UnitCodecsTest, RemovedRunForgetsItsCodecs) {
   start(20e9);
   job->add_rank();
   ASSERT_TRUE(job->ranks[0]->register_units(job->model,

@@ -61,7 +61,7 @@ TEST_F(UnreadCatalogTest, NoRunIsCreatedTwice) {
 }
 
 // The same if the record that the catalog could not take is that of the run itself.
-TEST_F(UnreadCatalogTest, ARunThatTheCatalogLacksIsNotCreatedAgain) {
+TEST_F(UnreadCatalogTest, RunMissingInCatalogIsNotRecreated) {
   Job other(world, 1, {.run = "other"});
   FakeTrainer first(world, other.options);
   FakeTrainer second(world, other.options);
@@ -130,7 +130,7 @@ TEST_F(UnreadCatalogTest, NoCommitIsReplaced) {
 }
 
 // An older commit was held, or an intact one called damaged.
-TEST_F(UnreadCatalogTest, NothingIsHeldByGuess) {
+TEST_F(UnreadCatalogTest, HoldNeedsReadableCatalog) {
   job.join(fb::ResumeMode::Latest);
   job.commit(15);
   for (const ckpt::ErrorCode code : {ckpt::ErrorCode::kUnavailable, ckpt::ErrorCode::kCorrupt}) {
@@ -156,7 +156,7 @@ TEST_F(UnreadCatalogTest, NothingIsHeldByGuess) {
   }
 }
 
-TEST_F(UnreadCatalogTest, RulesAreJudgedByAWholeCatalog) {
+TEST_F(UnreadCatalogTest, RulesNeedReadableCatalog) {
   break_catalog();
   const auto kept = root().query(
       "keep", R"({"target": "tiny", "rules": {"best": [{"metric": "loss", "count": 1}]}})");
@@ -166,7 +166,7 @@ TEST_F(UnreadCatalogTest, RulesAreJudgedByAWholeCatalog) {
 
 // A start that could not read emptied the catalog, and with it what scrub had found.
 // Pins that could not be read were an empty list.
-TEST_F(UnreadCatalogTest, PinsAreNotSaidToBeNone) {
+TEST_F(UnreadCatalogTest, UnreadablePinsAreNotListedEmpty) {
   FakeTrainer& asker = root();
   EXPECT_EQ(asker.query("pin", R"({"target": "tiny@5"})").exit_code, 0);
   break_catalog();
@@ -177,7 +177,7 @@ TEST_F(UnreadCatalogTest, PinsAreNotSaidToBeNone) {
 }
 
 // The commit is durable whether or not the catalog can be read.
-TEST_F(UnreadCatalogTest, TheLastDurableStepIsTheNewCommits) {
+TEST_F(UnreadCatalogTest, NewCommitUpdatesLastDurableStep) {
   job.begin(15);
   job.fill(15);
   break_catalog();
@@ -189,7 +189,7 @@ TEST_F(UnreadCatalogTest, TheLastDurableStepIsTheNewCommits) {
   expect_it_starts_again({15, 10, 5});
 }
 
-TEST_F(UnreadCatalogTest, AStartWithAShortageFailsAndEmptiesNothing) {
+TEST_F(UnreadCatalogTest, StartFailsDuringShortageAndKeepsCatalog) {
   world.kill_daemon();
   const size_t batches = world.catalog().batches();
   break_catalog();
@@ -202,7 +202,7 @@ TEST_F(UnreadCatalogTest, AStartWithAShortageFailsAndEmptiesNothing) {
   EXPECT_THAT(job.log(root()), ElementsAre(10, 5));
 }
 
-TEST_F(UnreadCatalogTest, AStartWithADamagedCatalogMakesItAnew) {
+TEST_F(UnreadCatalogTest, StartRebuildsDamagedCatalog) {
   for (const ckpt::ErrorCode code : {ckpt::ErrorCode::kCorrupt, ckpt::ErrorCode::kIo}) {
     world.kill_daemon();
     break_catalog(code);
@@ -213,7 +213,7 @@ TEST_F(UnreadCatalogTest, AStartWithADamagedCatalogMakesItAnew) {
 }
 
 // The advice was to cut the journal, or to move the catalog away: it was the last copy.
-TEST_F(UnreadCatalogTest, ASalvageWithAShortageGivesNoAdviceToThrowAway) {
+TEST_F(UnreadCatalogTest, SalvageDuringShortageAdvisesNoTruncation) {
   const FileId file = world.disk().open(kJournalPath, {}).value();
   const uint64_t before =
       scan_journal_file(world.disk(), file, [](uint64_t, const auto&) { return Status(); })
