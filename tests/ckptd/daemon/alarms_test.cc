@@ -32,7 +32,7 @@ class AlarmsTest : public ::testing::Test {
     for (auto& rank : job->ranks) rank->byte_at = float_byte;
   }
   // Makes one float of the unit NaN, in rank 1's half.
-  void spoil(ckpt::UnitId unit) {
+  void write_nan(ckpt::UnitId unit) {
     const uint64_t at = job->model[unit].bytes / 4 * 3 / 4 * 4;
     for (auto& rank : job->ranks) {
       rank->byte_at = [unit, at](ckpt::UnitId which, ckpt::Step step, uint64_t salt,
@@ -49,10 +49,10 @@ class AlarmsTest : public ::testing::Test {
     world->run();
     job->listen();
   }
-  FakeTrainer::Snapshot& told(ckpt::Step step) { return job->ranks[0]->snapshot(step); }
+  FakeTrainer::Snapshot& snapshot(ckpt::Step step) { return job->ranks[0]->snapshot(step); }
   void expect_good(ckpt::Step step) {
-    EXPECT_EQ(told(step).level, fb::SnapshotLevel::Durable) << told(step).reason;
-    EXPECT_EQ(told(step).alarms, "");
+    EXPECT_EQ(snapshot(step).level, fb::SnapshotLevel::Durable) << snapshot(step).reason;
+    EXPECT_EQ(snapshot(step).alarms, "");
   }
   nlohmann::json ask(const std::string& verb) {
     const auto reply = job->ranks[0]->query(verb, R"({"target": "tiny"})");
@@ -71,11 +71,12 @@ TEST_F(AlarmsTest, NaNIsReportedAndSnapshotCommits) {
   start(fb::AlarmPolicy::Warn);
   save(5, job->all_units());
   expect_good(5);
-  spoil(2);
+  write_nan(2);
   save(6, job->all_units());
-  EXPECT_EQ(told(6).level, fb::SnapshotLevel::Durable);
-  EXPECT_EQ(told(6).alarms, "unit layers.0.experts.1.weights: 1 of its floats is NaN or infinite");
-  EXPECT_EQ(job->ranks[1]->snapshot(6).alarms, told(6).alarms);
+  EXPECT_EQ(snapshot(6).level, fb::SnapshotLevel::Durable);
+  EXPECT_EQ(snapshot(6).alarms,
+            "unit layers.0.experts.1.weights: 1 of its floats is NaN or infinite");
+  EXPECT_EQ(job->ranks[1]->snapshot(6).alarms, snapshot(6).alarms);
   EXPECT_EQ(ask("log").at(0).at("alarms"), 1);
   EXPECT_EQ(ask("log").at(1).at("alarms"), 0);
   EXPECT_EQ(ask("alarms").at(0).at("unit"), "layers.0.experts.1.weights");
@@ -100,8 +101,8 @@ TEST_F(AlarmsTest, PipelinedSnapshotsReportUnchangedUnit) {
   world->run();
   job->listen();
   expect_good(5);
-  EXPECT_THAT(told(6).alarms, HasSubstr("unchanged since step 5"));
-  EXPECT_THAT(told(7).alarms, HasSubstr("unchanged since step 6"));
+  EXPECT_THAT(snapshot(6).alarms, HasSubstr("unchanged since step 5"));
+  EXPECT_THAT(snapshot(7).alarms, HasSubstr("unchanged since step 6"));
   expect_metric("unchanged", 2);
 }
 
@@ -109,10 +110,10 @@ TEST_F(AlarmsTest, RefusedSnapshotLeavesLastGoodCommit) {
   start(fb::AlarmPolicy::Off, fb::AlarmPolicy::Refuse);
   save(5, job->all_units());
   expect_good(5);
-  spoil(2);
+  write_nan(2);
   save(6, job->all_units());
-  EXPECT_EQ(told(6).level, fb::SnapshotLevel::Failed);
-  EXPECT_EQ(told(6).reason,
+  EXPECT_EQ(snapshot(6).level, fb::SnapshotLevel::Failed);
+  EXPECT_EQ(snapshot(6).reason,
             "run tiny step 6: refused: unit layers.0.experts.1.weights: 1 of its floats is NaN or "
             "infinite");
   EXPECT_THAT(job->log(*job->ranks[0]), ElementsAre(5));
@@ -132,7 +133,7 @@ TEST_F(AlarmsTest, RefusedSnapshotLeavesLastGoodCommit) {
 
 TEST_F(AlarmsTest, PolicyOffRaisesNoAlarm) {
   start(fb::AlarmPolicy::Refuse, fb::AlarmPolicy::Off);
-  spoil(2);
+  write_nan(2);
   save(5, job->all_units());
   save(6, job->all_units());
   expect_good(5);
@@ -167,8 +168,8 @@ TEST_F(AlarmsTest, ConstantUnitRaisesNoUnchangedAlarm) {
   flags[1] = 0;
   ASSERT_TRUE(job->ranks[0]->register_units(job->model, {}, flags));
   save(8, {1});
-  EXPECT_EQ(told(8).level, fb::SnapshotLevel::Failed);
-  EXPECT_THAT(told(8).reason, HasSubstr("unchanged since step 7"));
+  EXPECT_EQ(snapshot(8).level, fb::SnapshotLevel::Failed);
+  EXPECT_THAT(snapshot(8).reason, HasSubstr("unchanged since step 7"));
 }
 
 TEST_F(AlarmsTest, UnchangedUnitIsReportedAlsoAfterResume) {
@@ -183,18 +184,18 @@ TEST_F(AlarmsTest, UnchangedUnitIsReportedAlsoAfterResume) {
   };
   same_bytes();
   save(6, job->all_units());
-  EXPECT_EQ(told(6).alarms,
+  EXPECT_EQ(snapshot(6).alarms,
             "unit layers.0.experts.0.weights: unchanged since step 5 (checksum equal)");
   save(7, {1});
-  EXPECT_THAT(told(7).alarms, HasSubstr("unchanged since step 6"));
+  EXPECT_THAT(snapshot(7).alarms, HasSubstr("unchanged since step 6"));
   expect_metric("unchanged", 2);
   // An expert that got no tokens may stay unchanged.
   for (const ckpt::Step step : {8, 9}) {
     job->ranks[0]->expert_tokens = {{0, 0, 40}};
     save(step, {1});
   }
-  EXPECT_THAT(told(8).alarms, HasSubstr("unchanged")) << "step 7 brought no counts";
-  EXPECT_EQ(told(9).alarms, "");
+  EXPECT_THAT(snapshot(8).alarms, HasSubstr("unchanged")) << "step 7 brought no counts";
+  EXPECT_EQ(snapshot(9).alarms, "");
   // Versions of another lineage are looked up anew.
   job->ranks[1]->die();
   world->run();
@@ -203,7 +204,7 @@ TEST_F(AlarmsTest, UnchangedUnitIsReportedAlsoAfterResume) {
   job->ranks[0]->expert_tokens.clear();
   same_bytes();
   save(8, {1});
-  EXPECT_THAT(told(8).alarms, HasSubstr("unchanged since step 5"));
+  EXPECT_THAT(snapshot(8).alarms, HasSubstr("unchanged since step 5"));
 }
 
 // Regression: token counts that could not be read were taken for counts that were not reported.
@@ -235,14 +236,14 @@ TEST_F(AlarmsTest, StaleExpertIsReportedWithoutRefusal) {
   save(8, {0, 1, 2});
   expect_good(8);
   save(9, {0, 1, 2});
-  EXPECT_EQ(told(9).level, fb::SnapshotLevel::Durable);
-  EXPECT_EQ(told(9).alarms,
+  EXPECT_EQ(snapshot(9).level, fb::SnapshotLevel::Durable);
+  EXPECT_EQ(snapshot(9).alarms,
             "unit layers.0.experts.2.weights: not in the plan, its newest version is of step 5, 4 "
             "steps old");
   expect_metric("stale", 1);
-  spoil(1);
+  write_nan(1);
   save(12, {0, 1, 2});
-  EXPECT_EQ(told(12).level, fb::SnapshotLevel::Failed) << "what it holds is damaged as well";
+  EXPECT_EQ(snapshot(12).level, fb::SnapshotLevel::Failed) << "what it holds is damaged as well";
   for (auto& rank : job->ranks) rank->byte_at = float_byte;
   save(13, job->all_units());
   expect_good(13);
@@ -251,7 +252,7 @@ TEST_F(AlarmsTest, StaleExpertIsReportedWithoutRefusal) {
 TEST_F(AlarmsTest, RestartedDaemonChecksReopenedSnapshot) {
   start(fb::AlarmPolicy::Warn);
   save(5, job->all_units());
-  spoil(0);
+  write_nan(0);
   for (auto& rank : job->ranks) rank->begin(6, job->plan(job->all_units()));
   world->run();
   job->fill(6);
@@ -260,8 +261,8 @@ TEST_F(AlarmsTest, RestartedDaemonChecksReopenedSnapshot) {
   for (auto& rank : job->ranks) ASSERT_TRUE(rank->reconnect());
   world->run();
   job->listen();
-  EXPECT_EQ(told(6).level, fb::SnapshotLevel::Durable);
-  EXPECT_THAT(told(6).alarms, HasSubstr("unit trainer: 1 of its floats is NaN"));
+  EXPECT_EQ(snapshot(6).level, fb::SnapshotLevel::Durable);
+  EXPECT_THAT(snapshot(6).alarms, HasSubstr("unit trainer: 1 of its floats is NaN"));
 }
 
 TEST_F(AlarmsTest, UnknownPolicyIsRefused) {

@@ -18,7 +18,7 @@ class CatalogOutageTest : public ::testing::Test {
     job.commit(5);
     world.catalog().set_full(true);
   }
-  void let_time_pass() {
+  void advance_one_minute() {
     for (int i = 0; i < 300; ++i) world.tick(200ms);
   }
   World world;
@@ -28,13 +28,13 @@ class CatalogOutageTest : public ::testing::Test {
 TEST_F(CatalogOutageTest, CommitsContinueAndSurviveOutage) {
   for (const ckpt::Step step : {10, 15, 20}) {
     job.commit(step);
-    let_time_pass();
+    advance_one_minute();
   }
   EXPECT_EQ(world.catalog().writes_when_closed(), 0u) << "RocksDB aborts on those";
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(20, 15, 10, 5)) << "from memory";
   job.expect_restores(*job.ranks[0], 20);
   world.catalog().set_full(false);
-  let_time_pass();
+  advance_one_minute();
   EXPECT_THAT(job.log(*job.ranks[0]), ElementsAre(20, 15, 10, 5));
   job.expect_restores(*job.ranks[0], 15);
 }
@@ -44,7 +44,7 @@ TEST_F(CatalogOutageTest, AnEpochResumesFromTheNewestCommit) {
   job.join(fb::ResumeMode::Latest);
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
   world.catalog().set_full(false);
-  let_time_pass();
+  advance_one_minute();
   job.join(fb::ResumeMode::Latest);
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
   job.commit(15);
@@ -56,7 +56,7 @@ TEST_F(CatalogOutageTest, RunRegisteredDuringOutageIsCreatedOnce) {
   other.add_rank();  // it is known, not created again
   other.ranks.pop_back();
   world.catalog().set_full(false);
-  let_time_pass();
+  advance_one_minute();
   other.join(fb::ResumeMode::Start);
   other.commit(5);
   FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});

@@ -1,5 +1,5 @@
-// A catalog kept in memory goes back to the disk: the index that lies there is used only if it is
-// one of this journal, and the one in memory stays until the disk has all of it.
+// A catalog kept in memory returns to the disk. The catalog on the disk is used only if it belongs
+// to this journal, and the one in memory stays until the disk has every record.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/saved_run_fixture.h"
@@ -33,12 +33,12 @@ class CatalogReturnTest : public SavedRunTest {
     world.kill_daemon();
     truncate_file(world.disk(), kJournalPath, end);
   }
-  void let_pass(std::chrono::seconds time) {
+  void advance(std::chrono::seconds time) {
     for (auto passed = 0s; passed < time; passed += 1s) world.tick(1s);
     world.run();
   }
   std::vector<ckpt::Step> listed() { return job.log(root()); }
-  std::vector<std::string> beside() { return world.disk().list(kJournalDirectory).value(); }
+  std::vector<std::string> journal_files() { return world.disk().list(kJournalDirectory).value(); }
 };
 
 // Regression: the catalog of the damaged journal was used again once there was room. Commits with
@@ -51,17 +51,17 @@ TEST_F(CatalogReturnTest, SalvageWaitsForSpaceForNewCatalog) {
   const Status started = world.start();
   ASSERT_FALSE(started.ok());
   EXPECT_EQ(started.error().code, ckpt::ErrorCode::kResourceExhausted);
-  EXPECT_THAT(beside(), AllOf(Contains("salvaged.log"), Contains("journal.log")));
+  EXPECT_THAT(journal_files(), AllOf(Contains("salvaged.log"), Contains("journal.log")));
   EXPECT_FALSE(world.start().ok()) << "nor by the next start";
   world.catalog().set_full(false);
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(listed(), ElementsAre(15, 10, 5));
-  EXPECT_THAT(beside(), Not(Contains("salvaged.log")));
+  EXPECT_THAT(journal_files(), Not(Contains("salvaged.log")));
   job.start(fb::ResumeMode::Latest);
   job.expect_restores(*job.ranks[0], 15);
 }
 
-// A catalog that knew more than the journal was not seen by the start, and used later.
+// Regression: the start did not notice a catalog ahead of the journal, and used it later.
 TEST_F(CatalogReturnTest, CatalogAheadOfJournalIsNotUsed) {
   const uint64_t last = journal_bytes();
   job.commit(15);
@@ -73,7 +73,7 @@ TEST_F(CatalogReturnTest, CatalogAheadOfJournalIsNotUsed) {
   EXPECT_THAT(listed(), ElementsAre(20, 10, 5));
   world.catalog().set_open({});
   const size_t batches = world.catalog().batches();
-  let_pass(30s);
+  advance(30s);
   EXPECT_GT(world.catalog().batches(), batches) << "it is on disk again";
   EXPECT_THAT(listed(), ElementsAre(20, 10, 5));
   world.kill_daemon();
@@ -91,13 +91,13 @@ TEST_F(CatalogReturnTest, CatalogWithLostLineageIsNotUsed) {
   job.start(fb::ResumeMode::Latest);
   job.commit(20);
   world.catalog().set_open({});
-  let_pass(30s);
+  advance(30s);
   EXPECT_THAT(listed(), ElementsAre(20, 10, 5));
   job.expect_restores(*job.ranks[0], 10);
 }
 
-// A catalog that a damaged journal needs, and the disk has no room to open, was "no catalog": exit
-// 4 and the advice to cut the journal.
+// Regression: if the disk had no space to open the catalog, the start took the catalog for missing:
+// exit 4 and the advice to truncate the journal.
 TEST_F(CatalogReturnTest, DamagedJournalWaitsForSpaceForCatalog) {
   const uint64_t last = journal_bytes();
   job.commit(15);
@@ -114,20 +114,20 @@ TEST_F(CatalogReturnTest, DamagedJournalWaitsForSpaceForCatalog) {
   EXPECT_THAT(listed(), ElementsAre(20, 15, 10, 5));
 }
 
-// The index in memory was gone before the one on disk could be read.
+// Regression: the catalog in memory was dropped before the one on disk could be read.
 TEST_F(CatalogReturnTest, ShortageKeepsCatalogInMemory) {
   world.catalog().set_full(true);
   job.commit(15);
-  let_pass(2s);
+  advance(2s);
   world.catalog().set_full(false);
   world.catalog().set_reads(ckpt::make_error(ckpt::ErrorCode::kUnavailable, "no descriptors"));
   const size_t batches = world.catalog().batches();
-  let_pass(60s);
+  advance(60s);
   EXPECT_THAT(listed(), ElementsAre(15, 10, 5));
   job.expect_restores(*job.ranks[0], 15);
   EXPECT_EQ(world.catalog().batches(), batches) << "a shortage empties nothing";
   world.catalog().set_reads({});
-  let_pass(120s);
+  advance(120s);
   EXPECT_GT(world.catalog().batches(), batches);
   EXPECT_THAT(listed(), ElementsAre(15, 10, 5));
 }
@@ -135,11 +135,11 @@ TEST_F(CatalogReturnTest, ShortageKeepsCatalogInMemory) {
 TEST_F(CatalogReturnTest, DamagedCatalogOnDiskIsReplaced) {
   world.catalog().set_full(true);
   job.commit(15);
-  let_pass(2s);
+  advance(2s);
   world.catalog().set_full(false);
   world.catalog().set_reads(ckpt::make_error(ckpt::ErrorCode::kCorrupt, "a table is damaged"));
   const size_t batches = world.catalog().batches();
-  let_pass(60s);
+  advance(60s);
   EXPECT_GT(world.catalog().batches(), batches);
   EXPECT_THAT(listed(), ElementsAre(15, 10, 5));
   world.kill_daemon();
@@ -147,18 +147,20 @@ TEST_F(CatalogReturnTest, DamagedCatalogOnDiskIsReplaced) {
   EXPECT_THAT(listed(), ElementsAre(15, 10, 5));
 }
 
-// A quota that is used up leaves free blocks to be seen: each try, every 10 s, read the journal.
+// With an exhausted quota the disk still reports free blocks. Each retry, every 10 s, read the
+// journal.
 TEST_F(CatalogReturnTest, FailedCatalogReopenBacksOff) {
   world.kill_daemon();
   world.catalog().set_open(kFull);
   ASSERT_TRUE(world.start().ok());
   const size_t opens = world.catalog().opens();
-  let_pass(1000s);
+  advance(1000s);
   EXPECT_THAT(world.catalog().opens() - opens, AllOf(::testing::Ge(4u), Le(10u)));
   EXPECT_THAT(listed(), ElementsAre(10, 5));
 }
 
-// Commits that the catalog of a copy did not have were never replayed, and their segments removed.
+// Regression: commits missing in the catalog of a copy were never replayed, and their segments were
+// removed.
 TEST_F(CatalogReturnTest, CopiedStoreCatalogWithoutCommitsIsNotUsed) {
   for (const bool removes : {false, true}) {
     SCOPED_TRACE(removes);

@@ -1,4 +1,4 @@
-// The daemon with `codec = "zstd"`: what trainers see is the same, what the disk holds is less.
+// The daemon with `codec = "zstd"`: trainers see the same state, and the disk holds fewer bytes.
 #include "tests/ckptd/daemon/fragment_place.h"
 #include "tests/ckptd/daemon/prune_fixture.h"
 
@@ -11,7 +11,7 @@ using ::testing::SizeIs;
 class CodecTest : public PruneTest {
  protected:
   CodecTest() : PruneTest({.segment_bytes = 768u << 10, .codec = CodecChoice::kZstd}) {}
-  // Lost together with the daemon: what comes next is of the disk.
+  // A power loss drops the memory level, so later restores read the disk.
   void lose_power() {
     world.lose_power();
     ASSERT_TRUE(world.start().ok());
@@ -90,7 +90,7 @@ TEST_F(CodecTest, MemoryStaysRaw) {
   EXPECT_EQ(metric("ckptd_decoded_bytes_total"), 0);
 }
 
-// A store is of no codec: each fragment says its own.
+// A store has no codec of its own: each fragment names its codec.
 TEST_F(CodecTest, CodecsMixInOneStore) {
   Job job(world, 1);
   ckpt::Step next = 5;

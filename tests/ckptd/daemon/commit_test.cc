@@ -256,7 +256,7 @@ TEST_F(CommitTest, LargestStepCommitsAndNextIsRefused) {
               HasSubstr("a commit's step is a number from 0 to 18446744073709551614"));
 }
 
-// Its record may be durable already.
+// The commit record may be durable before a late seal arrives.
 TEST(CommitInFlightTest, LateSealDoesNotFailCommit) {
   World world({});
   HeldSyncs slow(world.disk());

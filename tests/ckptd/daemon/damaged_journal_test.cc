@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using namespace std::chrono_literals;
 
-constexpr char kOfTiny[] = R"({"target": "tiny"})";
+constexpr char kTinyTarget[] = R"({"target": "tiny"})";
 
 // After a given number of changes every operation that changes the disk fails.
 class EndingDisk final : public PassingDisk {
@@ -98,7 +98,7 @@ class DamagedJournalTest : public ::testing::Test {
     return world.start();
   }
   // Files in the journal directory, without the marker of a salvage (it stays until a reclaim).
-  std::vector<std::string> beside() {
+  std::vector<std::string> journal_files() {
     std::vector<std::string> names = world.disk().list(kJournalDirectory).value();
     std::erase(names, kOlderJournalMeant);
     return names;
@@ -118,12 +118,12 @@ class DamagedJournalTest : public ::testing::Test {
       deleted += fmt::format("{} {} {}; ", commit.at("step").dump(), commit.at("time").dump(),
                              commit.value("reason", ""));
     }
-    return {ask("log", kOfTiny).json,
+    return {ask("log", kTinyTarget).json,
             ask("show", R"({"target": "tiny@20"})").json,
             ask("runs").json,
             ask("runs", R"({"removed": true})").json,
-            ask("keep", kOfTiny).json,
-            ask("grant", kOfTiny).json,
+            ask("keep", kTinyTarget).json,
+            ask("grant", kTinyTarget).json,
             deleted};
   }
   // Makes records of every kind.
@@ -182,7 +182,7 @@ TEST_F(DamagedJournalTest, StoreVerifyNamesFileAndOffset) {
   EXPECT_EQ(errors[0].at("run"), "");
   EXPECT_THAT(errors[0].at("reason").get<std::string>(),
               AllOf(HasSubstr(fmt::format("offset {}", middle)), HasSubstr("restart ckptd")));
-  EXPECT_EQ(ask("verify", kOfTiny).exit_code, 0) << "of one run it is not";
+  EXPECT_EQ(ask("verify", kTinyTarget).exit_code, 0) << "of one run it is not";
 }
 
 TEST_F(DamagedJournalTest, StartRewritesJournalDamagedAnywhere) {
@@ -201,7 +201,7 @@ TEST_F(DamagedJournalTest, StartRewritesJournalDamagedAnywhere) {
     ASSERT_TRUE(started.ok()) << started.error().message;
     EXPECT_EQ(history(), before);
     EXPECT_EQ(ask("verify").exit_code, 0);
-    EXPECT_THAT(beside(), ElementsAre("damaged-1.log", "journal.log"));
+    EXPECT_THAT(journal_files(), ElementsAre("damaged-1.log", "journal.log"));
     EXPECT_EQ(ask("rebuild").exit_code, 0);
     EXPECT_EQ(history(), before) << "as the new one has it";
     world.kill_daemon();
@@ -242,7 +242,7 @@ TEST_F(DamagedJournalTest, DamagedJournalIsKeptWhole) {
   ASSERT_TRUE(world.start().ok());
   EXPECT_EQ(content("journal/damaged-1.log"), damaged);
   ASSERT_TRUE(restart_with_flip(middle + 200).ok()) << "again";
-  EXPECT_THAT(beside(), ElementsAre("damaged-1.log", "damaged-2.log", "journal.log"));
+  EXPECT_THAT(journal_files(), ElementsAre("damaged-1.log", "damaged-2.log", "journal.log"));
   EXPECT_EQ(content("journal/damaged-1.log"), damaged);
 }
 
@@ -267,7 +267,7 @@ TEST_F(DamagedJournalTest, UnrecoverableDamageRefusesStartWithAdvice) {
                 AllOf(HasSubstr(kJournalPath), HasSubstr(fmt::format("offset {}", middle)),
                       HasSubstr(why), HasSubstr("back from a copy"),
                       HasSubstr(fmt::format("truncate -s {} {}", middle, kJournalPath))));
-    EXPECT_THAT(beside(), ElementsAre("journal.log")) << "nothing was changed";
+    EXPECT_THAT(journal_files(), ElementsAre("journal.log")) << "nothing was changed";
     world.lose_catalog();
   }
   // Follow the advice in the message.
@@ -275,7 +275,7 @@ TEST_F(DamagedJournalTest, UnrecoverableDamageRefusesStartWithAdvice) {
   ASSERT_TRUE(world.disk().truncate(file, middle).ok());
   world.disk().close(file);
   ASSERT_TRUE(world.start().ok());
-  EXPECT_THAT(ask("log", kOfTiny).json,
+  EXPECT_THAT(ask("log", kTinyTarget).json,
               AllOf(HasSubstr("\"step\":5"), Not(HasSubstr("\"step\":10"))));
 }
 
@@ -307,7 +307,7 @@ TEST_F(DamagedJournalTest, CrashDuringSalvageLosesNothing) {
     ASSERT_TRUE(again.ok()) << again.error().message;
     EXPECT_EQ(history(), before);
     EXPECT_EQ(ask("verify").exit_code, 0);
-    EXPECT_THAT(beside(), ElementsAre("damaged-1.log", "journal.log"));
+    EXPECT_THAT(journal_files(), ElementsAre("damaged-1.log", "journal.log"));
     world.kill_daemon();
   }
 }
@@ -336,7 +336,7 @@ TEST_F(ScrubbedJournalTest, ScrubPassFindsJournalDamage) {
   // The next scrub pass does not find the damage again.
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
-  EXPECT_THAT(beside(), Contains("damaged-1.log"));
+  EXPECT_THAT(journal_files(), Contains("damaged-1.log"));
   EXPECT_EQ(ask("scrub", R"({"start": true})").exit_code, 0);
   finish_pass();
   EXPECT_EQ(ask("scrub").exit_code, 0);

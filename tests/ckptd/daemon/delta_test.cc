@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 // One byte in 61 of each unit changes at each step.
-std::byte slowly(ckpt::UnitId unit, ckpt::Step step, uint64_t offset) {
+std::byte slow_change_byte(ckpt::UnitId unit, ckpt::Step step, uint64_t offset) {
   return state_byte(unit, offset % 61 == 0 ? step : 0, 0, offset);
 }
 
@@ -35,7 +35,7 @@ class DeltaTest : public PruneTest {
   static void train(Job& job, ckpt::Step frozen = ~ckpt::Step{0}) {
     for (auto& rank : job.ranks) {
       rank->byte_at = [frozen](ckpt::UnitId unit, ckpt::Step step, uint64_t, uint64_t offset) {
-        return slowly(unit, std::min(step, frozen), offset);
+        return slow_change_byte(unit, std::min(step, frozen), offset);
       };
     }
   }
@@ -49,7 +49,7 @@ class DeltaTest : public PruneTest {
     ASSERT_EQ(restored.error, "");
     for (ckpt::UnitId unit = 0; unit < job.model.size(); ++unit) {
       for (uint64_t i = 0; i < job.model[unit].bytes; ++i) {
-        ASSERT_EQ(restored.bytes[unit][i], slowly(unit, bytes_of[unit], i))
+        ASSERT_EQ(restored.bytes[unit][i], slow_change_byte(unit, bytes_of[unit], i))
             << "unit " << unit << " byte " << i;
       }
     }
@@ -171,7 +171,7 @@ TEST_F(DeltaTest, BytesWithCollidingChecksumAreNotShared) {
   job->commit(10);
   for (auto& rank : job->ranks) {
     rank->byte_at = [&](ckpt::UnitId unit, ckpt::Step step, uint64_t, uint64_t offset) {
-      const std::byte byte = slowly(unit, std::min<ckpt::Step>(step, 10), offset);
+      const std::byte byte = slow_change_byte(unit, std::min<ckpt::Step>(step, 10), offset);
       return step == 15 ? collide(byte, offset, 1'000) : byte;
     };
   }
@@ -185,7 +185,8 @@ TEST_F(DeltaTest, BytesWithCollidingChecksumAreNotShared) {
   ASSERT_EQ(restored.error, "");
   for (ckpt::UnitId unit = 0; unit < job->model.size(); ++unit) {
     for (uint64_t i = 0; i < job->model[unit].bytes; ++i) {
-      ASSERT_EQ(restored.bytes[unit][i], collide(slowly(unit, 10, i), i, 1'000)) << "byte " << i;
+      ASSERT_EQ(restored.bytes[unit][i], collide(slow_change_byte(unit, 10, i), i, 1'000))
+          << "byte " << i;
     }
   }
 }
@@ -269,7 +270,7 @@ TEST_F(DeltaTest, DamagedBaseInvalidatesItsDeltas) {
   EXPECT_EQ(restored.steps, (std::vector<ckpt::Step>{15, 15, 3, 15}));
   EXPECT_THAT(restored.notes[2], HasSubstr("base of a delta: CRC32C mismatch"));
   for (uint64_t i = 0; i < job->model[2].bytes; ++i) {
-    ASSERT_EQ(restored.bytes[2][i], slowly(2, 3, i)) << "byte " << i;
+    ASSERT_EQ(restored.bytes[2][i], slow_change_byte(2, 3, i)) << "byte " << i;
   }
 }
 

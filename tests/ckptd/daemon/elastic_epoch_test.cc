@@ -1,5 +1,5 @@
-// Survivors go on while snapshots of the previous epoch are still being written. Only restores wait
-// for those snapshots, and each snapshot ends as in its own epoch.
+// Survivors continue while snapshots of the previous epoch are still being written. Only restores
+// wait for those snapshots, and each snapshot ends as in its own epoch.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/held_syncs.h"
@@ -33,8 +33,8 @@ class ElasticEpochTest : public ::testing::Test {
     job.save(step, job.plan_in_memory(in_memory), fb::SnapshotLevel::Staged);
     ASSERT_GT(disk.held(), 0u);
   }
-  // The last rank dies. The survivors go on in a new epoch.
-  void lose_one() {
+  // The last rank dies. The survivors continue in a new epoch.
+  void lose_last_rank() {
     const ckpt::Epoch before = job.ranks[0]->epoch().epoch;
     job.ranks.back()->die();
     job.ranks.pop_back();
@@ -45,7 +45,7 @@ class ElasticEpochTest : public ::testing::Test {
       EXPECT_TRUE(rank->epoch().goes_on);
     }
   }
-  // The daemon dies, with all that is not durable; the next one meets the same ranks.
+  // Kills the daemon, which loses state that is not durable. The same ranks reconnect.
   void restart() {
     world.set_door(nullptr);
     world.kill_daemon();
@@ -77,7 +77,7 @@ class ElasticEpochTest : public ::testing::Test {
 
 TEST_F(ElasticEpochTest, SurvivorsContinueWhileDiskIsBusy) {
   stage(10);
-  lose_one();
+  lose_last_rank();
   // The next snapshot does not wait for the first.
   job.begin(15);
   job.fill(15);
@@ -98,7 +98,7 @@ TEST_F(ElasticEpochTest, SurvivorsContinueWhileDiskIsBusy) {
 
 TEST_F(ElasticEpochTest, RestoreWaitsForStagedSnapshot) {
   stage(10, {1, 3});
-  lose_one();
+  lose_last_rank();
   for (auto& rank : job.ranks) {
     rank->send(newest(12));
     world.run();
@@ -128,7 +128,7 @@ TEST_F(ElasticEpochTest, RestoreWaitsForStagedSnapshot) {
 
 TEST_F(ElasticEpochTest, SecondLossFailsPendingRestore) {
   stage(10);
-  lose_one();
+  lose_last_rank();
   job.ranks[0]->send(newest(12));
   world.run();
   job.ranks.back()->die();
@@ -149,7 +149,7 @@ TEST_F(ElasticEpochTest, SecondLossFailsPendingRestore) {
 
 TEST_F(ElasticEpochTest, FailedSnapshotIsReportedInNextEpoch) {
   stage(10);
-  lose_one();
+  lose_last_rank();
   job.ranks[0]->send(newest(12));
   world.run();
   disk.fail();
@@ -166,7 +166,7 @@ TEST_F(ElasticEpochTest, FailedSnapshotIsReportedInNextEpoch) {
 
 TEST_F(ElasticEpochTest, StepOfOpenSnapshotIsRefused) {
   stage(10);
-  lose_one();
+  lose_last_rank();
   std::vector<FakeTrainer::Snapshot> staged;
   for (auto& rank : job.ranks) staged.push_back(rank->snapshot(10));
   job.begin(10, 1);
@@ -184,7 +184,7 @@ TEST_F(ElasticEpochTest, PartiallyStagedSnapshotAbortsOnRankLoss) {
   job.begin(10);
   for (size_t i = 0; i < 2; ++i) ASSERT_TRUE(job.ranks[i]->fill(10));
   world.run();
-  lose_one();
+  lose_last_rank();
   job.listen();
   expect_level(10, fb::SnapshotLevel::Failed);
   disk.release();
@@ -194,7 +194,7 @@ TEST_F(ElasticEpochTest, PartiallyStagedSnapshotAbortsOnRankLoss) {
 
 TEST_F(ElasticEpochTest, NewGroupWaitsForStagedSnapshot) {
   stage(10);
-  lose_one();
+  lose_last_rank();
   for (auto& rank : job.ranks) rank->die();
   world.run();
   job.ranks.clear();
@@ -215,7 +215,7 @@ TEST_F(ElasticEpochTest, NewGroupWaitsForStagedSnapshot) {
 
 TEST_F(ElasticEpochTest, DaemonCrashLosesStagedSnapshot) {
   stage(10);
-  lose_one();
+  lose_last_rank();
   restart();
   for (auto& rank : job.ranks) {
     EXPECT_THAT(rank->error(), HasSubstr("not a member of epoch 1"));
@@ -227,7 +227,7 @@ TEST_F(ElasticEpochTest, DaemonCrashLosesStagedSnapshot) {
 }
 
 TEST_F(ElasticEpochTest, ShrunkGroupNeedsNoReplacementAfterRestart) {
-  lose_one();
+  lose_last_rank();
   restart();
   job.ranks.back()->die();
   job.ranks.pop_back();
@@ -241,7 +241,7 @@ TEST_F(ElasticEpochTest, ShrunkGroupNeedsNoReplacementAfterRestart) {
 }
 
 TEST_F(ElasticEpochTest, ShrunkGroupThatRolledBackNeedsNoReplacement) {
-  lose_one();
+  lose_last_rank();
   job.join(fb::ResumeMode::Continue);  // both return to the view of step 5
   ASSERT_FALSE(job.ranks[0]->epoch().goes_on);
   restart();
@@ -268,7 +268,7 @@ TEST_F(ElasticEpochTest, FullGroupNeedsLostRankAfterRestart) {
 
 TEST_F(ElasticEpochTest, RestartedDaemonReportsDurableSnapshot) {
   stage(10);
-  lose_one();
+  lose_last_rank();
   disk.release();
   world.run();  // and no rank reads its messages
   restart();

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 class EpochTest : public ::testing::Test {
  protected:
   EpochTest() : world({}) { EXPECT_TRUE(world.start().ok()); }
-  // Joins with everybody and gives the error that each got.
+  // Joins with every rank and returns the error of the last one.
   std::string refused(Job& job, fb::ResumeMode resume, ckpt::Step step = 0) {
     for (ckpt::Rank rank = 0; rank < job.ranks.size(); ++rank) {
       job.ranks[rank]->join(rank, job.size, resume, step);

@@ -66,7 +66,8 @@ TEST_F(FailingWritesTest, LostRankIsNotDiskFailure) {
   EXPECT_TRUE(readiness().ok);
 }
 
-// Readiness may decide whether a trainer comes that would find the disk writable again.
+// An orchestrator may start trainers only on a ready daemon, and only a write by a trainer shows
+// that the disk works again.
 TEST_F(FailingWritesTest, ExpireWithoutActiveTrainers) {
   for (const ckpt::Step step : {5, 6}) {
     fail_write(step);

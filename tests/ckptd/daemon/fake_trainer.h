@@ -40,7 +40,7 @@ class FakeTrainer {
     fb::SessionKind kind = fb::SessionKind::Trainer;
     bool wait_for_arena = true;  // connect() returns once all slabs are faulted in
     fb::AlarmPolicy alarms = fb::AlarmPolicy::Default;
-    bool elastic = false;  // survivors of its group go on without lost ranks
+    bool elastic = false;  // survivors of its group continue without lost ranks
   };
   FakeTrainer(World& world, const Options& options);
 

@@ -1,5 +1,5 @@
-// A disk without a free byte when ckptd starts: reading and deleting work, nothing is thrown away,
-// and once there is room everything is as ever.
+// ckptd starts on a disk without a free byte: reads and deletions work, and nothing is discarded.
+// Once there is space, new commits work again.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/job.h"
@@ -43,10 +43,8 @@ class FullDiskStartTest : public ::testing::Test {
     world.lose_catalog();
     world.catalog().set_full(true);
   }
-  std::vector<std::string> beside_the_journal() {
-    return world.disk().list(kJournalDirectory).value();
-  }
-  void make_room() {
+  std::vector<std::string> journal_files() { return world.disk().list(kJournalDirectory).value(); }
+  void free_disk_space() {
     world.disk().set_capacity(kRoom);
     world.catalog().set_full(false);
     for (int i = 0; i < 60; ++i) world.tick(1s);
@@ -84,14 +82,14 @@ TEST_F(FullDiskStartTest, PruneFreesSpace) {
   job.expect_restores(root(), 15);
 }
 
-// Refused before, and each try could leave another file.
+// Regression: the start was refused, and each attempt could leave another file.
 TEST_F(FullDiskStartTest, TornJournalTailNeedsNoSpace) {
   lose_last_commit();
   for (int i = 0; i < 2; ++i) {
     const Status started = world.start();
     ASSERT_TRUE(started.ok()) << started.error().message;
     EXPECT_THAT(job.log(root()), ElementsAre(10, 5));
-    EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log"));
+    EXPECT_THAT(journal_files(), ElementsAre("journal.log"));
     world.kill_daemon();
   }
 }
@@ -101,7 +99,7 @@ TEST_F(FullDiskStartTest, TornJournalTailIsSavedInFreedSpace) {
   world.disk().set_capacity(used());
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(job.log(root()), ElementsAre(10, 5));
-  EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log", HasSubstr("lost-")));
+  EXPECT_THAT(journal_files(), ElementsAre("journal.log", HasSubstr("lost-")));
 }
 
 TEST_F(FullDiskStartTest, ARunIsRemoved) {
@@ -116,7 +114,7 @@ TEST_F(FullDiskStartTest, CatalogReturnsToDisk) {
   ASSERT_TRUE(world.start().ok());
   const auto log = root().query("log", R"({"target": "tiny"})").json;
   const size_t batches = world.catalog().batches();
-  make_room();
+  free_disk_space();
   EXPECT_GT(world.catalog().batches(), batches) << "it follows the journal again";
   EXPECT_EQ(root().query("log", R"({"target": "tiny"})").json, log);
   job.start(fb::ResumeMode::Latest);

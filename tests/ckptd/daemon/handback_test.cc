@@ -21,7 +21,7 @@ class HandbackTest : public ::testing::Test {
     world.run();
     job.listen();
   }
-  // Commits step 5; then all ranks leave in good order.
+  // Commits step 5; then all ranks leave the group.
   static void train_and_leave(Job& job) {
     job.start();
     job.commit(5);
@@ -171,7 +171,7 @@ TEST_F(HandbackTest, InvalidArenaDescriptorIsReplaced) {
   EXPECT_TRUE(world.inbox(session).arena.valid());
 }
 
-// Questions that `rm` and `import` ask right after a restart.
+// `rm` and `import` ask whether a run is in use, also right after a restart.
 TEST_F(HandbackTest, LeftRunIsRemovableAfterCleanStop) {
   Job left(world, 2);
   train_and_leave(left);
@@ -191,7 +191,7 @@ TEST_F(HandbackTest, LeftRunIsRemovableAfterCleanStop) {
   going.commit(6);
 }
 
-// The journal tells of the end, so that `rm` need not wait, and `status` says the same as `rm`.
+// The journal records that the ranks left, so `rm` need not wait. `status` and `rm` agree.
 TEST_F(HandbackTest, LeftRunIsRemovableAfterCrash) {
   Job left(world, 2);
   train_and_leave(left);
@@ -221,7 +221,7 @@ TEST_F(HandbackTest, LeftRunIsRemovableAfterCrash) {
   EXPECT_FALSE(awaited("going")) << "it is trained";
 }
 
-// The end of an epoch is not that of the next one.
+// The recorded end of one epoch does not end the next epoch.
 TEST_F(HandbackTest, RanksOfResumedRunReconnectAfterCrash) {
   Job job(world, 1);
   job.start();
@@ -257,7 +257,7 @@ TEST_F(HandbackTest, DrainHandsOverHalfFilledSnapshots) {
 
 class ClaimTest : public HandbackTest {
  protected:
-  // A rank with two snapshots begun, none of it sealed. What it will claim can be changed.
+  // A rank has begun two snapshots and sealed nothing. Tests change the slabs that it will claim.
   ClaimTest() : job(world, 1) {
     job.start();
     job.begin(5);
@@ -282,7 +282,7 @@ class ClaimTest : public HandbackTest {
     world.run();
   }
   // The second snapshot has failed; the first is unchanged.
-  void expect_only_the_first_goes_on() {
+  void expect_only_first_commits() {
     EXPECT_EQ(trainer().snapshot(6).level, fb::SnapshotLevel::Failed);
     EXPECT_EQ(trainer().snapshot(5).level, fb::SnapshotLevel::Open);
     ASSERT_TRUE(trainer().fill(5));
@@ -298,7 +298,7 @@ TEST_F(ClaimTest, TwoSnapshotsCannotHoldOneSlab) {
   trainer().snapshot(6).slabs = trainer().snapshot(5).slabs;
   restart(job);
   EXPECT_THAT(trainer().error(), HasSubstr("claimed twice"));
-  expect_only_the_first_goes_on();
+  expect_only_first_commits();
 }
 
 TEST_F(ClaimTest, AbortsReleaseDoublyClaimedSlabsOnce) {
@@ -314,7 +314,7 @@ TEST_F(ClaimTest, SealCannotClaimOtherSnapshotsSlab) {
   trainer().snapshot(6).seals = {seal_of(trainer().snapshot(5).slabs.front())};
   restart(job);
   EXPECT_THAT(trainer().error(), HasSubstr("claimed twice"));
-  expect_only_the_first_goes_on();
+  expect_only_first_commits();
 }
 
 TEST_F(ClaimTest, SlabsReservedForRestoresHoldNoSnapshot) {
@@ -322,7 +322,7 @@ TEST_F(ClaimTest, SlabsReservedForRestoresHoldNoSnapshot) {
   trainer().snapshot(6).seals = {seal_of(0)};
   restart(job);
   EXPECT_THAT(trainer().error(), HasSubstr("slab 0 is not leased"));
-  expect_only_the_first_goes_on();
+  expect_only_first_commits();
 }
 
 TEST_F(HandbackTest, SnapshotOfEndedEpochIsNotReopened) {

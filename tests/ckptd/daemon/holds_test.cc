@@ -1,5 +1,5 @@
-// Views that readers hold: what prunes and removals leave alone for them, how a hold ends, and that
-// whatever goes meanwhile, a held view restores bit for bit.
+// Holds of readers on views: prunes and removals leave a held view alone, a held view restores bit
+// for bit, and a hold ends with its reader or its lease.
 #include "tests/ckptd/daemon/prune_fixture.h"
 
 namespace ckptd::testing {
@@ -23,7 +23,7 @@ class HoldsTest : public PruneTest {
     EXPECT_TRUE(one->connect());
     return one;
   }
-  // Empty, or why not.
+  // The error of the request; empty if the hold is granted.
   std::string hold(FakeTrainer& trainer, ckpt::Step step) {
     fb::HoldCommitT body;
     body.run = "tiny";
@@ -42,7 +42,7 @@ class HoldsTest : public PruneTest {
   }
   std::vector<ckpt::Step> listed() { return job.log(*job.ranks[0]); }
   // Advances the time by a second at a time, and runs the daemon after each.
-  void let_pass(std::chrono::seconds time) {
+  void advance(std::chrono::seconds time) {
     for (std::chrono::seconds passed{0}; passed < time; passed += std::chrono::seconds(1)) {
       world.tick(std::chrono::seconds(1));
       world.run();
@@ -125,22 +125,22 @@ TEST_F(HoldsTest, StalledReaderLosesItsHold) {
   const auto stuck = reader();
   ASSERT_EQ(hold(*stuck, 5), "");
   ASSERT_EQ(hold(*slow, 10), "");
-  let_pass(std::chrono::seconds(59));
+  advance(std::chrono::seconds(59));
   job.expect_restores(*slow, 10);  // progress
   EXPECT_FALSE(stuck->take<fb::HoldEndedT>().has_value());
-  let_pass(std::chrono::seconds(2));
+  advance(std::chrono::seconds(2));
   const auto ended = stuck->take<fb::HoldEndedT>();
   ASSERT_TRUE(ended.has_value());
   EXPECT_EQ(ended->reason, "its reader made no progress for 60 s");
-  let_pass(std::chrono::seconds(50));
+  advance(std::chrono::seconds(50));
   fb::RenewHoldT renew;
   renew.hold = last_hold;
   slow->post(renew);
-  let_pass(std::chrono::seconds(59));
+  advance(std::chrono::seconds(59));
   ask(job, "prune", kLast1);
   EXPECT_THAT(listed(), ElementsAre(15, 10));
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_holds_overdue_total 1\n"));
-  let_pass(std::chrono::seconds(2));
+  advance(std::chrono::seconds(2));
   ask(job, "prune", kLast1);
   EXPECT_THAT(listed(), ElementsAre(15));
 }

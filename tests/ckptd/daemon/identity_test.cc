@@ -77,9 +77,7 @@ class IdentityTest : public ::testing::Test {
     copy.run();
     copy.kill_daemon();
   }
-  std::vector<std::string> beside_the_journal() {
-    return world.disk().list(kJournalDirectory).value();
-  }
+  std::vector<std::string> journal_files() { return world.disk().list(kJournalDirectory).value(); }
   World world;
   Job job;
   World other;
@@ -223,7 +221,7 @@ TEST_F(IdentityTest, OlderJournalIsRefusedWithoutCatalog) {
   world.set_catalog(image);
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(log_of(world), ElementsAre(15, 10, 5));
-  EXPECT_THAT(beside_the_journal(), Contains("damaged-1.log"));
+  EXPECT_THAT(journal_files(), Contains("damaged-1.log"));
 }
 
 // Regression: any damaged journal that was kept disabled the check for good.
@@ -231,10 +229,10 @@ TEST_F(IdentityTest, OlderJournalIsRefusedAfterSalvage) {
   world.kill_daemon();
   world.disk().flip(kJournalPath, 200);
   ASSERT_TRUE(world.start().ok());
-  EXPECT_THAT(beside_the_journal(), Contains("damaged-1.log"));
+  EXPECT_THAT(journal_files(), Contains("damaged-1.log"));
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok()) << "the new journal counts fewer starts";
-  EXPECT_THAT(beside_the_journal(), Not(Contains(kOlderJournalMeant)));
+  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMeant)));
   put_older_journal_back();
   expect_refused_untouched({"is older than the segments"});
 }
@@ -256,7 +254,7 @@ TEST_F(IdentityTest, SalvagedJournalIsAcceptedUntilReclaim) {
     ASSERT_TRUE(started.ok()) << started.error().message;
     world.kill_daemon();
   }
-  EXPECT_THAT(beside_the_journal(), Not(Contains(kOlderJournalMeant)));
+  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMeant)));
 }
 
 // Regression: a start wrote its own record, and the next start took that for the missing record.
@@ -275,7 +273,7 @@ TEST_F(IdentityTest, MarkerAcceptsOlderJournalForOneStart) {
   put_file(world.disk(), "journal/older-journal-is-meant", {});
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(log_of(world), ElementsAre(10, 5));
-  EXPECT_THAT(beside_the_journal(), Not(Contains(kOlderJournalMeant))) << "for one start";
+  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMeant))) << "for one start";
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   job.start(fb::ResumeMode::Latest);
@@ -331,8 +329,7 @@ TEST_F(IdentityTest, TruncatedSalvagedJournalIsRefused) {
   put_file(world.disk(), kSalvaged, part);
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(log_of(world), ElementsAre(10, 5));
-  EXPECT_THAT(beside_the_journal(),
-              AllOf(Contains("refused-1.log"), Not(Contains("salvaged.log"))));
+  EXPECT_THAT(journal_files(), AllOf(Contains("refused-1.log"), Not(Contains("salvaged.log"))));
 }
 
 TEST_F(IdentityTest, SalvagedJournalOfOtherStoreIsRefused) {
@@ -341,7 +338,7 @@ TEST_F(IdentityTest, SalvagedJournalOfOtherStoreIsRefused) {
   put_file(world.disk(), kSalvaged, file_bytes(other.disk(), kJournalPath));
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(log_of(world), ElementsAre(10, 5));
-  EXPECT_THAT(beside_the_journal(), Contains("refused-1.log"));
+  EXPECT_THAT(journal_files(), Contains("refused-1.log"));
 }
 
 // Regression: a journal that could not be opened was taken for one that names no store.
@@ -353,11 +350,11 @@ TEST_F(IdentityTest, UnreadableJournalKeepsSalvagedJournal) {
   const Status started = world.start();
   ASSERT_FALSE(started.ok());
   EXPECT_THAT(started.error().message, HasSubstr(kJournalPath));
-  EXPECT_THAT(beside_the_journal(), Contains("salvaged.log")) << "nothing was changed";
+  EXPECT_THAT(journal_files(), Contains("salvaged.log")) << "nothing was changed";
   world.disk().set_faults({});
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(log_of(world), ElementsAre(10, 5));
-  EXPECT_THAT(beside_the_journal(), Contains("refused-1.log"));
+  EXPECT_THAT(journal_files(), Contains("refused-1.log"));
 }
 
 TEST_F(IdentityTest, RefusedSalvageWithoutJournalFailsStart) {
@@ -369,7 +366,7 @@ TEST_F(IdentityTest, RefusedSalvageWithoutJournalFailsStart) {
   const Status started = world.start();
   ASSERT_FALSE(started.ok());
   EXPECT_THAT(started.error().message, AllOf(HasSubstr("salvaged.log"), HasSubstr("from a copy")));
-  EXPECT_THAT(beside_the_journal(), Contains("salvaged.log"));
+  EXPECT_THAT(journal_files(), Contains("salvaged.log"));
 }
 
 // Regression: an error of list() was taken for an empty directory.

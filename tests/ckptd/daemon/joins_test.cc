@@ -49,7 +49,7 @@ TEST_F(JoinsTest, MissingRanksAreNamed) {
   EXPECT_EQ(reason(*job.ranks[0]), "ranks 1, 3 of 4 did not join yet");
 }
 
-// A group is as large as a client says; the sentence is not.
+// The client chooses the size of the group, so the message has a bounded length.
 TEST_F(JoinsTest, ManyMissingRanksAreCounted) {
   Job job(world, 1);
   job.add_rank();

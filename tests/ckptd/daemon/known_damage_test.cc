@@ -1,5 +1,5 @@
-// Damage that scrub or verify has found is marked in log, show and unit, wherever the damaged bytes
-// are used, until they are seen to be right again or are used no more.
+// Damage found by scrub or verify is marked in log, show and unit for every commit that uses the
+// damaged bytes, until a verify finds them intact or no commit uses them.
 #include <string>
 #include <vector>
 
@@ -109,7 +109,7 @@ TEST_F(KnownDamageTest, DamageMarksEverySharingCommit) {
   for (const ckpt::Step step : {10, 15}) expect_marked(step, {kFrozen});
 }
 
-// Otherwise health would be degraded, until the next pass, for bytes that no commit has.
+// Health is not degraded for bytes that no commit has.
 TEST_F(KnownDamageTest, DamageEndsWithItsCommit) {
   for (const ckpt::Step step : {5, 10, 15}) job.commit(step);
   for (const ckpt::Step step : {5, 10}) flip(step, kTrained);

@@ -1,4 +1,4 @@
-// Memory-only versions in a lineage that goes on with the survivors.
+// Memory-only versions in a lineage that the survivors continue.
 #include <gmock/gmock.h>
 
 #include "tests/ckptd/daemon/job.h"

@@ -121,8 +121,8 @@ TEST(MetricsTable, LevelLagFollowsClock) {
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_level_lag_seconds_total 1.5\n"));
 }
 
-// An alarm on PLT must stay active while nothing is committed: a job that does not return after a
-// restart of its daemon is the one to look at.
+// An alert on PLT must stay active while nothing is committed: it matters most for a job that does
+// not return after a restart of its daemon.
 TEST(Metrics, RunMetricsSurviveRestart) {
   World world({});
   ASSERT_TRUE(world.start().ok());
@@ -133,27 +133,27 @@ TEST(Metrics, RunMetricsSurviveRestart) {
   job.ranks[0]->plt = 0.25;
   job.commit(5);
   job.commit(10);
-  const auto of_runs = [&] {
-    std::string said;
+  const auto run_metrics = [&] {
+    std::string text;
     std::istringstream lines(world.daemon().metrics_text());
     for (std::string line; std::getline(lines, line);) {
       const bool kept = !line.starts_with("ckptd_run_trained{");
-      if (line.starts_with("ckptd_run_") && kept) said += line + "\n";
+      if (line.starts_with("ckptd_run_") && kept) text += line + "\n";
     }
-    return said;
+    return text;
   };
-  const std::string before = of_runs();
+  const std::string before = run_metrics();
   EXPECT_THAT(before, HasSubstr("ckptd_run_step{run=\"tiny\"} 10\n"));
   EXPECT_THAT(before, HasSubstr("ckptd_run_lost_tokens{run=\"tiny\"} 4\n"));
   EXPECT_THAT(before, HasSubstr("ckptd_run_plt{run=\"tiny\"} 0.25\n"));
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_run_trained{run=\"tiny\"} 1\n"));
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
-  EXPECT_EQ(of_runs(), before);
+  EXPECT_EQ(run_metrics(), before);
   world.kill_daemon();
   world.lose_catalog();
   ASSERT_TRUE(world.start().ok());
-  EXPECT_EQ(of_runs(), before);
+  EXPECT_EQ(run_metrics(), before);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Questions that the daemon itself answers, and metrics.
+// Queries that the daemon itself answers, and metrics.
 #include <gmock/gmock.h>
 
 #include "ckptd/observe/metrics_text.h"

@@ -130,7 +130,7 @@ TEST_F(RecoveryTest, CommitWithDamagedHeaderIsListedDamaged) {
   EXPECT_THAT(job.ranks[0]->restore(job.whole(10)).error, HasSubstr("step 10"));
 }
 
-// A start marked all commits damaged because their segment file was missing.
+// A start marks all commits damaged while their segment file is missing.
 TEST_F(RecoveryTest, CommitsAreDurableAgainOnceSegmentReturns) {
   Job job(world, 1);
   job.start();

@@ -1,5 +1,5 @@
-// Refused requests, after which the daemon goes on: wrong versions, wrong users, units that differ,
-// messages out of order.
+// Refused requests, after which the daemon continues: wrong versions, wrong users, units that
+// differ, messages out of order.
 #include <gmock/gmock.h>
 
 #include "ckptd/limits.h"

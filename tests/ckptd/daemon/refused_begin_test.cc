@@ -19,7 +19,7 @@ class RefusedBeginTest : public ::testing::Test {
   RefusedBeginTest() : world({}), job(world, 2) {
     world.set_on_send([this](ckpt::SessionId session, const fb::MessageT& message) {
       const auto* state = message.body.AsSnapshotState();
-      if (state != nullptr && state->step == 5) told[session].push_back(state->level);
+      if (state != nullptr && state->step == 5) reported_levels[session].push_back(state->level);
     });
     EXPECT_TRUE(world.start().ok());
     job.start();
@@ -31,7 +31,7 @@ class RefusedBeginTest : public ::testing::Test {
     EXPECT_THAT(job.ranks[1]->error(), HasSubstr(why));
     job.listen();
     for (auto& rank : job.ranks) {
-      EXPECT_THAT(told[rank->session()], ElementsAre(fb::SnapshotLevel::Failed));
+      EXPECT_THAT(reported_levels[rank->session()], ElementsAre(fb::SnapshotLevel::Failed));
       EXPECT_THAT(rank->snapshot(5).reason, HasSubstr(why));
     }
     EXPECT_TRUE(job.log(*job.ranks[0]).empty());
@@ -44,7 +44,7 @@ class RefusedBeginTest : public ::testing::Test {
     return status["disk"]["available_bytes"];
   }
 
-  std::map<ckpt::SessionId, std::vector<fb::SnapshotLevel>> told;  // of step 5
+  std::map<ckpt::SessionId, std::vector<fb::SnapshotLevel>> reported_levels;  // of step 5
   World world;
   Job job;
   ckpt::Plan plan;

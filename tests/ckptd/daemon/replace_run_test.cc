@@ -8,7 +8,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr char kTheRun[] = R"({"target": "tiny"})";
+constexpr char kTinyTarget[] = R"({"target": "tiny"})";
 
 class ReplaceRunTest : public PruneTest {
  protected:
@@ -35,7 +35,7 @@ class ReplaceRunTest : public PruneTest {
   }
   Json removed_runs() { return ask_root("runs", R"({"removed": true})"); }
   std::string registered_bytes() {
-    return ask_root("schema", kTheRun).at("units").at(0).at("bytes").dump();
+    return ask_root("schema", kTinyTarget).at("units").at(0).at("bytes").dump();
   }
 };
 
@@ -112,7 +112,7 @@ TEST_F(ReplaceRunTest, OtherMetadataReplacesRunWithoutCommits) {
     register_with(trainer, metadata);
     world.run();
     ASSERT_TRUE(trainer.take<fb::DoneT>()) << trainer.error();
-    EXPECT_EQ(ask_root("schema", kTheRun).at("metadata"), Json::parse(metadata));
+    EXPECT_EQ(ask_root("schema", kTinyTarget).at("metadata"), Json::parse(metadata));
     trainer.die();
     world.run();
   }
@@ -123,14 +123,14 @@ TEST_F(ReplaceRunTest, ReplacementKeepsRulesAndGrants) {
   start_and_die();
   ask_root("keep", R"({"target": "tiny", "rules": {"last": 3}})");
   ask_root("grant", R"({"target": "tiny", "user": 77, "rights": ["read"]})");
-  const Json rules = ask_root("keep", kTheRun);
-  const Json grants = ask_root("grant", kTheRun);
+  const Json rules = ask_root("keep", kTinyTarget);
+  const Json grants = ask_root("grant", kTinyTarget);
   FakeTrainer next(world, {});
   ASSERT_TRUE(next.connect());
   ASSERT_TRUE(next.register_units(other_shape())) << next.error();
   EXPECT_EQ(removed_runs().size(), 1u);
-  EXPECT_EQ(ask_root("keep", kTheRun), rules);
-  EXPECT_EQ(ask_root("grant", kTheRun), grants);
+  EXPECT_EQ(ask_root("keep", kTinyTarget), rules);
+  EXPECT_EQ(ask_root("grant", kTinyTarget), grants);
 }
 
 }  // namespace

@@ -40,9 +40,7 @@ class SalvageTest : public SavedRunTest {
     truncate_file(world.disk(), kJournalPath, end);
     ASSERT_TRUE(world.start().ok());
   }
-  std::vector<std::string> beside_the_journal() {
-    return world.disk().list(kJournalDirectory).value();
-  }
+  std::vector<std::string> journal_files() { return world.disk().list(kJournalDirectory).value(); }
   // The log lines of `act`.
   static std::string log_of(const std::function<void()>& act) {
     std::ostringstream log;
@@ -64,7 +62,7 @@ TEST_F(SalvageTest, CommitInDamagedLastBatchIsRestored) {
   EXPECT_EQ(root().query("log", R"({"target": "tiny"})").json, log);
   EXPECT_EQ(root().query("show", R"({"target": "tiny@15"})").json, show);
   EXPECT_EQ(root().query("verify", "").exit_code, 0);
-  EXPECT_THAT(beside_the_journal(), Contains("damaged-1.log")) << "and the bytes are kept";
+  EXPECT_THAT(journal_files(), Contains("damaged-1.log")) << "and the bytes are kept";
   // The journal alone gives the same answers afterwards.
   world.kill_daemon();
   world.lose_catalog();
@@ -172,7 +170,7 @@ TEST_F(SalvageTest, LostTailOfManyBatchesIsRestored) {
   const auto log = root().query("log", ask).json;
   restart_without_tail(before);
   EXPECT_EQ(root().query("log", ask).json, log);
-  EXPECT_THAT(beside_the_journal(),
+  EXPECT_THAT(journal_files(),
               ElementsAre("damaged-1.log", "journal.log", "older-journal-is-meant"));
   job.start(fb::ResumeMode::Latest);
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 12u);
@@ -189,7 +187,7 @@ TEST_F(SalvageTest, TailUnknownToCatalogIsTornWrite) {
   world.lose_catalog();
   restart_with_flip(last + 200);
   EXPECT_THAT(job.log(root()), ElementsAre(10, 5));
-  EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log"));
+  EXPECT_THAT(journal_files(), ElementsAre("journal.log"));
 }
 
 // The lost record may have been a commit: the segments have its extents. Then the bytes are kept,
@@ -201,7 +199,7 @@ TEST_F(SalvageTest, TailOfPossibleCommitIsKept) {
   const std::string log = log_of([&] { restart_with_flip(last + 200); });
   EXPECT_THAT(job.log(root()), ElementsAre(10, 5));
   const std::string kept = fmt::format("lost-{}.bytes", last);
-  EXPECT_THAT(beside_the_journal(), ElementsAre("journal.log", kept));
+  EXPECT_THAT(journal_files(), ElementsAre("journal.log", kept));
   EXPECT_THAT(log, AllOf(HasSubstr("tiny~1@15"), HasSubstr(kept)));
   EXPECT_THAT(log, Not(HasSubstr("tiny~1@10")));
 }

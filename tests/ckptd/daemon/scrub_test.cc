@@ -19,7 +19,7 @@ class ScrubTest : public PruneTest {
                    .scrub_bytes_per_second = kRate,
                    .scrub_interval = interval}) {}
   // Advances the time in ticks, and runs the daemon after each.
-  void let(std::chrono::milliseconds time) {
+  void advance(std::chrono::milliseconds time) {
     for (; time.count() > 0; time -= std::chrono::milliseconds(100)) {
       world.tick(std::chrono::milliseconds(100));
       world.run();
@@ -36,7 +36,7 @@ class ScrubTest : public PruneTest {
   uint64_t begin_pass() { return scrub(R"({"start": true})").at("begun"); }
   // Runs the pass to its end. Returns the answer to `scrub`.
   Json finish_pass(int exit_code = 0) {
-    let(std::chrono::seconds(20));
+    advance(std::chrono::seconds(20));
     const Json document = scrub("{}", exit_code);
     EXPECT_TRUE(document.at("pass").is_null()) << document;
     return document;
@@ -55,7 +55,7 @@ TEST_F(ScrubTest, RemedyNamesAMissingSegment) {
   job.commit(5);
   const std::string path = fragment_place(world, 5, 3).first;
   ASSERT_TRUE(world.disk().remove(path).ok());
-  let(std::chrono::seconds(3));
+  advance(std::chrono::seconds(3));
   FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
   ASSERT_TRUE(root.connect());
   const Json conditions = Json::parse(root.query("status", "{}").json).at("conditions");
@@ -70,7 +70,7 @@ TEST_F(ScrubTest, DamageInNewCommitIsReportedSoon) {
   job.commit(5);
   const auto [path, offset] = fragment_place(world, 5, 3);
   world.disk().flip(path, offset + 11);
-  let(std::chrono::seconds(3));
+  advance(std::chrono::seconds(3));
   const Json found = scrub("{}", 4);
   ASSERT_EQ(found.at("errors").size(), 1u) << found;
   EXPECT_EQ(found.at("errors")[0].at("run"), "tiny");
@@ -92,7 +92,7 @@ TEST_F(ScrubTest, FrequentCommitsWaitForPause) {
   const auto commit_for = [&](std::chrono::milliseconds time) {
     for (; time.count() > 0; time -= kStep) {
       job.commit(++step);
-      let(kStep);
+      advance(kStep);
     }
   };
   commit_for(limits::kScrubNewEvery - 2 * kStep);
@@ -103,7 +103,7 @@ TEST_F(ScrubTest, FrequentCommitsWaitForPause) {
   EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), step - 1);
   commit_for(limits::kScrubNewEvery);
   EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), step - 2);
-  let(limits::kScrubNewAfter + std::chrono::seconds(60));
+  advance(limits::kScrubNewAfter + std::chrono::seconds(60));
   EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
 }
 
@@ -112,13 +112,13 @@ TEST_F(ScrubTest, RestartedDaemonScrubsUnreadNewCommits) {
   job.start();
   job.commit(5);
   const auto [path, offset] = fragment_place(world, 5, 3);
-  let(std::chrono::seconds(3));
+  advance(std::chrono::seconds(3));
   job.commit(10);
   const auto [newer_path, newer_offset] = fragment_place(world, 10, 3);
   restart();
   world.disk().flip(path, offset);
   world.disk().flip(newer_path, newer_offset);
-  let(std::chrono::seconds(3));
+  advance(std::chrono::seconds(3));
   const Json found = scrub("{}", 4);
   ASSERT_EQ(found.at("errors").size(), 1u) << "5 was read back before: " << found;
   EXPECT_EQ(found.at("errors")[0].at("step"), 10);
@@ -130,13 +130,13 @@ TEST_F(ScrubTest, CommitReadByPassIsNotScrubbedAgain) {
   job.commit(5);
   EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 1u);
   begin_pass();
-  let(std::chrono::milliseconds(500));
+  advance(std::chrono::milliseconds(500));
   EXPECT_EQ(scrub().at("last_pass").at("commits"), 1);
   EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
   const auto [path, offset] = fragment_place(world, 5, 3);
   restart();
   world.disk().flip(path, offset);
-  let(std::chrono::seconds(60));
+  advance(std::chrono::seconds(60));
   EXPECT_TRUE(scrub().at("errors").empty()) << "that is the next pass's to find";
 }
 
@@ -145,7 +145,7 @@ TEST_F(ScrubTest, DamageStaysReportedUntilCleanPass) {
   job.start();
   job.commit(5);
   job.commit(10);
-  let(std::chrono::seconds(3));
+  advance(std::chrono::seconds(3));
   const auto [path, offset] = fragment_place(world, 10, 2);
   world.disk().flip(path, offset);
   EXPECT_EQ(begin_pass(), 1u);
@@ -171,48 +171,48 @@ TEST_F(ScrubTest, FullDamageListDoesNotHideRest) {
   };
   for (ckpt::Step step = 1; places.size() < limits::kScrubDamagesMax + 4; ++step) {
     job.commit(step);
-    let(std::chrono::seconds(1));
+    advance(std::chrono::seconds(1));
     for (ckpt::UnitId unit = 0; unit < job.model.size(); ++unit) {
       places.push_back(fragment_place(world, step, unit));
     }
   }
   const size_t left_out = places.size() - limits::kScrubDamagesMax;
   for (int i = 0; i < 300 && metric("ckptd_scrub_commits_waiting") > 0; ++i) {
-    let(std::chrono::seconds(1));
+    advance(std::chrono::seconds(1));
   }
   ASSERT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
   flip_all(0, places.size());
   begin_pass();
-  let(std::chrono::seconds(40));
+  advance(std::chrono::seconds(40));
   const Json full = finish_pass(4);
   EXPECT_EQ(full.at("errors").size(), limits::kScrubDamagesMax);
   EXPECT_EQ(full.at("errors_left_out"), left_out);
   EXPECT_EQ(metric("ckptd_scrub_damaged_units"), places.size());
   flip_all(0, limits::kScrubDamagesMax);  // the damage left is the part that the full list lacked
   begin_pass();
-  let(std::chrono::seconds(40));
+  advance(std::chrono::seconds(40));
   const Json rest = finish_pass(4);
   EXPECT_EQ(rest.at("errors").size(), left_out) << rest;
   flip_all(limits::kScrubDamagesMax, places.size());
   begin_pass();
-  let(std::chrono::seconds(40));
+  advance(std::chrono::seconds(40));
   const Json none = finish_pass(0);
   EXPECT_THAT(none.at("errors"), IsEmpty());
   EXPECT_FALSE(none.contains("errors_left_out"));
 }
 
-// More is committed than scrub may read.
+// Trainers commit faster than scrub may read.
 TEST_F(ScrubTest, PassEndsDespiteNewCommits) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {1, 2, 3}) {
     job.commit(step);
-    let(std::chrono::seconds(1));
+    advance(std::chrono::seconds(1));
   }
   begin_pass();
   for (ckpt::Step step = 4; step < 104; ++step) {
     job.commit(step);
-    let(std::chrono::milliseconds(100));
+    advance(std::chrono::milliseconds(100));
   }
   EXPECT_GT(metric("ckptd_scrub_commits_waiting"), 20u) << "scrub is not faster than the trainers";
   const Json document = scrub();
@@ -222,18 +222,18 @@ TEST_F(ScrubTest, PassEndsDespiteNewCommits) {
 }
 
 // At any moment of a pass, a prune neither waits for the pass nor makes it report damage.
-class PruneMeanwhile : public ScrubTest, public ::testing::WithParamInterface<int> {};
+class PruneDuringScrub : public ScrubTest, public ::testing::WithParamInterface<int> {};
 
-TEST_P(PruneMeanwhile, ReclaimedSpaceIsNotDamage) {
+TEST_P(PruneDuringScrub, ReclaimedSpaceIsNotDamage) {
   Job job(world, 1);
   job.start();
   job.commit(5);
   job.commit(10);
   commit_units(job, 15, {0, 2});
   commit_units(job, 20, {1});
-  let(std::chrono::seconds(3));
+  advance(std::chrono::seconds(3));
   begin_pass();
-  let(std::chrono::milliseconds(100) * GetParam());
+  advance(std::chrono::milliseconds(100) * GetParam());
   ask(job, "prune", kLast1);
   const Json gc = ask_root("gc", "{}");
   EXPECT_EQ(gc.at("deletions_waiting"), 0) << gc;
@@ -244,17 +244,17 @@ TEST_P(PruneMeanwhile, ReclaimedSpaceIsNotDamage) {
   expect_view(job, 20, {15, 20, 15, 10});
 }
 
-INSTANTIATE_TEST_SUITE_P(Tenths, PruneMeanwhile, ::testing::Range(0, 16));
+INSTANTIATE_TEST_SUITE_P(Tenths, PruneDuringScrub, ::testing::Range(0, 16));
 
 TEST_F(ScrubTest, PassResumesAfterRestart) {
   Job job(world, 1);
   job.start();
   for (ckpt::Step step = 1; step <= 6; ++step) job.commit(step);
-  let(std::chrono::seconds(5));
+  advance(std::chrono::seconds(5));
   begin_pass();
   const uint64_t whole = finish_pass().at("last_pass").at("checked_bytes");
   EXPECT_EQ(begin_pass(), 2u);
-  let(std::chrono::milliseconds(1'100));
+  advance(std::chrono::milliseconds(1'100));
   ASSERT_FALSE(scrub().at("pass").is_null());
   restart();
   const Json after = scrub().at("pass");
@@ -271,7 +271,7 @@ TEST_F(ScrubTest, RebuiltCatalogDropsPassInProgress) {
   Job job(world, 1);
   job.start();
   job.commit(5);
-  let(std::chrono::seconds(3));
+  advance(std::chrono::seconds(3));
   begin_pass();
   world.kill_daemon();
   world.lose_catalog();
@@ -286,18 +286,18 @@ TEST_F(ScrubTest, ScrubYieldsToRestore) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {5, 10}) job.commit(step);
-  let(std::chrono::seconds(3));
+  advance(std::chrono::seconds(3));
   begin_pass();
   FakeTrainer reader(world, {});
   ASSERT_TRUE(reader.connect());
   reader.send(job.whole(10));
   world.run();
   const uint64_t read = metric("ckptd_scrub_bytes_total");
-  let(limits::kScrubYieldMax - std::chrono::milliseconds(200));
+  advance(limits::kScrubYieldMax - std::chrono::milliseconds(200));
   EXPECT_EQ(metric("ckptd_scrub_bytes_total"), read);
   EXPECT_EQ(scrub().at("state"), "yielding");
   // A restore that never ends does not stop scrub for ever.
-  let(2 * limits::kScrubYieldMax);
+  advance(2 * limits::kScrubYieldMax);
   const uint64_t trickled = metric("ckptd_scrub_bytes_total");
   EXPECT_GT(trickled, read);
   EXPECT_LE(trickled, read + 3 * 128 * 1024) << "an extent every ten seconds";
@@ -309,16 +309,16 @@ TEST_F(ScrubTest, ScrubRespectsRateLimit) {
   Job job(world, 1);
   job.start();
   for (ckpt::Step step = 1; step <= 12; ++step) job.commit(step);
-  let(std::chrono::seconds(10));
+  advance(std::chrono::seconds(10));
   begin_pass();
   const uint64_t before = metric("ckptd_scrub_bytes_total");
-  let(std::chrono::seconds(2));
+  advance(std::chrono::seconds(2));
   const uint64_t read = metric("ckptd_scrub_bytes_total") - before;
   EXPECT_GT(read, 2 * kRate * 8 / 10);
   EXPECT_LT(read, 2 * kRate * 13 / 10);
   // A requested pass may have its own rate.
   scrub(fmt::format(R"({{"start": true, "bytes_per_second": {}}})", 100 * kRate));
-  let(std::chrono::milliseconds(300));
+  advance(std::chrono::milliseconds(300));
   EXPECT_EQ(scrub().at("last_pass").at("number"), 2);
 }
 
@@ -338,14 +338,14 @@ class ScrubEveryHour : public ScrubTest {
 };
 
 TEST_F(ScrubEveryHour, APassBeginsWhenItIsDue) {
-  let(std::chrono::seconds(1));
+  advance(std::chrono::seconds(1));
   EXPECT_EQ(scrub().at("last_pass").at("number"), 1) << "the first one: nothing was there";
   Job job(world, 1);
   job.start();
   job.commit(5);
-  let(std::chrono::seconds(5));
+  advance(std::chrono::seconds(5));
   world.tick(std::chrono::minutes(50));
-  let(std::chrono::seconds(5));
+  advance(std::chrono::seconds(5));
   EXPECT_EQ(scrub().at("last_pass").at("number"), 1);
   world.tick(std::chrono::minutes(10));
   const Json last = finish_pass().at("last_pass");

@@ -1,5 +1,5 @@
-// A shortage is no damage, and an error is not "nothing there": what queries, verify, scrub and
-// restores say when the catalog or a segment cannot be read, and what becomes of it afterwards.
+// A shortage is not damage, and a read error is not an empty result: answers of queries, verify,
+// scrub and restores while the catalog or a segment cannot be read, and afterwards.
 #include <gmock/gmock.h>
 
 #include <cerrno>
@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
-constexpr char kOfTiny[] = R"({"target": "tiny"})";
+constexpr char kTinyTarget[] = R"({"target": "tiny"})";
 
 class ShortageTest : public SavedRunTest {
  protected:
@@ -30,7 +30,7 @@ class ShortageTest : public SavedRunTest {
   }
 };
 
-// Fails without the re-read: verify said that 0 bytes of 0 commits had no errors.
+// Regression: verify reported 0 bytes of 0 commits without errors.
 TEST_F(ShortageTest, DamagedCatalogIsRebuiltBeforeQuery) {
   for (const char* verb : {"log", "show", "verify", "unit", "runs", "prune"}) {
     const std::string args = std::string(verb) == "unit"
@@ -38,7 +38,7 @@ TEST_F(ShortageTest, DamagedCatalogIsRebuiltBeforeQuery) {
                              : std::string(verb) == "prune"
                                  ? R"({"target": "tiny", "dry_run": true, "rules": {"last": 9}})"
                              : std::string(verb) == "runs" ? "{}"
-                                                           : kOfTiny;
+                                                           : kTinyTarget;
     const auto before = root().query(verb, args);
     break_catalog(ckpt::ErrorCode::kCorrupt);
     const auto after = root().query(verb, args);
@@ -49,16 +49,16 @@ TEST_F(ShortageTest, DamagedCatalogIsRebuiltBeforeQuery) {
   job.expect_restores(*job.ranks[0], 10);
 }
 
-// Fails without it: "no such commit", "no version in this view", exit 3 or 4.
+// Regression: the answers were "no such commit" or "no version in this view", with exit 3 or 4.
 TEST_F(ShortageTest, UnreadableCatalogBlamesNoCommit) {
   FakeTrainer& asker = root();
   break_catalog(ckpt::ErrorCode::kUnavailable);  // descriptors, say
-  const auto verified = asker.query("verify", kOfTiny);
+  const auto verified = asker.query("verify", kTinyTarget);
   EXPECT_EQ(verified.exit_code, 1);
   EXPECT_EQ(Json::parse(verified.json).value("errors", Json()), Json::array()) << verified.json;
   EXPECT_THAT(verified.json, HasSubstr(R"("unit":"catalog")"));
   for (const char* verb : {"log", "show", "schema"}) {
-    const auto answer = root().query(verb, kOfTiny);
+    const auto answer = root().query(verb, kTinyTarget);
     EXPECT_EQ(answer.exit_code, 1) << verb << ": " << answer.json;
     EXPECT_THAT(answer.json, HasSubstr("the catalog cannot be read")) << verb;
   }
@@ -83,14 +83,14 @@ TEST_F(ShortageTest, UnreadableCatalogRefusesResume) {
   EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
 }
 
-// Fails without the errno: 156 units were damaged, and an older version was restored.
+// Regression: 156 units were reported damaged, and an older version was restored.
 TEST_F(ShortageTest, UnreadableSegmentIsNotDamage) {
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   job.start(fb::ResumeMode::Latest);
   for (const int error : {EACCES, EMFILE, ENOMEM}) {
     refuse_segments(error);
-    const auto verified = root().query("verify", kOfTiny);
+    const auto verified = root().query("verify", kTinyTarget);
     const auto restored = job.ranks[0]->restore(job.whole(10));
     world.disk().set_faults({});
     EXPECT_EQ(verified.exit_code, 1) << verified.json;

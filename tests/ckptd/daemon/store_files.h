@@ -28,7 +28,7 @@ inline void truncate_file(Disk& disk, const std::string& path, uint64_t bytes) {
   disk.close(file);
 }
 
-// Makes or replaces it. Whole blocks, as journals are.
+// Makes or replaces the file, padded to whole blocks as journals are.
 inline void put_file(Disk& disk, const std::string& path, const std::vector<std::byte>& bytes) {
   (void)disk.remove(path);
   const FileId file = disk.open(path, {.create = true}).value();

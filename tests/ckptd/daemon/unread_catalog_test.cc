@@ -28,12 +28,12 @@ class UnreadCatalogTest : public SavedRunTest {
     break_catalog();
     EXPECT_EQ(root().query("log", kTarget).exit_code, 1);
   }
-  void mend() {
+  void repair_catalog() {
     world.catalog().set_reads({});
     for (int i = 0; i < 70; ++i) world.tick(1s);
     world.run();
   }
-  void expect_it_starts_again(const std::vector<ckpt::Step>& steps) {
+  void expect_recovers(const std::vector<ckpt::Step>& steps) {
     const auto rebuilt = root().query("rebuild", "");
     EXPECT_EQ(rebuilt.exit_code, 0) << rebuilt.json;
     world.kill_daemon();
@@ -44,7 +44,7 @@ class UnreadCatalogTest : public SavedRunTest {
   }
 };
 
-// Two RunCreated of one name were durable: no start could replay them.
+// Regression: two RunCreated records of one name were durable, and no start could replay them.
 TEST_F(UnreadCatalogTest, NoRunIsCreatedTwice) {
   break_and_notice();
   Job other(world, 2, {.run = "other"});
@@ -54,13 +54,13 @@ TEST_F(UnreadCatalogTest, NoRunIsCreatedTwice) {
     EXPECT_FALSE(other.ranks[rank]->register_units(other.model));
     EXPECT_THAT(other.ranks[rank]->error(), HasSubstr("the catalog cannot be read"));
   }
-  mend();
+  repair_catalog();
   other.start();
   other.commit(5);
-  expect_it_starts_again({10, 5});
+  expect_recovers({10, 5});
 }
 
-// The same if the record that the catalog could not take is that of the run itself.
+// The same if the catalog could not apply the RunCreated record itself.
 TEST_F(UnreadCatalogTest, RunMissingInCatalogIsNotRecreated) {
   Job other(world, 1, {.run = "other"});
   FakeTrainer first(world, other.options);
@@ -85,10 +85,10 @@ TEST_F(UnreadCatalogTest, RunMissingInCatalogIsNotRecreated) {
   second.send(body);
   world.run();
   EXPECT_THAT(second.error(), HasSubstr("the catalog cannot be read"));
-  mend();
+  repair_catalog();
   other.start();
   other.commit(5);
-  expect_it_starts_again({10, 5});
+  expect_recovers({10, 5});
 }
 
 // Regression: survivors need no resume point, so the catalog's health was not checked.
@@ -108,15 +108,16 @@ TEST_F(UnreadCatalogTest, NoEpochIsOpened) {
     EXPECT_FALSE(one->ranks[0]->started());
     EXPECT_THAT(one->ranks[0]->error(), HasSubstr("the catalog cannot be read"));
   }
-  mend();
+  repair_catalog();
   elastic.join(fb::ResumeMode::GoOn);
   elastic.commit(5);
   job.start(fb::ResumeMode::Latest);
   job.commit(15);
-  expect_it_starts_again({15, 10, 5});
+  expect_recovers({15, 10, 5});
 }
 
-// A commit that could not be read was "none": a new one took its place, its bytes were punched.
+// Regression: an unreadable commit was taken for missing, so a new commit replaced it and its bytes
+// were punched.
 TEST_F(UnreadCatalogTest, NoCommitIsReplaced) {
   break_catalog();
   for (auto& rank : job.ranks) rank->begin(10, job.plan(job.all_units()), 99);
@@ -124,12 +125,12 @@ TEST_F(UnreadCatalogTest, NoCommitIsReplaced) {
   for (auto& rank : job.ranks) {
     EXPECT_THAT(rank->error(), HasSubstr("the catalog cannot be read"));
   }
-  mend();
+  repair_catalog();
   job.expect_restores(*job.ranks[0], 10);
   job.expect_restores(*job.ranks[0], 5);
 }
 
-// An older commit was held, or an intact one called damaged.
+// Regression: an older commit was held, or an intact commit was reported damaged.
 TEST_F(UnreadCatalogTest, HoldNeedsReadableCatalog) {
   job.join(fb::ResumeMode::Latest);
   job.commit(15);
@@ -151,7 +152,7 @@ TEST_F(UnreadCatalogTest, HoldNeedsReadableCatalog) {
         ASSERT_TRUE(held) << "healed: " << reader.error();
         EXPECT_EQ(held->step, 15u);
       }
-      mend();
+      repair_catalog();
     }
   }
 }
@@ -164,15 +165,14 @@ TEST_F(UnreadCatalogTest, RulesNeedReadableCatalog) {
   EXPECT_THAT(kept.json, AllOf(HasSubstr("the catalog cannot be read"), Not(HasSubstr("loss"))));
 }
 
-// A start that could not read emptied the catalog, and with it what scrub had found.
-// Pins that could not be read were an empty list.
+// Regression: unreadable pins were reported as an empty list.
 TEST_F(UnreadCatalogTest, UnreadablePinsAreNotListedEmpty) {
   FakeTrainer& asker = root();
   EXPECT_EQ(asker.query("pin", R"({"target": "tiny@5"})").exit_code, 0);
   break_catalog();
   const auto keep = asker.query("keep", kTarget);
   EXPECT_EQ(keep.exit_code, 1) << keep.json;
-  mend();
+  repair_catalog();
   EXPECT_THAT(root().query("keep", kTarget).json, HasSubstr(R"("step":5)"));
 }
 
@@ -185,10 +185,11 @@ TEST_F(UnreadCatalogTest, NewCommitUpdatesLastDurableStep) {
   job.listen();
   EXPECT_EQ(job.ranks[0]->snapshot(15).level, fb::SnapshotLevel::Durable);
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("ckptd_run_step{run=\"tiny\"} 15\n"));
-  mend();
-  expect_it_starts_again({15, 10, 5});
+  repair_catalog();
+  expect_recovers({15, 10, 5});
 }
 
+// Regression: a start that could not read the catalog emptied it and lost the findings of scrub.
 TEST_F(UnreadCatalogTest, StartFailsDuringShortageAndKeepsCatalog) {
   world.kill_daemon();
   const size_t batches = world.catalog().batches();
@@ -212,7 +213,7 @@ TEST_F(UnreadCatalogTest, StartRebuildsDamagedCatalog) {
   }
 }
 
-// The advice was to cut the journal, or to move the catalog away: it was the last copy.
+// Regression: the advice was to truncate the journal or to move the catalog, the last copy, away.
 TEST_F(UnreadCatalogTest, SalvageDuringShortageAdvisesNoTruncation) {
   const FileId file = world.disk().open(kJournalPath, {}).value();
   const uint64_t before =
