@@ -120,7 +120,7 @@ TEST_F(AlarmsTest, RefusedSnapshotLeavesLastGoodCommit) {
   EXPECT_EQ(ask("alarms").at(0).at("refused"), true);
   EXPECT_EQ(ask("alarms").at(0).at("step"), 6);
   expect_metric("not_finite", 1);
-  // The alarm is in the journal: a new daemon without a catalog reports it, and training goes on.
+  // The alarm is in the journal: a new daemon without a catalog reports it, and training continues.
   world->kill_daemon();
   world->lose_catalog();
   ASSERT_TRUE(world->start().ok());
@@ -196,7 +196,7 @@ TEST_F(AlarmsTest, UnchangedUnitIsReportedAlsoAfterResume) {
   }
   EXPECT_THAT(snapshot(8).alarms, HasSubstr("unchanged")) << "step 7 brought no counts";
   EXPECT_EQ(snapshot(9).alarms, "");
-  // Versions of another lineage are looked up anew.
+  // Versions of another lineage are looked up again.
   job->ranks[1]->die();
   world->run();
   job->replace(1);

@@ -329,7 +329,7 @@ TEST_F(DeltaTest, TrainerRequestsDeltasPerUnit) {
 }
 
 // The daemon dies at any moment between the seals and the commit. The next daemon takes the slabs
-// over, and looks the bases up anew.
+// over, and looks the bases up again.
 TEST_F(DeltaTest, RestartedDaemonCommitsSealedSnapshot) {
   for (int polls = 0; polls < 16; ++polls) {
     SCOPED_TRACE(polls);

@@ -23,7 +23,7 @@ TEST_F(PruneTest, PruneReturnsSpaceToDisk) {
   restart();
   expect_view(job, 20, {20, 20, 20, 20});
   expect_verified();
-  // Nothing is left to reclaim.
+  // No space is left to reclaim.
   const Json gc = ask_root("gc", "{}");
   EXPECT_EQ(gc.at("freed_bytes"), 0);
   EXPECT_EQ(gc.at("deletions_waiting"), 0);

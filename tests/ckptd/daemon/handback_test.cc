@@ -388,7 +388,7 @@ TEST_F(HandbackTest, SessionCannotRejoinAsSecondRank) {
   job.ranks[0]->send(second);
   EXPECT_THAT(job.ranks[0]->error(), HasSubstr("already"));
   job.ranks[0]->die();
-  // Rank 1 can still rejoin, and then the others can go on.
+  // Rank 1 can still rejoin, and then the others can continue.
   ASSERT_TRUE(job.ranks[1]->reconnect());
   job.replace(0);
   job.join(fb::ResumeMode::Continue);

@@ -1,5 +1,5 @@
 // HeldSyncs forwards to another Disk, but holds back syncs of segments for as long as a test wants.
-// Snapshots stay in flight meanwhile. The journal and all other I/O go on.
+// Snapshots stay in flight meanwhile. The journal and all other I/O continue.
 #pragma once
 
 #include <set>

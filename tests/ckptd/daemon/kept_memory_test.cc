@@ -59,7 +59,7 @@ TEST_F(KeptMemoryTest, TheMemoryLevelSurvivesWithItsTrainers) {
   reconnect();
   EXPECT_EQ(metric("ckptd_arena_bytes"), 2.0 * job.options.arena_bytes) << "each arena once";
   EXPECT_EQ(steps(10), (Steps{10, 10, 10, 10}));
-  // Training goes on as if the daemon had not restarted.
+  // Training continues as if the daemon had not restarted.
   commit(15, {0, 3});
   EXPECT_EQ(steps(15), (Steps{15, 15, 15, 15}));
   world.kill_daemon();

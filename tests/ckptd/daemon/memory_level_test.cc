@@ -192,7 +192,7 @@ TEST_F(MemoryLevelTest, AllRanksOfEpochRestoreSameVersions) {
   job.start(fb::ResumeMode::Continue);
   const std::vector<ckpt::Step> expected = {10, 10, 10, 10};
   EXPECT_EQ(steps(job, *job.ranks[0], 10, true), expected);
-  job.ranks[0]->begin(15, job.plan(job.all_units()));  // rank 0 goes on; rank 1 still restores
+  job.ranks[0]->begin(15, job.plan(job.all_units()));  // rank 0 continues; rank 1 still restores
   world.run();
   EXPECT_EQ(steps(job, *job.ranks[1], 10, true), expected);
 }
