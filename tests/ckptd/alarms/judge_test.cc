@@ -34,20 +34,20 @@ class JudgeTest : public testing::Test {
   int asked_ = 0;
 };
 
-TEST_F(JudgeTest, NothingIsWrong) {
+TEST_F(JudgeTest, RaisesNoAlarmForChangedUnits) {
   facts_.saved = {{0, 0xbb}, {1, 0xbb}};
   EXPECT_TRUE(judged().empty());
   EXPECT_EQ(asked_, 0);
 }
 
-TEST_F(JudgeTest, FloatsAreAlarmsWhateverHistorySays) {
+TEST_F(JudgeTest, NotFiniteValuesRaiseAlarmsWithoutHistory) {
   facts_.saved = {{0, 0xaa}};
   facts_.not_finite = {{0, 3}};
   newest_.clear();  // the index cannot be read
   EXPECT_EQ(judged(), (std::vector<Alarm>{{0, AlarmKind::NotFinite, 3}}));
 }
 
-TEST_F(JudgeTest, AnEqualChecksumIsUnchangedUnlessTheExpertWasIdle) {
+TEST_F(JudgeTest, EqualChecksumIsUnchangedUnlessExpertWasIdle) {
   facts_.saved = {{0, 0xaa}, {1, 0xaa}, {2, 0xbb}, {3, 0xaa}};
   const std::vector<Alarm> all = {
       {0, AlarmKind::Unchanged, 10}, {1, AlarmKind::Unchanged, 10}, {3, AlarmKind::Unchanged, 10}};
@@ -60,7 +60,7 @@ TEST_F(JudgeTest, AnEqualChecksumIsUnchangedUnlessTheExpertWasIdle) {
   EXPECT_EQ(asked_, 1) << "once per commit";
 }
 
-TEST_F(JudgeTest, ExpertThatWasRolledBackMayBeItsOlderVersion) {
+TEST_F(JudgeTest, RolledBackExpertMayEqualOlderVersion) {
   facts_.saved = {{1, 0xaa}, {3, 0xaa}};
   tokens_then_ = {{0, 0, 70, 5}, {0, 1, 90, 5}};
   facts_.tokens = {{0, 0, 100, 35}, {0, 1, 120, 34}};
@@ -68,7 +68,7 @@ TEST_F(JudgeTest, ExpertThatWasRolledBackMayBeItsOlderVersion) {
       << "expert 1 got a token after its older version was put back";
 }
 
-TEST_F(JudgeTest, AConstantUnitMayStayAsItIs) {
+TEST_F(JudgeTest, ConstantUnitMayStayUnchanged) {
   facts_.saved = {{0, 0xaa}, {1, 0xaa}};
   facts_.constant = [](ckpt::UnitId unit) { return unit == 0; };
   facts_.not_finite = {{0, 1}};
@@ -76,7 +76,7 @@ TEST_F(JudgeTest, AConstantUnitMayStayAsItIs) {
             (std::vector<Alarm>{{0, AlarmKind::NotFinite, 1}, {1, AlarmKind::Unchanged, 10}}));
 }
 
-TEST_F(JudgeTest, ALaterVersionIsNotTheLast) {
+TEST_F(JudgeTest, LateCommitOfOlderStepRaisesNoAlarm) {
   facts_.saved = {{0, 0xaa}};
   facts_.step = 10;  // as when an older snapshot is committed after a newer one
   EXPECT_TRUE(judged().empty());
@@ -97,7 +97,7 @@ TEST_F(JudgeTest, ExpertsLeftOutTooLongAreStale) {
   EXPECT_TRUE(judged().empty()) << "any age";
 }
 
-TEST_F(JudgeTest, TheListIsBoundedAndSaysHowManyMore) {
+TEST_F(JudgeTest, AlarmListIsBoundedAndCountsOmittedAlarms) {
   facts_.saved.clear();
   for (ckpt::UnitId unit = 0; unit < ckpt::kAlarmsListedMax + 5; ++unit) {
     facts_.not_finite[unit] = 1;

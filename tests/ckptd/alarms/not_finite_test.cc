@@ -49,7 +49,7 @@ void compare(const Case& type, std::mt19937_64& random) {
   }
 }
 
-TEST(NotFinite, CountsWhatEachTypeCallsSo) {
+TEST(NotFinite, CountsNotFiniteValuesOfEachType) {
   std::mt19937_64 random(static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed()));
   compare<uint16_t>({DType::kF16, 5, 10}, random);
   compare<uint16_t>({DType::kBF16, 8, 7}, random);
@@ -93,7 +93,7 @@ class NotFiniteScanTest : public testing::Test {
   std::vector<std::byte> bytes_;
 };
 
-TEST_F(NotFiniteScanTest, FindsEachOnceHoweverItIsCut) {
+TEST_F(NotFiniteScanTest, FindsEachValueOnceInAnyPieces) {
   put_float(0, std::numeric_limits<float>::quiet_NaN());
   put_float(500, -std::numeric_limits<float>::infinity());
   put_float(999, std::nanf("7"));
@@ -107,7 +107,7 @@ TEST_F(NotFiniteScanTest, FindsEachOnceHoweverItIsCut) {
   }
 }
 
-TEST_F(NotFiniteScanTest, AnElementThatAFragmentHoldsAPartOfIsNotLookedAt) {
+TEST_F(NotFiniteScanTest, IgnoresElementsSplitBetweenFragments) {
   put_float(500, std::numeric_limits<float>::infinity());
   EXPECT_EQ(found({0, 2003 + 2, bytes_.size()}, 64), 0u);
   put_float(501, std::numeric_limits<float>::infinity());

@@ -59,7 +59,7 @@ class CatalogBlobsTest : public testing::Test {
   Catalog catalog_{make_memory_store()};
 };
 
-TEST_F(CatalogBlobsTest, AreListedWithTheirPlaces) {
+TEST_F(CatalogBlobsTest, ListsBlobsWithTheirPlaces) {
   ASSERT_TRUE(apply(make_record(commit())).ok());
   const auto blobs = catalog_.blobs(kTestRun, kPoint);
   ASSERT_EQ(blobs.size(), 2u);
@@ -80,7 +80,7 @@ TEST_F(CatalogBlobsTest, AreListedWithTheirPlaces) {
 }
 
 // Unit 0 stays for views of other commits. The blocks of the blob are dead all the same.
-TEST_F(CatalogBlobsTest, ADeletionKeepsNone) {
+TEST_F(CatalogBlobsTest, DeletionKeepsNoBlob) {
   const fb::CommittedT body = commit();
   ASSERT_TRUE(apply(make_record(body)).ok());
   ASSERT_TRUE(apply(deleted(kPoint, "test", {0})).ok());

@@ -156,7 +156,7 @@ TYPED_TEST(CatalogPropertyTest, ViewsEqualTheNaiveModel) {
   }
 }
 
-TYPED_TEST(CatalogPropertyTest, ReopenedAndRebuiltItAnswersTheSame) {
+TYPED_TEST(CatalogPropertyTest, ReopenedAndRebuiltCatalogAnswersTheSame) {
   const RecordedHistory history = HistoryMaker(base_seed()).make(120);
   std::string answers;
   {
@@ -177,7 +177,7 @@ TYPED_TEST(CatalogPropertyTest, ReopenedAndRebuiltItAnswersTheSame) {
   EXPECT_EQ(everything(catalog), answers);
 }
 
-TEST(CatalogCrashTest, EveryPrefixOfItsBatchesAndAReplayGiveTheSame) {
+TEST(CatalogCrashTest, EveryPrefixOfBatchesPlusReplayEqualsWhole) {
   const uint64_t seed = base_seed() + 5;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   const RecordedHistory history = HistoryMaker(seed).make(60);
@@ -204,7 +204,7 @@ TEST(CatalogCrashTest, EveryPrefixOfItsBatchesAndAReplayGiveTheSame) {
 }
 
 // A catalog record encodes to the bytes of its journal record, so that verify can trust it.
-TEST(CatalogPropertyTest, RecordsComeBackAsTheJournalHadThem) {
+TEST(CatalogPropertyTest, RecordsEncodeToTheBytesOfTheJournal) {
   const RecordedHistory history = HistoryMaker(base_seed() + 9).make(80);
   Catalog catalog(make_memory_store());
   apply_all(catalog, history.records);

@@ -45,7 +45,7 @@ class CatalogTest : public testing::Test {
   uint64_t next_ = 1;
 };
 
-TEST_F(CatalogTest, AnAbandonedFutureNeverShows) {
+TEST_F(CatalogTest, AbandonedFutureIsInNoView) {
   for (const ckpt::Step step : {5, 10, 15, 20}) commit_full({1, step});
   must(lineage_opened(2, 1, 10));
   EXPECT_EQ(catalog_.latest_complete(kTestRun, 0), (ViewPoint{1, 10}));
@@ -61,7 +61,7 @@ TEST_F(CatalogTest, AnAbandonedFutureNeverShows) {
   EXPECT_EQ(catalog_.latest_complete(kTestRun, 0), (ViewPoint{1, 5}));
 }
 
-TEST_F(CatalogTest, TokensAreThoseOfTheLineOfHistory) {
+TEST_F(CatalogTest, TokenCountsFollowTheLineage) {
   const auto commit_tokens = [&](ViewPoint point, uint64_t tokens) {
     must(committed({.point = point, .units = {0}, .tokens = {{0, 0, tokens}}}, units_));
   };
@@ -82,7 +82,7 @@ TEST_F(CatalogTest, TokensAreThoseOfTheLineOfHistory) {
   EXPECT_FALSE(catalog_.newest_expert_tokens(kTestRun, {2, 20}).has_value());
 }
 
-TEST_F(CatalogTest, ACommitKnowsWhatItsExpertsHaveLost) {
+TEST_F(CatalogTest, CommitKeepsLostTokensOfItsExperts) {
   must(committed({.point = {1, 5},
                   .units = {0},
                   .tokens = {{0, 1, 70}, {0, 0, 50}},
@@ -95,7 +95,7 @@ TEST_F(CatalogTest, ACommitKnowsWhatItsExpertsHaveLost) {
   EXPECT_EQ(catalog_.commit(kTestRun, 1, 10)->lost_tokens, 0u);
 }
 
-TEST_F(CatalogTest, ARecordThatHasLostMoreThanThereWasContradictsItself) {
+TEST_F(CatalogTest, RefusesMoreLostTokensThanTokens) {
   const auto error = catalog_.apply(
       next_,
       committed({.point = {1, 5}, .units = {0}, .tokens = {{0, 0, 50}}, .lost = {{0, 0, 51}}},
@@ -107,7 +107,7 @@ TEST_F(CatalogTest, ARecordThatHasLostMoreThanThereWasContradictsItself) {
   EXPECT_FALSE(catalog_.commit(kTestRun, 1, 5).has_value());
 }
 
-TEST_F(CatalogTest, ADamagedCommitIsListedAndPassedOver) {
+TEST_F(CatalogTest, DamagedCommitIsListedButInNoView) {
   commit_full({1, 5});
   commit_full({1, 10});
   must(commit_damaged({1, 10}, "unit trainer: segment 1 offset 4096: checksum"));
@@ -130,7 +130,7 @@ TEST_F(CatalogTest, ADamagedCommitIsListedAndPassedOver) {
   EXPECT_EQ(catalog_.commits(kTestRun).size(), 2u);
 }
 
-TEST_F(CatalogTest, ALiftedMarkLeavesNoTrace) {
+TEST_F(CatalogTest, ClearedDamageMarkLeavesNoTrace) {
   commit_full({1, 5});
   commit_full({1, 10});
   commit({1, 12}, {0});
@@ -171,7 +171,7 @@ TEST_F(CatalogTest, AUnitRegisteredLaterMakesOlderViewsIncomplete) {
   EXPECT_EQ(catalog_.latest_complete(kTestRun, 0), (ViewPoint{1, 6}));
 }
 
-TEST_F(CatalogTest, NamesWhatIsNotThere) {
+TEST_F(CatalogTest, ErrorsNameMissingRunStepAndLineage) {
   EXPECT_EQ(catalog_.run("other").error().message, "run other: no such run");
   EXPECT_EQ(catalog_.run("other").error().detail, ckpt::ErrorDetail::kNoSuchRun);
   EXPECT_EQ(catalog_.run("other").error().code, ErrorCode::kNotFound);
@@ -209,7 +209,7 @@ TEST_F(CatalogTest, RefusesRecordsThatContradictTheOnesBefore) {
   expect_refused(units_registered({other}));
 }
 
-TEST_F(CatalogTest, DeletionsThatMakeNoSenseAreRefused) {
+TEST_F(CatalogTest, RefusesInvalidDeletionsAndRules) {
   commit({1, 5}, {0, 1});
   expect_refused(deleted({1, 5}, "x", {2}));     // a unit of the run, not of this commit
   expect_refused(deleted({1, 5}, "x", {99}));    // a unit of no run
@@ -228,7 +228,7 @@ TEST_F(CatalogTest, DeletionsThatMakeNoSenseAreRefused) {
 }
 
 // A slab with a live unit in it keeps that unit's blocks and its header; the rest may go.
-TEST_F(CatalogTest, DeadSpaceIsWhatNoLiveByteNeeds) {
+TEST_F(CatalogTest, DeadSpaceExcludesBlocksOfLiveUnits) {
   std::vector<ckpt::UnitSpec> units(3);
   for (size_t i = 0; i < units.size(); ++i) {
     units[i].name = fmt::format("large.{}", i);
@@ -259,7 +259,7 @@ TEST_F(CatalogTest, DeadSpaceIsWhatNoLiveByteNeeds) {
 }
 
 // Whichever commit is deleted first, the other keeps its shared extents.
-TEST_F(CatalogTest, SharedBytesAreDeadOnceNobodyHasThem) {
+TEST_F(CatalogTest, SharedExtentsAreDeadAfterTheLastReference) {
   std::vector<ckpt::UnitSpec> units(3);
   for (size_t i = 0; i < units.size(); ++i) {
     units[i].name = fmt::format("large.{}", i);
@@ -307,13 +307,13 @@ TEST_F(CatalogTest, SharedBytesAreDeadOnceNobodyHasThem) {
   }
 }
 
-TEST_F(CatalogTest, AnotherStoresJournalIsNoticed) {
+TEST_F(CatalogTest, RefusesJournalOfAnotherStore) {
   const auto refused = catalog_.apply(1, store_opened(99));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kCorrupt);
 }
 
-TEST(CatalogHealthTest, AStoreWithSpoiltValuesIsEmptiedAndFilledAgain) {
+TEST(CatalogHealthTest, CorruptCatalogIsClearedAndRebuilt) {
   const std::vector<fb::RecordT> records = [] {
     const auto units = test_units(1, 1);
     std::vector<fb::RecordT> made;
@@ -368,7 +368,7 @@ TEST(CatalogHealthTest, AStoreWithSpoiltValuesIsEmptiedAndFilledAgain) {
   EXPECT_TRUE(catalog.newest_version(kTestRun, 0, {1, 5}, {}).has_value());
 }
 
-TEST(CatalogHealthTest, OneOfAnotherFormatThatKnowsMoreThanTheJournalIsKept) {
+TEST(CatalogHealthTest, KeepsCatalogOfOtherFormatAheadOfJournal) {
   MemoryRoom room;
   uint64_t applied = 0;
   std::string id;

@@ -224,7 +224,7 @@ TEST_F(CommitFieldsTest, SharedExtentsKeepEveryField) {
   EXPECT_EQ(found, expected);
 }
 
-TEST_F(CommitFieldsTest, ADeletedCommitKeepsTheFieldsOfItsRest) {
+TEST_F(CommitFieldsTest, DeletedCommitKeepsFieldsOfItsRemainingUnits) {
   ASSERT_TRUE(catalog_.apply(records_.size() + 1, deleted({1, kSecond}, "x", {2}, true)).ok());
   fb::CommittedT rest = *records_.back().body.AsCommitted();
   rest.full = false;
@@ -239,7 +239,7 @@ TEST_F(CommitFieldsTest, ADeletedCommitKeepsTheFieldsOfItsRest) {
   EXPECT_EQ(in(catalog_, kSecond), fields(rest));
 }
 
-TEST_F(CommitFieldsTest, ASalvageKeepsAllButTheListsOfADeletedCommit) {
+TEST_F(CommitFieldsTest, SalvageKeepsDeletedCommitWithoutItsLists) {
   ASSERT_TRUE(catalog_.apply(records_.size() + 1, deleted({1, kSecond}, "x")).ok());
   EXPECT_FALSE(catalog_.record(kTestRun, 1, kSecond).has_value());
   const auto salvage = take_salvage(catalog_, begun_ + 1);
@@ -284,7 +284,7 @@ TEST_F(CommitFieldsTest, EncodedBytesIsAnUpperBound) {
                                  .blob_name_bytes = kTimes * sample.blobs[0]->name.size()}));
 }
 
-TEST(CommitCodecTest, ARecordOfAnotherKindIsNoCommit) {
+TEST(CommitCodecTest, RefusesRecordOfAnotherKind) {
   const auto decoded = ckpt::decode_commit(ckpt::encode_record(run_created()));
   ASSERT_FALSE(decoded.ok());
   EXPECT_EQ(decoded.error().code, ckpt::ErrorCode::kCorrupt);

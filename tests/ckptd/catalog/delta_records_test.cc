@@ -56,7 +56,7 @@ class DeltaRecordsTest : public testing::Test {
 };
 
 // A base is an extent of an earlier commit. Its blocks stay live as long as the delta.
-TEST_F(DeltaRecordsTest, ABaseIsDeadOnceNoDeltaHasIt) {
+TEST_F(DeltaRecordsTest, BaseIsLiveUntilItsDeltaIsDeleted) {
   const fb::RecordT delta = delta_record({1, 2});
   must(delta);
   const auto version = catalog_.newest_version(kTestRun, 0, {1, 2}, std::nullopt);
@@ -74,7 +74,7 @@ TEST_F(DeltaRecordsTest, ABaseIsDeadOnceNoDeltaHasIt) {
   EXPECT_EQ(catalog_.live_extents(1).value(), 0u);
 }
 
-TEST_F(DeltaRecordsTest, BasesThatMakeNoSenseAreRefused) {
+TEST_F(DeltaRecordsTest, RefusesInvalidBases) {
   const auto refused = [this](auto spoil, const std::string& says) {
     fb::RecordT record = delta_record({1, 2});
     fb::CommittedT& commit = *record.body.AsCommitted();

@@ -38,7 +38,7 @@ class KvStoreTest : public testing::Test {
 using Rooms = testing::Types<MemoryRoom, RocksDbRoom>;
 TYPED_TEST_SUITE(KvStoreTest, Rooms);
 
-TYPED_TEST(KvStoreTest, GivesBackWhatWasWrittenAlsoWhenOpenedAgain) {
+TYPED_TEST(KvStoreTest, ReadsBackWritesAfterReopen) {
   auto store = this->room_.open();
   const std::string binary("\0\xff\x80 key", 7);
   ASSERT_TRUE(store->write({{Family::kRuns, binary, "value"}, {Family::kTags, binary, ""}}).ok());
@@ -51,7 +51,7 @@ TYPED_TEST(KvStoreTest, GivesBackWhatWasWrittenAlsoWhenOpenedAgain) {
   EXPECT_EQ(store->get(Family::kRuns, "gone").value(), std::nullopt);
 }
 
-TYPED_TEST(KvStoreTest, ScansOnlyThePrefixInBothOrdersAndStopsWhenTold) {
+TYPED_TEST(KvStoreTest, ScansPrefixInBothOrdersUntilStopped) {
   auto store = this->room_.open();
   const std::string last("\xff\xff", 2);
   ASSERT_TRUE(store
@@ -93,7 +93,7 @@ TYPED_TEST(KvStoreTest, SeeksBackwardsWithinThePrefix) {
   EXPECT_EQ(seek("a0", ""), std::nullopt);
 }
 
-TYPED_TEST(KvStoreTest, ScansBackFromAKeyThatNeedNotBeThere) {
+TYPED_TEST(KvStoreTest, ScansBackFromMissingKey) {
   auto store = this->room_.open();
   ASSERT_TRUE(store
                   ->write({{Family::kVersions, "a1", "w"},
@@ -119,7 +119,7 @@ TYPED_TEST(KvStoreTest, ScansBackFromAKeyThatNeedNotBeThere) {
   EXPECT_EQ(back("a0", ""), "");
 }
 
-TYPED_TEST(KvStoreTest, ScansOnFromAKeyThatNeedNotBeThere) {
+TYPED_TEST(KvStoreTest, ScansForwardFromMissingKey) {
   auto store = this->room_.open();
   ASSERT_TRUE(store
                   ->write({{Family::kVersions, "a1", "w"},
@@ -158,7 +158,7 @@ TYPED_TEST(KvStoreTest, SeeksManyAtOnce) {
   EXPECT_EQ(found, "1:b1=x 2:b1=x 3:b5=y 4:b5=y ");
 }
 
-TYPED_TEST(KvStoreTest, ClearedIsEmptyAndUsable) {
+TYPED_TEST(KvStoreTest, ClearedStoreIsEmptyAndUsable) {
   auto store = this->room_.open();
   ASSERT_TRUE(store->write({{Family::kMeta, "a", "1"}}).ok());
   ASSERT_TRUE(store->clear().ok());
@@ -205,7 +205,7 @@ TYPED_TEST(KvStoreTest, AgreesWithAMapOnRandomBatches) {
   EXPECT_EQ(entries(*store, Family::kCommits, ""), expected);
 }
 
-TEST(MemoryKvImageTest, KeepsAnyPrefixOfItsBatches) {
+TEST(MemoryKvImageTest, KeepsAnyPrefixOfBatches) {
   MemoryRoom room;
   auto store = room.open();
   ASSERT_TRUE(store->write({{Family::kMeta, "a", "1"}}).ok());
@@ -294,7 +294,7 @@ class FileSizeLimit {
   void (*handler_)(int);
 };
 
-TEST(RocksDbStoreTest, AFailedWriteClosesItUntilItIsOpenedAgain) {
+TEST(RocksDbStoreTest, FailedWriteClosesStoreUntilReopened) {
   RocksDbRoom room;
   auto store = room.open();
   ASSERT_TRUE(store->write({{Family::kMeta, "a", "1"}}).ok());
@@ -313,7 +313,7 @@ TEST(RocksDbStoreTest, AFailedWriteClosesItUntilItIsOpenedAgain) {
   EXPECT_EQ(store->get(Family::kMeta, "a").value(), std::nullopt);
 }
 
-TEST(RocksDbStoreTest, OneThatIsInUseIsLeftAlone) {
+TEST(RocksDbStoreTest, SecondOpenOfStoreInUseFails) {
   RocksDbRoom room;
   auto store = room.open();
   const auto second = open_rocksdb_store(room.directory());

@@ -1,4 +1,4 @@
-// Bytes that move: what the catalog makes of a Moved record, and which it refuses.
+// Moved records: their effect on the catalog, and invalid records that are refused.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -85,7 +85,7 @@ class MovesTest : public testing::Test {
   uint64_t next_ = 1;
 };
 
-TEST_F(MovesTest, VersionsHaveTheNewPlacesAndTheOldAreDead) {
+TEST_F(MovesTest, VersionsHaveNewPlacesAndOldAreDead) {
   const auto before = catalog_.record(kTestRun, 1, 1);
   const auto info = catalog_.commit(kTestRun, 1, 1);
   must(move_of({1, 1}, catalog_));
@@ -124,7 +124,7 @@ TEST_F(MovesTest, VersionsHaveTheNewPlacesAndTheOldAreDead) {
   EXPECT_EQ(catalog_.dead_space(kTestRun).back().ranges.size(), 1u);
 }
 
-TEST_F(MovesTest, WhatIsLeftOfADeletedCommitMovesAndIsAllThatGoesAfterwards) {
+TEST_F(MovesTest, RemainingUnitsOfDeletedCommitMove) {
   must(deleted({1, 1}, "x", {0, 2}));
   must(move_of({1, 1}, catalog_));
   EXPECT_EQ(catalog_.record(kTestRun, 1, 1)->fragments.size(), 4u);
@@ -138,7 +138,7 @@ TEST_F(MovesTest, WhatIsLeftOfADeletedCommitMovesAndIsAllThatGoesAfterwards) {
   EXPECT_TRUE(catalog_.health().ok());
 }
 
-TEST_F(MovesTest, BytesThatAnotherCommitHasTooStay) {
+TEST_F(MovesTest, RefusesToMoveSharedExtents) {
   fb::RecordT sharing = committed({.point = {1, 2}, .units = {0}}, units_);
   fb::CommittedT& commit = *sharing.body.AsCommitted();
   const auto other = catalog_.record(kTestRun, 1, 1);
@@ -155,7 +155,7 @@ TEST_F(MovesTest, BytesThatAnotherCommitHasTooStay) {
   must(move);
 }
 
-TEST_F(MovesTest, ExtentsThatMakeNoSenseAreRefused) {
+TEST_F(MovesTest, RefusesInvalidExtents) {
   spoiled([](fb::MovedT& moved) { moved.run = 99; }, "run number 99 was never created");
   spoiled([](fb::MovedT& moved) { moved.step = 2; }, "it moves bytes of no commit");
   spoiled([](fb::MovedT& moved) { moved.attempt = 1; }, "it moves bytes of no commit");
@@ -184,7 +184,7 @@ TEST_F(MovesTest, ExtentsThatMakeNoSenseAreRefused) {
   spoiled([](fb::MovedT&) {}, "it moves bytes of no commit");
 }
 
-TEST_F(MovesTest, FragmentsThatMakeNoSenseAreRefused) {
+TEST_F(MovesTest, RefusesInvalidFragments) {
   const auto first = [](fb::MovedT& moved, uint32_t unit, uint32_t extent, uint64_t at,
                         uint32_t codec, uint32_t crc32c) {
     const fb::Fragment& of = moved.fragments.at(0);
@@ -217,8 +217,8 @@ TEST_F(MovesTest, FragmentsThatMakeNoSenseAreRefused) {
   must(move_of({1, 1}, catalog_));
 }
 
-// Units that the commit does not have, or has elsewhere, have no part in it.
-TEST_F(MovesTest, OnlyWhatLiesInTheExtentsMoves) {
+// A move must not name units that the commit lacks, or has in other extents.
+TEST_F(MovesTest, RefusesUnitsThatTheCommitLacks) {
   must(committed({.point = {1, 2}, .units = {0}}, units_));
   fb::RecordT record = move_of({1, 2}, catalog_);
   fb::MovedT& moved = *record.body.AsMoved();
@@ -231,7 +231,7 @@ TEST_F(MovesTest, OnlyWhatLiesInTheExtentsMoves) {
 }
 
 // A catalog that is ahead of its journal knows where the bytes are.
-TEST_F(MovesTest, AMoveThatTheJournalLostIsWorkedOut) {
+TEST_F(MovesTest, SalvageRestoresMoveLostByTheJournal) {
   const uint64_t last = next_ - 1;
   Catalog behind(make_memory_store());
   apply_all(behind, records_);

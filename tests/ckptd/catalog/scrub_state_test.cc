@@ -9,7 +9,7 @@
 namespace ckptd {
 namespace {
 
-TEST(ScrubState, IsAnErrorWhereTheStoreCannotBeRead) {
+TEST(ScrubState, ReportsErrorIfStoreIsUnreadable) {
   const auto image = std::make_shared<MemoryKvImage>();
   ASSERT_TRUE(Catalog(make_memory_store(image)).set_scrub_state({.read_back_sequence = 1}).ok());
   const auto error = ckpt::make_error(ckpt::ErrorCode::kUnavailable, "no descriptors");
@@ -19,7 +19,7 @@ TEST(ScrubState, IsAnErrorWhereTheStoreCannotBeRead) {
   image->set_reads({});
 }
 
-TEST(ScrubState, IsKeptWholeAndAnyOtherBytesDoNoHarm) {
+TEST(ScrubState, KeepsAllFieldsAndReadsCorruptBytesSafely) {
   const auto image = std::make_shared<MemoryKvImage>();
   const ScrubState state{
       .last = {.number = 3, .began_ns = 1, .ended_ns = 2, .checked_bytes = 4, .commits = 5},

@@ -27,7 +27,7 @@ class StandInStoreTest : public ::testing::Test {
 };
 
 // Regression: clear() reported success, and the old contents returned.
-TEST_F(StandInStoreTest, AnIndexThatHadNoRoomToBeEmptiedIsEmptiedLater) {
+TEST_F(StandInStoreTest, ClearFailedByFullDiskIsRetriedLater) {
   image_->set_full(true);
   ASSERT_TRUE(store().clear().ok());
   EXPECT_TRUE(store().in_memory());
@@ -38,7 +38,7 @@ TEST_F(StandInStoreTest, AnIndexThatHadNoRoomToBeEmptiedIsEmptiedLater) {
   EXPECT_FALSE(has("old"));
 }
 
-TEST_F(StandInStoreTest, ATrialKeepsTheIndexInMemory) {
+TEST_F(StandInStoreTest, TrialOfDiskKeepsMemoryContents) {
   store().go_to_memory();
   ASSERT_TRUE(put("new").ok());
   ASSERT_TRUE(store().try_disk().ok());
@@ -51,7 +51,7 @@ TEST_F(StandInStoreTest, ATrialKeepsTheIndexInMemory) {
   EXPECT_FALSE(store().in_memory());
 }
 
-TEST_F(StandInStoreTest, AClearThatFailsDuringATrialLosesNothing) {
+TEST_F(StandInStoreTest, FailedClearDuringTrialKeepsMemoryContents) {
   store().go_to_memory();
   ASSERT_TRUE(put("new").ok());
   ASSERT_TRUE(store().try_disk().ok());

@@ -32,7 +32,7 @@ class SumsTest : public testing::Test {
 };
 
 // More commits than newest_sums() scans: units that they lack are looked up one by one.
-TEST_F(SumsTest, OfUnitsThatAreSeldomSaved) {
+TEST_F(SumsTest, FindsSumsOfRarelySavedUnits) {
   commit({1, 1}, {1});
   for (ckpt::Step step = 2; step < 300; ++step) commit({1, step}, {0});
   expect_newest(0, {1, 299}, {1, 400});
@@ -41,7 +41,7 @@ TEST_F(SumsTest, OfUnitsThatAreSeldomSaved) {
 }
 
 // Versions are found in every lineage of the view, and below damaged commits.
-TEST_F(SumsTest, OfUnitsThatAncestorsSavedLongAgo) {
+TEST_F(SumsTest, FindsSumsInAncestorLineages) {
   commit({1, 1}, {1, 2});
   commit({1, 2}, {2});
   for (ckpt::Step step = 3; step < 60; ++step) commit({1, step}, {0});

@@ -46,7 +46,7 @@ struct TwoVersions {
 };
 
 // Decodes the slab as a restore does, and compares it with the unit.
-void expect_comes_back(const TwoVersions& two, const SlabEncoder& encoder, ByteView out) {
+void expect_round_trip(const TwoVersions& two, const SlabEncoder& encoder, ByteView out) {
   ZstdDecoder decoder;
   uint64_t covered = 0;
   for (const ckpt::ExtentFragment& fragment : encoder.fragments()) {
@@ -79,7 +79,7 @@ size_t deltas_of(const SlabEncoder& encoder) {
       [](const ckpt::ExtentFragment& fragment) { return ckpt::is_delta(fragment.codec); }));
 }
 
-TEST(DeltaEncoder, AnyVersionComesBack) {
+TEST(DeltaEncoder, RoundTripsAnyVersion) {
   const auto seed = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
   std::mt19937_64 random(seed);
   size_t deltas = 0;
@@ -98,14 +98,14 @@ TEST(DeltaEncoder, AnyVersionComesBack) {
       }
       ASSERT_TRUE(encoder.step(step, out, bases).ok());
     }
-    expect_comes_back(two, encoder, out);
+    expect_round_trip(two, encoder, out);
     deltas += deltas_of(encoder);
   }
   EXPECT_GT(deltas, 4u) << "or nothing was tried";
 }
 
 // next_ranges() names exactly the ranges that the next step() encodes.
-TEST(DeltaEncoder, SaysWhichPiecesComeNext) {
+TEST(DeltaEncoder, NextRangesAreWhatTheNextStepEncodes) {
   const TwoVersions two(5'000'000, 3);
   const auto fragments = two.fragments();
   SlabEncoder encoder(two.now, fragments, two.plan());
@@ -124,7 +124,7 @@ TEST(DeltaEncoder, SaysWhichPiecesComeNext) {
   EXPECT_TRUE(encoder.next_ranges(1).empty());
 }
 
-TEST(DeltaEncoder, HasToBeSmallerThanItsBaseByAMargin) {
+TEST(DeltaEncoder, DeltaMustBeSmallerThanBaseByMargin) {
   const TwoVersions two(900'000, 4);
   const auto fragments = two.fragments();
   const ckpt::UnitRange all{0, 0, two.now.size()};
@@ -132,7 +132,7 @@ TEST(DeltaEncoder, HasToBeSmallerThanItsBaseByAMargin) {
     SlabEncoder encoder(two.now, fragments, two.plan());
     std::vector<std::byte> out(two.now.size());
     EXPECT_TRUE(encoder.step(1 << 20, out, {two.base(all, ratio)}).ok());
-    expect_comes_back(two, encoder, out);
+    expect_round_trip(two, encoder, out);
     return encoder.fragments().front();
   };
   const ckpt::ExtentFragment delta = encoded(1);
@@ -143,7 +143,7 @@ TEST(DeltaEncoder, HasToBeSmallerThanItsBaseByAMargin) {
   EXPECT_FALSE(ckpt::is_delta(encoded(least * 0.95).codec));
 }
 
-TEST(DeltaEncoder, WhatIsNothingLikeItsBaseIsWhole) {
+TEST(DeltaEncoder, StoresPiecesUnlikeTheirBaseWithoutDelta) {
   const TwoVersions two(2'000'000, 5, /*noise=*/true);
   const auto fragments = two.fragments();
   SlabEncoder encoder(two.now, fragments, two.plan());
@@ -154,11 +154,11 @@ TEST(DeltaEncoder, WhatIsNothingLikeItsBaseIsWhole) {
     ASSERT_TRUE(encoder.step(1 << 20, out, bases).ok());
   }
   EXPECT_EQ(deltas_of(encoder), 0u);
-  expect_comes_back(two, encoder, out);
+  expect_round_trip(two, encoder, out);
 }
 
 // A fragment stored raw may become a base, and a base is one fragment: raw pieces are not merged.
-TEST(DeltaEncoder, PiecesThatDoNotGetSmallerStayApart) {
+TEST(DeltaEncoder, IncompressiblePiecesAreNotMerged) {
   TwoVersions two(3'000'000, 6);
   two.now = noise_bytes(two.now.size(), 7);
   const auto fragments = two.fragments();
@@ -167,7 +167,7 @@ TEST(DeltaEncoder, PiecesThatDoNotGetSmallerStayApart) {
   while (!encoder.done()) ASSERT_TRUE(encoder.step(1 << 20, out).ok());
   EXPECT_TRUE(encoder.any());
   EXPECT_EQ(encoder.fragments().size(), 3u);
-  expect_comes_back(two, encoder, out);
+  expect_round_trip(two, encoder, out);
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ TEST(CutPieces, CutsLargeRanges) {
   EXPECT_THAT(cut_pieces(unit, {0, 10, 20}), ElementsAre(Piece{10, 20, Codec::kZstdPlanes4}));
 }
 
-TEST(CutPieces, CutsWhereElementsOfAnotherSizeBegin) {
+TEST(CutPieces, CutsWhereElementSizeChanges) {
   const ckpt::UnitSpec unit =
       unit_of({{DType::kBF16, 50'000}, {DType::kF16, 50'000}, {DType::kF32, 50'000}});
   EXPECT_THAT(cut_pieces(unit, {0, 0, unit.bytes}),

@@ -49,7 +49,7 @@ Status run(SlabEncoder& encoder, std::vector<std::byte>& out, uint64_t step = 1 
 }
 
 // Every fragment's bytes again, from what would lie on the disk.
-void expect_comes_back(const Slab& slab, const SlabEncoder& encoder, ByteView out) {
+void expect_round_trip(const Slab& slab, const SlabEncoder& encoder, ByteView out) {
   std::vector<std::vector<std::byte>> units(slab.units.size());
   ZstdDecoder decoder;
   uint64_t at = 0;
@@ -82,7 +82,7 @@ void expect_comes_back(const Slab& slab, const SlabEncoder& encoder, ByteView ou
   }
 }
 
-TEST(SlabEncoder, AnySlabComesBack) {
+TEST(SlabEncoder, RoundTripsAnySlab) {
   const auto seed = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
   std::mt19937_64 random(seed);
   for (int round = 0; round < 12; ++round) {
@@ -100,11 +100,11 @@ TEST(SlabEncoder, AnySlabComesBack) {
     std::vector<std::byte> out(slab.payload.size());
     const Status encoded = run(encoder, out, 1 + random() % (4 << 20));
     ASSERT_TRUE(encoded.ok()) << encoded.error().message;
-    expect_comes_back(slab, encoder, out);
+    expect_round_trip(slab, encoder, out);
   }
 }
 
-TEST(SlabEncoder, WhatDoesNotGetSmallerStaysOneFragment) {
+TEST(SlabEncoder, IncompressibleFragmentStaysOneFragment) {
   Slab slab;
   slab.add(DType::kU8, noise_bytes(3'000'000, 1));
   slab.add(DType::kF32, float_bytes(900, 2));
@@ -113,10 +113,10 @@ TEST(SlabEncoder, WhatDoesNotGetSmallerStaysOneFragment) {
   ASSERT_TRUE(run(encoder, out).ok());
   EXPECT_FALSE(encoder.any()) << "so it is written from where it lies";
   EXPECT_THAT(encoder.fragments(), SizeIs(2));
-  expect_comes_back(slab, encoder, out);
+  expect_round_trip(slab, encoder, out);
 }
 
-TEST(SlabEncoder, WhatIsNotChosenStaysAsItIs) {
+TEST(SlabEncoder, EncodesOnlyChosenUnits) {
   Slab slab;
   for (uint64_t seed = 1; seed <= 3; ++seed) slab.add(DType::kF32, float_bytes(3 << 20, seed));
   const auto units = std::make_shared<const std::vector<ckpt::UnitSpec>>(slab.units);
@@ -124,14 +124,14 @@ TEST(SlabEncoder, WhatIsNotChosenStaysAsItIs) {
       std::make_shared<const UnitsToEncode>(UnitsToEncode{units, {false, true, false}}));
   std::vector<std::byte> out(slab.payload.size());
   ASSERT_TRUE(run(encoder, out).ok());
-  expect_comes_back(slab, encoder, out);
+  expect_round_trip(slab, encoder, out);
   EXPECT_THAT(encoder.fragments(), SizeIs(1 + 3 + 1)) << "the others are not cut";
   for (const ckpt::ExtentFragment& fragment : encoder.fragments()) {
     EXPECT_EQ(fragment.codec != 0, fragment.unit == 1);
   }
 }
 
-TEST(SlabEncoder, BytesThatChangedSinceTheSealAreAnError) {
+TEST(SlabEncoder, RefusesBytesChangedAfterSeal) {
   Slab slab;
   slab.add(DType::kF32, float_bytes(2'000'000, 1));
   slab.payload[1'500'000] ^= std::byte{1};

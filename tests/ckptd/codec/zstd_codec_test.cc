@@ -31,7 +31,7 @@ INSTANTIATE_TEST_SUITE_P(Zstd, EveryCodec,
                          });
 
 // Any length: the bytes after the last whole element are restored, too.
-TEST_P(EveryCodec, GivesBackWhatItWasGiven) {
+TEST_P(EveryCodec, RoundTripsAnyLength) {
   size_t smaller = 0;
   for (const size_t bytes : {1'000u, 4'096u, 65'537u, 300'003u, 1'048'575u, 1'048'576u}) {
     std::vector<std::byte> raw = float_bytes(bytes, bytes);
@@ -48,12 +48,12 @@ TEST_P(EveryCodec, GivesBackWhatItWasGiven) {
   EXPECT_EQ(smaller, 6u);
 }
 
-TEST_P(EveryCodec, LeavesWhatDoesNotGetSmaller) {
+TEST_P(EveryCodec, LeavesIncompressibleBytesRaw) {
   EXPECT_FALSE(encoded(GetParam(), noise_bytes(100'000, 1)));
 }
 
 // Damage behind the checksums, or a hostile store: decode() fails or fills only the given memory.
-TEST_P(EveryCodec, TakesHostileBytes) {
+TEST_P(EveryCodec, DecodesHostileBytesSafely) {
   const std::vector<std::byte> raw = float_bytes(20'000, 3);
   std::vector<std::byte> even = raw;
   for (std::byte& byte : even) byte &= std::byte{0x1f};
@@ -77,7 +77,7 @@ TEST_P(EveryCodec, TakesHostileBytes) {
   EXPECT_EQ(back, even);
 }
 
-TEST_P(EveryCodec, RefusesAFrameOfAnotherLengthAndTwoFrames) {
+TEST_P(EveryCodec, RefusesWrongFrameLengthAndSecondFrame) {
   std::vector<std::byte> zeros(5'000);
   std::vector<std::byte> good = encoded(GetParam(), zeros).value();
   ZstdDecoder decoder;
@@ -101,7 +101,7 @@ TEST(ZstdCodec, PlanesMakeFloatsSmaller) {
   EXPECT_LT(planes->size(), plain ? plain->size() : raw.size());
 }
 
-TEST(CodecChoiceTest, IsAWord) {
+TEST(CodecChoiceTest, ParsesCodecNamesOnly) {
   EXPECT_EQ(parse_codec_choice("none").value(), CodecChoice::kNone);
   EXPECT_EQ(parse_codec_choice("zstd").value(), CodecChoice::kZstd);
   EXPECT_EQ(parse_codec_choice("delta").value(), CodecChoice::kDelta);

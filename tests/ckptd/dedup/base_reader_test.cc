@@ -72,7 +72,7 @@ class BaseReaderTest : public ::testing::Test {
   std::shared_ptr<BaseSource> slab_;
 };
 
-TEST_F(BaseReaderTest, BringsWhatIsThere) {
+TEST_F(BaseReaderTest, ReadsBasesAndCachesTheirHeader) {
   const BasePieces pieces = read_all();
   ASSERT_THAT(pieces, SizeIs(2));
   for (size_t i = 0; i < 2; ++i) {
@@ -87,7 +87,7 @@ TEST_F(BaseReaderTest, BringsWhatIsThere) {
   EXPECT_LT(reader_.read_bytes() - before, before);
 }
 
-TEST_F(BaseReaderTest, OnlyOfRangesThatAreAskedForAsTheyAre) {
+TEST_F(BaseReaderTest, ReadsNothingForOtherRanges) {
   ckpt::UnitRange shorter = range(0);
   shorter.length -= 1;
   EXPECT_THAT(read({shorter, {99, 0, 10}}), IsEmpty());
@@ -95,7 +95,7 @@ TEST_F(BaseReaderTest, OnlyOfRangesThatAreAskedForAsTheyAre) {
   EXPECT_EQ(reader_.read_bytes(), 0u);
 }
 
-TEST_F(BaseReaderTest, WhatDoesNotMatchIsNone) {
+TEST_F(BaseReaderTest, SkipsBasesWithChecksumMismatch) {
   disk_.flip(path_, payload() + 100, 1);
   const BasePieces pieces = read_all();
   ASSERT_THAT(pieces, SizeIs(1));
@@ -103,7 +103,7 @@ TEST_F(BaseReaderTest, WhatDoesNotMatchIsNone) {
 }
 
 // A restart would mark the extent damaged, and with it every commit that names the extent.
-TEST_F(BaseReaderTest, NothingIsThereBehindADamagedHeader) {
+TEST_F(BaseReaderTest, SkipsExtentsWithDamagedHeader) {
   disk_.flip(path_, extent_.offset + 9, 1);
   EXPECT_THAT(read_all(), IsEmpty());
   const uint64_t before = reader_.read_bytes();
@@ -111,7 +111,7 @@ TEST_F(BaseReaderTest, NothingIsThereBehindADamagedHeader) {
   EXPECT_EQ(reader_.read_bytes(), before) << "nor is it asked for again";
 }
 
-TEST_F(BaseReaderTest, WhatCannotBeReadIsNone) {
+TEST_F(BaseReaderTest, SkipsUnreadableBases) {
   disk_.set_faults({.fail_nth_read = 2});  // the read after the file's header
   EXPECT_THAT(read_all(), IsEmpty());
   EXPECT_TRUE(disk_.remove(path_).ok());
@@ -119,7 +119,7 @@ TEST_F(BaseReaderTest, WhatCannotBeReadIsNone) {
   EXPECT_THAT(read_all(), IsEmpty());
 }
 
-TEST_F(BaseReaderTest, ADiskThatIsSlowIsNotAskedForLong) {
+TEST_F(BaseReaderTest, SlowDiskEndsReadsForTheSlab) {
   std::optional<BasePieces> pieces;
   slab_->read({range(0)}, [&](BasePieces got) { pieces = std::move(got); });
   reader_.tick(limits::kCompareWaitMax);

@@ -1,4 +1,4 @@
-// Slabs against what the disk has of the same bytes.
+// Slabs compared with the copies of their fragments on disk.
 #include "ckptd/dedup/comparer.h"
 
 #include <fcntl.h>
@@ -81,24 +81,24 @@ class ComparerTest : public ::testing::Test {
   std::vector<ckpt::RunId> order_;
 };
 
-TEST_F(ComparerTest, SeesWhatIsThere) {
+TEST_F(ComparerTest, FindsEqualFragments) {
   EXPECT_THAT(compare(), ElementsAre(true, true));
   EXPECT_TRUE(check_payload(slab_).ok());
   EXPECT_EQ(comparer_.read_bytes(), extent_.header_bytes + slab_.payload().size());
 }
 
-TEST_F(ComparerTest, OneBitIsEnough) {
+TEST_F(ComparerTest, FindsSingleBitDifference) {
   disk_.flip(path_, payload() + 100, 1);
   EXPECT_THAT(compare(), ElementsAre(false, true));
 }
 
 // A restart would find the extent damaged, and with it every commit that names it.
-TEST_F(ComparerTest, NothingIsThereBehindADamagedHeader) {
+TEST_F(ComparerTest, DamagedHeaderMatchesNoFragment) {
   disk_.flip(path_, extent_.offset + 9, 1);
   EXPECT_THAT(compare(), ElementsAre(false, false));
 }
 
-TEST_F(ComparerTest, AnExtentOfAnotherSnapshotIsNotTheOneThatIsMeant) {
+TEST_F(ComparerTest, ExtentOfAnotherSnapshotMatchesNoFragment) {
   auto other = extents();
   other.front().expected.snapshot.attempt = 7;
   comparer_.compare(SmallStore::key(2), store_.stage(1, 0), candidates(), other,
@@ -107,14 +107,14 @@ TEST_F(ComparerTest, AnExtentOfAnotherSnapshotIsNotTheOneThatIsMeant) {
   EXPECT_THAT(same_, ElementsAre(false, false));
 }
 
-TEST_F(ComparerTest, WhatCannotBeReadIsNotThere) {
+TEST_F(ComparerTest, ReadErrorMatchesNoFragment) {
   disk_.set_faults({.fail_nth_read = 2});  // after the header of the file
   EXPECT_THAT(compare(), ElementsAre(false, false));
 }
 
 // Exchanged pages with equal bytes are compared through the view mapping (staging.h). The exchange
 // is still detected, and the disk does not get bytes that cannot be read back.
-TEST_F(ComparerTest, HidesNoExchangeOfPages) {
+TEST_F(ComparerTest, ExchangedPagesAreStillDetected) {
   if (!page_guard_available()) GTEST_SKIP() << "no page tables to look at here";
   StagedSlab slab = store_.stage(1, 0);
   const MutableByteView bytes = store_.trainer().slab(slab.slab());
@@ -132,7 +132,7 @@ TEST_F(ComparerTest, HidesNoExchangeOfPages) {
 }
 
 // A run with many slabs does not keep others waiting.
-TEST_F(ComparerTest, RunsTakeTurns) {
+TEST_F(ComparerTest, ServesRunsInTurn) {
   for (size_t i = 0; i < limits::kComparedSlabsMax + 3; ++i) {
     start(SmallStore::key(2), store_.stage(1, 0));
   }
@@ -145,7 +145,7 @@ TEST_F(ComparerTest, RunsTakeTurns) {
   EXPECT_LE(turn, static_cast<std::ptrdiff_t>(limits::kComparedSlabsMax + 1));
 }
 
-TEST_F(ComparerTest, WhatHasWaitedForTooLongIsNotCompared) {
+TEST_F(ComparerTest, SkipsSlabsThatWaitedTooLong) {
   for (size_t i = 0; i < limits::kComparedSlabsMax; ++i) {
     start(SmallStore::key(2), store_.stage(1, 0));
   }
@@ -159,7 +159,7 @@ TEST_F(ComparerTest, WhatHasWaitedForTooLongIsNotCompared) {
   EXPECT_EQ(comparer_.read_bytes(), limits::kComparedSlabsMax * one);
 }
 
-TEST_F(ComparerTest, NothingIsHeardOfWhatIsAbandoned) {
+TEST_F(ComparerTest, AbandonedSnapshotGetsNoResults) {
   const uint64_t sealed = store_.slabs(SlabState::kSealed);
   for (size_t i = 0; i < limits::kComparedSlabsMax + 1; ++i) {
     start(SmallStore::key(2), store_.stage(1, 0));

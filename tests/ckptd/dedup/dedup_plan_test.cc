@@ -33,7 +33,7 @@ DedupExtent extent(ckpt::SegmentId segment, uint64_t offset, uint32_t header_byt
   return extent;
 }
 
-TEST(DedupPlan, NeighboursAreReadTogetherInTheOrderOfTheDisk) {
+TEST(DedupPlan, MergesAdjacentReadsInDiskOrder) {
   const std::vector<DedupCandidate> candidates = {{0, {place(2, 8192, 100)}},
                                                   {1, {place(1, 4096, 4096), place(1, 8192, 10)}}};
   EXPECT_THAT(plan_dedup(candidates, {}, kLimits).reads,
@@ -41,7 +41,7 @@ TEST(DedupPlan, NeighboursAreReadTogetherInTheOrderOfTheDisk) {
                           DedupRead{2, 8192, 12'288, {Part{0, 0, 0, 100}}}));
 }
 
-TEST(DedupPlan, WhatLiesApartIsReadApart) {
+TEST(DedupPlan, SplitsReadsAtGapsAboveTheLimit) {
   const std::vector<DedupCandidate> candidates = {{0, {place(1, 4096, 10)}},
                                                   {1, {place(1, 16'384, 10)}}};
   EXPECT_THAT(plan_dedup(candidates, {}, kLimits).reads, SizeIs(2));
@@ -50,8 +50,8 @@ TEST(DedupPlan, WhatLiesApartIsReadApart) {
               ElementsAre(DedupRead{1, 4096, 20'480, {Part{0, 0, 0, 10}, Part{1, 0, 0, 10}}}));
 }
 
-// Only of extents that something is compared in; beside their bytes in one read.
-TEST(DedupPlan, HeadersAreReadToo) {
+// Headers are read only for extents with compared fragments, in one read with adjacent bytes.
+TEST(DedupPlan, ReadsHeadersOfComparedExtents) {
   FragmentPlace one = place(1, 8192, 10);
   one.extent_offset = 4096;
   EXPECT_THAT(
@@ -62,8 +62,9 @@ TEST(DedupPlan, HeadersAreReadToo) {
   EXPECT_THAT(none.scattered, ElementsAre(0));
 }
 
-// A read costs as much as a short write: what lies scattered is written. A header is no such read.
-TEST(DedupPlan, WhatTakesTooManyReadsIsNotCompared) {
+// A read costs as much as a short write, so scattered fragments are written, not compared. Reads of
+// headers do not count.
+TEST(DedupPlan, SkipsFragmentsThatNeedTooManyReads) {
   const DedupPlanLimits limits = {.read_bytes_max = kMost, .compared_bytes_min = 8192};
   FragmentPlace large = place(1, 65'536, 8192);
   large.extent_offset = 4096;
@@ -75,7 +76,7 @@ TEST(DedupPlan, WhatTakesTooManyReadsIsNotCompared) {
                                       DedupRead{1, 65'536, 73'728, {Part{1, 0, 0, 8192}}}));
 }
 
-TEST(ExactCover, IsOfWholePiecesWithTheirCrc) {
+TEST(ExactCover, NeedsWholePiecesWithMatchingCrc) {
   std::vector<FragmentPlace> pieces(3);
   for (size_t i = 0; i < pieces.size(); ++i) {
     pieces[i].offset = 10 * i;
@@ -93,7 +94,7 @@ TEST(ExactCover, IsOfWholePiecesWithTheirCrc) {
 
 // Every stored byte is in exactly one part, every part is inside its read, and every read is
 // bounded. Encoded fragments are never cut.
-TEST(DedupPlan, EveryByteOnceInBoundedReads) {
+TEST(DedupPlan, ReadsEveryByteOnceInBoundedReads) {
   const uint64_t seed = 20'262;
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);

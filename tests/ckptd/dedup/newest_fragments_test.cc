@@ -31,7 +31,7 @@ TEST(NewestFragments, KnowsExactlyTheRangesOfTheNewestVersion) {
 }
 
 // Adjacent pieces match one fragment of their whole range, by the combined CRC32C.
-TEST(NewestFragments, PiecesTogetherAreAFragment) {
+TEST(NewestFragments, AdjacentPiecesMatchOneFragment) {
   NewestFragments newest;
   newest.set(1, {{0, 100, 0xaa}, {100, 50, 0xbb}, {150, 10, 0xcc}});
   const uint32_t two = ckpt::base::crc32c_combine(0xaa, 0xbb, 50);
@@ -40,7 +40,7 @@ TEST(NewestFragments, PiecesTogetherAreAFragment) {
   EXPECT_FALSE(newest.may_have(fragment(1, 0, 140, two)));
 }
 
-TEST(NewestFragments, WhatIsForgottenIsNotKnown) {
+TEST(NewestFragments, ForgottenUnitIsUnknown) {
   NewestFragments newest;
   newest.set(3, {{0, 1, 0xaa}});
   newest.forget(3);

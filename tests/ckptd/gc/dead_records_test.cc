@@ -46,7 +46,7 @@ class DeadRecordsTest : public testing::Test {
     for (const GcTask& task : round.tasks) taken.push_back(task.dead.sequence);
     return taken;
   }
-  void give_back(const std::vector<uint64_t>& records) {
+  void reclaim(const std::vector<uint64_t>& records) {
     fb::SpaceFreedT freed;
     freed.run = kTestRun;
     freed.records = records;
@@ -63,7 +63,7 @@ class DeadRecordsTest : public testing::Test {
   std::set<ckpt::SegmentId> candidates_;
 };
 
-TEST_F(DeadRecordsTest, ABacklogIsReadTwiceHoweverManyRoundsItTakes) {
+TEST_F(DeadRecordsTest, ReadsBacklogAtMostTwiceInAllRounds) {
   constexpr size_t kRecords = 3000;
   for (ckpt::Step step = 1; step <= kRecords; ++step) make_dead({.lineage = 1, .step = step});
   size_t reads = 0;
@@ -77,7 +77,7 @@ TEST_F(DeadRecordsTest, ABacklogIsReadTwiceHoweverManyRoundsItTakes) {
     EXPECT_LE(records.size(), limits::kGcTasksPerRoundMax);
     taken += records.size();
     more = dead_.more();
-    give_back(records);
+    reclaim(records);
   }
   EXPECT_EQ(taken, kRecords);
   EXPECT_EQ(rounds, (kRecords + limits::kGcTasksPerRoundMax - 1) / limits::kGcTasksPerRoundMax);
@@ -86,7 +86,7 @@ TEST_F(DeadRecordsTest, ABacklogIsReadTwiceHoweverManyRoundsItTakes) {
   EXPECT_THAT(catalog_.dead_space(kTestRun), IsEmpty());
 }
 
-TEST_F(DeadRecordsTest, WhatSomebodyMayReadWaits) {
+TEST_F(DeadRecordsTest, DeadSpaceWaitsForItsReaders) {
   const uint64_t first = make_dead({.lineage = 1, .step = 1});
   see(/*next_reader=*/5);
   EXPECT_THAT(take(/*oldest_reader=*/4), IsEmpty());
@@ -100,19 +100,19 @@ TEST_F(DeadRecordsTest, WhatSomebodyMayReadWaits) {
   EXPECT_THAT(take(/*oldest_reader=*/7), ElementsAre(first));
   EXPECT_THAT(candidates_, ElementsAre(1));
   EXPECT_TRUE(dead_.is_read(1)) << "its file stays";
-  give_back({first});
+  reclaim({first});
   EXPECT_THAT(take(/*oldest_reader=*/8), ElementsAre(second, elsewhere));
   EXPECT_THAT(candidates_, ElementsAre(1, 2));
   EXPECT_FALSE(dead_.is_read(1));
   EXPECT_EQ(dead_.waiting(), 0u);
 }
 
-TEST_F(DeadRecordsTest, WhatWasNotGivenBackIsTakenAgain) {
+TEST_F(DeadRecordsTest, UnreclaimedRecordIsTakenAgainAfterForget) {
   const uint64_t first = make_dead({.lineage = 1, .step = 1});
   const uint64_t second = make_dead({.lineage = 1, .step = 2});
   see(5);
   EXPECT_THAT(take(5), ElementsAre(first, second));
-  give_back({first});
+  reclaim({first});
   see(5);
   EXPECT_THAT(take(5), IsEmpty()) << "once";
   dead_.forget();
@@ -120,7 +120,7 @@ TEST_F(DeadRecordsTest, WhatWasNotGivenBackIsTakenAgain) {
   EXPECT_THAT(take(5), ElementsAre(second)) << "nobody after 5 was told of it";
 }
 
-TEST_F(DeadRecordsTest, SpaceOfARunThatIsGoneIsDeadToo) {
+TEST_F(DeadRecordsTest, TakesSpaceOfRemovedRuns) {
   const uint64_t first = make_dead({.lineage = 1, .step = 1});
   see(1);
   apply(committed({.point = {.lineage = 1, .step = 2}, .units = {0}}, units_));

@@ -62,7 +62,7 @@ class World {
     while (processes_.size() > kFirstSize) kill(processes_.rbegin()->first);
     for (int round = 0; round < 80; ++round) {
       if (round == 10) execute(groups_->rejoin_deadline_passed());
-      if (round == 40) ask_anew();
+      if (round == 40) ask_again();
       for (const auto& [member, process] : std::map(processes_)) ask(member);
       if (opening_) finish_opening(true);
       now_ += milliseconds(400);
@@ -135,7 +135,7 @@ class World {
 
   // Without a living group, ranks of a first epoch were assigned as processes came and went. The
   // waiting processes time out, as trainers do in the end, and are numbered again.
-  void ask_anew() {
+  void ask_again() {
     for (auto& [member, process] : processes_) {
       if (process.in_epoch) return;
     }
@@ -268,7 +268,7 @@ class World {
   bool survivors_continued_ = false;  // in the last epoch, or before it
 };
 
-TEST(ElasticGroupProperty, WhoeverIsLeftGoesOn) {
+TEST(ElasticGroupProperty, SurvivorsContinueInRandomHistories) {
   for (uint32_t seed = 1; seed <= 300 && !testing::Test::HasFailure(); ++seed) {
     SCOPED_TRACE(seed);
     World world(seed);

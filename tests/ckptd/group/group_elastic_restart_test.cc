@@ -29,7 +29,7 @@ class ElasticRestartTest : public ElasticGroupTest {
   }
 };
 
-TEST_F(ElasticRestartTest, SurvivorsGoOnAfterADaemonRestart) {
+TEST_F(ElasticRestartTest, SurvivorsContinueAfterDaemonRestart) {
   groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
   ASSERT_TRUE(groups.rejoin(kRun, 110, 0, 7).ok());
   const auto ended = all<Groups::EndEpoch>(join_survivor(11));
@@ -46,7 +46,7 @@ TEST_F(ElasticRestartTest, SurvivorsGoOnAfterADaemonRestart) {
   EXPECT_THAT(members_of(opens[0]), ElementsAre(10, 11));
 }
 
-TEST_F(ElasticRestartTest, AfterARestartTheUsualGraceHoldsUntilSomebodyAsks) {
+TEST_F(ElasticRestartTest, DefaultGraceAppliesUntilFirstSurvivorAsks) {
   groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
   ASSERT_TRUE(groups.rejoin(kRun, 110, 0, 7).ok());
   ASSERT_TRUE(groups.rejoin(kRun, 111, 1, 7).ok());
@@ -60,7 +60,7 @@ TEST_F(ElasticRestartTest, AfterARestartTheUsualGraceHoldsUntilSomebodyAsks) {
   EXPECT_TRUE(opens[0].goes_on);
 }
 
-TEST_F(ElasticRestartTest, AfterARestartOfEverythingNumbersComeAgain) {
+TEST_F(ElasticRestartTest, FullRestartReusesMemberNumbers) {
   groups.recovered(kRun, 7, 2, 2, {0, 1});
   for (MemberId member = 0; member < 2; ++member) {
     note(groups.join(kRun, request(member, ResumeMode::kLatest, 2)));
@@ -70,7 +70,7 @@ TEST_F(ElasticRestartTest, AfterARestartOfEverythingNumbersComeAgain) {
   EXPECT_EQ(opens[0].resume.resume, ResumeMode::kLatest);
 }
 
-TEST_F(ElasticRestartTest, ANewJobWaitsForNobodyOfTheOneBeforeARestart) {
+TEST_F(ElasticRestartTest, NewJobWaitsForNoMemberBeforeRestart) {
   groups.recovered(kRun, 7, 4, 2, {0, 1, 2, 3});
   const auto ended =
       all<Groups::EndEpoch>(note(groups.join(kRun, request(0, ResumeMode::kLatest, 1))));
@@ -81,7 +81,7 @@ TEST_F(ElasticRestartTest, ANewJobWaitsForNobodyOfTheOneBeforeARestart) {
   EXPECT_THAT(members_of(opens[0]), ElementsAre(0));
 }
 
-TEST_F(ElasticRestartTest, AJobOfWhichAMemberCameBackGoesOn) {
+TEST_F(ElasticRestartTest, JobWithRejoinedMemberContinues) {
   groups.recovered(kRun, 7, 2, 2, {0, 1});
   ASSERT_TRUE(groups.rejoin(kRun, 100, 0, 7).ok());
   JoinRequest other = request(1, ResumeMode::kLatest, 1);
@@ -92,7 +92,7 @@ TEST_F(ElasticRestartTest, AJobOfWhichAMemberCameBackGoesOn) {
   EXPECT_TRUE(opens[0].goes_on);
 }
 
-TEST_F(ElasticRestartTest, AGroupThatWentOnNeedsNoLostRank) {
+TEST_F(ElasticRestartTest, ContinuedGroupNeedsNoLostRank) {
   lose_one_after_a_restart(/*survivors_continued=*/true);
   ASSERT_EQ(opens.size(), 1u);
   EXPECT_FALSE(opens[0].goes_on);
@@ -100,12 +100,12 @@ TEST_F(ElasticRestartTest, AGroupThatWentOnNeedsNoLostRank) {
   EXPECT_EQ(opens[0].members[1].rank, 1u);
 }
 
-TEST_F(ElasticRestartTest, AFirstEpochNeedsItsLostRank) {
+TEST_F(ElasticRestartTest, FirstEpochNeedsItsLostRank) {
   lose_one_after_a_restart(/*survivors_continued=*/false);
   EXPECT_TRUE(opens.empty());
 }
 
-TEST_F(ElasticRestartTest, AReopenDeadlineLeavesWhoCameBack) {
+TEST_F(ElasticRestartTest, RejoinDeadlineKeepsRejoinedMembers) {
   groups.recovered(kRun, 7, 3, 2, {10, 11, 12});
   ASSERT_TRUE(groups.rejoin(kRun, 111, 1, 7).ok());
   EXPECT_THAT(all<Groups::EndEpoch>(note(groups.rejoin_deadline_passed()))[0].lost,

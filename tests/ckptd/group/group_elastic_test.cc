@@ -1,4 +1,4 @@
-// Elastic groups: epochs in which survivors go on.
+// Elastic groups: epochs in which survivors continue.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-TEST_F(ElasticGroupTest, GoesOnAsSoonAsAllSurvivorsHaveAsked) {
+TEST_F(ElasticGroupTest, ContinuesOnceAllSurvivorsHaveAsked) {
   open_first();
   EXPECT_THAT(all<Groups::EndEpoch>(lost(1))[0].remaining, ElementsAre(100, 102, 103));
   join_survivor(3);
@@ -33,7 +33,7 @@ TEST_F(ElasticGroupTest, GoesOnAsSoonAsAllSurvivorsHaveAsked) {
   EXPECT_EQ(groups.member(103)->lineage, 7u);
 }
 
-TEST_F(ElasticGroupTest, ASurvivorThatDiesBeforeItAsksIsNotWaitedFor) {
+TEST_F(ElasticGroupTest, SurvivorLostBeforeAskingIsNotAwaited) {
   open_first();
   lost(1);
   join_survivor(0);
@@ -43,7 +43,7 @@ TEST_F(ElasticGroupTest, ASurvivorThatDiesBeforeItAsksIsNotWaitedFor) {
   EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 3));
 }
 
-TEST_F(ElasticGroupTest, OneThatDiesAfterItAskedIsNotInIt) {
+TEST_F(ElasticGroupTest, SurvivorLostAfterAskingIsNotInEpoch) {
   open_first();
   lost(1);
   join_survivor(0);
@@ -53,7 +53,7 @@ TEST_F(ElasticGroupTest, OneThatDiesAfterItAskedIsNotInIt) {
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 3));
 }
 
-TEST_F(ElasticGroupTest, OneThatDiesWhileTheEpochOpensEndsIt) {
+TEST_F(ElasticGroupTest, SurvivorLostDuringOpenEndsTheEpoch) {
   open_first();
   lost(1);
   join_survivor(0);
@@ -70,7 +70,7 @@ TEST_F(ElasticGroupTest, OneThatDiesWhileTheEpochOpensEndsIt) {
   EXPECT_THAT(opens.back().previous_ranks, ElementsAre(0, 2)) << "of the epoch that just ended";
 }
 
-TEST_F(ElasticGroupTest, WhoDoesNotAskInTimeIsGivenUpAndComesBackWithoutState) {
+TEST_F(ElasticGroupTest, TimedOutSurvivorRejoinsWithoutState) {
   open_first();
   lost(1);
   join_survivor(0);
@@ -94,7 +94,7 @@ TEST_F(ElasticGroupTest, WhoDoesNotAskInTimeIsGivenUpAndComesBackWithoutState) {
   EXPECT_THAT(opens.back().previous_ranks, ElementsAre(0, 1, -1));
 }
 
-TEST_F(ElasticGroupTest, JoinersWaitUntilTheMembersLetThemIn) {
+TEST_F(ElasticGroupTest, JoinersWaitUntilAllMembersAsk) {
   open_first(2);
   EXPECT_EQ(all<Groups::JoinersWaiting>(join(5))[0].count, 1u);
   EXPECT_EQ(all<Groups::JoinersWaiting>(join(4))[0].count, 2u);
@@ -109,7 +109,7 @@ TEST_F(ElasticGroupTest, JoinersWaitUntilTheMembersLetThemIn) {
   EXPECT_THAT(opens[1].previous_ranks, ElementsAre(0, 1, -1, -1));
 }
 
-TEST_F(ElasticGroupTest, AJoinerThatComesWhileTheEpochOpensIsToldOfAfterwards) {
+TEST_F(ElasticGroupTest, JoinerDuringOpenIsReportedAfterwards) {
   open_first(2);
   lost(1);
   join_survivor(0);
@@ -118,7 +118,7 @@ TEST_F(ElasticGroupTest, AJoinerThatComesWhileTheEpochOpensIsToldOfAfterwards) {
   EXPECT_EQ(all<Groups::JoinersWaiting>(opened())[0].count, 1u);
 }
 
-TEST_F(ElasticGroupTest, WithTheLastSurvivorTheGroupIsGone) {
+TEST_F(ElasticGroupTest, GroupEndsWithItsLastSurvivor) {
   open_first(2);
   join(0 + 4, 2);
   lost(0);
@@ -130,7 +130,7 @@ TEST_F(ElasticGroupTest, WithTheLastSurvivorTheGroupIsGone) {
   EXPECT_EQ(opens[1].resume.resume, ResumeMode::kContinue);
 }
 
-TEST_F(ElasticGroupTest, ASurvivorOfAGroupThatIsGoneContinuesFromAView) {
+TEST_F(ElasticGroupTest, SurvivorsOfEndedGroupResumeFromView) {
   for (MemberId member = 0; member < 2; ++member) {
     note(groups.join(kRun, request(member, ResumeMode::kGoOn, 2)));
   }
@@ -139,7 +139,7 @@ TEST_F(ElasticGroupTest, ASurvivorOfAGroupThatIsGoneContinuesFromAView) {
   EXPECT_EQ(opens[0].resume.resume, ResumeMode::kContinue);
 }
 
-TEST_F(ElasticGroupTest, WhoLeavesIsNoSurvivor) {
+TEST_F(ElasticGroupTest, MemberThatLeftIsNoSurvivor) {
   open_first();
   EXPECT_TRUE(all<Groups::EndEpoch>(note(groups.leave(101))).empty());
   EXPECT_EQ(all<Groups::EndEpoch>(join_survivor(0)).size(), 1u);
@@ -148,7 +148,7 @@ TEST_F(ElasticGroupTest, WhoLeavesIsNoSurvivor) {
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 2));
 }
 
-TEST_F(ElasticGroupTest, ARecordThatCannotBeWrittenLosesNoSurvivor) {
+TEST_F(ElasticGroupTest, FailedRecordLosesNoSurvivor) {
   open_first(2);
   lost(0);
   join_survivor(1);
@@ -160,25 +160,25 @@ TEST_F(ElasticGroupTest, ARecordThatCannotBeWrittenLosesNoSurvivor) {
   EXPECT_TRUE(opens[2].goes_on);
 }
 
-TEST_F(ElasticGroupTest, NumbersBelongToOneProcess) {
+TEST_F(ElasticGroupTest, RefusesDuplicateMemberNumber) {
   for (const MemberId member : {MemberId{0}, MemberId{4}}) {
-    JoinRequest twin = request(member, ResumeMode::kStart);
-    twin.member = 9;
-    twin.rank = static_cast<Rank>(member / 2);
-    const auto refused = all<Groups::Refuse>(groups.join(kRun, twin));
+    JoinRequest duplicate = request(member, ResumeMode::kStart);
+    duplicate.member = 9;
+    duplicate.rank = static_cast<Rank>(member / 2);
+    const auto refused = all<Groups::Refuse>(groups.join(kRun, duplicate));
     EXPECT_EQ(refused.size(), member == 0 ? 0u : 1u);
   }
   groups.lost(100, "done");
   open_first(2);
-  JoinRequest twin = request(1, ResumeMode::kContinue);
-  twin.session = 500;
-  EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, twin)).size(), 1u) << "1 is there";
-  twin.resume = ResumeMode::kGoOn;
-  EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, twin)).size(), 1u);
+  JoinRequest duplicate = request(1, ResumeMode::kContinue);
+  duplicate.session = 500;
+  EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, duplicate)).size(), 1u) << "1 is there";
+  duplicate.resume = ResumeMode::kGoOn;
+  EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, duplicate)).size(), 1u);
   EXPECT_EQ(opens.size(), 1u);
 }
 
-TEST_F(ElasticGroupTest, GoingOnIsForElasticGroups) {
+TEST_F(ElasticGroupTest, PlainMembersCannotContinueOrJoinElasticGroup) {
   JoinRequest plain = request(0, ResumeMode::kGoOn);
   plain.elastic = false;
   EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, plain)).size(), 1u);
@@ -188,11 +188,11 @@ TEST_F(ElasticGroupTest, GoingOnIsForElasticGroups) {
   EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, other)).size(), 2u) << "all or none";
 }
 
-TEST_F(ElasticGroupTest, AMemberThatJoinsAnewGivesItsStateUp) {
+TEST_F(ElasticGroupTest, MemberThatJoinsAgainLosesItsState) {
   open_first(3);
-  JoinRequest twin = request(1, ResumeMode::kContinue);
-  twin.session = 500;
-  const auto refused = all<Groups::Refuse>(groups.join(kRun, twin));
+  JoinRequest duplicate = request(1, ResumeMode::kContinue);
+  duplicate.session = 500;
+  const auto refused = all<Groups::Refuse>(groups.join(kRun, duplicate));
   ASSERT_EQ(refused.size(), 1u) << "only itself may";
   EXPECT_EQ(refused[0].error.code, ErrorCode::kAlreadyExists);
   const auto ended = all<Groups::EndEpoch>(join(1));
@@ -206,7 +206,7 @@ TEST_F(ElasticGroupTest, AMemberThatJoinsAnewGivesItsStateUp) {
 }
 
 // The joiner has no state before the group has trained.
-TEST_F(ElasticGroupTest, AJoinerThatLosesTheGroupThatTakesItInJoinsAnew) {
+TEST_F(ElasticGroupTest, JoinerWithoutStateRejoinsAfterLoss) {
   open_first(2);
   join(5);
   join_survivor(0);
@@ -222,7 +222,7 @@ TEST_F(ElasticGroupTest, AJoinerThatLosesTheGroupThatTakesItInJoinsAnew) {
   EXPECT_THAT(opens[2].previous_ranks, ElementsAre(0, -1));
 }
 
-TEST_F(ElasticGroupTest, TheLastToAskIsTakenInAtOnce) {
+TEST_F(ElasticGroupTest, EpochOpensWhenLastMemberAsks) {
   open_first(2);
   join(5);
   join_survivor(0);
@@ -236,7 +236,7 @@ TEST_F(ElasticGroupTest, TheLastToAskIsTakenInAtOnce) {
   EXPECT_THAT(members_of(opens[2]), ElementsAre(0, 5));
 }
 
-TEST_F(ElasticGroupTest, AFirstEpochThatFailsBeforeAnybodyHasStateIsFormedAgain) {
+TEST_F(ElasticGroupTest, FirstEpochLostBeforeStateFormsAgain) {
   open_first(3);
   lost(1);
   EXPECT_TRUE(all<Groups::Refuse>(join(0, 3)).empty());
@@ -250,7 +250,7 @@ TEST_F(ElasticGroupTest, AFirstEpochThatFailsBeforeAnybodyHasStateIsFormedAgain)
 }
 
 // The refused member has left the epoch to ask for the next: the others do not wait for it.
-TEST_F(ElasticGroupTest, AMemberWhoseJoinIsRefusedIsInNoEpoch) {
+TEST_F(ElasticGroupTest, MemberWithRefusedJoinIsInNoEpoch) {
   open_first(3);
   JoinRequest taken = survivor_request(1);
   taken.member = 2;
@@ -269,7 +269,7 @@ TEST_F(ElasticGroupTest, AMemberWhoseJoinIsRefusedIsInNoEpoch) {
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0));
 }
 
-TEST_F(ElasticGroupTest, AJoinThatTheDaemonRefusesByItselfEndsTheEpoch) {
+TEST_F(ElasticGroupTest, JoinRefusedByDaemonEndsTheEpoch) {
   open_first(2);
   const auto ended = all<Groups::EndEpoch>(note(groups.refused(101)));
   ASSERT_EQ(ended.size(), 1u);

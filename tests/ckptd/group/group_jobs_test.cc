@@ -58,7 +58,7 @@ class GroupJobsTest : public testing::TestWithParam<bool> {
   Groups groups_;
 };
 
-TEST_P(GroupJobsTest, RanksOfTwoJobsNeverMeet) {
+TEST_P(GroupJobsTest, RefusesRanksOfAnotherJob) {
   EXPECT_THAT(join(kFirst, 0, 2), IsEmpty());
   expect_refused(1, 2);
   expect_refused(0, 2);
@@ -81,7 +81,7 @@ TEST_P(GroupJobsTest, JobKeepsItsRunBetweenTwoEpochs) {
   EXPECT_THAT(all<Groups::Refuse>(groups_.join(kRun, anew)), IsEmpty());
 }
 
-TEST_P(GroupJobsTest, RunIsFreeOnceAllOfTheJobAreGone) {
+TEST_P(GroupJobsTest, RunIsFreeOnceAllMembersAreGone) {
   open(kFirst, 2);
   (void)groups_.leave(session(kFirst, 0));
   expect_refused(0, 2);
@@ -89,13 +89,13 @@ TEST_P(GroupJobsTest, RunIsFreeOnceAllOfTheJobAreGone) {
   open(kSecond, 2);
 }
 
-TEST_P(GroupJobsTest, JobThatOnlyAskedIsGoneWithItsSession) {
+TEST_P(GroupJobsTest, WaitingJobEndsWithItsSession) {
   EXPECT_THAT(join(kFirst, 0, 2), IsEmpty());
   (void)groups_.lost(session(kFirst, 0), "it was killed");
   open(kSecond, 2);
 }
 
-TEST_P(GroupJobsTest, ClientsThatTellNoJobJoinAsEver) {
+TEST_P(GroupJobsTest, ClientsWithoutJobJoinAnyGroup) {
   open(kFirst, 1);
   JoinRequest older = request(0, 1, 2, ResumeMode::kContinue);
   EXPECT_THAT(all<Groups::Refuse>(groups_.join(kRun, older)), IsEmpty());
@@ -118,7 +118,7 @@ TEST_P(GroupJobsTest, RejoinedMembersHoldTheRunForTheirJob) {
 // Only an elastic group has survivors.
 class SurvivorJobsTest : public GroupJobsTest {};
 
-TEST_P(SurvivorJobsTest, SurvivorThatAskedWithoutRejoiningHoldsTheRun) {
+TEST_P(SurvivorJobsTest, SurvivorHoldsTheRunWithoutRejoining) {
   groups_.recovered(kRun, 5, 2, 1, {0, 1});
   EXPECT_THAT(all<Groups::Refuse>(groups_.join(kRun, request(kFirst, 0, 2, ResumeMode::kGoOn))),
               IsEmpty());

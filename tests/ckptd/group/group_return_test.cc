@@ -1,4 +1,4 @@
-// Elastic groups whose members all give their state up and return to a view, beside processes that
+// Elastic groups whose members all drop their state and return to a view, while other processes
 // wait to join.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ class GroupReturnTest : public ElasticGroupTest {
   std::vector<Groups::Refuse> refusals;
 };
 
-TEST_F(GroupReturnTest, TheRecordOfAReturnSaysThatTheGroupHadGoneOn) {
+TEST_F(GroupReturnTest, ReturnRecordsThatTheGroupHadContinued) {
   open_without_one();
   EXPECT_FALSE(opens[0].had_gone_on) << "the first epoch";
   returns(0, 0);
@@ -79,7 +79,7 @@ TEST_F(GroupReturnTest, JoinersWaitUntilFormerMembersHaveReturned) {
   EXPECT_THAT(opens.back().previous_ranks, ElementsAre(0, 1, 2, -1));
 }
 
-TEST_F(GroupReturnTest, AJoinerOfTheSameSizeTakesNoFormerPlace) {
+TEST_F(GroupReturnTest, JoinerOfSameSizeTakesNoFormerPlace) {
   open_without_one();
   joins(4, 3);
   returns(0, 0);
@@ -90,7 +90,7 @@ TEST_F(GroupReturnTest, AJoinerOfTheSameSizeTakesNoFormerPlace) {
   EXPECT_EQ(all<Groups::JoinersWaiting>(opened())[0].count, 2u);
 }
 
-TEST_F(GroupReturnTest, AJoinerThatComesWhileTheyReturnJoinsAfterwards) {
+TEST_F(GroupReturnTest, JoinerDuringReturnJoinsAfterwards) {
   open_without_one();
   returns(0, 0);
   returns(2, 1);
@@ -101,7 +101,7 @@ TEST_F(GroupReturnTest, AJoinerThatComesWhileTheyReturnJoinsAfterwards) {
   EXPECT_EQ(all<Groups::JoinersWaiting>(opened())[0].count, 2u);
 }
 
-TEST_F(GroupReturnTest, AJoinerThatDiesWhileItWaitsIsForgotten) {
+TEST_F(GroupReturnTest, JoinerLostWhileWaitingIsForgotten) {
   open_without_one();
   joins(5);
   returns(0, 0);
@@ -112,7 +112,7 @@ TEST_F(GroupReturnTest, AJoinerThatDiesWhileItWaitsIsForgotten) {
   EXPECT_THAT(opened(), IsEmpty());
 }
 
-TEST_F(GroupReturnTest, TheViewThatOneNamesIsTheResumePoint) {
+TEST_F(GroupReturnTest, ViewNamedByOneMemberIsResumePoint) {
   open_without_one();
   joins(5);
   returns(0, 0);
@@ -123,7 +123,7 @@ TEST_F(GroupReturnTest, TheViewThatOneNamesIsTheResumePoint) {
   EXPECT_EQ(opens[2].resume.resume_step, 8u);
 }
 
-TEST_F(GroupReturnTest, OneThatDiesBeforeItAsksIsNotWaitedFor) {
+TEST_F(GroupReturnTest, MemberLostBeforeAskingIsNotAwaited) {
   open_without_one();
   joins(5);
   returns(2, 1);
@@ -132,7 +132,7 @@ TEST_F(GroupReturnTest, OneThatDiesBeforeItAsksIsNotWaitedFor) {
   expect_returned({2, 3});
 }
 
-TEST_F(GroupReturnTest, OneThatDiesAfterItAskedIsNotWaitedFor) {
+TEST_F(GroupReturnTest, MemberLostAfterAskingIsNotAwaited) {
   open_without_one();
   joins(5);
   returns(0, 0);
@@ -142,7 +142,7 @@ TEST_F(GroupReturnTest, OneThatDiesAfterItAskedIsNotWaitedFor) {
   expect_returned({0, 3});
 }
 
-TEST_F(GroupReturnTest, OneThatDiesWhileTheEpochOpensEndsIt) {
+TEST_F(GroupReturnTest, MemberLostDuringOpenEndsTheEpoch) {
   open_without_one();
   for (const Rank rank : {0u, 1u, 2u}) returns(rank == 0 ? 0 : rank + 1, rank);
   lost(2);
@@ -152,7 +152,7 @@ TEST_F(GroupReturnTest, OneThatDiesWhileTheEpochOpensEndsIt) {
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0, 3)) << "the group has gone on before";
 }
 
-TEST_F(GroupReturnTest, OneThatDoesNotAskInTimeIsGivenUp) {
+TEST_F(GroupReturnTest, MemberThatDoesNotAskTimesOut) {
   open_without_one();
   joins(5);
   returns(0, 0);
@@ -165,7 +165,7 @@ TEST_F(GroupReturnTest, OneThatDoesNotAskInTimeIsGivenUp) {
   expect_returned({0, 3});
 }
 
-TEST_F(GroupReturnTest, JoinersFormAGroupWhereNoFormerMemberReturns) {
+TEST_F(GroupReturnTest, JoinersFormGroupIfNoFormerMemberReturns) {
   open_without_one();
   for (const MemberId member : {4, 5, 6, 7}) joins(member);
   lost(0);
@@ -177,7 +177,7 @@ TEST_F(GroupReturnTest, JoinersFormAGroupWhereNoFormerMemberReturns) {
   expect_returned({4, 5, 6, 7});
 }
 
-TEST_F(GroupReturnTest, OneWithItsStateGoesOnAndTakesTheOthersIn) {
+TEST_F(GroupReturnTest, MemberWithStateContinuesWithAllOthers) {
   open_without_one();
   joins(5);
   returns(0, 0);
@@ -190,7 +190,7 @@ TEST_F(GroupReturnTest, OneWithItsStateGoesOnAndTakesTheOthersIn) {
 }
 
 // A group that has not trained yet: the lost rank is started again.
-TEST_F(GroupReturnTest, AFirstEpochIsFormedAgainBesideJoiners) {
+TEST_F(GroupReturnTest, FirstEpochFormsAgainWhileJoinersWait) {
   open_first(3);
   joins(5, 3);
   joins(8, 4);
@@ -207,7 +207,7 @@ TEST_F(GroupReturnTest, AFirstEpochIsFormedAgainBesideJoiners) {
   EXPECT_EQ(all<Groups::JoinersWaiting>(opened())[0].count, 3u);
 }
 
-TEST_F(GroupReturnTest, ARankThatIsStartedAgainEarlyFillsItsPlace) {
+TEST_F(GroupReturnTest, RankRestartedEarlyFillsItsPlace) {
   open_first(3);
   lost(1);
   joins(8, 4);
@@ -220,7 +220,7 @@ TEST_F(GroupReturnTest, ARankThatIsStartedAgainEarlyFillsItsPlace) {
   EXPECT_THAT(refusals, IsEmpty());
 }
 
-TEST_F(GroupReturnTest, FormerMembersThatAskAgainComeBeforeJoiners) {
+TEST_F(GroupReturnTest, FormerMembersThatRetryPrecedeJoiners) {
   open_without_one();
   joins(5, 3);
   for (const Rank rank : {0u, 1u, 2u}) returns(rank == 0 ? 0 : rank + 1, rank);
@@ -232,8 +232,8 @@ TEST_F(GroupReturnTest, FormerMembersThatAskAgainComeBeforeJoiners) {
   EXPECT_EQ(all<Groups::JoinersWaiting>(opened())[0].count, 1u);
 }
 
-// The record could not be written, and then one of them died.
-TEST_F(GroupReturnTest, OneThatDiesAfterARefusalIsNotWaitedFor) {
+// The record could not be written, and then a member died.
+TEST_F(GroupReturnTest, MemberLostAfterRefusalIsNotAwaited) {
   open_without_one();
   joins(5, 3);
   for (const Rank rank : {0u, 1u, 2u}) returns(rank == 0 ? 0 : rank + 1, rank);
@@ -247,7 +247,7 @@ TEST_F(GroupReturnTest, OneThatDiesAfterARefusalIsNotWaitedFor) {
   EXPECT_THAT(refusals, IsEmpty());
 }
 
-TEST_F(GroupReturnTest, OneThatAsksTooLateNeedsNoOtherRank) {
+TEST_F(GroupReturnTest, MemberThatAsksLateContinuesAlone) {
   open_without_one();
   lost(0);
   lost(2);
@@ -257,7 +257,7 @@ TEST_F(GroupReturnTest, OneThatAsksTooLateNeedsNoOtherRank) {
   expect_returned({3});
 }
 
-TEST_F(GroupReturnTest, OneThatHangsHoldsNoPlaceAfterItsGrace) {
+TEST_F(GroupReturnTest, HungMemberHoldsNoPlaceAfterGrace) {
   open_first(3);
   lost(1);
   joins(4, 3);
@@ -286,7 +286,7 @@ TEST_F(GroupReturnTest, JoinersThatDisagreeRefuseNoFormerMember) {
   EXPECT_THAT(refusals, IsEmpty());
 }
 
-TEST_F(GroupReturnTest, ANumberThatReturnsIsTaken) {
+TEST_F(GroupReturnTest, RefusesDuplicateOfReturningMember) {
   open_without_one();
   returns(0, 0);
   JoinRequest second = request(0, ResumeMode::kContinue);
@@ -303,7 +303,7 @@ TEST_F(GroupReturnTest, ANumberThatReturnsIsTaken) {
   expect_returned({0, 2, 3});
 }
 
-TEST_F(GroupReturnTest, JoinersThatANewGroupHasNoPlaceForJoinItLater) {
+TEST_F(GroupReturnTest, ExcessJoinersJoinTheNextEpoch) {
   open_first(2);
   for (const MemberId member : {2, 3, 4}) joins(member, 2);
   lost(0);

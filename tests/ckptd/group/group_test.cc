@@ -60,7 +60,7 @@ TEST_F(GroupTest, RefusesRanksOutsideTheGroup) {
   }
 }
 
-TEST_F(GroupTest, AllMustAskForTheSameResumePoint) {
+TEST_F(GroupTest, RefusesRanksWithDifferentResumePoints) {
   groups.join(kRun, request(0, 2, ResumeMode::kLatest));
   const auto refused = all<Groups::Refuse>(groups.join(kRun, request(1, 2, ResumeMode::kStart)));
   ASSERT_EQ(refused.size(), 2u) << "the one that waits is told too";
@@ -69,7 +69,7 @@ TEST_F(GroupTest, AllMustAskForTheSameResumePoint) {
   open(2);
 }
 
-TEST_F(GroupTest, ContinueGoesAlong) {
+TEST_F(GroupTest, ContinueAdoptsResumePointOfOtherRank) {
   groups.join(kRun, request(0, 2, ResumeMode::kContinue));
   JoinRequest at = request(1, 2, ResumeMode::kAtStep);
   at.resume_step = 40;
@@ -79,7 +79,7 @@ TEST_F(GroupTest, ContinueGoesAlong) {
   EXPECT_EQ(opens[0].resume.resume_step, 40u);
 }
 
-TEST_F(GroupTest, ALossEndsTheEpochAndTheNextOneOpens) {
+TEST_F(GroupTest, LostMemberEndsEpochAndNextOneOpens) {
   open(3);
   const auto actions = groups.lost(101, "its process died");
   const auto ended = all<Groups::EndEpoch>(actions);
@@ -95,7 +95,7 @@ TEST_F(GroupTest, ALossEndsTheEpochAndTheNextOneOpens) {
   EXPECT_EQ(open(3, ResumeMode::kContinue), 2u);
 }
 
-TEST_F(GroupTest, AReplacementWaitsForTheHolderToBeGone) {
+TEST_F(GroupTest, ReplacementWaitsUntilHolderIsLost) {
   open(2);
   JoinRequest replacement = request(1, 2, ResumeMode::kContinue);
   replacement.session = 201;
@@ -107,7 +107,7 @@ TEST_F(GroupTest, AReplacementWaitsForTheHolderToBeGone) {
   EXPECT_EQ(opens[0].members[1].session, 201u);
 }
 
-TEST_F(GroupTest, AMemberThatAsksForTheNextEpochEndsThisOne) {
+TEST_F(GroupTest, MemberAskingForNextEpochEndsThisOne) {
   open(2);
   const auto actions = groups.join(kRun, request(0, 2, ResumeMode::kContinue));
   const auto ended = all<Groups::EndEpoch>(actions);
@@ -116,7 +116,7 @@ TEST_F(GroupTest, AMemberThatAsksForTheNextEpochEndsThisOne) {
   EXPECT_EQ(all<Groups::MemberGone>(actions).size(), 1u);
 }
 
-TEST_F(GroupTest, LeavingInGoodOrderEndsNothing) {
+TEST_F(GroupTest, LeavingMemberEndsNoEpoch) {
   open(2);
   EXPECT_TRUE(all<Groups::EndEpoch>(groups.leave(100)).empty());
   EXPECT_TRUE(groups.member(101)->active);
@@ -142,7 +142,7 @@ TEST_F(GroupTest, OnlyMembersThatDidNotLeaveAreLost) {
   EXPECT_TRUE(groups.would_lose(102)) << "it has not asked for the next epoch yet";
 }
 
-TEST_F(GroupTest, ARunIsTrainedWhileAConnectedSessionIsInItsGroup) {
+TEST_F(GroupTest, RunIsTrainedWhileGroupHasSession) {
   EXPECT_FALSE(trained());
   groups.join(kRun, request(0, 2));
   EXPECT_TRUE(trained()) << "it waits for the others";
@@ -154,7 +154,7 @@ TEST_F(GroupTest, ARunIsTrainedWhileAConnectedSessionIsInItsGroup) {
   EXPECT_FALSE(trained());
 }
 
-TEST_F(GroupTest, ARunIsNotTrainedBeforeAMemberComesBack) {
+TEST_F(GroupTest, RecoveredRunIsUntrainedUntilMemberRejoins) {
   groups.recovered(kRun, 6, 2, 3);
   EXPECT_TRUE(groups.in_use(kRun));
   EXPECT_FALSE(trained()) << "the job may be over";
@@ -164,7 +164,7 @@ TEST_F(GroupTest, ARunIsNotTrainedBeforeAMemberComesBack) {
   EXPECT_FALSE(trained()) << "the other member may still come back";
 }
 
-TEST_F(GroupTest, LossWhileTheRecordIsWritten) {
+TEST_F(GroupTest, MemberLostDuringOpenEndsTheEpoch) {
   groups.join(kRun, request(0, 2));
   groups.join(kRun, request(1, 2));
   EXPECT_TRUE(groups.lost(101, "died").empty());
@@ -174,7 +174,7 @@ TEST_F(GroupTest, LossWhileTheRecordIsWritten) {
   EXPECT_THAT(ended[0].remaining, ElementsAre(100));
 }
 
-TEST_F(GroupTest, AFailedRecordRefusesEverybody) {
+TEST_F(GroupTest, FailedRecordRefusesAllMembers) {
   groups.join(kRun, request(0, 2));
   groups.join(kRun, request(1, 2));
   const auto refused = all<Groups::Refuse>(
@@ -204,7 +204,7 @@ TEST_F(GroupTest, MembersThatDoNotRejoinAreLost) {
   EXPECT_EQ(groups.rejoin(kRun, 101, 1, 6).error().code, ErrorCode::kAborted);
 }
 
-TEST_F(GroupTest, AReplacementAfterARestartEndsTheEpochAtOnce) {
+TEST_F(GroupTest, ReplacementAfterRestartEndsEpochAtOnce) {
   groups.recovered(kRun, 6, 2, 3);
   ASSERT_TRUE(groups.rejoin(kRun, 100, 0, 6).ok());
   const auto ended = all<Groups::EndEpoch>(groups.join(kRun, request(1, 2, ResumeMode::kContinue)));
@@ -251,7 +251,7 @@ TEST_F(GroupTest, RendezvousIsBoundedAndEndsWithTheEpoch) {
 
 // Random joins, losses, leaves and answers: epochs only grow, an epoch is opened with every rank
 // once, and each of its members is told of its end at most once.
-TEST(GroupProperty, RandomHistories) {
+TEST(GroupProperty, EpochsHoldInvariantsInRandomHistories) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     SCOPED_TRACE(fmt::format("seed {}", seed));
     std::mt19937_64 random(seed);
@@ -300,7 +300,7 @@ TEST(GroupProperty, RandomHistories) {
   }
 }
 
-TEST_F(GroupTest, TheKeysOfAnEpochHaveAByteBudget) {
+TEST_F(GroupTest, KeysOfAnEpochHaveByteBudget) {
   const ckpt::Epoch epoch = open(1);
   const std::vector<uint8_t> value(limits::kKvValueBytesMax);
   size_t set = 0;
@@ -320,7 +320,7 @@ TEST_F(GroupTest, TheKeysOfAnEpochHaveAByteBudget) {
   EXPECT_TRUE(groups.kv_set(100, epoch, "another", value).ok());
 }
 
-TEST_F(GroupTest, KeysThatAreWaitedForCountUntilNobodyWaits) {
+TEST_F(GroupTest, AwaitedKeysCountUntilTheirWaiterLeaves) {
   const ckpt::Epoch epoch = open(2);
   const std::vector<uint8_t> value(limits::kKvValueBytesMax);
   for (size_t i = 0; i + 1 < limits::kKvBytesPerEpochMax / value.size(); ++i) {
@@ -349,7 +349,7 @@ TEST_F(GroupTest, ASessionRejoinsAsOneRank) {
   EXPECT_EQ(all<Groups::EndEpoch>(groups.lost(102, "died")).size(), 1u);
 }
 
-TEST_F(GroupTest, WhoLeavesWhileTheEpochOpensIsNotInIt) {
+TEST_F(GroupTest, MemberLeavingDuringOpenIsNotInEpoch) {
   groups.join(kRun, request(0, 2));
   ASSERT_EQ(all<Groups::OpenEpoch>(groups.join(kRun, request(1, 2))).size(), 1u);
   EXPECT_TRUE(groups.opens_for(kRun, 100));
@@ -364,7 +364,7 @@ TEST_F(GroupTest, WhoLeavesWhileTheEpochOpensIsNotInIt) {
   EXPECT_EQ(all<Groups::OpenEpoch>(groups.join(kRun, request(1, 2))).size(), 1u);
 }
 
-TEST_F(GroupTest, AnEpochThatNobodyComesBackToIsOverWithoutAWord) {
+TEST_F(GroupTest, EpochWithoutRejoinEndsSilently) {
   groups.recovered(kRun, 7, 2, 2);
   EXPECT_TRUE(groups.rejoin_deadline_passed().empty());
   EXPECT_FALSE(groups.rejoin(kRun, 100, 0, 7).ok());

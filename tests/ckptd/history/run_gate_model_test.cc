@@ -239,14 +239,14 @@ std::vector<Actor> kinds_of_runs(const std::vector<ckpt::RunId>& runs) {
   return kinds;
 }
 
-TEST(RunGateModel, ThreeActivitiesInTwoRuns) {
+TEST(RunGateModel, ThreeActivitiesInTwoRunsMatchTheModel) {
   std::vector<Actor> kinds = kinds_of_runs({1, 2});
   kinds.push_back({RunActivity::kAdminister, kAllRuns});
   const size_t played = play_combinations(kinds, 3);
   EXPECT_GT(played, 286u * 2 * 40) << "combinations, ways to wake, interleavings";
 }
 
-TEST(RunGateModel, FourActivitiesInOneRun) {
+TEST(RunGateModel, FourActivitiesInOneRunMatchTheModel) {
   const size_t played = play_combinations(kinds_of_runs({1}), 4);
   EXPECT_GT(played, 70u * 2 * 100);
 }

@@ -85,7 +85,7 @@ TEST(RunGate, WakesOnlyOnce) {
   EXPECT_EQ(woken, 1);
 }
 
-TEST(RunGate, WaitsForTheLastThatExcludes) {
+TEST(RunGate, WakesAfterTheLastExcludingActivity) {
   RunGate gate;
   bool woken = false;
   RunGate::Token registering = gate.begin(RunActivity::kRegister, kRun);

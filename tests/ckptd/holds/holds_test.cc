@@ -18,8 +18,8 @@ Hold hold_of(ckpt::SessionId session, uid_t uid, seconds now = seconds(0)) {
           .progress_at = now};
 }
 
-// The stall of a rebuild ended them all, before a word of their readers was read.
-TEST(Holds, AStalledLoopEndsNone) {
+// Regression: a stall during a rebuild ended all holds before their renewals were read.
+TEST(Holds, StalledLoopEndsNoHold) {
   Holds holds({.lease = seconds(60), .stall = seconds(10)});
   ASSERT_TRUE(holds.take(hold_of(1, 5)).ok());
   EXPECT_TRUE(holds.end_overdue(seconds(30)).empty());
@@ -29,7 +29,7 @@ TEST(Holds, AStalledLoopEndsNone) {
   EXPECT_EQ(holds.end_overdue(seconds(351)).size(), 1u) << "30 s, 10 s and 20 s";
 }
 
-TEST(Holds, ProgressAfterAStallCountsFromThere) {
+TEST(Holds, ProgressReadAfterStallExtendsNoLease) {
   Holds holds({.lease = seconds(60), .stall = seconds(10)});
   ASSERT_TRUE(holds.take(hold_of(1, 5)).ok());
   EXPECT_TRUE(holds.end_overdue(seconds(1)).empty());
@@ -41,7 +41,7 @@ TEST(Holds, ProgressAfterAStallCountsFromThere) {
   EXPECT_TRUE(holds.all().empty());
 }
 
-TEST(Holds, EndAfterTheLeaseWithoutProgress) {
+TEST(Holds, HoldEndsAfterLeaseWithoutProgress) {
   Holds holds({.lease = seconds(60), .stall = seconds(100)});
   const HoldId first = holds.take(hold_of(1, 5)).value();
   const HoldId second = holds.take(hold_of(2, 5)).value();
@@ -56,7 +56,7 @@ TEST(Holds, EndAfterTheLeaseWithoutProgress) {
   EXPECT_EQ(holds.end_overdue(seconds(160)).size(), 1u);
 }
 
-TEST(Holds, AJobHoldsAsLongAsItTakes) {
+TEST(Holds, HoldOfJobNeverExpires) {
   Holds holds;
   Hold job = hold_of(1, 5);
   job.of_job = true;
@@ -66,7 +66,7 @@ TEST(Holds, AJobHoldsAsLongAsItTakes) {
   EXPECT_FALSE(holds.release(1, id));
 }
 
-TEST(Holds, NobodyTakesMoreThanTheirPart) {
+TEST(Holds, QuotasBoundSessionUserAndTotal) {
   Holds holds({.per_session = 2, .per_user = 3, .all = 5, .reserved = 1});
   const auto error = [&](Hold hold) {
     const auto id = holds.take(std::move(hold));
@@ -87,7 +87,7 @@ TEST(Holds, NobodyTakesMoreThanTheirPart) {
   EXPECT_EQ(error(hold_of(2, 5)), "") << "there is room again";
 }
 
-TEST(Holds, OnlyTheirSessionReleasesOrRenewsThem) {
+TEST(Holds, OnlyTheOwnerSessionReleasesOrRenews) {
   Holds holds;
   const HoldId id = holds.take(hold_of(1, 5)).value();
   EXPECT_FALSE(holds.release(2, id));

@@ -71,7 +71,7 @@ TEST_F(IngestBlobsTest, CommitsOnceAllAreSealed) {
   EXPECT_EQ(commit->blobs, expected);
 }
 
-TEST_F(IngestBlobsTest, AnUnsealedOneIsNamedAtTheDeadline) {
+TEST_F(IngestBlobsTest, DeadlineNamesUnsealedBlob) {
   begin_both();
   seal_half(0);
   seal_half(1);
@@ -105,7 +105,7 @@ TEST_F(IngestBlobsTest, WrongSealsFailTheSnapshot) {
               HasSubstr("sealed twice"));
 }
 
-TEST_F(IngestBlobsTest, OneGlobalBlobHasOneRank) {
+TEST_F(IngestBlobsTest, RefusesGlobalBlobOfTwoRanks) {
   ASSERT_TRUE(begin(0, {{"loader", 1, true}}).status.ok());
   const auto again = begin(1, {{"loader", 1, true}});
   ASSERT_FALSE(again.status.ok());
@@ -113,7 +113,7 @@ TEST_F(IngestBlobsTest, OneGlobalBlobHasOneRank) {
               HasSubstr("ranks 0 and 1 both declare the global blob loader"));
 }
 
-TEST_F(IngestBlobsTest, TheCommitHasABoundForAllRanks) {
+TEST_F(IngestBlobsTest, BlobsOfAllRanksAreBounded) {
   std::vector<ckpt::BlobSpec> blobs;
   for (size_t i = 0; i < ckpt::kBlobsPerCommitMax; ++i) blobs.push_back({std::to_string(i), 0});
   ASSERT_TRUE(begin(0, blobs).status.ok());

@@ -82,7 +82,7 @@ class FragmentLedgerProperty : public testing::TestWithParam<uint32_t> {
   std::mt19937_64 random_{GetParam()};
 };
 
-TEST_P(FragmentLedgerProperty, TakesEachDeclaredByteOnceAndNoOther) {
+TEST_P(FragmentLedgerProperty, AcceptsEachDeclaredByteOnce) {
   const FragmentLedger::Specs specs(kLedgerUnits, {.name = "unit", .bytes = kLedgerBytes});
   const std::vector<UnitRange> declared = random_ranges();
   auto ledger = FragmentLedger::declare(declared, {0, 1, 2}, specs);

@@ -93,7 +93,7 @@ TEST_F(IngestTest, CommitsWhenEverythingIsWritten) {
   EXPECT_EQ(ingest.open_count(), 0u);
 }
 
-TEST_F(IngestTest, AnyRankMayBringTokensAndAllMustBringTheSame) {
+TEST_F(IngestTest, TokenCountsOfRanksMustAgree) {
   const ckpt::ExpertTokenCounts counts = {{.layer = 0, .expert = 1, .tokens = 70}};
   Ingest::Begin second = part(5, 1);
   second.expert_tokens = counts;
@@ -126,7 +126,7 @@ TEST_F(IngestTest, AnyRankMayBringTokensAndAllMustBringTheSame) {
   EXPECT_FALSE(begin(second).status.ok()) << "the same tokens, others lost";
 }
 
-TEST_F(IngestTest, WritesMayEndBeforeTheOthersBegin) {
+TEST_F(IngestTest, WritesMayEndBeforeOtherRanksBegin) {
   ASSERT_TRUE(begin(part(5, 1)).status.ok());
   EXPECT_TRUE(ingest.sealed(key(5), 1, sealed(part1)).actions.empty());
   EXPECT_TRUE(ingest.written(key(5), {}).empty());
@@ -138,7 +138,7 @@ TEST_F(IngestTest, WritesMayEndBeforeTheOthersBegin) {
   EXPECT_NE(only<Ingest::CommitAction>(last), nullptr);
 }
 
-TEST_F(IngestTest, RangesArriveInPieces) {
+TEST_F(IngestTest, RangesMayBeSealedInPieces) {
   begin_both(5);
   EXPECT_TRUE(ingest.sealed(key(5), 1, sealed({{1, 900, 100}})).status.ok());
   EXPECT_TRUE(ingest.sealed(key(5), 1, sealed({{1, 400, 1}})).status.ok());
@@ -159,7 +159,7 @@ TEST_F(IngestTest, NamesTheRanksThatDisagree) {
   EXPECT_FALSE(ingest.is_open(key(5)));
 }
 
-TEST_F(IngestTest, TheMinorityIsNamedWhoeverCameFirst) {
+TEST_F(IngestTest, ErrorNamesTheDisagreeingMinority) {
   const std::vector<std::vector<UnitRange>> parts = {
       {{0, 0, kUnitBytes}}, {{1, 0, 500}}, {{1, 500, 500}}};
   for (ckpt::Rank wrong = 0; wrong < 3; ++wrong) {
@@ -205,7 +205,7 @@ TEST_F(IngestTest, OverlapNamesUnitAndRange) {
               AllOf(HasSubstr("layers.0.experts.1.weights"), HasSubstr("300"), HasSubstr("400")));
 }
 
-TEST_F(IngestTest, PartsThatAreNotThePlansAreRefused) {
+TEST_F(IngestTest, RefusesPartsOfAnotherRank) {
   // Both parts have the agreed hash and cover everything, but the ranks have exchanged them.
   Ingest::Begin first = part(5, 0);
   Ingest::Begin second = part(5, 1);
@@ -216,7 +216,7 @@ TEST_F(IngestTest, PartsThatAreNotThePlansAreRefused) {
   EXPECT_THAT(outcome.status.error().message, HasSubstr("another rank's part"));
 }
 
-TEST_F(IngestTest, RefusesSenselessParts) {
+TEST_F(IngestTest, RefusesInvalidParts) {
   const auto refused = [&](ckpt::Step step, auto change) {
     Ingest::Begin bad = part(step, 0);
     change(bad);
@@ -271,7 +271,7 @@ TEST_F(IngestTest, ASecondBeginIsRefusedAndHarmless) {
   EXPECT_TRUE(ingest.is_open(key(5)));
 }
 
-TEST_F(IngestTest, LatecomersLearnWhyItFailed) {
+TEST_F(IngestTest, LateRankLearnsWhySnapshotFailed) {
   ASSERT_TRUE(begin(part(5, 0)).status.ok());
   ASSERT_EQ(ingest.abort(key(5), {ErrorCode::kAborted, "rank 0 changed its mind"}).size(), 1u);
   const auto late = begin(part(5, 1));
@@ -285,7 +285,7 @@ TEST_F(IngestTest, LatecomersLearnWhyItFailed) {
   EXPECT_TRUE(begin(next).status.ok());
 }
 
-TEST_F(IngestTest, ARefusedBeginFailsItForEverybody) {
+TEST_F(IngestTest, RefusedBeginFailsSnapshotForAllRanks) {
   const ckpt::Error error{ErrorCode::kResourceExhausted, "no slabs for rank 1"};
   EXPECT_EQ(ingest.refuse(key(5), error).size(), 1u);
   EXPECT_TRUE(ingest.refuse(key(5), error).empty());
@@ -329,7 +329,7 @@ TEST_F(IngestTest, AFailedRecordFailsTheSnapshot) {
   EXPECT_TRUE(ingest.failure(key(5)).has_value());
 }
 
-TEST_F(IngestTest, AMemberThatSealedEverythingMayGo) {
+TEST_F(IngestTest, MemberLostAfterItsSealsFailsNothing) {
   begin_both(5);
   begin_both(6);
   ASSERT_TRUE(ingest.sealed(key(5), 1, sealed(part1)).status.ok());
@@ -344,7 +344,7 @@ TEST_F(IngestTest, AMemberThatSealedEverythingMayGo) {
   EXPECT_TRUE(ingest.member_lost(8, 3, 0, "other run").empty());
 }
 
-TEST_F(IngestTest, TheDeadlineNamesWhoIsMissing) {
+TEST_F(IngestTest, DeadlineNamesLateRanks) {
   ASSERT_TRUE(begin(part(5, 0)).status.ok());
   EXPECT_TRUE(ingest.tick(Time(999)).empty());
   auto actions = ingest.tick(Time(1000));

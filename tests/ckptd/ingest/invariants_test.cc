@@ -14,7 +14,7 @@ OpenSnapshot one_rank() {
           std::make_shared<const std::vector<ckpt::UnitSpec>>(units)};
 }
 
-TEST(OpenSnapshotInvariants, AWrittenSlabThatWasNotSealedAborts) {
+TEST(OpenSnapshotInvariants, WrittenWithoutSealAborts) {
   OpenSnapshot snapshot = one_rank();
   EXPECT_DEATH(snapshot.written(), "more have ended than have begun");
 }

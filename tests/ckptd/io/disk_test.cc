@@ -44,7 +44,7 @@ TEST_P(DiskTest, ReadsWhatWasWritten) {
   disk_->close(file);
 }
 
-TEST_P(DiskTest, ReadIsShortAtTheEndOfTheFile) {
+TEST_P(DiskTest, ReadIsShortAtEndOfFile) {
   const FileId file = create("a");
   const AlignedBuffer data = random_bytes(2 * kBlockBytes, 2);
   ASSERT_TRUE(write_blocking(*disk_, file, 0, data.bytes()).ok());
@@ -58,7 +58,7 @@ TEST_P(DiskTest, ReadIsShortAtTheEndOfTheFile) {
   disk_->close(file);
 }
 
-TEST_P(DiskTest, ManyMoreRequestsThanTheRingHolds) {
+TEST_P(DiskTest, CompletesMoreRequestsThanTheRingHolds) {
   const size_t count = 3 * limits::kRingEntries;
   const FileId file = create("a", count * kBlockBytes);
   const AlignedBuffer data = random_bytes(count * kBlockBytes, 3);
@@ -161,7 +161,7 @@ TEST_P(DiskTest, RegisteredBufferWritesAndReads) {
   ::close(fd);
 }
 
-TEST_P(DiskTest, BuffersComeAndGo) {
+TEST_P(DiskTest, RegistersBuffersAgainAfterUnregistering) {
   std::vector<AlignedBuffer> memory;
   for (int i = 0; i < 8; ++i) memory.emplace_back(1 << 16);
   for (int round = 0; round < 4; ++round) {
@@ -176,7 +176,7 @@ TEST_P(DiskTest, BuffersComeAndGo) {
   }
 }
 
-TEST_P(DiskTest, CreateRefusesWhatExistsAndOpenWhatDoesNot) {
+TEST_P(DiskTest, CreateRefusesExistingAndOpenMissingFile) {
   const FileId file = create("a");
   auto again = disk_->open("a", {.create = true});
   ASSERT_FALSE(again.ok());
@@ -191,7 +191,7 @@ TEST_P(DiskTest, CreateRefusesWhatExistsAndOpenWhatDoesNot) {
   disk_->close(file);
 }
 
-TEST_P(DiskTest, DirectoriesListAndRemove) {
+TEST_P(DiskTest, DirectoriesListAndRemoveFiles) {
   ASSERT_TRUE(disk_->make_directory("segments").ok());
   ASSERT_TRUE(disk_->make_directory("segments").ok()) << "making it twice is no error";
   disk_->close(create("segments/2"));
@@ -206,7 +206,7 @@ TEST_P(DiskTest, DirectoriesListAndRemove) {
   EXPECT_EQ(disk_->list("nothing").error().code, ErrorCode::kNotFound);
 }
 
-TEST_P(DiskTest, TruncateAndPunch) {
+TEST_P(DiskTest, TruncatesAndPunchesFiles) {
   const FileId file = create("a", 16 * kBlockBytes);
   EXPECT_EQ(disk_->size(file).value(), 16 * kBlockBytes);
   const AlignedBuffer data = random_bytes(16 * kBlockBytes, 8);
@@ -235,7 +235,7 @@ TEST_P(DiskTest, TruncateAndPunch) {
   disk_->close(file);
 }
 
-TEST_P(DiskTest, FilesAreMadeOnAnotherThread) {
+TEST_P(DiskTest, CreatesFilesOnAnotherThread) {
   ASSERT_TRUE(disk_->make_directory("a").ok());
   auto made = std::async([this] { return disk_->create_file("a/b", 16 * kBlockBytes); }).get();
   ASSERT_TRUE(made.ok()) << made.error().message;
@@ -282,7 +282,7 @@ TEST_P(DiskTest, SpaceIsPlausible) {
   EXPECT_LE(space.free_bytes, space.total_bytes);
 }
 
-TEST_P(DiskTest, MoreThanTheDiskHoldsIsRefusedByNumber) {
+TEST_P(DiskTest, OversizedPreallocationIsRefusedWithItsSize) {
   auto file = disk_->open("a", {.create = true, .preallocate_bytes = 1ull << 62});
   ASSERT_FALSE(file.ok());
   EXPECT_THAT(file.error().message, HasSubstr("a: preallocating 4611686018427387904 bytes"));
@@ -292,7 +292,7 @@ TEST_P(DiskTest, MoreThanTheDiskHoldsIsRefusedByNumber) {
 INSTANTIATE_TEST_SUITE_P(Engines, DiskTest, testing::Values("uring", "pwritev", "memory"),
                          [](const auto& test) { return test.param; });
 
-TEST(OpenDisk, NamesWhatIsWrong) {
+TEST(OpenDisk, NamesUnknownEngineAndMissingRoot) {
   auto engine = open_disk({.root = testing::TempDir(), .engine = "punchcards"});
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(engine.error().code, ErrorCode::kInvalidArgument);
@@ -339,7 +339,7 @@ TEST_P(NoRing, FallsBackToPwritev) {
 class OddFiles : public DiskTest {};
 
 // A FIFO would block its reader for ever, in open() or in read().
-TEST_P(OddFiles, WhatIsNoFileIsAnErrorAtOnce) {
+TEST_P(OddFiles, RefusesNonRegularFilesWithoutBlocking) {
   const std::string root = folder_.root();
   ASSERT_EQ(::mkfifo((root + "/fifo").c_str(), 0600), 0);
   ASSERT_EQ(::symlink("fifo", (root + "/link").c_str()), 0);
@@ -358,7 +358,7 @@ TEST_P(OddFiles, WhatIsNoFileIsAnErrorAtOnce) {
 }
 
 // Only the check opens with O_NONBLOCK: on a file with O_NONBLOCK io_uring may return EAGAIN.
-TEST_P(OddFiles, AFileThatIsSharedWaitsForTheDisk) {
+TEST_P(OddFiles, SharedFileHasNoNonblockFlag) {
   disk_->close(create("a", kBlockBytes));
   const auto shared = disk_->share("a");
   if (!shared.ok()) GTEST_SKIP() << shared.error().message;

@@ -46,7 +46,7 @@ class DurableDirectoryTest : public testing::Test {
   std::set<fs::path> durable_;
 };
 
-TEST_F(DurableDirectoryTest, EveryDirectoryOnTheWayIsInTheOneAboveIt) {
+TEST_F(DurableDirectoryTest, EveryDirectoryOnThePathIsDurable) {
   for (const char* path : {"a", "b/", "c/d/e", "./f/./g/", "c/x/../y"}) {
     ASSERT_TRUE(make_durable_directory(root_ / path, recording()).ok()) << path;
     ASSERT_TRUE(fs::is_directory(root_ / path)) << path;
@@ -54,7 +54,7 @@ TEST_F(DurableDirectoryTest, EveryDirectoryOnTheWayIsInTheOneAboveIt) {
   }
 }
 
-TEST_F(DurableDirectoryTest, APathThatIsRelativeIsFromWhereTheProcessIs) {
+TEST_F(DurableDirectoryTest, RelativePathStartsAtCurrentDirectory) {
   const fs::path before = fs::current_path();
   fs::current_path(root_);
   const Status made = make_durable_directory("h/i", recording());
@@ -64,7 +64,7 @@ TEST_F(DurableDirectoryTest, APathThatIsRelativeIsFromWhereTheProcessIs) {
 }
 
 // The next start finds part of the path, and cannot know whether that part is durable.
-TEST_F(DurableDirectoryTest, WhatAStartThatWasStoppedHadMadeIsSyncedByTheNext) {
+TEST_F(DurableDirectoryTest, NextStartSyncsDirectoriesOfInterruptedStart) {
   for (size_t stop_at = 0; stop_at < 4; ++stop_at) {
     const fs::path top = root_ / std::to_string(stop_at);
     EXPECT_THAT(make_durable_directory(top / "x/y", recording(stop_at)).error().message,
@@ -74,14 +74,14 @@ TEST_F(DurableDirectoryTest, WhatAStartThatWasStoppedHadMadeIsSyncedByTheNext) {
   }
 }
 
-TEST_F(DurableDirectoryTest, ALinkLeadsToTheDirectoryThatIsSynced) {
+TEST_F(DurableDirectoryTest, SyncsTheTargetOfSymbolicLink) {
   fs::create_directory(root_ / "disk");
   fs::create_directory_symlink(root_ / "disk", root_ / "link");
   ASSERT_TRUE(make_durable_directory(root_ / "link/store", recording()).ok());
   expect_durable(root_ / "disk/store");
 }
 
-TEST_F(DurableDirectoryTest, WhatCannotBeMadeIsNamed) {
+TEST_F(DurableDirectoryTest, ErrorNamesThePathThatFailed) {
   std::ofstream(root_ / "file") << "x";
   EXPECT_THAT(make_durable_directory(root_ / "file").error().message,
               HasSubstr("file: not a directory"));
@@ -92,7 +92,7 @@ TEST_F(DurableDirectoryTest, WhatCannotBeMadeIsNamed) {
 }
 
 // ckptd's own user may be unable to read the directories above its store, as under /var/lib.
-TEST_F(DurableDirectoryTest, AboveAStoreThatIsThereNothingNeedBeReadable) {
+TEST_F(DurableDirectoryTest, ExistingStoreNeedsNoReadableParent) {
   ASSERT_TRUE(make_durable_directory(root_ / "closed/store").ok());
   const SyncDirectory closed = [&](const std::string& path) -> Status {
     if (path != root_ / "closed") return sync_directory_at(path);
@@ -105,7 +105,7 @@ TEST_F(DurableDirectoryTest, AboveAStoreThatIsThereNothingNeedBeReadable) {
 
 fs::perms mode_of(const fs::path& path) { return fs::status(path).permissions(); }
 
-TEST_F(DurableDirectoryTest, WhatIsMadeIsForItsUserButForTheWayToTheSocket) {
+TEST_F(DurableDirectoryTest, CreatedDirectoriesArePrivateExceptSocketPath) {
   const mode_t before = ::umask(0);
   ASSERT_TRUE(make_durable_directory(root_ / "a/b").ok());
   ASSERT_TRUE(make_durable_directory(root_ / "c/d/", sync_directory_at, root_ / "c/d/s").ok());
@@ -121,7 +121,7 @@ TEST_F(DurableDirectoryTest, WhatIsMadeIsForItsUserButForTheWayToTheSocket) {
   }
 }
 
-TEST_F(DurableDirectoryTest, OnlyWhatIsOpenToOthersIsClosed) {
+TEST_F(DurableDirectoryTest, ClosesExistingDirectoriesToOtherUsers) {
   fs::create_directories(root_ / "open");
   fs::create_directories(root_ / "group");
   ASSERT_EQ(::chmod((root_ / "open").c_str(), 0755), 0);

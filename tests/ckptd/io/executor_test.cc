@@ -17,7 +17,7 @@ class ExecutorTest : public testing::TestWithParam<std::string> {
       GetParam() == "inline" ? make_inline_executor() : make_thread_executor(2);
 };
 
-TEST_P(ExecutorTest, RunsWorkAndThenOnTheLoop) {
+TEST_P(ExecutorTest, RunsWorkThenCallbackOnTheLoop) {
   const auto loop = std::this_thread::get_id();
   std::atomic<int> worked = 0;
   int finished = 0;
@@ -38,7 +38,7 @@ TEST_P(ExecutorTest, RunsWorkAndThenOnTheLoop) {
   EXPECT_EQ(finished, 100);
 }
 
-TEST_P(ExecutorTest, AThenMayRunMore) {
+TEST_P(ExecutorTest, CallbackMayRunMoreWork) {
   int depth = 0;
   std::function<void()> again = [&] {
     if (++depth < 10) executor_->run(depth % 2 == 0 ? [] {} : std::function<void()>(), again);
@@ -51,8 +51,8 @@ TEST_P(ExecutorTest, AThenMayRunMore) {
   EXPECT_EQ(depth, 10);
 }
 
-// All threads are held by others' work, and more of it waits.
-TEST(ThreadExecutorTest, WithoutWorkItComesBackAtOnce) {
+// All threads are busy, and more work is queued.
+TEST(ThreadExecutorTest, EmptyWorkCompletesWithoutFreeThread) {
   const auto executor = make_thread_executor(1);
   std::promise<void> release;
   int behind = 0;
@@ -74,7 +74,7 @@ TEST(ThreadExecutorTest, WithoutWorkItComesBackAtOnce) {
   EXPECT_EQ(behind, 2);
 }
 
-TEST_P(ExecutorTest, EventDescriptorAnnouncesIt) {
+TEST_P(ExecutorTest, EventDescriptorAnnouncesCompletion) {
   if (executor_->event_fd() < 0) GTEST_SKIP() << "this executor has none";
   bool done = false;
   executor_->run([] {}, [&done] { done = true; });

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(IoShape, IsWrittenAsItIsRead) {
+TEST(IoShape, TextRoundTrips) {
   for (const char* text : {"32x4MiB", "1x64KiB", "256x64MiB", "8x1028KiB"}) {
     const auto shape = parse_io_shape(text);
     ASSERT_TRUE(shape.ok()) << text;
@@ -26,7 +26,7 @@ TEST(IoShape, IsWrittenAsItIsRead) {
   EXPECT_EQ(*parse_io_shape_choice("8x16MiB"), (IoShape{.depth = 8, .bytes = 16u << 20}));
 }
 
-TEST(IoShape, OfOtherTextsIsAnErrorThatQuotesThem) {
+TEST(IoShape, ErrorQuotesInvalidText) {
   for (const char* text :
        {"", "x", "32", "x4MiB", "32x", "0x4MiB", "257x4MiB", "32x4", "32x60KiB", "32x65KiB",
         "32x65MiB", "-1x4MiB", "99999999999x4MiB", "32 x4MiB", "32x4MiB ", "Auto"}) {
@@ -38,7 +38,7 @@ TEST(IoShape, OfOtherTextsIsAnErrorThatQuotesThem) {
 }
 
 // A disk by its price of a write; nothing else about it is real.
-class Measuring : public ::testing::Test {
+class IoShapeMeasurement : public ::testing::Test {
  protected:
   void take(std::function<double(uint64_t)> seconds) {
     disk_.set_write_seconds([this, seconds = std::move(seconds)](uint64_t bytes) {
@@ -66,7 +66,7 @@ class Measuring : public ::testing::Test {
   uint64_t written_ = 0;
 };
 
-TEST_F(Measuring, TakesTheUsualShapeWhereOthersAreNoBetter) {
+TEST_F(IoShapeMeasurement, PrefersDefaultShapeIfNoneIsFaster) {
   take([](uint64_t bytes) { return static_cast<double>(bytes) * kByte; });
   const auto measured = measure_io_shape(disk_, 0, clock());
   ASSERT_TRUE(measured.ok()) << measured.error().message;
@@ -76,27 +76,27 @@ TEST_F(Measuring, TakesTheUsualShapeWhereOthersAreNoBetter) {
   expect_clean();
 }
 
-TEST_F(Measuring, TakesLargerWritesWhereEachHasAPrice) {
+TEST_F(IoShapeMeasurement, TakesLargerWritesIfEachHasFixedCost) {
   take([](uint64_t bytes) { return 1e-3 + static_cast<double>(bytes) * kByte; });
   EXPECT_EQ(find(), (IoShape{.depth = 8, .bytes = 16u << 20}));
   expect_clean();
 }
 
-TEST_F(Measuring, TakesSmallerOnesWhereLargeOnesAreSlow) {
+TEST_F(IoShapeMeasurement, TakesSmallerWritesWhereLargeOnesAreSlow) {
   take([](uint64_t bytes) {
     return static_cast<double>(bytes) * kByte * (bytes > (1u << 20) ? 1.2 : 1);
   });
   EXPECT_EQ(find(), (IoShape{.depth = 32, .bytes = 1u << 20}));
 }
 
-TEST_F(Measuring, EndsSoonOnASlowDisk) {
+TEST_F(IoShapeMeasurement, EndsSoonOnASlowDisk) {
   take([](uint64_t bytes) { return static_cast<double>(bytes) / 0.1e9; });
   EXPECT_EQ(find(), IoShape{});
   EXPECT_EQ(written_, 128u << 20);
   expect_clean();
 }
 
-TEST_F(Measuring, LeavesAFullDiskAloneButForWhatIsLeftOfAStart) {
+TEST_F(IoShapeMeasurement, OnlyRemovesLeftoverFileOnFullDisk) {
   take([](uint64_t) { return -1.0; });
   disk_.close(disk_.adopt(std::move(disk_.create_file("calibration.bytes", 0)).value()));
   const auto measured = measure_io_shape(disk_, UINT64_MAX, clock());
@@ -106,7 +106,7 @@ TEST_F(Measuring, LeavesAFullDiskAloneButForWhatIsLeftOfAStart) {
   expect_clean();
 }
 
-TEST_F(Measuring, IsNoReasonNotToStart) {
+TEST_F(IoShapeMeasurement, FailureFallsBackToDefaultShape) {
   take([](uint64_t) { return -1.0; });
   EXPECT_FALSE(measure_io_shape(disk_, 0, clock()).ok());
   EXPECT_EQ(find(), IoShape{});
@@ -114,7 +114,7 @@ TEST_F(Measuring, IsNoReasonNotToStart) {
   expect_clean();
 }
 
-TEST_F(Measuring, IsDoneOnceForADevice) {
+TEST_F(IoShapeMeasurement, RunsOncePerDevice) {
   take([](uint64_t bytes) { return 1e-3 + static_cast<double>(bytes) * kByte; });
   const IoShape found = find();
   EXPECT_THAT(remembered(), ::testing::StartsWith("8x16MiB memory "));
@@ -123,7 +123,7 @@ TEST_F(Measuring, IsDoneOnceForADevice) {
   EXPECT_EQ(written_, 0u);
 }
 
-TEST_F(Measuring, IsDoneAgainWhereSomethingElseIsRemembered) {
+TEST_F(IoShapeMeasurement, RunsAgainIfStoredResultIsInvalid) {
   take([](uint64_t bytes) { return static_cast<double>(bytes) * kByte; });
   for (const std::string text : {"", "8x16MiB", "8x16MiB uring 1:1\n", "900x1GiB memory 1:1\n",
                                  "\0\xff x y z\n\n\n", "8x16MiB memory 1:1"}) {
@@ -137,7 +137,7 @@ TEST_F(Measuring, IsDoneAgainWhereSomethingElseIsRemembered) {
   EXPECT_THAT(remembered(), ::testing::StartsWith("32x4MiB memory "));
 }
 
-TEST_F(Measuring, WaitsForNobodyWhereAFifoIsInItsPlace) {
+TEST_F(IoShapeMeasurement, FifoInPlaceOfResultDoesNotBlock) {
   take([](uint64_t bytes) { return static_cast<double>(bytes) * kByte; });
   for (const char* name : {"/io-shape", "/io-shape.new"}) {
     ASSERT_EQ(::mkfifo((folder_.root() + name).c_str(), 0600), 0);
@@ -149,7 +149,7 @@ TEST_F(Measuring, WaitsForNobodyWhereAFifoIsInItsPlace) {
 
 class RealDisk : public DiskTest {};
 
-TEST_P(RealDisk, IsMeasuredAndLeftAsItWas) {
+TEST_P(RealDisk, MeasurementLeavesNoFile) {
   const auto measured = measure_io_shape(*disk_, 0, [] {
     return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch());
   });

@@ -27,7 +27,7 @@ class LockFileTest : public testing::Test {
 };
 
 // A daemon that was killed keeps its lock until the kernel has freed its memory.
-TEST_F(LockFileTest, IsTakenOnceItsHolderIsGone) {
+TEST_F(LockFileTest, IsTakenOnceHolderReleases) {
   std::optional<LockFile> holder = take({}).value();
   int tries = 0;
   const auto next = take([&] {
@@ -38,7 +38,7 @@ TEST_F(LockFileTest, IsTakenOnceItsHolderIsGone) {
   EXPECT_EQ(tries, 3);
 }
 
-TEST_F(LockFileTest, NamesTheHolderThatStays) {
+TEST_F(LockFileTest, NamesTheHolder) {
   const LockFile holder = take({}).value();
   const auto next = take([] { return false; });
   ASSERT_FALSE(next.ok());
@@ -98,7 +98,7 @@ TEST_F(LockFileTest, NamesOnlyAProcessThatHoldsTheLock) {
                                 "which cannot be checked from here"));
 }
 
-TEST_F(LockFileTest, SaysWhatToDoWhereItCannotBeMade) {
+TEST_F(LockFileTest, MissingFolderErrorNamesTheRemedy) {
   const auto lock_in = [&](const std::string& folder) {
     return LockFile::take(folder + "/lock", "socket /s", "another daemon listens on it", {})
         .error()

@@ -22,7 +22,7 @@ std::vector<std::byte> contents(Disk& disk, const std::string& path) {
 
 bool same(ByteView a, ByteView b) { return std::ranges::equal(a, b); }
 
-TEST(MemoryDisk, ACrashKeepsWhatWasSyncedAndMayLoseTheRest) {
+TEST(MemoryDisk, CrashKeepsSyncedAndMayLoseUnsyncedBytes) {
   const AlignedBuffer synced = random_bytes(8 * kBlockBytes, 1);
   const AlignedBuffer unsynced = random_bytes(8 * kBlockBytes, 2);
   int lost = 0;
@@ -46,7 +46,7 @@ TEST(MemoryDisk, ACrashKeepsWhatWasSyncedAndMayLoseTheRest) {
   EXPECT_GT(lost, 10) << "unsynced bytes must be lost most of the time: " << kept << " kept";
 }
 
-TEST(MemoryDisk, ASyncCoversOnlyWritesCompletedBeforeItWasSubmitted) {
+TEST(MemoryDisk, SyncCoversOnlyWritesCompletedBefore) {
   // Write and sync in flight together: over many seeds the write must be lost in some crashes even
   // though the sync reported success.
   const AlignedBuffer data = random_bytes(kBlockBytes, 3);
@@ -102,7 +102,7 @@ TEST(MemoryDisk, AKillLosesNothingAndMakesNothingDurable) {
   EXPECT_GT(lost, 10);
 }
 
-TEST(MemoryDisk, ACloneIsAllDurable) {
+TEST(MemoryDisk, CloneKeepsUnsyncedBytes) {
   MemoryDisk disk({.seed = 4});
   const FileId file = disk.open("a", {.create = true}).value();
   const AlignedBuffer data = random_bytes(4 * kBlockBytes, 5);
@@ -119,7 +119,7 @@ struct SilentFault {
 
 class SilentFaults : public testing::TestWithParam<SilentFault> {};
 
-TEST_P(SilentFaults, ReportSuccessAndStoreSomethingElse) {
+TEST_P(SilentFaults, ReportSuccessAndStoreOtherBytes) {
   MemoryDisk disk({.seed = 6});
   const FileId file = disk.open("a", {.create = true, .preallocate_bytes = 1 << 20}).value();
   disk.set_faults(GetParam().faults);
@@ -167,7 +167,7 @@ TEST(MemoryDisk, FailsTheNthRequestOfThePathOnly) {
   disk.close(b);
 }
 
-TEST(MemoryDisk, RunsFull) {
+TEST(MemoryDisk, FullDiskRefusesWritesUntilCapacityGrows) {
   MemoryDisk disk({.seed = 12, .capacity_bytes = 8 * kBlockBytes});
   const FileId file = disk.open("a", {.create = true, .preallocate_bytes = 4 * 4096}).value();
   EXPECT_EQ(disk.space().value().free_bytes, 4 * kBlockBytes);
@@ -181,7 +181,7 @@ TEST(MemoryDisk, RunsFull) {
   disk.close(file);
 }
 
-TEST(MemoryDisk, SameSeedSameHistory) {
+TEST(MemoryDisk, SameSeedGivesSameCompletionOrder) {
   auto history = [](uint64_t seed) {
     MemoryDisk disk({.seed = seed});
     const FileId file = disk.open("a", {.create = true}).value();

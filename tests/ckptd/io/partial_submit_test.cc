@@ -22,7 +22,7 @@ extern "C" int __wrap_io_uring_submit(io_uring* ring) {
 namespace ckptd {
 namespace {
 
-TEST(PartialSubmit, NothingStaysInTheRingUntilSomethingElseIsAsked) {
+TEST(PartialSubmit, SubmitsTheRestWithoutFurtherRequest) {
   const ckpt::test::TempFolder folder;
   const auto disk = open_engine("uring", folder.root());
   if (disk == nullptr) GTEST_SKIP() << "io_uring is not available here";

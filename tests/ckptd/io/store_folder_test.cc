@@ -36,7 +36,7 @@ TEST_F(StoreFolderTest, OtherFilesRefuseANewStore) {
   EXPECT_EQ(refusal(), "") << "a note beside a store";
 }
 
-TEST_F(StoreFolderTest, EmptyVolumesAreFree) {
+TEST_F(StoreFolderTest, EmptyVolumeAllowsNewStore) {
   EXPECT_EQ(refusal(), "");
   EXPECT_TRUE(check_store_folder((root_ / "none").string()).ok());
   fs::create_directory(root_ / "lost+found");
@@ -44,7 +44,7 @@ TEST_F(StoreFolderTest, EmptyVolumesAreFree) {
   EXPECT_EQ(refusal(), "");
 }
 
-TEST_F(StoreFolderTest, RestOfAnInterruptedStartIsFree) {
+TEST_F(StoreFolderTest, LeftoversOfInterruptedStartAllowNewStore) {
   for (const char* name : {"lock", "ckptd.sock", "ckptd.sock.lock", "ckptd.log", "io-shape",
                            "calibration.bytes", "my.sock", "my.sock.arena", "my.sock.lock"}) {
     make_file(name);
@@ -65,7 +65,7 @@ TEST_F(StoreFolderTest, FailedStartRemovesTheFoldersItMade) {
   EXPECT_TRUE(fs::exists(root_));
 }
 
-TEST_F(StoreFolderTest, StoreAndOlderFoldersStay) {
+TEST_F(StoreFolderTest, FailedStartKeepsStoreAndOlderFolders) {
   const fs::path store = root_ / "a/b";
   EXPECT_THAT(missing_folders(store.string() + "/"), ElementsAre(store, root_ / "a"));
   {

@@ -50,7 +50,7 @@ TEST(Health, OnlySomeConditionsStopSaving) {
   }
 }
 
-TEST(Health, LinesTellCauseAgeAndRemedy) {
+TEST(Health, LinesNameCauseAgeAndRemedy) {
   Health health;
   EXPECT_EQ(health_lines(health, 0), "");
   health.set(Condition::kDiskFull, full("a"), 10 * kSecond);

@@ -44,7 +44,7 @@ TEST(RunProgress, CausesOfOneKindDifferInNumbersOnly) {
   EXPECT_NE(kind_of_cause("12.5 MiB of 3 GiB"), kind_of_cause("12.5 KiB of 3 GiB"));
 }
 
-TEST(RunProgress, LinesTellStepAgeAndFailures) {
+TEST(RunProgress, LinesNameStepAgeAndFailures) {
   RunProgress progress;
   progress.durable("tiny", commit(60, 10 * kProgressSecond));
   progress.update(Names{"tiny"}, {});
@@ -58,7 +58,7 @@ TEST(RunProgress, LinesTellStepAgeAndFailures) {
               HasSubstr("; 2 snapshots wait for the disk, the oldest, of step 66, for 25 s; 1 sn"));
 }
 
-TEST(RunProgress, ATrainedRunIsListedBeforeAnythingOfItIsDurable) {
+TEST(RunProgress, TrainedRunIsListedBeforeFirstDurableStep) {
   RunProgress progress;
   progress.durable("old", commit(60, 10 * kProgressSecond));
   progress.update(Names{"new"}, {});
@@ -70,7 +70,7 @@ TEST(RunProgress, ATrainedRunIsListedBeforeAnythingOfItIsDurable) {
   EXPECT_EQ(progress.runs().size(), 1u) << "a run that saved nothing is not kept";
 }
 
-TEST(RunProgress, FailuresInTheStoreOutliveTheTraining) {
+TEST(RunProgress, DiskFailuresAreListedAfterTrainingEnds) {
   RunProgress progress;
   progress.failed("full", full(5), 1);
   progress.failed("full", {6, "rank 0 died", "rank # died", false}, 2);

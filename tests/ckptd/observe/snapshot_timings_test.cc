@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(SnapshotTimer, PartsLieBetweenTheMoments) {
+TEST(SnapshotTimer, PartsAreDifferencesOfTimestamps) {
   SnapshotTimer timer;
   timer.staged(nanoseconds(100));
   timer.written(nanoseconds(107));
@@ -34,7 +34,7 @@ TEST(SnapshotTimer, KeepsTheLongestPartOfAnyMember) {
                 .plan_ns = 5, .begin_ns = 2, .slab_wait_ns = 9, .copy_ns = 40, .seal_ns = 4}));
 }
 
-TEST(SnapshotTimer, MembersTellNoPartsOfTheDaemon) {
+TEST(SnapshotTimer, IgnoresDaemonPartsReportedByMembers) {
   SnapshotTimer timer;
   timer.told({.write_ns = 1, .sync_ns = 2, .journal_ns = 3});
   EXPECT_EQ(timer.timings(), ckpt::SnapshotTimings());
@@ -61,7 +61,7 @@ TEST(Histogram, CountsADurationAtItsBound) {
   EXPECT_DOUBLE_EQ(histogram.sum(), 103.0021);
 }
 
-TEST(SnapshotHistograms, TextIsThatOfPrometheus) {
+TEST(SnapshotHistograms, TextHasPrometheusFormat) {
   SnapshotHistograms histograms;
   histograms.add({.copy_ns = 2'000'000'000, .sync_ns = 20'000'000});
   MetricsText text;
@@ -82,7 +82,7 @@ TEST(SnapshotHistograms, TextIsThatOfPrometheus) {
   EXPECT_THAT(text.text(), HasSubstr("t_seconds_sum{part=\"sync\"} 0.02\n"));
 }
 
-TEST(SnapshotHistograms, PartsThatNoClientToldAreNotCounted) {
+TEST(SnapshotHistograms, PartsWithoutClientReportAreNotCounted) {
   SnapshotHistograms histograms;
   histograms.add({.write_ns = 1});
   EXPECT_THAT(histograms.of_part(3).counts(), Not(::testing::Contains(1)));

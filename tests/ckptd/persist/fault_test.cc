@@ -20,7 +20,7 @@ class FaultTest : public testing::TestWithParam<uint64_t> {
   std::unique_ptr<SmallStore> store_ = std::make_unique<SmallStore>(disk_);
 };
 
-TEST_P(FaultTest, AFailedWriteSealsTheSegmentOff) {
+TEST_P(FaultTest, FailedWriteClosesTheSegment) {
   EXPECT_TRUE(store_->save(1));
   const ckpt::SegmentId before = store_->snapshots[1].extents.at(0).segment;
   store_->write(3, 0);  // written, not yet synced, in the same segment
@@ -57,7 +57,7 @@ TEST_P(FaultTest, AFailedSyncFailsEverythingUnsynced) {
   EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 5));
 }
 
-TEST_P(FaultTest, AFailedJournalIsClosedForGood) {
+TEST_P(FaultTest, FailedJournalSyncClosesTheJournal) {
   EXPECT_TRUE(store_->save(1));
   disk_.set_faults({.path_prefix = "journal/", .fail_nth_sync = 1});
   EXPECT_FALSE(store_->save(2));
@@ -71,7 +71,7 @@ TEST_P(FaultTest, AFailedJournalIsClosedForGood) {
   EXPECT_EQ(store_->slabs(SlabState::kSealed) + store_->slabs(SlabState::kWriting), 0u);
 }
 
-TEST_P(FaultTest, AJournalWriteWithoutSpaceFailsThatCommitAlone) {
+TEST_P(FaultTest, JournalWriteWithoutSpaceFailsOnlyItsCommit) {
   EXPECT_TRUE(store_->save(1));
   disk_.set_faults({.path_prefix = "journal/", .full_nth_write = 1});
   EXPECT_FALSE(store_->save(2));
@@ -83,7 +83,7 @@ TEST_P(FaultTest, AJournalWriteWithoutSpaceFailsThatCommitAlone) {
   EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 3));
 }
 
-TEST_P(FaultTest, ADiskThatOthersFilledStillTakesCommits) {
+TEST_P(FaultTest, PreallocatedSpaceTakesCommitsOnFullDisk) {
   EXPECT_TRUE(store_->save(1, 1));
   store_->run();  // until the preallocation is done
   disk_.set_capacity(0);
@@ -93,7 +93,7 @@ TEST_P(FaultTest, ADiskThatOthersFilledStillTakesCommits) {
   EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 2));
 }
 
-TEST_P(FaultTest, WithoutRoomForTheJournalNothingIsBegun) {
+TEST_P(FaultTest, RefusesReservationsWithoutRoomForTheJournal) {
   disk_.set_capacity(3 << 20);  // less than the journal preallocates
   EXPECT_TRUE(store_->save(1, 1));
   store_->run();
@@ -118,7 +118,7 @@ TEST_P(FaultTest, WithoutRoomForTheJournalNothingIsBegun) {
   EXPECT_TRUE(store_->save(2)) << "space was made";
 }
 
-TEST_P(FaultTest, ARecordThatAFullDiskHasNoRoomForIsNotPromised) {
+TEST_P(FaultTest, ReservationCountsJournalRecordOnFullDisk) {
   EXPECT_TRUE(store_->save(1, 1));
   store_->run();  // until the journal has preallocated 8 MiB
   disk_.set_capacity(0);
@@ -139,7 +139,7 @@ TEST_P(FaultTest, ARecordThatAFullDiskHasNoRoomForIsNotPromised) {
   EXPECT_TRUE(store_->save(6, 1)) << "what was promised is there";
 }
 
-TEST_P(FaultTest, AFailedSyncLeavesNoFileOpenOrLeftOver) {
+TEST_P(FaultTest, FailedSyncLeavesNoEmptySegment) {
   EXPECT_TRUE(store_->save(1, 2));
   EXPECT_TRUE(store_->save(2, 2));  // more than half of the segment: makes a spare segment
   disk_.set_faults({.path_prefix = "segments/", .fail_nth_sync = 1});
@@ -170,7 +170,7 @@ TEST_P(FaultTest, ShortWritesAreContinued) {
   EXPECT_THAT(committed_steps(disk_), ElementsAre(1, 2, 3));
 }
 
-TEST_P(FaultTest, AFullDiskRefusesTheReservationAndNamesTheNumbers) {
+TEST_P(FaultTest, FullDiskRefusalNamesNeededAndReservedBytes) {
   const uint64_t used = 16ull << 20;
   disk_.set_capacity(used);
   EXPECT_TRUE(store_->persist().reserve(SmallStore::key(1), 4 << 20).ok());
@@ -220,7 +220,7 @@ TEST_P(FaultTest, ShortageEndsWithRoomForTheWholeSnapshot) {
 }
 
 // Regression: the shortage was shown as the journal's, and was cleared at once.
-TEST_P(FaultTest, AFullSegmentIsNoShortageOfTheJournal) {
+TEST_P(FaultTest, FullSegmentIsNoJournalShortage) {
   EXPECT_TRUE(store_->save(1));
   const ckpt::SegmentId segment = store_->snapshots[1].extents.at(0).segment;
   store_->write(3, 0);  // written, not yet synced, in the same segment
@@ -242,7 +242,7 @@ TEST_P(FaultTest, AFullSegmentIsNoShortageOfTheJournal) {
   persist.release_reservation(SmallStore::key(9));
 }
 
-TEST_P(FaultTest, ADiskThatRunsFullFailsTheSnapshotAndSparesTheRest) {
+TEST_P(FaultTest, FullDiskFailsOnlyTheSnapshotBeingWritten) {
   EXPECT_TRUE(store_->save(1));
   disk_.set_capacity(0);
   bool failed = false;
@@ -270,7 +270,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, FaultTest, testing::Range<uint64_t>(1, 9));
 // the crashed image, and all its bytes are on the disk. No refused commit is.
 class CrashTest : public testing::TestWithParam<uint64_t> {};
 
-TEST_P(CrashTest, WhatWasAcknowledgedSurvives) {
+TEST_P(CrashTest, AcknowledgedCommitsSurvive) {
   const uint64_t seed = GetParam();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
@@ -316,7 +316,7 @@ TEST_P(CrashTest, WhatWasAcknowledgedSurvives) {
   }
 }
 
-TEST_P(FaultTest, ASegmentThatCannotBeReadKeepsNoOtherFromBeingReclaimed) {
+TEST_P(FaultTest, UnreadableSegmentBlocksNoOtherReclaim) {
   std::vector<ExtentPlace> places;
   for (ckpt::Step step = 1; step <= 3; ++step) {
     EXPECT_TRUE(store_->save(step, 1));

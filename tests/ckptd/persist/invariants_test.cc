@@ -14,7 +14,7 @@ class PersistInvariants : public testing::Test {
   SmallStore store_{disk_};
 };
 
-TEST_F(PersistInvariants, ACommitBeforeItsWritesEndedAborts) {
+TEST_F(PersistInvariants, CommitBeforeEndOfItsWritesAborts) {
   store_.write(1, 0);
   EXPECT_DEATH(store_.commit(1), "commit before all extents were written");
   store_.run_writes(1);

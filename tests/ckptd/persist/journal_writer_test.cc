@@ -52,7 +52,7 @@ TEST_P(JournalWriterTest, RecordsGetSequenceNumbersInOrder) {
   EXPECT_EQ(writer.bytes(), end.end.offset);
 }
 
-TEST_P(JournalWriterTest, GoesOnWhereAReaderStopped) {
+TEST_P(JournalWriterTest, ContinuesAtTheEndOfScan) {
   {
     JournalWriter writer(*disk_, file_, {});
     writer.append({tag("a")}, nullptr);

@@ -38,7 +38,7 @@ TEST_P(PersistTest, ACommitIsReadBackByteForByte) {
   EXPECT_GT(store_->slabs(SlabState::kDurable), 0u) << "they are the memory level now";
 }
 
-TEST_P(PersistTest, NothingIsCommittedUntilItIsAskedFor) {
+TEST_P(PersistTest, WrittenSnapshotIsNotCommittedByItself) {
   store_->write(1, 0);
   store_->run_writes(1);
   EXPECT_THAT(store_->snapshots[1].extents, SizeIs(1));
@@ -46,7 +46,7 @@ TEST_P(PersistTest, NothingIsCommittedUntilItIsAskedFor) {
   store_->persist().abandon(SmallStore::key(1));
 }
 
-TEST_P(PersistTest, AWriteIntoASealedSlabFailsTheSnapshot) {
+TEST_P(PersistTest, WriteIntoSealedSlabFailsTheSnapshot) {
   StagedSlab slab = store_->stage(1, 0);
   store_->trainer().slab(slab.slab())[50'000] ^= std::byte{1};
   store_->write(1, std::move(slab));
@@ -86,7 +86,7 @@ void exchange_pages(SmallStore& store, const StagedSlab& slab) {
   std::copy(before.begin(), before.end(), bytes.begin());
 }
 
-TEST_P(PersistTest, ARefilledHoleFailsASnapshotThatWasTriedToEncode) {
+TEST_P(PersistTest, RefilledHoleFailsIncompressibleSnapshot) {
   if (!page_guard_available()) GTEST_SKIP() << "no page tables to look at here";
   if (GetParam() == "memory") GTEST_SKIP() << "the memory disk copies what is there: no pinning";
   StagedSlab slab = store_->stage(1, 0);
@@ -142,7 +142,7 @@ TEST_P(PersistTest, AnAbandonedSnapshotLeavesNothingVisible) {
   EXPECT_THAT(committed_steps(*disk_), ElementsAre(2));
 }
 
-TEST_P(PersistTest, AbandoningWhileItCommitsIsTooLate) {
+TEST_P(PersistTest, AbandonDuringCommitHasNoEffect) {
   store_->write(1, 0);
   store_->run_writes(1);
   store_->commit(1);
@@ -152,7 +152,7 @@ TEST_P(PersistTest, AbandoningWhileItCommitsIsTooLate) {
   EXPECT_TRUE(store_->snapshots[1].committed->ok());
 }
 
-TEST_P(PersistTest, ClosingGivesBackWhatWasPreallocated) {
+TEST_P(PersistTest, CloseFreesPreallocatedSpace) {
   EXPECT_TRUE(store_->save(1, 1));
   store_.reset();
   uint64_t bytes = 0;
@@ -166,7 +166,7 @@ TEST_P(PersistTest, ClosingGivesBackWhatWasPreallocated) {
   EXPECT_THAT(committed_steps(*disk_), ElementsAre(1));
 }
 
-TEST_P(PersistTest, TheNextStartGivesBackWhatACrashLeftOver) {
+TEST_P(PersistTest, StartReclaimsSegmentsLeftByCrash) {
   // State after a killed daemon: a segment with a commit, one without commits, and a foreign file.
   EXPECT_TRUE(store_->save(1, 1));
   const WrittenExtent extent = store_->snapshots[1].extents.at(0);
@@ -187,7 +187,7 @@ TEST_P(PersistTest, TheNextStartGivesBackWhatACrashLeftOver) {
   EXPECT_THAT(committed_steps(*disk_), ElementsAre(1));
 }
 
-TEST_P(PersistTest, TheNextStartFindsWhatLiesBetweenCommits) {
+TEST_P(PersistTest, StartFindsUnlistedSpaceBetweenCommits) {
   std::vector<ExtentPlace> places;
   for (ckpt::Step step = 1; step <= 3; ++step) {
     EXPECT_TRUE(store_->save(step, 1));
@@ -221,7 +221,7 @@ TEST_P(PersistTest, TheNextStartFindsWhatLiesBetweenCommits) {
 }
 
 // Extents of an aborted snapshot are reported dead, and are not written afterwards.
-TEST_P(PersistTest, WhatWasGivenUpIsSaidToBeDead) {
+TEST_P(PersistTest, ExtentsOfAbortedSnapshotAreReportedDead) {
   EXPECT_TRUE(store_->save(1, 1));
   EXPECT_THAT(store_->dead, IsEmpty());
   store_->write(2, 1);

@@ -1,5 +1,5 @@
-// Segment files that are made beside the loop: who waits for one, and what the disk's space is
-// then.
+// Segment files created off the loop: requests that wait for a file, and the free space reported
+// meanwhile.
 #include "ckptd/persist/segments.h"
 
 #include <gtest/gtest.h>
@@ -69,7 +69,7 @@ class SegmentsTest : public testing::Test {
                      [this] { on_made_(); }};
 };
 
-TEST_F(SegmentsTest, APlaceWaitsForItsSegmentAndTheNextIsMadeAhead) {
+TEST_F(SegmentsTest, NextSegmentIsCreatedAhead) {
   EXPECT_FALSE(segments_.place(kExtent).value().has_value());
   EXPECT_TRUE(segments_.making());
   size_t made = 0;
@@ -88,7 +88,7 @@ TEST_F(SegmentsTest, APlaceWaitsForItsSegmentAndTheNextIsMadeAhead) {
   EXPECT_FALSE(segments_.all().empty());
 }
 
-TEST_F(SegmentsTest, WhatIsBeingMadeIsNotMissingFromTheSpace) {
+TEST_F(SegmentsTest, SegmentBeingCreatedCountsAsFreeSpace) {
   const uint64_t before = there();
   segments_.prepare_ahead();
   ASSERT_TRUE(segments_.making());
@@ -103,7 +103,7 @@ class NearlyFullTest : public SegmentsTest {
   NearlyFullTest() : SegmentsTest(kSegment + kSegment / 4) {}
 };
 
-TEST_F(NearlyFullTest, NothingIsMadeAheadAndNoMoreThanNeeded) {
+TEST_F(NearlyFullTest, CreatesSegmentsOnDemandAtMinimalSize) {
   segments_.prepare_ahead();
   EXPECT_FALSE(segments_.making()) << "what is to be left free would be taken";
   EXPECT_FALSE(segments_.place(kExtent).value().has_value());
@@ -113,7 +113,7 @@ TEST_F(NearlyFullTest, NothingIsMadeAheadAndNoMoreThanNeeded) {
   EXPECT_EQ(place->segment->bytes, ckpt::kBlockBytes + kExtent);
 }
 
-TEST_F(NearlyFullTest, AFailureIsNotOfWhoNeedsLess) {
+TEST_F(NearlyFullTest, FailureDoesNotHitSmallerRequest) {
   constexpr uint64_t kTooMuch = 2 * kSegment;
   EXPECT_FALSE(segments_.place(kTooMuch).value().has_value());
   // The large request is gone when the failure arrives, and another request is first in the queue.
@@ -130,7 +130,7 @@ TEST_F(NearlyFullTest, AFailureIsNotOfWhoNeedsLess) {
   EXPECT_TRUE(segments_.place(kExtent).value().has_value());
 }
 
-TEST_F(NearlyFullTest, WhoWaitedIsToldWhyThereIsNone) {
+TEST_F(NearlyFullTest, WaitingRequestGetsTheError) {
   constexpr uint64_t kTooMuch = 2 * kSegment;
   EXPECT_FALSE(segments_.place(kTooMuch).value().has_value());
   std::optional<ErrorCode> code;

@@ -1,4 +1,4 @@
-// A full disk is told until every run that found it full has room again.
+// A full disk is reported until every run that found it full has room again.
 #include "ckptd/persist/shortage_watch.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST_F(ShortageWatchTest, LargestNeedOfAllRunsDecides) {
   EXPECT_EQ(watch.count(), 2u);
 }
 
-TEST_F(ShortageWatchTest, ALaterDurableSnapshotShowsThatTheRunHasRoom) {
+TEST_F(ShortageWatchTest, LaterDurableSnapshotEndsShortageOfRun) {
   watch.note(kLarge, space_of(50));
   watch.found_room(at(kSmall, 6));
   EXPECT_EQ(needed(10), 50u);
@@ -56,7 +56,7 @@ TEST_F(ShortageWatchTest, ALaterDurableSnapshotShowsThatTheRunHasRoom) {
   EXPECT_EQ(needed(10), std::nullopt);
 }
 
-TEST_F(ShortageWatchTest, TheLatestSnapshotDecidesWithItsWholeNeed) {
+TEST_F(ShortageWatchTest, LatestSnapshotDecidesWithItsWholeNeed) {
   watch.note(at(kLarge, 6), space_of(50));
   watch.note(at(kLarge, 6), space_of(1));  // another piece of it
   EXPECT_EQ(needed(10), 50u);
@@ -66,7 +66,7 @@ TEST_F(ShortageWatchTest, TheLatestSnapshotDecidesWithItsWholeNeed) {
   EXPECT_EQ(needed(30), std::nullopt) << "a later one may be smaller";
 }
 
-TEST_F(ShortageWatchTest, ARunThatIsGoneNeedsNothing) {
+TEST_F(ShortageWatchTest, ForgottenRunNeedsNoSpace) {
   watch.note(kLarge, space_of(50));
   watch.note(kSmall, space_of(20));
   watch.forget(kLarge.run);
@@ -80,7 +80,7 @@ TEST_F(ShortageWatchTest, NoSpaceAtAllIsAShortage) {
   EXPECT_EQ(needed(1), std::nullopt);
 }
 
-TEST_F(ShortageWatchTest, TheJournalHasItsOwnNeed) {
+TEST_F(ShortageWatchTest, JournalNeedIsCheckedSeparately) {
   watch.note(kSmall, {.room = {}, .needed_bytes = 200, .of_journal = true});
   watch.note(kLarge, space_of(50));
   EXPECT_EQ(needed(60, 100), 200u);

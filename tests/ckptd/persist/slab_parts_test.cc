@@ -22,7 +22,7 @@ ckpt::ExtentFragment fragment_at(uint64_t payload_offset, uint64_t length) {
   return fragment;
 }
 
-TEST(SlabParts, AFragmentInABlockWithOneThatIsWrittenIsWritten) {
+TEST(SlabParts, FragmentsSharingWrittenBlockAreWritten) {
   // The first two share block 0, the third has blocks 1 and 2 for itself, the last two share 3.
   const Fragments fragments = {fragment_at(0, 100), fragment_at(128, 200), fragment_at(4096, 5000),
                                fragment_at(3 * 4096, 10), fragment_at(3 * 4096 + 10, 10)};
@@ -35,15 +35,15 @@ TEST(SlabParts, AFragmentInABlockWithOneThatIsWrittenIsWritten) {
             (Flags{true, true, true, false, false}));
 }
 
-TEST(SlabParts, AChainOfSharedBlocksIsWrittenAsAWhole) {
+TEST(SlabParts, ChainOfSharedBlocksIsWrittenWhole) {
   const Fragments fragments = {fragment_at(0, 5000), fragment_at(5000, 5000),
                                fragment_at(10'000, 5000)};
   EXPECT_EQ(left_out_of_slab(fragments, {false, true, true}, 0), Flags(3, false));
   EXPECT_EQ(left_out_of_slab(fragments, {true, true, false}, 0), Flags(3, false));
 }
 
-// The disk would be asked for more than it is spared.
-TEST(SlabParts, ShortStretchesAreWritten) {
+// Leaving out short stretches would cost more requests than it saves.
+TEST(SlabParts, ShortStretchesAreNotLeftOut) {
   const Fragments fragments = {fragment_at(0, 4096), fragment_at(4096, 4096),
                                fragment_at(8192, 4096), fragment_at(12'288, 8191)};
   EXPECT_EQ(left_out_of_slab(fragments, {true, true, false, true}, 8192),
@@ -52,7 +52,7 @@ TEST(SlabParts, ShortStretchesAreWritten) {
   EXPECT_EQ(left_out_of_slab(fragments, {true, true, true, true}, 20'479), Flags(4, true));
 }
 
-TEST(SlabParts, PartsMoveTogether) {
+TEST(SlabParts, PartsAreWrittenWithoutGaps) {
   const Fragments fragments = {fragment_at(0, 4096), fragment_at(8192, 100),
                                fragment_at(16'384, 6000)};
   const SlabParts parts = parts_of_slab(fragments, {true, false, false});
@@ -64,7 +64,7 @@ TEST(SlabParts, PartsMoveTogether) {
 
 // In any layout, the written bytes are every byte of the included fragments, at its place, and no
 // byte of the omitted ones.
-TEST(SlabParts, OfRandomSlabs) {
+TEST(SlabParts, WritesOnlyIncludedFragmentsOfRandomSlabs) {
   const uint64_t seed = 20'261;
   SCOPED_TRACE(seed);
   std::mt19937_64 random(seed);

@@ -24,7 +24,7 @@ void write(WriteMeter& meter, milliseconds& now, int pieces, int depth) {
   }
 }
 
-TEST(WriteMeter, CountsWhileThereIsSomethingToWrite) {
+TEST(WriteMeter, IdleTimeDoesNotCount) {
   WriteMeter meter;
   milliseconds now{0};
   EXPECT_EQ(meter.bytes_per_second(), 0);
@@ -35,7 +35,7 @@ TEST(WriteMeter, CountsWhileThereIsSomethingToWrite) {
   }
 }
 
-TEST(WriteMeter, TellsBeforeAStretchEnds) {
+TEST(WriteMeter, ReportsRateDuringLongStretch) {
   WriteMeter meter;
   for (int i = 0; i < 4; ++i) meter.began(milliseconds(0));
   milliseconds now{0};
@@ -48,14 +48,14 @@ TEST(WriteMeter, TellsBeforeAStretchEnds) {
   EXPECT_NEAR(meter.bytes_per_second(), 2 * kMiB * 1e3, 1);
 }
 
-TEST(WriteMeter, LearnsNothingFromAFewBytes) {
+TEST(WriteMeter, IgnoresStretchesBelowTheMinimum) {
   WriteMeter meter;
   meter.began(milliseconds(0));
   meter.ended(milliseconds(100), limits::kRateStretchBytesMin - 1);
   EXPECT_EQ(meter.bytes_per_second(), 0);
 }
 
-TEST(WriteMeter, LearnsFromAFewBytesThatTheDiskIsFaster) {
+TEST(WriteMeter, ShortStretchMayRaiseTheRate) {
   WriteMeter meter;
   meter.began(milliseconds(0));
   meter.ended(milliseconds(100), 8 * kMiB);
@@ -69,7 +69,7 @@ TEST(WriteMeter, LearnsFromAFewBytesThatTheDiskIsFaster) {
   EXPECT_LT(meter.bytes_per_second(), kMiB * 1e3);
 }
 
-TEST(WriteMeter, LearnsFromAFewBytesThatTookLong) {
+TEST(WriteMeter, LongStretchOfFewBytesLowersTheRate) {
   WriteMeter meter;
   meter.began(milliseconds(0));
   meter.ended(milliseconds(10), 64 * kMiB);  // into a cache
@@ -83,7 +83,7 @@ TEST(WriteMeter, LearnsFromAFewBytesThatTookLong) {
 }
 
 // The meter follows a slower disk gradually.
-TEST(WriteMeter, FollowsTheDisk) {
+TEST(WriteMeter, FollowsSlowerDiskGradually) {
   WriteMeter meter;
   meter.began(milliseconds(0));
   meter.ended(milliseconds(10), 64 * kMiB);

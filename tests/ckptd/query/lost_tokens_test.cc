@@ -42,13 +42,13 @@ class LostTokensTest : public QueryTest {
   json lost_so_far(const std::string& target) { return lost(target, "lost_so_far"); }
 };
 
-TEST_F(LostTokensTest, AreTheDifferenceOfTheCounts) {
+TEST_F(LostTokensTest, IsDifferenceOfTokenCounts) {
   EXPECT_EQ(lost("tiny~1@5"), json::parse("[0, 0]"));
   EXPECT_EQ(lost("tiny~1@10"), json::parse("[0, 20]"));
   EXPECT_EQ(lost("tiny~1@20"), json::parse("[0, 880]"));
 }
 
-TEST_F(LostTokensTest, FollowTheLineageAndTheOlderPart) {
+TEST_F(LostTokensTest, FollowsLineageAndOlderPartOfExpert) {
   // Expert 0's optimizer is of step 10 (15 tokens). Expert 1 is of step 5 (20 tokens).
   EXPECT_EQ(lost("tiny~2@12"), json::parse("[3, 27]"));
   const json view = ask("show", {{"target", "tiny~2@12"}});
@@ -58,7 +58,7 @@ TEST_F(LostTokensTest, FollowTheLineageAndTheOlderPart) {
   EXPECT_EQ(view["units"][4]["lost_tokens"], nullptr) << "no expert";
 }
 
-TEST_F(LostTokensTest, AreNullWhereCountsAreMissing) {
+TEST_F(LostTokensTest, IsNullIfCountsAreMissing) {
   commit({2, 14}, {4}, false);
   EXPECT_EQ(lost("tiny~2@14"), json::parse("[null, null]")) << "the view's commit has none";
   add(committed({.point = {2, 16}, .units = {0, 1, 4}, .tokens = {{0, 1, 60}}}, units_));
@@ -69,7 +69,7 @@ TEST_F(LostTokensTest, AreNullWhereCountsAreMissing) {
 
 // No tokens are lost by step 14. After step 15 expert 1 is restored from step 14, without 8 of its
 // tokens.
-TEST_F(LostTokensTest, WhatARecoveryTookIsNotLostAgain) {
+TEST_F(LostTokensTest, TokensLostByRecoveryCountOnce) {
   add(committed({.point = {2, 14},
                  .units = all_units(units_),
                  .tokens = {{0, 0, 18}, {0, 1, 47}},
@@ -95,7 +95,7 @@ TEST_F(LostTokensTest, WhatARecoveryTookIsNotLostAgain) {
   EXPECT_EQ(lost("tiny~2@20"), json::parse("[0, null]")) << "only one of the two says what is lost";
 }
 
-TEST_F(LostTokensTest, SoFarAreNoneOnlyIfTheTrainerSaysSo) {
+TEST_F(LostTokensTest, LostSoFarIsNullWithoutTrainerReport) {
   EXPECT_EQ(lost_so_far("tiny~2@12"), json::parse("[null, null]")) << "some, nobody says whose";
   EXPECT_EQ(ask("log", {{"target", "tiny"}})[0]["lost_so_far"], nullptr);
   add(committed({.point = {2, 14},
@@ -110,7 +110,7 @@ TEST_F(LostTokensTest, SoFarAreNoneOnlyIfTheTrainerSaysSo) {
   EXPECT_EQ(lost_so_far("tiny~2@16"), json::parse("[null, 0]")) << "expert 0 is not counted";
 }
 
-TEST_F(LostTokensTest, TheLogHasThePltThatTheTrainerCounted) {
+TEST_F(LostTokensTest, LogHasPltReportedByTheTrainer) {
   for (const json& commit : ask("log", {{"target", "tiny"}})) EXPECT_EQ(commit["plt"], 0.25);
 }
 

@@ -34,7 +34,7 @@ class NamesTest : public QueryTest {
   }
 };
 
-TEST_F(NamesTest, EveryListedCommitIsFoundByItsName) {
+TEST_F(NamesTest, ListedNameFindsItsCommit) {
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937_64 random(seed);
@@ -60,7 +60,7 @@ TEST_F(NamesTest, EveryListedCommitIsFoundByItsName) {
   }
 }
 
-TEST_F(NamesTest, TheLineAndTheOthersAreTheWholeLog) {
+TEST_F(NamesTest, CurrentLineAndOtherLineagesFormTheLog) {
   std::mt19937_64 random(7);
   for (int resumes = 0; resumes < 20; ++resumes) {
     resume_at_random(random);
@@ -75,7 +75,7 @@ TEST_F(NamesTest, TheLineAndTheOthersAreTheWholeLog) {
   }
 }
 
-TEST_F(NamesTest, AStepOfAnotherLineageIsAnErrorThatNamesIt) {
+TEST_F(NamesTest, ErrorNamesOtherLineagesOfTheStep) {
   commit({2, 20}, all_units(units_), true);
   add(lineage_opened(3, 1, 10));
   for (const char* verb : {"show", "experts", "restore-plan", "log"}) {
@@ -96,7 +96,7 @@ TEST_F(NamesTest, AStepOfAnotherLineageIsAnErrorThatNamesIt) {
             "commits");
 }
 
-TEST_F(NamesTest, ManyLineagesOfAStepAreNotAllNamed) {
+TEST_F(NamesTest, ErrorNamesBoundedNumberOfLineages) {
   for (ckpt::LineageId lineage = 3; lineage < 20; ++lineage) {
     add(lineage_opened(lineage, 1, 10));
     commit({lineage, 25}, {4}, false);
@@ -106,7 +106,7 @@ TEST_F(NamesTest, ManyLineagesOfAStepAreNotAllNamed) {
                "others have it: tiny~19@25, tiny~18@25, tiny~17@25 and more (`ckptctl log --all`");
 }
 
-TEST_F(NamesTest, AUnitOfACommitHasTheVersionsItsViewShows) {
+TEST_F(NamesTest, UnitListsVersionsOfTheView) {
   const json unit = ask("unit", {{"target", "tiny@15"}, {"unit", "trainer"}});
   ASSERT_EQ(unit["versions"].size(), 3u);
   EXPECT_EQ(point_of(unit["versions"][0]), (ViewPoint{2, 15}));
@@ -114,7 +114,7 @@ TEST_F(NamesTest, AUnitOfACommitHasTheVersionsItsViewShows) {
   EXPECT_EQ(ask("unit", {{"target", "tiny@best"}, {"unit", "trainer"}})["versions"].size(), 2u);
 }
 
-TEST_F(NamesTest, ATagIsTakenAwayByAnyNameOfItsCommit) {
+TEST_F(NamesTest, AnyNameOfCommitRemovesItsTag) {
   const auto removed = [&](const json& args) {
     json question = {{"remove", true}};
     question.update(args);
@@ -143,7 +143,7 @@ TEST_F(NamesTest, RefusalsNameTheCommitWithItsLineage) {
   EXPECT_EQ(tag.error().message, "tiny~1@5: damaged: its header");
 }
 
-TEST_F(NamesTest, VerifyTakesNoLineageForAWholeRun) {
+TEST_F(NamesTest, VerifyAndRemoveRefuseWholeLineage) {
   const auto target = parse_verify_args(context_, R"({"target": "tiny~1"})");
   ASSERT_FALSE(target.ok());
   EXPECT_EQ(target.error().message,

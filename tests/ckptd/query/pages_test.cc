@@ -22,7 +22,7 @@ const std::vector<std::pair<std::string, json>>& questions() {
   return all;
 }
 
-TEST_F(QueryTest, PagesTogetherAreTheAnswer) {
+TEST_F(QueryTest, PagesTogetherEqualWholeAnswer) {
   for (const auto& [verb, args] : questions()) {
     const json whole = ask(verb, args);
     for (const size_t bytes : {size_t{1}, size_t{300}, size_t{700}, size_t{1} << 20}) {
@@ -39,7 +39,7 @@ TEST_F(QueryTest, PagesTogetherAreTheAnswer) {
   }
 }
 
-TEST_F(QueryTest, ALayerThatIsCutGoesOnInTheNextPage) {
+TEST_F(QueryTest, SplitLayerContinuesOnNextPage) {
   const json whole = ask("experts", {{"target", "tiny"}});
   ASSERT_EQ(whole["layers"].size(), 1u);
   const json cut = ask_in_pages("experts", {{"target", "tiny"}}, 1);
@@ -49,7 +49,7 @@ TEST_F(QueryTest, ALayerThatIsCutGoesOnInTheNextPage) {
   EXPECT_EQ(ask_in_pages("experts", {{"target", "tiny"}}, 1 << 20), whole);
 }
 
-TEST_F(QueryTest, APageIsOfTheViewOfTheFirstWhateverIsCommittedMeanwhile) {
+TEST_F(QueryTest, PagesOfShowKeepTheirView) {
   const json whole = ask("show", {{"target", "tiny"}});
   json args = {{"target", "tiny"}, {"page", ""}, {"page_bytes", 1}};
   const json first = ask("show", args);
@@ -74,7 +74,7 @@ TEST_F(QueryTest, APageIsOfTheViewOfTheFirstWhateverIsCommittedMeanwhile) {
   expect_error("show", args, 1, "run tiny: it has changed since the answer's first page");
 }
 
-TEST_F(QueryTest, ALogGoesOnWhereItWasWhateverIsCommittedMeanwhile) {
+TEST_F(QueryTest, PagesOfLogIgnoreNewerCommits) {
   json args = {{"target", "tiny"}, {"page", ""}, {"page_bytes", 1}};
   const json first = ask("log", args);
   commit({2, 20}, all_units(units_), true);
@@ -82,14 +82,14 @@ TEST_F(QueryTest, ALogGoesOnWhereItWasWhateverIsCommittedMeanwhile) {
   EXPECT_EQ(ask("log", args)["document"][0]["lineage"], 1);
 }
 
-TEST_F(QueryTest, LogBeforeAStep) {
+TEST_F(QueryTest, LogListsCommitsBeforeGivenStep) {
   const json log = ask("log", {{"target", "tiny~1"}, {"before", 15}, {"limit", 1}});
   ASSERT_EQ(log.size(), 1u);
   EXPECT_EQ(log[0]["step"], 10);
   EXPECT_TRUE(ask("log", {{"target", "tiny"}, {"before", 5}}).empty());
 }
 
-TEST_F(QueryTest, WhatIsNoPositionIsRefused) {
+TEST_F(QueryTest, RefusesInvalidPageArguments) {
   for (const auto& [verb, args] : questions()) {
     json wrong = args;
     for (const char* page :
@@ -105,7 +105,7 @@ TEST_F(QueryTest, WhatIsNoPositionIsRefused) {
   }
 }
 
-TEST_F(QueryTest, AnAnswerThatIsTooLongSaysWhoseAndWhatToDo) {
+TEST_F(QueryTest, ErrorOfTooLongAnswerNamesRemedy) {
   context_.page_bytes_max = 300;
   expect_error("log", {{"target", "tiny"}}, 1,
                "run tiny: the answer to log is longer than the most, 300 bytes: ask for it in "
@@ -154,7 +154,7 @@ PrunePlan long_plan() {
   return plan;
 }
 
-TEST_F(QueryTest, APlanThatWasCarriedOutCountsWhatItDoesNotList) {
+TEST_F(QueryTest, ExecutedPrunePlanCountsOmittedRows) {
   const RunInfo run = catalog_.run("tiny").value();
   const PrunePlan plan = long_plan();
   const json all = json::parse(prune_answer(run, plan, false, {}).json);
@@ -174,7 +174,7 @@ TEST_F(QueryTest, APlanThatWasCarriedOutCountsWhatItDoesNotList) {
   EXPECT_FALSE(parse_prune_args(context_, R"({"target": "tiny", "page": ""})").ok());
 }
 
-TEST_F(QueryTest, ADryRunIsListedToItsEndUnlessItIsAnother) {
+TEST_F(QueryTest, DryRunPagesRefuseChangedPlan) {
   const RunInfo run = catalog_.run("tiny").value();
   const PrunePlan plan = long_plan();
   const json all = json::parse(prune_answer(run, plan, true, {}).json);
@@ -204,7 +204,7 @@ TEST_F(QueryTest, ADryRunIsListedToItsEndUnlessItIsAnother) {
   EXPECT_EQ(removed, all["removed"]);
 }
 
-TEST_F(QueryTest, ErrorsOfAVerifyThatThereIsNoRoomForAreCounted) {
+TEST_F(QueryTest, VerifyCountsErrorsLeftOut) {
   VerifyReport report;
   report.errors_left_out = 3;
   for (int i = 0; i < 10; ++i) report.errors.push_back({"tiny", 1, 5, "trainer", "CRC differs"});
@@ -216,7 +216,7 @@ TEST_F(QueryTest, ErrorsOfAVerifyThatThereIsNoRoomForAreCounted) {
 }
 
 // If no view is complete, the map marks the units that were never saved.
-TEST_F(QueryTest, ExpertsOfARunWithoutACompleteView) {
+TEST_F(QueryTest, ExpertsMarksUnitsThatWereNeverSaved) {
   ckpt::UnitSpec late;
   late.name = "layers.0.experts.2.weights";
   late.bytes = 3;

@@ -8,7 +8,7 @@ namespace {
 
 using nlohmann::json;
 
-TEST_F(QueryTest, Runs) {
+TEST_F(QueryTest, ListsReadableRuns) {
   const json runs = ask("runs", json::object());
   ASSERT_EQ(runs.size(), 1u);
   EXPECT_EQ(runs[0]["run"], "tiny");
@@ -47,7 +47,7 @@ TEST_F(QueryTest, LogIsNewestFirstOverAllLineages) {
   EXPECT_EQ(ask("log", {{"target", "tiny"}, {"limit", 2}}).size(), 2u);
 }
 
-TEST_F(QueryTest, LogListsDamagedCommitsAndLeavesDeletedOnesOut) {
+TEST_F(QueryTest, LogListsDamagedButNotDeletedCommits) {
   add(commit_damaged({1, 5}, "unit trainer: segment 1 offset 4096: checksum"));
   add(deleted({1, 15}, "retention"));
   const json log = ask("log", {{"target", "tiny"}});
@@ -57,7 +57,7 @@ TEST_F(QueryTest, LogListsDamagedCommitsAndLeavesDeletedOnesOut) {
   EXPECT_EQ(ask("runs", json::object())[0]["commits"], 3);
 }
 
-TEST_F(QueryTest, ShowIsTheViewOfOneStep) {
+TEST_F(QueryTest, ShowListsTheViewOfOneStep) {
   const json view = ask("show", {{"target", "tiny~1@10"}});
   EXPECT_EQ(view["run"], "tiny");
   EXPECT_EQ(view["step"], 10);
@@ -85,7 +85,7 @@ TEST_F(QueryTest, ShowIsTheViewOfOneStep) {
   EXPECT_EQ(ask("show", {{"target", "tiny"}})["lineage"], 2);
 }
 
-TEST_F(QueryTest, ShowOfADamagedCommitShowsWhatItsViewHasInstead) {
+TEST_F(QueryTest, ShowOfDamagedCommitListsOlderVersions) {
   add(commit_damaged({1, 10}, "its header"));
   const json view = ask("show", {{"target", "tiny~1@10"}});
   EXPECT_EQ(view["damaged"], "its header");
@@ -104,7 +104,7 @@ TEST_F(QueryTest, AMissingUnitMakesTheViewIncomplete) {
   expect_error("show", {{"target", "tiny@latest"}}, 3, "run tiny: no complete view");
 }
 
-TEST_F(QueryTest, SchemaAndUnit) {
+TEST_F(QueryTest, ListsSchemaAndVersionsOfUnit) {
   const json schema = ask("schema", {{"target", "tiny"}});
   EXPECT_EQ(schema["metadata"]["hf_config"]["layers"], 2);
   ASSERT_EQ(schema["units"].size(), units_.size());
@@ -128,7 +128,7 @@ TEST_F(QueryTest, MetadataNestedTooDeepIsNotShown) {
   EXPECT_EQ(schema["units"].size(), units_.size());
 }
 
-TEST_F(QueryTest, ExpertsByLayer) {
+TEST_F(QueryTest, ListsExpertsByLayer) {
   const json document = ask("experts", {{"target", "tiny~1@10"}});
   ASSERT_EQ(document["layers"].size(), 1u);
   EXPECT_EQ(document["layers"][0]["layer"], 0);
@@ -146,7 +146,7 @@ TEST_F(QueryTest, ExpertsByLayer) {
                               {"lost_so_far", nullptr}}));
 }
 
-TEST_F(QueryTest, AlarmsOfCommitsAndOfRefusedSnapshots) {
+TEST_F(QueryTest, ListsAlarmsOfCommitsAndRefusedSnapshots) {
   using fb::AlarmKind;
   add(committed({.point = {2, 20},
                  .units = {0, 4},
@@ -188,7 +188,7 @@ TEST_F(QueryTest, DiffListsWhatChanged) {
   EXPECT_EQ(ask("diff", {{"from", "tiny~1@5"}, {"to", "tiny~1@5"}})["units"], json::array());
 }
 
-TEST_F(QueryTest, RestorePlanSaysWhereTheBytesAre) {
+TEST_F(QueryTest, RestorePlanListsBytesPerSource) {
   sources_.at(SourceId::kSegment).measured(1000);
   const json plan = ask("restore-plan", {{"target", "tiny~1@10"}});
   uint64_t total = 0;
@@ -201,7 +201,7 @@ TEST_F(QueryTest, RestorePlanSaysWhereTheBytesAre) {
   EXPECT_DOUBLE_EQ(plan["sources"][1]["seconds"], static_cast<double>(rest) / 1000);
 }
 
-TEST_F(QueryTest, RestorePlanPassesOverKnownDamage) {
+TEST_F(QueryTest, RestorePlanSkipsKnownDamage) {
   const ScrubDamage damage{
       .run = "tiny", .lineage = 1, .step = 10, .unit = units_[1].name, .reason = "CRC differs"};
   context_.damages = std::span(&damage, 1);
@@ -224,7 +224,7 @@ TEST_F(QueryTest, RestorePlanFailsWithoutAnIntactVersion) {
   expect_error("restore-plan", {{"target", "tiny~1@5"}}, 4, "the view has no older version of it");
 }
 
-TEST_F(QueryTest, RunWithoutACommitSaysSo) {
+TEST_F(QueryTest, RunWithoutCommitIsReported) {
   add(run_created("fresh", kTestRun + 1));
   const json empty = ask("show", {{"target", "fresh"}}, 3);
   EXPECT_EQ(empty["error"], "run fresh: it has no commit yet");
@@ -250,7 +250,7 @@ TEST_F(QueryTest, ErrorsNameTheObjectAndTheExitCode) {
   }
 }
 
-TEST_F(QueryTest, VerifyAndTagArguments) {
+TEST_F(QueryTest, ParsesVerifyAndTagArguments) {
   const auto all = parse_verify_args(context_, "");
   EXPECT_EQ(all->runs.size(), catalog_.runs().size());
   QueryContext stranger = context_;
@@ -280,7 +280,7 @@ TEST_F(QueryTest, VerifyAndTagArguments) {
   EXPECT_EQ(code(R"({"target": "tiny~1@15", "tag": "x"})"), ckpt::ErrorCode::kCorrupt);
 }
 
-TEST_F(QueryTest, VerifyAnswer) {
+TEST_F(QueryTest, VerifyAnswerListsErrors) {
   EXPECT_EQ(verify_answer({.checked_bytes = 7, .commits = 1}).exit_code, 0);
   VerifyReport report;
   report.checked_bytes = 9;
@@ -294,7 +294,7 @@ TEST_F(QueryTest, VerifyAnswer) {
   EXPECT_EQ(document["errors"][0]["unit"], "trainer");
 }
 
-TEST_F(QueryTest, WhatCouldNotBeCheckedIsListedApart) {
+TEST_F(QueryTest, VerifyListsUncheckedUnitsSeparately) {
   VerifyReport report;
   report.unchecked.push_back({"tiny", 1, 5, "trainer", "segment 1: too many open files", false});
   const QueryAnswer unchecked = verify_answer(report);

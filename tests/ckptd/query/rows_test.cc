@@ -9,7 +9,7 @@ using Parsed = nlohmann::json;
 
 constexpr size_t kRoom = 1000;
 
-TEST(Rows, AreTheLastMemberOfTheDocument) {
+TEST(Rows, RowsAreTheLastMemberOfTheDocument) {
   Rows rows(Json{{"run", "a"}}, "units", kRoom);
   rows.begin();
   rows.add("unit", "head");
@@ -24,7 +24,7 @@ TEST(Rows, AreTheLastMemberOfTheDocument) {
                   R"({"step":null,"largest":18446744073709551615}]})");
 }
 
-TEST(Rows, NoneIsAnEmptyArray) {
+TEST(Rows, NoRowsGiveEmptyArray) {
   EXPECT_EQ(Rows(Json{{"run", "a"}}, "units", kRoom).text(), R"({"run":"a","units":[]})");
   EXPECT_EQ(Rows(Json::object(), "units", kRoom).text(), R"({"units":[]})");
 }
@@ -43,14 +43,14 @@ TEST(Rows, TextIsEscapedAsInAnyOtherDocument) {
   }
 }
 
-TEST(Rows, WithoutANameAreTheDocument) {
+TEST(Rows, RowsWithoutNameAreTheDocument) {
   Rows rows(Json(), "", kRoom);
   EXPECT_TRUE(rows.add_row(Json{{"a", 1}}));
   EXPECT_TRUE(rows.add_row(Json(7)));
   EXPECT_EQ(std::move(rows).text(), R"([{"a":1},7])");
 }
 
-TEST(Rows, EndBeforeTheOneThatThereIsNoRoomFor) {
+TEST(Rows, EndsBeforeRowThatDoesNotFit) {
   Rows rows(Json::object(), "units", 8);
   EXPECT_TRUE(rows.add_row("longer than the room"));
   EXPECT_FALSE(rows.add_row(1)) << "the first row always fits, and takes it all";

@@ -33,7 +33,7 @@ class ClosingJobsTest : public testing::Test {
   ClosingJobs closing{turn};
 };
 
-TEST_F(ClosingJobsTest, AJobLivesUntilItsLastRead) {
+TEST_F(ClosingJobsTest, JobLivesUntilItsLastRead) {
   bool then = false;
   closing.close(job(), [&] {
     EXPECT_FALSE(alive) << "`then` runs after the job is gone";
@@ -51,7 +51,7 @@ TEST_F(ClosingJobsTest, AJobLivesUntilItsLastRead) {
   EXPECT_TRUE(closing.empty());
 }
 
-TEST_F(ClosingJobsTest, NoWorkNeedsToFollow) {
+TEST_F(ClosingJobsTest, CallbackMayBeEmpty) {
   closing.close(job(), {});
   last_read();
   turn.run_deferred();

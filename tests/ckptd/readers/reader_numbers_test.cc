@@ -9,7 +9,7 @@
 namespace ckptd {
 namespace {
 
-TEST(ReaderNumbers, WithoutReadersTheOldestIsTheNext) {
+TEST(ReaderNumbers, OldestIsNextNumberWithoutReaders) {
   ReaderNumbers numbers;
   EXPECT_EQ(numbers.oldest(), numbers.next());
   numbers.begin().end();

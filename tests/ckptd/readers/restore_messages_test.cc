@@ -15,7 +15,7 @@ TEST(NoteTexts, AUnitsTextIsSentOnce) {
   EXPECT_EQ(texts.of(3, "expert 3: damaged"), "as the first range of this unit");
 }
 
-TEST(NoteTexts, ARangeWithoutANoteHasNone) {
+TEST(NoteTexts, RangeWithoutNoteHasEmptyText) {
   NoteTexts texts;
   EXPECT_EQ(texts.of(3, ""), "");
   EXPECT_EQ(texts.of(3, "damaged"), "damaged") << "the empty note did not count";

@@ -89,7 +89,7 @@ class RecoverTest : public ::testing::Test {
   std::unique_ptr<History> history;
 };
 
-TEST_F(RecoverTest, ANewStoreBeginsAllNumbers) {
+TEST_F(RecoverTest, NewStoreStartsAllNumbers) {
   const Recovered recovered = start();
   EXPECT_THAT(recovered.runs, IsEmpty());
   EXPECT_EQ(recovered.next_run, 1u);
@@ -102,7 +102,7 @@ TEST_F(RecoverTest, ANewStoreBeginsAllNumbers) {
   stop();
 }
 
-TEST_F(RecoverTest, EachStartHasExtentNumbersOfItsOwn) {
+TEST_F(RecoverTest, EachStartHasNewExtentNumbers) {
   start();
   stop();
   const Recovered recovered = start();

@@ -12,14 +12,14 @@ CommitInfo commit_at(ckpt::Step step) {
   return commit;
 }
 
-TEST(DurableStep, HasThePlaceAndTimeOfItsCommit) {
+TEST(DurableStep, HasLineageStepAndTimeOfCommit) {
   const RunProgress::Durable durable = durable_of(commit_at(25));
   EXPECT_EQ(durable.lineage, 3u);
   EXPECT_EQ(durable.step, 25u);
   EXPECT_EQ(durable.time_ns, 77u);
 }
 
-TEST(DurableStep, LossesAreUnknownUnlessTheTrainerTellsThem) {
+TEST(DurableStep, LossesAreUnknownUnlessTrainerReportsThem) {
   EXPECT_FALSE(durable_of(commit_at(25)).lost_tokens.has_value());
   EXPECT_FALSE(durable_of(commit_at(25)).plt.has_value());
   CommitInfo lossless = commit_at(25);

@@ -44,11 +44,11 @@ FragmentPlace encoded_place(const RestoreStore& store, ckpt::UnitId unit, ViewPo
 }
 
 // One test body with and without a codec: readers see no difference.
-class EitherWay : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(Codec, EitherWay, testing::Bool(),
+class EncodedOrRaw : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Codec, EncodedOrRaw, testing::Bool(),
                          [](const auto& codec) { return codec.param ? "zstd" : "none"; });
 
-TEST_P(EitherWay, AnyRangesComeBackInAnyLayout) {
+TEST_P(EncodedOrRaw, RestoresAnyRangesOfAnyLayout) {
   const auto seed = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
   std::mt19937_64 random(seed);
   for (int round = 0; round < 10; ++round) {
@@ -82,7 +82,7 @@ class EncodedTest : public testing::Test {
   RestoreStore store;
 };
 
-TEST_F(EncodedTest, TakesLessOfTheDisk) {
+TEST_F(EncodedTest, WritesFewerBytes) {
   const Persist::Stats stats = store.persist.stats();
   EXPECT_GT(stats.encoded_raw_bytes, 200'000u);
   EXPECT_LT(stats.encoded_stored_bytes, stats.encoded_raw_bytes * 9 / 10);
@@ -90,7 +90,7 @@ TEST_F(EncodedTest, TakesLessOfTheDisk) {
   EXPECT_LT(stats.bytes_written, stats.raw_bytes + stats.encoded_raw_bytes);
 }
 
-TEST_F(EncodedTest, AFlippedBitIsFoundAndNamed) {
+TEST_F(EncodedTest, VerifyNamesFlippedBit) {
   const FragmentPlace place = encoded_place(store, 0, {1, 25});
   for (const uint64_t at : {uint64_t{0}, place.encoded_bytes / 2, place.encoded_bytes - 1}) {
     store.disk.flip(segment_path(place.segment), place.payload_offset + at, 0x04);
@@ -107,7 +107,7 @@ TEST_F(EncodedTest, AFlippedBitIsFoundAndNamed) {
   EXPECT_THAT(store.verify().errors, IsEmpty());
 }
 
-TEST_F(EncodedTest, ARestoreFallsBackToTheOlderVersionAndSaysWhy) {
+TEST_F(EncodedTest, DamageFallsBackToOlderVersionWithNote) {
   const FragmentPlace place = encoded_place(store, 0, {1, 25});
   store.disk.flip(segment_path(place.segment), place.payload_offset + 100);
   const Restored restored = store.restore_all({1, 25});
@@ -121,7 +121,7 @@ TEST_F(EncodedTest, ARestoreFallsBackToTheOlderVersionAndSaysWhy) {
   EXPECT_THAT(exact.error->message, HasSubstr(store.units[0].name));
 }
 
-TEST_F(EncodedTest, AClientThatReadsSegmentsGetsItInSlabs) {
+TEST_F(EncodedTest, LocatingClientGetsEncodedFragmentsInSlabs) {
   store.client.locate_bytes_max = kRestoreSlabBytes;
   const Restored restored = store.restore_all({1, 25});
   store.expect_true(restored, store.whole_units());
@@ -140,7 +140,7 @@ TEST_F(EncodedTest, AClientThatReadsSegmentsGetsItInSlabs) {
 }
 
 // Only what a range touches is read and decoded, not the whole unit.
-TEST_F(EncodedTest, APartOfAUnitCostsItsPieces) {
+TEST_F(EncodedTest, RangeDecodesOnlyItsPieces) {
   DecodeMeter meter;
   store.meter = &meter;
   const std::vector<ckpt::UnitRange> wants = {{0, 35'000, 10}};

@@ -74,12 +74,12 @@ class ExtentCheckTest : public testing::Test {
   testing::ScopedTrace trace_{__FILE__, __LINE__, testing::Message() << "seed " << seed_};
 };
 
-TEST_F(ExtentCheckTest, AWholeExtentHoldsHoweverItIsCut) {
+TEST_F(ExtentCheckTest, IntactExtentPassesInPiecesOfAnySize) {
   const Sample sample = make_sample();
   for (int i = 0; i < 20; ++i) EXPECT_THAT(check_in_pieces(sample, random_), IsEmpty());
 }
 
-TEST_F(ExtentCheckTest, EveryFlippedByteIsBlamedOnTheRightUnit) {
+TEST_F(ExtentCheckTest, FlippedByteBlamesItsUnit) {
   Sample sample = make_sample();
   for (size_t at = 0; at < sample.bytes.size(); at += 1 + random_() % 40) {
     sample.bytes[at] ^= std::byte{0x40};
@@ -97,7 +97,7 @@ TEST_F(ExtentCheckTest, EveryFlippedByteIsBlamedOnTheRightUnit) {
   }
 }
 
-TEST_F(ExtentCheckTest, UnreadableBytesAreBlamedOnEveryUnitInThem) {
+TEST_F(ExtentCheckTest, UnreadableBytesBlameEveryUnitInRange) {
   const Sample sample = make_sample();
   const auto check = [&](uint64_t from, uint64_t to) {
     ExtentCheck extent = make_check(sample);
@@ -124,7 +124,7 @@ TEST_F(ExtentCheckTest, UnreadableBytesAreBlamedOnEveryUnitInThem) {
   EXPECT_EQ(check(payload + 8999, sample.bytes.size()), (Units{6}));
 }
 
-TEST_F(ExtentCheckTest, RefusedReadsAreUncheckedAndDamageOutweighsThem) {
+TEST_F(ExtentCheckTest, DamageOutweighsRefusedReads) {
   Sample sample = make_sample();
   sample.bytes[sample.header_bytes + 600] ^= std::byte{1};  // of unit 4
   ExtentCheck extent = make_check(sample);
@@ -138,7 +138,7 @@ TEST_F(ExtentCheckTest, RefusedReadsAreUncheckedAndDamageOutweighsThem) {
   EXPECT_EQ(damaged, (std::map<ckpt::UnitId, bool>{{4, true}, {5, false}, {6, false}}));
 }
 
-TEST_F(ExtentCheckTest, AHeaderOfAnotherWriteIsNamedByWhatDiffers) {
+TEST_F(ExtentCheckTest, MismatchedHeaderNamesTheDifferingField) {
   const Sample sample = make_sample();
   const auto reason = [&](const std::function<void(ckpt::ExtentHeader&)>& change) {
     Sample other = sample;

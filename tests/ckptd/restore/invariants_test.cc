@@ -28,7 +28,7 @@ class RestoreInvariants : public testing::Test {
   RestoreStore store_{restore_units()};
 };
 
-TEST_F(RestoreInvariants, ARestoreFreedBeforeItIsClosedAborts) {
+TEST_F(RestoreInvariants, RestoreFreedBeforeCloseAborts) {
   auto job = make_job();
   EXPECT_DEATH(job.reset(), "a restore was not closed");
   close(*job);
@@ -40,7 +40,7 @@ TEST_F(RestoreInvariants, ARestoreClosedTwiceAborts) {
   EXPECT_DEATH(job->close([] {}), "a restore is closed twice");
 }
 
-TEST_F(RestoreInvariants, ASegmentReaderFreedUnderItsReadersAborts) {
+TEST_F(RestoreInvariants, SegmentReaderFreedWithOpenSegmentAborts) {
   auto segments = std::make_unique<SegmentReader>(store_.disk, kRestoreStoreId);
   SegmentHandle held;
   segments->open(1, [&](Result<SegmentHandle> handle) { held = std::move(handle).value(); });

@@ -33,7 +33,7 @@ class LocateTest : public testing::Test {
   RestoreStore store;
 };
 
-TEST_F(LocateTest, WhatLiesInSegmentsIsHandedOut) {
+TEST_F(LocateTest, LocatesFragmentsInSegments) {
   store.commit_all({1, 5});
   const Restored cached = store.restore_all({1, 5});
   store.expect_true(cached, store.whole_units());
@@ -49,7 +49,7 @@ TEST_F(LocateTest, WhatLiesInSegmentsIsHandedOut) {
 
 // Any layout, windows of any size, answers in any order, fragments that fail at random, random bit
 // rot: every want is whole, and of the version that is reported for it.
-TEST_F(LocateTest, EveryByteComesWhateverFails) {
+TEST_F(LocateTest, RestoresEveryByteUnderRandomFailures) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -82,7 +82,7 @@ TEST_F(LocateTest, EveryByteComesWhateverFails) {
   }
 }
 
-TEST_F(LocateTest, WhatTheClientCannotReadIsReadHereAndTheNoteSaysWhy) {
+TEST_F(LocateTest, DaemonReadsFragmentsThatTheClientCannot) {
   store.commit_all({1, 5});
   store.forget_memory();
   store.client.fails_to_read = [](const Located& located, size_t fragment, LocatedAnswer&) {
@@ -97,7 +97,7 @@ TEST_F(LocateTest, WhatTheClientCannotReadIsReadHereAndTheNoteSaysWhy) {
   EXPECT_EQ(restored.bytes_located, all_bytes() - 10'000);
 }
 
-TEST_F(LocateTest, DamageFallsBackToTheOlderVersionWhichIsHandedOutAgain) {
+TEST_F(LocateTest, DamageFallsBackToLocatedOlderVersion) {
   store.commit_all({1, 20});
   store.commit_all({1, 25});
   store.forget_memory();
@@ -113,7 +113,7 @@ TEST_F(LocateTest, DamageFallsBackToTheOlderVersionWhichIsHandedOutAgain) {
   EXPECT_THAT(exact.error->message, testing::Not(HasSubstr("no older version")));
 }
 
-TEST_F(LocateTest, AClientThatStopsGetsTheRestInSlabs) {
+TEST_F(LocateTest, ClientThatStopsGetsRemainingBytesInSlabs) {
   store.commit_all({1, 5}, 65'000);  // as large as a slab: cut once they come in one
   store.forget_memory();
   store.client.locate_bytes_max = 2 * kRestoreSlabBytes;
@@ -127,7 +127,7 @@ TEST_F(LocateTest, AClientThatStopsGetsTheRestInSlabs) {
   EXPECT_GT(restored.bytes.at(SourceId::kSegment), 0u);
 }
 
-TEST_F(LocateTest, AFragmentLargerThanAWindowComesInASlab) {
+TEST_F(LocateTest, FragmentLargerThanWindowComesInSlab) {
   store.commit_all({1, 5}, 30'000);
   store.forget_memory();
   store.client.locate_bytes_max = 3 * ckpt::kBlockBytes;
@@ -138,7 +138,7 @@ TEST_F(LocateTest, AFragmentLargerThanAWindowComesInASlab) {
   EXPECT_GT(restored.bytes_located, 0u);
 }
 
-TEST_F(LocateTest, AClientHasSoManyWindowsAtATime) {
+TEST_F(LocateTest, OpenWindowsOfClientAreBounded) {
   store.commit_all({1, 5}, 3000);
   store.forget_memory();
   store.client.locate_bytes_max = 2 * ckpt::kBlockBytes;
@@ -148,7 +148,7 @@ TEST_F(LocateTest, AClientHasSoManyWindowsAtATime) {
   EXPECT_EQ(store.client.located_at_once, limits::kLocatedWindowsMax);
 }
 
-TEST_F(LocateTest, AMissingSegmentIsDealtWithHere) {
+TEST_F(LocateTest, MissingSegmentFailsWithoutOlderVersion) {
   store.commit_all({1, 5});
   store.forget_memory();
   ASSERT_TRUE(store.disk.remove(segment_path(1)).ok());
@@ -157,8 +157,8 @@ TEST_F(LocateTest, AMissingSegmentIsDealtWithHere) {
   EXPECT_THAT(restored.error->message, HasSubstr("; the view has no older version of it"));
 }
 
-// A client may go away with its windows.
-TEST_F(LocateTest, ClosesWithWindowsThatWereNotAnswered) {
+// A client may disconnect while it holds windows.
+TEST_F(LocateTest, ClosesWithUnansweredWindows) {
   store.commit_all({1, 5});
   store.forget_memory();
   store.client.forget_answers = true;

@@ -73,7 +73,7 @@ RestoreRequest request_for(std::vector<ckpt::UnitRange> wants) {
   return {1, {1, 30}, std::move(wants), false};
 }
 
-TEST(PlanRestoreTest, ReadsExactlyWhatIsWantedMemoryFirstThenAscending) {
+TEST(PlanRestoreTest, ReadsWantedBytesOnceMemoryFirst) {
   for (uint64_t round = 0; round < 200; ++round) {
     const uint64_t seed =
         static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed()) * 1000 + round;
@@ -123,7 +123,7 @@ TEST(PlanRestoreTest, ReadsExactlyWhatIsWantedMemoryFirstThenAscending) {
   }
 }
 
-TEST(PlanRestoreTest, AFragmentOfTwoWantsCountsOnce) {
+TEST(PlanRestoreTest, FragmentOfTwoWantsCountsOnce) {
   Shelf shelf;
   shelf.versions[0] = {{.unit = 0,
                         .snapshot = {.run = 1, .lineage = 1, .step = 20},
@@ -135,7 +135,7 @@ TEST(PlanRestoreTest, AFragmentOfTwoWantsCountsOnce) {
   EXPECT_EQ(plan->bytes[SourceId::kMemory], 0u);
 }
 
-TEST(PlanRestoreTest, FallsBackWithEveryWantOfTheUnitAndSaysWhy) {
+TEST(PlanRestoreTest, FallbackTakesAllWantsOfTheUnit) {
   std::mt19937_64 random(1);
   Shelf shelf;
   shelf.versions[0] = {make_version(0, 20, 100, random), make_version(0, 15, 100, random),
@@ -158,7 +158,7 @@ TEST(PlanRestoreTest, FallsBackWithEveryWantOfTheUnitAndSaysWhy) {
 }
 
 // A place that failed is not read again, unless memory has its bytes.
-TEST(PlanRestoreTest, PassesOverVersionsThatShareWhatFailed) {
+TEST(PlanRestoreTest, FallbackSkipsVersionsThatShareFailedPlaces) {
   const auto version = [](ckpt::Step step, uint64_t payload_offset) {
     return UnitVersion{
         .unit = 0,

@@ -1,4 +1,4 @@
-// Restores end to end: saved the real way, damaged on the disk, brought back.
+// Restores end to end: state is saved through persist, damaged on disk and restored.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ void flip(RestoreStore& store, ckpt::UnitId unit, ViewPoint point, uint64_t at) 
   store.disk.flip(path, offset);
 }
 
-TEST(RestoreJobTest, GivesBackEveryByteFromMemoryAndFromDisk) {
+TEST(RestoreJobTest, RestoresEveryByteFromMemoryAndDisk) {
   RestoreStore store(restore_units());
   store.commit_all({1, 5});
   const Restored cached = store.restore_all({1, 5});
@@ -48,7 +48,7 @@ TEST(RestoreJobTest, GivesBackEveryByteFromMemoryAndFromDisk) {
 }
 
 // Any layout: the ranges of any number of ranks, cut anywhere, overlapping or not.
-TEST(RestoreJobTest, GivesBackAnyRangesInAnyLayout) {
+TEST(RestoreJobTest, RestoresAnyRangesOfAnyLayout) {
   for (uint64_t round = 0; round < 12; ++round) {
     const uint64_t seed = base_seed() * 100 + round;
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -73,7 +73,7 @@ TEST(RestoreJobTest, GivesBackAnyRangesInAnyLayout) {
   }
 }
 
-TEST(RestoreJobTest, AFlippedByteFallsBackToTheOlderVersionAsAWhole) {
+TEST(RestoreJobTest, FlippedByteFallsBackToWholeOlderVersion) {
   RestoreStore store(restore_units());
   store.commit_all({1, 20});
   store.commit_all({1, 25});
@@ -104,7 +104,7 @@ TEST(RestoreJobTest, WantsOfOneUnitFallBackTogether) {
   EXPECT_EQ(restored.served_by[2].step, 20u);
 }
 
-TEST(RestoreJobTest, FallsBackAsOftenAsThereAreVersions) {
+TEST(RestoreJobTest, FallsBackUntilIntactVersion) {
   RestoreStore store(restore_units());
   for (const ckpt::Step step : {10, 15, 20, 25}) {
     store.commit_all({1, step});
@@ -118,7 +118,7 @@ TEST(RestoreJobTest, FallsBackAsOftenAsThereAreVersions) {
   EXPECT_THAT(restored.notes.back(), HasSubstr("step 15 instead of 25: segment"));
 }
 
-TEST(RestoreJobTest, ExactOrWithoutAnOlderVersionItIsAnErrorThatNamesTheUnit) {
+TEST(RestoreJobTest, DamageWithoutFallbackNamesTheUnit) {
   RestoreStore store(restore_units());
   store.commit_all({1, 20});
   store.commit_all({1, 25});
@@ -135,7 +135,7 @@ TEST(RestoreJobTest, ExactOrWithoutAnOlderVersionItIsAnErrorThatNamesTheUnit) {
   EXPECT_THAT(none.error->message, HasSubstr("; the view has no older version of it"));
 }
 
-TEST(RestoreJobTest, SpoiltMemoryIsServedFromTheSegment) {
+TEST(RestoreJobTest, CorruptMemoryIsServedFromTheSegment) {
   RestoreStore store(restore_units());
   store.commit_all({1, 20});
   const auto lease = store.staging.find_cached(kRestoreUid, store.key({1, 20}), 1, 0, 10'000);
@@ -151,7 +151,7 @@ TEST(RestoreJobTest, SpoiltMemoryIsServedFromTheSegment) {
   EXPECT_EQ(restored.bytes.at(SourceId::kSegment), 10'000u);
 }
 
-TEST(RestoreJobTest, AReadErrorAndAMissingSegmentFallBackToo) {
+TEST(RestoreJobTest, ReadErrorWithoutOlderVersionFails) {
   RestoreStore store(restore_units());
   store.commit_all({1, 20});
   store.forget_memory();
@@ -163,7 +163,7 @@ TEST(RestoreJobTest, AReadErrorAndAMissingSegmentFallBackToo) {
   store.expect_true(store.restore_all({1, 20}), store.whole_units());
 }
 
-TEST(RestoreJobTest, ARefusedReadIsNoReasonToFallBack) {
+TEST(RestoreJobTest, RefusedReadDoesNotFallBack) {
   RestoreStore store(restore_units());
   store.commit_all({1, 20});
   store.commit_all({1, 25});
@@ -182,7 +182,7 @@ TEST(RestoreJobTest, ARefusedReadIsNoReasonToFallBack) {
   }
 }
 
-TEST(RestoreJobTest, AUnitWhoseCommitIsMarkedDamagedSaysSo) {
+TEST(RestoreJobTest, NoteNamesDamageOfMarkedCommit) {
   RestoreStore store(restore_units());
   store.commit_all({1, 20});
   store.commit_all({1, 25});
@@ -199,7 +199,7 @@ TEST(RestoreJobTest, AUnitWhoseCommitIsMarkedDamagedSaysSo) {
 }
 
 // A session may have smaller slabs than the one that saved.
-TEST(RestoreJobTest, AFragmentLargerThanASlabComesInSlices) {
+TEST(RestoreJobTest, FragmentLargerThanSlabComesInSlices) {
   auto units = restore_units();
   RestoreStore store(units);
   store.commit_all({1, 20}, 65'000);
@@ -223,7 +223,7 @@ TEST(RestoreJobTest, AFragmentLargerThanASlabComesInSlices) {
   EXPECT_EQ(older.served_by[0].step, 20u);
 }
 
-TEST(RestoreJobTest, NothingWantedIsOneEmptyLastWindow) {
+TEST(RestoreJobTest, EmptyRangeGivesOneLastWindow) {
   RestoreStore store(restore_units());
   store.commit_all({1, 20});
   const Restored restored = store.restore({1, 20}, {{0, 10, 0}});
@@ -231,7 +231,7 @@ TEST(RestoreJobTest, NothingWantedIsOneEmptyLastWindow) {
   EXPECT_TRUE(restored.last);
 }
 
-TEST(RestoreJobTest, WaitsForWindowsThatTheClientHoldsAndClosesWithThem) {
+TEST(RestoreJobTest, WaitsForHeldWindowsAndClosesWithThem) {
   RestoreStore store(restore_units());
   store.commit_all({1, 20});
   store.forget_memory();
@@ -243,7 +243,7 @@ TEST(RestoreJobTest, WaitsForWindowsThatTheClientHoldsAndClosesWithThem) {
   store.expect_true(store.restore_all({1, 20}), store.whole_units());
 }
 
-TEST(RestoreJobTest, ARangeOutsideItsUnitAndAnUnknownUnitAreRefused) {
+TEST(RestoreJobTest, RefusesRangeOutsideUnitAndMissingUnit) {
   RestoreStore store(restore_units());
   store.commit({1, 20}, {0});
   const Restored outside = store.restore({1, 20}, {{0, 99'999, 2}});

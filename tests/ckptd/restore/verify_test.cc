@@ -41,7 +41,7 @@ class VerifyTest : public testing::Test {
   fb::CommittedT record_;
 };
 
-TEST_F(VerifyTest, AWholeStoreHasNoErrors) {
+TEST_F(VerifyTest, IntactStoreHasNoErrors) {
   const VerifyReport report = store_.verify();
   EXPECT_THAT(report.errors, IsEmpty());
   EXPECT_EQ(report.commits, 2u);
@@ -55,7 +55,7 @@ TEST_F(VerifyTest, AWholeStoreHasNoErrors) {
   EXPECT_EQ(report.checked_bytes, bytes);
 }
 
-TEST_F(VerifyTest, AFlippedByteOfAFragmentNamesRunStepAndUnit) {
+TEST_F(VerifyTest, FlippedByteNamesRunStepAndUnit) {
   const fb::ExtentT& place = extent(25, 0);
   const VerifyReport report = verify_flipped(place, place.header_bytes + 12'345);
   ASSERT_EQ(report.errors.size(), 1u);
@@ -68,7 +68,7 @@ TEST_F(VerifyTest, AFlippedByteOfAFragmentNamesRunStepAndUnit) {
 }
 
 // A flip in any part of an extent is found: header, payload or padding.
-TEST_F(VerifyTest, AnyFlippedByteOfAnExtentIsFound) {
+TEST_F(VerifyTest, FindsFlippedByteAnywhereInExtent) {
   const auto seed = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937_64 random(seed);
@@ -91,7 +91,7 @@ TEST_F(VerifyTest, AnyFlippedByteOfAnExtentIsFound) {
   }
 }
 
-TEST_F(VerifyTest, AChosenViewIsCheckedWithTheCommitsItIsMadeOf) {
+TEST_F(VerifyTest, ChecksAllCommitsOfChosenView) {
   const fb::ExtentT& full = extent(20, 0);
   store_.disk.flip(segment_path(full.segment), full.offset + full.header_bytes);
   EXPECT_EQ(store_.verify(kTestRun).commits, 2u);
@@ -116,7 +116,7 @@ TEST_F(VerifyTest, AMissingSegmentNamesEveryUnitOnce) {
   EXPECT_EQ(report->errors.size(), store_.units.size() + 2);  // all of step 20, two of step 25
 }
 
-TEST_F(VerifyTest, ReadErrorsNameTheUnitsThatCouldNotBeRead) {
+TEST_F(VerifyTest, ReadErrorIsReportedForItsCommit) {
   // The first read is of the file's header.
   store_.disk.set_faults({.path_prefix = "segments/", .fail_nth_read = 2});
   const VerifyReport report = store_.verify();
@@ -125,7 +125,7 @@ TEST_F(VerifyTest, ReadErrorsNameTheUnitsThatCouldNotBeRead) {
 }
 
 // Reads refused for lack of descriptors, memory or permission: the bytes may be intact.
-TEST_F(VerifyTest, RefusedReadsAreListedApart) {
+TEST_F(VerifyTest, RefusedReadsAreListedSeparately) {
   for (const int refusal : {EMFILE, EACCES, ENOMEM}) {
     for (const bool on_open : {true, false}) {
       MemoryFaults faults{.path_prefix = "segments/", .refusal = refusal};
@@ -146,7 +146,7 @@ TEST_F(VerifyTest, RefusedReadsAreListedApart) {
 }
 
 // Verify reads the file's header again, although an earlier restore has checked it.
-TEST_F(VerifyTest, AFilesHeaderIsLookedAtAnew) {
+TEST_F(VerifyTest, ReadsFileHeaderAgain) {
   store_.restore_all({1, 25});
   ASSERT_THAT(store_.verify().errors, IsEmpty());
   store_.disk.flip(segment_path(extent(20, 0).segment), 9);
@@ -167,7 +167,7 @@ TEST_F(VerifyTest, ACommitMarkedDamagedIsAlwaysReported) {
   EXPECT_EQ(store_.verify(kTestRun, ViewPoint{1, 25}).errors.size(), 1u);
 }
 
-TEST_F(VerifyTest, ClosedInTheMiddleItReportsNothing) {
+TEST_F(VerifyTest, ClosedJobReportsNothing) {
   for (int polls = 0; polls < 6; ++polls) {
     bool closed = false;
     VerifyJob job(store_.context(), {kTestRun}, {}, [](VerifyReport) { FAIL() << "closed"; });
@@ -184,7 +184,7 @@ TEST_F(VerifyTest, ClosedInTheMiddleItReportsNothing) {
 }
 
 // Recovery checks the extent headers of every commit.
-TEST_F(VerifyTest, RecoveryFindsADamagedHeaderAndNamesAUnit) {
+TEST_F(VerifyTest, RecoveryFindsDamagedHeaderAndNamesUnit) {
   const auto check = [&](ckpt::Step step) {
     return check_commit_headers(store_.segments, *store_.catalog.record(kTestRun, 1, step),
                                 store_.units);

@@ -48,7 +48,7 @@ TEST(Policy, NoRuleKeepsNothing) {
   EXPECT_THAT(kept({}, {at(2, kMonday), at(1, kMonday)}), ElementsAre());
 }
 
-TEST(Policy, TheLast) {
+TEST(Policy, KeepsTheLastN) {
   KeepRules rules;
   rules.last = 2;
   EXPECT_THAT(kept(rules, {at(3, 30), at(2, 20), at(1, 10)}), ElementsAre(3, 2));
@@ -64,7 +64,7 @@ TEST(Policy, TheHighestStepsOfALineageAreLast) {
   EXPECT_THAT(kept({.last = 2}, candidates), ElementsAre(10, 5)) << "a later lineage is newer";
 }
 
-TEST(Policy, TheNewestOfEachDayAndTheOldestOfAll) {
+TEST(Policy, DailyKeepsNewestPerDayAndOldest) {
   std::vector<Candidate> candidates;
   for (ckpt::Step step = 12; step > 0; --step) {
     candidates.push_back(at(step, kMonday + step * 8 * kHour));  // three a day
@@ -87,7 +87,7 @@ TEST(Policy, WeeksBeginOnMonday) {
               ElementsAre(3, 2));
 }
 
-TEST(Policy, MonthsAndYearsAreThoseOfTheCalendar) {
+TEST(Policy, MonthsAndYearsFollowTheCalendar) {
   // 2024-02-29 12:00, 2024-03-01 12:00, 2025-03-01 12:00.
   const uint64_t leap = 1'709'208'000 * kSecond;
   const std::vector<Candidate> candidates = {at(4, leap + 366 * kDay), at(3, leap + kDay),
@@ -129,7 +129,7 @@ std::vector<Candidate> with_date_of_6(uint64_t time_ns) {
   return candidates;
 }
 
-TEST(Policy, AFutureDateEmptiesNoRuleByTime) {
+TEST(Policy, FutureDateRemovesNoKeptCommit) {
   const std::vector<Candidate> right = with_date_of_6(kMonday + 48 * kHour);
   const std::vector<Candidate> wrong = with_date_of_6(kMonday + 4000 * kDay);
   for (const KeepRules& rules : rules_by_time()) {
@@ -141,14 +141,14 @@ TEST(Policy, AFutureDateEmptiesNoRuleByTime) {
   }
 }
 
-TEST(Policy, AClockThatWasSetBackRemovesNothing) {
+TEST(Policy, ClockSetBackRemovesNothing) {
   // The newest commit is dated before all others: then these may be of any age.
   std::vector<Candidate> candidates = with_date_of_6(kMonday + 48 * kHour);
   candidates.front().time_ns = kHour;
   for (const KeepRules& rules : rules_by_time()) EXPECT_EQ(kept(rules, candidates).size(), 12u);
 }
 
-TEST(Policy, NothingGoesWhileTheClockIsBehind) {
+TEST(Policy, ClockBehindNewestCommitRemovesNothing) {
   std::vector<Candidate> candidates = with_date_of_6(kMonday + 48 * kHour);
   candidates.back().damaged = true;
   const uint64_t newest = candidates.front().time_ns;
@@ -164,7 +164,7 @@ TEST(Policy, NothingGoesWhileTheClockIsBehind) {
   EXPECT_THAT(kept(last, candidates, 0), ElementsAre(12, 11)) << "it looks at no date";
 }
 
-TEST(Policy, TheFirstOfEveryNStepsOfEachLineage) {
+TEST(Policy, KeepsFirstOfEveryNStepsPerLineage) {
   KeepRules rules;
   rules.every_steps = 1000;
   std::vector<Candidate> candidates;
@@ -176,7 +176,7 @@ TEST(Policy, TheFirstOfEveryNStepsOfEachLineage) {
   EXPECT_THAT(kept(rules, candidates), ElementsAre(1700, 1200, 300));
 }
 
-TEST(Policy, TheBestByAMetric) {
+TEST(Policy, KeepsBestByMetric) {
   std::vector<Candidate> candidates = {at(5, 0), at(4, 0), at(3, 0), at(2, 0), at(1, 0)};
   const std::vector<double> losses = {2.0, 1.0, 1.0, std::nan(""), 3.0};
   for (size_t i = 0; i < 4; ++i) candidates[i].metrics["loss"] = losses[i];
@@ -189,7 +189,7 @@ TEST(Policy, TheBestByAMetric) {
   EXPECT_THAT(kept(rules, candidates), ElementsAre(5));
 }
 
-TEST(Policy, DamagedOnesCountForTagsOnly) {
+TEST(Policy, DamagedCommitsCountForTagsOnly) {
   std::vector<Candidate> candidates = {at(3, 30), at(2, 20), at(1, 10)};
   candidates[0].damaged = true;
   candidates[0].tags = {"broken"};
@@ -345,7 +345,7 @@ uint64_t first_seed() {
   return static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed()) * 1000;
 }
 
-TEST(PolicyProperty, EqualsTheNaiveModelAndKeepsTheSameAgain) {
+TEST(PolicyProperty, EqualsNaiveModelAndIsIdempotent) {
   size_t removed = 0;
   for (uint64_t seed = first_seed(); seed < first_seed() + 300; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -212,7 +212,7 @@ void expect_space_adds_up(const PruneHistory& history) {
   }
 }
 
-TEST(PruneProperty, KeptViewsHaveWhatTheyHad) {
+TEST(PruneProperty, KeptViewsAreUnchanged) {
   size_t removed = 0;
   size_t rests = 0;
   size_t shared = 0;
@@ -252,7 +252,7 @@ TEST(PruneProperty, KeptViewsHaveWhatTheyHad) {
 }
 
 // Repeated prunes with other rules: a later prune may remove what an earlier one kept.
-TEST(PruneProperty, PruningGoesOnAndARebuildSaysTheSame) {
+TEST(PruneProperty, RebuildAfterRepeatedPrunesEqualsCatalog) {
   for (uint64_t seed = base_seed() + 500; seed < base_seed() + 520; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     PruneHistory history(seed, 60);
@@ -282,7 +282,7 @@ TEST(PruneProperty, PruningGoesOnAndARebuildSaysTheSame) {
 }
 
 // After any history, a removed run leaves only dead space and the record of its removal.
-TEST(PruneProperty, ARemovedRunLeavesNothingAlive) {
+TEST(PruneProperty, RemovedRunLeavesOnlyDeadSpace) {
   for (uint64_t seed = base_seed() + 700; seed < base_seed() + 720; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     PruneHistory history(seed, 40);
@@ -321,7 +321,7 @@ TEST(PruneProperty, ARemovedRunLeavesNothingAlive) {
 }
 
 // Overlapping snapshots of a lineage may be recorded out of order.
-TEST(PrunePlan, KeepsTheHighestStepOfALineageAsLast) {
+TEST(PrunePlan, LastKeepsHighestStepOfLineage) {
   Catalog catalog(make_memory_store());
   const auto units = test_units(1, 1);
   std::vector<fb::RecordT> records = {store_opened(), run_created(), units_registered(units),
@@ -338,8 +338,8 @@ TEST(PrunePlan, KeepsTheHighestStepOfALineageAsLast) {
   EXPECT_EQ(plan->removed.size(), 2u);
 }
 
-// A commit that another run was started from stays, whoever asks.
-TEST(PrunePlan, KeepsWhatAnotherRunWasStartedFrom) {
+// Neither a prune nor a removal deletes a commit that another run was started from.
+TEST(PrunePlan, KeepsCommitThatAnotherRunStartedFrom) {
   Catalog catalog(make_memory_store());
   const auto units = test_units(1, 1);
   std::vector<fb::RecordT> records = {store_opened(), run_created(), units_registered(units),

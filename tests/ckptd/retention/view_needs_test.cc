@@ -31,7 +31,7 @@ Expected needs_of(const std::vector<ViewPoint>& views, const HistoryModel& model
   return expected;
 }
 
-TEST(ViewNeeds, AreWhatTheViewsShowOneByOne) {
+TEST(ViewNeeds, EqualTheUnitsOfEachView) {
   size_t needed = 0;
   size_t of_ancestors = 0;
   const auto first = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed()) * 1000;
@@ -70,7 +70,7 @@ TEST(ViewNeeds, AreWhatTheViewsShowOneByOne) {
   EXPECT_GT(of_ancestors, 100u) << "views that see no ancestors would prove little";
 }
 
-TEST(ViewNeeds, OfAnUnknownLineageOrRunThereAreNone) {
+TEST(ViewNeeds, UnknownLineageOrRunNeedsNothing) {
   Catalog catalog(make_memory_store());
   const auto units = test_units(1, 1);
   apply_all(catalog,
@@ -113,7 +113,7 @@ class LongHistory : public testing::Test {
   size_t units_ = 0;
 };
 
-TEST_F(LongHistory, APlanReadsEachCommitAFewTimes) {
+TEST_F(LongHistory, PrunePlanReadsAreLinearInCommits) {
   ASSERT_GT(units_, 100u);
   for (const uint32_t kept : {uint32_t{10}, uint32_t{kCommits / 2}, uint32_t{kCommits - 1}}) {
     *reads_ = 0;
@@ -127,7 +127,7 @@ TEST_F(LongHistory, APlanReadsEachCommitAFewTimes) {
   }
 }
 
-TEST_F(LongHistory, AViewLooksUpOnceWhatItsNewestCommitsLack) {
+TEST_F(LongHistory, ViewReadsAreBoundedPerUnit) {
   for (const ckpt::Step step : {ckpt::Step{100}, kCommits}) {
     *reads_ = 0;
     const auto sums = catalog_.newest_sums(kTestRun, {1, step});

@@ -16,19 +16,19 @@ RunInfo run_of(uint32_t uid, uint64_t commits) {
   return run;
 }
 
-TEST(ReplaceRun, OnlyItsOwnerReplacesItWithoutCommits) {
+TEST(ReplaceRun, OnlyOwnerReplacesRunWithoutCommits) {
   EXPECT_TRUE(never_committed(run_of(5, 0), 5));
   EXPECT_FALSE(never_committed(run_of(5, 1), 5));
   EXPECT_FALSE(never_committed(run_of(5, 0), 0)) << "not even root";
 }
 
-TEST(ReplaceRun, NoConfigurationIsNoDifference) {
+TEST(ReplaceRun, EmptyConfigurationIsNoDifference) {
   EXPECT_FALSE(differs(run_of(5, 0), ""));
   EXPECT_FALSE(differs(run_of(5, 0), "{}"));
   EXPECT_TRUE(differs(run_of(5, 0), R"({"layers": 4})"));
 }
 
-TEST(ReplaceRun, RefusalTellsUseFromAPassingState) {
+TEST(ReplaceRun, RefusalDistinguishesUseFromTransientState) {
   const ckpt::Error differ{ckpt::ErrorCode::kFailedPrecondition, "units differ",
                            ckpt::ErrorDetail::kUnitsDiffer};
   const auto refusal = [&differ](ckpt::ErrorCode unused) {

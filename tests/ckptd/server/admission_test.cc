@@ -30,7 +30,7 @@ class AdmissionTest : public testing::Test {
   ckpt::SessionId next_ = 1;
 };
 
-TEST_F(AdmissionTest, OneUserLeavesRoomForOthers) {
+TEST_F(AdmissionTest, UserQuotaLeavesRoomForOtherUsers) {
   EXPECT_EQ(open(kUserA, 1000), limits::kSessionsPerUserMax);
   const auto refused = admission_.admit(next_++, kUserA);
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
@@ -38,7 +38,7 @@ TEST_F(AdmissionTest, OneUserLeavesRoomForOthers) {
   EXPECT_GT(open(kUserB, 10), 0u);
 }
 
-TEST_F(AdmissionTest, AllOfThemTogetherLeaveRoomForRootAndTheDaemonsUser) {
+TEST_F(AdmissionTest, ReserveIsForRootAndDaemonUser) {
   EXPECT_EQ(open(kUserA, 1000) + open(kUserB, 1000),
             limits::kSessionsMax - limits::kSessionsReserved);
   EXPECT_TRUE(admission_.admit(next_++, 0).ok());
@@ -46,13 +46,13 @@ TEST_F(AdmissionTest, AllOfThemTogetherLeaveRoomForRootAndTheDaemonsUser) {
   EXPECT_EQ(open(0, 1000), limits::kSessionsReserved - 2);
 }
 
-TEST_F(AdmissionTest, RootMayHaveThemAll) {
+TEST_F(AdmissionTest, RootMayOpenAllSessions) {
   EXPECT_EQ(open(0, 1000), limits::kSessionsMax);
   EXPECT_EQ(admission_.admit(next_++, 0).error().message, "there are 256 sessions already");
 }
 
 // Refused users take up no session, though each refusal is answered.
-TEST_F(AdmissionTest, OnlyThoseWhoWereAdmittedCount) {
+TEST_F(AdmissionTest, RefusedSessionsDoNotCount) {
   EXPECT_EQ(open(4711, 1000), 0u);
   const auto refused = admission_.admit(next_++, 4711);
   EXPECT_EQ(refused.error().code, ErrorCode::kPermissionDenied);
@@ -66,7 +66,7 @@ TEST_F(AdmissionTest, OnlyThoseWhoWereAdmittedCount) {
   EXPECT_EQ(open(kUserA, 1000), 1u);
 }
 
-TEST(RepeatedWarning, TheFirstOfAPeriodAreSaidAndTheOthersCounted) {
+TEST(RepeatedWarning, LimitsWarningsPerPeriodAndCountsTheRest) {
   RepeatedWarning warning;
   auto now = RepeatedWarning::Time() + std::chrono::hours(1);
   const auto say = [&](size_t times) {

@@ -71,7 +71,7 @@ class ConnectionTest : public testing::Test {
 };
 
 // The client answers each message with another message: there is always more to read.
-TEST_F(ConnectionTest, WhoeverNeverStopsSendingLeavesTheLoopToOthers) {
+TEST_F(ConnectionTest, EndlessSenderYieldsTheLoop) {
   open();
   constexpr size_t kEnough = 1000;
   const std::vector<std::byte> frame = small_frame();
@@ -90,7 +90,7 @@ TEST_F(ConnectionTest, WhoeverNeverStopsSendingLeavesTheLoopToOthers) {
 
 // The last answer cannot be sent, because the client does not read. Bytes that the client sends
 // meanwhile must not pile up.
-TEST_F(ConnectionTest, NothingIsKeptOfWhatComesAfterTheEnd) {
+TEST_F(ConnectionTest, BytesAfterCloseAreNotBuffered) {
   open({.close = std::chrono::hours(1)});
   std::vector<std::byte> answer(1u << 20);
   for (int i = 0; i < 8; ++i) connection->send(answer, -1);
@@ -119,7 +119,7 @@ TEST_F(ConnectionTest, NothingIsKeptOfWhatComesAfterTheEnd) {
   EXPECT_EQ(closed, "it broke the stream");
 }
 
-TEST_F(ConnectionTest, ALastAnswerThatNobodyReadsIsGivenUp) {
+TEST_F(ConnectionTest, UnreadLastAnswerTimesOut) {
   open({.close = std::chrono::milliseconds(1)});
   for (int i = 0; i < 8; ++i) connection->send(std::vector<std::byte>(1u << 20), -1);
   connection->close_after_sending("it broke the stream");
@@ -128,7 +128,7 @@ TEST_F(ConnectionTest, ALastAnswerThatNobodyReadsIsGivenUp) {
 }
 
 // The client sends messages and dies before they are read. Answers to it are dropped.
-TEST_F(ConnectionTest, LastWordsAreHeardOfOneThatCannotBeAnswered) {
+TEST_F(ConnectionTest, ReadsMessagesOfClientThatDied) {
   open();
   const std::vector<std::byte> frame = small_frame();
   constexpr size_t kWords = 10;
@@ -144,7 +144,7 @@ TEST_F(ConnectionTest, LastWordsAreHeardOfOneThatCannotBeAnswered) {
 
 // A client takes a frame without its descriptor for corruption. A client whose connection ends
 // reconnects.
-TEST_F(ConnectionTest, AFrameThatLacksItsDescriptorIsNotSent) {
+TEST_F(ConnectionTest, FrameWithoutItsDescriptorClosesConnection) {
   open();
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
@@ -162,7 +162,7 @@ TEST_F(ConnectionTest, AFrameThatLacksItsDescriptorIsNotSent) {
 using ConnectionDeathTest = ConnectionTest;
 
 // An exception in the middle of a message must end the program.
-TEST_F(ConnectionDeathTest, AnythingThrownInTheMiddleOfAMessageEndsTheProgram) {
+TEST_F(ConnectionDeathTest, ExceptionInMessageHandlerAborts) {
   EXPECT_DEATH(
       {
         open();

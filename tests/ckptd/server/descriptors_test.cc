@@ -178,7 +178,7 @@ TEST_P(Descriptors, LingeringSocketsDoNotStallTheLoop) {
   for (size_t i = 0; i < kTries; ++i) expect_alive();
 }
 
-TEST_P(Descriptors, MoreDescriptorsThanAnybodyAskedFor) {
+TEST_P(Descriptors, ManyPassedDescriptorsDoNotStallTheLoop) {
   LingeringSocket foreign[2];
   pass(socket(), foreign[0], 12);
   pass(arena_socket(), foreign[1], 200);
@@ -186,7 +186,7 @@ TEST_P(Descriptors, MoreDescriptorsThanAnybodyAskedFor) {
 }
 
 // The refused client's bytes are never read: its descriptors go when the connection is closed.
-TEST_P(Descriptors, OfARefusedUserAreClosedUnread) {
+TEST_P(Descriptors, DescriptorsOfRefusedUserAreClosedUnread) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
   LingeringSocket foreign[2 * kTries];
@@ -199,7 +199,7 @@ TEST_P(Descriptors, OfARefusedUserAreClosedUnread) {
 }
 
 // Descriptors behind bytes that end the connection, and urgent data, which a plain receive drops.
-TEST_P(Descriptors, UnreadOnesBehindABrokenFrame) {
+TEST_P(Descriptors, UnreadDescriptorsBehindBrokenFrameAreClosed) {
   LingeringSocket foreign;
   RawClient client(socket());
   client.send_bytes(text("this is no frame of the protocol"));
@@ -231,7 +231,7 @@ TEST_P(Descriptors, UrgentDataIsReadInLine) {
 }
 
 // Neither fstat() nor close() of the file runs on the loop.
-TEST_P(Descriptors, AFileOfAStalledFileSystem) {
+TEST_P(Descriptors, FileOfStalledFileSystemIsQuarantined) {
   const auto stalled = StalledFile::mount();
   if (stalled == nullptr) GTEST_SKIP() << "no FUSE here";
   UniqueFd file = stalled->open();
@@ -248,7 +248,7 @@ TEST_P(Descriptors, AFileOfAStalledFileSystem) {
 }
 
 // Other users are served meanwhile. A user with stalled closes is refused until they are done.
-TEST_P(Descriptors, AUserWhoStallsClosesIsRefused) {
+TEST_P(Descriptors, UserWithStalledClosesIsRefused) {
   const auto stalled = StalledFile::mount();
   if (stalled == nullptr) GTEST_SKIP() << "no FUSE here";
   const auto frame = ckpt::wire::encode(fb::HandBackT());
@@ -277,7 +277,7 @@ TEST_P(Descriptors, AUserWhoStallsClosesIsRefused) {
 }
 
 // Clients with stalled closes, on the allow-list or not, cost no other user its connection.
-TEST_P(Descriptors, AUserOverItsShareLeavesRoomForOthers) {
+TEST_P(Descriptors, UserOverQuotaLeavesRoomForOthers) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   ASSERT_EQ(::chmod(folder_.path().c_str(), 0755), 0);
   const UniqueFd null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
@@ -312,7 +312,7 @@ TEST_P(Descriptors, AUserOverItsShareLeavesRoomForOthers) {
 
 // ---- arenas that are handed back ----
 
-TEST_P(Descriptors, AnArenaComesBackByItsTicket) {
+TEST_P(Descriptors, ArenaIsAdoptedByItsTicket) {
   const auto answer = hand_back(arena_socket(), new_arena().get());
   ASSERT_TRUE(answer && answer->body.AsHandedBack() != nullptr);
   const fb::Hash ticket = answer->body.AsHandedBack()->ticket;
@@ -325,7 +325,7 @@ TEST_P(Descriptors, AnArenaComesBackByItsTicket) {
   EXPECT_EQ(again->body.AsErrorReply()->code, static_cast<int>(ckpt::ErrorCode::kUnavailable));
 }
 
-TEST_P(Descriptors, ATicketIsForItsUserAlone) {
+TEST_P(Descriptors, TicketIsValidForItsUserOnly) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   const auto answer = hand_back(arena_socket(), new_arena().get());
   ASSERT_TRUE(answer && answer->body.AsHandedBack() != nullptr);
@@ -337,7 +337,7 @@ TEST_P(Descriptors, ATicketIsForItsUserAlone) {
   });
 }
 
-TEST_P(Descriptors, OnlyOneSealedMemoryIsTakenBack) {
+TEST_P(Descriptors, RefusesAllButOneSealedMemory) {
   const UniqueFd unsealed(::memfd_create("x", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   const auto refusal = [&](const std::vector<int>& fds) {
     RawClient client(arena_socket());
@@ -356,7 +356,7 @@ TEST_P(Descriptors, OnlyOneSealedMemoryIsTakenBack) {
   EXPECT_THAT(other->body.AsErrorReply()->message, HasSubstr("takes arenas back"));
 }
 
-TEST_P(Descriptors, ALargeMessageIsNotTakenOnTheArenaSocket) {
+TEST_P(Descriptors, ArenaSocketRefusesLargeMessage) {
   fb::QueryT query;
   query.verb = std::string(2 * limits::kHandBackBytesMax, 'x');
   RawClient client(arena_socket());
@@ -368,7 +368,7 @@ TEST_P(Descriptors, ALargeMessageIsNotTakenOnTheArenaSocket) {
 }
 
 // Protocol version 2 hands an arena back with Hello. If the kernel refuses, the client retries.
-TEST_P(Descriptors, AnArenaComesBackWithHello) {
+TEST_P(Descriptors, ArenaIsAdoptedWithHello) {
   fb::HelloT hello;
   ckpt::wire::offer({2, 2}, hello);
   hello.kind = fb::SessionKind::Trainer;

@@ -1,4 +1,4 @@
-// Whatever a client sends, the daemon answers or hangs up, and goes on serving the others.
+// The daemon answers or disconnects a hostile client, and continues to serve the others.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -43,7 +43,7 @@ std::vector<std::byte> hello_frame(uint32_t version) {
   return ckpt::wire::encode(std::move(hello));
 }
 
-TEST_F(HostileClient, AnotherProtocolVersionIsToldBothVersions) {
+TEST_F(HostileClient, VersionMismatchNamesTheClientsVersion) {
   RawClient client(daemon_.socket());
   client.send_bytes(hello_frame(ckpt::wire::kProtocolVersion + 1));
   const auto answer = client.next();
@@ -70,7 +70,7 @@ TEST_F(HostileClient, RandomBytesAreRefused) {
   expect_alive();
 }
 
-TEST_F(HostileClient, AFrameThatAnnouncesTooMuchIsRefusedAtItsHeader) {
+TEST_F(HostileClient, OversizedFrameIsRefusedAtItsHeader) {
   std::vector<std::byte> frame = hello_frame(ckpt::wire::kProtocolVersion);
   ckpt::base::store<uint32_t>(frame.data() + 4, 0xffffffffu);
   RawClient client(daemon_.socket());
@@ -79,7 +79,7 @@ TEST_F(HostileClient, AFrameThatAnnouncesTooMuchIsRefusedAtItsHeader) {
   expect_alive();
 }
 
-TEST_F(HostileClient, ATruncatedFrameAndThenNothing) {
+TEST_F(HostileClient, TruncatedFrameDoesNotStopTheDaemon) {
   const std::vector<std::byte> frame = hello_frame(ckpt::wire::kProtocolVersion);
   for (size_t length = 0; length < frame.size(); length += 7) {
     RawClient client(daemon_.socket());
@@ -102,7 +102,7 @@ TEST_F(HostileClient, EveryFlippedByteOfAHelloIsRefused) {
   expect_alive();
 }
 
-TEST_F(HostileClient, MessagesBeforeHelloAndMessagesOfTheOtherSide) {
+TEST_F(HostileClient, RefusesEarlyAndServerSideMessages) {
   RawClient early(daemon_.socket());
   fb::QueryT query;
   query.verb = "runs";
@@ -117,7 +117,7 @@ TEST_F(HostileClient, MessagesBeforeHelloAndMessagesOfTheOtherSide) {
 }
 
 // Frames of the largest size, all of it one text: none is echoed, and none ends the daemon.
-TEST_F(HostileClient, TextsOfTheSizeOfAFrame) {
+TEST_F(HostileClient, LargestTextsAreRefusedWithoutEcho) {
   const std::string text(ckpt::wire::kFramePayloadBytesMax - 256, 'A');
   RawClient client(daemon_.socket());
   client.hello_control();
@@ -138,7 +138,7 @@ TEST_F(HostileClient, TextsOfTheSizeOfAFrame) {
 }
 
 // The limit of sessions is temporary, unlike a missing permission: the client may retry.
-TEST_F(HostileClient, OneSessionTooManyIsToldSo) {
+TEST_F(HostileClient, SessionAboveTheLimitIsRefused) {
   std::vector<std::unique_ptr<RawClient>> clients;
   for (size_t i = 0; i < ckptd::limits::kSessionsMax; ++i) {
     clients.push_back(std::make_unique<RawClient>(daemon_.socket()));

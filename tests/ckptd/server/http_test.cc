@@ -67,7 +67,7 @@ class HttpTest : public testing::Test {
   std::unique_ptr<HttpServer> server;
 };
 
-TEST_F(HttpTest, AnswersWhatThereIs) {
+TEST_F(HttpTest, AnswersGetAndHeadOfKnownPaths) {
   open();
   EXPECT_THAT(ask("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"),
               AllOf(StartsWith("HTTP/1.1 200 OK\r\n"), HasSubstr("Content-Length: 3\r\n"),
@@ -79,7 +79,7 @@ TEST_F(HttpTest, AnswersWhatThereIs) {
   EXPECT_THAT(ask("POST /healthz HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405"));
 }
 
-TEST_F(HttpTest, WhatIsNoRequestIsToldOrDropped) {
+TEST_F(HttpTest, MalformedRequestsAreRefused) {
   open();
   for (const char* junk : {"\r\n\r\n", "GET\r\n\r\n", "GET /healthz\r\n\r\n", " / HTTP\r\n\r\n",
                            "GET /healthz SMTP\r\n\r\n"}) {
@@ -90,7 +90,7 @@ TEST_F(HttpTest, WhatIsNoRequestIsToldOrDropped) {
 }
 
 // More idle connections than there is room for.
-TEST_F(HttpTest, IdleConnectionsKeepNobodyOut) {
+TEST_F(HttpTest, IdleConnectionsAreEvicted) {
   open();
   std::vector<UniqueFd> idle;
   for (size_t i = 0; i < 2 * limits::kHttpConnectionsMax; ++i) {
@@ -101,7 +101,7 @@ TEST_F(HttpTest, IdleConnectionsKeepNobodyOut) {
   EXPECT_EQ(read_all(idle.front().get()), "") << "the oldest made room";
 }
 
-TEST_F(HttpTest, NothingOfItKeepsTheLoopFromEnding) {
+TEST_F(HttpTest, ClosedServerLetsTheLoopEnd) {
   open();
   const UniqueFd idle = connect();
   loop.poll();
@@ -110,13 +110,13 @@ TEST_F(HttpTest, NothingOfItKeepsTheLoopFromEnding) {
   EXPECT_EQ(read_all(idle.get()), "");
 }
 
-TEST_F(HttpTest, AConnectionHasADeadline) {
+TEST_F(HttpTest, IdleConnectionTimesOut) {
   open(std::chrono::milliseconds(1));
   const UniqueFd idle = connect();
   EXPECT_EQ(read_all(idle.get()), "");
 }
 
-TEST_F(HttpTest, AnAddressThatIsTakenIsNamed) {
+TEST_F(HttpTest, ErrorNamesAddressInUse) {
   open();
   const auto second = HttpServer::open(loop, {.host = "127.0.0.1", .port = server->port()}, {});
   ASSERT_FALSE(second.ok());

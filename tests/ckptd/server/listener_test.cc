@@ -1,4 +1,4 @@
-// Connections that cannot be accepted: why is told while it lasts, with what to do.
+// Connections that cannot be accepted: cause and remedy are reported while the fault lasts.
 #include "ckptd/server/listener.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ class NoDescriptors {
   rlimit before_{};
 };
 
-TEST(Listener, OutOfDescriptorsIsToldUntilItIsOver) {
+TEST(Listener, ReportsFaultWhileDescriptorsRunOut) {
   const sockaddr_un address = abstract_address();
   const auto* name = reinterpret_cast<const sockaddr*>(&address);
   ckpt::base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0));

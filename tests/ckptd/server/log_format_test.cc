@@ -36,7 +36,7 @@ std::vector<json> lines_of(const std::string& log) {
   return lines;
 }
 
-TEST(LogFormat, EveryLineOfALifeIsAnObject) {
+TEST(LogFormat, EveryLineIsJsonObject) {
   ServiceManager manager({.arguments = {"--arena", "64MiB", "--log-format", "json"}});
   manager.start();
   const pid_t pid = manager.pid();
@@ -55,7 +55,7 @@ TEST(LogFormat, EveryLineOfALifeIsAnObject) {
   EXPECT_THAT(messages, Contains(HasSubstr("SIGTERM: draining")));
 }
 
-TEST(LogFormat, AStartThatFailsSaysSoInTheSameWay) {
+TEST(LogFormat, FailedStartLogsJson) {
   const TempFolder folder;
   const auto failed = run_program({program("ckptd"), "--data", folder.path("d"), "--listen",
                                    folder.path("none/s"), "--log-format", "json"});
@@ -95,7 +95,7 @@ TEST(LogFormat, TextIsOneLineWithoutControls) {
               testing::EndsWith("info run \\x1b]0;t\\x07: two\\nlines \\u{9b} \xc3\xa4 \\xff\n"));
 }
 
-TEST(LogFormat, TextTellsTheTimeInUtc) {
+TEST(LogFormat, TextHasTimeInUtc) {
   ::setenv("TZ", "FOO-5", 1);
   ::tzset();
   const spdlog::log_clock::time_point time(std::chrono::milliseconds(1'700'000'000'123));
@@ -108,7 +108,7 @@ TEST(LogFormat, TextTellsTheTimeInUtc) {
 }
 
 // Fields stay apart from the message, whatever bytes either holds.
-TEST(LogFormat, FieldsAreMembersWhateverBytesTheyHold) {
+TEST(LogFormat, FieldsAreEscapedJsonMembers) {
   std::ostringstream log;
   const auto sink = std::make_shared<spdlog::sinks::ostream_sink_st>(log);
   sink->set_formatter(ckptd::make_log_formatter("json"));

@@ -23,7 +23,7 @@ namespace fb = ckpt::fb;
 
 const LogLimit::Time kStart = LogLimit::Time() + std::chrono::hours(1);
 
-TEST(LogLimit, OneUserFillsOnlyItsOwnPart) {
+TEST(LogLimit, UserFillsOnlyItsOwnQuota) {
   LogLimit limit;
   size_t admitted = 0;
   for (size_t i = 0; i < kLogLinesPerUserMax + 7; ++i) admitted += limit.admit(1000, kStart);
@@ -48,7 +48,7 @@ TEST(LogLimit, ManyUsersTogetherLeaveRoomForTheDaemon) {
   EXPECT_TRUE(limit.admit(std::nullopt, kStart));
 }
 
-TEST(LogLimit, ManyUsersAreSummedUpInTheReport) {
+TEST(LogLimit, ReportNamesBoundedNumberOfUsers) {
   LogLimit limit;
   for (uid_t user = 0; user < 10'000; ++user) {
     for (size_t i = 0; i < 3; ++i) (void)limit.admit(user, kStart);

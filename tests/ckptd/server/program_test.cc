@@ -45,7 +45,7 @@ TEST(CkptdProgram, ASecondDaemonOnOneDirectoryIsRefused) {
   client.hello_control();
 }
 
-TEST(CkptdProgram, AStoreThatIsMadeIsNamedOnce) {
+TEST(CkptdProgram, CreatedStoreIsLoggedOnce) {
   const TempFolder folder;
   const std::string data = folder.path("no/such/store");
   DaemonProcess daemon({"--arena", "64MiB"}, data);
@@ -57,7 +57,7 @@ TEST(CkptdProgram, AStoreThatIsMadeIsNamedOnce) {
   EXPECT_EQ(log.find(line), log.rfind(line)) << log;
 }
 
-TEST(CkptdProgram, ASocketSomebodyListensOnIsRefusedAndAStaleOneReplaced) {
+TEST(CkptdProgram, RefusesSocketInUseAndReplacesStaleSocket) {
   const TempFolder two;
   DaemonProcess daemon({"--arena", "64MiB"});
   const auto other =
@@ -72,7 +72,7 @@ TEST(CkptdProgram, ASocketSomebodyListensOnIsRefusedAndAStaleOneReplaced) {
   client.hello_control();
 }
 
-TEST(CkptdProgram, AFirstStartAndACleanEndGiveNothingToWarnOf) {
+TEST(CkptdProgram, FirstStartAndCleanStopLogNoWarning) {
   DaemonProcess daemon({"--arena", "64MiB"});
   EXPECT_EQ(daemon.stop(), 0);
   EXPECT_THAT(daemon.log(), HasSubstr("ready"));
@@ -86,7 +86,7 @@ TEST(CkptdProgram, SigtermDrainsAndExitsWithZero) {
   EXPECT_FALSE(std::filesystem::exists(daemon.socket()));
 }
 
-TEST(CkptdProgram, DrainsOnEverySignalThatAsksItToStop) {
+TEST(CkptdProgram, DrainsOnEveryTerminationSignal) {
   for (const int signal : {SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR}) {
     DaemonProcess daemon({"--arena", "64MiB"});
     EXPECT_EQ(daemon.stop(signal), 0) << daemon.log();
@@ -156,7 +156,7 @@ TEST(CkptdProgram, ConfigurationErrorsNameKeyAndLine) {
 }
 
 // The error names the place to edit: a line of the file, a flag or a variable.
-TEST(CkptdProgram, WhoSaidAValueIsToldWhatIsWrongWithIt) {
+TEST(CkptdProgram, ErrorNamesFileLineFlagOrVariable) {
   const TempFolder directory;
   const auto path = write_file(directory.path("c.toml"), "\nsession_arena = \"1GiB\"\n");
   const auto check = [&](const std::vector<std::string>& flags) {
@@ -179,7 +179,7 @@ TEST(CkptdProgram, WhoSaidAValueIsToldWhatIsWrongWithIt) {
   EXPECT_EQ(run_program(by_environment).err, "ckptd: CKPTD_IO magic: should be uring or pwritev\n");
 }
 
-TEST(CkptdProgram, AConfigurationIsAFile) {
+TEST(CkptdProgram, ConfigurationMustBeRegularFile) {
   const TempFolder directory;
   const auto exit = run_program({program("ckptd"), "--data", directory.path("d"), "--config",
                                  directory.path(), "--check-config"});
@@ -192,7 +192,7 @@ TEST(CkptdProgram, AConfigurationIsAFile) {
 }
 
 // A bad address is found before the store is opened: the store is not even created.
-TEST(CkptdProgram, AStartThatFailsForAnAddressLeavesTheStoreUntouched) {
+TEST(CkptdProgram, BadAddressLeavesTheStoreUntouched) {
   const TempFolder directory;
   const std::string data = directory.path("data");
   const auto socket = run_program(
@@ -206,7 +206,7 @@ TEST(CkptdProgram, AStartThatFailsForAnAddressLeavesTheStoreUntouched) {
 }
 
 // The FIFO has no writer: a blocking open() would never return.
-TEST(CkptdProgram, AFifoWhereTheJournalShouldBeIsAnErrorAtOnce) {
+TEST(CkptdProgram, FifoInPlaceOfJournalFailsAtOnce) {
   const TempFolder directory;
   const std::string data = directory.path("data");
   std::filesystem::create_directories(data + "/journal");
@@ -226,7 +226,7 @@ void await_that_a_client_connects(const DaemonProcess& daemon) {
   EXPECT_EQ(asked.exit_code, 0) << asked.err << daemon.log();
 }
 
-TEST(CkptdProgram, ARemovedSocketFileIsMadeAnew) {
+TEST(CkptdProgram, RemovedSocketFileIsRecreated) {
   DaemonProcess daemon({"--arena", "64MiB"});
   RawClient before(daemon.socket());
   before.hello_control();
@@ -241,7 +241,7 @@ TEST(CkptdProgram, ARemovedSocketFileIsMadeAnew) {
   EXPECT_THAT(other.err, HasSubstr("another daemon listens on it"));
 }
 
-TEST(CkptdProgram, ALostSocketFolderIsSaidAndComesBack) {
+TEST(CkptdProgram, LostSocketFolderIsReportedUntilRestored) {
   const TempFolder folder;
   const std::string run = folder.path("run");
   std::filesystem::create_directory(run);
@@ -258,7 +258,7 @@ TEST(CkptdProgram, ALostSocketFolderIsSaidAndComesBack) {
 }
 
 // The lock decides, not the file at the path.
-TEST(CkptdProgram, ASocketPathBelongsToOneDaemonEvenWithoutItsFile) {
+TEST(CkptdProgram, SocketLockHoldsWithoutTheSocketFile) {
   const TempFolder two;
   DaemonProcess daemon({"--arena", "64MiB"});
   std::filesystem::remove(daemon.socket());
@@ -268,7 +268,7 @@ TEST(CkptdProgram, ASocketPathBelongsToOneDaemonEvenWithoutItsFile) {
   EXPECT_THAT(other.err, HasSubstr("another daemon listens on it"));
 }
 
-TEST(CkptdProgram, ASessionAsksForNoMoreThanItsQuota) {
+TEST(CkptdProgram, RefusesArenaAboveSessionQuota) {
   const TempFolder directory;
   const std::string path = write_file(directory.path("c.toml"),
                                       "session_arena = \"4MiB\"\nsession_arena_max = \"4MiB\"\n");
@@ -328,7 +328,7 @@ TEST(CkptdProgram, MemoryIsWarmBeforeASessionAsks) {
 }
 
 // The measurement runs once. Its result depends on the disk and is not tested.
-TEST(CkptdProgram, HowADiskIsWrittenToIsFoundOnce) {
+TEST(CkptdProgram, DiskIsMeasuredOnce) {
   const TempFolder directory;
   const std::string path = write_file(directory.path("c.toml"), "segment = \"16MiB\"\n");
   DaemonProcess daemon({"--arena", "64MiB", "--config", path, "--io-shape", "auto"});
@@ -365,7 +365,7 @@ TEST(CkptdProgram, BadUsageExitsWithTwo) {
 }
 
 // A forked child keeps the socket open. The trainer's death must be seen at once all the same.
-TEST(CkptdProgram, TheDeathOfAProcessIsSeenWhileAChildHoldsItsSocket) {
+TEST(CkptdProgram, DetectsProcessDeathWhileChildHoldsSocket) {
   DaemonProcess daemon({"--arena", "64MiB", "--log-level", "debug"});
   int ready[2];
   int hold[2];

@@ -1,4 +1,4 @@
-// Quarantine on a loop of its own: what classes of users get whose closes stall.
+// Quarantine on its own loop: limits for classes of users whose closes stall.
 #include "ckptd/server/quarantine.h"
 
 #include <fcntl.h>
@@ -43,7 +43,7 @@ class QuarantineTest : public testing::Test {
   std::unique_ptr<Quarantine> quarantine = Quarantine::start(loop).value();
 };
 
-TEST_F(QuarantineTest, OneClassNeverFillsIt) {
+TEST_F(QuarantineTest, SingleClassNeverFillsQuarantine) {
   for (const Quarantine::Class of : {Quarantine::Class{1000}, Quarantine::kStrangers}) {
     Stalling sockets;
     constexpr size_t kMany = 3 * limits::kQuarantineJobsMax;
@@ -60,7 +60,7 @@ TEST_F(QuarantineTest, OneClassNeverFillsIt) {
   }
 }
 
-TEST_F(QuarantineTest, ManyClassesTogetherFillIt) {
+TEST_F(QuarantineTest, ManyClassesTogetherFillQuarantine) {
   std::array<Stalling, limits::kQuarantineClassesAtOnce> sockets;
   for (Quarantine::Class of = 0; of < sockets.size(); ++of) {
     EXPECT_FALSE(quarantine->full());

@@ -27,7 +27,7 @@ ServiceEnvironment read(const std::map<std::string, std::string>& variables) {
   return read_service_environment(variables, kOwn);
 }
 
-TEST(ServiceEnvironment, IsNothingWhereNobodySetsIt) {
+TEST(ServiceEnvironment, IsEmptyWithoutVariables) {
   const ServiceEnvironment none = read({});
   EXPECT_EQ(none.notify_socket, "");
   EXPECT_FALSE(none.watchdog);
@@ -35,7 +35,7 @@ TEST(ServiceEnvironment, IsNothingWhereNobodySetsIt) {
   EXPECT_THAT(none.complaints, IsEmpty());
 }
 
-TEST(ServiceEnvironment, IsReadAsDocumented) {
+TEST(ServiceEnvironment, ReadsDocumentedVariables) {
   const ServiceEnvironment all = read({{"NOTIFY_SOCKET", "/run/systemd/notify"},
                                        {"WATCHDOG_PID", "4711"},
                                        {"WATCHDOG_USEC", "30000000"},
@@ -51,7 +51,7 @@ TEST(ServiceEnvironment, IsReadAsDocumented) {
   EXPECT_THAT(read({{"LISTEN_PID", "4711"}, {"LISTEN_FDS", "2"}}).fd_names, ElementsAre("", ""));
 }
 
-TEST(ServiceEnvironment, WhatIsForAnotherProcessIsNotThere) {
+TEST(ServiceEnvironment, IgnoresVariablesForAnotherProcess) {
   const ServiceEnvironment others = read({{"WATCHDOG_PID", "4712"},
                                           {"WATCHDOG_USEC", "30000000"},
                                           {"LISTEN_PID", "4712"},
@@ -61,7 +61,7 @@ TEST(ServiceEnvironment, WhatIsForAnotherProcessIsNotThere) {
   EXPECT_THAT(others.complaints, IsEmpty());
 }
 
-TEST(ServiceEnvironment, NonsenseIsLeftOutWithASentence) {
+TEST(ServiceEnvironment, IgnoresInvalidValuesWithComplaint) {
   const std::vector<std::string> no_numbers = {
       "", "-1", "abc", "3x", " 3", "0x3", "1e3", "18446744073709551616", "99999999999"};
   for (const std::string& text : no_numbers) {
@@ -131,7 +131,7 @@ class ServiceManagerTest : public testing::Test {
   UniqueFd received_;
 };
 
-TEST_F(ServiceManagerTest, SaysWhatHappensOnAPathAndOnAnAbstractName) {
+TEST_F(ServiceManagerTest, NotifiesPathAndAbstractSockets) {
   for (const std::string& name :
        {folder_.path("notify"), std::string("@ckptd-test-") + std::to_string(::getpid())}) {
     SCOPED_TRACE(name);
@@ -148,7 +148,7 @@ TEST_F(ServiceManagerTest, SaysWhatHappensOnAPathAndOnAnAbstractName) {
   }
 }
 
-TEST_F(ServiceManagerTest, PingsTwiceInEachPeriodAsLongAsItIsAsked) {
+TEST_F(ServiceManagerTest, PingsTwicePerWatchdogPeriod) {
   bind(folder_.path("notify"));
   ServiceEnvironment environment;
   environment.notify_socket = folder_.path("notify");
@@ -195,7 +195,7 @@ UniqueFd listening_on(const std::string& path) {
 }
 
 // systemd gives both sockets of a unit the same name.
-TEST_F(ServiceManagerTest, TellsTheSocketForArenasByItsPath) {
+TEST_F(ServiceManagerTest, RecognizesArenaSocketByItsPath) {
   std::vector<UniqueFd> fds;
   fds.push_back(listening_on(folder_.path("listen.arena")));
   fds.push_back(listening_on(folder_.path("listen")));
@@ -209,7 +209,7 @@ TEST_F(ServiceManagerTest, TellsTheSocketForArenasByItsPath) {
   EXPECT_THAT(manager.take(), IsEmpty());
 }
 
-TEST_F(ServiceManagerTest, TellsTheSocketFromMemoryByWhatItIs) {
+TEST_F(ServiceManagerTest, RecognizesListeningSocketByItsType) {
   UniqueFd listener = listening_on(folder_.path("listen"));
   const int number = listener.get();
   std::vector<UniqueFd> fds;
@@ -228,7 +228,7 @@ TEST_F(ServiceManagerTest, TellsTheSocketFromMemoryByWhatItIs) {
   EXPECT_THAT(manager.take(), IsEmpty());
 }
 
-TEST_F(ServiceManagerTest, GoesOnWhereNobodyListens) {
+TEST_F(ServiceManagerTest, ContinuesWithoutNotifySocket) {
   ServiceEnvironment environment;
   environment.notify_socket = folder_.path("nobody");
   ServiceManager manager(environment, {});

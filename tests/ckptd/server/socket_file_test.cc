@@ -25,7 +25,7 @@ mode_t mode_of(const std::string& path) {
   return info.st_mode & 07777;
 }
 
-TEST(SocketFile, EverybodyMayWriteToIt) {
+TEST(SocketFile, AllUsersMayWrite) {
   const ckpt::test::TempFolder folder;
   const auto file = UnixSocketFile::bind(folder.path("s"));
   ASSERT_TRUE(file.ok()) << file.error().message;
@@ -33,7 +33,7 @@ TEST(SocketFile, EverybodyMayWriteToIt) {
 }
 
 // Another user replaces the new socket by a link.
-TEST(SocketFile, ALinkInItsPlaceIsNotFollowed) {
+TEST(SocketFile, LinkInPlaceOfSocketIsNotFollowed) {
   const ckpt::test::TempFolder folder;
   const std::string path = folder.path("s");
   const std::string secret = folder.path("secret");
@@ -83,7 +83,7 @@ TEST(SocketFile, FoldersThatAGroupCanWriteAreReported) {
 }
 
 // The socket file is there, but cannot accept: the fault is reported, and the socket is remade.
-TEST(SocketFile, ASocketThatCannotListenIsMadeAgain) {
+TEST(SocketFile, SocketThatCannotListenIsRecreated) {
   const ckpt::test::TempFolder folder;
   auto file = UnixSocketFile::bind(folder.path("s"));
   ASSERT_TRUE(file.ok()) << file.error().message;
@@ -97,8 +97,8 @@ TEST(SocketFile, ASocketThatCannotListenIsMadeAgain) {
   EXPECT_TRUE((*file)->listen().ok());
 }
 
-// A daemon that lost its path to another daemon goes on with its existing connections.
-TEST(SocketFile, APathThatAnotherDaemonTookIsLeftToIt) {
+// A daemon that lost its path to another daemon keeps its existing connections.
+TEST(SocketFile, RenewLeavesPathToAnotherDaemon) {
   const ckpt::test::TempFolder folder;
   const std::string path = folder.path("s");
   const auto ours = UnixSocketFile::bind(path);

@@ -26,7 +26,7 @@ bool wait_for_lock(const std::string& path) {
 }
 
 // The dead daemon's thread keeps its process; it must not keep the store's lock.
-TEST(StalledDaemon, TheNextOneOpensTheStore) {
+TEST(StalledDaemon, NextDaemonOpensTheStore) {
   DaemonProcess daemon({"--arena", "64MiB"});
   auto stalled = StalledFile::mount();
   if (stalled == nullptr) GTEST_SKIP() << "no FUSE here";

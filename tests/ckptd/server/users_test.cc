@@ -39,7 +39,7 @@ std::optional<fb::MessageT> hello_as(uid_t uid, const std::string& socket) {
   return answer;
 }
 
-TEST(Users, OnlyThoseOnTheListMayConnect) {
+TEST(Users, OnlyListedUsersMayConnect) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   constexpr uid_t kListed = 54'321;
   constexpr uid_t kStranger = 54'322;
@@ -60,7 +60,7 @@ TEST(Users, OnlyThoseOnTheListMayConnect) {
   EXPECT_THAT(refused->body.AsErrorReply()->message, HasSubstr("user 54322"));
 }
 
-TEST(Users, NoneOfThemKeepsTheOthersOut) {
+TEST(Users, GreedyUserLeavesRoomForOthers) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   constexpr uid_t kGreedy = 54'321;
   constexpr uid_t kOther = 54'322;
@@ -100,7 +100,7 @@ TEST(Users, NoneOfThemKeepsTheOthersOut) {
 }
 
 // A refused user who retries without end does not fill the disk with log lines.
-TEST(Users, RefusalsAreSaidAFewTimes) {
+TEST(Users, RefusalsAreLoggedAtLimitedRate) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   const DaemonProcess daemon({"--arena", "64MiB"});
   ASSERT_EQ(::chmod(daemon.folder().path().c_str(), 0755), 0);
@@ -126,7 +126,7 @@ std::vector<std::string> open_to_others(const std::filesystem::path& top) {
 }
 
 // Names of runs and units are in the catalog, which only the daemon may read.
-TEST(Users, NobodyElseReadsTheStoreItself) {
+TEST(Users, StoreIsClosedToOtherUsers) {
   const mode_t before = ::umask(0022);  // as a shell has it
   DaemonProcess daemon({"--arena", "64MiB"});
   EXPECT_THAT(open_to_others(daemon.data()), IsEmpty());
@@ -145,7 +145,7 @@ TEST(Users, NobodyElseReadsTheStoreItself) {
 }
 
 // The default socket is in the data directory, so that directory must let others through.
-TEST(Users, TheSocketInTheDataDirectoryIsReachedByThoseOnTheList) {
+TEST(Users, ListedUsersReachSocketInDataDirectory) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   constexpr uid_t kListed = 54'321;
   const TempFolder directory;
@@ -163,7 +163,7 @@ TEST(Users, TheSocketInTheDataDirectoryIsReachedByThoseOnTheList) {
 }
 
 // A data directory that existed before keeps its mode.
-TEST(Users, WhoIsOnTheListAndCannotGetToTheSocketIsNamed) {
+TEST(Users, LogNamesListedUserWhoCannotReachSocket) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be somebody else";
   constexpr uid_t kListed = 54'321;
   constexpr uid_t kOwner = 54'322;
@@ -184,7 +184,7 @@ TEST(Users, WhoIsOnTheListAndCannotGetToTheSocketIsNamed) {
 }
 
 // Clients check who listens. The log warns the operator about the folder before that.
-TEST(Users, AFolderInWhichOthersReplaceTheSocketIsNamed) {
+TEST(Users, LogNamesFolderWhereSocketIsReplaceable) {
   const TempFolder directory;
   const auto log_with_mode = [&](mode_t mode) {
     EXPECT_EQ(::chmod(directory.path().c_str(), mode), 0);

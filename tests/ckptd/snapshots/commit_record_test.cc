@@ -34,7 +34,7 @@ TEST(CommitRecord, DoesNotDependOnTheOrderOfWrites) {
   EXPECT_TRUE(record.full);
 }
 
-TEST(CommitRecord, GivesTheEntryOfItsCommit) {
+TEST(CommitRecord, RecordGivesCommitInfo) {
   OpenSnapshotState open;
   open.extents = {extent(0, 4096, 7), extent(0, 8192, 3), extent(1, 16384, 3)};
   Ingest::CommitAction action{.snapshot = kKey};
@@ -49,7 +49,7 @@ TEST(CommitRecord, GivesTheEntryOfItsCommit) {
   EXPECT_EQ(info.lost_tokens, 0u);
 }
 
-TEST(CommitRecord, OfARefusalNamesSnapshotAndAlarms) {
+TEST(CommitRecord, RefusalRecordNamesSnapshotAndAlarms) {
   ckpt::AlarmList alarms;
   alarms.add({.unit = 4, .kind = ckpt::fb::AlarmKind::NotFinite, .value = 6});
   alarms.left_out = 2;

@@ -69,7 +69,7 @@ TEST_F(NewestCacheTest, IgnoresACommitOfAnotherLineage) {
   EXPECT_EQ(newest(), 1u);
 }
 
-TEST_F(NewestCacheTest, KnowsTheCutsOfACommit) {
+TEST_F(NewestCacheTest, KnowsCutUnitsOfCommit) {
   newest();
   WrittenExtent extent;
   extent.fragments = {{.unit = 0, .offset = 0, .length = 10, .crc32c = 1},

@@ -33,7 +33,7 @@ TEST_F(RegistrationsTest, WithoutARequestTheDefaultCountsForAll) {
   EXPECT_TRUE(plan(CodecChoice::kDelta)->may_be_delta(0));
 }
 
-TEST_F(RegistrationsTest, ARequestOverridesTheDefaultOfItsUnit) {
+TEST_F(RegistrationsTest, RequestOverridesDefaultOfItsUnit) {
   note({UnitCodec::None, UnitCodec::Default});
   EXPECT_EQ(plan(CodecChoice::kNone), nullptr);
   const EncodePlan zstd = plan(CodecChoice::kZstd);
@@ -42,7 +42,7 @@ TEST_F(RegistrationsTest, ARequestOverridesTheDefaultOfItsUnit) {
   EXPECT_TRUE(zstd->has(1));
 }
 
-TEST_F(RegistrationsTest, TheLastRegistrationWithCodecsCounts) {
+TEST_F(RegistrationsTest, LastRegistrationWithCodecsCounts) {
   note({UnitCodec::Zstd, UnitCodec::Zstd});
   note({});
   ASSERT_NE(plan(CodecChoice::kNone), nullptr);

@@ -38,7 +38,7 @@ class SharedVersionsTest : public testing::Test {
   SharedVersions shared_;
 };
 
-TEST_F(SharedVersionsTest, HoldsAVersionWithItsExtents) {
+TEST_F(SharedVersionsTest, HoldsVersionWithItsExtents) {
   ASSERT_TRUE(hold(0));
   EXPECT_THAT(shared_.held(), ElementsAre(SharedVersions::Version{commit_.point, 0}));
   const auto headers = shared_.headers({.low = 11, .high = 12}, kOpen, {place()});
@@ -55,7 +55,7 @@ TEST_F(SharedVersionsTest, HoldsNoPlaceOutsideTheCommitsExtents) {
   EXPECT_THAT(shared_.held(), IsEmpty());
 }
 
-TEST_F(SharedVersionsTest, HoldsNoDeltaWithoutTheExtentOfItsBase) {
+TEST_F(SharedVersionsTest, HoldsNoDeltaWithoutItsBaseExtent) {
   UnitVersion delta = version(0);
   delta.fragments.front().base = BasePlace{.segment = 77, .extent_offset = 4096};
   EXPECT_FALSE(shared_.hold(catalog_, delta, delta.fragments));
@@ -68,7 +68,7 @@ TEST_F(SharedVersionsTest, ListsNoExtentThatIsOnlyHeld) {
   EXPECT_THAT(extents, SizeIs(1));
 }
 
-TEST_F(SharedVersionsTest, ListsSharedPiecesInTheOrderOfTheirBytes) {
+TEST_F(SharedVersionsTest, ListsSharedPiecesInByteOrder) {
   ASSERT_TRUE(hold(0));
   EXPECT_FALSE(shared_.shares(place()));
   const UnitVersion shared = version(0);
@@ -108,7 +108,7 @@ TEST_F(SharedVersionsTest, ListsTheExtentsOfBases) {
   EXPECT_EQ(shared_.bases().at(piece).payload_offset, 0u) << "from the start of the payload";
 }
 
-TEST_F(SharedVersionsTest, ListsNoBaseOfAPieceThatWasStoredWhole) {
+TEST_F(SharedVersionsTest, ListsNoBaseOfWholePiece) {
   ASSERT_TRUE(hold(0));
   const FragmentPlace base = version(0).fragments.front();
   shared_.note_base(0, base.offset, {.segment = base.segment, .extent_offset = base.extent_offset});

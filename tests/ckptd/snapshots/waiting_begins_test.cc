@@ -62,7 +62,7 @@ TEST_F(WaitingBeginsTest, RefusesASecondBeginOfTheStep) {
   EXPECT_TRUE(add(1, 11, 10)) << "another rank";
 }
 
-TEST_F(WaitingBeginsTest, HasRoomForABoundedNumberPerRun) {
+TEST_F(WaitingBeginsTest, BoundsTheNumberPerRun) {
   for (ckpt::Step step = 0; step < 3; ++step) ASSERT_TRUE(add(1, 10, step));
   EXPECT_FALSE(add(1, 11, 0));
   EXPECT_TRUE(add(2, 12, 0)) << "another run";
@@ -105,7 +105,7 @@ TEST_F(WaitingBeginsTest, DropsExactlyTheAbortedAttempt) {
   EXPECT_THAT(steps(), IsEmpty());
 }
 
-TEST_F(WaitingBeginsTest, HandsOutEveryBeginThatItDrops) {
+TEST_F(WaitingBeginsTest, HandsOutEveryDroppedBegin) {
   add(1, 10, 10);
   add(2, 20, 20);
   std::vector<ckpt::SessionId> dropped;

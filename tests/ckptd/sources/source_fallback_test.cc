@@ -94,7 +94,7 @@ TEST_F(SourceFallbackTest, FailedReadsComeFromTheNextSource) {
   EXPECT_EQ(parcels->failures().wrong_bytes + parcels->failures().cancelled, 0u);
 }
 
-TEST_F(SourceFallbackTest, SlowReadsAreCancelledAndComeFromTheNextSource) {
+TEST_F(SourceFallbackTest, CancelsSlowReadsAndUsesNextSource) {
   add_in_the_middle(Mode::kSilent);
   store.meanwhile = [this](RestoreJob& job) {
     job.tick(seconds(100));
@@ -144,7 +144,7 @@ TEST_F(SourceFallbackTest, TheLastSourceServesRefusedSegments) {
   EXPECT_GT(store.sources.at(SourceId::kSegment).failures().failed, 0u);
 }
 
-TEST_F(SourceFallbackTest, AnOlderVersionServesWhatEverySourceDamaged) {
+TEST_F(SourceFallbackTest, OlderVersionReplacesDamageInEverySource) {
   add_in_the_middle(Mode::kLies);
   damage_segments(25);
   const Restored restored = store.restore_all({1, 25});
@@ -156,7 +156,7 @@ TEST_F(SourceFallbackTest, AnOlderVersionServesWhatEverySourceDamaged) {
   EXPECT_EQ(exact.error->code, ckpt::ErrorCode::kCorrupt);
 }
 
-TEST_F(SourceFallbackTest, ARefusalByAnySourceBarsOlderVersions) {
+TEST_F(SourceFallbackTest, RefusalByAnySourcePreventsFallback) {
   add_in_the_middle(Mode::kRefuses);
   damage_segments(25);
   const Restored restored = store.restore_all({1, 25});
@@ -165,7 +165,7 @@ TEST_F(SourceFallbackTest, ARefusalByAnySourceBarsOlderVersions) {
   EXPECT_THAT(restored.error->message, HasSubstr("could not be read: segment"));
 }
 
-TEST_F(SourceFallbackTest, SpoiltMemoryComesFromTheNearestOtherSource) {
+TEST_F(SourceFallbackTest, CorruptMemoryIsServedByNextSource) {
   RestoreStore& fresh = store;
   fresh.commit_all({1, 30}, kPiece);
   add_in_the_middle(Mode::kTrue);

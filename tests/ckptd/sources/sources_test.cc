@@ -27,7 +27,7 @@ class SourcesTest : public testing::Test {
   Sources sources;
 };
 
-TEST_F(SourcesTest, TheFirstSourceThatHasAFragmentIsItsPlace) {
+TEST_F(SourcesTest, FragmentComesFromFirstSourceThatHasOne) {
   const ckpt::SnapshotKey snapshot;
   const FragmentPlace stored{.length = 10, .segment = 3, .payload_offset = 4096};
   const Place in_memory{SourceId::kMemory, {3, 4096}};
@@ -51,7 +51,7 @@ TEST_F(SourcesTest, RestoresFromOneSourceMeasureItsSpeed) {
   EXPECT_DOUBLE_EQ(memory(), 4e9);
 }
 
-TEST_F(SourcesTest, OtherRestoresMeasureNothing) {
+TEST_F(SourcesTest, MixedAndTinyRestoresMeasureNothing) {
   sources.restored({}, milliseconds(10));
   sources.restored(bytes_of(Sources::kMeasuredBytesMin - 1, 0), milliseconds(10));
   sources.restored(bytes_of(40'000'000, 1), milliseconds(10));

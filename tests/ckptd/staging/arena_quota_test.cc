@@ -9,7 +9,7 @@ namespace {
 using ckpt::ErrorCode;
 using testing::HasSubstr;
 
-TEST_F(StagingTest, TheTotalIsABound) {
+TEST_F(StagingTest, ArenasAreBoundedByTheTotal) {
   SmallTrainer first = open(kAlice, 12 * kSlab);
   auto second = staging_->create(kAlice, 8 * kSlab, kSlab);
   ASSERT_TRUE(second.ok());
@@ -26,7 +26,7 @@ TEST_F(StagingTest, TheTotalIsABound) {
 }
 
 // A client waits for room, but not for room that cannot come.
-TEST_F(StagingTest, AnArenaThatAUserCanNeverHaveIsNoLackOfRoom) {
+TEST_F(StagingTest, ImpossibleArenaIsInvalidArgument) {
   Staging staging(disk_, *executor_,
                   {.arena_bytes_total = 16 * kSlab,
                    .session_bytes_default = 4 * kSlab,
@@ -41,7 +41,7 @@ TEST_F(StagingTest, AnArenaThatAUserCanNeverHaveIsNoLackOfRoom) {
 }
 
 // One user cannot lock the others out, neither with live sessions nor with memory of dead ones.
-TEST_F(StagingTest, AUserHasABoundOfTheTotal) {
+TEST_F(StagingTest, ArenasOfUserAreBounded) {
   staging_->close();
   staging_ = std::make_unique<Staging>(
       disk_, *executor_,
@@ -79,7 +79,7 @@ TEST_F(StagingTest, AUserHasABoundOfTheTotal) {
 }
 
 // Regression: 64 MiB of a free 1 GiB were refused.
-TEST_F(StagingTest, SlabsFitTheArenaWhereNobodySaysTheirSize) {
+TEST_F(StagingTest, DefaultSlabSizeFitsTheArena) {
   Staging staging(disk_, *executor_,
                   {.arena_bytes_total = 64 * kSlab, .session_bytes_default = 16 * kSlab});
   const auto granted = staging.create(kAlice, 16 * kSlab, 0);
@@ -102,7 +102,7 @@ TEST_F(StagingTest, SlabsFitTheArenaWhereNobodySaysTheirSize) {
   staging.close();
 }
 
-TEST_F(StagingTest, AQuotaHoldsForNewArenasAndForThoseThatComeBack) {
+TEST_F(StagingTest, QuotaBoundsNewAndAdoptedArenas) {
   Staging staging(disk_, *executor_,
                   {.arena_bytes_total = 16 * kSlab,
                    .session_bytes_default = 4 * kSlab,

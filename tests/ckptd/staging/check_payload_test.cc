@@ -54,7 +54,7 @@ class CheckPayloadTest : public testing::Test {
   StagedSlab staged_;
 };
 
-TEST_F(CheckPayloadTest, HoldsAsSealed) { EXPECT_TRUE(check_payload(staged_).ok()); }
+TEST_F(CheckPayloadTest, SealedSlabPasses) { EXPECT_TRUE(check_payload(staged_).ok()); }
 
 TEST_F(CheckPayloadTest, AWriteAfterTheSealNamesTheUnit) {
   trainer_->slab(slab_)[1200] ^= std::byte{1};
@@ -71,7 +71,7 @@ TEST_F(CheckPayloadTest, ThePaddingMustStayZero) {
   expect_corrupt("after the last fragment are not zero");
 }
 
-TEST_F(CheckPayloadTest, ThePaddingIsZeroWhateverTheClientLeftThere) {
+TEST_F(CheckPayloadTest, SealClearsThePadding) {
   staged_ = StagedSlab();
   ASSERT_EQ(staging_.lease(granted_.arena, 1).at(0), slab_);
   filled_ = trainer_->fill(slab_, {{1, 1000}}, 1);
@@ -80,7 +80,7 @@ TEST_F(CheckPayloadTest, ThePaddingIsZeroWhateverTheClientLeftThere) {
   EXPECT_TRUE(check_payload(staged_).ok());
 }
 
-TEST_F(CheckPayloadTest, APunchedHoleIsSeenAndTheArenaNeverTrustedAgain) {
+TEST_F(CheckPayloadTest, PunchedHoleEndsTrustInTheArena) {
   if (!page_guard_available()) GTEST_SKIP() << "no page tables to look at here";
   ASSERT_TRUE(staged_.buffer().has_value());
   punch(8192, 4096);
@@ -101,7 +101,7 @@ TEST_F(CheckPayloadTest, APunchedHoleIsSeenAndTheArenaNeverTrustedAgain) {
   EXPECT_FALSE(staging_.find_cached(1000, snapshot, 1, 0, 1000).has_value());
 }
 
-TEST_F(CheckPayloadTest, ARefilledHoleIsSeenToo) {
+TEST_F(CheckPayloadTest, RefilledHoleIsDetected) {
   if (!page_guard_available()) GTEST_SKIP() << "no page tables to look at here";
   const MutableByteView bytes = trainer_->slab(slab_);
   const std::vector<std::byte> before(bytes.begin(), bytes.end());
@@ -110,7 +110,7 @@ TEST_F(CheckPayloadTest, ARefilledHoleIsSeenToo) {
   expect_corrupt("2 pages were exchanged");
 }
 
-TEST_F(CheckPayloadTest, AHolePunchedBeforeTheSealIsSeenToo) {
+TEST_F(CheckPayloadTest, HolePunchedBeforeSealIsDetected) {
   if (!page_guard_available()) GTEST_SKIP() << "no page tables to look at here";
   staged_ = StagedSlab();
   ASSERT_EQ(staging_.lease(granted_.arena, 1).at(0), slab_);

@@ -83,7 +83,7 @@ class KeptMemoryTest : public ::testing::Test {
   std::unique_ptr<Staging> staging_;
 };
 
-TEST_F(KeptMemoryTest, SlabsAreAgainWhatTheyWere) {
+TEST_F(KeptMemoryTest, SlabsKeepTheirStateOverRestart) {
   SmallTrainer trainer = open();
   hold(trainer, kFirst, 7, kStep5);
   make_durable(trainer, kFirst + 1, 9, kStep6);
@@ -115,7 +115,7 @@ TEST_F(KeptMemoryTest, SurvivesManyRestarts) {
   }
 }
 
-TEST_F(KeptMemoryTest, WhatWasNeverCommittedOrIsGoneIsNotThere) {
+TEST_F(KeptMemoryTest, UncommittedAndSupersededSlabsAreReleased) {
   SmallTrainer trainer = open();
   StagedSlab sealed = seal(trainer, kFirst, {{3, 100}}, 3);
   EXPECT_EQ(count(SlabState::kSealed), 1u);
@@ -127,14 +127,14 @@ TEST_F(KeptMemoryTest, WhatWasNeverCommittedOrIsGoneIsNotThere) {
   EXPECT_THAT(memory_.held, IsEmpty());
 }
 
-TEST_F(KeptMemoryTest, AnArenaThatIsGivenUpIsForgotten) {
+TEST_F(KeptMemoryTest, ReleasedArenaIsForgotten) {
   SmallTrainer trainer = open();
   EXPECT_THAT(memory_.held, SizeIs(2));
   staging_->session_ended(trainer.arena);
   EXPECT_THAT(memory_.held, IsEmpty());
 }
 
-TEST_F(KeptMemoryTest, DeletedCommitsAreLetGo) {
+TEST_F(KeptMemoryTest, DeletedCommitsAreReleased) {
   SmallTrainer trainer = open();
   hold(trainer, kFirst, 7, kStep5);
   hold(trainer, kFirst + 1, 9, kStep6);
@@ -146,7 +146,7 @@ TEST_F(KeptMemoryTest, DeletedCommitsAreLetGo) {
   EXPECT_EQ(restart().slabs, 1u) << "and do not come back";
 }
 
-TEST_F(KeptMemoryTest, ItsTrainerComesBackToIt) {
+TEST_F(KeptMemoryTest, TrainerReconnectsToItsArena) {
   SmallTrainer trainer = open();
   const UniqueFd fd(::fcntl(trainer.fd, F_DUPFD_CLOEXEC, 0));
   hold(trainer, kFirst, 7, kStep5);
@@ -173,7 +173,7 @@ TEST_F(KeptMemoryTest, ItsTrainerComesBackToIt) {
   EXPECT_EQ(restart().slabs, 0u);
 }
 
-TEST_F(KeptMemoryTest, NewArenasGetOtherNumbersAndTheSpaceOfOldOnes) {
+TEST_F(KeptMemoryTest, NewArenasEvictKeptArenasOnDemand) {
   SmallTrainer trainer = open(kAlice, 8);
   hold(trainer, kFirst, 7, kStep5);
   restart(16 * kSlab);
@@ -185,7 +185,7 @@ TEST_F(KeptMemoryTest, NewArenasGetOtherNumbersAndTheSpaceOfOldOnes) {
   EXPECT_THAT(memory_.held, SizeIs(4));
 }
 
-TEST_F(KeptMemoryTest, LessMemoryThanBeforeTakesBackLess) {
+TEST_F(KeptMemoryTest, SmallerLimitTakesBackFewerArenas) {
   SmallTrainer first = open();
   hold(first, kFirst, 7, kStep5);
   SmallTrainer second = open();
@@ -196,7 +196,7 @@ TEST_F(KeptMemoryTest, LessMemoryThanBeforeTakesBackLess) {
   EXPECT_THAT(memory_.held, SizeIs(2));
 }
 
-TEST_F(KeptMemoryTest, BytesThatDoNotMatchAreNotBelieved) {
+TEST_F(KeptMemoryTest, RefusesSlabsWithChecksumMismatch) {
   SmallTrainer trainer = open();
   hold(trainer, kFirst, 7, kStep5);
   make_durable(trainer, kFirst + 1, 9, kStep5);
@@ -213,7 +213,7 @@ TEST_F(KeptMemoryTest, BytesThatDoNotMatchAreNotBelieved) {
 }
 
 // Any damage of a ledger: the entries taken back are real ones, maybe fewer.
-TEST_F(KeptMemoryTest, GarbageInALedgerCostsEntriesAndNothingElse) {
+TEST_F(KeptMemoryTest, DamagedLedgerLosesOnlyEntries) {
   for (uint32_t seed = 0; seed < 300; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     std::mt19937 random(seed);
@@ -245,7 +245,7 @@ TEST_F(KeptMemoryTest, GarbageInALedgerCostsEntriesAndNothingElse) {
   }
 }
 
-TEST_F(KeptMemoryTest, AnEntryOrALedgerInAnotherPlaceIsRefused) {
+TEST_F(KeptMemoryTest, RefusesMisplacedLedgerAndEntry) {
   SmallTrainer first = open();
   hold(first, kFirst, 7, kStep5);
   SmallTrainer second = open();
@@ -270,7 +270,7 @@ TEST_F(KeptMemoryTest, AnEntryOrALedgerInAnotherPlaceIsRefused) {
 }
 
 // Other descriptors that a service manager may hand over.
-TEST_F(KeptMemoryTest, DescriptorsOfAnyKindAndNameAreLetGo) {
+TEST_F(KeptMemoryTest, ForeignDescriptorsAreReleased) {
   const auto any_kind = [](int kind) {
     int ends[2] = {-1, -1};
     if (kind == 0) return UniqueFd(::memfd_create("test", MFD_CLOEXEC));
@@ -294,7 +294,7 @@ TEST_F(KeptMemoryTest, DescriptorsOfAnyKindAndNameAreLetGo) {
   }
 }
 
-TEST_F(KeptMemoryTest, AnotherStoresMemoryIsLetGo) {
+TEST_F(KeptMemoryTest, MemoryOfAnotherStoreIsReleased) {
   SmallTrainer trainer = open();
   hold(trainer, kFirst, 7, kStep5);
   staging_->close();
@@ -306,8 +306,8 @@ TEST_F(KeptMemoryTest, AnotherStoresMemoryIsLetGo) {
   EXPECT_THAT(memory_.held, IsEmpty());
 }
 
-// Memory that a trainer may come back to has priority over the warm pool.
-TEST_F(KeptMemoryTest, CountsBeforeTheWarmPool) {
+// Memory that a trainer may reconnect to has priority over the warm pool.
+TEST_F(KeptMemoryTest, KeptArenasPrecedeTheWarmPool) {
   SmallTrainer trainer = open(kAlice, 12);
   hold(trainer, 3, 1, kStep5);
   warm_pool_ = 16 * kSlab;

@@ -63,7 +63,7 @@ class Model {
   std::set<Slab> held_;
 };
 
-TEST(MemoryLevelTest, WantsASlabAsLongAsAUnitsNewestVersionIsInIt) {
+TEST(MemoryLevelTest, WantsSlabsThatHoldNewestVersions) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937 generator(seed);

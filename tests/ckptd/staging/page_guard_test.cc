@@ -41,7 +41,7 @@ TEST_P(PageGuardTest, PopulatedPagesArePresentAndKeepTheirBytes) {
   EXPECT_EQ(guard_.bytes()[5000], std::byte{42});
 }
 
-TEST_P(PageGuardTest, AHoleShowsEvenAfterItWasRefilledAndRead) {
+TEST_P(PageGuardTest, HoleIsDetectedAfterRefillAndRead) {
   std::memset(view_.bytes().data(), 7, view_.bytes().size());
   ASSERT_EQ(fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 3 * 4096, 2 * 4096),
             0);
@@ -52,12 +52,12 @@ TEST_P(PageGuardTest, AHoleShowsEvenAfterItWasRefilledAndRead) {
   EXPECT_EQ(absent(), 2u);
 }
 
-TEST_P(PageGuardTest, RemovedPagesShowToo) {
+TEST_P(PageGuardTest, RemovedPagesAreDetected) {
   ASSERT_EQ(madvise(view_.bytes().data() + 8 * 4096, 4096, MADV_REMOVE), 0);
   EXPECT_EQ(absent(), 1u);
 }
 
-TEST_P(PageGuardTest, CountsARangeLongerThanOneLook) {
+TEST_P(PageGuardTest, CountsRangeLongerThanOneScan) {
   const ckpt::ArenaLayout large{.slab_bytes = 40ull << 20, .slab_count = 1};
   auto created = ckpt::ArenaMapping::create(large).value();
   const MutableByteView bytes = created.mapping.bytes();
@@ -66,14 +66,14 @@ TEST_P(PageGuardTest, CountsARangeLongerThanOneLook) {
   EXPECT_EQ(absent_pages(bytes, GetParam()).value(), (8u << 20) / 4096);
 }
 
-TEST_P(PageGuardTest, CountsManyHolesApart) {
+TEST_P(PageGuardTest, CountsManySeparateHoles) {
   for (uint64_t page = 0; page < kPages; page += 2) {
     ASSERT_EQ(madvise(view_.bytes().data() + page * 4096, 4096, MADV_REMOVE), 0);
   }
   EXPECT_EQ(absent(), kPages / 2);
 }
 
-TEST_P(PageGuardTest, LooksAtNoPageBesideTheRange) {
+TEST_P(PageGuardTest, IgnoresPagesOutsideTheRange) {
   ASSERT_EQ(madvise(view_.bytes().data() + 8 * 4096, 4096, MADV_REMOVE), 0);
   EXPECT_EQ(absent_pages(guard_.bytes().subspan(0, 8 * 4096), GetParam()).value(), 0u);
   EXPECT_EQ(absent_pages(guard_.bytes().subspan(7 * 4096, 4096 + 1), GetParam()).value(), 1u);

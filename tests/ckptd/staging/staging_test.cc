@@ -31,7 +31,7 @@ TEST_F(StagingTest, SlabsAreLeasableOnceTheyAreWarm) {
   EXPECT_THAT(staging_->lease(granted.arena, 1), ElementsAre(3));
 }
 
-TEST_F(StagingTest, ASealedSlabBelongsToWhoeverHoldsIt) {
+TEST_F(StagingTest, DroppingSealedSlabFreesSlab) {
   SmallTrainer trainer = open(kAlice);
   ASSERT_THAT(staging_->lease(trainer.arena, 1), ElementsAre(kFirst));
   {
@@ -48,7 +48,7 @@ TEST_F(StagingTest, ASealedSlabBelongsToWhoeverHoldsIt) {
   EXPECT_EQ(count(SlabState::kFree), 8u) << "dropping it frees the slab";
 }
 
-TEST_F(StagingTest, ClaimsThatDoNotHoldAreRefused) {
+TEST_F(StagingTest, RefusesInvalidSeals) {
   SmallTrainer trainer = open(kAlice);
   ASSERT_THAT(staging_->lease(trainer.arena, 1), ElementsAre(kFirst));
   auto refused = [&](uint32_t slab, uint64_t payload, std::vector<ckpt::ExtentFragment> fragments,
@@ -95,7 +95,7 @@ TEST_F(StagingTest, LargeFragmentsMustStartAtABlock) {
   EXPECT_THAT(staged.error().message, HasSubstr("not at a block"));
 }
 
-TEST_F(StagingTest, DurableSlabsServeTheMemoryLevelUntilSpaceIsWanted) {
+TEST_F(StagingTest, DurableSlabsAreCachedUntilLeased) {
   SmallTrainer trainer = open(kAlice);
   ASSERT_THAT(staging_->lease(trainer.arena, 6), SizeIs(6));
   make_durable(trainer, kFirst + 2, 20, kStep5);
@@ -130,7 +130,7 @@ TEST_F(StagingTest, RemovingARunDropsItsCache) {
   EXPECT_TRUE(staging_->find_cached(kAlice, other, 10, 0, 10).has_value());
 }
 
-TEST_F(StagingTest, AnArenaOutlivesItsTrainerAsLongAsItIsOfUse) {
+TEST_F(StagingTest, ArenaOutlivesTrainerWhileUsed) {
   SmallTrainer trainer = open(kAlice);
   ASSERT_THAT(staging_->lease(trainer.arena, 3), SizeIs(3));
   make_durable(trainer, kFirst, 10, kStep5);
@@ -151,21 +151,21 @@ TEST_F(StagingTest, AnArenaOutlivesItsTrainerAsLongAsItIsOfUse) {
   EXPECT_FALSE(staging_->find_cached(kAlice, kStep5, 11, 0, 100).has_value());
 }
 
-TEST_F(StagingTest, AnUnusedArenaGoesWithItsTrainer) {
+TEST_F(StagingTest, UnusedArenaEndsWithItsTrainer) {
   SmallTrainer trainer = open(kAlice);
   ASSERT_THAT(staging_->lease(trainer.arena, 3), SizeIs(3));
   staging_->session_ended(trainer.arena);
   EXPECT_EQ(staging_->stats().arenas, 0u);
 }
 
-TEST_F(StagingTest, ASessionMayEndWhileItsArenaIsStillWarming) {
+TEST_F(StagingTest, SessionMayEndWhileArenaWarms) {
   auto granted = staging_->create(kAlice, 8 * kSlab, kSlab).value();
   staging_->session_ended(granted.arena);
   run_all(disk_, *executor_);
   EXPECT_EQ(staging_->stats().arenas, 0u);
 }
 
-TEST_F(StagingTest, RestoresHaveSlabsOfTheirOwn) {
+TEST_F(StagingTest, RestoresHaveReservedSlabs) {
   SmallTrainer trainer = open(kAlice);
   ASSERT_THAT(staging_->lease(trainer.arena, 8), SizeIs(6)) << "snapshots took all they can";
   const auto first = staging_->take_restore_slab(trainer.arena);
@@ -184,7 +184,7 @@ TEST_F(StagingTest, RestoresHaveSlabsOfTheirOwn) {
   EXPECT_EQ(staging_->stats().arenas, 0u);
 }
 
-TEST_F(StagingTest, RestoresDoNotWaitUntilALargeArenaIsWarm) {
+TEST_F(StagingTest, RestoresStartBeforeLargeArenaIsWarm) {
   constexpr uint64_t kLargeSlab = 8 << 20;  // eight to a chunk, which is faulted in as one
   staging_->close();
   staging_ = make(16 * kLargeSlab);
@@ -203,7 +203,7 @@ TEST_F(StagingTest, RestoresDoNotWaitUntilALargeArenaIsWarm) {
   for (const uint32_t slab : {0, 1}) staging_->give_back_restore_slab(granted.arena, slab);
 }
 
-TEST_F(StagingTest, AnArenaIsTakenBackAfterARestart) {
+TEST_F(StagingTest, ArenaIsAdoptedAfterRestart) {
   const ckpt::ArenaLayout layout{.slab_bytes = kSlab, .slab_count = 8};
   auto created = ckpt::ArenaMapping::create(layout).value();
   const int dup_fd = ::dup(created.fd.get());
@@ -231,7 +231,7 @@ TEST_F(StagingTest, AnArenaIsTakenBackAfterARestart) {
   EXPECT_FALSE(odd.ok());
 }
 
-TEST_F(StagingTest, PlainIoWhereRegistrationIsRefused) {
+TEST_F(StagingTest, UsesPlainIoIfRegistrationIsRefused) {
   MemoryDisk refusing({.seed = 2, .allow_buffers = false});
   Staging staging(refusing, *executor_,
                   {.arena_bytes_total = 8 * kSlab, .session_bytes_default = 8 * kSlab});

@@ -52,7 +52,7 @@ class WarmPoolTest : public testing::Test {
   std::unique_ptr<Staging> staging_;
 };
 
-TEST_F(WarmPoolTest, AnArenaOfThePoolIsAsAnyOther) {
+TEST_F(WarmPoolTest, PooledArenaBehavesLikeAnyOther) {
   make(64 * kSlab, 8 * kSlab, 8 * kSlab);
   EXPECT_EQ(pool(), 0u);
   warm();
@@ -80,7 +80,7 @@ TEST_F(WarmPoolTest, AnArenaOfThePoolIsAsAnyOther) {
   }
 }
 
-TEST_F(WarmPoolTest, MuchSmallerArenasAreNotCutOutOfIt) {
+TEST_F(WarmPoolTest, MuchSmallerArenasDoNotUsePieces) {
   const uint64_t piece = limits::kWarmPoolTrimBytesMax + 4 * kSlab;
   make(4 * piece, piece, piece);
   warm();
@@ -89,7 +89,7 @@ TEST_F(WarmPoolTest, MuchSmallerArenasAreNotCutOutOfIt) {
   EXPECT_EQ(open(4 * kSlab).warm_bytes, 4 * kSlab);
 }
 
-TEST_F(WarmPoolTest, HasAsManyPiecesAsItMay) {
+TEST_F(WarmPoolTest, HasAsManyPiecesAsAllowed) {
   make(64 * kSlab, 8 * kSlab, 20 * kSlab);
   warm();
   EXPECT_EQ(pool(), 16 * kSlab);
@@ -98,14 +98,14 @@ TEST_F(WarmPoolTest, HasAsManyPiecesAsItMay) {
   EXPECT_EQ(open(8 * kSlab).warm_bytes, 0u) << "none was left";
 }
 
-TEST_F(WarmPoolTest, IsSmallerThanAPieceIfItMayNotHaveOne) {
+TEST_F(WarmPoolTest, MayBeSmallerThanOnePiece) {
   make(64 * kSlab, 8 * kSlab, 3 * kSlab);
   warm();
   EXPECT_EQ(pool(), 3 * kSlab);
   EXPECT_EQ(open(8 * kSlab).warm_bytes, 3 * kSlab);
 }
 
-TEST_F(WarmPoolTest, HoldsNothingThatNoSessionCouldGet) {
+TEST_F(WarmPoolTest, HoldsNoMemoryBeyondTheTotal) {
   make(20 * kSlab, 8 * kSlab, 16 * kSlab);
   warm();
   EXPECT_EQ(pool(), 16 * kSlab);
@@ -130,7 +130,7 @@ TEST_F(WarmPoolTest, HoldsNothingThatNoSessionCouldGet) {
 
 // A piece is handed out as far as it is warm, but its memory stays while a thread still faults it
 // in.
-TEST_F(WarmPoolTest, MayBeBusyWhenItIsWanted) {
+TEST_F(WarmPoolTest, PieceMayBeTakenDuringFault) {
   const uint64_t piece = 3 * limits::kWarmPoolStepBytes;
   make(2 * piece, piece, piece);
   staging_->warm();
@@ -152,7 +152,7 @@ TEST_F(WarmPoolTest, MayBeBusyWhenItIsWanted) {
 }
 
 // Warm memory has all its pages: the first use causes no page fault.
-TEST(WarmPool, PagesStayWhereTheyAre) {
+TEST(WarmPool, TakenArenaKeepsItsWarmPages) {
   WarmPool pool(8 * kSlab, 8 * kSlab);
   ASSERT_TRUE(pool.add().ok());
   const auto fault = pool.next_fault();
@@ -168,7 +168,7 @@ TEST(WarmPool, PagesStayWhereTheyAre) {
   }
 }
 
-TEST_F(WarmPoolTest, LeavesMemoryToOthers) {
+TEST_F(WarmPoolTest, LeavesMemoryForOtherProcesses) {
   make(64 * kSlab, 8 * kSlab, 24 * kSlab);
   available_ = 15 * kSlab;
   warm();
@@ -187,7 +187,7 @@ TEST_F(WarmPoolTest, LeavesMemoryToOthers) {
 }
 
 // Warm memory counts once, and memory that is not warm must be available.
-TEST_F(WarmPoolTest, NoMoreIsGrantedThanThereIs) {
+TEST_F(WarmPoolTest, GrantsAtMostAvailableMemory) {
   make(64 * kSlab, 8 * kSlab, 16 * kSlab);
   warm();
   available_ = 2 * kSlab;
@@ -201,7 +201,7 @@ TEST_F(WarmPoolTest, NoMoreIsGrantedThanThereIs) {
   EXPECT_EQ(pool(), 0u) << "it is given up for the next one";
 }
 
-TEST_F(WarmPoolTest, CountsArenasThatWereBroughtBack) {
+TEST_F(WarmPoolTest, CountsAdoptedArenas) {
   make(16 * kSlab, 8 * kSlab, 16 * kSlab);
   const ckpt::ArenaLayout layout{.slab_bytes = kSlab, .slab_count = 12};
   warm();
@@ -218,7 +218,7 @@ TEST_F(WarmPoolTest, HasABoundedNumberOfPieces) {
   EXPECT_EQ(pool(), limits::kWarmPoolPiecesMax * kSlab);
 }
 
-TEST_F(WarmPoolTest, IsClosedWhileItIsFilled) {
+TEST_F(WarmPoolTest, CloseWhileFillingEndsThePool) {
   make(64 * kSlab, 8 * kSlab, 8 * kSlab);
   staging_->warm();
   staging_->close();
@@ -227,7 +227,7 @@ TEST_F(WarmPoolTest, IsClosedWhileItIsFilled) {
   EXPECT_EQ(executor_->outstanding(), 0u);
 }
 
-TEST_F(WarmPoolTest, ThereIsNoneUnlessItIsAskedFor) {
+TEST_F(WarmPoolTest, IsEmptyUnlessConfigured) {
   make(64 * kSlab, 8 * kSlab, 0);
   warm();
   EXPECT_EQ(pool(), 0u);
