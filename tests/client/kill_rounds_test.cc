@@ -149,7 +149,7 @@ class KillRounds : public testing::Test {
   std::unique_ptr<DaemonProcess> daemon_;
 };
 
-TEST_F(KillRounds, NothingAnnouncedIsLostAndNothingPartialIsVisible) {
+TEST_F(KillRounds, AnnouncedSnapshotsSurviveRandomKills) {
   const uint64_t rounds = from_environment("CKPT_KILL_ROUNDS", kRoundsOfAStore);
   const uint64_t seed = from_environment("CKPT_KILL_SEED", 1);
   std::cout << "CKPT_KILL_SEED=" << seed << std::endl;

@@ -353,7 +353,7 @@ void SlabKills::check_bytes(const Point& point) {
   }
 }
 
-TEST_P(SlabKills, LeaveOnlyWhatWasAnnounced) {
+TEST_P(SlabKills, LeaveOnlyAnnouncedSnapshots) {
   constexpr uint64_t kHistory = 4;
   form_group();
   while (step_ < kHistory && !HasFailure()) save();

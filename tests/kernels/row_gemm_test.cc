@@ -22,7 +22,7 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {{1, 1}, {24, 16}, {16, 24}, {128, 64}, {33, 47}, {15, 300}, {17, 0}};
 
-TEST(RowGemmTest, IsTheProduct) {
+TEST(RowGemmTest, MatchesReferenceProduct) {
   std::mt19937_64 random(1);
   std::vector<float> room;
   for (const auto& [columns, inner] : kShapes) {
@@ -62,7 +62,7 @@ TEST(RowGemmTest, IsTheProduct) {
 }
 
 // The property that OpenBLAS does not have: see the header.
-TEST(RowGemmTest, ARowHasTheSameBitsAmongAnyOthers) {
+TEST(RowGemmTest, RowBitsDoNotDependOnOtherRows) {
   std::mt19937_64 random(2);
   std::vector<float> room;
   const int64_t rows = 40;
@@ -89,7 +89,7 @@ TEST(RowGemmTest, ARowHasTheSameBitsAmongAnyOthers) {
   }
 }
 
-TEST(RowGemmTest, WeightGradientsRoundAlikeHoweverRowsAreShared) {
+TEST(RowGemmTest, WeightGradientsDoNotDependOnRowSplit) {
   std::mt19937_64 random(3);
   const int64_t rows = 60, out = 24, in = 16;
   const auto dy = random_floats(random, rows * out);
