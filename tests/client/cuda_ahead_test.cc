@@ -105,7 +105,7 @@ TEST_F(CudaAheadTest, AdvanceQueuesOnlyIntoFreeSlots) {
   expect_saved();
 }
 
-// Bounds the time that a trainer loses whose device is done while more is queued.
+// Bounds the time of one advance() call, during which the device may be idle.
 TEST_F(CudaAheadTest, AdvanceQueuesOneGroupOrChunk) {
   Snapshot second = begin_second();
   expect_staged(second);

@@ -1,5 +1,5 @@
-// Direct copies on the emulated device, whose streams are late, eager or stuck: who waits for what,
-// and what memory may be staged at all.
+// Direct copies on the emulated device, whose streams are late, eager or stuck: which calls wait,
+// and which memory may be staged.
 #include "tests/client/cuda_direct_fixture.h"
 #include "tests/client/cuda_stream_orders.h"
 #include "tests/support/cuda_emulator/control.h"
@@ -70,7 +70,7 @@ TEST_F(DirectEmulatedTest, DirectUnitsWaitForTheirCrc) {
   ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
 }
 
-// All of it is gathered at once, so all units may be overwritten before anything is drained.
+// The whole snapshot is gathered at once, so all units may be overwritten before any drain.
 TEST_F(DirectEmulatedTest, SnapshotThatFitsBufferIsGathered) {
   cuda_emulator::make_stuck(kDrain);
   connect(std::vector<uint64_t>(kDirectSlots, kDirectChunkBytes), kDirect);
@@ -82,8 +82,8 @@ TEST_F(DirectEmulatedTest, SnapshotThatFitsBufferIsGathered) {
   drain_and_expect_payload();
 }
 
-// Two calls for a chunk, as for one that is gathered; a group has one kernel more than calls for
-// its CRCs, and no pack.
+// A direct chunk takes two calls, like a gathered chunk. A group launches two kernels and
+// no pack.
 TEST_F(DirectEmulatedTest, DirectChunksNeedNoSlotOrExtraCalls) {
   connect(chunks_, kDirect);
   const auto pieces = upload_whole();
@@ -177,7 +177,7 @@ class StageMemoryTest : public DirectEmulatedTest {
   }
 };
 
-// A kernel that reads it would end the process's use of the device.
+// A kernel that reads freed memory makes the device unusable for the process.
 TEST_F(StageMemoryTest, MemoryFreedSinceTheLastSnapshotIsRefused) {
   connect({1000, 2000}, kDirect);
   const auto pieces = upload_whole();

@@ -1,5 +1,5 @@
-// Long runs that are drained from where they lie: what the daemon finds. Runs on a GPU, or on the
-// emulated device.
+// Long runs that are drained directly from the tensors: the bytes in the slabs. Runs on a GPU, or
+// on the emulated device.
 #include "tests/client/cuda_direct_fixture.h"
 
 namespace ckpt::test {

@@ -354,7 +354,7 @@ TEST_P(FailingCallsTest, FailedCallLeavesSessionUsable) {
 }
 
 // A lost device: all calls from a certain one on fail.
-TEST_P(FailingCallsTest, ADeviceThatIsLostLeavesNothingBehind) {
+TEST_P(FailingCallsTest, LostDeviceLeavesNothingBehind) {
   bool failed = true;
   for (uint64_t first = 0; failed; ++first) {
     SCOPED_TRACE(testing::Message() << "from call " << first);

@@ -1,6 +1,5 @@
-// Snapshots of device memory: what the daemon finds in the slabs, and who waits for whom. Runs on a
-// GPU, or on the emulated one, whose streams are as late as they may be: a wait that is missing
-// shows as wrong bytes.
+// Snapshots of device memory: the bytes in the slabs, and the order of streams. Runs on a GPU, or
+// on the emulated one, whose streams run as late as possible: a missing wait shows as wrong bytes.
 #include "tests/client/cuda_client_fixture.h"
 
 namespace ckpt::test {
@@ -150,7 +149,7 @@ TEST_F(CudaStageTest, UnplannedPieceIsRefusedAndReleasesSlabs) {
   expect_payload(seals(1));
 }
 
-// A kernel that touched it would end the process's use of the device.
+// A kernel that reads unreachable memory makes the device unusable for the process.
 TEST_F(CudaStageTest, UnreachablePieceIsRefusedNamingUnit) {
   start();
   open_with_cuda({1000, 1000}, kSmall);

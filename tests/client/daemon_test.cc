@@ -196,7 +196,7 @@ TEST(Daemon, HolesAndOverlapsNameUnitAndRange) {
   ASSERT_OK(save(*session, run, 2, 0, 1));  // nothing is left behind
 }
 
-// Bytes that change after their checksum was taken: nothing of it is ever committed.
+// A snapshot whose bytes change after their checksum was computed is never committed.
 class Tampering : public testing::Test {
  protected:
   void SetUp() override {
@@ -331,7 +331,7 @@ TEST(Daemon, RefusesOtherProtocolVersion) {
   EXPECT_TRUE(open_trainer(daemon, run).ok());  // and the daemon is up
 }
 
-// A second job under the name of one that runs: it waits, and learns for whom.
+// A second process joins as a rank that is held. It waits, and learns which process holds the rank.
 TEST(Daemon, SecondHolderOfRankLearnsCurrentHolder) {
   DaemonProcess daemon;
   const SmallRun run;

@@ -1,4 +1,4 @@
-// Windows with a file, from a daemon that may lie about them.
+// Windows with a file, from a daemon whose messages may be wrong.
 #include <sys/mman.h>
 
 #include <limits>
@@ -181,7 +181,8 @@ TEST_F(LocatedTest, UnreleasedWindowDoesNotCountAsRestored) {
   EXPECT_EQ(next(&none), CKPT_E_CORRUPT);
 }
 
-// The unit has fallen back while the window was being read: its bytes are no longer of use.
+// The unit falls back to an older version while the window is read: the bytes of the newer version
+// no longer count.
 TEST_F(LocatedTest, OlderVersionInvalidatesWindowBeingRead) {
   on_read_ = [](FakeDaemon::Peer& peer, const fb::LocatedReadT&) { send_last(peer); };
   start([this](FakeDaemon::Peer& peer) {

@@ -4,7 +4,7 @@
 namespace ckpt::test {
 namespace {
 
-// In the fake daemon's second epoch survivors go on, or the epoch begins from a view.
+// In the fake daemon's second epoch the survivors continue, or the epoch resumes from a view.
 class NextEpochTest : public SnapshotTest {
  protected:
   void run(bool goes_on, bool staged) {

@@ -79,7 +79,8 @@ TEST_F(PlacesTest, InvalidCallsAreRefused) {
   expect_payload(seals(1));
 }
 
-// A copy engine does not stop because a snapshot has failed: its slab must not go to the next one.
+// A copy engine keeps writing after its snapshot has failed: the next snapshot must not fill the
+// slab.
 TEST_F(PlacesTest, SlabIsNotReusedWhilePlaceIsLent) {
   const FakeDaemon::Options two_slabs{.slab_bytes = kSlabBytes, .slab_count = 2};
   start(two_slabs);

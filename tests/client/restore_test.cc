@@ -1,4 +1,4 @@
-// Restores against a daemon whose windows may lie.
+// Restores against a daemon whose windows may be wrong.
 #include "ckpt/ckpt_windows.h"
 #include "formats/base/crc32c.h"
 #include "tests/client/client_fixture.h"
@@ -323,8 +323,8 @@ TEST_F(WindowsTest, SilenceTimesOutButEmptyPollSucceeds) {
   EXPECT_EQ(ckpt_restore_next(restore_, 20'000, &window), CKPT_E_DEADLINE_EXCEEDED);
 }
 
-// A trainer that restores beside other work must not stand still because the daemon is slow to take
-// it up again, nor hear of a failure before the restore's own time is over.
+// A polling trainer must not block while the daemon is slow to reopen the restore, and must not see
+// a failure before the restore's own timeout.
 TEST_F(WindowsTest, PollingDoesNotBlockOnSlowReopen) {
   silent_ = 2;
   start([this](FakeDaemon::Peer& peer) {
@@ -348,7 +348,7 @@ TEST_F(WindowsTest, PollingDoesNotBlockOnSlowReopen) {
   EXPECT_EQ(next(0).id, 0u) << "the daemon has not answered";
 }
 
-// The daemon says "not now", as one does that is starting: it is asked again, in the time there is.
+// A starting daemon answers "unavailable": the client retries until its timeout.
 TEST_F(WindowsTest, UnavailableDaemonIsRetried) {
   silent_ = 1;
   refusal_ = ErrorCode::kUnavailable;

@@ -128,7 +128,7 @@ TEST_F(SessionTest, GarbageFromDaemonFailsOpenWithoutCrash) {
     peer.hang_up();
     return true;
   });
-  // Shorter than a header it looks like a daemon that died; longer, like something else.
+  // Garbage shorter than a header looks like a lost connection, longer garbage like no frame.
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(Session::open(options(50)));
 }
 

@@ -1,4 +1,4 @@
-// Keeping a session up, against a daemon made of answers.
+// An open session, against a daemon made of answers: reconnects, heartbeats, timeouts.
 #include <atomic>
 #include <chrono>
 
@@ -51,7 +51,7 @@ TEST_F(SessionTest, ReconnectKeepsArenaAndResendsKeys) {
   EXPECT_EQ(bytes_after, bytes);
 }
 
-// A daemon knows flags from registrations only, so that a restarted one must be told all of them.
+// A daemon learns flags from registrations only, so a reconnect sends all of them again.
 TEST_F(SessionTest, ZerosClearFlagsAndCodecs) {
   auto daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
   auto session = Session::open(options());
@@ -157,7 +157,7 @@ TEST_F(SessionTest, HeartbeatsDetectHungDaemon) {
   EXPECT_GE(session->fd(), 0) << "the connection is there all the same";
 }
 
-// The first heartbeat is sent at once, and answered only when the second question comes.
+// The first heartbeat is sent at once. The daemon answers it only when the second query arrives.
 TEST_F(SessionTest, TimeoutDoesNotBlameDaemonTooEarly) {
   uint64_t heartbeat = 0;
   size_t questions = 0;

@@ -328,7 +328,7 @@ TEST_F(SnapshotTest, UnadoptedArenaFailsSnapshotButStaysMapped) {
 }
 
 // An arena of one slab: the slab is written out and leased again while the snapshot is filled.
-TEST_F(SnapshotTest, SlabsUsedTwiceCannotBeHandedOver) {
+TEST_F(SnapshotTest, ReconnectFailsSnapshotLargerThanArena) {
   const FakeDaemon::Options one_slab{.slab_bytes = kSlabBytes, .slab_count = 1};
   start(one_slab, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     const auto* begin = message.body.AsBeginSnapshot();

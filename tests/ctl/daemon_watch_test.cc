@@ -127,7 +127,7 @@ TEST_F(DaemonWatchTest, TwoSessionsShareOneOutage) {
               ElementsAre(kNobody, "ckptd at socket /run/ckptd.sock answers again, after 4.0 s"));
 }
 
-// A verb's sessions come one after the other; one that has ended never hears of the daemon again.
+// A verb opens its sessions one after the other. A session that has ended never reports a recovery.
 TEST_F(DaemonWatchTest, SecondOutageIsReportedByLaterSession) {
   DaemonWatch told = watch();
   listens = false;

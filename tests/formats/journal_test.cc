@@ -84,7 +84,7 @@ TEST(Journal, PreallocatedZerosAtEndAreNoDamage) {
   EXPECT_EQ(scanned.scan->torn_bytes, 0u);
 }
 
-// A write of the last batch that reached the disk only in part, in units of 512 bytes, any of them.
+// Torn write of the last batch: any of its sectors of 512 bytes may be missing.
 TEST(Journal, PropertyTornLastBatchIsDroppedWhole) {
   const test::SampleJournal journal = test::sample_journal();
   const uint64_t begin = journal.batch_offsets[2];
@@ -112,7 +112,7 @@ TEST(Journal, PropertyTornLastBatchIsDroppedWhole) {
   }
 }
 
-// The same over the rest of an earlier torn write with the same batch number.
+// A torn write over the remains of an earlier torn write with the same batch number.
 TEST(Journal, TwoTornWritesNeverMakeBatch) {
   const test::SampleJournal journal = test::sample_journal();
   const Scanned before = scan(ByteView(journal.image).first(journal.batch_offsets[2]));
@@ -185,7 +185,7 @@ TEST(Journal, PropertyScanContinuesBehindDamage) {
   }
 }
 
-// However it is cut into pieces, and wherever it is damaged.
+// The result does not depend on the sizes of the pieces, also for a damaged journal.
 TEST(Journal, PropertyAJournalIsCheckedInPieces) {
   const test::SampleJournal journal = test::sample_journal();
   const auto check = [](ByteView image, uint64_t piece) -> Result<JournalEncoder::Position> {
@@ -306,7 +306,7 @@ TEST(Journal, ErrorOfReaderEndsScan) {
   EXPECT_EQ(calls, 2);
 }
 
-// A commit's table as version 3 of the store had it: without a codec, too.
+// The table of a commit as in version 3 of the store, which had no codecs either.
 TEST(Record, CommitWithoutLostTokensKeepsOlderFormat) {
   fb::RecordT record = test::sample_committed(5, 1);
   const size_t bytes = encode_record(record).size();

@@ -1,4 +1,4 @@
-// Rows that do not know of each other: bit for bit, wherever they lie.
+// Each row of a product has the same bits, whatever other rows are multiplied with it.
 #include "kernels/row_gemm.h"
 
 #include <gtest/gtest.h>
@@ -61,7 +61,7 @@ TEST(RowGemmTest, MatchesReferenceProduct) {
   }
 }
 
-// The property that OpenBLAS does not have: see the header.
+// OpenBLAS does not have this property: see the header.
 TEST(RowGemmTest, RowBitsDoNotDependOnOtherRows) {
   std::mt19937_64 random(2);
   std::vector<float> room;

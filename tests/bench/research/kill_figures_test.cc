@@ -95,7 +95,7 @@ TEST(KillFigures, RedoneStepsAreNotProgress) {
   EXPECT_EQ(figures->loss_bits.at(2), 77u) << "the later one counts";
 }
 
-// Rank 0 had applied step 4 before it noticed, so rank 2 does, too, when they agree.
+// Rank 0 applied step 4 before it detected the loss. Rank 2 applies the step when both agree.
 TEST(KillFigures, LateAppliedStepIsNotRedone) {
   std::vector<RankEvent> events = a_loss(4);
   events.push_back(step(1335, 0, 4));

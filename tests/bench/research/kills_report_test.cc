@@ -7,7 +7,7 @@ namespace {
 
 using nlohmann::json;
 
-// A loss whose ranks were back after 0.3 s, exactly where they had been.
+// A loss after which the ranks resumed in 0.3 s, bit for bit at the same state.
 KillTrial a_right_trial() {
   KillTrial trial{.ranks = {2}, .rolled_back_exactly = true, .same_bits = true};
   trial.figures.new_step_seconds = 0.3;

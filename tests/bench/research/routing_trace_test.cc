@@ -79,7 +79,7 @@ std::string write_packed(const std::string& path) {
   return {std::istreambuf_iterator<char>(packed), std::istreambuf_iterator<char>()};
 }
 
-// zlib gives what there is of a cut file: whole samples, if it was cut behind one.
+// zlib decodes the beginning of a truncated file, which may end after a whole sample.
 TEST(RoutingTraceTest, RefusesPackedFilesThatEndInTheMiddle) {
   const ckpt::test::TempFolder folder;
   const std::string path = folder.path("trace.csv.gz");

@@ -42,7 +42,7 @@ TEST(CpuPairs, HoldsTheEngineToLoopAndCrcTogether) {
 }
 
 // A CRC pass that takes twice as long for half of the run is paired with the engine's samples of
-// that time; one pass at the beginning would have been the denominator of all.
+// that time. A single pass at the beginning would bias all ratios.
 TEST(CpuPairs, ComparesSamplesTakenSideBySide) {
   CpuPairs cpu;
   for (int i = 0; i < 12; ++i) {

@@ -122,7 +122,7 @@ TEST(Frame, MissingRequiredPartIsRefused) {
   EXPECT_FALSE(decode(frame_around(builder)).ok());
 }
 
-// 20,000 units that are one and the same, with a name of 64 KiB: 140 KiB that unpack to 1.3 GB.
+// 20,000 references to one unit with a name of 64 KiB: 140 KiB that unpack to 1.3 GB.
 TEST(Frame, SharedPartsAreRefusedBeforeUnpacking) {
   flatbuffers::FlatBufferBuilder builder;
   const auto name = builder.CreateString(std::string(1u << 16, 'x'));

@@ -112,8 +112,8 @@ TEST(HostileJournal, EveryFlippedBitIsDetected) {
   }
 }
 
-// 4,096 blocks that all claim to begin the batch of 12 KiB that is missing. Judging the end looks
-// at each header once; reading what each one claims would make a hostile journal cost its square.
+// 4,096 blocks that all claim to begin the missing batch of 12 KiB. The scan reads each header
+// once: reading the claimed bytes of each block would take quadratic time.
 TEST(HostileJournal, RepeatedBatchClaimsCountAsTorn) {
   constexpr size_t kBlocks = 4096;
   const test::SampleJournal journal = test::sample_journal();
