@@ -57,7 +57,7 @@ TEST_F(SnapshotTest, WrongWritesOfBlobsAreRefused) {
             "run tiny step 1200 blob rng: bytes [5, 10) of this rank were not written");
 }
 
-TEST_F(SnapshotTest, AnOlderDaemonGetsNoBlobs) {
+TEST_F(SnapshotTest, OlderDaemonRefusesBlobs) {
   start({.protocol_version = 3});
   open({100});
   plan_.blobs = {{"rng", 10, false}};
@@ -75,7 +75,7 @@ TEST_F(SnapshotTest, AnOlderDaemonGetsNoBlobs) {
   ASSERT_OK(snapshot.end());
 }
 
-TEST_F(SnapshotTest, AnOlderNextDaemonFailsASnapshotWithBlobs) {
+TEST_F(SnapshotTest, ReconnectToOlderDaemonFailsSnapshotWithBlobs) {
   start();
   open({100});
   plan_.blobs = {{"empty", 0, false}};
@@ -95,7 +95,7 @@ TEST_F(SnapshotTest, AnOlderNextDaemonFailsASnapshotWithBlobs) {
   EXPECT_EQ(std::ranges::count(types, fb::MessageBody::ReopenSnapshot), 0);
 }
 
-TEST_F(SnapshotTest, ABeginWithBlobsIsNotRepeatedToAnOlderDaemon) {
+TEST_F(SnapshotTest, BeginWithBlobsFailsOnOlderDaemon) {
   start();
   open({100});
   plan_.blobs = {{"rng", 10, false}};

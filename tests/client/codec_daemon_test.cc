@@ -36,7 +36,7 @@ bool damage_last_frame(const DaemonProcess& daemon) {
   return false;
 }
 
-TEST(CodecDaemon, WhatIsEncodedOutlivesAKillAndDamageIsNamed) {
+TEST(CodecDaemon, EncodedUnitsSurviveKillAndDamageIsReported) {
   DaemonProcess daemon({"--codec", "zstd"});
   SmallRun run;
   run.mask = 0x1f;  // five random bits in each byte
@@ -66,7 +66,7 @@ TEST(CodecDaemon, WhatIsEncodedOutlivesAKillAndDamageIsNamed) {
   EXPECT_EQ(daemon.stop(), 0);
 }
 
-TEST(CodecDaemon, DeltasOutliveAKillAndAPrune) {
+TEST(CodecDaemon, DeltasSurviveKillAndPrune) {
   DaemonProcess daemon({"--codec", "delta"});
   SmallRun run;
   run.one_in = 50;
@@ -124,7 +124,7 @@ uint64_t encoded_bytes(client::Session& session, const SmallRun& run) {
 }
 
 // The client sends its choice of codecs to the next daemon, which does not know it.
-TEST(CodecDaemon, TrainersChooseForUnitsAndTheNextDaemonIsTold) {
+TEST(CodecDaemon, RestartedDaemonLearnsCodecsOfUnits) {
   DaemonProcess daemon;
   SmallRun run;
   run.mask = 0x1f;
@@ -159,7 +159,7 @@ std::string refusal_of_codec(client::Session& session, int number) {
   return ckpt_session_error(session.handle());
 }
 
-TEST(CodecDaemon, NumbersThatAreNoCodecsAreRefused) {
+TEST(CodecDaemon, RefusesUnknownCodecNumbers) {
   DaemonProcess daemon;
   client::OpenOptions options;
   options.socket = daemon.socket();

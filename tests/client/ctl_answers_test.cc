@@ -66,7 +66,7 @@ class CtlAnswers : public Ctl {
 };
 
 // The same units registered in reverse order, so that each has another number.
-TEST_F(CtlAnswers, DiffOfTwoRunsGoesByNames) {
+TEST_F(CtlAnswers, DiffOfTwoRunsMatchesUnitsByName) {
   make_run("one", {{"a", "w.a", 1024, 2}, {"b", "w.b", 1024, 4}, {"c", "w.c", 64, 1}}, {0, 1, 2});
   make_run("two", {{"c", "w.c", 64, 3}, {"b", "w.b", 1024, 5}, {"a", "w.a", 1024, 3}}, {0, 1, 2});
   const auto units = diff("one@10", "two@10");
@@ -77,7 +77,7 @@ TEST_F(CtlAnswers, DiffOfTwoRunsGoesByNames) {
   for (const auto& [name, unit] : units) EXPECT_FALSE(unit.contains("reason")) << name;
 }
 
-TEST_F(CtlAnswers, DiffOfUnitsThatAreNotAlikeSaysWhyItHasNoNorm) {
+TEST_F(CtlAnswers, DiffGivesReasonForMissingNorm) {
   make_run("one",
            {{"a", "w.a", 1024, 2}, {"b", "w.b", 64, 4}, {"c", "w.c", 64, 1}, {"d", "w.d", 8, 0}},
            {0, 1, 2, 3});
@@ -97,7 +97,7 @@ TEST_F(CtlAnswers, DiffOfUnitsThatAreNotAlikeSaysWhyItHasNoNorm) {
 }
 
 // Pages of one row each give the same answers as a single page.
-TEST_F(CtlAnswers, PagesAreOneDocument) {
+TEST_F(CtlAnswers, PagedAnswerEqualsSinglePage) {
   json({"tag", "tiny@10", "best"});
   const std::vector<std::vector<std::string>> questions = {
       {"runs"},
@@ -126,7 +126,7 @@ TEST_F(CtlAnswers, PagesAreOneDocument) {
   EXPECT_THAT(ctl({"--help"}).out, Not(HasSubstr("page-bytes")));
 }
 
-TEST_F(CtlAnswers, APruneThatIsCarriedOutNeverFailsForItsAnswer) {
+TEST_F(CtlAnswers, PruneSucceedsThoughAnswerIsTruncated) {
   auto session = train(as_rank(0, 1));
   ASSERT_OK(session);
   for (uint64_t step : {30, 40, 50, 60}) commit(*session, step);
@@ -154,7 +154,7 @@ TEST_F(CtlAnswers, ExportFallsBackOverManyDamagedSteps) {
   EXPECT_EQ(exported["fallbacks"].size(), 3u);
 }
 
-TEST_F(CtlAnswers, AMapMarksAnExpertThatWasNeverSaved) {
+TEST_F(CtlAnswers, MapMarksExpertWithoutVersion) {
   make_run("part", {{"a", "w.a", 16, 1}, {"b", "w.b", 16, 1}}, {0});
   EXPECT_EQ(ctl({"experts", "part"}).out,
             "part~1@10: tokens each expert would lose in a restore\n"
@@ -164,7 +164,7 @@ TEST_F(CtlAnswers, AMapMarksAnExpertThatWasNeverSaved) {
   EXPECT_EQ(json({"experts", "part"})["layers"][0]["experts"][1]["version_step"], nullptr);
 }
 
-TEST_F(CtlAnswers, WhatIsWrongComesWithHowItIsWritten) {
+TEST_F(CtlAnswers, UsageErrorShowsCorrectUsage) {
   const Finished grant = ctl({"grant", "tiny", "nobody", "--right", "read"});
   EXPECT_EQ(grant.exit_code, 2);
   EXPECT_EQ(grant.err,

@@ -55,14 +55,14 @@ TEST_F(CtlBlobs, AreListedAndWrittenIntoAFolder) {
   EXPECT_THAT(again.err, HasSubstr("rank-0.rng exists; remove it or choose another folder"));
 }
 
-TEST_F(CtlBlobs, DiffNamesThem) {
+TEST_F(CtlBlobs, DiffNamesBlobs) {
   const Json diff = json({"diff", "tiny@20", "tiny@30", "--no-norms"});
   ASSERT_EQ(diff["blobs"].size(), 2u);
   EXPECT_EQ(diff["blobs"][0]["change"], "added");
   EXPECT_THAT(ctl({"diff", "tiny@20", "tiny@30"}).out, HasSubstr("rng     rank 0     added"));
 }
 
-TEST_F(CtlBlobs, AResumableExportSaysThatTheyAreLeftOut) {
+TEST_F(CtlBlobs, ResumableExportReportsOmittedBlobs) {
   const TempFolder folder;
   const Finished exported =
       ctl({"export", "tiny@30", "--resumable", "--out", folder.path("model")});

@@ -72,7 +72,7 @@ TEST_F(Holds, APausedExportKeepsItsCommit) {
   EXPECT_EQ(json({"prune", "tiny", "--keep-last", "1", "--yes"})["removed"][0]["step"], 10);
 }
 
-TEST_F(Holds, AreAskedForAgainAfterARestart) {
+TEST_F(Holds, RenewalReacquiresHoldAfterRestart) {
   client::OpenOptions options;
   options.socket = daemon_.socket();
   options.client_name = "a reader";
@@ -98,7 +98,7 @@ TEST_F(Holds, AreAskedForAgainAfterARestart) {
                                               "restarted) and cannot be had again"));
 }
 
-TEST_F(Holds, RootEndsThemByForce) {
+TEST_F(Holds, RootRemovesHeldCommitByForce) {
   client::OpenOptions options;
   options.socket = daemon_.socket();
   options.control = true;

@@ -12,7 +12,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST_F(Ctl, WhatWasExportedIsImportedAsItWas) {
+TEST_F(Ctl, ImportOfExportReproducesIt) {
   const auto export_to = [&](const std::string& view, const std::string& folder,
                              std::vector<std::string> more) {
     std::vector<std::string> arguments = {"export", view, "--out", daemon_.folder().path(folder)};
@@ -64,7 +64,7 @@ TEST_F(Ctl, WhatWasExportedIsImportedAsItWas) {
   EXPECT_THAT(last.err, HasSubstr("--step 18446744073709551615: a commit's step is a number from"));
 }
 
-TEST_F(Ctl, ImportRefusesWhatItCannotTrust) {
+TEST_F(Ctl, ImportRefusesInvalidFiles) {
   const std::string out = daemon_.folder().path("model");
   json({"export", "tiny@10", "--out", out, "--include-optimizer", "--shard-bytes", "4KiB"});
   const std::string shard = out + "/model-00002-of-00002.safetensors";
@@ -128,7 +128,7 @@ TEST_F(Ctl, RunsAreRemovedWhenNothingProtectsThem) {
   EXPECT_EQ(ctl({"rm"}).exit_code, 2) << "not from the environment";
 }
 
-TEST_F(Ctl, RemovingARunWithoutCommitsSaysThatItIsGone) {
+TEST_F(Ctl, RemovingEmptyRunReportsRemoval) {
   {
     client::OpenOptions options;
     options.socket = daemon_.socket();
@@ -150,7 +150,7 @@ TEST_F(Ctl, RemovingARunWithoutCommitsSaysThatItIsGone) {
   EXPECT_EQ(json({"runs"}).size(), 1u);
 }
 
-TEST_F(Ctl, AnImportThatFailsSaysWhatToDoWithItsRun) {
+TEST_F(Ctl, FailedImportSuggestsRemedyForRun) {
   const std::string folder = daemon_.folder().path("copy");
   json({"export", "tiny@10", "--out", folder});
   // A ckptd that may not use any byte of its disk.
@@ -166,7 +166,7 @@ TEST_F(Ctl, AnImportThatFailsSaysWhatToDoWithItsRun) {
                         "or remove the run with `ckptctl rm other`"));
 }
 
-TEST_F(Ctl, TheRunOfTheEnvironmentIsForVerbsThatAreToldNone) {
+TEST_F(Ctl, EnvironmentRunIsDefaultForReadingVerbs) {
   const std::string folder = daemon_.folder().path("copy");
   json({"export", "tiny@10", "--out", folder, "--resumable"});
   json({"import", folder, "--run", "other"});

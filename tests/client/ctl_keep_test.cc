@@ -46,7 +46,7 @@ TEST_F(Ctl, PruneAsksLikeRm) {
   EXPECT_EQ(json({"log", "tiny"}).size(), 1u);
 }
 
-TEST_F(Ctl, PruneNamesTheTagsThatGo) {
+TEST_F(Ctl, PruneNamesRemovedTags) {
   json({"tag", "tiny@10", "best"});
   Terminal terminal({program("ckptctl"), "prune", "tiny", "--keep-last", "1"},
                     {"CKPTD_SOCKET=unix:" + daemon_.socket()});
@@ -58,7 +58,7 @@ TEST_F(Ctl, PruneNamesTheTagsThatGo) {
 }
 
 // A script without --yes fails at its first run, not only when there is something to remove.
-TEST_F(Ctl, RemovalsWithoutATerminalNeedYesWhateverGoes) {
+TEST_F(Ctl, RemovalsWithoutTerminalNeedYes) {
   for (const std::vector<std::string>& verb : {std::vector<std::string>{"prune", "tiny"},
                                                {"prune", "tiny", "--keep-last", "2"},
                                                {"rm", "tiny"},
@@ -109,7 +109,7 @@ TEST_F(Ctl, KeepRefusesWhatPruneWouldRefuse) {
   EXPECT_THAT(pruned.err, HasSubstr("note: no commit has the tag best"));
 }
 
-TEST_F(Ctl, PruneSaysWhichStepsAStepRuleCoversAndRmDryRunChangesNothing) {
+TEST_F(Ctl, DryRunsExplainAndChangeNothing) {
   const Finished pruned = ctl({"prune", "tiny", "--dry-run", "--keep-every-steps", "20"});
   EXPECT_THAT(pruned.out, HasSubstr("every 20 steps: the first of steps 0 to 19"));
   EXPECT_THAT(pruned.out, HasSubstr("every 20 steps: the first of steps 20 to 39"));

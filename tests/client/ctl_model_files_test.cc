@@ -40,7 +40,7 @@ class ModelFiles : public Ctl {
   Json imported_;
 };
 
-TEST_F(ModelFiles, EveryTypeOfTensorComesBack) {
+TEST_F(ModelFiles, EveryTensorTypeRoundTrips) {
   const std::vector<std::pair<std::string, uint64_t>> bits = {
       {"BOOL", 8},    {"U8", 8},          {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8},
       {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"I16", 16}, {"U16", 16},    {"F8_E5M2FNUZ", 8},
@@ -71,7 +71,7 @@ TEST_F(ModelFiles, EveryTypeOfTensorComesBack) {
   EXPECT_EQ(json({"verify", "types"})["errors"].size(), 0u);
 }
 
-TEST_F(ModelFiles, ExpertsAreUnitsAndStackedOnesComeBack) {
+TEST_F(ModelFiles, ExpertsAreUnitsAndStackedTensorsRoundTrip) {
   const std::string layer = "model.layers.1.mlp.experts.";
   const std::string header = R"({")" + layer +
                              R"(gate_up_proj_blocks":{"dtype":"U8","shape":[4,2,4],)"
@@ -113,7 +113,7 @@ TEST_F(ModelFiles, ExpertsAreUnitsAndStackedOnesComeBack) {
   EXPECT_EQ(diff["units"][0]["unit"], layer + "1");
 }
 
-TEST_F(ModelFiles, AModelsNumbersStayAsTheTrainerWroteThem) {
+TEST_F(ModelFiles, ExportKeepsNumbersOfConfigVerbatim) {
   client::OpenOptions options;
   options.socket = daemon_.socket();
   options.run = "numbers";
@@ -172,7 +172,7 @@ TEST_F(ModelFiles, ExpertsOfTwoTowersAreCountedApart) {
   EXPECT_THAT(imported_["notes"][0].get<std::string>(), HasSubstr("share layer numbers"));
 }
 
-TEST_F(ModelFiles, ARunThatCanBeResumedSaysWhatItRemembers) {
+TEST_F(ModelFiles, ResumableImportNotesLostShardSizes) {
   std::string header = R"({"a":{"dtype":"U8","shape":[9000],"data_offsets":[0,9000]},)";
   header += R"("b":{"dtype":"U8","shape":[9000],"data_offsets":[9000,18000]}})";
   put("model.safetensors", tensors(header, 18000));
@@ -187,7 +187,7 @@ TEST_F(ModelFiles, ARunThatCanBeResumedSaysWhatItRemembers) {
   EXPECT_THAT(other["notes"][0].get<std::string>(), HasSubstr("shard sizes of this folder"));
 }
 
-TEST_F(ModelFiles, SaysWhatItLeavesOut) {
+TEST_F(ModelFiles, ImportReportsOmittedFiles) {
   put("model.safetensors", tensors(R"({"w":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1));
   std::ofstream(model_ + "/tokenizer.json") << "{}";
   const Finished finished = ctl({"import", model_, "--run", "some"});

@@ -14,7 +14,7 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-TEST_F(Ctl, RulesSayWhatPruneKeeps) {
+TEST_F(Ctl, KeepRulesDecideWhatPruneKeeps) {
   EXPECT_EQ(json({"keep", "tiny"})["rules"]["last"], 0);
   json({"keep", "tiny", "--keep-last", "1", "--keep-best", "loss:1:highest", "--keep-tag", "a",
         "--keep-tag", "b", "--keep-within", "1h"});
@@ -75,7 +75,7 @@ TEST_F(Ctl, RulesSayWhatPruneKeeps) {
   EXPECT_EQ(ctl({"show", "tiny@10"}).exit_code, 3);
 }
 
-TEST_F(Ctl, GrantsAreSetShownAndTakenBack) {
+TEST_F(Ctl, GrantsAreSetShownAndRevoked) {
   EXPECT_EQ(json({"grant", "tiny"})["grants"].size(), 0u);
   const Json granted = json({"grant", "tiny", "54321", "commit", "prune"});
   expect_members(granted, {"run", "owner", "grants"});
@@ -93,7 +93,7 @@ TEST_F(Ctl, GrantsAreSetShownAndTakenBack) {
   EXPECT_THAT(nobody.err, HasSubstr("user no-such-user: no such user on this machine"));
 }
 
-TEST_F(Ctl, HistoryHasTheMembersThatStay) {
+TEST_F(Ctl, HistoryHasStableJsonMembers) {
   const Json runs = json({"runs"});
   ASSERT_EQ(runs.size(), 1u);
   expect_members(runs[0], {"run", "parent", "created", "last_step", "commits", "bytes"});
@@ -121,7 +121,7 @@ TEST_F(Ctl, HistoryHasTheMembersThatStay) {
 }
 
 // The optimizer's bytes are equal at both steps, and the daemon's alarm policy is warn.
-TEST_F(Ctl, AlarmsAndTheMapOfExperts) {
+TEST_F(Ctl, ShowsAlarmsAndExpertMap) {
   const Json alarms = json({"alarms", "tiny"});
   ASSERT_EQ(alarms.size(), 1u) << alarms;
   EXPECT_EQ(alarms[0]["kind"], "unchanged");
@@ -146,7 +146,7 @@ TEST_F(Ctl, AlarmsAndTheMapOfExperts) {
 }
 
 // The expert of step 30 is in memory only, as long as its trainer lives.
-TEST_F(Ctl, TheMapOfExpertsWithWhatMemoryHas) {
+TEST_F(Ctl, ExpertMapIncludesMemoryLevelOnRequest) {
   auto session = train(as_rank(0, 1));
   ASSERT_OK(session);
   commit(*session, 30, {0, 1});
@@ -163,7 +163,7 @@ TEST_F(Ctl, TheMapOfExpertsWithWhatMemoryHas) {
   ASSERT_OK(session->leave());
 }
 
-TEST_F(Ctl, TablesForPeople) {
+TEST_F(Ctl, PrintsTables) {
   const Finished log = ctl({"log", "tiny"});
   EXPECT_EQ(log.exit_code, 0);
   EXPECT_EQ(std::count(log.out.begin(), log.out.end(), '\n'), 3);
@@ -182,7 +182,7 @@ TEST_F(Ctl, DiffMeasuresTheChange) {
   EXPECT_TRUE(units["trainer"]["relative_norm"].is_null());
 }
 
-TEST_F(Ctl, ExportIsAFolderThatHuggingFaceKnows) {
+TEST_F(Ctl, ExportIsHuggingFaceFolder) {
   const std::string out = daemon_.folder().path("model");
   const Json exported = json({"export", "tiny@10", "--out", out});
   EXPECT_EQ(exported["tensors"], 1);
@@ -215,7 +215,7 @@ TEST_F(Ctl, TagsNameCommits) {
   EXPECT_EQ(ctl({"show", "tiny@best"}).exit_code, 3);
 }
 
-TEST_F(Ctl, ADamagedJournalIsFoundAndWrittenAnew) {
+TEST_F(Ctl, DamagedJournalIsDetectedAndRewritten) {
   const Json log = json({"log", "tiny"});
   const std::string path = daemon_.data() + "/journal/journal.log";
   {
@@ -242,7 +242,7 @@ TEST_F(Ctl, ADamagedJournalIsFoundAndWrittenAnew) {
   EXPECT_THAT(daemon_.log(), testing::HasSubstr("the damaged one is kept as"));
 }
 
-TEST_F(Ctl, RebuildGivesTheSameHistoryBack) {
+TEST_F(Ctl, RebuildReproducesHistory) {
   json({"tag", "tiny@10", "best"});
   const Json log = json({"log", "tiny"});
   const Json show = json({"show", "tiny@20"});
@@ -256,7 +256,7 @@ TEST_F(Ctl, RebuildGivesTheSameHistoryBack) {
   EXPECT_EQ(json({"show", "tiny@20"}), show);
 }
 
-TEST_F(Ctl, VerifyFindsAFlippedByteAndNamesItsUnit) {
+TEST_F(Ctl, VerifyNamesUnitWithFlippedByte) {
   EXPECT_TRUE(json({"verify"})["errors"].empty());
   EXPECT_EQ(daemon_.stop(), 0);
   damage_weights_of(10);
@@ -281,7 +281,7 @@ TEST_F(Ctl, VerifyFindsAFlippedByteAndNamesItsUnit) {
   EXPECT_EQ(refused.out, "");
 }
 
-TEST_F(Ctl, ScrubReadsEverythingBackAndRemembersWhatIsDamaged) {
+TEST_F(Ctl, ScrubRemembersDamagedUnitsAcrossRestart) {
   const Json whole = json({"scrub"});
   expect_members(whole, {"state", "pass", "last_pass", "errors", "bytes_per_second",
                          "interval_seconds", "commits_waiting", "store_bytes"});
@@ -331,13 +331,13 @@ TEST_F(Ctl, ExportFallsBackWithinItsLineage) {
   EXPECT_EQ(exported["fallbacks"][0]["view"], "tiny@30");
 }
 
-TEST_F(Ctl, SuggestsTheRunThatWasMeant) {
+TEST_F(Ctl, SuggestsSimilarRun) {
   EXPECT_EQ(ctl({"log", "tin"}).err, "ckptctl: run tin: no such run; did you mean `tiny`?\n");
   EXPECT_EQ(ctl({"log", "nobody"}).err,
             "ckptctl: run nobody: no such run; `ckptctl runs` lists them\n");
 }
 
-TEST_F(Ctl, ExitCodesSayWhatKindOfFailure) {
+TEST_F(Ctl, ExitCodesTellKindOfFailure) {
   EXPECT_EQ(ctl({"log", "nobody"}).exit_code, 3);
   EXPECT_EQ(ctl({"show", "tiny@15"}).exit_code, 3);
   EXPECT_EQ(ctl({"unit", "tiny", "nothing"}).exit_code, 3);

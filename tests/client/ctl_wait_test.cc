@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST_F(Ctl, WaitSaysThatItsDaemonHangs) {
+TEST_F(Ctl, WaitReportsHungDaemon) {
   ASSERT_EQ(::kill(daemon_.pid(), SIGSTOP), 0);
   const Finished hangs = ctl({"wait", "tiny@99", "--timeout", "4s"});
   ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
@@ -24,7 +24,7 @@ TEST_F(Ctl, WaitSaysThatItsDaemonHangs) {
                         daemon_.socket() + " has taken the connection and not answered for "));
 }
 
-TEST_F(Ctl, AVerbTellsThatItsDaemonHangs) {
+TEST_F(Ctl, VerbReportsHungDaemon) {
   ASSERT_EQ(::kill(daemon_.pid(), SIGSTOP), 0);
   const Finished hangs = ctl({"runs"});
   ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
@@ -42,7 +42,7 @@ TEST_F(Ctl, WithoutASocketAVerbDoesNotWait) {
   EXPECT_THAT(none.err, testing::Not(HasSubstr("waiting")));
 }
 
-TEST_F(Ctl, WaitKeepsItsTimeoutWhereItsDaemonGoes) {
+TEST_F(Ctl, WaitKeepsTimeoutWhenDaemonDies) {
   const std::string pipe = daemon_.folder().path("pipe");
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   auto waiting = std::async(std::launch::async, [&] {
@@ -62,7 +62,7 @@ TEST_F(Ctl, WaitKeepsItsTimeoutWhereItsDaemonGoes) {
   EXPECT_EQ(waiting.get().exit_code, 1);
 }
 
-TEST_F(Ctl, WhatWaitHasToWaitForIsSaidAtOnce) {
+TEST_F(Ctl, WaitReportsMissingRunAtOnce) {
   const Finished never = ctl({"wait", "tinny@20", "--timeout", "2s"});
   EXPECT_EQ(never.exit_code, 1);
   EXPECT_EQ(never.err,

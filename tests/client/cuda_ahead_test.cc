@@ -74,7 +74,7 @@ class CudaAheadTest : public CudaClientTest {
 };
 
 // Bounds the work that is queued in front of the first kernel of the next step.
-TEST_F(CudaAheadTest, StagingQueuesAsMuchHoweverLargeTheSnapshotIs) {
+TEST_F(CudaAheadTest, StagingQueuesBoundedWork) {
   Snapshot second = begin_second();
   cuda_emulator::fail_no_calls();  // resets the count of calls
   expect_staged(second);
@@ -86,7 +86,7 @@ TEST_F(CudaAheadTest, StagingQueuesAsMuchHoweverLargeTheSnapshotIs) {
   expect_saved();
 }
 
-TEST_F(CudaAheadTest, MoreIsQueuedAsSlotsBecomeFreeAndNotBefore) {
+TEST_F(CudaAheadTest, AdvanceQueuesOnlyIntoFreeSlots) {
   cuda_emulator::make_stuck(kDrain);
   connect();
   Snapshot snapshot = begin();
@@ -105,8 +105,8 @@ TEST_F(CudaAheadTest, MoreIsQueuedAsSlotsBecomeFreeAndNotBefore) {
   expect_saved();
 }
 
-// Bounds the time that a trainer loses whose device is done while more is queued.
-TEST_F(CudaAheadTest, AdvanceQueuesKernelsOfAGroupOrCopiesOfAChunk) {
+// Bounds the time of one advance() call, during which the device may be idle.
+TEST_F(CudaAheadTest, AdvanceQueuesOneGroupOrChunk) {
   Snapshot second = begin_second();
   expect_staged(second);
   cuda_emulator::fail_no_calls();  // resets the count of calls
@@ -124,7 +124,7 @@ TEST_F(CudaAheadTest, AdvanceQueuesKernelsOfAGroupOrCopiesOfAChunk) {
 }
 
 // Each of the other calls finds a group whose kernels are queued and whose copies are not.
-TEST_F(CudaAheadTest, AGroupThatIsHalfQueuedIsQueuedToItsEndByOtherCalls) {
+TEST_F(CudaAheadTest, OtherCallsFinishPartlyQueuedGroup) {
   connect();
   std::optional<Snapshot> other;  // outlives its staging
   const std::function<ckpt_status()> next[] = {
@@ -149,7 +149,7 @@ TEST_F(CudaAheadTest, AGroupThatIsHalfQueuedIsQueuedToItsEndByOtherCalls) {
 }
 
 // wait_gathered() is the only call, and the device drains nothing.
-TEST_F(CudaAheadTest, WhoeverWaitsForAUnitHasItQueuedAndNoMore) {
+TEST_F(CudaAheadTest, WaitGatheredQueuesUpToItsUnit) {
   cuda_emulator::make_stuck(kDrain);
   connect();
   Snapshot snapshot = begin();
@@ -169,7 +169,7 @@ TEST_F(CudaAheadTest, WhoeverWaitsForAUnitHasItQueuedAndNoMore) {
   expect_saved();
 }
 
-TEST_F(CudaAheadTest, TheNextSnapshotHasTheLastOneQueuedFirst) {
+TEST_F(CudaAheadTest, NextSnapshotQueuesPreviousSnapshotFirst) {
   connect();
   Snapshot first = begin();
   expect_staged(first);
@@ -184,7 +184,7 @@ TEST_F(CudaAheadTest, TheNextSnapshotHasTheLastOneQueuedFirst) {
   expect_saved();
 }
 
-TEST_F(CudaAheadTest, ARefusalIsSaidAtOnceThoughThePieceWouldBeQueuedLast) {
+TEST_F(CudaAheadTest, InvalidLastPieceIsRefusedAtOnce) {
   connect();
   Snapshot before = begin();
   expect_staged(before);
@@ -204,7 +204,7 @@ TEST_F(CudaAheadTest, ARefusalIsSaidAtOnceThoughThePieceWouldBeQueuedLast) {
   expect_saved();
 }
 
-TEST_F(CudaAheadTest, ClosingGivesBackWhatWasNeverQueued) {
+TEST_F(CudaAheadTest, ClosingFailsSnapshotThatWasNotQueued) {
   connect();
   Snapshot snapshot = begin();
   expect_staged(snapshot);
@@ -212,7 +212,7 @@ TEST_F(CudaAheadTest, ClosingGivesBackWhatWasNeverQueued) {
   EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
 }
 
-TEST_F(CudaAheadTest, ASnapshotThatIsAbortedIsQueuedToItsEndAndTakesNothingWithIt) {
+TEST_F(CudaAheadTest, AbortedSnapshotLeavesNextSnapshotIntact) {
   connect();
   Snapshot first = begin();
   expect_staged(first);
@@ -227,7 +227,7 @@ TEST_F(CudaAheadTest, ASnapshotThatIsAbortedIsQueuedToItsEndAndTakesNothingWithI
 }
 
 // advance() uses no session: the next call that does reports the failure and fails the snapshot.
-TEST_F(CudaAheadTest, WhatFailsBetweenIsSaidByTheNextCall) {
+TEST_F(CudaAheadTest, NextCallReportsFailureOfAdvance) {
   connect();
   const std::function<ckpt_status()> next[] = {
       [&] { return ckpt_cuda_poll(cuda_, nullptr); },

@@ -97,7 +97,7 @@ TEST_F(CudaCaptureTest, NoCallInvalidatesTheCaptureOfAnotherStream) {
 }
 
 // Only the scope keeps a capture valid, and it leaves nothing behind.
-TEST_F(CudaCaptureTest, WithoutAScopeTheSameCallInvalidatesTheCapture) {
+TEST_F(CudaCaptureTest, OnlyScopeKeepsCaptureValid) {
   kernels::CudaEvent event;
   ASSERT_TRUE(event.make().ok());
   ASSERT_TRUE(event.record(trainer_->stream()).ok());
@@ -117,7 +117,7 @@ TEST_F(CudaCaptureTest, WithoutAScopeTheSameCallInvalidatesTheCapture) {
   EXPECT_TRUE(event.happened().ok());
 }
 
-TEST_F(CudaCaptureTest, ACallOnAStreamThatIsCapturedIsRefused) {
+TEST_F(CudaCaptureTest, CallsOnCapturedStreamAreRefused) {
   connect(50'000);
   ASSERT_EQ(open_cuda(), CKPT_OK);
   begin_capture();
@@ -128,7 +128,7 @@ TEST_F(CudaCaptureTest, ACallOnAStreamThatIsCapturedIsRefused) {
   expect_saved();
 }
 
-TEST_F(CudaCaptureTest, TheDefaultStreamIsRefusedBesideABlockingCapture) {
+TEST_F(CudaCaptureTest, DefaultStreamIsRefusedDuringBlockingCapture) {
   connect(50'000);
   ASSERT_EQ(open_cuda(), CKPT_OK);
   cudaStream_t blocking = nullptr;

@@ -8,7 +8,7 @@
 namespace ckpt::test {
 namespace {
 
-TEST_F(CudaDaemonTest, WhatWasStagedIsRestoredFromMemoryAndFromDisk) {
+TEST_F(CudaDaemonTest, StagedUnitsRestoreFromMemoryAndDisk) {
   save(1);
   save(2);
   for (const bool from_disk : {false, true}) {
@@ -28,7 +28,7 @@ TEST_F(CudaDaemonTest, WhatWasStagedIsRestoredFromMemoryAndFromDisk) {
   }
 }
 
-TEST_F(CudaDaemonTest, WhatIsDamagedOnDiskFallsBackAsOnTheHost) {
+TEST_F(CudaDaemonTest, DamagedUnitFallsBackAsOnHost) {
   save(1);
   save(2);
   daemon_.kill();
@@ -66,7 +66,7 @@ class CudaFp8Test : public CudaDaemonTest, public testing::WithParamInterface<co
   }
 };
 
-TEST_P(CudaFp8Test, EveryPatternComesBackFromAnyAddressWithoutAnAlarm) {
+TEST_P(CudaFp8Test, EveryPatternRoundTripsWithoutAlarm) {
   std::vector<DeviceArray<std::byte>> tensors;
   std::vector<ckpt_cuda_piece> pieces;
   std::vector<ckpt_cuda_destination> into;
@@ -122,7 +122,7 @@ TEST_F(CudaStreamsTest, ASnapshotMayBeLargerThanTheArena) {
 }
 
 // The daemon is gone when more slabs are needed. Slabs leased at the beginning are already filled.
-TEST_F(CudaStreamsTest, CkptdMayBeAwayForAMomentWhileASnapshotIsStaged) {
+TEST_F(CudaStreamsTest, StagingSurvivesDaemonRestart) {
   const std::vector<ckpt_cuda_piece> pieces = upload_state(1);
   client::SnapshotOptions plan = run_.plan(1, 1);
   plan.streams = streams_;

@@ -1,5 +1,5 @@
-// Direct copies on the emulated device, whose streams are late, eager or stuck: who waits for what,
-// and what memory may be staged at all.
+// Direct copies on the emulated device, whose streams are late, eager or stuck: which calls wait,
+// and which memory may be staged.
 #include "tests/client/cuda_direct_fixture.h"
 #include "tests/client/cuda_stream_orders.h"
 #include "tests/support/cuda_emulator/control.h"
@@ -34,7 +34,7 @@ class DirectEmulatedTest : public CudaDirectTest {
 
 // The gathered half of the snapshot needs no drained slot: an optimizer waits for the direct half
 // only.
-TEST_F(DirectEmulatedTest, DirectUnitsAreHeldUntilDrainedAndTheLastOnesAreNot) {
+TEST_F(DirectEmulatedTest, OnlyDirectUnitsWaitForTheirDrain) {
   cuda_emulator::make_stuck(kDrain);
   connect(chunks_, kDirect);
   const auto pieces = upload_whole();
@@ -52,7 +52,7 @@ TEST_F(DirectEmulatedTest, DirectUnitsAreHeldUntilDrainedAndTheLastOnesAreNot) {
   drain_and_expect_payload();
 }
 
-TEST_F(DirectEmulatedTest, DirectUnitsAreHeldUntilTheirCrcIsTaken) {
+TEST_F(DirectEmulatedTest, DirectUnitsWaitForTheirCrc) {
   cuda_emulator::make_stuck(kGather);
   connect(chunks_, kDirect);
   const auto pieces = upload_whole();
@@ -70,8 +70,8 @@ TEST_F(DirectEmulatedTest, DirectUnitsAreHeldUntilTheirCrcIsTaken) {
   ASSERT_EQ(ckpt_cuda_drain(cuda_, 20'000), CKPT_OK) << ckpt_cuda_error(cuda_);
 }
 
-// All of it is gathered at once, so all units may be overwritten before anything is drained.
-TEST_F(DirectEmulatedTest, ASnapshotThatFitsTheBufferHasNothingDirect) {
+// The whole snapshot is gathered at once, so all units may be overwritten before any drain.
+TEST_F(DirectEmulatedTest, SnapshotThatFitsBufferIsGathered) {
   cuda_emulator::make_stuck(kDrain);
   connect(std::vector<uint64_t>(kDirectSlots, kDirectChunkBytes), kDirect);
   const auto pieces = upload_whole();
@@ -82,9 +82,9 @@ TEST_F(DirectEmulatedTest, ASnapshotThatFitsTheBufferHasNothingDirect) {
   drain_and_expect_payload();
 }
 
-// Two calls for a chunk, as for one that is gathered; a group has one kernel more than calls for
-// its CRCs, and no pack.
-TEST_F(DirectEmulatedTest, DirectChunksTakeNoSlotAndNoMoreCalls) {
+// A direct chunk takes two calls, like a gathered chunk. A group launches two kernels and
+// no pack.
+TEST_F(DirectEmulatedTest, DirectChunksNeedNoSlotOrExtraCalls) {
   connect(chunks_, kDirect);
   const auto pieces = upload_whole();
   Snapshot first = begin();  // makes the events and takes the memory
@@ -101,7 +101,7 @@ TEST_F(DirectEmulatedTest, DirectChunksTakeNoSlotAndNoMoreCalls) {
 }
 
 // Tensors that lie side by side may be of two allocations, which CUDA copies one by one only.
-TEST_F(DirectEmulatedTest, NoCopyReachesFromOneAllocationIntoTheNext) {
+TEST_F(DirectEmulatedTest, CopiesNeverCrossAllocations) {
   connect(chunks_, kDirect);
   auto pieces = upload_whole();
   const ckpt_cuda_piece whole = pieces[0];
@@ -133,7 +133,7 @@ TEST_F(DirectEmulatedTest, PinnedMemoryOfTheHostIsGathered) {
 
 using DirectStreamsTest = WithStreamOrder<DirectEmulatedTest>;
 
-TEST_P(DirectStreamsTest, NoUnitIsOverwrittenBeforeItsCopyAndItsCrc) {
+TEST_P(DirectStreamsTest, WaitGatheredCoversCopyAndCrc) {
   ckpt_cuda_options options = kDirect;
   options.ahead_bytes = GetParam().ahead_bytes;
   connect(mixed_, options);
@@ -151,7 +151,7 @@ TEST_P(DirectStreamsTest, NoUnitIsOverwrittenBeforeItsCopyAndItsCrc) {
 }
 
 // The first bytes are direct: nothing but the copy itself waits for the trainer's stream.
-TEST_P(DirectStreamsTest, ADirectCopyHasWhatWasThereWhenItWasAskedFor) {
+TEST_P(DirectStreamsTest, DirectCopySeesStateAtStaging) {
   ckpt_cuda_options options = kDirect;
   options.ahead_bytes = GetParam().ahead_bytes;
   connect(chunks_, options);
@@ -177,7 +177,7 @@ class StageMemoryTest : public DirectEmulatedTest {
   }
 };
 
-// A kernel that reads it would end the process's use of the device.
+// A kernel that reads freed memory makes the device unusable for the process.
 TEST_F(StageMemoryTest, MemoryFreedSinceTheLastSnapshotIsRefused) {
   connect({1000, 2000}, kDirect);
   const auto pieces = upload_whole();
@@ -197,7 +197,7 @@ TEST_F(StageMemoryTest, APieceLongerThanItsMemoryIsRefused) {
   expect_refused(pieces, "unit 1: bytes [0, 2000): the last byte of data is neither");
 }
 
-TEST_F(StageMemoryTest, ChunksThatNobodyHasChosenFollowFromTheLink) {
+TEST_F(StageMemoryTest, DefaultChunkSizeFollowsLinkSpeed) {
   start();
   const uint64_t before = cuda_emulator::copies_made();
   open_with_cuda({1000}, {.gather_bytes = 64 << 20});

@@ -1,5 +1,5 @@
-// Long runs that are drained from where they lie: what the daemon finds. Runs on a GPU, or on the
-// emulated device.
+// Long runs that are drained directly from the tensors: the bytes in the slabs. Runs on a GPU, or
+// on the emulated device.
 #include "tests/client/cuda_direct_fixture.h"
 
 namespace ckpt::test {
@@ -17,7 +17,7 @@ std::vector<std::array<uint64_t, 5>> fragments_of(const std::vector<fb::SealSlab
   return fragments;
 }
 
-TEST_F(CudaDirectTest, GivesTheSameFragmentsAndCrcsAsGatheringEverything) {
+TEST_F(CudaDirectTest, FragmentsAndCrcsEqualGatheredOnes) {
   connect(mixed_, kDirect);
   uint64_t arena_bytes = 0;
   std::memset(ckpt_arena(session_->handle(), &arena_bytes), 0xee, arena_bytes);
@@ -40,7 +40,7 @@ TEST_F(CudaDirectTest, GivesTheSameFragmentsAndCrcsAsGatheringEverything) {
   EXPECT_EQ(fragments_of(found), fragments_of(seals_of(1)));
 }
 
-TEST_F(CudaDirectTest, AUnitMayBeOverwrittenOnceItWasWaitedFor) {
+TEST_F(CudaDirectTest, UnitMayBeOverwrittenAfterWait) {
   connect(mixed_, kDirect);
   const auto pieces = upload_mixed();
   Snapshot snapshot = begin();

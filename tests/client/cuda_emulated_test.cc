@@ -20,7 +20,7 @@ class LateAndEagerTest : public RoundTripTest, public testing::WithParamInterfac
   }
 };
 
-TEST_P(LateAndEagerTest, WhatIsSavedAndRestoredIsWhatWasThere) {
+TEST_P(LateAndEagerTest, SavesAndRestoresQueuedState) {
   connect(200'000);  // seven chunks in two slots; seven windows of two slabs, in three slots
   ASSERT_EQ(open_cuda(), CKPT_OK);
   refill();  // still queued when the snapshot is staged
@@ -84,7 +84,7 @@ TEST_F(StuckDeviceTest, NoWindowIsReleasedBeforeItWasCopied) {
   EXPECT_EQ(released(), 0);
 }
 
-TEST_F(StuckDeviceTest, ThreeWindowsAreTakenBesideOneAnother) {
+TEST_F(StuckDeviceTest, ThreeWindowsAreInFlightTogether) {
   connect(200'000);
   ASSERT_EQ(open_cuda(), CKPT_OK);
   cuda_emulator::make_stuck(kUnpack);
@@ -109,7 +109,7 @@ TEST_F(StuckDeviceTest, TheNextRestoreWaitsForTheDevice) {
 }
 
 // Memory that the device may still use is kept until the device is done.
-TEST_F(StuckDeviceTest, ClosingEndsThoughTheDeviceHangsAndGivesNothingBackUntilItIsDone) {
+TEST_F(StuckDeviceTest, ClosingOnHungDeviceKeepsMemoryInUse) {
   connect(50'000);
   const cuda_emulator::Holdings before = cuda_emulator::holdings();
   ASSERT_EQ(open_cuda(), CKPT_OK);
@@ -125,7 +125,7 @@ TEST_F(StuckDeviceTest, ClosingEndsThoughTheDeviceHangsAndGivesNothingBackUntilI
 }
 
 // The same for the stager: the drain queue is waited for no longer than the timeout.
-TEST_F(StuckDeviceTest, ClosingEndsThoughASnapshotIsStuck) {
+TEST_F(StuckDeviceTest, ClosingTimesOutOnStuckSnapshot) {
   connect(50'000);
   const cuda_emulator::Holdings before = cuda_emulator::holdings();
   cuda_emulator::make_stuck(kDrain);
@@ -138,7 +138,7 @@ TEST_F(StuckDeviceTest, ClosingEndsThoughASnapshotIsStuck) {
   expect_given_back(before);
 }
 
-TEST_F(StuckDeviceTest, APollWaitsForNothing) {
+TEST_F(StuckDeviceTest, PollDoesNotBlock) {
   connect(50'000);
   cuda_emulator::make_stuck(kDrain);
   ASSERT_EQ(open_cuda(), CKPT_OK);
@@ -166,7 +166,7 @@ TEST_F(StuckDeviceTest, AnUploadEndsAtItsTimeout) {
   EXPECT_TRUE((*queue)->wait_at_most(5000));
 }
 
-TEST_F(StuckDeviceTest, StagingHasTheLowestPriorityAndNothingElseHas) {
+TEST_F(StuckDeviceTest, OnlyStagingHasLowestPriority) {
   connect(50'000);
   EXPECT_EQ(cuda_emulator::streams_of_priority(cuda_emulator::kLowestPriority), 0u);
   EXPECT_EQ(cuda_emulator::streams_of_priority(cuda_emulator::kHighestPriority), 1u);
@@ -175,7 +175,7 @@ TEST_F(StuckDeviceTest, StagingHasTheLowestPriorityAndNothingElseHas) {
   EXPECT_EQ(cuda_emulator::streams_of_priority(cuda_emulator::kHighestPriority), 1u);
 }
 
-TEST_F(StuckDeviceTest, StagingEndsAtItsTimeoutAndNamesTheChunk) {
+TEST_F(StuckDeviceTest, DrainTimeoutNamesChunk) {
   connect(50'000);
   cuda_emulator::make_stuck(kGather);
   ASSERT_EQ(open_cuda(), CKPT_OK);
@@ -201,7 +201,7 @@ class EagerTest : public RoundTripTest {
   }
 };
 
-TEST_F(EagerTest, ASnapshotIsNotAbortedForWhatAnotherForgot) {
+TEST_F(EagerTest, IncompleteSnapshotDoesNotAbortNextSnapshot) {
   connect(50'000);
   ASSERT_EQ(open_cuda(), CKPT_OK);
   Snapshot first = begin();
@@ -229,7 +229,7 @@ class TwoDevicesTest : public RoundTripTest {
 };
 
 // A kernel of one GPU does not reach the memory of another.
-TEST_F(TwoDevicesTest, MemoryOfAnotherDeviceIsRefusedWithItsUnit) {
+TEST_F(TwoDevicesTest, MemoryOfOtherDeviceIsRefusedNamingUnit) {
   connect(50'000);
   ASSERT_EQ(open_cuda(), CKPT_OK);
   ASSERT_EQ(cudaSetDevice(1), cudaSuccess);
@@ -260,7 +260,7 @@ TEST_F(TwoDevicesTest, MemoryOfAnotherDeviceIsRefusedWithItsUnit) {
 
 // The host runs out of memory at each allocation in its turn. The daemon has one slab: if a failed
 // stage kept a place in it, the next snapshot would never get the slab.
-TEST_F(RoundTripTest, StagingThatRunsOutOfMemoryLeavesNothingLent) {
+TEST_F(RoundTripTest, FailedAllocationInStagingReleasesSlabs) {
   start({.slab_bytes = 64 << 10, .slab_count = 1});
   open({40, 30'000, 3});
   const auto pieces = upload();
@@ -331,7 +331,7 @@ class FailingCallsTest : public RoundTripTest, public testing::WithParamInterfac
   }
 };
 
-TEST_P(FailingCallsTest, EachLeavesNothingBehindAndTheSessionInUse) {
+TEST_P(FailingCallsTest, FailedCallLeavesSessionUsable) {
   bool failed = true;  // the call failed: the round made that many
   for (uint64_t number = 0; failed; ++number) {
     SCOPED_TRACE(testing::Message() << "call " << number);
@@ -354,7 +354,7 @@ TEST_P(FailingCallsTest, EachLeavesNothingBehindAndTheSessionInUse) {
 }
 
 // A lost device: all calls from a certain one on fail.
-TEST_P(FailingCallsTest, ADeviceThatIsLostLeavesNothingBehind) {
+TEST_P(FailingCallsTest, LostDeviceLeavesNothingBehind) {
   bool failed = true;
   for (uint64_t first = 0; failed; ++first) {
     SCOPED_TRACE(testing::Message() << "from call " << first);

@@ -32,7 +32,7 @@ class CudaGroupsTest : public CudaClientTest {
   }
 };
 
-TEST_F(CudaGroupsTest, ASnapshotTakesTwoCallsForAChunkAndSixForAGroup) {
+TEST_F(CudaGroupsTest, SnapshotMakesFixedCallsPerChunkAndGroup) {
   constexpr uint64_t kChunks = 40;
   start_with_slabs(2 * kChunks * kChunkBytes / kSlabBytes);
   open_with_cuda({kChunks * kChunkBytes}, kManySlots);
@@ -64,7 +64,7 @@ TEST_F(CudaGroupsTest, ASnapshotTakesTwoCallsForAChunkAndSixForAGroup) {
 
 // Sixteen chunks of one unit each fill the slots, and the drain is stuck. Units in slots are
 // gathered, and their waits do not depend on units without a slot.
-TEST_F(CudaGroupsTest, AUnitIsWaitedForWithItsGroupAndNoLonger) {
+TEST_F(CudaGroupsTest, UnitWaitsForItsOwnGroupOnly) {
   cuda_emulator::make_stuck(kDrain);
   start_with_slabs(8);
   open_with_cuda(std::vector<uint64_t>(kSlots + 4, kChunkBytes), kManySlots);
@@ -85,7 +85,7 @@ TEST_F(CudaGroupsTest, AUnitIsWaitedForWithItsGroupAndNoLonger) {
 
 // A piece is refused while others are in flight. The snapshot's handle may be freed at once, and a
 // snapshot that was staged before is not affected.
-TEST_F(CudaGroupsTest, WhatIsQueuedOfASnapshotThatIsRefusedHasArrivedWhenTheCallReturns) {
+TEST_F(CudaGroupsTest, RefusedSnapshotHasNoCopiesInFlight) {
   start_with_slabs(6);
   open_with_cuda({10 * kChunkBytes, 100}, kManySlots);
   const auto pieces = upload();
@@ -110,7 +110,7 @@ TEST_F(CudaGroupsTest, WhatIsQueuedOfASnapshotThatIsRefusedHasArrivedWhenTheCall
 }
 
 // Memory in use by the device is kept, and the wait for the device ends at the timeout.
-TEST_F(CudaGroupsTest, ARefusalEndsAtTheTimeoutThoughTheDeviceHangs) {
+TEST_F(CudaGroupsTest, RefusalEndsAtTimeoutOnHungDevice) {
   start_with_slabs(6);
   ckpt_cuda_options options = kManySlots;
   options.timeout_ms = 20;
@@ -133,7 +133,7 @@ TEST_F(CudaGroupsTest, ARefusalEndsAtTheTimeoutThoughTheDeviceHangs) {
 // Slots are reused many times, by groups of several chunks, some with gaps and some without.
 using LateGroupsTest = WithStreamOrder<CudaGroupsTest>;
 
-TEST_P(LateGroupsTest, EachUnitMayBeOverwrittenOnceItsGroupIsGathered) {
+TEST_P(LateGroupsTest, UnitMayBeOverwrittenAfterGroupIsGathered) {
   start_with_slabs(8);
   // Chunks of two blocks: some eighty chunks go through sixteen slots. At the end every chunk has
   // gaps.

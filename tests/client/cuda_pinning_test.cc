@@ -39,7 +39,7 @@ class SharedPages {
   void* at_ = nullptr;
 };
 
-TEST(NumaTest, TheNodeOfADeviceIsReadFromItsPciFolder) {
+TEST(NumaTest, ReadsNodeFromPciFolder) {
   const TempFolder folder;
   const auto add = [&](const std::string& address, const std::string& node) {
     std::filesystem::create_directories(folder.path(address));
@@ -84,7 +84,7 @@ class ArenaPinningTest : public testing::Test {
   };
 };
 
-TEST_F(ArenaPinningTest, PartsEndWhereSlabsEndAndEachIsTold) {
+TEST_F(ArenaPinningTest, PartsEndAtSlabsAndReportProgress) {
   {
     const auto pinning = ArenaPinning::pin(
         pages_.bytes(), {.slab_bytes = 2 * kPageBytes, .part_bytes = 5 * kPageBytes}, tell_);
@@ -103,14 +103,14 @@ TEST_F(ArenaPinningTest, PartsEndWhereSlabsEndAndEachIsTold) {
   EXPECT_EQ(registered(), 0u);
 }
 
-TEST_F(ArenaPinningTest, ASlabIsNeverCut) {
+TEST_F(ArenaPinningTest, SlabIsNeverSplit) {
   const auto pinning = ArenaPinning::pin(
       pages_.bytes(), {.slab_bytes = 10 * kPageBytes, .part_bytes = kPageBytes}, {});
   ASSERT_TRUE(pinning.ok()) << pinning.error().message;
   EXPECT_EQ(registered(), 1u);
 }
 
-TEST_F(ArenaPinningTest, AFailureNamesThePartAndLeavesNothingPinned) {
+TEST_F(ArenaPinningTest, FailureNamesPartAndUnpinsAll) {
   // The first call gets the device's address. Then each part is one call.
   cuda_emulator::fail_calls(1 + 2, 1);
   const auto pinning = ArenaPinning::pin(
@@ -139,7 +139,7 @@ class PartsTest : public RoundTripTest {
   static constexpr uint32_t kTimeoutMs = 5000;
 };
 
-TEST_F(PartsTest, NoCopyReachesOverTheEndOfAPart) {
+TEST_F(PartsTest, CopiesNeverCrossPinnedParts) {
   connect(300'000);
   lib::PinnedArena arena(session_->handle(), {.device = 0, .part_bytes = kSmallSlab});
   {
@@ -174,7 +174,7 @@ TEST_F(PartsTest, NoCopyReachesOverTheEndOfAPart) {
   expect_restored();
 }
 
-TEST_F(RoundTripTest, OpeningTellsHowTheArenaIsPinned) {
+TEST_F(RoundTripTest, OpeningReportsPinningProgress) {
   connect(50'000);
   std::vector<uint64_t> told;
   client::CudaOptions options;

@@ -71,7 +71,7 @@ class CudaRestoreTest : public CudaClientTest {
   std::vector<ckpt_restored> restored_;
 };
 
-TEST_F(CudaRestoreTest, EveryByteIsWhereItWasWanted) {
+TEST_F(CudaRestoreTest, EveryByteReachesItsDestination) {
   start_restoring();
   // Slabs of 256 KiB: five windows in two slabs, pieces of all sizes and shifts.
   open_with_cuda({100, 70'000, 3, 600'000, 65'536, 1, 300'001, 64, 64, 4097}, kSmall);
@@ -88,7 +88,7 @@ TEST_F(CudaRestoreTest, EveryByteIsWhereItWasWanted) {
 }
 
 // Work queued on the trainer's stream before the restore must not overwrite restored bytes.
-TEST_F(CudaRestoreTest, WhatWasQueuedBeforeComesBefore) {
+TEST_F(CudaRestoreTest, RestoreRunsAfterWorkQueuedBefore) {
   start_restoring();
   open_with_cuda({200'000}, kSmall);
   want_everything();
@@ -97,7 +97,7 @@ TEST_F(CudaRestoreTest, WhatWasQueuedBeforeComesBefore) {
   expect_restored();
 }
 
-TEST_F(CudaRestoreTest, AWrongByteIsReadAgain) {
+TEST_F(CudaRestoreTest, WrongByteIsReread) {
   start_restoring(spoil_until(1));
   open_with_cuda({100, 600'000, 5}, kSmall);
   want_everything();
@@ -106,7 +106,7 @@ TEST_F(CudaRestoreTest, AWrongByteIsReadAgain) {
   EXPECT_EQ(daemon_->wait_for(fb::MessageBody::OpenRestore, 2).size(), 2u);
 }
 
-TEST_F(CudaRestoreTest, AWrongByteInTheLastWindowIsReadAgain) {
+TEST_F(CudaRestoreTest, WrongByteInLastWindowIsReread) {
   start_restoring(spoil_until(1, true));
   open_with_cuda({100, 600'000, 5}, kSmall);
   want_everything();
@@ -114,7 +114,7 @@ TEST_F(CudaRestoreTest, AWrongByteInTheLastWindowIsReadAgain) {
   expect_restored();
 }
 
-TEST_F(CudaRestoreTest, AByteThatStaysWrongIsAnErrorThatNamesIt) {
+TEST_F(CudaRestoreTest, PersistentlyWrongByteIsReportedWithUnit) {
   start_restoring(spoil_until(2));
   open_with_cuda({100, 600'000, 5}, kSmall);
   want_everything();
@@ -126,7 +126,7 @@ TEST_F(CudaRestoreTest, AByteThatStaysWrongIsAnErrorThatNamesIt) {
   expect_restored();
 }
 
-TEST_F(CudaRestoreTest, AnOlderVersionReplacesWhatCameBefore) {
+TEST_F(CudaRestoreTest, OlderVersionReplacesEarlierBytes) {
   start_restoring();
   open_with_cuda({100, 600'000, 5}, kSmall);
   std::vector<std::vector<char>> newer;
@@ -152,7 +152,7 @@ TEST_F(CudaRestoreTest, StartsOverWithTheNextConnection) {
   EXPECT_EQ(restored_[1].bytes_disk, 900'000u);
 }
 
-TEST_F(CudaRestoreTest, AFailureHalfWayIsTheErrorOfTheRestore) {
+TEST_F(CudaRestoreTest, RestoreReturnsErrorOfLaterWindow) {
   start_restoring([this](FakeDaemon::Peer& peer, RestoringDaemon::Window& window) {
     if (window.number < 2) return true;
     fb::ErrorReplyT reply;
@@ -177,7 +177,7 @@ TEST_F(CudaRestoreTest, SilenceEndsAtTheTimeout) {
   EXPECT_NE(error().find("nothing came for 100 ms"), std::string::npos) << error();
 }
 
-TEST_F(CudaRestoreTest, BytesThatNobodyAskedForAreRefused) {
+TEST_F(CudaRestoreTest, UnrequestedBytesAreRefused) {
   start_restoring([](FakeDaemon::Peer&, RestoringDaemon::Window& window) {
     const fb::RestoredPiece good = window.message.pieces[0];
     window.message.pieces[0] =
@@ -193,7 +193,7 @@ TEST_F(CudaRestoreTest, BytesThatNobodyAskedForAreRefused) {
       << error();
 }
 
-TEST_F(CudaRestoreTest, AMissingDestinationIsRefusedBeforeAnythingIsAsked) {
+TEST_F(CudaRestoreTest, MissingDestinationIsRefusedBeforeRequest) {
   start_restoring();
   open_with_cuda({1000}, kSmall);
   wanted_.push_back({0, 0, nullptr, 1000});
@@ -206,7 +206,7 @@ TEST_F(CudaRestoreTest, AMissingDestinationIsRefusedBeforeAnythingIsAsked) {
 }
 
 // A destination in host memory that no device reaches is refused, with its unit.
-TEST_F(CudaRestoreTest, ADestinationThatNoDeviceReachesIsRefusedWithItsUnit) {
+TEST_F(CudaRestoreTest, UnreachableDestinationIsRefusedNamingUnit) {
   start_restoring();
   open_with_cuda({1000, 1000}, kSmall);
   std::vector<char> on_host(600);
@@ -216,7 +216,7 @@ TEST_F(CudaRestoreTest, ADestinationThatNoDeviceReachesIsRefusedWithItsUnit) {
   EXPECT_NE(error().find("unit 1: bytes [400, 1000)"), std::string::npos) << error();
 }
 
-TEST_F(CudaRestoreTest, BesideASnapshotThatIsBeingStaged) {
+TEST_F(CudaRestoreTest, RunsWhileSnapshotIsStaged) {
   start_restoring();
   open_with_cuda({200'000, 100}, kSmall);
   const auto pieces = upload();
@@ -230,7 +230,7 @@ TEST_F(CudaRestoreTest, BesideASnapshotThatIsBeingStaged) {
 }
 
 // The C++ wrapper of these calls.
-TEST_F(CudaRestoreTest, TheWrapperDoesTheSame) {
+TEST_F(CudaRestoreTest, CppWrapperStagesAndRestores) {
   start_restoring();
   open({200'000, 100});
   client::CudaOptions small;

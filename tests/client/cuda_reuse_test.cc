@@ -38,7 +38,7 @@ class CudaReuseTest : public CudaClientTest {
   cuda_emulator::Holdings opened_;
 };
 
-TEST_F(CudaReuseTest, TheSecondRestoreTakesAndFreesNothing) {
+TEST_F(CudaReuseTest, LaterRestoresAllocateAndFreeNothing) {
   connect();
   restore(1);
   const uint64_t before = cuda_emulator::slow_calls_made();
@@ -48,7 +48,7 @@ TEST_F(CudaReuseTest, TheSecondRestoreTakesAndFreesNothing) {
 }
 
 // Each slot has five arrays: the window, and tables and CRCs on both sides.
-TEST_F(CudaReuseTest, WhatASlotHasGrownOutOfIsFreedWithTheRestore) {
+TEST_F(CudaReuseTest, OutgrownSlotMemoryIsFreedWithRestore) {
   connect();
   restore(0);
   EXPECT_EQ(cuda_emulator::holdings().allocations, opened_.allocations + 2 * 2 + 5)
@@ -57,7 +57,7 @@ TEST_F(CudaReuseTest, WhatASlotHasGrownOutOfIsFreedWithTheRestore) {
   EXPECT_EQ(cuda_emulator::holdings().allocations, opened_.allocations + 2 * 2 + 3 * 5);
 }
 
-TEST_F(CudaReuseTest, TrimGivesAllOfItBackAndTheNextRestoreMakesItAnew) {
+TEST_F(CudaReuseTest, TrimFreesAllAndNextRestoreReallocates) {
   connect();
   ASSERT_EQ(ckpt_cuda_trim(cuda_), CKPT_OK) << "nothing is there yet";
   restore(1);
@@ -67,7 +67,7 @@ TEST_F(CudaReuseTest, TrimGivesAllOfItBackAndTheNextRestoreMakesItAnew) {
   restore(1);
 }
 
-TEST_F(CudaReuseTest, TrimWaitsForARestoreThatHasFailed) {
+TEST_F(CudaReuseTest, TrimIsUnavailableWhileFailedRestoreRuns) {
   connect();
   cuda_emulator::make_stuck(1);  // the copy queue, the next stream to be made
   ckpt_restore_options options = CKPT_INIT(ckpt_restore_options);

@@ -1,6 +1,5 @@
-// Snapshots of device memory: what the daemon finds in the slabs, and who waits for whom. Runs on a
-// GPU, or on the emulated one, whose streams are as late as they may be: a wait that is missing
-// shows as wrong bytes.
+// Snapshots of device memory: the bytes in the slabs, and the order of streams. Runs on a GPU, or
+// on the emulated one, whose streams run as late as possible: a missing wait shows as wrong bytes.
 #include "tests/client/cuda_client_fixture.h"
 
 namespace ckpt::test {
@@ -8,7 +7,7 @@ namespace {
 
 using CudaStageTest = CudaClientTest;
 
-TEST_F(CudaStageTest, SavesWhatWasThereWhenItWasAskedTo) {
+TEST_F(CudaStageTest, SavesStateAtStaging) {
   start();
   // Slabs of 256 KiB, chunks of 64: units over several of both, and many in one. Four slots, so
   // that each is used again and again.
@@ -27,7 +26,7 @@ TEST_F(CudaStageTest, SavesWhatWasThereWhenItWasAskedTo) {
   expect_payload(seals(begun[0].body.AsBeginSnapshot()->slabs_wanted));
 }
 
-TEST_F(CudaStageTest, AUnitMayBeOverwrittenAsSoonAsItIsGathered) {
+TEST_F(CudaStageTest, UnitMayBeOverwrittenOnceGathered) {
   start();
   open_with_cuda({200'000, 200'000, 200'000}, kSmall);
   const auto pieces = upload();
@@ -45,7 +44,7 @@ TEST_F(CudaStageTest, AUnitMayBeOverwrittenAsSoonAsItIsGathered) {
   expect_payload(seals(3));
 }
 
-TEST_F(CudaStageTest, PollHandsOverWhatHasArrivedAndEndsTheSnapshot) {
+TEST_F(CudaStageTest, PollSealsDrainedSlabsAndEndsSnapshot) {
   start();
   open_with_cuda({600'000, 100}, kSmall);
   const auto pieces = upload();
@@ -73,7 +72,7 @@ TEST_F(CudaStageTest, DrainingEndsAtItsTimeout) {
 }
 
 // One slab: the second snapshot leases the slab into which the first still drains.
-TEST_F(CudaStageTest, ASlabThatIsStillDrainingIsWaitedFor) {
+TEST_F(CudaStageTest, StagingWaitsForDrainingSlab) {
   start({.slab_bytes = kSlabBytes, .slab_count = 1});
   open_with_cuda({200'000}, kSmall);
   const auto pieces = upload();
@@ -87,7 +86,7 @@ TEST_F(CudaStageTest, ASlabThatIsStillDrainingIsWaitedFor) {
   expect_payload({both.begin() + 1, both.end()});
 }
 
-TEST_F(CudaStageTest, APieceThatWasForgottenIsSaid) {
+TEST_F(CudaStageTest, MissingPieceIsReportedWithUnit) {
   start();
   open_with_cuda({100'000, 1000}, kSmall);
   auto pieces = upload();
@@ -101,7 +100,7 @@ TEST_F(CudaStageTest, APieceThatWasForgottenIsSaid) {
   EXPECT_EQ(ckpt_cuda_poll(cuda_, nullptr), CKPT_OK);
 }
 
-TEST_F(CudaStageTest, ClosingGivesBackWhatIsBeingStaged) {
+TEST_F(CudaStageTest, ClosingReleasesSlabsBeingStaged) {
   start({.slab_bytes = kSlabBytes, .slab_count = 1});
   open_with_cuda({1000}, kSmall);
   const auto pieces = upload();
@@ -117,7 +116,7 @@ TEST_F(CudaStageTest, ClosingGivesBackWhatIsBeingStaged) {
   expect_payload(seals(1));
 }
 
-TEST_F(CudaStageTest, ASnapshotThatFailsMeanwhileTakesNothingWithIt) {
+TEST_F(CudaStageTest, AbortedSnapshotLeavesNextSnapshotIntact) {
   start();
   open_with_cuda({100'000}, kSmall);
   const auto pieces = upload();
@@ -132,7 +131,7 @@ TEST_F(CudaStageTest, ASnapshotThatFailsMeanwhileTakesNothingWithIt) {
   expect_payload(seals(1));
 }
 
-TEST_F(CudaStageTest, WhatIsNotInThePlanIsRefusedAndNothingStaysLent) {
+TEST_F(CudaStageTest, UnplannedPieceIsRefusedAndReleasesSlabs) {
   start({.slab_bytes = kSlabBytes, .slab_count = 1});
   open_with_cuda({1000, 1000}, kSmall);
   auto pieces = upload();
@@ -150,8 +149,8 @@ TEST_F(CudaStageTest, WhatIsNotInThePlanIsRefusedAndNothingStaysLent) {
   expect_payload(seals(1));
 }
 
-// A kernel that touched it would end the process's use of the device.
-TEST_F(CudaStageTest, APieceThatNoDeviceReachesIsRefusedWithItsUnit) {
+// A kernel that reads unreachable memory makes the device unusable for the process.
+TEST_F(CudaStageTest, UnreachablePieceIsRefusedNamingUnit) {
   start();
   open_with_cuda({1000, 1000}, kSmall);
   const auto pieces = upload();
@@ -174,7 +173,7 @@ TEST_F(CudaStageTest, APieceThatNoDeviceReachesIsRefusedWithItsUnit) {
 }
 
 // The failure leaves no error behind for later CUDA calls.
-TEST_F(CudaStageTest, ADeviceThatIsNotThereIsRefused) {
+TEST_F(CudaStageTest, MissingDeviceIsRefused) {
   start();
   open({1000});
   ckpt_cuda_options options = CKPT_INIT(ckpt_cuda_options);
@@ -186,7 +185,7 @@ TEST_F(CudaStageTest, ADeviceThatIsNotThereIsRefused) {
   EXPECT_EQ(cudaPeekAtLastError(), cudaSuccess);
 }
 
-TEST_F(CudaStageTest, OptionsThatMakeNoSenseAreRefused) {
+TEST_F(CudaStageTest, InvalidOptionsAreRefused) {
   start();
   open({1000});
   const uint64_t bad[][2] = {{64 << 10, 64 << 10}, {1 << 20, 4096}, {1 << 20, 10'000}};

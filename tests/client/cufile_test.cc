@@ -135,7 +135,7 @@ TEST_F(CuFileTest, ReadsEveryByteFromTheFiles) {
   EXPECT_EQ(control().drivers, 1);
 }
 
-TEST_F(CuFileTest, IsOffUnlessAskedForAndTheEnvironmentMayAsk) {
+TEST_F(CuFileTest, IsOffUnlessOptionOrEnvironmentEnables) {
   view_.direct = CKPT_DIRECT_DEFAULT;
   EXPECT_EQ(expect_restored().bytes_direct, 0u);
   EXPECT_EQ(reads(), 0);
@@ -148,7 +148,7 @@ TEST_F(CuFileTest, IsOffUnlessAskedForAndTheEnvironmentMayAsk) {
   expect_error(CKPT_E_INVALID_ARGUMENT, "CKPTD_CUFILE=always: may be off, auto or required");
 }
 
-TEST_F(CuFileTest, WhatIsInMemoryComesThroughTheArena) {
+TEST_F(CuFileTest, MemoryLevelIsReadThroughArena) {
   save(3);
   view_.step = 3;
   view_.direct = CKPT_DIRECT_REQUIRED;
@@ -158,7 +158,7 @@ TEST_F(CuFileTest, WhatIsInMemoryComesThroughTheArena) {
   EXPECT_EQ(reads(), 0);
 }
 
-TEST_F(CuFileTest, WithoutTheLibraryItGoesThroughTheArenaAndSaysWhy) {
+TEST_F(CuFileTest, MissingLibraryFallsBackToArenaWithReason) {
   ::setenv("CKPTD_CUFILE_LIBRARY", "/there/is/no/libcufile.so.0", 1);
   const auto info = expect_restored();
   EXPECT_EQ(info.bytes_arena, all_bytes());
@@ -168,12 +168,12 @@ TEST_F(CuFileTest, WithoutTheLibraryItGoesThroughTheArenaAndSaysWhy) {
   expect_error(CKPT_E_FAILED_PRECONDITION, "/there/is/no/libcufile.so.0");
 }
 
-TEST_F(CuFileTest, ALibraryThatLacksCallsIsNotUsed) {
+TEST_F(CuFileTest, LibraryWithoutNeededCallsIsNotUsed) {
   ::setenv("CKPTD_CUFILE_LIBRARY", "libc.so.6", 1);
   EXPECT_THAT(expect_restored().reason, HasSubstr("cuFileDriverOpen"));
 }
 
-TEST_F(CuFileTest, ADriverThatDoesNotOpenIsNotUsed) {
+TEST_F(CuFileTest, DriverThatFailsToOpenIsNotUsed) {
   control().driver_error = 5001;
   EXPECT_THAT(expect_restored().reason,
               HasSubstr("cuFile: cuFileDriverOpen: error 5001 (nvidia-fs is not loaded"));
@@ -183,12 +183,12 @@ TEST_F(CuFileTest, ADriverThatDoesNotOpenIsNotUsed) {
   expect_error(CKPT_E_FAILED_PRECONDITION, "error 5001");
 }
 
-TEST_F(CuFileTest, ADriverThatIsOpenAlreadyIsUsedAndLeftOpen) {
+TEST_F(CuFileTest, AlreadyOpenDriverIsUsed) {
   control().driver_error = 5026;
   EXPECT_EQ(expect_restored().bytes_direct, all_bytes());
 }
 
-TEST_F(CuFileTest, WithoutThreadsItGoesThroughTheArenaAndSaysWhy) {
+TEST_F(CuFileTest, MissingThreadsFallBackToArenaWithReason) {
   const std::string why = "starting a thread: Resource temporarily unavailable";
   EXPECT_EQ(expect_restored().bytes_direct, all_bytes());  // the driver is open
   no_more_threads = true;
@@ -201,14 +201,14 @@ TEST_F(CuFileTest, WithoutThreadsItGoesThroughTheArenaAndSaysWhy) {
   EXPECT_EQ(expect_restored().bytes_direct, all_bytes());
 }
 
-TEST_F(CuFileTest, ADriverThatGetsNoThreadIsNotUsed) {
+TEST_F(CuFileTest, DriverWithoutThreadIsNotUsed) {
   no_more_threads = true;
   EXPECT_THAT(expect_restored().reason, HasSubstr("cuFile: starting a thread"));
   no_more_threads = false;
 }
 
 // The real driver call hangs like this if the CUDA driver is missing.
-TEST_F(CuFileTest, ADriverThatNeverAnswersCostsItsTimeoutOnce) {
+TEST_F(CuFileTest, HungDriverCostsTimeoutOnce) {
   control().driver_hangs = true;
   view_.timeout_ms = 4000;  // a restore on the emulated device takes part of it
   EXPECT_THAT(expect_restored().reason, HasSubstr("has not returned within 4000 ms"));
@@ -219,7 +219,7 @@ TEST_F(CuFileTest, ADriverThatNeverAnswersCostsItsTimeoutOnce) {
   control().drivers = 0;
 }
 
-TEST_F(CuFileTest, AFileThatCannotBeRegisteredIsReadByTheDaemon) {
+TEST_F(CuFileTest, UnregistrableFileIsReadByDaemon) {
   control().handle_error = 5008;
   const auto info = expect_restored();
   EXPECT_EQ(info.bytes_arena, all_bytes());
@@ -229,7 +229,7 @@ TEST_F(CuFileTest, AFileThatCannotBeRegisteredIsReadByTheDaemon) {
   expect_error(CKPT_E_UNAVAILABLE, "cuFileHandleRegister: error 5008");
 }
 
-TEST_F(CuFileTest, MemoryThatCannotBeRegisteredIsFilledFromTheArena) {
+TEST_F(CuFileTest, UnregistrableMemoryIsFilledFromArena) {
   control().buffer_error = 5011;
   const auto info = expect_restored();
   EXPECT_EQ(info.bytes_arena, all_bytes());
@@ -238,13 +238,13 @@ TEST_F(CuFileTest, MemoryThatCannotBeRegisteredIsFilledFromTheArena) {
   expect_error(CKPT_E_UNAVAILABLE, "cuFileBufRegister");
 }
 
-TEST_F(CuFileTest, ReadsThatBringAPartGoOn) {
+TEST_F(CuFileTest, ShortReadsContinue) {
   fail_reads(ReadFault::kPartial, 0, 1000);
   EXPECT_EQ(expect_restored().bytes_direct, all_bytes());
   EXPECT_EQ(notes_, "");
 }
 
-TEST_F(CuFileTest, WhatTheDiskDoesNotGiveTheDaemonReads) {
+TEST_F(CuFileTest, DiskErrorIsRereadByDaemon) {
   for (const ReadFault fault : {ReadFault::kEndOfFile, ReadFault::kDiskError}) {
     notes_.clear();
     fail_reads(fault, 1, 1);
@@ -259,7 +259,7 @@ TEST_F(CuFileTest, WhatTheDiskDoesNotGiveTheDaemonReads) {
   }
 }
 
-TEST_F(CuFileTest, AnErrorOfCuFileEndsItsUseHalfWay) {
+TEST_F(CuFileTest, CuFileErrorEndsItsUseForRestore) {
   fail_reads(ReadFault::kCuFileError, 3, 1);
   const auto info = expect_restored();
   EXPECT_GT(info.bytes_arena, 0u);
@@ -271,14 +271,14 @@ TEST_F(CuFileTest, AnErrorOfCuFileEndsItsUseHalfWay) {
   EXPECT_EQ(expect_restored().reason, "") << "a new restore tries anew";
 }
 
-TEST_F(CuFileTest, WhatIsWrongOnTheDeviceOnlyIsReadByTheDaemon) {
+TEST_F(CuFileTest, WrongBytesOnDeviceAreRereadByDaemon) {
   fail_reads(ReadFault::kWrongByte, 0, 1000);
   const auto info = expect_restored();
   EXPECT_GT(info.bytes_arena, 0u);
   EXPECT_THAT(notes_, HasSubstr("instead of the client: CRC32C mismatch on the device"));
 }
 
-TEST_F(CuFileTest, DamageOnDiskFallsBackAsThroughTheArena) {
+TEST_F(CuFileTest, DiskDamageFallsBackAsThroughArena) {
   daemon_.kill();
   damage(2, 3);
   daemon_.start();
@@ -308,7 +308,7 @@ TEST_F(CuFileTest, DamageOnDiskFallsBackAsThroughTheArena) {
   }
 }
 
-TEST_F(CuFileTest, ADaemonThatIsKilledInTheMiddleIsFollowedByTheNext) {
+TEST_F(CuFileTest, RestoreContinuesAfterDaemonRestart) {
   control().context = &daemon_;
   base_reads_ = control().reads;
   control().on_read = [](void* daemon, int) {
@@ -320,7 +320,7 @@ TEST_F(CuFileTest, ADaemonThatIsKilledInTheMiddleIsFollowedByTheNext) {
   EXPECT_GE(info.bytes_direct, all_bytes()) << "what came twice counts twice";
 }
 
-TEST_F(CuFileTest, AReadThatNeverEndsIsAnErrorAndKeepsItsMemory) {
+TEST_F(CuFileTest, HungReadTimesOutAndKeepsItsMemory) {
   control().reads_hang = true;
   view_.timeout_ms = 4000;  // a restore on the emulated device takes part of it
   expect_error(CKPT_E_DEADLINE_EXCEEDED, "was not read by cuFile within 4000 ms");
@@ -335,7 +335,7 @@ TEST_F(CuFileTest, AReadThatNeverEndsIsAnErrorAndKeepsItsMemory) {
 }
 
 // Copies, unpacking and earlier work on the trainer's stream, late or early against each other.
-TEST_F(CuFileTest, WhicheverStreamsAreLate) {
+TEST_F(CuFileTest, RestoresWithAnyStreamLate) {
   for (unsigned streams = 0; streams < 4; ++streams) {
     SCOPED_TRACE(streams);
     fail_reads(ReadFault::kDiskError, 2, 1);  // gives windows of both kinds
@@ -370,7 +370,7 @@ TEST_F(CuFileTest, CallsOfCudaThatFailLeaveNothingBehind) {
   }
 }
 
-TEST_F(CuFileTest, ASnapshotMayBeTakenBesideIt) {
+TEST_F(CuFileTest, SnapshotsAlternateWithRestores) {
   for (uint64_t step = 3; step < 6; ++step) {
     EXPECT_EQ(expect_restored().bytes_direct, all_bytes());
     save(step);

@@ -28,7 +28,7 @@ TEST(DaemonIdentity, TrustsRootItselfAndTheNamedUser) {
   EXPECT_EQ(lib::trust_in(65'534, users), Trust::kNotTrusted);
 }
 
-TEST(DaemonIdentity, InAUserNamespaceTheOverflowUserIsOutside) {
+TEST(DaemonIdentity, OverflowUserIsOutsideUserNamespace) {
   using lib::Trust;
   const lib::TrustedUsers mapped{.own = 1000, .named = {}, .overflow_uid = 65'534};
   EXPECT_EQ(lib::trust_in(65'534, mapped), Trust::kOutsideNamespace);
@@ -69,7 +69,7 @@ class ImpostorTest : public testing::Test {
   const std::string socket_ = folder_.path("ckptd.sock");
 };
 
-TEST_F(ImpostorTest, IsRefusedByNameAndRemedy) {
+TEST_F(ImpostorTest, IsRefusedWithUserAndRemedy) {
   const auto impostor = daemon_of(kStranger);
   const auto session = open();
   ASSERT_FALSE(session);
@@ -92,7 +92,7 @@ TEST_F(ImpostorTest, IsTrustedOnceNamed) {
       << session.error().message;
 }
 
-TEST_F(ImpostorTest, GetsNoArenaWhileTheDaemonIsAway) {
+TEST_F(ImpostorTest, GetsNoArenaDuringDaemonOutage) {
   auto daemon = daemon_of(0);
   auto session = open();
   ASSERT_OK(session);

@@ -16,7 +16,7 @@ namespace {
 
 using client::Session;
 
-TEST(Daemon, SavedByFourRanksRestoredByThreeInAnotherLayout) {
+TEST(Daemon, ThreeRanksRestoreSnapshotOfFour) {
   DaemonProcess daemon;
   const SmallRun run;
   run_ranks(4, [&](uint32_t rank) {
@@ -52,7 +52,7 @@ TEST(Daemon, SavedByFourRanksRestoredByThreeInAnotherLayout) {
   EXPECT_EQ(daemon.stop(), 0);
 }
 
-TEST(Daemon, KilledWhileASnapshotIsBeingFilled) {
+TEST(Daemon, SurvivesKillWhileSnapshotIsFilled) {
   DaemonProcess daemon;
   const SmallRun run;
   auto session = open_trainer(daemon, run);
@@ -77,7 +77,7 @@ TEST(Daemon, KilledWhileASnapshotIsBeingFilled) {
   expect_state(*session, run, 2);
 }
 
-TEST(Daemon, KilledAtEveryStageOfASnapshotOfTwoRanks) {
+TEST(Daemon, SurvivesKillAtEveryStageOfSnapshot) {
   DaemonProcess daemon;
   const SmallRun run;
   auto first = open_trainer(daemon, run);
@@ -111,7 +111,7 @@ TEST(Daemon, KilledAtEveryStageOfASnapshotOfTwoRanks) {
   EXPECT_EQ(verify.exit_code, 0) << verify.out << verify.err;
 }
 
-TEST(Daemon, AwayDaemonDoesNotStopTheTrainer) {
+TEST(Daemon, StoppedDaemonDoesNotStopTrainer) {
   DaemonProcess daemon;
   const SmallRun run;
   auto session = open_trainer(daemon, run);
@@ -196,7 +196,7 @@ TEST(Daemon, HolesAndOverlapsNameUnitAndRange) {
   ASSERT_OK(save(*session, run, 2, 0, 1));  // nothing is left behind
 }
 
-// Bytes that change after their checksum was taken: nothing of it is ever committed.
+// A snapshot whose bytes change after their checksum was computed is never committed.
 class Tampering : public testing::Test {
  protected:
   void SetUp() override {
@@ -263,7 +263,7 @@ TEST_F(Tampering, APunchedHoleFailsTheSnapshot) {
   expect_failure_and_go_on(*snapshot);
 }
 
-TEST(Daemon, ArenaSmallerThanASnapshotIsRefusedWithBothNumbers) {
+TEST(Daemon, RefusesSnapshotLargerThanArena) {
   DaemonProcess daemon;
   SmallRun run;
   run.arena_bytes = 4 * run.slab_bytes;
@@ -276,7 +276,7 @@ TEST(Daemon, ArenaSmallerThanASnapshotIsRefusedWithBothNumbers) {
   EXPECT_NE(refused.error().message.find("arena"), std::string::npos) << refused.error().message;
 }
 
-TEST(Daemon, OutOfSlabsSkipsOrWaitsAsTheTrainerChose) {
+TEST(Daemon, OutOfSlabsSkipsOrWaitsByOption) {
   DaemonProcess daemon;
   SmallRun run;
   run.arena_bytes = 10 * run.slab_bytes;  // 8 for snapshots; one takes 6
@@ -298,7 +298,7 @@ TEST(Daemon, OutOfSlabsSkipsOrWaitsAsTheTrainerChose) {
   EXPECT_EQ(filling->info().level, CKPT_LEVEL_DURABLE);
 }
 
-TEST(Daemon, AnotherProtocolVersionGetsOneClearSentence) {
+TEST(Daemon, RefusesOtherProtocolVersion) {
   DaemonProcess daemon;
   const base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_un address{};
@@ -331,8 +331,8 @@ TEST(Daemon, AnotherProtocolVersionGetsOneClearSentence) {
   EXPECT_TRUE(open_trainer(daemon, run).ok());  // and the daemon is up
 }
 
-// A second job under the name of one that runs: it waits, and learns for whom.
-TEST(Daemon, SecondHolderOfARankIsToldWhoHoldsIt) {
+// A second process joins as a rank that is held. It waits, and learns which process holds the rank.
+TEST(Daemon, SecondHolderOfRankLearnsCurrentHolder) {
   DaemonProcess daemon;
   const SmallRun run;
   auto first = open_trainer(daemon, run);
@@ -355,7 +355,7 @@ TEST(Daemon, SecondHolderOfARankIsToldWhoHoldsIt) {
       << daemon.log();
 }
 
-TEST(Daemon, ARunIsOfOneShape) {
+TEST(Daemon, RefusesOtherUnitSizesForRun) {
   DaemonProcess daemon;
   const SmallRun run;
   auto session = open_trainer(daemon, run);

@@ -30,7 +30,7 @@ TEST(DirectPlanTest, NeighboursShareBlocksAndReads) {
   EXPECT_EQ(plan.fragment_at, (std::vector<uint64_t>{100, 150, 2 * kBlock, 3 * kBlock + 7}));
 }
 
-TEST(DirectPlanTest, LongStretchesAreCut) {
+TEST(DirectPlanTest, LongReadsAreSplit) {
   const std::vector<ckpt_restore_fragment> fragments = {fragment(kBlock, 5 * kBlock - 1)};
   const DirectPlan plan = plan_direct(fragments, 2 * kBlock);
   const std::vector<DirectRead> reads = {{kBlock, 2 * kBlock, 0},
@@ -39,7 +39,7 @@ TEST(DirectPlanTest, LongStretchesAreCut) {
   EXPECT_EQ(plan.reads, reads);
 }
 
-TEST(DirectPlanTest, AShortReadSpoilsTheFragmentsThatLackBytesAndNoOthers) {
+TEST(DirectPlanTest, ShortReadSpoilsOnlyIncompleteFragments) {
   const std::vector<ckpt_restore_fragment> fragments = {
       fragment(0, 100), fragment(100, kBlock), fragment(2 * kBlock, 10), fragment(9 * kBlock, 10)};
   const DirectPlan plan = plan_direct(fragments, kAnySize);
@@ -114,7 +114,7 @@ struct RandomLayout {
   std::vector<ckpt_cuda_destination> destinations;
 };
 
-TEST(DirectPlanTest, AnyLayoutArrivesWholeAndWhatIsLeftOutIsNotTouched) {
+TEST(DirectPlanTest, RandomLayoutsArriveWholeExceptOmittedFragments) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     RandomLayout layout(seed);

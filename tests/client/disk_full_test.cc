@@ -40,7 +40,7 @@ class DiskFull : public testing::Test {
   std::unique_ptr<DaemonProcess> daemon_;  // goes before its disk
 };
 
-TEST_F(DiskFull, InTheMiddleOfASnapshotCostsThatSnapshotOnly) {
+TEST_F(DiskFull, FailsOnlySnapshotBeingWritten) {
   auto session = open_trainer(*daemon_, run_);
   ASSERT_OK(session);
   ASSERT_OK(session->join(as_rank(0, 1)));

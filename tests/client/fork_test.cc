@@ -12,7 +12,7 @@ namespace {
 
 using ForkTest = SnapshotTest;
 
-TEST_F(ForkTest, AChildThatExitsLeavesTheSnapshotToItsParent) {
+TEST_F(ForkTest, ExitingChildLeavesSnapshotToParent) {
   start({}, [this](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     if (message.body.type == fb::MessageBody::SealSlab) {
       announce(peer, fb::SnapshotLevel::Staged);

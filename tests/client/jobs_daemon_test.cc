@@ -6,7 +6,7 @@
 namespace ckpt::test {
 namespace {
 
-TEST(JobsDaemon, SecondJobIsToldWhichJobTrainsTheRun) {
+TEST(JobsDaemon, RefusesSecondJobNamingFirst) {
   DaemonProcess daemon;
   const SmallRun run;
   auto first = open_trainer(daemon, run);

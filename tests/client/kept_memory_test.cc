@@ -91,7 +91,7 @@ TEST_F(KeptMemory, SurvivesKillsWithItsTrainerAndWithout) {
   EXPECT_THAT(manager.log(), HasSubstr("were taken back"));
 }
 
-TEST_F(KeptMemory, SurvivesATrainerThatDiesWhileCkptdIsAway) {
+TEST_F(KeptMemory, SurvivesTrainerDeathDuringDaemonOutage) {
   std::optional<client::Session> session(train());
   manager.kill();
   session.reset();
@@ -111,7 +111,7 @@ TEST_F(KeptMemory, SurvivesACleanRestart) {
 }
 
 // The descriptor store returns damaged or other files: the disk has all durable commits.
-TEST_F(KeptMemory, GarbageInItsPlaceCostsTheMemoryLevelOnly) {
+TEST_F(KeptMemory, DamagedDescriptorsLoseMemoryLevelOnly) {
   for (int kind = 0; kind < 3; ++kind) {
     SCOPED_TRACE(kind);
     if (kind > 0) run.name += "-" + std::to_string(kind);
@@ -136,7 +136,7 @@ TEST_F(KeptMemory, GarbageInItsPlaceCostsTheMemoryLevelOnly) {
   }
 }
 
-TEST_F(KeptMemory, AnArenaThatIsGivenUpIsNotHeldAnyMore) {
+TEST_F(KeptMemory, ReleasedArenaLeavesDescriptorStore) {
   auto session = open_trainer(manager, run).value();
   EXPECT_TRUE(manager.wait_for("FDSTORE=1\nFDPOLL=0\nFDNAME=arena-1"));
   EXPECT_EQ(manager.stored("arena-1") + manager.stored("ledger-1"), 2u);
@@ -146,7 +146,7 @@ TEST_F(KeptMemory, AnArenaThatIsGivenUpIsNotHeldAnyMore) {
   EXPECT_EQ(manager.stored("arena-1") + manager.stored("ledger-1"), 0u);
 }
 
-TEST_F(KeptMemory, PingsWhileItServes) {
+TEST_F(KeptMemory, WatchdogIsPingedWhileServing) {
   EXPECT_TRUE(manager.wait_for("WATCHDOG=1", 5));
   EXPECT_EQ(manager.stop(), 0);
 }
@@ -156,7 +156,7 @@ class OpenedSocket : public KeptMemory {
   OpenedSocket() : KeptMemory(true) {}
 };
 
-TEST_F(OpenedSocket, WhoConnectsWhileCkptdIsAwayWaits) {
+TEST_F(OpenedSocket, ConnectionsWaitDuringDaemonOutage) {
   auto session = train();
   manager.kill();
   {

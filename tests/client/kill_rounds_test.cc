@@ -1,8 +1,8 @@
 // Kill -9 of a real ckptd at random moments while trainers save all the time, over and over, on the
-// same store. An oracle outside of it: what a trainer was told.
+// same store. The oracle is the list of snapshots that were announced to a trainer.
 //
-// CKPT_KILL_ROUNDS and CKPT_KILL_SEED choose how many kills and their moments; what the machine
-// does in between no seed repeats.
+// CKPT_KILL_ROUNDS and CKPT_KILL_SEED choose how many kills and their moments. A seed does not
+// repeat the scheduling of the machine.
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -52,7 +52,7 @@ class Announcements {
   size_t count_ = 0;
 };
 
-// Saves without a pause until it is stopped, and remembers the steps announced durable.
+// Trainer that saves without a pause until stop(), and records the steps announced durable.
 class TirelessTrainer {
  public:
   TirelessTrainer(const DaemonProcess& daemon, SmallRun run, uint64_t seed,
@@ -149,7 +149,7 @@ class KillRounds : public testing::Test {
   std::unique_ptr<DaemonProcess> daemon_;
 };
 
-TEST_F(KillRounds, NothingAnnouncedIsLostAndNothingPartialIsVisible) {
+TEST_F(KillRounds, AnnouncedSnapshotsSurviveRandomKills) {
   const uint64_t rounds = from_environment("CKPT_KILL_ROUNDS", kRoundsOfAStore);
   const uint64_t seed = from_environment("CKPT_KILL_SEED", 1);
   std::cout << "CKPT_KILL_SEED=" << seed << std::endl;

@@ -1,4 +1,4 @@
-// Windows with a file, from a daemon that may lie about them.
+// Windows with a file, from a daemon whose messages may be wrong.
 #include <sys/mman.h>
 
 #include <limits>
@@ -106,7 +106,7 @@ class LocatedTest : public testing::Test {
   ckpt_restore* restore_ = nullptr;
 };
 
-TEST_F(LocatedTest, TheTakerReadsTheFileAndTheAnswerNamesWhatFailed) {
+TEST_F(LocatedTest, ReleaseReportsFragmentsThatFailedToRead) {
   on_read_ = [this](FakeDaemon::Peer& peer, const fb::LocatedReadT& read) {
     EXPECT_EQ(read.number, 5u);
     EXPECT_EQ(read.failed, (std::vector<uint32_t>{1}));
@@ -154,7 +154,7 @@ TEST_F(LocatedTest, TheTakerReadsTheFileAndTheAnswerNamesWhatFailed) {
   EXPECT_EQ(restored.bytes_disk, kUnitBytes) << "each byte counts once";
 }
 
-TEST_F(LocatedTest, WhatHasFailedDoesNotCountAsRestored) {
+TEST_F(LocatedTest, FailedFragmentsDoNotCountAsRestored) {
   on_read_ = [](FakeDaemon::Peer& peer, const fb::LocatedReadT& read) {
     EXPECT_TRUE(read.stop);
     EXPECT_EQ(read.failed.size(), 2u);
@@ -170,7 +170,7 @@ TEST_F(LocatedTest, WhatHasFailedDoesNotCountAsRestored) {
   EXPECT_NE(error().find("the daemon left out byte 0"), std::string::npos) << error();
 }
 
-TEST_F(LocatedTest, WhatIsNotGivenBackDoesNotCountEither) {
+TEST_F(LocatedTest, UnreleasedWindowDoesNotCountAsRestored) {
   start([this](FakeDaemon::Peer& peer) {
     send(peer, located());
     send_last(peer);
@@ -181,8 +181,9 @@ TEST_F(LocatedTest, WhatIsNotGivenBackDoesNotCountEither) {
   EXPECT_EQ(next(&none), CKPT_E_CORRUPT);
 }
 
-// The unit has fallen back while the window was being read: its bytes are no longer of use.
-TEST_F(LocatedTest, AnOlderVersionMakesWhatIsBeingReadWorthless) {
+// The unit falls back to an older version while the window is read: the bytes of the newer version
+// no longer count.
+TEST_F(LocatedTest, OlderVersionInvalidatesWindowBeingRead) {
   on_read_ = [](FakeDaemon::Peer& peer, const fb::LocatedReadT&) { send_last(peer); };
   start([this](FakeDaemon::Peer& peer) {
     send(peer, located());
@@ -206,7 +207,7 @@ TEST_F(LocatedTest, AnOlderVersionMakesWhatIsBeingReadWorthless) {
   EXPECT_NE(error().find("left out byte 6000"), std::string::npos) << error();
 }
 
-TEST_F(LocatedTest, LiesAreRefused) {
+TEST_F(LocatedTest, InvalidMessagesAreRefused) {
   constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
   using Fragment = fb::LocatedFragment;
   using Piece = fb::LocatedPiece;
@@ -251,7 +252,7 @@ TEST_F(LocatedTest, LiesAreRefused) {
   }
 }
 
-TEST_F(LocatedTest, OneWithoutAFileIsRefused) {
+TEST_F(LocatedTest, WindowWithoutFileIsRefused) {
   start([this](FakeDaemon::Peer& peer) { send(peer, located(), false); });
   ASSERT_EQ(begin(), CKPT_OK);
   ckpt_restore_window window{};
@@ -260,7 +261,7 @@ TEST_F(LocatedTest, OneWithoutAFileIsRefused) {
 }
 
 // Descriptors arrive before the messages they belong to are whole.
-TEST_F(LocatedTest, EachWindowGetsTheFileThatWasSentWithIt) {
+TEST_F(LocatedTest, EachWindowGetsItsOwnFile) {
   const auto files = std::make_shared<std::vector<base::UniqueFd>>();
   start([files](FakeDaemon::Peer& peer) {
     for (uint64_t i = 0; i < 8; ++i) {
@@ -285,7 +286,7 @@ TEST_F(LocatedTest, EachWindowGetsTheFileThatWasSentWithIt) {
   }
 }
 
-TEST_F(LocatedTest, ADaemonThatHandsOutNothingSaysWhy) {
+TEST_F(LocatedTest, DaemonGivesReasonForNoFiles) {
   start(send_last, false);
   EXPECT_EQ(begin(CKPT_DIRECT_REQUIRED), CKPT_E_FAILED_PRECONDITION);
   EXPECT_NE(error().find("not to you"), std::string::npos) << error();

@@ -4,7 +4,7 @@
 namespace ckpt::test {
 namespace {
 
-// In the fake daemon's second epoch survivors go on, or the epoch begins from a view.
+// In the fake daemon's second epoch the survivors continue, or the epoch resumes from a view.
 class NextEpochTest : public SnapshotTest {
  protected:
   void run(bool goes_on, bool staged) {
@@ -36,17 +36,17 @@ class NextEpochTest : public SnapshotTest {
   std::optional<Snapshot> snapshot_;
 };
 
-TEST_F(NextEpochTest, WhatAllHadStagedBecomesDurableWhereSurvivorsGoOn) {
+TEST_F(NextEpochTest, StagedSnapshotBecomesDurableWhenSurvivorsContinue) {
   run(true, true);
   ASSERT_OK(snapshot_->wait(CKPT_LEVEL_DURABLE, 20'000));
 }
 
-TEST_F(NextEpochTest, WhatWasNotStagedHasFailed) {
+TEST_F(NextEpochTest, UnstagedSnapshotFails) {
   run(true, false);
   EXPECT_EQ(snapshot_->info().level, CKPT_LEVEL_FAILED);
 }
 
-TEST_F(NextEpochTest, NothingGoesOnWhereTheNextEpochBeginsFromAView) {
+TEST_F(NextEpochTest, SnapshotFailsIfEpochResumesFromView) {
   run(false, true);
   EXPECT_EQ(snapshot_->info().level, CKPT_LEVEL_FAILED);
   EXPECT_NE(snapshot_->info().reason.find("epoch 1 ended"), std::string::npos);

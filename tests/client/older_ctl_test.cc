@@ -52,7 +52,7 @@ Finished ask(const OlderQueries& queries, std::vector<std::string> arguments) {
   return run_program(arguments, {"CKPTD_SOCKET=unix:" + folder.path("ckptd.sock")});
 }
 
-TEST(OlderCtl, LogListsWhatTheOlderDaemonLists) {
+TEST(OlderCtl, LogListsAndWarnsOnOlderDaemon) {
   const OlderQueries queries(
       {"target", "limit", "before", "deleted", "page", "page_bytes"},
       R"({"next":null,"lists":[],"document":[{"name":"tiny@20","step":20,"lineage":1}]})");
@@ -69,7 +69,7 @@ TEST(OlderCtl, LogListsWhatTheOlderDaemonLists) {
   EXPECT_EQ(all.err, "") << "the older daemon does what is asked";
 }
 
-TEST(OlderCtl, PruneByForceIsAnOrdinaryPruneThere) {
+TEST(OlderCtl, ForcedPruneIsOrdinaryPruneOnOlderDaemon) {
   const OlderQueries queries({"target", "rules", "dry_run", "page", "page_bytes"},
                              R"({"run":"tiny","dry_run":false,"kept":[],"removed":[],"bytes":0})");
   const Finished pruned = ask(queries, {"prune", "tiny", "--keep-last", "1", "--force", "--yes"});

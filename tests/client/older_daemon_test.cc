@@ -186,7 +186,7 @@ TEST(OlderDaemon, SavesReconnectsAndRestoresAsRecorded) {
   EXPECT_TRUE(recorded.all_said());
 }
 
-TEST(OlderDaemon, TwoVersionsBackIsRefusedWithTheRemedy) {
+TEST(OlderDaemon, UnsupportedVersionIsRefusedWithRemedy) {
   const TempFolder folder;
   const FakeDaemon daemon(folder.path("ckptd.sock"),
                           {.protocol_version = wire::kProtocolVersionMin - 1});

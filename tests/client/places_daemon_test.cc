@@ -38,7 +38,7 @@ void save_by_places(client::Session& session, const SmallRun& run, uint64_t step
   ASSERT_OK(snapshot->wait(CKPT_LEVEL_DURABLE, 60'000));
 }
 
-TEST(PlacesDaemon, AreRestoredAsTheyWereFilledAlsoThroughADeathOfTheDaemon) {
+TEST(PlacesDaemon, FilledPlacesSurviveDaemonRestart) {
   DaemonProcess daemon;
   const SmallRun run;
   auto session = open_trainer(daemon, run);
@@ -51,7 +51,7 @@ TEST(PlacesDaemon, AreRestoredAsTheyWereFilledAlsoThroughADeathOfTheDaemon) {
   EXPECT_EQ(daemon.stop(), 0);
 }
 
-TEST(PlacesDaemon, AWrongChecksumIsNeverCommitted) {
+TEST(PlacesDaemon, WrongChecksumIsNeverCommitted) {
   DaemonProcess daemon;
   const SmallRun run;
   auto session = open_trainer(daemon, run);

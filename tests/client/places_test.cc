@@ -29,7 +29,7 @@ class PlacesTest : public SnapshotTest {
   }
 };
 
-TEST_F(PlacesTest, AreFilledInAnyOrderAndSealedWhenFull) {
+TEST_F(PlacesTest, MayBeFilledInAnyOrderBeforeEnd) {
   start();
   open({100, 70'000, 600'000, 65'536, 1});
   uint64_t arena_bytes = 0;
@@ -63,7 +63,7 @@ TEST_F(PlacesTest, MayBeMixedWithCopies) {
   expect_payload(seals(2));
 }
 
-TEST_F(PlacesTest, WhatMakesNoSenseIsRefused) {
+TEST_F(PlacesTest, InvalidCallsAreRefused) {
   start();
   open({1000});
   Snapshot snapshot = begin();
@@ -79,8 +79,9 @@ TEST_F(PlacesTest, WhatMakesNoSenseIsRefused) {
   expect_payload(seals(1));
 }
 
-// A copy engine does not stop because a snapshot has failed: its slab must not go to the next one.
-TEST_F(PlacesTest, ASlabIsNotFilledAgainWhileAPlaceInItIsLent) {
+// A copy engine keeps writing after its snapshot has failed: the next snapshot must not fill the
+// slab.
+TEST_F(PlacesTest, SlabIsNotReusedWhilePlaceIsLent) {
   const FakeDaemon::Options two_slabs{.slab_bytes = kSlabBytes, .slab_count = 2};
   start(two_slabs);
   open({1000});
@@ -112,7 +113,7 @@ TEST_F(PlacesTest, ASlabIsNotFilledAgainWhileAPlaceInItIsLent) {
   expect_payload(seals(1));
 }
 
-TEST_F(PlacesTest, TheNextDaemonIsToldOfSlabsThatAreStillBeingFilled) {
+TEST_F(PlacesTest, ReconnectReportsSlabsBeingFilled) {
   start();
   open({kSlabBytes, kSlabBytes});
   Snapshot snapshot = begin();

@@ -34,7 +34,7 @@ class PruneKills : public testing::Test {
   const SmallRun run_;
 };
 
-TEST_F(PruneKills, WhatStaysIsWholeWhateverTheMoment) {
+TEST_F(PruneKills, ListedCommitsStayReadableAfterKills) {
   uint64_t step = 0;
   for (int round = 0; round < 10; ++round) {
     {

@@ -22,7 +22,7 @@ TEST(Reconnect, BackoffDoublesUpToItsMaximum) {
   }
 }
 
-TEST(Reconnect, ReadySessionStartsTheBackoffAnew) {
+TEST(Reconnect, ReadySessionResetsBackoff) {
   Reconnect reconnect;
   reconnect.lost(no_daemon(), kLossTime);
   reconnect.lost(no_daemon(), kLossTime);

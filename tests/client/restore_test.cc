@@ -1,4 +1,4 @@
-// Restores against a daemon whose windows may lie.
+// Restores against a daemon whose windows may be wrong.
 #include "ckpt/ckpt_windows.h"
 #include "formats/base/crc32c.h"
 #include "tests/client/client_fixture.h"
@@ -97,7 +97,7 @@ class RestoreTest : public testing::Test {
   std::optional<Session> session_;
 };
 
-TEST_F(RestoreTest, WindowsAreCopiedOutAndGivenBack) {
+TEST_F(RestoreTest, WindowsAreCopiedAndReleased) {
   start([this](FakeDaemon::Peer& peer) {
     peer.send(window(bytes_, 0, 600, false));
     peer.send(window(bytes_, 600, 400, true));
@@ -111,7 +111,7 @@ TEST_F(RestoreTest, WindowsAreCopiedOutAndGivenBack) {
   daemon_->wait_for(fb::MessageBody::CloseRestore, 1);
 }
 
-TEST_F(RestoreTest, AWrongByteIsFound) {
+TEST_F(RestoreTest, WrongByteIsDetected) {
   start([this](FakeDaemon::Peer& peer) {
     auto lie = window(bytes_, 0, 1000, true);
     daemon_->slab(3)[500] ^= std::byte{1};
@@ -124,7 +124,7 @@ TEST_F(RestoreTest, AWrongByteIsFound) {
   EXPECT_EQ(opened_, 2) << "it is read again, once";
 }
 
-TEST_F(RestoreTest, AWrongByteIsReadAgain) {
+TEST_F(RestoreTest, WrongByteIsReread) {
   start([this](FakeDaemon::Peer& peer) {
     auto once = window(bytes_, 0, 1000, true);
     if (opened_ == 1) daemon_->slab(3)[500] ^= std::byte{1};
@@ -142,7 +142,7 @@ TEST_F(RestoreTest, BytesLeftOutAreNoticed) {
   EXPECT_EQ(restored.error().status, CKPT_E_CORRUPT);
 }
 
-TEST_F(RestoreTest, PiecesOutsideTheRangeOrTheArenaAreRefused) {
+TEST_F(RestoreTest, PiecesOutsideRangeOrArenaAreRefused) {
   for (int lie = 0; lie < 5; ++lie) {
     start([this, lie](FakeDaemon::Peer& peer) {
       auto wrong = window(bytes_, 0, 1000, true);
@@ -166,7 +166,7 @@ TEST_F(RestoreTest, PiecesOutsideTheRangeOrTheArenaAreRefused) {
   }
 }
 
-TEST_F(RestoreTest, OlderVersionReplacesWhatCameBefore) {
+TEST_F(RestoreTest, OlderVersionReplacesEarlierBytes) {
   start([this](FakeDaemon::Peer& peer) {
     peer.send(window(bytes_, 0, 600, false, 4));
     auto fallback = window(older_, 0, 1000, true);
@@ -183,7 +183,7 @@ TEST_F(RestoreTest, OlderVersionReplacesWhatCameBefore) {
   EXPECT_EQ((*restored)[0].note, "step 1200 is damaged");
 }
 
-TEST_F(RestoreTest, AFailureHalfWayIsTheErrorOfTheRestore) {
+TEST_F(RestoreTest, ReturnsErrorSentAfterFirstWindow) {
   start([this](FakeDaemon::Peer& peer) {
     peer.send(window(bytes_, 0, 600, false));
     fb::ErrorReplyT error;
@@ -273,7 +273,7 @@ TEST_F(WindowsTest, AreLentUntilTheyAreReleased) {
   EXPECT_EQ(into_, bytes_);
 }
 
-TEST_F(WindowsTest, AMismatchAfterTheReleaseLendsEverythingAgain) {
+TEST_F(WindowsTest, MismatchAfterReleaseRestartsRestore) {
   start([this](FakeDaemon::Peer& peer) { peer.send(window(bytes_, 0, 1000, true)); });
   ASSERT_EQ(begin(), CKPT_OK);
   const auto first = next();
@@ -295,7 +295,7 @@ TEST_F(WindowsTest, AMismatchAfterTheReleaseLendsEverythingAgain) {
   EXPECT_EQ(opened_, 2);
 }
 
-TEST_F(WindowsTest, WhoDoesNotWaitFindsThemAllTheSame) {
+TEST_F(WindowsTest, PollingFindsAllWindows) {
   start([this](FakeDaemon::Peer& peer) {
     peer.send(window(bytes_, 0, 600, false, 3));
     peer.send(window(bytes_, 600, 400, true, 4));
@@ -311,7 +311,7 @@ TEST_F(WindowsTest, WhoDoesNotWaitFindsThemAllTheSame) {
   EXPECT_EQ(windows, 2);
 }
 
-TEST_F(WindowsTest, NothingYetIsNoErrorAndSilenceIs) {
+TEST_F(WindowsTest, SilenceTimesOutButEmptyPollSucceeds) {
   start([](FakeDaemon::Peer&) {});
   timeout_ms_ = 50;
   ASSERT_EQ(begin(), CKPT_OK);
@@ -323,9 +323,9 @@ TEST_F(WindowsTest, NothingYetIsNoErrorAndSilenceIs) {
   EXPECT_EQ(ckpt_restore_next(restore_, 20'000, &window), CKPT_E_DEADLINE_EXCEEDED);
 }
 
-// A trainer that restores beside other work must not stand still because the daemon is slow to take
-// it up again, nor hear of a failure before the restore's own time is over.
-TEST_F(WindowsTest, WhoDoesNotWaitDoesNotWaitForADaemonThatIsSlowToOpenItAgain) {
+// A polling trainer must not block while the daemon is slow to reopen the restore, and must not see
+// a failure before the restore's own timeout.
+TEST_F(WindowsTest, PollingDoesNotBlockOnSlowReopen) {
   silent_ = 2;
   start([this](FakeDaemon::Peer& peer) {
     peer.send(window(bytes_, 0, 600, false));
@@ -348,8 +348,8 @@ TEST_F(WindowsTest, WhoDoesNotWaitDoesNotWaitForADaemonThatIsSlowToOpenItAgain) 
   EXPECT_EQ(next(0).id, 0u) << "the daemon has not answered";
 }
 
-// The daemon says "not now", as one does that is starting: it is asked again, in the time there is.
-TEST_F(WindowsTest, ADaemonThatIsNotReadyIsAskedAgain) {
+// A starting daemon answers "unavailable": the client retries until its timeout.
+TEST_F(WindowsTest, UnavailableDaemonIsRetried) {
   silent_ = 1;
   refusal_ = ErrorCode::kUnavailable;
   start([this](FakeDaemon::Peer& peer) { peer.send(window(bytes_, 0, 1000, true)); });
@@ -358,7 +358,7 @@ TEST_F(WindowsTest, ADaemonThatIsNotReadyIsAskedAgain) {
   EXPECT_EQ(opened_, 2);
 }
 
-TEST_F(WindowsTest, WhatIsGivenUpBeforeItIsOpenIsClosedOnceItIs) {
+TEST_F(WindowsTest, RestoreTimedOutBeforeOpenIsClosedLater) {
   silent_ = 1;
   start([](FakeDaemon::Peer&) {});
   timeout_ms_ = 50;
@@ -371,7 +371,7 @@ TEST_F(WindowsTest, WhatIsGivenUpBeforeItIsOpenIsClosedOnceItIs) {
             kRestore);
 }
 
-TEST_F(WindowsTest, ARefusalIsTheErrorOfTheBeginning) {
+TEST_F(WindowsTest, BeginReturnsErrorOfDaemon) {
   silent_ = 1;
   refusal_ = ErrorCode::kNotFound;
   start([](FakeDaemon::Peer&) {});
@@ -379,7 +379,7 @@ TEST_F(WindowsTest, ARefusalIsTheErrorOfTheBeginning) {
   EXPECT_EQ(restore_, nullptr);
 }
 
-TEST_F(WindowsTest, OneRestoreAtATime) {
+TEST_F(WindowsTest, SecondConcurrentRestoreIsRefused) {
   start([this](FakeDaemon::Peer& peer) { peer.send(window(bytes_, 0, 1000, true)); });
   ASSERT_EQ(begin(), CKPT_OK);
   const auto other = restore();

@@ -37,7 +37,7 @@ TEST(SessionArena, PinnedMappingOutlivesItsReplacement) {
   EXPECT_EQ(arena.mapping()->slab(1)[5], std::byte{0});
 }
 
-TEST(SessionArena, CountsTheWholeSlabsThatAreWarm) {
+TEST(SessionArena, CountsWholeWarmSlabs) {
   SessionArena arena;
   receive_arena(arena, 2 * kSlabBytesMin + 100);
   EXPECT_EQ(arena.slabs_warm(), 2u);

@@ -32,7 +32,7 @@ TEST_F(SessionTest, NoDaemonIsUnavailableAndNamesTheSocket) {
   EXPECT_NE(session.error().message.find(socket_), std::string::npos) << session.error().message;
 }
 
-TEST_F(SessionTest, MissingNameTellsTheVariable) {
+TEST_F(SessionTest, MissingNameErrorNamesVariable) {
   ::unsetenv("CKPTD_RUN");
   ::unsetenv("CKPTD_SOCKET");
   const auto no_run = Session::open({.socket = socket_});
@@ -64,7 +64,7 @@ TEST_F(SessionTest, AnotherProtocolVersionFailsAtOnce) {
   EXPECT_EQ(session.error().status, CKPT_E_VERSION_MISMATCH) << session.error().message;
 }
 
-TEST_F(SessionTest, RefusalOfTheGreetingIsTheErrorOfOpen) {
+TEST_F(SessionTest, OpenReturnsErrorOfRefusedHello) {
   FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer& peer, const fb::MessageT&) {
     fb::ErrorReplyT refusal;
     refusal.code = static_cast<int>(ErrorCode::kPermissionDenied);
@@ -81,7 +81,7 @@ TEST_F(SessionTest, RefusalOfTheGreetingIsTheErrorOfOpen) {
   EXPECT_EQ(session.error().detail, 77);
 }
 
-TEST_F(SessionTest, WaitsForTheMemoryOfATrainerThatHasJustDied) {
+TEST_F(SessionTest, OpenRetriesWhileMemoryIsExhausted) {
   int greetings = 0;
   FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     if (message.body.type != fb::MessageBody::Hello || ++greetings > 2) return false;
@@ -97,7 +97,7 @@ TEST_F(SessionTest, WaitsForTheMemoryOfATrainerThatHasJustDied) {
 }
 
 // Regression: the caller heard nothing until the opening timed out.
-TEST_F(SessionTest, AWaitForRoomIsTold) {
+TEST_F(SessionTest, OpenReportsWaitForMemory) {
   std::atomic<bool> room = false;
   FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     if (message.body.type != fb::MessageBody::Hello || room) return false;
@@ -119,7 +119,7 @@ TEST_F(SessionTest, AWaitForRoomIsTold) {
   EXPECT_EQ(told, std::vector<std::string>{"0 bytes can be given"});
 }
 
-TEST_F(SessionTest, GarbageFromTheOtherSideIsALostConnectionNotACrash) {
+TEST_F(SessionTest, GarbageFromDaemonFailsOpenWithoutCrash) {
   std::mt19937_64 random(7);
   FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT&) {
     std::vector<std::byte> garbage(1 + random() % 4096);
@@ -128,7 +128,7 @@ TEST_F(SessionTest, GarbageFromTheOtherSideIsALostConnectionNotACrash) {
     peer.hang_up();
     return true;
   });
-  // Shorter than a header it looks like a daemon that died; longer, like something else.
+  // Garbage shorter than a header looks like a lost connection, longer garbage like no frame.
   for (int i = 0; i < 20; ++i) EXPECT_FALSE(Session::open(options(50)));
 }
 

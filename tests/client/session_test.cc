@@ -1,4 +1,4 @@
-// Keeping a session up, against a daemon made of answers.
+// An open session, against a daemon made of answers: reconnects, heartbeats, timeouts.
 #include <atomic>
 #include <chrono>
 
@@ -10,7 +10,7 @@ namespace {
 using client::OpenOptions;
 using client::Session;
 
-TEST_F(SessionTest, AMessageLargerThanAFrameIsRefusedAndTheSessionGoesOn) {
+TEST_F(SessionTest, OversizedMessageIsRefusedAndSessionContinues) {
   FakeDaemon daemon(socket_, FakeDaemon::Options{});
   auto session = Session::open(options());
   ASSERT_TRUE(session);
@@ -26,7 +26,7 @@ TEST_F(SessionTest, AMessageLargerThanAFrameIsRefusedAndTheSessionGoesOn) {
   EXPECT_TRUE(session->register_units({unit}));
 }
 
-TEST_F(SessionTest, ReconnectHandsTheArenaBackAndAnnouncesOwnKeysAgain) {
+TEST_F(SessionTest, ReconnectKeepsArenaAndResendsKeys) {
   auto daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
   auto session = Session::open(options());
   ASSERT_OK(session);
@@ -51,8 +51,8 @@ TEST_F(SessionTest, ReconnectHandsTheArenaBackAndAnnouncesOwnKeysAgain) {
   EXPECT_EQ(bytes_after, bytes);
 }
 
-// A daemon knows flags from registrations only, so that a restarted one must be told all of them.
-TEST_F(SessionTest, FlagsAndCodecsAreClearedByZerosAndKeptWithoutAny) {
+// A daemon learns flags from registrations only, so a reconnect sends all of them again.
+TEST_F(SessionTest, ZerosClearFlagsAndCodecs) {
   auto daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
   auto session = Session::open(options());
   ASSERT_OK(session);
@@ -88,7 +88,7 @@ TEST_F(SessionTest, FlagsAndCodecsAreClearedByZerosAndKeptWithoutAny) {
   EXPECT_EQ(flags_of_message(0), std::vector<uint32_t>{1});
 }
 
-TEST_F(SessionTest, EpochThatTheNewDaemonDoesNotKnowHasEnded) {
+TEST_F(SessionTest, EpochUnknownToNewDaemonHasEnded) {
   auto daemon = std::make_unique<FakeDaemon>(socket_, FakeDaemon::Options{});
   auto session = Session::open(options());
   ASSERT_OK(session);
@@ -134,7 +134,7 @@ TEST_F(SessionTest, LostRanksAreNamed) {
   EXPECT_EQ(session->epoch_ended(), std::vector<uint32_t>{2});
 }
 
-TEST_F(SessionTest, HeartbeatsTellADaemonThatHangsFromOneThatAnswers) {
+TEST_F(SessionTest, HeartbeatsDetectHungDaemon) {
   std::atomic<bool> hangs = false;
   FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     const fb::QueryT* ping = message.body.AsQuery();
@@ -157,8 +157,8 @@ TEST_F(SessionTest, HeartbeatsTellADaemonThatHangsFromOneThatAnswers) {
   EXPECT_GE(session->fd(), 0) << "the connection is there all the same";
 }
 
-// The first heartbeat is sent at once, and answered only when the second question comes.
-TEST_F(SessionTest, ACallThatTimesOutDoesNotBlameAnAnswerOnItsWay) {
+// The first heartbeat is sent at once. The daemon answers it only when the second query arrives.
+TEST_F(SessionTest, TimeoutDoesNotBlameDaemonTooEarly) {
   uint64_t heartbeat = 0;
   size_t questions = 0;
   FakeDaemon daemon(socket_, {}, [&](FakeDaemon::Peer& peer, const fb::MessageT& message) {
@@ -186,7 +186,7 @@ TEST_F(SessionTest, ACallThatTimesOutDoesNotBlameAnAnswerOnItsWay) {
   ASSERT_TRUE(polls_until(*session, [&] { return session->silence_ms() == 0; }));
 }
 
-TEST_F(SessionTest, ACallThatTimesOutNamesADaemonThatHangs) {
+TEST_F(SessionTest, TimeoutNamesHungDaemon) {
   FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer&, const fb::MessageT& message) {
     return message.body.type == fb::MessageBody::Query;
   });
@@ -230,7 +230,7 @@ TEST_F(SessionTest, InterruptedCallsEndLongBeforeTheirDeadline) {
   EXPECT_EQ(none.error().status, CKPT_E_ABORTED) << none.error().message;
 }
 
-TEST_F(SessionTest, JoinsEndAtTheirDeadlineWhateverTheirQuestionsWaitFor) {
+TEST_F(SessionTest, JoinEndsAtDeadlineDespiteUnansweredQuery) {
   FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer&, const fb::MessageT& message) {
     return message.body.type == fb::MessageBody::Query ||
            message.body.type == fb::MessageBody::JoinGroup;
@@ -247,7 +247,7 @@ TEST_F(SessionTest, JoinsEndAtTheirDeadlineWhateverTheirQuestionsWaitFor) {
   daemon.wait_for(fb::MessageBody::LeaveGroup, 1);
 }
 
-TEST_F(SessionTest, JoinsThatEndSayWhatTheyWaitedFor) {
+TEST_F(SessionTest, JoinTimeoutGivesReasonOfDaemon) {
   FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     if (const fb::QueryT* question = message.body.AsQuery()) {
       fb::QueryReplyT reply;
@@ -267,7 +267,7 @@ TEST_F(SessionTest, JoinsThatEndSayWhatTheyWaitedFor) {
       << joined.error().message;
 }
 
-TEST_F(SessionTest, ACallWithoutAnAnswerEndsAtItsDeadline) {
+TEST_F(SessionTest, UnansweredCallEndsAtDeadline) {
   FakeDaemon daemon(socket_, {}, [](FakeDaemon::Peer&, const fb::MessageT& message) {
     return message.body.type == fb::MessageBody::Query;
   });

@@ -5,7 +5,7 @@ namespace ckpt::test {
 namespace {
 
 // Half a GiB takes the kernel longer than a join takes: the daemon still faults it in.
-TEST(SkipDaemon, FirstSnapshotWaitsForMemoryThoughItSkipsWaits) {
+TEST(SkipDaemon, FirstSnapshotWaitsForArenaDespiteSkip) {
   DaemonProcess daemon({"--warm-pool", "0"});
   SmallRun run;
   run.unit_bytes = {400 << 20};

@@ -197,7 +197,7 @@ void SlabKills::kill(Victim victim) {
   daemon_.start();
 }
 
-// Survivors go on. Afterwards the snapshot in flight is durable or gone.
+// Survivors continue. Afterwards the snapshot in flight is durable or aborted.
 void SlabKills::settle(const Play& play) {
   if (play.victim == Victim::kDaemon) {
     check_history();  // nothing of the snapshot in flight, until its trainers hand it back
@@ -353,7 +353,7 @@ void SlabKills::check_bytes(const Point& point) {
   }
 }
 
-TEST_P(SlabKills, LeaveOnlyWhatWasAnnounced) {
+TEST_P(SlabKills, LeaveOnlyAnnouncedSnapshots) {
   constexpr uint64_t kHistory = 4;
   form_group();
   while (step_ < kHistory && !HasFailure()) save();

@@ -25,7 +25,7 @@ TEST(SlabLayout, LargeFragmentsStartOnABlock) {
   EXPECT_EQ(layout.place(kAlignedFragmentBytes - 1)->offset, 128u);
 }
 
-TEST(SlabLayout, FragmentIsSplitAtTheEndOfTheSlabButNotIntoCrumbs) {
+TEST(SlabLayout, FragmentIsSplitAtSlabEndWithoutCrumbs) {
   SlabLayout layout(64 << 10);
   layout.fill(0, (64 << 10) - kBlockBytes);
   EXPECT_EQ(layout.place(8000)->length, kBlockBytes);

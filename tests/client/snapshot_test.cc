@@ -7,7 +7,7 @@
 namespace ckpt::test {
 namespace {
 
-TEST_F(SnapshotTest, SlabsHoldEveryByteOnceAndGapsAreZero) {
+TEST_F(SnapshotTest, SlabsHoldEveryByteAndZeroGaps) {
   start();
   open({100, 70'000, 3, 600'000, 65'536, 1});
   // Bytes of an earlier use of the arena must not remain in gaps.
@@ -25,7 +25,7 @@ TEST_F(SnapshotTest, SlabsHoldEveryByteOnceAndGapsAreZero) {
   EXPECT_GE(snapshot.info().stall_ns, snapshot.info().wait_ns);
 }
 
-TEST_F(SnapshotTest, PiecesInAnyOrderOfUnitsMakeTheSameBytes) {
+TEST_F(SnapshotTest, InterleavedUnitsGiveSameBytes) {
   start();
   open({300'000, 200'000, 50});
   Snapshot snapshot = begin();
@@ -45,7 +45,7 @@ TEST_F(SnapshotTest, PiecesInAnyOrderOfUnitsMakeTheSameBytes) {
   expect_payload(seals(2));
 }
 
-TEST_F(SnapshotTest, UnitsThatStayInMemoryLieInSlabsOfTheirOwn) {
+TEST_F(SnapshotTest, MemoryUnitsHaveTheirOwnSlabs) {
   start();
   open({100'000, 50'000, 300, 200'000});
   plan_.memory_units = {3, 1};
@@ -84,7 +84,7 @@ TEST_F(SnapshotTest, WritesOutsideThePlanAreRefusedAndNamed) {
   ASSERT_OK(snapshot.end());
 }
 
-TEST_F(SnapshotTest, PlansThatMakeNoSenseAreRefusedBeforeTheDaemonHearsOfThem) {
+TEST_F(SnapshotTest, InvalidPlansAreRefusedBeforeBeginIsSent) {
   start();
   open({1000});
   const auto refused = [&](const SnapshotOptions& plan) {
@@ -176,7 +176,7 @@ TEST_F(SnapshotTest, BeginsWithoutWaitingForTheDaemon) {
   EXPECT_EQ(seals(1)[0].slab, 5u);
 }
 
-TEST_F(SnapshotTest, WhatTheDaemonHasAgainstABeginIsMetByTheFirstWrite) {
+TEST_F(SnapshotTest, FirstWriteReturnsRefusalOfBegin) {
   start({}, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     const fb::BeginSnapshotT* begin = message.body.AsBeginSnapshot();
     if (begin == nullptr) return false;
@@ -200,7 +200,7 @@ TEST_F(SnapshotTest, WhatTheDaemonHasAgainstABeginIsMetByTheFirstWrite) {
   EXPECT_EQ(snapshot.info().detail, CKPT_DETAIL_DISK_FULL);
 }
 
-TEST_F(SnapshotTest, TheNextDaemonIsToldOfABeginThatTheLastOneDidNotAnswer) {
+TEST_F(SnapshotTest, ReconnectRepeatsUnansweredBegin) {
   start({}, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     if (message.body.type != fb::MessageBody::BeginSnapshot) return false;
     peer.hang_up();
@@ -217,7 +217,7 @@ TEST_F(SnapshotTest, TheNextDaemonIsToldOfABeginThatTheLastOneDidNotAnswer) {
   EXPECT_EQ(seals(1)[0].payload_bytes, 1000u);
 }
 
-TEST_F(SnapshotTest, APolicyThatDoesNotExistIsRefused) {
+TEST_F(SnapshotTest, UnknownPolicyIsRefused) {
   ckpt_open_options options = CKPT_INIT(ckpt_open_options);
   options.socket = socket_.c_str();
   options.run = "tiny";
@@ -264,7 +264,7 @@ TEST_F(SnapshotTest, FailureNamesItsReasonInEveryCall) {
   EXPECT_EQ(snapshot.info().reason, "slab 0 was changed after its seal");
 }
 
-TEST_F(SnapshotTest, AFailureSaysOnceWhichSnapshotItIs) {
+TEST_F(SnapshotTest, FailureNamesSnapshotOnce) {
   start({}, [this](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     if (message.body.type == fb::MessageBody::SealSlab) {
       announce(peer, fb::SnapshotLevel::Failed, "run tiny step 1200: 7 bytes of disk are needed");
@@ -281,7 +281,7 @@ TEST_F(SnapshotTest, AFailureSaysOnceWhichSnapshotItIs) {
             "run tiny step 1200: the snapshot failed: 7 bytes of disk are needed");
 }
 
-TEST_F(SnapshotTest, TheNextDaemonIsToldWhatTheLastOneKnew) {
+TEST_F(SnapshotTest, ReconnectResendsBeginAndSeals) {
   start();
   open({kSlabBytes, kSlabBytes, kSlabBytes});
   Snapshot snapshot = begin();
@@ -304,7 +304,7 @@ TEST_F(SnapshotTest, TheNextDaemonIsToldWhatTheLastOneKnew) {
   expect_payload(told);
 }
 
-TEST_F(SnapshotTest, AnArenaThatIsNotTakenBackFailsTheSnapshotAndKeepsThePinnedMapping) {
+TEST_F(SnapshotTest, UnadoptedArenaFailsSnapshotButStaysMapped) {
   start();
   open({1000});
   uint64_t bytes = 0;
@@ -328,7 +328,7 @@ TEST_F(SnapshotTest, AnArenaThatIsNotTakenBackFailsTheSnapshotAndKeepsThePinnedM
 }
 
 // An arena of one slab: the slab is written out and leased again while the snapshot is filled.
-TEST_F(SnapshotTest, SlabsUsedTwiceCannotBeHandedOver) {
+TEST_F(SnapshotTest, ReconnectFailsSnapshotLargerThanArena) {
   const FakeDaemon::Options one_slab{.slab_bytes = kSlabBytes, .slab_count = 1};
   start(one_slab, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     const auto* begin = message.body.AsBeginSnapshot();
@@ -355,7 +355,7 @@ TEST_F(SnapshotTest, SlabsUsedTwiceCannotBeHandedOver) {
   daemon_->wait_for(fb::MessageBody::AbortSnapshot, 1);
 }
 
-TEST_F(SnapshotTest, OutOfSlabsEndsAtTheTimeoutAndNamesTheStep) {
+TEST_F(SnapshotTest, OutOfSlabsTimeoutNamesStep) {
   start({}, [](FakeDaemon::Peer& peer, const fb::MessageT& message) {
     if (message.body.type != fb::MessageBody::BeginSnapshot) return false;
     fb::SlabsLeasedT none;
@@ -374,7 +374,7 @@ TEST_F(SnapshotTest, OutOfSlabsEndsAtTheTimeoutAndNamesTheStep) {
   EXPECT_GT(snapshot.info().wait_ns, 0u);
 }
 
-TEST_F(SnapshotTest, HandleGivenUpBeforeItsEndIsAborted) {
+TEST_F(SnapshotTest, HandleDroppedBeforeEndIsAborted) {
   start();
   open({1000});
   { Snapshot snapshot = begin(); }

@@ -79,7 +79,7 @@ TEST_F(TimingsTest, CallersPlanCountsInPlanAndStall) {
   EXPECT_GT(snapshot.info().stall_ns, snapshot.info().timings.plan_ns);
 }
 
-TEST_F(TimingsTest, PlacesCopyWhileAnyIsLent) {
+TEST_F(TimingsTest, CopyTimeEndsWithLastPlace) {
   start();
   open({1000, 500});
   Snapshot snapshot = begin();
@@ -103,7 +103,7 @@ TEST_F(TimingsTest, PlacesCopyWhileAnyIsLent) {
   EXPECT_EQ(snapshot.info().timings.copy_ns, copied_ns);
 }
 
-TEST_F(TimingsTest, LastSealTellsThePartsOfTheRank) {
+TEST_F(TimingsTest, LastSealCarriesTimingsOfRank) {
   start();
   open({kSlabBytes, 1000});
   Snapshot snapshot = begin();
@@ -121,7 +121,7 @@ TEST_F(TimingsTest, LastSealTellsThePartsOfTheRank) {
   EXPECT_EQ(told.write_ns + told.sync_ns + told.journal_ns, 0u);
 }
 
-TEST_F(TimingsTest, AnswerBringsThePartsOfTheDaemon) {
+TEST_F(TimingsTest, AnswerCarriesTimingsOfDaemon) {
   start({}, announced(fb::SnapshotLevel::Durable, {.plan_ns = 4 * kHourNs,
                                                    .copy_ns = 5 * kHourNs,
                                                    .write_ns = 7,
@@ -140,7 +140,7 @@ TEST_F(TimingsTest, AnswerBringsThePartsOfTheDaemon) {
   EXPECT_LT(timings.copy_ns, kHourNs);
 }
 
-TEST_F(TimingsTest, OlderDaemonTellsNoParts) {
+TEST_F(TimingsTest, OlderDaemonReportsNoTimings) {
   start({}, announced(fb::SnapshotLevel::Durable, {}));
   open({1000});
   Snapshot snapshot = begin();

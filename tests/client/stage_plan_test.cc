@@ -68,7 +68,7 @@ class StagePlanTest : public testing::Test {
   uint64_t id_ = 0;
 };
 
-TEST_F(StagePlanTest, JoinsWhatLiesTogetherAndCutsWhatDoesNot) {
+TEST_F(StagePlanTest, JoinsNearPlacesAndSplitsDistantPlaces) {
   EXPECT_EQ(plan_.room(), kChunkBytes);
   add(0, 0, 100);
   add(1, 128, 100);            // a gap
@@ -86,7 +86,7 @@ TEST_F(StagePlanTest, JoinsWhatLiesTogetherAndCutsWhatDoesNot) {
   EXPECT_EQ(plan_.last_chunk_of(9), -1);
 }
 
-TEST_F(StagePlanTest, TheRestOfAChunkThatBeginsABlockIsRoom) {
+TEST_F(StagePlanTest, RoomIsWholeBlocksLeftInChunk) {
   constexpr uint64_t kLong = 4 * kChunkBytes;
   const auto begin = reinterpret_cast<uintptr_t>(arena_.data());
   const uint64_t block = base::align_up(begin, kBlockBytes) - begin;
@@ -100,7 +100,7 @@ TEST_F(StagePlanTest, TheRestOfAChunkThatBeginsABlockIsRoom) {
   EXPECT_EQ(room_behind(block + 64), kLong - 3 * kBlockBytes) << "the next block ends later";
 }
 
-TEST_F(StagePlanTest, OnlyTheLastChunkGrowsAndNotOnceItIsClosed) {
+TEST_F(StagePlanTest, ClosedChunkDoesNotGrow) {
   EXPECT_EQ(plan_.ready(), 0u);
   add(0, 0, 100);
   EXPECT_EQ(plan_.ready(), 0u);
@@ -141,7 +141,7 @@ TEST_F(StagePlanTest, EveryPlaceIsInOneChunk) {
 }
 
 // Packing by the lists of any group of chunks, and draining each chunk, gives the original bytes.
-TEST_F(StagePlanTest, ListsOfAPackBringEachByteToItsSlot) {
+TEST_F(StagePlanTest, PackListsBringEachByteToItsSlot) {
   std::mt19937_64 random(12);
   for (std::byte& byte : state_) byte = static_cast<std::byte>(random());
   add_at_random(random);
@@ -177,7 +177,7 @@ TEST_F(StagePlanTest, ListsOfAPackBringEachByteToItsSlot) {
 }
 
 // Direct or packed, each byte reaches its place, and the CRCs of the parts combine to the place's.
-TEST_F(StagePlanTest, CopiesAndCrcsOfDirectRunsGiveThePlace) {
+TEST_F(StagePlanTest, DirectCopiesAndCrcsCombineToPlace) {
   std::mt19937_64 random(13);
   for (std::byte& byte : state_) byte = static_cast<std::byte>(random());
   StagePlan direct(kChunkBytes, {.run_bytes_min = 5000, .until = 600'000});
@@ -214,7 +214,7 @@ TEST_F(StagePlanTest, CopiesAndCrcsOfDirectRunsGiveThePlace) {
   EXPECT_GT(direct_runs, 20u);
 }
 
-TEST_F(StagePlanTest, OnlyLongRunsOfTheDeviceInFrontAreDirect) {
+TEST_F(StagePlanTest, OnlyLongEarlyDeviceRunsAreDirect) {
   StagePlan plan(kChunkBytes, {.run_bytes_min = 1000, .until = 8000});
   const auto add_one = [&](UnitId unit, uint64_t at, std::span<const DeviceBytes> sources) {
     uint64_t bytes = 0;
@@ -260,7 +260,7 @@ std::vector<size_t> groups_of(const std::vector<StageChunk>& chunks, size_t slot
   return groups;
 }
 
-TEST(NextGroupTest, GroupsDoubleUpToAQuarterOfTheBufferAndEndWhereItDoes) {
+TEST(NextGroupTest, GroupsDoubleUpToQuarterOfBuffer) {
   constexpr size_t kSlots = 22;
   const std::vector<StageChunk> gathered(67, {.in_slot = true});
   EXPECT_EQ(groups_of(gathered, 9, kSlots), (std::vector<size_t>{1, 2, 4, 5, 1,  //
@@ -274,7 +274,7 @@ TEST(NextGroupTest, GroupsDoubleUpToAQuarterOfTheBufferAndEndWhereItDoes) {
   }
 }
 
-TEST(NextGroupTest, DirectChunksTakeNoSlotSoTheEndOfTheBufferIsNotInTheirWay) {
+TEST(NextGroupTest, DirectChunksCrossEndOfBuffer) {
   const std::vector<StageChunk> direct(10);
   EXPECT_EQ(groups_of(direct, 15, 16), (std::vector<size_t>{1, 2, 4, 3}));
   std::vector<StageChunk> mixed(10);
@@ -282,7 +282,7 @@ TEST(NextGroupTest, DirectChunksTakeNoSlotSoTheEndOfTheBufferIsNotInTheirWay) {
   EXPECT_EQ(groups_of(mixed, 15, 16), (std::vector<size_t>{1, 2, 2, 4, 1}));
 }
 
-TEST(NextGroupTest, AGroupIsWholeWhenNoMoreChunksWouldJoinIt) {
+TEST(NextGroupTest, GroupIsWholeWhenNoChunkCanJoin) {
   const std::vector<StageChunk> gathered(3, {.in_slot = true});
   EXPECT_FALSE(next_group({}, 0, 0, 16).is_whole);
   EXPECT_TRUE(next_group(gathered, 0, 0, 16).is_whole);

@@ -49,7 +49,7 @@ TEST(Streams, ASnapshotMayBeLargerThanTheArena) {
   });
 }
 
-TEST(Streams, TheDaemonTakesOneWithIt) {
+TEST(Streams, DaemonRestartAbortsStreamedSnapshot) {
   const SmallRun run = large_run();
   DaemonProcess daemon;
   auto session = open_trainer(daemon, run);

@@ -23,7 +23,7 @@ class UnpackPlanTest : public testing::Test {
   std::vector<ckpt_restore_piece> pieces_;
 };
 
-TEST_F(UnpackPlanTest, WhatDoesNotOverlapIsOneCallInTheOrderOfTheWindow) {
+TEST_F(UnpackPlanTest, DisjointPiecesNeedOneCallInOrder) {
   add(9000, 60, 1, 40);
   add(8500, 100);
   add(8600, 0);
@@ -41,14 +41,14 @@ TEST_F(UnpackPlanTest, WhatDoesNotOverlapIsOneCallInTheOrderOfTheWindow) {
   EXPECT_EQ(call.expected[1], pieces_[0].crc32c);
 }
 
-TEST_F(UnpackPlanTest, NothingToUnpackIsNoCall) {
+TEST_F(UnpackPlanTest, EmptyPlanHasNoCalls) {
   EXPECT_TRUE(plan().calls.empty());
   add(5, 0);
   EXPECT_TRUE(plan().calls.empty());
   EXPECT_EQ(plan().bytes, 0u);
 }
 
-TEST_F(UnpackPlanTest, AsManyCallsAsPiecesLieOnTopOfEachOther) {
+TEST_F(UnpackPlanTest, CallsEqualDeepestOverlap) {
   std::mt19937_64 random(5);
   for (int round = 0; round < 200; ++round) {
     pieces_.clear();

@@ -38,7 +38,7 @@ Finished wait_for_answers(int count, const std::string& timeout) {
                      {"CKPTD_SOCKET=unix:" + socket});
 }
 
-TEST(WaitVerb, AQuestionHasOnlyWhatIsLeftOfTheTimeOut) {
+TEST(WaitVerb, LaterQueriesGetRestOfTimeout) {
   const Finished wait = wait_for_answers(4, "3s");
   EXPECT_EQ(wait.exit_code, 1);
   EXPECT_THAT(wait.err, HasSubstr("waiting up to 3s for tiny@99: run tiny: no such run"));
@@ -47,7 +47,7 @@ TEST(WaitVerb, AQuestionHasOnlyWhatIsLeftOfTheTimeOut) {
                             "has not answered within [0-2]\\.[0-9] s"));
 }
 
-TEST(WaitVerb, AQuestionWithoutTimeIsNotBlamedOnTheDaemon) {
+TEST(WaitVerb, ExpiredTimeoutDoesNotBlameDaemon) {
   const Finished wait = wait_for_answers(1, "400ms");
   EXPECT_EQ(wait.exit_code, 1);
   EXPECT_THAT(wait.err,
@@ -55,7 +55,7 @@ TEST(WaitVerb, AQuestionWithoutTimeIsNotBlamedOnTheDaemon) {
   EXPECT_THAT(wait.err, Not(HasSubstr("has not answered")));
 }
 
-TEST(WaitVerb, WithoutADaemonItSaysWhatItWaitedFor) {
+TEST(WaitVerb, TimeoutWithoutDaemonNamesView) {
   const TempFolder folder;
   const std::string socket = folder.path("none");
   const Finished wait = run_program({program("ckptctl"), "wait", "tiny@99", "--timeout", "10ms"},

@@ -114,7 +114,7 @@ TEST(CommandLines, PruneTakesNoRunFromTheEnvironment) {
   EXPECT_THAT(finished.err, StartsWith("ckptctl prune: the argument `run` is missing"));
 }
 
-TEST(CommandLines, AFlagGivenTwiceIsSaidInOneSentence) {
+TEST(CommandLines, RepeatedFlagErrorIsOneSentence) {
   const Finished twice =
       run_program({program("moetrain"), "run", "--data-dir", "a", "--data-dir", "b"});
   EXPECT_EQ(twice.exit_code, 2);
@@ -125,7 +125,7 @@ TEST(CommandLines, AFlagGivenTwiceIsSaidInOneSentence) {
   EXPECT_THAT(thrice.err, StartsWith("ckptctl log: --limit is given 3 times\n"));
 }
 
-TEST(CommandLines, AWrongFlagOrValueIsSaidInOneSentence) {
+TEST(CommandLines, WrongFlagOrValueErrorIsOneSentence) {
   const std::vector<std::vector<std::string>> lines = {
       {"moetrain", "run", "--ranks", "-1"},
       {"moetrain", "run", "--lr", "fast"},
@@ -169,7 +169,7 @@ TEST(CommandLines, MissingArgumentShowsNoOtherHelp) {
             "`moetrain rank --help` tells more\n");
 }
 
-TEST(CommandLines, EveryCommandTellsItsVersion) {
+TEST(CommandLines, EveryCommandPrintsVersion) {
   std::vector<std::vector<std::string>> lines = {
       {"ckptctl", "log"}, {"moetrain", "run"}, {"moetrain", "eval"}, {"moetrain", "report"}};
   if (kWithBench) lines.push_back({"ckptbench", "save"});
@@ -213,7 +213,7 @@ TEST(CommandLines, HelpIsNoError) {
   }
 }
 
-TEST(CommandLines, WithoutADaemonTheSentenceSaysHowToStartOne) {
+TEST(CommandLines, MissingDaemonErrorSaysHowToStart) {
   const TempFolder folder;
   const auto runs = [](const std::string& socket) {
     return run_program({program("ckptctl"), "--socket", "unix:" + socket, "runs"});
@@ -237,7 +237,7 @@ TEST(CommandLines, WithoutADaemonTheSentenceSaysHowToStartOne) {
   EXPECT_THAT(unset.err, HasSubstr("no socket given: pass --socket unix:PATH or set CKPTD_SOCKET"));
 }
 
-TEST(CommandLines, AFlagThatASocketForbidsNamesTheVariableWithTheSocket) {
+TEST(CommandLines, ConflictWithSocketNamesItsSource) {
   const std::vector<std::string> run = {program("moetrain"), "run", "--data-dir", "store"};
   const Finished by_variable = run_program(run, {"CKPTD_SOCKET=unix:/none.sock"});
   EXPECT_NE(by_variable.exit_code, 0);
@@ -249,7 +249,7 @@ TEST(CommandLines, AFlagThatASocketForbidsNamesTheVariableWithTheSocket) {
   EXPECT_THAT(by_flag.err, HasSubstr("not with --socket unix:/none.sock"));
 }
 
-TEST(NearestName, SuggestsWhatWasProbablyMeant) {
+TEST(NearestName, SuggestsSimilarName) {
   const std::vector<std::string> names = {"log", "show", "status", "prune", "--limit"};
   EXPECT_EQ(base::nearest_name("lgo", names), "log") << "two neighbours exchanged";
   EXPECT_EQ(base::nearest_name("prun", names), "prune");

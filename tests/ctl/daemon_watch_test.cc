@@ -46,7 +46,7 @@ class DaemonWatchTest : public testing::Test {
   std::vector<std::string> said;
 };
 
-TEST_F(DaemonWatchTest, SaysOnceThatNobodyAnswersAndThatSomebodyDoesAgain) {
+TEST_F(DaemonWatchTest, ReportsOutageAndRecoveryOnce) {
   DaemonWatch told = watch();
   for (const uint64_t ms : {0, 700, 1'400}) EXPECT_FALSE(look_at(told, ms));
   EXPECT_THAT(said, IsEmpty()) << "a short silence is none";
@@ -57,7 +57,7 @@ TEST_F(DaemonWatchTest, SaysOnceThatNobodyAnswersAndThatSomebodyDoesAgain) {
                         "ckptd at socket /run/ckptd.sock answers again, after 7.0 s"));
 }
 
-TEST_F(DaemonWatchTest, EndsTheWaitOnceNobodyListensForAMinute) {
+TEST_F(DaemonWatchTest, ExpiresAfterMinuteWithoutListener) {
   DaemonWatch gone = watch();
   listens = false;
   EXPECT_FALSE(look_at(gone, 2'000));
@@ -68,7 +68,7 @@ TEST_F(DaemonWatchTest, EndsTheWaitOnceNobodyListensForAMinute) {
   EXPECT_THAT(gone.expired()->message, HasSubstr("/run/ckptd.sock"));
 }
 
-TEST_F(DaemonWatchTest, CountsTheMinuteFromWhenSomebodyListenedLast) {
+TEST_F(DaemonWatchTest, CountsMinuteFromLastConnection) {
   DaemonWatch gone = watch();
   listens = false;
   EXPECT_FALSE(look_at(gone, 50'000, /*connected=*/true));
@@ -77,7 +77,7 @@ TEST_F(DaemonWatchTest, CountsTheMinuteFromWhenSomebodyListenedLast) {
   EXPECT_THAT(gone.expired()->message, HasSubstr("for 1 min 0 s"));
 }
 
-TEST_F(DaemonWatchTest, LeavesASlowDaemonAndAPatientVerbToTheirTimeOut) {
+TEST_F(DaemonWatchTest, SlowDaemonAndPatientVerbNeverExpire) {
   DaemonWatch slow = watch();
   EXPECT_FALSE(look_at(slow, 600'000)) << "it is there";
   listens = false;
@@ -93,7 +93,7 @@ TEST_F(DaemonWatchTest, ProbesSeldomAndOnlyWithoutAConnection) {
   EXPECT_EQ(probes, 2u) << "one in five seconds";
 }
 
-TEST_F(DaemonWatchTest, SaysThatADaemonThatCameHangs) {
+TEST_F(DaemonWatchTest, ReportsDaemonThatHangsAfterConnecting) {
   DaemonWatch told = watch();
   listens = false;
   look_at(told, 2'000);
@@ -105,7 +105,7 @@ TEST_F(DaemonWatchTest, SaysThatADaemonThatCameHangs) {
                         kNobody));
 }
 
-TEST_F(DaemonWatchTest, ADaemonThatRestartsIsToldOnce) {
+TEST_F(DaemonWatchTest, RestartingDaemonIsReportedOnce) {
   DaemonWatch told = watch();
   listens = false;
   // The daemon accepts connections and refuses them in turns.
@@ -113,7 +113,7 @@ TEST_F(DaemonWatchTest, ADaemonThatRestartsIsToldOnce) {
   EXPECT_THAT(said, ElementsAre(kNobody));
 }
 
-TEST_F(DaemonWatchTest, TwoSessionsHaveOneOutage) {
+TEST_F(DaemonWatchTest, TwoSessionsShareOneOutage) {
   DaemonWatch told = watch();
   listens = false;
   const int other = 0;
@@ -127,8 +127,8 @@ TEST_F(DaemonWatchTest, TwoSessionsHaveOneOutage) {
               ElementsAre(kNobody, "ckptd at socket /run/ckptd.sock answers again, after 4.0 s"));
 }
 
-// A verb's sessions come one after the other; one that has ended never hears of the daemon again.
-TEST_F(DaemonWatchTest, ASecondOutageIsToldAlsoIfTheFirstSessionIsGone) {
+// A verb opens its sessions one after the other. A session that has ended never reports a recovery.
+TEST_F(DaemonWatchTest, SecondOutageIsReportedByLaterSession) {
   DaemonWatch told = watch();
   listens = false;
   look_at(told, 5'000);
@@ -145,7 +145,7 @@ TEST_F(DaemonWatchTest, ASecondOutageIsToldAlsoIfTheFirstSessionIsGone) {
   EXPECT_THAT(said, ElementsAre(kNobody, kNobody));
 }
 
-TEST(WithSilence, ASilentDaemonIsNamedWithItsSocket) {
+TEST(WithSilence, SilentDaemonIsNamedWithSocket) {
   const auto of = [](int ms, bool connected) {
     return with_silence({ckpt::ErrorCode::kResourceExhausted, "run big step 0: no free slab"}, "/s",
                         milliseconds(ms), connected);
@@ -160,7 +160,7 @@ TEST(WithSilence, ASilentDaemonIsNamedWithItsSocket) {
             "(run big step 0: no free slab)");
 }
 
-TEST(SomebodyListens, TellsAServerFromNoneAndLeavesNothingInItsQueue) {
+TEST(SomebodyListens, DetectsServerWithoutFillingItsQueue) {
   const ckpt::test::TempFolder folder;
   const std::string path = folder.path("ckptd.sock");
   EXPECT_FALSE(somebody_listens(path)) << "no socket is there";

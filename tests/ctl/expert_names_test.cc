@@ -54,7 +54,7 @@ INSTANTIATE_TEST_SUITE_P(
         Naming{"layers.5.feed_forward.experts.1.w1.weight",  // Mixtral's consolidated files
                "layers.5.feed_forward.experts", 5, 1}));
 
-TEST(ExpertNames, OthersStayAsTheyAre) {
+TEST(ExpertNames, OtherNamesAreNotExperts) {
   for (const char* name :
        {"", "model.embed_tokens.weight", "model.layers.0.mlp.gate_proj.weight",
         "model.layers.0.mlp.gate.weight", "model.layers.0.block_sparse_moe.gate.weight",
@@ -71,7 +71,7 @@ TEST(ExpertNames, OthersStayAsTheyAre) {
   }
 }
 
-TEST(SliceNames, GoThereAndBack) {
+TEST(SliceNames, RoundTrip) {
   const std::string named = slice_name("a[1].gate_up_proj", 17);
   const auto slice = parse_slice_name(named);
   ASSERT_TRUE(slice);

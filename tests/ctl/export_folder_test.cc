@@ -65,7 +65,7 @@ class ExportFolderTest : public testing::Test {
   const Files single_ = {{kModelName, file_of_tensor("a")}};
 };
 
-TEST_F(ExportFolderTest, TheEarlierExportsFilesGo) {
+TEST_F(ExportFolderTest, RemovesFilesOfEarlierExport) {
   ASSERT_TRUE(write(sharded_).ok());
   put("tokenizer.json", "{}");
   const auto removed = write(single_);
@@ -77,7 +77,7 @@ TEST_F(ExportFolderTest, TheEarlierExportsFilesGo) {
   EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, "tokenizer.json"));
 }
 
-TEST_F(ExportFolderTest, WhatIsNotOfAnExportStays) {
+TEST_F(ExportFolderTest, RefusesToReplaceForeignFiles) {
   put("config.json", "{}");
   EXPECT_THAT(refusal(single_), HasSubstr("config.json exists and is not from an export"));
   std::filesystem::remove(path_ + "/config.json");
@@ -101,7 +101,7 @@ TEST_F(ExportFolderTest, WhatIsNotOfAnExportStays) {
 }
 
 // Manifests of older versions did not list files. Their files are known by the export's tensors.
-TEST_F(ExportFolderTest, FoldersOfOlderVersionsAreKnownByTheirTensors) {
+TEST_F(ExportFolderTest, RecognisesOlderExportsByTheirTensors) {
   ViewUnit unit{0, "u", 2, {{"a", ckpt::DType::kU8, {1}, 0}, {"b", ckpt::DType::kU8, {1}, 1}}};
   const auto older = [&] {
     std::filesystem::remove_all(path_);
@@ -119,7 +119,7 @@ TEST_F(ExportFolderTest, FoldersOfOlderVersionsAreKnownByTheirTensors) {
 }
 
 // Manifests of older versions did not list config.json: the run's metadata has its contents.
-TEST_F(ExportFolderTest, AConfigOfTheUsersStays) {
+TEST_F(ExportFolderTest, KeepsConfigOfUser) {
   const auto older = [&](const std::string& metadata) {
     std::filesystem::remove_all(path_);
     put(kManifestName, manifest_json({.step = 1, .metadata = metadata, .units = units_}).dump());
@@ -139,7 +139,7 @@ TEST_F(ExportFolderTest, AConfigOfTheUsersStays) {
   EXPECT_THAT(*write(single_), UnorderedElementsAre(kConfigName));
 }
 
-TEST_F(ExportFolderTest, AnExportThatStoppedHalfwayIsMended) {
+TEST_F(ExportFolderTest, NextExportRepairsInterruptedExport) {
   ASSERT_TRUE(write(sharded_).ok());
   // The state of publish() after its first rename.
   auto manifest = *parse_manifest(read(kManifestName));
@@ -159,7 +159,7 @@ TEST_F(ExportFolderTest, AnExportThatStoppedHalfwayIsMended) {
   EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName));
 }
 
-TEST_F(ExportFolderTest, NothingIsLeftOfAnInterruptedExport) {
+TEST_F(ExportFolderTest, InterruptedExportLeavesNoFiles) {
   ASSERT_TRUE(write(single_, false).ok());
   EXPECT_THAT(entries(), IsEmpty());
   // A leftover of a kill on a file system that cannot make files without names.
@@ -180,7 +180,7 @@ TEST_F(ExportFolderTest, FilesOfALiveExportAreNotSwept) {
   EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, "x"));
 }
 
-TEST_F(ExportFolderTest, NothingIsLeftInAFolderOfAnotherLayout) {
+TEST_F(ExportFolderTest, SweepsHiddenFilesInSubfolders) {
   std::filesystem::create_directories(path_ + "/part");
   const pid_t child = ::fork();
   ASSERT_GE(child, 0);
@@ -196,7 +196,7 @@ TEST_F(ExportFolderTest, NothingIsLeftInAFolderOfAnotherLayout) {
   EXPECT_TRUE(std::filesystem::is_empty(path_ + "/part"));
 }
 
-TEST_F(ExportFolderTest, ALinkToAFolderStays) {
+TEST_F(ExportFolderTest, KeepsLinkToFolder) {
   std::filesystem::create_directories(path_);
   std::filesystem::create_directories(folder_.path("elsewhere"));
   std::filesystem::create_directory_symlink(folder_.path("elsewhere"), path_ + "/part");
@@ -229,7 +229,7 @@ TEST_F(ExportFolderTest, MoreFilesThanTheSoftLimit) {
   EXPECT_TRUE(folder.ok()) << folder.error().message;
 }
 
-TEST_F(ExportFolderTest, OneExportAtATime) {
+TEST_F(ExportFolderTest, ConcurrentExportIsRefused) {
   std::filesystem::create_directories(path_);
   const ckpt::base::UniqueFd other(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);

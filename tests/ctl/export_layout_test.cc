@@ -21,7 +21,7 @@ Schema schema() {
   return schema;
 }
 
-TEST(ExportLayout, TakesTheModelAndNothingElse) {
+TEST(ExportLayout, TakesOnlyModelTensors) {
   const auto layout = make_export_layout(schema(), {});
   ASSERT_TRUE(layout.ok()) << layout.error().message;
   EXPECT_EQ(layout->tensors, 2u);
@@ -50,7 +50,7 @@ TEST(ExportLayout, OptimizerOnRequest) {
   EXPECT_EQ(layout->files[0].pieces[2].offset, 32u);
 }
 
-TEST(ExportLayout, ShardsAreNamedAsTransformersWantsThem) {
+TEST(ExportLayout, ShardNamesFollowTransformers) {
   const auto layout = make_export_layout(schema(), {.shard_bytes = 64});
   ASSERT_TRUE(layout.ok());
   ASSERT_EQ(layout->files.size(), 2u);
@@ -60,13 +60,13 @@ TEST(ExportLayout, ShardsAreNamedAsTransformersWantsThem) {
   EXPECT_EQ(layout->index["weight_map"]["model.layers.0.w"], "model-00002-of-00002.safetensors");
 }
 
-TEST(ExportLayout, ATensorLargerThanAShardGetsOneOfItsOwn) {
+TEST(ExportLayout, OversizedTensorGetsItsOwnShard) {
   const auto layout = make_export_layout(schema(), {.shard_bytes = 1});
   ASSERT_TRUE(layout.ok());
   EXPECT_EQ(layout->files.size(), 2u);
 }
 
-TEST(ExportLayout, TwoTensorsOfOneNameAreAnError) {
+TEST(ExportLayout, DuplicateTensorNameIsRefused) {
   Schema twice = schema();
   twice.units[1].tensors[0].name = twice.units[0].tensors[0].name;
   const auto layout = make_export_layout(twice, {});
@@ -74,7 +74,7 @@ TEST(ExportLayout, TwoTensorsOfOneNameAreAnError) {
   EXPECT_NE(layout.error().message.find("unit layers.0"), std::string::npos);
 }
 
-TEST(ExportLayout, NothingToExportIsAnError) {
+TEST(ExportLayout, ExportWithoutTensorsIsRefused) {
   Schema bare;
   bare.units = {{0, "blob", 100, {}}};
   const auto layout = make_export_layout(bare, {});

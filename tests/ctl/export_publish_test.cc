@@ -112,7 +112,7 @@ TEST_F(ExportPublish, AFailedSyncLeavesTheEarlierExport) {
   }
 }
 
-TEST_F(ExportPublish, AKillAtAnyCallLeavesAWholeExportOrAnUnfinishedOne) {
+TEST_F(ExportPublish, KillLeavesWholeOrMarkedUnfinishedExport) {
   for (const auto& [before, after] : {std::pair(one_, several_), std::pair(several_, one_)}) {
     int unfinished = 0;
     int exit_code = kEndedThere;

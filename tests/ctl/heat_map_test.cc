@@ -46,7 +46,7 @@ Json wide(int layers, int experts) {
   return as_parsed(document);
 }
 
-TEST(HeatLevel, GoesFromNothingToTheMost) {
+TEST(HeatLevel, ScalesFromZeroToMaximum) {
   EXPECT_EQ(heat_level(0, 0), 0);
   EXPECT_EQ(heat_level(0, 700), 0);
   EXPECT_EQ(heat_level(1, 700), 1);
@@ -57,7 +57,7 @@ TEST(HeatLevel, GoesFromNothingToTheMost) {
   EXPECT_EQ(heat_level(UINT64_MAX - 1, UINT64_MAX), 7);
 }
 
-TEST(HeatMap, SaysWhichExpertsItCannotShow) {
+TEST(HeatMap, TitleCountsExpertsNotShown) {
   Json document{{"run", "odd"}, {"lineage", 1}, {"step", 5}};
   document["layers"] = Json::array();
   document["layers"].push_back(
@@ -68,7 +68,7 @@ TEST(HeatMap, SaysWhichExpertsItCannotShow) {
   EXPECT_THAT(heat_map(small(), HeatBy::kStaleness).title, Not(HasSubstr("not shown")));
 }
 
-TEST(HeatMap, WithoutColourItIsCharacters) {
+TEST(HeatMap, WithoutColourUsesCharacters) {
   EXPECT_EQ(heat_map_text(heat_map(small(), HeatBy::kLostTokens), {.columns = 60, .colour = false}),
             "tiny~2@20: tokens each expert would lose in a restore\n"
             "layer experts 0-2\n"
@@ -82,7 +82,7 @@ TEST(HeatMap, WithoutColourItIsCharacters) {
 }
 
 // An expert may have lost tokens and have no version in the view.
-TEST(HeatMap, OfWhatWasLostSoFar) {
+TEST(HeatMap, ShowsTokensLostSoFar) {
   Json document = small();
   document["layers"][0]["experts"][0]["lost_so_far"] = 70u;
   document["layers"][0]["experts"][1]["lost_so_far"] = 0u;
@@ -99,14 +99,14 @@ TEST(HeatMap, OfWhatWasLostSoFar) {
   EXPECT_THAT(heat_map_svg(map), HasSubstr("<title>layer 11 expert 2: 10 tokens</title>"));
 }
 
-TEST(HeatMap, InColourEveryCellIsABackground) {
+TEST(HeatMap, ColourCellsAreBackgrounds) {
   const std::string text =
       heat_map_text(heat_map(small(), HeatBy::kLostTokens), {.columns = 60, .colour = true});
   EXPECT_THAT(text, HasSubstr("    1 \x1b[48;5;53m  \x1b[0m\x1b[48;5;226m  \x1b[0m\n"));
   EXPECT_THAT(text, HasSubstr("?\?  !!"));
 }
 
-TEST(HeatMap, EveryLineFitsAndEveryExpertIsThere) {
+TEST(HeatMap, FitsColumnsAndShowsEveryExpert) {
   for (const int columns : {24, 40, 80, 200}) {
     const HeatMap map = heat_map(wide(3, 256), HeatBy::kStaleness);
     std::istringstream lines(heat_map_text(map, {.columns = columns, .colour = false}));
@@ -120,7 +120,7 @@ TEST(HeatMap, EveryLineFitsAndEveryExpertIsThere) {
   }
 }
 
-TEST(HeatMap, ATitleGoesOnInTheNextLine) {
+TEST(HeatMap, LongTitleWraps) {
   HeatMap map;
   map.title = std::string(30, 'r') + "~1@5: tokens each expert would lose";
   EXPECT_EQ(heat_map_text(map, {.columns = 24, .colour = false}),
@@ -131,7 +131,7 @@ TEST(HeatMap, ATitleGoesOnInTheNextLine) {
 }
 
 // A full checkpoint leaves all cells equal.
-TEST(HeatMap, SaysWhatAlikeCellsShow) {
+TEST(HeatMap, SummarisesEqualCells) {
   Json document{{"run", "tiny"}, {"lineage", 1}, {"step", 6}};
   document["layers"] = {{{"layer", 0}, {"experts", {expert(0, 6, 0, 0), expert(1, 6, 0, 0)}}}};
   const HeatMap map = heat_map(as_parsed(document), HeatBy::kLostTokens);
@@ -149,7 +149,7 @@ TEST(HeatMap, SaysWhatAlikeCellsShow) {
   EXPECT_EQ(heat_map(as_parsed(document), HeatBy::kLostTokens).alike, "");
 }
 
-TEST(HeatMap, APipeGetsSentencesUnbroken) {
+TEST(HeatMap, PipeGetsUnwrappedSentences) {
   Json document{{"run", "tiny"}, {"lineage", 1}, {"step", 6}};
   document["layers"] = {{{"layer", 0}, {"experts", {expert(0, 6, 0, 0), expert(1, 6, 0, 0)}}}};
   const HeatMap map = heat_map(as_parsed(document), HeatBy::kLostTokens);
@@ -157,7 +157,7 @@ TEST(HeatMap, APipeGetsSentencesUnbroken) {
             "tiny~1@6: tokens each expert would lose in a restore\n" + map.alike + "\n");
 }
 
-TEST(HeatMap, NothingToShow) {
+TEST(HeatMap, RunWithoutExpertsShowsNoExperts) {
   const Json document{{"run", "dense"}, {"lineage", 1}, {"step", 5}, {"layers", Json::array()}};
   const HeatMap map = heat_map(document, HeatBy::kLostTokens);
   EXPECT_EQ(heat_map_text(map, {}),
@@ -165,14 +165,14 @@ TEST(HeatMap, NothingToShow) {
   EXPECT_THAT(heat_map_svg(map), HasSubstr("</svg>"));
 }
 
-TEST(HeatMap, ANumberOutOfRangeIsPassedOver) {
+TEST(HeatMap, OutOfRangeNumberIsIgnored) {
   Json document = small();
   document["layers"][0]["experts"].push_back(expert(2'000'000'000, 1, 19, 5));
   document = as_parsed(document);
   EXPECT_EQ(heat_map(document, HeatBy::kStaleness).experts, 3u);
 }
 
-TEST(HeatMapSvg, HasACellForEachExpertThatSaysWhatItIs) {
+TEST(HeatMapSvg, HasLabelledCellForEachExpert) {
   Json document = small();
   document["run"] = "a<b";
   const std::string svg = heat_map_svg(heat_map(document, HeatBy::kLostTokens));

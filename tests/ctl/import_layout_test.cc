@@ -63,7 +63,7 @@ std::string refusal(const Result<ImportLayout>& layout) {
   return layout.ok() ? "" : layout.error().message;
 }
 
-TEST(ImportLayout, AllBytesGiveTheSameUnitsBack) {
+TEST(ImportLayout, ResumableExportRoundTripsUnits) {
   for (const uint64_t shard_bytes : {0, 40}) {
     const Written written = write({.resumable = true, .shard_bytes = shard_bytes});
     EXPECT_EQ(written.manifest.step, 7u);
@@ -82,7 +82,7 @@ TEST(ImportLayout, AllBytesGiveTheSameUnitsBack) {
   }
 }
 
-TEST(ImportLayout, AModelAloneGivesUnitsOfTheModel) {
+TEST(ImportLayout, ModelExportGivesModelUnits) {
   const Written written = write({});
   const auto layout = make_import_layout(written.files, written.manifest);
   ASSERT_TRUE(layout.ok()) << layout.error().message;
@@ -92,7 +92,7 @@ TEST(ImportLayout, AModelAloneGivesUnitsOfTheModel) {
   EXPECT_FALSE(written.manifest.resumable);
 }
 
-TEST(ImportLayout, FilesOfOthersGiveAUnitForEachTensor) {
+TEST(ImportLayout, FilesWithoutManifestGiveUnitPerTensor) {
   const Written written = write({.include_optimizer = true});
   const auto layout = make_import_layout(written.files, std::nullopt);
   ASSERT_TRUE(layout.ok()) << layout.error().message;
@@ -101,7 +101,7 @@ TEST(ImportLayout, FilesOfOthersGiveAUnitForEachTensor) {
   EXPECT_EQ(layout->data_bytes, 64u + 32 + 64);
 }
 
-TEST(ImportLayout, SaysWhatDoesNotFit) {
+TEST(ImportLayout, RefusesFilesThatContradictManifest) {
   const Written whole = write({});
   const auto tensors = [&](auto change) {
     Written written = whole;
@@ -150,7 +150,7 @@ TensorFile file_of(const std::string& name, std::vector<ckpt::safetensors::Tenso
   return file;
 }
 
-TEST(ImportLayout, AnExpertOfSeveralFilesIsOneUnit) {
+TEST(ImportLayout, ExpertAcrossFilesIsOneUnit) {
   const std::string experts = "model.layers.2.mlp.experts.";
   const std::vector<TensorFile> files = {
       file_of("1", {{experts + "0.up_proj.weight", DType::kF8E4M3, {2, 2}},
@@ -174,7 +174,7 @@ TEST(ImportLayout, AnExpertOfSeveralFilesIsOneUnit) {
   EXPECT_EQ(layout->pieces[1].destination, 1000u);
 }
 
-TEST(ImportLayout, StackedExpertsAreCutIntoUnits) {
+TEST(ImportLayout, StackedExpertsAreSplitIntoUnits) {
   const std::string experts = "model.layers.0.mlp.experts";
   const auto layout =
       make_import_layout({file_of("1", {{experts + ".down_proj_bias", DType::kBF16, {2, 3}},
@@ -195,7 +195,7 @@ TEST(ImportLayout, StackedExpertsAreCutIntoUnits) {
   EXPECT_EQ(layout->tensors, 3u);
 }
 
-TEST(ImportLayout, WhatCannotBeCutStaysWhole) {
+TEST(ImportLayout, UnsplittableStackedTensorStaysWhole) {
   const std::string stacked = "model.layers.0.mlp.experts.gate_up_proj";
   const auto units = [&](std::vector<ckpt::safetensors::Tensor> tensors) {
     const auto layout = make_import_layout({file_of("1", std::move(tensors))}, std::nullopt);
@@ -313,7 +313,7 @@ TEST(ImportLayout, AnIndexStaysInItsFolder) {
   EXPECT_THAT(index->check({one, other}).error().message, HasSubstr("but it is in"));
 }
 
-TEST(Manifest, RefusesWhatItDoesNotKnow) {
+TEST(Manifest, RefusesUnknownOrInvalidContent) {
   const auto refused = [](const std::string& text) {
     const auto manifest = parse_manifest(text);
     EXPECT_FALSE(manifest.ok()) << text;

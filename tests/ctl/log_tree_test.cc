@@ -25,12 +25,12 @@ std::string drawn(const Json& log) {
   return text;
 }
 
-TEST(LogTree, OneLineIsAColumn) {
+TEST(LogTree, OneLineageIsOneColumn) {
   EXPECT_EQ(drawn({commit(20, 1, "t@20"), commit(10, 1, "t@10")}), "* t@20\n* t@10\n");
   EXPECT_EQ(drawn(Json::array()), "");
 }
 
-TEST(LogTree, AbandonedCommitsStandBesideTheFork) {
+TEST(LogTree, AbandonedCommitsAreDrawnBesideFork) {
   const Json log = {commit(100, 2, "t@100", fork_at(40, 1)),
                     commit(60, 2, "t@60", fork_at(40, 1)),
                     commit(80, 1, "t~1@80"),
@@ -65,13 +65,13 @@ TEST(LogTree, ABranchMayHaveBranches) {
             "* t@10\n");
 }
 
-TEST(LogTree, ACommitWhoseParentIsNotListedIsARoot) {
+TEST(LogTree, CommitWithUnlistedParentIsRoot) {
   EXPECT_EQ(drawn({commit(50, 2, "t@50", fork_at(40, 1)), commit(20, 3, "t~3@20")}),
             "* t@50\n* t~3@20\n");
 }
 
 // Each row is drawn once, whatever the answer holds.
-TEST(LogTree, AnswersThatContradictThemselvesEnd) {
+TEST(LogTree, ContradictoryAnswersDrawEachRowOnce) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 200; ++round) {
     Json log = Json::array();

@@ -53,7 +53,7 @@ class ModelFolderTest : public testing::Test {
   std::string path_ = folder_.path("model");
 };
 
-TEST_F(ModelFolderTest, NamesWhatItLeavesOut) {
+TEST_F(ModelFolderTest, NamesOmittedFiles) {
   put("model.safetensors", one_tensor("a"));
   put("tokenizer.json", "{}");
   put("original/consolidated.pth", "");
@@ -64,7 +64,7 @@ TEST_F(ModelFolderTest, NamesWhatItLeavesOut) {
   EXPECT_TRUE(folder.metadata.empty());
 }
 
-TEST_F(ModelFolderTest, NamesWhatItLeavesOutInFoldersOfTheIndex) {
+TEST_F(ModelFolderTest, NamesOmittedFilesInSubfoldersOfIndex) {
   put("part/x.safetensors", one_tensor("a"));
   put("part/tokenizer.json", "{}");
   put("part/more/y.txt", "");
@@ -74,7 +74,7 @@ TEST_F(ModelFolderTest, NamesWhatItLeavesOutInFoldersOfTheIndex) {
 }
 
 // mlx_lm writes such an index.
-TEST_F(ModelFolderTest, TakesAnIndexOfTheOneFile) {
+TEST_F(ModelFolderTest, AcceptsIndexOfSingleFile) {
   put("model.safetensors", one_tensor("a"));
   put("model.safetensors.index.json", R"({"weight_map": {"a": "model.safetensors"}})");
   EXPECT_THAT(names(), ElementsAre("model.safetensors"));
@@ -83,7 +83,7 @@ TEST_F(ModelFolderTest, TakesAnIndexOfTheOneFile) {
   EXPECT_THAT(refusal(), HasSubstr("tensor b is said to be in model.safetensors, but no file"));
 }
 
-TEST_F(ModelFolderTest, SaysIfTheConfigIsNotTheExports) {
+TEST_F(ModelFolderTest, NotesConfigThatDiffersFromExport) {
   put("model.safetensors", one_tensor("a"));
   const auto notes = [&](bool resumable, const std::string& metadata, const std::string& config) {
     const Manifest manifest{.step = 1, .resumable = resumable, .metadata = metadata};
@@ -119,14 +119,14 @@ TEST_F(ModelFolderTest, FindsFilesWithoutAnIndex) {
   EXPECT_THAT(refusal(), HasSubstr("both model.safetensors and"));
 }
 
-TEST_F(ModelFolderTest, FollowsLinksAsTheHubsCacheHasThem) {
+TEST_F(ModelFolderTest, FollowsLinksOfHubCache) {
   put("../blobs/1", one_tensor("a"));
   std::filesystem::create_directories(path_);
   std::filesystem::create_symlink("../blobs/1", path_ + "/model.safetensors");
   EXPECT_THAT(names(), ElementsAre("model.safetensors"));
 }
 
-TEST_F(ModelFolderTest, SaysWhatIsNoSafetensors) {
+TEST_F(ModelFolderTest, ExplainsFilesThatAreNotSafetensors) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "not even a header length"},
       {"version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 4\n", "git lfs pull"},
@@ -140,7 +140,7 @@ TEST_F(ModelFolderTest, SaysWhatIsNoSafetensors) {
   }
 }
 
-TEST_F(ModelFolderTest, SaysWhatIsWrongBesideTheTensors) {
+TEST_F(ModelFolderTest, ReportsMissingFilesAndInvalidJson) {
   clear();
   EXPECT_THAT(refusal(),
               HasSubstr("neither model.safetensors nor model.safetensors.index.json, nor "
@@ -160,7 +160,7 @@ TEST_F(ModelFolderTest, SaysWhatIsWrongBesideTheTensors) {
   EXPECT_EQ(ckpt::exit_code_for(none.error().code), 3);
 }
 
-TEST_F(ModelFolderTest, SeesAFileThatChangesMeanwhile) {
+TEST_F(ModelFolderTest, DetectsFileChangedDuringImport) {
   put("model.safetensors", one_tensor("a"));
   const ModelFolder folder = taken();
   EXPECT_TRUE(folder.inputs[0].check_unchanged().ok());

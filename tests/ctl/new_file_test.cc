@@ -44,7 +44,7 @@ TEST_F(NewFileTest, AppearsWholeOrNotAtAll) {
   EXPECT_EQ(entries(), 1u);
 }
 
-TEST_F(NewFileTest, ReplacesWhatWasThere) {
+TEST_F(NewFileTest, ReplacesExistingFile) {
   for (const char* text : {"first", "again", "third"}) {
     const bool hidden = std::string_view(text) == "third";
     auto file = NewFile::create(folder_.path(), "x", 5,
@@ -67,7 +67,7 @@ TEST_F(NewFileTest, HiddenNamesAreInTheTopFolder) {
   EXPECT_TRUE(std::filesystem::exists(folder_.path("part/x")));
 }
 
-TEST_F(NewFileTest, TextGoesThroughLinksAndPipes) {
+TEST_F(NewFileTest, TextIsWrittenThroughLinksAndPipes) {
   ASSERT_TRUE(write_text_file(folder_.path("real"), "first").ok());
   std::filesystem::create_symlink("real", folder_.path("link"));
   ASSERT_TRUE(write_text_file(folder_.path("link"), "second").ok());
@@ -90,7 +90,7 @@ TEST_F(NewFileTest, TextGoesThroughLinksAndPipes) {
   EXPECT_EQ(entries(), 5u);
 }
 
-TEST_F(NewFileTest, FolderThatIsNotThereIsNamed) {
+TEST_F(NewFileTest, MissingFolderIsNamed) {
   const auto file = NewFile::create(folder_.path("no"), "x", 1);
   ASSERT_FALSE(file.ok());
   EXPECT_NE(file.error().message.find(folder_.path("no")), std::string::npos);

@@ -15,7 +15,7 @@ ckpt::ByteView bytes_of(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 
-TEST(ChangeNorm, IsTheNormOfTheDifferenceOverThatOfTheFirst) {
+TEST(ChangeNorm, IsRelativeToNormOfFirst) {
   ChangeNorm norm;
   norm.add(DType::kF32, bytes_of<float>({3, 4}), bytes_of<float>({3, 5}));
   EXPECT_DOUBLE_EQ(norm.relative().value(), 1.0 / 5);
@@ -38,7 +38,7 @@ TEST(ChangeNorm, ReadsBothHalfTypes) {
   EXPECT_DOUBLE_EQ(smallest.relative().value(), 1.0);
 }
 
-TEST(ChangeNorm, SaysNothingWhereThereIsNothingToMeasure) {
+TEST(ChangeNorm, HasNoValueWithoutMeasurableTensors) {
   EXPECT_FALSE(ChangeNorm().relative());
   EXPECT_FALSE(ChangeNorm::measures(DType::kI64));
   EXPECT_FALSE(ChangeNorm::measures(DType::kF8E4M3));
@@ -52,7 +52,7 @@ TEST(ChangeNorm, SaysNothingWhereThereIsNothingToMeasure) {
   EXPECT_EQ(unchanged.no_norm_reason(), "");
 }
 
-TEST(ChangeNorm, SaysThatThereIsNoNormOfWhatIsNotFinite) {
+TEST(ChangeNorm, NonFiniteNumbersHaveNoNorm) {
   for (const float odd : {std::nanf(""), HUGE_VALF}) {
     for (const bool before : {true, false}) {
       ChangeNorm norm;

@@ -19,7 +19,7 @@ int in_child_with(rlimit limit, const std::function<bool()>& holds) {
   return status;
 }
 
-TEST(OpenFiles, TheSoftLimitIsRaisedAsFarAsNeeded) {
+TEST(OpenFiles, RaisesSoftLimitAsNeeded) {
   const auto raised = [] {
     rlimit now{};
     return allow_open_files("out", 200).ok() && ::getrlimit(RLIMIT_NOFILE, &now) == 0 &&
@@ -28,7 +28,7 @@ TEST(OpenFiles, TheSoftLimitIsRaisedAsFarAsNeeded) {
   EXPECT_EQ(in_child_with({64, 1000}, raised), 0);
 }
 
-TEST(OpenFiles, AHardLimitThatIsTooLowIsNamed) {
+TEST(OpenFiles, NamesHardLimitThatIsTooLow) {
   const auto refused = [] {
     const auto status = allow_open_files("out", 1200);
     const std::string says = status.ok() ? "" : status.error().message;

@@ -104,7 +104,7 @@ constexpr const char* kStacked =
     R"("empty":{"dtype":"F6_E2M3","shape":[0],"data_offsets":[3,3]},)"
     R"("mod\u00e8le":{"dtype":"F4","shape":[4],"data_offsets":[3,5]}}    )";
 
-TEST_F(RoundTrip, FilesAreWrittenAsTheyWereImported) {
+TEST_F(RoundTrip, ExportReproducesImportedFiles) {
   add("model-00001-of-00002.safetensors", file_with(kStacked, 17, 1));
   add("part/x.safetensors",
       file_with(R"({"__metadata__":{"format":"mlx"},"b":{"dtype":"C64","shape":[],)"
@@ -130,7 +130,7 @@ TEST_F(RoundTrip, AnExportOfAnImportKeepsItsExperts) {
   expect_files_again();
 }
 
-TEST_F(RoundTrip, OtherShardsHaveStackedTensorsWhole) {
+TEST_F(RoundTrip, OtherShardSizesKeepStackedTensorsWhole) {
   add("model.safetensors", file_with(kStacked, 17, 1));
   import();
   const auto files = exported({.shard_bytes = 12});
@@ -154,7 +154,7 @@ TEST_F(RoundTrip, OtherShardsHaveStackedTensorsWhole) {
   EXPECT_TRUE(make_import_layout(again, manifest).ok());
 }
 
-TEST_F(RoundTrip, EveryByteOfAnImportComesBackFromResumable) {
+TEST_F(RoundTrip, ResumableExportRoundTripsEveryByte) {
   add("model.safetensors", file_with(kStacked, 17, 1));
   import();
   const auto files = exported({.resumable = true});
@@ -174,7 +174,7 @@ TEST_F(RoundTrip, EveryByteOfAnImportComesBackFromResumable) {
   EXPECT_EQ(again, units_);
 }
 
-TEST_F(RoundTrip, AFilesUnitFromATrainerIsNotTrusted) {
+TEST_F(RoundTrip, RefusesForgedFilesUnit) {
   const auto refused = [](std::vector<ckpt::TensorSpec> tensors, const Bytes& bytes) {
     const auto originals =
         parse_original_files({0, std::string(kFilesUnit), bytes.size(), std::move(tensors)}, bytes);
@@ -194,7 +194,7 @@ TEST_F(RoundTrip, AFilesUnitFromATrainerIsNotTrusted) {
               HasSubstr("kept twice"));
 }
 
-TEST(ModelConfig, MetadataGivesNumbersAsTheyWereWritten) {
+TEST(ModelConfig, MetadataKeepsNumbersVerbatim) {
   EXPECT_EQ(config_of_metadata(R"({"training": {"hf_config": 1, "l": [1]}, "hf_config": )"
                                R"({"big":1000000000000000019884624838656,"eps":1e-05 , "e":[ ],)"
                                R"("s":"a\"}{\u00e9","l":[1,{"x":null}]}})"),
@@ -216,13 +216,13 @@ TEST(ModelConfig, MetadataGivesNumbersAsTheyWereWritten) {
   }
 }
 
-TEST(ModelConfig, IsComparedByWhatItSays) {
+TEST(ModelConfig, IsComparedByValue) {
   EXPECT_TRUE(same_config("{ \"a\": 1.0 }", R"({"hf_config":{"a":1.0}})"));
   EXPECT_FALSE(same_config("{\"a\": 2}", R"({"hf_config":{"a":1}})"));
   EXPECT_FALSE(same_config("{\"a\": 2}", ""));
 }
 
-TEST(ModelConfig, TakesWhatPythonWrites) {
+TEST(ModelConfig, ReadsConfigsWrittenByPython) {
   EXPECT_EQ(read_model_config(R"({"a": 1000000000000000019884624838656})")->metadata,
             R"({"hf_config":{"a": 1000000000000000019884624838656}})");
   const std::vector<std::pair<std::string, std::string>> notes = {

@@ -17,7 +17,7 @@ ckpt::Result<Json> joined(const std::vector<const char*>& answers) {
   return std::move(whole).document();
 }
 
-TEST(Pages, ListsGoOn) {
+TEST(Pages, ListsAreJoined) {
   EXPECT_EQ(joined({R"({"next": "5", "lists": [], "document": [1, 2]})",
                     R"({"next": null, "lists": [], "document": [3]})"})
                 .value(),
@@ -30,7 +30,7 @@ TEST(Pages, ListsGoOn) {
       Json::parse(R"({"run": "a", "units": [1, 2], "x": 1})"));
 }
 
-TEST(Pages, ALayerThatWasCutIsOne) {
+TEST(Pages, SplitLayerIsJoined) {
   EXPECT_EQ(joined({R"({"next": "1", "lists": ["layers"], "document": {"layers": [
                    {"layer": 0, "experts": [{"expert": 0}]}]}})",
                     R"({"next": null, "lists": ["layers"], "document": {"layers": [
@@ -40,7 +40,7 @@ TEST(Pages, ALayerThatWasCutIsOne) {
                                  {"layer": 1, "experts": []}]})"));
 }
 
-TEST(Pages, OfTwoViewsAreNoAnswer) {
+TEST(Pages, PagesOfDifferentStepsAreRefused) {
   const auto wrong =
       joined({R"({"next": "1", "lists": ["units"], "document": {"step": 5, "units": [1]}})",
               R"({"next": null, "lists": ["units"], "document": {"step": 6, "units": [2]}})"});
@@ -48,7 +48,7 @@ TEST(Pages, OfTwoViewsAreNoAnswer) {
   EXPECT_THAT(wrong.error().message, HasSubstr("not of one step: 5, then 6; ask again"));
 }
 
-TEST(Pages, WhatIsNoPageIsRefused) {
+TEST(Pages, MalformedPagesAreRefused) {
   for (const char* answer : {"[]", "7", "{}", R"({"next": null, "lists": [], "document": {}})",
                              R"({"next": "", "lists": [], "document": [1]})",
                              R"({"next": 5, "lists": [], "document": []})",

@@ -37,7 +37,7 @@ TEST(Print, LogShowsTagsMetricsAndSizes) {
             "    40       3  best  loss=2.5\n");
 }
 
-TEST(Print, AlarmsSayWhatWasRefused) {
+TEST(Print, AlarmsMarkRefusedUnits) {
   const Json alarms = Json::parse(R"([
     {"step": 12, "lineage": 1, "time": "2026-01-31T12:00:00.000Z", "refused": true,
      "kind": "not_finite", "text": "unit a: 3 of its floats are NaN or infinite"},
@@ -51,7 +51,7 @@ TEST(Print, AlarmsSayWhatWasRefused) {
   EXPECT_EQ(print_alarms(Json::array()), "no alarms\n");
 }
 
-TEST(Print, ShowSaysWhatIsMissing) {
+TEST(Print, ShowMarksMissingUnits) {
   const Json show = Json::parse(R"({"run": "tiny", "step": 10, "lineage": 1, "complete": false,
     "units": [{"unit": "a", "version_step": 8, "staleness": 2, "bytes": 512,
                "crc32c": "e3069283"},
@@ -98,7 +98,7 @@ TEST(Print, VerifyNamesCommitAndUnit) {
             "4.0 KiB checked in 3 commits, 1 ERROR\n");
 }
 
-TEST(Print, PruneNamesCommitsAndTagsThatGo) {
+TEST(Print, PruneNamesRemovedCommitsAndTags) {
   const Json plan = Json::parse(R"({"run": "tiny", "dry_run": true, "bytes": 512,
     "kept": [{"step": 9, "lineage": 2, "time": "2026-01-02", "reasons": ["pinned"]}],
     "removed": [{"step": 5, "lineage": 1, "time": "2026-01-01", "reason": "no rule keeps it",
@@ -136,7 +136,7 @@ TEST(Print, RestorePlanShowsTimesAndNotes) {
             "note: unit a: step 5 instead of 10: CRC32C mismatch\n");
 }
 
-TEST(Print, ScrubShowsThePassUnderWayAndTheLast) {
+TEST(Print, ScrubShowsCurrentAndLastPass) {
   const Json report = Json::parse(R"({"state": "yielding", "store_bytes": 8192, "errors": [
     {"run": "tiny", "step": 5, "lineage": 1, "unit": "layers.0", "reason": "CRC differs"}],
     "pass": {"number": 2, "began": "2026-01-02", "checked_bytes": 4096, "commits": 1},
@@ -154,14 +154,14 @@ TEST(Print, ScrubShowsThePassUnderWayAndTheLast) {
   EXPECT_EQ(print_scrub(Json::object()), "no pass has ended yet\n");
 }
 
-TEST(Print, MembersThatAnOlderDaemonDoesNotSendAreDashes) {
+TEST(Print, MissingMembersOfOlderDaemonAreDashes) {
   EXPECT_NO_FATAL_FAILURE(print_runs(Json::parse("[{}]")));
   EXPECT_NO_FATAL_FAILURE(print_show(Json::object()));
   EXPECT_NO_FATAL_FAILURE(print_diff(Json::object()));
   EXPECT_NE(print_unit(Json::object()).find("run - unit -"), std::string::npos);
 }
 
-TEST(Print, StatusTellsHealthDiskAndDurableSteps) {
+TEST(Print, StatusShowsHealthDiskAndDurableSteps) {
   const std::string text = print_status(Json::parse(R"({"store": "01ab", "state": "ready",
     "can_save": false, "uptime_seconds": 65.0, "runs": 1, "engine": "uring", "io_shape": "32x4MiB",
     "conditions": [{"name": "disk_full", "seconds": 12.0, "stops_saving": true,
@@ -189,7 +189,7 @@ TEST(Print, StatusTellsHealthDiskAndDurableSteps) {
               testing::HasSubstr("health:    ok\n"));
 }
 
-TEST(Print, StatusTellsHowManySlabsAreEvictable) {
+TEST(Print, StatusShowsHowManySlabsAreEvictable) {
   EXPECT_THAT(
       print_status(Json::parse(R"({"arena_bytes": 67108864, "arena_bytes_max": 67108864,
                 "warm_pool_bytes": 0, "slabs": {"free": 1, "leased": 2, "sealed": 0, "durable": 9,
@@ -199,7 +199,7 @@ TEST(Print, StatusTellsHowManySlabsAreEvictable) {
                          "13 evictable\n"));
 }
 
-TEST(Print, StatusTellsWhatWaitsForTheDisk) {
+TEST(Print, StatusShowsSnapshotsWaitingForDisk) {
   Json run = Json::parse(R"({"run": "tiny", "trained": true, "step": null, "failing": null,
     "waiting": {"snapshots": 3, "first_step": 5, "seconds": 25.0}})");
   const auto line = [&] { return print_status({{"durable", Json::array({run})}}); };
@@ -214,7 +214,7 @@ TEST(Print, StatusTellsWhatWaitsForTheDisk) {
   EXPECT_THAT(line(), testing::HasSubstr("  awaited "));
 }
 
-TEST(Print, KeepTellsRulesInWordsAndPins) {
+TEST(Print, KeepShowsRulesInWordsAndPins) {
   EXPECT_EQ(print_keep(Json::parse(R"({"run": "tiny", "rules": {"last": 2, "daily": 0,
               "every_steps": 20, "within_seconds": 604800, "tags": ["best"],
               "best": [{"metric": "loss", "count": 1, "highest": false}]},

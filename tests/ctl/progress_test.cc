@@ -23,7 +23,7 @@ struct Written {
   Progress::Clock::time_point now{};
 };
 
-TEST(Progress, LongWorkIsToldWithoutATerminal) {
+TEST(Progress, LongWorkIsReportedWithoutTerminal) {
   Written written;
   Progress progress = written.progress(/*terminal=*/false);
   progress.start(4096);
@@ -39,7 +39,7 @@ TEST(Progress, LongWorkIsToldWithoutATerminal) {
                                          "ckptctl: scrub: 2.0 KiB of 4.0 KiB\n"));
 }
 
-TEST(Progress, ATerminalHasABarAtOnce) {
+TEST(Progress, TerminalShowsBarAtOnce) {
   Written written;
   Progress progress = written.progress(/*terminal=*/true);
   progress.start(4096);

@@ -5,7 +5,7 @@
 namespace ckptctl {
 namespace {
 
-TEST(SimilarRun, NamesTheRunThatWasProbablyMeant) {
+TEST(SimilarRun, NamesMostSimilarRun) {
   const auto told = [](const std::string& message) {
     return with_similar_name({ckpt::ErrorCode::kNotFound, message}, {"base", "tiny"}).message;
   };

@@ -5,7 +5,7 @@
 namespace ckptctl {
 namespace {
 
-TEST(Batches, HoldEveryByteOnceInOrderAndStayInMemory) {
+TEST(Batches, HoldEveryByteOnceWithinReadSize) {
   const std::vector<WantedBytes> wanted = {
       {0, 0, 100, 0, 7}, {1, 3, 3 * kReadBytes + 5, 100, 8}, {2, 0, 0, 9, 9}, {3, 8, 16, 1000, 10}};
   std::vector<WantedBytes> joined;
@@ -31,10 +31,10 @@ TEST(Batches, HoldEveryByteOnceInOrderAndStayInMemory) {
   EXPECT_EQ(joined[2].length, 16u);
 }
 
-TEST(Batches, OfNothingAreNone) { EXPECT_TRUE(in_batches({}).empty()); }
+TEST(Batches, EmptyInputGivesNone) { EXPECT_TRUE(in_batches({}).empty()); }
 
 // Forked at 10; lineage 1 went on to 25 and 30, which are abandoned; lineage 2 has 20 and 30.
-TEST(OlderStep, FollowsTheLineageAndItsAncestorsUpToTheFork) {
+TEST(OlderStep, FollowsLineageAndAncestorsUpToFork) {
   const auto commit = [](uint32_t lineage, uint64_t step, const char* level = "durable") {
     return Json{{"lineage", lineage}, {"step", step}, {"level", level}};
   };

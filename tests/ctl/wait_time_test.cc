@@ -10,7 +10,7 @@ using std::chrono::milliseconds;
 
 constexpr WaitTime::Clock::time_point kStart{std::chrono::hours(1)};
 
-TEST(WaitTimeTest, CallsEndWithTheTimeOut) {
+TEST(WaitTimeTest, CallsEndAtTimeout) {
   const WaitTime time(milliseconds(2'500), kStart);
   EXPECT_EQ(time.ms_left(kStart), 2'500u);
   EXPECT_EQ(time.ms_left_at_first(kStart), 2'500u);
@@ -20,7 +20,7 @@ TEST(WaitTimeTest, CallsEndWithTheTimeOut) {
   EXPECT_EQ(time.ms_left(kStart + milliseconds(9'000)), 1u);
 }
 
-TEST(WaitTimeTest, TheFirstQuestionHasASecondWhateverTheTimeOut) {
+TEST(WaitTimeTest, FirstQueryGetsOneSecondDespiteShorterTimeout) {
   const WaitTime time(milliseconds(10), kStart);
   EXPECT_EQ(time.ms_left_at_first(kStart), 1'000u);
   EXPECT_EQ(time.ms_left_at_first(kStart + milliseconds(990)), 10u) << "with the opening";
@@ -29,7 +29,7 @@ TEST(WaitTimeTest, TheFirstQuestionHasASecondWhateverTheTimeOut) {
   EXPECT_TRUE(time.over(kStart + milliseconds(10)));
 }
 
-TEST(WaitTimeTest, TheLongestTimeOutEnds) {
+TEST(WaitTimeTest, LongestTimeoutEnds) {
   const WaitTime time(std::chrono::nanoseconds::max(), kStart);
   EXPECT_FALSE(time.over(kStart));
   EXPECT_EQ(time.ms_left(kStart), UINT32_MAX);

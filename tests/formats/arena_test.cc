@@ -42,7 +42,7 @@ TEST(Arena, BothSidesSeeTheSameBytes) {
   EXPECT_EQ(ours.mapping.slab(3).size(), kSlabBytesMin);
 }
 
-TEST(Arena, IsSealedAgainstChangesOfSizeAndFurtherSeals) {
+TEST(Arena, SealsForbidResizingAndFurtherSeals) {
   const ArenaMapping::Created arena = ArenaMapping::create(kLayout).value();
   EXPECT_NE(::ftruncate(arena.fd.get(), 4096), 0);
   EXPECT_NE(::ftruncate(arena.fd.get(), 1 << 30), 0);
@@ -83,7 +83,7 @@ TEST(Arena, OutlivesItsDescriptorAndMoves) {
 }
 
 // A data loader that a trainer forks must not be able to write into the arena.
-TEST(Arena, IsNotThereInAForkedChild) {
+TEST(Arena, IsUnmappedInForkedChild) {
   const ArenaMapping::Created arena = ArenaMapping::create(kLayout).value();
   const pid_t child = ::fork();
   if (child == 0) {
@@ -98,7 +98,7 @@ TEST(Arena, IsNotThereInAForkedChild) {
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
-TEST(Arena, RefusesDescriptorsThatAreNotOne) {
+TEST(Arena, RefusesDescriptorsOfOtherFiles) {
   constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
   const uint64_t bytes = kLayout.arena_bytes();
   const auto error = [](const base::UniqueFd& fd) {
@@ -124,7 +124,7 @@ TEST(Arena, RefusesDescriptorsThatAreNotOne) {
   EXPECT_NE(error(base::UniqueFd()), "none");
 }
 
-TEST(ArenaDeathTest, ASlabThatIsNotThereIsABug) {
+TEST(ArenaDeathTest, SlabOutOfRangeAborts) {
   const ArenaMapping::Created arena = ArenaMapping::create(kLayout).value();
   EXPECT_DEATH(arena.mapping.slab(4), "slab < layout_.slab_count");
 }

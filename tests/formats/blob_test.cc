@@ -52,7 +52,7 @@ TEST(Blob, BadNamesAndSizesAreRefused) {
   EXPECT_THAT(refusal({{"a", 1}, {"b", UINT64_MAX}}), HasSubstr("blob b"));
 }
 
-TEST(Blob, ACommitWithOneNeedsStoreVersionTen) {
+TEST(Blob, CommitWithBlobNeedsStoreVersionTen) {
   fb::RecordT record;
   record.body.Set(fb::CommittedT());
   EXPECT_EQ(store_version_of(record), 1u);
@@ -60,7 +60,7 @@ TEST(Blob, ACommitWithOneNeedsStoreVersionTen) {
   EXPECT_EQ(store_version_of(record), 10u);
 }
 
-TEST(BlobDeathTest, NoRecordHasAnEncodedOne) {
+TEST(BlobDeathTest, EncodedBlobAborts) {
   WrittenExtent extent;
   extent.fragments.push_back({.unit = blob_id(0, 0), .codec = 1, .offset = 0, .length = 8});
   fb::CommittedT commit;

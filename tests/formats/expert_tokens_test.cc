@@ -33,7 +33,7 @@ TEST(ExpertTokens, AreSortedAndFound) {
   EXPECT_TRUE(check_expert_tokens({}, {}, units())->empty());
 }
 
-TEST(ExpertTokens, HaveTheirLostOnesBesideThem) {
+TEST(ExpertTokens, LostTokensAreKeptWithCounts) {
   const Counts tokens = {{1, 0, 7}, {0, 1, 5}, {0, 0, 9}};
   const auto counts = check_expert_tokens(tokens, {{1, 0, 7}, {0, 0, 2}}, units());
   ASSERT_TRUE(counts.ok());
@@ -48,7 +48,7 @@ TEST(ExpertTokens, HaveTheirLostOnesBesideThem) {
   EXPECT_EQ(lost_tokens(*whole), most);
 }
 
-TEST(ExpertTokens, WhatMakesNoSenseIsRefusedAndNamed) {
+TEST(ExpertTokens, InvalidCountsAreRefusedNamingExpert) {
   EXPECT_THAT(refusal({{0, 1, 5}, {0, 0, 5}, {0, 1, 6}}),
               HasSubstr("layer 0 expert 1: its tokens are given twice"));
   EXPECT_THAT(refusal({{1, 1, 5}}),
@@ -58,7 +58,7 @@ TEST(ExpertTokens, WhatMakesNoSenseIsRefusedAndNamed) {
               HasSubstr("tokens of 65537 experts, the most is 65536"));
 }
 
-TEST(ExpertTokens, LostOnesThatMakeNoSenseAreRefusedAndNamed) {
+TEST(ExpertTokens, InvalidLostCountsAreRefusedNamingExpert) {
   const Counts tokens = {{0, 0, 5}, {1, 0, 7}};
   EXPECT_EQ(refusal(tokens, {{0, 0, 5}, {1, 0, 7}}), "");
   EXPECT_EQ(refusal(tokens, {{0, 0, 6}}), "layer 0 expert 0: 6 tokens lost of 5");
@@ -79,7 +79,7 @@ TEST(ExpertTokens, LostOnesThatMakeNoSenseAreRefusedAndNamed) {
             "layer 0 expert 1: with its 1 lost tokens their sum exceeds 64 bits");
 }
 
-TEST(ExpertTokens, NeverGoDown) {
+TEST(ExpertTokens, DecreasingCountsAreRefused) {
   const ExpertTokenCounts earlier = {{0, 1, 5}, {1, 0, 7}};
   EXPECT_TRUE(check_not_less(earlier, 10, {{0, 0, 1}, {0, 1, 5}, {1, 0, 8}}).ok());
   EXPECT_TRUE(check_not_less(earlier, 10, {{0, 0, 1}, {2, 0, 0}}).ok()) << "nothing to compare";
@@ -89,7 +89,7 @@ TEST(ExpertTokens, NeverGoDown) {
             "layer 1 expert 0: 6 tokens, but 7 by step 10: counts are cumulative");
 }
 
-TEST(ExpertTokens, LostOnesNeverGoDownWhereTheyAreTold) {
+TEST(ExpertTokens, DecreasingLostCountsAreRefused) {
   const ExpertTokenCounts earlier = {{0, 1, 5, 2}, {1, 0, 7, 3}};
   EXPECT_TRUE(check_not_less(earlier, 10, {{0, 1, 5, 2}, {1, 0, 8, 4}}).ok());
   EXPECT_TRUE(check_not_less(earlier, 10, {{0, 1, 5, 0}, {1, 0, 8, 0}}).ok()) << "nobody counts";

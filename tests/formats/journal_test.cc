@@ -40,7 +40,7 @@ void change_header(std::vector<std::byte>& image, uint64_t offset, Change change
   base::store(image.data() + offset, header);
 }
 
-TEST(Journal, ComesBack) {
+TEST(Journal, ScanReturnsWrittenRecords) {
   const test::SampleJournal journal = test::sample_journal();
   const Scanned scanned = scan(journal.image);
   EXPECT_EQ(scanned.records.size(), 7u);
@@ -53,7 +53,7 @@ TEST(Journal, ComesBack) {
   EXPECT_EQ(scanned.scan->end.salt, 0x5a17u);
 }
 
-TEST(Journal, GoesOnWhereTheReaderStopped) {
+TEST(Journal, EncoderContinuesAtEndOfScan) {
   test::SampleJournal journal = test::sample_journal();
   for (int opening = 0; opening < 3; ++opening) {
     JournalEncoder encoder(scan(journal.image).scan->end);
@@ -66,7 +66,7 @@ TEST(Journal, GoesOnWhereTheReaderStopped) {
   EXPECT_EQ(scan(journal.image).records.size(), 10u);
 }
 
-TEST(Journal, OfNothingOrZerosIsEmpty) {
+TEST(Journal, ZeroedFileIsEmpty) {
   for (const size_t size : {0u, 100u, 4096u, 100'000u}) {
     const Scanned scanned = scan(std::vector<std::byte>(size));
     ASSERT_TRUE(scanned.scan.ok());
@@ -76,7 +76,7 @@ TEST(Journal, OfNothingOrZerosIsEmpty) {
   }
 }
 
-TEST(Journal, PreallocatedZerosAfterTheEndAreNoDamage) {
+TEST(Journal, PreallocatedZerosAtEndAreNoDamage) {
   test::SampleJournal journal = test::sample_journal();
   journal.image.resize(journal.image.size() + 100'000);
   const Scanned scanned = scan(journal.image);
@@ -84,8 +84,8 @@ TEST(Journal, PreallocatedZerosAfterTheEndAreNoDamage) {
   EXPECT_EQ(scanned.scan->torn_bytes, 0u);
 }
 
-// A write of the last batch that reached the disk only in part, in units of 512 bytes, any of them.
-TEST(Journal, PropertyATornLastBatchIsCutAsAWhole) {
+// Torn write of the last batch: any of its sectors of 512 bytes may be missing.
+TEST(Journal, PropertyTornLastBatchIsDroppedWhole) {
   const test::SampleJournal journal = test::sample_journal();
   const uint64_t begin = journal.batch_offsets[2];
   const uint64_t end = journal.batch_offsets[3];
@@ -112,8 +112,8 @@ TEST(Journal, PropertyATornLastBatchIsCutAsAWhole) {
   }
 }
 
-// The same over the rest of an earlier torn write with the same batch number.
-TEST(Journal, PiecesOfTwoTornWritesNeverMakeABatch) {
+// A torn write over the remains of an earlier torn write with the same batch number.
+TEST(Journal, TwoTornWritesNeverMakeBatch) {
   const test::SampleJournal journal = test::sample_journal();
   const Scanned before = scan(ByteView(journal.image).first(journal.batch_offsets[2]));
   std::vector<std::vector<std::byte>> attempts;
@@ -138,7 +138,7 @@ TEST(Journal, PiecesOfTwoTornWritesNeverMakeABatch) {
   }
 }
 
-TEST(Journal, DamageInTheMiddleIsAnErrorThatNamesTheOffset) {
+TEST(Journal, DamageInMiddleNamesOffset) {
   const test::SampleJournal journal = test::sample_journal();
   std::vector<std::byte> image = journal.image;
   image[journal.batch_offsets[1] + sizeof(journal::RecordHeader) + 8] ^= std::byte{4};
@@ -152,7 +152,7 @@ TEST(Journal, DamageInTheMiddleIsAnErrorThatNamesTheOffset) {
 }
 
 // If any block is damaged, the rest is read, and the gap in the numbers shows the lost records.
-TEST(Journal, PropertyBehindDamageItIsReadOn) {
+TEST(Journal, PropertyScanContinuesBehindDamage) {
   const test::SampleJournal journal = test::sample_journal();
   const std::vector<std::vector<std::byte>> whole = scan(journal.image).records;
   for (uint64_t at = 100; at < journal.batch_offsets[3]; at += kBlockBytes) {
@@ -185,7 +185,7 @@ TEST(Journal, PropertyBehindDamageItIsReadOn) {
   }
 }
 
-// However it is cut into pieces, and wherever it is damaged.
+// The result does not depend on the sizes of the pieces, also for a damaged journal.
 TEST(Journal, PropertyAJournalIsCheckedInPieces) {
   const test::SampleJournal journal = test::sample_journal();
   const auto check = [](ByteView image, uint64_t piece) -> Result<JournalEncoder::Position> {
@@ -214,7 +214,7 @@ TEST(Journal, PropertyAJournalIsCheckedInPieces) {
   }
 }
 
-TEST(Journal, AZeroedBlockInTheMiddleIsAnError) {
+TEST(Journal, ZeroedBlockInMiddleIsRefused) {
   const test::SampleJournal journal = test::sample_journal();
   for (size_t batch = 0; batch + 1 < 4; ++batch) {
     std::vector<std::byte> image = journal.image;
@@ -225,7 +225,7 @@ TEST(Journal, AZeroedBlockInTheMiddleIsAnError) {
   }
 }
 
-TEST(Journal, ABatchLeftOutOrRepeatedOrExchangedIsAnError) {
+TEST(Journal, MissingOrExchangedBatchIsRefused) {
   const test::SampleJournal journal = test::sample_journal();
   const auto offset = [&](size_t i) { return static_cast<ptrdiff_t>(journal.batch_offsets[i]); };
   std::vector<std::byte> image = journal.image;
@@ -244,7 +244,7 @@ TEST(Journal, ABatchLeftOutOrRepeatedOrExchangedIsAnError) {
   EXPECT_THAT(scan_error(image), HasSubstr("does not follow from the records before it"));
 }
 
-TEST(Journal, AMisdirectedBatchIsAnError) {
+TEST(Journal, MisdirectedBatchIsRefused) {
   const test::SampleJournal journal = test::sample_journal();
   std::vector<std::byte> image = journal.image;
   change_header(image, journal.batch_offsets[2],
@@ -258,7 +258,7 @@ TEST(Journal, AMisdirectedBatchIsAnError) {
 
 // A trainer's metadata may hold any bytes. Those of a record of a later batch, at a block boundary,
 // must not make a torn tail look like damage: the daemon would refuse to start.
-TEST(Journal, PlantedRecordsInABodyAreNotBelieved) {
+TEST(Journal, RecordsPlantedInBodyAreIgnored) {
   journal::RecordHeader planted{.magic = journal::kRecordMagic, .batch = 1000, .salt = 0};
   planted.header_crc32c = journal::crc32c_of(planted);
   std::string metadata(20'000, '\0');
@@ -282,7 +282,7 @@ TEST(Journal, PlantedRecordsInABodyAreNotBelieved) {
   }
 }
 
-TEST(Journal, ARightChecksumAroundABrokenBodyIsAnError) {
+TEST(Journal, BrokenBodyWithValidChecksumIsRefused) {
   const test::SampleJournal journal = test::sample_journal();
   std::vector<std::byte> image = journal.image;
   const uint64_t at = journal.batch_offsets[3];
@@ -295,7 +295,7 @@ TEST(Journal, ARightChecksumAroundABrokenBodyIsAnError) {
               HasSubstr(fmt::format("journal at offset {}: record: its structure is broken", at)));
 }
 
-TEST(Journal, TheErrorOfTheReaderEndsTheScan) {
+TEST(Journal, ErrorOfReaderEndsScan) {
   int calls = 0;
   const Result<JournalScan> result =
       scan_journal(test::sample_journal().image, [&](uint64_t, const fb::RecordT&) -> Status {
@@ -306,8 +306,8 @@ TEST(Journal, TheErrorOfTheReaderEndsTheScan) {
   EXPECT_EQ(calls, 2);
 }
 
-// A commit's table as version 3 of the store had it: without a codec, too.
-TEST(Record, CommitsWithoutLostTokensAreAsTheyWereBefore) {
+// The table of a commit as in version 3 of the store, which had no codecs either.
+TEST(Record, CommitWithoutLostTokensKeepsOlderFormat) {
   fb::RecordT record = test::sample_committed(5, 1);
   const size_t bytes = encode_record(record).size();
   record.body.AsCommitted()->expert_lost.clear();
@@ -328,7 +328,7 @@ TEST(Record, CommitsWithoutLostTokensAreAsTheyWereBefore) {
   EXPECT_TRUE(back->body.AsCommitted()->expert_lost.empty());
 }
 
-TEST(Record, OfAKindThatIsNotKnownIsOfANewerVersion) {
+TEST(Record, UnknownKindIsVersionMismatch) {
   flatbuffers::FlatBufferBuilder builder;
   const auto body = fb::CreateStoreClosed(builder, 1);
   fb::FinishRecordBuffer(builder,

@@ -7,7 +7,7 @@ namespace {
 
 std::string nested(size_t depth) { return std::string(depth, '[') + std::string(depth, ']'); }
 
-TEST(JsonText, OneValueOfBoundedDepth) {
+TEST(JsonText, AcceptsOneValueOfBoundedDepth) {
   EXPECT_TRUE(check_json(R"({"hf_config": {"layers": [1, -2, 0.5, true, null, "a\"[[["]}})").ok());
   EXPECT_TRUE(check_json("7").ok());
   EXPECT_TRUE(check_json(nested(kJsonDepthMax)).ok());
@@ -21,7 +21,7 @@ TEST(JsonText, DepthIsCountedNotBrackets) {
   EXPECT_TRUE(check_json(wide + "{}]", 2).ok());
 }
 
-TEST(JsonText, WhatIsNotJson) {
+TEST(JsonText, RefusesInvalidText) {
   for (const char* text : {"", "{", "[1,]", "{} {}", "{ no json", "\"\xff\""}) {
     EXPECT_EQ(check_json(text).error().message, "not JSON") << text;
   }

@@ -25,7 +25,7 @@ KeepRules every_rule() {
   return rules;
 }
 
-TEST(KeepRules, ComeBackFromARecord) {
+TEST(KeepRules, RoundTripThroughRecord) {
   const auto back = from_fb(to_fb(every_rule()));
   ASSERT_TRUE(back.ok()) << back.error().message;
   EXPECT_EQ(*back, every_rule());
@@ -41,7 +41,7 @@ void expect_refused(const KeepRules& rules, const std::string& what) {
   EXPECT_FALSE(from_fb(to_fb(rules)).ok());
 }
 
-TEST(KeepRules, WhatMakesNoSenseIsRefused) {
+TEST(KeepRules, InvalidRulesAreRefused) {
   KeepRules rules;
   rules.tags = {""};
   expect_refused(rules, "tag ''");
@@ -61,7 +61,7 @@ TEST(KeepRules, WhatMakesNoSenseIsRefused) {
   expect_refused(rules, "-1 ns");
 }
 
-TEST(KeepRules, ADurationThatNoClockCountsIsRefused) {
+TEST(KeepRules, OverflowingDurationIsRefused) {
   fb::RulesSetT record;
   record.within_ns = 1ull << 63;
   EXPECT_THAT(from_fb(record).error().message, HasSubstr("too long"));

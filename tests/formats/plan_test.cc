@@ -25,14 +25,14 @@ std::string coverage_error(std::vector<UnitId> units, std::vector<UnitRange> ran
   return status.error().message;
 }
 
-TEST(Coverage, TakesExactCoverInAnyOrder) {
+TEST(Coverage, AcceptsExactCoverInAnyOrder) {
   EXPECT_EQ(coverage_error({0, 1}, {{1, 44, 100}, {0, 0, 144}, {1, 0, 44}}), "none");
   EXPECT_EQ(coverage_error({1, 0}, {{1, 0, 144}, {0, 0, 144}}), "none");
   EXPECT_EQ(coverage_error({1}, {{1, 0, 144}}), "none");
   EXPECT_EQ(coverage_error({}, {}), "none");
 }
 
-TEST(Coverage, NamesUnitAndRangeOfWhatIsWrong) {
+TEST(Coverage, ErrorNamesUnitAndRange) {
   EXPECT_EQ(coverage_error({0}, {{0, 0, 40}, {0, 60, 84}}),
             "unit layers.0.attention: no fragment covers bytes [40, 60)");
   EXPECT_EQ(coverage_error({0}, {{0, 4, 140}}),
@@ -51,7 +51,7 @@ TEST(Coverage, NamesUnitAndRangeOfWhatIsWrong) {
             "unit layers.0.attention: two fragments cover bytes [0, 144)");
 }
 
-TEST(Coverage, RefusesRangesThatNoUnitHas) {
+TEST(Coverage, RefusesRangesOutsidePlannedUnits) {
   EXPECT_THAT(coverage_error({0}, {{0, 0, 145}}), HasSubstr("ends beyond its 144"));
   EXPECT_THAT(coverage_error({0}, {{0, 0, 144}, {0, kMax, 2}}), HasSubstr("ends beyond"));
   EXPECT_THAT(coverage_error({0}, {{0, 0, 144}, {0, 2, kMax}}), HasSubstr("ends beyond"));
@@ -67,7 +67,7 @@ TEST(Coverage, RefusesRangesThatNoUnitHas) {
 }
 
 // Random exact covers hold; any one fragment changed by any amount does not.
-TEST(Coverage, PropertyExactCoverIsAcceptedAndEveryChangeOfItIsNot) {
+TEST(Coverage, PropertyOnlyExactCoverIsAccepted) {
   constexpr uint64_t kSeed = 20;
   SCOPED_TRACE(fmt::format("seed {}", kSeed));
   std::mt19937_64 random(kSeed);
@@ -106,7 +106,7 @@ TEST(Coverage, PropertyExactCoverIsAcceptedAndEveryChangeOfItIsNot) {
   }
 }
 
-TEST(PlanHash, DependsOnWhatIsPlannedAndNotOnItsOrder) {
+TEST(PlanHash, DependsOnContentNotOrder) {
   const Plan plan{.units = {0, 1},
                   .fragments = {{0, {0, 0, 144}}, {0, {1, 0, 72}}, {1, {1, 72, 72}}}};
   Plan other = plan;

@@ -9,7 +9,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-TEST(Rights, WhoeverMayDoSomethingMayRead) {
+TEST(Rights, AnyRightImpliesRead) {
   EXPECT_THAT(right_names(parse_rights({"commit"}).value()), ElementsAre("read", "commit"));
   EXPECT_THAT(right_names(parse_rights({"prune", "prune"}).value()), ElementsAre("read", "prune"));
   EXPECT_THAT(right_names(parse_rights({"read"}).value()), ElementsAre("read"));
@@ -20,14 +20,14 @@ TEST(Rights, WhoeverMayDoSomethingMayRead) {
   EXPECT_FALSE(Rights().has(Right::kRead));
 }
 
-TEST(Rights, ANameThatIsNoneIsQuoted) {
+TEST(Rights, UnknownNameIsQuoted) {
   const auto refused = parse_rights({"read", "write\x1b"});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(refused.error().message, HasSubstr("right write\\x1b: read, commit or prune"));
 }
 
-TEST(Rights, AreOnRecordAsTheyAre) {
+TEST(Rights, RoundTripThroughRecord) {
   for (const auto& names : std::vector<std::vector<std::string>>{
            {}, {"read"}, {"commit"}, {"prune"}, {"commit", "prune"}}) {
     const Rights rights = parse_rights(names).value();

@@ -38,13 +38,13 @@ TEST(Safetensors, ReadsTheExampleOfTheFormat) {
   EXPECT_EQ(header.data_bytes, 21u);
 }
 
-TEST(Safetensors, NoTensorsIsAFile) { EXPECT_EQ(error("{}", 0), "none"); }
+TEST(Safetensors, AcceptsFileWithoutTensors) { EXPECT_EQ(error("{}", 0), "none"); }
 
 TEST(Safetensors, MetadataMayBeNull) {
   EXPECT_TRUE(parse(R"({"__metadata__":null})", 0)->metadata.empty());
 }
 
-TEST(Safetensors, AHeaderAloneSaysHowLongItsFileIs) {
+TEST(Safetensors, LoneHeaderGivesDataBytes) {
   const std::string json = R"({"w":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[0,3]}})";
   const std::vector<std::byte> file = test::safetensors_file(json, 3);
   const ByteView header = ByteView(file).first(file.size() - 3);
@@ -53,7 +53,7 @@ TEST(Safetensors, AHeaderAloneSaysHowLongItsFileIs) {
   EXPECT_FALSE(parse_lone_header(header.first(header.size() - 1)).ok());
 }
 
-TEST(Safetensors, AFileThatWasCutNamesTheTensor) {
+TEST(Safetensors, TruncatedFileErrorNamesTensor) {
   EXPECT_THAT(error(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)"
                     R"("b":{"dtype":"U8","shape":[9],"data_offsets":[2,11]}})",
                     5),
@@ -136,7 +136,7 @@ TEST(Safetensors, LengthsAreCheckedBeforeTheyAreUsed) {
   }
 }
 
-TEST(Safetensors, WhatIsWrittenIsReadAndItsDataBeginsAtABlock) {
+TEST(Safetensors, HeaderRoundTripsAndIsBlockAligned) {
   std::vector<Tensor> tensors;
   for (int i = 0; i < 300; ++i) {
     tensors.push_back({.name = fmt::format("model.\"layers\".{}\n\u00e9", i),
@@ -163,7 +163,7 @@ TEST(Safetensors, WhatIsWrittenIsReadAndItsDataBeginsAtABlock) {
   }
 }
 
-TEST(Safetensors, TheWriterRefusesWhatTheReaderWould) {
+TEST(Safetensors, WriterRefusesUnreadableHeaders) {
   const auto refused = [](std::vector<Tensor> tensors) { return !make_header(tensors, {}).ok(); };
   EXPECT_TRUE(refused({{.name = "__metadata__"}}));
   EXPECT_TRUE(refused({{.name = "a"}, {.name = "a"}}));

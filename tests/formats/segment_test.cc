@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(SegmentHeader, ComesBack) {
+TEST(SegmentHeader, RoundTrips) {
   const std::vector<std::byte> block = test::encoded(test::sample_segment_header());
   const SegmentHeader back = decode_segment_header(block).value();
   EXPECT_EQ(back.store, test::sample_segment_header().store);
@@ -24,7 +24,7 @@ TEST(SegmentHeader, ComesBack) {
   EXPECT_EQ(back.created_ns, 77u);
 }
 
-TEST(SegmentHeader, OfANewerVersionIsRefusedAsSuch) {
+TEST(SegmentHeader, NewerVersionIsRefused) {
   std::vector<std::byte> block = test::encoded(test::sample_segment_header());
   base::store(block.data() + 8, kSegmentFormatVersion + 1);
   const Error error = decode_segment_header(block).error();
@@ -32,7 +32,7 @@ TEST(SegmentHeader, OfANewerVersionIsRefusedAsSuch) {
   EXPECT_EQ(error.message, "segment header: format version 2, this program knows 1");
 }
 
-TEST(ExtentHeader, ComesBackWithAnyNumberOfFragments) {
+TEST(ExtentHeader, RoundTripsWithAnyNumberOfFragments) {
   for (const size_t fragments : {1u, 2u, 99u, 100u, 5000u}) {
     const ExtentHeader header = test::sample_extent_header(fragments);
     std::vector<std::byte> bytes(extent_header_bytes(header.fragments));
@@ -46,7 +46,7 @@ TEST(ExtentHeader, ComesBackWithAnyNumberOfFragments) {
 }
 
 // Version 2 only if a fragment is encoded, so that older programs can read all other extents.
-TEST(ExtentHeader, ComesBackWithEncodedFragments) {
+TEST(ExtentHeader, RoundTripsWithEncodedFragments) {
   for (const size_t fragments : {1u, 2u, 70u, 71u, 5000u}) {
     ExtentHeader header = test::sample_extent_header(fragments);
     EXPECT_EQ(base::load<uint32_t>(test::encoded(header).data() + 8), 1u);
@@ -57,7 +57,7 @@ TEST(ExtentHeader, ComesBackWithEncodedFragments) {
   }
 }
 
-TEST(ExtentHeader, ComesBackWithDeltas) {
+TEST(ExtentHeader, RoundTripsWithDeltas) {
   for (const size_t fragments : {1u, 2u, 70u, 71u}) {
     const ExtentHeader header = test::sample_delta_extent_header(fragments);
     const std::vector<std::byte> bytes = test::encoded(header);
@@ -87,7 +87,7 @@ TEST(ExtentHeader, TakesWholeBlocks) {
   EXPECT_EQ(extent_header_bytes(fragments), 2 * kBlockBytes);
 }
 
-TEST(ExtentHeader, SaysHowMuchItTakesWhenGivenLess) {
+TEST(ExtentHeader, ErrorNamesNeededBytesIfTruncated) {
   const std::vector<std::byte> bytes = test::encoded(test::sample_extent_header(500));
   const Error error = decode_extent_header(ByteView(bytes).first(kBlockBytes)).error();
   EXPECT_EQ(error.code, ErrorCode::kInvalidArgument);
@@ -102,7 +102,7 @@ struct BadExtent {
 };
 class ExtentHeaderRefuses : public testing::TestWithParam<BadExtent> {};
 
-TEST_P(ExtentHeaderRefuses, ContentThatMakesNoSense) {
+TEST_P(ExtentHeaderRefuses, InvalidContent) {
   ExtentHeader header = test::sample_extent_header(3);
   GetParam().spoil(header);
   const Result<ExtentHeader> decoded = decode_extent_header(test::encoded(header));

@@ -23,14 +23,14 @@ TEST(SelectorTest, ReadsEveryForm) {
                       .step = 18446744073709551615u}));
 }
 
-TEST(SelectorTest, WritesWhatItReads) {
+TEST(SelectorTest, RoundTripsText) {
   for (const char* text : {"tiny", "tiny~3", "tiny@120", "tiny~3@120", "tiny@latest",
                            "tiny~3@latest", "tiny@release"}) {
     EXPECT_EQ(to_string(parse_selector(text).value()), text);
   }
 }
 
-TEST(SelectorTest, RefusesEverythingElseAndSaysWhat) {
+TEST(SelectorTest, RefusesOtherTextsAndQuotesThem) {
   for (const char* text : {"",
                            "@",
                            "@5",
@@ -61,7 +61,7 @@ TEST(SelectorTest, RefusesEverythingElseAndSaysWhat) {
   }
 }
 
-TEST(SelectorTest, SaysThatTheRunIsMissing) {
+TEST(SelectorTest, ReportsMissingRun) {
   for (const char* text : {"", "@60", "~2@60"}) {
     const auto parsed = parse_selector(text);
     ASSERT_FALSE(parsed.ok());
@@ -86,7 +86,7 @@ TEST(SelectorTest, CommitsOfAKnownRunNeedNoRun) {
   EXPECT_EQ(named("other~2"), "other~2@latest");
 }
 
-TEST(SelectorTest, CommitsThatCannotBeAreRefused) {
+TEST(SelectorTest, InvalidCommitsAreRefused) {
   for (const char* text : {"", "@", "~", "~0@5", "~x@5", "-5", "+5", " 5", "5 ", "a b", "~3@best",
                            "18446744073709551616", "@5@6", "../x"}) {
     const auto parsed = parse_commit_name(text, "tiny");
@@ -95,7 +95,7 @@ TEST(SelectorTest, CommitsThatCannotBeAreRefused) {
   }
 }
 
-TEST(SelectorTest, TagsThatReadAsSomethingElseAreRefused) {
+TEST(SelectorTest, AmbiguousTagsAreRefused) {
   EXPECT_TRUE(validate_tag("best").ok());
   EXPECT_TRUE(validate_tag("v1").ok());
   for (const char* tag : {"", "latest", "120", "a@b", "a~b", "-x"}) {

@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(DType, NamesAndSizesAreThoseOfSafetensors) {
+TEST(DType, NamesAndSizesFollowSafetensors) {
   for (uint8_t i = 0; i < kDTypeCount; ++i) {
     const auto dtype = static_cast<DType>(i);
     EXPECT_EQ(dtype_from_name(dtype_name(dtype)), dtype);
@@ -34,7 +34,7 @@ TEST(DType, NamesAndSizesAreThoseOfSafetensors) {
   EXPECT_EQ(dtype_from_name("f32"), std::nullopt);
 }
 
-TEST(DTypeDeathTest, AnUncheckedNumberIsABug) {
+TEST(DTypeDeathTest, UncheckedNumberAborts) {
   EXPECT_DEATH(dtype_bytes(static_cast<DType>(kDTypeCount)), "index < kDTypes.size");
 }
 
@@ -65,7 +65,7 @@ TEST(TensorBytes, CountsElementsThatShareBytes) {
   }
 }
 
-TEST(ValidateUnit, TakesNamesOfAnyModel) {
+TEST(ValidateUnit, AcceptsNamesOfAnyModel) {
   UnitSpec unit = test::sample_unit("a%2Fb");
   unit.tensors[0].name = "mod\xc3\xa8le \xe5\xb1\x82/\n\x1b[31m";
   unit.tensors[1].name = "";
@@ -74,7 +74,7 @@ TEST(ValidateUnit, TakesNamesOfAnyModel) {
   EXPECT_TRUE(validate(unit).ok());
 }
 
-TEST(ValidateUnit, KnowsWhatOlderDaemonsRead) {
+TEST(ValidateUnit, DetectsUnitsUnreadableByOlderDaemons) {
   const UnitSpec unit = test::sample_unit("layers.0");
   EXPECT_TRUE(readable_by_version_8(unit));
   const std::vector<std::function<void(UnitSpec&)>> changes = {
@@ -89,7 +89,7 @@ TEST(ValidateUnit, KnowsWhatOlderDaemonsRead) {
   }
 }
 
-TEST(ValidateUnit, TakesWhatIsWell) {
+TEST(ValidateUnit, AcceptsValidUnits) {
   EXPECT_TRUE(validate(test::sample_unit("layers.3.experts.17.weights")).ok());
   EXPECT_TRUE(validate(test::sample_unit(std::string(kUnitNameBytesMax, 'x'))).ok());
   UnitSpec opaque{.name = "trainer", .bytes = 1};
@@ -187,7 +187,7 @@ TEST(ValidateName, ForRunsAndTags) {
   EXPECT_THAT(validate_name("tag", "a b").error().message, HasSubstr("tag a b:"));
 }
 
-TEST(WireUnit, SurvivesTheWayThereAndBack) {
+TEST(WireUnit, RoundTrips) {
   UnitSpec unit = test::sample_unit("layers.3.experts.17.weights");
   EXPECT_EQ(wire::from_fb(wire::to_fb(unit, 5)).value(), unit);
   unit.layer.reset();
@@ -196,7 +196,7 @@ TEST(WireUnit, SurvivesTheWayThereAndBack) {
   EXPECT_EQ(wire::from_fb(wire::to_fb(unit, 5)).value(), unit);
 }
 
-TEST(WireUnit, IsCheckedOnTheWayIn) {
+TEST(WireUnit, IsCheckedOnDecode) {
   fb::UnitT unit = wire::to_fb(test::sample_unit("u"), 0);
   unit.layer = -2;
   EXPECT_THAT(wire::from_fb(unit).error().message, HasSubstr("unit u: layer -2"));

@@ -69,7 +69,7 @@ TEST(AdamW, WithoutGradientOnlyDecays) {
 }
 
 // Snapshots and restores cut tensors anywhere; the update must not see the cut.
-TEST(AdamW, AnySplitGivesTheSameBits) {
+TEST(AdamW, SplitUpdateGivesSameBits) {
   constexpr size_t kCount = 37;
   std::mt19937_64 random(kSeed);
   std::normal_distribution<float> normal;

@@ -23,7 +23,7 @@ float widened(uint16_t bits) {
   return wide;
 }
 
-TEST(Cast, EveryBf16IsTheUpperHalfOfItsFloatAndComesBack) {
+TEST(Cast, EveryBf16RoundTripsThroughFloat) {
   std::vector<Bf16> all(65536);
   for (size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<uint16_t>(i);
   std::vector<float> wide(all.size());
@@ -51,7 +51,7 @@ TEST(Cast, RoundsToNearestAndTiesToEven) {
   }
 }
 
-TEST(Cast, WhatIsTooLargeBecomesInfinite) {
+TEST(Cast, OverflowBecomesInfinite) {
   const float largest = widened(0x7f7f);
   const float tie = std::bit_cast<float>(0x7f7f8000u);
   EXPECT_EQ(narrowed(std::nextafterf(tie, 0.0f)), 0x7f7f);

@@ -9,7 +9,7 @@
 namespace ckpt::kernels {
 namespace {
 
-TEST(CheckProgram, ADeviceThatIsLostIsSaidAndNotBlamedOnLaterChecks) {
+TEST(CheckProgram, LostDeviceIsReportedAndSkipsLaterChecks) {
   const auto lose_the_device = [](Checker&) {
     cuda_emulator::fail_calls(0, uint64_t{1} << 40);
     device_array<float>(7);

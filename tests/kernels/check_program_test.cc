@@ -28,28 +28,28 @@ Ended run(const std::vector<Check>& checks, const std::vector<std::string>& argu
 // On the emulated device, as on a GPU, all is run; built for CUDA without one some is skipped.
 int all_is_well() { return why_no_test_device().empty() ? 0 : kSkippedExitCode; }
 
-TEST(CheckProgram, NothingIsWrong) {
+TEST(CheckProgram, PassingChecksReportNoFindings) {
   const Ended ended =
       run({{"one", Backend::kCpu, find_nothing}, {"two", Backend::kCuda, find_nothing}});
   EXPECT_EQ(ended.code, all_is_well()) << ended.output;
   EXPECT_THAT(ended.output, HasSubstr("1 checks on the CPU, 0 found something"));
 }
 
-TEST(CheckProgram, FiguresAreSaidThoughNothingIsWrong) {
+TEST(CheckProgram, NotesAreReportedWithoutFindings) {
   const Ended ended = run({{"one", Backend::kCpu, [](Checker& c) { c.note("off by 0.1"); }}});
   EXPECT_EQ(ended.code, 0);
   EXPECT_THAT(ended.output, HasSubstr("\nnote one: off by 0.1\n"));
   EXPECT_THAT(ended.output, HasSubstr("1 checks on the CPU, 0 found something"));
 }
 
-TEST(CheckProgram, WhatTheCpuFindsIsNotSkippedWithTheGpu) {
+TEST(CheckProgram, CpuFindingsFailEvenWithoutGpu) {
   const Ended ended =
       run({{"one", Backend::kCpu, find_something}, {"two", Backend::kCuda, find_nothing}});
   EXPECT_EQ(ended.code, 1);
   EXPECT_THAT(ended.output, HasSubstr("FAILED one: two is three"));
 }
 
-TEST(CheckProgram, MemoryThatCannotBeHadIsAFindingAndTheOthersRun) {
+TEST(CheckProgram, FailedAllocationIsFindingAndOthersRun) {
   const auto take_too_much = [](Checker&) { device_array<std::byte>(int64_t{1} << 60); };
   const Ended ended =
       run({{"greedy", Backend::kCpu, take_too_much}, {"modest", Backend::kCpu, find_nothing}});
@@ -58,7 +58,7 @@ TEST(CheckProgram, MemoryThatCannotBeHadIsAFindingAndTheOthersRun) {
   EXPECT_THAT(ended.output, HasSubstr("2 checks on the CPU, 1 found something"));
 }
 
-TEST(CheckProgram, TheDeviceCanBeAskedFor) {
+TEST(CheckProgram, DeviceFlagSkipsCpuChecks) {
   const Ended ended = run({{"one", Backend::kCpu, find_something}}, {"--device"});
   EXPECT_EQ(ended.code, all_is_well());
   EXPECT_THAT(ended.output, Not(HasSubstr("FAILED")));
@@ -78,7 +78,7 @@ TEST(CheckProgram, RunsOneGroupOfItsChecks) {
   EXPECT_EQ(run(checks, {"--group", "thes"}).code, 2);
 }
 
-TEST(CheckProgram, ChecksAreLeftOutByTheirNames) {
+TEST(CheckProgram, ChecksAreSkippedByName) {
   const std::vector<Check> checks{{"wrong_in_bf16", Backend::kCpu, find_something},
                                   {"right_in_fp32", Backend::kCpu, find_nothing}};
   const Ended without = run(checks, {"--without", "bf16"});
@@ -87,7 +87,7 @@ TEST(CheckProgram, ChecksAreLeftOutByTheirNames) {
   EXPECT_EQ(run(checks, {"--without", "_in_"}).code, 2);
 }
 
-TEST(CheckProgram, UnknownWordsAreRefusedAndHelpIsGivenAnywhere) {
+TEST(CheckProgram, UnknownArgumentsAreRefusedAndHelpWorksAnywhere) {
   EXPECT_EQ(run({}, {"--sed", "1"}).code, 2);
   EXPECT_EQ(run({}, {"--seed", "1x"}).code, 2);
   EXPECT_EQ(run({}, {"--filter", "nothing_is_called_that"}).code, 2);

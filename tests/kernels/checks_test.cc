@@ -14,7 +14,7 @@ INSTANTIATE_TEST_SUITE_P(All, KernelCheck, testing::ValuesIn(all_checks(/*tiny=*
                          check_name);
 
 // A kernel that is wrong everywhere would have to be found by these.
-TEST(Checker, SaysWhatIsWrong) {
+TEST(Checker, ReportsEachFinding) {
   Checker c(nullptr, 1);
   c.expect(true, "nothing");
   c.now("trial 7");

@@ -31,7 +31,7 @@ float sum_of_list(const std::vector<float>& rows) {
   return total;
 }
 
-// Bit for bit, so the order of the sums does not depend on who was first.
+// Sums agree bit for bit, so their order does not depend on the scheduling of threads.
 void embedding_adds_in_order(Checker& c, const Tokens& tokens, int64_t vocab, int64_t width,
                              size_t offset) {
   const auto count = static_cast<int64_t>(tokens.size());

@@ -8,7 +8,7 @@
 namespace ckpt::kernels {
 namespace {
 
-TEST(PreloadPackTest, LooksAtEveryKernelAndLeavesNoErrorBehind) {
+TEST(PreloadPackTest, LoadsEveryKernelAndLeavesNoError) {
   constexpr uint64_t kKernels = 4;
   cuda_emulator::fail_no_calls();
   (void)cudaGetLastError();  // of tests before

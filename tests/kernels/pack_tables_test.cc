@@ -9,7 +9,7 @@
 namespace ckpt::kernels {
 namespace {
 
-TEST(PackTablesTest, TablesThatBreakTheRulesAbort) {
+TEST(PackTablesTest, InvalidTablesAbort) {
   const std::vector<std::byte> outside(100);
   std::vector<std::byte> buffer(100);
   std::vector<uint32_t> crc(10);

@@ -17,7 +17,7 @@ TEST(ProductCalls, LargeProductsGoOneByOne) {
 }
 
 // One large product among many small ones does not make each of them a call.
-TEST(ProductCalls, TheMeanDecides) {
+TEST(ProductCalls, MeanSizeDecides) {
   EXPECT_FALSE(are_faster_one_by_one(64, 8 * kOneByOneMultiplications));
 }
 

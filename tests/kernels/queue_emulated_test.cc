@@ -26,7 +26,7 @@ class QueueFaultsTest : public testing::Test {
   std::unique_ptr<CudaQueue> queue_;
 };
 
-TEST_F(QueueFaultsTest, ScratchGrowsToWhatThereIsRoomFor) {
+TEST_F(QueueFaultsTest, ScratchFallsBackToRequestedSize) {
   const cuda_emulator::Holdings before = cuda_emulator::holdings();
   cuda_emulator::fail_calls(0, 1);
   auto* const at = static_cast<std::byte*>(queue_->scratch(3 * kMiB));
@@ -37,7 +37,7 @@ TEST_F(QueueFaultsTest, ScratchGrowsToWhatThereIsRoomFor) {
   EXPECT_EQ(queue_->scratch(3 * kMiB), at);
 }
 
-TEST_F(QueueFaultsTest, ScratchThatThereIsNoRoomForIsAFailure) {
+TEST_F(QueueFaultsTest, OversizedScratchFailsQueueOnce) {
   constexpr size_t kMoreThanAnyDevice = size_t{1} << 40;
   EXPECT_EQ(queue_->scratch(kMoreThanAnyDevice), nullptr);
   const Status status = synchronize(*queue_);
@@ -48,7 +48,7 @@ TEST_F(QueueFaultsTest, ScratchThatThereIsNoRoomForIsAFailure) {
 }
 
 // A stream abandoned by another library is not in the list of this one.
-TEST_F(QueueFaultsTest, NothingIsGivenBackOnceSomebodyHasSaidSo) {
+TEST_F(QueueFaultsTest, FreeingStopsAfterGiveBackNothing) {
   // In its own process, because give_back_nothing() cannot be undone.
   const auto keeps_memory = [] {
     void* const at = cuda_allocate(100).value();
@@ -80,7 +80,7 @@ struct Square {
   }
 };
 
-TEST_F(QueueFaultsTest, ProductsWhosePointersDidNotArriveAreNotLaunched) {
+TEST_F(QueueFaultsTest, ProductsWithoutTheirPointersAreNotLaunched) {
   const Square a(1), b(2), first(0), second(0);
   const auto multiply_into = [&](const Square& c) {
     const Product shape{.rows = 2, .columns = 2, .inner = 2, .a = {2}, .b = {2}, .c_stride = 2};

@@ -1,4 +1,4 @@
-// Rows that do not know of each other: bit for bit, wherever they lie.
+// Each row of a product has the same bits, whatever other rows are multiplied with it.
 #include "kernels/row_gemm.h"
 
 #include <gtest/gtest.h>
@@ -22,7 +22,7 @@ struct Shape {
 };
 constexpr Shape kShapes[] = {{1, 1}, {24, 16}, {16, 24}, {128, 64}, {33, 47}, {15, 300}, {17, 0}};
 
-TEST(RowGemmTest, IsTheProduct) {
+TEST(RowGemmTest, MatchesReferenceProduct) {
   std::mt19937_64 random(1);
   std::vector<float> room;
   for (const auto& [columns, inner] : kShapes) {
@@ -61,8 +61,8 @@ TEST(RowGemmTest, IsTheProduct) {
   }
 }
 
-// The property that OpenBLAS does not have: see the header.
-TEST(RowGemmTest, ARowHasTheSameBitsAmongAnyOthers) {
+// OpenBLAS does not have this property: see the header.
+TEST(RowGemmTest, RowBitsDoNotDependOnOtherRows) {
   std::mt19937_64 random(2);
   std::vector<float> room;
   const int64_t rows = 40;
@@ -89,7 +89,7 @@ TEST(RowGemmTest, ARowHasTheSameBitsAmongAnyOthers) {
   }
 }
 
-TEST(RowGemmTest, WeightGradientsRoundAlikeHoweverRowsAreShared) {
+TEST(RowGemmTest, WeightGradientsDoNotDependOnRowSplit) {
   std::mt19937_64 random(3);
   const int64_t rows = 60, out = 24, in = 16;
   const auto dy = random_floats(random, rows * out);

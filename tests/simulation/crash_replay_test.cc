@@ -24,7 +24,7 @@ INSTANTIATE_TEST_SUITE_P(CrashReplay, EveryDisk, ::testing::Values(Kind::kWhole,
                            return test.param == Kind::kWhole ? "whole" : "deltas";
                          });
 
-TEST_P(EveryDisk, HasWhatWasAnnounced) {
+TEST_P(EveryDisk, HoldsAnnouncedCommits) {
   const auto end = std::chrono::steady_clock::now() +
                    std::chrono::seconds(from_environment("CKPT_FUZZ_SECONDS", 0));
   uint64_t seed = from_environment("CKPT_FUZZ_SEED", 1);

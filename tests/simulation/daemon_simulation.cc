@@ -38,7 +38,7 @@ struct History {
   Simulation::Options options;
 };
 
-// A run as it is lived: for long, by partial snapshots of units that change or don't, and pruned.
+// A long run with partial snapshots of changed and unchanged units, and with prunes.
 Simulation::Options lived(Simulation::Options more) {
   more.events = 90;
   more.partial = true;

@@ -13,6 +13,7 @@ from document_checks import (check_links, check_named_documents, check_prose,
                              check_readme_lengths)
 from include_graph import check_cycles, check_folder_cycles, check_includes
 from layout_checks import check_files, check_function_lengths, check_headers, check_words
+from name_checks import check_test_names
 from project_checks import (check_assertions, check_console, check_documents,
                             check_invariants,
                             check_sources_are_built, check_unused_names)
@@ -23,7 +24,7 @@ CHECKS = (check_includes, check_cycles, check_folder_cycles, check_files, check_
           check_sources_are_built, check_unused_names, check_documents,
           check_readme_lengths, check_prose, check_links, check_named_documents,
           check_comments, check_class_members, check_header_lengths,
-          check_types_are_defined_once, check_usual_function_length)
+          check_types_are_defined_once, check_usual_function_length, check_test_names)
 
 
 def run_checks(tree):

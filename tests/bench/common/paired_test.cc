@@ -73,13 +73,13 @@ std::string verdict_of(Given given, double pass_ratio, bool more_is_better) {
   return to_json(outcome, given.measure(), {})["verdict"];
 }
 
-TEST(Paired, TakesTurnsAndPreparesOutsideOfBoth) {
+TEST(Paired, AlternatesOrderAndPreparesBeforeEachPair) {
   Given given{{1}, {1}, {}};
   given.measure();
   EXPECT_EQ(given.order.substr(0, 12), ".AB.BA.AB.BA");
 }
 
-TEST(Paired, MedianOfPairedRatiosIsNotTheRatioOfMedians) {
+TEST(Paired, RatioIsMedianOfPairedRatios) {
   // The machine is twice as fast in every other pair; the engine is always at 0.9 of it.
   Given given{{100, 200}, {90, 180}, {}};
   const Paired paired = given.measure();
@@ -89,7 +89,7 @@ TEST(Paired, MedianOfPairedRatiosIsNotTheRatioOfMedians) {
   EXPECT_FALSE(paired.conclusive());  // a machine that varies so much proves nothing
 }
 
-TEST(MorePairs, NoneWhereTheLimitRepeatsItself) {
+TEST(MorePairs, SteadyLimitAddsNone) {
   const Pairs pairs{.at_least = 12, .at_most = 40, .seconds_more = 1000};
   const Made quiet = made_by(pairs, steady, steady);
   EXPECT_EQ(quiet.pairs, 12u);
@@ -100,7 +100,7 @@ TEST(MorePairs, NoneWhereTheLimitRepeatsItself) {
   EXPECT_EQ(made_by(pairs, steady, noisy).pairs, 12u);
 }
 
-TEST(MorePairs, UntilTheLimitRepeatsItselfWhateverTheRatioIs) {
+TEST(MorePairs, NoisyLimitAddsPairsWhateverRatio) {
   const Pairs pairs{.at_least = 12, .at_most = 400, .seconds_more = 1000};
   const auto calm_later = [](size_t i) { return i < 12 ? noisy(i) : 100; };
   const Made made = made_by(pairs, calm_later, calm_later);
@@ -115,7 +115,7 @@ TEST(MorePairs, UntilTheLimitRepeatsItselfWhateverTheRatioIs) {
   EXPECT_EQ(made_by(pairs, calm_later, noisy).pairs, made.pairs);
 }
 
-TEST(MorePairs, NoMoreThanAllowed) {
+TEST(MorePairs, StopAtMaximumOrTimeLimit) {
   EXPECT_EQ(made_by({12, 20, 1000}, noisy, steady).pairs, 20u);
   EXPECT_EQ(made_by({12, 12, 1000}, noisy, steady).pairs, 12u);
   EXPECT_EQ(made_by({12, 11, 1000}, noisy, steady).pairs, 12u);
@@ -127,7 +127,7 @@ TEST(MorePairs, NoMoreThanAllowed) {
 }
 
 // The decision depends on the limit's values only, never on the engine's.
-TEST(MorePairs, TheRuleSeesTheLimitOnly) {
+TEST(MorePairs, RuleDependsOnLimitOnly) {
   const Pairs pairs{.at_least = 2, .at_most = 8, .seconds_more = 10};
   EXPECT_TRUE(wants_another(pairs, {}, 99));
   EXPECT_TRUE(wants_another(pairs, {1}, 99));
@@ -140,7 +140,7 @@ TEST(MorePairs, TheRuleSeesTheLimitOnly) {
   EXPECT_FALSE(wants_another(pairs, {1, 1.029}, 0));
 }
 
-TEST(Rounds, BeginWhereTheLongestWouldStillEnd) {
+TEST(Rounds, BeginOnlyIfLongestFitsRemainingTime) {
   EXPECT_TRUE(begins_round(0, -1, 0));
   EXPECT_TRUE(begins_round(1, -1, 50)) << "one round alone says nothing";
   EXPECT_TRUE(begins_round(2, 60, 50));

@@ -34,7 +34,7 @@ std::vector<RankEvent> a_run() {
   return events;
 }
 
-TEST(StepFigures, CountWhatLiesInTheWindow) {
+TEST(StepFigures, CountOnlyEventsInsideWindow) {
   std::vector<RankEvent> events = a_run();
   events.push_back(snapshot(0, 1, 1'000'000, 4'000));  // of before
   events.push_back(snapshot(0, 5, 1'000'000, 4'000));  // after its last step
@@ -64,7 +64,7 @@ TEST(StepFigures, AFailedSnapshotIsCounted) {
 
 // Turns of three steps: 100 ms each without snapshots, 110 ms with, but for the first step of each
 // turn, which takes 500 ms.
-TEST(TurnFigures, PairATurnWithTheOneBeforeIt) {
+TEST(TurnFigures, PairEachTurnWithPreviousTurn) {
   std::vector<RankEvent> events;
   uint64_t at_ms = 1000;
   for (uint64_t number = 1; number <= 18; ++number) {
@@ -88,7 +88,7 @@ TEST(TurnFigures, PairATurnWithTheOneBeforeIt) {
               HasSubstr("steps 6 to 19"));
 }
 
-TEST(StepFigures, ExchangeIsThatOfTheWindow) {
+TEST(StepFigures, ExchangeCountsWindowOnly) {
   std::vector<RankEvent> events;
   for (uint64_t number = 1; number <= 4; ++number) {
     for (const uint32_t rank : {0u, 1u}) {
@@ -109,7 +109,7 @@ TEST(StepFigures, ExchangeIsThatOfTheWindow) {
   EXPECT_EQ(figures->exchange.memory_bound, 90u);
 }
 
-TEST(LossBits, AreThoseOfTheStep) {
+TEST(LossBits, BelongToGivenStep) {
   std::vector<RankEvent> events = a_run();
   for (RankEvent& event : events) {
     if (auto* done = std::get_if<moetrain::StepEvent>(&event.body)) {
@@ -122,7 +122,7 @@ TEST(LossBits, AreThoseOfTheStep) {
   EXPECT_THAT(none.error().message, HasSubstr("the loss of step 6"));
 }
 
-TEST(StepFigures, ARunThatWasDisturbedIsNone) {
+TEST(StepFigures, RefuseRunWithMissingStepsOrLostGroup) {
   std::vector<RankEvent> events = a_run();
   EXPECT_THAT(step_figures(events, {2, 6}).error().message, HasSubstr("steps 2 to 6"));
   events.push_back({.header = {.rank = 1, .step = 3},

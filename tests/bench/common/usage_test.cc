@@ -15,13 +15,13 @@ TEST(Usage, FindsThePeak) {
   EXPECT_EQ(*peak, 512u << 10);
 }
 
-TEST(Usage, RefusesWhatHasNoSuchField) {
+TEST(Usage, RefusesTextWithoutPeakField) {
   for (const char* cut : {"", "VmPeak:\t1 kB\n", "Name:\ta\nVmHWM:\tmuch kB\n"}) {
     EXPECT_FALSE(parse_resident_peak(cut).ok()) << cut;
   }
 }
 
-TEST(Usage, CountsWhatThisProcessDoes) {
+TEST(Usage, CountsCpuTimeOfThisProcess) {
   const auto before = usage_of(::getpid());
   ASSERT_TRUE(before.ok()) << before.error().message;
   EXPECT_GT(before->resident_bytes_peak, 0u);
@@ -34,7 +34,7 @@ TEST(Usage, CountsWhatThisProcessDoes) {
   EXPECT_GE(after->cpu_seconds - before->cpu_seconds, 0.0029);
 }
 
-TEST(Usage, SaysWhoHasEnded) {
+TEST(Usage, NamesMissingProcess) {
   const pid_t nobody = 1 << 23;  // above the kernel's largest process number
   const auto usage = usage_of(nobody);
   ASSERT_FALSE(usage.ok());

@@ -85,7 +85,7 @@ TEST(KillFigures, SplitTheTimeToTheNextStep) {
   EXPECT_EQ(figures->loss_bits.size(), 6u);
 }
 
-TEST(KillFigures, StepsDoneAgainCountUntilWhereTheRunWas) {
+TEST(KillFigures, RedoneStepsAreNotProgress) {
   const auto figures = kill_figures(a_loss(1), kKill);
   ASSERT_TRUE(figures.ok()) << figures.error().message;
   EXPECT_EQ(figures->redone(), 2u);
@@ -95,8 +95,8 @@ TEST(KillFigures, StepsDoneAgainCountUntilWhereTheRunWas) {
   EXPECT_EQ(figures->loss_bits.at(2), 77u) << "the later one counts";
 }
 
-// Rank 0 had applied step 4 before it noticed, so rank 2 does, too, when they agree.
-TEST(KillFigures, AStepThatIsAppliedLateIsNotDoneAgain) {
+// Rank 0 applied step 4 before it detected the loss. Rank 2 applies the step when both agree.
+TEST(KillFigures, LateAppliedStepIsNotRedone) {
   std::vector<RankEvent> events = a_loss(4);
   events.push_back(step(1335, 0, 4));
   events.push_back(step(1470, 2, 4));
@@ -108,7 +108,7 @@ TEST(KillFigures, AStepThatIsAppliedLateIsNotDoneAgain) {
 }
 
 // An epoch in which no rank completes a step counts as part of regrouping.
-TEST(KillFigures, AnEpochThatFailsIsAPartOfRegrouping) {
+TEST(KillFigures, FailedEpochCountsAsRegrouping) {
   std::vector<RankEvent> events = a_loss(3);
   for (RankEvent& event : events) {
     if (event.header.epoch == 2) event.header.epoch = 3;
@@ -122,7 +122,7 @@ TEST(KillFigures, AnEpochThatFailsIsAPartOfRegrouping) {
   EXPECT_EQ(figures->group, 2u);
 }
 
-TEST(KillFigures, WhoeverDidNotGoOnHasNone) {
+TEST(KillFigures, RefuseRunThatDidNotResume) {
   std::vector<RankEvent> events = a_loss(3);
   std::erase_if(events, [](const RankEvent& event) {
     return event.header.rank == 2 && event.as<StepEvent>() != nullptr && event.header.step > 3;
@@ -135,7 +135,7 @@ TEST(KillFigures, WhoeverDidNotGoOnHasNone) {
   EXPECT_THAT(kill_figures(events, kKill).error().message, HasSubstr("nobody trained on after"));
 }
 
-TEST(RelativeDifference, IsTheLargestOfAnyStep) {
+TEST(RelativeDifference, IsMaximumOverSteps) {
   const auto losses = [](std::vector<float> values) {
     std::map<uint64_t, uint32_t> bits;
     for (const float value : values) bits[bits.size() + 1] = std::bit_cast<uint32_t>(value);

@@ -7,7 +7,7 @@ namespace {
 
 using nlohmann::json;
 
-// A loss whose ranks were back after 0.3 s, exactly where they had been.
+// A loss after which the ranks resumed in 0.3 s, bit for bit at the same state.
 KillTrial a_right_trial() {
   KillTrial trial{.ranks = {2}, .rolled_back_exactly = true, .same_bits = true};
   trial.figures.new_step_seconds = 0.3;
@@ -29,14 +29,14 @@ KillArmTrials with_trials(bool same_bits, uint64_t redone_max, const KillTrial& 
   return arm;
 }
 
-TEST(KillsJson, AFastReturnToTheSameBitsPasses) {
+TEST(KillsJson, FastBitExactRecoveryPasses) {
   const json row = row_of(with_trials(true, 1, a_right_trial()));
   EXPECT_EQ(row["verdict"], "pass");
   EXPECT_EQ(row["limit"], 1.0);
   EXPECT_DOUBLE_EQ(row["value"], 0.3);
 }
 
-TEST(KillsJson, AStepMoreThanAllowedFails) {
+TEST(KillsJson, RedoingTooManyStepsFails) {
   KillTrial late = a_right_trial();
   late.figures.resumed_at = 27;
   EXPECT_EQ(row_of(with_trials(true, 1, late))["verdict"], "pass");
@@ -45,7 +45,7 @@ TEST(KillsJson, AStepMoreThanAllowedFails) {
   EXPECT_EQ(row_of(with_trials(true, 1, late))["verdict"], "fail");
 }
 
-TEST(KillsJson, OtherBitsFailWhereTheSameMustCome) {
+TEST(KillsJson, OtherBitsFailIfExactnessRequired) {
   KillTrial other = a_right_trial();
   other.same_bits = false;
   other.loss_difference = 1e-7;
@@ -55,13 +55,13 @@ TEST(KillsJson, OtherBitsFailWhereTheSameMustCome) {
   EXPECT_EQ(row_of(with_trials(false, 1, other))["verdict"], "fail");
 }
 
-TEST(KillsJson, AnInexactReturnFails) {
+TEST(KillsJson, InexactRecoveryFails) {
   KillTrial inexact = a_right_trial();
   inexact.rolled_back_exactly = false;
   EXPECT_EQ(row_of(with_trials(false, 1, inexact))["verdict"], "fail");
 }
 
-TEST(KillsJson, SlowReturnsFail) {
+TEST(KillsJson, SlowRecoveryFails) {
   KillArmTrials arm = with_trials(true, 1, a_right_trial());
   for (KillTrial& trial : arm.trials) trial.figures.new_step_seconds = 1.5;
   EXPECT_EQ(row_of(arm)["verdict"], "fail");

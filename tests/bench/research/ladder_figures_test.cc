@@ -52,7 +52,7 @@ Ladder down_and_up() {
   return ladder;
 }
 
-TEST(LadderFigures, TellOfEveryEpoch) {
+TEST(LadderFigures, DescribeEveryEpoch) {
   const LadderFigures figures = down_and_up().figures();
   EXPECT_TRUE(figures.good());
   EXPECT_EQ(figures.steps, 10u);
@@ -63,7 +63,7 @@ TEST(LadderFigures, TellOfEveryEpoch) {
   EXPECT_EQ(figures.epochs[1].replicas_expected, 1u) << "4 slots for 4 experts";
 }
 
-TEST(LadderFigures, NoticeWhatIsNotAsItHasToBe) {
+TEST(LadderFigures, DetectEachViolatedRequirement) {
   Ladder ladder = down_and_up();
   ladder.events.pop_back();  // rank 4 did not do step 10
   EXPECT_EQ(ladder.figures().idle_steps, 1u);

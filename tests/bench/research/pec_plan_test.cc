@@ -71,7 +71,7 @@ TEST(PecPlan, CoversEveryByteAndVisitsEveryExpert) {
   }
 }
 
-TEST(PecPlan, OneExpertPerLayerIsAtMostTwoFifthsOfFullAndBalanced) {
+TEST(PecPlan, OneExpertPerLayerIsSmallAndBalanced) {
   const PecModel& model = pec_models()[0];
   const auto units = units_of(model);
   PecPlanner planner = planner_of(model);
@@ -87,7 +87,7 @@ TEST(PecPlan, OneExpertPerLayerIsAtMostTwoFifthsOfFullAndBalanced) {
   }
 }
 
-TEST(PecPlan, IsSplitWhereARanksArenaIsFull) {
+TEST(PecPlan, IsSplitToFitArenaOfRank) {
   const PecModel& model = pec_models()[0];
   const auto units = units_of(model);
   PecPlanner planner = planner_of(model);

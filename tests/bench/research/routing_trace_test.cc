@@ -37,7 +37,7 @@ TEST(RoutingTraceTest, ReadsSampleBySample) {
   EXPECT_THAT(trace->samples[1], ElementsAre(4, 4, 4, 5, 5, 2));
 }
 
-TEST(RoutingTraceTest, NamesTheLineThatIsWrong) {
+TEST(RoutingTraceTest, NamesWrongLine) {
   const std::string header = "iteration,layer,e0,e1\n";
   EXPECT_THAT(refusal(header + "1,0,3\n"), HasSubstr("line 2: e1 is missing"));
   EXPECT_THAT(refusal(header + "1,0,3,4\n1,1,3,5\n"), HasSubstr("layer 1 expert 1 has 5 of 7"));
@@ -59,7 +59,7 @@ TEST(RoutingTraceTest, RefusesMoreTokensThanCanBeCounted) {
   EXPECT_THAT(refusal(text), HasSubstr("too many tokens in all samples together"));
 }
 
-TEST(RoutingTraceTest, ReadsFilesAndSaysWhichItCannot) {
+TEST(RoutingTraceTest, NamesFileItCannotRead) {
   const ckpt::test::TempFolder folder;
   const std::string path = folder.path("trace.csv");
   std::ofstream(path) << kGood;
@@ -79,7 +79,7 @@ std::string write_packed(const std::string& path) {
   return {std::istreambuf_iterator<char>(packed), std::istreambuf_iterator<char>()};
 }
 
-// zlib gives what there is of a cut file: whole samples, if it was cut behind one.
+// zlib decodes the beginning of a truncated file, which may end after a whole sample.
 TEST(RoutingTraceTest, RefusesPackedFilesThatEndInTheMiddle) {
   const ckpt::test::TempFolder folder;
   const std::string path = folder.path("trace.csv.gz");

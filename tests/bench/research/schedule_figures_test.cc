@@ -67,7 +67,7 @@ TEST(ScheduleFigures, CountLayersBetweenAnExchangeAndItsWait) {
   EXPECT_DOUBLE_EQ(figures->reshards.layers, 2);
 }
 
-TEST(ScheduleFigures, OrderIsThatOfTheThreadAndNotOfTheEvent) {
+TEST(ScheduleFigures, OrderFollowsThreadNotEvent) {
   RankEvent event = a_step().told();
   auto& schedule = std::get<ScheduleEvent>(event.body);
   std::swap(schedule.spans[4], schedule.spans[7]);
@@ -88,7 +88,7 @@ TEST(ScheduleFigures, ExchangesOnTheRanksThreadAreNotAhead) {
   EXPECT_EQ(figures->reshards.layers, 0);
 }
 
-TEST(ScheduleFigures, TheOtherThreadCountsNothing) {
+TEST(ScheduleFigures, IgnoreOtherThread) {
   Thread own = a_step();
   own.then(Activity::kRestore, 0, Lane::kCommunication);
   const auto figures = schedule_figures({own.told()});
@@ -96,14 +96,14 @@ TEST(ScheduleFigures, TheOtherThreadCountsNothing) {
   EXPECT_EQ(figures->restores.exchanges, 3u);
 }
 
-TEST(ScheduleFigures, OtherEventsAreNoSchedule) {
+TEST(ScheduleFigures, IgnoreOtherEvents) {
   const auto figures = schedule_figures({{.body = moetrain::StepEvent{}}});
   ASSERT_TRUE(figures.ok()) << figures.error().message;
   EXPECT_EQ(figures->steps, 0u);
   EXPECT_EQ(figures->restores.layers, 0);
 }
 
-TEST(ScheduleFigures, ATraceThatIsNotWholeIsRefused) {
+TEST(ScheduleFigures, RefuseIncompleteTrace) {
   RankEvent cut = a_step().told(3, 7);
   std::get<ScheduleEvent>(cut.body).left_out = 2;
   EXPECT_THAT(schedule_figures({cut}).error().message, HasSubstr("rank 3, step 7: 2 spans"));

@@ -52,7 +52,7 @@ TEST(ShardedArms, AblationsLackOneIngredient) {
   }
 }
 
-TEST(ShardedFlags, SayTheIngredientsOfAnArm) {
+TEST(ShardedFlags, ListIngredientsOfArm) {
   const auto laer = flags_of("laer");
   EXPECT_EQ(value_of(laer, "--expert-state"), "sharded");
   EXPECT_EQ(value_of(laer, "--placement"), "laer");

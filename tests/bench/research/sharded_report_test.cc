@@ -46,7 +46,7 @@ const json& row_of(const json& rows, std::string_view arm) {
   return *std::ranges::find_if(rows, [&](const json& row) { return row["arm"] == arm; });
 }
 
-TEST(ShardedRows, CompareEachArmWithTheReferenceOfItsRound) {
+TEST(ShardedRows, CompareArmsWithReferenceOfSameRound) {
   ShardedWorkloadRuns workload = a_workload();
   workload.arms.push_back(runs_of("fsdp-ep", {1.50, 1.515, 1.50, 1.515}));
   workload.arms.push_back(runs_of("static-ep", {0.50, 0.505, 0.50, 0.505}));
@@ -63,7 +63,7 @@ TEST(ShardedRows, CompareEachArmWithTheReferenceOfItsRound) {
   EXPECT_NEAR(row_of(rows, "no-prefetch")["ratio_to_laer"], 1.1, 1e-9);
 }
 
-TEST(ShardedRows, ANoisyReferenceSaysNothing) {
+TEST(ShardedRows, NoisyReferenceIsInconclusive) {
   ShardedWorkloadRuns workload = a_workload();
   workload.arms[0] = runs_of("laer", {1.0, 2.0, 1.0, 2.0});
   workload.arms.push_back(runs_of("fsdp-ep", {3.0, 6.0, 3.0, 6.0}));
@@ -86,7 +86,7 @@ TEST(ShardedRows, RoundsOfOneOrderAreNeighbours) {
   EXPECT_EQ(row["verdict"], "pass");
 }
 
-TEST(ShardedRows, RestoredBytesSayHowManyExperts) {
+TEST(ShardedRows, RestoredBytesGiveRestoredExperts) {
   ShardedWorkloadRuns workload = a_workload();
   // 4 ranks restore 6 experts in each of 2 layers twice, three quarters of 1,000 elements each.
   for (ShardedRun& run : workload.arms[0].runs) {
@@ -100,7 +100,7 @@ TEST(ShardedRows, RestoredBytesSayHowManyExperts) {
   EXPECT_EQ(rows[1]["slots"], 4) << "static has as many as it needs";
 }
 
-TEST(ShardedRows, MemoryIsTheMostOfAnyRun) {
+TEST(ShardedRows, MemoryIsMaximumOverRuns) {
   ShardedWorkloadRuns workload = a_workload();
   workload.arms[0].runs[1].resident_bytes_peak = 10'000;
   workload.arms[0].runs[2].figures.exchange.memory_bytes = 550;
@@ -124,7 +124,7 @@ TEST(ShardedRows, OnlyShardedArmsHaveASchedule) {
   EXPECT_FALSE(rows[1].contains("schedule"));
 }
 
-TEST(ShardedRows, OneOtherLossIsSeen) {
+TEST(ShardedRows, SingleDifferentLossFailsArm) {
   ShardedWorkloadRuns workload = a_workload();
   workload.arms.push_back(runs_of("eplb", {1, 1, 1, 1}));
   workload.arms.push_back(runs_of("plan-once", {1, 1, 1, 1}));

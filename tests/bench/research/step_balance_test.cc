@@ -88,7 +88,7 @@ TEST(StepBalanceTest, PlansFollowLoadsThatMove) {
   EXPECT_GT(fixed, followed + 0.1);
 }
 
-TEST(StepBalanceTest, GivesTheSameFiguresAgain) {
+TEST(StepBalanceTest, SameSeedGivesSameFigures) {
   const StepBalanceOptions options = options_for(16, 4, 6, 2);
   const StepBalance first = zipf_balance(options);
   const StepBalance second = zipf_balance(options);

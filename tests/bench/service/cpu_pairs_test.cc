@@ -42,8 +42,8 @@ TEST(CpuPairs, HoldsTheEngineToLoopAndCrcTogether) {
 }
 
 // A CRC pass that takes twice as long for half of the run is paired with the engine's samples of
-// that time; one pass at the beginning would have been the denominator of all.
-TEST(CpuPairs, ComparesWhatLiesSideBySide) {
+// that time. A single pass at the beginning would bias all ratios.
+TEST(CpuPairs, ComparesSamplesTakenSideBySide) {
   CpuPairs cpu;
   for (int i = 0; i < 12; ++i) {
     const double slow = i < 6 ? 2 : 1;
@@ -57,7 +57,7 @@ TEST(CpuPairs, ComparesWhatLiesSideBySide) {
   EXPECT_EQ(judged["verdict"], "pass");
 }
 
-TEST(CpuPairs, SaysNothingOnBothSidesOfTheBoundOrOfALimitThatChanges) {
+TEST(CpuPairs, IsInconclusiveAroundBoundOrWithUnstableLimit) {
   CpuPairs cpu;
   for (int i = 0; i < 12; ++i) {
     cpu.loop.push_back(0.01);

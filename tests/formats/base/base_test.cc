@@ -34,20 +34,20 @@ Result<int> quarter(int number) {
   return half / 2;
 }
 
-TEST(Result, TryAndAssignHandTheErrorUp) {
+TEST(Result, TryAndAssignPropagateError) {
   EXPECT_EQ(quarter(8).value(), 2);
   EXPECT_EQ(quarter(7).error().message, "number 7: odd");
   EXPECT_EQ(quarter(6).error().message, "number 3: odd");
   EXPECT_EQ(quarter(6).error().code, ErrorCode::kInvalidArgument);
 }
 
-TEST(Result, MovesWhatCannotBeCopied) {
+TEST(Result, MovesMoveOnlyValue) {
   Result<std::unique_ptr<int>> result(std::make_unique<int>(5));
   const std::unique_ptr<int> taken = std::move(result).value();
   EXPECT_EQ(*taken, 5);
 }
 
-TEST(ResultDeathTest, ReadingTheValueOfAnErrorStopsWithItsMessage) {
+TEST(ResultDeathTest, ValueOfErrorAbortsWithItsMessage) {
   EXPECT_DEATH(half_of_even(3).value(), "number 3: odd");
 }
 
@@ -132,7 +132,7 @@ TEST(Printable, ForeignBytesAreShownAndCut) {
   EXPECT_EQ(base::printable("abc\xc3\xa4", 4), "abc...") << "no character is cut";
 }
 
-TEST(Printable, EscapesWhatATerminalWouldObey) {
+TEST(Printable, EscapesTerminalControls) {
   const std::pair<std::string_view, std::string_view> cases[] = {
       {"plain / text~", "plain / text~"},
       {"\xc3\xa4 \xe2\x82\xac \xe6\xb8\xac \xf0\x9f\x98\x80",
@@ -156,23 +156,23 @@ TEST(Printable, EscapesWhatATerminalWouldObey) {
   for (const auto& [text, shown] : cases) EXPECT_EQ(base::escaped(text), shown);
 }
 
-TEST(Printable, ScreenKeepsLayoutAndColoursAlone) {
+TEST(Printable, ScreenKeepsOnlyLayoutAndColours) {
   EXPECT_EQ(base::escaped_screen("\x1b[48;5;53m \x1b[0m\tx\n"), "\x1b[48;5;53m \x1b[0m\tx\n");
   EXPECT_EQ(base::escaped_screen("\x1b[2J\x1b]8;;x\rx"), "\\x1b[2J\\x1b]8;;x\\rx");
 }
 
-TEST(Printable, LinesKeepLayoutAlone) {
+TEST(Printable, LinesKeepOnlyLayout) {
   EXPECT_EQ(base::escaped_lines("a\x1b[8mb\tc\n"), "a\\x1b[8mb\tc\n");
 }
 
-TEST(Printable, JsonSaysTheSameWithoutControls) {
+TEST(Printable, JsonKeepsMeaningWithoutControls) {
   EXPECT_EQ(base::escaped_json("{\n \"a\": \"\\u001b\xc3\xa4\"}"),
             "{\n \"a\": \"\\u001b\xc3\xa4\"}");
   EXPECT_EQ(base::escaped_json("\"\xc2\x9b\x7f\xe2\x80\xae\xf3\xa0\x80\x81\""),
             "\"\\u009b\\u007f\\u202e\\udb40\\udc01\"");
 }
 
-TEST(Counted, OneIsSingular) {
+TEST(Counted, UsesSingularForOne) {
   EXPECT_EQ(base::counted(0, "commit"), "0 commits");
   EXPECT_EQ(base::counted(1, "commit"), "1 commit");
   EXPECT_EQ(base::counted(2, "commit"), "2 commits");
@@ -204,7 +204,7 @@ TEST(Printable, OurMessagesAreCutBetweenCharacters) {
   EXPECT_EQ(base::shortened("ab\xc3\xa4z", 4), "ab\xc3\xa4...");
 }
 
-TEST(Utf8, TakesWellFormedTextAlone) {
+TEST(Utf8, AcceptsOnlyWellFormedText) {
   for (const char* text : {"", "a", "\xc3\xa9", "\xe5\xb1\x82", "\xf0\x9f\x99\x82", "\xed\x9f\xbf",
                            "\xf4\x8f\xbf\xbf", "a\x1b\x7f"}) {
     EXPECT_TRUE(base::is_utf8(text)) << text;

@@ -35,7 +35,7 @@ class FdMessageTest : public testing::Test {
   std::array<std::byte, 16> buffer_{};
 };
 
-TEST_F(FdMessageTest, ADescriptorComesWithItsBytes) {
+TEST_F(FdMessageTest, DescriptorArrivesWithItsBytes) {
   EXPECT_EQ(send_with_fd(here_.get(), as_bytes("ab"), read_end_.get()), 2);
   EXPECT_EQ(send_with_fd(here_.get(), as_bytes("cde"), -1), 3);
   std::vector<UniqueFd> fds;
@@ -49,7 +49,7 @@ TEST_F(FdMessageTest, ADescriptorComesWithItsBytes) {
   EXPECT_EQ(fds.size(), 1u);
 }
 
-TEST_F(FdMessageTest, DescriptorsWithoutRoomAreDroppedAndSaidToBe) {
+TEST_F(FdMessageTest, DroppedDescriptorsAreReported) {
   const std::array sent{read_end_.get(), read_end_.get(), read_end_.get()};
   EXPECT_EQ(send_with_fds(here_.get(), as_bytes("a"), sent), 1);
   std::vector<UniqueFd> fds;
@@ -59,7 +59,7 @@ TEST_F(FdMessageTest, DescriptorsWithoutRoomAreDroppedAndSaidToBe) {
   EXPECT_EQ(fds.size(), kFdsPerReceive);
 }
 
-TEST_F(FdMessageTest, ErrnoSaysWhyNothingWasTaken) {
+TEST_F(FdMessageTest, FailedCallsSetErrno) {
   std::vector<UniqueFd> fds;
   EXPECT_EQ(receive(fds, MSG_DONTWAIT).bytes, -1);
   EXPECT_EQ(errno, EAGAIN);

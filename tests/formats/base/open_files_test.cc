@@ -24,14 +24,14 @@ rlim_t raised_to(rlim_t wanted, rlimit before) {
   return static_cast<rlim_t>(WEXITSTATUS(status)) * 10;
 }
 
-TEST(OpenFilesLimit, IsRaisedAsFarAsWantedAndAllowed) {
+TEST(OpenFilesLimit, IsRaisedUpToHardLimit) {
   EXPECT_EQ(raised_to(200, {.rlim_cur = 100, .rlim_max = 300}), 200u);
   EXPECT_EQ(raised_to(400, {.rlim_cur = 100, .rlim_max = 300}), 300u);
   EXPECT_EQ(raised_to(RLIM_INFINITY, {.rlim_cur = 100, .rlim_max = 300}), 300u);
   EXPECT_EQ(raised_to(50, {.rlim_cur = 100, .rlim_max = 300}), 100u) << "never lowered";
 }
 
-TEST(OpenFilesLimit, HintNamesWhoseLimitItIsAndHowToRaiseIt) {
+TEST(OpenFilesLimit, HintNamesLimitAndRemedy) {
   EXPECT_THAT(open_files_hint(EMFILE),
               testing::ContainsRegex("^ \\(.* may have [0-9]+ files open: raise .*ulimit -n"));
   EXPECT_THAT(open_files_hint(ENFILE), testing::HasSubstr("fs.file-max"));

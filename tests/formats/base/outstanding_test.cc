@@ -16,7 +16,7 @@ TEST(OutstandingTest, CountsPairsOfBeginAndEnd) {
   EXPECT_TRUE(writes.none());
 }
 
-TEST(OutstandingTest, AnEndWithoutABeginAborts) {
+TEST(OutstandingTest, EndWithoutBeginAborts) {
   Outstanding writes;
   writes.begun(3);
   EXPECT_DEATH(writes.ended(4), "outstanding_test.cc:.*more have ended than have begun");

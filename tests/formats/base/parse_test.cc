@@ -7,7 +7,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-TEST(ParseSize, UnitsPeopleWrite) {
+TEST(ParseSize, AcceptsCommonUnits) {
   EXPECT_EQ(parse_size("0").value(), 0u);
   EXPECT_EQ(parse_size("4096").value(), 4096u);
   EXPECT_EQ(parse_size("7B").value(), 7u);
@@ -18,7 +18,7 @@ TEST(ParseSize, UnitsPeopleWrite) {
   EXPECT_EQ(parse_size("18446744073709551615").value(), UINT64_MAX);
 }
 
-TEST(ParseSize, RefusesWhatIsUnclear) {
+TEST(ParseSize, RefusesAmbiguousText) {
   for (const char* text :
        {"", "MiB", "64M", "64 MiB", "-1", "64mib", "1.", ".5GiB", "0.3B", "18446744073709551616",
         "99999999999999999999999999999999999999999999", "17179869184GiB", "1.2.3KiB", "64MiBx"}) {
@@ -55,7 +55,7 @@ TEST(ParseAge, IsWrittenAsInRestic) {
   }
 }
 
-TEST(FormatSize, OneDecimal) {
+TEST(FormatSize, ShowsOneDecimal) {
   EXPECT_EQ(format_size(512), "512 B");
   EXPECT_EQ(format_size(64u << 20), "64.0 MiB");
   EXPECT_EQ(format_size(3ull << 29), "1.5 GiB");

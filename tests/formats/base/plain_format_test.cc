@@ -16,7 +16,7 @@ void expect_as_fmt(const char* pattern, const Args&... args) {
   EXPECT_EQ(format(pattern, args...), fmt::format(fmt::runtime(pattern), args...)) << pattern;
 }
 
-TEST(PlainFormat, WritesWhatFmtWrites) {
+TEST(PlainFormat, AgreesWithFmt) {
   expect_as_fmt("");
   expect_as_fmt("no field");
   expect_as_fmt("{{}} and {{{}}}", 7);
@@ -29,7 +29,7 @@ TEST(PlainFormat, WritesWhatFmtWrites) {
   expect_as_fmt("{} {}", 0.5, 0.1f);
 }
 
-TEST(PlainFormat, RandomNumbersAsFmtWritesThem) {
+TEST(PlainFormat, AgreesWithFmtForRandomNumbers) {
   constexpr uint64_t kSeed = 20241130;
   std::mt19937_64 random(kSeed);
   std::uniform_real_distribution<double> below_a_million(-1e6, 1e6);
@@ -42,7 +42,7 @@ TEST(PlainFormat, RandomNumbersAsFmtWritesThem) {
   }
 }
 
-TEST(PlainFormat, AMistakeInAMessageIsSeenAndHarmless) {
+TEST(PlainFormat, WrongFormatStringIsVisibleAndHarmless) {
   EXPECT_EQ(format("{} {}", 1), "1 {?}");
   EXPECT_EQ(format("one", 1, 2), "one");
   EXPECT_EQ(format("{", 1), "{");

@@ -29,7 +29,7 @@ TEST(StreamCopy, CopiesAndChecksums) {
   }
 }
 
-TEST(StreamCopyDeathTest, OfDifferentSizesIsABug) {
+TEST(StreamCopyDeathTest, DifferentSizesAbort) {
   std::vector<std::byte> to(1);
   EXPECT_DEATH(stream_crc32c(to, {}), "to.size\\(\\) == from.size\\(\\)");
 }

@@ -29,7 +29,7 @@ std::vector<std::byte> frame_around(const flatbuffers::FlatBufferBuilder& builde
       ByteView(reinterpret_cast<const std::byte*>(builder.GetBufferPointer()), builder.GetSize()));
 }
 
-TEST(Frame, EveryKindOfMessageComesBack) {
+TEST(Frame, EveryKindOfMessageRoundTrips) {
   std::set<fb::MessageBody> kinds;
   for (const fb::MessageT& message : test::one_message_of_each_kind()) {
     const std::vector<std::byte> frame = encode(message);
@@ -73,7 +73,7 @@ TEST(Frame, DecodesAtEveryAlignment) {
   }
 }
 
-TEST(Frame, AMessageAboveTheBoundIsRefusedByTheSender) {
+TEST(Frame, SenderRefusesOversizedMessage) {
   fb::KvSetT set;
   set.value.resize(kFramePayloadBytesMax);
   const Result<std::vector<std::byte>> frame = try_encode(std::move(set));
@@ -112,7 +112,7 @@ TEST(Frame, AnUnknownOrAbsentBodyIsRefused) {
   }
 }
 
-TEST(Frame, AMissingPartThatIsAlwaysThereIsRefused) {
+TEST(Frame, MissingRequiredPartIsRefused) {
   flatbuffers::FlatBufferBuilder builder;
   // ReopenSnapshot without `begin`: built as a Done, which has the same first field, and
   // relabelled.
@@ -122,8 +122,8 @@ TEST(Frame, AMissingPartThatIsAlwaysThereIsRefused) {
   EXPECT_FALSE(decode(frame_around(builder)).ok());
 }
 
-// 20,000 units that are one and the same, with a name of 64 KiB: 140 KiB that unpack to 1.3 GB.
-TEST(Frame, PartsThatShareBytesAreRefusedBeforeTheyAreUnpacked) {
+// 20,000 references to one unit with a name of 64 KiB: 140 KiB that unpack to 1.3 GB.
+TEST(Frame, SharedPartsAreRefusedBeforeUnpacking) {
   flatbuffers::FlatBufferBuilder builder;
   const auto name = builder.CreateString(std::string(1u << 16, 'x'));
   fb::UnitBuilder unit(builder);
@@ -138,7 +138,7 @@ TEST(Frame, PartsThatShareBytesAreRefusedBeforeTheyAreUnpacked) {
   EXPECT_THAT(decoded.error().message, HasSubstr("share bytes"));
 }
 
-TEST(FrameReader, GivesTheSameMessagesHoweverTheBytesArrive) {
+TEST(FrameReader, MessagesDoNotDependOnChunking) {
   std::vector<std::byte> stream;
   std::vector<std::vector<std::byte>> frames;
   for (int round = 0; round < 5; ++round) {
@@ -180,7 +180,7 @@ TEST(FrameReader, StaysBrokenAfterAnError) {
   EXPECT_FALSE(reader.next().ok());
 }
 
-TEST(FrameReader, SaysAtOnceThatThisIsNoFrame) {
+TEST(FrameReader, RefusesForeignProtocolAtOnce) {
   FrameReader reader;
   reader.append(as_bytes("GET / HTTP/1.1\r\n"));
   EXPECT_EQ(reader.next().error().message, "frame: does not start with CKP1");

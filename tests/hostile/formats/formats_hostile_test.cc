@@ -48,7 +48,7 @@ TEST_P(EveryParser, RefusesTruncationAtEveryLength) {
   }
 }
 
-TEST_P(EveryParser, TakesRandomBytes) {
+TEST_P(EveryParser, SurvivesRandomBytes) {
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     const Bytes bytes = test::random_bytes(seed * 7 % 6000, seed);
     // To a journal they are a tail without any record before it.
@@ -58,7 +58,7 @@ TEST_P(EveryParser, TakesRandomBytes) {
 }
 
 // Frames, segment and extent headers: every bit is covered, so every flip is refused.
-TEST_P(EveryParser, EveryFlippedBitIsRefusedWhereAllAreCovered) {
+TEST_P(EveryParser, FlippedBitsAreRefusedWhereCovered) {
   const std::string_view name = GetParam().name;
   const bool covered = name == "frame" || name == "segment" || name == "extent" || name == "ledger";
   for (const Bytes& seed : GetParam().seeds()) {
@@ -75,7 +75,7 @@ TEST_P(EveryParser, EveryFlippedBitIsRefusedWhereAllAreCovered) {
 }
 
 // The journal: a flipped bit is an error, or cut as a torn tail; no other record ever comes out.
-TEST(HostileJournal, EveryFlippedBitIsSeen) {
+TEST(HostileJournal, EveryFlippedBitIsDetected) {
   const test::SampleJournal journal = test::sample_journal();
   std::vector<Bytes> records;
   const OnRecord keep = [&records](uint64_t, const fb::RecordT& record) {
@@ -112,9 +112,9 @@ TEST(HostileJournal, EveryFlippedBitIsSeen) {
   }
 }
 
-// 4,096 blocks that all claim to begin the batch of 12 KiB that is missing. Judging the end looks
-// at each header once; reading what each one claims would make a hostile journal cost its square.
-TEST(HostileJournal, ManyClaimsOfALongBatchAreLookedAtOnce) {
+// 4,096 blocks that all claim to begin the missing batch of 12 KiB. The scan reads each header
+// once: reading the claimed bytes of each block would take quadratic time.
+TEST(HostileJournal, RepeatedBatchClaimsCountAsTorn) {
   constexpr size_t kBlocks = 4096;
   const test::SampleJournal journal = test::sample_journal();
   const uint64_t begin = journal.batch_offsets[2];
@@ -194,7 +194,7 @@ TEST(KeptHostileFiles, EachIsRefusedForItsReason) {
 
 // ---- the attackers themselves -----------------------------------------------------------------
 
-TEST(CanaryDeathTest, IsFoundWithinAThousandInputs) {
+TEST(CanaryDeathTest, IsFoundWithinThousandInputs) {
   const Mutator mutator(canary(), 7);
   EXPECT_DEATH(
       {
@@ -203,11 +203,11 @@ TEST(CanaryDeathTest, IsFoundWithinAThousandInputs) {
       "the canary read out of bounds");
 }
 
-TEST(AllocationBoundDeathTest, IsInForce) {
+TEST(AllocationBoundDeathTest, OversizedAllocationAborts) {
   EXPECT_DEATH({ const Bytes bytes(1u << 30); }, "a length that nobody checked");
 }
 
-TEST_P(EveryParser, IsReachedBehindItsChecksums) {
+TEST_P(EveryParser, AcceptsSomeMutatedInputs) {
   // A fuzzer whose every input dies at the first checksum tests nothing.
   const Mutator mutator(GetParam(), 11);
   size_t accepted = 0;
@@ -215,7 +215,7 @@ TEST_P(EveryParser, IsReachedBehindItsChecksums) {
   EXPECT_GE(accepted, 10u);
 }
 
-TEST(Mutator, GivesTheSameInputForTheSameNumbers) {
+TEST(Mutator, SameNumbersGiveSameInput) {
   const Mutator one(canary(), 5);
   const Mutator same(canary(), 5);
   const Mutator other(canary(), 6);

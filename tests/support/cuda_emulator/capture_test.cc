@@ -44,7 +44,7 @@ class EmulatedCaptureTest : public testing::Test {
   cudaEvent_t event_ = nullptr;
 };
 
-TEST_F(EmulatedCaptureTest, AGraphDoesWhatWasCapturedAtEachLaunch) {
+TEST_F(EmulatedCaptureTest, GraphRunsCapturedWorkAtEachLaunch) {
   std::vector<char> memory(4, 0);
   begin();
   ASSERT_EQ(cudaMemsetAsync(memory.data(), 7, 4, stream_), cudaSuccess);
@@ -63,7 +63,7 @@ TEST_F(EmulatedCaptureTest, AGraphDoesWhatWasCapturedAtEachLaunch) {
   EXPECT_EQ(cudaGraphDestroy(graph), cudaSuccess);
 }
 
-TEST_F(EmulatedCaptureTest, OnlyARelaxedThreadMayQueryAllocateAndCopy) {
+TEST_F(EmulatedCaptureTest, OnlyRelaxedThreadMayQueryAllocateAndCopy) {
   char from = 1;
   char to = 0;
   void* at = nullptr;
@@ -102,7 +102,7 @@ TEST_F(EmulatedCaptureTest, OnlyARelaxedThreadMayQueryAllocateAndCopy) {
   }
 }
 
-TEST_F(EmulatedCaptureTest, AThreadLocalCaptureBindsItsOwnThreadOnly) {
+TEST_F(EmulatedCaptureTest, ThreadLocalCaptureBindsOwnThreadOnly) {
   begin(cudaStreamCaptureModeThreadLocal);
   std::thread([&] { EXPECT_EQ(cudaEventQuery(event_), cudaSuccess); }).join();
   EXPECT_TRUE(ends_valid());
@@ -111,7 +111,7 @@ TEST_F(EmulatedCaptureTest, AThreadLocalCaptureBindsItsOwnThreadOnly) {
   EXPECT_FALSE(ends_valid());
 }
 
-TEST_F(EmulatedCaptureTest, NoModeAllowsWhatContradictsTheCapture) {
+TEST_F(EmulatedCaptureTest, EveryModeRefusesCallsOnCapturedWork) {
   set_mode(cudaStreamCaptureModeRelaxed);
   begin();
   ASSERT_EQ(cudaEventRecord(event_, stream_), cudaSuccess);
@@ -127,7 +127,7 @@ TEST_F(EmulatedCaptureTest, NoModeAllowsWhatContradictsTheCapture) {
   set_mode(cudaStreamCaptureModeGlobal);
 }
 
-TEST_F(EmulatedCaptureTest, TheDefaultStreamIsUnusableBesideABlockingCapture) {
+TEST_F(EmulatedCaptureTest, DefaultStreamIsUnusableDuringBlockingCapture) {
   cudaStream_t blocking = nullptr;
   ASSERT_EQ(cudaStreamCreateWithFlags(&blocking, cudaStreamDefault), cudaSuccess);
   ASSERT_EQ(cudaStreamBeginCapture(blocking, cudaStreamCaptureModeRelaxed), cudaSuccess);

@@ -52,7 +52,7 @@ void launch_a_warp(void (*kernel)(int, float*), int lanes_that_leave, float* out
   EXPECT_EQ(cudaLaunchKernelEx(&one_warp, kernel, lanes_that_leave, out), cudaSuccess);
 }
 
-TEST(CudaEmulatorDeathTest, ALaneThatHasEndedGivesNoValue) {
+TEST(CudaEmulatorDeathTest, ReadingFromEndedLaneAborts) {
   float out[32] = {};
   launch_a_warp(shuffle_after_some_have_left, 0, out);
   EXPECT_EQ(out[4], 5.0f);
@@ -66,7 +66,7 @@ TEST(CudaEmulatorDeathTest, ALaneThatHasEndedGivesNoValue) {
   }
 }
 
-TEST(CudaEmulatorTest, ABlockAgreesOnlyWhereAllOfItsThreadsDo) {
+TEST(CudaEmulatorTest, BlockVoteNeedsAllThreads) {
   float out[32] = {};
   launch_a_warp(vote_twice, 7, out);
   for (const float votes : out) EXPECT_EQ(votes, 1.0f);
@@ -76,7 +76,7 @@ TEST(CudaEmulatorTest, ABlockAgreesOnlyWhereAllOfItsThreadsDo) {
 
 // Stream 0 waits for stream 1, which waits for stream 2, which is stuck. Work behind these waits
 // does not run, however often stream 0 is queried.
-TEST(StuckStreamsTest, NothingOvertakesAStuckStream) {
+TEST(StuckStreamsTest, WorkBehindStuckStreamWaits) {
   cudaStream_t stream[3] = {};
   cudaEvent_t done[3] = {};
   char memory[4] = {};
@@ -119,7 +119,7 @@ class ContextsTest : public testing::Test {
   }
 };
 
-TEST_F(ContextsTest, AScopeOpensOnlyThatOfItsDevice) {
+TEST_F(ContextsTest, ScopeOpensContextOfItsDeviceOnly) {
   on_a_new_thread([] {
     { const CudaDeviceScope scope(2); }
     EXPECT_EQ(current(), 2) << "the thread had chosen none";
@@ -127,7 +127,7 @@ TEST_F(ContextsTest, AScopeOpensOnlyThatOfItsDevice) {
   EXPECT_EQ(contexts(), std::set<int>{2});
 }
 
-TEST_F(ContextsTest, AQueueOpensOnlyThatOfItsDevice) {
+TEST_F(ContextsTest, QueueOpensContextOfItsDeviceOnly) {
   on_a_new_thread([] {
     const auto queue = ckpt::kernels::make_cuda_queue({.device = 1});
     EXPECT_TRUE(queue.ok());
@@ -135,7 +135,7 @@ TEST_F(ContextsTest, AQueueOpensOnlyThatOfItsDevice) {
   EXPECT_EQ(contexts(), std::set<int>{1});
 }
 
-TEST_F(ContextsTest, WhatAThreadHasChosenIsChosenAgain) {
+TEST_F(ContextsTest, DeviceScopeRestoresChosenDevice) {
   on_a_new_thread([] {
     ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
     { const CudaDeviceScope scope(2); }
@@ -144,7 +144,7 @@ TEST_F(ContextsTest, WhatAThreadHasChosenIsChosenAgain) {
   EXPECT_EQ(contexts(), (std::set<int>{0, 2}));
 }
 
-TEST_F(ContextsTest, ADeviceThatIsNotThereChangesNothing) {
+TEST_F(ContextsTest, MissingDeviceChangesNothing) {
   on_a_new_thread([] {
     { const CudaDeviceScope scope(3); }
     EXPECT_EQ(current(), 0);
@@ -153,7 +153,7 @@ TEST_F(ContextsTest, ADeviceThatIsNotThereChangesNothing) {
   EXPECT_EQ(contexts(), std::set<int>{});
 }
 
-TEST_F(ContextsTest, EachDeviceHasAPlaceOfItsOwnAndTheOthersHaveNone) {
+TEST_F(ContextsTest, OnlyPresentDevicesHaveBusIds) {
   std::set<std::string> places;
   for (int device = 0; device < 3; ++device) {
     const auto place = ckpt::kernels::cuda_bus_id(device);
@@ -167,7 +167,7 @@ TEST_F(ContextsTest, EachDeviceHasAPlaceOfItsOwnAndTheOthersHaveNone) {
 
 // A collective may wait for another process: a query of the second stream must not run the first
 // stream's work before that work is ready.
-TEST(CudaEmulatorTest, WorkThatIsNotReadyHoldsUpWhoWaitsForItsStream) {
+TEST(CudaEmulatorTest, UnreadyWorkBlocksStreamsThatWaitForIt) {
   cudaStream_t first = nullptr;
   cudaStream_t second = nullptr;
   cudaEvent_t event = nullptr;

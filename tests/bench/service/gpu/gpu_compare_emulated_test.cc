@@ -10,7 +10,7 @@ class LostDeviceTest : public GpuContextTest {
   void TearDown() override { cuda_emulator::fail_no_calls(); }
 };
 
-TEST_F(LostDeviceTest, LeavesTheRowThatLostItAndEndsTheBench) {
+TEST_F(LostDeviceTest, RecordsFailedRowAndEndsBench) {
   const Rate loses{
       .units_per_call = 1, .call = [] {
         cuda_emulator::fail_calls(0, uint64_t{1} << 40);

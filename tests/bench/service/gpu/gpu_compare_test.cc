@@ -10,7 +10,7 @@ namespace {
 
 class GpuCompareTest : public GpuContextTest {};
 
-TEST_F(GpuCompareTest, SkipsRowsThatAreKnown) {
+TEST_F(GpuCompareTest, SkipsRowsListedInSettings) {
   settings_.skip = {"known"};
   int calls = 0;
   const Rate rate = counted(calls);
@@ -22,7 +22,7 @@ TEST_F(GpuCompareTest, SkipsRowsThatAreKnown) {
   EXPECT_EQ(rows_[0].what, "new");
 }
 
-TEST_F(GpuCompareTest, WarmsTheDeviceUpBeforeTheFirstPairAlone) {
+TEST_F(GpuCompareTest, WarmsDeviceUpOnceBeforeFirstPair) {
   const auto calls_of_two_rows = [&](double warm_up_seconds) {
     settings_.warm_up_seconds = warm_up_seconds;
     const Context both = context();
@@ -41,7 +41,7 @@ TEST_F(GpuCompareTest, WarmsTheDeviceUpBeforeTheFirstPairAlone) {
   EXPECT_EQ(warm[1], cold[1]);
 }
 
-TEST_F(GpuCompareTest, ACallThatFailsIsARowAndTheBenchesGoOn) {
+TEST_F(GpuCompareTest, FailedCallFailsItsRowOnly) {
   const Rate fails{
       .units_per_call = 1, .call = [] {
         return ckpt::Status(ckpt::make_error(ckpt::ErrorCode::kCorrupt, "wrong bytes"));
@@ -55,7 +55,7 @@ TEST_F(GpuCompareTest, ACallThatFailsIsARowAndTheBenchesGoOn) {
   EXPECT_EQ(rows_[1].verdict, "measured");
 }
 
-TEST_F(GpuCompareTest, StateCrcReadsEachPieceWhereItLies) {
+TEST_F(GpuCompareTest, StateCrcReadsPiecesInPlace) {
   constexpr uint64_t kBytes = 300'000;
   std::vector<std::byte> content(kBytes);
   for (uint64_t i = 0; i < kBytes; ++i) content[i] = static_cast<std::byte>(i * i / 7);

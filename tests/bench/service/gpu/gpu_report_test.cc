@@ -28,7 +28,7 @@ Row row(double pass_ratio, bool must = true) {
   return row;
 }
 
-TEST(GpuReport, AVerdictNeedsABoundAndAQuietLimit) {
+TEST(GpuReport, VerdictNeedsBoundAndSteadyLimit) {
   EXPECT_EQ(measured(row(0.6), paired({100}, {70})).verdict, "pass");
   EXPECT_EQ(measured(row(0.6), paired({100}, {50})).verdict, "fail");
   EXPECT_EQ(measured(row(0.6, false), paired({100}, {50})).verdict, "below aim");
@@ -39,7 +39,7 @@ TEST(GpuReport, AVerdictNeedsABoundAndAQuietLimit) {
   EXPECT_NE(noisy.reason.find("does not repeat itself"), std::string::npos);
 }
 
-TEST(GpuReport, ABoundStaysThoughWhatItIsAboutDidNotComeAbout) {
+TEST(GpuReport, BoundedRowStaysBoundedWhenInconclusive) {
   for (const double engine : {50.0, 70.0}) {
     Row other = row(0.6);
     other.can_show = false;
@@ -64,7 +64,7 @@ TEST(GpuReport, TheTableHasALineForEachRow) {
   EXPECT_EQ(table_head().find("verdict"), line.find("pass"));
 }
 
-TEST(GpuReport, ARecordSaysWhatARowCountsAs) {
+TEST(GpuReport, RecordHasKindVerdictAndTexts) {
   const auto fields_of = [](const Row& row) {
     std::vector<std::string> fields(1);
     for (const char c : to_record(row)) {
@@ -87,7 +87,7 @@ TEST(GpuReport, ARecordSaysWhatARowCountsAs) {
   EXPECT_TRUE(odd[4].ends_with("fail: two fields on two lines")) << odd[4];
 }
 
-TEST(GpuReport, ARowIsSaidInOneLine) {
+TEST(GpuReport, RowFitsOneLine) {
   EXPECT_EQ(to_line(measured(row(0.6), paired({2000}, {1500}))),
             "pack: 1500.00 of 2000.00 GB/s, 0.750: pass");
   EXPECT_EQ(to_line(told("checks", "skipped", "no GPU")), "checks: skipped: no GPU");
@@ -110,7 +110,7 @@ TEST(GpuReport, TheJsonOfARowHasEveryFigure) {
   EXPECT_FALSE(second.contains("value"));
 }
 
-TEST(GpuReport, ANumberThatJsonDoesNotKnowIsNull) {
+TEST(GpuReport, NonFiniteNumberBecomesNull) {
   const std::string text = to_json(measured(row(0), paired({0}, {1})));
   EXPECT_TRUE(nlohmann::json::parse(text)["ratio_to_limit"].is_null());
 }

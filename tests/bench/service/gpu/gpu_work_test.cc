@@ -23,7 +23,7 @@ KernelCase two_inputs() {
   return kernel;
 }
 
-TEST(Work, CountsEachArrayOnceAndTwiceWhereItIsAddedTo) {
+TEST(Work, CountsAccumulatedArraysTwice) {
   KernelCase kernel = two_inputs();
   const CudaVariant variant = bf16_inputs(2);
   EXPECT_EQ(forward_work(kernel, variant).bytes, 2 * 1010 + 2 * 100);
@@ -32,7 +32,7 @@ TEST(Work, CountsEachArrayOnceAndTwiceWhereItIsAddedTo) {
   EXPECT_EQ(forward_work(kernel, variant).bytes, 2 * 1010 + 2 * 2 * 100);
 }
 
-TEST(Work, CountsWhatIsTouchedAndKeptAlone) {
+TEST(Work, CountsTouchedAndKeptBytesOnly) {
   KernelCase kernel = two_inputs();
   kernel.touched = {50, 10};
   kernel.kept_bytes = 7;
@@ -49,7 +49,7 @@ TEST(Work, CountsWhatIsTouchedAndKeptAlone) {
 
 // One layer, worked out by hand: q and o 8 x 4, k and v 8 x 2, two of three experts of 3 x 8 x 5,
 // the router 8 x 3, the head 8 x 7; scores and values over (1 + 2 + 3) / 3 tokens, 4 wide.
-TEST(Work, AStepIsTheProductsThatATokenMeetsThreeTimes) {
+TEST(Work, StepCountsForwardProductsThreeTimes) {
   moetrain::ModelConfig config{.vocab = 7,
                                .hidden = 8,
                                .layers = 1,

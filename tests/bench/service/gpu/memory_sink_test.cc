@@ -29,7 +29,7 @@ class MemorySinkTest : public testing::Test {
   std::unique_ptr<MemorySink> sink_;
 };
 
-TEST_F(MemorySinkTest, PlacesLieInTheArenaAndDoNotOverlap) {
+TEST_F(MemorySinkTest, PlacesAreDisjointInsideArena) {
   uint64_t bytes = 0;
   auto* const arena = static_cast<std::byte*>(ckpt_arena(handle(*sink_), &bytes));
   ASSERT_EQ(bytes, 2 * kSlabBytes);
@@ -51,7 +51,7 @@ TEST_F(MemorySinkTest, PlacesLieInTheArenaAndDoNotOverlap) {
   EXPECT_EQ(ckpt_snapshot_end(handle(snapshot)), CKPT_OK);
 }
 
-TEST_F(MemorySinkTest, ASnapshotEndsWhenNothingIsLentAndThenItsSlabsAreFree) {
+TEST_F(MemorySinkTest, SnapshotEndsAfterLastPlaceAndFreesSlabs) {
   for (int round = 0; round < 3; ++round) {
     SinkSnapshot snapshot = begin_snapshot(*sink_);
     const ckpt_place first = reserve(snapshot, kSlabBytes);
@@ -68,7 +68,7 @@ TEST_F(MemorySinkTest, ASnapshotEndsWhenNothingIsLentAndThenItsSlabsAreFree) {
   }
 }
 
-TEST_F(MemorySinkTest, AnAbortedSnapshotGivesItsSlabsBackOnce) {
+TEST_F(MemorySinkTest, AbortedSnapshotFreesSlabsOnce) {
   SinkSnapshot snapshot = begin_snapshot(*sink_);
   const ckpt_place place = reserve(snapshot, kSlabBytes);
   EXPECT_EQ(ckpt_snapshot_abort(handle(snapshot), "enough"), CKPT_OK);
@@ -78,7 +78,7 @@ TEST_F(MemorySinkTest, AnAbortedSnapshotGivesItsSlabsBackOnce) {
   EXPECT_EQ(sink_->slabs_free, 2u);
 }
 
-TEST_F(MemorySinkTest, WindowsAreTheSlabsWithThePlacesThatWereFilled) {
+TEST_F(MemorySinkTest, WindowsAreSlabsWithFilledPlaces) {
   SinkSnapshot snapshot = begin_snapshot(*sink_);
   uint32_t crc = 0;
   for (const uint64_t length : {100'000, 70'000, 200'000}) {  // the last in both slabs
@@ -112,7 +112,7 @@ TEST_F(MemorySinkTest, WindowsAreTheSlabsWithThePlacesThatWereFilled) {
 }
 
 // Ranges that begin and end within places, as tensors do within fragments.
-TEST_F(MemorySinkTest, RangesAreFoundInThePlacesWithTheirOwnCrcs) {
+TEST_F(MemorySinkTest, PiecesOfRangesHaveTheirOwnCrcs) {
   SinkSnapshot snapshot = begin_snapshot(*sink_);
   constexpr uint64_t kUnitBytes = 300'000;  // more than a slab
   for (uint64_t at = 0; at < kUnitBytes;) {
