@@ -24,7 +24,7 @@ bool found_no_room(const json& event) {
 
 class DiskFullTest : public TrainingTest {};
 
-TEST_F(DiskFullTest, TrainingGoesOnAndSavesAgainWhenThereIsRoom) {
+TEST_F(DiskFullTest, TrainingContinuesAndSavesOnceDiskHasSpace) {
   ckpt::test::LoopDisk disk(kDiskBytes);
   if (!disk.missing().empty()) GTEST_SKIP() << disk.missing();
   const std::vector<std::string> same = {"--ranks", "2", "--steps", "200", "--checkpoint-every",

@@ -44,7 +44,7 @@ class SlowDiskTest : public TrainingTest {
   std::optional<ckpt::test::HeldCalls> held_;
 };
 
-TEST_F(SlowDiskTest, StallIsToldWhileItLasts) {
+TEST_F(SlowDiskTest, StallIsReportedWhileItLasts) {
   WatchedRun run = start();
   ASSERT_TRUE(run.await([](const json& event) {
     return says(event, "training stands still, for ") &&
@@ -56,7 +56,7 @@ TEST_F(SlowDiskTest, StallIsToldWhileItLasts) {
   (void)run.stop();
 }
 
-TEST_F(SlowDiskTest, SecondSignalNamesSnapshotsOnTheirWay) {
+TEST_F(SlowDiskTest, SecondSignalNamesSnapshotsInFlight) {
   WatchedRun run = start();
   ASSERT_TRUE(run.await([](const json& event) {
     return event.at("event") == "taking" && event.at("step") == 2;

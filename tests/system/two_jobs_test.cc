@@ -34,7 +34,7 @@ class TwoJobsTest : public TrainingTest {
   Ckptd daemon_;
 };
 
-TEST_F(TwoJobsTest, SurplusRankOfASecondJobDoesNotJoinTheFirst) {
+TEST_F(TwoJobsTest, SurplusRankOfSecondJobIsRefused) {
   const std::string events = folder_ / "events";
   WatchedRun first("moetrain", endless("first.json", {"--events", events}), events);
   ASSERT_TRUE(first.await_step(3)) << first.program().wait().err;
@@ -60,7 +60,7 @@ TEST_F(TwoJobsTest, JobsThatStartTogetherDoNotMerge) {
   EXPECT_EQ(ended.err.find("going on after step"), std::string::npos) << ended.err;
 }
 
-TEST_F(TwoJobsTest, JobIsStartedAgainRightAfterItsSupervisorWasKilled) {
+TEST_F(TwoJobsTest, JobRestartsRightAfterSupervisorKill) {
   const std::string events = folder_ / "events";
   WatchedRun killed("moetrain",
                     endless("first.json", {"--checkpoint-every", "2", "--events", events}), events);

@@ -89,14 +89,14 @@ void expect_promises(const Case& one, uint32_t turn) {
   }
 }
 
-TEST(LiteRoutingTest, HoldsItsPromisesOnRandomCases) {
+TEST(LiteRoutingTest, HoldsInvariantsOnRandomCases) {
   std::mt19937_64 random(20270102);
   for (int round = 0; round < 5'000; ++round) {
     expect_promises(random_case(random), static_cast<uint32_t>(random() % 20));
   }
 }
 
-TEST(LiteRoutingTest, IsTheEvenShareOnOneNode) {
+TEST(LiteRoutingTest, EqualsEvenShareOnOneNode) {
   std::mt19937_64 random(4);
   for (int round = 0; round < 500; ++round) {
     Case one = random_case(random);
@@ -106,7 +106,7 @@ TEST(LiteRoutingTest, IsTheEvenShareOnOneNode) {
   }
 }
 
-TEST(LiteRoutingTest, SharesWithinTheNodeFirst) {
+TEST(LiteRoutingTest, SharesWithinNodeFirst) {
   // Ranks 0 and 1 on one node, 2 and 3 on another, 4 alone. Slots on ranks 0, 1 and 2.
   const Counts shares =
       share_tokens_by_node(Counts{10, 2, 5, 7, 9}, Ranks{0, 1, 2}, Ranks{0, 0, 1, 1, 2}, 0);

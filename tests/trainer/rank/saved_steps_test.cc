@@ -56,7 +56,7 @@ TEST_F(SavedStepsTest, FailureMakesTheStepUnsavedOnce) {
   EXPECT_EQ(meet(), Boundary{}) << "the others know it";
 }
 
-TEST_F(SavedStepsTest, FailureOfAnOlderSnapshotLeavesTheNewerSaved) {
+TEST_F(SavedStepsTest, FailureOfOlderSnapshotKeepsNewerSaved) {
   take(10);
   take(20);
   saved_->lost({10});
@@ -83,7 +83,7 @@ TEST_F(SavedStepsTest, RestoredStepIsSavedAndForgetsFailures) {
   EXPECT_EQ(meet(), Boundary{});
 }
 
-TEST_F(SavedStepsTest, SurvivorsStillTellOfSnapshotsThatFailed) {
+TEST_F(SavedStepsTest, SurvivorsReportFailedSnapshotsAgain) {
   take(10);
   take(20);
   saved_->lost({20});

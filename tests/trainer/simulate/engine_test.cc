@@ -70,7 +70,7 @@ TEST(Engine, FewerNodesNeverHelp) {
   }
 }
 
-TEST(Engine, TooFewNodesAreIdleUntilThereAreEnough) {
+TEST(Engine, TooFewNodesStayIdle) {
   CostModel model = plain_model();
   model.restart_s = 3;
   model.timeout_s = 100;  // no detection is needed: all ranks wait already
@@ -82,7 +82,7 @@ TEST(Engine, TooFewNodesAreIdleUntilThereAreEnough) {
 }
 
 // A second loss during a recovery restarts the recovery, unless the lost node was a spare.
-TEST(Engine, LossesDuringRecoveryBeginItAnew) {
+TEST(Engine, LossDuringRecoveryRestartsRecovery) {
   CostModel model = plain_model();
   model.restart_s = 10;
   const NodeTrace trace = trace_of(6, {{20, false, 0}, {23, false, 1}, {26, false, 2}}, 100);
@@ -92,7 +92,7 @@ TEST(Engine, LossesDuringRecoveryBeginItAnew) {
 }
 
 // Joiners gather, then are taken in at the next step boundary, and work.
-TEST(Engine, JoinersWork) {
+TEST(Engine, JoinersAreAdmittedAndTrain) {
   CostModel model = plain_model();
   model.join_wait_s = 5;
   model.regroup_s = 2;
@@ -109,7 +109,7 @@ TEST(Engine, JoinersWork) {
 
 // gemini keeps snapshots with a peer: one loss costs the steps since, two neighbours all since the
 // shared store.
-TEST(Engine, PeersServeWhatALossTook) {
+TEST(Engine, PeerServesStateOfLostNode) {
   CostModel model = plain_model();
   model.remote_write_bytes_per_s = model.checkpoint_bytes() / 1e6;  // never there in time
   const Outcome one = run(model, trace_of(6, {{50.5, false, 2}}, 100), "gemini", 1);
@@ -129,7 +129,7 @@ TEST(Engine, SlowSnapshotsAreSkipped) {
   EXPECT_EQ(outcome.ettr(), 1);
 }
 
-TEST(Engine, RefusesWhatItCannotCount) {
+TEST(Engine, RefusesTooManySteps) {
   CostModel model = plain_model();
   model.dense_us_per_token = 0;
   const LoadModel load = LoadModel::zipf(model);

@@ -35,7 +35,7 @@ Groups first(const CostModel& model, const Plans& plans, const Cluster& cluster)
   return regroup(model, {}, plans, cluster).groups;
 }
 
-TEST(Groups, LostIsWhatNoGroupHolds) {
+TEST(Groups, ExpertsWithoutHolderAreLost) {
   const CostModel model = plain_model();
   const auto plan = plan_of({{0, 1}, {1, 2}, {2, 3}}, 4);
   Cluster cluster = cluster_of(6);
@@ -56,7 +56,7 @@ TEST(Groups, LostIsWhatNoGroupHolds) {
   EXPECT_FALSE(any_alive(one, cluster));
 }
 
-TEST(Groups, NodesTakeThePositionWhoseExpertsTheyHold) {
+TEST(Groups, NodesTakePositionOfTheirExperts) {
   const CostModel model = plain_model();  // 100 bytes an expert, 1,000 of dense state
   const Cluster cluster = cluster_of(3);
   const Groups before = first(model, {plan_of({{0, 1}, {1, 2}, {2, 3}}, 4)}, cluster);
@@ -101,7 +101,7 @@ std::vector<uint32_t> best_pairs_first(const Plan& plan, const std::vector<uint3
   return matched;
 }
 
-TEST(Groups, TheBestPairIsMatchedFirst) {
+TEST(Groups, BestPairIsMatchedFirst) {
   const CostModel model = plain_model();
   std::mt19937 random(5);
   int moved = 0;
@@ -152,7 +152,7 @@ TEST(Groups, TheBestPairIsMatchedFirst) {
   EXPECT_GT(moved, 100);
 }
 
-TEST(Groups, ALossChangesOneGroupOnly) {
+TEST(Groups, LossChangesOnlyOneGroup) {
   Cluster cluster = cluster_of(12);
   const auto sizes = elastic_sizes({}, cluster, 4, 2);
   EXPECT_EQ(sizes, (std::vector<uint32_t>{4, 4, 4}));
@@ -170,7 +170,7 @@ TEST(Groups, ALossChangesOneGroupOnly) {
 }
 
 // Invariant after any change: each position has its own living node, and sizes sum to the nodes.
-TEST(Groups, RandomChangesKeepEverybodyApart) {
+TEST(Groups, RandomChangesKeepNodesDistinct) {
   const CostModel model = plain_model();
   const LoadModel load = LoadModel::zipf(model);
   Planner planner(model, load);

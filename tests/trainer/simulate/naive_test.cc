@@ -175,7 +175,7 @@ struct NaiveDs : Naive {
   }
 };
 
-TEST(Naive, DsIsTheSame) {
+TEST(Naive, DsMatchesNaiveSimulation) {
   size_t rewinds = 0;
   for (uint64_t seed = 1000; seed < 1150; ++seed) {
     Case one = random_case(seed);
