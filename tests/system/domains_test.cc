@@ -1,4 +1,4 @@
-// Runs whose ranks are on nodes, and die with them.
+// Runs whose ranks are on nodes: all ranks of a node are lost together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>

@@ -82,8 +82,8 @@ TEST_F(ElasticHangsTest, StoppedRankIsDetectedByMissedHeartbeats) {
   expect_undisturbed(report);
 }
 
-// The survivors ask a hanging ckptd who is left. Its replacement does not know which rank was lost,
-// and first waits for that rank.
+// The survivors ask a hanging ckptd for the new membership. Its replacement does not know which
+// rank was lost, and first waits for that rank.
 TEST_F(ElasticHangsTest, StoppedCkptdIsReplacedAfterRankLoss) {
   WatchedRun run = watch("stopped.json", "4",
                          twice_ + Flags{"--daemon-timeout-ms", "1000", "--loss-grace-ms", "2000"});

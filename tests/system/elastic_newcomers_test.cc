@@ -20,7 +20,7 @@ class ElasticNewcomersTest : public ContinueTest {
  protected:
   const Flags checked_ = twice_ + Flags{"--check-replicas", "1"};
 
-  // So many events of this kind, of this epoch and rank if they are given.
+  // Number of events of this kind; of this epoch and rank only, if given.
   static int64_t count(WatchedRun& run, const std::string& kind, int epoch = -1, int rank = -1) {
     return std::ranges::count_if(run.events(), [&](const json& line) {
       return line.value("event", "") == kind && (epoch < 0 || line.value("epoch", 0) == epoch) &&
@@ -37,7 +37,7 @@ TEST_F(ElasticNewcomersTest, StaleRankRejoinsWithoutState) {
   ASSERT_TRUE(run.await_step(6));
   ASSERT_TRUE(run.signal_rank(3, SIGSTOP));
   ASSERT_TRUE(run.signal_rank(2, SIGKILL));
-  // In the grace of the one that is stopped; then the survivors' epoch is held up until it asks.
+  // Within the grace of rank 3. Rank 0 then holds up the survivors' epoch until rank 3 joins.
   ASSERT_TRUE(run.program().await([&] { return count(run, "connecting", 2, 0) > 0; }));
   ASSERT_TRUE(run.signal_rank(0, SIGSTOP));
   const int64_t joined = count(run, "joining", -1, 3);
@@ -67,7 +67,7 @@ TEST_F(ElasticNewcomersTest, LossDuringJoinChangesNoBit) {
   }
 }
 
-// The step that it was to die in is long over when it is there: it dies in its first one.
+// The run is past step 4 when the rank joins: the rank dies in its first step.
 TEST_F(ElasticNewcomersTest, LateJoinerIsStillKilled) {
   WatchedRun run = watch("late.json", "2", saved_ + Flags{"--join", "1@3", "--kill", "2@4"});
   EXPECT_TRUE(run.await_group(2));

@@ -14,7 +14,7 @@ using nlohmann::json;
 
 class ReplanTest : public TrainingTest {
  protected:
-  // Routing follows Zipf's law, which the first placement knows nothing of.
+  // Routing follows Zipf's law; the first placement assumes equal loads.
   static const Flags kModel;
   const Flags twice_ = {"--placement", "frontier", "--slots", "5", "--min-replicas", "2"};
   const Flags if_better_ = {"--replan-every", "4", "--replan-if", "better"};
@@ -71,7 +71,7 @@ TEST_F(ReplanTest, KillInAnyMovePhaseChangesNoBit) {
     const json report =
         train_with("phase.json",
                    {twice_, if_better_, {"--on-loss", "continue", "--kill-in", "3@" + phase}}, "6");
-    // Members change only after that: it died while experts moved.
+    // Membership changes only after the move: the rank died while experts moved.
     ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
     const json& failure = report["failures"][0];
     EXPECT_EQ(failure.at("group"), 3);

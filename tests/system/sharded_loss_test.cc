@@ -1,4 +1,4 @@
-// Runs with sharded experts that lose ranks, take some in and let some go, on a real ckptd.
+// Runs with sharded experts whose ranks are lost, join and leave, on a real ckptd.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -45,13 +45,13 @@ class ShardedLossTest : public ContinueTest {
     expect_undisturbed(report);
     return report;
   }
-  // Three ranks of which one dies and is started again: the report.
+  // Runs three ranks, of which one dies and is restarted. Returns the report.
   json restart(const Flags& more) {
     return train("restart.json", kModel + more +
                                      Flags{"--ranks", "3", "--steps", "12", "--kill", "1@6",
                                            "--on-loss", "restart", "--events", events_});
   }
-  // Three ranks take a fourth in, and one dies meanwhile: the report.
+  // A fourth rank joins three, and one rank dies meanwhile. Returns the report.
   json join_and_kill(const std::string& kill) {
     MeteredCkptd ckptd(new_store());
     WatchedRun run = watch("recut.json", "3",
@@ -73,7 +73,7 @@ class ShardedLossTest : public ContinueTest {
     return trainings;
   }
   // The first three steps of the first ranks are traced, each with two restores and a re-shard of
-  // each layer and micro-batch. Ranks that join are not.
+  // each layer and micro-batch. Joining ranks are not traced.
   static void expect_traced_exchanges(const std::string& file, int64_t layers_and_batches) {
     const json trace = json::parse(read_file(file), nullptr, false);
     ASSERT_TRUE(trace.is_object());
@@ -92,7 +92,7 @@ class ShardedLossTest : public ContinueTest {
     }
     EXPECT_EQ(exchanges, expected);
   }
-  // All ranks of the newest epoch say the same view.
+  // All ranks of the newest epoch report the same view.
   void expect_one_view(size_t ranks) const {
     const std::vector<json> all = trainings();
     ASSERT_FALSE(all.empty());
@@ -140,7 +140,7 @@ TEST_F(ShardedLossTest, TwoLostRanksCostOneStepAtMost) {
   expect_one_view(2);
 }
 
-// At any moment of a step: some ranks may have applied it, and then do it again.
+// The kill hits any moment of a step. Ranks that have applied the step repeat it.
 TEST_F(ShardedLossTest, ExternalKillCostsOneStepAtMost) {
   MeteredCkptd ckptd(new_store());
   WatchedRun run =
@@ -158,8 +158,8 @@ TEST_F(ShardedLossTest, ExternalKillCostsOneStepAtMost) {
   expect_undisturbed(report);
 }
 
-// Rank 0 stands still where its communication thread sends parts of experts, and no rank gets past
-// that exchange. The one that dies there is rank 0, or one that waits for it.
+// Rank 0 is held where its communication thread sends parts of experts, so no rank gets past that
+// exchange. The rank that dies there is rank 0, or a rank that waits for rank 0.
 TEST_F(ShardedLossTest, KillInsideExchangeCostsOneStepAtMost) {
   for (const uint32_t victim : {0u, 2u}) {
     SCOPED_TRACE(testing::Message() << "rank " << victim << " dies");
@@ -312,9 +312,9 @@ TEST_F(ShardedLossTest, CkptdDeathReturnsRanksToCompleteView) {
   expect_one_view(2);
 }
 
-// Three arenas have room in ckptd, a fourth has not. So the rank that is started again gets the
-// room of its dead one, whose parts of experts were in memory only: no rank uses its own parts of
-// these.
+// ckptd has memory for three arenas, not for four. So the arena of the restarted rank evicts slabs
+// of the dead rank, whose parts of experts were in memory only. No rank then uses its own parts of
+// these experts.
 TEST_F(ShardedLossTest, EvictedSlabReturnsRanksToCompleteView) {
   MeteredCkptd ckptd(new_store(), {"--arena", "15MiB"});
   const json report = restart(every_step_ + ckptd.flags() +

@@ -105,7 +105,7 @@ TEST_F(ShardedTest, IsSavedAndResumedInAnyLayout) {
   EXPECT_EQ(daemon.ctl({"verify"}).code(), 0);
 }
 
-// Whichever experts a snapshot takes, every rank brings as many bytes.
+// Every rank saves equally many bytes, whichever experts a snapshot contains.
 TEST_F(ShardedTest, SavesFewExpertsInEqualShares) {
   const Flags steps = {"--steps", "10", "--checkpoint-every", "2"};
   const json report =

@@ -1,4 +1,4 @@
-// A run whose ckptd answers, and whose disk does not get on.
+// A run whose ckptd answers, but whose disk makes no progress.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/syscall.h>

@@ -41,7 +41,7 @@ TEST_F(SummaryTest, RunPrintsSocketOfItsCkptd) {
                                                 "shows this run's ckptd\n"));
 }
 
-TEST_F(SummaryTest, PlacementSvgWithoutMovesIsExplained) {
+TEST_F(SummaryTest, PlacementSvgWithoutReplansIsExplained) {
   const json report = train(
       "left.json", {"--ranks", "2", "--steps", "8", "--checkpoint-every", "0", "--leave", "1@3"});
   ASSERT_EQ(report.at("changes").size(), 1u) << last_error_output_;

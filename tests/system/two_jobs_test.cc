@@ -16,7 +16,7 @@ class TwoJobsTest : public TrainingTest {
   TwoJobsTest() : daemon_(folder_ / "store") {}
   void SetUp() override { ASSERT_TRUE(daemon_.await_ready()); }
 
-  // A run on the one ckptd that is not going to end by itself.
+  // Arguments of a run on this ckptd that does not end by itself.
   Flags endless(const std::string& report, const Flags& more, const std::string& ranks = "2") {
     return arguments(report, Flags{"--ranks", ranks, "--steps", "1000000", "--socket",
                                    "unix:" + daemon_.socket()} +

@@ -1,4 +1,4 @@
-// A run whose ckptd does not answer: it trains on, says so, and stops when told to.
+// A run whose ckptd does not answer: training continues, reports it, and stops on request.
 #include <gmock/gmock.h>
 #include <signal.h>
 

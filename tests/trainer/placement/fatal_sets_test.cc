@@ -53,7 +53,7 @@ TEST(FatalSetsTest, KeepsSmallestSets) {
               ElementsAre(0b011, 0b10100));
 }
 
-// However entangled the masks are.
+// The limit holds for any overlap of the masks.
 TEST(FatalSetsTest, StaysWithinLookLimit) {
   std::mt19937 random(3);
   for (const uint32_t domains : {4u, 8u, 13u, 20u}) {

@@ -73,7 +73,7 @@ TEST(FrontierOthersTest, IsNeverWorseThanLazarus) {
   }
 }
 
-// No better in anything, or worse in something.
+// True if `other` is worse in nothing and better in something.
 bool dominates(const Judgement& other, const FrontierPoint& point,
                const std::vector<uint32_t>& failures) {
   if (other.max_over_mean > point.max_over_mean + kRoundings) return false;

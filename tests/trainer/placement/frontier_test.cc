@@ -65,8 +65,8 @@ TEST(FrontierTest, IsAsSafeAsLazarusForAnyShape) {
   EXPECT_GT(compared, 120);
 }
 
-// The least maximum over mean that the number of slots allows, every expert having at least so
-// many.
+// Lowest maximum over mean that the number of slots allows, if every expert has `replicas_min`
+// replicas or more.
 double balance_bound(const PlacementRequest& request, const std::vector<uint64_t>& loads,
                      uint32_t replicas_min) {
   const double total = static_cast<double>(std::reduce(loads.begin(), loads.end()));

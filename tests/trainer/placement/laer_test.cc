@@ -1,4 +1,4 @@
-// laer: equal to the plain algorithm, its costs to those of routed tokens.
+// laer: its plans equal those of the reference algorithm, its costs those of routed tokens.
 #include "trainer/placement/laer.h"
 
 #include <gmock/gmock.h>
@@ -186,7 +186,7 @@ TEST(LaerTest, PutsReplicasOnDifferentNodesFirst) {
   EXPECT_GE(on_node[1], 1u);
 }
 
-// One replica on each node takes all slots: as published nothing is left to balance with.
+// One replica on each node fills all slots: the published scheme has no slot left for balancing.
 TEST(LaerTest, LiteSchemeBalancesWithoutSpareSlots) {
   PlacementRequest request{.loads = {{}}, .ranks = 8, .slots_per_rank = 8};
   request.nodes = 2;

@@ -1,4 +1,4 @@
-// Which rank holds which part of an expert's state.
+// The part of an expert's state that each rank holds.
 #include "trainer/placement/ownership.h"
 
 #include <gmock/gmock.h>

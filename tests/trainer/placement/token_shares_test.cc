@@ -67,7 +67,7 @@ Counts reference(const Counts& tokens, const Ranks& slot_ranks, uint32_t turn) {
   return shares;
 }
 
-void expect_promises(const Counts& tokens, const Ranks& slot_ranks, uint32_t turn) {
+void expect_invariants(const Counts& tokens, const Ranks& slot_ranks, uint32_t turn) {
   const size_t slots = slot_ranks.size();
   const Counts shares = share_tokens(tokens, slot_ranks, turn);
   ASSERT_EQ(shares.size(), tokens.size() * slots);
@@ -116,15 +116,15 @@ TEST(TokenSharesTest, HoldsInvariantsOnRandomLoads) {
     for (int64_t& count : tokens) {
       count = random() % 3 == 0 ? 0 : static_cast<int64_t>(random() % scale);
     }
-    expect_promises(tokens, slot_ranks, static_cast<uint32_t>(random() % 20));
+    expect_invariants(tokens, slot_ranks, static_cast<uint32_t>(random() % 20));
   }
 }
 
 TEST(TokenSharesTest, HoldsInvariantsOnEdgeCases) {
-  expect_promises({0, 0, 0}, {0, 2}, 1);
-  expect_promises({17}, {0}, 5);
-  expect_promises({17}, {0, 0, 0}, 5);
-  expect_promises({0, 5}, {0}, 0);
+  expect_invariants({0, 0, 0}, {0, 2}, 1);
+  expect_invariants({17}, {0}, 5);
+  expect_invariants({17}, {0, 0, 0}, 5);
+  expect_invariants({0, 5}, {0}, 0);
 }
 
 TEST(TokenSharesTest, MatchesHandComputedExample) {

@@ -89,7 +89,7 @@ TEST_F(SavedStepsTest, SurvivorsReportFailedSnapshotsAgain) {
   saved_->lost({20});
   saved_->begin_epoch(/*goes_on=*/true);
   EXPECT_EQ(saved_->newest(), 0u);
-  // The rank that all take over from believes in the snapshot; another one does not know it at all.
+  // The rank whose state all adopt counts the snapshot as saved; another rank does not know it.
   take(20);
   saved_->lost({15});
   saved_->agreed(20);

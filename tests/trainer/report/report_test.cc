@@ -25,7 +25,7 @@ using testing::StartsWith;
 
 json sample_json() { return json::parse(to_json(sample_report())); }
 
-// The message with which `document` is refused; empty if it is taken.
+// The message with which `document` is refused; empty if it is accepted.
 std::string refusal(const json& document) {
   const auto report = parse_report(document.dump(), "run.json");
   if (report.ok()) return {};

@@ -107,7 +107,7 @@ TEST(ClosedForm, LostExpertsRollBackAlone) {
   EXPECT_NEAR(ours.plt, 0.5 * 2 / 99, 1e-6);
 }
 
-// moc: everybody rewinds to a checkpoint at which two of four experts were written.
+// moc: all ranks rewind to a checkpoint at which two of four experts were written.
 TEST(ClosedForm, PartialCheckpointsLoseTokens) {
   CostModel model = plain_model();
   model.experts_per_checkpoint = 2;

@@ -68,7 +68,7 @@ TEST(Groups, NodesTakePositionOfTheirExperts) {
   EXPECT_EQ(after.moved_bytes, 100);
   // The same plan again: nothing moves.
   EXPECT_EQ(regroup(model, before, {before[0].plan}, cluster).moved_bytes, 0);
-  // A newcomer needs all that it is to hold.
+  // A new node needs all state that it will hold.
   Cluster changed = cluster;
   changed.remove(1);
   changed.add(1);
@@ -139,7 +139,7 @@ TEST(Groups, BestPairIsMatchedFirst) {
       held[node.node] = {};
       held[node.node].insert(experts_held.begin(), experts_held.end());
     }
-    std::vector<uint32_t> candidates = cluster.list;  // who stays first
+    std::vector<uint32_t> candidates = cluster.list;  // staying nodes first
     std::ranges::stable_partition(candidates, [&](uint32_t node) { return held.contains(node); });
     const std::vector<uint32_t> expected = best_pairs_first(*plan, candidates, held);
     ASSERT_EQ(after.groups[0].nodes.size(), expected.size());

@@ -54,8 +54,7 @@ TEST(Trace, CappedNodesWaitForAPlace) {
   ASSERT_TRUE(trace.ok()) << trace.error().message;
   const Micros end = trace->end;
   cap_nodes(*trace, 2);
-  // c and d are spares and go before there is a place for them; then a place is free for e, and one
-  // for a that comes back.
+  // c and d are spares and leave before a place is free. Then e gets a place, and a on its return.
   EXPECT_EQ(trace->names, (std::vector<std::string>{"a", "b", "e"}));
   EXPECT_EQ(trace->events, (std::vector<NodeEvent>{{0, 0, true},
                                                    {0, 1, true},

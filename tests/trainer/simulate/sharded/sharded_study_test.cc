@@ -25,7 +25,7 @@ TEST(ShardedStudy, FittedSkewGivesTargetImbalance) {
   EXPECT_FALSE(fit_skew(model, model.shapes[0], 40, {.steps = 3}).ok());
 }
 
-// The one fitted number of each kind of shape is what `--fit-skew` says of the published value.
+// The skew of each kind of shape is the result of `--fit-skew` for the published imbalance.
 TEST(ShardedStudy, ShippedSkewMatchesFit) {
   const auto model = read_sharded_model(SIMULATE_MODELS "/sharded/laer-moe.toml");
   ASSERT_TRUE(model.ok()) << model.error().message;
