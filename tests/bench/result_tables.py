@@ -64,7 +64,7 @@ class Tables(unittest.TestCase):
                      "| command | `ckptbench save` |", "| commit | abc |", "| date | 2026-01-01 |"):
             self.assertIn(line + "\n", text)
 
-    def test_says_where_commit_and_date_are_not_recorded(self):
+    def test_reports_missing_commit_and_date(self):
         self.write()
         self.assertIn("| commit, date | not recorded in save.json |\n",
                       (self.results / "save.md").read_text(encoding="utf-8"))
@@ -89,7 +89,7 @@ class Tables(unittest.TestCase):
         (self.results / "codecs.json").unlink()
         self.refused("pec.md: is missing", "there is no codecs.json")
 
-    def test_wants_the_pages_that_others_write(self):
+    def test_requires_pages_of_other_programs(self):
         self.write()
         (self.results / "relayout.json").write_text("{}", encoding="utf-8")
         self.refused("relayout.md: is missing; run bench/research/relayout.py")
@@ -97,7 +97,7 @@ class Tables(unittest.TestCase):
         (self.results / "kills-sharded.json").write_text("{}", encoding="utf-8")
         self.refused("sharded.md: is missing; run bench/research/sharded.py")
 
-    def test_leaves_pages_without_results_to_the_programs_that_write_them(self):
+    def test_ignores_pages_without_results(self):
         self.write()
         (self.results / "sharded.md").write_text("nothing measured yet", encoding="utf-8")
         self.assertEqual(self.tables("--check").returncode, 0)

@@ -29,11 +29,11 @@ class Spills(unittest.TestCase):
         self.assertEqual(spills.faults_of("copy.cu", REPORT.replace(" 12 bytes", " 0 bytes")
                                           .replace(" 8 bytes", " 0 bytes")), [])
 
-    def test_a_report_of_nothing_is_a_fault(self):
+    def test_report_without_kernels_is_a_fault(self):
         self.assertEqual(spills.faults_of("x.cu", "ptxas info : 0 bytes gmem\n"),
                          ["x.cu: ptxas says nothing of any kernel"])
 
-    def test_the_builds_command_reports_and_leaves_the_build_alone(self):
+    def test_reporting_command_writes_no_build_output(self):
         entry = {"file": "x.cu", "command": "nvcc -O2 -MD -MT x.o -MF x.o.d -x cu -c x.cu -o x.o"}
         self.assertEqual(spills.reporting_command(entry, "new.o"),
                          ["nvcc", "-O2", "-x", "cu", "-c", "x.cu", "-o", "new.o", "-Xptxas=-v"])

@@ -21,7 +21,7 @@ def generator(*arguments):
 
 
 class Declarations(unittest.TestCase):
-    def test_are_what_the_headers_say(self):
+    def test_declarations_match_headers(self):
         ran = generator("--check")
         self.assertEqual(ran.returncode, 0, ran.stderr)
 
@@ -42,7 +42,7 @@ class Declarations(unittest.TestCase):
         with self.assertRaises(declarations.Refused):
             declarations.Abi().read("CKPT_API float ckpt_ratio(void);")
 
-    def test_layouts_are_those_of_the_c_compiler(self):
+    def test_layouts_match_c_compiler(self):
         with tempfile.TemporaryDirectory() as folder:
             source = os.path.join(folder, "layouts.c")
             program = os.path.join(folder, "layouts")
@@ -99,7 +99,7 @@ class Sizes(unittest.TestCase):
         known = {name: int(bits) for name, bits in re.findall(r'\{"(\w+)", (\d+)\}', text)}
         self.assertEqual(units.DTYPE_BITS, known)
 
-    def test_tensors_lie_behind_each_other(self):
+    def test_tensors_are_laid_out_in_order(self):
         placed = ckptd.Unit("u", (ckptd.Tensor("a", "BF16", (3, 5)), ckptd.Tensor("b", "F4", (4,)),
                                   ckptd.Tensor("c", "F32", ()))).placed()
         self.assertEqual([t.offset for t in placed.tensors], [0, 30, 32])

@@ -67,7 +67,7 @@ class Buffers(unittest.TestCase):
                 memory = ckptd.Memory.of(data)
                 self.assertEqual((seen(memory), memory.readonly), (b"12345678", readonly))
 
-    def test_the_owner_lives_with_the_memory(self):
+    def test_memory_keeps_its_owner_alive(self):
         memory = ckptd.Memory.of(bytearray(b"abcd"))
         self.assertEqual(seen(memory), b"abcd")
         data = bytearray(b"abcd")
@@ -77,7 +77,7 @@ class Buffers(unittest.TestCase):
         del memory
         data.append(1)
 
-    def test_nothing_is_memory(self):
+    def test_objects_without_memory_are_refused(self):
         for data in (None, "text", 7, object(), [1.0]):
             with self.assertRaisesRegex(ckptd.InvalidArgument, "unit w: .* shows no memory"):
                 ckptd.Memory.of(data, "unit w")
@@ -97,7 +97,7 @@ class Tensors(unittest.TestCase):
         memory = ckptd.Memory.of(TorchLike())
         self.assertEqual((seen(memory), memory.dtype, memory.shape), (b"1234", "BF16", (2,)))
 
-    def test_what_has_no_plain_host_memory_is_refused(self):
+    def test_tensors_without_host_memory_are_refused(self):
         for sentence, options in (("meta device has no bytes", {"device": "meta"}),
                                   ("is on cuda:0; pass tensor.cpu", {"device": "cuda"}),
                                   (r"pass tensor.contiguous\(\)", {"contiguous": False}),

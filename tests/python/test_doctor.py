@@ -24,7 +24,7 @@ class Doctor(DaemonTest):
     def about(self, topic, socket):
         return [(f.level, f.sentence, f.remedy) for f in doctor.examine(socket) if f.topic == topic]
 
-    def test_all_is_well(self):
+    def test_healthy_setup_has_no_failures(self):
         ran = python("-m", "ckptd", "doctor", "--json", CKPTD_SOCKET="unix:" + self.daemon.socket)
         findings = json.loads(ran.stdout)
         failures = [finding for finding in findings if finding["level"] == "failure"]
@@ -35,7 +35,7 @@ class Doctor(DaemonTest):
             {"package", "libckpt", "ckptd", "ckptctl", "io_uring", "locked memory", "shared memory",
              "/dev/shm", "local", "socket", "daemon", "arena"})
 
-    def test_text_names_remedies_and_the_exit_code_tells(self):
+    def test_failures_name_remedies_and_set_exit_code(self):
         ran = python("-m", "ckptd", "doctor", "--socket", self.folder + "/none")
         self.assertEqual(ran.returncode, 1, ran.stderr)
         self.assertIn(f"failure  socket: socket {self.folder}/none: No such file", ran.stdout)
@@ -87,7 +87,7 @@ assert not slow, slow
 """, PYTHONPATH=str(pathlib.Path(ckptd.__file__).parent.parent))
         self.assertEqual((ran.returncode, ran.stderr), (0, ""))
 
-    def test_all_names_exist_and_it_is_typed(self):
+    def test_all_names_exist_and_package_is_typed(self):
         for name in ckptd.__all__:
             self.assertTrue(hasattr(ckptd, name), name)
         self.assertTrue(pathlib.Path(ckptd.__file__).with_name("py.typed").is_file())

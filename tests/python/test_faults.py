@@ -42,7 +42,7 @@ class DaemonDies(DaemonTest):
         session.restore(1, exact=True).read({"layers.1": into})
         self.assertEqual(into, floats(2))
 
-    def test_silence_is_told_while_it_is_away(self):
+    def test_silence_is_reported_while_daemon_is_down(self):
         session, epoch = self.joined()
         self.daemon.stop(signal.SIGKILL)
         while session.silence() == 0:
@@ -61,7 +61,7 @@ class NoDaemon(unittest.TestCase):
         with self.assertRaises(ConnectionError):
             session.open()
 
-    def test_no_socket_is_named_at_all(self):
+    def test_missing_socket_setting_is_refused(self):
         before = os.environ.pop("CKPTD_SOCKET", None)
         try:
             with self.assertRaisesRegex(ckptd.InvalidArgument, "CKPTD_SOCKET"):
@@ -147,7 +147,7 @@ class OtherVersion(unittest.TestCase):
         self.addCleanup(folder.cleanup)
         return folder.name
 
-    def test_the_recorded_greeting_is_taken(self):
+    def test_recorded_greeting_is_accepted(self):
         with self.greeted(welcome_of_version(2)) as session:
             session.open()
 
@@ -195,7 +195,7 @@ class Forks(DaemonTest):
         session.restore(1, exact=True).read({"layers.1": into})
         self.assertEqual(into, floats(2))
 
-    def test_the_child_opens_its_own(self):
+    def test_child_opens_its_own_session(self):
         session = self.session()
         session.open()
 
@@ -226,7 +226,7 @@ class Interrupts(DaemonTest):
         _, epoch = self.joined(units=[unit("w")])  # nothing is left of the interrupted join
         save(epoch, 1, {"w": floats(1)})
 
-    def test_a_handler_ends_every_wait(self):
+    def test_signal_handler_ends_every_wait(self):
         session, epoch = self.joined()
         with epoch.begin(1) as snapshot:
             snapshot.write("layers.0", floats(1))
@@ -243,7 +243,7 @@ class Interrupts(DaemonTest):
             snapshot.write("layers.1", floats(2))
         snapshot.wait(timeout=support.TIMEOUT)
 
-    def test_an_exception_of_the_callback_comes_out(self):
+    def test_callback_exception_propagates(self):
         def waiting(_):
             raise ZeroDivisionError("of the callback")
         session = self.session(waiting=waiting)
@@ -259,7 +259,7 @@ class Interrupts(DaemonTest):
                 session.join(0, 2, timeout=LONG)
             session.close()
 
-    def test_a_handle_freed_during_a_call_goes_after_it(self):
+    def test_handle_freed_during_call_is_released_later(self):
         session, epoch = self.joined(units=[unit("w")])
         with epoch:
             save(epoch, 1, {"w": floats(1)})

@@ -145,7 +145,7 @@ class WrongCalls(DaemonTest):
 
 
 class Alarms(DaemonTest):
-    def test_a_snapshot_with_nan_is_refused_or_told(self):
+    def test_snapshot_with_nan_is_refused_or_reported(self):
         for alarms in ("warn", "refuse"):
             with self.subTest(alarms):
                 session, epoch = self.joined(units=[unit("w")], run=alarms, alarms=alarms)
@@ -158,7 +158,7 @@ class Alarms(DaemonTest):
 
 
 class Full(DaemonTest):
-    def test_a_state_larger_than_the_arena_is_refused_or_streamed(self):
+    def test_state_larger_than_arena_is_refused_or_streamed(self):
         large = (support.ARENA + support.SLAB) // 4
         session, epoch = self.joined(units=[unit("w", large)])
         with self.assertRaises(ckptd.Error):

@@ -81,7 +81,7 @@ class Lifetime(LocalTest):
         with self.assertRaisesRegex(ckptd.FailedPrecondition, "in the block of"):
             print(daemon.socket)
 
-    def test_blocks_of_one_process_share_it(self):
+    def test_blocks_of_one_process_share_daemon(self):
         with self.local() as outer:
             with self.local() as inner:
                 self.assertEqual(inner.pid, outer.pid)
@@ -89,7 +89,7 @@ class Lifetime(LocalTest):
             pid = outer.pid
         self.assert_ended(pid)
 
-    def test_the_starter_is_killed_and_the_other_goes_on(self):
+    def test_daemon_survives_kill_of_starter(self):
         starter, pid = self.holder()
         with self.local() as daemon:
             self.assertEqual(daemon.pid, pid)
@@ -99,7 +99,7 @@ class Lifetime(LocalTest):
                 self.assertEqual(session.query("status")["state"], "ready")
         self.assert_ended(pid)
 
-    def test_the_starter_leaves_and_the_other_goes_on(self):
+    def test_daemon_survives_exit_of_starter(self):
         with self.local() as daemon:
             pid = daemon.pid
             other, same = self.holder()
@@ -110,7 +110,7 @@ class Lifetime(LocalTest):
         self.assertEqual(other.returncode, 0)
         self.assert_ended(pid)
 
-    def test_what_a_killed_process_left_is_used(self):
+    def test_daemon_of_killed_process_is_reused(self):
         starter, pid = self.holder()
         starter.kill()
         starter.wait()
@@ -118,7 +118,7 @@ class Lifetime(LocalTest):
             self.assertEqual(daemon.pid, pid)
         self.assert_ended(pid)
 
-    def test_a_daemon_that_died_is_started_again(self):
+    def test_dead_daemon_is_restarted(self):
         with self.local() as daemon:
             pid = daemon.pid
             os.kill(pid, signal.SIGKILL)
@@ -126,7 +126,7 @@ class Lifetime(LocalTest):
             with self.local():
                 self.assertNotIn(daemon.pid, (None, pid))
 
-    def test_a_forked_child_leaves_it_alone(self):
+    def test_forked_child_does_not_stop_daemon(self):
         with self.local() as daemon:
             def child():
                 daemon.__exit__(None, None, None)

@@ -13,7 +13,7 @@ PAGE = ROOT / "docs" / "python.md"
 
 
 class Quickstart(unittest.TestCase):
-    def test_prints_what_the_page_shows(self):
+    def test_output_matches_page(self):
         text = PAGE.read_text(encoding="utf-8")
         (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
         shown = re.findall(r"^```text\n(.*?)^```$", text[text.index(program):],

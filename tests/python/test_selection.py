@@ -40,7 +40,7 @@ def experts_of(taken, experts, layer=0):
 
 
 class Cases(unittest.TestCase):
-    def test_choices_are_those_of_moetrain(self):
+    def test_choices_match_moetrain(self):
         chosen = 0
         for line in CASES.read_text(encoding="ascii").splitlines():
             head, told, expected = line.split("|")
@@ -99,7 +99,7 @@ class Selections(unittest.TestCase):
             taken = experts_of(mine.units(turn, turn, Tokens(), False), 8)
             self.assertEqual(sorted(expert % 4 for expert in taken), [0, 1, 2, 3])
 
-    def test_a_restored_selection_goes_on(self):
+    def test_restored_selection_continues_alike(self):
         mine, tokens, versions = selected(1, 6, 2, "risk-aware"), Tokens(), {}
         for turn in range(9):
             tokens.count(0, [turn * 3 % 7, 5, 1, turn, 2, 9])

@@ -26,7 +26,7 @@ RANK = pathlib.Path(__file__).with_name("rank.py")
 
 
 class RoundTrip(DaemonTest):
-    def test_bytes_come_back_in_another_session(self):
+    def test_bytes_are_restored_in_another_session(self):
         data = {"layers.0": os.urandom(4000), "layers.1": os.urandom(4000)}
         session, epoch = self.joined()
         self.assertIsNone(epoch.resume)
@@ -75,7 +75,7 @@ class RoundTrip(DaemonTest):
         with self.assertRaisesRegex(ckptd.NotFound, "step 3: no blob of rank 0 named rng"):
             session.restore(3).read_blob("rng", 0)
 
-    def test_an_unwritten_blob_keeps_the_snapshot_from_its_end(self):
+    def test_unwritten_blob_prevents_end_of_snapshot(self):
         session, epoch = self.joined(units=[unit("w")])
         with epoch:
             snapshot = epoch.begin(1, blobs={"rng": 10})
@@ -97,7 +97,7 @@ class RoundTrip(DaemonTest):
         with self.assertRaisesRegex(ckptd.NotFound, self.tiny):
             session.restore(9).read([("w", 0, one)])
 
-    def test_a_held_view_stays_while_it_is_read_in_parts(self):
+    def test_held_view_stays_during_partial_reads(self):
         session, epoch = self.joined(units=[unit("w")])
         with epoch:
             save(epoch, 1, {"w": floats(1)})
@@ -203,7 +203,7 @@ class RoundTrip(DaemonTest):
         session.restore().read([("w", 400, into[0])])  # a row, from another one
         self.assertTrue((into[0] == saved[1]).all())
 
-    def test_poll_brings_news_between_steps(self):
+    def test_poll_updates_snapshot_between_steps(self):
         _, epoch = self.joined(units=[unit("w")])
         with epoch.begin(1) as snapshot:
             snapshot.write("w", floats(1))

@@ -51,7 +51,7 @@ class InstallLines(unittest.TestCase):
         self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
         return ran.stdout
 
-    def test_what_they_build_runs(self):
+    def test_installed_example_runs(self):
         install, build = blocks_of("sh")
         (project,) = blocks_of("cmake")
         (program,) = blocks_of("cpp")

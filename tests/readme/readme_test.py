@@ -32,7 +32,7 @@ class ReadmeExample(unittest.TestCase):
         return subprocess.run([EXAMPLE], env=environment, capture_output=True, text=True,
                               timeout=120)
 
-    def test_each_run_goes_on_where_the_last_one_stopped(self):
+    def test_each_run_resumes_where_last_stopped(self):
         for step in (1, 2, 3):
             ran = self.example()
             self.assertEqual((ran.returncode, ran.stderr), (0, ""))

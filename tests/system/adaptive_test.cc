@@ -57,7 +57,7 @@ TEST_F(AdaptiveTest, AutomaticIntervalsChangeNoBit) {
   EXPECT_EQ(told, std::set<uint64_t>{1});
 }
 
-TEST_F(AdaptiveTest, AResumeGoesOnWithWhatWasChosen) {
+TEST_F(AdaptiveTest, ResumeContinuesWithChosenInterval) {
   const std::string store = folder_ / "store";
   const json first = train("first.json", {"--ranks", "2", "--steps", "50", "--checkpoint-every",
                                           "auto", "--data-dir", store});
@@ -73,7 +73,7 @@ TEST_F(AdaptiveTest, AResumeGoesOnWithWhatWasChosen) {
   EXPECT_GT(training.at("training_ms").get<double>(), 0);
 }
 
-TEST_F(AdaptiveTest, ARunThatWasCutOffHasFailedOnce) {
+TEST_F(AdaptiveTest, KilledRunCountsAsOneFailure) {
   const Ckptd daemon(folder_ / "store");
   const auto flags = [&](const std::string& events) {
     return std::vector<std::string>{"--ranks",
@@ -109,7 +109,7 @@ TEST_F(AdaptiveTest, ARunThatWasCutOffHasFailedOnce) {
   }
 }
 
-TEST_F(AdaptiveTest, TellsTheBytesOfEachRank) {
+TEST_F(AdaptiveTest, ReportsBytesPerRank) {
   const std::string metrics = folder_ / "metrics.jsonl";
   const json report = train("report.json", {"--ranks", "3", "--steps", "8", "--checkpoint-every",
                                             "4", "--metrics", metrics});
@@ -131,7 +131,7 @@ TEST_F(AdaptiveTest, TellsTheBytesOfEachRank) {
   EXPECT_THAT(last_error_output_, HasSubstr("busiest rank"));
 }
 
-TEST_F(AdaptiveTest, AnExpertThatStandsStillRaisesAnAlarm) {
+TEST_F(AdaptiveTest, UnchangedExpertRaisesAlarm) {
   const std::string store = folder_ / "store";
   train("frozen.json", {"--ranks", "2", "--steps", "6", "--checkpoint-every", "2", "--lr", "0",
                         "--data-dir", store});
@@ -145,7 +145,7 @@ TEST_F(AdaptiveTest, AnExpertThatStandsStillRaisesAnAlarm) {
   }
 }
 
-TEST_F(AdaptiveTest, ARunThatLearnsRaisesNone) {
+TEST_F(AdaptiveTest, LearningRunRaisesNoAlarm) {
   const std::string store = folder_ / "store";
   train("moving.json",
         {"--ranks", "2", "--steps", "12", "--checkpoint-every", "2", "--experts-per-checkpoint",

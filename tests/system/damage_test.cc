@@ -38,7 +38,7 @@ class DamageTest : public TrainingTest {
 
 // Dense units of different steps do not fit together. Both ranks need the unit, so both roll back
 // to the newest step at which every dense unit can be read.
-TEST_F(DamageTest, WithoutADenseUnitAllGoBackToWhereItCanBeRead) {
+TEST_F(DamageTest, UnreadableDenseUnitRollsBackAllRanks) {
   const std::vector<std::string> base = {"--ranks", "2",          "--checkpoint-every",
                                          "4",       "--data-dir", store_};
   const auto with = [&](std::vector<std::string> more) {
@@ -62,7 +62,7 @@ TEST_F(DamageTest, WithoutADenseUnitAllGoBackToWhereItCanBeRead) {
 
 // The newest view, to which all ranks roll back after the loss, cannot be read as a whole. The two
 // survivors start another epoch from an older view.
-TEST_F(DamageTest, SurvivorsWithShardedExpertsGoBackToACompleteView) {
+TEST_F(DamageTest, ShardedSurvivorsRollBackToCompleteView) {
   const Flags base = {"--expert-state", "sharded", "--ranks", "3", "--data-dir", store_};
   train("first.json", base + Flags{"--steps", "12", "--checkpoint-every", "4"});
   const auto damaged = bytes_of("tiny@12", "model.layers.0.self_attn.q_proj.weight");

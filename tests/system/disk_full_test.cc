@@ -1,4 +1,4 @@
-// A disk that others fill while a run trains on it, and that has room again later.
+// A run on a disk that another user fills and later frees.
 #include <algorithm>
 #include <set>
 
@@ -10,13 +10,13 @@ namespace {
 
 using nlohmann::json;
 
-// More than ckptd leaves free for others, of which snapshots get nothing.
+// Larger than ckptd's disk reserve, which snapshots never use.
 constexpr uint64_t kDiskBytes = 400ull << 20;
 
 bool announced(const json& event) {
   return event.at("event") == "snapshot" && event.value("durable", false);
 }
-bool found_no_room(const json& event) {
+bool found_disk_full(const json& event) {
   const std::string text = event.value("text", "");
   return event.at("event") == "snapshot" && !event.value("durable", false) &&
          (text.find("disk") != std::string::npos || text.find("space") != std::string::npos);
@@ -24,7 +24,7 @@ bool found_no_room(const json& event) {
 
 class DiskFullTest : public TrainingTest {};
 
-TEST_F(DiskFullTest, TrainingGoesOnAndSavesAgainWhenThereIsRoom) {
+TEST_F(DiskFullTest, TrainingContinuesAndSavesOnceDiskHasSpace) {
   ckpt::test::LoopDisk disk(kDiskBytes);
   if (!disk.missing().empty()) GTEST_SKIP() << disk.missing();
   const std::vector<std::string> same = {"--ranks", "2", "--steps", "200", "--checkpoint-every",
@@ -38,7 +38,7 @@ TEST_F(DiskFullTest, TrainingGoesOnAndSavesAgainWhenThereIsRoom) {
   };
   ASSERT_TRUE(told(announced)) << program.wait().err;
   disk.fill();
-  ASSERT_TRUE(told(found_no_room)) << program.wait().err;
+  ASSERT_TRUE(told(found_disk_full)) << program.wait().err;
   disk.empty();
   const Ended ended = program.wait();
   EXPECT_EQ(ended.code(), 0) << ended.err;

@@ -1,4 +1,4 @@
-// Runs whose ranks are on nodes, and die with them.
+// Runs whose ranks are on nodes: all ranks of a node are lost together.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ class DomainsTest : public ContinueTest {
 };
 
 // Eight experts, two replicas each, and no slot to spare.
-TEST_F(DomainsTest, ANodeThatIsLostTakesNoExpertWithIt) {
+TEST_F(DomainsTest, LostNodeLosesNoExpert) {
   const Flags killed = twice_ + every_fourth_ + Flags{"--kill", "2@7", "--kill", "3@7"};
   const json report =
       run_continued("node.json", "4", on_nodes("rank,node\n0,a\n1,a\n2,b\n3,b\n") + killed);
@@ -50,7 +50,7 @@ TEST_F(DomainsTest, ANodeThatIsLostTakesNoExpertWithIt) {
 
 // Rank 1 is lost, and rank 4 joins on its node. In the group rank 4 is the last, and ranks 2 and 3,
 // which fail together, are in the middle.
-TEST_F(DomainsTest, FollowTheProcessesThroughALossAndAJoin) {
+TEST_F(DomainsTest, FollowProcessesThroughLossAndJoin) {
   WatchedRun run = watch("follow.json", "4",
                          on_nodes("0,a\n1,a\n2,b\n3,b\n4,a\n") + twice_ + every_fourth_ +
                              Flags{"--kill", "1@3", "--join", "1@4", "--check-replicas", "1"});
@@ -73,7 +73,7 @@ TEST_F(DomainsTest, FollowTheProcessesThroughALossAndAJoin) {
 }
 
 // The first run plans for independent ranks, the resumed run for nodes.
-TEST_F(DomainsTest, AResumeIsPlannedForItsNodes) {
+TEST_F(DomainsTest, ResumePlansForItsNodes) {
   const Flags kept = twice_ + every_fourth_ + Flags{"--data-dir", folder_ / "data"};
   const Ended first = run(program_, continue_flags("first.json", "4", "4", kept));
   ASSERT_EQ(first.code(), 0) << first.err;
@@ -85,7 +85,7 @@ TEST_F(DomainsTest, AResumeIsPlannedForItsNodes) {
   expect_nothing_lost(report["failures"][0]);
 }
 
-TEST_F(DomainsTest, WhatCannotBeIsRefusedBeforeAnythingStarts) {
+TEST_F(DomainsTest, RefusesInvalidDomainsBeforeStart) {
   const auto refusal = [&](const Flags& flags) {
     const Ended ended = run("moetrain", continue_flags("none.json", "4", "12", flags));
     EXPECT_EQ(ended.code(), 2) << ended.err;
@@ -100,7 +100,7 @@ TEST_F(DomainsTest, WhatCannotBeIsRefusedBeforeAnythingStarts) {
               HasSubstr("replicas of every expert in 2 distinct failure domains; 1 domains of"));
 }
 
-TEST_F(DomainsTest, WhoIsNotNamedIsANodeByItself) {
+TEST_F(DomainsTest, UnnamedProcessIsItsOwnNode) {
   const json report = run_continued("unnamed.json", "3", on_nodes("1,a\n"));
   EXPECT_THAT(last_error_output_, HasSubstr("nodes.csv names no node of ranks 0, 2: each"));
   expect_undisturbed(report);

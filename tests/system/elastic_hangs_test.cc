@@ -29,7 +29,7 @@ class ElasticHangsTest : public ContinueTest {
 };
 
 // SIGSTOP, not SIGKILL: rank 2 resumes after the others have continued without it, rank 3 never.
-TEST_F(ElasticHangsTest, StoppedRanksAreLeftBehindAndLearnThatTheirEpochIsOver) {
+TEST_F(ElasticHangsTest, ResumedRankLearnsItsEpochEndedAndRejoins) {
   WatchedRun run =
       watch("late.json", "4",
             everywhere_ + Flags{"--heartbeat-timeout-ms", "0", "--collective-timeout-ms", "1500",
@@ -67,7 +67,7 @@ TEST_F(ElasticHangsTest, StoppedRanksAreLeftBehindAndLearnThatTheirEpochIsOver) 
 }
 
 // The connections of a stopped rank stay open, and the collectives would wait a minute.
-TEST_F(ElasticHangsTest, AStoppedRankIsFoundByItsSilence) {
+TEST_F(ElasticHangsTest, StoppedRankIsDetectedByMissedHeartbeats) {
   WatchedRun run = watch("silent.json", "4", twice_ + Flags{"--heartbeat-timeout-ms", "2000"});
   ASSERT_TRUE(run.await_step(2));
   ASSERT_TRUE(run.signal_rank(2, SIGSTOP));
@@ -82,9 +82,9 @@ TEST_F(ElasticHangsTest, AStoppedRankIsFoundByItsSilence) {
   expect_undisturbed(report);
 }
 
-// The survivors ask a hanging ckptd who is left. Its replacement does not know which rank was lost,
-// and first waits for that rank.
-TEST_F(ElasticHangsTest, AStoppedCkptdIsReplacedWhenARankIsLost) {
+// The survivors ask a hanging ckptd for the new membership. Its replacement does not know which
+// rank was lost, and first waits for that rank.
+TEST_F(ElasticHangsTest, StoppedCkptdIsReplacedAfterRankLoss) {
   WatchedRun run = watch("stopped.json", "4",
                          twice_ + Flags{"--daemon-timeout-ms", "1000", "--loss-grace-ms", "2000"});
   ASSERT_TRUE(run.await_step(2));
@@ -101,7 +101,7 @@ TEST_F(ElasticHangsTest, AStoppedCkptdIsReplacedWhenARankIsLost) {
   expect_undisturbed(report);
 }
 
-TEST_F(ElasticHangsTest, ADeadCkptdDoesNotKeepSurvivorsFromGoingOn) {
+TEST_F(ElasticHangsTest, SurvivorsContinueDespiteCkptdDeath) {
   const json report = run_continued(
       "daemon.json", "4",
       twice_ + Flags{"--kill", "1@6", "--kill-daemon", "5", "--loss-grace-ms", "2000"});
@@ -113,7 +113,7 @@ TEST_F(ElasticHangsTest, ADeadCkptdDoesNotKeepSurvivorsFromGoingOn) {
 // does not, and a membership change has to. Gloo may fail to tell a survivor of the loss
 // (epoch_watch.h); while ckptd is stopped, only the timeout of the collective does. That timeout is
 // shorter than this test's waits.
-TEST_F(ElasticHangsTest, AStoppedCkptdOfOthersIsDoneWithoutAndServesAgainWhenItGoesOn) {
+TEST_F(ElasticHangsTest, TrainingContinuesWhileExternalCkptdIsStopped) {
   Ckptd daemon(folder_ / "store");
   WatchedRun run =
       watch("others.json", "3",

@@ -20,7 +20,7 @@ class ElasticNewcomersTest : public ContinueTest {
  protected:
   const Flags checked_ = twice_ + Flags{"--check-replicas", "1"};
 
-  // So many events of this kind, of this epoch and rank if they are given.
+  // Number of events of this kind; of this epoch and rank only, if given.
   static int64_t count(WatchedRun& run, const std::string& kind, int epoch = -1, int rank = -1) {
     return std::ranges::count_if(run.events(), [&](const json& line) {
       return line.value("event", "") == kind && (epoch < 0 || line.value("epoch", 0) == epoch) &&
@@ -31,13 +31,13 @@ class ElasticNewcomersTest : public ContinueTest {
 
 // The returning rank is at the same step as the survivors. But the survivors have initialised again
 // the experts that only this rank and the dead rank held, so its state is stale.
-TEST_F(ElasticNewcomersTest, OneThatComesBackWithinTheSameStepBringsNothing) {
+TEST_F(ElasticNewcomersTest, StaleRankRejoinsWithoutState) {
   WatchedRun run = watch("stale.json", "4",
                          checked_ + Flags{"--checkpoint-every", "5", "--loss-grace-ms", "1000"});
   ASSERT_TRUE(run.await_step(6));
   ASSERT_TRUE(run.signal_rank(3, SIGSTOP));
   ASSERT_TRUE(run.signal_rank(2, SIGKILL));
-  // In the grace of the one that is stopped; then the survivors' epoch is held up until it asks.
+  // Within the grace of rank 3. Rank 0 then holds up the survivors' epoch until rank 3 joins.
   ASSERT_TRUE(run.program().await([&] { return count(run, "connecting", 2, 0) > 0; }));
   ASSERT_TRUE(run.signal_rank(0, SIGSTOP));
   const int64_t joined = count(run, "joining", -1, 3);
@@ -52,7 +52,7 @@ TEST_F(ElasticNewcomersTest, OneThatComesBackWithinTheSameStepBringsNothing) {
   EXPECT_EQ(report.at("losses").size(), report.at("losses").back().at("step"));
 }
 
-TEST_F(ElasticNewcomersTest, ALossWhileAJoinerIsTakenInChangesNoBit) {
+TEST_F(ElasticNewcomersTest, LossDuringJoinChangesNoBit) {
   for (const std::string kill : {"0@agree", "3@move"}) {
     SCOPED_TRACE(kill);
     WatchedRun run = watch("joined.json", "3",
@@ -67,8 +67,8 @@ TEST_F(ElasticNewcomersTest, ALossWhileAJoinerIsTakenInChangesNoBit) {
   }
 }
 
-// The step that it was to die in is long over when it is there: it dies in its first one.
-TEST_F(ElasticNewcomersTest, AJoinerIsKilledThoughItComesLate) {
+// The run is past step 4 when the rank joins: the rank dies in its first step.
+TEST_F(ElasticNewcomersTest, LateJoinerIsStillKilled) {
   WatchedRun run = watch("late.json", "2", saved_ + Flags{"--join", "1@3", "--kill", "2@4"});
   EXPECT_TRUE(run.await_group(2));
   const Ended ended = run.stop();
@@ -78,7 +78,7 @@ TEST_F(ElasticNewcomersTest, AJoinerIsKilledThoughItComesLate) {
   expect_undisturbed(report);
 }
 
-TEST_F(ElasticNewcomersTest, WhatWasAskedForAndDidNotHappenIsAnError) {
+TEST_F(ElasticNewcomersTest, UnfiredFaultInjectionFailsRun) {
   const Ended ended =
       run("moetrain", continue_flags("never.json", "4", "12",
                                      checked_ + Flags{"--kill-in", "1@plan", "--kill-in",
@@ -89,7 +89,7 @@ TEST_F(ElasticNewcomersTest, WhatWasAskedForAndDidNotHappenIsAnError) {
   EXPECT_EQ(read_report("never.json").at("losses").size(), 12u);
 }
 
-TEST_F(ElasticNewcomersTest, WhereOnlyAJoinerIsLeftAllStartAgain) {
+TEST_F(ElasticNewcomersTest, LossOfAllButJoinerRestartsAllRanks) {
   WatchedRun run =
       watch("left.json", "2",
             saved_ + Flags{"--join", "1@3", "--kill-in", "0@agree", "--kill-in", "1@agree"});
@@ -99,7 +99,7 @@ TEST_F(ElasticNewcomersTest, WhereOnlyAJoinerIsLeftAllStartAgain) {
   expect_undisturbed(read_report("left.json"));
 }
 
-TEST_F(ElasticNewcomersTest, ALossBeforeTheFirstEpochTrainsIsMadeGood) {
+TEST_F(ElasticNewcomersTest, RunSurvivesRankLossBeforeTraining) {
   for (const char* when : {"starting", "connecting"}) {
     SCOPED_TRACE(when);
     WatchedRun run = watch("first.json", "4", checked_);
@@ -116,13 +116,13 @@ TEST_F(ElasticNewcomersTest, ALossBeforeTheFirstEpochTrainsIsMadeGood) {
   }
 }
 
-TEST_F(ElasticNewcomersTest, ThereIsRoomForAllWhoJoin) {
+TEST_F(ElasticNewcomersTest, AllJoinersAreAdmitted) {
   WatchedRun run = watch("many.json", "1", {"--join", "4@2"});
   EXPECT_TRUE(run.program().await_error_output("with 5 ranks"));
   run.stop();
 }
 
-TEST_F(ElasticNewcomersTest, OneThatCannotJoinDoesNotEndTheRun) {
+TEST_F(ElasticNewcomersTest, FailedJoinDoesNotEndRun) {
   WatchedRun run = watch("alone.json", "1", {"--join", "1@300"});
   ASSERT_TRUE(run.await([](const json& event) { return event.at("event") == "joining"; }));
   std::filesystem::remove(data_);  // the first rank has read it
@@ -133,7 +133,7 @@ TEST_F(ElasticNewcomersTest, OneThatCannotJoinDoesNotEndTheRun) {
   EXPECT_TRUE(read_report("alone.json").at("failures").empty());
 }
 
-TEST_F(ElasticNewcomersTest, ARunThatAllWereAskedToLeaveHasStoppedShort) {
+TEST_F(ElasticNewcomersTest, RunStopsWhenAllRanksLeave) {
   WatchedRun run = watch("short.json", "1", {});
   ASSERT_TRUE(run.await_step(3));
   ASSERT_TRUE(run.signal_rank(0, SIGTERM));

@@ -31,7 +31,7 @@ class ElasticSlotsTest : public ContinueTest {
   }
 };
 
-TEST_F(ElasticSlotsTest, ARunEndsWhereTooFewAreLeftAndGoesOnWithMore) {
+TEST_F(ElasticSlotsTest, RunWithTooFewRanksEndsAndResumes) {
   const Ended ended = run(
       program_,
       continue_flags("first.json", "4", "12",
@@ -51,7 +51,7 @@ TEST_F(ElasticSlotsTest, ARunEndsWhereTooFewAreLeftAndGoesOnWithMore) {
 }
 
 // A rank that is asked to leave still has its state: all ranks save, and no expert is lost.
-TEST_F(ElasticSlotsTest, WhereOneThatIsAskedToLeaveIsNeededAllSave) {
+TEST_F(ElasticSlotsTest, RunSavesAndStopsWhenNeededRankLeaves) {
   const Ended ended = run(
       program_,
       continue_flags("first.json", "2", "12", kept_ + Flags{"--slots-max", "4", "--leave", "1@3"}));
@@ -69,7 +69,7 @@ TEST_F(ElasticSlotsTest, WhereOneThatIsAskedToLeaveIsNeededAllSave) {
   EXPECT_EQ(resume("3").at("losses").front().at("step"), step + 1);
 }
 
-TEST_F(ElasticSlotsTest, WithoutALimitTheLastOneHoldsThemAll) {
+TEST_F(ElasticSlotsTest, LastRankHoldsAllExpertsWithoutSlotLimit) {
   const json report =
       run_continued("last.json", "3", four_slots_ + Flags{"--kill", "2@3", "--kill", "1@5"});
   ASSERT_EQ(report.at("failures").size(), 2u) << last_error_output_;
@@ -78,7 +78,7 @@ TEST_F(ElasticSlotsTest, WithoutALimitTheLastOneHoldsThemAll) {
   expect_undisturbed(report);
 }
 
-TEST_F(ElasticSlotsTest, WhatCannotBeAtTheStartIsRefused) {
+TEST_F(ElasticSlotsTest, RefusesTooSmallSlotLimit) {
   const Ended few = run(program_, continue_flags("few.json", "2", "12", {"--slots-max", "3"}));
   EXPECT_EQ(few.code(), 2);
   EXPECT_THAT(few.err, HasSubstr("2 ranks with --slots-max 3 can hold 6 of the 8 experts of a layer"

@@ -22,7 +22,7 @@ using testing::HasSubstr;
 
 class ElasticTest : public ContinueTest {};
 
-TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
+TEST_F(ElasticTest, RankLossMidStepChangesNoBit) {
   const json report = run_continued("one.json", "4", saved_ + Flags{"--kill", "2@6"});
   ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
   const json& failure = report["failures"][0];
@@ -55,7 +55,7 @@ TEST_F(ElasticTest, OneLostInTheMiddleOfAStepChangesNoBit) {
 }
 
 // The time of a kill from outside is unknown: the report says so instead of guessing.
-TEST_F(ElasticTest, OfAKillFromOutsideTheReportSaysThatItsTimeIsNotKnown) {
+TEST_F(ElasticTest, ReportMarksTimeOfExternalKillUnknown) {
   WatchedRun run = watch("outside.json", "4", twice_);
   ASSERT_TRUE(run.await_step(2));
   ASSERT_TRUE(run.signal_rank(2, SIGKILL));
@@ -70,7 +70,7 @@ TEST_F(ElasticTest, OfAKillFromOutsideTheReportSaysThatItsTimeIsNotKnown) {
   EXPECT_THAT(ended.err, HasSubstr("  not known  "));
 }
 
-TEST_F(ElasticTest, TwoWhoseExpertsSurviveCostNothingFromCkptd) {
+TEST_F(ElasticTest, LossOfReplicatedExpertsReadsNothingFromCkptd) {
   const json report =
       run_continued("two.json", "6", twice_ + Flags{"--kill", "1@5", "--kill", "4@8"});
   ASSERT_EQ(report.at("failures").size(), 2u) << last_error_output_;
@@ -86,7 +86,7 @@ TEST_F(ElasticTest, TwoWhoseExpertsSurviveCostNothingFromCkptd) {
 
 // Segments reach the disk only after the survivors have continued. ckptd received all of step 4
 // before the loss: on every rank's socket, the slabs of step 8 follow the seals of step 4.
-TEST_F(ElasticTest, NobodyWaitsForTheDiskToGoOn) {
+TEST_F(ElasticTest, SurvivorsContinueBeforeSnapshotIsDurable) {
   Ckptd ckptd(folder_ / "data", {"--io", "pwritev"});
   ASSERT_TRUE(ckptd.await_ready());
   std::optional<ckpt::test::HeldCalls> held;
@@ -116,7 +116,7 @@ TEST_F(ElasticTest, NobodyWaitsForTheDiskToGoOn) {
 
 // A rank dies while all wait for the last snapshot: the survivors report it saved only once it is
 // durable.
-TEST_F(ElasticTest, ALossDuringTheLastSnapshotEndsTheRunWithIt) {
+TEST_F(ElasticTest, RunAwaitsLastSnapshotDespiteRankLoss) {
   Ckptd ckptd(folder_ / "data", {"--io", "pwritev"});
   ASSERT_TRUE(ckptd.await_ready());
   std::optional<ckpt::test::HeldCalls> held;
@@ -141,7 +141,7 @@ TEST_F(ElasticTest, ALossDuringTheLastSnapshotEndsTheRunWithIt) {
 }
 
 // No --on-loss and no --placement is given: the defaults apply.
-TEST_F(ElasticTest, SurvivorsGoOnUnlessSomethingElseIsAskedFor) {
+TEST_F(ElasticTest, SurvivorsContinueByDefault) {
   const Flags killed = {"--ranks", "2", "--steps", "9", "--checkpoint-every", "4", "--kill", "1@7"};
   const json report = train("default.json", killed);
   EXPECT_EQ(report.at("on_loss"), "continue");
@@ -153,7 +153,7 @@ TEST_F(ElasticTest, SurvivorsGoOnUnlessSomethingElseIsAskedFor) {
 }
 
 // Down to one rank that holds every expert; ranks that join receive experts from it.
-TEST_F(ElasticTest, OneThatIsLeftAloneGoesOnAndLetsOthersIn) {
+TEST_F(ElasticTest, LastRankContinuesAndAdmitsJoiners) {
   WatchedRun run = watch("alone.json", "3",
                          {"--placement", "frontier", "--slots", "8", "--min-replicas", "2",
                           "--kill", "0@3", "--kill", "1@5", "--join", "2@6"});
@@ -167,7 +167,7 @@ TEST_F(ElasticTest, OneThatIsLeftAloneGoesOnAndLetsOthersIn) {
 }
 
 // Only the experts of the lost ranks roll back; the step count continues.
-TEST_F(ElasticTest, TwoThatTakeExpertsWithThemRollBackOnlyThose) {
+TEST_F(ElasticTest, OnlyLostExpertsRollBack) {
   const Flags killed = {"--checkpoint-every", "4", "--kill", "2@7", "--kill", "3@7"};
   const json report = run_continued("taken.json", "4", killed);
   ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
@@ -187,7 +187,7 @@ TEST_F(ElasticTest, TwoThatTakeExpertsWithThemRollBackOnlyThose) {
 
 // Each death causes a membership change, in which the next rank dies one phase later. No rank
 // trains before the last change.
-TEST_F(ElasticTest, AKillInEachPhaseOfAChangeChangesNoBit) {
+TEST_F(ElasticTest, KillDuringMembershipChangeChangesNoBit) {
   for (const Flags& phases :
        {Flags{"join", "connect", "agree", "plan"}, Flags{"move", "commit", "restore", "settle"}}) {
     SCOPED_TRACE(phases[0]);
@@ -205,7 +205,7 @@ TEST_F(ElasticTest, AKillInEachPhaseOfAChangeChangesNoBit) {
 }
 
 // The disk gets one expert per layer and checkpoint: most lost state is only in ckptd's memory.
-TEST_F(ElasticTest, DownToOneAndBackUpLosesNoState) {
+TEST_F(ElasticTest, ShrinkAndRegrowLosesNoState) {
   WatchedRun run =
       watch("down.json", "4",
             saved_ + Flags{"--experts-per-checkpoint", "1", "--experts-per-snapshot", "all",
@@ -235,7 +235,7 @@ TEST_F(ElasticTest, DownToOneAndBackUpLosesNoState) {
 
 // The ranks' measurements differ, and joining ranks have none. Still all ranks continue with the
 // same interval, the same K and the same number of failures.
-TEST_F(ElasticTest, ThoseWhoGoOnAgreeOnWhatIsAutomatic) {
+TEST_F(ElasticTest, RanksAgreeOnAutomaticSettings) {
   WatchedRun run =
       watch("auto.json", "4",
             twice_ + Flags{"--checkpoint-every", "auto", "--experts-per-checkpoint", "auto",
@@ -264,7 +264,7 @@ TEST_F(ElasticTest, ThoseWhoGoOnAgreeOnWhatIsAutomatic) {
 
 // The lineage already has a partial commit of the survivors' step, in which some experts are from
 // older steps.
-TEST_F(ElasticTest, AStopRightAfterALossSavesAllThatIsLeft) {
+TEST_F(ElasticTest, StopAfterLossSavesEveryUnit) {
   const std::string store = folder_ / "store";
   WatchedRun run =
       watch("stopped.json", "3",
@@ -279,7 +279,7 @@ TEST_F(ElasticTest, AStopRightAfterALossSavesAllThatIsLeft) {
   }
 }
 
-TEST_F(ElasticTest, ARankThatIsAskedToLeaveTakesNothingWithIt) {
+TEST_F(ElasticTest, LeavingRankLosesNoState) {
   WatchedRun run = watch("drained.json", "3", {});
   ASSERT_TRUE(run.await_step(2));
   ASSERT_TRUE(run.signal_rank(1, SIGTERM));
@@ -296,7 +296,7 @@ TEST_F(ElasticTest, ARankThatIsAskedToLeaveTakesNothingWithIt) {
   expect_undisturbed(report);
 }
 
-TEST_F(ElasticTest, TwoThatLeaveAfterAStepTakeNothingWithThem) {
+TEST_F(ElasticTest, TwoLeavingRanksLoseNoState) {
   const json report = run_continued("leave.json", "4", {"--leave", "1@5", "--leave", "2@5"});
   for (const std::string rank : {"1", "2"}) {
     EXPECT_THAT(last_error_output_, HasSubstr("rank " + rank + " has left after step 5"));
@@ -305,7 +305,7 @@ TEST_F(ElasticTest, TwoThatLeaveAfterAStepTakeNothingWithThem) {
   expect_undisturbed(report);
 }
 
-TEST_F(ElasticTest, WithTheLastOneAllStartAgainFromTheNewestCheckpoint) {
+TEST_F(ElasticTest, LossOfAllRanksRestartsFromCheckpoint) {
   const json report =
       run_continued("all.json", "2", saved_ + Flags{"--kill", "0@6", "--kill", "1@6"});
   EXPECT_THAT(last_error_output_, HasSubstr("the last one; starting all again"));
@@ -313,7 +313,7 @@ TEST_F(ElasticTest, WithTheLastOneAllStartAgainFromTheNewestCheckpoint) {
 }
 
 // The survivor of the first loss continues with older experts; the restart undoes that rollback.
-TEST_F(ElasticTest, ARestartTakesAnEarlierRollBackBack) {
+TEST_F(ElasticTest, RestartUndoesEarlierRollback) {
   const json report = run_continued(
       "back.json", "2",
       {"--checkpoint-every", "4", "--plt-budget", "1", "--kill", "0@6", "--kill", "1@8"});

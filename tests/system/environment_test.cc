@@ -92,7 +92,7 @@ constexpr Command kCommands[] = {
     {"$B/ckptd --bogus", 2},
 };
 
-TEST_F(EnvironmentTest, ClosedAndFullStreamsCostOutputAlone) {
+TEST_F(EnvironmentTest, ClosedAndFullStreamsLoseOnlyOutput) {
   save_tiny();
   const char* const streams[] = {">&-",          "2>&-",       "<&- 2>&-",
                                  "<&- >&- 2>&-", ">/dev/full", "2>/dev/full"};
@@ -117,7 +117,7 @@ TEST_F(EnvironmentTest, ClosedAndFullStreamsCostOutputAlone) {
 }
 
 // `ckptctl log | head` is common: a closed pipe causes no message.
-TEST_F(EnvironmentTest, ReaderThatClosesThePipeIsToldNothing) {
+TEST_F(EnvironmentTest, ClosedPipeCausesNoMessage) {
   save_tiny();
   for (const std::string command : {"$B/ckptctl log tiny", "$B/ckptctl runs --json"}) {
     // The reader exits before the first write.
@@ -136,7 +136,7 @@ TEST_F(EnvironmentTest, TrainsWithAllStreamsClosed) {
   EXPECT_EQ(daemon_->ctl({"log", "full"}).json().size(), 3u);
 }
 
-TEST_F(EnvironmentTest, DaemonMixesNoStoreIntoOtherFiles) {
+TEST_F(EnvironmentTest, DaemonRefusesDirectoryWithForeignFiles) {
   const Ended ended = in_shell("mkdir model; touch model/model.safetensors; $B/ckptd --data model");
   EXPECT_EQ(ended.code(), kFailed);
   EXPECT_THAT(ended.err, HasSubstr("data directory model: it holds model.safetensors and no store; "
@@ -145,7 +145,7 @@ TEST_F(EnvironmentTest, DaemonMixesNoStoreIntoOtherFiles) {
 }
 
 // Regression: with stderr closed, ckptd logged into the next file that it opened.
-TEST_F(EnvironmentTest, DaemonKeepsItsFilesOutOfClosedStreams) {
+TEST_F(EnvironmentTest, DaemonMapsClosedStreamsToDevNull) {
   const std::string socket = folder_ / "s";
   const Ended ended = in_shell("$B/ckptd --data store --listen unix:" + socket +
                                " --arena 64MiB --warm-pool 0 <&- >&- 2>&- & P=$!\n"
@@ -161,7 +161,7 @@ TEST_F(EnvironmentTest, DaemonKeepsItsFilesOutOfClosedStreams) {
   EXPECT_THAT(ended.out, Not(HasSubstr("started"))) << "log lines are in the store's lock";
 }
 
-TEST_F(EnvironmentTest, FileSizeLimitIsASentence) {
+TEST_F(EnvironmentTest, ReportsFileSizeLimit) {
   const Ended daemon =
       in_shell("ulimit -f 200000; exec $B/ckptd --data store --listen unix:" + (folder_ / "s"));
   EXPECT_EQ(daemon.code(), kFailed) << daemon.err;
@@ -184,7 +184,7 @@ TEST_F(EnvironmentTest, FileSizeLimitStopsNoTrainer) {
   EXPECT_THAT(exported.err, ContainsRegex("too large|ulimit -f"));
 }
 
-TEST_F(EnvironmentTest, TrainingSaysThatAFileIsFull) {
+TEST_F(EnvironmentTest, TrainingReportsFullOutputFile) {
   save_tiny();
   for (const std::string flag : {"--metrics", "--events", "--report"}) {
     const Ended ended =
@@ -195,7 +195,7 @@ TEST_F(EnvironmentTest, TrainingSaysThatAFileIsFull) {
   }
 }
 
-TEST_F(EnvironmentTest, NamesThatAreNotUtf8Work) {
+TEST_F(EnvironmentTest, HandlesNonUtf8Names) {
   save_tiny();
   const Ended exported = in_shell(
       "D=$(printf 'd\\344t\\344'); mkdir $D; cp text.txt $D/t\n"
@@ -224,7 +224,7 @@ TEST_F(EnvironmentTest, NamesThatAreNotUtf8Work) {
   }
 }
 
-TEST_F(EnvironmentTest, TemporaryFolderMayBeFarAway) {
+TEST_F(EnvironmentTest, AcceptsLongTemporaryPath) {
   const std::string deep(80, 'd');
   const Ended far =
       in_shell("mkdir -p " + deep + "/" + deep + "; unset CKPTD_SOCKET; TMPDIR=$PWD/" + deep + "/" +
@@ -237,7 +237,7 @@ TEST_F(EnvironmentTest, TemporaryFolderMayBeFarAway) {
 }
 
 // With any number of descriptors: the right answer or an error message, never a crash.
-TEST_F(EnvironmentTest, FewDescriptorsAreASentence) {
+TEST_F(EnvironmentTest, FewDescriptorsGiveAnswerOrError) {
   save_tiny();
   std::map<std::string, std::string> answers;  // with enough descriptors
   for (const Command& command : kCommands) answers[command.line] = in_shell(command.line).out;
@@ -269,7 +269,7 @@ const std::string kWithoutCalls = CKPT_WITHOUT_CALLS;
 const std::string kNoOpenFileLocks = " " + std::to_string(SYS_fcntl) + "," +
                                      std::to_string(F_OFD_SETLK) + "=" + std::to_string(ENOLCK);
 
-TEST_F(EnvironmentTest, LocksThatAreMissingAreNoOtherDaemon) {
+TEST_F(EnvironmentTest, MissingLocksAreNotReportedAsOtherDaemon) {
   const std::string serve =
       " -- $B/ckptd --data store --arena 64MiB --warm-pool 0 --listen unix:" + (folder_ / "s");
   for (const int error : {ENOSYS, EOPNOTSUPP, ENOLCK}) {
@@ -294,7 +294,7 @@ TEST_F(EnvironmentTest, LocksThatAreMissingAreNoOtherDaemon) {
 }
 
 // RocksDB takes a lock of its own with another call.
-TEST_F(EnvironmentTest, MissingLocksOfTheCatalogAreNoOtherProcess) {
+TEST_F(EnvironmentTest, MissingCatalogLocksAreNamedAsCause) {
   for (const int error : {ENOLCK, ENOSYS}) {
     const std::string no_setlk = " " + std::to_string(SYS_fcntl) + "," + std::to_string(F_SETLK) +
                                  "=" + std::to_string(error);
@@ -307,7 +307,7 @@ TEST_F(EnvironmentTest, MissingLocksOfTheCatalogAreNoOtherProcess) {
 }
 
 // Regression: a failed directory listing was treated as a directory with fewer files.
-TEST_F(EnvironmentTest, AFailedListIsNoEmptyDirectory) {
+TEST_F(EnvironmentTest, FailedDirectoryListingIsAnError) {
   save_tiny();
   daemon_.reset();
   const Ended ended = in_shell(kWithoutCalls + failing(SYS_getdents64, EIO) +
@@ -332,7 +332,7 @@ TEST_F(EnvironmentTest, VerifyEndsWithFewDescriptors) {
   EXPECT_THAT(few.out, HasSubstr("exit 0\n")) << few.err;
 }
 
-TEST_F(EnvironmentTest, TrainsWhereThereAreNoPidfds) {
+TEST_F(EnvironmentTest, TrainsWithoutPidfds) {
   for (const int error : {ENOSYS, EPERM}) {
     std::string calls = failing(SYS_pidfd_open, error) + failing(SYS_pidfd_send_signal, error) +
                         failing(SYS_close_range, error);

@@ -46,7 +46,7 @@ class HistoryTest : public TrainingTest {
   const std::string store_ = folder_ / "store";
 };
 
-TEST_F(HistoryTest, EveryListedCommitCanBeUsedByItsName) {
+TEST_F(HistoryTest, EveryListedCommitIsUsableByName) {
   train_three_lineages();
   const Ckptd daemon(store_);
   const json log = daemon.ctl({"log", "tiny", "--all"}).json();
@@ -90,7 +90,7 @@ TEST_F(HistoryTest, EveryListedCommitCanBeUsedByItsName) {
 }
 
 // Regression: a prune removed bytes that eval had not read yet.
-TEST_F(HistoryTest, EvalHoldsTheCommitThatItReads) {
+TEST_F(HistoryTest, EvalHoldsCommitItReads) {
   train("r.json", with({"--steps", "4", "--data-dir", store_}));
   Ckptd daemon(store_, {"--io", "pwritev"});
   ASSERT_TRUE(daemon.await_ready());
@@ -121,7 +121,7 @@ TEST_F(HistoryTest, EvalHoldsTheCommitThatItReads) {
   EXPECT_EQ(gone.at("removed").size(), 1u) << "the hold went with the session";
 }
 
-TEST_F(HistoryTest, AStepOfAnotherLineageIsNamedByTheError) {
+TEST_F(HistoryTest, ErrorNamesStepOfOtherLineage) {
   train_three_lineages();
   train("r.json", with({"--steps", "3", "--data-dir", store_, "--resume", "2"}));
   const Ckptd daemon(store_);
@@ -137,7 +137,7 @@ TEST_F(HistoryTest, AStepOfAnotherLineageIsNamedByTheError) {
   EXPECT_THAT(evaluated.err, HasSubstr("tiny~1@6"));
 }
 
-TEST_F(HistoryTest, OtherDataIsRefusedUnlessAskedFor) {
+TEST_F(HistoryTest, RefusesOtherDataWithoutNewDataFlag) {
   train("r.json", with({"--steps", "2", "--data-dir", store_}));
   const std::string other = folder_ / "other.txt";
   std::filesystem::copy_file(data_, other);
@@ -163,7 +163,7 @@ TEST_F(HistoryTest, OtherDataIsRefusedUnlessAskedFor) {
   EXPECT_EQ(resume("5", {}).code(), 0) << "it is the run's data now";
 }
 
-TEST_F(HistoryTest, EventsAndTheEndSayWhatTheyMean) {
+TEST_F(HistoryTest, EventsHaveRankTimeAndLossBits) {
   const std::string events = folder_ / "events.jsonl";
   const Ended ended =
       run("moetrain", arguments("r.json", {"--ranks", "2", "--steps", "2", "--events", events}));

@@ -10,7 +10,7 @@ using nlohmann::json;
 using testing::HasSubstr;
 namespace fs = std::filesystem;
 
-TEST_F(TrainingTest, AnImportedRunIsResumed) {
+TEST_F(TrainingTest, ImportedRunResumesWithSameBits) {
   const std::string store = folder_ / "store";
   train("first.json", {"--ranks", "2", "--steps", "6", "--checkpoint-every", "3", "--lr", "0.003",
                        "--warmup", "5", "--data-dir", store});

@@ -74,7 +74,7 @@ class KillsTest : public TrainingTest {
 };
 
 // Each moment is a step plus a random time, chosen so that all kills hit before the end.
-TEST_F(KillsTest, FiveDeathsOfCkptdStopNothingAndLoseNothing) {
+TEST_F(KillsTest, TrainingSurvivesFiveCkptdDeaths) {
   constexpr uint64_t kSteps = 60;
   constexpr uint64_t kKills = 5;
   const std::vector<std::string> same = {
@@ -106,7 +106,7 @@ TEST_F(KillsTest, FiveDeathsOfCkptdStopNothingAndLoseNothing) {
 
 // The commit of the last checkpoint races with the death of a rank that contributed to it. The run
 // ends in either case: with that checkpoint, or with one that the replacement rank contributes to.
-TEST_F(KillsTest, ADeathInTheLastCheckpointNeverKeepsTheRunWaiting) {
+TEST_F(KillsTest, RunEndsDespiteDeathInLastCheckpoint) {
   const std::vector<std::string> same = {"--ranks", "2", "--steps", "3", "--checkpoint-every", "2"};
   const auto expected = bits(train("quiet.json", same));
   const uint64_t plays = setting("CKPT_KILL_PLAYS", 8);
@@ -131,7 +131,7 @@ TEST_F(KillsTest, ADeathInTheLastCheckpointNeverKeepsTheRunWaiting) {
 }
 
 // Kills may hit while the group forms, twice in a row, and together with ckptd.
-TEST_F(KillsTest, RandomDeathsOfAnythingCostTimeAndNothingElse) {
+TEST_F(KillsTest, RandomDeathsChangeNoBit) {
   constexpr uint64_t kSteps = 30;
   constexpr int kKillsMax = 6;
   const std::vector<std::string> same = {

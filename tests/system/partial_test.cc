@@ -67,7 +67,7 @@ class PartialTest : public TrainingTest {
 };
 
 // Survivors continue; only the experts of the lost rank roll back.
-TEST_F(PartialTest, LostTokensOfRollbacksAreThoseTheExpertsMiss) {
+TEST_F(PartialTest, RollbackReportsExactLostTokens) {
   const std::string store = folder_ / "store";
   const json report = train_and_recompute(
       {"--steps", "22", "--checkpoint-every", "2", "--experts-per-checkpoint", "1", "--plt-budget",
@@ -85,7 +85,7 @@ TEST_F(PartialTest, LostTokensOfRollbacksAreThoseTheExpertsMiss) {
   expect_history_has_lost(daemon, report);
 }
 
-TEST_F(PartialTest, ExpertsThatNoCheckpointHasBeginAgainAndThatIsSaid) {
+TEST_F(PartialTest, UnsavedExpertsRestartFromSeedAndAreReported) {
   const json report = train_and_recompute(
       {"--steps", "9", "--checkpoint-every", "0", "--on-loss", "continue", "--kill", "1@6"});
   EXPECT_EQ(rolled_back_, 4u);
@@ -97,7 +97,7 @@ TEST_F(PartialTest, ExpertsThatNoCheckpointHasBeginAgainAndThatIsSaid) {
   EXPECT_THAT(last_error_output_, testing::Not(HasSubstr("from now on"))) << "k was always all";
 }
 
-TEST_F(PartialTest, LostTokensAreThoseTheExpertsMiss) {
+TEST_F(PartialTest, RestartReportsExactLostTokens) {
   const std::string store = folder_ / "store";
   const json report = train_and_recompute(
       {"--steps", "22", "--checkpoint-every", "2", "--experts-per-checkpoint", "1", "--plt-budget",
@@ -123,7 +123,7 @@ TEST_F(PartialTest, LostTokensAreThoseTheExpertsMiss) {
 
 // The interval and K are chosen again after enough checkpoints since the last failure. On a busy
 // machine that takes more than ten steps.
-TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSays) {
+TEST_F(PartialTest, AutomaticSettingsReportExactLostTokensOnRestart) {
   const json report = train_and_recompute(
       {"--steps", "120", "--checkpoint-every", "auto", "--experts-per-checkpoint", "auto",
        "--experts-per-snapshot", "auto", "--plt-budget", "1", "--on-loss", "restart", "--kill",
@@ -135,7 +135,7 @@ TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSays) {
 }
 
 // The choice depends on measured times and is in the metrics; the losses follow from the choice.
-TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSaysWhereSurvivorsGoOn) {
+TEST_F(PartialTest, AutomaticSettingsReportExactLostTokensOnContinue) {
   const json report =
       train_and_recompute({"--steps", "36", "--checkpoint-every", "auto",
                            "--experts-per-checkpoint", "auto", "--experts-per-snapshot", "auto",
@@ -148,7 +148,7 @@ TEST_F(PartialTest, WhatIsChosenAutomaticallyLosesWhatItSaysWhereSurvivorsGoOn) 
   EXPECT_THAT(report.at("reason").get<std::string>(), HasSubstr("1 failure in"));
 }
 
-TEST_F(PartialTest, MomentsAloneCanBeLeftOut) {
+TEST_F(PartialTest, PartialCheckpointCanOmitMomentsOnly) {
   const json report =
       train_and_recompute({"--steps", "14", "--checkpoint-every", "2", "--experts-per-checkpoint",
                            "1", "--selector", "sequential", "--partial-parts", "optimizer",
@@ -157,7 +157,7 @@ TEST_F(PartialTest, MomentsAloneCanBeLeftOut) {
   EXPECT_GT(report.at("plt"), 0);
 }
 
-TEST_F(PartialTest, ARecoveryBeyondTheBudgetIsTheLastToLoseTokens) {
+TEST_F(PartialTest, ExceededBudgetSwitchesToFullCheckpoints) {
   const json report = train_and_recompute(
       {"--steps", "20", "--checkpoint-every", "2", "--experts-per-checkpoint", "1", "--plt-budget",
        "0.001", "--on-loss", "restart", "--kill", "1@9", "--kill", "1@17"});
@@ -168,7 +168,7 @@ TEST_F(PartialTest, ARecoveryBeyondTheBudgetIsTheLastToLoseTokens) {
 }
 
 // The ranks die, ckptd survives.
-TEST_F(PartialTest, ExpertsThatWereOnlyInMemoryComeBackFromThere) {
+TEST_F(PartialTest, RestoresExpertsFromCkptdMemory) {
   const std::vector<std::string> same = {"--steps",
                                          "16",
                                          "--checkpoint-every",
@@ -194,7 +194,7 @@ TEST_F(PartialTest, ExpertsThatWereOnlyInMemoryComeBackFromThere) {
 }
 
 // ckptd dies after step 10 is durable: experts that were only in its memory are back at step 5.
-TEST_F(PartialTest, WhatWentWithCkptdIsTold) {
+TEST_F(PartialTest, ResumedVersionsReflectLostCkptdMemory) {
   const json report = train_and_recompute(
       {"--steps", "18", "--checkpoint-every", "5", "--checkpoint-wait", "durable",
        "--experts-per-checkpoint", "1", "--experts-per-snapshot", "2", "--plt-budget", "1",
@@ -212,7 +212,7 @@ TEST_F(PartialTest, WhatWentWithCkptdIsTold) {
   EXPECT_EQ(std::ranges::count(versions, 5u), 6);
 }
 
-TEST_F(PartialTest, WithAllExpertsInMemoryADeathOfRanksLosesNothing) {
+TEST_F(PartialTest, AllExpertsInMemorySurviveRankDeath) {
   const std::vector<std::string> same = {"--ranks", "2", "--steps", "14", "--checkpoint-every",
                                          "2"};
   const auto expected = bits(train("quiet.json", same));
@@ -225,7 +225,7 @@ TEST_F(PartialTest, WithAllExpertsInMemoryADeathOfRanksLosesNothing) {
 }
 
 // Every checkpoint has all experts, and yet a rollback loses the updates since the last one.
-TEST_F(PartialTest, RollbacksBeyondTheBudgetShortenTheIntervalUntilItIsKept) {
+TEST_F(PartialTest, RollbackBeyondBudgetShortensIntervalTemporarily) {
   const json report =
       train_and_recompute({"--steps", "40", "--checkpoint-every", "8", "--plt-budget", "0.1",
                            "--on-loss", "continue", "--kill", "1@13"});
@@ -255,7 +255,7 @@ TEST_F(PartialTest, RollbacksBeyondTheBudgetShortenTheIntervalUntilItIsKept) {
 }
 
 // The unchanged bytes are references to the version before, which is on the disk.
-TEST_F(PartialTest, ExpertsWithoutATokenCostNoBytesWhereTheyAreNotUpdated) {
+TEST_F(PartialTest, SkippedIdleExpertsStoreNoBytes) {
   const std::string store = folder_ / "store";
   const std::string metrics = folder_ / "metrics.jsonl";
   train("report.json", {"--ranks",
@@ -305,7 +305,7 @@ TEST_F(PartialTest, ExpertsWithoutATokenCostNoBytesWhereTheyAreNotUpdated) {
   EXPECT_EQ(daemon.ctl({"verify"}).code(), 0);
 }
 
-TEST_F(PartialTest, RefusesToGoOnWithOtherExperts) {
+TEST_F(PartialTest, RefusesResumeWithOtherExpertCount) {
   const std::string store = folder_ / "store";
   train("first.json", {"--ranks", "1", "--steps", "2", "--data-dir", store});
   std::vector<std::string> more = arguments(
@@ -318,7 +318,7 @@ TEST_F(PartialTest, RefusesToGoOnWithOtherExperts) {
   EXPECT_EQ(daemon.ctl({"show", "tiny@latest"}).json().at("step"), 2) << "nothing changed";
 }
 
-TEST_F(PartialTest, RefusesWhatCannotBeBeforeAnythingStarts) {
+TEST_F(PartialTest, RefusesInvalidPartialFlagsBeforeStart) {
   const auto refusal = [&](const std::vector<std::string>& more) {
     const Ended ended = run("moetrain", arguments("none.json", more));
     EXPECT_EQ(ended.code(), 2) << ended.err;

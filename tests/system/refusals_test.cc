@@ -84,7 +84,7 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
   }
 }
 
-TEST_F(RefusalTest, RefusesAReportThatCannotBeWrittenBeforeItTrains) {
+TEST_F(RefusalTest, RefusesUnwritableReportBeforeTraining) {
   for (const auto& [path, reason] :
        {std::pair("/nowhere/r.json", "/nowhere: cannot make a file there: No such file"),
         std::pair("/", "/: is a folder")}) {
@@ -97,7 +97,7 @@ TEST_F(RefusalTest, RefusesAReportThatCannotBeWrittenBeforeItTrains) {
   }
 }
 
-TEST_F(RefusalTest, NamesTheFlagOfAFileThatCannotBeWritten) {
+TEST_F(RefusalTest, NamesFlagOfUnwritableFile) {
   for (const char* flag : {"--metrics", "--events"}) {
     const Ended none = run("moetrain", arguments("r.json", {flag, "/nowhere/x.json"}));
     EXPECT_EQ(none.code(), 1) << none.err;
@@ -109,7 +109,7 @@ TEST_F(RefusalTest, NamesTheFlagOfAFileThatCannotBeWritten) {
 }
 
 // A process that listens on the socket and never answers.
-TEST_F(RefusalTest, EvalSaysThatItWaitsForCkptd) {
+TEST_F(RefusalTest, EvalReportsWaitForCkptd) {
   const std::string path = folder_ / "hung";
   const auto address = ckpt::base::UnixAddress::of(path);
   ASSERT_TRUE(address.ok());
@@ -120,7 +120,7 @@ TEST_F(RefusalTest, EvalSaysThatItWaitsForCkptd) {
   EXPECT_TRUE(eval.await_error_output("waiting for ckptd at unix:" + path + " (up to 30 s)"));
 }
 
-TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {
+TEST_F(RefusalTest, RefusesImpossibleMembershipChanges) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> refusals = {
       {{"--on-loss", "restart", "--join", "1@5"},
        "--join 1@5: only with --on-loss continue, here it is restart (as asked for)"},
@@ -152,7 +152,7 @@ TEST_F(RefusalTest, RefusesWhatAGroupThatGoesOnCouldNotDo) {
   }
 }
 
-TEST_F(RefusalTest, RefusesAResumeThatWouldNotGoOnAsBefore) {
+TEST_F(RefusalTest, RefusesResumeWithOtherSettings) {
   const std::string store = folder_ / "store";
   train("first.json", {"--ranks", "2", "--steps", "4", "--seed", "7", "--data-dir", store});
   EXPECT_THAT(last_error_output_, HasSubstr("moetrain: created " + store + "\n"));
@@ -183,7 +183,7 @@ TEST_F(RefusalTest, RefusesAResumeThatWouldNotGoOnAsBefore) {
   EXPECT_THAT(late_kill.err, HasSubstr("the run does steps 5 to 6"));
 }
 
-TEST_F(RefusalTest, ARunThatIsFurtherAlreadyIsNotDoneAgain) {
+TEST_F(RefusalTest, RefusesTargetStepBeforeCurrentStep) {
   const std::string store = folder_ / "store";
   train("first.json", {"--ranks", "2", "--steps", "4", "--data-dir", store});
   const Ended behind =
@@ -198,7 +198,7 @@ TEST_F(RefusalTest, ARunThatIsFurtherAlreadyIsNotDoneAgain) {
   EXPECT_TRUE(done.at("final_loss").is_null());
 }
 
-TEST_F(RefusalTest, AResumeNeedsNoFlagThatTheRunHasAlready) {
+TEST_F(RefusalTest, ResumeTakesModelFlagsFromRun) {
   const std::string store = folder_ / "store";
   // Long enough for sequences of 16 tokens, too short for the default.
   std::ofstream(data_, std::ios::binary | std::ios::trunc) << std::string(400, 'x');
@@ -209,7 +209,7 @@ TEST_F(RefusalTest, AResumeNeedsNoFlagThatTheRunHasAlready) {
   EXPECT_EQ(resumed.code(), 0) << resumed.err;
 }
 
-TEST_F(RefusalTest, ADataDirectoryInUseIsSaidByTheDaemonThatFoundIt) {
+TEST_F(RefusalTest, DaemonReportsDataDirectoryInUse) {
   const std::string store = folder_ / "store";
   train("first.json", {"--ranks", "2", "--steps", "2", "--data-dir", store});
   const Ckptd other(store);

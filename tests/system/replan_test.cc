@@ -14,7 +14,7 @@ using nlohmann::json;
 
 class ReplanTest : public TrainingTest {
  protected:
-  // Routing follows Zipf's law, which the first placement knows nothing of.
+  // Routing follows Zipf's law; the first placement assumes equal loads.
   static const Flags kModel;
   const Flags twice_ = {"--placement", "frontier", "--slots", "5", "--min-replicas", "2"};
   const Flags if_better_ = {"--replan-every", "4", "--replan-if", "better"};
@@ -34,7 +34,7 @@ class ReplanTest : public TrainingTest {
 
 const Flags ReplanTest::kModel = {"--experts", "8", "--batch", "8", "--router-skew", "1.5"};
 
-TEST_F(ReplanTest, ExpertsFollowTheLoadAndChangeNoBit) {
+TEST_F(ReplanTest, ExpertsFollowLoadAndChangeNoBit) {
   const std::string metrics = folder_ / "metrics";
   const json report = train_with(
       "moved.json", {twice_, if_better_, {"--on-loss", "continue", "--metrics", metrics}});
@@ -52,7 +52,7 @@ TEST_F(ReplanTest, ExpertsFollowTheLoadAndChangeNoBit) {
   EXPECT_EQ(lines, 3u);
 }
 
-TEST_F(ReplanTest, MovesIfThatPays) {
+TEST_F(ReplanTest, MovesIfGainExceedsCost) {
   const json report =
       train_with("pays.json", {twice_, {"--on-loss", "continue", "--replan-every", "4"}});
   ASSERT_FALSE(report.at("replans").empty());
@@ -65,13 +65,13 @@ TEST_F(ReplanTest, MovesIfThatPays) {
   expect_undisturbed(report, kModel);
 }
 
-TEST_F(ReplanTest, AKillInEachPhaseOfAMoveChangesNoBit) {
+TEST_F(ReplanTest, KillInAnyMovePhaseChangesNoBit) {
   for (const std::string phase : {"plan", "move", "commit", "restore", "settle"}) {
     SCOPED_TRACE(phase);
     const json report =
         train_with("phase.json",
                    {twice_, if_better_, {"--on-loss", "continue", "--kill-in", "3@" + phase}}, "6");
-    // Members change only after that: it died while experts moved.
+    // Membership changes only after the move: the rank died while experts moved.
     ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;
     const json& failure = report["failures"][0];
     EXPECT_EQ(failure.at("group"), 3);
@@ -82,7 +82,7 @@ TEST_F(ReplanTest, AKillInEachPhaseOfAMoveChangesNoBit) {
 }
 
 // The resume begins with the first placement again, and moves experts again.
-TEST_F(ReplanTest, ARunThatRestartsItsRanksMovesExpertsToo) {
+TEST_F(ReplanTest, RestartedRunMovesExpertsAgain) {
   const json report = train_with("restart.json", {twice_,
                                                   if_better_,
                                                   {"--on-loss", "restart", "--checkpoint-every",
@@ -92,7 +92,7 @@ TEST_F(ReplanTest, ARunThatRestartsItsRanksMovesExpertsToo) {
   expect_undisturbed(report, kModel);
 }
 
-TEST_F(ReplanTest, SnapshotsOnTheirWayOutliveAMove) {
+TEST_F(ReplanTest, SnapshotsInFlightSurviveMove) {
   const std::string store = folder_ / "store";
   train_with("first.json",
              {twice_,

@@ -20,7 +20,7 @@ class ReplicasTest : public TrainingTest {
 };
 
 // Replicas, the number of ranks and a kill do not change any number.
-TEST_F(ReplicasTest, PlacementChangesNoBitAndNorDoesAKill) {
+TEST_F(ReplicasTest, PlacementAndKillChangeNoBit) {
   const std::vector<std::string> same = {"--steps", "12",    "--checkpoint-every", "3",
                                          "--lr",    "0.003", "--micro-batches",    "2"};
   const json one = train("one.json", with(same, {"--ranks", "1"}));
@@ -47,7 +47,7 @@ TEST_F(ReplicasTest, PlacementChangesNoBitAndNorDoesAKill) {
 }
 
 // Any placement restores what another placement saved, partial checkpoints included.
-TEST_F(ReplicasTest, AnyPlacementResumesWhatAnotherSaved) {
+TEST_F(ReplicasTest, AnyPlacementResumesAnySavedPlacement) {
   const std::string store = folder_ / "store";
   const std::vector<std::string> lr = {"--lr", "0.003", "--checkpoint-every", "2"};
   const json whole = train("whole.json", with(lr, {"--ranks", "2", "--steps", "12"}));
@@ -81,7 +81,7 @@ TEST_F(ReplicasTest, SkewedRoutingReproducesAndIsBalancedByReplicas) {
   for (const auto& [step, loss_bits] : bits(moved)) EXPECT_EQ(loss_bits, bits(fixed).at(step));
 }
 
-TEST_F(ReplicasTest, RefusesWhatCannotBeBeforeAnythingStarts) {
+TEST_F(ReplicasTest, RefusesInvalidPlacementFlagsBeforeStart) {
   const auto refusal = [&](const std::vector<std::string>& more) {
     const Ended ended = run("moetrain", arguments("none.json", more));
     EXPECT_EQ(ended.code(), 2) << ended.err;
@@ -99,7 +99,7 @@ TEST_F(ReplicasTest, RefusesWhatCannotBeBeforeAnythingStarts) {
 }
 
 // Around the largest number of slots of a checkpoint: refused at the start, or saved at the end.
-TEST_F(ReplicasTest, APlacementThatIsAcceptedCanBeSaved) {
+TEST_F(ReplicasTest, AcceptedPlacementCanBeSaved) {
   int refused = 0;
   for (int slots = 2100; slots <= 2400; slots += 25) {
     SCOPED_TRACE(slots);

@@ -55,7 +55,7 @@ TEST_F(RouterTraceTest, RanksAndRestartsChangeNoBit) {
   EXPECT_NE(bits(train("longer.json", other)), expected) << "the hold counts";
 }
 
-TEST_F(RouterTraceTest, AResumeGoesOnWithTheSameTraceAlone) {
+TEST_F(RouterTraceTest, ResumeRequiresSameRouterTrace) {
   const std::string store = folder_ / "store";
   const Flags flags = {"--ranks", "2", "--data-dir", store, "--checkpoint-every", "3"};
   const auto expected =

@@ -2,8 +2,8 @@
 
 Tokens of the busiest rank over the mean, counted by `moetrain run`; the mean over layers and steps
 after the first 10. Without a trace: routing by Zipf's law. With one: the routing of a real model;
-CKPT_ROUTING_TRACE names another place for it, and where it is not there this exits with 77, which
-counts as skipped. Counts only: the figures do not depend on the machine's speed.
+CKPT_ROUTING_TRACE names another file. If the file is missing, exits with 77, which counts as
+skipped. Counts only: the figures do not depend on the machine's speed.
 """
 
 import gzip

@@ -1,4 +1,4 @@
-// Runs with sharded experts that lose ranks, take some in and let some go, on a real ckptd.
+// Runs with sharded experts whose ranks are lost, join and leave, on a real ckptd.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -45,13 +45,13 @@ class ShardedLossTest : public ContinueTest {
     expect_undisturbed(report);
     return report;
   }
-  // Three ranks of which one dies and is started again: the report.
+  // Runs three ranks, of which one dies and is restarted. Returns the report.
   json restart(const Flags& more) {
     return train("restart.json", kModel + more +
                                      Flags{"--ranks", "3", "--steps", "12", "--kill", "1@6",
                                            "--on-loss", "restart", "--events", events_});
   }
-  // Three ranks take a fourth in, and one dies meanwhile: the report.
+  // A fourth rank joins three, and one rank dies meanwhile. Returns the report.
   json join_and_kill(const std::string& kill) {
     MeteredCkptd ckptd(new_store());
     WatchedRun run = watch("recut.json", "3",
@@ -73,7 +73,7 @@ class ShardedLossTest : public ContinueTest {
     return trainings;
   }
   // The first three steps of the first ranks are traced, each with two restores and a re-shard of
-  // each layer and micro-batch. Ranks that join are not.
+  // each layer and micro-batch. Joining ranks are not traced.
   static void expect_traced_exchanges(const std::string& file, int64_t layers_and_batches) {
     const json trace = json::parse(read_file(file), nullptr, false);
     ASSERT_TRUE(trace.is_object());
@@ -92,7 +92,7 @@ class ShardedLossTest : public ContinueTest {
     }
     EXPECT_EQ(exchanges, expected);
   }
-  // All ranks of the newest epoch say the same view.
+  // All ranks of the newest epoch report the same view.
   void expect_one_view(size_t ranks) const {
     const std::vector<json> all = trainings();
     ASSERT_FALSE(all.empty());
@@ -118,7 +118,7 @@ class ShardedLossTest : public ContinueTest {
   int stores_ = 0;
 };
 
-TEST_F(ShardedLossTest, OneLostRankTakesOneStepAtMost) {
+TEST_F(ShardedLossTest, OneLostRankCostsOneStepAtMost) {
   const json report = survive("4", {"--kill", "2@6"});
   ASSERT_EQ(report.at("failures").size(), 1u);
   const json& failure = report["failures"][0];
@@ -132,7 +132,7 @@ TEST_F(ShardedLossTest, OneLostRankTakesOneStepAtMost) {
   expect_one_view(3);
 }
 
-TEST_F(ShardedLossTest, TwoLostRanksTakeOneStepAtMost) {
+TEST_F(ShardedLossTest, TwoLostRanksCostOneStepAtMost) {
   const json report = survive("4", {"--kill", "1@6", "--kill", "3@6"});
   for (const json& failure : report.at("failures")) EXPECT_LE(failure.at("steps_lost"), 1);
   ASSERT_FALSE(report["failures"].empty());
@@ -140,8 +140,8 @@ TEST_F(ShardedLossTest, TwoLostRanksTakeOneStepAtMost) {
   expect_one_view(2);
 }
 
-// At any moment of a step: some ranks may have applied it, and then do it again.
-TEST_F(ShardedLossTest, AKillFromOutsideTakesOneStepAtMost) {
+// The kill hits any moment of a step. Ranks that have applied the step repeat it.
+TEST_F(ShardedLossTest, ExternalKillCostsOneStepAtMost) {
   MeteredCkptd ckptd(new_store());
   WatchedRun run =
       watch("outside.json", "4", every_step_ + ckptd.flags() + Flags{"--placement", "laer"});
@@ -158,9 +158,9 @@ TEST_F(ShardedLossTest, AKillFromOutsideTakesOneStepAtMost) {
   expect_undisturbed(report);
 }
 
-// Rank 0 stands still where its communication thread sends parts of experts, and no rank gets past
-// that exchange. The one that dies there is rank 0, or one that waits for it.
-TEST_F(ShardedLossTest, AKillInsideAnExchangeTakesOneStepAtMost) {
+// Rank 0 is held where its communication thread sends parts of experts, so no rank gets past that
+// exchange. The rank that dies there is rank 0, or a rank that waits for rank 0.
+TEST_F(ShardedLossTest, KillInsideExchangeCostsOneStepAtMost) {
   for (const uint32_t victim : {0u, 2u}) {
     SCOPED_TRACE(testing::Message() << "rank " << victim << " dies");
     MeteredCkptd ckptd(new_store());
@@ -198,7 +198,7 @@ TEST_F(ShardedLossTest, AllRanksRestartWithTheSameBits) {
 }
 
 // Each death causes a recovery of its own, in which the next rank dies one phase later.
-TEST_F(ShardedLossTest, AKillInEachPhaseOfARecoveryChangesNoBit) {
+TEST_F(ShardedLossTest, KillInAnyRecoveryPhaseChangesNoBit) {
   for (const Flags& phases : {Flags{"join", "connect", "agree"}, Flags{"restore", "settle"}}) {
     SCOPED_TRACE(phases[0]);
     Flags kills = {"--kill", "5@6"};
@@ -214,7 +214,7 @@ TEST_F(ShardedLossTest, AKillInEachPhaseOfARecoveryChangesNoBit) {
 }
 
 // Rank 1's range is lost with it, in any phase; all ranks restore it from a view.
-TEST_F(ShardedLossTest, AKillInEachPhaseOfARecutChangesNoBit) {
+TEST_F(ShardedLossTest, KillInAnyRecutPhaseChangesNoBit) {
   for (const char* phase : {"join", "connect", "agree", "plan", "move", "commit"}) {
     SCOPED_TRACE(phase);
     const json report = join_and_kill(std::string("1@") + phase);
@@ -224,7 +224,7 @@ TEST_F(ShardedLossTest, AKillInEachPhaseOfARecutChangesNoBit) {
 }
 
 // Until the commit the other ranks hold all ranges, so they continue unchanged.
-TEST_F(ShardedLossTest, AJoiningRankThatDiesCostsNothing) {
+TEST_F(ShardedLossTest, DyingJoinerCostsNoStep) {
   for (const char* phase : {"move", "commit"}) {
     SCOPED_TRACE(phase);
     const json report = join_and_kill(std::string("3@") + phase);
@@ -233,7 +233,7 @@ TEST_F(ShardedLossTest, AJoiningRankThatDiesCostsNothing) {
   }
 }
 
-TEST_F(ShardedLossTest, RanksJoinAndLeaveWithoutChangingABit) {
+TEST_F(ShardedLossTest, JoinAndLeaveChangeNoBit) {
   MeteredCkptd ckptd(new_store());
   WatchedRun run =
       watch("changes.json", "2",
@@ -266,7 +266,7 @@ TEST_F(ShardedLossTest, RanksJoinAndLeaveWithoutChangingABit) {
 // Twelve experts: each of three or four ranks computes equally many, and every expert has one
 // replica. So of each expert all parts but the replica's own are received, twice as weights in fp32
 // and once as gradients in double.
-TEST_F(ShardedLossTest, EveryStepMovesTheBytesOfItsGroup) {
+TEST_F(ShardedLossTest, ExchangeBytesMatchGroupSize) {
   constexpr uint64_t kExperts = 12;
   constexpr uint64_t kElements = 3 * 16 * 24;
   constexpr uint64_t kLayersAndBatches = 2 * 2;
@@ -294,7 +294,7 @@ TEST_F(ShardedLossTest, EveryStepMovesTheBytesOfItsGroup) {
   expect_traced_exchanges(trace, kLayersAndBatches);
 }
 
-TEST_F(ShardedLossTest, ARankIsLostAfterOthersHaveLeft) {
+TEST_F(ShardedLossTest, RunSurvivesLossAfterLeave) {
   const json report = survive("4", {"--leave", "1@3", "--kill", "2@7"});
   ASSERT_EQ(report.at("failures").size(), 1u);
   EXPECT_LE(report["failures"][0].at("steps_lost"), 1);
@@ -302,7 +302,7 @@ TEST_F(ShardedLossTest, ARankIsLostAfterOthersHaveLeft) {
 }
 
 // The lost rank's staged bytes go with ckptd's memory: the newest complete view is older.
-TEST_F(ShardedLossTest, WithoutCkptdAllReturnToOneCompleteView) {
+TEST_F(ShardedLossTest, CkptdDeathReturnsRanksToCompleteView) {
   const json report =
       run_continued("daemon.json", "3", every_step_ + Flags{"--kill", "1@7", "--kill-daemon", "6"});
   expect_undisturbed(report);
@@ -312,10 +312,10 @@ TEST_F(ShardedLossTest, WithoutCkptdAllReturnToOneCompleteView) {
   expect_one_view(2);
 }
 
-// Three arenas have room in ckptd, a fourth has not. So the rank that is started again gets the
-// room of its dead one, whose parts of experts were in memory only: no rank uses its own parts of
-// these.
-TEST_F(ShardedLossTest, WithAnEvictedSlabAllReturnToOneCompleteView) {
+// ckptd has memory for three arenas, not for four. So the arena of the restarted rank evicts slabs
+// of the dead rank, whose parts of experts were in memory only. No rank then uses its own parts of
+// these experts.
+TEST_F(ShardedLossTest, EvictedSlabReturnsRanksToCompleteView) {
   MeteredCkptd ckptd(new_store(), {"--arena", "15MiB"});
   const json report = restart(every_step_ + ckptd.flags() +
                               Flags{"--experts-per-checkpoint", "1", "--experts-per-snapshot",
@@ -335,7 +335,7 @@ TEST_F(ShardedLossTest, WithAnEvictedSlabAllReturnToOneCompleteView) {
   EXPECT_EQ(failure.at("stale_units"), 3 * stale.begin()->size());
 }
 
-TEST_F(ShardedLossTest, BeforeTheFirstCheckpointAllBeginFromTheSeed) {
+TEST_F(ShardedLossTest, LossBeforeFirstCheckpointRestartsFromSeed) {
   const json report = run_continued("seed.json", "3",
                                     sharded_ + Flags{"--checkpoint-every", "100", "--kill", "1@3"});
   expect_undisturbed(report);
@@ -345,14 +345,14 @@ TEST_F(ShardedLossTest, BeforeTheFirstCheckpointAllBeginFromTheSeed) {
               HasSubstr("all 2 ranks begin again with step 1: no step is saved"));
 }
 
-TEST_F(ShardedLossTest, TheLastRankSavesAllExperts) {
+TEST_F(ShardedLossTest, LastRankSavesAllExperts) {
   const json report = survive("2", {"--slots", "4", "--kill", "1@6"});
   EXPECT_EQ(report.at("failures")[0].at("group"), 1);
   EXPECT_EQ(report.at("checkpoints").at("each").back().at("step"), 12);
 }
 
 // Experts that the view has from older snapshots count as lost tokens, on all ranks alike.
-TEST_F(ShardedLossTest, AViewOfPartialCheckpointsIsOneForAllRanks) {
+TEST_F(ShardedLossTest, RanksAgreeOnViewOfPartialCheckpoints) {
   const json report = run_continued(
       "partial.json", "4", every_step_ + Flags{"--experts-per-checkpoint", "2", "--kill", "2@6"});
   ASSERT_EQ(report.at("failures").size(), 1u) << last_error_output_;

@@ -56,7 +56,7 @@ class ShardedTest : public TrainingTest {
   const std::string nodes_ = write_nodes();
 };
 
-TEST_F(ShardedTest, TrainsToTheBitsOfReplicatedExperts) {
+TEST_F(ShardedTest, MatchesBitsOfReplicatedExperts) {
   const Flags steps = {"--steps", "12", "--checkpoint-every", "0"};
   const auto expected = bits(train_with("whole.json", steps, {"--ranks", "1"}));
   ASSERT_EQ(expected.size(), 12u);
@@ -105,7 +105,7 @@ TEST_F(ShardedTest, IsSavedAndResumedInAnyLayout) {
   EXPECT_EQ(daemon.ctl({"verify"}).code(), 0);
 }
 
-// Whichever experts a snapshot takes, every rank brings as many bytes.
+// Every rank saves equally many bytes, whichever experts a snapshot contains.
 TEST_F(ShardedTest, SavesFewExpertsInEqualShares) {
   const Flags steps = {"--steps", "10", "--checkpoint-every", "2"};
   const json report =
@@ -116,7 +116,7 @@ TEST_F(ShardedTest, SavesFewExpertsInEqualShares) {
   EXPECT_LE(checkpoints.at("rank_bytes").at("max_over_mean").get<double>(), 1.01);
 }
 
-TEST_F(ShardedTest, AKilledRankChangesNoBit) {
+TEST_F(ShardedTest, KilledRankChangesNoBit) {
   const Flags flags = {"--steps",        "12",      "--checkpoint-every", "3",   "--ranks", "3",
                        "--expert-state", "sharded", "--placement",        "laer"};
   const json quiet = train_with("quiet.json", flags, {});
@@ -128,7 +128,7 @@ TEST_F(ShardedTest, AKilledRankChangesNoBit) {
 
 // By the order of events, not by time: experts of layer 0 compute between the moment from which the
 // restore of layer 1 may run and the one at which it must be done.
-TEST_F(ShardedTest, TheTraceShowsWhatOverlaps) {
+TEST_F(ShardedTest, ScheduleTraceShowsOverlap) {
   const Flags flags = {"--steps",  "5", "--checkpoint-every", "0",      "--ranks", "2",
                        "--layers", "3", "--expert-state",     "sharded"};
   const std::string file = folder_ / "trace.json";

@@ -55,7 +55,7 @@ TEST_F(SimulateTest, ComparesPoliciesOnATrace) {
   EXPECT_TRUE(std::ifstream(svg).good());
 }
 
-TEST_F(SimulateTest, OneNodeIsACluster) {
+TEST_F(SimulateTest, SimulatesClusterOfOneNode) {
   const std::string trace = file("t.csv", "0,add,a\n");
   const Ended ended = simulate({"--trace", trace, "--duration", "10m", "--policies", "ours",
                                 "--set", "cluster.slots_per_rank=16", "--json"});
@@ -64,7 +64,7 @@ TEST_F(SimulateTest, OneNodeIsACluster) {
 }
 
 // The last event of a recording takes effect only if the simulation continues after it.
-TEST_F(SimulateTest, ARecordingGoesOnForAsLongAsAsked) {
+TEST_F(SimulateTest, DurationReplacesEndOfTrace) {
   const std::string trace = file("t.csv", "0,add,a\n0,add,b\n0,add,c\n0,add,d\n300000,remove,d\n");
   const Ended cut = simulate({"--trace", trace, "--policies", "ds", "--json"});
   ASSERT_EQ(cut.code(), 0) << cut.err;

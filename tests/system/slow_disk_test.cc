@@ -1,4 +1,4 @@
-// A run whose ckptd answers, and whose disk does not get on.
+// A run whose ckptd answers, but whose disk makes no progress.
 #include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/syscall.h>
@@ -44,7 +44,7 @@ class SlowDiskTest : public TrainingTest {
   std::optional<ckpt::test::HeldCalls> held_;
 };
 
-TEST_F(SlowDiskTest, StallIsToldWhileItLasts) {
+TEST_F(SlowDiskTest, StallIsReportedWhileItLasts) {
   WatchedRun run = start();
   ASSERT_TRUE(run.await([](const json& event) {
     return says(event, "training stands still, for ") &&
@@ -56,7 +56,7 @@ TEST_F(SlowDiskTest, StallIsToldWhileItLasts) {
   (void)run.stop();
 }
 
-TEST_F(SlowDiskTest, SecondSignalNamesSnapshotsOnTheirWay) {
+TEST_F(SlowDiskTest, SecondSignalNamesSnapshotsInFlight) {
   WatchedRun run = start();
   ASSERT_TRUE(run.await([](const json& event) {
     return event.at("event") == "taking" && event.at("step") == 2;

@@ -24,7 +24,7 @@ class SummaryTest : public TrainingTest {
 
 // In a group that restarts, rank 0 completes step 8 without rank 1; in a group that continues, it
 // does not.
-TEST_F(SummaryTest, FailureIsOfTheSameStepInLineAndTable) {
+TEST_F(SummaryTest, FailureShowsSameStepInLogAndTable) {
   for (const std::string on_loss : {"restart", "continue"}) {
     const json report = train(on_loss, {"--ranks", "2", "--steps", "12", "--checkpoint-every", "3",
                                         "--on-loss", on_loss, "--kill", "1@8"});
@@ -35,13 +35,13 @@ TEST_F(SummaryTest, FailureIsOfTheSameStepInLineAndTable) {
   }
 }
 
-TEST_F(SummaryTest, RunNamesTheSocketOfItsOwnCkptd) {
+TEST_F(SummaryTest, RunPrintsSocketOfItsCkptd) {
   train("r.json", {"--ranks", "1", "--steps", "2", "--checkpoint-every", "0"});
   EXPECT_THAT(last_error_output_, ContainsRegex("moetrain: `ckptctl --socket unix:/[^ ]+ status` "
                                                 "shows this run's ckptd\n"));
 }
 
-TEST_F(SummaryTest, PictureOfMovesSaysWhichMovesHavePlacements) {
+TEST_F(SummaryTest, PlacementSvgWithoutReplansIsExplained) {
   const json report = train(
       "left.json", {"--ranks", "2", "--steps", "8", "--checkpoint-every", "0", "--leave", "1@3"});
   ASSERT_EQ(report.at("changes").size(), 1u) << last_error_output_;
@@ -57,7 +57,7 @@ TEST_F(SummaryTest, PictureOfMovesSaysWhichMovesHavePlacements) {
   EXPECT_THAT(none.err, HasSubstr("still.json: no experts moved by --replan-every"));
 }
 
-TEST_F(SummaryTest, LossOfCkptdIsOfTheSameStepInLineAndTable) {
+TEST_F(SummaryTest, CkptdLossShowsSameStepInOutput) {
   const json report = train("r.json", {"--ranks", "1", "--steps", "2000", "--checkpoint-every",
                                        "1000", "--kill-daemon", "5"});
   ASSERT_EQ(report.at("daemon_failures").size(), 1u) << last_error_output_;
@@ -66,7 +66,7 @@ TEST_F(SummaryTest, LossOfCkptdIsOfTheSameStepInLineAndTable) {
   EXPECT_THAT(last_error_output_, ContainsRegex(fmt::format("\n +{}  ckptd ", step)));
 }
 
-TEST_F(SummaryTest, RunThatFailsTellsWhatItTrainedAndSaved) {
+TEST_F(SummaryTest, FailedRunReportsTrainedAndSavedSteps) {
   const std::string store = folder_ / "store";
   const Ended ended =
       run("moetrain",
@@ -88,7 +88,7 @@ TEST_F(SummaryTest, RunThatFailsTellsWhatItTrainedAndSaved) {
               AllOf(ContainsRegex("\n +8  rank 1 .* not back "), Not(HasSubstr("no failures"))));
 }
 
-TEST_F(SummaryTest, ReportNamesStepsThatAbsentCkptdLeftUnsaved) {
+TEST_F(SummaryTest, ReportNamesStepsUnsavedWithoutCkptd) {
   Ckptd daemon(folder_ / "store");
   ASSERT_TRUE(daemon.await_ready());
   const std::string events = folder_ / "events";

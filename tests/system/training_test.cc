@@ -18,7 +18,7 @@ using testing::HasSubstr;
 using testing::Not;
 namespace fs = std::filesystem;
 
-TEST_F(TrainingTest, AKilledRankChangesNoBit) {
+TEST_F(TrainingTest, KilledRankChangesNoBit) {
   const std::vector<std::string> same = {
       "--ranks", "4", "--steps", "14", "--checkpoint-every", "3", "--micro-batches", "2"};
   auto with = same;
@@ -47,7 +47,7 @@ TEST_F(TrainingTest, AKilledRankChangesNoBit) {
   }
 }
 
-TEST_F(TrainingTest, SeveralRanksMayDieAtOnceAndAgain) {
+TEST_F(TrainingTest, RepeatedRankDeathsChangeNoBit) {
   const std::vector<std::string> same = {"--ranks", "3", "--steps", "10", "--checkpoint-every",
                                          "4"};
   auto with = same;
@@ -62,7 +62,7 @@ TEST_F(TrainingTest, SeveralRanksMayDieAtOnceAndAgain) {
   EXPECT_THAT(lost, testing::ElementsAre(0, 1, 2));
 }
 
-TEST_F(TrainingTest, AnotherNumberOfRanksResumesTheSameRun) {
+TEST_F(TrainingTest, OtherRankCountResumesWithSameBits) {
   const std::string store = folder_ / "store";
   // A learning rate at which the loss changes: a difference in the last digit would grow.
   train("first.json", {"--ranks", "4", "--steps", "6", "--checkpoint-every", "3", "--lr", "0.003",
@@ -78,7 +78,7 @@ TEST_F(TrainingTest, AnotherNumberOfRanksResumesTheSameRun) {
   EXPECT_EQ(bits(three), bits(four));
 }
 
-TEST_F(TrainingTest, AResumedRunGoesOnAsIfItHadNotStopped) {
+TEST_F(TrainingTest, ResumeChangesNoBit) {
   const std::string store = folder_ / "store";
   const json whole =
       train("whole.json", {"--ranks", "2", "--steps", "9", "--checkpoint-every", "0"});
@@ -90,7 +90,7 @@ TEST_F(TrainingTest, AResumedRunGoesOnAsIfItHadNotStopped) {
   EXPECT_EQ(bits(rest), expected);
 }
 
-TEST_F(TrainingTest, AnAbandonedFutureIsNeverSeenAgain) {
+TEST_F(TrainingTest, StepsOfAbandonedLineageAreHidden) {
   const std::string store = folder_ / "store";
   const std::vector<std::string> base = {"--ranks", "2",          "--checkpoint-every",
                                          "3",       "--data-dir", store};
@@ -118,7 +118,7 @@ TEST_F(TrainingTest, AnAbandonedFutureIsNeverSeenAgain) {
   EXPECT_EQ(daemon.ctl({"verify"}).code(), 0);
 }
 
-TEST_F(TrainingTest, ASignalSavesTheStepAndEndsWell) {
+TEST_F(TrainingTest, SignalSavesStepAndEndsRun) {
   const std::string store = folder_ / "store";
   const std::string metrics = folder_ / "metrics.jsonl";
   Program program("moetrain", arguments("stopped.json",
@@ -138,7 +138,7 @@ TEST_F(TrainingTest, ASignalSavesTheStepAndEndsWell) {
 
 // The ranks learn of the stop at a boundary where a snapshot of some experts has begun; the last
 // snapshot, of all experts, replaces it.
-TEST_F(TrainingTest, AStopWhereASnapshotIsDueSavesTheStepOnce) {
+TEST_F(TrainingTest, StopAtDueSnapshotSavesStepOnce) {
   const std::string store = folder_ / "store";
   const std::string metrics = folder_ / "metrics.jsonl";
   Program program("moetrain", arguments("stopped.json",
@@ -160,7 +160,7 @@ TEST_F(TrainingTest, AStopWhereASnapshotIsDueSavesTheStepOnce) {
   EXPECT_EQ(more.at("plt"), 0) << "the last checkpoint has every expert";
 }
 
-TEST_F(TrainingTest, AStoppedRunDoesNotPromiseWhatIsGone) {
+TEST_F(TrainingTest, StoppedRunWithTemporaryStoreOffersNoResume) {
   const std::string metrics = folder_ / "metrics.jsonl";
   Program program("moetrain", arguments("stopped.json", {"--ranks", "2", "--steps", "1000000",
                                                          "--metrics", metrics}));
@@ -172,7 +172,7 @@ TEST_F(TrainingTest, AStoppedRunDoesNotPromiseWhatIsGone) {
   EXPECT_THAT(ended.err, testing::Not(HasSubstr("--resume latest")));
 }
 
-TEST_F(TrainingTest, ASignalAtTheStartLeavesNothingBehind) {
+TEST_F(TrainingTest, SignalAtStartLeavesNoTemporaryFolder) {
   const std::string temporary = folder_ / "tmp";
   fs::create_directories(temporary);
   ASSERT_EQ(::setenv("TMPDIR", temporary.c_str(), 1), 0);
@@ -195,7 +195,7 @@ TEST_F(TrainingTest, ASignalAtTheStartLeavesNothingBehind) {
   EXPECT_THAT(left_behind(), testing::IsEmpty());
 }
 
-TEST_F(TrainingTest, ADaemonThatIsNotThereIsWaitedForOpenly) {
+TEST_F(TrainingTest, WaitForMissingDaemonIsReported) {
   const std::string socket = folder_ / "none";
   Program program("moetrain", arguments("r.json", {"--socket", "unix:" + socket}));
   EXPECT_TRUE(program.await_error_output("waiting for ckptd at unix:" + socket));
@@ -227,7 +227,7 @@ TEST_F(TrainingTest, EvaluatesASavedRun) {
       run("moetrain", {"eval", "none@3", "--socket", daemon.socket(), "--data", data_}).code(), 3);
 }
 
-TEST_F(TrainingTest, ALossThatIsNotFiniteEndsTheRunWithItsReason) {
+TEST_F(TrainingTest, NonFiniteLossEndsRunWithReason) {
   const Ended ended = run(
       "moetrain", arguments("nan.json", {"--ranks", "2", "--steps", "200", "--lr", "1e6",
                                          "--warmup", "0", "--clip", "0", "--weight-decay", "1e6"}));

@@ -16,7 +16,7 @@ class TwoJobsTest : public TrainingTest {
   TwoJobsTest() : daemon_(folder_ / "store") {}
   void SetUp() override { ASSERT_TRUE(daemon_.await_ready()); }
 
-  // A run on the one ckptd that is not going to end by itself.
+  // Arguments of a run on this ckptd that does not end by itself.
   Flags endless(const std::string& report, const Flags& more, const std::string& ranks = "2") {
     return arguments(report, Flags{"--ranks", ranks, "--steps", "1000000", "--socket",
                                    "unix:" + daemon_.socket()} +
@@ -34,7 +34,7 @@ class TwoJobsTest : public TrainingTest {
   Ckptd daemon_;
 };
 
-TEST_F(TwoJobsTest, SurplusRankOfASecondJobDoesNotJoinTheFirst) {
+TEST_F(TwoJobsTest, SurplusRankOfSecondJobIsRefused) {
   const std::string events = folder_ / "events";
   WatchedRun first("moetrain", endless("first.json", {"--events", events}), events);
   ASSERT_TRUE(first.await_step(3)) << first.program().wait().err;
@@ -60,7 +60,7 @@ TEST_F(TwoJobsTest, JobsThatStartTogetherDoNotMerge) {
   EXPECT_EQ(ended.err.find("going on after step"), std::string::npos) << ended.err;
 }
 
-TEST_F(TwoJobsTest, JobIsStartedAgainRightAfterItsSupervisorWasKilled) {
+TEST_F(TwoJobsTest, JobRestartsRightAfterSupervisorKill) {
   const std::string events = folder_ / "events";
   WatchedRun killed("moetrain",
                     endless("first.json", {"--checkpoint-every", "2", "--events", events}), events);

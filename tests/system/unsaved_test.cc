@@ -1,4 +1,4 @@
-// A run whose ckptd does not answer: it trains on, says so, and stops when told to.
+// A run whose ckptd does not answer: training continues, reports it, and stops on request.
 #include <gmock/gmock.h>
 #include <signal.h>
 
@@ -56,7 +56,7 @@ class UnsavedTest : public TrainingTest {
   }
 };
 
-TEST_F(UnsavedTest, DeadCkptdIsToldAndASignalEndsTheRun) {
+TEST_F(UnsavedTest, DeadCkptdIsReportedAndSignalEndsRun) {
   Ckptd daemon(folder_ / "store");
   ASSERT_TRUE(daemon.await_ready());
   const auto run = start(daemon.socket());
@@ -83,7 +83,7 @@ TEST_F(UnsavedTest, DeadCkptdIsToldAndASignalEndsTheRun) {
   EXPECT_THAT(unsaved.at("cause").get<std::string>(), HasSubstr("does not answer"));
 }
 
-TEST_F(UnsavedTest, StoppedCkptdIsNotWaitedForAndServesAgain) {
+TEST_F(UnsavedTest, TrainingDoesNotWaitForStoppedCkptd) {
   Ckptd daemon(folder_ / "store");
   ASSERT_TRUE(daemon.await_ready());
   const auto run = start(daemon.socket());
@@ -107,7 +107,7 @@ TEST_F(UnsavedTest, StoppedCkptdIsNotWaitedForAndServesAgain) {
   EXPECT_EQ(report.at("saved_step"), report.at("losses").back().at("step"));
 }
 
-TEST_F(UnsavedTest, SignalEndsARunWhoseLastCheckpointFails) {
+TEST_F(UnsavedTest, SignalEndsRunWithFailedLastCheckpoint) {
   // A ckptd whose reserve is larger than the free space, as if other users had filled the disk.
   const std::filesystem::space_info space = std::filesystem::space(folder_.path());
   const uint64_t reserve = (space.capacity + space.available) / 2;
@@ -124,7 +124,7 @@ TEST_F(UnsavedTest, SignalEndsARunWhoseLastCheckpointFails) {
   EXPECT_THAT(ended.err, HasSubstr("are in no checkpoint; nothing was saved"));
 }
 
-TEST_F(UnsavedTest, LimitStopsTheRunSaved) {
+TEST_F(UnsavedTest, UnsavedLimitSavesAndStopsRun) {
   Ckptd daemon(folder_ / "store");
   ASSERT_TRUE(daemon.await_ready());
   const auto run = start(daemon.socket(), "0", {"--unsaved-max", "20", "--on-unsaved", "stop"});
@@ -136,7 +136,7 @@ TEST_F(UnsavedTest, LimitStopsTheRunSaved) {
   EXPECT_EQ(report.at("saved_step"), report.at("losses").back().at("step"));
 }
 
-TEST_F(UnsavedTest, LimitStopsRanksThatAreStartedAgain) {
+TEST_F(UnsavedTest, UnsavedLimitStopsRestartedRanks) {
   Ckptd daemon(folder_ / "store");
   ASSERT_TRUE(daemon.await_ready());
   const auto run = start(daemon.socket(), "0", {"--unsaved-max", "20", "--on-unsaved", "stop"});

@@ -25,7 +25,7 @@ Flags operator+(Flags a, const Flags& b) {
 WatchedRun::WatchedRun(const std::string& program, const Flags& arguments, std::string events)
     : path_(std::move(events)), program_(program, arguments) {}
 
-// Each line is parsed once: who looks a thousand times a second must not take the ranks' CPU.
+// Each line is parsed once: polling a thousand times a second must not take the ranks' CPU.
 const std::vector<json>& WatchedRun::events() {
   std::ifstream file(path_, std::ios::binary);
   file.seekg(static_cast<std::streamoff>(read_));

@@ -35,7 +35,7 @@ class Prose(unittest.TestCase):
         self.refused(f"# {LONG}\n")
         self.refused(f"{LONG}\n====\n")
 
-    def test_a_sentence_goes_on_over_lines(self):
+    def test_sentence_continues_over_lines(self):
         lines = "\n".join([" ".join(["word"] * 11)] * 3)
         self.refused(lines)
         self.refused(lines.replace("\n", "  \n"))
@@ -61,7 +61,7 @@ class Prose(unittest.TestCase):
         self.refused(f"[![{LONG}](a.png)]({url})")
         self.taken(f"[ref]: {url} \"{LONG}\"\n")
 
-    def test_prose_is_found_wherever_it_is_put(self):
+    def test_prose_is_found_in_any_block(self):
         for text in (f"- {LONG}", f"1. {LONG}", f"> {LONG}", f"> - {LONG}", f"- > {LONG}",
                      f"- a\n\n  {LONG}", f"- a\n  - b\n\n    {LONG}", f"   {LONG}",
                      f"a\n\n<p>{LONG}</p>", f"<details><summary>{LONG}</summary></details>",
@@ -103,7 +103,7 @@ class Prose(unittest.TestCase):
             with self.subTest(text):
                 self.refused(text)
 
-    def test_what_never_ends_hides_nothing(self):
+    def test_unclosed_blocks_are_reported(self):
         self.refused(f"```\n{LONG}\n", "unclosed")
         self.refused(f"```\n~~~\n{LONG}\n``\n", "unclosed")
         self.refused(f"<!-- {LONG}\n", "unclosed")
@@ -195,7 +195,7 @@ class Links(unittest.TestCase):
             with self.subTest(target):
                 self.assertEqual(self.rules(f"[a]({target})\n"), ["dead-anchor"])
 
-    def test_links_are_found_wherever_they_are_put(self):
+    def test_links_are_found_in_any_block(self):
         for text in ("![a](gone.png)", "[![a](gone.png)](b.md)", "[![a](p.png)](gone.md)",
                      "| a |\n|---|\n| [a](gone.md) |", "> [a](gone.md)", "- [a](gone.md)",
                      "# [a](gone.md)", "[a\nb](gone.md)", "[a][r]\n\n[r]: gone.md", "[r]: gone.md",

@@ -153,7 +153,7 @@ class Functions(unittest.TestCase):
     def spans(self, text):
         return [(f.first_line, f.last_line) for f in find_functions(text)]
 
-    def test_finds_what_is_a_function(self):
+    def test_finds_functions(self):
         self.assertEqual(self.spans("int f(int a) {\n  return a;\n}\n"), [(1, 3)])
         self.assertEqual(self.spans("namespace a {\nstruct B {\n  void c() {\n  }\n};\n}\n"),
                          [(3, 4)])
@@ -163,20 +163,20 @@ class Functions(unittest.TestCase):
         self.assertEqual(self.spans('extern "C" {\nint f(void) {\n}\n}\n'), [(2, 3)])
         self.assertEqual(self.spans("bool operator==(const A& b) const {\n}\n"), [(1, 2)])
 
-    def test_leaves_out_what_is_none(self):
+    def test_ignores_braces_of_other_code(self):
         self.assertEqual(self.spans("struct A {\n  int b{0};\n  int c = 1;\n};\n"), [])
         self.assertEqual(self.spans("enum class A : int {\n  kB,\n};\n"), [])
         self.assertEqual(self.spans("const int a[] = {\n  1,\n};\n"), [])
         self.assertEqual(self.spans("class [[nodiscard]] A {\n public:\n  A();\n};\n"), [])
         self.assertEqual(self.spans("struct alignas(64) A {\n};\n"), [])
 
-    def test_is_not_misled_by_text(self):
+    def test_ignores_braces_in_text(self):
         self.assertEqual(self.spans('void f() {\n  g("}", \'{\');  // }\n}\n'), [(1, 3)])
         self.assertEqual(self.spans('void f() {\n  g(R"x(}})x");\n}\n'), [(1, 3)])
         self.assertEqual(self.spans("#define A(x) \\\n  { x\nint f() {\n}\n"), [(3, 4)])
         self.assertEqual(self.spans("int f() {\n  return 1'000'000 + '}';\n}\n"), [(1, 3)])
 
-    def test_says_when_it_cannot_read(self):
+    def test_unbalanced_braces_are_an_error(self):
         for text in ("void f() {", "}", "namespace a {\n"):
             with self.assertRaises(UnbalancedBraces):
                 find_functions(text)

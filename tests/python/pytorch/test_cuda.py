@@ -121,7 +121,7 @@ class HandOver(unittest.TestCase):
             copies._hand_over()
         return sorted(filled)
 
-    def test_places_come_back_once_the_device_is_done(self):
+    def test_places_are_returned_after_device_is_done(self):
         self.assertEqual(self.handed_over(lambda batch: setattr(batch, "settled", True)),
                          [("a", 1), ("b", 2)])
 
@@ -207,7 +207,7 @@ class RoundTrips(StoreTest):
             tiny.restore(found)
             self.assertTrue(bool((found["w"] == 3).all()))
 
-    def test_rng_and_training_go_on_after_a_resume(self):
+    def test_resume_restores_rng_and_training(self):
         expected = self.train(None, 1, 6)[3:]
         self.train(self.tiny, 1, 3)
         self.assertEqual(self.train(self.tiny, 4, 6), expected)
@@ -318,7 +318,7 @@ class Dcp(StoreTest):
 class DaemonDies(DaemonTest):
     shared = False
 
-    def test_killed_while_copies_are_on_the_way(self):
+    def test_killed_with_copies_in_flight(self):
         state = {"w": on_gpu((4 << 20,), 1), "v": on_gpu((1000,), 2)}
         tiny = saver(self.tiny, socket=self.daemon.socket, patience=0.5)
         self.addCleanup(tiny.session.close)

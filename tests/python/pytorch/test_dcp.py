@@ -102,7 +102,7 @@ def save_large_value(rank, run):
 
 
 class Resharding(StoreTest):
-    def test_a_value_larger_than_its_room_comes_back(self):
+    def test_value_larger_than_its_room_is_restored(self):
         ranks(2, save_large_value, self.tiny)
 
     def test_random_meshes_are_loaded_under_others(self):
@@ -114,7 +114,7 @@ class Resharding(StoreTest):
             ranks(save, save_rounds, save, self.tiny, part)
             ranks(load, load_rounds, load, self.tiny, part)
 
-    def test_experts_and_moments_over_two_three_and_one_ranks(self):
+    def test_resume_reshards_experts_and_moments(self):
         ranks(2, train, self.tiny, 2, 0)
         ranks(3, train, self.tiny, 3, 2)
         ranks(1, train, self.tiny, 1, 4)
@@ -256,7 +256,7 @@ class Asynchronous(StoreTest):
     def test_processes_save_the_staged_state(self):
         ranks(2, save_asynchronously, self.tiny, AsyncCheckpointerType.PROCESS)
 
-    def test_a_process_and_its_rank_save_and_load_in_turn(self):
+    def test_process_and_rank_alternate_saves_and_loads(self):
         ranks(2, save_in_turn, self.tiny)
 
     def test_a_process_refuses_to_save_over_commits(self):
@@ -323,7 +323,7 @@ class Contract(StoreTest):
             assert [commit["step"] for commit in log] == [3, 2, 1], log
         ranks(2, body, self.tiny)
 
-    def test_a_pickled_reader_is_as_exact(self):
+    def test_pickled_reader_stays_exact(self):
         import pickle
         self.assertTrue(pickle.loads(pickle.dumps(reader(self.tiny, exact=True)))._exact)
 

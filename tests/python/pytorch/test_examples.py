@@ -92,7 +92,7 @@ class Examples(StoreTest):
 
 
 class Page(unittest.TestCase):
-    def test_the_quickstart_prints_what_the_page_shows(self):
+    def test_quickstart_output_matches_page(self):
         text = PAGE.read_text(encoding="utf-8")
         program = re.search(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE).group(1)
         shown = re.findall(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)

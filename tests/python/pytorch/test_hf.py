@@ -268,7 +268,7 @@ class Training(StoreTest):
             with self.assertRaisesRegex(ckptd.InvalidArgument, "fsdp"):
                 ckptd.hf.resume(trainer)
 
-    def test_recomputed_and_evaluated_tokens_do_not_count(self):
+    def test_recomputed_and_evaluated_tokens_are_not_counted(self):
         for reentrant in (False, True):
             model = qwen()
             model.gradient_checkpointing_enable({"use_reentrant": reentrant})

@@ -190,7 +190,7 @@ class Resharding(StoreTest):
     def test_experts_under_keys_of_their_own(self):
         self.reshard(2, 1, gated=False, metadata={"singleton_local_shards": True})
 
-    def test_a_rank_gets_its_own_object_back(self):
+    def test_each_rank_restores_its_own_object(self):
         support.ranks(2, saved, self.tiny, 2, True, None)
 
         def body(rank, run):
@@ -215,7 +215,7 @@ class Contract(StoreTest):
         found, _, _ = alone(resumed, self.tiny, 1, True, None)
         check_like(found, alone(expected, 1))
 
-    def test_objects_need_leave_to_be_pickled(self):
+    def test_pickling_objects_needs_permission(self):
         def body(rank, run):
             state = {"w": ShardedTensor.from_rank_offsets("w", torch.ones(2), replica_id=rank),
                      "args": argparse.Namespace(lr=1)}

@@ -96,12 +96,12 @@ class RoundTrips(StoreTest):
         found = ranks(4, load_moe, self.tiny, (2, 2), [Shard(2), Shard(0)], 1)
         self.assertEqual([one[0] for one in found], [1] * 4)
 
-    def test_per_rank_values_return_to_their_rank(self):
+    def test_per_rank_values_are_restored_per_rank(self):
         ranks(2, save_moe, self.tiny, (2,), [Shard(0)], 1)
         found = ranks(2, load_moe, self.tiny, (2,), [Replicate()], 1)
         self.assertEqual([one[2] for one in found], [{"rank": 0}, {"rank": 1}])
 
-    def test_values_larger_than_their_room_come_back(self):
+    def test_values_larger_than_their_room_are_restored(self):
         ranks(2, save_large_values, self.tiny)
         self.assertEqual(ranks(2, load_large_values, self.tiny), [3 << 20, (3 << 20) + 1])
         ((saved, text),) = ranks(1, load_all_large_values, self.tiny)
@@ -223,7 +223,7 @@ class Promises(StoreTest):
                 assert tiny.session.query("log", target=run) == []
         ranks(2, body, self.tiny)
 
-    def test_the_lowest_rank_decides_where_asked(self):
+    def test_lowest_rank_decides_on_request(self):
         def body(rank, run):
             state = {"mean": torch.full((4,), float(rank)), "seen": rank}
             with saver(run, lowest_rank=["mean", "seen"]) as tiny:
@@ -240,7 +240,7 @@ class Promises(StoreTest):
                 tiny.save(1, state)
         ranks(2, body, self.tiny)
 
-    def test_a_new_key_on_one_rank_fails_the_save_of_all(self):
+    def test_new_key_on_one_rank_aborts_save(self):
         def body(rank, run):
             state = {"w": torch.ones(4)}
             with saver(run) as tiny:

@@ -260,7 +260,7 @@ class Partial(StoreTest):
             tiny.save(3, state).durable(support.TIMEOUT)
             self.assertEqual(versions(tiny), [1, 3, 1, 1])
 
-    def test_ranks_choose_alike_and_go_on_after_a_restore(self):
+    def test_ranks_choose_same_experts_after_restore(self):
         self.assertEqual(ranks(2, weighed, self.tiny), [[2, 5, 6, 4]] * 2)
 
     def test_ranks_with_different_counts_are_refused(self):

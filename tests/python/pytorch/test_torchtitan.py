@@ -179,7 +179,7 @@ class Resharding(StoreTest):
             two.manager.close()
         support.ranks(2, body, self.tiny)
 
-    def test_each_rank_gets_its_data_position_back(self):
+    def test_each_rank_restores_its_data_position(self):
         support.ranks(2, trained, self.tiny, 2)
 
         def body(rank, run):
@@ -234,7 +234,7 @@ class Configuration(StoreTest):
         self.assertFalse(job.manager.save(6))
         job.manager.close()
 
-    def test_what_a_run_cannot_do_is_refused(self):
+    def test_unsupported_options_are_refused(self):
         manager = ckptd.torchtitan.Manager
         with self.assertRaisesRegex(ckptd.InvalidArgument, "ckptctl export"):
             manager.Config(last_save_model_only=True)
@@ -263,7 +263,7 @@ class Configuration(StoreTest):
                                     r"tensor layers\.1\.moe\..*w1_EFD: .* on rank 0, and .* in "):
             job.manager.load()
 
-    def test_the_configuration_is_one_of_torchtitan(self):
+    def test_torchtitan_parses_the_configuration(self):
         import tyro
         config = ckptd.torchtitan.Manager.Config(run="tiny", interval=50)
         found = tyro.cli(type(config), default=config, args=["--interval", "5", "--experts", "2"])

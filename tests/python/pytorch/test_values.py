@@ -26,7 +26,7 @@ def sealed(text, data=b"", sizes=None):
 
 
 class Values(unittest.TestCase):
-    def test_plain_values_come_back(self):
+    def test_plain_values_round_trip(self):
         for value in (None, True, 1, 2**80, -1.5, float("inf"), "ä\ud800", [1, (2, [3])], b"\0\xff",
                       {"a": {1: 2}}, {"$tuple": 1}, {(1, 2): {}}, {}, (), {"a": []}):
             self.assertEqual(decoded(encoded(value)), value)
@@ -34,7 +34,7 @@ class Values(unittest.TestCase):
                        torch.tensor(1.5), torch.ones(4).to(torch.float8_e5m2)):
             self.assertTrue(same(decoded(encoded([tensor]))[0], tensor))
 
-    def test_numpy_and_python_generators_come_back(self):
+    def test_numpy_and_python_generators_round_trip(self):
         import numpy
         for state in (random.getstate(), numpy.random.get_state()):
             found = decoded(encoded(state))

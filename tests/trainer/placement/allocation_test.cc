@@ -45,7 +45,7 @@ TEST(AllocationTest, SumsToTheSlotsAndKeepsTheMinimum) {
   }
 }
 
-TEST(AllocationTest, RefusesWhatCannotBe) {
+TEST(AllocationTest, RefusesInvalidRequest) {
   const std::vector<uint64_t> three = {1, 2, 3};
   EXPECT_THAT(allocate_replicas(three, 5, 2).error().message,
               HasSubstr("5 slots for 3 experts of at least 2 replicas"));

@@ -44,7 +44,7 @@ ComputePlacement replicated() {
   return {.ranks = 3, .experts = 3, .slots = {{{1, 0}, {2, 2}, {1}}, {{2}, {0, 1}, {}}}};
 }
 
-TEST(PlacementCheck, TakesReplicasAndRanksWithoutExperts) {
+TEST(PlacementCheck, AcceptsReplicasAndRanksWithoutExperts) {
   EXPECT_TRUE(validate(replicated()).ok());
   EXPECT_TRUE(has_replicas(replicated()));
   EXPECT_FALSE(has_replicas(*static_placement(2, 4, 2)));
@@ -52,7 +52,7 @@ TEST(PlacementCheck, TakesReplicasAndRanksWithoutExperts) {
   EXPECT_FALSE(has_replicas({.ranks = 2, .experts = 2, .slots = {{{0, 0}, {1}}}}));
 }
 
-TEST(PlacementCheck, EveryRankHasANodeIfAnyHas) {
+TEST(PlacementCheck, RefusesWrongNumberOfNodes) {
   ComputePlacement placement = *static_placement(2, 4, 2);
   placement.node_of_rank = {0, 7};
   EXPECT_TRUE(validate(placement).ok());
@@ -61,7 +61,7 @@ TEST(PlacementCheck, EveryRankHasANodeIfAnyHas) {
   EXPECT_FALSE(make_placement(placement.slots, 4, 2, {0, 1, 1}).ok());
 }
 
-TEST(PlacementCheck, NamesTheExpertThatIsMissing) {
+TEST(PlacementCheck, NamesMissingExpert) {
   ComputePlacement placement = *static_placement(2, 4, 2);
   placement.slots[1][0] = {0, 2};
   EXPECT_THAT(validate(placement).error().message, HasSubstr("layer 1"));
@@ -73,7 +73,7 @@ TEST(PlacementCheck, NamesTheExpertThatIsMissing) {
   EXPECT_THAT(validate(placement).error().message, HasSubstr("slots for 1 ranks"));
 }
 
-TEST(PlacementQueries, SayWhoComputesWhat) {
+TEST(PlacementQueries, NameHoldersSlotsAndExperts) {
   const ComputePlacement placement = replicated();
   EXPECT_THAT(slots_of_experts(placement, 0)[1], ElementsAre(SlotAddress{0, 0}, SlotAddress{2, 0}));
   EXPECT_THAT(slots_of_experts(placement, 0)[2], ElementsAre(SlotAddress{1, 0}, SlotAddress{1, 1}));

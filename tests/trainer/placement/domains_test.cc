@@ -16,7 +16,7 @@ std::vector<uint32_t> domains_of(const std::vector<uint64_t>& processes,
   return group_of(processes, nodes).domain_of_rank;
 }
 
-TEST(DomainsTest, FollowTheProcessesAndNotTheirRanks) {
+TEST(DomainsTest, FollowProcessesNotRanks) {
   const NodeOfProcess nodes = {0, 0, 1, 1, 0};
   EXPECT_THAT(first_group(4, nodes).domain_of_rank, ElementsAre(0, 0, 1, 1));
   // Process 1 is lost, and process 4 joins on the node of process 0.
@@ -25,13 +25,13 @@ TEST(DomainsTest, FollowTheProcessesAndNotTheirRanks) {
   EXPECT_THAT(domains_of({4, 3, 0, 2}, nodes), ElementsAre(0, 1, 0, 1)) << "every one is used";
 }
 
-TEST(DomainsTest, WhoIsNotNamedIsANodeByItself) {
+TEST(DomainsTest, UnnamedProcessIsItsOwnNode) {
   const NodeOfProcess nodes = {7, kOwnNode, 7, kOwnNode};
   EXPECT_THAT(domains_of({0, 1, 2, 3, 9, 4'000'000'000}, nodes), ElementsAre(0, 1, 0, 2, 3, 4));
   EXPECT_EQ(first_group(4, nodes).domains(), 3u);
 }
 
-TEST(DomainsTest, WhereEachIsOneNothingIsSaid) {
+TEST(DomainsTest, SingleRankDomainsAreOmitted) {
   EXPECT_EQ(first_group(3, {}), RankGroup(3));
   EXPECT_EQ(first_group(3, {2, 1, 0}), RankGroup(3));
   EXPECT_THAT(domains_of({0, 2}, {0, 0, 1, 1}), IsEmpty());
@@ -40,7 +40,7 @@ TEST(DomainsTest, WhereEachIsOneNothingIsSaid) {
   EXPECT_THAT(first_group(2, {5, 5}).domain_of_rank, ElementsAre(0, 0)) << "all on one node";
 }
 
-TEST(DomainsTest, WithoutNodesTokensGoToAllRanksAlike) {
+TEST(DomainsTest, RoutingNodesFollowNodesOfProcesses) {
   EXPECT_THAT(routing_nodes(first_group(3, {}), {}), IsEmpty());
   const NodeOfProcess pairs = {4, 4, 2, 2};
   EXPECT_THAT(routing_nodes(first_group(4, pairs), pairs), ElementsAre(0, 0, 1, 1));
@@ -50,7 +50,7 @@ TEST(DomainsTest, WithoutNodesTokensGoToAllRanksAlike) {
               ElementsAre(0, 1, 2));
 }
 
-TEST(DomainsTest, AGroupWithoutSomeIsOneOfThose) {
+TEST(DomainsTest, SubgroupKeepsDomainsOfItsRanks) {
   const RankGroup group = first_group(6, {0, 0, 1, 1, 2, 2});
   EXPECT_EQ(group.only({false, false, true, true, true, false}), RankGroup(3, {0, 0, 1}));
   EXPECT_EQ(group.only({true, false, true, false, true, false}), RankGroup(3));

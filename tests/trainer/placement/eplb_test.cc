@@ -25,7 +25,7 @@ TEST(EplbTest, ReproducesThePublishedExample) {
             (LayerSlots{{7, 10}, {6, 8}, {6, 11}, {8, 9}, {2, 4}, {5, 1}, {5, 0}, {3, 1}}));
 }
 
-TEST(EplbTest, IsGlobalWhereNodesDoNotDivideGroups) {
+TEST(EplbTest, BalancesGloballyIfNodesDoNotDivideGroups) {
   PlacementRequest request{.loads = kExample, .ranks = 8, .slots_per_rank = 2};
   const auto global = plan_eplb(request);
   request.nodes = 2;
@@ -33,7 +33,7 @@ TEST(EplbTest, IsGlobalWhereNodesDoNotDivideGroups) {
   EXPECT_EQ(plan_eplb(request), global);
 }
 
-TEST(EplbTest, PacksTheHeaviestFirstIntoTheLightestPackWithRoom) {
+TEST(EplbTest, PacksHeaviestFirstIntoLightestPack) {
   EXPECT_THAT(pack_evenly({5, 1, 1, 1, 1, 3}, 2),
               ElementsAre(ElementsAre(0, 3, 4), ElementsAre(5, 1, 2)));
 }

@@ -41,20 +41,20 @@ TEST(FatalSetsTest, EqualsNaiveEnumeration) {
   }
 }
 
-TEST(FatalSetsTest, WhoHasNoDomainIsLostWithAnySet) {
+TEST(FatalSetsTest, ExpertWithoutDomainIsLostWithAnySet) {
   FatalCounter counter(3);
   EXPECT_THAT(counter.count(std::vector<RankMask>{0b011, 0}), ElementsAre(1, 3, 3, 1));
   EXPECT_THAT(counter.count(std::vector<RankMask>{}), ElementsAre(0, 0, 0, 0));
 }
 
-TEST(FatalSetsTest, KeepsTheSmallest) {
+TEST(FatalSetsTest, KeepsSmallestSets) {
   FatalCounter counter(5);
   EXPECT_THAT(counter.smallest(std::vector<RankMask>{0b111, 0b011, 0b11100, 0b011, 0b10100}),
               ElementsAre(0b011, 0b10100));
 }
 
-// However entangled the masks are.
-TEST(FatalSetsTest, TakesNoMoreThanItSays) {
+// The limit holds for any overlap of the masks.
+TEST(FatalSetsTest, StaysWithinLookLimit) {
   std::mt19937 random(3);
   for (const uint32_t domains : {4u, 8u, 13u, 20u}) {
     for (const size_t count : {3, 12, 30, 100, 500}) {

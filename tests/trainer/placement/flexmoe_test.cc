@@ -16,7 +16,7 @@ PlacementRequest zipf_request(uint32_t ranks, uint32_t slots, uint32_t experts) 
   return request;
 }
 
-TEST(FlexmoeTest, ChangesNothingThatDoesNotPay) {
+TEST(FlexmoeTest, ChangesPlacementOnlyIfItPays) {
   PlacementRequest request = zipf_request(8, 4, 16);
   request.current = plan_flexmoe(request);
   EXPECT_EQ(plan_flexmoe(request), request.current) << "its own plan is good enough for it";
@@ -32,7 +32,7 @@ TEST(FlexmoeTest, ChangesNothingThatDoesNotPay) {
   EXPECT_LT(judge_balance(moved, request)->replicas_to_move, 32u);
 }
 
-TEST(FlexmoeTest, CompletesWhatRanksLost) {
+TEST(FlexmoeTest, CompletesIncompletePlacement) {
   PlacementRequest request = zipf_request(4, 2, 4);
   request.current = {{{0, 0, 1}, {0, 1}, {}, {1}}};
   const auto layers = plan_placement(PolicyName::kFlexmoe, request);
@@ -42,7 +42,7 @@ TEST(FlexmoeTest, CompletesWhatRanksLost) {
 }
 
 // Ranks have fewer slots than before: the least asked experts lose replicas.
-TEST(FlexmoeTest, KeepsWhoIsAskedMost) {
+TEST(FlexmoeTest, KeepsReplicasOfMostLoadedExperts) {
   PlacementRequest request{.loads = {{10, 20, 90}}, .ranks = 3, .slots_per_rank = 2};
   request.current = {{{0, 1, 2}, {0, 1, 2}, {0, 1, 2}}};
   const auto layers = plan_flexmoe(request, {.copy = 1e9});

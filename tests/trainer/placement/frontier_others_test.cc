@@ -50,7 +50,7 @@ PlacementRequest any_request(std::mt19937& random, uint32_t ranks_max) {
   return request;
 }
 
-TEST(FrontierOthersTest, IsNeverWorseBalancedOrLessSafeThanLazarus) {
+TEST(FrontierOthersTest, IsNeverWorseThanLazarus) {
   const uint32_t seed = 29;
   std::mt19937 random(seed);
   for (int round = 0; round < 150; ++round) {
@@ -73,7 +73,7 @@ TEST(FrontierOthersTest, IsNeverWorseBalancedOrLessSafeThanLazarus) {
   }
 }
 
-// No better in anything, or worse in something.
+// True if `other` is worse in nothing and better in something.
 bool dominates(const Judgement& other, const FrontierPoint& point,
                const std::vector<uint32_t>& failures) {
   if (other.max_over_mean > point.max_over_mean + kRoundings) return false;
@@ -86,7 +86,7 @@ bool dominates(const Judgement& other, const FrontierPoint& point,
   return better;
 }
 
-TEST(FrontierOthersTest, NoPolicyDominatesAPointOfTheFrontier) {
+TEST(FrontierOthersTest, NoPolicyDominatesFrontierPoint) {
   const uint32_t seed = 31;
   std::mt19937 random(seed);
   int compared = 0;
@@ -114,7 +114,7 @@ TEST(FrontierOthersTest, NoPolicyDominatesAPointOfTheFrontier) {
 }
 
 // Slots that `static` leaves empty are filled at no cost.
-TEST(FrontierOthersTest, FillsWhatStaticLeavesEmpty) {
+TEST(FrontierOthersTest, FillsSlotsThatStaticLeavesEmpty) {
   PlacementRequest request{.loads = {{9, 4, 2, 7, 1}, {0, 0, 0, 5, 0}},
                            .ranks = 6,
                            .slots_per_rank = 3,
@@ -138,7 +138,7 @@ TEST(FrontierOthersTest, FillsWhatStaticLeavesEmpty) {
   check();
 }
 
-TEST(FrontierOthersTest, TellsEarlyWhatCannotBeReached) {
+TEST(FrontierOthersTest, DetectsUnreachableRecoveryEarly) {
   const PlacementRequest request{.loads = {{1, 1}}, .ranks = 4, .slots_per_rank = 1};
   const std::vector<LayerSlots> alone = {{{0}, {1}, {1}, {1}}};
   EXPECT_TRUE(may_reach(alone, request, {{1, 0.75}, {2, 0.5}}));

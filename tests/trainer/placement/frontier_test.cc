@@ -32,7 +32,7 @@ TEST(FrontierTest, IsAsSafeAsLazarusAndBalanced) {
 }
 
 // Any shape: a few ranks or many, with nodes or without, whole groups of experts or not.
-TEST(FrontierTest, IsAsSafeAsLazarusWhateverIsAsked) {
+TEST(FrontierTest, IsAsSafeAsLazarusForAnyShape) {
   const uint32_t seed = 11;
   std::mt19937 random(seed);
   int compared = 0;
@@ -65,8 +65,8 @@ TEST(FrontierTest, IsAsSafeAsLazarusWhateverIsAsked) {
   EXPECT_GT(compared, 120);
 }
 
-// The least maximum over mean that the number of slots allows, every expert having at least so
-// many.
+// Lowest maximum over mean that the number of slots allows, if every expert has `replicas_min`
+// replicas or more.
 double balance_bound(const PlacementRequest& request, const std::vector<uint64_t>& loads,
                      uint32_t replicas_min) {
   const double total = static_cast<double>(std::reduce(loads.begin(), loads.end()));
@@ -97,7 +97,7 @@ std::vector<uint64_t> hot_loads(uint32_t experts, uint32_t hot, std::mt19937& ra
 }
 
 // Replicas of hot experts need slots on ranks that the other experts would fill up.
-TEST(FrontierTest, BalancesWhatNeedsManyReplicas) {
+TEST(FrontierTest, BalancesExpertsThatNeedManyReplicas) {
   struct Shape {
     uint32_t ranks, slots_per_rank, experts;
   };
@@ -129,7 +129,7 @@ TEST(FrontierTest, PlansFewExpertsInManySlots) {
   EXPECT_EQ(judgement.recovery[3].probability, 1);
 }
 
-TEST(FrontierTest, PlansAsManyRanksAsThereMayBe) {
+TEST(FrontierTest, PlansLargestNumberOfRanks) {
   PlacementRequest request{.ranks = kPlacementRanksMax, .slots_per_rank = 1, .replicas_min = 1};
   request.loads = {{5, 3, 2}};
   const auto placed = plan_placement(PolicyName::kFrontier, request);
@@ -138,7 +138,7 @@ TEST(FrontierTest, PlansAsManyRanksAsThereMayBe) {
   EXPECT_EQ(placed->front().size(), kPlacementRanksMax);
 }
 
-TEST(FrontierTest, ReachesWhatIsWantedOrSaysWhatItCan) {
+TEST(FrontierTest, MeetsRecoveryTargetOrReportsMaximum) {
   PlacementRequest request = shuffled_zipf(4, 32, 16, 6);
   request.recovery_wanted = {{2, 0.98}, {4, 0.85}};
   const Judgement safe = judged(PolicyName::kFrontier, request);
@@ -180,14 +180,14 @@ TEST(FrontierTest, PointsTradeBalanceForRecovery) {
   }
 }
 
-TEST(FrontierTest, AsksForFailuresThatCanBe) {
+TEST(FrontierTest, FailuresAskedArePossible) {
   PlacementRequest request = shuffled_zipf(1, 2, 3, 2);
   EXPECT_THAT(failures_asked(request), ElementsAre(1, 2));
   request.failures = 2;
   EXPECT_THAT(failures_asked(request), ElementsAre(2));
 }
 
-TEST(JudgeTest, SaysWhatAPlacementIsWorth) {
+TEST(JudgeTest, RatesBalanceRecoveryAndMoves) {
   PlacementRequest request{.loads = {{60, 20, 20}}, .ranks = 3, .slots_per_rank = 2};
   request.current = {{{0, 1}, {0, 2}, {}}};
   const std::vector<LayerSlots> layers = {{{0, 1}, {2, 0}, {0, 0}}};

@@ -63,7 +63,7 @@ TEST(JointRecoveryTest, EqualsEnumeration) {
 }
 
 // 512 pairs of 1,024 domains: k deaths spare all pairs in C(512, k) 2^k of C(1024, k) cases.
-TEST(JointRecoveryTest, IsExactForGroupsOfAnyNumberOfDomains) {
+TEST(JointRecoveryTest, IsExactForManySmallComponents) {
   Sets pairs;
   for (uint32_t i = 0; i < 1024; i += 2) pairs.push_back({i, i + 1});
   for (const RecoveryAt& at : joint_recovery(pairs, 1024)) {
@@ -101,13 +101,13 @@ TEST(JointRecoveryTest, EstimatesWithinItsErrorBars) {
   }
 }
 
-TEST(JointRecoveryTest, NothingSurvivesWithoutAHolder) {
+TEST(JointRecoveryTest, ExpertWithoutHolderNeverSurvives) {
   for (const RecoveryAt& at : joint_recovery({{0, 1}, {}}, 4)) EXPECT_EQ(at.probability, 0);
   EXPECT_THAT(joint_recovery({{0}}, 1), IsEmpty());
   for (const RecoveryAt& at : joint_recovery({}, 4)) EXPECT_EQ(at.probability, 1);
 }
 
-TEST(JointRecoveryTest, KeepsTheSmallestSets) {
+TEST(JointRecoveryTest, KeepsSmallestSets) {
   EXPECT_THAT(smallest_sets({{0, 1, 2}, {1, 2}, {3}, {1, 2}, {2, 3}, {0, 4}}),
               ElementsAre(ElementsAre(3), ElementsAre(0, 4), ElementsAre(1, 2)));
   EXPECT_THAT(smallest_sets({{1}, {}}), ElementsAre(IsEmpty()));

@@ -1,5 +1,5 @@
-// LAER-MoE's planner in the plainest way: by repeated search, without heaps. What the fast one must
-// equal, slot by slot.
+// Reference for LAER-MoE's planner: repeated search, without heaps. The fast planner must give the
+// same slots.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// laer: equal to the plain algorithm, its costs to those of routed tokens.
+// laer: its plans equal those of the reference algorithm, its costs those of routed tokens.
 #include "trainer/placement/laer.h"
 
 #include <gmock/gmock.h>
@@ -42,7 +42,7 @@ std::vector<uint64_t> random_loads(uint32_t experts, std::mt19937& random) {
   return loads;
 }
 
-TEST(LaerTest, EqualsThePlainAlgorithm) {
+TEST(LaerTest, EqualsReferenceAlgorithm) {
   std::mt19937 random(7);
   for (int round = 0; round < 4'000; ++round) {
     const uint32_t ranks = 1 + random() % 12;
@@ -65,7 +65,7 @@ TEST(LaerTest, EqualsThePlainAlgorithm) {
   }
 }
 
-TEST(LaerTest, SkipsCountsAsIfItWalkedThroughThem) {
+TEST(LaerTest, CountsByLoadEqualReference) {
   std::mt19937 random(8);
   for (int round = 0; round < 500; ++round) {
     const uint32_t experts = 1 + random() % 40;
@@ -80,7 +80,7 @@ TEST(LaerTest, SkipsCountsAsIfItWalkedThroughThem) {
   }
 }
 
-TEST(LaerTest, GivesFurtherReplicasToAllNodesAtOnce) {
+TEST(LaerTest, ReplicaCountsMatchHandComputedExamples) {
   const std::vector<uint64_t> loads = {800, 100, 60, 40};
   EXPECT_THAT(counts_by_load(loads, 12, 12), ElementsAre(9, 1, 1, 1));
   EXPECT_THAT(counts_by_load(loads, 12, 4), ElementsAre(4, 4, 2, 2));
@@ -91,7 +91,7 @@ TEST(LaerTest, GivesFurtherReplicasToAllNodesAtOnce) {
 }
 
 // Token by token: from every rank of a node to the node's replicas in turn, or to all of them.
-TEST(LaerTest, CostsWhatRoutingEveryTokenCosts) {
+TEST(LaerTest, CostMatchesTokenByTokenRouting) {
   const LayerSlots slots = {{0, 1}, {0, 2}, {1, 1}, {3, 2}};
   const std::vector<uint64_t> loads = {2'400, 1'200, 4'800, 2'400};
   const LaerCosts costs{.within_node = 0.5, .between_nodes = 2, .recompute = 1};
@@ -153,7 +153,7 @@ LaerPlacer::Expected routed(const LayerSlots& slots, const std::vector<uint64_t>
   return {std::ranges::max(computed), std::ranges::max(received)};
 }
 
-TEST(LaerTest, ExpectsWhatLiteRoutingSends) {
+TEST(LaerTest, EstimateMatchesLiteRouting) {
   std::mt19937 random(9);
   const LaerCosts costs{.within_node = 0.5, .between_nodes = 2};
   for (int round = 0; round < 500; ++round) {
@@ -174,7 +174,7 @@ TEST(LaerTest, ExpectsWhatLiteRoutingSends) {
   }
 }
 
-TEST(LaerTest, PutsCopiesOnDifferentNodesFirst) {
+TEST(LaerTest, PutsReplicasOnDifferentNodesFirst) {
   PlacementRequest request{.loads = {{800, 100, 100, 100}}, .ranks = 4, .slots_per_rank = 2};
   request.nodes = 2;
   const auto layers = plan_laer(request);
@@ -186,8 +186,8 @@ TEST(LaerTest, PutsCopiesOnDifferentNodesFirst) {
   EXPECT_GE(on_node[1], 1u);
 }
 
-// One replica on each node takes all slots: as published nothing is left to balance with.
-TEST(LaerTest, BalancesWhereNodesTakeAllSlots) {
+// One replica on each node fills all slots: the published scheme has no slot left for balancing.
+TEST(LaerTest, LiteSchemeBalancesWithoutSpareSlots) {
   PlacementRequest request{.loads = {{}}, .ranks = 8, .slots_per_rank = 8};
   request.nodes = 2;
   for (uint32_t e = 0; e < 32; ++e) {
@@ -205,7 +205,7 @@ TEST(LaerTest, BalancesWhereNodesTakeAllSlots) {
 }
 
 // Even counts leave the hot expert with one replica more than the others at most.
-TEST(LaerTest, LeavesOutCandidates) {
+TEST(LaerTest, CandidateSetLimitsReplicaCounts) {
   PlacementRequest request{.loads = {{800, 100, 100, 100}}, .ranks = 4, .slots_per_rank = 2};
   const auto replicas_of_first = [&](LaerScheme scheme, LaerCandidates candidates) {
     const auto layers = plan_laer(request, scheme, {}, candidates);

@@ -50,7 +50,7 @@ std::vector<LayerSlots> searched_layers(const PlacementRequest& request, const F
 
 // A family's recovery bound holds for every plan within it, over all layers together. Experts that
 // need only one replica are moved like all others.
-TEST(LayerSearchTest, FamiliesKeepTheirPromise) {
+TEST(LayerSearchTest, FamiliesKeepTheirRecoveryBound) {
   int built = 0;
   for (const uint32_t replicas_min : {1u, 2u}) {
     PlacementRequest whole = shuffled_zipf(3, 20, 12, 4);
@@ -77,7 +77,7 @@ TEST(LayerSearchTest, FamiliesKeepTheirPromise) {
 }
 
 // Slots of a domain that other experts have used up do not count.
-TEST(LayerSearchTest, KnowsWhatFits) {
+TEST(LayerSearchTest, DetectsWhetherExpertsFit) {
   const Family blocks{.members = {{0, 1}, {2, 3}}};
   EXPECT_TRUE(fits(blocks, {3, 3, 2, 2}, 5));
   EXPECT_FALSE(fits(blocks, {3, 2, 2, 3}, 5));
@@ -139,7 +139,7 @@ class Exhaustive {
 
 // If only balance is wanted, no placement of a small layer is better by more than a sixth; an
 // imbalance of up to 1.03 is always accepted.
-TEST(LayerSearchTest, BalancesSmallLayersAsWellAsAnyPlacement) {
+TEST(LayerSearchTest, BalancesSmallLayersNearOptimally) {
   const uint32_t seed = 17;
   std::mt19937 random(seed);
   for (int round = 0; round < 60; ++round) {
@@ -159,7 +159,7 @@ TEST(LayerSearchTest, BalancesSmallLayersAsWellAsAnyPlacement) {
 }
 
 // The bound at which a search may stop never exceeds the optimum.
-TEST(LayerSearchTest, NoPlacementIsBetterThanTheLeastOfASearch) {
+TEST(LayerSearchTest, SearchBoundNeverExceedsOptimum) {
   const uint32_t seed = 23;
   std::mt19937 random(seed);
   int reached = 0;
@@ -183,7 +183,7 @@ TEST(LayerSearchTest, NoPlacementIsBetterThanTheLeastOfASearch) {
 }
 
 // Work done between two searches is charged to the second search.
-TEST(LayerSearchTest, NewBeginningsAreWork) {
+TEST(LayerSearchTest, RestartsAreChargedAsWork) {
   const PlacementRequest request = shuffled_zipf(1, 128, 256, 1);
   const std::vector<double> loads(request.loads[0].begin(), request.loads[0].end());
   const Family pairs = candidate_families(request, {1}).front().family;
@@ -212,7 +212,7 @@ TEST(LayerSearchTest, NewBeginningsAreWork) {
 
 // Ranks have one slot and the family has hardly any spare room, so build() checks for rank after
 // rank whether the other experts still fit. It must stop at its limit of work.
-TEST(LayerSearchTest, BuildingIsInterrupted) {
+TEST(LayerSearchTest, BuildStopsAtWorkLimit) {
   constexpr uint32_t kRanks = 2048;
   constexpr uint32_t kExperts = 512;
   PlacementRequest request = shuffled_zipf(1, kExperts, kRanks, 1);

@@ -38,7 +38,7 @@ constexpr Shape kShapes[] = {{64, 6, 32, 8},   {64, 2, 32, 8},  {64, 2, 59, 20},
                              {200, 6, 64, 16}, {12, 4, 19, 11}, {7, 3, 9, 4}};
 
 // Passes over slots and ratings of masks count as looks for every shape.
-TEST(LazarusSearchTest, TakesNoMoreLooksThanItIsGiven) {
+TEST(LazarusSearchTest, StaysWithinLookLimit) {
   std::mt19937 random(2);
   for (const Shape& shape : kShapes) {
     const LazarusOptions options = options_of(shape, random);
@@ -60,7 +60,7 @@ TEST(LazarusSearchTest, TakesNoMoreLooksThanItIsGiven) {
 }
 
 // Optimal: all experts share the domains of the expert with the fewest domains.
-TEST(LazarusSearchTest, EndsWhereNothingIsBetter) {
+TEST(LazarusSearchTest, StopsAtOptimum) {
   const std::vector<uint32_t> replicas = {2, 4};
   const LazarusOptions options{.ranks = 3, .slots_per_rank = 2, .replicas_min = 2};
   LazarusSearch search(replicas, options);
@@ -71,7 +71,7 @@ TEST(LazarusSearchTest, EndsWhereNothingIsBetter) {
   EXPECT_LT(search.looks(), 100u);
 }
 
-TEST(LazarusSearchTest, RatesWhatItExchanges) {
+TEST(LazarusSearchTest, RatingMatchesRecount) {
   std::mt19937 random(4);
   for (const Shape& shape : kShapes) {
     if (shape.ranks > 64) continue;
@@ -91,7 +91,7 @@ TEST(LazarusSearchTest, RatesWhatItExchanges) {
 }
 
 // Only renames domains: a single layer survives the same sets, all layers together no fewer.
-TEST(LazarusAlignerTest, RenamesDomainsWithinItsLooks) {
+TEST(LazarusAlignerTest, RenamesDomainsWithinLookLimit) {
   std::mt19937 random(6);
   for (const Shape& shape : kShapes) {
     const LazarusOptions options = options_of(shape, random);

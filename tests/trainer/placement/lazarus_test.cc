@@ -200,7 +200,7 @@ uint32_t fewest_domains(const LayerSlots& slots, uint32_t experts, const Lazarus
 }
 
 // replicas_min is guaranteed whatever the search does: it trades only replicas above that minimum.
-TEST(LazarusTest, KeepsItsPromiseInAHundredThousandInstances) {
+TEST(LazarusTest, KeepsReplicasMinInRandomInstances) {
   const uint32_t seed = 6;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -262,7 +262,7 @@ TEST(LazarusTest, AlignsLayers) {
   }
 }
 
-TEST(LazarusTest, PlansMoreRanksThanCanBeCounted) {
+TEST(LazarusTest, PlansMoreRanksThanItCanEnumerate) {
   const std::vector<uint64_t> loads = {900, 500, 300, 200, 100, 50, 25, 12, 6, 3, 1, 0};
   const auto placed = lazarus_layer(loads, {.ranks = 40, .slots_per_rank = 2, .replicas_min = 3});
   ASSERT_TRUE(placed.ok()) << placed.error().message;
@@ -278,7 +278,7 @@ TEST(LazarusTest, OverlapsWholeGroupsOfExperts) {
   EXPECT_EQ(survivors(*placed, 12, 6)[2], 12u);
 }
 
-TEST(LazarusTest, RefusesWhatCannotBe) {
+TEST(LazarusTest, RefusesInvalidRequest) {
   const std::vector<uint64_t> loads(8, 1);
   EXPECT_THAT(lazarus_layer(loads, {2, 3, 1}).error().message, HasSubstr("6 slots for 8 experts"));
   EXPECT_THAT(lazarus_layer(loads, {0, 3, 1}).error().message, HasSubstr("0 ranks of 3 slots"));

@@ -56,7 +56,7 @@ void expect_within_one(int64_t count, int64_t sum, size_t slots) {
   EXPECT_LE(count, (sum + static_cast<int64_t>(slots) - 1) / static_cast<int64_t>(slots));
 }
 
-void expect_promises(const Case& one, uint32_t turn) {
+void expect_invariants(const Case& one, uint32_t turn) {
   const size_t slots = one.slot_ranks.size();
   const Counts shares = share_tokens_by_node(one.tokens, one.slot_ranks, one.node_of_rank, turn);
   ASSERT_EQ(shares.size(), one.tokens.size() * slots);
@@ -89,14 +89,14 @@ void expect_promises(const Case& one, uint32_t turn) {
   }
 }
 
-TEST(LiteRoutingTest, HoldsItsPromisesOnRandomCases) {
+TEST(LiteRoutingTest, HoldsInvariantsOnRandomCases) {
   std::mt19937_64 random(20270102);
   for (int round = 0; round < 5'000; ++round) {
-    expect_promises(random_case(random), static_cast<uint32_t>(random() % 20));
+    expect_invariants(random_case(random), static_cast<uint32_t>(random() % 20));
   }
 }
 
-TEST(LiteRoutingTest, IsTheEvenShareOnOneNode) {
+TEST(LiteRoutingTest, EqualsEvenShareOnOneNode) {
   std::mt19937_64 random(4);
   for (int round = 0; round < 500; ++round) {
     Case one = random_case(random);
@@ -106,7 +106,7 @@ TEST(LiteRoutingTest, IsTheEvenShareOnOneNode) {
   }
 }
 
-TEST(LiteRoutingTest, SharesWithinTheNodeFirst) {
+TEST(LiteRoutingTest, SharesWithinNodeFirst) {
   // Ranks 0 and 1 on one node, 2 and 3 on another, 4 alone. Slots on ranks 0, 1 and 2.
   const Counts shares =
       share_tokens_by_node(Counts{10, 2, 5, 7, 9}, Ranks{0, 1, 2}, Ranks{0, 0, 1, 1, 2}, 0);

@@ -35,7 +35,7 @@ void set(std::vector<std::byte>& bytes, size_t i, size_t step, uint32_t count) {
   ckpt::base::store(bytes.data() + i * LoadWindow::kBytesPerExpert + step * sizeof(count), count);
 }
 
-TEST(LoadWindowTest, SumsFiveStepsUpToTheOneAsked) {
+TEST(LoadWindowTest, SumsFiveStepsUpToGivenStep) {
   const LoadWindow window = after(9);  // knows 3 .. 9
   EXPECT_EQ(window.known_steps(), 7u);
   EXPECT_THAT(window.sum(9), ElementsAre(ElementsAre(35, 350), ElementsAre(350, 35)));  // 5 .. 9
@@ -58,7 +58,7 @@ TEST(LoadWindowTest, KnowsWhichSumsAreComplete) {
   EXPECT_TRUE(LoadWindow(2, 2, 100).covers(0));
 }
 
-TEST(LoadWindowTest, ComesBackFromItsBytes) {
+TEST(LoadWindowTest, RoundTripsThroughBytes) {
   for (const uint64_t steps : {0, 1, 4, 7, 8, 30}) {
     const LoadWindow window = after(steps);
     const std::vector<std::byte> bytes = window.encode();
@@ -79,7 +79,7 @@ TEST(LoadWindowTest, WritesTheOldestStepFirst) {
   EXPECT_EQ(ckpt::base::load<uint32_t>(bytes.data() + 28 + 6 * 4), 20u);
 }
 
-TEST(LoadWindowTest, SaturatesBeforeItPlans) {
+TEST(LoadWindowTest, SaturatesLargeCounts) {
   LoadWindow window(1, 2);
   window.record(std::vector<int64_t>{int64_t{1} << 40, 3});
   EXPECT_THAT(window.sum(1), ElementsAre(ElementsAre(UINT32_MAX, 3)));
@@ -88,7 +88,7 @@ TEST(LoadWindowTest, SaturatesBeforeItPlans) {
   EXPECT_EQ(again->sum(1), window.sum(1));
 }
 
-TEST(LoadWindowTest, RefusesBytesThatNoWindowHas) {
+TEST(LoadWindowTest, RefusesInvalidBytes) {
   const std::vector<std::byte> good = after(9).encode();
   EXPECT_EQ(refusal(good, 9), "accepted");
   EXPECT_THAT(refusal({}), HasSubstr("0 bytes; 2 layers of 2 experts have 112"));
@@ -106,7 +106,7 @@ TEST(LoadWindowTest, RefusesBytesThatNoWindowHas) {
   EXPECT_THAT(refusal(bytes), HasSubstr("step 100 is missing"));
 }
 
-TEST(LoadWindowTest, RefusesCountsThatCannotBeSummed) {
+TEST(LoadWindowTest, RefusesTooLargeTokenSum) {
   const uint32_t experts = 1 << 15;
   std::vector<std::byte> bytes(size_t{experts} * 28, std::byte{0xff});
   const auto window = LoadWindow::decode(bytes, 1, experts, 7);
@@ -115,7 +115,7 @@ TEST(LoadWindowTest, RefusesCountsThatCannotBeSummed) {
 }
 
 // Accepted bytes can be summed and encode to the same bytes again.
-TEST(LoadWindowTest, TakesAnyBytesOrRefusesThem) {
+TEST(LoadWindowTest, AcceptedRandomBytesRoundTrip) {
   std::mt19937 random(3);
   int accepted = 0;
   for (int round = 0; round < 20'000; ++round) {

@@ -1,4 +1,4 @@
-// Which rank holds which part of an expert's state.
+// The part of an expert's state that each rank holds.
 #include "trainer/placement/ownership.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ constexpr uint64_t kElements = 1001;
 // Experts 0 and 2 have one holder; expert 1 is on ranks 0 and 2, expert 2 twice on rank 1.
 ComputePlacement three_ranks() { return *make_placement({{{1, 0}, {2, 2}, {1}}}, 3, 3); }
 
-TEST(ElementParts, CoverEachElementOnceWithoutADivisibilityRule) {
+TEST(ElementParts, CoverEachElementOnce) {
   for (const uint32_t parts : {1u, 2u, 3u, 7u, 64u}) {
     for (const uint64_t elements : {0ull, 1ull, 5ull, 63ull, 64ull, 1001ull, 1ull << 40}) {
       uint64_t next = 0;
@@ -65,7 +65,7 @@ TEST(Ownership, EveryElementIsCountedOnce) {
   }
 }
 
-TEST(Ownership, MoreRanksThanElementsLeaveSomeWithout) {
+TEST(Ownership, HandlesMoreRanksThanElements) {
   const Ownership ownership = Ownership::sharded(1, 1, 5);
   uint64_t held = 0;
   for (uint32_t rank = 0; rank < 5; ++rank) held += ownership.held(rank, 0, 0, 3).size();

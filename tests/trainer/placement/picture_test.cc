@@ -31,7 +31,7 @@ TEST(PictureTest, DrawsEveryRankWithItsSlotsAndLoad) {
   EXPECT_THAT(one, Not(HasSubstr("rank    1")));
 }
 
-TEST(PictureTest, SaysWhatAPlacementIsWorth) {
+TEST(PictureTest, ReportsBalanceRecoveryAndMoves) {
   PlacementRequest with_current = request();
   with_current.current = {{{0}, {2}}};
   const std::string text = judgement_text(*judge(kLayers, with_current), with_current);

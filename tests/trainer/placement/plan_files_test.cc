@@ -39,7 +39,7 @@ TEST(PlanFilesTest, ReadsOneIteration) {
   EXPECT_THAT(missing.error().message, HasSubstr("l.csv: there is no iteration 30"));
 }
 
-TEST(PlanFilesTest, NamesTheLineThatIsWrong) {
+TEST(PlanFilesTest, NamesWrongLine) {
   const std::string header = "iteration,layer,e0,e1\n";
   EXPECT_THAT(loads_refusal(header + "1,0,5\n"), HasSubstr("l.csv line 2: e1 is missing"));
   EXPECT_THAT(loads_refusal(header + "1,0,5,6\n1,1,5,6\n2,0,5,6\n"),
@@ -66,7 +66,7 @@ TEST(PlanFilesTest, EveryRankHasOneDomain) {
   EXPECT_THAT(domains_refusal("0,a,b\n"), HasSubstr("must be rank,node"));
 }
 
-TEST(PlanFilesTest, OfNodesNotEveryRankHasALine) {
+TEST(PlanFilesTest, NodeFileMayOmitRanks) {
   EXPECT_THAT(*parse_nodes("rank,node\n5,b\n0,a\n1,b\n", "n.csv", 8),
               ElementsAre(1, 0, kOwnNode, kOwnNode, kOwnNode, 0));
   EXPECT_THAT(*parse_nodes("rank,node\n", "n.csv", 8), testing::IsEmpty());

@@ -112,7 +112,7 @@ TEST(PolicyTest, PlansForOneRank) {
   }
 }
 
-TEST(PolicyTest, ALayerWithoutTokensIsPlannedAsIfLoadsWereEqual) {
+TEST(PolicyTest, LayerWithoutTokensIsPlannedAsEven) {
   const PlacementRequest none = request_of({{0, 0, 0, 0}}, 4, 2, 1);
   const PlacementRequest even = request_of({{1, 1, 1, 1}}, 4, 2, 1);
   for (const PolicyName policy : kPolicies) {
@@ -127,7 +127,7 @@ TEST(PolicyTest, StaticRepeatsBlocksOfExperts) {
                                         ElementsAre(2, 3)));
 }
 
-TEST(PolicyTest, RefusesWhatMakesNoSense) {
+TEST(PolicyTest, RefusesInvalidRequest) {
   const auto refusal = [](const PlacementRequest& request) {
     const auto layers = plan_placement(PolicyName::kFrontier, request);
     EXPECT_EQ(layers.ok() ? ckpt::ErrorCode::kIo : layers.error().code,

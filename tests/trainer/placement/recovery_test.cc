@@ -14,7 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(RecoveryTest, CountsTheExampleOfTheLiterature) {
+TEST(RecoveryTest, MatchesExampleFromLiterature) {
   // Three ranks with two slots, three experts with two replicas: overlap fails, the ring survives.
   const LayerSlots overlap = {{0, 1}, {0, 1}, {2, 2}};
   const LayerSlots around = {{0, 1}, {1, 2}, {2, 0}};
@@ -51,7 +51,7 @@ TEST(RecoveryTest, DomainsDieTogether) {
   EXPECT_THAT(holder_masks(slots, 2), ElementsAre(0b1011, 0b0110));
 }
 
-TEST(RecoveryTest, OneExpertsLossIsHypergeometric) {
+TEST(RecoveryTest, ExpertLossIsHypergeometric) {
   for (uint32_t ranks = 1; ranks <= 9; ++ranks) {
     for (uint32_t held = 1; held <= ranks; ++held) {
       const RankMask mask = (1u << held) - 1;
@@ -67,7 +67,7 @@ TEST(RecoveryTest, OneExpertsLossIsHypergeometric) {
   EXPECT_EQ(binomial(3, 4), 0u);
 }
 
-TEST(LayerSlotsTest, NamesTheExpertThatNobodyHolds) {
+TEST(LayerSlotsTest, NamesExpertWithoutHolder) {
   EXPECT_TRUE(check_covers({{0, 2}, {1, 1}}, 3).ok());
   EXPECT_THAT(check_covers({{0, 2}, {0}}, 3).error().message, HasSubstr("no rank holds expert 1"));
   EXPECT_THAT(check_covers({{0, 3}, {1, 2}}, 3).error().message,

@@ -47,7 +47,7 @@ TEST(RoutingCsvTest, ReadsSampleBySample) {
   }
 }
 
-TEST(RoutingCsvTest, NamesTheLineThatIsWrong) {
+TEST(RoutingCsvTest, NamesWrongLine) {
   const std::string header = "iteration,layer,e0,e1\n";
   EXPECT_THAT(refusal(""), HasSubstr("l.csv line 0: is empty"));
   EXPECT_THAT(refusal("a,b\n"), HasSubstr("line 1: must begin with iteration,layer"));

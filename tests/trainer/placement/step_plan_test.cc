@@ -71,7 +71,7 @@ TEST(StepPlanTest, IsStaticWithoutCounts) {
 }
 
 // Slots that do not divide into whole blocks: replicas as even as possible.
-TEST(StepPlanTest, StaticIsEvenWhereBlocksDoNotFit) {
+TEST(StepPlanTest, StaticIsEvenWithoutWholeBlocks) {
   for (const auto& [experts, ranks, slots] :
        {std::tuple{16u, 3u, 8u}, {3u, 5u, 1u}, {16u, 5u, 4u}, {7u, 4u, 3u}}) {
     const LayerSlots layer = planned(shape(PolicyName::kStatic, experts, ranks, slots), {})[0];

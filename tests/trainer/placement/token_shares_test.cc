@@ -67,7 +67,7 @@ Counts reference(const Counts& tokens, const Ranks& slot_ranks, uint32_t turn) {
   return shares;
 }
 
-void expect_promises(const Counts& tokens, const Ranks& slot_ranks, uint32_t turn) {
+void expect_invariants(const Counts& tokens, const Ranks& slot_ranks, uint32_t turn) {
   const size_t slots = slot_ranks.size();
   const Counts shares = share_tokens(tokens, slot_ranks, turn);
   ASSERT_EQ(shares.size(), tokens.size() * slots);
@@ -104,7 +104,7 @@ void expect_promises(const Counts& tokens, const Ranks& slot_ranks, uint32_t tur
   EXPECT_EQ(shares, reference(tokens, slot_ranks, turn));
 }
 
-TEST(TokenSharesTest, HoldsItsPromisesOnRandomLoads) {
+TEST(TokenSharesTest, HoldsInvariantsOnRandomLoads) {
   std::mt19937_64 random(20260301);
   for (int round = 0; round < 3000; ++round) {
     const size_t ranks = 1 + random() % 8;
@@ -116,18 +116,18 @@ TEST(TokenSharesTest, HoldsItsPromisesOnRandomLoads) {
     for (int64_t& count : tokens) {
       count = random() % 3 == 0 ? 0 : static_cast<int64_t>(random() % scale);
     }
-    expect_promises(tokens, slot_ranks, static_cast<uint32_t>(random() % 20));
+    expect_invariants(tokens, slot_ranks, static_cast<uint32_t>(random() % 20));
   }
 }
 
-TEST(TokenSharesTest, NoTokensAndOneRank) {
-  expect_promises({0, 0, 0}, {0, 2}, 1);
-  expect_promises({17}, {0}, 5);
-  expect_promises({17}, {0, 0, 0}, 5);
-  expect_promises({0, 5}, {0}, 0);
+TEST(TokenSharesTest, HoldsInvariantsOnEdgeCases) {
+  expect_invariants({0, 0, 0}, {0, 2}, 1);
+  expect_invariants({17}, {0}, 5);
+  expect_invariants({17}, {0, 0, 0}, 5);
+  expect_invariants({0, 5}, {0}, 0);
 }
 
-TEST(TokenSharesTest, AnExample) {
+TEST(TokenSharesTest, MatchesHandComputedExample) {
   // 10 tokens, slots on ranks 0 and 1: 5 each. Rank 0 keeps 5 of its 7, rank 2's one and rank 0's
   // other two find room for 3 on rank 1.
   EXPECT_THAT(share_tokens(Counts{7, 2, 1}, Ranks{0, 1}, 0), ElementsAre(5, 2, 0, 2, 0, 1));
@@ -135,7 +135,7 @@ TEST(TokenSharesTest, AnExample) {
   EXPECT_THAT(share_tokens(Counts{3, 4}, Ranks{0, 0, 1}, 2), ElementsAre(2, 1, 0, 0, 1, 3));
 }
 
-TEST(TokenSharesTest, WhatLeavesIsInProportionToTheRoom) {
+TEST(TokenSharesTest, RemoteTokensAreProportionalToRoom) {
   // 400 tokens, 4 slots of 100. Rank 0 has 40 of rank 1's room taken by rank 1 itself: rooms for
   // the others are 60, 100, 100 after its own 100.
   const Counts shares = share_tokens(Counts{360, 40, 0, 0}, Ranks{0, 1, 2, 3}, 0);

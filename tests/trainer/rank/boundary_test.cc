@@ -7,7 +7,7 @@
 namespace moetrain {
 namespace {
 
-TEST(BoundaryTest, EveryFieldSurvivesTheValues) {
+TEST(BoundaryTest, EveryFieldRoundTripsThroughValues) {
   for (size_t i = 0; i < to_values({}).size(); ++i) {
     std::vector<int64_t> values(to_values({}).size());
     values[i] = 1;
@@ -17,7 +17,7 @@ TEST(BoundaryTest, EveryFieldSurvivesTheValues) {
   EXPECT_EQ(boundary_from(to_values(steps)), steps);
 }
 
-TEST(BoundaryTest, TheMaximumIsWhatAnyRankStates) {
+TEST(BoundaryTest, MaximumCombinesStatementsOfRanks) {
   const Boundary one{.stop = true, .failed_snapshot = 40, .joiners = true};
   const Boundary other{.away = true, .failed_snapshot = 20, .lost_snapshot = 10, .retake = true};
   std::vector<int64_t> values = to_values(one);

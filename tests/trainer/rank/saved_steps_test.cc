@@ -56,7 +56,7 @@ TEST_F(SavedStepsTest, FailureMakesTheStepUnsavedOnce) {
   EXPECT_EQ(meet(), Boundary{}) << "the others know it";
 }
 
-TEST_F(SavedStepsTest, FailureOfAnOlderSnapshotLeavesTheNewerSaved) {
+TEST_F(SavedStepsTest, FailureOfOlderSnapshotKeepsNewerSaved) {
   take(10);
   take(20);
   saved_->lost({10});
@@ -83,13 +83,13 @@ TEST_F(SavedStepsTest, RestoredStepIsSavedAndForgetsFailures) {
   EXPECT_EQ(meet(), Boundary{});
 }
 
-TEST_F(SavedStepsTest, SurvivorsStillTellOfSnapshotsThatFailed) {
+TEST_F(SavedStepsTest, SurvivorsReportFailedSnapshotsAgain) {
   take(10);
   take(20);
   saved_->lost({20});
   saved_->begin_epoch(/*goes_on=*/true);
   EXPECT_EQ(saved_->newest(), 0u);
-  // The rank that all take over from believes in the snapshot; another one does not know it at all.
+  // The rank whose state all adopt counts the snapshot as saved; another rank does not know it.
   take(20);
   saved_->lost({15});
   saved_->agreed(20);

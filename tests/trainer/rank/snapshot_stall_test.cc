@@ -5,7 +5,7 @@
 namespace moetrain {
 namespace {
 
-TEST(SnapshotStallTest, AddsWhatCameSince) {
+TEST(SnapshotStallTest, AddsDifferenceOfCounters) {
   SnapshotStall stall;
   stall.add({.room_ms = 5, .slabs_ms = 7, .open = 1}, {.room_ms = 15, .slabs_ms = 8, .open = 2}, 0);
   stall.add({}, {.room_ms = 1, .slabs_ms = 2, .open = 3}, 0);
@@ -14,14 +14,14 @@ TEST(SnapshotStallTest, AddsWhatCameSince) {
   EXPECT_EQ(stall.waits.open, 3u);
 }
 
-TEST(SnapshotStallTest, SilenceOfTheDaemonIsNoWaitForSlabsOrDisk) {
+TEST(SnapshotStallTest, DaemonSilenceIsSubtractedFromWaits) {
   SnapshotStall stall;
   stall.add({}, {.room_ms = 100, .slabs_ms = 30}, /*silence_ms=*/50);
   EXPECT_EQ(stall.waits.slabs_ms, 0);
   EXPECT_EQ(stall.waits.room_ms, 80);
 }
 
-TEST(SnapshotStallTest, LongerSilenceThanWaitsLeavesNone) {
+TEST(SnapshotStallTest, SilenceLongerThanWaitsLeavesZero) {
   SnapshotStall stall;
   stall.add({}, {.room_ms = 10, .slabs_ms = 20}, /*silence_ms=*/1'000);
   EXPECT_EQ(stall.waits.slabs_ms, 0);
@@ -69,7 +69,7 @@ TEST_F(StallClockTest, NestedTimeCountsOnce) {
   EXPECT_EQ(clock_.take(), 7);
 }
 
-TEST_F(StallClockTest, DroppedSnapshotStaysInTheStepsStall) {
+TEST_F(StallClockTest, DroppedSnapshotCountsInStepStall) {
   {
     const Blocked begin(clock_, 7);
     pass(4);

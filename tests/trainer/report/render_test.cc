@@ -32,7 +32,7 @@ size_t count_of(const std::string& text, const std::string& what) {
   return count;
 }
 
-TEST(Human, Times) {
+TEST(Human, FormatsDurations) {
   EXPECT_EQ(human_ms(0), "0.0 ms");
   EXPECT_EQ(human_ms(9.99), "10.0 ms");
   EXPECT_EQ(human_ms(999.4), "999 ms");
@@ -41,7 +41,7 @@ TEST(Human, Times) {
   EXPECT_EQ(human_ms(3'725'000), "1 h 2 min");
 }
 
-TEST(ReplanTable, HasARowForEachLook) {
+TEST(ReplanTable, HasRowForEachReplan) {
   const auto lines = lines_of(replan_table_text(sample_report()));
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_THAT(lines[0], HasSubstr("after step"));
@@ -51,7 +51,7 @@ TEST(ReplanTable, HasARowForEachLook) {
   EXPECT_EQ(replan_table_text(Report{}), "");
 }
 
-TEST(RankTable, NamesTheOneThatTheOthersWaitedFor) {
+TEST(RankTable, ShowsWaitsAndSlowestRank) {
   const auto lines = lines_of(rank_table_text(sample_report()));
   ASSERT_EQ(lines.size(), 4U);
   EXPECT_THAT(lines[2], AllOf(HasSubstr("150 ms"), HasSubstr("90 %"), HasSubstr("50 ms")));
@@ -59,7 +59,7 @@ TEST(RankTable, NamesTheOneThatTheOthersWaitedFor) {
   EXPECT_EQ(rank_table_text(Report{}), "");
 }
 
-TEST(ExchangeTable, IsThatOfShardedExperts) {
+TEST(ExchangeTable, ShowsExchangeOfShardedExpertsOnly) {
   Report report = sample_report();
   const auto lines = lines_of(exchange_table_text(report));
   ASSERT_EQ(lines.size(), 2U);
@@ -70,7 +70,7 @@ TEST(ExchangeTable, IsThatOfShardedExperts) {
   EXPECT_EQ(exchange_table_text(Report{}), "");
 }
 
-TEST(TicksTest, AreRoundInsideAndTellApart) {
+TEST(TicksTest, AreRoundInRangeAndDistinct) {
   for (const auto& [low, high] : std::vector<std::pair<double, double>>{
            {0, 1}, {1.87, 5.62}, {-3, 3}, {0.0011, 0.0012}, {1, 60}, {0, 1e9}, {5, 5}, {0, 0}}) {
     for (int wanted = 2; wanted < 12; ++wanted) {
@@ -92,7 +92,7 @@ TEST(TicksTest, AreRoundInsideAndTellApart) {
   EXPECT_EQ(tick_label(make_ticks(-1, 1, 3), make_ticks(-1, 1, 3).values[1]), "0");
 }
 
-TEST(CurveTest, LeavesOutWhatIsNotFinite) {
+TEST(CurveTest, OmitsNonFiniteLosses) {
   Report report = sample_report(10);
   report.losses[4].loss = std::numeric_limits<float>::quiet_NaN();
   report.losses[5].loss = std::numeric_limits<float>::infinity();
@@ -175,7 +175,7 @@ TEST(TextChart, FallsFromTopLeftToBottomRight) {
   EXPECT_GT(column, 40U);
 }
 
-TEST(TextChart, ColoursOnlyWhereAsked) {
+TEST(TextChart, ColoursOnlyOnRequest) {
   const Report report = sample_report();
   EXPECT_THAT(loss_chart_text(report, {.color = false}), Not(HasSubstr("\x1b")));
   const std::string colored = loss_chart_text(report, {.color = true});
@@ -187,7 +187,7 @@ TEST(TextChart, ColoursOnlyWhereAsked) {
   }
 }
 
-TEST(TextChart, StandsDegenerateReports) {
+TEST(TextChart, HandlesDegenerateReports) {
   Report report;
   EXPECT_EQ(loss_chart_text(report, {}), "no finite loss to draw\n");
   report.losses.push_back({.step = 1, .loss = 2});
@@ -216,7 +216,7 @@ TEST(Svg, StaysSmallForLongRuns) {
   EXPECT_LT(loss_chart_svg(sample_report(200'000), {}).size(), 100'000U);
 }
 
-TEST(Svg, StandsDegenerateReports) {
+TEST(Svg, HandlesDegenerateReports) {
   EXPECT_THAT(loss_chart_svg({}, {}), HasSubstr("no finite loss to draw"));
   Report report = sample_report(1);
   report.failures[0].steps_lost = 100;
@@ -242,7 +242,7 @@ TEST(Tables, NameEachFailureInOrder) {
   EXPECT_THAT(failure_table_text(outside), HasSubstr("rank 2        not known  "));
 }
 
-TEST(Tables, FailureIsAtTheStepOfTheLostRank) {
+TEST(Tables, FailureShowsStepOfLostRank) {
   Report report = sample_report();
   report.failures[0].at_step = 31;  // no rank completed this step
   EXPECT_THAT(failure_table_text(report), HasSubstr("31  rank 2"));
@@ -250,7 +250,7 @@ TEST(Tables, FailureIsAtTheStepOfTheLostRank) {
   EXPECT_THAT(failure_table_text(report), HasSubstr("30  rank 2"));
 }
 
-TEST(Tables, WhatDidNotComeBackIsNamed) {
+TEST(Tables, NameProcessesThatNeverReturned) {
   Report report = sample_report();
   report.failures[0].resumed_ms.reset();
   report.daemon_failures[0].down_ms.reset();
@@ -261,7 +261,7 @@ TEST(Tables, WhatDidNotComeBackIsNamed) {
   EXPECT_THAT(svg, AllOf(HasSubstr("rank 2 lost, not back"), HasSubstr("ckptd lost, not back")));
 }
 
-TEST(Tables, UnsavedStepsAreNotNothing) {
+TEST(Tables, ReportUnsavedSteps) {
   Report report;
   report.saved_step = 20;
   report.unsaved = {{.since = 20, .until = 60, .ms = 500, .cause = "the disk is full (buy one)"}};
@@ -283,7 +283,7 @@ TEST(Tables, UnsavedStepsAreNotNothing) {
               AllOf(HasSubstr(", 1 period without a checkpoint"), Not(HasSubstr("no failures"))));
 }
 
-TEST(Tables, SummaryTellsTheNumbers) {
+TEST(Tables, SummaryHasRunFigures) {
   const std::string text = summary_text(sample_report());
   EXPECT_THAT(text, HasSubstr("60 steps of 2048 tokens on 4 ranks, loss 5."));
   EXPECT_THAT(text, HasSubstr("12 checkpoints, 115.7 MiB written, 2.0 MiB in memory only"));
@@ -313,7 +313,7 @@ TEST(Tables, SummaryTellsTheNumbers) {
   EXPECT_THAT(summary_text({}), HasSubstr("no checkpoints"));
 }
 
-TEST(Tables, SummaryTellsThePartsOfACheckpoint) {
+TEST(Tables, SummaryHasPartsOfCheckpoint) {
   Report report = sample_report();
   report.checkpoints.each.resize(1);
   EXPECT_THAT(summary_text(report),
@@ -324,7 +324,7 @@ TEST(Tables, SummaryTellsThePartsOfACheckpoint) {
   EXPECT_THAT(summary_text(report), Not(HasSubstr("parts of"))) << "unknown";
 }
 
-TEST(Tables, SummaryTellsTheStallOfFailedCheckpointsAlone) {
+TEST(Tables, SummaryHasStallOfFailedCheckpoints) {
   Report report;
   report.checkpoints.stall_ms_total = 3'000;
   report.checkpoints.stall_ms_max = 2'000;
@@ -332,7 +332,7 @@ TEST(Tables, SummaryTellsTheStallOfFailedCheckpointsAlone) {
               HasSubstr("no checkpoints; training blocked 3.0 s in all, 2.0 s at most\n"));
 }
 
-TEST(Tables, CheckpointsTellWhoBringsMost) {
+TEST(Tables, CheckpointTableShowsSmallestMedianLargest) {
   const auto lines = lines_of(checkpoint_table_text(sample_report()));
   ASSERT_EQ(lines.size(), 4U);
   EXPECT_THAT(lines[1], AllOf(HasSubstr("smallest    4.0 MiB"), HasSubstr("1.0 MiB"),

@@ -25,7 +25,7 @@ using testing::StartsWith;
 
 json sample_json() { return json::parse(to_json(sample_report())); }
 
-// The message with which `document` is refused; empty if it is taken.
+// The message with which `document` is refused; empty if it is accepted.
 std::string refusal(const json& document) {
   const auto report = parse_report(document.dump(), "run.json");
   if (report.ok()) return {};
@@ -33,7 +33,7 @@ std::string refusal(const json& document) {
   return report.error().message;
 }
 
-TEST(ReportJson, WhatIsWrittenIsReadBack) {
+TEST(ReportJson, RoundTrips) {
   const std::string written = to_json(sample_report());
   const auto read = parse_report(written, "run.json");
   ASSERT_TRUE(read.ok()) << read.error().message;
@@ -42,7 +42,7 @@ TEST(ReportJson, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(read->losses.size(), 60U);
 }
 
-TEST(ReportJson, HasTheFieldsThatStay) {
+TEST(ReportJson, HasStableFields) {
   const json document = sample_json();
   EXPECT_EQ(document.at("ranks"), 4);
   EXPECT_EQ(document.at("tokens_per_step"), 2048);
@@ -79,7 +79,7 @@ TEST(ReportJson, HasTheFieldsThatStay) {
   EXPECT_TRUE(json::parse(to_json(Report{})).at("max_over_mean").is_null());
 }
 
-TEST(ReportJson, PartsOfACheckpointAreMilliseconds) {
+TEST(ReportJson, PartsOfCheckpointAreMilliseconds) {
   const json parts = sample_json().at("checkpoints").at("each").at(0).at("parts_ms");
   EXPECT_EQ(parts.size(), 8u);
   EXPECT_EQ(parts.at("slab_wait"), 1);
@@ -100,7 +100,7 @@ TEST(ReportJson, PartsMayBeMissingButNotWrong) {
   EXPECT_EQ(refusal(document), "") << "a report from before";
 }
 
-TEST(ReportJson, ReportsFromBeforeTellNothingOfEachCheckpoint) {
+TEST(ReportJson, OlderReportsMayLackCheckpointFields) {
   json document = sample_json();
   for (const char* name : {"checkpoint_every", "experts_per_checkpoint", "reason"}) {
     document.erase(name);
@@ -118,7 +118,7 @@ TEST(ReportJson, ReportsFromBeforeTellNothingOfEachCheckpoint) {
   EXPECT_THAT(refusal(document), HasSubstr("checkpoints.each[0].step is missing"));
 }
 
-TEST(ReportJson, LossBitsAreExactForEveryKindOfFloat) {
+TEST(ReportJson, LossBitsAreExactForEveryFloat) {
   Report report = sample_report(1);
   std::mt19937 random(7);
   for (int i = 0; i < 1000; ++i) {
@@ -133,7 +133,7 @@ TEST(ReportJson, LossBitsAreExactForEveryKindOfFloat) {
   }
 }
 
-TEST(ReportJson, ALossThatIsNotFiniteIsNull) {
+TEST(ReportJson, NonFiniteLossIsNull) {
   Report report = sample_report(2);
   report.losses[1].loss = std::bit_cast<float>(0x7fc00000U);
   const json document = json::parse(to_json(report));
@@ -142,7 +142,7 @@ TEST(ReportJson, ALossThatIsNotFiniteIsNull) {
   EXPECT_TRUE(document["final_loss"].is_null());
 }
 
-TEST(ReportJson, WhatNobodyKnowsIsNull) {
+TEST(ReportJson, UnknownTimesAreNull) {
   Report report = sample_report();
   report.failures[0].detected_ms.reset();
   report.failures[0].resumed_ms.reset();
@@ -194,7 +194,7 @@ TEST(ReportJson, ErrorsNameTheField) {
   }
 }
 
-TEST(ReportJson, ReplansCanBeDrawnOrAreRefused) {
+TEST(ReportJson, RefusesReplansThatCannotBeDrawn) {
   const json replan = sample_json().at("replans").at(0);
   EXPECT_EQ(replan.at("moved"), true);
   EXPECT_EQ(replan.at("max_over_mean"), json({{"before", 1.75}, {"after", 1.125}}));
@@ -217,7 +217,7 @@ TEST(ReportJson, ReplansCanBeDrawnOrAreRefused) {
   EXPECT_THAT(refused("/layer", uint64_t{1} << 32), HasSubstr("layer is too large"));
 }
 
-TEST(ReportJson, RankTimesMakeSense) {
+TEST(ReportJson, RefusesInvalidRankTimes) {
   EXPECT_EQ(sample_json().at("rank_times").at(1).at("slowest"), 54);
   const auto refused = [&](const char* field, const json& value) {
     json document = sample_json();
@@ -230,7 +230,7 @@ TEST(ReportJson, RankTimesMakeSense) {
   EXPECT_THAT(refused("own_ms", "long"), HasSubstr("own_ms is not a number"));
 }
 
-TEST(ReportJson, TheExchangeIsWholeOrUnknown) {
+TEST(ReportJson, ExchangeIsCompleteOrNull) {
   EXPECT_EQ(sample_json().at("exchange").at("restore_bytes"), 5u << 20);
   json document = sample_json();
   document["exchange"].erase("hidden_ms");
@@ -242,7 +242,7 @@ TEST(ReportJson, TheExchangeIsWholeOrUnknown) {
   EXPECT_TRUE(json::parse(to_json(unknown)).at("exchange").is_null());
 }
 
-TEST(ReportJson, EveryRequiredFieldIsMissed) {
+TEST(ReportJson, MissingRequiredFieldIsRefused) {
   const json whole = sample_json();
   for (const auto& field : whole.items()) {
     json document = whole;
@@ -283,14 +283,14 @@ TEST(ReportJson, LostTokensAreCounts) {
   }
 }
 
-TEST(ReportJson, UnknownFieldsAreLeftAlone) {
+TEST(ReportJson, UnknownFieldsAreIgnored) {
   json document = sample_json();
   document["later"] = {1, 2};
   document["losses"][0]["later"] = true;
   EXPECT_EQ(refusal(document), "");
 }
 
-TEST(ReportJson, HostileBytesAreRefusedOrReadNeverMore) {
+TEST(ReportJson, HostileBytesAreRefusedOrRead) {
   const std::string whole = to_json(sample_report(5));
   const uint32_t seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -357,7 +357,7 @@ TEST_F(ReportFile, ErrorsNameTheFile) {
   EXPECT_FALSE(read_report(path("")).ok());  // a folder
 }
 
-TEST_F(ReportFile, APipeIsWrittenNotReplaced) {
+TEST_F(ReportFile, PipeIsWrittenNotReplaced) {
   ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
   // A FIFO that is opened for both directions blocks no one.
   std::fstream pipe(path("pipe"), std::ios::in | std::ios::out);

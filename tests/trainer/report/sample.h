@@ -7,7 +7,7 @@
 
 namespace moetrain::report {
 
-// One that moved experts, and one that did not.
+// A replan that moved experts, and a replan that did not.
 inline std::vector<Replan> sample_replans(uint64_t steps) {
   return {{.step = steps / 3,
            .moved = true,

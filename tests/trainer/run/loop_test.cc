@@ -55,7 +55,7 @@ TEST(SequenceShareTest, IsEvenAndCoversAll) {
   }
 }
 
-TEST(LoopTest, RepeatsToTheLastBitAndAgreesOnAllRanks) {
+TEST(LoopTest, RepeatsBitwiseOnAllRanks) {
   const auto first = train_on(3, small_config(), 6);
   const auto second = train_on(3, small_config(), 6);
   for (uint32_t rank = 0; rank < 3; ++rank) {
@@ -67,7 +67,7 @@ TEST(LoopTest, RepeatsToTheLastBitAndAgreesOnAllRanks) {
   EXPECT_LT(first[0].losses.back(), first[0].losses.front());
 }
 
-TEST(LoopTest, TheNumberOfRanksChangesNoBit) {
+TEST(LoopTest, NumberOfRanksChangesNoBit) {
   const auto one = train_on(1, small_config(), 8);
   for (const uint32_t ranks : {2u, 3u, 4u}) {
     const auto more = train_on(ranks, small_config(), 8);
@@ -75,7 +75,7 @@ TEST(LoopTest, TheNumberOfRanksChangesNoBit) {
   }
 }
 
-TEST(LoopTest, CountsWhatItDid) {
+TEST(LoopTest, CountsStepsTokensAndAssignments) {
   const TrainConfig config = small_config();
   const auto results = train_on(2, config, 3);
   const Progress& progress = results[0].progress;
@@ -92,7 +92,7 @@ TEST(LoopTest, CountsWhatItDid) {
   EXPECT_EQ(total, static_cast<int64_t>(3 * assignments));
 }
 
-TEST(LoopTest, AStepThatIsNotFiniteChangesNothingAndIsCounted) {
+TEST(LoopTest, NonFiniteStepIsSkippedAndCounted) {
   const auto poison = [&](Model& model) {
     Parameter& embedding = model.dense()[0];
     std::ranges::fill(embedding.value.host<float>(), std::numeric_limits<float>::quiet_NaN());
@@ -113,7 +113,7 @@ TEST(LoopTest, AStepThatIsNotFiniteChangesNothingAndIsCounted) {
   }
 }
 
-TEST(LoopTest, AFailedStepLeavesProgressWhereItWas) {
+TEST(LoopTest, FailedStepLeavesProgressUnchanged) {
   const TrainConfig config = small_config();
   const std::vector<uint8_t> text = sample_text(4000);
   auto comms = make_comms(CommKind::kLocal, 2, 60'000);
@@ -129,7 +129,7 @@ TEST(LoopTest, AFailedStepLeavesProgressWhereItWas) {
   EXPECT_EQ(*(*training)->state(), *before);
 }
 
-TEST(LoopTest, EvaluationDoesNotDependOnTheNumberOfRanks) {
+TEST(LoopTest, EvaluationIsIndependentOfRankCount) {
   const TrainConfig config = small_config();
   const std::vector<uint8_t> text = sample_text(4000);
   std::vector<double> losses;
@@ -148,7 +148,7 @@ TEST(LoopTest, EvaluationDoesNotDependOnTheNumberOfRanks) {
   EXPECT_NEAR(losses[0], std::log(256.0), 0.1);  // it has learnt nothing yet
 }
 
-TEST(TrainConfigTest, SurvivesItsJson) {
+TEST(TrainConfigTest, RoundTripsThroughJson) {
   TrainConfig config = small_config();
   config.seed = 0xffff'ffff'ffff'ffff;
   config.schedule.learning_rate = 0.1 + 0.2;
@@ -173,7 +173,7 @@ TEST(TrainConfigTest, NamesRunsOfOtherTrainers) {
   }
 }
 
-TEST(TrainConfigTest, RefusesWhatIsNoConfig) {
+TEST(TrainConfigTest, RefusesInvalidConfig) {
   const std::string good = to_json(small_config());
   for (const std::string& bad :
        {std::string(), std::string("[]"), std::string("{\"hf_config\": {}}"), good.substr(1),
@@ -186,7 +186,7 @@ TEST(TrainConfigTest, RefusesWhatIsNoConfig) {
   }
 }
 
-TEST(TrainConfigTest, NamesTheFlagThatIsWrong) {
+TEST(TrainConfigTest, NamesWrongFlag) {
   const auto message = [](TrainConfig config, uint32_t ranks) {
     const Status status = validate(config, ranks);
     if (status.ok()) return std::string("ok");

@@ -28,7 +28,7 @@ TEST(ClosedForm, CheckpointsCostTheirShare) {
 }
 
 // One loss 17.5 s in, a checkpoint every 5 s, 3 s to notice and begin again: back to 15.
-TEST(ClosedForm, OneLossOfARestartingSystem) {
+TEST(ClosedForm, LossInRestartingSystemMatchesFormula) {
   CostModel model = plain_model();
   model.timeout_s = 1;
   model.restart_s = 2;
@@ -42,7 +42,7 @@ TEST(ClosedForm, OneLossOfARestartingSystem) {
 }
 
 // The same with replicas: the step in flight is lost, nothing else, and all three survivors work.
-TEST(ClosedForm, OneLossOfAnElasticSystem) {
+TEST(ClosedForm, LossInElasticSystemMatchesFormula) {
   CostModel model = plain_model();
   model.timeout_s = 1;
   model.regroup_s = 2;
@@ -61,7 +61,7 @@ TEST(ClosedForm, OneLossOfAnElasticSystem) {
 
 // Exponential failures of mean M, at which a spare takes over; training T, checkpoint C, recovery R
 // (which a failure begins anew). Daly (FGCS 2006): a segment takes M e^(R/M) (e^((T+C)/M) - 1).
-TEST(ClosedForm, RandomFailuresAsDalySays) {
+TEST(ClosedForm, RandomFailuresMatchDaly) {
   CostModel model = plain_model();
   const double mean = 200;
   const double stall = 4;
@@ -93,7 +93,7 @@ TEST(ClosedForm, RandomFailuresAsDalySays) {
 
 // The only holder of two experts of a layer dies. These roll back to the last snapshot, 2.5 s ago;
 // all else continues. PLT: their tokens since that snapshot, as a share of all.
-TEST(ClosedForm, ExpertsComeBackAlone) {
+TEST(ClosedForm, LostExpertsRollBackAlone) {
   CostModel model = plain_model();
   model.slots_per_rank = 2;
   model.replicas_min = 1;
@@ -107,7 +107,7 @@ TEST(ClosedForm, ExpertsComeBackAlone) {
   EXPECT_NEAR(ours.plt, 0.5 * 2 / 99, 1e-6);
 }
 
-// moc: everybody rewinds to a checkpoint at which two of four experts were written.
+// moc: all ranks rewind to a checkpoint at which two of four experts were written.
 TEST(ClosedForm, PartialCheckpointsLoseTokens) {
   CostModel model = plain_model();
   model.experts_per_checkpoint = 2;

@@ -37,7 +37,7 @@ TEST(Engine, IsDeterministic) {
   }
 }
 
-// Restarting systems that have spares: every loss less is worth something, or nothing.
+// Restarting systems with spares: fewer losses never give fewer samples.
 TEST(Engine, FewerFailuresNeverCost) {
   CostModel model = plain_model();
   model.restart_s = 20;
@@ -70,7 +70,7 @@ TEST(Engine, FewerNodesNeverHelp) {
   }
 }
 
-TEST(Engine, TooFewNodesAreIdleUntilThereAreEnough) {
+TEST(Engine, IsIdleUntilEnoughNodesExist) {
   CostModel model = plain_model();
   model.restart_s = 3;
   model.timeout_s = 100;  // no detection is needed: all ranks wait already
@@ -82,7 +82,7 @@ TEST(Engine, TooFewNodesAreIdleUntilThereAreEnough) {
 }
 
 // A second loss during a recovery restarts the recovery, unless the lost node was a spare.
-TEST(Engine, LossesDuringRecoveryBeginItAnew) {
+TEST(Engine, LossDuringRecoveryRestartsRecovery) {
   CostModel model = plain_model();
   model.restart_s = 10;
   const NodeTrace trace = trace_of(6, {{20, false, 0}, {23, false, 1}, {26, false, 2}}, 100);
@@ -91,8 +91,8 @@ TEST(Engine, LossesDuringRecoveryBeginItAnew) {
   EXPECT_EQ(outcome.failures, 1U);
 }
 
-// Joiners gather, then are taken in at the next step boundary, and work.
-TEST(Engine, JoinersWork) {
+// Joiners wait for each other, are admitted at the next step boundary, and train.
+TEST(Engine, JoinersAreAdmittedAndTrain) {
   CostModel model = plain_model();
   model.join_wait_s = 5;
   model.regroup_s = 2;
@@ -107,9 +107,9 @@ TEST(Engine, JoinersWork) {
   EXPECT_EQ(ds.samples, 16 * 2 + 77 * 4);
 }
 
-// gemini keeps snapshots with a peer: one loss costs the steps since, two neighbours all since the
-// shared store.
-TEST(Engine, PeersServeWhatALossTook) {
+// gemini keeps snapshots at a peer: one loss costs the steps since the snapshot, the loss of two
+// neighbours all steps since the last checkpoint in the shared store.
+TEST(Engine, PeerServesStateOfLostNode) {
   CostModel model = plain_model();
   model.remote_write_bytes_per_s = model.checkpoint_bytes() / 1e6;  // never there in time
   const Outcome one = run(model, trace_of(6, {{50.5, false, 2}}, 100), "gemini", 1);
@@ -119,7 +119,7 @@ TEST(Engine, PeersServeWhatALossTook) {
   EXPECT_EQ(two.of(Kind::kRedo), micros(50.5));
 }
 
-// Snapshots that are slower than they are due are skipped, not queued.
+// Snapshots that take longer than their interval are skipped, not queued.
 TEST(Engine, SlowSnapshotsAreSkipped) {
   CostModel model = plain_model();
   model.peer_bytes_per_s = model.checkpoint_bytes() / 4 / 2.5;  // 2.5 s each
@@ -129,7 +129,7 @@ TEST(Engine, SlowSnapshotsAreSkipped) {
   EXPECT_EQ(outcome.ettr(), 1);
 }
 
-TEST(Engine, RefusesWhatItCannotCount) {
+TEST(Engine, RefusesTooManySteps) {
   CostModel model = plain_model();
   model.dense_us_per_token = 0;
   const LoadModel load = LoadModel::zipf(model);

@@ -35,7 +35,7 @@ Groups first(const CostModel& model, const Plans& plans, const Cluster& cluster)
   return regroup(model, {}, plans, cluster).groups;
 }
 
-TEST(Groups, LostIsWhatNoGroupHolds) {
+TEST(Groups, ExpertsWithoutHolderAreLost) {
   const CostModel model = plain_model();
   const auto plan = plan_of({{0, 1}, {1, 2}, {2, 3}}, 4);
   Cluster cluster = cluster_of(6);
@@ -56,7 +56,7 @@ TEST(Groups, LostIsWhatNoGroupHolds) {
   EXPECT_FALSE(any_alive(one, cluster));
 }
 
-TEST(Groups, NodesTakeThePositionWhoseExpertsTheyHold) {
+TEST(Groups, NodesTakePositionOfTheirExperts) {
   const CostModel model = plain_model();  // 100 bytes an expert, 1,000 of dense state
   const Cluster cluster = cluster_of(3);
   const Groups before = first(model, {plan_of({{0, 1}, {1, 2}, {2, 3}}, 4)}, cluster);
@@ -68,7 +68,7 @@ TEST(Groups, NodesTakeThePositionWhoseExpertsTheyHold) {
   EXPECT_EQ(after.moved_bytes, 100);
   // The same plan again: nothing moves.
   EXPECT_EQ(regroup(model, before, {before[0].plan}, cluster).moved_bytes, 0);
-  // A newcomer needs all that it is to hold.
+  // A new node needs all state that it will hold.
   Cluster changed = cluster;
   changed.remove(1);
   changed.add(1);
@@ -101,7 +101,7 @@ std::vector<uint32_t> best_pairs_first(const Plan& plan, const std::vector<uint3
   return matched;
 }
 
-TEST(Groups, TheBestPairIsMatchedFirst) {
+TEST(Groups, BestPairIsMatchedFirst) {
   const CostModel model = plain_model();
   std::mt19937 random(5);
   int moved = 0;
@@ -139,7 +139,7 @@ TEST(Groups, TheBestPairIsMatchedFirst) {
       held[node.node] = {};
       held[node.node].insert(experts_held.begin(), experts_held.end());
     }
-    std::vector<uint32_t> candidates = cluster.list;  // who stays first
+    std::vector<uint32_t> candidates = cluster.list;  // staying nodes first
     std::ranges::stable_partition(candidates, [&](uint32_t node) { return held.contains(node); });
     const std::vector<uint32_t> expected = best_pairs_first(*plan, candidates, held);
     ASSERT_EQ(after.groups[0].nodes.size(), expected.size());
@@ -152,7 +152,7 @@ TEST(Groups, TheBestPairIsMatchedFirst) {
   EXPECT_GT(moved, 100);
 }
 
-TEST(Groups, ALossChangesOneGroupOnly) {
+TEST(Groups, LossChangesOnlyOneGroup) {
   Cluster cluster = cluster_of(12);
   const auto sizes = elastic_sizes({}, cluster, 4, 2);
   EXPECT_EQ(sizes, (std::vector<uint32_t>{4, 4, 4}));
@@ -170,7 +170,7 @@ TEST(Groups, ALossChangesOneGroupOnly) {
 }
 
 // Invariant after any change: each position has its own living node, and sizes sum to the nodes.
-TEST(Groups, RandomChangesKeepEverybodyApart) {
+TEST(Groups, RandomChangesKeepNodesDistinct) {
   const CostModel model = plain_model();
   const LoadModel load = LoadModel::zipf(model);
   Planner planner(model, load);

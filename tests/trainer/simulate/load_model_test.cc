@@ -42,7 +42,7 @@ TEST(LoadModel, ZipfHasItsSharesAndConservesTokens) {
   }
 }
 
-TEST(LoadModel, DriftsFromEpochToEpochAlwaysTheSameWay) {
+TEST(LoadModel, DriftIsDeterministic) {
   const LoadModel load = LoadModel::zipf(skewed());
   const LoadModel again = LoadModel::zipf(skewed());
   const auto far = again.loads(30);  // asked for in another order

@@ -40,7 +40,7 @@ std::map<std::string_view, std::string> comments_of(const MeasuredModel& result)
   return comments;
 }
 
-TEST(MeasuredModel, OursHasTheTimesOfSurvivorsThatWentOn) {
+TEST(MeasuredModel, OursUsesTimesOfContinuedRun) {
   const auto result = measured_model(measured());
   ASSERT_TRUE(result.ok()) << result.error().message;
   const simulate::CostModel& model = result->model;
@@ -54,7 +54,7 @@ TEST(MeasuredModel, OursHasTheTimesOfSurvivorsThatWentOn) {
   EXPECT_DOUBLE_EQ(model.remote_write_bytes_per_s, 1e9);
 }
 
-TEST(MeasuredModel, SaysOfEachFigureOfAMachineWhetherItWasMeasured) {
+TEST(MeasuredModel, MarksFiguresAsMeasuredOrAssumed) {
   const auto result = measured_model(measured());
   ASSERT_TRUE(result.ok()) << result.error().message;
   ASSERT_EQ(result->comments.size(), simulate::parameters().size());
@@ -74,7 +74,7 @@ TEST(MeasuredModel, SaysOfEachFigureOfAMachineWhetherItWasMeasured) {
   EXPECT_DOUBLE_EQ(read->plan_s, result->model.plan_s);
 }
 
-TEST(MeasuredModel, RunsThatTeachNothingAreRefused) {
+TEST(MeasuredModel, RefusesRunsWithoutMeasurements) {
   Measured none = measured();
   none.restarted.checkpoints.count = 0;
   EXPECT_THAT(measured_model(none).error().message, HasSubstr("saved 0 checkpoints"));

@@ -28,7 +28,7 @@ std::string error_of_model(const std::string& text) {
   return model.ok() ? "" : model.error().message;
 }
 
-TEST(ModelFile, ReadsWhatItWrites) {
+TEST(ModelFile, RoundTripsThroughText) {
   const CostModel model = simtest::plain_model();
   const auto again = parse_model(model_text(model), "m.toml");
   ASSERT_TRUE(again.ok()) << again.error().message;
@@ -59,7 +59,7 @@ TEST(ModelFile, ErrorsNameLineAndKey) {
   EXPECT_THAT(error_of_model(std::string(kModelFileMax + 1, '#')), HasSubstr("at most"));
 }
 
-TEST(ModelFile, ErrorsOfNumbersThatDoNotFitTogether) {
+TEST(ModelFile, RefusesInconsistentNumbers) {
   EXPECT_THAT(error_of_model(replaced("static_slots = 2", "static_slots = 3")),
               HasSubstr("cluster.static_slots 3: must divide the 4 experts"));
   EXPECT_THAT(error_of_model(replaced("ranks_per_node = 1", "ranks_per_node = 3")),
@@ -98,14 +98,14 @@ TEST(ModelFile, HostileBytes) {
   }
 }
 
-TEST(ModelFile, FilesThatCannotBeRead) {
+TEST(ModelFile, RefusesUnreadableFiles) {
   const auto none = read_model("/nonexistent/model.toml");
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().code, ckpt::ErrorCode::kNotFound);
   EXPECT_FALSE(read_model("/").ok());
 }
 
-TEST(ModelFile, ShippedOnesAreGood) {
+TEST(ModelFile, ShippedModelsAreValid) {
   size_t files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(SIMULATE_MODELS)) {
     if (entry.is_directory()) continue;
@@ -117,7 +117,7 @@ TEST(ModelFile, ShippedOnesAreGood) {
 }
 
 // The formula of the header, by hand.
-TEST(StepTime, IsTheFormula) {
+TEST(StepTime, MatchesFormula) {
   CostModel model = simtest::plain_model();
   model.expert_us_per_token = 10;
   model.all_to_all_overlap = 0.5;

@@ -1,5 +1,5 @@
-// A second implementation of ds, as plain as can be: one step after the other, a list of
-// checkpoints, no bulk steps, no events inside of waits handled apart. Equal to the microsecond.
+// A second, naive implementation of ds: single steps, a list of checkpoints, no special case for
+// events during waits. Its times equal those of the simulator to the microsecond.
 #include <algorithm>
 #include <set>
 
@@ -15,7 +15,7 @@ struct Naive {
   Micros now = 0;
   std::array<Micros, kKinds> time{};
   std::set<uint32_t> there{};
-  std::vector<std::set<uint32_t>> groups{};  // who of the last groups is still there
+  std::vector<std::set<uint32_t>> groups{};  // surviving nodes of the last groups
   std::set<uint32_t> working{};
 
   Micros& of(Kind kind) { return time[static_cast<size_t>(kind)]; }
@@ -175,7 +175,7 @@ struct NaiveDs : Naive {
   }
 };
 
-TEST(Naive, DsIsTheSame) {
+TEST(Naive, DsMatchesNaiveSimulation) {
   size_t rewinds = 0;
   for (uint64_t seed = 1000; seed < 1150; ++seed) {
     Case one = random_case(seed);

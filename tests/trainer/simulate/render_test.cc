@@ -30,7 +30,7 @@ class Render : public testing::Test {
                               {&parameters().back() - 1, 3, std::vector<double>(6, 2.5)}};
 };
 
-TEST_F(Render, JsonHasWhatScriptsReadAndTimesAddUp) {
+TEST_F(Render, JsonHasAllFieldsAndTimesAddUp) {
   const auto json = nlohmann::json::parse(comparison_json(comparison()));
   EXPECT_EQ(json["trace"]["seconds"], 200.0);
   ASSERT_EQ(json["policies"].size(), 6U);

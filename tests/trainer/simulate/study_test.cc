@@ -7,7 +7,7 @@
 namespace simtest {
 namespace {
 
-TEST(Study, TheBestIntervalIsTheBestOfAll) {
+TEST(Study, BestIntervalBeatsAllOthers) {
   CostModel model = plain_model();
   model.remote_write_bytes_per_s = model.checkpoint_bytes() / 4;
   model.restart_s = 12;

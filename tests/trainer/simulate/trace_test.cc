@@ -26,7 +26,7 @@ TEST(Trace, ReadsEvents) {
                                {0, 0, true}, {5000, 1, true}, {7000, 0, false}, {7000, 0, true}}));
 }
 
-TEST(Trace, NamesTheLineThatIsWrong) {
+TEST(Trace, NamesWrongLine) {
   EXPECT_THAT(error_of_trace("0,add,a\n1,remove,b\n"), HasSubstr("t.csv:2: node b is removed"));
   EXPECT_THAT(error_of_trace("0,add,a\n1,add,a\n"), HasSubstr("t.csv:2: node a is added"));
   EXPECT_THAT(error_of_trace("0,add,a\n1,remove,a\n2,remove,a"),
@@ -54,8 +54,7 @@ TEST(Trace, CappedNodesWaitForAPlace) {
   ASSERT_TRUE(trace.ok()) << trace.error().message;
   const Micros end = trace->end;
   cap_nodes(*trace, 2);
-  // c and d are spares and go before there is a place for them; then a place is free for e, and one
-  // for a that comes back.
+  // c and d are spares and leave before a place is free. Then e gets a place, and a on its return.
   EXPECT_EQ(trace->names, (std::vector<std::string>{"a", "b", "e"}));
   EXPECT_EQ(trace->events, (std::vector<NodeEvent>{{0, 0, true},
                                                    {0, 1, true},
@@ -66,7 +65,7 @@ TEST(Trace, CappedNodesWaitForAPlace) {
   EXPECT_EQ(trace->end, end);
 }
 
-TEST(Trace, ACapThatIsNeverReachedChangesNothing) {
+TEST(Trace, UnreachedCapChangesNothing) {
   auto trace = parse_trace("0,add,a\n5,add,b\n7,remove,a\n9,add,a\n", "t.csv");
   ASSERT_TRUE(trace.ok());
   NodeTrace capped = *trace;
@@ -108,7 +107,7 @@ TEST(Trace, HostileBytes) {
   EXPECT_GT(good, 100U);
 }
 
-TEST(Trace, MadeUpOnesAreRegularOrRandom) {
+TEST(Trace, SyntheticTracesAreRegularOrRandom) {
   SyntheticTrace options{
       .nodes = 10, .between_failures = 300 * kSecond, .nodes_min = 5, .duration = 3600 * kSecond};
   const auto regular = make_trace(options);
@@ -132,7 +131,7 @@ TEST(Trace, MadeUpOnesAreRegularOrRandom) {
   EXPECT_NE(*random, *make_trace(options));
 }
 
-TEST(Trace, RefusesWhatCannotBeMade) {
+TEST(Trace, RefusesInvalidOptions) {
   EXPECT_FALSE(make_trace({.nodes = 0, .between_failures = 1, .duration = 1}).ok());
   EXPECT_FALSE(make_trace({.nodes = 1, .between_failures = 0, .duration = 1}).ok());
   EXPECT_FALSE(make_trace({.nodes = 1, .between_failures = 1, .duration = 0}).ok());

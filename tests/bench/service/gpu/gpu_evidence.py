@@ -84,7 +84,7 @@ class Evidence(unittest.TestCase):
         self.assertEqual(self.checkout.document()["failed"], 1)
         self.assertFalse(self.checkout.document()["whole"])  # --only
 
-    def test_group_that_finds_something_fails_with_its_words(self):
+    def test_failed_group_reports_its_findings(self):
         checks = self.checkout.programs["gpu_check"]
         self.checkout.programs["gpu_check"] = {
             "*pack": 'echo "gpu_check: seed 9"; echo "FAILED pack_x: off by 1"; exit 1',
@@ -116,7 +116,7 @@ class Evidence(unittest.TestCase):
         self.assertEqual(rows["two"], ("fail", "not done after 5 s"))
         self.assertEqual(rows["bench pack"][0], "fail")
 
-    def test_what_has_no_time_is_skipped(self):
+    def test_stages_without_time_are_skipped(self):
         done = self.checkout.stage("gpu_deadline=0; CUDACXX=nvcc; gpu_checks; gpu_benches; "
                                    "gpu_sanitizers; gpu_tests_of_client_and_trainer; "
                                    "gpu_print_table")
@@ -149,7 +149,7 @@ class Evidence(unittest.TestCase):
         self.assertEqual(self.checkout.stage("gpu_ending 1 3 10 150 || echo ended").stdout,
                          "ended\n")
 
-    def test_bench_that_loses_the_device_goes_on_in_another_process(self):
+    def test_bench_that_loses_device_resumes_in_new_process(self):
         self.checkout.programs["gpu_bench"]["*"] = row("one") + (
             f'if [[ $* != *"--skip two"* ]]; then {row("two", verdict="fail")} exit 3; fi\n'
         ) + row("three")
@@ -159,7 +159,7 @@ class Evidence(unittest.TestCase):
                          ["measured", "fail", "measured"])
         self.assertNotIn("bench pack", rows)
 
-    def test_bench_that_dies_loses_the_row_it_measured(self):
+    def test_bench_that_dies_loses_one_row(self):
         self.checkout.programs["gpu_bench"]["*"] = row("one") + (
             f'if [[ $* != *"--skip two"* ]]; then {begun("two")} {DIES}; fi\n') + row("three")
         done = self.checkout.run("--only", "pack")
@@ -169,7 +169,7 @@ class Evidence(unittest.TestCase):
         self.assertEqual(rows["three"][0], "measured")
         self.assertNotIn("kernels: pack", rows)
 
-    def test_program_that_names_nothing_fails(self):
+    def test_program_that_lists_nothing_fails(self):
         self.checkout.programs["gpu_check"]["--groups"] = DIES
         self.checkout.programs["gpu_bench"]["--list"] = ":"
         self.assertEqual(self.checkout.run("--only", "checks,benches").returncode, 1)
@@ -178,7 +178,7 @@ class Evidence(unittest.TestCase):
         self.assertEqual(rows["gpu_bench --list"][0], "fail")
         self.assertEqual(rows["training: steps"][0], "pass")
 
-    def test_bench_that_cannot_begin_ends(self):
+    def test_bench_that_cannot_start_fails(self):
         self.checkout.programs["gpu_bench"]["*"] = "exit 3"
         self.checkout.run("--only", "benches")
         self.assertEqual(self.checkout.rows()["bench pack"],
@@ -197,7 +197,7 @@ class Evidence(unittest.TestCase):
                                   "clean, 40 checks on the GPU"))
         self.assertEqual(rows["compute-sanitizer racecheck, gpu_check"][0], "pass")
 
-    def test_sanitizer_that_is_refused_or_not_there_is_skipped(self):
+    def test_refused_or_missing_sanitizer_is_skipped(self):
         self.checkout.tools["compute-sanitizer"] = (
             'echo "========= Error: Device not supported. Please use another"; exit 1\n')
         self.assertEqual(self.checkout.run("--only", "sanitizers").returncode, 0)
@@ -207,7 +207,7 @@ class Evidence(unittest.TestCase):
         self.assertEqual(self.checkout.run("--only", "sanitizers").returncode, 0)
         self.assertEqual(self.checkout.rows()["compute-sanitizer"], ("skipped", "not installed"))
 
-    def test_sanitizer_that_fails_itself_shows_nothing(self):
+    def test_internal_sanitizer_failure_skips_row(self):
         tool = self.checkout.tools["compute-sanitizer"]
         self.checkout.tools["compute-sanitizer"] = (
             'if [[ "$*" == *racecheck*sums ]]; then echo "========= Internal Sanitizer Error: The '
@@ -221,7 +221,7 @@ class Evidence(unittest.TestCase):
         self.assertEqual(rows["compute-sanitizer memcheck, gpu_check"][0], "pass")
 
     @WITHOUT_GPU
-    def test_products_in_bf16_are_kept_from_tools_that_break_on_them(self):
+    def test_bf16_products_are_excluded_from_some_sanitizers(self):
         self.checkout.programs["gpu_check"] |= {
             "--groups": "echo pack; echo wide_experts",
             "*--without*bf16*": PASSES.replace("40 checks", "7 checks"), "*": PASSES}
@@ -237,7 +237,7 @@ class Evidence(unittest.TestCase):
             self.assertEqual(rows[f"compute-sanitizer {tool}, gpu_check"][1],
                              "2 groups clean, 47 checks on the GPU, none with products in bf16")
 
-    def test_machine_without_a_device_says_so(self):
+    def test_missing_device_is_reported(self):
         self.checkout.programs["gpu_check"] = {
             "--device": 'echo "gpu_check: skipped: no CUDA device (none)"; exit 77',
             "''": 'echo "gpu_check: 9 checks on the CPU, 0 found something"; '
@@ -259,14 +259,14 @@ class Evidence(unittest.TestCase):
         self.checkout.programs["gpu_check"]["''"] = 'echo "FAILED x_cpu: wrong"; exit 1'
         self.assertEqual(self.checkout.run().returncode, 1)
 
-    def test_device_that_cannot_be_asked_is_a_failure(self):
+    def test_failed_device_query_is_a_failure(self):
         self.checkout.programs["gpu_check"]["--device"] = "echo unknown error; exit 1"
         self.assertEqual(self.checkout.run().returncode, 1)
         self.assertEqual(self.checkout.document()["status"], "no usable device")
         self.assertEqual(self.checkout.rows()["device"],
                          ("fail", "gpu_check --device: exit status 1, unknown error"))
 
-    def test_machine_with_nothing_to_build_with_says_so(self):
+    def test_missing_build_tools_are_reported(self):
         for missing, lacks in ((["nvcc"], ["nvcc"]), (["cmake", "ninja", "c++"],
                                                       ["cmake", "ninja", "C++ compiler"])):
             with self.subTest(missing):
@@ -280,7 +280,7 @@ class Evidence(unittest.TestCase):
                 self.assertEqual(self.checkout.document()["lacks"], lacks)
                 self.assertIn("this machine lacks: " + " ".join(lacks), done.stdout)
 
-    def test_build_that_fails_or_is_not_done(self):
+    def test_failed_or_unfinished_build_is_reported(self):
         self.checkout.tools["cmake"] = '[[ $1 != --build ]] || { echo "x.cc: error: no"; exit 2; }'
         done = self.checkout.run()
         self.assertEqual(done.returncode, 1)
@@ -293,7 +293,7 @@ class Evidence(unittest.TestCase):
         self.assertIn("the same command again goes on with it", self.checkout.rows()["build"][1])
 
     @WITHOUT_GPU
-    def test_native_architecture_only_where_there_is_a_device(self):
+    def test_native_architecture_needs_a_device(self):
         self.checkout.tools["cmake"] = 'echo "$*" >>commands'
         self.checkout.run("--only", "checks")
         commands = self.checkout.root / "commands"

@@ -152,7 +152,7 @@ class Tests(Rows):
         self.assertEqual(rows["NCCL between ranks"], ("pass", "12 tests"))
         self.assertIn("listed below", self.log)
 
-    def test_a_group_of_one_rank_is_not_ranks(self):
+    def test_group_of_one_rank_is_skipped(self):
         one = "echo 'nccl: 1 ranks, each with a GPU of its own'; "
         self.assertEqual(self.rows_of(cuda_nccl_test=one + PASSES)["NCCL between ranks"],
                          ("skipped", "there is one GPU; a group of one rank passed"))

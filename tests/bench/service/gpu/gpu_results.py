@@ -69,7 +69,7 @@ class Results(unittest.TestCase):
         self.assertIn("| compute-sanitizer | skipped | no \\| time left |\n", text)
         self.assertIn("| adamw | fail | lost |\n", text)
 
-    def test_is_written_anew_for_the_same_device(self):
+    def test_same_device_overwrites_its_page(self):
         self.publish(document())
         first = self.page()
         self.publish(document(commit="def"))
@@ -84,7 +84,7 @@ class Results(unittest.TestCase):
         self.assertIn("Something was left out", self.page(PART))
         self.assertIn("| commit | part |", self.page(PART))
 
-    def test_refuses_what_is_no_result(self):
+    def test_refuses_invalid_results(self):
         for found, why in ((document(status="running"), "'running'"),
                            (document(status="no device"), "'no device'"),
                            (document(device="emulated"), "emulated"),

@@ -14,7 +14,7 @@ class ShardedCosts : public testing::Test {
   const Shape& shape_ = model_.shapes[0];
 };
 
-TEST_F(ShardedCosts, ExpertsTakeTheirTokensAndAFixedTime) {
+TEST_F(ShardedCosts, ExpertTimeIsTokensPlusFixedTime) {
   // 3 * 10 * 10 parameters, two operations each, 600,000 operations a second.
   EXPECT_DOUBLE_EQ(expert_seconds(model_, shape_, 120), 0.120);
   model_.expert_fixed_us = 7000;
@@ -29,7 +29,7 @@ TEST_F(ShardedCosts, DensePartIsProjectionsAndCausalAttention) {
   EXPECT_DOUBLE_EQ(head_seconds(model_, shape_, 90), 90 * 2 * 10 * 13 / 2.6e6);
 }
 
-TEST_F(ShardedCosts, AllToAllIsTheSlowerOfTheTwoLinks) {
+TEST_F(ShardedCosts, AllToAllTakesTimeOfSlowerLink) {
   // 20 bytes a token: 60 within take 10 ms, 7.2 between as long.
   EXPECT_DOUBLE_EQ(all_to_all_seconds(model_, shape_, {{}, 60, 0}), 0.010);
   EXPECT_DOUBLE_EQ(all_to_all_seconds(model_, shape_, {{}, 60, 14.4}), 0.020);
@@ -37,7 +37,7 @@ TEST_F(ShardedCosts, AllToAllIsTheSlowerOfTheTwoLinks) {
   EXPECT_DOUBLE_EQ(all_to_all_seconds(model_, shape_, {{}, 60, 0}), 0.0105);
 }
 
-TEST_F(ShardedCosts, RestoreMovesWhatOthersOwn) {
+TEST_F(ShardedCosts, RestoreMovesPartsOfOtherRanks) {
   // An expert of 300 and 420 dense parameters, 2 bytes each; a rank owns a quarter.
   EXPECT_DOUBLE_EQ(dense_parameters(model_, shape_), 420);
   EXPECT_DOUBLE_EQ(restore_bytes(model_, shape_, 1), 1440 * 0.75);
@@ -66,7 +66,7 @@ TEST_F(ShardedCosts, OptimizerUpdatesAnEvenPart) {
   EXPECT_DOUBLE_EQ(optimizer_seconds(model_, shape_), 2300.0 / 4 * 4 / 23'000);
 }
 
-TEST(ShardedSchedule, PrefetchHidesBehindWhatItOverlaps) {
+TEST(ShardedSchedule, PrefetchHidesBehindCompute) {
   const LayerTimes layer{.dense = 1, .experts = 2, .all_to_all = 9, .restore = 4, .reshard = 5};
   EXPECT_DOUBLE_EQ(exposed_forward(layer, {.prefetch = 0}), 4);
   EXPECT_DOUBLE_EQ(exposed_forward(layer, {.prefetch = 1}), 3);
@@ -83,7 +83,7 @@ TEST(ShardedSchedule, PrefetchHidesBehindWhatItOverlaps) {
   EXPECT_DOUBLE_EQ(backward(0, true, 0), 4) << "6 of compute hide the re-shard's 5";
 }
 
-TEST_F(ShardedCosts, PlannerWeighsLinksByThisCluster) {
+TEST_F(ShardedCosts, PlannerCostsMatchClusterLinks) {
   const LaerCosts costs = laer_costs(model_, shape_);
   // A token: 1 ms in an expert, 20 bytes on the link of a rank, or on half the link of a node.
   EXPECT_DOUBLE_EQ(costs.within_node, 20 / 1.2e5 / 1e-3);

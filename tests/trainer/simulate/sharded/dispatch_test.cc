@@ -22,7 +22,7 @@ TEST(ShardedDispatch, ReplicasOfANodeShareItsTokens) {
   EXPECT_EQ(sent.between, 4);
 }
 
-TEST(ShardedDispatch, NodesWithoutAReplicaSendToAllOfThem) {
+TEST(ShardedDispatch, NodesWithoutReplicaSendToAllReplicas) {
   const LayerSlots slots{{0}, {0}, {1}, {1}, {0}, {1}};
   const TokenCounts tokens{{0, 6}, {0, 0}, {9, 0}, {0, 0}, {0, 0}, {0, 0}};
   const Dispatch sent = dispatch(slots, tokens, 2);

@@ -13,7 +13,7 @@ namespace {
 
 double sum(const std::vector<double>& row) { return std::accumulate(row.begin(), row.end(), 0.0); }
 
-TEST(ShardedRouting, SharesAreCutAndSumToOne) {
+TEST(ShardedRouting, SharesAreCappedAndSumToOne) {
   std::vector<double> shares{8, 1, 1};
   to_shares(shares, 1);
   EXPECT_EQ(shares, (std::vector<double>{0.8, 0.1, 0.1}));
@@ -48,7 +48,7 @@ TEST(ShardedRouting, EverySequenceSendsAllItsTokens) {
   EXPECT_NE(routing.sequences(3, 2), rows);
 }
 
-TEST(ShardedRouting, WithoutNoiseEverySequenceHasTheZipfShares) {
+TEST(ShardedRouting, SequencesHaveZipfSharesWithoutNoise) {
   ShardedModel model = simtest::hand_model();
   const Routing routing(model, model.shapes[0]);
   for (const std::vector<double>& row : routing.sequences(0, 1)) {

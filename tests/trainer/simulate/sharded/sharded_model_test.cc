@@ -30,7 +30,7 @@ std::string error_of_sharded(const std::string& what, const std::string& with) {
   return model.ok() ? "" : model.error().message;
 }
 
-TEST(ShardedModelFile, ShippedOneIsGood) {
+TEST(ShardedModelFile, ShippedModelIsValid) {
   const auto model = read_sharded_model(kShipped);
   ASSERT_TRUE(model.ok()) << model.error().message;
   ASSERT_EQ(model->shapes.size(), 4U);
@@ -58,7 +58,7 @@ TEST(ShardedModelFile, ErrorsNameTheKey) {
               HasSubstr("unknown"));
 }
 
-TEST(ShardedModelFile, NumbersHaveToFitTogether) {
+TEST(ShardedModelFile, RefusesInconsistentNumbers) {
   EXPECT_THAT(error_of_sharded("sequences = 128", "sequences = 96"),
               HasSubstr("training.sequences 96: micro-batches have 64"));
   EXPECT_THAT(error_of_sharded("tensor_parallel = 8", "tensor_parallel = 3"),
@@ -68,7 +68,7 @@ TEST(ShardedModelFile, NumbersHaveToFitTogether) {
   EXPECT_FALSE(none.ok());
 }
 
-TEST(ShardedModelFile, SettingsReplaceWhatTheFileSays) {
+TEST(ShardedModelFile, SettingsOverrideFile) {
   auto model = read_sharded_model(kShipped);
   ASSERT_TRUE(model.ok());
   ASSERT_TRUE(set_parameter(*model, "load.sequence_noise=0").ok());

@@ -15,7 +15,7 @@ using simtest::sharded_system;
 using simtest::skewed_model;
 using testing::HasSubstr;
 
-TEST(ShardedStudy, FittedSkewHasTheImbalance) {
+TEST(ShardedStudy, FittedSkewGivesTargetImbalance) {
   ShardedModel model = skewed_model();
   const auto zipf = fit_skew(model, model.shapes[0], 1.8, {.steps = 3});
   ASSERT_TRUE(zipf.ok()) << zipf.error().message;
@@ -25,8 +25,8 @@ TEST(ShardedStudy, FittedSkewHasTheImbalance) {
   EXPECT_FALSE(fit_skew(model, model.shapes[0], 40, {.steps = 3}).ok());
 }
 
-// The one fitted number of each kind of shape is what `--fit-skew` says of the published value.
-TEST(ShardedStudy, ShippedSkewIsTheFittedOne) {
+// The skew of each kind of shape is the result of `--fit-skew` for the published imbalance.
+TEST(ShardedStudy, ShippedSkewMatchesFit) {
   const auto model = read_sharded_model(SIMULATE_MODELS "/sharded/laer-moe.toml");
   ASSERT_TRUE(model.ok()) << model.error().message;
   for (const auto& [name, published] :
@@ -40,7 +40,7 @@ TEST(ShardedStudy, ShippedSkewIsTheFittedOne) {
   for (size_t i : {0, 1}) EXPECT_EQ(model->shapes[i].zipf, model->shapes[i + 2].zipf);
 }
 
-TEST(ShardedStudy, EverySystemOnEveryShape) {
+TEST(ShardedStudy, ComparesEverySystemOnEveryShape) {
   ShardedModel model = skewed_model();
   model.shapes.push_back(model.shapes[0]);
   model.shapes[1].name = "deeper";
@@ -78,7 +78,7 @@ TEST(ShardedStudy, VariationsChangeOneParameterEach) {
   EXPECT_EQ(seen, 2U);
 }
 
-TEST(ShardedStudy, PolicyNames) {
+TEST(ShardedStudy, ParsesPolicyNames) {
   EXPECT_EQ(parse_sharded_systems("all")->size(), 5U);
   EXPECT_EQ(parse_sharded_systems("megatron,laer")->size(), 2U);
   EXPECT_THAT(parse_sharded_systems("ds").error().message,

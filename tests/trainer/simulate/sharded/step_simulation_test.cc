@@ -18,7 +18,7 @@ using simtest::step_of;
 // 0.12 (mean 0.09), an all-to-all 0.01, a restore 0.1, a re-shard 0.1. Four forward passes of
 // compute and six all-to-alls in each of two layers; the first layer's restore and re-shard are
 // exposed.
-TEST(ShardedStep, FullyShardedByHand) {
+TEST(ShardedStep, FullyShardedMatchesHandComputation) {
   const ShardedOutcome fsdp = step_of(hand_model(), sharded_system("fsdp-ep"));
   EXPECT_NEAR(fsdp.step.dense, 2 * 4 * 0.09 + 3 * 0.009, 1e-9);
   EXPECT_NEAR(fsdp.step.experts, 2 * 4 * 0.09, 1e-9);
@@ -36,7 +36,7 @@ TEST(ShardedStep, FullyShardedByHand) {
 // Each node's two ranks share a sequence: 60 and 30 tokens, two micro-batches. Three forward passes
 // of compute, four all-to-alls of 30 tokens (5 ms), five exchanges of 45 tokens (7.5 ms); compute
 // hides the reduction of gradients.
-TEST(ShardedStep, MegatronByHand) {
+TEST(ShardedStep, MegatronMatchesHandComputation) {
   const ShardedOutcome megatron = step_of(hand_model(), sharded_system("megatron"));
   EXPECT_NEAR(megatron.step.dense, 2 * 2 * 3 * 0.045 + 2 * 3 * 0.0045, 1e-9);
   EXPECT_NEAR(megatron.step.experts, 2 * 2 * 3 * 0.045, 1e-9);
@@ -47,7 +47,7 @@ TEST(ShardedStep, MegatronByHand) {
   EXPECT_NEAR(megatron.max_over_mean, 4.0 / 3, 1e-9);
 }
 
-TEST(ShardedStep, MegatronShowsWhatComputeDoesNotHide) {
+TEST(ShardedStep, MegatronExposesUnhiddenExchange) {
   ShardedModel model = hand_model();
   model.between_bytes_per_s = 1440;
   // 575 parameters for others on a tenth of the link: 3.19 s of gradients, 1.6 s of weights; a
@@ -69,7 +69,7 @@ TEST(ShardedStep, EvenRoutingMakesFsdpAndLaerEqual) {
   EXPECT_NEAR(laer.restore_bytes, fsdp.restore_bytes, 1e-6);
 }
 
-TEST(ShardedStep, LaerWithAStaticPlanIsFsdp) {
+TEST(ShardedStep, LaerWithStaticPlanEqualsFsdp) {
   const ShardedModel model = skewed_model();
   ShardedSystem laer = sharded_system("laer");
   laer.plan = PolicyName::kStatic;
