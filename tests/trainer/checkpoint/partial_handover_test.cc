@@ -25,7 +25,7 @@ class PartialHandoverTest : public testing::Test {
   PartialCheckpoint joiner_{history_.units(), history_.placement(), options_};
 };
 
-TEST_F(PartialHandoverTest, AtBothLevelsAllPlanAlike) {
+TEST_F(PartialHandoverTest, SurvivorAndJoinerPlanSameSnapshots) {
   const PartialHandover handover = history_.partial().handover();
   EXPECT_NE(handover.saved, handover.kept) << "memory has fresher ones";
   for (PartialCheckpoint* one : {&history_.partial(), &joiner_}) {
@@ -42,7 +42,7 @@ TEST_F(PartialHandoverTest, AtBothLevelsAllPlanAlike) {
   }
 }
 
-TEST_F(PartialHandoverTest, WhatIsStillOnItsWayMayFail) {
+TEST_F(PartialHandoverTest, FailureOfPendingSnapshotSavesAllExpertsAgain) {
   const uint64_t on_its_way = history_.now();
   const auto taken = history_.snapshot(false, true);
   const PartialHandover handover = history_.partial().handover();
@@ -68,7 +68,7 @@ TEST_F(PartialHandoverTest, WhatIsStillOnItsWayMayFail) {
   EXPECT_EQ(handover.saved[taken.experts[0]].step, on_its_way);
 }
 
-TEST_F(PartialHandoverTest, RefusesWhatIsNotOfThisModel) {
+TEST_F(PartialHandoverTest, RefusesHandoverOfOtherModel) {
   const PartialHandover before = joiner_.handover();
   for (auto list : {&PartialHandover::saved, &PartialHandover::kept}) {
     PartialHandover cut = history_.partial().handover();

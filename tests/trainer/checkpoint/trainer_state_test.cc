@@ -56,7 +56,7 @@ TrainerState example() {
   return state;
 }
 
-TEST(TrainerStateTest, SurvivesItsBytes) {
+TEST(TrainerStateTest, RoundTripKeepsState) {
   const auto unit = encode(example());
   ASSERT_TRUE(unit.ok()) << unit.error().message;
   EXPECT_EQ(unit->size(), trainer_unit_bytes(kLayers, kStateExperts));
@@ -70,7 +70,7 @@ TEST(TrainerStateTest, SurvivesItsBytes) {
   EXPECT_EQ(*decode_trainer_state(*encode(fresh), kLayers, kStateExperts), fresh);
 }
 
-TEST(TrainerStateTest, KeepsTheCountsThatStepsArePlannedFrom) {
+TEST(TrainerStateTest, KeepsLoadWindow) {
   TrainerState state = example();
   state.load_window.emplace(kLayers, kStateExperts, 120);
   EXPECT_EQ(*decode_trainer_state(*encode(state), kLayers, kStateExperts), state) << "none known";
@@ -97,7 +97,7 @@ TEST(TrainerStateTest, RefusesCountsOfAnotherModel) {
 
 // The field before the load window was the trial of age weights. Moving the window there gives a
 // unit with a trial, and with bytes that no trial has: even those must not be read.
-TEST(TrainerStateTest, SkipsTheTrialOfEarlierUnits) {
+TEST(TrainerStateTest, IgnoresTrialFieldOfOlderUnits) {
   TrainerState state = example();
   state.load_window.emplace(kLayers, kStateExperts, 120);
   auto unit = *encode(state);
@@ -114,7 +114,7 @@ TEST(TrainerStateTest, SkipsTheTrialOfEarlierUnits) {
   EXPECT_EQ(*decoded, example());
 }
 
-TEST(TrainerStateTest, KeepsReplicasAndHasRoomForTwelveOfEach) {
+TEST(TrainerStateTest, HoldsTwelveReplicasOfEachExpert) {
   TrainerState state = example();
   for (LayerSlots& layer : state.placement.slots) {
     for (auto& rank : layer) rank.clear();
@@ -166,7 +166,7 @@ void expect_refused(void (*spoil)(TrainerState&), const char* why) {
   expect_corrupt(*encode(state), why);
 }
 
-TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
+TEST(TrainerStateTest, RefusesInvalidStates) {
   expect_refused([](TrainerState& s) { s.progress.applied = 121; }, "more applied than done");
   expect_refused([](TrainerState& s) { s.progress.applied = UINT64_MAX; }, "wraps around");
   expect_refused([](TrainerState& s) { s.progress.skipped = 3; }, "does not add up");
@@ -202,7 +202,7 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
 }
 
 // JSON text ends at a zero byte when it is saved again.
-TEST(TrainerStateTest, RefusesAZeroInTheConfiguration) {
+TEST(TrainerStateTest, RefusesZeroByteInConfiguration) {
   auto unit = *encode(example());
   const std::string config = to_json(TrainConfig{});
   const auto at = std::search(unit.begin(), unit.end(), config.begin(), config.end(),

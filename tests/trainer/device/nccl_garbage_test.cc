@@ -16,7 +16,7 @@ using testing::HasSubstr;
 using NcclGarbageTest = NcclFixture;
 
 // A step in small: a sum on the devices, read by each rank, then what ends the step.
-TEST_F(NcclGarbageTest, OneRankThatFindsAnErrorKeepsAllFromEndingTheStep) {
+TEST_F(NcclGarbageTest, NcclErrorOnOneRankFailsBarrierEverywhere) {
   constexpr uint32_t kRanks = 3;
   constexpr uint32_t kFails = 1;
   std::latch summed(kRanks);
@@ -47,7 +47,7 @@ TEST_F(NcclGarbageTest, OneRankThatFindsAnErrorKeepsAllFromEndingTheStep) {
   EXPECT_EQ(nccl_.aborts, 3);
 }
 
-TEST_F(NcclGarbageTest, EveryCollectiveOfTheHostAsksFirst) {
+TEST_F(NcclGarbageTest, HostCollectivesCheckNcclErrorFirst) {
   std::array<float, 1> floats{};
   std::array<double, 1> doubles{};
   std::array<int64_t, 1> integers{};

@@ -10,7 +10,7 @@ void try_in_vain(NcclTries& tries, bool lost) {
   tries.epoch_opened(lost);
 }
 
-TEST(NcclTriesTest, AreInVainAfterThreeInARowThoughNobodyWasLost) {
+TEST(NcclTriesTest, InVainAfterThreeFailuresWithoutLoss) {
   NcclTries tries;
   tries.epoch_opened(/*lost=*/false);
   for (uint32_t i = 0; i < NcclTries::kMax; ++i) {
@@ -20,13 +20,13 @@ TEST(NcclTriesTest, AreInVainAfterThreeInARowThoughNobodyWasLost) {
   EXPECT_TRUE(tries.in_vain());
 }
 
-TEST(NcclTriesTest, ALossExplainsWhatHasFailed) {
+TEST(NcclTriesTest, LossResetsFailureCount) {
   NcclTries tries;
   for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) try_in_vain(tries, /*lost=*/i % 3 == 2);
   EXPECT_FALSE(tries.in_vain());
 }
 
-TEST(NcclTriesTest, AGroupThatHasWorkedEndsTheRow) {
+TEST(NcclTriesTest, WorkingGroupResetsFailureCount) {
   NcclTries tries;
   for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) {
     tries.begins();
@@ -37,7 +37,7 @@ TEST(NcclTriesTest, AGroupThatHasWorkedEndsTheRow) {
 }
 
 // The group could not even be agreed on, or was one without NCCL.
-TEST(NcclTriesTest, WhatWasNotTriedHasNotFailed) {
+TEST(NcclTriesTest, UntriedEpochsDoNotCountAsFailures) {
   NcclTries tries;
   for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) tries.epoch_opened(/*lost=*/false);
   EXPECT_FALSE(tries.in_vain());

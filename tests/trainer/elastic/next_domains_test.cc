@@ -47,7 +47,7 @@ RanksOfDomain by_domain(const ComputePlacement& placement, const RankGroup& grou
   return all;
 }
 
-TEST(KeepInPlaceTest, WhatIsTogetherInADomainStaysTogether) {
+TEST(KeepInPlaceTest, ExpertsOfDomainStayTogether) {
   const uint32_t seed = 11;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -65,7 +65,7 @@ TEST(KeepInPlaceTest, WhatIsTogetherInADomainStaysTogether) {
   }
 }
 
-TEST(KeepInPlaceTest, DomainsChangePlacesWhereThatMovesNothing) {
+TEST(KeepInPlaceTest, DomainsSwapPlacesToAvoidMigration) {
   // Planned for ranks of nodes a, a, b, b; what a is to hold b has, its ranks the other way round.
   const ComputePlacement wanted = *static_placement(1, 4, 4);
   const std::vector<uint32_t> has = {2, 3, 1, 0};
@@ -78,7 +78,7 @@ TEST(KeepInPlaceTest, DomainsChangePlacesWhereThatMovesNothing) {
 }
 
 // To leave most of it in place would put both replicas on one node now and then.
-TEST(NextPlacementTest, NodesComeBeforeWhatIsInPlace) {
+TEST(NextPlacementTest, ReplicasSpanNodesEvenIfExpertsMove) {
   const uint32_t seed = 3;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);

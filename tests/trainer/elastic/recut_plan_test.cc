@@ -13,7 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(RecutPlanTest, RanksThatStayGetEqualRangesAndOthersNone) {
+TEST(RecutPlanTest, RemainingRanksGetEqualRangesOthersNone) {
   EXPECT_THAT(cut_for({}, 3, 10),
               ElementsAre(ElementRange{0, 3}, ElementRange{3, 6}, ElementRange{6, 10}));
   EXPECT_THAT(cut_for({true, false, true}, 3, 10),
@@ -35,7 +35,7 @@ TEST(RecutPlanTest, ARecutThatNoRankCompletedIsUndone) {
 }
 
 // Rank 0 has released its old range; the others were lost from the barrier.
-TEST(RecutPlanTest, ARecutThatOneRankCompletedIsCompletedByAll) {
+TEST(RecutPlanTest, AllRanksCompleteRecutThatOneCompleted) {
   const std::vector<CutStand> stands = {{.held = {0, 3}},
                                         {.held = {5, 10}, .filled = true, .next = {3, 6}},
                                         {.filled = true, .next = {6, 10}}};
@@ -46,7 +46,7 @@ TEST(RecutPlanTest, ARecutThatOneRankCompletedIsCompletedByAll) {
               ElementsAre(ElementRange{0, 3}, ElementRange{3, 6}, ElementRange{6, 10}));
 }
 
-TEST(RecutPlanTest, StandsArriveAsTheyWereSent) {
+TEST(RecutPlanTest, CutStandsRoundTrip) {
   const CutStand stand{.held = {2, 7}, .filled = true, .next = {4, 11}};
   EXPECT_EQ(to_values(stand).size(), kCutStandValues);
   EXPECT_EQ(cut_stand_from(to_values(stand)), stand);

@@ -52,7 +52,7 @@ TEST(ScheduleTrace, IsADocumentWithoutEvents) {
 }
 
 // From a rank of another program.
-TEST(ScheduleTrace, LeavesOutWhatItDoesNotKnow) {
+TEST(ScheduleTrace, LeavesOutUnknownSpans) {
   ScheduleTrace trace;
   trace.add({}, {.spans = {{99, 0, 0, 1, 2}, {-1, 0, 0, 1, 2}, {0, 2, 0, 1, 2}}});
   EXPECT_EQ(json::parse(trace.json()).at("traceEvents").size(), 3u) << "names alone";

@@ -219,7 +219,7 @@ TEST(SharedPiecesTest, FitTogetherAndCoverEachGradientOnce) {
   }
 }
 
-TEST(ExpertStoreTest, IsMadeAnewFromWhatItHad) {
+TEST(ExpertStoreTest, NewStoreReusesReleasedExperts) {
   const TrainConfig config = small_config();
   auto model = make_model(config, three_ranks(), 0);
   std::map<std::pair<uint32_t, uint32_t>, std::pair<const std::byte*, std::vector<float>>> had;

@@ -28,7 +28,7 @@ TEST(SaveLedgerTest, AFailedFirstSnapshotSavedNothing) {
   EXPECT_FALSE(ledger.all_saved());
 }
 
-TEST(SaveLedgerTest, WhatASnapshotReplacedMayBeUnknown) {
+TEST(SaveLedgerTest, ReplacedSaveMayBeUnknown) {
   SaveLedger ledger{{{4, 40}, {3, 30}, {4, 41}}};
   ledger.take(5, std::vector<uint32_t>{2}, std::vector<int64_t>{50, 51, 52});
   EXPECT_FALSE(ledger.fail(4));

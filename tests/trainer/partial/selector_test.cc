@@ -42,7 +42,7 @@ class Layer {
   std::vector<ExpertCandidate> candidates_;
 };
 
-TEST(SelectorTest, EveryOneVisitsAllExpertsWithinTheBound) {
+TEST(SelectorTest, EverySelectorVisitsAllExpertsWithinBound) {
   const uint32_t seed = 21;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -74,7 +74,7 @@ TEST(SelectorTest, EveryOneVisitsAllExpertsWithinTheBound) {
 }
 
 // For any initial ages: from the first snapshot on, every expert is within the bound.
-TEST(SelectorTest, TakesAsManyAsTheBoundDemands) {
+TEST(SelectorTest, TakesMoreExpertsIfBoundDemands) {
   const uint32_t seed = 22;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -107,7 +107,7 @@ TEST(SelectorTest, TakesAsManyAsTheBoundDemands) {
 }
 
 // Twelve of them with few tokens are due within two snapshots of one: eleven go now, one then.
-TEST(SelectorTest, WhoCatchesUpTakesNoMoreThanOnce) {
+TEST(SelectorTest, CatchUpTakesExtraExpertsOnce) {
   const SelectionOptions options{Selector::kLoadAware, 1, 40};
   Layer layer(options, 32);
   for (uint32_t e = 0; e < 32; ++e) {
@@ -144,7 +144,7 @@ TEST(SelectorTest, TakesTheOverdueFirst) {
   EXPECT_THAT(select_experts({Selector::kRiskAware, 2, 4}, four), ElementsAre(1, 2));
 }
 
-TEST(SelectorTest, RiskAwareSparesWhatReplicasKeep) {
+TEST(SelectorTest, RiskAwareSparesReplicatedExperts) {
   std::vector<ExpertCandidate> two(2);
   two[0] = {.unsaved_tokens = 1000, .age = 3, .loss_probability = loss_probability(16, 4, 4)};
   two[1] = {.unsaved_tokens = 100, .age = 3, .loss_probability = loss_probability(16, 1, 4)};
@@ -168,7 +168,7 @@ TEST(SelectorTest, RiskAwareWeighsTheRootOfAge) {
 }
 
 // For any loads: exactly the same experts.
-TEST(SelectorTest, RiskAwareIsLoadAwareAtEqualRisksAndAges) {
+TEST(SelectorTest, RiskAwareMatchesLoadAwareAtEqualRisk) {
   const uint32_t seed = 4;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -226,7 +226,7 @@ TEST(SelectorTest, SequentialMatchesTheClosedFormOnUniformLoad) {
 }
 
 // The load decides nothing, and decides for the others.
-TEST(SelectorTest, OnlySequentialPaysNoHeedToTheLoad) {
+TEST(SelectorTest, OnlySequentialIgnoresLoad) {
   for (const Selector selector : kSelectors) {
     Layer layer({selector, 2, 99}, 8);
     uint64_t oldest = 0;
@@ -270,7 +270,7 @@ TEST(TurnsTest, AreAPermutationWhateverThePlacement) {
   }
 }
 
-TEST(SelectorTest, RefusesWhatCannotBe) {
+TEST(SelectorTest, RefusesInvalidOptions) {
   EXPECT_THAT(check_selection({Selector::kSequential, 0, 8}, 8).error().message,
               HasSubstr("0 experts of each layer per checkpoint: there are 8"));
   EXPECT_THAT(check_selection({Selector::kSequential, 9, 8}, 8).error().message,
