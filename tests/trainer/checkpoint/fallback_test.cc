@@ -1,5 +1,5 @@
-// A version that one rank could read, and another, later, no more: ckptd gives them different ones,
-// and what they restored is brought together.
+// Ranks restore different versions of a unit if one version becomes unreadable in between. All
+// ranks then take the older version.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -31,8 +31,8 @@ TEST(PartialRiskTest, MemoryLevelKeepsExpertsWithOneHolder) {
   const ComputePlacement placement = in_both_layers({{0, 1, 3}, {0, 2, 3}, {0, 4, 5}, {0, 4, 5}});
   const std::vector<int64_t> tokens = {50, 13, 12, 1, 1, 1};
   PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_continue = true};
-  PartialCheckpoint going_on(units, placement, options);
-  const auto plan = second_snapshot(going_on, tokens);
+  PartialCheckpoint continuing(units, placement, options);
+  const auto plan = second_snapshot(continuing, tokens);
   EXPECT_THAT(plan.experts, ElementsAre(1, kExperts + 1));
   EXPECT_THAT(plan.memory_experts, ElementsAre(2, kExperts + 2));
   // If all ranks roll back, all experts run the same risk.

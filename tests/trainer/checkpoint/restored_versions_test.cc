@@ -15,7 +15,7 @@ using testing::Pair;
 
 using Given = std::vector<RestoredUnit>;
 
-// By rank.
+// Version spreads, by rank.
 std::vector<VersionSpread> compare_all(size_t units, const std::vector<Given>& given) {
   auto comms = make_local_comms(static_cast<uint32_t>(given.size()));
   std::vector<std::optional<VersionSpread>> spreads(given.size());

@@ -96,7 +96,7 @@ TEST(TrainerStateTest, RefusesCountsOfAnotherModel) {
 }
 
 // The field before the load window was the trial of age weights. Moving the window there gives a
-// unit with a trial, and with bytes that no trial has: even those must not be read.
+// unit with a trial whose bytes are invalid. The decoder must not read them.
 TEST(TrainerStateTest, IgnoresTrialFieldOfOlderUnits) {
   TrainerState state = example();
   state.load_window.emplace(kLayers, kStateExperts, 120);
@@ -159,7 +159,7 @@ TEST(TrainerStateTest, RefusesStatesOfAnotherShape) {
   expect_corrupt({}, "empty");
 }
 
-// A state that is well formed, but says what cannot be.
+// Checks that a well-formed state with an invalid value is refused.
 void expect_refused(void (*spoil)(TrainerState&), const char* why) {
   TrainerState state = example();
   spoil(state);

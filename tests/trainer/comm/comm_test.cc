@@ -174,8 +174,7 @@ TEST_P(CommTest, BarrierReleasesRanksOnlyAfterAllEnter) {
   });
 }
 
-// Rank 1 has work to do before each barrier: sooner or later that is what rank 0 has waited for,
-// and not the other way round.
+// Rank 1 works before each barrier, so sooner or later rank 0 has waited longer than rank 1.
 TEST_P(CommTest, CountsWaitsForSlowerRank) {
   constexpr int kRoundsMax = 200;
   auto comms = make(2);
@@ -272,8 +271,8 @@ TEST(GlooCommTest, ReturnsErrorOfRendezvous) {
   EXPECT_THAT(comm.error().message, testing::HasSubstr("epoch 4 ended"));
 }
 
-// The peer has published its address and died before it connected. Of two ranks the one with the
-// greater address connects, so rank 0, which has the smaller one, waits for what never comes.
+// The peer published its address and died before it connected. Of two ranks, the one with the
+// greater address connects. Rank 0 has the smaller one and waits for a connection that never comes.
 TEST(GlooCommTest, InterruptedConnectStopsBeforeTimeout) {
   std::vector<char> of_rank_0;
   GlooOptions options{.rank = 0, .size = 2};

@@ -144,7 +144,7 @@ TEST_P(CommThreadTest, AbortedCollectiveReturnsErrorOfFailedJob) {
   });
 }
 
-// The epoch's watch was first: the failures of jobs are its echo.
+// The abort came first, so failures of jobs are only its consequence.
 TEST_P(CommThreadTest, LaterFailuresKeepReasonOfAbort) {
   auto comms = make(2);
   comms[0]->abort("epoch 3 ended");

@@ -1,4 +1,4 @@
-// Which collectives a group has: decided by what its ranks say, on all of them alike.
+// Choice of a group's collectives: every rank derives the same choice from the GPUs of all ranks.
 #include "trainer/comm/device_collectives.h"
 
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ TEST(DeviceCollectivesTest, SharedGpuDisablesNcclAndFirstRankReports) {
   EXPECT_EQ(chosen.told_by, 1u);
 }
 
-// Above all because it knows more than the others do.
+// A missing GPU takes precedence over a shared one: only the rank without a GPU knows the cause.
 TEST(DeviceCollectivesTest, RankWithoutGpuDisablesNcclAndReports) {
   const DeviceCollectives chosen = choose_collectives(std::vector<int64_t>{7, 7, kNone, kNone});
   EXPECT_FALSE(chosen.nccl);

@@ -1,5 +1,5 @@
-// Copies that only the emulated device can count: reads of a step that use a copy engine, where
-// they would wait for a snapshot's chunks, and the time at which such chunks are queued.
+// Counts of copies, which only the emulated device provides. A read that uses a copy engine waits
+// behind a snapshot's chunks; the chunks are queued only while the step waits.
 #include "bench/service/gpu/state_sink.h"
 #include "kernels/cuda/land.h"
 #include "tests/support/cuda_emulator/control.h"

@@ -1,4 +1,4 @@
-// Tensors on a GPU: where bytes go, and what failures become.
+// Tensors on a GPU: copies, memory and errors.
 #include <gmock/gmock.h>
 
 #include <numeric>

@@ -1,4 +1,4 @@
-// When a DeviceLink on the emulated device runs the work that it was given for a busy device.
+// Time at which a DeviceLink runs the work given to when_busy(), on the emulated device.
 #include "tests/support/daemon_process.h"
 #include "tests/trainer/device/cuda_fixture.h"
 #include "trainer/checkpoint/device_link.h"

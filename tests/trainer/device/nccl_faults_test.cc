@@ -216,7 +216,7 @@ TEST_F(NcclFaultsTest, RefusesDamagedId) {
   EXPECT_THAT(comm.error().message, HasSubstr("127 bytes"));
 }
 
-TEST_F(NcclFaultsTest, WaitsHaveABound) {
+TEST_F(NcclFaultsTest, WaitsAreBounded) {
   nccl_.stalls = true;
   cannot_connect({.nccl = {.connect_timeout_ms = 5}}, ErrorCode::kDeadlineExceeded,
                  "connecting: NCCL is not done after 5 ms");

@@ -161,7 +161,7 @@ TEST_F(LiveStateTest, AllRanksKnowExpertsRestoredFromMemory) {
   }
 }
 
-// A step that one has applied is applied by all: from gradients that stayed as they were.
+// A step that one rank has applied is applied by all ranks, from their unchanged gradients.
 TEST_F(LiveStateTest, RankBehindAppliesPendingStep) {
   Group group = start(3, twice_);
   train(group, 1);

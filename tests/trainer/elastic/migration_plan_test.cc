@@ -26,7 +26,7 @@ TEST(MigrationPlanTest, SpreadsTheSendingOverTheHolders) {
   EXPECT_EQ(plan.bytes, 40u);
 }
 
-TEST(MigrationPlanTest, UnheldItemsAreLostAndHeldItemsStay) {
+TEST(MigrationPlanTest, UnheldWantedItemsAreLostOthersStay) {
   const std::vector<MovingItem> items = {{.bytes = 1, .holders = {}, .wanted = {0, 1}},
                                          {.bytes = 1, .holders = {0, 1}, .wanted = {0, 1}},
                                          {.bytes = 1, .holders = {}, .wanted = {}}};
@@ -227,7 +227,7 @@ TEST(NextPlacementTest, ReplicasSpanDomainsOfRemainingRanks) {
   EXPECT_TRUE(next->slots[0][0].empty());
 }
 
-// With even loads, no migration of FlexMoE pays.
+// FlexMoE migrates nothing if loads are even.
 TEST(NextPlacementTest, FlexmoeStartsFromHeldExperts) {
   ModelConfig shape;
   shape.layers = 2;

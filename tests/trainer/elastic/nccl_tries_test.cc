@@ -5,7 +5,7 @@
 namespace moetrain {
 namespace {
 
-void try_in_vain(NcclTries& tries, bool lost) {
+void fail_try(NcclTries& tries, bool lost) {
   tries.begins();
   tries.epoch_opened(lost);
 }
@@ -15,14 +15,14 @@ TEST(NcclTriesTest, InVainAfterThreeFailuresWithoutLoss) {
   tries.epoch_opened(/*lost=*/false);
   for (uint32_t i = 0; i < NcclTries::kMax; ++i) {
     EXPECT_FALSE(tries.in_vain()) << i;
-    try_in_vain(tries, /*lost=*/false);
+    fail_try(tries, /*lost=*/false);
   }
   EXPECT_TRUE(tries.in_vain());
 }
 
 TEST(NcclTriesTest, LossResetsFailureCount) {
   NcclTries tries;
-  for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) try_in_vain(tries, /*lost=*/i % 3 == 2);
+  for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) fail_try(tries, /*lost=*/i % 3 == 2);
   EXPECT_FALSE(tries.in_vain());
 }
 
@@ -36,7 +36,7 @@ TEST(NcclTriesTest, WorkingGroupResetsFailureCount) {
   EXPECT_FALSE(tries.in_vain());
 }
 
-// The group could not even be agreed on, or was one without NCCL.
+// The ranks did not agree on a group, or the group does not use NCCL.
 TEST(NcclTriesTest, UntriedEpochsDoNotCountAsFailures) {
   NcclTries tries;
   for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) tries.epoch_opened(/*lost=*/false);

@@ -23,16 +23,16 @@ struct ShardedRank : Rank {
   // The phases of a membership change; the rank dies before phase `dies_in`. The ranks in `stays`
   // (empty: all) hold all state afterwards.
   Status change(Comm& comm, const std::vector<bool>& stays = {}, int dies_in = -1) {
-    CKPT_TRY(gone_in(0, comm, dies_in));
+    CKPT_TRY(fail_in_phase(0, comm, dies_in));
     CKPT_ASSIGN(whole, recut.is_whole(comm, live.stand()));
     if (!whole) return {};
     CKPT_TRY(live.agree(comm));
-    CKPT_TRY(gone_in(1, comm, dies_in));
+    CKPT_TRY(fail_in_phase(1, comm, dies_in));
     CKPT_TRY(recut.move(comm, stays, progress.step));
     live.is_whole();
-    CKPT_TRY(gone_in(2, comm, dies_in));
+    CKPT_TRY(fail_in_phase(2, comm, dies_in));
     CKPT_TRY(recut.commit(comm));
-    CKPT_TRY(gone_in(3, comm, dies_in));
+    CKPT_TRY(fail_in_phase(3, comm, dies_in));
     bytes_moved = recut.bytes_moved();
     return stays.empty() ? train_with(comm) : Status();
   }

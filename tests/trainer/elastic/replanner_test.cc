@@ -1,4 +1,4 @@
-// When experts move though the members stay.
+// Decisions to migrate experts without a membership change.
 #include "trainer/elastic/replanner.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ const std::vector<int64_t> kRouted = {60, 30, 5, 5};
 
 class ReplannerTest : public testing::Test {
  protected:
-  // Ten steps after the begin, with what two ranks measured alike.
+  // Decides ten steps after begin(); both ranks measured the same.
   ReplanChoice choose(const ReplanOptions& options, int64_t ns_per_token, uint64_t moved_bytes = 0,
                       double moved_ms = 0) {
     Replanner replanner(options);

@@ -185,7 +185,7 @@ TEST_F(SaveMonitorTest, FatalErrorNamesTheCauseAnotherRankHad) {
   EXPECT_EQ(monitor_.with_cause("something else"), "something else");
 }
 
-TEST_F(SaveMonitorTest, MissingAnswerIsNoFailureOfItsOwn) {
+TEST_F(SaveMonitorTest, MissingAnswerIsNotReportedAsFailure) {
   no_answer(0, 5);
   EXPECT_THAT(lines(), IsEmpty());
 }

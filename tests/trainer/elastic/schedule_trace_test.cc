@@ -47,11 +47,11 @@ TEST(ScheduleTrace, IsAChromeTraceOfAllRanks) {
   EXPECT_EQ(events[8].at("name"), "layer 0 token all-to-all");
 }
 
-TEST(ScheduleTrace, IsADocumentWithoutEvents) {
+TEST(ScheduleTrace, IsValidWithoutEvents) {
   EXPECT_TRUE(json::parse(ScheduleTrace().json()).at("traceEvents").empty());
 }
 
-// From a rank of another program.
+// Spans with unknown activities or lanes come from a rank of another version.
 TEST(ScheduleTrace, LeavesOutUnknownSpans) {
   ScheduleTrace trace;
   trace.add({}, {.spans = {{99, 0, 0, 1, 2}, {-1, 0, 0, 1, 2}, {0, 2, 0, 1, 2}}});

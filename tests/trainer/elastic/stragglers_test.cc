@@ -1,4 +1,4 @@
-// Which rank the others waited for.
+// Straggler detection: the rank that the others waited for.
 #include "trainer/elastic/stragglers.h"
 
 #include <gmock/gmock.h>

@@ -170,7 +170,7 @@ std::string refusal(const ModelConfig& config, std::shared_ptr<const RouterTrace
   return routing.ok() ? "accepted" : routing.error().message;
 }
 
-TEST(RouterTraceTest, MustBeTheTraceOfTheRun) {
+TEST(RouterTraceTest, RefusesTraceOfOtherRun) {
   const auto trace = trace_of(kTrace);
   const ModelConfig config = following(*trace, 1);
   EXPECT_EQ(refusal(config, trace), "accepted");

@@ -207,8 +207,8 @@ std::vector<int64_t> first_of(std::span<const ActivitySpan> spans, Activity acti
   return first;
 }
 
-// By the order in which the rank's thread does things, not by time: which experts compute between
-// the moment at which a restore may begin and the one at which it must be done.
+// Checks the order of the thread's activities, not their times: the experts that compute between
+// the start of a restore and its deadline.
 TEST(Schedule, RestoresOverlapAsManyLayersAsArePrefetched) {
   for (const ExpertSchedule& schedule : kSchedules) {
     if (!schedule.overlaps()) continue;

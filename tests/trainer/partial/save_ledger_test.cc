@@ -41,8 +41,8 @@ TEST(SaveLedgerTest, ReplacedSaveMayBeUnknown) {
   EXPECT_EQ(ledger[2], Saved()) << "not snapshot 4 again";
 }
 
-// Against a model that keeps every snapshot and looks through all that did not fail. Failures come
-// late and in any order.
+// Compares with a model that keeps every snapshot and searches all that did not fail. Failures are
+// reported late and in any order.
 TEST(SaveLedgerTest, EqualsANaiveModelWhateverFails) {
   const uint32_t seed = 17;
   SCOPED_TRACE(testing::Message() << "seed " << seed);

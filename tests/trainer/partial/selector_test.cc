@@ -106,7 +106,8 @@ TEST(SelectorTest, TakesMoreExpertsIfBoundDemands) {
   EXPECT_GT(more, 0u);
 }
 
-// Twelve of them with few tokens are due within two snapshots of one: eleven go now, one then.
+// Twelve experts with few tokens are due within two snapshots of one expert: eleven are saved now,
+// one in the next snapshot.
 TEST(SelectorTest, CatchUpTakesExtraExpertsOnce) {
   const SelectionOptions options{Selector::kLoadAware, 1, 40};
   Layer layer(options, 32);
@@ -120,7 +121,7 @@ TEST(SelectorTest, CatchUpTakesExtraExpertsOnce) {
   for (const uint32_t expert : layer.snapshot()) EXPECT_LT(expert, 12u);
 }
 
-// The bound costs nothing that it need not: where it does not bind, the most urgent are taken.
+// The most urgent experts are selected, unless the bound demands others.
 TEST(SelectorTest, TakesTheMostUrgentThatTheBoundAllows) {
   std::vector<ExpertCandidate> four(4);
   for (uint32_t e = 0; e < 4; ++e) four[e] = {.unsaved_tokens = 10 + e, .age = 2, .turn = e};
@@ -167,7 +168,7 @@ TEST(SelectorTest, RiskAwareWeighsTheRootOfAge) {
   EXPECT_THAT(select_experts(options, two), ElementsAre(0));
 }
 
-// For any loads: exactly the same experts.
+// At equal risks and ages, both select exactly the same experts, for any loads.
 TEST(SelectorTest, RiskAwareMatchesLoadAwareAtEqualRisk) {
   const uint32_t seed = 4;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -225,7 +226,7 @@ TEST(SelectorTest, SequentialMatchesTheClosedFormOnUniformLoad) {
   }
 }
 
-// The load decides nothing, and decides for the others.
+// The load does not affect the sequential selector; it affects all others.
 TEST(SelectorTest, OnlySequentialIgnoresLoad) {
   for (const Selector selector : kSelectors) {
     Layer layer({selector, 2, 99}, 8);
