@@ -20,7 +20,7 @@ TEST(DaemonPatienceTest, DeadlineEndsCallsOfAnAnsweringCkptd) {
   EXPECT_FALSE(patience.over());
 }
 
-TEST(DaemonPatienceTest, LongWaitIsToldOnceFromWithinIt) {
+TEST(DaemonPatienceTest, LongWaitIsReportedOnceDuringWait) {
   DaemonPatience patience;
   int told = 0;
   {
@@ -38,7 +38,7 @@ TEST(DaemonPatienceTest, LongWaitIsToldOnceFromWithinIt) {
   EXPECT_EQ(told, 1) << "nobody waited";
 }
 
-TEST(DaemonPatienceTest, WorkBetweenWaitsIsNoLongWait) {
+TEST(DaemonPatienceTest, WorkBetweenWaitsDoesNotCountAsWait) {
   using std::chrono::milliseconds;
   DaemonPatience patience;
   int told = 0;

@@ -105,7 +105,7 @@ class DaemonRunTest : public testing::Test {
     const Image now = image();
     for (const uint32_t unit : units) saved_[unit] = {step_, now.at(unit)};
   }
-  // With the stamps of all experts, which is what a restore of single ones asks it for.
+  // Includes the stamps of all experts: a restore of single experts reads them.
   void write_trainer_unit() {
     const std::vector<int64_t> counts(kGrid.size());
     TrainerState state{.config = "{}", .placement = placement_, .stamps = stamps_.list()};

@@ -18,7 +18,7 @@ namespace {
 using testing::HasSubstr;
 class ExpertRestoreTest : public DaemonRunTest {};
 
-TEST_F(ExpertRestoreTest, BringsEachBackFromItsNewestVersionAndCountsWhatItLost) {
+TEST_F(ExpertRestoreTest, RestoresNewestVersionsAndCountsLostTokens) {
   for (int i = 0; i < 7; ++i) {
     step();
     if (i != 4) save();
@@ -62,7 +62,7 @@ TEST_F(ExpertRestoreTest, BringsEachBackFromItsNewestVersionAndCountsWhatItLost)
   for (const size_t untouched : {0, 2, 4, 5, 7}) EXPECT_EQ(updates[untouched], updates_[untouched]);
 }
 
-TEST_F(ExpertRestoreTest, TheRunGoesOnAndASecondRollbackCountsOnlyWhatCameSince) {
+TEST_F(ExpertRestoreTest, SecondRollbackCountsOnlyTokensSinceFirst) {
   step();
   save();
   for (int i = 0; i < 3; ++i) step();
@@ -93,7 +93,7 @@ TEST_F(ExpertRestoreTest, TheRunGoesOnAndASecondRollbackCountsOnlyWhatCameSince)
   EXPECT_EQ(nothing->tokens, 0);
 }
 
-TEST_F(ExpertRestoreTest, NothingNewerThanThePointComesBack) {
+TEST_F(ExpertRestoreTest, RestoresNoVersionNewerThanRequestedStep) {
   for (int i = 0; i < 3; ++i) {
     step();
     save(/*full=*/true);
@@ -165,7 +165,7 @@ TEST_F(ExpertRestoreTest, RefusesUnitsOfOtherShapes) {
   }
 }
 
-TEST_F(ExpertRestoreTest, RefusesWhatIsNotFinite) {
+TEST_F(ExpertRestoreTest, RefusesNonFiniteState) {
   for (const float wrong :
        {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
     step();
@@ -185,7 +185,7 @@ TEST_F(ExpertRestoreTest, RefusesWhatIsNotFinite) {
   }
 }
 
-TEST_F(ExpertRestoreTest, RefusesStampsThatCannotBe) {
+TEST_F(ExpertRestoreTest, RefusesInvalidStamps) {
   step();
   save(/*full=*/true);
   const PartialState known = partial_.state();

@@ -1,5 +1,5 @@
-// A version that one rank could read, and another, later, no more: ckptd gives them different ones,
-// and what they restored is brought together.
+// Ranks restore different versions of a unit if one version becomes unreadable in between. All
+// ranks then take the older version.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -58,7 +58,7 @@ class FallbackTest : public DaemonRunTest {
   std::map<uint64_t, Image> images_;  // by step
 };
 
-TEST_F(FallbackTest, RanksThatWereGivenDifferentVersionsOfAnExpertComeToTheOlder) {
+TEST_F(FallbackTest, RanksAgreeOnOlderExpertVersion) {
   const std::string name = "layers.1.experts.2.weights";
   const RestoreSummary before = restore(2, all_);
   EXPECT_TRUE(before.stale_units.empty());
@@ -75,7 +75,7 @@ TEST_F(FallbackTest, RanksThatWereGivenDifferentVersionsOfAnExpertComeToTheOlder
   EXPECT_EQ(stamps_.at(ExpertPart::kWeights, kGrid.at(1, 2)).step, 1);
 }
 
-TEST_F(FallbackTest, AnOlderDenseUnitTearsTheState) {
+TEST_F(FallbackTest, OlderDenseUnitTearsState) {
   const RestoreSummary before = restore(2, all_);
   EXPECT_FALSE(before.torn);
   damage("layers.0.attention");
@@ -88,7 +88,7 @@ TEST_F(FallbackTest, AnOlderDenseUnitTearsTheState) {
   EXPECT_FALSE(restore(1, all_).torn) << "a step earlier all is there";
 }
 
-TEST_F(FallbackTest, AnOlderTrainerUnitTearsIt) {
+TEST_F(FallbackTest, OlderTrainerUnitTearsState) {
   damage("trainer");
   const RestoreSummary summary = restore(2, all_);
   EXPECT_TRUE(summary.torn);

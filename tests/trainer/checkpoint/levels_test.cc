@@ -39,7 +39,7 @@ class LevelsTest : public DaemonRunTest {
   RestoreSummary summary_;
 };
 
-TEST_F(LevelsTest, TheTrainersDeathLosesLessThanThatOfCkptd) {
+TEST_F(LevelsTest, TrainerDeathLosesLessThanDaemonDeath) {
   for (int i = 0; i < 6; ++i) {
     step();
     save();
@@ -70,7 +70,7 @@ TEST_F(LevelsTest, TheTrainersDeathLosesLessThanThatOfCkptd) {
   EXPECT_GT(second->tokens, first->tokens);
 }
 
-TEST_F(LevelsTest, SingleExpertsComeBackFromMemory) {
+TEST_F(LevelsTest, SingleExpertsAreRestoredFromMemory) {
   for (int i = 0; i < 4; ++i) {
     step();
     save();

@@ -19,7 +19,7 @@ std::vector<uint32_t> experts_of(const History& history, uint32_t rank) {
   return experts;
 }
 
-TEST(PartialBudgetTest, ARecoveryBeyondTheBudgetMakesKGrow) {
+TEST(PartialBudgetTest, RecoveryBeyondBudgetRaisesK) {
   History history({.k = 1, .plt_budget = 0.01}, 5);
   history.snapshot(false, false);
   for (int i = 0; i < 6; ++i) {
@@ -37,7 +37,7 @@ TEST(PartialBudgetTest, ARecoveryBeyondTheBudgetMakesKGrow) {
 }
 
 // One early loss is a large share of few tokens, and a small share of many.
-TEST(PartialBudgetTest, KFallsAsTheLossBecomesASmallPart) {
+TEST(PartialBudgetTest, KFallsAsLossShareShrinks) {
   History history({.k = 1, .plt_budget = 0.05}, 5);
   history.snapshot(false, false);
   for (int i = 0; i < 6; ++i) {
@@ -64,7 +64,7 @@ TEST(PartialBudgetTest, KFallsAsTheLossBecomesASmallPart) {
 
 // The second loss comes right before a snapshot, after K has fallen for the first time since the
 // first loss.
-TEST(PartialBudgetTest, KFallsNoFurtherThanTheNextRollbackAllows) {
+TEST(PartialBudgetTest, KFallLeavesBudgetForNextRollback) {
   constexpr double kBudget = 0.06;
   constexpr int kSeeds = 60;
   double spent = 0;
@@ -87,7 +87,7 @@ TEST(PartialBudgetTest, KFallsNoFurtherThanTheNextRollbackAllows) {
 }
 
 // The next lost rank is the only holder of four experts per layer; this rank was of three.
-TEST(PartialBudgetTest, ASmallerGroupHasMoreToLose) {
+TEST(PartialBudgetTest, ExpectedLossGrowsAsGroupShrinks) {
   const std::vector<StateUnit> units = small_units();
   ComputePlacement placement = *static_placement(kLayers, kExperts, 2);
   const PartialOptions options{.k = 3, .plt_budget = 1, .survivors_continue = true};

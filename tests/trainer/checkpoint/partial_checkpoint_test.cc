@@ -20,7 +20,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(PartialCheckpointTest, CountsWhatIsMissingAfterAnyHistory) {
+TEST(PartialCheckpointTest, CountsLostTokensAfterAnyHistory) {
   int older_tables = 0;
   for (uint32_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -60,7 +60,7 @@ TEST(PartialCheckpointTest, CountsWhatIsMissingAfterAnyHistory) {
   EXPECT_GT(older_tables, 0) << "no snapshot failed between an expert's and the view's";
 }
 
-TEST(PartialCheckpointTest, RollbacksAndRestartsAddUpAfterAnyHistory) {
+TEST(PartialCheckpointTest, RollbackAndRestartLossesAddUp) {
   for (uint32_t seed = 0; seed < 30; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     History history({.k = 1 + seed % 3,
@@ -85,7 +85,7 @@ TEST(PartialCheckpointTest, RollbacksAndRestartsAddUpAfterAnyHistory) {
   }
 }
 
-TEST(PartialCheckpointTest, TakesEverythingFirstAndWhenAsked) {
+TEST(PartialCheckpointTest, SavesAllUnitsFirstAndOnRequest) {
   History history({.k = 1}, 1);
   const size_t all = history.units().size();
   history.step();
@@ -100,7 +100,7 @@ TEST(PartialCheckpointTest, TakesEverythingFirstAndWhenAsked) {
 }
 
 // A run that saved one expert at a time under a wide bound resumes with a narrow bound.
-TEST(PartialCheckpointTest, ANarrowerBoundHoldsFromTheFirstSnapshotOn) {
+TEST(PartialCheckpointTest, NarrowerBoundHoldsFromFirstSnapshot) {
   History before({.k = 1, .selector = Selector::kSequential, .plt_budget = 1}, 7);
   before.snapshot(false, false);
   for (int i = 0; i < 12; ++i) {
@@ -130,7 +130,7 @@ TEST(PartialCheckpointTest, ANarrowerBoundHoldsFromTheFirstSnapshotOn) {
 }
 
 // No snapshot is taken while ckptd is away. The bound counts steps, so a gap must not break it.
-TEST(PartialCheckpointTest, TheBoundHoldsInStepsWhereSnapshotsDidNotCome) {
+TEST(PartialCheckpointTest, BoundHoldsAfterGapInSnapshots) {
   History history({.k = 2, .staleness_max = 4, .plt_budget = 1}, 8);
   history.partial().set_interval(2);
   uint64_t most = 0;
@@ -148,7 +148,7 @@ TEST(PartialCheckpointTest, TheBoundHoldsInStepsWhereSnapshotsDidNotCome) {
   EXPECT_GT(most, 2u * kLayers) << "the one after the gap";
 }
 
-TEST(PartialCheckpointTest, KeepsTheNextOnesInMemory) {
+TEST(PartialCheckpointTest, KeepsNextExpertsInMemory) {
   for (const Selector selector : kSelectors) {
     History history({.k = 1, .k_snapshot = 3, .selector = selector}, 4);
     EXPECT_TRUE(history.snapshot(false, false).memory_experts.empty()) << "the first one is full";
@@ -180,7 +180,7 @@ TEST(PartialCheckpointTest, KeepsTheNextOnesInMemory) {
   }
 }
 
-TEST(PartialCheckpointTest, BothNumbersGrowTogether) {
+TEST(PartialCheckpointTest, KAndKSnapshotGrowTogether) {
   History history({.k = 1, .k_snapshot = 2, .plt_budget = 0.01}, 5);
   history.snapshot(false, false);
   for (int i = 0; i < 6; ++i) {
@@ -194,7 +194,7 @@ TEST(PartialCheckpointTest, BothNumbersGrowTogether) {
   EXPECT_EQ(history.partial().k_snapshot(), std::min(2 * k, kExperts));
 }
 
-TEST(PartialCheckpointTest, KeepsAsManyInMemoryAsItIsTold) {
+TEST(PartialCheckpointTest, MemoryExpertsFollowKSnapshot) {
   History history({.k = 1, .k_snapshot = kAllExperts, .k_snapshot_auto = true, .plt_budget = 1}, 6);
   history.snapshot(false, false);
   history.step();
@@ -212,7 +212,7 @@ TEST(PartialCheckpointTest, KeepsAsManyInMemoryAsItIsTold) {
   EXPECT_EQ(history.partial().k_snapshot(), history.partial().k());
 }
 
-TEST(PartialCheckpointTest, LeavesOutOnlyThePartsThatWereAsked) {
+TEST(PartialCheckpointTest, OmitsOnlySelectedParts) {
   for (const auto& [parts, left_out] :
        {std::pair{PartialParts::kWeights, "weights"}, {PartialParts::kOptimizer, "optimizer"}}) {
     History history({.k = 2, .parts = parts}, 1);
@@ -228,7 +228,7 @@ TEST(PartialCheckpointTest, LeavesOutOnlyThePartsThatWereAsked) {
   }
 }
 
-TEST(PartialCheckpointTest, RanksShareExactlyWhatIsTaken) {
+TEST(PartialCheckpointTest, RankSharesCoverEachSnapshotUnitOnce) {
   History history({.k = 2}, 3);
   for (int round = 0; round < 12; ++round) {
     history.step();
@@ -249,7 +249,7 @@ TEST(PartialCheckpointTest, RanksShareExactlyWhatIsTaken) {
 }
 
 // The same test for random ranks, replicas, K and parts.
-TEST(PartialCheckpointTest, SharesCoverEveryByteOnceWhateverThePlacement) {
+TEST(PartialCheckpointTest, SharesCoverEveryByteOnceInAnyPlacement) {
   const std::vector<StateUnit> units = small_units();
   const uint32_t seed = 17;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
@@ -297,7 +297,7 @@ TEST(PartialCheckpointTest, SharesCoverEveryByteOnceWhateverThePlacement) {
   }
 }
 
-TEST(PartialCheckpointTest, AutomaticKBeginsWithAllAndFollows) {
+TEST(PartialCheckpointTest, AutomaticKSavesAllUntilKIsSet) {
   History history({.k_auto = true}, 4);
   history.step();
   EXPECT_EQ(history.snapshot(false, false).experts.size(), kGrid.size());

@@ -25,7 +25,7 @@ class PartialHandoverTest : public testing::Test {
   PartialCheckpoint joiner_{history_.units(), history_.placement(), options_};
 };
 
-TEST_F(PartialHandoverTest, AtBothLevelsAllPlanAlike) {
+TEST_F(PartialHandoverTest, SurvivorAndJoinerPlanSameSnapshots) {
   const PartialHandover handover = history_.partial().handover();
   EXPECT_NE(handover.saved, handover.kept) << "memory has fresher ones";
   for (PartialCheckpoint* one : {&history_.partial(), &joiner_}) {
@@ -42,33 +42,33 @@ TEST_F(PartialHandoverTest, AtBothLevelsAllPlanAlike) {
   }
 }
 
-TEST_F(PartialHandoverTest, WhatIsStillOnItsWayMayFail) {
-  const uint64_t on_its_way = history_.now();
+TEST_F(PartialHandoverTest, FailureOfPendingSnapshotSavesAllExpertsAgain) {
+  const uint64_t pending_step = history_.now();
   const auto taken = history_.snapshot(false, true);
   const PartialHandover handover = history_.partial().handover();
-  EXPECT_EQ(handover.recent.back().step, on_its_way);
+  EXPECT_EQ(handover.recent.back().step, pending_step);
   history_.step();
   for (PartialCheckpoint* one : {&history_.partial(), &joiner_}) {
     ASSERT_TRUE(one->take_over(handover, history_.routed()).ok());
-    EXPECT_TRUE(one->counts_on(on_its_way));
+    EXPECT_TRUE(one->counts_on(pending_step));
   }
   // The experts of a pending snapshot count as saved until it fails.
   PartialCheckpoint third(history_.units(), history_.placement(), options_);
   ASSERT_TRUE(third.take_over(handover, history_.routed()).ok());
   EXPECT_THAT(next(third).experts, testing::SizeIs(kLayers));
   for (PartialCheckpoint* one : {&history_.partial(), &joiner_}) {
-    one->failed(on_its_way);
-    one->failed(on_its_way);  // reported again by another rank
-    EXPECT_FALSE(one->counts_on(on_its_way));
+    one->failed(pending_step);
+    one->failed(pending_step);  // reported again by another rank
+    EXPECT_FALSE(one->counts_on(pending_step));
   }
   EXPECT_EQ(joiner_.handover(), history_.partial().handover());
   // The handover does not contain their older versions, so all experts are saved again.
   EXPECT_THAT(next(joiner_).experts, testing::SizeIs(kGrid.size()));
   ASSERT_THAT(taken.experts, testing::SizeIs(kLayers));
-  EXPECT_EQ(handover.saved[taken.experts[0]].step, on_its_way);
+  EXPECT_EQ(handover.saved[taken.experts[0]].step, pending_step);
 }
 
-TEST_F(PartialHandoverTest, RefusesWhatIsNotOfThisModel) {
+TEST_F(PartialHandoverTest, RefusesHandoverOfOtherModel) {
   const PartialHandover before = joiner_.handover();
   for (auto list : {&PartialHandover::saved, &PartialHandover::kept}) {
     PartialHandover cut = history_.partial().handover();

@@ -17,7 +17,7 @@ const ExpertGrid kGrid{2, kExperts};
 
 // If survivors continue, an expert on one rank alone is worth more saves than an expert with
 // replicas. If all ranks roll back anyway, replicas do not matter.
-TEST(PartialCheckpointTest, ReplicasLowerTheRiskOnlyWhereSurvivorsGoOn) {
+TEST(PartialCheckpointTest, ReplicasLowerRiskOnlyIfSurvivorsContinue) {
   const auto units = state_units({.layers = kGrid.layers, .experts = kExperts});
   const LayerSlots layer = {{0, 1, 2}, {0, 1, 3}, {0, 4, 5}};  // three, two and one holder
   const ComputePlacement placement = *make_placement({layer, layer}, kExperts, 3);
@@ -43,7 +43,7 @@ TEST(PartialCheckpointTest, ReplicasLowerTheRiskOnlyWhereSurvivorsGoOn) {
   }
 }
 
-TEST(PartialOptionsTest, NamesTheFlagThatCannotBe) {
+TEST(PartialOptionsTest, NamesInvalidFlag) {
   EXPECT_TRUE(validate(PartialOptions{}, 8).ok());
   EXPECT_THAT(validate(PartialOptions{.k = 9}, 8).error().message,
               HasSubstr("--experts-per-checkpoint 9: 9 experts of each layer"));

@@ -26,13 +26,13 @@ ComputePlacement in_both_layers(const LayerSlots& slots) {
 }
 
 // Expert 0 has most tokens and is on all four ranks: memory is for experts that are lost sooner.
-TEST(PartialRiskTest, MemoryIsForThoseWithOneHolder) {
+TEST(PartialRiskTest, MemoryLevelKeepsExpertsWithOneHolder) {
   const std::vector<StateUnit> units = small_units();
   const ComputePlacement placement = in_both_layers({{0, 1, 3}, {0, 2, 3}, {0, 4, 5}, {0, 4, 5}});
   const std::vector<int64_t> tokens = {50, 13, 12, 1, 1, 1};
   PartialOptions options{.k = 1, .k_snapshot = 2, .survivors_continue = true};
-  PartialCheckpoint going_on(units, placement, options);
-  const auto plan = second_snapshot(going_on, tokens);
+  PartialCheckpoint continuing(units, placement, options);
+  const auto plan = second_snapshot(continuing, tokens);
   EXPECT_THAT(plan.experts, ElementsAre(1, kExperts + 1));
   EXPECT_THAT(plan.memory_experts, ElementsAre(2, kExperts + 2));
   // If all ranks roll back, all experts run the same risk.
@@ -44,7 +44,7 @@ TEST(PartialRiskTest, MemoryIsForThoseWithOneHolder) {
 }
 
 // Two replicas on one node fail together; two replicas on two nodes fail independently.
-TEST(PartialRiskTest, TwoOnOneNodeAreAsRiskyAsOne) {
+TEST(PartialRiskTest, ReplicasOnOneNodeCountAsOne) {
   const std::vector<StateUnit> units = small_units();
   // Experts 0 and 1 are on ranks 0 and 1, the others on ranks 2 and 0 or 3 and 1.
   const ComputePlacement placement = in_both_layers({{0, 1, 2, 3}, {0, 1, 4, 5}, {2, 3}, {4, 5}});
@@ -71,7 +71,7 @@ TEST(PartialRiskTest, TwoOnOneNodeAreAsRiskyAsOne) {
 }
 
 // A lost node takes the experts that only its ranks hold; the next K is chosen for that loss.
-TEST(PartialRiskTest, AnExpectedLossIsThatOfANode) {
+TEST(PartialRiskTest, ExpectedLossCoversWholeNode) {
   const std::vector<StateUnit> units = small_units();
   const ComputePlacement placement = in_both_layers({{0, 1, 2}, {0, 1, 3}, {2, 3, 4}, {4, 5}});
   const auto expected = [&](std::vector<uint32_t> domains) {

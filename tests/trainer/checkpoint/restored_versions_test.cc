@@ -15,7 +15,7 @@ using testing::Pair;
 
 using Given = std::vector<RestoredUnit>;
 
-// By rank.
+// Version spreads, by rank.
 std::vector<VersionSpread> compare_all(size_t units, const std::vector<Given>& given) {
   auto comms = make_local_comms(static_cast<uint32_t>(given.size()));
   std::vector<std::optional<VersionSpread>> spreads(given.size());
@@ -36,7 +36,7 @@ std::vector<VersionSpread> compare_all(size_t units, const std::vector<Given>& g
   return all;
 }
 
-TEST(RestoredVersionsTest, RanksThatWereGivenTheSameHaveNothingToDo) {
+TEST(RestoredVersionsTest, EqualVersionsNeedNoFurtherRestore) {
   const std::vector<Given> given = {{{0, 8}, {1, 4}}, {{0, 8}, {3, 0}}};
   for (const VersionSpread& spread : compare_all(4, given)) {
     EXPECT_TRUE(spread.same());
@@ -48,7 +48,7 @@ TEST(RestoredVersionsTest, RanksThatWereGivenTheSameHaveNothingToDo) {
   }
 }
 
-TEST(RestoredVersionsTest, WhoeverHasANewerOneGoesBackToTheOldest) {
+TEST(RestoredVersionsTest, RankWithNewerVersionRollsBackToOldest) {
   const std::vector<Given> given = {
       {{0, 8}, {1, 8}, {2, 4}}, {{0, 8}, {1, 2}, {2, 0}}, {{1, 8}, {2, 8}}};
   const auto spreads = compare_all(3, given);

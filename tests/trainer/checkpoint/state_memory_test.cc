@@ -97,7 +97,7 @@ ComputePlacement replicated() {
                          shape().experts, 3);
 }
 
-TEST(StateMemoryTest, WhatIsSavedDoesNotDependOnTheNumberOfRanks) {
+TEST(StateMemoryTest, SavedBytesDoNotDependOnRankCount) {
   const auto units = state_units(shape());
   const Image one = save(units, 1, 7);
   EXPECT_EQ(save(units, 3, 7), one);
@@ -130,7 +130,7 @@ TEST(StateMemoryTest, AnyLayoutSavesTheSameBytes) {
   }
 }
 
-TEST(StateMemoryTest, AnyLayoutIsRestoredByAnyOther) {
+TEST(StateMemoryTest, EveryLayoutRestoresSameSnapshot) {
   const auto units = state_units(shape());
   const Image saved = save(units, 4, 7);
   for (const Layout& layout : layouts()) {
@@ -176,7 +176,7 @@ TEST(StateMemoryTest, ARankHoldsTheRangesThatItOwns) {
 }
 
 // The optimizer waits for these units before it overwrites state: each must be there, and no other.
-TEST(StateMemoryTest, UnitsOfStateAreThoseThatHoldAByteOfIt) {
+TEST(StateMemoryTest, FindsExactlyUnitsThatHoldState) {
   const auto units = state_units(shape());
   const auto placement = *static_placement(shape().layers, shape().experts, 2);
   RankState state(units, placement, 1, 7);

@@ -56,7 +56,7 @@ TrainerState example() {
   return state;
 }
 
-TEST(TrainerStateTest, SurvivesItsBytes) {
+TEST(TrainerStateTest, RoundTripKeepsState) {
   const auto unit = encode(example());
   ASSERT_TRUE(unit.ok()) << unit.error().message;
   EXPECT_EQ(unit->size(), trainer_unit_bytes(kLayers, kStateExperts));
@@ -70,7 +70,7 @@ TEST(TrainerStateTest, SurvivesItsBytes) {
   EXPECT_EQ(*decode_trainer_state(*encode(fresh), kLayers, kStateExperts), fresh);
 }
 
-TEST(TrainerStateTest, KeepsTheCountsThatStepsArePlannedFrom) {
+TEST(TrainerStateTest, KeepsLoadWindow) {
   TrainerState state = example();
   state.load_window.emplace(kLayers, kStateExperts, 120);
   EXPECT_EQ(*decode_trainer_state(*encode(state), kLayers, kStateExperts), state) << "none known";
@@ -96,8 +96,8 @@ TEST(TrainerStateTest, RefusesCountsOfAnotherModel) {
 }
 
 // The field before the load window was the trial of age weights. Moving the window there gives a
-// unit with a trial, and with bytes that no trial has: even those must not be read.
-TEST(TrainerStateTest, SkipsTheTrialOfEarlierUnits) {
+// unit with a trial whose bytes are invalid. The decoder must not read them.
+TEST(TrainerStateTest, IgnoresTrialFieldOfOlderUnits) {
   TrainerState state = example();
   state.load_window.emplace(kLayers, kStateExperts, 120);
   auto unit = *encode(state);
@@ -114,7 +114,7 @@ TEST(TrainerStateTest, SkipsTheTrialOfEarlierUnits) {
   EXPECT_EQ(*decoded, example());
 }
 
-TEST(TrainerStateTest, KeepsReplicasAndHasRoomForTwelveOfEach) {
+TEST(TrainerStateTest, HoldsTwelveReplicasOfEachExpert) {
   TrainerState state = example();
   for (LayerSlots& layer : state.placement.slots) {
     for (auto& rank : layer) rank.clear();
@@ -159,14 +159,14 @@ TEST(TrainerStateTest, RefusesStatesOfAnotherShape) {
   expect_corrupt({}, "empty");
 }
 
-// A state that is well formed, but says what cannot be.
+// Checks that a well-formed state with an invalid value is refused.
 void expect_refused(void (*spoil)(TrainerState&), const char* why) {
   TrainerState state = example();
   spoil(state);
   expect_corrupt(*encode(state), why);
 }
 
-TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
+TEST(TrainerStateTest, RefusesInvalidStates) {
   expect_refused([](TrainerState& s) { s.progress.applied = 121; }, "more applied than done");
   expect_refused([](TrainerState& s) { s.progress.applied = UINT64_MAX; }, "wraps around");
   expect_refused([](TrainerState& s) { s.progress.skipped = 3; }, "does not add up");
@@ -202,7 +202,7 @@ TEST(TrainerStateTest, RefusesStatesThatCannotBe) {
 }
 
 // JSON text ends at a zero byte when it is saved again.
-TEST(TrainerStateTest, RefusesAZeroInTheConfiguration) {
+TEST(TrainerStateTest, RefusesZeroByteInConfiguration) {
   auto unit = *encode(example());
   const std::string config = to_json(TrainConfig{});
   const auto at = std::search(unit.begin(), unit.end(), config.begin(), config.end(),

@@ -27,7 +27,7 @@ const StateUnit& unit_named(const std::vector<StateUnit>& units, const std::stri
   return *std::ranges::find(units, name, &StateUnit::name);
 }
 
-TEST(UnitRangesTest, AShardIsOneRangeOfWeightsAndTwoOfMoments) {
+TEST(UnitRangesTest, ShardSpansOneWeightAndTwoMomentRanges) {
   const auto units = state_units(ranges_shape(1, 2));
   const StateUnit& weights = unit_named(units, "layers.0.experts.1.weights");
   const StateUnit& optimizer = unit_named(units, "layers.0.experts.1.optimizer");
@@ -77,7 +77,7 @@ void expect_covered_once(const std::vector<StateUnit>& units, const std::vector<
   for (const uint32_t id : ids) EXPECT_EQ(covered[id], units[id].bytes) << units[id].name;
 }
 
-TEST(ShardedPlanTest, EveryChoiceOfExpertsIsBalancedAndCoveredOnce) {
+TEST(ShardedPlanTest, PlanIsBalancedAndCoversUnitsOnce) {
   const auto units = state_units(ranges_shape(2, 8));
   for (const uint32_t ranks : {1u, 2u, 3u, 5u, 8u, 12u}) {
     const Ownership ownership = Ownership::sharded(2, 8, ranks);
@@ -98,7 +98,7 @@ TEST(ShardedPlanTest, EveryChoiceOfExpertsIsBalancedAndCoveredOnce) {
   }
 }
 
-TEST(ShardedPlanTest, MoreRanksThanElementsLeavesSomeWithNothing) {
+TEST(ShardedPlanTest, ExcessRanksHoldNothing) {
   StateUnit unit{.name = "layers.0.experts.0.weights", .layer = 0, .expert = 0, .part = "weights"};
   unit.tensors.push_back({.parameter = "w", .offset = 0, .bytes = 3 * 4});
   unit.bytes = 3 * 4;
@@ -114,7 +114,7 @@ TEST(ShardedPlanTest, MoreRanksThanElementsLeavesSomeWithNothing) {
   EXPECT_EQ(without, 5u);
 }
 
-TEST(ShardedPlanTest, TooManyFragmentsNameTheLargestNumberOfRanks) {
+TEST(ShardedPlanTest, TooManyFragmentsErrorNamesRankLimit) {
   std::vector<StateUnit> units = {{.name = "trainer", .bytes = 4096}};
   for (uint32_t expert = 0; expert < 1000; ++expert) {
     units.push_back({.name = "w", .layer = 0, .expert = expert, .part = "weights"});

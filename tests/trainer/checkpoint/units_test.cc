@@ -53,7 +53,7 @@ TEST(StateUnitsTest, HoldEveryParameterAndBothMomentsOnce) {
   EXPECT_EQ(tensors, expected);
 }
 
-TEST(StateUnitsTest, AreNamedByWhatTheyHold) {
+TEST(StateUnitsTest, UnitNamesMatchContents) {
   std::map<std::string, StateUnit> units;
   for (const StateUnit& unit : state_units(shape(2, 3))) units[unit.name] = unit;
   EXPECT_EQ(units.size(), 1u + 2u + 2u * 2u + 2u * 3u * 2u);
@@ -78,7 +78,7 @@ TEST(StateUnitsTest, AreNamedByWhatTheyHold) {
   EXPECT_TRUE(holds("layers.1.router", "optimizer.m.model.layers.1.block_sparse_moe.gate.weight"));
 }
 
-TEST(StateUnitsTest, RegisterAsTheyAre) {
+TEST(StateUnitsTest, RegistrationMatchesUnits) {
   const auto units = state_units(shape(1, 2));
   const auto infos = registration(units);
   ASSERT_EQ(infos.size(), units.size());
@@ -91,7 +91,7 @@ TEST(StateUnitsTest, RegisterAsTheyAre) {
   }
 }
 
-TEST(SavedRunTest, AnOtherLayoutIsNamedAndCanBeExported) {
+TEST(SavedRunTest, OtherLayoutErrorSuggestsExport) {
   const auto ours = state_units(shape(1, 2));
   std::vector<SavedUnit> saved;
   for (const StateUnit& unit : ours) saved.push_back({unit.name, unit.bytes});
@@ -129,7 +129,7 @@ void expect_equal_parts(const std::vector<StateUnit>& units, const ComputePlacem
   }
 }
 
-TEST(SnapshotPlanTest, CoversEveryUnitExactlyOnceAndSharesTheWork) {
+TEST(SnapshotPlanTest, CoversEveryUnitOnceWithBoundedShares) {
   std::mt19937 random(20260101);
   for (int round = 0; round < 30; ++round) {
     const uint32_t experts = 1 + random() % 9;
@@ -207,7 +207,7 @@ TEST(ArenaSizeTest, HoldsThreeSnapshots) {
   }
 }
 
-TEST(ArenaSizeTest, RestartIsTheRemedyOnlyWhereItNeedsLess) {
+TEST(ArenaSizeTest, SuggestsRestartOnlyIfItNeedsLess) {
   const auto remedy = [](ckpt::ErrorDetail detail, uint64_t restart_bytes) {
     const ckpt::Error error{ckpt::ErrorCode::kResourceExhausted, "in any words", detail};
     return restart_remedy(error, 64u << 20, restart_bytes);
@@ -238,7 +238,7 @@ TEST(RegistrationRefusedTest, RunInUseNamesTheJobToStop) {
             "new run with another --run (session 3 trains it)");
 }
 
-TEST(RegistrationRefusedTest, OtherErrorsStayAsWorded) {
+TEST(RegistrationRefusedTest, OtherErrorsStayUnchanged) {
   for (const auto code : {ckpt::ErrorCode::kInvalidArgument, ckpt::ErrorCode::kFailedPrecondition,
                           ckpt::ErrorCode::kUnavailable}) {
     const ckpt::Error told = registration_refused("tiny", {code, "run tiny: 0 units"});
@@ -247,7 +247,7 @@ TEST(RegistrationRefusedTest, OtherErrorsStayAsWorded) {
   }
 }
 
-TEST(StartRefusedTest, OnlyARunWithCommitsExistsAlready) {
+TEST(StartRefusedTest, OnlyRunWithCommitsIsReportedAsExisting) {
   const ckpt::Error has_commits{ckpt::ErrorCode::kFailedPrecondition,
                                 "run tiny: it has 3 commits; resume from `latest`, or "
                                 "start a run of another name",

@@ -23,7 +23,7 @@ class OutputFilesTest : public testing::Test {
       std::filesystem::path(testing::TempDir()) / ("outputs" + std::to_string(::getpid()));
 };
 
-TEST_F(OutputFilesTest, OneFileForTwoFlagsIsRefused) {
+TEST_F(OutputFilesTest, RefusesSameFileForTwoFlags) {
   const auto expect_refused = [](const OutputFlags& outputs, const std::string& says) {
     const ckpt::Status checked = check_outputs(outputs);
     ASSERT_FALSE(checked.ok()) << says;
@@ -48,13 +48,13 @@ TEST_F(OutputFilesTest, OneFileForTwoFlagsIsRefused) {
                  "--report names the same file");
 }
 
-TEST_F(OutputFilesTest, FilesOfTheirOwnAndDevicesAreAccepted) {
+TEST_F(OutputFilesTest, AcceptsDistinctFilesAndDevices) {
   EXPECT_TRUE(check_outputs({}).ok());
   EXPECT_TRUE(check_outputs({.report = path("a"), .metrics = path("b"), .events = path("c")}).ok());
   EXPECT_TRUE(check_outputs({.report = "/dev/null", .metrics = "/dev/null"}).ok());
 }
 
-TEST_F(OutputFilesTest, AFileThatCannotBeMadeIsNamedWithItsFlag) {
+TEST_F(OutputFilesTest, FileCreationErrorNamesFlag) {
   const std::string file = path("none/x.json");
   const ckpt::Status report = check_outputs({.report = file});
   const ckpt::Status metrics = check_outputs({.metrics = file});

@@ -94,7 +94,7 @@ TEST_F(RunCombinationsTest, PlacementDeviceAndLossPolicies) {
 }
 
 // The checks of a rank, which are internal ones, never refuse what resolve() has accepted.
-TEST_F(RunCombinationsTest, WhatIsAcceptedSurvivesTheWayToTheRank) {
+TEST_F(RunCombinationsTest, RankAcceptsAllResolvedOptions) {
   const std::vector<std::vector<Flags>> groups = {
       {{}, {"--placement", "eplb"}, {"--placement", "frontier", "--slots", "8"}},
       {{"--ranks", "1"}, {"--ranks", "3"}},
@@ -125,7 +125,7 @@ TEST_F(RunCombinationsTest, WhatIsAcceptedSurvivesTheWayToTheRank) {
   EXPECT_GT(accepted, 300u);
 }
 
-TEST_F(RunCombinationsTest, ShardedExpertsGoOnAndReplanEveryStep) {
+TEST_F(RunCombinationsTest, ShardedExpertsContinueAndReplanEveryStep) {
   const auto options_of = [](Flags flags) {
     flags.insert(flags.end(), {"--ranks", "2", "--expert-state", "sharded"});
     const auto resolved = spec_of(flags).resolve(machine_facts());
@@ -150,7 +150,7 @@ TEST_F(RunCombinationsTest, ShardedExpertsGoOnAndReplanEveryStep) {
   EXPECT_TRUE(spec_of(many).resolve(machine_facts()).ok());
 }
 
-TEST_F(RunCombinationsTest, KillsOfAWholeGroupStartItsFirstRanksAgain) {
+TEST_F(RunCombinationsTest, RankOfKilledGroupCanBeKilledAgain) {
   const auto resolves = [](const Flags& flags) { return spec_of(flags).resolve(machine_facts()); };
   EXPECT_TRUE(resolves({"--ranks", "2", "--kill", "0@3", "--kill", "1@3", "--kill", "0@9"}).ok())
       << "all died in step 3, so rank 0 is there again";

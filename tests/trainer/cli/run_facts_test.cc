@@ -23,7 +23,7 @@ class RunFactsTest : public testing::Test {
   }
 };
 
-TEST_F(RunFactsTest, ANewRunNeedsItsDataAlone) {
+TEST_F(RunFactsTest, NewRunNeedsOnlyData) {
   RunFacts facts;
   ResolvedRun run = resolve({"--data", "a.txt"}, facts);
   EXPECT_EQ(run.needs, Fact::kData);
@@ -35,7 +35,7 @@ TEST_F(RunFactsTest, ANewRunNeedsItsDataAlone) {
   EXPECT_FALSE(run.options.rank.placement.empty());
 }
 
-TEST_F(RunFactsTest, GpusAreAskedForBeforeAnythingIsRead) {
+TEST_F(RunFactsTest, AsksForGpusBeforeData) {
   RunFacts facts;
   EXPECT_EQ(resolve({"--device", "cuda"}, facts).needs, Fact::kGpus);
   facts.gpus = GpuFacts{.count = 1};
@@ -76,7 +76,7 @@ TEST_F(RunFactsTest, ARunAtItsLastStepIsDone) {
   EXPECT_TRUE(resolve({"--resume", "40", "--steps", "40"}, facts).done);
 }
 
-TEST_F(RunFactsTest, ResumeNamesTheRunToo) {
+TEST_F(RunFactsTest, ResumeFlagNamesRun) {
   RunFacts facts = machine_facts();
   const ResolvedRun run = resolve({"--resume", "books~2@30"}, facts);
   EXPECT_EQ(run.options.rank.run, "books");
@@ -103,7 +103,7 @@ TEST_F(RunFactsTest, AResumedPlacementFollowsRoutedTokens) {
   EXPECT_NE(placement("eplb", facts), placement("eplb", equal));
 }
 
-TEST_F(RunFactsTest, ResumeOfNothingNamesTheNextStep) {
+TEST_F(RunFactsTest, FailedResumeNamesRemedy) {
   EXPECT_EQ(resume_remedy(ckpt::ErrorDetail::kNoCommit), "; leave --resume out to begin it");
   EXPECT_EQ(resume_remedy(ckpt::ErrorDetail::kNoSuchRun),
             "; leave --resume out to begin it, or name another with --run: `ckptctl runs` lists "

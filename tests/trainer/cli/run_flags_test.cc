@@ -21,7 +21,7 @@ class RunFlagsTest : public testing::Test {
   }
 };
 
-TEST_F(RunFlagsTest, NoFlagAtAllIsARunOfOneRank) {
+TEST_F(RunFlagsTest, DefaultsToOneRank) {
   const ResolvedRun run = resolve({});
   const RankOptions& rank = run.options.rank;
   EXPECT_EQ(rank.run, "moetrain");
@@ -128,7 +128,7 @@ TEST_F(RunFlagsTest, EveryFlagReachesTheOptions) {
   for (const Meaning& meaning : kChanges) check(meaning);
 }
 
-TEST_F(RunFlagsTest, NumbersOfExpertsPerCheckpointAndSnapshot) {
+TEST_F(RunFlagsTest, ParsesExpertsPerCheckpointAndSnapshot) {
   struct Case {
     Flags flags;
     uint32_t k;
@@ -159,7 +159,7 @@ TEST_F(RunFlagsTest, NumbersOfExpertsPerCheckpointAndSnapshot) {
   }
 }
 
-TEST_F(RunFlagsTest, ChoicesOfPartialCheckpoints) {
+TEST_F(RunFlagsTest, PartialCheckpointFlagsReachOptions) {
   const PartialOptions partial =
       resolve({"--experts-per-checkpoint", "2", "--selector", "load-aware", "--partial-parts",
                "weights", "--staleness-max", "9", "--plt-budget", "0.5", "--dense-sharding",
@@ -173,7 +173,7 @@ TEST_F(RunFlagsTest, ChoicesOfPartialCheckpoints) {
   EXPECT_FALSE(partial.survivors_continue);
 }
 
-TEST_F(RunFlagsTest, SelectorAgeAwareSaysWhatToUse) {
+TEST_F(RunFlagsTest, RemovedSelectorNamesReplacement) {
   try {
     spec_of({"--selector", "age-aware"});
     FAIL() << "accepted";
@@ -184,7 +184,7 @@ TEST_F(RunFlagsTest, SelectorAgeAwareSaysWhatToUse) {
   }
 }
 
-TEST_F(RunFlagsTest, FlagsWithoutEffectAreSaidNotRefused) {
+TEST_F(RunFlagsTest, FlagsWithoutEffectAreReportedNotRefused) {
   EXPECT_THAT(resolve({"--selector", "sequential", "--staleness-max", "3"}).notes,
               ElementsAre("--selector sequential: without effect, as every checkpoint takes all "
                           "experts; see --experts-per-checkpoint",
@@ -194,7 +194,7 @@ TEST_F(RunFlagsTest, FlagsWithoutEffectAreSaidNotRefused) {
               IsEmpty());
 }
 
-TEST_F(RunFlagsTest, RanksThatDomainsLeaveOutAreSaid) {
+TEST_F(RunFlagsTest, ReportsRanksWithoutDomain) {
   RunFacts facts = machine_facts();
   facts.domains_csv = "rank,node\n1,a\n3,a\n";
   const Flags flags = {"--ranks", "3", "--domains", "nodes.csv"};
@@ -209,7 +209,7 @@ TEST_F(RunFlagsTest, RanksThatDomainsLeaveOutAreSaid) {
       ElementsAre("--domains nodes.csv names no node of ranks 0, 2, 4: each is a node by itself"));
 }
 
-TEST_F(RunFlagsTest, AVariableOfTheEnvironmentIsAFlag) {
+TEST_F(RunFlagsTest, EnvironmentVariableCountsAsFlag) {
   ::setenv("CKPTD_SOCKET", "unix:/s", 1);
   ::setenv("CKPTD_RUN", "mine", 1);
   const RunSpec spec = spec_of({});

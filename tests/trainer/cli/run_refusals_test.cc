@@ -180,7 +180,7 @@ const Refusal kByModel[] = {
     {{"--device", "cuda:2"}, "--device cuda:2: this machine has GPUs 0 to 1", 1},
 };
 
-TEST_F(RunRefusalTest, ARunNamesFlagValueAndReason) {
+TEST_F(RunRefusalTest, RefusalNamesFlagValueAndReason) {
   for (const Refusal& refusal : kByTable) expect_refused(refusal, machine_facts());
   for (const Refusal& refusal : kByValue) expect_refused(refusal, machine_facts());
   for (const Refusal& refusal : kByChanges) expect_refused(refusal, machine_facts());
@@ -188,13 +188,13 @@ TEST_F(RunRefusalTest, ARunNamesFlagValueAndReason) {
 }
 
 // Before files are read and GPUs are asked for.
-TEST_F(RunRefusalTest, FlagsAloneAreRefusedBeforeAnyFactIsLearnt) {
+TEST_F(RunRefusalTest, RefusesFlagsBeforeReadingFacts) {
   for (const Refusal& refusal : kByTable) expect_refused(refusal, {});
   for (const Refusal& refusal : kByValue) expect_refused(refusal, {});
   for (const Refusal& refusal : kByChanges) expect_refused(refusal, {});
 }
 
-TEST_F(RunRefusalTest, EveryRuleOfTheTableHasATestAndAFlag) {
+TEST_F(RunRefusalTest, EveryTableRuleHasTestAndFlag) {
   RunSpec spec;
   CLI::App command;
   add_run_flags(command, spec);
@@ -212,7 +212,7 @@ TEST_F(RunRefusalTest, EveryRuleOfTheTableHasATestAndAFlag) {
   }
 }
 
-TEST_F(RunRefusalTest, FactsOfTheMachineAreNamedWithTheirFlag) {
+TEST_F(RunRefusalTest, MachineErrorsNameTheirFlag) {
   RunFacts facts = machine_facts();
   facts.outputs = ckpt::make_error(ckpt::ErrorCode::kIo, "--report /nowhere: cannot make a file");
   expect_refused({{"--report", "/nowhere/r.json"}, "--report /nowhere: cannot make a file", 1},
@@ -283,7 +283,7 @@ TEST_F(RunRefusalTest, AResumeNeedsTheTraceOfTheRun) {
       facts);
 }
 
-TEST_F(RunRefusalTest, ALimitThatAnIntervalKeepsIsAccepted) {
+TEST_F(RunRefusalTest, AcceptsValidUnsavedLimits) {
   const Flags accepted[] = {
       {"--checkpoint-every", "100", "--unsaved-max", "100", "--steps", "200"},
       {"--checkpoint-every", "100", "--unsaved-max", "50", "--steps", "50"},
@@ -306,7 +306,7 @@ TEST_F(RunRefusalTest, ANetworkAddressFromTheEnvironmentIsRefused) {
   clear_environment();
 }
 
-TEST_F(RunRefusalTest, ASocketFromTheEnvironmentIsNamedAsSuch) {
+TEST_F(RunRefusalTest, RefusalNamesSocketFromEnvironment) {
   ::setenv("CKPTD_SOCKET", "unix:/old", 1);
   RunFacts facts = machine_facts();
   facts.socket_variable = "unix:/old";
@@ -320,7 +320,7 @@ TEST_F(RunRefusalTest, ASocketFromTheEnvironmentIsNamedAsSuch) {
   clear_environment();
 }
 
-TEST_F(RunRefusalTest, AResumeNamesTheFlagThatContradictsTheCommit) {
+TEST_F(RunRefusalTest, ResumeNamesFlagThatContradictsCommit) {
   const TrainConfig saved = saved_run().config;
   const auto one_more = [](auto number) { return fmt::format("{}", number + 1); };
   const std::pair<std::string, std::string> flags[] = {

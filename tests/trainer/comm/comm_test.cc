@@ -51,7 +51,7 @@ std::vector<uint32_t> bits(std::span<const float> values) {
   return result;
 }
 
-TEST_P(CommTest, SumsInOrderOfRankToTheLastBit) {
+TEST_P(CommTest, SumsExactlyInRankOrder) {
   for (uint32_t size : {1u, 2u, 3u, 4u}) {
     auto comms = make(size);
     // Below, at and above the size from which a buffer is cut; fewer values than ranks; none.
@@ -129,7 +129,7 @@ TEST_P(CommTest, ExchangesUnevenCounts) {
 }
 
 // A rank with nothing to exchange in one collective must not confuse it with the next one.
-TEST_P(CommTest, ARankWithNothingToExchangeStaysInStep) {
+TEST_P(CommTest, RankWithEmptyExchangeStaysSynchronized) {
   auto comms = make(3, 5'000);
   on_all_ranks(comms, [](Comm& comm) {
     std::vector<int64_t> counts(3);
@@ -162,7 +162,7 @@ TEST_P(CommTest, GathersAndBroadcasts) {
   });
 }
 
-TEST_P(CommTest, NobodyLeavesABarrierBeforeAllEntered) {
+TEST_P(CommTest, BarrierReleasesRanksOnlyAfterAllEnter) {
   auto comms = make(4);
   std::atomic<int> entered = 0;
   on_all_ranks(comms, [&](Comm& comm) {
@@ -174,9 +174,8 @@ TEST_P(CommTest, NobodyLeavesABarrierBeforeAllEntered) {
   });
 }
 
-// Rank 1 has work to do before each barrier: sooner or later that is what rank 0 has waited for,
-// and not the other way round.
-TEST_P(CommTest, TellsWhoWaitedForWhom) {
+// Rank 1 works before each barrier, so sooner or later rank 0 has waited longer than rank 1.
+TEST_P(CommTest, CountsWaitsForSlowerRank) {
   constexpr int kRoundsMax = 200;
   auto comms = make(2);
   on_all_ranks(comms, [&](Comm& comm) {
@@ -217,7 +216,7 @@ TEST_P(CommTest, AbortFromAnotherThreadUnblocksAndSticks) {
   EXPECT_THAT(later.error().message, testing::HasSubstr("epoch 3 ended"));
 }
 
-TEST_P(CommTest, APeerThatIsGoneIsNoticedByAllWithoutATimeout) {
+TEST_P(CommTest, LostPeerFailsAllRanksBeforeTimeout) {
   auto comms = make(3, /*timeout_ms=*/600'000);
   const auto begin = steady_clock::now();
   on_all_ranks(comms, [&](Comm& comm) {
@@ -236,7 +235,7 @@ TEST_P(CommTest, APeerThatIsGoneIsNoticedByAllWithoutATimeout) {
   EXPECT_LT(steady_clock::now() - begin, seconds(60));
 }
 
-TEST_P(CommTest, APeerThatHangsEndsInADeadline) {
+TEST_P(CommTest, HangingPeerFailsWithDeadlineExceeded) {
   auto comms = make(2, /*timeout_ms=*/50);
   const Status status = comms[0]->barrier();
   ASSERT_FALSE(status.ok());
@@ -244,7 +243,7 @@ TEST_P(CommTest, APeerThatHangsEndsInADeadline) {
   EXPECT_THAT(status.error().message, testing::HasSubstr("barrier"));
 }
 
-TEST_P(CommTest, BuffersOfAFailedCollectiveMayBeFreedAtOnce) {
+TEST_P(CommTest, FailedCollectiveNoLongerUsesBuffers) {
   // No thread writes to a receive buffer after the call has returned (asan watches).
   for (int round = 0; round < 10; ++round) {
     auto comms = make(3);
@@ -259,7 +258,7 @@ TEST_P(CommTest, BuffersOfAFailedCollectiveMayBeFreedAtOnce) {
 INSTANTIATE_TEST_SUITE_P(Transports, CommTest, testing::Values(CommKind::kLocal, CommKind::kGloo),
                          [](const auto& kind) { return comm_kind_name(kind.param); });
 
-TEST(GlooCommTest, AFailedRendezvousIsTheError) {
+TEST(GlooCommTest, ReturnsErrorOfRendezvous) {
   GlooOptions options;
   options.size = 2;
   options.rendezvous.set = [](const std::string&, const std::vector<char>&) { return Status(); };
@@ -272,9 +271,9 @@ TEST(GlooCommTest, AFailedRendezvousIsTheError) {
   EXPECT_THAT(comm.error().message, testing::HasSubstr("epoch 4 ended"));
 }
 
-// The peer has published its address and died before it connected. Of two ranks the one with the
-// greater address connects, so rank 0, which has the smaller one, waits for what never comes.
-TEST(GlooCommTest, ConnectingIsCutShortAsSoonAsThereIsAReason) {
+// The peer published its address and died before it connected. Of two ranks, the one with the
+// greater address connects. Rank 0 has the smaller one and waits for a connection that never comes.
+TEST(GlooCommTest, InterruptedConnectStopsBeforeTimeout) {
   std::vector<char> of_rank_0;
   GlooOptions options{.rank = 0, .size = 2};
   options.connect_timeout_ms = 600'000;
@@ -299,7 +298,7 @@ TEST(GlooCommTest, ConnectingIsCutShortAsSoonAsThereIsAReason) {
   EXPECT_THAT(comm.error().message, testing::HasSubstr("epoch 4 ended: lost rank 1"));
 }
 
-TEST(GlooCommTest, AllConnectionsTogetherHaveOneBound) {
+TEST(GlooCommTest, AllConnectionsShareOneTimeout) {
   std::vector<char> of_rank_0;
   GlooOptions options{.rank = 0, .size = 5};
   options.connect_timeout_ms = 50;

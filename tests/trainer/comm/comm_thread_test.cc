@@ -57,7 +57,7 @@ TEST_P(CommThreadTest, JobsRunInOrderBesideCollectives) {
 }
 
 // The job of rank 0 cannot end before rank 1 submits its own.
-TEST_P(CommThreadTest, CountsAWaitForAJobAsWaited) {
+TEST_P(CommThreadTest, CountsWaitsForJobs) {
   auto comms = make(2);
   on_all_ranks(comms, [&](Comm& comm) {
     int64_t sum = 0;
@@ -71,7 +71,7 @@ TEST_P(CommThreadTest, CountsAWaitForAJobAsWaited) {
   });
 }
 
-TEST_P(CommThreadTest, AFailedJobAbortsBothCommunicatorsOnEveryRank) {
+TEST_P(CommThreadTest, FailedJobAbortsBothCommunicatorsOnAllRanks) {
   auto comms = make(3);
   on_all_ranks(comms, [&](Comm& comm) {
     int64_t sum = 0;
@@ -91,7 +91,7 @@ TEST_P(CommThreadTest, AFailedJobAbortsBothCommunicatorsOnEveryRank) {
 }
 
 // --pin pins a rank before it makes the communicator.
-TEST_P(CommThreadTest, JobsRunOnTheCpusOfTheThreadThatMadeThem) {
+TEST_P(CommThreadTest, JobsInheritCpusOfCreatingThread) {
   cpu_set_t allowed;
   ASSERT_EQ(::sched_getaffinity(0, sizeof allowed, &allowed), 0);
   cpu_set_t last;
@@ -117,7 +117,7 @@ TEST_P(CommThreadTest, JobsRunOnTheCpusOfTheThreadThatMadeThem) {
 }
 
 // A rank whose GPU fails must end; its peers continue without it.
-TEST_P(CommThreadTest, ACollectiveThatAFailedJobEndsHasTheErrorOfTheJob) {
+TEST_P(CommThreadTest, AbortedCollectiveReturnsErrorOfFailedJob) {
   auto comms = make(3);
   on_all_ranks(comms, [&](Comm& comm) {
     if (comm.rank() == 1) {
@@ -144,8 +144,8 @@ TEST_P(CommThreadTest, ACollectiveThatAFailedJobEndsHasTheErrorOfTheJob) {
   });
 }
 
-// The epoch's watch was first: the failures of jobs are its echo.
-TEST_P(CommThreadTest, AnAbortStaysTheCauseOfTheFailuresBehindIt) {
+// The abort came first, so failures of jobs are only its consequence.
+TEST_P(CommThreadTest, LaterFailuresKeepReasonOfAbort) {
   auto comms = make(2);
   comms[0]->abort("epoch 3 ended");
   int64_t sum = 0;
@@ -158,7 +158,7 @@ TEST_P(CommThreadTest, AnAbortStaysTheCauseOfTheFailuresBehindIt) {
   EXPECT_THAT(met.error().message, testing::HasSubstr("epoch 3 ended"));
 }
 
-TEST_P(CommThreadTest, AFailureOfTheFirstCommunicatorEndsAWaitForAJob) {
+TEST_P(CommThreadTest, FailureOfFirstCommunicatorEndsJobWait) {
   auto comms = make(3);
   on_all_ranks(comms, [&](Comm& comm) {
     if (comm.rank() == 2) {  // it never submits the job
@@ -178,7 +178,7 @@ TEST_P(CommThreadTest, AFailureOfTheFirstCommunicatorEndsAWaitForAJob) {
 }
 
 // The watch of an epoch aborts in this way.
-TEST_P(CommThreadTest, AbortFromAnotherThreadEndsAWaitForAJob) {
+TEST_P(CommThreadTest, AbortFromAnotherThreadEndsJobWait) {
   auto comms = make(2);
   std::promise<void> runs;
   int64_t sum = 0;
@@ -199,7 +199,7 @@ TEST_P(CommThreadTest, AbortFromAnotherThreadEndsAWaitForAJob) {
 }
 
 // Jobs after a failed job do not run: their buffers may no longer exist.
-TEST_P(CommThreadTest, JobsBehindAFailedOneAreDropped) {
+TEST_P(CommThreadTest, JobsAfterFailedJobAreDropped) {
   auto comms = make(2);
   bool ran = false;
   std::promise<void> both;
@@ -219,7 +219,7 @@ TEST_P(CommThreadTest, JobsBehindAFailedOneAreDropped) {
 }
 
 // The end of an epoch joins the thread; a job's result stays available to its owner.
-TEST_P(CommThreadTest, TheEndOfTheCommunicatorEndsItsJobs) {
+TEST_P(CommThreadTest, CommunicatorDestructionEndsItsJobs) {
   auto comms = make(2);
   std::vector<float> values(100'000);
   const Job job = comms[0]->beside()->submit(

@@ -1,4 +1,4 @@
-// Which collectives a group has: decided by what its ranks say, on all of them alike.
+// Choice of a group's collectives: every rank derives the same choice from the GPUs of all ranks.
 #include "trainer/comm/device_collectives.h"
 
 #include <gtest/gtest.h>
@@ -16,33 +16,33 @@ namespace {
 constexpr int64_t kNone = std::bit_cast<int64_t>(kNoGpuForNccl);
 constexpr int64_t kLargest = std::bit_cast<int64_t>(~uint64_t{0});
 
-TEST(DeviceCollectivesTest, NcclTakesAGpuOfItsOwnForEachRank) {
+TEST(DeviceCollectivesTest, DistinctGpusSelectNccl) {
   EXPECT_EQ(choose_collectives(std::vector<int64_t>{7, 8, 9, kLargest}),
             DeviceCollectives{.nccl = true});
 }
 
-TEST(DeviceCollectivesTest, NobodyToExchangeWithNeedsNoReason) {
+TEST(DeviceCollectivesTest, GroupWithoutPeersReportsNoReason) {
   EXPECT_EQ(choose_collectives(std::vector<int64_t>{7}), DeviceCollectives{});
   EXPECT_EQ(choose_collectives(std::vector<int64_t>{kNone}), DeviceCollectives{});
   EXPECT_EQ(choose_collectives({}), DeviceCollectives{});
 }
 
-TEST(DeviceCollectivesTest, RanksThatShareAGpuDoWithoutAndTheFirstOfThemSaysSo) {
+TEST(DeviceCollectivesTest, SharedGpuDisablesNcclAndFirstRankReports) {
   const DeviceCollectives chosen = choose_collectives(std::vector<int64_t>{5, 7, 8, 7, 8});
   EXPECT_FALSE(chosen.nccl);
   EXPECT_EQ(chosen.reason, "ranks 1 and 3 have the same GPU");
   EXPECT_EQ(chosen.told_by, 1u);
 }
 
-// Above all because it knows more than the others do.
-TEST(DeviceCollectivesTest, OneThatHasNoneIsEnoughAndSaysSoItself) {
+// A missing GPU takes precedence over a shared one: only the rank without a GPU knows the cause.
+TEST(DeviceCollectivesTest, RankWithoutGpuDisablesNcclAndReports) {
   const DeviceCollectives chosen = choose_collectives(std::vector<int64_t>{7, 7, kNone, kNone});
   EXPECT_FALSE(chosen.nccl);
   EXPECT_EQ(chosen.reason, "rank 2 has no GPU that NCCL can use");
   EXPECT_EQ(chosen.told_by, 2u);
 }
 
-TEST(DeviceCollectivesTest, GpusDifferByMachineAndByPlace) {
+TEST(DeviceCollectivesTest, GpuIdentityDependsOnHostAndBusId) {
   const std::set<uint64_t> different = {
       gpu_identity("a", "0000:01:00.0"), gpu_identity("a", "0000:02:00.0"),
       gpu_identity("b", "0000:01:00.0"), gpu_identity("a0", "000:01:00.0"),
@@ -52,7 +52,7 @@ TEST(DeviceCollectivesTest, GpusDifferByMachineAndByPlace) {
   EXPECT_EQ(gpu_identity("a", "0000:01:00.0"), gpu_identity("a", "0000:01:00.0"));
 }
 
-TEST(DeviceCollectivesTest, AllRanksComeToTheSame) {
+TEST(DeviceCollectivesTest, AllRanksAgreeOnCollectives) {
   for (const std::vector<uint64_t>& gpus :
        {std::vector<uint64_t>{3, ~uint64_t{0}, 5}, {3, 5, 3}, {3, kNoGpuForNccl, 5}}) {
     auto comms = make_comms(CommKind::kGloo, 3, /*timeout_ms=*/20'000);

@@ -43,7 +43,7 @@ class DataFiles : public testing::Test {
 
 std::string text_of(std::span<const uint8_t> bytes) { return {bytes.begin(), bytes.end()}; }
 
-TEST_F(DataFiles, FilesInTheOrderGivenDirectoriesSorted) {
+TEST_F(DataFiles, KeepsFileOrderAndSortsDirectories) {
   const std::string last = write("z.txt", "tail of the corpus, named first");
   write("dir/b.txt", "B");
   write("dir/a/x.txt", "A");
@@ -56,7 +56,7 @@ TEST_F(DataFiles, FilesInTheOrderGivenDirectoriesSorted) {
   EXPECT_EQ(all, "tail of the corpus, named firstAB");
 }
 
-TEST_F(DataFiles, RefusesWhatIsMissingUnreadableOrEmpty) {
+TEST_F(DataFiles, RefusesMissingUnreadableAndEmptyFiles) {
   const std::string good = write("good.txt", "text");
   const std::string empty = write("empty.txt", "");
   expect_refused({good, (root_ / "none.txt").string()}, "none.txt", "No such file");
@@ -84,7 +84,7 @@ TEST_F(DataFiles, RefusesTooFewBytesForASequence) {
   EXPECT_TRUE(Corpus(std::vector<uint8_t>(65 * kHeldOutDivisor, 'x')).check_fits(64).ok());
 }
 
-TEST(CorpusTest, HoldsOutTheTailAndKnowsItsBytes) {
+TEST(CorpusTest, HoldsOutTailAndDetectsChangedBytes) {
   std::vector<uint8_t> bytes(1000);
   std::iota(bytes.begin(), bytes.end(), uint8_t{0});
   const Corpus corpus(bytes);
@@ -122,7 +122,7 @@ std::vector<uint8_t> counting_text(size_t bytes) {
   return text;
 }
 
-TEST(SequencesTest, AreAPureFunctionOfSeedStepAndIndex) {
+TEST(SequencesTest, DependOnlyOnSeedStepAndIndex) {
   const std::vector<uint8_t> text = counting_text(10'000);
   constexpr uint32_t kLength = 16;
   std::vector<int32_t> whole(8 * kLength), targets(8 * kLength);

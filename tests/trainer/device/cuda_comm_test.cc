@@ -74,7 +74,7 @@ std::vector<float> values_of(uint32_t rank, size_t count) {
   return values;
 }
 
-TEST_P(CudaCommTest, SumsWhatAllRanksHave) {
+TEST_P(CudaCommTest, SumsValuesOfAllRanks) {
   for (const size_t count : {size_t{1}, size_t{5000}}) {
     std::vector<double> expected(count);
     for (uint32_t rank = 0; rank < ranks_; ++rank) {
@@ -104,7 +104,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(CudaGpusTest);  // without NCCL
 
 // Sums over peer access or through host memory equal the host's sums bit for bit, for any number of
 // values per rank. NCCL promises less.
-TEST_P(CudaHostSumsTest, SumsAreThoseOfTheHost) {
+TEST_P(CudaHostSumsTest, SumsMatchHostBitForBit) {
   on_ranks([&](Comm& comm, Device& device) {
     for (const size_t count : {1, 2, 3, 4, 1000, 5000, 4999}) {
       std::vector<float> expected = values_of(comm.rank(), count);
@@ -122,7 +122,7 @@ TEST_P(CudaHostSumsTest, SumsAreThoseOfTheHost) {
 
 // Rank s sends s + 2 r rows to rank r, itself included; rank 0 sends itself rows only if it is
 // alone. The device computes the sent rows just before and overwrites them just after.
-TEST_P(CudaCommTest, MovesRowsOfAnyNumberBetweenRanks) {
+TEST_P(CudaCommTest, ExchangesUnevenRowCounts) {
   constexpr int64_t kWidth = 100;
   const uint32_t more = ranks_ == 1 ? 5 : 0;  // a group of one would move nothing
   on_ranks([&](Comm& comm, Device& device) {
@@ -159,7 +159,7 @@ TEST_P(CudaCommTest, MovesRowsOfAnyNumberBetweenRanks) {
   });
 }
 
-TEST_P(CudaCommTest, AfterAnAbortNothingIsMovedAndNobodyHangs) {
+TEST_P(CudaCommTest, AbortFailsCollectivesWithoutHang) {
   on_ranks([&](Comm& comm, Device& device) {
     Tensor tensor(device, Type::kFloat, 100);
     tensor.zero();
@@ -182,7 +182,7 @@ TEST_P(CudaCommTest, AfterAnAbortNothingIsMovedAndNobodyHangs) {
 
 // Membership changes over the same devices: a group follows one that was aborted in the middle of a
 // collective, or one that all ranks left in agreement.
-TEST_P(CudaCommTest, OneGroupFollowsAnother) {
+TEST_P(CudaCommTest, ConsecutiveGroupsShareDevices) {
   constexpr size_t kGroups = 5;
   std::vector<std::vector<std::unique_ptr<Comm>>> groups;
   std::vector<MapRendezvous> rendezvous(kGroups);
@@ -216,7 +216,7 @@ TEST_P(CudaCommTest, OneGroupFollowsAnother) {
 }
 
 // The GPU descriptions that ranks exchange tell whether NCCL accepts the group.
-TEST_P(CudaGpusTest, AreToldApart) {
+TEST_P(CudaGpusTest, HaveDistinctStableIdentities) {
   on_ranks([&](Comm& comm, Device& device) {
     const auto gpu = nccl_gpu(device);
     ASSERT_TRUE(gpu.ok()) << gpu.error().message;

@@ -1,5 +1,5 @@
-// Copies that only the emulated device can count: reads of a step that use a copy engine, where
-// they would wait for a snapshot's chunks, and the time at which such chunks are queued.
+// Counts of copies, which only the emulated device provides. A read that uses a copy engine waits
+// behind a snapshot's chunks; the chunks are queued only while the step waits.
 #include "bench/service/gpu/state_sink.h"
 #include "kernels/cuda/land.h"
 #include "tests/support/cuda_emulator/control.h"
@@ -20,14 +20,14 @@ uint64_t copies_of_a_read(Device& device, size_t bytes) {
   return cuda_emulator::copies_made() - before;
 }
 
-TEST_F(CudaCopiesTest, SmallReadsDoNotWaitForAnEngine) {
+TEST_F(CudaCopiesTest, SmallReadsUseNoCopyEngine) {
   const auto device = make_device();
   EXPECT_EQ(copies_of_a_read(*device, 1), 0);
   EXPECT_EQ(copies_of_a_read(*device, kernels::kLandBytesMax), 0);
   EXPECT_EQ(copies_of_a_read(*device, kernels::kLandBytesMax + 1), 1);
 }
 
-TEST_F(CudaCopiesTest, NorDoesTheLoss) {
+TEST_F(CudaCopiesTest, LossReadUsesNoCopyEngine) {
   const auto device = make_device();
   const kernels::CrossEntropyShape shape{.rows = 1, .vocab = 2};
   Tensor logits(*device, Type::kFloat, 2), targets(*device, Type::kInt32, 1);
@@ -42,7 +42,7 @@ TEST_F(CudaCopiesTest, NorDoesTheLoss) {
 
 // A step's boundary queues no part of a snapshot, and the first wait of a step only the first
 // chunk.
-TEST_F(CudaCopiesTest, TheRestOfASnapshotIsQueuedWhereTheStepWaits) {
+TEST_F(CudaCopiesTest, SnapshotChunksAreQueuedWhileStepWaits) {
   const auto device = make_device();
   const auto comms = make_local_comms(1);
   const TrainConfig config = small_config();

@@ -1,4 +1,4 @@
-// Tensors on a GPU: where bytes go, and what failures become.
+// Tensors on a GPU: copies, memory and errors.
 #include <gmock/gmock.h>
 
 #include <numeric>
@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 class CudaDeviceTest : public CudaTest {};
 
-TEST_F(CudaDeviceTest, TensorsGoThereAndBack) {
+TEST_F(CudaDeviceTest, TensorsRoundTripThroughDevice) {
   const auto device = make_device();
   for (const size_t size : {size_t{1}, size_t{32'768}, size_t{32'769}, size_t{70'001}}) {
     std::vector<int64_t> values(size);
@@ -30,7 +30,7 @@ TEST_F(CudaDeviceTest, TensorsGoThereAndBack) {
   }
 }
 
-TEST_F(CudaDeviceTest, ReshapingKeepsMemoryThatSuffices) {
+TEST_F(CudaDeviceTest, ReshapeReusesSufficientMemory) {
   const auto device = make_device();
   Tensor tensor(*device, Type::kFloat, 100);
   const std::byte* const first = tensor.data();
@@ -42,7 +42,7 @@ TEST_F(CudaDeviceTest, ReshapingKeepsMemoryThatSuffices) {
   EXPECT_EQ(*tensor.read<double>(), std::vector<double>(51, 0.0));
 }
 
-TEST_F(CudaDeviceTest, TooLittleMemoryIsSaidOnceAndNothingIsComputedMeanwhile) {
+TEST_F(CudaDeviceTest, FailedAllocationSkipsQueuedWorkAndReportsOnce) {
   const auto device = make_device();
   Tensor small(*device, Type::kFloat, 4);
   const std::vector<float> values{1, 2, 3, 4};
@@ -59,7 +59,7 @@ TEST_F(CudaDeviceTest, TooLittleMemoryIsSaidOnceAndNothingIsComputedMeanwhile) {
   EXPECT_EQ(*small.read<float>(), values);
 }
 
-TEST_F(CudaDeviceTest, ADeviceThatIsNotThereIsNamed) {
+TEST_F(CudaDeviceTest, MissingDeviceIsNamed) {
   const auto device = make_cuda_device({.index = 4711});
   ASSERT_FALSE(device.ok());
   EXPECT_EQ(device.error().code, ErrorCode::kUnavailable);
@@ -67,7 +67,7 @@ TEST_F(CudaDeviceTest, ADeviceThatIsNotThereIsNamed) {
 }
 
 // An error when the model is made, not a failed assertion in its first step.
-TEST_F(CudaDeviceTest, MoreExpertsThanAGpuRoutesAmongAreRefused) {
+TEST_F(CudaDeviceTest, RefusesMoreExpertsThanGpuCanRoute) {
   const auto device = make_device();
   const auto comms = make_local_comms(1);
   const auto text = sample_text(1000);

@@ -74,7 +74,7 @@ TEST_F(CudaElasticTest, ALossAndADepartureChangeNoBit) {
 
 // The first joining rank gets the GPU of the lost rank. The second finds no free GPU, so all ranks
 // go without NCCL until it has left.
-TEST_F(CudaElasticTest, WhoJoinsTakesAFreeGpuAndWithoutOneAllDoWithoutNccl) {
+TEST_F(CudaElasticTest, JoiningRankWithoutFreeGpuDisablesNccl) {
   set_gpus(3);
   WatchedRun run =
       watch("joins.json", "3", twice_ + Flags{"--kill", "1@3", "--join", "1@4", "--join", "1@12"});
@@ -93,7 +93,7 @@ TEST_F(CudaElasticTest, WhoJoinsTakesAFreeGpuAndWithoutOneAllDoWithoutNccl) {
 }
 
 // SIGSTOP, not SIGKILL: the others' waits on their GPUs end with the timeout of a collective.
-TEST_F(CudaElasticTest, AStoppedRankIsLeftBehind) {
+TEST_F(CudaElasticTest, StoppedRankIsExcludedThenRejoins) {
   set_gpus(3);
   WatchedRun run = watch("hangs.json", "3",
                          twice_ + Flags{"--heartbeat-timeout-ms", "0", "--collective-timeout-ms",
@@ -111,7 +111,7 @@ TEST_F(CudaElasticTest, AStoppedRankIsLeftBehind) {
 }
 
 // An error that a peer may have caused is retried, three tries in all; other errors are not.
-TEST_F(CudaElasticTest, WhereNcclFailsThoughNobodyIsLostTheGroupGoesOnWithoutIt) {
+TEST_F(CudaElasticTest, NcclFailureWithoutLossFallsBackToHost) {
   constexpr int kInternalError = 3;
   constexpr int kRemoteError = 6;
   set_gpus(2);
@@ -143,7 +143,7 @@ class CudaShardedTest : public CudaElasticTest {
                           "--slots",        "4",       "--replan-every", "2"};
 };
 
-TEST_F(CudaShardedTest, RanksReturnToOneViewAndCutTheirRangesAnew) {
+TEST_F(CudaShardedTest, LossRollsBackToOneViewAndRecuts) {
   const Flags changes = sharded_ + saved_ + Flags{"--kill", "1@5", "--leave", "3@8"};
   set_gpus(4);
   const json over_nccl = run_continued("nccl.json", "4", changes);
@@ -159,7 +159,7 @@ TEST_F(CudaShardedTest, RanksReturnToOneViewAndCutTheirRangesAnew) {
   EXPECT_EQ(bits(over_nccl), bits(over_host));
 }
 
-TEST_F(CudaShardedTest, NeitherTheScheduleNorARestartChangesABit) {
+TEST_F(CudaShardedTest, ScheduleAndRestartChangeNoBit) {
   set_gpus(3);
   for (const Flags& precision : {Flags{}, Flags{"--precision", "bf16"}}) {
     SCOPED_TRACE(precision.size());
@@ -183,7 +183,7 @@ TEST_F(CudaShardedTest, NeitherTheScheduleNorARestartChangesABit) {
 
 // Each mode resumes from what the other saved, with the losses of a run that was not interrupted:
 // only the order of fp32 sums differs.
-TEST_F(CudaShardedTest, ACheckpointOfOneModeResumesInTheOther) {
+TEST_F(CudaShardedTest, CheckpointResumesInOtherMode) {
   set_gpus(2);
   const Flags replicated = {"--slots", "4"};
   const auto train = [&](const Flags& mode, const std::string& steps, const Flags& more) {

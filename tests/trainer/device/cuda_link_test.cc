@@ -1,4 +1,4 @@
-// When a DeviceLink on the emulated device runs the work that it was given for a busy device.
+// Time at which a DeviceLink runs the work given to when_busy(), on the emulated device.
 #include "tests/support/daemon_process.h"
 #include "tests/trainer/device/cuda_fixture.h"
 #include "trainer/checkpoint/device_link.h"
@@ -35,7 +35,7 @@ class CudaLinkTest : public CudaTest {
   int runs_ = 0;
 };
 
-TEST_F(CudaLinkTest, WorkRunsOnceWhenTheThreadWaitsForTheDevice) {
+TEST_F(CudaLinkTest, WorkRunsOnceWhenThreadWaits) {
   Tensor tensor(*device_, Type::kByte, 1);
   tensor.zero();
   EXPECT_EQ(runs_, 0);
@@ -46,7 +46,7 @@ TEST_F(CudaLinkTest, WorkRunsOnceWhenTheThreadWaitsForTheDevice) {
   EXPECT_EQ(runs_, 1);
 }
 
-TEST_F(CudaLinkTest, WorkRunsBeforeAnythingIsWaitedFor) {
+TEST_F(CudaLinkTest, EveryWaitRunsPendingWork) {
   const std::function<void()> calls[] = {
       [&] { link_->wait_gathered(0); }, [&] { link_->wait_all_gathered(); },
       [&] { EXPECT_TRUE(link_->poll().ok()); }, [&] { EXPECT_TRUE(link_->drain(1000).ok()); }};
@@ -58,7 +58,7 @@ TEST_F(CudaLinkTest, WorkRunsBeforeAnythingIsWaitedFor) {
   }
 }
 
-TEST_F(CudaLinkTest, WorkThatIsTakenBackNeverRuns) {
+TEST_F(CudaLinkTest, CancelledWorkNeverRuns) {
   link_->when_busy({});
   ASSERT_TRUE(device_->synchronize().ok());
   ASSERT_TRUE(link_->poll().ok());

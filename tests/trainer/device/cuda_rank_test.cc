@@ -78,7 +78,7 @@ class CudaRankTest : public testing::TestWithParam<uint64_t> {
   const std::string text_ = daemon_.folder().path("text");
 };
 
-TEST_P(CudaRankTest, SavesTheStepThatItWasAskedTo) {
+TEST_P(CudaRankTest, ResumeFromSnapshotKeepsLosses) {
   cuda_emulator::make_eager(GetParam());
   const auto whole = run(options());
   RankOptions again = options();

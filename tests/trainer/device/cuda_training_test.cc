@@ -28,7 +28,7 @@ class CudaTrainingTest : public TrainingTest {
   }
 };
 
-TEST_F(CudaTrainingTest, ARankThatDiesComesBackAndGoesOnWithTheSameBits) {
+TEST_F(CudaTrainingTest, RestartedRankContinuesWithSameBits) {
   const auto whole = train_on_gpu("whole.json", {"--steps", "6", "--checkpoint-every", "2"});
   const auto killed = train_on_gpu("killed.json", {"--steps", "6", "--checkpoint-every", "2",
                                                    "--kill", "1@4", "--on-loss", "restart"});
@@ -39,7 +39,7 @@ TEST_F(CudaTrainingTest, ARankThatDiesComesBackAndGoesOnWithTheSameBits) {
 
 // Saves a snapshot at every step: each is gathered while the next step computes, before that step
 // writes. Then a run resumes from the last snapshot.
-TEST_F(CudaTrainingTest, ResumesFromWhatWasStagedBesideTheTraining) {
+TEST_F(CudaTrainingTest, ResumesFromSnapshotStagedDuringTraining) {
   const std::string store = folder_ / "store";
   const auto whole = train_on_gpu(
       "whole.json", {"--steps", "6", "--checkpoint-every", "0", "--precision", "bf16"});
@@ -53,7 +53,7 @@ TEST_F(CudaTrainingTest, ResumesFromWhatWasStagedBesideTheTraining) {
 
 // Survivors continue with their state on the device, while snapshots are being staged. One rank is
 // lost, and later another leaves on request.
-TEST_F(CudaTrainingTest, SurvivorsGoOnWithTheirState) {
+TEST_F(CudaTrainingTest, SurvivorsContinueWithTheirState) {
   const std::vector<std::string> same = {
       "--ranks", "3", "--steps", "5", "--placement", "lazarus", "--checkpoint-every", "1"};
   const auto whole = train_on_gpu("whole.json", same);
@@ -95,7 +95,7 @@ TEST_F(CudaTrainingTest, ExpertsFollowTheLoad) {
   }
 }
 
-TEST_F(CudaTrainingTest, ADeviceThatIsNotThereIsNamed) {
+TEST_F(CudaTrainingTest, MissingDeviceIsNamed) {
   const Ended ended =
       run(MOETRAIN_ON_GPU, arguments("r.json", {"--device", "cuda:77", "--steps", "1"}));
   EXPECT_EQ(ended.code(), 1);

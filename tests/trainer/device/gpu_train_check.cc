@@ -1,5 +1,5 @@
-// gpu_train_check: what a GPU must keep of the training: the host's numbers, the same bits again,
-// the same bits from a snapshot on, and bf16 close to fp32.
+// gpu_train_check: checks training on a GPU. Results match the host, repeat bit for bit, also after
+// a resume from a snapshot, and bf16 stays close to fp32.
 #include "formats/base/program.h"
 #include "tests/kernels/check_program.h"
 #include "tests/trainer/device/train_checks.h"

@@ -40,7 +40,7 @@ struct Changed {
 };
 
 // A rank is lost after two steps; the others may not all have applied the second by then.
-Status in_the_first_group(Rank& rank, Comm& comm, uint32_t number) {
+Status train_in_first_group(Rank& rank, Comm& comm, uint32_t number) {
   constexpr uint64_t kStepsTogether = 2;
   rank.model->initialise(rank.config.seed);
   rank.live.is_whole();
@@ -55,7 +55,7 @@ Status in_the_first_group(Rank& rank, Comm& comm, uint32_t number) {
   return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition, "a step was done without a rank");
 }
 
-Status go_on_in(Rank& rank, Comm& comm, uint64_t until) {
+Status continue_in(Rank& rank, Comm& comm, uint64_t until) {
   CKPT_TRY(rank.change(comm));
   if (const auto& late = rank.live.late_step()) rank.losses.push_back(late->loss);
   while (rank.progress.step < until) CKPT_TRY(rank.step(comm));
@@ -72,12 +72,12 @@ Status on_rank(const Groups& groups, uint32_t number, const TrainConfig& config,
   const uint32_t first = number == kJoins ? after_the_loss : number;
   Rank rank(std::move(device), config, check_text(), kGroupRanks, first, choice);
   if (number != kJoins) {
-    CKPT_TRY(in_the_first_group(rank, *groups.first[number], number));
+    CKPT_TRY(train_in_first_group(rank, *groups.first[number], number));
     if (number == kDies) return {};
-    CKPT_TRY(go_on_in(rank, *groups.survivors[after_the_loss], kSteps - 1));
+    CKPT_TRY(continue_in(rank, *groups.survivors[after_the_loss], kSteps - 1));
     changed.bytes_moved = rank.bytes_moved;
   }
-  CKPT_TRY(go_on_in(rank, *groups.last[after_the_loss], kSteps));
+  CKPT_TRY(continue_in(rank, *groups.last[after_the_loss], kSteps));
   CKPT_TRY(rank.device->synchronize());
   changed.losses = rank.losses;
   changed.progress = rank.progress;

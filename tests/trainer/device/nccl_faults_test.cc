@@ -56,19 +56,19 @@ class NcclFaultsTest : public NcclFixture {
   }
 };
 
-TEST_F(NcclFaultsTest, AsksUntilWhatWasBegunIsQueued) {
+TEST_F(NcclFaultsTest, PollsUntilCollectiveIsQueued) {
   nccl_.asks = 7;
   exchange_everything();
 }
 
-TEST_F(NcclFaultsTest, AsksThoughACallHasSaidThatItIsDone) {
+TEST_F(NcclFaultsTest, PollsThoughCallClaimsSuccess) {
   nccl_.asks = 7;
   nccl_.claims_success = true;
   exchange_everything();
 }
 
 // The asynchronous error appears only after a call has reported success.
-TEST_F(NcclFaultsTest, ACallThatClaimsSuccessIsNotBelieved) {
+TEST_F(NcclFaultsTest, AsynchronousErrorOverridesClaimedSuccess) {
   on_ranks({}, [&](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;
     nccl_.asks = 3;
@@ -82,7 +82,7 @@ TEST_F(NcclFaultsTest, ACallThatClaimsSuccessIsNotBelieved) {
 }
 
 // No queued work is lost: the slowest rank gets its sum from peers that have already left.
-TEST_F(NcclFaultsTest, ANormalEndWaitsForWhatIsQueuedAndAbortsNothing) {
+TEST_F(NcclFaultsTest, NormalEndCompletesQueuedWorkWithoutAbort) {
   nccl_.asks = 3;
   on_ranks({.ranks = 3}, [](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;
@@ -99,7 +99,7 @@ TEST_F(NcclFaultsTest, ANormalEndWaitsForWhatIsQueuedAndAbortsNothing) {
   EXPECT_EQ(nccl_.aborts, 0);
 }
 
-TEST_F(NcclFaultsTest, AnEndWhosePeersDoNotComeIsAnAbort) {
+TEST_F(NcclFaultsTest, EndWithoutPeersAborts) {
   std::latch over(2);
   on_ranks({.ranks = 2, .nccl = {.timeout_ms = 20}}, [&](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;
@@ -115,7 +115,7 @@ TEST_F(NcclFaultsTest, AnEndWhosePeersDoNotComeIsAnAbort) {
   EXPECT_EQ(nccl_.destroyed, 1) << "by the rank that has queued nothing";
 }
 
-TEST_F(NcclFaultsTest, AFailureIsFollowedByAnAbortOnly) {
+TEST_F(NcclFaultsTest, FailedCommunicatorIsAbortedNotDestroyed) {
   on_ranks({}, [&](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;
     nccl_.async_error = ncclRemoteError;
@@ -127,7 +127,7 @@ TEST_F(NcclFaultsTest, AFailureIsFollowedByAnAbortOnly) {
 }
 
 // NCCL may block in an abort; only the calling thread waits then.
-TEST_F(NcclFaultsTest, NobodyElseWaitsForAnAbort) {
+TEST_F(NcclFaultsTest, BlockedAbortBlocksNoOtherThread) {
   on_ranks({}, [&](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;
     nccl_.aborts_wait = true;
@@ -167,7 +167,7 @@ TEST_F(NcclFaultsTest, ARankMayHaveNothingToExchange) {
 }
 
 // A peer that dies in its first exchange with this rank may appear as any of these errors.
-TEST_F(NcclFaultsTest, WhatFailsOnceConnectedMayBeAPeersDoing) {
+TEST_F(NcclFaultsTest, ErrorAfterConnectMapsToUnavailable) {
   for (const ncclResult_t result : {ncclRemoteError, ncclSystemError, ncclUnhandledCudaError,
                                     ncclInternalError, ncclInvalidUsage}) {
     for (const bool later : {false, true}) {
@@ -190,7 +190,7 @@ TEST_F(NcclFaultsTest, WhatFailsOnceConnectedMayBeAPeersDoing) {
   }
 }
 
-TEST_F(NcclFaultsTest, GroupsThatCannotBeSayWhy) {
+TEST_F(NcclFaultsTest, FailedConnectNamesReason) {
   nccl_.version = NCCL_VERSION(2, 13, 4);
   cannot_connect({}, ErrorCode::kFailedPrecondition, "version 2.13 is loaded, 2.14 or later");
   nccl_.version = NCCL_VERSION(2, 14, 0);
@@ -201,7 +201,7 @@ TEST_F(NcclFaultsTest, GroupsThatCannotBeSayWhy) {
                  "connecting: NCCL: invalid usage: Duplicate GPU detected");
 }
 
-TEST_F(NcclFaultsTest, ADamagedIdIsNone) {
+TEST_F(NcclFaultsTest, RefusesDamagedId) {
   Rendezvous rendezvous = rendezvous_.callbacks();
   rendezvous.get = [](const std::string&) -> Result<std::vector<char>> {
     return std::vector<char>(127);
@@ -216,7 +216,7 @@ TEST_F(NcclFaultsTest, ADamagedIdIsNone) {
   EXPECT_THAT(comm.error().message, HasSubstr("127 bytes"));
 }
 
-TEST_F(NcclFaultsTest, WaitsHaveABound) {
+TEST_F(NcclFaultsTest, WaitsAreBounded) {
   nccl_.stalls = true;
   cannot_connect({.nccl = {.connect_timeout_ms = 5}}, ErrorCode::kDeadlineExceeded,
                  "connecting: NCCL is not done after 5 ms");
@@ -239,7 +239,7 @@ TEST_F(NcclFaultsTest, WaitsHaveABound) {
   });
 }
 
-TEST_F(NcclFaultsTest, AnyThreadEndsAWaitAndTheFirstReasonCounts) {
+TEST_F(NcclFaultsTest, AbortFromAnotherThreadKeepsFirstReason) {
   on_ranks({}, [&](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;
     nccl_.stalls = true;
@@ -256,7 +256,7 @@ TEST_F(NcclFaultsTest, AnyThreadEndsAWaitAndTheFirstReasonCounts) {
 }
 
 // A collective whose peer never comes hangs on the GPU, not in NCCL's calls.
-TEST_F(NcclFaultsTest, WhatADeadPeerLeavesHangingEndsByTheDevicesTimeout) {
+TEST_F(NcclFaultsTest, DeviceTimeoutEndsCollectiveOfDeadPeer) {
   std::latch over(2);
   on_ranks({.ranks = 2, .device_timeout_ms = 20}, [&](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;
@@ -276,7 +276,7 @@ TEST_F(NcclFaultsTest, WhatADeadPeerLeavesHangingEndsByTheDevicesTimeout) {
 }
 
 // After a failed allocation a tensor has a null pointer, which NCCL would accept.
-TEST_F(NcclFaultsTest, NothingReachesItAfterTheDeviceRanOutOfMemory) {
+TEST_F(NcclFaultsTest, FailedAllocationNeverReachesNccl) {
   constexpr size_t kMoreThanAnyDevice = size_t{1} << 40;
   on_ranks({}, [&](Made& comm, Device& device) {
     ASSERT_TRUE(comm.ok()) << comm.error().message;

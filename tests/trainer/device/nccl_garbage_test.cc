@@ -1,5 +1,5 @@
-// NCCL that fails after a collective was queued: it ends its work, with garbage, while every rank
-// lives. Nobody may come out of the collective of the host's that ends the step.
+// NCCL fails after a collective was queued: the collective completes with garbage, and no rank is
+// lost. The host's collective at the end of the step must then fail on every rank.
 #include <gmock/gmock.h>
 
 #include <array>
@@ -15,8 +15,8 @@ using testing::HasSubstr;
 
 using NcclGarbageTest = NcclFixture;
 
-// A step in small: a sum on the devices, read by each rank, then what ends the step.
-TEST_F(NcclGarbageTest, OneRankThatFindsAnErrorKeepsAllFromEndingTheStep) {
+// A minimal step: a sum on the devices, its result read by each rank, and the final barrier.
+TEST_F(NcclGarbageTest, NcclErrorOnOneRankFailsBarrierEverywhere) {
   constexpr uint32_t kRanks = 3;
   constexpr uint32_t kFails = 1;
   std::latch summed(kRanks);
@@ -47,7 +47,7 @@ TEST_F(NcclGarbageTest, OneRankThatFindsAnErrorKeepsAllFromEndingTheStep) {
   EXPECT_EQ(nccl_.aborts, 3);
 }
 
-TEST_F(NcclGarbageTest, EveryCollectiveOfTheHostAsksFirst) {
+TEST_F(NcclGarbageTest, HostCollectivesCheckNcclErrorFirst) {
   std::array<float, 1> floats{};
   std::array<double, 1> doubles{};
   std::array<int64_t, 1> integers{};

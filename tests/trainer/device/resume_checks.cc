@@ -5,8 +5,8 @@ namespace moetrain {
 
 namespace {
 
-// A snapshot of all state at every boundary while it trains. Then another model is given what the
-// one in the middle holds, and goes on from there.
+// Takes a snapshot of all state at each step boundary during training. Then another model restores
+// the last snapshot and continues.
 Status resume_on_rank(Comm& comm, Device& device, const Sizes& sizes, const TrainConfig& config,
                       std::vector<std::string>& findings) {
   CKPT_ASSIGN(const auto whole, RankTraining::make(device, comm, config, check_text()));
@@ -43,9 +43,9 @@ Status resume_on_rank(Comm& comm, Device& device, const Sizes& sizes, const Trai
 // Few, because each step may choose other experts; the second step's loss depends on the moments.
 constexpr uint64_t kStepsBeyond = 2;
 
-// A snapshot that ranks leave to other ranks; results of undisturbed and of resumed training.
+// A snapshot that ranks hand over to other ranks; results of undisturbed and of resumed training.
 struct LeftState {
-  std::vector<StateSink*> sinks;  // of the ranks that leave it
+  std::vector<StateSink*> sinks;  // of the ranks that hand it over
   Progress saved;
   std::vector<TrainedRank> undisturbed;
   std::vector<TrainedRank> resumed;
@@ -59,7 +59,7 @@ Status keep_trained(RankTraining& training, uint64_t steps, TrainedRank& kept) {
   return {};
 }
 
-Status go_on_from(LeftState& left, Comm& comm, Device& device, const TrainConfig& config) {
+Status continue_from(LeftState& left, Comm& comm, Device& device, const TrainConfig& config) {
   CKPT_ASSIGN(const auto resumed, RankTraining::make(device, comm, config, check_text()));
   resumed->model().initialise(config.seed + 1);
   if (comm.size() == 1) {
@@ -76,10 +76,10 @@ Status go_on_from(LeftState& left, Comm& comm, Device& device, const TrainConfig
   return keep_trained(*resumed, kStepsBeyond, left.resumed[comm.rank()]);
 }
 
-// The snapshot is taken while the step after it is done. It stays, with the device it came from,
-// until the others have come to their end.
-Status leave_to(LeftState& left, Comm& comm, Device& device, const Sizes& sizes,
-                const TrainConfig& config) {
+// Takes the snapshot while the next step computes. The snapshot and its device are kept until the
+// other ranks have finished.
+Status hand_over_to(LeftState& left, Comm& comm, Device& device, const Sizes& sizes,
+                    const TrainConfig& config) {
   CKPT_ASSIGN(const auto whole, RankTraining::make(device, comm, config, check_text()));
   CKPT_ASSIGN(const auto sink, StateSink::open(whole->model(), sizes.sink));
   CKPT_TRY(whole->steps(sizes.steps));
@@ -94,7 +94,7 @@ Status leave_to(LeftState& left, Comm& comm, Device& device, const Sizes& sizes,
   if (comm.rank() == 0) {
     const auto ranks = static_cast<uint32_t>(left.resumed.size());
     CKPT_TRY(on_ranks(ranks, on_gpu(Precision::kFp32), [&](Comm& others, Device& other) {
-      return go_on_from(left, others, other, config);
+      return continue_from(left, others, other, config);
     }));
   }
   return comm.barrier();
@@ -108,8 +108,8 @@ State state_of_all(const std::vector<TrainedRank>& ranks) {
 
 }  // namespace
 
-// Sums are of other rows then, so a loss is near to the undisturbed one, not the same. Drawn until
-// both choose the same experts, as in all comparisons of two ways.
+// Another number of ranks sums other rows, so losses are close to the undisturbed ones, not equal.
+// Seeds are drawn until both runs choose the same experts, as in all comparisons.
 void check_other_ranks(Checker& c, const Sizes& sizes, uint32_t from, uint32_t to) {
   constexpr int kTries = 8;
   for (int i = 0; i < kTries; ++i) {
@@ -119,7 +119,7 @@ void check_other_ranks(Checker& c, const Sizes& sizes, uint32_t from, uint32_t t
     left.undisturbed.resize(from);
     left.resumed.resize(to);
     const Status done = on_ranks(from, on_gpu(Precision::kFp32), [&](Comm& comm, Device& device) {
-      return leave_to(left, comm, device, sizes, config);
+      return hand_over_to(left, comm, device, sizes, config);
     });
     if (!done.ok()) return c.expect(false, done.error().message);
     const TrainedRank& expected = left.undisturbed.front();

@@ -1,5 +1,5 @@
-// Snapshots and restores of device memory by the client's stager and restorer, where a trainer is
-// another than ours: its memory comes from a pool of virtual memory, or it captures CUDA graphs.
+// Snapshots and restores of device memory by the client's stager and restorer, for other trainers
+// than moetrain: with memory from a pool of virtual memory, or while CUDA graphs are captured.
 #include <cuda_runtime.h>
 
 #include "client/src/cuda/capture_scope.h"
@@ -94,7 +94,7 @@ Status round_trip_of_a_pool(Checker& c, const Sizes& sizes) {
   return {};
 }
 
-// The graph's own stream. A capture that is left over ends with it.
+// The stream of a graph capture. The destructor ends an open capture.
 class CapturedStream {
  public:
   CapturedStream() { (void)cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking); }
@@ -105,7 +105,7 @@ class CapturedStream {
   }
   CapturedStream(const CapturedStream&) = delete;
   CapturedStream& operator=(const CapturedStream&) = delete;
-  // In the mode that forbids most, of a byte that is set.
+  // Begins a capture in the strictest mode, and captures a memset of one byte.
   bool begin(std::byte* byte) {
     is_capturing_ = cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal) == cudaSuccess;
     return is_capturing_ && cudaMemsetAsync(byte, 0x42, 1, stream_) == cudaSuccess;

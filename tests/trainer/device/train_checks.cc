@@ -11,7 +11,8 @@ namespace {
 
 using ckpt::kernels::Backend;
 
-// A model whose emulated threads, each as dear as thousands of real ones, can be waited for.
+// A model small enough for the emulated device: an emulated thread costs as much as thousands of
+// real ones.
 Sizes tiny_sizes() {
   Sizes sizes;
   sizes.small.model = {.vocab = 128,
@@ -71,8 +72,8 @@ Sizes real_sizes() {
   sizes.ranks = 4;
   sizes.steps = 10;
   sizes.compared_steps = 4;
-  // Slowly: two trainings that start all but alike go apart by themselves, the faster they learn
-  // the more, however they round.
+  // A low learning rate: two trainings that differ by rounding diverge, and diverge faster with a
+  // higher rate.
   sizes.followed = sizes.small;
   sizes.followed.batch = 32;
   sizes.followed.schedule.learning_rate = 2e-4;
@@ -89,10 +90,10 @@ Sizes real_sizes() {
 
 Result<std::unique_ptr<Device>> on_host() { return make_cpu_device(); }
 
-// Two ways to the same training, from parameters that are drawn until both choose the same experts:
-// where two are all but equally probable, rounding decides between them, and what follows is
-// another computation. A device that is wrong is so with other parameters, too. Not `same_experts`:
-// whatever they choose.
+// The same training computed in two ways. Seeds are drawn until both choose the same experts: if
+// two experts are almost equally probable, rounding decides, and the computations differ from then
+// on. A device that computes wrongly does so with any seed. Without `same_experts`, the first seed
+// counts.
 struct BothWays {
   TrainedRank value;
   TrainedRank expected;
@@ -159,8 +160,8 @@ void check_replicas_in(Checker& c, const Sizes& sizes, Precision precision) {
       make_placement(std::vector<LayerSlots>(shape.layers, slots), shape.experts, 2);
   c.expect(placement.ok(), "no such placement");
   if (!placement.ok()) return;
-  // Products in bf16 of fewer rows round otherwise, so now and then another expert is chosen: that
-  // is allowed for in one step, before it adds up.
+  // Products of fewer rows round differently in bf16, which sometimes selects another expert. The
+  // check therefore compares one step only, before such differences accumulate.
   const bool coarse = precision == Precision::kBf16;
   Training one{.config = config, .text = check_text(), .steps = coarse ? 1 : sizes.compared_steps};
   one.make_device = on_gpu(precision);

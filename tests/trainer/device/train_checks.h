@@ -1,5 +1,5 @@
 // Checks of training on a GPU: the whole step, not its kernels. GoogleTest (cuda_model_test.cc)
-// runs them on the emulated device, gpu_train_check where there is nothing but CUDA.
+// runs them on the emulated device, gpu_train_check on machines without GoogleTest.
 #pragma once
 
 #include <vector>

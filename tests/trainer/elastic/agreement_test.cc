@@ -15,7 +15,7 @@ RankStand at(uint64_t step, bool pending = false, uint64_t changes = 0) {
   return {.has_state = true, .applied = step, .pending = pending, .changes = changes};
 }
 
-TEST(AgreementTest, IfOneHasAppliedAllDo) {
+TEST(AgreementTest, AllApplyStepThatAnyApplied) {
   const std::vector<RankStand> stands = {at(7, true), at(8), at(7, true)};
   const auto agreed = agree(stands);
   ASSERT_TRUE(agreed.ok());
@@ -25,7 +25,7 @@ TEST(AgreementTest, IfOneHasAppliedAllDo) {
   EXPECT_FALSE(agreed->repeats);
 }
 
-TEST(AgreementTest, IfNoneHasTheStepIsRepeated) {
+TEST(AgreementTest, UnappliedStepIsRepeated) {
   const std::vector<RankStand> stands = {at(7, true), at(7), at(7, true)};
   const auto agreed = agree(stands);
   EXPECT_EQ(agreed->step, 7u);
@@ -33,23 +33,21 @@ TEST(AgreementTest, IfNoneHasTheStepIsRepeated) {
   EXPECT_TRUE(agreed->repeats);
 }
 
-TEST(AgreementTest, WhoCannotFollowIsNew) {
+TEST(AgreementTest, RankThatCannotCatchUpLosesState) {
   const std::vector<RankStand> stands = {at(7), at(8), at(5, true), {}};
   const auto agreed = agree(stands);
   EXPECT_THAT(agreed->state, ElementsAre(false, true, false, false));
   EXPECT_EQ(agreed->source, 1u);
 }
 
-TEST(AgreementTest, TheSourceHasBeenThroughMost) {
+TEST(AgreementTest, SourceHasMostChanges) {
   const std::vector<RankStand> stands = {at(7, false, 3), {}, at(7, false, 4), at(7, false, 4)};
   const auto agreed = agree(stands);
   EXPECT_EQ(agreed->source, 2u);
   EXPECT_EQ(agreed->changes, 4u);
 }
 
-TEST(AgreementTest, NobodyWithStateIsAnError) {
-  EXPECT_FALSE(agree(std::vector<RankStand>(3)).ok());
-}
+TEST(AgreementTest, FailsIfNoRankHasState) { EXPECT_FALSE(agree(std::vector<RankStand>(3)).ok()); }
 
 TEST(AgreementTest, StandsSurviveTheWire) {
   const RankStand stand = at(1'000'000, true, 17);
@@ -62,7 +60,7 @@ TEST(AgreementTest, StandsSurviveTheWire) {
 
 // A simulated step: ranks enter the barrier in some order, leave only when all have entered, and
 // the group is lost at some moment; some ranks die.
-TEST(AgreementProperty, AllSurvivorsEndUpAtOneStepAndLoseNone) {
+TEST(AgreementProperty, SurvivorsReachOneStepAndKeepState) {
   std::mt19937 random(1);
   for (int round = 0; round < 2'000; ++round) {
     const uint32_t ranks = 1 + random() % 8;

@@ -44,7 +44,7 @@ TEST_F(CudaLiveStateTest, GroupsShrinkAndGrow) {
   EXPECT_EQ(group[2]->progress, group[0]->progress);
 }
 
-TEST_F(CudaLiveStateTest, ALossInAnyPhaseLosesNothingThatIsHeldTwice) {
+TEST_F(CudaLiveStateTest, LossInAnyPhaseKeepsReplicatedExperts) {
   const std::vector<float> expected = undisturbed(2);
   for (int phase = 0; phase <= 4; ++phase) {
     const auto who = static_cast<size_t>(phase % 3);
@@ -63,7 +63,7 @@ TEST_F(CudaLiveStateTest, ALossInAnyPhaseLosesNothingThatIsHeldTwice) {
   }
 }
 
-TEST_F(CudaLiveStateTest, WhatNobodyHoldsBeginsAgainAlone) {
+TEST_F(CudaLiveStateTest, LostExpertsRestartFromSeedAlone) {
   Group group = start(3, {});
   train(group, 2);
   const std::vector<uint32_t> lost = group[2]->placement.slots[0][2];
@@ -81,7 +81,7 @@ TEST_F(CudaLiveStateTest, WhatNobodyHoldsBeginsAgainAlone) {
 
 // Models the gathering of a snapshot: copies of each expert's weights on a stream of their own that
 // runs late, while the ranks' streams run early. The memory of a migrated expert is used again.
-TEST_F(CudaLiveStateTest, ExpertsThatAreStillBeingReadKeepTheirMemory) {
+TEST_F(CudaLiveStateTest, MigrationKeepsMemoryOfExpertsBeingRead) {
   cuda_emulator::make_eager(0b111);  // the streams of three ranks; the next stream runs late
   Group group = start(3, twice_);
   train(group, 1);

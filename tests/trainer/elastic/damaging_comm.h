@@ -1,4 +1,4 @@
-// A communicator whose last received byte is another one than was sent.
+// A communicator that damages the last byte that it receives.
 #pragma once
 
 #include "trainer/comm/forwarding_comm.h"

@@ -25,7 +25,7 @@ Relayout some_relayout() {
           .lost = {0, 5}};
 }
 
-// In all of these no field has its default value.
+// No field of these lines has its default value.
 std::vector<GoldenLine> lines_of_joining() {
   return {
       {{.header = {.rank = 3, .time_ns = 5'000'000'001}, .body = JoiningEvent{.pid = 4'711}},

@@ -15,7 +15,7 @@ namespace moetrain {
 
 namespace {
 
-TEST(EventsTest, TextSurvivesItsLine) {
+TEST(EventsTest, LogTextRoundTrips) {
   RankEvent event{.header = {.rank = 3, .time_ns = 123'456'789'012, .epoch = 4, .step = 30},
                   .body = LogEvent{"line one\nline \"two\" \xff"}};
   const std::string line = to_line(event);
@@ -47,7 +47,7 @@ TEST(EventsTest, EveryLineHasItsRankTimeAndBits) {
   }
 }
 
-TEST(EventsTest, ReaderCutsAStreamAnywhere) {
+TEST(EventsTest, ReaderAcceptsAnyStreamSplit) {
   std::string stream;
   for (uint64_t step = 1; step <= 20; ++step) {
     stream += to_line({.header = {.step = step}, .body = StepEvent{.loss_bits = 0x3f800000}});
@@ -67,7 +67,7 @@ TEST(EventsTest, ReaderCutsAStreamAnywhere) {
   }
 }
 
-TEST(EventsTest, AnythingElseBecomesALogLine) {
+TEST(EventsTest, UnparsableLinesBecomeLogEvents) {
   EventReader reader;
   reader.append(
       "terminate called\n{\"event\":\"step\",\"step\":\"x\"}\n{\"event\":\"nonsense\"}\n");
@@ -81,7 +81,7 @@ TEST(EventsTest, AnythingElseBecomesALogLine) {
   EXPECT_EQ(events[3].header.step, 4u);
 }
 
-TEST(EventsTest, LinesWithFieldsOfAnotherTypeAreNoEvents) {
+TEST(EventsTest, RefusesFieldsOfWrongType) {
   for (const char* line :
        {"", "[]", "7", "{}", R"({"event":3})", R"({"event":"step","rank":"0"})",
         R"({"event":"training","stale_units":[1,"2"]})", R"({"event":"training","resumed":1})",
@@ -97,7 +97,7 @@ TEST(EventsTest, UnknownFieldsAndNullsAreIgnored) {
   EXPECT_EQ(*event, (RankEvent{.header = {.rank = 2}, .body = JoiningEvent{}}));
 }
 
-TEST(EventsTest, LastWordsOutliveTheirWriter) {
+TEST(EventsTest, LastEventOutlivesKilledProcess) {
   auto pipe = make_pipe();
   ASSERT_TRUE(pipe.ok());
   Process::Options options;
@@ -130,7 +130,7 @@ TEST(ProcessTest, SaysWhyItCannotStart) {
   EXPECT_THAT(process.error().message, testing::HasSubstr("/nonexistent/ckptd"));
 }
 
-TEST(ProcessTest, InheritsOnlyWhatItIsGiven) {
+TEST(ProcessTest, InheritsOnlyGivenDescriptors) {
   auto unrelated = make_pipe();
   ASSERT_TRUE(unrelated.ok());
   const int leaked = ::dup(unrelated->write.get());  // without close-on-exec
@@ -147,7 +147,7 @@ TEST(ProcessTest, InheritsOnlyWhatItIsGiven) {
   EXPECT_EQ(end->exit_code, 0) << end->text();
 }
 
-TEST(RankOptionsTest, SurviveTheirJson) {
+TEST(RankOptionsTest, RoundTripThroughJson) {
   RankOptions options;
   options.nodes = {0, 1, kOwnNode, 0};
   options.data = {"a b", "c\"d"};

@@ -10,7 +10,7 @@ void add(ExchangeTotals& totals, uint64_t epoch, uint32_t rank, uint64_t step,
   totals.add(epoch, {.rank = rank, .step = step}, StepEvent{.experts = experts});
 }
 
-TEST(ExchangeTotals, MeansOfStepsAndTheRankWithMost) {
+TEST(ExchangeTotals, ReportsStepMeansAndRankMaxima) {
   ExchangeTotals totals;
   EXPECT_FALSE(totals.report().has_value());
   // Every rank reports the bytes of all ranks.
@@ -50,7 +50,7 @@ TEST(ExchangeTotals, MeansOfStepsAndTheRankWithMost) {
   EXPECT_EQ(all.memory_bound, 9u);
 }
 
-TEST(ExchangeTotals, TheBoundIsOfTheGroupThatTookMost) {
+TEST(ExchangeTotals, BoundIsOfGroupWithMostMemory) {
   ExchangeTotals totals;
   add(totals, 1, 0, 1, {.memory_bytes = 7, .memory_bound = 20});  // four ranks, say
   add(totals, 2, 0, 2, {.memory_bytes = 14, .memory_bound = 15});
@@ -59,7 +59,7 @@ TEST(ExchangeTotals, TheBoundIsOfTheGroupThatTookMost) {
   EXPECT_EQ(totals.report()->memory_bound, 15u);
 }
 
-TEST(ExchangeTotals, AStepThatIsDoneAgainCountsOnce) {
+TEST(ExchangeTotals, RepeatedStepCountsOnce) {
   ExchangeTotals totals;
   add(totals, 1, 0, 5, {.token_bytes = 10, .exposed_ms = 100});
   add(totals, 2, 0, 5, {.token_bytes = 12, .exposed_ms = 3});

@@ -9,7 +9,7 @@ namespace {
 // Through the recorder, which the supervisor asks.
 using FailureLogTest = RecorderTest;
 
-TEST_F(FailureLogTest, MeasuresAFailureFromItsBeginToTheFirstTrainingAfter) {
+TEST_F(FailureLogTest, MeasuresFailureFromLossToResumedTraining) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 7; ++step) do_step(step);
   saved(5, true);
@@ -37,7 +37,7 @@ TEST_F(FailureLogTest, MeasuresAFailureFromItsBeginToTheFirstTrainingAfter) {
   EXPECT_EQ(report.losses.size(), 9u);
 }
 
-TEST_F(FailureLogTest, RanksLostBeforeTrainingGoesOnAreOneFailure) {
+TEST_F(FailureLogTest, LossesBeforeTrainingResumesAreOneFailure) {
   begin_epoch(0, false);
   do_step(1);
   recorder_.rank_died(0, now_ += kMs);
@@ -54,7 +54,7 @@ TEST_F(FailureLogTest, RanksLostBeforeTrainingGoesOnAreOneFailure) {
   EXPECT_FALSE(report.failures[0].detected_ms) << "nobody told when it began";
 }
 
-TEST_F(FailureLogTest, AHangBeginsWithTheLastSignOfLife) {
+TEST_F(FailureLogTest, HangBeginsAtLastEventOfRank) {
   begin_epoch(0, false);
   do_step(1);
   const uint64_t last_sign = now_;  // of rank 1, which does the step last
@@ -85,7 +85,7 @@ TEST_F(FailureLogTest, AFailureBeginsWhenTheGroupIsLost) {
   EXPECT_NEAR(report.failures[0].resumed_ms.value(), static_cast<double>(now_ - lost) / kMs, 1e-9);
 }
 
-TEST_F(FailureLogTest, AGroupThatIsLostWithoutADeathIsAFailureToo) {
+TEST_F(FailureLogTest, GroupLossWithoutDeathIsFailure) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 3; ++step) do_step(step);
   recorder_.add(event(0, 3, GroupLostEvent{}));
@@ -97,7 +97,7 @@ TEST_F(FailureLogTest, AGroupThatIsLostWithoutADeathIsAFailureToo) {
   EXPECT_EQ(report.failures[0].steps_lost, 2u);
 }
 
-TEST_F(FailureLogTest, WhoNeverTrainedIsMissedOnlyByThoseWhoTookItIn) {
+TEST_F(FailureLogTest, UntrainedRankFailsOnlyIfGroupIsLost) {
   begin_epoch(0, false);
   do_step(1);
   recorder_.rank_died(2, now_ += kMs);  // a joining rank that was still waiting
@@ -112,7 +112,7 @@ TEST_F(FailureLogTest, WhoNeverTrainedIsMissedOnlyByThoseWhoTookItIn) {
   EXPECT_THAT(report.failures[0].ranks, testing::ElementsAre(3));
 }
 
-TEST_F(FailureLogTest, RankThatNeverComesBackIsReported) {
+TEST_F(FailureLogTest, RankThatNeverRestartsIsReported) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 3; ++step) do_step(step);
   recorder_.add(event(0, 3, GroupLostEvent{}));
@@ -125,7 +125,7 @@ TEST_F(FailureLogTest, RankThatNeverComesBackIsReported) {
   EXPECT_FALSE(report.failures[0].resumed_ms);
 }
 
-TEST_F(FailureLogTest, RankLostInTheLastCheckpointIsLostAtItsStep) {
+TEST_F(FailureLogTest, RankLostInFinalCheckpointHasItsStep) {
   begin_epoch(0, false);
   do_step(1);
   recorder_.add(event(1, 1, SavingEvent{}));
@@ -133,7 +133,7 @@ TEST_F(FailureLogTest, RankLostInTheLastCheckpointIsLostAtItsStep) {
 }
 
 // Ranks are heard one after the other, and killed one after the other.
-TEST_F(FailureLogTest, RanksOfOneFailureAreLostAtTheSameStep) {
+TEST_F(FailureLogTest, RanksOfOneFailureShareItsStep) {
   begin_epoch(0, false);
   do_step(1);
   do_step(2, {0});

@@ -54,14 +54,14 @@ struct Rank {
     losses.push_back(trainer.apply(*model, progress, live.take_pending()).loss);
     return {};
   }
-  static Status gone_in(int phase, Comm& comm, int dies_in) {
+  static Status fail_in_phase(int phase, Comm& comm, int dies_in) {
     if (phase != dies_in) return {};
     comm.abort("it is gone");
     return ckpt::make_error(ckpt::ErrorCode::kAborted, "gone");
   }
   // The phases of a membership change; the rank dies before phase `dies_in`.
   Status change(Comm& comm, int dies_in = -1) {
-    CKPT_TRY(gone_in(0, comm, dies_in));
+    CKPT_TRY(fail_in_phase(0, comm, dies_in));
     CKPT_TRY(live.agree(comm));
     const PlanPlacement planner = [this](uint32_t ranks, const auto& routed, const auto& held) {
       auto placed = place_experts(choice, config.model, ranks, routed);
@@ -70,7 +70,7 @@ struct Rank {
     };
     return change_places(comm, planner, dies_in);
   }
-  // The members stay, and every rank gets what the one after it has had.
+  // Keeps the members; every rank gets the experts of the next rank.
   Status rotate(Comm& comm, int dies_in = -1) {
     live.stay(comm.size());
     ComputePlacement next = placement;
@@ -81,13 +81,13 @@ struct Rank {
     return change_places(comm, planner, dies_in);
   }
   Status change_places(Comm& comm, const PlanPlacement& planner, int dies_in) {
-    CKPT_TRY(gone_in(1, comm, dies_in));
+    CKPT_TRY(fail_in_phase(1, comm, dies_in));
     CKPT_TRY(live.plan(comm, planner));
-    CKPT_TRY(gone_in(2, comm, dies_in));
+    CKPT_TRY(fail_in_phase(2, comm, dies_in));
     CKPT_TRY(live.move(comm));
-    CKPT_TRY(gone_in(3, comm, dies_in));
+    CKPT_TRY(fail_in_phase(3, comm, dies_in));
     CKPT_TRY(live.commit(comm));
-    CKPT_TRY(gone_in(4, comm, dies_in));
+    CKPT_TRY(fail_in_phase(4, comm, dies_in));
     for (OwnedRange& range : model->experts().owned()) {
       const uint32_t item = range.layer * config.model.experts + range.expert;
       if (!live.lost_here().contains(item)) continue;

@@ -17,7 +17,7 @@ using testing::IsEmpty;
 
 class LiveStateTest : public LiveStateRanks {};
 
-TEST_F(LiveStateTest, GroupsShrinkAndGrowWithoutChangingABit) {
+TEST_F(LiveStateTest, ShrinkingAndGrowingChangesNoBit) {
   Group group = start(3, twice_);
   train(group, 2);
   group.erase(group.begin() + 1);
@@ -38,7 +38,7 @@ TEST_F(LiveStateTest, GroupsShrinkAndGrowWithoutChangingABit) {
 }
 
 // A receiver or sender dies in each phase; the survivors continue with the state that they hold.
-TEST_F(LiveStateTest, ALossInAnyPhaseLosesNothingThatIsHeldTwice) {
+TEST_F(LiveStateTest, LossInAnyPhaseKeepsReplicatedExperts) {
   const std::vector<float> expected = undisturbed(5);
   for (int phase = 0; phase <= 4; ++phase) {
     for (size_t who = 0; who < 3; ++who) {
@@ -58,7 +58,7 @@ TEST_F(LiveStateTest, ALossInAnyPhaseLosesNothingThatIsHeldTwice) {
   }
 }
 
-TEST_F(LiveStateTest, ExpertsMoveWhileTheMembersStayWithoutChangingABit) {
+TEST_F(LiveStateTest, MigrationWithoutMembershipChangeChangesNoBit) {
   for (const PlacementOptions& choice : {twice_, PlacementOptions{}}) {
     Group group = start(3, choice);
     train(group, 2);
@@ -76,7 +76,7 @@ TEST_F(LiveStateTest, ExpertsMoveWhileTheMembersStayWithoutChangingABit) {
   }
 }
 
-TEST_F(LiveStateTest, ALossWhileExpertsMoveLosesNothingThatIsHeldTwice) {
+TEST_F(LiveStateTest, LossDuringMigrationKeepsReplicatedExperts) {
   const std::vector<float> expected = undisturbed(5);
   for (int phase = 1; phase <= 4; ++phase) {
     for (size_t who = 0; who < 3; ++who) {
@@ -95,7 +95,7 @@ TEST_F(LiveStateTest, ALossWhileExpertsMoveLosesNothingThatIsHeldTwice) {
   }
 }
 
-TEST_F(LiveStateTest, WhatNobodyHoldsRollsBackAloneAndIsCountedOnce) {
+TEST_F(LiveStateTest, LostExpertsRollBackAloneAndCountOnce) {
   Group group = start(3, {});
   train(group, 3);
   const Progress before = group[0]->progress;
@@ -126,7 +126,7 @@ TEST_F(LiveStateTest, WhatNobodyHoldsRollsBackAloneAndIsCountedOnce) {
 
 // Only one rank has applied a new pace before the change. Afterwards it is in force on all ranks or
 // on none, and a joining rank takes part in the next decision.
-TEST_F(LiveStateTest, AllAgreeOnThePaceAfterAChange) {
+TEST_F(LiveStateTest, RanksAgreeOnPaceAfterMembershipChange) {
   Group group = start(3, twice_);
   train(group, 2);
   // One value per measurement, one failure, and no missing measurement.
@@ -146,7 +146,7 @@ TEST_F(LiveStateTest, AllAgreeOnThePaceAfterAChange) {
 }
 
 // Each rank restores its own experts, but all ranks must know which versions are on no disk.
-TEST_F(LiveStateTest, WhatCameFromMemoryTheDiskSavesFirst) {
+TEST_F(LiveStateTest, AllRanksKnowExpertsRestoredFromMemory) {
   Group group = start(3, {});
   train(group, 3);
   const std::vector<uint32_t> lost = group[2]->placement.slots[0][2];
@@ -161,8 +161,8 @@ TEST_F(LiveStateTest, WhatCameFromMemoryTheDiskSavesFirst) {
   }
 }
 
-// A step that one has applied is applied by all: from gradients that stayed as they were.
-TEST_F(LiveStateTest, WhoIsBehindAppliesWhatIsPending) {
+// A step that one rank has applied is applied by all ranks, from their unchanged gradients.
+TEST_F(LiveStateTest, RankBehindAppliesPendingStep) {
   Group group = start(3, twice_);
   train(group, 1);
   (void)all(group, [&](Rank& rank, Comm& comm) -> Status {
@@ -185,7 +185,7 @@ TEST_F(LiveStateTest, WhoIsBehindAppliesWhatIsPending) {
 
 // The returning rank is at the same step as the survivors, but its copy of the experts that they
 // lost and initialised again is stale. The new ones have zero moments on every rank.
-TEST_F(LiveStateTest, WhoWasLeftBehindBringsNothing) {
+TEST_F(LiveStateTest, ReturningRankBringsNoState) {
   Group group = start(3, {});
   train(group, 3);
   std::unique_ptr<Rank> behind = std::move(group.back());
@@ -207,7 +207,7 @@ TEST_F(LiveStateTest, WhoWasLeftBehindBringsNothing) {
   EXPECT_EQ(group[0]->losses.back(), group[1]->losses.back());
 }
 
-TEST_F(LiveStateTest, WhatComesDamagedIsSentTwiceMore) {
+TEST_F(LiveStateTest, DamagedTransferIsRetriedTwice) {
   for (const int times : {2, 3}) {
     Group group = start(2, {});
     train(group, 2);
@@ -232,7 +232,7 @@ TEST_F(LiveStateTest, WhatComesDamagedIsSentTwiceMore) {
   }
 }
 
-TEST_F(LiveStateTest, RanksThatPlanDifferentlyAreToldBeforeAnythingMoves) {
+TEST_F(LiveStateTest, DifferentPlansFailBeforeAnyMove) {
   Group group = start(2, twice_);
   train(group, 1);
   const auto planned = all(group, [&](Rank& rank, Comm& comm) -> Status {

@@ -26,7 +26,7 @@ TEST(MigrationPlanTest, SpreadsTheSendingOverTheHolders) {
   EXPECT_EQ(plan.bytes, 40u);
 }
 
-TEST(MigrationPlanTest, WhatNobodyHoldsIsLostAndWhatIsThereStays) {
+TEST(MigrationPlanTest, UnheldWantedItemsAreLostOthersStay) {
   const std::vector<MovingItem> items = {{.bytes = 1, .holders = {}, .wanted = {0, 1}},
                                          {.bytes = 1, .holders = {0, 1}, .wanted = {0, 1}},
                                          {.bytes = 1, .holders = {}, .wanted = {}}};
@@ -43,7 +43,7 @@ TEST(MigrationPlanTest, AnItemLargerThanTheBudgetGoesAlone) {
 }
 
 // Any plan, applied to sets, gives every rank the wanted items from holders, within the budget.
-TEST(MigrationPlanProperty, EverybodyGetsWhatItWantsWithinTheBudget) {
+TEST(MigrationPlanProperty, EveryRankGetsWantedItemsWithinBudget) {
   std::mt19937 random(7);
   for (int trial = 0; trial < 500; ++trial) {
     const uint32_t ranks = 1 + random() % 8;
@@ -82,7 +82,7 @@ TEST(MigrationPlanProperty, EverybodyGetsWhatItWantsWithinTheBudget) {
   }
 }
 
-TEST(KeepInPlaceTest, SurvivorsKeepWhatTheyHold) {
+TEST(KeepInPlaceTest, SurvivorsKeepTheirExperts) {
   const ComputePlacement wanted = *static_placement(2, 6, 3);
   // Rank 0 held the experts that rank 2 is planned to hold, and so on; no expert has to migrate.
   std::vector<std::vector<bool>> held(3, std::vector<bool>(12));
@@ -103,7 +103,7 @@ TEST(KeepInPlaceTest, SurvivorsKeepWhatTheyHold) {
 }
 
 // Static replicas are kept as far as the slots of the remaining ranks suffice.
-TEST(NextPlacementTest, StaticSlotsStaySlots) {
+TEST(NextPlacementTest, StaticKeepsReplicasWhileSlotsSuffice) {
   ModelConfig shape;
   shape.layers = 2;
   shape.experts = 8;
@@ -119,7 +119,7 @@ TEST(NextPlacementTest, StaticSlotsStaySlots) {
   }
 }
 
-TEST(NextPlacementTest, SlotsGrowAsFarAsTheyMay) {
+TEST(NextPlacementTest, SlotsGrowUpToLimit) {
   ModelConfig shape;
   shape.layers = 2;
   shape.experts = 8;
@@ -144,7 +144,7 @@ TEST(NextPlacementTest, SlotsGrowAsFarAsTheyMay) {
   }
 }
 
-TEST(NextPlacementTest, WhoStaysKeepsWhatItHolds) {
+TEST(NextPlacementTest, RemainingRanksKeepTheirExperts) {
   ModelConfig shape;
   shape.layers = 2;
   shape.experts = 6;
@@ -214,7 +214,7 @@ TEST(NextPlacementTest, ReplicasAreAsManyAsNodesAllow) {
 }
 
 // Two nodes with two ranks each lose one rank each: two failure domains remain.
-TEST(NextPlacementTest, DomainsAreThoseOfWhoStays) {
+TEST(NextPlacementTest, ReplicasSpanDomainsOfRemainingRanks) {
   ModelConfig shape;
   shape.layers = 2;
   shape.experts = 4;
@@ -227,8 +227,8 @@ TEST(NextPlacementTest, DomainsAreThoseOfWhoStays) {
   EXPECT_TRUE(next->slots[0][0].empty());
 }
 
-// With even loads, no migration of FlexMoE pays.
-TEST(NextPlacementTest, FlexmoeBeginsWithWhatRanksHold) {
+// FlexMoE migrates nothing if loads are even.
+TEST(NextPlacementTest, FlexmoeStartsFromHeldExperts) {
   ModelConfig shape;
   shape.layers = 2;
   shape.experts = 4;

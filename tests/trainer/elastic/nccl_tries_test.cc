@@ -5,28 +5,28 @@
 namespace moetrain {
 namespace {
 
-void try_in_vain(NcclTries& tries, bool lost) {
+void fail_try(NcclTries& tries, bool lost) {
   tries.begins();
   tries.epoch_opened(lost);
 }
 
-TEST(NcclTriesTest, AreInVainAfterThreeInARowThoughNobodyWasLost) {
+TEST(NcclTriesTest, InVainAfterThreeFailuresWithoutLoss) {
   NcclTries tries;
   tries.epoch_opened(/*lost=*/false);
   for (uint32_t i = 0; i < NcclTries::kMax; ++i) {
     EXPECT_FALSE(tries.in_vain()) << i;
-    try_in_vain(tries, /*lost=*/false);
+    fail_try(tries, /*lost=*/false);
   }
   EXPECT_TRUE(tries.in_vain());
 }
 
-TEST(NcclTriesTest, ALossExplainsWhatHasFailed) {
+TEST(NcclTriesTest, LossResetsFailureCount) {
   NcclTries tries;
-  for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) try_in_vain(tries, /*lost=*/i % 3 == 2);
+  for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) fail_try(tries, /*lost=*/i % 3 == 2);
   EXPECT_FALSE(tries.in_vain());
 }
 
-TEST(NcclTriesTest, AGroupThatHasWorkedEndsTheRow) {
+TEST(NcclTriesTest, WorkingGroupResetsFailureCount) {
   NcclTries tries;
   for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) {
     tries.begins();
@@ -36,8 +36,8 @@ TEST(NcclTriesTest, AGroupThatHasWorkedEndsTheRow) {
   EXPECT_FALSE(tries.in_vain());
 }
 
-// The group could not even be agreed on, or was one without NCCL.
-TEST(NcclTriesTest, WhatWasNotTriedHasNotFailed) {
+// The ranks did not agree on a group, or the group does not use NCCL.
+TEST(NcclTriesTest, UntriedEpochsDoNotCountAsFailures) {
   NcclTries tries;
   for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) tries.epoch_opened(/*lost=*/false);
   EXPECT_FALSE(tries.in_vain());

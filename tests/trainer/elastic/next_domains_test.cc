@@ -22,7 +22,7 @@ ModelConfig grid_of(uint32_t layers, uint32_t experts) {
   return shape;
 }
 
-Held anything(std::mt19937& random, uint32_t ranks, uint32_t experts) {
+Held random_held(std::mt19937& random, uint32_t ranks, uint32_t experts) {
   Held held(ranks, std::vector<bool>(experts));
   for (auto& rank : held) {
     for (size_t i = 0; i < rank.size(); ++i) rank[i] = random() % 2 == 0;
@@ -32,7 +32,7 @@ Held anything(std::mt19937& random, uint32_t ranks, uint32_t experts) {
 
 const PlacementOptions kTwice{.policy = PolicyName::kLazarus, .slots = 4, .replicas_min = 2};
 
-// [domain]: what its ranks hold, the experts of each of them.
+// [domain]: the experts of each of its ranks.
 using RanksOfDomain = std::vector<std::multiset<std::vector<uint32_t>>>;
 RanksOfDomain by_domain(const ComputePlacement& placement, const RankGroup& group) {
   RanksOfDomain all(group.domains());
@@ -47,7 +47,7 @@ RanksOfDomain by_domain(const ComputePlacement& placement, const RankGroup& grou
   return all;
 }
 
-TEST(KeepInPlaceTest, WhatIsTogetherInADomainStaysTogether) {
+TEST(KeepInPlaceTest, ExpertsOfDomainStayTogether) {
   const uint32_t seed = 11;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -58,15 +58,16 @@ TEST(KeepInPlaceTest, WhatIsTogetherInADomainStaysTogether) {
     const RankGroup group(ranks, number_domains(nodes));
     const auto placement = place_experts(kTwice, grid_of(2, 6), group, {});
     ASSERT_TRUE(placement.ok()) << placement.error().message;
-    const ComputePlacement kept = keep_in_place(*placement, anything(random, ranks, 12), group);
+    const ComputePlacement kept = keep_in_place(*placement, random_held(random, ranks, 12), group);
     EXPECT_TRUE(validate(kept).ok());
     EXPECT_THAT(by_domain(kept, group), UnorderedElementsAreArray(by_domain(*placement, group)));
     EXPECT_EQ(effective_replicas(kept, group), effective_replicas(*placement, group));
   }
 }
 
-TEST(KeepInPlaceTest, DomainsChangePlacesWhereThatMovesNothing) {
-  // Planned for ranks of nodes a, a, b, b; what a is to hold b has, its ranks the other way round.
+TEST(KeepInPlaceTest, DomainsSwapPlacesToAvoidMigration) {
+  // Planned for ranks on nodes a, a, b, b. Node b holds the experts planned for a, in reverse
+  // order.
   const ComputePlacement wanted = *static_placement(1, 4, 4);
   const std::vector<uint32_t> has = {2, 3, 1, 0};
   Held held(4, std::vector<bool>(4));
@@ -77,8 +78,8 @@ TEST(KeepInPlaceTest, DomainsChangePlacesWhereThatMovesNothing) {
   }
 }
 
-// To leave most of it in place would put both replicas on one node now and then.
-TEST(NextPlacementTest, NodesComeBeforeWhatIsInPlace) {
+// Keeping most experts in place would sometimes put both replicas on one node.
+TEST(NextPlacementTest, ReplicasSpanNodesEvenIfExpertsMove) {
   const uint32_t seed = 3;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -87,7 +88,7 @@ TEST(NextPlacementTest, NodesComeBeforeWhatIsInPlace) {
     PlacementOptions choice = kTwice;
     choice.policy = policy;
     for (int round = 0; round < 50; ++round) {
-      const Held held = anything(random, 4, 16);
+      const Held held = random_held(random, 4, 16);
       const auto next = next_placement(choice, grid_of(2, 8), group, {}, {}, held);
       ASSERT_TRUE(next.ok()) << next.error().message;
       EXPECT_EQ(effective_replicas(*next, group), 2u) << policy_name(policy);

@@ -58,7 +58,7 @@ class LeftBehindTest : public RecorderTest {
 };
 
 // No process dies: only the ranks that waited in a collective report the loss.
-TEST_F(LeftBehindTest, AHangThatACollectiveFindsBeginsWithItsLastSignOfLife) {
+TEST_F(LeftBehindTest, HangWithoutHeartbeatBeginsAtLastHeartbeat) {
   hang(/*beats=*/false);
   const report::Report report = four_.report();
   ASSERT_EQ(report.failures.size(), 1u);
@@ -69,7 +69,7 @@ TEST_F(LeftBehindTest, AHangThatACollectiveFindsBeginsWithItsLastSignOfLife) {
   EXPECT_NEAR(failure.split_ms.detect, ms(stopped_, noticed_), 1e-9);
 }
 
-TEST_F(LeftBehindTest, WhereOnlyTrainingHangsItBeginsWithWhatTheRankDidLast) {
+TEST_F(LeftBehindTest, HangWithHeartbeatsBeginsAtLastStep) {
   hang(/*beats=*/true);
   const report::Report report = four_.report();
   ASSERT_EQ(report.failures.size(), 1u);
@@ -78,7 +78,7 @@ TEST_F(LeftBehindTest, WhereOnlyTrainingHangsItBeginsWithWhatTheRankDidLast) {
 }
 
 // The supervisor reports the dead process later than the death; the time of the kill is unknown.
-TEST_F(LeftBehindTest, OfAKillFromOutsideItIsNotKnownWhenItWas) {
+TEST_F(LeftBehindTest, ExternalKillHasNoDetectionTime) {
   begin({0, 1, 2, 3});
   lose_group({0}, 1);
   const uint64_t first_sign = now_;
@@ -94,7 +94,7 @@ TEST_F(LeftBehindTest, OfAKillFromOutsideItIsNotKnownWhenItWas) {
 }
 
 // Rank 0 plans while rank 1 is still connecting: overlapping phases are not counted twice.
-TEST_F(LeftBehindTest, ThePartsOfARecoveryAddUpToTheWhole) {
+TEST_F(LeftBehindTest, RecoveryPhasesAddUpToTotal) {
   begin({0, 1, 2, 3});
   four_.add(event(3, 2, DyingEvent{}));
   const uint64_t lost = now_;
@@ -134,7 +134,7 @@ TEST_F(LeftBehindTest, ThePartsOfARecoveryAddUpToTheWhole) {
   EXPECT_NEAR(failure.resumed_ms.value() + split.first_step, ms(lost, done), 1e-9);
 }
 
-TEST_F(LeftBehindTest, OneThatIsKilledLaterWasLostWithTheFirst) {
+TEST_F(LeftBehindTest, LaterKilledRankBelongsToFirstFailure) {
   leave_3_behind();
   for (const uint32_t rank : {0u, 1u}) four_.add(event(rank, 2, StepEvent{}));
   four_.rank_hangs(3);
@@ -146,7 +146,7 @@ TEST_F(LeftBehindTest, OneThatIsKilledLaterWasLostWithTheFirst) {
   EXPECT_EQ(report.failures[0].group, 2u);
 }
 
-TEST_F(LeftBehindTest, ItsEndHidesNoFailureThatFollows) {
+TEST_F(LeftBehindTest, EndOfExcludedRankHidesNoLaterFailure) {
   leave_3_behind();
   for (const bool while_lost : {false, true}) {
     if (!while_lost) four_.rank_died(3, now_ += kMs);
@@ -164,7 +164,7 @@ TEST_F(LeftBehindTest, ItsEndHidesNoFailureThatFollows) {
   EXPECT_EQ(report.failures[2].group, 1u);
 }
 
-TEST_F(LeftBehindTest, OneThatComesToItselfLateIsNamedAndLosesNoGroup) {
+TEST_F(LeftBehindTest, RejoiningRankCausesNoSecondFailure) {
   leave_3_behind();
   lose_group({3}, 1);
   begin({0, 1, 3});
@@ -173,7 +173,7 @@ TEST_F(LeftBehindTest, OneThatComesToItselfLateIsNamedAndLosesNoGroup) {
   EXPECT_THAT(report.failures[0].ranks, testing::ElementsAre(2, 3));
 }
 
-TEST_F(LeftBehindTest, WhoHasLeftIsNotLost) {
+TEST_F(LeftBehindTest, DrainedRankIsNotLost) {
   begin({0, 1, 2, 3});
   four_.add(event(3, 1, DrainedEvent{}));
   four_.rank_died(2, now_ += kMs);

@@ -38,7 +38,7 @@ TEST_F(RecorderTest, ReportsAQuietRun) {
 }
 
 // A dropped snapshot has no event of its own, and no step follows the last one.
-TEST_F(RecorderTest, StallIsThatOfAllSnapshots) {
+TEST_F(RecorderTest, StallCoversAllSnapshots) {
   begin_epoch(0, false);
   const auto stalled = [&](uint64_t step, double ms) {
     recorder_.add(event(1, step, StepEvent{.loss_bits = loss_at(step), .stall_ms = ms}));
@@ -57,7 +57,7 @@ TEST_F(RecorderTest, StallIsThatOfAllSnapshots) {
   EXPECT_EQ(report.checkpoints.each[0].stall_ms, 2);
 }
 
-TEST_F(RecorderTest, PartsAreThoseOfTheSlowestRank) {
+TEST_F(RecorderTest, TimingsAreMaximaOverRanks) {
   begin_epoch(0, false);
   recorder_.add(
       event(0, 2, SnapshotEvent{.durable = true, .timings = {.copy_ns = 5, .sync_ns = 3}}));
@@ -69,7 +69,7 @@ TEST_F(RecorderTest, PartsAreThoseOfTheSlowestRank) {
 }
 
 // A rank that dies after the commit, before its own event, has contributed its part.
-TEST_F(RecorderTest, ACheckpointHasTheBytesOfRanksThatDiedBeforeTheySaidSo) {
+TEST_F(RecorderTest, CheckpointIncludesBytesOfDeadRanks) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 2; ++step) do_step(step);
   saved(2, true, {1});
@@ -84,7 +84,7 @@ TEST_F(RecorderTest, ACheckpointHasTheBytesOfRanksThatDiedBeforeTheySaidSo) {
 }
 
 // Survivors continue while a staged snapshot is still being written.
-TEST_F(RecorderTest, ACheckpointMayBecomeDurableInALaterEpoch) {
+TEST_F(RecorderTest, CheckpointMayBecomeDurableInLaterEpoch) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 2; ++step) do_step(step);
   saved(2, false, {});
@@ -98,7 +98,7 @@ TEST_F(RecorderTest, ACheckpointMayBecomeDurableInALaterEpoch) {
   EXPECT_EQ(report.checkpoints.each[0].durable_ms, 7);
 }
 
-TEST_F(RecorderTest, TellsThePaceThatWasInForceLast) {
+TEST_F(RecorderTest, ReportsLastPace) {
   begin_epoch(0, false);
   for (const uint64_t every : {4u, 9u}) {
     const CheckpointPace pace{every, 3, 5};
@@ -110,7 +110,7 @@ TEST_F(RecorderTest, TellsThePaceThatWasInForceLast) {
   EXPECT_EQ(recorder_.report().pace.reason, "because of 9");
 }
 
-TEST_F(RecorderTest, TellsOfEveryLookAtThePlacement) {
+TEST_F(RecorderTest, ReportsEveryReplan) {
   begin_epoch(0, false);
   for (const bool moved : {true, false}) {
     const Relayout relayout{.bytes_moved = 77, .plan_ms = 2, .migrate_ms = 3};
@@ -139,7 +139,7 @@ TEST_F(RecorderTest, TellsOfEveryLookAtThePlacement) {
 }
 
 // A survivor's last step of the old history may be read after the new one has begun elsewhere.
-TEST_F(RecorderTest, AHistoryThatLostTokensNeedNotReproduce) {
+TEST_F(RecorderTest, LossesMayDifferAfterLostTokens) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 4; ++step) do_step(step);
   recorder_.rank_died(1, now_ += kMs);
@@ -160,7 +160,7 @@ TEST_F(RecorderTest, AHistoryThatLostTokensNeedNotReproduce) {
 }
 
 // A survivor continued with older experts and was then lost, too; all ranks roll back to before.
-TEST_F(RecorderTest, WhoGoesBackToBeforeALossNeedNotReproduceWhatFollowedIt) {
+TEST_F(RecorderTest, StepsAfterTokenLossMayDifferAfterRollback) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 5; ++step) do_step(step);
   recorder_.rank_died(1, now_ += kMs);
@@ -184,7 +184,7 @@ TEST_F(RecorderTest, WhoGoesBackToBeforeALossNeedNotReproduceWhatFollowedIt) {
 }
 
 // Steps that were done before the loss are the same in both.
-TEST_F(RecorderTest, WhoGoesBackToBeforeALossReproducesWhatLedToIt) {
+TEST_F(RecorderTest, StepsBeforeTokenLossMustReproduceAfterRollback) {
   begin_epoch(0, false);
   for (uint64_t step = 1; step <= 5; ++step) do_step(step);
   recorder_.rank_died(1, now_ += kMs);
@@ -210,7 +210,7 @@ TEST_F(RecorderTest, ReportsThePltOfTheNewestStep) {
   EXPECT_EQ(recorder_.report().lost, (std::vector<int64_t>{7, 0}));
 }
 
-TEST_F(RecorderTest, WhoJoinsAndLeavesChangesTheMembersAndIsNoFailure) {
+TEST_F(RecorderTest, JoinsAndLeavesAreChangesNotFailures) {
   begin_epoch(0, false);
   do_step(1);
   recorder_.add(event(0, 1, RegroupingEvent{}));
@@ -255,7 +255,7 @@ TEST_F(RecorderTest, WhoJoinsAndLeavesChangesTheMembersAndIsNoFailure) {
   EXPECT_EQ(report.changes[1].bytes_moved, 77u);
 }
 
-TEST_F(RecorderTest, NoticesALossThatIsNotReproduced) {
+TEST_F(RecorderTest, NoticesLossThatDiffersBetweenRanks) {
   begin_epoch(0, false);
   do_step(1);
   do_step(2, {0});
@@ -276,7 +276,7 @@ TEST_F(RecorderTest, AStepCountsOncePerEpoch) {
   EXPECT_FALSE(recorder_.is_first_of_step(step));
 }
 
-TEST_F(RecorderTest, ReportsTheLossOfTheDaemonByItself) {
+TEST_F(RecorderTest, ReportsDaemonFailureSeparately) {
   begin_epoch(0, false);
   do_step(1);
   recorder_.daemon_back(now_);  // its first start
@@ -290,7 +290,7 @@ TEST_F(RecorderTest, ReportsTheLossOfTheDaemonByItself) {
   EXPECT_NEAR(report.daemon_failures[0].down_ms.value(), 42, 1e-9);
 }
 
-TEST_F(RecorderTest, DaemonThatStaysAwayIsReported) {
+TEST_F(RecorderTest, DaemonThatStaysDownIsReported) {
   begin_epoch(0, false);
   do_step(1);
   recorder_.daemon_died(now_ += kMs);

@@ -13,7 +13,7 @@ namespace {
 
 using testing::ElementsAre;
 
-TEST(RecutPlanTest, RanksThatStayGetEqualRangesAndOthersNone) {
+TEST(RecutPlanTest, RemainingRanksGetEqualRangesOthersNone) {
   EXPECT_THAT(cut_for({}, 3, 10),
               ElementsAre(ElementRange{0, 3}, ElementRange{3, 6}, ElementRange{6, 10}));
   EXPECT_THAT(cut_for({true, false, true}, 3, 10),
@@ -35,7 +35,7 @@ TEST(RecutPlanTest, ARecutThatNoRankCompletedIsUndone) {
 }
 
 // Rank 0 has released its old range; the others were lost from the barrier.
-TEST(RecutPlanTest, ARecutThatOneRankCompletedIsCompletedByAll) {
+TEST(RecutPlanTest, AllRanksCompleteRecutThatOneCompleted) {
   const std::vector<CutStand> stands = {{.held = {0, 3}},
                                         {.held = {5, 10}, .filled = true, .next = {3, 6}},
                                         {.filled = true, .next = {6, 10}}};
@@ -46,17 +46,17 @@ TEST(RecutPlanTest, ARecutThatOneRankCompletedIsCompletedByAll) {
               ElementsAre(ElementRange{0, 3}, ElementRange{3, 6}, ElementRange{6, 10}));
 }
 
-TEST(RecutPlanTest, StandsArriveAsTheyWereSent) {
+TEST(RecutPlanTest, CutStandsRoundTrip) {
   const CutStand stand{.held = {2, 7}, .filled = true, .next = {4, 11}};
   EXPECT_EQ(to_values(stand).size(), kCutStandValues);
   EXPECT_EQ(cut_stand_from(to_values(stand)), stand);
 }
 
-// Elements of expert 0 that each rank has after the plan was carried out, and how often
-// an element came in.
-class Carried {
+// Result of a plan: elements of expert 0 that each rank holds afterwards, and how often each
+// element was received.
+class AppliedPlan {
  public:
-  Carried(const RecutRequest& request, const RecutPlan& plan) {
+  AppliedPlan(const RecutRequest& request, const RecutPlan& plan) {
     for (uint32_t rank = 0; rank < request.held.size(); ++rank) {
       for (uint64_t i = request.held[rank].begin; i < request.held[rank].end; ++i) {
         has_[rank].insert(i);
@@ -136,10 +136,10 @@ TEST(RecutPlanProperty, EveryElementMovesOnceWithinTheBuffers) {
     for (const ElementRange& range : request.held) stands.push_back({.held = range});
     if (!agree_on_cut(stands, elements).whole) continue;
     const RecutPlan plan = plan_recut(request);
-    Carried carried(request, plan);
+    AppliedPlan applied(request, plan);
     uint64_t bytes = 0;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      EXPECT_TRUE(carried.has(rank, request.wanted[rank]));
+      EXPECT_TRUE(applied.has(rank, request.wanted[rank]));
       const ElementRange& held = request.held[rank];
       const ElementRange& wanted = request.wanted[rank];
       uint64_t missing = 0;
@@ -147,7 +147,7 @@ TEST(RecutPlanProperty, EveryElementMovesOnceWithinTheBuffers) {
         missing += i < held.begin || i >= held.end ? 1 : 0;
       }
       const uint64_t dense = request.dense_held[rank] ? 0 : 5 + request.dense[1];
-      EXPECT_EQ(carried.dense_elements(rank), dense);
+      EXPECT_EQ(applied.dense_elements(rank), dense);
       bytes += 12 * (missing * request.experts + dense);
     }
     EXPECT_EQ(plan.moves.bytes, bytes);

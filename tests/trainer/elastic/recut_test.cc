@@ -23,16 +23,16 @@ struct ShardedRank : Rank {
   // The phases of a membership change; the rank dies before phase `dies_in`. The ranks in `stays`
   // (empty: all) hold all state afterwards.
   Status change(Comm& comm, const std::vector<bool>& stays = {}, int dies_in = -1) {
-    CKPT_TRY(gone_in(0, comm, dies_in));
+    CKPT_TRY(fail_in_phase(0, comm, dies_in));
     CKPT_ASSIGN(whole, recut.is_whole(comm, live.stand()));
     if (!whole) return {};
     CKPT_TRY(live.agree(comm));
-    CKPT_TRY(gone_in(1, comm, dies_in));
+    CKPT_TRY(fail_in_phase(1, comm, dies_in));
     CKPT_TRY(recut.move(comm, stays, progress.step));
     live.is_whole();
-    CKPT_TRY(gone_in(2, comm, dies_in));
+    CKPT_TRY(fail_in_phase(2, comm, dies_in));
     CKPT_TRY(recut.commit(comm));
-    CKPT_TRY(gone_in(3, comm, dies_in));
+    CKPT_TRY(fail_in_phase(3, comm, dies_in));
     bytes_moved = recut.bytes_moved();
     return stays.empty() ? train_with(comm) : Status();
   }
@@ -91,7 +91,7 @@ class RecutTest : public LiveStateRanks {
   }
 };
 
-TEST_F(RecutTest, GroupsGrowAndShrinkWithoutChangingABit) {
+TEST_F(RecutTest, GrowingAndShrinkingChangesNoBit) {
   Ranks group = start_sharded(2);
   train_sharded(group, 2);
   group.push_back(make_sharded(2, 0));  // joins with nothing
@@ -124,7 +124,7 @@ TEST_F(RecutTest, MovesEachElementThatChangesItsOwnerOnce) {
 }
 
 // From halves to thirds, in one round. A rank that keeps its range has no second one.
-TEST_F(RecutTest, TakesOldAndNewRangesAndBuffersOfMemory) {
+TEST_F(RecutTest, MemoryIsOldAndNewRangesPlusBuffers) {
   Ranks group = start_sharded(2);
   train_sharded(group, 1);  // layers have buffers, which go before ranges move
   group.push_back(make_sharded(2, 0));
@@ -158,7 +158,7 @@ TEST_F(RecutTest, TakesOldAndNewRangesAndBuffersOfMemory) {
 }
 
 // The store's layer buffers must not add to the memory of the old and the new range.
-TEST_F(RecutTest, AStoreThatIsReleasedKeepsNoMemory) {
+TEST_F(RecutTest, ReleasedStoreKeepsNoMemory) {
   Ranks group = start_sharded(2);
   train_sharded(group, 1);
   ExpertStore& store = group[0]->model->experts();
@@ -168,7 +168,7 @@ TEST_F(RecutTest, AStoreThatIsReleasedKeepsNoMemory) {
   EXPECT_EQ(store.memory_bytes(), 0u);
 }
 
-TEST_F(RecutTest, ALostRankMakesAViewNecessary) {
+TEST_F(RecutTest, LostRankLeavesGroupIncomplete) {
   Ranks group = start_sharded(3);
   train_sharded(group, 1);
   group.erase(group.begin() + 1);
@@ -178,7 +178,7 @@ TEST_F(RecutTest, ALostRankMakesAViewNecessary) {
 }
 
 // The step that was in flight is applied by no rank: the lost one has a part of its gradients.
-TEST_F(RecutTest, NoRankAppliesAPendingStepAfterALoss) {
+TEST_F(RecutTest, NoRankAppliesPendingStepAfterLoss) {
   Ranks group = start_sharded(3);
   train_sharded(group, 1);
   (void)on_all(group, [&](ShardedRank& rank, Comm& comm) -> Status {
@@ -197,7 +197,7 @@ TEST_F(RecutTest, NoRankAppliesAPendingStepAfterALoss) {
 }
 
 // The group was lost, but no rank: the step is applied by all ranks.
-TEST_F(RecutTest, AGroupWithAllItsRanksAppliesWhatIsPending) {
+TEST_F(RecutTest, CompleteGroupAppliesPendingStep) {
   Ranks group = start_sharded(2);
   train_sharded(group, 1);
   (void)on_all(group, [&](ShardedRank& rank, Comm& comm) -> Status {
@@ -216,7 +216,7 @@ TEST_F(RecutTest, AGroupWithAllItsRanksAppliesWhatIsPending) {
 }
 
 // A lost rank loses its range. A lost joining rank costs nothing while all old ranges still exist.
-TEST_F(RecutTest, ALossInAnyPhaseLeavesRangesWholeOrLost) {
+TEST_F(RecutTest, OnlyJoinerLossInAnyPhaseKeepsRanges) {
   constexpr size_t kJoiner = 2;
   for (int phase = 0; phase <= 3; ++phase) {
     for (size_t who = 0; who <= kJoiner; ++who) {
@@ -242,7 +242,7 @@ TEST_F(RecutTest, ALossInAnyPhaseLeavesRangesWholeOrLost) {
 
 // Some ranks leave the barrier, others are cut off in it, and none is lost: all complete the
 // re-cut.
-TEST_F(RecutTest, ARecutThatSomeRanksCompletedIsCompletedByAll) {
+TEST_F(RecutTest, AllRanksCompleteRecutThatSomeCompleted) {
   Ranks group = start_sharded(2);
   train_sharded(group, 2);
   group.push_back(make_sharded(2, 0));
@@ -262,7 +262,7 @@ TEST_F(RecutTest, ARecutThatSomeRanksCompletedIsCompletedByAll) {
   EXPECT_EQ(group[2]->progress, group[1]->progress);
 }
 
-TEST_F(RecutTest, WhatArrivesDamagedIsSentAgain) {
+TEST_F(RecutTest, DamagedTransferIsRetried) {
   Ranks group = start_sharded(2);
   train_sharded(group, 2);
   group.push_back(make_sharded(2, 0));

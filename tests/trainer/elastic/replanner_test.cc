@@ -1,4 +1,4 @@
-// When experts move though the members stay.
+// Decisions to migrate experts without a membership change.
 #include "trainer/elastic/replanner.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ const std::vector<int64_t> kRouted = {60, 30, 5, 5};
 
 class ReplannerTest : public testing::Test {
  protected:
-  // Ten steps after the begin, with what two ranks measured alike.
+  // Decides ten steps after begin(); both ranks measured the same.
   ReplanChoice choose(const ReplanOptions& options, int64_t ns_per_token, uint64_t moved_bytes = 0,
                       double moved_ms = 0) {
     Replanner replanner(options);
@@ -36,7 +36,7 @@ class ReplannerTest : public testing::Test {
   const ReplanOptions options_{.every = 10, .steps = 1000, .expert_bytes = kExpertBytes};
 };
 
-TEST_F(ReplannerTest, LooksWhenSoManyStepsHavePassedSinceItBegan) {
+TEST_F(ReplannerTest, IsDueAfterIntervalSinceBegin) {
   Replanner replanner({.every = 10, .steps = 30});
   replanner.begin(7, {});
   EXPECT_FALSE(replanner.due(16));
@@ -57,7 +57,7 @@ TEST_F(ReplannerTest, CountsTheTokensSinceItBegan) {
   EXPECT_THAT(replanner.window(now), ElementsAre(9, 18, 27, 0));
 }
 
-TEST_F(ReplannerTest, PredictsTheGainFromTheBusiestRankOfEachLayer) {
+TEST_F(ReplannerTest, PredictsGainFromBusiestRankPerLayer) {
   const ReplanChoice choice = choose(options_, 1'000'000);
   EXPECT_THAT(choice.before.busiest_tokens, DoubleEq(90));
   EXPECT_THAT(choice.after.busiest_tokens, DoubleEq(60));
@@ -67,7 +67,7 @@ TEST_F(ReplannerTest, PredictsTheGainFromTheBusiestRankOfEachLayer) {
   EXPECT_THAT(choice.gain_ms, DoubleEq(30)) << "30 tokens less, of 1 ms each, in as many steps";
 }
 
-TEST_F(ReplannerTest, MovesOnlyIfThatPays) {
+TEST_F(ReplannerTest, MovesOnlyIfGainExceedsCost) {
   // 1000 bytes in 2 ms, measured.
   EXPECT_TRUE(choose(options_, 70'000, 500, 1).moves) << "2.1 ms to gain";
   EXPECT_FALSE(choose(options_, 60'000, 500, 1).moves) << "1.8 ms";
@@ -78,13 +78,13 @@ TEST_F(ReplannerTest, MovesOnlyIfThatPays) {
   EXPECT_TRUE(choose(better, 60'000, 500, 1).moves) << "whatever it costs";
 }
 
-TEST_F(ReplannerTest, GainsNothingAfterTheEndOfTheRun) {
+TEST_F(ReplannerTest, GainCountsOnlyRemainingSteps) {
   ReplanOptions short_run = options_;
   short_run.steps = 25;
   EXPECT_THAT(choose(short_run, 1'000'000).gain_ms, DoubleEq(15)) << "5 steps are left of 10";
 }
 
-TEST_F(ReplannerTest, StaysWhereNothingIsToBeGained) {
+TEST_F(ReplannerTest, KeepsPlacementWithoutGain) {
   ReplanOptions better = options_;
   better.if_better = true;
   Replanner replanner(better);
@@ -95,7 +95,7 @@ TEST_F(ReplannerTest, StaysWhereNothingIsToBeGained) {
   }
 }
 
-TEST_F(ReplannerTest, TheFastestMoveIsTheMeasure) {
+TEST_F(ReplannerTest, MeasuresRateOfFastestMigration) {
   Replanner replanner(options_);
   replanner.moved(1000, 4);
   const std::vector<int64_t> first = replanner.measured();
@@ -107,7 +107,7 @@ TEST_F(ReplannerTest, TheFastestMoveIsTheMeasure) {
   EXPECT_NE(replanner.measured(), first);
 }
 
-TEST(BalanceTest, KnowsReplicasAndTheWorstLayer) {
+TEST(BalanceTest, AccountsForReplicasAndWorstLayer) {
   const ComputePlacement placement =
       *make_placement({{{0, 1}, {0, 2}, {3}}, {{0, 1}, {2}, {3}}}, 4, 3);
   // Layer 0: 10 + 10, 10 + 10, 10. Layer 1: 30, 10, 10.
@@ -120,7 +120,7 @@ TEST(BalanceTest, KnowsReplicasAndTheWorstLayer) {
   EXPECT_EQ(of_nothing.max_over_mean, 1) << "no token, no imbalance";
 }
 
-TEST(BalanceTest, CountsWhatARankHasNotGot) {
+TEST(BalanceTest, CountsExpertsThatRanksLack) {
   const ComputePlacement from = *make_placement({{{0, 1}, {2, 3}}}, 4, 2);
   EXPECT_EQ(experts_to_move(from, from), 0u);
   EXPECT_EQ(experts_to_move(from, *make_placement({{{1, 0}, {3, 2}}}, 4, 2)), 0u);

@@ -59,7 +59,7 @@ TEST(RunOutcome, StopAtOnceAfterAFailureChangesNothing) {
   EXPECT_EQ(outcome.drain_ms(), drain_ms);
 }
 
-TEST(RunOutcome, DrainIsShorterTheMoreUrgentTheStop) {
+TEST(RunOutcome, UrgentStopShortensDrain) {
   const uint64_t unhurried_ms = RunOutcome().drain_ms();
   RunOutcome in_vain;
   in_vain.saved_in_vain();
@@ -71,7 +71,7 @@ TEST(RunOutcome, DrainIsShorterTheMoreUrgentTheStop) {
   EXPECT_LT(stopped.drain_ms(), in_vain.drain_ms());
 }
 
-TEST(RunOutcome, LimitOfUnsavedStepsStopsTheRunByItself) {
+TEST(RunOutcome, UnsavedLimitStopsRunByItself) {
   RunOutcome outcome;
   EXPECT_EQ(outcome.stopped_by(), "as its ranks were asked to stop");
   EXPECT_EQ(outcome.stopped_exit_code(0), 128 + SIGTERM);

@@ -48,7 +48,7 @@ class SaveMonitorTest : public testing::Test {
   uint64_t now_ns_ = kOneSecondNs;
 };
 
-TEST(SnapshotCauseTest, NamesOfRunStepAndRankAreLeftOut) {
+TEST(SnapshotCauseTest, OmitsNamesOfRunStepAndRank) {
   EXPECT_EQ(snapshot_cause("run a step 5: the snapshot failed: run a step 5: the disk is full"),
             "the disk is full");
   EXPECT_EQ(snapshot_cause("run a step 5: rank 3 gave it up: run a step 5: no free slab"),
@@ -59,7 +59,7 @@ TEST(SnapshotCauseTest, NamesOfRunStepAndRankAreLeftOut) {
   }
 }
 
-TEST_F(SaveMonitorTest, OneLineForACauseOfAllRanksAndSteps) {
+TEST_F(SaveMonitorTest, ReportsEachCauseOnce) {
   for (uint64_t step = 5; step <= 20; step += 5) {
     for (uint32_t rank = 0; rank < 4; ++rank) {
       fails(rank, step,
@@ -86,14 +86,14 @@ TEST_F(SaveMonitorTest, OneLineForACauseOfAllRanksAndSteps) {
   EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 40 failed: EIO")) << "it is back";
 }
 
-TEST_F(SaveMonitorTest, NumbersDoNotMakeACauseNew) {
+TEST_F(SaveMonitorTest, NumbersDoNotChangeCause) {
   fails(0, 5,
         "disk full: /d (file system /): 2.7 MiB needed, 0 B available (1.5 MiB free; 3 B left)");
   fails(0, 6, "disk full: /d (file system /): 12 KiB needed, 1.5 GiB available (0 B free)");
   EXPECT_EQ(lines().size(), 1u);
 }
 
-TEST_F(SaveMonitorTest, AFullDiskIsToldInFullOnce) {
+TEST_F(SaveMonitorTest, FullDiskIsReportedInFullOnce) {
   const std::string full =
       "disk full: No space left on device: /d (file system /): 2.7 MiB needed, 0 B available (0 B "
       "free); delete commits or other files there";
@@ -123,7 +123,7 @@ TEST_F(SaveMonitorTest, AFullDiskIsToldInFullOnce) {
   EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 20 failed: " + full)) << "full again";
 }
 
-TEST_F(SaveMonitorTest, AFullJournalIsNotToldAsAFullDisk) {
+TEST_F(SaveMonitorTest, FullJournalIsNotReportedAsFullDisk) {
   const std::string full = "disk full: No space left on device: /d (file system /): ";
   fails(0, 5, full + "2.7 MiB needed, 0 B available", ckpt::ErrorDetail::kDiskFull);
   EXPECT_EQ(lines().size(), 1u);
@@ -132,13 +132,13 @@ TEST_F(SaveMonitorTest, AFullJournalIsNotToldAsAFullDisk) {
   EXPECT_THAT(lines(), ElementsAre("the checkpoint of step 10 failed: " + journal));
 }
 
-TEST_F(SaveMonitorTest, WithoutADetailOtherWordsAreAnotherCause) {
+TEST_F(SaveMonitorTest, OtherTextWithoutDetailIsNewCause) {
   fails(0, 5, "disk full: /d (file system /): 2.7 MiB needed, 0 B available");
   fails(0, 10, "disk full: /d (file system /): the journal needs 8 KiB more");
   EXPECT_EQ(lines().size(), 2u) << "an older ckptd sends no detail";
 }
 
-TEST_F(SaveMonitorTest, CheckpointsOnTheirWayBeforeAFailureDoNotEndIt) {
+TEST_F(SaveMonitorTest, OlderPendingCheckpointsDoNotEndFailure) {
   fails(0, 9, "EIO");
   durable(0, 3);
   now_ns_ += kOneSecondNs;
@@ -168,7 +168,7 @@ TEST_F(SaveMonitorTest, FailuresAreCountedSinceTheLastSuccess) {
                                    "step 60"));
 }
 
-TEST_F(SaveMonitorTest, FailureWithoutACauseIsToldAfterAWhile) {
+TEST_F(SaveMonitorTest, FailureWithoutCauseIsReportedAfterDelay) {
   fails(1, 5, std::string(kOtherRankFailed));
   EXPECT_THAT(lines(), IsEmpty());
   now_ns_ += 3 * kOneSecondNs;
@@ -185,12 +185,12 @@ TEST_F(SaveMonitorTest, FatalErrorNamesTheCauseAnotherRankHad) {
   EXPECT_EQ(monitor_.with_cause("something else"), "something else");
 }
 
-TEST_F(SaveMonitorTest, MissingAnswerIsNoFailureOfItsOwn) {
+TEST_F(SaveMonitorTest, MissingAnswerIsNotReportedAsFailure) {
   no_answer(0, 5);
   EXPECT_THAT(lines(), IsEmpty());
 }
 
-TEST_F(SaveMonitorTest, StallsAreToldWithCauseAndRemedy) {
+TEST_F(SaveMonitorTest, StallReportNamesCauseAndRemedy) {
   for (uint32_t rank = 0; rank < 4; ++rank) durable(rank, 5);
   stall(10, {.room_ms = 8'800, .snapshots_open = 3});
   EXPECT_THAT(lines(), ElementsAre(AllOf(HasSubstr("step 10: training stood still for 8.8 s"),
@@ -213,14 +213,14 @@ TEST_F(SaveMonitorTest, StallsAreToldWithCauseAndRemedy) {
   EXPECT_THAT(lines(), IsEmpty()) << "a copy is work, not a wait";
 }
 
-TEST_F(SaveMonitorTest, WholeStallIsToldForLongWaits) {
+TEST_F(SaveMonitorTest, LongWaitReportsWholeStall) {
   durable(0, 5);
   stall(10, {.stall_ms = 1'200, .room_ms = 900, .snapshots_open = 3});
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("training stood still for 1.2 s, until earlier")));
 }
 
 // Right after a restart of ckptd every checkpoint waits, however fast its disk is.
-TEST_F(SaveMonitorTest, AStallIsNotBlamedOnADiskThatWritesFast) {
+TEST_F(SaveMonitorTest, StallIsNotBlamedOnFastDisk) {
   for (uint32_t rank = 0; rank < 4; ++rank) {
     add({.rank = rank, .step = 5},
         SnapshotEvent{.durable = true, .bytes = 1 << 20, .durable_ms = 69});
@@ -234,7 +234,7 @@ TEST_F(SaveMonitorTest, AStallIsNotBlamedOnADiskThatWritesFast) {
                            Not(HasSubstr("--out-of-slabs")))));
 }
 
-TEST_F(SaveMonitorTest, LongStallIsToldWhileItLastsAndWhenItIsOver) {
+TEST_F(SaveMonitorTest, LongStallIsReportedDuringAndAfter) {
   durable(0, 5);
   for (uint32_t rank = 0; rank < 2; ++rank) {
     add({.rank = rank, .step = 20}, StallingEvent{.waited_ms = 2'000, .snapshots_open = 3});
@@ -250,7 +250,7 @@ TEST_F(SaveMonitorTest, LongStallIsToldWhileItLastsAndWhenItIsOver) {
   EXPECT_THAT(lines(), IsEmpty());
 }
 
-TEST_F(SaveMonitorTest, StallIsOverWithTheNextStepWhateverIsCountedOfIt) {
+TEST_F(SaveMonitorTest, NextStepEndsStall) {
   durable(0, 5);
   add({.step = 20}, StallingEvent{.waited_ms = 2'000, .snapshots_open = 3});
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("step 21: training stands still")));
@@ -263,7 +263,7 @@ TEST_F(SaveMonitorTest, StallIsOverWithTheNextStepWhateverIsCountedOfIt) {
   EXPECT_THAT(lines(), IsEmpty()) << "it is long over";
 }
 
-TEST_F(SaveMonitorTest, MemoryThatIsNotReadyIsNoArenaThatIsTooSmall) {
+TEST_F(SaveMonitorTest, UnreadyMemoryIsNotReportedAsSmallArena) {
   stall(5, {.slabs_ms = 2'000});
   EXPECT_THAT(lines(),
               ElementsAre(AllOf(HasSubstr("memory was not ready"), HasSubstr("--warm-pool"),
@@ -279,7 +279,7 @@ TEST_F(SaveMonitorTest, SlowestRankOfAStepCounts) {
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("step 10: training stood still for 4.0 s")));
 }
 
-TEST_F(SaveMonitorTest, SilenceTowardsAnotherRankIsNoFailureOfItsOwn) {
+TEST_F(SaveMonitorTest, UnansweredRankCausesNoFailureReport) {
   for (const bool silent_rank_first : {true, false}) {
     const uint64_t step = silent_rank_first ? 5 : 10;
     if (silent_rank_first) no_answer(0, step);
@@ -303,7 +303,7 @@ TEST_F(SaveMonitorTest, RollbackForgetsFailuresOfLaterSteps) {
   EXPECT_THAT(lines(), ElementsAre("checkpoints succeed again: step 25 is durable"));
 }
 
-TEST_F(SaveMonitorTest, StepsOfALostEpochReadLateAreNotUnsaved) {
+TEST_F(SaveMonitorTest, LateStepsOfLostEpochAreNotUnsaved) {
   trains(0, 1, 0);
   trains(1, 1, 0);
   steps(0, 32);
@@ -326,7 +326,7 @@ TEST_F(SaveMonitorTest, PostponedCheckpointOpensAPeriod) {
   EXPECT_EQ(monitor_.unsaved().periods(now_ns_)[0].cause, "ckptd at /s does not answer");
 }
 
-TEST_F(SaveMonitorTest, EventsOfAnEpochReadLateDoNotUndoWhatIsSaved) {
+TEST_F(SaveMonitorTest, LateEventsDoNotUndoSavedStep) {
   trains(0, 1, 0);
   steps(0, 5);
   durable(0, 5);

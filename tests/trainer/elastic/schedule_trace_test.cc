@@ -47,12 +47,12 @@ TEST(ScheduleTrace, IsAChromeTraceOfAllRanks) {
   EXPECT_EQ(events[8].at("name"), "layer 0 token all-to-all");
 }
 
-TEST(ScheduleTrace, IsADocumentWithoutEvents) {
+TEST(ScheduleTrace, IsValidWithoutEvents) {
   EXPECT_TRUE(json::parse(ScheduleTrace().json()).at("traceEvents").empty());
 }
 
-// From a rank of another program.
-TEST(ScheduleTrace, LeavesOutWhatItDoesNotKnow) {
+// Spans with unknown activities or lanes come from a rank of another version.
+TEST(ScheduleTrace, LeavesOutUnknownSpans) {
   ScheduleTrace trace;
   trace.add({}, {.spans = {{99, 0, 0, 1, 2}, {-1, 0, 0, 1, 2}, {0, 2, 0, 1, 2}}});
   EXPECT_EQ(json::parse(trace.json()).at("traceEvents").size(), 3u) << "names alone";

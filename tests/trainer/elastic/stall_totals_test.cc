@@ -21,7 +21,7 @@ TEST_F(StallTotalsTest, SlowestRankOfASnapshotCounts) {
   EXPECT_EQ(stalls_.longest_ms(), 5);
 }
 
-TEST_F(StallTotalsTest, StepAndSnapshotTellTheSameStall) {
+TEST_F(StallTotalsTest, StepAndSnapshotReportSameStall) {
   stalls_.stepped(0, 1, 11, 3);
   stalls_.settled(0, 1, 10, 3);
   EXPECT_EQ(stalls_.total_ms(), 3);
@@ -44,7 +44,7 @@ TEST_F(StallTotalsTest, RedoneStepStallsAgain) {
 }
 
 // The step after the snapshot is done only in the next epoch, by ranks that kept their state.
-TEST_F(StallTotalsTest, SurvivorsTellOneStallInTwoEpochs) {
+TEST_F(StallTotalsTest, SurvivorStallAcrossEpochsCountsOnce) {
   stalls_.settled(0, 1, 10, 3);
   stalls_.trains(2, /*goes_on=*/true);
   stalls_.stepped(0, 2, 11, 3);

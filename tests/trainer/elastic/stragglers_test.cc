@@ -1,4 +1,4 @@
-// Which rank the others waited for.
+// Straggler detection: the rank that the others waited for.
 #include "trainer/elastic/stragglers.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ using testing::SizeIs;
 // A step of 100 ms, `own_ms` of them outside of collectives.
 StepEvent step_of(double own_ms) { return {.ms = 100, .waited_ms = 100 - own_ms}; }
 
-TEST(StragglersTest, TheOneWithMostOfItsOwnIsTheOneTheOthersWaitFor) {
+TEST(StragglersTest, SlowestRankHasMostOwnTime) {
   Stragglers stragglers;
   stragglers.begin(1, 3);
   const double own_ms[4][3] = {{10, 40, 20}, {10, 60, 20}, {50, 40, 30}, {10, 70, 40}};
@@ -37,7 +37,7 @@ TEST(StragglersTest, TheOneWithMostOfItsOwnIsTheOneTheOthersWaitFor) {
   EXPECT_EQ(ranks[2].more_ms, 0);
 }
 
-TEST(StragglersTest, ASnapshotIsNobodysWork) {
+TEST(StragglersTest, SnapshotStallIsNotOwnTime) {
   Stragglers stragglers;
   stragglers.begin(1, 2);
   StepEvent copies = step_of(60);
@@ -49,7 +49,7 @@ TEST(StragglersTest, ASnapshotIsNobodysWork) {
   EXPECT_EQ(stragglers.ranks()[1].slowest, 1u);
 }
 
-TEST(StragglersTest, OfEqualsItIsTheLowest) {
+TEST(StragglersTest, LowestRankWinsTie) {
   Stragglers stragglers;
   stragglers.begin(1, 2);
   stragglers.add(1, {.rank = 1, .step = 1}, step_of(20));

@@ -32,7 +32,7 @@ class UnsavedWatchTest : public testing::Test {
   std::vector<Verdict> verdicts_;
 };
 
-TEST_F(UnsavedWatchTest, SilenceIsToldWithinTwoSecondsAndSeldomAfterwards) {
+TEST_F(UnsavedWatchTest, SilenceIsReportedWithinTwoSecondsThenRarely) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.stepped(25);
@@ -162,7 +162,7 @@ TEST_F(UnsavedWatchTest, EachPeriodHasItsOwnTimeAndCause) {
   EXPECT_TRUE(periods[1].saved);
 }
 
-TEST_F(UnsavedWatchTest, ReportHasThePeriodThatALineTold) {
+TEST_F(UnsavedWatchTest, ReportMatchesLoggedPeriod) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.durable(20, 9 * kSecondNs);
@@ -186,7 +186,7 @@ TEST_F(UnsavedWatchTest, ReportHasThePeriodThatALineTold) {
 
 // A checkpoint that was handed over before the silence is durable at its end, before a heartbeat
 // has its answer.
-TEST_F(UnsavedWatchTest, PeriodOfALineEndsWithADurableCheckpointBeforeTheAnswer) {
+TEST_F(UnsavedWatchTest, DurableCheckpointEndsLoggedPeriodBeforeAnswer) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.durable(50, 9 * kSecondNs);
@@ -233,7 +233,7 @@ TEST_F(UnsavedWatchTest, PeriodsCoverAllTheTimeThatCheckpointsFail) {
   for (const auto& period : periods) EXPECT_EQ(period.cause, "no room");
 }
 
-TEST_F(UnsavedWatchTest, NextGroupIsToldOfItsLastCheckpointToo) {
+TEST_F(UnsavedWatchTest, EachGroupReportsStalledLastCheckpoint) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.stepped(30);
@@ -245,7 +245,7 @@ TEST_F(UnsavedWatchTest, NextGroupIsToldOfItsLastCheckpointToo) {
   }
 }
 
-TEST_F(UnsavedWatchTest, StepLimitWarnsAndTrainsOn) {
+TEST_F(UnsavedWatchTest, StepLimitWarnsAndContinues) {
   UnsavedOptions limited = options();
   limited.steps_max = 10;
   UnsavedWatch watch(limited);
@@ -275,7 +275,7 @@ TEST_F(UnsavedWatchTest, TimeLimitStopsOnce) {
   EXPECT_EQ(watch.look({}, 90 * kSecondNs).verdict, Verdict::kContinue);
 }
 
-TEST_F(UnsavedWatchTest, LastCheckpointWaitsForProgressAndNoLonger) {
+TEST_F(UnsavedWatchTest, LastCheckpointTimesOutWithoutProgress) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.stepped(30);
@@ -296,7 +296,7 @@ TEST_F(UnsavedWatchTest, LastCheckpointWaitsForProgressAndNoLonger) {
   EXPECT_EQ(watch.look({.bytes_written = 195}, 256 * kSecondNs).verdict, Verdict::kEnd);
 }
 
-TEST_F(UnsavedWatchTest, SignalShortensTheToldWait) {
+TEST_F(UnsavedWatchTest, SignalShortensReportedWait) {
   const auto told = [&](UnsavedWatch::Daemon daemon) {
     UnsavedWatch watch(options());
     watch.begins(0, kSecondNs);
@@ -312,7 +312,7 @@ TEST_F(UnsavedWatchTest, SignalShortensTheToldWait) {
   EXPECT_THAT(told(hangs), Contains(HasSubstr("does not answer; waiting at most 5 s for it")));
 }
 
-TEST_F(UnsavedWatchTest, NothingIsWaitedForAfterASignalWithoutAnswer) {
+TEST_F(UnsavedWatchTest, SilentDaemonEndsWaitAfterSignal) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.stepped(5);

@@ -40,12 +40,12 @@ class WatchdogTest : public testing::Test {
   Watchdog watchdog_{3};
 };
 
-TEST_F(WatchdogTest, AGroupThatTrainsIsLeftAlone) {
+TEST_F(WatchdogTest, TrainingGroupDoesNotHang) {
   form(1);
   EXPECT_THAT(hanging_after(100'000), IsEmpty()) << "a step may take as long as it takes";
 }
 
-TEST_F(WatchdogTest, WhoDoesNotLeaveALostGroupHangs) {
+TEST_F(WatchdogTest, RankThatStaysInLostGroupHangs) {
   form(1);
   say(GroupLostEvent{}, 0, 1);
   say(GroupLostEvent{}, 1, 1);
@@ -57,7 +57,7 @@ TEST_F(WatchdogTest, WhoDoesNotLeaveALostGroupHangs) {
   EXPECT_THAT(hanging_after(1), IsEmpty()) << "it is named once";
 }
 
-TEST_F(WatchdogTest, WhoWaitsForTheHangingOneIsSpared) {
+TEST_F(WatchdogTest, RanksWaitingForHungRankDoNotHang) {
   form(1);
   say(GroupLostEvent{}, 0, 1);
   say(GroupLostEvent{}, 1, 1);
@@ -66,7 +66,7 @@ TEST_F(WatchdogTest, WhoWaitsForTheHangingOneIsSpared) {
   EXPECT_THAT(hanging_after(100), ElementsAre(2)) << "0 and 1 wait in their join for 2";
 }
 
-TEST_F(WatchdogTest, WhoDoesNotComeAlongWhenOthersAreLetInHangs) {
+TEST_F(WatchdogTest, RankThatDoesNotRegroupHangs) {
   form(1);
   say(RegroupingEvent{}, 0, 1);
   say(RegroupingEvent{}, 1, 1);
@@ -77,7 +77,7 @@ TEST_F(WatchdogTest, WhoDoesNotComeAlongWhenOthersAreLetInHangs) {
 }
 
 // A rank's departure from an earlier epoch says nothing about its current epoch.
-TEST_F(WatchdogTest, ARankThatLeftAnEarlierEpochCanHangInALaterOne) {
+TEST_F(WatchdogTest, RankCanHangInLaterEpoch) {
   form(1);
   for (uint32_t rank = 0; rank < 3; ++rank) say(GroupLostEvent{}, rank, 1);
   for (uint32_t rank = 0; rank < 3; ++rank) say(JoiningEvent{}, rank);
@@ -90,7 +90,7 @@ TEST_F(WatchdogTest, ARankThatLeftAnEarlierEpochCanHangInALaterOne) {
   EXPECT_THAT(hanging_after(2), ElementsAre(2));
 }
 
-TEST_F(WatchdogTest, AFreshProcessMayWaitForADaemonThatIsAway) {
+TEST_F(WatchdogTest, NewProcessMayWaitForDaemon) {
   form(1);
   watchdog_.ended(2);
   watchdog_.started(2, now_);
@@ -104,7 +104,7 @@ TEST_F(WatchdogTest, AFreshProcessMayWaitForADaemonThatIsAway) {
   EXPECT_THAT(hanging_after(100), IsEmpty()) << "all wait for the epoch to open";
 }
 
-TEST_F(WatchdogTest, AProcessThatJoinedBeforeTheOthersNoticedIsNotOneOfThem) {
+TEST_F(WatchdogTest, ProcessRestartedBeforeDetectionDoesNotHang) {
   form(1);
   watchdog_.ended(2);
   watchdog_.started(2, now_);
@@ -116,7 +116,7 @@ TEST_F(WatchdogTest, AProcessThatJoinedBeforeTheOthersNoticedIsNotOneOfThem) {
   EXPECT_THAT(hanging_after(100), IsEmpty());
 }
 
-TEST_F(WatchdogTest, ARankThatNeverTakesItsAnswerHangs) {
+TEST_F(WatchdogTest, RankThatIgnoresJoinAnswerHangs) {
   form(1, {0, 1, 2});
   for (uint32_t rank = 0; rank < 3; ++rank) say(GroupLostEvent{}, rank, 1);
   for (uint32_t rank = 0; rank < 3; ++rank) say(JoiningEvent{}, rank);
@@ -129,7 +129,7 @@ TEST_F(WatchdogTest, ARankThatNeverTakesItsAnswerHangs) {
   EXPECT_THAT(hanging_after(21), ElementsAre(2)) << "epoch 2 opened, so 2 had been answered";
 }
 
-TEST_F(WatchdogTest, AProcessThatNeverGetsAnywhereHangs) {
+TEST_F(WatchdogTest, ProcessStuckInStartHangs) {
   say(JoiningEvent{}, 0);
   say(JoiningEvent{}, 1);
   EXPECT_THAT(hanging_after(149), IsEmpty());
@@ -137,7 +137,7 @@ TEST_F(WatchdogTest, AProcessThatNeverGetsAnywhereHangs) {
   EXPECT_THAT(last_words_, testing::HasSubstr("starting"));
 }
 
-TEST_F(WatchdogTest, SavingAndBeingDoneIsNoHanging) {
+TEST_F(WatchdogTest, SavingRankHasLongTimeoutSavedRankNone) {
   form(1);
   say(SavingEvent{}, 0, 1);
   say(SavedEvent{}, 0);
@@ -180,12 +180,12 @@ class SilenceTest : public testing::Test {
   Watchdog watchdog_{3, {.silent_ms = 10'000}};
 };
 
-TEST_F(SilenceTest, WhoBeatsMayTakeAsLongAsItLikes) {
+TEST_F(SilenceTest, RankWithHeartbeatsNeverHangs) {
   for (uint32_t rank = 0; rank < 3; ++rank) say(TrainingEvent{}, rank);
   EXPECT_THAT(seconds(100'000, {0, 1, 2}), IsEmpty()) << "a step, or waiting for one of the others";
 }
 
-TEST_F(SilenceTest, WhoIsSilentHangsWhateverItIsAbout) {
+TEST_F(SilenceTest, SilentRankHangsInAnyState) {
   const std::vector<EventBody> states = {JoiningEvent{}, ConnectingEvent{}, RestoringEvent{},
                                          TrainingEvent{}, SavingEvent{}};
   for (const EventBody& about : states) {
@@ -198,7 +198,7 @@ TEST_F(SilenceTest, WhoIsSilentHangsWhateverItIsAbout) {
   }
 }
 
-TEST_F(SilenceTest, AnyWordIsASignOfLife) {
+TEST_F(SilenceTest, AnyEventCountsAsHeartbeat) {
   EXPECT_THAT(seconds(1, {0, 1, 2}), IsEmpty());
   for (int i = 0; i < 5; ++i) {
     say(StepEvent{}, 1);
@@ -206,7 +206,7 @@ TEST_F(SilenceTest, AnyWordIsASignOfLife) {
   }
 }
 
-TEST_F(SilenceTest, WhoHasNotBegunToBeatOrIsDoneIsNotMissed) {
+TEST_F(SilenceTest, StartingAndFinishedRanksNeedNoHeartbeat) {
   EXPECT_THAT(seconds(100, {0, 1}), IsEmpty()) << "2 is being started";
   say(SavedEvent{}, 0);
   say(DrainedEvent{}, 1);
@@ -214,7 +214,7 @@ TEST_F(SilenceTest, WhoHasNotBegunToBeatOrIsDoneIsNotMissed) {
   EXPECT_THAT(seconds(20, {}), IsEmpty());
 }
 
-TEST_F(SilenceTest, WhoDidNotListenBlamesNobody) {
+TEST_F(SilenceTest, PausedSupervisorBlamesNoRank) {
   EXPECT_THAT(seconds(2, {0, 1, 2}), IsEmpty());
   now_ += 60 * kSecond;  // the supervisor was stopped
   EXPECT_THAT(hanging(), IsEmpty());
@@ -222,7 +222,7 @@ TEST_F(SilenceTest, WhoDidNotListenBlamesNobody) {
   EXPECT_THAT(seconds(1, {0, 2}), ElementsAre(1));
 }
 
-TEST_F(SilenceTest, WithoutATimeoutSilenceIsNoSign) {
+TEST_F(SilenceTest, SilenceWithoutTimeoutIsIgnored) {
   Watchdog patient(1);
   patient.started(0, now_);
   patient.add({.header = {.rank = 0, .time_ns = now_}, .body = AliveEvent{}});

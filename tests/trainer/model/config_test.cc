@@ -25,7 +25,7 @@ TEST(ModelConfig, PresetsAreValidAndNamed) {
   EXPECT_FALSE(preset("huge").has_value());
 }
 
-TEST(ModelConfig, CountsWhatTheParameterListsHold) {
+TEST(ModelConfig, ParameterCountMatchesParameterLists) {
   for (const std::string& name : preset_names()) {
     const ModelConfig config = *preset(name);
     uint64_t count = 0;
@@ -101,7 +101,7 @@ TEST(HuggingFaceConfig, FillsInTheDefaultsOfMixtral) {
   EXPECT_EQ(read->rope_theta, 1e6);
 }
 
-TEST(HuggingFaceConfig, TakesTheBaseOfVersionFive) {
+TEST(HuggingFaceConfig, ReadsRopeThetaOfVersionFive) {
   const auto read =
       from_hugging_face_json(R"({"model_type": "mixtral", "rope_parameters": {"rope_theta": 77}})");
   ASSERT_TRUE(read.ok()) << read.error().message;

@@ -69,7 +69,7 @@ TEST(RouterSkewTest, FirstChoicesFollowZipfsLaw) {
   EXPECT_GT(most.size(), 1u) << "layers have favourites of their own";
 }
 
-TEST(RouterSkewTest, IsAFunctionOfTheTextAlone) {
+TEST(RouterSkewTest, DependsOnlyOnText) {
   ModelConfig config = shape(1, 4);
   config.router_skew = 0.5;
   config.seq_len = 4;
@@ -79,7 +79,7 @@ TEST(RouterSkewTest, IsAFunctionOfTheTextAlone) {
   EXPECT_EQ(std::vector<float>(both.begin() + 16, both.end()), second);
 }
 
-TEST(RouterSkewTest, AnotherOrderHasOtherFavourites) {
+TEST(RouterSkewTest, SkewOrderChangesFavourites) {
   ModelConfig config = shape(1, 16);
   config.router_skew = 100;  // all tokens to the most popular one
   config.seq_len = 1;
@@ -91,7 +91,7 @@ TEST(RouterSkewTest, AnotherOrderHasOtherFavourites) {
   EXPECT_GT(favourites.size(), 4u);
 }
 
-TEST(RouterSkewTest, BelongsToTheRun) {
+TEST(RouterSkewTest, IsPartOfRunConfiguration) {
   TrainConfig config;
   const std::string plain = to_json(config);
   EXPECT_EQ(plain.find("router_skew"), std::string::npos) << "as before there was any";
@@ -156,7 +156,7 @@ TEST(RouterTraceTest, FirstChoicesFollowTheSampleOfTheStep) {
   }
 }
 
-TEST(RouterTraceTest, LogitsAreFiniteWhateverTheCounts) {
+TEST(RouterTraceTest, LogitsAreFiniteForAnyCounts) {
   const auto trace =
       trace_of("iteration,layer,e0,e1\n1,0,0,0\n1,1,281474976710656,0\n1,2,281474976710656,1\n");
   for (uint32_t layer = 0; layer < 3; ++layer) {
@@ -170,7 +170,7 @@ std::string refusal(const ModelConfig& config, std::shared_ptr<const RouterTrace
   return routing.ok() ? "accepted" : routing.error().message;
 }
 
-TEST(RouterTraceTest, MustBeTheTraceOfTheRun) {
+TEST(RouterTraceTest, RefusesTraceOfOtherRun) {
   const auto trace = trace_of(kTrace);
   const ModelConfig config = following(*trace, 1);
   EXPECT_EQ(refusal(config, trace), "accepted");
@@ -224,7 +224,7 @@ TEST(RouterTraceTest, ParsesHostileTextSafely) {
   }
 }
 
-TEST(RouterTraceTest, BelongsToTheRun) {
+TEST(RouterTraceTest, IsPartOfRunConfiguration) {
   const auto trace = trace_of(kTrace);
   TrainConfig config;
   EXPECT_EQ(to_json(config).find("router_trace"), std::string::npos);
@@ -241,7 +241,7 @@ TEST(RouterTraceTest, BelongsToTheRun) {
             "model config: router_skew is 1, must be 0 with a routing trace");
 }
 
-TEST(RouterTraceTest, ANumberInTheConfigurationMustBeOne) {
+TEST(RouterTraceTest, RefusesNonNumbersInConfiguration) {
   TrainConfig config;
   config.model = following(*trace_of(kTrace), 20);
   for (const std::string name : {"router_trace_crc32c", "router_trace_hold"}) {
@@ -257,7 +257,7 @@ TEST(RouterTraceTest, ANumberInTheConfigurationMustBeOne) {
 }
 
 // Expert e of layer l has nearly all tokens of step e: the routing counts say which step it was.
-TEST(RouterTraceTest, AModelRoutesAsTheStepSays) {
+TEST(RouterTraceTest, ModelRoutesBySampleOfStep) {
   const auto trace = trace_of(
       "iteration,layer,e0,e1,e2,e3\n0,0,1000000,0,0,0\n1,0,0,1000000,0,0\n2,0,0,0,1000000,0\n");
   ModelConfig config = following(*trace, 2, /*layers=*/1);

@@ -224,7 +224,7 @@ TEST(Model, BadInputIsRefusedBeforeAnyoneWaits) {
   EXPECT_EQ(message_of(good), "accepted");
 }
 
-TEST(Model, AnotherGroupThanThePlacementsIsRefused) {
+TEST(Model, RefusesGroupOfOtherSize) {
   auto model = make_model(*make_local_comms(1)[0]);
   run_ranks(2, [&](Comm& comm) {
     if (comm.rank() != 0) return;

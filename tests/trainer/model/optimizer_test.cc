@@ -110,7 +110,7 @@ TEST(GradientNorm, CountsEveryExpertOnceWhateverTheRanks) {
 
 // A NaN in an expert that one rank alone holds, or in one rank's share of a dense gradient, must
 // make every rank skip.
-TEST(GradientNorm, EveryRankSeesANotFiniteGradientOfOne) {
+TEST(GradientNorm, EveryRankSeesNonFiniteGradient) {
   const float bad[] = {std::numeric_limits<float>::quiet_NaN(),
                        -std::numeric_limits<float>::infinity()};
   for (const bool in_expert : {false, true}) {
@@ -202,7 +202,7 @@ TEST(AdamWStepTest, IdleExpertsAreKeptOnlyIfAsked) {
 }
 
 // A snapshot that still reads some state is asked before it changes, and not before other state.
-TEST(AdamW, SaysWhichStateItIsAboutToWrite) {
+TEST(AdamW, AnnouncesEachStateBeforeWrite) {
   auto model = make_model(0, 1);
   fill_gradients(*model, 1);
   for (Parameter& parameter : model->dense()) {

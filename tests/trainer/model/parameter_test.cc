@@ -64,7 +64,7 @@ TEST(Initialise, DependsOnSeedNameAndIndexOnly) {
 }
 
 // Initial values depend neither on the owning rank nor on the ranges of an expert.
-TEST(Initialise, PartsOfAnExpertAreThoseOfTheWhole) {
+TEST(Initialise, ShardedInitialisationMatchesWholeExpert) {
   const ModelConfig config{.hidden = 6, .layers = 2, .intermediate = 5, .experts = 3};
   const uint64_t elements = expert_parameter_count(config);
   OwnedRange whole(cpu_device(), 1, 2, {0, elements});

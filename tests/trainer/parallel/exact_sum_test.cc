@@ -32,7 +32,7 @@ std::vector<float> random_floats(size_t count, int exponent_min, int exponent_ma
   return values;
 }
 
-TEST(ExactSum, IsTheSumWhereADoubleCanHoldIt) {
+TEST(ExactSum, IsExactIfDoubleHoldsSum) {
   EXPECT_EQ(sum_of({}), 0.0);
   EXPECT_EQ(sum_of(std::vector<float>{3, -4}), 25.0);
   const float tiny = std::numeric_limits<float>::denorm_min();
@@ -77,7 +77,7 @@ TEST(ExactSum, NeitherOrderNorDistributionChangesABit) {
   }
 }
 
-TEST(ExactSum, OneTermThatIsNotFiniteMakesItNaN) {
+TEST(ExactSum, NonFiniteTermMakesSumNaN) {
   for (const float bad :
        {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity(),
         -std::numeric_limits<float>::infinity()}) {

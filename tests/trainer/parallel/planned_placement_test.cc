@@ -22,7 +22,7 @@ std::vector<size_t> replica_counts(const ComputePlacement& placement, uint32_t l
   return counts;
 }
 
-TEST(PlannedPlacementTest, StaticWithoutSlotsIsOneOfEach) {
+TEST(PlannedPlacementTest, StaticWithoutSlotsHasOneReplicaEach) {
   const auto placement = plan_experts({}, shape(3, 8), 3, {});
   ASSERT_TRUE(placement.ok());
   EXPECT_EQ(*placement, *static_placement(3, 8, 3));
@@ -31,7 +31,7 @@ TEST(PlannedPlacementTest, StaticWithoutSlotsIsOneOfEach) {
   EXPECT_FALSE(plan_experts({}, shape(1, 4), 0, {}).ok());
 }
 
-TEST(PlannedPlacementTest, LazarusFollowsTheLoadsAndKeepsItsPromise) {
+TEST(PlannedPlacementTest, LazarusFollowsLoadsWithMinimumReplicas) {
   const std::vector<int64_t> routed = {100, 100, 100, 3000, 5, 5, 5, 5};
   const auto placement =
       plan_experts({.policy = PolicyName::kLazarus, .slots = 4}, shape(2, 4), 4, routed);
@@ -45,7 +45,7 @@ TEST(PlannedPlacementTest, LazarusFollowsTheLoadsAndKeepsItsPromise) {
   }
 }
 
-TEST(PlannedPlacementTest, AsksForNoMoreReplicasThanThereCanBe) {
+TEST(PlannedPlacementTest, DefaultReplicasFitRanksAndSlots) {
   const PlacementOptions lazarus{.policy = PolicyName::kLazarus};
   const auto alone = plan_experts(lazarus, shape(1, 4), 1, {});
   ASSERT_TRUE(alone.ok()) << alone.error().message;
@@ -68,7 +68,7 @@ TEST(PlannedPlacementTest, StepsArePlannedForTheNodesOfRanks) {
 }
 
 // The slots of a rank divide no whole blocks here, so the plan depends on the nodes.
-TEST(PlannedPlacementTest, TheFirstStepIsPlannedForTheNodesOfRanks) {
+TEST(PlannedPlacementTest, FirstStepIsPlannedForNodes) {
   const PlacementOptions laer{.policy = PolicyName::kLaer, .slots = 3};
   const std::vector<uint32_t> nodes = {0, 1, 1, 0};
   const auto first = plan_first_step(laer, shape(2, 4), 4, nodes);

@@ -126,7 +126,7 @@ TEST(ReplicasTest, ProcessesOverGlooComputeTheSame) {
 }
 
 // The norm counts an expert once: three replicas do not triple its gradient.
-TEST(ReplicasTest, TheNormIsThatOfOneRank) {
+TEST(ReplicasTest, NormMatchesOneRank) {
   const Trained one = train(small_config(), *static_placement(kLayers, kExperts, 1), 3);
   const Trained more = train(small_config(), three_ranks(), 3);
   for (size_t step = 0; step < 3; ++step) {
@@ -134,7 +134,7 @@ TEST(ReplicasTest, TheNormIsThatOfOneRank) {
   }
 }
 
-TEST(ReplicasTest, GradientsAreThoseOfOneRank) {
+TEST(ReplicasTest, GradientsMatchOneRank) {
   const TrainConfig config = small_config();
   const std::vector<uint8_t> data = sample_text(4000);
   State expected;
@@ -219,7 +219,7 @@ TEST(SharedPiecesTest, FitTogetherAndCoverEachGradientOnce) {
   }
 }
 
-TEST(ExpertStoreTest, IsMadeAnewFromWhatItHad) {
+TEST(ExpertStoreTest, NewStoreReusesReleasedExperts) {
   const TrainConfig config = small_config();
   auto model = make_model(config, three_ranks(), 0);
   std::map<std::pair<uint32_t, uint32_t>, std::pair<const std::byte*, std::vector<float>>> had;

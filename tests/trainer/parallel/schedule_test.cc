@@ -80,7 +80,7 @@ TEST(Schedule, ProcessesOverGlooComputeTheSame) {
 
 // The sum over ranks of sharded.md's closed forms, from the slots alone, and every row of a token
 // there and back twice.
-TEST(Schedule, BytesOfAllRanksAreThoseOfTheClosedForms) {
+TEST(Schedule, TotalTrafficMatchesClosedForms) {
   const TrainConfig config = deep_config();
   const ModelConfig& shape = config.model;
   const uint64_t elements = expert_parameter_count(shape);
@@ -138,7 +138,7 @@ TEST(Schedule, CountsTheRowsThatLeaveTheirRank) {
 }
 
 // Every rank computes C experts in every layer, so weights and gradients take what the bound says.
-TEST(Schedule, MemoryIsThatOfTheSchedule) {
+TEST(Schedule, MemoryMatchesSchedule) {
   const TrainConfig config = deep_config();
   const ModelConfig& shape = config.model;
   const uint64_t elements = expert_parameter_count(shape);
@@ -207,8 +207,8 @@ std::vector<int64_t> first_of(std::span<const ActivitySpan> spans, Activity acti
   return first;
 }
 
-// By the order in which the rank's thread does things, not by time: which experts compute between
-// the moment at which a restore may begin and the one at which it must be done.
+// Checks the order of the thread's activities, not their times: the experts that compute between
+// the start of a restore and its deadline.
 TEST(Schedule, RestoresOverlapAsManyLayersAsArePrefetched) {
   for (const ExpertSchedule& schedule : kSchedules) {
     if (!schedule.overlaps()) continue;
@@ -253,7 +253,7 @@ TEST(Schedule, InlineExchangesAreAllExposed) {
   for (uint32_t layer = 0; layer < 4; ++layer) EXPECT_EQ(restored[layer] + 1, computed[layer]);
 }
 
-TEST(StepProfile, HiddenTimeIsWhatNobodyWaitedFor) {
+TEST(StepProfile, HiddenTimeExcludesWaits) {
   StepProfile profile;
   profile.keep_spans(true);
   profile.begin_step();
@@ -345,7 +345,7 @@ TEST_P(FaultsTest, SlowRanksChangeNoBit) {
 }
 
 // Timeouts are an hour: a rank that waits for one fails the test.
-TEST_P(FaultsTest, ALostRankEndsTheStepOfAllOthers) {
+TEST_P(FaultsTest, LostRankEndsStepOfAllOthers) {
   const FaultyResult whole = train_with_faults({.kind = GetParam(), .seed = 1});
   ASSERT_GT(whole.collectives[0], 0u);
   ASSERT_GT(whole.collectives[1], 0u);

@@ -76,7 +76,7 @@ std::vector<Case> cases() {
 
 // The reference is one rank: replicated static placement has its bits on any number of ranks
 // (ReplicasTest, and the test below for these numbers of ranks).
-TEST(Sharded, SixtyStepsHaveTheBitsOfReplicatedStaticPlacement) {
+TEST(Sharded, SixtyStepsMatchReplicatedStaticPlacement) {
   for (const Case& test : cases()) {
     const ShardedResult expected = replicated(test.config, 1);
     std::vector<double> norms;
@@ -95,7 +95,7 @@ TEST(Sharded, SixtyStepsHaveTheBitsOfReplicatedStaticPlacement) {
   }
 }
 
-TEST(Sharded, ReplicatedStaticPlacementHasTheSameBitsOnSeveralRanks) {
+TEST(Sharded, StaticPlacementHasSameBitsOnSeveralRanks) {
   const ShardedResult expected = replicated(small_config(), 1);
   for (const uint32_t ranks : {2u, 3u, 4u}) {
     const ShardedResult got = replicated(small_config(), ranks);
@@ -144,7 +144,7 @@ TEST(Sharded, ProcessesOverGlooComputeTheSame) {
 
 // Two restores of D * (S - own) * 4 bytes and one re-shard of own * 8 for each replica elsewhere,
 // per rank, micro-batch and layer. Counted here from the slots alone.
-TEST(Sharded, TrafficIsThatOfTheClosedForms) {
+TEST(Sharded, TrafficMatchesClosedForms) {
   for (const TrainConfig& config : {small_config(), odd_config()}) {
     const ModelConfig& shape = config.model;
     const uint64_t elements = expert_parameter_count(shape);
@@ -260,7 +260,7 @@ TEST(Sharded, RefusesMoreRanksThanElements) {
 }
 
 // A released range keeps its memory and its values in the next store of the same ranks.
-TEST(Sharded, AStoreIsMadeAnewFromWhatItHad) {
+TEST(Sharded, NewStoreReusesReleasedRanges) {
   const ModelConfig shape = small_config().model;
   const auto store = store_of(random_placement(shape, 3, 4, 1), ExpertState::kSharded, 1);
   store->owned()[5].m.host<float>()[3] = 7;
@@ -274,7 +274,7 @@ TEST(Sharded, AStoreIsMadeAnewFromWhatItHad) {
 }
 
 // A weight that is not finite, of one owner alone, makes every rank skip the step.
-TEST(Sharded, EveryRankSkipsAStepThatIsNotFinite) {
+TEST(Sharded, EveryRankSkipsNonFiniteStep) {
   const TrainConfig config = small_config();
   const std::vector<uint8_t> text = sample_text(4000);
   run_ranks(3, [&](Comm& comm) {
@@ -323,7 +323,7 @@ TEST(Sharded, EvaluationRestoresOnce) {
   });
 }
 
-TEST(ShardLayout, PairsFitTogether) {
+TEST(ShardLayout, OutgoingMatchesIncomingOfPeers) {
   const ModelConfig shape = odd_config().model;
   for (uint64_t seed = 0; seed < 30; ++seed) {
     const auto ranks = static_cast<uint32_t>(1 + seed % 8);

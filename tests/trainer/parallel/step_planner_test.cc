@@ -73,7 +73,7 @@ std::vector<ComputePlacement> placements(StepPlanner& planner, uint64_t first, u
 constexpr PolicyName kStepPolicies[] = {PolicyName::kStatic, PolicyName::kEplb, PolicyName::kLaer,
                                         PolicyName::kFrontier};
 
-TEST(StepPlannerTest, AnswersAlikeBesideAndInline) {
+TEST(StepPlannerTest, BackgroundAndInlinePlansAreEqual) {
   for (const PolicyName policy : kStepPolicies) {
     const auto beside = planner_for(options_for(policy, 1, true));
     const auto in_line = planner_for(options_for(policy, 1, false));
@@ -127,7 +127,7 @@ TEST(StepPlannerTest, ChangesOnlyEveryFewSteps) {
   EXPECT_EQ(taken(*never, 60), wanted[0]);
 }
 
-TEST(StepPlannerTest, GoesOnAfterARestartAsIfNothingHadHappened) {
+TEST(StepPlannerTest, RestartChangesNoPlan) {
   for (const uint64_t every : {1, 2}) {
     const StepPlannerOptions options = options_for(PolicyName::kLaer, every, true);
     const auto planner = planner_for(options);
@@ -146,7 +146,7 @@ TEST(StepPlannerTest, GoesOnAfterARestartAsIfNothingHadHappened) {
 }
 
 // A checkpoint may be older than the counts that the plan in force was made from.
-TEST(StepPlannerTest, PlansAnewAfterARestartFarFromAPlan) {
+TEST(StepPlannerTest, ReplansAfterRestartBetweenPlans) {
   const StepPlannerOptions options = options_for(PolicyName::kLaer, 100, true);
   const auto planner = planner_for(options, window_after(250));
   const auto expected = plan_step(options.plan, window_after(249).sum(249));
@@ -155,7 +155,7 @@ TEST(StepPlannerTest, PlansAnewAfterARestartFarFromAPlan) {
   EXPECT_EQ(planner->times().plans, 1u);
 }
 
-TEST(StepPlannerTest, KnowsNothingWithoutCounts) {
+TEST(StepPlannerTest, KeepsInitialPlacementWithoutCounts) {
   const StepPlannerOptions options = options_for(PolicyName::kLaer, 1, true);
   const auto planner = planner_for(options, LoadWindow(kPlannedLayers, kPlannedExperts, 100));
   const std::vector<ComputePlacement> all = placements(*planner, 101, 110);
@@ -174,14 +174,14 @@ TEST(StepPlannerTest, CountsWaits) {
   EXPECT_GT(planner->times().planning_ns, 0);
 }
 
-TEST(StepPlannerTest, EndsWhileItPlans) {
+TEST(StepPlannerTest, CanBeDestroyedWhilePlanning) {
   for (int round = 0; round < 20; ++round) {
     const auto planner = planner_for(options_for(PolicyName::kFrontier, 1, true), window_after(9));
     planner->start(10);
   }
 }
 
-TEST(StepPlannerTest, RefusesWhatCannotBePlanned) {
+TEST(StepPlannerTest, RefusesInvalidOptions) {
   const auto refusal = [](StepPlanOptions plan) {
     const LoadWindow window(plan.layers, plan.experts);
     const auto planner = StepPlanner::make({.plan = std::move(plan)}, window);

@@ -25,7 +25,7 @@ MeasuredCosts costs() {
   return costs;
 }
 
-TEST(FailureRateTest, IsTheMeanOfWhatIsBelieved) {
+TEST(FailureRateTest, IncludesPriorOfHalfFailure) {
   EXPECT_DOUBLE_EQ(mean_time_between_failures_s({.failures = 0, .seconds = 100}), 200)
       << "half a failure before any was seen";
   EXPECT_DOUBLE_EQ(mean_time_between_failures_s({.failures = 9, .seconds = 950}), 100);
@@ -46,7 +46,7 @@ TEST(IntervalTest, ClosedForms) {
   EXPECT_NEAR(daly_interval_s(1e-6, 100) / young_interval_s(1e-6, 100), 1, 1e-4);
 }
 
-TEST(IntervalTest, GrowsWithTheCostAndWithTheTimeBetweenFailures) {
+TEST(IntervalTest, GrowsWithCostAndTimeBetweenFailures) {
   std::mt19937 random(11);
   std::uniform_real_distribution<double> log_of(-6, 6);
   for (int i = 0; i < 10'000; ++i) {
@@ -108,7 +108,7 @@ TEST(IntervalTest, NoOtherIntervalLosesLessTime) {
   }
 }
 
-TEST(AutoConfigTest, ACopyHidesInItsPartOfAStep) {
+TEST(AutoConfigTest, LargestHiddenKFitsPartOfStep) {
   AutoLimits limits;
   limits.copy_part_max = 0.5;  // 50 ms: 500 MB, including 400 MB of experts
   EXPECT_EQ(largest_hidden_k(costs(), limits), 8u);
@@ -118,7 +118,7 @@ TEST(AutoConfigTest, ACopyHidesInItsPartOfAStep) {
   EXPECT_EQ(largest_hidden_k(costs(), limits), 1u) << "never none";
 }
 
-TEST(AutoConfigTest, StorageSustainsWhatItWritesInTime) {
+TEST(AutoConfigTest, SustainableIntervalCoversWriteTime) {
   const MeasuredCosts measured = costs();  // 900 MB with all experts: 0.9 s, 9 steps
   EXPECT_EQ(sustainable_steps(measured, 16, {}), 9u);
   EXPECT_EQ(sustainable_steps(measured, 1, {}), 2u);
@@ -164,7 +164,7 @@ TEST(AutoConfigTest, ChoosesWithinItsBounds) {
   }
 }
 
-TEST(AutoConfigTest, WhatIsKeptInMemoryCostsItsCopyAndNoWrite) {
+TEST(AutoConfigTest, MemoryExpertsCostCopiesButNoWrites) {
   const MeasuredCosts measured = costs();
   AutoRequest request{.k = 1, .memory = true};
   const AutoChoice alone = choose(measured, {.k = 1}, {});
@@ -181,7 +181,7 @@ TEST(AutoConfigTest, WhatIsKeptInMemoryCostsItsCopyAndNoWrite) {
   EXPECT_EQ(choose(measured, request, {}).k_snapshot, 5u) << "not fewer than are written";
 }
 
-TEST(AutoConfigTest, WhatIsAskedForIsNotChanged) {
+TEST(AutoConfigTest, KeepsRequestedValues) {
   const AutoChoice fixed = choose(costs(), {.every = 3, .k = 5}, {});
   EXPECT_EQ(fixed.every, 3u);
   EXPECT_EQ(fixed.k_persist, 5u);
@@ -209,7 +209,7 @@ TEST(AutoConfigTest, RareFailuresAndSlowDisksMeanLongIntervals) {
   EXPECT_EQ(every(fresh), sustainable_steps(fresh, 16, {})) << "nothing is known of failures";
 }
 
-TEST(AutoConfigTest, TheLineHasTheNumbers) {
+TEST(AutoConfigTest, ExplanationNamesMeasurements) {
   const AutoChoice choice = choose(costs(), {.k = 8}, {});
   const std::string line = explain(costs(), choice);
   for (const char* part :

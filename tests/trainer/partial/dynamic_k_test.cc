@@ -12,7 +12,7 @@ TEST(DynamicKTest, StaysWhileTheNextRecoveryFitsTheBudget) {
   EXPECT_EQ(k_within(0.0375, 2, {.k = 2, .experts = 32, .plt = 0, .plt_of_it = 0}), 2u);
 }
 
-TEST(DynamicKTest, DoublesUntilItDoes) {
+TEST(DynamicKTest, DoublesUntilRecoveryFitsBudget) {
   // 2.5 % lost with K=2 of 32 (N/K-1 = 15): 1.17 % are expected with K=4 (7): 3.67 % in all.
   EXPECT_EQ(k_within(0.0375, 2, {.k = 2, .experts = 32, .plt = 0.025, .plt_of_it = 0.025}), 4u);
   // 3.5 %: K=16 (1) is expected to lose 0.23 %.
@@ -26,7 +26,7 @@ TEST(DynamicKTest, SavesEverythingOnceTheBudgetIsSpent) {
 }
 
 // 1 % behind the last snapshot with K=2 of 8 (3), 2 % after it: that stays with any K.
-TEST(DynamicKTest, WhatCameSinceTheLastSnapshotNoKKeeps) {
+TEST(DynamicKTest, NoKReducesLossSinceLastSnapshot) {
   const Recovery recovery{.k = 2, .experts = 8, .plt = 0, .plt_of_it = 0.01, .plt_since = 0.02};
   EXPECT_DOUBLE_EQ(expected_plt(recovery, 2), 0.03);
   EXPECT_DOUBLE_EQ(expected_plt(recovery, 4), 0.01 / 3 + 0.02);
@@ -63,7 +63,7 @@ TEST(DynamicKTest, KeepsTheExpectationWithinTheBudget) {
 }
 
 // The same loss as a falling share of all tokens.
-TEST(DynamicKTest, FallsToWhatWasAskedAsTheLossBecomesAPartOfMore) {
+TEST(DynamicKTest, FallsToRequestedKAsTokensGrow) {
   uint32_t before = 32;
   for (const double all : {1.0, 1.4, 2.0, 4.0, 8.0, 20.0}) {
     const uint32_t k =

@@ -84,7 +84,7 @@ class Group {
   std::vector<std::string> changes_;
 };
 
-TEST(PacerTest, FixedNumbersAreWhatWasAskedFor) {
+TEST(PacerTest, FixedIntervalStaysAsRequested) {
   Group group({.every = 5, .experts = 8});
   for (int i = 0; i < 22; ++i) group.step();
   EXPECT_THAT(group.taken(), testing::ElementsAre(5, 10, 15, 20));
@@ -97,7 +97,7 @@ TEST(PacerTest, FixedNumbersAreWhatWasAskedFor) {
   EXPECT_TRUE(none.taken().empty()) << "only the last one";
 }
 
-TEST(PacerTest, TakesTurnsWithAndWithout) {
+TEST(PacerTest, AlternatesCheckpointingAndPauses) {
   Group group({.every = 2, .turns = 6, .experts = 8});
   for (int i = 0; i < 26; ++i) group.step();
   EXPECT_THAT(group.taken(), testing::ElementsAre(6, 8, 10, 18, 20, 22));
@@ -129,7 +129,7 @@ TEST(PacerTest, IntervalsGrowWhileNothingFails) {
       << "the reasons are those of now";
 }
 
-TEST(PacerTest, AFailureShortensThem) {
+TEST(PacerTest, FailuresShortenIntervals) {
   Group group(automatic(), 3);
   for (int i = 0; i < 3'000; ++i) group.step();
   const uint64_t before = group[0].every();
@@ -142,7 +142,7 @@ TEST(PacerTest, AFailureShortensThem) {
   EXPECT_LT(group[0].every(), before);
 }
 
-TEST(PacerTest, CountsFailuresHoweverTheyAreSurvived) {
+TEST(PacerTest, CountsFailuresOfEveryKind) {
   Group group(automatic(), 2);
   for (int i = 0; i < 40; ++i) group.step();
   PaceState saved = group[0].state();
@@ -163,7 +163,7 @@ TEST(PacerTest, CountsFailuresHoweverTheyAreSurvived) {
   EXPECT_EQ(group[1].state().failures, 7u) << "going back is nobody's failure";
 }
 
-TEST(PacerTest, ARunThatBeginsAgainRemembersWhy) {
+TEST(PacerTest, RestartedRunRemembersFailure) {
   Pacer survivor(automatic());
   survivor.stepped(100, 0, false);
   survivor.start(true);
@@ -180,7 +180,7 @@ TEST(PacerTest, ARunThatBeginsAgainRemembersWhy) {
   EXPECT_EQ(other.state().failures, 1u);
 }
 
-TEST(PacerTest, AResumeGoesOnWithTheNumbersInForce) {
+TEST(PacerTest, ResumeKeepsPaceInForce) {
   Group group(automatic(true));
   for (int i = 0; i < 500; ++i) group.step();
   const PaceState saved = group[0].state();
@@ -197,7 +197,7 @@ TEST(PacerTest, AResumeGoesOnWithTheNumbersInForce) {
 }
 
 // A survivor took part in the decision, a joining rank did not; now both have the same state.
-TEST(PacerTest, AGroupThatGoesOnTakesOverWhatOneOfThemHad) {
+TEST(PacerTest, SurvivorAndJoinerTakeOverSamePace) {
   PaceOptions options = automatic(true);
   options.memory = true;
   Group group(options, 3);
@@ -226,7 +226,7 @@ TEST(PacerTest, AGroupThatGoesOnTakesOverWhatOneOfThemHad) {
   EXPECT_EQ(joiner.measured()[3], 250'000'000);
 }
 
-TEST(PacerTest, RefusesToTakeOverWhatNobodyCanHave) {
+TEST(PacerTest, RefusesInvalidHandover) {
   Pacer pacer(automatic());
   const PaceState before = pacer.state();
   const Status taken = pacer.take_over({.every = 5, .widest = 5, .k = 9}, 3);
@@ -236,7 +236,7 @@ TEST(PacerTest, RefusesToTakeOverWhatNobodyCanHave) {
   EXPECT_EQ(pacer.state(), before);
 }
 
-TEST(PacerTest, ChoosesAsManyExpertsAsStorageKeepsUpWith) {
+TEST(PacerTest, ChoosesExpertsThatStorageSustains) {
   Group fast(automatic(true));
   for (int i = 0; i < 200; ++i) fast.step(100, 4, 50);
   EXPECT_EQ(fast[0].k(), 8u);
@@ -251,7 +251,7 @@ TEST(PacerTest, ChoosesAsManyExpertsAsStorageKeepsUpWith) {
   EXPECT_EQ(slow[0].every(), 2u) << "as asked for";
 }
 
-TEST(PacerTest, CopiesAsManyExpertsAsHide) {
+TEST(PacerTest, SnapshotsAsManyExpertsAsStepHides) {
   const PaceOptions options{.memory = true,
                             .every = 2,
                             .k = 1,
@@ -276,7 +276,7 @@ TEST(PacerTest, CopiesAsManyExpertsAsHide) {
   EXPECT_FALSE(fixed.any()) << "there is nothing to choose";
 }
 
-TEST(PacerTest, DynamicKIsNotTakenBack) {
+TEST(PacerTest, ResumeKeepsRaisedK) {
   Group group({.auto_experts = true,
                .every = 2,
                .experts = 8,
@@ -367,7 +367,7 @@ TEST(PacerTest, NoIntervalIsHalvedBelowWhatStorageSustains) {
   EXPECT_EQ(joined.every(), 3u) << "from the same measures";
 }
 
-TEST(PacerTest, RefusesWhatNoRunCanHaveSaved) {
+TEST(PacerTest, RefusesInvalidSavedPace) {
   EXPECT_TRUE(check_pace({}, 8).ok());
   EXPECT_TRUE(check_pace({.every = 5, .widest = 5, .k = 8}, 8).ok());
   EXPECT_FALSE(check_pace({.every = 5, .widest = 4}, 8).ok());

@@ -14,7 +14,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(PltTest, CountsWhatTheViewHadAndTheVersionHasNot) {
+TEST(PltTest, CountsTokensThatVersionsLack) {
   const ExpertGrid grid{1, 2};
   PltMeter meter(grid);
   const std::vector<int64_t> routed = {60, 40};
@@ -30,7 +30,7 @@ TEST(PltTest, CountsWhatTheViewHadAndTheVersionHasNot) {
   EXPECT_DOUBLE_EQ(meter.plt_restart(later), 40.0 / 110);
 }
 
-TEST(PltTest, LayersCountAlike) {
+TEST(PltTest, LayersHaveEqualWeight) {
   const ExpertGrid grid{2, 2};
   PltMeter meter(grid);
   const std::vector<int64_t> routed = {30, 10, 20, 20};
@@ -163,7 +163,7 @@ class MeteredRun {
   std::vector<Snapshot> snapshots_;
 };
 
-TEST(PltTest, EqualsTheUpdatesMissingFromTheStateAfterAnyHistory) {
+TEST(PltTest, MatchesMissingUpdatesAfterAnyHistory) {
   const uint32_t seed = 2408;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -203,7 +203,7 @@ TEST(PltTest, EqualsTheUpdatesMissingFromTheStateAfterAnyHistory) {
   }
 }
 
-TEST(PltTest, RefusesVersionsThatKnowTooMuchAndChangesNothing) {
+TEST(PltTest, RefusesVersionsWithTooManyTokens) {
   const ExpertGrid grid{2, 2};
   PltMeter meter(grid);
   const std::vector<int64_t> routed = {10, 10, 10, 10};

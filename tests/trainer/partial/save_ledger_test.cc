@@ -28,7 +28,7 @@ TEST(SaveLedgerTest, AFailedFirstSnapshotSavedNothing) {
   EXPECT_FALSE(ledger.all_saved());
 }
 
-TEST(SaveLedgerTest, WhatASnapshotReplacedMayBeUnknown) {
+TEST(SaveLedgerTest, ReplacedSaveMayBeUnknown) {
   SaveLedger ledger{{{4, 40}, {3, 30}, {4, 41}}};
   ledger.take(5, std::vector<uint32_t>{2}, std::vector<int64_t>{50, 51, 52});
   EXPECT_FALSE(ledger.fail(4));
@@ -41,8 +41,8 @@ TEST(SaveLedgerTest, WhatASnapshotReplacedMayBeUnknown) {
   EXPECT_EQ(ledger[2], Saved()) << "not snapshot 4 again";
 }
 
-// Against a model that keeps every snapshot and looks through all that did not fail. Failures come
-// late and in any order.
+// Compares with a model that keeps every snapshot and searches all that did not fail. Failures are
+// reported late and in any order.
 TEST(SaveLedgerTest, EqualsANaiveModelWhateverFails) {
   const uint32_t seed = 17;
   SCOPED_TRACE(testing::Message() << "seed " << seed);

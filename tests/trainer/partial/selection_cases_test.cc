@@ -73,7 +73,7 @@ std::string all_cases() {
   return text;
 }
 
-TEST(SelectionCasesTest, FileHasTheChoicesOfThisCode) {
+TEST(SelectionCasesTest, FileMatchesThisImplementation) {
   const std::string path = CKPT_SELECTION_CASES;
   if (const char* anew = std::getenv("CKPT_WRITE_SELECTION_CASES"); anew != nullptr) {
     std::ofstream(anew) << all_cases();

@@ -42,7 +42,7 @@ class Layer {
   std::vector<ExpertCandidate> candidates_;
 };
 
-TEST(SelectorTest, EveryOneVisitsAllExpertsWithinTheBound) {
+TEST(SelectorTest, EverySelectorVisitsAllExpertsWithinBound) {
   const uint32_t seed = 21;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -74,7 +74,7 @@ TEST(SelectorTest, EveryOneVisitsAllExpertsWithinTheBound) {
 }
 
 // For any initial ages: from the first snapshot on, every expert is within the bound.
-TEST(SelectorTest, TakesAsManyAsTheBoundDemands) {
+TEST(SelectorTest, TakesMoreExpertsIfBoundDemands) {
   const uint32_t seed = 22;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -106,8 +106,9 @@ TEST(SelectorTest, TakesAsManyAsTheBoundDemands) {
   EXPECT_GT(more, 0u);
 }
 
-// Twelve of them with few tokens are due within two snapshots of one: eleven go now, one then.
-TEST(SelectorTest, WhoCatchesUpTakesNoMoreThanOnce) {
+// Twelve experts with few tokens are due within two snapshots of one expert: eleven are saved now,
+// one in the next snapshot.
+TEST(SelectorTest, CatchUpTakesExtraExpertsOnce) {
   const SelectionOptions options{Selector::kLoadAware, 1, 40};
   Layer layer(options, 32);
   for (uint32_t e = 0; e < 32; ++e) {
@@ -120,7 +121,7 @@ TEST(SelectorTest, WhoCatchesUpTakesNoMoreThanOnce) {
   for (const uint32_t expert : layer.snapshot()) EXPECT_LT(expert, 12u);
 }
 
-// The bound costs nothing that it need not: where it does not bind, the most urgent are taken.
+// The most urgent experts are selected, unless the bound demands others.
 TEST(SelectorTest, TakesTheMostUrgentThatTheBoundAllows) {
   std::vector<ExpertCandidate> four(4);
   for (uint32_t e = 0; e < 4; ++e) four[e] = {.unsaved_tokens = 10 + e, .age = 2, .turn = e};
@@ -144,7 +145,7 @@ TEST(SelectorTest, TakesTheOverdueFirst) {
   EXPECT_THAT(select_experts({Selector::kRiskAware, 2, 4}, four), ElementsAre(1, 2));
 }
 
-TEST(SelectorTest, RiskAwareSparesWhatReplicasKeep) {
+TEST(SelectorTest, RiskAwareSparesReplicatedExperts) {
   std::vector<ExpertCandidate> two(2);
   two[0] = {.unsaved_tokens = 1000, .age = 3, .loss_probability = loss_probability(16, 4, 4)};
   two[1] = {.unsaved_tokens = 100, .age = 3, .loss_probability = loss_probability(16, 1, 4)};
@@ -167,8 +168,8 @@ TEST(SelectorTest, RiskAwareWeighsTheRootOfAge) {
   EXPECT_THAT(select_experts(options, two), ElementsAre(0));
 }
 
-// For any loads: exactly the same experts.
-TEST(SelectorTest, RiskAwareIsLoadAwareAtEqualRisksAndAges) {
+// At equal risks and ages, both select exactly the same experts, for any loads.
+TEST(SelectorTest, RiskAwareMatchesLoadAwareAtEqualRisk) {
   const uint32_t seed = 4;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -225,8 +226,8 @@ TEST(SelectorTest, SequentialMatchesTheClosedFormOnUniformLoad) {
   }
 }
 
-// The load decides nothing, and decides for the others.
-TEST(SelectorTest, OnlySequentialPaysNoHeedToTheLoad) {
+// The load does not affect the sequential selector; it affects all others.
+TEST(SelectorTest, OnlySequentialIgnoresLoad) {
   for (const Selector selector : kSelectors) {
     Layer layer({selector, 2, 99}, 8);
     uint64_t oldest = 0;
@@ -270,7 +271,7 @@ TEST(TurnsTest, AreAPermutationWhateverThePlacement) {
   }
 }
 
-TEST(SelectorTest, RefusesWhatCannotBe) {
+TEST(SelectorTest, RefusesInvalidOptions) {
   EXPECT_THAT(check_selection({Selector::kSequential, 0, 8}, 8).error().message,
               HasSubstr("0 experts of each layer per checkpoint: there are 8"));
   EXPECT_THAT(check_selection({Selector::kSequential, 9, 8}, 8).error().message,

@@ -32,7 +32,7 @@ std::vector<ShareUnit> random_units(std::mt19937& random, uint32_t ranks) {
   return units;
 }
 
-TEST(ShardingTest, CoversEveryByteOnceWithRanksThatHoldIt) {
+TEST(ShardingTest, HoldersCoverEveryByteOnce) {
   const uint32_t seed = 8;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -56,7 +56,7 @@ TEST(ShardingTest, CoversEveryByteOnceWithRanksThatHoldIt) {
   }
 }
 
-TEST(ShardingTest, BytesReachTheLowestPossibleMaximum) {
+TEST(ShardingTest, BytesMinimizeLargestShare) {
   const uint32_t seed = 9;
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   std::mt19937 random(seed);
@@ -82,7 +82,7 @@ TEST(ShardingTest, BytesReachTheLowestPossibleMaximum) {
   }
 }
 
-TEST(ShardingTest, AdaptiveLooksAtTheExpertsOfTheSnapshot) {
+TEST(ShardingTest, AdaptiveAccountsForExpertBytes) {
   const std::vector<ShareUnit> units = {{6000, {}}, {4000, {}}, {5000, {0}}, {640, {1, 0}}};
   const auto equal = share_units(units, 2, DenseSharding::kEqual);
   EXPECT_EQ(bytes_of(equal, 0), 6000u + 5000u + 320u);
@@ -99,7 +99,7 @@ TEST(ShardingTest, OnlyBytesDividesALargeEmbedding) {
   EXPECT_LT(summarise(share_units(units, 8, DenseSharding::kBytes), 8).max_to_mean(), 1.01);
 }
 
-TEST(ShardingTest, KnowsItsWords) {
+TEST(ShardingTest, ParsesEachName) {
   for (const DenseSharding dense : kShardings) {
     EXPECT_EQ(*parse_dense_sharding(dense_sharding_name(dense)), dense);
   }
