@@ -5,7 +5,7 @@
 namespace ckptd {
 
 // Called by tick(), and before each report of the state.
-void Daemon::Impl::look_at_health() {
+void Daemon::Impl::update_health() {
   const Persist::Stats stats = persist->stats();
   if (health_watch.shortage_is_old(turn.now(), stats.shortages)) persist->forget_shortages();
   HealthWatch::Look look{.now = turn.now(), .now_ns = turn.wall_clock_ns()};

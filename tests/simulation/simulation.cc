@@ -30,7 +30,7 @@ void Simulation::play() {
   for (int i = 0; i < options_.events && !::testing::Test::HasFailure(); ++i) event();
   // At the end the disk works, the group forms again, and training goes on.
   world_.disk().set_faults({});
-  if (full_) make_room();
+  if (full_) clear_disk_full();
   if (::testing::Test::HasFailure()) return;
   restart_daemon();
   form_group();
@@ -46,7 +46,7 @@ void Simulation::event() {
   }
   if (options_.prune && chance(12)) prune();
   if (options_.scrub && chance(40)) let_it_scrub();
-  if (options_.full && chance(15)) full_ ? make_room() : fill_the_disk();
+  if (options_.full && chance(15)) full_ ? clear_disk_full() : fill_the_disk();
   const uint64_t which = pick(100);
   if (which < 35) {
     begin_snapshot();
@@ -104,7 +104,7 @@ void Simulation::form_group() {
     }
   }
   if (started == 0 && full_) {
-    make_room();
+    clear_disk_full();
     return;
   }
   if (started == 0 && options_.disk_faults) {

@@ -104,7 +104,7 @@ class Simulation {
   bool die_while_starting(bool* power);
   void break_the_disk();
   void fill_the_disk();
-  void make_room();
+  void clear_disk_full();
   // Saves a snapshot with all ranks. It must become durable.
   void save_whole();
   void prune();

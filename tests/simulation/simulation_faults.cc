@@ -161,7 +161,7 @@ void Simulation::fill_the_disk() {
 }
 
 // After any refusals training goes on without a restart of any process.
-void Simulation::make_room() {
+void Simulation::clear_disk_full() {
   full_ = false;
   world_.disk().set_capacity(kRoom);
   world_.disk().set_faults({});

@@ -55,7 +55,7 @@ void Snapshotter::before_write(std::span<const uint32_t> units) {
 Status Snapshotter::poll() { return link_ == nullptr ? Status() : link_->poll(); }
 
 // Bounds the snapshots in flight. The oldest one stays in the queue, so that it is reported.
-Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
+Status Snapshotter::limit_in_flight(uint64_t step, const BackPressure& pressure) {
   const auto is_open = [](const InFlight& snapshot) {
     return snapshot.handle.info().level < CKPT_LEVEL_DURABLE;
   };
@@ -100,7 +100,7 @@ Status Snapshotter::begin(Request request, const BackPressure& pressure) {
   CKPT_ASSERT(!begun_);
   const auto start = Clock::now();
   waits_ = {};
-  const Status room = make_room(request.step, pressure);
+  const Status room = limit_in_flight(request.step, pressure);
   waits_.room_ms = ms_since(start);
   CKPT_TRY(room);
   // Rest of the wait; at least 1, since 0 would mean the library's default.

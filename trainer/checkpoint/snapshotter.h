@@ -140,7 +140,7 @@ class Snapshotter {
 
   Status await_durable(ckpt::client::Snapshot& handle, double timeout_ms) const;
   Status drain_link(uint32_t timeout_ms);
-  Status make_room(uint64_t step, const BackPressure& pressure);
+  Status limit_in_flight(uint64_t step, const BackPressure& pressure);
   Status copy(ckpt::client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
               const StateMemory& memory);
   void forget(InFlight& snapshot);

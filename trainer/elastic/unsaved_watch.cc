@@ -80,13 +80,13 @@ UnsavedWatch::Look UnsavedWatch::look(const Daemon& daemon, uint64_t now_ns) {
   if (daemon.bytes_written != bytes_written_) progress_ns_ = now_ns;
   bytes_written_ = daemon.bytes_written;
   Look look;
-  look_at_silence(daemon, now_ns, look);
-  look_at_limits(now_ns, look);
-  look_at_end(daemon, now_ns, look);
+  check_silence(daemon, now_ns, look);
+  check_limits(now_ns, look);
+  check_end(daemon, now_ns, look);
   return look;
 }
 
-void UnsavedWatch::look_at_silence(const Daemon& daemon, uint64_t now_ns, Look& look) {
+void UnsavedWatch::check_silence(const Daemon& daemon, uint64_t now_ns, Look& look) {
   if (daemon.silent_ms == 0) {
     if (silent_) look.lines.push_back(fmt::format("ckptd at {} answers again", options_.socket));
     silent_ = false;
@@ -122,7 +122,7 @@ std::optional<std::string> UnsavedWatch::over_limit(uint64_t now_ns) const {
   return std::nullopt;
 }
 
-void UnsavedWatch::look_at_limits(uint64_t now_ns, Look& look) {
+void UnsavedWatch::check_limits(uint64_t now_ns, Look& look) {
   if (saving_ || stopped_) return;
   const std::optional<std::string> over = over_limit(now_ns);
   if (!over || !limit_told_.due(now_ns)) return;
@@ -139,7 +139,7 @@ void UnsavedWatch::look_at_limits(uint64_t now_ns, Look& look) {
 
 double UnsavedWatch::stuck_ms(uint64_t now_ns) const { return ms_between(progress_ns_, now_ns); }
 
-void UnsavedWatch::look_at_end(const Daemon& daemon, uint64_t now_ns, Look& look) {
+void UnsavedWatch::check_end(const Daemon& daemon, uint64_t now_ns, Look& look) {
   if (!saving_ || ended_) return;
   const bool silent = daemon.silent_ms >= kSilentMs;
   if (!end_told_ && (silent || stuck_ms(now_ns) >= kStuckMs)) {

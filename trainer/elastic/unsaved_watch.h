@@ -86,9 +86,9 @@ class UnsavedWatch {
   }
 
  private:
-  void look_at_silence(const Daemon& daemon, uint64_t now_ns, Look& look);
-  void look_at_limits(uint64_t now_ns, Look& look);
-  void look_at_end(const Daemon& daemon, uint64_t now_ns, Look& look);
+  void check_silence(const Daemon& daemon, uint64_t now_ns, Look& look);
+  void check_limits(uint64_t now_ns, Look& look);
+  void check_end(const Daemon& daemon, uint64_t now_ns, Look& look);
   std::optional<std::string> over_limit(uint64_t now_ns) const;
   double stuck_ms(uint64_t now_ns) const;
 

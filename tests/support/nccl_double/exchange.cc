@@ -128,7 +128,7 @@ bool all_are_here(const Member& member) {
 }
 
 std::string gpu_of(const Member& member, int peer) {
-  const Bytes gpu = look_at(member.mailbox, named("here", peer));
+  const Bytes gpu = read_message(member.mailbox, named("here", peer));
   return {reinterpret_cast<const char*>(gpu.data()), gpu.size()};
 }
 

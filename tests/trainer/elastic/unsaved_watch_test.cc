@@ -19,8 +19,8 @@ class UnsavedWatchTest : public testing::Test {
   static UnsavedOptions options() { return {.socket = "/s"}; }
   static UnsavedWatch::Daemon silent(uint64_t ms) { return {.silent_ms = ms}; }
   // Looks every 250 ms from one second to another at a ckptd that fell silent at `since`.
-  std::vector<std::string> look_at_silence(UnsavedWatch& watch, uint64_t since, uint64_t from,
-                                           uint64_t to) {
+  std::vector<std::string> poll_while_silent(UnsavedWatch& watch, uint64_t since, uint64_t from,
+                                             uint64_t to) {
     std::vector<std::string> lines;
     for (uint64_t ms = from * 1'000; ms < to * 1'000; ms += 250) {
       const auto look = watch.look(silent(ms - since * 1'000), ms * 1'000'000);
@@ -37,10 +37,10 @@ TEST_F(UnsavedWatchTest, SilenceIsReportedWithinTwoSecondsThenRarely) {
   watch.begins(0, kSecondNs);
   watch.stepped(25);
   watch.durable(20, 9 * kSecondNs);
-  EXPECT_THAT(look_at_silence(watch, 10, 10, 12),
+  EXPECT_THAT(poll_while_silent(watch, 10, 10, 12),
               ElementsAre("no checkpoint since step 20: ckptd at /s does not answer; retrying"));
   watch.stepped(500);
-  const auto lines = look_at_silence(watch, 10, 12, 70);
+  const auto lines = poll_while_silent(watch, 10, 12, 70);
   ASSERT_EQ(lines.size(), 3u) << "after 4, 8 and 16 more seconds, the next after 32";
   for (const std::string& line : lines) {
     EXPECT_THAT(line, HasSubstr("no checkpoint since step 20: ckptd at /s does not answer; "
@@ -57,7 +57,7 @@ TEST_F(UnsavedWatchTest, ReportHasThePeriodWithoutACheckpoint) {
   watch.begins(0, kSecondNs);
   watch.stepped(25);
   watch.durable(20, 9 * kSecondNs);
-  (void)look_at_silence(watch, 10, 10, 20);
+  (void)poll_while_silent(watch, 10, 10, 20);
   watch.unanswered(25, 12 * kSecondNs);
   watch.stepped(40);
   auto periods = watch.periods(20 * kSecondNs);
@@ -81,7 +81,7 @@ TEST_F(UnsavedWatchTest, SilenceThatCostNoCheckpointIsNoPeriod) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.stepped(10);
-  (void)look_at_silence(watch, 10, 10, 12);
+  (void)poll_while_silent(watch, 10, 10, 12);
   EXPECT_EQ(watch.periods(12 * kSecondNs).size(), 1u) << "while it lasts";
   (void)watch.look({}, 12 * kSecondNs);
   EXPECT_THAT(watch.periods(13 * kSecondNs), IsEmpty());
@@ -94,7 +94,7 @@ TEST_F(UnsavedWatchTest, PeriodOfASilenceEndsWithACheckpoint) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.stepped(10);
-  (void)look_at_silence(watch, 10, 10, 12);
+  (void)poll_while_silent(watch, 10, 10, 12);
   watch.unanswered(10, 12 * kSecondNs);
   (void)watch.look({}, 18 * kSecondNs);
   auto periods = watch.periods(20 * kSecondNs);
@@ -112,9 +112,9 @@ TEST_F(UnsavedWatchTest, PeriodOfTwoSilencesBeginsWithTheFirst) {
   watch.begins(0, kSecondNs);
   watch.stepped(10);
   watch.saving(10, 10 * kSecondNs);
-  (void)look_at_silence(watch, 11, 11, 14);
+  (void)poll_while_silent(watch, 11, 11, 14);
   (void)watch.look({}, 15 * kSecondNs);
-  (void)look_at_silence(watch, 20, 20, 24);
+  (void)poll_while_silent(watch, 20, 20, 24);
   watch.durable(10, 30 * kSecondNs);
   const auto periods = watch.periods(30 * kSecondNs);
   ASSERT_EQ(periods.size(), 1u);
@@ -126,7 +126,7 @@ TEST_F(UnsavedWatchTest, FailureIsTheCauseAgainAfterASilence) {
   watch.begins(0, kSecondNs);
   watch.stepped(10);
   watch.failed(5, "disk full", 2 * kSecondNs);
-  (void)look_at_silence(watch, 10, 10, 12);
+  (void)poll_while_silent(watch, 10, 10, 12);
   EXPECT_EQ(watch.cause(), "ckptd at /s does not answer");
   (void)watch.look({}, 12 * kSecondNs);
   EXPECT_EQ(watch.cause(), "disk full");
@@ -167,7 +167,7 @@ TEST_F(UnsavedWatchTest, ReportMatchesLoggedPeriod) {
   watch.begins(0, kSecondNs);
   watch.durable(20, 9 * kSecondNs);
   watch.stepped(35);
-  EXPECT_THAT(look_at_silence(watch, 10, 10, 12), ElementsAre(HasSubstr("since step 20: ckptd")));
+  EXPECT_THAT(poll_while_silent(watch, 10, 10, 12), ElementsAre(HasSubstr("since step 20: ckptd")));
   watch.unanswered(35, 12 * kSecondNs);
   watch.stepped(123);
   (void)watch.look({}, 15 * kSecondNs);
@@ -191,7 +191,7 @@ TEST_F(UnsavedWatchTest, DurableCheckpointEndsLoggedPeriodBeforeAnswer) {
   watch.begins(0, kSecondNs);
   watch.durable(50, 9 * kSecondNs);
   watch.stepped(62);
-  EXPECT_THAT(look_at_silence(watch, 10, 10, 12), ElementsAre(HasSubstr("since step 50: ckptd")));
+  EXPECT_THAT(poll_while_silent(watch, 10, 10, 12), ElementsAre(HasSubstr("since step 50: ckptd")));
   watch.unanswered(70, 12 * kSecondNs);
   watch.stepped(176);
   watch.durable(60, 19 * kSecondNs);
