@@ -80,8 +80,8 @@ Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
     return actions;
   }
   if (request.size == 0 || request.size > limits::kGroupSizeMax || request.rank >= request.size ||
-      request.resume > ResumeMode::kGoOn ||
-      (request.resume == ResumeMode::kGoOn && !request.elastic)) {
+      request.resume > ResumeMode::kKeepState ||
+      (request.resume == ResumeMode::kKeepState && !request.elastic)) {
     actions.emplace_back(
         Refuse{request.session, request.request,
                make_error(ErrorCode::kInvalidArgument,
@@ -131,7 +131,7 @@ void Groups::Impl::sort_in(RunId id, Run& run, const JoinRequest& request, Actio
 
 void Groups::Impl::join_ranks(RunId id, Run& run, JoinRequest request, Actions& actions) {
   // No survivors are left: the run can only be resumed from a view.
-  if (request.resume == ResumeMode::kGoOn) request.resume = ResumeMode::kContinue;
+  if (request.resume == ResumeMode::kKeepState) request.resume = ResumeMode::kContinue;
   const auto refuse = [&actions](const JoinRequest& whom, Error error) {
     actions.emplace_back(Refuse{whom.session, whom.request, std::move(error)});
   };

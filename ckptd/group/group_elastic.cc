@@ -35,7 +35,7 @@ Groups::Refuse number_taken(const JoinRequest& request) {
 }
 
 void Groups::Impl::join_elastic(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
-  if (request.resume == ResumeMode::kGoOn && join_survivor(id, run, request, actions)) return;
+  if (request.resume == ResumeMode::kKeepState && join_survivor(id, run, request, actions)) return;
   const bool returns = asks_for_own_place(run, request);
   if (!replaces(id, run, request, actions)) return;
   if (returns) return add_returning(id, run, request, actions);

@@ -108,7 +108,7 @@ bool Groups::Impl::waits_behind_former(RunId id, const Run& run, const JoinReque
 // request must not wait for all ranks.
 bool Groups::Impl::forms_again(RunId id, const Run& run, const JoinRequest& request) const {
   return run.survivors_continued && !run.lives() && !run.opening &&
-         request.resume != ResumeMode::kGoOn && is_former(id, run, request);
+         request.resume != ResumeMode::kKeepState && is_former(id, run, request);
 }
 
 // Gives its connected members the grace period once more to ask for their places; members that

@@ -202,7 +202,7 @@ void Persist::Impl::check(const WritePointer& write) {
 
 void Persist::Impl::finish(const WritePointer& write, const Status& status) {
   writes_open.ended();
-  give_back_buffer(*write);
+  release_buffer(*write);
   start_encodes();
   StagedSlab slab = std::move(write->slab);
   const auto placed = place_of(*write);

@@ -104,7 +104,7 @@ struct Persist::Impl {
   void encode_step(const WritePointer& write, BasePieces bases);
   void encode_stepped(const WritePointer& write, const Status& status);
   void take_encoded(ExtentWrite& write);
-  void give_back_buffer(ExtentWrite& write);
+  void release_buffer(ExtentWrite& write);
 
   // Faults: seals off the segment, and fails snapshots with unsynced extents in it.
   void fail_segment(Segment& segment, const ckpt::Error& error);

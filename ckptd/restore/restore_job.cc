@@ -90,7 +90,7 @@ void RestoreJob::tick(std::chrono::nanoseconds now) { impl_->tick(now); }
 
 void RestoreJob::release(uint32_t slab) {
   if (impl_->out.erase(slab) == 0) return;
-  impl_->context.staging.give_back_restore_slab(impl_->arena, slab);
+  impl_->context.staging.release_restore_slab(impl_->arena, slab);
   impl_->pump();
 }
 
@@ -101,7 +101,7 @@ void RestoreJob::close(std::function<void()> on_closed) {
   impl_->queue.clear();
   impl_->located.clear();
   for (const uint32_t slab : impl_->out) {
-    impl_->context.staging.give_back_restore_slab(impl_->arena, slab);
+    impl_->context.staging.release_restore_slab(impl_->arena, slab);
   }
   impl_->out.clear();
   impl_->holds.clear();
@@ -207,7 +207,7 @@ void RestoreJob::Impl::checked(FillingWindow& window) {
 
   const bool failed = failure.has_value() && !over;
   if (over || closed || failed || result.pieces.empty()) {
-    context.staging.give_back_restore_slab(arena, result.slab);
+    context.staging.release_restore_slab(arena, result.slab);
     result.slab = kNoSlab;
   }
   if (closed) {

@@ -171,7 +171,7 @@ class Staging {
 
   // Windows for restores.
   std::optional<uint32_t> take_restore_slab(ArenaId arena);
-  void give_back_restore_slab(ArenaId arena, uint32_t slab);
+  void release_restore_slab(ArenaId arena, uint32_t slab);
   // Bytes of a slab from take_restore_slab().
   MutableByteView slab_bytes(ArenaId arena, uint32_t slab);
   // The registered buffer that slab_bytes() lies in; nullopt: plain I/O.

@@ -124,8 +124,8 @@ Simulation::Content Simulation::content_of(ckpt::UnitId unit, ckpt::Step step,
   // Mostly unchanged; otherwise a content that the unit may have had before, and may get again.
   const uint64_t drawn = ((salt * 8 + unit) * 0x9e3779b97f4a7c15ull >> 32) % 8;
   const ckpt::Step what = step - step % 40 + (drawn < 5 ? 0 : drawn - 4);
-  // No collisions with silent faults: CRC32C cannot detect a payload that was written over its
-  // colliding twin, under an intact header. Without twins the probability is 1 in 2^32.
+  // No colliding payloads with silent faults: CRC32C cannot detect a payload that overwrote another
+  // one with the same CRC, under an intact header. By chance this happens once in 2^32 writes.
   return {what, 0, !options_.silent_faults && (step + salt) % 3 == 0};
 }
 

@@ -92,8 +92,8 @@ void HeldCalls::watch() {
       take(thread, status);
     }
   }
-  for (const pid_t thread : std::set<pid_t>(running_)) let_go(thread);
-  for (const pid_t thread : held_) let_go(thread);
+  for (const pid_t thread : std::set<pid_t>(running_)) release(thread);
+  for (const pid_t thread : held_) release(thread);
 }
 
 // The thread has stopped, or ended.
@@ -123,7 +123,7 @@ void HeldCalls::take(pid_t thread, int status) {
 }
 
 // A thread that was killed meanwhile cannot be detached; it is reaped.
-void HeldCalls::let_go(pid_t thread) {
+void HeldCalls::release(pid_t thread) {
   int status = 0;
   if (!held_.contains(thread)) {
     ::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr);

@@ -39,7 +39,7 @@ class HeldCalls {
   void seize(pid_t process);
   void watch();
   void take(pid_t thread, int status);
-  void let_go(pid_t thread);
+  void release(pid_t thread);
 
   const std::set<long> calls_;
   const std::string path_;

@@ -123,14 +123,15 @@ class World {
     // A number among the waiting processes. Only a first epoch uses it as the rank.
     uint32_t rank = 0;
     for (const auto& [other, its] : processes_) rank += other < member && !its.in_epoch ? 1 : 0;
-    execute(groups_->join(kRun, {.session = process.session,
-                                 .request = member,
-                                 .rank = rank % kFirstSize,
-                                 .size = kFirstSize,
-                                 .resume = process.has_state ? ResumeMode::kGoOn : process.first,
-                                 .elastic = true,
-                                 .member = member,
-                                 .grace = milliseconds(1'000)}));
+    execute(
+        groups_->join(kRun, {.session = process.session,
+                             .request = member,
+                             .rank = rank % kFirstSize,
+                             .size = kFirstSize,
+                             .resume = process.has_state ? ResumeMode::kKeepState : process.first,
+                             .elastic = true,
+                             .member = member,
+                             .grace = milliseconds(1'000)}));
   }
 
   // Without a living group, ranks of a first epoch were assigned as processes came and went. The
@@ -234,7 +235,7 @@ class World {
       before = previous;
       EXPECT_EQ(members_.at(static_cast<size_t>(previous)), member.member)
           << "it was in the epoch before";
-      EXPECT_EQ(member.resume, ResumeMode::kGoOn);
+      EXPECT_EQ(member.resume, ResumeMode::kKeepState);
     }
     if (open.goes_on) {
       EXPECT_GE(before, 0) << "somebody has the state";
