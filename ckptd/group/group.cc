@@ -132,8 +132,8 @@ void Groups::Impl::sort_in(RunId id, Run& run, const JoinRequest& request, Actio
 void Groups::Impl::join_ranks(RunId id, Run& run, JoinRequest request, Actions& actions) {
   // No survivors are left: the run can only be resumed from a view.
   if (request.resume == ResumeMode::kKeepState) request.resume = ResumeMode::kContinue;
-  const auto refuse = [&actions](const JoinRequest& whom, Error error) {
-    actions.emplace_back(Refuse{whom.session, whom.request, std::move(error)});
+  const auto refuse = [&actions](const JoinRequest& rejected, Error error) {
+    actions.emplace_back(Refuse{rejected.session, rejected.request, std::move(error)});
   };
   const auto disagrees =
       std::find_if(run.joining.begin(), run.joining.end(),

@@ -90,14 +90,14 @@ std::optional<Fault> HealthWatch::slow_disk(const Look& look) {
     all.count += waiting.count;
     all.longest_ns = std::max(all.longest_ns, waiting.longest_ns);
   }
-  std::string who = look.trainers_wait ? "trainers wait for the disk" : "";
+  std::string waiters = look.trainers_wait ? "trainers wait for the disk" : "";
   if (all.count > 0) {
-    who += fmt::format("{}{} for the disk, the oldest for {}", who.empty() ? "" : "; ",
-                       counted(all.count, "sealed snapshot waits", "sealed snapshots wait"),
-                       format_age(std::chrono::nanoseconds(all.longest_ns)));
+    waiters += fmt::format("{}{} for the disk, the oldest for {}", waiters.empty() ? "" : "; ",
+                           counted(all.count, "sealed snapshot waits", "sealed snapshots wait"),
+                           format_age(std::chrono::nanoseconds(all.longest_ns)));
   }
   return Fault{
-      .cause = fmt::format("{}; {}", who, disk_work(look)),
+      .cause = fmt::format("{}; {}", waiters, disk_work(look)),
       .remedy = "checkpoint less often, take a faster disk, or let the arena hold more snapshots",
       .kind = "backpressure"};
 }

@@ -118,7 +118,7 @@ Json commit_json(const CommitInfo& commit, LogRows& of_run) {
                    {"tags", std::move(names)},
                    {"metrics", std::move(metrics)},
                    {"plt", plt_json(commit)},
-                   {"lost_so_far", losses_told(commit) ? Json(commit.lost_tokens) : Json()},
+                   {"lost_so_far", losses_recorded(commit) ? Json(commit.lost_tokens) : Json()},
                    {"alarms", commit.alarms.total()},
                    {"name", of_run.names.of(point)},
                    {"forked_from", forked_from_json(of_run, point.lineage)}};

@@ -94,7 +94,7 @@ class LostTokens {
   };
   Counts read(ViewPoint commit) const {
     const auto info = catalog_.commit(run_, commit.lineage, commit.step);
-    return {catalog_.expert_tokens(run_, commit), info && losses_told(*info)};
+    return {catalog_.expert_tokens(run_, commit), info && losses_recorded(*info)};
   }
 
   const Catalog& catalog_;

@@ -53,7 +53,7 @@ ckpt::base::Hash128 hash_of_hex(std::string_view text) {
 Error cannot_salvage(const RecoveredStore& store, const JournalDamage::Lost& lost,
                      const std::string& catalog) {
   const uint64_t offset = store.end.offset;
-  const std::string go_on =
+  const std::string truncate_hint =
       offset == 0 ? ""
                   : fmt::format(
                         "; or, to go on without everything after record {}, copy the data "
@@ -62,7 +62,8 @@ Error cannot_salvage(const RecoveredStore& store, const JournalDamage::Lost& los
   return make_error(ErrorCode::kCorrupt,
                     "{}: {}: records {} to {} are partly lost, and {}: put the journal, or the "
                     "directory catalog, back from a copy{}",
-                    kJournalPath, store.damage->reason, lost.first, lost.last, catalog, go_on);
+                    kJournalPath, store.damage->reason, lost.first, lost.last, catalog,
+                    truncate_hint);
 }
 
 void tell_salvaged(const std::string& kept) {

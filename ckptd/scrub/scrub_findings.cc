@@ -29,7 +29,7 @@ void Scrub::found(const std::vector<VerifyError>& errors) {
 namespace {
 
 // Prefix for the unit in a sentence: empty for the journal, which belongs to no run.
-std::string whose(const VerifyError& error) {
+std::string unit_prefix(const VerifyError& error) {
   if (error.run.empty()) return {};
   return ckpt::commit_name(error.run, error.lineage, error.step) + " unit ";
 }
@@ -54,7 +54,7 @@ void Scrub::found_damage(const VerifyError& error, uint64_t now_ns) {
              {"step", error.step},
              {"unit", error.unit},
              {"reason", error.reason}},
-            "scrub: {}{}: damaged: {}", whose(error), error.unit, error.reason);
+            "scrub: {}{}: damaged: {}", unit_prefix(error), error.unit, error.reason);
 }
 
 // Bounds the lines per segment file. The first one of a missing file, and the last one, say more.
@@ -193,7 +193,8 @@ void Scrub::could_not_check(const VerifyError& error) {
   // The cause is at the end of the reason, after the place.
   const std::string cause = error.reason.substr(error.reason.rfind(": ") + 1);
   if (std::exchange(told_unchecked_, cause) == cause) return;
-  spdlog::warn("scrub: {}{}: could not be checked: {}", whose(error), error.unit, error.reason);
+  spdlog::warn("scrub: {}{}: could not be checked: {}", unit_prefix(error), error.unit,
+               error.reason);
 }
 
 }  // namespace ckptd

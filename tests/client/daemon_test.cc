@@ -213,7 +213,7 @@ class Tampering : public testing::Test {
     const size_t at = arena.find(std::string_view(bytes.data(), 64));
     return at == std::string_view::npos ? nullptr : arena_ + at;
   }
-  void expect_failure_and_go_on(client::Snapshot& snapshot) {
+  void expect_failure_then_save(client::Snapshot& snapshot) {
     ASSERT_OK(snapshot.end());
     const auto failed = snapshot.wait(CKPT_LEVEL_DURABLE, 60'000);
     ASSERT_FALSE(failed);
@@ -240,7 +240,7 @@ TEST_F(Tampering, AWrittenByteFailsTheSnapshot) {
   char* bytes = find(run_.state(2, 0));
   ASSERT_NE(bytes, nullptr);
   bytes[50'000] ^= 1;
-  expect_failure_and_go_on(*snapshot);
+  expect_failure_then_save(*snapshot);
 }
 
 TEST_F(Tampering, APunchedHoleFailsTheSnapshot) {
@@ -260,7 +260,7 @@ TEST_F(Tampering, APunchedHoleFailsTheSnapshot) {
   ASSERT_GE(fd, 0);
   ASSERT_EQ(
       ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, bytes - arena_ + 8192, 4096), 0);
-  expect_failure_and_go_on(*snapshot);
+  expect_failure_then_save(*snapshot);
 }
 
 TEST(Daemon, RefusesSnapshotLargerThanArena) {

@@ -112,7 +112,7 @@ class SlabKills : public testing::TestWithParam<Play> {
   void kill_daemon();
   void settle(const Play& play);
   void settle_without_trainer(State state);
-  void finish_as_told(State state);
+  void finish_with_trainers(State state);
 
   // -- the history
   json ask(const std::string& verb, const json& arguments);
@@ -201,7 +201,7 @@ void SlabKills::kill(Victim victim) {
 void SlabKills::settle(const Play& play) {
   if (play.victim == Victim::kDaemon) {
     check_history();  // nothing of the snapshot in flight, until its trainers hand it back
-    finish_as_told(play.state);
+    finish_with_trainers(play.state);
   }
   if (play.victim == Victim::kTrainer) settle_without_trainer(play.state);
   if (play.victim != Victim::kDaemon) {
@@ -211,7 +211,7 @@ void SlabKills::settle(const Play& play) {
 }
 
 // The trainers do not notice the kill: they hand their slabs back, and finish the snapshot.
-void SlabKills::finish_as_told(State state) {
+void SlabKills::finish_with_trainers(State state) {
   if (state == State::kFree || state == State::kDurable) return;
   if (state == State::kLeased) {
     EXPECT_EQ(tell_both("write rest"), "ok");

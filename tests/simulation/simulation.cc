@@ -40,7 +40,7 @@ void Simulation::play() {
 }
 
 void Simulation::event() {
-  if (!group_whole()) {
+  if (!group_complete()) {
     form_group();
     return;
   }
@@ -72,7 +72,7 @@ void Simulation::event() {
   listen();
 }
 
-bool Simulation::group_whole() const {
+bool Simulation::group_complete() const {
   if (job_.ranks.size() != kRanks) return false;
   for (const auto& rank : job_.ranks) {
     if (rank == nullptr || !rank->in_epoch()) return false;

@@ -112,7 +112,7 @@ class Simulation {
   // Processes the messages to all members.
   void listen();
   // True if every rank is in an epoch.
-  bool group_whole() const;
+  bool group_complete() const;
   void check();
   void check_restore(const Point& point);
   void check_view(const Point& point);

@@ -179,7 +179,7 @@ void Simulation::clear_disk_full() {
   world_.run();
   listen();
   if (::testing::Test::HasFailure()) return;
-  if (!waited || !group_whole()) form_group();
+  if (!waited || !group_complete()) form_group();
   if (::testing::Test::HasFailure()) return;
   save_whole();
 }

@@ -303,7 +303,7 @@ int Supervisor::Impl::finish() {
     return outcome.failed_exit_code();
   }
   say_summary(std::move(result), unsaved_steps);
-  if (!stopped_short()) return say_what_did_not_happen() && exit_code == 0 ? 1 : exit_code;
+  if (!stopped_short()) return say_unfired_faults() && exit_code == 0 ? 1 : exit_code;
   say_how_it_stopped();
   return outcome.stopped_exit_code(exit_code);
 }
@@ -321,7 +321,7 @@ void Supervisor::Impl::say_summary(report::Report result, report::Told unsaved_s
 bool Supervisor::Impl::stopped_short() const { return recorder->step() < options.rank.steps; }
 
 // Whoever asks for a kill wants to see what follows it: a run without it shows something else.
-bool Supervisor::Impl::say_what_did_not_happen() {
+bool Supervisor::Impl::say_unfired_faults() {
   std::vector<std::string> flags;
   flags.reserve(options.kills.size() + options.leaves.size() + options.phase_kills.size() +
                 options.daemon_kills.size());
@@ -343,7 +343,7 @@ bool Supervisor::Impl::say_what_did_not_happen() {
   return !flags.empty();
 }
 
-const char* Supervisor::Impl::what_is_left() const {
+const char* Supervisor::Impl::saved_state_text() const {
   const bool resumed = options.rank.resume != CKPT_RESUME_START;
   const bool saved = resumed || !recorder->durable_steps().empty();
   return !saved                ? "nothing was saved"
@@ -353,7 +353,7 @@ const char* Supervisor::Impl::what_is_left() const {
 
 void Supervisor::Impl::say_how_it_stopped() {
   say(fmt::format("stopped {} after step {} of {}; {}", outcome.stopped_by(), recorder->step(),
-                  options.rank.steps, what_is_left()));
+                  options.rank.steps, saved_state_text()));
   if (!outcome.stop_reason().empty()) say("moetrain: " + outcome.stop_reason());
 }
 

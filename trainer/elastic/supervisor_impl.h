@@ -102,8 +102,8 @@ struct Supervisor::Impl {
   bool everybody_else_is_done() const;
   bool stopped_short() const;
   void say_how_it_stopped();
-  const char* what_is_left() const;
-  bool say_what_did_not_happen();
+  const char* saved_state_text() const;
+  bool say_unfired_faults();
   int finish();
   // Appends to one of the two files below; says once that lines are being lost.
   void record(RecordFile& file, const std::string& line);

@@ -97,10 +97,10 @@ bool Supervisor::Impl::say_unsaved() {
     const std::string comes = pending();
     const bool nothing_yet = !comes.empty() && saves->unsaved().saved_step() == 0;
     say(fmt::format("{}; {}{}", unsaved, comes,
-                    nothing_yet ? "nothing is durable yet" : what_is_left()));
+                    nothing_yet ? "nothing is durable yet" : saved_state_text()));
     return true;
   }
-  if (outcome.failure()->code == ErrorCode::kResourceExhausted) say(what_is_left());
+  if (outcome.failure()->code == ErrorCode::kResourceExhausted) say(saved_state_text());
   return false;
 }
 

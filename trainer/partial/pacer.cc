@@ -125,11 +125,11 @@ void Pacer::agree(std::span<const int64_t> believed) {
   CKPT_ASSERT(believed.size() == 2);
   state_.failures = static_cast<uint64_t>(believed[0]);
   state_.seen_ns = believed[1];
-  choose_what_follows();
+  derive_choices();
 }
 
 // Not saved or handed over: all ranks derive the same values from the state.
-void Pacer::choose_what_follows() {
+void Pacer::derive_choices() {
   k_snapshot_ = 0;
   sustainable_ = 1;
   if (state_.step_ns == 0) return;
@@ -149,7 +149,7 @@ Status Pacer::take_over(const PaceState& handed, uint64_t step) {
     state_.decide_at = std::min(state_.decide_at, step + kDecideEveryMin);
     reason_ = "as before the members changed";
   }
-  choose_what_follows();
+  derive_choices();
   return {};
 }
 

@@ -148,7 +148,7 @@ class Pacer {
   PaceState state() const;
 
  private:
-  void choose_what_follows();
+  void derive_choices();
   MeasuredCosts costs() const;
   AutoRequest request() const;
   uint64_t full_bytes() const {

@@ -75,7 +75,7 @@ class Plot {
         ranks_(rank_loads(slots, loads)),
         mean_(std::accumulate(ranks_.begin(), ranks_.end(), 0.0) /
               static_cast<double>(ranks_.size())),
-        even_(nobody_asked(loads)),
+        even_(has_no_load(loads)),
         top_(top),
         floor_(top + kPlotHeight),
         most_(most),

@@ -262,9 +262,9 @@ TEST_F(ElasticGroupTest, MemberWithRefusedJoinIsInNoEpoch) {
   EXPECT_THAT(ended[0].remaining, ElementsAre(100, 102));
   EXPECT_FALSE(groups.member(101)->active);
   // The same holds between two epochs.
-  JoinRequest of_nobody = survivor_request(2);
-  of_nobody.size = 0;
-  EXPECT_EQ(all<Groups::Refuse>(note(groups.join(kRun, of_nobody))).size(), 1u);
+  JoinRequest empty_group = survivor_request(2);
+  empty_group.size = 0;
+  EXPECT_EQ(all<Groups::Refuse>(note(groups.join(kRun, empty_group))).size(), 1u);
   join_survivor(0);
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0));
 }

@@ -56,7 +56,7 @@ Letters address(Member& member, const Share& share) {
   return letters;
 }
 
-bool are_there(const Member& member, const Letters& letters) {
+bool all_posted(const Member& member, const Letters& letters) {
   for (const Letters::Incoming& one : letters.in) {
     if (!is_posted(member.mailbox, one.name)) return false;
   }
@@ -106,11 +106,11 @@ void queue(const std::shared_ptr<Member>& member, const Share& share) {
   cuda_emulator::enqueue(member->stream, [member, letters] {
     if (!member->aborted) give(*member, *letters);
   });
-  const auto ready = [member, letters] { return member->aborted || are_there(*member, *letters); };
+  const auto ready = [member, letters] { return member->aborted || all_posted(*member, *letters); };
   cuda_emulator::enqueue_when(member->stream, ready, [member, letters] {
     --member->unfinished;
     if (member->aborted) return;
-    if (!are_there(*member, *letters)) die("somebody waits without a bound for a peer");
+    if (!all_posted(*member, *letters)) die("somebody waits without a bound for a peer");
     get(*member, *letters);
   });
 }
