@@ -225,7 +225,7 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
                fmt::format("rank {}: {}", lost.begin()->first, lost.begin()->second), actions);
     impl_->try_open(id, run, actions);
   } else {
-    impl_->tell_joiners(run, actions);
+    impl_->announce_joiners(run, actions);
   }
   return actions;
 }

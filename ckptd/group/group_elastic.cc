@@ -124,7 +124,7 @@ void Groups::Impl::add_joiner(RunId id, Run& run, const JoinRequest& request, Ac
     }
     member->second.active = false;
   }
-  tell_joiners(run, actions);
+  announce_joiners(run, actions);
   try_open(id, run, actions);
 }
 
@@ -217,7 +217,7 @@ void Groups::Impl::open_continued(RunId id, Run& run, Actions& actions) {
   actions.emplace_back(std::move(open));
 }
 
-void Groups::Impl::tell_joiners(const Run& run, Actions& actions) {
+void Groups::Impl::announce_joiners(const Run& run, Actions& actions) {
   if (!run.current || !run.current->elastic || run.joiners.empty()) return;
   JoinersWaiting waiting{.epoch = run.current->epoch,
                          .count = static_cast<uint32_t>(run.joiners.size()),

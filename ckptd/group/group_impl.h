@@ -137,7 +137,7 @@ struct Groups::Impl {
   void refused_to_open(RunId id, Run& run, const Groups::OpenEpoch& open);
   void try_open_elastic(RunId id, Run& run, Actions& actions);
   void open_continued(RunId id, Run& run, Actions& actions);
-  static void tell_joiners(const Run& run, Actions& actions);
+  static void announce_joiners(const Run& run, Actions& actions);
   bool joins(SessionId session) const;
   // group_return.cc
   void add_returning(RunId id, Run& run, const JoinRequest& request, Actions& actions);

@@ -20,7 +20,7 @@ namespace {
 // journal.
 constexpr std::chrono::milliseconds kReturnAfterMax{600'000};
 
-void tell_reset(const std::string& reason) {
+void log_reset(const std::string& reason) {
   if (!reason.empty()) spdlog::warn("the catalog is made anew from the journal: {}", reason);
 }
 
@@ -71,7 +71,7 @@ bool CatalogKeeper::knows_more_than(uint64_t last_sequence) const {
 Status CatalogKeeper::settle() {
   if (!foreign_.empty()) return set_aside(std::exchange(foreign_, {}));
   if (unreadable_.empty()) return {};
-  tell_reset(std::exchange(unreadable_, {}));
+  log_reset(std::exchange(unreadable_, {}));
   const Status cleared = catalog_->clear();
   return is_catalog_damage(cleared) ? Status() : cleared;
 }

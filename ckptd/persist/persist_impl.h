@@ -96,7 +96,7 @@ struct Persist::Impl {
   void finish(const WritePointer& write, const Status& status);
   bool leave_queue(const WritePointer& write);
   void abandon_writes(SnapshotWrites& snapshot);
-  void tell_dead(const ExtentPlace& extent);
+  void report_dead(const ExtentPlace& extent);
 
   // Codecs (encode.cc).
   void start_encodes();

@@ -66,7 +66,7 @@ Error cannot_salvage(const RecoveredStore& store, const JournalDamage::Lost& los
                     truncate_hint);
 }
 
-void tell_salvaged(const std::string& kept) {
+void log_salvaged(const std::string& kept) {
   log_event(spdlog::level::err, "journal_salvaged", {{"path", kJournalPath}, {"kept", kept}},
             "{}: written anew from the catalog; the damaged one is kept as {}. What the catalog "
             "does not hold is in that one only: who was in earlier epochs, when the store was "
@@ -137,7 +137,7 @@ class SalvageCounts {
     ++(check.damaged ? runs_[run].damaged : runs_[run].unread);
     note(runs_[run], commit, check.reason);
   }
-  void tell() const {
+  void log() const {
     for (const auto& [name, run] : runs_) {
       spdlog::log(run.damaged + run.lost > 0 ? spdlog::level::err : spdlog::level::warn,
                   "{}: the records of {} were put back from the catalog: {} lost, {} with damaged "
@@ -166,7 +166,7 @@ class SalvageCounts {
 Result<bool> JournalSalvage::finish() {
   CKPT_ASSIGN(const std::string kept,
               take_new_journal(disk_, [this] { return history_.keeper().open_and_clear(); }));
-  if (!kept.empty()) tell_salvaged(kept);
+  if (!kept.empty()) log_salvaged(kept);
   return !kept.empty();
 }
 
@@ -227,7 +227,7 @@ Result<bool> JournalSalvage::salvage(RecoveredStore& store) {
   disk_.close(std::exchange(store.journal, 0));
   CKPT_ASSIGN(const std::string kept,
               take_new_journal(disk_, [this] { return history_.keeper().clear_on_disk(); }));
-  tell_salvaged(kept);
+  log_salvaged(kept);
   const bool clean = store.clean;
   CKPT_ASSIGN(store, recover_store(disk_, random_seed_));
   store.clean = clean;
@@ -277,7 +277,7 @@ Status JournalSalvage::write_new_journal(const RecoveredStore& damaged, const Sa
     if (check.damaged) putter.add(*check.damaged);
     counts.moved(run_of(index, key), commit_of(key), check);
   }
-  counts.tell();
+  counts.log();
   // StoreClosed marks salvaged.log as complete.
   fb::StoreClosedT closed;
   closed.time_ns = turn_.wall_clock_ns();

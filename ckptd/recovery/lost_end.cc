@@ -159,7 +159,7 @@ std::vector<std::string> names_of_lost(const LostEnd& lost, const Catalog& catal
   return names;
 }
 
-void tell_lost_end(const LostEnd& lost, std::vector<std::string> names) {
+void log_lost_end(const LostEnd& lost, std::vector<std::string> names) {
   if (names.empty()) return;
   const size_t left_out = names.size() - std::min(names.size(), kNamesMax);
   names.resize(names.size() - left_out);

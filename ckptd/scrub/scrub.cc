@@ -152,7 +152,7 @@ void Scrub::pass_done() {
             ckpt::base::counted(damages, "damaged unit"),
             ckpt::base::counted(state_.damages_left_out, "more finding"),
             ckpt::base::counted(pass.unchecked, "unit"));
-  told_unchecked_.clear();
+  logged_unchecked_.clear();
   save();
 }
 

@@ -144,7 +144,7 @@ class Scrub {
   std::optional<CommitCheck> commit_;                 // the current one
   bool commit_is_new_ = false;                        // the front of new_; else of of_run_
   std::map<ckpt::SegmentId, uint64_t> damage_lines_;  // in this pass; 0: of no segment
-  std::string told_unchecked_;                        // the last logged reason
+  std::string logged_unchecked_;                      // the last logged reason
   std::map<ckpt::SnapshotKey, bool> writers_;         // writers of shared extents: do they exist?
   uint64_t pass_until_ = 0;    // the last record when the pass began or continued
   uint64_t pass_covers_ = 0;   // the same, 0 if the last daemon began it

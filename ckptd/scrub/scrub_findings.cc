@@ -192,7 +192,7 @@ void Scrub::could_not_check(const VerifyError& error) {
   }
   // The cause is at the end of the reason, after the place.
   const std::string cause = error.reason.substr(error.reason.rfind(": ") + 1);
-  if (std::exchange(told_unchecked_, cause) == cause) return;
+  if (std::exchange(logged_unchecked_, cause) == cause) return;
   spdlog::warn("scrub: {}{}: could not be checked: {}", unit_prefix(error), error.unit,
                error.reason);
 }

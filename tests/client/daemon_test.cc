@@ -342,15 +342,15 @@ TEST(Daemon, SecondHolderOfRankLearnsCurrentHolder) {
   ASSERT_OK(second);
   client::JoinOptions join = as_rank(0, 1);
   join.timeout_ms = 2'000;
-  std::vector<std::string> told;
-  join.waiting = [&](const std::string& why) { told.push_back(why); };
+  std::vector<std::string> reasons;
+  join.waiting = [&](const std::string& why) { reasons.push_back(why); };
   const auto epoch = second->join(join);
   ASSERT_FALSE(epoch);
   EXPECT_EQ(epoch.error().status, CKPT_E_DEADLINE_EXCEEDED);
   const std::string holder = "its place is held by process " + std::to_string(::getpid());
   EXPECT_NE(epoch.error().message.find(holder), std::string::npos) << epoch.error().message;
-  ASSERT_FALSE(told.empty());
-  EXPECT_EQ(told.front().find(holder), 0u) << told.front();
+  ASSERT_FALSE(reasons.empty());
+  EXPECT_EQ(reasons.front().find(holder), 0u) << reasons.front();
   EXPECT_NE(daemon.log().find("waits to join as rank 0: " + holder), std::string::npos)
       << daemon.log();
 }

@@ -47,11 +47,11 @@ class DaemonWatchTest : public testing::Test {
 };
 
 TEST_F(DaemonWatchTest, ReportsOutageAndRecoveryOnce) {
-  DaemonWatch told = watch();
-  for (const uint64_t ms : {0, 700, 1'400}) EXPECT_FALSE(poll_at(told, ms));
+  DaemonWatch daemon_watch = watch();
+  for (const uint64_t ms : {0, 700, 1'400}) EXPECT_FALSE(poll_at(daemon_watch, ms));
   EXPECT_THAT(said, IsEmpty()) << "a short silence is none";
-  for (const uint64_t ms : {2'000, 5'000, 7'000}) EXPECT_FALSE(poll_at(told, ms));
-  for (int i = 0; i < 2; ++i) EXPECT_FALSE(told.look({.session = this}));
+  for (const uint64_t ms : {2'000, 5'000, 7'000}) EXPECT_FALSE(poll_at(daemon_watch, ms));
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(daemon_watch.look({.session = this}));
   EXPECT_THAT(
       said, ElementsAre("ckptd at socket /run/ckptd.sock has not answered for 2.0 s; still waiting",
                         "ckptd at socket /run/ckptd.sock answers again, after 7.0 s"));
@@ -86,19 +86,19 @@ TEST_F(DaemonWatchTest, SlowDaemonAndPatientVerbNeverExpire) {
 }
 
 TEST_F(DaemonWatchTest, ProbesSeldomAndOnlyWithoutAConnection) {
-  DaemonWatch told = watch();
-  for (uint64_t ms = 1'500; ms < 90'000; ms += 50) poll_at(told, ms, /*connected=*/true);
+  DaemonWatch daemon_watch = watch();
+  for (uint64_t ms = 1'500; ms < 90'000; ms += 50) poll_at(daemon_watch, ms, /*connected=*/true);
   EXPECT_EQ(probes, 0u) << "who has a connection knows that somebody listens";
-  for (uint64_t ms = 90'000; ms < 100'000; ms += 50) poll_at(told, ms);
+  for (uint64_t ms = 90'000; ms < 100'000; ms += 50) poll_at(daemon_watch, ms);
   EXPECT_EQ(probes, 2u) << "one in five seconds";
 }
 
 TEST_F(DaemonWatchTest, ReportsDaemonThatHangsAfterConnecting) {
-  DaemonWatch told = watch();
+  DaemonWatch daemon_watch = watch();
   listens = false;
-  poll_at(told, 2'000);
-  for (const uint64_t ms : {3'000, 4'000, 4'500}) poll_at(told, ms, /*connected=*/true);
-  for (const uint64_t ms : {8'000, 9'000, 9'500, 20'000}) poll_at(told, ms);
+  poll_at(daemon_watch, 2'000);
+  for (const uint64_t ms : {3'000, 4'000, 4'500}) poll_at(daemon_watch, ms, /*connected=*/true);
+  for (const uint64_t ms : {8'000, 9'000, 9'500, 20'000}) poll_at(daemon_watch, ms);
   EXPECT_THAT(
       said, ElementsAre(kNobody,
                         "ckptd at socket /run/ckptd.sock has not answered for 4.5 s; still waiting",
@@ -106,40 +106,40 @@ TEST_F(DaemonWatchTest, ReportsDaemonThatHangsAfterConnecting) {
 }
 
 TEST_F(DaemonWatchTest, RestartingDaemonIsReportedOnce) {
-  DaemonWatch told = watch();
+  DaemonWatch daemon_watch = watch();
   listens = false;
   // The daemon accepts connections and refuses them in turns.
-  for (uint64_t ms = 1'500; ms < 5'000; ms += 50) poll_at(told, ms, /*connected=*/ms % 1'000 < 300);
+  for (uint64_t ms = 1'500; ms < 5'000; ms += 50) poll_at(daemon_watch, ms, /*connected=*/ms % 1'000 < 300);
   EXPECT_THAT(said, ElementsAre(kNobody));
 }
 
 TEST_F(DaemonWatchTest, TwoSessionsShareOneOutage) {
-  DaemonWatch told = watch();
+  DaemonWatch daemon_watch = watch();
   listens = false;
   const int other = 0;
-  poll_at(told, 2'000);
-  told.look({.session = &other});
+  poll_at(daemon_watch, 2'000);
+  daemon_watch.look({.session = &other});
   EXPECT_THAT(said, ElementsAre(kNobody)) << "a session that waits for nothing heard of nothing";
-  told.look({.session = &other, .silence_ms = 1'600});
-  poll_at(told, 4'000);
-  told.look({.session = this});
+  daemon_watch.look({.session = &other, .silence_ms = 1'600});
+  poll_at(daemon_watch, 4'000);
+  daemon_watch.look({.session = this});
   EXPECT_THAT(said,
               ElementsAre(kNobody, "ckptd at socket /run/ckptd.sock answers again, after 4.0 s"));
 }
 
 // A verb opens its sessions one after the other. A session that has ended never reports a recovery.
 TEST_F(DaemonWatchTest, SecondOutageIsReportedByLaterSession) {
-  DaemonWatch told = watch();
+  DaemonWatch daemon_watch = watch();
   listens = false;
-  poll_at(told, 5'000);
+  poll_at(daemon_watch, 5'000);
   const int other = 0;
   const auto other_looks = [&](uint64_t ms, uint64_t silence_ms) {
     now = DaemonWatch::Clock::time_point(std::chrono::hours(1)) + milliseconds(ms);
-    told.look({.session = &other, .silence_ms = silence_ms});
+    daemon_watch.look({.session = &other, .silence_ms = silence_ms});
   };
   other_looks(6'000, 6'000);
   EXPECT_THAT(said, ElementsAre(kNobody)) << "the same outage";
-  poll_at(told, 7'000);
+  poll_at(daemon_watch, 7'000);
   other_looks(8'000, 0);
   other_looks(20'000, 2'000);
   EXPECT_THAT(said, ElementsAre(kNobody, kNobody));

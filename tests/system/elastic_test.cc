@@ -99,7 +99,7 @@ TEST_F(ElasticTest, SurvivorsContinueBeforeSnapshotIsDurable) {
     return event.value("event", "") == "snapshot" && event.value("durable", false);
   };
   EXPECT_TRUE(held->await_one(std::chrono::minutes(1)));
-  EXPECT_FALSE(run.told(durable));
+  EXPECT_FALSE(run.has_event(durable));
   held.reset();
   EXPECT_TRUE(run.await([&](const json& event) {
     return durable(event) && event.at("step") == 4 && event.at("taken_in") == 1;
@@ -130,7 +130,7 @@ TEST_F(ElasticTest, RunAwaitsLastSnapshotDespiteRankLoss) {
   }));
   const auto saved = [](const json& event) { return event.value("event", "") == "saved"; };
   EXPECT_TRUE(held->await_one(std::chrono::minutes(1)));
-  EXPECT_FALSE(run.told(saved));
+  EXPECT_FALSE(run.has_event(saved));
   held.reset();
   const Ended ended = run.program().wait();
   EXPECT_EQ(ended.code(), 0) << ended.err;
@@ -247,17 +247,17 @@ TEST_F(ElasticTest, RanksAgreeOnAutomaticSettings) {
   std::map<uint64_t, std::vector<json>> agreed;  // by epoch
   for (const json& event : run.events()) {
     if (event.at("event") != "training") continue;
-    json& told = agreed[event.at("epoch")].emplace_back();
+    json& settings = agreed[event.at("epoch")].emplace_back();
     for (const char* what : {"step", "failures", "training_ms", "checkpoint_every",
                              "experts_per_checkpoint", "experts_per_snapshot"}) {
-      told[what] = event.value(what, json());
+      settings[what] = event.value(what, json());
     }
   }
   EXPECT_GE(agreed.size(), 3u) << "of a loss, of a joiner, of a departure: " << ended.err;
-  for (const auto& [epoch, told] : agreed) {
-    EXPECT_THAT(told, testing::Each(told[0])) << "epoch " << epoch;
-    EXPECT_GT(told[0].at("checkpoint_every"), 0);
-    EXPECT_EQ(told[0].at("failures"), json()) << "replicas have made it good";
+  for (const auto& [epoch, settings] : agreed) {
+    EXPECT_THAT(settings, testing::Each(settings[0])) << "epoch " << epoch;
+    EXPECT_GT(settings[0].at("checkpoint_every"), 0);
+    EXPECT_EQ(settings[0].at("failures"), json()) << "replicas have made it good";
   }
   expect_undisturbed(read_report("auto.json"));
 }

@@ -105,8 +105,8 @@ TEST_F(EnvironmentTest, ClosedAndFullStreamsLoseOnlyOutput) {
       const bool output_lost = !open.out.empty() && (" " + stream).find(" >") != std::string::npos;
       EXPECT_EQ(ended.code(), output_lost && command.code == 0 ? kFailed : command.code)
           << what << ": " << ended.err;
-      const bool told = output_lost && stream.find("2>") == std::string::npos;
-      if (told) {
+      const bool stderr_open = output_lost && stream.find("2>") == std::string::npos;
+      if (stderr_open) {
         const char* why = stream == ">/dev/full" ? "No space left on device" : "";
         EXPECT_THAT(ended.err, AllOf(HasSubstr("cannot write to stdout: "), HasSubstr(why),
                                      Not(HasSubstr("earlier write failed"))))

@@ -201,8 +201,9 @@ class World {
         opening_ = *open;
       } else if (const auto* ended = std::get_if<Groups::EndEpoch>(&action)) {
         for (auto& [member, process] : processes_) {
-          const auto& told = ended->remaining;
-          if (std::find(told.begin(), told.end(), process.session) == told.end()) continue;
+          const auto& remaining = ended->remaining;
+          if (std::find(remaining.begin(), remaining.end(), process.session) == remaining.end())
+            continue;
           EXPECT_EQ(process.epoch, ended->epoch);
           process.in_epoch = false;
         }

@@ -19,10 +19,10 @@ TEST_F(StagingTest, SlabsAreLeasableOnceTheyAreWarm) {
   EXPECT_EQ(granted.layout.slab_count, 8u);
   EXPECT_THAT(staging_->lease(granted.arena, 1), IsEmpty()) << "not faulted in yet";
   EXPECT_EQ(staging_->preparing(granted.arena), 6u);
-  std::vector<ArenaId> told;
-  staging_->set_on_slabs_ready([&told](ArenaId arena) { told.push_back(arena); });
+  std::vector<ArenaId> ready;
+  staging_->set_on_slabs_ready([&ready](ArenaId arena) { ready.push_back(arena); });
   run_all(disk_, *executor_);
-  EXPECT_THAT(told, ElementsAre(granted.arena));
+  EXPECT_THAT(ready, ElementsAre(granted.arena));
   EXPECT_EQ(staging_->leasable(granted.arena), 6u + staging_->preparing(granted.arena));
   EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(2, 3, 4, 5));
   EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(6, 7)) << "two are for restores";

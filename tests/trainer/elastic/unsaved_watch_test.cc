@@ -297,7 +297,7 @@ TEST_F(UnsavedWatchTest, LastCheckpointTimesOutWithoutProgress) {
 }
 
 TEST_F(UnsavedWatchTest, SignalShortensReportedWait) {
-  const auto told = [&](UnsavedWatch::Daemon daemon) {
+  const auto lines_of = [&](UnsavedWatch::Daemon daemon) {
     UnsavedWatch watch(options());
     watch.begins(0, kSecondNs);
     watch.stepped(5);
@@ -305,11 +305,11 @@ TEST_F(UnsavedWatchTest, SignalShortensReportedWait) {
     return watch.look(daemon, 12 * kSecondNs).lines;
   };
   UnsavedWatch::Daemon hangs = silent(1'500);
-  EXPECT_THAT(told(hangs), Contains(HasSubstr("does not answer; waiting at most 60 s for it")));
+  EXPECT_THAT(lines_of(hangs), Contains(HasSubstr("does not answer; waiting at most 60 s for it")));
   hangs.stop_asked = true;
-  EXPECT_THAT(told(hangs), Contains(HasSubstr("does not answer; waiting at most 2 s for it")));
+  EXPECT_THAT(lines_of(hangs), Contains(HasSubstr("does not answer; waiting at most 2 s for it")));
   hangs.starting = true;
-  EXPECT_THAT(told(hangs), Contains(HasSubstr("does not answer; waiting at most 5 s for it")));
+  EXPECT_THAT(lines_of(hangs), Contains(HasSubstr("does not answer; waiting at most 5 s for it")));
 }
 
 TEST_F(UnsavedWatchTest, SilentDaemonEndsWaitAfterSignal) {

@@ -48,9 +48,9 @@ TEST_F(SavedStepsTest, FailureMakesTheStepUnsavedOnce) {
   take(10);
   EXPECT_TRUE(saved_->current_is_saved());
   saved_->failed(/*unanswered=*/true);
-  const Boundary told = meet();
-  EXPECT_EQ(told.failed_snapshot, 10u);
-  EXPECT_TRUE(told.retake);
+  const Boundary boundary = meet();
+  EXPECT_EQ(boundary.failed_snapshot, 10u);
+  EXPECT_TRUE(boundary.retake);
   EXPECT_FALSE(saved_->current_is_saved());
   EXPECT_FALSE(partial_->counts_on(10));
   EXPECT_EQ(meet(), Boundary{}) << "the others know it";
