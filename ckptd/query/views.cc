@@ -90,7 +90,7 @@ class LostTokens {
  private:
   struct Counts {
     ckpt::ExpertTokenCounts counts;
-    bool losses_recorded = false;  // the losses are recorded, too
+    bool losses_recorded = false;  // by the commit
   };
   Counts read(ViewPoint commit) const {
     const auto info = catalog_.commit(run_, commit.lineage, commit.step);

@@ -28,7 +28,7 @@ void copy_plain(const RunSpec& spec, const RunFacts& facts, RunOptions& options)
   rank.pin = spec.pin;
   rank.router_trace = spec.router_trace;
   rank.data = facts.data ? facts.data->paths : spec.data;
-  rank.tell_routing = !spec.outputs.metrics.empty();
+  rank.report_routing = !spec.outputs.metrics.empty();
   options.own_daemon = spec.socket.empty();
   options.data_stays =
       !options.own_daemon || !spec.own_daemon.data_dir.empty() || spec.own_daemon.keep;

@@ -57,7 +57,7 @@ void visit_options(Options& options, Visit&& visit) {
   visit("elastic", options.elastic);
   visit("grace_ms", options.grace_ms);
   visit("kill_in", options.kill_in);
-  visit("tell_routing", options.tell_routing);
+  visit("tell_routing", options.report_routing);
   visit("resume", options.resume);
   visit("resume_step", options.resume_step);
   visit("resume_lineage", options.resume_lineage);

@@ -86,7 +86,7 @@ std::string SaveMonitor::with_cause(const std::string& reason) const {
   const bool blames = at != std::string::npos && !cause.empty();
   const std::string text = blames ? reason.substr(0, at) + cause : reason;
   const std::string own = snapshot_cause(text);
-  return text.substr(0, text.size() - own.size()) + troubles_.told_again(own);
+  return text.substr(0, text.size() - own.size()) + troubles_.repeated_cause(own);
 }
 
 }  // namespace moetrain

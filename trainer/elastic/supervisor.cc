@@ -265,10 +265,10 @@ void Supervisor::Impl::kill_ranks() {
 int Supervisor::Impl::finish() {
   bar->finish();
   // The reason first: ckptd may take a while to stop.
-  auto unsaved_steps = report::Told::kHere;
+  auto unsaved_steps = report::Printed::kHere;
   if (outcome.failure()) {
     say("moetrain: " + outcome.failure_text(saves->with_cause(outcome.failure()->message)));
-    if (say_unsaved()) unsaved_steps = report::Told::kBefore;
+    if (say_unsaved()) unsaved_steps = report::Printed::kBefore;
   }
   const uint64_t hangs_ms = outcome.stop_signal() ? kHangsAtStopMs : kHangsAtEndMs;
   const bool hangs = probe && probe->silent_ms() >= hangs_ms;
@@ -308,10 +308,10 @@ int Supervisor::Impl::finish() {
   return outcome.stopped_exit_code(exit_code);
 }
 
-void Supervisor::Impl::say_summary(report::Report result, report::Told unsaved_steps) {
+void Supervisor::Impl::say_summary(report::Report result, report::Printed unsaved_steps) {
   say(report::summary_text(result, unsaved_steps));
   if (result.failures.empty() && result.daemon_failures.empty()) return;
-  if (unsaved_steps == report::Told::kBefore) {
+  if (unsaved_steps == report::Printed::kBefore) {
     std::erase_if(result.unsaved, [](const report::Unsaved& period) { return !period.saved; });
   }
   say(report::failure_table_text(result));

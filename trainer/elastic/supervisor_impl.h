@@ -81,14 +81,14 @@ struct Supervisor::Impl {
   UnsavedWatch::Daemon daemon_state() const;
   void watch_saves();
   std::string unsaved_cause() const;
-  void tell(const std::string& line);
+  void report_line(const std::string& line);
   void stop_ranks();
   void stop_daemon();
   bool say_unsaved();
   std::string pending() const;
   void add_saves_to(report::Report& result) const;
   // unsaved_steps: those that are in no checkpoint at the end.
-  void say_summary(report::Report result, report::Told unsaved_steps);
+  void say_summary(report::Report result, report::Printed unsaved_steps);
 
   // supervisor.cc
   void watch_once();

@@ -77,40 +77,43 @@ uint32_t Supervisor::Impl::gpu_for(uint32_t rank) const {
 }
 
 Status Supervisor::Impl::start_rank(uint32_t rank) {
-  RankOptions told = options.rank;
-  told.rank = rank;
-  told.gpu = gpu_for(rank);
-  told.heartbeat_ms = options.heartbeat_timeout_ms / kBeatsInTimeout;
+  RankOptions rank_options = options.rank;
+  rank_options.rank = rank;
+  rank_options.gpu = gpu_for(rank);
+  rank_options.heartbeat_ms = options.heartbeat_timeout_ms / kBeatsInTimeout;
   for (const RankAt& kill : options.kills) {
-    if (kill.rank == rank) told.kill_at.push_back(kill.step);
+    if (kill.rank == rank) rank_options.kill_at.push_back(kill.step);
   }
   for (const RankAt& leave : options.leaves) {
-    if (leave.rank == rank) told.leave_after.push_back(leave.step);
+    if (leave.rank == rank) rank_options.leave_after.push_back(leave.step);
   }
   for (const PhaseKill& kill : options.phase_kills) {
-    if (kill.rank == rank) told.kill_in.push_back(kill.phase);
+    if (kill.rank == rank) rank_options.kill_in.push_back(kill.phase);
   }
   // The others may be resuming at an older step than the run was asked to resume at: new processes
   // follow them.
-  if (epoch_opened && told.resume != CKPT_RESUME_START) told.resume = CKPT_RESUME_CONTINUE;
+  if (epoch_opened && rank_options.resume != CKPT_RESUME_START)
+    rank_options.resume = CKPT_RESUME_CONTINUE;
   if (epoch_seen) {
-    told.resume = CKPT_RESUME_CONTINUE;
-    told.open_timeout_ms = kReopenTimeoutMs;
-    told.trace_schedule = false;  // the run's first steps are over, or others trace them
-    told.failures_known = failures_known;
-    told.training_ms_known = training_ms_known;
+    rank_options.resume = CKPT_RESUME_CONTINUE;
+    rank_options.open_timeout_ms = kReopenTimeoutMs;
+    rank_options.trace_schedule = false;  // the run's first steps are over, or others trace them
+    rank_options.failures_known = failures_known;
+    rank_options.training_ms_known = training_ms_known;
   }
   CKPT_ASSIGN(Pipe pipe, make_pipe());
   ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
   Process::Options process;
-  process.arguments = {this_program(), "rank", "--options", to_json(told)};
+  process.arguments = {this_program(), "rank", "--options", to_json(rank_options)};
   // One BLAS thread: the ranks share the cores, and the order of summation stays fixed.
   process.environment = {"OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1"};
   process.descriptors = {{pipe.write.get(), kEventFd}};
   CKPT_ASSIGN(Process started, Process::start(process));
   Slot& slot = slots[rank];
-  slot = Slot{
-      .process = std::move(started), .events = std::move(pipe.read), .reader = {}, .gpu = told.gpu};
+  slot = Slot{.process = std::move(started),
+              .events = std::move(pipe.read),
+              .reader = {},
+              .gpu = rank_options.gpu};
   watchdog->started(rank, monotonic_ns());
   return {};
 }

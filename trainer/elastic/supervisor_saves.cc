@@ -29,7 +29,7 @@ UnsavedWatch::Daemon Supervisor::Impl::daemon_state() const {
 void Supervisor::Impl::watch_saves() {
   const UnsavedWatch::Daemon state = daemon_state();
   const UnsavedWatch::Look look = saves->look(state, monotonic_ns());
-  for (const std::string& line : look.lines) tell(line);
+  for (const std::string& line : look.lines) report_line(line);
   if (outcome.failure() || !ranks_running()) return;
   if (look.verdict == UnsavedWatch::Verdict::kStop && !outcome.complete()) {
     outcome.limit_reached(look.lines.back());
@@ -56,7 +56,7 @@ std::string Supervisor::Impl::unsaved_cause() const {
 }
 
 // On stderr, and among the events.
-void Supervisor::Impl::tell(const std::string& line) {
+void Supervisor::Impl::report_line(const std::string& line) {
   say(line);
   record(events, to_line({.header = {.time_ns = monotonic_ns(), .step = recorder->step()},
                           .body = NoticeEvent{line}}));

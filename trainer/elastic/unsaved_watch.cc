@@ -41,7 +41,7 @@ void UnsavedWatch::begins(uint64_t step, uint64_t now_ns) {
 
 void UnsavedWatch::membership_changed() {
   saving_.reset();
-  end_told_ = false;
+  end_reported_ = false;
   stuck_.clear();
 }
 
@@ -49,7 +49,7 @@ void UnsavedWatch::durable(uint64_t step, uint64_t now_ns) {
   progress_ns_ = now_ns;
   if (step < gaps_.saved_step()) return;
   gaps_.durable(step, now_ns);
-  limit_told_.reset();
+  limit_reminder_.reset();
 }
 
 void UnsavedWatch::failed(uint64_t step, const std::string& cause, uint64_t now_ns) {
@@ -90,10 +90,10 @@ void UnsavedWatch::check_silence(const Daemon& daemon, uint64_t now_ns, Look& lo
   if (daemon.silent_ms == 0) {
     if (silent_) look.lines.push_back(fmt::format("ckptd at {} answers again", options_.socket));
     silent_ = false;
-    silence_told_.reset();
+    silence_reminder_.reset();
     return gaps_.answers();
   }
-  if (daemon.silent_ms < kSilentMs || !silence_told_.due(now_ns)) return;
+  if (daemon.silent_ms < kSilentMs || !silence_reminder_.due(now_ns)) return;
   std::string line =
       fmt::format("no checkpoint since step {}: {}; retrying", saved_step(), no_answer_);
   if (silent_) {
@@ -102,7 +102,7 @@ void UnsavedWatch::check_silence(const Daemon& daemon, uint64_t now_ns, Look& lo
   }
   look.lines.push_back(std::move(line));
   silent_ = true;
-  silence_told_.told(now_ns);
+  silence_reminder_.reported(now_ns);
   gaps_.silent(now_ns - std::min(now_ns, daemon.silent_ms * kNanosPerMs),
                /*missed=*/saving_.has_value());
 }
@@ -125,8 +125,8 @@ std::optional<std::string> UnsavedWatch::over_limit(uint64_t now_ns) const {
 void UnsavedWatch::check_limits(uint64_t now_ns, Look& look) {
   if (saving_ || stopped_) return;
   const std::optional<std::string> over = over_limit(now_ns);
-  if (!over || !limit_told_.due(now_ns)) return;
-  limit_told_.told(now_ns);
+  if (!over || !limit_reminder_.due(now_ns)) return;
+  limit_reminder_.reported(now_ns);
   std::string line = fmt::format("no checkpoint since step {} for {}", saved_step(), *over);
   if (const std::string why = cause(); !why.empty()) line += ": " + why;
   if (options_.stop) {
@@ -142,8 +142,8 @@ double UnsavedWatch::stuck_ms(uint64_t now_ns) const { return ms_between(progres
 void UnsavedWatch::check_end(const Daemon& daemon, uint64_t now_ns, Look& look) {
   if (!saving_ || ended_) return;
   const bool silent = daemon.silent_ms >= kSilentMs;
-  if (!end_told_ && (silent || stuck_ms(now_ns) >= kStuckMs)) {
-    end_told_ = true;
+  if (!end_reported_ && (silent || stuck_ms(now_ns) >= kStuckMs)) {
+    end_reported_ = true;
     const uint64_t wait_ms = silent && daemon.stop_asked ? patience_ms(daemon) : kEndMs;
     look.lines.push_back(fmt::format(
         "saving step {}: {}; waiting at most {} s for it", *saving_,

@@ -98,13 +98,13 @@ class UnsavedWatch {
   uint64_t step_ = 0;    // the newest complete one
   std::string stuck_;    // the last checkpoint's wait without progress
   bool silent_ = false;  // reported, and not yet over
-  Reminder silence_told_;
-  Reminder limit_told_;
+  Reminder silence_reminder_;
+  Reminder limit_reminder_;
   bool stopped_ = false;
   std::optional<uint64_t> saving_;  // the step of the last checkpoint
   uint64_t progress_ns_ = 0;        // of the last checkpoint
   uint64_t bytes_written_ = 0;
-  bool end_told_ = false;
+  bool end_reported_ = false;
   bool ended_ = false;
 };
 

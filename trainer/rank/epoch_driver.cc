@@ -61,7 +61,7 @@ Result<EpochDriver::Ending> EpochDriver::run_epoch() {
   saved_.begin_epoch(epoch.goes_on);
   checkpoints_.begin_epoch(epoch);
   take_seat(epoch);
-  tell_collectives(group->collectives);
+  log_collectives(group->collectives);
 
   TrainingEvent training{.lineage = epoch.lineage, .group = epoch.size};
   if (!state_.held.device->is_host()) {
@@ -114,9 +114,10 @@ void EpochDriver::take_seat(const client::Epoch& epoch) {
 }
 
 // Logs once why GPUs exchange through host memory.
-void EpochDriver::tell_collectives(const DeviceCollectives& collectives) {
-  if (collectives.told_by != state_.seat.rank || collectives.reason == told_collectives_) return;
-  told_collectives_ = collectives.reason;
+void EpochDriver::log_collectives(const DeviceCollectives& collectives) {
+  if (collectives.reporting_rank != state_.seat.rank || collectives.reason == logged_collectives_)
+    return;
+  logged_collectives_ = collectives.reason;
   if (collectives.reason.empty()) return;
   const std::string& why = state_.member.no_nccl();
   state_.events.log(fmt::format("epoch {}: GPUs exchange through host memory, without NCCL: {}{}{}",
@@ -206,7 +207,7 @@ Status EpochDriver::return_to_view(EpochComm& comm, const client::Epoch& epoch,
 }
 
 Result<EpochDriver::Ending> EpochDriver::train(EpochComm& comm) {
-  pace_.tell();
+  pace_.report_pace();
   replan_.begin();
   CKPT_TRY(placement_.begin());
   pace_.trains();

@@ -71,7 +71,7 @@ Status PaceDriver::decide(EpochComm& comm) {
     state_.log_once(fmt::format("--plt-budget {} is kept again: a checkpoint every {}",
                                 state_.options.partial.plt_budget,
                                 ckpt::base::counted(pacer.every(), "step")));
-    tell();
+    report_pace();
   }
   if (!pacer.decides_at(state_.progress.step)) return {};
   std::vector<int64_t> measured = pacer.measured();
@@ -79,7 +79,7 @@ Status PaceDriver::decide(EpochComm& comm) {
   const std::optional<std::string> changed = pacer.decide(state_.progress.step, measured);
   follow_pacer();
   if (changed) state_.log_once(*changed);
-  tell();
+  report_pace();
   return {};
 }
 
@@ -91,7 +91,7 @@ void PaceDriver::follow_pacer() {
   }
 }
 
-void PaceDriver::tell() const {
+void PaceDriver::report_pace() const {
   if (state_.seat.rank != 0) return;
   const Pacer& pacer = state_.pacer;
   const uint32_t asked = state_.options.partial.k;

@@ -49,7 +49,7 @@ class PaceDriver {
   Status decide(EpochComm& comm);
 
   // Reports the pace in force; only rank 0 does.
-  void tell() const;
+  void report_pace() const;
   // Fills in what all ranks have agreed on as an epoch begins, so that the events show it.
   void put_agreed_into(TrainingEvent& training) const;
 

@@ -41,7 +41,8 @@ class StateMigrator {
 
  private:
   Result<ExpertRestore> restore_lost(EpochComm& comm, uint32_t lineage, RecoveryReport& report);
-  void tell_rollback(const LiveState::Settled& settled, uint32_t k_before, RecoveryReport& report);
+  void report_rollback(const LiveState::Settled& settled, uint32_t k_before,
+                       RecoveryReport& report);
 
   RankState& state_;
   FaultInjection& faults_;

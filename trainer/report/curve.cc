@@ -77,7 +77,7 @@ std::string ranks_text(const std::vector<uint32_t>& ranks) {
 std::vector<Marker> make_markers(const Report& report) {
   std::vector<Marker> markers;
   for (const Failure& failure : report.failures) {
-    const auto x = static_cast<double>(failure.told_step());
+    const auto x = static_cast<double>(failure.display_step());
     const std::string what = ranks_text(failure.ranks);
     // Survivors that go on do so without the lost rank: only a restart brings it back.
     const char* after = failure.group != 0 ? "the others train on after" : "back in";

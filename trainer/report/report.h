@@ -74,7 +74,7 @@ struct Failure {
   // older than this field.
   uint64_t at_step = 0;
   // The step to show to users.
-  uint64_t told_step() const { return at_step != 0 ? at_step : step; }
+  uint64_t display_step() const { return at_step != 0 ? at_step : step; }
   std::vector<uint32_t> ranks;  // lost together; empty: no rank died, but the group was lost
   // From the loss until the supervisor knew. Null if unknown: a rank killed from outside cannot
   // report the time.

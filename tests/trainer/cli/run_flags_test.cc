@@ -89,7 +89,7 @@ const Meaning kTraining[] = {
     {{"--io", "pwritev"}, [](const RunOptions& o) { return o.io == "pwritev"; }},
     {{"--report", "r.json"}, [](const RunOptions& o) { return o.report_file == "r.json"; }},
     {{"--metrics", "m"},
-     [](const RunOptions& o) { return o.metrics_file == "m" && o.rank.tell_routing; }},
+     [](const RunOptions& o) { return o.metrics_file == "m" && o.rank.report_routing; }},
     {{"--events", "e"}, [](const RunOptions& o) { return o.events_file == "e"; }},
     {{"--json"}, [](const RunOptions& o) { return o.print_report; }},
 };

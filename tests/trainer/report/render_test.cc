@@ -293,7 +293,7 @@ TEST(Tables, SummaryHasRunFigures) {
   Report unsaved = sample_report();
   unsaved.unsaved[0].saved = false;
   EXPECT_THAT(summary_text(unsaved), HasSubstr("\nsteps 21 to 30 are in no checkpoint (34.5 s): "));
-  EXPECT_THAT(summary_text(unsaved, Told::kBefore),
+  EXPECT_THAT(summary_text(unsaved, Printed::kBefore),
               AllOf(Not(HasSubstr("are in no checkpoint")),
                     HasSubstr("\nthe newest durable checkpoint is of step ")));
   EXPECT_THAT(text,
