@@ -67,7 +67,7 @@ PayloadObserver AlarmCheck::observe_floats(const OpenSnapshotState& open,
                                            const std::shared_ptr<NotFiniteScan>& scan) {
   if (open.alarm_policy == fb::AlarmPolicy::Off) return {};
   return [scan](const ckpt::ExtentFragment& fragment, ckpt::ByteView bytes, uint64_t from,
-                uint64_t to) { scan->look(fragment, bytes, from, to); };
+                uint64_t to) { scan->check(fragment, bytes, from, to); };
 }
 
 ckpt::AlarmList AlarmCheck::raise(const Ingest::CommitAction& action, OpenSnapshots& snapshots) {

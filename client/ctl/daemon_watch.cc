@@ -22,7 +22,7 @@ constexpr std::chrono::milliseconds kProbeEvery{5'000};
 
 }  // namespace
 
-bool DaemonWatch::look(const Seen& seen) {
+bool DaemonWatch::poll(const Seen& seen) {
   const std::chrono::milliseconds silence(seen.silence_ms);
   if (silence < kReportAfter) {
     // Another session's silence may be 0 because it has not looked since before the outage.

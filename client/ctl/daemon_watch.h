@@ -37,7 +37,7 @@ class DaemonWatch {
     bool connected = false;         // the session has a connection, whether or not it is answered
   };
   // Called while a call waits. True: end the wait.
-  bool look(const Seen& seen);
+  bool poll(const Seen& seen);
   // Why it ended the wait; nullopt: it did not.
   const std::optional<ckpt::Error>& expired() const { return expired_; }
 

@@ -107,7 +107,7 @@ int Link::interrupted(void* liveness) {
       .session = &of,
       .silence_ms = opened ? ckpt_silence_ms(of.session) : static_cast<uint64_t>(waited.count()),
       .connected = opened && ckpt_fd(of.session) >= 0};
-  return of.watch->look(seen) ? 1 : 0;
+  return of.watch->poll(seen) ? 1 : 0;
 }
 
 Result<ckpt::client::Session> Link::open_session(ckpt::client::OpenOptions options,

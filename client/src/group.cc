@@ -32,11 +32,11 @@ class JoinWait {
         last_(deadline_.at() - every_),
         next_(std::min(Clock::now() + kJoinNotice, last_)) {}
 
-  // How often look() is to be called at least.
+  // How often poll() is to be called at least.
   std::chrono::milliseconds every() const { return every_; }
   const Deadline& deadline() const { return deadline_; }
 
-  void look() {
+  void poll() {
     const Clock::time_point now = Clock::now();
     if (over_ || now < next_ || deadline_.expired() || !session_.ready()) return;
     next_ = now < last_ ? std::min(now + kJoinNoticeEvery, last_) : deadline_.at();
@@ -136,7 +136,7 @@ Status join_group(Session& session, const JoinOptions& options) {
                          fmt::format("run {}: rank {} joining a group of {}", session.options().run,
                                      options.rank, options.size),
                          [&wait]() -> std::optional<Error> {
-                           wait.look();
+                           wait.poll();
                            return std::nullopt;
                          },
                          wait.every()};

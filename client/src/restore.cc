@@ -289,7 +289,7 @@ Status Restore::check_complete() {
 }
 
 // Returns the next window or news that has arrived, if any. Precondition: the restore is open.
-Result<LentWindow> Restore::look() {
+Result<LentWindow> Restore::find_window() {
   while (!last_) {
     std::optional<RestoreMessage> message = inbox_.next(restore_);
     if (!message) {
@@ -310,7 +310,7 @@ Result<LentWindow> Restore::look() {
 }
 
 Result<LentWindow> Restore::next(const Deadline& until) {
-  for (bool looked = false;; looked = true) {  // checks at least once, even with no time to wait
+  for (bool polled = false;; polled = true) {  // checks at least once, even with no time to wait
     if (session_.interrupted()) return make_error(ErrorCode::kAborted, "{}: interrupted", what());
     if (mismatch_) {
       if (std::exchange(read_again_, true)) return *mismatch_;
@@ -320,10 +320,10 @@ Result<LentWindow> Restore::next(const Deadline& until) {
     }
     CKPT_ASSIGN(const bool open, opened());
     if (open) {
-      CKPT_ASSIGN(LentWindow found, look());
+      CKPT_ASSIGN(LentWindow found, find_window());
       if (found.id != 0 || found.complete) return found;
     }
-    if (looked && until.expired()) return LentWindow{};
+    if (polled && until.expired()) return LentWindow{};
     if (phase_ != Phase::kOpen) {
       CKPT_TRY(wait_to_open(until));
     } else if (!lent_.empty()) {

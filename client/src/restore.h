@@ -183,7 +183,7 @@ class Restore {
   Status wait_to_open(const Deadline& until);
   Status take_answer(const fb::RestoreOpenedT& answer);
   Status take_refusal(const Error& refusal);
-  Result<LentWindow> look();
+  Result<LentWindow> find_window();
   bool lost() const;
   void close();
   using Notes = std::vector<std::unique_ptr<fb::RestoreNoteT>>;

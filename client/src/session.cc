@@ -30,7 +30,7 @@ class RoomWait {
  public:
   explicit RoomWait(std::function<void(const std::string&)> report) : report_(std::move(report)) {}
 
-  void look(const std::optional<Error>& loss) {
+  void poll(const std::optional<Error>& loss) {
     if (!report_ || !loss || loss->code != ErrorCode::kResourceExhausted) return;
     const Clock::time_point now = Clock::now();
     if (!next_) next_ = now + kReportAfter;
@@ -73,7 +73,7 @@ Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& 
   RoomWait room(std::exchange(session->options_.waiting, {}));
   const CallOptions call{deadline, "cannot connect to ckptd", [&session, &room]() {
                            std::optional<Error> loss = session->reconnect_.why();
-                           room.look(loss);
+                           room.poll(loss);
                            if (loss && !is_final(loss->code)) loss.reset();
                            return loss;
                          }};
@@ -119,7 +119,7 @@ void Session::pump(const Deadline& deadline) {
   for (;;) {
     const bool connected = step_connect();
     if (connected && connection_ && receive_all()) return;
-    silence_.looked(Clock::now());
+    silence_.polled(Clock::now());
     if (!connected) return;
     beat();
     if (until.expired()) return;

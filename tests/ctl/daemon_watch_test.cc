@@ -38,7 +38,7 @@ class DaemonWatchTest : public testing::Test {
   // A session looks whose daemon has been silent since the test began.
   bool poll_at(DaemonWatch& watch, uint64_t ms, bool connected = false) {
     now = DaemonWatch::Clock::time_point(std::chrono::hours(1)) + milliseconds(ms);
-    return watch.look({.session = this, .silence_ms = ms, .connected = connected});
+    return watch.poll({.session = this, .silence_ms = ms, .connected = connected});
   }
   DaemonWatch::Clock::time_point now{std::chrono::hours(1)};
   bool listens = true;
@@ -51,7 +51,7 @@ TEST_F(DaemonWatchTest, ReportsOutageAndRecoveryOnce) {
   for (const uint64_t ms : {0, 700, 1'400}) EXPECT_FALSE(poll_at(daemon_watch, ms));
   EXPECT_THAT(said, IsEmpty()) << "a short silence is none";
   for (const uint64_t ms : {2'000, 5'000, 7'000}) EXPECT_FALSE(poll_at(daemon_watch, ms));
-  for (int i = 0; i < 2; ++i) EXPECT_FALSE(daemon_watch.look({.session = this}));
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(daemon_watch.poll({.session = this}));
   EXPECT_THAT(
       said, ElementsAre("ckptd at socket /run/ckptd.sock has not answered for 2.0 s; still waiting",
                         "ckptd at socket /run/ckptd.sock answers again, after 7.0 s"));
@@ -118,11 +118,11 @@ TEST_F(DaemonWatchTest, TwoSessionsShareOneOutage) {
   listens = false;
   const int other = 0;
   poll_at(daemon_watch, 2'000);
-  daemon_watch.look({.session = &other});
+  daemon_watch.poll({.session = &other});
   EXPECT_THAT(said, ElementsAre(kNobody)) << "a session that waits for nothing heard of nothing";
-  daemon_watch.look({.session = &other, .silence_ms = 1'600});
+  daemon_watch.poll({.session = &other, .silence_ms = 1'600});
   poll_at(daemon_watch, 4'000);
-  daemon_watch.look({.session = this});
+  daemon_watch.poll({.session = this});
   EXPECT_THAT(said,
               ElementsAre(kNobody, "ckptd at socket /run/ckptd.sock answers again, after 4.0 s"));
 }
@@ -133,15 +133,15 @@ TEST_F(DaemonWatchTest, SecondOutageIsReportedByLaterSession) {
   listens = false;
   poll_at(daemon_watch, 5'000);
   const int other = 0;
-  const auto other_looks = [&](uint64_t ms, uint64_t silence_ms) {
+  const auto poll_other = [&](uint64_t ms, uint64_t silence_ms) {
     now = DaemonWatch::Clock::time_point(std::chrono::hours(1)) + milliseconds(ms);
-    daemon_watch.look({.session = &other, .silence_ms = silence_ms});
+    daemon_watch.poll({.session = &other, .silence_ms = silence_ms});
   };
-  other_looks(6'000, 6'000);
+  poll_other(6'000, 6'000);
   EXPECT_THAT(said, ElementsAre(kNobody)) << "the same outage";
   poll_at(daemon_watch, 7'000);
-  other_looks(8'000, 0);
-  other_looks(20'000, 2'000);
+  poll_other(8'000, 0);
+  poll_other(20'000, 2'000);
   EXPECT_THAT(said, ElementsAre(kNobody, kNobody));
 }
 

@@ -20,7 +20,7 @@ namespace ckpt::test {
 namespace {
 
 // How often the tracer looks for threads that stopped: waitpid has no descriptor to wait on.
-constexpr int kLookMs = 1;
+constexpr int kPollMs = 1;
 
 // Threads except the first, and except io_uring's workers, which cannot be traced; of this name.
 std::vector<pid_t> threads_beside_first(pid_t process, const std::string& wanted) {
@@ -84,7 +84,7 @@ void HeldCalls::seize(pid_t process) {
 
 void HeldCalls::watch() {
   pollfd released{release_.get(), POLLIN, 0};
-  while (::poll(&released, 1, kLookMs) == 0) {
+  while (::poll(&released, 1, kPollMs) == 0) {
     int status = 0;
     for (;;) {
       const pid_t thread = ::waitpid(-1, &status, __WALL | __WNOTHREAD | WNOHANG);

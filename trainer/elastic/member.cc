@@ -23,7 +23,7 @@ constexpr uint32_t kRendezvousTimeoutMs = 20'000;
 // Ranks of a killed supervisor are in the group until the kernel has closed their sockets. A
 // supervisor that is started right afterwards waits this long for that.
 constexpr std::chrono::milliseconds kOtherJobEnds{2'000};
-constexpr uint32_t kOtherJobLookMs = 100;
+constexpr uint32_t kOtherJobPollMs = 100;
 
 uint32_t ms_until(Clock::time_point end) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
@@ -124,7 +124,7 @@ Result<client::Epoch> Member::join_after_other_job(const client::JoinOptions& jo
     Result<client::Epoch> epoch = to_result(session_.join(join));
     const bool held = !epoch.ok() && epoch.error().code == ckpt::ErrorCode::kAlreadyExists;
     if (!held || joined_before_ || Clock::now() >= end) return epoch;
-    (void)session_.poll(kOtherJobLookMs);  // the next join reports a lost session
+    (void)session_.poll(kOtherJobPollMs);  // the next join reports a lost session
   }
 }
 

@@ -13,7 +13,7 @@ using ckpt::make_error;
 
 namespace {
 
-constexpr int kStopLookMs = 100;
+constexpr int kSavePollMs = 100;
 
 }  // namespace
 
@@ -28,14 +28,14 @@ UnsavedWatch::Daemon Supervisor::Impl::daemon_state() const {
 
 void Supervisor::Impl::watch_saves() {
   const UnsavedWatch::Daemon state = daemon_state();
-  const UnsavedWatch::Look look = saves->look(state, monotonic_ns());
-  for (const std::string& line : look.lines) report_line(line);
+  const UnsavedWatch::Finding finding = saves->poll(state, monotonic_ns());
+  for (const std::string& line : finding.lines) report_line(line);
   if (outcome.failure() || !ranks_running()) return;
-  if (look.verdict == UnsavedWatch::Verdict::kStop && !outcome.complete()) {
-    outcome.limit_reached(look.lines.back());
+  if (finding.verdict == UnsavedWatch::Verdict::kStop && !outcome.complete()) {
+    outcome.limit_reached(finding.lines.back());
     stop_ranks();
   }
-  const bool ends = look.verdict == UnsavedWatch::Verdict::kEnd;
+  const bool ends = finding.verdict == UnsavedWatch::Verdict::kEnd;
   const bool in_vain = outcome.stop_signal().has_value() &&
                        saves->unsaved().saves_in_vain(state, outcome.stopped_ns());
   if (!ends && !in_vain) return;
@@ -78,7 +78,7 @@ void Supervisor::Impl::stop_daemon() {
     pollfd watched[] = {{stop_signals_fd(), POLLIN, 0},
                         {daemon->log_fd(), POLLIN, 0},
                         {daemon->pidfd(), POLLIN, 0}};
-    ::poll(watched, std::size(watched), kStopLookMs);
+    ::poll(watched, std::size(watched), kSavePollMs);
     (void)daemon->read_log();
     if (const std::optional<int> taken = take_stop_signal()) {
       outcome.asked_to_stop(*taken, monotonic_ns());

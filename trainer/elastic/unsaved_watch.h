@@ -49,7 +49,7 @@ class UnsavedWatch {
     kStop,  // --on-unsaved stop: the ranks shall save and stop. Returned once
     kEnd,   // the wait for the last checkpoint has timed out. Returned once
   };
-  struct Look {
+  struct Finding {
     std::vector<std::string> lines;
     Verdict verdict = Verdict::kContinue;
   };
@@ -70,7 +70,7 @@ class UnsavedWatch {
   void saving(uint64_t step, uint64_t now_ns);
 
   // Call several times a second.
-  Look look(const Daemon& daemon, uint64_t now_ns);
+  Finding poll(const Daemon& daemon, uint64_t now_ns);
   // The run was asked to stop at `asked_ns`: true if waiting for the ranks' save is useless.
   bool saves_in_vain(const Daemon& daemon, uint64_t asked_ns) const;
 
@@ -86,9 +86,9 @@ class UnsavedWatch {
   }
 
  private:
-  void check_silence(const Daemon& daemon, uint64_t now_ns, Look& look);
-  void check_limits(uint64_t now_ns, Look& look);
-  void check_end(const Daemon& daemon, uint64_t now_ns, Look& look);
+  void check_silence(const Daemon& daemon, uint64_t now_ns, Finding& finding);
+  void check_limits(uint64_t now_ns, Finding& finding);
+  void check_end(const Daemon& daemon, uint64_t now_ns, Finding& finding);
   std::optional<std::string> over_limit(uint64_t now_ns) const;
   double stuck_ms(uint64_t now_ns) const;
 

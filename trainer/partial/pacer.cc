@@ -19,7 +19,7 @@ constexpr uint64_t kFirstEvery = 4;
 // Minimum steps between choices: each uses the measurements since the previous one.
 constexpr uint64_t kDecideEveryMin = 8;
 // Steps until the ranks check again, since snapshots take some steps to become durable.
-constexpr uint64_t kLookAgain = 2;
+constexpr uint64_t kRecheckSteps = 2;
 constexpr size_t kSamplesMax = 15;
 // Fewer samples are no measurement.
 constexpr size_t kSamplesMin = 3;
@@ -91,7 +91,7 @@ void Pacer::start(bool again) {
   first_.reset();
   k_snapshot_ = 0;
   sustainable_ = 1;
-  if (options_.any()) state_.decide_at = kFirstEvery * (kSamplesMin + 1) + kLookAgain;
+  if (options_.any()) state_.decide_at = kFirstEvery * (kSamplesMin + 1) + kRecheckSteps;
 }
 
 void Pacer::resume(const PaceState& saved, Came came, const FailureRecord& known, uint64_t step) {
@@ -259,7 +259,7 @@ AutoRequest Pacer::request() const {
 
 std::optional<std::string> Pacer::decide(uint64_t step, std::span<const int64_t> measured) {
   CKPT_ASSERT(measured.size() == kMeasures);
-  state_.decide_at = step + kLookAgain;
+  state_.decide_at = step + kRecheckSteps;
   if (measured[kMissing] != 0) return std::nullopt;
   state_.step_ns = measured[kStep];
   state_.stall_ns = measured[kStall];

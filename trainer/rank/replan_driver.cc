@@ -56,7 +56,7 @@ void ReplanDriver::migrated(const RecoveryReport& report) {
 
 // All ranks plan from the same numbers and come to the same placement. Only their measures differ,
 // so these are added up over all ranks before anything follows from them.
-Status ReplanDriver::look(EpochComm& comm) {
+Status ReplanDriver::replan_if_due(EpochComm& comm) {
   if (!due()) return {};
   const ComputePlacement& placement = state_.held.placement;
   const uint64_t begin_ns = monotonic_ns();

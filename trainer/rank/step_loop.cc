@@ -96,9 +96,9 @@ Result<Boundary> StepLoop::meet(EpochComm& comm, bool snapshot_early) {
 
 Status StepLoop::step(EpochComm& comm, const Timer& timer) {
   const RankState& state = parts_.state;
-  // 1. Replicated experts move, if the ranks look at their placement now and a move pays. Sharded
-  // ones are placed by the plan of this step.
-  CKPT_TRY(parts_.replan.look(comm));
+  // 1. Replicated experts move if a re-plan is due and the move pays. Sharded ones are placed by
+  // the plan of this step.
+  CKPT_TRY(parts_.replan.replan_if_due(comm));
   CKPT_TRY(parts_.placement.place());
 
   // 2. The ranks agree on the pace of checkpoints, if it is time to.

@@ -142,7 +142,7 @@ struct Replan {
   // Balance of the tokens since the last check: under the old placement, and under the planned one.
   double max_over_mean_before = 1;
   double max_over_mean_after = 1;
-  double gain_ms = 0;  // predicted, until the next look
+  double gain_ms = 0;  // predicted, until the next re-plan
   double cost_ms = 0;  // predicted
   uint64_t bytes = 0;  // to be moved between all ranks
   double plan_ms = 0;
