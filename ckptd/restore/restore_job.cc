@@ -278,12 +278,13 @@ std::shared_ptr<RestoreFragment> RestoreJob::Impl::again_from(RestoreFragment& f
   return again;
 }
 
-void RestoreJob::Impl::note_source(const RestoreFragment& fragment, const std::string& what) {
+void RestoreJob::Impl::note_source(const RestoreFragment& fragment,
+                                   const std::string& source_text) {
   std::vector<size_t> wants;
   wants.reserve(fragment.parts.size());
   for (const RestoreFragment::Part& part : fragment.parts) wants.push_back(part.want);
   versions.change_source(fragment.unit, fragment.snapshot, wants, [&] {
-    return fmt::format("unit {}: {}", oracle.unit_name(fragment.unit), what);
+    return fmt::format("unit {}: {}", oracle.unit_name(fragment.unit), source_text);
   });
 }
 

@@ -248,9 +248,9 @@ TEST_F(ElasticTest, RanksAgreeOnAutomaticSettings) {
   for (const json& event : run.events()) {
     if (event.at("event") != "training") continue;
     json& settings = agreed[event.at("epoch")].emplace_back();
-    for (const char* what : {"step", "failures", "training_ms", "checkpoint_every",
-                             "experts_per_checkpoint", "experts_per_snapshot"}) {
-      settings[what] = event.value(what, json());
+    for (const char* key : {"step", "failures", "training_ms", "checkpoint_every",
+                            "experts_per_checkpoint", "experts_per_snapshot"}) {
+      settings[key] = event.value(key, json());
     }
   }
   EXPECT_GE(agreed.size(), 3u) << "of a loss, of a joiner, of a departure: " << ended.err;

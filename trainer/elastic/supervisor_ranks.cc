@@ -324,7 +324,7 @@ void Supervisor::Impl::start_all_again(const std::string& lost) {
 
 void Supervisor::Impl::kill_hanging_ranks() {
   for (const Watchdog::Hang& hang : watchdog->hanging(monotonic_ns())) {
-    say(fmt::format("rank {} hangs, {}; killing it", hang.rank, hang.what));
+    say(fmt::format("rank {} hangs, {}; killing it", hang.rank, hang.reason));
     recorder->rank_hangs(hang.rank);
     if (slots[hang.rank].process) slots[hang.rank].process->signal(SIGKILL);
   }

@@ -69,15 +69,15 @@ void Watchdog::forgive_silence(uint64_t now_ns) {
 
 // Why the rank counts as hanging, if it does.
 std::optional<std::string> Watchdog::judge(const Rank& rank, uint64_t now_ns) const {
-  const auto alone = [&](uint64_t patience_ms, const char* what) -> std::optional<std::string> {
+  const auto alone = [&](uint64_t patience_ms, const char* state) -> std::optional<std::string> {
     if (now_ns < rank.since_ns + patience_ms * kMillisecondNs) return std::nullopt;
-    return fmt::format("{} for {} s", what, seconds_between(rank.since_ns, now_ns));
+    return fmt::format("{} for {} s", state, seconds_between(rank.since_ns, now_ns));
   };
   const auto left_behind = [&](uint64_t patience_ms,
-                               const char* what) -> std::optional<std::string> {
+                               const char* state) -> std::optional<std::string> {
     const uint64_t from_ns = std::max(rank.since_ns, lost_ns_);
     if (now_ns < from_ns + patience_ms * kMillisecondNs) return std::nullopt;
-    return fmt::format("{} epoch {}, which others left {} s ago", what, lost_epoch_,
+    return fmt::format("{} epoch {}, which others left {} s ago", state, lost_epoch_,
                        seconds_between(lost_ns_, now_ns));
   };
   if (is_silent(rank, now_ns)) {
@@ -118,9 +118,9 @@ std::vector<Watchdog::Hang> Watchdog::hanging(uint64_t now_ns) {
   asked_ns_ = now_ns;
   std::vector<Hang> hangs;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    std::optional<std::string> what = judge(ranks_[rank], now_ns);
-    if (!what) continue;
-    hangs.push_back({rank, std::move(*what)});
+    std::optional<std::string> reason = judge(ranks_[rank], now_ns);
+    if (!reason) continue;
+    hangs.push_back({rank, std::move(*reason)});
     ranks_[rank] = {};
   }
   return hangs;

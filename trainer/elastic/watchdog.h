@@ -46,7 +46,7 @@ class Watchdog {
 
   struct Hang {
     uint32_t rank = 0;
-    std::string what;  // "training in epoch 3, which others left 25 s ago"
+    std::string reason;  // "training in epoch 3, which others left 25 s ago"
   };
   // Ranks that hang now; each is named once, because it will be killed. Precondition: all received
   // events were added. Call repeatedly, several times in silent_ms.

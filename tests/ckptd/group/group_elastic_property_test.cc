@@ -25,27 +25,27 @@ class World {
   }
 
   void step() {
-    const uint32_t what = draw(100);
-    if (what < 12 && processes_.size() < 9) {
+    const uint32_t action = draw(100);
+    if (action < 12 && processes_.size() < 9) {
       start(ResumeMode::kContinue);
-    } else if (what < 22) {
+    } else if (action < 22) {
       kill(any());
-    } else if (what < 30) {
+    } else if (action < 30) {
       const MemberId member = any();
       if (member != kNobody && processes_[member].in_epoch) processes_[member].asks = true;
-    } else if (what < 34) {
+    } else if (action < 34) {
       if (const MemberId member = any(); member != kNobody) processes_[member].hangs = true;
-    } else if (what < 38) {
+    } else if (action < 38) {
       for (auto& [member, process] : processes_) process.hangs = false;
-    } else if (what < 41) {
+    } else if (action < 41) {
       restart_daemon();
-    } else if (what < 48) {
+    } else if (action < 48) {
       if (const MemberId member = any(); member != kNobody && processes_[member].in_epoch) {
         processes_[member].has_state = true;
       }
-    } else if (what < 74) {
+    } else if (action < 74) {
       if (opening_) finish_opening(draw(10) > 0);
-    } else if (what < 90) {
+    } else if (action < 90) {
       ask(any());
     } else {
       now_ += milliseconds(400);

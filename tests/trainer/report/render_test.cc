@@ -26,9 +26,10 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-size_t count_of(const std::string& text, const std::string& what) {
+size_t count_of(const std::string& text, const std::string& needle) {
   size_t count = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  for (size_t at = text.find(needle); at != std::string::npos; at = text.find(needle, at + 1))
+    ++count;
   return count;
 }
 
