@@ -105,7 +105,7 @@ Status CatalogKeeper::set_aside(const std::string& why) {
 
 Status CatalogKeeper::continue_without_disk() {
   if (!store_->read_only() && !store_->in_memory()) return {};
-  store_->go_to_memory();
+  store_->switch_to_memory();
   spdlog::warn("the disk is full: the catalog is kept in memory until there is room");
   return catalog_->reload();
 }
@@ -123,7 +123,7 @@ Status CatalogKeeper::heal(Time now, const Journal& journal) {
   const bool full = !status.ok() && status.error().code == ErrorCode::kResourceExhausted;
   // Only with a complete journal: otherwise the catalog on disk is the last copy of the history.
   if (full && check_journal_whole(journal).ok()) {
-    store_->go_to_memory();
+    store_->switch_to_memory();
     status = catalog_->reload();
   }
   // Even after an error: while the store is closed, only the memory follows the journal.

@@ -11,7 +11,7 @@ VerifyError error_of_journal(std::string reason, bool damage) {
   return {.run = {}, .unit = kJournalPath, .reason = std::move(reason), .damage = damage};
 }
 
-VerifyError unchecked_for_want_of_catalog(const ckpt::Error& why) {
+VerifyError unchecked_without_catalog(const ckpt::Error& why) {
   return {.run = {}, .unit = kCatalogDirectory, .reason = why.message, .damage = false};
 }
 

@@ -119,7 +119,7 @@ class Scrub {
   bool has_a_line(const VerifyError& error);
   enum class Kept : uint8_t { kKnown, kNew, kNoRoom };
   Kept keep_damage(const VerifyError& error, uint64_t now_ns);
-  void could_not_check(const VerifyError& error);
+  void record_unchecked(const VerifyError& error);
   // The damage as shown from now on; nullopt: no commit of the run needs the bytes.
   std::optional<ScrubDamage> still_needed(ScrubDamage damage, ckpt::RunId run,
                                           const std::vector<ckpt::UnitSpec>& units,
@@ -135,7 +135,7 @@ class Scrub {
   ScrubState state_;
   Time now_{};
   std::optional<Time> unsaved_since_;
-  std::optional<Time> others_were_busy_;  // most recent time
+  std::optional<Time> others_busy_at_;  // most recent time
   std::optional<Time> new_begun_;  // last start of a new commit; before the first, when it arrived
   Pace pace_;
 

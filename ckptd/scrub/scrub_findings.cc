@@ -21,7 +21,7 @@ void Scrub::found(const std::vector<VerifyError>& errors) {
     if (error.damage) {
       found_damage(error, now_ns);
     } else {
-      could_not_check(error);
+      record_unchecked(error);
     }
   }
 }
@@ -139,7 +139,7 @@ void add_damage(std::vector<ScrubDamage>& damages, ScrubDamage damage) {
 std::optional<ScrubDamage> Scrub::still_needed(ScrubDamage damage, ckpt::RunId run,
                                                const std::vector<ckpt::UnitSpec>& units,
                                                size_t& holders_left) const {
-  const auto commits = commits_that_need(catalog_, damage, run, units, holders_left);
+  const auto commits = dependent_commits(catalog_, damage, run, units, holders_left);
   if (!commits.empty()) {
     damage.lineage = commits.front().lineage;
     damage.step = commits.front().step;
@@ -183,7 +183,7 @@ void Scrub::deleted(const RunInfo& run, const std::set<ViewPoint>& commits) {
 
 // Recorded damage of the unit stays, because this pass did not disprove it. Logs one line per
 // cause, however many units it affects.
-void Scrub::could_not_check(const VerifyError& error) {
+void Scrub::record_unchecked(const VerifyError& error) {
   const auto known = known_damage(state_.damages, error);
   if (known != state_.damages.end()) known->pass = newest_pass();
   if (!commit_is_new_ && state_.pass) {

@@ -102,9 +102,9 @@ ckpt::AlarmList AlarmCheck::raise(const Ingest::CommitAction& action, OpenSnapsh
     for (const auto& [step, earlier] : pending) add_versions(*earlier, key.lineage, with_pending);
   }
   const auto tokens_at = [&](ViewPoint commit) {
-    const auto on_its_way = pending.find(commit.step);
-    const bool is_pending = on_its_way != pending.end() && commit.lineage == key.lineage;
-    return is_pending ? on_its_way->second->tokens : catalog.expert_tokens(key.run, commit);
+    const auto in_flight = pending.find(commit.step);
+    const bool is_pending = in_flight != pending.end() && commit.lineage == key.lineage;
+    return is_pending ? in_flight->second->tokens : catalog.expert_tokens(key.run, commit);
   };
   Judgement judgement =
       judge(facts, **units, with_pending.empty() ? indexed : with_pending, tokens_at);

@@ -151,9 +151,9 @@ void Staging::Impl::settle_kept(std::vector<KeptSlab> slabs) {
     }
     std::vector<StagedSlab> together;
     for (; i < slabs.size(); ++i) {
-      const bool with_it =
+      const bool same_snapshot =
           slabs[i].table == LedgerTable::kHeld && slabs[i].snapshot == kept.snapshot;
-      if (!with_it) break;
+      if (!same_snapshot) break;
       together.push_back(std::move(slabs[i].slab));
     }
     StagedSlab::mark_held(std::move(together), kept.snapshot);

@@ -98,7 +98,7 @@ ckpt::Error with_silence(ckpt::Error error, const std::string& socket,
 
 // A datagram socket cannot connect to ckptd's stream socket, but learns whether a server has it:
 // the kernel refuses with EPROTOTYPE if one does, and with ECONNREFUSED if it has ended.
-bool somebody_listens(const std::string& socket) {
+bool socket_has_listener(const std::string& socket) {
   const auto address = ckpt::base::UnixAddress::of(socket);
   if (!address.ok()) return false;
   const ckpt::base::UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));

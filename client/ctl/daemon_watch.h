@@ -67,6 +67,6 @@ ckpt::Error with_silence(ckpt::Error error, const std::string& socket,
                          std::chrono::milliseconds silence, bool connected);
 
 // True if a server has the socket, or if that is not known. Leaves nothing in the listen queue.
-bool somebody_listens(const std::string& socket);
+bool socket_has_listener(const std::string& socket);
 
 }  // namespace ckptctl

@@ -84,7 +84,7 @@ Link::Link(Options options)
           DaemonWatch::Options{.socket = socket_,
                                .expires = options_.patience_ms == 0,
                                .say = [](const std::string& line) { say("{}", line); },
-                               .listens = somebody_listens})) {}
+                               .listens = socket_has_listener})) {}
 
 void Link::report_opening(Liveness& of, std::chrono::milliseconds waited) {
   if (of.opening_reported || waited < kOpeningReportAfter) return;

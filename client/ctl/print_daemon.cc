@@ -95,7 +95,7 @@ std::string trained(const Json& run) {
 }
 
 // Why nothing newer is durable. An older daemon does not tell of snapshots that wait.
-std::string why_no_newer(const Json& run) {
+std::string stale_reason(const Json& run) {
   if (const Json failing = member(run, "failing"); failing.is_object()) {
     return text(failing, "reason");
   }
@@ -122,7 +122,7 @@ std::string durable_table(const Json& document) {
     const Json failing = member(run, "failing");
     table.add({text(run, "run"), durable_step(run), age(run, "age_seconds"), text(run, "lineage"),
                trained(run), failing.is_object() ? text(failing, "snapshots") : "-",
-               why_no_newer(run)});
+               stale_reason(run)});
   }
   return table.empty() ? "" : "\n" + table.text();
 }

@@ -163,17 +163,17 @@ TEST(WithSilence, SilentDaemonIsNamedWithSocket) {
 TEST(SomebodyListens, DetectsServerWithoutFillingItsQueue) {
   const ckpt::test::TempFolder folder;
   const std::string path = folder.path("ckptd.sock");
-  EXPECT_FALSE(somebody_listens(path)) << "no socket is there";
+  EXPECT_FALSE(socket_has_listener(path)) << "no socket is there";
   const auto address = ckpt::base::UnixAddress::of(path);
   ASSERT_TRUE(address.ok());
   ckpt::base::UniqueFd server(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   ASSERT_EQ(::bind(server.get(), address->get(), address->size()), 0);
   ASSERT_EQ(::listen(server.get(), 1), 0);
-  EXPECT_TRUE(somebody_listens(path));
+  EXPECT_TRUE(socket_has_listener(path));
   EXPECT_EQ(::accept(server.get(), nullptr, nullptr), -1);
   EXPECT_EQ(errno, EAGAIN);
   server.reset();
-  EXPECT_FALSE(somebody_listens(path)) << "its server has ended";
+  EXPECT_FALSE(socket_has_listener(path)) << "its server has ended";
 }
 
 }  // namespace

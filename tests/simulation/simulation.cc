@@ -45,7 +45,7 @@ void Simulation::event() {
     return;
   }
   if (options_.prune && chance(12)) prune();
-  if (options_.scrub && chance(40)) let_it_scrub();
+  if (options_.scrub && chance(40)) run_scrub();
   if (options_.full && chance(15)) full_ ? clear_disk_full() : fill_the_disk();
   const uint64_t which = pick(100);
   if (which < 35) {
@@ -191,7 +191,7 @@ void Simulation::lose_rank() {
 }
 
 // New commits are read back after 2 s without writes. Usually other events come in between.
-void Simulation::let_it_scrub() {
+void Simulation::run_scrub() {
   world_.tick(std::chrono::milliseconds(2'000));
   for (uint64_t ticks = pick(6); ticks > 0; --ticks) {
     for (uint64_t polls = pick(40); polls > 0; --polls) world_.daemon().poll();

@@ -108,7 +108,7 @@ class Simulation {
   // Saves a snapshot with all ranks. It must become durable.
   void save_whole();
   void prune();
-  void let_it_scrub();
+  void run_scrub();
   // Processes the messages to all members.
   void listen();
   // True if every rank is in an epoch.

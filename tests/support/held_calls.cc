@@ -66,7 +66,7 @@ HeldCalls::~HeldCalls() {
 
 bool HeldCalls::await_one(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  return one_came_.wait_for(lock, timeout, [this] { return held_one_; });
+  return held_changed_.wait_for(lock, timeout, [this] { return held_one_; });
 }
 
 void HeldCalls::seize(pid_t process) {
@@ -111,7 +111,7 @@ void HeldCalls::take(pid_t thread, int status) {
       held_.insert(thread);
       const std::lock_guard lock(mutex_);
       held_one_ = true;
-      one_came_.notify_all();
+      held_changed_.notify_all();
       return;
     }
   }

@@ -178,11 +178,11 @@ TEST_F(ElasticTest, OnlyLostExpertsRollBack) {
   EXPECT_EQ(failure.at("stale_units"), 16);
   EXPECT_GT(report.at("plt").get<double>(), 0);
   EXPECT_EQ(report.at("losses").size(), 12u);
-  const auto as_ever = undisturbed(kModel, 12);
+  const auto baseline = undisturbed(kModel, 12);
   const auto after = bits(report);
-  for (uint64_t step = 1; step <= 6; ++step) EXPECT_EQ(after.at(step), as_ever.at(step)) << step;
+  for (uint64_t step = 1; step <= 6; ++step) EXPECT_EQ(after.at(step), baseline.at(step)) << step;
   // No survivor had applied step 7, so it was repeated.
-  EXPECT_NE(after.at(7), as_ever.at(7)) << "older experts give other losses";
+  EXPECT_NE(after.at(7), baseline.at(7)) << "older experts give other losses";
 }
 
 // Each death causes a membership change, in which the next rank dies one phase later. No rank

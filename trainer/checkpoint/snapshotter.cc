@@ -198,7 +198,7 @@ Status Snapshotter::await_durable(client::Snapshot& handle, double timeout_ms) c
     if (durable.ok() || left_ms <= kAskMs) return durable;
     const ErrorCode code = durable.error().code;
     const bool may_come = code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kUnavailable;
-    if (!may_come || (in_vain_ && in_vain_())) return durable;
+    if (!may_come || (abort_waits_ && abort_waits_())) return durable;
   }
 }
 
@@ -212,7 +212,7 @@ Status Snapshotter::drain_link(uint32_t timeout_ms) {
     const bool may_come = !drained.ok() && drained.error().code == ErrorCode::kDeadlineExceeded;
     if (!may_come || left_ms <= kAskMs) return drained;
     (void)session_.poll(0);
-    if (in_vain_ && in_vain_()) return drained;
+    if (abort_waits_ && abort_waits_()) return drained;
   }
 }
 

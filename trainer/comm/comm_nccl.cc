@@ -44,8 +44,8 @@ Status check_version() {
 // Error code of an NCCL failure. A failed connection may be due to a dead peer: the next epoch
 // tries again. Anything else that NCCL cannot do here will fail in the next epoch, too.
 ErrorCode code_of(ncclResult_t state) {
-  const bool by_a_peer = state == ncclRemoteError || state == ncclSystemError;
-  return by_a_peer ? ErrorCode::kUnavailable : ErrorCode::kFailedPrecondition;
+  const bool peer_failed = state == ncclRemoteError || state == ncclSystemError;
+  return peer_failed ? ErrorCode::kUnavailable : ErrorCode::kFailedPrecondition;
 }
 
 Result<ncclUniqueId> exchange_id(uint32_t rank, const Rendezvous& rendezvous) {

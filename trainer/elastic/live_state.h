@@ -68,8 +68,8 @@ class LiveState {
   void set_pending(PendingStep pending) { pending_ = std::move(pending); }
   PendingStep take_pending();
   bool has_state() const { return has_state_; }
-  // The stand that agree() sends to the others.
-  RankStand stand() const;
+  // The status that agree() sends to the others.
+  RankStatus status() const;
 
   Result<Agreement> agree(Comm& comm);
   // Replaces agree() at a step boundary: this many ranks stay together, all with their state.
@@ -104,7 +104,7 @@ class LiveState {
 
   const Parts parts_;
   bool has_state_ = false;
-  uint64_t changes_ = 0;  // RankStand::changes
+  uint64_t changes_ = 0;  // RankStatus::changes
   std::optional<PendingStep> pending_;
   std::optional<StepResult> late_step_;
   // Experts outside of the model's store during a move; else empty.

@@ -148,8 +148,8 @@ Result<RankOptions> parse_rank_options(std::string_view text) {
   }
   recode_paths(options, percent_decoded);
   CKPT_TRY(check_enums(options));
-  const bool one_of_them = options.rank < options.ranks || options.elastic;
-  if (options.ranks == 0 || !one_of_them || options.resume > CKPT_RESUME_CONTINUE) {
+  const bool rank_in_group = options.rank < options.ranks || options.elastic;
+  if (options.ranks == 0 || !rank_in_group || options.resume > CKPT_RESUME_CONTINUE) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: rank {} of {}, resume mode {}",
                       options.rank, options.ranks, options.resume);
   }

@@ -201,12 +201,12 @@ void Supervisor::Impl::watch_once() {
   kill_hanging_ranks();
   watch_saves();
   // A rank that waits for the others of an epoch that is not needed any more.
-  if (outcome.complete() && everybody_else_is_done()) kill_ranks();
+  if (outcome.complete() && others_done()) kill_ranks();
 }
 
 // Whoever has not saved has no process, waits for an epoch that nobody else will join, or hangs in
 // one that the others have left.
-bool Supervisor::Impl::everybody_else_is_done() const {
+bool Supervisor::Impl::others_done() const {
   return std::all_of(slots.begin(), slots.end(), [this](const Slot& slot) {
     return slot.saved || !slot.process || !slot.in_epoch || slot.epoch < continued_epoch;
   });
@@ -304,7 +304,7 @@ int Supervisor::Impl::finish() {
   }
   say_summary(std::move(result), unsaved_steps);
   if (!stopped_short()) return say_unfired_faults() && exit_code == 0 ? 1 : exit_code;
-  say_how_it_stopped();
+  say_stop_summary();
   return outcome.stopped_exit_code(exit_code);
 }
 
@@ -351,7 +351,7 @@ const char* Supervisor::Impl::saved_state_text() const {
                                : "--resume latest goes on from what was saved last";
 }
 
-void Supervisor::Impl::say_how_it_stopped() {
+void Supervisor::Impl::say_stop_summary() {
   say(fmt::format("stopped {} after step {} of {}; {}", outcome.stopped_by(), recorder->step(),
                   options.rank.steps, saved_state_text()));
   if (!outcome.stop_reason().empty()) say("moetrain: " + outcome.stop_reason());

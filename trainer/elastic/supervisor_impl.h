@@ -72,9 +72,9 @@ struct Supervisor::Impl {
                 Other>
   void on(const EventHeader&, const Other&) {}
   void rank_ended(uint32_t rank, const ProcessEnd& end);
-  bool anybody_has_state() const;
+  bool any_rank_has_state() const;
   void start_joiners(uint64_t step);
-  void start_all_again(const std::string& lost);
+  void restart_ranks(const std::string& lost);
   void kill_hanging_ranks();
 
   // supervisor_saves.cc
@@ -99,9 +99,9 @@ struct Supervisor::Impl {
   void fail_run(ckpt::Error error);
   void kill_ranks();
   bool ranks_running() const;
-  bool everybody_else_is_done() const;
+  bool others_done() const;
   bool stopped_short() const;
-  void say_how_it_stopped();
+  void say_stop_summary();
   const char* saved_state_text() const;
   bool say_unfired_faults();
   int finish();

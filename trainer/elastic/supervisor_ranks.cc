@@ -239,7 +239,7 @@ void Supervisor::Impl::on(const EventHeader& at, const SavedEvent& saved) {
 // If a joining rank fails to join, the ranks that train without it lose nothing.
 void Supervisor::Impl::on(const EventHeader& at, const FatalEvent& fatal) {
   Slot& slot = slots[at.rank];
-  if (at.rank < options.rank.ranks || slot.trained || !anybody_has_state()) {
+  if (at.rank < options.rank.ranks || slot.trained || !any_rank_has_state()) {
     return fail_run({static_cast<ErrorCode>(fatal.code), fatal.reason});
   }
   slot.abandoned = true;
@@ -255,7 +255,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   watchdog->ended(rank);
   if (slot.saved || slot.drained || slot.abandoned) return;
   if (outcome.complete() || outcome.failure()) return;
-  if (outcome.stop_signal() && !anybody_has_state()) {
+  if (outcome.stop_signal() && !any_rank_has_state()) {
     return fail_run(make_error(ErrorCode::kAborted,
                                "rank {} ended with {} before the last step was saved", rank,
                                end.text()));
@@ -263,9 +263,9 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   const uint64_t at_step = recorder->rank_died(rank, monotonic_ns());
   const std::string lost =
       fmt::format("rank {} is lost at step {} ({})", rank, at_step, end.text());
-  if (anybody_has_state()) return say(lost + "; the others go on");
+  if (any_rank_has_state()) return say(lost + "; the others go on");
   // A first epoch needs all its ranks: until it trains, a lost rank is restarted.
-  if (options.rank.elastic && epoch_seen) return start_all_again(lost);
+  if (options.rank.elastic && epoch_seen) return restart_ranks(lost);
   if (++restarts_in_a_row > options.restarts_max) {
     return fail_run(make_error(ErrorCode::kAborted,
                                "{}, after {} restarts in a row without a completed step", lost,
@@ -277,7 +277,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
 }
 
 // True if a rank of an elastic run can go on. A rank left behind cannot: its state is old.
-bool Supervisor::Impl::anybody_has_state() const {
+bool Supervisor::Impl::any_rank_has_state() const {
   return options.rank.elastic && std::any_of(slots.begin(), slots.end(), [this](const Slot& slot) {
            return slot.process && slot.trained && slot.epoch >= continued_epoch;
          });
@@ -299,7 +299,7 @@ void Supervisor::Impl::start_joiners(uint64_t step) {
 
 // No survivor is left: the run resumes from its newest checkpoint, with its initial ranks. Running
 // ones wait for the others; joined ranks join again.
-void Supervisor::Impl::start_all_again(const std::string& lost) {
+void Supervisor::Impl::restart_ranks(const std::string& lost) {
   if (++restarts_in_a_row > options.restarts_max) {
     return fail_run(make_error(ErrorCode::kAborted,
                                "{}, the last one, after {} restarts in a row without a completed "

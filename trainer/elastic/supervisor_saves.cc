@@ -36,10 +36,10 @@ void Supervisor::Impl::watch_saves() {
     stop_ranks();
   }
   const bool ends = finding.verdict == UnsavedWatch::Verdict::kEnd;
-  const bool in_vain = outcome.stop_signal().has_value() &&
-                       saves->unsaved().saves_in_vain(state, outcome.stopped_ns());
-  if (!ends && !in_vain) return;
-  outcome.saved_in_vain();
+  const bool cannot_save = outcome.stop_signal().has_value() &&
+                           saves->unsaved().cannot_save(state, outcome.stopped_ns());
+  if (!ends && !cannot_save) return;
+  outcome.last_save_failed();
   // Another rank has the last checkpoint: who still waits for news of it has nothing to save.
   if (outcome.complete()) return kill_ranks();
   if (outcome.stop_signal()) {

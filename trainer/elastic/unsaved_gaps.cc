@@ -97,11 +97,11 @@ report::Unsaved UnsavedGaps::gap_until(uint64_t step, uint64_t now_ns) const {
   // A silence that began the gap is its cause while it lasts.
   const bool lasts = silence_ && !silence_->answered;
   const bool silence_first = silence_ && (failed == nullptr || silence_->since_ns <= failed->at_ns);
-  const bool of_silence = failed == nullptr || (lasts && silence_first);
+  const bool by_silence = failed == nullptr || (lasts && silence_first);
   return {.since = saved_,
           .until = step,
           .ms = ms_between(trouble_ns(step), now_ns),
-          .cause = of_silence ? no_answer_ : failed->cause};
+          .cause = by_silence ? no_answer_ : failed->cause};
 }
 
 std::vector<report::Unsaved> UnsavedGaps::periods(uint64_t step, uint64_t now_ns,

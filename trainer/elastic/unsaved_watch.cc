@@ -158,7 +158,7 @@ void UnsavedWatch::check_end(const Daemon& daemon, uint64_t now_ns, Finding& fin
 
 // A wait without progress that had begun before the signal ends with it; a save that the signal
 // began gets its time.
-bool UnsavedWatch::saves_in_vain(const Daemon& daemon, uint64_t asked_ns) const {
+bool UnsavedWatch::cannot_save(const Daemon& daemon, uint64_t asked_ns) const {
   if (daemon.silent_ms >= patience_ms(daemon)) return true;
   return saving_ && stuck_ms(asked_ns) >= kStuckMs;
 }

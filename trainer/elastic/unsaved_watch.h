@@ -42,7 +42,7 @@ class UnsavedWatch {
     bool gone = false;           // no process listens on its socket
     bool starting = false;       // our own ckptd, being started
     uint64_t bytes_written = 0;  // to its disk, so far
-    bool stop_asked = false;     // a signal asked the run to stop: saves_in_vain() holds
+    bool stop_asked = false;     // a signal asked the run to stop: cannot_save() holds
   };
   enum class Verdict : uint8_t {
     kContinue,
@@ -72,7 +72,7 @@ class UnsavedWatch {
   // Call several times a second.
   Finding poll(const Daemon& daemon, uint64_t now_ns);
   // The run was asked to stop at `asked_ns`: true if waiting for the ranks' save is useless.
-  bool saves_in_vain(const Daemon& daemon, uint64_t asked_ns) const;
+  bool cannot_save(const Daemon& daemon, uint64_t asked_ns) const;
 
   uint64_t saved_step() const { return gaps_.saved_step(); }
   // "steps 21 to 60 are in no checkpoint"; empty if all is saved.

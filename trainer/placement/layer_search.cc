@@ -122,10 +122,10 @@ bool LayerSearch::within_family(uint32_t expert) const {
 
 bool LayerSearch::may_leave(uint32_t expert, uint32_t leaves, uint32_t gets) {
   const uint32_t from = request_.domain(leaves);
-  const uint32_t to = gets == kNobody ? kNobody : request_.domain(gets);
+  const uint32_t to = gets == kNoRank ? kNoRank : request_.domain(gets);
   const uint32_t* domains = in_domain_.data() + size_t{expert} * domains_;
   if (domains[from] > 1 || from == to) return true;
-  const bool gains = to != kNobody && domains[to] == 0;
+  const bool gains = to != kNoRank && domains[to] == 0;
   const uint32_t distinct = distinct_[expert] - 1 + (gains ? 1 : 0);
   if (distinct < request_.replicas_min) return false;
   if (distinct >= family_.free_size) return true;

@@ -66,7 +66,7 @@ class LayerSearch {
   const LayerSlots& slots() const { return slots_; }
 
  private:
-  static constexpr uint32_t kNobody = UINT32_MAX;  // in place of a rank
+  static constexpr uint32_t kNoRank = UINT32_MAX;  // in place of a rank
 
   struct Move {
     enum class Kind { kNone, kSwap, kReplace, kRelabel } kind = Kind::kNone;

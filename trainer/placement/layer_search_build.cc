@@ -48,10 +48,10 @@ bool fits(const Family& family, std::vector<uint32_t> room, uint32_t experts) {
 
 uint32_t LayerSearch::lightest_in(uint32_t domain, uint32_t expert) {
   probes_ += static_cast<int64_t>(ranks_of_domain_[domain].size());
-  uint32_t best = kNobody;
+  uint32_t best = kNoRank;
   for (const uint32_t rank : ranks_of_domain_[domain]) {
     if (full(rank) || holds(expert, rank)) continue;
-    if (best == kNobody || planned_loads_[rank] < planned_loads_[best]) best = rank;
+    if (best == kNoRank || planned_loads_[rank] < planned_loads_[best]) best = rank;
   }
   return best;
 }
@@ -76,7 +76,7 @@ std::optional<double> LayerSearch::peak_of(const std::vector<uint32_t>& member, 
   double peak = 0;
   for (const uint32_t domain : member) {
     const uint32_t rank = lightest_in(domain, expert);
-    if (rank == kNobody) return std::nullopt;
+    if (rank == kNoRank) return std::nullopt;
     peak = std::max(peak, planned_loads_[rank]);
   }
   return peak;

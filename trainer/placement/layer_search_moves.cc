@@ -131,7 +131,7 @@ void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> tar
   for (const uint32_t target : targets) {
     if (target == rank) continue;
     for (const uint32_t other : slots_[target]) {
-      if (replicas_[other] <= least_ || !may_leave(other, target, kNobody)) continue;
+      if (replicas_[other] <= least_ || !may_leave(other, target, kNoRank)) continue;
       const double room = rank_loads_[rank] - rank_loads_[target] + share(other);
       probes_ += static_cast<int64_t>(slots_[rank].size());
       for (const uint32_t expert : slots_[rank]) {
@@ -149,7 +149,7 @@ void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> tar
 // Considers replacing an expert on the rank by one with fewer tokens per replica.
 void LayerSearch::consider_removals(uint32_t rank, Move& best) {
   for (const uint32_t other : slots_[rank]) {
-    if (replicas_[other] <= least_ || !may_leave(other, rank, kNobody)) continue;
+    if (replicas_[other] <= least_ || !may_leave(other, rank, kNoRank)) continue;
     probes_ += experts_;
     for (uint32_t expert = 0; expert < experts_; ++expert) {
       if (holds(expert, rank) || share(expert) > 2 * share(other)) continue;

@@ -78,7 +78,7 @@ Result<EpochDriver::Ending> EpochDriver::run_epoch() {
   }
   if (ready.ok()) {
     has_trained_ = true;
-    pace_.put_agreed_into(training);
+    pace_.fill_agreed(training);
     state_.events.write(state_.here(), std::move(training));
     return train(comm);
   }

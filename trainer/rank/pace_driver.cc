@@ -113,7 +113,7 @@ CheckpointPace PaceDriver::in_force() const {
           .experts_per_snapshot = state_.partial.k_snapshot()};
 }
 
-void PaceDriver::put_agreed_into(TrainingEvent& training) const {
+void PaceDriver::fill_agreed(TrainingEvent& training) const {
   const PaceState pace = state_.pacer.state();
   const bool sharded = state_.options.expert_state == ExpertState::kSharded;
   training.effective_replicas =

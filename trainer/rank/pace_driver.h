@@ -51,7 +51,7 @@ class PaceDriver {
   // Reports the pace in force; only rank 0 does.
   void report_pace() const;
   // Fills in what all ranks have agreed on as an epoch begins, so that the events show it.
-  void put_agreed_into(TrainingEvent& training) const;
+  void fill_agreed(TrainingEvent& training) const;
 
  private:
   Pacer::Came came() const;

@@ -25,7 +25,7 @@ void SnapshotTaker::begin_epoch(const ckpt::client::Epoch& epoch) {
   stall_ = {};
   Member& member = state_.member;
   snapshotter_.emplace(member.session(), epoch.rank, state_.link.get(), epoch.epoch);
-  snapshotter_->abort_waits_when(
+  snapshotter_->set_abort_waits(
       [&member] { return member.patience().ends_call() || member.epoch_over().has_value(); });
 }
 

@@ -120,7 +120,7 @@ void arrive(const Member& member, const std::string& gpu) {
   post(member.mailbox, named("here", member.rank), Bytes(begin, begin + gpu.size()));
 }
 
-bool all_are_here(const Member& member) {
+bool all_joined(const Member& member) {
   for (int peer = 0; peer < member.ranks; ++peer) {
     if (!is_posted(member.mailbox, named("here", peer))) return false;
   }

@@ -316,15 +316,15 @@ TEST_F(UnsavedWatchTest, SilentDaemonEndsWaitAfterSignal) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.stepped(5);
-  EXPECT_FALSE(watch.saves_in_vain({}, 2 * kSecondNs));
-  EXPECT_FALSE(watch.saves_in_vain(silent(1'000), 2 * kSecondNs)) << "it may be busy";
-  EXPECT_TRUE(watch.saves_in_vain(silent(2'000), 2 * kSecondNs));
-  EXPECT_TRUE(watch.saves_in_vain({.silent_ms = 800, .gone = true}, 2 * kSecondNs));
-  EXPECT_FALSE(watch.saves_in_vain({.silent_ms = 800, .gone = true, .starting = true}, kSecondNs));
+  EXPECT_FALSE(watch.cannot_save({}, 2 * kSecondNs));
+  EXPECT_FALSE(watch.cannot_save(silent(1'000), 2 * kSecondNs)) << "it may be busy";
+  EXPECT_TRUE(watch.cannot_save(silent(2'000), 2 * kSecondNs));
+  EXPECT_TRUE(watch.cannot_save({.silent_ms = 800, .gone = true}, 2 * kSecondNs));
+  EXPECT_FALSE(watch.cannot_save({.silent_ms = 800, .gone = true, .starting = true}, kSecondNs));
   // A wait that stood still before the signal ends with it; a save that it began does not.
   watch.saving(5, 10 * kSecondNs);
-  EXPECT_FALSE(watch.saves_in_vain({}, 10 * kSecondNs));
-  EXPECT_TRUE(watch.saves_in_vain({}, 20 * kSecondNs));
+  EXPECT_FALSE(watch.cannot_save({}, 10 * kSecondNs));
+  EXPECT_TRUE(watch.cannot_save({}, 20 * kSecondNs));
 }
 
 TEST_F(UnsavedWatchTest, RollbackCountsFromTheRestoredStep) {
