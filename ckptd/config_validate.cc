@@ -58,7 +58,7 @@ ckpt::Error wrong(const Config& config, std::string_view key, const std::string&
 
 // A value that conflicts with another, for use within a sentence: "arena 2.0 GiB (ckptd.toml:3)",
 // "--arena 2.0 GiB", "arena 2.0 GiB (the default)".
-std::string beside(const Config& config, std::string_view key, const std::string& value) {
+std::string with_origin(const Config& config, std::string_view key, const std::string& value) {
   const auto said = config.said.find(key);
   if (said == config.said.end()) return with_value(key, value) + " (the default)";
   if (said->second.names_key) return with_value(said->second.place, value);
@@ -105,8 +105,9 @@ Status settle_session_arena(Config& config) {
         Bound{"user_arena_max", config.user_arena_max_bytes.value_or(UINT64_MAX)}}) {
     if (config.session_arena_bytes <= most.bytes) continue;
     if (said) {
-      return wrong(config, "session_arena", format_size(config.session_arena_bytes),
-                   fmt::format("more than {}", beside(config, most.key, format_size(most.bytes))));
+      return wrong(
+          config, "session_arena", format_size(config.session_arena_bytes),
+          fmt::format("more than {}", with_origin(config, most.key, format_size(most.bytes))));
     }
     config.session_arena_bytes = most.bytes;
     decided_by = most.key;

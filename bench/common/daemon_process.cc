@@ -51,7 +51,7 @@ Status DaemonProcess::spawn() {
   config.close();
   if (!config) return make_error(ErrorCode::kIo, "{}: cannot write", config_file());
   moetrain::Process::Options process;
-  process.arguments = {moetrain::program_beside("ckptd"),
+  process.arguments = {moetrain::sibling_program("ckptd"),
                        "--data",
                        data(),
                        "--config",
@@ -89,7 +89,7 @@ void DaemonProcess::stop(int signal) {
   process_->wait(kStopMs);
 }
 
-Status DaemonProcess::start_again() {
+Status DaemonProcess::restart() {
   CKPT_TRY(spawn());
   return wait_ready();
 }

@@ -114,17 +114,17 @@ void Groups::Impl::sort_in(RunId id, Run& run, const JoinRequest& request, Actio
   if (const auto its = sessions.find(request.session); its != sessions.end()) {
     its->second.timed_out = false;
   }
-  if (forms_again(id, run, request)) form_again(id, run, request.grace);
+  if (must_reform(id, run, request)) reform(id, run, request.grace);
   const bool behind_former = waits_behind_former(id, run, request);
   const bool joins_group = (request.elastic && run.lives()) || behind_former;
-  if (joins_group && run.asks_as(request)) {
+  if (joins_group && run.member_number_in_use(request)) {
     actions.emplace_back(number_taken(request));
   } else if (request.elastic && run.lives()) {
     join_elastic(id, run, request, actions);
   } else if (behind_former) {
     add_joiner(id, run, request, actions);
   } else {
-    make_way_for_former(id, run, request);
+    yield_to_former(id, run, request);
     join_ranks(id, run, request, actions);
   }
 }

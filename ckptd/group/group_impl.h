@@ -84,7 +84,7 @@ struct Run {
   // True if another session waits under the request's member number, or is a member of the epoch
   // being opened. A session that only waits for a living elastic group does not count: its newest
   // request replaces the old one.
-  bool asks_as(const JoinRequest& request) const {
+  bool member_number_in_use(const JoinRequest& request) const {
     const auto other = [&request](const JoinRequest& its) {
       return its.elastic && its.member == request.member && its.session != request.session;
     };
@@ -144,10 +144,10 @@ struct Groups::Impl {
   void open_returning(RunId id, Run& run, Actions& actions);
   bool is_former(RunId id, const Run& run, const JoinRequest& request) const;
   bool former_members_wait(RunId id, const Run& run) const;
-  void make_way_for_former(RunId id, Run& run, const JoinRequest& request) const;
+  void yield_to_former(RunId id, Run& run, const JoinRequest& request) const;
   void fill_places(RunId id, Run& run, Actions& actions);
-  bool forms_again(RunId id, const Run& run, const JoinRequest& request) const;
-  void form_again(RunId id, Run& run, std::chrono::milliseconds grace);
+  bool must_reform(RunId id, const Run& run, const JoinRequest& request) const;
+  void reform(RunId id, Run& run, std::chrono::milliseconds grace);
   bool waits_behind_former(RunId id, const Run& run, const JoinRequest& request) const;
   // Removes the session from the epoch being opened, if it is a member.
   void lost_while_opening(SessionId session, const std::string& how);

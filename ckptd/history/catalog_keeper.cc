@@ -64,7 +64,7 @@ Status CatalogKeeper::open(const RecoveredStore& store) {
   return {};
 }
 
-bool CatalogKeeper::knows_more_than(uint64_t last_sequence) const {
+bool CatalogKeeper::is_ahead_of(uint64_t last_sequence) const {
   return foreign_.empty() && unreadable_.empty() && catalog_->applied_sequence() > last_sequence;
 }
 

@@ -115,7 +115,7 @@ Result<SegmentFindings> read_segment_headers(Disk& disk, const RecoveredStore& s
     if (!segment) continue;
     const Status checked = check_segment(disk, *segment, store, found);
     if (checked.ok()) continue;
-    if (!says_damage(checked.error())) {
+    if (!is_data_loss(checked.error())) {
       return make_error(checked.error().code,
                         "{}: whether it belongs to {} cannot be told, so nothing was changed: make "
                         "it readable for ckptd, and start again",

@@ -137,8 +137,7 @@ Status Recovery::check_identity(const RecoveredStore& store, bool finished_salva
   CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk_, store));
   CKPT_TRY(check_segments_are_ours(found, store));
   CKPT_TRY(history_.keeper().open(store));
-  const bool lost_records =
-      store.damage || history_.keeper().knows_more_than(history_.last_sequence());
+  const bool lost_records = store.damage || history_.keeper().is_ahead_of(history_.last_sequence());
   if (finished_salvage || lost_records) return {};
   return check_journal_is_newest(disk_, found, store);
 }

@@ -55,7 +55,7 @@ void JournalCheck::read_piece() {
 
 void JournalCheck::check_piece(const Result<uint64_t>& got) {
   outcome_.bytes += piece_bytes_;
-  if (!got.ok() && !says_damage(got.error())) return finish_unchecked(got.error());
+  if (!got.ok() && !is_data_loss(got.error())) return finish_unchecked(got.error());
   if (!got.ok()) return finish(got.error().message);
   if (*got < piece_bytes_) {
     return finish(fmt::format("journal at offset {}: the file ends here", at_.offset + *got));

@@ -250,7 +250,7 @@ void RestoreJob::Impl::settle(RestoreSlot& slot, std::vector<WindowPiece>& piece
 void RestoreJob::Impl::from_next_source(RestoreFragment& fragment, const Place& failed,
                                         const ckpt::Error& error,
                                         const std::optional<Address>& failed_base) {
-  const bool damage = says_damage(error);
+  const bool damage = is_data_loss(error);
   if (!damage) fragment.refused = error.code;
   const Source& source = context.sources.at(failed.source);
   if (const auto next = context.sources.after(failed.source, name_of(fragment))) {

@@ -337,7 +337,7 @@ void Scrub::drop_extent() {
   });
 }
 
-bool Scrub::step_aside() {
+bool Scrub::pause_reads() {
   drop_extent();
   return !stopping_;
 }

@@ -11,7 +11,7 @@
 // limits::kScrubSaveEvery late, so that a pass continues after a restart. Scrub changes and deletes
 // nothing. Damage is counted, logged, and shown until a later pass, or a verify of the run, does
 // not find it any more. Bytes that the system refuses to read are no damage: they are counted
-// apart. Commits that are deleted meanwhile are skipped, and their damage is dropped; step_aside()
+// apart. Commits that are deleted meanwhile are skipped, and their damage is dropped; pause_reads()
 // is called before space is reclaimed.
 //
 // Loop thread. The destructor asserts that it was closed.
@@ -81,7 +81,7 @@ class Scrub {
   Result<uint64_t> begin_pass(uint64_t bytes_per_second);
   // True: reads nothing and has no file open. False: drops the current extent, and will read it
   // again; ask again after the next poll.
-  bool step_aside();
+  bool pause_reads();
   // Reads nothing more. on_closed runs from the loop, never within this call.
   void close(std::function<void()> on_closed);
 

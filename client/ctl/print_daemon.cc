@@ -101,9 +101,9 @@ std::string stale_reason(const Json& run) {
   }
   const Json waiting = member(run, "waiting");
   // Every snapshot waits for a moment.
-  constexpr double kWorthTelling = 2;
+  constexpr double kReportSecondsMin = 2;
   const Json seconds = member(waiting, "seconds");
-  if (!seconds.is_number() || seconds.get<double>() < kWorthTelling) return "";
+  if (!seconds.is_number() || seconds.get<double>() < kReportSecondsMin) return "";
   return fmt::format("{} not written yet, the oldest, of step {}, for {}",
                      counted(waiting, "snapshots", "snapshot"), text(waiting, "first_step"),
                      age(waiting, "seconds"));

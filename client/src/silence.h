@@ -30,7 +30,7 @@ class Silence {
     since_.reset();
   }
   // Any other message of the daemon.
-  void heard(Clock::time_point now) {
+  void on_message(Clock::time_point now) {
     since_.reset();
     if (asked_) since_ = now;
   }

@@ -23,7 +23,7 @@ namespace {
 constexpr int kPollMs = 1;
 
 // Threads except the first, and except io_uring's workers, which cannot be traced; of this name.
-std::vector<pid_t> threads_beside_first(pid_t process, const std::string& wanted) {
+std::vector<pid_t> other_threads(pid_t process, const std::string& wanted) {
   std::vector<pid_t> threads;
   const std::string folder = "/proc/" + std::to_string(process) + "/task";
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -70,7 +70,7 @@ bool HeldCalls::await_one(std::chrono::milliseconds timeout) {
 }
 
 void HeldCalls::seize(pid_t process) {
-  for (const pid_t thread : threads_beside_first(process, thread_)) {
+  for (const pid_t thread : other_threads(process, thread_)) {
     const bool traced = ::ptrace(PTRACE_SEIZE, thread, nullptr, PTRACE_O_TRACESYSGOOD) == 0;
     EXPECT_TRUE(traced) << "thread " << thread << ": ptrace: " << std::strerror(errno);
     if (!traced) continue;

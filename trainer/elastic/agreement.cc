@@ -18,13 +18,13 @@ RankStatus status_from(std::span<const int64_t> values) {
 
 Result<Agreement> agree(std::span<const RankStatus> statuses) {
   Agreement agreement;
-  bool anybody = false;
+  bool any_state = false;
   for (const RankStatus& status : statuses) {
     if (!status.has_state) continue;
-    anybody = true;
+    any_state = true;
     agreement.step = std::max(agreement.step, status.applied);
   }
-  if (!anybody) {
+  if (!any_state) {
     return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition,
                             "an epoch of {} ranks goes on, but none of them has state",
                             statuses.size());

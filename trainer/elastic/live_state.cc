@@ -145,7 +145,7 @@ Result<Agreement> LiveState::agree(Comm& comm) {
   return agreement_;
 }
 
-void LiveState::stay(uint32_t ranks) {
+void LiveState::agree_unchanged(uint32_t ranks) {
   CKPT_ASSERT(has_state_ && !pending_);
   agreement_ = {.step = parts_.progress.step,
                 .applies = std::vector<bool>(ranks, false),

@@ -93,7 +93,7 @@ Status Supervisor::Impl::start_daemon(uint64_t arena_bytes) {
                              .arena_bytes = arena_bytes};
   if (!options.io.empty()) own.more_arguments = {"--io", options.io};
   // A store that goes with the run is not worth the writes that tell what its disk does best.
-  if (!options.data_stays) {
+  if (!options.keeps_data) {
     own.more_arguments.insert(own.more_arguments.end(), {"--io-shape", "32x4MiB"});
   }
   CKPT_ASSIGN(daemon, DaemonProcess::start(own));
@@ -347,7 +347,7 @@ const char* Supervisor::Impl::saved_state_text() const {
   const bool resumed = options.rank.resume != CKPT_RESUME_START;
   const bool saved = resumed || !recorder->durable_steps().empty();
   return !saved                ? "nothing was saved"
-         : !options.data_stays ? "what was saved goes with the temporary folder"
+         : !options.keeps_data ? "what was saved goes with the temporary folder"
                                : "--resume latest goes on from what was saved last";
 }
 

@@ -117,14 +117,14 @@ void Pacer::resume(const PaceState& saved, Came came, const FailureRecord& known
   if (options_.any()) reason_ = "as before the resume";
 }
 
-std::vector<int64_t> Pacer::believed() const {
+std::vector<int64_t> Pacer::resume_counts() const {
   return {static_cast<int64_t>(state_.failures), state_.seen_ns};
 }
 
-void Pacer::agree(std::span<const int64_t> believed) {
-  CKPT_ASSERT(believed.size() == 2);
-  state_.failures = static_cast<uint64_t>(believed[0]);
-  state_.seen_ns = believed[1];
+void Pacer::agree(std::span<const int64_t> counts) {
+  CKPT_ASSERT(counts.size() == 2);
+  state_.failures = static_cast<uint64_t>(counts[0]);
+  state_.seen_ns = counts[1];
   derive_choices();
 }
 

@@ -94,8 +94,8 @@ class Pacer {
   // A run resumes from a view at `step`. `known`: failures that the supervisor knows of.
   void resume(const PaceState& saved, Came came, const FailureRecord& known, uint64_t step);
   // This rank's counts after resume(), and the agreed ones: the largest of each.
-  std::vector<int64_t> believed() const;
-  void agree(std::span<const int64_t> believed);
+  std::vector<int64_t> resume_counts() const;
+  void agree(std::span<const int64_t> counts);
   // A group continues at `step` with changed members, who all take over one member's state. Its
   // measurements no longer apply: the agreed values count until enough new ones exist.
   // kCorrupt if no run of such a model has such a pace; nothing is changed then.

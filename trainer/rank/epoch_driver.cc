@@ -82,7 +82,7 @@ Result<EpochDriver::Ending> EpochDriver::run_epoch() {
     state_.events.write(state_.here(), std::move(training));
     return train(comm);
   }
-  if (member.goes_back()) return leave_together(comm, ready.error().message);
+  if (member.goes_back()) return leave_epoch(comm, ready.error().message);
   if (is_group_loss(ready.error())) return leave_lost_group(&comm, ready.error().message);
   return ready.error();
 }
@@ -223,7 +223,7 @@ Result<EpochDriver::Ending> EpochDriver::train(EpochComm& comm) {
   } else if (*stop == StepLoop::Stop::kDrain) {
     ending = drain(comm);
   } else {
-    ending = leave_together(comm, "others join");
+    ending = leave_epoch(comm, "others join");
   }
   pace_.left_training();
   return ending;
@@ -297,7 +297,7 @@ EpochDriver::Ending EpochDriver::leave_lost_group(EpochComm* comm, const std::st
 }
 
 // All ranks leave for the same reason, and none is lost.
-EpochDriver::Ending EpochDriver::leave_together(EpochComm& comm, const std::string& reason) {
+EpochDriver::Ending EpochDriver::leave_epoch(EpochComm& comm, const std::string& reason) {
   // The first rank to leave breaks the connections of the others. After the barrier all know why.
   (void)comm.barrier();
   return regroup(reason, {});

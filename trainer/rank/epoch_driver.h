@@ -66,7 +66,7 @@ class EpochDriver {
   Result<Ending> drain(EpochComm& comm);
   Result<Relayout> hand_over(EpochComm& comm, const std::vector<bool>& stays);
   Ending leave_lost_group(EpochComm* comm, const std::string& reason);
-  Ending leave_together(EpochComm& comm, const std::string& reason);
+  Ending leave_epoch(EpochComm& comm, const std::string& reason);
   Ending regroup(const std::string& reason, Relayout handed_over);
 
   RankState& state_;

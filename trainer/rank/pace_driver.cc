@@ -27,9 +27,9 @@ Status PaceDriver::resume(EpochComm& comm, const Restored& restored) {
   Pacer& pacer = state_.pacer;
   const FailureRecord known{state_.options.failures_known, state_.options.training_ms_known / 1e3};
   pacer.resume(restored.pace, came(), known, state_.progress.step);
-  std::vector<int64_t> believed = pacer.believed();
-  CKPT_TRY(comm.all_reduce_max(believed));
-  pacer.agree(believed);
+  std::vector<int64_t> resume_counts = pacer.resume_counts();
+  CKPT_TRY(comm.all_reduce_max(resume_counts));
+  pacer.agree(resume_counts);
   const bool grown = restored.lost_tokens > 0 && state_.partial.k() > restored.k;
   if (grown) pacer.raise_k(state_.partial.k());
   // The run that saved the checkpoint may have had other flags than this one.

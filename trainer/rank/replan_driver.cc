@@ -84,7 +84,7 @@ Status ReplanDriver::replan_if_due(EpochComm& comm) {
 }
 
 Result<Relayout> ReplanDriver::move(EpochComm& comm, const ComputePlacement& next) {
-  migrator_.live().stay(comm.size());
+  migrator_.live().agree_unchanged(comm.size());
   const PlanPlacement planned = [&next](uint32_t, const auto&,
                                         const auto&) -> Result<ComputePlacement> { return next; };
   // Every expert has a live holder, so no lineage is needed to restore one.

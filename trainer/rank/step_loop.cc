@@ -80,17 +80,17 @@ Result<Boundary> StepLoop::meet(EpochComm& comm, bool snapshot_early) {
   CheckpointDriver& checkpoints = parts_.checkpoints;
   state.member.poll();
   CKPT_TRY(checkpoints.poll());
-  const bool away = !state.member.answers();
-  if (snapshot_early) checkpoints.begin_early(away);
+  const bool daemon_absent = !state.member.answers();
+  if (snapshot_early) checkpoints.begin_early(daemon_absent);
   Boundary mine{.stop = state.asked.stop.load(),
-                .away = away,
+                .daemon_absent = daemon_absent,
                 .drain = state.asked.drain.load(),
                 .joiners = state.member.session().joiners_waiting() > 0};
-  checkpoints.say(mine);
+  checkpoints.fill(mine);
   std::vector<int64_t> values = to_values(mine);
   CKPT_TRY(comm.all_reduce_max(values));
   const Boundary met = boundary_from(values);
-  checkpoints.heard(met);
+  checkpoints.apply_boundary(met);
   return met;
 }
 

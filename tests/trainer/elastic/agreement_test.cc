@@ -71,11 +71,11 @@ TEST(AgreementProperty, SurvivorsReachOneStepAndKeepState) {
       if (random() % 3 == 0 && (rank + 1 < ranks || !statuses.empty())) continue;  // dead
       statuses.push_back(rank < left ? at(8) : at(7, rank < entered));
     }
-    bool anybody_applied = false;
-    for (const RankStatus& status : statuses) anybody_applied |= status.applied == 8;
+    bool any_applied = false;
+    for (const RankStatus& status : statuses) any_applied |= status.applied == 8;
     const auto agreed = agree(statuses);
     ASSERT_TRUE(agreed.ok());
-    EXPECT_EQ(agreed->step, anybody_applied ? 8u : 7u);
+    EXPECT_EQ(agreed->step, any_applied ? 8u : 7u);
     for (size_t i = 0; i < statuses.size(); ++i) {
       EXPECT_TRUE(agreed->state[i]) << "no survivor loses its state";
       EXPECT_EQ(statuses[i].applied + (agreed->applies[i] ? 1 : 0), agreed->step);

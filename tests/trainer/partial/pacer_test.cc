@@ -49,7 +49,7 @@ class Group {
     for (size_t rank = 0; rank < pacers_.size(); ++rank) {
       if (came[rank] != Came::kSurvived) pacers_[rank].start();
       pacers_[rank].resume(saved, came[rank], known, step);
-      maximum(all, pacers_[rank].believed());
+      maximum(all, pacers_[rank].resume_counts());
     }
     for (Pacer& pacer : pacers_) pacer.agree(all);
     step_ = step;
