@@ -57,7 +57,7 @@ struct Daemon::Impl {
   void take_recovered(const Recovered& recovered);
   void open_persist(const Recovered& recovered);
   void open_staging();
-  void take_back_memory();
+  void restore_kept_memory();
   void settle();
   void step_drain();
   void close();

@@ -54,9 +54,9 @@ Result<CtlRun> run_ctl(const DaemonProcess& daemon, std::vector<std::string> arg
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   run.seconds = elapsed.count();
   if (end->exit_code == 0 && end->signal == 0) return run;
-  std::stringstream said;
-  said << std::ifstream(log).rdbuf();
-  return make_error(ErrorCode::kFailedPrecondition, "ckptctl: {}: {}", end->text(), said.str());
+  std::stringstream log_text;
+  log_text << std::ifstream(log).rdbuf();
+  return make_error(ErrorCode::kFailedPrecondition, "ckptctl: {}: {}", end->text(), log_text.str());
 }
 
 }  // namespace bench

@@ -32,10 +32,10 @@ std::string listed_names(std::vector<std::string> names) {
 
 Result<bool> has_marker(Disk& disk) {
   CKPT_ASSIGN(const auto names, disk.list(kJournalDirectory));
-  return std::find(names.begin(), names.end(), kOlderJournalMeant) != names.end();
+  return std::find(names.begin(), names.end(), kOlderJournalMarker) != names.end();
 }
 
-std::string marker_path() { return fmt::format("{}/{}", kJournalDirectory, kOlderJournalMeant); }
+std::string marker_path() { return fmt::format("{}/{}", kJournalDirectory, kOlderJournalMarker); }
 
 // End of all extents in the segment that the journal lists.
 uint64_t end_of_listed(const RecoveredStore& store, ckpt::SegmentId segment) {
@@ -151,7 +151,7 @@ Status check_journal_is_newest(Disk& disk, const SegmentFindings& found,
       kJournalPath, of_others ? ", or of another copy of the store" : "", listed_names(paths),
       of_others ? "an epoch that it has no record of"
                 : "a later start of ckptd than its last record",
-      ckpt::base::to_hex(store.id), kJournalDirectory, kOlderJournalMeant);
+      ckpt::base::to_hex(store.id), kJournalDirectory, kOlderJournalMarker);
 }
 
 Status mean_older_journal(Disk& disk) {

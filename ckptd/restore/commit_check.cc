@@ -100,8 +100,9 @@ std::vector<VerifyError> CommitCheck::errors(size_t extent, const ExtentReader::
 }
 
 std::vector<VerifyError> CommitCheck::last_errors() const {
-  const bool said = std::ranges::any_of(reported_, [](const auto& unit) { return unit.second; });
-  if (!info_.damaged || said) return {};
+  const bool any_reported =
+      std::ranges::any_of(reported_, [](const auto& unit) { return unit.second; });
+  if (!info_.damaged || any_reported) return {};
   const auto first = info_.units.empty() ? std::nullopt : std::optional(info_.units.front());
   return {error(first, info_.reason + "; a restart of ckptd checks it again")};
 }

@@ -98,8 +98,9 @@ std::map<ArenaId, Staging::Impl::KeptPair> Staging::Impl::take_pairs() {
   return pairs;
 }
 
-Staging::TakenBack Staging::take_back(const std::function<bool(const ckpt::SnapshotKey&)>& wanted) {
-  TakenBack taken;
+Staging::RestoredMemory Staging::restore_kept(
+    const std::function<bool(const ckpt::SnapshotKey&)>& wanted) {
+  RestoredMemory taken;
   if (impl_->options.keeper == nullptr) return taken;
   CKPT_ASSERT_MSG(impl_->arenas.empty(), "memory is taken back before anything else");
   std::vector<Impl::KeptSlab> slabs;

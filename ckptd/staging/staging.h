@@ -135,13 +135,13 @@ class Staging {
   // snapshot is `wanted` and whose bytes all match becomes held or durable again. Blocks until
   // every byte is checked. Drops empty arenas. The others count as arenas of dead sessions, until
   // their trainers adopt() them. Call this once, before any other arena exists.
-  struct TakenBack {
+  struct RestoredMemory {
     uint64_t arenas = 0;
     uint64_t slabs = 0;
     uint64_t bytes = 0;
     uint64_t refused = 0;  // slabs and whole arenas that failed a check
   };
-  TakenBack take_back(const std::function<bool(const ckpt::SnapshotKey&)>& wanted);
+  RestoredMemory restore_kept(const std::function<bool(const ckpt::SnapshotKey&)>& wanted);
   // Idle work: fills the pool of memory for new arenas, in pieces of session_bytes_default, at most
   // as many as new sessions could get; frees memory that others need more. One step per call.
   // False: nothing to do for a while.

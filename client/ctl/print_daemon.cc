@@ -163,8 +163,8 @@ std::string count_line(const Json& rules, const char* name, const char* flag, co
                        const char* one) {
   const Json count = member(rules, name);
   if (!count.is_number_unsigned() || count == 0) return {};
-  const std::string said = fmt::format("--keep-{} {}", flag, text(count));
-  return fmt::format("  {:<24} {} {}\n", said, before, counted(count, one));
+  const std::string rule_flag = fmt::format("--keep-{} {}", flag, text(count));
+  return fmt::format("  {:<24} {} {}\n", rule_flag, before, counted(count, one));
 }
 
 std::string rule_lines(const Json& rules) {
@@ -186,9 +186,9 @@ std::string rule_lines(const Json& rules) {
   }
   for (const Json& best : member(rules, "best")) {
     const bool highest = member(best, "highest") == true;
-    const std::string said = fmt::format("--keep-best {}:{}{}", text(best, "metric"),
-                                         text(best, "count"), highest ? ":highest" : "");
-    out += fmt::format("  {:<24} the {} with the {} {}\n", said, text(best, "count"),
+    const std::string rule_flag = fmt::format("--keep-best {}:{}{}", text(best, "metric"),
+                                              text(best, "count"), highest ? ":highest" : "");
+    out += fmt::format("  {:<24} the {} with the {} {}\n", rule_flag, text(best, "count"),
                        highest ? "highest" : "lowest", text(best, "metric"));
   }
   return out;

@@ -107,8 +107,8 @@ class Builder {
     verb->add_option(name, into, help + " (default: CKPTD_RUN)");
     if (next) verb->add_option(next->name, next->into, next->help);
     const auto from_environment = [&into, name, next] {
-      const bool said = !into.empty() && (!next || !next->into.empty());
-      const char* run = said ? nullptr : std::getenv("CKPTD_RUN");
+      const bool given = !into.empty() && (!next || !next->into.empty());
+      const char* run = given ? nullptr : std::getenv("CKPTD_RUN");
       if (run != nullptr && *run != '\0') {
         if (next && next->into.empty()) next->into = into;
         into = run;

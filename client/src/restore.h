@@ -209,10 +209,10 @@ class Restore {
   // State of this attempt: one try with one daemon.
   int attempt_ = 0;
   Phase phase_ = Phase::kClosed;
-  Clock::time_point ask_at_{};  // when closed: earliest time of the next request
-  uint64_t generation_ = 0;     // of the session
-  uint64_t restore_ = 0;        // the daemon's number of the restore; 0: not open
-  std::vector<Want> wants_;     // ranges that are not empty
+  Clock::time_point retry_at_{};  // when closed: earliest time of the next request
+  uint64_t generation_ = 0;       // of the session
+  uint64_t restore_ = 0;          // the daemon's number of the restore; 0: not open
+  std::vector<Want> wants_;       // ranges that are not empty
   std::vector<RestoredRange> restored_;
   bool last_ = false;  // the last window has come
   Deadline progress_ = Deadline::now();

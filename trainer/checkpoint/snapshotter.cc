@@ -193,9 +193,9 @@ Status Snapshotter::await_durable(client::Snapshot& handle, double timeout_ms) c
   const auto begin = Clock::now();
   for (;;) {
     const double left_ms = timeout_ms - ms_since(begin);
-    const auto slice_ms = static_cast<uint32_t>(std::clamp(left_ms, 1.0, kAskMs));
+    const auto slice_ms = static_cast<uint32_t>(std::clamp(left_ms, 1.0, kWaitSliceMs));
     Status durable = to_status(handle.wait(CKPT_LEVEL_DURABLE, slice_ms));
-    if (durable.ok() || left_ms <= kAskMs) return durable;
+    if (durable.ok() || left_ms <= kWaitSliceMs) return durable;
     const ErrorCode code = durable.error().code;
     const bool may_come = code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kUnavailable;
     if (!may_come || (abort_waits_ && abort_waits_())) return durable;
@@ -208,9 +208,9 @@ Status Snapshotter::drain_link(uint32_t timeout_ms) {
   const auto begin = Clock::now();
   for (;;) {
     const double left_ms = timeout_ms - ms_since(begin);
-    Status drained = link_->drain(static_cast<uint32_t>(std::clamp(left_ms, 1.0, kAskMs)));
+    Status drained = link_->drain(static_cast<uint32_t>(std::clamp(left_ms, 1.0, kWaitSliceMs)));
     const bool may_come = !drained.ok() && drained.error().code == ErrorCode::kDeadlineExceeded;
-    if (!may_come || left_ms <= kAskMs) return drained;
+    if (!may_come || left_ms <= kWaitSliceMs) return drained;
     (void)session_.poll(0);
     if (abort_waits_ && abort_waits_()) return drained;
   }

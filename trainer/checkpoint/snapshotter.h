@@ -136,7 +136,7 @@ class Snapshotter {
   static constexpr size_t kInFlightMax = 3;
   // Timeout for copies in flight to reach the arena. Tens of gigabytes do in a second.
   static constexpr uint32_t kLinkTimeoutMs = 10'000;
-  static constexpr double kAskMs = 20;  // interval of abort_waits_ calls
+  static constexpr double kWaitSliceMs = 20;  // interval of abort_waits_ calls
 
   Status await_durable(ckpt::client::Snapshot& handle, double timeout_ms) const;
   Status drain_link(uint32_t timeout_ms);

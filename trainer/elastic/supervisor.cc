@@ -56,9 +56,9 @@ uint64_t random_job() {
 
 // The model of a run that is resumed is not known before ckptd has been asked for it; most need no
 // more than this.
-constexpr uint64_t kArenaToAskBytes = 256u << 20;
+constexpr uint64_t kQueryArenaBytes = 256u << 20;
 // A start takes this long when a journal is replayed; then it is worth a line.
-constexpr uint64_t kSayWaitingAfterNs = 2'000'000'000;
+constexpr uint64_t kReportWaitAfterNs = 2'000'000'000;
 
 }  // namespace
 
@@ -73,7 +73,7 @@ Supervisor::~Supervisor() {
 Status Supervisor::start_daemon() {
   if (!impl_->options.own_daemon) return {};
   const bool resumes = impl_->options.rank.resume != CKPT_RESUME_START;
-  return impl_->start_daemon(resumes ? kArenaToAskBytes : arena_bytes_for(impl_->options));
+  return impl_->start_daemon(resumes ? kQueryArenaBytes : arena_bytes_for(impl_->options));
 }
 Status Supervisor::settle(const RankOptions& rank) { return impl_->settle(rank); }
 int Supervisor::run() { return impl_->run(); }
@@ -103,16 +103,16 @@ Status Supervisor::Impl::start_daemon(uint64_t arena_bytes) {
 
 Status Supervisor::Impl::await_daemon() {
   const uint64_t begin_ns = monotonic_ns();
-  bool said = false;
+  bool reported = false;
   while (!daemon->read_log() && !daemon->ready()) {
     const Result<bool> restarted = daemon->restart_if_dead();
     if (!restarted.ok()) {
       daemon.reset();
       return restarted.error();
     }
-    if (!said && monotonic_ns() - begin_ns > kSayWaitingAfterNs) {
+    if (!reported && monotonic_ns() - begin_ns > kReportWaitAfterNs) {
       say("waiting for ckptd to open " + options.data_dir);
-      said = true;
+      reported = true;
     }
     pollfd watched[] = {{stop_signals_fd(), POLLIN, 0},
                         {daemon->log_fd(), POLLIN, 0},

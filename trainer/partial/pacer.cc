@@ -94,14 +94,15 @@ void Pacer::start(bool again) {
   if (options_.any()) state_.decide_at = kFirstEvery * (kSamplesMin + 1) + kRecheckSteps;
 }
 
-void Pacer::resume(const PaceState& saved, Came came, const FailureRecord& known, uint64_t step) {
+void Pacer::resume(const PaceState& saved, ResumeCause cause, const FailureRecord& known,
+                   uint64_t step) {
   // The newest known failures, never those that the view rewinds to.
-  const auto heard_ns =
+  const auto known_training_ns =
       static_cast<int64_t>(std::min(known.seconds * 1e9, static_cast<double>(kNsMax)));
   const uint64_t before = std::max({state_.failures, saved.failures, known.failures});
-  const int64_t seen_ns = std::max({state_.seen_ns, saved.seen_ns, heard_ns});
-  const bool failed = came == Came::kSurvived || came == Came::kRestarted ||
-                      (came == Came::kResumed && !saved.ended);
+  const int64_t seen_ns = std::max({state_.seen_ns, saved.seen_ns, known_training_ns});
+  const bool failed = cause == ResumeCause::kSurvived || cause == ResumeCause::kRestarted ||
+                      (cause == ResumeCause::kResumed && !saved.ended);
   state_ = saved;
   state_.ended = false;
   state_.failures = before + (failed ? 1 : 0);

@@ -11,22 +11,22 @@ namespace moetrain {
 
 void PaceDriver::begin_run() { state_.pacer.start(trained_); }
 
-Pacer::Came PaceDriver::came() const {
-  if (trained_) return Pacer::Came::kSurvived;
+Pacer::ResumeCause PaceDriver::resume_cause() const {
+  if (trained_) return Pacer::ResumeCause::kSurvived;
   switch (state_.options.resume) {
     case CKPT_RESUME_LATEST:
-      return Pacer::Came::kResumed;
+      return Pacer::ResumeCause::kResumed;
     case CKPT_RESUME_AT_STEP:
-      return Pacer::Came::kChosen;
+      return Pacer::ResumeCause::kChosen;
     default:
-      return Pacer::Came::kRestarted;
+      return Pacer::ResumeCause::kRestarted;
   }
 }
 
 Status PaceDriver::resume(EpochComm& comm, const Restored& restored) {
   Pacer& pacer = state_.pacer;
   const FailureRecord known{state_.options.failures_known, state_.options.training_ms_known / 1e3};
-  pacer.resume(restored.pace, came(), known, state_.progress.step);
+  pacer.resume(restored.pace, resume_cause(), known, state_.progress.step);
   std::vector<int64_t> resume_counts = pacer.resume_counts();
   CKPT_TRY(comm.all_reduce_max(resume_counts));
   pacer.agree(resume_counts);

@@ -54,7 +54,7 @@ class PaceDriver {
   void fill_agreed(TrainingEvent& training) const;
 
  private:
-  Pacer::Came came() const;
+  Pacer::ResumeCause resume_cause() const;
   CheckpointPace in_force() const;
   bool overspends() const;
   void follow_pacer();

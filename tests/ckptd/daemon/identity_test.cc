@@ -232,7 +232,7 @@ TEST_F(IdentityTest, OlderJournalIsRefusedAfterSalvage) {
   EXPECT_THAT(journal_files(), Contains("damaged-1.log"));
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok()) << "the new journal counts fewer starts";
-  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMeant)));
+  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMarker)));
   restore_older_journal();
   expect_refused_untouched({"is older than the segments"});
 }
@@ -254,7 +254,7 @@ TEST_F(IdentityTest, SalvagedJournalIsAcceptedUntilReclaim) {
     ASSERT_TRUE(started.ok()) << started.error().message;
     world.kill_daemon();
   }
-  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMeant)));
+  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMarker)));
 }
 
 // Regression: a start wrote its own record, and the next start took that for the missing record.
@@ -273,7 +273,7 @@ TEST_F(IdentityTest, MarkerAcceptsOlderJournalForOneStart) {
   put_file(world.disk(), "journal/older-journal-is-meant", {});
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(log_of(world), ElementsAre(10, 5));
-  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMeant))) << "for one start";
+  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMarker))) << "for one start";
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   job.start(fb::ResumeMode::Latest);

@@ -8,7 +8,7 @@ namespace nccl_double {
 namespace {
 
 // Between two questions for a stream that peers keep waiting.
-constexpr std::chrono::microseconds kAskAgain{100};
+constexpr std::chrono::microseconds kPeerPollInterval{100};
 
 // Name of a message: kind, number within its kind, sender and receiver.
 std::string letter(const char* kind, size_t number, int from, int to) {
@@ -148,7 +148,7 @@ void Progress::run(const std::stop_token& stop) {
       cuda_emulator::nudge(member_->stream);
     }
     hold.unlock();
-    std::this_thread::sleep_for(kAskAgain);
+    std::this_thread::sleep_for(kPeerPollInterval);
     hold.lock();
   }
 }
