@@ -109,7 +109,9 @@ TEST_F(DaemonWatchTest, RestartingDaemonIsReportedOnce) {
   DaemonWatch daemon_watch = watch();
   listens = false;
   // The daemon accepts connections and refuses them in turns.
-  for (uint64_t ms = 1'500; ms < 5'000; ms += 50) poll_at(daemon_watch, ms, /*connected=*/ms % 1'000 < 300);
+  for (uint64_t ms = 1'500; ms < 5'000; ms += 50) {
+    poll_at(daemon_watch, ms, /*connected=*/ms % 1'000 < 300);
+  }
   EXPECT_THAT(said, ElementsAre(kNobody));
 }
 

@@ -47,7 +47,7 @@ TEST(AgreementTest, SourceHasMostChanges) {
   EXPECT_EQ(agreed->changes, 4u);
 }
 
-TEST(AgreementTest, FailsIfNoRankHasState) { EXPECT_FALSE(agree(std::vector<RankStand>(3)).ok()); }
+TEST(AgreementTest, FailsIfNoRankHasState) { EXPECT_FALSE(agree(std::vector<RankStatus>(3)).ok()); }
 
 TEST(AgreementTest, StandsSurviveTheWire) {
   const RankStatus status = at(1'000'000, true, 17);

@@ -27,7 +27,7 @@ TEST(RecutPlanTest, ALostRangeMakesTheGroupIncomplete) {
 
 TEST(RecutPlanTest, ARecutThatNoRankCompletedIsUndone) {
   const std::vector<CutStatus> statuses = {{.held = {0, 5}, .filled = true, .next = {0, 3}},
-                                        {.held = {5, 10}, .filled = true, .next = {3, 6}}};
+                                           {.held = {5, 10}, .filled = true, .next = {3, 6}}};
   const CutAgreement agreement = agree_on_cut(statuses, 10);
   EXPECT_TRUE(agreement.whole);
   EXPECT_FALSE(agreement.adopts);
@@ -37,8 +37,8 @@ TEST(RecutPlanTest, ARecutThatNoRankCompletedIsUndone) {
 // Rank 0 has released its old range; the others were lost from the barrier.
 TEST(RecutPlanTest, AllRanksCompleteRecutThatOneCompleted) {
   const std::vector<CutStatus> statuses = {{.held = {0, 3}},
-                                        {.held = {5, 10}, .filled = true, .next = {3, 6}},
-                                        {.filled = true, .next = {6, 10}}};
+                                           {.held = {5, 10}, .filled = true, .next = {3, 6}},
+                                           {.filled = true, .next = {6, 10}}};
   const CutAgreement agreement = agree_on_cut(statuses, 10);
   EXPECT_TRUE(agreement.whole);
   EXPECT_TRUE(agreement.adopts);
