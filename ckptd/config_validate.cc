@@ -200,8 +200,9 @@ Result<HttpAddress> parse_http_address(std::string_view text) {
 
 Status validate(Config& config) {
   if (config.data.empty()) {
-    if (config.origins.contains("data"))
+    if (config.origins.contains("data")) {
       return wrong(config, "data", "", "should name a directory");
+    }
     return make_error(ErrorCode::kInvalidArgument, "no data directory: pass --data DIR");
   }
   if (config.listen.empty()) config.listen = config.data + "/ckptd.sock";

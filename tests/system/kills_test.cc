@@ -33,8 +33,9 @@ bool is_rank(const Program::Child& child) {
 
 size_t count(const std::string& text, const std::string& needle) {
   size_t found = 0;
-  for (size_t at = text.find(needle); at != std::string::npos; at = text.find(needle, at + 1))
+  for (size_t at = text.find(needle); at != std::string::npos; at = text.find(needle, at + 1)) {
     ++found;
+  }
   return found;
 }
 

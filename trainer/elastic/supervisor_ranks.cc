@@ -92,8 +92,9 @@ Status Supervisor::Impl::start_rank(uint32_t rank) {
   }
   // The others may be resuming at an older step than the run was asked to resume at: new processes
   // follow them.
-  if (epoch_opened && rank_options.resume != CKPT_RESUME_START)
+  if (epoch_opened && rank_options.resume != CKPT_RESUME_START) {
     rank_options.resume = CKPT_RESUME_CONTINUE;
+  }
   if (epoch_seen) {
     rank_options.resume = CKPT_RESUME_CONTINUE;
     rank_options.open_timeout_ms = kReopenTimeoutMs;

@@ -62,8 +62,9 @@ void UnsavedGaps::durable(uint64_t step, uint64_t now_ns) {
     closed_.back().until = step;
     closed_.back().saved = true;
     // A durable snapshot is an answer, too. It may come before the answer to a heartbeat.
-    if (silence_ && (silence_->answered || silence_->reported || silence_->missed))
+    if (silence_ && (silence_->answered || silence_->reported || silence_->missed)) {
       silence_.reset();
+    }
   }
   saved_ = step;
   saved_ns_ = now_ns;

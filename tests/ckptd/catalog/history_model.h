@@ -70,8 +70,9 @@ struct HistoryModel {
     std::optional<std::pair<int, ViewPoint>> best;
     for (const Commit& commit : commits) {
       const auto distance_to_view = distance(commit.point, {lineage, ~ckpt::Step{0}});
-      if (!distance_to_view || commit.damaged || commit.deleted || !complete(commit.point))
+      if (!distance_to_view || commit.damaged || commit.deleted || !complete(commit.point)) {
         continue;
+      }
       const bool better =
           !best || *distance_to_view < best->first ||
           (*distance_to_view == best->first && commit.point.step > best->second.step);

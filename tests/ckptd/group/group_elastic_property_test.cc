@@ -202,8 +202,9 @@ class World {
       } else if (const auto* ended = std::get_if<Groups::EndEpoch>(&action)) {
         for (auto& [member, process] : processes_) {
           const auto& remaining = ended->remaining;
-          if (std::find(remaining.begin(), remaining.end(), process.session) == remaining.end())
+          if (std::find(remaining.begin(), remaining.end(), process.session) == remaining.end()) {
             continue;
+          }
           EXPECT_EQ(process.epoch, ended->epoch);
           process.in_epoch = false;
         }

@@ -28,8 +28,9 @@ std::vector<std::string> lines_of(const std::string& text) {
 
 size_t count_of(const std::string& text, const std::string& needle) {
   size_t count = 0;
-  for (size_t at = text.find(needle); at != std::string::npos; at = text.find(needle, at + 1))
+  for (size_t at = text.find(needle); at != std::string::npos; at = text.find(needle, at + 1)) {
     ++count;
+  }
   return count;
 }
 
