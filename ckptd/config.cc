@@ -210,7 +210,7 @@ Status load_config(const std::string& path, Config& config) {
     if (setter == known.end()) return not_a_key(place, key.str(), known);
     const Status set = setter->second(node);
     if (!set.ok()) return unfit(fmt::format("{}: {}", place, key.str()), set.error());
-    config.said[std::string(key.str())] = {place, false};
+    config.origins[std::string(key.str())] = {place, false};
   }
   return {};
 }
@@ -222,7 +222,7 @@ Status set_config(Config& config, std::string_view key, std::string place,
   CKPT_ASSERT(setter != known.end());
   const Status set = setter->second(toml::value<std::string>(text));
   if (!set.ok()) return unfit(place, set.error());
-  config.said[std::string(key)] = {std::move(place), true};
+  config.origins[std::string(key)] = {std::move(place), true};
   return {};
 }
 

@@ -52,8 +52,8 @@ struct Config {
   std::string alarms = "warn";
   CodecChoice codec = CodecChoice::kNone;
   std::string log_level = "info";
-  std::string log_format = "text";                  // or "json", one object per line
-  std::map<std::string, Origin, std::less<>> said;  // by key; missing keys have their default
+  std::string log_format = "text";                     // or "json", one object per line
+  std::map<std::string, Origin, std::less<>> origins;  // by key; missing keys have their default
 };
 
 struct HttpAddress {

@@ -44,25 +44,25 @@ std::string with_value(std::string_view name, const std::string& value) {
 // WHAT".
 ckpt::Error wrong(const Config& config, std::string_view key, const std::string& value,
                   std::string_view what) {
-  const auto said = config.said.find(key);
+  const auto origin = config.origins.find(key);
   std::string subject = with_value(key, value);
-  if (said == config.said.end()) {
+  if (origin == config.origins.end()) {
     subject += " (the default)";
-  } else if (said->second.names_key) {
-    subject = with_value(said->second.place, value);
+  } else if (origin->second.names_key) {
+    subject = with_value(origin->second.place, value);
   } else {
-    subject = fmt::format("{}: {}", said->second.place, subject);
+    subject = fmt::format("{}: {}", origin->second.place, subject);
   }
   return make_error(ErrorCode::kInvalidArgument, "{}: {}", subject, what);
 }
 
 // A value that conflicts with another, for use within a sentence: "arena 2.0 GiB (ckptd.toml:3)",
 // "--arena 2.0 GiB", "arena 2.0 GiB (the default)".
-std::string beside(const Config& config, std::string_view key, const std::string& value) {
-  const auto said = config.said.find(key);
-  if (said == config.said.end()) return with_value(key, value) + " (the default)";
-  if (said->second.names_key) return with_value(said->second.place, value);
-  return fmt::format("{} ({})", with_value(key, value), said->second.place);
+std::string with_origin(const Config& config, std::string_view key, const std::string& value) {
+  const auto origin = config.origins.find(key);
+  if (origin == config.origins.end()) return with_value(key, value) + " (the default)";
+  if (origin->second.names_key) return with_value(origin->second.place, value);
+  return fmt::format("{} ({})", with_value(key, value), origin->second.place);
 }
 
 Status one_of(const Config& config, std::string_view key, const std::string& value,
@@ -98,15 +98,16 @@ Status settle_session_arena(Config& config) {
     uint64_t bytes;
   };
   std::string_view decided_by = "session_arena";
-  const bool said = config.said.contains("session_arena");
+  const bool is_set = config.origins.contains("session_arena");
   for (const Bound& most :
        {Bound{"arena", config.arena_bytes},
         Bound{"session_arena_max", config.session_arena_max_bytes},
         Bound{"user_arena_max", config.user_arena_max_bytes.value_or(UINT64_MAX)}}) {
     if (config.session_arena_bytes <= most.bytes) continue;
-    if (said) {
-      return wrong(config, "session_arena", format_size(config.session_arena_bytes),
-                   fmt::format("more than {}", beside(config, most.key, format_size(most.bytes))));
+    if (is_set) {
+      return wrong(
+          config, "session_arena", format_size(config.session_arena_bytes),
+          fmt::format("more than {}", with_origin(config, most.key, format_size(most.bytes))));
     }
     config.session_arena_bytes = most.bytes;
     decided_by = most.key;
@@ -199,7 +200,9 @@ Result<HttpAddress> parse_http_address(std::string_view text) {
 
 Status validate(Config& config) {
   if (config.data.empty()) {
-    if (config.said.contains("data")) return wrong(config, "data", "", "should name a directory");
+    if (config.origins.contains("data")) {
+      return wrong(config, "data", "", "should name a directory");
+    }
     return make_error(ErrorCode::kInvalidArgument, "no data directory: pass --data DIR");
   }
   if (config.listen.empty()) config.listen = config.data + "/ckptd.sock";
@@ -225,7 +228,7 @@ Status validate(Config& config) {
 
 // The default is never an error: a store on a small disk can still be read.
 Status check_disk_reserve(const Config& config) {
-  if (!config.said.contains("disk_reserve")) return {};
+  if (!config.origins.contains("disk_reserve")) return {};
   const FileSystem disk = file_system_of(config.data);
   if (disk.bytes == 0 || config.disk_reserve_bytes < disk.bytes) return {};
   return wrong(config, "disk_reserve", format_size(config.disk_reserve_bytes),

@@ -43,7 +43,7 @@ void Daemon::tick(Time now) {
   impl_->snapshots->tick(now);
   impl_->scrub.tick(now);
   impl_->warm_memory();
-  if (impl_->health_watch.is_due(now)) impl_->look_at_health();
+  if (impl_->health_watch.is_due(now)) impl_->update_health();
   impl_->epochs.tick_rejoins(now);
   impl_->settle();
 }
@@ -65,7 +65,7 @@ void Daemon::set_accept_fault(const std::string& fault) {
 }
 
 Daemon::Answer Daemon::health_answer() {
-  impl_->look_at_health();
+  impl_->update_health();
   const Health& health = impl_->health_watch.health();
   return {.ok = true,
           .text = (health.ok() ? "ok\n" : "degraded\n") +
@@ -73,7 +73,7 @@ Daemon::Answer Daemon::health_answer() {
 }
 
 Daemon::Answer Daemon::readiness_answer() {
-  impl_->look_at_health();
+  impl_->update_health();
   const Health& health = impl_->health_watch.health();
   const bool accepts = health.held(Condition::kCannotAccept) == nullptr;
   const bool ready = !impl_->draining && health.can_save() && accepts;
@@ -86,7 +86,7 @@ Daemon::Answer Daemon::readiness_answer() {
 }
 
 std::string Daemon::metrics_text() {
-  impl_->look_at_health();
+  impl_->update_health();
   return write_metrics(impl_->metric_views());
 }
 

@@ -57,7 +57,7 @@ struct Daemon::Impl {
   void take_recovered(const Recovered& recovered);
   void open_persist(const Recovered& recovered);
   void open_staging();
-  void take_back_memory();
+  void restore_kept_memory();
   void settle();
   void step_drain();
   void close();
@@ -86,7 +86,7 @@ struct Daemon::Impl {
   QueryAnswer query_rebuild(const Session& session);
   StatusViews status_views() const;  // daemon_wire_reports.cc
   MetricViews metric_views() const;
-  void look_at_health();
+  void update_health();
   std::optional<std::set<std::string>> names_of_trained() const;
   // -- changes of history (daemon_wire_administration.cc) ----------------------------------------
   Administration::Needs administration_needs();

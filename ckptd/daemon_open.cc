@@ -120,14 +120,14 @@ void Daemon::Impl::open_staging() {
   of_staging.store = history.store_id();
   staging = std::make_unique<Staging>(disk, executor, of_staging);
   staging->set_on_slabs_ready([this](ArenaId arena) { arenas_ready.insert(arena); });
-  take_back_memory();
+  restore_kept_memory();
 }
 
 // Before clients are served, because all members of an epoch must see the same versions. Of the
 // kept slabs only those of valid commits are useful.
-void Daemon::Impl::take_back_memory() {
+void Daemon::Impl::restore_kept_memory() {
   if (keeper == nullptr) return;
-  const Staging::TakenBack taken = staging->take_back([this](const SnapshotKey& key) {
+  const Staging::RestoredMemory taken = staging->restore_kept([this](const SnapshotKey& key) {
     const auto found = history.commit_at(key);
     if (!found.ok()) return true;  // keep if in doubt: some versions are only in memory
     const auto& commit = *found;

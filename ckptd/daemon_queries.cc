@@ -46,7 +46,7 @@ void Daemon::Impl::query(Session& session, const fb::QueryT& message) {
   if (message.verb == "join")
     return replies.answer(session.id, message.request, epochs.query_join(session));
   if (message.verb == "status") {
-    look_at_health();
+    update_health();
     return replies.answer(session.id, message.request, status_answer(status_views(), session));
   }
   replies.answer(

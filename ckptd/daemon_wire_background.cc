@@ -13,7 +13,7 @@ Space::Needs Daemon::Impl::space_needs() {
           .oldest_reader = [this] { return readers.numbers().oldest(); },
           .being_written =
               [this](ckpt::SegmentId segment) { return snapshots->being_written(segment); },
-          .stop_background_reads = [this] { return scrub.step_aside(); }};
+          .stop_background_reads = [this] { return scrub.pause_reads(); }};
 }
 
 ScrubControl::Needs Daemon::Impl::scrub_needs() {

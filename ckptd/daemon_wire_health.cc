@@ -5,30 +5,30 @@
 namespace ckptd {
 
 // Called by tick(), and before each report of the state.
-void Daemon::Impl::look_at_health() {
+void Daemon::Impl::update_health() {
   const Persist::Stats stats = persist->stats();
   if (health_watch.shortage_is_old(turn.now(), stats.shortages)) persist->forget_shortages();
-  HealthWatch::Look look{.now = turn.now(), .now_ns = turn.wall_clock_ns()};
-  if (auto shortage = persist->shortage(); shortage.ok()) look.shortage = *std::move(shortage);
-  look.journal = history.journal().health();
-  look.catalog = history.catalog().health();
-  look.trainers_wait = snapshots->trainers_wait();
-  look.disk_busy = !persist->idle();
-  look.bytes_to_write = stats.bytes_queued + stats.bytes_in_flight;
-  look.disk_bytes_per_second = stats.disk_bytes_per_second;
+  HealthWatch::Inputs inputs{.now = turn.now(), .now_ns = turn.wall_clock_ns()};
+  if (auto shortage = persist->shortage(); shortage.ok()) inputs.shortage = *std::move(shortage);
+  inputs.journal = history.journal().health();
+  inputs.catalog = history.catalog().health();
+  inputs.trainers_wait = snapshots->trainers_wait();
+  inputs.disk_busy = !persist->idle();
+  inputs.bytes_to_write = stats.bytes_queued + stats.bytes_in_flight;
+  inputs.disk_bytes_per_second = stats.disk_bytes_per_second;
   const ScrubState& scrubbed = scrub.state();
-  look.damaged_units = scrubbed.damages.size() + scrubbed.damages_left_out;
+  inputs.damaged_units = scrubbed.damages.size() + scrubbed.damages_left_out;
   for (const ScrubDamage& damage : scrubbed.damages) {
-    look.missing_file = missing_file_of(damage.reason);
-    if (!look.missing_file.empty()) break;
+    inputs.missing_file = missing_file_of(damage.reason);
+    if (!inputs.missing_file.empty()) break;
   }
   const bool news = scrubbed.pass && scrubbed.pass->unchecked > 0;
   const ScrubPass& pass = news ? *scrubbed.pass : scrubbed.last;
-  look.unchecked_units = pass.unchecked;
-  look.unchecked_reason = pass.unchecked_reason;
-  look.waiting = snapshots->waiting();
-  look.trained = names_of_trained();
-  health_watch.look(look);
+  inputs.unchecked_units = pass.unchecked;
+  inputs.unchecked_reason = pass.unchecked_reason;
+  inputs.waiting = snapshots->waiting();
+  inputs.trained = names_of_trained();
+  health_watch.update(inputs);
 }
 
 // Unset if the catalog lacks one of them.

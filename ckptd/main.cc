@@ -131,7 +131,7 @@ Result<ckptd::LockFile> lock_store(const ckptd::Config& config) {
     CKPT_ASSIGN(ckptd::LockFile lock,
                 ckptd::LockFile::take(data + "/lock", "data directory " + data,
                                       "another ckptd is running on it",
-                                      ckptd::LockFile::for_two_seconds()));
+                                      ckptd::LockFile::retry_for_two_seconds()));
     // A start that failed removes what it has created: perhaps the file that was waited for.
     if (lock.is_at(data + "/lock") || attempt == kAttemptsMax) return lock;
   }

@@ -71,11 +71,11 @@ std::string describe(const Alarm& alarm, Step step, const std::vector<UnitSpec>&
 
 std::string describe(const AlarmList& list, Step step, const std::vector<UnitSpec>& units) {
   std::string text;
-  const size_t told = std::min(list.alarms.size(), kAlarmsInSentence);
-  for (size_t i = 0; i < told; ++i) {
+  const size_t listed = std::min(list.alarms.size(), kAlarmsInSentence);
+  for (size_t i = 0; i < listed; ++i) {
     text += (i > 0 ? "; " : "") + describe(list.alarms[i], step, units);
   }
-  if (list.total() > told) text += fmt::format("; and {} more", list.total() - told);
+  if (list.total() > listed) text += fmt::format("; and {} more", list.total() - listed);
   return text;
 }
 

@@ -118,7 +118,7 @@ uint64_t lost_tokens(const ExpertTokenCounts& counts) {
 
 Status check_not_less(const ExpertTokenCounts& earlier, Step earlier_step,
                       const ExpertTokenCounts& later) {
-  const bool losses_told = lost_tokens(later) > 0;
+  const bool losses_recorded = lost_tokens(later) > 0;
   auto old = earlier.begin();
   for (const ExpertTokens& count : later) {
     old = std::lower_bound(old, earlier.end(), pair_of(count), before);
@@ -129,7 +129,7 @@ Status check_not_less(const ExpertTokenCounts& earlier, Step earlier_step,
                         "layer {} expert {}: {} tokens, but {} by step {}: counts are cumulative",
                         count.layer, count.expert, count.tokens, old->tokens, earlier_step);
     }
-    if (losses_told && count.lost < old->lost) {
+    if (losses_recorded && count.lost < old->lost) {
       return make_error(
           ErrorCode::kInvalidArgument,
           "layer {} expert {}: {} lost tokens, but {} by step {}: counts are cumulative",

@@ -46,7 +46,7 @@ class Scanner {
         at_ = after;
         continue;
       }
-      const Status end = damage.ok() ? check_that_nothing_follows(*damage) : Status(damage.error());
+      const Status end = damage.ok() ? check_no_later_batch(*damage) : Status(damage.error());
       if (end.ok()) {
         CKPT_ASSIGN(const uint64_t torn, torn_bytes());
         return JournalScan{.end = at_, .torn_bytes = torn};
@@ -63,8 +63,8 @@ class Scanner {
     while (base::range_fits(at_.offset, kBlockBytes, size_)) {
       CKPT_ASSIGN(const ByteView block, read(at_.offset, kBlockBytes));
       const std::optional<RecordHeader> first = intact_header(block, 0);
-      const bool of_this = first && (is_first_batch() || first->salt == at_.salt);
-      if (of_this && !base::range_fits(at_.offset, first->batch_bytes, size_)) {
+      const bool same_journal = first && (is_first_batch() || first->salt == at_.salt);
+      if (same_journal && !base::range_fits(at_.offset, first->batch_bytes, size_)) {
         return first->batch_bytes;
       }
       JournalEncoder::Position after = at_;
@@ -187,8 +187,8 @@ class Scanner {
 
   // A batch is written only after the batch before it is durable. So if a later batch exists, or
   // the batch lies elsewhere, the damaged batch was durable once and is no torn tail.
-  Status check_that_nothing_follows(const std::string& damage) const {
-    return for_the_rest([&](uint64_t at, ByteView bytes) -> Status {
+  Status check_no_later_batch(const std::string& damage) const {
+    return for_each_remaining([&](uint64_t at, ByteView bytes) -> Status {
       for (uint64_t i = 0; i < bytes.size(); i += kBlockBytes) {
         const std::optional<RecordHeader> header = intact_header(bytes, i);
         if (!header || (!is_first_batch() && header->salt != at_.salt)) continue;
@@ -254,7 +254,7 @@ class Scanner {
   // Bytes up to the last byte that is not zero.
   Result<uint64_t> torn_bytes() const {
     uint64_t torn = 0;
-    CKPT_TRY(for_the_rest([&](uint64_t at, ByteView bytes) {
+    CKPT_TRY(for_each_remaining([&](uint64_t at, ByteView bytes) {
       const auto last = std::find_if(bytes.rbegin(), bytes.rend(),
                                      [](std::byte byte) { return byte != std::byte{0}; });
       if (last == bytes.rend()) return ok_status();
@@ -265,7 +265,7 @@ class Scanner {
   }
 
   // Visits everything behind the last valid batch, in pieces of whole blocks.
-  Status for_the_rest(const std::function<Status(uint64_t at, ByteView bytes)>& visit) const {
+  Status for_each_remaining(const std::function<Status(uint64_t at, ByteView bytes)>& visit) const {
     for (uint64_t at = at_.offset; at < size_; at += kSearchBytes) {
       CKPT_ASSIGN(const ByteView bytes, read(at, std::min(kSearchBytes, size_ - at)));
       CKPT_TRY(visit(at, bytes));

@@ -34,7 +34,7 @@ Result<CtlRun> run_ctl(const DaemonProcess& daemon, std::vector<std::string> arg
   const ckpt::base::UniqueFd out(
       ::open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
   if (!out.valid()) return make_error(ErrorCode::kIo, "{}: {}", log, std::strerror(errno));
-  arguments.insert(arguments.begin(), moetrain::program_beside("ckptctl"));
+  arguments.insert(arguments.begin(), moetrain::sibling_program("ckptctl"));
   moetrain::Process::Options options;
   options.arguments = std::move(arguments);
   options.environment = {"CKPTD_SOCKET=unix:" + daemon.socket()};
@@ -54,9 +54,9 @@ Result<CtlRun> run_ctl(const DaemonProcess& daemon, std::vector<std::string> arg
   const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
   run.seconds = elapsed.count();
   if (end->exit_code == 0 && end->signal == 0) return run;
-  std::stringstream said;
-  said << std::ifstream(log).rdbuf();
-  return make_error(ErrorCode::kFailedPrecondition, "ckptctl: {}: {}", end->text(), said.str());
+  std::stringstream log_text;
+  log_text << std::ifstream(log).rdbuf();
+  return make_error(ErrorCode::kFailedPrecondition, "ckptctl: {}: {}", end->text(), log_text.str());
 }
 
 }  // namespace bench

@@ -51,7 +51,7 @@ Status DaemonProcess::spawn() {
   config.close();
   if (!config) return make_error(ErrorCode::kIo, "{}: cannot write", config_file());
   moetrain::Process::Options process;
-  process.arguments = {moetrain::program_beside("ckptd"),
+  process.arguments = {moetrain::sibling_program("ckptd"),
                        "--data",
                        data(),
                        "--config",
@@ -72,10 +72,10 @@ Status DaemonProcess::wait_ready() {
   while (std::chrono::steady_clock::now() < deadline) {
     pollfd ended{process_->pidfd(), POLLIN, 0};
     const bool is_over = ::poll(&ended, 1, 10) == 1;
-    std::stringstream said;
-    said << std::ifstream(log()).rdbuf();
-    if (("\n" + said.str()).find("\nready\n") != std::string::npos) return {};
-    if (is_over) return make_error(ErrorCode::kUnavailable, "ckptd stopped: {}", said.str());
+    std::stringstream log_text;
+    log_text << std::ifstream(log()).rdbuf();
+    if (("\n" + log_text.str()).find("\nready\n") != std::string::npos) return {};
+    if (is_over) return make_error(ErrorCode::kUnavailable, "ckptd stopped: {}", log_text.str());
   }
   return make_error(ErrorCode::kDeadlineExceeded, "ckptd was not ready within {} s",
                     kReadyMax.count());
@@ -89,7 +89,7 @@ void DaemonProcess::stop(int signal) {
   process_->wait(kStopMs);
 }
 
-Status DaemonProcess::start_again() {
+Status DaemonProcess::restart() {
   CKPT_TRY(spawn());
   return wait_ready();
 }

@@ -24,10 +24,10 @@ class DaemonProcess {
   // Stops it (SIGTERM, then SIGKILL) and removes its directory. It never outlives the bench.
   ~DaemonProcess();
 
-  // Ends it, and with start_again() there is another on the same store: nothing of it is in memory
+  // Ends it, and with restart() there is another on the same store: nothing of it is in memory
   // then.
   void stop(int signal = SIGTERM);
-  ckpt::Status start_again();
+  ckpt::Status restart();
   pid_t pid() const { return process_->pid(); }
 
   std::string socket() const { return scratch_.path() + "/ckptd.sock"; }

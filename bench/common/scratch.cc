@@ -94,11 +94,11 @@ void settle(const std::string& directory) {
   struct stat status {};
   if (::fstat(fd.get(), &status) != 0) return;
   // Discards are asynchronous: wait until their count has not changed for a while.
-  constexpr int kLooksMax = 300;
-  constexpr std::chrono::milliseconds kBetweenLooks{100};
+  constexpr int kPollsMax = 300;
+  constexpr std::chrono::milliseconds kPollInterval{100};
   auto seen = discards(status.st_dev);
-  for (int i = 0; seen.has_value() && i < kLooksMax; ++i) {
-    std::this_thread::sleep_for(kBetweenLooks);
+  for (int i = 0; seen.has_value() && i < kPollsMax; ++i) {
+    std::this_thread::sleep_for(kPollInterval);
     const auto now = discards(status.st_dev);
     if (now == seen) return;
     seen = now;

@@ -65,7 +65,7 @@ Result<std::vector<moetrain::RankEvent>> events_of_run(const StepWorkload& workl
 std::vector<std::string> run_command(const StepWorkload& workload, const std::string& events,
                                      const std::vector<std::string>& flags) {
   const auto number = [](auto value) { return std::to_string(value); };
-  std::vector<std::string> arguments = {moetrain::program_beside("moetrain"),
+  std::vector<std::string> arguments = {moetrain::sibling_program("moetrain"),
                                         "run",
                                         "--preset",
                                         "tiny",

@@ -33,12 +33,12 @@ std::vector<std::string> ladder_flags(const KillSetup& setup) {
 
 // Waits until all ranks train again, after only one was left.
 Result<uint64_t> await_all(LiveRun& run, uint32_t ranks) {
-  size_t looked_at = 0;
+  size_t next = 0;
   bool alone = false;
   for (uint64_t step = 1;; ++step) {
     CKPT_TRY(run.await_step(step));
-    for (; looked_at < run.events().size(); ++looked_at) {
-      const RankEvent& event = run.events()[looked_at];
+    for (; next < run.events().size(); ++next) {
+      const RankEvent& event = run.events()[next];
       const auto* training = event.as<moetrain::TrainingEvent>();
       if (training == nullptr) continue;
       alone = alone || training->group == 1;

@@ -20,7 +20,7 @@ inline constexpr uint32_t kKilledShardedSlots = 4;  // per rank and layer, for s
 
 struct KillArm {
   const char* name;
-  const char* what;
+  const char* description;
   uint32_t victims;
   bool takes_experts;  // no survivor holds the victims' experts
   bool goes_on;        // --on-loss continue

@@ -131,11 +131,11 @@ Status KillsBench::prepare() {
     if (!wanted(arm.name)) continue;
     auto victims = victims_of(setup_, arm);
     if (victims.empty()) {
-      return make_error(ErrorCode::kFailedPrecondition, "no ranks are {}", arm.what);
+      return make_error(ErrorCode::kFailedPrecondition, "no ranks are {}", arm.description);
     }
     std::ranges::shuffle(victims, random_);
     KillArm lost = arm;
-    if (setup_.sharded && arm.victims == 2) lost.what = "two of the ranks";
+    if (setup_.sharded && arm.victims == 2) lost.description = "two of the ranks";
     arms_.push_back({.arm = lost,
                      .same_bits = setup_.sharded,
                      .redone_max = redone_max(arm),

@@ -97,7 +97,7 @@ json arm_json(const KillArmTrials& of) {
       std::ranges::all_of(trials, [&](const KillTrial& trial) { return is_right(of, trial); });
   const bool judged = of.arm.goes_on && !of.arm.hangs;
   json row = {{"arm", of.arm.name},
-              {"what", of.arm.what},
+              {"what", of.arm.description},
               {"value", median(seconds)},
               {"interval", {interval.low, interval.high}},
               {"to_first_step",

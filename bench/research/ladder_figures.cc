@@ -20,11 +20,11 @@ uint32_t replicas_possible(const LadderShape& shape, uint32_t ranks) {
 }  // namespace
 
 bool LadderFigures::good() const {
-  const auto as_many_as_possible = [](const LadderEpoch& epoch) {
+  const auto has_expected_replicas = [](const LadderEpoch& epoch) {
     return epoch.effective_replicas >= epoch.replicas_expected;
   };
   return reached_one && back_to_all && idle_steps == 0 && lost_tokens == 0 && redone == 0 &&
-         std::ranges::all_of(epochs, as_many_as_possible);
+         std::ranges::all_of(epochs, has_expected_replicas);
 }
 
 LadderFigures ladder_figures(std::vector<RankEvent> events, const LadderShape& shape) {

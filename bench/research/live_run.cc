@@ -84,10 +84,10 @@ ckpt::Error LiveRun::too_late(const std::string& waited_for) const {
 }
 
 Result<uint64_t> LiveRun::await_step(uint64_t step) {
-  size_t looked_at = 0;
+  size_t next = 0;
   for (bool continues = true; continues && monotonic_ns() < deadline_ns_;) {
-    for (; looked_at < events_.size(); ++looked_at) {
-      const RankEvent& event = events_[looked_at];
+    for (; next < events_.size(); ++next) {
+      const RankEvent& event = events_[next];
       const bool is_step = event.as<moetrain::StepEvent>() != nullptr;
       if (is_step && event.header.step >= step) return event.header.time_ns;
     }

@@ -57,7 +57,7 @@ Result<double> disk_limit(uint64_t bytes, const std::string& folder) {
 
 // Reclaims older saves that no view needs, so that the disk has room for all repeats. Not timed;
 // returns when the disk has settled, so that the next save is not slowed by discards.
-ckpt::Status give_back_older(const DaemonProcess& daemon) {
+ckpt::Status reclaim_older(const DaemonProcess& daemon) {
   CKPT_TRY(run_ctl(daemon, {"prune", kPecRun, "--keep-last", "1", "--yes"}));
   CKPT_TRY(run_ctl(daemon, {"gc"}));
   settle(daemon.data());
@@ -90,7 +90,7 @@ Result<Measured> measure(const PecOptions& options, const Subject& subject, uint
   CKPT_ASSIGN([[maybe_unused]] const auto first, ranks->save(planner.next(k, options.sharding)));
   Measured measured;
   for (uint32_t repeat = 0; repeat < options.repeats; ++repeat) {
-    CKPT_TRY(give_back_older(*daemon));
+    CKPT_TRY(reclaim_older(*daemon));
     const PecPlan plan = planner.next(k, options.sharding);
     CKPT_ASSIGN(const uint64_t before, ranks->segment_bytes_written());
     CKPT_ASSIGN(measured.last, ranks->save(plan));

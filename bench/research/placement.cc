@@ -74,7 +74,7 @@ class PlacementBench {
     all["verdict"] = "reference";  // only the other arms have a verdict
     for (size_t i = 1; i < arms_.size(); ++i) {
       json other = arm_json(arms_[i]);
-      for (const char* said : {"bench", "machine", "shape", "limit_name"}) other.erase(said);
+      for (const char* key : {"bench", "machine", "shape", "limit_name"}) other.erase(key);
       all["against"].push_back(std::move(other));
     }
     return all;

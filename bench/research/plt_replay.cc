@@ -41,7 +41,7 @@ class Replayer {
     for (size_t sample = 0; sample < trace_.samples.size(); ++sample) {
       for (size_t i = 0; i < grid_.size(); ++i) routed_[i] += trace_.samples[sample][i];
       add(1, lost_in_restart_, result_.restart_lost_tokens);
-      if (sample % placements_.replan == 0) look_at(placements_.at(sample));
+      if (sample % placements_.replan == 0) load_placement(placements_.at(sample));
       fail_here();
       if ((sample + 1) % options_.interval == 0) snapshot();
     }
@@ -63,7 +63,7 @@ class Replayer {
 
   int64_t unsaved(size_t expert) const { return routed_[expert] - ledger_[expert].tokens; }
 
-  void look_at(const std::vector<LayerSlots>& layers) {
+  void load_placement(const std::vector<LayerSlots>& layers) {
     masks_.clear();
     turns_.clear();
     for (uint32_t layer = 0; layer < grid_.layers; ++layer) {

@@ -153,7 +153,7 @@ Result<std::vector<LayerLoads>> trace_loads(const RelayoutOptions& options) {
     for (uint32_t layer = 0; layer < trace.grid.layers; layer += options.layers_every) {
       const auto begin = sample.begin() + static_cast<ptrdiff_t>(trace.grid.at(layer, 0));
       loads.emplace_back(begin, begin + trace.grid.experts);
-      if (!moetrain::nobody_asked(loads.back())) continue;
+      if (!moetrain::has_no_load(loads.back())) continue;
       return make_error(ErrorCode::kInvalidArgument, "{}: layer {} of sample {} has no tokens",
                         options.loads_file, layer, samples.size() - 1);
     }

@@ -1,4 +1,4 @@
-// The arms of ckptbench sharded, and what the runs of all arms have in common. Values; pure.
+// The arms of ckptbench sharded, and the settings that all arms share. Values; pure.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ enum class ArmRole : uint8_t {
 
 struct ShardedArm {
   const char* name;
-  const char* what;
+  const char* description;
   ArmRole role = ArmRole::kAblation;
   bool sharded = true;
   const char* policy = "laer";
@@ -28,32 +28,34 @@ struct ShardedArm {
 };
 inline constexpr ShardedArm kShardedArms[] = {
     {.name = "laer",
-     .what = "sharded, a plan for every step, lite routing, prefetch 2, delayed re-shard",
+     .description = "sharded, a plan for every step, lite routing, prefetch 2, delayed re-shard",
      .role = ArmRole::kReference},
     {.name = "static-ep",
-     .what = "replicated, static placement (expert parallelism)",
+     .description = "replicated, static placement (expert parallelism)",
      .role = ArmRole::kBaseline,
      .sharded = false,
      .policy = "static"},
     {.name = "fsdp-ep",
-     .what = "sharded, static placement (FSDP with expert parallelism)",
+     .description = "sharded, static placement (FSDP with expert parallelism)",
      .role = ArmRole::kBaseline,
      .policy = "static"},
     {.name = "frontier",
-     .what = "replicated, frontier, planned once",
+     .description = "replicated, frontier, planned once",
      .role = ArmRole::kBaseline,
      .sharded = false,
      .policy = "frontier",
      .replans = false},
-    {.name = "eplb", .what = "laer with the policy eplb", .policy = "eplb"},
-    {.name = "plan-once", .what = "laer with one plan for all steps", .replans = false},
+    {.name = "eplb", .description = "laer with the policy eplb", .policy = "eplb"},
+    {.name = "plan-once", .description = "laer with one plan for all steps", .replans = false},
     {.name = "no-lite-routing",
-     .what = "laer without --domains: all replicas share all tokens",
+     .description = "laer without --domains: all replicas share all tokens",
      .lite_routing = false},
-    {.name = "no-prefetch", .what = "laer with --prefetch 0", .prefetch = 0},
-    {.name = "reshard-inline", .what = "laer with --reshard inline", .delayed_reshard = false},
+    {.name = "no-prefetch", .description = "laer with --prefetch 0", .prefetch = 0},
+    {.name = "reshard-inline",
+     .description = "laer with --reshard inline",
+     .delayed_reshard = false},
     {.name = "no-schedule",
-     .what = "laer with --prefetch 0 --reshard inline",
+     .description = "laer with --prefetch 0 --reshard inline",
      .prefetch = 0,
      .delayed_reshard = false},
 };

@@ -16,7 +16,7 @@ namespace {
 constexpr uint64_t kShardedRunSeconds = 300;
 
 // The most memory that any rank has had so far. A rank that has ended tells no more.
-Status look_at_memory(const LiveRun& run, uint64_t& most) {
+Status sample_peak_memory(const LiveRun& run, uint64_t& most) {
   std::set<pid_t> ranks;
   for (const moetrain::RankEvent& event : run.events()) {
     const auto* joining = event.as<moetrain::JoiningEvent>();
@@ -45,7 +45,7 @@ Result<ShardedRun> run_sharded(const StepWorkload& workload, std::vector<std::st
   CKPT_ASSIGN(const auto run, LiveRun::start(workload, flags, kShardedRunSeconds));
   for (const uint64_t step : {workload.window.first, workload.window.last - 1}) {
     CKPT_TRY(run->await_step(step));
-    CKPT_TRY(look_at_memory(*run, ran.resident_bytes_peak));
+    CKPT_TRY(sample_peak_memory(*run, ran.resident_bytes_peak));
   }
   CKPT_TRY(run->finish());
   CKPT_ASSIGN(ran.figures, step_figures(run->events(), workload.window));

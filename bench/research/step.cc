@@ -223,7 +223,7 @@ json StepBench::document() const {
   document["disk_bytes_per_second"] = disk_bytes_per_second_;
   for (const Arm arm : {kAsynchronous, kBlocking}) {
     json other = arm_json(arm);
-    for (const char* said : {"bench", "machine", "shape", "limit_name"}) other.erase(said);
+    for (const char* key : {"bench", "machine", "shape", "limit_name"}) other.erase(key);
     document["against"].push_back(std::move(other));
   }
   return document;

@@ -150,7 +150,7 @@ Result<StepBalance> step_balance(const std::vector<LayerLoads>& samples,
   const moetrain::StepPlanOptions& plan = options.plan;
   CKPT_ASSIGN(const auto planner,
               moetrain::StepPlanner::make(
-                  {.plan = plan, .replan_every = options.replan_every, .beside = false},
+                  {.plan = plan, .replan_every = options.replan_every, .threaded = false},
                   moetrain::LoadWindow(plan.layers, plan.experts)));
   StepRouter router(options);
   Random random(options.seed);

@@ -277,7 +277,7 @@ class History {
     for (const auto& [signal, how] :
          {std::pair{SIGTERM, "SIGTERM"}, std::pair{SIGKILL, "SIGKILL"}}) {
       daemon_->stop(signal);
-      CKPT_ASSIGN(const double ms, ms_of([&] { return daemon_->start_again(); }));
+      CKPT_ASSIGN(const double ms, ms_of([&] { return daemon_->restart(); }));
       add(fmt::format("start after {}", how), ms, kStartMs);
     }
     CKPT_ASSIGN(const Usage after, usage_of(daemon_->pid()));

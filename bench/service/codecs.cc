@@ -127,7 +127,7 @@ class RoundTrip {
   }
 
   uint64_t stored_bytes() const { return stored_bytes_; }
-  bool came_back() const { return back_ == subject_.kind.now; }
+  bool is_lossless() const { return back_ == subject_.kind.now; }
 
  private:
   // Claims a stored base of twice its real size, so that SlabEncoder always chooses the delta.
@@ -170,7 +170,7 @@ Result<json> measure(const Subject& subject, double seconds_min) {
   RoundTrip trip(subject);
   CKPT_ASSIGN(const double encode, rate_of(bytes, seconds_min, [&] { return trip.encode(); }));
   CKPT_ASSIGN(const double decode, rate_of(bytes, seconds_min, [&] { return trip.decode(); }));
-  if (!trip.came_back()) {
+  if (!trip.is_lossless()) {
     return ckpt::make_error(ckpt::ErrorCode::kCorrupt, "{}, {}: not what was encoded",
                             subject.kind.name, subject.codec);
   }

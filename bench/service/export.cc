@@ -132,8 +132,8 @@ Result<json> bench_export(const ExportOptions& options) {
   json rows = json::array();
   bool same = true;
   for (const uint64_t bytes : {options.small_bytes, options.bytes}) {
-    CKPT_ASSIGN(const bool this_one, round(options, bytes, rows));
-    same = same && this_one;
+    CKPT_ASSIGN(const bool round_same, round(options, bytes, rows));
+    same = same && round_same;
   }
   return json{{"bench", "export"},
               {"machine", machine(options.directory)},

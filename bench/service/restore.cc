@@ -31,7 +31,7 @@ class RestoreRun {
     CKPT_TRY(trainers_->save(kSavedStep));
     trainers_.reset();
     daemon_->stop();
-    CKPT_TRY(daemon_->start_again());
+    CKPT_TRY(daemon_->restart());
     trainers.join = false;
     CKPT_ASSIGN(trainers_, Trainers::open(trainers));
     settle(options.directory);

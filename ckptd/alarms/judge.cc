@@ -19,8 +19,8 @@ class Judge {
       raise({unit, AlarmKind::NotFinite, count});
     }
     if (newest_.empty()) return std::move(judgement_);
-    for (const auto& [unit, crc] : facts_.saved) look_at_saved(unit, crc);
-    if (facts_.staleness_max > 0) look_for_stale();
+    for (const auto& [unit, crc] : facts_.saved) check_saved(unit, crc);
+    if (facts_.staleness_max > 0) check_stale();
     return std::move(judgement_);
   }
 
@@ -37,7 +37,7 @@ class Judge {
     return newest_[unit];
   }
 
-  void look_at_saved(ckpt::UnitId unit, uint32_t crc) {
+  void check_saved(ckpt::UnitId unit, uint32_t crc) {
     const auto last = before(unit);
     if (!last || last->crc32c != crc) return;
     if ((facts_.constant && facts_.constant(unit)) || was_idle(unit, *last)) return;
@@ -59,7 +59,7 @@ class Judge {
     return then && then->held() == now->held();
   }
 
-  void look_for_stale() {
+  void check_stale() {
     auto saved = facts_.saved.begin();
     for (ckpt::UnitId unit = 0; unit < units_.size(); ++unit) {
       while (saved != facts_.saved.end() && saved->first < unit) ++saved;

@@ -76,8 +76,8 @@ uint64_t count_not_finite(DType dtype, ByteView elements) {
   }
 }
 
-void NotFiniteScan::look(const ckpt::ExtentFragment& fragment, ByteView bytes, uint64_t from,
-                         uint64_t to) {
+void NotFiniteScan::check(const ckpt::ExtentFragment& fragment, ByteView bytes, uint64_t from,
+                          uint64_t to) {
   if (ckpt::is_blob(fragment.unit)) return;  // its bytes have no known type
   const std::vector<ckpt::TensorSpec>& tensors = (*units_)[fragment.unit].tensors;
   // Offsets in the unit: `start` of the fragment; elements that end in (begin, end] are counted.

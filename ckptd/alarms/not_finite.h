@@ -26,7 +26,8 @@ class NotFiniteScan {
   // The next bytes are [from, to) of the fragment; [0, from) were scanned before. An element counts
   // with its last byte; an element that is only partly in the fragment is skipped. The types come
   // from the unit's tensors; a unit without tensors has no floats.
-  void look(const ckpt::ExtentFragment& fragment, ckpt::ByteView bytes, uint64_t from, uint64_t to);
+  void check(const ckpt::ExtentFragment& fragment, ckpt::ByteView bytes, uint64_t from,
+             uint64_t to);
 
   const std::map<ckpt::UnitId, uint64_t>& found() const { return found_; }
 

@@ -49,7 +49,7 @@ class ScrubControl {
     scrub_->verified(report, whole_runs, began_ns);
   }
   // Stops reads for other work of the disk. False: some are still in flight.
-  bool step_aside() { return scrub_->step_aside(); }
+  bool pause_reads() { return scrub_->pause_reads(); }
 
   ScrubReport report() const;
   QueryAnswer query(const Session& session, const std::string& args);

@@ -37,7 +37,7 @@ void Space::open(Disk& disk, SegmentReader& segments) {
 void Space::on_record(const fb::RecordT& record) {
   if (!makes_dead(record.body.type)) return;
   wanted_ = true;
-  dead_records_.look_again();
+  dead_records_.rescan();
 }
 
 Space::Round Space::plan_round() {

@@ -70,7 +70,7 @@ struct Catalog::Impl : CatalogMemory {
   std::vector<RunInfo> infos(bool removed) const;
 
   // Writes a value that is in no journal record: see Catalog::set_scrub_state().
-  Status put_beside(std::string_view key, std::string value);
+  Status put_unjournaled(std::string_view key, std::string value);
 
   // ---- folding (fold.cc) ----
   Result<Change> fold(uint64_t sequence, const ckpt::fb::RecordT& record) const;

@@ -46,7 +46,7 @@ bool is_of_run(const ScrubDamage& damage, const RunInfo& run) {
   return damage.place.run != 0 ? damage.place.run == run.id : damage.run == run.name;
 }
 
-std::vector<ViewPoint> commits_that_need(const Catalog& catalog, const ScrubDamage& damage,
+std::vector<ViewPoint> dependent_commits(const Catalog& catalog, const ScrubDamage& damage,
                                          ckpt::RunId run, const std::vector<ckpt::UnitSpec>& units,
                                          size_t& holders_left) {
   const auto unit = unit_id(units, damage.unit);

@@ -18,7 +18,7 @@ bool is_of_run(const ScrubDamage& damage, const RunInfo& run);
 // lists the commit in which the damage was found, while that commit exists. Empty: no commit needs
 // the bytes. `holders_left`: budget of commits that share the extent and may be examined; 0 after
 // the call means that the list may be incomplete.
-std::vector<ViewPoint> commits_that_need(const Catalog& catalog, const ScrubDamage& damage,
+std::vector<ViewPoint> dependent_commits(const Catalog& catalog, const ScrubDamage& damage,
                                          ckpt::RunId run, const std::vector<ckpt::UnitSpec>& units,
                                          size_t& holders_left);
 

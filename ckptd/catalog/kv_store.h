@@ -34,7 +34,7 @@ std::string_view family_name(Family family);  // "meta", "runs", ...: also the n
 
 // True if only a new store helps against this error of a catalog's store. Any other error passes
 // by itself (no descriptors, no memory), or needs an operator (no room, no permission). The
-// counterpart for files of the checkpoint store is says_damage() (io/disk.h).
+// counterpart for files of the checkpoint store is is_data_loss() (io/disk.h).
 constexpr bool is_catalog_damage(ckpt::ErrorCode code) {
   return code == ckpt::ErrorCode::kCorrupt || code == ckpt::ErrorCode::kIo ||
          code == ckpt::ErrorCode::kVersionMismatch;

@@ -11,10 +11,10 @@ Result<std::optional<ScrubState>> Catalog::scrub_state() const {
 }
 
 Status Catalog::set_scrub_state(const ScrubState& state) {
-  return impl_->put_beside(keys::kScrub, values::encode(state));
+  return impl_->put_unjournaled(keys::kScrub, values::encode(state));
 }
 
-Status Catalog::Impl::put_beside(std::string_view key, std::string value) {
+Status Catalog::Impl::put_unjournaled(std::string_view key, std::string value) {
   CKPT_TRY(health);
   health = store->write({{Family::kMeta, std::string(key), std::move(value)}});
   store_closed = !health.ok();

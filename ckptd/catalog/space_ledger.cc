@@ -66,8 +66,8 @@ SpaceRanges SpaceLedger::held_by(const values::CommitValue& commit) const {
 
 // A writer that still exists holds all of its extents. Writers are checked first, which often saves
 // the look-up of other holders. A writer at this commit's own step is an earlier, replaced attempt.
-SpaceRanges SpaceLedger::held_by_nobody_else(const values::CommitValue& commit,
-                                             SpaceRanges blocks) const {
+SpaceRanges SpaceLedger::exclusively_held(const values::CommitValue& commit,
+                                          SpaceRanges blocks) const {
   const ckpt::SnapshotKey& key = commit.info.snapshot;
   std::set<ViewPoint> writers;
   for (const ExtentT& extent : commit.extents) {
@@ -150,7 +150,7 @@ SpaceRanges SpaceLedger::detach(const values::CommitValue& commit) {
 void SpaceLedger::shrink(values::CommitValue& commit, const SpaceRanges& held) {
   const std::vector<FragmentPlace> places = places_of(commit.info);
   const SpaceRanges left = without(held, blocks_of(commit.extents, places));
-  put_dead(commit.info.snapshot.run, held_by_nobody_else(commit, left));
+  put_dead(commit.info.snapshot.run, exclusively_held(commit, left));
   count(commit.extents, -1);
   commit.extents = extents_of(commit.extents, places);
   count(commit.extents, +1);
@@ -175,7 +175,7 @@ void SpaceLedger::move(values::CommitValue& commit, const std::vector<ExtentT>& 
 }
 
 void SpaceLedger::release(const values::CommitValue& commit) {
-  put_dead(commit.info.snapshot.run, held_by_nobody_else(commit, detach(commit)));
+  put_dead(commit.info.snapshot.run, exclusively_held(commit, detach(commit)));
   count(commit.extents, -1);
 }
 

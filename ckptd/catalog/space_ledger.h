@@ -40,7 +40,7 @@ class SpaceLedger {
  private:
   std::vector<FragmentPlace> places_of(const CommitInfo& info) const;
   // The blocks among `blocks`, all in extents of `commit`, that no other commit holds.
-  SpaceRanges held_by_nobody_else(const values::CommitValue& commit, SpaceRanges blocks) const;
+  SpaceRanges exclusively_held(const values::CommitValue& commit, SpaceRanges blocks) const;
   SpaceRanges without_parts_of_others(const ckpt::SnapshotKey& key, const ckpt::fb::ExtentT& extent,
                                       SpaceRanges blocks) const;
   SpaceRanges held_by(const values::CommitValue& commit) const;

@@ -22,14 +22,14 @@ Result<StandInStore::Opened> StandInStore::open(Open open_on_disk) {
     opened.store->on_disk_ = std::move(on_disk->store);
     opened.broken = std::move(on_disk->broken);
   } else if (is_full(on_disk.error())) {
-    opened.store->go_to_memory();
+    opened.store->switch_to_memory();
   } else {
     return on_disk.error();
   }
   return opened;
 }
 
-void StandInStore::go_to_memory() {
+void StandInStore::switch_to_memory() {
   memory_ = make_memory_store();
   aside_.reset();
 }
@@ -91,7 +91,7 @@ Status StandInStore::clear() {
   Status cleared = memory_ == nullptr ? on_disk_->clear() : Status();
   if (!cleared.ok() && (aside_ != nullptr || !is_full(cleared.error()))) return cleared;
   if (cleared.ok() && memory_ == nullptr) return {};
-  go_to_memory();
+  switch_to_memory();
   stale_ = true;
   return {};
 }

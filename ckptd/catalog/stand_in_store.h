@@ -30,7 +30,7 @@ class StandInStore final : public KvStore {
   // True if the index is in memory, because the disk is full.
   bool in_memory() const { return memory_ != nullptr; }
   // Begins an empty index in memory; the one on disk stays as it is.
-  void go_to_memory();
+  void switch_to_memory();
   // Uses the store on disk again, and sets the index in memory aside. The store on disk has a
   // prefix of the batches; a stale store is cleared first. After an error the index in memory
   // stays in use.

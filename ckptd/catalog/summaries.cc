@@ -13,12 +13,12 @@ namespace {
 // saved rarely or never: a seek for each of them is then cheaper than reading the whole history. A
 // seek costs about as much as reading a small commit, or 64 units of a large one. Reading on must
 // not add more than a quarter to the cost of the seeks.
-constexpr size_t kCommitsReadAnyway = 16;
+constexpr size_t kCommitsReadMin = 16;
 constexpr size_t kUnitsPerSeek = 64;
 constexpr size_t kShareOfSeeks = 4;
 
 bool cheaper_to_look_up(const SumsCost& cost, size_t stretches) {
-  if (cost.commits < kCommitsReadAnyway) return false;
+  if (cost.commits < kCommitsReadMin) return false;
   return kShareOfSeeks * (cost.commits + cost.units / kUnitsPerSeek) > cost.missing * stretches;
 }
 

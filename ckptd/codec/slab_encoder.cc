@@ -145,8 +145,8 @@ size_t SlabEncoder::encode_delta(const Piece& piece, uint32_t crc32c, const Base
   if (piece.length >= 4 * limits::kDeltaSampleBytes) {
     const ByteView sample = ByteView(delta_).subspan(ckpt::base::align_down(piece.length / 2, 8),
                                                      limits::kDeltaSampleBytes);
-    const uint64_t most_of_it = most * sample.size() / piece.length;
-    if (!encoder_.encode(codec, sample, out, most_of_it)) return 0;
+    const uint64_t sample_bytes_max = most * sample.size() / piece.length;
+    if (!encoder_.encode(codec, sample, out, sample_bytes_max)) return 0;
   }
   const auto encoded = encoder_.encode(codec, delta_, out, most);
   if (!encoded) return 0;

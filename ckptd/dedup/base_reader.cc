@@ -20,7 +20,7 @@ class BaseReader::Slab : public BaseSource, public std::enable_shared_from_this<
 
  private:
   struct Read {
-    DedupRead what;
+    DedupRead request;
     SegmentHandle file;
     AlignedBuffer buffer;
     // Results.
@@ -103,7 +103,7 @@ BaseReader::Slab::BatchPointer BaseReader::Slab::batch_of(
                                      .compared_bytes_min = reader_.bytes_min_});
   for (const DedupRead& read : plan.reads) {
     batch->reads.push_back(std::make_shared<Read>());
-    batch->reads.back()->what = read;
+    batch->reads.back()->request = read;
   }
   return batch;
 }
@@ -117,8 +117,8 @@ void BaseReader::Slab::read(const std::vector<ckpt::UnitRange>& ranges,
   // One extra count, so that a read that fails at once does not finish the batch early.
   batch->pending = 1 + batch->reads.size();
   for (const ReadPointer& read : batch->reads) {
-    reader_.context_.segments.open(read->what.segment, [self = shared_from_this(), batch,
-                                                        read](const Result<SegmentHandle>& file) {
+    reader_.context_.segments.open(read->request.segment, [self = shared_from_this(), batch, read](
+                                                              const Result<SegmentHandle>& file) {
       self->opened(batch, read, file);
     });
   }
@@ -129,14 +129,14 @@ void BaseReader::Slab::read(const std::vector<ckpt::UnitRange>& ranges,
 
 void BaseReader::Slab::opened(const BatchPointer& batch, const ReadPointer& read,
                               const Result<SegmentHandle>& file) {
-  const uint64_t bytes = read->what.end - read->what.begin;
+  const uint64_t bytes = read->request.end - read->request.begin;
   if (!file.ok()) return read_over(batch);
   read->file = *file;
   read->buffer = AlignedBuffer(bytes);
   reader_.read_bytes_ += bytes;
   reader_.context_.disk.submit({.op = IoOp::kRead,
                                 .file = **file,
-                                .offset = read->what.begin,
+                                .offset = read->request.begin,
                                 .memory = read->buffer.bytes().first(bytes),
                                 .on_done = [self = shared_from_this(), this, batch, read,
                                             bytes](const Result<uint64_t>& got) {
@@ -151,19 +151,19 @@ void BaseReader::Slab::opened(const BatchPointer& batch, const ReadPointer& read
 // On the executor: touches only the read.
 void BaseReader::Slab::decode(const Batch& batch, Read& read) const {
   const ByteView all = read.buffer.bytes();
-  for (const size_t number : read.what.extents) {
+  for (const size_t number : read.request.extents) {
     const DedupExtent& extent = batch.extents[number];
     const ByteView header =
-        all.subspan(extent.expected.offset - read.what.begin, extent.header_bytes);
+        all.subspan(extent.expected.offset - read.request.begin, extent.header_bytes);
     const bool holds =
         check_extent_header(header, extent.expected, extent.header_crc32c, ExtentPart::kRest).ok();
     if (holds) read.good_extents.push_back(batch.numbers[number]);
   }
   ZstdDecoder decoder;
-  for (const DedupRead::Part& part : read.what.parts) {
+  for (const DedupRead::Part& part : read.request.parts) {
     const FragmentPlace& place = batch.candidates[part.candidate].places.front();
     const ByteView stored =
-        all.subspan(place.payload_offset - read.what.begin, place.stored_bytes());
+        all.subspan(place.payload_offset - read.request.begin, place.stored_bytes());
     BasePiece piece{.range = batch.ranges[part.candidate],
                     .stored_bytes = place.stored_bytes(),
                     .crc32c = place.crc32c,
@@ -183,9 +183,9 @@ void BaseReader::Slab::read_over(const BatchPointer& batch) {
 // a comparison (comparer.cc).
 void BaseReader::Slab::finish(const BatchPointer& batch) {
   for (const ReadPointer& read : batch->reads) {
-    reader_.context_.segments.close(read->what.segment);
+    reader_.context_.segments.close(read->request.segment);
     good_.insert(read->good_extents.begin(), read->good_extents.end());
-    for (const size_t number : read->what.extents) bad_.insert(batch->numbers[number]);
+    for (const size_t number : read->request.extents) bad_.insert(batch->numbers[number]);
   }
   std::erase_if(bad_, [this](size_t extent) { return good_.contains(extent); });
   BasePieces pieces;

@@ -68,8 +68,8 @@ struct DedupRead {
     uint64_t bytes = 0;
     bool base = false;  // the base of the place
     bool operator==(const Part&) const = default;
-    FragmentPlace of(const DedupCandidate& whose) const {
-      return base ? base_of(whose.places[place]) : whose.places[place];
+    FragmentPlace of(const DedupCandidate& source) const {
+      return base ? base_of(source.places[place]) : source.places[place];
     }
   };
   ckpt::SegmentId segment = 0;

@@ -51,7 +51,7 @@ void Epochs::join(Session& session, const fb::JoinGroupT& message) {
   if (message.grace_ms == 0) request.grace = limits::kSurvivorGrace;
   request.grace = std::min(request.grace, limits::kSurvivorGraceMax);
   const std::string holder = describe_holder(*session.run, request);
-  tell_place_is_held(session, request);
+  log_waiting_join(session, request);
   Groups::Actions actions = groups_.join(*session.run, request);
   for (Groups::Action& action : actions) {
     auto* refused = std::get_if<Groups::Refuse>(&action);
@@ -244,7 +244,7 @@ void Epochs::opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& recor
     if (!record.goes_on) drop_other_memory(open.run, resume);
     needs_.staging().pin_memory(open.run);  // until all members have restored
     needs_.on_opened(open.run);
-    tell_opened(open, record);
+    announce_opened(open, record);
     if (!open.timed_out.empty()) {
       spdlog::warn("run {} epoch {}: {}", needs_.history.run_name(record.run), record.epoch,
                    open.timed_out);
@@ -254,7 +254,7 @@ void Epochs::opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& recor
   execute(groups_.opened(open.run, open.epoch, record.lineage, status));
 }
 
-void Epochs::tell_opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& record) const {
+void Epochs::announce_opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& record) const {
   for (const JoinRequest& member : open.members) {
     if (!groups_.opens_for(open.run, member.session)) continue;
     fb::EpochStartedT message;

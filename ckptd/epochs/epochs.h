@@ -92,10 +92,10 @@ class Epochs {
              const RunInfo& info);
   void opened(const Groups::OpenEpoch& open, const ckpt::fb::EpochOpenedT& record,
               const Status& status);
-  void tell_opened(const Groups::OpenEpoch& open, const ckpt::fb::EpochOpenedT& record) const;
+  void announce_opened(const Groups::OpenEpoch& open, const ckpt::fb::EpochOpenedT& record) const;
   void drop_other_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume);
   std::string describe_holder(ckpt::RunId run, const JoinRequest& request) const;
-  void tell_place_is_held(const Session& asker, const JoinRequest& request);
+  void log_waiting_join(const Session& asker, const JoinRequest& request);
 
   const Needs needs_;
   Groups groups_;

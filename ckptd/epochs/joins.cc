@@ -56,11 +56,11 @@ std::string Epochs::describe_holder(ckpt::RunId run, const JoinRequest& request)
 
 // Logged at once, once per holder: otherwise a second job under the name of a running one would
 // wait forever without a visible reason.
-void Epochs::tell_place_is_held(const Session& asker, const JoinRequest& request) {
+void Epochs::log_waiting_join(const Session& asker, const JoinRequest& request) {
   if (groups_.other_job(*asker.run, asker.id, request.job)) return;  // refused: it does not wait
   const auto id = groups_.holder(*asker.run, request);
   Session* holder = id ? needs_.sessions.find(*id) : nullptr;
-  if (holder == nullptr || std::exchange(holder->wanted_told, true)) return;
+  if (holder == nullptr || std::exchange(holder->wait_logged, true)) return;
   spdlog::warn("run {}: process {} ({}) of user {} waits to join as rank {}: {}", asker.run_name,
                asker.pid, ckpt::base::printable(asker.client), asker.uid, request.rank,
                describe_holder(*asker.run, request));

@@ -78,7 +78,7 @@ ckpt::Result<std::optional<ViewPoint>> choose_resume(const Catalog& catalog, con
     case ResumeMode::kAtStep:
       return resume_at(catalog, run, resume);
     case ResumeMode::kContinue:
-    case ResumeMode::kGoOn:  // joins as kContinue if there are no survivors
+    case ResumeMode::kKeepState:  // joins as kContinue if there are no survivors
       break;
   }
   if (run.current_lineage == 0) return std::optional<ViewPoint>();

@@ -62,7 +62,7 @@ DeadRecords::Round DeadRecords::take(const Catalog& catalog, uint64_t oldest_rea
 }
 
 void DeadRecords::forget() {
-  look_again();
+  rescan();
   seen_.clear();
   waiting_.clear();
   reads_.clear();

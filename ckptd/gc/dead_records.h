@@ -23,7 +23,7 @@ namespace ckptd {
 class DeadRecords {
  public:
   // The catalog may have new records.
-  void look_again() {
+  void rescan() {
     unseen_ = true;
     at_run_ = 0;
   }

@@ -80,8 +80,8 @@ Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
     return actions;
   }
   if (request.size == 0 || request.size > limits::kGroupSizeMax || request.rank >= request.size ||
-      request.resume > ResumeMode::kGoOn ||
-      (request.resume == ResumeMode::kGoOn && !request.elastic)) {
+      request.resume > ResumeMode::kKeepState ||
+      (request.resume == ResumeMode::kKeepState && !request.elastic)) {
     actions.emplace_back(
         Refuse{request.session, request.request,
                make_error(ErrorCode::kInvalidArgument,
@@ -114,26 +114,26 @@ void Groups::Impl::sort_in(RunId id, Run& run, const JoinRequest& request, Actio
   if (const auto its = sessions.find(request.session); its != sessions.end()) {
     its->second.timed_out = false;
   }
-  if (forms_again(id, run, request)) form_again(id, run, request.grace);
+  if (must_reform(id, run, request)) reform(id, run, request.grace);
   const bool behind_former = waits_behind_former(id, run, request);
   const bool joins_group = (request.elastic && run.lives()) || behind_former;
-  if (joins_group && run.asks_as(request)) {
+  if (joins_group && run.member_number_in_use(request)) {
     actions.emplace_back(number_taken(request));
   } else if (request.elastic && run.lives()) {
     join_elastic(id, run, request, actions);
   } else if (behind_former) {
     add_joiner(id, run, request, actions);
   } else {
-    make_way_for_former(id, run, request);
+    yield_to_former(id, run, request);
     join_ranks(id, run, request, actions);
   }
 }
 
 void Groups::Impl::join_ranks(RunId id, Run& run, JoinRequest request, Actions& actions) {
   // No survivors are left: the run can only be resumed from a view.
-  if (request.resume == ResumeMode::kGoOn) request.resume = ResumeMode::kContinue;
-  const auto refuse = [&actions](const JoinRequest& whom, Error error) {
-    actions.emplace_back(Refuse{whom.session, whom.request, std::move(error)});
+  if (request.resume == ResumeMode::kKeepState) request.resume = ResumeMode::kContinue;
+  const auto refuse = [&actions](const JoinRequest& rejected, Error error) {
+    actions.emplace_back(Refuse{rejected.session, rejected.request, std::move(error)});
   };
   const auto disagrees =
       std::find_if(run.joining.begin(), run.joining.end(),
@@ -225,7 +225,7 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
                fmt::format("rank {}: {}", lost.begin()->first, lost.begin()->second), actions);
     impl_->try_open(id, run, actions);
   } else {
-    impl_->tell_joiners(run, actions);
+    impl_->announce_joiners(run, actions);
   }
   return actions;
 }

@@ -47,7 +47,13 @@ namespace ckptd {
 using ckpt::Result;
 using ckpt::Status;
 
-enum class ResumeMode : uint8_t { kStart = 0, kLatest = 1, kAtStep = 2, kContinue = 3, kGoOn = 4 };
+enum class ResumeMode : uint8_t {
+  kStart = 0,
+  kLatest = 1,
+  kAtStep = 2,
+  kContinue = 3,
+  kKeepState = 4
+};
 // Identifies a process of an elastic group; the process chooses the number and keeps it.
 using MemberId = uint64_t;
 // All processes of one job send the same random number; 0: the client sends none.

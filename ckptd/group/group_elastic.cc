@@ -14,7 +14,7 @@ std::optional<Rank> rank_of(const Current& current, MemberId member) {
 
 // A member of the current or the ended epoch asks for its rank in a group of the same
 // size.
-bool asks_for_own_place(const Run& run, const JoinRequest& request) {
+bool rejoins_own_rank(const Run& run, const JoinRequest& request) {
   if (run.opening) return false;
   if (run.current) {
     const Current& current = *run.current;
@@ -35,8 +35,8 @@ Groups::Refuse number_taken(const JoinRequest& request) {
 }
 
 void Groups::Impl::join_elastic(RunId id, Run& run, const JoinRequest& request, Actions& actions) {
-  if (request.resume == ResumeMode::kGoOn && join_survivor(id, run, request, actions)) return;
-  const bool returns = asks_for_own_place(run, request);
+  if (request.resume == ResumeMode::kKeepState && join_survivor(id, run, request, actions)) return;
+  const bool returns = rejoins_own_rank(run, request);
   if (!replaces(id, run, request, actions)) return;
   if (returns) return add_returning(id, run, request, actions);
   // Replacing the last survivor ends the group.
@@ -124,7 +124,7 @@ void Groups::Impl::add_joiner(RunId id, Run& run, const JoinRequest& request, Ac
     }
     member->second.active = false;
   }
-  tell_joiners(run, actions);
+  announce_joiners(run, actions);
   try_open(id, run, actions);
 }
 
@@ -162,7 +162,7 @@ void Groups::Impl::refused_to_open(RunId id, Run& run, const OpenEpoch& open) {
            member->second.epoch == run.last_epoch;
   });
   if (open.elastic && !run.between && run.survivors_continued && former) {
-    form_again(id, run, open.members.front().grace);
+    reform(id, run, open.members.front().grace);
   }
   if (!run.between) return;
   run.between->since.reset();
@@ -217,7 +217,7 @@ void Groups::Impl::open_continued(RunId id, Run& run, Actions& actions) {
   actions.emplace_back(std::move(open));
 }
 
-void Groups::Impl::tell_joiners(const Run& run, Actions& actions) {
+void Groups::Impl::announce_joiners(const Run& run, Actions& actions) {
   if (!run.current || !run.current->elastic || run.joiners.empty()) return;
   JoinersWaiting waiting{.epoch = run.current->epoch,
                          .count = static_cast<uint32_t>(run.joiners.size()),

@@ -93,7 +93,7 @@ void Groups::Impl::drop(SessionId session, const std::string& reason, Actions& a
 
 void Groups::Impl::end_unseen(RunId id, Run& run, ResumeMode resume, Actions& actions) {
   if (!run.current || !run.current->elastic) return;
-  if (resume == ResumeMode::kContinue || resume == ResumeMode::kGoOn) return;
+  if (resume == ResumeMode::kContinue || resume == ResumeMode::kKeepState) return;
   const std::vector<Slot>& slots = run.current->slots;
   if (std::ranges::find(slots, Slot::kHeld) != slots.end()) return;
   std::vector<Rank> lost;

@@ -84,7 +84,7 @@ struct Run {
   // True if another session waits under the request's member number, or is a member of the epoch
   // being opened. A session that only waits for a living elastic group does not count: its newest
   // request replaces the old one.
-  bool asks_as(const JoinRequest& request) const {
+  bool member_number_in_use(const JoinRequest& request) const {
     const auto other = [&request](const JoinRequest& its) {
       return its.elastic && its.member == request.member && its.session != request.session;
     };
@@ -137,17 +137,17 @@ struct Groups::Impl {
   void refused_to_open(RunId id, Run& run, const Groups::OpenEpoch& open);
   void try_open_elastic(RunId id, Run& run, Actions& actions);
   void open_continued(RunId id, Run& run, Actions& actions);
-  static void tell_joiners(const Run& run, Actions& actions);
+  static void announce_joiners(const Run& run, Actions& actions);
   bool joins(SessionId session) const;
   // group_return.cc
   void add_returning(RunId id, Run& run, const JoinRequest& request, Actions& actions);
   void open_returning(RunId id, Run& run, Actions& actions);
   bool is_former(RunId id, const Run& run, const JoinRequest& request) const;
   bool former_members_wait(RunId id, const Run& run) const;
-  void make_way_for_former(RunId id, Run& run, const JoinRequest& request) const;
+  void yield_to_former(RunId id, Run& run, const JoinRequest& request) const;
   void fill_places(RunId id, Run& run, Actions& actions);
-  bool forms_again(RunId id, const Run& run, const JoinRequest& request) const;
-  void form_again(RunId id, Run& run, std::chrono::milliseconds grace);
+  bool must_reform(RunId id, const Run& run, const JoinRequest& request) const;
+  void reform(RunId id, Run& run, std::chrono::milliseconds grace);
   bool waits_behind_former(RunId id, const Run& run, const JoinRequest& request) const;
   // Removes the session from the epoch being opened, if it is a member.
   void lost_while_opening(SessionId session, const std::string& how);

@@ -60,7 +60,7 @@ bool Groups::Impl::former_members_wait(RunId id, const Run& run) const {
 
 // Joining processes began to form a group, because all former members seemed gone. Now a former
 // member asks again: they wait for its group, and may fill its free places.
-void Groups::Impl::make_way_for_former(RunId id, Run& run, const JoinRequest& request) const {
+void Groups::Impl::yield_to_former(RunId id, Run& run, const JoinRequest& request) const {
   if (!is_former(id, run, request)) return;
   for (auto entry = run.joining.begin(); entry != run.joining.end();) {
     const JoinRequest& other = entry->second;
@@ -106,14 +106,14 @@ bool Groups::Impl::waits_behind_former(RunId id, const Run& run, const JoinReque
 // True if a member of a group that has gone on asks for its place after the group is gone: it was
 // dropped, or the epoch of its return could not be opened. A lost rank gets no successor, so the
 // request must not wait for all ranks.
-bool Groups::Impl::forms_again(RunId id, const Run& run, const JoinRequest& request) const {
+bool Groups::Impl::must_reform(RunId id, const Run& run, const JoinRequest& request) const {
   return run.survivors_continued && !run.lives() && !run.opening &&
-         request.resume != ResumeMode::kGoOn && is_former(id, run, request);
+         request.resume != ResumeMode::kKeepState && is_former(id, run, request);
 }
 
 // Gives its connected members the grace period once more to ask for their places; members that
 // already wait for theirs return with them.
-void Groups::Impl::form_again(RunId id, Run& run, std::chrono::milliseconds grace) {
+void Groups::Impl::reform(RunId id, Run& run, std::chrono::milliseconds grace) {
   for (auto entry = run.joining.begin(); entry != run.joining.end();) {
     const JoinRequest& request = entry->second;
     if (!request.elastic) {

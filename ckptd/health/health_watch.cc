@@ -64,10 +64,10 @@ bool is_behind(const RunProgress::Waiting& run) {
   return run.count > 1 && std::chrono::nanoseconds(run.longest_ns) >= limits::kDiskSlowAfter;
 }
 
-std::string disk_work(const HealthWatch::Look& look) {
-  if (look.bytes_to_write == 0) return "nothing is left to write, and the disk is still busy";
-  std::string text = fmt::format("the disk has {} to write", format_size(look.bytes_to_write));
-  const auto rate = static_cast<uint64_t>(look.disk_bytes_per_second);
+std::string disk_work(const HealthWatch::Inputs& inputs) {
+  if (inputs.bytes_to_write == 0) return "nothing is left to write, and the disk is still busy";
+  std::string text = fmt::format("the disk has {} to write", format_size(inputs.bytes_to_write));
+  const auto rate = static_cast<uint64_t>(inputs.disk_bytes_per_second);
   return rate == 0 ? text : fmt::format("{} and takes {}/s", text, format_size(rate));
 }
 
@@ -75,29 +75,29 @@ std::string disk_work(const HealthWatch::Look& look) {
 
 // The disk is slow if it was busy for a while and, for all that time, a trainer waited for slabs or
 // for its turn, or sealed snapshots of a run waited.
-std::optional<Fault> HealthWatch::slow_disk(const Look& look) {
+std::optional<Fault> HealthWatch::slow_disk(const Inputs& inputs) {
   const bool behind =
-      std::ranges::any_of(look.waiting, [](const auto& run) { return is_behind(run.second); });
-  if (!(look.trainers_wait || behind) || !look.disk_busy) {
+      std::ranges::any_of(inputs.waiting, [](const auto& run) { return is_behind(run.second); });
+  if (!(inputs.trainers_wait || behind) || !inputs.disk_busy) {
     waits_since_.reset();
     return std::nullopt;
   }
-  if (!waits_since_) waits_since_ = look.now;
-  const auto waited = look.now - *waits_since_;
+  if (!waits_since_) waits_since_ = inputs.now;
+  const auto waited = inputs.now - *waits_since_;
   if (waited < limits::kDiskSlowAfter) return std::nullopt;
   RunProgress::Waiting all;
-  for (const auto& [run, waiting] : look.waiting) {
+  for (const auto& [run, waiting] : inputs.waiting) {
     all.count += waiting.count;
     all.longest_ns = std::max(all.longest_ns, waiting.longest_ns);
   }
-  std::string who = look.trainers_wait ? "trainers wait for the disk" : "";
+  std::string waiters = inputs.trainers_wait ? "trainers wait for the disk" : "";
   if (all.count > 0) {
-    who += fmt::format("{}{} for the disk, the oldest for {}", who.empty() ? "" : "; ",
-                       counted(all.count, "sealed snapshot waits", "sealed snapshots wait"),
-                       format_age(std::chrono::nanoseconds(all.longest_ns)));
+    waiters += fmt::format("{}{} for the disk, the oldest for {}", waiters.empty() ? "" : "; ",
+                           counted(all.count, "sealed snapshot waits", "sealed snapshots wait"),
+                           format_age(std::chrono::nanoseconds(all.longest_ns)));
   }
   return Fault{
-      .cause = fmt::format("{}; {}", who, disk_work(look)),
+      .cause = fmt::format("{}; {}", waiters, disk_work(inputs)),
       .remedy = "checkpoint less often, take a faster disk, or let the arena hold more snapshots",
       .kind = "backpressure"};
 }
@@ -171,35 +171,35 @@ std::optional<Fault> HealthWatch::failing_writes(Time now) {
                .kind = failed.kind};
 }
 
-std::optional<Fault> HealthWatch::damaged_data(const Look& look) {
-  if (look.damaged_units == 0) return std::nullopt;
+std::optional<Fault> HealthWatch::damaged_data(const Inputs& inputs) {
+  if (inputs.damaged_units == 0) return std::nullopt;
   const std::string put_back =
-      look.missing_file.empty() ? "" : fmt::format("put {} back; ", look.missing_file);
+      inputs.missing_file.empty() ? "" : fmt::format("put {} back; ", inputs.missing_file);
   return Fault{
       .cause =
           fmt::format("{} damaged on the disk",
-                      counted(look.damaged_units, "unit of commits is", "units of commits are")),
+                      counted(inputs.damaged_units, "unit of commits is", "units of commits are")),
       .remedy = put_back +
                 "list them with ckptctl scrub --status; restores take older versions of them; "
                 "save anew, and replace a disk that goes on losing bytes",
       .kind = "damage"};
 }
 
-std::optional<Fault> HealthWatch::unchecked_data(const Look& look) {
-  if (look.unchecked_units == 0) return std::nullopt;
+std::optional<Fault> HealthWatch::unchecked_data(const Inputs& inputs) {
+  if (inputs.unchecked_units == 0) return std::nullopt;
   return Fault{
       .cause = fmt::format("scrub could not check {}: the last one: {}",
-                           counted(look.unchecked_units, "unit of commits", "units of commits"),
-                           look.unchecked_reason),
+                           counted(inputs.unchecked_units, "unit of commits", "units of commits"),
+                           inputs.unchecked_reason),
       .remedy =
           "let ckptd read the files of its data directory (owner, mode; dmesg tells of "
           "errors of the disk), then check again: ckptctl scrub",
-      .kind = kind_of_cause(look.unchecked_reason)};
+      .kind = kind_of_cause(inputs.unchecked_reason)};
 }
 
 bool HealthWatch::is_due(Time now) {
-  if (now < next_look_) return false;
-  next_look_ = now + limits::kHealthPeriod;
+  if (now < next_update_) return false;
+  next_update_ = now + limits::kHealthPeriod;
   return true;
 }
 
@@ -208,33 +208,34 @@ bool HealthWatch::shortage_is_old(Time now, uint64_t shortages) {
   return now - shortage_since_ >= limits::kShortageRemembered;
 }
 
-void HealthWatch::look(const Look& look) {
-  progress_.update(look.trained, look.waiting);
+void HealthWatch::update(const Inputs& inputs) {
+  progress_.update(inputs.trained, inputs.waiting);
   std::optional<Fault> fault;
-  if (look.shortage) fault = disk_full_fault(*look.shortage);
-  report(Condition::kDiskFull, std::exchange(fault, {}), look.now_ns);
-  if (!look.journal.ok()) {
-    fault = Fault{.cause = look.journal.error().message,
+  if (inputs.shortage) fault = disk_full_fault(*inputs.shortage);
+  report(Condition::kDiskFull, std::exchange(fault, {}), inputs.now_ns);
+  if (!inputs.journal.ok()) {
+    fault = Fault{.cause = inputs.journal.error().message,
                   .remedy =
                       "look for errors of the disk (dmesg), then restart ckptd, which "
                       "recovers all that is durable",
                   .kind = "closed"};
   }
-  report(Condition::kJournalClosed, std::exchange(fault, {}), look.now_ns);
-  if (!look.catalog.ok()) {
-    fault = Fault{.cause = "the catalog cannot be read or written: " + look.catalog.error().message,
-                  .remedy =
-                      "ckptd makes it good from the journal by itself as soon as it can; see "
-                      "that the disk has space and takes writes",
-                  .kind = kind_of_cause(look.catalog.error().message)};
+  report(Condition::kJournalClosed, std::exchange(fault, {}), inputs.now_ns);
+  if (!inputs.catalog.ok()) {
+    fault =
+        Fault{.cause = "the catalog cannot be read or written: " + inputs.catalog.error().message,
+              .remedy =
+                  "ckptd makes it good from the journal by itself as soon as it can; see "
+                  "that the disk has space and takes writes",
+              .kind = kind_of_cause(inputs.catalog.error().message)};
   }
-  report(Condition::kCatalogUnreadable, std::exchange(fault, {}), look.now_ns);
-  if (look.journal.ok()) fault = failing_writes(look.now);
-  report(Condition::kWritesFailing, std::exchange(fault, {}), look.now_ns);
-  report(Condition::kDiskSlow, slow_disk(look), look.now_ns);
-  report(Condition::kDamagedData, damaged_data(look), look.now_ns);
-  report(Condition::kUncheckedData, unchecked_data(look), look.now_ns);
-  report(Condition::kSnapshotsFailing, failing_snapshots(), look.now_ns);
+  report(Condition::kCatalogUnreadable, std::exchange(fault, {}), inputs.now_ns);
+  if (inputs.journal.ok()) fault = failing_writes(inputs.now);
+  report(Condition::kWritesFailing, std::exchange(fault, {}), inputs.now_ns);
+  report(Condition::kDiskSlow, slow_disk(inputs), inputs.now_ns);
+  report(Condition::kDamagedData, damaged_data(inputs), inputs.now_ns);
+  report(Condition::kUncheckedData, unchecked_data(inputs), inputs.now_ns);
+  report(Condition::kSnapshotsFailing, failing_snapshots(), inputs.now_ns);
   if (!accept_fault_.empty()) {
     fault = Fault{.cause = "new clients cannot connect: " + accept_fault_,
                   .remedy =
@@ -242,7 +243,7 @@ void HealthWatch::look(const Look& look) {
                       "sessions that are open go on",
                   .kind = accept_fault_};
   }
-  report(Condition::kCannotAccept, std::exchange(fault, {}), look.now_ns);
+  report(Condition::kCannotAccept, std::exchange(fault, {}), inputs.now_ns);
 }
 
 void HealthWatch::snapshot_failed(const std::string& run, const ckpt::SnapshotKey& key,

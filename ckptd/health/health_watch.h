@@ -20,7 +20,7 @@ namespace ckptd {
 class HealthWatch {
  public:
   // The current state of the parts.
-  struct Look {
+  struct Inputs {
     Time now{};
     uint64_t now_ns = 0;  // wall clock
     std::optional<DiskShortage> shortage;
@@ -37,8 +37,8 @@ class HealthWatch {
     std::string unchecked_reason;  // of the last unchecked unit
     std::optional<std::set<std::string>> trained;  // runs; unset: the catalog cannot tell
   };
-  void look(const Look& look);
-  // True at intervals: it is time for look().
+  void update(const Inputs& inputs);
+  // True at intervals: it is time for update().
   bool is_due(Time now);
   // True if no snapshot has found the disk full for so long that the last shortage must be dropped.
   bool shortage_is_old(Time now, uint64_t shortages);
@@ -58,16 +58,16 @@ class HealthWatch {
 
  private:
   void report(Condition condition, std::optional<Fault> fault, uint64_t now_ns);
-  std::optional<Fault> slow_disk(const Look& look);
+  std::optional<Fault> slow_disk(const Inputs& inputs);
   std::optional<Fault> failing_writes(Time now);
   std::optional<Fault> failing_snapshots() const;
-  static std::optional<Fault> damaged_data(const Look& look);
-  static std::optional<Fault> unchecked_data(const Look& look);
+  static std::optional<Fault> damaged_data(const Inputs& inputs);
+  static std::optional<Fault> unchecked_data(const Inputs& inputs);
 
   // Snapshots of any run that failed by a disk error other than lack of space, since the last
   // durable snapshot.
   struct FailedWrites {
-    uint64_t count = 0;   // failures between two looks count as one
+    uint64_t count = 0;   // failures between two updates count as one
     bool is_new = false;  // not counted yet
     Time seen_at{};       // time of the last count
     std::string cause, kind;
@@ -77,7 +77,7 @@ class HealthWatch {
   RunProgress progress_;
   FailedWrites failed_writes_;
   std::optional<Time> waits_since_;
-  Time next_look_{};
+  Time next_update_{};
   std::string accept_fault_;
   uint64_t shortages_seen_ = 0;
   Time shortage_since_{};

@@ -20,7 +20,7 @@ namespace {
 // journal.
 constexpr std::chrono::milliseconds kReturnAfterMax{600'000};
 
-void tell_reset(const std::string& reason) {
+void log_reset(const std::string& reason) {
   if (!reason.empty()) spdlog::warn("the catalog is made anew from the journal: {}", reason);
 }
 
@@ -64,14 +64,14 @@ Status CatalogKeeper::open(const RecoveredStore& store) {
   return {};
 }
 
-bool CatalogKeeper::knows_more_than(uint64_t last_sequence) const {
+bool CatalogKeeper::is_ahead_of(uint64_t last_sequence) const {
   return foreign_.empty() && unreadable_.empty() && catalog_->applied_sequence() > last_sequence;
 }
 
 Status CatalogKeeper::settle() {
   if (!foreign_.empty()) return set_aside(std::exchange(foreign_, {}));
   if (unreadable_.empty()) return {};
-  tell_reset(std::exchange(unreadable_, {}));
+  log_reset(std::exchange(unreadable_, {}));
   const Status cleared = catalog_->clear();
   return is_catalog_damage(cleared) ? Status() : cleared;
 }
@@ -105,7 +105,7 @@ Status CatalogKeeper::set_aside(const std::string& why) {
 
 Status CatalogKeeper::continue_without_disk() {
   if (!store_->read_only() && !store_->in_memory()) return {};
-  store_->go_to_memory();
+  store_->switch_to_memory();
   spdlog::warn("the disk is full: the catalog is kept in memory until there is room");
   return catalog_->reload();
 }
@@ -123,7 +123,7 @@ Status CatalogKeeper::heal(Time now, const Journal& journal) {
   const bool full = !status.ok() && status.error().code == ErrorCode::kResourceExhausted;
   // Only with a complete journal: otherwise the catalog on disk is the last copy of the history.
   if (full && check_journal_whole(journal).ok()) {
-    store_->go_to_memory();
+    store_->switch_to_memory();
     status = catalog_->reload();
   }
   // Even after an error: while the store is closed, only the memory follows the journal.

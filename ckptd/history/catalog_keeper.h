@@ -36,7 +36,7 @@ class CatalogKeeper {
   // contents: startup may still be refused. A shortage is an error.
   Status open(const RecoveredStore& store);
   // After open(): the catalog belongs to the journal, and has records after the journal's last one.
-  bool knows_more_than(uint64_t last_sequence) const;
+  bool is_ahead_of(uint64_t last_sequence) const;
   // Call this once startup continues with this journal. Moves a catalog of another store, or of
   // another history of this store, aside; clears an unreadable one if the journal can fill it.
   // Afterwards `catalog()` may lack records, or be damaged: see its health(). On a full disk the

@@ -64,8 +64,8 @@ Status History::record_blocking(const std::vector<fb::RecordT>& records) {
 
 // Not while the store is being opened: startup applies step by step, and serves no clients.
 void History::start_turns() {
-  journal_->set_deliver([this](std::function<void()> told) {
-    waiting_.push_back(std::move(told));
+  journal_->set_deliver([this](std::function<void()> callback) {
+    waiting_.push_back(std::move(callback));
     if (at_once_) apply_durable();
   });
 }

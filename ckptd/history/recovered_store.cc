@@ -108,8 +108,8 @@ class Summary {
   }
   void take_closed(const fb::StoreClosedT& closed) {
     for (const auto& [run, epoch] : store_.epochs) {
-      const bool in_use = std::ranges::any_of(closed.epochs, [&](const fb::EpochOf& told) {
-        return told.run() == run && told.epoch() == epoch.epoch;
+      const bool in_use = std::ranges::any_of(closed.epochs, [&](const fb::EpochOf& listed) {
+        return listed.run() == run && listed.epoch() == epoch.epoch;
       });
       if (!in_use) store_.epochs_over.insert(run);
     }

@@ -57,7 +57,7 @@ void Holds::progress(ckpt::SessionId session, std::chrono::nanoseconds now) {
 }
 
 std::vector<Hold> Holds::end_overdue(std::chrono::nanoseconds now) {
-  const std::chrono::nanoseconds since = now - std::exchange(looked_at_, now).value_or(now);
+  const std::chrono::nanoseconds since = now - std::exchange(checked_at_, now).value_or(now);
   if (since > bounds_.stall) {
     for (auto& [id, hold] : holds_) {
       hold.progress_at = std::min(now, hold.progress_at + (since - bounds_.stall));

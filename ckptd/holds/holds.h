@@ -81,7 +81,7 @@ class Holds {
   const Bounds bounds_;
   std::map<HoldId, Hold> holds_;
   HoldId next_ = 1;
-  std::optional<std::chrono::nanoseconds> looked_at_;  // last call of end_overdue()
+  std::optional<std::chrono::nanoseconds> checked_at_;  // last call of end_overdue()
 };
 
 // "ckptctl (process 17, user 0)".

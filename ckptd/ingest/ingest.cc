@@ -34,8 +34,8 @@ struct Ingest::Impl {
 
   // Adds the actions that follow from the event.
   void advance(const SnapshotKey& key, OpenSnapshot& snapshot, Actions& actions) {
-    if (snapshot.staged() && !snapshot.staged_told) {
-      snapshot.staged_told = true;
+    if (snapshot.staged() && !snapshot.staged_announced) {
+      snapshot.staged_announced = true;
       actions.emplace_back(StagedAction{key});
     }
     if (snapshot.ready_to_commit() && !snapshot.committing) {

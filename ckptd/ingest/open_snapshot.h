@@ -39,7 +39,7 @@ class OpenSnapshot {
   std::string waiting_for() const;
 
   // Set by Ingest when it has returned the action.
-  bool staged_told = false;
+  bool staged_announced = false;
   bool committing = false;
 
   Ingest::CommitAction commit_action() const;

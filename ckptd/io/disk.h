@@ -128,7 +128,7 @@ class Disk {
 // (kCorrupt), the disk cannot read them (kIo), or their file is missing (kNotFound). False: the
 // system refused for another reason, such as permissions, descriptors or memory. The bytes may then
 // be intact, and no caller may treat them as lost.
-inline bool says_damage(const ckpt::Error& error) {
+inline bool is_data_loss(const ckpt::Error& error) {
   return error.code == ckpt::ErrorCode::kCorrupt || error.code == ckpt::ErrorCode::kIo ||
          error.code == ckpt::ErrorCode::kNotFound;
 }

@@ -132,7 +132,7 @@ std::string refused_file_remedy(uid_t owner, uid_t self) {
       owner, self);
 }
 
-std::function<bool()> LockFile::for_two_seconds() {
+std::function<bool()> LockFile::retry_for_two_seconds() {
   using Clock = std::chrono::steady_clock;
   return [end = Clock::now() + std::chrono::seconds(2)] {
     if (Clock::now() >= end) return false;

@@ -36,7 +36,7 @@ class LockFile {
       const std::function<bool()>& try_again = [] { return false; });
   // For the startup of a daemon: retries for two seconds. A killed daemon keeps its locks until the
   // kernel has freed its memory.
-  static std::function<bool()> for_two_seconds();
+  static std::function<bool()> retry_for_two_seconds();
 
   // True if the locked file is still the file at `path`, neither removed nor replaced.
   bool is_at(const std::string& path) const;

@@ -36,8 +36,8 @@ ckpt::Error errno_error(int error, std::string_view what) {
 namespace {
 
 // Opening a FIFO would wait for its other end, and reading one for bytes. So paths of the store are
-// opened without waiting (kLookFirst), and anything but a regular file is an error.
-constexpr int kLookFirst = O_NONBLOCK | O_CLOEXEC;
+// opened without waiting (kNoWait), and anything but a regular file is an error.
+constexpr int kNoWait = O_NONBLOCK | O_CLOEXEC;
 
 // Then clears O_NONBLOCK: with the flag io_uring may return EAGAIN.
 Status regular_file(int fd, const std::string& path) {
@@ -81,7 +81,7 @@ Status PosixFiles::open_root() {
 }
 
 Result<UniqueFd> PosixFiles::open_descriptor(const std::string& path, const OpenOptions& options) {
-  const int flags = O_RDWR | kLookFirst | (options.create ? O_CREAT | O_EXCL : 0);
+  const int flags = O_RDWR | kNoWait | (options.create ? O_CREAT | O_EXCL : 0);
   UniqueFd fd;
   if (options.direct) {
     fd.reset(::openat(root_fd_.get(), path.c_str(), flags | O_DIRECT, 0600));
@@ -143,14 +143,14 @@ FileId PosixFiles::adopt(NewFile file) {
 
 Result<UniqueFd> PosixFiles::share(std::string_view path) {
   const std::string name(path);
-  UniqueFd fd(::openat(root_fd_.get(), name.c_str(), O_RDONLY | O_DIRECT | kLookFirst));
+  UniqueFd fd(::openat(root_fd_.get(), name.c_str(), O_RDONLY | O_DIRECT | kNoWait));
   if (fd.valid()) {
     CKPT_TRY(regular_file(fd.get(), name));
     return fd;
   }
   if (errno == EINVAL) {
     // A path that is no regular file refuses O_DIRECT, too.
-    const UniqueFd plain(::openat(root_fd_.get(), name.c_str(), O_RDONLY | kLookFirst));
+    const UniqueFd plain(::openat(root_fd_.get(), name.c_str(), O_RDONLY | kNoWait));
     if (plain.valid()) CKPT_TRY(regular_file(plain.get(), name));
     return make_error(ErrorCode::kUnavailable, "{}: this file system refuses O_DIRECT", name);
   }

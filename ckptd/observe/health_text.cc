@@ -116,8 +116,8 @@ void add_progress(MetricsText& text, const RunProgress& progress, uint64_t now_n
        [](const Run& run) { return Value(run.trained ? 1.0 : 0.0); });
   each("ckptd_run_lost_tokens", "Tokens lost by recoveries, as of the newest durable commit.",
        [](const Run& run) {
-         const bool told = run.durable && run.durable->lost_tokens;
-         return told ? Value(static_cast<double>(*run.durable->lost_tokens)) : Value();
+         const bool known = run.durable && run.durable->lost_tokens;
+         return known ? Value(static_cast<double>(*run.durable->lost_tokens)) : Value();
        });
   each("ckptd_run_plt", "Proportion of lost tokens (PLT), as the trainer reports it.",
        [](const Run& run) { return run.durable ? run.durable->plt : Value(); });

@@ -13,7 +13,7 @@ double seconds_of(uint64_t ns) { return static_cast<double>(ns) / 1e9; }
 
 }  // namespace
 
-void SnapshotTimer::told(const ckpt::SnapshotTimings& member) {
+void SnapshotTimer::member_reported(const ckpt::SnapshotTimings& member) {
   constexpr auto kMost =
       static_cast<uint64_t>(std::chrono::nanoseconds(limits::kClientTimingMax).count());
   for (const ckpt::SnapshotPart& part : std::span(ckpt::kSnapshotParts).first(ckpt::kClientParts)) {
@@ -44,9 +44,11 @@ void Histogram::add(double seconds) {
 }
 
 void SnapshotHistograms::add(const ckpt::SnapshotTimings& timings) {
-  const auto is_told = [&timings](const ckpt::SnapshotPart& part) { return timings.*part.ns > 0; };
+  const auto is_reported = [&timings](const ckpt::SnapshotPart& part) {
+    return timings.*part.ns > 0;
+  };
   const bool client = std::any_of(ckpt::kSnapshotParts.begin(),
-                                  ckpt::kSnapshotParts.begin() + ckpt::kClientParts, is_told);
+                                  ckpt::kSnapshotParts.begin() + ckpt::kClientParts, is_reported);
   for (size_t i = client ? 0 : ckpt::kClientParts; i < parts_.size(); ++i) {
     parts_[i].add(seconds_of(timings.*ckpt::kSnapshotParts[i].ns));
   }

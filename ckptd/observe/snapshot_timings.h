@@ -19,7 +19,7 @@ class SnapshotTimer {
 
   // A member's parts so far; those of the daemon are ignored. Absurd values are capped, since any
   // client can send them.
-  void told(const ckpt::SnapshotTimings& member);
+  void member_reported(const ckpt::SnapshotTimings& member);
   // Four moments, in this order. A snapshot that skips one has 0 for the parts beside it.
   void staged(Time now);    // the last slab of any member was sealed
   void written(Time now);   // the last extent is written and checked

@@ -77,7 +77,7 @@ void Persist::Impl::take_encoded(ExtentWrite& write) {
   const SlabEncoder& encoder = *write.encoder;
   size_t& pieces = snapshots.at(write.snapshot).fragments_encoded;
   const bool fits = pieces + encoder.fragments().size() <= limits::kFragmentsPerSnapshotMax;
-  if (!encoder.any() || !fits) return give_back_buffer(write);
+  if (!encoder.any() || !fits) return release_buffer(write);
   pieces += encoder.fragments().size();
   const uint64_t raw_bytes = write.padded_bytes();
   write.extent.fragments = encoder.fragments();
@@ -86,7 +86,7 @@ void Persist::Impl::take_encoded(ExtentWrite& write) {
   stats.bytes_queued -= raw_bytes - write.padded_bytes();
 }
 
-void Persist::Impl::give_back_buffer(ExtentWrite& write) {
+void Persist::Impl::release_buffer(ExtentWrite& write) {
   if (write.encode_bytes == 0) return;
   encode_bytes -= write.encode_bytes;
   write.encode_bytes = 0;

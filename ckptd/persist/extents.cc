@@ -152,12 +152,12 @@ bool Persist::Impl::leave_queue(const WritePointer& write) {
   return true;
 }
 
-void Persist::Impl::tell_dead(const ExtentPlace& extent) {
+void Persist::Impl::report_dead(const ExtentPlace& extent) {
   if (options.on_dead) options.on_dead(extent);
 }
 
 void Persist::Impl::abandon_writes(SnapshotWrites& snapshot) {
-  for (const ExtentPlace& extent : snapshot.placed) tell_dead(extent);
+  for (const ExtentPlace& extent : snapshot.placed) report_dead(extent);
   for (const auto& weak : snapshot.active) {
     const WritePointer write = weak.lock();
     if (write == nullptr) continue;
@@ -202,12 +202,12 @@ void Persist::Impl::check(const WritePointer& write) {
 
 void Persist::Impl::finish(const WritePointer& write, const Status& status) {
   writes_open.ended();
-  give_back_buffer(*write);
+  release_buffer(*write);
   start_encodes();
   StagedSlab slab = std::move(write->slab);
   const auto placed = place_of(*write);
   if (write->abandoned) {
-    if (placed) tell_dead(*placed);
+    if (placed) report_dead(*placed);
     return;
   }
   SnapshotWrites& snapshot = snapshots.at(write->snapshot);

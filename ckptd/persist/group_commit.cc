@@ -134,7 +134,7 @@ void Persist::Impl::note_journal_full(const ckpt::SnapshotKey& snapshot, const c
 // is the space which the journal lacked.
 void Persist::Impl::refuse(const PendingCommit& commit, ckpt::Error error) {
   if (journal.health().ok()) {
-    for (const ExtentPlace& extent : snapshots.at(commit.snapshot).placed) tell_dead(extent);
+    for (const ExtentPlace& extent : snapshots.at(commit.snapshot).placed) report_dead(extent);
   }
   forget(commit.snapshot);
   commits_open.ended();

@@ -32,8 +32,8 @@ struct JournalWriter::Impl {
   void written(const Result<uint64_t>& result);
   void synced(const Result<uint64_t>& result);
   void fail(const ckpt::Error& error);
-  void tell(const std::function<void(Result<uint64_t>)>& on_durable,
-            const Result<uint64_t>& result) const;
+  void notify(const std::function<void(Result<uint64_t>)>& on_durable,
+              const Result<uint64_t>& result) const;
 
   Disk& disk;
   const FileId file;
@@ -159,7 +159,7 @@ void JournalWriter::Impl::refuse_batch(const ckpt::Error& error) {
                  : error;
   const std::vector<Waiting> refused = std::exchange(batch, {});
   if (!queue.empty()) start();
-  for (const Waiting& waiting : refused) tell(waiting.on_durable, full);
+  for (const Waiting& waiting : refused) notify(waiting.on_durable, full);
 }
 
 void JournalWriter::Impl::written(const Result<uint64_t>& result) {
@@ -192,7 +192,7 @@ void JournalWriter::Impl::synced(const Result<uint64_t>& result) {
   // Start the next batch before the callbacks, so that the disk does not wait for them.
   if (!queue.empty()) start();
   for (const Waiting& waiting : durable) {
-    tell(waiting.on_durable, waiting.first_sequence);
+    notify(waiting.on_durable, waiting.first_sequence);
   }
 }
 
@@ -211,11 +211,11 @@ void JournalWriter::Impl::fail(const ckpt::Error& error) {
   for (Append& append : queue) refused.push_back(std::move(append.on_durable));
   batch.clear();
   queue.clear();
-  for (const auto& on_durable : refused) tell(on_durable, *failed);
+  for (const auto& on_durable : refused) notify(on_durable, *failed);
 }
 
-void JournalWriter::Impl::tell(const std::function<void(Result<uint64_t>)>& on_durable,
-                               const Result<uint64_t>& result) const {
+void JournalWriter::Impl::notify(const std::function<void(Result<uint64_t>)>& on_durable,
+                                 const Result<uint64_t>& result) const {
   if (!on_durable) return;
   if (!deliver) return on_durable(result);
   deliver([on_durable, result] { on_durable(result); });

@@ -96,7 +96,7 @@ struct Persist::Impl {
   void finish(const WritePointer& write, const Status& status);
   bool leave_queue(const WritePointer& write);
   void abandon_writes(SnapshotWrites& snapshot);
-  void tell_dead(const ExtentPlace& extent);
+  void report_dead(const ExtentPlace& extent);
 
   // Codecs (encode.cc).
   void start_encodes();
@@ -104,7 +104,7 @@ struct Persist::Impl {
   void encode_step(const WritePointer& write, BasePieces bases);
   void encode_stepped(const WritePointer& write, const Status& status);
   void take_encoded(ExtentWrite& write);
-  void give_back_buffer(ExtentWrite& write);
+  void release_buffer(ExtentWrite& write);
 
   // Faults: seals off the segment, and fails snapshots with unsynced extents in it.
   void fail_segment(Segment& segment, const ckpt::Error& error);

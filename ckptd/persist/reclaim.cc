@@ -14,11 +14,11 @@ namespace {
 using ckpt::kBlockBytes;
 // A stretch counts as reclaimed if samples at its beginning and at this interval read as zeros.
 // Every hole is all zeros; no state of a model is.
-constexpr uint64_t kLookEveryBytes = 1u << 20;
+constexpr uint64_t kSampleEveryBytes = 1u << 20;
 
 Result<bool> has_bytes(Disk& disk, FileId file, const ExtentPlace& stretch) {
   AlignedBuffer block(kBlockBytes);
-  for (uint64_t at = 0; at < stretch.bytes; at += kLookEveryBytes) {
+  for (uint64_t at = 0; at < stretch.bytes; at += kSampleEveryBytes) {
     CKPT_ASSIGN(const uint64_t read, disk.read_now(file, stretch.offset + at, block.bytes()));
     const auto bytes = block.bytes().first(read);
     const bool zeros = std::all_of(bytes.begin(), bytes.end(),

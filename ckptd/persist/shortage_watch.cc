@@ -25,8 +25,8 @@ void ShortageWatch::note(const ckpt::SnapshotKey& snapshot, const DiskShortage& 
     Need& need = needs_[snapshot.run];
     if (is_later(need.snapshot, snapshot)) return;
     // A piece may find no room after another one has noted the need of the whole snapshot.
-    const uint64_t told = need.snapshot == snapshot ? need.bytes : 0;
-    need = {.snapshot = snapshot, .bytes = std::max(told, shortage.needed_bytes)};
+    const uint64_t noted = need.snapshot == snapshot ? need.bytes : 0;
+    need = {.snapshot = snapshot, .bytes = std::max(noted, shortage.needed_bytes)};
   }
 }
 

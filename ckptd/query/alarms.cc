@@ -89,7 +89,7 @@ class AlarmFilter {
     return commit.error();
   }
   const RunInfo& run() const { return run_; }
-  bool wants(ViewPoint snapshot) const {
+  bool matches(ViewPoint snapshot) const {
     if (at_) return snapshot == *at_;
     return lineage_ == 0 || snapshot.lineage == lineage_;
   }
@@ -135,7 +135,7 @@ Result<Page> alarms_document(const QueryContext& context, const QueryArgs& args)
   uint64_t listed = from.empty() ? 0 : from[2];
   const auto list = [&](const Raised& raised) {
     if (listed >= limit) return false;
-    if (!filter.wants({raised.snapshot.lineage, raised.snapshot.step})) return true;
+    if (!filter.matches({raised.snapshot.lineage, raised.snapshot.step})) return true;
     const std::vector<Json> alarms = alarm_rows(raised, *specs);
     const bool continues = !from.empty() && raised.sequence == from[0];
     for (size_t i = continues ? from[1] : 0; i < alarms.size(); ++i) {

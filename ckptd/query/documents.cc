@@ -19,7 +19,7 @@ std::string iso_time(uint64_t time_ns) {
 std::string hex32(uint32_t value) { return fmt::format("{:08x}", value); }
 
 // If no expert has lost tokens, the trainer's PLT confirms it.
-bool losses_told(const CommitInfo& commit) {
+bool losses_recorded(const CommitInfo& commit) {
   const auto plt = commit.metrics.find("plt");
   return commit.lost_tokens > 0 || (plt != commit.metrics.end() && plt->second == 0);
 }

@@ -77,7 +77,7 @@ Json rules_json(const ckpt::KeepRules& rules);
 
 // documents.cc: values
 // True if the commit records the losses of its experts; otherwise they are unknown.
-bool losses_told(const CommitInfo& commit);
+bool losses_recorded(const CommitInfo& commit);
 std::string iso_time(uint64_t time_ns);         // 2026-01-31T12:00:00.000Z
 std::string hex32(uint32_t value);              // 8 digits
 Json attribute(std::optional<uint64_t> value);  // a number or null

@@ -171,7 +171,7 @@ Result<Page> unit_document(const QueryContext& context, const QueryArgs& args) {
   const KnownDamage damage(context, run, *specs);
   for (const UnitVersion& version : context.catalog.versions(run.id, unit)) {
     const ckpt::SnapshotKey& key = version.snapshot;
-    if (!filter.wants({key.lineage, key.step})) continue;
+    if (!filter.matches({key.lineage, key.step})) continue;
     const auto commit = context.catalog.commit(run.id, key.lineage, key.step);
     if (!commit || (!from.empty() && commit->sequence > from[0])) continue;
     versions[commit->sequence] =

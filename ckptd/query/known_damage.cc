@@ -14,7 +14,7 @@ KnownDamage::KnownDamage(const QueryContext& context, const RunInfo& run,
     if (!is_of_run(damage, run)) continue;
     const auto spec = std::ranges::find(specs, damage.unit, &ckpt::UnitSpec::name);
     if (spec == specs.end()) continue;
-    const auto commits = commits_that_need(context.catalog, damage, run.id, specs, holders_left);
+    const auto commits = dependent_commits(context.catalog, damage, run.id, specs, holders_left);
     const auto unit = static_cast<ckpt::UnitId>(spec - specs.begin());
     for (const ViewPoint& commit : commits) by_commit_[commit].try_emplace(unit, &damage);
   }

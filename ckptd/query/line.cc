@@ -43,7 +43,7 @@ Result<CommitFilter> CommitFilter::make(const QueryContext& context, const ckpt:
   return all;
 }
 
-bool CommitFilter::wants(ViewPoint commit) const {
+bool CommitFilter::matches(ViewPoint commit) const {
   if (lineage_) return commit.lineage == *lineage_;
   return !line_ || line_->has(commit) != outside_;
 }

@@ -32,9 +32,9 @@ class CommitFilter {
   static Result<CommitFilter> make(const QueryContext& context, const ckpt::Selector& selector,
                                    std::string_view lineages = {});
   const RunInfo& run() const { return run_; }
-  bool wants(ViewPoint commit) const;
+  bool matches(ViewPoint commit) const;
   // True if the filter can match no commit, so that a search is unnecessary.
-  bool wants_nothing() const { return outside_ && one_lineage_; }
+  bool matches_nothing() const { return outside_ && one_lineage_; }
 
  private:
   CommitFilter(RunInfo run, std::optional<Line> line, bool outside)

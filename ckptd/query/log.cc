@@ -118,7 +118,7 @@ Json commit_json(const CommitInfo& commit, LogRows& of_run) {
                    {"tags", std::move(names)},
                    {"metrics", std::move(metrics)},
                    {"plt", plt_json(commit)},
-                   {"lost_so_far", losses_told(commit) ? Json(commit.lost_tokens) : Json()},
+                   {"lost_so_far", losses_recorded(commit) ? Json(commit.lost_tokens) : Json()},
                    {"alarms", commit.alarms.total()},
                    {"name", of_run.names.of(point)},
                    {"forked_from", forked_from_json(of_run, point.lineage)}};
@@ -165,7 +165,7 @@ Result<Page> log_document(const QueryContext& context, const QueryArgs& args) {
   const auto list = [&](const CommitInfo& commit) {
     if (listed >= limit) return false;
     const bool wanted = commit.deleted == deleted && (!bounded || commit.snapshot.step < before) &&
-                        filter.wants({commit.snapshot.lineage, commit.snapshot.step});
+                        filter.matches({commit.snapshot.lineage, commit.snapshot.step});
     if (!wanted) return true;
     if (!rows.add_row(deleted ? deleted_json(commit, of_run.names) : commit_json(commit, of_run))) {
       page.next = {commit.sequence, listed};
@@ -173,7 +173,7 @@ Result<Page> log_document(const QueryContext& context, const QueryArgs& args) {
     }
     return ++listed < limit;
   };
-  if (!filter.wants_nothing()) {
+  if (!filter.matches_nothing()) {
     context.catalog.visit_commits(filter.run().id, list, from.empty() ? ~uint64_t{0} : from[0]);
   }
   page.json = std::move(rows).text();

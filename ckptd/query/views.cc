@@ -76,7 +76,7 @@ class LostTokens {
     auto [then, added] = by_commit_.try_emplace(*age.oldest);
     if (added) then->second = read(*age.oldest);
     const auto before = ckpt::counts_of(then->second.counts, layer, expert);
-    if (then->second.told != at_view_.told) return std::nullopt;
+    if (then->second.losses_recorded != at_view_.losses_recorded) return std::nullopt;
     if (!before || before->held() > now->held()) return std::nullopt;
     return now->held() - before->held();
   }
@@ -84,17 +84,17 @@ class LostTokens {
   // Tokens lost in recoveries, up to the view's step. nullopt: its commit lacks counts.
   std::optional<uint64_t> so_far(uint32_t layer, uint32_t expert) const {
     const auto now = ckpt::counts_of(at_view_.counts, layer, expert);
-    return at_view_.told && now ? std::optional(now->lost) : std::nullopt;
+    return at_view_.losses_recorded && now ? std::optional(now->lost) : std::nullopt;
   }
 
  private:
   struct Counts {
     ckpt::ExpertTokenCounts counts;
-    bool told = false;  // the losses are recorded, too
+    bool losses_recorded = false;  // by the commit
   };
   Counts read(ViewPoint commit) const {
     const auto info = catalog_.commit(run_, commit.lineage, commit.step);
-    return {catalog_.expert_tokens(run_, commit), info && losses_told(*info)};
+    return {catalog_.expert_tokens(run_, commit), info && losses_recorded(*info)};
   }
 
   const Catalog& catalog_;

@@ -46,8 +46,8 @@ Result<fb::BlobsListedT> BlobLists::find(const Session& session,
 // Refuses while snapshots of earlier epochs are being written, which a restore waits for; the
 // client asks again.
 void BlobLists::list(const Session& session, const fb::ListBlobsT& message) {
-  const bool of_its_run = message.run.empty() || message.run == session.run_name;
-  if (const auto earlier = of_its_run ? needs_.earlier_snapshots(session.id) : std::nullopt) {
+  const bool same_run = message.run.empty() || message.run == session.run_name;
+  if (const auto earlier = same_run ? needs_.earlier_snapshots(session.id) : std::nullopt) {
     return needs_.replies.refuse(
         session.id, message.request,
         earlier->epoch_active

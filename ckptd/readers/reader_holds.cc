@@ -90,7 +90,7 @@ void ReaderHolds::renew(const Session& session, const fb::RenewHoldT& message) {
   needs_.replies.send(session.id, std::move(ended));
 }
 
-void ReaderHolds::tell_ended(const std::vector<Hold>& ended, const std::string& reason) {
+void ReaderHolds::announce_ended(const std::vector<Hold>& ended, const std::string& reason) {
   for (const Hold& hold : ended) {
     spdlog::info(
         "{}: not held any more by {}: {}",
@@ -108,15 +108,16 @@ void ReaderHolds::end_overdue() {
   const std::vector<Hold> ended = holds_.end_overdue(needs_.turn.now());
   counters_.overdue += ended.size();
   if (ended.empty()) return;
-  tell_ended(ended, fmt::format("its reader made no progress for {} s",
-                                std::chrono::floor<std::chrono::seconds>(holds_.lease()).count()));
+  announce_ended(ended,
+                 fmt::format("its reader made no progress for {} s",
+                             std::chrono::floor<std::chrono::seconds>(holds_.lease()).count()));
 }
 
 void ReaderHolds::end_by_force(const Session& session,
                                const std::function<bool(const Hold&)>& which) {
   const std::vector<Hold> ended = holds_.end_if(which);
   counters_.forced += ended.size();
-  tell_ended(ended, fmt::format("user {} removes the commit by force", session.uid));
+  announce_ended(ended, fmt::format("user {} removes the commit by force", session.uid));
 }
 
 std::vector<HeldView> ReaderHolds::views(ckpt::RunId run) const {

@@ -57,7 +57,7 @@ class ReaderHolds {
  private:
   Status may_hold(const RunInfo& run) const;
   Result<Hold> resolve(const Session& session, const ckpt::fb::HoldCommitT& message);
-  void tell_ended(const std::vector<Hold>& ended, const std::string& reason);
+  void announce_ended(const std::vector<Hold>& ended, const std::string& reason);
 
   const Needs needs_;
   Holds holds_;

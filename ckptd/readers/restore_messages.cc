@@ -9,9 +9,9 @@ namespace fb = ckpt::fb;
 
 namespace {
 
-constexpr char kNoteAgain[] = "as the first range of this unit";
+constexpr char kRepeatedNote[] = "as the first range of this unit";
 constexpr char kTooManyNotes[] = "not as the view has it: `ckptctl verify` says why";
-static_assert(sizeof(kNoteAgain) <= limits::kNoteReferenceBytesMax &&
+static_assert(sizeof(kRepeatedNote) <= limits::kNoteReferenceBytesMax &&
               sizeof(kTooManyNotes) <= limits::kNoteReferenceBytesMax);
 static_assert(static_cast<size_t>(fb::Source::MAX) + 1 == kSourceIds);
 
@@ -35,7 +35,7 @@ std::vector<std::unique_ptr<fb::RestoreNoteT>> note_messages(const Window& windo
 
 std::string NoteTexts::of(ckpt::UnitId unit, const std::string& note) {
   if (note.empty()) return {};
-  if (!said_.insert(unit).second) return kNoteAgain;
+  if (!noted_units_.insert(unit).second) return kRepeatedNote;
   std::string text = ckpt::base::shortened(note, limits::kNoteBytesMax);
   if (bytes_ + text.size() > limits::kNoteTextsBytesMax) return kTooManyNotes;
   bytes_ += text.size();

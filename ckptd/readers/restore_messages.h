@@ -20,7 +20,7 @@ class NoteTexts {
   std::string of(ckpt::UnitId unit, const std::string& note);
 
  private:
-  std::set<ckpt::UnitId> said_;
+  std::set<ckpt::UnitId> noted_units_;
   size_t bytes_ = 0;
 };
 

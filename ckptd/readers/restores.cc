@@ -65,8 +65,8 @@ void Restores::open(const Session& session, const fb::OpenRestoreT& message) {
     return fail(make_error(ErrorCode::kResourceExhausted,
                            "{} restores of this session are open, the most", taken));
   }
-  const bool of_its_run = message.run.empty() || message.run == session.run_name;
-  const auto earlier = of_its_run ? needs_.earlier_snapshots(session.id) : std::nullopt;
+  const bool same_run = message.run.empty() || message.run == session.run_name;
+  const auto earlier = same_run ? needs_.earlier_snapshots(session.id) : std::nullopt;
   if (!earlier) return start(session, message);
   if (needs_.is_draining()) {
     return fail(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));

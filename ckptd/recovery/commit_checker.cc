@@ -39,7 +39,7 @@ bool CommitChecker::has_a_line(const std::string& reason) {
   return commits <= limits::kDamageLinesMax;
 }
 
-void CommitChecker::tell_left_out() const {
+void CommitChecker::log_left_out() const {
   for (const auto& [missing, commits] : damaged_) {
     if (commits <= limits::kDamageLinesMax) continue;
     spdlog::error("{} more commits are damaged{}", commits - limits::kDamageLinesMax,

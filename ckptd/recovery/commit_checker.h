@@ -39,7 +39,7 @@ class CommitChecker {
   Result<std::optional<ckpt::fb::RecordT>> lift_mark(const Catalog& index,
                                                      const MarkedCommit& marked);
   // Logs how many damaged commits had no line of their own. After the last check.
-  void tell_left_out() const;
+  void log_left_out() const;
   // The reader of this store's segments, with the files that the checks opened.
   std::unique_ptr<SegmentReader> take_segments();
 

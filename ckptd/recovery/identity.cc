@@ -32,10 +32,10 @@ std::string listed_names(std::vector<std::string> names) {
 
 Result<bool> has_marker(Disk& disk) {
   CKPT_ASSIGN(const auto names, disk.list(kJournalDirectory));
-  return std::find(names.begin(), names.end(), kOlderJournalMeant) != names.end();
+  return std::find(names.begin(), names.end(), kOlderJournalMarker) != names.end();
 }
 
-std::string marker_path() { return fmt::format("{}/{}", kJournalDirectory, kOlderJournalMeant); }
+std::string marker_path() { return fmt::format("{}/{}", kJournalDirectory, kOlderJournalMarker); }
 
 // End of all extents in the segment that the journal lists.
 uint64_t end_of_listed(const RecoveredStore& store, ckpt::SegmentId segment) {
@@ -53,8 +53,8 @@ bool knows_epoch(const RecoveredStore& store, const ckpt::SnapshotKey& snapshot)
   return last != store.epochs.end() && snapshot.epoch <= last->second.epoch;
 }
 
-Status look_into(Disk& disk, FileId file, ckpt::SegmentId segment, const RecoveredStore& store,
-                 SegmentFindings& found) {
+Status check_segment_header(Disk& disk, FileId file, ckpt::SegmentId segment,
+                            const RecoveredStore& store, SegmentFindings& found) {
   AlignedBuffer memory(kBlockBytes);
   const auto read = [&](uint64_t offset, uint64_t bytes) -> Result<ckpt::ByteView> {
     if (memory.size() < bytes) memory = AlignedBuffer(bytes);
@@ -77,12 +77,12 @@ Status look_into(Disk& disk, FileId file, ckpt::SegmentId segment, const Recover
   return {};
 }
 
-Status look_at(Disk& disk, ckpt::SegmentId segment, const RecoveredStore& store,
-               SegmentFindings& found) {
+Status check_segment(Disk& disk, ckpt::SegmentId segment, const RecoveredStore& store,
+                     SegmentFindings& found) {
   CKPT_ASSIGN(const FileId file, disk.open(segment_path(segment), {}));
-  const Status looked = look_into(disk, file, segment, store, found);
+  const Status checked = check_segment_header(disk, file, segment, store, found);
   disk.close(file);
-  return looked;
+  return checked;
 }
 
 }  // namespace
@@ -113,15 +113,15 @@ Result<SegmentFindings> read_segment_headers(Disk& disk, const RecoveredStore& s
   for (const std::string& name : *names) {
     const auto segment = segment_of_name(name);
     if (!segment) continue;
-    const Status looked = look_at(disk, *segment, store, found);
-    if (looked.ok()) continue;
-    if (!says_damage(looked.error())) {
-      return make_error(looked.error().code,
+    const Status checked = check_segment(disk, *segment, store, found);
+    if (checked.ok()) continue;
+    if (!is_data_loss(checked.error())) {
+      return make_error(checked.error().code,
                         "{}: whether it belongs to {} cannot be told, so nothing was changed: make "
                         "it readable for ckptd, and start again",
-                        looked.error().message, kJournalPath);
+                        checked.error().message, kJournalPath);
     }
-    spdlog::warn("{}", looked.error().message);
+    spdlog::warn("{}", checked.error().message);
   }
   return found;
 }
@@ -151,7 +151,7 @@ Status check_journal_is_newest(Disk& disk, const SegmentFindings& found,
       kJournalPath, of_others ? ", or of another copy of the store" : "", listed_names(paths),
       of_others ? "an epoch that it has no record of"
                 : "a later start of ckptd than its last record",
-      ckpt::base::to_hex(store.id), kJournalDirectory, kOlderJournalMeant);
+      ckpt::base::to_hex(store.id), kJournalDirectory, kOlderJournalMarker);
 }
 
 Status mean_older_journal(Disk& disk) {

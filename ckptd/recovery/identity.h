@@ -43,7 +43,7 @@ Status check_journal_is_newest(Disk& disk, const SegmentFindings& found,
 // A marker file in the journal's directory: use this journal although it is older than the
 // segments. A user creates it for that purpose, and a salvage because the new journal counts fewer
 // startups. Startup removes it after reclaiming the space that the journal does not list.
-inline constexpr char kOlderJournalMeant[] = "older-journal-is-meant";
+inline constexpr char kOlderJournalMarker[] = "older-journal-is-meant";
 Status mean_older_journal(Disk& disk);
 Status forget_older_journal(Disk& disk);
 

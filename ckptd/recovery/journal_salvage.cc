@@ -53,7 +53,7 @@ ckpt::base::Hash128 hash_of_hex(std::string_view text) {
 Error cannot_salvage(const RecoveredStore& store, const JournalDamage::Lost& lost,
                      const std::string& catalog) {
   const uint64_t offset = store.end.offset;
-  const std::string go_on =
+  const std::string truncate_hint =
       offset == 0 ? ""
                   : fmt::format(
                         "; or, to go on without everything after record {}, copy the data "
@@ -62,10 +62,11 @@ Error cannot_salvage(const RecoveredStore& store, const JournalDamage::Lost& los
   return make_error(ErrorCode::kCorrupt,
                     "{}: {}: records {} to {} are partly lost, and {}: put the journal, or the "
                     "directory catalog, back from a copy{}",
-                    kJournalPath, store.damage->reason, lost.first, lost.last, catalog, go_on);
+                    kJournalPath, store.damage->reason, lost.first, lost.last, catalog,
+                    truncate_hint);
 }
 
-void tell_salvaged(const std::string& kept) {
+void log_salvaged(const std::string& kept) {
   log_event(spdlog::level::err, "journal_salvaged", {{"path", kJournalPath}, {"kept", kept}},
             "{}: written anew from the catalog; the damaged one is kept as {}. What the catalog "
             "does not hold is in that one only: who was in earlier epochs, when the store was "
@@ -136,7 +137,7 @@ class SalvageCounts {
     ++(check.damaged ? runs_[run].damaged : runs_[run].unread);
     note(runs_[run], commit, check.reason);
   }
-  void tell() const {
+  void log() const {
     for (const auto& [name, run] : runs_) {
       spdlog::log(run.damaged + run.lost > 0 ? spdlog::level::err : spdlog::level::warn,
                   "{}: the records of {} were put back from the catalog: {} lost, {} with damaged "
@@ -165,7 +166,7 @@ class SalvageCounts {
 Result<bool> JournalSalvage::finish() {
   CKPT_ASSIGN(const std::string kept,
               take_new_journal(disk_, [this] { return history_.keeper().open_and_clear(); }));
-  if (!kept.empty()) tell_salvaged(kept);
+  if (!kept.empty()) log_salvaged(kept);
   return !kept.empty();
 }
 
@@ -226,7 +227,7 @@ Result<bool> JournalSalvage::salvage(RecoveredStore& store) {
   disk_.close(std::exchange(store.journal, 0));
   CKPT_ASSIGN(const std::string kept,
               take_new_journal(disk_, [this] { return history_.keeper().clear_on_disk(); }));
-  tell_salvaged(kept);
+  log_salvaged(kept);
   const bool clean = store.clean;
   CKPT_ASSIGN(store, recover_store(disk_, random_seed_));
   store.clean = clean;
@@ -276,7 +277,7 @@ Status JournalSalvage::write_new_journal(const RecoveredStore& damaged, const Sa
     if (check.damaged) putter.add(*check.damaged);
     counts.moved(run_of(index, key), commit_of(key), check);
   }
-  counts.tell();
+  counts.log();
   // StoreClosed marks salvaged.log as complete.
   fb::StoreClosedT closed;
   closed.time_ns = turn_.wall_clock_ns();

@@ -19,14 +19,14 @@ using ckpt::kBlockBytes;
 
 namespace {
 
-constexpr uint64_t kLookBytes = 4u << 20;
+constexpr uint64_t kScanBytes = 4u << 20;
 constexpr size_t kNamesMax = 32;  // in the warning
 
 // Searches one segment for unlisted extents, a stretch at a time.
 class UnlistedExtents {
  public:
   UnlistedExtents(Disk& disk, FileId file, ckpt::SegmentId segment, const RecoveredStore& store)
-      : disk_(disk), file_(file), segment_(segment), store_(store), memory_(kLookBytes) {}
+      : disk_(disk), file_(file), segment_(segment), store_(store), memory_(kScanBytes) {}
 
   Status find(std::vector<ExtentPlace> listed, std::set<ckpt::SnapshotKey>& found) {
     CKPT_ASSIGN(const uint64_t size, disk_.size(file_));
@@ -83,12 +83,12 @@ Result<std::set<ckpt::SnapshotKey>> unlisted_snapshots(Disk& disk, const Recover
     const std::string path = segment_path(*segment);
     CKPT_ASSIGN(const FileId file, disk.open(path, {}));
     const auto listed = store.listed.find(*segment);
-    const Status looked =
+    const Status scanned =
         UnlistedExtents(disk, file, *segment, store)
             .find(listed == store.listed.end() ? std::vector<ExtentPlace>() : listed->second,
                   found);
     disk.close(file);
-    if (!looked.ok()) spdlog::warn("{}: {}", path, looked.error().message);
+    if (!scanned.ok()) spdlog::warn("{}: {}", path, scanned.error().message);
   }
   return found;
 }
@@ -159,7 +159,7 @@ std::vector<std::string> names_of_lost(const LostEnd& lost, const Catalog& catal
   return names;
 }
 
-void tell_lost_end(const LostEnd& lost, std::vector<std::string> names) {
+void log_lost_end(const LostEnd& lost, std::vector<std::string> names) {
   if (names.empty()) return;
   const size_t left_out = names.size() - std::min(names.size(), kNamesMax);
   names.resize(names.size() - left_out);

@@ -26,6 +26,6 @@ Result<LostEnd> cut_end(Disk& disk, const RecoveredStore& store, bool no_catalog
 // journal's runs are in the catalog, and read as a whole (catalog/whole_read.h).
 std::vector<std::string> names_of_lost(const LostEnd& lost, const Catalog& catalog);
 // Logs a warning if there are names.
-void tell_lost_end(const LostEnd& lost, std::vector<std::string> names);
+void log_lost_end(const LostEnd& lost, std::vector<std::string> names);
 
 }  // namespace ckptd

@@ -110,7 +110,7 @@ Result<ckpt::base::Hash128> check_salvaged(Disk& disk) {
         return {};
       });
   disk.close(file);
-  if (!scan.ok() && !says_damage(scan.error())) return scan.error();
+  if (!scan.ok() && !is_data_loss(scan.error())) return scan.error();
   const bool whole = scan.ok() && scan->torn_bytes == 0 && last == fb::RecordBody::StoreClosed;
   if (whole) return store;
   return ckpt::make_error(ckpt::ErrorCode::kCorrupt, "{}: {}", path,
@@ -122,7 +122,7 @@ Result<ckpt::base::Hash128> check_salvaged(Disk& disk) {
 Result<std::optional<ckpt::base::Hash128>> store_of_journal(Disk& disk) {
   std::optional<ckpt::base::Hash128> store;
   const auto file = disk.open(kJournalPath, {});
-  if (!file.ok() && says_damage(file.error())) return store;
+  if (!file.ok() && is_data_loss(file.error())) return store;
   CKPT_TRY(file);
   // The first record that names the store ends the scan.
   const auto scan = scan_journal_file(
@@ -136,7 +136,7 @@ Result<std::optional<ckpt::base::Hash128>> store_of_journal(Disk& disk) {
       },
       [](const ckpt::JournalGap&) {});
   disk.close(*file);
-  if (!store && !scan.ok() && !says_damage(scan.error())) return scan.error();
+  if (!store && !scan.ok() && !is_data_loss(scan.error())) return scan.error();
   return store;
 }
 

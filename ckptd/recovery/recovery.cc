@@ -137,8 +137,7 @@ Status Recovery::check_identity(const RecoveredStore& store, bool finished_salva
   CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk_, store));
   CKPT_TRY(check_segments_are_ours(found, store));
   CKPT_TRY(history_.keeper().open(store));
-  const bool lost_records =
-      store.damage || history_.keeper().knows_more_than(history_.last_sequence());
+  const bool lost_records = store.damage || history_.keeper().is_ahead_of(history_.last_sequence());
   if (finished_salvage || lost_records) return {};
   return check_journal_is_newest(disk_, found, store);
 }
@@ -152,7 +151,7 @@ Status Recovery::fill_catalog(const RecoveredStore& store, const LostEnd& lost_e
   if (no_catalog) log_catalog_made(store, history_.catalog().applied_sequence());
   CKPT_ASSIGN(const auto lost_names,
               history_.read([&] { return Result(names_of_lost(lost_end, history_.catalog())); }));
-  tell_lost_end(lost_end, lost_names);
+  log_lost_end(lost_end, lost_names);
   return {};
 }
 
@@ -164,7 +163,7 @@ Status Recovery::mark_damaged(const std::vector<SnapshotKey>& replayed) {
     }));
     if (check.damaged) records.push_back(std::move(*check.damaged));
   }
-  checker_.tell_left_out();
+  checker_.log_left_out();
   if (records.empty()) return {};
   Status recorded = history_.record_blocking(records);
   if (!recorded.ok() && recorded.error().code == ErrorCode::kResourceExhausted) {

@@ -11,7 +11,7 @@ RunProgress::Durable durable_of(const CommitInfo& commit) {
                                .time_ns = commit.time_ns,
                                .lost_tokens = {},
                                .plt = {}};
-  if (losses_told(commit)) durable.lost_tokens = commit.lost_tokens;
+  if (losses_recorded(commit)) durable.lost_tokens = commit.lost_tokens;
   if (plt != commit.metrics.end()) durable.plt = plt->second;
   return durable;
 }

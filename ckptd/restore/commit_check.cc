@@ -11,7 +11,7 @@ VerifyError error_of_journal(std::string reason, bool damage) {
   return {.run = {}, .unit = kJournalPath, .reason = std::move(reason), .damage = damage};
 }
 
-VerifyError unchecked_for_want_of_catalog(const ckpt::Error& why) {
+VerifyError unchecked_without_catalog(const ckpt::Error& why) {
   return {.run = {}, .unit = kCatalogDirectory, .reason = why.message, .damage = false};
 }
 
@@ -100,8 +100,9 @@ std::vector<VerifyError> CommitCheck::errors(size_t extent, const ExtentReader::
 }
 
 std::vector<VerifyError> CommitCheck::last_errors() const {
-  const bool said = std::ranges::any_of(reported_, [](const auto& unit) { return unit.second; });
-  if (!info_.damaged || said) return {};
+  const bool any_reported =
+      std::ranges::any_of(reported_, [](const auto& unit) { return unit.second; });
+  if (!info_.damaged || any_reported) return {};
   const auto first = info_.units.empty() ? std::nullopt : std::optional(info_.units.front());
   return {error(first, info_.reason + "; a restart of ckptd checks it again")};
 }

@@ -32,7 +32,7 @@ struct VerifyError {
 // An error of the journal: it belongs to no run, and names the journal's path as the unit.
 VerifyError error_of_journal(std::string reason, bool damage);
 // The catalog cannot be read, so the targets are unknown: the error has no run, unit "catalog".
-VerifyError unchecked_for_want_of_catalog(const ckpt::Error& why);
+VerifyError unchecked_without_catalog(const ckpt::Error& why);
 
 class CommitCheck {
  public:

@@ -23,7 +23,7 @@ class ExtentCheck {
   uint64_t bytes() const;  // of the whole extent: header and padded payload
   // The next bytes.
   void feed(ckpt::ByteView bytes);
-  // Skips the next bytes: they are lost, or the system refused to read them (says_damage() in
+  // Skips the next bytes: they are lost, or the system refused to read them (is_data_loss() in
   // io/disk.h) and their state is unknown.
   enum class Missing : uint8_t { kLost, kUnchecked };
   void skip(uint64_t bytes, const std::string& reason, Missing missing);

@@ -13,7 +13,7 @@ static_assert(limits::kVerifyPieceBytes % ckpt::kBlockBytes == 0);
 namespace {
 
 ExtentCheck::Missing missing_by(const ckpt::Error& error) {
-  return says_damage(error) ? ExtentCheck::Missing::kLost : ExtentCheck::Missing::kUnchecked;
+  return is_data_loss(error) ? ExtentCheck::Missing::kLost : ExtentCheck::Missing::kUnchecked;
 }
 
 }  // namespace

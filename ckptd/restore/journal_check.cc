@@ -49,13 +49,13 @@ void JournalCheck::read_piece() {
                 .offset = at_.offset,
                 .memory = buffer_.bytes().first(piece_bytes_),
                 .on_done = [this](const Result<uint64_t>& got) {
-                  if (came_back()) check_piece(got);
+                  if (end_wait()) check_piece(got);
                 }});
 }
 
 void JournalCheck::check_piece(const Result<uint64_t>& got) {
   outcome_.bytes += piece_bytes_;
-  if (!got.ok() && !says_damage(got.error())) return finish_unchecked(got.error());
+  if (!got.ok() && !is_data_loss(got.error())) return finish_unchecked(got.error());
   if (!got.ok()) return finish(got.error().message);
   if (*got < piece_bytes_) {
     return finish(fmt::format("journal at offset {}: the file ends here", at_.offset + *got));
@@ -100,12 +100,12 @@ void JournalCheck::stop(std::function<void()> on_stopped) {
 void JournalCheck::on_executor(std::function<void()> work, std::function<void()> then) {
   waiting_ = true;
   executor_.run(std::move(work), [this, then = std::move(then)] {
-    if (came_back()) then();
+    if (end_wait()) then();
   });
 }
 
 // False: the check is being stopped, and on_stopped has run.
-bool JournalCheck::came_back() {
+bool JournalCheck::end_wait() {
   waiting_ = false;
   if (!on_stopped_) return true;
   buffer_ = AlignedBuffer();

@@ -50,7 +50,7 @@ class JournalCheck {
   void finish_with_outcome();
   // Runs `work` on the executor, then `then` from the loop. No other work runs meanwhile.
   void on_executor(std::function<void()> work, std::function<void()> then);
-  bool came_back();
+  bool end_wait();
 
   Disk& disk_;
   Executor& executor_;

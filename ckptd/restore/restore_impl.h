@@ -138,7 +138,7 @@ struct RestoreJob::Impl {
   void hold(const std::vector<PlannedRead>& reads);
   // Drops `fragment`; returns its replacement, which is not in the queue yet.
   static std::shared_ptr<RestoreFragment> again_from(RestoreFragment& fragment, const Place& place);
-  void note_source(const RestoreFragment& fragment, const std::string& what);
+  void note_source(const RestoreFragment& fragment, const std::string& source_text);
   void from_older_version(const RestoreFragment& fragment, const Place& failed,
                           const std::string& reason);
   bool stale(const RestoreFragment& fragment) const;

@@ -90,7 +90,7 @@ void RestoreJob::tick(std::chrono::nanoseconds now) { impl_->tick(now); }
 
 void RestoreJob::release(uint32_t slab) {
   if (impl_->out.erase(slab) == 0) return;
-  impl_->context.staging.give_back_restore_slab(impl_->arena, slab);
+  impl_->context.staging.release_restore_slab(impl_->arena, slab);
   impl_->pump();
 }
 
@@ -101,7 +101,7 @@ void RestoreJob::close(std::function<void()> on_closed) {
   impl_->queue.clear();
   impl_->located.clear();
   for (const uint32_t slab : impl_->out) {
-    impl_->context.staging.give_back_restore_slab(impl_->arena, slab);
+    impl_->context.staging.release_restore_slab(impl_->arena, slab);
   }
   impl_->out.clear();
   impl_->holds.clear();
@@ -207,7 +207,7 @@ void RestoreJob::Impl::checked(FillingWindow& window) {
 
   const bool failed = failure.has_value() && !over;
   if (over || closed || failed || result.pieces.empty()) {
-    context.staging.give_back_restore_slab(arena, result.slab);
+    context.staging.release_restore_slab(arena, result.slab);
     result.slab = kNoSlab;
   }
   if (closed) {
@@ -250,7 +250,7 @@ void RestoreJob::Impl::settle(RestoreSlot& slot, std::vector<WindowPiece>& piece
 void RestoreJob::Impl::from_next_source(RestoreFragment& fragment, const Place& failed,
                                         const ckpt::Error& error,
                                         const std::optional<Address>& failed_base) {
-  const bool damage = says_damage(error);
+  const bool damage = is_data_loss(error);
   if (!damage) fragment.refused = error.code;
   const Source& source = context.sources.at(failed.source);
   if (const auto next = context.sources.after(failed.source, name_of(fragment))) {
@@ -278,12 +278,13 @@ std::shared_ptr<RestoreFragment> RestoreJob::Impl::again_from(RestoreFragment& f
   return again;
 }
 
-void RestoreJob::Impl::note_source(const RestoreFragment& fragment, const std::string& what) {
+void RestoreJob::Impl::note_source(const RestoreFragment& fragment,
+                                   const std::string& source_text) {
   std::vector<size_t> wants;
   wants.reserve(fragment.parts.size());
   for (const RestoreFragment::Part& part : fragment.parts) wants.push_back(part.want);
   versions.change_source(fragment.unit, fragment.snapshot, wants, [&] {
-    return fmt::format("unit {}: {}", oracle.unit_name(fragment.unit), what);
+    return fmt::format("unit {}: {}", oracle.unit_name(fragment.unit), source_text);
   });
 }
 

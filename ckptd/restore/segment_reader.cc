@@ -140,7 +140,7 @@ void SegmentReader::Impl::header_read(ckpt::SegmentId segment, const Result<uint
   const auto header = read_header(bytes, entry.header.bytes());
   Status checked = header.ok() ? check_header(segment, *header) : Status();
   // The system refused the read: the state of the header is unknown.
-  if (!bytes.ok() && !says_damage(bytes.error())) checked = bytes.error();
+  if (!bytes.ok() && !is_data_loss(bytes.error())) checked = bytes.error();
   if (!checked.ok()) {
     disk.close(entry.file);
     for (const Then& then : entry.waiting) then(checked.error());

@@ -78,7 +78,7 @@ void VerifyJob::Impl::find_targets() {
   if (found.ok()) {
     targets = std::move(found).value();
   } else {
-    add({unchecked_for_want_of_catalog(found.error())});
+    add({unchecked_without_catalog(found.error())});
   }
 }
 
@@ -94,7 +94,7 @@ bool VerifyJob::Impl::load_next() {
     commit = std::move(loaded).value();
     return true;
   }
-  add({unchecked_for_want_of_catalog(loaded.error())});  // the remaining commits are unknown, too
+  add({unchecked_without_catalog(loaded.error())});  // the remaining commits are unknown, too
   target = targets.size();
   return false;
 }

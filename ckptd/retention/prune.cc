@@ -242,9 +242,9 @@ class Planner {
     PrunePlan::Removed removed;
     removed.kept_units = needs_.of(commit);
     removed.kept_tokens = !removed.kept_units.empty() || needs_.tokens_of(point);
-    const bool as_it_is = removed.kept_units.size() == commit.units.size() &&
-                          (removed.kept_tokens || !commit.kept_tokens);
-    if (commit.deleted && as_it_is) return;
+    const bool unchanged = removed.kept_units.size() == commit.units.size() &&
+                           (removed.kept_tokens || !commit.kept_tokens);
+    if (commit.deleted && unchanged) return;
     removed.point = point;
     removed.time_ns = commit.time_ns;
     removed.again = commit.deleted;

@@ -98,13 +98,13 @@ void ViewNeeds::resolve(const Lineage& lineage, size_t units) {
   const auto found = asked_.find(lineage.id);
   if (found == asked_.end()) return;
   Walk walk(lineage.id, units, units_);
-  bool asked_as_of_fork = false;
+  bool fork_asked = false;
   const auto answer = [&](ckpt::Step step, Asked& asked) {
     if (asked.all) {
       walk.view();
-      if (lineage.parent == 0 || asked_as_of_fork) return;
+      if (lineage.parent == 0 || fork_asked) return;
       ask_parent(lineage, step, walk.missing());
-      asked_as_of_fork = step >= lineage.fork_step;
+      fork_asked = step >= lineage.fork_step;
     } else {
       asked.units.resize(units);
       ask_parent(lineage, step, walk.take(asked.units));

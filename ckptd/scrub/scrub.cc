@@ -68,7 +68,7 @@ bool Scrub::find_new_commits() {
 
 void Scrub::committed(ckpt::RunId run, ViewPoint point, uint64_t sequence) {
   if (options_.bytes_per_second == 0 || !loaded_) return;
-  others_were_busy_ = now_;
+  others_busy_at_ = now_;
   new_begun_ = new_begun_.value_or(now_);
   new_.push_back({point, {run, sequence, 0, 0}});
   keep_bound();
@@ -152,7 +152,7 @@ void Scrub::pass_done() {
             ckpt::base::counted(damages, "damaged unit"),
             ckpt::base::counted(state_.damages_left_out, "more finding"),
             ckpt::base::counted(pass.unchecked, "unit"));
-  told_unchecked_.clear();
+  logged_unchecked_.clear();
   save();
 }
 
@@ -161,7 +161,7 @@ void Scrub::pass_done() {
 void Scrub::tick(Time now) {
   now_ = now;
   const bool others_busy = options_.others_busy();
-  if (others_busy) others_were_busy_ = now;
+  if (others_busy) others_busy_at_ = now;
   pace_.tick(now, others_busy);
   if (!loaded_) load_state();
   continue_reading();
@@ -240,7 +240,7 @@ bool Scrub::load_next() {
 
 bool Scrub::new_is_due() const {
   if (new_.empty()) return false;
-  const bool lull = !others_were_busy_ || now_ - *others_were_busy_ >= limits::kScrubNewAfter;
+  const bool lull = !others_busy_at_ || now_ - *others_busy_at_ >= limits::kScrubNewAfter;
   return lull || (new_begun_ && now_ - *new_begun_ >= limits::kScrubNewEvery);
 }
 
@@ -337,7 +337,7 @@ void Scrub::drop_extent() {
   });
 }
 
-bool Scrub::step_aside() {
+bool Scrub::pause_reads() {
   drop_extent();
   return !stopping_;
 }

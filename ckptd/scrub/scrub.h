@@ -11,7 +11,7 @@
 // limits::kScrubSaveEvery late, so that a pass continues after a restart. Scrub changes and deletes
 // nothing. Damage is counted, logged, and shown until a later pass, or a verify of the run, does
 // not find it any more. Bytes that the system refuses to read are no damage: they are counted
-// apart. Commits that are deleted meanwhile are skipped, and their damage is dropped; step_aside()
+// apart. Commits that are deleted meanwhile are skipped, and their damage is dropped; pause_reads()
 // is called before space is reclaimed.
 //
 // Loop thread. The destructor asserts that it was closed.
@@ -81,7 +81,7 @@ class Scrub {
   Result<uint64_t> begin_pass(uint64_t bytes_per_second);
   // True: reads nothing and has no file open. False: drops the current extent, and will read it
   // again; ask again after the next poll.
-  bool step_aside();
+  bool pause_reads();
   // Reads nothing more. on_closed runs from the loop, never within this call.
   void close(std::function<void()> on_closed);
 
@@ -119,7 +119,7 @@ class Scrub {
   bool has_a_line(const VerifyError& error);
   enum class Kept : uint8_t { kKnown, kNew, kNoRoom };
   Kept keep_damage(const VerifyError& error, uint64_t now_ns);
-  void could_not_check(const VerifyError& error);
+  void record_unchecked(const VerifyError& error);
   // The damage as shown from now on; nullopt: no commit of the run needs the bytes.
   std::optional<ScrubDamage> still_needed(ScrubDamage damage, ckpt::RunId run,
                                           const std::vector<ckpt::UnitSpec>& units,
@@ -135,7 +135,7 @@ class Scrub {
   ScrubState state_;
   Time now_{};
   std::optional<Time> unsaved_since_;
-  std::optional<Time> others_were_busy_;  // most recent time
+  std::optional<Time> others_busy_at_;  // most recent time
   std::optional<Time> new_begun_;  // last start of a new commit; before the first, when it arrived
   Pace pace_;
 
@@ -144,7 +144,7 @@ class Scrub {
   std::optional<CommitCheck> commit_;                 // the current one
   bool commit_is_new_ = false;                        // the front of new_; else of of_run_
   std::map<ckpt::SegmentId, uint64_t> damage_lines_;  // in this pass; 0: of no segment
-  std::string told_unchecked_;                        // the last logged reason
+  std::string logged_unchecked_;                      // the last logged reason
   std::map<ckpt::SnapshotKey, bool> writers_;         // writers of shared extents: do they exist?
   uint64_t pass_until_ = 0;    // the last record when the pass began or continued
   uint64_t pass_covers_ = 0;   // the same, 0 if the last daemon began it

@@ -21,7 +21,7 @@ void Scrub::found(const std::vector<VerifyError>& errors) {
     if (error.damage) {
       found_damage(error, now_ns);
     } else {
-      could_not_check(error);
+      record_unchecked(error);
     }
   }
 }
@@ -29,7 +29,7 @@ void Scrub::found(const std::vector<VerifyError>& errors) {
 namespace {
 
 // Prefix for the unit in a sentence: empty for the journal, which belongs to no run.
-std::string whose(const VerifyError& error) {
+std::string unit_prefix(const VerifyError& error) {
   if (error.run.empty()) return {};
   return ckpt::commit_name(error.run, error.lineage, error.step) + " unit ";
 }
@@ -54,7 +54,7 @@ void Scrub::found_damage(const VerifyError& error, uint64_t now_ns) {
              {"step", error.step},
              {"unit", error.unit},
              {"reason", error.reason}},
-            "scrub: {}{}: damaged: {}", whose(error), error.unit, error.reason);
+            "scrub: {}{}: damaged: {}", unit_prefix(error), error.unit, error.reason);
 }
 
 // Bounds the lines per segment file. The first one of a missing file, and the last one, say more.
@@ -139,7 +139,7 @@ void add_damage(std::vector<ScrubDamage>& damages, ScrubDamage damage) {
 std::optional<ScrubDamage> Scrub::still_needed(ScrubDamage damage, ckpt::RunId run,
                                                const std::vector<ckpt::UnitSpec>& units,
                                                size_t& holders_left) const {
-  const auto commits = commits_that_need(catalog_, damage, run, units, holders_left);
+  const auto commits = dependent_commits(catalog_, damage, run, units, holders_left);
   if (!commits.empty()) {
     damage.lineage = commits.front().lineage;
     damage.step = commits.front().step;
@@ -183,7 +183,7 @@ void Scrub::deleted(const RunInfo& run, const std::set<ViewPoint>& commits) {
 
 // Recorded damage of the unit stays, because this pass did not disprove it. Logs one line per
 // cause, however many units it affects.
-void Scrub::could_not_check(const VerifyError& error) {
+void Scrub::record_unchecked(const VerifyError& error) {
   const auto known = known_damage(state_.damages, error);
   if (known != state_.damages.end()) known->pass = newest_pass();
   if (!commit_is_new_ && state_.pass) {
@@ -192,8 +192,9 @@ void Scrub::could_not_check(const VerifyError& error) {
   }
   // The cause is at the end of the reason, after the place.
   const std::string cause = error.reason.substr(error.reason.rfind(": ") + 1);
-  if (std::exchange(told_unchecked_, cause) == cause) return;
-  spdlog::warn("scrub: {}{}: could not be checked: {}", whose(error), error.unit, error.reason);
+  if (std::exchange(logged_unchecked_, cause) == cause) return;
+  spdlog::warn("scrub: {}{}: could not be checked: {}", unit_prefix(error), error.unit,
+               error.reason);
 }
 
 }  // namespace ckptd

@@ -49,10 +49,10 @@ bool RepeatedWarning::say(Time now) {
   // left_out() reports the left-out lines first; no new period begins before that.
   if (left_out_ == 0 && now - began_ >= limits::kWarningsPeriod) {
     began_ = now;
-    said_ = 0;
+    warnings_ = 0;
   }
-  if (said_ < limits::kWarningsPerPeriodMax) {
-    ++said_;
+  if (warnings_ < limits::kWarningsPerPeriodMax) {
+    ++warnings_;
     return true;
   }
   ++left_out_;

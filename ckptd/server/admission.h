@@ -47,7 +47,7 @@ class RepeatedWarning {
 
  private:
   Time began_;
-  size_t said_ = 0;
+  size_t warnings_ = 0;
   uint64_t left_out_ = 0;
 };
 

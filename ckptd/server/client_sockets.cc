@@ -132,7 +132,7 @@ void ClientSockets::start() {
 
 // Clients connect to the new sockets; connections of the old ones stay.
 void ClientSockets::keep_files(Clock::time_point now) {
-  if (main_watch_ && main_watch_->look(now)) {
+  if (main_watch_ && main_watch_->poll(now)) {
     quarantine_->close(Quarantine::kStrangers, main_.release());
     rights_until_.reset();
     const Status listening = listen_main();
@@ -142,7 +142,7 @@ void ClientSockets::keep_files(Clock::time_point now) {
       main_watch_->failed(listening.error().message);
     }
   }
-  if (arena_watch_ && arena_watch_->look(now)) {
+  if (arena_watch_ && arena_watch_->poll(now)) {
     quarantine_->close(Quarantine::kStrangers, arena_.release());
     listen_arena();
     if (arena_.listening()) arena_.start();

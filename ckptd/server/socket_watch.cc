@@ -8,13 +8,13 @@ namespace ckptd {
 
 namespace {
 
-constexpr std::chrono::seconds kLookEvery{1};
+constexpr std::chrono::seconds kPollEvery{1};
 
 }  // namespace
 
-bool SocketWatch::look(Clock::time_point now) {
-  if (now < next_look_) return false;
-  next_look_ = now + kLookEvery;
+bool SocketWatch::poll(Clock::time_point now) {
+  if (now < next_poll_) return false;
+  next_poll_ = now + kPollEvery;
   if (fault_.empty() && file_.intact()) return false;
   const ckpt::Status renewed = file_.renew();
   if (renewed.ok()) {

@@ -22,9 +22,9 @@ class SocketWatch {
       : file_(file), path_(std::move(path)), loss_(std::move(loss)) {}
 
   // True if the file was just created again: the caller then calls listen() on it.
-  bool look(Clock::time_point now);
+  bool poll(Clock::time_point now);
 
-  // The file exists, but nobody listens on it: the next look() creates it again.
+  // The file exists, but nobody listens on it: the next poll() creates it again.
   void failed(const std::string& reason);
 
   // The loss and its reason, as one sentence; empty while there is none.
@@ -36,7 +36,7 @@ class SocketWatch {
   UnixSocketFile& file_;
   const std::string path_;
   const std::string loss_;
-  Clock::time_point next_look_{};
+  Clock::time_point next_poll_{};
   std::string fault_;
 };
 

@@ -73,7 +73,7 @@ std::string first_directory(const std::string& path, const Matches& matches) {
 
 Result<std::unique_ptr<UnixSocketFile>> UnixSocketFile::bind(const std::string& path) {
   std::unique_ptr<UnixSocketFile> file(new UnixSocketFile(path));
-  CKPT_TRY(file->make(LockFile::for_two_seconds()));
+  CKPT_TRY(file->make(LockFile::retry_for_two_seconds()));
   return file;
 }
 

@@ -24,7 +24,7 @@ struct Session {
   ckpt::fb::SessionKind kind = ckpt::fb::SessionKind::Control;
   std::string client;
   Time connected_at{};
-  bool wanted_told = false;  // the log has reported that another session waits for its place
+  bool wait_logged = false;  // the log has reported that another session waits for its place
   std::string run_name;
   ckpt::fb::AlarmPolicy alarms = ckpt::fb::AlarmPolicy::Off;  // its own, or the default
   std::optional<ckpt::RunId> run;                             // once registered

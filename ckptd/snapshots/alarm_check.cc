@@ -67,7 +67,7 @@ PayloadObserver AlarmCheck::observe_floats(const OpenSnapshotState& open,
                                            const std::shared_ptr<NotFiniteScan>& scan) {
   if (open.alarm_policy == fb::AlarmPolicy::Off) return {};
   return [scan](const ckpt::ExtentFragment& fragment, ckpt::ByteView bytes, uint64_t from,
-                uint64_t to) { scan->look(fragment, bytes, from, to); };
+                uint64_t to) { scan->check(fragment, bytes, from, to); };
 }
 
 ckpt::AlarmList AlarmCheck::raise(const Ingest::CommitAction& action, OpenSnapshots& snapshots) {
@@ -102,9 +102,9 @@ ckpt::AlarmList AlarmCheck::raise(const Ingest::CommitAction& action, OpenSnapsh
     for (const auto& [step, earlier] : pending) add_versions(*earlier, key.lineage, with_pending);
   }
   const auto tokens_at = [&](ViewPoint commit) {
-    const auto on_its_way = pending.find(commit.step);
-    const bool is_pending = on_its_way != pending.end() && commit.lineage == key.lineage;
-    return is_pending ? on_its_way->second->tokens : catalog.expert_tokens(key.run, commit);
+    const auto in_flight = pending.find(commit.step);
+    const bool is_pending = in_flight != pending.end() && commit.lineage == key.lineage;
+    return is_pending ? in_flight->second->tokens : catalog.expert_tokens(key.run, commit);
   };
   Judgement judgement =
       judge(facts, **units, with_pending.empty() ? indexed : with_pending, tokens_at);

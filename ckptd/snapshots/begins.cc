@@ -217,7 +217,7 @@ void Begins::refuse_waiting() {
 }
 
 // The commit was durable, but the last daemon did not tell this member. False: it was not.
-Result<bool> Begins::tell_committed(const Session& session, const fb::BeginSnapshotT& begin) {
+Result<bool> Begins::answer_if_committed(const Session& session, const fb::BeginSnapshotT& begin) {
   const SnapshotNeeds& needs = core_.needs;
   const Catalog& catalog = needs.history.catalog();
   const auto run = catalog.run(session.run_name);
@@ -256,7 +256,7 @@ Status Begins::claim(const Session& session, const std::vector<uint32_t>& slabs,
 void Begins::reopen(Session& session, const fb::ReopenSnapshotT& message) {
   const SnapshotNeeds& needs = core_.needs;
   const fb::BeginSnapshotT& part = *message.begin;
-  const auto committed = tell_committed(session, part);
+  const auto committed = answer_if_committed(session, part);
   if (!committed.ok()) {
     return needs.replies.refuse(session.id, message.request, committed.error());
   }

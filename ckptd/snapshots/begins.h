@@ -45,7 +45,7 @@ class Begins {
                            const ckpt::fb::BeginSnapshotT& message);
   Status skip(const Session& session, const ckpt::SnapshotKey& key,
               const ckpt::fb::BeginSnapshotT& message, const std::vector<uint32_t>& slabs);
-  Result<bool> tell_committed(const Session& session, const ckpt::fb::BeginSnapshotT& begin);
+  Result<bool> answer_if_committed(const Session& session, const ckpt::fb::BeginSnapshotT& begin);
   Status claim(const Session& session, const std::vector<uint32_t>& slabs,
                OpenSnapshotState::Share& share);
 

@@ -61,8 +61,8 @@ void Registrations::note(const std::string& run, const fb::RegisterUnitsT& messa
   std::vector<fb::UnitCodec> codecs = message.codecs;
   std::ranges::replace(codecs, fb::UnitCodec::Auto, fb::UnitCodec::None);
   const auto known = codecs_.find(run);
-  const bool told = known != codecs_.end() && known->second == codecs;  // by another rank
-  if (codecs != message.codecs && !told) {
+  const bool reported = known != codecs_.end() && known->second == codecs;  // by another rank
+  if (codecs != message.codecs && !reported) {
     spdlog::warn("run {}: {}; the run goes on with none", run, ckpt::kAutoCodecRemoved);
   }
   codecs_[run] = std::move(codecs);

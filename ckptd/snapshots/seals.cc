@@ -66,7 +66,7 @@ void Seals::seal(Session& session, const fb::SealSlabT& message) {
     return core_.execute(core_.ingest.abort(*key, error));
   }
   const ckpt::Rank rank = needs.member(session.id)->rank;
-  core_.open.at(*key).timer.told(ckpt::wire::from_fb(message.timings));
+  core_.open.at(*key).timer.member_reported(ckpt::wire::from_fb(message.timings));
   const Ingest::Outcome outcome = core_.ingest.sealed(*key, rank, staged->fragments());
   if (!outcome.status.ok()) {
     needs.replies.refuse(session.id, message.request, outcome.status.error());

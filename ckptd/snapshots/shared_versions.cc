@@ -87,15 +87,15 @@ void SharedVersions::note_base(ckpt::UnitId unit, uint64_t offset, const BasePla
 
 void SharedVersions::list_extents(std::vector<WrittenExtent>& extents) {
   std::set<ExtentBegin> of_bases;
-  const auto look = [&](const WrittenExtent& extent) {
+  const auto add_bases = [&](const WrittenExtent& extent) {
     for (const ckpt::ExtentFragment& fragment : extent.fragments) {
       if (!ckpt::is_delta(fragment.codec)) continue;
       const ckpt::WrittenBase& base = bases_.at({fragment.unit, fragment.offset});
       of_bases.insert({base.segment, base.extent_offset});
     }
   };
-  for (const WrittenExtent& extent : extents) look(extent);
-  for (const auto& [place, extent] : extents_) look(extent);
+  for (const WrittenExtent& extent : extents) add_bases(extent);
+  for (const auto& [place, extent] : extents_) add_bases(extent);
   for (auto& [place, extent] : extents_) {
     if (extent.fragments.empty() && !of_bases.contains(place)) continue;
     // Comparisons have ended in any order.

@@ -224,15 +224,15 @@ void Snapshots::fail(const Ingest::FailAction& action) {
 void Snapshots::announce(const SnapshotKey& key, fb::SnapshotLevel level, uint64_t bytes,
                          const Error* error, const std::string& alarms) {
   const std::vector<SessionId> members = needs_.members(key.run, key.epoch);
-  std::set<SessionId> told(members.begin(), members.end());
+  std::set<SessionId> recipients(members.begin(), members.end());
   fb::SnapshotTimings timings;
   if (const auto open = open_.find(key); open != open_.end()) {
-    for (const auto& [session, share] : open->second.shares) told.insert(session);
+    for (const auto& [session, share] : open->second.shares) recipients.insert(session);
     if (level >= fb::SnapshotLevel::Durable) {
       timings = ckpt::wire::to_fb(open->second.timer.timings());
     }
   }
-  for (const SessionId session : told) {
+  for (const SessionId session : recipients) {
     fb::SnapshotStateT state;
     state.epoch = key.epoch;
     state.step = key.step;

@@ -75,7 +75,7 @@ class ArenaState {
   uint32_t warm_chunks = 0;                      // chunks [0, warm_chunks) are faulted in
   bool warming = false;                          // the executor is faulting it in
   bool ended = false;                            // its session has ended
-  bool parked = false;               // ended, but the trainer may return: see take_back()
+  bool parked = false;               // ended, but the trainer may return: see restore_kept()
   std::optional<SlabLedger> ledger;  // if there is a keeper
 };
 

@@ -36,7 +36,7 @@ uint64_t Staging::Impl::user_bytes_max(uid_t uid) const {
 
 // The rest of this user's quota, in bytes. Destroys arenas of dead sessions to get it: the user's
 // own for the user's limit, any user's for the total.
-uint64_t Staging::Impl::make_room(uid_t uid, uint64_t bytes) {
+uint64_t Staging::Impl::reclaim_quota(uid_t uid, uint64_t bytes) {
   const auto room = [](uint64_t most, uint64_t used) { return most > used ? most - used : 0; };
   const uint64_t of_user_max = user_bytes_max(uid);
   const auto users_room = [&] { return room(of_user_max, arena_bytes(uid)); };
@@ -110,7 +110,7 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   CKPT_TRY(ckpt::validate(ckpt::ArenaLayout{.slab_bytes = slab_bytes, .slab_count = 1}));
   CKPT_TRY(check_two_slabs(bytes_wanted, slab_bytes, impl_->options.arena_bytes_total));
   CKPT_TRY(check_user_quota(slab_bytes, uid, impl_->user_bytes_max(uid)));
-  const uint64_t room = impl_->make_room(uid, bytes_wanted);
+  const uint64_t room = impl_->reclaim_quota(uid, bytes_wanted);
   if (auto granted = impl_->create_warm(uid, std::min(bytes_wanted, room), slab_bytes)) {
     return *granted;
   }
@@ -146,7 +146,7 @@ ArenaUse Staging::Impl::use(uid_t uid) const {
 // For an arena that exists, but is not yet known to this daemon.
 Status Staging::Impl::check_room(uid_t uid, uint64_t arena_bytes_wanted) {
   CKPT_TRY(check_session_quota(arena_bytes_wanted, options.session_bytes_max));
-  if (make_room(uid, arena_bytes_wanted) >= arena_bytes_wanted) return {};
+  if (reclaim_quota(uid, arena_bytes_wanted) >= arena_bytes_wanted) return {};
   return no_room_error(fmt::format("the room for an arena of {} that was brought back",
                                    ckpt::base::format_size(arena_bytes_wanted)),
                        use(uid));
@@ -182,7 +182,7 @@ void Staging::session_ended(ArenaId id) {
 }
 
 // Destroys an arena without a trainer once it has only free slabs. Slabs of the memory level stay
-// until make_room() needs the space.
+// until reclaim_quota() needs the space.
 void Staging::Impl::destroy_if_over(ArenaId id) {
   const ArenaState& arena = at(id);
   const bool empty = arena.durable.empty() && arena.held.empty();

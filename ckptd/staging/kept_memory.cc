@@ -98,8 +98,9 @@ std::map<ArenaId, Staging::Impl::KeptPair> Staging::Impl::take_pairs() {
   return pairs;
 }
 
-Staging::TakenBack Staging::take_back(const std::function<bool(const ckpt::SnapshotKey&)>& wanted) {
-  TakenBack taken;
+Staging::RestoredMemory Staging::restore_kept(
+    const std::function<bool(const ckpt::SnapshotKey&)>& wanted) {
+  RestoredMemory taken;
   if (impl_->options.keeper == nullptr) return taken;
   CKPT_ASSERT_MSG(impl_->arenas.empty(), "memory is taken back before anything else");
   std::vector<Impl::KeptSlab> slabs;
@@ -151,9 +152,9 @@ void Staging::Impl::settle_kept(std::vector<KeptSlab> slabs) {
     }
     std::vector<StagedSlab> together;
     for (; i < slabs.size(); ++i) {
-      const bool with_it =
+      const bool same_snapshot =
           slabs[i].table == LedgerTable::kHeld && slabs[i].snapshot == kept.snapshot;
-      if (!with_it) break;
+      if (!same_snapshot) break;
       together.push_back(std::move(slabs[i].slab));
     }
     StagedSlab::mark_held(std::move(together), kept.snapshot);

@@ -67,9 +67,9 @@ std::vector<MemoryLevel::Slab> MemoryLevel::evict(const Slab& slab) {
   std::vector<Slab> unwanted;
   for (auto version = versions_.begin(); version != versions_.end();) {
     const auto& pieces = version->second.pieces;
-    const bool in_it = std::any_of(pieces.begin(), pieces.end(),
-                                   [&](const Piece& piece) { return piece.at == slab; });
-    version = in_it ? erase(version, unwanted) : std::next(version);
+    const bool uses_slab = std::any_of(pieces.begin(), pieces.end(),
+                                       [&](const Piece& piece) { return piece.at == slab; });
+    version = uses_slab ? erase(version, unwanted) : std::next(version);
   }
   std::erase(unwanted, slab);
   return unwanted;

@@ -257,7 +257,7 @@ std::optional<uint32_t> Staging::take_restore_slab(ArenaId id) {
   return std::nullopt;
 }
 
-void Staging::give_back_restore_slab(ArenaId id, uint32_t slab) {
+void Staging::release_restore_slab(ArenaId id, uint32_t slab) {
   impl_->change(id, slab, SlabState::kRestoring, SlabState::kFree);
   if (impl_->at(id).ended) {
     impl_->destroy_if_over(id);

@@ -135,13 +135,13 @@ class Staging {
   // snapshot is `wanted` and whose bytes all match becomes held or durable again. Blocks until
   // every byte is checked. Drops empty arenas. The others count as arenas of dead sessions, until
   // their trainers adopt() them. Call this once, before any other arena exists.
-  struct TakenBack {
+  struct RestoredMemory {
     uint64_t arenas = 0;
     uint64_t slabs = 0;
     uint64_t bytes = 0;
     uint64_t refused = 0;  // slabs and whole arenas that failed a check
   };
-  TakenBack take_back(const std::function<bool(const ckpt::SnapshotKey&)>& wanted);
+  RestoredMemory restore_kept(const std::function<bool(const ckpt::SnapshotKey&)>& wanted);
   // Idle work: fills the pool of memory for new arenas, in pieces of session_bytes_default, at most
   // as many as new sessions could get; frees memory that others need more. One step per call.
   // False: nothing to do for a while.
@@ -171,7 +171,7 @@ class Staging {
 
   // Windows for restores.
   std::optional<uint32_t> take_restore_slab(ArenaId arena);
-  void give_back_restore_slab(ArenaId arena, uint32_t slab);
+  void release_restore_slab(ArenaId arena, uint32_t slab);
   // Bytes of a slab from take_restore_slab().
   MutableByteView slab_bytes(ArenaId arena, uint32_t slab);
   // The registered buffer that slab_bytes() lies in; nullopt: plain I/O.

@@ -45,7 +45,7 @@ struct Staging::Impl {
   uint64_t arena_bytes(std::optional<uid_t> of = {}) const;  // of all, or of one user
   uint64_t user_bytes_max(uid_t uid) const;
   // Frees arenas of dead sessions, oldest first, until this much is available; returns how much is.
-  uint64_t make_room(uid_t uid, uint64_t bytes);
+  uint64_t reclaim_quota(uid_t uid, uint64_t bytes);
   void destroy_ended(const std::function<bool()>& enough, std::optional<uid_t> of);
   ArenaUse use(uid_t uid) const;
   Granted add(uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard, ckpt::ArenaMapping view,

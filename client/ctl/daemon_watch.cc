@@ -15,33 +15,33 @@ namespace ckptctl {
 namespace {
 
 // With the heartbeat that it takes to notice: about two seconds.
-constexpr std::chrono::milliseconds kTellAfter{1'500};
+constexpr std::chrono::milliseconds kReportAfter{1'500};
 // A restart of ckptd on a large store takes seconds.
 constexpr std::chrono::milliseconds kExpiresAfter{60'000};
 constexpr std::chrono::milliseconds kProbeEvery{5'000};
 
 }  // namespace
 
-bool DaemonWatch::look(const Seen& seen) {
+bool DaemonWatch::poll(const Seen& seen) {
   const std::chrono::milliseconds silence(seen.silence_ms);
-  if (silence < kTellAfter) {
+  if (silence < kReportAfter) {
     // Another session's silence may be 0 because it has not looked since before the outage.
-    if (told_ && seen.silence_ms == 0 && seen.session == silent_session_) {
+    if (reported_ && seen.silence_ms == 0 && seen.session == silent_session_) {
       options_.say(fmt::format("ckptd at socket {} answers again, after {}", options_.socket,
                                ckpt::base::format_age(silence_)));
-      told_.reset();
+      reported_.reset();
     }
     return false;
   }
   const Clock::time_point now = options_.now();
   // This outage began after the last one was seen: that one is over, and its session is gone.
-  if (told_ && now - silence > silent_at_) told_.reset();
+  if (reported_ && now - silence > silent_at_) reported_.reset();
   silent_session_ = seen.session;
   silence_ = silence;
   silent_at_ = now;
   const bool listens = seen.connected || probe(now);
   if (listens) listened_ = now;
-  if (is_news(listens, now)) tell(listens);
+  if (is_news(listens, now)) report(listens);
   const auto absent = std::min<Clock::duration>(silence, now - listened_);
   if (!options_.expires || absent < kExpiresAfter) return false;
   expired_ = ckpt::make_error(
@@ -62,17 +62,17 @@ bool DaemonWatch::probe(Clock::time_point now) {
 // A ckptd that restarts takes connections and refuses them in turns until it is ready. So a change
 // counts only once it has lasted.
 bool DaemonWatch::is_news(bool listens, Clock::time_point now) {
-  if (!told_) return true;
-  if (*told_ == listens) {
+  if (!reported_) return true;
+  if (*reported_ == listens) {
     differs_since_.reset();
     return false;
   }
   if (!differs_since_) differs_since_ = now;
-  return now - *differs_since_ >= kTellAfter;
+  return now - *differs_since_ >= kReportAfter;
 }
 
-void DaemonWatch::tell(bool listens) {
-  told_ = listens;
+void DaemonWatch::report(bool listens) {
+  reported_ = listens;
   differs_since_.reset();
   options_.say(
       listens ? fmt::format("ckptd at socket {} has not answered for {}; still waiting",
@@ -98,7 +98,7 @@ ckpt::Error with_silence(ckpt::Error error, const std::string& socket,
 
 // A datagram socket cannot connect to ckptd's stream socket, but learns whether a server has it:
 // the kernel refuses with EPROTOTYPE if one does, and with ECONNREFUSED if it has ended.
-bool somebody_listens(const std::string& socket) {
+bool socket_has_listener(const std::string& socket) {
   const auto address = ckpt::base::UnixAddress::of(socket);
   if (!address.ok()) return false;
   const ckpt::base::UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));

@@ -37,22 +37,22 @@ class DaemonWatch {
     bool connected = false;         // the session has a connection, whether or not it is answered
   };
   // Called while a call waits. True: end the wait.
-  bool look(const Seen& seen);
+  bool poll(const Seen& seen);
   // Why it ended the wait; nullopt: it did not.
   const std::optional<ckpt::Error>& expired() const { return expired_; }
 
  private:
   bool probe(Clock::time_point now);
   bool is_news(bool listens, Clock::time_point now);
-  void tell(bool listens);
+  void report(bool listens);
 
   const Options options_;
   std::optional<ckpt::Error> expired_;
   const void* silent_session_ = nullptr;  // the last session with an outage, and how long it was
   std::chrono::milliseconds silence_{0};
   Clock::time_point silent_at_{};  // when an outage was last seen
-  std::optional<bool> told_;       // of an outage: true that ckptd hangs, false that it is gone
-  std::optional<Clock::time_point> differs_since_;  // since when the opposite of told_ is true
+  std::optional<bool> reported_;   // of an outage: true that ckptd hangs, false that it is gone
+  std::optional<Clock::time_point> differs_since_;  // since when the opposite of reported_ is true
   Clock::time_point listened_{};                    // when somebody was last seen to listen
   std::optional<Clock::time_point> probed_at_;
   bool probe_found_ = false;
@@ -67,6 +67,6 @@ ckpt::Error with_silence(ckpt::Error error, const std::string& socket,
                          std::chrono::milliseconds silence, bool connected);
 
 // True if a server has the socket, or if that is not known. Leaves nothing in the listen queue.
-bool somebody_listens(const std::string& socket);
+bool socket_has_listener(const std::string& socket);
 
 }  // namespace ckptctl

@@ -88,9 +88,9 @@ Status measure(Link& link, const View& from, const View& to, const Pairs& pairs,
     CKPT_TRY(read_batch(link, to, batches_to[i], after));
     uint64_t at = 0;
     for (const WantedBytes& piece : batches_from[i]) {
-      const Measured& what = pairs.measured[piece.tag];
-      norms[what.unit].add(what.dtype, ckpt::ByteView(before).subspan(at, piece.length),
-                           ckpt::ByteView(after).subspan(at, piece.length));
+      const Measured& measured = pairs.measured[piece.tag];
+      norms[measured.unit].add(measured.dtype, ckpt::ByteView(before).subspan(at, piece.length),
+                               ckpt::ByteView(after).subspan(at, piece.length));
       at += piece.length;
     }
   }
@@ -124,12 +124,12 @@ Status add_norms(Link& link, const View& from, const View& to, Json& document) {
   }
   std::vector<ChangeNorm> norms(units.size());
   CKPT_TRY(measure(link, from, to, pairs, norms));
-  for (const Measured& what : pairs.measured) {
-    Json& unit = units[what.unit];
-    if (const auto norm = norms[what.unit].relative()) {
+  for (const Measured& measured : pairs.measured) {
+    Json& unit = units[measured.unit];
+    if (const auto norm = norms[measured.unit].relative()) {
       unit["relative_norm"] = *norm;
     } else {
-      unit["reason"] = norms[what.unit].no_norm_reason();
+      unit["reason"] = norms[measured.unit].no_norm_reason();
     }
   }
   return ckpt::ok_status();

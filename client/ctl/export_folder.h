@@ -31,7 +31,7 @@ class ExportFolder {
  private:
   explicit ExportFolder(std::string path) : path_(std::move(path)) {}
   Status lock();
-  Status look();
+  Status read_manifest();
   Status take_earlier(const Manifest& earlier);
   std::string at(const std::string& name) const { return path_ + "/" + name; }
   bool is_new(const std::string& name) const;

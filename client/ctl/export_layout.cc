@@ -176,7 +176,7 @@ std::string add_original_files(const std::vector<LogicalTensor>& tensors,
 }
 
 // An option that the original layout cannot satisfy, as a sentence; empty: none.
-std::string asked_otherwise(const Schema& schema, const ExportOptions& options) {
+std::string layout_conflict(const Schema& schema, const ExportOptions& options) {
   if (options.resumable) return "--resumable writes every byte of every unit";
   if (options.shard_bytes > 0) return "--shard-bytes cuts the files anew";
   for (const ViewUnit& unit : schema.units) {
@@ -220,7 +220,7 @@ Result<ExportLayout> make_export_layout(const Schema& schema, const ExportOption
   layout.tensors = tensors.size();
   for (const LogicalTensor& tensor : tensors) layout.data_bytes += tensor.bytes;
   if (!originals.empty()) {
-    layout.differs = asked_otherwise(schema, options);
+    layout.differs = layout_conflict(schema, options);
     if (layout.differs.empty()) layout.differs = add_original_files(tensors, originals, layout);
   }
   if (!layout.as_imported) {

@@ -139,8 +139,8 @@ std::string legend(const HeatMap& map, const HeatStyle& style) {
       missing |= cell.kind == HeatCell::Kind::kMissing;
     }
   }
-  const auto add = [&](const std::string& mark, const std::string& what) {
-    words.emplace_back(mark + " " + what, 3 + what.size());
+  const auto add = [&](const std::string& mark, const std::string& meaning) {
+    words.emplace_back(mark + " " + meaning, 3 + meaning.size());
   };
   for (int level = 0; level < kHeatLevels; ++level) {
     // The largest value of the level: nothing in between has another one.

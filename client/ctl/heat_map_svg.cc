@@ -44,7 +44,7 @@ std::string_view colour_of(const HeatCell& cell, uint64_t most) {
   return kFillColours[static_cast<size_t>(heat_level(cell.value, most))];
 }
 
-std::string told(const HeatCell& cell, std::string_view unit) {
+std::string cell_text(const HeatCell& cell, std::string_view unit) {
   if (cell.kind == HeatCell::Kind::kMissing) return "no version";
   if (cell.kind == HeatCell::Kind::kUnknown) return "not counted";
   return fmt::format("{} {}", cell.value, unit);
@@ -71,7 +71,7 @@ std::string cells(const HeatMap& map, size_t cell) {
           "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\">"
           "<title>layer {} expert {}: {}</title></rect>\n",
           kLeft + expert * cell, y, cell - kGap, cell - kGap, colour_of(one, map.most), layer.layer,
-          expert, told(one, map.unit));
+          expert, cell_text(one, map.unit));
     }
   }
   return out;

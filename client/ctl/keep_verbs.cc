@@ -128,7 +128,7 @@ Status check_can_ask(Link& link, const char* verb, const std::string& target) {
 }
 
 // " and its tags a, b": the tags that go with the commits of a plan.
-std::string tags_that_go(const Json& removed) {
+std::string removed_tags_text(const Json& removed) {
   constexpr size_t kNamedMax = 8;
   std::vector<std::string> tags;
   for (const Json& commit : removed) {
@@ -146,16 +146,16 @@ std::string tags_that_go(const Json& removed) {
 Status confirm_removal(const char* verb, const std::string& target, const Json& plan,
                        bool whole_run) {
   const size_t commits = member(plan, "removed").size();
-  const std::string question =
-      fmt::format("ckptctl: {} {}: this removes {} with {}{}{} for good; go on?", verb, target,
-                  ckpt::base::counted(commits, "commit"), size(plan, "bytes"),
-                  tags_that_go(member(plan, "removed")), whole_run ? " and the run itself" : "");
+  const std::string question = fmt::format(
+      "ckptctl: {} {}: this removes {} with {}{}{} for good; go on?", verb, target,
+      ckpt::base::counted(commits, "commit"), size(plan, "bytes"),
+      removed_tags_text(member(plan, "removed")), whole_run ? " and the run itself" : "");
   if (confirm(question)) return ckpt::ok_status();
   return make_error(ErrorCode::kAborted, "{} {}: nothing was removed", verb, target);
 }
 
 // A plan that removes nothing needs no confirmation.
-Result<Outcome> prune_as_asked(Link& link, const KeepArguments& args, Json question) {
+Result<Outcome> confirm_and_prune(Link& link, const KeepArguments& args, Json question) {
   if (!args.dry_run && !args.yes) {
     CKPT_TRY(check_can_ask(link, "prune", args.target));
     question["dry_run"] = true;
@@ -179,11 +179,11 @@ Result<Outcome> run_prune(Link& link, const KeepArguments& args) {
   Json question{{"target", args.target}};
   if (args.force) question["force"] = true;
   if (!rules.is_null()) question["rules"] = rules;
-  Result<Outcome> pruned = prune_as_asked(link, args, question);
+  Result<Outcome> pruned = confirm_and_prune(link, args, question);
   if (pruned.ok() || !refuses_argument(pruned.error(), "force")) return pruned;
   warn("this ckptd is older and holds nothing for readers: --force is not needed");
   question.erase("force");
-  return prune_as_asked(link, args, question);
+  return confirm_and_prune(link, args, question);
 }
 
 Result<Outcome> run_rm(Link& link, const KeepArguments& args) {

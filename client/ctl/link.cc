@@ -19,7 +19,7 @@ using ckpt::make_error;
 
 // A ckptd that starts on a large store binds its socket first, and then takes connections.
 constexpr uint32_t kOpenTimeoutMs = 3'000;
-constexpr std::chrono::milliseconds kOpeningToldAfter{1'000};
+constexpr std::chrono::milliseconds kOpeningReportAfter{1'000};
 // Time for a ckptd that was started just now to make its socket.
 constexpr uint32_t kNoSocketTimeoutMs = 300;
 constexpr uint32_t kHeartbeatMs = 500;
@@ -84,11 +84,11 @@ Link::Link(Options options)
           DaemonWatch::Options{.socket = socket_,
                                .expires = options_.patience_ms == 0,
                                .say = [](const std::string& line) { say("{}", line); },
-                               .listens = somebody_listens})) {}
+                               .listens = socket_has_listener})) {}
 
-void Link::tell_of_opening(Liveness& of, std::chrono::milliseconds waited) {
-  if (of.told_of_opening || waited < kOpeningToldAfter) return;
-  of.told_of_opening = true;
+void Link::report_opening(Liveness& of, std::chrono::milliseconds waited) {
+  if (of.opening_reported || waited < kOpeningReportAfter) return;
+  of.opening_reported = true;
   say("ckptd at socket {} is not ready; waiting at most {} for it", of.socket,
       ckpt::base::format_age(std::chrono::milliseconds(kOpenTimeoutMs)));
 }
@@ -100,14 +100,14 @@ int Link::interrupted(void* liveness) {
   const auto waited = std::chrono::duration_cast<std::chrono::milliseconds>(
       std::chrono::steady_clock::now() - of.opening);
   if (!opened && !of.patient) {
-    tell_of_opening(of, waited);
+    report_opening(of, waited);
     return 0;
   }
   const DaemonWatch::Seen seen{
       .session = &of,
       .silence_ms = opened ? ckpt_silence_ms(of.session) : static_cast<uint64_t>(waited.count()),
       .connected = opened && ckpt_fd(of.session) >= 0};
-  return of.watch->look(seen) ? 1 : 0;
+  return of.watch->poll(seen) ? 1 : 0;
 }
 
 Result<ckpt::client::Session> Link::open_session(ckpt::client::OpenOptions options,

@@ -90,13 +90,13 @@ class Link {
     bool patient = false;  // the verb has its own timeout, and the watch tells of its opening
     std::string socket = {};
     std::chrono::steady_clock::time_point opening;
-    bool told_of_opening = false;
+    bool opening_reported = false;
     const ckpt_session* session = nullptr;  // null while it is being opened
   };
   explicit Link(Options options);
   Result<ckpt::client::Session> open_session(ckpt::client::OpenOptions options, bool with_arena);
   static int interrupted(void* liveness);
-  static void tell_of_opening(Liveness& of, std::chrono::milliseconds waited);
+  static void report_opening(Liveness& of, std::chrono::milliseconds waited);
   Result<AnswerPage> ask_page(const std::string& verb, const Json& arguments, uint32_t timeout_ms);
 
   Options options_;

@@ -17,7 +17,7 @@ struct LogArguments {
 
 // The current line of history hides what the run left behind when it was resumed from an older
 // step.
-Status say_what_is_not_listed(Link& link, const std::string& target) {
+Status note_unlisted_lineages(Link& link, const std::string& target) {
   const Json question{{"target", target}, {"lineages", "others"}, {"limit", 1}};
   CKPT_ASSIGN(const Json others, link.document("log", question));
   if (!others.empty()) say("commits of other lineages are not listed; --all lists them");
@@ -53,7 +53,7 @@ Result<Outcome> run_log(Link& link, const LogArguments& args) {
   bool understood = true;
   CKPT_ASSIGN(Json document, ask_log(link, std::move(question), understood));
   if (understood && !args.deleted && !args.all && whole_run) {
-    CKPT_TRY(say_what_is_not_listed(link, args.target));
+    CKPT_TRY(note_unlisted_lineages(link, args.target));
   }
   return Outcome{std::move(document), print_log, 0};
 }

@@ -83,7 +83,7 @@ ckpt::Status remove_leftover(const std::string& path) {
 
 NewFile::NewFile(NewFile&& other) noexcept
     : path_(std::move(other.path_)),
-      beside_(std::move(other.beside_)),
+      base_path_(std::move(other.base_path_)),
       hidden_(std::exchange(other.hidden_, "")),
       fd_(std::move(other.fd_)) {}
 
@@ -98,7 +98,7 @@ void NewFile::remove_hidden() {
 
 ckpt::Status NewFile::open_hidden() {
   for (int i = 0; i < kTries; ++i) {
-    std::string hidden = hidden_template(beside_);
+    std::string hidden = hidden_template(base_path_);
     ckpt::base::UniqueFd fd(::mkostemp(hidden.data(), O_CLOEXEC));
     if (!fd.valid()) return os_error(path_, "create");
     if (!lock_hidden(fd.get())) continue;
@@ -118,7 +118,7 @@ ckpt::Result<NewFile> NewFile::create(const std::string& folder, const std::stri
   NewFile file(path, in_folder ? folder + "/" + name.substr(name.rfind('/') + 1) : path);
   if (way == Way::kUnnamed) {
     file.fd_ = ckpt::base::UniqueFd(
-        ::open(folder_of(file.beside_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
+        ::open(folder_of(file.base_path_).c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600));
   }
   // If O_TMPFILE fails for any other reason, mkostemp fails with the same error.
   if (!file.fd_.valid()) CKPT_TRY(file.open_hidden());
@@ -162,7 +162,7 @@ ckpt::Status NewFile::hide() {
   ::flock(fd_.get(), LOCK_EX | LOCK_NB);
   const std::string self = "/proc/self/fd/" + std::to_string(fd_.get());
   for (int i = 0; i < kTries; ++i) {
-    std::string hidden = hidden_template(beside_);
+    std::string hidden = hidden_template(base_path_);
     // A name that is free for a moment; who takes it in between makes us try again.
     const ckpt::base::UniqueFd named(::mkostemp(hidden.data(), O_CLOEXEC));
     if (!named.valid()) return os_error(path_, "create");

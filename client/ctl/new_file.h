@@ -35,14 +35,14 @@ class NewFile {
   ckpt::Status commit();
 
  private:
-  NewFile(std::string path, std::string beside)
-      : path_(std::move(path)), beside_(std::move(beside)) {}
+  NewFile(std::string path, std::string base_path)
+      : path_(std::move(path)), base_path_(std::move(base_path)) {}
   ckpt::Status open_hidden();
   void remove_hidden();
 
   std::string path_;
-  std::string beside_;  // the path that the hidden name is made of
-  std::string hidden_;  // its name until it is committed; empty: it has none
+  std::string base_path_;  // the path that the hidden name is made of
+  std::string hidden_;     // its name until it is committed; empty: it has none
   ckpt::base::UniqueFd fd_;
 };
 

@@ -95,15 +95,15 @@ std::string trained(const Json& run) {
 }
 
 // Why nothing newer is durable. An older daemon does not tell of snapshots that wait.
-std::string why_no_newer(const Json& run) {
+std::string stale_reason(const Json& run) {
   if (const Json failing = member(run, "failing"); failing.is_object()) {
     return text(failing, "reason");
   }
   const Json waiting = member(run, "waiting");
   // Every snapshot waits for a moment.
-  constexpr double kWorthTelling = 2;
+  constexpr double kReportSecondsMin = 2;
   const Json seconds = member(waiting, "seconds");
-  if (!seconds.is_number() || seconds.get<double>() < kWorthTelling) return "";
+  if (!seconds.is_number() || seconds.get<double>() < kReportSecondsMin) return "";
   return fmt::format("{} not written yet, the oldest, of step {}, for {}",
                      counted(waiting, "snapshots", "snapshot"), text(waiting, "first_step"),
                      age(waiting, "seconds"));
@@ -122,7 +122,7 @@ std::string durable_table(const Json& document) {
     const Json failing = member(run, "failing");
     table.add({text(run, "run"), durable_step(run), age(run, "age_seconds"), text(run, "lineage"),
                trained(run), failing.is_object() ? text(failing, "snapshots") : "-",
-               why_no_newer(run)});
+               stale_reason(run)});
   }
   return table.empty() ? "" : "\n" + table.text();
 }
@@ -163,8 +163,8 @@ std::string count_line(const Json& rules, const char* name, const char* flag, co
                        const char* one) {
   const Json count = member(rules, name);
   if (!count.is_number_unsigned() || count == 0) return {};
-  const std::string said = fmt::format("--keep-{} {}", flag, text(count));
-  return fmt::format("  {:<24} {} {}\n", said, before, counted(count, one));
+  const std::string rule_flag = fmt::format("--keep-{} {}", flag, text(count));
+  return fmt::format("  {:<24} {} {}\n", rule_flag, before, counted(count, one));
 }
 
 std::string rule_lines(const Json& rules) {
@@ -186,9 +186,9 @@ std::string rule_lines(const Json& rules) {
   }
   for (const Json& best : member(rules, "best")) {
     const bool highest = member(best, "highest") == true;
-    const std::string said = fmt::format("--keep-best {}:{}{}", text(best, "metric"),
-                                         text(best, "count"), highest ? ":highest" : "");
-    out += fmt::format("  {:<24} the {} with the {} {}\n", said, text(best, "count"),
+    const std::string rule_flag = fmt::format("--keep-best {}:{}{}", text(best, "metric"),
+                                              text(best, "count"), highest ? ":highest" : "");
+    out += fmt::format("  {:<24} the {} with the {} {}\n", rule_flag, text(best, "count"),
                        highest ? "highest" : "lowest", text(best, "metric"));
   }
   return out;

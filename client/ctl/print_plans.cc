@@ -18,7 +18,7 @@ std::string short_time(const Json& source) {
 }
 
 // "; removes its tag best", if the commit has tags.
-std::string tags_that_go_too(const Json& removed) {
+std::string removed_tags_suffix(const Json& removed) {
   std::string names;
   const Json tags = member(removed, "tags");
   for (const Json& tag : tags) names += " " + text(tag);
@@ -59,7 +59,8 @@ std::string print_prune(const Json& document) {
   }
   for (const Json& removed : member(document, "removed")) {
     table.add({commit_name(run, removed), text(removed, "time"), "removed", size(removed, "bytes"),
-               text(removed, "units_left"), text(removed, "reason") + tags_that_go_too(removed)});
+               text(removed, "units_left"),
+               text(removed, "reason") + removed_tags_suffix(removed)});
   }
   // The answer gives only the count of entries that did not fit.
   const Json left_out = member(document, "left_out");

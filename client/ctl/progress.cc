@@ -11,14 +11,14 @@
 
 namespace ckptctl {
 
-Progress::Progress(std::string what)
-    : Progress(std::move(what),
+Progress::Progress(std::string label)
+    : Progress(std::move(label),
                Output{.terminal = ::isatty(2) == 1, .write = [](const std::string& text) {
                         ckpt::base::write_stderr_exactly(text);
                       }}) {}
 
-Progress::Progress(std::string what, Output output)
-    : what_(std::move(what)),
+Progress::Progress(std::string label, Output output)
+    : label_(std::move(label)),
       output_(std::move(output)),
       next_line_(output_.now() + kFirstLineAfter) {}
 
@@ -41,7 +41,7 @@ void Progress::draw() {
   const Clock::time_point now = output_.now();
   if (now < next_line_) return;
   next_line_ = now + kLineEvery;
-  output_.write(fmt::format("ckptctl: {}: {} of {}\n", what_, ckpt::base::format_size(bytes_),
+  output_.write(fmt::format("ckptctl: {}: {} of {}\n", label_, ckpt::base::format_size(bytes_),
                             ckpt::base::format_size(bytes_total_)));
 }
 
@@ -49,7 +49,7 @@ void Progress::draw_bar() const {
   constexpr uint64_t kWidth = 40;
   const uint64_t filled =
       bytes_total_ > 0 ? std::min(kWidth, bytes_ * kWidth / bytes_total_) : kWidth;
-  output_.write(fmt::format("\r{} [{:<40}] {} of {} ", what_, std::string(filled, '#'),
+  output_.write(fmt::format("\r{} [{:<40}] {} of {} ", label_, std::string(filled, '#'),
                             ckpt::base::format_size(bytes_),
                             ckpt::base::format_size(bytes_total_)));
 }

@@ -20,8 +20,8 @@ class Progress {
     std::function<Clock::time_point()> now = Clock::now;
   };
 
-  explicit Progress(std::string what);  // to stderr
-  Progress(std::string what, Output output);
+  explicit Progress(std::string label);  // to stderr
+  Progress(std::string label, Output output);
   void start(uint64_t bytes_total);
   void add(uint64_t bytes);  // 0: the work goes on, and nothing is done yet
   void finish();
@@ -29,7 +29,7 @@ class Progress {
  private:
   void draw();
   void draw_bar() const;
-  std::string what_;
+  std::string label_;
   Output output_;
   Clock::time_point next_line_;
   uint64_t bytes_ = 0;

@@ -16,7 +16,7 @@ struct ScrubArguments {
 };
 
 // How often the daemon is asked how far a pass is.
-constexpr std::chrono::milliseconds kAskEvery{100};
+constexpr std::chrono::milliseconds kScrubPollInterval{100};
 
 uint64_t number(const Json& object, const char* name) {
   return object.is_object() ? object.value(name, uint64_t{0}) : 0;
@@ -56,7 +56,7 @@ Result<Outcome> run_pass(Link& link, const ScrubArguments& args) {
     const uint64_t checked = number(answer.document["pass"], "checked_bytes");
     progress.add(checked > drawn ? checked - drawn : 0);
     drawn = checked;
-    std::this_thread::sleep_for(kAskEvery);
+    std::this_thread::sleep_for(kScrubPollInterval);
   }
 }
 

@@ -49,9 +49,9 @@ class Builder {
   Builder(CLI::App& app, const Common& common, Verb& chosen)
       : app_(app), common_(common), chosen_(chosen) {}
 
-  CLI::App* add(const char* name, const char* what, const char* examples,
+  CLI::App* add(const char* name, const char* help, const char* examples,
                 std::function<Result<Outcome>(Link&)> run, const Opening& opening = {}) {
-    CLI::App* verb = app_.add_subcommand(name, what);
+    CLI::App* verb = app_.add_subcommand(name, help);
     verb->footer(std::string("Examples:\n") + examples);
     verb->fallthrough();
     verb->callback([&common = common_, &chosen = chosen_, verb, targets = targets_,
@@ -75,10 +75,10 @@ class Builder {
     return verb;
   }
   // A verb that asks the daemon one question and prints the answer.
-  CLI::App* add_question(const char* name, const char* what, const char* examples,
+  CLI::App* add_question(const char* name, const char* help, const char* examples,
                          const char* question, std::function<Json()> arguments, Printer print,
                          uint32_t timeout_ms = 60'000) {
-    return add(name, what, examples,
+    return add(name, help, examples,
                [question, arguments = std::move(arguments), print,
                 timeout_ms](Link& link) -> Result<Outcome> {
                  CKPT_ASSIGN(Answer answer, link.ask(question, arguments(), timeout_ms));
@@ -86,29 +86,29 @@ class Builder {
                });
   }
   // A question whose answer may have any length, in pages.
-  CLI::App* add_listing(const char* name, const char* what, const char* examples,
+  CLI::App* add_listing(const char* name, const char* help, const char* examples,
                         const char* question, std::function<Json()> arguments, Printer print) {
-    return add(name, what, examples,
+    return add(name, help, examples,
                [question, arguments = std::move(arguments), print](Link& link) -> Result<Outcome> {
                  CKPT_ASSIGN(Json document, link.document(question, arguments()));
                  return Outcome{std::move(document), print, 0};
                });
   }
-  // The run or view that a verb is about: what was said, or else CKPTD_RUN. Not by CLI11's
+  // The run or view that a verb is about: from the command line, or else CKPTD_RUN. Not by CLI11's
   // envname(): that fills the options of all verbs, which share their variables, and after what was
   // said. A verb that needs one more argument has that one in `next`.
   struct Next {
     std::string& into;
     const char* name;
-    const char* what;
+    const char* help;
   };
-  void target(CLI::App* verb, std::string& into, const std::string& name, const std::string& what,
+  void target(CLI::App* verb, std::string& into, const std::string& name, const std::string& help,
               const std::optional<Next>& next = {}) {
-    verb->add_option(name, into, what + " (default: CKPTD_RUN)");
-    if (next) verb->add_option(next->name, next->into, next->what);
+    verb->add_option(name, into, help + " (default: CKPTD_RUN)");
+    if (next) verb->add_option(next->name, next->into, next->help);
     const auto from_environment = [&into, name, next] {
-      const bool said = !into.empty() && (!next || !next->into.empty());
-      const char* run = said ? nullptr : std::getenv("CKPTD_RUN");
+      const bool given = !into.empty() && (!next || !next->into.empty());
+      const char* run = given ? nullptr : std::getenv("CKPTD_RUN");
       if (run != nullptr && *run != '\0') {
         if (next && next->into.empty()) next->into = into;
         into = run;

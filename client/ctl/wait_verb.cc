@@ -71,7 +71,7 @@ Result<Outcome> run_wait(Link& link, const WaitArguments& args) {
   constexpr uint32_t kFairMs = 500;
   CKPT_ASSIGN(const ckpt::Selector selector, ckpt::parse_selector(args.target));
   std::optional<Missing> missing;
-  for (bool told = false;;) {
+  for (bool reported = false;;) {
     const uint32_t ms = missing ? args.time.ms_left() : args.time.ms_left_at_first();
     Result<Json> view = link.head("show", {{"target", args.target}}, ms);
     if (view.ok()) {
@@ -84,7 +84,7 @@ Result<Outcome> run_wait(Link& link, const WaitArguments& args) {
     const ckpt::Error& error = view.error();
     const bool answered = error.code == ErrorCode::kNotFound;
     if (!answered && !is_waited_for(error.code)) return error;
-    if (answered && !std::exchange(told, true)) {
+    if (answered && !std::exchange(reported, true)) {
       say("waiting up to {} for {}: {}", args.timeout, args.target, error.message);
     }
     if (!missing || answered || ms >= kFairMs) {

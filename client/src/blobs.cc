@@ -13,7 +13,7 @@
 namespace ckpt::lib {
 namespace {
 
-std::string what_of(const BlobView& view) {
+std::string blobs_name(const BlobView& view) {
   if (view.latest || !view.tag.empty()) return fmt::format("run {}: blobs", view.run);
   return fmt::format("run {} step {}: blobs", view.run, view.step);
 }
@@ -40,7 +40,7 @@ Status check_blobs_known(const Session& session, const std::string& what) {
 }
 
 Result<BlobList> list_blobs(Session& session, const BlobView& view, const Deadline& deadline) {
-  const std::string what = what_of(view);
+  const std::string what = blobs_name(view);
   // An older daemon, perhaps a later one, would close the connection at the unknown question.
   const CallOptions call{deadline, what, [&session, &what]() -> std::optional<Error> {
                            if (!session.ready()) return std::nullopt;

@@ -64,8 +64,8 @@ Result<Session::Options> session_options(const ckpt_open_options& from) {
     };
   }
   if (liveness.waiting != nullptr) {
-    options.waiting = [tell = liveness.waiting, context = liveness.waiting_context](
-                          const std::string& why) { tell(context, why.c_str()); };
+    options.waiting = [notify = liveness.waiting, context = liveness.waiting_context](
+                          const std::string& why) { notify(context, why.c_str()); };
   }
   return options;
 }

@@ -23,20 +23,20 @@ constexpr std::chrono::milliseconds kJoinQuestionMax{1'000};
 // outlasts the deadline.
 class JoinWait {
  public:
-  JoinWait(Session& session, const std::function<void(const std::string&)>& tell,
+  JoinWait(Session& session, const std::function<void(const std::string&)>& report,
            std::chrono::milliseconds timeout)
       : session_(session),
-        tell_(tell),
+        report_(report),
         every_(std::min(kJoinNotice, timeout / 4)),
         deadline_(Clock::now() + timeout),
         last_(deadline_.at() - every_),
         next_(std::min(Clock::now() + kJoinNotice, last_)) {}
 
-  // How often look() is to be called at least.
+  // How often poll() is to be called at least.
   std::chrono::milliseconds every() const { return every_; }
   const Deadline& deadline() const { return deadline_; }
 
-  void look() {
+  void poll() {
     const Clock::time_point now = Clock::now();
     if (over_ || now < next_ || deadline_.expired() || !session_.ready()) return;
     next_ = now < last_ ? std::min(now + kJoinNoticeEvery, last_) : deadline_.at();
@@ -61,12 +61,12 @@ class JoinWait {
     const auto& reason = document["reason"];
     if (!reason.is_string() || reason.get_ref<const std::string&>() == reason_) return;
     reason_ = base::printable(reason.get<std::string>(), kReasonBytesMax);
-    if (!reason_.empty() && tell_) tell_(reason_);
+    if (!reason_.empty() && report_) report_(reason_);
   }
 
   static constexpr size_t kReasonBytesMax = 1024;
   Session& session_;
-  const std::function<void(const std::string&)>& tell_;
+  const std::function<void(const std::string&)>& report_;
   const std::chrono::milliseconds every_;
   const Deadline deadline_;
   const Clock::time_point last_;  // from then on one question more
@@ -136,7 +136,7 @@ Status join_group(Session& session, const JoinOptions& options) {
                          fmt::format("run {}: rank {} joining a group of {}", session.options().run,
                                      options.rank, options.size),
                          [&wait]() -> std::optional<Error> {
-                           wait.look();
+                           wait.poll();
                            return std::nullopt;
                          },
                          wait.every()};

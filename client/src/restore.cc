@@ -12,7 +12,7 @@ namespace {
 // Bounds the attempts, in case the restore itself crashes every daemon.
 constexpr int kAttemptsMax = 8;
 // Retry interval after a daemon's "not now" (it is starting, or draining).
-constexpr std::chrono::milliseconds kAskAgain{50};
+constexpr std::chrono::milliseconds kRetryOpenAfter{50};
 
 }  // namespace
 
@@ -165,7 +165,7 @@ Status Restore::take_answer(const fb::RestoreOpenedT& answer) {
 Status Restore::take_refusal(const Error& refusal) {
   if (refusal.code != ErrorCode::kUnavailable || progress_.expired()) return refusal;
   phase_ = Phase::kClosed;
-  ask_at_ = Clock::now() + kAskAgain;
+  retry_at_ = Clock::now() + kRetryOpenAfter;
   return ok_status();
 }
 
@@ -180,7 +180,7 @@ Result<bool> Restore::opened() {
       phase_ = Phase::kClosed;
     }
   }
-  const bool may_ask = session_.ready() && Clock::now() >= ask_at_;
+  const bool may_ask = session_.ready() && Clock::now() >= retry_at_;
   if (phase_ == Phase::kClosed && may_ask) CKPT_TRY(ask());
   return phase_ == Phase::kOpen;
 }
@@ -190,7 +190,7 @@ Status Restore::wait_to_open(const Deadline& until) {
   if (progress_.expired()) return session_.timed_out({progress_, what(), {}});
   const Deadline wait = until.or_earlier(progress_.at());
   const bool pausing = phase_ == Phase::kClosed && session_.ready();
-  session_.pump(pausing ? wait.or_earlier(ask_at_) : wait);
+  session_.pump(pausing ? wait.or_earlier(retry_at_) : wait);
   return ok_status();
 }
 
@@ -289,7 +289,7 @@ Status Restore::check_complete() {
 }
 
 // Returns the next window or news that has arrived, if any. Precondition: the restore is open.
-Result<LentWindow> Restore::look() {
+Result<LentWindow> Restore::find_window() {
   while (!last_) {
     std::optional<RestoreMessage> message = inbox_.next(restore_);
     if (!message) {
@@ -310,7 +310,7 @@ Result<LentWindow> Restore::look() {
 }
 
 Result<LentWindow> Restore::next(const Deadline& until) {
-  for (bool looked = false;; looked = true) {  // checks at least once, even with no time to wait
+  for (bool polled = false;; polled = true) {  // checks at least once, even with no time to wait
     if (session_.interrupted()) return make_error(ErrorCode::kAborted, "{}: interrupted", what());
     if (mismatch_) {
       if (std::exchange(read_again_, true)) return *mismatch_;
@@ -320,10 +320,10 @@ Result<LentWindow> Restore::next(const Deadline& until) {
     }
     CKPT_ASSIGN(const bool open, opened());
     if (open) {
-      CKPT_ASSIGN(LentWindow found, look());
+      CKPT_ASSIGN(LentWindow found, find_window());
       if (found.id != 0 || found.complete) return found;
     }
-    if (looked && until.expired()) return LentWindow{};
+    if (polled && until.expired()) return LentWindow{};
     if (phase_ != Phase::kOpen) {
       CKPT_TRY(wait_to_open(until));
     } else if (!lent_.empty()) {

@@ -183,7 +183,7 @@ class Restore {
   Status wait_to_open(const Deadline& until);
   Status take_answer(const fb::RestoreOpenedT& answer);
   Status take_refusal(const Error& refusal);
-  Result<LentWindow> look();
+  Result<LentWindow> find_window();
   bool lost() const;
   void close();
   using Notes = std::vector<std::unique_ptr<fb::RestoreNoteT>>;
@@ -209,10 +209,10 @@ class Restore {
   // State of this attempt: one try with one daemon.
   int attempt_ = 0;
   Phase phase_ = Phase::kClosed;
-  Clock::time_point ask_at_{};  // when closed: earliest time of the next request
-  uint64_t generation_ = 0;     // of the session
-  uint64_t restore_ = 0;        // the daemon's number of the restore; 0: not open
-  std::vector<Want> wants_;     // ranges that are not empty
+  Clock::time_point retry_at_{};  // when closed: earliest time of the next request
+  uint64_t generation_ = 0;       // of the session
+  uint64_t restore_ = 0;          // the daemon's number of the restore; 0: not open
+  std::vector<Want> wants_;       // ranges that are not empty
   std::vector<RestoredRange> restored_;
   bool last_ = false;  // the last window has come
   Deadline progress_ = Deadline::now();

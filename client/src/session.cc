@@ -28,24 +28,24 @@ bool is_final(ErrorCode code) {
 // every change of the numbers in the daemon's sentence.
 class RoomWait {
  public:
-  explicit RoomWait(std::function<void(const std::string&)> tell) : tell_(std::move(tell)) {}
+  explicit RoomWait(std::function<void(const std::string&)> report) : report_(std::move(report)) {}
 
-  void look(const std::optional<Error>& loss) {
-    if (!tell_ || !loss || loss->code != ErrorCode::kResourceExhausted) return;
+  void poll(const std::optional<Error>& loss) {
+    if (!report_ || !loss || loss->code != ErrorCode::kResourceExhausted) return;
     const Clock::time_point now = Clock::now();
-    if (!next_) next_ = now + kTellAfter;
-    if (now < *next_ || loss->message == told_) return;
-    next_ = now + kTellAgainAfter;
-    told_ = loss->message;
-    tell_(told_);
+    if (!next_) next_ = now + kReportAfter;
+    if (now < *next_ || loss->message == reported_) return;
+    next_ = now + kReportAgainAfter;
+    reported_ = loss->message;
+    report_(reported_);
   }
 
  private:
-  static constexpr std::chrono::seconds kTellAfter{1};
-  static constexpr std::chrono::seconds kTellAgainAfter{10};
-  const std::function<void(const std::string&)> tell_;
+  static constexpr std::chrono::seconds kReportAfter{1};
+  static constexpr std::chrono::seconds kReportAgainAfter{10};
+  const std::function<void(const std::string&)> report_;
   std::optional<Clock::time_point> next_;
-  std::string told_;
+  std::string reported_;
 };
 
 // Interval at which a waiting call checks for interruption.
@@ -73,7 +73,7 @@ Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& 
   RoomWait room(std::exchange(session->options_.waiting, {}));
   const CallOptions call{deadline, "cannot connect to ckptd", [&session, &room]() {
                            std::optional<Error> loss = session->reconnect_.why();
-                           room.look(loss);
+                           room.poll(loss);
                            if (loss && !is_final(loss->code)) loss.reset();
                            return loss;
                          }};
@@ -119,7 +119,7 @@ void Session::pump(const Deadline& deadline) {
   for (;;) {
     const bool connected = step_connect();
     if (connected && connection_ && receive_all()) return;
-    silence_.looked(Clock::now());
+    silence_.polled(Clock::now());
     if (!connected) return;
     beat();
     if (until.expired()) return;

@@ -46,7 +46,7 @@ bool Session::receive_all() {
       return true;
     }
     if (!*message) break;
-    if (phase_ == Phase::kReady) silence_.heard(Clock::now());
+    if (phase_ == Phase::kReady) silence_.on_message(Clock::now());
     dispatch(std::move(**message));
     handled = true;
   }

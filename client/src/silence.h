@@ -1,7 +1,7 @@
 // Silence: how long the daemon has not answered, as one session sees it.
 //
 // Silence begins when the connection is lost, or with a heartbeat that gets no answer. It ends with
-// the next message, or with a session that is ready again. Time counts only up to the last look at
+// the next message, or with a session that is ready again. Time counts only up to the last poll of
 // the socket: a process that was stopped itself finds the answer there and blames nobody.
 #pragma once
 
@@ -30,7 +30,7 @@ class Silence {
     since_.reset();
   }
   // Any other message of the daemon.
-  void heard(Clock::time_point now) {
+  void on_message(Clock::time_point now) {
     since_.reset();
     if (asked_) since_ = now;
   }
@@ -40,12 +40,12 @@ class Silence {
   }
   void ready() { since_.reset(); }
   // The socket was read, and held nothing more.
-  void looked(Clock::time_point now) { looked_ = now; }
+  void polled(Clock::time_point now) { polled_ = now; }
 
   uint64_t ms() const {
-    if (!since_ || looked_ <= *since_) return 0;
+    if (!since_ || polled_ <= *since_) return 0;
     return static_cast<uint64_t>(
-        std::chrono::duration_cast<std::chrono::milliseconds>(looked_ - *since_).count());
+        std::chrono::duration_cast<std::chrono::milliseconds>(polled_ - *since_).count());
   }
 
  private:
@@ -53,7 +53,7 @@ class Silence {
   bool asked_ = false;  // a heartbeat waits for its answer
   Clock::time_point next_{};
   std::optional<Clock::time_point> since_;
-  Clock::time_point looked_{};
+  Clock::time_point polled_{};
 };
 
 }  // namespace ckpt::lib

@@ -239,10 +239,10 @@ void Snapshot::take_state(const fb::SnapshotStateT& state) {
   if (state.epoch != begin_.epoch || state.step != begin_.step || state.attempt != begin_.attempt) {
     return;
   }
-  const SnapshotTimings told = wire::from_fb(state.timings);
-  info_.timings.write_ns = told.write_ns;
-  info_.timings.sync_ns = told.sync_ns;
-  info_.timings.journal_ns = told.journal_ns;
+  const SnapshotTimings reported = wire::from_fb(state.timings);
+  info_.timings.write_ns = reported.write_ns;
+  info_.timings.sync_ns = reported.sync_ns;
+  info_.timings.journal_ns = reported.journal_ns;
   if (state.level == fb::SnapshotLevel::Failed) {
     return fail(error_from(state.code, state.reason, state.detail));
   }

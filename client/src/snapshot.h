@@ -156,7 +156,7 @@ class Snapshot {
   Status check_daemon_takes_blobs() const;
   Status acquire_slab(std::optional<Filling>& filling, const Deadline& deadline);
   static bool continues_last(const Filling& filling, const Share& share);
-  static bool make_room(const Filling& filling, const Share& share, uint64_t* place,
+  static bool find_room(const Filling& filling, const Share& share, uint64_t* place,
                         uint64_t* room);
   void append(Filling& filling, Share& share, uint64_t place, ByteView data);
   Place lend(Filling& filling, Share& share, uint64_t at, uint64_t length);

@@ -115,7 +115,7 @@ Status Snapshot::write(UnitId unit, uint64_t offset, ByteView data) {
     if (!filling) CKPT_TRY(acquire_slab(filling, until));
     uint64_t place = 0;
     uint64_t room = 0;
-    if (!make_room(*filling, *share, &place, &room)) {
+    if (!find_room(*filling, *share, &place, &room)) {
       close_slab(filling);
       continue;
     }
@@ -135,7 +135,7 @@ bool Snapshot::continues_last(const Filling& filling, const Share& share) {
 }
 
 // Where the next byte of the share goes and how many fit; false if the slab is full.
-bool Snapshot::make_room(const Filling& filling, const Share& share, uint64_t* place,
+bool Snapshot::find_room(const Filling& filling, const Share& share, uint64_t* place,
                          uint64_t* room) {
   const SlabLayout& layout = filling.layout;
   if (continues_last(filling, share) && layout.rest() > 0) {

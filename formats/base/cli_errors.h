@@ -36,14 +36,14 @@ inline size_t edit_distance(std::string_view a, std::string_view b) {
 
 // The nearest of `names`; empty if none is near enough to be meant. What is longer than any name is
 // no slip of the pen.
-inline std::string nearest_name(const std::string& said, const std::vector<std::string>& names) {
+inline std::string nearest_name(const std::string& typed, const std::vector<std::string>& names) {
   constexpr size_t kNameBytesMax = 64;
-  if (said.size() > kNameBytesMax) return {};
+  if (typed.size() > kNameBytesMax) return {};
   std::string nearest;
-  size_t least = std::max<size_t>(said.size() / 3, 1) + 1;
+  size_t least = std::max<size_t>(typed.size() / 3, 1) + 1;
   for (const std::string& name : names) {
-    const bool begins = said.size() >= 3 && name.starts_with(said);
-    const size_t distance = begins ? 1 : edit_distance(said, name);
+    const bool begins = typed.size() >= 3 && name.starts_with(typed);
+    const size_t distance = begins ? 1 : edit_distance(typed, name);
     if (distance >= least) continue;
     least = distance;
     nearest = name;
@@ -96,7 +96,7 @@ inline std::string joined(const std::vector<std::string>& names) {
   return text;
 }
 
-inline std::string quoted(const std::string& said) { return "`" + printable(said) + "`"; }
+inline std::string quoted(const std::string& text) { return "`" + printable(text) + "`"; }
 
 inline std::string with_suggestion(const std::string& text, const std::string& nearest) {
   return nearest.empty() ? text : text + "; did you mean " + quoted(nearest) + "?";

@@ -66,7 +66,7 @@ CKPT_FOLDS inline __m128i moved_onto(__m128i state, __m128i by, __m128i next) {
       next);
 }
 
-bool asked_not_to() {
+bool folding_disabled() {
   const char* const asked = std::getenv("CKPT_CRC32C");
   return asked != nullptr && std::string_view(asked) == "serial";
 }
@@ -120,7 +120,7 @@ CKPT_FOLDS uint32_t fold_all(std::byte* to, ByteView from, uint32_t crc) {
 }  // namespace
 
 bool supported() {
-  static const bool can = !asked_not_to() && __builtin_cpu_supports("avx512f") != 0 &&
+  static const bool can = !folding_disabled() && __builtin_cpu_supports("avx512f") != 0 &&
                           __builtin_cpu_supports("avx512vl") != 0 &&
                           __builtin_cpu_supports("avx512dq") != 0 &&
                           __builtin_cpu_supports("vpclmulqdq") != 0;

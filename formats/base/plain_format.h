@@ -56,9 +56,9 @@ std::string text_of(std::string_view spec, T value) {
   const auto number = static_cast<double>(value);
   if (!spec.empty()) {
     const char kind = spec.back();
-    const bool said = kind == 'f' || kind == 'e' || kind == 'g';
-    if (said) spec.remove_suffix(1);
-    const char conversion[] = {said ? kind : 'g', 0};
+    const bool has_conversion = kind == 'f' || kind == 'e' || kind == 'g';
+    if (has_conversion) spec.remove_suffix(1);
+    const char conversion[] = {has_conversion ? kind : 'g', 0};
     return printed(spec, conversion, number);
   }
   constexpr int kDigitsMax = std::same_as<T, float> ? 9 : 17;

@@ -1,4 +1,4 @@
-// Between the plain values of formats/ and their FlatBuffers twins.
+// Between the plain values of formats/ and their FlatBuffers counterparts.
 #pragma once
 
 #include "formats/base/hash.h"

@@ -109,9 +109,9 @@ TEST_F(Ctl, RunsAreRemovedWhenNothingProtectsThem) {
   const Finished tagged = ctl({"rm", "tiny", "--yes"});
   EXPECT_EQ(tagged.exit_code, 1);
   EXPECT_THAT(tagged.err, HasSubstr("tag best of tiny~1@10; --force"));
-  const Finished not_said = ctl({"rm", "tiny", "--force"});
-  EXPECT_EQ(not_said.exit_code, 2) << "there is no terminal to ask at";
-  EXPECT_THAT(not_said.err, HasSubstr("pass --yes, or --dry-run"));
+  const Finished unconfirmed = ctl({"rm", "tiny", "--force"});
+  EXPECT_EQ(unconfirmed.exit_code, 2) << "there is no terminal to ask at";
+  EXPECT_THAT(unconfirmed.err, HasSubstr("pass --yes, or --dry-run"));
   EXPECT_EQ(json({"log", "tiny"}).size(), 2u) << "nothing was removed";
   const Finished dry = ctl({"rm", "tiny", "--force", "--dry-run"});
   EXPECT_THAT(dry.out, HasSubstr("0 kept, 2 would be removed"));

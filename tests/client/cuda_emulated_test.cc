@@ -57,7 +57,7 @@ class StuckDeviceTest : public RoundTripTest {
                              trainer_->stream());
   }
   // Unsticks the device. Each allocation lets it finish some work and free what it held.
-  static void expect_given_back(const cuda_emulator::Holdings& before) {
+  static void expect_released(const cuda_emulator::Holdings& before) {
     cuda_emulator::unstick();
     for (int i = 0; i < 1000 && cuda_emulator::holdings() != before; ++i) {
       ASSERT_TRUE(DeviceArray<std::byte>::make(1).ok());
@@ -121,7 +121,7 @@ TEST_F(StuckDeviceTest, ClosingOnHungDeviceKeepsMemoryInUse) {
   const cuda_emulator::Holdings closed = cuda_emulator::holdings();
   EXPECT_EQ(closed.registered, open.registered) << "the arena is read from";
   EXPECT_EQ(closed.allocations, open.allocations);
-  expect_given_back(before);
+  expect_released(before);
 }
 
 // The same for the stager: the drain queue is waited for no longer than the timeout.
@@ -135,7 +135,7 @@ TEST_F(StuckDeviceTest, ClosingTimesOutOnStuckSnapshot) {
   EXPECT_EQ(ckpt_cuda_close(std::exchange(cuda_, nullptr)), CKPT_E_DEADLINE_EXCEEDED);
   EXPECT_EQ(snapshot.info().level, CKPT_LEVEL_FAILED);
   EXPECT_EQ(cuda_emulator::holdings().registered, before.registered + 1);
-  expect_given_back(before);
+  expect_released(before);
 }
 
 TEST_F(StuckDeviceTest, PollDoesNotBlock) {

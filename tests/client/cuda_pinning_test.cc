@@ -78,21 +78,22 @@ class ArenaPinningTest : public testing::Test {
   static size_t registered() { return cuda_emulator::holdings().registered; }
 
   const SharedPages pages_{10};
-  std::vector<std::pair<uint64_t, uint64_t>> told_;
-  const ArenaPinning::Progress tell_ = [this](uint64_t pinned, uint64_t total) {
-    told_.emplace_back(pinned, total);
+  std::vector<std::pair<uint64_t, uint64_t>> reported_;
+  const ArenaPinning::Progress report_ = [this](uint64_t pinned, uint64_t total) {
+    reported_.emplace_back(pinned, total);
   };
 };
 
 TEST_F(ArenaPinningTest, PartsEndAtSlabsAndReportProgress) {
   {
     const auto pinning = ArenaPinning::pin(
-        pages_.bytes(), {.slab_bytes = 2 * kPageBytes, .part_bytes = 5 * kPageBytes}, tell_);
+        pages_.bytes(), {.slab_bytes = 2 * kPageBytes, .part_bytes = 5 * kPageBytes}, report_);
     ASSERT_TRUE(pinning.ok()) << pinning.error().message;
     EXPECT_EQ(registered(), 3u) << "two slabs each, and the last";
     const uint64_t all = 10 * kPageBytes;
-    EXPECT_THAT(told_, testing::ElementsAre(std::pair(0u, all), std::pair(4 * kPageBytes, all),
-                                            std::pair(8 * kPageBytes, all), std::pair(all, all)));
+    EXPECT_THAT(reported_,
+                testing::ElementsAre(std::pair(0u, all), std::pair(4 * kPageBytes, all),
+                                     std::pair(8 * kPageBytes, all), std::pair(all, all)));
     EXPECT_EQ(pinning->stats().bytes, all);
     for (uint64_t page = 0; page < 12; ++page) {
       EXPECT_EQ(pinning->begins_part(pages_.bytes().data() + page * kPageBytes),
@@ -114,13 +115,13 @@ TEST_F(ArenaPinningTest, FailureNamesPartAndUnpinsAll) {
   // The first call gets the device's address. Then each part is one call.
   cuda_emulator::fail_calls(1 + 2, 1);
   const auto pinning = ArenaPinning::pin(
-      pages_.bytes(), {.slab_bytes = kPageBytes, .part_bytes = 4 * kPageBytes}, tell_);
+      pages_.bytes(), {.slab_bytes = kPageBytes, .part_bytes = 4 * kPageBytes}, report_);
   ASSERT_FALSE(pinning.ok());
   EXPECT_THAT(
       pinning.error().message,
       testing::HasSubstr("pinning the arena: part 3 of 3 (8.0 KiB), 32.0 KiB of 40.0 KiB pinned"));
   EXPECT_EQ(registered(), 0u);
-  EXPECT_EQ(told_.back().first, 8 * kPageBytes);
+  EXPECT_EQ(reported_.back().first, 8 * kPageBytes);
 }
 
 TEST_F(ArenaPinningTest, AnUnknownNodeIsNoFailure) {
@@ -176,18 +177,18 @@ TEST_F(PartsTest, CopiesNeverCrossPinnedParts) {
 
 TEST_F(RoundTripTest, OpeningReportsPinningProgress) {
   connect(50'000);
-  std::vector<uint64_t> told;
+  std::vector<uint64_t> progress;
   client::CudaOptions options;
   options.gather_bytes = gather_bytes_;
   options.chunk_bytes = chunk_bytes_;
   options.pinning = [&](uint64_t pinned, uint64_t total) {
-    told.push_back(pinned);
-    told.push_back(total);
+    progress.push_back(pinned);
+    progress.push_back(total);
   };
   auto cuda = client::Cuda::open(*session_, options);
   ASSERT_OK(cuda);
   const uint64_t arena_bytes = 8 * (64 << 10);
-  EXPECT_THAT(told, testing::ElementsAre(0, arena_bytes, arena_bytes, arena_bytes));
+  EXPECT_THAT(progress, testing::ElementsAre(0, arena_bytes, arena_bytes, arena_bytes));
   const client::CudaPinInfo pinned = cuda->pinned();
   EXPECT_EQ(pinned.bytes, arena_bytes);
   EXPECT_EQ(pinned.on_numa_node, pinned.on_numa_node && pinned.numa_node >= 0);

@@ -213,7 +213,7 @@ class Tampering : public testing::Test {
     const size_t at = arena.find(std::string_view(bytes.data(), 64));
     return at == std::string_view::npos ? nullptr : arena_ + at;
   }
-  void expect_failure_and_go_on(client::Snapshot& snapshot) {
+  void expect_failure_then_save(client::Snapshot& snapshot) {
     ASSERT_OK(snapshot.end());
     const auto failed = snapshot.wait(CKPT_LEVEL_DURABLE, 60'000);
     ASSERT_FALSE(failed);
@@ -240,7 +240,7 @@ TEST_F(Tampering, AWrittenByteFailsTheSnapshot) {
   char* bytes = find(run_.state(2, 0));
   ASSERT_NE(bytes, nullptr);
   bytes[50'000] ^= 1;
-  expect_failure_and_go_on(*snapshot);
+  expect_failure_then_save(*snapshot);
 }
 
 TEST_F(Tampering, APunchedHoleFailsTheSnapshot) {
@@ -260,7 +260,7 @@ TEST_F(Tampering, APunchedHoleFailsTheSnapshot) {
   ASSERT_GE(fd, 0);
   ASSERT_EQ(
       ::fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, bytes - arena_ + 8192, 4096), 0);
-  expect_failure_and_go_on(*snapshot);
+  expect_failure_then_save(*snapshot);
 }
 
 TEST(Daemon, RefusesSnapshotLargerThanArena) {
@@ -342,15 +342,15 @@ TEST(Daemon, SecondHolderOfRankLearnsCurrentHolder) {
   ASSERT_OK(second);
   client::JoinOptions join = as_rank(0, 1);
   join.timeout_ms = 2'000;
-  std::vector<std::string> told;
-  join.waiting = [&](const std::string& why) { told.push_back(why); };
+  std::vector<std::string> reasons;
+  join.waiting = [&](const std::string& why) { reasons.push_back(why); };
   const auto epoch = second->join(join);
   ASSERT_FALSE(epoch);
   EXPECT_EQ(epoch.error().status, CKPT_E_DEADLINE_EXCEEDED);
   const std::string holder = "its place is held by process " + std::to_string(::getpid());
   EXPECT_NE(epoch.error().message.find(holder), std::string::npos) << epoch.error().message;
-  ASSERT_FALSE(told.empty());
-  EXPECT_EQ(told.front().find(holder), 0u) << told.front();
+  ASSERT_FALSE(reasons.empty());
+  EXPECT_EQ(reasons.front().find(holder), 0u) << reasons.front();
   EXPECT_NE(daemon.log().find("waits to join as rank 0: " + holder), std::string::npos)
       << daemon.log();
 }

@@ -45,7 +45,7 @@ class RecordedAnswers {
   explicit RecordedAnswers(const std::string& name) : connections_(recorded_connections(name)) {}
 
   bool answer(FakeDaemon::Peer& peer, const fb::MessageT& message) {
-    if (all_said()) {
+    if (script_done()) {
       ADD_FAILURE() << "not recorded: " << fb::EnumNameMessageBody(message.body.type);
       peer.hang_up();
       return true;
@@ -75,7 +75,7 @@ class RecordedAnswers {
     requests_.clear();
     return true;
   }
-  bool all_said() const { return connection_ == connections_.size(); }
+  bool script_done() const { return connection_ == connections_.size(); }
 
   static constexpr uint64_t kUnitBytes = 4096;
 
@@ -183,7 +183,7 @@ TEST(OlderDaemon, SavesReconnectsAndRestoresAsRecorded) {
     EXPECT_EQ(restored, std::vector<char>(RecordedAnswers::kUnitBytes, 2));
     ASSERT_OK(session->leave());
   }
-  EXPECT_TRUE(recorded.all_said());
+  EXPECT_TRUE(recorded.script_done());
 }
 
 TEST(OlderDaemon, UnsupportedVersionIsRefusedWithRemedy) {

@@ -109,14 +109,14 @@ TEST_F(SessionTest, OpenReportsWaitForMemory) {
     return true;
   });
   OpenOptions waits = options(60'000);
-  std::vector<std::string> told;
+  std::vector<std::string> reasons;
   waits.waiting = [&](const std::string& why) {
-    told.push_back(why);
+    reasons.push_back(why);
     room = true;
   };
   const auto session = Session::open(waits);
   ASSERT_OK(session);
-  EXPECT_EQ(told, std::vector<std::string>{"0 bytes can be given"});
+  EXPECT_EQ(reasons, std::vector<std::string>{"0 bytes can be given"});
 }
 
 TEST_F(SessionTest, GarbageFromDaemonFailsOpenWithoutCrash) {

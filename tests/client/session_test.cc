@@ -222,9 +222,9 @@ TEST_F(SessionTest, InterruptedCallsEndLongBeforeTheirDeadline) {
   ASSERT_FALSE(restored);
   EXPECT_EQ(restored.error().status, CKPT_E_ABORTED) << restored.error().message;
   const auto none = Session::open([&] {
-    OpenOptions away = interruptible;
-    away.socket = folder_.path("none");
-    return away;
+    OpenOptions unreachable = interruptible;
+    unreachable.socket = folder_.path("none");
+    return unreachable;
   }());
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().status, CKPT_E_ABORTED) << none.error().message;

@@ -55,7 +55,7 @@ class SlabKills : public testing::TestWithParam<Play> {
   using Trainers = std::array<std::unique_ptr<ToldProcess>, told::kRanks>;
 
   // Sends a command to both trainers and returns their answer, which must be the same.
-  std::string tell_both(const std::string& command) {
+  std::string command_both(const std::string& command) {
     for (auto& trainer : trainers_) trainer->say(command);
     const std::string first = trainers_[0]->answer();
     EXPECT_EQ(trainers_[1]->answer(), first) << command;
@@ -87,18 +87,18 @@ class SlabKills : public testing::TestWithParam<Play> {
       const Point version = oracle_.version(unit, resume).value_or(Point());
       restored += " " + std::to_string(version.first) + ":" + std::to_string(version.second);
     }
-    EXPECT_EQ(tell_both("restore"), restored);
+    EXPECT_EQ(command_both("restore"), restored);
   }
   void save() {
     begin();
-    EXPECT_EQ(tell_both("write first"), "ok");
-    EXPECT_EQ(tell_both("write rest"), "ok");
-    EXPECT_EQ(tell_both("end"), "ok");
+    EXPECT_EQ(command_both("write first"), "ok");
+    EXPECT_EQ(command_both("write rest"), "ok");
+    EXPECT_EQ(command_both("end"), "ok");
     wait_durable();
   }
-  void begin() { ASSERT_EQ(tell_both("begin " + std::to_string(++step_)), "ok"); }
+  void begin() { ASSERT_EQ(command_both("begin " + std::to_string(++step_)), "ok"); }
   void wait_durable() {
-    EXPECT_EQ(tell_both("wait"), "durable");
+    EXPECT_EQ(command_both("wait"), "durable");
     oracle_.durable({lineage_, step_});
   }
 
@@ -112,7 +112,7 @@ class SlabKills : public testing::TestWithParam<Play> {
   void kill_daemon();
   void settle(const Play& play);
   void settle_without_trainer(State state);
-  void finish_as_told(State state);
+  void finish_with_trainers(State state);
 
   // -- the history
   json ask(const std::string& verb, const json& arguments);
@@ -141,7 +141,7 @@ void SlabKills::reach(State state) {
   if (state == State::kSealed) hold({SYS_fallocate});
   if (state == State::kWriting) hold({SYS_ioctl, SYS_pread64, SYS_pwritev2});
   begin();
-  EXPECT_EQ(tell_both("write first"), "ok");
+  EXPECT_EQ(command_both("write first"), "ok");
   if (state == State::kLeased) {
     return await_slabs([](const json& slabs) {
       return slabs.at("leased") >= 2 && slabs.at("sealed") == 0 && slabs.at("writing") == 0;
@@ -201,7 +201,7 @@ void SlabKills::kill(Victim victim) {
 void SlabKills::settle(const Play& play) {
   if (play.victim == Victim::kDaemon) {
     check_history();  // nothing of the snapshot in flight, until its trainers hand it back
-    finish_as_told(play.state);
+    finish_with_trainers(play.state);
   }
   if (play.victim == Victim::kTrainer) settle_without_trainer(play.state);
   if (play.victim != Victim::kDaemon) {
@@ -211,11 +211,11 @@ void SlabKills::settle(const Play& play) {
 }
 
 // The trainers do not notice the kill: they hand their slabs back, and finish the snapshot.
-void SlabKills::finish_as_told(State state) {
+void SlabKills::finish_with_trainers(State state) {
   if (state == State::kFree || state == State::kDurable) return;
   if (state == State::kLeased) {
-    EXPECT_EQ(tell_both("write rest"), "ok");
-    EXPECT_EQ(tell_both("end"), "ok");
+    EXPECT_EQ(command_both("write rest"), "ok");
+    EXPECT_EQ(command_both("end"), "ok");
   }
   if (state == State::kHalfWritten) {
     EXPECT_EQ(trainers_[1]->tell("write rest"), "ok");

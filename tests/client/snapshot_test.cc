@@ -299,9 +299,9 @@ TEST_F(SnapshotTest, ReconnectResendsBeginAndSeals) {
   const fb::ReopenSnapshotT& reopen = *reopened[0].body.AsReopenSnapshot();
   EXPECT_EQ(reopen.begin->step, 1200u);
   EXPECT_EQ(reopen.begin->fragments.size(), 3u);
-  const auto told = seals(3);
-  EXPECT_EQ(told[0].slab, 0u);
-  expect_payload(told);
+  const auto sealed = seals(3);
+  EXPECT_EQ(sealed[0].slab, 0u);
+  expect_payload(sealed);
 }
 
 TEST_F(SnapshotTest, UnadoptedArenaFailsSnapshotButStaysMapped) {

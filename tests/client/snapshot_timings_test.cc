@@ -110,15 +110,15 @@ TEST_F(TimingsTest, LastSealCarriesTimingsOfRank) {
   write(snapshot, 0);
   write(snapshot, 1);
   ASSERT_OK(snapshot.end());
-  const SnapshotTimings told = wire::from_fb(seals(2).back().timings);
+  const SnapshotTimings sent = wire::from_fb(seals(2).back().timings);
   const client::SnapshotTimings known = snapshot.info().timings;
-  EXPECT_EQ(told.plan_ns, known.plan_ns);
-  EXPECT_EQ(told.begin_ns, known.begin_ns);
-  EXPECT_EQ(told.slab_wait_ns, known.slab_wait_ns);
-  EXPECT_EQ(told.copy_ns, known.copy_ns);
-  EXPECT_GT(told.seal_ns, 0u);
-  EXPECT_LE(told.seal_ns, known.seal_ns) << "the sending of the seal itself";
-  EXPECT_EQ(told.write_ns + told.sync_ns + told.journal_ns, 0u);
+  EXPECT_EQ(sent.plan_ns, known.plan_ns);
+  EXPECT_EQ(sent.begin_ns, known.begin_ns);
+  EXPECT_EQ(sent.slab_wait_ns, known.slab_wait_ns);
+  EXPECT_EQ(sent.copy_ns, known.copy_ns);
+  EXPECT_GT(sent.seal_ns, 0u);
+  EXPECT_LE(sent.seal_ns, known.seal_ns) << "the sending of the seal itself";
+  EXPECT_EQ(sent.write_ns + sent.sync_ns + sent.journal_ns, 0u);
 }
 
 TEST_F(TimingsTest, AnswerCarriesTimingsOfDaemon) {

@@ -36,9 +36,9 @@ class DaemonWatchTest : public testing::Test {
                         .now = [this] { return now; }});
   }
   // A session looks whose daemon has been silent since the test began.
-  bool look_at(DaemonWatch& watch, uint64_t ms, bool connected = false) {
+  bool poll_at(DaemonWatch& watch, uint64_t ms, bool connected = false) {
     now = DaemonWatch::Clock::time_point(std::chrono::hours(1)) + milliseconds(ms);
-    return watch.look({.session = this, .silence_ms = ms, .connected = connected});
+    return watch.poll({.session = this, .silence_ms = ms, .connected = connected});
   }
   DaemonWatch::Clock::time_point now{std::chrono::hours(1)};
   bool listens = true;
@@ -47,11 +47,11 @@ class DaemonWatchTest : public testing::Test {
 };
 
 TEST_F(DaemonWatchTest, ReportsOutageAndRecoveryOnce) {
-  DaemonWatch told = watch();
-  for (const uint64_t ms : {0, 700, 1'400}) EXPECT_FALSE(look_at(told, ms));
+  DaemonWatch daemon_watch = watch();
+  for (const uint64_t ms : {0, 700, 1'400}) EXPECT_FALSE(poll_at(daemon_watch, ms));
   EXPECT_THAT(said, IsEmpty()) << "a short silence is none";
-  for (const uint64_t ms : {2'000, 5'000, 7'000}) EXPECT_FALSE(look_at(told, ms));
-  for (int i = 0; i < 2; ++i) EXPECT_FALSE(told.look({.session = this}));
+  for (const uint64_t ms : {2'000, 5'000, 7'000}) EXPECT_FALSE(poll_at(daemon_watch, ms));
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(daemon_watch.poll({.session = this}));
   EXPECT_THAT(
       said, ElementsAre("ckptd at socket /run/ckptd.sock has not answered for 2.0 s; still waiting",
                         "ckptd at socket /run/ckptd.sock answers again, after 7.0 s"));
@@ -60,10 +60,10 @@ TEST_F(DaemonWatchTest, ReportsOutageAndRecoveryOnce) {
 TEST_F(DaemonWatchTest, ExpiresAfterMinuteWithoutListener) {
   DaemonWatch gone = watch();
   listens = false;
-  EXPECT_FALSE(look_at(gone, 2'000));
+  EXPECT_FALSE(poll_at(gone, 2'000));
   EXPECT_THAT(said, ElementsAre(kNobody));
-  EXPECT_FALSE(look_at(gone, 59'000));
-  EXPECT_TRUE(look_at(gone, 60'000));
+  EXPECT_FALSE(poll_at(gone, 59'000));
+  EXPECT_TRUE(poll_at(gone, 60'000));
   ASSERT_TRUE(gone.expired().has_value());
   EXPECT_THAT(gone.expired()->message, HasSubstr("/run/ckptd.sock"));
 }
@@ -71,34 +71,34 @@ TEST_F(DaemonWatchTest, ExpiresAfterMinuteWithoutListener) {
 TEST_F(DaemonWatchTest, CountsMinuteFromLastConnection) {
   DaemonWatch gone = watch();
   listens = false;
-  EXPECT_FALSE(look_at(gone, 50'000, /*connected=*/true));
-  EXPECT_FALSE(look_at(gone, 100'000));
-  EXPECT_TRUE(look_at(gone, 110'000));
+  EXPECT_FALSE(poll_at(gone, 50'000, /*connected=*/true));
+  EXPECT_FALSE(poll_at(gone, 100'000));
+  EXPECT_TRUE(poll_at(gone, 110'000));
   EXPECT_THAT(gone.expired()->message, HasSubstr("for 1 min 0 s"));
 }
 
 TEST_F(DaemonWatchTest, SlowDaemonAndPatientVerbNeverExpire) {
   DaemonWatch slow = watch();
-  EXPECT_FALSE(look_at(slow, 600'000)) << "it is there";
+  EXPECT_FALSE(poll_at(slow, 600'000)) << "it is there";
   listens = false;
   DaemonWatch patient = watch(/*expires=*/false);
-  EXPECT_FALSE(look_at(patient, 600'000)) << "--timeout decides";
+  EXPECT_FALSE(poll_at(patient, 600'000)) << "--timeout decides";
 }
 
 TEST_F(DaemonWatchTest, ProbesSeldomAndOnlyWithoutAConnection) {
-  DaemonWatch told = watch();
-  for (uint64_t ms = 1'500; ms < 90'000; ms += 50) look_at(told, ms, /*connected=*/true);
+  DaemonWatch daemon_watch = watch();
+  for (uint64_t ms = 1'500; ms < 90'000; ms += 50) poll_at(daemon_watch, ms, /*connected=*/true);
   EXPECT_EQ(probes, 0u) << "who has a connection knows that somebody listens";
-  for (uint64_t ms = 90'000; ms < 100'000; ms += 50) look_at(told, ms);
+  for (uint64_t ms = 90'000; ms < 100'000; ms += 50) poll_at(daemon_watch, ms);
   EXPECT_EQ(probes, 2u) << "one in five seconds";
 }
 
 TEST_F(DaemonWatchTest, ReportsDaemonThatHangsAfterConnecting) {
-  DaemonWatch told = watch();
+  DaemonWatch daemon_watch = watch();
   listens = false;
-  look_at(told, 2'000);
-  for (const uint64_t ms : {3'000, 4'000, 4'500}) look_at(told, ms, /*connected=*/true);
-  for (const uint64_t ms : {8'000, 9'000, 9'500, 20'000}) look_at(told, ms);
+  poll_at(daemon_watch, 2'000);
+  for (const uint64_t ms : {3'000, 4'000, 4'500}) poll_at(daemon_watch, ms, /*connected=*/true);
+  for (const uint64_t ms : {8'000, 9'000, 9'500, 20'000}) poll_at(daemon_watch, ms);
   EXPECT_THAT(
       said, ElementsAre(kNobody,
                         "ckptd at socket /run/ckptd.sock has not answered for 4.5 s; still waiting",
@@ -106,42 +106,44 @@ TEST_F(DaemonWatchTest, ReportsDaemonThatHangsAfterConnecting) {
 }
 
 TEST_F(DaemonWatchTest, RestartingDaemonIsReportedOnce) {
-  DaemonWatch told = watch();
+  DaemonWatch daemon_watch = watch();
   listens = false;
   // The daemon accepts connections and refuses them in turns.
-  for (uint64_t ms = 1'500; ms < 5'000; ms += 50) look_at(told, ms, /*connected=*/ms % 1'000 < 300);
+  for (uint64_t ms = 1'500; ms < 5'000; ms += 50) {
+    poll_at(daemon_watch, ms, /*connected=*/ms % 1'000 < 300);
+  }
   EXPECT_THAT(said, ElementsAre(kNobody));
 }
 
 TEST_F(DaemonWatchTest, TwoSessionsShareOneOutage) {
-  DaemonWatch told = watch();
+  DaemonWatch daemon_watch = watch();
   listens = false;
   const int other = 0;
-  look_at(told, 2'000);
-  told.look({.session = &other});
+  poll_at(daemon_watch, 2'000);
+  daemon_watch.poll({.session = &other});
   EXPECT_THAT(said, ElementsAre(kNobody)) << "a session that waits for nothing heard of nothing";
-  told.look({.session = &other, .silence_ms = 1'600});
-  look_at(told, 4'000);
-  told.look({.session = this});
+  daemon_watch.poll({.session = &other, .silence_ms = 1'600});
+  poll_at(daemon_watch, 4'000);
+  daemon_watch.poll({.session = this});
   EXPECT_THAT(said,
               ElementsAre(kNobody, "ckptd at socket /run/ckptd.sock answers again, after 4.0 s"));
 }
 
 // A verb opens its sessions one after the other. A session that has ended never reports a recovery.
 TEST_F(DaemonWatchTest, SecondOutageIsReportedByLaterSession) {
-  DaemonWatch told = watch();
+  DaemonWatch daemon_watch = watch();
   listens = false;
-  look_at(told, 5'000);
+  poll_at(daemon_watch, 5'000);
   const int other = 0;
-  const auto other_looks = [&](uint64_t ms, uint64_t silence_ms) {
+  const auto poll_other = [&](uint64_t ms, uint64_t silence_ms) {
     now = DaemonWatch::Clock::time_point(std::chrono::hours(1)) + milliseconds(ms);
-    told.look({.session = &other, .silence_ms = silence_ms});
+    daemon_watch.poll({.session = &other, .silence_ms = silence_ms});
   };
-  other_looks(6'000, 6'000);
+  poll_other(6'000, 6'000);
   EXPECT_THAT(said, ElementsAre(kNobody)) << "the same outage";
-  look_at(told, 7'000);
-  other_looks(8'000, 0);
-  other_looks(20'000, 2'000);
+  poll_at(daemon_watch, 7'000);
+  poll_other(8'000, 0);
+  poll_other(20'000, 2'000);
   EXPECT_THAT(said, ElementsAre(kNobody, kNobody));
 }
 
@@ -163,17 +165,17 @@ TEST(WithSilence, SilentDaemonIsNamedWithSocket) {
 TEST(SomebodyListens, DetectsServerWithoutFillingItsQueue) {
   const ckpt::test::TempFolder folder;
   const std::string path = folder.path("ckptd.sock");
-  EXPECT_FALSE(somebody_listens(path)) << "no socket is there";
+  EXPECT_FALSE(socket_has_listener(path)) << "no socket is there";
   const auto address = ckpt::base::UnixAddress::of(path);
   ASSERT_TRUE(address.ok());
   ckpt::base::UniqueFd server(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   ASSERT_EQ(::bind(server.get(), address->get(), address->size()), 0);
   ASSERT_EQ(::listen(server.get(), 1), 0);
-  EXPECT_TRUE(somebody_listens(path));
+  EXPECT_TRUE(socket_has_listener(path));
   EXPECT_EQ(::accept(server.get(), nullptr, nullptr), -1);
   EXPECT_EQ(errno, EAGAIN);
   server.reset();
-  EXPECT_FALSE(somebody_listens(path)) << "its server has ended";
+  EXPECT_FALSE(socket_has_listener(path)) << "its server has ended";
 }
 
 }  // namespace

@@ -6,12 +6,12 @@ namespace ckptctl {
 namespace {
 
 TEST(SimilarRun, NamesMostSimilarRun) {
-  const auto told = [](const std::string& message) {
+  const auto with_hint = [](const std::string& message) {
     return with_similar_name({ckpt::ErrorCode::kNotFound, message}, {"base", "tiny"}).message;
   };
-  EXPECT_EQ(told("run tin: no such run"), "run tin: no such run; did you mean `tiny`?");
-  EXPECT_EQ(told("run other: no such run"), "run other: no such run");
-  EXPECT_EQ(told("run tiny: no tag tin"), "run tiny: no tag tin");
+  EXPECT_EQ(with_hint("run tin: no such run"), "run tin: no such run; did you mean `tiny`?");
+  EXPECT_EQ(with_hint("run other: no such run"), "run other: no such run");
+  EXPECT_EQ(with_hint("run tiny: no tag tin"), "run tiny: no tag tin");
 }
 
 }  // namespace

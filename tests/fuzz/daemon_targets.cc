@@ -49,7 +49,7 @@ std::vector<Bytes> value_seeds() {
 
 // A value that decodes must encode to bytes that decode and encode to themselves.
 template <typename Decode>
-bool comes_back(std::string_view text, const Decode& decode) {
+bool round_trips(std::string_view text, const Decode& decode) {
   const auto value = decode(text);
   if (!value) return false;
   const std::string again = values::encode(*value);
@@ -61,15 +61,15 @@ bool comes_back(std::string_view text, const Decode& decode) {
 bool value_parse(ByteView bytes) {
   const std::string_view text = as_text(bytes);
   const auto commit = [](std::string_view value) { return values::decode_commit(value, 7, 1, 5); };
-  bool any = comes_back(text, values::decode_run_counters);
-  any |= comes_back(text, values::decode_version);
-  any |= comes_back(text, commit);
+  bool any = round_trips(text, values::decode_run_counters);
+  any |= round_trips(text, values::decode_version);
+  any |= round_trips(text, commit);
   if (const auto value = commit(text)) any |= ckptd::blobs_of(value->with_extents()).ok();
-  any |= comes_back(text, values::decode_token_counts);
-  any |= comes_back(text, values::decode_unit_sums);
-  any |= comes_back(text, values::decode_ranges);
-  any |= comes_back(text, values::decode_scrub_state);
-  any |= comes_back(text, values::decode_record);
+  any |= round_trips(text, values::decode_token_counts);
+  any |= round_trips(text, values::decode_unit_sums);
+  any |= round_trips(text, values::decode_ranges);
+  any |= round_trips(text, values::decode_scrub_state);
+  any |= round_trips(text, values::decode_record);
   return any;
 }
 

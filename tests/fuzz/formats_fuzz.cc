@@ -34,12 +34,12 @@ struct Options {
 // Text that the signal handler prints; set before each input is parsed.
 char reproduction[256];
 
-void say_how_to_repeat() {
+void print_repeat_command() {
   const ssize_t written = ::write(STDERR_FILENO, reproduction, std::strlen(reproduction));
   static_cast<void>(written);
 }
 void on_signal(int) {
-  say_how_to_repeat();
+  print_repeat_command();
   ::_exit(1);
 }
 
@@ -82,8 +82,12 @@ int fuzz(const Target& target, const Options& options) {
 // The sanitizers call these before they end the program; they look for them among the exported
 // symbols.
 extern "C" {
-__attribute__((visibility("default"))) void __asan_on_error() { ckpt::fuzz::say_how_to_repeat(); }
-__attribute__((visibility("default"))) void __ubsan_on_report() { ckpt::fuzz::say_how_to_repeat(); }
+__attribute__((visibility("default"))) void __asan_on_error() {
+  ckpt::fuzz::print_repeat_command();
+}
+__attribute__((visibility("default"))) void __ubsan_on_report() {
+  ckpt::fuzz::print_repeat_command();
+}
 }
 
 int main(int argc, char** argv) {

@@ -134,13 +134,13 @@ std::vector<RecordingDisk::Choice> CrashReplay::choices(size_t cut) {
 }
 
 std::string CrashReplay::violation() {
-  size_t told = 0;
+  size_t announcements = 0;
   for (size_t cut = 0; cut <= disk_.moments(); ++cut) {
     // After a further announcement the same disk must show more. Until then it is opened once.
-    size_t now_told = (prune_asked_ <= cut ? 1 : 0) + (prune_answered_ <= cut ? 1 : 0);
-    for (const auto& [step, moment] : announced_at_) now_told += moment <= cut ? 1 : 0;
-    if (now_told != told) seen_.clear();
-    told = now_told;
+    size_t announcements_now = (prune_asked_ <= cut ? 1 : 0) + (prune_answered_ <= cut ? 1 : 0);
+    for (const auto& [step, moment] : announced_at_) announcements_now += moment <= cut ? 1 : 0;
+    if (announcements_now != announcements) seen_.clear();
+    announcements = announcements_now;
     for (const RecordingDisk::Choice& choice : choices(cut)) {
       std::vector<bool> there = choice.kept;
       const std::vector<size_t> open = disk_.uncertain(cut);

@@ -127,7 +127,7 @@ class Simulations {
       }
       workers_.erase(ended);
     }
-    return found ? tell(progress_[*found]) : sum_up();
+    return found ? print(progress_[*found]) : sum_up();
   }
 
  private:
@@ -161,7 +161,7 @@ class Simulations {
     progress.bad_starts += simulation.bad_starts();
   }
 
-  int tell(const Progress& progress) const {
+  int print(const Progress& progress) const {
     uint64_t played = 1;
     for (unsigned job = 0; job < settings_.jobs; ++job) played += progress_[job].played;
     std::cout << "found in history " << played << "\nrepeat with: daemon_simulation --history "

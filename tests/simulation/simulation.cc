@@ -30,7 +30,7 @@ void Simulation::play() {
   for (int i = 0; i < options_.events && !::testing::Test::HasFailure(); ++i) event();
   // At the end the disk works, the group forms again, and training goes on.
   world_.disk().set_faults({});
-  if (full_) make_room();
+  if (full_) clear_disk_full();
   if (::testing::Test::HasFailure()) return;
   restart_daemon();
   form_group();
@@ -40,13 +40,13 @@ void Simulation::play() {
 }
 
 void Simulation::event() {
-  if (!group_whole()) {
+  if (!group_complete()) {
     form_group();
     return;
   }
   if (options_.prune && chance(12)) prune();
-  if (options_.scrub && chance(40)) let_it_scrub();
-  if (options_.full && chance(15)) full_ ? make_room() : fill_the_disk();
+  if (options_.scrub && chance(40)) run_scrub();
+  if (options_.full && chance(15)) full_ ? clear_disk_full() : fill_the_disk();
   const uint64_t which = pick(100);
   if (which < 35) {
     begin_snapshot();
@@ -72,7 +72,7 @@ void Simulation::event() {
   listen();
 }
 
-bool Simulation::group_whole() const {
+bool Simulation::group_complete() const {
   if (job_.ranks.size() != kRanks) return false;
   for (const auto& rank : job_.ranks) {
     if (rank == nullptr || !rank->in_epoch()) return false;
@@ -104,7 +104,7 @@ void Simulation::form_group() {
     }
   }
   if (started == 0 && full_) {
-    make_room();
+    clear_disk_full();
     return;
   }
   if (started == 0 && options_.disk_faults) {
@@ -191,7 +191,7 @@ void Simulation::lose_rank() {
 }
 
 // New commits are read back after 2 s without writes. Usually other events come in between.
-void Simulation::let_it_scrub() {
+void Simulation::run_scrub() {
   world_.tick(std::chrono::milliseconds(2'000));
   for (uint64_t ticks = pick(6); ticks > 0; --ticks) {
     for (uint64_t polls = pick(40); polls > 0; --polls) world_.daemon().poll();

@@ -104,15 +104,15 @@ class Simulation {
   bool die_while_starting(bool* power);
   void break_the_disk();
   void fill_the_disk();
-  void make_room();
+  void clear_disk_full();
   // Saves a snapshot with all ranks. It must become durable.
   void save_whole();
   void prune();
-  void let_it_scrub();
+  void run_scrub();
   // Processes the messages to all members.
   void listen();
   // True if every rank is in an epoch.
-  bool group_whole() const;
+  bool group_complete() const;
   void check();
   void check_restore(const Point& point);
   void check_view(const Point& point);

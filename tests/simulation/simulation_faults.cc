@@ -161,7 +161,7 @@ void Simulation::fill_the_disk() {
 }
 
 // After any refusals training goes on without a restart of any process.
-void Simulation::make_room() {
+void Simulation::clear_disk_full() {
   full_ = false;
   world_.disk().set_capacity(kRoom);
   world_.disk().set_faults({});
@@ -179,7 +179,7 @@ void Simulation::make_room() {
   world_.run();
   listen();
   if (::testing::Test::HasFailure()) return;
-  if (!waited || !group_whole()) form_group();
+  if (!waited || !group_complete()) form_group();
   if (::testing::Test::HasFailure()) return;
   save_whole();
 }

@@ -123,10 +123,10 @@ Simulation::Content Simulation::content_of(ckpt::UnitId unit, ckpt::Step step,
   if (!options_.unchanged || unit == 0) return {step, salt, false};
   // Mostly unchanged; otherwise a content that the unit may have had before, and may get again.
   const uint64_t drawn = ((salt * 8 + unit) * 0x9e3779b97f4a7c15ull >> 32) % 8;
-  const ckpt::Step what = step - step % 40 + (drawn < 5 ? 0 : drawn - 4);
-  // No collisions with silent faults: CRC32C cannot detect a payload that was written over its
-  // colliding twin, under an intact header. Without twins the probability is 1 in 2^32.
-  return {what, 0, !options_.silent_faults && (step + salt) % 3 == 0};
+  const ckpt::Step content_step = step - step % 40 + (drawn < 5 ? 0 : drawn - 4);
+  // No colliding payloads with silent faults: CRC32C cannot detect a payload that overwrote another
+  // one with the same CRC, under an intact header. By chance this happens once in 2^32 writes.
+  return {content_step, 0, !options_.silent_faults && (step + salt) % 3 == 0};
 }
 
 std::byte Simulation::byte_of(ckpt::UnitId unit, const Content& content, uint64_t offset) const {

@@ -23,8 +23,8 @@ FileChanges::FileChanges(const std::vector<std::filesystem::path>& folders)
 void FileChanges::wait(int other, std::chrono::milliseconds at_most) {
   std::array<pollfd, 2> waiting = {{{events_.get(), POLLIN, 0}, {other, POLLIN, 0}}};
   (void)::poll(waiting.data(), waiting.size(), static_cast<int>(at_most.count()));
-  std::array<char, 4096> told;
-  while (::read(events_.get(), told.data(), told.size()) > 0) {
+  std::array<char, 4096> discarded;
+  while (::read(events_.get(), discarded.data(), discarded.size()) > 0) {
   }
 }
 

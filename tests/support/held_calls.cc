@@ -20,10 +20,10 @@ namespace ckpt::test {
 namespace {
 
 // How often the tracer looks for threads that stopped: waitpid has no descriptor to wait on.
-constexpr int kLookMs = 1;
+constexpr int kPollMs = 1;
 
 // Threads except the first, and except io_uring's workers, which cannot be traced; of this name.
-std::vector<pid_t> threads_beside_first(pid_t process, const std::string& wanted) {
+std::vector<pid_t> other_threads(pid_t process, const std::string& wanted) {
   std::vector<pid_t> threads;
   const std::string folder = "/proc/" + std::to_string(process) + "/task";
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -66,11 +66,11 @@ HeldCalls::~HeldCalls() {
 
 bool HeldCalls::await_one(std::chrono::milliseconds timeout) {
   std::unique_lock lock(mutex_);
-  return one_came_.wait_for(lock, timeout, [this] { return held_one_; });
+  return held_changed_.wait_for(lock, timeout, [this] { return held_one_; });
 }
 
 void HeldCalls::seize(pid_t process) {
-  for (const pid_t thread : threads_beside_first(process, thread_)) {
+  for (const pid_t thread : other_threads(process, thread_)) {
     const bool traced = ::ptrace(PTRACE_SEIZE, thread, nullptr, PTRACE_O_TRACESYSGOOD) == 0;
     EXPECT_TRUE(traced) << "thread " << thread << ": ptrace: " << std::strerror(errno);
     if (!traced) continue;
@@ -84,7 +84,7 @@ void HeldCalls::seize(pid_t process) {
 
 void HeldCalls::watch() {
   pollfd released{release_.get(), POLLIN, 0};
-  while (::poll(&released, 1, kLookMs) == 0) {
+  while (::poll(&released, 1, kPollMs) == 0) {
     int status = 0;
     for (;;) {
       const pid_t thread = ::waitpid(-1, &status, __WALL | __WNOTHREAD | WNOHANG);
@@ -92,8 +92,8 @@ void HeldCalls::watch() {
       take(thread, status);
     }
   }
-  for (const pid_t thread : std::set<pid_t>(running_)) let_go(thread);
-  for (const pid_t thread : held_) let_go(thread);
+  for (const pid_t thread : std::set<pid_t>(running_)) release(thread);
+  for (const pid_t thread : held_) release(thread);
 }
 
 // The thread has stopped, or ended.
@@ -111,7 +111,7 @@ void HeldCalls::take(pid_t thread, int status) {
       held_.insert(thread);
       const std::lock_guard lock(mutex_);
       held_one_ = true;
-      one_came_.notify_all();
+      held_changed_.notify_all();
       return;
     }
   }
@@ -123,7 +123,7 @@ void HeldCalls::take(pid_t thread, int status) {
 }
 
 // A thread that was killed meanwhile cannot be detached; it is reaped.
-void HeldCalls::let_go(pid_t thread) {
+void HeldCalls::release(pid_t thread) {
   int status = 0;
   if (!held_.contains(thread)) {
     ::ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr);

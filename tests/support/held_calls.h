@@ -39,7 +39,7 @@ class HeldCalls {
   void seize(pid_t process);
   void watch();
   void take(pid_t thread, int status);
-  void let_go(pid_t thread);
+  void release(pid_t thread);
 
   const std::set<long> calls_;
   const std::string path_;
@@ -49,7 +49,7 @@ class HeldCalls {
   std::set<pid_t> running_;
   std::set<pid_t> held_;
   std::mutex mutex_;
-  std::condition_variable one_came_;
+  std::condition_variable held_changed_;
   bool held_one_ = false;  // under mutex_
   std::thread tracer_;
 };

@@ -36,7 +36,7 @@ class LingeringSocket {
     const linger wait{.l_onoff = 1, .l_linger = 3'600};
     EXPECT_EQ(::setsockopt(own_.get(), SOL_SOCKET, SO_LINGER, &wait, sizeof wait), 0);
   }
-  ~LingeringSocket() { let_go(); }
+  ~LingeringSocket() { disconnect(); }
   LingeringSocket(const LingeringSocket&) = delete;
   LingeringSocket& operator=(const LingeringSocket&) = delete;
 
@@ -46,7 +46,7 @@ class LingeringSocket {
     closer_ = std::thread([fd = own_.release()] { ::close(fd); });
   }
   // Ends the connection, which unblocks a blocked close.
-  void let_go() {
+  void disconnect() {
     const linger at_once{.l_onoff = 1, .l_linger = 0};
     if (peer_.valid()) ::setsockopt(peer_.get(), SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
     peer_.reset();

@@ -107,7 +107,7 @@ void ServiceManager::start() {
     for (const auto& [name, held] : store_) {
       for (const UniqueFd& fd : held) add(fd.get(), name);
     }
-    said_.clear();
+    messages_.clear();
     pid_ = ::fork();
     if (pid_ == 0) {
       const int log = ::open(err.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
@@ -146,7 +146,7 @@ int ServiceManager::stop() {
 bool ServiceManager::wait_for(const std::string& text, size_t count) {
   std::unique_lock lock(mutex_);
   return heard_.wait_for(lock, kWaitMax, [&] {
-    return static_cast<size_t>(std::count(said_.begin(), said_.end(), text)) >= count;
+    return static_cast<size_t>(std::count(messages_.begin(), messages_.end(), text)) >= count;
   });
 }
 
@@ -205,7 +205,7 @@ void ServiceManager::take(const std::string& text, std::vector<UniqueFd> fds) {
   } else if (value_of(text, "FDSTOREREMOVE") == "1") {
     store_.erase(name);
   }
-  said_.push_back(text);
+  messages_.push_back(text);
   heard_.notify_all();
 }
 

@@ -62,7 +62,7 @@ class ServiceManager {
   std::mutex mutex_;
   std::condition_variable heard_;
   std::map<std::string, std::vector<base::UniqueFd>> store_;  // guarded by mutex_
-  std::vector<std::string> said_;                             // guarded by mutex_
+  std::vector<std::string> messages_;                         // guarded by mutex_
   std::thread ear_;
 };
 

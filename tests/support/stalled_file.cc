@@ -75,7 +75,7 @@ bool StalledFile::wait_until_stalled() const {
   return false;
 }
 
-void StalledFile::let_go() {
+void StalledFile::unblock() {
   const std::lock_guard lock(mutex_);
   stalls_ = false;
   for (const uint64_t unique : stalled_) answer(unique, 0, nullptr, 0);

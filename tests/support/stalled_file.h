@@ -30,7 +30,7 @@ class StalledFile {
   // Waits until a close is stalled. False after a minute.
   bool wait_until_stalled() const;
   // Answers all stalled closes, and every later one.
-  void let_go();
+  void unblock();
 
  private:
   explicit StalledFile(base::UniqueFd device) : device_(std::move(device)) {}

@@ -50,11 +50,11 @@ TEST_F(AdaptiveTest, AutomaticIntervalsChangeNoBit) {
                                          HasSubstr("storage sustains")));
   EXPECT_THAT(last_error_output_, HasSubstr("of 4 of 4 experts: a step takes"));
   // Every rank knows of the failure, including the replacement rank.
-  std::set<uint64_t> told;
+  std::set<uint64_t> reported;
   for (const json& training : events_of("training")) {
-    if (training.at("epoch") > 1) told.insert(training.value("failures", uint64_t{0}));
+    if (training.at("epoch") > 1) reported.insert(training.value("failures", uint64_t{0}));
   }
-  EXPECT_EQ(told, std::set<uint64_t>{1});
+  EXPECT_EQ(reported, std::set<uint64_t>{1});
 }
 
 TEST_F(AdaptiveTest, ResumeContinuesWithChosenInterval) {

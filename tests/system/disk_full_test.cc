@@ -33,12 +33,12 @@ TEST_F(DiskFullTest, TrainingContinuesAndSavesOnceDiskHasSpace) {
   auto with = same;
   with.insert(with.end(), {"--data-dir", disk.path("store"), "--events", events});
   Program program("moetrain", arguments("full.json", with));
-  const auto told = [&](bool (*of)(const json&)) {
+  const auto await_event = [&](bool (*of)(const json&)) {
     return program.await([&] { return std::ranges::any_of(read_lines(events), of); });
   };
-  ASSERT_TRUE(told(announced)) << program.wait().err;
+  ASSERT_TRUE(await_event(announced)) << program.wait().err;
   disk.fill();
-  ASSERT_TRUE(told(found_disk_full)) << program.wait().err;
+  ASSERT_TRUE(await_event(found_disk_full)) << program.wait().err;
   disk.empty();
   const Ended ended = program.wait();
   EXPECT_EQ(ended.code(), 0) << ended.err;

@@ -78,7 +78,7 @@ TEST_F(ElasticHangsTest, StoppedRankIsDetectedByMissedHeartbeats) {
   ASSERT_EQ(report.at("failures").size(), 1u) << ended.err;
   EXPECT_EQ(report["failures"][0].at("ranks"), json({2}));
   EXPECT_EQ(report["failures"][0].at("group"), 3);
-  EXPECT_FALSE(run.told([](const json& event) { return event.at("event") == "alive"; }));
+  EXPECT_FALSE(run.has_event([](const json& event) { return event.at("event") == "alive"; }));
   expect_undisturbed(report);
 }
 
@@ -140,7 +140,7 @@ TEST_F(ElasticHangsTest, TrainingContinuesWhileExternalCkptdIsStopped) {
   };
   ASSERT_TRUE(run.signal_rank(1, SIGKILL));
   ASSERT_TRUE(run.program().await([&] { return joins() == 3 + 2; }));
-  EXPECT_FALSE(run.told([](const json& event) { return event.value("goes_on", false); }));
+  EXPECT_FALSE(run.has_event([](const json& event) { return event.value("goes_on", false); }));
   daemon.signal(SIGCONT);
   ASSERT_TRUE(run.await_group(2));
   since = run.newest_step();

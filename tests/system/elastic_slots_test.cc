@@ -25,8 +25,8 @@ class ElasticSlotsTest : public ContinueTest {
     const json report =
         run_continued("resumed.json", ranks, no_more_ + kept_ + Flags{"--resume", "latest"});
     EXPECT_EQ(report.at("losses").back().at("step"), 12) << last_error_output_;
-    const auto as_ever = undisturbed(kModel, 12);
-    for (const auto& [step, loss] : bits(report)) EXPECT_EQ(loss, as_ever.at(step)) << step;
+    const auto baseline = undisturbed(kModel, 12);
+    for (const auto& [step, loss] : bits(report)) EXPECT_EQ(loss, baseline.at(step)) << step;
     return report;
   }
 };

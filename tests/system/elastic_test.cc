@@ -99,7 +99,7 @@ TEST_F(ElasticTest, SurvivorsContinueBeforeSnapshotIsDurable) {
     return event.value("event", "") == "snapshot" && event.value("durable", false);
   };
   EXPECT_TRUE(held->await_one(std::chrono::minutes(1)));
-  EXPECT_FALSE(run.told(durable));
+  EXPECT_FALSE(run.has_event(durable));
   held.reset();
   EXPECT_TRUE(run.await([&](const json& event) {
     return durable(event) && event.at("step") == 4 && event.at("taken_in") == 1;
@@ -130,7 +130,7 @@ TEST_F(ElasticTest, RunAwaitsLastSnapshotDespiteRankLoss) {
   }));
   const auto saved = [](const json& event) { return event.value("event", "") == "saved"; };
   EXPECT_TRUE(held->await_one(std::chrono::minutes(1)));
-  EXPECT_FALSE(run.told(saved));
+  EXPECT_FALSE(run.has_event(saved));
   held.reset();
   const Ended ended = run.program().wait();
   EXPECT_EQ(ended.code(), 0) << ended.err;
@@ -178,11 +178,11 @@ TEST_F(ElasticTest, OnlyLostExpertsRollBack) {
   EXPECT_EQ(failure.at("stale_units"), 16);
   EXPECT_GT(report.at("plt").get<double>(), 0);
   EXPECT_EQ(report.at("losses").size(), 12u);
-  const auto as_ever = undisturbed(kModel, 12);
+  const auto baseline = undisturbed(kModel, 12);
   const auto after = bits(report);
-  for (uint64_t step = 1; step <= 6; ++step) EXPECT_EQ(after.at(step), as_ever.at(step)) << step;
+  for (uint64_t step = 1; step <= 6; ++step) EXPECT_EQ(after.at(step), baseline.at(step)) << step;
   // No survivor had applied step 7, so it was repeated.
-  EXPECT_NE(after.at(7), as_ever.at(7)) << "older experts give other losses";
+  EXPECT_NE(after.at(7), baseline.at(7)) << "older experts give other losses";
 }
 
 // Each death causes a membership change, in which the next rank dies one phase later. No rank
@@ -247,17 +247,17 @@ TEST_F(ElasticTest, RanksAgreeOnAutomaticSettings) {
   std::map<uint64_t, std::vector<json>> agreed;  // by epoch
   for (const json& event : run.events()) {
     if (event.at("event") != "training") continue;
-    json& told = agreed[event.at("epoch")].emplace_back();
-    for (const char* what : {"step", "failures", "training_ms", "checkpoint_every",
-                             "experts_per_checkpoint", "experts_per_snapshot"}) {
-      told[what] = event.value(what, json());
+    json& settings = agreed[event.at("epoch")].emplace_back();
+    for (const char* key : {"step", "failures", "training_ms", "checkpoint_every",
+                            "experts_per_checkpoint", "experts_per_snapshot"}) {
+      settings[key] = event.value(key, json());
     }
   }
   EXPECT_GE(agreed.size(), 3u) << "of a loss, of a joiner, of a departure: " << ended.err;
-  for (const auto& [epoch, told] : agreed) {
-    EXPECT_THAT(told, testing::Each(told[0])) << "epoch " << epoch;
-    EXPECT_GT(told[0].at("checkpoint_every"), 0);
-    EXPECT_EQ(told[0].at("failures"), json()) << "replicas have made it good";
+  for (const auto& [epoch, settings] : agreed) {
+    EXPECT_THAT(settings, testing::Each(settings[0])) << "epoch " << epoch;
+    EXPECT_GT(settings[0].at("checkpoint_every"), 0);
+    EXPECT_EQ(settings[0].at("failures"), json()) << "replicas have made it good";
   }
   expect_undisturbed(read_report("auto.json"));
 }

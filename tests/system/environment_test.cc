@@ -100,17 +100,17 @@ TEST_F(EnvironmentTest, ClosedAndFullStreamsLoseOnlyOutput) {
     const Ended open = in_shell(command.line);
     EXPECT_EQ(open.code(), command.code) << command.line << ": " << open.err;
     for (const std::string stream : streams) {
-      const std::string what = std::string(command.line) + " " + stream;
-      const Ended ended = in_shell(what);
+      const std::string command_line = std::string(command.line) + " " + stream;
+      const Ended ended = in_shell(command_line);
       const bool output_lost = !open.out.empty() && (" " + stream).find(" >") != std::string::npos;
       EXPECT_EQ(ended.code(), output_lost && command.code == 0 ? kFailed : command.code)
-          << what << ": " << ended.err;
-      const bool told = output_lost && stream.find("2>") == std::string::npos;
-      if (told) {
+          << command_line << ": " << ended.err;
+      const bool stderr_open = output_lost && stream.find("2>") == std::string::npos;
+      if (stderr_open) {
         const char* why = stream == ">/dev/full" ? "No space left on device" : "";
         EXPECT_THAT(ended.err, AllOf(HasSubstr("cannot write to stdout: "), HasSubstr(why),
                                      Not(HasSubstr("earlier write failed"))))
-            << what;
+            << command_line;
       }
     }
   }

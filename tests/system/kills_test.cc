@@ -31,9 +31,11 @@ bool is_rank(const Program::Child& child) {
   return child.arguments.size() > 1 && child.arguments[1] == "rank";
 }
 
-size_t count(const std::string& text, const std::string& what) {
+size_t count(const std::string& text, const std::string& needle) {
   size_t found = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++found;
+  for (size_t at = text.find(needle); at != std::string::npos; at = text.find(needle, at + 1)) {
+    ++found;
+  }
   return found;
 }
 

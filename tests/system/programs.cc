@@ -114,7 +114,7 @@ bool Program::await_children(const std::function<bool()>& happened) {
   return await(happened, std::chrono::milliseconds(1));
 }
 
-bool Program::await(const std::function<bool()>& happened, std::chrono::milliseconds look_every) {
+bool Program::await(const std::function<bool()>& happened, std::chrono::milliseconds poll_every) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(kProgramMs);
   ckpt::test::FileChanges changes(watched_);
   for (;;) {
@@ -123,7 +123,7 @@ bool Program::await(const std::function<bool()>& happened, std::chrono::millisec
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
         end - std::chrono::steady_clock::now());
     if (left.count() <= 0) return false;
-    changes.wait(process_->pidfd(), std::min(left, look_every));
+    changes.wait(process_->pidfd(), std::min(left, poll_every));
   }
 }
 

@@ -61,7 +61,7 @@ class Program {
   Ended wait();
 
  private:
-  bool await(const std::function<bool()>& happened, std::chrono::milliseconds look_every);
+  bool await(const std::function<bool()>& happened, std::chrono::milliseconds poll_every);
 
   Folder folder_;  // holds stdout and stderr
   std::vector<std::filesystem::path> watched_;

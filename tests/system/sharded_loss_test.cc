@@ -99,14 +99,14 @@ class ShardedLossTest : public ContinueTest {
     uint64_t newest = 0;
     for (const json& event : all) newest = std::max(newest, event.at("epoch").get<uint64_t>());
     std::set<std::pair<uint64_t, uint64_t>> views;
-    size_t told = 0;
+    size_t restored_ranks = 0;
     for (const json& event : all) {
       if (event.at("epoch") != newest) continue;
-      ++told;
+      ++restored_ranks;
       EXPECT_TRUE(event.value("resumed", false)) << event.dump();
       views.emplace(event.at("view_lineage"), event.at("step"));
     }
-    EXPECT_EQ(told, ranks);
+    EXPECT_EQ(restored_ranks, ranks);
     EXPECT_EQ(views.size(), 1u);
   }
 

@@ -50,7 +50,7 @@ TEST_F(SlowDiskTest, StallIsReportedWhileItLasts) {
     return says(event, "training stands still, for ") &&
            says(event, "until earlier checkpoints are written: the disk is slow");
   })) << run.program().wait().err;
-  EXPECT_FALSE(run.told(is_durable)) << "the disk is still held";
+  EXPECT_FALSE(run.has_event(is_durable)) << "the disk is still held";
   held_.reset();
   EXPECT_TRUE(run.await([](const json& event) { return says(event, "training goes on after "); }));
   (void)run.stop();

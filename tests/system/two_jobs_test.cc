@@ -41,7 +41,7 @@ TEST_F(TwoJobsTest, SurplusRankOfSecondJobIsRefused) {
   expect_refused(run("moetrain", endless("second.json", {}, "3")));
   ASSERT_TRUE(first.await_steps(3));
   for (const char* change : {"group_lost", "regrouping"}) {
-    EXPECT_FALSE(first.told([&](const json& event) { return event.at("event") == change; }))
+    EXPECT_FALSE(first.has_event([&](const json& event) { return event.at("event") == change; }))
         << change;
   }
   (void)first.stop();

@@ -35,10 +35,10 @@ const std::vector<json>& WatchedRun::events() {
   return events_;
 }
 
-bool WatchedRun::told(const Wanted& wanted) { return std::ranges::any_of(events(), wanted); }
+bool WatchedRun::has_event(const Wanted& wanted) { return std::ranges::any_of(events(), wanted); }
 
 bool WatchedRun::await(const Wanted& wanted) {
-  return program_.await([&] { return told(wanted); });
+  return program_.await([&] { return has_event(wanted); });
 }
 
 bool WatchedRun::await_step(uint64_t step) {

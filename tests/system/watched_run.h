@@ -21,7 +21,7 @@ class WatchedRun {
 
   // All events of the ranks so far.
   const std::vector<nlohmann::json>& events();
-  bool told(const Wanted& wanted);
+  bool has_event(const Wanted& wanted);
   // Waits, bounded, for an event that `wanted` accepts; false if the run has ended without one.
   bool await(const Wanted& wanted);
   bool await_step(uint64_t step);  // completed by some rank

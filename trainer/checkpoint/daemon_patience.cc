@@ -22,7 +22,7 @@ bool DaemonPatience::ends_call(Clock::time_point now) {
   longest_ms_ = std::max(longest_ms_, silence_ms());
   const auto before = std::exchange(asked_at_, now);
   if (before && now - *before <= kOneWait) waited_ += now - *before;
-  if (tell_ && waited_ >= tell_after_) std::exchange(tell_, nullptr)();
+  if (on_waited_ && waited_ >= on_waited_after_) std::exchange(on_waited_, nullptr)();
   return over();
 }
 

@@ -75,19 +75,19 @@ class DaemonPatience {
     DaemonPatience& patience_;
   };
 
-  // While it lives, `tell` is called once if its calls have waited for `after` together. What is
-  // done between waits, as the copy of a slab, does not count if it takes longer than a waiting
-  // call needs to ask again. `tell` must not call the session.
+  // While this object lives, `on_waited` is called once, after calls have waited for `after` in
+  // total. Work between waits, such as the copy of a slab, does not count if it takes longer than
+  // the interval at which a waiting call polls. `on_waited` must not call the session.
   class LongWait {
    public:
-    LongWait(DaemonPatience& patience, Clock::duration after, std::function<void()> tell)
+    LongWait(DaemonPatience& patience, Clock::duration after, std::function<void()> on_waited)
         : patience_(patience) {
       patience_.waited_ = {};
       patience_.asked_at_.reset();
-      patience_.tell_after_ = after;
-      patience_.tell_ = std::move(tell);
+      patience_.on_waited_after_ = after;
+      patience_.on_waited_ = std::move(on_waited);
     }
-    ~LongWait() { patience_.tell_ = nullptr; }
+    ~LongWait() { patience_.on_waited_ = nullptr; }
     LongWait(const LongWait&) = delete;
     LongWait& operator=(const LongWait&) = delete;
 
@@ -104,8 +104,8 @@ class DaemonPatience {
   std::optional<Clock::time_point> end_;
   std::optional<Clock::time_point> asked_at_;  // the last ends_call(); unset: none in this wait
   Clock::duration waited_{};
-  Clock::duration tell_after_{};
-  std::function<void()> tell_;  // empty: nobody is to be told, or was told already
+  Clock::duration on_waited_after_{};
+  std::function<void()> on_waited_;  // empty: not wanted, or already called
 };
 
 }  // namespace moetrain

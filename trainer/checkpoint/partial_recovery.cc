@@ -154,8 +154,8 @@ Result<RecoveryLoss> PartialCheckpoint::roll_back(std::span<const uint32_t> expe
   meter_ = std::move(meter);
   for (size_t i = 0; i < experts.size(); ++i) {
     const bool on_disk = in_memory.empty() || in_memory[experts[i]] == 0;
-    ledger_.came_back(experts[i], on_disk ? back[i] : kOldestVersion);
-    memory_ledger_.came_back(experts[i], back[i]);
+    ledger_.restored(experts[i], on_disk ? back[i] : kOldestVersion);
+    memory_ledger_.restored(experts[i], back[i]);
     updates[experts[i]] = versions.at(ExpertPart::kOptimizer, experts[i]).updates;
   }
   recovered(k_, loss, experts.size(), routed);

@@ -29,10 +29,10 @@ std::vector<ckpt_fragment> snapshot_plan(const std::vector<StateUnit>& units,
   std::vector<ShareUnit> wanted;
   for (const uint32_t id : unit_ids) {
     const StateUnit& unit = units.at(id);
-    ShareUnit& what = wanted.emplace_back(ShareUnit{unit.bytes, {}});
-    if (id == kTrainerUnit) what.holders = {0};
-    if (unit.expert && sharded) what.parts = parts_of(unit, ownership);
-    if (unit.expert && !sharded) what.holders = ownership.holders(*unit.layer, *unit.expert);
+    ShareUnit& share_unit = wanted.emplace_back(ShareUnit{unit.bytes, {}});
+    if (id == kTrainerUnit) share_unit.holders = {0};
+    if (unit.expert && sharded) share_unit.parts = parts_of(unit, ownership);
+    if (unit.expert && !sharded) share_unit.holders = ownership.holders(*unit.layer, *unit.expert);
   }
   std::vector<ckpt_fragment> plan;
   for (const Share& share : share_units(wanted, ownership.ranks(), dense)) {

@@ -64,7 +64,7 @@ Result<json> ask(client::Session& session, const std::string& verb, const std::s
       static_cast<ckpt::ErrorDetail>(detail.is_number_integer() ? detail.get<int>() : 0)}};
 }
 
-void tell_waiting(const std::string& why) {
+void print_waiting(const std::string& why) {
   ckpt::base::print_stderr("moetrain: waiting for room, at most {} s: {}\n", kTimeoutMs / 1'000,
                            why);
 }
@@ -80,7 +80,7 @@ Result<client::Session> open_to_read(const std::string& socket, const std::strin
                                                .arena_bytes = arena.arena_bytes,
                                                .slab_bytes = arena.slab_bytes,
                                                .timeout_ms = kTimeoutMs,
-                                               .waiting = tell_waiting})));
+                                               .waiting = print_waiting})));
   // The run exists: this says that both sides mean the same units.
   CKPT_TRY(to_status(session.register_units(registration(units), to_json(saved.config))));
   return session;

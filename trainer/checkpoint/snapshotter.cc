@@ -55,7 +55,7 @@ void Snapshotter::before_write(std::span<const uint32_t> units) {
 Status Snapshotter::poll() { return link_ == nullptr ? Status() : link_->poll(); }
 
 // Bounds the snapshots in flight. The oldest one stays in the queue, so that it is reported.
-Status Snapshotter::make_room(uint64_t step, const BackPressure& pressure) {
+Status Snapshotter::limit_in_flight(uint64_t step, const BackPressure& pressure) {
   const auto is_open = [](const InFlight& snapshot) {
     return snapshot.handle.info().level < CKPT_LEVEL_DURABLE;
   };
@@ -100,7 +100,7 @@ Status Snapshotter::begin(Request request, const BackPressure& pressure) {
   CKPT_ASSERT(!begun_);
   const auto start = Clock::now();
   waits_ = {};
-  const Status room = make_room(request.step, pressure);
+  const Status room = limit_in_flight(request.step, pressure);
   waits_.room_ms = ms_since(start);
   CKPT_TRY(room);
   // Rest of the wait; at least 1, since 0 would mean the library's default.
@@ -193,12 +193,12 @@ Status Snapshotter::await_durable(client::Snapshot& handle, double timeout_ms) c
   const auto begin = Clock::now();
   for (;;) {
     const double left_ms = timeout_ms - ms_since(begin);
-    const auto slice_ms = static_cast<uint32_t>(std::clamp(left_ms, 1.0, kAskMs));
+    const auto slice_ms = static_cast<uint32_t>(std::clamp(left_ms, 1.0, kWaitSliceMs));
     Status durable = to_status(handle.wait(CKPT_LEVEL_DURABLE, slice_ms));
-    if (durable.ok() || left_ms <= kAskMs) return durable;
+    if (durable.ok() || left_ms <= kWaitSliceMs) return durable;
     const ErrorCode code = durable.error().code;
     const bool may_come = code == ErrorCode::kDeadlineExceeded || code == ErrorCode::kUnavailable;
-    if (!may_come || (in_vain_ && in_vain_())) return durable;
+    if (!may_come || (abort_waits_ && abort_waits_())) return durable;
   }
 }
 
@@ -208,11 +208,11 @@ Status Snapshotter::drain_link(uint32_t timeout_ms) {
   const auto begin = Clock::now();
   for (;;) {
     const double left_ms = timeout_ms - ms_since(begin);
-    Status drained = link_->drain(static_cast<uint32_t>(std::clamp(left_ms, 1.0, kAskMs)));
+    Status drained = link_->drain(static_cast<uint32_t>(std::clamp(left_ms, 1.0, kWaitSliceMs)));
     const bool may_come = !drained.ok() && drained.error().code == ErrorCode::kDeadlineExceeded;
-    if (!may_come || left_ms <= kAskMs) return drained;
+    if (!may_come || left_ms <= kWaitSliceMs) return drained;
     (void)session_.poll(0);
-    if (in_vain_ && in_vain_()) return drained;
+    if (abort_waits_ && abort_waits_()) return drained;
   }
 }
 

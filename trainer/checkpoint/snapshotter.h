@@ -98,7 +98,7 @@ class Snapshotter {
 
   // The waits below end once this returns true, for example because the group is lost. They call it
   // repeatedly. Snapshots in flight stay so.
-  void abort_waits_when(std::function<bool()> in_vain) { in_vain_ = std::move(in_vain); }
+  void set_abort_waits(std::function<bool()> abort_waits) { abort_waits_ = std::move(abort_waits); }
 
   // Waits until the step's snapshot, if it is in flight, is durable or has failed, at most this
   // long. The outcome is in settled().
@@ -136,11 +136,11 @@ class Snapshotter {
   static constexpr size_t kInFlightMax = 3;
   // Timeout for copies in flight to reach the arena. Tens of gigabytes do in a second.
   static constexpr uint32_t kLinkTimeoutMs = 10'000;
-  static constexpr double kAskMs = 20;  // interval of in_vain_ calls
+  static constexpr double kWaitSliceMs = 20;  // interval of abort_waits_ calls
 
   Status await_durable(ckpt::client::Snapshot& handle, double timeout_ms) const;
   Status drain_link(uint32_t timeout_ms);
-  Status make_room(uint64_t step, const BackPressure& pressure);
+  Status limit_in_flight(uint64_t step, const BackPressure& pressure);
   Status copy(ckpt::client::Snapshot& snapshot, const std::vector<ckpt_fragment>& fragments,
               const StateMemory& memory);
   void forget(InFlight& snapshot);
@@ -153,7 +153,7 @@ class Snapshotter {
   std::optional<Begun> begun_;
   std::deque<InFlight> in_flight_;
   Waits waits_;
-  std::function<bool()> in_vain_;
+  std::function<bool()> abort_waits_;
 };
 
 }  // namespace moetrain

@@ -44,8 +44,8 @@ bool is_same_file(const std::string& a, const std::string& b) {
 }
 
 ckpt::Status check_writable(const OutputFile& file) {
-  const bool is_there = ::access(file.path.c_str(), W_OK) == 0;
-  if (file.appended && is_there && !fs::is_directory(file.path)) return {};
+  const bool exists = ::access(file.path.c_str(), W_OK) == 0;
+  if (file.appended && exists && !fs::is_directory(file.path)) return {};
   return report::check_writable(file.path);
 }
 

@@ -30,7 +30,7 @@ namespace {
 std::vector<size_t> layers_without_tokens(const PlacementRequest& request) {
   std::vector<size_t> layers;
   for (size_t layer = 0; layer < request.loads.size(); ++layer) {
-    if (nobody_asked(request.loads[layer])) layers.push_back(layer);
+    if (has_no_load(request.loads[layer])) layers.push_back(layer);
   }
   return layers;
 }

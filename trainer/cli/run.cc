@@ -60,7 +60,7 @@ Status report_done(const ResolvedRun& run) {
 }
 
 // Says how to watch the run in its own ckptd, whose socket has a name that nobody knows.
-void tell_socket(const RunOptions& options) {
+void print_socket(const RunOptions& options) {
   if (!options.own_daemon) return;
   ckpt::base::print_stderr("moetrain: `ckptctl --socket unix:{} status` shows this run's ckptd\n",
                            options.rank.socket);
@@ -136,7 +136,7 @@ Result<int> RunCommand::supervise() {
     CKPT_TRY(report_done(resolved_));
     return 0;
   }
-  tell_socket(resolved_.options);
+  print_socket(resolved_.options);
   const int exit_code = supervisor.run();
   if (folder_) keep_or_remove(spec_, *folder_);
   return exit_code;

@@ -37,7 +37,7 @@ Result<DataFacts> read_data(const RunSpec& spec) {
 Result<SavedRun> find_commit(const ResolvedRun& run) {
   Result<SavedRun> saved = find_saved_run(run.options.rank.socket, run.commit);
   if (saved.ok() || saved.error().code != ErrorCode::kNotFound) return saved;
-  if (run.options.data_stays) {
+  if (run.options.keeps_data) {
     return reworded(saved.error(), saved.error().message + resume_remedy(saved.error().detail));
   }
   return make_error(ErrorCode::kNotFound,

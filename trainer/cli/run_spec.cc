@@ -28,9 +28,9 @@ void copy_plain(const RunSpec& spec, const RunFacts& facts, RunOptions& options)
   rank.pin = spec.pin;
   rank.router_trace = spec.router_trace;
   rank.data = facts.data ? facts.data->paths : spec.data;
-  rank.tell_routing = !spec.outputs.metrics.empty();
+  rank.report_routing = !spec.outputs.metrics.empty();
   options.own_daemon = spec.socket.empty();
-  options.data_stays =
+  options.keeps_data =
       !options.own_daemon || !spec.own_daemon.data_dir.empty() || spec.own_daemon.keep;
   options.io = spec.own_daemon.io;
   options.daemon_timeout_ms = spec.own_daemon.timeout_ms;

@@ -72,7 +72,7 @@ class Comm {
   virtual void abort(const std::string& reason) = 0;
 
   // The thread that runs collectives beside the caller's; null: there is none (comm_thread.h).
-  virtual CommThread* beside() { return nullptr; }
+  virtual CommThread* comm_thread() { return nullptr; }
 
  private:
   std::vector<std::byte> host_send_;  // copies of what lies on a device

@@ -23,8 +23,8 @@ using Clock = std::chrono::steady_clock;
 
 // NCCL works in its own threads, so its state is polled, first without a pause: usually the work is
 // done soon, and every collective of a step waits here.
-constexpr std::chrono::microseconds kAskEagerly{200};
-constexpr std::chrono::microseconds kAskAgain{50};
+constexpr std::chrono::microseconds kBusyPoll{200};
+constexpr std::chrono::microseconds kPollPause{50};
 constexpr const char* kIdKey = "nccl-id";
 constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
 // Limit of a normal end, for peers to finish queued work; then abort.
@@ -44,8 +44,8 @@ Status check_version() {
 // Error code of an NCCL failure. A failed connection may be due to a dead peer: the next epoch
 // tries again. Anything else that NCCL cannot do here will fail in the next epoch, too.
 ErrorCode code_of(ncclResult_t state) {
-  const bool by_a_peer = state == ncclRemoteError || state == ncclSystemError;
-  return by_a_peer ? ErrorCode::kUnavailable : ErrorCode::kFailedPrecondition;
+  const bool peer_failed = state == ncclRemoteError || state == ncclSystemError;
+  return peer_failed ? ErrorCode::kUnavailable : ErrorCode::kFailedPrecondition;
 }
 
 Result<ncclUniqueId> exchange_id(uint32_t rank, const Rendezvous& rendezvous) {
@@ -265,7 +265,7 @@ class NcclComm final : public Comm {
         return make_error(ErrorCode::kDeadlineExceeded, "rank {} {}: NCCL is not done after {} ms",
                           rank(), what, timeout_ms);
       }
-      if (waited > kAskEagerly) std::this_thread::sleep_for(kAskAgain);
+      if (waited > kBusyPoll) std::this_thread::sleep_for(kPollPause);
     }
   }
 

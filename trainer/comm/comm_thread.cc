@@ -112,7 +112,7 @@ class PairedComm final : public ForwardingComm {
   PairedComm(std::unique_ptr<Comm> first, std::unique_ptr<Comm> second)
       : ForwardingComm(*first), first_(std::move(first)), thread_(std::move(second), *first_) {}
 
-  CommThread* beside() override { return &thread_; }
+  CommThread* comm_thread() override { return &thread_; }
   int64_t waited_ns() const override { return first_->waited_ns() + thread_.waited_ns(); }
   void abort(const std::string& reason) override {
     first_->abort(reason);

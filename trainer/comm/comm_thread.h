@@ -76,7 +76,7 @@ class CommThread {
 };
 
 // `first` with a thread beside it, over `second`, another communicator of the same group. Comm::
-// beside() answers the thread; everything else is `first`. abort(), from any thread, and any
+// comm_thread() returns the thread; everything else is `first`. abort(), from any thread, and any
 // failure abort both. A collective that fails because a job did returns the error of the job, which
 // may be no loss of a peer.
 std::unique_ptr<Comm> with_comm_thread(std::unique_ptr<Comm> first, std::unique_ptr<Comm> second);

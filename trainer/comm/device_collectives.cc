@@ -24,12 +24,13 @@ DeviceCollectives choose_collectives(std::span<const int64_t> gpus) {
   for (uint32_t rank = 0; rank < gpus.size(); ++rank) {
     const auto gpu = std::bit_cast<uint64_t>(gpus[rank]);
     if (gpu == kNoGpuForNccl) {
-      return {.reason = fmt::format("rank {} has no GPU that NCCL can use", rank), .told_by = rank};
+      return {.reason = fmt::format("rank {} has no GPU that NCCL can use", rank),
+              .reporting_rank = rank};
     }
     const auto [first, is_new] = taken.emplace(gpus[rank], rank);
     if (is_new || !host.reason.empty()) continue;
     host.reason = fmt::format("ranks {} and {} have the same GPU", first->second, rank);
-    host.told_by = first->second;
+    host.reporting_rank = first->second;
   }
   if (host.reason.empty()) return {.nccl = true};
   return host;

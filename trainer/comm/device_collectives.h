@@ -23,10 +23,10 @@ uint64_t gpu_identity(std::string_view boot_id, std::string_view pci_bus_id);
 
 struct DeviceCollectives {
   bool nccl = false;
-  // Why not, where more than one rank has a GPU to exchange with; `told_by` is the rank that says
-  // it to people: the lowest of those that it is about.
+  // Reason why NCCL is not used, if more than one rank has a GPU. `reporting_rank` logs it: the
+  // lowest rank that the reason is about.
   std::string reason;
-  uint32_t told_by = 0;
+  uint32_t reporting_rank = 0;
   bool operator==(const DeviceCollectives&) const = default;
 };
 

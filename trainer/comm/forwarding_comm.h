@@ -56,7 +56,7 @@ class ForwardingComm : public Comm {
   }
   int64_t waited_ns() const override { return inner_.waited_ns(); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
-  CommThread* beside() override { return inner_.beside(); }
+  CommThread* comm_thread() override { return inner_.comm_thread(); }
 
  protected:
   using Collective = std::function<Status(Comm&)>;

@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 // Interval of the question whether to go on: a small part of a recovery's time.
-constexpr milliseconds kAskEvery{5};
+constexpr milliseconds kMeshPollInterval{5};
 
 std::optional<std::string> ask(const GlooOptions& options) {
   return options.interrupted ? options.interrupted() : std::nullopt;
@@ -75,7 +75,7 @@ Status GlooMesh::connect_all(const GlooOptions& options,
   });
   const auto deadline = Clock::now() + milliseconds(options.connect_timeout_ms);
   std::optional<Error> reason;
-  while (result.wait_for(kAskEvery) != std::future_status::ready) {
+  while (result.wait_for(kMeshPollInterval) != std::future_status::ready) {
     if (reason) {
       // Again each turn: a pair may have been on its way into connect() when it was closed.
       closeConnections();

@@ -4,43 +4,44 @@
 
 namespace moetrain {
 
-std::vector<int64_t> to_values(const RankStand& stand) {
-  return {stand.has_state ? 1 : 0, static_cast<int64_t>(stand.applied), stand.pending ? 1 : 0,
-          static_cast<int64_t>(stand.changes)};
+std::vector<int64_t> to_values(const RankStatus& status) {
+  return {status.has_state ? 1 : 0, static_cast<int64_t>(status.applied), status.pending ? 1 : 0,
+          static_cast<int64_t>(status.changes)};
 }
 
-RankStand stand_from(std::span<const int64_t> values) {
+RankStatus status_from(std::span<const int64_t> values) {
   return {.has_state = values[0] != 0,
           .applied = static_cast<uint64_t>(values[1]),
           .pending = values[2] != 0,
           .changes = static_cast<uint64_t>(values[3])};
 }
 
-Result<Agreement> agree(std::span<const RankStand> stands) {
+Result<Agreement> agree(std::span<const RankStatus> statuses) {
   Agreement agreement;
-  bool anybody = false;
-  for (const RankStand& stand : stands) {
-    if (!stand.has_state) continue;
-    anybody = true;
-    agreement.step = std::max(agreement.step, stand.applied);
+  bool any_state = false;
+  for (const RankStatus& status : statuses) {
+    if (!status.has_state) continue;
+    any_state = true;
+    agreement.step = std::max(agreement.step, status.applied);
   }
-  if (!anybody) {
+  if (!any_state) {
     return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition,
                             "an epoch of {} ranks goes on, but none of them has state",
-                            stands.size());
+                            statuses.size());
   }
-  for (const RankStand& stand : stands) {
-    const bool there = stand.has_state && stand.applied == agreement.step;
-    const bool one_behind = stand.has_state && stand.applied + 1 == agreement.step && stand.pending;
+  for (const RankStatus& status : statuses) {
+    const bool there = status.has_state && status.applied == agreement.step;
+    const bool one_behind =
+        status.has_state && status.applied + 1 == agreement.step && status.pending;
     agreement.applies.push_back(one_behind);
     agreement.state.push_back(there || one_behind);
-    agreement.repeats = agreement.repeats || (there && stand.pending);
+    agreement.repeats = agreement.repeats || (there && status.pending);
     if (agreement.state.back()) {
-      agreement.changes = std::max(agreement.changes, stand.changes);
+      agreement.changes = std::max(agreement.changes, status.changes);
     }
   }
-  for (size_t rank = stands.size(); rank-- > 0;) {
-    if (agreement.state[rank] && stands[rank].changes == agreement.changes) {
+  for (size_t rank = statuses.size(); rank-- > 0;) {
+    if (agreement.state[rank] && statuses[rank].changes == agreement.changes) {
       agreement.source = static_cast<uint32_t>(rank);
     }
   }

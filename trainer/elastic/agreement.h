@@ -18,7 +18,7 @@ namespace moetrain {
 using ckpt::Result;
 
 // State of a rank at the start of the epoch, as sent to the others.
-struct RankStand {
+struct RankStatus {
   bool has_state = false;  // false: a new rank
   uint64_t applied = 0;    // the newest step that the rank has applied
   bool pending = false;    // has the complete gradients of applied + 1 from the last epoch
@@ -26,9 +26,9 @@ struct RankStand {
   // versions restored from ckptd, and the loss by that.
   uint64_t changes = 0;
 };
-inline constexpr size_t kStandValues = 4;
-std::vector<int64_t> to_values(const RankStand& stand);
-RankStand stand_from(std::span<const int64_t> values);
+inline constexpr size_t kStatusValues = 4;
+std::vector<int64_t> to_values(const RankStatus& status);
+RankStatus status_from(std::span<const int64_t> values);
 
 struct Agreement {
   uint64_t step = 0;          // common step of all ranks with state, after `applies`
@@ -39,8 +39,8 @@ struct Agreement {
   bool repeats = false;       // a rank discards a pending step, which is repeated
 };
 
-// Computes the agreement, the same on every rank, from all stands by rank. A rank that lags by a
+// Computes the agreement, the same on every rank, from all statuses by rank. A rank that lags by a
 // step that it cannot apply counts as new. kFailedPrecondition if no rank has state.
-Result<Agreement> agree(std::span<const RankStand> stands);
+Result<Agreement> agree(std::span<const RankStatus> statuses);
 
 }  // namespace moetrain

@@ -28,7 +28,7 @@ bool says_ready(const std::string& line) { return line == "ready" || line.ends_w
 
 Result<Process> DaemonProcess::spawn(const Options& options, const Pipe& log) {
   Process::Options process;
-  process.arguments = {program_beside("ckptd"),
+  process.arguments = {sibling_program("ckptd"),
                        "--data",
                        options.data_dir,
                        "--listen",

@@ -7,7 +7,7 @@ namespace moetrain {
 namespace {
 
 // A small part of what recovery costs anyway.
-constexpr std::chrono::milliseconds kLookEvery{20};
+constexpr std::chrono::milliseconds kPollEvery{20};
 
 }  // namespace
 
@@ -28,7 +28,7 @@ void EpochWatch::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     member_.poll();
     if (const auto over = member_.epoch_over()) return comm_.abort(*over);
-    stopped_.wait_for(lent, stop, kLookEvery, [] { return false; });
+    stopped_.wait_for(lent, stop, kPollEvery, [] { return false; });
   }
 }
 

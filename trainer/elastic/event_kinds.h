@@ -162,7 +162,7 @@ struct StepEvent {
   ExpertExchange experts;
   double plt = 0;  // as in Relayout
   double plt_rollback = 0;
-  // Only with RankOptions::tell_routing.
+  // Only with RankOptions::report_routing.
   std::vector<int64_t> routed;  // tokens to each expert in this step, by ExpertGrid index
   // In the first step after a resume: the step of the commit, and the step of each expert's
   // version.
@@ -193,7 +193,7 @@ struct TakingEvent {
   uint64_t bytes_kept = 0;      // of these: stay in memory, and are not written
   uint64_t rank_bytes_max = 0;  // largest share of a rank
   double rank_bytes_mean = 0;
-  // Grid indices of experts, only with RankOptions::tell_routing.
+  // Grid indices of experts, only with RankOptions::report_routing.
   std::vector<uint32_t> experts;         // that are written
   std::vector<uint32_t> memory_experts;  // that stay in memory
   bool operator==(const TakingEvent&) const = default;

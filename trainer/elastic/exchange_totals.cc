@@ -5,23 +5,23 @@
 namespace moetrain {
 
 void ExchangeTotals::add(uint64_t epoch, const EventHeader& at, const StepEvent& step) {
-  const ExpertExchange& told = step.experts;
+  const ExpertExchange& experts = step.experts;
   Step& sum = steps_[at.step];
   if (epoch < sum.epoch) return;  // read late, and done again since
   if (epoch > sum.epoch) sum = {.epoch = epoch};
   ++sum.ranks;
   // Bytes are the same on every rank that tells them.
-  sum.token_bytes = told.token_bytes;
-  sum.restore_bytes = told.restore_bytes;
-  sum.reshard_bytes = told.reshard_bytes;
-  sum.exposed_ms += told.exposed_ms;
-  sum.hidden_ms += told.hidden_ms;
-  sum.plan_waits = std::max(sum.plan_waits, told.plan_waits);
-  sum.plan_wait_ms = std::max(sum.plan_wait_ms, told.plan_wait_ms);
+  sum.token_bytes = experts.token_bytes;
+  sum.restore_bytes = experts.restore_bytes;
+  sum.reshard_bytes = experts.reshard_bytes;
+  sum.exposed_ms += experts.exposed_ms;
+  sum.hidden_ms += experts.hidden_ms;
+  sum.plan_waits = std::max(sum.plan_waits, experts.plan_waits);
+  sum.plan_wait_ms = std::max(sum.plan_wait_ms, experts.plan_wait_ms);
   // The bound is that of the group whose rank had the most.
-  if (told.memory_bytes <= memory_bytes_) return;
-  memory_bytes_ = told.memory_bytes;
-  memory_bound_ = told.memory_bound;
+  if (experts.memory_bytes <= memory_bytes_) return;
+  memory_bytes_ = experts.memory_bytes;
+  memory_bound_ = experts.memory_bound;
 }
 
 std::optional<report::ExpertExchange> ExchangeTotals::report() const {

@@ -47,7 +47,7 @@ FailureLog::OpenFailure& FailureLog::open_failure(uint64_t lost_ns, bool known) 
     open_->lost_epoch = trained_epoch_;
   }
   RecoveryTimes& times = open_->times;
-  if (lost_ns < times.lost_ns()) open_->lost_is_known = known;
+  if (lost_ns < times.lost_ns()) open_->loss_time_known = known;
   times.lost(lost_ns);
   return *open_;
 }
@@ -162,7 +162,7 @@ void FailureLog::close_failure(const EventHeader& at, const TrainingEvent& train
     open.failure.split_ms = open.times.split_ms();
     continued_ = open.times;
   }
-  report::Failure failure = as_known(open);
+  report::Failure failure = to_failure(open);
   failure.resumed_ms = ms_between(open.times.lost_ns(), open.times.ready_ns());
   failure.steps_lost = open.last_completed - std::min(open.last_completed, at.step);
   failures_.push_back(std::move(failure));
@@ -170,10 +170,10 @@ void FailureLog::close_failure(const EventHeader& at, const TrainingEvent& train
   step_ = at.step;
 }
 
-report::Failure FailureLog::as_known(const OpenFailure& open) {
+report::Failure FailureLog::to_failure(const OpenFailure& open) {
   report::Failure failure = open.failure;
   if (failure.at_step == 0) failure.at_step = open.last_completed + 1;  // nobody died
-  if (open.lost_is_known) failure.detected_ms = ms_between(open.times.lost_ns(), open.known_ns);
+  if (open.loss_time_known) failure.detected_ms = ms_between(open.times.lost_ns(), open.known_ns);
   return failure;
 }
 
@@ -181,7 +181,7 @@ report::Failure FailureLog::as_known(const OpenFailure& open) {
 // on their way, or the run is over.
 std::vector<report::Failure> FailureLog::failures() const {
   std::vector<report::Failure> all = failures_;
-  if (open_ && !open_->failure.ranks.empty()) all.push_back(as_known(*open_));
+  if (open_ && !open_->failure.ranks.empty()) all.push_back(to_failure(*open_));
   return all;
 }
 

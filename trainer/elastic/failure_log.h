@@ -40,7 +40,7 @@ class FailureLog {
     report::Failure failure;
     RecoveryTimes times;
     // False: a kill from outside. Then `times` begins with the first sign of the loss.
-    bool lost_is_known = false;
+    bool loss_time_known = false;
     uint64_t known_ns = 0;  // when the supervisor knew
     uint64_t last_completed = 0;
     std::set<uint32_t> back;     // ranks that train again
@@ -67,7 +67,7 @@ class FailureLog {
   // lost, not only when somebody saw it.
   OpenFailure& open_failure(uint64_t lost_ns, bool known);
   void close_failure(const EventHeader& at, const TrainingEvent& training);
-  static report::Failure as_known(const OpenFailure& open);
+  static report::Failure to_failure(const OpenFailure& open);
   // True if training went on without the members of this epoch, before the failure in progress.
   bool is_past(uint64_t epoch) const;
   // When the rank was last known to take part.

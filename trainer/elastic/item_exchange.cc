@@ -61,14 +61,14 @@ Status ItemExchange::round(Comm& comm, const std::vector<Move>& moves, MovingIte
   for (const Move& move : moves) {
     if (move.to != comm.rank()) continue;
     const uint64_t bytes = bytes_of_item(move.item);
-    CKPT_TRY(take_in(rest.first(bytes), move, items, where));
+    CKPT_TRY(receive_item(rest.first(bytes), move, items, where));
     rest = rest.subspan(bytes);
   }
   return {};
 }
 
-Status ItemExchange::take_in(std::span<const std::byte> bytes, const Move& move, MovingItems& items,
-                             const std::string& where) {
+Status ItemExchange::receive_item(std::span<const std::byte> bytes, const Move& move,
+                                  MovingItems& items, const std::string& where) {
   uint64_t crc = 0;
   std::memcpy(&crc, bytes.data(), sizeof crc);
   const std::span<const std::byte> body = bytes.subspan(kItemHeaderBytes);

@@ -45,8 +45,8 @@ class ItemExchange {
  private:
   Status round(Comm& comm, const std::vector<Move>& moves, MovingItems& items,
                const std::string& where);
-  Status take_in(std::span<const std::byte> bytes, const Move& move, MovingItems& items,
-                 const std::string& where);
+  Status receive_item(std::span<const std::byte> bytes, const Move& move, MovingItems& items,
+                      const std::string& where);
 
   uint64_t buffer_max_ = UINT64_MAX;  // of this run
   uint64_t buffer_bytes_ = 0;

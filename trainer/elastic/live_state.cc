@@ -102,7 +102,7 @@ PendingStep LiveState::take_pending() {
   return pending;
 }
 
-RankStand LiveState::stand() const {
+RankStatus LiveState::status() const {
   return {.has_state = has_state_,
           .applied = parts_.progress.step,
           .pending = pending_.has_value(),
@@ -110,15 +110,15 @@ RankStand LiveState::stand() const {
 }
 
 Result<Agreement> LiveState::agree(Comm& comm) {
-  const std::vector<int64_t> mine = to_values(stand());
-  std::vector<int64_t> all(comm.size() * kStandValues);
+  const std::vector<int64_t> mine = to_values(status());
+  std::vector<int64_t> all(comm.size() * kStatusValues);
   CKPT_TRY(comm.all_gather(mine, all));
-  std::vector<RankStand> stands;
-  stands.reserve(comm.size());
+  std::vector<RankStatus> statuses;
+  statuses.reserve(comm.size());
   for (uint32_t rank = 0; rank < comm.size(); ++rank) {
-    stands.push_back(stand_from(std::span(all).subspan(rank * kStandValues, kStandValues)));
+    statuses.push_back(status_from(std::span(all).subspan(rank * kStatusValues, kStatusValues)));
   }
-  CKPT_ASSIGN(agreement_, moetrain::agree(stands));
+  CKPT_ASSIGN(agreement_, moetrain::agree(statuses));
   late_step_.reset();
   if (agreement_.applies[comm.rank()]) {
     parts_.before_change();
@@ -145,7 +145,7 @@ Result<Agreement> LiveState::agree(Comm& comm) {
   return agreement_;
 }
 
-void LiveState::stay(uint32_t ranks) {
+void LiveState::agree_unchanged(uint32_t ranks) {
   CKPT_ASSERT(has_state_ && !pending_);
   agreement_ = {.step = parts_.progress.step,
                 .applies = std::vector<bool>(ranks, false),

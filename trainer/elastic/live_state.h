@@ -13,7 +13,7 @@
 //   (the caller restores experts that no rank held: lost_here())
 //   settle   once every rank has restored: the loss is counted, the same on all ranks
 //
-// A group that stays together moves experts in the same way, with stay() in place of agree().
+// A group without changes moves experts in the same way; agree_unchanged() replaces agree().
 //
 // Each call fails if a member is lost; the next epoch begins again with agree. A rank keeps what it
 // holds until commit: by then all receivers hold it, too. An expert restored from a checkpoint
@@ -68,12 +68,12 @@ class LiveState {
   void set_pending(PendingStep pending) { pending_ = std::move(pending); }
   PendingStep take_pending();
   bool has_state() const { return has_state_; }
-  // The stand that agree() sends to the others.
-  RankStand stand() const;
+  // The status that agree() sends to the others.
+  RankStatus status() const;
 
   Result<Agreement> agree(Comm& comm);
-  // Replaces agree() at a step boundary: this many ranks stay together, all with their state.
-  void stay(uint32_t ranks);
+  // Replaces agree() at a step boundary: this many ranks stay, all with their state.
+  void agree_unchanged(uint32_t ranks);
   // The step that agree() made this rank apply after the others, if any.
   const std::optional<StepResult>& late_step() const { return late_step_; }
   Status plan(Comm& comm, const PlanPlacement& planner);
@@ -104,7 +104,7 @@ class LiveState {
 
   const Parts parts_;
   bool has_state_ = false;
-  uint64_t changes_ = 0;  // RankStand::changes
+  uint64_t changes_ = 0;  // RankStatus::changes
   std::optional<PendingStep> pending_;
   std::optional<StepResult> late_step_;
   // Experts outside of the model's store during a move; else empty.

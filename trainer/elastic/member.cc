@@ -23,7 +23,7 @@ constexpr uint32_t kRendezvousTimeoutMs = 20'000;
 // Ranks of a killed supervisor are in the group until the kernel has closed their sockets. A
 // supervisor that is started right afterwards waits this long for that.
 constexpr std::chrono::milliseconds kOtherJobEnds{2'000};
-constexpr uint32_t kOtherJobLookMs = 100;
+constexpr uint32_t kOtherJobPollMs = 100;
 
 uint32_t ms_until(Clock::time_point end) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now());
@@ -124,12 +124,12 @@ Result<client::Epoch> Member::join_after_other_job(const client::JoinOptions& jo
     Result<client::Epoch> epoch = to_result(session_.join(join));
     const bool held = !epoch.ok() && epoch.error().code == ckpt::ErrorCode::kAlreadyExists;
     if (!held || joined_before_ || Clock::now() >= end) return epoch;
-    (void)session_.poll(kOtherJobLookMs);  // the next join reports a lost session
+    (void)session_.poll(kOtherJobPollMs);  // the next join reports a lost session
   }
 }
 
 Result<Member::Group> Member::connect(const client::Epoch& epoch, Device& device) {
-  nccl_tries_.epoch_opened(without_somebody(epoch));
+  nccl_tries_.epoch_opened(lost_member(epoch));
   CKPT_ASSIGN(Group group, connect_first(epoch, device));
   // All ranks have the same options. The thread's data lies in host memory, also with a GPU.
   const bool overlaps =
@@ -184,7 +184,7 @@ void Member::group_failed() {
 }
 
 // True if a rank was lost: counted by survivors if the group goes on, else known from the peers.
-bool Member::without_somebody(const client::Epoch& epoch) {
+bool Member::lost_member(const client::Epoch& epoch) {
   const uint32_t before = std::exchange(group_size_, epoch.size);
   const bool lost_a_peer = std::exchange(lost_a_peer_, false);
   if (!epoch.goes_on) return lost_a_peer;
@@ -194,7 +194,7 @@ bool Member::without_somebody(const client::Epoch& epoch) {
 }
 
 Result<DeviceCollectives> Member::agree(Comm& host, Device& device) {
-  if (nccl_tries_.in_vain() && no_nccl_.empty()) {
+  if (nccl_tries_.exhausted() && no_nccl_.empty()) {
     no_nccl_ = fmt::format("it has failed {} times in a row, though nobody was lost; at last: {}",
                            NcclTries::kMax, nccl_error_);
     if (!options_->elastic) {

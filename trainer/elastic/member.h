@@ -94,8 +94,8 @@ class Member {
   Result<DeviceCollectives> agree(Comm& host, Device& device);
   Result<std::unique_ptr<Comm>> connect_nccl(std::unique_ptr<Comm> host,
                                              const NcclOptions& options);
-  // Is somebody missing who was in the epoch before?
-  bool without_somebody(const ckpt::client::Epoch& epoch);
+  // True if a member of the last epoch is missing.
+  bool lost_member(const ckpt::client::Epoch& epoch);
 
   const RankOptions* options_;
   std::unique_ptr<DaemonPatience> patience_;  // outlives the session

@@ -26,7 +26,7 @@ class NcclTries {
     trying_ = false;
     failures_ = 0;
   }
-  bool in_vain() const { return failures_ >= kMax; }
+  bool exhausted() const { return failures_ >= kMax; }
 
  private:
   bool trying_ = false;

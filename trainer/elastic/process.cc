@@ -180,7 +180,7 @@ std::string this_program() {
   return std::filesystem::read_symlink("/proc/self/exe", error).string();
 }
 
-std::string program_beside(const std::string& name) {
+std::string sibling_program(const std::string& name) {
   return (std::filesystem::path(this_program()).parent_path() / name).string();
 }
 

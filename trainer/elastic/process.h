@@ -67,6 +67,6 @@ Result<Pipe> make_pipe();
 
 // The path of this program, and of another one beside it.
 std::string this_program();
-std::string program_beside(const std::string& name);
+std::string sibling_program(const std::string& name);
 
 }  // namespace moetrain

@@ -57,7 +57,7 @@ void visit_options(Options& options, Visit&& visit) {
   visit("elastic", options.elastic);
   visit("grace_ms", options.grace_ms);
   visit("kill_in", options.kill_in);
-  visit("tell_routing", options.tell_routing);
+  visit("tell_routing", options.report_routing);
   visit("resume", options.resume);
   visit("resume_step", options.resume_step);
   visit("resume_lineage", options.resume_lineage);
@@ -148,8 +148,8 @@ Result<RankOptions> parse_rank_options(std::string_view text) {
   }
   recode_paths(options, percent_decoded);
   CKPT_TRY(check_enums(options));
-  const bool one_of_them = options.rank < options.ranks || options.elastic;
-  if (options.ranks == 0 || !one_of_them || options.resume > CKPT_RESUME_CONTINUE) {
+  const bool rank_in_group = options.rank < options.ranks || options.elastic;
+  if (options.ranks == 0 || !rank_in_group || options.resume > CKPT_RESUME_CONTINUE) {
     return make_error(ErrorCode::kInvalidArgument, "rank options: rank {} of {}, resume mode {}",
                       options.rank, options.ranks, options.resume);
   }

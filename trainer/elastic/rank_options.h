@@ -49,8 +49,8 @@ struct RankOptions {
   bool replan_if_better = false;      // move experts for a better balance even if it does not pay
   // On a loss survivors go on; otherwise all wait for a new process and resume.
   bool elastic = false;
-  uint32_t grace_ms = 10'000;  // elastic: for survivors to follow each other into the next epoch
-  bool tell_routing = false;   // with every step: StepEvent::routed and what follows it
+  uint32_t grace_ms = 10'000;   // elastic: for survivors to follow each other into the next epoch
+  bool report_routing = false;  // with every step: StepEvent::routed and what follows it
   // How the first epoch starts; every later one continues.
   uint32_t resume = CKPT_RESUME_START;
   uint64_t resume_step = 0;     // with CKPT_RESUME_AT_STEP

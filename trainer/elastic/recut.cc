@@ -125,7 +125,7 @@ void Recut::reset() {
   filled_ = false;
 }
 
-Result<bool> Recut::is_whole(Comm& comm, const RankStand& mine) {
+Result<bool> Recut::is_whole(Comm& comm, const RankStatus& mine) {
   before_change_();
   if (!mine.has_state) {
     reset();
@@ -133,20 +133,20 @@ Result<bool> Recut::is_whole(Comm& comm, const RankStand& mine) {
   }
   std::vector<int64_t> values = to_values(mine);
   const std::vector<int64_t> cut =
-      to_values(CutStand{.held = held(), .filled = filled_, .next = wanted_});
+      to_values(CutStatus{.held = held(), .filled = filled_, .next = wanted_});
   values.insert(values.end(), cut.begin(), cut.end());
   std::vector<int64_t> all(comm.size() * values.size());
   CKPT_TRY(comm.all_gather(values, all));
-  std::vector<RankStand> stands;
-  std::vector<CutStand> cuts;
-  stands.reserve(comm.size());
+  std::vector<RankStatus> statuses;
+  std::vector<CutStatus> cuts;
+  statuses.reserve(comm.size());
   cuts.reserve(comm.size());
   for (uint32_t rank = 0; rank < comm.size(); ++rank) {
     const std::span<const int64_t> of = std::span(all).subspan(rank * values.size());
-    stands.push_back(stand_from(of.first(kStandValues)));
-    cuts.push_back(cut_stand_from(of.subspan(kStandValues, kCutStandValues)));
+    statuses.push_back(status_from(of.first(kStatusValues)));
+    cuts.push_back(cut_status_from(of.subspan(kStatusValues, kCutStatusValues)));
   }
-  const Result<Agreement> agreement = agree(stands);
+  const Result<Agreement> agreement = agree(statuses);
   if (!agreement.ok()) return false;  // no rank has state
   has_state_ = agreement->state;
   for (uint32_t rank = 0; rank < comm.size(); ++rank) {

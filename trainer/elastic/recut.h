@@ -46,9 +46,9 @@ class Recut {
   // Keeps the ranges of this rank's store, and frees all others.
   void reset();
 
-  // `mine`: this rank's stand, whose state counts for nothing if it is behind the others. A re-cut
+  // `mine`: this rank's status, whose state counts for nothing if it is behind the others. A re-cut
   // that was interrupted is completed or undone, on all ranks alike.
-  Result<bool> is_whole(Comm& comm, const RankStand& mine);
+  Result<bool> is_whole(Comm& comm, const RankStatus& mine);
   // After is_whole(), once all ranks are at the same step: fills equal ranges of the ranks that
   // stay (empty: all do). `step`: the group's, for messages.
   Status move(Comm& comm, const std::vector<bool>& stays, uint64_t step);

@@ -95,27 +95,27 @@ void add_dense(const RecutRequest& request, uint64_t piece_max, RecutPlan& plan,
 
 }  // namespace
 
-std::vector<int64_t> to_values(const CutStand& stand) {
-  return {static_cast<int64_t>(stand.held.begin), static_cast<int64_t>(stand.held.end),
-          stand.filled ? 1 : 0, static_cast<int64_t>(stand.next.begin),
-          static_cast<int64_t>(stand.next.end)};
+std::vector<int64_t> to_values(const CutStatus& status) {
+  return {static_cast<int64_t>(status.held.begin), static_cast<int64_t>(status.held.end),
+          status.filled ? 1 : 0, static_cast<int64_t>(status.next.begin),
+          static_cast<int64_t>(status.next.end)};
 }
 
-CutStand cut_stand_from(std::span<const int64_t> values) {
+CutStatus cut_status_from(std::span<const int64_t> values) {
   const auto range = [&values](size_t at) {
     return ElementRange{static_cast<uint64_t>(values[at]), static_cast<uint64_t>(values[at + 1])};
   };
   return {.held = range(0), .filled = values[2] != 0, .next = range(3)};
 }
 
-CutAgreement agree_on_cut(std::span<const CutStand> stands, uint64_t elements) {
+CutAgreement agree_on_cut(std::span<const CutStatus> statuses, uint64_t elements) {
   CutAgreement agreement;
   for (const bool adopts : {false, true}) {
     agreement.adopts = adopts;
     agreement.held.clear();
-    agreement.held.reserve(stands.size());
-    for (const CutStand& stand : stands) {
-      agreement.held.push_back(adopts && stand.filled ? stand.next : stand.held);
+    agreement.held.reserve(statuses.size());
+    for (const CutStatus& status : statuses) {
+      agreement.held.push_back(adopts && status.filled ? status.next : status.held);
     }
     agreement.whole = covers(agreement.held, elements);
     if (agreement.whole) break;

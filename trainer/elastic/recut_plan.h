@@ -17,15 +17,15 @@
 namespace moetrain {
 
 // The part of every expert that a rank holds when an epoch begins.
-struct CutStand {
+struct CutStatus {
   ElementRange held;    // empty: nothing that counts
   bool filled = false;  // it was lost from a re-cut in the barrier: it has `next` as well, complete
   ElementRange next;
-  bool operator==(const CutStand&) const = default;
+  bool operator==(const CutStatus&) const = default;
 };
-inline constexpr size_t kCutStandValues = 5;
-std::vector<int64_t> to_values(const CutStand& stand);
-CutStand cut_stand_from(std::span<const int64_t> values);
+inline constexpr size_t kCutStatusValues = 5;
+std::vector<int64_t> to_values(const CutStatus& status);
+CutStatus cut_status_from(std::span<const int64_t> values);
 
 // The parts that the ranks of a group hold together.
 struct CutAgreement {
@@ -33,9 +33,9 @@ struct CutAgreement {
   bool adopts = false;             // ranks that have filled `next` release `held`; else `next`
   std::vector<ElementRange> held;  // by rank, after that
 };
-// The same on every rank. `stands`, by rank: at the same step, ranks without valid state hold
+// The same on every rank. `statuses`, by rank: at the same step, ranks without valid state hold
 // nothing. Old ranges count first, so that a re-cut that nobody has completed is undone.
-CutAgreement agree_on_cut(std::span<const CutStand> stands, uint64_t elements);
+CutAgreement agree_on_cut(std::span<const CutStatus> statuses, uint64_t elements);
 
 // By rank: part n of the ranks that stay, in their order; empty for a rank that leaves. `stays`
 // empty: all `ranks` stay.

@@ -1,4 +1,4 @@
-// Reminder: when a condition that lasts is to be told again. Intervals grow: 4 s, 8 s, ... 1 min.
+// Reminder: rate limit for reports of a lasting condition. Intervals grow: 4 s, 8 s, ... 1 min.
 #pragma once
 
 #include <algorithm>
@@ -9,12 +9,12 @@ namespace moetrain {
 class Reminder {
  public:
   bool due(uint64_t now_ns) const { return now_ns >= next_ns_; }
-  // It was told; the next time is one interval later.
-  void told(uint64_t now_ns) {
+  // The condition was reported; the next report is due one interval later.
+  void reported(uint64_t now_ns) {
     next_ns_ = now_ns + interval_ns_;
     interval_ns_ = std::min(2 * interval_ns_, kLongestNs);
   }
-  // The condition is over: the next one is told at once.
+  // The condition is over: the next one is due at once.
   void reset() { *this = {}; }
 
  private:

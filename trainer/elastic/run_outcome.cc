@@ -56,7 +56,7 @@ std::string RunOutcome::stopped_by() const {
 
 uint64_t RunOutcome::drain_ms() const {
   if (unsaved_stop_) return kDrainAtOnceMs;
-  return stop_signal_ || saved_in_vain_ ? kDrainShortMs : kDrainMs;
+  return stop_signal_ || last_save_failed_ ? kDrainShortMs : kDrainMs;
 }
 
 int RunOutcome::failed_exit_code() const {

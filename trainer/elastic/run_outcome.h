@@ -26,7 +26,7 @@ class RunOutcome {
   void saved_last(std::string reason);
   bool complete() const { return complete_; }
   // Ranks that waited for the last checkpoint were ended.
-  void saved_in_vain() { saved_in_vain_ = true; }
+  void last_save_failed() { last_save_failed_ = true; }
 
   // The first failure counts.
   void fail(ckpt::Error error);
@@ -57,7 +57,7 @@ class RunOutcome {
   std::string limit_reached_;
   std::string saved_reason_;
   bool complete_ = false;
-  bool saved_in_vain_ = false;
+  bool last_save_failed_ = false;
   std::optional<ckpt::Error> failure_;
   bool failed_stopping_ = false;  // the failure came after a stop signal, which ended the run
   bool unsaved_stop_ = false;     // the failure is that it was asked for

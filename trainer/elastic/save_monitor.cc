@@ -71,13 +71,13 @@ void SaveMonitor::on(const EventHeader& at, const SavingEvent& /*saving*/) {
   if (!is_past(at.epoch)) unsaved_.saving(at.step, at.time_ns);
 }
 
-UnsavedWatch::Look SaveMonitor::look(const UnsavedWatch::Daemon& daemon, uint64_t now_ns) {
-  UnsavedWatch::Look look = unsaved_.look(daemon, now_ns);
+UnsavedWatch::Finding SaveMonitor::poll(const UnsavedWatch::Daemon& daemon, uint64_t now_ns) {
+  UnsavedWatch::Finding finding = unsaved_.poll(daemon, now_ns);
   std::vector<std::string> lines = troubles_.lines(now_ns);
   if (auto line = stalls_.line(now_ns)) lines.push_back(std::move(*line));
-  look.lines.insert(look.lines.begin(), std::make_move_iterator(lines.begin()),
-                    std::make_move_iterator(lines.end()));
-  return look;
+  finding.lines.insert(finding.lines.begin(), std::make_move_iterator(lines.begin()),
+                       std::make_move_iterator(lines.end()));
+  return finding;
 }
 
 std::string SaveMonitor::with_cause(const std::string& reason) const {
@@ -86,7 +86,7 @@ std::string SaveMonitor::with_cause(const std::string& reason) const {
   const bool blames = at != std::string::npos && !cause.empty();
   const std::string text = blames ? reason.substr(0, at) + cause : reason;
   const std::string own = snapshot_cause(text);
-  return text.substr(0, text.size() - own.size()) + troubles_.told_again(own);
+  return text.substr(0, text.size() - own.size()) + troubles_.repeated_cause(own);
 }
 
 }  // namespace moetrain

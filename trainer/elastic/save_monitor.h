@@ -23,7 +23,7 @@ class SaveMonitor {
 
   void add(const RankEvent& event);
   // To be asked several times a second.
-  UnsavedWatch::Look look(const UnsavedWatch::Daemon& daemon, uint64_t now_ns);
+  UnsavedWatch::Finding poll(const UnsavedWatch::Daemon& daemon, uint64_t now_ns);
 
   const UnsavedWatch& unsaved() const { return unsaved_; }
   // Snapshots that ckptd may still make durable, by their steps; empty: there are none.

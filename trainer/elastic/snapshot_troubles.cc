@@ -105,7 +105,7 @@ bool SnapshotTroubles::failed(uint64_t step, const Failure& failure, uint64_t no
   const bool first_of_step = failed_.insert(step).second;
   if (has_cause) {
     without_cause_.erase(step);
-    tell(step, std::move(cause), failure.detail, now_ns);
+    report_cause(step, std::move(cause), failure.detail, now_ns);
   } else if (first_of_step) {
     without_cause_.emplace(step, now_ns);
   }
@@ -125,27 +125,27 @@ void SnapshotTroubles::goes_back() {
   unanswered_.clear();
 }
 
-void SnapshotTroubles::tell(uint64_t step, std::string cause, ckpt::ErrorDetail detail,
-                            uint64_t now_ns) {
+void SnapshotTroubles::report_cause(uint64_t step, std::string cause, ckpt::ErrorDetail detail,
+                                    uint64_t now_ns) {
   const std::string key = identity(cause, detail);
   cause_ = std::move(cause);
   if (key != key_) {
     key_ = key;
-    told_step_ = step;
-    told_.reset();
-    told_.told(now_ns);
+    reported_step_ = step;
+    reminder_.reset();
+    reminder_.reported(now_ns);
     lines_.push_back(fmt::format("the checkpoint of step {} failed: {}", step, cause_));
-  } else if (told_.due(now_ns)) {
-    told_.told(now_ns);
+  } else if (reminder_.due(now_ns)) {
+    reminder_.reported(now_ns);
     lines_.push_back(fmt::format("checkpoints still fail, {} since step {}: {}", failed_.size(),
-                                 *failed_.begin(), told_again(cause_)));
+                                 *failed_.begin(), repeated_cause(cause_)));
   }
 }
 
-std::string SnapshotTroubles::told_again(const std::string& cause) const {
+std::string SnapshotTroubles::repeated_cause(const std::string& cause) const {
   const std::string brief = brief_cause(cause);
   if (brief == cause || without_numbers(cause) != without_numbers(cause_)) return cause;
-  return fmt::format("{} (told in full for step {})", brief, told_step_);
+  return fmt::format("{} (told in full for step {})", brief, reported_step_);
 }
 
 // A snapshot begun before the newest failure does not show that the failures are over; only those
@@ -167,7 +167,7 @@ void SnapshotTroubles::durable(uint64_t step) {
   failed_.clear();
   cause_.clear();
   key_.clear();
-  told_.reset();
+  reminder_.reset();
 }
 
 std::vector<std::string> SnapshotTroubles::lines(uint64_t now_ns) {
@@ -178,7 +178,7 @@ std::vector<std::string> SnapshotTroubles::lines(uint64_t now_ns) {
     }
     const uint64_t step = at->first;
     at = without_cause_.erase(at);
-    tell(step, std::string(kOtherRankFailed), ckpt::ErrorDetail::kNone, now_ns);
+    report_cause(step, std::string(kOtherRankFailed), ckpt::ErrorDetail::kNone, now_ns);
   }
   return std::exchange(lines_, {});
 }

@@ -49,19 +49,19 @@ class SnapshotTroubles {
   // Cause of the newest failure; empty while checkpoints succeed.
   const std::string& cause() const { return cause_; }
   // `cause` for another line: brief if a line has told it in full, with the step of that line.
-  std::string told_again(const std::string& cause) const;
+  std::string repeated_cause(const std::string& cause) const;
 
  private:
-  void tell(uint64_t step, std::string cause, ckpt::ErrorDetail detail, uint64_t now_ns);
+  void report_cause(uint64_t step, std::string cause, ckpt::ErrorDetail detail, uint64_t now_ns);
 
   std::vector<std::string> lines_;
   std::map<uint64_t, uint64_t> without_cause_;  // step -> time of the first such failure
   std::set<uint64_t> failed_;                   // steps newer than the last durable one
   std::set<uint64_t> unanswered_;               // steps, newer than the last durable one
   std::string cause_;
-  std::string key_;         // identity of the cause: constant over steps and ranks
-  uint64_t told_step_ = 0;  // of the line that told the cause in full
-  Reminder told_;
+  std::string key_;             // identity of the cause: constant over steps and ranks
+  uint64_t reported_step_ = 0;  // of the line that told the cause in full
+  Reminder reminder_;
 };
 
 }  // namespace moetrain

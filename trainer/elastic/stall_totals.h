@@ -47,11 +47,11 @@ class StallTotals {
   }
 
  private:
-  struct Told {
+  struct RankStall {
     double of_step_ms = 0;
     double of_snapshots_ms = 0;  // of all attempts
   };
-  using Ranks = std::map<uint32_t, Told>;
+  using Ranks = std::map<uint32_t, RankStall>;
 
   // Epochs in which training goes on have the steps of the epoch that it began in.
   uint64_t history_of(uint64_t epoch) const {
@@ -61,8 +61,8 @@ class StallTotals {
   Ranks& ranks_of(uint64_t epoch, uint64_t step) { return snapshots_[{history_of(epoch), step}]; }
   static double slowest(const Ranks& ranks) {
     double ms = 0;
-    for (const auto& [rank, told] : ranks) {
-      ms = std::max({ms, told.of_step_ms, told.of_snapshots_ms});
+    for (const auto& [rank, stall] : ranks) {
+      ms = std::max({ms, stall.of_step_ms, stall.of_snapshots_ms});
     }
     return ms;
   }

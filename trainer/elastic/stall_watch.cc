@@ -63,9 +63,9 @@ void StallWatch::stepped(const EventHeader& at, const StepEvent& step) {
   if (stall_ && stall_->lasts && at.step >= stall_->step) {
     stall_->lasts = false;
     stall_->seen_ns = at.time_ns;
-    if (waited_ms < kTellMs && !stall_->told) stall_->judged = true;
+    if (waited_ms < kReportMs && !stall_->reported) stall_->judged = true;
   }
-  if (waited_ms < kTellMs) return;
+  if (waited_ms < kReportMs) return;
   waited(at_step(at.step, at.time_ns), step.stall_ms, waited_ms, step.snapshots_open);
 }
 
@@ -83,9 +83,9 @@ const StallWatch::Written* StallWatch::last_written() const {
 }
 
 bool StallWatch::due(const Stall& stall, uint64_t now_ns) {
-  Reminder& told = stall.disk ? disk_told_ : slabs_told_;
-  if (!told.due(now_ns)) return false;
-  told.told(now_ns);
+  Reminder& reminder = stall.disk ? disk_reminder_ : slabs_reminder_;
+  if (!reminder.due(now_ns)) return false;
+  reminder.reported(now_ns);
   return true;
 }
 
@@ -93,13 +93,13 @@ std::optional<std::string> StallWatch::line(uint64_t now_ns) {
   if (!stall_ || stall_->judged) return std::nullopt;
   Stall& stall = *stall_;
   if (stall.lasts) {
-    if (stall.told || !due(stall, now_ns)) return std::nullopt;
-    stall.told = true;
+    if (stall.reported || !due(stall, now_ns)) return std::nullopt;
+    stall.reported = true;
     return text(stall, now_ns);
   }
   if (now_ns < stall.seen_ns + kGatherNs) return std::nullopt;
   stall.judged = true;
-  if (!stall.told && !due(stall, now_ns)) return std::nullopt;
+  if (!stall.reported && !due(stall, now_ns)) return std::nullopt;
   return text(stall, now_ns);
 }
 
@@ -151,7 +151,7 @@ std::string StallWatch::text(const Stall& stall, uint64_t now_ns) const {
                        cause(stall));
   }
   std::string line =
-      stall.told
+      stall.reported
           ? fmt::format("step {}: training goes on after {}", stall.step, time)
           : fmt::format("step {}: training stood still for {}, {}", stall.step, time, cause(stall));
   if (stalls_ > 1) {

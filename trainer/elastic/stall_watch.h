@@ -19,7 +19,7 @@ namespace moetrain {
 
 class StallWatch {
  public:
-  static constexpr double kTellMs = 500;
+  static constexpr double kReportMs = 500;
   // All ranks tell of a step within this time.
   static constexpr uint64_t kGatherNs = 250'000'000;
 
@@ -47,10 +47,10 @@ class StallWatch {
     double ms = 0;         // of the slowest rank
     double waited_ms = 0;  // part of it: the longest waits of a rank
     bool disk = false;
-    bool first = false;   // no checkpoint was durable before it
-    bool lasts = false;   // no rank has completed its step
-    bool told = false;    // while it lasts
-    bool judged = false;  // told, or not due
+    bool first = false;     // no checkpoint was durable before it
+    bool lasts = false;     // no rank has completed its step
+    bool reported = false;  // while it lasts
+    bool judged = false;    // reported, or not due
   };
   // The stall of this step; begins one if there is none.
   Stall& at_step(uint64_t step, uint64_t now_ns);
@@ -66,8 +66,8 @@ class StallWatch {
   std::map<uint64_t, Written> written_;  // by step, the newest ones
   bool any_durable_ = false;
   std::optional<Stall> stall_;  // the newest
-  Reminder disk_told_;
-  Reminder slabs_told_;
+  Reminder disk_reminder_;
+  Reminder slabs_reminder_;
   uint64_t stalls_ = 0;
   double stalled_ms_ = 0;
 };

@@ -13,7 +13,7 @@ namespace moetrain {
 
 namespace {
 
-constexpr int kLookMs = 50;
+constexpr int kStopPollMs = 50;
 
 // One pipe for the process, like the signals; never closed, because a handler may run at any time.
 int pipe_ends[2] = {-1, -1};
@@ -61,7 +61,7 @@ ExitOnStopSignal::ExitOnStopSignal(std::function<void()> clean_up)
     : thread_([clean_up = std::move(clean_up)](const std::stop_token& over) {
         while (!over.stop_requested()) {
           pollfd stop{stop_signals_fd(), POLLIN, 0};
-          if (::poll(&stop, 1, kLookMs) != 1) continue;
+          if (::poll(&stop, 1, kStopPollMs) != 1) continue;
           const std::optional<int> number = take_stop_signal();
           if (!number) continue;
           clean_up();

@@ -56,9 +56,9 @@ uint64_t random_job() {
 
 // The model of a run that is resumed is not known before ckptd has been asked for it; most need no
 // more than this.
-constexpr uint64_t kArenaToAskBytes = 256u << 20;
+constexpr uint64_t kQueryArenaBytes = 256u << 20;
 // A start takes this long when a journal is replayed; then it is worth a line.
-constexpr uint64_t kSayWaitingAfterNs = 2'000'000'000;
+constexpr uint64_t kReportWaitAfterNs = 2'000'000'000;
 
 }  // namespace
 
@@ -73,7 +73,7 @@ Supervisor::~Supervisor() {
 Status Supervisor::start_daemon() {
   if (!impl_->options.own_daemon) return {};
   const bool resumes = impl_->options.rank.resume != CKPT_RESUME_START;
-  return impl_->start_daemon(resumes ? kArenaToAskBytes : arena_bytes_for(impl_->options));
+  return impl_->start_daemon(resumes ? kQueryArenaBytes : arena_bytes_for(impl_->options));
 }
 Status Supervisor::settle(const RankOptions& rank) { return impl_->settle(rank); }
 int Supervisor::run() { return impl_->run(); }
@@ -93,7 +93,7 @@ Status Supervisor::Impl::start_daemon(uint64_t arena_bytes) {
                              .arena_bytes = arena_bytes};
   if (!options.io.empty()) own.more_arguments = {"--io", options.io};
   // A store that goes with the run is not worth the writes that tell what its disk does best.
-  if (!options.data_stays) {
+  if (!options.keeps_data) {
     own.more_arguments.insert(own.more_arguments.end(), {"--io-shape", "32x4MiB"});
   }
   CKPT_ASSIGN(daemon, DaemonProcess::start(own));
@@ -103,16 +103,16 @@ Status Supervisor::Impl::start_daemon(uint64_t arena_bytes) {
 
 Status Supervisor::Impl::await_daemon() {
   const uint64_t begin_ns = monotonic_ns();
-  bool said = false;
+  bool reported = false;
   while (!daemon->read_log() && !daemon->ready()) {
     const Result<bool> restarted = daemon->restart_if_dead();
     if (!restarted.ok()) {
       daemon.reset();
       return restarted.error();
     }
-    if (!said && monotonic_ns() - begin_ns > kSayWaitingAfterNs) {
+    if (!reported && monotonic_ns() - begin_ns > kReportWaitAfterNs) {
       say("waiting for ckptd to open " + options.data_dir);
-      said = true;
+      reported = true;
     }
     pollfd watched[] = {{stop_signals_fd(), POLLIN, 0},
                         {daemon->log_fd(), POLLIN, 0},
@@ -201,12 +201,12 @@ void Supervisor::Impl::watch_once() {
   kill_hanging_ranks();
   watch_saves();
   // A rank that waits for the others of an epoch that is not needed any more.
-  if (outcome.complete() && everybody_else_is_done()) kill_ranks();
+  if (outcome.complete() && others_done()) kill_ranks();
 }
 
 // Whoever has not saved has no process, waits for an epoch that nobody else will join, or hangs in
 // one that the others have left.
-bool Supervisor::Impl::everybody_else_is_done() const {
+bool Supervisor::Impl::others_done() const {
   return std::all_of(slots.begin(), slots.end(), [this](const Slot& slot) {
     return slot.saved || !slot.process || !slot.in_epoch || slot.epoch < continued_epoch;
   });
@@ -265,10 +265,10 @@ void Supervisor::Impl::kill_ranks() {
 int Supervisor::Impl::finish() {
   bar->finish();
   // The reason first: ckptd may take a while to stop.
-  auto unsaved_steps = report::Told::kHere;
+  auto unsaved_steps = report::Printed::kHere;
   if (outcome.failure()) {
     say("moetrain: " + outcome.failure_text(saves->with_cause(outcome.failure()->message)));
-    if (say_unsaved()) unsaved_steps = report::Told::kBefore;
+    if (say_unsaved()) unsaved_steps = report::Printed::kBefore;
   }
   const uint64_t hangs_ms = outcome.stop_signal() ? kHangsAtStopMs : kHangsAtEndMs;
   const bool hangs = probe && probe->silent_ms() >= hangs_ms;
@@ -303,15 +303,15 @@ int Supervisor::Impl::finish() {
     return outcome.failed_exit_code();
   }
   say_summary(std::move(result), unsaved_steps);
-  if (!stopped_short()) return say_what_did_not_happen() && exit_code == 0 ? 1 : exit_code;
-  say_how_it_stopped();
+  if (!stopped_short()) return say_unfired_faults() && exit_code == 0 ? 1 : exit_code;
+  say_stop_summary();
   return outcome.stopped_exit_code(exit_code);
 }
 
-void Supervisor::Impl::say_summary(report::Report result, report::Told unsaved_steps) {
+void Supervisor::Impl::say_summary(report::Report result, report::Printed unsaved_steps) {
   say(report::summary_text(result, unsaved_steps));
   if (result.failures.empty() && result.daemon_failures.empty()) return;
-  if (unsaved_steps == report::Told::kBefore) {
+  if (unsaved_steps == report::Printed::kBefore) {
     std::erase_if(result.unsaved, [](const report::Unsaved& period) { return !period.saved; });
   }
   say(report::failure_table_text(result));
@@ -321,7 +321,7 @@ void Supervisor::Impl::say_summary(report::Report result, report::Told unsaved_s
 bool Supervisor::Impl::stopped_short() const { return recorder->step() < options.rank.steps; }
 
 // Whoever asks for a kill wants to see what follows it: a run without it shows something else.
-bool Supervisor::Impl::say_what_did_not_happen() {
+bool Supervisor::Impl::say_unfired_faults() {
   std::vector<std::string> flags;
   flags.reserve(options.kills.size() + options.leaves.size() + options.phase_kills.size() +
                 options.daemon_kills.size());
@@ -343,17 +343,17 @@ bool Supervisor::Impl::say_what_did_not_happen() {
   return !flags.empty();
 }
 
-const char* Supervisor::Impl::what_is_left() const {
+const char* Supervisor::Impl::saved_state_text() const {
   const bool resumed = options.rank.resume != CKPT_RESUME_START;
   const bool saved = resumed || !recorder->durable_steps().empty();
   return !saved                ? "nothing was saved"
-         : !options.data_stays ? "what was saved goes with the temporary folder"
+         : !options.keeps_data ? "what was saved goes with the temporary folder"
                                : "--resume latest goes on from what was saved last";
 }
 
-void Supervisor::Impl::say_how_it_stopped() {
+void Supervisor::Impl::say_stop_summary() {
   say(fmt::format("stopped {} after step {} of {}; {}", outcome.stopped_by(), recorder->step(),
-                  options.rank.steps, what_is_left()));
+                  options.rank.steps, saved_state_text()));
   if (!outcome.stop_reason().empty()) say("moetrain: " + outcome.stop_reason());
 }
 

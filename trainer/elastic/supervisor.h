@@ -54,7 +54,7 @@ struct RunOptions {
   uint32_t restarts_max = 5;  // of ranks, in a row without a completed step
   bool own_daemon = true;     // listening on rank.socket, with its data in data_dir
   std::string data_dir;
-  bool data_stays = true;  // checkpoints outlive the run, and can be resumed
+  bool keeps_data = true;  // checkpoints outlive the run, and can be resumed
   std::string log_file;
   std::string io;  // ckptd's --io; empty: its default
   std::string report_file;

@@ -72,23 +72,23 @@ struct Supervisor::Impl {
                 Other>
   void on(const EventHeader&, const Other&) {}
   void rank_ended(uint32_t rank, const ProcessEnd& end);
-  bool anybody_has_state() const;
+  bool any_rank_has_state() const;
   void start_joiners(uint64_t step);
-  void start_all_again(const std::string& lost);
+  void restart_ranks(const std::string& lost);
   void kill_hanging_ranks();
 
   // supervisor_saves.cc
   UnsavedWatch::Daemon daemon_state() const;
   void watch_saves();
   std::string unsaved_cause() const;
-  void tell(const std::string& line);
+  void report_line(const std::string& line);
   void stop_ranks();
   void stop_daemon();
   bool say_unsaved();
   std::string pending() const;
   void add_saves_to(report::Report& result) const;
   // unsaved_steps: those that are in no checkpoint at the end.
-  void say_summary(report::Report result, report::Told unsaved_steps);
+  void say_summary(report::Report result, report::Printed unsaved_steps);
 
   // supervisor.cc
   void watch_once();
@@ -99,11 +99,11 @@ struct Supervisor::Impl {
   void fail_run(ckpt::Error error);
   void kill_ranks();
   bool ranks_running() const;
-  bool everybody_else_is_done() const;
+  bool others_done() const;
   bool stopped_short() const;
-  void say_how_it_stopped();
-  const char* what_is_left() const;
-  bool say_what_did_not_happen();
+  void say_stop_summary();
+  const char* saved_state_text() const;
+  bool say_unfired_faults();
   int finish();
   // Appends to one of the two files below; says once that lines are being lost.
   void record(RecordFile& file, const std::string& line);

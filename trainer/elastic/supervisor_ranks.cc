@@ -77,40 +77,44 @@ uint32_t Supervisor::Impl::gpu_for(uint32_t rank) const {
 }
 
 Status Supervisor::Impl::start_rank(uint32_t rank) {
-  RankOptions told = options.rank;
-  told.rank = rank;
-  told.gpu = gpu_for(rank);
-  told.heartbeat_ms = options.heartbeat_timeout_ms / kBeatsInTimeout;
+  RankOptions rank_options = options.rank;
+  rank_options.rank = rank;
+  rank_options.gpu = gpu_for(rank);
+  rank_options.heartbeat_ms = options.heartbeat_timeout_ms / kBeatsInTimeout;
   for (const RankAt& kill : options.kills) {
-    if (kill.rank == rank) told.kill_at.push_back(kill.step);
+    if (kill.rank == rank) rank_options.kill_at.push_back(kill.step);
   }
   for (const RankAt& leave : options.leaves) {
-    if (leave.rank == rank) told.leave_after.push_back(leave.step);
+    if (leave.rank == rank) rank_options.leave_after.push_back(leave.step);
   }
   for (const PhaseKill& kill : options.phase_kills) {
-    if (kill.rank == rank) told.kill_in.push_back(kill.phase);
+    if (kill.rank == rank) rank_options.kill_in.push_back(kill.phase);
   }
   // The others may be resuming at an older step than the run was asked to resume at: new processes
   // follow them.
-  if (epoch_opened && told.resume != CKPT_RESUME_START) told.resume = CKPT_RESUME_CONTINUE;
+  if (epoch_opened && rank_options.resume != CKPT_RESUME_START) {
+    rank_options.resume = CKPT_RESUME_CONTINUE;
+  }
   if (epoch_seen) {
-    told.resume = CKPT_RESUME_CONTINUE;
-    told.open_timeout_ms = kReopenTimeoutMs;
-    told.trace_schedule = false;  // the run's first steps are over, or others trace them
-    told.failures_known = failures_known;
-    told.training_ms_known = training_ms_known;
+    rank_options.resume = CKPT_RESUME_CONTINUE;
+    rank_options.open_timeout_ms = kReopenTimeoutMs;
+    rank_options.trace_schedule = false;  // the run's first steps are over, or others trace them
+    rank_options.failures_known = failures_known;
+    rank_options.training_ms_known = training_ms_known;
   }
   CKPT_ASSIGN(Pipe pipe, make_pipe());
   ::fcntl(pipe.read.get(), F_SETFL, O_NONBLOCK);
   Process::Options process;
-  process.arguments = {this_program(), "rank", "--options", to_json(told)};
+  process.arguments = {this_program(), "rank", "--options", to_json(rank_options)};
   // One BLAS thread: the ranks share the cores, and the order of summation stays fixed.
   process.environment = {"OPENBLAS_NUM_THREADS=1", "OMP_NUM_THREADS=1"};
   process.descriptors = {{pipe.write.get(), kEventFd}};
   CKPT_ASSIGN(Process started, Process::start(process));
   Slot& slot = slots[rank];
-  slot = Slot{
-      .process = std::move(started), .events = std::move(pipe.read), .reader = {}, .gpu = told.gpu};
+  slot = Slot{.process = std::move(started),
+              .events = std::move(pipe.read),
+              .reader = {},
+              .gpu = rank_options.gpu};
   watchdog->started(rank, monotonic_ns());
   return {};
 }
@@ -236,7 +240,7 @@ void Supervisor::Impl::on(const EventHeader& at, const SavedEvent& saved) {
 // If a joining rank fails to join, the ranks that train without it lose nothing.
 void Supervisor::Impl::on(const EventHeader& at, const FatalEvent& fatal) {
   Slot& slot = slots[at.rank];
-  if (at.rank < options.rank.ranks || slot.trained || !anybody_has_state()) {
+  if (at.rank < options.rank.ranks || slot.trained || !any_rank_has_state()) {
     return fail_run({static_cast<ErrorCode>(fatal.code), fatal.reason});
   }
   slot.abandoned = true;
@@ -252,7 +256,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   watchdog->ended(rank);
   if (slot.saved || slot.drained || slot.abandoned) return;
   if (outcome.complete() || outcome.failure()) return;
-  if (outcome.stop_signal() && !anybody_has_state()) {
+  if (outcome.stop_signal() && !any_rank_has_state()) {
     return fail_run(make_error(ErrorCode::kAborted,
                                "rank {} ended with {} before the last step was saved", rank,
                                end.text()));
@@ -260,9 +264,9 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   const uint64_t at_step = recorder->rank_died(rank, monotonic_ns());
   const std::string lost =
       fmt::format("rank {} is lost at step {} ({})", rank, at_step, end.text());
-  if (anybody_has_state()) return say(lost + "; the others go on");
+  if (any_rank_has_state()) return say(lost + "; the others go on");
   // A first epoch needs all its ranks: until it trains, a lost rank is restarted.
-  if (options.rank.elastic && epoch_seen) return start_all_again(lost);
+  if (options.rank.elastic && epoch_seen) return restart_ranks(lost);
   if (++restarts_in_a_row > options.restarts_max) {
     return fail_run(make_error(ErrorCode::kAborted,
                                "{}, after {} restarts in a row without a completed step", lost,
@@ -274,7 +278,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
 }
 
 // True if a rank of an elastic run can go on. A rank left behind cannot: its state is old.
-bool Supervisor::Impl::anybody_has_state() const {
+bool Supervisor::Impl::any_rank_has_state() const {
   return options.rank.elastic && std::any_of(slots.begin(), slots.end(), [this](const Slot& slot) {
            return slot.process && slot.trained && slot.epoch >= continued_epoch;
          });
@@ -296,7 +300,7 @@ void Supervisor::Impl::start_joiners(uint64_t step) {
 
 // No survivor is left: the run resumes from its newest checkpoint, with its initial ranks. Running
 // ones wait for the others; joined ranks join again.
-void Supervisor::Impl::start_all_again(const std::string& lost) {
+void Supervisor::Impl::restart_ranks(const std::string& lost) {
   if (++restarts_in_a_row > options.restarts_max) {
     return fail_run(make_error(ErrorCode::kAborted,
                                "{}, the last one, after {} restarts in a row without a completed "
@@ -321,7 +325,7 @@ void Supervisor::Impl::start_all_again(const std::string& lost) {
 
 void Supervisor::Impl::kill_hanging_ranks() {
   for (const Watchdog::Hang& hang : watchdog->hanging(monotonic_ns())) {
-    say(fmt::format("rank {} hangs, {}; killing it", hang.rank, hang.what));
+    say(fmt::format("rank {} hangs, {}; killing it", hang.rank, hang.reason));
     recorder->rank_hangs(hang.rank);
     if (slots[hang.rank].process) slots[hang.rank].process->signal(SIGKILL);
   }

@@ -13,7 +13,7 @@ using ckpt::make_error;
 
 namespace {
 
-constexpr int kStopLookMs = 100;
+constexpr int kSavePollMs = 100;
 
 }  // namespace
 
@@ -28,18 +28,18 @@ UnsavedWatch::Daemon Supervisor::Impl::daemon_state() const {
 
 void Supervisor::Impl::watch_saves() {
   const UnsavedWatch::Daemon state = daemon_state();
-  const UnsavedWatch::Look look = saves->look(state, monotonic_ns());
-  for (const std::string& line : look.lines) tell(line);
+  const UnsavedWatch::Finding finding = saves->poll(state, monotonic_ns());
+  for (const std::string& line : finding.lines) report_line(line);
   if (outcome.failure() || !ranks_running()) return;
-  if (look.verdict == UnsavedWatch::Verdict::kStop && !outcome.complete()) {
-    outcome.limit_reached(look.lines.back());
+  if (finding.verdict == UnsavedWatch::Verdict::kStop && !outcome.complete()) {
+    outcome.limit_reached(finding.lines.back());
     stop_ranks();
   }
-  const bool ends = look.verdict == UnsavedWatch::Verdict::kEnd;
-  const bool in_vain = outcome.stop_signal().has_value() &&
-                       saves->unsaved().saves_in_vain(state, outcome.stopped_ns());
-  if (!ends && !in_vain) return;
-  outcome.saved_in_vain();
+  const bool ends = finding.verdict == UnsavedWatch::Verdict::kEnd;
+  const bool cannot_save = outcome.stop_signal().has_value() &&
+                           saves->unsaved().cannot_save(state, outcome.stopped_ns());
+  if (!ends && !cannot_save) return;
+  outcome.last_save_failed();
   // Another rank has the last checkpoint: who still waits for news of it has nothing to save.
   if (outcome.complete()) return kill_ranks();
   if (outcome.stop_signal()) {
@@ -56,7 +56,7 @@ std::string Supervisor::Impl::unsaved_cause() const {
 }
 
 // On stderr, and among the events.
-void Supervisor::Impl::tell(const std::string& line) {
+void Supervisor::Impl::report_line(const std::string& line) {
   say(line);
   record(events, to_line({.header = {.time_ns = monotonic_ns(), .step = recorder->step()},
                           .body = NoticeEvent{line}}));
@@ -78,7 +78,7 @@ void Supervisor::Impl::stop_daemon() {
     pollfd watched[] = {{stop_signals_fd(), POLLIN, 0},
                         {daemon->log_fd(), POLLIN, 0},
                         {daemon->pidfd(), POLLIN, 0}};
-    ::poll(watched, std::size(watched), kStopLookMs);
+    ::poll(watched, std::size(watched), kSavePollMs);
     (void)daemon->read_log();
     if (const std::optional<int> taken = take_stop_signal()) {
       outcome.asked_to_stop(*taken, monotonic_ns());
@@ -97,10 +97,10 @@ bool Supervisor::Impl::say_unsaved() {
     const std::string comes = pending();
     const bool nothing_yet = !comes.empty() && saves->unsaved().saved_step() == 0;
     say(fmt::format("{}; {}{}", unsaved, comes,
-                    nothing_yet ? "nothing is durable yet" : what_is_left()));
+                    nothing_yet ? "nothing is durable yet" : saved_state_text()));
     return true;
   }
-  if (outcome.failure()->code == ErrorCode::kResourceExhausted) say(what_is_left());
+  if (outcome.failure()->code == ErrorCode::kResourceExhausted) say(saved_state_text());
   return false;
 }
 

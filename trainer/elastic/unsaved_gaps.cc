@@ -31,7 +31,7 @@ void UnsavedGaps::silent(uint64_t since_ns, bool missed) {
   // A silence that was answered and kept has delayed or cost a checkpoint. A second silence belongs
   // to the same gap.
   if (!silence_) silence_ = Silence{.since_ns = since_ns};
-  silence_->told = true;
+  silence_->reported = true;
   silence_->missed = silence_->missed || missed;
   silence_->answered = false;
 }
@@ -50,7 +50,7 @@ bool UnsavedGaps::ends_a_row(uint64_t step, uint64_t now_ns) const {
   if (step == saved_ || misses_.empty()) return false;
   // People were told of no checkpoint since saved_: this one ends it, though it had been handed
   // over before ckptd fell silent.
-  if (silence_ && silence_->told) return true;
+  if (silence_ && silence_->reported) return true;
   return ms_between(trouble_ns(UINT64_MAX), now_ns) >= kLateMs;
 }
 
@@ -62,7 +62,9 @@ void UnsavedGaps::durable(uint64_t step, uint64_t now_ns) {
     closed_.back().until = step;
     closed_.back().saved = true;
     // A durable snapshot is an answer, too. It may come before the answer to a heartbeat.
-    if (silence_ && (silence_->answered || silence_->told || silence_->missed)) silence_.reset();
+    if (silence_ && (silence_->answered || silence_->reported || silence_->missed)) {
+      silence_.reset();
+    }
   }
   saved_ = step;
   saved_ns_ = now_ns;
@@ -96,11 +98,11 @@ report::Unsaved UnsavedGaps::gap_until(uint64_t step, uint64_t now_ns) const {
   // A silence that began the gap is its cause while it lasts.
   const bool lasts = silence_ && !silence_->answered;
   const bool silence_first = silence_ && (failed == nullptr || silence_->since_ns <= failed->at_ns);
-  const bool of_silence = failed == nullptr || (lasts && silence_first);
+  const bool by_silence = failed == nullptr || (lasts && silence_first);
   return {.since = saved_,
           .until = step,
           .ms = ms_between(trouble_ns(step), now_ns),
-          .cause = of_silence ? no_answer_ : failed->cause};
+          .cause = by_silence ? no_answer_ : failed->cause};
 }
 
 std::vector<report::Unsaved> UnsavedGaps::periods(uint64_t step, uint64_t now_ns,

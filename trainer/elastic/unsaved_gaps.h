@@ -58,7 +58,7 @@ class UnsavedGaps {
   };
   struct Silence {
     uint64_t since_ns = 0;
-    bool told = false;
+    bool reported = false;
     bool missed = false;    // a checkpoint waits for its end
     bool answered = false;  // it is over
   };

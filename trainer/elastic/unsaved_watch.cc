@@ -41,7 +41,7 @@ void UnsavedWatch::begins(uint64_t step, uint64_t now_ns) {
 
 void UnsavedWatch::membership_changed() {
   saving_.reset();
-  end_told_ = false;
+  end_reported_ = false;
   stuck_.clear();
 }
 
@@ -49,7 +49,7 @@ void UnsavedWatch::durable(uint64_t step, uint64_t now_ns) {
   progress_ns_ = now_ns;
   if (step < gaps_.saved_step()) return;
   gaps_.durable(step, now_ns);
-  limit_told_.reset();
+  limit_reminder_.reset();
 }
 
 void UnsavedWatch::failed(uint64_t step, const std::string& cause, uint64_t now_ns) {
@@ -76,33 +76,33 @@ std::string UnsavedWatch::unsaved_text() const {
   return step_ <= saved_step() ? "" : report::unsaved_steps_text(saved_step(), step_);
 }
 
-UnsavedWatch::Look UnsavedWatch::look(const Daemon& daemon, uint64_t now_ns) {
+UnsavedWatch::Finding UnsavedWatch::poll(const Daemon& daemon, uint64_t now_ns) {
   if (daemon.bytes_written != bytes_written_) progress_ns_ = now_ns;
   bytes_written_ = daemon.bytes_written;
-  Look look;
-  look_at_silence(daemon, now_ns, look);
-  look_at_limits(now_ns, look);
-  look_at_end(daemon, now_ns, look);
-  return look;
+  Finding finding;
+  check_silence(daemon, now_ns, finding);
+  check_limits(now_ns, finding);
+  check_end(daemon, now_ns, finding);
+  return finding;
 }
 
-void UnsavedWatch::look_at_silence(const Daemon& daemon, uint64_t now_ns, Look& look) {
+void UnsavedWatch::check_silence(const Daemon& daemon, uint64_t now_ns, Finding& finding) {
   if (daemon.silent_ms == 0) {
-    if (silent_) look.lines.push_back(fmt::format("ckptd at {} answers again", options_.socket));
+    if (silent_) finding.lines.push_back(fmt::format("ckptd at {} answers again", options_.socket));
     silent_ = false;
-    silence_told_.reset();
+    silence_reminder_.reset();
     return gaps_.answers();
   }
-  if (daemon.silent_ms < kSilentMs || !silence_told_.due(now_ns)) return;
+  if (daemon.silent_ms < kSilentMs || !silence_reminder_.due(now_ns)) return;
   std::string line =
       fmt::format("no checkpoint since step {}: {}; retrying", saved_step(), no_answer_);
   if (silent_) {
     line += fmt::format(" (no answer for {}, training is at step {})",
                         report::human_ms(static_cast<double>(daemon.silent_ms)), step_);
   }
-  look.lines.push_back(std::move(line));
+  finding.lines.push_back(std::move(line));
   silent_ = true;
-  silence_told_.told(now_ns);
+  silence_reminder_.reported(now_ns);
   gaps_.silent(now_ns - std::min(now_ns, daemon.silent_ms * kNanosPerMs),
                /*missed=*/saving_.has_value());
 }
@@ -122,30 +122,30 @@ std::optional<std::string> UnsavedWatch::over_limit(uint64_t now_ns) const {
   return std::nullopt;
 }
 
-void UnsavedWatch::look_at_limits(uint64_t now_ns, Look& look) {
+void UnsavedWatch::check_limits(uint64_t now_ns, Finding& finding) {
   if (saving_ || stopped_) return;
   const std::optional<std::string> over = over_limit(now_ns);
-  if (!over || !limit_told_.due(now_ns)) return;
-  limit_told_.told(now_ns);
+  if (!over || !limit_reminder_.due(now_ns)) return;
+  limit_reminder_.reported(now_ns);
   std::string line = fmt::format("no checkpoint since step {} for {}", saved_step(), *over);
   if (const std::string why = cause(); !why.empty()) line += ": " + why;
   if (options_.stop) {
     line += "; the ranks save and stop (--on-unsaved stop)";
     stopped_ = true;
-    look.verdict = Verdict::kStop;
+    finding.verdict = Verdict::kStop;
   }
-  look.lines.push_back(std::move(line));
+  finding.lines.push_back(std::move(line));
 }
 
 double UnsavedWatch::stuck_ms(uint64_t now_ns) const { return ms_between(progress_ns_, now_ns); }
 
-void UnsavedWatch::look_at_end(const Daemon& daemon, uint64_t now_ns, Look& look) {
+void UnsavedWatch::check_end(const Daemon& daemon, uint64_t now_ns, Finding& finding) {
   if (!saving_ || ended_) return;
   const bool silent = daemon.silent_ms >= kSilentMs;
-  if (!end_told_ && (silent || stuck_ms(now_ns) >= kStuckMs)) {
-    end_told_ = true;
+  if (!end_reported_ && (silent || stuck_ms(now_ns) >= kStuckMs)) {
+    end_reported_ = true;
     const uint64_t wait_ms = silent && daemon.stop_asked ? patience_ms(daemon) : kEndMs;
-    look.lines.push_back(fmt::format(
+    finding.lines.push_back(fmt::format(
         "saving step {}: {}; waiting at most {} s for it", *saving_,
         silent ? no_answer_ : fmt::format("ckptd at {} makes no progress", options_.socket),
         wait_ms / 1'000));
@@ -153,12 +153,12 @@ void UnsavedWatch::look_at_end(const Daemon& daemon, uint64_t now_ns, Look& look
   if (stuck_ms(now_ns) < static_cast<double>(kEndMs)) return;
   ended_ = true;
   stuck_ = fmt::format("ckptd at {} made no progress for {} s", options_.socket, kEndMs / 1'000);
-  look.verdict = Verdict::kEnd;
+  finding.verdict = Verdict::kEnd;
 }
 
 // A wait without progress that had begun before the signal ends with it; a save that the signal
 // began gets its time.
-bool UnsavedWatch::saves_in_vain(const Daemon& daemon, uint64_t asked_ns) const {
+bool UnsavedWatch::cannot_save(const Daemon& daemon, uint64_t asked_ns) const {
   if (daemon.silent_ms >= patience_ms(daemon)) return true;
   return saving_ && stuck_ms(asked_ns) >= kStuckMs;
 }

@@ -42,14 +42,14 @@ class UnsavedWatch {
     bool gone = false;           // no process listens on its socket
     bool starting = false;       // our own ckptd, being started
     uint64_t bytes_written = 0;  // to its disk, so far
-    bool stop_asked = false;     // a signal asked the run to stop: saves_in_vain() holds
+    bool stop_asked = false;     // a signal asked the run to stop: cannot_save() holds
   };
   enum class Verdict : uint8_t {
     kContinue,
     kStop,  // --on-unsaved stop: the ranks shall save and stop. Returned once
     kEnd,   // the wait for the last checkpoint has timed out. Returned once
   };
-  struct Look {
+  struct Finding {
     std::vector<std::string> lines;
     Verdict verdict = Verdict::kContinue;
   };
@@ -70,9 +70,9 @@ class UnsavedWatch {
   void saving(uint64_t step, uint64_t now_ns);
 
   // Call several times a second.
-  Look look(const Daemon& daemon, uint64_t now_ns);
+  Finding poll(const Daemon& daemon, uint64_t now_ns);
   // The run was asked to stop at `asked_ns`: true if waiting for the ranks' save is useless.
-  bool saves_in_vain(const Daemon& daemon, uint64_t asked_ns) const;
+  bool cannot_save(const Daemon& daemon, uint64_t asked_ns) const;
 
   uint64_t saved_step() const { return gaps_.saved_step(); }
   // "steps 21 to 60 are in no checkpoint"; empty if all is saved.
@@ -86,9 +86,9 @@ class UnsavedWatch {
   }
 
  private:
-  void look_at_silence(const Daemon& daemon, uint64_t now_ns, Look& look);
-  void look_at_limits(uint64_t now_ns, Look& look);
-  void look_at_end(const Daemon& daemon, uint64_t now_ns, Look& look);
+  void check_silence(const Daemon& daemon, uint64_t now_ns, Finding& finding);
+  void check_limits(uint64_t now_ns, Finding& finding);
+  void check_end(const Daemon& daemon, uint64_t now_ns, Finding& finding);
   std::optional<std::string> over_limit(uint64_t now_ns) const;
   double stuck_ms(uint64_t now_ns) const;
 
@@ -98,13 +98,13 @@ class UnsavedWatch {
   uint64_t step_ = 0;    // the newest complete one
   std::string stuck_;    // the last checkpoint's wait without progress
   bool silent_ = false;  // reported, and not yet over
-  Reminder silence_told_;
-  Reminder limit_told_;
+  Reminder silence_reminder_;
+  Reminder limit_reminder_;
   bool stopped_ = false;
   std::optional<uint64_t> saving_;  // the step of the last checkpoint
   uint64_t progress_ns_ = 0;        // of the last checkpoint
   uint64_t bytes_written_ = 0;
-  bool end_told_ = false;
+  bool end_reported_ = false;
   bool ended_ = false;
 };
 

@@ -31,8 +31,8 @@ void Watchdog::enter(const EventHeader& at, State state) {
 
 void Watchdog::add(const RankEvent& event) {
   Rank& rank = ranks_[event.header.rank];
-  if (rank.heard_ns != 0 || event.as<AliveEvent>() != nullptr) {
-    rank.heard_ns = std::max(rank.heard_ns, event.header.time_ns);
+  if (rank.last_event_ns != 0 || event.as<AliveEvent>() != nullptr) {
+    rank.last_event_ns = std::max(rank.last_event_ns, event.header.time_ns);
   }
   std::visit([&](const auto& body) { on(event.header, body); }, event.body);
 }
@@ -55,33 +55,34 @@ void Watchdog::left_epoch(const EventHeader& at) {
 }
 
 bool Watchdog::is_silent(const Rank& rank, uint64_t now_ns) const {
-  if (patience_.silent_ms == 0 || rank.heard_ns == 0) return false;
+  if (patience_.silent_ms == 0 || rank.last_event_ns == 0) return false;
   if (rank.state == State::kNone || rank.state == State::kDone) return false;
-  return now_ns > rank.heard_ns + patience_.silent_ms * kMillisecondNs;
+  return now_ns > rank.last_event_ns + patience_.silent_ms * kMillisecondNs;
 }
 
 // The supervisor did not listen for a while: heartbeats may have been lost to full pipes.
 void Watchdog::forgive_silence(uint64_t now_ns) {
   for (Rank& rank : ranks_) {
-    if (rank.heard_ns != 0) rank.heard_ns = std::max(rank.heard_ns, now_ns);
+    if (rank.last_event_ns != 0) rank.last_event_ns = std::max(rank.last_event_ns, now_ns);
   }
 }
 
 // Why the rank counts as hanging, if it does.
 std::optional<std::string> Watchdog::judge(const Rank& rank, uint64_t now_ns) const {
-  const auto alone = [&](uint64_t patience_ms, const char* what) -> std::optional<std::string> {
+  const auto alone = [&](uint64_t patience_ms, const char* state) -> std::optional<std::string> {
     if (now_ns < rank.since_ns + patience_ms * kMillisecondNs) return std::nullopt;
-    return fmt::format("{} for {} s", what, seconds_between(rank.since_ns, now_ns));
+    return fmt::format("{} for {} s", state, seconds_between(rank.since_ns, now_ns));
   };
   const auto left_behind = [&](uint64_t patience_ms,
-                               const char* what) -> std::optional<std::string> {
+                               const char* state) -> std::optional<std::string> {
     const uint64_t from_ns = std::max(rank.since_ns, lost_ns_);
     if (now_ns < from_ns + patience_ms * kMillisecondNs) return std::nullopt;
-    return fmt::format("{} epoch {}, which others left {} s ago", what, lost_epoch_,
+    return fmt::format("{} epoch {}, which others left {} s ago", state, lost_epoch_,
                        seconds_between(lost_ns_, now_ns));
   };
   if (is_silent(rank, now_ns)) {
-    return fmt::format("silent for {:.1f} s", static_cast<double>(now_ns - rank.heard_ns) / 1e9);
+    return fmt::format("silent for {:.1f} s",
+                       static_cast<double>(now_ns - rank.last_event_ns) / 1e9);
   }
   const bool in_lost_epoch = lost_epoch_ != 0 && rank.epoch <= lost_epoch_;
   switch (rank.state) {
@@ -113,14 +114,14 @@ std::optional<std::string> Watchdog::judge(const Rank& rank, uint64_t now_ns) co
 }
 
 std::vector<Watchdog::Hang> Watchdog::hanging(uint64_t now_ns) {
-  const uint64_t unheard_ns_max = patience_.silent_ms * kMillisecondNs / 2;
-  if (asked_ns_ != 0 && now_ns > asked_ns_ + unheard_ns_max) forgive_silence(now_ns);
-  asked_ns_ = now_ns;
+  const uint64_t gap_ns_max = patience_.silent_ms * kMillisecondNs / 2;
+  if (checked_ns_ != 0 && now_ns > checked_ns_ + gap_ns_max) forgive_silence(now_ns);
+  checked_ns_ = now_ns;
   std::vector<Hang> hangs;
   for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
-    std::optional<std::string> what = judge(ranks_[rank], now_ns);
-    if (!what) continue;
-    hangs.push_back({rank, std::move(*what)});
+    std::optional<std::string> reason = judge(ranks_[rank], now_ns);
+    if (!reason) continue;
+    hangs.push_back({rank, std::move(*reason)});
     ranks_[rank] = {};
   }
   return hangs;

@@ -46,7 +46,7 @@ class Watchdog {
 
   struct Hang {
     uint32_t rank = 0;
-    std::string what;  // "training in epoch 3, which others left 25 s ago"
+    std::string reason;  // "training in epoch 3, which others left 25 s ago"
   };
   // Ranks that hang now; each is named once, because it will be killed. Precondition: all received
   // events were added. Call repeatedly, several times in silent_ms.
@@ -67,8 +67,8 @@ class Watchdog {
   struct Rank {
     State state = State::kNone;
     uint64_t since_ns = 0;
-    uint64_t epoch = 0;     // the newest epoch of this process
-    uint64_t heard_ns = 0;  // its newest event; 0: no heartbeat yet
+    uint64_t epoch = 0;          // the newest epoch of this process
+    uint64_t last_event_ns = 0;  // its newest event; 0: no heartbeat yet
   };
   void enter(const EventHeader& at, State state);
   void on(const EventHeader& at, const JoiningEvent&) { enter(at, State::kJoining); }
@@ -100,7 +100,7 @@ class Watchdog {
   uint64_t lost_epoch_ = 0;
   uint64_t lost_ns_ = 0;
   uint64_t lost_opened_ns_ = 0;
-  uint64_t asked_ns_ = 0;  // time of the last call of hanging()
+  uint64_t checked_ns_ = 0;  // time of the last call of hanging()
 };
 
 }  // namespace moetrain

@@ -31,7 +31,7 @@ void ExpertPipeline::set_experts(size_t experts) {
 }
 
 CommThread* ExpertPipeline::thread_of(Comm& comm) const {
-  return schedule_.overlaps() ? comm.beside() : nullptr;
+  return schedule_.overlaps() ? comm.comm_thread() : nullptr;
 }
 
 std::optional<uint32_t> ExpertPipeline::next_layer(uint32_t layer, Pass pass) const {
@@ -66,7 +66,7 @@ Status ExpertPipeline::wait(Comm& comm, Activity activity, uint32_t layer, Start
   if (!started.job) return {};
   const StepProfile::Timer timer(*profile_, activity, Lane::kCompute, layer);
   const Started ended = std::exchange(started, {});
-  CKPT_TRY(comm.beside()->wait(*ended.job));
+  CKPT_TRY(comm.comm_thread()->wait(*ended.job));
   return ended.finish ? ended.finish() : Status();
 }
 

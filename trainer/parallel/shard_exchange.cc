@@ -33,7 +33,7 @@ struct HostBytes {
 
 }  // namespace
 
-void make_room(Device& device, Tensor& tensor, Type type, size_t size) {
+void resize_exact(Device& device, Tensor& tensor, Type type, size_t size) {
   if (tensor.room_bytes() < size * bytes_of(type)) tensor = Tensor();
   tensor.reshape(device, type, size);
 }
@@ -53,7 +53,7 @@ Result<LayerExchange> ShardExchange::split(Parts parts, Mover mover) {
   if (mover == Mover::kRankThread || device_.is_host()) {
     auto whole = [this, parts = std::move(parts)](Comm& comm) -> Status {
       parts.pack();
-      make_room(device_, receive_, parts.type, parts.received_elements);
+      resize_exact(device_, receive_, parts.type, parts.received_elements);
       CKPT_TRY(comm.all_to_all_v(send_, parts.sends, receive_, parts.receives));
       *parts.received_bytes += receive_.bytes();
       parts.unpack();
@@ -69,7 +69,7 @@ Result<LayerExchange> ShardExchange::split(Parts parts, Mover mover) {
   staged->send_counts = counts_in_bytes(parts.sends, parts.type);
   staged->receive_counts = counts_in_bytes(parts.receives, parts.type);
   auto finish = [this, staged, parts = std::move(parts)]() -> Status {
-    make_room(device_, receive_, parts.type, parts.received_elements);
+    resize_exact(device_, receive_, parts.type, parts.received_elements);
     receive_.write_bytes(staged->receive);
     *parts.received_bytes += staged->receive.size();
     parts.unpack();
@@ -115,7 +115,7 @@ void ShardExchange::free_buffers() {
 void ShardExchange::pack_weights(const ShardLayout& layout, uint32_t rank,
                                  std::span<OwnedRange> owned) {
   const uint64_t own = layout.part(rank).size();
-  make_room(device_, send_, device_.flow(), layout.outgoing_elements());
+  resize_exact(device_, send_, device_.flow(), layout.outgoing_elements());
   uint64_t next = 0;
   for (uint32_t peer = 0; peer < layout.ranks(); ++peer) {
     if (peer == rank) continue;
@@ -131,7 +131,7 @@ void ShardExchange::unpack_weights(const ShardLayout& layout, uint32_t rank,
   const ElementRange own = layout.part(rank);
   const std::span<const uint32_t> mine = layout.computed_by(rank);
   for (size_t i = 0; i < mine.size(); ++i) {
-    make_room(device_, weights[i], device_.flow(), layout.elements());
+    resize_exact(device_, weights[i], device_.flow(), layout.elements());
     copy_elements(weights[i], own.begin, owned[mine[i]].weights(), 0, own.size());
   }
   uint64_t next = 0;
@@ -147,7 +147,7 @@ void ShardExchange::unpack_weights(const ShardLayout& layout, uint32_t rank,
 
 void ShardExchange::pack_gradients(const ShardLayout& layout, uint32_t rank,
                                    std::span<const Tensor> gradients) {
-  make_room(device_, send_, device_.grad_sum(), layout.incoming_elements());
+  resize_exact(device_, send_, device_.grad_sum(), layout.incoming_elements());
   uint64_t next = 0;
   for (uint32_t peer = 0; peer < layout.ranks(); ++peer) {
     if (peer == rank) continue;

@@ -14,7 +14,7 @@ namespace moetrain {
 
 // Gives the tensor `size` elements, and exactly so much memory where it has not enough. A tensor
 // that grows by itself takes a quarter more, which the bound on memory has no room for.
-void make_room(Device& device, Tensor& tensor, Type type, size_t size);
+void resize_exact(Device& device, Tensor& tensor, Type type, size_t size);
 
 // One exchange of a layer, in two parts.
 struct LayerExchange {

@@ -75,7 +75,7 @@ class ShardedStore final : public ExpertStore {
     for (size_t i = 0; i < layouts_.at(layer).computed_by(rank_).size(); ++i) {
       Tensor* const gradient = gradients == nullptr ? nullptr : &(*gradients)[i];
       if (gradient != nullptr) {
-        make_room(device_, *gradient, device_.grad_sum(), elements_);
+        resize_exact(device_, *gradient, device_.grad_sum(), elements_);
         gradient->zero();
       }
       held_.push_back({&(*weights)[i], gradient});

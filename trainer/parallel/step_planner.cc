@@ -27,7 +27,7 @@ Result<std::unique_ptr<StepPlanner>> StepPlanner::make(const StepPlannerOptions&
 
 StepPlanner::StepPlanner(const StepPlannerOptions& options, LoadWindow window)
     : options_(options), window_(std::move(window)) {
-  if (!options_.beside) return;
+  if (!options_.threaded) return;
   thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
 }
 
@@ -51,7 +51,7 @@ void StepPlanner::start(uint64_t step) {
   CKPT_ASSERT(last_counts_for(*due) <= window_.last_step());
   started_ = due;
   Job job{*due, window_.sum(last_counts_for(*due))};
-  if (!options_.beside) {
+  if (!options_.threaded) {
     answer_ = answer(job);
     return;
   }

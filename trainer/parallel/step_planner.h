@@ -32,7 +32,7 @@ struct StepPlannerOptions {
   StepPlanOptions plan;
   // The plan changes at steps that are multiples of it. 0: never, the plan stays `static`.
   uint64_t replan_every = 1;
-  bool beside = true;  // false: no thread, start() plans
+  bool threaded = true;  // false: no thread, start() plans
 };
 
 struct StepPlannerTimes {

@@ -19,7 +19,7 @@ constexpr uint64_t kFirstEvery = 4;
 // Minimum steps between choices: each uses the measurements since the previous one.
 constexpr uint64_t kDecideEveryMin = 8;
 // Steps until the ranks check again, since snapshots take some steps to become durable.
-constexpr uint64_t kLookAgain = 2;
+constexpr uint64_t kRecheckSteps = 2;
 constexpr size_t kSamplesMax = 15;
 // Fewer samples are no measurement.
 constexpr size_t kSamplesMin = 3;
@@ -91,17 +91,18 @@ void Pacer::start(bool again) {
   first_.reset();
   k_snapshot_ = 0;
   sustainable_ = 1;
-  if (options_.any()) state_.decide_at = kFirstEvery * (kSamplesMin + 1) + kLookAgain;
+  if (options_.any()) state_.decide_at = kFirstEvery * (kSamplesMin + 1) + kRecheckSteps;
 }
 
-void Pacer::resume(const PaceState& saved, Came came, const FailureRecord& known, uint64_t step) {
+void Pacer::resume(const PaceState& saved, ResumeCause cause, const FailureRecord& known,
+                   uint64_t step) {
   // The newest known failures, never those that the view rewinds to.
-  const auto heard_ns =
+  const auto known_training_ns =
       static_cast<int64_t>(std::min(known.seconds * 1e9, static_cast<double>(kNsMax)));
   const uint64_t before = std::max({state_.failures, saved.failures, known.failures});
-  const int64_t seen_ns = std::max({state_.seen_ns, saved.seen_ns, heard_ns});
-  const bool failed = came == Came::kSurvived || came == Came::kRestarted ||
-                      (came == Came::kResumed && !saved.ended);
+  const int64_t seen_ns = std::max({state_.seen_ns, saved.seen_ns, known_training_ns});
+  const bool failed = cause == ResumeCause::kSurvived || cause == ResumeCause::kRestarted ||
+                      (cause == ResumeCause::kResumed && !saved.ended);
   state_ = saved;
   state_.ended = false;
   state_.failures = before + (failed ? 1 : 0);
@@ -117,19 +118,19 @@ void Pacer::resume(const PaceState& saved, Came came, const FailureRecord& known
   if (options_.any()) reason_ = "as before the resume";
 }
 
-std::vector<int64_t> Pacer::believed() const {
+std::vector<int64_t> Pacer::resume_counts() const {
   return {static_cast<int64_t>(state_.failures), state_.seen_ns};
 }
 
-void Pacer::agree(std::span<const int64_t> believed) {
-  CKPT_ASSERT(believed.size() == 2);
-  state_.failures = static_cast<uint64_t>(believed[0]);
-  state_.seen_ns = believed[1];
-  choose_what_follows();
+void Pacer::agree(std::span<const int64_t> counts) {
+  CKPT_ASSERT(counts.size() == 2);
+  state_.failures = static_cast<uint64_t>(counts[0]);
+  state_.seen_ns = counts[1];
+  derive_choices();
 }
 
 // Not saved or handed over: all ranks derive the same values from the state.
-void Pacer::choose_what_follows() {
+void Pacer::derive_choices() {
   k_snapshot_ = 0;
   sustainable_ = 1;
   if (state_.step_ns == 0) return;
@@ -149,7 +150,7 @@ Status Pacer::take_over(const PaceState& handed, uint64_t step) {
     state_.decide_at = std::min(state_.decide_at, step + kDecideEveryMin);
     reason_ = "as before the members changed";
   }
-  choose_what_follows();
+  derive_choices();
   return {};
 }
 
@@ -259,7 +260,7 @@ AutoRequest Pacer::request() const {
 
 std::optional<std::string> Pacer::decide(uint64_t step, std::span<const int64_t> measured) {
   CKPT_ASSERT(measured.size() == kMeasures);
-  state_.decide_at = step + kLookAgain;
+  state_.decide_at = step + kRecheckSteps;
   if (measured[kMissing] != 0) return std::nullopt;
   state_.step_ns = measured[kStep];
   state_.stall_ns = measured[kStall];

@@ -80,7 +80,7 @@ Status check_pace(const PaceState& state, uint32_t experts);
 class Pacer {
  public:
   // How this process has entered an epoch that resumes.
-  enum class Came : uint8_t {
+  enum class ResumeCause : uint8_t {
     kSurvived,   // it trained in the previous epoch
     kRestarted,  // the supervisor started it in place of a dead one
     kResumed,    // `--resume latest`: a failure, unless the run had ended
@@ -92,10 +92,10 @@ class Pacer {
   // A run starts; `again`: an earlier start failed before it saved anything, seen by this process.
   void start(bool again = false);
   // A run resumes from a view at `step`. `known`: failures that the supervisor knows of.
-  void resume(const PaceState& saved, Came came, const FailureRecord& known, uint64_t step);
+  void resume(const PaceState& saved, ResumeCause cause, const FailureRecord& known, uint64_t step);
   // This rank's counts after resume(), and the agreed ones: the largest of each.
-  std::vector<int64_t> believed() const;
-  void agree(std::span<const int64_t> believed);
+  std::vector<int64_t> resume_counts() const;
+  void agree(std::span<const int64_t> counts);
   // A group continues at `step` with changed members, who all take over one member's state. Its
   // measurements no longer apply: the agreed values count until enough new ones exist.
   // kCorrupt if no run of such a model has such a pace; nothing is changed then.
@@ -148,7 +148,7 @@ class Pacer {
   PaceState state() const;
 
  private:
-  void choose_what_follows();
+  void derive_choices();
   MeasuredCosts costs() const;
   AutoRequest request() const;
   uint64_t full_bytes() const {

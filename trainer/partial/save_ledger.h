@@ -44,7 +44,7 @@ class SaveLedger {
 
   // The expert's state is this version again. Later snapshots of it hold
   // a state that is lost. Precondition: they are settled.
-  void came_back(size_t expert, const Saved& version) { saved_.at(expert) = version; }
+  void restored(size_t expert, const Saved& version) { saved_.at(expert) = version; }
 
   // More than the snapshots in flight at any time.
   static constexpr size_t kUndoMax = 16;

@@ -22,14 +22,14 @@ std::vector<uint64_t> bytes_by_rank(std::span<const Share> shares, uint32_t rank
   return bytes;
 }
 
-void cut_evenly(uint32_t unit, const ShareUnit& what, std::vector<Share>& shares) {
-  const uint64_t parts = what.holders.size();
+void cut_evenly(uint32_t unit, const ShareUnit& share_unit, std::vector<Share>& shares) {
+  const uint64_t parts = share_unit.holders.size();
   uint64_t begin = 0;
   for (uint64_t i = 0; i < parts; ++i) {
-    const uint64_t end = i + 1 == parts
-                             ? what.bytes
-                             : ckpt::base::align_down(what.bytes / parts * (i + 1), kShareCutBytes);
-    if (end > begin) shares.push_back({unit, what.holders[i], begin, end - begin});
+    const uint64_t end =
+        i + 1 == parts ? share_unit.bytes
+                       : ckpt::base::align_down(share_unit.bytes / parts * (i + 1), kShareCutBytes);
+    if (end > begin) shares.push_back({unit, share_unit.holders[i], begin, end - begin});
     begin = end;
   }
 }

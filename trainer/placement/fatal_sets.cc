@@ -30,13 +30,13 @@ size_t words_of(uint32_t domains) {
   return domains <= kWordDimensions ? 1 : size_t{1} << (domains - kWordDimensions);
 }
 
-uint64_t table_looks(uint32_t domains) { return words_of(domains) * (domains + 1); }
+uint64_t table_probes(uint32_t domains) { return words_of(domains) * (domains + 1); }
 
 }  // namespace
 
 // First by inclusion and exclusion, in vain.
-uint64_t FatalCounter::looks_max(uint32_t domains, size_t masks) {
-  return 2 * (table_looks(domains) + masks + domains);
+uint64_t FatalCounter::probes_max(uint32_t domains, size_t masks) {
+  return 2 * (table_probes(domains) + masks + domains);
 }
 
 FatalCounter::FatalCounter(uint32_t domains)
@@ -61,13 +61,13 @@ bool FatalCounter::keep_smallest(std::span<const RankMask> masks) {
     CKPT_ASSERT(mask >> domains_ == 0);
     of_size_[static_cast<size_t>(std::popcount(mask))].push_back(mask);
   }
-  looks_ += masks.size() + domains_;
+  probes_ += masks.size() + domains_;
   for (const auto& masks_of_size : of_size_) {
     for (const RankMask mask : masks_of_size) {
-      if (looks_ > looks_max_) return false;
+      if (probes_ > probes_max_) return false;
       const auto within = std::ranges::find_if(
           smallest_, [&](RankMask smaller) { return (smaller & mask) == smaller; });
-      looks_ += static_cast<uint64_t>(within - smallest_.begin());
+      probes_ += static_cast<uint64_t>(within - smallest_.begin());
       if (within == smallest_.end()) smallest_.push_back(mask);
     }
   }
@@ -75,22 +75,22 @@ bool FatalCounter::keep_smallest(std::span<const RankMask> masks) {
 }
 
 const std::vector<RankMask>& FatalCounter::smallest(std::span<const RankMask> masks) {
-  looks_max_ = UINT64_MAX;
+  probes_max_ = UINT64_MAX;
   keep_smallest(masks);
   return smallest_;
 }
 
 const std::vector<uint64_t>& FatalCounter::count(std::span<const RankMask> masks) {
-  const uint64_t of_table = table_looks(domains_);
-  looks_max_ = looks_ + masks.size() + of_table;
+  const uint64_t of_table = table_probes(domains_);
+  probes_max_ = probes_ + masks.size() + of_table;
   std::ranges::fill(unions_, 0);
   std::ranges::fill(fatal_, 0);
   if (!keep_smallest(masks) || !include(0, 0, 1)) {
     count_table(masks);
-    looks_ += masks.size() + of_table;
+    probes_ += masks.size() + of_table;
     return fatal_;
   }
-  looks_ += domains_ * domains_ / 2;
+  probes_ += domains_ * domains_ / 2;
   for (uint32_t size = 0; size <= domains_; ++size) {
     if (unions_[size] == 0) continue;
     for (uint32_t k = size; k <= domains_; ++k) {
@@ -105,13 +105,13 @@ const std::vector<uint64_t>& FatalCounter::count(std::span<const RankMask> masks
 // and so on. False if that takes longer than the table.
 bool FatalCounter::include(size_t from, RankMask lost, int64_t sign) {
   for (size_t i = from; i < smallest_.size(); ++i) {
-    if (looks_ > looks_max_) return false;
+    if (probes_ > probes_max_) return false;
     const RankMask more = lost | smallest_[i];
     // With and without a mask that is within the union already: these take each other off.
     const auto rest = smallest_.begin() + static_cast<ptrdiff_t>(i) + 1;
     const auto within =
         std::find_if(rest, smallest_.end(), [&](RankMask mask) { return (mask & more) == mask; });
-    looks_ += static_cast<uint64_t>(within - rest) + 1;
+    probes_ += static_cast<uint64_t>(within - rest) + 1;
     if (within != smallest_.end()) continue;
     unions_[static_cast<size_t>(std::popcount(more))] += sign;
     if (!include(i + 1, more, -sign)) return false;

@@ -3,7 +3,7 @@
 //
 // Only the smallest holder sets matter. Few of them are counted by inclusion and exclusion; many by
 // a table of all sets, closed under supersets one dimension at a time. Both are exact. The work is
-// counted in looks, about a nanosecond each and the same on any machine, so that a search
+// counted in probes, about a nanosecond each and the same on any machine, so that a search
 // can be bounded by its real cost.
 #pragma once
 
@@ -35,9 +35,9 @@ class FatalCounter {
     return k < held ? 0 : binomial(domains_ - held, k - held);
   }
 
-  uint64_t looks() const { return looks_; }  // so far
-  // Looks of a count of this many masks, at most (approximately).
-  static uint64_t looks_max(uint32_t domains, size_t masks);
+  uint64_t probes() const { return probes_; }  // so far
+  // Probes of a count of this many masks, at most (approximately).
+  static uint64_t probes_max(uint32_t domains, size_t masks);
 
  private:
   uint64_t binomial(uint32_t n, uint32_t k) const { return binomials_[n * (domains_ + 1) + k]; }
@@ -52,8 +52,8 @@ class FatalCounter {
   std::vector<int64_t> unions_;                 // [domains]: signed count of terms
   std::vector<uint64_t> table_;                 // bit s: the loss of all domains in s is fatal
   std::vector<uint64_t> fatal_;
-  uint64_t looks_ = 0;
-  uint64_t looks_max_ = 0;  // above this, the table is faster
+  uint64_t probes_ = 0;
+  uint64_t probes_max_ = 0;  // above this, the table is faster
 };
 
 }  // namespace moetrain

@@ -69,7 +69,7 @@ class Scheduler {
       }
     }
     for (uint32_t expert = 0; expert < counts_.size(); ++expert) {
-      if (counts_[expert] == 0) replace_somebody_with(expert);
+      if (counts_[expert] == 0) replace_least_loaded(expert);
     }
   }
 
@@ -85,7 +85,7 @@ class Scheduler {
   }
 
   // Replaces the least loaded replica of an expert that has several.
-  void replace_somebody_with(uint32_t expert) {
+  void replace_least_loaded(uint32_t expert) {
     uint32_t* least = nullptr;
     for (auto& rank : slots_) {
       for (uint32_t& slot : rank) {

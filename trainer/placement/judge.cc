@@ -50,7 +50,7 @@ Status check(const std::vector<LayerSlots>& placement, const PlacementRequest& r
 
 std::vector<double> rank_loads(const LayerSlots& slots, const std::vector<uint64_t>& loads) {
   const std::vector<uint32_t> replicas = replica_counts(slots, static_cast<uint32_t>(loads.size()));
-  const bool even = nobody_asked(loads);
+  const bool even = has_no_load(loads);
   std::vector<double> of_rank(slots.size());
   for (size_t rank = 0; rank < slots.size(); ++rank) {
     for (const uint32_t expert : slots[rank]) {

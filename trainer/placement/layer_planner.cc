@@ -30,7 +30,7 @@ constexpr double kHardlyBetter = 1e-6;
 std::vector<double> as_doubles(const std::vector<uint64_t>& loads) {
   std::vector<double> doubles(loads.begin(), loads.end());
   // A layer without tokens counts as evenly loaded.
-  if (nobody_asked(loads)) std::ranges::fill(doubles, 1);
+  if (has_no_load(loads)) std::ranges::fill(doubles, 1);
   return doubles;
 }
 

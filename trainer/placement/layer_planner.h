@@ -1,5 +1,5 @@
 // LayerPlanner: all layers of a request within one family of domain sets, each searched for the
-// best balance (layer_search.h). The search is bounded for all layers together, in looks and
+// best balance (layer_search.h). The search is bounded for all layers together, in probes and
 // not in time: the same request gives the same layers on every rank of one kind of machine. All
 // calls of a planner share that bound; a plan has half of a layer's work for each layer,
 // whatever is left.

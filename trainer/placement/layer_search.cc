@@ -9,9 +9,9 @@ namespace moetrain {
 
 namespace {
 
-constexpr int64_t kLooksOfPlacing = 4;
-constexpr int64_t kCountsInALook = 8;  // where they are made
-constexpr int64_t kRoomsInALook = 2;   // where fits() goes over them
+constexpr int64_t kProbesOfPlacing = 4;
+constexpr int64_t kCountsPerProbe = 8;  // where they are made
+constexpr int64_t kRoomsPerProbe = 2;   // where fits() goes over them
 
 }  // namespace
 
@@ -52,20 +52,20 @@ LayerSearch::LayerSearch(const PlacementRequest& request, const Family& family,
     in_members += static_cast<int64_t>(member.size());
     least_ = std::min(least_, static_cast<uint32_t>(member.size()));
   }
-  looks_of_fitting_ = domains_ / kCountsInALook + in_members / kRoomsInALook + 1;
+  probes_of_fitting_ = domains_ / kCountsPerProbe + in_members / kRoomsPerProbe + 1;
   const auto counts = static_cast<int64_t>(on_rank_.size() + in_domain_.size() + of_member_.size());
-  looked_at_ = counts / kCountsInALook + int64_t{experts_} + ranks_ + domains_ + in_members;
+  probes_ = counts / kCountsPerProbe + int64_t{experts_} + ranks_ + domains_ + in_members;
 }
 
 void LayerSearch::place(uint32_t expert, uint32_t rank) {
-  looked_at_ += kLooksOfPlacing;
+  probes_ += kProbesOfPlacing;
   slots_[rank].push_back(expert);
   shares_[expert] = loads_[expert] / ++replicas_[expert];
   if (on_rank_[size_t{expert} * ranks_ + rank]++ == 0) at_[expert].push_back(rank);
   const uint32_t domain = request_.domain(rank);
   if (in_domain_[size_t{expert} * domains_ + domain]++ > 0) return;
   ++distinct_[expert];
-  looked_at_ += static_cast<int64_t>(members_of_domain_[domain].size());
+  probes_ += static_cast<int64_t>(members_of_domain_[domain].size());
   for (const uint32_t m : members_of_domain_[domain]) {
     const auto size = static_cast<uint32_t>(family_.members[m].size());
     if (++of_member_[expert * family_.members.size() + m] == size) ++whole_members_[expert];
@@ -98,7 +98,7 @@ void LayerSearch::take(uint32_t expert, uint32_t rank) {
 }
 
 void LayerSearch::share_changed(uint32_t expert, double before) {
-  looked_at_ += static_cast<int64_t>(at_[expert].size());
+  probes_ += static_cast<int64_t>(at_[expert].size());
   for (const uint32_t rank : at_[expert]) {
     rank_loads_[rank] += held(expert, rank) * (share(expert) - before);
   }
@@ -107,7 +107,7 @@ void LayerSearch::share_changed(uint32_t expert, double before) {
 // After many were placed: once, where put() would go over all ranks of an expert each time.
 void LayerSearch::add_loads_up() {
   std::ranges::fill(rank_loads_, 0.0);
-  looked_at_ += int64_t{experts_} + request_.slots();
+  probes_ += int64_t{experts_} + request_.slots();
   for (uint32_t expert = 0; expert < experts_; ++expert) {
     shares_[expert] = loads_[expert] / replicas_[expert];
     for (const uint32_t rank : at_[expert]) {
@@ -122,16 +122,16 @@ bool LayerSearch::within_family(uint32_t expert) const {
 
 bool LayerSearch::may_leave(uint32_t expert, uint32_t leaves, uint32_t gets) {
   const uint32_t from = request_.domain(leaves);
-  const uint32_t to = gets == kNobody ? kNobody : request_.domain(gets);
+  const uint32_t to = gets == kNoRank ? kNoRank : request_.domain(gets);
   const uint32_t* domains = in_domain_.data() + size_t{expert} * domains_;
   if (domains[from] > 1 || from == to) return true;
-  const bool gains = to != kNobody && domains[to] == 0;
+  const bool gains = to != kNoRank && domains[to] == 0;
   const uint32_t distinct = distinct_[expert] - 1 + (gains ? 1 : 0);
   if (distinct < request_.replicas_min) return false;
   if (distinct >= family_.free_size) return true;
   // None where the family has no members.
   const uint32_t* of_member = of_member_.data() + expert * family_.members.size();
-  looked_at_ += static_cast<int64_t>(members_of_domain_[from].size());
+  probes_ += static_cast<int64_t>(members_of_domain_[from].size());
   uint32_t whole = whole_members_[expert];
   for (const uint32_t m : members_of_domain_[from]) {
     if (of_member[m] == family_.members[m].size()) --whole;

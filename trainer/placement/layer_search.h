@@ -38,7 +38,7 @@ class LayerSearch {
     kMembers,      // a member of the family; further replicas once every expert has one
     kAllReplicas,  // that and all further replicas, as far as all others still fit
   };
-  // Fills all slots. False if the experts do not fit into the family's members. Once `work` looks
+  // Fills all slots. False if the experts do not fit into the family's members. Once `work` probes
   // were taken since the last improve(), further replicas wait until every expert has a member:
   // checking whether the others still fit is the slow part.
   bool build(Start start, int64_t work);
@@ -50,9 +50,9 @@ class LayerSearch {
   bool adopt(const LayerSlots& slots);
 
   // Swaps, replaces and relabels as long as that lowers the most loaded ranks, within
-  // `work` looks at rank loads: a bound that is the same on any machine.
+  // `work` probes of rank loads: a bound that is the same on any machine.
   // Other calls since the last improve(), or since construction, count with their own
-  // looks. The unused rest is left in `work`. Ends as soon as max_over_mean() is
+  // probes. The unused rest is left in `work`. Ends as soon as max_over_mean() is
   // `enough`.
   void improve(int64_t& work, double enough);
 
@@ -66,7 +66,7 @@ class LayerSearch {
   const LayerSlots& slots() const { return slots_; }
 
  private:
-  static constexpr uint32_t kNobody = UINT32_MAX;  // in place of a rank
+  static constexpr uint32_t kNoRank = UINT32_MAX;  // in place of a rank
 
   struct Move {
     enum class Kind { kNone, kSwap, kReplace, kRelabel } kind = Kind::kNone;
@@ -156,13 +156,13 @@ class LayerSearch {
   // Min-heaps. Their entries may be older, lower values of a member or domain.
   std::vector<std::pair<double, uint32_t>> members_by_peak_;
   std::vector<DomainChoice> domains_by_room_;
-  int64_t looks_max_ = 0;         // beyond, no further replicas
-  int64_t looks_of_fitting_ = 0;  // looks of one fits()
-  uint32_t least_ = UINT32_MAX;   // replicas that every expert has
+  int64_t probes_max_ = 0;         // beyond, no further replicas
+  int64_t probes_of_fitting_ = 0;  // probes of one fits()
+  uint32_t least_ = UINT32_MAX;    // replicas that every expert has
   // Cached results of relief() and burden() since the last move; [expert].
   std::vector<double> relief_;
   std::vector<double> burden_;
-  int64_t looked_at_ = 0;  // since the last improve(), or construction
+  int64_t probes_ = 0;  // since the last improve(), or construction
 };
 
 }  // namespace moetrain

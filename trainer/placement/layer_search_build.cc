@@ -10,9 +10,9 @@ namespace moetrain {
 namespace {
 
 constexpr double kMisjudgedMin = 2.0 / 3;  // random factor of a load, for another start
-// Costs in looks at the load of a rank, a few ns each.
-constexpr int64_t kLooksOfSorting = 8;  // one element of many
-constexpr size_t kClearedInALook = 16;  // if all are cleared
+// Costs in probes of the load of a rank, a few ns each.
+constexpr int64_t kProbesOfSorting = 8;  // one element of many
+constexpr size_t kClearedPerProbe = 16;  // if all are cleared
 
 template <typename T>
 T pop_least(std::vector<T>& heap) {
@@ -47,11 +47,11 @@ bool fits(const Family& family, std::vector<uint32_t> room, uint32_t experts) {
 }
 
 uint32_t LayerSearch::lightest_in(uint32_t domain, uint32_t expert) {
-  looked_at_ += static_cast<int64_t>(ranks_of_domain_[domain].size());
-  uint32_t best = kNobody;
+  probes_ += static_cast<int64_t>(ranks_of_domain_[domain].size());
+  uint32_t best = kNoRank;
   for (const uint32_t rank : ranks_of_domain_[domain]) {
     if (full(rank) || holds(expert, rank)) continue;
-    if (best == kNobody || planned_loads_[rank] < planned_loads_[best]) best = rank;
+    if (best == kNoRank || planned_loads_[rank] < planned_loads_[best]) best = rank;
   }
   return best;
 }
@@ -63,7 +63,7 @@ void LayerSearch::plan_put(uint32_t expert, uint32_t domain, double share) {
 }
 
 int64_t LayerSearch::room_in(uint32_t domain) {
-  looked_at_ += static_cast<int64_t>(ranks_of_domain_[domain].size());
+  probes_ += static_cast<int64_t>(ranks_of_domain_[domain].size());
   int64_t room = 0;
   for (const uint32_t rank : ranks_of_domain_[domain]) {
     room += request_.slots_per_rank - static_cast<int64_t>(slots_[rank].size());
@@ -76,7 +76,7 @@ std::optional<double> LayerSearch::peak_of(const std::vector<uint32_t>& member, 
   double peak = 0;
   for (const uint32_t domain : member) {
     const uint32_t rank = lightest_in(domain, expert);
-    if (rank == kNobody) return std::nullopt;
+    if (rank == kNoRank) return std::nullopt;
     peak = std::max(peak, planned_loads_[rank]);
   }
   return peak;
@@ -87,7 +87,7 @@ std::optional<double> LayerSearch::peak_of(const std::vector<uint32_t>& member, 
 bool LayerSearch::assign_member(uint32_t expert, double share) {
   while (!members_by_peak_.empty()) {
     const auto [known, member] = pop_least(members_by_peak_);
-    looked_at_ += kLooksOfSorting;
+    probes_ += kProbesOfSorting;
     const std::optional<double> peak = peak_of(family_.members[member], expert);
     if (!peak) continue;  // and stays full
     if (*peak == known) {
@@ -107,7 +107,7 @@ bool LayerSearch::assign_free(uint32_t expert, double share) {
   chosen.reserve(std::min(family_.free_size, domains_));
   while (chosen.size() < family_.free_size && !domains_by_room_.empty()) {
     const DomainChoice known = pop_least(domains_by_room_);
-    looked_at_ += kLooksOfSorting;
+    probes_ += kProbesOfSorting;
     const int64_t room = room_in(known.domain);
     if (room == 0) continue;
     const double load = planned_loads_[lightest_in(known.domain, expert)];
@@ -139,7 +139,7 @@ std::vector<uint32_t> LayerSearch::counts_by_load(uint32_t least) {
     heap.back().first = loads_[expert] / ++counts[expert];
     std::ranges::push_heap(heap);
   }
-  looked_at_ += kLooksOfSorting * (int64_t{experts_} + more);
+  probes_ += kProbesOfSorting * (int64_t{experts_} + more);
   return counts;
 }
 
@@ -162,9 +162,9 @@ void LayerSearch::clear() {
   for (auto* counts :
        {&replicas_, &on_rank_, &in_domain_, &distinct_, &of_member_, &whole_members_}) {
     std::ranges::fill(*counts, 0u);
-    looked_at_ += static_cast<int64_t>(counts->size() / kClearedInALook);
+    probes_ += static_cast<int64_t>(counts->size() / kClearedPerProbe);
   }
-  looked_at_ += int64_t{ranks_} + experts_;
+  probes_ += int64_t{ranks_} + experts_;
   planned_loads_.assign(ranks_, 0);
   members_by_peak_.clear();
   for (uint32_t m = 0; m < family_.members.size(); ++m) members_by_peak_.emplace_back(0.0, m);
@@ -176,10 +176,10 @@ void LayerSearch::clear() {
 }
 
 // Puts further replicas of a placed expert on the least loaded ranks without it. None if
-// the `left` unplaced experts would not fit any more, or if the looks are
+// the `left` unplaced experts would not fit any more, or if the probes are
 // used up.
 void LayerSearch::assign_more(uint32_t expert, uint32_t more, uint32_t left, double share) {
-  if (looked_at_ >= looks_max_) return;
+  if (probes_ >= probes_max_) return;
   std::vector<std::pair<double, uint32_t>> lightest;
   lightest.reserve(ranks_);
   std::vector<uint32_t> room(domains_);
@@ -187,11 +187,11 @@ void LayerSearch::assign_more(uint32_t expert, uint32_t more, uint32_t left, dou
     room[request_.domain(rank)] += request_.slots_per_rank - slots_[rank].size();
     if (!full(rank) && !holds(expert, rank)) lightest.emplace_back(planned_loads_[rank], rank);
   }
-  looked_at_ += kLooksOfSorting * int64_t{ranks_};
+  probes_ += kProbesOfSorting * int64_t{ranks_};
   std::ranges::sort(lightest);
   const auto try_on = [&](std::span<const std::pair<double, uint32_t>> ranks) {
     for (const auto& [load, rank] : ranks) --room[request_.domain(rank)];
-    looked_at_ += looks_of_fitting_;
+    probes_ += probes_of_fitting_;
     if (!fits(family_, room, left)) {
       for (const auto& [load, rank] : ranks) ++room[request_.domain(rank)];
       return false;
@@ -204,7 +204,7 @@ void LayerSearch::assign_more(uint32_t expert, uint32_t more, uint32_t left, dou
   };
   const std::span<const std::pair<double, uint32_t>> ranks(lightest);
   if (try_on(ranks.first(std::min<size_t>(more, ranks.size())))) return;
-  for (size_t i = 0; i < ranks.size() && more > 0 && looked_at_ < looks_max_; ++i) {
+  for (size_t i = 0; i < ranks.size() && more > 0 && probes_ < probes_max_; ++i) {
     if (try_on(ranks.subspan(i, 1))) --more;
   }
 }
@@ -238,7 +238,7 @@ std::vector<uint32_t> LayerSearch::more_by_load() {
     heap.emplace_back(share(e), experts_ - e);
   }
   std::ranges::make_heap(heap);
-  looked_at_ += kLooksOfSorting * (int64_t{experts_} + left);
+  probes_ += kProbesOfSorting * (int64_t{experts_} + left);
   std::vector<uint32_t> more(experts_);
   for (; left > 0; --left) {
     std::ranges::pop_heap(heap);
@@ -265,14 +265,14 @@ void LayerSearch::fill() {
   std::ranges::make_heap(lightest);
   std::stable_sort(order.begin(), order.end(),
                    [&](uint32_t a, uint32_t b) { return shares[a] > shares[b]; });
-  looked_at_ += kLooksOfSorting * (int64_t{ranks_} + experts_);
+  probes_ += kProbesOfSorting * (int64_t{ranks_} + experts_);
   std::vector<std::pair<double, uint32_t>> passed;
   for (const uint32_t expert : order) {
     for (uint32_t i = 0; i < more[expert] && !lightest.empty();) {
       std::ranges::pop_heap(lightest);
       auto [load, rank] = lightest.back();
       lightest.pop_back();
-      looked_at_ += kLooksOfSorting;
+      probes_ += kProbesOfSorting;
       if (holds(expert, rank)) {
         passed.emplace_back(load, rank);
         continue;
@@ -298,7 +298,7 @@ void LayerSearch::fill_rest() {
   for (uint32_t rank = 0; rank < ranks_; ++rank) {
     while (!full(rank)) {
       uint32_t best = 0;
-      looked_at_ += experts_;
+      probes_ += experts_;
       for (uint32_t expert = 1; expert < experts_; ++expert) {
         const bool here = holds(expert, rank);
         if (here != holds(best, rank) ? !here : share(expert) > share(best)) best = expert;
@@ -319,7 +319,7 @@ std::vector<uint32_t> LayerSearch::by_share(std::span<const uint32_t> counts) co
 }
 
 bool LayerSearch::build(Start start, int64_t work) {
-  looks_max_ = work;
+  probes_max_ = work;
   std::vector<uint32_t> order(experts_);
   std::iota(order.begin(), order.end(), 0u);
   std::stable_sort(order.begin(), order.end(),

@@ -17,7 +17,7 @@ constexpr size_t kSourcesMax = 3;  // most loaded ranks that are tried before th
 constexpr uint32_t kKickMoves = 4;
 constexpr size_t kTargetsMax = 16;  // least loaded ranks that take replicas from them
 constexpr double kUnknown = HUGE_VAL;
-constexpr int64_t kLooksOfRanking = 4;  // one rank in nearly sorted order
+constexpr int64_t kProbesOfRanking = 4;  // one rank in nearly sorted order
 
 double potential(double load) {
   const double squared = load * load;
@@ -47,7 +47,7 @@ double LayerSearch::change_of_share(uint32_t expert, double by) {
     const double load = rank_loads_[rank];
     change += potential(load + held(expert, rank) * by) - potential(load);
   }
-  looked_at_ += static_cast<int64_t>(at_[expert].size());
+  probes_ += static_cast<int64_t>(at_[expert].size());
   return change;
 }
 
@@ -60,7 +60,7 @@ double LayerSearch::change_of_replace(uint32_t gets, uint32_t loses, uint32_t ra
   const double more = now_loses - share(loses);
   const double kept = rank_loads_[rank] + held(loses, rank) * more;
   const double here = potential(kept + now_gets - now_loses) - potential(kept);
-  ++looked_at_;
+  ++probes_;
   // The burden of `loses` on its other ranks is never a relief.
   if (relief(gets) + here >= enough) return enough;
   double change = relief(gets) + burden(loses);
@@ -73,7 +73,7 @@ double LayerSearch::change_of_replace(uint32_t gets, uint32_t loses, uint32_t ra
     change += potential(load + down + up) - potential(load + down) - potential(load + up) +
               potential(load);
   }
-  looked_at_ += static_cast<int64_t>(at_[loses].size());
+  probes_ += static_cast<int64_t>(at_[loses].size());
   return change + here;
 }
 
@@ -87,9 +87,9 @@ double LayerSearch::change_of_relabel(uint32_t a, uint32_t b, double enough) {
     const double load = rank_loads_[rank];
     change += potential(load + held(a, rank) * on_a + held(b, rank) * on_b) - potential(load);
   }
-  looked_at_ += static_cast<int64_t>(at_[a].size());
+  probes_ += static_cast<int64_t>(at_[a].size());
   for (const uint32_t rank : at_[b]) {
-    ++looked_at_;
+    ++probes_;
     if (holds(a, rank)) continue;
     const double load = rank_loads_[rank];
     change += potential(load + held(b, rank) * on_b) - potential(load);
@@ -106,11 +106,11 @@ void LayerSearch::consider_swaps(uint32_t rank, std::span<const uint32_t> target
     const double gap = rank_loads_[rank] - rank_loads_[target];
     // Lower bound: equal loads afterwards. The following targets are more loaded.
     if (2 * potential(rank_loads_[rank] - gap / 2) - before >= best.change) break;
-    looked_at_ += static_cast<int64_t>(slots_[rank].size());
+    probes_ += static_cast<int64_t>(slots_[rank].size());
     for (const uint32_t expert : slots_[rank]) {
       if (holds(expert, target)) continue;
       const double share_here = share(expert);
-      looked_at_ += static_cast<int64_t>(slots_[target].size());
+      probes_ += static_cast<int64_t>(slots_[target].size());
       for (const uint32_t other : slots_[target]) {
         const double less = share_here - share(other);
         if (less <= 0 || less >= gap) continue;
@@ -131,9 +131,9 @@ void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> tar
   for (const uint32_t target : targets) {
     if (target == rank) continue;
     for (const uint32_t other : slots_[target]) {
-      if (replicas_[other] <= least_ || !may_leave(other, target, kNobody)) continue;
+      if (replicas_[other] <= least_ || !may_leave(other, target, kNoRank)) continue;
       const double room = rank_loads_[rank] - rank_loads_[target] + share(other);
-      looked_at_ += static_cast<int64_t>(slots_[rank].size());
+      probes_ += static_cast<int64_t>(slots_[rank].size());
       for (const uint32_t expert : slots_[rank]) {
         const double taken = loads_[expert] / (replicas_[expert] + 1);
         if (taken >= room || holds(expert, target)) continue;
@@ -149,8 +149,8 @@ void LayerSearch::consider_replicas(uint32_t rank, std::span<const uint32_t> tar
 // Considers replacing an expert on the rank by one with fewer tokens per replica.
 void LayerSearch::consider_removals(uint32_t rank, Move& best) {
   for (const uint32_t other : slots_[rank]) {
-    if (replicas_[other] <= least_ || !may_leave(other, rank, kNobody)) continue;
-    looked_at_ += experts_;
+    if (replicas_[other] <= least_ || !may_leave(other, rank, kNoRank)) continue;
+    probes_ += experts_;
     for (uint32_t expert = 0; expert < experts_; ++expert) {
       if (holds(expert, rank) || share(expert) > 2 * share(other)) continue;
       const double change = change_of_replace(expert, other, rank, best.change);
@@ -161,7 +161,7 @@ void LayerSearch::consider_removals(uint32_t rank, Move& best) {
 
 void LayerSearch::consider_relabels(uint32_t rank, Move& best) {
   for (const uint32_t expert : slots_[rank]) {
-    looked_at_ += experts_;
+    probes_ += experts_;
     for (uint32_t other = 0; other < experts_; ++other) {
       if (other == expert || loads_[other] >= loads_[expert]) continue;
       const double change = change_of_relabel(expert, other, best.change);
@@ -176,8 +176,8 @@ void LayerSearch::relabel(uint32_t a, uint32_t b) {
   std::ranges::sort(ranks);
   const auto repeated = std::ranges::unique(ranks);
   ranks.erase(repeated.begin(), repeated.end());
-  looked_at_ += static_cast<int64_t>(ranks.size() * (1 + request_.slots_per_rank));
-  looked_at_ += (int64_t{ranks_} + domains_) / 4;
+  probes_ += static_cast<int64_t>(ranks.size() * (1 + request_.slots_per_rank));
+  probes_ += (int64_t{ranks_} + domains_) / 4;
   const double on_a = (loads_[b] - loads_[a]) / replicas_[a];
   const double on_b = (loads_[a] - loads_[b]) / replicas_[b];
   for (const uint32_t rank : ranks) {
@@ -241,8 +241,8 @@ void LayerSearch::improve(int64_t& work, double enough) {
   std::iota(by_load.begin(), by_load.end(), 0u);
   forget();
   bool moved = true;
-  while (moved && looked_at_ < work && max_over_mean() > enough) {
-    looked_at_ += kLooksOfRanking * int64_t{ranks_} + experts_;
+  while (moved && probes_ < work && max_over_mean() > enough) {
+    probes_ += kProbesOfRanking * int64_t{ranks_} + experts_;
     std::ranges::sort(by_load, [&](uint32_t a, uint32_t b) {
       return rank_loads_[a] != rank_loads_[b] ? rank_loads_[a] < rank_loads_[b] : a < b;
     });
@@ -253,7 +253,7 @@ void LayerSearch::improve(int64_t& work, double enough) {
       moved = improve_from(by_load[ranks_ - 1 - i], targets);
     }
   }
-  work -= std::exchange(looked_at_, 0);
+  work -= std::exchange(probes_, 0);
 }
 
 }  // namespace moetrain

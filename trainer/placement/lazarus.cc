@@ -21,8 +21,8 @@ namespace {
 
 // Work limit for all layers of a request: at most 5 ms for 64 ranks, in proportion
 // beyond. Plans of few ranks may take longer.
-constexpr uint64_t kLooksOfRank = 30'000;
-constexpr uint64_t kLooksOfFewRanks = 100'000'000;
+constexpr uint64_t kProbesOfRank = 30'000;
+constexpr uint64_t kProbesOfFewRanks = 100'000'000;
 
 constexpr uint64_t kSearches = 4;  // per layer: three candidates, and the alignment
 
@@ -30,7 +30,7 @@ constexpr uint64_t kSearches = 4;  // per layer: three candidates, and the align
 bool searches(const LazarusOptions& options) {
   const uint32_t domains = options.domains();
   return options.search && domains <= kExactRanksMax &&
-         FatalCounter::looks_max(domains, domains) <= options.search_looks / kSearches;
+         FatalCounter::probes_max(domains, domains) <= options.search_probes / kSearches;
 }
 
 LayerSlots searched(std::span<const uint32_t> replicas, const LazarusOptions& options,
@@ -43,7 +43,7 @@ LayerSlots searched(std::span<const uint32_t> replicas, const LazarusOptions& op
   LazarusRating best_rating;
   for (const auto& make : candidates) {
     LayerSlots candidate = make();
-    LazarusRating rating = search.improve(candidate, options.search_looks / kSearches);
+    LazarusRating rating = search.improve(candidate, options.search_probes / kSearches);
     if (best && rating >= best_rating) continue;
     best = std::move(candidate);
     best_rating = std::move(rating);
@@ -140,15 +140,15 @@ Result<LayerSlots> lazarus_layer(std::span<const uint64_t> loads, const LazarusO
 }
 
 LazarusOptions lazarus_options(const PlacementRequest& request, bool search) {
-  const uint64_t looks =
-      request.ranks <= kExactRanksMax ? kLooksOfFewRanks : request.ranks * kLooksOfRank;
+  const uint64_t probes =
+      request.ranks <= kExactRanksMax ? kProbesOfFewRanks : request.ranks * kProbesOfRank;
   return {.ranks = request.ranks,
           .slots_per_rank = request.slots_per_rank,
           .replicas_min = request.replicas_min,
           .failures = request.failures,
           .domain_of_rank = request.domain_of_rank,
           .search = search,
-          .search_looks = std::min(kLazarusLooks, looks / std::max(request.layers(), 1u))};
+          .search_probes = std::min(kLazarusProbes, probes / std::max(request.layers(), 1u))};
 }
 
 Result<std::vector<LayerSlots>> plan_lazarus(const PlacementRequest& request, bool search) {
@@ -161,7 +161,7 @@ Result<std::vector<LayerSlots>> plan_lazarus(const PlacementRequest& request, bo
     CKPT_ASSIGN(const std::vector<uint32_t> replicas,
                 allocate_replicas(loads, request.slots(), request.replicas_min));
     LayerSlots& slots = layers.emplace_back(place_replicas(replicas, options));
-    if (aligner) aligner->add(slots, request.experts(), options.search_looks / kSearches);
+    if (aligner) aligner->add(slots, request.experts(), options.search_probes / kSearches);
   }
   return layers;
 }

@@ -26,17 +26,17 @@
 
 namespace moetrain {
 
-// Work limit of the search of one layer, in looks (fatal_sets.h): about 2 ms.
-inline constexpr uint64_t kLazarusLooks = 2'000'000;
+// Work limit of the search of one layer, in probes (fatal_sets.h): about 2 ms.
+inline constexpr uint64_t kLazarusProbes = 2'000'000;
 
 struct LazarusOptions {
   uint32_t ranks = 0;           // >= 1
   uint32_t slots_per_rank = 0;  // >= 1
   uint32_t replicas_min = 1;    // f: distinct domains for every expert, if there are as many
   uint32_t failures = 0;        // this number of lost domains counts first; 0: no preference
-  std::vector<uint32_t> domain_of_rank;   // 0 .. D - 1; empty: every rank is a domain
-  bool search = true;                     // false: only keep the promise
-  uint64_t search_looks = kLazarusLooks;  // if too few to rate a placement: no search
+  std::vector<uint32_t> domain_of_rank;     // 0 .. D - 1; empty: every rank is a domain
+  bool search = true;                       // false: only keep the promise
+  uint64_t search_probes = kLazarusProbes;  // if too few to rate a placement: no search
 
   uint32_t domains() const;
   uint32_t domain(uint32_t rank) const {

@@ -41,9 +41,9 @@ LazarusSearch::LazarusSearch(std::span<const uint32_t> replicas, const LazarusOp
 void LazarusSearch::hold(const LayerSlots& slots) {
   std::ranges::fill(counts_, 0);
   std::ranges::fill(masks_, 0);
-  looks_ += counts_.size() / 8;
+  probes_ += counts_.size() / 8;
   for (uint32_t rank = 0; rank < slots.size(); ++rank) {
-    looks_ += slots[rank].size();
+    probes_ += slots[rank].size();
     for (const uint32_t expert : slots[rank]) add(expert, options_.domain(rank));
   }
 }
@@ -74,8 +74,8 @@ bool LazarusSearch::best_possible(const LazarusRating& rating) const {
   return true;
 }
 
-LazarusRating LazarusSearch::improve(LayerSlots& slots, uint64_t looks_max) {
-  const uint64_t looks_end = looks() + looks_max;
+LazarusRating LazarusSearch::improve(LayerSlots& slots, uint64_t probes_max) {
+  const uint64_t probes_end = probes() + probes_max;
   repair_domains(slots, replicas_, options_);
   hold(slots);
   LazarusRating best;
@@ -84,25 +84,25 @@ LazarusRating LazarusSearch::improve(LayerSlots& slots, uint64_t looks_max) {
   }
   best.fatal = fatal();
   best_possible_ = best_possible(best);
-  while (exchange_all(slots, best, looks_end)) {
+  while (exchange_all(slots, best, probes_end)) {
   }
   return best;
 }
 
 // Every pair of slots in different domains that hold different experts: exchanges them, and back
 // again unless that is better. True if one was kept and others may help.
-bool LazarusSearch::exchange_all(LayerSlots& slots, LazarusRating& best, uint64_t looks_end) {
+bool LazarusSearch::exchange_all(LayerSlots& slots, LazarusRating& best, uint64_t probes_end) {
   bool kept = false;
   for (uint32_t i = 0; i < options_.ranks; ++i) {
     const uint32_t a_domain = options_.domain(i);
     for (uint32_t& a : slots[i]) {
       for (uint32_t j = i + 1; j < options_.ranks; ++j) {
         const uint32_t b_domain = options_.domain(j);
-        ++looks_;
+        ++probes_;
         if (a_domain == b_domain) continue;
         for (uint32_t& b : slots[j]) {
-          if (best_possible_ || looks() >= looks_end) return false;
-          ++looks_;
+          if (best_possible_ || probes() >= probes_end) return false;
+          ++probes_;
           if (a != b && rate_exchange(a, a_domain, b, b_domain, best)) kept = true;
         }
       }
@@ -122,7 +122,7 @@ bool LazarusSearch::rate_exchange(uint32_t& a, uint32_t a_domain, uint32_t& b, u
   };
   move(a, a_domain, b_domain);
   move(b, b_domain, a_domain);
-  looks_ += 8;
+  probes_ += 8;
   const uint64_t missing_now = others + missing(a) + missing(b);
   if (missing_now <= best.short_of_domains) {
     LazarusRating rating{missing_now, fatal()};
@@ -162,10 +162,10 @@ std::vector<uint64_t> LazarusAligner::with(std::span<const RankMask> masks) {
   return in_order(counter_.count(both_), options_.failures);
 }
 
-void LazarusAligner::add(LayerSlots& slots, uint32_t experts, uint64_t looks_max) {
+void LazarusAligner::add(LayerSlots& slots, uint32_t experts, uint64_t probes_max) {
   const auto domains = static_cast<uint32_t>(ranks_of_domain_.size());
-  const uint64_t looks_end = looks_end_ += looks_max;
-  looks_ += uint64_t{options_.ranks} * options_.slots_per_rank;
+  const uint64_t probes_end = probes_end_ += probes_max;
+  probes_ += uint64_t{options_.ranks} * options_.slots_per_rank;
   const auto held = holder_masks(slots, experts, options_.domain_of_rank);
   std::vector<RankMask> masks = counter_.smallest(held);
   // No renaming has fewer fatal sets than the layer alone, or the others without it.
@@ -178,10 +178,10 @@ void LazarusAligner::add(LayerSlots& slots, uint32_t experts, uint64_t looks_max
     better = false;
     for (uint32_t a = 0; a < domains; ++a) {
       for (uint32_t b = a + 1; b < domains && best != least; ++b) {
-        if (looks() >= looks_end) break;
+        if (probes() >= probes_end) break;
         if (ranks_of_domain_[a].size() != ranks_of_domain_[b].size()) continue;
         std::vector<RankMask> renamed = masks;
-        looks_ += masks.size();
+        probes_ += masks.size();
         for (RankMask& mask : renamed) mask = exchanged(mask, a, b);
         std::vector<uint64_t> fatal = with(renamed);
         if (fatal >= best) continue;
@@ -193,9 +193,9 @@ void LazarusAligner::add(LayerSlots& slots, uint32_t experts, uint64_t looks_max
         }
       }
     }
-    better = better && best != least && looks() < looks_end;
+    better = better && best != least && probes() < probes_end;
   }
-  looks_ += masks.size() + joint_.size();
+  probes_ += masks.size() + joint_.size();
   joint_.insert(joint_.end(), masks.begin(), masks.end());
   std::ranges::sort(joint_);
   joint_.erase(std::unique(joint_.begin(), joint_.end()), joint_.end());

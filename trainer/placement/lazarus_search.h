@@ -1,5 +1,5 @@
 // The searches of `lazarus`: slots of a layer, and the order of domains over many layers. Both
-// are bounded in looks (fatal_sets.h), which are counted as they are taken.
+// are bounded in probes (fatal_sets.h), which are counted as they are taken.
 #pragma once
 
 #include <compare>
@@ -25,11 +25,11 @@ class LazarusSearch {
   LazarusSearch(std::span<const uint32_t> replicas, const LazarusOptions& options);
 
   // Exchanges two slots as long as that helps, the rating is not known to be optimal, and no more
-  // than `looks_max` were taken, give or take one rating.
-  LazarusRating improve(LayerSlots& slots, uint64_t looks_max);
+  // than `probes_max` were taken, give or take one rating.
+  LazarusRating improve(LayerSlots& slots, uint64_t probes_max);
   // True if no placement of these replicas can have a better rating.
   bool best_possible(const LazarusRating& rating) const;
-  uint64_t looks() const { return looks_ + counter_.looks(); }
+  uint64_t probes() const { return probes_ + counter_.probes(); }
 
  private:
   void hold(const LayerSlots& slots);
@@ -40,7 +40,7 @@ class LazarusSearch {
   }
   uint32_t missing(uint32_t expert) const;
   std::vector<uint64_t> fatal();
-  bool exchange_all(LayerSlots& slots, LazarusRating& best, uint64_t looks_end);
+  bool exchange_all(LayerSlots& slots, LazarusRating& best, uint64_t probes_end);
   bool rate_exchange(uint32_t& a, uint32_t a_domain, uint32_t& b, uint32_t b_domain,
                      LazarusRating& best);
 
@@ -53,7 +53,7 @@ class LazarusSearch {
   std::vector<RankMask> masks_;   // [expert]: its domains
   uint32_t held_min_ = 0;         // the most domains that the scarcest expert can have
   bool best_possible_ = false;    // result of improve()
-  uint64_t looks_ = 0;            // looks that the counter does not count
+  uint64_t probes_ = 0;           // probes that the counter does not count
 };
 
 // Renames domains of layers so that sets of lost domains that are fatal to one layer are fatal to
@@ -63,8 +63,8 @@ class LazarusAligner {
  public:
   explicit LazarusAligner(const LazarusOptions& options);
 
-  void add(LayerSlots& slots, uint32_t experts, uint64_t looks_max);
-  uint64_t looks() const { return looks_ + counter_.looks(); }
+  void add(LayerSlots& slots, uint32_t experts, uint64_t probes_max);
+  uint64_t probes() const { return probes_ + counter_.probes(); }
 
  private:
   std::vector<uint64_t> with(std::span<const RankMask> masks);
@@ -74,8 +74,8 @@ class LazarusAligner {
   std::vector<std::vector<uint32_t>> ranks_of_domain_;
   std::vector<RankMask> joint_;  // of the previous layers: their deciding masks
   std::vector<RankMask> both_;
-  uint64_t looks_ = 0;
-  uint64_t looks_end_ = 0;  // a layer's unused looks go to the next layers
+  uint64_t probes_ = 0;
+  uint64_t probes_end_ = 0;  // a layer's unused probes go to the next layers
 };
 
 }  // namespace moetrain

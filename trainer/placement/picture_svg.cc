@@ -47,9 +47,9 @@ std::string text_at(double x, double y, const char* anchor, std::string_view wor
                      anchor, more, words);
 }
 
-std::string line_at(double x0, double y0, double x1, double y1, const char* look) {
+std::string line_at(double x0, double y0, double x1, double y1, const char* style) {
   return fmt::format("<line x1=\"{:.2f}\" y1=\"{:.2f}\" x2=\"{:.2f}\" y2=\"{:.2f}\" {}/>\n", x0, y0,
-                     x1, y1, look);
+                     x1, y1, style);
 }
 
 // 1, 2 or 5 times a power of ten: about kAxisTicks of them up to `most`.
@@ -75,7 +75,7 @@ class Plot {
         ranks_(rank_loads(slots, loads)),
         mean_(std::accumulate(ranks_.begin(), ranks_.end(), 0.0) /
               static_cast<double>(ranks_.size())),
-        even_(nobody_asked(loads)),
+        even_(has_no_load(loads)),
         top_(top),
         floor_(top + kPlotHeight),
         most_(most),

@@ -67,16 +67,16 @@ Result<std::vector<LayerSlots>> plan(PolicyName policy, const PlacementRequest& 
 
 }  // namespace
 
-bool nobody_asked(const std::vector<uint64_t>& loads) {
+bool has_no_load(const std::vector<uint64_t>& loads) {
   return std::ranges::all_of(loads, [](uint64_t load) { return load == 0; });
 }
 
 Result<std::vector<LayerSlots>> plan_placement(PolicyName policy, const PlacementRequest& request) {
   CKPT_TRY(validate(request));
-  if (std::ranges::none_of(request.loads, nobody_asked)) return plan(policy, request);
+  if (std::ranges::none_of(request.loads, has_no_load)) return plan(policy, request);
   PlacementRequest even = request;
   for (std::vector<uint64_t>& loads : even.loads) {
-    if (nobody_asked(loads)) std::ranges::fill(loads, 1);
+    if (has_no_load(loads)) std::ranges::fill(loads, 1);
   }
   return plan(policy, even);
 }

@@ -99,7 +99,7 @@ Status validate(const PlacementRequest& request);
 uint32_t replicas_possible(const PlacementRequest& request);
 
 // True for a layer without tokens: then its experts count alike.
-bool nobody_asked(const std::vector<uint64_t>& loads);
+bool has_no_load(const std::vector<uint64_t>& loads);
 
 // [layer]: its slots, [rank][slot], at most slots_per_rank of them on each rank (`static` alone may
 // leave some empty). Every expert of every layer has one. kInvalidArgument as validate();

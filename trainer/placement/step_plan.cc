@@ -107,7 +107,7 @@ Result<std::vector<LayerSlots>> plan_step(const StepPlanOptions& options, const 
   }
   CKPT_TRY(validate(request));
   for (std::vector<uint64_t>& layer : request.loads) {
-    if (nobody_asked(layer)) std::ranges::fill(layer, 1);
+    if (has_no_load(layer)) std::ranges::fill(layer, 1);
   }
   return by_laer(options, request.loads);
 }

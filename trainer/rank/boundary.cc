@@ -4,7 +4,7 @@ namespace moetrain {
 
 std::vector<int64_t> to_values(const Boundary& boundary) {
   return {boundary.stop ? 1 : 0,
-          boundary.away ? 1 : 0,
+          boundary.daemon_absent ? 1 : 0,
           static_cast<int64_t>(boundary.failed_snapshot),
           static_cast<int64_t>(boundary.lost_snapshot),
           boundary.drain ? 1 : 0,

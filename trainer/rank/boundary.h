@@ -11,8 +11,8 @@
 namespace moetrain {
 
 struct Boundary {
-  bool stop = false;  // asked to stop
-  bool away = false;  // ckptd does not answer
+  bool stop = false;           // asked to stop
+  bool daemon_absent = false;  // ckptd does not answer
   // The newest step whose snapshot a rank could not contribute to; 0: none.
   uint64_t failed_snapshot = 0;
   // The newest step whose snapshot failed after all ranks had contributed to it; 0: none.

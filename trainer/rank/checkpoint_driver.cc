@@ -12,7 +12,7 @@ constexpr SnapshotTaker::Which kRegular{.attempt = 0, .full = false};
 
 void CheckpointDriver::begin_epoch(const ckpt::client::Epoch& epoch) {
   due_ = false;
-  away_ = false;
+  daemon_absent_ = false;
   taker_.begin_epoch(epoch);
 }
 
@@ -22,8 +22,8 @@ bool CheckpointDriver::is_due() {
   return due_ && step < state_.options.steps;
 }
 
-void CheckpointDriver::begin_early(bool away) {
-  if (away) {
+void CheckpointDriver::begin_early(bool daemon_absent) {
+  if (daemon_absent) {
     taker_.plan(kRegular);
   } else {
     (void)begin_regular();
@@ -38,9 +38,9 @@ Status CheckpointDriver::poll() {
   return {};
 }
 
-void CheckpointDriver::heard(const Boundary& met) {
-  away_ = met.away;
-  saved_.heard(met);
+void CheckpointDriver::apply_boundary(const Boundary& met) {
+  daemon_absent_ = met.daemon_absent;
+  saved_.apply_boundary(met);
 }
 
 void CheckpointDriver::take(EpochComm& comm, const Boundary& met, const Taking& taking) {
@@ -53,7 +53,7 @@ void CheckpointDriver::take_due(EpochComm& comm, const Boundary& met, const Taki
     due_ = false;
     return drop("another rank could not begin");
   }
-  if (met.away) {
+  if (met.daemon_absent) {
     if (taking.early) drop("another rank has no ckptd");
     if (is_due() && !std::exchange(postponed_, true) && state_.seat.rank == 0) {
       state_.events.write(state_.here(), PostponedEvent{});

@@ -27,17 +27,17 @@ class CheckpointDriver {
 
   // True if a snapshot should be begun before the ranks meet, so that ckptd leases slabs meanwhile.
   // Not if some rank was without ckptd at the last boundary: then the ranks first meet again.
-  bool begins_early() { return is_due() && !away_; }
+  bool begins_early() { return is_due() && !daemon_absent_; }
   // Begins the snapshot that is due, before the ranks meet. A failure is told to the others then.
-  // `away`: this rank has no ckptd; it only plans.
-  void begin_early(bool away);
+  // `daemon_absent`: this rank has no ckptd; it only plans.
+  void begin_early(bool daemon_absent);
   // Reports snapshots that have ended. Callable before the first epoch is connected.
   void collect();
   // The same, after handing over what has arrived from the device. An error is the device's.
   Status poll();
   // Before and after the ranks meet.
-  void say(Boundary& mine) { saved_.say(mine); }
-  void heard(const Boundary& met);
+  void fill(Boundary& mine) { saved_.fill(mine); }
+  void apply_boundary(const Boundary& met);
   // After the ranks have met: fills the snapshot that was begun early, or takes the one that is
   // due, or none. `experts_move`: experts are placed anew before the step computes.
   struct Taking {
@@ -66,9 +66,9 @@ class CheckpointDriver {
   RankState& state_;
   SavedSteps& saved_;
   SnapshotTaker& taker_;
-  bool due_ = false;        // stays set until every rank has ckptd and the snapshot is taken
-  bool postponed_ = false;  // the wait for ckptd has been reported
-  bool away_ = false;       // some rank was without ckptd at the last boundary
+  bool due_ = false;            // stays set until every rank has ckptd and the snapshot is taken
+  bool postponed_ = false;      // the wait for ckptd has been reported
+  bool daemon_absent_ = false;  // some rank was without ckptd at the last boundary
 };
 
 }  // namespace moetrain

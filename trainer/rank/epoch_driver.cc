@@ -61,7 +61,7 @@ Result<EpochDriver::Ending> EpochDriver::run_epoch() {
   saved_.begin_epoch(epoch.goes_on);
   checkpoints_.begin_epoch(epoch);
   take_seat(epoch);
-  tell_collectives(group->collectives);
+  log_collectives(group->collectives);
 
   TrainingEvent training{.lineage = epoch.lineage, .group = epoch.size};
   if (!state_.held.device->is_host()) {
@@ -78,11 +78,11 @@ Result<EpochDriver::Ending> EpochDriver::run_epoch() {
   }
   if (ready.ok()) {
     has_trained_ = true;
-    pace_.put_agreed_into(training);
+    pace_.fill_agreed(training);
     state_.events.write(state_.here(), std::move(training));
     return train(comm);
   }
-  if (member.goes_back()) return leave_together(comm, ready.error().message);
+  if (member.goes_back()) return leave_epoch(comm, ready.error().message);
   if (is_group_loss(ready.error())) return leave_lost_group(&comm, ready.error().message);
   return ready.error();
 }
@@ -114,9 +114,10 @@ void EpochDriver::take_seat(const client::Epoch& epoch) {
 }
 
 // Logs once why GPUs exchange through host memory.
-void EpochDriver::tell_collectives(const DeviceCollectives& collectives) {
-  if (collectives.told_by != state_.seat.rank || collectives.reason == told_collectives_) return;
-  told_collectives_ = collectives.reason;
+void EpochDriver::log_collectives(const DeviceCollectives& collectives) {
+  if (collectives.reporting_rank != state_.seat.rank || collectives.reason == logged_collectives_)
+    return;
+  logged_collectives_ = collectives.reason;
   if (collectives.reason.empty()) return;
   const std::string& why = state_.member.no_nccl();
   state_.events.log(fmt::format("epoch {}: GPUs exchange through host memory, without NCCL: {}{}{}",
@@ -206,7 +207,7 @@ Status EpochDriver::return_to_view(EpochComm& comm, const client::Epoch& epoch,
 }
 
 Result<EpochDriver::Ending> EpochDriver::train(EpochComm& comm) {
-  pace_.tell();
+  pace_.report_pace();
   replan_.begin();
   CKPT_TRY(placement_.begin());
   pace_.trains();
@@ -222,7 +223,7 @@ Result<EpochDriver::Ending> EpochDriver::train(EpochComm& comm) {
   } else if (*stop == StepLoop::Stop::kDrain) {
     ending = drain(comm);
   } else {
-    ending = leave_together(comm, "others join");
+    ending = leave_epoch(comm, "others join");
   }
   pace_.left_training();
   return ending;
@@ -296,7 +297,7 @@ EpochDriver::Ending EpochDriver::leave_lost_group(EpochComm* comm, const std::st
 }
 
 // All ranks leave for the same reason, and none is lost.
-EpochDriver::Ending EpochDriver::leave_together(EpochComm& comm, const std::string& reason) {
+EpochDriver::Ending EpochDriver::leave_epoch(EpochComm& comm, const std::string& reason) {
   // The first rank to leave breaks the connections of the others. After the barrier all know why.
   (void)comm.barrier();
   return regroup(reason, {});

@@ -52,7 +52,7 @@ class EpochDriver {
   Result<Ending> run_epoch();
   Result<ckpt::client::Epoch> join();
   void take_seat(const ckpt::client::Epoch& epoch);
-  void tell_collectives(const DeviceCollectives& collectives);
+  void log_collectives(const DeviceCollectives& collectives);
   Result<RecoveryReport> restore(const ckpt::client::Epoch& epoch);
   Status settle(EpochComm& comm, const ckpt::client::Epoch& epoch, RecoveryReport report,
                 TrainingEvent& training);
@@ -66,7 +66,7 @@ class EpochDriver {
   Result<Ending> drain(EpochComm& comm);
   Result<Relayout> hand_over(EpochComm& comm, const std::vector<bool>& stays);
   Ending leave_lost_group(EpochComm* comm, const std::string& reason);
-  Ending leave_together(EpochComm& comm, const std::string& reason);
+  Ending leave_epoch(EpochComm& comm, const std::string& reason);
   Ending regroup(const std::string& reason, Relayout handed_over);
 
   RankState& state_;
@@ -85,7 +85,7 @@ class EpochDriver {
   StepLoop steps_;
   LastCheckpoint last_;
   std::string stopped_because_;      // why the run ends here by itself; empty: it does not
-  std::string told_collectives_;     // why GPUs exchange without NCCL, as it was logged last
+  std::string logged_collectives_;   // why GPUs exchange without NCCL, as it was logged last
   std::optional<uint64_t> lost_ns_;  // when the last group was lost, until the next one trains
   bool has_trained_ = false;         // this process was ready to train in some epoch
 };

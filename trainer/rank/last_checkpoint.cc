@@ -46,7 +46,7 @@ Result<bool> LastCheckpoint::is_durable(EpochComm& comm) {
   int64_t unsaved = mine ? 0 : 1;
   CKPT_TRY(comm.all_reduce_max(std::span(&unsaved, 1)));
   if (unsaved == 0) return true;
-  parts_.saved.save_again();
+  parts_.saved.retry_save();
   return false;
 }
 

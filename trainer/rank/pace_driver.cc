@@ -11,25 +11,25 @@ namespace moetrain {
 
 void PaceDriver::begin_run() { state_.pacer.start(trained_); }
 
-Pacer::Came PaceDriver::came() const {
-  if (trained_) return Pacer::Came::kSurvived;
+Pacer::ResumeCause PaceDriver::resume_cause() const {
+  if (trained_) return Pacer::ResumeCause::kSurvived;
   switch (state_.options.resume) {
     case CKPT_RESUME_LATEST:
-      return Pacer::Came::kResumed;
+      return Pacer::ResumeCause::kResumed;
     case CKPT_RESUME_AT_STEP:
-      return Pacer::Came::kChosen;
+      return Pacer::ResumeCause::kChosen;
     default:
-      return Pacer::Came::kRestarted;
+      return Pacer::ResumeCause::kRestarted;
   }
 }
 
 Status PaceDriver::resume(EpochComm& comm, const Restored& restored) {
   Pacer& pacer = state_.pacer;
   const FailureRecord known{state_.options.failures_known, state_.options.training_ms_known / 1e3};
-  pacer.resume(restored.pace, came(), known, state_.progress.step);
-  std::vector<int64_t> believed = pacer.believed();
-  CKPT_TRY(comm.all_reduce_max(believed));
-  pacer.agree(believed);
+  pacer.resume(restored.pace, resume_cause(), known, state_.progress.step);
+  std::vector<int64_t> resume_counts = pacer.resume_counts();
+  CKPT_TRY(comm.all_reduce_max(resume_counts));
+  pacer.agree(resume_counts);
   const bool grown = restored.lost_tokens > 0 && state_.partial.k() > restored.k;
   if (grown) pacer.raise_k(state_.partial.k());
   // The run that saved the checkpoint may have had other flags than this one.
@@ -71,7 +71,7 @@ Status PaceDriver::decide(EpochComm& comm) {
     state_.log_once(fmt::format("--plt-budget {} is kept again: a checkpoint every {}",
                                 state_.options.partial.plt_budget,
                                 ckpt::base::counted(pacer.every(), "step")));
-    tell();
+    report_pace();
   }
   if (!pacer.decides_at(state_.progress.step)) return {};
   std::vector<int64_t> measured = pacer.measured();
@@ -79,7 +79,7 @@ Status PaceDriver::decide(EpochComm& comm) {
   const std::optional<std::string> changed = pacer.decide(state_.progress.step, measured);
   follow_pacer();
   if (changed) state_.log_once(*changed);
-  tell();
+  report_pace();
   return {};
 }
 
@@ -91,7 +91,7 @@ void PaceDriver::follow_pacer() {
   }
 }
 
-void PaceDriver::tell() const {
+void PaceDriver::report_pace() const {
   if (state_.seat.rank != 0) return;
   const Pacer& pacer = state_.pacer;
   const uint32_t asked = state_.options.partial.k;
@@ -113,7 +113,7 @@ CheckpointPace PaceDriver::in_force() const {
           .experts_per_snapshot = state_.partial.k_snapshot()};
 }
 
-void PaceDriver::put_agreed_into(TrainingEvent& training) const {
+void PaceDriver::fill_agreed(TrainingEvent& training) const {
   const PaceState pace = state_.pacer.state();
   const bool sharded = state_.options.expert_state == ExpertState::kSharded;
   training.effective_replicas =

@@ -49,12 +49,12 @@ class PaceDriver {
   Status decide(EpochComm& comm);
 
   // Reports the pace in force; only rank 0 does.
-  void tell() const;
+  void report_pace() const;
   // Fills in what all ranks have agreed on as an epoch begins, so that the events show it.
-  void put_agreed_into(TrainingEvent& training) const;
+  void fill_agreed(TrainingEvent& training) const;
 
  private:
-  Pacer::Came came() const;
+  Pacer::ResumeCause resume_cause() const;
   CheckpointPace in_force() const;
   bool overspends() const;
   void follow_pacer();

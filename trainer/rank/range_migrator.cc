@@ -16,7 +16,7 @@ RangeMigrator::RangeMigrator(RankState& state, FaultInjection& faults, LiveState
       recut_(*state.held.model, [&state] { state.settle_device(); }) {}
 
 Result<bool> RangeMigrator::is_whole(EpochComm& comm) {
-  return comm.lend([this](Comm& group) { return recut_.is_whole(group, live_.stand()); });
+  return comm.lend([this](Comm& group) { return recut_.is_whole(group, live_.status()); });
 }
 
 Result<RecoveryReport> RangeMigrator::recut(EpochComm& comm, const std::vector<bool>& stays) {

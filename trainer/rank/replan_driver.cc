@@ -56,7 +56,7 @@ void ReplanDriver::migrated(const RecoveryReport& report) {
 
 // All ranks plan from the same numbers and come to the same placement. Only their measures differ,
 // so these are added up over all ranks before anything follows from them.
-Status ReplanDriver::look(EpochComm& comm) {
+Status ReplanDriver::replan_if_due(EpochComm& comm) {
   if (!due()) return {};
   const ComputePlacement& placement = state_.held.placement;
   const uint64_t begin_ns = monotonic_ns();
@@ -84,7 +84,7 @@ Status ReplanDriver::look(EpochComm& comm) {
 }
 
 Result<Relayout> ReplanDriver::move(EpochComm& comm, const ComputePlacement& next) {
-  migrator_.live().stay(comm.size());
+  migrator_.live().agree_unchanged(comm.size());
   const PlanPlacement planned = [&next](uint32_t, const auto&,
                                         const auto&) -> Result<ComputePlacement> { return next; };
   // Every expert has a live holder, so no lineage is needed to restore one.

@@ -17,11 +17,11 @@ class ReplanDriver {
 
   // Starts a new window of routed tokens: an epoch begins to train.
   void begin();
-  // True if the ranks look at their placement before the next step.
+  // True if the ranks check their placement before the next step.
   bool due() const { return replanner_.due(state_.progress.step); }
   // A collective. If due, plans from the window's tokens, moves experts if that pays, reports it,
   // and begins a new window.
-  Status look(EpochComm& comm);
+  Status replan_if_due(EpochComm& comm);
 
   // Measures what this rank's experts computed in a step.
   void computed(const ExpertWork& work);

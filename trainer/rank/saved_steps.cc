@@ -31,13 +31,13 @@ void SavedSteps::failed(bool unanswered) {
   retake_ = retake_ || unanswered;
 }
 
-void SavedSteps::save_again() {
+void SavedSteps::retry_save() {
   lost_.erase(progress_.step);
   partial_.failed(progress_.step);
   newest_ = 0;
 }
 
-void SavedSteps::say(Boundary& mine) {
+void SavedSteps::fill(Boundary& mine) {
   const auto newest_of = [](const std::set<uint64_t>& steps) {
     return steps.empty() ? 0 : *steps.rbegin();
   };
@@ -46,7 +46,7 @@ void SavedSteps::say(Boundary& mine) {
   mine.retake = std::exchange(retake_, false);
 }
 
-void SavedSteps::heard(const Boundary& met) {
+void SavedSteps::apply_boundary(const Boundary& met) {
   failed_.erase(met.failed_snapshot);
   lost_.erase(met.lost_snapshot);
   if (met.failed_snapshot != 0) not_saved(met.failed_snapshot);

@@ -1,10 +1,10 @@
 // SavedSteps: which step is saved, and which snapshots have failed, as far as this rank knows. No
 // I/O.
 //
-// Owned by EpochDriver; CheckpointDriver and LastCheckpoint enter what they learn. Used from the
-// rank's thread. The ranks tell each other of failures at every boundary (say(), heard()): a step
-// whose snapshot failed on one rank is unsaved on all. Where survivors go on, what is saved stays
-// known in the next epoch.
+// Owned by EpochDriver; CheckpointDriver and LastCheckpoint report to it. Used from the rank's
+// thread. The ranks exchange failures at every boundary (fill(), apply_boundary()): a step whose
+// snapshot failed on one rank is unsaved on all. If survivors continue, the saved steps stay known
+// in the next epoch.
 #pragma once
 
 #include <cstdint>
@@ -54,12 +54,12 @@ class SavedSteps {
   void lost(const std::vector<uint64_t>& steps) { lost_.insert(steps.begin(), steps.end()); }
   bool current_is_lost() const { return lost_.contains(progress_.step); }
   // All ranks know that the snapshot of the current step failed, and save it again.
-  void save_again();
+  void retry_save();
 
   // States what the other ranks have to know.
-  void say(Boundary& mine);
+  void fill(Boundary& mine);
   // The ranks have agreed on this.
-  void heard(const Boundary& met);
+  void apply_boundary(const Boundary& met);
 
  private:
   void not_saved(uint64_t step);

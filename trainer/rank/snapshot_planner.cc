@@ -47,7 +47,7 @@ PartialCheckpoint::Plan SnapshotPlanner::choose_units(bool full) {
       fmt::format("{:.3f} % of all tokens are lost so far; by --plt-budget {}"
                   " experts of each layer from now on",
                   100 * partial.plt(progress.routed_tokens), partial.k()));
-  pace_.tell();
+  pace_.report_pace();
   return plan;
 }
 
@@ -73,7 +73,7 @@ TakingEvent SnapshotPlanner::taking_event(const PartialCheckpoint::Plan& plan,
                      .bytes_kept = memory_bytes,
                      .rank_bytes_max = bytes.max_bytes,
                      .rank_bytes_mean = bytes.mean_bytes};
-  if (state_.options.tell_routing) {
+  if (state_.options.report_routing) {
     taking.experts = plan.experts;
     taking.memory_experts = plan.memory_experts;
   }

@@ -7,13 +7,13 @@ namespace moetrain {
 void SnapshotStall::add(const Snapshotter::Waits& before, const Snapshotter::Waits& now,
                         uint64_t silence_ms) {
   auto silent_ms = static_cast<double>(silence_ms);
-  const auto heard_ms = [&silent_ms](double waited_ms) {
-    const double heard = std::max(0.0, waited_ms - silent_ms);
-    silent_ms -= waited_ms - heard;
-    return heard;
+  const auto answered_ms = [&silent_ms](double waited_ms) {
+    const double answered = std::max(0.0, waited_ms - silent_ms);
+    silent_ms -= waited_ms - answered;
+    return answered;
   };
-  waits.slabs_ms += heard_ms(now.slabs_ms - before.slabs_ms);
-  waits.room_ms += heard_ms(now.room_ms - before.room_ms);
+  waits.slabs_ms += answered_ms(now.slabs_ms - before.slabs_ms);
+  waits.room_ms += answered_ms(now.room_ms - before.room_ms);
   waits.open = now.open;
 }
 

@@ -15,7 +15,7 @@ namespace {
 // For ckptd's answer whether it has room.
 constexpr uint32_t kAnswerMs = 1'000;
 // Training that waits for longer is told of while it waits.
-constexpr std::chrono::milliseconds kTellStallAfter{2'000};
+constexpr std::chrono::milliseconds kReportStallAfter{2'000};
 
 }  // namespace
 
@@ -25,7 +25,7 @@ void SnapshotTaker::begin_epoch(const ckpt::client::Epoch& epoch) {
   stall_ = {};
   Member& member = state_.member;
   snapshotter_.emplace(member.session(), epoch.rank, state_.link.get(), epoch.epoch);
-  snapshotter_->abort_waits_when(
+  snapshotter_->set_abort_waits(
       [&member] { return member.patience().ends_call() || member.epoch_over().has_value(); });
 }
 
@@ -49,8 +49,8 @@ SnapshotTaker::Attempt SnapshotTaker::begin(Which which,
   stall_.waits = {};
   training_waits_ = !which.full;
   const DaemonPatience::Limit limit(state_.member.patience(), pressure.silence_ms_max);
-  const DaemonPatience::LongWait wait(state_.member.patience(), kTellStallAfter,
-                                      [this] { tell_stall(); });
+  const DaemonPatience::LongWait wait(state_.member.patience(), kReportStallAfter,
+                                      [this] { report_stall(); });
   Status begun;
   {
     const StallClock::Blocked blocked(clock_, state_.progress.step);
@@ -73,8 +73,8 @@ SnapshotTaker::Attempt SnapshotTaker::fill(const Snapshotter::BackPressure& pres
     state_.events.write({.step = state_.progress.step}, std::move(taking_));
   const Snapshotter::Waits before = snapshotter_->waits();
   const DaemonPatience::Limit limit(state_.member.patience(), pressure.silence_ms_max);
-  const DaemonPatience::LongWait wait(state_.member.patience(), kTellStallAfter,
-                                      [this] { tell_stall(); });
+  const DaemonPatience::LongWait wait(state_.member.patience(), kReportStallAfter,
+                                      [this] { report_stall(); });
   Status filled;
   {
     const StallClock::Blocked blocked(clock_, state_.progress.step);
@@ -85,9 +85,9 @@ SnapshotTaker::Attempt SnapshotTaker::fill(const Snapshotter::BackPressure& pres
   return failed(filled.error(), limit.over());
 }
 
-void SnapshotTaker::tell_stall() {
+void SnapshotTaker::report_stall() {
   if (!training_waits_) return;
-  const auto waited_ms = static_cast<double>(kTellStallAfter.count());
+  const auto waited_ms = static_cast<double>(kReportStallAfter.count());
   state_.events.write(state_.here(), StallingEvent{.waited_ms = waited_ms,
                                                    .snapshots_open = snapshotter_->waits().open});
 }

@@ -77,7 +77,7 @@ class SnapshotTaker {
  private:
   Attempt failed(ckpt::Error error, bool unanswered);
   // Tells the supervisor that training stands still, from within a wait.
-  void tell_stall();
+  void report_stall();
   void report(const SnapshotOutcome& outcome, bool unanswered = false);
   std::vector<uint64_t> report_all(const std::vector<SnapshotOutcome>& outcomes);
 

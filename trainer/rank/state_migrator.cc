@@ -60,7 +60,7 @@ Result<RecoveryReport> StateMigrator::migrate(EpochComm& comm, const PlanPlaceme
   report.restored.lost_tokens = settled.lost_tokens;
   report.relayout.bytes_moved = settled.bytes_moved;
   report.take_losses(state_);
-  tell_rollback(settled, k_before, report);
+  report_rollback(settled, k_before, report);
   report.relayout.plan_ms = ms_between(begin_ns, planned_ns);
   report.relayout.migrate_ms = ms_between(planned_ns, monotonic_ns());
   return report;
@@ -90,8 +90,8 @@ Result<ExpertRestore> StateMigrator::restore_lost(EpochComm& comm, uint32_t line
 }
 
 // Experts that came back older than the rest: for the log, the report and the metrics.
-void StateMigrator::tell_rollback(const LiveState::Settled& settled, uint32_t k_before,
-                                  RecoveryReport& report) {
+void StateMigrator::report_rollback(const LiveState::Settled& settled, uint32_t k_before,
+                                    RecoveryReport& report) {
   const std::vector<uint32_t>& lost = live_.lost();
   reporter_.rolled_back(lost, settled.versions);
   const auto unsaved = static_cast<uint64_t>(std::ranges::count(settled.versions, int64_t{-1}));

@@ -35,13 +35,14 @@ class StateMigrator {
   // newest step that is saved or on its way, as the group knows it; `saved_step` is what this rank
   // knows of it.
   Result<uint64_t> agree(EpochComm& comm, uint64_t saved_step);
-  // A collective, after agree() or live().stay(): moves all state to where `planner` places it.
-  // Experts without a live holder are restored from their newest versions in `lineage`.
+  // A collective, after agree() or live().agree_unchanged(): moves all state to where `planner`
+  // places it. Experts without a live holder are restored from their newest versions in `lineage`.
   Result<RecoveryReport> migrate(EpochComm& comm, const PlanPlacement& planner, uint32_t lineage);
 
  private:
   Result<ExpertRestore> restore_lost(EpochComm& comm, uint32_t lineage, RecoveryReport& report);
-  void tell_rollback(const LiveState::Settled& settled, uint32_t k_before, RecoveryReport& report);
+  void report_rollback(const LiveState::Settled& settled, uint32_t k_before,
+                       RecoveryReport& report);
 
   RankState& state_;
   FaultInjection& faults_;

@@ -80,25 +80,25 @@ Result<Boundary> StepLoop::meet(EpochComm& comm, bool snapshot_early) {
   CheckpointDriver& checkpoints = parts_.checkpoints;
   state.member.poll();
   CKPT_TRY(checkpoints.poll());
-  const bool away = !state.member.answers();
-  if (snapshot_early) checkpoints.begin_early(away);
+  const bool daemon_absent = !state.member.answers();
+  if (snapshot_early) checkpoints.begin_early(daemon_absent);
   Boundary mine{.stop = state.asked.stop.load(),
-                .away = away,
+                .daemon_absent = daemon_absent,
                 .drain = state.asked.drain.load(),
                 .joiners = state.member.session().joiners_waiting() > 0};
-  checkpoints.say(mine);
+  checkpoints.fill(mine);
   std::vector<int64_t> values = to_values(mine);
   CKPT_TRY(comm.all_reduce_max(values));
   const Boundary met = boundary_from(values);
-  checkpoints.heard(met);
+  checkpoints.apply_boundary(met);
   return met;
 }
 
 Status StepLoop::step(EpochComm& comm, const Timer& timer) {
   const RankState& state = parts_.state;
-  // 1. Replicated experts move, if the ranks look at their placement now and a move pays. Sharded
-  // ones are placed by the plan of this step.
-  CKPT_TRY(parts_.replan.look(comm));
+  // 1. Replicated experts move if a re-plan is due and the move pays. Sharded ones are placed by
+  // the plan of this step.
+  CKPT_TRY(parts_.replan.replan_if_due(comm));
   CKPT_TRY(parts_.placement.place());
 
   // 2. The ranks agree on the pace of checkpoints, if it is time to.

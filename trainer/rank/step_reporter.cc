@@ -49,7 +49,7 @@ void StepReporter::report(const StepResult& result, const StepTime& time,
                  .experts = exchange(result, time.plan),
                  .plt = state_.partial.plt(progress.routed_tokens),
                  .plt_rollback = state_.partial.meter().plt_rollback(progress.routed_tokens)};
-  if (state_.options.tell_routing) {
+  if (state_.options.report_routing) {
     step.routed = progress.routed_last;
     step.resumed_at = std::exchange(resumed_at_, -1);
     step.resumed_versions = std::exchange(resumed_versions_, {});

@@ -27,7 +27,7 @@ constexpr int kRowsPerTick = 3;
 constexpr const char* kStepLabel = "step";  // in the margin, before the axis numbers
 
 // The characters of one style, and the colours (empty without).
-struct Look {
+struct ChartStyle {
   const char* tick_left = "\u2524";
   const char* side = "\u2502";
   const char* corner = "\u2514";
@@ -40,23 +40,23 @@ struct Look {
   const char* reset = "";
 };
 
-Look make_look(const ChartOptions& options) {
-  Look look;
+ChartStyle make_style(const ChartOptions& options) {
+  ChartStyle style;
   if (!options.unicode) {
-    look = {.tick_left = "+",
-            .side = "|",
-            .corner = "+",
-            .floor = "-",
-            .tick_down = "+",
-            .failure_line = ":",
-            .failure_mark = "^"};
+    style = {.tick_left = "+",
+             .side = "|",
+             .corner = "+",
+             .floor = "-",
+             .tick_down = "+",
+             .failure_line = ":",
+             .failure_mark = "^"};
   }
   if (options.color) {
-    look.curve_color = "\x1b[36m";
-    look.failure_color = "\x1b[31m";
-    look.reset = "\x1b[0m";
+    style.curve_color = "\x1b[36m";
+    style.failure_color = "\x1b[31m";
+    style.reset = "\x1b[0m";
   }
-  return look;
+  return style;
 }
 
 // Maps values to the canvas.
@@ -81,7 +81,7 @@ class TextChart {
   TextChart(const Report& report, const ChartOptions& options)
       : curve_(make_curve(report)),
         markers_(make_markers(report)),
-        look_(make_look(options)),
+        style_(make_style(options)),
         rows_(std::max(options.rows, kRowsMin)),
         y_ticks_(make_ticks(curve_.y_low, curve_.y_high, std::max(rows_ / kRowsPerTick, 2))),
         margin_(std::max(widest_label() + 1, display_width(kStepLabel) + 1)),
@@ -96,7 +96,7 @@ class TextChart {
     for (int row = 0; row < rows_; ++row) {
       const std::string label = y_label(row);
       text += fmt::format("{:>{}}", label, margin_ - 1) + " ";
-      text += label.empty() ? look_.side : look_.tick_left;
+      text += label.empty() ? style_.side : style_.tick_left;
       text += colored_row(row) + "\n";
     }
     return text + x_axis() + failure_lines();
@@ -138,7 +138,7 @@ class TextChart {
     for (const Marker& marker : markers_) {
       const int column = column_of(marker.x);
       for (int row = 0; row < rows_; ++row) {
-        if (canvas_.empty(column, row)) canvas_.text(column, row, look_.failure_line);
+        if (canvas_.empty(column, row)) canvas_.text(column, row, style_.failure_line);
       }
     }
   }
@@ -146,17 +146,17 @@ class TextChart {
   std::string colored_row(int row) const {
     std::string plain = canvas_.row_text(row);
     while (!plain.empty() && plain.back() == ' ') plain.pop_back();
-    if (*look_.reset == '\0' || plain.empty()) return plain;
-    const std::string line = look_.failure_line;
-    std::string colored = look_.curve_color;
+    if (*style_.reset == '\0' || plain.empty()) return plain;
+    const std::string line = style_.failure_line;
+    std::string colored = style_.curve_color;
     for (size_t at = 0; at < plain.size();) {
       const size_t next = std::min(plain.find(line, at), plain.size());
       colored += plain.substr(at, next - at);
       if (next == plain.size()) break;
-      colored += look_.failure_color + line + look_.curve_color;
+      colored += style_.failure_color + line + style_.curve_color;
       at = next + line.size();
     }
-    return colored + look_.reset;
+    return colored + style_.reset;
   }
 
   std::string x_axis() const {
@@ -175,8 +175,8 @@ class TextChart {
       labels += label;
     }
     std::string axis(static_cast<size_t>(margin_), ' ');
-    axis += look_.corner;
-    for (const bool tick : has_tick) axis += tick ? look_.tick_down : look_.floor;
+    axis += style_.corner;
+    for (const bool tick : has_tick) axis += tick ? style_.tick_down : style_.floor;
     return axis + "\n" + labels + "\n";
   }
 
@@ -192,20 +192,20 @@ class TextChart {
       const int width = display_width(marker.long_label);
       if (width <= right || right >= left) {
         line.assign(static_cast<size_t>(column), ' ');
-        line += std::string(look_.failure_mark) + " " + clip(marker.long_label, right);
+        line += std::string(style_.failure_mark) + " " + clip(marker.long_label, right);
       } else {
         const std::string label = clip(marker.long_label, left);
         line.assign(static_cast<size_t>(left - display_width(label)), ' ');
-        line += label + " " + look_.failure_mark;
+        line += label + " " + style_.failure_mark;
       }
-      text += look_.failure_color + line + look_.reset + "\n";
+      text += style_.failure_color + line + style_.reset + "\n";
     }
     return text;
   }
 
   Curve curve_;
   std::vector<Marker> markers_;
-  Look look_;
+  ChartStyle style_;
   int rows_;
   Ticks y_ticks_;
   int margin_;

@@ -77,13 +77,13 @@ std::string ranks_text(const std::vector<uint32_t>& ranks) {
 std::vector<Marker> make_markers(const Report& report) {
   std::vector<Marker> markers;
   for (const Failure& failure : report.failures) {
-    const auto x = static_cast<double>(failure.told_step());
-    const std::string what = ranks_text(failure.ranks);
+    const auto x = static_cast<double>(failure.display_step());
+    const std::string lost_ranks = ranks_text(failure.ranks);
     // Survivors that go on do so without the lost rank: only a restart brings it back.
     const char* after = failure.group != 0 ? "the others train on after" : "back in";
-    std::string label = failure.resumed_ms ? fmt::format("{} lost, {} {}", what, after,
+    std::string label = failure.resumed_ms ? fmt::format("{} lost, {} {}", lost_ranks, after,
                                                          human_ms(*failure.resumed_ms))
-                                           : fmt::format("{} lost, not back", what);
+                                           : fmt::format("{} lost, not back", lost_ranks);
     if (failure.steps_lost > 0) {
       label +=
           fmt::format(", {} step{} redone", failure.steps_lost, failure.steps_lost == 1 ? "" : "s");
@@ -91,7 +91,7 @@ std::vector<Marker> make_markers(const Report& report) {
     markers.push_back(
         {.x = x,
          .redone_from = static_cast<double>(failure.step) - static_cast<double>(failure.steps_lost),
-         .short_label = what,
+         .short_label = lost_ranks,
          .long_label = std::move(label)});
   }
   for (const DaemonFailure& failure : report.daemon_failures) {

@@ -12,8 +12,8 @@ namespace moetrain::report {
 // A few lines: ranks, steps, loss from - to, step time, ranks that joined and left, steps without a
 // checkpoint, checkpoints and their stall, bytes of each (the table below), the interval and its
 // reason. Unsaved steps at the end are left out if they were printed before.
-enum class Told { kHere, kBefore };
-std::string summary_text(const Report& report, Told unsaved_steps = Told::kHere);
+enum class Printed { kHere, kBefore };
+std::string summary_text(const Report& report, Printed unsaved_steps = Printed::kHere);
 
 // One row per failure, in the order of steps: what was lost, when, time to detection, time to
 // recovery, steps redone, bytes restored and their source. One row for each period without a

@@ -74,7 +74,7 @@ struct Failure {
   // older than this field.
   uint64_t at_step = 0;
   // The step to show to users.
-  uint64_t told_step() const { return at_step != 0 ? at_step : step; }
+  uint64_t display_step() const { return at_step != 0 ? at_step : step; }
   std::vector<uint32_t> ranks;  // lost together; empty: no rank died, but the group was lost
   // From the loss until the supervisor knew. Null if unknown: a rank killed from outside cannot
   // report the time.
@@ -142,7 +142,7 @@ struct Replan {
   // Balance of the tokens since the last check: under the old placement, and under the planned one.
   double max_over_mean_before = 1;
   double max_over_mean_after = 1;
-  double gain_ms = 0;  // predicted, until the next look
+  double gain_ms = 0;  // predicted, until the next re-plan
   double cost_ms = 0;  // predicted
   uint64_t bytes = 0;  // to be moved between all ranks
   double plan_ms = 0;

@@ -124,10 +124,10 @@ std::string cause_text(const Unsaved& period) {
   return period.cause.substr(0, period.cause.find(" ("));
 }
 
-std::string unsaved_text(const Report& report, Told steps) {
+std::string unsaved_text(const Report& report, Printed steps) {
   std::string text;
   for (const Unsaved& period : report.unsaved) {
-    if (!period.saved && steps == Told::kBefore) continue;
+    if (!period.saved && steps == Printed::kBefore) continue;
     text += period.saved ? fmt::format("no checkpoint after step {} until step {}", period.since,
                                        period.until)
                          : unsaved_steps_text(period.since, period.until);
@@ -159,7 +159,7 @@ std::string back_text(const std::optional<double>& after_ms) {
 }
 
 OrderedRow failure_row(const Failure& failure) {
-  const uint64_t step = failure.told_step();
+  const uint64_t step = failure.display_step();
   return {step,
           {fmt::format("{}", step), ranks_text(failure.ranks),
            failure.detected_ms ? human_ms(*failure.detected_ms) : "not known",
@@ -318,7 +318,7 @@ std::string stall_text(const Report::Checkpoints& checkpoints) {
 
 }  // namespace
 
-std::string summary_text(const Report& report, Told unsaved_steps) {
+std::string summary_text(const Report& report, Printed unsaved_steps) {
   std::string text =
       fmt::format("{} of {} tokens on {} rank{}", steps_text(report), report.tokens_per_step,
                   report.ranks, report.ranks == 1 ? "" : "s");

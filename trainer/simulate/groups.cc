@@ -49,7 +49,7 @@ class Matcher {
       : plan_(plan),
         candidates_(candidates),
         list_of_(candidates.size()),
-        taken_(plan.nodes, kNobody),
+        taken_(plan.nodes, kUnassigned),
         overlap_(plan.nodes) {
     std::map<std::vector<uint32_t>, size_t> lists;
     for (size_t c = 0; c < candidates.size(); ++c) {
@@ -80,7 +80,7 @@ class Matcher {
   }
 
  private:
-  static constexpr uint32_t kNobody = UINT32_MAX;
+  static constexpr uint32_t kUnassigned = UINT32_MAX;
   static constexpr size_t kChoices = 32;  // of a list
   static inline const std::vector<uint32_t> kNothing;
 
@@ -106,7 +106,7 @@ class Matcher {
   // Precondition: some position is free.
   Choice best(size_t at) {
     List& list = lists_[at];
-    while (!list.choices.empty() && taken_[list.choices.back().position] != kNobody) {
+    while (!list.choices.empty() && taken_[list.choices.back().position] != kUnassigned) {
       list.choices.pop_back();
     }
     if (list.choices.empty()) choose(list);
@@ -121,7 +121,7 @@ class Matcher {
     std::vector<Choice> free;
     free.reserve(overlap_.size());
     for (uint32_t position = 0; position < overlap_.size(); ++position) {
-      if (taken_[position] == kNobody) free.push_back({overlap_[position], position});
+      if (taken_[position] == kUnassigned) free.push_back({overlap_[position], position});
     }
     list.choices.resize(std::min(free.size(), kChoices));
     std::partial_sort_copy(free.begin(), free.end(), list.choices.rbegin(), list.choices.rend());

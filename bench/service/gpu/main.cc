@@ -188,7 +188,7 @@ Result<bool> measure(const Options& options, Found& found) {
       const Status done = run_bench(bench, context);
       if (done.ok()) continue;
       found.add(
-          bench::gpu::told(fmt::format("bench {}", bench.name), "fail", done.error().message));
+          bench::gpu::text_row(fmt::format("bench {}", bench.name), "fail", done.error().message));
       if (ckpt::kernels::device_is_lost()) return false;
     } catch (const bench::gpu::DeviceLost&) {
       return false;
@@ -210,7 +210,7 @@ int run(const Options& options) {
   if (!measured.ok()) {
     // Lack of device memory (a small GPU, or other users of it) is no failure of a bench.
     const bool full = measured.error().code == ErrorCode::kResourceExhausted;
-    found.add(bench::gpu::told("benches", full ? "skipped" : "fail", measured.error().message));
+    found.add(bench::gpu::text_row("benches", full ? "skipped" : "fail", measured.error().message));
   }
   if (!options.records) {
     std::printf("%s\n", bench::gpu::table_head().c_str());

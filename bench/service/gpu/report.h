@@ -27,7 +27,7 @@ struct Row {
 };
 
 // A row without figures.
-inline Row told(std::string what, std::string verdict, std::string reason) {
+inline Row text_row(std::string what, std::string verdict, std::string reason) {
   Row row;
   row.what = std::move(what);
   row.verdict = std::move(verdict);

@@ -19,8 +19,8 @@ struct Given {
   Paired measure() {
     size_t a = 0;
     size_t b = 0;
-    const auto next = [this](char who, const std::vector<double>& values, size_t& at) {
-      order += who;
+    const auto next = [this](char side, const std::vector<double>& values, size_t& at) {
+      order += side;
       return Result<double>(values[at++ % values.size()]);
     };
     Contest contest;

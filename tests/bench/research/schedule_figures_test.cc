@@ -27,7 +27,7 @@ class Thread {
     now_ns_ = end_ns + 1;
     return *this;
   }
-  RankEvent told(uint32_t rank = 0, uint64_t step = 1) const {
+  RankEvent to_event(uint32_t rank = 0, uint64_t step = 1) const {
     return {.header = {.rank = rank, .step = step}, .body = schedule_};
   }
 
@@ -58,7 +58,7 @@ Thread a_step() {
 }
 
 TEST(ScheduleFigures, CountLayersBetweenAnExchangeAndItsWait) {
-  const auto figures = schedule_figures({a_step().told(0), a_step().told(1)});
+  const auto figures = schedule_figures({a_step().to_event(0), a_step().to_event(1)});
   ASSERT_TRUE(figures.ok()) << figures.error().message;
   EXPECT_EQ(figures->steps, 2u);
   EXPECT_EQ(figures->restores.exchanges, 6u);
@@ -68,7 +68,7 @@ TEST(ScheduleFigures, CountLayersBetweenAnExchangeAndItsWait) {
 }
 
 TEST(ScheduleFigures, OrderFollowsThreadNotEvent) {
-  RankEvent event = a_step().told();
+  RankEvent event = a_step().to_event();
   auto& schedule = std::get<ScheduleEvent>(event.body);
   std::swap(schedule.spans[4], schedule.spans[7]);
   const auto figures = schedule_figures({event});
@@ -80,7 +80,7 @@ TEST(ScheduleFigures, ExchangesOnTheRanksThreadAreNotAhead) {
   Thread own;
   own.then(Activity::kRestore, 0).then(Activity::kExpertsForward, 0);
   own.then(Activity::kExpertsBackward, 0).then(Activity::kReshard, 0);
-  const auto figures = schedule_figures({own.told()});
+  const auto figures = schedule_figures({own.to_event()});
   ASSERT_TRUE(figures.ok()) << figures.error().message;
   EXPECT_EQ(figures->restores.exchanges, 1u);
   EXPECT_EQ(figures->reshards.exchanges, 1u);
@@ -91,7 +91,7 @@ TEST(ScheduleFigures, ExchangesOnTheRanksThreadAreNotAhead) {
 TEST(ScheduleFigures, IgnoreOtherThread) {
   Thread own = a_step();
   own.then(Activity::kRestore, 0, Lane::kCommunication);
-  const auto figures = schedule_figures({own.told()});
+  const auto figures = schedule_figures({own.to_event()});
   ASSERT_TRUE(figures.ok()) << figures.error().message;
   EXPECT_EQ(figures->restores.exchanges, 3u);
 }
@@ -104,15 +104,15 @@ TEST(ScheduleFigures, IgnoreOtherEvents) {
 }
 
 TEST(ScheduleFigures, RefuseIncompleteTrace) {
-  RankEvent cut = a_step().told(3, 7);
+  RankEvent cut = a_step().to_event(3, 7);
   std::get<ScheduleEvent>(cut.body).left_out = 2;
   EXPECT_THAT(schedule_figures({cut}).error().message, HasSubstr("rank 3, step 7: 2 spans"));
   Thread waits;
   waits.then(Activity::kWaitRestore, 0);
-  EXPECT_THAT(schedule_figures({waits.told()}).error().message, HasSubstr("do not pair"));
+  EXPECT_THAT(schedule_figures({waits.to_event()}).error().message, HasSubstr("do not pair"));
   Thread unended;
   unended.then(Activity::kSubmitReshard, 0);
-  EXPECT_THAT(schedule_figures({unended.told()}).error().message, HasSubstr("do not pair"));
+  EXPECT_THAT(schedule_figures({unended.to_event()}).error().message, HasSubstr("do not pair"));
 }
 
 }  // namespace

@@ -82,8 +82,8 @@ class NotFiniteScanTest : public testing::Test {
       const uint64_t length = cuts[i + 1] - cuts[i];
       const ckpt::ExtentFragment fragment{.unit = 1, .offset = cuts[i], .length = length};
       for (uint64_t from = 0; from < length; from += piece) {
-        scan.look(fragment, ByteView(bytes_).subspan(cuts[i], length), from,
-                  std::min(from + piece, length));
+        scan.check(fragment, ByteView(bytes_).subspan(cuts[i], length), from,
+                   std::min(from + piece, length));
       }
     }
     EXPECT_TRUE(scan.found().empty() || scan.found().begin()->first == 1);

@@ -166,11 +166,11 @@ class HistoryMaker {
       }
     }
     std::ranges::stable_sort(pieces, {}, [](const auto& of) { return of.fragment.unit(); });
-    put_pieces(commit, list_what_is_used(commit, pieces));
+    put_pieces(commit, drop_unused_extents(commit, pieces));
   }
   // Drops the extents that no fragment refers to and renumbers the rest.
-  static std::vector<CommitPiece> list_what_is_used(fb::CommittedT& commit,
-                                                    std::vector<CommitPiece> pieces) {
+  static std::vector<CommitPiece> drop_unused_extents(fb::CommittedT& commit,
+                                                      std::vector<CommitPiece> pieces) {
     std::map<uint32_t, uint32_t> numbers;
     for (const CommitPiece& piece : pieces) {
       numbers[piece.fragment.extent()] = 0;

@@ -46,14 +46,16 @@ struct HistoryModel {
     const auto limit = before ? distance(*before, view) : std::optional<int>(0);
     if (!limit) return std::nullopt;
     for (const Commit& commit : commits) {
-      const auto away = distance(commit.point, view);
-      if (!away || commit.damaged || !commit.units.contains(unit)) continue;
+      const auto distance_to_view = distance(commit.point, view);
+      if (!distance_to_view || commit.damaged || !commit.units.contains(unit)) continue;
       const bool too_new =
-          before && (*away < *limit || (*away == *limit && commit.point.step >= before->step));
+          before && (*distance_to_view < *limit ||
+                     (*distance_to_view == *limit && commit.point.step >= before->step));
       if (too_new) continue;
-      const bool better = !best || *away < best->first ||
-                          (*away == best->first && commit.point.step > best->second.step);
-      if (better) best = {*away, commit.point};
+      const bool better =
+          !best || *distance_to_view < best->first ||
+          (*distance_to_view == best->first && commit.point.step > best->second.step);
+      if (better) best = {*distance_to_view, commit.point};
     }
     return best ? std::optional(best->second) : std::nullopt;
   }
@@ -67,11 +69,14 @@ struct HistoryModel {
   std::optional<ViewPoint> latest_complete(ckpt::LineageId lineage) const {
     std::optional<std::pair<int, ViewPoint>> best;
     for (const Commit& commit : commits) {
-      const auto away = distance(commit.point, {lineage, ~ckpt::Step{0}});
-      if (!away || commit.damaged || commit.deleted || !complete(commit.point)) continue;
-      const bool better = !best || *away < best->first ||
-                          (*away == best->first && commit.point.step > best->second.step);
-      if (better) best = {*away, commit.point};
+      const auto distance_to_view = distance(commit.point, {lineage, ~ckpt::Step{0}});
+      if (!distance_to_view || commit.damaged || commit.deleted || !complete(commit.point)) {
+        continue;
+      }
+      const bool better =
+          !best || *distance_to_view < best->first ||
+          (*distance_to_view == best->first && commit.point.step > best->second.step);
+      if (better) best = {*distance_to_view, commit.point};
     }
     return best ? std::optional(best->second) : std::nullopt;
   }

@@ -181,11 +181,11 @@ TYPED_TEST(KvStoreTest, AgreesWithAMapOnRandomBatches) {
       for (uint64_t length = 1 + random() % 3; length > 0; --length) {
         key.push_back("\x00\x01\x7f\x80\xff"[random() % 5]);
       }
-      const uint64_t what = random() % 12;
-      if (what == 0) {
+      const uint64_t operation = random() % 12;
+      if (operation == 0) {
         batch.push_back({Family::kCommits, key, std::nullopt, /*prefix=*/true});
         std::erase_if(model, [&key](const auto& entry) { return entry.first.starts_with(key); });
-      } else if (what < 4) {
+      } else if (operation < 4) {
         batch.push_back({Family::kCommits, key, std::nullopt});
         model.erase(key);
       } else {

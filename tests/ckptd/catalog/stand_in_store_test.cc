@@ -39,7 +39,7 @@ TEST_F(StandInStoreTest, ClearFailedByFullDiskIsRetriedLater) {
 }
 
 TEST_F(StandInStoreTest, TrialOfDiskKeepsMemoryContents) {
-  store().go_to_memory();
+  store().switch_to_memory();
   ASSERT_TRUE(put("new").ok());
   ASSERT_TRUE(store().try_disk().ok());
   EXPECT_TRUE(has("old") && !has("new"));
@@ -52,7 +52,7 @@ TEST_F(StandInStoreTest, TrialOfDiskKeepsMemoryContents) {
 }
 
 TEST_F(StandInStoreTest, FailedClearDuringTrialKeepsMemoryContents) {
-  store().go_to_memory();
+  store().switch_to_memory();
   ASSERT_TRUE(put("new").ok());
   ASSERT_TRUE(store().try_disk().ok());
   image_->set_full(true);

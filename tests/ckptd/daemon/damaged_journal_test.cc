@@ -100,7 +100,7 @@ class DamagedJournalTest : public ::testing::Test {
   // Files in the journal directory, without the marker of a salvage (it stays until a reclaim).
   std::vector<std::string> journal_files() {
     std::vector<std::string> names = world.disk().list(kJournalDirectory).value();
-    std::erase(names, kOlderJournalMeant);
+    std::erase(names, kOlderJournalMarker);
     return names;
   }
   fb::QueryReplyT ask(const std::string& verb, const std::string& args = "{}") {

@@ -244,10 +244,10 @@ TEST_F(DedupTest, SharedBytesStayUntilLastReference) {
   EXPECT_LT(used(), before);
   expect_bytes_of(*job, 15, {15, 15, 15, 0});
   expect_verified();
-  const Json as_it_was = versions(kFrozen, *job);
-  ASSERT_THAT(as_it_was, SizeIs(1));
+  const Json frozen_versions = versions(kFrozen, *job);
+  ASSERT_THAT(frozen_versions, SizeIs(1));
   ask_root("rebuild", "{}");
-  EXPECT_EQ(versions(kFrozen, *job), as_it_was);
+  EXPECT_EQ(versions(kFrozen, *job), frozen_versions);
   expect_bytes_of(*job, 15, {15, 15, 15, 0});
   expect_verified();
 

@@ -52,7 +52,7 @@ class IdentityTest : public ::testing::Test {
   }
   // Puts back the journal from before a start that committed step 15, and loses the catalog.
   // Returns the newest journal.
-  std::vector<std::byte> put_older_journal_back() {
+  std::vector<std::byte> restore_older_journal() {
     world.stop();
     const auto older = file_bytes(world.disk(), kJournalPath);
     EXPECT_TRUE(world.start().ok());
@@ -215,7 +215,7 @@ TEST_F(IdentityTest, AForeignSegmentIsRefused) {
 // Regression: the space of commits that the older journal does not list was reclaimed.
 TEST_F(IdentityTest, OlderJournalIsRefusedWithoutCatalog) {
   const auto image = world.catalog_image();
-  put_older_journal_back();
+  restore_older_journal();
   expect_refused_untouched({"is older than the segments", "segments/"});
   // The catalog has the records that the journal lacks.
   world.set_catalog(image);
@@ -232,8 +232,8 @@ TEST_F(IdentityTest, OlderJournalIsRefusedAfterSalvage) {
   EXPECT_THAT(journal_files(), Contains("damaged-1.log"));
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok()) << "the new journal counts fewer starts";
-  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMeant)));
-  put_older_journal_back();
+  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMarker)));
+  restore_older_journal();
   expect_refused_untouched({"is older than the segments"});
 }
 
@@ -254,12 +254,12 @@ TEST_F(IdentityTest, SalvagedJournalIsAcceptedUntilReclaim) {
     ASSERT_TRUE(started.ok()) << started.error().message;
     world.kill_daemon();
   }
-  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMeant)));
+  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMarker)));
 }
 
 // Regression: a start wrote its own record, and the next start took that for the missing record.
 TEST_F(IdentityTest, OlderJournalWithTornTailIsRefused) {
-  put_older_journal_back();
+  restore_older_journal();
   auto torn = file_bytes(world.disk(), kJournalPath);
   const uint64_t end = journal_end(world.disk());
   torn.resize(end + ckpt::kBlockBytes);
@@ -269,11 +269,11 @@ TEST_F(IdentityTest, OlderJournalWithTornTailIsRefused) {
 }
 
 TEST_F(IdentityTest, MarkerAcceptsOlderJournalForOneStart) {
-  put_older_journal_back();
+  restore_older_journal();
   put_file(world.disk(), "journal/older-journal-is-meant", {});
   ASSERT_TRUE(world.start().ok());
   EXPECT_THAT(log_of(world), ElementsAre(10, 5));
-  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMeant))) << "for one start";
+  EXPECT_THAT(journal_files(), Not(Contains(kOlderJournalMarker))) << "for one start";
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   job.start(fb::ResumeMode::Latest);

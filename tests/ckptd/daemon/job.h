@@ -56,8 +56,9 @@ class Job {
     return all;
   }
   void begin(ckpt::Step step, uint64_t salt = 0) { begin(step, plan(all_units()), salt); }
-  void begin(ckpt::Step step, const ckpt::Plan& what, uint64_t salt = 0, uint32_t attempt = 0) {
-    for (auto& rank : ranks) rank->begin(step, what, salt, attempt);
+  void begin(ckpt::Step step, const ckpt::Plan& snapshot_plan, uint64_t salt = 0,
+             uint32_t attempt = 0) {
+    for (auto& rank : ranks) rank->begin(step, snapshot_plan, salt, attempt);
     world.run();
   }
   void fill(ckpt::Step step) {
@@ -71,8 +72,9 @@ class Job {
     save(step, plan(all_units()), fb::SnapshotLevel::Durable, salt);
   }
   // Saves a snapshot and expects `level` on all ranks once the daemon is idle.
-  void save(ckpt::Step step, const ckpt::Plan& what, fb::SnapshotLevel level, uint64_t salt = 0) {
-    begin(step, what, salt);
+  void save(ckpt::Step step, const ckpt::Plan& snapshot_plan, fb::SnapshotLevel level,
+            uint64_t salt = 0) {
+    begin(step, snapshot_plan, salt);
     fill(step);
     world.run();
     listen();

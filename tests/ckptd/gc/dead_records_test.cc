@@ -33,7 +33,7 @@ class DeadRecordsTest : public testing::Test {
   // Commits one extent in the segment with the number of the lineage, and deletes the commit.
   uint64_t make_dead(ViewPoint point) {
     apply(committed({.point = point, .units = {0}}, units_));
-    dead_.look_again();
+    dead_.rescan();
     return apply(deleted(point, "test"));
   }
   void see(uint64_t next_reader) {
@@ -129,7 +129,7 @@ TEST_F(DeadRecordsTest, TakesSpaceOfRemovedRuns) {
   removed.time_ns = 1;
   removed.reason = "test";
   const uint64_t second = apply(make_record(std::move(removed)));
-  dead_.look_again();
+  dead_.rescan();
   see(1);
   EXPECT_THAT(take(1), ElementsAre(first, second));
 }

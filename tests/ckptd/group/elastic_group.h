@@ -40,7 +40,7 @@ class ElasticGroupTest : public testing::Test {
     return note(groups.join(kRun, survivor_request(member)));
   }
   static JoinRequest survivor_request(MemberId member) {
-    return request(member, ResumeMode::kGoOn);
+    return request(member, ResumeMode::kKeepState);
   }
   Groups::Actions join(MemberId member, uint32_t size = 4) {
     return note(groups.join(kRun, request(member, ResumeMode::kContinue, size)));

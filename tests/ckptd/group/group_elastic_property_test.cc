@@ -25,27 +25,27 @@ class World {
   }
 
   void step() {
-    const uint32_t what = draw(100);
-    if (what < 12 && processes_.size() < 9) {
+    const uint32_t action = draw(100);
+    if (action < 12 && processes_.size() < 9) {
       start(ResumeMode::kContinue);
-    } else if (what < 22) {
+    } else if (action < 22) {
       kill(any());
-    } else if (what < 30) {
+    } else if (action < 30) {
       const MemberId member = any();
       if (member != kNobody && processes_[member].in_epoch) processes_[member].asks = true;
-    } else if (what < 34) {
+    } else if (action < 34) {
       if (const MemberId member = any(); member != kNobody) processes_[member].hangs = true;
-    } else if (what < 38) {
+    } else if (action < 38) {
       for (auto& [member, process] : processes_) process.hangs = false;
-    } else if (what < 41) {
+    } else if (action < 41) {
       restart_daemon();
-    } else if (what < 48) {
+    } else if (action < 48) {
       if (const MemberId member = any(); member != kNobody && processes_[member].in_epoch) {
         processes_[member].has_state = true;
       }
-    } else if (what < 74) {
+    } else if (action < 74) {
       if (opening_) finish_opening(draw(10) > 0);
-    } else if (what < 90) {
+    } else if (action < 90) {
       ask(any());
     } else {
       now_ += milliseconds(400);
@@ -123,14 +123,15 @@ class World {
     // A number among the waiting processes. Only a first epoch uses it as the rank.
     uint32_t rank = 0;
     for (const auto& [other, its] : processes_) rank += other < member && !its.in_epoch ? 1 : 0;
-    execute(groups_->join(kRun, {.session = process.session,
-                                 .request = member,
-                                 .rank = rank % kFirstSize,
-                                 .size = kFirstSize,
-                                 .resume = process.has_state ? ResumeMode::kGoOn : process.first,
-                                 .elastic = true,
-                                 .member = member,
-                                 .grace = milliseconds(1'000)}));
+    execute(
+        groups_->join(kRun, {.session = process.session,
+                             .request = member,
+                             .rank = rank % kFirstSize,
+                             .size = kFirstSize,
+                             .resume = process.has_state ? ResumeMode::kKeepState : process.first,
+                             .elastic = true,
+                             .member = member,
+                             .grace = milliseconds(1'000)}));
   }
 
   // Without a living group, ranks of a first epoch were assigned as processes came and went. The
@@ -200,8 +201,10 @@ class World {
         opening_ = *open;
       } else if (const auto* ended = std::get_if<Groups::EndEpoch>(&action)) {
         for (auto& [member, process] : processes_) {
-          const auto& told = ended->remaining;
-          if (std::find(told.begin(), told.end(), process.session) == told.end()) continue;
+          const auto& remaining = ended->remaining;
+          if (std::find(remaining.begin(), remaining.end(), process.session) == remaining.end()) {
+            continue;
+          }
           EXPECT_EQ(process.epoch, ended->epoch);
           process.in_epoch = false;
         }
@@ -234,7 +237,7 @@ class World {
       before = previous;
       EXPECT_EQ(members_.at(static_cast<size_t>(previous)), member.member)
           << "it was in the epoch before";
-      EXPECT_EQ(member.resume, ResumeMode::kGoOn);
+      EXPECT_EQ(member.resume, ResumeMode::kKeepState);
     }
     if (open.goes_on) {
       EXPECT_GE(before, 0) << "somebody has the state";

@@ -132,7 +132,7 @@ TEST_F(ElasticGroupTest, GroupEndsWithItsLastSurvivor) {
 
 TEST_F(ElasticGroupTest, SurvivorsOfEndedGroupResumeFromView) {
   for (MemberId member = 0; member < 2; ++member) {
-    note(groups.join(kRun, request(member, ResumeMode::kGoOn, 2)));
+    note(groups.join(kRun, request(member, ResumeMode::kKeepState, 2)));
   }
   ASSERT_EQ(opens.size(), 1u);
   EXPECT_FALSE(opens[0].goes_on);
@@ -173,13 +173,13 @@ TEST_F(ElasticGroupTest, RefusesDuplicateMemberNumber) {
   JoinRequest duplicate = request(1, ResumeMode::kContinue);
   duplicate.session = 500;
   EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, duplicate)).size(), 1u) << "1 is there";
-  duplicate.resume = ResumeMode::kGoOn;
+  duplicate.resume = ResumeMode::kKeepState;
   EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, duplicate)).size(), 1u);
   EXPECT_EQ(opens.size(), 1u);
 }
 
 TEST_F(ElasticGroupTest, PlainMembersCannotContinueOrJoinElasticGroup) {
-  JoinRequest plain = request(0, ResumeMode::kGoOn);
+  JoinRequest plain = request(0, ResumeMode::kKeepState);
   plain.elastic = false;
   EXPECT_EQ(all<Groups::Refuse>(groups.join(kRun, plain)).size(), 1u);
   groups.join(kRun, request(0, ResumeMode::kStart));
@@ -262,9 +262,9 @@ TEST_F(ElasticGroupTest, MemberWithRefusedJoinIsInNoEpoch) {
   EXPECT_THAT(ended[0].remaining, ElementsAre(100, 102));
   EXPECT_FALSE(groups.member(101)->active);
   // The same holds between two epochs.
-  JoinRequest of_nobody = survivor_request(2);
-  of_nobody.size = 0;
-  EXPECT_EQ(all<Groups::Refuse>(note(groups.join(kRun, of_nobody))).size(), 1u);
+  JoinRequest empty_group = survivor_request(2);
+  empty_group.size = 0;
+  EXPECT_EQ(all<Groups::Refuse>(note(groups.join(kRun, empty_group))).size(), 1u);
   join_survivor(0);
   EXPECT_THAT(members_of(opens.back()), ElementsAre(0));
 }

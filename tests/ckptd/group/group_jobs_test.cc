@@ -120,8 +120,9 @@ class SurvivorJobsTest : public GroupJobsTest {};
 
 TEST_P(SurvivorJobsTest, SurvivorHoldsTheRunWithoutRejoining) {
   groups_.recovered(kRun, 5, 2, 1, {0, 1});
-  EXPECT_THAT(all<Groups::Refuse>(groups_.join(kRun, request(kFirst, 0, 2, ResumeMode::kGoOn))),
-              IsEmpty());
+  EXPECT_THAT(
+      all<Groups::Refuse>(groups_.join(kRun, request(kFirst, 0, 2, ResumeMode::kKeepState))),
+      IsEmpty());
   expect_refused(1, 2);
 }
 

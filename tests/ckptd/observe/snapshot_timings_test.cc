@@ -26,9 +26,9 @@ TEST(SnapshotTimer, PartsAreDifferencesOfTimestamps) {
 
 TEST(SnapshotTimer, KeepsTheLongestPartOfAnyMember) {
   SnapshotTimer timer;
-  timer.told({.plan_ns = 5, .begin_ns = 1, .copy_ns = 40});
-  timer.told({.plan_ns = 3, .begin_ns = 2, .slab_wait_ns = 9, .seal_ns = 4});
-  timer.told({});  // a client that knows no timings
+  timer.member_reported({.plan_ns = 5, .begin_ns = 1, .copy_ns = 40});
+  timer.member_reported({.plan_ns = 3, .begin_ns = 2, .slab_wait_ns = 9, .seal_ns = 4});
+  timer.member_reported({});  // a client that knows no timings
   EXPECT_EQ(timer.timings(),
             (ckpt::SnapshotTimings{
                 .plan_ns = 5, .begin_ns = 2, .slab_wait_ns = 9, .copy_ns = 40, .seal_ns = 4}));
@@ -36,13 +36,13 @@ TEST(SnapshotTimer, KeepsTheLongestPartOfAnyMember) {
 
 TEST(SnapshotTimer, IgnoresDaemonPartsReportedByMembers) {
   SnapshotTimer timer;
-  timer.told({.write_ns = 1, .sync_ns = 2, .journal_ns = 3});
+  timer.member_reported({.write_ns = 1, .sync_ns = 2, .journal_ns = 3});
   EXPECT_EQ(timer.timings(), ckpt::SnapshotTimings());
 }
 
 TEST(SnapshotTimer, AbsurdPartsAreCapped) {
   SnapshotTimer timer;
-  timer.told({.copy_ns = UINT64_MAX});
+  timer.member_reported({.copy_ns = UINT64_MAX});
   EXPECT_EQ(timer.timings().copy_ns,
             static_cast<uint64_t>(nanoseconds(limits::kClientTimingMax).count()));
 }

@@ -75,17 +75,17 @@ TEST_F(ConnectionTest, EndlessSenderYieldsTheLoop) {
   open();
   constexpr size_t kEnough = 1000;
   const std::vector<std::byte> frame = small_frame();
-  size_t had_their_turn_after = 0;
+  size_t turn_after_messages = 0;
   on_message = [&] {
-    if (messages == 1) asio::post(loop, [&] { had_their_turn_after = messages; });
+    if (messages == 1) asio::post(loop, [&] { turn_after_messages = messages; });
     if (messages < kEnough) write(frame);
   };
   write(frame);
   while (messages < kEnough && loop.run_one() > 0) {
   }
   EXPECT_EQ(messages, kEnough);
-  EXPECT_GE(had_their_turn_after, 1u);
-  EXPECT_LT(had_their_turn_after, 10u);
+  EXPECT_GE(turn_after_messages, 1u);
+  EXPECT_LT(turn_after_messages, 10u);
 }
 
 // The last answer cannot be sent, because the client does not read. Bytes that the client sends

@@ -116,7 +116,7 @@ class Descriptors : public testing::TestWithParam<bool> {
     const int error = client.send_with_fds(text("CKP1"), std::vector<int>(copies, foreign.fd()));
     if (error != 0) {
       EXPECT_TRUE(error == EPERM || error == EPIPE) << error;  // refused by kernel or ckptd
-      return foreign.let_go();
+      return foreign.disconnect();
     }
     foreign.close_copy();
   }
@@ -205,7 +205,7 @@ TEST_P(Descriptors, UnreadDescriptorsBehindBrokenFrameAreClosed) {
   client.send_bytes(text("this is no frame of the protocol"));
   const bool passed = client.send_with_fds(text("x"), {foreign.fd()}) == 0;
   const bool urgent = client.send_with_fds(text("y"), {foreign.fd()}, MSG_OOB) == 0;
-  passed || urgent ? foreign.close_copy() : foreign.let_go();
+  passed || urgent ? foreign.close_copy() : foreign.disconnect();
   while (client.next()) {
   }
   for (int i = 0; i < 3; ++i) expect_alive();
@@ -220,7 +220,7 @@ TEST_P(Descriptors, UrgentDataIsReadInLine) {
   RawClient client(socket());
   const ByteView first = ByteView(frame).first(1);
   const int error = client.send_with_fds(first, {foreign.fd()}, MSG_OOB);
-  error == 0 ? foreign.close_copy() : foreign.let_go();
+  error == 0 ? foreign.close_copy() : foreign.disconnect();
   if (error == EOPNOTSUPP) GTEST_SKIP() << "this kernel has no urgent data on unix sockets";
   if (error != 0) client.send_bytes(first);
   client.send_bytes(ByteView(frame).subspan(1));
@@ -272,7 +272,7 @@ TEST_P(Descriptors, UserWithStalledClosesIsRefused) {
     return error != nullptr && error->message.find("still being closed") != std::string::npos;
   };
   EXPECT_TRUE(wait_for(refused));
-  stalled->let_go();
+  stalled->unblock();
   EXPECT_TRUE(wait_for([&] { return !refused(); }));
 }
 
@@ -299,7 +299,7 @@ TEST_P(Descriptors, UserOverQuotaLeavesRoomForOthers) {
     EXPECT_THAT(get("/readyz"), HasSubstr("200 OK"));
   }
   for (auto& of_user : foreign) {
-    for (LingeringSocket& each : of_user) each.let_go();
+    for (LingeringSocket& each : of_user) each.disconnect();
   }
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
   std::string metrics;

@@ -77,9 +77,9 @@ class Replay {
     while (true) {
       auto answer = client_->next();
       const auto* leased = answer ? answer->body.AsSlabsLeased() : nullptr;
-      const bool comes_later = recorded != nullptr && leased != nullptr && leased->slabs.empty() &&
+      const bool is_deferred = recorded != nullptr && leased != nullptr && leased->slabs.empty() &&
                                !recorded->slabs.empty();
-      if (!comes_later) return answer;
+      if (!is_deferred) return answer;
     }
   }
   void expect(const RecordedFrame& frame) {

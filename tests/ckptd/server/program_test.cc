@@ -217,7 +217,7 @@ TEST(CkptdProgram, FifoInPlaceOfJournalFailsAtOnce) {
 }
 
 // Waits until a client can connect; fails after 20 s.
-void await_that_a_client_connects(const DaemonProcess& daemon) {
+void await_client_connection(const DaemonProcess& daemon) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   ckpt::test::Finished asked;
   do {
@@ -232,7 +232,7 @@ TEST(CkptdProgram, RemovedSocketFileIsRecreated) {
   before.hello_control();
   std::filesystem::remove(daemon.socket());
   std::filesystem::remove(daemon.socket() + ".lock");
-  await_that_a_client_connects(daemon);
+  await_client_connection(daemon);
   EXPECT_THAT(daemon.log(), HasSubstr("its file was gone"));
   EXPECT_TRUE(before.query("status", "{}").has_value()) << "who was connected stays";
   const TempFolder two;
@@ -254,7 +254,7 @@ TEST(CkptdProgram, LostSocketFolderIsReportedUntilRestored) {
   }
   EXPECT_THAT(daemon.log(), HasSubstr("no new client can connect: the file of socket "));
   std::filesystem::create_directory(run);
-  await_that_a_client_connects(daemon);
+  await_client_connection(daemon);
 }
 
 // The lock decides, not the file at the path.

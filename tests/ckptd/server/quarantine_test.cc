@@ -54,7 +54,7 @@ TEST_F(QuarantineTest, SingleClassNeverFillsQuarantine) {
     std::string refused;
     quarantine->receive(of, 0, [&](const ForeignBytes& came) { refused = came.error; });
     EXPECT_THAT(refused, testing::HasSubstr("are still being closed"));
-    for (LingeringSocket& each : sockets) each.let_go();
+    for (LingeringSocket& each : sockets) each.disconnect();
     run_until_empty();
     EXPECT_EQ(quarantine->held(), 0u);
   }
@@ -70,7 +70,7 @@ TEST_F(QuarantineTest, ManyClassesTogetherFillQuarantine) {
   EXPECT_TRUE(quarantine->full());
   EXPECT_THAT(quarantine->fault(), testing::HasSubstr("most are of user "));
   for (Stalling& of_user : sockets) {
-    for (LingeringSocket& each : of_user) each.let_go();
+    for (LingeringSocket& each : of_user) each.disconnect();
   }
   run_until_empty();
   EXPECT_FALSE(quarantine->full());

@@ -89,10 +89,10 @@ TEST(SocketFile, SocketThatCannotListenIsRecreated) {
   ASSERT_TRUE(file.ok()) << file.error().message;
   SocketWatch watch(**file, folder.path("s"), "no new client can connect");
   const auto now = SocketWatch::Clock::now();
-  EXPECT_FALSE(watch.look(now));
+  EXPECT_FALSE(watch.poll(now));
   watch.failed("epoll: No space left on device");
   EXPECT_THAT(watch.fault(), testing::HasSubstr("No space left on device"));
-  EXPECT_TRUE(watch.look(now + std::chrono::seconds(1)));
+  EXPECT_TRUE(watch.poll(now + std::chrono::seconds(1)));
   EXPECT_EQ(watch.fault(), "");
   EXPECT_TRUE((*file)->listen().ok());
 }

@@ -13,8 +13,8 @@ TEST_F(StagingTest, ARestoreSlabReturnedTwiceAborts) {
   SmallTrainer trainer = open(kAlice);
   const auto slab = staging_->take_restore_slab(trainer.arena);
   ASSERT_TRUE(slab.has_value());
-  staging_->give_back_restore_slab(trainer.arena, *slab);
-  EXPECT_DEATH(staging_->give_back_restore_slab(trainer.arena, *slab), "record.state == from");
+  staging_->release_restore_slab(trainer.arena, *slab);
+  EXPECT_DEATH(staging_->release_restore_slab(trainer.arena, *slab), "record.state == from");
 }
 
 TEST_F(StagingTest, AWindowInASlabOfSnapshotsAborts) {

@@ -37,8 +37,8 @@ class KeptMemoryTest : public ::testing::Test {
   ~KeptMemoryTest() override { staging_->close(); }
 
   // Restarts as after a kill: the keeper does not notice close().
-  Staging::TakenBack restart(uint64_t total = 64 * kSlab,
-                             const std::set<ckpt::SnapshotKey>& deleted = {}) {
+  Staging::RestoredMemory restart(uint64_t total = 64 * kSlab,
+                                  const std::set<ckpt::SnapshotKey>& deleted = {}) {
     if (staging_) staging_->close();
     Staging::Options options{.arena_bytes_total = total, .restore_slabs = 2};
     options.keeper = &memory_;
@@ -46,7 +46,7 @@ class KeptMemoryTest : public ::testing::Test {
     options.warm_pool_bytes = warm_pool_;
     options.session_bytes_default = 8 * kSlab;
     staging_ = std::make_unique<Staging>(disk_, *executor_, options);
-    return staging_->take_back([&](const auto& key) { return !deleted.contains(key); });
+    return staging_->restore_kept([&](const auto& key) { return !deleted.contains(key); });
   }
   SmallTrainer open(uid_t uid = kAlice, uint64_t slabs = 8) {
     const auto granted = staging_->create(uid, slabs * kSlab, kSlab).value();
@@ -302,7 +302,7 @@ TEST_F(KeptMemoryTest, MemoryOfAnotherStoreIsReleased) {
   options.keeper = &memory_;
   options.store = {.low = 9, .high = 9};
   staging_ = std::make_unique<Staging>(disk_, *executor_, options);
-  EXPECT_EQ(staging_->take_back([](const auto&) { return true; }).slabs, 0u);
+  EXPECT_EQ(staging_->restore_kept([](const auto&) { return true; }).slabs, 0u);
   EXPECT_THAT(memory_.held, IsEmpty());
 }
 

@@ -19,10 +19,10 @@ TEST_F(StagingTest, SlabsAreLeasableOnceTheyAreWarm) {
   EXPECT_EQ(granted.layout.slab_count, 8u);
   EXPECT_THAT(staging_->lease(granted.arena, 1), IsEmpty()) << "not faulted in yet";
   EXPECT_EQ(staging_->preparing(granted.arena), 6u);
-  std::vector<ArenaId> told;
-  staging_->set_on_slabs_ready([&told](ArenaId arena) { told.push_back(arena); });
+  std::vector<ArenaId> ready;
+  staging_->set_on_slabs_ready([&ready](ArenaId arena) { ready.push_back(arena); });
   run_all(disk_, *executor_);
-  EXPECT_THAT(told, ElementsAre(granted.arena));
+  EXPECT_THAT(ready, ElementsAre(granted.arena));
   EXPECT_EQ(staging_->leasable(granted.arena), 6u + staging_->preparing(granted.arena));
   EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(2, 3, 4, 5));
   EXPECT_THAT(staging_->lease(granted.arena, 4), ElementsAre(6, 7)) << "two are for restores";
@@ -175,12 +175,12 @@ TEST_F(StagingTest, RestoresHaveReservedSlabs) {
   staging_->slab_bytes(trainer.arena, *first)[17] = std::byte{99};
   EXPECT_EQ(trainer.slab(*first)[17], std::byte{99}) << "the trainer sees what is restored";
   EXPECT_TRUE(staging_->slab_buffer(trainer.arena, *first).has_value());
-  staging_->give_back_restore_slab(trainer.arena, *first);
+  staging_->release_restore_slab(trainer.arena, *first);
   EXPECT_EQ(staging_->take_restore_slab(trainer.arena), first);
-  staging_->give_back_restore_slab(trainer.arena, *first);
+  staging_->release_restore_slab(trainer.arena, *first);
   staging_->session_ended(trainer.arena);
   EXPECT_EQ(staging_->stats().arenas, 1u) << "a restore still holds a slab";
-  staging_->give_back_restore_slab(trainer.arena, *second);
+  staging_->release_restore_slab(trainer.arena, *second);
   EXPECT_EQ(staging_->stats().arenas, 0u);
 }
 
@@ -200,7 +200,7 @@ TEST_F(StagingTest, RestoresStartBeforeLargeArenaIsWarm) {
   EXPECT_THAT(leased, ElementsAre(6, 8)) << "one chunk was warm, then the other";
   EXPECT_THAT(taken, ElementsAre(0, 1)) << "with the first one";
   staging_->set_on_slabs_ready({});
-  for (const uint32_t slab : {0, 1}) staging_->give_back_restore_slab(granted.arena, slab);
+  for (const uint32_t slab : {0, 1}) staging_->release_restore_slab(granted.arena, slab);
 }
 
 TEST_F(StagingTest, ArenaIsAdoptedAfterRestart) {

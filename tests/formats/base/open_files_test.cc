@@ -16,8 +16,8 @@ rlim_t raised_to(rlim_t wanted, rlimit before) {
     const bool set = ::setrlimit(RLIMIT_NOFILE, &before) == 0;
     const auto after = allow_open_files(wanted);
     const auto now = open_files_limit();
-    const bool told = set && after && now && after->rlim_cur == now->rlim_cur;
-    ::_exit(told ? static_cast<int>(now->rlim_cur / 10) : 0);
+    const bool verified = set && after && now && after->rlim_cur == now->rlim_cur;
+    ::_exit(verified ? static_cast<int>(now->rlim_cur / 10) : 0);
   }
   int status = 0;
   EXPECT_EQ(::waitpid(child, &status, 0), child);

@@ -36,9 +36,9 @@ void reduce_after_some_have_left(int lanes_that_leave, float* out) {
   out[lane] = static_cast<float>(most * 100 + least);
 }
 
-void vote_twice(int who_is_against, float* out) {
+void vote_twice(int dissenter, float* out) {
   const auto thread = static_cast<int>(threadIdx.x);
-  out[thread] = static_cast<float>(2 * __syncthreads_and(thread != who_is_against) +
+  out[thread] = static_cast<float>(2 * __syncthreads_and(thread != dissenter) +
                                    __syncthreads_and(thread >= 0));
 }
 

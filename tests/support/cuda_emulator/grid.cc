@@ -44,9 +44,9 @@ struct StackSwitch {
   const void* bottom = nullptr;
   size_t bytes = 0;
   void leave([[maybe_unused]] const void* to, [[maybe_unused]] size_t to_bytes,
-             [[maybe_unused]] bool comes_back) {
+             [[maybe_unused]] bool returns) {
 #ifdef __SANITIZE_ADDRESS__
-    __sanitizer_start_switch_fiber(comes_back ? &fake : nullptr, to, to_bytes);
+    __sanitizer_start_switch_fiber(returns ? &fake : nullptr, to, to_bytes);
 #endif
   }
   void arrive([[maybe_unused]] StackSwitch* from) {
@@ -68,7 +68,7 @@ class Stacks {
     free.pop_back();
     return stack;
   }
-  static void give_back(char* stack) {
+  static void release(char* stack) {
 #ifdef __SANITIZE_ADDRESS__
     ASAN_UNPOISON_MEMORY_REGION(stack, kStackBytes);  // some frames were never left
 #endif
@@ -129,17 +129,17 @@ class Barrier {
   uint64_t arrive() {
     const uint64_t round = rounds_ + 1;
     ++arrived_;
-    let_go();
+    release_if_full();
     return round;
   }
   void leave() {
     --threads_;
-    let_go();
+    release_if_full();
   }
   uint64_t rounds() const { return rounds_; }
 
  private:
-  void let_go() {
+  void release_if_full() {
     if (arrived_ == 0 || arrived_ < threads_) return;
     ++rounds_;
     arrived_ = 0;
@@ -155,7 +155,7 @@ struct Fiber {
   Fiber() = default;
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
-  ~Fiber() { Stacks::give_back(stack); }
+  ~Fiber() { Stacks::release(stack); }
 
   Resumption place;
   char* const stack = Stacks::take();

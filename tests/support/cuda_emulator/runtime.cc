@@ -55,7 +55,7 @@ void forget_contexts() {
   device().contexts.clear();
 }
 
-cudaError_t look_at_kernel(cudaFuncAttributes* attributes) {
+cudaError_t query_kernel_attributes(cudaFuncAttributes* attributes) {
   const Lock hold(lock());
   if (const cudaError_t error = begin_call()) return error;
   *attributes = {};

@@ -8,7 +8,7 @@ namespace nccl_double {
 namespace {
 
 // Between two questions for a stream that peers keep waiting.
-constexpr std::chrono::microseconds kAskAgain{100};
+constexpr std::chrono::microseconds kPeerPollInterval{100};
 
 // Name of a message: kind, number within its kind, sender and receiver.
 std::string letter(const char* kind, size_t number, int from, int to) {
@@ -56,7 +56,7 @@ Letters address(Member& member, const Share& share) {
   return letters;
 }
 
-bool are_there(const Member& member, const Letters& letters) {
+bool all_posted(const Member& member, const Letters& letters) {
   for (const Letters::Incoming& one : letters.in) {
     if (!is_posted(member.mailbox, one.name)) return false;
   }
@@ -106,11 +106,11 @@ void queue(const std::shared_ptr<Member>& member, const Share& share) {
   cuda_emulator::enqueue(member->stream, [member, letters] {
     if (!member->aborted) give(*member, *letters);
   });
-  const auto ready = [member, letters] { return member->aborted || are_there(*member, *letters); };
+  const auto ready = [member, letters] { return member->aborted || all_posted(*member, *letters); };
   cuda_emulator::enqueue_when(member->stream, ready, [member, letters] {
     --member->unfinished;
     if (member->aborted) return;
-    if (!are_there(*member, *letters)) die("somebody waits without a bound for a peer");
+    if (!all_posted(*member, *letters)) die("somebody waits without a bound for a peer");
     get(*member, *letters);
   });
 }
@@ -120,7 +120,7 @@ void arrive(const Member& member, const std::string& gpu) {
   post(member.mailbox, named("here", member.rank), Bytes(begin, begin + gpu.size()));
 }
 
-bool all_are_here(const Member& member) {
+bool all_joined(const Member& member) {
   for (int peer = 0; peer < member.ranks; ++peer) {
     if (!is_posted(member.mailbox, named("here", peer))) return false;
   }
@@ -128,7 +128,7 @@ bool all_are_here(const Member& member) {
 }
 
 std::string gpu_of(const Member& member, int peer) {
-  const Bytes gpu = look_at(member.mailbox, named("here", peer));
+  const Bytes gpu = read_message(member.mailbox, named("here", peer));
   return {reinterpret_cast<const char*>(gpu.data()), gpu.size()};
 }
 
@@ -148,7 +148,7 @@ void Progress::run(const std::stop_token& stop) {
       cuda_emulator::nudge(member_->stream);
     }
     hold.unlock();
-    std::this_thread::sleep_for(kAskAgain);
+    std::this_thread::sleep_for(kPeerPollInterval);
     hold.lock();
   }
 }

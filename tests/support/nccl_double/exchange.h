@@ -54,7 +54,7 @@ void queue(const std::shared_ptr<Member>& member, const Share& share);
 
 // Registers a rank and its GPU, or removes the rank. The last rank to leave removes the mailbox.
 void arrive(const Member& member, const std::string& gpu);
-bool all_are_here(const Member& member);
+bool all_joined(const Member& member);
 std::string gpu_of(const Member& member, int peer);
 void leave(const Member& member);
 

@@ -42,7 +42,7 @@ bool is_posted(const std::string& mailbox, const std::string& name) {
   return fs::exists(fs::path(mailbox) / name, ignored);
 }
 
-Bytes look_at(const std::string& mailbox, const std::string& name) {
+Bytes read_message(const std::string& mailbox, const std::string& name) {
   const fs::path path = fs::path(mailbox) / name;
   std::error_code error;
   Bytes bytes(fs::file_size(path, error));
@@ -53,7 +53,7 @@ Bytes look_at(const std::string& mailbox, const std::string& name) {
 }
 
 Bytes take(const std::string& mailbox, const std::string& name) {
-  Bytes bytes = look_at(mailbox, name);
+  Bytes bytes = read_message(mailbox, name);
   std::error_code ignored;
   fs::remove(fs::path(mailbox) / name, ignored);
   return bytes;

@@ -15,8 +15,8 @@ using Bytes = std::vector<std::byte>;
 std::string make_mailbox();
 void post(const std::string& mailbox, const std::string& name, const Bytes& bytes);
 bool is_posted(const std::string& mailbox, const std::string& name);
-Bytes look_at(const std::string& mailbox, const std::string& name);
-// Like look_at(), and removes the file.
+Bytes read_message(const std::string& mailbox, const std::string& name);
+// Like read_message(), and removes the file.
 Bytes take(const std::string& mailbox, const std::string& name);
 // Removes the mailbox and all files in it. Ranks may call this at the same time.
 void remove_mailbox(const std::string& mailbox);

@@ -103,7 +103,7 @@ void find_duplicates(ncclComm& comm, const std::string& gpu) {
   }
 }
 
-bool comes_true(const ncclComm& comm) {
+bool fault_applies(const ncclComm& comm) {
   const int of = control().async_error_of;
   return control().async_error != ncclSuccess && (of < 0 || of == comm.member->rank);
 }
@@ -170,9 +170,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
   ++control().communicators;
   const std::string gpu = nccl_double::current_gpu();
   nccl_double::arrive(*(*comm)->member, gpu);
-  const auto come = [member = (*comm)->member] { return nccl_double::all_are_here(*member); };
+  const auto joined = [member = (*comm)->member] { return nccl_double::all_joined(*member); };
   const auto connect = [handle = *comm, gpu] { nccl_double::find_duplicates(*handle, gpu); };
-  return nccl_double::begin(**comm, connect, come);
+  return nccl_double::begin(**comm, connect, joined);
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
@@ -218,7 +218,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     if (comm->can_begin && !comm->can_begin()) return ncclSuccess;
     std::exchange(comm->begun, nullptr)();
   }
-  if (nccl_double::comes_true(*comm)) {
+  if (nccl_double::fault_applies(*comm)) {
     comm->failed = control().async_error;
     comm->last_error = "as the test wanted";
   }

@@ -22,38 +22,38 @@ TEST(DaemonPatienceTest, DeadlineEndsCallsOfAnAnsweringCkptd) {
 
 TEST(DaemonPatienceTest, LongWaitIsReportedOnceDuringWait) {
   DaemonPatience patience;
-  int told = 0;
+  int calls = 0;
   {
-    const DaemonPatience::LongWait later(patience, hours(1), [&] { ++told; });
+    const DaemonPatience::LongWait later(patience, hours(1), [&] { ++calls; });
     EXPECT_FALSE(patience.ends_call());
-    EXPECT_EQ(told, 0);
+    EXPECT_EQ(calls, 0);
   }
   {
-    const DaemonPatience::LongWait now(patience, hours(0), [&] { ++told; });
+    const DaemonPatience::LongWait now(patience, hours(0), [&] { ++calls; });
     EXPECT_FALSE(patience.ends_call());
     EXPECT_FALSE(patience.ends_call());
-    EXPECT_EQ(told, 1);
+    EXPECT_EQ(calls, 1);
   }
-  const DaemonPatience::LongWait short_one(patience, hours(0), [&] { ++told; });
-  EXPECT_EQ(told, 1) << "nobody waited";
+  const DaemonPatience::LongWait short_one(patience, hours(0), [&] { ++calls; });
+  EXPECT_EQ(calls, 1) << "nobody waited";
 }
 
 TEST(DaemonPatienceTest, WorkBetweenWaitsDoesNotCountAsWait) {
   using std::chrono::milliseconds;
   DaemonPatience patience;
-  int told = 0;
+  int calls = 0;
   DaemonPatience::Clock::time_point now = DaemonPatience::Clock::now();
-  const DaemonPatience::LongWait wait(patience, milliseconds(150), [&] { ++told; });
+  const DaemonPatience::LongWait wait(patience, milliseconds(150), [&] { ++calls; });
   const auto ask_after = [&](int ms) {
     now += milliseconds(ms);
     EXPECT_FALSE(patience.ends_call(now));
   };
   for (int slab = 0; slab < 10; ++slab) ask_after(600);  // each is copied
-  EXPECT_EQ(told, 0);
+  EXPECT_EQ(calls, 0);
   for (int asks = 0; asks < 2; ++asks) ask_after(50);
-  EXPECT_EQ(told, 0) << "100 ms";
+  EXPECT_EQ(calls, 0) << "100 ms";
   ask_after(50);
-  EXPECT_EQ(told, 1);
+  EXPECT_EQ(calls, 1);
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ TEST(PartialCheckpointTest, CountsLostTokensAfterAnyHistory) {
         if (fails) failed.push_back(history.now());
       }
       if (kind == 6 && !failed.empty()) {
-        history.tell_failed(failed.back());
+        history.mark_failed(failed.back());
         failed.pop_back();
       }
       if (kind == 7 && history.random()() % 3 == 0) {
@@ -90,7 +90,7 @@ TEST(PartialCheckpointTest, SavesAllUnitsFirstAndOnRequest) {
   const size_t all = history.units().size();
   history.step();
   EXPECT_EQ(history.snapshot(false, true).units.size(), all);
-  history.tell_failed(1);
+  history.mark_failed(1);
   history.step();
   EXPECT_EQ(history.snapshot(false, false).units.size(), all) << "the first one had failed";
   history.step();

@@ -57,7 +57,7 @@ class History {
     }
     return plan;
   }
-  void tell_failed(uint64_t step) { partial_.failed(step); }
+  void mark_failed(uint64_t step) { partial_.failed(step); }
 
   // All ranks restart from the commit of a step; newer ones belong to another lineage.
   Result<RecoveryLoss> resume(uint64_t step) {

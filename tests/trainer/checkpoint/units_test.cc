@@ -219,21 +219,21 @@ TEST(ArenaSizeTest, SuggestsRestartOnlyIfItNeedsLess) {
 }
 
 TEST(RegistrationRefusedTest, RunWithOtherUnitsIsBadUsage) {
-  const ckpt::Error told = registration_refused(
+  const ckpt::Error refusal = registration_refused(
       "tiny",
       {ckpt::ErrorCode::kFailedPrecondition, "unit a: 2 bytes", ckpt::ErrorDetail::kUnitsDiffer});
-  EXPECT_EQ(told.code, ckpt::ErrorCode::kInvalidArgument);
-  EXPECT_EQ(told.message,
+  EXPECT_EQ(refusal.code, ckpt::ErrorCode::kInvalidArgument);
+  EXPECT_EQ(refusal.message,
             "run tiny exists already, with a model of another shape; --resume latest goes on with "
             "that one, another --run begins a new one (unit a: 2 bytes)");
 }
 
 TEST(RegistrationRefusedTest, RunInUseNamesTheJobToStop) {
-  const ckpt::Error told = registration_refused(
+  const ckpt::Error refusal = registration_refused(
       "tiny",
       {ckpt::ErrorCode::kFailedPrecondition, "session 3 trains it", ckpt::ErrorDetail::kRunInUse});
-  EXPECT_EQ(told.code, ckpt::ErrorCode::kFailedPrecondition);
-  EXPECT_EQ(told.message,
+  EXPECT_EQ(refusal.code, ckpt::ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(refusal.message,
             "run tiny is in use by a job with a model of another shape; stop that job, or begin a "
             "new run with another --run (session 3 trains it)");
 }
@@ -241,9 +241,9 @@ TEST(RegistrationRefusedTest, RunInUseNamesTheJobToStop) {
 TEST(RegistrationRefusedTest, OtherErrorsStayUnchanged) {
   for (const auto code : {ckpt::ErrorCode::kInvalidArgument, ckpt::ErrorCode::kFailedPrecondition,
                           ckpt::ErrorCode::kUnavailable}) {
-    const ckpt::Error told = registration_refused("tiny", {code, "run tiny: 0 units"});
-    EXPECT_EQ(told.code, code);
-    EXPECT_EQ(told.message, "run tiny: 0 units");
+    const ckpt::Error refusal = registration_refused("tiny", {code, "run tiny: 0 units"});
+    EXPECT_EQ(refusal.code, code);
+    EXPECT_EQ(refusal.message, "run tiny: 0 units");
   }
 }
 
@@ -252,9 +252,9 @@ TEST(StartRefusedTest, OnlyRunWithCommitsIsReportedAsExisting) {
                                 "run tiny: it has 3 commits; resume from `latest`, or "
                                 "start a run of another name",
                                 ckpt::ErrorDetail::kRunHasCommits};
-  const ckpt::Error told = start_refused("tiny", has_commits);
-  EXPECT_EQ(told.code, ckpt::ErrorCode::kFailedPrecondition);
-  EXPECT_EQ(told.message,
+  const ckpt::Error refusal = start_refused("tiny", has_commits);
+  EXPECT_EQ(refusal.code, ckpt::ErrorCode::kFailedPrecondition);
+  EXPECT_EQ(refusal.message,
             "run tiny exists already; --resume latest goes on with that one, another --run begins "
             "a new one (it has 3 commits)");
   const ckpt::Error other{ckpt::ErrorCode::kFailedPrecondition, "the epoch is being opened"};

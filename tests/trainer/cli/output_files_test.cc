@@ -39,8 +39,8 @@ TEST_F(OutputFilesTest, RefusesSameFileForTwoFlags) {
   expect_refused({.metrics = file, .events = file}, "--events " + file + ": --metrics names");
   std::ofstream(file).close();
   std::filesystem::create_symlink(file, path("link"));
-  std::filesystem::create_hard_link(file, path("twin"));
-  for (const char* name : {"r.json", "./r.json", "link", "twin"}) {
+  std::filesystem::create_hard_link(file, path("hard_link"));
+  for (const char* name : {"r.json", "./r.json", "link", "hard_link"}) {
     expect_refused({.report = file, .metrics = path(name)}, "--report names the same file");
   }
   std::filesystem::create_symlink("later.json", path("to_later"));  // whose file is not there yet

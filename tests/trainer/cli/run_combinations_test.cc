@@ -114,13 +114,13 @@ TEST_F(RunCombinationsTest, RankAcceptsAllResolvedOptions) {
       return;
     }
     ++accepted;
-    const RankOptions& told = resolved->options.rank;
-    const auto heard = parse_rank_options(to_json(told));
-    ASSERT_TRUE(heard.ok()) << line << heard.error().message;
-    EXPECT_EQ(to_json(*heard), to_json(told)) << line;
-    EXPECT_TRUE(first_placement(*heard).ok()) << line;
-    EXPECT_TRUE(validate(heard->config, heard->ranks).ok()) << line;
-    EXPECT_TRUE(validate(heard->partial, heard->config.model.experts).ok()) << line;
+    const RankOptions& sent = resolved->options.rank;
+    const auto parsed = parse_rank_options(to_json(sent));
+    ASSERT_TRUE(parsed.ok()) << line << parsed.error().message;
+    EXPECT_EQ(to_json(*parsed), to_json(sent)) << line;
+    EXPECT_TRUE(first_placement(*parsed).ok()) << line;
+    EXPECT_TRUE(validate(parsed->config, parsed->ranks).ok()) << line;
+    EXPECT_TRUE(validate(parsed->partial, parsed->config.model.experts).ok()) << line;
   });
   EXPECT_GT(accepted, 300u);
 }

@@ -35,7 +35,7 @@ TEST_F(RunFlagsTest, DefaultsToOneRank) {
   EXPECT_TRUE(rank.elastic);
   EXPECT_EQ(rank.resume, CKPT_RESUME_START);
   EXPECT_TRUE(run.options.own_daemon);
-  EXPECT_FALSE(run.options.data_stays);
+  EXPECT_FALSE(run.options.keeps_data);
   EXPECT_EQ(run.options.on_loss_reason, "the default");
   EXPECT_EQ(run.needs, Fact::kNone);
   EXPECT_FALSE(run.done);
@@ -53,7 +53,7 @@ const Meaning kTraining[] = {
     {{"--run", "mine"}, [](const RunOptions& o) { return o.rank.run == "mine"; }},
     {{"--socket", "unix:/s"},
      [](const RunOptions& o) {
-       return o.rank.socket == "unix:/s" && !o.own_daemon && o.data_stays;
+       return o.rank.socket == "unix:/s" && !o.own_daemon && o.keeps_data;
      }},
     {{"--device", "cuda:1"}, [](const RunOptions& o) { return o.rank.device == "cuda:1"; }},
     {{"--pin"}, [](const RunOptions& o) { return o.rank.pin; }},
@@ -84,12 +84,12 @@ const Meaning kTraining[] = {
      }},
     {{"--check-replicas", "4"},
      [](const RunOptions& o) { return o.rank.check_replicas_every == 4; }},
-    {{"--data-dir", "d"}, [](const RunOptions& o) { return o.data_stays; }},
-    {{"--keep"}, [](const RunOptions& o) { return o.data_stays; }},
+    {{"--data-dir", "d"}, [](const RunOptions& o) { return o.keeps_data; }},
+    {{"--keep"}, [](const RunOptions& o) { return o.keeps_data; }},
     {{"--io", "pwritev"}, [](const RunOptions& o) { return o.io == "pwritev"; }},
     {{"--report", "r.json"}, [](const RunOptions& o) { return o.report_file == "r.json"; }},
     {{"--metrics", "m"},
-     [](const RunOptions& o) { return o.metrics_file == "m" && o.rank.tell_routing; }},
+     [](const RunOptions& o) { return o.metrics_file == "m" && o.rank.report_routing; }},
     {{"--events", "e"}, [](const RunOptions& o) { return o.events_file == "e"; }},
     {{"--json"}, [](const RunOptions& o) { return o.print_report; }},
 };

@@ -28,9 +28,9 @@ std::vector<std::unique_ptr<Comm>> make_comms(CommKind kind, uint32_t size, uint
 std::vector<std::unique_ptr<Comm>> make_comms_with_threads(CommKind kind, uint32_t size,
                                                            uint32_t timeout_ms) {
   auto comms = make_comms(kind, size, timeout_ms);
-  auto beside = make_comms(kind, size, timeout_ms);
+  auto second = make_comms(kind, size, timeout_ms);
   for (uint32_t rank = 0; rank < size; ++rank) {
-    comms[rank] = with_comm_thread(std::move(comms[rank]), std::move(beside[rank]));
+    comms[rank] = with_comm_thread(std::move(comms[rank]), std::move(second[rank]));
   }
   return comms;
 }

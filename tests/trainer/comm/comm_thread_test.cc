@@ -36,14 +36,14 @@ TEST_P(CommThreadTest, JobsRunInOrderBesideCollectives) {
   constexpr int kJobs = 50;
   auto comms = make(3);
   on_all_ranks(comms, [&](Comm& comm) {
-    CommThread& thread = *comm.beside();
+    CommThread& thread = *comm.comm_thread();
     std::vector<int> order;
     std::vector<int64_t> sums(kJobs);
     std::vector<Job> jobs;
     for (int i = 0; i < kJobs; ++i) {
-      jobs.push_back(thread.submit([&, i](Comm& beside) {
+      jobs.push_back(thread.submit([&, i](Comm& second) {
         order.push_back(i);
-        return add_one_of_each(beside, sums[static_cast<size_t>(i)]);
+        return add_one_of_each(second, sums[static_cast<size_t>(i)]);
       }));
       int64_t sum = 0;
       ASSERT_TRUE(add_one_of_each(comm, sum).ok());
@@ -62,11 +62,11 @@ TEST_P(CommThreadTest, CountsWaitsForJobs) {
   on_all_ranks(comms, [&](Comm& comm) {
     int64_t sum = 0;
     const Job job =
-        comm.beside()->submit([&](Comm& beside) { return add_one_of_each(beside, sum); });
+        comm.comm_thread()->submit([&](Comm& second) { return add_one_of_each(second, sum); });
     const int64_t before_ns = comm.waited_ns();
-    ASSERT_TRUE(comm.beside()->wait(job).ok());
-    EXPECT_EQ(comm.waited_ns() - before_ns, comm.beside()->waited_ns());
-    EXPECT_GT(comm.beside()->waited_ns(), 0);
+    ASSERT_TRUE(comm.comm_thread()->wait(job).ok());
+    EXPECT_EQ(comm.waited_ns() - before_ns, comm.comm_thread()->waited_ns());
+    EXPECT_GT(comm.comm_thread()->waited_ns(), 0);
     ASSERT_TRUE(comm.barrier().ok());
   });
 }
@@ -75,15 +75,15 @@ TEST_P(CommThreadTest, FailedJobAbortsBothCommunicatorsOnAllRanks) {
   auto comms = make(3);
   on_all_ranks(comms, [&](Comm& comm) {
     int64_t sum = 0;
-    const Job job = comm.beside()->submit([&](Comm& beside) -> Status {
-      if (beside.rank() == 1) return ckpt::make_error(ErrorCode::kIo, "no memory for experts");
-      return add_one_of_each(beside, sum);
+    const Job job = comm.comm_thread()->submit([&](Comm& second) -> Status {
+      if (second.rank() == 1) return ckpt::make_error(ErrorCode::kIo, "no memory for experts");
+      return add_one_of_each(second, sum);
     });
     // Each rank is in another place when it happens.
     if (comm.rank() == 0) {
       EXPECT_FALSE(comm.barrier().ok());
     }
-    const Status waited = comm.beside()->wait(job);
+    const Status waited = comm.comm_thread()->wait(job);
     ASSERT_FALSE(waited.ok());
     EXPECT_EQ(waited.error().code, comm.rank() == 1 ? ErrorCode::kIo : ErrorCode::kAborted);
     EXPECT_FALSE(comm.barrier().ok());
@@ -107,7 +107,7 @@ TEST_P(CommThreadTest, JobsInheritCpusOfCreatingThread) {
   std::thread([&] {
     ASSERT_EQ(::sched_setaffinity(0, sizeof last, &last), 0);
     auto comms = make(2);
-    const Job job = comms[0]->beside()->submit([&](Comm&) {
+    const Job job = comms[0]->comm_thread()->submit([&](Comm&) {
       EXPECT_EQ(::sched_getaffinity(0, sizeof of_job, &of_job), 0);
       return Status();
     });
@@ -121,7 +121,7 @@ TEST_P(CommThreadTest, AbortedCollectiveReturnsErrorOfFailedJob) {
   auto comms = make(3);
   on_all_ranks(comms, [&](Comm& comm) {
     if (comm.rank() == 1) {
-      (void)comm.beside()->submit([](Comm&) -> Status {
+      (void)comm.comm_thread()->submit([](Comm&) -> Status {
         return ckpt::make_error(ErrorCode::kIo, "no memory for experts");
       });
     }
@@ -129,8 +129,8 @@ TEST_P(CommThreadTest, AbortedCollectiveReturnsErrorOfFailedJob) {
     if (comm.rank() == 2) {
       int64_t sum = 0;
       const Job job =
-          comm.beside()->submit([&](Comm& beside) { return add_one_of_each(beside, sum); });
-      EXPECT_FALSE(comm.beside()->wait(job).ok());
+          comm.comm_thread()->submit([&](Comm& second) { return add_one_of_each(second, sum); });
+      EXPECT_FALSE(comm.comm_thread()->wait(job).ok());
     }
     const Status met = comm.barrier();
     ASSERT_FALSE(met.ok());
@@ -150,8 +150,8 @@ TEST_P(CommThreadTest, LaterFailuresKeepReasonOfAbort) {
   comms[0]->abort("epoch 3 ended");
   int64_t sum = 0;
   const Job job =
-      comms[0]->beside()->submit([&](Comm& beside) { return add_one_of_each(beside, sum); });
-  EXPECT_FALSE(comms[0]->beside()->wait(job).ok());
+      comms[0]->comm_thread()->submit([&](Comm& second) { return add_one_of_each(second, sum); });
+  EXPECT_FALSE(comms[0]->comm_thread()->wait(job).ok());
   const Status met = comms[0]->barrier();
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.error().code, ErrorCode::kAborted);
@@ -167,11 +167,11 @@ TEST_P(CommThreadTest, FailureOfFirstCommunicatorEndsJobWait) {
     }
     int64_t sum = 0;
     const Job job =
-        comm.beside()->submit([&](Comm& beside) { return add_one_of_each(beside, sum); });
+        comm.comm_thread()->submit([&](Comm& second) { return add_one_of_each(second, sum); });
     if (comm.rank() == 0) {
       EXPECT_FALSE(comm.barrier().ok());
     }
-    const Status waited = comm.beside()->wait(job);
+    const Status waited = comm.comm_thread()->wait(job);
     ASSERT_FALSE(waited.ok());
     EXPECT_EQ(waited.error().code, ErrorCode::kAborted) << waited.error().message;
   });
@@ -182,12 +182,12 @@ TEST_P(CommThreadTest, AbortFromAnotherThreadEndsJobWait) {
   auto comms = make(2);
   std::promise<void> runs;
   int64_t sum = 0;
-  const Job job = comms[0]->beside()->submit([&](Comm& beside) {
+  const Job job = comms[0]->comm_thread()->submit([&](Comm& second) {
     runs.set_value();
-    return add_one_of_each(beside, sum);  // rank 1 never comes
+    return add_one_of_each(second, sum);  // rank 1 never comes
   });
   runs.get_future().wait();
-  auto blocked = std::async(std::launch::async, [&] { return comms[0]->beside()->wait(job); });
+  auto blocked = std::async(std::launch::async, [&] { return comms[0]->comm_thread()->wait(job); });
   comms[0]->abort("epoch 3 ended");
   const Status waited = blocked.get();
   ASSERT_FALSE(waited.ok());
@@ -203,7 +203,7 @@ TEST_P(CommThreadTest, JobsAfterFailedJobAreDropped) {
   auto comms = make(2);
   bool ran = false;
   std::promise<void> both;
-  CommThread& thread = *comms[0]->beside();
+  CommThread& thread = *comms[0]->comm_thread();
   const Job failing = thread.submit([&](Comm&) -> Status {
     both.get_future().wait();
     return ckpt::make_error(ErrorCode::kIo, "broken");
@@ -222,9 +222,9 @@ TEST_P(CommThreadTest, JobsAfterFailedJobAreDropped) {
 TEST_P(CommThreadTest, CommunicatorDestructionEndsItsJobs) {
   auto comms = make(2);
   std::vector<float> values(100'000);
-  const Job job = comms[0]->beside()->submit(
-      [&](Comm& beside) { return beside.all_reduce_sum(std::span(values)); });
-  const Job queued = comms[0]->beside()->submit([](Comm& beside) { return beside.barrier(); });
+  const Job job = comms[0]->comm_thread()->submit(
+      [&](Comm& second) { return second.all_reduce_sum(std::span(values)); });
+  const Job queued = comms[0]->comm_thread()->submit([](Comm& second) { return second.barrier(); });
   comms[0].reset();
   EXPECT_FALSE(job.settle().ok());
   EXPECT_FALSE(queued.settle().ok());

@@ -31,7 +31,7 @@ TEST(DeviceCollectivesTest, SharedGpuDisablesNcclAndFirstRankReports) {
   const DeviceCollectives chosen = choose_collectives(std::vector<int64_t>{5, 7, 8, 7, 8});
   EXPECT_FALSE(chosen.nccl);
   EXPECT_EQ(chosen.reason, "ranks 1 and 3 have the same GPU");
-  EXPECT_EQ(chosen.told_by, 1u);
+  EXPECT_EQ(chosen.reporting_rank, 1u);
 }
 
 // A missing GPU takes precedence over a shared one: only the rank without a GPU knows the cause.
@@ -39,7 +39,7 @@ TEST(DeviceCollectivesTest, RankWithoutGpuDisablesNcclAndReports) {
   const DeviceCollectives chosen = choose_collectives(std::vector<int64_t>{7, 7, kNone, kNone});
   EXPECT_FALSE(chosen.nccl);
   EXPECT_EQ(chosen.reason, "rank 2 has no GPU that NCCL can use");
-  EXPECT_EQ(chosen.told_by, 2u);
+  EXPECT_EQ(chosen.reporting_rank, 2u);
 }
 
 TEST(DeviceCollectivesTest, GpuIdentityDependsOnHostAndBusId) {

@@ -74,7 +74,7 @@ TEST_F(CudaTrainingTest, ExpertsFollowTheLoad) {
   const std::vector<std::string> skewed = {
       "--ranks",       "3",   "--steps", "5", "--experts",          "6", "--batch",     "6",
       "--router-skew", "1.5", "--slots", "3", "--checkpoint-every", "1", "--placement", "frontier"};
-  const auto as_ever = train_on_gpu("stays.json", skewed);
+  const auto baseline = train_on_gpu("stays.json", skewed);
   for (const char* on_loss : {"continue", "restart"}) {
     SCOPED_TRACE(on_loss);
     std::vector<std::string> moving = skewed;
@@ -90,7 +90,7 @@ TEST_F(CudaTrainingTest, ExpertsFollowTheLoad) {
     EXPECT_EQ(first.at("gain_ms"), 0) << "nothing measures it";
     EXPECT_EQ(losses(report).size(), 5u);
     for (const auto& [step, loss] : losses(report)) {
-      EXPECT_NEAR(loss, losses(as_ever)[step], 1e-5) << "step " << step;
+      EXPECT_NEAR(loss, losses(baseline)[step], 1e-5) << "step " << step;
     }
   }
 }

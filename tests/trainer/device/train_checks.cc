@@ -217,11 +217,11 @@ void check_sharded_beside(Checker& c, const Sizes& sizes, Precision precision) {
                     .make_device = on_gpu(precision),
                     .experts = ExpertState::kSharded};
   auto at_once = first_of(c, training);
-  training.beside = true;
-  const auto beside = first_of(c, training);
-  if (!at_once || !beside) return;
-  c.expect_equal(beside->losses, at_once->losses, "losses");
-  c.expect(merge(at_once->state, beside->state) == 0, "other parameters or moments");
+  training.threaded = true;
+  const auto threaded = first_of(c, training);
+  if (!at_once || !threaded) return;
+  c.expect_equal(threaded->losses, at_once->losses, "losses");
+  c.expect(merge(at_once->state, threaded->state) == 0, "other parameters or moments");
 }
 
 void check_repeats(Checker& c, const Sizes& sizes, Precision precision) {

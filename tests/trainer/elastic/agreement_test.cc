@@ -11,13 +11,13 @@ namespace {
 
 using testing::ElementsAre;
 
-RankStand at(uint64_t step, bool pending = false, uint64_t changes = 0) {
+RankStatus at(uint64_t step, bool pending = false, uint64_t changes = 0) {
   return {.has_state = true, .applied = step, .pending = pending, .changes = changes};
 }
 
 TEST(AgreementTest, AllApplyStepThatAnyApplied) {
-  const std::vector<RankStand> stands = {at(7, true), at(8), at(7, true)};
-  const auto agreed = agree(stands);
+  const std::vector<RankStatus> statuses = {at(7, true), at(8), at(7, true)};
+  const auto agreed = agree(statuses);
   ASSERT_TRUE(agreed.ok());
   EXPECT_EQ(agreed->step, 8u);
   EXPECT_THAT(agreed->applies, ElementsAre(true, false, true));
@@ -26,35 +26,35 @@ TEST(AgreementTest, AllApplyStepThatAnyApplied) {
 }
 
 TEST(AgreementTest, UnappliedStepIsRepeated) {
-  const std::vector<RankStand> stands = {at(7, true), at(7), at(7, true)};
-  const auto agreed = agree(stands);
+  const std::vector<RankStatus> statuses = {at(7, true), at(7), at(7, true)};
+  const auto agreed = agree(statuses);
   EXPECT_EQ(agreed->step, 7u);
   EXPECT_THAT(agreed->applies, ElementsAre(false, false, false));
   EXPECT_TRUE(agreed->repeats);
 }
 
 TEST(AgreementTest, RankThatCannotCatchUpLosesState) {
-  const std::vector<RankStand> stands = {at(7), at(8), at(5, true), {}};
-  const auto agreed = agree(stands);
+  const std::vector<RankStatus> statuses = {at(7), at(8), at(5, true), {}};
+  const auto agreed = agree(statuses);
   EXPECT_THAT(agreed->state, ElementsAre(false, true, false, false));
   EXPECT_EQ(agreed->source, 1u);
 }
 
 TEST(AgreementTest, SourceHasMostChanges) {
-  const std::vector<RankStand> stands = {at(7, false, 3), {}, at(7, false, 4), at(7, false, 4)};
-  const auto agreed = agree(stands);
+  const std::vector<RankStatus> statuses = {at(7, false, 3), {}, at(7, false, 4), at(7, false, 4)};
+  const auto agreed = agree(statuses);
   EXPECT_EQ(agreed->source, 2u);
   EXPECT_EQ(agreed->changes, 4u);
 }
 
-TEST(AgreementTest, FailsIfNoRankHasState) { EXPECT_FALSE(agree(std::vector<RankStand>(3)).ok()); }
+TEST(AgreementTest, FailsIfNoRankHasState) { EXPECT_FALSE(agree(std::vector<RankStatus>(3)).ok()); }
 
 TEST(AgreementTest, StandsSurviveTheWire) {
-  const RankStand stand = at(1'000'000, true, 17);
-  const RankStand back = stand_from(to_values(stand));
-  EXPECT_EQ(back.applied, stand.applied);
-  EXPECT_EQ(back.pending, stand.pending);
-  EXPECT_EQ(back.changes, stand.changes);
+  const RankStatus status = at(1'000'000, true, 17);
+  const RankStatus back = status_from(to_values(status));
+  EXPECT_EQ(back.applied, status.applied);
+  EXPECT_EQ(back.pending, status.pending);
+  EXPECT_EQ(back.changes, status.changes);
   EXPECT_TRUE(back.has_state);
 }
 
@@ -66,19 +66,19 @@ TEST(AgreementProperty, SurvivorsReachOneStepAndKeepState) {
     const uint32_t ranks = 1 + random() % 8;
     const uint32_t entered = random() % (ranks + 1);
     const uint32_t left = entered == ranks ? random() % (ranks + 1) : 0;
-    std::vector<RankStand> stands;
+    std::vector<RankStatus> statuses;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
-      if (random() % 3 == 0 && (rank + 1 < ranks || !stands.empty())) continue;  // dead
-      stands.push_back(rank < left ? at(8) : at(7, rank < entered));
+      if (random() % 3 == 0 && (rank + 1 < ranks || !statuses.empty())) continue;  // dead
+      statuses.push_back(rank < left ? at(8) : at(7, rank < entered));
     }
-    bool anybody_applied = false;
-    for (const RankStand& stand : stands) anybody_applied |= stand.applied == 8;
-    const auto agreed = agree(stands);
+    bool any_applied = false;
+    for (const RankStatus& status : statuses) any_applied |= status.applied == 8;
+    const auto agreed = agree(statuses);
     ASSERT_TRUE(agreed.ok());
-    EXPECT_EQ(agreed->step, anybody_applied ? 8u : 7u);
-    for (size_t i = 0; i < stands.size(); ++i) {
+    EXPECT_EQ(agreed->step, any_applied ? 8u : 7u);
+    for (size_t i = 0; i < statuses.size(); ++i) {
       EXPECT_TRUE(agreed->state[i]) << "no survivor loses its state";
-      EXPECT_EQ(stands[i].applied + (agreed->applies[i] ? 1 : 0), agreed->step);
+      EXPECT_EQ(statuses[i].applied + (agreed->applies[i] ? 1 : 0), agreed->step);
     }
   }
 }

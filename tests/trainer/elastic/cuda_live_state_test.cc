@@ -47,15 +47,15 @@ TEST_F(CudaLiveStateTest, GroupsShrinkAndGrow) {
 TEST_F(CudaLiveStateTest, LossInAnyPhaseKeepsReplicatedExperts) {
   const std::vector<float> expected = undisturbed(2);
   for (int phase = 0; phase <= 4; ++phase) {
-    const auto who = static_cast<size_t>(phase % 3);
-    SCOPED_TRACE(testing::Message() << "rank " << who << " in phase " << phase);
+    const auto victim = static_cast<size_t>(phase % 3);
+    SCOPED_TRACE(testing::Message() << "rank " << victim << " in phase " << phase);
     Group group = start(4, {.policy = PolicyName::kLazarus, .slots = 5, .replicas_min = 3});
     train(group, 1);
     group.erase(group.begin() + 3);
     (void)all(group, [&](Rank& rank, Comm& comm) {
-      return rank.change(comm, &rank == group[who].get() ? phase : -1);
+      return rank.change(comm, &rank == group[victim].get() ? phase : -1);
     });
-    group.erase(group.begin() + static_cast<ptrdiff_t>(who));
+    group.erase(group.begin() + static_cast<ptrdiff_t>(victim));
     change(group);
     EXPECT_THAT(group[0]->live.lost(), IsEmpty());
     train(group, 1);

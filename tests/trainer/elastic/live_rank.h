@@ -72,7 +72,7 @@ struct Rank {
   }
   // Keeps the members; every rank gets the experts of the next rank.
   Status rotate(Comm& comm, int dies_in = -1) {
-    live.stay(comm.size());
+    live.agree_unchanged(comm.size());
     ComputePlacement next = placement;
     for (LayerSlots& layer : next.slots) std::rotate(layer.begin(), layer.begin() + 1, layer.end());
     const PlanPlacement planner = [next](uint32_t, const auto&, const auto&) {

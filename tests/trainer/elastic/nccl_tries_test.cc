@@ -14,16 +14,16 @@ TEST(NcclTriesTest, InVainAfterThreeFailuresWithoutLoss) {
   NcclTries tries;
   tries.epoch_opened(/*lost=*/false);
   for (uint32_t i = 0; i < NcclTries::kMax; ++i) {
-    EXPECT_FALSE(tries.in_vain()) << i;
+    EXPECT_FALSE(tries.exhausted()) << i;
     fail_try(tries, /*lost=*/false);
   }
-  EXPECT_TRUE(tries.in_vain());
+  EXPECT_TRUE(tries.exhausted());
 }
 
 TEST(NcclTriesTest, LossResetsFailureCount) {
   NcclTries tries;
   for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) fail_try(tries, /*lost=*/i % 3 == 2);
-  EXPECT_FALSE(tries.in_vain());
+  EXPECT_FALSE(tries.exhausted());
 }
 
 TEST(NcclTriesTest, WorkingGroupResetsFailureCount) {
@@ -33,14 +33,14 @@ TEST(NcclTriesTest, WorkingGroupResetsFailureCount) {
     if (i % 3 == 2) tries.worked();
     tries.epoch_opened(/*lost=*/false);
   }
-  EXPECT_FALSE(tries.in_vain());
+  EXPECT_FALSE(tries.exhausted());
 }
 
 // The ranks did not agree on a group, or the group does not use NCCL.
 TEST(NcclTriesTest, UntriedEpochsDoNotCountAsFailures) {
   NcclTries tries;
   for (uint32_t i = 0; i < 3 * NcclTries::kMax; ++i) tries.epoch_opened(/*lost=*/false);
-  EXPECT_FALSE(tries.in_vain());
+  EXPECT_FALSE(tries.exhausted());
 }
 
 }  // namespace

@@ -40,12 +40,12 @@ class RecorderTest : public testing::Test {
                                     .max_over_mean = 1.5}));
     }
   }
-  void saved(uint64_t step, bool durable, std::vector<uint32_t> told_by = {0, 1}) {
+  void saved(uint64_t step, bool durable, std::vector<uint32_t> reporters = {0, 1}) {
     recorder_.add(
         event(0, step,
               TakingEvent{
                   .bytes = 200, .bytes_kept = 30, .rank_bytes_max = 120, .rank_bytes_mean = 100}));
-    for (const uint32_t rank : told_by) {
+    for (const uint32_t rank : reporters) {
       recorder_.add(event(rank, step,
                           SnapshotEvent{.durable = durable,
                                         .bytes = 80 + 40 * rank,

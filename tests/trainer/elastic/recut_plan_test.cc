@@ -21,14 +21,14 @@ TEST(RecutPlanTest, RemainingRanksGetEqualRangesOthersNone) {
 }
 
 TEST(RecutPlanTest, ALostRangeMakesTheGroupIncomplete) {
-  const std::vector<CutStand> stands = {{.held = {0, 3}}, {.held = {6, 10}}};
-  EXPECT_FALSE(agree_on_cut(stands, 10).whole);
+  const std::vector<CutStatus> statuses = {{.held = {0, 3}}, {.held = {6, 10}}};
+  EXPECT_FALSE(agree_on_cut(statuses, 10).whole);
 }
 
 TEST(RecutPlanTest, ARecutThatNoRankCompletedIsUndone) {
-  const std::vector<CutStand> stands = {{.held = {0, 5}, .filled = true, .next = {0, 3}},
-                                        {.held = {5, 10}, .filled = true, .next = {3, 6}}};
-  const CutAgreement agreement = agree_on_cut(stands, 10);
+  const std::vector<CutStatus> statuses = {{.held = {0, 5}, .filled = true, .next = {0, 3}},
+                                           {.held = {5, 10}, .filled = true, .next = {3, 6}}};
+  const CutAgreement agreement = agree_on_cut(statuses, 10);
   EXPECT_TRUE(agreement.whole);
   EXPECT_FALSE(agreement.adopts);
   EXPECT_THAT(agreement.held, ElementsAre(ElementRange{0, 5}, ElementRange{5, 10}));
@@ -36,10 +36,10 @@ TEST(RecutPlanTest, ARecutThatNoRankCompletedIsUndone) {
 
 // Rank 0 has released its old range; the others were lost from the barrier.
 TEST(RecutPlanTest, AllRanksCompleteRecutThatOneCompleted) {
-  const std::vector<CutStand> stands = {{.held = {0, 3}},
-                                        {.held = {5, 10}, .filled = true, .next = {3, 6}},
-                                        {.filled = true, .next = {6, 10}}};
-  const CutAgreement agreement = agree_on_cut(stands, 10);
+  const std::vector<CutStatus> statuses = {{.held = {0, 3}},
+                                           {.held = {5, 10}, .filled = true, .next = {3, 6}},
+                                           {.filled = true, .next = {6, 10}}};
+  const CutAgreement agreement = agree_on_cut(statuses, 10);
   EXPECT_TRUE(agreement.whole);
   EXPECT_TRUE(agreement.adopts);
   EXPECT_THAT(agreement.held,
@@ -47,9 +47,9 @@ TEST(RecutPlanTest, AllRanksCompleteRecutThatOneCompleted) {
 }
 
 TEST(RecutPlanTest, CutStandsRoundTrip) {
-  const CutStand stand{.held = {2, 7}, .filled = true, .next = {4, 11}};
-  EXPECT_EQ(to_values(stand).size(), kCutStandValues);
-  EXPECT_EQ(cut_stand_from(to_values(stand)), stand);
+  const CutStatus status{.held = {2, 7}, .filled = true, .next = {4, 11}};
+  EXPECT_EQ(to_values(status).size(), kCutStatusValues);
+  EXPECT_EQ(cut_status_from(to_values(status)), status);
 }
 
 // Result of a plan: elements of expert 0 that each rank holds afterwards, and how often each
@@ -132,9 +132,9 @@ TEST(RecutPlanProperty, EveryElementMovesOnceWithinTheBuffers) {
                          .buffer_bytes = 12 * 2 * (1 + random() % 50)};
     // A re-cut that was interrupted leaves ranges that overlap.
     if (random() % 3 == 0) request.held[random() % ranks] = {0, elements / 2};
-    std::vector<CutStand> stands;
-    for (const ElementRange& range : request.held) stands.push_back({.held = range});
-    if (!agree_on_cut(stands, elements).whole) continue;
+    std::vector<CutStatus> statuses;
+    for (const ElementRange& range : request.held) statuses.push_back({.held = range});
+    if (!agree_on_cut(statuses, elements).whole) continue;
     const RecutPlan plan = plan_recut(request);
     AppliedPlan applied(request, plan);
     uint64_t bytes = 0;

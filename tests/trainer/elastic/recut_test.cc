@@ -24,7 +24,7 @@ struct ShardedRank : Rank {
   // (empty: all) hold all state afterwards.
   Status change(Comm& comm, const std::vector<bool>& stays = {}, int dies_in = -1) {
     CKPT_TRY(fail_in_phase(0, comm, dies_in));
-    CKPT_ASSIGN(whole, recut.is_whole(comm, live.stand()));
+    CKPT_ASSIGN(whole, recut.is_whole(comm, live.status()));
     if (!whole) return {};
     CKPT_TRY(live.agree(comm));
     CKPT_TRY(fail_in_phase(1, comm, dies_in));
@@ -247,7 +247,7 @@ TEST_F(RecutTest, AllRanksCompleteRecutThatSomeCompleted) {
   train_sharded(group, 2);
   group.push_back(make_sharded(2, 0));
   (void)on_all(group, [&](ShardedRank& rank, Comm& comm) -> Status {
-    CKPT_ASSIGN(rank.whole, rank.recut.is_whole(comm, rank.live.stand()));
+    CKPT_ASSIGN(rank.whole, rank.recut.is_whole(comm, rank.live.status()));
     CKPT_TRY(rank.live.agree(comm));
     CKPT_TRY(rank.recut.move(comm, {}, rank.progress.step));
     rank.live.is_whole();

@@ -61,14 +61,14 @@ TEST(RunOutcome, StopAtOnceAfterAFailureChangesNothing) {
 
 TEST(RunOutcome, UrgentStopShortensDrain) {
   const uint64_t unhurried_ms = RunOutcome().drain_ms();
-  RunOutcome in_vain;
-  in_vain.saved_in_vain();
-  EXPECT_LT(in_vain.drain_ms(), unhurried_ms);
+  RunOutcome unsaved;
+  unsaved.last_save_failed();
+  EXPECT_LT(unsaved.drain_ms(), unhurried_ms);
   RunOutcome stopped;
   stopped.asked_to_stop(SIGTERM, 1);
-  EXPECT_EQ(stopped.drain_ms(), in_vain.drain_ms());
+  EXPECT_EQ(stopped.drain_ms(), unsaved.drain_ms());
   stopped.fail_unsaved(disk_error());
-  EXPECT_LT(stopped.drain_ms(), in_vain.drain_ms());
+  EXPECT_LT(stopped.drain_ms(), unsaved.drain_ms());
 }
 
 TEST(RunOutcome, UnsavedLimitStopsRunByItself) {

@@ -42,7 +42,7 @@ class SaveMonitorTest : public testing::Test {
     for (uint32_t rank = 0; rank < 4; ++rank) add({.rank = rank, .step = step}, waits);
     now_ns_ += StallWatch::kGatherNs;
   }
-  std::vector<std::string> lines() { return monitor_.look({}, now_ns_).lines; }
+  std::vector<std::string> lines() { return monitor_.poll({}, now_ns_).lines; }
 
   SaveMonitor monitor_{{.socket = "/s"}};
   uint64_t now_ns_ = kOneSecondNs;

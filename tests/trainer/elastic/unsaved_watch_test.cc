@@ -19,13 +19,13 @@ class UnsavedWatchTest : public testing::Test {
   static UnsavedOptions options() { return {.socket = "/s"}; }
   static UnsavedWatch::Daemon silent(uint64_t ms) { return {.silent_ms = ms}; }
   // Looks every 250 ms from one second to another at a ckptd that fell silent at `since`.
-  std::vector<std::string> look_at_silence(UnsavedWatch& watch, uint64_t since, uint64_t from,
-                                           uint64_t to) {
+  std::vector<std::string> poll_while_silent(UnsavedWatch& watch, uint64_t since, uint64_t from,
+                                             uint64_t to) {
     std::vector<std::string> lines;
     for (uint64_t ms = from * 1'000; ms < to * 1'000; ms += 250) {
-      const auto look = watch.look(silent(ms - since * 1'000), ms * 1'000'000);
-      lines.insert(lines.end(), look.lines.begin(), look.lines.end());
-      if (look.verdict != Verdict::kContinue) verdicts_.push_back(look.verdict);
+      const auto finding = watch.poll(silent(ms - since * 1'000), ms * 1'000'000);
+      lines.insert(lines.end(), finding.lines.begin(), finding.lines.end());
+      if (finding.verdict != Verdict::kContinue) verdicts_.push_back(finding.verdict);
     }
     return lines;
   }
@@ -37,18 +37,18 @@ TEST_F(UnsavedWatchTest, SilenceIsReportedWithinTwoSecondsThenRarely) {
   watch.begins(0, kSecondNs);
   watch.stepped(25);
   watch.durable(20, 9 * kSecondNs);
-  EXPECT_THAT(look_at_silence(watch, 10, 10, 12),
+  EXPECT_THAT(poll_while_silent(watch, 10, 10, 12),
               ElementsAre("no checkpoint since step 20: ckptd at /s does not answer; retrying"));
   watch.stepped(500);
-  const auto lines = look_at_silence(watch, 10, 12, 70);
+  const auto lines = poll_while_silent(watch, 10, 12, 70);
   ASSERT_EQ(lines.size(), 3u) << "after 4, 8 and 16 more seconds, the next after 32";
   for (const std::string& line : lines) {
     EXPECT_THAT(line, HasSubstr("no checkpoint since step 20: ckptd at /s does not answer; "
                                 "retrying (no answer for "));
     EXPECT_THAT(line, HasSubstr("training is at step 500)"));
   }
-  EXPECT_THAT(watch.look({}, 70 * kSecondNs).lines, ElementsAre("ckptd at /s answers again"));
-  EXPECT_THAT(watch.look({}, 71 * kSecondNs).lines, IsEmpty());
+  EXPECT_THAT(watch.poll({}, 70 * kSecondNs).lines, ElementsAre("ckptd at /s answers again"));
+  EXPECT_THAT(watch.poll({}, 71 * kSecondNs).lines, IsEmpty());
   EXPECT_THAT(verdicts_, IsEmpty()) << "training goes on";
 }
 
@@ -57,7 +57,7 @@ TEST_F(UnsavedWatchTest, ReportHasThePeriodWithoutACheckpoint) {
   watch.begins(0, kSecondNs);
   watch.stepped(25);
   watch.durable(20, 9 * kSecondNs);
-  (void)look_at_silence(watch, 10, 10, 20);
+  (void)poll_while_silent(watch, 10, 10, 20);
   watch.unanswered(25, 12 * kSecondNs);
   watch.stepped(40);
   auto periods = watch.periods(20 * kSecondNs);
@@ -81,9 +81,9 @@ TEST_F(UnsavedWatchTest, SilenceThatCostNoCheckpointIsNoPeriod) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.stepped(10);
-  (void)look_at_silence(watch, 10, 10, 12);
+  (void)poll_while_silent(watch, 10, 10, 12);
   EXPECT_EQ(watch.periods(12 * kSecondNs).size(), 1u) << "while it lasts";
-  (void)watch.look({}, 12 * kSecondNs);
+  (void)watch.poll({}, 12 * kSecondNs);
   EXPECT_THAT(watch.periods(13 * kSecondNs), IsEmpty());
   watch.durable(1'000, 7'200 * kSecondNs);
   EXPECT_THAT(watch.periods(7'200 * kSecondNs), IsEmpty());
@@ -94,9 +94,9 @@ TEST_F(UnsavedWatchTest, PeriodOfASilenceEndsWithACheckpoint) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.stepped(10);
-  (void)look_at_silence(watch, 10, 10, 12);
+  (void)poll_while_silent(watch, 10, 10, 12);
   watch.unanswered(10, 12 * kSecondNs);
-  (void)watch.look({}, 18 * kSecondNs);
+  (void)watch.poll({}, 18 * kSecondNs);
   auto periods = watch.periods(20 * kSecondNs);
   ASSERT_EQ(periods.size(), 1u);
   EXPECT_DOUBLE_EQ(periods[0].ms, 10'000) << "nothing is durable yet";
@@ -112,9 +112,9 @@ TEST_F(UnsavedWatchTest, PeriodOfTwoSilencesBeginsWithTheFirst) {
   watch.begins(0, kSecondNs);
   watch.stepped(10);
   watch.saving(10, 10 * kSecondNs);
-  (void)look_at_silence(watch, 11, 11, 14);
-  (void)watch.look({}, 15 * kSecondNs);
-  (void)look_at_silence(watch, 20, 20, 24);
+  (void)poll_while_silent(watch, 11, 11, 14);
+  (void)watch.poll({}, 15 * kSecondNs);
+  (void)poll_while_silent(watch, 20, 20, 24);
   watch.durable(10, 30 * kSecondNs);
   const auto periods = watch.periods(30 * kSecondNs);
   ASSERT_EQ(periods.size(), 1u);
@@ -126,9 +126,9 @@ TEST_F(UnsavedWatchTest, FailureIsTheCauseAgainAfterASilence) {
   watch.begins(0, kSecondNs);
   watch.stepped(10);
   watch.failed(5, "disk full", 2 * kSecondNs);
-  (void)look_at_silence(watch, 10, 10, 12);
+  (void)poll_while_silent(watch, 10, 10, 12);
   EXPECT_EQ(watch.cause(), "ckptd at /s does not answer");
-  (void)watch.look({}, 12 * kSecondNs);
+  (void)watch.poll({}, 12 * kSecondNs);
   EXPECT_EQ(watch.cause(), "disk full");
   const auto periods = watch.periods(20 * kSecondNs);
   ASSERT_EQ(periods.size(), 1u);
@@ -167,10 +167,10 @@ TEST_F(UnsavedWatchTest, ReportMatchesLoggedPeriod) {
   watch.begins(0, kSecondNs);
   watch.durable(20, 9 * kSecondNs);
   watch.stepped(35);
-  EXPECT_THAT(look_at_silence(watch, 10, 10, 12), ElementsAre(HasSubstr("since step 20: ckptd")));
+  EXPECT_THAT(poll_while_silent(watch, 10, 10, 12), ElementsAre(HasSubstr("since step 20: ckptd")));
   watch.unanswered(35, 12 * kSecondNs);
   watch.stepped(123);
-  (void)watch.look({}, 15 * kSecondNs);
+  (void)watch.poll({}, 15 * kSecondNs);
   watch.durable(30, 16 * kSecondNs);  // handed over before the silence
   watch.durable(123, 18 * kSecondNs);
   const auto periods = watch.periods(20 * kSecondNs);
@@ -191,11 +191,11 @@ TEST_F(UnsavedWatchTest, DurableCheckpointEndsLoggedPeriodBeforeAnswer) {
   watch.begins(0, kSecondNs);
   watch.durable(50, 9 * kSecondNs);
   watch.stepped(62);
-  EXPECT_THAT(look_at_silence(watch, 10, 10, 12), ElementsAre(HasSubstr("since step 50: ckptd")));
+  EXPECT_THAT(poll_while_silent(watch, 10, 10, 12), ElementsAre(HasSubstr("since step 50: ckptd")));
   watch.unanswered(70, 12 * kSecondNs);
   watch.stepped(176);
   watch.durable(60, 19 * kSecondNs);
-  (void)watch.look({}, 19 * kSecondNs + 1'000'000);
+  (void)watch.poll({}, 19 * kSecondNs + 1'000'000);
   watch.durable(177, 20 * kSecondNs);
   watch.durable(187, 21 * kSecondNs);
   const auto periods = watch.periods(30 * kSecondNs);
@@ -239,7 +239,7 @@ TEST_F(UnsavedWatchTest, EachGroupReportsStalledLastCheckpoint) {
   watch.stepped(30);
   for (const uint64_t at : {10, 40}) {
     watch.saving(30, at * kSecondNs);
-    EXPECT_THAT(watch.look({}, (at + 6) * kSecondNs).lines,
+    EXPECT_THAT(watch.poll({}, (at + 6) * kSecondNs).lines,
                 ElementsAre(HasSubstr("makes no progress; waiting at most 60 s")));
     watch.membership_changed();
   }
@@ -251,16 +251,16 @@ TEST_F(UnsavedWatchTest, StepLimitWarnsAndContinues) {
   UnsavedWatch watch(limited);
   watch.begins(0, kSecondNs);
   watch.stepped(10);
-  EXPECT_THAT(watch.look({}, 2 * kSecondNs).lines, IsEmpty());
+  EXPECT_THAT(watch.poll({}, 2 * kSecondNs).lines, IsEmpty());
   watch.stepped(11);
-  const auto look = watch.look({}, 3 * kSecondNs);
-  EXPECT_THAT(look.lines, ElementsAre(HasSubstr("no checkpoint since step 0 for 11 steps, more "
-                                                "than the 10 of --unsaved-max")));
-  EXPECT_EQ(look.verdict, Verdict::kContinue);
-  EXPECT_THAT(watch.look({}, 4 * kSecondNs).lines, IsEmpty());
-  EXPECT_EQ(watch.look({}, 9 * kSecondNs).lines.size(), 1u);
+  const auto finding = watch.poll({}, 3 * kSecondNs);
+  EXPECT_THAT(finding.lines, ElementsAre(HasSubstr("no checkpoint since step 0 for 11 steps, more "
+                                                   "than the 10 of --unsaved-max")));
+  EXPECT_EQ(finding.verdict, Verdict::kContinue);
+  EXPECT_THAT(watch.poll({}, 4 * kSecondNs).lines, IsEmpty());
+  EXPECT_EQ(watch.poll({}, 9 * kSecondNs).lines.size(), 1u);
   watch.durable(11, 10 * kSecondNs);
-  EXPECT_THAT(watch.look({}, 60 * kSecondNs).lines, IsEmpty());
+  EXPECT_THAT(watch.poll({}, 60 * kSecondNs).lines, IsEmpty());
 }
 
 TEST_F(UnsavedWatchTest, TimeLimitStopsOnce) {
@@ -269,10 +269,10 @@ TEST_F(UnsavedWatchTest, TimeLimitStopsOnce) {
   limited.stop = true;
   UnsavedWatch watch(limited);
   watch.begins(0, kSecondNs);
-  EXPECT_EQ(watch.look({}, 60 * kSecondNs).verdict, Verdict::kContinue) << "nothing is unsaved";
+  EXPECT_EQ(watch.poll({}, 60 * kSecondNs).verdict, Verdict::kContinue) << "nothing is unsaved";
   watch.stepped(1);
-  EXPECT_EQ(watch.look({}, 60 * kSecondNs).verdict, Verdict::kStop);
-  EXPECT_EQ(watch.look({}, 90 * kSecondNs).verdict, Verdict::kContinue);
+  EXPECT_EQ(watch.poll({}, 60 * kSecondNs).verdict, Verdict::kStop);
+  EXPECT_EQ(watch.poll({}, 90 * kSecondNs).verdict, Verdict::kContinue);
 }
 
 TEST_F(UnsavedWatchTest, LastCheckpointTimesOutWithoutProgress) {
@@ -282,49 +282,49 @@ TEST_F(UnsavedWatchTest, LastCheckpointTimesOutWithoutProgress) {
   watch.saving(30, 10 * kSecondNs);
   // A slow disk that gets on is waited for.
   for (uint64_t at = 10; at < 200; at += 5) {
-    const auto look = watch.look({.bytes_written = at}, at * kSecondNs);
-    EXPECT_EQ(look.verdict, Verdict::kContinue) << at;
+    const auto finding = watch.poll({.bytes_written = at}, at * kSecondNs);
+    EXPECT_EQ(finding.verdict, Verdict::kContinue) << at;
   }
   std::vector<std::string> lines;
   for (uint64_t at = 200; at < 255; ++at) {
-    const auto look = watch.look({.bytes_written = 195}, at * kSecondNs);
-    EXPECT_EQ(look.verdict, Verdict::kContinue) << at;
-    lines.insert(lines.end(), look.lines.begin(), look.lines.end());
+    const auto finding = watch.poll({.bytes_written = 195}, at * kSecondNs);
+    EXPECT_EQ(finding.verdict, Verdict::kContinue) << at;
+    lines.insert(lines.end(), finding.lines.begin(), finding.lines.end());
   }
   EXPECT_THAT(lines, ElementsAre("saving step 30: ckptd at /s makes no progress; waiting at most "
                                  "60 s for it"));
-  EXPECT_EQ(watch.look({.bytes_written = 195}, 256 * kSecondNs).verdict, Verdict::kEnd);
+  EXPECT_EQ(watch.poll({.bytes_written = 195}, 256 * kSecondNs).verdict, Verdict::kEnd);
 }
 
 TEST_F(UnsavedWatchTest, SignalShortensReportedWait) {
-  const auto told = [&](UnsavedWatch::Daemon daemon) {
+  const auto lines_of = [&](UnsavedWatch::Daemon daemon) {
     UnsavedWatch watch(options());
     watch.begins(0, kSecondNs);
     watch.stepped(5);
     watch.saving(5, 10 * kSecondNs);
-    return watch.look(daemon, 12 * kSecondNs).lines;
+    return watch.poll(daemon, 12 * kSecondNs).lines;
   };
   UnsavedWatch::Daemon hangs = silent(1'500);
-  EXPECT_THAT(told(hangs), Contains(HasSubstr("does not answer; waiting at most 60 s for it")));
+  EXPECT_THAT(lines_of(hangs), Contains(HasSubstr("does not answer; waiting at most 60 s for it")));
   hangs.stop_asked = true;
-  EXPECT_THAT(told(hangs), Contains(HasSubstr("does not answer; waiting at most 2 s for it")));
+  EXPECT_THAT(lines_of(hangs), Contains(HasSubstr("does not answer; waiting at most 2 s for it")));
   hangs.starting = true;
-  EXPECT_THAT(told(hangs), Contains(HasSubstr("does not answer; waiting at most 5 s for it")));
+  EXPECT_THAT(lines_of(hangs), Contains(HasSubstr("does not answer; waiting at most 5 s for it")));
 }
 
 TEST_F(UnsavedWatchTest, SilentDaemonEndsWaitAfterSignal) {
   UnsavedWatch watch(options());
   watch.begins(0, kSecondNs);
   watch.stepped(5);
-  EXPECT_FALSE(watch.saves_in_vain({}, 2 * kSecondNs));
-  EXPECT_FALSE(watch.saves_in_vain(silent(1'000), 2 * kSecondNs)) << "it may be busy";
-  EXPECT_TRUE(watch.saves_in_vain(silent(2'000), 2 * kSecondNs));
-  EXPECT_TRUE(watch.saves_in_vain({.silent_ms = 800, .gone = true}, 2 * kSecondNs));
-  EXPECT_FALSE(watch.saves_in_vain({.silent_ms = 800, .gone = true, .starting = true}, kSecondNs));
+  EXPECT_FALSE(watch.cannot_save({}, 2 * kSecondNs));
+  EXPECT_FALSE(watch.cannot_save(silent(1'000), 2 * kSecondNs)) << "it may be busy";
+  EXPECT_TRUE(watch.cannot_save(silent(2'000), 2 * kSecondNs));
+  EXPECT_TRUE(watch.cannot_save({.silent_ms = 800, .gone = true}, 2 * kSecondNs));
+  EXPECT_FALSE(watch.cannot_save({.silent_ms = 800, .gone = true, .starting = true}, kSecondNs));
   // A wait that stood still before the signal ends with it; a save that it began does not.
   watch.saving(5, 10 * kSecondNs);
-  EXPECT_FALSE(watch.saves_in_vain({}, 10 * kSecondNs));
-  EXPECT_TRUE(watch.saves_in_vain({}, 20 * kSecondNs));
+  EXPECT_FALSE(watch.cannot_save({}, 10 * kSecondNs));
+  EXPECT_TRUE(watch.cannot_save({}, 20 * kSecondNs));
 }
 
 TEST_F(UnsavedWatchTest, RollbackCountsFromTheRestoredStep) {

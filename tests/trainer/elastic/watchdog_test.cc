@@ -31,7 +31,7 @@ class WatchdogTest : public testing::Test {
     std::vector<uint32_t> ranks;
     for (const Watchdog::Hang& hang : watchdog_.hanging(now_)) {
       ranks.push_back(hang.rank);
-      last_words_ = hang.what;
+      last_words_ = hang.reason;
     }
     return ranks;
   }
@@ -161,7 +161,7 @@ class SilenceTest : public testing::Test {
     std::vector<uint32_t> ranks;
     for (const Watchdog::Hang& hang : watchdog_.hanging(now_)) {
       ranks.push_back(hang.rank);
-      last_words_ = hang.what;
+      last_words_ = hang.reason;
     }
     return ranks;
   }

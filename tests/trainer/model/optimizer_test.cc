@@ -213,16 +213,17 @@ TEST(AdamW, AnnouncesEachStateBeforeWrite) {
   for (const OwnedRange& range : model->experts().owned()) all.push_back(&range);
   std::map<const WeightState*, std::vector<float>> before;
   for (const WeightState* state : all) before[state] = *state->value.read<float>();
-  std::vector<const WeightState*> told;
+  std::vector<const WeightState*> updated;
   adamw_step(*model, {}, {.learning_rate = 0.1, .before_write = [&](const WeightState& state) {
                             EXPECT_EQ(*state.value.read<float>(), before[&state]);
                             EXPECT_EQ(state.m.host<float>()[0], 0.0f);
-                            if (!told.empty()) {
-                              EXPECT_NE(*told.back()->value.read<float>(), before[told.back()]);
+                            if (!updated.empty()) {
+                              EXPECT_NE(*updated.back()->value.read<float>(),
+                                        before[updated.back()]);
                             }
-                            told.push_back(&state);
+                            updated.push_back(&state);
                           }});
-  EXPECT_EQ(told, all);
+  EXPECT_EQ(updated, all);
 }
 
 }  // namespace

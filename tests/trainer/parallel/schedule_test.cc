@@ -53,9 +53,9 @@ TEST(Schedule, NoSwitchChangesABit) {
     ShardedRun run = run_of(config, ranks, 6, kSchedules[0]);
     const ShardedResult expected = train_sharded(run);
     for (const ExpertSchedule& schedule : kSchedules) {
-      for (const bool beside : {true, false}) {
+      for (const bool threaded : {true, false}) {
         run.schedule = schedule;
-        run.beside = beside;
+        run.threaded = threaded;
         const ShardedResult got = train_sharded(run);
         const std::string where = fmt::format("{}, ranks {}", text_of(schedule), ranks);
         EXPECT_EQ(got.loss_bits, expected.loss_bits) << where;
@@ -277,9 +277,9 @@ struct FaultyRun {
   CommKind kind = CommKind::kLocal;
   uint64_t seed = 0;
   ExpertSchedule schedule = {};
-  uint32_t dies = 0;         // rank
-  bool dies_beside = false;  // in a collective of the second communicator
-  uint64_t dies_in = 0;      // number of the collective; 0: no rank dies
+  uint32_t dies = 0;            // rank
+  bool dies_in_thread = false;  // in a collective of the second communicator
+  uint64_t dies_in = 0;         // number of the collective; 0: no rank dies
 };
 struct FaultyResult {
   std::vector<Status> ends;
@@ -300,7 +300,7 @@ FaultyResult train_with_faults(const FaultyRun& run) {
   for (uint32_t rank = 0; rank < kRanks; ++rank) {
     std::unique_ptr<FaultyComm> faulty[2];
     for (const size_t lane : {0, 1}) {
-      const bool dies = run.dies == rank && run.dies_beside == (lane == 1);
+      const bool dies = run.dies == rank && run.dies_in_thread == (lane == 1);
       faulty[lane] = std::make_unique<FaultyComm>(
           std::move(lanes[lane][rank]),
           FaultyComm::Faults{.seed = run.seed * 100 + 2 * rank + lane,
@@ -353,13 +353,13 @@ TEST_P(FaultsTest, LostRankEndsStepOfAllOthers) {
   for (uint64_t round = 0; round < 24; ++round) {
     FaultyRun run{.kind = GetParam(), .seed = 1, .schedule = kSchedules[1 + round % 5]};
     run.dies = static_cast<uint32_t>(random() % 3);
-    run.dies_beside = round % 2 == 1;
-    run.dies_in = 1 + random() % whole.collectives[run.dies_beside ? 1 : 0];
+    run.dies_in_thread = round % 2 == 1;
+    run.dies_in = 1 + random() % whole.collectives[run.dies_in_thread ? 1 : 0];
     const FaultyResult result = train_with_faults(run);
     for (uint32_t rank = 0; rank < 3; ++rank) {
       ASSERT_FALSE(result.ends[rank].ok())
           << "rank " << rank << ", round " << round << ": rank " << run.dies << " dies in "
-          << run.dies_in << (run.dies_beside ? " beside" : "");
+          << run.dies_in << (run.dies_in_thread ? " beside" : "");
       EXPECT_EQ(result.ends[rank].error().code, ckpt::ErrorCode::kAborted)
           << result.ends[rank].error().message;
     }

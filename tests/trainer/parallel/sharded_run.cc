@@ -12,9 +12,9 @@ namespace moetrain {
 
 ShardedResult train_sharded(const ShardedRun& run) {
   const std::vector<uint8_t> text = sample_text(4000);
-  const bool beside = run.beside && run.schedule.overlaps();
-  auto comms = beside ? make_comms_with_threads(run.kind, run.ranks, 60'000)
-                      : make_comms(run.kind, run.ranks, 60'000);
+  const bool threaded = run.threaded && run.schedule.overlaps();
+  auto comms = threaded ? make_comms_with_threads(run.kind, run.ranks, 60'000)
+                        : make_comms(run.kind, run.ranks, 60'000);
   ShardedResult result;
   result.traffic.resize(run.ranks);
   result.memory_bytes.resize(run.ranks);

@@ -21,7 +21,7 @@ struct ShardedRun {
   PlacementOfStep placement;  // kReplicated: that of step 0 for all steps
   CommKind kind = CommKind::kLocal;
   ExpertSchedule schedule = {};
-  bool beside = true;  // there is a communication thread, as far as the schedule needs it
+  bool threaded = true;  // there is a communication thread, as far as the schedule needs it
 };
 
 struct ShardedResult {

@@ -14,7 +14,7 @@ using testing::HasSubstr;
 constexpr uint32_t kPlannedLayers = 3;
 constexpr uint32_t kPlannedExperts = 8;
 
-StepPlannerOptions options_for(PolicyName policy, uint64_t every, bool beside) {
+StepPlannerOptions options_for(PolicyName policy, uint64_t every, bool threaded) {
   return {.plan = {.policy = policy,
                    .layers = kPlannedLayers,
                    .experts = kPlannedExperts,
@@ -22,7 +22,7 @@ StepPlannerOptions options_for(PolicyName policy, uint64_t every, bool beside) {
                    .slots_per_rank = 4,
                    .node_of_rank = {0, 0, 1, 1}},
           .replan_every = every,
-          .beside = beside};
+          .threaded = threaded};
 }
 
 // Loads that move from expert to expert.
@@ -75,11 +75,11 @@ constexpr PolicyName kStepPolicies[] = {PolicyName::kStatic, PolicyName::kEplb, 
 
 TEST(StepPlannerTest, BackgroundAndInlinePlansAreEqual) {
   for (const PolicyName policy : kStepPolicies) {
-    const auto beside = planner_for(options_for(policy, 1, true));
+    const auto threaded = planner_for(options_for(policy, 1, true));
     const auto in_line = planner_for(options_for(policy, 1, false));
-    EXPECT_EQ(placements(*beside, 1, 40), placements(*in_line, 1, 40)) << policy_name(policy);
-    EXPECT_EQ(beside->times().plans, 40u);
-    EXPECT_EQ(taken(*beside, 41).node_of_rank, (std::vector<uint32_t>{0, 0, 1, 1}));
+    EXPECT_EQ(placements(*threaded, 1, 40), placements(*in_line, 1, 40)) << policy_name(policy);
+    EXPECT_EQ(threaded->times().plans, 40u);
+    EXPECT_EQ(taken(*threaded, 41).node_of_rank, (std::vector<uint32_t>{0, 0, 1, 1}));
     EXPECT_EQ(in_line->times().waits, 1u) << "only the first one was not started before";
   }
 }

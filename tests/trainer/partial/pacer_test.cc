@@ -10,7 +10,7 @@ namespace moetrain {
 namespace {
 
 using testing::HasSubstr;
-using Came = Pacer::Came;
+using ResumeCause = Pacer::ResumeCause;
 
 constexpr uint64_t kFull = 100'000'000 + 8 * 50'000'000;
 
@@ -43,13 +43,13 @@ class Group {
     }
     ++step_;
   }
-  void resume(uint64_t step, const PaceState& saved, const std::vector<Came>& came,
+  void resume(uint64_t step, const PaceState& saved, const std::vector<ResumeCause>& causes,
               const FailureRecord& known = {}) {
     std::vector<int64_t> all(2);
     for (size_t rank = 0; rank < pacers_.size(); ++rank) {
-      if (came[rank] != Came::kSurvived) pacers_[rank].start();
-      pacers_[rank].resume(saved, came[rank], known, step);
-      maximum(all, pacers_[rank].believed());
+      if (causes[rank] != ResumeCause::kSurvived) pacers_[rank].start();
+      pacers_[rank].resume(saved, causes[rank], known, step);
+      maximum(all, pacers_[rank].resume_counts());
     }
     for (Pacer& pacer : pacers_) pacer.agree(all);
     step_ = step;
@@ -135,7 +135,8 @@ TEST(PacerTest, FailuresShortenIntervals) {
   const uint64_t before = group[0].every();
   const PaceState saved = group[0].state();
   for (int failure = 0; failure < 4; ++failure) {
-    group.resume(2'900, saved, {Came::kSurvived, Came::kRestarted, Came::kSurvived});
+    group.resume(2'900, saved,
+                 {ResumeCause::kSurvived, ResumeCause::kRestarted, ResumeCause::kSurvived});
     for (int i = 0; i < 100; ++i) group.step();
   }
   EXPECT_EQ(group[1].state().failures, 4u) << "the view knows of none of them";
@@ -147,19 +148,19 @@ TEST(PacerTest, CountsFailuresOfEveryKind) {
   for (int i = 0; i < 40; ++i) group.step();
   PaceState saved = group[0].state();
   // All ranks die; the supervisor that restarts them knows of an earlier failure.
-  group.resume(30, saved, {Came::kRestarted, Came::kRestarted}, {3, 1'000});
+  group.resume(30, saved, {ResumeCause::kRestarted, ResumeCause::kRestarted}, {3, 1'000});
   EXPECT_EQ(group[0].state().failures, 4u);
   EXPECT_EQ(group[0].state().seen_ns, 1'000'000'000'000);
   // Another supervisor: the run was interrupted, or had ended.
   saved.failures = 7;
-  group.resume(30, saved, {Came::kResumed, Came::kResumed});
+  group.resume(30, saved, {ResumeCause::kResumed, ResumeCause::kResumed});
   EXPECT_EQ(group[1].state().failures, 8u);
   saved.ended = true;
-  group.resume(30, saved, {Came::kResumed, Came::kResumed});
+  group.resume(30, saved, {ResumeCause::kResumed, ResumeCause::kResumed});
   EXPECT_EQ(group[1].state().failures, 7u) << "it was stopped, it did not fail";
   EXPECT_FALSE(group[1].state().ended);
   saved.ended = false;
-  group.resume(30, saved, {Came::kChosen, Came::kChosen});
+  group.resume(30, saved, {ResumeCause::kChosen, ResumeCause::kChosen});
   EXPECT_EQ(group[1].state().failures, 7u) << "going back is nobody's failure";
 }
 
@@ -185,7 +186,9 @@ TEST(PacerTest, ResumeKeepsPaceInForce) {
   for (int i = 0; i < 500; ++i) group.step();
   const PaceState saved = group[0].state();
   Group other(automatic(true), 4);
-  other.resume(500, saved, {Came::kResumed, Came::kResumed, Came::kResumed, Came::kResumed});
+  other.resume(
+      500, saved,
+      {ResumeCause::kResumed, ResumeCause::kResumed, ResumeCause::kResumed, ResumeCause::kResumed});
   EXPECT_EQ(other[3].every(), saved.every);
   EXPECT_EQ(other[3].k(), saved.k);
   EXPECT_FALSE(other[0].due(500)) << "the view is a checkpoint";
@@ -268,7 +271,7 @@ TEST(PacerTest, SnapshotsAsManyExpertsAsStepHides) {
   ASSERT_FALSE(group.changes().empty());
   EXPECT_THAT(group.changes().back(), HasSubstr("every 2 steps, of 1 of 8 experts, 3 copied"));
   const PaceState saved = group[0].state();
-  group.resume(38, saved, {Came::kRestarted, Came::kSurvived});
+  group.resume(38, saved, {ResumeCause::kRestarted, ResumeCause::kSurvived});
   EXPECT_EQ(group[0].k_snapshot(), 3u) << "by what was agreed before";
   EXPECT_EQ(group[1].k_snapshot(), 3u);
   PaceOptions fixed = options;
@@ -294,7 +297,7 @@ TEST(PacerTest, ResumeKeepsRaisedK) {
                .dense_bytes = 100'000'000,
                .expert_bytes = 50'000'000},
               1);
-  later.resume(100, pacer.state(), {Came::kResumed});
+  later.resume(100, pacer.state(), {ResumeCause::kResumed});
   for (int i = 0; i < 100; ++i) later.step(100, 4, 400);
   EXPECT_EQ(later[0].k(), 6u);
 }
@@ -337,7 +340,7 @@ TEST(PacerTest, RollbacksBeyondTheBudgetHalveTheInterval) {
   EXPECT_TRUE(pacer.overspent());
   EXPECT_EQ(pacer.every(), 2u);
   Pacer resumed({.every = 10, .experts = 8});
-  resumed.resume(pacer.state(), Came::kResumed, {}, 20);
+  resumed.resume(pacer.state(), ResumeCause::kResumed, {}, 20);
   EXPECT_EQ(resumed.every(), 2u);
   Pacer joined({.every = 10, .experts = 8});
   ASSERT_TRUE(joined.take_over(pacer.state(), 20).ok());

@@ -29,19 +29,20 @@ std::string selection_case(std::mt19937& random, Selector selector) {
     std::swap(turn[expert], turn[random() % (expert + 1)]);
   }
   std::vector<ExpertCandidate> candidates(experts);
-  std::vector<std::string> told;
+  std::vector<std::string> candidate_texts;
   for (uint32_t expert = 0; expert < experts; ++expert) {
     ExpertCandidate& one = candidates[expert];
     one.unsaved_tokens = static_cast<int64_t>(random() % 4 == 0 ? 1000 : random() % 100000);
     one.age = 1 + random() % oldest;
     one.loss_probability = 1.0 / static_cast<double>(1 + random() % 3);
     one.turn = turn[expert];
-    told.push_back(
+    candidate_texts.push_back(
         fmt::format("{} {} {} {}", one.unsaved_tokens, one.age, one.loss_probability, one.turn));
   }
   const auto chosen = select_experts(options, candidates, k_within_bound(options, candidates));
   return fmt::format("choose {} {} {} | {} | {}\n", selector_name(selector), k,
-                     options.staleness_max, fmt::join(told, ", "), fmt::join(chosen, ", "));
+                     options.staleness_max, fmt::join(candidate_texts, ", "),
+                     fmt::join(chosen, ", "));
 }
 
 // turns LAYER K | RANK RANK ..., ... of each expert | TURN, ...
@@ -55,11 +56,11 @@ std::string turns_case(std::mt19937& random) {
   }
   const uint32_t layer = random() % 5;
   const uint32_t k = 1 + random() % experts;
-  std::vector<std::string> told;
+  std::vector<std::string> holder_texts;
   for (const auto& ranks : holders(slots, experts)) {
-    told.push_back(fmt::format("{}", fmt::join(ranks, " ")));
+    holder_texts.push_back(fmt::format("{}", fmt::join(ranks, " ")));
   }
-  return fmt::format("turns {} {} | {} | {}\n", layer, k, fmt::join(told, ", "),
+  return fmt::format("turns {} {} | {} | {}\n", layer, k, fmt::join(holder_texts, ", "),
                      fmt::join(turns(slots, experts, layer, k), ", "));
 }
 

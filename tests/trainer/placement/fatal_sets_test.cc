@@ -61,15 +61,15 @@ TEST(FatalSetsTest, StaysWithinLookLimit) {
       const std::vector<RankMask> masks = random_masks(domains, count, random);
       FatalCounter counter(domains);
       counter.count(masks);
-      EXPECT_GT(counter.looks(), count);
-      EXPECT_LE(counter.looks(), FatalCounter::looks_max(domains, count) + count)
+      EXPECT_GT(counter.probes(), count);
+      EXPECT_LE(counter.probes(), FatalCounter::probes_max(domains, count) + count)
           << domains << " domains, " << count << " masks";
     }
   }
-  // Pairs that share nothing, of which a table would take 344,064 looks.
+  // Pairs that share nothing, of which a table would take 344,064 probes.
   FatalCounter counter(20);
   counter.count(std::vector<RankMask>{0b11, 0b1100, 0b110000, 0b11000000});
-  EXPECT_LT(counter.looks(), 1'000u);
+  EXPECT_LT(counter.probes(), 1'000u);
 }
 
 }  // namespace

@@ -58,12 +58,12 @@ struct Placed {
   std::vector<std::vector<uint32_t>> copies;
 };
 
-inline uint32_t ranks_away(const Layer& layer, const std::vector<uint32_t>& copies) {
-  uint32_t away = 0;
+inline uint32_t remote_ranks(const Layer& layer, const std::vector<uint32_t>& copies) {
+  uint32_t remote = 0;
   for (uint32_t n = 0; n < layer.nodes.nodes(); ++n) {
-    if (copies[n] == 0) away += layer.nodes.size(n);
+    if (copies[n] == 0) remote += layer.nodes.size(n);
   }
-  return away;
+  return remote;
 }
 
 inline std::vector<uint32_t> order(const Layer& layer, const std::vector<uint32_t>& counts,
@@ -105,7 +105,7 @@ inline Placed place(const Layer& layer, const std::vector<uint32_t>& counts, boo
       ++copies[best];
     }
     const double of_rank = static_cast<double>(layer.loads[e]) / nodes.ranks();
-    const double foreign = of_rank * ranks_away(layer, copies) / counts[e];
+    const double foreign = of_rank * remote_ranks(layer, copies) / counts[e];
     for (uint32_t n = 0; n < nodes.nodes(); ++n) {
       const double share = lite ? of_rank * nodes.size(n) / copies[n] + foreign
                                 : static_cast<double>(layer.loads[e]) / counts[e];
@@ -139,7 +139,7 @@ inline double lite_cost(const Layer& layer, const std::vector<uint32_t>& counts,
       if (std::find(held.begin(), e, *e) != e) continue;  // counted
       const auto replicas = static_cast<uint32_t>(std::ranges::count(held, *e));
       const double of_rank = static_cast<double>(layer.loads[*e]) / layer.nodes.ranks();
-      const double foreign = of_rank * ranks_away(layer, placed.copies[*e]) / counts[*e];
+      const double foreign = of_rank * remote_ranks(layer, placed.copies[*e]) / counts[*e];
       const double of_node = of_rank * layer.nodes.size(node) / placed.copies[*e][node] * replicas;
       computed += of_node + foreign * replicas;
       near += of_node - std::min(of_node, of_rank);

@@ -15,7 +15,7 @@
 namespace moetrain {
 namespace {
 
-constexpr int64_t kPlenty = 1'000'000'000;  // unit of work: looks
+constexpr int64_t kPlenty = 1'000'000'000;  // unit of work: probes
 
 double max_over_mean_of(const LayerSlots& slots, const std::vector<uint64_t>& loads) {
   const double total = static_cast<double>(std::reduce(loads.begin(), loads.end()));
@@ -224,7 +224,7 @@ TEST(LayerSearchTest, BuildStopsAtWorkLimit) {
     return members > kExperts && members < kExperts + kExperts / 8;
   });
   ASSERT_NE(tight, families.end());
-  const auto looks_of = [&](int64_t work) {
+  const auto probes_of = [&](int64_t work) {
     LayerSearch search(request, tight->family, loads);
     int64_t left = 0;
     search.improve(left, HUGE_VAL);  // forgets the construction
@@ -234,12 +234,12 @@ TEST(LayerSearchTest, BuildStopsAtWorkLimit) {
     search.improve(left, HUGE_VAL);
     return kPlenty - left;
   };
-  const int64_t least = looks_of(0);
-  EXPECT_GT(looks_of(kPlenty), 20 * least);
+  const int64_t least = probes_of(0);
+  EXPECT_GT(probes_of(kPlenty), 20 * least);
   // An expert that was begun is completed: its ranks are sorted, and one rank is tried.
   constexpr int64_t kWork = 2'000'000;
-  EXPECT_LE(looks_of(kWork), kWork + 2 * least);
-  EXPECT_GE(looks_of(kWork), kWork);
+  EXPECT_LE(probes_of(kWork), kWork + 2 * least);
+  EXPECT_GE(probes_of(kWork), kWork);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The search of `lazarus` stays within its limit of looks and finds the optimum.
+// The search of `lazarus` stays within its limit of probes and finds the optimum.
 #include "trainer/placement/lazarus_search.h"
 
 #include <gtest/gtest.h>
@@ -37,24 +37,24 @@ std::vector<uint32_t> counts_of(const Shape& shape, std::mt19937& random) {
 constexpr Shape kShapes[] = {{64, 6, 32, 8},   {64, 2, 32, 8},  {64, 2, 59, 20},
                              {200, 6, 64, 16}, {12, 4, 19, 11}, {7, 3, 9, 4}};
 
-// Passes over slots and ratings of masks count as looks for every shape.
+// Passes over slots and ratings of masks count as probes for every shape.
 TEST(LazarusSearchTest, StaysWithinLookLimit) {
   std::mt19937 random(2);
   for (const Shape& shape : kShapes) {
     const LazarusOptions options = options_of(shape, random);
     const std::vector<uint32_t> replicas = counts_of(shape, random);
     uint64_t before = 0;
-    for (const uint64_t looks_max : {0u, 20'000u, 400'000u}) {
+    for (const uint64_t probes_max : {0u, 20'000u, 400'000u}) {
       LazarusSearch search(replicas, options);
       LayerSlots slots = ring_placement(replicas, options);
-      search.improve(slots, looks_max);
+      search.improve(slots, probes_max);
       const uint64_t beginning = uint64_t{shape.ranks} * shape.slots_per_rank +
                                  uint64_t{shape.experts} * shape.domains +
-                                 FatalCounter::looks_max(shape.domains, shape.experts);
-      EXPECT_LE(search.looks(), looks_max + 2 * beginning + 100)
-          << shape.ranks << " ranks in " << shape.domains << " domains, " << looks_max;
-      EXPECT_GE(search.looks(), before);
-      before = search.looks();
+                                 FatalCounter::probes_max(shape.domains, shape.experts);
+      EXPECT_LE(search.probes(), probes_max + 2 * beginning + 100)
+          << shape.ranks << " ranks in " << shape.domains << " domains, " << probes_max;
+      EXPECT_GE(search.probes(), before);
+      before = search.probes();
     }
   }
 }
@@ -68,7 +68,7 @@ TEST(LazarusSearchTest, StopsAtOptimum) {
   const LayerSlots before = overlap;
   EXPECT_TRUE(search.best_possible(search.improve(overlap, 1'000'000)));
   EXPECT_EQ(overlap, before);
-  EXPECT_LT(search.looks(), 100u);
+  EXPECT_LT(search.probes(), 100u);
 }
 
 TEST(LazarusSearchTest, RatingMatchesRecount) {
@@ -97,12 +97,12 @@ TEST(LazarusAlignerTest, RenamesDomainsWithinLookLimit) {
     const LazarusOptions options = options_of(shape, random);
     LazarusAligner aligner(options);
     std::vector<RankMask> apart, together;
-    const uint64_t looks_max = 100'000;
+    const uint64_t probes_max = 100'000;
     for (int layer = 0; layer < 6; ++layer) {
       const std::vector<uint32_t> replicas = counts_of(shape, random);
       LayerSlots slots = spread_placement(replicas, options);
       const auto before = holder_masks(slots, shape.experts, options.domain_of_rank);
-      aligner.add(slots, shape.experts, looks_max);
+      aligner.add(slots, shape.experts, probes_max);
       const auto after = holder_masks(slots, shape.experts, options.domain_of_rank);
       EXPECT_EQ(surviving_sets(after, shape.domains), surviving_sets(before, shape.domains));
       apart.insert(apart.end(), before.begin(), before.end());
@@ -110,8 +110,8 @@ TEST(LazarusAlignerTest, RenamesDomainsWithinLookLimit) {
       // Looks to compare a layer with the others, and to read the contents of its ranks.
       const uint64_t beginning = uint64_t{shape.ranks} * shape.slots_per_rank +
                                  uint64_t{shape.experts} * shape.experts +
-                                 5 * FatalCounter::looks_max(shape.domains, together.size());
-      EXPECT_LE(aligner.looks(), static_cast<uint64_t>(layer + 1) * (looks_max + beginning));
+                                 5 * FatalCounter::probes_max(shape.domains, together.size());
+      EXPECT_LE(aligner.probes(), static_cast<uint64_t>(layer + 1) * (probes_max + beginning));
     }
     EXPECT_GE(surviving_sets(together, shape.domains), surviving_sets(apart, shape.domains));
   }

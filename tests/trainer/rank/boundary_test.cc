@@ -19,13 +19,14 @@ TEST(BoundaryTest, EveryFieldRoundTripsThroughValues) {
 
 TEST(BoundaryTest, MaximumCombinesStatementsOfRanks) {
   const Boundary one{.stop = true, .failed_snapshot = 40, .joiners = true};
-  const Boundary other{.away = true, .failed_snapshot = 20, .lost_snapshot = 10, .retake = true};
+  const Boundary other{
+      .daemon_absent = true, .failed_snapshot = 20, .lost_snapshot = 10, .retake = true};
   std::vector<int64_t> values = to_values(one);
   std::ranges::transform(values, to_values(other), values.begin(),
                          [](int64_t a, int64_t b) { return std::max(a, b); });
   const Boundary group = boundary_from(values);
   EXPECT_EQ(group, (Boundary{.stop = true,
-                             .away = true,
+                             .daemon_absent = true,
                              .failed_snapshot = 40,
                              .lost_snapshot = 10,
                              .joiners = true,

@@ -31,8 +31,8 @@ class SavedStepsTest : public testing::Test {
   // A boundary at which all ranks report the same as this rank.
   Boundary meet() {
     Boundary boundary;
-    saved_->say(boundary);
-    saved_->heard(boundary);
+    saved_->fill(boundary);
+    saved_->apply_boundary(boundary);
     return boundary;
   }
 
@@ -48,9 +48,9 @@ TEST_F(SavedStepsTest, FailureMakesTheStepUnsavedOnce) {
   take(10);
   EXPECT_TRUE(saved_->current_is_saved());
   saved_->failed(/*unanswered=*/true);
-  const Boundary told = meet();
-  EXPECT_EQ(told.failed_snapshot, 10u);
-  EXPECT_TRUE(told.retake);
+  const Boundary boundary = meet();
+  EXPECT_EQ(boundary.failed_snapshot, 10u);
+  EXPECT_TRUE(boundary.retake);
   EXPECT_FALSE(saved_->current_is_saved());
   EXPECT_FALSE(partial_->counts_on(10));
   EXPECT_EQ(meet(), Boundary{}) << "the others know it";
@@ -67,7 +67,7 @@ TEST_F(SavedStepsTest, FailureOfOlderSnapshotKeepsNewerSaved) {
 
 TEST_F(SavedStepsTest, FailureOnAnotherRankCounts) {
   take(10);
-  saved_->heard({.failed_snapshot = 10});
+  saved_->apply_boundary({.failed_snapshot = 10});
   EXPECT_EQ(saved_->newest(), 0u);
   EXPECT_FALSE(partial_->counts_on(10));
 }
@@ -105,7 +105,7 @@ TEST_F(SavedStepsTest, LostLastStepIsSavedAgain) {
   saved_->continue_lineage();
   saved_->lost({10});
   EXPECT_TRUE(saved_->current_is_lost());
-  saved_->save_again();
+  saved_->retry_save();
   EXPECT_FALSE(saved_->current_is_lost());
   EXPECT_FALSE(saved_->saved_before());
   EXPECT_FALSE(partial_->counts_on(10));

@@ -26,9 +26,11 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-size_t count_of(const std::string& text, const std::string& what) {
+size_t count_of(const std::string& text, const std::string& needle) {
   size_t count = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  for (size_t at = text.find(needle); at != std::string::npos; at = text.find(needle, at + 1)) {
+    ++count;
+  }
   return count;
 }
 
@@ -293,7 +295,7 @@ TEST(Tables, SummaryHasRunFigures) {
   Report unsaved = sample_report();
   unsaved.unsaved[0].saved = false;
   EXPECT_THAT(summary_text(unsaved), HasSubstr("\nsteps 21 to 30 are in no checkpoint (34.5 s): "));
-  EXPECT_THAT(summary_text(unsaved, Told::kBefore),
+  EXPECT_THAT(summary_text(unsaved, Printed::kBefore),
               AllOf(Not(HasSubstr("are in no checkpoint")),
                     HasSubstr("\nthe newest durable checkpoint is of step ")));
   EXPECT_THAT(text,

@@ -16,11 +16,11 @@ using testing::HasSubstr;
 
 std::string good() { return model_text(simtest::plain_model()); }
 
-std::string replaced(const std::string& what, const std::string& with) {
+std::string replaced(const std::string& pattern, const std::string& with) {
   std::string text = good();
-  const size_t at = text.find(what);
-  EXPECT_NE(at, std::string::npos) << what;
-  return text.replace(at, what.size(), with);
+  const size_t at = text.find(pattern);
+  EXPECT_NE(at, std::string::npos) << pattern;
+  return text.replace(at, pattern.size(), with);
 }
 
 std::string error_of_model(const std::string& text) {

@@ -133,9 +133,9 @@ Result<State> RankTraining::gradients() {
 }
 
 Status on_ranks(uint32_t ranks, const MakeDevice& make_device,
-                const std::function<Status(Comm&, Device&)>& body, bool beside) {
+                const std::function<Status(Comm&, Device&)>& body, bool threaded) {
   auto comms = make_local_comms(ranks, kTimeoutMs);
-  if (beside) {
+  if (threaded) {
     auto seconds = make_local_comms(ranks, kTimeoutMs);
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       comms[rank] = with_comm_thread(std::move(comms[rank]), std::move(seconds[rank]));
@@ -186,7 +186,7 @@ Result<std::vector<TrainedRank>> train(const Training& training) {
     CKPT_ASSIGN(mine.gradients, rank->gradients());
     return {};
   };
-  CKPT_TRY(on_ranks(training.ranks, training.make_device, on_rank, training.beside));
+  CKPT_TRY(on_ranks(training.ranks, training.make_device, on_rank, training.threaded));
   return trained;
 }
 

@@ -68,10 +68,10 @@ class RankTraining {
 using MakeDevice = std::function<Result<std::unique_ptr<Device>>()>;
 
 // Runs `body` for each rank, in threads, each with its own device. Returns the first error when all
-// have ended; a failed rank ends the waits of the others at once. `beside`: each communicator has
+// have ended; a failed rank ends the waits of the others at once. `threaded`: each communicator has
 // its own thread (comm/comm_thread.h).
 Status on_ranks(uint32_t ranks, const MakeDevice& make_device,
-                const std::function<Status(Comm&, Device&)>& body, bool beside = false);
+                const std::function<Status(Comm&, Device&)>& body, bool threaded = false);
 
 struct Training {
   TrainConfig config;
@@ -82,7 +82,7 @@ struct Training {
   std::function<void(Model&)> prepare = {};     // called after the parameters were drawn
   const ComputePlacement* placement = nullptr;  // for `ranks` ranks; null: static_placement()
   ExpertState experts = ExpertState::kReplicated;
-  bool beside = false;  // each rank has a communication thread
+  bool threaded = false;  // each rank has a communication thread
 };
 struct TrainedRank {
   std::vector<float> losses;

@@ -56,8 +56,8 @@ TEST(GpuReport, TheTableHasALineForEachRow) {
   EXPECT_TRUE(line.starts_with("pack "));
   EXPECT_TRUE(line.ends_with("1500.00    2000.00  GB/s     0.750 [0.750, 0.750]    0.60  pass"))
       << line;
-  const Row skipped = told("a rather long name of a check that is longer than its column",
-                           "skipped", "no CUDA device");
+  const Row skipped = text_row("a rather long name of a check that is longer than its column",
+                               "skipped", "no CUDA device");
   const std::string long_line = to_table_line(skipped);
   EXPECT_TRUE(long_line.starts_with(skipped.what + " "));
   EXPECT_TRUE(long_line.ends_with("skipped: no CUDA device"));
@@ -82,7 +82,7 @@ TEST(GpuReport, RecordHasKindVerdictAndTexts) {
                                       to_json(bounded)}));
   EXPECT_EQ(fields_of(measured(row(0.6, false), paired({100}, {70})))[1], "other");
   EXPECT_EQ(fields_of(measured(row(0), paired({100}, {50})))[1], "other");
-  const auto odd = fields_of(told("checks", "fail", "two\tfields\non two lines"));
+  const auto odd = fields_of(text_row("checks", "fail", "two\tfields\non two lines"));
   ASSERT_EQ(odd.size(), 6u);
   EXPECT_TRUE(odd[4].ends_with("fail: two fields on two lines")) << odd[4];
 }
@@ -90,7 +90,7 @@ TEST(GpuReport, RecordHasKindVerdictAndTexts) {
 TEST(GpuReport, RowFitsOneLine) {
   EXPECT_EQ(to_line(measured(row(0.6), paired({2000}, {1500}))),
             "pack: 1500.00 of 2000.00 GB/s, 0.750: pass");
-  EXPECT_EQ(to_line(told("checks", "skipped", "no GPU")), "checks: skipped: no GPU");
+  EXPECT_EQ(to_line(text_row("checks", "skipped", "no GPU")), "checks: skipped: no GPU");
 }
 
 TEST(GpuReport, TheJsonOfARowHasEveryFigure) {
@@ -104,7 +104,7 @@ TEST(GpuReport, TheJsonOfARowHasEveryFigure) {
   EXPECT_EQ(first["ratio_interval"], (nlohmann::json{0.75, 0.75}));
   EXPECT_EQ(first["runs"].size(), 12u);
   const nlohmann::json second =
-      nlohmann::json::parse(to_json(told("", "skipped", "a \"quoted\" \\ reason\n")));
+      nlohmann::json::parse(to_json(text_row("", "skipped", "a \"quoted\" \\ reason\n")));
   EXPECT_EQ(second["reason"], "a \"quoted\" \\ reason\n");
   EXPECT_TRUE(second["pass_ratio"].is_null());
   EXPECT_FALSE(second.contains("value"));

@@ -192,7 +192,7 @@ void enqueue(cudaStream_t stream, std::function<void()> work);
 // Queues a launch: `thread` runs once for every thread of the grid.
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread);
 // A kernel's code needs no loading here: counts as a call, and may fail as one.
-cudaError_t look_at_kernel(cudaFuncAttributes* attributes);
+cudaError_t query_kernel_attributes(cudaFuncAttributes* attributes);
 
 }  // namespace cuda_emulator
 
@@ -207,7 +207,7 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(
 
 template <typename T>
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, T*) {
-  return cuda_emulator::look_at_kernel(attributes);
+  return cuda_emulator::query_kernel_attributes(attributes);
 }
 
 // NOLINTEND(readability-identifier-naming)

@@ -22,11 +22,11 @@ std::string shipped_text() {
   return text.str();
 }
 
-std::string error_of_sharded(const std::string& what, const std::string& with) {
+std::string error_of_sharded(const std::string& pattern, const std::string& with) {
   std::string text = shipped_text();
-  const size_t at = text.find(what);
-  EXPECT_NE(at, std::string::npos) << what;
-  const auto model = parse_sharded_model(text.replace(at, what.size(), with), "m.toml");
+  const size_t at = text.find(pattern);
+  EXPECT_NE(at, std::string::npos) << pattern;
+  const auto model = parse_sharded_model(text.replace(at, pattern.size(), with), "m.toml");
   return model.ok() ? "" : model.error().message;
 }
 
