@@ -30,8 +30,8 @@ bool may_be_duplicate(const ckpt::ExtentFragment& fragment, const ckpt::UnitSpec
 }
 
 // The extents that the candidates reference.
-std::set<SharedVersions::Place> extents_of(const std::vector<DedupCandidate>& candidates) {
-  std::set<SharedVersions::Place> extents;
+std::set<ExtentBegin> extents_of(const std::vector<DedupCandidate>& candidates) {
+  std::set<ExtentBegin> extents;
   for (const DedupCandidate& candidate : candidates) {
     for (const FragmentPlace& place : candidate.places) {
       extents.insert({place.segment, place.extent_offset});
@@ -96,14 +96,14 @@ void Dedup::compare(const SnapshotKey& key, const OpenSnapshotState& open, Stage
 bool Dedup::reserve(const SnapshotKey& key, const SharedVersions& shared,
                     const std::vector<DedupCandidate>& candidates,
                     const std::vector<bool>& left_out) {
-  std::set<SharedVersions::Place> extents;
+  std::set<ExtentBegin> extents;
   ckpt::CommitSize size;
   for (const DedupCandidate& candidate : candidates) {
     if (!left_out[candidate.fragment]) continue;
     size.fragments += candidate.places.size() - 1;
     size.encoded += candidate.places.size();
     for (const FragmentPlace& place : candidate.places) {
-      const SharedVersions::Place extent{place.segment, place.extent_offset};
+      const ExtentBegin extent{place.segment, place.extent_offset};
       if (!shared.shares(extent)) extents.insert(extent);
       if (!place.base) continue;
       ++size.bases;

@@ -67,7 +67,7 @@ std::shared_ptr<BaseSource> Deltas::find_bases(const SnapshotKey& key, OpenSnaps
   const Catalog& catalog = needs_.history.catalog();
   VersionLookups lookups(catalog, key.run, newest);
   std::vector<BaseReader::Base> bases;
-  std::set<SharedVersions::Place> extents;
+  std::set<ExtentBegin> extents;
   for (size_t i = 0; i < slab.fragments().size(); ++i) {
     const ckpt::ExtentFragment& fragment = slab.fragments()[i];
     const bool written = left_out.empty() || !left_out[i];

@@ -27,7 +27,7 @@ class SharedVersionsTest : public testing::Test {
     const UnitVersion held = version(unit);
     return shared_.hold(catalog_, held, held.fragments);
   }
-  SharedVersions::Place place() const {
+  ExtentBegin place() const {
     const FragmentPlace first = version(0).fragments.front();
     return {first.segment, first.extent_offset};
   }
