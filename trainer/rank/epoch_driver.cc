@@ -115,8 +115,8 @@ void EpochDriver::take_seat(const client::Epoch& epoch) {
 
 // Logs once why GPUs exchange through host memory.
 void EpochDriver::log_collectives(const DeviceCollectives& collectives) {
-  if (collectives.reporting_rank != state_.seat.rank || collectives.reason == logged_collectives_)
-    return;
+  if (collectives.reporting_rank != state_.seat.rank) return;
+  if (collectives.reason == logged_collectives_) return;
   logged_collectives_ = collectives.reason;
   if (collectives.reason.empty()) return;
   const std::string& why = state_.member.no_nccl();
@@ -163,7 +163,7 @@ Status EpochDriver::continue_lineage(EpochComm& comm, const client::Epoch& epoch
     if (!whole) return return_to_view(comm, epoch, training);
   }
   CKPT_TRY(agree_on_step(comm));
-  saved_.continue_lineage();
+  saved_.lineage_continued();
   const uint64_t agreed_ns = monotonic_ns();
   if (const auto& late = migrator_.live().late_step()) {
     reporter_.report(*late, {}, taker_.take_stall());

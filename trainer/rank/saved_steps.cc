@@ -19,7 +19,7 @@ void SavedSteps::resumed() {
   lost_.clear();
 }
 
-void SavedSteps::continue_lineage() {
+void SavedSteps::lineage_continued() {
   continues_lineage_ = true;
   // The rank whose knowledge all have taken over may not know some of these snapshots. Then their
   // failure concerns nobody.

@@ -30,7 +30,7 @@ class SavedSteps {
   // Survivors agree that this is the newest step that is saved or on its way.
   void agreed(uint64_t newest) { newest_ = newest; }
   // The epoch continues its lineage with the survivors' state. Call after agreed().
-  void continue_lineage();
+  void lineage_continued();
 
   // The newest step that is saved, or whose snapshot is on its way; 0: none.
   uint64_t newest() const { return newest_; }

@@ -30,7 +30,7 @@ Result<ViewReturn::Returned> ViewReturn::run(EpochComm& comm, const client::Epoc
   parts_.faults.enter_phase("settle");
   if (view) CKPT_TRY(parts_.restorer.settle(comm, *view, report));
   // The lineage has a commit of this step, and takes no second one.
-  if (view && view->lineage == epoch.lineage) parts_.saved.continue_lineage();
+  if (view && view->lineage == epoch.lineage) parts_.saved.lineage_continued();
   parts_.live.is_whole();
   report.relayout.plan_ms = ms_between(begin_ns, planned_ns);
   report.relayout.migrate_ms = ms_between(planned_ns, monotonic_ns());

@@ -93,7 +93,7 @@ TEST_F(SavedStepsTest, SurvivorsReportFailedSnapshotsAgain) {
   take(20);
   saved_->lost({15});
   saved_->agreed(20);
-  saved_->continue_lineage();
+  saved_->lineage_continued();
   EXPECT_TRUE(saved_->saved_before());
   EXPECT_EQ(meet().lost_snapshot, 20u);
   EXPECT_FALSE(saved_->saved_before());
@@ -102,7 +102,7 @@ TEST_F(SavedStepsTest, SurvivorsReportFailedSnapshotsAgain) {
 TEST_F(SavedStepsTest, LostLastStepIsSavedAgain) {
   take(10);
   saved_->agreed(10);
-  saved_->continue_lineage();
+  saved_->lineage_continued();
   saved_->lost({10});
   EXPECT_TRUE(saved_->current_is_lost());
   saved_->retry_save();
