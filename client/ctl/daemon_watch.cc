@@ -17,7 +17,7 @@ namespace {
 // With the heartbeat that it takes to notice: about two seconds.
 constexpr std::chrono::milliseconds kReportAfter{1'500};
 // A restart of ckptd on a large store takes seconds.
-constexpr std::chrono::milliseconds kExpiresAfter{60'000};
+constexpr std::chrono::milliseconds kExpireAfter{60'000};
 constexpr std::chrono::milliseconds kProbeEvery{5'000};
 
 }  // namespace
@@ -43,7 +43,7 @@ bool DaemonWatch::poll(const Seen& seen) {
   if (listens) listened_ = now;
   if (is_news(listens, now)) report(listens);
   const auto absent = std::min<Clock::duration>(silence, now - listened_);
-  if (!options_.expires || absent < kExpiresAfter) return false;
+  if (!options_.expires || absent < kExpireAfter) return false;
   expired_ = ckpt::make_error(
       ckpt::ErrorCode::kUnavailable,
       "no ckptd has listened at socket {} for {}: start it again, then repeat the command",

@@ -108,7 +108,7 @@ Result<ExportFolder> ExportFolder::open(const std::string& path, std::vector<std
   fs::create_directories(path, error);
   if (error) return io_error(path, error);
   CKPT_TRY(folder.lock());
-  CKPT_TRY(folder.read_manifest());
+  CKPT_TRY(folder.prepare());
   return folder;
 }
 
@@ -132,7 +132,7 @@ std::set<std::string> ExportFolder::folders() const {
   return folders;
 }
 
-Status ExportFolder::read_manifest() {
+Status ExportFolder::prepare() {
   for (const std::string& folder : folders()) CKPT_TRY(remove_leftovers(folder));
   const auto manifest = InputFile::open(path_, kManifestName);
   if (manifest.ok()) {

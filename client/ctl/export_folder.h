@@ -31,7 +31,8 @@ class ExportFolder {
  private:
   explicit ExportFolder(std::string path) : path_(std::move(path)) {}
   Status lock();
-  Status read_manifest();
+  // Removes leftovers of interrupted exports and reads the manifest. Refuses files of others.
+  Status prepare();
   Status take_earlier(const Manifest& earlier);
   std::string at(const std::string& name) const { return path_ + "/" + name; }
   bool is_new(const std::string& name) const;

@@ -95,8 +95,8 @@ class Builder {
                });
   }
   // The run or view that a verb is about: from the command line, or else CKPTD_RUN. Not by CLI11's
-  // envname(): that fills the options of all verbs, which share their variables, and after what was
-  // said. A verb that needs one more argument has that one in `next`.
+  // envname(): that fills the options of all verbs, which share their variables, and after the
+  // command line. A verb that needs one more argument has that one in `next`.
   struct Next {
     std::string& into;
     const char* name;
