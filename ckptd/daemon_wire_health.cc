@@ -1,4 +1,4 @@
-// Wiring of health/: the state of the parts, as HealthWatch looks at it.
+// Wiring of health/: the state of the parts, as inputs of HealthWatch.
 #include "ckptd/daemon_impl.h"
 #include "ckptd/io/store_paths.h"
 
