@@ -162,7 +162,7 @@ TEST(WithSilence, SilentDaemonIsNamedWithSocket) {
             "(run big step 0: no free slab)");
 }
 
-TEST(SomebodyListens, DetectsServerWithoutFillingItsQueue) {
+TEST(SocketHasListener, DetectsServerWithoutFillingItsQueue) {
   const ckpt::test::TempFolder folder;
   const std::string path = folder.path("ckptd.sock");
   EXPECT_FALSE(socket_has_listener(path)) << "no socket is there";

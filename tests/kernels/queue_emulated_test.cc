@@ -48,7 +48,7 @@ TEST_F(QueueFaultsTest, OversizedScratchFailsQueueOnce) {
 }
 
 // A stream abandoned by another library is not in the list of this one.
-TEST_F(QueueFaultsTest, FreeingStopsAfterGiveBackNothing) {
+TEST_F(QueueFaultsTest, FreesNothingAfterGiveBackNothing) {
   // In its own process, because give_back_nothing() cannot be undone.
   const auto keeps_memory = [] {
     void* const at = cuda_allocate(100).value();

@@ -49,7 +49,7 @@ TEST(AgreementTest, SourceHasMostChanges) {
 
 TEST(AgreementTest, FailsIfNoRankHasState) { EXPECT_FALSE(agree(std::vector<RankStatus>(3)).ok()); }
 
-TEST(AgreementTest, StandsSurviveTheWire) {
+TEST(AgreementTest, StatusRoundTrips) {
   const RankStatus status = at(1'000'000, true, 17);
   const RankStatus back = status_from(to_values(status));
   EXPECT_EQ(back.applied, status.applied);

@@ -10,7 +10,7 @@ void fail_try(NcclTries& tries, bool lost) {
   tries.epoch_opened(lost);
 }
 
-TEST(NcclTriesTest, InVainAfterThreeFailuresWithoutLoss) {
+TEST(NcclTriesTest, ExhaustedAfterThreeFailuresWithoutLoss) {
   NcclTries tries;
   tries.epoch_opened(/*lost=*/false);
   for (uint32_t i = 0; i < NcclTries::kMax; ++i) {

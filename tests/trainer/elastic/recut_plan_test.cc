@@ -46,7 +46,7 @@ TEST(RecutPlanTest, AllRanksCompleteRecutThatOneCompleted) {
               ElementsAre(ElementRange{0, 3}, ElementRange{3, 6}, ElementRange{6, 10}));
 }
 
-TEST(RecutPlanTest, CutStandsRoundTrip) {
+TEST(RecutPlanTest, CutStatusRoundTrips) {
   const CutStatus status{.held = {2, 7}, .filled = true, .next = {4, 11}};
   EXPECT_EQ(to_values(status).size(), kCutStatusValues);
   EXPECT_EQ(cut_status_from(to_values(status)), status);

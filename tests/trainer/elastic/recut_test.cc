@@ -216,7 +216,7 @@ TEST_F(RecutTest, CompleteGroupAppliesPendingStep) {
 }
 
 // A lost rank loses its range. A lost joining rank costs nothing while all old ranges still exist.
-TEST_F(RecutTest, OnlyJoinerLossInAnyPhaseKeepsRanges) {
+TEST_F(RecutTest, JoinerLossBeforeCommitKeepsRanges) {
   constexpr size_t kJoiner = 2;
   for (int phase = 0; phase <= 3; ++phase) {
     for (size_t who = 0; who <= kJoiner; ++who) {

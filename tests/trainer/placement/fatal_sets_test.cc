@@ -54,7 +54,7 @@ TEST(FatalSetsTest, KeepsSmallestSets) {
 }
 
 // The limit holds for any overlap of the masks.
-TEST(FatalSetsTest, StaysWithinLookLimit) {
+TEST(FatalSetsTest, StaysWithinProbeLimit) {
   std::mt19937 random(3);
   for (const uint32_t domains : {4u, 8u, 13u, 20u}) {
     for (const size_t count : {3, 12, 30, 100, 500}) {

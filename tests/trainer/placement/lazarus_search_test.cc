@@ -38,7 +38,7 @@ constexpr Shape kShapes[] = {{64, 6, 32, 8},   {64, 2, 32, 8},  {64, 2, 59, 20},
                              {200, 6, 64, 16}, {12, 4, 19, 11}, {7, 3, 9, 4}};
 
 // Passes over slots and ratings of masks count as probes for every shape.
-TEST(LazarusSearchTest, StaysWithinLookLimit) {
+TEST(LazarusSearchTest, StaysWithinProbeLimit) {
   std::mt19937 random(2);
   for (const Shape& shape : kShapes) {
     const LazarusOptions options = options_of(shape, random);
@@ -91,7 +91,7 @@ TEST(LazarusSearchTest, RatingMatchesRecount) {
 }
 
 // Only renames domains: a single layer survives the same sets, all layers together no fewer.
-TEST(LazarusAlignerTest, RenamesDomainsWithinLookLimit) {
+TEST(LazarusAlignerTest, RenamesDomainsWithinProbeLimit) {
   std::mt19937 random(6);
   for (const Shape& shape : kShapes) {
     const LazarusOptions options = options_of(shape, random);
@@ -107,7 +107,7 @@ TEST(LazarusAlignerTest, RenamesDomainsWithinLookLimit) {
       EXPECT_EQ(surviving_sets(after, shape.domains), surviving_sets(before, shape.domains));
       apart.insert(apart.end(), before.begin(), before.end());
       together.insert(together.end(), after.begin(), after.end());
-      // Looks to compare a layer with the others, and to read the contents of its ranks.
+      // Probes to compare a layer with the others, and to read the contents of its ranks.
       const uint64_t beginning = uint64_t{shape.ranks} * shape.slots_per_rank +
                                  uint64_t{shape.experts} * shape.experts +
                                  5 * FatalCounter::probes_max(shape.domains, together.size());
