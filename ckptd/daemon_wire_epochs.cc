@@ -14,9 +14,9 @@ Epochs::Needs Daemon::Impl::epochs_needs() {
           .has_open_snapshots = [this](ckpt::RunId run) { return !snapshots->open(run).empty(); },
           .abort_unstaged = [this](ckpt::RunId run,
                                    const Error& error) { snapshots->abort_unstaged(run, error); },
-          .member_lost =
+          .member_gone =
               [this](ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank, const std::string& why) {
-                snapshots->member_lost(run, epoch, rank, why);
+                snapshots->member_gone(run, epoch, rank, why);
               },
           .on_may_open = [this] { snapshot_ended = true; },
           .on_ended = [this](ckpt::RunId run,

@@ -88,7 +88,7 @@ void Epochs::execute(const Groups::Actions& actions) {
     } else if (const auto* refused = std::get_if<Groups::Refuse>(&action)) {
       needs_.replies.refuse(refused->session, refused->request, refused->error);
     } else if (const auto* gone = std::get_if<Groups::MemberGone>(&action)) {
-      needs_.member_lost(gone->run, gone->epoch, gone->rank, gone->how);
+      needs_.member_gone(gone->run, gone->epoch, gone->rank, gone->how);
     } else if (const auto* ended = std::get_if<Groups::EndEpoch>(&action)) {
       execute(*ended);
     } else if (const auto* waiting = std::get_if<Groups::JoinersWaiting>(&action)) {
@@ -121,7 +121,7 @@ void Epochs::execute(const Groups::EndEpoch& ended) {
   }
   needs_.on_members_changed();
   for (const ckpt::Rank rank : ended.lost) {
-    needs_.member_lost(ended.run, ended.epoch, rank, ended.reason);
+    needs_.member_gone(ended.run, ended.epoch, rank, ended.reason);
   }
 }
 

@@ -97,7 +97,7 @@ class Groups {
     uint64_t request = 0;
     ckpt::Error error;
   };
-  // A member that seals nothing more in this epoch.
+  // A member that seals nothing more in this epoch: lost, left, or on its way to the next one.
   struct MemberGone {
     ckpt::RunId run = 0;
     ckpt::Epoch epoch = 0;

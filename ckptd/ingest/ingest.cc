@@ -151,7 +151,7 @@ Ingest::Actions Ingest::refuse(const SnapshotKey& key, const Error& error) {
   return {impl_->fail(key, error)};
 }
 
-Ingest::Actions Ingest::member_lost(ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank,
+Ingest::Actions Ingest::member_gone(ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank,
                                     const std::string& how) {
   Actions actions;
   for (const SnapshotKey& key : open(run)) {

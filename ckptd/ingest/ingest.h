@@ -5,7 +5,7 @@
 // with the same plan hash, the declared fragments cover every unit exactly, and every declared
 // fragment and blob lies in a written extent. It fails when a member disagrees (named), a fragment
 // is missing, duplicate or undeclared (unit and range named), a write fails, its deadline passes
-// (missing ranks named), or a member is lost that had not sealed everything.
+// (missing ranks named), or a member is gone that had not sealed everything.
 //
 // A failed snapshot is remembered for a while (limits.h), so that a late member is told the reason
 // instead of waiting for the others. Not thread-safe: loop thread.
@@ -108,7 +108,7 @@ class Ingest {
   Actions refuse(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error);
   // A member is gone (died, left, or moved to the next epoch). Snapshots of the epoch that it had
   // sealed completely continue; the others fail with a message that ends in `how`.
-  Actions member_lost(ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank, const std::string& how);
+  Actions member_gone(ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank, const std::string& how);
   // Fails snapshots past their deadline.
   Actions tick(Time now);
 

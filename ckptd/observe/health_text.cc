@@ -108,7 +108,7 @@ void add_progress(MetricsText& text, const RunProgress& progress, uint64_t now_n
        [](const Run& run) {
          return Value(run.failing ? static_cast<double>(run.failing->count) : 0.0);
        });
-  each("ckptd_run_snapshots_waiting", "Snapshots that wait for the disk, sealed by all ranks.",
+  each("ckptd_run_snapshots_waiting", "Snapshots sealed by all ranks and not settled.",
        [](const Run& run) {
          return Value(run.waiting ? static_cast<double>(run.waiting->count) : 0.0);
        });

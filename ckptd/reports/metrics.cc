@@ -28,10 +28,12 @@ void add_snapshots(MetricsText& text, const Snapshots::Counters& counters) {
                counters.commit_bytes);
   text.counter("ckptd_same_bytes_total", "Deduplicated bytes of units: the disk has them already.",
                counters.dedup_bytes);
-  text.counter("ckptd_snapshots_failed_total", "Aborted snapshots.", counters.failed);
+  text.counter("ckptd_snapshots_failed_total", "Failed snapshots, skipped ones included.",
+               counters.failed);
   text.counter("ckptd_snapshots_skipped_total", "Snapshots refused for lack of slabs or places.",
                counters.skipped);
-  text.counter("ckptd_lease_waits_total", "Waits of trainers for slabs.", counters.lease_waits);
+  text.counter("ckptd_lease_waits_total", "Waits of trainers for slabs, counted when they begin.",
+               counters.lease_waits);
   text.seconds("ckptd_lease_wait_seconds_total", "Time of waits that got slabs.",
                counters.lease_wait_time);
   text.seconds("ckptd_level_lag_seconds_total",

@@ -74,9 +74,9 @@ class Snapshots {
   // Begins that wait are refused. Open snapshots go on; the caller waits for them.
   void begin_drain() { begins_.refuse_waiting(); }
   void disconnected(ckpt::SessionId session);
-  // A member of the epoch seals nothing more.
-  void member_lost(ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank, const std::string& how) {
-    execute(ingest_.member_lost(run, epoch, rank, how));
+  // A member of the epoch seals nothing more: it died, left, or asked for the next epoch.
+  void member_gone(ckpt::RunId run, ckpt::Epoch epoch, ckpt::Rank rank, const std::string& how) {
+    execute(ingest_.member_gone(run, epoch, rank, how));
   }
   // Aborts the run's snapshots that are not staged: staged ones commit, or fail by themselves.
   void abort_unstaged(ckpt::RunId run, const ckpt::Error& error);

@@ -110,7 +110,7 @@ class History {
   }
   // The rank of a piece that is still to come: it cannot have sealed everything.
   void lose(Ingest& ingest, ckpt::Rank rank) {
-    note(Ingest::Outcome{{}, ingest.member_lost(key_.run, key_.epoch, rank, "drawn by lot")});
+    note(Ingest::Outcome{{}, ingest.member_gone(key_.run, key_.epoch, rank, "drawn by lot")});
     EXPECT_TRUE(failed_);
   }
   void note(const Ingest::Outcome& outcome) {

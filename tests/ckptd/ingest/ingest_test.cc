@@ -333,15 +333,15 @@ TEST_F(IngestTest, MemberLostAfterItsSealsFailsNothing) {
   begin_both(5);
   begin_both(6);
   ASSERT_TRUE(ingest.sealed(key(5), 1, sealed(part1)).status.ok());
-  const auto actions = ingest.member_lost(7, 3, 1, "its process died");
+  const auto actions = ingest.member_gone(7, 3, 1, "its process died");
   const auto* fail = only<Ingest::FailAction>(actions);
   ASSERT_NE(fail, nullptr);
   EXPECT_EQ(fail->snapshot, key(6));
   EXPECT_THAT(fail->error.message, AllOf(HasSubstr("rank 1"), HasSubstr("its process died")));
   ASSERT_TRUE(ingest.sealed(key(5), 0, sealed(part0)).status.ok());
   EXPECT_TRUE(ingest.is_staged(key(5)));
-  EXPECT_TRUE(ingest.member_lost(7, 2, 0, "other epoch").empty());
-  EXPECT_TRUE(ingest.member_lost(8, 3, 0, "other run").empty());
+  EXPECT_TRUE(ingest.member_gone(7, 2, 0, "other epoch").empty());
+  EXPECT_TRUE(ingest.member_gone(8, 3, 0, "other run").empty());
 }
 
 TEST_F(IngestTest, DeadlineNamesLateRanks) {
