@@ -60,8 +60,8 @@ endfunction()
 # ckpt_test(NAME SOURCES a_test.cc ... LINK lib ... [TIMEOUT seconds] [LABELS label ...])
 # One GoogleTest program = one ctest entry. Its labels are the first folder under tests/ and the
 # given ones. These labels have an effect:
-#   daemon  starts a real ckptd: runs a second time as NAME_pwritev with CKPTD_IO=pwritev, so that
-#           both I/O engines carry the same tests
+#   daemon  tests how a real ckptd writes, reads or recovers: runs a second time as NAME_pwritev
+#           with CKPTD_IO=pwritev, so that both I/O engines carry the same tests
 #   system  starts whole programs that use both cores: runs alone, and once: the tests of the
 #           daemon and of the client cover both I/O engines
 #   gpu     needs a device if built for CUDA: without one the test exits with 77 and counts as
