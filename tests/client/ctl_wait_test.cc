@@ -7,6 +7,7 @@
 #include <future>
 
 #include "tests/client/ctl_fixture.h"
+#include "tests/support/signals.h"
 
 namespace ckpt::test {
 namespace {
@@ -14,9 +15,9 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST_F(Ctl, WaitReportsHungDaemon) {
-  ASSERT_EQ(::kill(daemon_.pid(), SIGSTOP), 0);
+  ASSERT_TRUE(send_signal(daemon_.pid(), SIGSTOP));
   const Finished hangs = ctl({"wait", "tiny@99", "--timeout", "4s"});
-  ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
+  ASSERT_TRUE(send_signal(daemon_.pid(), SIGCONT));
   EXPECT_EQ(hangs.exit_code, 1);
   EXPECT_THAT(hangs.err, HasSubstr("ckptd at socket " + daemon_.socket() + " has not answered"));
   EXPECT_THAT(hangs.err,
@@ -25,9 +26,9 @@ TEST_F(Ctl, WaitReportsHungDaemon) {
 }
 
 TEST_F(Ctl, VerbReportsHungDaemon) {
-  ASSERT_EQ(::kill(daemon_.pid(), SIGSTOP), 0);
+  ASSERT_TRUE(send_signal(daemon_.pid(), SIGSTOP));
   const Finished hangs = ctl({"runs"});
-  ASSERT_EQ(::kill(daemon_.pid(), SIGCONT), 0);
+  ASSERT_TRUE(send_signal(daemon_.pid(), SIGCONT));
   EXPECT_EQ(hangs.exit_code, 1);
   const std::string socket = "ckptctl: ckptd at socket " + daemon_.socket();
   EXPECT_EQ(hangs.err, socket + " is not ready; waiting at most 3.0 s for it\n" + socket +

@@ -2,12 +2,14 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <map>
 #include <memory>
 
 #include "tests/client/trainers.h"
+#include "tests/support/signals.h"
 
 namespace ckpt::test {
 namespace {
@@ -23,6 +25,13 @@ void run_step(const DaemonProcess& daemon, uint32_t size, const std::string& ste
     EXPECT_EQ(finished.exit_code, 0) << finished.err;
     EXPECT_EQ(finished.out, step + "\n");
   });
+}
+
+// Signal 0 is never delivered. The kernel would accept both calls.
+TEST(SendSignal, RefusesPidOfNoSingleProcess) {
+  EXPECT_FALSE(send_signal(-1, 0));
+  EXPECT_FALSE(send_signal(0, 0));
+  EXPECT_TRUE(send_signal(::getpid(), 0));
 }
 
 TEST(CProgram, SavesAndRestoresWithChangingRanks) {
@@ -55,7 +64,7 @@ TEST(CProgram, KilledWhileFillingLeavesTheLastCommit) {
   EXPECT_GT(::read(out[0], said, sizeof said - 1), 0);
   EXPECT_STREQ(said, "hanging\n");
   ::close(out[0]);
-  ::kill(victim, SIGKILL);
+  ASSERT_TRUE(send_signal(victim, SIGKILL));
   ::waitpid(victim, nullptr, 0);
   other.join();
   EXPECT_EQ(survivor.exit_code, 1);

@@ -24,6 +24,7 @@
 #include "tests/client/view_oracle.h"
 #include "tests/support/daemon_process.h"
 #include "tests/support/held_calls.h"
+#include "tests/support/signals.h"
 
 namespace ckpt::test {
 namespace {
@@ -180,7 +181,7 @@ void SlabKills::await_slabs(bool (*reached)(const json& slabs)) {
 }
 
 void SlabKills::kill_daemon() {
-  ASSERT_EQ(::kill(daemon_.pid(), SIGKILL), 0);
+  ASSERT_TRUE(send_signal(daemon_.pid(), SIGKILL));
   held_.reset();   // the daemon's held threads, which must end first
   daemon_.kill();  // reaps the process
 }

@@ -27,6 +27,7 @@
 
 #include "tests/simulation/left_out.h"
 #include "tests/simulation/simulation.h"
+#include "tests/support/signals.h"
 
 namespace ckptd::testing {
 namespace {
@@ -123,7 +124,7 @@ class Simulations {
       if (ended == workers_.end()) continue;
       if (status != 0 && !found) {
         found = ended->second;
-        for (const auto& [pid, job] : workers_) ::kill(pid, SIGKILL);
+        for (const auto& [pid, job] : workers_) (void)ckpt::test::send_signal(pid, SIGKILL);
       }
       workers_.erase(ended);
     }

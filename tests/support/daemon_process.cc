@@ -16,6 +16,7 @@
 #include <iterator>
 
 #include "formats/base/unique_fd.h"
+#include "tests/support/signals.h"
 
 namespace ckpt::test {
 namespace {
@@ -113,17 +114,16 @@ void DaemonProcess::start() {
   kill();
 }
 
-// kill(-1) would end every process of this user: a program that did not start has no pid.
 void DaemonProcess::kill() {
   if (pid_ <= 0) return;
-  ::kill(pid_, SIGKILL);
+  EXPECT_TRUE(send_signal(pid_, SIGKILL));
   wait_exit(pid_);
   pid_ = -1;
 }
 
 int DaemonProcess::stop(int signal) {
   if (pid_ <= 0) return -1;
-  ::kill(pid_, signal);
+  EXPECT_TRUE(send_signal(pid_, signal));
   const int status = wait_exit(pid_);
   pid_ = -1;
   return status;

@@ -19,6 +19,7 @@
 #include <iterator>
 
 #include "tests/support/daemon_process.h"
+#include "tests/support/signals.h"
 
 namespace ckpt::test {
 namespace {
@@ -130,13 +131,13 @@ void ServiceManager::start() {
 }
 
 void ServiceManager::kill() {
-  ::kill(pid_, SIGKILL);
+  EXPECT_TRUE(send_signal(pid_, SIGKILL));
   EXPECT_EQ(::waitpid(pid_, nullptr, 0), pid_);
   pid_ = -1;
 }
 
 int ServiceManager::stop() {
-  ::kill(pid_, SIGTERM);
+  EXPECT_TRUE(send_signal(pid_, SIGTERM));
   int status = 0;
   EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
   pid_ = -1;

@@ -12,6 +12,8 @@
 
 #include <cstdlib>
 
+#include "tests/support/signals.h"
+
 namespace ckpt::test {
 namespace {
 
@@ -41,7 +43,7 @@ Terminal::Terminal(const std::vector<std::string>& arguments,
 
 Terminal::~Terminal() {
   if (ended_ || pid_ <= 0) return;
-  ::kill(pid_, SIGKILL);
+  EXPECT_TRUE(send_signal(pid_, SIGKILL));
   ::waitpid(pid_, nullptr, 0);
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "tests/support/signals.h"
 #include "tests/system/watched_run.h"
 
 namespace systemtest {
@@ -89,7 +90,7 @@ TEST_F(ElasticHangsTest, StoppedCkptdIsReplacedAfterRankLoss) {
                          twice_ + Flags{"--daemon-timeout-ms", "1000", "--loss-grace-ms", "2000"});
   ASSERT_TRUE(run.await_step(2));
   const pid_t ckptd = ckptd_of(run);
-  ASSERT_TRUE(ckptd > 0 && ::kill(ckptd, SIGSTOP) == 0);
+  ASSERT_TRUE(ckpt::test::send_signal(ckptd, SIGSTOP));
   ASSERT_TRUE(run.await_steps(2)) << "nobody needs it to train";
   ASSERT_TRUE(run.signal_rank(2, SIGKILL));
   ASSERT_TRUE(run.await_group(3));

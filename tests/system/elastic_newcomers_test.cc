@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "tests/support/signals.h"
 #include "tests/system/watched_run.h"
 
 namespace systemtest {
@@ -108,7 +109,7 @@ TEST_F(ElasticNewcomersTest, RunSurvivesRankLossBeforeTraining) {
       pid = pid_of(run.program(), 2);
       return pid > 0 && (when == std::string("starting") || count(run, when) > 0);
     }));
-    ASSERT_EQ(::kill(pid, SIGKILL), 0);
+    ASSERT_TRUE(ckpt::test::send_signal(pid, SIGKILL));
     EXPECT_TRUE(run.program().await_error_output("rank 2 is lost"));
     EXPECT_TRUE(run.await_steps(2));
     const Ended ended = run.stop();

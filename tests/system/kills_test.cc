@@ -13,6 +13,7 @@
 #include <set>
 #include <thread>
 
+#include "tests/support/signals.h"
 #include "tests/system/training.h"
 
 namespace systemtest {
@@ -52,7 +53,8 @@ class KillsTest : public TrainingTest {
     return program.await_children([&] {
       std::vector<Program::Child> children = program.children();
       std::erase_if(children, [&](const auto& child) { return !wanted(child); });
-      return !children.empty() && ::kill(children[random() % children.size()].pid, SIGKILL) == 0;
+      return !children.empty() &&
+             ckpt::test::send_signal(children[random() % children.size()].pid, SIGKILL);
     });
   }
   // Checks ckptd's history after the run: every announced snapshot is there, every byte is good.

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "tests/support/signals.h"
 #include "tests/system/watched_run.h"
 
 namespace systemtest {
@@ -163,7 +164,7 @@ TEST_P(StopSignalTest, SavesTheStepAndExits) {
   // Schedulers signal every process of a job, including ranks and our own ckptd.
   const auto children = program.children();
   program.signal(GetParam());
-  for (const Program::Child& child : children) ::kill(child.pid, GetParam());
+  for (const Program::Child& child : children) (void)ckpt::test::send_signal(child.pid, GetParam());
   const Ended ended = program.wait();
   EXPECT_EQ(ended.code(), 128 + GetParam()) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("--resume latest"));

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <fstream>
 
+#include "tests/support/signals.h"
+
 namespace systemtest {
 
 using nlohmann::json;
@@ -69,7 +71,7 @@ bool WatchedRun::signal_rank(uint32_t rank, int number) {
   for (const json& event : events()) {
     if (is(event, "joining") && event.value("rank", 0u) == rank) pid = event.value("pid", -1);
   }
-  return pid > 0 && ::kill(pid, number) == 0;
+  return ckpt::test::send_signal(pid, number);
 }
 
 Ended WatchedRun::stop() {

@@ -110,6 +110,17 @@ def check_console(tree):
                           "(formats/base/console.h)")
 
 
+def check_signals(tree):
+    """kill(-1) signals every process of the user. A program that did not start has pid -1."""
+    for path in tree.paths((".cc", ".h", ".c"), ("tests/",)):
+        if path == "tests/support/signals.h":
+            continue
+        for found in re.finditer(r"(?<![\w)>])::kill\s*\(", code_only(tree.files[path])):
+            line = tree.files[path].count("\n", 0, found.start()) + 1
+            yield Finding(path, line, "signal",
+                          "::kill: use send_signal (tests/support/signals.h)")
+
+
 def check_sources_are_built(tree):
     """A source that no target lists is never compiled."""
     built = set()

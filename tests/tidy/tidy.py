@@ -14,14 +14,13 @@ from document_checks import (check_links, check_named_documents, check_prose,
 from include_graph import check_cycles, check_folder_cycles, check_includes
 from layout_checks import check_files, check_function_lengths, check_headers, check_words
 from name_checks import check_test_names
-from project_checks import (check_assertions, check_console, check_documents,
-                            check_invariants,
-                            check_sources_are_built, check_unused_names)
+from project_checks import (check_assertions, check_console, check_documents, check_invariants,
+                            check_signals, check_sources_are_built, check_unused_names)
 from sources import Tree
 
 CHECKS = (check_includes, check_cycles, check_folder_cycles, check_files, check_words,
           check_headers, check_function_lengths, check_assertions, check_console, check_invariants,
-          check_sources_are_built, check_unused_names, check_documents,
+          check_signals, check_sources_are_built, check_unused_names, check_documents,
           check_readme_lengths, check_prose, check_links, check_named_documents,
           check_comments, check_class_members, check_header_lengths,
           check_types_are_defined_once, check_usual_function_length, check_test_names)

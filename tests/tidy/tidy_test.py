@@ -214,6 +214,14 @@ class Project(unittest.TestCase):
                                  ("tests/a.cc", 'fmt::print("x");', None)):
             self.assertEqual(rules_of(check, {path: body}), [(path, rule)] if rule else [], body)
 
+    def test_signals(self):
+        check = project_checks.check_signals
+        for path, body, rule in (("tests/a_test.cc", "::kill(daemon.pid(), SIGHUP);", "signal"),
+                                 ("tests/support/signals.h", "::kill(pid, number);", None),
+                                 ("tests/a_test.cc", "void Kills::kill(Victim victim) {}", None),
+                                 ("trainer/a.cc", "::kill(pid_, number);", None)):
+            self.assertEqual(rules_of(check, {path: body}), [(path, rule)] if rule else [], body)
+
     def test_listed_invariants_are_asserted_and_broken(self):
         check = project_checks.check_invariants
         page = project_checks.INVARIANTS

@@ -139,7 +139,7 @@ Process& Process::operator=(Process&& other) noexcept {
 }
 
 void Process::signal(int number) const {
-  if (!reaped_) ::kill(pid_, number);
+  if (!reaped_ && pid_ > 0) ::kill(pid_, number);
 }
 
 std::optional<ProcessEnd> Process::reap() {

@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "tests/ckptd/io/disk_fixture.h"
+#include "tests/support/signals.h"
 
 namespace ckptd {
 namespace {
@@ -65,7 +66,7 @@ class HoldingChild {
     ::close(ready[1]);
   }
   ~HoldingChild() {
-    ::kill(pid_, SIGKILL);
+    EXPECT_TRUE(ckpt::test::send_signal(pid_, SIGKILL));
     ::waitpid(pid_, nullptr, 0);
   }
   HoldingChild(const HoldingChild&) = delete;

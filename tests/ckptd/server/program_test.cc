@@ -17,6 +17,7 @@
 
 #include "tests/support/daemon_process.h"
 #include "tests/support/raw_client.h"
+#include "tests/support/signals.h"
 
 namespace {
 
@@ -24,6 +25,7 @@ using ckpt::test::DaemonProcess;
 using ckpt::test::program;
 using ckpt::test::RawClient;
 using ckpt::test::run_program;
+using ckpt::test::send_signal;
 using ckpt::test::TempFolder;
 using testing::HasSubstr;
 using testing::Not;
@@ -99,7 +101,7 @@ TEST(CkptdProgram, SignalInheritedAsIgnoredStaysIgnored) {
   ::signal(SIGHUP, SIG_IGN);  // as nohup does
   DaemonProcess daemon({"--arena", "64MiB"});
   ::signal(SIGHUP, SIG_DFL);
-  ::kill(daemon.pid(), SIGHUP);
+  ASSERT_TRUE(send_signal(daemon.pid(), SIGHUP));
   RawClient client(daemon.socket());
   client.hello_control();
   EXPECT_EQ(daemon.stop(), 0) << daemon.log();

@@ -9,6 +9,7 @@
 
 #include "tests/support/daemon_process.h"
 #include "tests/support/raw_client.h"
+#include "tests/support/signals.h"
 #include "tests/support/stalled_file.h"
 
 namespace ckpt::test {
@@ -37,7 +38,7 @@ TEST(StalledDaemon, NextDaemonOpensTheStore) {
   file.reset();
   ASSERT_TRUE(client.next());
   ASSERT_TRUE(stalled->wait_until_stalled());
-  ASSERT_EQ(::kill(daemon.pid(), SIGKILL), 0);
+  ASSERT_TRUE(send_signal(daemon.pid(), SIGKILL));
   ASSERT_TRUE(wait_for_lock(daemon.data() + "/lock"));
   const DaemonProcess next({"--arena", "64MiB"}, daemon.data());
   RawClient(next.socket()).hello_control();
