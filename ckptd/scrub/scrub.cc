@@ -38,7 +38,7 @@ void Scrub::load_state() {
   }
   // A pass at the configured rate, which is zero now.
   if (options_.bytes_per_second == 0 && state_.pass && state_.pass->bytes_per_second == 0) {
-    spdlog::warn("scrub: scrub_rate is 0 now: pass {} is given up", state_.pass->number);
+    spdlog::warn("scrub: scrub_rate is 0 now: pass {} is cancelled", state_.pass->number);
     state_.pass.reset();
     unsaved_since_ = now_;
   }

@@ -196,7 +196,7 @@ void Begins::abort(Session& session, const fb::AbortSnapshotT& message) {
   needs.replies.done(session.id, message.request);
   // A begin that still waits has no state except its message.
   const bool waited = waiting_.drop(key->run, session.id, message.step, message.attempt);
-  const Error error = make_error(ErrorCode::kAborted, "rank {} gave it up: {}",
+  const Error error = make_error(ErrorCode::kAborted, "rank {} aborted it: {}",
                                  needs.member(session.id)->rank, message.reason);
   if (waited) refuse_snapshot(*key, session.run_name, error);
   core_.execute(core_.ingest.abort(*key, error));

@@ -51,7 +51,8 @@ bool take_prefix(std::string_view& text) {
   }
   rest = text;
   if (!take_named(rest, "rank ", true) && !take_named(rest, "step ", true)) return false;
-  if (!take(rest, " gave it up: ") && !take(rest, ": ")) return false;
+  const bool aborted = take(rest, " aborted it: ") || take(rest, " gave it up: ");  // older ckptd
+  if (!aborted && !take(rest, ": ")) return false;
   text = rest;
   return true;
 }

@@ -190,7 +190,7 @@ TEST_F(RefusalTest, AbortReasonIsTruncated) {
   job.listen();
   for (auto& rank : job.ranks) {
     EXPECT_EQ(rank->snapshot(5).level, fb::SnapshotLevel::Failed);
-    EXPECT_THAT(rank->snapshot(5).reason, HasSubstr("rank 0 gave it up: \\x1b[2Jxxx"));
+    EXPECT_THAT(rank->snapshot(5).reason, HasSubstr("rank 0 aborted it: \\x1b[2Jxxx"));
     EXPECT_LE(rank->snapshot(5).reason.size(), 300u);
   }
 }

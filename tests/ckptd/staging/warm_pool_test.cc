@@ -198,7 +198,7 @@ TEST_F(WarmPoolTest, GrantsAtMostAvailableMemory) {
   const Staging::Granted second = open(20 * kSlab);
   EXPECT_EQ(second.warm_bytes, 0u);
   EXPECT_EQ(second.layout.slab_count, 3u);
-  EXPECT_EQ(pool(), 0u) << "it is given up for the next one";
+  EXPECT_EQ(pool(), 0u) << "it is released for the next one";
 }
 
 TEST_F(WarmPoolTest, CountsAdoptedArenas) {
