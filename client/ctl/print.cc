@@ -118,8 +118,19 @@ std::string finding_lines(const Json& findings, std::string_view what = {}) {
   return out;
 }
 
-// An error count is meaningless while something could not be checked.
+constexpr const char* kNoErrors = "no errors";
+
+size_t count(const Json& object, const char* name) {
+  const Json value = member(object, name);
+  return value.is_number_integer() ? value.get<size_t>() : 0;
+}
+
+// An error count is meaningless while something could not be checked. Runs that the caller may not
+// read are not covered, so a check of nothing must not read as a check without errors.
 std::string checked_line(const Json& checked, const std::string& errors, size_t unchecked) {
+  if (errors == kNoErrors && unchecked == 0 && count(checked, "commits") == 0) {
+    return "nothing checked: the store has no commit that you may read\n";
+  }
   const std::string could_not =
       unchecked == 0 ? "" : fmt::format(", {} COULD NOT BE CHECKED", unchecked);
   return fmt::format("{} checked in {}, {}{}\n", size(checked, "checked_bytes"),
@@ -127,12 +138,7 @@ std::string checked_line(const Json& checked, const std::string& errors, size_t 
 }
 
 std::string error_count(size_t errors, std::string_view one, std::string_view many) {
-  return errors == 0 ? "no errors" : ckpt::base::counted(errors, one, many);
-}
-
-size_t count(const Json& object, const char* name) {
-  const Json value = member(object, name);
-  return value.is_number_integer() ? value.get<size_t>() : 0;
+  return errors == 0 ? kNoErrors : ckpt::base::counted(errors, one, many);
 }
 
 }  // namespace
@@ -141,6 +147,7 @@ std::string print_runs(const Json& document) {
   if (!document.empty() && document.front().contains("removed")) {
     return print_removed_runs(document);
   }
+  if (document.empty()) return "no runs that you may read\n";
   Table table({{"RUN"},
                {"PARENT"},
                {"CREATED"},

@@ -98,6 +98,17 @@ TEST(Print, VerifyNamesCommitAndUnit) {
             "4.0 KiB checked in 3 commits, 1 ERROR\n");
 }
 
+TEST(Print, CheckOfNothingIsNoResult) {
+  EXPECT_EQ(print_verify(Json::parse(R"({"checked_bytes": 0, "commits": 0, "errors": []})")),
+            "nothing checked: the store has no commit that you may read\n");
+  EXPECT_EQ(print_runs(Json::array()), "no runs that you may read\n");
+  const Json unread = Json::parse(R"({"checked_bytes": 0, "commits": 0, "errors": [],
+    "unchecked": [{"unit": "catalog", "reason": "EACCES"}]})");
+  EXPECT_EQ(print_verify(unread),
+            "catalog: could not be checked: EACCES\n"
+            "0 B checked in 0 commits, no errors, 1 COULD NOT BE CHECKED\n");
+}
+
 TEST(Print, PruneNamesRemovedCommitsAndTags) {
   const Json plan = Json::parse(R"({"run": "tiny", "dry_run": true, "bytes": 512,
     "kept": [{"step": 9, "lineage": 2, "time": "2026-01-02", "reasons": ["pinned"]}],
