@@ -118,6 +118,10 @@ TEST_F(RefusalTest, EvalReportsWaitForCkptd) {
   ASSERT_EQ(::listen(server.get(), 8), 0);
   Program eval("moetrain", {"eval", "tiny", "--socket", "unix:" + path, "--data", data_});
   EXPECT_TRUE(eval.await_error_output("waiting for ckptd at unix:" + path + " (up to 30 s)"));
+  const std::string none = folder_ / "none";
+  Program absent("moetrain", {"eval", "tiny", "--socket", "unix:" + none, "--data", data_});
+  EXPECT_TRUE(absent.await_error_output("waiting for ckptd at unix:" + none + " (up to 30 s): "));
+  EXPECT_TRUE(absent.await_error_output("No such file or directory\n"));
 }
 
 TEST_F(RefusalTest, RefusesImpossibleMembershipChanges) {

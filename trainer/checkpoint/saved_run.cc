@@ -144,7 +144,8 @@ Status await_ckptd(const std::string& socket, const std::string& run,
   if (code != ErrorCode::kUnavailable && code != ErrorCode::kDeadlineExceeded) {
     return at_once.error();
   }
-  say(fmt::format("waiting for ckptd at {} (up to {} s)", socket, kTimeoutMs / 1'000));
+  say(fmt::format("waiting for ckptd at {} (up to {} s): {}", socket, kTimeoutMs / 1'000,
+                  at_once.error().message));
   const auto later = open_to_ask(socket, run, kTimeoutMs);
   if (!later.ok()) return later.error();
   return {};
