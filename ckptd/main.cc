@@ -128,12 +128,16 @@ Result<ckptd::LockFile> lock_store(const ckptd::Config& config) {
   const std::string& data = config.data;
   for (int attempt = 1;; ++attempt) {
     CKPT_TRY(ckptd::make_durable_directory(data, ckptd::sync_directory_at, config.listen));
-    CKPT_ASSIGN(ckptd::LockFile lock,
-                ckptd::LockFile::take(data + "/lock", "data directory " + data,
+    auto lock = ckptd::LockFile::take(data + "/lock", "data directory " + data,
                                       "another ckptd is running on it",
-                                      ckptd::LockFile::retry_for_two_seconds()));
+                                      ckptd::LockFile::retry_for_two_seconds());
+    if (!lock.ok() && lock.error().code == ckpt::ErrorCode::kAlreadyExists) {
+      return ckpt::make_error(ckpt::ErrorCode::kAlreadyExists,
+                              "{}; use that ckptd, stop it, or choose another directory",
+                              lock.error().message);
+    }
     // A start that failed removes what it has created: perhaps the file that was waited for.
-    if (lock.is_at(data + "/lock") || attempt == kAttemptsMax) return lock;
+    if (!lock.ok() || lock->is_at(data + "/lock") || attempt == kAttemptsMax) return lock;
   }
 }
 

@@ -85,7 +85,8 @@ Status Removals::may_remove(const RunInfo& run) const {
   };
   for (const auto& [id, session] : sessions_.all()) {
     if (session.run != run.id || !may(session, run, ckpt::Right::kCommit)) continue;
-    return in_use(fmt::format("session {}, process {}, trains it", id, session.pid));
+    return in_use(
+        fmt::format("session {}, process {}, trains it; stop that job first", id, session.pid));
   }
   if (gate_.busy(RunActivity::kRegister, run.id)) return in_use("its units are being registered");
   if (!outside_.points_being_taken(run.id).empty()) {

@@ -237,7 +237,9 @@ Result<PinChange> parse_pin_args(const QueryContext& context, std::string_view a
   CKPT_ASSIGN(const QueryArgs parsed, QueryArgs::parse(args, {"target", "remove"}));
   CKPT_ASSIGN(const ckpt::Selector selector, parsed.selector("target"));
   if (selector.kind == ckpt::Selector::Kind::kRun) {
-    return make_error(ErrorCode::kInvalidArgument, "a commit is pinned, RUN@STEP, not a run");
+    return make_error(ErrorCode::kInvalidArgument,
+                      "only a commit can be pinned: name one, {0}@STEP or {0}@latest",
+                      selector.run);
   }
   PinChange change;
   CKPT_ASSIGN(change.target, resolve_selector(context, selector));

@@ -50,7 +50,9 @@ class Planner {
   Status choose(const RunInfo& run, const ckpt::KeepRules& rules, uint64_t now_ns,
                 std::string_view outcome) {
     if (rules.empty()) {
-      return make_error(ErrorCode::kFailedPrecondition, "run {}: no rule says what to keep; {}",
+      return make_error(ErrorCode::kFailedPrecondition,
+                        "run {0}: no rule says what to keep; {1}; set rules first, as in `ckptctl "
+                        "keep {0} --keep-last 5`",
                         run.name, outcome);
     }
     CKPT_TRY(read(run));

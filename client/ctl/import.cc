@@ -150,9 +150,11 @@ ExpertCount count_experts(const ImportLayout& layout) {
 Result<uint64_t> step_of(const ImportRequest& request, const std::optional<Manifest>& manifest) {
   const bool resumable = manifest && manifest->resumable;
   if (resumable && request.step.value_or(manifest->step) != manifest->step) {
-    return make_error(ErrorCode::kInvalidArgument,
-                      "--step {}: {} is a run's state at step {}, from which it can be resumed",
-                      *request.step, request.folder, manifest->step);
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "--step {}: {} is the state of a run at step {}, and resumes as that step only; "
+        "leave --step out",
+        *request.step, request.folder, manifest->step);
   }
   const uint64_t step = request.step.value_or(manifest ? manifest->step : uint64_t{0});
   const Status possible = ckpt::check_step(step);

@@ -53,10 +53,12 @@ inline std::string nearest_name(const std::string& typed, const std::vector<std:
 
 namespace cli_errors {
 
+// Verbs without a group are internal: the help does not list them either.
 inline std::vector<std::string> verb_names(const CLI::App& app) {
   std::vector<std::string> names;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    if (!verb->get_name().empty()) names.push_back(verb->get_name());
+    if (verb->get_name().empty() || verb->get_group().empty()) continue;
+    names.push_back(verb->get_name());
   }
   return names;
 }

@@ -42,6 +42,7 @@ TEST_F(Ctl, ImportOfExportReproducesIt) {
                                 "--run", "moved", "--step", "11"});
     EXPECT_EQ(moved.exit_code, 2);
     EXPECT_THAT(moved.err, HasSubstr("--step 11"));
+    EXPECT_THAT(moved.err, HasSubstr("; leave --step out\n"));
     EXPECT_TRUE(json({"diff", "tiny@10", copy + "@10"})["units"].empty());
     EXPECT_EQ(json({"unit", copy, "layers.0.experts.1.optimizer"})["part"], "optimizer");
   }

@@ -82,6 +82,8 @@ TEST(CommandLines, BadUsageNamesTheProgram) {
       {{"ckptd"}, "ckptd: no data directory: pass --data DIR"},
       {{"moetrain", "rnu", "--help"}, "moetrain: unknown command `rnu`; did you mean `run`?"},
       {{"moetrain", "rnu"}, "moetrain: unknown command `rnu`; did you mean `run`?"},
+      {{"moetrain"},
+       "moetrain: a command is missing: one of run, eval, plan, report, simulate, calibrate\n"},
       {{"moetrain", "run", "--socket", "tcp:1.2.3.4"},
        "moetrain: --socket tcp:1.2.3.4: ckptd serves unix sockets of its own machine alone"},
       {{"moetrain", "eval", "tiny", "--socket", "tcp:1.2.3.4"},

@@ -86,7 +86,7 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
 
 TEST_F(RefusalTest, RefusesUnwritableReportBeforeTraining) {
   for (const auto& [path, reason] :
-       {std::pair("/nowhere/r.json", "/nowhere: cannot make a file there: No such file"),
+       {std::pair("/nowhere/r.json", "/nowhere/r.json: cannot create it in /nowhere: No such file"),
         std::pair("/", "/: is a folder")}) {
     std::vector<std::string> all = arguments("r.json", {});
     *std::next(std::find(all.begin(), all.end(), "--report")) = path;
@@ -101,7 +101,8 @@ TEST_F(RefusalTest, NamesFlagOfUnwritableFile) {
   for (const char* flag : {"--metrics", "--events"}) {
     const Ended none = run("moetrain", arguments("r.json", {flag, "/nowhere/x.json"}));
     EXPECT_EQ(none.code(), 1) << none.err;
-    EXPECT_THAT(none.err, HasSubstr(flag + std::string(" /nowhere: cannot make a file there")));
+    EXPECT_THAT(none.err,
+                HasSubstr(flag + std::string(" /nowhere/x.json: cannot create it in /nowhere: ")));
     const Ended same = run("moetrain", arguments("r.json", {flag, folder_ / "r.json"}));
     EXPECT_EQ(same.code(), 2) << same.err;
     EXPECT_THAT(same.err, HasSubstr("--report names the same file"));

@@ -74,9 +74,9 @@ std::string restart_remedy(const ckpt::Error& error, uint64_t arena_bytes, uint6
   const bool no_room = error.detail == ckpt::ErrorDetail::kNoArenaRoom;
   if (!no_room || restart_bytes >= arena_bytes) return {};
   return fmt::format(
-      "; with --on-loss continue each rank has room for the whole model, as the last one saves it "
-      "alone: --on-loss restart asks for {}",
-      ckpt::base::format_size(restart_bytes));
+      "; with --on-loss continue each rank asks for {}, room for the whole model, as the last rank "
+      "left saves it alone; --on-loss restart asks for {} per rank",
+      ckpt::base::format_size(arena_bytes), ckpt::base::format_size(restart_bytes));
 }
 
 }  // namespace moetrain

@@ -16,7 +16,7 @@
 namespace moetrain::report {
 namespace {
 
-ckpt::Error io_error(const std::string& path, const char* what) {
+ckpt::Error io_error(const std::string& path, std::string_view what) {
   return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: cannot {}: {}", path, what,
                           std::strerror(errno));
 }
@@ -79,8 +79,9 @@ ckpt::Status check_writable(const std::string& path) {
   }
   const std::string folder = std::filesystem::path(path).parent_path();
   const std::string place = folder.empty() ? "." : folder;
+  const std::string what = fmt::format("create it in {}", place);  // may change errno
   if (::access(place.c_str(), W_OK | X_OK) == 0) return ckpt::ok_status();
-  return io_error(place, "make a file there");
+  return io_error(path, what);
 }
 
 }  // namespace moetrain::report

@@ -5,6 +5,7 @@
 namespace ckptd::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -141,7 +142,8 @@ TEST_F(RemovalTest, RunInUseIsNotRemoved) {
   Job job(world, 1);
   job.start();
   job.commit(5);
-  EXPECT_THAT(refusal("rm", kTinyForce), HasSubstr("it is in use: session"));
+  EXPECT_THAT(refusal("rm", kTinyForce),
+              AllOf(HasSubstr("it is in use: session"), HasSubstr("; stop that job first")));
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   world.run();

@@ -377,6 +377,7 @@ TEST(PrunePlan, NeedsARuleThatKeepsSomething) {
   const auto plan = plan_prune(history.catalog(), request({}));
   ASSERT_FALSE(plan.ok());
   EXPECT_EQ(plan.error().code, ckpt::ErrorCode::kFailedPrecondition);
+  EXPECT_NE(plan.error().message.find("set rules first, as in `ckptctl keep "), std::string::npos);
   const std::vector<std::pair<ckpt::KeepRules, const char*>> slips = {
       {{.tags = {"of-nobody"}}, "match none of its"},
       {{.last = 3, .best = {{"lsos", 2, false}}}, "has the metric lsos"}};

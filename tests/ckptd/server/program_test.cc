@@ -43,6 +43,7 @@ TEST(CkptdProgram, ASecondDaemonOnOneDirectoryIsRefused) {
   EXPECT_EQ(second.exit_code, 1);
   EXPECT_THAT(second.err, HasSubstr("another ckptd is running on it"));
   EXPECT_THAT(second.err, HasSubstr(fmt::format("by process {} on host ", daemon.pid())));
+  EXPECT_THAT(second.err, HasSubstr("; use that ckptd, stop it, or choose another directory\n"));
   RawClient client(daemon.socket());
   client.hello_control();
 }

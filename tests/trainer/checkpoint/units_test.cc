@@ -213,7 +213,8 @@ TEST(ArenaSizeTest, SuggestsRestartOnlyIfItNeedsLess) {
     return restart_remedy(error, 64u << 20, restart_bytes);
   };
   EXPECT_THAT(remedy(ckpt::ErrorDetail::kNoArenaRoom, 16u << 20),
-              testing::EndsWith("--on-loss restart asks for 16.0 MiB"));
+              testing::AllOf(testing::HasSubstr("each rank asks for 64.0 MiB, room"),
+                             testing::EndsWith("--on-loss restart asks for 16.0 MiB per rank")));
   EXPECT_EQ(remedy(ckpt::ErrorDetail::kNoArenaRoom, 64u << 20), "") << "one rank";
   EXPECT_EQ(remedy(ckpt::ErrorDetail::kNone, 16u << 20), "");
 }

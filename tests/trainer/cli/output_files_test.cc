@@ -64,8 +64,8 @@ TEST_F(OutputFilesTest, FileCreationErrorNamesFlag) {
         std::pair(&events, "--events ")}) {
     ASSERT_FALSE(checked->ok()) << flag;
     EXPECT_EQ(checked->error().code, ErrorCode::kIo);
-    EXPECT_THAT(checked->error().message,
-                HasSubstr(flag + path("none") + ": cannot make a file there: No such file"));
+    EXPECT_THAT(checked->error().message, HasSubstr(flag + file + ": cannot create it in " +
+                                                    path("none") + ": No such file"));
   }
 }
 

@@ -214,8 +214,9 @@ TEST_F(RunRefusalTest, EveryTableRuleHasTestAndFlag) {
 
 TEST_F(RunRefusalTest, MachineErrorsNameTheirFlag) {
   RunFacts facts = machine_facts();
-  facts.outputs = ckpt::make_error(ckpt::ErrorCode::kIo, "--report /nowhere: cannot make a file");
-  expect_refused({{"--report", "/nowhere/r.json"}, "--report /nowhere: cannot make a file", 1},
+  facts.outputs =
+      ckpt::make_error(ckpt::ErrorCode::kIo, "--report /nowhere/r.json: cannot create it");
+  expect_refused({{"--report", "/nowhere/r.json"}, "--report /nowhere/r.json: cannot create it", 1},
                  facts);
   facts = machine_facts();
   facts.gpus = GpuFacts{.reason = "this program was built without CUDA"};

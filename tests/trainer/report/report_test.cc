@@ -344,7 +344,8 @@ TEST_F(ReportFile, ErrorsNameTheFile) {
   EXPECT_TRUE(check_writable(path("a.json")).ok()) << "whether it is there or not";
   EXPECT_TRUE(check_writable("a.json").ok());
   const std::map<std::string, std::string> refused = {
-      {path("none/a.json"), path("none") + ": cannot make a file there: No such file"},
+      {path("none/a.json"),
+       path("none/a.json") + ": cannot create it in " + path("none") + ": No such file"},
       {path(""), "is a folder"}};
   for (const auto& [file, says] : refused) {
     const auto writable = check_writable(file);
