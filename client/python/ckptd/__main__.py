@@ -65,6 +65,7 @@ def _convert(options: argparse.Namespace) -> int:
                                   socket=options.socket, allow_pickle=options.allow_pickle)
         said = (f"imported {options.folder} as {done.run}@{done.view.step}: {done.tensors} "
                 f"tensors, {done.experts} experts, {done.values} values, {done.bytes} bytes")
+        said += f"\nalarm: {done.alarms}" if done.alarms else ""
     else:
         done = convert.export_dcp(options.run, options.folder, socket=options.socket,
                                   allow_pickle=options.allow_pickle)

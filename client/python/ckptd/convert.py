@@ -20,7 +20,6 @@ from .session import Session
 from .snapshot import Level, Snapshot
 
 ROOM = 16 << 20  # of the two buffers of an import
-ARENA_BYTES = 256 << 20
 RANK_BYTES = 1 << 20  # room for the values of each rank of later saves: values_bytes of Saver
 RANKS_MAX = 256  # whose room is made
 ITEM_BYTES = 4096  # of an item of a small value: an archive with little in it
@@ -35,6 +34,7 @@ class Imported(NamedTuple):
     experts: int
     values: int
     bytes: int
+    alarms: Optional[str]  # what looks wrong, in a sentence
 
 
 class _State(NamedTuple):
@@ -48,12 +48,12 @@ class _State(NamedTuple):
 
 def import_dcp(folder: str, run: str, step: Optional[int] = None, *, socket: Optional[str] = None,
                ties: Mapping[str, str] = {}, allow_pickle: Sequence[str] = (),
-               arena_bytes: int = 0, timeout: float = 300.0, **session: Any) -> Imported:
+               timeout: float = 300.0, **session: Any) -> Imported:
     """Makes a new run with one commit of a DCP folder. Nothing is committed if it fails.
 
     step: default the number at the end of the folder's name. ties: names of tied tensors, with the
     name whose bytes are stored; the folder must have equal bytes for both. allow_pickle: names of
-    values whose pickles may run code. arena_bytes: default 256 MiB, or what ckptd has left."""
+    values whose pickles may run code. session: options of Session; it takes an arena of 32 MiB."""
     found = dcp_folder.read(folder)
     step = _step_of(folder) if step is None else step
     files = dcp_archive.Files(folder)
@@ -62,9 +62,9 @@ def import_dcp(folder: str, run: str, step: Optional[int] = None, *, socket: Opt
         buffers = torch.empty(ROOM, dtype=torch.uint8), torch.empty(ROOM, dtype=torch.uint8)
         for name, target in ties.items():
             _tie(state, name, target, buffers, folder)
-        options = {"socket": socket, "arena_bytes": arena_bytes, **session}
+        options = {"socket": socket, "arena_bytes": joining.READER_BYTES_MAX,
+                   "slab_bytes": joining.READER_SLAB_BYTES, **session}
         with Session(run, **options) as opened:
-            _choose_arena(opened)
             _check_new(opened, run)
             return _Import(opened, found, state, step, tuple(allow_pickle), timeout).run(buffers)
     finally:
@@ -185,18 +185,6 @@ def _room(buffer: Any, sizes: Sequence[int], kind: layout.Kind) -> Any:
 # ---- the run -------------------------------------------------------------------------------
 
 
-def _choose_arena(session: Session) -> None:
-    if session.description.arena_bytes:
-        return
-    options = {**session.description._asdict(), "control": True}
-    with Session(options.pop("run"), **options) as asker:
-        status = asker.query("status")
-    free = status["arena_bytes_max"] - status["arena_bytes"]
-    share = min(ARENA_BYTES, free) // joining.ARENA_ALIGN * joining.ARENA_ALIGN
-    session.description = session.description._replace(
-        arena_bytes=max(share, joining.ARENA_ALIGN))
-
-
 def _check_new(session: Session, run: str) -> None:
     try:
         commits = session.query("log", target=run, limit=1)
@@ -237,7 +225,7 @@ class _Import:
         epoch = joining.join(session, 0, 1, "start", 0, self._timeout)
         try:
             with Patience(session, max(self._timeout, 2.0)):
-                self._write_all(epoch, buffers)
+                alarms = self._write_all(epoch, buffers)
         except errors.Error as error:
             raise type(error)(f"run {run} step {self._step}: nothing was committed: "
                               f"{error}") from error
@@ -246,9 +234,10 @@ class _Import:
                    if unit.expert is not None}
         return Imported(run, View(epoch.lineage, self._step), len(self._state.tensors),
                         len(self._layout.units), len(experts), len(self._state.values),
-                        sum(unit.bytes or 0 for unit in self._layout.units) + len(self._blob))
+                        sum(unit.bytes or 0 for unit in self._layout.units) + len(self._blob),
+                        alarms)
 
-    def _write_all(self, epoch: Epoch, buffers: Any) -> None:
+    def _write_all(self, epoch: Epoch, buffers: Any) -> Optional[str]:
         total = sum(unit.bytes or 0 for unit in self._layout.units) + len(self._blob)
         blobs = {values.BLOB: len(self._blob)} if self._blob else None
         with epoch.begin(self._step, streams=joining.streams(self._session, total), blobs=blobs,
@@ -256,7 +245,7 @@ class _Import:
             self._write(snapshot, buffers)
             if self._blob:
                 snapshot.write_blob(values.BLOB, self._blob)
-        snapshot.wait(Level.DURABLE, self._timeout)
+        return snapshot.wait(Level.DURABLE, self._timeout).alarms
 
     def _write(self, snapshot: Snapshot, buffers: Any) -> None:
         parts: Dict[str, List[Tuple[int, str, Optional[int]]]] = {}

@@ -3,6 +3,7 @@
 Tensors are cut into chunks, each of which is an archive of torch.save in a file `__0_N.distcp`.
 `.metadata` comes last, when everything else is on disk: until then this is no DCP folder."""
 
+import contextlib
 import errno
 import os
 import pickle
@@ -87,7 +88,8 @@ class _Files:
                 if os.path.exists(path):
                     os.remove(path)
             if self._own:
-                os.rmdir(self.folder)
+                with contextlib.suppress(OSError):  # somebody put a file there
+                    os.rmdir(self.folder)
 
     def _failed(self, path: str, error: OSError) -> errors.Error:
         kind = errors.ResourceExhausted if error.errno in (

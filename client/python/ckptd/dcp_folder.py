@@ -59,7 +59,7 @@ class Stored(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """What `.metadata` tells, checked: the chunks cover each tensor, and the files hold them."""
+    """Checked contents of `.metadata`: chunks cover each tensor, and files hold the items."""
 
     path: str
     tensors: Dict[str, Stored]

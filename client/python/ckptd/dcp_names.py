@@ -6,12 +6,15 @@ same state has the value "optim.param_groups". A folder's state is nested again 
 Saver does; a run's values are split as DCP does, and get the folder's names back from the table
 that an import, or the writer of DCP, has kept."""
 
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import (TYPE_CHECKING, Any, Callable, Dict, Iterable, Iterator, List, NamedTuple,
+                    Optional, Tuple)
 
 from . import errors
 from .flatten import DEPTH_MAX, Flat, canonical, flatten, is_tensor
 from .layout import Kind, Layout
-from .restoring import Documents
+
+if TYPE_CHECKING:
+    from .restoring import Documents
 
 LIST_MAX = 1 << 16
 Path = Tuple[Any, ...]
@@ -82,7 +85,7 @@ class Entry(NamedTuple):
     path: Path = ()  # of the part within the value
 
 
-def entries(layout: Layout, documents: Documents, allow: Callable[[str], bool],
+def entries(layout: Layout, documents: "Documents", allow: Callable[[str], bool],
             planner: Any) -> Dict[str, Entry]:
     """The items of a view by their names in DCP. planner: the table of the folder or of DCP's
     writer, see `planner_of`."""
@@ -107,21 +110,21 @@ def entries(layout: Layout, documents: Documents, allow: Callable[[str], bool],
     return found
 
 
-def planner_of(documents: Documents, allow: Callable[[str], bool]) -> Any:
+def planner_of(documents: "Documents", allow: Callable[[str], bool]) -> Any:
     """The table of DefaultSavePlanner: the place of each item in the nested state."""
     if documents.size and documents.of(0).has("dcp/planner"):
         return documents.value(0, "dcp", "planner", allow)
     return None
 
 
-def value_of(documents: Documents, entry: Entry, allow: Callable[[str], bool]) -> Any:
+def value_of(documents: "Documents", entry: Entry, allow: Callable[[str], bool]) -> Any:
     value = documents.value(entry.rank, "state", entry.name, allow)
     for key in entry.path:
         value = value[key]
     return value
 
 
-def _parts(documents: Documents, rank: int, name: str,
+def _parts(documents: "Documents", rank: int, name: str,
            allow: Callable[[str], bool]) -> List[Path]:
     try:
         value = documents.value(rank, "state", name, allow)

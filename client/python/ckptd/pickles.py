@@ -51,7 +51,8 @@ def load(raw: bytes, where: str, known: Container[str],
         if isinstance(error, errors.Error):
             raise
         why = f"{type(error).__name__}: {error}"
-    raise errors.Corrupt(f"{where}: the pickle is damaged at byte {machine.at}: {why}")
+    raise errors.Corrupt(f"{where}: the pickle is damaged at byte {machine.at}: {why}; copy the "
+                         "folder again from a whole one")
 
 
 class _Machine:
