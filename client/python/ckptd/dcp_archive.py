@@ -64,7 +64,7 @@ class Files:
 
     def read(self, file: str, offset: int, target: Any, name: str) -> None:
         """Fills a writable buffer with the bytes at the offset."""
-        view = memoryview(target).cast("B")
+        view = memoryview(target)  # of bytes
         done = 0
         while done < len(view):
             try:

@@ -318,7 +318,7 @@ class WithoutDaemon(DaemonTest, FolderTest):
         full = free.f_bavail * free.f_frsize
         self.daemon.stop()
         with open(os.path.join(self.store, "ckptd.toml"), "w", encoding="ascii") as file:
-            file.write(f'disk_reserve = "{2 * full}"\n')
+            file.write(f'disk_reserve = "{full >> 19}MiB"\n')  # twice as much
         self.daemon._arguments += ["--config", file.name]
         self.daemon.start()
         with self.assertRaisesRegex(ckptd.Error, "nothing was committed: .*disk"):
