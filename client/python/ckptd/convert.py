@@ -5,6 +5,7 @@
 
 An import gives tensors and experts the names and units that ckptd.Saver gives them."""
 
+import io
 import os
 import re
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
@@ -138,7 +139,6 @@ def _value(folder: dcp_folder.Folder, files: dcp_archive.Files, name: str, trust
     item = folder.values[name]
     dcp_archive.records(files, item, name)
     raw = files.bytes_of(item, name)
-    import io
     try:
         return torch.load(io.BytesIO(raw), map_location="cpu", weights_only=not trusted)
     except Exception as error:
@@ -156,6 +156,10 @@ def _tie(state: _State, name: str, target: str, buffers: Any, folder: str) -> No
     for one in (name, target):
         if one not in state.tensors:
             raise errors.InvalidArgument(f"folder {folder}: it has no tensor {one} to tie")
+    if name == target or name in state.aliases.values():
+        raise errors.InvalidArgument(
+            f"folder {folder}: tensor {name} cannot be tied to {target}: other names are tied to "
+            "it; tie all of them to one")
     kind = state.tensors[name].kind
     if kind != state.tensors[target].kind:
         raise errors.InvalidArgument(

@@ -196,7 +196,7 @@ def _tensor(name: str, entry: Dict[str, Any], items: Dict[Tuple[str, Any], Item]
     kind = Kind(_TORCH.get(dtype[len("torch."):], ""), shape)
     if dtype not in _DTYPES or not kind.dtype:
         raise errors.InvalidArgument(
-            f"{where}: tensor {name}: dtype {dtype or state[0]!r} cannot be stored; convert it, or "
+            f"{where}: tensor {name}: dtype {dtype or 'unknown'} cannot be stored; convert it, or "
             "leave it out of the save")
     if not (_is(state[1], "_get_layout") and state[1].args == ("torch.strided",)):
         raise errors.InvalidArgument(
