@@ -82,7 +82,8 @@ class _Files:
 
     def __exit__(self, kind: Any, *_: Any) -> None:
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # the first error says why
+                self._file.close()
         if kind is not None:
             for path in self._made:
                 if os.path.exists(path):
