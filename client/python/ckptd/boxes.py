@@ -5,7 +5,7 @@ pieces of plain tensors, DTensors, ShardedTensors and tensors with the Checkpoin
 attributes. `runs` turns a box into contiguous runs of the full tensor in row-major order."""
 
 import itertools
-from typing import Any, List, NamedTuple, Sequence, Tuple
+from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
 
 from . import errors
 
@@ -225,3 +225,20 @@ def part_of(box: Box, dim: int, start: int, size: int) -> Box:
     offsets[dim] += start
     sizes[dim] = size
     return Box(tuple(offsets), tuple(sizes))
+
+
+def bands(shape: Sequence[int], item_bytes: int, room: int) -> Iterator[Box]:
+    """Boxes that cover a tensor in row-major order, each one run of at most `room` bytes."""
+    dim = 0
+    while dim < len(shape) and product(shape[dim:]) * item_bytes > room:
+        dim += 1
+    if dim == 0:
+        yield whole(shape)
+        return
+    dim -= 1
+    rest = tuple(shape[dim + 1:])
+    step = max(room // (product(rest) * item_bytes), 1)
+    for before in itertools.product(*(range(size) for size in shape[:dim])):
+        for start in range(0, shape[dim], step):
+            yield Box((*before, start, *(0 for _ in rest)),
+                      (*(1 for _ in before), min(step, shape[dim] - start), *rest))

@@ -20,7 +20,8 @@ from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import boxes, content, errors, joining, layout, planning, restoring, transfer, values
+from . import (boxes, content, dcp_names, errors, joining, layout, planning, restoring, transfer,
+               values)
 from .dcp_side import Shared, Side, box_of, plain
 from .epoch import View
 from .pending import Patience
@@ -292,6 +293,7 @@ class Reader(Side, StorageReader):
         super().__init__(run, step, socket, allow_pickle, timeout, session)
         self._exact = exact
         self._layout: Optional[layout.Layout] = None
+        self._entries: Dict[str, dcp_names.Entry] = {}
         self.units: Dict[str, Any] = {}
         self.notes: List[str] = []
 
@@ -304,23 +306,11 @@ class Reader(Side, StorageReader):
         with mine.session.restore("latest" if step is None else step, exact=self._exact) as held:
             documents = restoring.Documents(held, found, 0)
             self._view = held.view
-            metadata = Metadata({}, planner_data=self._planner_data(documents))
-            for name, kind in found.kinds.items():
-                metadata.state_dict_metadata[name] = _tensor_metadata(kind)
-            for rank in range(documents.size):
-                for name in documents.names(rank, "state"):
-                    metadata.state_dict_metadata[name] = BytesStorageMetadata()
-            empty = documents.of(0).extra.get("empty", {}) if documents.size else {}
-            for name, (dtype, shape) in empty.items():
-                metadata.state_dict_metadata[name] = _tensor_metadata(
-                    layout.Kind(dtype, tuple(shape)))
+            planner = dcp_names.planner_of(documents, self._may_pickle)
+            self._entries = dcp_names.entries(found, documents, self._may_pickle, planner)
         self._layout = found
-        return metadata
-
-    def _planner_data(self, documents: restoring.Documents) -> Any:
-        if documents.size and documents.of(0).has("dcp/planner"):
-            return documents.value(0, "dcp", "planner", self._may_pickle)
-        return None
+        return Metadata({name: _stored(entry) for name, entry in self._entries.items()},
+                        planner_data=planner)
 
     def set_up_storage_reader(self, metadata: Metadata, is_coordinator: bool, *args: Any,
                               **kwargs: Any) -> None:
@@ -359,9 +349,9 @@ class Reader(Side, StorageReader):
 
     def _add(self, reader: transfer.Reader, item: Any, target: Any) -> None:
         assert self._layout is not None
-        name = item.storage_index.fqn
+        name = self._entries[item.storage_index.fqn].name
         box = box_of(item.storage_offsets, item.lengths)
-        if not box.elements() or name not in self._layout.kinds:
+        if not box.elements():
             return
         if tuple(target.shape) != box.sizes:
             raise errors.InvalidArgument(
@@ -380,18 +370,19 @@ class Reader(Side, StorageReader):
 
     def _load_value(self, documents: restoring.Documents, item: Any, planner: Any) -> None:
         name = item.storage_index.fqn
-        holder = documents.holder(name)
-        if holder is None:
+        if name not in self._entries:
             raise errors.NotFound(f"value {name}: the view does not have it")
         raw = io.BytesIO()
-        torch.save(documents.value(holder, "state", name, self._may_pickle), raw)
+        torch.save(dcp_names.value_of(documents, self._entries[name], self._may_pickle), raw)
         raw.seek(0)
         planner.load_bytes(item, raw)
 
 
-def _tensor_metadata(kind: layout.Kind) -> TensorStorageMetadata:
+def _stored(entry: dcp_names.Entry) -> Union[TensorStorageMetadata, BytesStorageMetadata]:
     """A tensor as one chunk: which rank wrote what does not matter to a reader."""
-    size = torch.Size(kind.shape)
+    if entry.kind is None:
+        return BytesStorageMetadata()
+    size = torch.Size(entry.kind.shape)
     return TensorStorageMetadata(
-        TensorProperties(dtype=transfer.torch_dtype(kind.dtype)), size,
+        TensorProperties(dtype=transfer.torch_dtype(entry.kind.dtype)), size,
         [ChunkStorageMetadata(torch.Size([0] * len(size)), size)])
