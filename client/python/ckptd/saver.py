@@ -123,6 +123,11 @@ class Saver:
             if source is not self.session:
                 source.close()
 
+    def go_on(self, state: Mapping[str, Any], view: View) -> None:
+        """The next save follows this view, which the job has read by other means than `restore`."""
+        self._plan_once(state)
+        self._resume(view)
+
     def count(self, layer: int, tokens_per_expert: Sequence[Any]) -> None:
         """Adds tokens that the router sent to the experts of a layer, of all ranks together. They
         count once `stepped` is called; rank 0's counts are kept with the next save. A selector
@@ -239,13 +244,14 @@ class Saver:
                                                   self._selector)
         self._layout, self._plan = mine, plan
 
-    def _resume(self, step: Union[str, int]) -> Optional[View]:
+    def _resume(self, step: Union[str, int, View]) -> Optional[View]:
         """Joins from the view to restore, which is the same on all ranks."""
         lineage = 0
         if isinstance(step, str) and step not in ("latest", "continue"):
             with self.session.restore(step) as tagged:
-                assert tagged.view is not None
-                lineage, step = tagged.view
+                step = tagged.view or step
+        if isinstance(step, View):
+            lineage, step = step
         if self._epoch is not None:
             self._epoch.leave(self._timeout)
             self._epoch = None
