@@ -208,7 +208,7 @@ def _is_there(session: Session, named: Named) -> bool:
 
 
 def _state(checkpoint: Dict[str, Any], allow: values.Allow) -> Dict[str, Any]:
-    """What the saver stores: tensors by name, and each member of the dict as a packed value."""
+    """State for the saver: tensors by name, and each member of the dict as a packed value."""
     tensors: Dict[str, Any] = {}
     places: List[Any] = []
 

@@ -189,8 +189,7 @@ class Saver:
         except errors.Error as refused:
             error = (type(refused).__name__, str(refused))
         except Exception as failed:  # a rank that raised alone would leave the others waiting
-            error = ("InvalidArgument",
-                     f"the state on rank {rank}: {type(failed).__name__}: {failed}")
+            error = ("InvalidArgument", f"state of rank {rank}: {type(failed).__name__}: {failed}")
         options = {"run": joining.run_of(self.session), "values_bytes": self._values_bytes,
                    "experts": self._experts, "selector": self._selector, "constant": self._constant,
                    "lowest_rank": self._lowest_rank}
