@@ -84,10 +84,22 @@ install_alone() {
   "${install[@]}" --no-deps "${names[@]}"
 }
 
+# Libraries of NVIDIA that the installed PyTorch names. CUDA toolkits have other versions, or none.
+libraries_of_torch() {
+  "$venv/bin/python" - <<'TEXT'
+import importlib.metadata
+for requirement in importlib.metadata.requires("torch") or []:
+    if requirement.startswith(("nvidia-cusparselt", "nvidia-nccl", "nvidia-nvshmem")):
+        print(requirement.split(";")[0].strip())
+TEXT
+}
+
 # PyTorch for the CPU: its CUDA libraries (3 GB) are left out where a CUDA toolkit has them.
 install_torch() {
-  install_alone torch==2.11.0 nvidia-cufile==1.20.0.107 nvidia-cusparselt-cu13==0.8.0 \
-    nvidia-nvshmem-cu13==3.4.5
+  local libraries=(nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5)
+  install_alone torch==2.11.0 nvidia-cufile==1.20.0.107
+  [[ $torch != newest ]] || mapfile -t libraries < <(libraries_of_torch)
+  "${install[@]}" --no-deps "${libraries[@]}"
   "${install[@]}" filelock fsspec jinja2 networkx setuptools sympy typing-extensions
   "$venv/bin/python" -c 'import torch' 2>/dev/null || "${install[@]}" "$(versions torch==2.11.0)"
 }
