@@ -205,7 +205,7 @@ class Killed(StoreTest):
         self.assertEqual(min(second) % 4, 1)
         self.assertEqual({**whole, **first, **second}, whole)
         self.assertEqual(set(first) | set(second), set(whole))
-        self.assertLessEqual(kept, 5, "two best, the last, that of the resume, one without a file")
+        self.assertLessEqual(kept, 3, "the last, that of the resume, and one without a file")
 
 
 class Files(LightningTest):
