@@ -33,6 +33,6 @@ def __getattr__(name: str) -> Any:
     import importlib
     if name in ("Loop", "Saver"):
         return getattr(importlib.import_module(f".{name.lower()}", __name__), name)
-    if name in ("convert", "dcp", "hf", "megatron", "torchtitan"):
+    if name in ("convert", "dcp", "hf", "lightning", "megatron", "torchtitan"):
         return importlib.import_module(f".{name}", __name__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

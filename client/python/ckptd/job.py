@@ -2,14 +2,17 @@
 
 from typing import Any, List, Optional
 
+ALONE = object()  # as a group: this process saves by itself, whatever other ranks there are
+
 
 class Job:
-    """`group`: a process group; None: the default group if it is initialised, else one process."""
+    """`group`: a process group, or ALONE; None: the default group if it is initialised, else one
+    process."""
 
     def __init__(self, group: Optional[Any] = None) -> None:
         import torch.distributed as dist
         self._group = group
-        used = dist.is_available() and dist.is_initialized()
+        used = group is not ALONE and dist.is_available() and dist.is_initialized()
         self.rank: int = dist.get_rank(group) if used else 0
         self.size: int = dist.get_world_size(group) if used else 1
 

@@ -123,6 +123,11 @@ class Saver:
             if source is not self.session:
                 source.close()
 
+    def go_on(self, state: Mapping[str, Any], view: View) -> None:
+        """The next save follows this view, which the job has read by other means than `restore`."""
+        self._plan_once(state)
+        self._resume(view)
+
     def count(self, layer: int, tokens_per_expert: Sequence[Any]) -> None:
         """Adds tokens that the router sent to the experts of a layer, of all ranks together. They
         count once `stepped` is called; rank 0's counts are kept with the next save. A selector
@@ -184,8 +189,7 @@ class Saver:
         except errors.Error as refused:
             error = (type(refused).__name__, str(refused))
         except Exception as failed:  # a rank that raised alone would leave the others waiting
-            error = ("InvalidArgument",
-                     f"the state on rank {rank}: {type(failed).__name__}: {failed}")
+            error = ("InvalidArgument", f"state of rank {rank}: {type(failed).__name__}: {failed}")
         options = {"run": joining.run_of(self.session), "values_bytes": self._values_bytes,
                    "experts": self._experts, "selector": self._selector, "constant": self._constant,
                    "lowest_rank": self._lowest_rank}
@@ -239,13 +243,14 @@ class Saver:
                                                   self._selector)
         self._layout, self._plan = mine, plan
 
-    def _resume(self, step: Union[str, int]) -> Optional[View]:
+    def _resume(self, step: Union[str, int, View]) -> Optional[View]:
         """Joins from the view to restore, which is the same on all ranks."""
         lineage = 0
         if isinstance(step, str) and step not in ("latest", "continue"):
             with self.session.restore(step) as tagged:
-                assert tagged.view is not None
-                lineage, step = tagged.view
+                step = tagged.view or step
+        if isinstance(step, View):
+            lineage, step = step
         if self._epoch is not None:
             self._epoch.leave(self._timeout)
             self._epoch = None

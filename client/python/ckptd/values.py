@@ -83,6 +83,19 @@ def encode(named: Sequence[Tuple[str, str, Any]], extra: Any, allow: Allow, rank
     return encoded
 
 
+def pack(name: str, value: Any, allow: Allow, rank: int = 0) -> bytes:
+    """One value as a document of its own: tensors in it become no units."""
+    return _encode_all([("value", name, value)], {}, allow, rank)
+
+
+def unpack(raw: bytes, name: str, allow: Allow) -> Any:
+    """The value of `pack`."""
+    document = parse(raw, f"value {name}")
+    if not document.has("value"):
+        raise errors.Corrupt(f"value {name}: its document has no value; restore another step")
+    return document.value("value", name, allow)
+
+
 def _encode_all(named: Sequence[Tuple[str, str, Any]], extra: Any, allow: Allow, rank: int,
                 version: int = VERSION) -> bytes:
     data: List[bytes] = []

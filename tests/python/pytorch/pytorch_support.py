@@ -6,6 +6,8 @@ import pathlib
 import pickle
 import select
 import signal
+import socket
+import subprocess
 import sys
 import tempfile
 import time
@@ -16,7 +18,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parent.parent))
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import support  # noqa: E402
-from support import ckptd  # noqa: E402
+from support import ROOT, ckptd  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 import torch.distributed.tensor  # noqa: E402,F401
@@ -80,6 +82,19 @@ def _collect(readers):
             else:
                 del waiting[reader]
     return said
+
+
+def processes(program, size, folder=None, **environment):
+    """A process per rank, as torchrun starts them, with pipes for what they print."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    path = [] if "CKPTD_INSTALLED" in os.environ else [str(ROOT / "client" / "python")]
+    return [subprocess.Popen(
+        [sys.executable, *program], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1",
+             "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size),
+             "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **environment})
+        for rank in range(size)]
 
 
 class StoreTest(unittest.TestCase):

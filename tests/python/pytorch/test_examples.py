@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import re
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,15 +17,8 @@ PAGE = ROOT / "docs" / "pytorch.md"
 
 
 def run(program, size, folder=None, **environment):
-    """The output of rank 0 of a job; each rank is a fresh process, as torchrun starts it."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    path = [] if "CKPTD_INSTALLED" in os.environ else [str(ROOT / "client" / "python")]
-    jobs = [subprocess.Popen(
-        [sys.executable, *program], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(path), "OMP_NUM_THREADS": "1",
-             "RANK": str(rank), "WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1",
-             "MASTER_PORT": str(port), **environment}) for rank in range(size)]
+    """The output of rank 0 of a job."""
+    jobs = support.processes(program, size, folder, **environment)
     said = []
     try:
         for job in jobs:
