@@ -51,9 +51,6 @@ TEST_F(Ctl, KeepRulesDecideWhatPruneKeeps) {
   json({"keep", "tiny", "--none"});
   EXPECT_EQ(ctl({"prune", "tiny", "--yes"}).exit_code, 1) << "no rules: nothing goes by mistake";
 
-  const Finished whole_run = ctl({"pin", "tiny"});
-  EXPECT_EQ(whole_run.exit_code, 2);
-  EXPECT_THAT(whole_run.err, HasSubstr("name one, tiny@STEP or tiny@latest"));
   json({"pin", "tiny@10"});
   const Json pinned = json({"prune", "tiny", "--keep-last", "1", "--dry-run"});
   EXPECT_EQ(pinned["kept"].size(), 2u);
@@ -76,6 +73,12 @@ TEST_F(Ctl, KeepRulesDecideWhatPruneKeeps) {
   EXPECT_EQ(gc["deletions_waiting"], 0);
   EXPECT_EQ(json({"verify"})["errors"].size(), 0u);
   EXPECT_EQ(ctl({"show", "tiny@10"}).exit_code, 3);
+}
+
+TEST_F(Ctl, PinRefusesWholeRun) {
+  const Finished whole_run = ctl({"pin", "tiny"});
+  EXPECT_EQ(whole_run.exit_code, 2);
+  EXPECT_THAT(whole_run.err, HasSubstr("name one, tiny@STEP or tiny@latest"));
 }
 
 TEST_F(Ctl, GrantsAreSetShownAndRevoked) {

@@ -393,8 +393,7 @@ TEST(PrunePlan, NeedsARuleThatKeepsSomething) {
     };
     EXPECT_EQ(why(checked.error()), why(none.error())) << "keep refuses what prune refuses";
   }
-  const auto unknown = plan_prune(history.catalog(), {.run = 99});
-  EXPECT_EQ(unknown.error().code, ckpt::ErrorCode::kNotFound);
+  EXPECT_EQ(plan_prune(history.catalog(), {.run = 99}).error().code, ckpt::ErrorCode::kNotFound);
 }
 
 }  // namespace
