@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
 import unittest
@@ -95,6 +96,19 @@ def processes(program, size, folder=None, **environment):
              "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size),
              "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), **environment})
         for rank in range(size)]
+
+
+@contextlib.contextmanager
+def killed_after_timeout(jobs):
+    """Ends processes that take longer than TIMEOUT, so that reading what they print ends, too: a
+    rank whose peer has failed waits for it much longer than a test may."""
+    timer = threading.Timer(TIMEOUT, lambda: [job.kill() for job in jobs])
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 class StoreTest(unittest.TestCase):

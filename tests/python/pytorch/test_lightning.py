@@ -178,14 +178,15 @@ class Killed(StoreTest):
         """{step: its line}; `kill`: SIGKILL to all ranks once this step has been trained."""
         jobs, found = self.job(folder), {}
         try:
-            for line in jobs[0].stdout:
-                if line.startswith("step"):
-                    found[int(line.split()[1].rstrip(":"))] = line
-                if kill is not None and kill in found:
-                    break
-            if kill is None:
-                for job in jobs:
-                    self.assertEqual(job.wait(support.TIMEOUT), 0)
+            with support.killed_after_timeout(jobs):
+                for line in jobs[0].stdout:
+                    if line.startswith("step"):
+                        found[int(line.split()[1].rstrip(":"))] = line
+                    if kill is not None and kill in found:
+                        break
+                if kill is None:
+                    for job in jobs:
+                        self.assertEqual(job.wait(), 0)
         finally:
             for job in jobs:
                 job.send_signal(signal.SIGKILL)
