@@ -122,7 +122,7 @@ TEST_F(RefusalTest, EvalReportsWaitForCkptd) {
   const std::string none = folder_ / "none";
   Program absent("moetrain", {"eval", "tiny", "--socket", "unix:" + none, "--data", data_});
   EXPECT_TRUE(absent.await_error_output("waiting for ckptd at unix:" + none + " (up to 30 s): "));
-  EXPECT_TRUE(absent.await_error_output("No such file or directory\n"));
+  EXPECT_TRUE(absent.await_error_output(": No such file or directory; start ckptd there"));
 }
 
 TEST_F(RefusalTest, RefusesImpossibleMembershipChanges) {

@@ -157,8 +157,8 @@ def records(files: Files, item: Item, name: str) -> Dict[str, Record]:
         if isinstance(error, errors.Error):
             raise
         raise wrong(str(error)) from None
-    if "data.pkl" not in found or found["data.pkl"].length > DESCRIPTION_BYTES_MAX:
-        raise wrong("it has no data.pkl, or a very large one")
+    if "data.pkl" not in found:
+        raise wrong("it has no data.pkl")
     order = found.get("byteorder")
     if order is not None and _small(files, item, order, name) != b"little":
         raise wrong("its byte order is not little-endian")
@@ -185,6 +185,8 @@ class Source:
         self._kind = kind
         self._where = f"{files.path(item.file)}: tensor {name}"
         found = records(files, item, name)
+        if found["data.pkl"].length > DESCRIPTION_BYTES_MAX:
+            raise self._wrong("its description is too large")
         described = pickles.load(_small(files, item, found["data.pkl"], name), self._where, _KNOWN,
                                  self._persistent)
         storage, first, shape, strides, dtype = self._described(described)
