@@ -103,7 +103,7 @@ TEST(Print, CheckOfNothingIsNoResult) {
             "nothing checked: the store has no commit that you may read\n");
   EXPECT_EQ(print_runs(Json::array()), "no runs that you may read\n");
   const Json unread = Json::parse(R"({"checked_bytes": 0, "commits": 0, "errors": [],
-    "unchecked": [{"unit": "catalog", "reason": "EACCES"}]})");
+    "unchecked": [{"run": "", "unit": "catalog", "reason": "EACCES"}]})");
   EXPECT_EQ(print_verify(unread),
             "catalog: could not be checked: EACCES\n"
             "0 B checked in 0 commits, no errors, 1 COULD NOT BE CHECKED\n");
