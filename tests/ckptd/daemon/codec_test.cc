@@ -17,12 +17,6 @@ class CodecTest : public PruneTest {
     ASSERT_TRUE(world.start().ok());
     world.run();
   }
-  double metric(const std::string& name) {
-    const std::string text = world.daemon().metrics_text();
-    const size_t at = text.find("\n" + name + " ");
-    EXPECT_NE(at, std::string::npos) << name << " in\n" << text;
-    return at == std::string::npos ? 0 : std::stod(text.substr(at + name.size() + 2));
-  }
   static constexpr char kRaw[] = R"(ckptd_fragment_bytes_total{codec="zstd"})";
   static constexpr char kStored[] = R"(ckptd_fragment_stored_bytes_total{codec="zstd"})";
 };
@@ -31,13 +25,13 @@ TEST_F(CodecTest, DurableViewsRestoreAfterAnyCrash) {
   Job job(world, 2);
   job.start();
   job.commit(5);
-  EXPECT_GT(metric(kRaw), 300'000);
-  EXPECT_LT(metric(kStored), metric(kRaw) * 0.9);
+  EXPECT_GT(world.metric(kRaw), 300'000);
+  EXPECT_LT(world.metric(kStored), world.metric(kRaw) * 0.9);
   job.commit(10);
   restart();
   expect_view(job, 5, {5, 5, 5, 5});
   expect_view(job, 10, {10, 10, 10, 10});
-  EXPECT_GT(metric("ckptd_decoded_bytes_total"), 600'000);
+  EXPECT_GT(world.metric("ckptd_decoded_bytes_total"), 600'000);
   lose_power();
   expect_view(job, 10, {10, 10, 10, 10});
   world.lose_catalog();
@@ -87,7 +81,7 @@ TEST_F(CodecTest, MemoryStaysRaw) {
   const auto restored = job.ranks[0]->restore(job.whole(5));
   job.expect_bytes(restored, 5, 0);
   EXPECT_EQ(restored.segment_pieces, 0u);
-  EXPECT_EQ(metric("ckptd_decoded_bytes_total"), 0);
+  EXPECT_EQ(world.metric("ckptd_decoded_bytes_total"), 0);
 }
 
 // A store has no codec of its own: each fragment names its codec.
@@ -156,7 +150,7 @@ TEST_F(CodecTest, SnapshotAbortedDuringEncodingLeavesNothingQueued) {
   world.daemon().poll();
   job.ranks[1]->die();
   world.run();
-  EXPECT_EQ(metric("ckptd_queued_bytes"), 0);
+  EXPECT_EQ(world.metric("ckptd_queued_bytes"), 0);
   Job next(world, 2);
   next.start();
   next.commit(7);

@@ -40,11 +40,7 @@ class DedupTest : public PruneTest {
   }
   // `bytes_of`: the step of the expected bytes, for each unit.
   void expect_bytes_of(Job& job, ckpt::Step step, const std::vector<ckpt::Step>& bytes_of) {
-    FakeTrainer reader(world, {.arena_bytes = 2u << 20, .slab_bytes = 64u << 10});
-    ASSERT_TRUE(reader.connect());
-    fb::OpenRestoreT request = job.whole(step);
-    request.exact = true;
-    const auto restored = reader.restore(request);
+    const auto restored = job.restore_exact(step);
     ASSERT_EQ(restored.error, "");
     for (ckpt::UnitId unit = 0; unit < job.model.size(); ++unit) {
       for (uint64_t i = 0; i < job.model[unit].bytes; ++i) {
@@ -52,14 +48,6 @@ class DedupTest : public PruneTest {
             << "unit " << unit << " byte " << i;
       }
     }
-    reader.die();
-    world.run();
-  }
-  uint64_t metric(const std::string& name) {
-    const std::string text = world.daemon().metrics_text();
-    const size_t at = text.find("\n" + name + " ");
-    EXPECT_NE(at, std::string::npos) << name << " in\n" << text;
-    return at == std::string::npos ? 0 : std::stoull(text.substr(at + name.size() + 2));
   }
   // Number of nonzero bytes in a few blocks at this place; 0 if there is no file.
   size_t bytes_at(const std::string& path, uint64_t offset) {
@@ -81,11 +69,12 @@ class DedupTest : public PruneTest {
 TEST_F(DedupTest, UnchangedUnitIsNotRewritten) {
   const auto job = start_job();
   job->commit(5);
-  EXPECT_EQ(metric("ckptd_same_bytes_total"), 0u);
-  const uint64_t written = metric("ckptd_written_bytes_total");
+  EXPECT_EQ(world.metric("ckptd_same_bytes_total"), 0u);
+  const double written = world.metric("ckptd_written_bytes_total");
   job->commit(10);
-  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes);
-  EXPECT_LE(metric("ckptd_written_bytes_total") - written, written - kFrozenBytes + (16u << 10));
+  EXPECT_EQ(world.metric("ckptd_same_bytes_total"), kFrozenBytes);
+  EXPECT_LE(world.metric("ckptd_written_bytes_total") - written,
+            written - kFrozenBytes + (16u << 10));
   const Json of_frozen = versions(kFrozen, *job);
   ASSERT_THAT(of_frozen, SizeIs(2));
   EXPECT_EQ(of_frozen[0].at("step"), 10);
@@ -106,9 +95,9 @@ TEST_F(DedupTest, CommitWithoutNewBytesIsDurable) {
   const auto job = start_job();
   frozen_in(*job, {0, 1, 2, 3});
   job->commit(5);
-  const uint64_t extents = metric("ckptd_extents_total");
+  const double extents = world.metric("ckptd_extents_total");
   job->commit(10);
-  EXPECT_EQ(metric("ckptd_extents_total"), extents);
+  EXPECT_EQ(world.metric("ckptd_extents_total"), extents);
   world.lose_power();
   ASSERT_TRUE(world.start().ok());
   world.run();
@@ -152,7 +141,7 @@ TEST_F(DedupTest, DamagedBytesAreRewritten) {
   const auto [path, offset] = fragment_place(world, 5, kFrozen);
   world.disk().flip(path, offset + 7, 0x10);
   job->commit(10);
-  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes / 2);
+  EXPECT_EQ(world.metric("ckptd_same_bytes_total"), kFrozenBytes / 2);
   restart();
   expect_bytes_of(*job, 10, {10, 10, 10, 0});
 }
@@ -165,10 +154,10 @@ TEST_F(DedupTest, ExtentWithDamagedHeaderIsNotShared) {
   job->commit(5);
   const PlaceOfFragment place = place_of_fragment(world, 5, kFrozen);
   world.disk().flip(place.path, place.extent_offset + 9, 0x10);
-  const uint64_t extents = metric("ckptd_extents_total");
+  const double extents = world.metric("ckptd_extents_total");
   job->commit(10);
-  EXPECT_GE(metric("ckptd_extents_total"), extents + 1);
-  EXPECT_GE(metric("ckptd_same_bytes_total"), kFrozenBytes / 2);
+  EXPECT_GE(world.metric("ckptd_extents_total"), extents + 1);
+  EXPECT_GE(world.metric("ckptd_same_bytes_total"), kFrozenBytes / 2);
   world.lose_catalog();
   restart();
   expect_bytes_of(*job, 10, {0, 0, 0, 0});
@@ -178,7 +167,7 @@ TEST_F(DedupTest, ExtentWithDamagedHeaderIsNotShared) {
 TEST_F(DedupTest, DamagedHeaderSparesCommitsThatSharePayload) {
   const auto job = start_job();
   for (const ckpt::Step step : {5, 10, 15}) job->commit(step);
-  ASSERT_EQ(metric("ckptd_same_bytes_total"), 2 * kFrozenBytes);
+  ASSERT_EQ(world.metric("ckptd_same_bytes_total"), 2 * kFrozenBytes);
   const PlaceOfFragment place = place_of_fragment(world, 5, kFrozen);
   world.disk().flip(place.path, place.extent_offset + 9, 0x10);
   world.lose_catalog();
@@ -196,7 +185,7 @@ TEST_F(DedupTest, VerifyFindsSegmentHeaderDamagedAfterDedup) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
-  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes);
+  EXPECT_EQ(world.metric("ckptd_same_bytes_total"), kFrozenBytes);
   world.disk().flip(fragment_place(world, 5, kFrozen).first, 9, 0x10);
   FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
   ASSERT_TRUE(root.connect());
@@ -217,7 +206,7 @@ TEST_F(DedupTest, RestoreReadsSharedDamagedBytesOnce) {
     };
   }
   for (const ckpt::Step step : {7, 8, 9, 10}) job->commit(step);
-  EXPECT_EQ(metric("ckptd_same_bytes_total"), 3 * kFrozenBytes);
+  EXPECT_EQ(world.metric("ckptd_same_bytes_total"), 3 * kFrozenBytes);
   const auto [path, offset] = fragment_place(world, 10, kFrozen);
   world.disk().flip(path, offset + 7, 0x10);
   restart();
@@ -268,7 +257,7 @@ TEST_F(DedupTest, BytesSharedByOpenSnapshotAreNotPruned) {
   job->begin(10);
   ASSERT_TRUE(job->ranks[0]->fill(10));
   world.run();
-  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes / 2);
+  EXPECT_EQ(world.metric("ckptd_same_bytes_total"), kFrozenBytes / 2);
   frozen_in(*job, {});
   job->commit(15);
   ask(*job, "prune", kLast1);
@@ -307,7 +296,7 @@ TEST_F(DedupTest, PruneBetweenSealAndCommitKeepsSharedBytes) {
     ASSERT_EQ(job->ranks[0]->snapshot(step).level, fb::SnapshotLevel::Durable);
     expect_verified();
   }
-  EXPECT_GE(metric("ckptd_same_bytes_total"), kFrozenBytes);
+  EXPECT_GE(world.metric("ckptd_same_bytes_total"), kFrozenBytes);
   ask_root("gc", "{}");
   restart();
   expect_bytes_of(*job, 21, {21, 21, 21, 0});
@@ -348,7 +337,7 @@ class ScrubbedDedupTest : public DedupTest {
       world.tick(std::chrono::milliseconds(100));
       world.run();
     }
-    return metric("ckptd_scrub_bytes_total");
+    return world.metric("ckptd_scrub_bytes_total");
   }
 };
 
@@ -378,7 +367,7 @@ TEST_F(EncodedDedupTest, EncodedBytesAreSharedAcrossCodecs) {
   const auto job = start_job();
   job->commit(5);
   job->commit(10);
-  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes);
+  EXPECT_EQ(world.metric("ckptd_same_bytes_total"), kFrozenBytes);
   EXPECT_EQ(versions(kFrozen, *job)[0].at("stored_bytes"), 0);
   EXPECT_LT(versions(kFrozen, *job)[0].at("shared_bytes"), kFrozenBytes);
   world.stop();
@@ -388,7 +377,7 @@ TEST_F(EncodedDedupTest, EncodedBytesAreSharedAcrossCodecs) {
   next->start(fb::ResumeMode::Latest);
   frozen_in(*next, {kFrozen});
   next->commit(15);
-  EXPECT_EQ(metric("ckptd_same_bytes_total"), kFrozenBytes);
+  EXPECT_EQ(world.metric("ckptd_same_bytes_total"), kFrozenBytes);
   restart();
   expect_bytes_of(*next, 15, {15, 15, 15, 0});
   expect_verified();

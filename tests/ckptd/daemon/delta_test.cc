@@ -41,11 +41,7 @@ class DeltaTest : public PruneTest {
   }
   // `bytes_of`: the step of the expected bytes, for each unit.
   void expect_bytes_of(Job& job, ckpt::Step step, const std::vector<ckpt::Step>& bytes_of) {
-    FakeTrainer reader(world, {.arena_bytes = 2u << 20, .slab_bytes = 64u << 10});
-    ASSERT_TRUE(reader.connect());
-    fb::OpenRestoreT request = job.whole(step);
-    request.exact = true;
-    const auto restored = reader.restore(request);
+    const auto restored = job.restore_exact(step);
     ASSERT_EQ(restored.error, "");
     for (ckpt::UnitId unit = 0; unit < job.model.size(); ++unit) {
       for (uint64_t i = 0; i < job.model[unit].bytes; ++i) {
@@ -53,22 +49,14 @@ class DeltaTest : public PruneTest {
             << "unit " << unit << " byte " << i;
       }
     }
-    reader.die();
-    world.run();
   }
   void expect_whole(Job& job, ckpt::Step step) {
     expect_bytes_of(job, step, {step, step, step, step});
   }
-  double metric(const std::string& name) {
-    const std::string text = world.daemon().metrics_text();
-    const size_t at = text.find("\n" + name + " ");
-    EXPECT_NE(at, std::string::npos) << name << " in\n" << text;
-    return at == std::string::npos ? 0 : std::stod(text.substr(at + name.size() + 2));
-  }
-  double deltas() { return metric(R"(ckptd_fragment_bytes_total{codec="delta"})"); }
+  double deltas() { return world.metric(R"(ckptd_fragment_bytes_total{codec="delta"})"); }
   double whole() {
-    return metric(R"(ckptd_fragment_bytes_total{codec="zstd"})") +
-           metric(R"(ckptd_fragment_bytes_total{codec="none"})");
+    return world.metric(R"(ckptd_fragment_bytes_total{codec="zstd"})") +
+           world.metric(R"(ckptd_fragment_bytes_total{codec="none"})");
   }
   Json newest(Job& job, ckpt::UnitId unit) {
     return ask_root("unit",
@@ -93,8 +81,8 @@ TEST_F(DeltaTest, ChangedUnitsAreWrittenAsDeltas) {
   job->commit(15);
   EXPECT_EQ(whole(), first);
   EXPECT_EQ(deltas(), 2 * first);
-  EXPECT_LT(metric(R"(ckptd_fragment_stored_bytes_total{codec="delta"})"), deltas() / 5);
-  EXPECT_GT(metric("ckptd_base_read_bytes_total"), first / 2);
+  EXPECT_LT(world.metric(R"(ckptd_fragment_stored_bytes_total{codec="delta"})"), deltas() / 5);
+  EXPECT_GT(world.metric("ckptd_base_read_bytes_total"), first / 2);
   const Json version = newest(*job, 3);
   EXPECT_LT(version.at("stored_bytes"), version.at("bytes").get<uint64_t>() / 5);
   EXPECT_GT(version.at("base_bytes"), version.at("stored_bytes"));
@@ -153,7 +141,7 @@ TEST_F(DeltaTest, UnchangedDeltaIsShared) {
   const double written = deltas() + whole();
   job->commit(15);
   EXPECT_EQ(deltas() + whole(), written);
-  EXPECT_GT(metric("ckptd_same_bytes_total"), 0);
+  EXPECT_GT(world.metric("ckptd_same_bytes_total"), 0);
   EXPECT_EQ(newest(*job, 3).at("stored_bytes"), 0);
   ask(*job, "prune", kLast1);
   ask_root("gc", "{}");
@@ -176,7 +164,7 @@ TEST_F(DeltaTest, BytesWithCollidingChecksumAreNotShared) {
     };
   }
   job->commit(15);
-  const double collided = metric("ckptd_same_bytes_total");
+  const double collided = world.metric("ckptd_same_bytes_total");
   EXPECT_LT(collided, job->model[1].bytes + job->model[2].bytes + job->model[3].bytes);
   restart();
   FakeTrainer reader(world, {});
@@ -202,7 +190,7 @@ TEST_F(DeltaTest, DeltaOfDamagedBaseIsNotShared) {
   const double written = whole();
   job->commit(15);
   EXPECT_GT(whole(), written);
-  EXPECT_GT(metric("ckptd_same_bytes_total"), 0) << "the others are";
+  EXPECT_GT(world.metric("ckptd_same_bytes_total"), 0) << "the others are";
   restart();
   expect_bytes_of(*job, 15, {10, 10, 10, 10});
 }

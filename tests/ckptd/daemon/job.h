@@ -92,6 +92,17 @@ class Job {
     }
     return request;
   }
+  // Restores all units of exactly this view through a reader of its own.
+  FakeTrainer::Restored restore_exact(ckpt::Step step) {
+    FakeTrainer reader(world, {.run = options.run});
+    EXPECT_TRUE(reader.connect()) << reader.error();
+    fb::OpenRestoreT request = whole(step);
+    request.exact = true;
+    FakeTrainer::Restored restored = reader.restore(request);
+    reader.die();
+    world.run();
+    return restored;
+  }
   // Restores all units at the step through this rank and compares every byte.
   void expect_restores(FakeTrainer& trainer, ckpt::Step step, uint64_t salt = 0) {
     expect_bytes(trainer.restore(whole(step)), step, salt);

@@ -40,11 +40,6 @@ class KeptMemoryTest : public ::testing::Test {
     world.run();
     job.listen();
   }
-  double metric(const std::string& name) {
-    const std::string text = world.daemon().metrics_text();
-    const size_t at = text.find("\n" + name + " ");
-    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
-  }
 
   HeldMemory memory;
   World world;
@@ -54,10 +49,11 @@ class KeptMemoryTest : public ::testing::Test {
 TEST_F(KeptMemoryTest, TheMemoryLevelSurvivesWithItsTrainers) {
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
-  EXPECT_EQ(metric("ckptd_memory_versions"), 2);
-  EXPECT_GT(metric("ckptd_slabs{state=\"durable\"}"), 0) << "and what is on disk is in memory, too";
+  EXPECT_EQ(world.metric("ckptd_memory_versions"), 2);
+  EXPECT_GT(world.metric("ckptd_slabs{state=\"durable\"}"), 0)
+      << "and what is on disk is in memory, too";
   reconnect();
-  EXPECT_EQ(metric("ckptd_arena_bytes"), 2.0 * job.options.arena_bytes) << "each arena once";
+  EXPECT_EQ(world.metric("ckptd_arena_bytes"), 2.0 * job.options.arena_bytes) << "each arena once";
   EXPECT_EQ(steps(10), (Steps{10, 10, 10, 10}));
   // Training continues as if the daemon had not restarted.
   commit(15, {0, 3});

@@ -46,11 +46,6 @@ class MemoryLevelTest : public ::testing::Test {
     }
     return last_.steps;
   }
-  double metric(const std::string& name) {
-    const std::string text = world.daemon().metrics_text();
-    const size_t at = text.find("\n" + name + " ");
-    return at == std::string::npos ? -1 : std::stod(text.substr(at + name.size() + 2));
-  }
 
   World world;
   FakeTrainer::Restored last_;
@@ -62,11 +57,11 @@ TEST_F(MemoryLevelTest, IsVisibleOnRequestAfterCommit) {
   job.commit(5);
   begin(job, 10, {0, 1}, {2, 3});
   job.fill(10);  // nothing was written yet: the world stands still
-  EXPECT_EQ(metric("ckptd_memory_versions"), 0);
+  EXPECT_EQ(world.metric("ckptd_memory_versions"), 0);
   world.run();
   job.listen();
   ASSERT_EQ(job.ranks[0]->snapshot(10).level, fb::SnapshotLevel::Durable);
-  EXPECT_EQ(metric("ckptd_memory_versions"), 2);
+  EXPECT_EQ(world.metric("ckptd_memory_versions"), 2);
   const auto log = nlohmann::json::parse(job.ranks[0]->query("log", R"({"target": "tiny"})").json);
   EXPECT_EQ(log.at(0).at("units"), 2) << "the commit names what is written";
   EXPECT_EQ(log.at(0).at("bytes"), job.model[0].bytes + job.model[1].bytes);
@@ -104,7 +99,7 @@ TEST_F(MemoryLevelTest, SurvivesTrainersButNotDaemon) {
   ASSERT_TRUE(world.start().ok());
   job.start(fb::ResumeMode::Latest);
   EXPECT_EQ(steps(job, *job.ranks[0], 15, true), (std::vector<ckpt::Step>{15, 10, 15, 5}));
-  EXPECT_EQ(metric("ckptd_memory_versions"), 0);
+  EXPECT_EQ(world.metric("ckptd_memory_versions"), 0);
 }
 
 TEST_F(MemoryLevelTest, NewerVersionOfEitherLevelFreesSlabs) {
@@ -112,16 +107,16 @@ TEST_F(MemoryLevelTest, NewerVersionOfEitherLevelFreesSlabs) {
   job.start();
   job.commit(5);
   commit(job, 10, {0}, {1, 2, 3});
-  const double held = metric("ckptd_slabs{state=\"held\"}");
+  const double held = world.metric("ckptd_slabs{state=\"held\"}");
   EXPECT_GT(held, 0);
   commit(job, 15, {0}, {1, 2, 3});
-  EXPECT_EQ(metric("ckptd_slabs{state=\"held\"}"), held);
+  EXPECT_EQ(world.metric("ckptd_slabs{state=\"held\"}"), held);
   EXPECT_EQ(steps(job, *job.ranks[0], 15, true), (std::vector<ckpt::Step>{15, 15, 15, 15}));
   // The older version is gone, so a view of an older step shows the version on disk.
   EXPECT_EQ(steps(job, *job.ranks[0], 10, true), (std::vector<ckpt::Step>{10, 5, 5, 5}));
   commit(job, 20, {0, 1, 2, 3}, {});
-  EXPECT_EQ(metric("ckptd_slabs{state=\"held\"}"), 0);
-  EXPECT_EQ(metric("ckptd_memory_evictions_total"), 0);
+  EXPECT_EQ(world.metric("ckptd_slabs{state=\"held\"}"), 0);
+  EXPECT_EQ(world.metric("ckptd_memory_evictions_total"), 0);
 }
 
 TEST_F(MemoryLevelTest, LineageResumedEarlierDropsMemoryVersions) {
@@ -133,7 +128,7 @@ TEST_F(MemoryLevelTest, LineageResumedEarlierDropsMemoryVersions) {
   job.ranks[0]->die();
   world.run();
   job.start(fb::ResumeMode::AtStep, 8);
-  EXPECT_EQ(metric("ckptd_memory_versions"), 0);
+  EXPECT_EQ(world.metric("ckptd_memory_versions"), 0);
   commit(job, 12, {0}, {3});
   EXPECT_EQ(steps(job, *job.ranks[0], 12, true), (std::vector<ckpt::Step>{12, 8, 8, 12}));
 }
@@ -176,7 +171,7 @@ TEST_F(MemoryLevelTest, NeverMakesASnapshotSkip) {
     job.listen();
     ASSERT_EQ(job.ranks[0]->snapshot(step).level, fb::SnapshotLevel::Durable);
   }
-  EXPECT_EQ(metric("ckptd_snapshots_skipped_total"), 0);
+  EXPECT_EQ(world.metric("ckptd_snapshots_skipped_total"), 0);
 }
 
 // Versions that an epoch resumed from stay until each rank has begun a snapshot: all find the same.
@@ -212,7 +207,7 @@ TEST_F(MemoryLevelTest, SlabChangedAfterSealFailsSnapshot) {
   job.listen();
   EXPECT_EQ(snapshot.level, fb::SnapshotLevel::Failed);
   EXPECT_THAT(snapshot.reason, HasSubstr("CRC32C"));
-  EXPECT_EQ(metric("ckptd_memory_versions"), 0);
+  EXPECT_EQ(world.metric("ckptd_memory_versions"), 0);
   EXPECT_EQ(steps(job, *job.ranks[0], 5, true), (std::vector<ckpt::Step>{5, 5, 5, 5}));
 }
 
@@ -253,7 +248,7 @@ TEST_F(MemoryLevelTest, RefusesInvalidPlans) {
   job.ranks[0]->fill(20);
   world.run();
   EXPECT_THAT(job.ranks[0]->error(), HasSubstr("lie in one slab"));
-  EXPECT_EQ(metric("ckptd_memory_versions"), 0);
+  EXPECT_EQ(world.metric("ckptd_memory_versions"), 0);
 }
 
 TEST_F(MemoryLevelTest, RanksThatDisagreeAboutTheLevelAreNamed) {

@@ -40,11 +40,7 @@ class PruneTest : public ::testing::Test {
   }
   // The view at the step has these versions, one for each unit, bit for bit.
   void expect_view(Job& job, ckpt::Step step, const std::vector<ckpt::Step>& versions) {
-    FakeTrainer reader(world, {});
-    ASSERT_TRUE(reader.connect());
-    fb::OpenRestoreT request = job.whole(step);
-    request.exact = true;
-    const auto restored = reader.restore(request);
+    const auto restored = job.restore_exact(step);
     ASSERT_EQ(restored.error, "");
     for (ckpt::UnitId unit = 0; unit < job.model.size(); ++unit) {
       ASSERT_EQ(restored.steps[unit], versions[unit]) << "unit " << unit;
@@ -52,8 +48,6 @@ class PruneTest : public ::testing::Test {
         ASSERT_EQ(restored.bytes[unit][i], state_byte(unit, versions[unit], 0, i)) << "byte " << i;
       }
     }
-    reader.die();
-    world.run();
   }
   // Every commit that is left is intact.
   void expect_verified() {

@@ -41,12 +41,6 @@ class ScrubTest : public PruneTest {
     EXPECT_TRUE(document.at("pass").is_null()) << document;
     return document;
   }
-  uint64_t metric(const std::string& name) {
-    const std::string text = world.daemon().metrics_text();
-    const size_t at = text.find("\n" + name + " ");
-    EXPECT_NE(at, std::string::npos) << name;
-    return std::stoull(text.substr(at + name.size() + 2));
-  }
 };
 
 TEST_F(ScrubTest, RemedyNamesAMissingSegment) {
@@ -78,9 +72,9 @@ TEST_F(ScrubTest, DamageInNewCommitIsReportedSoon) {
   EXPECT_EQ(found.at("errors")[0].at("unit"), job.model[3].name);
   EXPECT_THAT(found.at("errors")[0].at("reason"), HasSubstr("segment 1 offset"));
   EXPECT_TRUE(found.at("last_pass").is_null());
-  EXPECT_EQ(metric("ckptd_scrub_errors_total"), 1u);
-  EXPECT_EQ(metric("ckptd_scrub_damaged_units"), 1u);
-  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
+  EXPECT_EQ(world.metric("ckptd_scrub_errors_total"), 1u);
+  EXPECT_EQ(world.metric("ckptd_scrub_damaged_units"), 1u);
+  EXPECT_EQ(world.metric("ckptd_scrub_commits_waiting"), 0u);
   EXPECT_EQ(ask(job, "status", "{}").at("scrub").at("damaged_units"), 1);
 }
 
@@ -96,15 +90,15 @@ TEST_F(ScrubTest, FrequentCommitsWaitForPause) {
     }
   };
   commit_for(limits::kScrubNewEvery - 2 * kStep);
-  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), step);
-  EXPECT_EQ(metric("ckptd_scrub_bytes_total"), 0u);
+  EXPECT_EQ(world.metric("ckptd_scrub_commits_waiting"), step);
+  EXPECT_EQ(world.metric("ckptd_scrub_bytes_total"), 0u);
   // Without a pause scrub still reads one new commit now and then.
   commit_for(limits::kScrubNewEvery);
-  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), step - 1);
+  EXPECT_EQ(world.metric("ckptd_scrub_commits_waiting"), step - 1);
   commit_for(limits::kScrubNewEvery);
-  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), step - 2);
+  EXPECT_EQ(world.metric("ckptd_scrub_commits_waiting"), step - 2);
   advance(limits::kScrubNewAfter + std::chrono::seconds(60));
-  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
+  EXPECT_EQ(world.metric("ckptd_scrub_commits_waiting"), 0u);
 }
 
 TEST_F(ScrubTest, RestartedDaemonScrubsUnreadNewCommits) {
@@ -128,11 +122,11 @@ TEST_F(ScrubTest, CommitReadByPassIsNotScrubbedAgain) {
   Job job(world, 1);
   job.start();
   job.commit(5);
-  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 1u);
+  EXPECT_EQ(world.metric("ckptd_scrub_commits_waiting"), 1u);
   begin_pass();
   advance(std::chrono::milliseconds(500));
   EXPECT_EQ(scrub().at("last_pass").at("commits"), 1);
-  EXPECT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
+  EXPECT_EQ(world.metric("ckptd_scrub_commits_waiting"), 0u);
   const auto [path, offset] = fragment_place(world, 5, 3);
   restart();
   world.disk().flip(path, offset);
@@ -177,17 +171,17 @@ TEST_F(ScrubTest, FullDamageListDoesNotHideRest) {
     }
   }
   const size_t left_out = places.size() - limits::kScrubDamagesMax;
-  for (int i = 0; i < 300 && metric("ckptd_scrub_commits_waiting") > 0; ++i) {
+  for (int i = 0; i < 300 && world.metric("ckptd_scrub_commits_waiting") > 0; ++i) {
     advance(std::chrono::seconds(1));
   }
-  ASSERT_EQ(metric("ckptd_scrub_commits_waiting"), 0u);
+  ASSERT_EQ(world.metric("ckptd_scrub_commits_waiting"), 0u);
   flip_all(0, places.size());
   begin_pass();
   advance(std::chrono::seconds(40));
   const Json full = finish_pass(4);
   EXPECT_EQ(full.at("errors").size(), limits::kScrubDamagesMax);
   EXPECT_EQ(full.at("errors_left_out"), left_out);
-  EXPECT_EQ(metric("ckptd_scrub_damaged_units"), places.size());
+  EXPECT_EQ(world.metric("ckptd_scrub_damaged_units"), places.size());
   flip_all(0, limits::kScrubDamagesMax);  // the damage left is the part that the full list lacked
   begin_pass();
   advance(std::chrono::seconds(40));
@@ -214,7 +208,8 @@ TEST_F(ScrubTest, PassEndsDespiteNewCommits) {
     job.commit(step);
     advance(std::chrono::milliseconds(100));
   }
-  EXPECT_GT(metric("ckptd_scrub_commits_waiting"), 20u) << "scrub is not faster than the trainers";
+  EXPECT_GT(world.metric("ckptd_scrub_commits_waiting"), 20u)
+      << "scrub is not faster than the trainers";
   const Json document = scrub();
   EXPECT_TRUE(document.at("pass").is_null()) << document;
   ASSERT_EQ(document.at("last_pass").at("number"), 1);
@@ -239,8 +234,8 @@ TEST_P(PruneDuringScrub, ReclaimedSpaceIsNotDamage) {
   EXPECT_EQ(gc.at("deletions_waiting"), 0) << gc;
   const Json over = finish_pass();
   EXPECT_THAT(over.at("errors"), IsEmpty()) << over;
-  EXPECT_EQ(metric("ckptd_scrub_errors_total"), 0u);
-  EXPECT_GT(metric("ckptd_freed_bytes_total"), 331'000u);
+  EXPECT_EQ(world.metric("ckptd_scrub_errors_total"), 0u);
+  EXPECT_GT(world.metric("ckptd_freed_bytes_total"), 331'000u);
   expect_view(job, 20, {15, 20, 15, 10});
 }
 
@@ -264,7 +259,7 @@ TEST_F(ScrubTest, PassResumesAfterRestart) {
   EXPECT_EQ(last.at("number"), 2);
   EXPECT_EQ(last.at("commits"), 6);
   EXPECT_EQ(last.at("checked_bytes"), whole) << "nothing was left out, nothing counted twice";
-  EXPECT_LT(metric("ckptd_scrub_bytes_total"), whole);
+  EXPECT_LT(world.metric("ckptd_scrub_bytes_total"), whole);
 }
 
 TEST_F(ScrubTest, RebuiltCatalogDropsPassInProgress) {
@@ -292,13 +287,13 @@ TEST_F(ScrubTest, ScrubYieldsToRestore) {
   ASSERT_TRUE(reader.connect());
   reader.send(job.whole(10));
   world.run();
-  const uint64_t read = metric("ckptd_scrub_bytes_total");
+  const double read = world.metric("ckptd_scrub_bytes_total");
   advance(limits::kScrubYieldMax - std::chrono::milliseconds(200));
-  EXPECT_EQ(metric("ckptd_scrub_bytes_total"), read);
+  EXPECT_EQ(world.metric("ckptd_scrub_bytes_total"), read);
   EXPECT_EQ(scrub().at("state"), "yielding");
   // A restore that never ends does not stop scrub for ever.
   advance(2 * limits::kScrubYieldMax);
-  const uint64_t trickled = metric("ckptd_scrub_bytes_total");
+  const double trickled = world.metric("ckptd_scrub_bytes_total");
   EXPECT_GT(trickled, read);
   EXPECT_LE(trickled, read + 3 * 128 * 1024) << "an extent every ten seconds";
   reader.die();
@@ -311,9 +306,9 @@ TEST_F(ScrubTest, ScrubRespectsRateLimit) {
   for (ckpt::Step step = 1; step <= 12; ++step) job.commit(step);
   advance(std::chrono::seconds(10));
   begin_pass();
-  const uint64_t before = metric("ckptd_scrub_bytes_total");
+  const double before = world.metric("ckptd_scrub_bytes_total");
   advance(std::chrono::seconds(2));
-  const uint64_t read = metric("ckptd_scrub_bytes_total") - before;
+  const double read = world.metric("ckptd_scrub_bytes_total") - before;
   EXPECT_GT(read, 2 * kRate * 8 / 10);
   EXPECT_LT(read, 2 * kRate * 13 / 10);
   // A requested pass may have its own rate.

@@ -47,13 +47,7 @@ class UnitCodecsTest : public ::testing::Test {
     job.reset();
     world.reset();
   }
-  double metric(const std::string& name) {
-    const std::string text = world->daemon().metrics_text();
-    const size_t at = text.find("\n" + name + " ");
-    EXPECT_NE(at, std::string::npos) << name << " in\n" << text;
-    return at == std::string::npos ? 0 : std::stod(text.substr(at + name.size() + 2));
-  }
-  double encoded_bytes() { return metric(R"(ckptd_fragment_bytes_total{codec="zstd"})"); }
+  double encoded_bytes() { return world->metric(R"(ckptd_fragment_bytes_total{codec="zstd"})"); }
   void expect_restores(ckpt::Step step) {
     world->kill_daemon();
     disk.emplace(world->disk(), 1e9);
@@ -80,7 +74,7 @@ TEST_F(UnitCodecsTest, DiskRateMatchesWrites) {
   start(40e6);
   begin_training();
   job->commit(1);
-  EXPECT_NEAR(metric("ckptd_disk_write_bytes_per_second"), 40e6, 4e6);
+  EXPECT_NEAR(world->metric("ckptd_disk_write_bytes_per_second"), 40e6, 4e6);
 }
 
 // A unit's registered codec overrides the configuration.

@@ -4,6 +4,8 @@
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
+#include <limits>
+
 #include "formats/wire/frame.h"
 
 namespace ckptd::testing {
@@ -91,6 +93,13 @@ void World::tick(std::chrono::milliseconds by) {
   now_ += by;
   wall_clock_ns_ += static_cast<uint64_t>(Time(by).count());
   daemon_->tick(now_);
+}
+
+double World::metric(const std::string& name) {
+  const std::string text = daemon().metrics_text();
+  const size_t at = text.find("\n" + name + " ");
+  if (at == std::string::npos) return std::numeric_limits<double>::quiet_NaN();
+  return std::stod(text.substr(at + name.size() + 2));
 }
 
 ckpt::SessionId World::connect(uid_t uid) {

@@ -80,6 +80,8 @@ class World : private Outbox {
   std::shared_ptr<MemoryKvImage> catalog_image() { return kv_; }
   void set_catalog(std::shared_ptr<MemoryKvImage> image) { kv_ = std::move(image); }
   bool up() const { return daemon_ != nullptr; }
+  // A served metric, with its labels in the name. NaN, equal to no number, if it is not served.
+  double metric(const std::string& name);
 
  private:
   void send(ckpt::SessionId session, const ckpt::fb::MessageT& message, int fd) override;
