@@ -3,9 +3,8 @@
 
 #include <gmock/gmock.h>
 
-#include "ckptd/io/memory_disk.h"
 #include "ckptd/limits.h"
-#include "tests/ckptd/persist/small_store.h"
+#include "tests/ckptd/dedup/saved_slab.h"
 
 namespace ckptd {
 namespace {
@@ -13,41 +12,18 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// A slab of two fragments is on the disk.
-class BaseReaderTest : public ::testing::Test {
+class BaseReaderTest : public SavedSlab {
  protected:
-  BaseReaderTest() {
-    EXPECT_TRUE(store_.save(1, /*slabs=*/1));
-    extent_ = store_.snapshots[1].extents.front();
-    path_ = segment_path(extent_.segment);
-    start_slab();
-  }
+  BaseReaderTest() { start_slab(); }
   ~BaseReaderTest() override { store_.run(); }
 
   void start_slab() {
     std::vector<BaseReader::Base> bases;
     for (const ckpt::ExtentFragment& fragment : extent_.fragments) {
-      FragmentPlace place;
-      place.offset = fragment.offset;
-      place.length = fragment.length;
-      place.crc32c = fragment.crc32c;
-      place.segment = extent_.segment;
-      place.extent_offset = extent_.offset;
-      place.payload_offset = payload() + fragment.payload_offset;
-      bases.push_back({fragment.unit, place});
+      bases.push_back({fragment.unit, place(fragment)});
     }
-    slab_ =
-        reader_.of_slab(std::move(bases), {{.expected = {.store = kTestStore,
-                                                         .segment = extent_.segment,
-                                                         .offset = extent_.offset,
-                                                         .snapshot = SmallStore::key(1),
-                                                         .payload_bytes = extent_.payload_bytes,
-                                                         .payload_crc32c = extent_.payload_crc32c,
-                                                         .fragments = {}},
-                                            .header_bytes = extent_.header_bytes,
-                                            .header_crc32c = extent_.header_crc32c}});
+    slab_ = reader_.of_slab(std::move(bases), {dedup_extent()});
   }
-  uint64_t payload() const { return extent_.offset + extent_.header_bytes; }
   ckpt::UnitRange range(size_t fragment) const {
     const ckpt::ExtentFragment& of = extent_.fragments[fragment];
     return {of.unit, of.offset, of.length};
@@ -62,12 +38,6 @@ class BaseReaderTest : public ::testing::Test {
   }
   BasePieces read_all() { return read({range(0), range(1)}); }
 
-  MemoryDisk disk_{{.seed = 1}};
-  SmallStore store_{disk_, /*slabs=*/16};
-  WrittenExtent extent_;
-  std::string path_;
-  Catalog catalog_{make_memory_store()};
-  SegmentReader segments_{disk_, kTestStore};
   BaseReader reader_{{disk_, store_.executor(), store_.staging(), segments_, catalog_}, 0};
   std::shared_ptr<BaseSource> slab_;
 };

@@ -4,10 +4,9 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 
-#include "ckptd/io/memory_disk.h"
 #include "ckptd/limits.h"
 #include "ckptd/staging/page_guard.h"
-#include "tests/ckptd/persist/small_store.h"
+#include "tests/ckptd/dedup/saved_slab.h"
 
 namespace ckptd {
 namespace {
@@ -15,14 +14,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// A slab of two fragments is on the disk; a second one has the same bytes.
-class ComparerTest : public ::testing::Test {
+// A second slab has the same bytes as the one on the disk.
+class ComparerTest : public SavedSlab {
  protected:
-  ComparerTest() {
-    EXPECT_TRUE(store_.save(1, /*slabs=*/1));
-    extent_ = store_.snapshots[1].extents.front();
-    path_ = segment_path(extent_.segment);
-  }
   ~ComparerTest() override {
     comparer_.abandon_all();
     store_.run();
@@ -31,30 +25,12 @@ class ComparerTest : public ::testing::Test {
   std::vector<DedupCandidate> candidates() const {
     std::vector<DedupCandidate> candidates;
     for (size_t i = 0; i < extent_.fragments.size(); ++i) {
-      const ckpt::ExtentFragment& fragment = extent_.fragments[i];
-      FragmentPlace place;
-      place.length = fragment.length;
-      place.segment = extent_.segment;
-      place.extent_offset = extent_.offset;
-      place.payload_offset = payload() + fragment.payload_offset;
-      candidates.push_back({i, {place}});
+      candidates.push_back({i, {place(extent_.fragments[i])}});
     }
     return candidates;
   }
-  std::vector<DedupExtent> extents() const {
-    return {{.expected = {.store = kTestStore,
-                          .segment = extent_.segment,
-                          .offset = extent_.offset,
-                          .snapshot = SmallStore::key(1),
-                          .payload_bytes = extent_.payload_bytes,
-                          .payload_crc32c = extent_.payload_crc32c,
-                          .fragments = {}},
-             .header_bytes = extent_.header_bytes,
-             .header_crc32c = extent_.header_crc32c}};
-  }
-  uint64_t payload() const { return extent_.offset + extent_.header_bytes; }
   void start(const ckpt::SnapshotKey& snapshot, StagedSlab slab) {
-    comparer_.compare(snapshot, std::move(slab), candidates(), extents(),
+    comparer_.compare(snapshot, std::move(slab), candidates(), {dedup_extent()},
                       [this, snapshot](StagedSlab compared, const std::vector<bool>& same) {
                         order_.push_back(snapshot.run);
                         slab_ = std::move(compared);
@@ -67,12 +43,6 @@ class ComparerTest : public ::testing::Test {
     return same_;
   }
 
-  MemoryDisk disk_{{.seed = 1}};
-  SmallStore store_{disk_, /*slabs=*/16};
-  WrittenExtent extent_;
-  std::string path_;
-  Catalog catalog_{make_memory_store()};
-  SegmentReader segments_{disk_, kTestStore};
   size_t abandoned_ = 0;
   Comparer comparer_{{disk_, store_.executor(), store_.staging(), segments_, catalog_},
                      {.on_abandoned = [this] { ++abandoned_; }}};
@@ -99,9 +69,9 @@ TEST_F(ComparerTest, DamagedHeaderMatchesNoFragment) {
 }
 
 TEST_F(ComparerTest, ExtentOfAnotherSnapshotMatchesNoFragment) {
-  auto other = extents();
-  other.front().expected.snapshot.attempt = 7;
-  comparer_.compare(SmallStore::key(2), store_.stage(1, 0), candidates(), other,
+  DedupExtent other = dedup_extent();
+  other.expected.snapshot.attempt = 7;
+  comparer_.compare(SmallStore::key(2), store_.stage(1, 0), candidates(), {other},
                     [this](StagedSlab, const std::vector<bool>& same) { same_ = same; });
   store_.run();
   EXPECT_THAT(same_, ElementsAre(false, false));
