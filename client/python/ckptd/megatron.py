@@ -1,4 +1,4 @@
-"""Checkpoints of Megatron-Core (0.16): sharded state dicts, without files.
+"""Checkpoints of Megatron-Core (0.16 to 0.19): sharded state dicts, without files.
 
     checkpoint = ckptd.megatron.Checkpoint("my-run")
     state = checkpoint.load(sharded_state_dict)  # None: the run is new
@@ -8,6 +8,7 @@ Names follow the keys of ShardedTensor, but an axis of layers becomes a number i
 `optimizer.state.exp_avg.NAME` becomes `optimizer.state.NAME.exp_avg`: each expert of each layer is
 a unit. Common state and ShardedObjects are stored as plain values, without pickle."""
 
+import importlib.util
 import io
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
@@ -137,10 +138,20 @@ class Checkpoint:
         """For dist_checkpointing.save(state, "DIR/iter_0000010", sharded_strategy=...): tensors and
         ShardedObjects go into the run, at the step that ends the name of the folder; Megatron-Core
         writes common.pt, which is a pickle, and metadata.json into the folder."""
+        _check_strategies()
         return SaveStrategy(self)
 
     def load_strategy(self) -> "LoadStrategy":
+        _check_strategies()
         return LoadStrategy(self)
+
+
+def _check_strategies() -> None:
+    """Releases without this module store common state with the tensors, past any strategy."""
+    if importlib.util.find_spec("megatron.core.dist_checkpointing.strategies.base") is None:
+        raise errors.FailedPrecondition(
+            "strategies: this release of Megatron-Core keeps common state beside the tensors, "
+            "where a strategy cannot store it; call Checkpoint.save and Checkpoint.load")
 
 
 class SaveStrategy(TorchDistSaveShardedStrategy):

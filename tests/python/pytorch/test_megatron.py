@@ -28,6 +28,7 @@ with warnings.catch_warnings():
     from megatron.core.transformer.transformer_config import TransformerConfig
 
 EXPERTS, LAYERS, WIDTH, HIDDEN = 4, 2, 8, 6
+STRATEGIES = importlib.util.find_spec("megatron.core.dist_checkpointing.strategies.base")
 
 
 def checkpoint(run, **options):
@@ -248,6 +249,13 @@ class Contract(StoreTest):
                     for at in range(2)})
         support.ranks(2, body, self.tiny)
 
+    @unittest.skipIf(STRATEGIES, "this release of Megatron-Core has strategies")
+    def test_strategies_of_newer_releases_are_refused(self):
+        for make in (checkpoint(self.tiny).save_strategy, checkpoint(self.tiny).load_strategy):
+            with self.assertRaisesRegex(ckptd.FailedPrecondition, "call Checkpoint.save"):
+                make()
+
+    @unittest.skipUnless(STRATEGIES, "this release of Megatron-Core stores common state elsewhere")
     def test_strategies_of_dist_checkpointing(self):
         def body(rank, run, folder):
             folder = os.path.join(folder, "iter_0000002")
