@@ -25,7 +25,7 @@ struct WaitArguments {
 };
 
 // True if a daemon may come, or answer in the end.
-bool is_waited_for(ErrorCode code) {
+bool is_retryable(ErrorCode code) {
   return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded;
 }
 
@@ -83,7 +83,7 @@ Result<Outcome> run_wait(Link& link, const WaitArguments& args) {
     }
     const ckpt::Error& error = view.error();
     const bool answered = error.code == ErrorCode::kNotFound;
-    if (!answered && !is_waited_for(error.code)) return error;
+    if (!answered && !is_retryable(error.code)) return error;
     if (answered && !std::exchange(reported, true)) {
       say("waiting up to {} for {}: {}", args.timeout, args.target, error.message);
     }
@@ -113,7 +113,7 @@ void add_wait(Builder& build) {
                    return args->time.ms_left_at_first();
                  },
                  .no_daemon = [args](const ckpt::Error& reason) -> ckpt::Error {
-                   return is_waited_for(reason.code) ? not_in_time(*args, reason) : reason;
+                   return is_retryable(reason.code) ? not_in_time(*args, reason) : reason;
                  }});
   wait->add_option("commit", args->target, kCommitNames)->required();
   wait->add_option("--level", args->level, "Level to wait for; durable is the only one")

@@ -234,10 +234,10 @@ void Session::remove_snapshot(const Snapshot* snapshot) {
   std::erase_if(snapshots_, [snapshot](const auto& known) { return known.get() == snapshot; });
 }
 
-void Session::fail_snapshots_before(Epoch epoch, bool goes_on) {
+void Session::fail_snapshots_before(Epoch epoch, bool continues) {
   for (const auto& snapshot : std::vector(snapshots_)) {
     if (snapshot->epoch() >= epoch) continue;
-    if (goes_on && snapshot->info().level == fb::SnapshotLevel::Staged) continue;
+    if (continues && snapshot->info().level == fb::SnapshotLevel::Staged) continue;
     snapshot->fail(make_error(ErrorCode::kAborted,
                               "epoch {} ended before this rank heard that it was durable",
                               snapshot->epoch()));

@@ -141,7 +141,7 @@ class Session {
   // Fails snapshots of earlier epochs. If survivors go on, the new epoch opens while the daemon
   // still writes the STAGED ones: this rank hears of those as ever. The end of all others was
   // reported before; a rank that has not heard of one was no member then and never will.
-  void fail_snapshots_before(Epoch epoch, bool goes_on);
+  void fail_snapshots_before(Epoch epoch, bool continues);
   void set_restore(RestoreInbox* inbox) { restore_ = inbox; }
   bool restoring() const { return restore_ != nullptr; }
   // `slab` was leased anew: forget the seal of its previous content.

@@ -37,10 +37,10 @@ class SessionArena {
   // the child may have mapped something else at its addresses.
   void forget_in_child();
 
-  // Other code writes into the slab that begins there, until take_back() was called as often. See
+  // Other code writes into the slab that begins there, until end_lending() was called as often. See
   // snapshot_places.cc.
   void lend(const std::byte* slab) { ++lent_[slab]; }
-  void take_back(const std::byte* slab) {
+  void end_lending(const std::byte* slab) {
     const auto found = lent_.find(slab);
     if (found != lent_.end() && --found->second == 0) lent_.erase(found);
   }

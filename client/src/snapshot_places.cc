@@ -59,7 +59,7 @@ Status Snapshot::filled(uint64_t id, uint32_t crc32c) {
   const Lent lent = found->second;
   lent_.erase(found);
   if (lent_.empty()) info_.timings.copy_ns += ns_since(lending_since_);
-  if (session_ != nullptr) session_->arena().take_back(lent.memory);
+  if (session_ != nullptr) session_->arena().end_lending(lent.memory);
   CKPT_TRY(check_open());
   Filling& filling = filling_of(lent.slab);
   fb::SealedFragment& fragment = filling.fragments[lent.fragment];

@@ -7,7 +7,7 @@
 //
 // Known to all that is linked together: a shared library that hides these symbols, as libckpt_cuda
 // does, knows its own streams, and its users theirs. So it says when it was closed whether some are
-// left (any_abandoned), and a user who was told so frees nothing any more (give_back_nothing). Any
+// left (any_abandoned), and a user who was told so frees nothing any more (stop_freeing). Any
 // thread.
 #pragma once
 
@@ -22,11 +22,11 @@ void abandon(CUstream_st* stream, std::function<void()> give_back);
 
 // Calls `give_back` now; or, while a stream that was given up still runs, in a later call of this
 // when none does any more.
-void give_back_when_idle(std::function<void()> give_back);
+void release_when_idle(std::function<void()> give_back);
 
 // Whether one that was given up still runs.
 bool any_abandoned();
 // For the rest of the process: somebody else's stream runs, and nobody here can ask for it.
-void give_back_nothing();
+void stop_freeing();
 
 }  // namespace ckpt::kernels

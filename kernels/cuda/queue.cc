@@ -22,7 +22,7 @@ constexpr size_t kAlignment = 256;
 // Asks `query` until it says something else than cudaErrorNotReady, which it does at last when the
 // time is over.
 template <typename Query>
-cudaError_t ask_until_ready(uint32_t timeout_ms, const Query& query) {
+cudaError_t poll_until_ready(uint32_t timeout_ms, const Query& query) {
   for (Backoff backoff;; backoff.pause()) {
     const cudaError_t state = query();
     if (state != cudaErrorNotReady) return state;
@@ -88,7 +88,7 @@ Result<void*> cuda_allocate(size_t bytes) {
 }
 
 void cuda_free(void* at) {
-  give_back_when_idle([at] { (void)cudaFree(at); });
+  release_when_idle([at] { (void)cudaFree(at); });
 }
 
 Result<void*> cuda_allocate_pinned(size_t bytes) {
@@ -99,7 +99,7 @@ Result<void*> cuda_allocate_pinned(size_t bytes) {
 }
 
 void cuda_free_pinned(void* at) {
-  give_back_when_idle([at] { (void)cudaFreeHost(at); });
+  release_when_idle([at] { (void)cudaFreeHost(at); });
 }
 
 // Fills a queue; what it has when it fails goes with the queue.
@@ -157,11 +157,11 @@ Status synchronize(CudaQueue& queue) {
   return make_error(ErrorCode::kIo, "CUDA device {}: {}", queue.device(), *failure);
 }
 
-Status come_to_rest(CudaQueue& queue, uint32_t timeout_ms) {
+Status wait_until_idle(CudaQueue& queue, uint32_t timeout_ms) {
   (void)queue.take_failure();
   if (!queue.wait_at_most(timeout_ms)) {
     return make_error(ErrorCode::kDeadlineExceeded,
-                      "CUDA device {}: not done with what was queued after {} ms", queue.device(),
+                      "CUDA device {}: queued work is not done after {} ms", queue.device(),
                       timeout_ms);
   }
   const std::optional<std::string> failure = queue.take_failure();
@@ -169,16 +169,16 @@ Status come_to_rest(CudaQueue& queue, uint32_t timeout_ms) {
   return make_error(ErrorCode::kUnavailable, "CUDA: {}", *failure);
 }
 
-Status synchronize(CudaQueue& queue, const std::function<Status()>& go_on) {
+Status synchronize(CudaQueue& queue, const std::function<Status()>& check) {
   while (!queue.failed()) {
     const cudaError_t state = cudaStreamQuery(queue.stream());
     if (state == cudaSuccess) break;
     if (state != cudaErrorNotReady) {
-      queue.note(state, "what was queued");
+      queue.note(state, "queued work");
       break;
     }
     (void)cudaGetLastError();
-    CKPT_TRY(go_on());
+    CKPT_TRY(check());
   }
   const std::optional<std::string> failure = queue.take_failure();
   if (!failure) return {};
@@ -211,7 +211,7 @@ struct CudaQueue::Parts {
   std::byte* staging;
   std::vector<CUevent_st*> events;
 
-  void give_back() const {
+  void release() const {
     if (blas != nullptr) stop_blas(blas);
     for (void* const at : memory) (void)cudaFree(at);
     if (staging != nullptr) (void)cudaFreeHost(staging);
@@ -233,9 +233,9 @@ CudaQueue::~CudaQueue() {
   constexpr uint32_t kAgainMs = 1000;
   const uint32_t timeout_ms = overdue_ ? std::min(timeout_ms_, kAgainMs) : timeout_ms_;
   if (stream_ != nullptr && !wait_at_most(timeout_ms)) {
-    abandon(stream_, [parts = std::move(parts)] { parts.give_back(); });
+    abandon(stream_, [parts = std::move(parts)] { parts.release(); });
   } else {
-    give_back_when_idle([parts = std::move(parts)] { parts.give_back(); });
+    release_when_idle([parts = std::move(parts)] { parts.release(); });
   }
 }
 
@@ -272,7 +272,7 @@ void CudaQueue::upload(void* to, const void* from, size_t bytes) {
       note(cudaEventRecord(staging_free_[staging_part_], stream_), "an upload");
       const size_t next = (staging_part_ + 1) % kStagingParts;
       const auto query = [&] { return cudaEventQuery(staging_free_[next]); };
-      const cudaError_t state = ask_until_ready(timeout_ms_, query);
+      const cudaError_t state = poll_until_ready(timeout_ms_, query);
       overdue_ = state == cudaErrorNotReady;
       if (overdue_) fail(fmt::format("earlier uploads are not done after {} ms", timeout_ms_));
       note(overdue_ ? cudaSuccess : state, "earlier uploads");
@@ -302,15 +302,15 @@ void CudaQueue::fail(std::string what) {
 }
 
 bool CudaQueue::wait_at_most(uint32_t timeout_ms) {
-  const cudaError_t state = ask_until_ready(timeout_ms, [&] { return cudaStreamQuery(stream_); });
+  const cudaError_t state = poll_until_ready(timeout_ms, [&] { return cudaStreamQuery(stream_); });
   overdue_ = state == cudaErrorNotReady;
-  if (!overdue_) note(state, "what was queued");
+  if (!overdue_) note(state, "queued work");
   return !overdue_;
 }
 
 std::optional<std::string> CudaQueue::wait() {
   if (!wait_at_most(timeout_ms_)) {
-    fail(fmt::format("what was queued is not done after {} ms", timeout_ms_));
+    fail(fmt::format("queued work is not done after {} ms", timeout_ms_));
   }
   return take_failure();
 }

@@ -22,7 +22,7 @@ Result<ArenaPinning::Part> ArenaPinning::Part::pin(MutableByteView bytes) {
 
 ArenaPinning::Part::~Part() {
   if (bytes_.empty()) return;
-  kernels::give_back_when_idle([at = bytes_.data()] { (void)cudaHostUnregister(at); });
+  kernels::release_when_idle([at = bytes_.data()] { (void)cudaHostUnregister(at); });
 }
 
 Result<ArenaPinning> ArenaPinning::pin(MutableByteView arena, const Options& options,

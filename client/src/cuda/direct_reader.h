@@ -44,11 +44,11 @@ class DirectReader {
   // Number of ended reads, of all jobs: grows while there is progress.
   uint64_t reads_done();
   // Cancels reads that have not begun. True if no read is in progress.
-  bool stop_and_look_if_idle();
+  bool cancel_and_check_idle();
 
  private:
   void serve();
-  void give_up(Job& job, Error why);
+  void fail_job(Job& job, Error why);
   void take(Job& job, size_t index, const Result<uint64_t>& bytes);
 
   const int device_;

@@ -19,7 +19,7 @@ Result<kernels::CudaEvent> EventPool::take() {
   return event;
 }
 
-void EventPool::give_back(kernels::CudaEvent event) { spare_.push_back(std::move(event)); }
+void EventPool::release(kernels::CudaEvent event) { spare_.push_back(std::move(event)); }
 
 Status Drains::hold_for_slots(size_t count, CUstream_st* stream) const {
   if (taken_ + count <= freed_ + slots_) return ok_status();
@@ -41,7 +41,7 @@ Status Drains::add(CUstream_st* stream, bool in_slot) {
   return open_.back().drained.record(stream);
 }
 
-Status Drains::look() {
+Status Drains::poll() {
   while (!open_.empty()) {
     CKPT_ASSIGN(const bool here, open_.front().drained.happened());
     if (!here) break;  // the stream is in order
@@ -56,7 +56,7 @@ void Drains::forget() {
 
 void Drains::pop() {
   freed_ = open_.front().taken;
-  events_.give_back(std::move(open_.front().drained));
+  events_.release(std::move(open_.front().drained));
   open_.pop_front();
   ++drained_;
 }

@@ -21,7 +21,7 @@ namespace ckpt::lib {
 class EventPool {
  public:
   Result<kernels::CudaEvent> take();
-  void give_back(kernels::CudaEvent event);
+  void release(kernels::CudaEvent event);
 
  private:
   std::vector<kernels::CudaEvent> spare_;  // has room for all there are
@@ -48,7 +48,7 @@ class Drains {
   // The next chunk is drained when what is queued on the stream by now is done.
   Status add(CUstream_st* stream, bool in_slot);
   // Counts what has been drained meanwhile. The error of whatever has failed on the device.
-  Status look();
+  Status poll();
   // The device does nothing of what it was asked to do any more.
   void forget();
 

@@ -17,7 +17,7 @@
 // another version of the same bytes.
 //
 // Used from the session's thread. After a failure, the device may still be writing: its targets
-// must stay until come_to_rest() has succeeded, or this object is destroyed.
+// must stay until wait_until_idle() has succeeded, or this object is destroyed.
 #pragma once
 
 #include <ckpt/ckpt_cuda.h>
@@ -66,7 +66,7 @@ class Restorer {
   // on `stream`. On success, every byte is in place and checked.
   Status run(ckpt_restore* restore, std::span<const ckpt_cuda_destination> destinations,
              CUstream_st* stream);
-  Status come_to_rest(uint32_t timeout_ms);
+  Status wait_until_idle(uint32_t timeout_ms);
   const Outcome& outcome() const { return outcome_; }
 
  private:
@@ -83,7 +83,7 @@ class Restorer {
     std::shared_ptr<DirectReader::Job> job;
     std::vector<bool> failed;  // of the fragments
     std::string reason;        // reason of the first failed fragment
-    bool given_up = false;     // the window counts as unread; request no more windows with files
+    bool abandoned = false;     // the window counts as unread; request no more windows with files
   };
   struct Flight {
     uint64_t window = 0;
@@ -111,7 +111,7 @@ class Restorer {
   Status launch_direct(ckpt_restore* restore, const ckpt_restore_window& window);
   Status prepare_direct(Flight& flight, const ckpt_restore_located& located);
   Status take_read(Flight& flight, std::span<const ckpt_cuda_destination> destinations);
-  Status give_up(Direct& direct, const Error& why);
+  Status abandon_cufile(Direct& direct, const Error& why);
   void answer_direct(ckpt_restore* restore, const Flight& flight);
 
   ckpt_session* const session_;

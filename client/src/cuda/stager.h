@@ -136,13 +136,13 @@ class Stager {
   Status reserve_place(Staging& staging, const ckpt_cuda_piece& wanted, ckpt_place* place);
   Status take_sources(Cursor& cursor, uint64_t bytes);
   Status await_chunk(const Deadline& deadline);
-  Status take_news();
-  Status take_all();
+  Status poll_or_fail_all();
+  Status hand_over_all();
   void hand_over(Staging& staging);
   void end(const Staging& staging);
-  void give_up(ckpt_snapshot* snapshot, const Error& error);
+  void abort_staging(ckpt_snapshot* snapshot, const Error& error);
   Status fail_all(const Error& error);
-  static void give_back(const Staging& staging, size_t first_chunk);
+  static void return_places(const Staging& staging, size_t first_chunk);
   void reuse(Staging& staging);
   // stager_queue.cc
   Status queue_ready(Staging& staging, Reach reach);
@@ -195,7 +195,7 @@ class Stager {
   PackLists lists_;                   // of the group that is being queued
   std::vector<DeviceBytes> sources_;  // of the place that is being planned
   std::optional<Error> failed_;  // of a group that was to be queued; for whoever may end snapshots
-  std::optional<Error> unsaid_;  // of a snapshot that could not be ended; for the next poll()
+  std::optional<Error> unreported_;  // of a snapshot that could not be ended; for the next poll()
 };
 
 }  // namespace ckpt::lib
