@@ -15,10 +15,10 @@ struct Abandoned {
   std::mutex mutex;
   std::vector<cudaStream_t> streams;
   std::vector<std::function<void()>> pending;
-  bool stopped = false;  // as if one of them ran for ever
+  bool stopped = false;  // stop_freeing() was called
 };
 
-// Never destroyed: queues may go later than any other static object.
+// Never destroyed: queues may be destroyed later than any other static object.
 Abandoned& abandoned() {
   static auto* const all = new Abandoned;
   return *all;
@@ -44,7 +44,7 @@ void release_when_idle(std::function<void()> release) {
   {
     Abandoned& all = abandoned();
     const std::lock_guard lock(all.mutex);
-    // Destroyed with what was pending when it was given up: so all of them are asked before.
+    // Query all streams first: the pending releases below destroy them.
     std::erase_if(all.streams, [](cudaStream_t stream) { return !is_running(stream); });
     if (all.stopped || !all.streams.empty()) {
       all.pending.push_back(std::move(release));
@@ -52,7 +52,7 @@ void release_when_idle(std::function<void()> release) {
     }
     pending = std::exchange(all.pending, {});
   }
-  // Not under the lock: to free waits for the device, which may wait for another thread.
+  // Not under the lock: freeing waits for the device, which may wait for another thread.
   for (const auto& earlier : pending) earlier();
   release();
 }

@@ -73,8 +73,8 @@ void multiply_grouped(CudaQueue& queue, const char* name, cudaDataType_t type,
 
 }  // namespace
 
-// Our row-major matrices are the transposed of cuBLAS's column-major ones. c^T = b^T a^T: so b
-// goes first, and rows and columns change places.
+// To cuBLAS, a row-major matrix is a transposed column-major one. c^T = b^T a^T: so b comes first,
+// and rows and columns are swapped.
 
 void multiply(CudaQueue& queue, const char* name, const ProductTypes& types,
               const PlacedProduct& placed) {

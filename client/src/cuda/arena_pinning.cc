@@ -37,7 +37,7 @@ Result<ArenaPinning> ArenaPinning::pin(MutableByteView arena, const Options& opt
   return pinning;
 }
 
-// Wherever the node is unknown or refused, the arena is pinned all the same.
+// If the node is unknown or refused, the arena is pinned anyway.
 void ArenaPinning::choose_node(int device) {
   const Result<std::string> address = kernels::cuda_bus_id(device);
   if (!address.ok()) return;

@@ -133,7 +133,7 @@ Status check_stranded_idle(ckpt_cuda& cuda) {
   if (cuda.stranded == nullptr) return ckpt::ok_status();
   const Status idle = cuda.stranded->wait_until_idle(0);
   if (!idle.ok()) {
-    return make_error(ErrorCode::kUnavailable, "an earlier restore has not come to rest: {}",
+    return make_error(ErrorCode::kUnavailable, "an earlier restore still uses the device: {}",
                       idle.error().message);
   }
   cuda.stranded.reset();

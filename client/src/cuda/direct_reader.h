@@ -1,9 +1,9 @@
-// DirectReader: threads that read a window's blocks with cuFile, whose only read that works in
-// every version blocks until the bytes are there. The threads live as long as one restore, so
-// the library has no threads at any other time.
+// DirectReader: threads that read a window's blocks with cuFile. The only cuFile read that works in
+// every version blocks until the bytes are there. The threads live as long as one restore, so the
+// library has no threads at any other time.
 //
-// Used from one thread. The destructor waits for reads in progress, without a bound: their target
-// memory must stay until then. is_idle() tells beforehand.
+// Used from one thread. The destructor waits for reads in progress, without a timeout: their target
+// memory must stay until then. cancel_and_check_idle() tells beforehand whether it would wait.
 #pragma once
 
 #include <condition_variable>

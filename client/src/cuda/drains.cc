@@ -11,7 +11,7 @@ Result<kernels::CudaEvent> EventPool::take() {
     spare_.pop_back();
     return event;
   }
-  // All of them will be spare one day, and to say so must not fail.
+  // Reserve room for every event: release() must not fail.
   if (spare_.capacity() <= made_) spare_.reserve(2 * made_ + 1);
   kernels::CudaEvent event;
   CKPT_TRY(event.make());
@@ -23,7 +23,7 @@ void EventPool::release(kernels::CudaEvent event) { spare_.push_back(std::move(e
 
 Status Drains::hold_for_slots(size_t count, CUstream_st* stream) const {
   if (taken_ + count <= freed_ + slots_) return ok_status();
-  // Slots become free one after the other: the chunk that has the last of them is waited for.
+  // Slots become free in order: wait for the chunk that has the last of them.
   const uint64_t wanted = taken_ + count - slots_;
   const auto last = std::partition_point(open_.begin(), open_.end(),
                                          [&](const Open& one) { return one.taken < wanted; });

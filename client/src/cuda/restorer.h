@@ -16,7 +16,7 @@
 // in the order in which they came, not in which their bytes arrived: a later window may bring
 // another version of the same bytes.
 //
-// Used from the session's thread. After a failure, the device may still be writing: its targets
+// Used from the session's thread. After a failure the device may still be writing: the destinations
 // must stay until wait_until_idle() has succeeded, or this object is destroyed.
 #pragma once
 
@@ -49,7 +49,7 @@ class Restorer {
     std::shared_ptr<CuFile> cufile;  // null: no window has a file
     bool cufile_required = false;    // if cuFile fails, the restore fails
   };
-  // Sources of the bytes; bytes that came twice count twice.
+  // Sources of the bytes. Bytes that were delivered twice count twice.
   struct Outcome {
     uint64_t bytes_arena = 0;
     uint64_t bytes_direct = 0;
@@ -123,7 +123,7 @@ class Restorer {
   Outcome outcome_;
   std::shared_ptr<CuFile::File> file_;  // of the last read segment
   uint64_t file_segment_ = 0;
-  uint64_t reads_done_ = 0;  // as of the last look
+  uint64_t reads_done_ = 0;  // as of the last poll
   std::optional<DirectReader> reader_;
 };
 
