@@ -74,7 +74,7 @@ void Restore::close() {
   if (restore_ == 0) return;
   fb::CloseRestoreT close;
   close.restore = std::exchange(restore_, 0);
-  session_.post(std::move(close));  // gives all slabs back
+  session_.post(std::move(close));  // releases all slabs
 }
 
 std::string Restore::name(size_t range) const {
@@ -141,7 +141,7 @@ Status Restore::take_answer(const fb::RestoreOpenedT& answer) {
   }
   not_located_.clear();
   if (options_.locate_bytes_max > 0 && !answer.locates) {
-    // An older daemon does not know the question and leaves the field empty.
+    // An older daemon does not know the request and leaves the field empty.
     not_located_ =
         answer.not_located.empty() ? "this daemon hands out no files" : answer.not_located;
     if (options_.locate_required) {
