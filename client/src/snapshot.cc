@@ -200,7 +200,7 @@ Status Snapshot::wait(fb::SnapshotLevel level, const Deadline& deadline) {
       return make_error(session_->ready() ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable,
                         "{}: not {} yet{}", name(),
                         level == fb::SnapshotLevel::Staged ? "staged" : "durable",
-                        session_->ready() ? "" : "; the daemon is away");
+                        session_->ready() ? "" : "; not connected to ckptd");
     }
     session_->pump(deadline);
   }

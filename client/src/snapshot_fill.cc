@@ -56,9 +56,9 @@ Status Snapshot::acquire_slab(std::optional<Filling>& filling, const Deadline& d
     if (deadline.expired()) {
       return make_error(session_->ready() ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable,
                         "{}: no free slab within {} ms{}", name(), ns_since(asked) / 1'000'000,
-                        session_->ready() ? "" : "; the daemon is away");
+                        session_->ready() ? "" : "; not connected to ckptd");
     }
-    // A lent slab will become free: request no other.
+    // A free slab that is still lent will be returned: request no other.
     if (slabs_expected_ == 0 && free_slabs_.empty() && session_->ready()) {
       fb::LeaseSlabsT body;
       body.step = begin_.step;
