@@ -44,8 +44,8 @@ struct ExportLayout {
   bool as_imported = false;
   // Why the files are not those of the run's first import; empty: they are, or there was no import.
   std::string differs;
-  // The units as far as they are exported: of one that is not whole the tensors that are, without
-  // gaps.
+  // The exported part of each unit: of a unit that is not exported whole, its exported tensors,
+  // without gaps.
   std::vector<ViewUnit> exported;
 };
 

@@ -206,7 +206,7 @@ class Session {
   bool registered_ = false;
   Group group_;
   std::vector<std::shared_ptr<Snapshot>> snapshots_;  // neither durable nor failed
-  std::vector<std::weak_ptr<Snapshot>> handles_;      // snapshots that may still point to this session
+  std::vector<std::weak_ptr<Snapshot>> handles_;  // snapshots that may still point to this session
   RestoreInbox* restore_ = nullptr;
   Holds holds_;
   bool daemon_holds_ = false;

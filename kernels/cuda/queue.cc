@@ -133,7 +133,8 @@ struct CudaQueueMaker {
 };
 
 void choose_cuda_device(int device) {
-  if (cudaSetDevice(device) != cudaSuccess) (void)cudaGetLastError();  // the next call would report it
+  if (cudaSetDevice(device) != cudaSuccess)
+    (void)cudaGetLastError();  // the next call would report it
 }
 
 // Since CUDA 12, cudaSetDevice opens the device's context.

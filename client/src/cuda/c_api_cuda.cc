@@ -27,9 +27,9 @@ struct ckpt_cuda {
   std::unique_ptr<ckpt::lib::Stager> stager;
   ckpt::lib::CuFileOnDemand cufile;
   std::unique_ptr<ckpt::lib::RestoreBuffers> buffers;  // from the first restore until the next trim
-  std::unique_ptr<ckpt::lib::Restorer> stranded;       // of a failed restore that the device still uses
-  ckpt::lib::Restorer::Outcome outcome;                // of the last restore
-  std::string error_text;                              // of the last call
+  std::unique_ptr<ckpt::lib::Restorer> stranded;  // of a failed restore that the device still uses
+  ckpt::lib::Restorer::Outcome outcome;           // of the last restore
+  std::string error_text;                         // of the last call
 };
 
 namespace {

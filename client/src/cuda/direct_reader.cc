@@ -35,7 +35,8 @@ std::shared_ptr<DirectReader::Job> DirectReader::start(std::shared_ptr<CuFile::F
   try {
     while (threads_.size() < kThreads) threads_.emplace_back([this] { serve(); });
   } catch (const std::system_error& error) {
-    if (threads_.empty()) fail_job(*job, CuFile::no_thread(error));  // fewer threads are only slower
+    if (threads_.empty())
+      fail_job(*job, CuFile::no_thread(error));  // fewer threads are only slower
   }
   return job;
 }

@@ -83,7 +83,7 @@ class Restorer {
     std::shared_ptr<DirectReader::Job> job;
     std::vector<bool> failed;  // of the fragments
     std::string reason;        // reason of the first failed fragment
-    bool abandoned = false;     // the window counts as unread; request no more windows with files
+    bool abandoned = false;    // the window counts as unread; request no more windows with files
   };
   struct Flight {
     uint64_t window = 0;

@@ -195,8 +195,8 @@ class Stager {
   std::list<std::unique_ptr<StagingMemory>> spare_;
   PackLists lists_;                   // of the group being queued
   std::vector<DeviceBytes> sources_;  // of the place being planned
-  std::optional<Error> failed_;  // failure to queue a group; the next call fails all snapshots
-  std::optional<Error> unreported_;  // a snapshot could not be ended; returned by the next poll()
+  std::optional<Error> failed_;       // failure to queue a group; the next call fails all snapshots
+  std::optional<Error> unreported_;   // a snapshot could not be ended; returned by the next poll()
 };
 
 }  // namespace ckpt::lib
