@@ -23,7 +23,6 @@ struct CatalogOptions {
 // versions_per_second (of a rebuild), resident_bytes, resident_bytes_peak, journal_bytes,
 // catalog_bytes}. In a row, ms is the median; limit_ms is null without a limit; bytes is the length
 // of an answer; cpu_ms is the daemon's CPU time per answer.
-// one costs the daemon.
 ckpt::Result<nlohmann::json> bench_catalog(const CatalogOptions& options);
 std::string catalog_text(const nlohmann::json& document);
 

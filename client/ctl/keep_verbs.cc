@@ -146,7 +146,7 @@ Status confirm_removal(const char* verb, const std::string& target, const Json& 
                        bool whole_run) {
   const size_t commits = member(plan, "removed").size();
   const std::string question = fmt::format(
-      "ckptctl: {} {}: this removes {} with {}{}{} for good; go on?", verb, target,
+      "ckptctl: {} {}: this removes {} with {}{}{} for good; continue?", verb, target,
       ckpt::base::counted(commits, "commit"), size(plan, "bytes"),
       removed_tags_text(member(plan, "removed")), whole_run ? " and the run itself" : "");
   if (confirm(question)) return ckpt::ok_status();
@@ -209,7 +209,7 @@ void add_protected(CLI::App* verb) {
       "Protected:\n"
       "  a pinned commit: prune keeps it, rm removes it only by --force\n"
       "  a tagged commit: prune keeps it only by --keep-tag, rm removes it only by --force\n"
-      "  the newest complete view, and the commit that the current lineage goes on from: prune "
+      "  the newest complete view, and the commit that the current lineage builds on: prune "
       "keeps both,\n"
       "    rm removes them only by --force, and not while the run is trained\n"
       "  a commit that another run was started from: prune keeps it, rm refuses\n"

@@ -313,7 +313,7 @@ void Stager::end(const Staging& staging) {
   if (!unreported_) unreported_ = wrong.error();
 }
 
-// Polls the device, and hands over what has arrived.
+// Polls the device and hands over arrived places. Fails all snapshots after an error.
 Status Stager::poll_or_fail_all() {
   const Status taken = hand_over_all();
   return taken.ok() ? taken : fail_all(taken.error());

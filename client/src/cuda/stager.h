@@ -44,7 +44,6 @@
 // its copy. After a failure of the device, all snapshots that are being staged are aborted. Their
 // places are returned if both queues become idle, and stay lent otherwise, since the device may
 // still write to them.
-// otherwise: nobody knows then what the device still writes.
 #pragma once
 
 #include <list>
