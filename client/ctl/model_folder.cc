@@ -51,7 +51,7 @@ Result<safetensors::Header> read_header(const InputFile& input) {
 }
 
 // The number of files in the set that contains `name`: 3 for "model-00001-of-00003.safetensors".
-// Nothing: the name belongs to no set. `stem` becomes the common beginning of the set's names.
+// nullopt: the name belongs to no set. `stem` becomes the common beginning of the set's names.
 std::optional<uint64_t> set_size(std::string_view name, std::string_view& stem) {
   constexpr std::string_view kShape = "-00001-of-00003.safetensors";
   if (name.size() <= kShape.size()) return std::nullopt;
