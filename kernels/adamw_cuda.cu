@@ -6,7 +6,7 @@
 namespace ckpt::kernels {
 namespace {
 
-// No operation may be fused with another: so packs, single elements and the CPU give the same bits.
+// Operations are never fused, so that packs, single elements and the CPU give the same bits.
 __device__ inline void update(const AdamWFactors& f, float grad, float& value, float& m, float& v) {
   const float g = __fmul_rn(f.gradient, grad);
   m = __fadd_rn(m, __fmul_rn(f.new1, __fsub_rn(g, m)));
@@ -33,7 +33,7 @@ __device__ inline void update_pack(const AdamWFactors& f, int64_t at, const floa
   if constexpr (kCompute) store_packed(compute + at, narrow);
 }
 
-// Four blocks of a multiprocessor: told so, nvcc does not spill a register around the divisions.
+// Four blocks per multiprocessor: with this bound nvcc spills no register around the divisions.
 template <int kWidth, bool kCompute>
 __global__ void __launch_bounds__(kBlockThreads, 4)
     update_kernel(AdamWFactors f, int64_t count, const float* grad, float* value, float* m,

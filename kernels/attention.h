@@ -36,15 +36,16 @@ void attention_backward(const AttentionShape& shape, const float* dout, const fl
                         const float* k, const float* v, const float* probabilities,
                         const AttentionGradients& gradients);
 
-// On a GPU: q, k, v, out, their gradients and the probabilities are of type Real (float or Bf16).
-// Scores, softmax and its gradient are fp32: a score is not small, and what bf16 would round off it
-// (2^-9 of it) is an error of its probability. So that not all scores need exist at once, heads are
-// dealt with in slabs of at most score_bytes_max, in the queue's scratch (backward with Bf16: half
-// as much again, and fp32 gradients of the slab's keys), but of one key head's query heads at
-// least.
+// On a GPU: q, k, v, out, their gradients and the probabilities have type Real (float or Bf16).
+// Scores, softmax and its gradient are fp32: bf16 would round a score by 2^-9 of its value, and
+// that error would reach its probability.
 //
-// With Bf16 the heads of a slab go in one call of cuBLAS if seq_len and head_dim are multiples of 8
-// and all arrays start at multiples of 16 bytes, else one by one.
+// Heads are processed in slabs, so that not all scores exist at once. A slab's scores take at most
+// score_bytes_max of the queue's scratch, but a slab has at least the query heads of one key head.
+// Backward with Bf16 needs half as much again, and fp32 gradients of the slab's keys.
+//
+// With Bf16, one call of cuBLAS handles all heads of a slab if seq_len and head_dim are multiples
+// of 8 and all arrays start at multiples of 16 bytes. Otherwise each head has a call of its own.
 inline constexpr int64_t kAttentionScoreBytesMax = int64_t{256} << 20;
 
 template <typename Real>
@@ -55,7 +56,7 @@ void attention_forward(CudaQueue& queue, const AttentionShape& shape, const Real
 template <typename Real>
 struct CudaAttentionGradients {
   Real* q = nullptr;  // replaced; shaped like q
-  Real* k = nullptr;  // replaced; the query heads of a key head add up in their order, in fp32
+  Real* k = nullptr;  // replaced; summed over a key head's query heads in order, in fp32
   Real* v = nullptr;  // replaced, likewise
 };
 template <typename Real>

@@ -38,7 +38,7 @@ void causal_softmax_backward(int64_t seq_len, float scale, const float* probabil
   }
 }
 
-// Where one (sequence, head) starts in the interleaved layouts.
+// Offsets of one (sequence, head) in the interleaved layouts.
 struct HeadOffsets {
   int64_t query = 0;
   int64_t key = 0;

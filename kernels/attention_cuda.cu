@@ -165,13 +165,13 @@ class Heads {
            dim3(blocks_for(slab_.count * group_, kBlockThreads), kOperands), kBlockThreads,
            pointers_kernel, shape_, slab_, arrays_, pointers_);
   }
-  // For all heads of the slab.
+  // Multiplies for all heads of the slab.
   void multiply_all(const char* name, const ProductTypes& types, const Product& product, Operand a,
                     Operand b, Operand c) {
     multiply_members(name, types, product, {a, b, c}, 0, group_);
   }
-  // For all heads, where c belongs to the key head: its first query head replaces c, the others add
-  // to c one after the other. The sum is fp32 and rounded once.
+  // Same, if c belongs to the key head: its first query head replaces c, the others add to c in
+  // order. The sum is fp32 and is rounded once.
   void multiply_to_keys(const char* name, Product product, Operand a, Operand b, Operand c) {
     const bool rounds = rounds_sums();
     if (rounds) product.c_stride = shape_.head_dim;

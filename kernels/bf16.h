@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstdint>
 
-// Functions that kernels call, too.
+// Marks functions that kernels also call.
 #ifdef __CUDACC__
 #define CKPT_HOST_DEVICE __host__ __device__
 #else
@@ -23,15 +23,14 @@ CKPT_HOST_DEVICE inline float to_float(Bf16 value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value.bits) << 16);
 }
 
-// Rounds to nearest, ties to even. NaN stays NaN, with its sign; what is too large becomes
-// infinite.
+// Rounds to nearest, ties to even. NaN stays NaN, with its sign; overflow becomes infinity.
 CKPT_HOST_DEVICE inline Bf16 to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffff) > 0x7f800000) return {static_cast<uint16_t>(bits >> 16 | 0x40)};
   return {static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
 }
 
-// To whatever a kernel computes in: float stays as it is.
+// Converts to the type that a kernel computes in; float is unchanged.
 template <typename Real>
 CKPT_HOST_DEVICE inline Real from_float(float value);
 template <>

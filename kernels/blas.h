@@ -1,4 +1,4 @@
-// Matrix product of row-major fp32 matrices: a thin door to OpenBLAS's sgemm; one product in
+// Matrix products of row-major matrices: a thin wrapper of OpenBLAS's sgemm, and one product in
 // double.
 #pragma once
 
@@ -25,8 +25,8 @@ struct GemmShape {
   int64_t inner = 0;    // summed over
 };
 
-// c[rows, columns] = alpha * a[rows, inner] b[inner, columns] + beta * c, in one thread. With
-// beta 0 what c holds is not read. An empty c is left alone; inner 0 makes the product zero.
+// c[rows, columns] = alpha * a[rows, inner] b[inner, columns] + beta * c, in one thread. With beta
+// 0, c is not read. An empty c is unchanged; inner 0 makes the product zero.
 void gemm(const GemmShape& shape, float alpha, const MatrixView& a, const MatrixView& b, float beta,
           float* c, int64_t c_stride);
 

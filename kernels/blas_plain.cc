@@ -1,5 +1,5 @@
-// The product where OpenBLAS is not (the `gpu` preset): the CPU versions of the kernels need it
-// there. Each element is summed in the order of the formula.
+// Matrix products without OpenBLAS (the `gpu` preset), for the CPU versions of the kernels. Each
+// element is summed in the order of the formula.
 #include <algorithm>
 #include <vector>
 
@@ -19,8 +19,8 @@ void use_one_blas_thread() {}
 
 void gemm(const GemmShape& shape, float alpha, const MatrixView& a, const MatrixView& b, float beta,
           float* c, int64_t c_stride) {
-  // The columns of a row of c side by side, so that the compiler vectorises: the wide checks of a
-  // GPU wait for these products.
+  // The inner loop runs over the columns of c, so that the compiler vectorises it: the checks of
+  // large shapes on a GPU wait for these products.
   const auto columns = static_cast<size_t>(shape.columns);
   std::vector<float> copied(static_cast<size_t>(shape.inner) * columns);
   for (int64_t i = 0; i < shape.inner; ++i) {

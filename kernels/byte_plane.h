@@ -1,5 +1,5 @@
-// Byte planes: the first bytes of all elements, then the second bytes, and so on. Exponents lie
-// beside exponents then, which compresses better.
+// Byte planes: the first bytes of all elements, then the second bytes, and so on. Exponents are
+// then adjacent, which compresses better.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 namespace ckpt::kernels {
 
 // to[plane * count + i] = from[i * element_bytes + plane], and back. element_bytes is 2, 4 or 8;
-// from and to hold count * element_bytes bytes, may not overlap and need no alignment (with 16
-// bytes of it and a count that is a multiple of 4 it is fast on a GPU).
+// from and to hold count * element_bytes bytes and may not overlap. Any alignment; fast on a GPU if
+// both are aligned to 16 bytes and count is a multiple of 4.
 void split_byte_planes(int64_t count, int element_bytes, const std::byte* from, std::byte* to);
 void join_byte_planes(int64_t count, int element_bytes, const std::byte* from, std::byte* to);
 

@@ -1,4 +1,4 @@
-// Between fp32 and bf16, element by element.
+// Conversion between fp32 and bf16, element by element.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace ckpt::kernels {
 
-// to[i] = from[i] for `count` elements; they may not overlap. To bf16 it rounds to nearest, ties to
-// even, as to_bf16(); to fp32 it is exact.
+// to[i] = from[i] for `count` elements; `to` and `from` may not overlap. To bf16, rounds to
+// nearest, ties to even, as to_bf16(); to fp32, the conversion is exact.
 void cast(int64_t count, const float* from, Bf16* to);
 void cast(int64_t count, const Bf16* from, float* to);
 

@@ -5,11 +5,11 @@
 namespace ckpt::kernels {
 namespace {
 
-// Packs of a thread whose loads do not wait for each other.
+// Independent loads of packs that each thread keeps in flight.
 constexpr int kInFlight = 4;
 
-// A thread reads and writes one pack beside those of its neighbours, so that what a warp stores
-// with one instruction is contiguous.
+// Neighbouring threads handle neighbouring packs, so that each store instruction of a warp writes
+// contiguous memory.
 template <int kWidth, typename From, typename To>
 __global__ void __launch_bounds__(kBlockThreads)
     cast_kernel(int64_t count, const From* __restrict__ from, To* __restrict__ to) {

@@ -10,12 +10,12 @@ namespace ckpt::kernels {
 struct CrossEntropyShape {
   int64_t rows = 0;
   int64_t vocab = 0;
-  int32_t ignored = -100;  // a target that counts nothing
+  int32_t ignored = -100;  // target of a row that does not count
 };
 
 struct CrossEntropySum {
   double loss = 0;      // summed over targets that are not ignored
-  int64_t targets = 0;  // how many those are
+  int64_t targets = 0;  // number of targets that are not ignored
 };
 
 // logits: [rows, vocab]; targets: [rows], in [0, vocab) or ignored. log_sum_exp: [rows], kept for

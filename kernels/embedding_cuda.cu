@@ -8,7 +8,7 @@ namespace ckpt::kernels {
 namespace {
 
 constexpr unsigned kBlockWarps = kBlockThreads / kWarpThreads;
-// Loads of a thread that do not wait for each other.
+// Independent loads that each thread keeps in flight.
 constexpr int kTokensInFlight = 4;
 constexpr int kRowsInFlight = 4;
 
@@ -17,7 +17,7 @@ __device__ unsigned lane_index() { return threadIdx.x % kWarpThreads; }
 
 // Threads: x along a slice of a row, y tokens. The blocks of one slice begin before those of the
 // next (blockIdx.y), so rows that several tokens share are still in the L2 cache when they are read
-// again: a slice of the table is small. The output goes past the cache.
+// again: a slice of the table is small. The output bypasses the cache.
 template <int kWidth>
 __global__ void __launch_bounds__(kBlockThreads)
     forward_kernel(int64_t count, int64_t width, const int32_t* __restrict__ tokens,
@@ -44,10 +44,10 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Backward makes a list of positions for every token that occurs, then adds up the rows of each
-// list. Atomics on integers deal out places, so where a list lies and in which order it is filled
-// may differ from call to call. Each list is sorted before its rows are added: the bits of the sums
-// do not depend on any of that.
+// Backward builds a list of positions for every token that occurs, then sums the rows of each list.
+// Integer atomics allocate the lists, so the place and the order of a list differ from call to
+// call. Each list is sorted before its rows are summed: the bits of the sums do not depend on
+// either.
 constexpr int32_t kShortMax = kWarpThreads;  // positions that a warp sorts in its registers
 
 // A token that occurs, and its list.
@@ -64,8 +64,8 @@ struct Lists {
   int32_t* sorted;    // [positions], the lists again, ascending; the memory of `rank`
   List* list;         // [lists_max], short ones from the front, long ones from the back
   int32_t lists_max;
-  int32_t* places;       // of `position` that were dealt out
-  int32_t* short_lists;  // how many
+  int32_t* places;       // of `position` that are allocated
+  int32_t* short_lists;  // count
   int32_t* long_lists;
 
   __device__ List short_list(int64_t i) const { return list[i]; }
@@ -80,7 +80,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Where the lane's `amount` begins among those that were taken from the counter. All lanes call it.
+// Takes `amount` from the counter for each lane, and returns where the lane's share begins. All
+// lanes call it.
 __device__ int32_t take(int32_t* counter, int32_t amount) {
   int32_t up_to = amount;  // lanes up to this one
   for (unsigned distance = 1; distance < kWarpThreads; distance *= 2) {
@@ -93,7 +94,7 @@ __device__ int32_t take(int32_t* counter, int32_t amount) {
   return __shfl_sync(~0u, before, kLast) + up_to - amount;
 }
 
-// The first position of each token to be counted takes room for its list.
+// The thread that counted a token first allocates the token's list.
 __global__ void __launch_bounds__(kBlockThreads)
     take_kernel(int64_t count, const int32_t* __restrict__ tokens, Lists lists) {
   const int64_t step = int64_t{gridDim.x} * kBlockThreads;
@@ -159,8 +160,8 @@ __device__ void sort_short_lists(const Lists& lists) {
   }
 }
 
-// A block per long list: a bit for each of its positions, then the bits in order. A window of
-// positions at a time.
+// One block per long list: sets a bit for each position, then lists the bits in order. Handles one
+// window of positions at a time.
 __global__ void __launch_bounds__(kBlockThreads) sort_kernel(Lists lists) {
   constexpr int kWordsEach = 8;  // of a thread
   constexpr int64_t kWindow = int64_t{kBlockThreads} * kWordsEach * 32;
@@ -198,7 +199,7 @@ __global__ void __launch_bounds__(kBlockThreads) sort_kernel(Lists lists) {
   sort_short_lists(lists);
 }
 
-// Reads 16 bytes past the cache.
+// Reads 16 bytes, bypassing the cache.
 template <int kCount, typename T>
 __device__ Packed<T, kCount> load_packed_once(const T* at) {
   if constexpr (sizeof(Packed<T, kCount>) == sizeof(uint4)) {

@@ -7,7 +7,7 @@
 namespace ckpt::kernels {
 namespace {
 
-// y[rows, out] = x[rows, in] w[out, in]^T, and its way back.
+// y[rows, out] = x[rows, in] w[out, in]^T, and the gradient of x.
 void forward(const LinearShape& shape, const float* x, const float* w, float* y,
              std::vector<float>& room) {
   row_gemm({shape.rows, shape.out, shape.in}, {x, shape.in}, {w, shape.in, Transpose::kYes},
@@ -25,8 +25,7 @@ void swiglu(int64_t count, const float* gate, const float* up, float* inner) {
   for (int64_t i = 0; i < count; ++i) inner[i] = gate[i] * sigmoid(gate[i]) * up[i];
 }
 
-// gate and up become their gradients. dinner is read once per element, before inner is of use
-// again.
+// Replaces gate and up by their gradients. dinner is the gradient of inner.
 void swiglu_backward(int64_t count, const float* dinner, float* gate, float* up) {
   for (int64_t i = 0; i < count; ++i) {
     const float g = gate[i];
@@ -65,7 +64,7 @@ void expert_gemm_backward(const ExpertShape& shape, std::span<const ExpertGroup>
                           float* dx) {
   const auto [hidden, intermediate] = shape;
   std::vector<float> room;
-  std::vector<double> wide, thin;  // fp32 values, as their products are added up
+  std::vector<double> wide, thin;  // fp32 values, widened for add_weight_gradient()
   int64_t row = 0;
   for (const ExpertGroup& group : groups) {
     if (group.rows == 0) continue;

@@ -8,7 +8,7 @@
 namespace ckpt::kernels {
 namespace {
 
-// Off by 2 units in the last place at most; right at both ends, where exp(-x) is 0 or infinite.
+// Error of at most 2 ulp; exact at both ends, where exp(-x) is 0 or infinite.
 __device__ float sigmoid(float x) { return __fdividef(1.0f, 1.0f + expf(-x)); }
 
 template <typename Real, int kCount>
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// gate and up become their gradients.
+// Replaces gate and up by their gradients.
 template <typename Real, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     swiglu_backward_kernel(int64_t packs, const Real* __restrict__ dinner, Real* __restrict__ gate,
@@ -73,7 +73,7 @@ void for_each_busy(std::span<const CudaExpertGroup<Real>> groups, Work work) {
 Product forward_product(int64_t rows, int64_t in, int64_t out) {
   return {.rows = rows, .columns = out, .inner = in, .a = {in}, .b = {in, true}, .c_stride = out};
 }
-// dx[rows, in] = dy[rows, out] w, or added to it.
+// dx[rows, in] = dy[rows, out] w, or added to dx.
 Product input_product(int64_t rows, int64_t in, int64_t out, float beta) {
   return {.rows = rows,
           .columns = in,

@@ -20,8 +20,8 @@ struct GateShape {
 void gate_topk_forward(const GateShape& shape, const float* logits, float* probabilities,
                        int32_t* choice, float* weight);
 
-// dlogits [tokens, experts], replaced. dweight: [tokens, top_k]. dprobability: [experts], a
-// gradient that every token's probabilities get besides (the auxiliary loss). No gradient flows
+// dlogits [tokens, experts], replaced. dweight: [tokens, top_k]. dprobability: [experts], an
+// additional gradient of every token's probabilities (the auxiliary loss). No gradient flows
 // through the choice itself.
 void gate_topk_backward(const GateShape& shape, const float* dweight, const float* dprobability,
                         const float* probabilities, const int32_t* choice, const float* weight,

@@ -13,10 +13,10 @@ namespace {
 
 using namespace gate_lanes;
 
-// How an expert ranks among the experts of its token: the bits of its probability, which order as
-// the probability does, since none is negative. One NaN among the logits makes all probabilities
-// NaN: such experts are equal, so the lower ones are chosen. An expert that was chosen keeps its
-// probability, with the sign bit set: it ranks below all others.
+// Rank of an expert among the experts of its token: the bits of its probability. They order as the
+// probabilities do, since none is negative. One NaN among the logits makes all probabilities NaN:
+// such experts are equal, so the lower ones are chosen. A chosen expert keeps its probability with
+// the sign bit set, so it ranks below all others.
 constexpr int kNanRank = 0x7fc00000;
 constexpr int kIsNoExpert = -1;
 constexpr int kChosenBit = std::numeric_limits<int>::min();
@@ -43,7 +43,7 @@ __device__ int first_equal(const Packed<int, kCount>& values, int value) {
 // Logits become probabilities. True if they are NaN.
 template <typename L>
 __device__ bool softmax(Pack<float> (&packs)[L::kPacksEach]) {
-  // Loops over an index: nvcc keeps the packs in local memory where they run over references.
+  // Loops over an index: nvcc would keep the packs in local memory for loops over references.
   float largest = -std::numeric_limits<float>::infinity();
 #pragma unroll
   for (int i = 0; i < L::kPacksEach; ++i) {
@@ -83,7 +83,7 @@ struct WarpMemory {
   Lane lane[kWarp];
   uint16_t choice[L::kTokensPerWarp * kChoicesMax];
 
-  // `token`: of those of the warp.
+  // `token`: index among the warp's tokens.
   __device__ int* rank(int token, int expert) {
     return lane[token * L::kChoosers + expert / L::kCandidates].rank + expert % L::kCandidates;
   }
@@ -100,14 +100,14 @@ class Ranking {
  public:
   using Bundle = Packed<int, L::kBundle>;
 
-  // The lane's ranks are there.
+  // Precondition: the lane's ranks are written.
   __device__ explicit Ranking(typename WarpMemory<L>::Lane& memory) : memory_(memory) {
 #pragma unroll
     for (int i = 0; i < L::kBundles; ++i) {
       memory_.best[i] = largest_of(load_packed<L::kBundle>(memory_.rank + i * L::kBundle));
     }
   }
-  // The next one; of equal experts the lower one. All lanes of the warp call it.
+  // The next best expert; of equal experts the lower one. All lanes of the warp call it.
   __device__ Choice next() {
     const auto bests = load_packed<L::kBundles>(memory_.best);
     const int mine = largest_of(bests);
@@ -148,7 +148,7 @@ __device__ void rank_experts(const GateShape& shape, int64_t first, const float*
                              float* probabilities, WarpMemory<L>& memory) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   Pack<float> p[L::kTurns][L::kPacksEach];
-  // Tokens beyond the last one go along, without experts: shuffles need whole warps.
+  // Lanes of missing tokens take part, without experts: shuffles need whole warps.
   const auto experts_of = [&](int token) {
     return first + token < shape.tokens ? static_cast<int>(shape.experts) : 0;
   };
@@ -228,8 +228,8 @@ __global__ void __launch_bounds__(kGateThreads)
 constexpr unsigned kNotChosen = 0xffa00001;
 
 // w_k = p_k / total, so dp_k = (dw_k - sum_j dw_j w_j) / total; then through the softmax. There the
-// weights' part has no mean: sum_k p_k dp_k = 0. The gradients of the few weights are dealt to the
-// lanes that have their experts by way of shared memory; the rest is in registers.
+// weights' part has no mean: sum_k p_k dp_k = 0. The gradients of the few weights reach the lanes
+// of their experts through shared memory; the rest is in registers.
 template <typename L>
 __global__ void __launch_bounds__(kGateThreads)
     backward_kernel(GateShape shape, const float* dweight, const float* dprobability,
@@ -291,7 +291,7 @@ __global__ void __launch_bounds__(kGateThreads)
       }
       store_experts<L>(dlogits + token * shape.experts, first_expert<L>(i), experts, d[i]);
     }
-    __syncwarp();  // the lanes of the group have read what the next token's will overwrite
+    __syncwarp();  // the group's lanes have read the values that the next token overwrites
   }
 }
 

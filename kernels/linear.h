@@ -11,12 +11,12 @@ struct LinearShape {
   int64_t rows = 0;  // tokens
   int64_t in = 0;
   int64_t out = 0;
-  // Rows are taken in blocks of so many, each a product of its own, so that the bits of a row, and
-  // of a block's share of dw, do not depend on how many other rows there are. 0: one block.
+  // Rows per block. Each block is a product of its own, so that the bits of a row, and of a block's
+  // share of dw, do not depend on the number of other rows. 0: one block.
   int64_t block_rows = 0;
 };
 
-// Whether a result replaces what is there or is added to it (a residual, a second gradient).
+// Whether a result replaces its target or is added to it (a residual, a second gradient).
 enum class Write { kReplace, kAdd };
 
 // y[rows, out] from x[rows, in] and w[out, in].
@@ -28,14 +28,13 @@ void linear_backward_input(const LinearShape& shape, const float* dy, const floa
                            Write write = Write::kReplace);
 
 // Adds dy^T x to dw[out, in], block by block. In double, where a sum of fp32 values hardly ever
-// rounds: so it does not matter who adds which blocks, or in which order. scratch: [out, in], any
-// content.
+// rounds: so blocks may be added by any rank and in any order. scratch: [out, in], any content.
 void linear_backward_weight(const LinearShape& shape, const float* dy, const float* x,
                             float* scratch, double* dw);
 
 // On a GPU, through cuBLAS (kernels/cuda/gemm.h): sums in fp32, rounded to Out once. <Real, Out> is
 // <float, float>, <Bf16, Bf16> or <Bf16, float>. block_rows is ignored: the bits of a row may
-// depend there on how many others are in the call. Results may not overlap operands.
+// depend on the number of other rows in the call. Results may not overlap operands.
 template <typename Real, typename Out>
 void linear_forward(CudaQueue& queue, const LinearShape& shape, const Real* x, const Real* w,
                     Out* y, Write write = Write::kReplace);

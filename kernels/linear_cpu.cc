@@ -8,7 +8,7 @@ namespace {
 
 float beta_of(Write write) { return write == Write::kAdd ? 1.0f : 0.0f; }
 
-// work(first row, rows) for every block.
+// Calls work(first row, rows) for every block.
 template <typename Work>
 void for_each_block(const LinearShape& shape, Work work) {
   const int64_t block = shape.block_rows == 0 ? shape.rows : shape.block_rows;

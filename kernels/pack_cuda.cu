@@ -1,5 +1,5 @@
-// A range is cut into tiles of equal size, wherever pieces begin and end; a block moves a tile and
-// takes its CRC on the way, and a second kernel puts the CRCs of a range's tiles together.
+// A range is cut into tiles of equal size, independently of its pieces. A block moves a tile and
+// computes its CRC on the way; a second kernel combines the CRCs of a range's tiles.
 #include <algorithm>
 #include <limits>
 #include <vector>
@@ -35,8 +35,8 @@ using pack_tiles::words_of;
 static_assert(kWordBytes == kCrcWordBytes);
 
 constexpr int kBatch = 4;  // words that a thread has in flight
-// Blocks that a multiprocessor shall have room for: the compiler rations registers by it. Unused on
-// the emulated device, which has no launch bounds.
+// Launch bounds: blocks that a multiprocessor must have room for, which limits the registers of a
+// thread. Unused on the emulated device, which has no launch bounds.
 [[maybe_unused]] constexpr unsigned kGatherBlocks = 4;
 [[maybe_unused]] constexpr unsigned kScatterBlocks = 6;
 constexpr int kWarps = kBlockThreads / kWarpThreads;
@@ -57,7 +57,7 @@ struct Gathering {
   int at;
   CrcStates states = {};
 
-  // Up to word `end`, each of which lies within one piece, or in none.
+  // Takes the words up to `end`. Each of them lies within one piece, or in none.
   template <bool kMoves>
   __device__ void take_aligned(const FieldTable& by_row, const Words& words, Cursor& cursor,
                                int end) {
@@ -92,7 +92,7 @@ struct Gathering {
     }
     while (at - kStep >= end) at -= kStep;
   }
-  // Up to word `end`, whatever lies there.
+  // Takes the words up to `end`, which may lie in several pieces.
   template <bool kMoves>
   __device__ void take_any(const FieldTable& by_row, const Words& words, Cursor& cursor, int end) {
     for (; at < end; at += kStep) {
@@ -102,8 +102,8 @@ struct Gathering {
   }
 };
 
-// tile_crc[tile]: the raw state of the tile's bytes, from 0. Without kMoves the buffer is read as
-// it is. There are no more blocks than tiles.
+// tile_crc[tile]: the raw state of the tile's bytes, from 0. Without kMoves the buffer is only
+// read. There are no more blocks than tiles.
 template <bool kMoves>
 __global__ void __launch_bounds__(kBlockThreads, kGatherBlocks)
     gather_kernel(Tables tables, uint32_t* tile_crc) {
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kBlockThreads, kGatherBlocks)
   fill(by_quarter, kByQuarter);
   for (int64_t index = blockIdx.x;;) {
     const Words words = words_of(tables, tile);
-    // The last word is the last thread's.
+    // The last thread takes the last word.
     const int missing = (kStep - words.count % kStep) % kStep;
     Gathering mine{(static_cast<int>(threadIdx.x) - missing + kStep) % kStep};
     if (!kMoves) tile.pieces = 0;
@@ -129,7 +129,7 @@ __global__ void __launch_bounds__(kBlockThreads, kGatherBlocks)
     });
     const uint32_t state = block_state(mine.states.together(by_quarter), kWordWeights, shared);
     if (threadIdx.x == 0) {
-      const int zeros = words.count * kWordBytes - words.end;  // put behind the tile's bytes
+      const int zeros = words.count * kWordBytes - words.end;  // appended to the tile's bytes
       tile_crc[index] = zeros == 0 ? state : polynomial::multiply(kZerosTaken.factor[zeros], state);
     }
     index += gridDim.x;
@@ -155,7 +155,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     const uint32_t* const tile = tile_crc + range.first_tile;
     const int64_t but_last = range.tiles - 1;
     const int64_t last_begin = tables.tiles[range.first_tile + but_last].begin;
-    uint32_t state = ~0u;  // in front of the first byte
+    uint32_t state = ~0u;  // before the first byte
     if (but_last > 0) {
       uint32_t sum = 0;
       const int64_t rounds = (but_last + kWarpThreads - 1) / kWarpThreads;
@@ -174,7 +174,7 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// Counts the ranges that do not have the CRC that is expected. One block does it.
+// Counts the ranges whose CRC is not the expected one. One block runs it.
 __device__ void count_mismatches(const Tables& tables, const uint32_t* crc, uint32_t* mismatches) {
   __shared__ uint32_t shared[kWarps];
   uint32_t count = 0;
@@ -210,8 +210,8 @@ __device__ void scatter_aligned(const Words& words, Cursor& cursor, int& at, int
   while (at - kStep >= end) at -= kStep;
 }
 
-// The first block counts the mismatches, too: there is one even without tiles. Tiles go from the
-// last to the first: of a buffer that is larger than the cache the end was read last.
+// The first block, which exists even without tiles, also counts the mismatches. Tiles go from the
+// last to the first: the end of a buffer larger than the cache was read last.
 __global__ void __launch_bounds__(kBlockThreads, kScatterBlocks)
     scatter_kernel(Tables tables, const uint32_t* crc, uint32_t* mismatches) {
   __shared__ NearPiece near[kNearPieces];
@@ -235,13 +235,13 @@ __global__ void __launch_bounds__(kBlockThreads, kScatterBlocks)
 
 // --- host ------------------------------------------------------------------------------------
 
-// Everything on the device that a call needs beside its arguments.
+// Device state that a call needs besides its arguments.
 struct Prepared {
   Tables tables;
   uint32_t* tile_crc;
 };
 
-// Brings tables that were planned by `plan` from host memory, as long as the call takes.
+// Plans with `plan` on the host and uploads the tables to scratch memory, valid for this call.
 template <typename Plan>
 Prepared prepare(CudaQueue& queue, size_t table_bytes, std::byte* buffer, const Plan& plan) {
   std::vector<std::byte> tables(table_bytes);
@@ -266,14 +266,14 @@ uint64_t total_bytes(std::span<const PackRange> ranges) {
   return bytes;
 }
 
-// Without a limit a block does one tile: the device deals them out as multiprocessors have room,
+// Without a limit a block does one tile: the device starts blocks as multiprocessors become free,
 // and none waits for the slowest.
 unsigned blocks_of(int64_t count, int64_t per_block, unsigned blocks_max) {
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   return blocks_for(count, per_block, blocks_max == 0 ? kMost : blocks_max);
 }
 
-// The pieces of the tables into the buffer, and the CRCs of its ranges.
+// Moves the pieces of the tables into the buffer, and computes the CRCs of its ranges.
 template <bool kMoves>
 void gather(CudaQueue& queue, const Prepared& ready, uint32_t* crc, unsigned blocks_max) {
   launch(queue, kMoves ? "pack" : "checksums", blocks_of(ready.tables.tile_count, 1, blocks_max),
@@ -289,7 +289,7 @@ void check_and_scatter(CudaQueue& queue, const Prepared& ready, uint32_t* crc, u
   launch(queue, "unpack", blocks, kBlockThreads, scatter_kernel, ready.tables, crc, mismatches);
 }
 
-// Nothing is gathered into it: the buffer is only read.
+// Casts const away: the buffer is only read.
 std::byte* only_read(const std::byte* buffer) { return const_cast<std::byte*>(buffer); }
 
 }  // namespace
@@ -334,7 +334,7 @@ void checksum(CudaQueue& queue, const PlannedPack& planned, const std::byte* tab
 void preload_pack() {
   const auto preload = [](auto* kernel) {
     cudaFuncAttributes attributes{};
-    // A failure here must not be taken for its own by whoever asks for the last error next.
+    // Clears a failure, so that no other caller takes it for an error of its own.
     if (cudaFuncGetAttributes(&attributes, kernel) != cudaSuccess) (void)cudaGetLastError();
   };
   preload(gather_kernel<true>);

@@ -1,4 +1,4 @@
-// Moving rows between token order and expert order, and combining what the experts returned.
+// Moves rows between token order and expert order, and combines the experts' results.
 //
 // A token has top_k assignments. `position[token, k]` is the row of assignment (token, k) in expert
 // order. The map is one-to-one onto [0, tokens * top_k).
@@ -25,8 +25,8 @@ void permute_forward(const PermuteShape& shape, const float* x, const int64_t* p
 void permute_backward(const PermuteShape& shape, const float* drows, const int64_t* position,
                       float* dx);
 
-// Adds sum_k weight[t, k] * rows[position[t, k]] to out [tokens, width], k ascending, so the sum
-// has the same order wherever the experts were.
+// Adds sum_k weight[t, k] * rows[position[t, k]] to out [tokens, width], k ascending: the order of
+// the sum does not depend on the placement of the experts.
 void unpermute_forward(const PermuteShape& shape, const float* rows, const int64_t* position,
                        const float* weight, float* out);
 
@@ -38,12 +38,12 @@ void unpermute_backward(const PermuteShape& shape, const float* dout, const floa
 // to[i] = from[source[i]] for `count` rows; `to` and `from` may not overlap.
 void gather_rows(int64_t count, int64_t width, const int64_t* source, const float* from, float* to);
 
-// to[target[i]] = from[i] for `count` rows: gather_rows undone.
+// to[target[i]] = from[i] for `count` rows: the reverse of gather_rows.
 void scatter_rows(int64_t count, int64_t width, const int64_t* target, const float* from,
                   float* to);
 
-// On a GPU: rows and what becomes rows are of type Real (float or Bf16); the residual stream, its
-// gradient and the weights are fp32. Positions are on the device, too.
+// On a GPU: rows, and inputs that become rows, have type Real (float or Bf16). The residual stream,
+// its gradient and the weights are fp32. Positions are in device memory.
 template <typename Real>
 void permute_forward(CudaQueue& queue, const PermuteShape& shape, const Real* x,
                      const int64_t* position, Real* rows);

@@ -43,7 +43,8 @@ __global__ void __launch_bounds__(kBlockThreads)
   }
 }
 
-// A warp per assignment. rows and drows may be the same memory: a thread has read what it writes.
+// A warp per assignment. rows and drows may be the same memory: a thread only overwrites values
+// that it has read.
 template <typename Real, int kCount>
 __global__ void __launch_bounds__(kBlockThreads)
     unpermute_backward_kernel(PermuteShape shape, const float* dout, const Real* rows,

@@ -23,7 +23,7 @@ void rmsnorm_forward(const RmsNormShape& shape, const float* x, const float* sca
 void rmsnorm_backward(const RmsNormShape& shape, const float* dy, const float* x,
                       const float* scale, const float* inverse_rms, float* dx, double* dscale);
 
-// On a GPU: what enters and leaves the products is of type Real (float or Bf16), the residual
+// On a GPU: inputs and outputs of the matrix products have type Real (float or Bf16); the residual
 // stream and its gradient are fp32. dscale is added to in fp32, in a fixed order.
 template <typename Real>
 void rmsnorm_forward(CudaQueue& queue, const RmsNormShape& shape, const float* x,

@@ -101,8 +101,8 @@ __global__ void __launch_bounds__(L::kBlock)
   }
 }
 
-// With n = x * inverse and g = dy * scale:  dx += inverse * (g - n * mean(g * n)), and of the
-// scale's gradient this row's share is dy * n.
+// With n = x * inverse and g = dy * scale: dx += inverse * (g - n * mean(g * n)). This row's share
+// of the scale's gradient is dy * n.
 template <typename Real, int kCount>
 struct BackwardPack {
   Packed<Real, kCount> dy;
@@ -132,8 +132,8 @@ struct BackwardPack {
   }
 };
 
-// Part p walks the rows p, p + parts, ... and keeps their share of the scale's gradient, in this
-// order, to write it to partial[p, width]: of its held columns in registers, of others there.
+// Part p handles the rows p, p + parts, ... in order, and writes their share of the scale's
+// gradient to partial[p, width]. Held columns are summed in registers, the others in `partial`.
 template <typename Real, typename L>
 __global__ void __launch_bounds__(L::kBlock, L::kBlock* L::kHeld > 1024 ? 1 : 2)
     backward_kernel(RmsNormShape shape, int64_t parts, const Real* __restrict__ dy,
@@ -221,8 +221,8 @@ __global__ void __launch_bounds__(kAddColumns* kAddRows)
   }
 }
 
-// Parts that rows are dealt to: enough to fill a device, and what they leave stays small against
-// the rows themselves.
+// Number of parts: enough to fill a device, and few enough that `partial` is small against the
+// rows.
 int64_t parts_of(const RmsNormShape& shape) {
   constexpr int64_t kPartsMax = 512;
   constexpr int64_t kPartialBytesMax = int64_t{64} << 20;
@@ -230,7 +230,7 @@ int64_t parts_of(const RmsNormShape& shape) {
   return std::min({shape.rows, kPartsMax, std::max<int64_t>(fitting, 1)});
 }
 
-// Calls work(layout) with one that holds a whole row, if there is one.
+// Calls work(layout), if possible with a layout that holds a whole row.
 template <typename Work>
 void with_layout(int64_t width, bool packed, Work work) {
   using OneByOne = Layout<1, kWarpThreads, 4>;

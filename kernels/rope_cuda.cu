@@ -36,7 +36,8 @@ __device__ const Packed<float, kWidth>& rounded(const Packed<float, kWidth>& fro
   return from;
 }
 
-// a % b of numbers that are not negative: a division of 64 bits takes as long as a load.
+// a % b of numbers that are not negative. Avoids the 64-bit division, which takes as long as a
+// load.
 __device__ int64_t remainder_of(int64_t a, int64_t b) {
   if ((a | b) >> 32 != 0) return a % b;
   return static_cast<uint32_t>(a) % static_cast<uint32_t>(b);

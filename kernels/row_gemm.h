@@ -1,11 +1,11 @@
-// Matrix products for rows that come and go: the bits of a row do not depend on how many other rows
-// are in the call, nor on which place it has among them.
+// Matrix products with independent rows: the bits of a row depend neither on the number of other
+// rows in the call nor on its position among them.
 //
-// An expert's rows lie on one rank or on several, as the placement says, and the result shall be
-// the same. OpenBLAS cannot be used for that: its kernel for Haswell sums the rows that are left
-// over at the end in another order than the others, and on other CPUs a product of few rows takes
-// another way than one of many. Here every element is one running sum over `inner`, ascending, in
-// fp32 (fused, where the CPU has FMA), and nothing else.
+// An expert's rows may lie on one rank or on several, as the placement decides, and the result must
+// be the same. OpenBLAS does not guarantee that. Its Haswell kernel sums the rows that remain at
+// the end in another order; on other CPUs a product of few rows uses another kernel than one of
+// many. Here every element is one running sum over `inner`, ascending, in fp32 (fused if the CPU
+// has FMA).
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace ckpt::kernels {
 
 // c[rows, columns] = a[rows, inner] b[inner, columns], or added to c. `a` may not be transposed;
-// `b` may. `room` receives a copy of b in the order in which it is read; it grows as needed.
+// `b` may. `room` is scratch for a copy of b in reading order; it grows as needed.
 void row_gemm(const GemmShape& shape, const MatrixView& a, const MatrixView& b, Write write,
               float* c, int64_t c_stride, std::vector<float>& room);
 

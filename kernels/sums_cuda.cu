@@ -4,7 +4,8 @@
 namespace ckpt::kernels {
 namespace {
 
-// Blocks leave one partial sum each, which one block adds up: the order depends on the shape alone.
+// Each block writes one partial sum, and one block adds them up: the order depends on the shape
+// alone.
 constexpr int64_t kBlocksMax = 512;
 constexpr int64_t kRowsPerBlock = 64;
 

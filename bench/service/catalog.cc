@@ -70,7 +70,7 @@ uint64_t bytes_below(const std::string& directory) {
   return bytes;
 }
 
-// Weights and optimizer of the experts of a deep model.
+// Units of a deep model: weights and optimizer state of its experts.
 std::vector<ckpt::client::UnitInfo> units_of(uint32_t count) {
   std::vector<ckpt::client::UnitInfo> units;
   units.reserve(count);
@@ -149,7 +149,7 @@ class History {
     return to_result(ckpt::client::Session::open(open));
   }
 
-  // A trainer of the run that is alone in its group.
+  // Opens a trainer of the run that is alone in its group.
   Result<ckpt::client::Session> train(const char* run) const {
     CKPT_ASSIGN(auto session, open(false, run));
     CKPT_TRY(to_status(session.register_units(units_of(options_.units))));
@@ -176,7 +176,7 @@ class History {
     return {};
   }
 
-  // A commit of all units, as often as asked for; the median of their times.
+  // Commits all units as often as options_.commits says; returns the median time in ms.
   Result<double> save_whole(const char* run) {
     CKPT_ASSIGN(auto session, train(run));
     ckpt::client::SnapshotOptions plan = plan_of(0, options_.units);
@@ -200,7 +200,8 @@ class History {
     return to_status(snapshot.wait(CKPT_LEVEL_DURABLE, kCatalogTimeoutMs));
   }
 
-  // From a question's first byte to its answer's last, on an open session, and by ckptctl.
+  // Times questions from their first byte to the last byte of the answer, on an open session and by
+  // ckptctl.
   Status ask() {
     CKPT_ASSIGN(auto session, open(true));
     const std::string newest = fmt::format("{}@{}", kCatalogRun, uint64_t{options_.commits} * 100);
@@ -217,7 +218,7 @@ class History {
     for (const auto& [verb, arguments] : questions) {
       CKPT_TRY(ask_daemon(session, verb, arguments, name_of(arguments)));
     }
-    // Plans a prune without running it; planning reads the commits that would be kept.
+    // Plans a prune without running it; planning reads the commits that the prune would keep.
     for (const uint32_t all : {options_.commits / 6, options_.commits - 1}) {
       CKPT_TRY(ask_prune_plan(session, kCatalogRun, std::max(all, 1u)));
     }
@@ -270,7 +271,7 @@ class History {
     return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition, "{}: {}", verb, answer.json);
   }
 
-  // From fork to `ready`, as wait_ready sees it, every 10 ms.
+  // Time from fork to `ready`, which wait_ready polls every 10 ms.
   Status restart() {
     CKPT_ASSIGN(const Usage before, usage_of(daemon_->pid()));
     resident_bytes_peak_ = before.resident_bytes_peak;
@@ -292,7 +293,7 @@ class History {
     return {};
   }
 
-  // Most of a history goes: journal, catalog and all.
+  // Prunes most of a history, including journal and catalog.
   Status prune(const char* run, uint32_t keep) {
     const std::string kept = std::to_string(std::max(keep, 1u));
     CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"prune", run, "--keep-last", kept, "--yes"}));
@@ -300,7 +301,7 @@ class History {
     return {};
   }
 
-  // All of a history goes.
+  // Removes a whole history.
   Status remove() {
     CKPT_TRY(save_whole(kRemovedRun));
     CKPT_ASSIGN(const CtlRun done, run_ctl(*daemon_, {"rm", kRemovedRun, "--yes"}));
@@ -308,7 +309,7 @@ class History {
     return {};
   }
 
-  // A history of partial snapshots: of most units the newest version is as old as the run.
+  // A history of partial snapshots: for most units, the newest version is as old as the run.
   Status save_partial() {
     CKPT_ASSIGN(auto session, train(kPartialRun));
     ckpt::client::SnapshotOptions plan = plan_of(0, options_.units);

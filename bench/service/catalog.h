@@ -17,12 +17,12 @@ struct CatalogOptions {
   std::string engine = "uring";
   std::string directory = ".";
 };
-// A real ckptd, and a trainer that saved all units in each commit, another that did so once; the
-// bytes of a unit are few, its entries in journal and catalog are those of any size. {bench,
-// machine, shape, versions, rows:[{what, ms, limit_ms, verdict, bytes}], versions_per_second (of a
-// rebuild), resident_bytes, resident_bytes_peak, journal_bytes, catalog_bytes}. A row's ms is the
-// median; limit_ms is null where nothing is promised, bytes the length of an answer, cpu_ms what
-// one costs the daemon.
+// A real ckptd with two trainers: one saved all units in each commit, the other saved them once.
+// The bytes of a unit are few, but its entries in journal and catalog have their usual size.
+// {bench, machine, shape, versions, rows:[{what, ms, limit_ms, verdict, bytes}],
+// versions_per_second (of a rebuild), resident_bytes, resident_bytes_peak, journal_bytes,
+// catalog_bytes}. In a row, ms is the median; limit_ms is null without a limit; bytes is the length
+// of an answer; cpu_ms is the daemon's CPU time per answer.
 ckpt::Result<nlohmann::json> bench_catalog(const CatalogOptions& options);
 std::string catalog_text(const nlohmann::json& document);
 

@@ -35,7 +35,7 @@ namespace {
 
 using Bytes = std::vector<std::byte>;
 
-// One kind of state, now and at earlier steps.
+// One kind of state, at the last step and at earlier ones.
 struct StateKind {
   std::string name;
   ckpt::DType dtype = ckpt::DType::kF32;

@@ -40,7 +40,7 @@ class DaemonSave final : public SaveRun {
                                                .engine = shape_.engine}));
     trainers.socket = daemon_->socket();
     CKPT_ASSIGN(trainers_, Trainers::open(trainers));
-    // Not measured: the first save of a session waits for the page faults of its arena.
+    // Not measured: the first save of a session includes the page faults of its arena.
     CKPT_ASSIGN([[maybe_unused]] const Trainers::Saved first, trainers_->save(++step_));
     stored_bytes_ += shape_.bytes;
     settle(directory_);

@@ -41,7 +41,7 @@ class EngineSave final : public SaveRun {
   Result<Usage> usage() const override { return usage_of(::getpid()); }
 
  private:
-  void pump();  // sleeps until disk or executor have something, and runs it
+  void pump();  // waits for an event of the disk or the executor, and runs it
   void open_store();
   Status fill();
   Status seal_and_write(const ckpt::SnapshotKey& key, std::vector<ckptd::WrittenExtent>* extents,

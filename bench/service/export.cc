@@ -30,10 +30,10 @@ namespace {
 
 constexpr uint64_t kExportArenaBytes = 256ull << 20;  // the daemon's arenas, which cache units
 constexpr uint64_t kExportSlabBytes = 8ull << 20;
-constexpr uint64_t kExportSlabs = 8;  // of the trainer, who streams through them
+constexpr uint64_t kExportSlabs = 8;  // slabs of the trainer, which streams
 constexpr uint32_t kExportTimeoutMs = 60'000;
 
-// A run of random units, each of one tensor, in one commit.
+// Saves a run of random units, each with one tensor, in one commit.
 Status save_run(const std::string& socket, uint64_t bytes, uint64_t unit_bytes) {
   ckpt::client::OpenOptions open;
   open.socket = "unix:" + socket;

@@ -1,6 +1,5 @@
-// ckptbench export: a run written as a Hugging Face folder, that folder imported as another run,
-// and this one exported again: how long each takes, and that none needs memory for the model's
-// size.
+// ckptbench export: exports a run as a Hugging Face folder, imports the folder as another run, and
+// exports that run. Measures the time of each, and that none needs memory for the whole model.
 #pragma once
 
 #include <cstdint>
@@ -13,14 +12,14 @@ namespace bench {
 
 struct ExportOptions {
   uint64_t bytes = 4ull << 30;
-  uint64_t small_bytes = 256ull << 20;  // the same with so little, to compare memory with
+  uint64_t small_bytes = 256ull << 20;  // a second, small size, to compare the memory
   uint64_t shard_bytes = 1ull << 30;
   uint64_t unit_bytes = 16ull << 20;
   std::string engine = "uring";
   std::string directory = ".";
 };
 // {bench, machine, shape, rows:[{bytes, action, seconds, bytes_per_second, resident_bytes_peak,
-// daemon_resident_bytes_peak}], same}. same: the second export has the bytes of the first.
+// daemon_resident_bytes_peak}], same}. same: both exports have the same bytes.
 ckpt::Result<nlohmann::json> bench_export(const ExportOptions& options);
 std::string export_text(const nlohmann::json& document);
 

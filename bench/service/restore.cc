@@ -35,7 +35,7 @@ class RestoreRun {
     trainers.join = false;
     CKPT_ASSIGN(trainers_, Trainers::open(trainers));
     settle(options.directory);
-    CKPT_TRY(trainers_->restore(kSavedStep));  // faults memory in, as the limit's pool is
+    CKPT_TRY(trainers_->restore(kSavedStep));  // faults memory in, as for the limit's pool
     return trainers_->check_restored(kSavedStep);
   }
   ckpt::Result<double> restore() { return trainers_->restore(kSavedStep); }

@@ -85,8 +85,8 @@ ckpt::Result<double> SaveBench::write_files(const RawConfig& config) {
                  [&] { return raw_write(limit_files_->next(), bytes_, config, pool_.bytes()); });
 }
 
-// CPU time is taken from our own loop even where fio is the limit: starting and ending fio costs
-// CPU time that is no writing.
+// CPU time is measured on our own loop even if fio is the limit: starting and ending fio costs CPU
+// time besides the writes.
 ckpt::Result<double> SaveBench::write_limit() {
   if (!best_.fio) return loop_cpu_.meter(own_clock, [&] { return write_files(best_); });
   RawConfig own = best_;

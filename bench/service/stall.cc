@@ -62,8 +62,8 @@ class StallRun {
     return restart_and_save();
   }
 
-  // Copies the same bytes, fragment by fragment, into warm shared memory of the same kind. The
-  // thread is new, because the trainer's is, too.
+  // Copies the same bytes, fragment by fragment, into warm shared memory of the same kind, in a new
+  // thread like the trainer's.
   Result<double> copy() {
     double seconds = 0;
     std::thread([&] { seconds = copy_here(); }).join();

@@ -33,7 +33,7 @@ Status append_part(const ParameterPart& part, Tensor WeightState::*tensor,
 
 Result<TrainedState> state_of(moetrain::Model& model) {
   std::vector<ParameterPart> parts = model.parts();
-  // Experts a second time: so the published ratios of codecs were measured.
+  // Experts are included twice, as when the published ratios of codecs were measured.
   for (moetrain::OwnedRange& range : model.experts().owned()) {
     for (ParameterPart& part : parts_of(range, model.config())) parts.push_back(std::move(part));
   }

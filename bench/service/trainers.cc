@@ -128,7 +128,7 @@ Status Trainers::save_rank(uint32_t rank, uint64_t step, Saved* saved) {
     from += fragment.length;
   }
   CKPT_TRY(checked(ckpt_snapshot_end(snapshot), state.session));
-  // Before the wait below, which a trainer leaves out and which counts as stall.
+  // Query before the wait below: a trainer would not wait, and the wait would count as stall.
   ckpt_snapshot_info info = CKPT_INIT(ckpt_snapshot_info);
   CKPT_TRY(checked(ckpt_snapshot_query(snapshot, &info), state.session));
   CKPT_TRY(checked(ckpt_snapshot_wait(snapshot, CKPT_LEVEL_DURABLE, kTimeoutMs), state.session));

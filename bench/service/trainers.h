@@ -33,7 +33,7 @@ class Trainers {
   struct Saved {
     double seconds = 0;        // from the first begin until the last rank knows it is durable
     double stall_seconds = 0;  // of the rank that was blocked longest
-    double wait_seconds = 0;   // part of it spent waiting for the daemon or for slabs
+    double wait_seconds = 0;   // part of the stall: waits for the daemon or for slabs
   };
   // Changes some bytes of every unit first; that is not timed.
   ckpt::Result<Saved> save(uint64_t step);

@@ -1,11 +1,11 @@
-// Questions to the person at the terminal, before something goes that cannot be brought back.
+// Confirmation by the user at the terminal, before data is removed for good.
 #pragma once
 
 #include <string>
 
 namespace ckptctl {
 
-// Is there somebody to ask: are stdin and stderr terminals?
+// True if a user can answer: stdin and stderr are terminals.
 bool can_ask();
 // Writes the question to stderr and reads a line from stdin. True: "y" or "yes".
 bool confirm(const std::string& question);

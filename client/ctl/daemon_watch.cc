@@ -14,7 +14,7 @@
 namespace ckptctl {
 namespace {
 
-// With the heartbeat that it takes to notice: about two seconds.
+// About two seconds, including the heartbeat that detects the silence.
 constexpr std::chrono::milliseconds kReportAfter{1'500};
 // A restart of ckptd on a large store takes seconds.
 constexpr std::chrono::milliseconds kExpireAfter{60'000};
@@ -25,7 +25,7 @@ constexpr std::chrono::milliseconds kProbeEvery{5'000};
 bool DaemonWatch::poll(const Seen& seen) {
   const std::chrono::milliseconds silence(seen.silence_ms);
   if (silence < kReportAfter) {
-    // Another session's silence may be 0 because it has not looked since before the outage.
+    // Another session's silence may be 0 because it has not polled since before the outage.
     if (reported_ && seen.silence_ms == 0 && seen.session == silent_session_) {
       options_.say(fmt::format("ckptd at socket {} answers again, after {}", options_.socket,
                                ckpt::base::format_age(silence_)));
@@ -34,7 +34,7 @@ bool DaemonWatch::poll(const Seen& seen) {
     return false;
   }
   const Clock::time_point now = options_.now();
-  // This outage began after the last one was seen: that one is over, and its session is gone.
+  // This outage began after the last one was seen: the last one is over, and its session is closed.
   if (reported_ && now - silence > silent_at_) reported_.reset();
   silent_session_ = seen.session;
   silence_ = silence;
@@ -59,8 +59,8 @@ bool DaemonWatch::probe(Clock::time_point now) {
   return probe_found_;
 }
 
-// A ckptd that restarts takes connections and refuses them in turns until it is ready. So a change
-// counts only once it has lasted.
+// A restarting ckptd accepts and refuses connections in turns until it is ready. So a change counts
+// only after it has lasted.
 bool DaemonWatch::is_news(bool listens, Clock::time_point now) {
   if (!reported_) return true;
   if (*reported_ == listens) {
@@ -96,8 +96,8 @@ ckpt::Error with_silence(ckpt::Error error, const std::string& socket,
                           socket, age, error.message);
 }
 
-// A datagram socket cannot connect to ckptd's stream socket, but learns whether a server has it:
-// the kernel refuses with EPROTOTYPE if one does, and with ECONNREFUSED if it has ended.
+// Returns whether a server has the socket. A datagram socket cannot connect to ckptd's stream
+// socket, but the error tells: EPROTOTYPE if a server has the socket, ECONNREFUSED if it has ended.
 bool socket_has_listener(const std::string& socket) {
   const auto address = ckpt::base::UnixAddress::of(socket);
   if (!address.ok()) return false;

@@ -34,7 +34,7 @@ constexpr std::array<Naming, 6> kNamings = {{
     {"feed_forward.experts", false, {"w1", "w2", "w3"}},
 }};
 
-// Suffixes of the stacked tensors that surely have one row per expert.
+// Suffixes of the stacked tensors that always have one row per expert.
 constexpr std::array<std::string_view, 3> kWeightSuffixes = {"", ".weight", "_blocks"};
 
 // A number without leading zeros that fits a unit's attributes.

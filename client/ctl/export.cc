@@ -26,7 +26,7 @@ std::string some_of(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(shown, ", "), more);
 }
 
-// In parts, so that the view stays held where the disk is slow.
+// Writes in parts and renews the view's hold between them, since the disk may be slow.
 Status write_held(NewFile& file, uint64_t at, ckpt::ByteView bytes, const View& view) {
   constexpr size_t kPartBytes = 8 << 20;
   while (!bytes.empty()) {
@@ -43,7 +43,7 @@ Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder
                               const ExportFile& plan, Progress& progress) {
   CKPT_ASSIGN(NewFile file, folder.create(plan.name, plan.bytes));
   CKPT_TRY(file.write(0, plan.header));
-  // A small file needs a small buffer only.
+  // A small file needs only a small buffer.
   std::vector<std::byte> buffer(std::min(kReadBytes, plan.bytes));
   for (const auto& batch : in_batches(plan.pieces)) {
     CKPT_TRY(read_batch(link, view, batch, buffer));
@@ -58,7 +58,7 @@ Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder
   return file;
 }
 
-// The texts of the folder: those that were imported, and what is made anew.
+// The text files of the folder: imported ones, and generated ones.
 std::vector<OriginalFiles::Text> texts_of(const ExportLayout& layout, const Schema& schema) {
   std::vector<OriginalFiles::Text> texts = layout.texts;
   const auto add = [&texts](const char* name, const std::string& text) {
@@ -73,7 +73,7 @@ std::vector<OriginalFiles::Text> texts_of(const ExportLayout& layout, const Sche
   return texts;
 }
 
-// The next older commit that the view's lineage may have, as a target; nothing if there is none.
+// The next older commit visible from the view, as a target; nothing if there is none.
 Result<std::optional<std::string>> older_target(Link& link, const std::string& target) {
   CKPT_ASSIGN(const View view, load_view(link, target));
   CKPT_ASSIGN(const std::optional<uint64_t> older, find_older_step(link, view));
@@ -81,7 +81,7 @@ Result<std::optional<std::string>> older_target(Link& link, const std::string& t
   return std::optional<std::string>(fmt::format("{}~{}@{}", view.run, view.lineage, *older));
 }
 
-// The names of all files but ckptd.json, in the order in which they appear.
+// The names of all files but ckptd.json, in the order in which they are published.
 std::vector<std::string> names_of(const ExportLayout& layout,
                                   const std::vector<OriginalFiles::Text>& texts) {
   std::vector<std::string> names;

@@ -11,17 +11,17 @@ namespace ckptctl {
 struct ExportRequest {
   std::string target;  // RUN@STEP
   std::string out;     // folder; created if it is not there
-  bool exact = false;  // a view that cannot be read is an error, instead of an older one
+  bool exact = false;  // fail if the view cannot be read; no older view instead
   ExportOptions options;
 };
 
 // {run, lineage, step, out, files, tensors, bytes, stale_units, blobs, config, as_imported,
 // differs, removed, fallbacks}. Blobs of the commit are only counted. Refuses a view that is not
-// complete and names what is missing. A view with damaged bytes gives way, as a whole, to the
-// newest older one that can be read: `step` is what was written, and `fallbacks` lists {view,
-// reason} of each that was passed over. The files appear when all of them are whole. as_imported:
-// they are the files of the run's first import; differs: why they are not, if so. removed: files of
-// an earlier export that this one does not have.
+// complete and names the missing units. If a view has damaged bytes, the newest older readable view
+// is exported instead: `step` is the exported step, and `fallbacks` lists {view, reason} of each
+// skipped view. The files appear when all of them are complete. as_imported: the files equal those
+// of the run's first import; differs: why they do not. removed: files of an earlier export that
+// this one does not have.
 Result<Json> export_view(Link& link, const ExportRequest& request, Progress& progress);
 
 }  // namespace ckptctl

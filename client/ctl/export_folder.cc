@@ -53,8 +53,8 @@ class KnownTensors {
     return found != tensors_.end() && found->second.dtype == tensor.dtype &&
            found->second.shape == tensor.shape;
   }
-  // The file has nothing but such tensors, the index lists nothing else, or the config.json means
-  // what the export's metadata says.
+  // True if the file has only such tensors, the index lists only such tensors, or config.json
+  // matches the export's metadata.
   Result<bool> made(const std::string& name, const InputFile& file) const {
     if (name == kConfigName) {
       CKPT_ASSIGN(const std::string text, file.read_text(safetensors::kHeaderBytesMax));
@@ -81,7 +81,7 @@ class KnownTensors {
   std::string metadata_;
 };
 
-// The bytes of a file's head that tell it from others: of a file of tensors its header.
+// Identifies a file by the bytes of its head: for a file of tensors, its header.
 Result<ExportedFile> measure(const std::string& name, const InputFile& file) {
   uint64_t head_bytes = file.bytes();
   if (is_weight_file(name)) {
@@ -102,7 +102,7 @@ ExportedFile describe_file(std::string name, uint64_t bytes, ckpt::ByteView head
 Result<ExportFolder> ExportFolder::open(const std::string& path, std::vector<std::string> names) {
   ExportFolder folder(path);
   folder.names_ = std::move(names);
-  // One for each file until publish() renames it, and ckptd.json.
+  // Descriptors: one for each file until publish() renames it, and one for ckptd.json.
   CKPT_TRY(allow_open_files(path, folder.names_.size() + 1));
   std::error_code error;
   fs::create_directories(path, error);
@@ -112,7 +112,7 @@ Result<ExportFolder> ExportFolder::open(const std::string& path, std::vector<std
   return folder;
 }
 
-// File systems without locks are written to without one.
+// File systems without locks are used without a lock.
 Status ExportFolder::lock() {
   lock_ = ckpt::base::UniqueFd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock_.valid()) return io_error(path_, {errno, std::generic_category()});
@@ -158,8 +158,8 @@ Status ExportFolder::prepare() {
   return {};
 }
 
-// Which files of the folder are those of the earlier export. One that is in the way and is not, or
-// no longer, is an error.
+// Finds the files of the earlier export in the folder. A file in the way that does not belong to
+// the export, or has changed since, is an error.
 Status ExportFolder::take_earlier(const Manifest& earlier) {
   std::set<std::string> candidates(names_.begin(), names_.end());
   candidates.insert({kModelName, kIndexName, kConfigName});
@@ -222,7 +222,7 @@ Status ExportFolder::remove(const std::string& name) const {
   if (::unlink(at(name).c_str()) != 0 && errno != ENOENT) {
     return io_error(at(name), {errno, std::generic_category()});
   }
-  // A folder in the folder goes with its last file. rmdir leaves symbolic links to folders alone.
+  // A subfolder is removed with its last file. rmdir leaves symbolic links to folders alone.
   for (fs::path parent = fs::path(name).parent_path(); !parent.empty();
        parent = parent.parent_path()) {
     if (::rmdir(at(parent.string()).c_str()) != 0) break;
@@ -243,7 +243,7 @@ Result<std::vector<std::string>> ExportFolder::publish(std::vector<NewFile>& fil
   manifest.unfinished = true;
   manifest.replaced = earlier_;
   CKPT_TRY(write_manifest(manifest));
-  // A reader must not find an index of other files meanwhile.
+  // A reader must not find an index that lists other files.
   CKPT_TRY(remove(kIndexName));
   for (NewFile& file : files) CKPT_TRY(file.rename());
   CKPT_TRY(sync_folders());

@@ -1,10 +1,10 @@
-// ExportFolder: the folder that an export writes to, and what becomes of what is there.
+// ExportFolder: the folder that an export writes to, and the files that are already there.
 //
-// Files of an earlier export are replaced or removed: those that its ckptd.json describes and
-// whose size and header CRC32C still match ckptd.json. Anything else in the way is an error that
-// names the file. The new files appear when all of them are written. While they take their places,
-// ckptd.json says "unfinished" and lists both exports' files: a folder left in between is refused
-// by import and mended by the next export.
+// Files of an earlier export are replaced or removed: those that its ckptd.json describes and whose
+// size and header CRC32C still match. Any other file in the way is an error that names the file.
+// The new files appear when all of them are written. While files are renamed, ckptd.json says
+// "unfinished" and lists the files of both exports: import refuses such a folder, and the next
+// export repairs it.
 #pragma once
 
 #include <set>
@@ -18,20 +18,20 @@ namespace ckptctl {
 
 class ExportFolder {
  public:
-  // Makes the folder if it is not there, locks it against other exports, and removes what an
-  // interrupted one has left. `names`: of the files to come, but for ckptd.json.
+  // Creates the folder if it does not exist, locks it against other exports, and removes leftovers
+  // of an interrupted export. `names`: files that will be written, without ckptd.json.
   static Result<ExportFolder> open(const std::string& path, std::vector<std::string> names);
 
   Result<NewFile> create(const std::string& name, uint64_t bytes);
-  // The files in the order in which they are to appear, then ckptd.json. manifest.files describes
-  // them. All of them are on disk before the earlier export is touched: what is left then are
-  // renames. Returns the names of the earlier export's files that were removed.
+  // Publishes the files in order, then ckptd.json. manifest.files describes them. All of them are
+  // on disk before the earlier export is touched; after that, only renames remain. Returns the
+  // names of the earlier export's files that were removed.
   Result<std::vector<std::string>> publish(std::vector<NewFile>& files, Manifest manifest);
 
  private:
   explicit ExportFolder(std::string path) : path_(std::move(path)) {}
   Status lock();
-  // Removes leftovers of interrupted exports and reads the manifest. Refuses files of others.
+  // Removes leftovers of interrupted exports and reads the manifest. Refuses files in the way.
   Status prepare();
   Status take_earlier(const Manifest& earlier);
   std::string at(const std::string& name) const { return path_ + "/" + name; }
@@ -39,16 +39,16 @@ class ExportFolder {
   Status write_manifest(const Manifest& manifest);
   Status remove(const std::string& name) const;
   Status sync_folders() const;
-  // The folder, and those in it that the files to come are in.
+  // The folder, and its subfolders that will contain new files.
   std::set<std::string> folders() const;
 
   std::string path_;
   std::vector<std::string> names_;
-  std::vector<ExportedFile> earlier_;  // files of an earlier export that are there
+  std::vector<ExportedFile> earlier_;  // existing files of an earlier export
   ckpt::base::UniqueFd lock_;
 };
 
-// How ckptd.json describes a file of this size that begins with `head`.
+// Describes a file of this size that begins with `head`, for ckptd.json.
 ExportedFile describe_file(std::string name, uint64_t bytes, ckpt::ByteView head);
 
 }  // namespace ckptctl

@@ -63,11 +63,11 @@ Result<std::vector<UnitTensor>> choose(const Schema& schema, const ExportOptions
   return chosen;
 }
 
-// ---- files of our own --------------------------------------------------------------------------
+// ---- generated files ---------------------------------------------------------------------------
 
 using Shard = std::vector<const LogicalTensor*>;
 
-// Files of at most shard_bytes, each with at least one tensor.
+// Distributes tensors over files of at most shard_bytes, each with at least one tensor.
 std::vector<Shard> into_shards(const std::vector<LogicalTensor>& tensors, uint64_t shard_bytes) {
   std::vector<Shard> shards(1);
   uint64_t used = 0;
@@ -143,7 +143,7 @@ Status add_new_files(const std::vector<LogicalTensor>& tensors, uint64_t shard_b
   return ckpt::ok_status();
 }
 
-// ---- files as imported -------------------------------------------------------------------------
+// ---- files as imported --------------------------------------------------------------------------
 
 // Lays out the tensors as in the original headers. Returns the reason if that is impossible.
 std::string add_original_files(const std::vector<LogicalTensor>& tensors,

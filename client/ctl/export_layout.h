@@ -6,8 +6,8 @@
 //   ckptd.json                                the step, the metadata, the units of the tensors, and
 //                                             the files: what `import` and the next export need
 //
-// A run that was imported gets the files that it was imported from, byte for byte but for its
-// values, unless an option asks for others.
+// A run that was imported gets the files that it was imported from, identical except for the
+// values, unless an option asks for other files.
 #pragma once
 
 #include <string>
@@ -21,8 +21,9 @@ namespace ckptctl {
 
 struct ExportOptions {
   bool include_optimizer = false;  // tensors whose names start with "optimizer."
-  // Every byte of every unit, so that a run made of it can be resumed: the optimizer's tensors, the
-  // units `trainer` and `ckptd.files`, and as U8 what no tensor of a unit covers.
+  // Every byte of every unit, so that a run imported from the folder can be resumed: the
+  // optimizer's tensors, the units `trainer` and `ckptd.files`, and bytes that no tensor of a unit
+  // covers, as U8.
   bool resumable = false;
   uint64_t shard_bytes = 0;  // 0: as imported, else one file
 };
@@ -39,21 +40,21 @@ struct ExportLayout {
   uint64_t tensors = 0;
   uint64_t data_bytes = 0;
   nlohmann::json index;  // of new shards; null if there is one file, or the index is in `texts`
-  std::vector<OriginalFiles::Text> texts;  // to be written as they are
+  std::vector<OriginalFiles::Text> texts;  // written unchanged
   bool as_imported = false;
-  // Why the files are not those of the run's first import; empty: they are, or there was none.
+  // Why the files are not those of the run's first import; empty: they are, or there was no import.
   std::string differs;
-  // The units as far as they are exported: of one that is not whole the tensors that are, without
-  // gaps.
+  // The exported part of each unit: of a unit that is not exported whole, its exported tensors,
+  // without gaps.
   std::vector<ViewUnit> exported;
 };
 
-// The bytes of a unit as tensors: its own, and one of U8, "ckptd.rest.UNIT.OFFSET", for each
-// stretch that none of them covers. Ascending.
+// The bytes of a unit as tensors: its own tensors, and one U8 tensor "ckptd.rest.UNIT.OFFSET" for
+// each range that none of them covers. Ascending.
 Result<std::vector<ckpt::TensorSpec>> all_bytes_of(const ViewUnit& unit);
 
-// Tensors in the order of the units. The unit `trainer` holds no model: only `resumable` takes it.
-// Fails if two units have a tensor of the same name, or nothing is left to export.
+// Tensors in the order of the units. The unit `trainer` contains no model: only `resumable`
+// includes it. Fails if two units have a tensor of the same name, or nothing is left to export.
 Result<ExportLayout> make_export_layout(const Schema& schema, const ExportOptions& options,
                                         const OriginalFiles& originals = {});
 

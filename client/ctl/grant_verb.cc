@@ -19,7 +19,7 @@ struct GrantArguments {
   bool revoke = false;
 };
 
-// A number, or a name of this machine.
+// A number, or the name of a user of this machine.
 Result<uint32_t> user_id(const std::string& user) {
   uint32_t uid = 0;
   const char* end = user.data() + user.size();

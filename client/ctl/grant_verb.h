@@ -1,4 +1,4 @@
-// grant: who else may read, train or prune a run. Private to this folder.
+// ckptctl grant: permissions of other users to read, train or prune a run. Private to this folder.
 #pragma once
 
 #include "client/ctl/verb_builder.h"

@@ -59,7 +59,7 @@ HeatCell cell_of(const Json& expert, const Theme& theme) {
   return {.kind = HeatCell::Kind::kKnown, .value = value->get<uint64_t>()};
 }
 
-// HeatMap::alike.
+// Fills HeatMap::alike.
 std::string alike(const HeatMap& map, const Theme& theme) {
   size_t zeros = 0;
   size_t unknown = 0;
@@ -143,7 +143,7 @@ std::string legend(const HeatMap& map, const HeatStyle& style) {
     words.emplace_back(mark + " " + meaning, 3 + meaning.size());
   };
   for (int level = 0; level < kHeatLevels; ++level) {
-    // The largest value of the level: nothing in between has another one.
+    // The largest value of the level.
     const uint64_t top =
         map.most / (kHeatLevels - 1) * static_cast<uint64_t>(level) +
         map.most % (kHeatLevels - 1) * static_cast<uint64_t>(level) / (kHeatLevels - 1);

@@ -1,4 +1,4 @@
-// The answer to `experts` as a picture: a row for each layer, a cell for each expert, coloured by
+// Heat map of the answer to `experts`: a row for each layer, a cell for each expert, coloured by
 // the expert's staleness, or by the tokens that it would lack or has lost.
 #pragma once
 
@@ -28,7 +28,7 @@ struct HeatMap {
   std::vector<HeatRow> rows;
   size_t experts = 0;  // of the layer with the most experts
   uint64_t most = 0;   // the largest known value
-  // Sentence instead of the map if all cells are alike, as in a full checkpoint: "none of 8 experts
+  // Sentence instead of the map if all cells are equal, as in a full checkpoint: "none of 8 experts
   // would lack a token". Empty if the cells differ.
   std::string alike;
 };
@@ -46,8 +46,8 @@ struct HeatStyle {
 // The style of stdout: colour on a terminal, unless NO_COLOR is set or TERM is dumb.
 HeatStyle terminal_style();
 
-// The map with a legend; or the sentence `alike`, if all cells are alike. Every line fits into
-// the columns.
+// The map with a legend, or the sentence `alike` if all cells are equal. Every line fits the
+// columns.
 std::string heat_map_text(const HeatMap& map, const HeatStyle& style);
 // A whole SVG document; each cell shows its expert and value as a tooltip.
 std::string heat_map_svg(const HeatMap& map);

@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, kHeatLevels> kFillColours = {
 constexpr std::string_view kUnknown = "#b8b8b8";
 constexpr std::string_view kMissing = "#d7263d";
 
-// All in pixels.
+// All values in pixels.
 constexpr size_t kLeft = 64;
 constexpr size_t kTop = 58;
 constexpr size_t kGap = 1;
@@ -57,7 +57,7 @@ std::string text_at(size_t x, size_t y, std::string_view anchor, std::string_vie
 
 std::string cells(const HeatMap& map, size_t cell) {
   std::string out;
-  const size_t every = (kLabelHeight + cell - 1) / cell;  // labels that do not touch
+  const size_t every = (kLabelHeight + cell - 1) / cell;  // avoids overlapping labels
   for (size_t row = 0; row < map.rows.size(); ++row) {
     const HeatRow& layer = map.rows[row];
     const size_t y = kTop + row * cell;
@@ -77,7 +77,7 @@ std::string cells(const HeatMap& map, size_t cell) {
   return out;
 }
 
-// Every so many that numbers do not touch.
+// Expert numbers, spaced so that they do not overlap.
 std::string expert_numbers(const HeatMap& map, size_t cell) {
   std::string out;
   const size_t every = std::max<size_t>(1, (36 + cell - 1) / cell);
@@ -109,7 +109,7 @@ std::string legend(const HeatMap& map, size_t y) {
 }  // namespace
 
 std::string heat_map_svg(const HeatMap& map) {
-  // A cell is as large as the picture of a wide layer allows.
+  // Cells are as large as a picture of the widest layer allows.
   const size_t cell = std::clamp<size_t>(960 / std::max<size_t>(1, map.experts), 5, 28);
   const size_t width = std::max(kWidthMin, kLeft + map.experts * cell + 24);
   const size_t legend_y = kTop + map.rows.size() * cell + 20;

@@ -43,7 +43,7 @@ Result<uint32_t> begin_run(ckpt::client::Session& session, const ImportLayout& l
   units.reserve(layout.units.size());
   for (const ckpt::UnitSpec& unit : layout.units) units.push_back(to_info(unit));
   if (auto done = session.register_units(units, metadata); !done) {
-    // The command line is right, the folder is not.
+    // The command line is valid, but the folder is not.
     ckpt::Error error = as_error(done.error());
     if (error.code == ErrorCode::kInvalidArgument) error.code = ErrorCode::kFailedPrecondition;
     return error;
@@ -55,7 +55,7 @@ Result<uint32_t> begin_run(ckpt::client::Session& session, const ImportLayout& l
   return joined->lineage;
 }
 
-// Returns what alarms the snapshot has raised.
+// Writes the commit. Returns the alarms that the snapshot has raised.
 Result<std::string> write_commit(ckpt::client::Session& session, const ModelFolder& folder,
                                  const ImportLayout& layout, uint64_t step, Progress& progress) {
   ckpt::client::SnapshotOptions plan;
@@ -98,8 +98,8 @@ struct ImportedCommit {
   std::string alarms;
 };
 
-// Makes the run and its one commit. An error says whether ckptd was silent; the run may be there,
-// even with its commit, and what to do with it is said at once.
+// Creates the run and its only commit. An error reports whether ckptd was silent. The run may exist
+// then, even with its commit; the error says what to do with it.
 Result<ImportedCommit> commit_import(Link& link, ckpt::client::Session& session,
                                      const ModelFolder& folder, const ImportLayout& layout,
                                      const std::string& run, uint64_t step, Progress& progress) {
@@ -112,8 +112,8 @@ Result<ImportedCommit> commit_import(Link& link, ckpt::client::Session& session,
   };
   Result<ImportedCommit> imported = import();
   if (imported.ok()) return imported;
-  // A refusal to begin leaves nothing behind; no answer may. kAborted: the wait was ended, as there
-  // is no ckptd.
+  // A refusal to begin leaves nothing behind; a missing answer may. kAborted: the wait was ended
+  // because no ckptd listens.
   const ErrorCode code = imported.error().code;
   const bool no_answer = code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded ||
                          code == ErrorCode::kAborted;
@@ -126,8 +126,8 @@ Result<ImportedCommit> commit_import(Link& link, ckpt::client::Session& session,
                       std::chrono::milliseconds(session.silence_ms()), session.fd() >= 0);
 }
 
-// Experts that have a unit. An expert is told from others by the list it is in, its layer and its
-// number: a model of two towers has two lists for each layer.
+// Experts that have a unit. An expert is identified by its list, layer and number: a model of two
+// towers has two lists for each layer.
 struct ExpertCount {
   size_t experts = 0;
   size_t numbers = 0;  // pairs of layer and expert
@@ -146,7 +146,7 @@ ExpertCount count_experts(const ImportLayout& layout) {
   return {experts.size(), numbers.size()};
 }
 
-// The step of the commit: as asked, else that of ckptd.json.
+// The step of the commit: the requested step, else the step in ckptd.json.
 Result<uint64_t> step_of(const ImportRequest& request, const std::optional<Manifest>& manifest) {
   const bool resumable = manifest && manifest->resumable;
   if (resumable && request.step.value_or(manifest->step) != manifest->step) {
@@ -166,7 +166,7 @@ Result<uint64_t> step_of(const ImportRequest& request, const std::optional<Manif
                     kManifestName, step, possible.error().message);
 }
 
-// A run of that name may be there from an import that failed; then it has no commits.
+// A failed import may have left a run of this name; such a run has no commits.
 Status check_new(Link& link, const std::string& run) {
   const auto log = link.document("log", {{"target", run}, {"limit", 1}});
   if (!log.ok() && log.error().code != ErrorCode::kNotFound) return log.error();
@@ -186,12 +186,12 @@ Result<Json> import_folder(Link& link, const ImportRequest& request, Progress& p
   CKPT_TRY(check_new(link, request.run));
   const bool resumable = folder.manifest && folder.manifest->resumable;
   CKPT_ASSIGN(const uint64_t step, step_of(request, folder.manifest));
-  // A run that can be resumed may have the files of its own first import.
+  // A resumable run may contain the files of its own first import.
   const size_t model_units =
       layout.units.size() -
       static_cast<size_t>(std::ranges::count(layout.units, kFilesUnit, &ckpt::UnitSpec::name));
   const bool remembers = model_units < layout.units.size();
-  // The trainer that resumes the run registers its own units and no other.
+  // A trainer that resumes the run registers its own units and no other.
   if (!resumable) CKPT_TRY(add_files_unit(folder.kept, layout));
   if (resumable && !remembers && folder.files.size() > 1) {
     folder.notes.emplace_back(

@@ -20,10 +20,10 @@ using ckpt::make_error;
 using ckpt::TensorSpec;
 using ckpt::base::printable;
 
-// More experts than any model has. A stacked tensor with more rows is left whole.
+// More experts than any model has. A stacked tensor with more rows is not split.
 constexpr uint64_t kStackedExpertsMax = 4096;
-// Slices of one import, so that a small file cannot ask for the memory of billions. Models have
-// some ten thousands; what is beyond is left whole.
+// Limit of slices in one import, so that a small file cannot request the memory of billions. Models
+// have some ten thousands; further tensors are not split.
 constexpr uint64_t kSlicesMax = 1 << 20;
 
 // A tensor of the files.
@@ -50,9 +50,9 @@ Result<FoundByName> find_all(const std::vector<TensorFile>& files) {
   return found;
 }
 
-// A stretch of a tensor that becomes a tensor of a unit: all of it, or a slice.
+// A range of a tensor that becomes a tensor of a unit: the whole tensor, or a slice.
 struct Stretch {
-  TensorSpec spec;  // its offset is set when it is added
+  TensorSpec spec;  // append() sets its offset
   uint64_t begin = 0;
   uint64_t bytes = 0;
 };
@@ -61,7 +61,7 @@ Stretch whole(const ckpt::safetensors::Tensor& tensor) {
   return {{tensor.name, tensor.dtype, tensor.shape, 0}, tensor.begin, tensor.end - tensor.begin};
 }
 
-// Slice `index` of the first dimension; nothing if the slices have no bytes of their own.
+// Slice `index` of the first dimension; nothing if slices have no bytes or no such index exists.
 std::optional<Stretch> slice(const ckpt::safetensors::Tensor& tensor, uint64_t index) {
   if (tensor.shape.empty() || index >= tensor.shape[0]) return std::nullopt;
   Stretch part;
@@ -93,7 +93,7 @@ class Layouter {
     return {};
   }
 
-  // Tensors that no unit has taken.
+  // Adds the tensors that no unit has taken.
   Status add_others() {
     count_experts();
     for (const TensorFile& file : files_) {
@@ -145,7 +145,7 @@ class Layouter {
     return {};
   }
 
-  // Experts of each layer's list, by its stacked weights.
+  // Counts the experts of each layer's list, by its stacked weights.
   void count_experts() {
     for (const auto& [name, found] : found_) {
       if (const auto part = parse_slice_name(name)) named_as_slices_.insert(part->tensor);
@@ -153,7 +153,7 @@ class Layouter {
       if (!expert || !expert->counts_experts || found.tensor->shape.empty()) continue;
       const uint64_t rows = found.tensor->shape[0];
       const auto [there, added] = experts_.emplace(expert->experts, rows);
-      if (!added && there->second != rows) there->second = 0;  // they disagree: nothing is split
+      if (!added && there->second != rows) there->second = 0;  // counts differ: do not split
     }
   }
 
@@ -202,7 +202,7 @@ class Layouter {
                       files_[found.file].name, printable(found.tensor->name), why);
   }
 
-  // A new unit for this tensor. Returns its index.
+  // Adds a unit for this tensor. Returns the unit's index.
   Result<size_t> add_unit(ckpt::UnitSpec spec, const Found& found) {
     const auto [there, added] = owners_.emplace(spec.name, found.tensor);
     if (added) {
@@ -220,7 +220,7 @@ class Layouter {
                       "{}: tensors {} and {} would both become unit {}", file,
                       printable(there->second->name), tensor, spec.name);
   }
-  // To the unit of the expert; its first tensor makes the unit.
+  // Appends to the unit of the expert, which its first tensor creates.
   Status append_to_expert(const ExpertTensor& tensor, uint32_t expert, const Found& found,
                           Stretch stretch) {
     std::string name = unit_name_of(fmt::format("{}.{}", tensor.experts, expert));
@@ -235,7 +235,7 @@ class Layouter {
     }
     return append(unit->second, found, std::move(stretch));
   }
-  // Each tensor is validated here, where its file is known.
+  // Validates each tensor here, where its file is known.
   Status append(size_t unit, const Found& found, Stretch stretch) {
     ckpt::UnitSpec& spec = layout_.units[unit];
     ckpt::UnitSpec alone{.name = spec.name, .bytes = stretch.bytes, .tensors = {stretch.spec}};
@@ -269,11 +269,11 @@ class Layouter {
   // The first tensor of each unit, by the unit's name; null: the unit is from ckptd.json.
   std::unordered_map<std::string, const ckpt::safetensors::Tensor*> owners_;
   uint64_t slices_ = 0;
-  std::set<std::string_view> named_as_slices_;  // by tensors of the files
+  std::set<std::string_view> named_as_slices_;  // slice names used by tensors of the files
   ImportLayout layout_;
 };
 
-// The unit of the files lists tensors without bytes, too, beside one tensor for each file.
+// The unit of the files lists tensors without bytes, besides one tensor for each file.
 Status check_empty_tensors(const ImportLayout& layout, size_t files) {
   const size_t tensors = layout.empty_tensors.size();
   if (tensors + files <= ckpt::kTensorsPerUnitMax) return {};

@@ -1,9 +1,9 @@
 // ImportLayout: how the tensors of a model folder become the units of a run. Pure.
 //
-// With ckptd.json they become the units that they were exported from. Without, or where it does not
-// know them, the tensors of an expert become one unit (expert_names.h), of stacked tensors the
-// expert's slices; every other tensor is a unit of its own. Units are in the order of ckptd.json,
-// the rest in the order of the files.
+// With ckptd.json, tensors return to the units that they were exported from. Otherwise, or if
+// ckptd.json does not list them, the tensors of an expert become one unit (expert_names.h), with
+// the expert's slices of stacked tensors; every other tensor is a unit of its own. Units are in the
+// order of ckptd.json, all others in the order of the files.
 #pragma once
 
 #include <map>
@@ -18,8 +18,8 @@
 namespace ckptctl {
 
 struct ImportLayout {
-  // Bytes of a unit, and where they lie: `destination` in the file, `tag` which file. In the order
-  // in which they are to be written: unit by unit, ascending in each, and covering it.
+  // Bytes of units, with their source: `tag` is the file, `destination` the offset in the file. In
+  // writing order: unit by unit, ascending in each unit and covering it.
   std::vector<WantedBytes> pieces;
   std::vector<ckpt::UnitSpec> units;
   // Tensors without bytes that ckptd.json does not know.
@@ -29,20 +29,20 @@ struct ImportLayout {
   uint64_t data_bytes = 0;
 };
 
-// The first `bytes` of a file, kept as they are.
+// The first `bytes` of a file, kept unchanged.
 struct KeptBytes {
   std::string file;
   uint64_t bytes = 0;
   size_t tag = 0;
 };
 
-// Fails, and names the file and the tensor, if ckptd.json says other things of it than the files,
-// or a unit lacks one; if two files have a tensor of the same name; if a tensor cannot be kept.
+// Fails, and names the file and the tensor, if ckptd.json contradicts the files or a unit lacks a
+// tensor; if two files have a tensor of the same name; or if a tensor cannot be kept.
 Result<ImportLayout> make_import_layout(const std::vector<TensorFile>& files,
                                         const std::optional<Manifest>& manifest);
 
 // Adds the unit of original_files.h, with these bytes of the files. Fails if these files and the
-// tensors without bytes are more than kTensorsPerUnitMax together.
+// tensors without bytes exceed kTensorsPerUnitMax together.
 Status add_files_unit(const std::vector<KeptBytes>& kept, ImportLayout& layout);
 
 }  // namespace ckptctl

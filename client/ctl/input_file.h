@@ -11,13 +11,13 @@ namespace ckptctl {
 
 class InputFile {
  public:
-  // kNotFound: there is none.
+  // kNotFound: there is no such file.
   static ckpt::Result<InputFile> open(const std::string& folder, const std::string& name);
 
   ckpt::Status read(uint64_t offset, ckpt::MutableByteView into) const;
-  // The whole file; fails if it has more bytes than that.
+  // Reads the whole file; fails if it has more than bytes_max bytes.
   ckpt::Result<std::string> read_text(uint64_t bytes_max) const;
-  // Fails if the file was written since it was opened.
+  // Fails if the file was written after it was opened.
   ckpt::Status check_unchanged() const;
   const std::string& path() const { return path_; }
   uint64_t bytes() const { return bytes_; }

@@ -79,8 +79,8 @@ Result<Outcome> ask(Link& link, const char* question, const Json& arguments, Pri
   return Outcome{std::move(answer.document), print, answer.exit_code};
 }
 
-// A plan that is carried out has one answer, which counts what it has no room for; one that is not
-// is listed to its end. What is to be said of the plan as a whole goes to stderr.
+// Asks for a plan. An executed plan has one answer, which counts the entries that do not fit. A dry
+// run is listed completely. Messages about the plan as a whole go to stderr.
 Result<Outcome> ask_plan(Link& link, const char* question, const Json& arguments, bool dry_run) {
   Json document;
   if (dry_run) {
@@ -106,16 +106,15 @@ Result<Outcome> run_keep(Link& link, const KeepArguments& args) {
   return ask(link, "keep", question, print_keep);
 }
 
-// The commits alone do not tell that the run is gone, which may have had none.
+// The commits alone do not show that the run was removed: it may have had none.
 std::string print_run_removal(const Json& document) {
   const bool dry = member(document, "dry_run") == true;
   return print_prune(document) +
          fmt::format("run {} {}\n", text(document, "run"), dry ? "would be removed" : "is removed");
 }
 
-// Refuses a removal that nobody can confirm, whatever it would remove: a script that lacks --yes
-// fails the first time, and not when there is something to remove. A run that is not there is the
-// better reason.
+// Refuses a removal that nobody can confirm, even if nothing would be removed: a script without
+// --yes then fails at its first run. A missing run is reported first.
 Status check_can_ask(Link& link, const char* verb, const std::string& target) {
   if (can_ask()) return ckpt::ok_status();
   const std::string run = target.substr(0, target.find_first_of("~@"));
@@ -127,7 +126,7 @@ Status check_can_ask(Link& link, const char* verb, const std::string& target) {
                     verb, target);
 }
 
-// " and its tags a, b": the tags that go with the commits of a plan.
+// " and its tags a, b": the tags that are removed with the commits of a plan.
 std::string removed_tags_text(const Json& removed) {
   constexpr size_t kNamedMax = 8;
   std::vector<std::string> tags;
@@ -142,12 +141,12 @@ std::string removed_tags_text(const Json& removed) {
                      left_out == 0 ? "" : fmt::format(" and {} more", left_out));
 }
 
-// Asks at the terminal before a removal. `plan`: the answer of a dry run.
+// Asks the user at the terminal before a removal. `plan`: the answer of a dry run.
 Status confirm_removal(const char* verb, const std::string& target, const Json& plan,
                        bool whole_run) {
   const size_t commits = member(plan, "removed").size();
   const std::string question = fmt::format(
-      "ckptctl: {} {}: this removes {} with {}{}{} for good; go on?", verb, target,
+      "ckptctl: {} {}: this removes {} with {}{}{} for good; continue?", verb, target,
       ckpt::base::counted(commits, "commit"), size(plan, "bytes"),
       removed_tags_text(member(plan, "removed")), whole_run ? " and the run itself" : "");
   if (confirm(question)) return ckpt::ok_status();
@@ -166,7 +165,7 @@ Result<Outcome> confirm_and_prune(Link& link, const KeepArguments& args, Json qu
                               "prunes without a question",
                               args.target);
     }
-    // A commit that comes from now on is not asked about.
+    // The question does not cover commits made from now on.
     if (plan["removed"].empty()) return ask_plan(link, "prune", question, true);
     CKPT_TRY(confirm_removal("prune", args.target, plan, /*whole_run=*/false));
   }
@@ -204,13 +203,13 @@ void add_yes(CLI::App* verb, bool& yes) {
   verb->add_flag("--yes,-y", yes, "Do not ask first; required where there is no terminal");
 }
 
-// The same words for both verbs.
+// Footer shared by both verbs.
 void add_protected(CLI::App* verb) {
   verb->footer(
       "Protected:\n"
       "  a pinned commit: prune keeps it, rm removes it only by --force\n"
       "  a tagged commit: prune keeps it only by --keep-tag, rm removes it only by --force\n"
-      "  the newest complete view, and the commit that the current lineage goes on from: prune "
+      "  the newest complete view, and the commit that the current lineage builds on: prune "
       "keeps both,\n"
       "    rm removes them only by --force, and not while the run is trained\n"
       "  a commit that another run was started from: prune keeps it, rm refuses\n"
@@ -224,7 +223,7 @@ void add_removal(Builder& build, const std::shared_ptr<KeepArguments>& args) {
       "rm", "Remove a run with all its commits, or one commit",
       "  ckptctl rm tiny --dry-run\n  ckptctl rm tiny\n  ckptctl rm tiny@1200 --force --yes",
       [args](Link& link) { return run_rm(link, *args); });
-  // Not from CKPTD_RUN: what goes must be said.
+  // No default from CKPTD_RUN: the target of a removal must be given.
   rm->add_option("target", args->target, "RUN, or a commit")->required();
   rm->add_flag("--force,-f", args->force,
                "Also remove what is protected (see below), as far as --force can");
@@ -264,8 +263,8 @@ Result<Json> rules_document(const RuleFlags& flags) {
        {"monthly", flags.monthly},
        {"yearly", flags.yearly},
        {"every_steps", flags.every_steps}}};
-  // A rule that keeps nothing is a slip, as of a script's variable that is not set: without it, the
-  // run's own rules would count.
+  // A rule that keeps nothing is a mistake, for example an unset variable of a script. Without that
+  // rule, the run's own rules would apply.
   for (const auto& [name, count] : counts) {
     if (count == 0) {
       std::string flag = name;
@@ -301,7 +300,7 @@ void add_keeping(Builder& build) {
                 "  ckptctl prune tiny --dry-run\n  ckptctl prune tiny --keep-last 3\n"
                 "  ckptctl prune tiny --yes",
                 [args](Link& link) { return run_prune(link, *args); });
-  // Not from CKPTD_RUN: what goes must be said.
+  // No default from CKPTD_RUN: the target of a removal must be given.
   prune->add_option("run", args->target, "RUN")->required();
   add_rules(prune, args->rules);
   prune->add_flag(

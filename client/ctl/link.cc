@@ -17,10 +17,10 @@ namespace {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
-// A ckptd that starts on a large store binds its socket first, and then takes connections.
+// A ckptd that starts on a large store binds its socket first, and accepts connections later.
 constexpr uint32_t kOpenTimeoutMs = 3'000;
 constexpr std::chrono::milliseconds kOpeningReportAfter{1'000};
-// Time for a ckptd that was started just now to make its socket.
+// Time for a ckptd that was just started to create its socket.
 constexpr uint32_t kNoSocketTimeoutMs = 300;
 constexpr uint32_t kHeartbeatMs = 500;
 constexpr uint64_t kArenaBytes = 32 << 20;  // two windows of 8 MiB, and the daemon's reserve
@@ -57,7 +57,7 @@ bool has_socket(const std::string& path) {
   return ::access(path.c_str(), F_OK) == 0 || errno != ENOENT;
 }
 
-// A ckptd that hangs has taken the connection: "cannot connect" would not be true.
+// A hanging ckptd has accepted the connection: "cannot connect" would be wrong.
 ckpt::Error opening_error(ckpt::Error error, const std::string& socket, uint32_t waited_ms) {
   if (!error.message.ends_with(": ckptd did not answer in time")) return error;
   return make_error(ErrorCode::kDeadlineExceeded,

@@ -1,4 +1,4 @@
-// Link: ckptctl's session with the daemon. JSON questions and answers, and the bytes of views.
+// Link: ckptctl's session with the daemon, for JSON requests and the bytes of views.
 #pragma once
 
 #include <chrono>
@@ -28,27 +28,27 @@ struct Answer {
 // Converts an error of libckpt.
 ckpt::Error as_error(const ckpt::client::Error& error);
 
-// True if the error means that the daemon does not know this argument, because the daemon is older
-// than the argument. Daemon and client of neighbouring versions work together: the caller of a new
-// argument asks again without the argument.
+// True if the error means that the daemon does not know this argument, because the daemon is older.
+// Daemon and client of neighbouring versions work together: the caller of a new argument asks again
+// without it.
 bool refuses_argument(const ckpt::Error& error, std::string_view name);
 
 class Link {
  public:
   struct Options {
     std::string socket;        // unix:PATH or PATH
-    bool for_restore = false;  // with a small arena for read()
+    bool for_restore = false;  // adds a small arena for read()
     uint64_t page_bytes = 0;   // of pages; 0: the daemon's default
-    // How long to wait for a daemon. 0: a few seconds for the connection, a minute if the daemon is
+    // Time to wait for a daemon. 0: a few seconds for the connection, a minute if the daemon is
     // lost later. Otherwise the verb has its own timeout, which alone ends its waits.
     uint32_t patience_ms = 0;
   };
   static Result<Link> open(const Options& options);
 
-  // An answer `{"error": ...}` is returned as an Error.
+  // Returns an answer `{"error": ...}` as an Error.
   Result<Answer> ask(const std::string& verb, const Json& arguments, uint32_t timeout_ms = 60'000);
-  // An answer of any length, page by page: the verbs of ckptd/query that read the catalog, and
-  // prune's and rm's dry runs. Any exit code but 0 is a failure.
+  // Visits an answer of any length page by page: verbs of ckptd/query that read the catalog, and
+  // dry runs of prune and rm. Any nonzero exit code is a failure.
   using VisitPage = std::function<Status(AnswerPage)>;
   Status pages(const std::string& verb, const Json& arguments, const VisitPage& visit,
                uint32_t timeout_ms = 60'000);
@@ -57,16 +57,16 @@ class Link {
                         uint32_t timeout_ms = 60'000);
   // Adds this link's page size to the question.
   Json with_page_bytes(Json question) const;
-  // The first page alone, with at most one row: for answers that are no list.
+  // Asks for the first page only, with at most one row: for answers that are no list.
   Result<Json> head(const std::string& verb, Json arguments, uint32_t timeout_ms = 60'000);
 
-  // Keeps the view from being removed until the hold is released. Null, with a warning: the daemon
+  // Protects the view from removal until the hold is released. Null, with a warning, if the daemon
   // is too old for holds.
   Result<std::shared_ptr<ckpt::client::Hold>> hold(const std::string& run, uint32_t lineage,
                                                    uint64_t step);
 
-  // Why waits ended because no daemon listens any more; nullopt: no wait ended so. Calls then fail
-  // with another error, without this reason.
+  // Why waits ended because no daemon listens; nullopt if no wait ended for this reason. The calls
+  // then fail with another error, which lacks the reason.
   const std::optional<ckpt::Error>& expired() const { return watch_->expired(); }
 
   const std::string& socket() const { return socket_; }
@@ -78,8 +78,8 @@ class Link {
   Result<std::vector<ckpt::client::Blob>> blobs(const std::string& run, uint32_t lineage,
                                                 uint64_t step);
 
-  // Fills the ranges from the view exactly: a unit that is damaged there is an error.
-  // One call should ask for at most a window's worth of bytes.
+  // Fills the ranges from the view, exactly: a unit that is damaged there is an error. One call
+  // should request at most kReadBytes.
   Status read(const std::string& run, uint32_t lineage, uint64_t step,
               const std::vector<ckpt_range>& ranges);
 
@@ -87,7 +87,7 @@ class Link {
   // State of the waits of one session.
   struct Liveness {
     DaemonWatch* watch = nullptr;
-    bool patient = false;  // the verb has its own timeout, and the watch tells of its opening
+    bool patient = false;  // the verb has its own timeout, and the watch reports its opening
     std::string socket = {};
     std::chrono::steady_clock::time_point opening;
     bool opening_reported = false;

@@ -20,9 +20,9 @@ uint64_t number(const Json& object, const char* name) {
 struct Node {
   size_t parent = kNone;
   size_t newest = 0;             // row of the newest commit that builds on this one
-  bool current = false;          // the current line of history goes through it
+  bool current = false;          // part of the current line of history
   std::vector<size_t> children;  // newest first
-  size_t next = kNone;           // the child that goes on in the same column
+  size_t next = kNone;           // the child that continues in the same column
 };
 
 class Tree {
@@ -69,13 +69,13 @@ class Tree {
           parent = find(lineages, number(fork, "lineage"), number(fork, "step"));
         }
       }
-      // Whatever an answer says, there is no cycle.
+      // An invalid answer must not create a cycle.
       if (parent != kNone && precedes(log[parent], log[i])) nodes_[i].parent = parent;
     }
   }
 
-  // The order of history: a lineage forks from an older one. Rows are in the order of commits
-  // instead, in which a snapshot may overtake an earlier one.
+  // Order of history: a lineage forks from an older one. Rows are in the order of commits, in which
+  // a snapshot may overtake an earlier one.
   static bool precedes(const Json& a, const Json& b) {
     return std::pair(number(a, "lineage"), number(a, "step")) <
            std::pair(number(b, "lineage"), number(b, "step"));
@@ -101,7 +101,7 @@ class Tree {
     }
   }
 
-  // A name without a lineage is that of a commit in the current line of history.
+  // A commit whose name has no lineage is in the current line of history.
   static size_t newest_of_current_line(const Json& log) {
     for (size_t i = 0; i < log.size(); ++i) {
       if (!log[i].is_object()) continue;
@@ -113,13 +113,13 @@ class Tree {
     return log.empty() ? kNone : 0;
   }
 
-  // The order of lines beside each other: the current one first, then by their newest commit.
+  // Order of lines side by side: the current one first, then by their newest commit.
   bool before(size_t a, size_t b) const {
     if (nodes_[a].current != nodes_[b].current) return nodes_[a].current;
     return nodes_[a].newest < nodes_[b].newest;
   }
 
-  // The line that begins with this commit, newest commit first, with its branches.
+  // Draws the line that begins with this commit, newest commit first, with its branches.
   void draw_line(size_t first, const std::string& column) {
     std::vector<size_t> line;
     for (size_t at = first; at != kNone; at = nodes_[at].next) line.push_back(at);

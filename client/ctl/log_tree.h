@@ -16,8 +16,8 @@
 namespace ckptctl {
 
 struct TreeLine {
-  std::string drawing;        // what stands before the commit's name
-  std::optional<size_t> row;  // of the log; none: a line that only joins two columns
+  std::string drawing;        // text before the commit's name
+  std::optional<size_t> row;  // row of the log; none: a line that only joins two columns
 };
 
 // `log` is the daemon's answer to `log`, newest commit first. Every row is drawn once. A row whose

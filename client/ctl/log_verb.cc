@@ -15,8 +15,8 @@ struct LogArguments {
   bool deleted = false;
 };
 
-// The current line of history hides what the run left behind when it was resumed from an older
-// step.
+// Notes lineages that are not listed: the current line of history hides commits made before the run
+// was resumed from an older step.
 Status note_unlisted_lineages(Link& link, const std::string& target) {
   const Json question{{"target", target}, {"lineages", "others"}, {"limit", 1}};
   CKPT_ASSIGN(const Json others, link.document("log", question));
@@ -24,8 +24,8 @@ Status note_unlisted_lineages(Link& link, const std::string& target) {
   return ckpt::ok_status();
 }
 
-// A daemon of the version before knows no lines of history: it lists the commits of all lineages,
-// or of the one that the target names. `understood` is false then.
+// Asks for the log. A daemon of the previous version knows no lines of history and lists the
+// commits of all lineages, or of the lineage in the target; `understood` is false then.
 Result<Json> ask_log(Link& link, Json question, bool& understood) {
   Result<Json> log = link.document("log", question);
   understood = log.ok() || !refuses_argument(log.error(), "lineages");

@@ -48,7 +48,7 @@ class Joiner {
   }
 
  private:
-  // False if a slice is missing or is not one of this tensor.
+  // False if a slice is missing or does not belong to this tensor.
   bool join(const ckpt::safetensors::Tensor& whole, std::vector<LogicalTensor>& joined) {
     LogicalTensor tensor{"", whole.name, whole.dtype, whole.shape, whole.end - whole.begin, {}};
     if (by_name_.contains(whole.name) || whole.shape[0] > tensors_.size()) return false;

@@ -1,5 +1,5 @@
-// The tensors of a run as a model's files have them: slices of a stacked tensor, which are spread
-// over the units of its experts, are one tensor again. Pure.
+// The tensors of a run as in a model's files: joins the slices of stacked tensors, which are spread
+// over the units of its experts. Pure.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@
 namespace ckptctl {
 
 struct LogicalTensor {
-  std::string unit;  // the name of the unit that has it, or its first slice
+  std::string unit;  // unit of the tensor, or of its first slice
   std::string name;
   ckpt::DType dtype = ckpt::DType::kF32;
   std::vector<uint64_t> shape;
@@ -25,8 +25,8 @@ struct UnitTensor {
   ckpt::TensorSpec tensor;
 };
 
-// In the order of `tensors`. Slices are joined if all of a tensor that `originals` has are there;
-// the joined tensor takes the place of the first one. Fails if two units have a tensor of the same
+// In the order of `tensors`. Slices are joined if `originals` has their tensor and all slices
+// exist; the joined tensor replaces the first slice. Fails if two units have a tensor of the same
 // name.
 Result<std::vector<LogicalTensor>> join_slices(const std::vector<UnitTensor>& tensors,
                                                const OriginalFiles& originals);

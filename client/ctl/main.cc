@@ -1,5 +1,5 @@
-// ckptctl: what people and scripts ask of ckptd. Data on stdout, everything else on stderr; exit
-// codes 0 done, 1 failed, 2 bad usage, 3 not found, 4 integrity error.
+// ckptctl: the command line of ckptd. Data goes to stdout, everything else to stderr; exit codes: 0
+// done, 1 failed, 2 bad usage, 3 not found, 4 integrity error.
 #include <string>
 #include <string_view>
 

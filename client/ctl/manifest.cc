@@ -33,7 +33,7 @@ Json files_json(const std::vector<ExportedFile>& files) {
   return list;
 }
 
-// Names are paths of files that a later export removes: they must not reach out of the folder.
+// A later export removes the files of these names: they must not point out of the folder.
 Result<std::vector<ExportedFile>> files_from(const Json& list) {
   const auto bad = [](std::string_view how) {
     return make_error(ErrorCode::kInvalidArgument, "{}: files: {}", kManifestName, how);
@@ -100,7 +100,8 @@ Result<Manifest> parse_manifest(std::string_view text) {
   if (const Status json = ckpt::check_json(text); !json.ok()) {
     return make_error(ErrorCode::kInvalidArgument, "{}: {}", kManifestName, json.error().message);
   }
-  // By way of json: Json's objects are lists, and a hostile one of a million members takes hours.
+  // Parses as nlohmann::json first: objects of Json are lists, and one with a million members would
+  // take hours.
   const Json document(nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false));
   if (!document.is_object()) {
     return make_error(ErrorCode::kInvalidArgument, "{}: not an object", kManifestName);

@@ -72,7 +72,7 @@ class Tokens {
   std::string_view rest_;
 };
 
-// The value that comes next, of an indented text: two spaces for each level.
+// The next value as indented text: two spaces for each level.
 std::string indented_value(Tokens& tokens) {
   std::string out;
   size_t depth = 0;
@@ -123,7 +123,7 @@ std::string config_of_metadata(std::string_view metadata) {
   return "";
 }
 
-// The parser takes a byte order mark and stops at a zero byte, so both are looked for first.
+// The parser accepts a byte order mark and stops at a zero byte, so both are checked first.
 ckpt::Result<ModelConfig> read_model_config(std::string_view text) {
   if (const size_t zero = text.find('\0'); zero != std::string_view::npos) {
     return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "not JSON: byte {} is zero", zero);

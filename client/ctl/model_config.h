@@ -14,15 +14,15 @@ struct ModelConfig {
   std::string note;
 };
 
-// Python's json module writes NaN and Infinity, editors a byte order mark or Latin-1: such a text
-// is kept, but it is no JSON that metadata could hold. Fails for what is no JSON even then.
+// Python's json module writes NaN and Infinity; editors write a byte order mark or Latin-1. Such a
+// text is kept, but cannot become metadata. Fails if the text is not JSON even then.
 ckpt::Result<ModelConfig> read_model_config(std::string_view text);
 
-// True if the text says what "hf_config" of the metadata says, however it is written.
+// True if the text and "hf_config" of the metadata have the same value, in any formatting.
 bool same_config(std::string_view text, std::string_view metadata);
 
-// The member "hf_config" of a run's metadata as config.json: indented, its numbers and strings as
-// the trainer wrote them. Empty: there is none, or the metadata is no JSON object.
+// The member "hf_config" of a run's metadata as config.json: indented, with numbers and strings
+// unchanged. Empty if there is none, or if the metadata is no JSON object.
 std::string config_of_metadata(std::string_view metadata);
 
 }  // namespace ckptctl

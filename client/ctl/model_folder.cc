@@ -19,7 +19,7 @@ namespace safetensors = ckpt::safetensors;
 
 constexpr uint64_t kConfigBytesMax = 16 << 20;
 
-// Maps a parse error to exit code 1. Exit code 4 is only for damage in the store.
+// Maps a parse error to exit code 1. Exit code 4 is reserved for damage in the store.
 ckpt::Error form_error(const std::string& path, const ckpt::Error& error) {
   return make_error(ErrorCode::kFailedPrecondition, "{}: {}", path, error.message);
 }
@@ -50,8 +50,8 @@ Result<safetensors::Header> read_header(const InputFile& input) {
   return header;
 }
 
-// The number of files in a set of which `name` is one: 3 of "model-00001-of-00003.safetensors".
-// Nothing: the name is of no set. `stem` becomes what its names begin with.
+// The number of files in the set that contains `name`: 3 for "model-00001-of-00003.safetensors".
+// nullopt: the name belongs to no set. `stem` becomes the common beginning of the set's names.
 std::optional<uint64_t> set_size(std::string_view name, std::string_view& stem) {
   constexpr std::string_view kShape = "-00001-of-00003.safetensors";
   if (name.size() <= kShape.size()) return std::nullopt;
@@ -130,7 +130,7 @@ class FolderReader {
     last_text_.emplace(std::move(input));
     return text;
   }
-  // Keeps the file that was read last, whole.
+  // Keeps the whole file that was read last.
   void keep_text(const std::string& name) {
     add_kept(name, last_text_->bytes());
     folder_.inputs.push_back(*std::move(last_text_));
@@ -228,8 +228,8 @@ class FolderReader {
     return {};
   }
 
-  // Lists the entries that are not kept, nor have a kept file in them. `entries`: names in the
-  // folder `prefix`, which ends with '/' or is empty. Only folders with a kept file are read.
+  // Lists entries that are neither kept nor contain a kept file. `entries`: names in the folder
+  // `prefix`, which ends with '/' or is empty. Only folders with a kept file are read.
   Status find_left_out(const std::string& prefix, const std::set<std::string>& entries) {
     for (const std::string& entry : entries) {
       const std::string name = prefix + entry;
@@ -249,7 +249,7 @@ class FolderReader {
 
   const std::string& path_;
   std::set<std::string> entries_;
-  std::set<std::string> read_;  // files of which something is kept, relative to the folder
+  std::set<std::string> read_;  // files that are kept at least in part, relative to the folder
   std::optional<WeightIndex> index_;
   std::optional<InputFile> index_input_;
   std::optional<InputFile> last_text_;

@@ -1,4 +1,4 @@
-// ModelFolder: a folder of safetensors files as other tools leave it, its headers read and checked.
+// ModelFolder: a folder of safetensors files, as written by other tools, with checked headers.
 //
 //   model.safetensors, or model.safetensors.index.json and the files that it lists, or, without an
 //   index, one other .safetensors file or a whole set NAME-00001-of-00003.safetensors ...
@@ -17,14 +17,14 @@ namespace ckptctl {
 struct ModelFolder {
   std::vector<InputFile> inputs;  // the files of tensors, then config.json and the index
   std::vector<TensorFile> files;  // headers of the first inputs
-  std::vector<KeptBytes> kept;    // bytes beside the tensors' that an export needs
+  std::vector<KeptBytes> kept;    // bytes besides the tensors' that an export needs
   std::optional<Manifest> manifest;
   std::string metadata;               // of the run: that of ckptd.json, or {"hf_config": ...}
   std::vector<std::string> left_out;  // other entries of the folder: tokenizers and the like
-  std::vector<std::string> notes;     // what looks odd and is kept as it is
+  std::vector<std::string> notes;     // warnings about odd inputs that are kept unchanged
 };
 
-// Nothing but headers and texts is read. Errors name the file, and the tensor where it is one.
+// Reads only headers and texts. Errors name the file, and the tensor if there is one.
 Result<ModelFolder> read_model_folder(const std::string& path);
 
 }  // namespace ckptctl

@@ -15,7 +15,7 @@
 namespace ckptctl {
 namespace {
 
-// A limit for file sizes (ulimit -f) stops a file as a full disk does.
+// The limit for file sizes (ulimit -f) stops a write like a full disk.
 bool is_no_room(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
 
 ckpt::Error os_error(const std::string& path, const char* what) {
@@ -41,7 +41,7 @@ std::string folder_of(const std::string& path) {
 std::string hidden_template(const std::string& path) {
   const size_t slash = path.rfind('/');
   const size_t begin = slash == std::string::npos ? 0 : slash + 1;
-  // Room for what is added, should the name be as long as names may be.
+  // Leaves room for the additions, even if the name has the maximum length.
   constexpr size_t kNameBytesMax = 200;
   std::string out = path.substr(0, begin) + "." + path.substr(begin, kNameBytesMax);
   return out.append(kMark).append(kRandom);
@@ -65,9 +65,9 @@ bool same_mount(const std::string& a, const std::string& b) {
          first.stx_dev_minor == second.stx_dev_minor && first.stx_mnt_id == second.stx_mnt_id;
 }
 
-// A hidden file that no NewFile has locked goes, under our lock: who makes one of the same name
-// meanwhile sees that it is gone (lock_hidden). Read-only is for files of other users, which need
-// no more to be locked on local file systems.
+// Removes a hidden file that no NewFile has locked. Holds the lock: a process that creates the same
+// name finds out that the file was removed (lock_hidden). Opens read-only because of files of other
+// users; local file systems lock such files, too.
 ckpt::Status remove_leftover(const std::string& path) {
   constexpr int kFlags = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   ckpt::base::UniqueFd fd(::open(path.c_str(), O_RDWR | kFlags));
@@ -122,11 +122,11 @@ ckpt::Result<NewFile> NewFile::create(const std::string& folder, const std::stri
   }
   // If O_TMPFILE fails for any other reason, mkostemp fails with the same error.
   if (!file.fd_.valid()) CKPT_TRY(file.open_hidden());
-  // Readable like any other file; it was made private.
+  // mkostemp made it private; give it the usual permissions.
   const mode_t mask = ::umask(0);
   ::umask(mask);
   if (::fchmod(file.fd_.get(), 0666 & ~mask) != 0) return os_error(file.path_, "chmod");
-  // Out of space now rather than after an hour; not every file system can tell.
+  // Fails now if space is short, rather than after an hour; not every file system can tell.
   const int allocated =
       bytes > 0 ? ::posix_fallocate(file.fd_.get(), 0, static_cast<off_t>(bytes)) : 0;
   if (is_no_room(allocated)) {
@@ -155,15 +155,15 @@ ckpt::Status NewFile::sync() {
   return {};
 }
 
-// A link cannot take the place of a file, so the unnamed file gets a hidden name first.
+// A link cannot replace a file, so the unnamed file gets a hidden name first.
 ckpt::Status NewFile::hide() {
   if (!hidden_.empty()) return {};
-  // Before it has a name, so that no sweep ever finds it unlocked.
+  // Lock before the file has a name, so that no sweep ever finds it unlocked.
   ::flock(fd_.get(), LOCK_EX | LOCK_NB);
   const std::string self = "/proc/self/fd/" + std::to_string(fd_.get());
   for (int i = 0; i < kTries; ++i) {
     std::string hidden = hidden_template(base_path_);
-    // A name that is free for a moment; who takes it in between makes us try again.
+    // mkostemp finds a free name; if another process takes it first, try again.
     const ckpt::base::UniqueFd named(::mkostemp(hidden.data(), O_CLOEXEC));
     if (!named.valid()) return os_error(path_, "create");
     unlink_on_signal(hidden);
@@ -224,7 +224,7 @@ bool is_unfinished(std::string_view name) {
 
 namespace {
 
-// A device, a pipe, a link: it stays what it is.
+// A device, a pipe or a link is written in place, not replaced.
 ckpt::Status write_through(const std::string& path, const std::string& text) {
   const ckpt::base::UniqueFd fd(
       ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));

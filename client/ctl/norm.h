@@ -1,4 +1,4 @@
-// Norms of floating-point tensors, whatever their type: what `diff` measures a change by. Pure.
+// Norms of floating-point tensors of any type, by which `diff` measures a change. Pure.
 #pragma once
 
 #include <optional>
@@ -9,7 +9,7 @@
 
 namespace ckptctl {
 
-// Sums in double over everything added; tensors of types without a norm are left out.
+// Sums in double over all added tensors; leaves out tensors of types without a norm.
 class ChangeNorm {
  public:
   static bool measures(ckpt::DType dtype);

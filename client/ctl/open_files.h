@@ -8,7 +8,7 @@
 
 namespace ckptctl {
 
-// Raises the soft limit as far as `files` more open files need it. kResourceExhausted, with both
+// Raises the soft limit as needed for `files` more open files. kResourceExhausted, with both
 // numbers, if the hard limit is too low. `folder`: the folder of the files, for the message.
 ckpt::Status allow_open_files(const std::string& folder, size_t files);
 

@@ -42,7 +42,7 @@ struct OriginalFiles {
 };
 
 // Parses the unit. A trainer may have registered a unit of this name, so its content is untrusted:
-// names are checked to stay in their folder, headers to be whole.
+// checks that names stay in their folder and that headers are complete.
 Result<OriginalFiles> parse_original_files(const ViewUnit& unit, ckpt::ByteView bytes);
 
 // Reads the unit of a view; the result is empty if the run has no such unit.

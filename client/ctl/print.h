@@ -1,4 +1,4 @@
-// The answers as people read them. Each function takes the document of its verb
+// The answers as text for users. Each function takes the document of its verb
 // (docs/reference/queries.md) and returns the text to print.
 #pragma once
 

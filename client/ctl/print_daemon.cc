@@ -19,7 +19,7 @@ using Align = Table::Align;
 
 std::string health_lines(const Json& document) {
   const Json conditions = member(document, "conditions");
-  if (!conditions.is_array()) return {};  // an older daemon does not tell
+  if (!conditions.is_array()) return {};  // an older daemon does not report it
   if (conditions.empty()) return "health:    ok\n";
   std::string out = member(document, "can_save") == false
                         ? "health:    NOT SAVING: no snapshot can be taken\n"
@@ -44,8 +44,8 @@ std::string disk_line(const Json& document) {
   return line + "\n";
 }
 
-// New snapshots take free slabs first, then durable and held ones, whose content they evict, unless
-// a restore reads it or a joining group needs it.
+// Free slabs are used first. Then new snapshots evict durable and held slabs, except while a
+// restore reads them or a joining group needs them.
 std::string slabs_text(const Json& slabs) {
   std::string listed;
   uint64_t used = 0;
@@ -83,24 +83,24 @@ std::string scrub_line(const Json& document) {
                      counted(scrub, "commits_waiting", "commit"));
 }
 
-// The step, or that a run which is being trained has none yet.
+// The step, or a note that a run in training has none yet.
 std::string durable_step(const Json& run) {
   const bool none_yet = member(run, "step").is_null() && member(run, "trained") == true;
   return none_yet ? "none yet" : text(run, "step");
 }
 
-// Whether ranks train the run. An older daemon does not tell that they may come back to it.
+// Whether ranks train the run. An older daemon does not report that ranks may return.
 std::string trained(const Json& run) {
   return member(run, "awaited") == true ? "awaited" : text(run, "trained");
 }
 
-// Why nothing newer is durable. An older daemon does not tell of snapshots that wait.
+// Why nothing newer is durable. An older daemon does not report waiting snapshots.
 std::string stale_reason(const Json& run) {
   if (const Json failing = member(run, "failing"); failing.is_object()) {
     return text(failing, "reason");
   }
   const Json waiting = member(run, "waiting");
-  // Every snapshot waits for a moment.
+  // Short waits are normal.
   constexpr double kReportSecondsMin = 2;
   const Json seconds = member(waiting, "seconds");
   if (!seconds.is_number() || seconds.get<double>() < kReportSecondsMin) return "";
@@ -158,7 +158,7 @@ std::string holds_table(const Json& document) {
   return table.empty() ? "" : "\n" + table.text();
 }
 
-// A rule in words, with the flag that sets it: "the newest 3 commits".
+// A rule as text, with the flag that sets it: "the newest 3 commits".
 std::string count_line(const Json& rules, const char* name, const char* flag, const char* before,
                        const char* one) {
   const Json count = member(rules, name);

@@ -1,5 +1,5 @@
-// Answers about the daemon, and about changes of history, as people read them: one function for
-// each verb, as in print.h.
+// Answers about the daemon and about changes of history, as text for users: one function for each
+// verb, as in print.h.
 #pragma once
 
 #include <string>

@@ -1,5 +1,4 @@
-// Damage that scrub and verify have found, below the tables of `log` and `show`. Private to this
-// folder.
+// Damage found by scrub and verify, below the tables of `log` and `show`. Private to this folder.
 #pragma once
 
 #include <string>
@@ -8,9 +7,9 @@
 
 namespace ckptctl {
 
-// The level of a commit of `log`, with the number of its damaged units.
+// The level of a commit in `log`, with the number of its damaged units.
 std::string level_of_commit(const Json& commit);
-// The level of a unit of `show`: "damaged" if that is known of it.
+// The level of a unit in `show`: "damaged" if damage is known.
 std::string level_of_unit(const Json& unit);
 
 // A line for each damaged commit or unit, at most 16, and the remedy; empty: nothing is damaged.

@@ -1,4 +1,4 @@
-// Plans as people read them: of a restore, and of what a prune or rm removes.
+// Plans as text for users: the plan of a restore, and the removals of a prune or rm.
 #include <fmt/format.h>
 
 #include "client/ctl/print.h"

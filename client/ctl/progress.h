@@ -1,4 +1,4 @@
-// Progress on stderr: a bar on a terminal; elsewhere a line now and then, if the work takes long.
+// Progress on stderr: a bar on a terminal; otherwise a line at intervals, if the work takes long.
 #pragma once
 
 #include <chrono>
@@ -11,7 +11,7 @@ namespace ckptctl {
 class Progress {
  public:
   using Clock = std::chrono::steady_clock;
-  // Lines begin after the first time, and follow at the second interval.
+  // Time before the first line, and between further lines.
   static constexpr std::chrono::seconds kFirstLineAfter{2};
   static constexpr std::chrono::seconds kLineEvery{10};
   struct Output {
@@ -23,7 +23,7 @@ class Progress {
   explicit Progress(std::string label);  // to stderr
   Progress(std::string label, Output output);
   void start(uint64_t bytes_total);
-  void add(uint64_t bytes);  // 0: the work goes on, and nothing is done yet
+  void add(uint64_t bytes);  // 0: still working, no progress
   void finish();
 
  private:

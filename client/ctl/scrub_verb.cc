@@ -15,7 +15,7 @@ struct ScrubArguments {
   bool status = false;
 };
 
-// How often the daemon is asked how far a pass is.
+// Poll interval for the state of a pass.
 constexpr std::chrono::milliseconds kScrubPollInterval{100};
 
 uint64_t number(const Json& object, const char* name) {
@@ -26,8 +26,8 @@ Outcome outcome_of(Answer answer) {
   return Outcome{std::move(answer.document), print_scrub, answer.exit_code};
 }
 
-// Begins a pass and stays until it, or one that was begun after it, has ended. The daemon goes on
-// with it whatever becomes of this program.
+// Starts a pass and waits until it, or a later pass, has ended. The daemon completes the pass even
+// if this program ends.
 Result<Outcome> run_pass(Link& link, const ScrubArguments& args) {
   Json question{{"start", true}};
   if (!args.rate.empty()) {

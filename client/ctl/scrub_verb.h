@@ -1,4 +1,5 @@
-// scrub: a pass over the whole store, and what earlier ones found. Private to this folder.
+// ckptctl scrub: a pass over the whole store, and the findings of earlier passes. Private to this
+// folder.
 #pragma once
 
 namespace ckptctl {

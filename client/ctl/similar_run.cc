@@ -24,7 +24,7 @@ std::string unknown_run(std::string_view message) {
 ckpt::Error with_similar_name(const ckpt::Error& error, const std::vector<std::string>& names) {
   const std::string nearest = ckpt::base::nearest_name(unknown_run(error.message), names);
   if (nearest.empty()) return error;
-  // Without the detail, for which the caller would name another next step.
+  // Without the detail: it would make the caller suggest another next step.
   return ckpt::make_error(error.code, "{}; did you mean {}?", error.message,
                           ckpt::base::cli_errors::quoted(nearest));
 }

@@ -1,4 +1,4 @@
-// Tables for people: columns as wide as their widest cell, numbers to the right.
+// Tables for users: columns as wide as their widest cell, numbers aligned to the right.
 #pragma once
 
 #include <string>

@@ -10,8 +10,8 @@
 namespace ckptctl {
 namespace {
 
-// A path that a handler may read at any time: nodes are never freed, and once `path` is set it
-// stays. `wanted` says if the path is on the list.
+// A path that a handler may read at any time: nodes are never freed, and `path` never changes.
+// `wanted`: the path is on the list.
 struct Node {
   const std::string path;
   std::atomic<bool> wanted = true;

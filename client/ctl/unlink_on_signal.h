@@ -5,10 +5,10 @@
 
 namespace ckptctl {
 
-// The first call installs handlers for those of the three signals that have their default
-// disposition. A handler unlinks the files and then lets the signal do what it does.
+// The first call installs handlers for each of the three signals that has its default disposition.
+// A handler unlinks the files and then lets the signal take its default effect.
 void unlink_on_signal(const std::string& path);
-// Takes the path off the list; nothing happens if it is not there.
+// Removes the path from the list; does nothing if it is not on the list.
 void keep_on_signal(const std::string& path);
 
 }  // namespace ckptctl

@@ -22,7 +22,7 @@ using Printer = std::string (*)(const Json&);
 // Help text: the ways to name a commit.
 inline constexpr char kCommitNames[] = "RUN@STEP, RUN~LINEAGE@STEP, RUN@TAG or RUN@latest";
 
-// For a flag that bounds a list: with 0 nothing would be listed, or everything.
+// For a flag that bounds a list: 0 would list nothing, or everything.
 inline CLI::Validator at_least_one() {
   return CLI::Validator(
       [](std::string& text) {
@@ -94,9 +94,9 @@ class Builder {
                  return Outcome{std::move(document), print, 0};
                });
   }
-  // The run or view that a verb is about: from the command line, or else CKPTD_RUN. Not by CLI11's
-  // envname(): that fills the options of all verbs, which share their variables, and after the
-  // command line. A verb that needs one more argument has that one in `next`.
+  // The run or view of a verb: from the command line, or else CKPTD_RUN. CLI11's envname() would
+  // fill the options of all verbs, which share their variables, after the command line was read.
+  // `next`: a further required argument.
   struct Next {
     std::string& into;
     const char* name;

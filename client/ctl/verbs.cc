@@ -22,7 +22,7 @@
 namespace ckptctl {
 namespace {
 
-// The arguments of all verbs; each uses its own few.
+// The arguments of all verbs; each verb uses a few of them.
 struct Arguments {
   std::string target;
   std::string second;
@@ -155,7 +155,7 @@ const std::map<std::string, HeatBy>& heat_by() {
   return names;
 }
 
-// A map of the view's experts; as a table with --list, as a picture with --svg.
+// Prints the view's experts as a map; as a table with --list, as a picture with --svg.
 Result<Outcome> run_experts(Link& link, const Arguments& args) {
   Json question{{"target", args.target}};
   if (args.memory) question["memory"] = true;
@@ -163,7 +163,7 @@ Result<Outcome> run_experts(Link& link, const Arguments& args) {
   const HeatBy by = heat_by().at(args.by);
   int exit_code = 0;
   if (args.svg) {
-    // Whatever becomes of the picture, the experts are printed.
+    // The experts are printed even if the picture fails.
     const Status written = write_text_file(*args.svg, heat_map_svg(heat_map(document, by)));
     if (!written.ok()) exit_code = 1;
     say("{}", written.ok() ? *args.svg + " written" : written.error().message);

@@ -30,7 +30,7 @@ Result<ckpt::TensorSpec> tensor_from(const Json& json) {
   return tensor;
 }
 
-// nlohmann's access throws where a member is missing or of another type.
+// nlohmann's access throws if a member is missing or has another type.
 template <typename Body>
 auto read_document(const char* what, Body&& body) -> decltype(body()) {
   try {
@@ -61,7 +61,7 @@ Result<Schema> load_schema(Link& link, const std::string& run) {
     if (text.is_string()) schema.metadata_text = text.get<std::string>();
     return ckpt::ok_status();
   }));
-  // A daemon of an older version sends no text.
+  // A daemon of an older version sends no text of the metadata.
   if (schema.metadata_text.empty() && !schema.metadata.is_null()) {
     schema.metadata_text = schema.metadata.dump();
   }
@@ -146,7 +146,7 @@ std::string exact_target(const View& view) {
 }
 
 Result<View> hold_view(Link& link, const std::string& target) {
-  constexpr int kTries = 3;  // the commit that `latest` means may be removed before it is held
+  constexpr int kTries = 3;  // the commit of `latest` may be removed before the hold
   for (int tried = 1;; ++tried) {
     CKPT_ASSIGN(const Json head, link.head("show", {{"target", target}}));
     View view;
@@ -178,8 +178,8 @@ Status keep_holding(const View& view) {
   return renewed ? ckpt::ok_status() : Status(as_error(renewed.error()));
 }
 
-// A page of each lineage in turn, from the view's step down: those of one lineage are committed in
-// the order of their steps, but for the few that are open at a time.
+// Reads a page of each lineage in turn, from the view's step down. Commits of one lineage are in
+// the order of their steps, except for the few that are open at a time.
 Result<std::optional<uint64_t>> find_older_step(Link& link, const View& view) {
   constexpr size_t kAtOnce = 16;
   for (const View::Stretch& stretch : view.path) {
@@ -217,7 +217,7 @@ Result<std::optional<uint64_t>> older_step(const View& view, const Json& log) {
 
 std::vector<std::vector<WantedBytes>> in_batches(const std::vector<WantedBytes>& wanted) {
   constexpr uint64_t kElementMax = 8;
-  constexpr size_t kPiecesMax = 1 << 16;  // the daemon takes twice as many ranges in one restore
+  constexpr size_t kPiecesMax = 1 << 16;  // half of the daemon's limit of ranges per restore
   std::vector<std::vector<WantedBytes>> batches;
   uint64_t room = 0;
   for (WantedBytes rest : wanted) {

@@ -39,7 +39,7 @@ struct View {
   bool complete = false;
   std::vector<std::string> missing;  // units without a version
   std::vector<std::string> stale;    // units whose version is older than the view
-  uint64_t blobs = 0;                // of its commit
+  uint64_t blobs = 0;                // number of blobs of its commit
   // Lineages visible from this view: its own, then each ancestor up to the fork.
   struct Stretch {
     uint32_t lineage = 0;

@@ -1,7 +1,7 @@
-// WaitTime: the time-out of `wait`, shared out to the calls that it bounds.
+// WaitTime: the timeout of `wait`, distributed over the calls that it bounds.
 //
-// The opening of the connection and the first question have kLeast together at least, so that a
-// commit that is there is found whatever the time-out. All later calls end with the time-out.
+// The connection and the first request together get at least kLeast, so that an existing commit is
+// found whatever the timeout. All later calls end with the timeout.
 #pragma once
 
 #include <algorithm>
@@ -21,9 +21,9 @@ class WaitTime {
 
   Clock::time_point end() const { return end_; }
   bool over(Clock::time_point now = Clock::now()) const { return now >= end_; }
-  // Milliseconds left for a call, at least 1.
+  // Milliseconds left for a call; at least 1.
   uint32_t ms_left(Clock::time_point now = Clock::now()) const { return ms_from(now, end_); }
-  // The same for the opening and the first question.
+  // Same, for the connection and the first request.
   uint32_t ms_left_at_first(Clock::time_point now = Clock::now()) const {
     return ms_from(now, first_end_);
   }

@@ -21,11 +21,11 @@ struct WaitArguments {
   std::string target;
   std::string level = "durable";
   std::string timeout = "60s";
-  WaitTime time{std::chrono::nanoseconds(0)};  // begins before the connection
+  WaitTime time{std::chrono::nanoseconds(0)};  // starts before the connection
 };
 
-// True if a daemon may come, or answer in the end.
-bool is_waited_for(ErrorCode code) {
+// True if waiting may help: a daemon may start, or answer later.
+bool is_retryable(ErrorCode code) {
   return code == ErrorCode::kUnavailable || code == ErrorCode::kDeadlineExceeded;
 }
 
@@ -36,9 +36,9 @@ ckpt::Error not_in_time(const WaitArguments& args, const ckpt::Error& reason) {
       reason.detail);
 }
 
-// How far the run has come, for the message of a wait that expired; empty if that is not known.
+// Progress of the run, for the message of an expired wait; empty if unknown.
 std::string progress_of(Link& link, const std::string& run) {
-  constexpr uint32_t kAnswerMs = 1'000;  // past the time-out
+  constexpr uint32_t kAnswerMs = 1'000;  // in addition to the timeout
   const Result<Answer> status = link.ask("status", Json::object(), kAnswerMs);
   if (!status.ok()) return {};
   for (const Json& state : member(status->document, "durable")) {
@@ -57,17 +57,17 @@ std::string progress_of(Link& link, const std::string& run) {
   return {};
 }
 
-// Why the commit is not there.
+// Why the commit does not exist.
 struct Missing {
   ckpt::Error reason;
-  bool answered = false;  // the daemon said so
+  bool answered = false;  // the reason is the daemon's answer
 };
 
-// Asks until the commit is there. Only durable commits are history, so that is the only level. The
-// run may be about to begin: a run that is not known is waited for, too, and so is a daemon that is
-// away. A name that is not known may be a typing error, so that is said at once.
+// Polls until the commit exists. Only durable commits are history, so there is no other level. An
+// unknown run may be about to start, and a missing daemon may come back: both are waited for. An
+// unknown name may be a typing error, so that is reported at once.
 Result<Outcome> run_wait(Link& link, const WaitArguments& args) {
-  // A question with less time than this says nothing about the daemon if no answer comes.
+  // A request with less time than this says nothing about the daemon if no answer comes.
   constexpr uint32_t kFairMs = 500;
   CKPT_ASSIGN(const ckpt::Selector selector, ckpt::parse_selector(args.target));
   std::optional<Missing> missing;
@@ -83,7 +83,7 @@ Result<Outcome> run_wait(Link& link, const WaitArguments& args) {
     }
     const ckpt::Error& error = view.error();
     const bool answered = error.code == ErrorCode::kNotFound;
-    if (!answered && !is_waited_for(error.code)) return error;
+    if (!answered && !is_retryable(error.code)) return error;
     if (answered && !std::exchange(reported, true)) {
       say("waiting up to {} for {}: {}", args.timeout, args.target, error.message);
     }
@@ -113,7 +113,7 @@ void add_wait(Builder& build) {
                    return args->time.ms_left_at_first();
                  },
                  .no_daemon = [args](const ckpt::Error& reason) -> ckpt::Error {
-                   return is_waited_for(reason.code) ? not_in_time(*args, reason) : reason;
+                   return is_retryable(reason.code) ? not_in_time(*args, reason) : reason;
                  }});
   wait->add_option("commit", args->target, kCommitNames)->required();
   wait->add_option("--level", args->level, "Level to wait for; durable is the only one")

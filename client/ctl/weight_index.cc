@@ -38,7 +38,7 @@ Result<WeightIndex> WeightIndex::parse(std::string_view text) {
   if (const Status json = ckpt::check_json(text); !json.ok()) {
     return index_error(json.error().message);
   }
-  // Not Json, whose objects are lists: looking for a name would take as long as there are names.
+  // Not Json, whose objects are lists: each lookup of a name would be linear.
   const auto document = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   const auto map = document.is_object() ? document.find("weight_map") : document.end();
   if (map == document.end() || !map->is_object() || map->empty()) {

@@ -41,7 +41,7 @@ Status check_blobs_known(const Session& session, const std::string& what) {
 
 Result<BlobList> list_blobs(Session& session, const BlobView& view, const Deadline& deadline) {
   const std::string what = blobs_name(view);
-  // An older daemon, perhaps a later one, would close the connection at the unknown question.
+  // An older or newer daemon without this request would close the connection.
   const CallOptions call{deadline, what, [&session, &what]() -> std::optional<Error> {
                            if (!session.ready()) return std::nullopt;
                            const Status known = check_blobs_known(session, what);

@@ -1,4 +1,4 @@
-// Blobs of a commit, as a reader finds them: by name and rank.
+// Reads the blobs of a commit, by name and rank.
 #pragma once
 
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace ckpt::lib {
 
-// The commit; with neither `latest` nor a tag, that of the step.
+// Selects a commit: the newest one if `latest`, else by tag, else by step.
 struct BlobView {
   std::string run;
   LineageId lineage = 0;
@@ -43,7 +43,7 @@ Result<BlobList> list_blobs(Session& session, const BlobView& view, const Deadli
 Result<BlobEntry> find_blob(const BlobList& list, const std::string& run, const std::string& name,
                             std::optional<Rank> rank);
 
-// Fills `data`, which has the blob's size. timeout_ms: without any progress.
+// Fills `data`, whose size is that of the blob. timeout_ms: time without any progress.
 Status read_blob(Session& session, const std::string& run, const BlobList& list,
                  const BlobEntry& blob, MutableByteView data, uint32_t timeout_ms);
 

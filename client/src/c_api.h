@@ -18,7 +18,7 @@
 struct ckpt_session {
   std::unique_ptr<ckpt::lib::Session> session;
   std::vector<ckpt::lib::RestoredRange> restored;  // keeps the notes of the last restore
-  // Keep the last list of blobs.
+  // Memory of the last list of blobs.
   std::vector<ckpt::lib::BlobEntry> blobs;
   std::vector<ckpt_blob_entry> blob_entries;
 };

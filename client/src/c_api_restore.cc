@@ -45,7 +45,7 @@ size_t restored_size(const ckpt_restore_options* options) {
   return size != 0 ? size : offsetof(ckpt_restored, level);
 }
 
-// The session owns the notes.
+// Fills the caller's entries. Their notes point to memory of the session.
 void answer(ckpt_session& session, std::vector<RestoredRange> found, ckpt_restored* restored,
             size_t size) {
   session.restored = std::move(found);
@@ -66,7 +66,7 @@ Status read_ranges(ckpt_session& session, const ckpt_restore_options* from,
                    const ckpt_range* ranges, size_t count, ckpt_restored* restored) {
   if (ranges == nullptr && count > 0) return missing("ranges");
   CKPT_ASSIGN(RestoreOptions options, restore_options(*session.session, from));
-  options.locate_bytes_max = 0;  // host memory is filled from the arena
+  options.locate_bytes_max = 0;  // the arena fills host memory
   options.locate_required = false;
   std::vector<RestoreRange> wanted;
   wanted.reserve(count);

@@ -22,7 +22,7 @@ std::string text_or_env(const char* text, const char* variable) {
   return value != nullptr ? value : "";
 }
 
-// The error for a session that lacks `what`, which `text` or else `variable` names.
+// The error if neither `text` nor the environment's `variable` gives `what`.
 ckpt::Error unnamed(const char* what, const char* text, const char* variable, const char* value) {
   if (text != nullptr) {
     return make_error(ErrorCode::kInvalidArgument, "the {} of the session is an empty name", what);
@@ -48,7 +48,7 @@ Result<Session::Options> session_options(const ckpt_open_options& from) {
   if (from.client_name != nullptr) options.client_name = from.client_name;
   options.arena_bytes = from.arena_bytes;
   options.slab_bytes = from.slab_bytes;
-  // A C caller may have put any number there; as an enum it must not even be looked at then.
+  // Copy as an int: a C caller may have stored any number, which must not be read as an enum.
   int alarms = 0;
   static_assert(sizeof alarms == sizeof from.alarms);
   std::memcpy(&alarms, &from.alarms, sizeof alarms);
@@ -115,7 +115,7 @@ Result<UnitSpec> unit_spec(const ckpt_unit& from) {
   return spec;
 }
 
-// Whatever number a caller in C has written there.
+// Checks the codec, which a C caller may have set to any number.
 Result<fb::UnitCodec> unit_codec(const UnitSpec& unit, const ckpt_codec* codec) {
   int value = 0;
   static_assert(sizeof value == sizeof *codec);
@@ -129,7 +129,7 @@ Result<fb::UnitCodec> unit_codec(const UnitSpec& unit, const ckpt_codec* codec) 
   return static_cast<fb::UnitCodec>(value);
 }
 
-// A flag of a later header might mean something that this library cannot pass on.
+// Refuse unknown flags: a later header may define them, and this library could not pass them on.
 Status check_flags(const UnitSpec& unit, uint32_t flags) {
   if ((flags & ~CKPT_UNIT_CONSTANT) == 0) return ok_status();
   return make_error(ErrorCode::kInvalidArgument,

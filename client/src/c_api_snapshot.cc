@@ -9,7 +9,7 @@ static_assert(CKPT_EXPERT_TOKENS_MAX == kExpertTokensMax, "what ckpt.h promises,
 
 constexpr uint32_t kSlabsTimeoutMs = 60'000;
 
-// On their way, as in the history, experts that have lost nothing take no room.
+// Leave out experts that have lost nothing, as the history does.
 Status take_expert_tokens(const ckpt_snapshot_options& raw, SnapshotOptions& options) {
   if (raw.expert_lost_count != 0 && raw.expert_lost_count != raw.expert_token_count) {
     return make_error(ErrorCode::kInvalidArgument,
@@ -66,7 +66,7 @@ Result<SnapshotOptions> snapshot_options(const ckpt_snapshot_options& raw) {
   return options;
 }
 
-// Runs `body` on the snapshot; a snapshot whose session was closed has nowhere to put a sentence.
+// Runs `body` on the snapshot. If the session was closed, there is no place for an error message.
 template <typename Body>
 ckpt_status run_snapshot(ckpt_snapshot* handle, Body&& body) {
   Session* session = handle->snapshot->session();

@@ -19,7 +19,7 @@ namespace ckpt::lib {
 namespace {
 
 constexpr size_t kReceiveBytes = 64 << 10;
-// Limit of descriptors received before their messages are complete: a read brings one.
+// Limit of descriptors received before their messages are complete; a read brings one at most.
 constexpr size_t kDescriptorsMax = 64;
 
 bool is_socket(const std::string& path) {
@@ -29,7 +29,7 @@ bool is_socket(const std::string& path) {
 
 // The remedy for a failed connect; empty if errno is clear enough.
 std::string remedy_for(const std::string& path, int error) {
-  // A file name could look like a network address, but this is surely meant as one.
+  // The text could be a file name, but surely means a network address.
   if (error == ENOENT && base::is_network_address(path)) {
     return "; ckptd serves unix sockets of its own machine alone: name one as unix:PATH (--socket "
            "or CKPTD_SOCKET)";
@@ -72,13 +72,13 @@ Result<Connection> Connection::connect(const std::string& path) {
   Result<base::UnixAddress> address = base::UnixAddress::of(path);
   if (!address.ok()) {
     Error error = std::move(address).error();
-    // A daemon that has not made its folder yet is starting, like one that has not bound yet.
+    // The folder is not there yet: the daemon is starting, as if its socket were not bound yet.
     if (error.code == ErrorCode::kNotFound) error.code = ErrorCode::kUnavailable;
     return error;
   }
   base::UniqueFd socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!socket.valid()) return connect_error(path, errno);
-  // A unix socket connects at once or not at all; EAGAIN means a full backlog: retry later.
+  // A unix socket connects at once or fails. EAGAIN means a full backlog: retry later.
   if (::connect(socket.get(), address->get(), address->size()) != 0) {
     return connect_error(path, errno);
   }
@@ -89,7 +89,8 @@ Result<Connection> Connection::connect(const std::string& path) {
 Connection::Connection(base::UniqueFd socket) : socket_(std::move(socket)) {}
 
 Status Connection::send(const fb::MessageT& message, int fd) {
-  // The trainer's request makes a message too large: an invalid argument, not a lost connection.
+  // A message is too large because of the caller's request: invalid argument, not a lost
+  // connection.
   Result<std::vector<std::byte>> frame = wire::try_encode(message);
   if (!frame.ok()) return Error{ErrorCode::kInvalidArgument, frame.error().message};
   unsent_.push_back({std::move(frame).value(), 0, fd});
@@ -155,7 +156,7 @@ base::UniqueFd Connection::take_fd() {
 
 void Connection::wait(const Deadline& deadline) const {
   pollfd entry{socket_.get(), static_cast<short>(POLLIN | (has_unsent() ? POLLOUT : 0)), 0};
-  // Interrupted or not, the caller looks at the socket again.
+  // Interrupted or not, the caller polls the socket again.
   (void)::poll(&entry, 1, deadline.poll_timeout_ms());
 }
 

@@ -1,8 +1,8 @@
-// Connection: one non-blocking unix socket to ckptd, messages in and out, file descriptors along.
+// Connection: one non-blocking unix socket to ckptd, for messages and file descriptors.
 //
-// It knows frames, not what they mean. Nothing here blocks but wait(), nothing raises SIGPIPE.
-// After any error the connection is dead and is thrown away; messages not yet sent are lost with
-// it, and the session says them again to the next daemon.
+// Splits frames, without knowledge of their content. Only wait() blocks; nothing raises SIGPIPE.
+// After any error the connection is unusable and must be replaced. Unsent messages are lost with
+// it, and the session repeats them to the next daemon.
 #pragma once
 
 #include <deque>
@@ -18,27 +18,28 @@ namespace ckpt::lib {
 
 class Connection {
  public:
-  // kUnavailable if nobody listens at `path` (yet), kPermissionDenied if we may not, or if a user
-  // listens there that is not trusted (daemon_identity.h).
+  // kUnavailable if no daemon listens at `path` (yet). kPermissionDenied if the system denies
+  // access, or if the daemon's user is not trusted (daemon_identity.h).
   static Result<Connection> connect(const std::string& path);
   // Takes over a connected stream socket; for tests with a scripted peer.
   explicit Connection(base::UniqueFd socket);
 
-  // Queues the message and sends what the socket takes. `fd` (or -1) travels with it; the caller
-  // keeps it open until the message is out. kInvalidArgument: the message is larger than a frame,
-  // nothing was sent and the connection is as it was.
+  // Queues the message and sends as much as the socket takes. `fd` (or -1) is passed along; the
+  // caller keeps it open until the message is sent. kInvalidArgument: the message is larger than a
+  // frame, nothing was sent, and the connection is still usable.
   Status send(const fb::MessageT& message, int fd = -1);
   // Sends more of the queue, without waiting.
   Status flush();
   bool has_unsent() const { return !unsent_.empty(); }
 
-  // The next message that has arrived; nullopt if there is none yet.
+  // Returns the next received message; nullopt if there is none yet.
   Result<std::optional<fb::MessageT>> receive();
-  // The descriptor that came first of those not taken yet; invalid if there is none. Messages that
-  // bring one are known by their kind: whoever gets one takes it, so that the next is the next's.
+  // Returns the oldest received descriptor; invalid if there is none. The kind of a message tells
+  // whether it has a descriptor. Its receiver must take the descriptor, so that later messages get
+  // theirs.
   base::UniqueFd take_fd();
 
-  // Waits until there is something to receive, room to send what is queued, or the deadline.
+  // Waits until data has arrived, queued data can be sent, or the deadline has passed.
   void wait(const Deadline& deadline) const;
 
   int fd() const { return socket_.get(); }
@@ -54,7 +55,7 @@ class Connection {
 
   base::UniqueFd socket_;
   std::deque<Outgoing> unsent_;
-  std::vector<std::byte> buffer_;  // what recvmsg writes into
+  std::vector<std::byte> buffer_;  // buffer of recvmsg
   wire::FrameReader reader_;
   std::deque<base::UniqueFd> received_fds_;
 };

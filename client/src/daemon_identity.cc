@@ -47,7 +47,7 @@ void warn_once(const std::string& path, uid_t uid) {
 
 Trust trust_in(uid_t peer, const TrustedUsers& users) {
   if (peer == 0 || peer == users.named) return Trust::kTrusted;
-  // First: the own id looks like that, too, where it has no mapping.
+  // Checked first: where this process's own id has no mapping, it is the overflow uid, too.
   if (peer == users.overflow_uid) return Trust::kOutsideNamespace;
   return peer == users.own ? Trust::kTrusted : Trust::kNotTrusted;
 }

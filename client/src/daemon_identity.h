@@ -1,5 +1,6 @@
-// The user that a daemon runs as: libckpt gives its memory to, and believes answers of, trusted
-// users only. A path is no identity: any user who can write to its folder can listen there.
+// The user that a daemon runs as. libckpt gives its memory only to a daemon of a trusted user, and
+// believes only such a daemon. A path is no identity: any user who can write to its folder can
+// listen there.
 #pragma once
 
 #include <sys/types.h>
@@ -24,9 +25,8 @@ Trust trust_in(uid_t peer, const TrustedUsers& users);
 Result<TrustedUsers> trusted_users();
 
 // Checks the user at the other end of the connected socket (SO_PEERCRED). kPermissionDenied: the
-// user is not trusted; the message names the socket, the user and the remedy. A daemon outside
-// this user namespace cannot be told from other users there: accepted, with one warning on
-// stderr.
+// user is not trusted; the message names the socket, the user and the remedy. A daemon outside this
+// user namespace looks like any other user there: it is accepted, with one warning on stderr.
 Status check_daemon(int socket, const std::string& path);
 
 }  // namespace ckpt::lib

@@ -10,17 +10,17 @@
 namespace ckpt::lib {
 namespace {
 
-// ckpt_kv_set has no timeout of its own: it is answered from the daemon's memory.
+// Timeout of ckpt_kv_set, which has no parameter for it: the daemon answers from memory.
 constexpr uint32_t kKvSetTimeoutMs = 30'000;
 
-// From the join to the first question why it waits, and between two of them.
+// Time from the join to the first request for its reason to wait, and between two requests.
 constexpr std::chrono::milliseconds kJoinNotice{1'000};
 constexpr std::chrono::milliseconds kJoinNoticeEvery{5'000};
 constexpr std::chrono::milliseconds kJoinQuestionMax{1'000};
 
-// JoinWait: asks the daemon what a join waits for, and tells the caller when that changes. The last
-// question is asked shortly before the deadline of the join, so that its error can say why. None
-// outlasts the deadline.
+// JoinWait: asks the daemon why a join waits, and reports changes to the caller. The last request
+// is sent shortly before the deadline of the join, so that its error can name the reason. No
+// request outlasts the deadline.
 class JoinWait {
  public:
   JoinWait(Session& session, const std::function<void(const std::string&)>& report,
@@ -32,7 +32,7 @@ class JoinWait {
         last_(deadline_.at() - every_),
         next_(std::min(Clock::now() + kJoinNotice, last_)) {}
 
-  // How often poll() is to be called at least.
+  // Longest interval between two calls of poll().
   std::chrono::milliseconds every() const { return every_; }
   const Deadline& deadline() const { return deadline_; }
 
@@ -42,7 +42,7 @@ class JoinWait {
     next_ = now < last_ ? std::min(now + kJoinNoticeEvery, last_) : deadline_.at();
     ask();
   }
-  // Why the join waited when last asked; empty if that is not known.
+  // Last known reason of the wait; empty if unknown.
   const std::string& reason() const { return reason_; }
 
  private:
@@ -53,7 +53,7 @@ class JoinWait {
         question,
         {deadline_.or_earlier(Clock::now() + kJoinQuestionMax), "asking why the join waits", {}});
     const fb::QueryReplyT* answer = reply.ok() ? reply->body.AsQueryReply() : nullptr;
-    // A daemon that does not know the question is not asked again.
+    // A daemon that does not know the request is not asked again.
     over_ = reply.ok() && (answer == nullptr || answer->exit_code != 0);
     if (answer == nullptr || over_) return;
     const auto document = nlohmann::json::parse(answer->json, nullptr, false);
@@ -69,7 +69,7 @@ class JoinWait {
   const std::function<void(const std::string&)>& report_;
   const std::chrono::milliseconds every_;
   const Deadline deadline_;
-  const Clock::time_point last_;  // from then on one question more
+  const Clock::time_point last_;  // one more request is sent after this time
   Clock::time_point next_;
   std::string reason_;
   bool over_ = false;
@@ -129,7 +129,7 @@ Status join_group(Session& session, const JoinOptions& options) {
   body.member = options.member;
   body.grace_ms = options.grace_ms;
   body.job = options.job;
-  // Whatever epoch it was in, it wants a new one: no reconnect shall rejoin the old.
+  // Leave any epoch: the caller wants a new one, and a reconnect must not rejoin the old one.
   session.group().leave();
   JoinWait wait(session, options.waiting, std::chrono::milliseconds(options.timeout_ms));
   const CallOptions call{wait.deadline(),
@@ -145,7 +145,7 @@ Status join_group(Session& session, const JoinOptions& options) {
     Error error = std::move(reply).error();
     if (error.code != ErrorCode::kDeadlineExceeded) return error;
     if (const std::string& why = wait.reason(); !why.empty()) error.message += ": " + why;
-    session.post(fb::LeaveGroupT());  // nobody shall wait for a rank that has given up
+    session.post(fb::LeaveGroupT());  // the group must not wait for this rank
     return error;
   }
   const fb::EpochStartedT* started = reply->body.AsEpochStarted();
@@ -175,7 +175,7 @@ Status leave_group(Session& session, const Deadline& deadline) {
       while_epoch_lives(session, deadline,
                         fmt::format("run {}: leaving the group", session.options().run)));
   session.group().leave();
-  // An epoch that ended meanwhile was left all the same.
+  // If the epoch has ended in the meantime, the rank has left it, too.
   if (left.ok() || left.error().code == ErrorCode::kAborted) return ok_status();
   return left.error();
 }

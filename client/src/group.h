@@ -1,4 +1,4 @@
-// Group: this rank's epoch, and the keys it has set there.
+// Group: this rank's epoch, and the keys that it has set there.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@ namespace ckpt::lib {
 
 class Session;
 
-// State only; the session reports events. Keys set here are kept because a restarted daemon has
-// forgotten them: they are set again after a reconnect.
+// Holds state only; the session reports events. Keys set by this rank are kept because a restarted
+// daemon has lost them: they are set again after a reconnect.
 class Group {
  public:
   // `job`: the job under which this process joined (JoinGroup.job).
@@ -28,9 +28,9 @@ class Group {
 
   bool joined() const { return joined_; }
   bool ended() const { return joined_ && ended_epoch_ == epoch_.epoch; }
-  // Joined, and not over.
+  // True if joined and the epoch has not ended.
   bool alive() const { return joined_ && !ended(); }
-  // kFailedPrecondition before the first join, kAborted with the lost ranks once it has ended.
+  // kFailedPrecondition before the first join, kAborted with the lost ranks after the epoch's end.
   Status check_alive(std::string_view run) const;
 
   const fb::EpochStartedT& epoch() const { return epoch_; }

@@ -7,7 +7,7 @@
 namespace ckpt::lib {
 namespace {
 
-// A reader may say as often as it likes that it is at work; the daemon hears of it this often.
+// Interval of renewals sent to the daemon; a reader may call renew() more often.
 constexpr std::chrono::seconds kRenewEvery{1};
 
 }  // namespace
@@ -69,7 +69,7 @@ void Hold::take_answer(const fb::CommitHeldT& answer) {
   lease_ms_ = answer.lease_ms;
   renewed_ = Clock::now();
   end_reason_.clear();
-  // From here on it is this view, whatever `latest` or a tag come to mean.
+  // From now on exactly this view, even if `latest` or the tag moves.
   view_.lineage = answer.lineage;
   view_.step = answer.step;
   view_.latest = false;
@@ -81,7 +81,7 @@ Status Hold::renew(const Deadline& deadline) {
     return make_error(ErrorCode::kFailedPrecondition, "{}: its session was closed", what());
   }
   for (;;) {
-    session_->pump(Deadline::now());  // hears of its end
+    session_->pump(Deadline::now());  // receives the end of the hold
     CKPT_TRY(session_->wait_ready({deadline, what(), {}}));
     if (id_ != 0) {
       if (Clock::now() - renewed_ < kRenewEvery) return ok_status();
@@ -107,7 +107,7 @@ void Holds::session_is_ready(Session& session) {
     hold->id_ = 0;
     hold->request_ = 0;
     if (hold->end_reason_.empty()) hold->end_reason_ = "the daemon was restarted";
-    // A call that waits asks again by itself. A question that is not sent is asked by renew().
+    // A waiting call repeats its own request. If nothing is sent here, renew() asks.
     if (!hold->asking_) (void)session.post(hold->question(), &hold->request_);
   }
 }

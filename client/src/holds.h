@@ -1,7 +1,8 @@
-// Holds: the views that a session keeps from being removed (ckpt.h, "holds").
+// Holds: leases of a session that protect views from removal (ckpt.h, "holds").
 //
-// A hold belongs to one connection. After a loss of the daemon the session asks the next one for
-// each hold again, as soon as it is ready. Whether that worked is known at the next renew().
+// A hold belongs to one connection. After a loss of the daemon the session requests each hold again
+// from the next daemon, as soon as the session is ready. The next renew() tells whether that
+// worked.
 #pragma once
 
 #include <memory>
@@ -36,8 +37,8 @@ class Hold {
   Hold(const Hold&) = delete;
   Hold& operator=(const Hold&) = delete;
 
-  // The reader is still at work. Takes the hold again if it has ended; an error says that this
-  // cannot be done, and why the hold had ended.
+  // Reports that the reader is still at work. Takes the hold again if it has ended. An error says
+  // that this is impossible, and why the hold had ended.
   Status renew(const Deadline& deadline);
 
   LineageId lineage() const { return view_.lineage; }
@@ -53,25 +54,25 @@ class Hold {
   Status ask(const Deadline& deadline);
   void take_answer(const fb::CommitHeldT& answer);
 
-  Session* session_;  // null: it was closed
-  HoldOptions view_;  // once it is taken: exactly this one
+  Session* session_;  // null: the session was closed
+  HoldOptions view_;  // after take(): exactly this view
   uint32_t lease_ms_ = 0;
   uint64_t id_ = 0;         // the daemon's; 0: nothing is held now
-  uint64_t request_ = 0;    // that asks for it again, unanswered; 0: none
+  uint64_t request_ = 0;    // unanswered request for the hold; 0: none
   bool asking_ = false;     // a call waits for the answer
-  std::string end_reason_;  // why it is not held any more
+  std::string end_reason_;  // why the hold ended
   Clock::time_point renewed_{};
 };
 
-// All holds of a session. Each takes itself out when it is released.
+// All holds of a session. A hold removes itself when it is released.
 class Holds {
  public:
   void add(Hold* hold) { holds_.push_back(hold); }
   void remove(Hold* hold) { std::erase(holds_, hold); }
 
-  void session_is_ready(Session& session);  // to be asked for again
+  void session_is_ready(Session& session);  // requests each hold again
   void session_closes();
-  // False: it is about no hold of this list.
+  // False: the answer belongs to no hold of this list.
   bool take_answer(const fb::CommitHeldT& answer);
   bool take_error(const fb::ErrorReplyT& error);
   void take_end(const fb::HoldEndedT& end);

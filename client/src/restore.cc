@@ -74,7 +74,7 @@ void Restore::close() {
   if (restore_ == 0) return;
   fb::CloseRestoreT close;
   close.restore = std::exchange(restore_, 0);
-  session_.post(std::move(close));  // gives all slabs back
+  session_.post(std::move(close));  // releases all slabs
 }
 
 std::string Restore::name(size_t range) const {
@@ -141,7 +141,7 @@ Status Restore::take_answer(const fb::RestoreOpenedT& answer) {
   }
   not_located_.clear();
   if (options_.locate_bytes_max > 0 && !answer.locates) {
-    // An older daemon does not know the question and leaves the field empty.
+    // An older daemon does not know the request and leaves the field empty.
     not_located_ =
         answer.not_located.empty() ? "this daemon hands out no files" : answer.not_located;
     if (options_.locate_required) {
@@ -228,7 +228,7 @@ Status Restore::check_range(uint32_t want, uint32_t unit, uint64_t offset, uint6
       base::range_fits(offset - range.offset, length, range.length)) {
     return ok_status();
   }
-  return make_error(ErrorCode::kCorrupt, "{}: the daemon sent bytes that nobody asked for",
+  return make_error(ErrorCode::kCorrupt, "{}: the daemon sent bytes that were not requested",
                     name(wants_[want].range));
 }
 
@@ -294,7 +294,7 @@ Result<LentWindow> Restore::find_window() {
     std::optional<RestoreMessage> message = inbox_.next(restore_);
     if (!message) {
       if (inbox_.failure()) return *inbox_.failure();
-      if (lost()) CKPT_TRY(start_over());  // no daemon knows this restore any more
+      if (lost()) CKPT_TRY(start_over());  // the next daemon does not know this restore
       return LentWindow{};
     }
     progress_ = Deadline::after_ms(options_.timeout_ms);

@@ -1,6 +1,6 @@
-// Restore: ranges of a view, lent window by window in the arena. The reader copies the bytes out,
-// checks them, and releases the window: restore_read() below into host memory, libckpt_cuda into a
-// GPU's.
+// Restore: ranges of a view, lent window by window in the arena. The reader copies the bytes,
+// checks them and releases the window: restore_read() below for host memory, libckpt_cuda for GPU
+// memory.
 //
 //   begin -> next -> next ... -> complete -> finish
 //             |  ^- released windows are filled again
@@ -126,21 +126,21 @@ class Restore {
   Restore(const Restore&) = delete;
   Restore& operator=(const Restore&) = delete;
 
-  // Waits until `until` at most. A later window with the same bytes wins: those of an older
-  // version, or of a restore that has started over. So take windows in order.
+  // Waits until `until` at most. If several windows bring the same bytes, the last one wins: the
+  // view fell back to another version, or the restore has started over. So take windows in order.
   Result<LentWindow> next(const Deadline& until);
-  // The bytes were copied out: the daemon may reuse the slab.
+  // Returns the window after its bytes were copied: the daemon may reuse the slab.
   void release(uint64_t window);
-  // Copied bytes do not match the piece's checksum. The next next() starts over, once; at the next
-  // mismatch, it fails. A mismatch in a window from before the last start is ignored.
-  // Windows with a file have no such pieces, but fragments that fail.
+  // Reports copied bytes that do not match the piece's checksum. The next next() starts over, once;
+  // after another mismatch, it fails. A mismatch in a window of an earlier attempt is ignored.
+  // Windows with a file have failed fragments instead.
   void mismatch(uint64_t window, const RestorePiece& piece);
-  // A fragment of a window with a file could not be read, or does not match: the daemon will read
-  // it. Call before the release.
+  // Reports that a fragment of a window with a file could not be read or does not match: the daemon
+  // will read the fragment. Call before release().
   void failed(uint64_t window, size_t fragment, const std::string& reason);
-  // Nothing of this window was read; request no more windows with a file.
+  // Reports that nothing of this window was read; requests no more windows with a file.
   void stop_locating(uint64_t window, const std::string& reason);
-  // Why the daemon does not locate files although requested; empty if it does.
+  // Why the daemon does not locate files although requested; empty if the daemon does.
   const std::string& not_located() const { return not_located_; }
   // Precondition: complete. Returns the answers, one per range.
   Result<std::vector<RestoredRange>> finish();
@@ -227,8 +227,8 @@ class Restore {
   bool read_again_ = false;
 };
 
-// Fills every range. If the daemon is lost half-way, starts over with the next daemon. After an
-// error the ranges' bytes are undefined.
+// Fills every range. If the daemon is lost in the middle, starts over with the next daemon. After
+// an error the ranges' bytes are undefined.
 Result<std::vector<RestoredRange>> restore_read(Session& session, const RestoreOptions& options,
                                                 const std::vector<RestoreRange>& ranges);
 

@@ -1,5 +1,5 @@
-// Windows whose bytes the reader reads from the segment's file. The daemon's message is checked
-// here, so that no reader reads or scatters out of bounds because of it.
+// Windows whose bytes the reader takes from the segment's file. The daemon's message is checked
+// here, so that no reader reads or scatters out of bounds.
 #include <algorithm>
 
 #include "client/src/restore.h"
@@ -103,7 +103,7 @@ void Restore::stop_locating(uint64_t window, const std::string& reason) {
   found->second.reason = reason;
 }
 
-// Counts the bytes of a read window, unless another version has replaced them meanwhile.
+// Counts the bytes of a read window that no other version has replaced.
 void Restore::answer_located(Lent& lent) {
   fb::LocatedReadT answer;
   answer.restore = restore_;

@@ -18,14 +18,14 @@ constexpr uint32_t kCloseFlushMs = 2'000;
 constexpr uint32_t kUnavailableRetryMs = 50;
 
 // Errors of the first connection that waiting cannot change. Lack of memory is not among them: the
-// arena of a trainer that just died is released once its last slab is written.
+// arena of a dead trainer is released once its last slab is written.
 bool is_final(ErrorCode code) {
   return code != ErrorCode::kUnavailable && code != ErrorCode::kDeadlineExceeded &&
          code != ErrorCode::kIo && code != ErrorCode::kResourceExhausted;
 }
 
-// Tells the caller of Session::open() that it waits for room: only after a while, and not at
-// every change of the numbers in the daemon's sentence.
+// Reports to the caller of Session::open() that it waits for room. Starts after a while, and
+// ignores changes of the numbers in the daemon's message.
 class RoomWait {
  public:
   explicit RoomWait(std::function<void(const std::string&)> report) : report_(std::move(report)) {}
@@ -82,7 +82,7 @@ Result<std::unique_ptr<Session>> Session::open(Options options, const Deadline& 
   return session;
 }
 
-// Fills in page table entries now; otherwise the first snapshot would pay as much as for its copy.
+// Fills page table entries now; otherwise the first snapshot would take twice as long.
 void Session::warm_slabs(const Deadline& deadline) {
   for (uint32_t slab = 0; slab < arena_.slabs_warm() && !deadline.expired(); ++slab) {
     arena_.warm(slab);
@@ -131,7 +131,7 @@ void Session::pump(const Deadline& deadline) {
   }
 }
 
-// Sends a heartbeat if one is due. Older daemons do not know the verb; their refusal is an answer
+// Sends a heartbeat if one is due. An older daemon refuses the unknown verb, which is an answer,
 // too.
 void Session::beat() {
   if (phase_ != Phase::kReady || !silence_.heartbeat_due(Clock::now())) return;
@@ -170,7 +170,7 @@ Status Session::wait_ready(const CallOptions& options) {
   }
 }
 
-// Waits for the answer; nullopt if the daemon was lost before.
+// Waits for the answer; nullopt if the daemon was lost first.
 Result<std::optional<fb::MessageT>> Session::wait_reply(uint64_t request,
                                                         const CallOptions& options) {
   const uint64_t generation = generation_;
@@ -234,10 +234,10 @@ void Session::remove_snapshot(const Snapshot* snapshot) {
   std::erase_if(snapshots_, [snapshot](const auto& known) { return known.get() == snapshot; });
 }
 
-void Session::fail_snapshots_before(Epoch epoch, bool goes_on) {
+void Session::fail_snapshots_before(Epoch epoch, bool continues) {
   for (const auto& snapshot : std::vector(snapshots_)) {
     if (snapshot->epoch() >= epoch) continue;
-    if (goes_on && snapshot->info().level == fb::SnapshotLevel::Staged) continue;
+    if (continues && snapshot->info().level == fb::SnapshotLevel::Staged) continue;
     snapshot->fail(make_error(ErrorCode::kAborted,
                               "epoch {} ended before this rank heard that it was durable",
                               snapshot->epoch()));

@@ -1,9 +1,9 @@
-// Session: the connection of one rank to ckptd, kept up across restarts of the daemon.
+// Session: the connection of one rank to ckptd, restored after each restart of the daemon.
 //
-// A small state machine drives it, one non-blocking step at a time, from whatever call the trainer
-// makes; there are no threads. After a loss: connect (backoff 10 to 100 ms) -> Hello with the old
-// arena -> RegisterUnits -> RejoinEpoch -> own keys, open snapshots and their seals -> ready.
-// A call that was waiting for an answer asks again once the session is ready.
+// A small state machine, advanced by non-blocking steps inside the trainer's calls; there are no
+// threads. After a loss: connect (backoff 10 to 100 ms) -> Hello with the old arena ->
+// RegisterUnits -> RejoinEpoch -> own keys, open snapshots and their seals -> ready. A call that
+// waited for an answer repeats its request once the session is ready.
 //
 //   disconnected -> greeting -> registering -> rejoining -> ready
 //     |  ^  ^------------------ any error -----------------'
@@ -33,7 +33,7 @@ namespace ckpt::lib {
 class Snapshot;
 class RestoreInbox;
 
-// Deadline of a call, its name in errors, and other reasons to end the wait.
+// Deadline of a call, its name in errors, and further reasons to end its wait.
 struct CallOptions {
   Deadline deadline;
   std::string what;
@@ -60,15 +60,14 @@ class Session {
     // open() calls this with the reason while it waits for room; never later. May be empty.
     std::function<void(const std::string& why)> waiting;
   };
-  // Waits for a daemon, and for room for the arena, until the deadline. Fails at once with an
-  // answer that waiting cannot change: another protocol version, no permission, more than the
-  // maximum quota.
+  // Waits for a daemon, and for room for the arena, until the deadline. Fails at once if waiting
+  // cannot help: another protocol version, no permission, more than the maximum quota.
   static Result<std::unique_ptr<Session>> open(Options options, const Deadline& deadline);
   // Aborts snapshots that were not ended, sends queued messages, disconnects. In a forked child,
   // which shares the socket with the process that opened the session: only closes descriptors.
   ~Session();
 
-  // One turn: reconnects if the backoff has passed, handles every received message; if nothing
+  // One turn: reconnects if the backoff has passed, and handles every received message. If nothing
   // happened, waits for an event until the deadline. Never fails: a lost daemon is a state.
   void pump(const Deadline& deadline);
 
@@ -86,8 +85,8 @@ class Session {
         },
         options);
   }
-  // Sends without waiting for the answer, which arrives as news. Returns the request's id through
-  // `request`, if wanted. kInvalidArgument: too large; kUnavailable: no daemon right now.
+  // Sends without waiting for the answer, which arrives as a later message. Returns the request's
+  // id through `request`, if wanted. kInvalidArgument: too large; kUnavailable: no daemon now.
   template <typename Body>
   Status send(Body body, uint64_t* request = nullptr) {
     if (phase_ != Phase::kReady) return make_error(ErrorCode::kUnavailable, "no daemon");
@@ -99,7 +98,7 @@ class Session {
     message.body.Set(std::move(body));
     return transmit(message);
   }
-  // Same, if the caller only needs to know success: false if the message cannot be sent.
+  // Same, with a simpler result: false if the message cannot be sent.
   template <typename Body>
   bool post(Body body, uint64_t* request = nullptr) {
     return send(std::move(body), request).ok();
@@ -138,10 +137,10 @@ class Session {
 
   void add_snapshot(std::shared_ptr<Snapshot> snapshot);
   void remove_snapshot(const Snapshot* snapshot);
-  // Fails snapshots of earlier epochs. If survivors go on, the new epoch opens while the daemon
-  // still writes the STAGED ones: this rank hears of those as ever. The end of all others was
-  // reported before; a rank that has not heard of one was no member then and never will.
-  void fail_snapshots_before(Epoch epoch, bool goes_on);
+  // Fails snapshots of earlier epochs. If survivors continue, the new epoch opens while the daemon
+  // still writes STAGED snapshots: this rank still receives their results. The results of all other
+  // snapshots were sent before; a rank without such a result was not a member, and gets none.
+  void fail_snapshots_before(Epoch epoch, bool continues);
   void set_restore(RestoreInbox* inbox) { restore_ = inbox; }
   bool restoring() const { return restore_ != nullptr; }
   // `slab` was leased anew: forget the seal of its previous content.
@@ -183,7 +182,7 @@ class Session {
   // Like lose(), after an error answer of the daemon.
   void refused(const fb::ErrorReplyT& reply);
 
-  // session_dispatch.cc: what a message means.
+  // session_dispatch.cc: handles received messages.
   bool receive_all();
   void dispatch(fb::MessageT message);
   void take_hold(fb::MessageT message);
@@ -207,7 +206,7 @@ class Session {
   bool registered_ = false;
   Group group_;
   std::vector<std::shared_ptr<Snapshot>> snapshots_;  // neither durable nor failed
-  std::vector<std::weak_ptr<Snapshot>> handles_;      // all that may still point to this session
+  std::vector<std::weak_ptr<Snapshot>> handles_;  // snapshots that may still point to this session
   RestoreInbox* restore_ = nullptr;
   Holds holds_;
   bool daemon_holds_ = false;

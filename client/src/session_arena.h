@@ -1,7 +1,7 @@
-// SessionArena: the arena of one session, as this process has it mapped.
+// SessionArena: the arena of one session, as mapped by this process.
 //
 // A new daemon may refuse the arena of its predecessor and send another. Memory that the caller
-// still uses must stay mapped then: a pinned mapping is retired, and unmapped with the session.
+// still uses must stay mapped: a pinned mapping is retired, and unmapped with the session.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ class SessionArena {
 
   // The mapping; null before the first Welcome and in a control session without an arena.
   const ArenaMapping* mapping() const { return mapping_ ? &*mapping_ : nullptr; }
-  // For the daemon that takes the arena back.
+  // Descriptor for the daemon that takes the arena back.
   int fd() const { return fd_.get(); }
   // Number of first slabs whose memory the daemon has prepared.
   uint32_t slabs_warm() const { return slabs_warm_; }
@@ -30,17 +30,17 @@ class SessionArena {
   void replace(ArenaMapping mapping, base::UniqueFd fd, uint64_t warm_bytes);
   // Returns mapping() and keeps it until the session ends.
   const ArenaMapping* pin();
-  // The slab's bytes, with this process's page table entries filled in: the first copy into a slab
-  // must not pay a page fault for every 4 KiB.
+  // The slab's bytes, with this process's page table entries filled: otherwise the first copy into
+  // a slab would pay a page fault for every 4 KiB.
   MutableByteView warm(uint32_t slab);
-  // For a forked child: forgets all mappings and unmaps none. The arena is not mapped there, and
-  // the child may have mapped something else at its addresses.
+  // For a forked child: forgets all mappings without unmapping them. The arena is not mapped in the
+  // child, which may use those addresses for other mappings.
   void forget_in_child();
 
-  // Other code writes into the slab that begins there, until take_back() was called as often. See
-  // snapshot_places.cc.
+  // Counts writers of the slab that begins at `slab`: lend() adds one, end_lending() removes one
+  // (snapshot_places.cc). A slab with a writer must not be refilled.
   void lend(const std::byte* slab) { ++lent_[slab]; }
-  void take_back(const std::byte* slab) {
+  void end_lending(const std::byte* slab) {
     const auto found = lent_.find(slab);
     if (found != lent_.end() && --found->second == 0) lent_.erase(found);
   }

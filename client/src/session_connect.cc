@@ -1,6 +1,6 @@
-// From no daemon to a session that is as it was before: the left-to-right half of the state machine
-// in session.h. Each step sends at most what its successor waits for, so that a daemon that dies in
-// the middle costs one backoff and nothing else.
+// Connects the session, or reconnects it with its previous state: the state machine of session.h
+// from disconnected to ready. Each step sends only what the next one waits for, so a daemon that
+// dies in the middle costs one backoff and nothing else.
 #include <sys/eventfd.h>
 
 #include <cerrno>
@@ -12,10 +12,10 @@
 namespace ckpt::lib {
 namespace {
 
-// A daemon that accepts a connection and then says nothing is as good as none. Long, because one
-// that takes back arenas of many ranks checks their bytes first.
+// Limit for the handshake: a daemon that accepts a connection and never answers counts as lost.
+// Long, because a daemon that takes back arenas of many ranks checks their bytes first.
 constexpr std::chrono::milliseconds kHandshakeMax{30'000};
-// The same for the answer to HandBack, which takes a daemon that is there no time.
+// Limit for the answer to HandBack, which takes a running daemon no time.
 constexpr std::chrono::milliseconds kHandBackMax{5'000};
 
 }  // namespace
@@ -55,7 +55,7 @@ void Session::handed_back(const fb::MessageT& message) {
   (void)greet(answer != nullptr ? answer->ticket : fb::Hash());
 }
 
-// Without the socket for arenas the arena goes with Hello, as in protocol version 2.
+// Without the socket for arenas, the arena is sent with Hello, as in protocol version 2.
 void Session::connection_failed(Error error) {
   if (phase_ != Phase::kHandingBack) return lose(std::move(error));
   (void)greet({});
@@ -113,7 +113,7 @@ Status Session::take_welcome(const fb::WelcomeT& welcome) {
 
 namespace {
 
-// The kernel drops a passed descriptor for which the process has no number left.
+// True if no descriptor is left: the kernel then drops a passed descriptor.
 bool descriptors_are_used_up() {
   const base::UniqueFd one_more(::eventfd(0, EFD_CLOEXEC));
   return !one_more.valid() && (errno == EMFILE || errno == ENFILE);
@@ -174,7 +174,7 @@ void Session::become_ready() {
   ++generation_;
   reconnect_.ready();
   silence_.ready();
-  // Before anything else: a prune may be as quick.
+  // Before anything else: a prune may run at any moment.
   holds_.session_is_ready(*this);
   if (phase_ != Phase::kReady) return;
   if (group_.alive()) {
@@ -198,7 +198,7 @@ void Session::handshake_reply(const fb::MessageT& message) {
     const Error error = error_from(*refusal);
     const bool rejoining = phase_ == Phase::kRejoining && error.code != ErrorCode::kUnavailable;
     if (!rejoining) return refused(*refusal);
-    // The new daemon does not know this epoch, or it is over: the trainer joins the next one.
+    // The new daemon does not know this epoch, or it has ended: the trainer joins the next one.
     group_.end(group_.epoch().epoch, {}, error.message);
     return become_ready();
   }

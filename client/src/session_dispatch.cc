@@ -1,4 +1,4 @@
-// Dispatches messages of the daemon: answers to waiting calls, and news.
+// Dispatches messages of the daemon: answers to waiting calls, and notifications.
 #include "client/src/restore.h"
 #include "client/src/session.h"
 #include "client/src/snapshot.h"
@@ -6,7 +6,7 @@
 namespace ckpt::lib {
 namespace {
 
-// The request that a message answers; 0 for news.
+// Id of the request that a message answers; 0 for a notification.
 uint64_t answered_request(const fb::MessageT& message) {
   switch (message.body.type) {
     case fb::MessageBody::ErrorReply:
@@ -78,7 +78,7 @@ void Session::dispatch(fb::MessageT message) {
     case fb::MessageBody::RestoreOpened: {
       fb::RestoreOpenedT& opened = *message.body.AsRestoreOpened();
       if (restore_ != nullptr && restore_->take_answer(opened)) return;
-      // Abandoned before it was open: close it here, since it holds slabs.
+      // The restore was abandoned before it was open: close it here, since it holds slabs.
       fb::CloseRestoreT close;
       close.restore = opened.restore;
       post(std::move(close));
@@ -112,7 +112,7 @@ void Session::dispatch(fb::MessageT message) {
   resolve(request, std::move(message));
 }
 
-// Releases a hold whose reader is gone meanwhile.
+// Releases a hold whose reader no longer exists.
 void Session::take_hold(fb::MessageT message) {
   const fb::CommitHeldT& held = *message.body.AsCommitHeld();
   if (holds_.take_answer(held)) return;
@@ -140,7 +140,8 @@ void Session::resolve(uint64_t request, fb::MessageT message) {
   }
 }
 
-// Errors without a waiting call: answers to a seal or a lease, or of a restore that fails half-way.
+// Handles errors without a waiting call: for a seal, a lease, or a restore that fails in the
+// middle.
 void Session::error_without_waiter(const fb::ErrorReplyT& error) {
   if (restore_ != nullptr && restore_->take_error(error)) return;
   if (holds_.take_error(error)) return;

@@ -1,8 +1,8 @@
-// Silence: how long the daemon has not answered, as one session sees it.
+// Silence: time without an answer of the daemon, as seen by one session.
 //
-// Silence begins when the connection is lost, or with a heartbeat that gets no answer. It ends with
-// the next message, or with a session that is ready again. Time counts only up to the last poll of
-// the socket: a process that was stopped itself finds the answer there and blames nobody.
+// Silence begins with the loss of the connection, or with a heartbeat that gets no answer. It ends
+// with the next message, or when the session is ready again. It counts only up to the last poll of
+// the socket: a process that was itself stopped finds the answer there and reports no silence.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,7 @@ class Silence {
   // 0: no heartbeats; only a lost connection is silence then.
   explicit Silence(uint32_t heartbeat_ms) : every_(heartbeat_ms) {}
 
-  // A heartbeat is to be sent. Ask only while the session is ready.
+  // True if a heartbeat is due. Call only while the session is ready.
   bool heartbeat_due(Clock::time_point now) const {
     return every_.count() != 0 && !asked_ && now >= next_;
   }
@@ -39,7 +39,7 @@ class Silence {
     if (!since_) since_ = now;
   }
   void ready() { since_.reset(); }
-  // The socket was read, and held nothing more.
+  // The socket was read until it was empty.
   void polled(Clock::time_point now) { polled_ = now; }
 
   uint64_t ms() const {

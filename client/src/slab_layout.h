@@ -1,4 +1,4 @@
-// SlabLayout: where in a slab the next bytes of a fragment go. Pure.
+// SlabLayout: allocates the places of fragments in a slab. Pure.
 //
 //   slab := fragment | gap | fragment | ... ; gaps are zero
 //
@@ -26,15 +26,15 @@ class SlabLayout {
     uint64_t offset = 0;  // in the slab
     uint64_t length = 0;  // how much of the fragment fits there
   };
-  // The place for the next `remaining` bytes of a fragment; nullopt if the slab is full. The
-  // caller fills as much of it as it has, says so with fill(), and zeroes the gap before it.
+  // The place for the next `remaining` bytes of a fragment; nullopt if the slab is full. The caller
+  // fills any part of it, reports that with fill(), and zeroes the gap before it.
   std::optional<Place> place(uint64_t remaining) const {
     if (fragments_ >= kFragmentsPerSlabMax) return std::nullopt;
     const uint64_t align = remaining >= kAlignedFragmentBytes ? kBlockBytes : kSmallFragmentAlign;
     const uint64_t offset = base::align_up(filled_, align);
     if (offset >= slab_bytes_) return std::nullopt;
     const uint64_t rest = slab_bytes_ - offset;
-    // A crumb at the end of a slab would cost a read of its own at every restore.
+    // A small remainder at the end of a slab would cost every restore a read of its own.
     if (rest < remaining && rest < kBlockBytes) return std::nullopt;
     return Place{offset, remaining < rest ? remaining : rest};
   }
@@ -42,7 +42,7 @@ class SlabLayout {
     filled_ = offset + length;
     ++fragments_;
   }
-  // More of the fragment that was filled last.
+  // Adds bytes to the fragment that was filled last.
   void extend(uint64_t length) { filled_ += length; }
 
   uint64_t filled() const { return filled_; }
@@ -54,7 +54,7 @@ class SlabLayout {
   size_t fragments_ = 0;
 };
 
-// How many slabs fragments of these lengths take, written whole and in this order.
+// Number of slabs for fragments of these lengths, written whole and in this order.
 template <typename Lengths>
 uint32_t slabs_needed(const Lengths& lengths, uint64_t slab_bytes) {
   uint32_t slabs = 0;

@@ -126,7 +126,8 @@ Status Snapshot::prepare() {
   return ok_status();
 }
 
-// The plan's units are sorted. A snapshot of memory units only would leave nothing to commit.
+// Checks and sorts the memory units; the plan's units are sorted. A snapshot of memory units only
+// would leave nothing to commit.
 Status Snapshot::prepare_memory_units() {
   const std::vector<UnitId>& units = options_.plan.units;
   std::vector<UnitId>& memory = options_.memory_units;
@@ -148,14 +149,14 @@ Status Snapshot::ask() {
   uint64_t request = 0;
   if (options_.no_wait && session_->post(begin_, &request)) {
     requests_.push_back(request);
-    acknowledged_ = true;  // reopen() tells a daemon that has not heard of it
+    acknowledged_ = true;  // reopen() tells a daemon that does not know it
     return ok_status();
   }
   const CallOptions call{deadline(), name() + ": beginning a snapshot",
                          [this]() -> std::optional<Error> {
                            Status open = check_open();
                            if (open.ok()) open = session_->group().check_alive(name());
-                           // The next daemon may be an older one.
+                           // The next daemon may be older.
                            if (open.ok() && session_->ready()) open = check_daemon_takes_blobs();
                            if (open.ok()) return std::nullopt;
                            return open.error();
@@ -178,7 +179,7 @@ Status Snapshot::check_open() const {
     return make_error(ErrorCode::kFailedPrecondition, "{}: its session was closed", name());
   }
   if (info_.level != fb::SnapshotLevel::Failed) return ok_status();
-  // The daemon's message may begin with the name, too.
+  // Avoid the name twice: the daemon's message may begin with it.
   const std::string named = name() + ": ";
   std::string_view why = info_.failure->message;
   if (why.starts_with(named)) why.remove_prefix(named.size());
@@ -199,7 +200,7 @@ Status Snapshot::wait(fb::SnapshotLevel level, const Deadline& deadline) {
       return make_error(session_->ready() ? ErrorCode::kDeadlineExceeded : ErrorCode::kUnavailable,
                         "{}: not {} yet{}", name(),
                         level == fb::SnapshotLevel::Staged ? "staged" : "durable",
-                        session_->ready() ? "" : "; the daemon is away");
+                        session_->ready() ? "" : "; not connected to ckptd");
     }
     session_->pump(deadline);
   }
@@ -260,10 +261,10 @@ void Snapshot::take_error(const fb::ErrorReplyT& error) {
   fail(error_from(error));
 }
 
-// Tells a restarted daemon everything that the old one knew of this snapshot.
+// Tells a restarted daemon everything that the previous one knew of this snapshot.
 void Snapshot::reopen() {
   if (!acknowledged_) return;  // begin() is still asking, and asks again
-  // An older daemon would commit the units without the blobs.
+  // An older daemon would commit the units without the blobs, so abort.
   if (const Status takes = check_daemon_takes_blobs(); !takes.ok()) {
     send_abort(takes.error().message);
     return fail(takes.error());
@@ -276,7 +277,7 @@ void Snapshot::reopen() {
     return fail(make_error(ErrorCode::kAborted, "{}", reason));
   }
   requests_.clear();
-  slabs_expected_ = 0;  // asked for anew when needed
+  slabs_expected_ = 0;  // requested again when needed
   fb::ReopenSnapshotT body;
   body.begin = std::make_unique<fb::BeginSnapshotT>(begin_);
   body.begin->slabs_wanted = 0;

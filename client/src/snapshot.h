@@ -1,9 +1,9 @@
 // Snapshot: one rank's share of one snapshot, from begin until it is durable or has failed.
 //
 // Filling goes slab by slab: lease, copy with CRC32C, seal. The seal messages are kept until the
-// whole snapshot is durable: after a restart of the daemon, they and the arena are all that is left
-// of its state, and reopen() sends them again. The session owns every unsettled snapshot, so a
-// snapshot continues after the trainer has freed its handle.
+// whole snapshot is durable. After a restart of the daemon only they and the arena are left, and
+// reopen() sends them again. The session owns every unsettled snapshot, so a snapshot continues
+// after the trainer has freed its handle.
 #pragma once
 
 #include <algorithm>
@@ -30,17 +30,17 @@ struct SnapshotOptions {
   fb::OutOfSlabs out_of_slabs = fb::OutOfSlabs::Wait;
   std::vector<std::pair<std::string, double>> metrics;
   std::vector<fb::ExpertTokens> expert_tokens;
-  std::vector<fb::ExpertTokens> expert_lost;  // of experts that have lost some
+  std::vector<fb::ExpertTokens> expert_lost;  // of experts with lost tokens
   uint64_t staleness_max = 0;                 // steps; 0: any
   uint32_t timeout_ms = 0;
-  bool no_wait = false;              // for the daemon's answer to begin
+  bool no_wait = false;              // begin() does not wait for the daemon's answer
   std::vector<UnitId> memory_units;  // units of the plan that are not written
   bool streams = false;              // slabs are free again as soon as they are written
   uint64_t plan_ns = 0;              // time that the caller took to make the plan
   std::vector<BlobSpec> blobs;       // of this rank
 };
 
-// Room in the arena that other code fills.
+// A place in the arena that other code fills.
 struct Place {
   MutableByteView memory;
   uint64_t id = 0;  // for Snapshot::filled()
@@ -51,10 +51,10 @@ class Snapshot {
   static Result<std::shared_ptr<Snapshot>> begin(Session& session, SnapshotOptions options);
 
   Status write(UnitId unit, uint64_t offset, ByteView data);
-  // snapshot_blobs.cc. The next bytes of a declared blob.
+  // snapshot_blobs.cc. Writes the next bytes of a declared blob.
   Status write_blob(const std::string& blob_name, bool global, ByteView data);
-  // snapshot_places.cc. At most `length` bytes; fewer at a slab's end.
-  // timeout_ms 0: that of the options.
+  // snapshot_places.cc. Reserves at most `length` bytes; fewer at a slab's end. timeout_ms 0: the
+  // timeout of the options.
   Result<Place> reserve(UnitId unit, uint64_t offset, uint64_t length, uint32_t timeout_ms);
   Status filled(uint64_t place, uint32_t crc32c);
   Status end();
@@ -68,7 +68,7 @@ class Snapshot {
     uint64_t stall_ns = 0;  // the caller was blocked: plan_ns of the options, and all calls
     uint64_t wait_ns = 0;
     uint64_t durable_ns = 0;
-    SnapshotTimings timings;  // of this rank; parts of ckptd: of the snapshot, once settled
+    SnapshotTimings timings;  // of this rank; ckptd's parts: of the whole snapshot, once settled
     std::string alarms;       // of a durable snapshot; empty: none
   };
   const Info& info() const { return info_; }
@@ -86,7 +86,7 @@ class Snapshot {
   void session_closes();
 
  private:
-  // A fragment or blob of this rank, and its written part.
+  // A fragment or blob of this rank, and how much of it is written.
   struct Share {
     UnitRange range;
     uint64_t written = 0;
@@ -101,7 +101,7 @@ class Snapshot {
   };
   struct Lent {
     uint32_t slab = 0;
-    const std::byte* memory = nullptr;  // the slab's, in the mapping it was lent from
+    const std::byte* memory = nullptr;  // start of the slab, in the mapping at the time of lending
     size_t fragment = 0;
   };
   struct Seal {
@@ -121,8 +121,8 @@ class Snapshot {
     uint64_t& total_ns_;
     Clock::time_point start_ = Clock::now();
   };
-  // Adds its lifetime to the stall, and to the copy all of it that was neither a wait for slabs nor
-  // a handover. One reading of the clock for both: write() may be called for small pieces.
+  // Adds its lifetime to the stall. Adds its lifetime without waits for slabs and seals to the
+  // copy. Reads the clock once for both, since write() may be called for small pieces.
   class Writing {
    public:
     explicit Writing(Info& info) : info_(info), others_ns_(others_ns()) {}
@@ -183,11 +183,11 @@ class Snapshot {
   std::array<std::optional<Filling>, 2> filling_;  // by Share::memory_only
   std::vector<Filling> closed_;                    // full, but with places still being filled
   std::map<uint64_t, Lent> lent_;
-  Clock::time_point lending_since_{};  // some place is lent
+  Clock::time_point lending_since_{};  // since when at least one place is lent
   uint64_t next_place_ = 1;
   std::vector<Seal> seals_;
   bool seals_complete_ = true;      // false once a sealed slab was leased again
-  std::vector<uint64_t> requests_;  // of seals and leases: an error to one is ours
+  std::vector<uint64_t> requests_;  // seals and leases whose errors belong to this snapshot
 };
 
 }  // namespace ckpt::lib

@@ -1,4 +1,4 @@
-// Blobs of a snapshot: declared with its begin, filled like fragments.
+// Blobs of a snapshot: declared at its begin, filled like fragments.
 #include <algorithm>
 
 #include "client/src/blobs.h"
@@ -54,7 +54,8 @@ Status Snapshot::write_blob(const std::string& blob_name, bool global, ByteView 
   const UnitId id = first_blob_ + static_cast<UnitId>(blob - options_.blobs.begin());
   const auto share = std::ranges::lower_bound(
       shares_, id, {}, [](const Share& declared) { return declared.range.unit; });
-  const bool empty = share == shares_.end() || share->range.unit != id;  // it has no share
+  const bool empty =
+      share == shares_.end() || share->range.unit != id;  // an empty blob has no share
   const uint64_t written = empty ? 0 : share->written;
   if (data.size() > blob->bytes - written) {
     return make_error(ErrorCode::kInvalidArgument,

@@ -56,9 +56,9 @@ Status Snapshot::acquire_slab(std::optional<Filling>& filling, const Deadline& d
     if (deadline.expired()) {
       return make_error(session_->ready() ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable,
                         "{}: no free slab within {} ms{}", name(), ns_since(asked) / 1'000'000,
-                        session_->ready() ? "" : "; the daemon is away");
+                        session_->ready() ? "" : "; not connected to ckptd");
     }
-    // A free one that is lent will be given back: no other is asked for.
+    // A free slab that is still lent will be returned: request no other.
     if (slabs_expected_ == 0 && free_slabs_.empty() && session_->ready()) {
       fb::LeaseSlabsT body;
       body.step = begin_.step;
@@ -79,7 +79,7 @@ Status Snapshot::acquire_slab(std::optional<Filling>& filling, const Deadline& d
   return ok_status();
 }
 
-// The declared fragment that [offset, offset + length) continues.
+// The declared fragment that contains [offset, offset + length) as its next bytes.
 Result<Snapshot::Share*> Snapshot::find_share(UnitId unit, uint64_t offset, uint64_t length) {
   const auto describe = [&] { return fmt::format("{} {}", name(), label(unit)); };
   auto after = std::upper_bound(shares_.begin(), shares_.end(), std::pair(unit, offset),
@@ -134,7 +134,7 @@ bool Snapshot::continues_last(const Filling& filling, const Share& share) {
          last.offset() + last.length() == share.range.offset + share.written && share.written > 0;
 }
 
-// Where the next byte of the share goes and how many fit; false if the slab is full.
+// Finds the place of the share's next byte and how many bytes fit; false if the slab is full.
 bool Snapshot::find_room(const Filling& filling, const Share& share, uint64_t* place,
                          uint64_t* room) {
   const SlabLayout& layout = filling.layout;
@@ -170,7 +170,7 @@ void Snapshot::append(Filling& filling, Share& share, uint64_t place, ByteView d
   info_.bytes += data.size();
 }
 
-// Nothing more goes into the slab. It is handed over once nobody fills a place in it.
+// Closes the slab to new bytes. Seals it once none of its places is being filled.
 void Snapshot::close_slab(std::optional<Filling>& filling) {
   Filling full = *std::exchange(filling, std::nullopt);
   if (full.lent > 0) {
@@ -180,7 +180,7 @@ void Snapshot::close_slab(std::optional<Filling>& filling) {
   }
 }
 
-// Hands the slab over. If there is no daemon right now, the next one hears of it in reopen().
+// Hands the slab over to the daemon. Without a daemon, reopen() tells the next one.
 void Snapshot::seal(Filling filling) {
   CKPT_ASSERT_MSG(filling.lent == 0, "a slab is sealed while a place in it is being filled");
   const Clock::time_point start = Clock::now();
@@ -189,7 +189,7 @@ void Snapshot::seal(Filling filling) {
   zero(slab.subspan(filled, base::align_up(filled, kBlockBytes) - filled));
   seals_.push_back({filling.slab, filled, std::move(filling.fragments)});
   info_.timings.seal_ns += ns_since(start);
-  // ckptd hears of the handover so far, so not of the sending of the last seal.
+  // The message carries the time so far, so ckptd does not know the time of the last message.
   const Timed sending(info_.timings.seal_ns);
   post_seal(seals_.back());
 }

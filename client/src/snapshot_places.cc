@@ -1,8 +1,8 @@
-// Places: room in the arena that somebody else fills, a GPU's copy engine above all.
+// Places: ranges of the arena that other code fills, mainly a GPU's copy engine.
 //
-// A place is lent until filled() gives it back, whatever becomes of the snapshot meanwhile: a copy
-// that is under way cannot be called back. A slab with places that are lent is neither sealed nor,
-// once the daemon leases it anew, filled by anybody else.
+// A place is lent until filled() returns it, even if the snapshot fails: a copy in progress cannot
+// be cancelled. A slab with lent places is not sealed. If the daemon leases it again, no other code
+// fills it.
 #include <algorithm>
 #include <cstring>
 
@@ -23,7 +23,7 @@ Result<Place> Snapshot::reserve(UnitId unit, uint64_t offset, uint64_t length,
   std::optional<Filling>& filling = filling_for(*share);
   for (;;) {
     if (!filling) CKPT_TRY(acquire_slab(filling, until));
-    // A fragment of its own, also where it continues one: its CRC is not known yet.
+    // Always a fragment of its own, even if it continues another: its CRC is not known yet.
     if (const auto place = filling->layout.place(share->range.length - share->written)) {
       return lend(*filling, *share, place->offset, std::min(place->length, length));
     }
@@ -43,7 +43,7 @@ Place Snapshot::lend(Filling& filling, Share& share, uint64_t at, uint64_t lengt
   const uint64_t id = next_place_++;
   lent_[id] = {
       .slab = filling.slab, .memory = slab.data(), .fragment = filling.fragments.size() - 1};
-  session_->arena().pin();  // the mapping stays, whatever daemons come
+  session_->arena().pin();  // the mapping stays, even with a new daemon
   session_->arena().lend(slab.data());
   share.written += length;
   info_.bytes += length;
@@ -59,7 +59,7 @@ Status Snapshot::filled(uint64_t id, uint32_t crc32c) {
   const Lent lent = found->second;
   lent_.erase(found);
   if (lent_.empty()) info_.timings.copy_ns += ns_since(lending_since_);
-  if (session_ != nullptr) session_->arena().take_back(lent.memory);
+  if (session_ != nullptr) session_->arena().end_lending(lent.memory);
   CKPT_TRY(check_open());
   Filling& filling = filling_of(lent.slab);
   fb::SealedFragment& fragment = filling.fragments[lent.fragment];

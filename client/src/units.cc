@@ -27,7 +27,7 @@ Status Session::register_units(Registration registration, const Deadline& deadli
                                    fmt::format("run {}: registering {}", options_.run,
                                                base::counted(registration.units.size(), "unit")),
                                    {}}));
-  // Without flags the earlier ones go on. A daemon that was restarted must be told them again.
+  // Without flags, the earlier flags stay valid. A restarted daemon must get them again.
   if (registration.flags.empty() && registration_.flags.size() == registration.units.size()) {
     registration.flags = std::move(registration_.flags);
   }

@@ -14,11 +14,11 @@ namespace {
 struct Abandoned {
   std::mutex mutex;
   std::vector<cudaStream_t> streams;
-  std::vector<std::function<void()>> noted;
-  bool for_good = false;  // as if one of them ran for ever
+  std::vector<std::function<void()>> pending;
+  bool stopped = false;  // stop_freeing() was called
 };
 
-// Never destroyed: queues may go later than any other static object.
+// Never destroyed: queues may be destroyed later than any other static object.
 Abandoned& abandoned() {
   static auto* const all = new Abandoned;
   return *all;
@@ -32,41 +32,41 @@ bool is_running(cudaStream_t stream) {
 
 }  // namespace
 
-void abandon(cudaStream_t stream, std::function<void()> give_back) {
+void abandon(cudaStream_t stream, std::function<void()> release) {
   Abandoned& all = abandoned();
   const std::lock_guard lock(all.mutex);
   all.streams.push_back(stream);
-  all.noted.push_back(std::move(give_back));
+  all.pending.push_back(std::move(release));
 }
 
-void give_back_when_idle(std::function<void()> give_back) {
-  std::vector<std::function<void()>> noted;
+void release_when_idle(std::function<void()> release) {
+  std::vector<std::function<void()>> pending;
   {
     Abandoned& all = abandoned();
     const std::lock_guard lock(all.mutex);
-    // Destroyed with what was noted when it was given up: so all of them are asked before.
+    // Query all streams first: the pending releases below destroy them.
     std::erase_if(all.streams, [](cudaStream_t stream) { return !is_running(stream); });
-    if (all.for_good || !all.streams.empty()) {
-      all.noted.push_back(std::move(give_back));
+    if (all.stopped || !all.streams.empty()) {
+      all.pending.push_back(std::move(release));
       return;
     }
-    noted = std::exchange(all.noted, {});
+    pending = std::exchange(all.pending, {});
   }
-  // Not under the lock: to free waits for the device, which may wait for another thread.
-  for (const auto& earlier : noted) earlier();
-  give_back();
+  // Not under the lock: freeing waits for the device, which may wait for another thread.
+  for (const auto& earlier : pending) earlier();
+  release();
 }
 
 bool any_abandoned() {
   Abandoned& all = abandoned();
   const std::lock_guard lock(all.mutex);
-  return all.for_good || std::any_of(all.streams.begin(), all.streams.end(), is_running);
+  return all.stopped || std::any_of(all.streams.begin(), all.streams.end(), is_running);
 }
 
-void give_back_nothing() {
+void stop_freeing() {
   Abandoned& all = abandoned();
   const std::lock_guard lock(all.mutex);
-  all.for_good = true;
+  all.stopped = true;
 }
 
 }  // namespace ckpt::kernels

@@ -1,14 +1,14 @@
-// Streams that were given up: their work was not done when nobody could wait for it any longer.
+// Abandoned streams: streams whose work did not end within the timeout.
 //
-// What such work uses must stay as it is, and CUDA frees nothing of a device before all of its work
-// is done, which may be never. So while one of them runs, what is given back in this process is
-// only noted: a process with a device that hangs ends with a message instead of hanging, too, and
-// its memory goes with it. If they come to their end after all, what was noted is given back then.
+// Memory that such work uses must stay as it is. CUDA frees nothing of a device before all of the
+// device's work has ended, which may be never. So while an abandoned stream runs, this process
+// queues its releases instead of running them: with a device that hangs, the process ends with a
+// message and does not hang, too. If all abandoned streams end, the queued releases run.
 //
-// Known to all that is linked together: a shared library that hides these symbols, as libckpt_cuda
-// does, knows its own streams, and its users theirs. So it says when it was closed whether some are
-// left (any_abandoned), and a user who was told so frees nothing any more (give_back_nothing). Any
-// thread.
+// The state is shared by all code that is linked together. A shared library that hides these
+// symbols, as libckpt_cuda does, has a state of its own. When it is closed, it reports whether
+// abandoned streams are left (any_abandoned); its user then calls stop_freeing(). Any thread may
+// call these functions.
 #pragma once
 
 #include <functional>
@@ -17,16 +17,16 @@ struct CUstream_st;
 
 namespace ckpt::kernels {
 
-// Takes the stream over. `give_back` frees the stream and what its work uses.
-void abandon(CUstream_st* stream, std::function<void()> give_back);
+// Takes the stream over. `release` frees the stream and the memory that its work uses.
+void abandon(CUstream_st* stream, std::function<void()> release);
 
-// Calls `give_back` now; or, while a stream that was given up still runs, in a later call of this
-// when none does any more.
-void give_back_when_idle(std::function<void()> give_back);
+// Calls `release` now. While an abandoned stream runs, queues it: a later call of this function,
+// when no abandoned stream runs, calls it.
+void release_when_idle(std::function<void()> release);
 
-// Whether one that was given up still runs.
+// True if an abandoned stream still runs.
 bool any_abandoned();
-// For the rest of the process: somebody else's stream runs, and nobody here can ask for it.
-void give_back_nothing();
+// Queues all releases for the rest of the process: a stream that this code cannot query may run.
+void stop_freeing();
 
 }  // namespace ckpt::kernels

@@ -9,7 +9,7 @@
 
 namespace ckpt::kernels {
 
-// Content is undefined at first. Its end waits for whatever is queued anywhere on the device.
+// Content is undefined at first. The destructor waits for all work queued on the device.
 template <typename T, Result<void*> (*kAllocate)(size_t), void (*kFree)(void*)>
 class CudaArray {
   static_assert(std::is_trivially_copyable_v<T>);

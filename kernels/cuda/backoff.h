@@ -1,10 +1,10 @@
-// Backoff: how a thread waits for a device by asking it again and again. CUDA's own waits have no
-// bound, so every wait with one is made of questions.
+// Backoff: pauses between polls of a device. CUDA's own waits have no timeout, so every bounded
+// wait polls.
 //
 //   for (Backoff backoff; !happened(); backoff.pause()) { ... }
 //
-// It spins at first, since most waits end soon. Later it sleeps: a sleep costs Linux 50 us more
-// than it is asked for, which is little of a long wait, and much of a short one.
+// Spins at first, since most waits end soon. Sleeps later: Linux sleeps 50 us longer than asked,
+// which is little for a long wait and much for a short one.
 #pragma once
 
 #include <chrono>
@@ -21,7 +21,7 @@ class Backoff {
   static constexpr std::chrono::microseconds kSpin{200};
   static constexpr std::chrono::microseconds kSleep{5};
 
-  // Between two questions. The first kSpin of a wait, a microsecond or two each.
+  // Call between two polls. Spins during the first kSpin of a wait, a microsecond or two per call.
   void pause() {
     if (Clock::now() - begin_ >= kSpin) {
       std::this_thread::sleep_for(kSleep);
@@ -30,12 +30,12 @@ class Backoff {
     constexpr int kRelaxed = 32;
     for (int i = 0; i < kRelaxed; ++i) relax();
   }
-  // Something has moved: another wait begins.
+  // Starts another wait, after progress.
   void restart() { begin_ = Clock::now(); }
   Clock::duration waited() const { return Clock::now() - begin_; }
 
  private:
-  // Tells the processor that this is a spin: the core's other thread goes faster meanwhile.
+  // Tells the processor that this is a spin loop: the core's other thread runs faster.
   static void relax() {
 #if defined(__x86_64__)
     _mm_pause();

@@ -26,7 +26,7 @@ bool can_be_grouped(const ProductTypes& types, std::span<const PlacedProduct> pr
          });
 }
 
-bool go_one_by_one(std::span<const PlacedProduct> products, ProductCalls calls) {
+bool call_one_by_one(std::span<const PlacedProduct> products, ProductCalls calls) {
   if (calls != ProductCalls::kByShape) return calls == ProductCalls::kOneByOne;
   double multiplications = 0;
   for (const auto& [p, a, b, c] : products) {
@@ -73,8 +73,8 @@ void multiply_grouped(CudaQueue& queue, const char* name, cudaDataType_t type,
 
 }  // namespace
 
-// Our row-major matrices are the transposed of cuBLAS's column-major ones. c^T = b^T a^T: so b
-// goes first, and rows and columns change places.
+// To cuBLAS, a row-major matrix is a transposed column-major one. c^T = b^T a^T: so b comes first,
+// and rows and columns are swapped.
 
 void multiply(CudaQueue& queue, const char* name, const ProductTypes& types,
               const PlacedProduct& placed) {
@@ -105,7 +105,7 @@ void multiply_groups(CudaQueue& queue, const char* name, cudaDataType_t type,
                      std::span<const PlacedProduct> products, void** pointers, ProductCalls calls) {
   if (products.empty() || queue.failed()) return;
   const ProductTypes types{type, type};
-  if (can_be_grouped(types, products) && !go_one_by_one(products, calls)) {
+  if (can_be_grouped(types, products) && !call_one_by_one(products, calls)) {
     return multiply_grouped(queue, name, type, products, pointers);
   }
   for (const PlacedProduct& placed : products) multiply(queue, name, types, placed);

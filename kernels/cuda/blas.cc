@@ -1,4 +1,4 @@
-// A queue's cuBLAS. Apart from queue.cc, so that only programs that multiply link cuBLAS.
+// cuBLAS of a queue. Separate from queue.cc, so that only programs that multiply link cuBLAS.
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 

@@ -9,8 +9,8 @@ namespace {
 
 // Values of a row that a thread moves at once.
 constexpr int kRowPack = 4;
-// A block per row: of one warp where the row is short, so that few threads have nothing to do. A
-// row is read two or three times; that it stays in the cache is why blocks are not larger.
+// One block per row; one warp for a short row, so that few threads are idle. Blocks are no larger,
+// so that a row stays in the cache: it is read two or three times.
 constexpr unsigned kShortThreads = kWarpThreads;
 constexpr unsigned kLongThreads = 4 * kWarpThreads;
 constexpr int64_t kShortRow = 2 * kShortThreads;

@@ -8,8 +8,8 @@
 namespace ckpt::kernels {
 
 // scores, probabilities: [rows, seq_len], where `rows` is a multiple of seq_len. Row i of a matrix
-// becomes the softmax of its first i + 1 scores, and zero after them; what the scores hold there
-// does not matter. May be the same memory if Real is float.
+// becomes the softmax of its first i + 1 scores, and zero after them; the other scores are ignored.
+// Both may be the same memory if Real is float.
 template <typename Real>
 void causal_softmax(CudaQueue& queue, int64_t rows, int64_t seq_len, const float* scores,
                     Real* probabilities);

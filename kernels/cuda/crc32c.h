@@ -118,7 +118,7 @@ struct CrcStates {
     s[2] = times(row, s[2]) ^ word.z;
     s[3] = times(row, s[3]) ^ word.w;
   }
-  // The four states as one. `quarter`: multiplies by x^32.
+  // Combines the four states. `quarter`: multiplies by x^32.
   __device__ uint32_t together(const FieldTable& quarter) const {
     uint32_t state = s[0];
     for (int i = 1; i < 4; ++i) state = times(quarter, state) ^ s[i];
@@ -133,7 +133,7 @@ __device__ inline uint32_t warp_xor(uint32_t value) {
   return value;
 }
 
-// The states of all threads as one, in the first thread. All threads call this; `shared` may not
+// Combines the states of all threads, in the first thread. All threads call this; `shared` may not
 // be used for anything else until the block has passed a barrier.
 __device__ inline uint32_t block_state(uint32_t state, const Weights<kBlockThreads>& weights,
                                        uint32_t (&shared)[kBlockThreads / kWarpThreads]) {

@@ -11,8 +11,8 @@ struct CUstream_st;
 
 namespace ckpt::kernels {
 
-// Belongs to the device that was current in make(). The destructor waits for nothing: streams that
-// wait for the event go on waiting.
+// Belongs to the device that was current in make(). The destructor does not wait: streams that wait
+// for the event keep waiting.
 class CudaEvent {
  public:
   CudaEvent() = default;

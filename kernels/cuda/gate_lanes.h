@@ -1,4 +1,4 @@
-// A token's experts over the lanes of a warp, as the gate's kernels deal them out.
+// Distribution of a token's experts over the lanes of a warp, for the gate's kernels.
 #pragma once
 
 #include <algorithm>
@@ -49,7 +49,7 @@ __device__ int first_expert(int i) {
   return (member<L>() + i * L::kGroup) * kPack;
 }
 
-// Reductions over the lanes of a group, the same in each of them.
+// Reduces over the lanes of a group; every lane gets the result.
 template <typename L, typename T, typename Combine>
 __device__ T over_group(T value, Combine combine) {
   for (int distance = L::kGroup / 2; distance > 0; distance /= 2) {
@@ -62,8 +62,8 @@ __device__ float group_sum(float value) {
   return over_group<L>(value, [](float a, float b) { return a + b; });
 }
 
-// Experts first, first + 1, ... of an array [experts]; `beyond` in place of those that are not
-// there.
+// Loads experts first, first + 1, ... of an array [experts], with `beyond` for experts past the
+// end.
 template <typename L>
 __device__ Pack<float> load_experts(const float* row, int first, int experts, float beyond) {
   Pack<float> pack;
@@ -90,8 +90,8 @@ __device__ void store_experts(float* row, int first, int experts, const Pack<flo
   }
 }
 
-// Calls work(layout) with the smallest group that holds so many experts. Without packs speed
-// matters less: one of three.
+// Calls work(layout) with the smallest layout for this many experts. The unpacked case is not
+// critical for speed: it has three layouts.
 template <typename Work>
 void with_layout(int64_t experts, bool packed, Work work) {
   static_assert(Layout<8, 32, 32, true>::kExpertsMax == kCudaGateExpertsMax);

@@ -26,14 +26,14 @@ cublasOperation_t operation_of(const DeviceMatrix<Real>& matrix) {
 
 }  // namespace
 
-// cuBLAS is column-major: what is A row by row is A^T column by column. So it is asked for
-// c^T = b^T a^T, where every operand already lies as it wants it.
+// To cuBLAS, a row-major A is a column-major A^T. So cuBLAS computes c^T = b^T a^T, for which every
+// operand already has the layout that cuBLAS expects.
 template <typename Real, typename Out>
 void gemm(CudaQueue& queue, const GemmShape& shape, float alpha, const DeviceMatrix<Real>& a,
           const DeviceMatrix<Real>& b, float beta, Out* c, int64_t c_stride) {
   if (shape.rows == 0 || shape.columns == 0 || queue.failed()) return;
   CKPT_ASSERT(beta == 0 || beta == 1);
-  if (shape.inner == 0) {  // cuBLAS does not say what it does then
+  if (shape.inner == 0) {  // cuBLAS does not document this case
     if (beta == 1) return;
     const auto row_bytes = static_cast<size_t>(shape.columns) * sizeof(Out);
     for (int64_t row = 0; row < shape.rows; ++row) {

@@ -15,7 +15,7 @@ namespace ckpt::kernels {
 inline constexpr size_t kLandBytesMax = 256u << 10;
 
 // `to` is pinned memory (kernels/cuda/array.h) and disjoint from `from`; both are aligned to 16
-// bytes. The bytes are in `to` once the queue has reached this copy.
+// bytes. The bytes are in `to` once the queue has completed this copy.
 void land(CudaQueue& queue, void* to, const void* from, size_t bytes);
 
 }  // namespace ckpt::kernels

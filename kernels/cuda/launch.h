@@ -1,4 +1,4 @@
-// Launching kernels, and sums over a block: what the .cu files of this folder have in common.
+// Kernel launches, and reductions over a warp or a block, shared by the .cu files.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,7 +21,7 @@ inline unsigned blocks_for(int64_t count, int64_t per_block, int64_t blocks_max 
   return static_cast<unsigned>(std::min((count + per_block - 1) / per_block, blocks_max));
 }
 
-// Puts a launch into the queue. A failure is said by the queue's next synchronize().
+// Queues a launch. The queue's next synchronize() reports a failure.
 template <typename... Parameters, typename... Arguments>
 void launch(CudaQueue& queue, const char* name, dim3 grid, dim3 block,
             void (*kernel)(Parameters...), Arguments&&... arguments) {
@@ -50,7 +50,7 @@ __device__ inline float warp_max(float value) {
 }
 
 // The sum over a block of kThreads threads, the same bits in every thread, in a fixed order. All
-// threads call it. `shared` is not used by anybody else until the block has passed a barrier.
+// threads call it. `shared` may not be reused until the block has passed a barrier.
 template <unsigned kThreads, typename T>
 __device__ inline T block_sum(T value, T (&shared)[kThreads / kWarpThreads]) {
   value = warp_sum(value);

@@ -30,10 +30,10 @@ uint64_t total(std::span<const PackRange> ranges) {
   return bytes;
 }
 
-// The tables of one plan, as they grow. Every list has room for as many rows as there can be.
+// Writes the tables of one plan. Every list has room for its largest possible number of rows.
 class Writer {
  public:
-  // `buffer`: where it will be, as far as its address modulo kCutBytes goes.
+  // `buffer`: only its address modulo kCutBytes matters.
   Writer(size_t pieces, size_t ranges, uint64_t bytes, const std::byte* buffer,
          std::span<std::byte> tables)
       : tables_(tables), buffer_(buffer) {
@@ -47,7 +47,7 @@ class Writer {
   void write_pieces(std::span<const AnyPiece> pieces) {
     auto* const row = rows<Piece>(0);
     for (const AnyPiece& piece : pieces) {
-      if (piece.bytes == 0) continue;  // they would break the order of ends
+      if (piece.bytes == 0) continue;  // empty pieces would break the order of ends
       row[planned_.piece_count++] = {outside_of(piece), static_cast<int64_t>(piece.offset),
                                      static_cast<int64_t>(piece.offset + piece.bytes)};
     }
@@ -55,7 +55,7 @@ class Writer {
     planned_.ranges_at = end_of<Piece>(0, planned_.piece_count);
   }
 
-  // Behind the pieces. Where there are any, ranges are in order.
+  // Appends the ranges behind the pieces. If there are pieces, ranges are in order.
   template <typename Ranges, typename BeginOf>
   void write_ranges(const Ranges& ranges, const BeginOf& begin_of) {
     planned_.range_count = static_cast<int64_t>(ranges.size());
@@ -93,7 +93,8 @@ class Writer {
     return at + table_aligned(static_cast<size_t>(rows) * sizeof(Row));
   }
 
-  // All but the first begin at a multiple of kCutBytes and end a tile's length behind it.
+  // Every tile but the first begins at a multiple of kCutBytes. Every tile but the last ends
+  // kTileBytes behind such a multiple.
   void write_tiles(const Range& range, uint32_t number) {
     auto* const row = rows<Tile>(planned_.tiles_at);
     for (int64_t begin = range.begin; begin < range.end;) {
@@ -106,7 +107,7 @@ class Writer {
       while (piece_end < planned_.piece_count && pieces_[piece_end].begin < end) ++piece_end;
       tile.first_piece = static_cast<uint32_t>(next_piece_);
       tile.pieces = static_cast<uint32_t>(piece_end - next_piece_);
-      // The last may have a part of the next tile.
+      // The last piece may extend into the next tile.
       next_piece_ = std::max(next_piece_, piece_end - 1);
       row[planned_.tiles++] = tile;
       begin = end;
@@ -117,7 +118,7 @@ class Writer {
   const std::byte* const buffer_;
   PlannedPack planned_;
   const Piece* pieces_ = nullptr;
-  int64_t next_piece_ = 0;  // the first that may have a part of the next tile
+  int64_t next_piece_ = 0;  // first piece that may overlap the next tile
 };
 
 template <typename AnyPiece>
@@ -186,7 +187,7 @@ PlannedPack plan_unpack(std::span<const UnpackPiece> pieces, std::span<const Pac
   return pack_tables::plan_for(pieces, ranges, expected, /*buffer=*/nullptr, tables);
 }
 
-// The ranges of a buffer that begins at address 0.
+// Treats the runs as ranges of a buffer at address 0.
 PlannedPack plan_checksums(std::span<const ChecksumRun> runs, std::span<std::byte> tables) {
   uint64_t bytes = 0;
   for (const ChecksumRun& run : runs) bytes += run.bytes;

@@ -1,5 +1,5 @@
-// The tables of a pack: written by the host, read by the kernels of pack_cuda.cu. They say which
-// tiles there are and which pieces lie in each, so that no thread has to search for them.
+// The tables of a pack: written by the host, read by the kernels of pack_cuda.cu. They list the
+// tiles and the pieces in each tile, so that no thread has to search.
 //
 //   pieces | ranges | tiles | CRCs that unpack expects
 #pragma once
@@ -12,14 +12,14 @@
 
 namespace ckpt::kernels::pack_tables {
 
-// Large enough that putting the threads' states together is a tenth of the work, small enough that
-// a buffer of 64 MiB is work for every multiprocessor.
+// Large enough that combining the threads' states is a tenth of the work, small enough that a
+// buffer of 64 MiB is work for every multiprocessor.
 inline constexpr int64_t kTileBytes = 64 << 10;
-// Tiles but a range's first begin at such an address: whole lines of the cache.
+// Every tile of a range but the first begins at a multiple of this: whole lines of the cache.
 inline constexpr int64_t kCutBytes = 128;
 static_assert(kPackBufferAlignment == kCutBytes);
 
-// A piece has the bytes [begin, end) of the buffer, never none.
+// A piece holds the bytes [begin, end) of the buffer and is never empty.
 struct Piece {
   std::byte* outside;
   int64_t begin;
@@ -31,8 +31,8 @@ struct Range {
   int64_t first_tile;
   int64_t tiles;
 };
-// A tile is what a block does at a time: [begin, end), not empty. The pieces that have a part of it
-// are `pieces` from first_piece on.
+// A tile is a block's unit of work: the bytes [begin, end), never empty. `pieces` pieces from
+// first_piece on overlap the tile.
 struct alignas(16) Tile {
   int64_t begin;
   int64_t end;
@@ -52,10 +52,10 @@ struct Tables {
   int64_t tile_count;
   const uint32_t* expected;
 };
-// With the planned tables at `at`.
+// The tables of a plan whose bytes start at `at`.
 Tables tables_of(const PlannedPack& planned, const std::byte* at, std::byte* buffer);
 
-// The same as plan_pack() and plan_unpack(), for this buffer, of any alignment.
+// Same as plan_pack() and plan_unpack(), for one buffer of any alignment.
 PlannedPack plan_for(std::span<const PackPiece> pieces, std::span<const PackRange> ranges,
                      const std::byte* buffer, std::span<std::byte> tables);
 PlannedPack plan_for(std::span<const UnpackPiece> pieces, std::span<const PackRange> ranges,

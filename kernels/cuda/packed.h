@@ -1,4 +1,4 @@
-// Values read and written side by side: what lets a thread move 16 bytes with one instruction.
+// Packs of adjacent values: a thread moves 16 bytes with one instruction.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace ckpt::kernels {
 
 inline constexpr size_t kPackBytes = 16;
 
-// kCount values; more than 16 bytes of them go in several instructions.
+// kCount values. A pack of more than 16 bytes takes several instructions.
 template <typename T, int kCount>
 struct alignas(std::min(sizeof(T) * kCount, kPackBytes)) Packed {
   T values[kCount];
@@ -24,8 +24,8 @@ template <int kCount, typename T>
 __device__ inline Packed<T, kCount> load_packed(const T* at) {
   return *reinterpret_cast<const Packed<T, kCount>*>(at);
 }
-// Calls store(address, value) for every 16 bytes of a pack, or for its 8: by intrinsics, since nvcc
-// takes a struct's store apart and does not always join it again. A smaller one is stored as it is.
+// Calls store(address, value) for every 16 bytes of a pack, or for its 8 bytes. Uses intrinsics,
+// since nvcc splits a struct's store and does not always rejoin the parts. Assigns smaller packs.
 template <typename T, int kCount, typename Store>
 __device__ inline void store_packed_by(T* at, const Packed<T, kCount>& pack, Store store) {
   if constexpr (sizeof pack % sizeof(uint4) == 0) {
@@ -46,21 +46,22 @@ template <typename T, int kCount>
 __device__ inline void store_packed(T* at, const Packed<T, kCount>& pack) {
   store_packed_by(at, pack, [](auto* to, auto value) { __stwb(to, value); });
 }
-// The same for what nobody reads soon: it leaves the cache to what is read again.
+// Same, with streaming stores, for values that are not read again soon: other data stays in the
+// cache.
 template <typename T, int kCount>
 __device__ inline void store_packed_once(T* at, const Packed<T, kCount>& pack) {
   store_packed_by(at, pack, [](auto* to, auto value) { __stcs(to, value); });
 }
 
-// Whether rows of `width` values, packed by `count`, can be read and written from these addresses
-// on. Kernels have a version with packs of one for when not.
+// True if rows of `width` values at these addresses can be accessed in packs of `count`. Kernels
+// have a version with packs of one value for all other rows.
 template <typename... T>
 bool packable(int64_t width, int count, const T*... rows) {
   return width % count == 0 && ((reinterpret_cast<uintptr_t>(rows) % kPackBytes == 0) && ...);
 }
 
-// A launch over rows: as many threads side by side in a row as it has packs (a warp at least, a
-// block at most), the rest of the block in the next rows.
+// A launch over rows. A row gets as many threads as it has packs, at least a warp and at most a
+// block; the rest of the block takes the next rows.
 struct RowLaunch {
   dim3 grid;
   dim3 block;
@@ -71,7 +72,7 @@ inline RowLaunch launch_over_rows(int64_t rows, int64_t packs) {
   const unsigned down = kBlockThreads / across;
   return {blocks_for(rows, down), dim3(across, down)};
 }
-// The first row of a thread of such a launch, and how far it is to its next.
+// First row of a thread in such a launch, and the distance to its next row.
 __device__ inline int64_t first_row() { return int64_t{blockIdx.x} * blockDim.y + threadIdx.y; }
 __device__ inline int64_t row_stride() { return int64_t{gridDim.x} * blockDim.y; }
 

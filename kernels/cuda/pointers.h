@@ -8,7 +8,7 @@
 namespace ckpt::kernels {
 
 // Writes `pointers` (host memory, which may change as soon as the call returns) to `to` in device
-// memory. They travel as arguments of kernels: no copy, so no wait for memory to copy from.
+// memory. Passes them as arguments of kernels: there is no copy to wait for.
 void write_pointers(CudaQueue& queue, const char* name, std::span<const void* const> pointers,
                     void** to);
 

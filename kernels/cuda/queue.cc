@@ -19,10 +19,10 @@ constexpr size_t kStagingBytes = 1u << 20;
 constexpr size_t kScratchBytesMin = 1u << 20;
 constexpr size_t kAlignment = 256;
 
-// Asks `query` until it says something else than cudaErrorNotReady, which it does at last when the
-// time is over.
+// Polls `query` until it returns something other than cudaErrorNotReady, or until the timeout.
+// Returns the last result.
 template <typename Query>
-cudaError_t ask_until_ready(uint32_t timeout_ms, const Query& query) {
+cudaError_t poll_until_ready(uint32_t timeout_ms, const Query& query) {
   for (Backoff backoff;; backoff.pause()) {
     const cudaError_t state = query();
     if (state != cudaErrorNotReady) return state;
@@ -31,8 +31,8 @@ cudaError_t ask_until_ready(uint32_t timeout_ms, const Query& query) {
   }
 }
 
-// Whether the process has a context on the device. Only the driver tells without making one; where
-// it does not tell, it has.
+// True if the process has a context on the device. Only the driver can tell without creating a
+// context; if it cannot tell, the answer is true.
 bool has_context(int device) {
   using GetState = int (*)(int device, unsigned* flags, int* active);
   constexpr unsigned kSinceVersion = 7000;
@@ -54,7 +54,7 @@ size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kA
 
 Status cuda_status(int error, std::string_view what) {
   if (error == cudaSuccess) return {};
-  (void)cudaGetLastError();  // it would be blamed on the next call
+  (void)cudaGetLastError();  // the next call would report it
   const auto code =
       error == cudaErrorMemoryAllocation ? ErrorCode::kResourceExhausted : ErrorCode::kUnavailable;
   return make_error(code, "CUDA: {}: {}", what,
@@ -88,7 +88,7 @@ Result<void*> cuda_allocate(size_t bytes) {
 }
 
 void cuda_free(void* at) {
-  give_back_when_idle([at] { (void)cudaFree(at); });
+  release_when_idle([at] { (void)cudaFree(at); });
 }
 
 Result<void*> cuda_allocate_pinned(size_t bytes) {
@@ -99,10 +99,10 @@ Result<void*> cuda_allocate_pinned(size_t bytes) {
 }
 
 void cuda_free_pinned(void* at) {
-  give_back_when_idle([at] { (void)cudaFreeHost(at); });
+  release_when_idle([at] { (void)cudaFreeHost(at); });
 }
 
-// Fills a queue; what it has when it fails goes with the queue.
+// Fills a queue. After a failure, the queue's destructor frees the parts made so far.
 struct CudaQueueMaker {
   static Status fill(CudaQueue& queue, const CudaQueueOptions& options) {
     queue.device_ = options.device;
@@ -116,7 +116,7 @@ struct CudaQueueMaker {
     const CudaDeviceScope scope(options.device);
     int lowest = 0, highest = 0;
     CKPT_TRY(cuda_status(cudaDeviceGetStreamPriorityRange(&lowest, &highest), "priorities"));
-    // Kernels of the lowest give way to all others; where a device knows no priorities both are 0.
+    // Kernels of the lowest priority yield to all others. Without priorities both are 0.
     const int priority = options.priority == CudaPriority::kLow ? lowest : highest;
     CKPT_TRY(
         cuda_status(cudaStreamCreateWithPriority(&queue.stream_, cudaStreamNonBlocking, priority),
@@ -133,10 +133,11 @@ struct CudaQueueMaker {
 };
 
 void choose_cuda_device(int device) {
-  if (cudaSetDevice(device) != cudaSuccess) (void)cudaGetLastError();  // nobody else's
+  if (cudaSetDevice(device) != cudaSuccess)
+    (void)cudaGetLastError();  // the next call would report it
 }
 
-// Since CUDA 12 to choose a device is to open its context.
+// Since CUDA 12, cudaSetDevice opens the device's context.
 CudaDeviceScope::CudaDeviceScope(int device) : device_(device) {
   if (cudaGetDevice(&before_) != cudaSuccess) (void)cudaGetLastError();
   if (before_ != device_) choose_cuda_device(device_);
@@ -157,11 +158,11 @@ Status synchronize(CudaQueue& queue) {
   return make_error(ErrorCode::kIo, "CUDA device {}: {}", queue.device(), *failure);
 }
 
-Status come_to_rest(CudaQueue& queue, uint32_t timeout_ms) {
+Status wait_until_idle(CudaQueue& queue, uint32_t timeout_ms) {
   (void)queue.take_failure();
   if (!queue.wait_at_most(timeout_ms)) {
     return make_error(ErrorCode::kDeadlineExceeded,
-                      "CUDA device {}: not done with what was queued after {} ms", queue.device(),
+                      "CUDA device {}: queued work is not done after {} ms", queue.device(),
                       timeout_ms);
   }
   const std::optional<std::string> failure = queue.take_failure();
@@ -169,16 +170,16 @@ Status come_to_rest(CudaQueue& queue, uint32_t timeout_ms) {
   return make_error(ErrorCode::kUnavailable, "CUDA: {}", *failure);
 }
 
-Status synchronize(CudaQueue& queue, const std::function<Status()>& go_on) {
+Status synchronize(CudaQueue& queue, const std::function<Status()>& check) {
   while (!queue.failed()) {
     const cudaError_t state = cudaStreamQuery(queue.stream());
     if (state == cudaSuccess) break;
     if (state != cudaErrorNotReady) {
-      queue.note(state, "what was queued");
+      queue.note(state, "queued work");
       break;
     }
     (void)cudaGetLastError();
-    CKPT_TRY(go_on());
+    CKPT_TRY(check());
   }
   const std::optional<std::string> failure = queue.take_failure();
   if (!failure) return {};
@@ -196,13 +197,13 @@ void zero(CudaQueue& queue, void* at, size_t bytes) {
 }
 
 Status download(CudaQueue& queue, void* to, const void* from, size_t bytes) {
-  CKPT_TRY(synchronize(queue));  // a device that is late must not write to `to` once we are gone
+  CKPT_TRY(synchronize(queue));  // a late device must not write to `to` after this returns
   queue.note(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, queue.stream()),
              "a download");
   return synchronize(queue);
 }
 
-// Whatever a queue has, once the device is done with it.
+// Resources of a queue, freed once the device no longer uses them.
 struct CudaQueue::Parts {
   CUstream_st* stream;
   cublasContext* blas;
@@ -211,7 +212,7 @@ struct CudaQueue::Parts {
   std::byte* staging;
   std::vector<CUevent_st*> events;
 
-  void give_back() const {
+  void release() const {
     if (blas != nullptr) stop_blas(blas);
     for (void* const at : memory) (void)cudaFree(at);
     if (staging != nullptr) (void)cudaFreeHost(staging);
@@ -229,13 +230,13 @@ CudaQueue::~CudaQueue() {
   for (void* const at : {blas_workspace_, scratch_}) {
     if (at != nullptr) parts.memory.push_back(at);
   }
-  // Whoever has waited in vain a moment ago need not wait as long again.
+  // The last wait timed out: do not wait as long again.
   constexpr uint32_t kAgainMs = 1000;
   const uint32_t timeout_ms = overdue_ ? std::min(timeout_ms_, kAgainMs) : timeout_ms_;
   if (stream_ != nullptr && !wait_at_most(timeout_ms)) {
-    abandon(stream_, [parts = std::move(parts)] { parts.give_back(); });
+    abandon(stream_, [parts = std::move(parts)] { parts.release(); });
   } else {
-    give_back_when_idle([parts = std::move(parts)] { parts.give_back(); });
+    release_when_idle([parts = std::move(parts)] { parts.release(); });
   }
 }
 
@@ -253,9 +254,9 @@ void* CudaQueue::scratch(size_t bytes) {
     }
     return error;
   };
-  // It shall not have to grow often.
+  // Twice the size, so that growth is rare.
   if (take(aligned(std::max(2 * bytes, kScratchBytesMin))) == cudaSuccess) return scratch_;
-  (void)cudaGetLastError();  // nobody else's
+  (void)cudaGetLastError();  // the next call would report it
   if (!old_scratch_.empty() && wait_at_most(timeout_ms_)) {
     for (void* const at : std::exchange(old_scratch_, {})) cuda_free(at);
   }
@@ -272,7 +273,7 @@ void CudaQueue::upload(void* to, const void* from, size_t bytes) {
       note(cudaEventRecord(staging_free_[staging_part_], stream_), "an upload");
       const size_t next = (staging_part_ + 1) % kStagingParts;
       const auto query = [&] { return cudaEventQuery(staging_free_[next]); };
-      const cudaError_t state = ask_until_ready(timeout_ms_, query);
+      const cudaError_t state = poll_until_ready(timeout_ms_, query);
       overdue_ = state == cudaErrorNotReady;
       if (overdue_) fail(fmt::format("earlier uploads are not done after {} ms", timeout_ms_));
       note(overdue_ ? cudaSuccess : state, "earlier uploads");
@@ -293,7 +294,7 @@ void CudaQueue::upload(void* to, const void* from, size_t bytes) {
 
 void CudaQueue::note(int error, const char* what) {
   if (error == cudaSuccess) return;
-  (void)cudaGetLastError();  // whoever shares the run time would take it for its own
+  (void)cudaGetLastError();  // other users of the CUDA runtime would report it
   fail(fmt::format("{}: {}", what, cudaGetErrorString(static_cast<cudaError_t>(error))));
 }
 
@@ -302,15 +303,15 @@ void CudaQueue::fail(std::string what) {
 }
 
 bool CudaQueue::wait_at_most(uint32_t timeout_ms) {
-  const cudaError_t state = ask_until_ready(timeout_ms, [&] { return cudaStreamQuery(stream_); });
+  const cudaError_t state = poll_until_ready(timeout_ms, [&] { return cudaStreamQuery(stream_); });
   overdue_ = state == cudaErrorNotReady;
-  if (!overdue_) note(state, "what was queued");
+  if (!overdue_) note(state, "queued work");
   return !overdue_;
 }
 
 std::optional<std::string> CudaQueue::wait() {
   if (!wait_at_most(timeout_ms_)) {
-    fail(fmt::format("what was queued is not done after {} ms", timeout_ms_));
+    fail(fmt::format("queued work is not done after {} ms", timeout_ms_));
   }
   return take_failure();
 }

@@ -55,10 +55,10 @@ void choose_cuda_device(int device);
 Status synchronize(CudaQueue& queue);
 // After a failure: waits until the queue has no running work, at most timeout_ms, and forgets
 // failures. An error if work may still run: kDeadlineExceeded, or the device's error.
-Status come_to_rest(CudaQueue& queue, uint32_t timeout_ms);
-// Same, but polls instead of blocking: `go_on` is called between two polls. An error of `go_on`
+Status wait_until_idle(CudaQueue& queue, uint32_t timeout_ms);
+// Same, but polls instead of blocking: `check` is called between two polls. An error of `check`
 // ends the wait and is returned; the work stays queued.
-Status synchronize(CudaQueue& queue, const std::function<Status()>& go_on);
+Status synchronize(CudaQueue& queue, const std::function<Status()>& check);
 // Waits for the queued work, then copies to host memory; the bytes are there on return. Errors: as
 // synchronize(). If the first wait fails, nothing is ever written to `to`.
 Status download(CudaQueue& queue, void* to, const void* from, size_t bytes);

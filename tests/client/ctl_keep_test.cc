@@ -18,7 +18,7 @@ TEST_F(Ctl, RmAsksOnATerminal) {
   for (const char* answer : {"n\n", "\n", "yes please\n", "\x04"}) {
     Terminal terminal(rm, environment);
     EXPECT_THAT(terminal.read_until("[y/N]"), HasSubstr("rm tiny: this removes 2 commits with 16"));
-    EXPECT_THAT(terminal.screen(), HasSubstr(" and the run itself for good; go on?"));
+    EXPECT_THAT(terminal.screen(), HasSubstr(" and the run itself for good; continue?"));
     terminal.type(answer);
     EXPECT_EQ(terminal.wait(), 1) << answer;
     EXPECT_THAT(terminal.screen(), HasSubstr("nothing was removed"));
@@ -50,7 +50,7 @@ TEST_F(Ctl, PruneNamesRemovedTags) {
   json({"tag", "tiny@10", "best"});
   Terminal terminal({program("ckptctl"), "prune", "tiny", "--keep-last", "1"},
                     {"CKPTD_SOCKET=unix:" + daemon_.socket()});
-  EXPECT_THAT(terminal.read_until("[y/N]"), HasSubstr(" and the tag best for good; go on?"));
+  EXPECT_THAT(terminal.read_until("[y/N]"), HasSubstr(" and the tag best for good; continue?"));
   terminal.type("n\n");
   EXPECT_EQ(terminal.wait(), 1);
   EXPECT_THAT(ctl({"prune", "tiny", "--keep-last", "1", "--dry-run"}).out,

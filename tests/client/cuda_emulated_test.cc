@@ -99,7 +99,7 @@ TEST_F(StuckDeviceTest, TheNextRestoreWaitsForTheDevice) {
   cuda_emulator::make_stuck(kCopy);
   EXPECT_EQ(restore_within(kMs), CKPT_E_DEADLINE_EXCEEDED);
   EXPECT_EQ(restore_within(5000), CKPT_E_UNAVAILABLE);
-  EXPECT_TRUE(says("an earlier restore has not come to rest")) << ckpt_cuda_error(cuda_);
+  EXPECT_TRUE(says("an earlier restore still uses the device")) << ckpt_cuda_error(cuda_);
   cuda_emulator::unstick();
   ckpt_status status = CKPT_E_UNAVAILABLE;
   // Each retry lets the device finish some more work.

@@ -188,7 +188,7 @@ TEST_F(CudaRestoreTest, UnrequestedBytesAreRefused) {
   open_with_cuda({1000}, kSmall);
   want_everything();
   EXPECT_EQ(restore(), CKPT_E_CORRUPT);
-  EXPECT_NE(error().find("unit unit0: the daemon sent bytes that nobody asked for"),
+  EXPECT_NE(error().find("unit unit0: the daemon sent bytes that were not requested"),
             std::string::npos)
       << error();
 }

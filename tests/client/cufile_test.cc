@@ -325,7 +325,7 @@ TEST_F(CuFileTest, HungReadTimesOutAndKeepsItsMemory) {
   view_.timeout_ms = 4000;  // a restore on the emulated device takes part of it
   expect_error(CKPT_E_DEADLINE_EXCEEDED, "was not read by cuFile within 4000 ms");
   EXPECT_GT(control().buffers, 0) << "cuFile may still write there";
-  expect_error(CKPT_E_UNAVAILABLE, "an earlier restore has not come to rest: cuFileRead");
+  expect_error(CKPT_E_UNAVAILABLE, "an earlier restore still uses the device: cuFileRead");
   control().reads_hang = false;
   view_.timeout_ms = 60'000;
   client::Outcome<std::vector<client::Restored>> restored = restore(view_);

@@ -59,11 +59,11 @@ TEST(SessionArena, SlabIsLentUntilEveryLoanHasEnded) {
   const std::byte* const slab = arena.mapping()->slab(0).data();
   arena.lend(slab);
   arena.lend(slab);
-  arena.take_back(slab);
+  arena.end_lending(slab);
   EXPECT_TRUE(arena.is_lent(slab));
-  arena.take_back(slab);
+  arena.end_lending(slab);
   EXPECT_FALSE(arena.is_lent(slab));
-  arena.take_back(slab);
+  arena.end_lending(slab);
   EXPECT_FALSE(arena.is_lent(slab));
 }
 

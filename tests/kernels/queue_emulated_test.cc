@@ -49,12 +49,12 @@ TEST_F(QueueFaultsTest, OversizedScratchFailsQueueOnce) {
 
 // A stream abandoned by another library is not in the list of this one.
 TEST_F(QueueFaultsTest, FreesNothingAfterGiveBackNothing) {
-  // In its own process, because give_back_nothing() cannot be undone.
+  // In its own process, because stop_freeing() cannot be undone.
   const auto keeps_memory = [] {
     void* const at = cuda_allocate(100).value();
     void* const pinned = cuda_allocate_pinned(100).value();
     const cuda_emulator::Holdings before = cuda_emulator::holdings();
-    give_back_nothing();
+    stop_freeing();
     cuda_free(at);
     cuda_free_pinned(pinned);
     return any_abandoned() && cuda_emulator::holdings() == before;

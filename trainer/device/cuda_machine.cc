@@ -7,7 +7,7 @@ namespace moetrain {
 
 int count_cuda_devices(std::string* reason) { return kernels::cuda_device_count(reason); }
 
-void leave_device_memory() { kernels::give_back_nothing(); }
+void leave_device_memory() { kernels::stop_freeing(); }
 
 Result<std::string> pci_bus_id(Device& device) {
   return kernels::cuda_bus_id(cuda_queue(device).device());

@@ -19,11 +19,11 @@ struct Settings {
   bool tiny = false;           // shapes that an emulated device can finish; no figures
   int pairs = 11;              // of limit and engine; up to 3 times as many for a bound
   double sample_seconds = 0;   // a call is repeated until a sample takes this long; 0: once
-  uint64_t payload_bytes = 0;  // of what moves checkpoints
+  uint64_t payload_bytes = 0;  // payload of checkpoint benches
   uint64_t seed = 0;
   // Warm-up of limit and engine before the program's first pair: clocks rise only under load.
   double warm_up_seconds = 0;
-  std::set<std::string> skip;  // names of rows that are not measured: they are known
+  std::set<std::string> skip;  // names of rows that are already known: not measured
 };
 
 struct Context {
@@ -42,7 +42,7 @@ class DeviceLost : public std::runtime_error {
 
 // Something that is timed: `call` queues it, or does it and waits.
 struct Rate {
-  double units_per_call = 0;  // of the row's unit, in one
+  double units_per_call = 0;  // work of one call, in the row's unit
   std::function<ckpt::Status()> call;
 };
 // Measures engine and limit in turns, both warm, and reports the row. If a call fails, the row says
@@ -52,16 +52,16 @@ void compare(const Context& context, Row row, const Rate& engine, const Rate& li
 // Device memory with random content, which repeats every few MiB.
 ckpt::Result<ckpt::kernels::DeviceArray<std::byte>> random_memory(const Context& context,
                                                                   uint64_t bytes);
-// `bytes` from one place of the device's memory to another, counted once, in GB.
+// Copies `bytes` within the device's memory; counted once, in GB.
 ckpt::Result<Rate> device_copy(const Context& context, uint64_t bytes);
-// `bytes` between the device's memory and pinned memory of the host, in one piece, in GB.
+// Copies `bytes` between the device's memory and pinned host memory, in one piece, in GB.
 enum class Direction { kToHost, kToDevice };
 ckpt::Result<Rate> host_copy(const Context& context, uint64_t bytes, Direction direction);
 
-// A product of two square matrices that fill the device, in TFLOP; of floats, or bf16.
+// Multiplies two square matrices that fill the device, in TFLOP; fp32 or bf16.
 ckpt::Result<Rate> large_product(const Context& context, bool bf16);
 
-// Each adds its rows; an error means that it could not be set up.
+// Each function adds its rows; an error means that the setup failed.
 ckpt::Status bench_pack(const Context& context);      // pack and unpack: pack_bench.cc
 ckpt::Status bench_staging(const Context& context);   // device to arena: stage_bench.cc
 ckpt::Status bench_kernels(const Context& context);   // arithmetic and byte planes: kernel_bench.cc

@@ -29,9 +29,9 @@ using ckpt::kernels::Workspace;
 
 namespace {
 
-constexpr double kMemoryAim = 0.85;  // of the copy, where nothing but memory is in the way
+constexpr double kMemoryAim = 0.85;  // share of the copy's rate, for kernels bound by memory
 
-// The limits, once for all rows.
+// The limits, measured once for all rows.
 struct Limits {
   Rate copy;     // GB that are read and written
   Rate product;  // TFLOP
@@ -117,7 +117,7 @@ Status bench_cases(const Context& context, const std::vector<KernelCase>& cases,
     const std::string name = kernel.name.substr(0, kernel.name.find_first_of("0123456789") - 1);
     for (const CudaVariant& variant : kernel.cuda) {
       const bool products = kernel.forward_flops > 0;
-      // Other variants exist for the checks: they take another path through the same kernels.
+      // Other variants exist for the checks: they use other paths of the same kernels.
       const bool usual = variant.name == "bf16" || (!products && variant.name == "fp32");
       if (!usual && variant.timed_as.empty()) continue;
       const std::string type = variant.name.substr(0, variant.name.find('_'));

@@ -37,7 +37,7 @@ SinkSnapshot begin_snapshot(MemorySink& sink) {
 
 namespace {
 
-// The window of the slab that the place is in, a new one if need be; and where in it the place is.
+// The window of the place's slab, created if needed, and the offset of the place in it.
 std::pair<SinkRestore::Window*, uint64_t> window_of(const SinkSnapshot::Filled& place,
                                                     const MemorySink& sink, SinkRestore& restore) {
   const auto at = static_cast<uint64_t>(place.memory.data() - sink.arena.data());

@@ -39,8 +39,8 @@ Result<OnDevice> bring(const Context& context, size_t table_bytes, const Plan& p
   return there;
 }
 
-// A state as scattered tensors of one size, in random order; `per_unit` of them are a unit, which
-// has a CRC of its own.
+// A state of scattered tensors of one size, in random order. A unit has `per_unit` of them, and one
+// CRC.
 struct Scattered {
   DeviceArray<std::byte> outside, buffer;
   DeviceArray<uint32_t> crc, mismatches;
@@ -80,7 +80,7 @@ Result<std::shared_ptr<Scattered>> scatter(const Context& context, uint64_t tens
   return state;
 }
 
-// Packs once, for the CRCs that the way back needs.
+// Packs once, for the CRCs that unpack needs.
 Status plan_back(const Context& context, Scattered& state) {
   std::vector<uint32_t> expected(state.ranges.size());
   pack(context.queue, state.pack.planned, state.pack.tables.data(), state.buffer.data(),
@@ -104,7 +104,7 @@ Status plan_back(const Context& context, Scattered& state) {
   return {};
 }
 
-// `call` queues what moves all of the state.
+// `call` queues the move of the whole state.
 template <typename Call>
 Rate rate_of(const std::shared_ptr<Scattered>& state, const Call& call) {
   return {.units_per_call = static_cast<double>(state->bytes) / 1e9, .call = [state, call] {
@@ -113,7 +113,7 @@ Rate rate_of(const std::shared_ptr<Scattered>& state, const Call& call) {
           }};
 }
 
-// Times both ways of one state.
+// Times pack and unpack of one state.
 Status bench_state(const Context& context, const std::string& name, uint64_t tensor_bytes,
                    uint64_t per_unit) {
   CKPT_ASSIGN(const auto state, scatter(context, tensor_bytes, per_unit));
@@ -176,7 +176,7 @@ Status bench_state(const Context& context, const std::string& name, uint64_t ten
 
 Status bench_pack(const Context& context) {
   const bool tiny = context.settings.tiny;
-  // Matrices of an expert, and what else a model has: norms, biases, slices.
+  // An expert's matrices, then small tensors of a model: norms, biases, slices.
   CKPT_TRY(bench_state(context, "matrices", tiny ? 96 << 10 : 6 << 20, 3));
   return bench_state(context, "small tensors", tiny ? 1 << 10 : 8 << 10, 64);
 }

@@ -53,7 +53,7 @@ Status warm_up(const Context& context, const Rate& engine, const Rate& limit) {
   return {};
 }
 
-// A bound is worth more pairs where the limit does not repeat itself.
+// Rows with a bound get more pairs if the limit does not repeat itself.
 Pairs pairs_for(const Context& context, const Row& row) {
   const int pairs = context.settings.pairs;
   if (row.pass_ratio == 0 || !row.must) return exactly(pairs);

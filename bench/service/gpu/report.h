@@ -11,19 +11,19 @@
 
 namespace bench::gpu {
 
-// A line of the table.
+// A row of the table.
 struct Row {
   std::string what;              // "pack with CRC32C"
   std::string shape;             // parameters of the bench
   std::string unit;              // of value and limit: "GB/s" (1e9), "TFLOP/s"
-  std::string limit_name;        // what the value is compared with
+  std::string limit_name;        // the reference of the ratio
   double pass_ratio = 0;         // 0: no bound, the ratio is informative
-  bool must = true;              // or is the bound an aim, which nothing fails that misses it?
-  bool can_show = true;          // or was it not what the bound is about, so that it shows nothing?
-  std::optional<Paired> paired;  // none: nothing was measured
+  bool must = true;              // false: the bound is an aim; a miss is no failure
+  bool can_show = true;          // false: the run does not meet the bound's conditions
+  std::optional<Paired> paired;  // none: not measured
   // "pass", "fail", "below aim", "inconclusive", "measured" (no bound) or "skipped"
   std::string verdict;
-  std::string reason;  // what the numbers do not explain
+  std::string reason;  // explanation, if the numbers need one
 };
 
 // A row without figures.
@@ -45,11 +45,11 @@ std::string table_head();
 std::string to_table_line(const Row& row);
 // The row as a JSON object on one line, with each run of each pair.
 std::string to_json(const Row& row);
-// All of that for bench/service/gpu/evidence_rows.sh, separated by tabs: "row"; "bound" if the row
-// has a bound that must hold, else "other"; verdict; name; table line; JSON.
+// The row as one line for bench/service/gpu/evidence_rows.sh, separated by tabs: "row"; "bound" if
+// the row has a bound that must hold, else "other"; verdict; name; table line; JSON.
 std::string to_record(const Row& row);
 
-// Members of the JSON document that is about a device: "\"device\": \"NVIDIA H200\"".
+// Members of the JSON document about a device: "\"device\": \"NVIDIA H200\"".
 std::string text_member(const std::string& name, const std::string& value);
 std::string number_member(const std::string& name, uint64_t value);
 

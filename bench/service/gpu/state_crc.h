@@ -1,6 +1,6 @@
-// StateCrc: the CRC32C of a model's state on its GPU, and no copy of it. Beside a step it costs
-// what a snapshot takes of the multiprocessors and of the device's memory, and nothing of the link
-// to the host or of the arena's pages.
+// StateCrc: computes the CRC32C of a model's state on its GPU, without a copy. Run beside a step,
+// it uses multiprocessors and device memory like a snapshot, but neither the link to the host nor
+// the arena's pages.
 #pragma once
 
 #include <memory>
@@ -17,14 +17,14 @@ namespace bench::gpu {
 using ckpt::Result;
 using ckpt::Status;
 
-// Used from one thread. The pieces, memory of `device`, outlive it.
+// Used from one thread. The pieces, in memory of `device`, must outlive it.
 class StateCrc {
  public:
   static Result<std::unique_ptr<StateCrc>> make(std::span<const ckpt_cuda_piece> pieces,
                                                 int device);
 
-  // Queues one pass over all pieces, of the lowest priority, behind what the stream has so far.
-  // `blocks_max`: of threads, that run at a time; 0: as many as fill the device.
+  // Queues one pass over all pieces, with the lowest priority, behind the stream's work so far.
+  // `blocks_max`: thread blocks that run at a time; 0: as many as fill the device.
   Status begin(CUstream_st* stream, unsigned blocks_max);
   // Waits until the pass is done.
   Status finish() { return synchronize(*queue_); }

@@ -71,7 +71,7 @@ class StateSink {
   // and rank. Checks that every byte is present and matches its CRC. kCorrupt if a byte is wrong,
   // kNotFound if a byte is missing.
   Status restore(moetrain::Model& into) { return restore_from({this}, into); }
-  // Restores from the sinks of several ranks; no other thread may use these sinks meanwhile. The
+  // Restores from the sinks of several ranks; no other thread may use them during the call. The
   // sinks of all ranks together hold what a rank of any other number of ranks needs.
   static Status restore_from(const std::vector<StateSink*>& sinks, moetrain::Model& into);
 

@@ -88,9 +88,8 @@ TrainConfig config_for(bool tiny, Precision precision) {
   return config;
 }
 
-// One step, until the device has completed it: the same step each time, from the same weights over
-// the same text. With other text the experts' products have other shapes, and cuBLAS takes long
-// whenever a shape is new.
+// Runs one step until the device has completed it. Always the same step, from the same weights over
+// the same text: other text would give the experts' products new shapes, which cost cuBLAS time.
 Status same_step(Session& session, const RankTraining::BeforeWrite& before_write = {}) {
   session.training->progress().step = 0;
   return session.training->steps(1, before_write);
@@ -184,7 +183,7 @@ Status copy_alone(Session& session) {
 Result<double> seconds_of(Session& session, Status (*call)(Session&)) {
   constexpr int kCalls = 3;
   std::vector<double> seconds;
-  CKPT_TRY(call(session));  // warm
+  CKPT_TRY(call(session));  // warm-up
   for (int i = 0; i < kCalls; ++i) {
     const auto begin = Clock::now();
     CKPT_TRY(call(session));
@@ -254,7 +253,7 @@ void bench_snapshots(const Context& context, const std::shared_ptr<Session>& ses
           tokens_per_second(context, session, times, plain_step));
 }
 
-// Row of one thing that a snapshot does beside a step, done alone.
+// Row of one part of a snapshot, done alone beside a step.
 void bench_part(const Context& context, const std::shared_ptr<Session>& session, const Times& times,
                 const std::string& what, Status (*step)(Session&)) {
   compare(context,

@@ -10,7 +10,7 @@ double step_flops(const moetrain::ModelConfig& config, uint64_t tokens) {
   const double experts =
       config.top_k * static_cast<double>(moetrain::expert_parameter_count(config));
   const double router = hidden * config.experts;
-  // Scores and their sum of values: each token sees half of the sequence, in the mean.
+  // Scores and their weighted sum of values: on average, a token attends to half of the sequence.
   const double seen = (config.seq_len + 1) / 2.0;
   const double scores = 2 * seen * queries;
   const double per_token =

@@ -168,15 +168,15 @@ typedef struct ckpt_cuda_destination {
  * windows than those before; keeps three at most, and its queues, for the next restore
  * (ckpt_cuda_trim). Snapshots may be staged meanwhile.
  * After an error the destinations' bytes are undefined. If the error is the device's own, or that
- * it has not moved for the timeout of `options`, the device may go on writing to them until
- * ckpt_cuda_close; until it has come to rest, further restores fail with CKPT_E_UNAVAILABLE. */
+ * it has not moved for the timeout of `options`, the device may still write to them until
+ * ckpt_cuda_close; until its work has ended, further restores fail with CKPT_E_UNAVAILABLE. */
 CKPT_API ckpt_status ckpt_cuda_restore(ckpt_cuda* cuda, const ckpt_restore_options* options,
                                        const ckpt_cuda_destination* destinations, size_t count,
                                        ckpt_restored* restored, struct CUstream_st* stream);
 
 /* Gives back the device memory that restores have left for the next one, which makes it anew. Waits
  * for all work of the device, as cudaFree does. CKPT_E_UNAVAILABLE while a restore that has failed
- * has not come to rest. */
+ * still uses the device. */
 CKPT_API ckpt_status ckpt_cuda_trim(ckpt_cuda* cuda);
 
 /* GPUDirect Storage. With `direct` of the restore's options, or CKPTD_CUFILE in the environment,

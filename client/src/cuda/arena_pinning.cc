@@ -22,7 +22,7 @@ Result<ArenaPinning::Part> ArenaPinning::Part::pin(MutableByteView bytes) {
 
 ArenaPinning::Part::~Part() {
   if (bytes_.empty()) return;
-  kernels::give_back_when_idle([at = bytes_.data()] { (void)cudaHostUnregister(at); });
+  kernels::release_when_idle([at = bytes_.data()] { (void)cudaHostUnregister(at); });
 }
 
 Result<ArenaPinning> ArenaPinning::pin(MutableByteView arena, const Options& options,
@@ -37,7 +37,7 @@ Result<ArenaPinning> ArenaPinning::pin(MutableByteView arena, const Options& opt
   return pinning;
 }
 
-// Wherever the node is unknown or refused, the arena is pinned all the same.
+// If the node is unknown or refused, the arena is pinned anyway.
 void ArenaPinning::choose_node(int device) {
   const Result<std::string> address = kernels::cuda_bus_id(device);
   if (!address.ok()) return;

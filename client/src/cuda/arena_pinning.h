@@ -1,12 +1,12 @@
 // ArenaPinning: the memory of one arena, pinned for the GPU's copy engines.
 //
-// CUDA pins page by page: a large arena takes seconds. So it is pinned in parts: progress can be
-// told, and an error names the part. CUDA refuses a copy that reaches from one registration into
-// another, so parts end where slabs end, and no copy may cross the end of a part.
+// CUDA pins page by page: a large arena takes seconds. So the arena is pinned in parts: progress
+// can be reported, and an error names the part. CUDA refuses a copy across two registrations, so
+// parts end where slabs end, and no copy may cross the end of a part.
 //
-// Before the first part is pinned, pages that nobody has touched yet are bound to the GPU's NUMA
-// node. Huge pages are not asked for: ckptd detects exchanged pages by the entries of its page
-// table (ckptd/staging/page_guard.h), and Linux drops entries when it joins or splits huge pages.
+// Before the first part is pinned, untouched pages are bound to the GPU's NUMA node. Huge pages are
+// not requested: ckptd detects exchanged pages by the entries of its page table
+// (ckptd/staging/page_guard.h), and Linux drops entries when it joins or splits huge pages.
 #pragma once
 
 #include <cstdint>
@@ -26,19 +26,19 @@ class ArenaPinning {
   struct Options {
     int device = 0;                    // whose NUMA node is preferred
     uint64_t slab_bytes = 0;           // parts end where slabs do; 0: anywhere
-    uint64_t part_bytes = kPartBytes;  // at most; at least a slab all the same
+    uint64_t part_bytes = kPartBytes;  // largest part; a part has at least one slab
   };
   struct Stats {
     uint64_t bytes = 0;    // pinned
-    uint64_t ns = 0;       // that took
+    uint64_t ns = 0;       // time of pinning
     int numa_node = -1;    // of the device; -1: unknown, or the machine has one node
-    bool is_near = false;  // new pages come from that node
+    bool is_near = false;  // new pages come from numa_node
   };
-  // Told before the first part and after each: how many bytes are pinned, and of how many.
+  // Called before the first part and after each part, with the bytes pinned so far and in total.
   using Progress = std::function<void(uint64_t pinned, uint64_t total)>;
 
-  // kResourceExhausted or kUnavailable, with the part and how much was pinned before it. All parts
-  // are unpinned then.
+  // kResourceExhausted or kUnavailable, with the part and the bytes pinned before it. After an
+  // error all parts are unpinned.
   static Result<ArenaPinning> pin(MutableByteView arena, const Options& options,
                                   const Progress& progress);
   ArenaPinning(ArenaPinning&&) noexcept = default;
@@ -46,7 +46,7 @@ class ArenaPinning {
 
   const std::byte* data() const { return arena_.data(); }
   const Stats& stats() const { return stats_; }
-  // Whether a part begins here: a copy into or out of what lies in front must end here.
+  // True if a part begins at `at`: no copy may cross this address.
   bool begins_part(const void* at) const;
 
  private:

@@ -27,9 +27,9 @@ struct ckpt_cuda {
   std::unique_ptr<ckpt::lib::Stager> stager;
   ckpt::lib::CuFileOnDemand cufile;
   std::unique_ptr<ckpt::lib::RestoreBuffers> buffers;  // from the first restore until the next trim
-  std::unique_ptr<ckpt::lib::Restorer> stranded;       // a failed one; the device may still use it
-  ckpt::lib::Restorer::Outcome outcome;                // of the last restore
-  std::string error_text;                              // of the last call
+  std::unique_ptr<ckpt::lib::Restorer> stranded;  // of a failed restore that the device still uses
+  ckpt::lib::Restorer::Outcome outcome;           // of the last restore
+  std::string error_text;                         // of the last call
 };
 
 namespace {
@@ -129,19 +129,19 @@ Status begin_restore(const ckpt_cuda& cuda, const ckpt_restore_options& options,
   return ckpt::ok_status();
 }
 
-Status stranded_at_rest(ckpt_cuda& cuda) {
+Status check_stranded_idle(ckpt_cuda& cuda) {
   if (cuda.stranded == nullptr) return ckpt::ok_status();
-  const Status at_rest = cuda.stranded->come_to_rest(0);
-  if (!at_rest.ok()) {
-    return make_error(ErrorCode::kUnavailable, "an earlier restore has not come to rest: {}",
-                      at_rest.error().message);
+  const Status idle = cuda.stranded->wait_until_idle(0);
+  if (!idle.ok()) {
+    return make_error(ErrorCode::kUnavailable, "an earlier restore still uses the device: {}",
+                      idle.error().message);
   }
   cuda.stranded.reset();
   return ckpt::ok_status();
 }
 
 // Requests windows with files, if they are wanted and can be read.
-Status choose_way(ckpt_cuda& cuda, ckpt_restore_options& options, Restorer::Options& with) {
+Status request_files(ckpt_cuda& cuda, ckpt_restore_options& options, Restorer::Options& with) {
   CKPT_ASSIGN(const ckpt_direct direct, direct_mode(options));
   options.direct = direct;
   options.locate_bytes_max = 0;
@@ -158,7 +158,7 @@ Status choose_way(ckpt_cuda& cuda, ckpt_restore_options& options, Restorer::Opti
 }
 
 // Records the outcome of the restorer, and the reason for not using cuFile.
-void note_way(ckpt_cuda& cuda, const Restorer& restorer, const ckpt_restore* restore) {
+void record_outcome(ckpt_cuda& cuda, const Restorer& restorer, const ckpt_restore* restore) {
   const std::string before = std::move(cuda.outcome.reason);
   cuda.outcome = restorer.outcome();
   const char* refused = ckpt_restore_not_located(restore);
@@ -170,12 +170,12 @@ Status restore_to_device(ckpt_cuda& cuda, const ckpt_restore_options* given,
                          ckpt_restored* restored, CUstream_st* stream) {
   cuda.outcome = {};
   CKPT_TRY(check_not_capturing(stream, "ckpt_cuda_restore"));
-  CKPT_TRY(stranded_at_rest(cuda));
+  CKPT_TRY(check_stranded_idle(cuda));
   ckpt_restore_options options = copy_options(given);
   options.struct_size = sizeof options;
   const uint32_t timeout_ms = options.timeout_ms != 0 ? options.timeout_ms : kTimeoutMs;
   Restorer::Options with{.device = cuda.options.device, .timeout_ms = timeout_ms, .cufile = {}};
-  CKPT_TRY(choose_way(cuda, options, with));
+  CKPT_TRY(request_files(cuda, options, with));
   std::unique_ptr<ckpt_restore, FreeRestore> restore;
   CKPT_TRY(begin_restore(cuda, options, destinations, restore));
   if (cuda.buffers == nullptr) {
@@ -183,9 +183,9 @@ Status restore_to_device(ckpt_cuda& cuda, const ckpt_restore_options* given,
   }
   auto restorer = std::make_unique<Restorer>(cuda.session, cuda.arena, *cuda.buffers, with);
   Status done = guarded([&] { return restorer->run(restore.get(), destinations, stream); });
-  note_way(cuda, *restorer, restore.get());
+  record_outcome(cuda, *restorer, restore.get());
   if (!done.ok()) {
-    if (!restorer->come_to_rest(timeout_ms).ok()) cuda.stranded = std::move(restorer);
+    if (!restorer->wait_until_idle(timeout_ms).ok()) cuda.stranded = std::move(restorer);
     return done;
   }
   cuda.buffers->drop_outgrown();
@@ -285,7 +285,7 @@ ckpt_status ckpt_cuda_last_restore(const ckpt_cuda* cuda, ckpt_cuda_restore_info
 
 ckpt_status ckpt_cuda_trim(ckpt_cuda* cuda) {
   return run(cuda, [&]() -> Status {
-    CKPT_TRY(stranded_at_rest(*cuda));
+    CKPT_TRY(check_stranded_idle(*cuda));
     cuda->buffers.reset();
     return ckpt::ok_status();
   });

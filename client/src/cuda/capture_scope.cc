@@ -9,7 +9,7 @@ namespace ckpt::lib {
 CaptureScope::CaptureScope() : mode_(cudaStreamCaptureModeRelaxed) {
   auto mode = static_cast<cudaStreamCaptureMode>(mode_);
   changed_ = cudaThreadExchangeStreamCaptureMode(&mode) == cudaSuccess;
-  if (!changed_) (void)cudaGetLastError();  // the calls inside the scope will say it
+  if (!changed_) (void)cudaGetLastError();  // the calls inside the scope will report it
   mode_ = static_cast<int>(mode);
 }
 

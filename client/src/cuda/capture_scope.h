@@ -1,7 +1,7 @@
-// CUDA graphs: how the library keeps out of the captures of others.
+// CaptureScope: keeps the library's calls out of the CUDA graph captures of other code.
 //
 // While any thread captures a stream in CUDA's global mode, most calls of CUDA (queries of events,
-// allocations, synchronous copies) fail, whoever makes them, and invalidate that capture.
+// allocations, synchronous copies) fail in every thread, and invalidate that capture.
 #pragma once
 
 #include "formats/base/result.h"
@@ -10,9 +10,9 @@ struct CUstream_st;
 
 namespace ckpt::lib {
 
-// Lets the calling thread make such calls beside a capture as long as it lives
-// (cudaStreamCaptureModeRelaxed); then the thread's mode is again what it was. Every entry of
-// libckpt_cuda, and every thread that it starts, is inside one.
+// Allows the calling thread to make such calls during a capture (cudaStreamCaptureModeRelaxed); the
+// destructor restores the thread's mode. Every entry point of libckpt_cuda, and every thread that
+// it starts, is inside a CaptureScope.
 class CaptureScope {
  public:
   CaptureScope();
@@ -21,13 +21,13 @@ class CaptureScope {
   CaptureScope& operator=(const CaptureScope&) = delete;
 
  private:
-  int mode_;  // cudaStreamCaptureMode: the thread's own, while this lives
+  int mode_;  // cudaStreamCaptureMode that the destructor restores
   bool changed_ = false;
 };
 
 // kFailedPrecondition if `stream` is being captured, or is the default stream while a blocking
-// stream of the device is: `call` would become part of the graph, or invalidate it. The capture
-// stays as it is.
+// stream of the device is: `call` would become part of the graph, or invalidate it. The capture is
+// not affected.
 Status check_not_capturing(CUstream_st* stream, const char* call);
 
 }  // namespace ckpt::lib

@@ -78,7 +78,7 @@ Status CuFile::load(const std::string& library) {
                      find(handle, "cuFileBufDeregister", buf_deregister_) &&
                      find(handle, "cuFileRead", read_);
   if (!whole) return make_error(ErrorCode::kUnavailable, "{}: {}", name, ::dlerror());
-  // The first version closed the driver for everybody in the process.
+  // The first version of the call closed the driver for the whole process.
   find(handle, "cuFileDriverClose_v2", driver_close_);
   return ok_status();
 }

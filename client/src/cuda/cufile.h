@@ -1,9 +1,9 @@
 // CuFile: the library of GPUDirect Storage, opened at run time; files and device memory registered
-// with it. Errors (kUnavailable) say which call could not do what.
+// with it. Errors (kUnavailable) name the call that failed and the reason.
 //
-// The library is never unloaded: it has threads of its own. Nor may its calls be trusted to return:
-// its driver, opened where the CUDA driver is missing, spins for ever (seen with 1.20). So that one
-// runs in a thread that can be left behind.
+// The library is never unloaded: it has threads of its own. Its calls may also not return: its
+// driver, opened without the CUDA driver, spins forever (seen with 1.20). So the driver is opened
+// in a thread that can be abandoned.
 #pragma once
 
 #include <cstdint>
@@ -26,11 +26,11 @@ class CuFile : public std::enable_shared_from_this<CuFile> {
     uint32_t timeout_ms = 0;  // for the driver
   };
   static Result<std::shared_ptr<CuFile>> open(const Options& options);
-  ~CuFile();  // files and buffers have gone before
+  ~CuFile();  // after all files and buffers
   CuFile(const CuFile&) = delete;
   CuFile& operator=(const CuFile&) = delete;
 
-  // An open file, by a descriptor of its own. Any thread may read through it.
+  // An open file, with its own descriptor. Any thread may read through it.
   class File {
    public:
     ~File();
@@ -45,10 +45,10 @@ class CuFile : public std::enable_shared_from_this<CuFile> {
     const base::UniqueFd fd_;
     cufile::Handle handle_ = nullptr;
   };
-  // `fd` was opened with O_DIRECT; it stays the caller's.
+  // `fd` was opened with O_DIRECT; the caller keeps ownership.
   Result<std::shared_ptr<File>> add_file(int fd);
 
-  // Device memory that is read into; it has to outlive this.
+  // Device memory for reads; it must outlive this object.
   class Buffer {
    public:
     Buffer() = default;
@@ -69,13 +69,13 @@ class CuFile : public std::enable_shared_from_this<CuFile> {
   };
   Result<Buffer> add_buffer(std::byte* base, uint64_t bytes);
 
-  // Reads [file_offset, file_offset + bytes) to base + at; waits until it is there. All three are
-  // multiples of a block. Fewer bytes: the file ends there. kIo: the disk's error, of this place of
-  // the file; anything else is the library's.
+  // Reads [file_offset, file_offset + bytes) to base + at, and waits. All three are multiples of a
+  // block. Fewer bytes: the file ends there. kIo: the disk's error at this place of the file; any
+  // other error is the library's.
   static Result<uint64_t> read(const File& file, std::byte* base, uint64_t bytes,
                                uint64_t file_offset, uint64_t at);
 
-  // The system gave no thread to call the library from.
+  // The system could not create a thread to call the library from.
   static Error no_thread(const std::system_error& error);
 
  private:

@@ -66,7 +66,7 @@ Result<bool> check_reachable(int device, UnitId unit, uint64_t offset, const voi
   };
   if (data == nullptr) return refused("data is NULL");
   bool is_device = true;
-  // An allocation that ends in the middle is seen by its last byte.
+  // The last byte, too: the allocation may end within the piece.
   for (const uint64_t at : {uint64_t{0}, length - 1}) {
     CKPT_ASSIGN(const cudaPointerAttributes found,
                 attributes_of(static_cast<const std::byte*>(data) + at));

@@ -62,7 +62,7 @@ class StagingMemory {
   }
   // Precondition: fits(size); table_bytes is a multiple of 16.
   Part take(const StagingSize& size);
-  void give_back() { used_ = {}; }
+  void release_parts() { used_ = {}; }
 
  private:
   StagingMemory() = default;

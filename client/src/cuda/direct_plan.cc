@@ -12,7 +12,7 @@ uint64_t end_of(const ckpt_restore_fragment& fragment) {
   return fragment.file_offset + fragment.length;
 }
 
-// [begin, end) of the file, cut.
+// Appends reads of [begin, end) of the file, none larger than read_bytes_max.
 void add_reads(uint64_t begin, uint64_t end, uint64_t at, uint64_t read_bytes_max,
                std::vector<DirectRead>& reads) {
   for (uint64_t from = begin; from < end; from += read_bytes_max) {
@@ -25,9 +25,9 @@ void add_reads(uint64_t begin, uint64_t end, uint64_t at, uint64_t read_bytes_ma
 DirectPlan plan_direct(std::span<const ckpt_restore_fragment> fragments, uint64_t read_bytes_max) {
   DirectPlan plan;
   plan.fragment_at.reserve(fragments.size());
-  uint64_t begin = 0;  // of the stretch of blocks that grows, and its end
+  uint64_t begin = 0;  // current run of blocks: [begin, end) of the file
   uint64_t end = 0;
-  uint64_t at = 0;  // where it begins in the scratch
+  uint64_t at = 0;  // start of the run in the scratch
   for (const ckpt_restore_fragment& fragment : fragments) {
     const uint64_t first = base::align_down(fragment.file_offset, kBlockBytes);
     if (first > end || plan.fragment_at.empty()) {
@@ -78,7 +78,7 @@ ScatterPlan plan_scatter(const DirectPlan& plan, std::span<const ckpt_restore_fr
       ++scatter.ranges;
     };
     begin_in(0);
-    std::vector<uint64_t> ends{0};  // of the last part in each call that has the fragment
+    std::vector<uint64_t> ends{0};  // by call with this fragment: end of its last part
     for (const ckpt_restore_piece& part : parts) {
       size_t index = 0;
       while (index < ends.size() && ends[index] > part.at) ++index;

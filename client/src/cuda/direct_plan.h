@@ -1,5 +1,5 @@
 // DirectPlan: how the fragments of a window with a file get into device memory, and from there to
-// where they are wanted. Pure.
+// their destinations. Pure.
 //
 //   file      ....[  A  ][ B ]..............[      C      ]...      fragments, anywhere
 //   reads     |blocks of A, B|          |    blocks of C    |       whole blocks, each once
@@ -18,7 +18,7 @@
 
 namespace ckpt::lib {
 
-// All of it multiples of a block.
+// All members are multiples of a block.
 struct DirectRead {
   uint64_t file_offset = 0;
   uint64_t bytes = 0;
@@ -32,16 +32,16 @@ struct DirectPlan {
   std::vector<uint64_t> fragment_at;  // in the scratch, of each fragment
 };
 
-// The fragments are ascending and apart. No read is larger than read_bytes_max, which is a multiple
-// of a block; where one is cut, several can be under way.
+// The fragments are ascending and disjoint. No read is larger than read_bytes_max, a multiple of a
+// block: parts of a large read can run concurrently.
 DirectPlan plan_direct(std::span<const ckpt_restore_fragment> fragments, uint64_t read_bytes_max);
 
-// Which fragments lack bytes: read i brought got[i] of its bytes, from its begin on.
+// Which fragments lack bytes. Read i returned its first got[i] bytes.
 std::vector<bool> incomplete_fragments(const DirectPlan& plan,
                                        std::span<const ckpt_restore_fragment> fragments,
                                        std::span<const uint64_t> got);
 
-// Calls of kernels::unpack on the scratch, as few as can be; their numbers are those of the
+// Calls of kernels::unpack on the scratch, as few as possible; their numbers are those of the
 // fragments. Fragments that are left out are neither checked nor scattered.
 struct ScatterPlan {
   std::vector<UnpackCall> calls;

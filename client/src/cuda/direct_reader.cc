@@ -14,7 +14,7 @@ constexpr size_t kThreads = 4;
 }  // namespace
 
 DirectReader::~DirectReader() {
-  (void)stop_and_look_if_idle();
+  (void)cancel_and_check_idle();
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -35,13 +35,14 @@ std::shared_ptr<DirectReader::Job> DirectReader::start(std::shared_ptr<CuFile::F
   try {
     while (threads_.size() < kThreads) threads_.emplace_back([this] { serve(); });
   } catch (const std::system_error& error) {
-    if (threads_.empty()) give_up(*job, CuFile::no_thread(error));  // fewer threads are only slower
+    if (threads_.empty())
+      fail_job(*job, CuFile::no_thread(error));  // fewer threads are only slower
   }
   return job;
 }
 
 // Ends the job with an error. Precondition: no thread reads.
-void DirectReader::give_up(Job& job, Error why) {
+void DirectReader::fail_job(Job& job, Error why) {
   const std::lock_guard lock(mutex_);
   queue_.clear();
   job.left = 0;
@@ -58,7 +59,7 @@ uint64_t DirectReader::reads_done() {
   return done_;
 }
 
-bool DirectReader::stop_and_look_if_idle() {
+bool DirectReader::cancel_and_check_idle() {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
   queue_.clear();

@@ -1,9 +1,9 @@
-// DirectReader: threads that read a window's blocks with cuFile, whose only read that works in
-// every version blocks until the bytes are there. The threads live as long as one restore, so
-// the library has no threads at any other time.
+// DirectReader: threads that read a window's blocks with cuFile. The only cuFile read that works in
+// every version blocks until the bytes are there. The threads live as long as one restore, so the
+// library has no threads at any other time.
 //
-// Used from one thread. The destructor waits for reads in progress, without a bound: their target
-// memory must stay until then. is_idle() tells beforehand.
+// Used from one thread. The destructor waits for reads in progress, without a timeout: their target
+// memory must stay until then. cancel_and_check_idle() tells beforehand whether it would wait.
 #pragma once
 
 #include <condition_variable>
@@ -44,11 +44,11 @@ class DirectReader {
   // Number of ended reads, of all jobs: grows while there is progress.
   uint64_t reads_done();
   // Cancels reads that have not begun. True if no read is in progress.
-  bool stop_and_look_if_idle();
+  bool cancel_and_check_idle();
 
  private:
   void serve();
-  void give_up(Job& job, Error why);
+  void fail_job(Job& job, Error why);
   void take(Job& job, size_t index, const Result<uint64_t>& bytes);
 
   const int device_;

@@ -11,7 +11,7 @@ Result<kernels::CudaEvent> EventPool::take() {
     spare_.pop_back();
     return event;
   }
-  // All of them will be spare one day, and to say so must not fail.
+  // Reserve room for every event: release() must not fail.
   if (spare_.capacity() <= made_) spare_.reserve(2 * made_ + 1);
   kernels::CudaEvent event;
   CKPT_TRY(event.make());
@@ -19,11 +19,11 @@ Result<kernels::CudaEvent> EventPool::take() {
   return event;
 }
 
-void EventPool::give_back(kernels::CudaEvent event) { spare_.push_back(std::move(event)); }
+void EventPool::release(kernels::CudaEvent event) { spare_.push_back(std::move(event)); }
 
 Status Drains::hold_for_slots(size_t count, CUstream_st* stream) const {
   if (taken_ + count <= freed_ + slots_) return ok_status();
-  // Slots become free one after the other: the chunk that has the last of them is waited for.
+  // Slots become free in order: wait for the chunk that has the last of them.
   const uint64_t wanted = taken_ + count - slots_;
   const auto last = std::partition_point(open_.begin(), open_.end(),
                                          [&](const Open& one) { return one.taken < wanted; });
@@ -41,7 +41,7 @@ Status Drains::add(CUstream_st* stream, bool in_slot) {
   return open_.back().drained.record(stream);
 }
 
-Status Drains::look() {
+Status Drains::poll() {
   while (!open_.empty()) {
     CKPT_ASSIGN(const bool here, open_.front().drained.happened());
     if (!here) break;  // the stream is in order
@@ -56,7 +56,7 @@ void Drains::forget() {
 
 void Drains::pop() {
   freed_ = open_.front().taken;
-  events_.give_back(std::move(open_.front().drained));
+  events_.release(std::move(open_.front().drained));
   open_.pop_front();
   ++drained_;
 }

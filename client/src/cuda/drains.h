@@ -1,12 +1,12 @@
-// Drains: the chunks that the device was asked to drain, in their order, and the slots of the
-// gather buffer that they keep until they are.
+// Drains: the chunks queued for draining, in order, and the slots of the gather buffer that they
+// occupy until they are drained.
 //
 //   number   0   1   2   3   4   5   6   7       0, 1: drained, their slots are free
 //   slot     0   1   -   2   -   3   0   1       2 and 4 are direct and have none
 //            drained | open                      6 waits for 0, 7 for 1
 //
-// Slots are taken in a ring, whosever chunk it is. A slot is free when the chunk that had it has
-// been drained.
+// Slots are allocated as a ring, across snapshots. A slot is free when its last chunk has been
+// drained.
 #pragma once
 
 #include <cstdint>
@@ -17,39 +17,39 @@
 
 namespace ckpt::lib {
 
-// Events to be used again. They are never destroyed before the pool is.
+// Recycled events. An event lives as long as the pool.
 class EventPool {
  public:
   Result<kernels::CudaEvent> take();
-  void give_back(kernels::CudaEvent event);
+  void release(kernels::CudaEvent event);
 
  private:
-  std::vector<kernels::CudaEvent> spare_;  // has room for all there are
+  std::vector<kernels::CudaEvent> spare_;  // has room for all events
   size_t made_ = 0;
 };
 
 class Drains {
  public:
-  // `slots`: of the gather buffer, whose chunks one stream drains. `events` outlives this.
+  // `slots`: number of slots in the gather buffer. One stream drains them. `events` outlives this.
   Drains(EventPool& events, size_t slots) : events_(events), slots_(slots) {}
 
   size_t slots() const { return slots_; }
-  // How many chunks have been drained since the beginning, and the number of the next to be queued.
+  // Number of chunks drained so far, and the number of the next chunk to be queued.
   uint64_t drained() const { return drained_; }
   uint64_t next() const { return drained_ + open_.size(); }
   size_t open() const { return open_.size(); }
-  // The slot of the next chunk that has one.
+  // Slot of the next chunk that needs one.
   size_t next_slot() const { return static_cast<size_t>(taken_ % slots_); }
 
-  // The stream goes on when the next `count` slots are free; at most slots().
+  // Makes the stream wait until the next `count` slots are free; at most slots().
   Status hold_for_slots(size_t count, CUstream_st* stream) const;
-  // The stream goes on when that chunk, which has been queued, is drained.
+  // Makes the stream wait until that chunk, already queued, is drained.
   Status hold_for(uint64_t number, CUstream_st* stream) const;
-  // The next chunk is drained when what is queued on the stream by now is done.
+  // Adds a chunk: it is drained when the work queued on the stream so far is done.
   Status add(CUstream_st* stream, bool in_slot);
-  // Counts what has been drained meanwhile. The error of whatever has failed on the device.
-  Status look();
-  // The device does nothing of what it was asked to do any more.
+  // Counts chunks drained since the last call. Returns any error of the device's earlier work.
+  Status poll();
+  // Drops all open chunks. Precondition: the device no longer works on them.
   void forget();
 
  private:

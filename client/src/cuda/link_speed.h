@@ -1,4 +1,4 @@
-// How fast the link between host and device is, and what the stager makes of that.
+// Speed of the link between host and device, and the chunk size that the stager derives from it.
 #pragma once
 
 #include <cstddef>
@@ -10,15 +10,16 @@
 
 namespace ckpt::lib {
 
-// Bytes per second of a copy from pinned memory to the device, which is about as fast as one back.
-// Some milliseconds; overwrites the device's memory, at most as many bytes as there are of both.
+// Measures a copy from pinned memory to the device in bytes per second; the other direction is
+// about as fast. Takes some milliseconds and overwrites device memory, at most the smaller of both
+// sizes.
 Result<double> measure_link(kernels::CudaQueue& queue, std::byte* device, uint64_t device_bytes,
                             ByteView pinned);
 
-// How much the stager drains at a time: 16 MiB, since whatever the trainer copies meanwhile waits
-// for one chunk (0.3 ms at 55 GB/s). Between two chunks the copy engine stands still for some
-// microseconds. So on a link that moves a chunk in less than 150 us it is twice as much, or more;
-// at most a quarter of the gather buffer.
+// Chunk size of the stager: 16 MiB, since a copy of the trainer waits for one chunk (0.3 ms at 55
+// GB/s). The copy engine is idle for some microseconds between two chunks. So on a link that moves
+// a chunk in less than 150 us, the size is doubled until it takes that long; at most a quarter of
+// the gather buffer.
 uint64_t chunk_bytes_for(double bytes_per_second, uint64_t gather_bytes);
 
 }  // namespace ckpt::lib

@@ -19,7 +19,7 @@ constexpr size_t kBitsOfAWord = sizeof(uint64_t) * CHAR_BIT;
 constexpr size_t kNodesMax = 1024;  // of Linux
 using NodeMask = std::array<uint64_t, kNodesMax / kBitsOfAWord>;
 
-// mbind(2), which the C library leaves to libnuma. One more than the number of bits, since the
+// mbind(2), which the C library leaves to libnuma. Passes one bit more than there are, since the
 // kernel subtracts one.
 bool mbind(MutableByteView memory, int mode, const NodeMask& nodes) {
   return ::syscall(SYS_mbind, memory.data(), memory.size(), mode, nodes.data(), kNodesMax + 1, 0) ==

@@ -8,15 +8,14 @@
 
 namespace ckpt::lib {
 
-// The node of the PCI device with this address ("0000:C1:00.0", any case), as Linux tells in the
-// folder `devices`. -1: the machine has one node, or nobody knows.
+// NUMA node of the PCI device with this address ("0000:C1:00.0", any case), read from the folder
+// `devices`. -1: the machine has one node, or the node is unknown.
 int numa_node_of_pci_device(const std::string& address,
                             const std::string& devices = "/sys/bus/pci/devices");
 
-// Pages of `memory` that are touched from here on come from `node` while it has free ones,
-// whichever process touches them if the memory is shared. Pages that are there already stay where
-// they are. `memory` begins on a page. False: the system refuses, as containers without
-// CAP_SYS_NICE may.
+// Pages of `memory` touched from now on come from `node` while it has free ones, whichever process
+// touches them if the memory is shared. Existing pages do not move. `memory` begins on a page.
+// False: the system refuses, as in containers without CAP_SYS_NICE.
 bool prefer_numa_node(MutableByteView memory, int node);
 
 }  // namespace ckpt::lib

@@ -6,7 +6,7 @@ namespace ckpt::lib {
 
 namespace {
 
-// Twice as large at least, so that there are never many; what was there is kept.
+// Grows to at least twice the size, so that there are few outgrown arrays, and keeps the old array.
 template <typename Array>
 Status grow(Array& array, size_t size, std::vector<Array>& outgrown) {
   if (array.size() >= size) return ok_status();

@@ -1,5 +1,5 @@
 // RestoreBuffers: the queues and the memory of restores into device memory, kept from one restore
-// to the next. Making them takes milliseconds, and to free device memory stops the whole device.
+// to the next. Creating them takes milliseconds, and freeing device memory stops the whole device.
 //
 // One restore uses them at a time.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace ckpt::lib {
 
-// Memory of the device and as much pinned memory of the host, that are copies of one another.
+// Memory of the device, and pinned host memory of the same size that mirrors it.
 template <typename T>
 struct MirroredArray {
   kernels::DeviceArray<T> device;
@@ -32,32 +32,32 @@ struct MirroredArray {
   size_t size() const { return host.size(); }
 };
 
-// How much a slot must have room for.
+// Required capacity of a slot.
 struct RestoreSlotSize {
   uint64_t bytes = 0;      // of a window
   size_t table_bytes = 0;  // of its unpacks
   size_t crcs = 0;
 };
 
-// Takes one window at a time.
+// Buffers of one window.
 class RestoreSlot {
  public:
   kernels::DeviceArray<std::byte> memory;
   MirroredArray<std::byte> tables;
-  MirroredArray<uint32_t> crc;  // of each piece, and the number of those that are wrong
+  MirroredArray<uint32_t> crc;  // one per range, and the number of mismatches
   CuFile::Buffer registered;    // `memory`, once cuFile reads into it
   kernels::CudaEvent copied;
   kernels::CudaEvent unpacked;
 
   Status make_events();
-  // Grows what is too small. Nothing uses the slot now. `bytes_max`: the size that no window
-  // exceeds, or 0.
+  // Grows members that are too small. Precondition: nothing uses the slot. `bytes_max`: the size
+  // that no window exceeds, or 0.
   Status fit(const RestoreSlotSize& size, uint64_t bytes_max);
-  // Frees the memory that it grew out of.
+  // Frees outgrown memory.
   void drop_outgrown() { outgrown_ = {}; }
 
  private:
-  // Stays until the restore has ended: to free device memory would wait for the other slots' work.
+  // Kept until the restore has ended: freeing device memory would wait for the other slots' work.
   struct Outgrown {
     std::vector<kernels::DeviceArray<std::byte>> memory;
     std::vector<MirroredArray<std::byte>> tables;
@@ -68,17 +68,17 @@ class RestoreSlot {
 
 class RestoreBuffers {
  public:
-  // A third, so that a copy is queued behind the one that runs while the window before is unpacked.
+  // Three: one window is unpacked and one is copied while the next copy is queued.
   static constexpr size_t kSlots = 3;
 
-  // timeout_ms: of what waits for the device when this ends.
+  // timeout_ms: limit of the destructor's waits for the device.
   static Result<std::unique_ptr<RestoreBuffers>> make(int device, uint32_t timeout_ms);
 
   kernels::CudaQueue& copy() { return *copy_; }
   kernels::CudaQueue& unpack() { return *unpack_; }
   kernels::CudaEvent& begun() { return begun_; }
   RestoreSlot& slot(size_t number) { return slots_[number % kSlots]; }
-  // After a restore: the slots keep what they have grown to, and no more.
+  // Call after a restore: frees all outgrown memory.
   void drop_outgrown();
 
  private:
@@ -87,7 +87,7 @@ class RestoreBuffers {
 
   kernels::CudaEvent begun_;
   std::array<RestoreSlot, kSlots> slots_;
-  // Behind what their work uses, so that they end, and wait for it, before.
+  // Declared after the memory: the queues are destroyed first, and wait for their work.
   std::unique_ptr<kernels::CudaQueue> copy_;
   std::unique_ptr<kernels::CudaQueue> unpack_;
 };

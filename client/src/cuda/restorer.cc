@@ -187,18 +187,18 @@ void Restorer::compare(ckpt_restore* restore, Flight& flight) {
   if (flight.direct) answer_direct(restore, flight);
 }
 
-Status Restorer::come_to_rest(uint32_t timeout_ms) {
+Status Restorer::wait_until_idle(uint32_t timeout_ms) {
   const Deadline deadline = Deadline::after_ms(timeout_ms);
   kernels::Backoff backoff;
-  while (reader_ && !reader_->stop_and_look_if_idle()) {
+  while (reader_ && !reader_->cancel_and_check_idle()) {
     if (deadline.expired()) {
       return make_error(ErrorCode::kDeadlineExceeded, "cuFileRead has not returned within {} ms",
                         timeout_ms);
     }
     backoff.pause();
   }
-  CKPT_TRY(kernels::come_to_rest(buffers_.copy(), timeout_ms));
-  return kernels::come_to_rest(buffers_.unpack(), timeout_ms);
+  CKPT_TRY(kernels::wait_until_idle(buffers_.copy(), timeout_ms));
+  return kernels::wait_until_idle(buffers_.unpack(), timeout_ms);
 }
 
 }  // namespace ckpt::lib

@@ -16,8 +16,8 @@
 // in the order in which they came, not in which their bytes arrived: a later window may bring
 // another version of the same bytes.
 //
-// Used from the session's thread. After a failure, the device may still be writing: its targets
-// must stay until come_to_rest() has succeeded, or this object is destroyed.
+// Used from the session's thread. After a failure the device may still be writing: the destinations
+// must stay until wait_until_idle() has succeeded, or this object is destroyed.
 #pragma once
 
 #include <ckpt/ckpt_cuda.h>
@@ -49,7 +49,7 @@ class Restorer {
     std::shared_ptr<CuFile> cufile;  // null: no window has a file
     bool cufile_required = false;    // if cuFile fails, the restore fails
   };
-  // Sources of the bytes; bytes that came twice count twice.
+  // Sources of the bytes. Bytes that were delivered twice count twice.
   struct Outcome {
     uint64_t bytes_arena = 0;
     uint64_t bytes_direct = 0;
@@ -66,7 +66,7 @@ class Restorer {
   // on `stream`. On success, every byte is in place and checked.
   Status run(ckpt_restore* restore, std::span<const ckpt_cuda_destination> destinations,
              CUstream_st* stream);
-  Status come_to_rest(uint32_t timeout_ms);
+  Status wait_until_idle(uint32_t timeout_ms);
   const Outcome& outcome() const { return outcome_; }
 
  private:
@@ -83,7 +83,7 @@ class Restorer {
     std::shared_ptr<DirectReader::Job> job;
     std::vector<bool> failed;  // of the fragments
     std::string reason;        // reason of the first failed fragment
-    bool given_up = false;     // the window counts as unread; request no more windows with files
+    bool abandoned = false;    // the window counts as unread; request no more windows with files
   };
   struct Flight {
     uint64_t window = 0;
@@ -111,7 +111,7 @@ class Restorer {
   Status launch_direct(ckpt_restore* restore, const ckpt_restore_window& window);
   Status prepare_direct(Flight& flight, const ckpt_restore_located& located);
   Status take_read(Flight& flight, std::span<const ckpt_cuda_destination> destinations);
-  Status give_up(Direct& direct, const Error& why);
+  Status abandon_cufile(Direct& direct, const Error& why);
   void answer_direct(ckpt_restore* restore, const Flight& flight);
 
   ckpt_session* const session_;
@@ -123,7 +123,7 @@ class Restorer {
   Outcome outcome_;
   std::shared_ptr<CuFile::File> file_;  // of the last read segment
   uint64_t file_segment_ = 0;
-  uint64_t reads_done_ = 0;  // as of the last look
+  uint64_t reads_done_ = 0;  // as of the last poll
   std::optional<DirectReader> reader_;
 };
 

@@ -24,10 +24,10 @@ Status Restorer::launch_direct(ckpt_restore* restore, const ckpt_restore_window&
   direct.fragments.assign(located.fragments, located.fragments + located.fragment_count);
   direct.failed.assign(direct.fragments.size(), false);
   if (!outcome_.reason.empty()) {
-    direct.given_up = true;  // the window was sent before cuFile was abandoned
+    direct.abandoned = true;  // the window was sent before cuFile was abandoned
   } else if (Status ready = prepare_direct(flight, located); !ready.ok()) {
     if (ready.error().code != ErrorCode::kUnavailable) return ready;
-    CKPT_TRY(give_up(direct, ready.error()));
+    CKPT_TRY(abandon_cufile(direct, ready.error()));
   } else {
     direct.job = reader_->start(file_, flight.slot->memory.data(), direct.plan.reads);
   }
@@ -59,9 +59,9 @@ Status Restorer::prepare_direct(Flight& flight, const ckpt_restore_located& loca
 }
 
 // Continues the restore without cuFile, unless cuFile is required.
-Status Restorer::give_up(Direct& direct, const Error& why) {
+Status Restorer::abandon_cufile(Direct& direct, const Error& why) {
   if (options_.cufile_required) return why;
-  direct.given_up = true;
+  direct.abandoned = true;
   outcome_.reason = why.message;
   return ok_status();
 }
@@ -70,9 +70,9 @@ Status Restorer::give_up(Direct& direct, const Error& why) {
 Status Restorer::take_read(Flight& flight, std::span<const ckpt_cuda_destination> destinations) {
   Direct& direct = *flight.direct;
   if (direct.job != nullptr && direct.job->cufile_error) {
-    CKPT_TRY(give_up(direct, *direct.job->cufile_error));
+    CKPT_TRY(abandon_cufile(direct, *direct.job->cufile_error));
   }
-  if (direct.given_up) return ok_status();
+  if (direct.abandoned) return ok_status();
   direct.failed = incomplete_fragments(direct.plan, direct.fragments, direct.job->got);
   direct.reason = direct.job->read_error ? direct.job->read_error->message : "the file ends there";
   ScatterPlan scatter =
@@ -86,7 +86,7 @@ Status Restorer::take_read(Flight& flight, std::span<const ckpt_cuda_destination
 // Tells the session which fragments have failed. Precondition: all checks are done.
 void Restorer::answer_direct(ckpt_restore* restore, const Flight& flight) {
   const Direct& direct = *flight.direct;
-  if (direct.given_up) {
+  if (direct.abandoned) {
     return ckpt_restore_failed(restore, flight.window, CKPT_ALL_FRAGMENTS, outcome_.reason.c_str());
   }
   const std::vector<bool> unread =

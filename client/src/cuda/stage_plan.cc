@@ -26,8 +26,8 @@ StageGroup next_group(std::span<const StageChunk> ready, size_t groups, size_t s
 
 uint64_t StagePlan::room() const {
   if (!is_open_) return chunk_bytes_;
-  // A fragment starts on a block at the latest. Only a chunk that begins between two blocks needs
-  // one more: room that is a block too small cuts crumbs off tensors, which have to be gathered.
+  // Assumes that a fragment starts on the next block. A chunk that does not begin on a block needs
+  // one block more: too little room would cut small remainders off tensors, which must be gathered.
   const StageChunk& chunk = chunks_.back();
   const bool begins_block = reinterpret_cast<uintptr_t>(chunk.to) % kBlockBytes == 0;
   const uint64_t used = base::align_up(chunk.bytes, kBlockBytes) + (begins_block ? 0 : kBlockBytes);
@@ -51,7 +51,7 @@ void StagePlan::add(const StagedPlace& place, std::span<const DeviceBytes> sourc
   bytes_ += place.to.size();
   parts_before_.push_back(parts_);
   uint64_t at = offset_in(chunk);
-  bool goes_on = false;  // the source before is of the same range
+  bool continues = false;  // the source extends the range of the previous source
   for (const DeviceBytes& source : sources) {
     if (source.bytes == 0) continue;
     const bool is_direct =
@@ -61,9 +61,9 @@ void StagePlan::add(const StagedPlace& place, std::span<const DeviceBytes> sourc
       add_direct(chunk, at, source);
     } else {
       add_gathered(chunk, at, source);
-      parts_.gathered += goes_on ? 0 : 1;
+      parts_.gathered += continues ? 0 : 1;
     }
-    goes_on = !is_direct;
+    continues = !is_direct;
     at += source.bytes;
   }
   sources_end_.push_back(sources_.size());
@@ -83,7 +83,7 @@ void StagePlan::add_direct(StageChunk& chunk, uint64_t at, const DeviceBytes& so
   ++parts_.direct;
 }
 
-// The copy before is gone on with, over a gap, too, if it is one out of the slot.
+// Extends the previous copy, also across a gap, if that copy is out of the slot.
 void StagePlan::add_gathered(StageChunk& chunk, uint64_t at, const DeviceBytes& source) {
   const bool is_first = chunk.copies_end == 0;
   chunk.in_slot = true;
@@ -117,19 +117,19 @@ void StagePlan::list(size_t first, size_t end, PackLists& lists) const {
     const StageChunk& chunk = chunks_[i];
     for (size_t place = first_place(i); place < chunk.places_end; ++place) {
       uint64_t at = slot + static_cast<uint64_t>(places_[place].to.data() - chunk.to);
-      bool goes_on = false;  // the source before is of the same range
+      bool continues = false;  // the source extends the range of the previous source
       for (size_t j = first_source(place); j < sources_end_[place]; ++j) {
         const DeviceBytes& memory = sources_[j].memory;
         if (sources_[j].is_direct) {
           lists.runs.push_back({memory.from, memory.bytes});
           lists.run_bytes += memory.bytes;
         } else {
-          if (!goes_on) lists.ranges.push_back({at, 0});
+          if (!continues) lists.ranges.push_back({at, 0});
           lists.ranges.back().bytes += memory.bytes;
           lists.range_bytes += memory.bytes;
           lists.pieces.push_back({memory.from, at, memory.bytes});
         }
-        goes_on = !sources_[j].is_direct;
+        continues = !sources_[j].is_direct;
         at += memory.bytes;
       }
     }

@@ -107,7 +107,7 @@ class StagePlan {
   void add(const StagedPlace& place, std::span<const DeviceBytes> sources);
   // Closes the last chunk: the next place begins another chunk.
   void close() { is_open_ = false; }
-  // Number of closed chunks, which do not change any more.
+  // Number of closed chunks. Closed chunks do not change.
   size_t ready() const { return chunks_.size() - (is_open_ ? 1 : 0); }
 
   const std::vector<StageChunk>& chunks() const { return chunks_; }

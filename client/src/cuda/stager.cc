@@ -56,7 +56,7 @@ Status Stager::await_chunk(const Deadline& deadline) {
   const uint64_t drained = drains_->drained();
   const size_t open = staging_.size();
   for (kernels::Backoff backoff;; backoff.pause()) {
-    CKPT_TRY(take_all());
+    CKPT_TRY(hand_over_all());
     if (drains_->drained() != drained || staging_.size() != open) return ok_status();
     if (deadline.expired()) {
       const Staging& oldest = staging_.front();
@@ -147,7 +147,7 @@ Status Stager::stage_pieces(Staging& staging, std::span<const ckpt_cuda_piece> p
 }
 
 // Returns the places of a snapshot that has failed or will fail.
-void Stager::give_back(const Staging& staging, size_t first_chunk) {
+void Stager::return_places(const Staging& staging, size_t first_chunk) {
   const std::vector<StagedPlace>& places = staging.plan.places();
   for (size_t i = staging.plan.first_place(first_chunk); i < places.size(); ++i) {
     (void)ckpt_snapshot_filled(staging.snapshot, places[i].id, 0);
@@ -158,14 +158,14 @@ Status Stager::stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piece> p
                      cudaStream_t stream) {
   Status staged;
   try {
-    staged = take_news();  // arrived chunks free slabs
+    staged = poll_or_fail_all();  // arrived chunks free slabs
     if (staged.ok()) staged = queue_more({});
     if (staged.ok()) staged = try_stage(snapshot, pieces, stream);
   } catch (const std::bad_alloc&) {
     staged = Error{ErrorCode::kResourceExhausted, kOutOfMemory};
   }
   if (failed_) staged = fail_all(Error(*failed_));
-  if (!staged.ok()) give_up(snapshot, staged.error());
+  if (!staged.ok()) abort_staging(snapshot, staged.error());
   return staged;
 }
 
@@ -188,7 +188,7 @@ Status Stager::try_stage(ckpt_snapshot* snapshot, std::span<const ckpt_cuda_piec
 
 // Aborts the snapshot being staged, after a failure of its own. Waits for its queued work, since
 // the caller may free the handle after this returns.
-void Stager::give_up(ckpt_snapshot* snapshot, const Error& error) {
+void Stager::abort_staging(ckpt_snapshot* snapshot, const Error& error) {
   (void)ckpt_snapshot_abort(snapshot, error.message.c_str());
   if (staging_.empty() || staging_.back().complete) return;  // not begun, or all have failed
   Staging& staging = staging_.back();
@@ -200,7 +200,7 @@ void Stager::give_up(ckpt_snapshot* snapshot, const Error& error) {
       return;
     }
   }
-  give_back(staging, staging.arrived);
+  return_places(staging, staging.arrived);
   reuse(staging);
   staging_.pop_back();
 }
@@ -209,17 +209,17 @@ void Stager::give_up(ckpt_snapshot* snapshot, const Error& error) {
 // trusted.
 Status Stager::fail_all(const Error& error) {
   failed_.reset();
-  bool at_rest = true;
+  bool idle = true;
   for (kernels::CudaQueue* queue : {gather_.get(), drain_.get()}) {
-    at_rest = come_to_rest(*queue, options_.timeout_ms).ok() && at_rest;
+    idle = wait_until_idle(*queue, options_.timeout_ms).ok() && idle;
   }
   for (Staging& staging : staging_) {
     (void)ckpt_snapshot_abort(staging.snapshot, error.message.c_str());
-    if (!at_rest) continue;
-    give_back(staging, staging.arrived);
+    if (!idle) continue;
+    return_places(staging, staging.arrived);
     reuse(staging);
   }
-  if (!at_rest) {
+  if (!idle) {
     stranded_.splice(stranded_.end(), staging_);
     return error;
   }
@@ -230,10 +230,10 @@ Status Stager::fail_all(const Error& error) {
 
 // Recycles the staging's memory and events, once the device is done with them.
 void Stager::reuse(Staging& staging) {
-  for (const auto& memory : staging.memory) memory->give_back();
+  for (const auto& memory : staging.memory) memory->release_parts();
   spare_.splice(spare_.end(), staging.memory);
   // A recycled event is safe: a device-side wait keeps the point that was recorded at the time.
-  for (Group& group : staging.groups) events_.give_back(std::move(group.gathered));
+  for (Group& group : staging.groups) events_.release(std::move(group.gathered));
 }
 
 Status Stager::wait_gathered(uint32_t unit, cudaStream_t stream) {
@@ -266,7 +266,7 @@ Status Stager::wait_gathered(uint32_t unit, cudaStream_t stream) {
 }
 
 // Hands over everything that has arrived, of all snapshots.
-Status Stager::take_all() {
+Status Stager::hand_over_all() {
   if (staging_.empty()) return ok_status();
   if (failed_) return *failed_;
   // A failed launch has left wrong bytes behind; the events report later failures.
@@ -275,7 +275,7 @@ Status Stager::take_all() {
       return make_error(ErrorCode::kIo, "CUDA device {}: {}", options_.device, *failure);
     }
   }
-  CKPT_TRY(drains_->look());
+  CKPT_TRY(drains_->poll());
   while (!staging_.empty()) {
     Staging& oldest = staging_.front();
     hand_over(oldest);
@@ -310,26 +310,26 @@ void Stager::end(const Staging& staging) {
   if (ended == CKPT_OK || ended == CKPT_E_ABORTED) return;  // ABORTED: the snapshot had failed
   const Status wrong = session_status(session_, ended);     // a bug: a piece is missing
   (void)ckpt_snapshot_abort(staging.snapshot, wrong.error().message.c_str());
-  if (!unsaid_) unsaid_ = wrong.error();
+  if (!unreported_) unreported_ = wrong.error();
 }
 
-// Polls the device, and hands over what has arrived.
-Status Stager::take_news() {
-  const Status taken = take_all();
+// Polls the device and hands over arrived places. Fails all snapshots after an error.
+Status Stager::poll_or_fail_all() {
+  const Status taken = hand_over_all();
   return taken.ok() ? taken : fail_all(taken.error());
 }
 
 Status Stager::poll() {
-  CKPT_TRY(take_news());
+  CKPT_TRY(poll_or_fail_all());
   const Status queued = queue_more({.only_free = true});
   if (!queued.ok()) return fail_all(queued.error());
-  if (!unsaid_) return ok_status();
-  return *std::exchange(unsaid_, std::nullopt);
+  if (!unreported_) return ok_status();
+  return *std::exchange(unreported_, std::nullopt);
 }
 
 void Stager::advance() {
   if (failed_ || !is_active()) return;
-  const Status taken = drains_->look();
+  const Status taken = drains_->poll();
   if (!taken.ok()) failed_ = taken.error();
   if (taken.ok() && has_more()) (void)queue_slice(staging_.back());
 }

@@ -1,49 +1,49 @@
-// Stager: device memory -> arena, all queued at once on two streams.
+// Stager: copies device memory to the arena, queued on two streams.
 //
 //   trainer's stream   --o stage()                              o wait_gathered() -- optimizer
 //                        |                                      |
-//   gather queue         +-> tables, CRCs of what is direct, clear, pack of a group of chunks --+
+//   gather queue         +-> tables, CRCs of direct runs, clear, pack of a group of chunks -----+
 //                        |                                ^                                   |
-//   drain queue          +-> copy of what is direct       |        +--------------------------+
+//   drain queue          +-> copy of direct runs          |        +--------------------------+
 //                            \-> copy a chunk's slot to the arena --o drained
 //                                copy the next                  ----o drained
 //                                                         |         |
 //                                                         +---------+--> poll()
 //
-// Small pieces are gathered: a pack brings them into a chunk's slot of the gather buffer, whence
-// the copy engine drains them. Long runs of device memory are direct (DirectRule): the copy engine
-// takes them from where they are, beside a kernel that reads them for their CRC. A group of chunks
-// is gathered by one pack, into slots that lie together, and waited for once; it is drained chunk
-// by chunk. Places are taken, packs planned and their tables brought to the device group by group,
-// the first with one chunk alone: the link to the host is busy while the host plans what comes
-// next. CRCs are written by the kernels straight into pinned memory of the host.
+// Small pieces are gathered: a pack writes them into a chunk's slot of the gather buffer, and the
+// copy engine drains the slot. Long runs of device memory are direct (DirectRule): the copy engine
+// reads them in place, while a kernel reads them for their CRC. One pack gathers a group of chunks
+// into adjacent slots; the group is waited for once and drained chunk by chunk. Places, packs and
+// tables are prepared group by group. The first group is a single chunk, so that the link to the
+// host is busy while the host plans the next group. Kernels write CRCs straight into pinned host
+// memory.
 //
-// A unit may be overwritten when the group with its last byte is gathered, and all of its direct
-// bytes are drained. That shall not keep an optimizer longer than gathering everything would: then
-// the last byte of a snapshot can be gathered when all but as much as the buffer holds has been
-// drained. So that much at the end of a snapshot, as the trainer gave its pieces, is always
-// gathered; only what is in front of it can be direct. All units may be overwritten as early as
-// ever, though single ones later: at the latest when all may. A snapshot that fits the buffer has
-// nothing direct. With a group, up to a quarter of the buffer, less a chunk, is gathered that need
-// not have been.
+// A unit may be overwritten when the group with its last byte is gathered and all of its direct
+// bytes are drained. Direct runs must not delay an optimizer that waits for all units. If
+// everything is gathered, the last byte of a snapshot can be gathered when all bytes but one
+// buffer's worth are drained. So the last buffer's worth of a snapshot, in the order of the
+// trainer's pieces, is always gathered; only runs before it can be direct. Single units may be
+// overwritten later than without direct runs, but never later than all units. A snapshot that fits
+// the buffer has no direct runs. Because of groups, up to a quarter of the buffer, less a chunk, is
+// gathered beyond that.
 //
-// With `ahead_bytes`, stage() plans everything, takes all places and refuses what is wrong, but
-// queues only the first groups. The others are queued as chunks are drained: a few calls of CUDA at
-// each advance(), so that a trainer whose device is done meanwhile is kept for microseconds. A
-// group's kernels are such a slice, and so are the copies of each of its chunks. Other calls queue
-// whole groups. Groups to be queued are never those of any snapshot but the last.
+// With `ahead_bytes`, stage() plans everything, takes all places and reports errors, but queues
+// only the first groups. The others are queued as chunks are drained: each advance() makes a few
+// calls of CUDA, so that a trainer whose device has become idle loses only microseconds. A slice is
+// a group's kernels, or the copies of one of its chunks. All other calls queue whole groups. Only
+// the last snapshot can have groups that are not queued yet.
 //
-// Both queues have the lowest priority: pack gives way to the trainer's kernels, block by block. So
-// its kernels have as many blocks as fill the device: each ends soon. A few that run as long as the
-// copy does hold their multiprocessors all that time, and cost a training step more (measured:
-// bench/results/gpu-nvidia-h200.md). The copy engine knows no priorities. It does one copy after
-// the other, so what the trainer copies meanwhile waits for one chunk at most; that is what bounds
-// the staging's use of the link to the host.
+// Both queues have the lowest priority: pack yields to the trainer's kernels, block by block. So
+// its kernels have as many blocks as fill the device, and each block ends soon. A few blocks that
+// run as long as the copy would hold their multiprocessors all that time, and cost a training step
+// more (measured: bench/results/gpu-nvidia-h200.md). The copy engine ignores priorities and copies
+// in order, so a copy of the trainer waits for at most one chunk. This bounds the staging's use of
+// the link to the host.
 //
-// One per session, used from the session's thread. No place is given back before the event behind
-// its copy has happened. After a failure of the device the snapshots that were being staged are
-// aborted; what they had reserved is given back if both queues come to their end, and stays lent
-// otherwise: nobody knows then what the device still writes.
+// One per session, used from the session's thread. A place is returned only after the event behind
+// its copy. After a failure of the device, all snapshots that are being staged are aborted. Their
+// places are returned if both queues become idle, and stay lent otherwise, since the device may
+// still write to them.
 #pragma once
 
 #include <list>
@@ -69,8 +69,8 @@ class Stager {
     int device = 0;
     uint64_t gather_bytes = 256ull << 20;
     uint64_t chunk_bytes = 0;   // 0: by the speed of the link (chunk_bytes_for)
-    uint64_t ahead_bytes = 0;   // 0: all of it
-    uint64_t direct_bytes = 0;  // runs that are direct have so many at least; 0: direct_bytes_for
+    uint64_t ahead_bytes = 0;   // 0: queue everything in stage()
+    uint64_t direct_bytes = 0;  // minimum length of a direct run; 0: derived from chunk_bytes
     uint32_t timeout_ms = 60'000;
   };
   static Result<std::unique_ptr<Stager>> open(ckpt_session* session, PinnedArena& arena,
@@ -81,8 +81,8 @@ class Stager {
                CUstream_st* stream);
   Status wait_gathered(uint32_t unit, CUstream_st* stream);
   Status poll();
-  // Counts the chunks that have been drained. Queues a slice of a group if as many chunks are.
-  // Calls CUDA only, not the session: what fails is said by the next call of another kind.
+  // Counts the chunks that have been drained. Queues a slice of a group if there are free slots.
+  // Calls CUDA only, not the session: the next call of another kind reports a failure.
   void advance();
   // False if advance() has nothing to do.
   bool is_active() const { return !staging_.empty() && (drains_->open() > 0 || has_more()); }
@@ -90,39 +90,39 @@ class Stager {
   size_t open_count() const { return staging_.size(); }
 
  private:
-  // Chunks up to chunks_end.
+  // A group ends before chunk `chunks_end`.
   struct Group {
     size_t chunks_end = 0;
     GroupCrcs crcs;
-    kernels::CudaEvent gathered;  // and the CRCs of what is direct in it are taken
+    kernels::CudaEvent gathered;  // and the CRCs of its direct runs are computed
     bool awaited = false;         // by the drain queue
   };
   struct Staging {
     ckpt_snapshot* snapshot = nullptr;
     StagePlan plan;
-    uint64_t first_drain = 0;  // the number of its first chunk among all that were ever queued
+    uint64_t first_drain = 0;  // number of its first chunk (Drains)
     std::vector<Group> groups = {};
-    bool complete = false;  // all of it is planned
-    size_t arrived = 0;     // chunks whose places have been given back
-    size_t arriving = 0;    // the group of the next
+    bool complete = false;  // all pieces are planned
+    size_t arrived = 0;     // chunks whose places have been returned
+    size_t arriving = 0;    // group of the next chunk to arrive
     StagingSize estimate = {};
     std::list<std::unique_ptr<StagingMemory>> memory = {};
-    // Chunks whose groups' kernels are queued. The copies of the last group may not be, yet.
+    // Chunks whose groups' kernels are queued. The copies of the last group may not be queued yet.
     size_t queued() const { return groups.empty() ? 0 : groups.back().chunks_end; }
   };
-  // How far groups are queued: until so many chunks are. None that would make more chunks open than
-  // there are slots, if only free ones are asked for: such a group would wait for no slot, and the
-  // device has never more copies to remember than of so many chunks.
+  // Limit for queueing groups: until `chunks` chunks are queued. With only_free, a group is queued
+  // only while there is a free slot for each open chunk: it waits for no slot, and the device has a
+  // bounded number of queued copies.
   struct Reach {
     size_t chunks = SIZE_MAX;
     bool only_free = false;
   };
-  // How far the pieces have been taken.
+  // Position up to which the pieces have been planned.
   struct Cursor {
     std::span<const ckpt_cuda_piece> pieces;
     size_t piece = 0;
-    uint64_t used = 0;     // of that piece
-    bool on_host = false;  // that piece, if some of it is used
+    uint64_t used = 0;     // bytes of that piece
+    bool on_host = false;  // kind of memory of that piece, once used
   };
 
   Stager(ckpt_session* session, PinnedArena& arena, const Options& options)
@@ -136,20 +136,20 @@ class Stager {
   Status reserve_place(Staging& staging, const ckpt_cuda_piece& wanted, ckpt_place* place);
   Status take_sources(Cursor& cursor, uint64_t bytes);
   Status await_chunk(const Deadline& deadline);
-  Status take_news();
-  Status take_all();
+  Status poll_or_fail_all();
+  Status hand_over_all();
   void hand_over(Staging& staging);
   void end(const Staging& staging);
-  void give_up(ckpt_snapshot* snapshot, const Error& error);
+  void abort_staging(ckpt_snapshot* snapshot, const Error& error);
   Status fail_all(const Error& error);
-  static void give_back(const Staging& staging, size_t first_chunk);
+  static void return_places(const Staging& staging, size_t first_chunk);
   void reuse(Staging& staging);
   // stager_queue.cc
   Status queue_ready(Staging& staging, Reach reach);
   Status queue_more(Reach reach);
   Status queue_slice(Staging& staging);
   size_t chunks_ahead() const;
-  // Chunks whose copies are queued. Only for the last staging: those before it are queued wholly.
+  // Chunks whose copies are queued. Only for the last staging: earlier ones are queued completely.
   size_t copied(const Staging& staging) const {
     return static_cast<size_t>(drains_->next() - staging.first_drain);
   }
@@ -169,7 +169,7 @@ class Stager {
     StagingMemory::Part part;
     kernels::PlannedPack pack;
     kernels::PlannedPack checksums;
-    size_t checksums_at = 0;  // of its tables
+    size_t checksums_at = 0;  // offset in the part's tables
   };
   Result<Launch> plan_launch(Staging& staging);
   void take_checksums(const Launch& launch);
@@ -190,12 +190,12 @@ class Stager {
   EventPool events_;
   std::optional<Drains> drains_;
   std::list<Staging> staging_;
-  std::list<Staging> stranded_;  // the device may still write to what they have
+  std::list<Staging> stranded_;  // the device may still write to their places
   std::list<std::unique_ptr<StagingMemory>> spare_;
-  PackLists lists_;                   // of the group that is being queued
-  std::vector<DeviceBytes> sources_;  // of the place that is being planned
-  std::optional<Error> failed_;  // of a group that was to be queued; for whoever may end snapshots
-  std::optional<Error> unsaid_;  // of a snapshot that could not be ended; for the next poll()
+  PackLists lists_;                   // of the group being queued
+  std::vector<DeviceBytes> sources_;  // of the place being planned
+  std::optional<Error> failed_;       // failure to queue a group; the next call fails all snapshots
+  std::optional<Error> unreported_;   // a snapshot could not be ended; returned by the next poll()
 };
 
 }  // namespace ckpt::lib

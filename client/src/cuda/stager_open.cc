@@ -1,4 +1,4 @@
-// The stager's beginning: its queues, its memory, the size of chunks; and which runs are direct.
+// Opens the stager: queues, memory and the size of chunks. Chooses which runs are direct.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -10,9 +10,9 @@ namespace ckpt::lib {
 
 namespace {
 
-// A run of a MiB is copied in 20 us at 55 GB/s, while the copy engine needs one or two between two
-// copies: shorter ones would cost the link more than packing them costs the device. On a link that
-// is so fast that chunks are longer, runs have to be as well: at most 16 of them are a chunk.
+// A run of 1 MiB is copied in 20 us at 55 GB/s, and the copy engine needs 1 or 2 us between two
+// copies: shorter runs would cost the link more than packing them costs the device. If a fast link
+// makes chunks longer, runs must be longer, too: a chunk holds at most 16 of them.
 constexpr uint64_t kDirectBytesMin = 1ull << 20;
 constexpr uint64_t kDirectRunsPerChunk = 16;
 
@@ -48,7 +48,7 @@ Status Stager::prepare() {
   return begun_.make();
 }
 
-// By the speed of the link, unless the size was given.
+// Uses the given size, or derives it from the speed of the link.
 Status Stager::choose_chunk_bytes() {
   chunk_bytes_ = options_.chunk_bytes;
   if (chunk_bytes_ != 0) return ok_status();

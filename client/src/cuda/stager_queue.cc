@@ -36,7 +36,7 @@ Status Stager::queue_ready(Staging& staging, Reach reach) {
   }
 }
 
-// The next group that can be queued; of no chunks if there is none.
+// The next group that can be queued, or a group without chunks.
 StageGroup Stager::group_after(const Staging& staging) const {
   const std::vector<StageChunk>& chunks = staging.plan.chunks();
   const bool is_closed = staging.plan.ready() == chunks.size();
@@ -47,8 +47,9 @@ StageGroup Stager::group_after(const Staging& staging) const {
   return next.is_whole || is_closed ? next : StageGroup{};
 }
 
-// A group is queued in slices of a few calls each: its kernels, then the copies of a chunk at a
-// time. The device may become idle in the middle of one, and nobody gives it work before its end.
+// Queues a slice of a few calls: a group's kernels, or the copies of one of its chunks. The device
+// may become idle in the middle of a longer call, and the trainer could not queue work until it
+// ends.
 Status Stager::queue_slice(Staging& staging) {
   if (copied(staging) < staging.queued()) {
     return or_fail([&] { return drain_chunk(staging); });
@@ -106,7 +107,7 @@ Status Stager::gather_group(Staging& staging, const StageGroup& next) {
   return group.gathered.record(gather_->stream());
 }
 
-// Plans the tables of lists_'s kernels, one behind the other.
+// Plans the tables of the kernels in lists_, one after the other.
 Result<Stager::Launch> Stager::plan_launch(Staging& staging) {
   const PackLists& lists = lists_;
   const size_t pack_bytes =
@@ -149,14 +150,14 @@ Status Stager::clear_gaps(const Staging& staging, size_t first, size_t end, std:
       cudaMemsetAsync(from, 0, static_cast<size_t>(to - from), gather_->stream()), "clearing");
 }
 
-// Gives all chunks of the last gathered group to the drain queue that are not there yet.
+// Queues the copies of all remaining chunks of the last gathered group.
 Status Stager::drain_group(Staging& staging) {
   while (copied(staging) < staging.queued()) CKPT_TRY(drain_chunk(staging));
   return ok_status();
 }
 
-// Copies out of a slot wait for the group's gather. Direct copies do not: they busy the link while
-// their CRCs are computed. But no chunk counts as drained before its CRCs are.
+// Copies out of a slot wait for the group's gather. Direct copies do not: they use the link while
+// their CRCs are computed. But no chunk counts as drained before its CRCs are computed.
 Status Stager::drain_chunk(Staging& staging) {
   const size_t number = copied(staging);
   const StageChunk& chunk = staging.plan.chunks()[number];
@@ -196,8 +197,8 @@ Result<std::unique_ptr<StagingMemory>> Stager::take_memory(const StagingSize& si
     spare_.erase(found);
     return memory;
   }
-  // All spare ones are too small. They stay, since CUDA waits for the whole device before it
-  // frees; the next one is at least twice as large, so there are never many.
+  // All spare memory is too small. It is kept, since CUDA waits for the whole device before it
+  // frees. The next one is at least twice as large, so there are never many.
   const size_t factor = spare_.empty() ? 1 : 2;
   return StagingMemory::make(
       {.places = factor * size.places, .table_bytes = factor * size.table_bytes});

@@ -30,7 +30,7 @@ UnpackPlan plan_unpack(std::span<const ckpt_restore_piece> pieces,
   plan.begin = base::align_down(pieces[order.front()].at, kBlockBytes);
   plan.ranges = order.size();
 
-  // Where each call's last range ends, the first on top: if that is too late, all are.
+  // End of each call's last range, the earliest on top: if that is too late, all are.
   using End = std::pair<uint64_t, size_t>;
   std::priority_queue<End, std::vector<End>, std::greater<>> ends;
   for (const size_t number : order) {

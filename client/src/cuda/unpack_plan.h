@@ -1,7 +1,8 @@
-// UnpackPlan: how a window's pieces get out of a copy of it in device memory. Pure.
+// UnpackPlan: how the pieces of a window are scattered from a copy of the window in device memory.
+// Pure.
 //
-// A call of unpack takes ranges that do not overlap. A window's pieces do where somebody wants the
-// same bytes twice: then it takes several calls.
+// The ranges of one unpack call must not overlap. Pieces overlap if the same bytes are wanted
+// twice: then the window needs several calls.
 #pragma once
 
 #include <ckpt/ckpt_cuda.h>
@@ -15,24 +16,24 @@
 
 namespace ckpt::lib {
 
-// Arguments of one call of kernels::unpack, and which of the window's pieces each range is.
+// Arguments of one call of kernels::unpack, and the index of each range's piece in the window.
 struct UnpackCall {
   std::vector<kernels::UnpackPiece> pieces;
-  std::vector<kernels::PackRange> ranges;  // of the copy, as the pieces
+  std::vector<kernels::PackRange> ranges;  // offsets in the copy, like those of the pieces
   std::vector<uint32_t> expected;
   std::vector<size_t> numbers;
-  // How much room its tables take (kernels::plan_unpack).
+  // Bytes of its tables (kernels::plan_unpack).
   size_t table_bytes() const;
 };
 
 struct UnpackPlan {
-  uint64_t begin = 0;  // what of the window has to be copied; on a block, where copies are fast
+  uint64_t begin = 0;  // start of the part to copy; on a block, so that the copy is fast
   uint64_t bytes = 0;
-  std::vector<UnpackCall> calls;  // as few as can be
+  std::vector<UnpackCall> calls;  // as few as possible
   size_t ranges = 0;              // of all calls
 };
 
-// The pieces lie inside the window and inside their destinations. Empty ones are left out.
+// The pieces lie inside the window and inside their destinations. Empty pieces are left out.
 UnpackPlan plan_unpack(std::span<const ckpt_restore_piece> pieces,
                        std::span<const ckpt_cuda_destination> destinations);
 
