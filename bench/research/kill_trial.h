@@ -23,7 +23,7 @@ struct KillArm {
   const char* description;
   uint32_t victims;
   bool takes_experts;  // no survivor holds the victims' experts
-  bool goes_on;        // --on-loss continue
+  bool survivors_continue;        // --on-loss continue
   bool hangs;          // SIGSTOP instead of SIGKILL: no process ends, no connection breaks
 };
 inline constexpr KillArm kKillArms[] = {

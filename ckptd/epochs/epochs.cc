@@ -147,7 +147,7 @@ void Epochs::try_open(ckpt::RunId run) {
   if (found == opening_.end()) return;
   // The newest complete view is known when no snapshot is in progress. Survivors that go on do not
   // ask for one: only a restore, if any, waits then.
-  if (!found->second.goes_on && needs_.has_open_snapshots(run)) return;
+  if (!found->second.survivors_continue && needs_.has_open_snapshots(run)) return;
   if (!needs_.gate.may(RunActivity::kWriteEpoch, run)) {
     // The resume point may be about to be removed.
     return needs_.gate.wait(RunActivity::kWriteEpoch, run, needs_.on_may_open);
@@ -162,7 +162,7 @@ void Epochs::try_open(ckpt::RunId run) {
   // number twice.
   const auto begin = needs_.history.read([&]() -> Result<Begin> {
     CKPT_ASSIGN(RunInfo info, needs_.history.catalog().run(run));
-    if (open.goes_on) return Begin{std::move(info), std::nullopt};
+    if (open.survivors_continue) return Begin{std::move(info), std::nullopt};
     CKPT_ASSIGN(const auto resume, choose_resume(needs_.history.catalog(), info, open.resume));
     return Begin{std::move(info), resume};
   });
@@ -180,20 +180,20 @@ void Epochs::write(const Groups::OpenEpoch& open, const std::optional<ViewPoint>
   epoch.run = open.run;
   epoch.epoch = open.epoch;
   epoch.size = static_cast<uint32_t>(open.members.size());
-  epoch.lineage = open.goes_on ? info.current_lineage : info.current_lineage + 1;
+  epoch.lineage = open.survivors_continue ? info.current_lineage : info.current_lineage + 1;
   epoch.has_resume = resume.has_value();
   epoch.resume_lineage = resume ? resume->lineage : 0;
   epoch.resume_step = resume ? resume->step : 0;
   epoch.time_ns = needs_.turn.wall_clock_ns();
   epoch.reason = open.timed_out;
   epoch.elastic = open.elastic;
-  epoch.goes_on = open.goes_on;
-  epoch.had_gone_on = open.had_gone_on;
+  epoch.goes_on = open.survivors_continue;
+  epoch.had_gone_on = open.survivors_had_continued;
   if (open.elastic) {
     epoch.members.reserve(open.members.size());
     for (const JoinRequest& member : open.members) epoch.members.push_back(member.member);
   }
-  if (!open.goes_on) {
+  if (!open.survivors_continue) {
     fb::LineageOpenedT lineage;
     lineage.run = open.run;
     lineage.lineage = epoch.lineage;

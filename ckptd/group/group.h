@@ -83,11 +83,11 @@ class Groups {
     JoinRequest resume;                // the one resume point: its resume fields count
     bool elastic = false;
     // Survivors continue in the same lineage, without a resume point.
-    bool goes_on = false;
-    // Without goes_on: former members return to a view, and survivors of their group went on in an
+    bool survivors_continue = false;
+    // Without survivors_continue: former members return to a view, and survivors of their group went on in an
     // earlier epoch. For the record.
-    bool had_gone_on = false;
-    std::vector<int32_t> previous_ranks;  // by rank, if goes_on; -1: joining rank
+    bool survivors_had_continued = false;
+    std::vector<int32_t> previous_ranks;  // by rank, if survivors_continue; -1: joining rank
     uint32_t previous_size = 0;
     std::string timed_out;  // survivors that did not ask in time, for the record
   };
@@ -130,7 +130,7 @@ class Groups {
 
   // From the journal, at startup: the run's last epoch, whose members may rejoin. size 0: there
   // was none, or a clean stop recorded its end. `members`: of an elastic group, by rank; else
-  // empty. `survivors_continued`: in this epoch, or had_gone_on.
+  // empty. `survivors_continued`: in this epoch, or survivors_had_continued.
   void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage,
                  const std::vector<MemberId>& members = {}, bool survivors_continued = false);
   // Members of recovered epochs that have not rejoined yet are lost. An epoch without any rejoined

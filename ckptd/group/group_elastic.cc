@@ -194,7 +194,7 @@ void Groups::Impl::open_continued(RunId id, Run& run, Actions& actions) {
   open.run = id;
   open.epoch = run.last_epoch + 1;
   open.elastic = true;
-  open.goes_on = true;
+  open.survivors_continue = true;
   open.previous_size = run.between->previous_size;
   open.timed_out = run.between->timed_out;
   std::vector<std::pair<int32_t, JoinRequest>> members;

@@ -47,7 +47,7 @@ void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
     const auto its = sessions.find(member.session);
     return its != sessions.end() && its->second.run == id && its->second.epoch == run.last_epoch;
   });
-  open.had_gone_on = open.elastic && run.survivors_continued && all_former;
+  open.survivors_had_continued = open.elastic && run.survivors_continued && all_former;
   run.joining.clear();
   run.opening = open;
   actions.emplace_back(std::move(open));

@@ -18,18 +18,18 @@ struct RestoreSummary {
   uint64_t bytes_memory = 0;           // came from ckptd's arenas
   uint64_t bytes_disk = 0;             // came from its segments
   std::vector<uint32_t> stale_units;   // restored from an older step than the view's
-  std::vector<uint32_t> memory_units;  // restored from a version that no disk has
+  std::vector<uint32_t> memory_units;  // restored from a version that is only in memory
   std::vector<std::string>
-      notes;  // "unit NAME: ...", of those that a newer version cannot be read of
-  std::vector<RestoredUnit> versions;  // of every unit asked for
-  // A unit that every snapshot takes came from an older one: what was restored is no state that the
-  // run ever was in.
+      notes;  // "unit NAME: ...": a newer version cannot be read
+  std::vector<RestoredUnit> versions;  // of every requested unit
+  // True if a unit that is in every snapshot came from an older one: the run never was in the
+  // restored state.
   bool torn = false;
 };
 
-// Which versions a view shows: those on disk, or also newer ones that only ckptd's memory has. The
-// latter is for the ranks of an epoch: ckptd keeps what it was resumed from until all have
-// restored.
+// Versions that a view includes: those on disk, or also newer ones that are only in ckptd's memory.
+// Only ranks of an epoch use kMemory: ckptd pins the versions of the epoch's resume point until all
+// ranks have restored.
 enum class ViewLevel : uint8_t { kDurable, kMemory };
 
 // Fills the memory that this rank holds of the given units as of the view. Every byte has been
@@ -45,10 +45,10 @@ Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::
                                      const StateMemory& memory, DeviceLink* link = nullptr,
                                      ViewLevel level = ViewLevel::kDurable);
 
-// The newest commit of the lineage or its ancestors, as a view: told by the trainer unit, which
-// every commit has. Waits, as restores of members do, for snapshots that all ranks had staged
-// before the epoch began; one that fails is no commit. nullopt: there is none. kCorrupt: the
-// trainer unit of the newest one cannot be read.
+// The newest commit of the lineage or its ancestors, as a view. It is found by its trainer unit,
+// which every commit has. Like restores of members, this waits for snapshots that all ranks had
+// staged before the epoch began. nullopt: there is no commit. kCorrupt: the trainer unit of the
+// newest commit cannot be read.
 Result<std::optional<ckpt::client::ViewPoint>> newest_commit(ckpt::client::Session& session,
                                                              const std::string& run,
                                                              uint32_t lineage,
@@ -66,16 +66,17 @@ Result<RestoreSummary> restore_older(ckpt::client::Session& session, const std::
                                      const std::vector<uint32_t>& experts_units,
                                      const StateMemory& memory, DeviceLink* link = nullptr);
 
-// The stamps of versions of experts' units, all of one line of history: from the newest trainer
-// unit not after the point, which tells of each expert's newest version, and of the others as
-// restore_stamps() does. So of a version whose own commit was pruned, too.
+// Restores the stamps of versions of experts' units, all of one line of history. The newest trainer
+// unit at or before the point has the stamp of each expert's newest version. Stamps of other
+// versions are restored by restore_stamps(). So a version whose own commit was pruned has its
+// stamp, too.
 Status restore_newest_stamps(ckpt::client::Session& session, const std::string& run,
                              const ckpt::client::ViewPoint& point,
                              const std::vector<StateUnit>& units,
                              std::vector<ExpertVersion> versions, ExpertStamps& stamps);
 
-// From the trainer unit of the commits that saved them, each of which is read once. kCorrupt if one
-// is not there any more or says nothing of its versions.
+// Restores stamps from the trainer units of the commits that saved the versions; each is read once.
+// kCorrupt: a trainer unit no longer exists, or lacks the stamp of a version.
 Status restore_stamps(ckpt::client::Session& session, const std::string& run,
                       const std::vector<StateUnit>& units, std::vector<ExpertVersion> versions,
                       ExpertStamps& stamps);

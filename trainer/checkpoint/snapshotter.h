@@ -118,7 +118,7 @@ class Snapshotter {
     uint32_t open = 0;    // earlier snapshots that were not durable yet
   };
   const Waits& waits() const { return waits_; }
-  // True if the step's snapshot is neither durable nor failed, as far as settled() has told.
+  // True if the step's snapshot is neither durable nor failed, as far as settled() has reported.
   bool in_flight(uint64_t step) const;
 
  private:

@@ -141,7 +141,7 @@ void FailureLog::add_recovery(const EventHeader& at, const TrainingEvent& traini
   // All ranks report the same loss.
   failure.lost_tokens = static_cast<uint64_t>(std::max<int64_t>(restored.lost_tokens, 0));
   failure.experts_from_seed = restored.experts_from_seed;
-  if (!training.goes_on) return;
+  if (!training.survivors_continue) return;
   failure.group = training.group;
   failure.effective_replicas = training.effective_replicas;
   failure.bytes.replica = training.relayout.bytes_moved;
@@ -151,7 +151,7 @@ void FailureLog::add_recovery(const EventHeader& at, const TrainingEvent& traini
 void FailureLog::close_failure(const EventHeader& at, const TrainingEvent& training) {
   OpenFailure& open = *open_;
   continued_.reset();
-  if (training.goes_on) {
+  if (training.survivors_continue) {
     for (const uint32_t rank : open.members) {
       if (open.back.contains(rank) || names(open.failure, rank)) continue;
       // Left behind: its process may live, and the others have given it up.

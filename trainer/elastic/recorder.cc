@@ -37,10 +37,10 @@ void Recorder::on(const EventHeader& at, const TrainingEvent& training) {
   plt_ = training.relayout.plt;
   plt_rollback_ = training.relayout.plt_rollback;
   lost_ = training.relayout.lost;
-  stalls_.trains(at.epoch, training.goes_on);
+  stalls_.trains(at.epoch, training.survivors_continue);
   if (at.epoch > history_epoch_) begin_history(at, training);
   stragglers_.begin(at.epoch, training.group != 0 ? training.group : ranks_);
-  if (!training.goes_on) return;
+  if (!training.survivors_continue) return;
   report::MemberChange& change = add_change(at.step, training.relayout);
   if (training.joins) change.joined.push_back(at.rank);
   change.group = training.group;

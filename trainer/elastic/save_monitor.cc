@@ -13,7 +13,7 @@ void SaveMonitor::on(const EventHeader& at, const TrainingEvent& training) {
   if (at.epoch <= epoch_) return;  // another rank of the same group
   epoch_ = at.epoch;
   // Survivors go on with what they have; whoever resumes goes back to what is saved.
-  if (training.goes_on) {
+  if (training.survivors_continue) {
     unsaved_.membership_changed();
     return unsaved_.stepped(at.step);
   }

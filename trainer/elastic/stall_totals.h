@@ -17,9 +17,9 @@ namespace moetrain {
 
 class StallTotals {
  public:
-  // A rank trains in this epoch. `goes_on`: it keeps its state, so no step comes again.
-  void trains(uint64_t epoch, bool goes_on) {
-    if (!goes_on) histories_.insert(epoch);
+  // A rank trains in this epoch. `survivors_continue`: it keeps its state, so no step comes again.
+  void trains(uint64_t epoch, bool survivors_continue) {
+    if (!survivors_continue) histories_.insert(epoch);
   }
   // A rank has completed the step.
   void stepped(uint32_t rank, uint64_t epoch, uint64_t step, double stall_ms) {

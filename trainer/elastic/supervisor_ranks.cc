@@ -165,7 +165,7 @@ void Supervisor::Impl::on(const EventHeader& at, const TrainingEvent& training) 
   training_ms_known = std::max(training_ms_known, training.training_ms);
   epoch_seen = true;
   const uint32_t group = training.group;
-  if (training.goes_on && at.epoch > continued_epoch) {
+  if (training.survivors_continue && at.epoch > continued_epoch) {
     continued_epoch = at.epoch;
     const uint32_t sequences = options.rank.config.batch;
     say(continued_text(at, training, options.rank) +
@@ -174,7 +174,7 @@ void Supervisor::Impl::on(const EventHeader& at, const TrainingEvent& training) 
                                           group - sequences, sequences)));
   }
   // Survivors may have another rank 0.
-  if (training.resumed && !training.goes_on && at.epoch > resumed_epoch) {
+  if (training.resumed && !training.survivors_continue && at.epoch > resumed_epoch) {
     resumed_epoch = at.epoch;
     say(fmt::format("resumed at step {} ({}, epoch {}, lineage {})", at.step,
                     ckpt::base::counted(group, "rank"), at.epoch, training.lineage));

@@ -153,7 +153,7 @@ Status EpochDriver::continue_lineage(EpochComm& comm, const client::Epoch& epoch
                                      TrainingEvent& training) {
   const uint64_t begin_ns = monotonic_ns();
   state_.events.write({.epoch = epoch.epoch}, RestoringEvent{});
-  training.goes_on = true;
+  training.survivors_continue = true;
   training.joins = epoch.previous_ranks[epoch.rank] < 0;
   if (training.joins) migrator_.live().forget();
   training.regroup_ms = ms_between(lost_ns_.value_or(begin_ns), begin_ns);

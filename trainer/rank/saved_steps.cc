@@ -4,11 +4,11 @@
 
 namespace moetrain {
 
-void SavedSteps::begin_epoch(bool goes_on) {
+void SavedSteps::begin_epoch(bool survivors_continue) {
   for (const uint64_t step : failed_) not_saved(step);
   for (const uint64_t step : lost_) not_saved(step);
   failed_.clear();
-  if (!goes_on) lost_.clear();
+  if (!survivors_continue) lost_.clear();
   retake_ = false;
 }
 

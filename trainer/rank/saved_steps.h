@@ -24,7 +24,7 @@ class SavedSteps {
       : partial_(partial), progress_(progress) {}
 
   // An epoch was joined and its group is connected.
-  void begin_epoch(bool goes_on);
+  void begin_epoch(bool survivors_continue);
   // The ranks have restored the current step, which therefore is saved; or the run begins.
   void resumed();
   // Survivors agree that this is the newest step that is saved or on its way.

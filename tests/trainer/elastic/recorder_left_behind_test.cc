@@ -14,7 +14,7 @@ class LeftBehindTest : public RecorderTest {
     for (const uint32_t rank : ranks) {
       four_.add(event(
           rank, 1,
-          TrainingEvent{.goes_on = epoch_ > 1, .group = static_cast<uint32_t>(ranks.size())}));
+          TrainingEvent{.survivors_continue = epoch_ > 1, .group = static_cast<uint32_t>(ranks.size())}));
     }
   }
   void lose_group(const std::vector<uint32_t>& ranks, uint64_t epoch) {
@@ -113,7 +113,7 @@ TEST_F(LeftBehindTest, RecoveryPhasesAddUpToTotal) {
     four_.add(event(
         rank, 1,
         TrainingEvent{
-            .goes_on = true, .group = 3, .regroup_ms = 30.0 * (rank + 1), .relayout = relayout}));
+            .survivors_continue = true, .group = 3, .regroup_ms = 30.0 * (rank + 1), .relayout = relayout}));
   }
   const uint64_t ready = now_;
   EXPECT_EQ(four_.report().failures.at(0).split_ms.first_step, 0) << "none was completed yet";

@@ -75,7 +75,7 @@ TEST_F(SavedStepsTest, FailureOnAnotherRankCounts) {
 TEST_F(SavedStepsTest, RestoredStepIsSavedAndForgetsFailures) {
   take(10);
   saved_->failed(/*unanswered=*/false);
-  saved_->begin_epoch(/*goes_on=*/false);
+  saved_->begin_epoch(/*survivors_continue=*/false);
   progress_.step = 5;
   saved_->resumed();
   EXPECT_TRUE(saved_->current_is_saved());
@@ -87,7 +87,7 @@ TEST_F(SavedStepsTest, SurvivorsReportFailedSnapshotsAgain) {
   take(10);
   take(20);
   saved_->lost({20});
-  saved_->begin_epoch(/*goes_on=*/true);
+  saved_->begin_epoch(/*survivors_continue=*/true);
   EXPECT_EQ(saved_->newest(), 0u);
   // The rank whose state all adopt counts the snapshot as saved; another rank does not know it.
   take(20);
