@@ -21,7 +21,7 @@ class DaemonPatience {
   using Clock = std::chrono::steady_clock;
 
   // Silence after which ckptd counts as absent and no snapshot is begun.
-  static constexpr uint32_t kAwayMs = 1'000;
+  static constexpr uint32_t kAbsentMs = 1'000;
   // Timeout of a call in the middle of a snapshot.
   static constexpr uint32_t kTrainingMs = 1'000;
 

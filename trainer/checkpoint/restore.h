@@ -32,12 +32,11 @@ struct RestoreSummary {
 // ranks have restored.
 enum class ViewLevel : uint8_t { kDurable, kMemory };
 
-// Fills the memory that this rank holds of the given units as of the view. Every byte has been
-// checked against its CRC when this returns. A unit whose own version cannot be read comes from an
-// older one, which the summary says. The stamps of the restored experts are in memory.stamps()
-// then, whatever their versions, unless the state is torn. After an error the memory is undefined.
-// `link`: the way to what is not in host memory, where the device is a GPU. The model must be told:
-// Model::parameters_changed().
+// Restores this rank's parts of the given units as of the view. On return every byte has been
+// checked against its CRC. If the version of a unit cannot be read, an older one is restored, and
+// the summary says so. memory.stamps() then has the stamps of all restored experts, unless the
+// state is torn. After an error the memory is undefined. `link`: copies to memory of a GPU; null:
+// all memory is the host's. Afterwards call Model::parameters_changed().
 Result<RestoreSummary> restore_units(ckpt::client::Session& session, const std::string& run,
                                      const ckpt::client::ViewPoint& view,
                                      const std::vector<StateUnit>& units,
@@ -54,12 +53,11 @@ Result<std::optional<ckpt::client::ViewPoint>> newest_commit(ckpt::client::Sessi
                                                              uint32_t lineage,
                                                              const std::vector<StateUnit>& units);
 
-// "unit U is from step 20 instead of 30: REASON", of the note that ckptd gave with a version of
-// this step.
+// "unit U is from step 20 instead of 30: REASON". `note`: ckptd's note about the version of `step`.
 std::string older_version_text(const std::string& unit, uint64_t step, const std::string& note);
 
-// Experts' units at their newest version not after the view's step, whether or not there still is a
-// commit at it. Their stamps are empty then: those who had that version already know them.
+// Restores experts' units at their newest version at or before the view's step; no commit at that
+// step is needed. Clears their stamps: the ranks that had this version before know them.
 Result<RestoreSummary> restore_older(ckpt::client::Session& session, const std::string& run,
                                      const ckpt::client::ViewPoint& view,
                                      const std::vector<StateUnit>& units,

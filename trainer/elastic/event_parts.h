@@ -10,8 +10,8 @@ namespace moetrain {
 struct EventHeader {
   uint32_t rank = 0;     // number of the process, which stays when ranks of an epoch are renumbered
   uint64_t time_ns = 0;  // CLOCK_MONOTONIC, the same for all processes of a machine
-  uint64_t epoch = 0;    // 0: this kind does not say
-  uint64_t step = 0;     // completed step that the event is about; 0: this kind does not say
+  uint64_t epoch = 0;    // 0: not given for this kind
+  uint64_t step = 0;     // completed step of the event; 0: not given for this kind
   bool operator==(const EventHeader&) const = default;
 };
 

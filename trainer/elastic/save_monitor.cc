@@ -18,9 +18,9 @@ void SaveMonitor::on(const EventHeader& at, const TrainingEvent& training) {
     return unsaved_.stepped(at.step);
   }
   begun_epoch_ = at.epoch;
-  pending_.goes_back();
-  troubles_.goes_back();
-  stalls_.goes_back();
+  pending_.rewound();
+  troubles_.rewound();
+  stalls_.rewound();
   unsaved_.begins(at.step, at.time_ns);
 }
 

@@ -69,7 +69,7 @@ void StallWatch::stepped(const EventHeader& at, const StepEvent& step) {
   waited(at_step(at.step, at.time_ns), step.stall_ms, waited_ms, step.snapshots_open);
 }
 
-void StallWatch::goes_back() {
+void StallWatch::rewound() {
   written_.clear();
   stall_.reset();
 }

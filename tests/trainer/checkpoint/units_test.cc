@@ -255,7 +255,7 @@ TEST(StartRefusedTest, OnlyRunWithCommitsIsReportedAsExisting) {
   const ckpt::Error refusal = start_refused("tiny", has_commits);
   EXPECT_EQ(refusal.code, ckpt::ErrorCode::kFailedPrecondition);
   EXPECT_EQ(refusal.message,
-            "run tiny exists already; --resume latest goes on with that one, another --run begins "
+            "run tiny exists already; --resume latest continues that run, another --run begins "
             "a new one (it has 3 commits)");
   const ckpt::Error other{ckpt::ErrorCode::kFailedPrecondition, "the epoch is being opened"};
   EXPECT_EQ(start_refused("tiny", other).message, other.message);
