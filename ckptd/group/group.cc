@@ -194,7 +194,8 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
     if (before == impl_->sessions.end()) return lost.contains(member.rank);
     return before->second.run == id && before->second.epoch == run.last_epoch;
   });
-  run.survivors_continued = open.survivors_continue || (open.elastic && run.survivors_continued && same_group);
+  run.survivors_continued =
+      open.survivors_continue || (open.elastic && run.survivors_continued && same_group);
   run.last_epoch = epoch;
   run.current.emplace();
   run.current->epoch = epoch;

@@ -84,8 +84,8 @@ class Groups {
     bool elastic = false;
     // Survivors continue in the same lineage, without a resume point.
     bool survivors_continue = false;
-    // Without survivors_continue: former members return to a view, and survivors of their group went on in an
-    // earlier epoch. For the record.
+    // Without survivors_continue: former members return to a view, and survivors of their group
+    // went on in an earlier epoch. For the record.
     bool survivors_had_continued = false;
     std::vector<int32_t> previous_ranks;  // by rank, if survivors_continue; -1: joining rank
     uint32_t previous_size = 0;

@@ -19,8 +19,7 @@ struct RestoreSummary {
   uint64_t bytes_disk = 0;             // came from its segments
   std::vector<uint32_t> stale_units;   // restored from an older step than the view's
   std::vector<uint32_t> memory_units;  // restored from a version that is only in memory
-  std::vector<std::string>
-      notes;  // "unit NAME: ...": a newer version cannot be read
+  std::vector<std::string> notes;      // "unit NAME: ...": a newer version cannot be read
   std::vector<RestoredUnit> versions;  // of every requested unit
   // True if a unit that is in every snapshot came from an older one: the run never was in the
   // restored state.

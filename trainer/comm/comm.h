@@ -51,9 +51,9 @@ class Comm {
                               std::span<std::byte> recv, std::span<const int64_t> recv_counts) = 0;
 
   // The same for memory of a device. Counts are of elements. Unless an implementation reaches
-  // the device's memory, this goes through host memory. The call is ordered with the device's queue:
-  // it runs after earlier work, and later work sees the result. Sums of `gloo` and `local` equal,
-  // to the bit, those of host memory.
+  // the device's memory, this goes through host memory. The call is ordered with the device's
+  // queue: it runs after earlier work, and later work sees the result. Sums of `gloo` and `local`
+  // equal, to the bit, those of host memory.
   virtual Status all_reduce_sum(Tensor& values);  // kFloat
   virtual Status all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts,
                               Tensor& recv, std::span<const int64_t> recv_counts);

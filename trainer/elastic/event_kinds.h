@@ -42,13 +42,14 @@ struct TrainingEvent {
   static constexpr std::string_view kName = "training";
   bool resumed = false;             // from the view of `step`
   uint64_t view_lineage = 0;        // resumed: of that view
-  bool survivors_continue = false;             // with the state of survivors
+  bool survivors_continue = false;  // with the state of survivors
   bool joins = false;               // survivors_continue: this rank had no state before
   uint64_t lineage = 0;             // that the epoch commits to
   uint32_t group = 0;               // ranks of the epoch
   uint32_t effective_replicas = 0;  // least number of failure domains that hold an expert
   std::string collectives;          // of state on GPUs: "nccl", or "host" for host memory
-  double regroup_ms = 0;  // survivors_continue: from the loss of the group to connections with the next
+  double regroup_ms =
+      0;  // survivors_continue: from the loss of the group to connections with the next
   RestoredState restored;
   Relayout relayout;
   CheckpointPace pace;

@@ -23,9 +23,9 @@ struct ExpertRestore {
 };
 
 // Fills weights, moments and stamps of these experts of the grid, which `model` holds, each from
-// its newest version in the lineage; `step` is where the run is. An expert without any version restarts
-// from the seed, with zero stamps. Afterwards call Model::parameters_changed(). Errors are those of
-// a restore; the memory of these experts is undefined then.
+// its newest version in the lineage; `step` is where the run is. An expert without any version
+// restarts from the seed, with zero stamps. Afterwards call Model::parameters_changed(). Errors are
+// those of a restore; the memory of these experts is undefined then.
 Result<ExpertRestore> restore_experts(ckpt::client::Session& session, const std::string& run,
                                       uint32_t lineage, uint64_t step,
                                       const std::set<uint32_t>& experts,

@@ -58,7 +58,8 @@ class Member {
   Result<Group> connect(const ckpt::client::Epoch& epoch, Device& device);
   // The group of the joined epoch has completed a step, or all ranks leave it in agreement.
   void group_worked() { nccl_tries_.worked(); }
-  // This rank leaves the group because of an error. Call this before it joins the next epoch.
+  // This rank leaves the group because of an error. Call this before ckptd learns of the error from
+  // any rank: until then, ckptd reports only members that were lost.
   void group_failed();
   // Why this rank cannot use NCCL; empty: it can.
   const std::string& no_nccl() const { return no_nccl_; }

@@ -23,13 +23,13 @@ struct RankOptions {
   std::string router_trace;  // file of the trace that config.model follows; empty: none
   std::string run;
   std::string socket;
-  uint64_t job = 0;    // number by which ckptd knows the ranks of this supervisor; 0: none
-  uint32_t rank = 0;   // of the first epoch; its process's number always
-  uint32_t ranks = 1;  // of the first epoch
-  std::string device = "cpu";     // of every rank, as in rank_device.h
-  uint32_t gpu = 0;               // of this rank, where the device is "cuda"
-  bool pin = false;               // to CPU `rank`, modulo those there are: for measurements
-  uint64_t steps = 0;             // where to stop: the number of the last step
+  uint64_t job = 0;            // number by which ckptd knows the ranks of this supervisor; 0: none
+  uint32_t rank = 0;           // of the first epoch; its process's number always
+  uint32_t ranks = 1;          // of the first epoch
+  std::string device = "cpu";  // of every rank, as in rank_device.h
+  uint32_t gpu = 0;            // of this rank, where the device is "cuda"
+  bool pin = false;            // to CPU `rank`, modulo those there are: for measurements
+  uint64_t steps = 0;          // where to stop: the number of the last step
   uint64_t checkpoint_every = 0;  // steps; 0: only after the last
   bool checkpoint_auto = false;   // choose the interval by measurement (trainer/partial/pacer.h)
   uint64_t checkpoint_turns = 0;  // alternates: this many steps without, then with; 0: always with

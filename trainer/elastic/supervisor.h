@@ -8,7 +8,7 @@
 // If no rank with state is left, all ranks restart.
 //
 // A FatalEvent of a rank ends the run, because a restart would fail the same way. Exception: a
-// joining rank that has never joined. After a stop signal (stop_signals.h) the ranks save their
+// joining rank that has never trained. After a stop signal (stop_signals.h) the ranks save their
 // current step, and the run ends with 128 + the signal's number. A second signal ends the run at
 // once, and so does the first one if ckptd does not answer.
 #pragma once
@@ -40,7 +40,7 @@ struct RankJoin {
 };
 
 struct RunOptions {
-  RankOptions rank;  // of every rank; `rank.rank` and `rank.kill_at` are filled in here
+  RankOptions rank;            // of every rank; `rank.rank` and `rank.kill_at` are filled in here
   std::string on_loss_reason;  // for users: the origin of rank.elastic
   std::vector<RankAt> kills;
   std::vector<RankAt> leaves;  // elastic: ranks that leave after a step
@@ -74,8 +74,8 @@ class Supervisor {
   // log lines, or kAborted if a signal arrived first (see stop_signal()).
   Status start_daemon();
   std::optional<int> stop_signal() const;
-  // For a run that resumes, when ckptd has told of the commit: takes over `rank`'s configuration,
-  // placement and commit (lineage and step). Starts our own ckptd again if it needs a larger arena.
+  // For a run that resumes, once ckptd has returned the commit: takes over `rank`'s configuration,
+  // placement and commit (lineage and step). Restarts our own ckptd if it needs a larger arena.
   Status settle(const RankOptions& rank);
   // Runs to the end. Returns the exit code of the program: 128 + n if signal n, to the supervisor
   // or to all ranks, stopped the run before its last step.

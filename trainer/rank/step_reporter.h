@@ -1,8 +1,8 @@
-// StepReporter: tells the supervisor of every completed step, and of what the first step after a
-// recovery began with.
+// StepReporter: reports every completed step to the supervisor, and the versions that the first
+// step after a recovery began with.
 //
-// Owned by EpochDriver, used from the rank's thread. What a recovery has told it is kept until a
-// step is reported, whatever epochs fail in between.
+// Owned by EpochDriver, used from the rank's thread. Keeps the facts of a recovery until a step is
+// reported, even if epochs fail in between.
 #pragma once
 
 #include <cstdint>

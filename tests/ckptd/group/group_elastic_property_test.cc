@@ -174,7 +174,8 @@ class World {
     opening_.reset();
     if (durable) {
       epoch_ = open.epoch;
-      survivors_continued_ = open.survivors_continue || open.survivors_had_continued;  // in the record
+      survivors_continued_ =
+          open.survivors_continue || open.survivors_had_continued;  // in the record
       members_.clear();
       for (const JoinRequest& member : open.members) {
         members_.push_back(member.member);
