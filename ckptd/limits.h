@@ -45,7 +45,7 @@ inline constexpr std::chrono::minutes kShortageRemembered{15};
 // Runs in the metrics and in `status`, and in /readyz: the most recently changed ones.
 inline constexpr size_t kRunsInMetricsMax = 100;
 inline constexpr size_t kRunsInReadyzMax = 16;
-// Longest part of a snapshot's time that a client may tell; a longer one counts as this.
+// Longest part of a snapshot's time that a client may report; a longer one counts as this.
 inline constexpr std::chrono::hours kClientTimingMax{1};
 // Reasons of failed snapshots, kept for late members. A group of any size needs a few.
 inline constexpr size_t kFailedSnapshotsRemembered = 64;
@@ -270,8 +270,8 @@ inline constexpr size_t kHttpRequestBytesMax = 16u << 10;
 inline constexpr std::chrono::milliseconds kHttpDeadline{2'000};
 inline constexpr std::chrono::milliseconds kHttpRetry{100};  // after a failed accept
 inline constexpr std::chrono::milliseconds kSnapshotDeadlineDefault{600'000};
-// Time for survivors of an elastic group's epoch to ask to go on, unless their join set another: a
-// step and a copy of state take seconds. Maximum of that setting: one hanging member holds up all
+// Time for survivors of an elastic group's epoch to ask to continue, unless their join set another:
+// a step and a copy of state take seconds. Maximum of that setting: one hanging member holds up all
 // others for this long.
 inline constexpr std::chrono::milliseconds kSurvivorGrace{10'000};
 inline constexpr std::chrono::milliseconds kSurvivorGraceMax{120'000};

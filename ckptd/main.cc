@@ -132,7 +132,8 @@ Result<ckptd::LockFile> lock_store(const ckptd::Config& config) {
                 ckptd::LockFile::take(data + "/lock", "data directory " + data,
                                       "another ckptd is running on it",
                                       ckptd::LockFile::retry_for_two_seconds()));
-    // A start that failed removes what it has created: perhaps the file that was waited for.
+    // A failed startup removes the files that it created: perhaps the file that this one waited
+    // for.
     if (lock.is_at(data + "/lock") || attempt == kAttemptsMax) return lock;
   }
 }

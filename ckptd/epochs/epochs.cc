@@ -134,7 +134,7 @@ void Epochs::execute(const Groups::JoinersWaiting& waiting) {
   }
 }
 
-// All members have left the last epoch: nobody will seal the rest of its snapshots.
+// All members have left the last epoch: the rest of its snapshots will not be sealed.
 void Epochs::execute(const Groups::OpenEpoch& open) {
   opening_[open.run] = open;
   needs_.abort_unstaged(
@@ -145,8 +145,8 @@ void Epochs::execute(const Groups::OpenEpoch& open) {
 void Epochs::try_open(ckpt::RunId run) {
   const auto found = opening_.find(run);
   if (found == opening_.end()) return;
-  // The newest complete view is known when no snapshot is in progress. Survivors that go on do not
-  // ask for one: only a restore, if any, waits then.
+  // The newest complete view is known when no snapshot is in progress. Survivors that continue need
+  // no view: only their restore, if any, waits then.
   if (!found->second.survivors_continue && needs_.has_open_snapshots(run)) return;
   if (!needs_.gate.may(RunActivity::kWriteEpoch, run)) {
     // The resume point may be about to be removed.
@@ -274,7 +274,7 @@ void Epochs::announce_opened(const Groups::OpenEpoch& open, const fb::EpochOpene
   }
 }
 
-// Drops memory that no view of the new lineage shows. A lineage that goes on keeps its views.
+// Drops memory that no view of the new lineage shows. A continued lineage keeps its views.
 void Epochs::drop_other_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume) {
   const auto path = resume ? needs_.history.catalog().path(run, *resume) : std::vector<ViewPoint>();
   needs_.staging().keep_memory(run, [&](const SnapshotKey& snapshot) {

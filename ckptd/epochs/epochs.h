@@ -40,7 +40,7 @@ class Epochs {
     // Aborts the run's snapshots that are not staged: staged ones commit, or fail by themselves.
     std::function<void(ckpt::RunId, const ckpt::Error&)> abort_unstaged;
     std::function<void(ckpt::RunId, ckpt::Epoch, ckpt::Rank, const std::string&)> member_gone;
-    // An epoch may be written now that waited for a change of its run's history.
+    // An epoch that waited for a change of its run's history may be written now.
     std::function<void()> on_may_open;
     std::function<void(ckpt::RunId, ckpt::Epoch)> on_ended;  // before members are told
     std::function<void()> on_members_changed;                // after they are told

@@ -58,7 +58,7 @@ Groups::Actions Groups::rejoin_deadline_passed() {
     }
     if (lost.empty()) continue;
     if (lost.size() == run.current->slots.size()) {
-      // No member returned: the job ended long ago, and there is nobody to tell.
+      // No member returned: the job ended long ago, and no client needs a notice.
       run.current.reset();
       impl_->try_open(id, run, actions);
       continue;

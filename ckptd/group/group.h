@@ -17,12 +17,12 @@
 // a connected session of the first job is in the run's group, or asks to be. Processes without a
 // job number are neither refused nor protected.
 //
-// An elastic group differs from its second epoch on: nobody rewinds, and nobody waits for lost
+// An elastic group differs from its second epoch on: no rank rewinds, and no rank waits for lost
 // ranks (group_elastic.cc). When an epoch ends, its members that are neither lost nor gone are
-// the survivors. The next epoch opens as soon as each survivor has asked to go on; a survivor
+// the survivors. The next epoch opens as soon as each survivor has asked to continue; a survivor
 // that does not ask in time is dropped. Ranks are renumbered without gaps, in the old order;
 // processes without state that have asked to join follow behind. During an epoch, joining ranks
-// wait; members are told their number, and admit them by asking to go on. A member without state
+// wait; members learn their number, and admit them by asking to continue. A member without state
 // rejoins from its own session when its epoch ends. A group without survivors is gone, and opens
 // from a view like any other: first its former members (group_return.cc), then waiting
 // processes.
@@ -69,7 +69,7 @@ struct JoinRequest {
   ckpt::Step resume_step = 0;          // for kAtStep
   bool elastic = false;
   MemberId member = 0;                // in an elastic group
-  std::chrono::milliseconds grace{};  // time for survivors to ask to go on; 0: the default
+  std::chrono::milliseconds grace{};  // time for survivors to ask to continue; 0: the default
   JobId job = 0;
 };
 
@@ -84,8 +84,8 @@ class Groups {
     bool elastic = false;
     // Survivors continue in the same lineage, without a resume point.
     bool survivors_continue = false;
-    // Without survivors_continue: former members return to a view, and survivors of their group
-    // went on in an earlier epoch. For the record.
+    // Without survivors_continue: former members return to a view, after survivors of their group
+    // had continued in an earlier epoch. For the record.
     bool survivors_had_continued = false;
     std::vector<int32_t> previous_ranks;  // by rank, if survivors_continue; -1: joining rank
     uint32_t previous_size = 0;
@@ -130,7 +130,7 @@ class Groups {
 
   // From the journal, at startup: the run's last epoch, whose members may rejoin. size 0: there
   // was none, or a clean stop recorded its end. `members`: of an elastic group, by rank; else
-  // empty. `survivors_continued`: in this epoch, or survivors_had_continued.
+  // empty. `survivors_continued`: in this epoch, or an earlier one.
   void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage,
                  const std::vector<MemberId>& members = {}, bool survivors_continued = false);
   // Members of recovered epochs that have not rejoined yet are lost. An epoch without any rejoined
@@ -164,7 +164,7 @@ class Groups {
     bool left = false;    // in good order
     JobId job = 0;
     MemberId member = 0;     // in an elastic group
-    bool timed_out = false;  // did not ask to go on in time, nor later
+    bool timed_out = false;  // did not ask to continue in time, nor later
   };
   // The session's last epoch. Remains known after the epoch's end, until the session joins another.
   std::optional<Member> member(ckpt::SessionId session) const;

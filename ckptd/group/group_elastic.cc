@@ -1,4 +1,4 @@
-// Elastic groups: the transition from an epoch to the next one, in which survivors go on.
+// Elastic groups: the transition from an epoch to the next one, in which survivors continue.
 #include "ckptd/group/group_impl.h"
 #include "ckptd/limits.h"
 

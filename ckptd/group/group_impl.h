@@ -77,7 +77,7 @@ struct Run {
              return survivor.second.session != 0;
            });
   }
-  // True if an elastic group lives, whose survivors go on in the next epoch.
+  // True if an elastic group lives, whose survivors continue in the next epoch.
   bool lives() const {
     return (current && current->elastic) || between || (opening && opening->elastic);
   }

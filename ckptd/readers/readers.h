@@ -1,5 +1,5 @@
-// Readers: jobs that read commits for sessions (restores, verifies), and what protects what they
-// read: holds of views, and the numbers that garbage collection waits for.
+// Readers: jobs that read commits for sessions (restores, verifies), and the protection of their
+// data: holds of views, and the numbers that garbage collection waits for.
 //
 // Serves the messages about restores, blobs and holds, and the question `verify`. Loop thread.
 // close() starts nothing new and ends all jobs; the caller runs disk, executor and deferred work

@@ -49,7 +49,7 @@ class Scrub {
     JournalSource journal;
     // True if an extent may be started. False during gc and shutdown.
     std::function<bool()> may_begin;
-    // Stores how far the scrub is, for the next daemon.
+    // Stores the position of the scrub, for the next daemon.
     std::function<Status(const ScrubState&)> save_state;
   };
   struct Counters {

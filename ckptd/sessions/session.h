@@ -1,5 +1,5 @@
-// Session: a connected client, by its own greeting and its registration. State of its snapshots,
-// restores, holds and membership belongs to the modules of these.
+// Session: a connected client, as its greeting and its registration describe it. The modules of
+// snapshots, restores, holds and groups own their state of the session.
 #pragma once
 
 #include <sys/types.h>

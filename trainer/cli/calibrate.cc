@@ -69,7 +69,7 @@ Result<report::Report> run_with_a_loss(const CalibrateFlags& flags,
 
 void say(const std::string& what) { ckpt::base::print_stderr("moetrain: {}\n", what); }
 
-// Measures the cost of a loss: where all ranks resume, and where survivors with replicas go on.
+// Measures the cost of a loss: once if all ranks resume, once if survivors with replicas continue.
 Status measure_runs(const CalibrateFlags& flags, calibrate::Measured& measured) {
   say(fmt::format("checkpoints and a loss: {} ranks and a ckptd, all resume", flags.ranks));
   CKPT_ASSIGN(measured.restarted, run_with_a_loss(flags, {"--on-loss", "restart"}));

@@ -60,7 +60,7 @@ Status PairwiseComm::run(const char* collective, const Exchange& exchange) {
   Status status = this->exchange(exchange);
   waited_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
   if (status.ok()) return status;
-  // If somebody aborted, that is the cause; what the transport saw is only its echo.
+  // An abort is the cause; the transport's error is only its effect.
   const auto reason = failure();
   abort(status.error().message);
   const ErrorCode code = reason ? ErrorCode::kAborted : status.error().code;

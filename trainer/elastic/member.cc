@@ -20,8 +20,8 @@ namespace {
 
 // Timeout of all keys of the rendezvous: peers set theirs right after the epoch has opened.
 constexpr uint32_t kRendezvousTimeoutMs = 20'000;
-// Ranks of a killed supervisor are in the group until the kernel has closed their sockets. A
-// supervisor that is started right afterwards waits this long for that.
+// Ranks of a killed supervisor stay in the group until the kernel has closed their sockets. A
+// supervisor that starts right afterwards waits this long for that.
 constexpr std::chrono::milliseconds kOtherJobEnds{2'000};
 constexpr uint32_t kOtherJobPollMs = 100;
 
@@ -183,7 +183,7 @@ void Member::group_failed() {
   lost_a_peer_ = lost && !lost->empty();
 }
 
-// True if a rank was lost: counted by survivors if the group goes on, else known from the peers.
+// True if a rank was lost: counted by survivors if they continue, else reported by ckptd.
 bool Member::lost_member(const client::Epoch& epoch) {
   const uint32_t before = std::exchange(group_size_, epoch.size);
   const bool lost_a_peer = std::exchange(lost_a_peer_, false);

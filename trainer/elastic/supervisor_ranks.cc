@@ -19,9 +19,9 @@ using ckpt::make_error;
 
 namespace {
 
-// For a new rank to reach a ckptd that may be restarting, too.
+// Timeout for a new rank to reach ckptd, which may be restarting, too.
 constexpr uint32_t kReopenTimeoutMs = 120'000;
-// One late heartbeat is no silence yet.
+// Heartbeats per timeout: one late heartbeat is no silence.
 constexpr uint32_t kBeatsInTimeout = 5;
 
 // Erases the earliest request for this rank that is due at its step.
@@ -277,7 +277,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   if (!started.ok()) fail_run(started.error());
 }
 
-// True if a rank of an elastic run can go on. A rank left behind cannot: its state is old.
+// True if a rank of an elastic run can continue. A rank left behind cannot: its state is old.
 bool Supervisor::Impl::any_rank_has_state() const {
   return options.rank.elastic && std::any_of(slots.begin(), slots.end(), [this](const Slot& slot) {
            return slot.process && slot.trained && slot.epoch >= continued_epoch;

@@ -22,7 +22,7 @@ void SavedSteps::resumed() {
 void SavedSteps::lineage_continued() {
   continues_lineage_ = true;
   // The rank whose knowledge all have taken over may not know some of these snapshots. Then their
-  // failure concerns nobody.
+  // failure has no effect.
   std::erase_if(lost_, [this](uint64_t step) { return !partial_.counts_on(step); });
 }
 

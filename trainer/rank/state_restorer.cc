@@ -120,7 +120,7 @@ Status StateRestorer::take_over(const client::ViewPoint& view) {
 }
 
 // Dense units and the trainer unit are in every snapshot. If one of them is older than the view,
-// training on would mix two steps, so all ranks go back to the older one.
+// training on would mix two steps, so all ranks return to the older step.
 Status StateRestorer::check_whole(EpochComm& comm, const client::ViewPoint& view) {
   const std::vector<StateUnit>& units = state_.held.units;
   CKPT_ASSIGN(const VersionSpread spread, compare_versions(state_, comm, restored_));

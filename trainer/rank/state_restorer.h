@@ -34,7 +34,7 @@ class StateRestorer {
   Status settle(EpochComm& comm, const ckpt::client::ViewPoint& view, RecoveryReport& report);
 
   // True if the state that the epoch started with equals what a full checkpoint of that step has:
-  // no expert came from an older checkpoint, or from a version that no disk has.
+  // no expert came from an older checkpoint, or from a version that is only in memory.
   bool resumed_whole() const { return resumed_whole_; }
 
  private:
@@ -51,7 +51,7 @@ class StateRestorer {
   PartialState saved_partial_;  // of the restored trainer unit
   PaceState saved_pace_;        // the same
   std::vector<RestoredUnit> restored_;
-  std::vector<int64_t> in_memory_;  // by expert of the grid: not 0 if no disk has its version
+  std::vector<int64_t> in_memory_;  // by expert of the grid: not 0 if its version is only in memory
   bool resumed_whole_ = true;
 };
 
