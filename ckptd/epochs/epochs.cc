@@ -216,7 +216,7 @@ namespace {
 void log_opened(const std::string& run, const fb::EpochOpenedT& epoch) {
   LogValue resume_lineage;
   LogValue resume_step;
-  std::string from = epoch.goes_on ? "the survivors go on" : "from nothing";
+  std::string from = epoch.goes_on ? "the survivors continue" : "from nothing";
   if (epoch.has_resume) {
     resume_lineage = epoch.resume_lineage;
     resume_step = epoch.resume_step;

@@ -10,7 +10,7 @@ namespace ckptd {
 namespace {
 
 std::string describe(const JoinRequest& request) {
-  static constexpr const char* kNames[] = {"start", "latest", "at step", "continue", "go on"};
+  static constexpr const char* kNames[] = {"start", "latest", "at step", "continue", "keep state"};
   std::string text =
       fmt::format("size {}, resume {}", request.size, kNames[static_cast<size_t>(request.resume)]);
   if (request.resume == ResumeMode::kAtStep) {

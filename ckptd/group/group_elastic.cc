@@ -243,7 +243,7 @@ Groups::Actions Groups::tick(std::chrono::nanoseconds now) {
       const auto its = impl_->sessions.find(survivor.session);
       if (its != impl_->sessions.end()) its->second.timed_out = true;
       between.timed_out +=
-          fmt::format("{}rank {} of the last epoch did not ask to go on within {} ms",
+          fmt::format("{}rank {} of the last epoch did not ask to continue within {} ms",
                       between.timed_out.empty() ? "" : ", ", survivor.previous_rank, grace.count());
     }
     std::erase_if(between.survivors, [](const auto& entry) { return !entry.second.asked; });

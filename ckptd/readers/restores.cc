@@ -196,7 +196,7 @@ void Restores::located_read(SessionId session, const fb::LocatedReadT& message) 
   Restore* restore = find(session, message.restore);
   if (restore == nullptr) return;
   if (message.stop) {
-    spdlog::warn("restore {}: the client goes on through its arena: {}", message.restore,
+    spdlog::warn("restore {}: the client continues through its arena: {}", message.restore,
                  message.reason);
   }
   counters_.bytes_located +=

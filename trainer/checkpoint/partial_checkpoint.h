@@ -171,10 +171,10 @@ class PartialCheckpoint {
   // The snapshot of this step has failed: its experts are due again.
   void failed(uint64_t step);
   // True if failed(step) would change anything, as far as is known here.
-  bool counts_on(uint64_t step) const { return number_of_step_.contains(step); }
+  bool tracks_step(uint64_t step) const { return number_of_step_.contains(step); }
 
   // True if a partial snapshot may leave the unit out.
-  bool is_chosen_about(const StateUnit& unit) const;
+  bool may_omit(const StateUnit& unit) const;
   PartialState state() const;
   uint32_t k() const { return k_; }
   // Experts of each layer per snapshot: grows with k().

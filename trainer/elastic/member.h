@@ -38,10 +38,10 @@ class Member {
   Result<ckpt::client::Epoch> join(bool has_state = false);
   // The next epoch, of the same ranks, starts from this view instead of the newest one, in a new
   // lineage. All ranks of the joined epoch must request this.
-  void go_back_to(const ckpt::client::ViewPoint& view) { go_back_ = GoBack{view}; }
+  void return_to(const ckpt::client::ViewPoint& view) { next_view_ = NextView{view}; }
   // The same, from the newest complete view; if there is none, from the seed.
-  void go_back_to_newest() { go_back_ = GoBack{}; }
-  bool goes_back() const { return go_back_.has_value(); }
+  void return_to_newest() { next_view_ = NextView{}; }
+  bool returns_to_view() const { return next_view_.has_value(); }
   // The collectives of the joined epoch, for this rank's device: Gloo's, and NCCL's for GPU memory
   // if the ranks agree on it (device_collectives.h). With a communication thread if the schedule of
   // sharded experts needs one (comm_thread.h).
@@ -102,14 +102,14 @@ class Member {
   std::unique_ptr<DaemonPatience> patience_;  // outlives the session
   ckpt::client::Session session_;
   bool joined_before_ = false;
-  struct GoBack {
+  struct NextView {
     std::optional<ckpt::client::ViewPoint> view;  // none: the newest
   };
-  std::optional<GoBack> go_back_;  // in the next epoch
-  uint32_t epoch_rank_ = 0;        // in the newest epoch
-  uint32_t epoch_size_ = 0;        // of it
-  uint32_t group_size_ = 0;        // of the newest epoch that began to connect
-  bool lost_a_peer_ = false;       // in the last epoch, when its group failed
+  std::optional<NextView> next_view_;  // in the next epoch
+  uint32_t epoch_rank_ = 0;            // in the newest epoch
+  uint32_t epoch_size_ = 0;            // of it
+  uint32_t group_size_ = 0;            // of the newest epoch that began to connect
+  bool lost_a_peer_ = false;           // in the last epoch, when its group failed
   NcclTries nccl_tries_;
   std::string nccl_error_;  // of the newest try
   std::string no_nccl_;

@@ -41,7 +41,7 @@ std::string RecordFile::append(std::string_view line) {
     ++lines_lost_;
     if (std::exchange(losing_, true)) return {};
     return fmt::format(
-        "cannot write {}: {}; its lines are lost until there is room, training goes on", path_,
+        "cannot write {}: {}; its lines are lost until there is room, training continues", path_,
         std::strerror(error));
   }
   if (!std::exchange(losing_, false)) return {};

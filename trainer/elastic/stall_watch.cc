@@ -152,7 +152,7 @@ std::string StallWatch::text(const Stall& stall, uint64_t now_ns) const {
   }
   std::string line =
       stall.reported
-          ? fmt::format("step {}: training goes on after {}", stall.step, time)
+          ? fmt::format("step {}: training continues after {}", stall.step, time)
           : fmt::format("step {}: training stood still for {}, {}", stall.step, time, cause(stall));
   if (stalls_ > 1) {
     line +=

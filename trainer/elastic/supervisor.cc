@@ -348,7 +348,7 @@ const char* Supervisor::Impl::saved_state_text() const {
   const bool saved = resumed || !recorder->durable_steps().empty();
   return !saved                ? "nothing was saved"
          : !options.keeps_data ? "what was saved goes with the temporary folder"
-                               : "--resume latest goes on from what was saved last";
+                               : "--resume latest continues from the last checkpoint";
 }
 
 void Supervisor::Impl::say_stop_summary() {

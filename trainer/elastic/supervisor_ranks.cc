@@ -50,14 +50,14 @@ std::string continued_text(const EventHeader& at, const TrainingEvent& training,
                        training.view_lineage, at.epoch);
   }
   if (!options.experts_sharded()) {
-    return fmt::format("going on after step {} with {} (epoch {}, {})", at.step, ranks, at.epoch,
+    return fmt::format("continuing after step {} with {} (epoch {}, {})", at.step, ranks, at.epoch,
                        holders_text(training.effective_replicas, !options.nodes.empty()));
   }
   if (at.step == 0) {
     return fmt::format("all {} begin again with step 1: no step is saved (epoch {})", ranks,
                        at.epoch);
   }
-  return fmt::format("going on after step {} with {} (epoch {})", at.step, ranks, at.epoch);
+  return fmt::format("continuing after step {} with {} (epoch {})", at.step, ranks, at.epoch);
 }
 
 }  // namespace
@@ -244,7 +244,7 @@ void Supervisor::Impl::on(const EventHeader& at, const FatalEvent& fatal) {
     return fail_run({static_cast<ErrorCode>(fatal.code), fatal.reason});
   }
   slot.abandoned = true;
-  say(fmt::format("rank {} could not join, the others go on without it: {}", at.rank,
+  say(fmt::format("rank {} could not join, the others continue without it: {}", at.rank,
                   fatal.reason));
 }
 
@@ -264,7 +264,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   const uint64_t at_step = recorder->rank_died(rank, monotonic_ns());
   const std::string lost =
       fmt::format("rank {} is lost at step {} ({})", rank, at_step, end.text());
-  if (any_rank_has_state()) return say(lost + "; the others go on");
+  if (any_rank_has_state()) return say(lost + "; the others continue");
   // A first epoch needs all its ranks: until it trains, a lost rank is restarted.
   if (options.rank.elastic && epoch_seen) return restart_ranks(lost);
   if (++restarts_in_a_row > options.restarts_max) {

@@ -82,7 +82,7 @@ Result<EpochDriver::Ending> EpochDriver::run_epoch() {
     state_.events.write(state_.here(), std::move(training));
     return train(comm);
   }
-  if (member.goes_back()) return leave_epoch(comm, ready.error().message);
+  if (member.returns_to_view()) return leave_epoch(comm, ready.error().message);
   if (is_group_loss(ready.error())) return leave_lost_group(&comm, ready.error().message);
   return ready.error();
 }

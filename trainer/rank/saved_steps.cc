@@ -23,7 +23,7 @@ void SavedSteps::lineage_continued() {
   continues_lineage_ = true;
   // The rank whose knowledge all have taken over may not know some of these snapshots. Then their
   // failure has no effect.
-  std::erase_if(lost_, [this](uint64_t step) { return !partial_.counts_on(step); });
+  std::erase_if(lost_, [this](uint64_t step) { return !partial_.tracks_step(step); });
 }
 
 void SavedSteps::failed(bool unanswered) {

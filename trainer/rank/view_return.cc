@@ -56,7 +56,7 @@ Result<ViewReturn::View> ViewReturn::agree_on_view(EpochComm& comm, uint32_t lin
   bool same = true;
   for (size_t i = 0; i < all.size(); ++i) same = same && all[i] == mine[i % mine.size()];
   if (same && newest.ok()) return view;
-  return go_back("the newest commit cannot be read on every rank");
+  return return_to_newest("the newest commit cannot be read on every rank");
 }
 
 // All ranks restore their part, or all return to an older view.
@@ -70,11 +70,11 @@ Result<RecoveryReport> ViewReturn::restore(EpochComm& comm, const client::Epoch&
   int64_t failed = report.ok() ? 0 : 1;
   CKPT_TRY(comm.all_reduce_max(std::span(&failed, 1)));
   if (failed == 0) return report;
-  return go_back("the newest view cannot be restored on every rank");
+  return return_to_newest("the newest view cannot be restored on every rank");
 }
 
-ckpt::Error ViewReturn::go_back(const std::string& reason) {
-  parts_.state.member.go_back_to_newest();
+ckpt::Error ViewReturn::return_to_newest(const std::string& reason) {
+  parts_.state.member.return_to_newest();
   return make_error(ErrorCode::kAborted, "{}: all go back to the newest complete view", reason);
 }
 

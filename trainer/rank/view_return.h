@@ -8,7 +8,7 @@
 // begin again from the seed.
 //
 // If that view cannot be read as a whole, the same ranks open another epoch from the newest
-// complete view, in a lineage of its own: Member::go_back_to().
+// complete view, in a lineage of its own: Member::return_to().
 //
 // Owned by EpochDriver, used from the rank's thread. After a failure the state in memory belongs to
 // no step; the next epoch returns again.
@@ -54,7 +54,7 @@ class ViewReturn {
   using View = std::optional<ckpt::client::ViewPoint>;
   Result<View> agree_on_view(EpochComm& comm, uint32_t lineage);
   Result<RecoveryReport> restore(EpochComm& comm, const ckpt::client::Epoch& epoch);
-  ckpt::Error go_back(const std::string& reason);
+  ckpt::Error return_to_newest(const std::string& reason);
 
   const Parts parts_;
 };

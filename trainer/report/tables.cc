@@ -186,7 +186,7 @@ std::string failure_table_text(const Report& report) {
   for (const DaemonFailure& failure : report.daemon_failures) {
     failures.push_back({failure.step,
                         {fmt::format("{}", failure.step), "ckptd", "-", back_text(failure.down_ms),
-                         "0", "0", "0", "training went on"}});
+                         "0", "0", "0", "training continued"}});
   }
   for (const Unsaved& period : report.unsaved) failures.push_back(unsaved_row(period));
   if (failures.empty()) return "no failures\n";

@@ -52,7 +52,7 @@ TEST_F(SavedStepsTest, FailureMakesTheStepUnsavedOnce) {
   EXPECT_EQ(boundary.failed_snapshot, 10u);
   EXPECT_TRUE(boundary.retake);
   EXPECT_FALSE(saved_->current_is_saved());
-  EXPECT_FALSE(partial_->counts_on(10));
+  EXPECT_FALSE(partial_->tracks_step(10));
   EXPECT_EQ(meet(), Boundary{}) << "the others know it";
 }
 
@@ -62,14 +62,14 @@ TEST_F(SavedStepsTest, FailureOfOlderSnapshotKeepsNewerSaved) {
   saved_->lost({10});
   EXPECT_EQ(meet().lost_snapshot, 10u);
   EXPECT_EQ(saved_->newest(), 20u);
-  EXPECT_FALSE(partial_->counts_on(10));
+  EXPECT_FALSE(partial_->tracks_step(10));
 }
 
 TEST_F(SavedStepsTest, FailureOnAnotherRankCounts) {
   take(10);
   saved_->apply_boundary({.failed_snapshot = 10});
   EXPECT_EQ(saved_->newest(), 0u);
-  EXPECT_FALSE(partial_->counts_on(10));
+  EXPECT_FALSE(partial_->tracks_step(10));
 }
 
 TEST_F(SavedStepsTest, RestoredStepIsSavedAndForgetsFailures) {
@@ -108,14 +108,14 @@ TEST_F(SavedStepsTest, LostLastStepIsSavedAgain) {
   saved_->retry_save();
   EXPECT_FALSE(saved_->current_is_lost());
   EXPECT_FALSE(saved_->saved_before());
-  EXPECT_FALSE(partial_->counts_on(10));
+  EXPECT_FALSE(partial_->tracks_step(10));
 }
 
 TEST_F(SavedStepsTest, DroppedSnapshotIsDueAgain) {
   take(10);
   saved_->dropped();
   saved_->not_filled();
-  EXPECT_FALSE(partial_->counts_on(10));
+  EXPECT_FALSE(partial_->tracks_step(10));
   EXPECT_FALSE(saved_->current_is_saved());
 }
 
