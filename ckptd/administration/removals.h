@@ -46,7 +46,7 @@ class Removals {
 
   void prune(const Session& session, const RequestedChange& change);
   void remove(const Session& session, const RequestedChange& change);
-  // The conditions of removing the whole run: the catalog is readable, and nobody uses the run.
+  // The conditions of removing the whole run: the catalog is readable, and no client uses the run.
   // Pending writes to the run, and their waiters, would be lost.
   Status may_remove(const RunInfo& run) const;
 

@@ -3,7 +3,7 @@
 // Opening an epoch aborts every snapshot of the run that is not staged. If a resume point has to be
 // chosen, the staged snapshots are settled first. Survivors that keep their state need no resume
 // point, and their staged snapshots are written meanwhile. Then the epoch is recorded, and only
-// then are members told.
+// then are members notified.
 //
 // Owns the groups of all runs and the epochs that wait to open. Loop thread; nothing to close: an
 // epoch that is being recorded ends with the journal's callback. After a failed write the joining

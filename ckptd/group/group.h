@@ -4,12 +4,12 @@
 // for the same resume point. kContinue adopts the others' resume point: a rank sends it after
 // a failure, and may meet ranks that are still at their first start. Opening has two steps.
 // The daemon settles or aborts every open snapshot of the run, then writes the epoch record
-// (with the one resume point) to the journal. The members are told only when the record is
+// (with the one resume point) to the journal. The members are notified only when the record is
 // durable.
 //
 // An epoch ends when a member is lost, when a member asks for the next epoch, or when a process
-// asks to join as a rank without a connected holder. The others are told at once and join the next
-// epoch. A join as a held rank waits until the holder is gone. A member that asks for the next
+// asks to join as a rank without a connected holder. The others are notified at once and join the
+// next epoch. A join as a held rank waits until the holder is gone. A member that asks for the next
 // epoch and is refused is in none. After a daemon restart members rejoin their epoch. Members that
 // have not rejoined by a deadline are lost; if a new job begins before any rejoin, all are lost.
 //
@@ -142,8 +142,8 @@ class Groups {
   Actions refused(ckpt::SessionId session);
   // Drops survivors whose time to ask has passed.
   Actions tick(std::chrono::nanoseconds now);
-  // Answer to OpenEpoch: the record is durable and the members were told, or it failed (then all
-  // are refused with the error). Members lost in between end the epoch at once.
+  // Answer to OpenEpoch: the record is durable and the members were notified, or it failed (then
+  // all are refused with the error). Members lost in between end the epoch at once.
   Actions opened(ckpt::RunId run, ckpt::Epoch epoch, ckpt::LineageId lineage, const Status& status);
   // True if this session is a member of the epoch being opened, and has neither left nor died.
   bool opens_for(ckpt::RunId run, ckpt::SessionId session) const;

@@ -154,7 +154,7 @@ void Groups::Impl::lose_survivor(SessionId session, Actions& actions) {
   }
 }
 
-// The record could not be written, and all members were told: they may ask again.
+// The record could not be written, and all members were notified: they may ask again.
 void Groups::Impl::refused_to_open(RunId id, Run& run, const OpenEpoch& open) {
   const bool former = std::ranges::any_of(open.members, [&](const JoinRequest& request) {
     const auto member = sessions.find(request.session);

@@ -17,7 +17,7 @@ void Groups::Impl::end(RunId id, Run& run, const std::vector<Rank>& lost, const 
   const auto waiters = current.rendezvous.take_waiters();
   if (current.elastic) begin_between(run, lost);
   run.current.reset();
-  // Report the end first, then the aborts: a client that is told of an abort can ask at once which
+  // Report the end first, then the aborts: a client that learns of an abort can ask at once which
   // ranks are lost.
   actions.emplace_back(std::move(ended));
   for (const Rendezvous::Waiter& waiter : waiters) {

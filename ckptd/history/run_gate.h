@@ -97,7 +97,7 @@ class RunGate {
   // Runs `wake` once, inside the release after which the activity may begin. In the order of
   // arrival. A second wait for the same activity of the run changes nothing. Precondition: !may().
   void wait(RunActivity activity, ckpt::RunId run, std::function<void()> wake);
-  // Shutdown: drops all that wait. Releases wake nobody from now on.
+  // Shutdown: drops all that wait. Releases run no callback from now on.
   void close();
 
  private:

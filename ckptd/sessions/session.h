@@ -43,7 +43,7 @@ class Sessions {
     added.connected_at = now;
     return added;
   }
-  // Null: not connected, or not any more.
+  // Null: not connected.
   Session* find(ckpt::SessionId id) {
     const auto found = sessions_.find(id);
     return found == sessions_.end() ? nullptr : &found->second;

@@ -2,7 +2,7 @@
 //
 //   begin  -> checks, disk space, slabs leased (begins.h, leases.h)
 //   seal   -> slab taken over, compared with earlier versions, written (seals.h, dedup.h, deltas.h)
-//   commit -> alarms judged, record written, members told
+//   commit -> alarms judged, record written, members notified
 //
 // Owns the state of every open snapshot. Loop thread only; callbacks of Persist and Comparer run in
 // the loop, too. After a failure nothing is left but dead space in segments; ingest remembers the

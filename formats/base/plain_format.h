@@ -70,7 +70,7 @@ std::string text_of(std::string_view spec, T value) {
 }
 
 // Appends `format` up to the next field, which it removes with the text; its spec is left in *spec.
-// False if there is no field any more.
+// False if no field is left.
 bool next_field(std::string& out, std::string_view& format, std::string_view* spec);
 
 template <typename... Args>

@@ -6,7 +6,7 @@
 // - SIGPIPE and SIGXFSZ are ignored: write() fails with EPIPE or EFBIG instead of killing us.
 // - An exception that nothing caught, on any thread, becomes one sentence and exit code 1.
 // - Output that stdout did not take becomes one sentence and exit code 1. A reader that closed the
-//   pipe is told nothing: exit code 1 alone.
+//   pipe gets no message: only exit code 1.
 #pragma once
 
 #include <functional>

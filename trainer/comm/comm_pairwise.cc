@@ -285,7 +285,7 @@ Status PairwiseComm::broadcast(std::span<int64_t> values, uint32_t root) {
 }
 
 Status PairwiseComm::barrier() {
-  // A message from everyone to everyone: nobody leaves before all have entered.
+  // A message from everyone to everyone: no rank leaves before all have entered.
   std::vector<std::byte> messages(size_ + 1);
   Exchange exchange{std::span(messages).first(1), std::span(messages).subspan(1), {}, {}};
   for (uint32_t peer = 0; peer < size_; ++peer) {

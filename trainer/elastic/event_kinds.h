@@ -169,8 +169,8 @@ struct StepEvent {
   // version.
   int64_t resumed_at = -1;  // -1: not the first step
   std::vector<int64_t> resumed_versions;
-  // In the first step after lost experts came back: their grid indices, and the step of each one's
-  // version, -1 for the seed.
+  // In the first step after lost experts were restored: their grid indices, and the step of each
+  // one's version, -1 for the seed.
   std::vector<uint32_t> rolled_back;
   std::vector<int64_t> rolled_back_to;
   bool operator==(const StepEvent&) const = default;

@@ -15,7 +15,7 @@ struct EventHeader {
   bool operator==(const EventHeader&) const = default;
 };
 
-// State that came back from checkpoints, and the tokens that this cost.
+// State restored from checkpoints, and the tokens lost by that.
 struct RestoredState {
   uint64_t bytes_memory = 0;          // read from ckptd's memory
   uint64_t bytes_disk = 0;            // read from ckptd's disk

@@ -105,7 +105,7 @@ class Member {
   struct NextView {
     std::optional<ckpt::client::ViewPoint> view;  // none: the newest
   };
-  std::optional<NextView> next_view_;  // in the next epoch
+  std::optional<NextView> next_view_;  // of return_to()
   uint32_t epoch_rank_ = 0;            // in the newest epoch
   uint32_t epoch_size_ = 0;            // of it
   uint32_t group_size_ = 0;            // of the newest epoch that began to connect

@@ -36,7 +36,7 @@ class UnsavedGaps {
   // The checkpoint of this step was postponed, or failed, because ckptd has not answered since
   // then.
   void unanswered(uint64_t step, uint64_t since_ns);
-  // ckptd has not answered since then, and people were told. `missed`: a checkpoint waits for it.
+  // ckptd has not answered since then, and users were told. `missed`: a checkpoint waits for it.
   void silent(uint64_t since_ns, bool missed);
   // ckptd answers. A silence that cost no checkpoint is forgotten.
   void answers();

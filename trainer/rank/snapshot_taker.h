@@ -3,7 +3,7 @@
 // CheckpointDriver's.
 //
 // Owned by EpochDriver, used from the rank's thread. A snapshot that fails is reported; training
-// goes on. Snapshots that all ranks had handed over settle in a later epoch.
+// continues. Snapshots that all ranks had handed over settle in a later epoch.
 #pragma once
 
 #include <cstdint>

@@ -26,10 +26,10 @@ class StepReporter {
   explicit StepReporter(RankState& state) : state_(state) {}
 
   // All ranks resumed from a checkpoint, at the step of the progress. `versions`, by expert of the
-  // grid: the step of the version that came back.
+  // grid: the step of the restored version.
   void resumed(std::vector<int64_t> versions);
-  // These experts of the grid came back alone. `versions`: the step of each one's version, -1 where
-  // it began again from the seed.
+  // These experts of the grid were restored alone. `versions`: the step of each one's version, -1
+  // where it began again from the seed.
   void rolled_back(std::span<const uint32_t> experts, std::span<const int64_t> versions);
   // The step is done. Its loss is the rank's last one from now on.
   void report(const StepResult& result, const StepTime& time, const SnapshotStall& stall);
