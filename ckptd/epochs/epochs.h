@@ -42,9 +42,9 @@ class Epochs {
     std::function<void(ckpt::RunId, ckpt::Epoch, ckpt::Rank, const std::string&)> member_gone;
     // An epoch that waited for a change of its run's history may be written now.
     std::function<void()> on_may_open;
-    std::function<void(ckpt::RunId, ckpt::Epoch)> on_ended;  // before members are told
-    std::function<void()> on_members_changed;                // after they are told
-    std::function<void(ckpt::RunId)> on_opened;              // before members are told
+    std::function<void(ckpt::RunId, ckpt::Epoch)> on_ended;  // before members are notified
+    std::function<void()> on_members_changed;                // after they are notified
+    std::function<void(ckpt::RunId)> on_opened;              // before members are notified
     std::function<void()> on_rejoins_over;
   };
   struct Counters {

@@ -4,8 +4,7 @@
 // when they are applied. Meanwhile another change must not decide by the same state. A change holds
 // a token from its decision to its end. Activities without a duration only ask may().
 //
-//   x: the activity of the row must not begin while that of the column is in progress, for the same
-//   run
+//   x: the activity of the row must not begin while that of the column runs, for the same run
 //
 //                          administer  delete  remove  replace  register  write
 //                                      commits run     run      units     epoch

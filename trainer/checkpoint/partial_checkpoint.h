@@ -89,7 +89,7 @@ struct ExpertProgress {
   std::span<const int64_t> updates;
 };
 
-// One rank's full planning state, for a rank that joins a running run.
+// One rank's full planning state, for a rank that joins during the run.
 struct PartialHandover {
   PartialState state;
   std::vector<SaveLedger::Saved> saved;  // [layers * experts]: durable versions

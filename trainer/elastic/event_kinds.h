@@ -48,8 +48,7 @@ struct TrainingEvent {
   uint32_t group = 0;               // ranks of the epoch
   uint32_t effective_replicas = 0;  // least number of failure domains that hold an expert
   std::string collectives;          // of state on GPUs: "nccl", or "host" for host memory
-  double regroup_ms =
-      0;  // survivors_continue: from the loss of the group to connections with the next
+  double regroup_ms = 0;  // survivors_continue: from the loss to connections with the next group
   RestoredState restored;
   Relayout relayout;
   CheckpointPace pace;

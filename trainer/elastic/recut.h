@@ -7,8 +7,7 @@
 //   is_whole  checks that the present ranks hold every element at one step. If not, a rank was lost
 //             with its range, and all ranks return to a view of ckptd; nothing below is called
 //   move      each rank fills its new range, and dense parameters that it lacks, checked on arrival
-//   commit    all ranks have moved: frees the old ranges. take() returns the new ones, for the
-//   store
+//   commit    all ranks have moved: frees the old ranges. take() gives the new ones to the store
 //
 // Keeps the ranges that are in no store: those of a group that ranks are about to leave, and those
 // that move. Memory (RecutMemory, asserted): a rank's old and new ranges, and the buffers of an
