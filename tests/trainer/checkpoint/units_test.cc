@@ -223,9 +223,10 @@ TEST(RegistrationRefusedTest, RunWithOtherUnitsIsBadUsage) {
       "tiny",
       {ckpt::ErrorCode::kFailedPrecondition, "unit a: 2 bytes", ckpt::ErrorDetail::kUnitsDiffer});
   EXPECT_EQ(refusal.code, ckpt::ErrorCode::kInvalidArgument);
-  EXPECT_EQ(refusal.message,
-            "run tiny exists already, with a model of another shape; --resume latest goes on with "
-            "that one, another --run begins a new one (unit a: 2 bytes)");
+  EXPECT_EQ(
+      refusal.message,
+      "run tiny exists already, with a model of another shape; --resume latest continues that "
+      "run, another --run begins a new one (unit a: 2 bytes)");
 }
 
 TEST(RegistrationRefusedTest, RunInUseNamesTheJobToStop) {
