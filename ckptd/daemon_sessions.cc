@@ -58,8 +58,8 @@ void Daemon::Impl::hello(Session& session, const fb::HelloT& message, ckpt::base
   replies.send(session.id, std::move(welcome), fd_to_send);
 }
 
-// An arena that cannot be adopted is replaced by a new one: the trainer goes on, and `server` tells
-// it why its snapshots in progress are lost.
+// An arena that cannot be adopted is replaced by a new one: the trainer continues, and `server` in
+// the answer says why its snapshots in progress are lost.
 Status Daemon::Impl::grant_arena(Session& session, const fb::HelloT& message,
                                  ckpt::base::UniqueFd fd, fb::WelcomeT& welcome, int* fd_to_send) {
   std::optional<Staging::Granted> granted;

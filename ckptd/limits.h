@@ -32,7 +32,7 @@ inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
 // cut over 64 ranks are 2 million fragments.
 inline constexpr size_t kFragmentsPerSnapshotMax = 1u << 22;
 // Slabs that a snapshot seals, plus shared extents: each is a table in its commit record, and a
-// journal with a larger record could not be read any more.
+// journal with a larger record would be unreadable.
 inline constexpr size_t kExtentsPerSnapshotMax = (1u << 19) - 4096;
 // Open at once per run: the one being filled, the one being written, one waiting.
 inline constexpr size_t kSnapshotsOpenPerRunMax = 4;
@@ -45,7 +45,7 @@ inline constexpr std::chrono::minutes kShortageRemembered{15};
 // Runs in the metrics and in `status`, and in /readyz: the most recently changed ones.
 inline constexpr size_t kRunsInMetricsMax = 100;
 inline constexpr size_t kRunsInReadyzMax = 16;
-// Longest part of a snapshot's time that a client may tell; a longer one counts as this.
+// Longest part of a snapshot's time that a client may report; a longer one counts as this.
 inline constexpr std::chrono::hours kClientTimingMax{1};
 // Reasons of failed snapshots, kept for late members. A group of any size needs a few.
 inline constexpr size_t kFailedSnapshotsRemembered = 64;
@@ -270,8 +270,8 @@ inline constexpr size_t kHttpRequestBytesMax = 16u << 10;
 inline constexpr std::chrono::milliseconds kHttpDeadline{2'000};
 inline constexpr std::chrono::milliseconds kHttpRetry{100};  // after a failed accept
 inline constexpr std::chrono::milliseconds kSnapshotDeadlineDefault{600'000};
-// Time for survivors of an elastic group's epoch to ask to go on, unless their join set another: a
-// step and a copy of state take seconds. Maximum of that setting: one hanging member holds up all
+// Time for survivors of an elastic group's epoch to ask to continue, unless their join set another:
+// a step and a copy of state take seconds. Maximum of that setting: one hanging member holds up all
 // others for this long.
 inline constexpr std::chrono::milliseconds kSurvivorGrace{10'000};
 inline constexpr std::chrono::milliseconds kSurvivorGraceMax{120'000};

@@ -136,7 +136,8 @@ Result<ckptd::LockFile> lock_store(const ckptd::Config& config) {
                               "{}; use that ckptd, stop it, or choose another directory",
                               lock.error().message);
     }
-    // A start that failed removes what it has created: perhaps the file that was waited for.
+    // A failed startup removes the files that it created: perhaps the file that this one waited
+    // for.
     if (!lock.ok() || lock->is_at(data + "/lock") || attempt == kAttemptsMax) return lock;
   }
 }

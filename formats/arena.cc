@@ -28,7 +28,7 @@ Error system_error(std::string_view what) {
   const int error = errno;
   ErrorCode code = ErrorCode::kIo;
   if (error == ENOMEM || error == ENOSPC) code = ErrorCode::kResourceExhausted;
-  // No smaller arena helps, and no waiting.
+  // Neither a smaller arena nor a retry helps.
   if (error == EMFILE || error == ENFILE) code = ErrorCode::kFailedPrecondition;
   return make_error(code, "arena: {}: {}{}", what, std::strerror(error),
                     base::open_files_hint(error));
@@ -37,7 +37,7 @@ Error system_error(std::string_view what) {
 Result<MutableByteView> map_shared(int fd, uint64_t bytes) {
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) return system_error(fmt::format("cannot map {} bytes", bytes));
-  // A forked child (a data loader) must not keep the arena alive, nor be copied its page tables.
+  // A forked child (a data loader) must neither keep the arena alive nor copy its page tables.
   if (::madvise(at, bytes, MADV_DONTFORK) != 0) {
     const Error error = system_error("madvise(MADV_DONTFORK)");
     ::munmap(at, bytes);
@@ -46,7 +46,7 @@ Result<MutableByteView> map_shared(int fd, uint64_t bytes) {
   return MutableByteView(static_cast<std::byte*>(at), bytes);
 }
 
-// The kernel holds shared memory, too, against the limit for file sizes, and would send SIGXFSZ.
+// The kernel also applies the file size limit to shared memory, and would send SIGXFSZ.
 Status check_file_size_limit(uint64_t bytes) {
   rlimit size{};
   const bool limited = ::getrlimit(RLIMIT_FSIZE, &size) == 0 && size.rlim_cur != RLIM_INFINITY;

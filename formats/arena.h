@@ -15,8 +15,8 @@ inline constexpr uint64_t kSlabBytesMax = 1ull << 30;
 // A fragment this large starts at a block boundary of its slab, so that reads of it are aligned.
 inline constexpr uint64_t kAlignedFragmentBytes = 64ull << 10;
 
-// Whether `fd` is shared memory with the seals of an arena. Safe for any descriptor: it asks no
-// file system but the kernel's own (tmpfs), so that it cannot block as fstat() on FUSE or NFS can.
+// Checks that `fd` is shared memory with the seals of an arena. Safe for any descriptor: it asks
+// only the kernel's own file system (tmpfs), so it cannot block as fstat() on FUSE or NFS can.
 Status check_arena_seals(int fd);
 
 struct ArenaLayout {
@@ -38,14 +38,15 @@ class ArenaMapping {
   // Creates the memfd, sealed against shrinking, growing and further seals, not yet faulted in.
   struct Created;
   static Result<Created> create(const ArenaLayout& layout);
-  // The same, of a size that is not final: for memory that is made before anybody asks for it.
+  // The same, but of a provisional size, for memory that is prepared before a session requests it.
   static Result<Created> create_unsealed(const ArenaLayout& layout);
   static Result<ArenaMapping> map_unsealed(int fd, const ArenaLayout& layout);
-  // Makes it an arena of that layout. Its mappings must be remap()ped before they are used again.
+  // Turns the memfd into an arena of that layout. Call remap() on its mappings before their next
+  // use.
   static Status resize_and_seal(int fd, const ArenaLayout& layout);
-  // Follows a resize. Pages that are in both stay faulted in; the address may change.
+  // Adapts the mapping to a resize. Common pages stay faulted in; the address may change.
   Status remap(const ArenaLayout& layout);
-  // Maps a memfd that came over a socket, after checking that it is one: kind, seals, exact size.
+  // Maps a memfd received from a socket, after checking its kind, seals and exact size.
   static Result<ArenaMapping> map(int fd, const ArenaLayout& layout);
 
   MutableByteView bytes() const { return bytes_; }

@@ -1,7 +1,6 @@
-// Tokens routed to each expert since a run began, and those of them that it has lost, as a commit
-// keeps them. What is not lost is what the expert's state holds; the difference of that between two
-// commits in one line of history is what an expert loses when the later view has it as of the
-// earlier one.
+// Tokens routed to each expert since a run began, and the lost ones among them, as a commit stores
+// them. The other tokens are held by the expert's state. An expert that a view restores from an
+// older commit in its line of history loses the difference of the held tokens.
 #pragma once
 
 #include <compare>
@@ -16,27 +15,27 @@
 
 namespace ckpt {
 
-// DeepSeek-V3 has 58 x 256 experts. They lie in every commit record, 16 bytes each, and 16 more for
-// each expert that has lost tokens.
+// DeepSeek-V3 has 58 x 256 experts. Every commit record has 16 bytes for each, and 16 more for each
+// expert with lost tokens.
 inline constexpr size_t kExpertTokensMax = 1u << 16;
 
 struct ExpertTokens {
   uint32_t layer = 0;
   uint32_t expert = 0;
   uint64_t tokens = 0;  // cumulative
-  uint64_t lost = 0;    // of these, whose updates recoveries threw away; cumulative
+  uint64_t lost = 0;    // of these: their updates were lost in recoveries; cumulative
   uint64_t held() const { return tokens - lost; }
   auto operator<=>(const ExpertTokens&) const = default;
 };
 // Ascending by layer and expert, each pair once.
 using ExpertTokenCounts = std::vector<ExpertTokens>;
 
-// Sorts what came from outside and checks it: at most kExpertTokensMax, no pair twice; lost tokens
-// only of experts whose tokens are given, no more of them, in a sum of 64 bits. The error names
-// layer and expert.
+// Sorts and checks counts from outside: at most kExpertTokensMax, no pair twice; lost tokens only
+// for experts with tokens, at most as many, and a sum of at most 64 bits. The error names layer and
+// expert.
 Result<ExpertTokenCounts> expert_token_counts(const std::vector<fb::ExpertTokens>& tokens,
                                               const std::vector<fb::ExpertTokens>& lost);
-// And only of experts that some unit has.
+// The same, and each expert must belong to a unit.
 Result<ExpertTokenCounts> check_expert_tokens(const std::vector<fb::ExpertTokens>& tokens,
                                               const std::vector<fb::ExpertTokens>& lost,
                                               const std::vector<UnitSpec>& units);
@@ -46,9 +45,9 @@ std::vector<fb::ExpertTokens> lost_to_fb(const ExpertTokenCounts& counts);  // w
 // By all experts together.
 uint64_t lost_tokens(const ExpertTokenCounts& counts);
 
-// Counts never go down: `later` (of the step being taken) against `earlier` (of an older commit in
-// its line of history). Experts that only one of them has are not compared, and lost tokens only if
-// `later` has some: a trainer that does not count them may go on with a run.
+// Counts never decrease: `later` (of the step being taken) against `earlier` (of an older commit in
+// its line of history). Experts in only one of them are not compared, and lost tokens only if
+// `later` has some: a trainer that does not count them may continue a run.
 Status check_not_less(const ExpertTokenCounts& earlier, Step earlier_step,
                       const ExpertTokenCounts& later);
 

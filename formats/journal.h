@@ -46,7 +46,7 @@ class JournalEncoder {
     uint64_t next_sequence = 1;  // of the next record
     uint64_t next_batch = 1;
     base::Hash128 chain;  // of all records before
-    // A random number chosen when the journal is created and never told to a client. Only records
+    // A random number chosen when the journal is created and never sent to a client. Only records
     // with this salt count in judging the journal's end, so a trainer cannot plant metadata that
     // looks like a later batch.
     uint64_t salt = 0;

@@ -13,7 +13,7 @@ namespace ckpt::journal {
 // multiple of 4096. The body and up to 7 zero bytes follow.
 struct RecordHeader {
   uint32_t magic;          // "CKJ1": a record of ours
-  uint32_t header_crc32c;  // of this header with this field zero: lengths below can be believed
+  uint32_t header_crc32c;  // of this header with this field zero: protects the lengths below
   uint32_t body_crc32c;    // of the body and its zero bytes
   uint32_t body_bytes;     // without the zero bytes
   uint64_t sequence;       // 1, 2, ... in the journal: none is missing
@@ -23,7 +23,7 @@ struct RecordHeader {
   uint32_t batch_records;  // a batch counts only as a whole
   uint32_t batch_index;    // of this record in its batch
   uint64_t salt;           // the journal's own, see JournalEncoder::Position
-  base::Hash128 chain;     // hash of the record before, whose header held the hash of its own ...
+  base::Hash128 chain;     // hash of the previous record, header included
   uint64_t reserved[2];    // zero
 };
 static_assert(sizeof(RecordHeader) == 96);

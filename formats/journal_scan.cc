@@ -147,7 +147,8 @@ class Scanner {
     const std::optional<RecordHeader> header = intact_header(batch, begin);
     if (!header) return damage("does not match its checksum");
     if (is_first_batch() && index == 0) after.chain = header->chain;
-    // A torn write over an older torn write can leave intact records of both. The chain tells.
+    // A torn write over an older torn write can leave intact records of both. The chain
+    // distinguishes them.
     if (header->batch != first.batch || header->batch_bytes != first.batch_bytes ||
         header->batch_records != first.batch_records || header->batch_index != index ||
         header->salt != first.salt || header->offset != after.offset ||

@@ -1,6 +1,5 @@
-// Which commits of a run are kept when it is pruned, in the rules that users of restic know, and
-// two of our own: every N steps, and the best by a metric. What they mean:
-// ckptd/retention/policy.h.
+// The rules of a run for pruning: restic's rules, and two of our own: every N steps, and the best
+// by a metric. ckptd/retention/policy.h defines them.
 #pragma once
 
 #include <chrono>
@@ -37,21 +36,21 @@ struct KeepRules {
   std::vector<Best> best;
 
   bool operator==(const KeepRules&) const = default;
-  // Is there a rule that looks at dates of commits?
+  // True if a rule uses the dates of commits.
   bool by_time() const {
     return within.count() > 0 || hourly > 0 || daily > 0 || weekly > 0 || monthly > 0 || yearly > 0;
   }
-  // They would keep nothing at all.
+  // True if the rules keep nothing.
   bool empty() const { return *this == KeepRules(); }
 };
 
-// kInvalidArgument names what is wrong: a name that is empty, too long or not printable, too many
-// of them, a duration below zero, a best of none.
+// kInvalidArgument names the fault: a name that is empty, too long or not printable, too many
+// names, a negative duration, a `best` of zero commits.
 Status check_keep_rules(const KeepRules& rules);
 
 // Run and time of the record are left to the caller.
 fb::RulesSetT to_fb(const KeepRules& rules);
-// Checked, since records come from outside.
+// Checks the record, because it comes from outside.
 Result<KeepRules> from_fb(const fb::RulesSetT& record);
 
 }  // namespace ckpt

@@ -14,15 +14,15 @@ constexpr uint64_t kLedgerMagic = 0x0047444c54504b43;  // the bytes "CKPTLDG\0"
 
 // The first block. The rest of it is zero and covered by the checksum.
 struct LedgerHeaderInMemory {
-  uint64_t magic;        // this is a ledger, not whatever else a service manager was given
+  uint64_t magic;        // marks a ledger: a service manager may hold other files
   uint32_t version;      // kLedgerFormatVersion: a newer one is refused, not guessed at
   uint32_t crc32c;       // of the whole block, with this field zero
   base::Hash128 store;   // runs and commits are those of this store
   uint64_t arena;        // a ledger under another arena's name is refused
   uint64_t arena_inode;  // so is another arena under this one's
-  uint64_t slab_bytes;   // how the arena is cut, and so where slots are
+  uint64_t slab_bytes;   // size of the arena's slabs, which places the slots
   uint32_t slab_count;
-  uint32_t uid;  // who may be shown the bytes
+  uint32_t uid;  // user that may read the bytes
 };
 static_assert(sizeof(LedgerHeaderInMemory) == 64);
 

@@ -5,7 +5,7 @@
 //   ledger := header (4096 bytes) slot*
 //   slot   := an extent header (segment.h), or empty: zeros, usually a hole
 //
-// Each slab has two slots, one in each of two tables; the table tells the state of the bytes. Slots
+// Each slab has two slots, one in each of two tables; the table gives the state of the bytes. Slots
 // have fixed places and hold the largest table of fragments, so one write stores an entry: it is
 // there or not. Worked example: docs/reference/formats.md.
 #pragma once

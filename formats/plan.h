@@ -31,7 +31,7 @@ struct Plan {
   std::vector<UnitId> memory_units;        // those of `units` that stay in memory
 };
 
-// The hash every member must agree on. Depends on what is planned, not on the order it is listed.
+// The hash that all members must agree on. Depends on the plan's contents, not on their order.
 base::Hash128 plan_hash(Plan plan);
 
 // Checks that `ranges` cover every unit of `units` exactly: no hole, no overlap, nothing else.

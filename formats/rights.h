@@ -1,4 +1,4 @@
-// Rights: what a user may do with a run that belongs to another.
+// Rights: the permissions of a user for another user's run.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace ckpt {
 enum class Right : uint8_t {
   kRead,    // see it, restore from it
   kCommit,  // train it: join its groups, save
-  kPrune,   // say what stays of it: rules, pins, tags, prune, single commits
+  kPrune,   // decide what is kept: rules, pins, tags, prune, single commits
 };
 
-// Whoever may commit or prune may read, too.
+// The rights to commit or prune include the right to read.
 struct Rights {
   bool read = false;
   bool commit = false;
@@ -33,7 +33,7 @@ struct Rights {
 using Grants = std::map<uint32_t, Rights>;  // by uid; none without a right
 
 const char* right_name(Right right);  // "read", "commit", "prune"
-// kInvalidArgument quotes a name that is none.
+// kInvalidArgument quotes an unknown name.
 Result<Rights> parse_rights(const std::vector<std::string>& names);
 std::vector<std::string> right_names(const Rights& rights);
 

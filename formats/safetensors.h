@@ -30,7 +30,7 @@ struct Header {
   uint64_t data_bytes = 0;
 };
 
-// How many bytes the header takes, length prefix included, from the first 8 bytes of the file: what
+// Size of the header, length prefix included, from the first 8 bytes of the file: the bytes that
 // `prefix` of parse_header must have.
 inline constexpr uint64_t kLengthBytes = 8;
 Result<uint64_t> header_bytes(ByteView first_bytes, uint64_t file_bytes);

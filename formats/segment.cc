@@ -22,7 +22,7 @@ struct SegmentHeaderOnDisk {
   base::Hash128 store;   // a file of another store is refused
   uint64_t segment;      // a renamed file is refused
   uint64_t bytes;        // preallocated size: a truncated file is seen
-  uint64_t created_ns;   // for people who look at it
+  uint64_t created_ns;   // for people
   uint64_t reserved[1];  // zero
 };
 static_assert(sizeof(SegmentHeaderOnDisk) == 64);

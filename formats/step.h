@@ -6,8 +6,8 @@
 
 namespace ckpt {
 
-// The number after it stands for "the newest" where history is searched: a commit of that step
-// could be neither listed nor found.
+// Searches of history use the next number for "the newest", so a commit of that step could not be
+// listed or found.
 inline constexpr Step kStepMax = ~Step{0} - 1;
 
 // kInvalidArgument for a step that a commit cannot have.

@@ -1,4 +1,4 @@
-// Which store version each kind of record needs.
+// The store version that each kind of record needs.
 #include <algorithm>
 
 #include "formats/commit.h"

@@ -17,7 +17,7 @@ bool is_name_character(char c) {
 }
 bool is_unit_name_character(char c) { return is_name_character(c) || c == '%'; }
 
-// Tensor names as stores of version 8 and older take them.
+// True for tensor names that stores of version 8 and older accept.
 bool is_short_ascii(const std::string& name) {
   constexpr size_t kBytesMax = 1024;
   return !name.empty() && name.size() <= kBytesMax &&

@@ -1,6 +1,6 @@
 // The training step: work of every rank between two step boundaries.
 //
-// A global batch of A micro-batches of B sequences is divided among however many ranks there are;
+// A global batch of A micro-batches of B sequences is divided among all ranks;
 // loss and gradients do not depend on their number (parallel/gradients.h). A step whose loss
 // or gradient is not finite changes no parameter and is counted.
 #pragma once

@@ -1,8 +1,8 @@
-// TrainConfig: everything that decides the numbers of a run. Two runs with the same TrainConfig,
+// TrainConfig: all settings that change the numbers of a run. Two runs with the same TrainConfig,
 // corpus, rank count and placement compute the same bits.
 //
-// It is kept with the run (metadata beside `hf_config`) and in every checkpoint's trainer unit, so
-// that a resume needs no flag to go on as before and cannot silently go on otherwise.
+// It is stored with the run (metadata beside `hf_config`) and in every checkpoint's trainer unit,
+// so that a resume needs no flags to continue unchanged, and cannot change it silently.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// TrainConfig as JSON: how it is written, read and compared.
+// TrainConfig as JSON: writing, reading and comparing.
 #include <nlohmann/json.hpp>
 
 #include "formats/base/json_dump.h"
@@ -38,7 +38,7 @@ json training_json(const TrainConfig& config) {
   visit_training(config, [&](const char* name, const auto& field) { out[name] = field; });
   out["idle_experts"] = config.adamw.idle_experts == IdleExperts::kSkip ? "skip" : "update";
   out["precision"] = config.precision == Precision::kBf16 ? "bf16" : "fp32";
-  // A run without it has the same text as one from before it was there.
+  // Without it the text is the same as that of older versions.
   if (config.model.router_skew != 0) out["router_skew"] = config.model.router_skew;
   if (config.model.router_skew_order != 0) {
     out["router_skew_order"] = config.model.router_skew_order;
@@ -118,8 +118,7 @@ Result<TrainConfig> parse_train_config(std::string_view text, const std::string&
   const json idle = training.value("idle_experts", json("update"));
   if (idle != "update" && idle != "skip") return bad("training.idle_experts is unknown");
   config.adamw.idle_experts = idle == "skip" ? IdleExperts::kSkip : IdleExperts::kUpdate;
-  const json precision =
-      training.value("precision", json("fp32"));  // runs from before had no other
+  const json precision = training.value("precision", json("fp32"));  // older runs had no other
   if (precision != "fp32" && precision != "bf16") return bad("training.precision is unknown");
   config.precision = precision == "bf16" ? Precision::kBf16 : Precision::kFp32;
   return config;

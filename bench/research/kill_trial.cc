@@ -105,7 +105,7 @@ std::vector<std::vector<uint32_t>> victims_of(const KillSetup& setup, const Kill
 }
 
 std::vector<std::string> arm_flags(const KillSetup& setup, const KillArm& arm) {
-  std::vector<std::string> flags = {"--on-loss", arm.goes_on ? "continue" : "restart",
+  std::vector<std::string> flags = {"--on-loss", arm.survivors_continue ? "continue" : "restart",
                                     "--checkpoint-every", std::to_string(setup.checkpoint_every)};
   if (setup.sharded) {
     flags.insert(flags.end(), {"--expert-state", "sharded", "--placement", "laer", "--slots",
@@ -141,7 +141,7 @@ Result<KillTrial> run_trial(const KillSetup& setup, const KillArm& arm,
   trial.rolled_back_exactly = experts_of(figures.stale_units, setup.workload) == taken &&
                               figures.lost_tokens == expected.lost_tokens;
   trial.same_bits = figures.loss_bits == expected.loss_bits;
-  if (arm.goes_on && !arm.hangs && !arm.takes_experts && !setup.sharded) {
+  if (arm.survivors_continue && !arm.hangs && !arm.takes_experts && !setup.sharded) {
     CKPT_ASSIGN(expected.loss_bits, run_and_leave(setup, arm, victims, figures.resumed_at));
   }
   trial.loss_difference = relative_difference(figures.loss_bits, expected.loss_bits);

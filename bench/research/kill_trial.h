@@ -22,9 +22,9 @@ struct KillArm {
   const char* name;
   const char* description;
   uint32_t victims;
-  bool takes_experts;  // no survivor holds the victims' experts
-  bool goes_on;        // --on-loss continue
-  bool hangs;          // SIGSTOP instead of SIGKILL: no process ends, no connection breaks
+  bool takes_experts;       // no survivor holds the victims' experts
+  bool survivors_continue;  // --on-loss continue
+  bool hangs;               // SIGSTOP instead of SIGKILL: no process ends, no connection breaks
 };
 inline constexpr KillArm kKillArms[] = {
     {"one", "one of the ranks", 1, false, true, false},

@@ -94,7 +94,7 @@ Status KillsBench::write_data() const {
 // Survivors with sharded experts return to the newest step that every rank had saved.
 uint64_t KillsBench::redone_max(const KillArm& arm) const {
   if (setup_.sharded) return setup_.checkpoint_every;
-  return arm.goes_on ? 0 : UINT64_MAX;
+  return arm.survivors_continue ? 0 : UINT64_MAX;
 }
 
 void KillsBench::set_up() {

@@ -95,7 +95,7 @@ json arm_json(const KillArmTrials& of) {
   const auto worst = std::ranges::max_element(trials, {}, &KillTrial::loss_difference);
   const bool right =
       std::ranges::all_of(trials, [&](const KillTrial& trial) { return is_right(of, trial); });
-  const bool judged = of.arm.goes_on && !of.arm.hangs;
+  const bool judged = of.arm.survivors_continue && !of.arm.hangs;
   json row = {{"arm", of.arm.name},
               {"what", of.arm.description},
               {"value", median(seconds)},

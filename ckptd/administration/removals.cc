@@ -95,9 +95,9 @@ Status Removals::may_remove(const RunInfo& run) const {
   if (!outside_.in_group(run.id)) return {};
   return in_use(outside_.may_rejoin()
                     ? fmt::format("ranks of its last epoch have {} s from the daemon's start to "
-                                  "come back",
+                                  "rejoin",
                                   limits::kReopenDeadline / std::chrono::seconds(1))
-                    : std::string("an epoch of it goes on"));
+                    : std::string("an epoch of it is open"));
 }
 
 Result<PrunePlan> Removals::plan(const Session& session, const PruneArgs& args) const {

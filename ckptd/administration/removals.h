@@ -25,12 +25,12 @@ class Removals {
     std::function<std::vector<ViewPoint>(ckpt::RunId)> points_being_taken;
     std::function<std::vector<HeldVersion>(ckpt::RunId)> versions_held;  // by open snapshots
     std::function<std::vector<HeldView>(ckpt::RunId)> held_views;        // by readers
-    // Ends holds of readers in the name of the session, and tells them.
+    // Ends holds of readers in the name of the session, and notifies the readers.
     std::function<void(const Session&, const std::function<bool(const Hold&)>&)> end_holds_by_force;
     std::function<bool(ckpt::RunId)> in_group;  // Groups::in_use()
     // True if members of epochs from before the daemon's start may still rejoin.
     std::function<bool()> may_rejoin;
-    // The records are applied, or were refused: work that waits for snapshots may go on.
+    // The records are applied, or were refused: work that waits for snapshots may continue.
     std::function<void()> on_ended;
     // The catalog has the deletions.
     std::function<void(const RunInfo&, const std::set<ViewPoint>&)> on_deleted;
@@ -46,7 +46,7 @@ class Removals {
 
   void prune(const Session& session, const RequestedChange& change);
   void remove(const Session& session, const RequestedChange& change);
-  // The conditions of removing the whole run: the catalog is readable, and nobody uses the run.
+  // The conditions of removing the whole run: the catalog is readable, and no client uses the run.
   // Pending writes to the run, and their waiters, would be lost.
   Status may_remove(const RunInfo& run) const;
 

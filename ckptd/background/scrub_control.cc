@@ -16,7 +16,7 @@ void ScrubControl::open(const RestoreContext& context) {
       .wall_clock_ns = [turn = &needs_.turn] { return turn->wall_clock_ns(); },
       .others_busy = needs_.disk_wanted,
       .journal = needs_.history.journal_source(),
-      // Without a journal no space is ever reclaimed, and the scrub goes on.
+      // Without a journal no space is ever reclaimed, and the scrub continues.
       .may_begin =
           [this] {
             return !needs_.is_draining() && !needs_.space_wants_disk() && needs_.history.current();

@@ -103,7 +103,7 @@ Status Catalog::heal(const std::function<Status()>& may_clear) {
     return clear();
   };
   if (impl_->health.ok()) return {};  // the store is good
-  // A read that a shortage (memory, descriptors) refused may succeed by now.
+  // A read that a shortage (memory, descriptors) refused may succeed now.
   if (!impl_->store_closed && is_catalog_damage(impl_->health)) return make_anew();
   if (impl_->store_closed) {
     const Status opened = impl_->store->reopen();

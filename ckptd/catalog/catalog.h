@@ -14,7 +14,7 @@
 //
 // All calls come from the loop thread. A store that cannot be read or written latches health():
 // later answers may be incomplete. After a failed write only the memory follows the journal; after
-// a failed read no record is applied any more. While health() is not ok, a record that must not
+// a failed read no further record is applied. While health() is not ok, a record that must not
 // contradict the history (a run, an epoch) may not be written. The daemon calls heal() until the
 // store works again.
 #pragma once

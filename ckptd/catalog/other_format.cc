@@ -20,7 +20,7 @@ ckpt::Status check_other_format(const KvStore& store, std::string_view store_id,
       ckpt::ErrorCode::kVersionMismatch,
       "records {} to {} were durable and the journal cannot give them any more; the catalog has"
       " them, but another version of ckptd wrote it: start that one once, which puts them back, or"
-      " move the directory catalog away to go on without them",
+      " move the directory catalog away to continue without them",
       journal_sequence + 1, *sequence);
 }
 

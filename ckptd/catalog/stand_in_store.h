@@ -1,6 +1,6 @@
 // A catalog's store on a full disk: the index is kept in memory until the disk has space again.
 //
-// RocksDB needs space even to be opened for writing. Without a catalog nobody can list, restore or
+// RocksDB needs space even to be opened for writing. Without a catalog no user can list, restore or
 // delete anything, and so free space. The store in memory begins empty; the owner of the catalog
 // fills it from the journal.
 //

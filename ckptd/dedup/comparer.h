@@ -48,7 +48,7 @@ class Comparer {
                std::vector<DedupCandidate> candidates, std::vector<DedupExtent> extents,
                Done on_done);
   void tick(Time now);
-  // No on_done of this snapshot runs any more; its slabs are freed once their reads have ended.
+  // No further on_done of this snapshot runs; its slabs are freed once their reads have ended.
   void abandon(const ckpt::SnapshotKey& snapshot);
   void abandon_all();
   bool idle() const { return waiting_.empty() && running_.empty(); }

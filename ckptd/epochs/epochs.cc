@@ -134,7 +134,7 @@ void Epochs::execute(const Groups::JoinersWaiting& waiting) {
   }
 }
 
-// All members have left the last epoch: nobody will seal the rest of its snapshots.
+// All members have left the last epoch: the rest of its snapshots will not be sealed.
 void Epochs::execute(const Groups::OpenEpoch& open) {
   opening_[open.run] = open;
   needs_.abort_unstaged(
@@ -145,9 +145,9 @@ void Epochs::execute(const Groups::OpenEpoch& open) {
 void Epochs::try_open(ckpt::RunId run) {
   const auto found = opening_.find(run);
   if (found == opening_.end()) return;
-  // The newest complete view is known when no snapshot is in progress. Survivors that go on do not
-  // ask for one: only a restore, if any, waits then.
-  if (!found->second.goes_on && needs_.has_open_snapshots(run)) return;
+  // The newest complete view is known when no snapshot is in progress. Survivors that continue need
+  // no view: only their restore, if any, waits then.
+  if (!found->second.survivors_continue && needs_.has_open_snapshots(run)) return;
   if (!needs_.gate.may(RunActivity::kWriteEpoch, run)) {
     // The resume point may be about to be removed.
     return needs_.gate.wait(RunActivity::kWriteEpoch, run, needs_.on_may_open);
@@ -162,7 +162,7 @@ void Epochs::try_open(ckpt::RunId run) {
   // number twice.
   const auto begin = needs_.history.read([&]() -> Result<Begin> {
     CKPT_ASSIGN(RunInfo info, needs_.history.catalog().run(run));
-    if (open.goes_on) return Begin{std::move(info), std::nullopt};
+    if (open.survivors_continue) return Begin{std::move(info), std::nullopt};
     CKPT_ASSIGN(const auto resume, choose_resume(needs_.history.catalog(), info, open.resume));
     return Begin{std::move(info), resume};
   });
@@ -180,20 +180,20 @@ void Epochs::write(const Groups::OpenEpoch& open, const std::optional<ViewPoint>
   epoch.run = open.run;
   epoch.epoch = open.epoch;
   epoch.size = static_cast<uint32_t>(open.members.size());
-  epoch.lineage = open.goes_on ? info.current_lineage : info.current_lineage + 1;
+  epoch.lineage = open.survivors_continue ? info.current_lineage : info.current_lineage + 1;
   epoch.has_resume = resume.has_value();
   epoch.resume_lineage = resume ? resume->lineage : 0;
   epoch.resume_step = resume ? resume->step : 0;
   epoch.time_ns = needs_.turn.wall_clock_ns();
   epoch.reason = open.timed_out;
   epoch.elastic = open.elastic;
-  epoch.goes_on = open.goes_on;
-  epoch.had_gone_on = open.had_gone_on;
+  epoch.goes_on = open.survivors_continue;
+  epoch.had_gone_on = open.survivors_had_continued;
   if (open.elastic) {
     epoch.members.reserve(open.members.size());
     for (const JoinRequest& member : open.members) epoch.members.push_back(member.member);
   }
-  if (!open.goes_on) {
+  if (!open.survivors_continue) {
     fb::LineageOpenedT lineage;
     lineage.run = open.run;
     lineage.lineage = epoch.lineage;
@@ -216,7 +216,7 @@ namespace {
 void log_opened(const std::string& run, const fb::EpochOpenedT& epoch) {
   LogValue resume_lineage;
   LogValue resume_step;
-  std::string from = epoch.goes_on ? "the survivors go on" : "from nothing";
+  std::string from = epoch.goes_on ? "the survivors continue" : "from nothing";
   if (epoch.has_resume) {
     resume_lineage = epoch.resume_lineage;
     resume_step = epoch.resume_step;
@@ -274,7 +274,7 @@ void Epochs::announce_opened(const Groups::OpenEpoch& open, const fb::EpochOpene
   }
 }
 
-// Drops memory that no view of the new lineage shows. A lineage that goes on keeps its views.
+// Drops memory that no view of the new lineage shows. A continued lineage keeps its views.
 void Epochs::drop_other_memory(ckpt::RunId run, const std::optional<ViewPoint>& resume) {
   const auto path = resume ? needs_.history.catalog().path(run, *resume) : std::vector<ViewPoint>();
   needs_.staging().keep_memory(run, [&](const SnapshotKey& snapshot) {

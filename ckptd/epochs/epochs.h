@@ -3,7 +3,7 @@
 // Opening an epoch aborts every snapshot of the run that is not staged. If a resume point has to be
 // chosen, the staged snapshots are settled first. Survivors that keep their state need no resume
 // point, and their staged snapshots are written meanwhile. Then the epoch is recorded, and only
-// then are members told.
+// then are members notified.
 //
 // Owns the groups of all runs and the epochs that wait to open. Loop thread; nothing to close: an
 // epoch that is being recorded ends with the journal's callback. After a failed write the joining
@@ -40,11 +40,11 @@ class Epochs {
     // Aborts the run's snapshots that are not staged: staged ones commit, or fail by themselves.
     std::function<void(ckpt::RunId, const ckpt::Error&)> abort_unstaged;
     std::function<void(ckpt::RunId, ckpt::Epoch, ckpt::Rank, const std::string&)> member_gone;
-    // An epoch may be written now that waited for a change of its run's history.
+    // An epoch that waited for a change of its run's history may be written now.
     std::function<void()> on_may_open;
-    std::function<void(ckpt::RunId, ckpt::Epoch)> on_ended;  // before members are told
-    std::function<void()> on_members_changed;                // after they are told
-    std::function<void(ckpt::RunId)> on_opened;              // before members are told
+    std::function<void(ckpt::RunId, ckpt::Epoch)> on_ended;  // before members are notified
+    std::function<void()> on_members_changed;                // after they are notified
+    std::function<void(ckpt::RunId)> on_opened;              // before members are notified
     std::function<void()> on_rejoins_over;
   };
   struct Counters {

@@ -10,7 +10,7 @@ namespace ckptd {
 namespace {
 
 std::string describe(const JoinRequest& request) {
-  static constexpr const char* kNames[] = {"start", "latest", "at step", "continue", "go on"};
+  static constexpr const char* kNames[] = {"start", "latest", "at step", "continue", "keep state"};
   std::string text =
       fmt::format("size {}, resume {}", request.size, kNames[static_cast<size_t>(request.resume)]);
   if (request.resume == ResumeMode::kAtStep) {
@@ -58,7 +58,7 @@ Groups::Actions Groups::rejoin_deadline_passed() {
     }
     if (lost.empty()) continue;
     if (lost.size() == run.current->slots.size()) {
-      // No member returned: the job ended long ago, and there is nobody to tell.
+      // No member returned: the job ended long ago, and no client needs a notice.
       run.current.reset();
       impl_->try_open(id, run, actions);
       continue;
@@ -194,7 +194,8 @@ Groups::Actions Groups::opened(RunId id, Epoch epoch, LineageId lineage, const S
     if (before == impl_->sessions.end()) return lost.contains(member.rank);
     return before->second.run == id && before->second.epoch == run.last_epoch;
   });
-  run.survivors_continued = open.goes_on || (open.elastic && run.survivors_continued && same_group);
+  run.survivors_continued =
+      open.survivors_continue || (open.elastic && run.survivors_continued && same_group);
   run.last_epoch = epoch;
   run.current.emplace();
   run.current->epoch = epoch;

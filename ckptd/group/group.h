@@ -4,12 +4,12 @@
 // for the same resume point. kContinue adopts the others' resume point: a rank sends it after
 // a failure, and may meet ranks that are still at their first start. Opening has two steps.
 // The daemon settles or aborts every open snapshot of the run, then writes the epoch record
-// (with the one resume point) to the journal. The members are told only when the record is
+// (with the one resume point) to the journal. The members are notified only when the record is
 // durable.
 //
 // An epoch ends when a member is lost, when a member asks for the next epoch, or when a process
-// asks to join as a rank without a connected holder. The others are told at once and join the next
-// epoch. A join as a held rank waits until the holder is gone. A member that asks for the next
+// asks to join as a rank without a connected holder. The others are notified at once and join the
+// next epoch. A join as a held rank waits until the holder is gone. A member that asks for the next
 // epoch and is refused is in none. After a daemon restart members rejoin their epoch. Members that
 // have not rejoined by a deadline are lost; if a new job begins before any rejoin, all are lost.
 //
@@ -17,12 +17,12 @@
 // a connected session of the first job is in the run's group, or asks to be. Processes without a
 // job number are neither refused nor protected.
 //
-// An elastic group differs from its second epoch on: nobody rewinds, and nobody waits for lost
+// An elastic group differs from its second epoch on: no rank rewinds, and no rank waits for lost
 // ranks (group_elastic.cc). When an epoch ends, its members that are neither lost nor gone are
-// the survivors. The next epoch opens as soon as each survivor has asked to go on; a survivor
+// the survivors. The next epoch opens as soon as each survivor has asked to continue; a survivor
 // that does not ask in time is dropped. Ranks are renumbered without gaps, in the old order;
 // processes without state that have asked to join follow behind. During an epoch, joining ranks
-// wait; members are told their number, and admit them by asking to go on. A member without state
+// wait; members learn their number, and admit them by asking to continue. A member without state
 // rejoins from its own session when its epoch ends. A group without survivors is gone, and opens
 // from a view like any other: first its former members (group_return.cc), then waiting
 // processes.
@@ -69,7 +69,7 @@ struct JoinRequest {
   ckpt::Step resume_step = 0;          // for kAtStep
   bool elastic = false;
   MemberId member = 0;                // in an elastic group
-  std::chrono::milliseconds grace{};  // time for survivors to ask to go on; 0: the default
+  std::chrono::milliseconds grace{};  // time for survivors to ask to continue; 0: the default
   JobId job = 0;
 };
 
@@ -83,11 +83,11 @@ class Groups {
     JoinRequest resume;                // the one resume point: its resume fields count
     bool elastic = false;
     // Survivors continue in the same lineage, without a resume point.
-    bool goes_on = false;
-    // Without goes_on: former members return to a view, and survivors of their group went on in an
-    // earlier epoch. For the record.
-    bool had_gone_on = false;
-    std::vector<int32_t> previous_ranks;  // by rank, if goes_on; -1: joining rank
+    bool survivors_continue = false;
+    // Without survivors_continue: former members return to a view, after survivors of their group
+    // had continued in an earlier epoch. For the record.
+    bool survivors_had_continued = false;
+    std::vector<int32_t> previous_ranks;  // by rank, if survivors_continue; -1: joining rank
     uint32_t previous_size = 0;
     std::string timed_out;  // survivors that did not ask in time, for the record
   };
@@ -130,7 +130,7 @@ class Groups {
 
   // From the journal, at startup: the run's last epoch, whose members may rejoin. size 0: there
   // was none, or a clean stop recorded its end. `members`: of an elastic group, by rank; else
-  // empty. `survivors_continued`: in this epoch, or had_gone_on.
+  // empty. `survivors_continued`: in this epoch, or an earlier one.
   void recovered(ckpt::RunId run, ckpt::Epoch epoch, uint32_t size, ckpt::LineageId lineage,
                  const std::vector<MemberId>& members = {}, bool survivors_continued = false);
   // Members of recovered epochs that have not rejoined yet are lost. An epoch without any rejoined
@@ -142,8 +142,8 @@ class Groups {
   Actions refused(ckpt::SessionId session);
   // Drops survivors whose time to ask has passed.
   Actions tick(std::chrono::nanoseconds now);
-  // Answer to OpenEpoch: the record is durable and the members were told, or it failed (then all
-  // are refused with the error). Members lost in between end the epoch at once.
+  // Answer to OpenEpoch: the record is durable and the members were notified, or it failed (then
+  // all are refused with the error). Members lost in between end the epoch at once.
   Actions opened(ckpt::RunId run, ckpt::Epoch epoch, ckpt::LineageId lineage, const Status& status);
   // True if this session is a member of the epoch being opened, and has neither left nor died.
   bool opens_for(ckpt::RunId run, ckpt::SessionId session) const;
@@ -164,7 +164,7 @@ class Groups {
     bool left = false;    // in good order
     JobId job = 0;
     MemberId member = 0;     // in an elastic group
-    bool timed_out = false;  // did not ask to go on in time, nor later
+    bool timed_out = false;  // did not ask to continue in time, nor later
   };
   // The session's last epoch. Remains known after the epoch's end, until the session joins another.
   std::optional<Member> member(ckpt::SessionId session) const;

@@ -1,4 +1,4 @@
-// Elastic groups: the transition from an epoch to the next one, in which survivors go on.
+// Elastic groups: the transition from an epoch to the next one, in which survivors continue.
 #include "ckptd/group/group_impl.h"
 #include "ckptd/limits.h"
 
@@ -154,7 +154,7 @@ void Groups::Impl::lose_survivor(SessionId session, Actions& actions) {
   }
 }
 
-// The record could not be written, and all members were told: they may ask again.
+// The record could not be written, and all members were notified: they may ask again.
 void Groups::Impl::refused_to_open(RunId id, Run& run, const OpenEpoch& open) {
   const bool former = std::ranges::any_of(open.members, [&](const JoinRequest& request) {
     const auto member = sessions.find(request.session);
@@ -194,7 +194,7 @@ void Groups::Impl::open_continued(RunId id, Run& run, Actions& actions) {
   open.run = id;
   open.epoch = run.last_epoch + 1;
   open.elastic = true;
-  open.goes_on = true;
+  open.survivors_continue = true;
   open.previous_size = run.between->previous_size;
   open.timed_out = run.between->timed_out;
   std::vector<std::pair<int32_t, JoinRequest>> members;
@@ -243,7 +243,7 @@ Groups::Actions Groups::tick(std::chrono::nanoseconds now) {
       const auto its = impl_->sessions.find(survivor.session);
       if (its != impl_->sessions.end()) its->second.timed_out = true;
       between.timed_out +=
-          fmt::format("{}rank {} of the last epoch did not ask to go on within {} ms",
+          fmt::format("{}rank {} of the last epoch did not ask to continue within {} ms",
                       between.timed_out.empty() ? "" : ", ", survivor.previous_rank, grace.count());
     }
     std::erase_if(between.survivors, [](const auto& entry) { return !entry.second.asked; });

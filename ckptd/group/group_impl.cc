@@ -17,7 +17,7 @@ void Groups::Impl::end(RunId id, Run& run, const std::vector<Rank>& lost, const 
   const auto waiters = current.rendezvous.take_waiters();
   if (current.elastic) begin_between(run, lost);
   run.current.reset();
-  // Report the end first, then the aborts: a client that is told of an abort can ask at once which
+  // Report the end first, then the aborts: a client that learns of an abort can ask at once which
   // ranks are lost.
   actions.emplace_back(std::move(ended));
   for (const Rendezvous::Waiter& waiter : waiters) {
@@ -47,7 +47,7 @@ void Groups::Impl::try_open(RunId id, Run& run, Actions& actions) {
     const auto its = sessions.find(member.session);
     return its != sessions.end() && its->second.run == id && its->second.epoch == run.last_epoch;
   });
-  open.had_gone_on = open.elastic && run.survivors_continued && all_former;
+  open.survivors_had_continued = open.elastic && run.survivors_continued && all_former;
   run.joining.clear();
   run.opening = open;
   actions.emplace_back(std::move(open));

@@ -77,7 +77,7 @@ struct Run {
              return survivor.second.session != 0;
            });
   }
-  // True if an elastic group lives, whose survivors go on in the next epoch.
+  // True if an elastic group lives, whose survivors continue in the next epoch.
   bool lives() const {
     return (current && current->elastic) || between || (opening && opening->elastic);
   }
@@ -94,7 +94,7 @@ struct Run {
              return other(its) && !lost_while_opening.contains(its.rank);
            });
   }
-  // True if this session will be told when the epoch is open.
+  // True if this session will be notified when the epoch is open.
   bool opens_for(SessionId session) const {
     return opening && std::any_of(opening->members.begin(), opening->members.end(),
                                   [&](const JoinRequest& member) {

@@ -3,9 +3,9 @@
 // processes are not part of it: they neither fill a place that a former member asks for, nor must
 // agree with its request. Once the epoch is open they join it like any group.
 //
-// A group that went on in an earlier epoch is formed by its remaining members, with ranks
-// renumbered without gaps: a dead member gets no successor. Any other group needs all the ranks of
-// its start, and a joining process of the same size may replace a lost or dropped rank.
+// A group whose survivors continued in an earlier epoch is formed by its remaining members, with
+// ranks renumbered without gaps: a dead member gets no successor. Any other group needs all the
+// ranks of its start, and a joining process of the same size may replace a lost or dropped rank.
 #include "ckptd/group/group_impl.h"
 
 namespace ckptd {
@@ -103,7 +103,7 @@ bool Groups::Impl::waits_behind_former(RunId id, const Run& run, const JoinReque
                              [&](const auto& entry) { return !agree(entry.second, request); });
 }
 
-// True if a member of a group that has gone on asks for its place after the group is gone: it was
+// True if a member of a continued group asks for its place after the group is gone: it was
 // dropped, or the epoch of its return could not be opened. A lost rank gets no successor, so the
 // request must not wait for all ranks.
 bool Groups::Impl::must_reform(RunId id, const Run& run, const JoinRequest& request) const {

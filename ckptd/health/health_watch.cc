@@ -181,7 +181,7 @@ std::optional<Fault> HealthWatch::damaged_data(const Inputs& inputs) {
                       counted(inputs.damaged_units, "unit of commits is", "units of commits are")),
       .remedy = put_back +
                 "list them with ckptctl scrub --status; restores take older versions of them; "
-                "save anew, and replace a disk that goes on losing bytes",
+                "save anew, and replace a disk that keeps losing bytes",
       .kind = "damage"};
 }
 
@@ -240,7 +240,7 @@ void HealthWatch::update(const Inputs& inputs) {
     fault = Fault{.cause = "new clients cannot connect: " + accept_fault_,
                   .remedy =
                       "raise the limit and restart ckptd, or end processes that hold sessions; "
-                      "sessions that are open go on",
+                      "open sessions continue",
                   .kind = accept_fault_};
   }
   report(Condition::kCannotAccept, std::exchange(fault, {}), inputs.now_ns);

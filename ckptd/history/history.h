@@ -54,7 +54,7 @@ class History {
   void use(const RecoveredStore& store);
   // The keeper has settled: its catalog is the store's.
   void take_catalog() { catalog_ = keeper_.catalog(); }
-  // For replays at startup; nobody else writes to the catalog.
+  // For replays at startup; no other code writes to the catalog.
   Catalog& catalog_for_recovery() { return *catalog_; }
   // Opens the journal for appending, and records this startup. The store keeps its version until a
   // record needs a newer one. False: the disk has no room, and the startup is not recorded yet.

@@ -31,7 +31,7 @@ constexpr std::array<Row, kRunActivities> kTable = {{{RunActivity::kAdminister, 
 constexpr size_t index_of(RunActivity activity) { return static_cast<size_t>(activity); }
 
 // Rows in the order of RunActivity. Two lasting activities exclude each other in both directions:
-// otherwise the order of their beginnings would decide whether both may go on.
+// otherwise the order of their beginnings would decide whether both may continue.
 constexpr bool table_is_sound() {
   for (size_t row = 0; row < kRunActivities; ++row) {
     if (index_of(kTable[row].wanted) != row || kTable[row].excluded_by.size() != kLasting) {
@@ -98,7 +98,7 @@ void RunGate::close() {
   waiting_.clear();
 }
 
-// A callback may begin an activity, wait again, or release other tokens: each round looks again.
+// A callback may begin an activity, wait again, or release other tokens: each round checks again.
 void RunGate::end(RunActivity activity, ckpt::RunId run) {
   held_.erase(held_.find({run, activity}));
   for (;;) {

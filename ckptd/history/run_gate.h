@@ -4,7 +4,7 @@
 // when they are applied. Meanwhile another change must not decide by the same state. A change holds
 // a token from its decision to its end. Activities without a duration only ask may().
 //
-//   x: the activity of the row must not begin while that of the column goes on, for the same run
+//   x: the activity of the row must not begin while that of the column runs, for the same run
 //
 //                          administer  delete  remove  replace  register  write
 //                                      commits run     run      units     epoch
@@ -42,7 +42,7 @@
 namespace ckptd {
 
 enum class RunActivity : uint8_t {
-  // These go on for some turns, under a token.
+  // These last for some turns, under a token.
   kAdminister,  // of all runs: kAllRuns
   kDelete,      // some commits of the run
   kRemove,      // the run with its commits
@@ -85,9 +85,9 @@ class RunGate {
   RunGate(const RunGate&) = delete;
   RunGate& operator=(const RunGate&) = delete;
 
-  // True if nothing that goes on excludes the activity.
+  // True if no activity in progress excludes this one.
   bool may(RunActivity activity, ckpt::RunId run = kAllRuns) const;
-  // True if the activity goes on.
+  // True if the activity is in progress.
   bool busy(RunActivity activity, ckpt::RunId run = kAllRuns) const {
     return held_.contains({run, activity});
   }
@@ -96,7 +96,7 @@ class RunGate {
   // Runs `wake` once, inside the release after which the activity may begin. In the order of
   // arrival. A second wait for the same activity of the run changes nothing. Precondition: !may().
   void wait(RunActivity activity, ckpt::RunId run, std::function<void()> wake);
-  // Shutdown: drops all that wait. Releases wake nobody from now on.
+  // Shutdown: drops all that wait. Releases run no callback from now on.
   void close();
 
  private:

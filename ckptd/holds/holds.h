@@ -67,8 +67,8 @@ class Holds {
   // The session reads: renews all its holds.
   void progress(ckpt::SessionId session, std::chrono::nanoseconds now);
 
-  // Each ends some holds, and returns them: the caller tells living sessions. end_overdue() first
-  // extends every lease by the time since its last call beyond `stall`.
+  // Each ends some holds, and returns them: the caller notifies living sessions. end_overdue()
+  // first extends every lease by the time since its last call beyond `stall`.
   std::vector<Hold> end_overdue(std::chrono::nanoseconds now);
   std::vector<Hold> end_session(ckpt::SessionId session);
   std::vector<Hold> end_if(const std::function<bool(const Hold&)>& which);

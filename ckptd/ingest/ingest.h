@@ -7,7 +7,7 @@
 // is missing, duplicate or undeclared (unit and range named), a write fails, its deadline passes
 // (missing ranks named), or a member is gone that had not sealed everything.
 //
-// A failed snapshot is remembered for a while (limits.h), so that a late member is told the reason
+// A failed snapshot is remembered for a while (limits.h), so that a late member gets the reason
 // instead of waiting for the others. Not thread-safe: loop thread.
 #pragma once
 

@@ -1,5 +1,5 @@
-// The store's directory itself. A new directory is an entry of its parent, which nobody has synced
-// yet: after a power loss everything in it can be gone, even if it was durable.
+// The store's directory itself. A new directory is an entry of its parent, which may not be synced
+// yet: after a power loss everything in the directory can be gone, even if it was durable.
 #pragma once
 
 #include <functional>

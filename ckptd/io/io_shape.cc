@@ -22,7 +22,7 @@ using ckpt::make_error;
 namespace {
 
 // The default shape first. The gain from larger requests and a shorter queue differs between disks;
-// more bytes in flight than this only increase latency for everyone.
+// more bytes in flight than this only increase latency.
 constexpr std::array<IoShape, 4> kCandidates = {IoShape{},
                                                 {.depth = 32, .bytes = 1u << 20},
                                                 {.depth = 8, .bytes = 4u << 20},

@@ -27,7 +27,7 @@ class LockFile {
 
   // Creates the file if needed. Messages begin with `what` ("data directory /data"); if another
   // process holds the lock, `taken` follows ("another ckptd is running on it").
-  // While another process holds the lock, `try_again` waits and says whether to try again; the
+  // While another process holds the lock, `try_again` waits and returns whether to retry; the
   // default does neither.
   // kAlreadyExists: another process holds the lock; the message names it if known. kUnavailable:
   // the file system supports neither flock() nor fcntl() locks.

@@ -28,8 +28,8 @@ std::vector<std::string> names_in(const fs::path& folder) {
   return names;
 }
 
-// Names that the top of a file system has, and that ckptd makes before there is a journal: locks,
-// its socket, its log, and the measurement of the disk.
+// Entries that may exist without a store: those of the top of a file system, and files that ckptd
+// creates before the journal: locks, its socket, its log, and the measurement of the disk.
 bool may_be_without_store(std::string_view name, const std::string& socket) {
   if (name.starts_with('.') || name == "lost+found" || name == "calibration.bytes") return true;
   if (name == "lock" || name.ends_with(".lock")) return true;

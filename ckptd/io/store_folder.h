@@ -1,5 +1,5 @@
-// The data directory before a store is in it: whether it is free for one, and its removal if the
-// start that created it fails.
+// The data directory before it contains a store: checks that it is free for one, and removes it if
+// the startup that created it fails.
 #pragma once
 
 #include <filesystem>

@@ -32,7 +32,7 @@ inline std::optional<ckpt::SegmentId> segment_of_name(std::string_view name) {
   return ours ? std::optional(segment) : std::nullopt;
 }
 
-// The reason why a segment cannot be read whose file is gone, and the file of such a reason; empty:
+// The reason text for a segment whose file is missing, and the file named by such a reason; empty:
 // it is another reason. Reasons of damage are stored as text.
 inline std::string missing_reason(ckpt::SegmentId segment) {
   return segment_path(segment) + " is missing";

@@ -40,7 +40,7 @@ class SnapshotTimer {
 // Histogram: counts of durations by fixed bounds, as Prometheus has it.
 class Histogram {
  public:
-  // Seconds, ascending. A count is of durations up to its bound that no smaller bound has.
+  // Seconds, ascending. A duration counts for the smallest bound that is not below it.
   static constexpr std::array kBounds{0.001, 0.003, 0.01, 0.03, 0.1,  0.3,
                                       1.0,   3.0,   10.0, 30.0, 100.0};
 

@@ -254,7 +254,7 @@ bool JournalWriter::lacks_room(uint64_t bytes) const {
   if (!impl_->disk_full || impl_->reserved_end >= impl_->encoder.position().offset + needed) {
     return false;
   }
-  // `disk_full` may be old: check whether the disk has space by now.
+  // `disk_full` may be old: check whether the disk has space now.
   const auto space = impl_->disk.space();
   return !space.ok() || space->free_bytes < bytes_ahead(bytes);
 }

@@ -143,7 +143,7 @@ class Persist {
               std::function<void(Result<uint64_t>)> on_done);
 
   // Drops the snapshot: queued writes are dropped, running ones complete into dead space; none of
-  // their callbacks runs any more. Does nothing for a snapshot that is being committed: the
+  // their callbacks runs afterwards. Does nothing for a snapshot that is being committed: the
   // commit's on_done reports its result.
   void abandon(const ckpt::SnapshotKey& snapshot);
 

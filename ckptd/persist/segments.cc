@@ -94,7 +94,7 @@ void Segments::made(NewSegment& segment) {
     write_header(*segments_.at(segment.id));
   }
   on_made_();
-  failure_.reset();  // nobody waits for it any more
+  failure_.reset();  // no caller waits for it now
 }
 
 void Segments::write_header(Segment& segment) {

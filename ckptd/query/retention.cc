@@ -123,7 +123,7 @@ Json removed_json(const PrunePlan::Removed& removed) {
   return document;
 }
 
-// At most a screenful; the rest is counted.
+// At most a screenful; the rest is only counted.
 Json notes_json(const PrunePlan& plan) {
   constexpr size_t kNotesMax = 16;
   Json notes = Json::array();

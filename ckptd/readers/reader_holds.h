@@ -1,7 +1,7 @@
 // ReaderHolds: views that readers protect from removal, from their first restore to their last.
-// Serves the messages about holds, and tells sessions whose holds end. The rules of holds are pure,
-// in ckptd/holds/. Holds live in memory only: after a restart of ckptd clients ask again. Loop
-// thread; has nothing to close.
+// Serves the messages about holds, and notifies sessions whose holds end. The rules of holds are
+// pure, in ckptd/holds/. Holds live in memory only: after a restart of ckptd clients ask again.
+// Loop thread; has nothing to close.
 #pragma once
 
 #include <cstdint>

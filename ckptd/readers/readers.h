@@ -1,5 +1,5 @@
-// Readers: jobs that read commits for sessions (restores, verifies), and what protects what they
-// read: holds of views, and the numbers that garbage collection waits for.
+// Readers: jobs that read commits for sessions (restores, verifies), and the protection of their
+// data: holds of views, and the numbers that garbage collection waits for.
 //
 // Serves the messages about restores, blobs and holds, and the question `verify`. Loop thread.
 // close() starts nothing new and ends all jobs; the caller runs disk, executor and deferred work
@@ -79,7 +79,7 @@ class Readers {
   // continues. Returns its restores for the second step.
   Restores::Jobs session_lost(ckpt::SessionId session);
   // The second step, after the other modules have reacted: closes the session's verifies and these
-  // restores. `then` runs when nothing reads into the session's arena any more.
+  // restores. `then` runs when no read into the session's arena is left.
   void close_lost(ckpt::SessionId session, Restores::Jobs restores,
                   const std::function<void()>& then);
   // Ends the holds of commits that root removes by force.

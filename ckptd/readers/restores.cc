@@ -179,7 +179,7 @@ void Restores::count(const Window& window, Restore& restore) {
   if (!window.located) needs_.sources.restored(restore.given, took);
 }
 
-// Once per unit, and only for some units of a damaged store: the client is told of each.
+// Once per unit, and only for some units of a damaged store: the client gets a note for each.
 void Restores::warn_of(const Window& window, uint64_t id, Restore& restore) {
   for (const RestoreNote& note : window.notes) {
     if (restore.warned.size() > limits::kRestoreWarningsMax) return;
@@ -196,7 +196,7 @@ void Restores::located_read(SessionId session, const fb::LocatedReadT& message) 
   Restore* restore = find(session, message.restore);
   if (restore == nullptr) return;
   if (message.stop) {
-    spdlog::warn("restore {}: the client goes on through its arena: {}", message.restore,
+    spdlog::warn("restore {}: the client continues through its arena: {}", message.restore,
                  message.reason);
   }
   counters_.bytes_located +=

@@ -96,7 +96,7 @@ Status ensure_segments_directory(Disk& disk, const RecoveredStore& store) {
     return make_error(
         ErrorCode::kFailedPrecondition,
         "the directory {} is missing, and commits in {} have their bytes there: "
-        "nothing was changed. Put it back from the copy that {} is from; or, to go on "
+        "nothing was changed. Put it back from the copy that {} is from; or, to continue "
         "without these bytes, make an empty directory {} and start again",
         kSegmentsDirectory, kJournalPath, kJournalPath, kSegmentsDirectory);
   }
@@ -145,7 +145,7 @@ Status check_journal_is_newest(Disk& disk, const SegmentFindings& found,
   return make_error(
       ErrorCode::kFailedPrecondition,
       "{} is older than the segments{}: {} have snapshots of {}: nothing was changed. "
-      "Put the newest journal of store {} back; or, to go on with this one and give "
+      "Put the newest journal of store {} back; or, to continue with this one and give "
       "up the snapshots that it does not list, make an empty file {}/{} and start "
       "again",
       kJournalPath, of_others ? ", or of another copy of the store" : "", listed_names(paths),

@@ -56,7 +56,7 @@ Error cannot_salvage(const RecoveredStore& store, const JournalDamage::Lost& los
   const std::string truncate_hint =
       offset == 0 ? ""
                   : fmt::format(
-                        "; or, to go on without everything after record {}, copy the data "
+                        "; or, to continue without everything after record {}, copy the data "
                         "directory, and then cut the journal: truncate -s {} {}",
                         store.end.next_sequence - 1, offset, kJournalPath);
   return make_error(ErrorCode::kCorrupt,

@@ -1,4 +1,4 @@
-// recover(): brings the store to a usable state at startup, or says why it cannot.
+// recover(): brings the store to a usable state at startup, or returns why it cannot.
 //
 //   1. finish a salvage that an earlier startup began
 //   2. read the journal; check that journal, segments and catalog belong together

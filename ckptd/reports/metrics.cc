@@ -176,7 +176,7 @@ void add_persist(MetricsText& text, const Persist::Stats& stats) {
              static_cast<double>(stats.bytes_in_flight));
 }
 
-// How the disk is written, and what was read back beside restores.
+// The shape of disk writes, and the bytes read back other than for restores.
 void add_reads(MetricsText& text, const MetricViews& views) {
   text.gauge("ckptd_io_depth", "Most writes in flight.", views.io_shape.depth);
   text.gauge("ckptd_io_request_bytes", "Size of a write.",

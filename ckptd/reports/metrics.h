@@ -35,7 +35,7 @@ struct MetricViews {
   const Administration& administration;
   const Space& space;
   const Scrub& scrub;
-  const HealthWatch& health;  // has just looked at the parts
+  const HealthWatch& health;  // has just checked the parts
   const Turn& turn;
   const IoShape& io_shape;
   ckpt::Result<Disk::Space> disk_space;

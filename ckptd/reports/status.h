@@ -30,7 +30,7 @@ struct StatusViews {
   const Disk& disk;
   const ReaderHolds& holds;
   const ScrubControl& scrub;
-  const HealthWatch& health;  // has just looked at the parts
+  const HealthWatch& health;  // has just checked the parts
   const Turn& turn;
   const IoShape& io_shape;
   uint64_t arena_bytes_max = 0;

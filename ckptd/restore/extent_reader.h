@@ -41,7 +41,7 @@ class ExtentReader {
   // on_done runs from the loop, never within this call; it may start the next extent.
   void start(ExtentPosition position, ExtentCheck check, std::function<void(Outcome)> on_done);
   void resume();
-  // Drops the current extent: its on_done does not run any more. on_stopped runs from the loop,
+  // Drops the current extent: its on_done does not run. on_stopped runs from the loop,
   // never within this call; the reader is then idle, and may be started again or destroyed.
   void stop(std::function<void()> on_stopped);
   bool busy() const { return check_.has_value() || waiting_ > 0; }

@@ -93,7 +93,7 @@ void SegmentReader::open(ckpt::SegmentId segment, Then then) {
 void SegmentReader::Impl::begin_open(ckpt::SegmentId segment, Then then) {
   const Disk::OpenOptions options{.create = false, .direct = true};
   auto file = disk.open(segment_path(segment), options);
-  // Perhaps out of descriptors: close files that nobody reads.
+  // Perhaps out of descriptors: close files without readers.
   if (!file.ok() && file.error().code == ErrorCode::kUnavailable && close_unused(0) > 0) {
     file = disk.open(segment_path(segment), options);
   }
@@ -158,7 +158,7 @@ void SegmentReader::Impl::header_read(ckpt::SegmentId segment, const Result<uint
   for (const Then& then : entry.waiting) then(handle);
 }
 
-// Closes files that nobody reads, the least recently used first, until `most` are open. Returns the
+// Closes files without readers, the least recently used first, until `most` are open. Returns the
 // number of closed files.
 size_t SegmentReader::Impl::close_unused(size_t most) {
   const size_t before = files.size();

@@ -39,7 +39,7 @@ class VerifyJob {
             std::optional<JournalSource> journal = {});
   ~VerifyJob();
   void start();
-  // on_done does not run any more. on_closed runs from the loop, never inside this call.
+  // on_done does not run afterwards. on_closed runs from the loop, never inside this call.
   void close(std::function<void()> on_closed);
 
  private:

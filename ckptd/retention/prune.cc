@@ -102,7 +102,7 @@ class Planner {
     return std::move(plan_);
   }
 
-  // Tags and pins are set by people; the resume point is needed while nobody trains.
+  // Users set tags and pins; the resume point is needed while no job trains.
   Status check_removable(const RunInfo& run, const RemovalRequest& request) const {
     const ViewPoint point = *request.point;
     if (const auto holders = reasons_at(holders_, point); !holders.empty()) {
@@ -188,8 +188,8 @@ class Planner {
     }
   }
 
-  // False: there are undamaged commits, but no rule keeps any. A mistyped name has that effect, and
-  // nobody intends to remove everything.
+  // False: there are undamaged commits, but no rule keeps any. A mistyped name has that effect;
+  // no user intends to remove everything.
   bool keep_by_rules(const RunInfo& run, const ckpt::KeepRules& rules, uint64_t now_ns) {
     std::vector<Candidate> candidates;
     candidates.reserve(commits_.size());

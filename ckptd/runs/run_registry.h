@@ -37,7 +37,7 @@ class RunRegistry {
     RunGate& gate;
     // Requests of trainers for the snapshots of a run: codecs and flags of its units.
     std::function<Status(const ckpt::fb::RegisterUnitsT&)> check_requests;
-    // Requests that only a run which trains already may still make.
+    // Requests that only a run that already trains may make.
     std::function<Status(const ckpt::fb::RegisterUnitsT&)> check_new_run;
     std::function<void(const std::string& run, const ckpt::fb::RegisterUnitsT&)> note_requests;
     std::function<void(const std::string& run)> forget_requests;
@@ -59,7 +59,7 @@ class RunRegistry {
     take(session, message, /*may_replace=*/false);
   }
   // It is this registration's turn as a change of history: it may replace a run. Precondition: no
-  // administration goes on.
+  // administration is in progress.
   void register_replacing(Session& session, const ckpt::fb::RegisterUnitsT& message) {
     take(session, message, /*may_replace=*/true);
   }

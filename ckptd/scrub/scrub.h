@@ -49,7 +49,7 @@ class Scrub {
     JournalSource journal;
     // True if an extent may be started. False during gc and shutdown.
     std::function<bool()> may_begin;
-    // Stores how far the scrub is, for the next daemon.
+    // Stores the position of the scrub, for the next daemon.
     std::function<Status(const ScrubState&)> save_state;
   };
   struct Counters {
@@ -73,7 +73,7 @@ class Scrub {
   void verified(const VerifyReport& report, const std::vector<std::string>& whole_runs,
                 uint64_t began_ns);
   // These commits of the run, or the whole run, were deleted, and the catalog has the deletion.
-  // Drops damage that no commit needs any more; damage in shared bytes is shown as damage of
+  // Drops damage in bytes that no commit needs; damage in shared bytes is shown as damage of
   // another commit.
   void deleted(const RunInfo& run, const std::set<ViewPoint>& commits);
   // Starts a pass from the beginning; a running one is dropped. 0: at the configured rate. Returns

@@ -153,7 +153,7 @@ void Connection::handle_frames() {
   while (!closed_ && !close_when_sent_) {
     auto message = reader_.next();
     if (!message.ok()) {
-      // The stream cannot be parsed any further, but the sender can still be told why.
+      // The stream cannot be parsed any further, but the sender still gets the reason.
       ckpt::fb::ErrorReplyT reply;
       reply.code = static_cast<int>(message.error().code);
       reply.message = message.error().message;

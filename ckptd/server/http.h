@@ -1,7 +1,7 @@
 // HTTP: /metrics (Prometheus), /healthz (the loop answers), /readyz (the store is open and not
 // draining). Runs on the daemon's loop: a blocked loop is unhealthy, and cannot answer. A
 // connection is one request, bounded in bytes and time. If there are too many connections, the
-// oldest is closed, so that idle connections lock nobody out.
+// oldest is closed, so that idle connections lock no client out.
 #pragma once
 
 #include <asio/io_context.hpp>

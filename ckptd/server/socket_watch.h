@@ -1,6 +1,6 @@
 // SocketWatch: detects that the socket's file is gone, and creates it again.
 //
-// A cleaner of /tmp, or a person, may remove the file: connections continue, but nobody can
+// A cleaner of /tmp, or a person, may remove the file: connections continue, but no client can
 // connect. Checks once a second, from the loop. While the file cannot be created (its folder is
 // gone, another daemon has taken the path), fault() says why; retries every second.
 #pragma once
@@ -24,7 +24,7 @@ class SocketWatch {
   // True if the file was just created again: the caller then calls listen() on it.
   bool poll(Clock::time_point now);
 
-  // The file exists, but nobody listens on it: the next poll() creates it again.
+  // The file exists, but no process listens on it: the next poll() creates it again.
   void failed(const std::string& reason);
 
   // The loss and its reason, as one sentence; empty while there is none.

@@ -35,7 +35,7 @@ ckpt::Error system_error(const std::string& what) {
   return make_error(ErrorCode::kIo, "{}: {}", what, std::strerror(errno));
 }
 
-// Removes a socket file that nobody listens on any more.
+// Removes a socket file without a listener.
 ckpt::Status remove_stale(const std::string& path, const UnixAddress& address) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0) return {};
@@ -94,7 +94,7 @@ ckpt::Status UnixSocketFile::make(const std::function<bool()>& try_lock_again) {
 }
 
 // The file's mode lets every user connect; the allow-list decides who is served. In a folder that
-// others can write, the path may name another file by now. So the file is checked and changed
+// others can write, the path may name another file now. So the file is checked and changed
 // through one descriptor, and only if it is a socket without another name.
 ckpt::Status UnixSocketFile::open_to_all() {
   const UniqueFd file(::open(path_.c_str(), O_PATH | O_NOFOLLOW | O_CLOEXEC));

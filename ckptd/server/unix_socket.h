@@ -19,7 +19,7 @@ namespace ckptd {
 // together cannot take it from each other. The lock's file stays.
 class UnixSocketFile {
  public:
-  // Takes the path; nobody can connect yet. Waits up to two seconds for a daemon that is ending.
+  // Takes the path; no client can connect yet. Waits up to two seconds for a daemon that is ending.
   // kAlreadyExists if another daemon owns the path.
   static ckpt::Result<std::unique_ptr<UnixSocketFile>> bind(const std::string& path);
   ~UnixSocketFile();  // removes the file

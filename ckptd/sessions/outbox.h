@@ -1,5 +1,5 @@
-// Outbox: the daemon's way to its clients. The server implements it with sockets, the simulation
-// with queues.
+// Outbox: sends messages of the daemon to its clients. The server implements it with sockets, the
+// simulation with queues.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Session: a connected client, by its own greeting and its registration. State of its snapshots,
-// restores, holds and membership belongs to the modules of these.
+// Session: a connected client, as its greeting and its registration describe it. The modules of
+// snapshots, restores, holds and groups own their state of the session.
 #pragma once
 
 #include <sys/types.h>
@@ -43,7 +43,7 @@ class Sessions {
     added.connected_at = now;
     return added;
   }
-  // Null: not connected, or not any more.
+  // Null: not connected.
   Session* find(ckpt::SessionId id) {
     const auto found = sessions_.find(id);
     return found == sessions_.end() ? nullptr : &found->second;

@@ -1,5 +1,5 @@
-// BeginChecks: may this member begin this snapshot? Reads history and the open snapshots, and
-// changes nothing. Loop thread only.
+// BeginChecks: checks whether a member may begin a snapshot. Reads history and the open snapshots,
+// and changes nothing. Loop thread only.
 #pragma once
 
 #include "ckptd/ingest/ingest.h"

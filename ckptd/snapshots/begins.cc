@@ -30,7 +30,7 @@ Error about_step(const std::string& run_name, ckpt::Step step, const Error& erro
 void Begins::refuse_snapshot(const SnapshotKey& key, const std::string& run_name,
                              const Error& error) {
   const auto commit = core_.needs.history.commit_at(key);
-  // Not if it is committed, or may be.
+  // Keeps the snapshot if it is committed, or may be.
   if (!commit.ok() || (*commit && (*commit)->snapshot == key)) return;
   core_.execute(core_.ingest.refuse(key, about_step(run_name, key.step, error)));
 }

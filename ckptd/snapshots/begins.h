@@ -1,8 +1,8 @@
 // Begins: members begin a snapshot, request slabs for it, abort it, or open it again after a
 // restart of ckptd. Reserves disk space and leases slabs; begins without room wait here.
 //
-// Answers to members are sent here; the decisions of Ingest are carried out by Snapshots. A refused
-// begin leaves nothing behind but, if no attempt can succeed, a failed snapshot. Loop thread only.
+// Sends the answers to members; Snapshots executes the decisions of Ingest. A refused begin leaves
+// no state, except a failed snapshot if no attempt can succeed. Loop thread only.
 #pragma once
 
 #include "ckptd/snapshots/begin_checks.h"

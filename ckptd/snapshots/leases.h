@@ -30,7 +30,7 @@ class Leases {
   Status add(const Session& session, const LeaseWait& wait);
   // In the order of requests: a small later request does not overtake a large one.
   void serve(const Session& session);
-  // The slabs belong to the member's share of the snapshot now; tells the member.
+  // The slabs belong to the member's share of the snapshot now; notifies the member.
   void give(ckpt::SessionId session, const ckpt::SnapshotKey& snapshot, uint64_t request,
             std::vector<uint32_t> slabs);
   bool waits(ckpt::SessionId session) const { return slabs_awaited(session) > 0; }

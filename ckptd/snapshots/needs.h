@@ -51,12 +51,12 @@ struct SnapshotNeeds {
   std::function<bool(ckpt::RunId)> is_deleting;
 
   // -- events ------------------------------------------------------------------------------------
-  // A commit is durable; its members have not been told yet.
+  // A commit is durable; its members have not been notified yet.
   std::function<void(const std::string& run, const CommitInfo& commit)> on_durable;
-  // Its members have been told; `sequence` of its journal record.
+  // Its members have been notified; `sequence` of its journal record.
   std::function<void(const ckpt::SnapshotKey&, uint64_t sequence)> on_committed;
   std::function<void(const ckpt::SnapshotKey&, const ckpt::Error&)> on_failed;
-  // Committed or failed: for the end of the turn, others may have waited for it.
+  // Committed or failed: at the end of the turn, work that waited for it may start.
   std::function<void()> on_ended;
   // Slabs of the arena may be leasable again.
   std::function<void(ArenaId)> on_slabs_freed;

@@ -63,7 +63,7 @@ void Registrations::note(const std::string& run, const fb::RegisterUnitsT& messa
   const auto known = codecs_.find(run);
   const bool reported = known != codecs_.end() && known->second == codecs;  // by another rank
   if (codecs != message.codecs && !reported) {
-    spdlog::warn("run {}: {}; the run goes on with none", run, ckpt::kAutoCodecRemoved);
+    spdlog::warn("run {}: {}; the run continues with none", run, ckpt::kAutoCodecRemoved);
   }
   codecs_[run] = std::move(codecs);
 }

@@ -25,7 +25,7 @@ ckpt::Status check_no_auto_codec(const ckpt::fb::RegisterUnitsT& message);
 class Registrations {
  public:
   // Precondition: check_unit_codecs() and UnitFlags::check() pass. The last registration with
-  // codecs counts. A training whose older libckpt asks for Auto goes on without compression: an
+  // codecs counts. A training whose older libckpt asks for Auto continues without compression: an
   // upgrade of ckptd must not stop it.
   void note(const std::string& run, const ckpt::fb::RegisterUnitsT& message);
   void forget(const std::string& run);

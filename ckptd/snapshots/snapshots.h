@@ -2,7 +2,7 @@
 //
 //   begin  -> checks, disk space, slabs leased (begins.h, leases.h)
 //   seal   -> slab taken over, compared with earlier versions, written (seals.h, dedup.h, deltas.h)
-//   commit -> alarms judged, record written, members told
+//   commit -> alarms judged, record written, members notified
 //
 // Owns the state of every open snapshot. Loop thread only; callbacks of Persist and Comparer run in
 // the loop, too. After a failure nothing is left but dead space in segments; ingest remembers the
@@ -71,7 +71,7 @@ class Snapshots {
   void retry_begins() { begins_.retry(); }
   // Slabs of the session's arena became leasable.
   void serve_leases(const Session& session) { leases_.serve(session); }
-  // Begins that wait are refused. Open snapshots go on; the caller waits for them.
+  // Begins that wait are refused. Open snapshots continue; the caller waits for them.
   void begin_drain() { begins_.refuse_waiting(); }
   void disconnected(ckpt::SessionId session);
   // A member of the epoch seals nothing more: it died, left, or asked for the next epoch.

@@ -85,7 +85,7 @@ struct SourceRead {
   ckpt::MutableByteView into;
   std::optional<BufferId> buffer;  // `into` lies in this registered buffer
   // Number of bytes read, or the error. Fewer bytes: the container ends there. After this call the
-  // source does not touch `into` any more.
+  // source no longer touches `into`.
   std::function<void(Result<uint64_t>)> on_done;
 };
 // Names a read for cancel(). 0: the read ends soon by itself.
@@ -132,7 +132,7 @@ class Source {
   virtual std::shared_ptr<void> hold(const FragmentName& fragment);
 
   // -- staged sources --
-  // The error says why the fragment cannot be had any more, although it was there.
+  // The error says why the fragment is no longer available.
   virtual Result<StagedBytes> lease(const FragmentName& fragment);
 
   // -- stored sources --

@@ -2,7 +2,7 @@
 //
 // An entry of a ledger is a claim, like a trainer's seal. It passes the same validation as a seal
 // (is the slab's table of fragments possible?) and the same check as a write (does every byte match
-// its CRC32C, are all bytes between fragments zero?) before anybody may see the slab.
+// its CRC32C, are all bytes between fragments zero?) before any client may read the slab.
 #include <spdlog/spdlog.h>
 #include <sys/stat.h>
 

@@ -2,7 +2,7 @@
 //
 // A hole punched into a memfd (by anyone who has it) frees its pages. Every mapping loses them, and
 // the next touch brings a fresh page. But io_uring's pinned pages stay the old ones, so the ring
-// writes bytes that no mapping shows any more. No seal forbids punching. The page table reveals it:
+// writes bytes that no mapping shows. No seal forbids punching. The page table reveals it:
 // the entries of an emptied mapping are missing until a touch through it, and /proc/self/pagemap
 // shows that. So each arena has one mapping (the guard) that is faulted in once and never touched
 // again; all reads go through a second mapping.

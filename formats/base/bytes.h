@@ -26,7 +26,7 @@ namespace base {
 // Every format of ours is little-endian; so is every machine it runs on.
 static_assert(std::endian::native == std::endian::little);
 
-// Copies a trivially copyable struct out of / into unaligned bytes. The caller checked the bounds.
+// Copies a trivially copyable struct out of or into unaligned bytes. Precondition: it fits.
 template <typename T>
 T load(const std::byte* from) {
   static_assert(std::is_trivially_copyable_v<T>);

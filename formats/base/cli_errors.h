@@ -17,8 +17,7 @@ namespace ckpt::base {
 
 inline constexpr int kBadUsageExit = 2;
 
-// How many letters differ: insertions, deletions and exchanges of one letter, and of two
-// neighbours.
+// Edit distance: insertions, deletions and exchanges of one letter, and swaps of two neighbours.
 inline size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> rows(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) rows[i][0] = i;
@@ -34,8 +33,7 @@ inline size_t edit_distance(std::string_view a, std::string_view b) {
   return rows[a.size()][b.size()];
 }
 
-// The nearest of `names`; empty if none is near enough to be meant. What is longer than any name is
-// no slip of the pen.
+// The nearest of `names`; empty if none is close. Text longer than any name is not a typo.
 inline std::string nearest_name(const std::string& typed, const std::vector<std::string>& names) {
   constexpr size_t kNameBytesMax = 64;
   if (typed.size() > kNameBytesMax) return {};
@@ -117,7 +115,7 @@ inline std::string about_extra(const CLI::App& verb, const std::string& extra, b
                          : with_suggestion(text, nearest);
 }
 
-// "--data-dir is given twice", of what CLI11 says of it; empty: `what` says something else.
+// "--data-dir is given twice", from CLI11's message `what`; empty if `what` is another message.
 inline std::string about_repeated(const std::string& what) {
   constexpr std::string_view kAtMostOne = ": At Most 1 required but received ";
   const size_t at = what.find(kAtMostOne);
@@ -126,8 +124,8 @@ inline std::string about_repeated(const std::string& what) {
   return what.substr(0, at) + " is given " + (count == "2" ? "twice" : count + " times");
 }
 
-// The name that stands where a verb belongs, on a command line that asks for help; empty if there
-// is none. CLI11 answers such a line with the help of the program.
+// The unknown verb on a command line that asks for help; empty if there is none. CLI11 answers such
+// a line with the help of the program.
 inline std::string unknown_verb(const CLI::App& app, const CLI::App& verb,
                                 const CLI::ParseError& error) {
   if (error.get_name() != "CallForHelp" || &verb != &app || verb_names(app).empty()) return {};
@@ -170,8 +168,8 @@ inline std::string sentence(const CLI::App& app, const CLI::App& verb,
   return escaped(what);
 }
 
-// True if an argument is missing or surplus: examples of the verb help then. An error of a flag, or
-// of its value, says all by itself.
+// True if an argument is missing or surplus: then examples of the verb help. An error of a flag, or
+// of its value, needs none.
 inline bool is_about_arguments(const CLI::App& app, const CLI::ParseError& error) {
   const std::vector<std::string> extras = app.remaining(true);
   if (std::ranges::any_of(extras, is_flag)) return false;
@@ -189,8 +187,8 @@ inline std::string examples(const CLI::App& verb) {
 
 }  // namespace cli_errors
 
-// To be called for what app.parse() throws. Prints help and version as CLI11 does, and returns 0;
-// or says on stderr what is wrong, and returns 2.
+// Call this with the exception of app.parse(). Prints help and version as CLI11 does, and returns
+// 0; or prints the error on stderr, and returns 2.
 inline int report_usage(const CLI::App& app, const CLI::ParseError& error) {
   const CLI::App& verb = *cli_errors::chosen_verb(&app);
   const std::string name = cli_errors::full_name(verb);

@@ -8,9 +8,9 @@
 
 namespace ckpt::base {
 
-// CLI11 reads unsigned numbers as strtoull does: -1 becomes the largest one, and so does what is
-// larger. To be called when all options of `app` and its subcommands have been added: both are bad
-// usage from then on, as is any other text that is no whole number.
+// CLI11 reads unsigned numbers as strtoull does: -1 and numbers that are too large become the
+// largest one. This makes both bad usage, and any text that is no whole number. Call it when all
+// options of `app` and its subcommands have been added.
 inline void refuse_wrapped_numbers(CLI::App& app) {
   const CLI::Validator whole(
       [](std::string& text) {

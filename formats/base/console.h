@@ -1,9 +1,9 @@
-// Standard output and standard error of a program, either of which may be closed, full or a pipe
-// that nobody reads.
+// Standard output and standard error of a program. Either may be closed, full, or a pipe without a
+// reader.
 //
-// fmt::print throws where a stream cannot be written. Here nothing throws: a failed write to stderr
-// is ignored, because there is nowhere left to say so; a failed write to stdout stays noted in the
-// stream, and run_program (program.h) reports it and makes the program fail.
+// fmt::print throws if a stream cannot be written. Here nothing throws: a failed write to stderr is
+// ignored, because no other stream is left to report it; a failed write to stdout stays noted in
+// the stream, and run_program (program.h) reports it and makes the program fail.
 //
 // Control characters that came in with names or messages are escaped (printable.h).
 #pragma once

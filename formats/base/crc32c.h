@@ -9,7 +9,7 @@
 namespace ckpt::base {
 
 // CRC32C of `bytes`, continuing from `crc` (the CRC of what came before; 0 at the start).
-// Folded where the processor can (crc32c_fold.h), else with its instruction for it (ISA-L);
+// Folded if the processor supports it (crc32c_fold.h), else by its CRC instruction (ISA-L);
 // crc32c_portable is the same in plain C++.
 uint32_t crc32c(ByteView bytes, uint32_t crc = 0);
 uint32_t crc32c_portable(ByteView bytes, uint32_t crc = 0);

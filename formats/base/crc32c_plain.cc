@@ -1,5 +1,5 @@
-// crc32c_serial() where ISA-L is not (the `gpu` preset): slower, and fast enough to check what a
-// GPU did.
+// crc32c_serial() without ISA-L (the `gpu` preset): slower, and fast enough to check a GPU's
+// results.
 #include "formats/base/crc32c.h"
 #include "formats/base/crc32c_serial.h"
 

@@ -21,7 +21,7 @@ constexpr uint32_t divided_by_x(uint32_t a) {
   return (a & kOne) != 0 ? (a ^ kPolynomial) << 1 | 1 : a << 1;
 }
 
-// a * b mod P. Without branches: the bits of a CRC cannot be foretold.
+// a * b mod P. Without branches: the bits of a CRC cannot be predicted.
 constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   uint32_t product = 0;
   for (int power = 31; power >= 0; --power) {
@@ -40,7 +40,7 @@ constexpr std::array<uint32_t, 67> powers() {
 }
 inline constexpr std::array<uint32_t, 67> kPowers = powers();
 
-// x^(8 * bytes) mod P: what appending `bytes` zero bytes multiplies a raw state by.
+// x^(8 * bytes) mod P: the factor of a raw state when `bytes` zero bytes are appended.
 constexpr uint32_t shift_by_bytes(uint64_t bytes) {
   uint32_t shift = kOne;
   for (size_t k = 3; bytes != 0; ++k, bytes >>= 1) {

@@ -1,4 +1,4 @@
-// crc32c() of what is too short to be folded, and of everything where nothing can be.
+// crc32c() of bytes that are too few to fold, and of all bytes on processors without folding.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace ckpt::base {
 
-// ISA-L's, or the portable one: which is compiled in depends on the build.
+// Uses ISA-L or the portable version; the build decides which.
 uint32_t crc32c_serial(ByteView bytes, uint32_t crc);
 
 }  // namespace ckpt::base

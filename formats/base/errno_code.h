@@ -5,10 +5,10 @@
 
 namespace ckpt {
 
-// kIo: the disk lost bytes (EIO and what other layers say instead). kResourceExhausted: the disk is
-// full, or the file as large as it may be. kNotFound, kAlreadyExists and kPermissionDenied as their
-// names say. kUnavailable: anything else, a shortage as a rule (EMFILE, ENOMEM); it says nothing
-// about bytes on the disk.
+// kIo: the disk lost bytes (EIO, and other errors with this meaning). kResourceExhausted: the disk
+// is full, or the file has its maximum size. kNotFound, kAlreadyExists and kPermissionDenied: as
+// the names say. kUnavailable: any other error, usually a shortage (EMFILE, ENOMEM); it says
+// nothing about bytes on the disk.
 ErrorCode code_of_errno(int error);
 
 }  // namespace ckpt

@@ -26,7 +26,7 @@ ssize_t send_with_fd(int socket, ByteView bytes, int fd, const SendTo& to = {});
 
 struct Arrived {
   ssize_t bytes = 0;     // 0: end of stream; -1: errno says why
-  bool dropped = false;  // descriptors came for which there was no room here
+  bool dropped = false;  // more descriptors came than fit
 };
 
 // Room for descriptors in one receive. One is wanted; a second one shows that there are more.

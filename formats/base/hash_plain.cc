@@ -1,5 +1,5 @@
-// hash128() where xxHash is not (the `gpu` preset). Other bits than XXH3's: nothing that is kept or
-// sent may come from it. There it only draws initial weights apart.
+// hash128() without xxHash (the `gpu` preset). Its results differ from XXH3's, so they must not be
+// stored or sent; they only separate the random sequences of initial weights.
 #include <algorithm>
 #include <bit>
 #include <cstring>

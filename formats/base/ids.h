@@ -1,4 +1,4 @@
-// The numbers that name things. The words are defined in docs/concepts.md.
+// Numbers that identify runs, units and so on. docs/concepts.md defines the terms.
 #pragma once
 
 #include <compare>

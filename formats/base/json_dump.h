@@ -1,5 +1,5 @@
-// The text of a JSON document, whatever bytes its strings have. The one way out for documents,
-// reports, events, metrics and logs.
+// Prints a JSON document as text, for any bytes in its strings. All documents, reports, events,
+// metrics and logs are printed by this.
 //
 // A string may hold a path or a name that is not UTF-8; nlohmann's dump() throws then. Here each
 // such byte becomes U+FFFD. Characters that a terminal would obey become \u escapes.

@@ -1,7 +1,7 @@
-// Outstanding: how many of something have begun and not ended, such as writes in flight or leases.
+// Outstanding: counts operations that have begun and not ended, such as writes in flight or leases.
 //
-// Begins and ends come in pairs, often from different callbacks. An end without its begin means
-// that some object is freed or reused while another one still needs it, so it is an assert.
+// Begins and ends come in pairs, often from different callbacks. An end without its begin would
+// free or reuse an object that is still in use, so it is an assert.
 #pragma once
 
 #include <cstdint>

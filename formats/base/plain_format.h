@@ -1,11 +1,11 @@
 // plain_format: the part of fmt::format that formats/base, the kernels and libckpt_cuda use, for
-// machines without fmt (the `gpu` preset). Nothing else includes it; where fmt is there, fmt is
+// machines without fmt (the `gpu` preset). Nothing else includes it; if fmt is available, fmt is
 // used, and checks at compile time what this does not.
 //
 //   {} and {:spec} in order, {{ and }}; spec = [0][width][.precision][d|x|X|f|e|g|s], for integers,
 //   floating point numbers, bool, char and text. Without a precision a number comes out as printf's
 //   shortest %.Ng that reads back as the same number.
-// A field without an argument comes out as "{?}": a message about an error must not fail itself.
+// A field without an argument is printed as "{?}": a message about an error must not fail itself.
 #pragma once
 
 #include <algorithm>
@@ -70,7 +70,7 @@ std::string text_of(std::string_view spec, T value) {
 }
 
 // Appends `format` up to the next field, which it removes with the text; its spec is left in *spec.
-// False if there is no field any more.
+// False if no field is left.
 bool next_field(std::string& out, std::string_view& format, std::string_view* spec);
 
 template <typename... Args>

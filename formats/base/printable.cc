@@ -17,7 +17,7 @@ struct Range {
   uint32_t last;
 };
 
-// Characters that a terminal obeys, or that show text otherwise than in the order of its bytes.
+// Characters that control a terminal, or that show text in another order than that of its bytes.
 constexpr Range kUnprintable[] = {
     {0x00, 0x1f},       {0x7f, 0x9f},        // C0, DEL and C1 controls
     {0xad, 0xad},       {0x61c, 0x61c},      // soft hyphen; Arabic letter mark
@@ -107,7 +107,7 @@ std::string escaped_json(std::string document) {
   out.reserve(document.size());
   for (std::string_view rest = document; !rest.empty();) {
     const Utf8Character character = first_utf8_character(rest);
-    // Control characters of ASCII stand between the values alone: JSON has none in its strings.
+    // ASCII control characters occur only between values: JSON has none in its strings.
     if (character.code < 0x7f || is_printable(character)) {
       out.append(rest.substr(0, character.bytes));
     } else {
@@ -131,7 +131,7 @@ std::string escaped_json(std::string document) {
 
 std::string shortened(std::string text, size_t bytes_max) {
   if (text.size() <= bytes_max) return text;
-  // Bytes 10xxxxxx of UTF-8 go on with a character that began before them.
+  // Bytes 10xxxxxx of UTF-8 continue a character that began earlier.
   size_t end = bytes_max;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
   text.resize(end);

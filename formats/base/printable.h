@@ -12,15 +12,15 @@
 
 namespace ckpt::base {
 
-// The text, escaped, in at most `bytes_max` bytes: no character or escape is cut, and "..." follows
-// where something is left out. Refused input may be megabytes of anything.
+// The text, escaped, in at most `bytes_max` bytes. No character or escape is cut; "..." follows
+// if a part is left out, because refused input may have megabytes.
 std::string printable(std::string_view text, size_t bytes_max = 128);
 
 // The whole text, escaped.
 std::string escaped(std::string_view text);
 
-// Lines of ours, in which texts from outside may have been forgotten: newlines and tabs stay, all
-// else is escaped. The last guard before a terminal.
+// Our own lines, in case unescaped texts from outside are in them: newlines and tabs stay, all
+// other control characters are escaped. The last guard before a terminal.
 std::string escaped_lines(std::string_view lines);
 // The same, and colours (ESC [ digits m) stay.
 std::string escaped_screen(std::string_view screen);
@@ -29,8 +29,8 @@ std::string escaped_screen(std::string_view screen);
 // would obey written as \u009b. It says the same as before.
 std::string escaped_json(std::string document);
 
-// A message of ours that names many things: its first `bytes_max` bytes, never half a character,
-// and "..." if there is more.
+// Our own message that lists many objects: its first `bytes_max` bytes, never half a character, and
+// "..." if there is more.
 std::string shortened(std::string text, size_t bytes_max);
 
 }  // namespace ckpt::base

@@ -21,8 +21,8 @@ constexpr int kFailed = 1;
 
 const char* program_name = "";  // for on_terminate, which has no argument
 
-// Occupies a standard descriptor that is closed. Reading stdin and writing stdout go on failing, as
-// their caller expects of a closed stream; what is written to stderr is dropped.
+// Occupies a standard descriptor that is closed. Reads of stdin and writes to stdout still fail, as
+// their caller expects of a closed stream; writes to stderr are dropped.
 bool occupy(int descriptor) {
   const int flags = descriptor == STDOUT_FILENO ? O_RDONLY : O_WRONLY;
   int opened = ::open("/dev/null", flags);
@@ -89,7 +89,7 @@ int run_program(const char* name, const std::function<int()>& body) {
   const int flush_error = flushed ? 0 : errno;
   if (flushed && std::ferror(stdout) == 0) return exit_code;
   const int error = stdout_failure() != 0 ? stdout_failure() : flush_error;
-  // The reader of a pipe had enough, as `head` does: no complaint.
+  // The reader closed the pipe, as `head` does: not an error to report.
   if (error != EPIPE) {
     print_stderr("{}: cannot write to stdout: {}; the output is not complete\n", name,
                  error != 0 ? std::strerror(error) : "an earlier write failed");

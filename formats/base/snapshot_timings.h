@@ -2,7 +2,7 @@
 //
 // Parts in the order in which they happen. libckpt measures the first five for its rank; ckptd
 // measures the last three for the snapshot as a whole. Where one value stands for several ranks,
-// each part is the longest of any rank (keep_longest). A part that nobody measured is 0.
+// each part is the longest of any rank (keep_longest). A part that was not measured is 0.
 //
 // The parts are not the stall. The stall of a snapshot is the time for which it blocked the
 // training thread, whatever the reason; a failed snapshot has one, too.

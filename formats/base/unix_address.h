@@ -1,5 +1,5 @@
-// The address of a unix socket, also where its path is longer than the 107 bytes that a sockaddr_un
-// holds. A long path is reached through its folder: /proc/self/fd/N/NAME.
+// The address of a unix socket, even if its path is longer than the 107 bytes of a sockaddr_un: a
+// long path is reached through its folder, /proc/self/fd/N/NAME.
 #pragma once
 
 #include <sys/socket.h>
@@ -16,16 +16,16 @@ namespace ckpt::base {
 // The path that users name as unix:PATH, or as PATH alone.
 std::string unix_socket_path(std::string_view address);
 
-// True of "tcp:HOST:PORT" and the like: a scheme other than unix stands before any `/`, and no file
-// has that name. ckptd serves unix sockets alone, so that nothing will ever listen there.
+// True for "tcp:HOST:PORT" and similar: a scheme other than unix precedes any `/`, and no file has
+// that name. ckptd serves only unix sockets, so no server will ever listen there.
 bool is_network_address(std::string_view address);
 
-// Why no socket can have this path, as "the path of a socket has ..."; empty: it may have it. Looks
-// at the text alone.
+// Why no socket can have this path: "the path of a socket has ..."; empty: a socket can. Checks
+// only the text.
 std::string unix_path_fault(const std::string& path);
 
-// To be kept as long as bind() or connect() needs the address. A system call that takes a path
-// (stat, chmod, unlink) takes the path itself.
+// Keep this as long as bind() or connect() needs the address. System calls that take a path (stat,
+// chmod, unlink) take the path itself.
 class UnixAddress {
  public:
   // kInvalidArgument: unix_path_fault(). kNotFound, kPermissionDenied, kIo: the folder of a long

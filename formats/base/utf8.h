@@ -7,8 +7,8 @@
 
 namespace ckpt::base {
 
-// The character that `text`, which is not empty, begins with. If its first bytes are no well-formed
-// character: one byte, whose value is `code`.
+// The first character of `text`, which is not empty. If the first bytes are no well-formed
+// character: one byte, with its value as `code`.
 struct Utf8Character {
   size_t bytes = 1;
   uint32_t code = 0;

@@ -1,4 +1,4 @@
-// Which version this is: of all programs at once, as they are built and installed together.
+// The version of all programs, which are built and installed together.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// Between the plain values of formats/ and their FlatBuffers counterparts.
+// Converts between the plain values of formats/ and their FlatBuffers counterparts.
 #pragma once
 
 #include "formats/base/hash.h"
@@ -14,8 +14,7 @@ inline base::Hash128 from_fb(const fb::Hash& hash) {
 }
 
 fb::UnitT to_fb(const UnitSpec& unit, UnitId id);
-// A unit as it came from outside; validate(unit) holds for what is returned. The id is the caller's
-// to check.
+// Converts a unit from outside; validate(unit) holds for the result. The caller checks the id.
 Result<UnitSpec> from_fb(const fb::UnitT& unit);
 
 }  // namespace ckpt::wire

@@ -119,7 +119,7 @@ Result<std::optional<fb::MessageT>> FrameReader::next() {
   CKPT_ASSIGN(fb::MessageT message, decode(unread.first(bytes)));
   begin_ += bytes;
   if (begin_ == buffer_.size()) {
-    // Between messages nothing is held: one large message does not stay a large buffer for good.
+    // Buffers are freed between messages: one large message must not keep a large buffer for good.
     constexpr size_t kKeepBytes = 1u << 20;
     begin_ = 0;
     buffer_.clear();

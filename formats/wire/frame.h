@@ -19,9 +19,9 @@ namespace ckpt::wire {
 inline constexpr size_t kFrameHeaderBytes = 16;
 inline constexpr size_t kFramePayloadBytesMax = 32u << 20;
 
-// message -> bytes of a whole frame. encode(BodyT) wraps the body in a Message. That the message
-// fits into a frame is asserted; where its size is up to a user (RegisterUnits, BeginSnapshot,
-// KvSet, QueryReply) try_encode gives kResourceExhausted instead.
+// Encodes a message as a whole frame. encode(BodyT) wraps the body in a Message. encode() asserts
+// that the message fits into a frame; try_encode() returns kResourceExhausted instead, for messages
+// whose size a user decides (RegisterUnits, BeginSnapshot, KvSet, QueryReply).
 Result<std::vector<std::byte>> try_encode(const fb::MessageT& message);
 std::vector<std::byte> encode(const fb::MessageT& message);
 template <typename BodyT>
@@ -41,8 +41,8 @@ Result<std::vector<std::byte>> try_encode(BodyT body) {
 // wrong magic, a nonzero reserve, or a payload that is empty or above the bound.
 Result<size_t> frame_bytes(ByteView header);
 
-// A whole frame -> message: checks CRC and structure. The body is never NONE, and unpacking a frame
-// takes memory of the order of its size, whatever it claims.
+// Decodes a whole frame; checks CRC and structure. The body is never NONE, and unpacking a frame
+// takes memory in proportion to its size, whatever it claims.
 Result<fb::MessageT> decode(ByteView frame);
 
 // Collects bytes from a socket and gives out whole messages.

@@ -25,7 +25,7 @@ void offer(ProtocolRange range, fb::HelloT& hello) {
 Result<uint32_t> agree(ProtocolRange daemon, ProtocolRange client) {
   const uint32_t version = std::min(daemon.max, client.max);
   if (daemon.contains(version) && client.contains(version)) return version;
-  // A range that is no range at all comes from a broken client, which is upgraded as well.
+  // An invalid range comes from a broken client, which is then the side to upgrade.
   const bool daemon_is_older = client.min <= client.max && daemon.max < client.min;
   return make_error(ErrorCode::kVersionMismatch,
                     "protocol versions do not overlap: ckptd speaks {}, the client {}; upgrade {}",

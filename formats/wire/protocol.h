@@ -1,14 +1,14 @@
 // Protocol versions of wire.fbs, and how a client and a daemon agree on one.
 //
-// Hello says which versions the client speaks (protocol_min to protocol_max). The daemon takes the
-// highest one that both speak and says it in Welcome; it holds for the connection. Both sides speak
-// at least the last two versions, so either one can be upgraded first, while the other one runs.
+// Hello has the versions that the client speaks (protocol_min to protocol_max). The daemon chooses
+// the highest common version and returns it in Welcome; it holds for the connection. Both sides
+// speak at least the last two versions, so either can be upgraded first while the other runs.
 //
-// Raise the version when a peer of the version before, which ignores fields it does not know, would
-// break what the sender relies on. Keep it where nothing is lost: a field that is advice, or one
-// whose absence means what was always done, or a kind of message that is sent only to a peer that
-// asked for it (an unknown kind ends the connection). New fields and kinds go to the end of their
-// table or union. A newer side acts on the version agreed on (Session::protocol), not on its own.
+// Raise the version if a peer of the previous version, which ignores unknown fields, would break
+// something that the sender relies on. Keep it if nothing is lost: a field that is advice, a field
+// whose absence means the old behavior, or a kind of message that is sent only to a peer that
+// requested it (an unknown kind ends the connection). New fields and kinds go to the end of their
+// table or union. A newer side acts on the agreed version (Session::protocol), not on its own.
 //   2: OpenRestore.exact, BeginSnapshot.staleness_max, Hello.alarms.
 //   3: Hello.protocol_min and protocol_max; HandBack and Hello.arena_ticket: an arena is handed
 //   back

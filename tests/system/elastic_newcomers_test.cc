@@ -128,7 +128,7 @@ TEST_F(ElasticNewcomersTest, FailedJoinDoesNotEndRun) {
   ASSERT_TRUE(run.await([](const json& event) { return event.at("event") == "joining"; }));
   std::filesystem::remove(data_);  // the first rank has read it
   EXPECT_TRUE(
-      run.program().await_error_output("rank 1 could not join, the others go on without it"));
+      run.program().await_error_output("rank 1 could not join, the others continue without it"));
   const Ended ended = run.stop();
   EXPECT_THAT(ended.err, HasSubstr("text.txt"));
   EXPECT_TRUE(read_report("alone.json").at("failures").empty());

@@ -37,11 +37,11 @@ TEST_F(ElasticSlotsTest, RunWithTooFewRanksEndsAndResumes) {
       continue_flags("first.json", "4", "12",
                      no_more_ + kept_ + Flags{"--kill", "3@3", "--kill", "2@5", "--kill", "1@7"}));
   EXPECT_EQ(ended.code(), 1) << ended.err;
-  EXPECT_THAT(ended.err, HasSubstr("going on after step 4 with 2 ranks"))
+  EXPECT_THAT(ended.err, HasSubstr("continuing after step 4 with 2 ranks"))
       << "they hold every expert once";
   EXPECT_THAT(ended.err, HasSubstr("run tiny step 6: 1 rank with --slots-max 4 can hold 4 of the 8 "
                                    "experts of a layer: at least 2 ranks are needed, or 8 slots"));
-  EXPECT_THAT(ended.err, HasSubstr("--resume latest goes on from what was saved last"));
+  EXPECT_THAT(ended.err, HasSubstr("--resume latest continues from the last checkpoint"));
   const json first = read_report("first.json");
   EXPECT_EQ(first.at("losses").back().at("step"), 6);
   EXPECT_EQ(first.at("failures").size(), 3u) << "the one that ended the run, too";

@@ -175,7 +175,7 @@ TEST_F(RefusalTest, RefusesResumeWithOtherSettings) {
   EXPECT_EQ(no_such_step.code(), 3) << no_such_step.err;
   const Ended fresh = refused({"--seed", "7"});
   EXPECT_NE(fresh.code(), 0) << "the run exists already";
-  EXPECT_THAT(fresh.err, HasSubstr("run tiny exists already; --resume latest goes on with"));
+  EXPECT_THAT(fresh.err, HasSubstr("run tiny exists already; --resume latest continues that run"));
   const Ended other_shape = refused({"--seed", "7", "--layers", "3"});
   EXPECT_EQ(other_shape.code(), 2) << other_shape.err;
   EXPECT_THAT(other_shape.err, HasSubstr("run tiny exists already"));

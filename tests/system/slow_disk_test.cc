@@ -52,7 +52,8 @@ TEST_F(SlowDiskTest, StallIsReportedWhileItLasts) {
   })) << run.program().wait().err;
   EXPECT_FALSE(run.has_event(is_durable)) << "the disk is still held";
   held_.reset();
-  EXPECT_TRUE(run.await([](const json& event) { return says(event, "training goes on after "); }));
+  EXPECT_TRUE(
+      run.await([](const json& event) { return says(event, "training continues after "); }));
   (void)run.stop();
 }
 

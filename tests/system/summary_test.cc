@@ -77,7 +77,7 @@ TEST_F(SummaryTest, FailedRunReportsTrainedAndSavedSteps) {
   EXPECT_THAT(ended.err, HasSubstr("moetrain: rank 1 is lost at step 8 ("));
   EXPECT_THAT(ended.err, HasSubstr(" steps of 64 tokens on 2 ranks, loss "));
   EXPECT_THAT(ended.err, HasSubstr("\nthe newest durable checkpoint is of step 6\n"));
-  EXPECT_THAT(ended.err, ContainsRegex("\nsteps? 7.* in no checkpoint; --resume latest goes on"));
+  EXPECT_THAT(ended.err, ContainsRegex("\nsteps? 7.* in no checkpoint; --resume latest continues"));
   EXPECT_EQ(ended.err.find("in no checkpoint"), ended.err.rfind("in no checkpoint")) << "said once";
   EXPECT_EQ(ended.out, "") << "the summary is where that of a good run is";
   const json report = read_report("r.json");

@@ -28,7 +28,7 @@ class TwoJobsTest : public TrainingTest {
                 AllOf(HasSubstr("run tiny: another job trains this run: process "),
                       HasSubstr("(moetrain rank "), HasSubstr("connected since "),
                       HasSubstr("train under another run name (moetrain --run), or wait")));
-    EXPECT_EQ(ended.err.find("going on after step"), std::string::npos) << ended.err;
+    EXPECT_EQ(ended.err.find("continuing after step"), std::string::npos) << ended.err;
   }
 
   Ckptd daemon_;
@@ -57,7 +57,7 @@ TEST_F(TwoJobsTest, JobsThatStartTogetherDoNotMerge) {
   trains.signal(SIGTERM);
   const Ended ended = trains.wait();
   EXPECT_EQ(ended.code(), 128 + SIGTERM) << ended.err;
-  EXPECT_EQ(ended.err.find("going on after step"), std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("continuing after step"), std::string::npos) << ended.err;
 }
 
 TEST_F(TwoJobsTest, JobRestartsRightAfterSupervisorKill) {

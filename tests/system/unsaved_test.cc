@@ -132,7 +132,7 @@ TEST_F(UnsavedTest, UnsavedLimitSavesAndStopsRun) {
   const Ended ended = run->program().wait();
   EXPECT_EQ(ended.code(), 1) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("more than the 20 of --unsaved-max"));
-  EXPECT_THAT(ended.err, HasSubstr("--resume latest goes on"));
+  EXPECT_THAT(ended.err, HasSubstr("--resume latest continues"));
   const json report = read_report("r.json");
   EXPECT_EQ(report.at("saved_step"), report.at("losses").back().at("step"));
 }

@@ -84,7 +84,7 @@ Status check(const Measured& measured) {
   }
   if (!lost.empty() && lost.front().group != 0 && lost.front().detected_ms) return {};
   return make_error(ErrorCode::kFailedPrecondition,
-                    "calibrate: of {} failures survivors went on from none: nothing to learn from",
+                    "calibrate: survivors continued after none of {} failures: nothing to measure",
                     lost.size());
 }
 
@@ -101,7 +101,7 @@ void set_recovery(const Measured& measured, simulate::CostModel& model) {
 
 Comments comments() {
   const std::string loopback = "measured: loopback interface of this machine";
-  const std::string others_continue = "measured: a rank killed, the others go on, ";
+  const std::string others_continue = "measured: a rank killed, the others continue, ";
   return {
       {"static_slots", "derived: as few as hold every expert"},
       {"slots_per_rank", "assumed: each expert twice, even without one rank"},

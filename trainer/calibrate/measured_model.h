@@ -17,8 +17,9 @@ struct Measured {
   Compute compute;
   Network network;
   double copy_bytes_per_s = 0;
-  // Runs on this machine that each lost one rank at a known time. One saved some checkpoints and
-  // resumed from them; in the other the survivors went on, with replicas: slots() of them.
+  // Runs on this machine that each lost one rank at a known time. In `restarted` all ranks resumed
+  // from checkpoints. In `continued` the survivors continued, with kReplicas replicas in slots()
+  // slots.
   report::Report restarted;
   report::Report continued;
 };
@@ -35,7 +36,7 @@ struct MeasuredModel {
 
 // Parameters that one machine cannot measure (a shared store, a wait of NCCL) are approximated
 // here or assumed, and their comments say so. kFailedPrecondition if nothing was saved, no rank
-// was lost, or no survivors went on.
+// was lost, or no survivors continued.
 Result<MeasuredModel> measured_model(const Measured& measured);
 
 }  // namespace moetrain::calibrate

@@ -70,7 +70,7 @@ class CudaLink final : public DeviceLink {
       }
       staged.push_back({piece.unit, piece.offset, data, piece.bytes.size()});
     }
-    // A kernel that has failed by now may have left wrong bytes: do not stage them.
+    // A kernel that has failed may have left wrong bytes: do not stage them.
     if (const auto& failure = cuda_queue(device_).failed()) {
       return make_error(ErrorCode::kIo, "device {}: {}", device_.name(), *failure);
     }

@@ -1,7 +1,7 @@
 // DaemonPatience: how long calls of one session wait for a ckptd that does not answer.
 //
-// Training must not stand still because ckptd is away or hangs. A wait for room is different: ckptd
-// answers then, and the disk is what is slow. The session's heartbeats tell the two apart.
+// Training must not stop because ckptd is down or hangs. A wait for a free slab is different: ckptd
+// answers, and the disk is slow. The session's heartbeats distinguish the two.
 //
 // Used by one thread at a time, like the session. Outlives it; must not move while it is open.
 #pragma once
@@ -21,29 +21,29 @@ class DaemonPatience {
   using Clock = std::chrono::steady_clock;
 
   // Silence after which ckptd counts as absent and no snapshot is begun.
-  static constexpr uint32_t kAwayMs = 1'000;
-  // A call in the middle of a snapshot waits so long for an answer.
+  static constexpr uint32_t kAbsentMs = 1'000;
+  // Timeout of a call in the middle of a snapshot.
   static constexpr uint32_t kTrainingMs = 1'000;
 
   DaemonPatience() = default;
   DaemonPatience(const DaemonPatience&) = delete;
   DaemonPatience& operator=(const DaemonPatience&) = delete;
 
-  // Makes the session that is opened with these options follow this object.
+  // Makes the session opened with these options follow this object.
   void set_options(ckpt::client::OpenOptions& options);
-  // The session is open.
+  // Call this once the session is open.
   void follow(const ckpt::client::Session& session) { session_ = session.handle(); }
 
   uint64_t silence_ms() const { return session_ == nullptr ? 0 : ckpt_silence_ms(session_); }
 
-  // A waiting call asks whether to end. Whoever waits for the session by other means asks as well.
+  // True if a wait for ckptd must end. Polled by waiting calls, and by other code that waits.
   bool ends_call() { return ends_call(Clock::now()); }
   bool ends_call(Clock::time_point now);
-  // Calls of the session end now: of the silence or the deadline below.
+  // True if calls of the session end now, because of the silence limit or the deadline below.
   bool over() const { return silent_too_long() || (end_ && Clock::now() >= *end_); }
 
-  // While it lives, calls of the session end when ckptd has not answered for so long; 0: they wait
-  // as long as their timeouts say.
+  // Scope: calls of the session end once ckptd has not answered for this long. 0: only their own
+  // timeouts apply.
   class Limit {
    public:
     Limit(DaemonPatience& patience, uint32_t silence_ms_max) : patience_(patience) {
@@ -61,7 +61,7 @@ class DaemonPatience {
     DaemonPatience& patience_;
   };
 
-  // While it lives, calls of the session end at this time, whatever their timeouts say.
+  // Scope: calls of the session end at this time, regardless of their timeouts.
   class Deadline {
    public:
     Deadline(DaemonPatience& patience, Clock::time_point end) : patience_(patience) {

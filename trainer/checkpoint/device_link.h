@@ -1,8 +1,8 @@
-// DeviceLink: the way of snapshots and restores between GPU memory and the session's arena, which
-// is libckpt_cuda's. Behind an interface, so that a program without CUDA needs no CUDA library.
+// DeviceLink: copies snapshots and restores between GPU memory and the session's arena, by
+// libckpt_cuda. An interface, so that a program without CUDA links no CUDA library.
 //
-// Staging does not stop the trainer: what is to be saved is gathered on the device while it trains
-// on, and only who overwrites it waits, on the device too.
+// Staging does not block training: the device gathers the saved state while it trains on. Only work
+// that overwrites ungathered state waits, and it waits on the device.
 #pragma once
 
 #include <ckpt/client.hpp>
@@ -20,49 +20,49 @@ struct LinkPiece {
   uint32_t unit = 0;
   uint64_t offset = 0;
   std::span<std::byte> bytes;
-  bool on_host = false;  // not on the device: copied there by the call
+  bool on_host = false;  // in host memory: copied by the call itself
 };
 
-// One per session, which outlives it, used from the device's thread. A failure of the device fails
-// all snapshots that are being staged; every later call, and the device's next synchronize(), says
-// so again.
+// One per session, which outlives it. Used from the device's thread. A failure of the device fails
+// all snapshots being staged; every later call, and the device's next synchronize(), returns the
+// error again.
 class DeviceLink {
  public:
   virtual ~DeviceLink() = default;
 
   // Queues this rank's whole share of the snapshot, in any order of units, ascending within each.
-  // The snapshot ends by itself; until poll() has seen that, its handle must live, or be retired.
-  // On failure it has been aborted.
+  // The snapshot completes by itself. Until poll() has seen that, its handle must live, or be
+  // passed to retire(). On failure the snapshot has been aborted.
   virtual Status stage(ckpt::client::Snapshot& snapshot, const std::vector<LinkPiece>& pieces) = 0;
 
-  // Runs `work` once, when the calling thread next waits for the device, which is busy by then; or
-  // at the beginning of the next call of this link but retire(), if that is earlier. A later call
-  // of this replaces it; empty: nothing.
+  // Runs `work` once: at the calling thread's next wait for the device, which is then busy, or at
+  // the start of the next call of this link except retire(), whichever is first. Replaces the work
+  // of an earlier call; empty: no work.
   virtual void when_busy(std::function<void()> work) = 0;
 
-  // Takes the handle of a snapshot that was staged and that nobody else wants any more: it lives
-  // until the device has done with it.
+  // Takes over the handle of a staged snapshot that the caller no longer needs. The handle lives
+  // until the device has finished with the snapshot.
   virtual void retire(ckpt::client::Snapshot snapshot) = 0;
 
-  // The device does nothing more until the unit, of all that is being staged, may be overwritten.
-  // Where it cannot be made to wait it does nothing more at all: the failure is its own, which its
-  // next synchronize() says.
+  // Makes the device wait, before later work, until all snapshots being staged have gathered this
+  // unit. If that wait cannot be queued, the device fails: its next synchronize() returns the
+  // error.
   virtual void wait_gathered(uint32_t unit) = 0;
-  // The same for all units: before memory that held some of them is given to others.
+  // The same for all units. Call this before memory of units is reused.
   virtual void wait_all_gathered() = 0;
 
-  // Hands over what has arrived in the arena, without waiting; with a timeout, waits until all has
-  // (kDeadlineExceeded if not).
+  // poll() hands over the parts that have arrived in the arena, without waiting. drain() waits
+  // until all parts have arrived; kDeadlineExceeded if they do not in time.
   virtual Status poll() = 0;
   virtual Status drain(uint32_t timeout_ms) = 0;
 
-  // Fills device memory from a view; one answer for each piece, which are all on the device. When
-  // it returns, every byte is there and has been checked.
+  // Fills device memory from a view. All pieces are on the device, and each has one result. On
+  // return every byte is in place and has been checked.
   virtual Result<std::vector<ckpt::client::Restored>> restore(
       const ckpt::client::RestoreOptions& options, const std::vector<LinkPiece>& pieces) = 0;
 };
 
-// Pins the arena, which takes a while. `device` is one of make_cuda_device().
+// Pins the arena, which takes a while. make_cuda_device() made `device`.
 Result<std::unique_ptr<DeviceLink>> make_cuda_link(ckpt::client::Session& session, Device& device,
                                                    uint32_t timeout_ms);
 

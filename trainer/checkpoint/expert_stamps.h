@@ -1,7 +1,7 @@
 // ExpertStamps: progress of each saved version of an expert.
 //
 // Experts of a partial checkpoint have different ages. A stamp belongs to one version of one part
-// of an expert. It tells how far the expert had come when it was saved, regardless of failed
+// of an expert. It records the progress of the expert when it was saved, regardless of failed
 // snapshots: the number of AdamW updates (which roll back with the moments), and the number of
 // tokens behind those updates (which measures a loss).
 //

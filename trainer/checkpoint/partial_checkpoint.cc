@@ -186,7 +186,7 @@ void PartialCheckpoint::add_memory_units(Plan& plan) const {
   plan.units = std::move(all);
 }
 
-bool PartialCheckpoint::is_chosen_about(const StateUnit& unit) const {
+bool PartialCheckpoint::may_omit(const StateUnit& unit) const {
   if (!unit.expert) return false;
   switch (options_.parts) {
     case PartialParts::kWeights:
@@ -205,7 +205,7 @@ std::vector<uint32_t> PartialCheckpoint::units_with(const std::vector<uint32_t>&
   std::vector<uint32_t> ids;
   for (uint32_t id = 0; id < units_.size(); ++id) {
     const StateUnit& unit = units_[id];
-    if (!is_chosen_about(unit) || taken[grid_.at(*unit.layer, *unit.expert)]) ids.push_back(id);
+    if (!may_omit(unit) || taken[grid_.at(*unit.layer, *unit.expert)]) ids.push_back(id);
   }
   return ids;
 }

@@ -13,8 +13,8 @@
 // newest durable version decides the next write, that of its newest version the next copy.
 //
 // If every recovery is a restart, all ranks rewind to one view, with or without replicas: all
-// experts run the same risk, and tokens and age decide. If survivors go on, an expert is lost only
-// with its last holder; the selector knows the holders and their failure domains.
+// experts run the same risk, and tokens and age decide. If survivors continue, an expert is lost
+// only with its last holder; the selector knows the holders and their failure domains.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -89,7 +89,7 @@ struct ExpertProgress {
   std::span<const int64_t> updates;
 };
 
-// One rank's full planning state, for a rank that joins while the run goes on.
+// One rank's full planning state, for a rank that joins during the run.
 struct PartialHandover {
   PartialState state;
   std::vector<SaveLedger::Saved> saved;  // [layers * experts]: durable versions
@@ -137,7 +137,7 @@ class PartialCheckpoint {
                                  std::span<const int64_t> routed, std::span<int64_t> updates,
                                  std::span<const int64_t> in_memory = {});
 
-  // Passes the state to joining ranks while the run goes on. Replaced versions of snapshots in
+  // Passes the state to joining ranks during the run. Replaced versions of snapshots in
   // flight are not part of it: if such a snapshot fails, its experts count as never saved, and the
   // next snapshot is full. kCorrupt, and nothing changed, if the counts are not of this model.
   PartialHandover handover() const;
@@ -171,10 +171,10 @@ class PartialCheckpoint {
   // The snapshot of this step has failed: its experts are due again.
   void failed(uint64_t step);
   // True if failed(step) would change anything, as far as is known here.
-  bool counts_on(uint64_t step) const { return number_of_step_.contains(step); }
+  bool tracks_step(uint64_t step) const { return number_of_step_.contains(step); }
 
   // True if a partial snapshot may leave the unit out.
-  bool is_chosen_about(const StateUnit& unit) const;
+  bool may_omit(const StateUnit& unit) const;
   PartialState state() const;
   uint32_t k() const { return k_; }
   // Experts of each layer per snapshot: grows with k().

@@ -112,7 +112,7 @@ Recovery PartialCheckpoint::expected_loss(std::span<const int64_t> routed) const
 
 // A smaller group has more experts per rank. Experts held by one failure domain alone are lost with
 // it. If every domain has fewer of them than the last recovery lost, assume that several domains
-// may die again.
+// may fail at once again.
 double PartialCheckpoint::growth_of_loss() const {
   if (!options_.survivors_continue || loss_experts_ == 0) return 1;
   const RankGroup ranks = group();

@@ -28,7 +28,7 @@ ArenaSize arena_size(uint64_t share_bytes, bool memory_level) {
   constexpr uint64_t kSlabMax = 64u << 20;
   constexpr uint64_t kSnapshotsAtOnce = 3;
   constexpr uint64_t kRestoreSlabs = 2;
-  // About two slabs to a share: the first is on its way to the disk while the second is filled.
+  // About two slabs per share: one is written while the other is filled.
   const uint64_t slab = std::clamp(std::bit_ceil(share_bytes / 2), kSlabMin, kSlabMax);
   // Dense and expert fragments use different slabs, and large ones start at a block boundary.
   const uint64_t slabs = share_bytes / slab + share_bytes / 16 / slab + 3;

@@ -24,7 +24,7 @@ ArenaSize arena_size(uint64_t share_bytes, bool memory_level = false);
 
 // The remedies in the flags of moetrain, which ckptd does not know.
 inline constexpr std::string_view kResumeOrRename =
-    "--resume latest goes on with that one, another --run begins a new one";
+    "--resume latest continues that run, another --run begins a new one";
 
 // The error of a join that was to start the run from nothing. It names the remedy if the run has
 // commits; any other error stays as ckptd words it.

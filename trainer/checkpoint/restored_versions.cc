@@ -8,7 +8,7 @@ namespace moetrain {
 
 Result<VersionSpread> VersionSpread::compare(Comm& comm, size_t units,
                                              const std::vector<RestoredUnit>& mine) {
-  // The least of all by the largest: counted down from the last step that could be.
+  // A minimum by way of a maximum: steps are counted down from the last possible step.
   std::vector<int64_t> steps(2 * units, -1);
   for (const RestoredUnit& one : mine) {
     CKPT_ASSERT(one.unit < units && one.step <= static_cast<uint64_t>(INT64_MAX));

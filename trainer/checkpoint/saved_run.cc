@@ -23,7 +23,7 @@ namespace client = ckpt::client;
 namespace {
 
 constexpr uint32_t kTimeoutMs = 30'000;
-// A ckptd that is there answers within this.
+// A running ckptd answers within this time.
 constexpr uint32_t kAtOnceMs = 500;
 
 ErrorCode code_of_exit(int exit_code) {
@@ -69,10 +69,10 @@ void print_waiting(const std::string& why) {
                            why);
 }
 
-// A session that restores what the run has saved.
+// A session for restores of the run's commits.
 Result<client::Session> open_to_read(const std::string& socket, const std::string& run,
                                      const SavedRun& saved, const std::vector<StateUnit>& units) {
-  const ArenaSize arena = arena_size(0);  // the windows of a restore are all that is needed
+  const ArenaSize arena = arena_size(0);  // only for the windows of a restore
   CKPT_ASSIGN(client::Session session,
               to_result(client::Session::open({.socket = socket,
                                                .run = run,
@@ -81,13 +81,13 @@ Result<client::Session> open_to_read(const std::string& socket, const std::strin
                                                .slab_bytes = arena.slab_bytes,
                                                .timeout_ms = kTimeoutMs,
                                                .waiting = print_waiting})));
-  // The run exists: this says that both sides mean the same units.
+  // The run exists: this checks that both sides have the same units.
   CKPT_TRY(to_status(session.register_units(registration(units), to_json(saved.config))));
   return session;
 }
 
-// Keeps the view from prune and rm while it is restored in parts; nullopt: ckptd is older than
-// holds. To be let go before the session.
+// Protects the view from prune and rm while its parts are restored; nullopt: ckptd is too old for
+// holds. Release it before the session ends.
 Result<std::optional<client::Hold>> hold_view(client::Session& session, const std::string& run,
                                               const SavedRun& saved) {
   auto hold = to_result(session.hold({.run = run, .lineage = saved.lineage, .step = saved.step}));

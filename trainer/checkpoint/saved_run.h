@@ -1,4 +1,4 @@
-// SavedRun: what ckptd knows of a run before anybody restores it.
+// SavedRun: a run's configuration and view, read from ckptd before a restore.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@ namespace moetrain {
 
 struct SavedRun {
   TrainConfig config;
-  uint64_t step = 0;  // of the view asked for
+  uint64_t step = 0;  // of the requested view
   uint32_t lineage = 0;
   bool stale = false;  // some of the view's units are older than its step
 };
 
-// Waits until a ckptd answers at `socket`; `say` gets a line if that is not at once. The error is
-// the client's.
+// Waits until a ckptd answers at `socket`; calls `say` with a line if it does not answer at once.
+// The error is the client's.
 Status await_ckptd(const std::string& socket, const std::string& run,
                    const std::function<void(const std::string& line)>& say);
 
@@ -32,7 +32,7 @@ Status await_ckptd(const std::string& socket, const std::string& run,
 // run is not one of moetrain; otherwise as check_layout().
 Result<SavedRun> find_saved_run(const std::string& socket, const ckpt::Selector& commit);
 
-// Its trainer unit: one restore, which needs no hold.
+// Loads the run's trainer unit as of the view: one restore, which needs no hold.
 Result<TrainerState> load_trainer_state(const std::string& socket, const std::string& run,
                                         const SavedRun& saved);
 
@@ -41,8 +41,8 @@ struct SavedUnit {
   std::string name;
   uint64_t bytes = 0;
 };
-// Is the run's state laid out as `ours`? kFailedPrecondition names the first unit that is not: the
-// run was saved by a moetrain of another version, and can be exported only.
+// Checks that the run's state is laid out as `ours`. kFailedPrecondition names the first unit that
+// is not: the run was saved by another version of moetrain, and can only be exported.
 Status check_layout(const std::string& run, const std::vector<SavedUnit>& saved,
                     const std::vector<StateUnit>& ours);
 
@@ -51,8 +51,8 @@ struct LoadedModel {
   std::unique_ptr<Model> model;
   std::vector<std::string> notes;  // units that come from an older step, and why
 };
-// The whole model as of the view, on one rank and the host. trace: the one that the run follows,
-// or null. The view is held meanwhile, so that no prune and no removal takes a part of it.
+// Loads the whole model as of the view, on one rank and the host. `trace`: the trace that the run
+// follows, or null. Holds the view meanwhile, so that no prune or removal deletes a part of it.
 // kNotFound if it was removed since it was found. Errors: also those of Model::create().
 Result<LoadedModel> load_saved_model(const std::string& socket, const std::string& run,
                                      const SavedRun& saved,

@@ -1,11 +1,11 @@
 // Snapshotter: takes one rank's share of snapshots, asynchronously.
 //
 // begin() asks ckptd for slabs and does not wait for the answer, so the caller can work meanwhile.
-// fill() blocks for the copy into the arena (and, by policy, for slabs). With the state on a GPU
-// it blocks for no copy: before_write() then holds the device. Writing,
-// committing and the answer come later, seen through Session::poll() and settled(). A failed
-// snapshot is an event to be reported, never a reason to stop training. Lives as long as the group
-// goes on: snapshots that all ranks had staged when their epoch ended are settled in a later epoch.
+// fill() blocks for the copy into the arena (and, by policy, for slabs). With the state on a GPU it
+// blocks for no copy; before_write() makes the device wait instead. Writing, the commit and the
+// outcome come later, through Session::poll() and settled(). A failed snapshot is reported, and
+// never stops training. Lives as long as the group continues: snapshots that all ranks had staged
+// when their epoch ended are settled in a later epoch.
 // The destructor frees the handles: snapshots that were handed over continue by themselves. It
 // first waits for copies in flight from a GPU, kLinkTimeoutMs at most.
 #pragma once
@@ -118,7 +118,7 @@ class Snapshotter {
     uint32_t open = 0;    // earlier snapshots that were not durable yet
   };
   const Waits& waits() const { return waits_; }
-  // True if the step's snapshot is neither durable nor failed, as far as settled() has told.
+  // True if the step's snapshot is neither durable nor failed, as far as settled() has reported.
   bool in_flight(uint64_t step) const;
 
  private:

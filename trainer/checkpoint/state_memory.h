@@ -17,7 +17,7 @@ namespace moetrain {
 struct MemoryPiece {
   uint64_t offset = 0;  // in the unit
   std::span<std::byte> bytes;
-  bool on_host = false;  // also where the model's parameters are on a GPU
+  bool on_host = false;  // in host memory, even if the model is on a GPU
 };
 
 // Borrows the model's parameters, the buffer of the trainer unit, and the stamps of experts, which
@@ -27,14 +27,14 @@ class StateMemory {
   StateMemory(const std::vector<StateUnit>& units, Model& model, std::span<std::byte> trainer_unit,
               ExpertStamps& stamps);
 
-  // [offset, offset + length) of the unit, in ascending pieces. This rank holds these bytes: they
-  // are of the trainer unit, of a dense one, or of what it owns of an expert.
+  // [offset, offset + length) of the unit, in ascending pieces. Precondition: this rank holds these
+  // bytes; they are in the trainer unit, a dense unit, or its owned part of an expert.
   std::vector<MemoryPiece> pieces(uint32_t unit, uint64_t offset, uint64_t length) const;
   // All bytes of the unit that this rank holds, in ascending pieces: held_ranges() of
   // unit_ranges.h.
   std::vector<MemoryPiece> held(uint32_t unit) const;
 
-  // The units that hold its value and moments, ascending; none if it is not of this model.
+  // The units with the value and moments of `state`, ascending; none if it is not of this model.
   std::span<const uint32_t> units_of(const WeightState& state) const;
   std::span<const std::byte> trainer_unit() const { return trainer_unit_; }
   ExpertStamps& stamps() const { return stamps_; }

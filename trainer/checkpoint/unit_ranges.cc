@@ -44,7 +44,7 @@ std::vector<UnitRange> sharded_ranges(const StateUnit& unit, const Ownership& ow
   return ranges;
 }
 
-// Dense units are cut at most once for each rank, whichever way they are shared.
+// Dense units are cut at most once for each rank, in every mode of sharing.
 uint64_t dense_fragments(const std::vector<StateUnit>& units, uint32_t ranks) {
   const auto dense = std::ranges::count_if(units, [](const auto& unit) { return !unit.expert; });
   return static_cast<uint64_t>(dense) + ranks;

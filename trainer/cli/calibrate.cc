@@ -69,11 +69,11 @@ Result<report::Report> run_with_a_loss(const CalibrateFlags& flags,
 
 void say(const std::string& what) { ckpt::base::print_stderr("moetrain: {}\n", what); }
 
-// Measures the cost of a loss: where all ranks resume, and where survivors with replicas go on.
+// Measures the cost of a loss: once if all ranks resume, once if survivors with replicas continue.
 Status measure_runs(const CalibrateFlags& flags, calibrate::Measured& measured) {
   say(fmt::format("checkpoints and a loss: {} ranks and a ckptd, all resume", flags.ranks));
   CKPT_ASSIGN(measured.restarted, run_with_a_loss(flags, {"--on-loss", "restart"}));
-  say("a loss with replicas: the others go on");
+  say("a loss with replicas: the others continue");
   const uint32_t slots = calibrate::slots(measured.config.model, flags.ranks);
   CKPT_ASSIGN(measured.continued,
               run_with_a_loss(flags, {"--on-loss", "continue", "--placement", "frontier", "--slots",

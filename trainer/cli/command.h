@@ -36,8 +36,8 @@ int fail(const ckpt::Error& error);
 // The exit code of a command that returned this. Prints the error, if it is one.
 int exit_code_of(const Result<int>& result);
 
-// Waits until the ckptd at `socket` answers; says so on stderr if that is not at once. The error is
-// the client's.
+// Waits until the ckptd at `socket` answers; prints a line on stderr if it does not answer at once.
+// The error is the client's.
 Status await_given_ckptd(const std::string& socket, const std::string& run);
 
 // The text of a file that a flag names; `-` is stdin. kNotFound: the file cannot be opened.

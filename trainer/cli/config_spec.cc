@@ -9,7 +9,7 @@ namespace moetrain {
 TrainConfig default_config() {
   TrainConfig config;
   config.model = *preset("tiny");
-  // One micro-batch of many sequences: a run that was started on few ranks can go on with more.
+  // One micro-batch of many sequences: a run that started on few ranks can continue on more.
   config.micro_batches = 1;
   config.batch = 8;
   return config;

@@ -17,10 +17,10 @@ namespace fs = std::filesystem;
 struct OutputFile {
   std::string_view flag;
   const std::string& path;
-  bool appended;  // line by line to the file that is there; otherwise made beside it and renamed
+  bool appended;  // line by line to the existing file; else written beside it and renamed
 };
 
-// The path at the end of a chain of links, whether or not a file is there.
+// The path at the end of a chain of links; a file need not exist there.
 fs::path end_of_links(fs::path path) {
   constexpr int kLinksMax = 40;
   std::error_code error;
@@ -32,7 +32,8 @@ fs::path end_of_links(fs::path path) {
   return path;
 }
 
-// One file by whatever names, links included. False of what holds no bytes: /dev/null, a pipe.
+// True if both names are one file, links resolved. False for files without bytes: /dev/null, a
+// pipe.
 bool is_same_file(const std::string& a, const std::string& b) {
   if (a.empty() || b.empty()) return false;
   std::error_code error;

@@ -8,14 +8,14 @@
 namespace moetrain {
 
 struct OutputFlags {
-  std::string report, metrics, events, schedule_trace;  // paths; empty: not asked for
+  std::string report, metrics, events, schedule_trace;  // paths; empty: not requested
   bool report_on_stdout = false;
 };
 
-// Whether each of these files can be made, and none is named twice: two of them in one file would
-// overwrite each other. A pipe, a terminal or /dev/null may take several. Looks at the file system
-// and makes nothing. Errors name the flag: kIo for a file that cannot be made; kInvalidArgument for
-// one that two flags name.
+// Checks that each of these files can be created, and that no file is named twice: the outputs
+// would overwrite each other. A pipe, a terminal or /dev/null may take several outputs. Creates
+// nothing. Errors name the flag: kIo: a file cannot be created; kInvalidArgument: two flags name
+// one file.
 ckpt::Status check_outputs(const OutputFlags& outputs);
 
 }  // namespace moetrain

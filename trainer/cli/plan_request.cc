@@ -15,7 +15,7 @@ using ckpt::make_error;
 
 namespace {
 
-// "2:0.98": after two failures every expert is still there with a probability of 0.98.
+// "2:0.98": after two failures every expert survives with a probability of 0.98.
 Result<RecoveryWanted> parse_wanted(const std::string& text) {
   RecoveryWanted wanted;
   const char* end = text.data() + text.size();

@@ -41,7 +41,7 @@ Status place_own_daemon(const RunSpec& spec, const fs::path& folder, RunOptions&
                           error.message());
 }
 
-// Says that there is nothing to train, and writes the report that is asked for: one without a step.
+// Prints that there is nothing to train, and writes the requested report, without steps.
 Status report_done(const ResolvedRun& run) {
   const RankOptions& rank = run.options.rank;
   ckpt::base::print_stderr(
@@ -59,14 +59,14 @@ Status report_done(const ResolvedRun& run) {
   return {};
 }
 
-// Says how to watch the run in its own ckptd, whose socket has a name that nobody knows.
+// Prints how to watch the run in its own ckptd, whose socket has a generated name.
 void print_socket(const RunOptions& options) {
   if (!options.own_daemon) return;
   ckpt::base::print_stderr("moetrain: `ckptctl --socket unix:{} status` shows this run's ckptd\n",
                            options.rank.socket);
 }
 
-// Says what becomes of the folder of the run's own ckptd, and of a store in it.
+// Keeps or removes the folder of the run's own ckptd, and prints which.
 void keep_or_remove(const RunSpec& spec, TemporaryFolder& folder) {
   if (spec.own_daemon.keep) {
     ckpt::base::print_stderr("kept {}\n", folder.path().string());
@@ -84,10 +84,9 @@ class RunCommand {
   Result<int> run();
 
  private:
-  // Learns what resolve() needs, until it needs nothing more or something that ckptd knows.
+  // Learns the facts that resolve() needs, until it needs none, or one that only ckptd knows.
   Status resolve_on_machine();
-  // The same until nothing is missing, with the ckptd that answers now. The paths of an own ckptd
-  // stay.
+  // The same until no fact is missing, with the running ckptd. The paths of an own ckptd stay.
   Status resolve_with_ckptd();
   Result<int> supervise();
 
@@ -146,7 +145,7 @@ Result<int> RunCommand::run() {
   CKPT_TRY(resolve_on_machine());
   RunOptions& options = resolved_.options;
   if (!options.own_daemon) {
-    // It has to answer before it is asked about the run.
+    // ckptd must answer before it can be asked about the run.
     CKPT_TRY(await_given_ckptd(options.rank.socket, options.rank.run));
     return supervise();
   }

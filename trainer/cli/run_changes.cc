@@ -145,9 +145,9 @@ std::vector<Departure> departures_by_step(const RunOptions& options) {
   return departures;
 }
 
-// Refuses a rank that departs twice. Survivors that go on never start a lost rank again, until the
-// last rank is lost: then all first ones start again. With --kill-in nobody knows beforehand
-// who is left at which step.
+// Refuses a rank that departs twice. If survivors continue, a lost rank is not restarted until the
+// last rank is lost: then all first ranks restart. With --kill-in the remaining ranks at a step are
+// unknown beforehand.
 Status check_departs_once(const RunOptions& options) {
   if (!options.rank.elastic || !options.phase_kills.empty()) return {};
   const std::vector<Departure> departures = departures_by_step(options);

@@ -11,7 +11,7 @@ using ckpt::make_error;
 
 namespace {
 
-// How many experts of each layer are taken.
+// Number of experts of each layer in a checkpoint or snapshot.
 struct ExpertCount {
   bool automatic = false;
   uint32_t count = kAllExperts;

@@ -21,10 +21,10 @@ std::vector<std::string_view> flags_with_rules();
 // run_checkpoints.cc
 Status resolve_checkpoints(const RunSpec& spec, RunOptions& options);
 
-// run_changes.cc: losses of ranks, and what happens to whom at which step.
+// run_changes.cc: the reaction to lost ranks; kills, joins and leaves at given steps.
 Status resolve_changes(const RunSpec& spec, RunOptions& options);
-// Rejects changes that can never happen: a rank that is not there by then, a step that the run does
-// not do. `first_step` is the first one that the run does.
+// Rejects changes that can never happen: of a rank that does not exist at that step, or at a step
+// outside the run. `first_step`: the first step of the run.
 Status check_changes(const RunOptions& options, uint64_t first_step);
 
 // run_placement.cc. Expects what resolve_changes() fills in.
@@ -41,7 +41,7 @@ Status plan_placement_of_run(RunOptions& options, std::span<const int64_t> route
 ConfigSpec config_flags(const RunSpec& spec, const RunFacts& facts);
 // Refuses a trace of another shape than the model.
 Status check_trace_fits(const RunFacts& facts, const ModelConfig& model);
-// Refuses to resume a run that follows a trace without it or with another, and the reverse.
+// Refuses a resume if the run and the flags name different traces, or only one of them names one.
 Status check_same_trace(const RunSpec& spec, const RunFacts& facts, const ResolvedRun& run);
 
 // run_resume.cc: --resume and --run.

@@ -26,7 +26,7 @@ Result<NodeOfProcess> parse_domains_file(const RunSpec& spec, const RunFacts& fa
   return make_error(ErrorCode::kInvalidArgument, "--domains {}: has no line rank,node", file);
 }
 
-// A trainer unit with every field filled: zeros in the fields of a table would take no room.
+// A trainer unit with every field filled: a zero field of a table would take no space.
 TrainerState fullest_state(const RankOptions& rank, const ComputePlacement& placement) {
   const ModelConfig& model = rank.config.model;
   const std::vector<int64_t> counts(size_t{model.layers} * model.experts);

@@ -138,14 +138,14 @@ Status check_same_data(const RunSpec& spec, const RunFacts& facts, const Resolve
         "run {} step {} was trained on other data: {} with CRC32C {:08x}. Without --data a run "
         "trains on the project's own sources, which change with the checkout: they now have {} "
         "with {:08x}. Resume with --data FILE if it began with that data, or with --new-data to "
-        "go on with these; a run that begins with --data FILE does not depend on the checkout",
+        "continue with these; a run that begins with --data FILE does not depend on the checkout",
         run.options.rank.run, facts.commit->step, ckpt::base::format_size(then.data_bytes),
         then.data_crc32c, ckpt::base::format_size(now.bytes), now.crc32c);
   }
   return make_error(
       ErrorCode::kInvalidArgument,
       "run {} step {} was trained on other data: {} with CRC32C {:08x}, --data now has {} with "
-      "{:08x}; give the same --data, or --new-data to go on with this",
+      "{:08x}; give the same --data, or --new-data to continue with this",
       run.options.rank.run, facts.commit->step, ckpt::base::format_size(then.data_bytes),
       then.data_crc32c, ckpt::base::format_size(now.bytes), now.crc32c);
 }

@@ -20,7 +20,7 @@ struct FlagRule {
   Reason (*reason)(const RunSpec& spec, const RunFacts& facts);
 };
 
-// The supervisor looks five times a second; less would take a busy machine for a hanging rank.
+// The supervisor checks five times a second; a lower limit would mistake a busy machine for a hang.
 constexpr uint32_t kSilenceMinMs = 1000;
 constexpr uint32_t kGraceMaxMs = 120'000;  // ckptd allows no more
 

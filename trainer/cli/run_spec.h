@@ -1,4 +1,4 @@
-// RunSpec: what the user of `moetrain run` asked for, and whether that can be done.
+// RunSpec: the flags of `moetrain run` as the user gave them, and their validation.
 //
 // resolve() is the only validation of the flags of `run`. It is pure: the machine, the files and
 // the resumed commit come in as facts, options for the supervisor and its ranks come out, or one
@@ -45,7 +45,7 @@ struct DataFacts {
   uint32_t crc32c = 0;
 };
 
-// The part of the resumed commit's trainer unit that decides how the run goes on.
+// The part of the resumed commit's trainer unit that decides how the run continues.
 struct CommitState {
   uint64_t data_bytes = 0;
   uint32_t data_crc32c = 0;
@@ -58,12 +58,12 @@ struct RunFacts {
   std::string socket_variable;   // CKPTD_SOCKET; empty: not set
   std::string domains_csv;       // content of the file that --domains names
   Status outputs;                // of check_outputs(): can the files of the run be written?
-  std::optional<GpuFacts> gpus;  // asked for only with --device cuda or cuda:N
+  std::optional<GpuFacts> gpus;  // needed only with --device cuda or cuda:N
   // Content of the file that --router-trace names; null without the flag.
   std::shared_ptr<const RouterTrace> router_trace;
   std::optional<DataFacts> data;
-  std::optional<SavedRun> commit;           // asked for only with --resume
-  std::optional<CommitState> commit_state;  // asked for only if there is something left to train
+  std::optional<SavedRun> commit;           // needed only with --resume
+  std::optional<CommitState> commit_state;  // needed only if there are steps left to train
 };
 
 enum class Fact : uint8_t { kNone, kGpus, kData, kCommit, kCommitState };

@@ -93,13 +93,13 @@ Result<simulate::NodeTrace> recorded_trace(const SimulateFlags& flags) {
   }
   if (trace.end == 0) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "{}: everything happens at 0; --duration says how long it goes on",
+                      "{}: everything happens at 0; set the length of the simulation by --duration",
                       flags.trace_file);
   }
   const auto last = std::ranges::count(trace.events, trace.end, &simulate::NodeEvent::at);
   ckpt::base::print_stderr(
       "moetrain: {} ends with its last {} at {} s, whose consequences are not simulated; "
-      "--duration goes on\n",
+      "--duration can extend the trace\n",
       flags.trace_file, last == 1 ? "event" : fmt::format("{} events", last),
       trace.end / simulate::kSecond);
   return trace;

@@ -15,7 +15,7 @@ inline constexpr std::string_view kOnlyUnixSockets =
     "ckptd serves unix sockets of its own machine alone: name one as unix:PATH (--socket or "
     "CKPTD_SOCKET)";
 
-// The number that is the whole text; nothing if the text is anything else.
+// Parses the whole text as a number; nullopt if it is anything else.
 template <typename Number>
 std::optional<Number> whole_number(std::string_view text) {
   Number number = 0;

@@ -51,9 +51,9 @@ class Comm {
                               std::span<std::byte> recv, std::span<const int64_t> recv_counts) = 0;
 
   // The same for memory of a device. Counts are of elements. Unless an implementation reaches
-  // the device's memory, this goes through host memory. Work that was queued on the device comes
-  // first, what is queued afterwards sees the result. Sums of `gloo` and `local` are, to the bit,
-  // those of host memory.
+  // the device's memory, this goes through host memory. The call is ordered with the device's
+  // queue: it runs after earlier work, and later work sees the result. Sums of `gloo` and `local`
+  // equal, to the bit, those of host memory.
   virtual Status all_reduce_sum(Tensor& values);  // kFloat
   virtual Status all_to_all_v(const Tensor& send, std::span<const int64_t> send_counts,
                               Tensor& recv, std::span<const int64_t> recv_counts);
@@ -75,14 +75,14 @@ class Comm {
   virtual CommThread* comm_thread() { return nullptr; }
 
  private:
-  std::vector<std::byte> host_send_;  // copies of what lies on a device
+  std::vector<std::byte> host_send_;  // copies of device memory
   std::vector<std::byte> host_recv_;
 };
 
 // Counts of elements, as counts of bytes.
 std::vector<int64_t> counts_in_bytes(std::span<const int64_t> counts, Type type);
 
-// Key-value rendezvous through which a gloo group finds itself (ckptd's, per epoch).
+// Key-value rendezvous by which the ranks of a gloo group find each other (ckptd's, per epoch).
 struct Rendezvous {
   std::function<Status(const std::string& key, const std::vector<char>& value)> set;
   std::function<Result<std::vector<char>>(const std::string& key)> get;  // waits, bounded
@@ -91,8 +91,8 @@ struct GlooOptions {
   uint32_t rank = 0;
   uint32_t size = 1;
   Rendezvous rendezvous;
-  // Why not to go on connecting, if there is a reason: the epoch has ended. Asked again and again
-  // on the caller's thread while connections are made; must not block. May be empty.
+  // Returns a reason to stop connecting, such as the end of the epoch; nullopt: continue. Polled on
+  // the caller's thread while connections are made; must not block. May be empty.
   std::function<std::optional<std::string>()> interrupted;
   uint32_t timeout_ms = 30'000;          // of one collective
   uint32_t connect_timeout_ms = 10'000;  // of all connections, when the group forms

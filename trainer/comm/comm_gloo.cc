@@ -23,9 +23,10 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Functions of their own for tests/tsan.supp: TSan sees only some of the locks of Gloo.
+// The next two are separate functions for tests/tsan.supp: TSan sees only some of the locks of
+// Gloo.
 //
-// The sentence of an exception that a thread of Gloo may have made.
+// The text of an exception that a thread of Gloo may have created.
 [[gnu::noinline]] std::string gloo_reason(const std::exception& error) { return error.what(); }
 // Ends the waits for these buffers; null: none.
 [[gnu::noinline]] void abort_gloo_waits(gloo::transport::UnboundBuffer* send,
@@ -68,14 +69,14 @@ class GlooComm final : public PairwiseComm {
       interrupted_ = true;
       abort_gloo_waits(active_send_, active_recv_);
     }
-    // The peers learn by their connections to us: none waits for a time-out.
+    // The peers notice by their connections to this rank: none waits for its timeout.
     close_connections();
   }
 
  private:
   using Buffer = gloo::transport::UnboundBuffer;
 
-  // Makes the buffers of the running exchange known to interrupt() for as long as they live.
+  // Scope: interrupt() knows the buffers of the running exchange.
   class Active {
    public:
     Active(GlooComm& comm, Buffer* send, Buffer* recv) : comm_(comm) {
@@ -142,8 +143,8 @@ class GlooComm final : public PairwiseComm {
   bool closed_ = false;
 };
 
-// Gloo writes to sockets without MSG_NOSIGNAL: to lose a peer must not end the process. A handler
-// that somebody installed stays.
+// Gloo writes to sockets without MSG_NOSIGNAL: a lost peer must not end the process. An installed
+// handler stays.
 void ignore_broken_pipes() {
   struct sigaction current {};
   if (sigaction(SIGPIPE, nullptr, &current) == 0 && current.sa_handler == SIG_DFL) {

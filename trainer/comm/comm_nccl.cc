@@ -27,7 +27,7 @@ constexpr std::chrono::microseconds kBusyPoll{200};
 constexpr std::chrono::microseconds kPollPause{50};
 constexpr const char* kIdKey = "nccl-id";
 constexpr const char* kBootId = "/proc/sys/kernel/random/boot_id";
-// Limit of a normal end, for peers to finish queued work; then abort.
+// Timeout of a normal end, in which peers finish queued work; after it: abort.
 constexpr uint32_t kFinishMs = 5'000;
 
 // CMake checked the header's version; the loaded library may be another one.

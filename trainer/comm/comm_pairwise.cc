@@ -60,7 +60,7 @@ Status PairwiseComm::run(const char* collective, const Exchange& exchange) {
   Status status = this->exchange(exchange);
   waited_ns_ += std::chrono::nanoseconds(std::chrono::steady_clock::now() - begin).count();
   if (status.ok()) return status;
-  // If somebody aborted, that is the cause; what the transport saw is only its echo.
+  // An abort is the cause; the transport's error is only its effect.
   const auto reason = failure();
   abort(status.error().message);
   const ErrorCode code = reason ? ErrorCode::kAborted : status.error().code;
@@ -285,7 +285,7 @@ Status PairwiseComm::broadcast(std::span<int64_t> values, uint32_t root) {
 }
 
 Status PairwiseComm::barrier() {
-  // A message from everyone to everyone: nobody leaves before all have entered.
+  // A message from everyone to everyone: no rank leaves before all have entered.
   std::vector<std::byte> messages(size_ + 1);
   Exchange exchange{std::span(messages).first(1), std::span(messages).subspan(1), {}, {}};
   for (uint32_t peer = 0; peer < size_; ++peer) {

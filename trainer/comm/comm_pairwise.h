@@ -87,7 +87,7 @@ class PairwiseComm : public Comm {
   Status all_reduce(const char* collective, std::span<T> values, Combine combine);
   template <typename T, typename Combine>
   Status all_reduce_at_once(const char* collective, std::span<T> values, Combine combine);
-  // The two rounds of a sum of `count` elements of so many bytes; what lies on a device, by it.
+  // The two rounds of a sum of `count` elements. `device`: whose memory it is; null: the host's.
   Exchange scatter_parts(std::span<const std::byte> values, std::span<std::byte> parts,
                          size_t count, size_t element_bytes, Device* device = nullptr) const;
   Exchange gather_sums(std::span<std::byte> values, size_t count, size_t element_bytes,

@@ -14,7 +14,7 @@
 
 namespace moetrain {
 
-// Outlives the thread as long as there are jobs that somebody may wait for.
+// Outlives the thread while there are Job objects.
 struct CommThread::State {
   std::mutex mutex;  // guards all below
   std::condition_variable_any changed;
@@ -44,7 +44,7 @@ CommThread::~CommThread() {
     const std::lock_guard lock(state_->mutex);
     idle = state_->ended == state_->submitted;
   }
-  // Jobs that are left fail at once; the thread ends when none is.
+  // Remaining jobs fail at once; the thread ends after the last one.
   if (!idle) comm_->abort("the communicator is closed");
   thread_.request_stop();
   thread_.join();
@@ -75,7 +75,7 @@ std::optional<ckpt::Error> CommThread::failure() const {
 void CommThread::run(const std::stop_token& stop, State& state, Comm& comm, Comm& first) {
   (void)::pthread_setname_np(::pthread_self(), kName);
   std::unique_lock lock(state.mutex);
-  // After a request to stop, this goes on until the queue is empty.
+  // After a request to stop, this continues until the queue is empty.
   while (state.changed.wait(lock, stop, [&state] { return !state.queue.empty(); })) {
     Work work = std::move(state.queue.front());
     state.queue.pop_front();

@@ -59,7 +59,7 @@ class CommThread {
   Job submit(Work work);
   // Job::settle(), whose time counts as waited.
   Status wait(const Job& job);
-  // Time that wait() has taken so far, also where a job worked meanwhile: packed, or added up.
+  // Total time in wait(), including the time in which the job itself computed (packing, sums).
   int64_t waited_ns() const { return waited_ns_; }
   // The job that runs fails with this reason, and so does every later one.
   void abort(const std::string& reason);

@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// Interval of the question whether to go on: a small part of a recovery's time.
+// Interval of polling `interrupted`: a small part of a recovery's time.
 constexpr milliseconds kMeshPollInterval{5};
 
 std::optional<std::string> ask(const GlooOptions& options) {
@@ -30,8 +30,8 @@ std::optional<std::string> ask(const GlooOptions& options) {
 }
 
 // Gloo's event loop spins while the rank's own thread holds the lock of a connection that has
-// become readable. A batch thread does not push the one aside that it waits for: with more ranks
-// than cores, the steps of a small model took a third less time.
+// become readable. As a batch thread it does not preempt the thread that it waits for: with more
+// ranks than cores, the steps of a small model took a third less time.
 std::shared_ptr<gloo::transport::Device> create_device(const std::string& address) {
   return std::async(std::launch::async,
                     [&] {

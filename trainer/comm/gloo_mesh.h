@@ -1,9 +1,9 @@
 // GlooMesh: the connections of a group, every rank with every other, over TCP.
 //
-// Gloo's own connectFullMesh cannot be interrupted: a peer that dies before it has connected is
-// waited for, five times the timeout that was set, peer after peer. Here the connections are made
-// on a thread of their own while the caller's asks whether the group still exists, and closing them
-// ends the wait at once. The thread is gone when connect() returns.
+// Gloo's own connectFullMesh cannot be interrupted: for each peer that died before it connected, it
+// waits five times the configured timeout. Here a separate thread connects, while the caller's
+// thread polls whether the group still exists. If it does not, closing the connections ends the
+// wait at once. The thread has ended when connect() returns.
 #pragma once
 
 #include <gloo/context.h>
@@ -24,7 +24,7 @@ class GlooMesh final : public gloo::Context {
   Status form(const GlooOptions& options);
   Status publish(const GlooOptions& options);
   Result<std::vector<std::vector<char>>> look_up(const GlooOptions& options);
-  // Waits until all are connected, or cuts it short.
+  // Waits until all are connected, or aborts.
   Status connect_all(const GlooOptions& options, const std::vector<std::vector<char>>& addresses);
 };
 

@@ -72,7 +72,7 @@ class CudaDevice : public Device {
     kernels::Backoff backoff;
     Status done = kernels::synchronize(*queue_, [&]() -> Status {
       if (backoff.waited() > std::chrono::milliseconds(options_.timeout_ms)) {
-        (void)queue_->wait_at_most(0);  // keeps the destructor from waiting as long again
+        (void)queue_->wait_at_most(0);  // the destructor does not wait a second time
         return make_error(ErrorCode::kDeadlineExceeded,
                           "device {}: what was queued is not done after {} ms", name(),
                           options_.timeout_ms);

@@ -53,8 +53,8 @@ template <>
 inline constexpr Type kTypeOf<int64_t> = Type::kInt64;
 
 // Owns its memory, which lives as long as the device and is used from the device's thread. Without
-// memory until reshape(). A device that has no more of it says so in its next synchronize(); the
-// tensor then has none, and no kernel is launched with it.
+// memory until reshape(). If the device has no more memory, its next synchronize() returns the
+// error; the tensor then has none, and no kernel is launched with it.
 class Tensor {
  public:
   Tensor() = default;
@@ -100,9 +100,9 @@ class Tensor {
     return {as<T>(), size_};
   }
 
-  // To and from host memory, of any device. `values` is as long as the tensor. write() has read
-  // them when it returns; a failure of it is said by the device's next synchronize(). read() waits
-  // for all that was queued; its errors are those of synchronize().
+  // Copies to and from host memory, for any device. `values` has the size of the tensor. write()
+  // has read them when it returns; the device's next synchronize() returns its failure. read()
+  // waits for all queued work; its errors are those of synchronize().
   template <typename T>
   void write(std::span<const T> values) {
     CKPT_ASSERT(kTypeOf<T> == type_ && values.size() == size_);
@@ -124,7 +124,7 @@ class Tensor {
 
   // Both have no effect on an empty tensor.
   void zero();
-  // Becomes what `other`, of the same device, is.
+  // Becomes a copy of `other`, which is on the same device.
   void copy_from(const Tensor& other);
 
  private:

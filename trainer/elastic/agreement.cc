@@ -26,7 +26,7 @@ Result<Agreement> agree(std::span<const RankStatus> statuses) {
   }
   if (!any_state) {
     return ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition,
-                            "an epoch of {} ranks goes on, but none of them has state",
+                            "survivors of an epoch of {} ranks continue, but no rank has state",
                             statuses.size());
   }
   for (const RankStatus& status : statuses) {

@@ -1,4 +1,4 @@
-// Agreement: the common step of a group at the start of an epoch in which survivors go on. Pure.
+// Agreement: the common step of a group at the start of an epoch in which survivors continue. Pure.
 //
 // A step is applied by all ranks or by none. A rank enters the step's barrier when its part is
 // complete (gradients reduced, norm and finite check done) and nothing has changed yet; a rank that

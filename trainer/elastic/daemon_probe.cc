@@ -19,12 +19,12 @@ constexpr uint32_t kOpenMs = 100;  // one try; the next follows at once
 constexpr uint32_t kStatusMs = 1'000;
 constexpr std::chrono::milliseconds kStatusEvery{1'000};
 
-// Waits of the session end with the probe.
+// Callback of the session's waits: true ends them, with the probe.
 int asked_to_stop(void* stop) {
   return static_cast<const std::stop_token*>(stop)->stop_requested() ? 1 : 0;
 }
 
-// Nothing if ckptd did not say.
+// nullopt: ckptd did not answer.
 std::optional<uint64_t> ask_bytes_written(client::Session& session) {
   const auto status = session.query("status", "{}", kStatusMs);
   if (!status.ok()) return std::nullopt;
@@ -46,7 +46,7 @@ uint64_t DaemonProbe::hangs_ms() const {
   return silent_ms < forgiven_ms ? silent_ms : silent_ms - forgiven_ms;
 }
 
-// Forgiveness ends with the silence that it was given for.
+// The forgiven time is reset when that silence ends.
 void DaemonProbe::set_silent_ms(uint64_t silent_ms) {
   silent_ms_ = silent_ms;
   if (silent_ms == 0) forgiven_ms_ = 0;
@@ -70,7 +70,7 @@ void DaemonProbe::run(const std::stop_token& stop) {
       session = std::move(opened).value();
       break;
     }
-    // An error that comes at once, like a refusal, is no reason to ask without a pause.
+    // An immediate error, such as a refusal, must not cause a busy loop.
     std::this_thread::sleep_until(begin + std::chrono::milliseconds(kOpenMs));
     silent_ms_ += kOpenMs;
     gone_ = true;

@@ -36,7 +36,7 @@ Result<Process> DaemonProcess::spawn(const Options& options, const Pipe& log) {
                        "--arena",
                        std::to_string(options.arena_bytes),
                        "--warm-pool",
-                       "0"};  // nobody else comes
+                       "0"};  // no other user connects
   process.arguments.insert(process.arguments.end(), options.more_arguments.begin(),
                            options.more_arguments.end());
   process.descriptors = {{log.write.get(), STDERR_FILENO}, {log.write.get(), STDOUT_FILENO}};

@@ -1,13 +1,13 @@
-// EpochWatch: ends the collectives of an epoch as soon as ckptd says that the epoch is over.
+// EpochWatch: aborts the collectives of an epoch as soon as ckptd reports that the epoch is over.
 //
-// A collective sees by its connections that a peer is gone, nearly always at once. Not always: Gloo
-// forgets to tell the one who waits when a connection breaks while its own thread is answering the
-// peer, and a peer that hangs breaks no connection. ckptd knows of every death, so its word ends
-// the wait as well, on a thread of this object.
+// A collective nearly always notices a lost peer at once, by its connection. There are exceptions:
+// Gloo does not wake the waiting thread if a connection breaks while Gloo's own thread is answering
+// the peer, and a peer that hangs breaks no connection. ckptd detects every death, so a thread of
+// this object polls ckptd, and aborts the wait.
 //
-// A session belongs to one thread at a time. The rank's thread has it, and lends it to the watch
-// while it is in collectives (Loan); outside of a loan the watch looks at nothing. Whoever needs it
-// in the midst of a loan takes it back for a while (Recall).
+// A session belongs to one thread at a time. The rank's thread owns it, and lends it to the watch
+// during collectives (Loan); outside of a loan the watch does not poll. Code that needs the session
+// during a loan takes it back temporarily (Recall).
 #pragma once
 
 #include <condition_variable>
@@ -20,7 +20,7 @@ namespace moetrain {
 
 class EpochWatch {
  public:
-  // Made and destroyed by the rank's thread, without a loan. Both outlive it.
+  // Created and destroyed by the rank's thread, outside of a loan. Both arguments outlive it.
   EpochWatch(Member& member, Comm& comm);
   ~EpochWatch();
 
@@ -34,7 +34,7 @@ class EpochWatch {
    private:
     EpochWatch& watch_;
   };
-  // During a loan, takes the session back as long as it lives; at other times it changes nothing.
+  // Scope: during a loan, takes the session back; otherwise has no effect.
   class Recall {
    public:
     explicit Recall(EpochWatch& watch) : watch_(watch), lent_(!watch.own_.owns_lock()) {
@@ -56,7 +56,7 @@ class EpochWatch {
 
   Member& member_;
   Comm& comm_;
-  std::mutex session_;                // whose thread the session belongs to
+  std::mutex session_;                // held by the thread that owns the session
   std::unique_lock<std::mutex> own_;  // the rank's thread: held except during a loan
   std::condition_variable_any stopped_;
   std::jthread thread_;

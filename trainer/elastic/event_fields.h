@@ -52,7 +52,7 @@ void fields(auto& visit, Is<JoiningEvent> auto& joining) { visit("pid", joining.
 void fields(auto& visit, Is<TrainingEvent> auto& training) {
   visit("resumed", training.resumed);
   visit("view_lineage", training.view_lineage);
-  visit("goes_on", training.goes_on);
+  visit("goes_on", training.survivors_continue);
   visit("joins", training.joins);
   visit("lineage", training.lineage);
   visit("group", training.group);

@@ -18,7 +18,7 @@
 
 namespace moetrain {
 
-// The rank asks for the next epoch, and waits until all ranks have.
+// The rank asks to join the next epoch, and waits until all ranks have asked.
 struct JoiningEvent {
   static constexpr std::string_view kName = "joining";
   int64_t pid = 0;
@@ -42,13 +42,13 @@ struct TrainingEvent {
   static constexpr std::string_view kName = "training";
   bool resumed = false;             // from the view of `step`
   uint64_t view_lineage = 0;        // resumed: of that view
-  bool goes_on = false;             // with the state of survivors
-  bool joins = false;               // goes_on: this rank had no state before
+  bool survivors_continue = false;  // with the state of survivors
+  bool joins = false;               // survivors_continue: this rank had no state before
   uint64_t lineage = 0;             // that the epoch commits to
   uint32_t group = 0;               // ranks of the epoch
   uint32_t effective_replicas = 0;  // least number of failure domains that hold an expert
   std::string collectives;          // of state on GPUs: "nccl", or "host" for host memory
-  double regroup_ms = 0;  // goes_on: from the loss of the group to connections with the next
+  double regroup_ms = 0;  // survivors_continue: from the loss to connections with the next group
   RestoredState restored;
   Relayout relayout;
   CheckpointPace pace;
@@ -72,7 +72,7 @@ struct RegroupingEvent {
   bool operator==(const RegroupingEvent&) const = default;
 };
 
-// The rank handed its state over and left, as it was asked to.
+// The rank handed its state over and left, on request.
 struct DrainedEvent {
   static constexpr std::string_view kName = "drained";
   Relayout relayout;
@@ -89,22 +89,22 @@ struct ReplannedEvent {
   double balance_after = 0;
   double gain_ms = 0;           // predicted until the next plan (ReplanChoice)
   double cost_ms = 0;           // predicted
-  Relayout relayout;            // bytes_moved: to be moved, also if nothing was
-  uint32_t layer = 0;           // the one that was shared most unevenly before
+  Relayout relayout;            // bytes_moved: planned, even if nothing moved
+  uint32_t layer = 0;           // the layer with the worst balance before
   LayerSlots slots_before;      // [rank]: its experts of `layer`
   LayerSlots slots_after;       // the same, as planned
   std::vector<int64_t> routed;  // tokens to each expert of `layer` since the last plan
   bool operator==(const ReplannedEvent&) const = default;
 };
 
-// The rank is about to kill itself, as it was asked to.
+// The rank is about to kill itself (fault injection).
 struct DyingEvent {
   static constexpr std::string_view kName = "dying";
   std::string phase;  // of a membership change; empty: in the step
   bool operator==(const DyingEvent&) const = default;
 };
 
-// The rank gives up; a restart would not help.
+// The rank fails; a restart would not help.
 struct FatalEvent {
   static constexpr std::string_view kName = "fatal";
   std::string reason;
@@ -139,8 +139,8 @@ struct ExpertExchange {
   double hidden_ms = 0;       // on the communication thread, while the rank's did not wait for it
   uint64_t plan_waits = 0;    // 1: the step's plan was not ready
   double plan_wait_ms = 0;    // until it was
-  uint64_t memory_bytes = 0;  // most that this group's store took
-  uint64_t memory_bound = 0;  // sharded: that these may take (parallel/sharded_store.h)
+  uint64_t memory_bytes = 0;  // peak of this group's store
+  uint64_t memory_bound = 0;  // sharded: its limit (parallel/sharded_store.h)
   bool operator==(const ExpertExchange&) const = default;
 };
 
@@ -168,8 +168,8 @@ struct StepEvent {
   // version.
   int64_t resumed_at = -1;  // -1: not the first step
   std::vector<int64_t> resumed_versions;
-  // In the first step after lost experts came back: their grid indices, and the step of each one's
-  // version, -1 for the seed.
+  // In the first step after lost experts were restored: their grid indices, and the step of each
+  // one's version, -1 for the seed.
   std::vector<uint32_t> rolled_back;
   std::vector<int64_t> rolled_back_to;
   bool operator==(const StepEvent&) const = default;
@@ -206,7 +206,7 @@ struct SnapshotEvent {
   std::string reason;      // why it failed
   int32_t detail = 0;      // ckpt::ErrorDetail of the failure
   bool no_answer = false;  // it failed because ckptd did not answer
-  uint64_t taken_in = 0;   // epoch, which may be over by now; 0: the rank's newest
+  uint64_t taken_in = 0;   // epoch, possibly over; 0: the rank's newest
   uint64_t bytes = 0;
   double stall_ms = 0;    // its stall, of a failed one too
   double durable_ms = 0;  // from begin until the rank knew

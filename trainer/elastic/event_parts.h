@@ -10,12 +10,12 @@ namespace moetrain {
 struct EventHeader {
   uint32_t rank = 0;     // number of the process, which stays when ranks of an epoch are renumbered
   uint64_t time_ns = 0;  // CLOCK_MONOTONIC, the same for all processes of a machine
-  uint64_t epoch = 0;    // 0: this kind does not say
-  uint64_t step = 0;     // completed step that the event is about; 0: this kind does not say
+  uint64_t epoch = 0;    // 0: not given for this kind
+  uint64_t step = 0;     // completed step of the event; 0: not given for this kind
   bool operator==(const EventHeader&) const = default;
 };
 
-// State that came back from checkpoints, and the tokens that this cost.
+// State restored from checkpoints, and the tokens lost by that.
 struct RestoredState {
   uint64_t bytes_memory = 0;          // read from ckptd's memory
   uint64_t bytes_disk = 0;            // read from ckptd's disk

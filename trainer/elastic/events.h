@@ -1,7 +1,7 @@
-// Events: what a rank process tells its supervisor, one JSON object per line, through a pipe.
+// Events: messages of a rank process to its supervisor, one JSON object per line, through a pipe.
 //
-// A pipe keeps what was written when the writer dies by kill -9: the supervisor sees the last step
-// and the last words of a rank that is gone.
+// A pipe keeps its data when the writer is killed: the supervisor still reads the last events of a
+// dead rank.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ namespace moetrain {
 using ckpt::Result;
 using ckpt::Status;
 
-// The descriptor a rank process finds its end of the pipe on.
+// File descriptor of the pipe in a rank process.
 inline constexpr int kEventFd = 3;
 
 struct RankEvent {
@@ -49,7 +49,7 @@ Result<RankEvent> parse_event(std::string_view line);
 class EventReader {
  public:
   void append(std::string_view bytes);
-  // The whole lines that have come in, in order. A line that is no event becomes a LogEvent.
+  // Events of the complete lines received, in order. A line that is no event becomes a LogEvent.
   std::vector<RankEvent> take();
 
  private:
@@ -61,7 +61,7 @@ class EventReader {
 class EventWriter {
  public:
   EventWriter(int fd, uint32_t rank) : fd_(fd), rank_(rank) {}
-  // `at`: epoch and step, as far as the kind says them; rank and time are filled in.
+  // `at`: epoch and step, as far as the kind has them; rank and time are filled in.
   void write(EventHeader at, EventBody body);
   void write(EventBody body) { write({}, std::move(body)); }
   void log(const std::string& text);

@@ -7,10 +7,10 @@ namespace moetrain {
 void ExchangeTotals::add(uint64_t epoch, const EventHeader& at, const StepEvent& step) {
   const ExpertExchange& experts = step.experts;
   Step& sum = steps_[at.step];
-  if (epoch < sum.epoch) return;  // read late, and done again since
+  if (epoch < sum.epoch) return;  // read late; the step was redone
   if (epoch > sum.epoch) sum = {.epoch = epoch};
   ++sum.ranks;
-  // Bytes are the same on every rank that tells them.
+  // Bytes are the same on every rank that reports them.
   sum.token_bytes = experts.token_bytes;
   sum.restore_bytes = experts.restore_bytes;
   sum.reshard_bytes = experts.reshard_bytes;

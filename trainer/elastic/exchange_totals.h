@@ -1,4 +1,4 @@
-// ExchangeTotals: what the exchange of tokens and experts cost a run. Pure: events in, totals out.
+// ExchangeTotals: cost of exchanging tokens and experts in a run. Pure: events in, totals out.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,7 @@ namespace moetrain {
 
 class ExchangeTotals {
  public:
-  // A rank completed a step in this epoch. A step that is done again counts as it was the last
-  // time.
+  // A rank completed a step in this epoch. Of a redone step only the last attempt counts.
   void add(uint64_t epoch, const EventHeader& at, const StepEvent& step);
 
   // nullopt if no step was done.

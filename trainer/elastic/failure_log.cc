@@ -27,7 +27,7 @@ void FailureLog::add(const RankEvent& event) {
 
 uint64_t FailureLog::epoch_of(uint32_t rank) const { return value_of(epoch_of_, rank); }
 
-// Not always a death: a group that is lost because a peer was too slow costs as much.
+// A failure is not always a death: a group lost to a slow peer costs as much.
 void FailureLog::on(const EventHeader& at, const GroupLostEvent& /*lost*/) {
   if (is_past(at.epoch)) return;  // this rank was left behind
   open_failure(at.time_ns, /*known=*/false).times.noticed(at);
@@ -56,8 +56,8 @@ bool FailureLog::is_past(uint64_t epoch) const {
   return epoch < (open_ ? open_->lost_epoch : trained_epoch_);
 }
 
-// A stopped process gives no sign of life any more. If it gave one after the others had noticed, it
-// is the training alone that hangs, since the rank's last act.
+// A stopped process sends no events. If heartbeats arrived after the others had noticed the loss,
+// only training hangs, since the rank's last other event.
 uint64_t FailureLog::hang_began(uint32_t rank) const {
   const uint64_t noticed_ns = open_ ? open_->times.noticed_ns() : 0;
   const bool beats = noticed_ns != 0 && value_of(last_sign_, rank) > noticed_ns;
@@ -72,7 +72,7 @@ uint64_t FailureLog::rank_died(uint32_t rank, uint64_t now_ns) {
     newcomers_lost_.push_back(rank);
     return step_ + 1;
   }
-  // Named already by the failure in which the others gave it up.
+  // The failure in which the others dropped this rank names it already.
   if (trained != epoch_of_.end() && is_past(trained->second)) {
     dying_since_.erase(rank);
     return lost_at(rank);
@@ -86,7 +86,7 @@ uint64_t FailureLog::rank_died(uint32_t rank, uint64_t now_ns) {
   return open.failure.at_step;
 }
 
-// The first rank of a failure tells its step. The others were in it, too, or in the one beside it.
+// The first rank of a failure sets its step. The others were in that step, or in an adjacent one.
 void FailureLog::name_lost(uint32_t rank, report::Failure& failure) const {
   if (!names(failure, rank)) failure.ranks.push_back(rank);
   const auto in_step = in_step_.find(rank);
@@ -141,7 +141,7 @@ void FailureLog::add_recovery(const EventHeader& at, const TrainingEvent& traini
   // All ranks report the same loss.
   failure.lost_tokens = static_cast<uint64_t>(std::max<int64_t>(restored.lost_tokens, 0));
   failure.experts_from_seed = restored.experts_from_seed;
-  if (!training.goes_on) return;
+  if (!training.survivors_continue) return;
   failure.group = training.group;
   failure.effective_replicas = training.effective_replicas;
   failure.bytes.replica = training.relayout.bytes_moved;
@@ -151,10 +151,10 @@ void FailureLog::add_recovery(const EventHeader& at, const TrainingEvent& traini
 void FailureLog::close_failure(const EventHeader& at, const TrainingEvent& training) {
   OpenFailure& open = *open_;
   continued_.reset();
-  if (training.goes_on) {
+  if (training.survivors_continue) {
     for (const uint32_t rank : open.members) {
       if (open.back.contains(rank) || names(open.failure, rank)) continue;
-      // Left behind: its process may live, and the others have given it up.
+      // This rank was left behind: its process may live, but the group dropped it.
       open_failure(hang_began(rank), /*known=*/true);
       if (open.known_ns == 0) open.known_ns = open.times.noticed_ns();
       name_lost(rank, open.failure);
@@ -172,13 +172,13 @@ void FailureLog::close_failure(const EventHeader& at, const TrainingEvent& train
 
 report::Failure FailureLog::to_failure(const OpenFailure& open) {
   report::Failure failure = open.failure;
-  if (failure.at_step == 0) failure.at_step = open.last_completed + 1;  // nobody died
+  if (failure.at_step == 0) failure.at_step = open.last_completed + 1;  // no rank died
   if (open.loss_time_known) failure.detected_ms = ms_between(open.times.lost_ns(), open.known_ns);
   return failure;
 }
 
-// A group that was lost without a death and did not come back is no failure yet: its ranks may be
-// on their way, or the run is over.
+// A group that was lost without a death and did not return is no failure yet: its ranks may still
+// rejoin, or the run is over.
 std::vector<report::Failure> FailureLog::failures() const {
   std::vector<report::Failure> all = failures_;
   if (open_ && !open_->failure.ranks.empty()) all.push_back(to_failure(*open_));
@@ -188,7 +188,7 @@ std::vector<report::Failure> FailureLog::failures() const {
 void FailureLog::on(const EventHeader& at, const StepEvent& /*step*/) {
   in_step_[at.rank] = at.step + 1;
   add_first_step(at);
-  // Training goes on, so a newcomer that was lost before it joined cost the group nothing.
+  // Training continues, so a joining rank that was lost before it trained cost the group nothing.
   if (!open_) newcomers_lost_.clear();
   step_ = std::max(step_, at.step);
   if (!open_) return;
@@ -197,7 +197,7 @@ void FailureLog::on(const EventHeader& at, const StepEvent& /*step*/) {
   open_->failure.step = open_->last_completed;
 }
 
-// The recovery is over when all ranks that went on have completed a step.
+// The recovery is over when all continuing ranks have completed a step.
 void FailureLog::add_first_step(const EventHeader& at) {
   if (!continued_) return;
   continued_->stepped(at.rank, epoch_of(at.rank), at.time_ns);

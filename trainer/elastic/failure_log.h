@@ -1,8 +1,8 @@
-// FailureLog: losses of ranks, from the first sign of each to the moment all train again. Pure:
+// FailureLog: losses of ranks, from the first sign of each until all ranks train again. Pure:
 // events and deaths of processes in, the report's failures out.
 //
-// Ranks that are lost before training goes on belong to one failure. Events of one rank come in
-// their order, those of different ranks in any.
+// Ranks that are lost before training continues belong to one failure. Events of one rank arrive in
+// their order, events of different ranks in any order.
 #pragma once
 
 #include <map>
@@ -18,14 +18,14 @@ namespace moetrain {
 
 class FailureLog {
  public:
-  // `ranks`: size of a group whose events do not say it.
+  // `ranks`: group size for events that do not have it.
   explicit FailureLog(uint32_t ranks) : ranks_(ranks) {}
 
   void add(const RankEvent& event);
-  // The supervisor gives up a rank that hangs: its loss began with its last sign of life.
+  // The supervisor declares a hanging rank lost: its loss began when it last made progress.
   void rank_hangs(uint32_t rank) { dying_since_[rank] = hang_began(rank); }
-  // The supervisor found the rank's process dead. Returns the step that the report has the rank
-  // lost at (report::Failure::at_step).
+  // The supervisor found the rank's process dead. Returns the step of the loss for the report
+  // (report::Failure::at_step).
   uint64_t rank_died(uint32_t rank, uint64_t now_ns);
 
   // The newest step that some rank has completed in the current epoch.
@@ -63,14 +63,14 @@ class FailureLog {
   void connected(const EventHeader& at);
   void add_recovery(const EventHeader& at, const TrainingEvent& training);
   void add_first_step(const EventHeader& at);
-  // The failure in progress; begins one if there is none. `known`: `lost_ns` is when a rank was
-  // lost, not only when somebody saw it.
+  // The failure in progress; begins one if there is none. `known`: `lost_ns` is the time of the
+  // loss itself, not of its detection.
   OpenFailure& open_failure(uint64_t lost_ns, bool known);
   void close_failure(const EventHeader& at, const TrainingEvent& training);
   static report::Failure to_failure(const OpenFailure& open);
-  // True if training went on without the members of this epoch, before the failure in progress.
+  // True if training continued without the members of this epoch, before the failure in progress.
   bool is_past(uint64_t epoch) const;
-  // When the rank was last known to take part.
+  // Time of the rank's last sign of progress.
   uint64_t hang_began(uint32_t rank) const;
   void name_lost(uint32_t rank, report::Failure& failure) const;
   uint64_t lost_at(uint32_t rank) const;
@@ -83,8 +83,9 @@ class FailureLog {
   std::set<uint32_t> members_;                // ranks of trained_epoch_ that have not left
   std::map<uint32_t, uint64_t> last_sign_;    // rank -> time of its newest event
   std::map<uint32_t, uint64_t> last_act_;     // the same without heartbeats
-  std::map<uint32_t, uint64_t> dying_since_;  // rank -> when it said so, or last gave a sign
-  // Lost before they trained: the group's loss only if the group was taking them in.
+  std::map<uint32_t, uint64_t> dying_since_;  // rank -> DyingEvent, or last progress
+  // Joining ranks that were lost before they trained: a loss of the group only if it was admitting
+  // them.
   std::vector<uint32_t> newcomers_lost_;
   std::optional<OpenFailure> open_;
   std::vector<report::Failure> failures_;

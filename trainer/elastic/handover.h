@@ -1,5 +1,5 @@
-// Handover: all that a rank knows of the run apart from its tensors, for ranks that go on together.
-// Plain numbers, so that it is one broadcast. Pure.
+// Handover: a rank's state of the run without its tensors, for ranks that continue together. Plain
+// numbers, sent in one broadcast. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,8 +1,8 @@
-// Heartbeat: tells the supervisor, again and again, that this process runs.
+// Heartbeat: reports to the supervisor, at intervals, that this process runs.
 //
-// A thread of its own beats, so that neither a long step nor a wait for others keeps it from doing
-// so. It stops when the process is stopped, frozen, or gets no CPU any more: then the supervisor
-// hears nothing (watchdog.h), while peers see connections that are open and silent.
+// A separate thread sends, so that neither a long step nor a wait delays it. It sends nothing while
+// the process is stopped, frozen, or gets no CPU: then the supervisor's timeout expires
+// (watchdog.h), while peers see open but silent connections.
 #pragma once
 
 #include <chrono>
@@ -16,7 +16,7 @@ namespace moetrain {
 
 class Heartbeat {
  public:
-  // Beats from now on until it is destroyed. `every` of zero: never. `events` outlives it.
+  // Sends until destroyed. `every` of zero: never. `events` outlives it.
   Heartbeat(EventWriter& events, std::chrono::milliseconds every);
   Heartbeat(const Heartbeat&) = delete;
   Heartbeat& operator=(const Heartbeat&) = delete;

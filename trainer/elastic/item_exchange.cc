@@ -43,7 +43,7 @@ Status ItemExchange::round(Comm& comm, const std::vector<Move>& moves, MovingIte
   }
   CKPT_ASSERT(sent + received <= buffer_max_);
   buffer_bytes_ = std::max(buffer_bytes_, sent + received);
-  send.reserve(sent);  // a buffer that grew would be there twice
+  send.reserve(sent);  // growing would need the buffer twice
   for (const Move& move : moves) {
     if (move.from != comm.rank()) continue;
     const size_t begin = send.size();

@@ -1,5 +1,5 @@
-// ItemExchange: carries out a migration plan. Pieces of state go from the ranks that hold them to
-// the ranks that need them, round by round, each with a CRC32C that is checked on arrival.
+// ItemExchange: executes a migration plan. Pieces of state go from ranks that hold them to ranks
+// that need them, in rounds, each with a CRC32C that is checked on arrival.
 //
 // Used from the rank's thread. After a failure the sources are untouched, and some receivers have
 // some of their items: the next exchange begins anew.
@@ -33,10 +33,10 @@ inline constexpr uint64_t kItemHeaderBytes = 8;
 
 class ItemExchange {
  public:
-  // A collective. `where` ("step 30") begins the message about an item that arrived damaged: such a
-  // failure is kAborted, as the loss of a member is, since all sources still have the item; the
-  // third in a row is kCorrupt. `buffer_max`: bytes that the plan keeps a rank's send and receive
-  // buffer within, together (asserted).
+  // A collective. `where` ("step 30") begins the message about an item that arrived damaged. Such a
+  // failure is kAborted, like a lost member, since all sources still have the item; the third in a
+  // row is kCorrupt. `buffer_max`: the plan's limit for the bytes of a rank's send and receive
+  // buffers together (asserted).
   Status run(Comm& comm, const MigrationPlan& plan, MovingItems& items, const std::string& where,
              uint64_t buffer_max = UINT64_MAX);
   // Most bytes of both buffers in the last run().

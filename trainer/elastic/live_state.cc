@@ -190,7 +190,7 @@ Status LiveState::plan(Comm& comm, const PlanPlacement& planner) {
       }
     }
   }
-  // Dense state: every rank with state has it, the others want it.
+  // Dense state: every rank with state holds it, the others want it.
   MovingItem dense;
   for (uint32_t rank = 0; rank < comm.size(); ++rank) {
     (agreement_.state[rank] ? dense.holders : dense.wanted).push_back(rank);

@@ -1,7 +1,7 @@
 // LiveState: a rank's state during membership changes. No failure, at any time, loses a step that a
 // survivor has applied, or an expert that a survivor holds.
 //
-// In an epoch that goes on, every rank calls, in this order and as collectives:
+// In an epoch in which survivors continue, every rank calls, in this order and as collectives:
 //
 //   agree    all ranks reach the same step (agreement.h) and the same knowledge (handover.h)
 //   plan     ranks exchange their holdings and compute the placement and the moves:
@@ -61,8 +61,8 @@ class LiveState {
   // Marks the state as complete for its placement: it was restored, or initialised from the seed,
   // or, if experts are sharded, other ranks have all of it (recut.h).
   void is_whole();
-  // The group went on without this rank: its state may be of the same step, and still differ from
-  // the others' state since. The rank rejoins as a new one.
+  // The group continued without this rank: its state may be of the same step, and still differ from
+  // the others' state. The rank rejoins as a new one.
   void forget();
   // Called between the barrier's two sides.
   void set_pending(PendingStep pending) { pending_ = std::move(pending); }

@@ -60,7 +60,7 @@ Result<ExpertRestore> restore_experts(client::Session& session, const std::strin
     return summary;
   }
   if (read.error().code != ckpt::ErrorCode::kNotFound) return read.error();
-  // Some have no version: one by one, so that those that have one get it.
+  // Some experts have no version: reads one by one, so that the others are restored.
   for (const uint32_t expert : experts) {
     const auto one = read_these({expert});
     if (one.ok()) {

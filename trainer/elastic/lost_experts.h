@@ -1,4 +1,4 @@
-// Restore of single experts while the run goes on: what nobody holds any more.
+// Restores single experts that no rank holds, while the run continues.
 #pragma once
 
 #include <ckpt/client.hpp>
@@ -16,17 +16,16 @@ namespace moetrain {
 struct ExpertRestore {
   uint64_t bytes_memory = 0;
   uint64_t bytes_disk = 0;
-  std::vector<uint32_t> stale_units;  // older than the step the run is at
+  std::vector<uint32_t> stale_units;  // older than the run's step
   std::vector<std::string> notes;     // "unit NAME: ...": a newer version cannot be read
   std::vector<RestoredUnit> versions;
-  std::set<uint32_t> in_memory;  // experts with a version that no disk has
+  std::set<uint32_t> in_memory;  // restored from a version that is only in memory
 };
 
 // Fills weights, moments and stamps of these experts of the grid, which `model` holds, each from
-// its newest version in the lineage; `step` is where the run is. One without any version begins
-// again from what the seed gave, and has stamps of zero. The model must be told:
-// parameters_changed().
-// Errors are those of a restore; the memory of these experts is undefined then.
+// its newest version in the lineage; `step` is where the run is. An expert without any version
+// restarts from the seed, with zero stamps. Afterwards call Model::parameters_changed(). Errors are
+// those of a restore; the memory of these experts is undefined then.
 Result<ExpertRestore> restore_experts(ckpt::client::Session& session, const std::string& run,
                                       uint32_t lineage, uint64_t step,
                                       const std::set<uint32_t>& experts,

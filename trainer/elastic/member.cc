@@ -20,8 +20,8 @@ namespace {
 
 // Timeout of all keys of the rendezvous: peers set theirs right after the epoch has opened.
 constexpr uint32_t kRendezvousTimeoutMs = 20'000;
-// Ranks of a killed supervisor are in the group until the kernel has closed their sockets. A
-// supervisor that is started right afterwards waits this long for that.
+// Ranks of a killed supervisor stay in the group until the kernel has closed their sockets. A
+// supervisor that starts right afterwards waits this long for that.
 constexpr std::chrono::milliseconds kOtherJobEnds{2'000};
 constexpr uint32_t kOtherJobPollMs = 100;
 
@@ -83,14 +83,14 @@ Result<client::Epoch> Member::join(bool has_state) {
     join.resume_step = options_->resume_step;
     join.resume_lineage = options_->resume_lineage;
   }
-  if (go_back_) {
+  if (next_view_) {
     // The group may have lost or gained ranks since the start.
     join.rank = epoch_rank_;
     join.size = epoch_size_;
-    if (go_back_->view) {
+    if (next_view_->view) {
       join.resume = CKPT_RESUME_AT_STEP;
-      join.resume_lineage = go_back_->view->lineage;
-      join.resume_step = go_back_->view->step;
+      join.resume_lineage = next_view_->view->lineage;
+      join.resume_step = next_view_->view->step;
     }
   } else if (has_state && options_->elastic) {
     join.resume = CKPT_RESUME_GO_ON;
@@ -106,7 +106,7 @@ Result<client::Epoch> Member::join(bool has_state) {
   Result<client::Epoch> epoch = join_after_other_job(join);
   if (epoch.ok()) {
     joined_before_ = true;
-    go_back_.reset();
+    next_view_.reset();
     epoch_rank_ = epoch->rank;
     epoch_size_ = epoch->size;
   }
@@ -183,7 +183,7 @@ void Member::group_failed() {
   lost_a_peer_ = lost && !lost->empty();
 }
 
-// True if a rank was lost: counted by survivors if the group goes on, else known from the peers.
+// True if a rank was lost: counted by survivors if they continue, else reported by ckptd.
 bool Member::lost_member(const client::Epoch& epoch) {
   const uint32_t before = std::exchange(group_size_, epoch.size);
   const bool lost_a_peer = std::exchange(lost_a_peer_, false);

@@ -1,7 +1,7 @@
 // Member: this rank's place in the group, epoch after epoch.
 //
 // Owns the session with ckptd. A session lives as long as the process and reconnects by itself; an
-// epoch ends when a member is lost, and whoever is left joins the next one.
+// epoch ends when a member is lost, and the survivors join the next one.
 #pragma once
 
 #include <ckpt/client.hpp>
@@ -32,48 +32,49 @@ class Member {
   static Result<Member> open(const RankOptions& options, const std::vector<StateUnit>& units,
                              const Share& share);
 
-  // Joins the next epoch; returns when all ranks have. The first time with the resume mode of the
-  // options, afterwards to continue; where the run is elastic and this rank has its state, to go on
-  // with whoever else is left.
+  // Joins the next epoch; returns when all ranks have joined. The first join uses the resume mode
+  // of the options, later ones continue. In an elastic run, a rank with state continues with the
+  // other survivors.
   Result<ckpt::client::Epoch> join(bool has_state = false);
-  // The next epoch is one of the same ranks. It starts from this view, not from the newest one, and
-  // opens another lineage. All ranks of the joined epoch ask for it.
-  void go_back_to(const ckpt::client::ViewPoint& view) { go_back_ = GoBack{view}; }
-  // The same, from the newest view that ckptd holds for complete; without one, from the seed.
-  void go_back_to_newest() { go_back_ = GoBack{}; }
-  bool goes_back() const { return go_back_.has_value(); }
-  // The collectives of the joined epoch, for this rank's device: Gloo's, and NCCL's for what lies
-  // on GPUs, where the ranks agree on that (device_collectives.h). Where the schedule of sharded
-  // experts needs it, with a thread beside them (comm_thread.h).
+  // The next epoch, of the same ranks, starts from this view instead of the newest one, in a new
+  // lineage. All ranks of the joined epoch must request this.
+  void return_to(const ckpt::client::ViewPoint& view) { next_view_ = NextView{view}; }
+  // The same, from the newest complete view; if there is none, from the seed.
+  void return_to_newest() { next_view_ = NextView{}; }
+  bool returns_to_view() const { return next_view_.has_value(); }
+  // The collectives of the joined epoch, for this rank's device: Gloo's, and NCCL's for GPU memory
+  // if the ranks agree on it (device_collectives.h). With a communication thread if the schedule of
+  // sharded experts needs one (comm_thread.h).
   //
-  // NCCL may fail though nobody is lost. Then the ranks try again in the next epoch. Where this
-  // rank has tried three times in vain, or another try cannot help, a static group ends with that
-  // error: it promises the same bits, and sums have another order elsewhere. An elastic group goes
-  // on without NCCL: this rank says from then on that it has no GPU for it, and as every group
-  // decides by what all its ranks say, it need not know what others have counted.
+  // NCCL may fail although no rank is lost. The ranks then retry in the next epoch. After three
+  // failed tries of this rank, or if a retry cannot help, a static group fails with that error: it
+  // promises the same bits, and the host's collectives sum in another order. An elastic group
+  // continues without NCCL: this rank reports from then on that it has no GPU for NCCL. Each group
+  // decides from the reports of all its ranks, so ranks need not know each other's counts.
   struct Group {
     std::unique_ptr<Comm> comm;
     DeviceCollectives collectives;
   };
   Result<Group> connect(const ckpt::client::Epoch& epoch, Device& device);
-  // The joined epoch's group has done a step, or all leave it in agreement.
+  // The group of the joined epoch has completed a step, or all ranks leave it in agreement.
   void group_worked() { nccl_tries_.worked(); }
-  // This rank leaves it because of an error: before ckptd hears of that from anybody.
+  // This rank leaves the group because of an error. Call this before ckptd learns of the error from
+  // any rank: until then, ckptd reports only members that were lost.
   void group_failed();
-  // Why this rank has no GPU for NCCL, if that is so.
+  // Why this rank cannot use NCCL; empty: it can.
   const std::string& no_nccl() const { return no_nccl_; }
 
-  // Handles what ckptd has sent, without waiting. A ckptd that is away is no error.
+  // Handles messages from ckptd, without waiting. A ckptd that is down is no error.
   void poll();
-  // Does ckptd answer? As of the last poll().
+  // True if ckptd answers, as of the last poll().
   bool answers() const {
-    return session_.fd() >= 0 && patience_->silence_ms() < DaemonPatience::kAwayMs;
+    return session_.fd() >= 0 && patience_->silence_ms() < DaemonPatience::kAbsentMs;
   }
-  // For how long calls of the session wait for a ckptd that does not.
+  // Limits how long calls of the session wait for a ckptd that does not answer.
   DaemonPatience& patience() { return *patience_; }
-  // Waits until it does, at most this long.
+  // Waits until ckptd answers, at most this long.
   void await_answer(uint32_t timeout_ms);
-  // Why the joined epoch is over; nothing while it goes on.
+  // Why the joined epoch is over; nullopt: it is not over.
   std::optional<std::string> epoch_over() const;
   // Waits until ckptd has noticed that the epoch is over, at most this long.
   void await_epoch_end(uint32_t timeout_ms);
@@ -85,10 +86,10 @@ class Member {
          ckpt::client::Session session)
       : options_(&options), patience_(std::move(patience)), session_(std::move(session)) {}
 
-  // Joins, and asks again for a moment while another job trains the run.
+  // Joins; retries for a short time while another job trains the run.
   Result<ckpt::client::Epoch> join_after_other_job(const ckpt::client::JoinOptions& join);
-  // Options of a communicator of the epoch. `lane` is part of its keys: two communicators of one
-  // epoch have none in common.
+  // Options of a communicator of the epoch. `lane` is part of its keys, so that two communicators
+  // of one epoch have no key in common.
   GlooOptions gloo_options(const ckpt::client::Epoch& epoch, const std::string& lane);
   Result<Group> connect_first(const ckpt::client::Epoch& epoch, Device& device);
   Result<DeviceCollectives> agree(Comm& host, Device& device);
@@ -101,14 +102,14 @@ class Member {
   std::unique_ptr<DaemonPatience> patience_;  // outlives the session
   ckpt::client::Session session_;
   bool joined_before_ = false;
-  struct GoBack {
+  struct NextView {
     std::optional<ckpt::client::ViewPoint> view;  // none: the newest
   };
-  std::optional<GoBack> go_back_;  // in the next epoch
-  uint32_t epoch_rank_ = 0;        // in the newest epoch
-  uint32_t epoch_size_ = 0;        // of it
-  uint32_t group_size_ = 0;        // of the newest epoch that connections were begun in
-  bool lost_a_peer_ = false;       // in the one before, when that failed
+  std::optional<NextView> next_view_;  // of return_to()
+  uint32_t epoch_rank_ = 0;            // in the newest epoch
+  uint32_t epoch_size_ = 0;            // of it
+  uint32_t group_size_ = 0;            // of the newest epoch that began to connect
+  bool lost_a_peer_ = false;           // in the last epoch, when its group failed
   NcclTries nccl_tries_;
   std::string nccl_error_;  // of the newest try
   std::string no_nccl_;

@@ -8,7 +8,7 @@
 namespace moetrain {
 namespace {
 
-// Items that somebody needs and somebody holds, the fewest holders first, then the largest.
+// Items with a holder and a rank that needs them, the fewest holders first, then the largest.
 std::vector<uint32_t> order_of(std::span<const MovingItem> items) {
   std::vector<uint32_t> order(items.size());
   std::iota(order.begin(), order.end(), 0u);
@@ -39,7 +39,7 @@ std::vector<Move> choose_sources(std::span<const MovingItem> items, uint32_t ran
   return moves;
 }
 
-// Which domain takes what was planned for which: one of as many ranks, once and for all.
+// Assigns each domain's planned experts to a domain with as many ranks, once for all ranks of it.
 class DomainsTaken {
  public:
   explicit DomainsTaken(const RankGroup& group)
@@ -47,7 +47,7 @@ class DomainsTaken {
     for (uint32_t rank = 0; rank < group.ranks; ++rank) ++size_[group.domain(rank)];
   }
 
-  // Can this rank have what was planned for rank `as`? If so, that is what happens.
+  // Gives this rank the place planned for rank `as`, if that is possible; false if not.
   bool take(uint32_t rank, uint32_t as) {
     const uint32_t to = group_.domain(rank);
     const uint32_t from = group_.domain(as);

@@ -1,9 +1,9 @@
-// The migration plan: who sends what to whom when a group changes. Pure.
+// The migration plan: which rank sends which item to which rank when a group changes. Pure.
 //
 // An item is a piece of state with one version on all its holders: an expert with its moments, or a
-// dense parameter. Whoever needs one gets it from one holder; of several, the one that has the
-// least to send so far, items with the fewest holders first (they have no choice). What nobody
-// holds is not moved: ckptd has it.
+// dense parameter. A rank that needs an item gets it from one holder: the one with the least to
+// send so far. Items with the fewest holders are planned first, because they have no choice. An
+// item without a holder is not moved: ckptd restores it.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ namespace moetrain {
 struct MovingItem {
   uint64_t bytes = 0;
   std::vector<uint32_t> holders;  // ascending
-  std::vector<uint32_t> wanted;   // by these ranks, ascending; those that hold it need nothing
+  std::vector<uint32_t> wanted;   // ranks that want it, ascending; holders need nothing
 };
 
 struct Move {
@@ -29,21 +29,21 @@ struct Move {
 };
 
 struct MigrationPlan {
-  // One round after the other, each ordered by (from, to, item). In no round does a rank send or
-  // receive more than the budget, but for an item that is larger than that by itself.
+  // Rounds, executed in order, each ordered by (from, to, item). In no round does a rank send or
+  // receive more than the budget, except for an item that is larger by itself.
   std::vector<std::vector<Move>> rounds;
-  std::vector<uint32_t> lost;  // wanted, and held by nobody; ascending
+  std::vector<uint32_t> lost;  // wanted items without a holder; ascending
   uint64_t bytes = 0;
 };
 
-// The same on every rank. `budget_bytes` is what a rank has for one round's sending or receiving.
+// The same on every rank. `budget_bytes`: most bytes that a rank sends, or receives, in a round.
 MigrationPlan plan_migration(std::span<const MovingItem> items, uint32_t ranks,
                              uint64_t budget_bytes);
 
-// The same placement with its ranks permuted so that little has to move: held[rank][i] says whether
-// the rank holds expert i of the grid. Greedy: ranks in turn take what suits them best. What ranks
-// of one failure domain hold together they hold together afterwards, in one of the same size, so
-// that the same losses are survived.
+// The same placement with its ranks permuted so that little has to move. held[rank][i] is true if
+// the rank holds expert i of the grid. Greedy: each rank in turn takes the place that moves least.
+// Places of ranks in one failure domain stay together in a domain of the same size, so that the
+// placement survives the same losses.
 ComputePlacement keep_in_place(const ComputePlacement& placement,
                                const std::vector<std::vector<bool>>& held, const RankGroup& group);
 

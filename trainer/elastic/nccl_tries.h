@@ -1,8 +1,8 @@
-// NcclTries: in how many groups in a row this rank has tried NCCL in vain. Pure.
+// NcclTries: counts the consecutive groups in which NCCL failed on this rank. Pure.
 //
-// A group has come to nothing if the next epoch opens before it has done a step. Where somebody was
-// lost meanwhile, that explains it, and the count begins again. Otherwise NCCL does not come to
-// work by itself after some more tries.
+// A group has failed if the next epoch opens before the group has completed a step. If a member was
+// lost meanwhile, the loss explains the failure, and the count restarts. After kMax failures
+// without a loss, more tries are useless.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ class NcclTries {
  public:
   static constexpr uint32_t kMax = 3;
 
-  // The next epoch; `lost`: without somebody who was in the one before.
+  // The next epoch has opened. `lost`: a member of the previous epoch is missing.
   void epoch_opened(bool lost) {
     const bool failed = std::exchange(trying_, false);
     if (lost) failures_ = 0;
     if (failed && !lost) ++failures_;
   }
   void begins() { trying_ = true; }
-  // It has done a step, or all have left it in agreement.
+  // The group has completed a step, or all ranks have left it in agreement.
   void worked() {
     trying_ = false;
     failures_ = 0;

@@ -9,7 +9,7 @@ namespace moetrain {
 
 namespace {
 
-// Its ranks become those that stay, in their order.
+// Maps the placement's ranks to the ranks that stay, in their order.
 ComputePlacement spread_over(ComputePlacement placement, const std::vector<bool>& stays) {
   for (LayerSlots& layer : placement.slots) {
     LayerSlots spread(stays.size());
@@ -45,7 +45,7 @@ Result<ComputePlacement> place_experts(const PlacementOptions& choice, const Mod
     return ckpt::make_error(ckpt::ErrorCode::kResourceExhausted, "{}", *lacking);
   }
   if (choice.policy == PolicyName::kStatic && choice.slots == 0) {
-    // More ranks than experts have come together: those that are too many hold none.
+    // More ranks than experts: surplus ranks hold none.
     if (ranks <= shape.experts) return static_placement(shape.layers, shape.experts, ranks);
     std::vector<bool> holds(ranks, true);
     for (uint32_t rank = shape.experts; rank < ranks; ++rank) holds[rank] = false;

@@ -1,5 +1,5 @@
-// PendingSnapshots: snapshots that the ranks handed to ckptd and that are neither durable nor
-// failed, as far as the ranks have told. ckptd goes on with them when the ranks are gone.
+// PendingSnapshots: snapshots that the ranks handed to ckptd and have not yet reported as durable
+// or failed. ckptd completes them even if the ranks are gone.
 #pragma once
 
 #include <fmt/ranges.h>
@@ -15,8 +15,8 @@ class PendingSnapshots {
   void taking(uint64_t step) { steps_.insert(step); }
   // Durable, or failed.
   void settled(uint64_t step) { steps_.erase(step); }
-  // Training goes back to an earlier step.
-  void goes_back() { steps_.clear(); }
+  // Training rewinds to an earlier step.
+  void rewound() { steps_.clear(); }
   // "the snapshots of steps 5, 10, 15": those newer than `saved`. Empty: there are none.
   std::string text(uint64_t saved) const {
     const std::set<uint64_t> newer(steps_.upper_bound(saved), steps_.end());

@@ -45,8 +45,7 @@ void close_above(int top) {
   ::prctl(PR_SET_PDEATHSIG, options.death_signal);
   if (::getppid() != parent) ::_exit(127);  // the parent died before prctl
   ::setpgid(0, 0);
-  // Removes our handlers: from here on a signal is for the executed program. Ignored signals stay
-  // ignored.
+  // Removes our handlers: later signals are for the executed program. Ignored signals stay ignored.
   for (const int number : kStopSignals) {
     struct sigaction action {};
     if (::sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN) continue;

@@ -1,4 +1,4 @@
-// Process: a child that the supervisor started, and dies with it.
+// Process: a child process of the supervisor, killed when the supervisor dies.
 #pragma once
 
 #include <sys/types.h>
@@ -41,8 +41,8 @@ class Process {
   Process& operator=(Process&& other) noexcept;
 
   pid_t pid() const { return pid_; }
-  // Readable when the process has ended. -1, which poll() ignores, where the kernel or a seccomp
-  // filter has no pidfd_open(): a loop that polls calls reap() every so often then.
+  // Readable when the process has ended. -1 (ignored by poll()) if the kernel or a seccomp filter
+  // has no pidfd_open(): loops that poll then call reap() periodically.
   int pidfd() const { return pidfd_.get(); }
   // To this process, never to another that got its number: the number is not free before reap().
   void signal(int number) const;

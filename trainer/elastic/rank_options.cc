@@ -72,7 +72,8 @@ void visit_options(Options& options, Visit&& visit) {
   visit("save_timeout_ms", options.save_timeout_ms);
 }
 
-// JSON is UTF-8, paths are bytes: '%' and every byte beyond ASCII become %XX, and come back.
+// JSON is UTF-8, paths are bytes: '%' and every byte beyond ASCII become %XX, and are decoded
+// again.
 std::string percent_encoded(const std::string& path) {
   std::string out;
   for (const char c : path) {

@@ -1,4 +1,4 @@
-// RankOptions: all that a rank process is told, as one JSON argument of `moetrain rank`.
+// RankOptions: the options of a rank process, as one JSON argument of `moetrain rank`.
 #pragma once
 
 #include <ckpt/ckpt.h>
@@ -23,34 +23,34 @@ struct RankOptions {
   std::string router_trace;  // file of the trace that config.model follows; empty: none
   std::string run;
   std::string socket;
-  uint64_t job = 0;    // of this supervisor, whose ranks ckptd tells apart by it; 0: not told
-  uint32_t rank = 0;   // of the first epoch; its process's number always
-  uint32_t ranks = 1;  // of the first epoch
-  std::string device = "cpu";     // of every rank, as in rank_device.h
-  uint32_t gpu = 0;               // of this rank, where the device is "cuda"
-  bool pin = false;               // to CPU `rank`, modulo those there are: for measurements
-  uint64_t steps = 0;             // where to stop: the number of the last step
+  uint64_t job = 0;            // number by which ckptd knows the ranks of this supervisor; 0: none
+  uint32_t rank = 0;           // of the first epoch; its process's number always
+  uint32_t ranks = 1;          // of the first epoch
+  std::string device = "cpu";  // of every rank, as in rank_device.h
+  uint32_t gpu = 0;            // of this rank, where the device is "cuda"
+  bool pin = false;            // to CPU `rank`, modulo those there are: for measurements
+  uint64_t steps = 0;          // where to stop: the number of the last step
   uint64_t checkpoint_every = 0;  // steps; 0: only after the last
   bool checkpoint_auto = false;   // choose the interval by measurement (trainer/partial/pacer.h)
-  uint64_t checkpoint_turns = 0;  // none in so many steps, then in as many, in turns; 0: no turns
+  uint64_t checkpoint_turns = 0;  // alternates: this many steps without, then with; 0: always with
   bool skip_when_out_of_slabs = false;
-  bool wait_durable = false;  // training stands still until each checkpoint is on the disk
+  bool wait_durable = false;  // training blocks until each checkpoint is durable
   PartialOptions partial;
   // Replicated: a rank holds the experts that it computes. Sharded: a part of every expert.
   ExpertState expert_state = ExpertState::kReplicated;
   ExpertSchedule schedule;      // of sharded experts
-  bool trace_schedule = false;  // tell what the first steps did when (ScheduleEvent)
+  bool trace_schedule = false;  // report activities of the first steps (ScheduleEvent)
   // [layer][rank]: which experts each rank computes at first; empty: static_placement().
   std::vector<LayerSlots> placement;
   PlacementOptions placing;           // options of this placement and of every later one
   NodeOfProcess nodes;                // [process]: its node; processes of a node fail together
   uint64_t check_replicas_every = 0;  // steps after which replicas are compared; 0: never
-  uint64_t replan_every = 0;          // steps after which the placement is looked at; 0: never
+  uint64_t replan_every = 0;          // steps between checks of the placement; 0: never
   bool replan_if_better = false;      // move experts for a better balance even if it does not pay
-  // On a loss survivors go on; otherwise all wait for a new process and resume.
+  // On a loss survivors continue; otherwise all ranks wait for a new process and resume.
   bool elastic = false;
-  uint32_t grace_ms = 10'000;   // elastic: for survivors to follow each other into the next epoch
-  bool report_routing = false;  // with every step: StepEvent::routed and what follows it
+  uint32_t grace_ms = 10'000;   // elastic: time for all survivors to join the next epoch
+  bool report_routing = false;  // StepEvent::routed and the fields after it
   // How the first epoch starts; every later one continues.
   uint32_t resume = CKPT_RESUME_START;
   uint64_t resume_step = 0;     // with CKPT_RESUME_AT_STEP
@@ -58,16 +58,16 @@ struct RankOptions {
   // Steps in which this process kills itself, between backward and update. If it is already past
   // such a step, it does so in the next one.
   std::vector<uint64_t> kill_at;
-  // Elastic: after these steps, or at the next step boundary, this process asks itself to leave, as
-  // SIGTERM does.
+  // Elastic: after these steps, or at the next step boundary, this process sends itself the signal
+  // to leave.
   std::vector<uint64_t> leave_after;
   // Failures and training time so far, as the supervisor knows them: a new process has seen none.
   uint64_t failures_known = 0;
   double training_ms_known = 0;
   // Phases of a membership change (kPhases) in which this process kills itself.
   std::vector<std::string> kill_in;
-  uint32_t heartbeat_ms = 0;  // from one sign of life to the next; 0: none
-  // For ckptd to answer at all, when the process begins.
+  uint32_t heartbeat_ms = 0;  // interval of heartbeats; 0: none
+  // Timeout of the first answer of ckptd, when the process starts.
   uint32_t open_timeout_ms = 30'000;
   uint32_t collective_timeout_ms = 60'000;
   uint32_t join_timeout_ms = 120'000;

@@ -25,7 +25,7 @@ int RecordFile::write_whole(std::string_view line) {
       const int error = errno;
       const off_t end = at > 0 ? ::lseek(fd_.get(), 0, SEEK_CUR) : -1;
       const off_t before = end - static_cast<off_t>(at);
-      // A pipe or a device has no end to go back to.
+      // A pipe or a device cannot be truncated.
       if (end >= 0 && ::ftruncate(fd_.get(), before) == 0) ::lseek(fd_.get(), before, SEEK_SET);
       return error;
     }
@@ -41,7 +41,7 @@ std::string RecordFile::append(std::string_view line) {
     ++lines_lost_;
     if (std::exchange(losing_, true)) return {};
     return fmt::format(
-        "cannot write {}: {}; its lines are lost until there is room, training goes on", path_,
+        "cannot write {}: {}; its lines are lost until there is room, training continues", path_,
         std::strerror(error));
   }
   if (!std::exchange(losing_, false)) return {};

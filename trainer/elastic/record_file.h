@@ -1,8 +1,8 @@
-// RecordFile: a file of JSON lines that grows while a run goes on (--metrics, --events).
+// RecordFile: a file of JSON lines, appended to during a run (--metrics, --events).
 //
-// A line that cannot be written (disk full, file size limit, a pipe without a reader) costs the
-// file that line, never the training. The caller is told when lines begin to be lost and when they
-// are written again; the file never holds a part of a line.
+// A line that cannot be written (disk full, file size limit, a pipe without a reader) is lost;
+// training continues. append() reports when lines begin to be lost, and when they are written
+// again; the file never holds a part of a line.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ class RecordFile {
   ckpt::Status open(const std::string& path);
   bool is_open() const { return fd_.valid(); }
 
-  // Appends `line`, which ends with a newline; does nothing if no file is open. Returns the
-  // sentence to tell the user where the state has changed, else nothing.
+  // Appends `line`, which ends with a newline; does nothing if no file is open. Returns a sentence
+  // for the user if lines begin to be lost, or no longer are; else an empty string.
   [[nodiscard]] std::string append(std::string_view line);
 
   uint64_t lines_lost() const { return lines_lost_; }

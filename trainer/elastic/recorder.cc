@@ -37,18 +37,18 @@ void Recorder::on(const EventHeader& at, const TrainingEvent& training) {
   plt_ = training.relayout.plt;
   plt_rollback_ = training.relayout.plt_rollback;
   lost_ = training.relayout.lost;
-  stalls_.trains(at.epoch, training.goes_on);
+  stalls_.trains(at.epoch, training.survivors_continue);
   if (at.epoch > history_epoch_) begin_history(at, training);
   stragglers_.begin(at.epoch, training.group != 0 ? training.group : ranks_);
-  if (!training.goes_on) return;
+  if (!training.survivors_continue) return;
   report::MemberChange& change = add_change(at.step, training.relayout);
   if (training.joins) change.joined.push_back(at.rank);
   change.group = training.group;
   change.effective_replicas = training.effective_replicas;
 }
 
-// Experts that came back older than the rest make what follows another history. So does a return to
-// a step before that; steps until then are still the same.
+// Experts restored from older versions start another history. So does a return to an earlier step;
+// steps up to that one are still the same.
 void Recorder::begin_history(const EventHeader& at, const TrainingEvent& training) {
   const bool lost_tokens = training.restored.lost_tokens > 0;
   const auto undone = lossy_steps_.upper_bound(at.step);
@@ -94,7 +94,7 @@ void Recorder::on(const EventHeader& at, const StepEvent& step) {
   stragglers_.add(epoch, at, step);
   exchange_.add(epoch, at, step);
   stalls_.stepped(at.rank, epoch, at.step, step.stall_ms);
-  if (epoch < history_epoch_) return;  // of the history before, and read late
+  if (epoch < history_epoch_) return;  // read late, from the previous history
   const auto [known, fresh] = loss_bits_.emplace(at.step, step.loss_bits);
   if (!fresh && known->second != step.loss_bits) {
     mismatches_.push_back(

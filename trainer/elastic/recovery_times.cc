@@ -35,7 +35,7 @@ void RecoveryTimes::begin(uint64_t epoch) {
 
 void RecoveryTimes::connected(const EventHeader& at) {
   begin(at.epoch);
-  // A rank tells of both: it is connected when it goes about its state.
+  // A rank sends both events: it is connected when it starts to restore its state.
   if (at.epoch == epoch_) connected_ns_[at.rank] = at.time_ns;
 }
 
@@ -44,7 +44,7 @@ void RecoveryTimes::trains(const EventHeader& at, const TrainingEvent& training)
   if (at.epoch != epoch_) return;
   training_.insert(at.rank);
   ready_ns_ = std::max(ready_ns_, at.time_ns);
-  // It counts from where it was connected.
+  // Measured from the time when the rank was connected.
   const auto connected = connected_ns_.find(at.rank);
   if (connected == connected_ns_.end()) return;
   const auto plan_ns = static_cast<uint64_t>(std::max(training.relayout.plan_ms, 0.0) * 1e6);
@@ -64,7 +64,7 @@ report::Failure::Split RecoveryTimes::split_ms() const {
     from_ns = std::max(from_ns, bound_ns);
     return ms;
   };
-  // The state is there when it is there: a plan that took longer, by a rank's own clock, did not.
+  // A plan cannot end after the state is ready; a rank's own clock may say so.
   const uint64_t planned_ns = std::min(planned_ns_, ready_ns_);
   report::Failure::Split split;
   split.detect = until(noticed_ns_);

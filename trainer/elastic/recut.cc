@@ -97,7 +97,7 @@ ElementRange Recut::held() {
   return ranges.empty() ? ElementRange{} : ranges.front().elements;
 }
 
-// The store is of no use from then on, and frees its buffers.
+// The store is unusable afterwards, and frees its buffers.
 void Recut::take_from_store() {
   if (in_pool_) return;
   pool_ = model_.experts().release();
@@ -227,7 +227,7 @@ Status Recut::move(Comm& comm, const std::vector<bool>& stays, uint64_t step) {
       exchange_.run(comm, plan_.moves, items, fmt::format("step {}", step), kRecutBufferBytes));
   memory_.bytes = ranges + exchange_.buffer_bytes();
   CKPT_ASSERT(memory_.bytes <= memory_.bound);
-  // A device that had no memory for its range says so here: no rank may release what it holds.
+  // A failed allocation of a range is reported here: no rank may release its old range.
   CKPT_TRY(model_.device().synchronize());
   filled_ = true;
   return {};

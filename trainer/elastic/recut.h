@@ -1,15 +1,15 @@
 // Recut: the ranges of sharded experts that a rank holds while its group changes around it.
 //
-// Where ranks join or leave, another number of ranks owns the ranges: every element that changes
-// its owner moves once, between peers. In an epoch that goes on, every rank calls, in this order
+// If ranks join or leave, another number of ranks owns the ranges: every element that changes
+// its owner moves once, between peers. If survivors continue, every rank calls, in this order
 // and as collectives (recut_plan.h says why a death at any time does no harm):
 //
-//   is_whole  do the ranks that are there hold every element at one step? If not, a rank was lost
+//   is_whole  checks that the present ranks hold every element at one step. If not, a rank was lost
 //             with its range, and all ranks return to a view of ckptd; nothing below is called
 //   move      each rank fills its new range, and dense parameters that it lacks, checked on arrival
-//   commit    all have: the old ranges go. take() gives the new ones to the store of the group
+//   commit    all ranks have moved: frees the old ranges. take() gives the new ones to the store
 //
-// Ranges that are in no store stay here: those of a group that ranks are about to leave, and those
+// Keeps the ranges that are in no store: those of a group that ranks are about to leave, and those
 // that move. Memory (RecutMemory, asserted): a rank's old and new ranges, and the buffers of an
 // exchange, 64 MiB. The store's buffers for layers are freed first.
 //
@@ -37,8 +37,8 @@ struct RecutMemory {
 
 class Recut {
  public:
-  // `model` outlives it. `before_change` is called before anything is queued that writes to state,
-  // or to memory that is given up.
+  // `model` outlives it. `before_change` is called before work is queued that writes to state, or
+  // to memory that is about to be freed.
   explicit Recut(
       Model& model, std::function<void()> before_change = [] {})
       : model_(model), before_change_(std::move(before_change)) {}
@@ -46,16 +46,16 @@ class Recut {
   // Keeps the ranges of this rank's store, and frees all others.
   void reset();
 
-  // `mine`: this rank's status, whose state counts for nothing if it is behind the others. A re-cut
-  // that was interrupted is completed or undone, on all ranks alike.
+  // `mine`: this rank's status; its state is ignored if it is behind the others. An interrupted
+  // re-cut is completed or undone, on all ranks alike.
   Result<bool> is_whole(Comm& comm, const RankStatus& mine);
   // After is_whole(), once all ranks are at the same step: fills equal ranges of the ranks that
   // stay (empty: all do). `step`: the group's, for messages.
   Status move(Comm& comm, const std::vector<bool>& stays, uint64_t step);
   Status commit(Comm& comm);
-  // After commit(): what this rank holds now, in the order of a store.
+  // After commit(): the ranges that this rank holds, in the order of a store.
   std::vector<OwnedRange> take();
-  // After is_whole(): the lowest rank that has been through every step.
+  // After is_whole(): the lowest rank that has applied every step.
   uint32_t source() const;
   // By the last move(), between all ranks.
   uint64_t bytes_moved() const { return plan_.moves.bytes; }

@@ -18,8 +18,8 @@ namespace moetrain {
 
 // The part of every expert that a rank holds when an epoch begins.
 struct CutStatus {
-  ElementRange held;    // empty: nothing that counts
-  bool filled = false;  // it was lost from a re-cut in the barrier: it has `next` as well, complete
+  ElementRange held;    // empty: no valid range
+  bool filled = false;  // the group was lost in a re-cut's barrier: `next` is complete, too
   ElementRange next;
   bool operator==(const CutStatus&) const = default;
 };
@@ -34,7 +34,7 @@ struct CutAgreement {
   std::vector<ElementRange> held;  // by rank, after that
 };
 // The same on every rank. `statuses`, by rank: at the same step, ranks without valid state hold
-// nothing. Old ranges count first, so that a re-cut that nobody has completed is undone.
+// nothing. Old ranges count first, so that a re-cut that no rank has completed is undone.
 CutAgreement agree_on_cut(std::span<const CutStatus> statuses, uint64_t elements);
 
 // By rank: part n of the ranks that stay, in their order; empty for a rank that leaves. `stays`

@@ -12,8 +12,8 @@ namespace {
 
 enum Measure : uint8_t { kRows, kCpuNs, kMovedBytes, kMovedNs, kMeasures };
 
-// Until a move was measured: less than the loopback interface carries, so that the first is not
-// made for nothing.
+// Until a move was measured: less than the loopback interface carries, so that the first move is
+// not useless.
 constexpr double kAssumedNsPerByte = 10;  // 100 MB/s
 constexpr double kNsPerMs = 1e6;
 

@@ -11,10 +11,10 @@ namespace {
 
 constexpr int kStoppedExit = 128;  // plus the signal's number, as shells have it
 
-// Our own ckptd drains so long at the end: a little more than it allows itself.
+// Time for our own ckptd to drain at the end: slightly more than its own limit.
 constexpr uint64_t kDrainMs = 40'000;
-// The same once the run was asked to stop, or was ended because its disk makes no progress. What
-// was announced is durable, however ckptd ends.
+// The same after a stop signal, or if the run ended because its disk makes no progress. Snapshots
+// announced as durable stay so, however ckptd ends.
 constexpr uint64_t kDrainShortMs = 5'000;
 constexpr uint64_t kDrainAtOnceMs = 700;
 
@@ -65,7 +65,7 @@ int RunOutcome::failed_exit_code() const {
 
 int RunOutcome::stopped_exit_code(int otherwise) const {
   if (!stop_reason().empty()) return 1;
-  // Whatever else went wrong is on stderr: who sent the signal looks for this code.
+  // Other errors are on stderr: the sender of the signal expects this code.
   if (stop_signal_) return kStoppedExit + *stop_signal_;
   return otherwise == 0 ? kStoppedExit + SIGTERM : otherwise;
 }

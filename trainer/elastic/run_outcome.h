@@ -19,7 +19,7 @@ class RunOutcome {
   uint64_t stopped_ns() const { return stopped_ns_; }
   // The limit of --unsaved-max was reached, with --on-unsaved stop.
   void limit_reached(std::string why) { limit_reached_ = std::move(why); }
-  // The ranks were told to save and stop: ranks that start later are told, too.
+  // True once the ranks were asked to save and stop; ranks that start later are asked, too.
   bool is_stopping() const { return stop_signal_.has_value() || !limit_reached_.empty(); }
 
   // A rank has seen the last checkpoint durable. `reason`: why the ranks stopped by themselves.
@@ -60,7 +60,7 @@ class RunOutcome {
   bool last_save_failed_ = false;
   std::optional<ckpt::Error> failure_;
   bool failed_stopping_ = false;  // the failure came after a stop signal, which ended the run
-  bool unsaved_stop_ = false;     // the failure is that it was asked for
+  bool unsaved_stop_ = false;     // the failure is a requested immediate end
 };
 
 }  // namespace moetrain

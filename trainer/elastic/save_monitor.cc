@@ -12,15 +12,15 @@ void SaveMonitor::on(const EventHeader& at, const TrainingEvent& training) {
   epoch_of_rank_[at.rank] = at.epoch;
   if (at.epoch <= epoch_) return;  // another rank of the same group
   epoch_ = at.epoch;
-  // Survivors go on with what they have; whoever resumes goes back to what is saved.
-  if (training.goes_on) {
+  // Survivors continue with their state; a resume returns to the saved state.
+  if (training.survivors_continue) {
     unsaved_.membership_changed();
     return unsaved_.stepped(at.step);
   }
   begun_epoch_ = at.epoch;
-  pending_.goes_back();
-  troubles_.goes_back();
-  stalls_.goes_back();
+  pending_.rewound();
+  troubles_.rewound();
+  stalls_.rewound();
   unsaved_.begins(at.step, at.time_ns);
 }
 
@@ -30,7 +30,7 @@ void SaveMonitor::on(const EventHeader& at, const StepEvent& step) {
   stalls_.stepped(at, step);
 }
 
-// The last checkpoint begins anew with the next group.
+// The last checkpoint restarts with the next group.
 void SaveMonitor::group_left(const EventHeader& at) {
   if (!is_past(at.epoch)) unsaved_.membership_changed();
 }
@@ -41,14 +41,14 @@ void SaveMonitor::on(const EventHeader& at, const TakingEvent& /*taking*/) {
 
 void SaveMonitor::on(const EventHeader& at, const SnapshotEvent& snapshot) {
   const uint64_t epoch = snapshot.taken_in != 0 ? snapshot.taken_in : epoch_of_rank_[at.rank];
-  if (epoch < begun_epoch_) return;  // of steps that are done again
+  if (epoch < begun_epoch_) return;  // of redone steps
   pending_.settled(at.step);
   if (snapshot.durable) {
     stalls_.durable(at, snapshot);
     troubles_.durable(at.step);
     return unsaved_.durable(at.step, at.time_ns);
   }
-  // A ckptd that does not answer is told once, by UnsavedWatch, not for each checkpoint.
+  // UnsavedWatch reports a ckptd that does not answer once, not for each checkpoint.
   if (snapshot.no_answer) {
     troubles_.unanswered(at.step);
     return unsaved_.unanswered(at.step, at.time_ns);

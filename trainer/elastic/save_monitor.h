@@ -1,4 +1,4 @@
-// SaveMonitor: what the supervisor tells people about checkpoints while a run goes on.
+// SaveMonitor: the supervisor's messages to users about checkpoints, during a run.
 //
 // Pure: events of the ranks and the state of ckptd go in; lines, a verdict and the report's periods
 // without a checkpoint come out. Each concern is a class of its own: what is unsaved, which
@@ -22,14 +22,14 @@ class SaveMonitor {
   explicit SaveMonitor(UnsavedOptions options) : unsaved_(std::move(options)) {}
 
   void add(const RankEvent& event);
-  // To be asked several times a second.
+  // Call this several times a second.
   UnsavedWatch::Finding poll(const UnsavedWatch::Daemon& daemon, uint64_t now_ns);
 
   const UnsavedWatch& unsaved() const { return unsaved_; }
   // Snapshots that ckptd may still make durable, by their steps; empty: there are none.
   std::string pending_text() const { return pending_.text(unsaved_.saved_step()); }
-  // The reason of a rank that gave up, with the cause that another rank has named. A cause that a
-  // line has told in full is brief here.
+  // A rank's fatal reason, with the cause that another rank has named. A cause that an earlier line
+  // has explained is brief here.
   std::string with_cause(const std::string& reason) const;
 
  private:
@@ -53,7 +53,7 @@ class SaveMonitor {
   SnapshotTroubles troubles_;
   StallWatch stalls_;
   uint64_t epoch_ = 0;        // the newest that trains
-  uint64_t begun_epoch_ = 0;  // the newest that went back to what is saved
+  uint64_t begun_epoch_ = 0;  // the newest that restored a checkpoint
   std::map<uint32_t, uint64_t> epoch_of_rank_;
 };
 

@@ -24,7 +24,7 @@ constexpr const char* kActivityNames[] = {
 static_assert(std::size(kActivityNames) == kActivities);
 constexpr const char* kLaneNames[] = {"compute", "communication"};
 
-// A span that names no activity or lane is another program's.
+// A span with an unknown activity or lane comes from another version.
 bool is_known(const std::array<int64_t, 5>& span) {
   const auto [activity, lane, layer, begin_ns, end_ns] = span;
   return activity >= 0 && activity < int64_t{kActivities} && (lane == 0 || lane == 1);

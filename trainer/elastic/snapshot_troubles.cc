@@ -120,7 +120,7 @@ void SnapshotTroubles::unanswered(uint64_t step) {
 }
 
 // The reported cause stays: it holds until a checkpoint succeeds.
-void SnapshotTroubles::goes_back() {
+void SnapshotTroubles::rewound() {
   failed_.clear();
   without_cause_.clear();
   unanswered_.clear();

@@ -41,14 +41,14 @@ class SnapshotTroubles {
   // A rank's part of the snapshot of this step failed because ckptd did not answer it.
   void unanswered(uint64_t step);
   // Training rewinds to an earlier step, and takes the failed snapshots again.
-  void goes_back();
+  void rewound();
   // The snapshot of this step is durable.
   void durable(uint64_t step);
   // Lines due for printing now.
   std::vector<std::string> lines(uint64_t now_ns);
   // Cause of the newest failure; empty while checkpoints succeed.
   const std::string& cause() const { return cause_; }
-  // `cause` for another line: brief if a line has told it in full, with the step of that line.
+  // `cause` for another line: brief if a line has explained it, with the step of that line.
   std::string repeated_cause(const std::string& cause) const;
 
  private:
@@ -60,7 +60,7 @@ class SnapshotTroubles {
   std::set<uint64_t> unanswered_;               // steps, newer than the last durable one
   std::string cause_;
   std::string key_;             // identity of the cause: constant over steps and ranks
-  uint64_t reported_step_ = 0;  // of the line that told the cause in full
+  uint64_t reported_step_ = 0;  // of the line that explained the cause
   Reminder reminder_;
 };
 

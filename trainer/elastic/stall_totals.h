@@ -1,8 +1,8 @@
 // StallTotals: the stall of each snapshot of a run, from the events of all ranks. Pure.
 //
 // Ranks wait for each other, so a snapshot stalls training as long as its slowest rank. A rank
-// tells its stall twice, by the same clock: with the step after the snapshot, and with the end of
-// the snapshot. The step also has what was dropped or only planned; the last snapshot has no step
+// reports its stall twice, by the same clock: with the step after the snapshot, and with the end of
+// the snapshot. The step includes dropped and only planned snapshots; the last snapshot has no step
 // after it. So the longer of the two counts.
 #pragma once
 
@@ -17,9 +17,9 @@ namespace moetrain {
 
 class StallTotals {
  public:
-  // A rank trains in this epoch. `goes_on`: it keeps its state, so no step comes again.
-  void trains(uint64_t epoch, bool goes_on) {
-    if (!goes_on) histories_.insert(epoch);
+  // A rank trains in this epoch. `survivors_continue`: it keeps its state, so no step is redone.
+  void trains(uint64_t epoch, bool survivors_continue) {
+    if (!survivors_continue) histories_.insert(epoch);
   }
   // A rank has completed the step.
   void stepped(uint32_t rank, uint64_t epoch, uint64_t step, double stall_ms) {
@@ -53,7 +53,7 @@ class StallTotals {
   };
   using Ranks = std::map<uint32_t, RankStall>;
 
-  // Epochs in which training goes on have the steps of the epoch that it began in.
+  // Epochs in which survivors continue share the steps of the epoch that began the history.
   uint64_t history_of(uint64_t epoch) const {
     const auto after = histories_.upper_bound(epoch);
     return after == histories_.begin() ? 0 : *std::prev(after);

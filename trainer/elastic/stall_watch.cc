@@ -12,9 +12,9 @@ namespace moetrain {
 
 namespace {
 
-// Checkpoints that can be on their way to the disk.
+// Limit of checkpoints in flight to the disk.
 constexpr size_t kOnTheWayMax = 3;
-// Checkpoints on their way, and the newest durable one.
+// Checkpoints in flight, and the newest durable one.
 constexpr size_t kCheckpointsKept = kOnTheWayMax + 1;
 
 }  // namespace
@@ -59,7 +59,7 @@ void StallWatch::stalling(const EventHeader& at, const StallingEvent& stalling) 
 
 void StallWatch::stepped(const EventHeader& at, const StepEvent& step) {
   const double waited_ms = step.room_ms + step.slabs_ms;
-  // The wait is over, whatever this rank counts of it.
+  // The wait is over, even if this rank did not stall.
   if (stall_ && stall_->lasts && at.step >= stall_->step) {
     stall_->lasts = false;
     stall_->seen_ns = at.time_ns;
@@ -69,7 +69,7 @@ void StallWatch::stepped(const EventHeader& at, const StepEvent& step) {
   waited(at_step(at.step, at.time_ns), step.stall_ms, waited_ms, step.snapshots_open);
 }
 
-void StallWatch::goes_back() {
+void StallWatch::rewound() {
   written_.clear();
   stall_.reset();
 }
@@ -112,7 +112,7 @@ std::string StallWatch::disk_cause(const Stall& stall) const {
     speed = fmt::format(" (the last one took {} for {}, {}/s)", report::human_ms(last->durable_ms),
                         ckpt::base::format_size(last->bytes),
                         ckpt::base::format_size(static_cast<uint64_t>(per_second)));
-    // At that rate all that may have been on the way before would have been written meanwhile.
+    // At that rate, all earlier checkpoints in flight would have been written meanwhile.
     if (last->durable_ms * kOnTheWayMax < stall.waited_ms) {
       return fmt::format(
           "until earlier checkpoints {} written, longer than the rate of the last one explains{}: "
@@ -135,7 +135,7 @@ std::string StallWatch::cause(const Stall& stall) const {
         "that. ckptd --session-arena and --warm-pool keep memory ready for new sessions",
         stall.lasts ? "is" : "was");
   }
-  // ckptd does not tell these two apart to its client.
+  // ckptd does not report which of the two it is.
   return fmt::format(
       "as no slab of the arena {} ready for its checkpoint: ckptd prepares memory in the first "
       "seconds of a session, or the arena is too small; if this comes again, give ckptd a larger "
@@ -152,7 +152,7 @@ std::string StallWatch::text(const Stall& stall, uint64_t now_ns) const {
   }
   std::string line =
       stall.reported
-          ? fmt::format("step {}: training goes on after {}", stall.step, time)
+          ? fmt::format("step {}: training continues after {}", stall.step, time)
           : fmt::format("step {}: training stood still for {}, {}", stall.step, time, cause(stall));
   if (stalls_ > 1) {
     line +=

@@ -1,10 +1,11 @@
-// StallWatch: tells that training stands still for a checkpoint, why, and what helps.
+// StallWatch: reports that a checkpoint blocks training, the cause and the remedy.
 //
-// Pure. A stall is told if its waits are long: for earlier checkpoints to be written, for a free
-// slab, for ckptd. The copy into the arena is work, and alone is not told. The time that is told is
-// the whole stall, as the report has it. Ranks wait for each other, so that a step stalls once, as
-// long as its slowest rank. A long stall is told while it lasts, and when it is over; a short one
-// when it is over. A cause is told when it first stalls training, then at growing intervals.
+// Pure. A stall is reported if its waits are long: for earlier checkpoints to be written, for a
+// free slab, for ckptd. The copy into the arena is work, and alone is not reported. The reported
+// time is the whole stall, as in the report. Ranks wait for each other, so a step stalls once, as
+// long as its slowest rank. A long stall is reported while it lasts, and when it is over; a short
+// one when it is over. A cause is reported when it first stalls training, then at growing
+// intervals.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +21,7 @@ namespace moetrain {
 class StallWatch {
  public:
   static constexpr double kReportMs = 500;
-  // All ranks tell of a step within this time.
+  // All ranks report a step within this time.
   static constexpr uint64_t kGatherNs = 250'000'000;
 
   // A rank's share of a checkpoint is durable.
@@ -29,13 +30,13 @@ class StallWatch {
   void stalling(const EventHeader& at, const StallingEvent& stalling);
   // A rank has completed a step.
   void stepped(const EventHeader& at, const StepEvent& step);
-  // Training goes back to an earlier step: steps and checkpoints come again.
-  void goes_back();
-  // The line to tell, if there is one. To be asked several times a second.
+  // Training rewinds to an earlier step: later steps and checkpoints are redone.
+  void rewound();
+  // A line for the user; nullopt: none is due. Call this several times a second.
   std::optional<std::string> line(uint64_t now_ns);
 
  private:
-  // A checkpoint, as far as ranks have told of it.
+  // A checkpoint, as far as ranks have reported it.
   struct Written {
     uint64_t bytes = 0;
     double durable_ms = 0;  // of the slowest rank
@@ -57,7 +58,7 @@ class StallWatch {
   // A rank stalls for `ms` so far, of which it waited for `waited_ms`.
   void waited(Stall& stall, double ms, double waited_ms, uint32_t snapshots_open);
   bool due(const Stall& stall, uint64_t now_ns);
-  // The newest checkpoint that all ranks have told of, if its rate is known.
+  // The newest checkpoint that all ranks have reported, if its rate is known.
   const Written* last_written() const;
   std::string cause(const Stall& stall) const;
   std::string disk_cause(const Stall& stall) const;

@@ -1,11 +1,11 @@
-// The signals that ask a program to stop, as something to poll for, once per process: SIGINT,
+// The signals that ask a program to stop, as a descriptor for poll(), once per process: SIGINT,
 // SIGTERM, SIGHUP (a terminal that closes), SIGUSR1 and SIGUSR2 (Slurm's --signal and others).
 //
 // A signal that the program inherited as ignored stays ignored: under nohup SIGHUP stops nothing.
 //
-// A handler that writes into a pipe, not a signalfd: libraries (OpenBLAS) start threads before main
-// begins. Those block no signal, and one that is blocked in our thread would end the process in
-// one of theirs.
+// Uses a handler that writes into a pipe, not a signalfd: libraries (OpenBLAS) start threads before
+// main begins. These threads do not block the signals, so a signal that is blocked in our thread
+// would be delivered to one of them, and end the process.
 #pragma once
 
 #include <signal.h>
@@ -20,14 +20,14 @@ namespace moetrain {
 
 inline constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
 
-// From here on the signals wait to be taken; nothing that was begun in between is left lying about.
-// May be called again.
+// From now on the signals are queued for take_stop_signal(), so that cleanup always runs. May be
+// called again.
 void hold_stop_signals();
 
-// Readable when one has come. hold_stop_signals() was called.
+// Readable when a signal has arrived. Precondition: hold_stop_signals() was called.
 int stop_signals_fd();
 
-// The oldest that came, if one did.
+// Takes the oldest signal that has arrived; nullopt: none.
 std::optional<int> take_stop_signal();
 
 // Calls `handler` for this signal, unless it was inherited as ignored.
@@ -36,8 +36,8 @@ void handle_unless_ignored(int number, void (*handler)(int));
 // "SIGTERM".
 std::string signal_name(int number);
 
-// While it lives, a stop signal ends the program at once, with 128 + its number, after `clean_up`:
-// for stretches in which nobody looks at stop_signals_fd(). `clean_up` runs on another thread.
+// Scope: a stop signal ends the program at once, with 128 + its number, after `clean_up`. For code
+// that does not poll stop_signals_fd(). `clean_up` runs on another thread.
 class ExitOnStopSignal {
  public:
   explicit ExitOnStopSignal(std::function<void()> clean_up);
@@ -46,8 +46,8 @@ class ExitOnStopSignal {
   std::jthread thread_;
 };
 
-// Realtime signals from the supervisor to its ranks. Nobody else sends them, and they are never
-// inherited as ignored.
+// Realtime signals from the supervisor to its ranks. No other program sends them, and they are
+// never inherited as ignored.
 int stop_rank_signal();   // all save and stop
 int leave_rank_signal();  // this rank hands its state over and leaves
 

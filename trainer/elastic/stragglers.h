@@ -1,13 +1,13 @@
-// Stragglers: which rank the others waited for, step by step. Pure: events in, totals out. Nothing
-// is decided by it.
+// Stragglers: the rank that the others waited for, step by step. Pure: events in, totals out. For
+// the report only: no decision depends on it.
 //
-// Of each step a rank tells how long it took and how long it was in collectives. There it waits for
-// whoever comes last; outside it has its own work to do (or no CPU to do it with). So the rank with
-// the most time of its own in a step is the one that the others waited for.
+// For each step a rank reports the time that the step took, and its part in collectives. In
+// collectives the rank waits for the slowest rank; outside it does its own work (or gets no CPU).
+// So the rank with the most time of its own in a step is the one that the others waited for.
 //
-// Both times are of the rank's own thread. Packing and adding up in jobs of its communication
-// thread (sharded experts) is no time of its own: beside it that costs the step nothing, and a wait
-// for such a job counts as time in collectives.
+// Both times are of the rank's own thread. Jobs of its communication thread (packing and sums of
+// sharded experts) are no time of its own: they run beside the step, and a wait for such a job
+// counts as time in collectives.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ namespace moetrain {
 
 class Stragglers {
  public:
-  // A rank trains in an epoch of so many.
+  // A rank trains in an epoch of `group` ranks.
   void begin(uint64_t epoch, uint32_t group);
   // A rank completed a step in this epoch. The step counts when all ranks of the epoch completed
   // it, not if a loss cut it off.

@@ -23,12 +23,12 @@ using ckpt::make_error;
 namespace {
 
 constexpr int kTickMs = 200;
-// Without an answer for so long ckptd will not drain either.
+// A ckptd that has not answered for this long will not drain either.
 constexpr uint64_t kHangsAtEndMs = 5'000;
 constexpr uint64_t kHangsAtStopMs = 1'000;
 
-// Arenas of all ranks, and as much again: a rank that died leaves its arena behind until what it
-// had handed over is written, while its successor already has one.
+// Arenas of all ranks, twice: a dead rank's arena stays until its handed-over snapshots are
+// written, while its successor already has one.
 uint64_t arena_bytes_for(const RunOptions& options) {
   const RankOptions& rank = options.rank;
   uint64_t ranks = rank.ranks;
@@ -38,7 +38,7 @@ uint64_t arena_bytes_for(const RunOptions& options) {
   const uint64_t sharers = rank.moves_experts() ? 1 : rank.ranks;
   uint64_t share = total_bytes(units) / sharers + units[kTrainerUnit].bytes;
   share += share / 4;
-  // A placement that cannot be is refused elsewhere.
+  // An impossible placement is refused elsewhere.
   const Result<ComputePlacement> placement = first_placement(rank);
   if (placement.ok()) {
     const Ownership ownership = make_ownership(rank.expert_state, *placement);
@@ -48,14 +48,14 @@ uint64_t arena_bytes_for(const RunOptions& options) {
   return 2 * ranks * arena_size(share, memory_level).arena_bytes;
 }
 
-// Never 0, which tells ckptd nothing.
+// Never 0, which means "no job".
 uint64_t random_job() {
   std::random_device device;
   return (static_cast<uint64_t>(device()) << 32) | device() | 1;
 }
 
-// The model of a run that is resumed is not known before ckptd has been asked for it; most need no
-// more than this.
+// The model of a resumed run is unknown until ckptd has returned it; most runs need no more than
+// this.
 constexpr uint64_t kQueryArenaBytes = 256u << 20;
 // A start takes this long when a journal is replayed; then it is worth a line.
 constexpr uint64_t kReportWaitAfterNs = 2'000'000'000;
@@ -65,7 +65,7 @@ constexpr uint64_t kReportWaitAfterNs = 2'000'000'000;
 Supervisor::Supervisor(RunOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 
 Supervisor::~Supervisor() {
-  // Only a run that did not come to its end has left anything to stop.
+  // Only a run that did not end normally still has processes.
   impl_->kill_ranks();
   impl_->stop_daemon();
 }
@@ -92,7 +92,7 @@ Status Supervisor::Impl::start_daemon(uint64_t arena_bytes) {
                              .log_file = options.log_file,
                              .arena_bytes = arena_bytes};
   if (!options.io.empty()) own.more_arguments = {"--io", options.io};
-  // A store that goes with the run is not worth the writes that tell what its disk does best.
+  // A temporary store is not worth the writes that measure the best I/O shape.
   if (!options.keeps_data) {
     own.more_arguments.insert(own.more_arguments.end(), {"--io-shape", "32x4MiB"});
   }
@@ -149,7 +149,7 @@ int Supervisor::Impl::run() {
   saves.emplace(std::move(unsaved));
   const Status opened = open_files();
   if (!opened.ok()) fail_run(opened.error());
-  take_signal();  // one that came while the run was being looked up
+  take_signal();  // a signal that arrived during the look-up of the run
   if (outcome.stop_signal()) stop_at_once("stopped before the first step");
   slots.resize(options.rank.ranks);
   for (uint32_t rank = 0; rank < slots.size() && !outcome.failure(); ++rank) {
@@ -178,7 +178,7 @@ bool Supervisor::Impl::ranks_running() const {
                      [](const Slot& slot) { return slot.process.has_value(); });
 }
 
-// One turn of the loop: wait, then events before ends, so that last words are heard.
+// One turn of the loop: wait, then events before exits, so that last events are read.
 void Supervisor::Impl::watch_once() {
   std::vector<pollfd> watched = {{stop_signals_fd(), POLLIN, 0}};
   if (daemon) {
@@ -200,12 +200,12 @@ void Supervisor::Impl::watch_once() {
   }
   kill_hanging_ranks();
   watch_saves();
-  // A rank that waits for the others of an epoch that is not needed any more.
+  // This ends ranks that wait for others in an epoch that is no longer needed.
   if (outcome.complete() && others_done()) kill_ranks();
 }
 
-// Whoever has not saved has no process, waits for an epoch that nobody else will join, or hangs in
-// one that the others have left.
+// True if every rank that has not saved has no process, waits for an epoch that no other rank will
+// join, or hangs in an epoch that the others have left.
 bool Supervisor::Impl::others_done() const {
   return std::all_of(slots.begin(), slots.end(), [this](const Slot& slot) {
     return slot.saved || !slot.process || !slot.in_epoch || slot.epoch < continued_epoch;
@@ -224,7 +224,7 @@ void Supervisor::Impl::daemon_ended() {
   say(fmt::format("ckptd is lost at step {}; starting it again", recorder->step()));
 }
 
-// Whoever waits for it asks its successor again.
+// Ranks that wait for it ask its successor again.
 void Supervisor::Impl::kill_hanging_daemon() {
   if (!daemon->ready()) return probe->forgive();  // it may have a long journal to read
   if (probe->hangs_ms() < options.daemon_timeout_ms) return;
@@ -240,7 +240,7 @@ void Supervisor::Impl::take_signal() {
   if (outcome.stop_signal()) return stop_at_once("stopped at once by a second signal");
   outcome.asked_to_stop(*taken, monotonic_ns());
   if (!ranks_running()) return;
-  if (!epoch_seen) return stop_at_once("stopped before the first step");  // nobody has state yet
+  if (!epoch_seen) return stop_at_once("stopped before the first step");  // no rank has state yet
   say("stopping: the ranks save the step they are at (once more to stop at once)");
   stop_ranks();
 }
@@ -272,7 +272,7 @@ int Supervisor::Impl::finish() {
   }
   const uint64_t hangs_ms = outcome.stop_signal() ? kHangsAtStopMs : kHangsAtEndMs;
   const bool hangs = probe && probe->silent_ms() >= hangs_ms;
-  probe.reset();  // a daemon that drains waits for those who are connected
+  probe.reset();  // a draining daemon waits for its connected clients
   if (daemon && hangs) daemon->kill();
   stop_daemon();
   report::Report result = recorder->report();
@@ -317,10 +317,10 @@ void Supervisor::Impl::say_summary(report::Report result, report::Printed unsave
   say(report::failure_table_text(result));
 }
 
-// By a signal to the run, or to a rank, with none left to go on.
+// True if the run stopped before its last step: by a signal to it, or to its last rank.
 bool Supervisor::Impl::stopped_short() const { return recorder->step() < options.rank.steps; }
 
-// Whoever asks for a kill wants to see what follows it: a run without it shows something else.
+// A requested kill that did not happen is an error: the run does not show its effects.
 bool Supervisor::Impl::say_unfired_faults() {
   std::vector<std::string> flags;
   flags.reserve(options.kills.size() + options.leaves.size() + options.phase_kills.size() +
@@ -348,7 +348,7 @@ const char* Supervisor::Impl::saved_state_text() const {
   const bool saved = resumed || !recorder->durable_steps().empty();
   return !saved                ? "nothing was saved"
          : !options.keeps_data ? "what was saved goes with the temporary folder"
-                               : "--resume latest goes on from what was saved last";
+                               : "--resume latest continues from the last checkpoint";
 }
 
 void Supervisor::Impl::say_stop_summary() {

@@ -1,15 +1,16 @@
 // Supervisor: `moetrain run`. Starts the ranks of this machine (and a ckptd, unless one is given),
-// starts anew what dies, and writes the report.
+// restarts dead processes, and writes the report.
 //
 // One thread, one poll loop over the ranks' event pipes, the pidfds of all children and the stop
 // signals.
-// A rank that dies is started again by itself; the survivors keep running and meet it in the next
-// epoch. In an elastic run it is not, once the first epoch trains: the survivors go on; only when
-// none with state is left all start again.
-// A rank that gives up with a FatalEvent ends the run: the same would happen again. One that was
-// to join, and never has, does not. A stop signal (stop_signals.h): the ranks save the step they
-// are at, and the run ends with 128 + the signal's number; a second one ends it at once, and so
-// does the first one where ckptd does not answer.
+// A rank that dies is restarted alone; the survivors keep running and meet it in the next epoch. In
+// an elastic run dead ranks are not restarted once the first epoch trains: the survivors continue.
+// If no rank with state is left, all ranks restart.
+//
+// A FatalEvent of a rank ends the run, because a restart would fail the same way. Exception: a
+// joining rank that has never trained. After a stop signal (stop_signals.h) the ranks save their
+// current step, and the run ends with 128 + the signal's number. A second signal ends the run at
+// once, and so does the first one if ckptd does not answer.
 #pragma once
 
 #include <memory>
@@ -39,10 +40,10 @@ struct RankJoin {
 };
 
 struct RunOptions {
-  RankOptions rank;  // what every rank is told; `rank.rank` and `rank.kill_at` are filled in here
-  std::string on_loss_reason;  // for people: who chose rank.elastic
+  RankOptions rank;            // of every rank; `rank.rank` and `rank.kill_at` are filled in here
+  std::string on_loss_reason;  // for users: the origin of rank.elastic
   std::vector<RankAt> kills;
-  std::vector<RankAt> leaves;  // elastic: who asks itself to leave, and after which step
+  std::vector<RankAt> leaves;  // elastic: ranks that leave after a step
   std::vector<PhaseKill> phase_kills;
   std::vector<RankJoin> joins;
   std::vector<uint64_t> daemon_kills;  // steps after which our own ckptd is killed
@@ -69,15 +70,15 @@ class Supervisor {
   explicit Supervisor(RunOptions options);
   ~Supervisor();  // kills what still runs
 
-  // Starts our own ckptd, if the options want one, and waits until it is ready. The error is what
-  // it said last, or kAborted if a signal came first (stop_signal() then tells which).
+  // Starts our own ckptd, if the options want one, and waits until it is ready. Errors: its last
+  // log lines, or kAborted if a signal arrived first (see stop_signal()).
   Status start_daemon();
   std::optional<int> stop_signal() const;
-  // For a run that resumes, when ckptd has told of the commit: takes over `rank`'s configuration,
-  // placement and commit (lineage and step). Starts our own ckptd again if it needs a larger arena.
+  // For a run that resumes, once ckptd has returned the commit: takes over `rank`'s configuration,
+  // placement and commit (lineage and step). Restarts our own ckptd if it needs a larger arena.
   Status settle(const RankOptions& rank);
-  // Runs to the end; returns the exit code of the program: 128 + n if signal n stopped it, or all
-  // of its ranks, short of the last step.
+  // Runs to the end. Returns the exit code of the program: 128 + n if signal n, to the supervisor
+  // or to all ranks, stopped the run before its last step.
   int run();
 
  private:

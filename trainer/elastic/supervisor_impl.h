@@ -27,14 +27,14 @@ struct Supervisor::Impl {
     std::optional<Process> process;
     ckpt::base::UniqueFd events;
     EventReader reader;
-    uint32_t gpu = 0;        // which it computes on, where there are several
-    bool saved = false;      // the last checkpoint is durable: its end is a good one
+    uint32_t gpu = 0;        // number of its GPU, if there are several
+    bool saved = false;      // the last checkpoint is durable: a clean exit
     bool joined = false;     // it asked for an epoch: it handles stop_rank_signal() from now on
     bool in_epoch = false;   // of a group that has opened and that it has not lost
-    uint64_t epoch = 0;      // the newest one it has come into
+    uint64_t epoch = 0;      // the newest that it joined
     bool trained = false;    // it had all its state in that epoch, or in one before
-    bool drained = false;    // it left, as it was asked to
-    bool abandoned = false;  // it never had state, and the others do without it
+    bool drained = false;    // it left on request
+    bool abandoned = false;  // it never had state, and is not restarted
   };
 
   explicit Impl(RunOptions run_options);
@@ -105,7 +105,7 @@ struct Supervisor::Impl {
   const char* saved_state_text() const;
   bool say_unfired_faults();
   int finish();
-  // Appends to one of the two files below; says once that lines are being lost.
+  // Appends to one of the two files below; prints a line when lines begin to be lost.
   void record(RecordFile& file, const std::string& line);
   void say(const std::string& line);
 
@@ -120,13 +120,13 @@ struct Supervisor::Impl {
   RecordFile metrics;
   RecordFile events;
   ScheduleTrace schedule_trace;
-  std::deque<Slot> slots;     // joiners come behind while others are at hand
+  std::deque<Slot> slots;     // a deque: slots of joiners are added while references are in use
   bool epoch_opened = false;  // a rank has joined one: there is a resume point, or none is needed
-  bool epoch_seen = false;    // ranks that start from now on continue, whatever the run began with
+  bool epoch_seen = false;    // ranks that start from now on continue
   uint64_t continued_epoch = 0;
-  uint64_t resumed_epoch = 0;  // the newest that was said to have resumed
+  uint64_t resumed_epoch = 0;  // the newest reported as resumed
   uint32_t restarts_in_a_row = 0;
-  uint64_t failures_known = 0;  // what ranks told: those that are started anew have forgotten
+  uint64_t failures_known = 0;  // from ranks; restarted ones do not know it
   double training_ms_known = 0;
   RunOutcome outcome;
 };

@@ -19,9 +19,9 @@ using ckpt::make_error;
 
 namespace {
 
-// For a new rank to reach a ckptd that may be restarting, too.
+// Timeout for a new rank to reach ckptd, which may be restarting, too.
 constexpr uint32_t kReopenTimeoutMs = 120'000;
-// One late heartbeat is no silence yet.
+// Heartbeats per timeout: one late heartbeat is no silence.
 constexpr uint32_t kBeatsInTimeout = 5;
 
 // Erases the earliest request for this rank that is due at its step.
@@ -50,14 +50,14 @@ std::string continued_text(const EventHeader& at, const TrainingEvent& training,
                        training.view_lineage, at.epoch);
   }
   if (!options.experts_sharded()) {
-    return fmt::format("going on after step {} with {} (epoch {}, {})", at.step, ranks, at.epoch,
+    return fmt::format("continuing after step {} with {} (epoch {}, {})", at.step, ranks, at.epoch,
                        holders_text(training.effective_replicas, !options.nodes.empty()));
   }
   if (at.step == 0) {
     return fmt::format("all {} begin again with step 1: no step is saved (epoch {})", ranks,
                        at.epoch);
   }
-  return fmt::format("going on after step {} with {} (epoch {})", at.step, ranks, at.epoch);
+  return fmt::format("continuing after step {} with {} (epoch {})", at.step, ranks, at.epoch);
 }
 
 }  // namespace
@@ -165,7 +165,7 @@ void Supervisor::Impl::on(const EventHeader& at, const TrainingEvent& training) 
   training_ms_known = std::max(training_ms_known, training.training_ms);
   epoch_seen = true;
   const uint32_t group = training.group;
-  if (training.goes_on && at.epoch > continued_epoch) {
+  if (training.survivors_continue && at.epoch > continued_epoch) {
     continued_epoch = at.epoch;
     const uint32_t sequences = options.rank.config.batch;
     say(continued_text(at, training, options.rank) +
@@ -174,7 +174,7 @@ void Supervisor::Impl::on(const EventHeader& at, const TrainingEvent& training) 
                                           group - sequences, sequences)));
   }
   // Survivors may have another rank 0.
-  if (training.resumed && !training.goes_on && at.epoch > resumed_epoch) {
+  if (training.resumed && !training.survivors_continue && at.epoch > resumed_epoch) {
     resumed_epoch = at.epoch;
     say(fmt::format("resumed at step {} ({}, epoch {}, lineage {})", at.step,
                     ckpt::base::counted(group, "rank"), at.epoch, training.lineage));
@@ -244,7 +244,7 @@ void Supervisor::Impl::on(const EventHeader& at, const FatalEvent& fatal) {
     return fail_run({static_cast<ErrorCode>(fatal.code), fatal.reason});
   }
   slot.abandoned = true;
-  say(fmt::format("rank {} could not join, the others go on without it: {}", at.rank,
+  say(fmt::format("rank {} could not join, the others continue without it: {}", at.rank,
                   fatal.reason));
 }
 
@@ -264,7 +264,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   const uint64_t at_step = recorder->rank_died(rank, monotonic_ns());
   const std::string lost =
       fmt::format("rank {} is lost at step {} ({})", rank, at_step, end.text());
-  if (any_rank_has_state()) return say(lost + "; the others go on");
+  if (any_rank_has_state()) return say(lost + "; the others continue");
   // A first epoch needs all its ranks: until it trains, a lost rank is restarted.
   if (options.rank.elastic && epoch_seen) return restart_ranks(lost);
   if (++restarts_in_a_row > options.restarts_max) {
@@ -277,7 +277,7 @@ void Supervisor::Impl::rank_ended(uint32_t rank, const ProcessEnd& end) {
   if (!started.ok()) fail_run(started.error());
 }
 
-// True if a rank of an elastic run can go on. A rank left behind cannot: its state is old.
+// True if a rank of an elastic run can continue. A rank left behind cannot: its state is old.
 bool Supervisor::Impl::any_rank_has_state() const {
   return options.rank.elastic && std::any_of(slots.begin(), slots.end(), [this](const Slot& slot) {
            return slot.process && slot.trained && slot.epoch >= continued_epoch;

@@ -1,5 +1,5 @@
-// The supervisor's part that knows whether the run is saved: what it tells people about it, and
-// when it stops waiting for ckptd.
+// The supervisor's part for checkpoints: its messages to users about saved and unsaved steps, and
+// the time limits of waits for ckptd.
 #include <poll.h>
 
 #include <iterator>
@@ -40,7 +40,7 @@ void Supervisor::Impl::watch_saves() {
                            saves->unsaved().cannot_save(state, outcome.stopped_ns());
   if (!ends && !cannot_save) return;
   outcome.last_save_failed();
-  // Another rank has the last checkpoint: who still waits for news of it has nothing to save.
+  // Another rank has the last checkpoint: ranks that still wait for news have nothing to save.
   if (outcome.complete()) return kill_ranks();
   if (outcome.stop_signal()) {
     return stop_at_once(fmt::format("stopped by {}, without a last checkpoint: {}",
@@ -89,7 +89,7 @@ void Supervisor::Impl::stop_daemon() {
   daemon.reset();
 }
 
-// After a failure: what it cost. True if it said which steps are in no checkpoint.
+// After a failure: prints the unsaved steps. True if it printed a line about them.
 bool Supervisor::Impl::say_unsaved() {
   if (!epoch_seen) return false;
   const std::string unsaved = saves->unsaved().unsaved_text();
@@ -104,7 +104,7 @@ bool Supervisor::Impl::say_unsaved() {
   return false;
 }
 
-// Snapshots that ckptd has and goes on with. The run's own ckptd ends with the run.
+// Snapshots that ckptd will still complete. The run's own ckptd ends with the run.
 std::string Supervisor::Impl::pending() const {
   const bool answers = probe && probe->silent_ms() < UnsavedWatch::kSilentMs;
   const std::string snapshots = saves->pending_text();

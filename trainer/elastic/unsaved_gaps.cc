@@ -11,14 +11,14 @@ void UnsavedGaps::begins(uint64_t step, uint64_t now_ns) {
   saved_ = step;
   saved_ns_ = now_ns;
   if (misses_.empty()) return;
-  // Steps are done again, and their checkpoints are due again.
+  // Steps are redone, and their checkpoints are due again.
   Miss first = misses_.begin()->second;
   misses_.clear();
   misses_.emplace(step + 1, std::move(first));
 }
 
 void UnsavedGaps::failed(uint64_t step, const std::string& cause, uint64_t now_ns) {
-  if (step <= saved_) return;  // told by one rank after others told of a newer checkpoint
+  if (step <= saved_) return;  // reported late, after a newer checkpoint
   misses_.try_emplace(step, Miss{.cause = {}, .at_ns = now_ns}).first->second.cause = cause;
 }
 
@@ -48,8 +48,8 @@ void UnsavedGaps::answers() {
 bool UnsavedGaps::ends_a_row(uint64_t step, uint64_t now_ns) const {
   if (missed_until(step) || (silence_ && silence_->missed)) return true;
   if (step == saved_ || misses_.empty()) return false;
-  // People were told of no checkpoint since saved_: this one ends it, though it had been handed
-  // over before ckptd fell silent.
+  // Users were told that no checkpoint since saved_ exists: this one ends the gap, though it had
+  // been handed over before ckptd fell silent.
   if (silence_ && silence_->reported) return true;
   return ms_between(trouble_ns(UINT64_MAX), now_ns) >= kLateMs;
 }

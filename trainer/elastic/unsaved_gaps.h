@@ -26,17 +26,17 @@ class UnsavedGaps {
  public:
   static constexpr double kLateMs = 5'000;
 
-  // `no_answer`: the cause of a gap in which ckptd does not answer.
+  // `no_answer`: cause of a gap in which ckptd does not answer.
   explicit UnsavedGaps(std::string no_answer) : no_answer_(std::move(no_answer)) {}
 
-  // Training starts at `step`, which is saved (resume) or is 0 (seed). A gap that is open goes on.
+  // Training starts at `step`, which is saved (resume) or is 0 (seed). An open gap continues.
   void begins(uint64_t step, uint64_t now_ns);
   // The checkpoint of this step failed for this reason.
   void failed(uint64_t step, const std::string& cause, uint64_t now_ns);
   // The checkpoint of this step was postponed, or failed, because ckptd has not answered since
   // then.
   void unanswered(uint64_t step, uint64_t since_ns);
-  // ckptd has not answered since then, and people were told. `missed`: a checkpoint waits for it.
+  // ckptd has not answered since then, and users were told. `missed`: a checkpoint waits for it.
   void silent(uint64_t since_ns, bool missed);
   // ckptd answers. A silence that cost no checkpoint is forgotten.
   void answers();
@@ -53,8 +53,8 @@ class UnsavedGaps {
 
  private:
   struct Miss {
-    std::string cause;   // as told last; empty: ckptd did not answer
-    uint64_t at_ns = 0;  // when it was told first
+    std::string cause;   // as last reported; empty: ckptd did not answer
+    uint64_t at_ns = 0;  // of its first report
   };
   struct Silence {
     uint64_t since_ns = 0;

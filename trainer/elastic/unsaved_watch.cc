@@ -12,18 +12,18 @@ namespace moetrain {
 namespace {
 
 constexpr uint64_t kNanosPerMs = 1'000'000;
-// After a signal: for a daemon that is gone, one that hangs, and one that the supervisor starts.
+// Time limits after a signal: for a daemon that is gone, hangs, or is being started.
 constexpr uint64_t kGoneMs = 700;
 constexpr uint64_t kHangsMs = 2'000;
 constexpr uint64_t kStartsMs = 5'000;
-// Patience after a signal with a daemon that does not answer.
+// Time limit after a signal for a daemon that does not answer.
 uint64_t patience_ms(const UnsavedWatch::Daemon& daemon) {
   return daemon.starting ? kStartsMs : daemon.gone ? kGoneMs : kHangsMs;
 }
 
-// A disk without progress for so long is worth a line.
+// A disk without progress for this long is reported.
 constexpr double kStuckMs = 5'000;
-// A rank waits so long for an answer before it fails or postpones a checkpoint.
+// A rank waits this long for an answer before it fails or postpones a checkpoint.
 constexpr uint64_t kAnswerAwaitedNs = 1'000 * kNanosPerMs;
 
 }  // namespace

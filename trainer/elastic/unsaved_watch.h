@@ -97,7 +97,7 @@ class UnsavedWatch {
   UnsavedGaps gaps_;
   uint64_t step_ = 0;    // the newest complete one
   std::string stuck_;    // the last checkpoint's wait without progress
-  bool silent_ = false;  // reported, and not yet over
+  bool silent_ = false;  // reported, and not over
   Reminder silence_reminder_;
   Reminder limit_reminder_;
   bool stopped_ = false;

@@ -67,7 +67,7 @@ void Watchdog::forgive_silence(uint64_t now_ns) {
   }
 }
 
-// Why the rank counts as hanging, if it does.
+// Why the rank counts as hanging; nullopt: it does not.
 std::optional<std::string> Watchdog::judge(const Rank& rank, uint64_t now_ns) const {
   const auto alone = [&](uint64_t patience_ms, const char* state) -> std::optional<std::string> {
     if (now_ns < rank.since_ns + patience_ms * kMillisecondNs) return std::nullopt;

@@ -23,7 +23,7 @@ struct RopeTable {
   RopeTable(Device& device, const ModelConfig& config);
 };
 
-// Keeps what backward needs of the last forward. Local: no communication.
+// Keeps the values of the last forward that backward needs. Local: no communication.
 class AttentionBlock {
  public:
   AttentionBlock(Device& device, const ModelConfig& config, const RopeTable& rope)
@@ -32,8 +32,8 @@ class AttentionBlock {
   // x: [tokens, hidden], whole sequences; updated in place.
   void forward(const AttentionParameters& parameters, Tensor& x);
 
-  // dx: gradient of what forward left in x; becomes the gradient of what it was given. Adds to the
-  // parameters' gradients. Once per forward.
+  // dx: gradient of forward's output in x; becomes the gradient of its input. Adds to the
+  // parameters' gradients. Call this once per forward.
   void backward(const AttentionParameters& parameters, Tensor& dx);
 
  private:

@@ -1,10 +1,10 @@
 // Dispatch: brings every token to the experts it chose and the results back, by an unpadded
 // all-to-all. Dropless: no capacity, no padding; what is routed is sent.
 //
-// An expert with replicas has its tokens shared evenly by them, node by node where the placement
-// has nodes, those of a rank first to its own (trainer/placement/token_shares.h). Of a rank's
-// tokens for an expert, in order, the first go to the lowest rank that gets some, the next ones to
-// the next.
+// Replicas share an expert's tokens evenly, within each node if the placement has nodes, and a
+// rank's own replica takes its tokens first (trainer/placement/token_shares.h). A rank's tokens for
+// an expert go to the replicas in order: the first tokens to the lowest rank that gets some, and so
+// on.
 //
 // Orders are total, so results do not depend on timing:
 //   send order    by (destination rank, expert, token): how a rank lays out its own assignments

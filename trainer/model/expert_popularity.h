@@ -1,5 +1,5 @@
-// ExpertPopularity: how popular the experts of each layer are, where a bench forces it on the
-// router (forced_routing.h). Implemented by a law (zipf_popularity.h) and by a recorded trace
+// ExpertPopularity: the popularity of each layer's experts that a bench forces on the router
+// (forced_routing.h). Implementations: a law (zipf_popularity.h) and a recorded trace
 // (router_trace.h).
 #pragma once
 
@@ -12,9 +12,9 @@ class ExpertPopularity {
  public:
   virtual ~ExpertPopularity() = default;
 
-  // [experts]: what an expert of this layer gets on its logits in step `step` (0 for the first):
-  // the natural logarithm of its part of the tokens, plus any constant. Finite. A function of the
-  // arguments alone.
+  // [experts]: added to the logits of this layer's experts in step `step` (0 for the first): the
+  // natural logarithm of the expert's share of the tokens, plus any constant. Finite. Depends on
+  // the arguments alone.
   virtual std::vector<float> logits(uint32_t layer, uint64_t step) const = 0;
 };
 

@@ -1,5 +1,5 @@
-// ExpertSchedule: when sharded experts are restored and their gradients re-sharded. No choice
-// changes a bit: only which thread does an exchange, and when.
+// ExpertSchedule: when sharded experts are restored and their gradients re-sharded. It never
+// changes a result, only the time and the thread of an exchange.
 #pragma once
 
 #include <cstdint>

@@ -47,12 +47,12 @@ class ExpertStore {
   // The ranks that compute each expert, and the ranks that hold its state.
   virtual const ComputePlacement& placement() const = 0;
   virtual const Ownership& ownership() const = 0;
-  // Computes by another placement from the next step on; every rank does this alike, between steps.
-  // kFailedPrecondition, and nothing changed, if state would have to move for it.
+  // Uses another placement from the next step on. Every rank calls this with the same placement,
+  // between steps. kFailedPrecondition, and nothing changed, if state would have to move.
   virtual Status set_placement(const ComputePlacement& next) = 0;
 
-  // When sharded experts are exchanged, from the next step on, and where the store records that;
-  // `profile` outlives the store. Replicated experts are not exchanged.
+  // Schedule of the exchanges of sharded experts from the next step on, and the profile that
+  // records them, which outlives the store. Replicated experts are not exchanged.
   virtual void set_schedule(const ExpertSchedule& schedule, StepProfile& profile) = 0;
 
   // Zeroes the gradients and traffic().
@@ -62,19 +62,19 @@ class ExpertStore {
   // to compute with. A collective. The span and its tensors are valid until the next acquire().
   virtual Result<std::span<const ExpertTensors>> acquire(Comm& comm, uint32_t layer, Pass pass) = 0;
 
-  // Backward has added this micro-batch's part to the gradients of the experts that were acquired
-  // last, those of `layer`; brings them to the owners. A collective.
+  // Sends the gradients of the last acquired experts, those of `layer`, to their owners. Backward
+  // has added this micro-batch's part to them. A collective.
   virtual Status give_gradients(Comm& comm, uint32_t layer) = 0;
 
-  // Once the last micro-batch is done: gives every owned range its `grad`, over all tokens of all
-  // ranks, rounded once. A collective.
+  // Call this after the last micro-batch: sums every owned range's gradient over all ranks into
+  // `grad`, rounded once. A collective.
   virtual Status reduce_gradients(Comm& comm) = 0;
 
   // The state that this rank owns, ascending by (layer, expert): the optimizer updates it, a
   // snapshot of this rank saves it. Restored state is written into its buffers in place.
   virtual std::span<OwnedRange> owned() = 0;
 
-  // Gives all owned state away, and frees the rest. The store is of no use afterwards.
+  // Returns all owned state, and frees the rest. Do not use the store afterwards.
   virtual std::vector<OwnedRange> release() = 0;
 
   virtual ExpertTraffic traffic() const = 0;

@@ -349,7 +349,7 @@ Result<std::unique_ptr<Model>> Model::create(Device& device, const ModelConfig& 
   CKPT_TRY(check_shape(config, *store));
   auto model =
       std::make_unique<MixtralModel>(device, config, std::move(store), schedule, std::move(forced));
-  CKPT_TRY(device.synchronize());  // the first moment at which its memory is known to suffice
+  CKPT_TRY(device.synchronize());  // reports failed allocations
   return std::unique_ptr<Model>(std::move(model));
 }
 

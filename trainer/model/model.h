@@ -81,7 +81,7 @@ struct ExpertWork {
   int64_t cpu_ns = 0;  // of the rank's thread, forward and backward; on a GPU no measure of it
 };
 
-// One per rank, used from one thread. Holds no communicator: the same model goes on under the next
+// One per rank, used from one thread. Holds no communicator: the same model continues in the next
 // epoch's group if its placement fits. After a failed call the gradients and counts are undefined;
 // parameters are untouched. Start the step again with begin_step().
 class Model {
@@ -100,14 +100,14 @@ class Model {
   // Fresh parameters from a seed: see initialise() in parameter.h. Moments become zero.
   virtual void initialise(uint64_t seed) = 0;
 
-  // After parameters were written by anybody but the optimizer: restored.
+  // Call this after code other than the optimizer wrote parameters, such as a restore.
   virtual void parameters_changed() = 0;
 
   virtual Device& device() = 0;
   virtual const ModelConfig& config() const = 0;
   virtual ExpertStore& experts() = 0;
-  // Goes on with another store of this model, such as one made anew for another placement from what
-  // the one before released. kInvalidArgument if it is of another shape.
+  // Continues with another store of this model, such as one made from the released state of the
+  // previous one for another placement. kInvalidArgument if it is of another shape.
   virtual Status replace_experts(std::unique_ptr<ExpertStore> store) = 0;
   // Replicated on every rank, in the order of dense_parameters().
   virtual std::span<Parameter> dense() = 0;

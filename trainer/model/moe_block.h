@@ -19,7 +19,7 @@ struct MoeParameters {
   Parameter* norm = nullptr;  // [hidden]
 };
 
-// Keeps what backward needs of the last forward. forward and backward are collectives.
+// Keeps the values of the last forward that backward needs. forward and backward are collectives.
 class MoeBlock {
  public:
   // `profile` outlives the block.
@@ -31,9 +31,9 @@ class MoeBlock {
   Status forward(Comm& comm, ExpertStore& store, const MoeParameters& parameters,
                  const Tensor& skew, Tensor& x);
 
-  // dx: gradient of what forward left in x; becomes the gradient of what it was given.
-  // dprobability: [experts], the auxiliary loss's gradient for every token's probabilities. Adds to
-  // the gradients of the parameters and of the experts. Once per forward.
+  // dx: gradient of forward's output in x; becomes the gradient of its input. dprobability:
+  // [experts], the auxiliary loss's gradient for every token's probabilities. Adds to the gradients
+  // of the parameters and of the experts. Call this once per forward.
   Status backward(Comm& comm, ExpertStore& store, const MoeParameters& parameters,
                   const Tensor& dprobability, Tensor& dx);
 
@@ -79,9 +79,9 @@ class MoeBlock {
   std::vector<int32_t> host_choice_;
   Tensor weight_;
   Tensor sent_;        // rows in send order: going out, then their gradients
-  Tensor returned_;    // what the experts gave back; then its gradient
+  Tensor returned_;    // the experts' results; then their gradient
   Tensor expert_in_;   // rows in expert order
-  Tensor expert_out_;  // and what is computed from them; then its gradient
+  Tensor expert_out_;  // their results; then their gradient
   Tensor dexpert_in_;
   Device::ExpertActivations activations_;
   Tensor dweight_, dlogits_, flowing_dlogits_, dnormed_;

@@ -47,7 +47,7 @@ struct WeightState {
   void clear_gradient();
   // Zeroes everything.
   void clear();
-  // To be called after anybody but the optimizer wrote `value`.
+  // Call this after code other than the optimizer wrote `value`.
   void value_changed();
   // Bytes of device memory, all tensors together.
   uint64_t memory_bytes() const;

@@ -15,8 +15,8 @@ namespace {
 using ckpt::ErrorCode;
 using ckpt::make_error;
 
-// Low enough that such an expert is hardly ever chosen, and finite: infinite logits would make the
-// gate's softmax NaN where fewer experts than top_k have tokens.
+// Tokens assumed for an expert without any: low enough that it is hardly ever chosen, and finite:
+// infinite logits would make the gate's softmax NaN if fewer experts than top_k have tokens.
 constexpr double kTokensOfNone = 1e-3;
 constexpr std::string_view kGzipMagic = "\x1f\x8b";
 

@@ -1,4 +1,4 @@
-// RouterTrace: token counts that a real run has recorded, which routing is made to follow
+// RouterTrace: recorded token counts of a real run, which routing is forced to follow
 // (`--router-trace FILE --router-trace-hold STEPS`).
 //
 // Layer l of the model follows layer l of the trace. An expert with t of its layer's T tokens gets
@@ -26,7 +26,7 @@ class RouterTrace {
   static Result<RouterTrace> parse(std::string_view text, std::string_view origin);
 
   const std::string& origin() const { return origin_; }
-  // CRC of the text: tells whether a run goes on with the trace that it began with.
+  // CRC of the text: shows whether a run continues with its first trace.
   uint32_t crc32c() const { return crc32c_; }
   uint32_t experts() const { return experts_; }
   uint32_t layers() const { return layers_; }

@@ -50,9 +50,9 @@ int64_t StepProfile::sum(Lane lane, Activity activity) const {
 }
 
 CommunicationTime StepProfile::communication() const {
-  // While the rank's thread waits, jobs run: exchanges that nobody waits for are the rest. An
-  // exchange does not tell the bytes that come from the wait for a peer that comes late, so both
-  // count alike.
+  // Jobs run while the rank's thread waits; the hidden time is the rest of the exchanges. An
+  // exchange cannot separate the transfer of bytes from the wait for a late peer, so both count
+  // alike.
   const int64_t waited_ns =
       sum(Lane::kCompute, Activity::kWaitRestore) + sum(Lane::kCompute, Activity::kWaitReshard);
   const int64_t beside_ns =

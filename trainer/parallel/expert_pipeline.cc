@@ -80,7 +80,7 @@ Status ExpertPipeline::start_restore(Comm& comm, uint32_t layer, Pass pass) {
 }
 
 Result<ExpertPipeline::Tensors*> ExpertPipeline::weights(Comm& comm, uint32_t layer, Pass pass) {
-  // The first layer of a pass is restored by nobody ahead of it.
+  // No earlier layer has started the restore of a pass's first layer.
   if (restores_.empty()) CKPT_TRY(start_restore(comm, layer, pass));
   CKPT_ASSERT(restores_.front().layer == layer && restores_.front().pass == pass);
   const uint32_t ahead = thread_of(comm) == nullptr ? 0 : schedule_.prefetch;

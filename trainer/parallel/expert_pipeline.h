@@ -1,6 +1,5 @@
-// ExpertPipeline: the layers whose expert weights and gradients a rank has in memory, and the
-// exchanges that bring and take them: ahead of the rank's thread and behind it, as ExpertSchedule
-// says.
+// ExpertPipeline: keeps the expert weights and gradients of a few layers in memory, and runs their
+// exchanges ahead of and behind the rank's thread, by ExpertSchedule.
 //
 //   forward, layer l, prefetch 2                 backward, layer l, delayed re-shard
 //     rows of l are exchanged                      rows of l are exchanged
@@ -61,7 +60,7 @@ class ExpertPipeline {
   Status give(Comm& comm, uint32_t layer);
   // Waits until all gradients are with their owners.
   Status finish(Comm& comm);
-  // Waits until nothing runs, whatever became of it, and forgets it.
+  // Waits until no exchange runs, and drops all results and errors.
   void settle();
 
   uint64_t memory_bytes() const;
@@ -91,7 +90,7 @@ class ExpertPipeline {
   const uint32_t layers_;
   const Exchanges exchanges_;
   ExpertSchedule schedule_;
-  StepProfile unread_profile_;  // until there is one that somebody reads
+  StepProfile unread_profile_;  // used until set_schedule()
   StepProfile* profile_ = &unread_profile_;
   std::vector<Tensors> weights_;      // one set more than layers are prefetched
   size_t next_weights_ = 0;           // the set of the next restore

@@ -9,7 +9,7 @@
 namespace moetrain {
 namespace {
 
-// On the host gradients wait in double, in a tensor of their own, and are rounded at the end.
+// On the host, gradients are summed in double, in a separate tensor, and rounded at the end.
 Status reduce_rounding(Comm& comm, std::span<Parameter> bucket, std::vector<double>& buffer) {
   buffer.clear();
   for (const Parameter& parameter : bucket) {
@@ -24,7 +24,7 @@ Status reduce_rounding(Comm& comm, std::span<Parameter> bucket, std::vector<doub
   return {};
 }
 
-// Elsewhere they are in their place; the buffer only makes few messages of many.
+// On other devices they are summed in place; the buffer only merges many messages into few.
 Status reduce_in_place(Comm& comm, Device& device, std::span<Parameter> bucket, Tensor& buffer) {
   if (comm.size() == 1) return {};
   size_t size = 0;

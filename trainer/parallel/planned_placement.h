@@ -1,5 +1,5 @@
-// The placement a run trains with: a policy's answer for a model, a number of ranks and what the
-// experts were given so far. Pure; the same for the first placement of a run and for every later.
+// The placement of a run: a policy's plan for a model, a number of ranks and the tokens routed so
+// far. Pure; used for the first placement of a run and for every later one.
 #pragma once
 
 #include <optional>
@@ -20,22 +20,22 @@ struct PlacementOptions {
   // Slots of each rank in each layer. 0: as many as `static` needs, ceil(E / N); for other policies
   // twice as many, as long as that is not more than there are experts.
   uint32_t slots = 0;
-  // Slots that a rank has memory for: however many ranks are lost, no plan asks for more. 0: no
-  // bound.
+  // Slots that a rank has memory for: an upper bound of every plan, also after losses of ranks. 0:
+  // no bound.
   uint32_t slots_max = 0;
-  // Failure domains that hold each expert, at least. 0: as it comes; for `lazarus` and `frontier`
-  // 2, as far as domains and slots allow.
+  // Failure domains that hold each expert, at least. 0: no minimum, except for `lazarus` and
+  // `frontier`: 2, as far as domains and slots allow.
   uint32_t replicas_min = 0;
   bool operator==(const PlacementOptions&) const = default;
 };
 
-// Why so many ranks cannot hold every expert within slots_max, and what it would take; nothing if
+// Why this many ranks cannot hold every expert within slots_max, and what they would need; nullopt:
 // they can.
 std::optional<std::string> lacks_slots(const PlacementOptions& options, const ModelConfig& shape,
                                        uint32_t ranks);
 
-// The slots of each rank and layer, where the policy has some to give: as they are asked for, or
-// those above.
+// The slots of each rank and layer, if the policy distributes slots: the requested number, or the
+// defaults above.
 uint32_t slots_per_rank(const PlacementOptions& options, const ModelConfig& shape, uint32_t ranks);
 
 // The largest number of distinct domains of these ranks that every expert can be in, with the slots

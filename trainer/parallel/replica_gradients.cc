@@ -46,7 +46,7 @@ void gather(std::span<OwnedRange> owned, const Side& side, Tensor& (*of)(OwnedRa
 Tensor& sum_of(OwnedRange& expert) { return expert.sum(); }
 Tensor& grad_of(OwnedRange& expert) { return expert.grad; }
 
-// Adds what came from the peers to what is added up here.
+// Adds the pieces received from peers to those that this rank sums.
 void add_pieces(std::span<OwnedRange> owned, const Side& ours, const Tensor& received) {
   uint64_t next = 0;
   for (const GradientPiece& piece : ours.pieces) {

@@ -1,5 +1,5 @@
-// The gradients of replicas: every holder of an expert has added up the tokens that came to it, and
-// all need the sum.
+// Sums the gradients of replicas: every holder of an expert has added up its own tokens, and all
+// holders need the sum.
 //
 // Two all-to-alls a step, whatever the number of experts: an expert's gradient (w1, w2, w3, one
 // after the other) is cut into as many equal pieces as it has holders; each holder is sent its

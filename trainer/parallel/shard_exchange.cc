@@ -18,7 +18,7 @@ void copy_elements(Tensor& to, uint64_t to_begin, const Tensor& from, uint64_t f
   to.device()->copy(to.data() + to_begin * width, from.data() + from_begin * width, count * width);
 }
 
-// Copies in host memory of what an exchange sends and receives.
+// Copies in host memory of the bytes that an exchange sends and receives.
 struct HostBytes {
   std::vector<std::byte> send;
   std::vector<std::byte> receive;

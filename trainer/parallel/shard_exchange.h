@@ -12,8 +12,8 @@
 
 namespace moetrain {
 
-// Gives the tensor `size` elements, and exactly so much memory where it has not enough. A tensor
-// that grows by itself takes a quarter more, which the bound on memory has no room for.
+// Resizes the tensor to `size` elements, and allocates exactly that if it needs more memory.
+// Tensor::reshape() would allocate a quarter more, beyond the bound on memory.
 void resize_exact(Device& device, Tensor& tensor, Type type, size_t size);
 
 // One exchange of a layer, in two parts.

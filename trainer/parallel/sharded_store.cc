@@ -27,7 +27,7 @@ class ShardedStore final : public ExpertStore {
         exchange_(device),
         pipeline_(config.layers, exchanges()) {
     take(placement);
-    // A group of another size cuts elsewhere: what cannot be kept makes room first.
+    // A group of another size has other ranges: frees unusable ones before allocating.
     std::erase_if(released, [&](const OwnedRange& range) { return range.elements != own_; });
     owned_.reserve(size_t{config.layers} * config.experts);
     for (uint32_t layer = 0; layer < config.layers; ++layer) {
@@ -94,7 +94,7 @@ class ShardedStore final : public ExpertStore {
 
   std::span<OwnedRange> owned() override { return owned_; }
   std::vector<OwnedRange> release() override {
-    // Whoever takes the ranges may need the room of the buffers.
+    // Frees the buffers: the caller may need their memory.
     pipeline_.set_experts(0);
     exchange_.free_buffers();
     return std::exchange(owned_, {});

@@ -33,8 +33,8 @@ StepPlanner::StepPlanner(const StepPlannerOptions& options, LoadWindow window)
 
 void StepPlanner::record(std::span<const int64_t> routed) { window_.record(routed); }
 
-// The step whose plan `step` uses, if that is still to be planned. Where the counts it was planned
-// from are forgotten (a restart between two plans that are far apart), `step` itself is planned.
+// The step whose plan `step` uses, if it is not planned yet. If the counts for that plan are gone
+// (a restart between two distant plans), `step` itself.
 std::optional<uint64_t> StepPlanner::step_to_plan(uint64_t step) const {
   const uint64_t every = options_.replan_every;
   const uint64_t due = every == 0 ? 0 : step - step % every;

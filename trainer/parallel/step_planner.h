@@ -1,8 +1,8 @@
-// StepPlanner: the placement that computes each training step, planned beside the training.
+// StepPlanner: plans the placement of each training step, concurrently with training.
 //
-// Keeps the counts of the last steps (load_window.h) and answers the placement of step s from the
-// counts up to s - 2 alone, whenever it is asked. So a plan does not depend on timing: all ranks
-// have the same, and have it again after a restart. Without counts the plan is that of `static`.
+// Keeps the counts of the last steps (load_window.h), and plans step s from the counts up to s - 2
+// alone. So a plan does not depend on timing: it is the same on all ranks, and after a restart.
+// Without counts the plan is that of `static`.
 //
 //   planner.take(s)         the placement of step s; waits until it is planned
 //   planner.start(s + 1)    plans on the worker thread from counts up to s - 1

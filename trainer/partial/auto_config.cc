@@ -13,7 +13,7 @@ namespace moetrain {
 
 namespace {
 
-// A number of steps, for as many seconds as the double says; rounded up.
+// The number of steps in `seconds`, rounded up.
 uint64_t steps_of(double seconds, double step_s, uint64_t steps_max) {
   constexpr double kRounding = 1e-9;  // of the division, which is no reason for a step more
   const double steps = std::ceil(seconds / step_s - kRounding);
@@ -63,7 +63,7 @@ uint64_t best_steps(const MeasuredCosts& costs, const SnapshotExperts& k,
   const double mtbf_s = mean_time_between_failures_s(costs.failures);
   const double best_s =
       std::min(daly_interval_s(costs.stall_s(k.copied), mtbf_s), limits.interval_max_s);
-  // To the nearest: the optimum is flat, and rounding up would never go below it.
+  // Rounds to the nearest: the optimum is flat, and rounding up would never go below it.
   const double nearest = std::max(1.0, std::round(best_s / costs.step_s));
   const auto best = static_cast<uint64_t>(std::min(nearest, static_cast<double>(limits.steps_max)));
   return std::max(best, sustainable_steps(costs, k.written, limits));
@@ -91,8 +91,8 @@ AutoChoice choose(const MeasuredCosts& costs, const AutoRequest& request,
                           : written;
   };
   if (!request.k) {
-    // Storage takes longer in proportion to the bytes, the best interval grows with their root:
-    // once storage keeps up, it does so with fewer experts all the more.
+    // Storage time grows in proportion to the bytes, the best interval with their root: if storage
+    // keeps up with some number of experts, it does with fewer.
     const auto keeps_up = [&](uint32_t k) {
       const double mtbf_s = mean_time_between_failures_s(costs.failures);
       const double wanted_s =

@@ -8,7 +8,7 @@
 //
 // The loss of a recovery has two parts. The lag of versions behind the last snapshot scales with
 // N/K - 1 (the mean age of a version, in snapshots), so the last loss predicts the next one.
-// Tokens since the last snapshot are lost only by a rollback, if survivors go on, and at any K:
+// Tokens since the last snapshot are lost only by a rollback, if survivors continue, and at any K:
 // a shorter interval reduces them (pacer.h). Once the budget is spent, K is N. All parts of PLT are
 // fractions of all tokens so far, and fall as the run continues: so does K, back to the requested
 // value.

@@ -213,7 +213,7 @@ void Pacer::stepped(double ms, double stall_ms, bool snapshot) {
   stalls_.add(static_cast<int64_t>(stall_ms * 1e6 * static_cast<double>(full_bytes()) / bytes));
 }
 
-// A restarted process has no measurements yet: the last agreed values count until it has.
+// A restarted process has no measurements yet: until it has, the last agreed values count.
 std::vector<int64_t> Pacer::measured() const {
   const auto or_before = [](const Median& now, int64_t before) {
     return now.enough() || before == 0 ? now.value() : before;

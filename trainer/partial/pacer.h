@@ -6,14 +6,14 @@
 // agreed on. The agreed values are saved with every checkpoint: a resumed run continues with the
 // settings in force at the checkpoint, and agrees anew from there.
 //
-// A resume does not rewind failures: survivors remember them, restarted processes are told, and the
+// A resume does not rewind failures: survivors know them, restarted processes get them, and the
 // largest count is agreed on when an epoch begins. Time is training time, as measured by the steps:
 // the time between the end of a run and its resume does not count.
 //
-// If survivors go on, all members take over the agreed state of one of them: a choice that some
-// ranks have received and others have not is in force on all or on none. A loss counts as a
-// failure only if it took the last copy of an expert. A loss that replicas cover costs the same at
-// any interval.
+// If survivors continue, all members take over the agreed state of one of them: a choice that some
+// ranks have received and others have not is in force on all or on none. A loss counts as a failure
+// only if it took the last copy of an expert. A loss that replicas cover costs the same at any
+// interval.
 //
 // A rollback loses the tokens since the last checkpoint, at any K. If a rollback exceeds the budget
 // although all experts are written, the interval is halved, whether chosen or requested.

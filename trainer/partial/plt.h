@@ -31,8 +31,8 @@ namespace moetrain {
 using ckpt::Result;
 using ckpt::Status;
 
-// Are these the routing counts of a dropless MoE? Every layer gave out the same number of
-// assignments: tokens * top_k. kInvalidArgument names the layer that did not.
+// Checks that these are routing counts of a dropless MoE: every layer has the same number of
+// assignments, tokens * top_k. kInvalidArgument names the first layer that differs.
 Status check_routing(const ExpertGrid& grid, std::span<const int64_t> routed, int64_t assignments);
 
 class PltMeter {
@@ -46,12 +46,12 @@ class PltMeter {
 
   // Nothing was lost yet.
   explicit PltMeter(const ExpertGrid& grid);
-  // Goes on with what lost() was. kInvalidArgument unless these are counts of this grid, none of
-  // them larger than what was `routed`.
+  // Continues from a saved lost(). kInvalidArgument unless these are counts of this grid, none of
+  // them larger than its count in `routed`.
   static Result<PltMeter> resume(const ExpertGrid& grid, Lost lost,
                                  std::span<const int64_t> routed);
 
-  // Routing counts are those since the run began, [grid.size()], at the state spoken of.
+  // `routed`: routing counts since the run began, [grid.size()], of the state in question.
 
   // Tokens whose updates the expert's state holds.
   int64_t held(size_t expert, std::span<const int64_t> routed) const {
@@ -62,7 +62,7 @@ class PltMeter {
   // Weights and moments of one expert may differ in age: give the smaller. Returns the tokens that
   // this recovery lost. kCorrupt if a version holds more than the view can have; nothing changed.
   Result<int64_t> restarted(std::span<const int64_t> routed, std::span<const int64_t> held);
-  // One expert came back from a version that holds `held` tokens; everything else went on.
+  // One expert was restored from a version that holds `held` tokens; the rest did not rewind.
   Result<int64_t> rolled_back(size_t expert, std::span<const int64_t> routed, int64_t held);
 
   // The formula above, of both kinds together or of one. 0 before the first token.

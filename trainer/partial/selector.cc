@@ -32,8 +32,8 @@ double urgency(const SelectionOptions& options, const ExpertCandidate& candidate
   CKPT_ASSERT(false);
 }
 
-// The least goes first: whoever is overdue for longest, then the most urgent, then the oldest, then
-// whose turn it is. Last comes the expert itself.
+// The least key goes first: the expert that is overdue for longest, then the most urgent, then the
+// oldest, then the next in turn. Last comes the expert itself.
 using Key = std::tuple<uint64_t, double, uint64_t, uint64_t, uint32_t>;
 
 Key key_of(const SelectionOptions& options, const ExpertCandidate& candidate, uint32_t expert) {
@@ -42,8 +42,8 @@ Key key_of(const SelectionOptions& options, const ExpertCandidate& candidate, ui
           candidate.turn, expert};
 }
 
-// How many of the experts that are due within `snapshots` (this one counts) this snapshot has to
-// take, so that the later ones can take the rest in time.
+// Number of experts due within `snapshots` (this one counts) that this snapshot has to take, so
+// that later ones can take the rest in time.
 struct Duty {
   uint64_t snapshots = 0;
   uint64_t experts = 0;
@@ -72,7 +72,7 @@ class Bound {
   // The largest duty, whatever the count.
   uint64_t most() const { return most_; }
 
-  // Could the expert be one of the `free` that are still to be chosen?
+  // True if the expert can be one of the `free` experts still to be chosen.
   bool allows(uint32_t expert, uint64_t free) const {
     return std::all_of(duties_.begin(), duties_.end(), [&](const Duty& duty) {
       return duty.experts <= free - 1 + (due_[expert] <= duty.snapshots ? 1 : 0);
@@ -141,7 +141,7 @@ std::vector<uint32_t> select_experts(const SelectionOptions& options,
   for (uint32_t expert = 0; expert < candidates.size(); ++expert) {
     keys.push_back(key_of(options, candidates[expert], expert));
   }
-  // Mostly a few are taken of many: those behind them need no order.
+  // Usually few of many are taken: the others need no order.
   std::ranges::make_heap(keys, std::greater<>());
   Bound bound(options, candidates, count);
   std::vector<uint32_t> chosen;

@@ -1,8 +1,8 @@
-// Fully sharded saving: which rank brings which bytes of a snapshot. (MoC-System, ASPLOS 2025)
+// Fully sharded saving: which rank contributes which bytes of a snapshot. (MoC-System, ASPLOS 2025)
 //
-// Whoever holds a unit can save it, so holders share the work: a replicated expert is cut into
+// Every holder of a unit can save it, so holders share the work: a replicated expert is cut into
 // equal parts for its holders. A sharded expert is contributed by each rank as it holds it. Dense
-// units, which all ranks hold, are dealt out by one of
+// units, which all ranks hold, are distributed by one of
 //   equal     whole units, round robin
 //   adaptive  whole units, the largest first, each to the rank with the fewest bytes so far; the
 //             experts of this snapshot count
@@ -45,7 +45,7 @@ struct ShareUnit {
   std::vector<HeldPart> parts = {};
 };
 
-// A range of one unit that one rank brings.
+// A range of one unit that one rank contributes.
 struct Share {
   uint32_t unit = 0;  // position in the list that was shared
   uint32_t rank = 0;

@@ -1,5 +1,5 @@
 // ComputePlacement: which rank computes which experts in a step, per layer. A value; policies make
-// it. Dispatch sends tokens by it. Which rank holds an expert's state is said by Ownership
+// it. Dispatch sends tokens by it. Ownership says which rank holds an expert's state
 // (ownership.h); with replicated state every rank also holds the experts that it computes.
 //
 // An expert has one slot or several: its replicas. Two slots of one expert may be on one rank: they

@@ -9,7 +9,7 @@ namespace moetrain {
 
 namespace {
 
-// Where every rank is a domain nothing is to be said of them.
+// If every rank is a domain, the list stays empty.
 RankGroup group_of_nodes(std::span<const int64_t> node_of_rank) {
   RankGroup group(static_cast<uint32_t>(node_of_rank.size()), number_domains(node_of_rank));
   if (group.domains() == group.ranks) group.domain_of_rank.clear();
@@ -53,7 +53,7 @@ RankGroup group_of(std::span<const uint64_t> processes, const NodeOfProcess& nod
   node_of_rank.reserve(processes.size());
   for (const uint64_t process : processes) {
     const int64_t node = process < nodes.size() ? nodes[process] : kOwnNode;
-    // Below zero there are no nodes of the file.
+    // Negative numbers are not used by nodes of the file.
     node_of_rank.push_back(node != kOwnNode ? node : -1 - static_cast<int64_t>(process));
   }
   return group_of_nodes(node_of_rank);

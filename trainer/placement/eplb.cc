@@ -17,7 +17,8 @@ struct Replicas {
   std::vector<double> weights;  // [slot]: the item's, shared by its replicas
 };
 
-// One replica of every item, in order; then one after the other for whoever has most per replica.
+// One replica of every item, in order; then each further one for the item with most load per
+// replica.
 Replicas replicate(const std::vector<double>& weights, size_t slots) {
   using Heavy = std::pair<double, int64_t>;  // weight per replica, -item
   std::priority_queue<Heavy> heaviest;

@@ -108,7 +108,7 @@ class Generator {
     }
   }
 
-  // So much of the domains in the smallest blocks, the rest in larger ones.
+  // This many eighths of the domains in the smallest blocks, the rest in larger ones.
   void parted(uint32_t eighths) {
     const uint32_t blocks = domains_ * eighths / 8 / least_;
     const uint32_t first = blocks * least_;
@@ -118,7 +118,7 @@ class Generator {
     add(std::move(family));
   }
 
-  // Unless it is plain that the experts do not fit.
+  // Adds the family, unless the experts obviously do not fit.
   void add(Family family) {
     std::vector<uint32_t> slots(domains_);
     for (uint32_t rank = 0; rank < request_.ranks; ++rank) {
@@ -147,7 +147,7 @@ std::vector<RatedFamily> candidate_families(const PlacementRequest& request,
     double all = 0;
     RatedFamily family;
   };
-  // All numbers of losses while they are few. More, of many, nobody would tell apart.
+  // All numbers of losses while they are few. For many domains, more would add nothing visible.
   uint32_t failed_max = kRatedFailures;
   for (const uint32_t failed : failures) failed_max = std::max(failed_max, failed);
   for (const RecoveryWanted& one : request.recovery_wanted) {

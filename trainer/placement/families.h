@@ -10,9 +10,9 @@ namespace moetrain {
 
 struct RatedFamily {
   Family family;
-  // [k - 1]: at least this is the joint probability of recovery from k failures, whatever the
-  // layers are, as long as each keeps within the family. For k up to domains - 1, at most 64 or the
-  // largest number that the request names.
+  // [k - 1]: lower bound of the joint probability of recovery from k failures, for any layers that
+  // stay within the family. For k up to domains - 1, at most 64 or the largest number that the
+  // request names.
   std::vector<double> recovery;
 };
 
@@ -30,7 +30,7 @@ std::vector<RatedFamily> candidate_families(const PlacementRequest& request,
 // failures only.
 RatedFamily family_of(const std::vector<LayerSlots>& layers, const PlacementRequest& request,
                       uint32_t failed_max);
-// The same, but none where what it survives could only be estimated, which takes long.
+// The same; nullopt if its recovery could only be estimated, which takes long.
 std::optional<RatedFamily> exact_family_of(const std::vector<LayerSlots>& layers,
                                            const PlacementRequest& request, uint32_t failed_max);
 

@@ -34,7 +34,7 @@ uint64_t table_probes(uint32_t domains) { return words_of(domains) * (domains + 
 
 }  // namespace
 
-// First by inclusion and exclusion, in vain.
+// The worst case: inclusion and exclusion first, without a result, then the table.
 uint64_t FatalCounter::probes_max(uint32_t domains, size_t masks) {
   return 2 * (table_probes(domains) + masks + domains);
 }
@@ -94,20 +94,20 @@ const std::vector<uint64_t>& FatalCounter::count(std::span<const RankMask> masks
   for (uint32_t size = 0; size <= domains_; ++size) {
     if (unions_[size] == 0) continue;
     for (uint32_t k = size; k <= domains_; ++k) {
-      // Modulo 2^64, which sums of both signs pass and come back from.
+      // Modulo 2^64: intermediate sums of both signs may wrap around; the result does not.
       fatal_[k] += static_cast<uint64_t>(unions_[size]) * binomial(domains_ - size, k - size);
     }
   }
   return fatal_;
 }
 
-// Adds the unions of `lost` with one of the masks from `from` on, takes off those with two of them,
+// Adds the unions of `lost` with one of the masks from `from` on, subtracts those with two of them,
 // and so on. False if that takes longer than the table.
 bool FatalCounter::include(size_t from, RankMask lost, int64_t sign) {
   for (size_t i = from; i < smallest_.size(); ++i) {
     if (probes_ > probes_max_) return false;
     const RankMask more = lost | smallest_[i];
-    // With and without a mask that is within the union already: these take each other off.
+    // The terms with and without a mask that is already within the union cancel out.
     const auto rest = smallest_.begin() + static_cast<ptrdiff_t>(i) + 1;
     const auto within =
         std::find_if(rest, smallest_.end(), [&](RankMask mask) { return (mask & more) == mask; });
@@ -135,7 +135,7 @@ void FatalCounter::count_table(std::span<const RankMask> masks) {
     }
   }
   for (size_t w = 0; w < table_.size(); ++w) {
-    // Most words have no fatal set or nothing else: neither needs a look at its bits.
+    // Most words have only fatal sets or none: then their bits need no check.
     if (table_[w] == 0) continue;
     const bool all = table_[w] == ~uint64_t{0};
     const auto high = static_cast<uint32_t>(std::popcount(w));

@@ -1,9 +1,9 @@
 // flexmoe: the scheduler of FlexMoE, as it is described.
 //
-// It begins with what the ranks hold (or, where nobody holds anything, with as even replicas as
-// there are slots for) and changes one replica at a time: the expert with most load per replica
-// expands into a slot of the one with least, which shrinks; then replicas migrate from the most
-// loaded rank. A change is made only if a cost model says that it pays:
+// It begins with the experts that the ranks hold (without any, with replicas as even as the slots
+// allow), and changes one replica at a time: the expert with most load per replica expands into a
+// slot of the one with least, which shrinks; then replicas migrate from the most loaded rank. A
+// change is made only if a cost model says that it pays:
 //
 //   (time of the step before - after) * steps until the next plan > time to copy the replica
 //

@@ -1,6 +1,6 @@
 // frontier, ours: the best balance found among placements that survive enough.
 //
-// Layers that are planned alone multiply their risks, and layers that all follow Maximum Rank
+// Layers planned independently multiply their risks, and layers that all follow Maximum Rank
 // Overlap are safe together but unbalanced: every rank of a group holds the same experts. Here one
 // family of domain sets is chosen for all layers (families.h); every expert of every layer holds
 // all of one of its members, and whatever slots are left go where the load is. So the joint
@@ -31,9 +31,10 @@ struct FrontierPoint {
   std::vector<double> recovery;    // [k - 1]: joint, k = 1 .. domains - 1; as sure as judge()'s
 };
 
-// The choices there are, whatever the request wants: no point is both better balanced and more
-// survivable (by the sum of recovery at the numbers of failures asked) than another. From the best
-// balanced to the most survivable. Plans every family for all layers: it takes that much longer.
+// All choices, regardless of what the request wants: no point is both better balanced and more
+// survivable (by the sum of recovery at the numbers of failures asked) than another. Ordered from
+// the best balanced to the most survivable. Plans every family for all layers, and takes that much
+// longer.
 Result<std::vector<FrontierPoint>> frontier_points(const PlacementRequest& request);
 
 // The numbers of failures that count: request.failures, or 1, 2 and 4 as far as there are domains.

@@ -1,5 +1,5 @@
-// Joint recovery: the probability that everything survives when k failure domains are lost, for any
-// number of domains. recovery.h counts sets of up to 20; this takes what is larger apart.
+// Joint recovery: the probability that all experts survive the loss of k failure domains, for any
+// number of domains. recovery.h counts sets of up to 20 domains; this splits larger problems.
 //
 // What is lost is decided by the smallest holder sets alone. These fall into components that share
 // no domain. A component of one set, or of at most kExactRanksMax domains, has a known number of
@@ -27,12 +27,12 @@ struct RecoveryAt {
 std::vector<RecoveryAt> joint_recovery(std::vector<std::vector<uint32_t>> holder_sets,
                                        uint32_t domains, uint32_t failed_max = UINT32_MAX);
 
-// The same, but none where it could only be estimated.
+// The same; nullopt if it could only be estimated.
 std::optional<std::vector<RecoveryAt>> exact_recovery(
     std::vector<std::vector<uint32_t>> holder_sets, uint32_t domains,
     uint32_t failed_max = UINT32_MAX);
 
-// The sets that contain no other one, each once: what decides.
+// The sets that contain no other set, each once: only these decide.
 std::vector<std::vector<uint32_t>> smallest_sets(std::vector<std::vector<uint32_t>> sets);
 
 }  // namespace moetrain

@@ -1,5 +1,5 @@
-// judge: how good a placement is, whoever made it. Balance, what failures it survives, what has to
-// be moved to get there. Pure.
+// judge: rates any placement: its balance, the failures that it survives, and the state to move to
+// reach it. Pure.
 #pragma once
 
 #include <cstdint>

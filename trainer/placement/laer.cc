@@ -29,7 +29,7 @@ double laer_cost(const LayerSlots& slots, const std::vector<uint64_t>& loads,
       const uint32_t node = nodes.node(rank);
       const double own = of_rank * nodes.size(node) / copies[node];
       computed[rank] += own + foreign;
-      // One of the node's ranks has its tokens here already.
+      // The tokens of one of the node's ranks are already local.
       communication += own * (nodes.size(node) - 1) / nodes.size(node) * costs.within_node;
       communication += foreign * costs.between_nodes;
     }
@@ -73,7 +73,7 @@ void LaerPlanner::consider_by_load(const std::vector<uint64_t>& loads) {
   }
 }
 
-// Keeps the cheapest, the first of them.
+// Keeps the cheapest candidate; of equal ones the first.
 void LaerPlanner::consider(const std::vector<uint64_t>& loads,
                            const std::vector<uint32_t>& counts) {
   const bool published = scheme_ == LaerScheme::kPublished;

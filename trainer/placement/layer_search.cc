@@ -104,7 +104,7 @@ void LayerSearch::share_changed(uint32_t expert, double before) {
   }
 }
 
-// After many were placed: once, where put() would go over all ranks of an expert each time.
+// After many place() calls: adds up all loads once, instead of once per put().
 void LayerSearch::add_loads_up() {
   std::ranges::fill(rank_loads_, 0.0);
   probes_ += int64_t{experts_} + request_.slots();
@@ -129,7 +129,7 @@ bool LayerSearch::may_leave(uint32_t expert, uint32_t leaves, uint32_t gets) {
   const uint32_t distinct = distinct_[expert] - 1 + (gains ? 1 : 0);
   if (distinct < request_.replicas_min) return false;
   if (distinct >= family_.free_size) return true;
-  // None where the family has no members.
+  // Null if the family has no members.
   const uint32_t* of_member = of_member_.data() + expert * family_.members.size();
   probes_ += static_cast<int64_t>(members_of_domain_[from].size());
   uint32_t whole = whole_members_[expert];

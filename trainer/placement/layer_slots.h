@@ -12,7 +12,8 @@ using ckpt::Result;
 using ckpt::Status;
 
 // [rank]: the experts in its slots, in slot order. What ComputePlacement::slots holds for each
-// layer. An expert in several slots has replicas; two on one rank share its load and its fate.
+// layer. An expert in several slots has replicas; two on one rank share its load and are lost
+// together.
 using LayerSlots = std::vector<std::vector<uint32_t>>;
 
 // kInvalidArgument, naming the expert, unless every slot holds one of `experts` experts and every

@@ -89,8 +89,8 @@ LazarusRating LazarusSearch::improve(LayerSlots& slots, uint64_t probes_max) {
   return best;
 }
 
-// Every pair of slots in different domains that hold different experts: exchanges them, and back
-// again unless that is better. True if one was kept and others may help.
+// Tries to exchange every pair of slots in different domains that hold different experts, and keeps
+// only improvements. True if one was kept and more may help.
 bool LazarusSearch::exchange_all(LayerSlots& slots, LazarusRating& best, uint64_t probes_end) {
   bool kept = false;
   for (uint32_t i = 0; i < options_.ranks; ++i) {
@@ -113,7 +113,7 @@ bool LazarusSearch::exchange_all(LayerSlots& slots, LazarusRating& best, uint64_
 
 bool LazarusSearch::rate_exchange(uint32_t& a, uint32_t a_domain, uint32_t& b, uint32_t b_domain,
                                   LazarusRating& best) {
-  // Where nobody comes to a domain that he did not have, nothing gets better.
+  // If neither expert gets a new domain, nothing improves.
   if (count(a, b_domain) > 0 && count(b, a_domain) > 0) return false;
   const uint64_t others = best.short_of_domains - missing(a) - missing(b);
   const auto move = [&](uint32_t expert, uint32_t from, uint32_t to) {

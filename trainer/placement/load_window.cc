@@ -24,8 +24,8 @@ Error corrupt(fmt::format_string<Args...> format, Args&&... args) {
                "routing counts: " + fmt::format(format, std::forward<Args>(args)...)};
 }
 
-// Every layer gives out the same number of assignments; a saturated layer says nothing of it. The
-// sum of five such steps stays below kPlacementTokensMax.
+// Every layer has the same number of assignments; a saturated layer proves nothing. The sum of five
+// such steps stays below kPlacementTokensMax.
 Status check_layer_sums(std::span<const uint32_t> counts, uint32_t experts, uint64_t step) {
   uint64_t expected = 0;
   bool seen = false;

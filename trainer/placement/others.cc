@@ -32,7 +32,7 @@ void fill_up(LayerSlots& slots, const PlacementRequest& request,
 Result<std::optional<std::vector<LayerSlots>>> promised_layers(PolicyName policy,
                                                                const PlacementRequest& request) {
   if (request.replicas_min > 1 && request.layers() > 1) {
-    // Whoever does not promise it hardly ever keeps it: the first layer mostly tells.
+    // A policy that does not promise it hardly ever reaches it: usually the first layer shows that.
     PlacementRequest first = request;
     first.loads.resize(1);
     first.current.resize(std::min<size_t>(first.current.size(), 1));
@@ -64,7 +64,7 @@ bool may_reach(const std::vector<LayerSlots>& layers, const PlacementRequest& re
   }
   const auto needed = static_cast<uint32_t>(std::ranges::count(alone, true));
   return std::ranges::all_of(wanted, [&](const RecoveryWanted& one) {
-    // None of those needed is among the failed.
+    // The probability that none of the needed domains fails.
     double probability = 1;
     for (uint32_t i = 0; i < one.failures; ++i) {
       probability *= static_cast<double>(domains - std::min(domains, needed + i)) / (domains - i);

@@ -7,7 +7,7 @@
 //               that N divides S.
 //
 // S is the number of elements of an expert's w1, w2 and w3, one after the other. ComputePlacement
-// (compute_placement.h) says who computes an expert. Checkpoint plans, the gradient norm and
+// (compute_placement.h) says which ranks compute an expert. Checkpoint plans, the gradient norm and
 // migration ask Ownership; dispatch asks ComputePlacement.
 #pragma once
 

@@ -1,5 +1,4 @@
-// Pictures of a placement: who holds what, and how much every rank has to do. Pure: values in, text
-// out.
+// Pictures of a placement: the experts and the load of every rank. Pure: values in, text out.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ struct PictureOptions {
   double full_bar = 0;      // tokens; 0: those of the most loaded rank
 };
 
-// Balance, recovery and what has to move, in a few lines; with several layers a line for each.
+// Balance, recovery and the state to move, in a few lines; with several layers a line for each.
 std::string judgement_text(const Judgement& judgement, const PlacementRequest& request);
 
 // One layer: a line for each rank with the experts in its slots and a bar of its load; the mark on

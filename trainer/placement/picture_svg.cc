@@ -136,7 +136,7 @@ class Plot {
                          fmt::format("{}", expert), " class=\"expert\"");
   }
 
-  // The rank's number below its column, and above it how much that is of the mean.
+  // The rank's number below its column, and its load relative to the mean above it.
   std::string numbers(size_t rank, double load) const {
     const bool all = slots_.size() <= kRanksNumberedMax;
     std::string svg;

@@ -1,5 +1,5 @@
-// The text files that `moetrain plan` reads, and `run` the domains of them. Pure: text in, values
-// or a sentence that names the line out. Any bytes are safe.
+// The text files of `moetrain plan`, and the domains of `run`. Pure: text in, values or an error
+// that names the line out. Any bytes are safe.
 #pragma once
 
 #include <cstdint>

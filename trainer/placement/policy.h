@@ -1,6 +1,6 @@
 // Placement policies behind one interface: loads and ranks in, the slots of every layer out. The
-// trainer, the simulator, `moetrain plan` and the benches call plan_placement; judge.h says how
-// good what it gave is. Pure and deterministic: the same request, the same placement, on any rank.
+// trainer, the simulator, `moetrain plan` and the benches call plan_placement; judge.h rates
+// the result. Pure and deterministic: the same request, the same placement, on any rank.
 //
 //   static    classic expert parallelism: blocks of experts, repeated by data parallel groups
 //   eplb      DeepSeek's balancer: extra slots for the most loaded experts, packed by load

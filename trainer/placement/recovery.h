@@ -34,8 +34,8 @@ double loss_probability(uint32_t domains, uint32_t held, uint32_t failures);
 
 // The probability that the next failure takes all `held` holders in a group of so many failure
 // domains: the risk that the selectors of the trainer, the simulator and the bench weigh with. A
-// failure takes k domains, any k alike, with a probability that halves from one k to the next, up
-// to all: an assumption, which nothing but the choice of experts depends on. 1 without a holder.
+// failure takes k domains, any k alike, with a probability that halves for each further one, up
+// to all: an assumption, used only to choose experts. 1 without a holder.
 double failure_takes_all(uint32_t domains, uint32_t held);
 
 }  // namespace moetrain

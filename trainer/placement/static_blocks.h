@@ -1,5 +1,5 @@
 // Classic expert parallelism: E/ep experts to a rank, in blocks, repeated by the data parallel
-// groups. What others are compared with.
+// groups. The baseline of comparisons.
 #pragma once
 
 #include <vector>

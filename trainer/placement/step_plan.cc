@@ -101,7 +101,7 @@ Result<std::vector<LayerSlots>> plan_step(const StepPlanOptions& options, const 
   CKPT_ASSERT(has_shape(options, loads));
   PlacementRequest request = request_of(options, loads);
   if (options.policy != PolicyName::kLaer) {
-    // Balance is all that is wanted.
+    // Only balance counts.
     if (options.policy == PolicyName::kFrontier) request.recovery_wanted = {{1, 0}};
     return plan_placement(options.policy, request);
   }

@@ -1,4 +1,4 @@
-// step_plan: who computes which expert in one training step, where experts are fully sharded.
+// step_plan: which rank computes which expert in one training step, with fully sharded experts.
 //
 // A rank then owns a part of every expert, and restores the experts of its slots before each layer.
 // So a plan moves no state, and no replica is needed for safety: policies differ in balance and

@@ -1,5 +1,5 @@
-// Lines of comma-separated fields, one by one, for the small text formats that people bring. Any
-// bytes are safe. Pure.
+// Lines of comma-separated fields, one by one, for small text formats that users provide. Any bytes
+// are safe. Pure.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,7 @@ class TextLines {
 
 // Digits only; nothing for anything else, or above 2^64 - 1.
 std::optional<uint64_t> parse_count(std::string_view text);
-// 'like this', with what cannot be printed replaced, cut to 40 bytes.
+// 'like this', with unprintable bytes replaced, cut to 40 bytes.
 std::string quoted(std::string_view text);
 
 }  // namespace moetrain

@@ -22,7 +22,7 @@ namespace moetrain {
 // slot, ascending; at least one, each below tokens.size(). Returns [rank][slot]:
 // result[j * slots + s].
 //
-//   sum over s = tokens[j]                        nothing is lost, nothing is made up
+//   sum over s = tokens[j]                        every token goes to one slot
 //   sum over j = floor or ceil of t / slots       within one token of the even share
 std::vector<int64_t> share_tokens(std::span<const int64_t> tokens,
                                   std::span<const uint32_t> slot_ranks, uint32_t turn);

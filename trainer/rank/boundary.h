@@ -1,4 +1,4 @@
-// Boundary: what the ranks of a group agree on at a step boundary, before the step begins. Pure.
+// Boundary: values that the ranks of a group agree on at a step boundary, before the step. Pure.
 //
 // Each rank states its own Boundary. The group's is the maximum of each value, so that every rank
 // acts on the same one: a flag is set for all if it is set for any rank.

@@ -76,8 +76,8 @@ Status CheckpointDriver::fill(const Snapshotter::BackPressure& pressure) {
   return record(taker_.fill(pressure));
 }
 
-// Filling takes slabs and plans copies on the host. On a GPU that is left to the step, until its
-// first kernels are queued, so that the device has work meanwhile (DeviceLink::when_busy). The step
+// Filling takes slabs and plans copies on the host. On a GPU it runs in the step, once the first
+// kernels are queued, so that the device has work meanwhile (DeviceLink::when_busy). The step
 // writes no state before that, unless it moves experts first.
 void CheckpointDriver::fill_regular(EpochComm& comm, bool experts_move) {
   const bool later = state_.link && !state_.options.wait_durable && !experts_move;

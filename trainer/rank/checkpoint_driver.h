@@ -1,9 +1,9 @@
 // CheckpointDriver: when snapshots are taken. All ranks take the same ones: each acts on what the
 // group has agreed on at the boundary.
 //
-// Owned by EpochDriver, used from the rank's thread. A snapshot that fails is reported and told to
-// the others (SavedSteps); training goes on, and the next one that is due covers it. After a lost
-// group, begin_epoch() sets it up for the next one.
+// Owned by EpochDriver, used from the rank's thread. A failed snapshot is reported to the
+// supervisor and to the other ranks (SavedSteps); training continues, and the next due snapshot
+// covers it. After a lost group, begin_epoch() sets it up for the next one.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +26,15 @@ class CheckpointDriver {
   void begin_epoch(const ckpt::client::Epoch& epoch);
 
   // True if a snapshot should be begun before the ranks meet, so that ckptd leases slabs meanwhile.
-  // Not if some rank was without ckptd at the last boundary: then the ranks first meet again.
+  // Not if ckptd did not answer some rank at the last boundary: then the ranks first meet again.
   bool begins_early() { return is_due() && !daemon_absent_; }
-  // Begins the snapshot that is due, before the ranks meet. A failure is told to the others then.
-  // `daemon_absent`: this rank has no ckptd; it only plans.
+  // Begins the due snapshot, before the ranks meet, where a failure is reported to the others.
+  // `daemon_absent`: ckptd does not answer this rank; it only plans.
   void begin_early(bool daemon_absent);
   // Reports snapshots that have ended. Callable before the first epoch is connected.
   void collect();
-  // The same, after handing over what has arrived from the device. An error is the device's.
+  // The same, after handing over the parts that have arrived from the device. An error is the
+  // device's.
   Status poll();
   // Before and after the ranks meet.
   void fill(Boundary& mine) { saved_.fill(mine); }
@@ -45,10 +46,10 @@ class CheckpointDriver {
     bool experts_move = false;
   };
   void take(EpochComm& comm, const Boundary& met, const Taking& taking);
-  // Gives up the snapshot of the current step that was begun. All ranks do at the same boundary.
+  // Aborts the snapshot of the current step that was begun. All ranks do so at the same boundary.
   void drop(const std::string& reason);
-  // The step has ended, with or without an error. If it did not come to fill the snapshot that
-  // take() left to it, nothing was saved.
+  // The step has ended, with or without an error. If it did not reach the point where it fills the
+  // snapshot that take() deferred to it, the snapshot counts as not saved.
   void step_ended();
 
   // Takes a full snapshot of the current step, for the last checkpoint. `attempt` counts from 0.
@@ -68,7 +69,7 @@ class CheckpointDriver {
   SnapshotTaker& taker_;
   bool due_ = false;            // stays set until every rank has ckptd and the snapshot is taken
   bool postponed_ = false;      // the wait for ckptd has been reported
-  bool daemon_absent_ = false;  // some rank was without ckptd at the last boundary
+  bool daemon_absent_ = false;  // ckptd did not answer some rank at the last boundary
 };
 
 }  // namespace moetrain

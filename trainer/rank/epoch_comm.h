@@ -1,4 +1,4 @@
-// EpochComm: the collectives of one epoch. Each ends as soon as ckptd says that the epoch is over.
+// EpochComm: the collectives of one epoch. ckptd's report that the epoch is over aborts them.
 //
 // Owned by EpochDriver, from the moment the group is connected until the epoch ends. Used from the
 // rank's thread; the thread of its EpochWatch aborts a collective that waits for a lost rank. After

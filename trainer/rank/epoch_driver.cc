@@ -13,7 +13,7 @@ namespace {
 
 // ckptd sees a dead process within a millisecond. This bounds the wait for one that only hangs.
 constexpr uint32_t kEpochEndTimeoutMs = 10'000;
-// For ckptd to hear that this rank leaves in good order.
+// Timeout for reporting a clean leave to ckptd.
 constexpr uint32_t kLeaveMs = 1'000;
 
 }  // namespace
@@ -44,7 +44,7 @@ Status EpochDriver::run() {
   if (ending == Ending::kSaved) {
     state_.events.write({.step = state_.progress.step}, SavedEvent{stopped_because_});
   }
-  // Others may still wait for news of the same commit: this rank is not lost to them.
+  // Other ranks may still wait for this commit: they must not count this rank as lost.
   (void)state_.member.session().leave(kLeaveMs);
   return {};
 }
@@ -82,14 +82,15 @@ Result<EpochDriver::Ending> EpochDriver::run_epoch() {
     state_.events.write(state_.here(), std::move(training));
     return train(comm);
   }
-  if (member.goes_back()) return leave_epoch(comm, ready.error().message);
+  if (member.returns_to_view()) return leave_epoch(comm, ready.error().message);
   if (is_group_loss(ready.error())) return leave_lost_group(&comm, ready.error().message);
   return ready.error();
 }
 
 Result<client::Epoch> EpochDriver::join() {
   const bool sharded = state_.options.experts_sharded();
-  // Sharded experts: a survivor goes on also without state, which the group then gets from a view.
+  // Sharded experts: a survivor continues even without state, which the group then gets from a
+  // view.
   const bool has_state = migrator_.live().has_state() || (sharded && has_trained_);
   state_.events.write(JoiningEvent{.pid = ::getpid()});
   // The first start of a run changes no membership; that of a joining rank does.
@@ -98,7 +99,7 @@ Result<client::Epoch> EpochDriver::join() {
   state_.seat.epoch = epoch.epoch;
   stopped_because_.clear();
   state_.events.write({.epoch = epoch.epoch}, ConnectingEvent{});
-  // Snapshots of the epoch before have ended, or all ranks had handed them over.
+  // Snapshots of the previous epoch have ended, or all ranks had handed them over.
   checkpoints_.collect();
   if (epoch.goes_on) faults_.enter_phase("connect");
   return epoch;
@@ -153,7 +154,7 @@ Status EpochDriver::continue_lineage(EpochComm& comm, const client::Epoch& epoch
                                      TrainingEvent& training) {
   const uint64_t begin_ns = monotonic_ns();
   state_.events.write({.epoch = epoch.epoch}, RestoringEvent{});
-  training.goes_on = true;
+  training.survivors_continue = true;
   training.joins = epoch.previous_ranks[epoch.rank] < 0;
   if (training.joins) migrator_.live().forget();
   training.regroup_ms = ms_between(lost_ns_.value_or(begin_ns), begin_ns);
@@ -235,7 +236,7 @@ Result<EpochDriver::Ending> EpochDriver::save_last(EpochComm& comm) {
   return Ending::kSaved;
 }
 
-// Ranks that were asked to leave hand their state over and leave; the others go on without them.
+// Ranks that were asked to leave hand their state over and leave; the others continue.
 Result<EpochDriver::Ending> EpochDriver::drain(EpochComm& comm) {
   std::vector<int64_t> leaves(comm.size());
   const int64_t mine = state_.asked.drain.load() ? 1 : 0;

@@ -1,7 +1,7 @@
 // EpochDriver: a rank's membership: joins epoch after epoch, until the last step is saved or the
 // rank was asked to leave.
 //
-//   join an epoch -> connect the collectives -> restore, or go on with the survivors' state ->
+//   join an epoch -> connect the collectives -> restore, or continue with the survivors' state ->
 //   train
 //        ^                                                                                      |
 //        '------ a peer is lost, or ranks join or leave: drop open snapshots, leave the group <-'
@@ -39,7 +39,7 @@ class EpochDriver {
   // `state` outlives it.
   explicit EpochDriver(RankState& state);
 
-  // Until the last step is saved, or this rank has left as it was asked to.
+  // Runs until the last step is saved, or this rank has left on request.
   Status run();
 
  private:
@@ -84,8 +84,8 @@ class EpochDriver {
   StepPlacement placement_;
   StepLoop steps_;
   LastCheckpoint last_;
-  std::string stopped_because_;      // why the run ends here by itself; empty: it does not
-  std::string logged_collectives_;   // why GPUs exchange without NCCL, as it was logged last
+  std::string stopped_because_;      // why the run stops by itself; empty: it does not
+  std::string logged_collectives_;   // last logged reason for GPUs without NCCL
   std::optional<uint64_t> lost_ns_;  // when the last group was lost, until the next one trains
   bool has_trained_ = false;         // this process was ready to train in some epoch
 };

@@ -1,5 +1,5 @@
-// FaultInjection: kills this process, or asks it to leave, where the options say so. For tests and
-// measurements only.
+// FaultInjection: kills this process, or requests that it leaves, at the points in the options. For
+// tests and measurements only.
 //
 // Owned by EpochDriver, used from the rank's thread. A kill is by SIGKILL: nothing runs afterwards.
 #pragma once

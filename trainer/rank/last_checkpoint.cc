@@ -15,7 +15,7 @@ namespace {
 // libckpt survives a restart of ckptd in the middle of a snapshot. A snapshot that failed is tried
 // again.
 constexpr uint32_t kAttempts = 3;
-// For earlier snapshots to end, once the last one is durable.
+// Timeout for earlier snapshots, once the last one is durable.
 constexpr uint32_t kEarlierOnesMs = 30'000;
 
 Result<std::optional<GroupLoss>> loss_or_failure(const Error& error) {
@@ -35,7 +35,7 @@ Result<std::optional<GroupLoss>> LastCheckpoint::save(EpochComm& comm, bool resu
   return save_full(comm);
 }
 
-// The snapshot of the step that an epoch goes on from may still fail. All ranks agree whether it
+// The snapshot of the step from which survivors continue may still fail. All ranks agree whether it
 // did, because they save again together.
 Result<bool> LastCheckpoint::is_durable(EpochComm& comm) {
   if (!parts_.saved.saved_before()) return true;  // the ranks restored it
@@ -72,7 +72,7 @@ Result<std::optional<GroupLoss>> LastCheckpoint::save_full(EpochComm& comm) {
     }
     failed = taker.await_durable(ms_left());
     if (failed.ok()) {
-      // How earlier snapshots end belongs to the run's history, too.
+      // The outcomes of earlier snapshots belong to the run's history, too.
       const DaemonPatience::Limit limit(state.member.patience(), DaemonPatience::kTrainingMs);
       (void)taker.drain(kEarlierOnesMs);
       return std::optional<GroupLoss>();

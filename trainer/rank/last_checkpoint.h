@@ -39,7 +39,7 @@ class LastCheckpoint {
   // cannot be saved. `resumed_whole`: if nothing was trained since the resume, the checkpoint that
   // the ranks resumed from is as good as a full one of the step.
   Result<std::optional<GroupLoss>> save(EpochComm& comm, bool resumed_whole);
-  // The ranks have trained: the next save() has the whole time again.
+  // The ranks have trained: the next save() has the full time again.
   void renew_deadline() { end_.reset(); }
 
  private:

@@ -22,15 +22,16 @@ class PaceDriver {
   // The run starts from the seed.
   void begin_run();
   // A collective. The run resumes from a checkpoint: takes over its pace, and the largest count of
-  // failures that any rank knows. Dynamic K keeps what it has just raised K to.
+  // failures that any rank knows. Keeps K as dynamic K has just raised it.
   struct Restored {
     PaceState pace;           // as the checkpoint has it
     uint32_t k = 0;           // experts of each layer, as the checkpoint has it
     int64_t lost_tokens = 0;  // by this resume
   };
   Status resume(EpochComm& comm, const Restored& restored);
-  // An epoch goes on with other members, who all have the pace of one of them (LiveState::agree).
-  // All ranks draw the same conclusions from what the change lost, without a collective.
+  // Survivors continue with other members, which all have the pace of one of them
+  // (LiveState::agree). All ranks draw the same conclusions from the losses of the change, without
+  // a collective.
   struct Change {
     bool lost_experts = false;  // some experts had no live holder
     int64_t lost_tokens = 0;
@@ -43,9 +44,9 @@ class PaceDriver {
   void trains() { trained_ = true; }
   void left_training() { left_training_ = std::chrono::steady_clock::now(); }
 
-  // A collective at steps that all ranks know: they agree on the largest of each measure and choose
-  // the pace anew. At other steps it does nothing but return to the whole interval once PLT is
-  // within the budget.
+  // A collective at steps that all ranks know: they agree on the largest of each measure, and
+  // choose the pace anew. At other steps it only restores the full interval once PLT is within the
+  // budget.
   Status decide(EpochComm& comm);
 
   // Reports the pace in force; only rank 0 does.

@@ -1,8 +1,8 @@
-// RangeMigrator: moves the ranges of sharded experts in a group that goes on with all its state:
-// ranks have joined or are about to leave. No step is lost by it (elastic/recut.h).
+// RangeMigrator: moves the ranges of sharded experts when survivors continue with all state, and
+// ranks have joined or are about to leave. No step is lost (elastic/recut.h).
 //
-// Owned by EpochDriver, used from the rank's thread. A failure leaves what the rank holds as it
-// was; the next epoch looks again whether the ranks that are there hold everything.
+// Owned by EpochDriver, used from the rank's thread. A failure leaves this rank's ranges as they
+// were; the next epoch checks again whether its ranks hold all state.
 #pragma once
 
 #include <vector>
@@ -20,14 +20,14 @@ class RangeMigrator {
  public:
   RangeMigrator(RankState& state, FaultInjection& faults, LiveState& live);
 
-  // A collective, before the ranks agree on a step: do they hold every element of every expert at
-  // one step? If not, a rank was lost with its range.
+  // A collective, before the ranks agree on a step: true if they hold every element of every expert
+  // at one step. If not, a rank was lost with its range.
   Result<bool> is_whole(EpochComm& comm);
   // A collective, after is_whole() and the agreement on a step: brings every rank its range, and
   // joining ranks all that the group knows. `stays`, by rank: false for ranks that are about to
   // leave; empty: all ranks stay, and train.
   Result<RecoveryReport> recut(EpochComm& comm, const std::vector<bool>& stays);
-  // The state in memory counts for nothing: the rank is about to restore another one.
+  // Drops the state in memory: the rank is about to restore another one.
   void reset() { recut_.reset(); }
 
  private:

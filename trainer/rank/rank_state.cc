@@ -34,7 +34,7 @@ PaceOptions pace_options(const RankOptions& options, const HeldState& held,
   if (!partial.k_snapshot_auto) pace.k_snapshot = std::min(partial.k_snapshot, experts);
   uint64_t chosen_bytes = 0;
   for (const StateUnit& unit : held.units) {
-    if (checkpoint.is_chosen_about(unit)) chosen_bytes += unit.bytes;
+    if (checkpoint.may_omit(unit)) chosen_bytes += unit.bytes;
   }
   pace.expert_bytes = chosen_bytes / experts;
   pace.dense_bytes = total_bytes(held.units) - pace.expert_bytes * experts;

@@ -1,5 +1,5 @@
-// RankState: what one rank process is: its options, its part of the model, how far the run has
-// come, and its place in the current group.
+// RankState: the state of one rank process: its options, its part of the model, its progress, and
+// its place in the current group.
 //
 // A value that the drivers of this folder share. run_rank() makes and owns it. Only the rank's
 // thread uses it. After the loss of a group all parts stay usable: survivors keep their state.
@@ -29,8 +29,8 @@ struct HeldState {
   std::vector<StateUnit> units;  // of the whole model
   std::unique_ptr<Device> device;
   std::unique_ptr<Model> model;
-  // Replicated experts: who computes and holds them. Sharded: who computes them when an epoch
-  // begins; then the store's placement changes from step to step, and this one stays.
+  // Replicated experts: the ranks that compute and hold them. Sharded experts: the ranks that
+  // compute them when an epoch begins; later steps change only the store's placement.
   ComputePlacement placement;
   ExpertStamps stamps;
   std::vector<std::byte> trainer_unit;
@@ -88,10 +88,10 @@ struct RankState {
   std::string where() const;
   // Logs "run tiny step 30: TEXT".
   void say(const std::string& text) const;
-  // The same for text that all ranks would say alike: only rank 0 does.
+  // The same for text that all ranks would log: only rank 0 logs it.
   void log_once(const std::string& text) const;
-  // On a GPU waits, on the device, until staged snapshots have been gathered. Needed before work is
-  // queued that overwrites the model's state or memory that the model gives up.
+  // On a GPU, makes the device wait until staged snapshots have been gathered. Call this before
+  // queuing work that overwrites the model's state, or memory that the model is about to free.
   void settle_device();
 
  private:

@@ -1,6 +1,6 @@
-// RecoveryReport: what it took to bring a rank's state to where its group trains on, and what was
-// lost. A value: StateRestorer or StateMigrator fills it in, EpochDriver and ReplanDriver send it
-// with their events.
+// RecoveryReport: the cost of bringing a rank's state to the group's step, and the losses. A value:
+// StateRestorer or StateMigrator fills it in, EpochDriver and ReplanDriver send it with their
+// events.
 #pragma once
 
 #include <cstdint>

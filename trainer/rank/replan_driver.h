@@ -1,7 +1,7 @@
 // ReplanDriver: places experts anew while the members stay, at the steps that `replan_every` says,
 // if that pays (replanner.h).
 //
-// Owned by EpochDriver, used from the rank's thread. What it has measured outlives an epoch.
+// Owned by EpochDriver, used from the rank's thread. Its measurements outlive an epoch.
 #pragma once
 
 #include "trainer/elastic/replanner.h"

@@ -4,11 +4,11 @@
 
 namespace moetrain {
 
-void SavedSteps::begin_epoch(bool goes_on) {
+void SavedSteps::begin_epoch(bool survivors_continue) {
   for (const uint64_t step : failed_) not_saved(step);
   for (const uint64_t step : lost_) not_saved(step);
   failed_.clear();
-  if (!goes_on) lost_.clear();
+  if (!survivors_continue) lost_.clear();
   retake_ = false;
 }
 
@@ -22,8 +22,8 @@ void SavedSteps::resumed() {
 void SavedSteps::lineage_continued() {
   continues_lineage_ = true;
   // The rank whose knowledge all have taken over may not know some of these snapshots. Then their
-  // failure concerns nobody.
-  std::erase_if(lost_, [this](uint64_t step) { return !partial_.counts_on(step); });
+  // failure has no effect.
+  std::erase_if(lost_, [this](uint64_t step) { return !partial_.tracks_step(step); });
 }
 
 void SavedSteps::failed(bool unanswered) {

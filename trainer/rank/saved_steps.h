@@ -19,33 +19,33 @@ namespace moetrain {
 
 class SavedSteps {
  public:
-  // Both outlive it. `partial` is told of every snapshot that failed: its experts are due again.
+  // Both outlive it. Failed snapshots are reported to `partial`: their experts are due again.
   SavedSteps(PartialCheckpoint& partial, const Progress& progress)
       : partial_(partial), progress_(progress) {}
 
   // An epoch was joined and its group is connected.
-  void begin_epoch(bool goes_on);
+  void begin_epoch(bool survivors_continue);
   // The ranks have restored the current step, which therefore is saved; or the run begins.
   void resumed();
-  // Survivors agree that this is the newest step that is saved or on its way.
+  // Survivors agree that this is the newest step that is saved or in flight.
   void agreed(uint64_t newest) { newest_ = newest; }
   // The epoch continues its lineage with the survivors' state. Call after agreed().
   void lineage_continued();
 
-  // The newest step that is saved, or whose snapshot is on its way; 0: none.
+  // The newest step that is saved, or whose snapshot is in flight; 0: none.
   uint64_t newest() const { return newest_; }
   bool current_is_saved() const { return newest_ == progress_.step; }
-  // True if an epoch that continues its lineage began at the current step, which is committed or on
-  // its way. The lineage can have no second commit of it, so training has to go on for one more
-  // step before it can end: that commit may be partial, or have experts that have rolled back
+  // True if an epoch that continues its lineage began at the current step, which is committed or in
+  // flight. The lineage cannot have a second commit of the step, so training must continue for one
+  // more step before it can end: that commit may be partial, or have experts that have rolled back
   // since.
   bool saved_before() const { return continues_lineage_ && current_is_saved(); }
 
-  // The snapshot of the current step is on its way.
+  // The snapshot of the current step is in flight.
   void taken() { newest_ = progress_.step; }
   // The snapshot that was taken was not filled after all.
   void not_filled() { newest_ = 0; }
-  // The snapshot of the current step was given up, on every rank.
+  // The snapshot of the current step was aborted, on every rank.
   void dropped() { partial_.failed(progress_.step); }
   // This rank could not contribute to the snapshot of the current step. `unanswered`: because ckptd
   // did not answer.
@@ -68,8 +68,8 @@ class SavedSteps {
   const Progress& progress_;
   bool continues_lineage_ = false;
   uint64_t newest_ = 0;
-  // Not yet told to the others. `lost_` may have steps of earlier epochs that the group goes on
-  // from.
+  // Not yet reported to the others. `lost_` may have steps of earlier epochs that the group
+  // continues.
   std::set<uint64_t> failed_;
   std::set<uint64_t> lost_;
   bool retake_ = false;  // ckptd did not answer this rank

@@ -1,5 +1,5 @@
-// ScheduleTracer: tells the supervisor what the rank's threads did when, in the first steps that
-// the process trains (--schedule-trace).
+// ScheduleTracer: reports the activities of the rank's threads in the first steps that the process
+// trains (--schedule-trace).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ class ScheduleTracer {
 
   explicit ScheduleTracer(RankState& state) : state_(state) {}
 
-  // Before a step is computed, and once it is done. A step that fails is not told.
+  // Before a step is computed, and once it is done. A step that fails is not reported.
   void begin_step();
   void step_done(uint64_t step);
 

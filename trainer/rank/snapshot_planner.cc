@@ -80,8 +80,8 @@ TakingEvent SnapshotPlanner::taking_event(const PartialCheckpoint::Plan& plan,
   return taking;
 }
 
-// In steps. Snapshots times the interval may overflow for numbers that nobody waits for; the bound
-// must not wrap around to a few steps then.
+// In steps. Snapshots times the interval may overflow for very large settings; the bound must not
+// wrap around to a few steps.
 uint64_t SnapshotPlanner::staleness_max() const {
   uint64_t steps = 0;
   const bool overflows = __builtin_mul_overflow(uint64_t{state_.partial.staleness_max()},
@@ -89,7 +89,7 @@ uint64_t SnapshotPlanner::staleness_max() const {
   return overflows ? UINT64_MAX : steps;
 }
 
-// Fills in what `ckptctl log` shows of the commit.
+// Fills in the fields that `ckptctl log` shows of the commit.
 void SnapshotPlanner::describe(Snapshotter::Request& request) const {
   const Progress& progress = state_.progress;
   const PartialCheckpoint& partial = state_.partial;

@@ -1,4 +1,4 @@
-// SnapshotPlanner: what the next snapshot takes, the same on every rank.
+// SnapshotPlanner: plans the contents of the next snapshot, the same on every rank.
 //
 // Owned by SnapshotTaker, used from the rank's thread. Every rank plans every snapshot, in the same
 // order: planning changes the state (ages of experts, K, pace), and a rank that skipped a plan

@@ -34,8 +34,8 @@ class StallClock {
   explicit StallClock(std::function<Time()> now = std::chrono::steady_clock::now)
       : now_(std::move(now)) {}
 
-  // While it lives, the thread is blocked: by the snapshot of this step, or by none that is known.
-  // The time of one inside another counts once, for the inner one.
+  // Scope: the thread is blocked by the snapshot of this step, or by an unknown one. If scopes
+  // nest, their common time counts once, for the inner one.
   class Blocked {
    public:
     explicit Blocked(StallClock& clock, std::optional<uint64_t> step = {})
@@ -58,7 +58,7 @@ class StallClock {
   double take(uint64_t step);
   // Drops the stall by the snapshot of this step, which is not reported; take() still has it.
   void drop(uint64_t step) { by_step_.erase(step); }
-  // The rank begins anew: nothing of what was measured is reported any more.
+  // The rank restarts: drops all measurements.
   void reset();
 
  private:

@@ -12,9 +12,9 @@ using ckpt::make_error;
 
 namespace {
 
-// For ckptd's answer whether it has room.
+// Timeout of ckptd's answer whether it has free slabs.
 constexpr uint32_t kAnswerMs = 1'000;
-// Training that waits for longer is told of while it waits.
+// A longer wait of training is reported while it lasts.
 constexpr std::chrono::milliseconds kReportStallAfter{2'000};
 
 }  // namespace

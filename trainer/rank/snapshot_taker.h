@@ -3,7 +3,7 @@
 // CheckpointDriver's.
 //
 // Owned by EpochDriver, used from the rank's thread. A snapshot that fails is reported; training
-// goes on. Snapshots that all ranks had handed over settle in a later epoch.
+// continues. Snapshots that all ranks had handed over settle in a later epoch.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,8 @@ class SnapshotTaker {
  public:
   SnapshotTaker(RankState& state, PaceDriver& pace) : state_(state), planner_(state, pace) {}
 
-  // An epoch was joined and its group is connected. What is in flight goes on if the epoch does.
+  // An epoch was joined and its group is connected. If survivors continue, so do snapshots in
+  // flight.
   void begin_epoch(const ckpt::client::Epoch& epoch);
 
   // Repeated snapshots of one step are told apart by their attempt.
@@ -36,24 +37,24 @@ class SnapshotTaker {
     Status status;            // a failure has been reported already
     bool unanswered = false;  // it failed because ckptd did not answer
   };
-  // How long training waits for a regular snapshot. Shorter after a snapshot that failed, until one
-  // is durable: ckptd may hang, and not every step shall wait for it as long.
+  // Limits for the wait of training for a regular snapshot. Shorter after a failed snapshot, until
+  // one is durable: ckptd may hang, and not every step may wait the full time.
   Snapshotter::BackPressure usual_pressure() const;
-  // Plans the snapshot of the current step as the other ranks do, but does not begin it: this rank
-  // has no ckptd.
+  // Plans the snapshot of the current step as the other ranks do, but does not begin it: ckptd does
+  // not answer this rank.
   void plan(Which which);
   // Plans and begins the snapshot of the current step.
   Attempt begin(Which which, const Snapshotter::BackPressure& pressure);
   // Copies this rank's part of the snapshot that was begun, and hands it over.
   Attempt fill(const Snapshotter::BackPressure& pressure);
   bool begun() const { return snapshotter_->begun(); }
-  // Gives up what was begun and not filled, if anything.
+  // Aborts the snapshot that was begun and not filled, if there is one.
   void drop(const std::string& reason);
-  // Gives up this rank's part of the step's snapshot because another rank failed, if it is still
-  // in flight.
+  // Aborts this rank's part of the step's snapshot, if it is still in flight, because another rank
+  // failed.
   void abandon(uint64_t step);
 
-  // Hands over what has arrived from the device. An error is the device's.
+  // Hands over the parts that have arrived from the device. An error is the device's.
   Status poll() { return snapshotter_->poll(); }
   // Reports the snapshots that have ended since the last call; returns the steps of those that
   // failed. Callable before the first epoch is connected.
@@ -71,12 +72,12 @@ class SnapshotTaker {
   // Copies the bytes of this state that a snapshot still needs. Called before it is overwritten.
   void before_write(const WeightState& state);
 
-  // The stall since the last call; of a rank that went back to a checkpoint, since then.
+  // The stall since the last call, or since the last return to a checkpoint.
   SnapshotStall take_stall();
 
  private:
   Attempt failed(ckpt::Error error, bool unanswered);
-  // Tells the supervisor that training stands still, from within a wait.
+  // Reports a stall of training to the supervisor, from within a wait.
   void report_stall();
   void report(const SnapshotOutcome& outcome, bool unanswered = false);
   std::vector<uint64_t> report_all(const std::vector<SnapshotOutcome>& outcomes);

@@ -89,7 +89,7 @@ Result<ExpertRestore> StateMigrator::restore_lost(EpochComm& comm, uint32_t line
   return restored;
 }
 
-// Experts that came back older than the rest: for the log, the report and the metrics.
+// Reports experts restored from older versions: to the log, the report and the metrics.
 void StateMigrator::report_rollback(const LiveState::Settled& settled, uint32_t k_before,
                                     RecoveryReport& report) {
   const std::vector<uint32_t>& lost = live_.lost();

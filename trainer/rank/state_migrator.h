@@ -1,5 +1,5 @@
-// StateMigrator: brings the ranks of a group that goes on to the same step, and moves experts to a
-// new placement. Replicated experts: what no rank holds comes back from ckptd.
+// StateMigrator: brings the ranks of a continuing group to the same step, and moves experts to a
+// new placement. Replicated experts without a holder are restored from ckptd.
 //
 // Owned by EpochDriver, which uses it when members change; ReplanDriver uses it when only experts
 // move. Used from the rank's thread. After a failure no state is lost (live_state.h): the next
@@ -31,9 +31,9 @@ class StateMigrator {
   // Whether this rank has state that others may rely on, and its pending step.
   LiveState& live() { return live_; }
 
-  // A collective: all ranks come to the same step and to the same knowledge of the run. Returns the
-  // newest step that is saved or on its way, as the group knows it; `saved_step` is what this rank
-  // knows of it.
+  // A collective: brings all ranks to the same step and the same knowledge of the run.
+  // `saved_step`: the newest step that is saved or in flight, as far as this rank knows. Returns
+  // that step as the group knows it.
   Result<uint64_t> agree(EpochComm& comm, uint64_t saved_step);
   // A collective, after agree() or live().agree_unchanged(): moves all state to where `planner`
   // places it. Experts without a live holder are restored from their newest versions in `lineage`.

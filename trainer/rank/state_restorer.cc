@@ -99,7 +99,7 @@ Status StateRestorer::take_over(const client::ViewPoint& view) {
   if (state->corpus_crc32c != corpus.crc32c() && state_.seat.rank == 0) {
     state_.events.log(
         fmt::format("{}: the data has changed since ({} with CRC32C {:08x} then, {} with {:08x} "
-                    "now); the run goes on, but not as it would have",
+                    "now); the run continues, with other results than before",
                     name, ckpt::base::format_size(state->corpus_bytes), state->corpus_crc32c,
                     ckpt::base::format_size(corpus.bytes()), corpus.crc32c()));
   }
@@ -120,7 +120,7 @@ Status StateRestorer::take_over(const client::ViewPoint& view) {
 }
 
 // Dense units and the trainer unit are in every snapshot. If one of them is older than the view,
-// training on would mix two steps, so all ranks go back to the older one.
+// training on would mix two steps, so all ranks return to the older step.
 Status StateRestorer::check_whole(EpochComm& comm, const client::ViewPoint& view) {
   const std::vector<StateUnit>& units = state_.held.units;
   CKPT_ASSIGN(const VersionSpread spread, compare_versions(state_, comm, restored_));
@@ -129,7 +129,7 @@ Status StateRestorer::check_whole(EpochComm& comm, const client::ViewPoint& view
     if (!units[id].expert && spread.oldest(id) < spread.oldest(worst)) worst = id;
   }
   if (spread.oldest(worst) == view.step) return {};
-  state_.member.go_back_to({.lineage = view.lineage, .step = spread.oldest(worst)});
+  state_.member.return_to({.lineage = view.lineage, .step = spread.oldest(worst)});
   return make_error(ErrorCode::kAborted,
                     "unit {} cannot be read as of this step: all go back to step {}",
                     units[worst].name, spread.oldest(worst));

@@ -1,5 +1,5 @@
-// StateRestorer: brings a rank's state to where an epoch starts, when the epoch does not go on with
-// the state of survivors: to a view that ckptd names, or to the seed.
+// StateRestorer: restores a rank's state at the start of an epoch in which no survivors continue:
+// to a view that ckptd names, or to the seed.
 //
 // Owned by EpochDriver, used from the rank's thread. After a failure the state in memory belongs to
 // no step; the next epoch restores it again, or takes it over from other ranks.
@@ -30,11 +30,11 @@ class StateRestorer {
   Result<RecoveryReport> restore(const ckpt::client::Epoch& epoch);
   // A collective, after restore() of this view: all ranks come to the same version of each unit,
   // and learn which versions the others' experts have. If a dense unit or the trainer unit cannot
-  // be read as of the view, the member is told to go back, and the error is kAborted.
+  // be read as of the view, requests an older view from the member; the error is kAborted.
   Status settle(EpochComm& comm, const ckpt::client::ViewPoint& view, RecoveryReport& report);
 
   // True if the state that the epoch started with equals what a full checkpoint of that step has:
-  // no expert came from an older checkpoint, or from a version that no disk has.
+  // no expert came from an older checkpoint, or from a version that is only in memory.
   bool resumed_whole() const { return resumed_whole_; }
 
  private:
@@ -51,7 +51,7 @@ class StateRestorer {
   PartialState saved_partial_;  // of the restored trainer unit
   PaceState saved_pace_;        // the same
   std::vector<RestoredUnit> restored_;
-  std::vector<int64_t> in_memory_;  // by expert of the grid: not 0 if no disk has its version
+  std::vector<int64_t> in_memory_;  // by expert of the grid: not 0 if its version is only in memory
   bool resumed_whole_ = true;
 };
 

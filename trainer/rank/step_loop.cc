@@ -13,8 +13,7 @@ using ckpt::make_error;
 
 namespace {
 
-// So many steps without finite numbers in a row are no accident: the parameters do not recover by
-// themselves.
+// This many non-finite steps in a row are no accident: the parameters do not recover by themselves.
 constexpr uint64_t kSkippedInARowMax = 10;
 
 }  // namespace
@@ -113,8 +112,8 @@ Status StepLoop::step(EpochComm& comm, const Timer& timer) {
   if (!result.ok()) return result.error();
   parts_.placement.step_done();
 
-  // 4. Reported before anything else may fail: all ranks have done the step, and if the group is
-  // lost now nobody else tells of it.
+  // 4. Report before anything else can fail: all ranks have done the step, and if the group is lost
+  // now, no other rank reports it.
   report(*result, timer, after_snapshot);
 
   // 5. Checks.
@@ -128,7 +127,7 @@ Status StepLoop::step(EpochComm& comm, const Timer& timer) {
                     state.where(), kSkippedInARowMax);
 }
 
-// Survivors of a loss go on with their state, so all ranks apply the step or none does.
+// Survivors of a loss continue with their state, so all ranks apply the step or none does.
 Result<StepResult> StepLoop::all_or_none_step(Comm& comm) {
   RankState& state = parts_.state;
   CKPT_ASSIGN(PendingStep pending, state.trainer.compute(comm, *state.held.model, state.progress));
@@ -142,7 +141,7 @@ Result<StepResult> StepLoop::all_or_none_step(Comm& comm) {
                              before_write());
 }
 
-// After a loss all ranks go back to a checkpoint, so no rank waits for the others' updates.
+// After a loss all ranks return to a checkpoint, so no rank waits for the others' updates.
 Result<StepResult> StepLoop::plain_step(Comm& comm) {
   RankState& state = parts_.state;
   const auto before_update = [this](uint64_t step, std::span<const int64_t> routed) -> Status {

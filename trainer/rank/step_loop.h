@@ -40,7 +40,7 @@ class StepLoop {
   };
   explicit StepLoop(const Parts& parts) : parts_(parts), tracer_(parts.state) {}
 
-  // Why the ranks stop to train. They all do at the same boundary, for the same reason.
+  // Why the ranks stop training. All stop at the same boundary, for the same reason.
   enum class Stop {
     kLastStep,  // the run is complete, or was asked to stop: the current step is to be saved
     kDrain,     // a rank was asked to leave

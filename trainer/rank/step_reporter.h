@@ -1,8 +1,8 @@
-// StepReporter: tells the supervisor of every completed step, and of what the first step after a
-// recovery began with.
+// StepReporter: reports every completed step to the supervisor, and the versions that the first
+// step after a recovery began with.
 //
-// Owned by EpochDriver, used from the rank's thread. What a recovery has told it is kept until a
-// step is reported, whatever epochs fail in between.
+// Owned by EpochDriver, used from the rank's thread. Keeps the facts of a recovery until a step is
+// reported, even if epochs fail in between.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +26,10 @@ class StepReporter {
   explicit StepReporter(RankState& state) : state_(state) {}
 
   // All ranks resumed from a checkpoint, at the step of the progress. `versions`, by expert of the
-  // grid: the step of the version that came back.
+  // grid: the step of the restored version.
   void resumed(std::vector<int64_t> versions);
-  // These experts of the grid came back alone. `versions`: the step of each one's version, -1 where
-  // it began again from the seed.
+  // These experts of the grid were restored alone. `versions`: the step of each one's version, -1
+  // where it began again from the seed.
   void rolled_back(std::span<const uint32_t> experts, std::span<const int64_t> versions);
   // The step is done. Its loss is the rank's last one from now on.
   void report(const StepResult& result, const StepTime& time, const SnapshotStall& stall);

@@ -1,5 +1,5 @@
-// How the ranks of a group come to the same version of each restored unit. ckptd chooses restore by
-// restore what to fall back to, so ranks that restored the same unit may have different versions.
+// Brings the ranks of a group to the same version of each restored unit. ckptd chooses the fallback
+// of each restore on its own, so ranks that restored the same unit may have different versions.
 #pragma once
 
 #include <cstdint>

@@ -19,7 +19,7 @@ Result<ViewReturn::Returned> ViewReturn::run(EpochComm& comm, const client::Epoc
   parts_.ranges.reset();
   parts_.faults.enter_phase("restore");
   CKPT_ASSIGN(const View view, agree_on_view(comm, epoch.lineage));
-  // Later snapshots have failed: their steps will be done again.
+  // Later snapshots have failed: their steps will be redone.
   parts_.checkpoints.collect();
   const uint64_t planned_ns = monotonic_ns();
   client::Epoch from_view = epoch;
@@ -29,7 +29,7 @@ Result<ViewReturn::Returned> ViewReturn::run(EpochComm& comm, const client::Epoc
   parts_.saved.resumed();
   parts_.faults.enter_phase("settle");
   if (view) CKPT_TRY(parts_.restorer.settle(comm, *view, report));
-  // The lineage has a commit of this step, and takes no second one.
+  // The lineage has a commit of this step, and accepts no second one.
   if (view && view->lineage == epoch.lineage) parts_.saved.lineage_continued();
   parts_.live.is_whole();
   report.relayout.plan_ms = ms_between(begin_ns, planned_ns);
@@ -37,8 +37,8 @@ Result<ViewReturn::Returned> ViewReturn::run(EpochComm& comm, const client::Epoc
   return Returned{std::move(report), view};
 }
 
-// The same for all ranks. A rank that cannot tell, or that was told of another view than the
-// others, cannot go on in this lineage: it may have a later commit.
+// The same view for all ranks. If a rank cannot read it, or ckptd named it another view, the
+// lineage cannot continue: it may have a later commit.
 Result<ViewReturn::View> ViewReturn::agree_on_view(EpochComm& comm, uint32_t lineage) {
   RankState& state = parts_.state;
   const Result<View> newest =
@@ -56,10 +56,10 @@ Result<ViewReturn::View> ViewReturn::agree_on_view(EpochComm& comm, uint32_t lin
   bool same = true;
   for (size_t i = 0; i < all.size(); ++i) same = same && all[i] == mine[i % mine.size()];
   if (same && newest.ok()) return view;
-  return go_back("the newest commit cannot be read on every rank");
+  return return_to_newest("the newest commit cannot be read on every rank");
 }
 
-// All ranks restore their part, or all go back.
+// All ranks restore their part, or all return to an older view.
 Result<RecoveryReport> ViewReturn::restore(EpochComm& comm, const client::Epoch& epoch) {
   RankState& state = parts_.state;
   Result<RecoveryReport> report = parts_.restorer.restore(epoch);
@@ -70,11 +70,11 @@ Result<RecoveryReport> ViewReturn::restore(EpochComm& comm, const client::Epoch&
   int64_t failed = report.ok() ? 0 : 1;
   CKPT_TRY(comm.all_reduce_max(std::span(&failed, 1)));
   if (failed == 0) return report;
-  return go_back("the newest view cannot be restored on every rank");
+  return return_to_newest("the newest view cannot be restored on every rank");
 }
 
-ckpt::Error ViewReturn::go_back(const std::string& reason) {
-  parts_.state.member.go_back_to_newest();
+ckpt::Error ViewReturn::return_to_newest(const std::string& reason) {
+  parts_.state.member.return_to_newest();
   return make_error(ErrorCode::kAborted, "{}: all go back to the newest complete view", reason);
 }
 

@@ -1,14 +1,14 @@
-// ViewReturn: takes all ranks of a group that goes on back to one view of ckptd, where a lost rank
-// took its part of every sharded expert with it.
+// ViewReturn: returns all ranks of a continuing group to one view of ckptd, after a lost rank took
+// its part of every sharded expert with it.
 //
 // The view is that of the newest step s whose snapshot every rank had sealed: ckptd keeps the arena
 // of a rank that died, and commits s while the ranks connect. All ranks restore everything as of s,
 // also those that have applied s + 1, and no rank applies a step that was pending. The epoch and
-// its lineage go on, as nothing was committed after s. Before the first commit all ranks begin
-// again from the seed.
+// its lineage continue, because no step after s was committed. Before the first commit all ranks
+// begin again from the seed.
 //
 // If that view cannot be read as a whole, the same ranks open another epoch from the newest
-// complete view, in a lineage of its own: Member::go_back_to().
+// complete view, in a lineage of its own: Member::return_to().
 //
 // Owned by EpochDriver, used from the rank's thread. After a failure the state in memory belongs to
 // no step; the next epoch returns again.
@@ -46,15 +46,15 @@ class ViewReturn {
     RecoveryReport report;
     std::optional<ckpt::client::ViewPoint> view;  // none: the seed
   };
-  // A collective, in an epoch that goes on. If the member is told to go back, the error is
-  // kAborted.
+  // A collective, in an epoch in which survivors continue. kAborted if the member must return to an
+  // older view.
   Result<Returned> run(EpochComm& comm, const ckpt::client::Epoch& epoch);
 
  private:
   using View = std::optional<ckpt::client::ViewPoint>;
   Result<View> agree_on_view(EpochComm& comm, uint32_t lineage);
   Result<RecoveryReport> restore(EpochComm& comm, const ckpt::client::Epoch& epoch);
-  ckpt::Error go_back(const std::string& reason);
+  ckpt::Error return_to_newest(const std::string& reason);
 
   const Parts parts_;
 };

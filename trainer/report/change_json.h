@@ -12,7 +12,7 @@ namespace moetrain::report {
 
 nlohmann::ordered_json changes_json(const std::vector<MemberChange>& changes);
 
-// Whatever is wrong, `top` remembers it.
+// Errors are recorded in `top`.
 void read_changes(Fields& top, const std::string& origin, std::vector<MemberChange>& changes);
 
 }  // namespace moetrain::report

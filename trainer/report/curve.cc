@@ -70,7 +70,7 @@ std::vector<Point> thin_out(const Curve& curve, const std::vector<Point>& points
 }
 
 std::string ranks_text(const std::vector<uint32_t>& ranks) {
-  if (ranks.empty()) return "the group";  // nobody died: a peer did not answer in time
+  if (ranks.empty()) return "the group";  // no rank died: a peer did not answer in time
   return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
 }
 
@@ -79,7 +79,7 @@ std::vector<Marker> make_markers(const Report& report) {
   for (const Failure& failure : report.failures) {
     const auto x = static_cast<double>(failure.display_step());
     const std::string lost_ranks = ranks_text(failure.ranks);
-    // Survivors that go on do so without the lost rank: only a restart brings it back.
+    // Survivors continue without the lost rank: only a restart brings it back.
     const char* after = failure.group != 0 ? "the others train on after" : "back in";
     std::string label = failure.resumed_ms ? fmt::format("{} lost, {} {}", lost_ranks, after,
                                                          human_ms(*failure.resumed_ms))

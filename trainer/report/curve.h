@@ -1,4 +1,4 @@
-// Curve: what both charts draw, taken from a report. Pure.
+// Curve: the points that both charts draw, taken from a report. Pure.
 #pragma once
 
 #include <string>

@@ -11,7 +11,7 @@ namespace moetrain::report {
 
 nlohmann::ordered_json exchange_json(const std::optional<ExpertExchange>& exchange);
 
-// Whatever is wrong, `top` remembers it.
+// Errors are recorded in `top`.
 void read_exchange(Fields& top, std::optional<ExpertExchange>& exchange);
 
 }  // namespace moetrain::report

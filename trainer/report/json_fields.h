@@ -11,7 +11,7 @@
 namespace moetrain::report {
 
 // Checked access without exceptions: every read gives a value (zero after a failure), and status()
-// says once at the end whether they can be believed. Objects and arrays given are borrowed.
+// returns the first error, if there was one. Objects and arrays given are borrowed.
 class Fields {
  public:
   // `origin` names the document; `path` the object in it, e.g. "failures[2]".

@@ -1,4 +1,4 @@
-// ProgressBar: how far a run has come, on stderr.
+// ProgressBar: the progress of a run, on stderr.
 //
 // On a terminal one line is redrawn in place; elsewhere (a file, CI) a plain line is written at
 // most every `line_interval`, so that logs stay short. Nothing is written by a destructor: finish()

@@ -12,7 +12,7 @@ namespace moetrain::report {
 
 nlohmann::ordered_json rank_times_json(const std::vector<RankTime>& times);
 
-// Whatever is wrong, `top` remembers it.
+// Errors are recorded in `top`.
 void read_rank_times(Fields& top, const std::string& origin, std::vector<RankTime>& times);
 
 }  // namespace moetrain::report

@@ -12,8 +12,8 @@ namespace moetrain::report {
 
 nlohmann::ordered_json replans_json(const std::vector<Replan>& replans);
 
-// Whatever is wrong, `top` remembers it. What was read can be drawn: every rank's experts have a
-// load, every expert has a rank, and there are as many ranks before as after.
+// Errors are recorded in `top`. A result can be drawn: every rank's experts have a load, every
+// expert has a rank, and there are as many ranks before as after.
 void read_replans(Fields& top, const std::string& origin, std::vector<Replan>& replans);
 
 }  // namespace moetrain::report

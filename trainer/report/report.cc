@@ -20,7 +20,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Beyond any run; a report that claims more is not one.
+// More than any run has; a report that claims more is invalid.
 constexpr size_t kLossesMax = 100'000'000;
 
 ordered_json loss_value(float loss) {
@@ -58,7 +58,7 @@ ordered_json failure_json(const Failure& failure) {
   return json;
 }
 
-// Only where survivors went on.
+// Only if survivors continued.
 void read_split(Fields& entry, Failure& failure) {
   failure.group = static_cast<uint32_t>(entry.number_or("group", 0));
   if (failure.group == 0) return;

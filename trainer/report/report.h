@@ -26,7 +26,7 @@
 // max_over_mean beside loads is their mean, null without any; exchange is null if unknown.
 // detected_ms is null if the time of the loss is unknown,
 // resumed_ms and down_ms are null if ranks or ckptd did not recover; group and the fields after
-// it exist if survivors went on.
+// it exist if survivors continued.
 // final_loss is null if no step was done, or its loss is not finite.
 #pragma once
 
@@ -87,7 +87,7 @@ struct Failure {
   uint64_t lost_tokens = 0;  // tokens behind the updates that stale units lack
   // Experts that no rank held and no checkpoint had: restarted from the seed.
   uint64_t experts_from_seed = 0;
-  // If survivors went on: the number of ranks left, the least number of failure domains that
+  // If survivors continued: the number of ranks left, the least number of failure domains that
   // hold an expert since then, and the time from the loss to the next completed step. Each part
   // starts at the end of the previous one and ends when the last rank has completed it. So the
   // parts add up to the whole.

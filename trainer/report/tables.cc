@@ -92,7 +92,7 @@ std::string changes_text(const std::vector<MemberChange>& changes) {
   return text;
 }
 
-// Steps that the run ends with and that are in no checkpoint.
+// Number of steps at the end of the run that are in no checkpoint.
 uint64_t unsaved_steps(const Report& report) {
   if (report.unsaved.empty() || report.unsaved.back().saved) return 0;
   return report.unsaved.back().until - report.unsaved.back().since;
@@ -119,7 +119,7 @@ std::string plt_text(const Report& report) {
   return text + end;
 }
 
-// The remedy, in parentheses, is in the report and in the line that was told when it happened.
+// Without the remedy in parentheses: the report has it, and so had the line when it happened.
 std::string cause_text(const Unsaved& period) {
   return period.cause.substr(0, period.cause.find(" ("));
 }
@@ -140,7 +140,7 @@ std::string unsaved_text(const Report& report, Printed steps) {
               : fmt::format("the newest durable checkpoint is of step {}\n", report.saved_step));
 }
 
-// The steps that were trained: of a run that was resumed those since, and which they are.
+// The trained steps; of a resumed run only those since the resume, with their numbers.
 std::string steps_text(const Report& report) {
   const size_t count = report.losses.size();
   const char* plural = count == 1 ? "" : "s";
@@ -186,7 +186,7 @@ std::string failure_table_text(const Report& report) {
   for (const DaemonFailure& failure : report.daemon_failures) {
     failures.push_back({failure.step,
                         {fmt::format("{}", failure.step), "ckptd", "-", back_text(failure.down_ms),
-                         "0", "0", "0", "training went on"}});
+                         "0", "0", "0", "training continued"}});
   }
   for (const Unsaved& period : report.unsaved) failures.push_back(unsaved_row(period));
   if (failures.empty()) return "no failures\n";

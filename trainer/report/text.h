@@ -15,7 +15,7 @@ std::string clip(std::string_view text, int columns);
 
 void append_utf8(std::string& text, uint32_t code_point);  // up to U+FFFF
 
-// Do LC_ALL, LC_CTYPE or LANG (the first that is set) name UTF-8?
+// True if LC_ALL, LC_CTYPE or LANG (the first that is set) names UTF-8.
 bool locale_is_utf8();
 
 }  // namespace moetrain::report

@@ -10,8 +10,8 @@ namespace moetrain::report {
 
 nlohmann::ordered_json timings_json(const ckpt::SnapshotTimings& timings);
 
-// The member "parts_ms" of a checkpoint; reports from before have none. Whatever is wrong,
-// `checkpoint` remembers it.
+// The member "parts_ms" of a checkpoint; older reports have none. Errors are recorded in
+// `checkpoint`.
 ckpt::SnapshotTimings read_timings(Fields& checkpoint);
 
 }  // namespace moetrain::report

@@ -33,8 +33,8 @@ void Checkpoints::add(Checkpoint checkpoint) {
   forget(now);
 }
 
-// Older ones than the newest in the shared store are of no use to anybody; of those that are in
-// memory the newest three are kept: what is newer may turn out to be on lost nodes.
+// Checkpoints older than the newest in the shared store are useless; of those in memory the newest
+// three are kept, because newer ones may turn out to be on lost nodes.
 void Checkpoints::forget(Micros now) {
   const Checkpoint& remote = newest_remote(now);
   while (&kept_.front() != &remote) kept_.pop_front();

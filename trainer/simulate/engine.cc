@@ -163,7 +163,7 @@ Status Engine::train() {
   const uint64_t count = std::min(wanted, fit);
   do_steps(count);
   if (count == wanted) return at_boundary();
-  // Events during a step. It goes on unless a member is lost or the trace ends.
+  // Events during a step. The step continues unless a member is lost or the trace ends.
   const Micros step_end = now_ + step_time_;
   while (next_event() < step_end) {
     const Micros at = next_event();

@@ -50,7 +50,7 @@ class ExpertAges {
   // All ranks rewind to a view in which expert i contains the updates of held[i] tokens: versions
   // in memory, written versions, or a mix.
   void rewind(const Version& view, std::span<const int64_t> held);
-  // Restores one expert alone from `version`; its newer versions must not be used any more.
+  // Restores one expert alone from `version`; its newer versions must no longer be used.
   void roll_back(uint32_t expert, const Version& version);
 
   double plt() const { return meter_.plt(routed_); }

@@ -17,7 +17,7 @@ namespace {
 
 // A trace of a model of this size is a gigabyte; more is a mistake.
 constexpr size_t kTraceValuesMax = size_t{1} << 27;
-// Made-up epochs that a simulation may ask for: memory, 8 bytes for each expert of each.
+// Memory limit of synthetic epochs in a simulation: 8 bytes for each expert of each.
 constexpr size_t kEpochBytesMax = size_t{4} << 30;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Plan: a placement of all layers over the nodes of one group, with what the simulator asks of it.
+// Plan: a placement of all layers over the nodes of one group, indexed for the simulator.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Studies: many simulations on one cluster. The best interval of a system, and what is left of a
-// comparison when parameters are not what they were thought to be.
+// Studies: many simulations on one cluster: the best interval of a system, and the sensitivity of a
+// comparison to its parameters.
 #pragma once
 
 #include <functional>

@@ -1,6 +1,5 @@
-// Systems: what is compared. Each is a few properties of one machinery, so that they differ in what
-// they do and in nothing else. docs/simulator.md says what each leaves out of the system it is
-// named after.
+// Systems: the compared systems. Each is a few properties of one simulation, so that systems differ
+// in nothing else. docs/simulator.md says what each omits of the system that it is named after.
 #pragma once
 
 #include <cstdint>
@@ -16,13 +15,13 @@ namespace moetrain::simulate {
 struct System {
   std::string_view name;
   PolicyName placement = PolicyName::kStatic;  // kStatic: whole expert parallel groups, no others
-  bool from_replicas = false;  // goes on from what survivors hold, while they hold every expert
-  bool rolls_back = false;     // takes lost experts alone back; else everybody rewinds
-  bool in_memory = false;      // snapshots go to host memory first, in the background
-  bool to_peer = false;        // to that of another node, too, which may serve them after a loss
-  bool partial = false;        // K experts of each layer per checkpoint; PLT
-  bool detects = false;        // has ours_detect_s and ours_regroup_s
-  double CostModel::*steps;    // between checkpoints, in the model file
+  bool from_replicas = false;                  // survivors continue, while they hold every expert
+  bool rolls_back = false;                     // restores only lost experts; else all ranks rewind
+  bool in_memory = false;    // snapshots go to host memory first, in the background
+  bool to_peer = false;      // to that of another node, too, which may serve them after a loss
+  bool partial = false;      // K experts of each layer per checkpoint; PLT
+  bool detects = false;      // has ours_detect_s and ours_regroup_s
+  double CostModel::*steps;  // between checkpoints, in the model file
 };
 
 // ds, ds-ft, gemini, moc, lazarus, ours.

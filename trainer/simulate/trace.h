@@ -1,4 +1,4 @@
-// NodeTrace: when which node of a cluster is there. A recording (spot instances), or made up.
+// NodeTrace: when each node of a cluster is present. Recorded (spot instances) or synthetic.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline constexpr uint32_t kEventsMax = 1'000'000;  // of one trace; 344 in the P
 struct NodeEvent {
   Micros at = 0;
   uint32_t node = 0;  // position in NodeTrace::names
-  bool add = true;    // it is there from now on; else it is gone
+  bool add = true;    // true: it joins; false: it is gone
   bool operator==(const NodeEvent&) const = default;
 };
 
@@ -37,23 +37,23 @@ struct NodeTrace {
 };
 
 // Lines `milliseconds,add|remove,node`, times not falling, node names of [A-Za-z0-9._-]; empty
-// lines are skipped. The trace ends with its last event, whose consequences nobody sees: end_at()
-// says otherwise. kInvalidArgument names `origin` and the
-// line: not three fields, a time that is none or goes back, another word than add or remove, a node
-// that is removed and not there, or added and there already, or nothing at all.
+// lines are skipped. The trace ends with its last event, whose effects are not simulated; end_at()
+// can extend it. kInvalidArgument names `origin` and the line: not three fields, an invalid or
+// falling time, another word than add or remove, a node that is removed while absent or added while
+// present, or no event at all.
 Result<NodeTrace> parse_trace(std::string_view text, std::string_view origin);
 
-// Ends the trace at `end`: what comes later is dropped, and nothing happens in what is added.
-// kInvalidArgument unless `end` is above 0 and at most kTraceMax.
+// Ends the trace at `end`: drops later events; added time has no events. kInvalidArgument unless
+// `end` is above 0 and at most kTraceMax.
 Status end_at(NodeTrace& trace, Micros end);
 
-// A cluster of at most `nodes_max` (>= 1) nodes: who comes when all places are taken is a spare,
-// and takes the place of the next node in use that is lost, the longest waiting spare first. Nodes
-// that are never in use are no part of the trace any more.
+// Limits the cluster to `nodes_max` (>= 1) nodes. A node that joins a full cluster is a spare, and
+// takes the place of the next lost node, the longest waiting spare first. Nodes that are never in
+// use are removed from the trace.
 void cap_nodes(NodeTrace& trace, uint32_t nodes_max);
 
 struct SyntheticTrace {
-  uint32_t nodes = 1;           // there from the beginning
+  uint32_t nodes = 1;           // present from the beginning
   Micros between_failures = 0;  // mean, of the whole cluster; > 0
   bool exponential = false;     // else one every `between_failures`
   Micros repair = -1;           // the node is back after this; 0: at once; negative: never
@@ -61,8 +61,8 @@ struct SyntheticTrace {
   Micros duration = 0;          // > 0
   uint64_t seed = 1;
 };
-// Failures hit one of the nodes that are there, each with the same probability. kInvalidArgument
-// for values out of range.
+// Failures hit one of the present nodes, each with the same probability. kInvalidArgument for
+// values out of range.
 Result<NodeTrace> make_trace(const SyntheticTrace& options);
 
 }  // namespace moetrain::simulate

@@ -14,7 +14,7 @@ std::optional<MemoryLease> MemorySource::find(const FragmentName& fragment) cons
 
 std::optional<Address> MemorySource::can_serve(const FragmentName& fragment) const {
   const FragmentPlace& stored = fragment.stored;
-  // A fragment on no disk can only be here: if it was evicted, lease() says so.
+  // A fragment on no disk can only be here: if it was evicted, lease() fails.
   if (!find(fragment) && stored.segment != kNoSegment) return std::nullopt;
   return Address{stored.segment, stored.payload_offset};
 }

@@ -184,7 +184,7 @@ TEST_F(HandbackTest, LeftRunIsRemovableAfterCleanStop) {
   ASSERT_TRUE(user.connect());
   const auto removed = user.query("rm", R"({"target": "tiny"})");
   EXPECT_EQ(removed.exit_code, 0) << removed.json;
-  EXPECT_THAT(user.query("rm", R"({"target": "going"})").json, HasSubstr("to come back"));
+  EXPECT_THAT(user.query("rm", R"({"target": "going"})").json, HasSubstr("to rejoin"));
   for (auto& rank : going.ranks) ASSERT_TRUE(rank->reconnect()) << rank->error();
   world.run();
   going.listen();
@@ -213,7 +213,7 @@ TEST_F(HandbackTest, LeftRunIsRemovableAfterCrash) {
   };
   EXPECT_FALSE(awaited("tiny"));
   EXPECT_TRUE(awaited("going"));
-  EXPECT_THAT(user.query("rm", R"({"target": "going"})").json, HasSubstr("to come back"));
+  EXPECT_THAT(user.query("rm", R"({"target": "going"})").json, HasSubstr("to rejoin"));
   const auto removed = user.query("rm", R"({"target": "tiny"})");
   EXPECT_EQ(removed.exit_code, 0) << removed.json;
   for (auto& rank : going.ranks) ASSERT_TRUE(rank->reconnect()) << rank->error();

@@ -147,7 +147,7 @@ TEST_F(RemovalTest, RunInUseIsNotRemoved) {
   world.kill_daemon();
   ASSERT_TRUE(world.start().ok());
   world.run();
-  EXPECT_THAT(refusal("rm", kTiny), HasSubstr("30 s from the daemon's start to come back"));
+  EXPECT_THAT(refusal("rm", kTiny), HasSubstr("30 s from the daemon's start to rejoin"));
   world.tick(std::chrono::milliseconds(1));
   world.tick(std::chrono::milliseconds(40'000));
   EXPECT_EQ(user_asks("rm", kTiny).exit_code, 0);

@@ -60,7 +60,7 @@ class ElasticGroupTest : public testing::Test {
     }
     ASSERT_EQ(opens.size(), 1u);
     EXPECT_TRUE(opens[0].elastic);
-    EXPECT_FALSE(opens[0].goes_on);
+    EXPECT_FALSE(opens[0].survivors_continue);
     EXPECT_TRUE(opened().empty());
   }
 };

@@ -174,7 +174,8 @@ class World {
     opening_.reset();
     if (durable) {
       epoch_ = open.epoch;
-      survivors_continued_ = open.goes_on || open.had_gone_on;  // in the record
+      survivors_continued_ =
+          open.survivors_continue || open.survivors_had_continued;  // in the record
       members_.clear();
       for (const JoinRequest& member : open.members) {
         members_.push_back(member.member);
@@ -183,7 +184,7 @@ class World {
         found->second.in_epoch = true;
         found->second.asking = false;
         // A lost member learns here that its state does not count.
-        const bool survives = open.goes_on && open.previous_ranks[member.rank] >= 0;
+        const bool survives = open.survivors_continue && open.previous_ranks[member.rank] >= 0;
         found->second.has_state = found->second.has_state && survives;
         found->second.rank = member.rank;
         found->second.epoch = open.epoch;
@@ -228,7 +229,7 @@ class World {
       EXPECT_EQ(member.rank, rank);
       EXPECT_EQ(member.size, open.members.size());
       EXPECT_TRUE(seen.insert(member.member).second);
-      if (!open.goes_on) continue;
+      if (!open.survivors_continue) continue;
       const int32_t previous = open.previous_ranks.at(rank);
       joins = joins || previous < 0;
       EXPECT_EQ(joins, previous < 0) << "survivors come first";
@@ -239,7 +240,7 @@ class World {
           << "it was in the epoch before";
       EXPECT_EQ(member.resume, ResumeMode::kKeepState);
     }
-    if (open.goes_on) {
+    if (open.survivors_continue) {
       EXPECT_GE(before, 0) << "somebody has the state";
       EXPECT_EQ(open.previous_size, members_.size());
     } else {

@@ -57,7 +57,7 @@ TEST_F(ElasticRestartTest, DefaultGraceAppliesUntilFirstSurvivorAsks) {
   note(groups.tick(kGrace));
   ASSERT_EQ(opens.size(), 1u);
   EXPECT_THAT(members_of(opens[0]), ElementsAre(10));
-  EXPECT_TRUE(opens[0].goes_on);
+  EXPECT_TRUE(opens[0].survivors_continue);
 }
 
 TEST_F(ElasticRestartTest, FullRestartReusesMemberNumbers) {
@@ -66,7 +66,7 @@ TEST_F(ElasticRestartTest, FullRestartReusesMemberNumbers) {
     note(groups.join(kRun, request(member, ResumeMode::kLatest, 2)));
   }
   ASSERT_EQ(opens.size(), 1u) << "without a wait for those that were replaced";
-  EXPECT_FALSE(opens[0].goes_on);
+  EXPECT_FALSE(opens[0].survivors_continue);
   EXPECT_EQ(opens[0].resume.resume, ResumeMode::kLatest);
 }
 
@@ -77,7 +77,7 @@ TEST_F(ElasticRestartTest, NewJobWaitsForNoMemberBeforeRestart) {
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_THAT(ended[0].lost, ElementsAre(0, 1, 2, 3));
   ASSERT_EQ(opens.size(), 1u) << "it is smaller: some numbers do not come again";
-  EXPECT_FALSE(opens[0].goes_on);
+  EXPECT_FALSE(opens[0].survivors_continue);
   EXPECT_THAT(members_of(opens[0]), ElementsAre(0));
 }
 
@@ -89,13 +89,13 @@ TEST_F(ElasticRestartTest, JobWithRejoinedMemberContinues) {
   EXPECT_TRUE(opens.empty()) << "member 0 is there, and has not asked";
   join_survivor(0);
   ASSERT_EQ(opens.size(), 1u);
-  EXPECT_TRUE(opens[0].goes_on);
+  EXPECT_TRUE(opens[0].survivors_continue);
 }
 
 TEST_F(ElasticRestartTest, ContinuedGroupNeedsNoLostRank) {
   lose_one_after_a_restart(/*survivors_continued=*/true);
   ASSERT_EQ(opens.size(), 1u);
-  EXPECT_FALSE(opens[0].goes_on);
+  EXPECT_FALSE(opens[0].survivors_continue);
   EXPECT_THAT(members_of(opens[0]), ElementsAre(10, 13));
   EXPECT_EQ(opens[0].members[1].rank, 1u);
 }

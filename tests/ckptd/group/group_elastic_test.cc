@@ -22,7 +22,7 @@ TEST_F(ElasticGroupTest, ContinuesOnceAllSurvivorsHaveAsked) {
   EXPECT_EQ(opens.size(), 1u) << "member 2 has not asked";
   join_survivor(2);
   ASSERT_EQ(opens.size(), 2u);
-  EXPECT_TRUE(opens[1].goes_on);
+  EXPECT_TRUE(opens[1].survivors_continue);
   EXPECT_EQ(opens[1].epoch, 2u);
   EXPECT_EQ(opens[1].previous_size, 4u);
   EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 2, 3));
@@ -126,7 +126,7 @@ TEST_F(ElasticGroupTest, GroupEndsWithItsLastSurvivor) {
   EXPECT_EQ(opens.size(), 1u) << "a new group needs as many as it says";
   join(5, 2);
   ASSERT_EQ(opens.size(), 2u);
-  EXPECT_FALSE(opens[1].goes_on);
+  EXPECT_FALSE(opens[1].survivors_continue);
   EXPECT_EQ(opens[1].resume.resume, ResumeMode::kContinue);
 }
 
@@ -135,7 +135,7 @@ TEST_F(ElasticGroupTest, SurvivorsOfEndedGroupResumeFromView) {
     note(groups.join(kRun, request(member, ResumeMode::kKeepState, 2)));
   }
   ASSERT_EQ(opens.size(), 1u);
-  EXPECT_FALSE(opens[0].goes_on);
+  EXPECT_FALSE(opens[0].survivors_continue);
   EXPECT_EQ(opens[0].resume.resume, ResumeMode::kContinue);
 }
 
@@ -157,7 +157,7 @@ TEST_F(ElasticGroupTest, FailedRecordLosesNoSurvivor) {
   ASSERT_EQ(refused.size(), 1u);
   join_survivor(1);
   ASSERT_EQ(opens.size(), 3u);
-  EXPECT_TRUE(opens[2].goes_on);
+  EXPECT_TRUE(opens[2].survivors_continue);
 }
 
 TEST_F(ElasticGroupTest, RefusesDuplicateMemberNumber) {
@@ -244,7 +244,7 @@ TEST_F(ElasticGroupTest, FirstEpochLostBeforeStateFormsAgain) {
   EXPECT_EQ(opens.size(), 1u) << "a first epoch needs all its ranks";
   note(groups.join(kRun, request(1, ResumeMode::kStart, 3)));
   ASSERT_EQ(opens.size(), 2u);
-  EXPECT_FALSE(opens[1].goes_on);
+  EXPECT_FALSE(opens[1].survivors_continue);
   EXPECT_EQ(opens[1].resume.resume, ResumeMode::kStart);
   EXPECT_THAT(members_of(opens[1]), ElementsAre(0, 1, 2));
 }

@@ -41,7 +41,7 @@ class GroupReturnTest : public ElasticGroupTest {
   // The newest epoch is one of these members, from a view.
   void expect_returned(const std::vector<MemberId>& members) {
     ASSERT_EQ(opens.size(), 3u);
-    EXPECT_FALSE(opens[2].goes_on);
+    EXPECT_FALSE(opens[2].survivors_continue);
     EXPECT_TRUE(opens[2].elastic);
     EXPECT_EQ(members_of(opens[2]), members);
     for (size_t rank = 0; rank < members.size(); ++rank) {
@@ -55,12 +55,12 @@ class GroupReturnTest : public ElasticGroupTest {
 
 TEST_F(GroupReturnTest, ReturnRecordsThatTheGroupHadContinued) {
   open_without_one();
-  EXPECT_FALSE(opens[0].had_gone_on) << "the first epoch";
+  EXPECT_FALSE(opens[0].survivors_had_continued) << "the first epoch";
   returns(0, 0);
   returns(2, 1);
   returns(3, 2);
   expect_returned({0, 2, 3});
-  EXPECT_TRUE(opens[2].had_gone_on);
+  EXPECT_TRUE(opens[2].survivors_had_continued);
 }
 
 TEST_F(GroupReturnTest, JoinersWaitUntilFormerMembersHaveReturned) {
@@ -184,7 +184,7 @@ TEST_F(GroupReturnTest, MemberWithStateContinuesWithAllOthers) {
   returns(3, 2);
   keep_refusals(join_survivor(2));
   ASSERT_EQ(opens.size(), 3u);
-  EXPECT_TRUE(opens[2].goes_on);
+  EXPECT_TRUE(opens[2].survivors_continue);
   EXPECT_THAT(members_of(opens[2]), ElementsAre(2, 0, 3, 5));
   EXPECT_THAT(refusals, IsEmpty());
 }

@@ -50,7 +50,7 @@ TEST_F(PartialHandoverTest, FailureOfPendingSnapshotSavesAllExpertsAgain) {
   history_.step();
   for (PartialCheckpoint* one : {&history_.partial(), &joiner_}) {
     ASSERT_TRUE(one->take_over(handover, history_.routed()).ok());
-    EXPECT_TRUE(one->counts_on(pending_step));
+    EXPECT_TRUE(one->tracks_step(pending_step));
   }
   // The experts of a pending snapshot count as saved until it fails.
   PartialCheckpoint third(history_.units(), history_.placement(), options_);
@@ -59,7 +59,7 @@ TEST_F(PartialHandoverTest, FailureOfPendingSnapshotSavesAllExpertsAgain) {
   for (PartialCheckpoint* one : {&history_.partial(), &joiner_}) {
     one->failed(pending_step);
     one->failed(pending_step);  // reported again by another rank
-    EXPECT_FALSE(one->counts_on(pending_step));
+    EXPECT_FALSE(one->tracks_step(pending_step));
   }
   EXPECT_EQ(joiner_.handover(), history_.partial().handover());
   // The handover does not contain their older versions, so all experts are saved again.

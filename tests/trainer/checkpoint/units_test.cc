@@ -224,9 +224,10 @@ TEST(RegistrationRefusedTest, RunWithOtherUnitsIsBadUsage) {
       "tiny",
       {ckpt::ErrorCode::kFailedPrecondition, "unit a: 2 bytes", ckpt::ErrorDetail::kUnitsDiffer});
   EXPECT_EQ(refusal.code, ckpt::ErrorCode::kInvalidArgument);
-  EXPECT_EQ(refusal.message,
-            "run tiny exists already, with a model of another shape; --resume latest goes on with "
-            "that one, another --run begins a new one (unit a: 2 bytes)");
+  EXPECT_EQ(
+      refusal.message,
+      "run tiny exists already, with a model of another shape; --resume latest continues that "
+      "run, another --run begins a new one (unit a: 2 bytes)");
 }
 
 TEST(RegistrationRefusedTest, RunInUseNamesTheJobToStop) {
@@ -256,7 +257,7 @@ TEST(StartRefusedTest, OnlyRunWithCommitsIsReportedAsExisting) {
   const ckpt::Error refusal = start_refused("tiny", has_commits);
   EXPECT_EQ(refusal.code, ckpt::ErrorCode::kFailedPrecondition);
   EXPECT_EQ(refusal.message,
-            "run tiny exists already; --resume latest goes on with that one, another --run begins "
+            "run tiny exists already; --resume latest continues that run, another --run begins "
             "a new one (it has 3 commits)");
   const ckpt::Error other{ckpt::ErrorCode::kFailedPrecondition, "the epoch is being opened"};
   EXPECT_EQ(start_refused("tiny", other).message, other.message);

@@ -37,7 +37,7 @@ std::vector<GoldenLine> lines_of_joining() {
       {{.header = {.rank = 3, .epoch = 4, .step = 30},
         .body = TrainingEvent{.resumed = true,
                               .view_lineage = 1,
-                              .goes_on = true,
+                              .survivors_continue = true,
                               .joins = true,
                               .lineage = 2,
                               .group = 7,

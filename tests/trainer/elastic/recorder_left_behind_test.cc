@@ -12,9 +12,9 @@ class LeftBehindTest : public RecorderTest {
   void begin(const std::vector<uint32_t>& ranks) {
     ++epoch_;
     for (const uint32_t rank : ranks) {
-      four_.add(event(
-          rank, 1,
-          TrainingEvent{.goes_on = epoch_ > 1, .group = static_cast<uint32_t>(ranks.size())}));
+      four_.add(event(rank, 1,
+                      TrainingEvent{.survivors_continue = epoch_ > 1,
+                                    .group = static_cast<uint32_t>(ranks.size())}));
     }
   }
   void lose_group(const std::vector<uint32_t>& ranks, uint64_t epoch) {
@@ -110,10 +110,11 @@ TEST_F(LeftBehindTest, RecoveryPhasesAddUpToTotal) {
   for (const uint32_t rank : {0u, 1u, 2u}) {
     // plan_ms includes the wait for the last rank.
     const Relayout relayout{.plan_ms = 95 - 31.0 * rank, .migrate_ms = 10};
-    four_.add(event(
-        rank, 1,
-        TrainingEvent{
-            .goes_on = true, .group = 3, .regroup_ms = 30.0 * (rank + 1), .relayout = relayout}));
+    four_.add(event(rank, 1,
+                    TrainingEvent{.survivors_continue = true,
+                                  .group = 3,
+                                  .regroup_ms = 30.0 * (rank + 1),
+                                  .relayout = relayout}));
   }
   const uint64_t ready = now_;
   EXPECT_EQ(four_.report().failures.at(0).split_ms.first_step, 0) << "none was completed yet";

@@ -165,8 +165,9 @@ TEST_F(RecorderTest, StepsAfterTokenLossMayDifferAfterRollback) {
   for (uint64_t step = 1; step <= 5; ++step) do_step(step);
   recorder_.rank_died(1, now_ += kMs);
   ++epoch_;
-  recorder_.add(
-      event(0, 5, TrainingEvent{.goes_on = true, .group = 1, .restored = {.lost_tokens = 30}}));
+  recorder_.add(event(
+      0, 5,
+      TrainingEvent{.survivors_continue = true, .group = 1, .restored = {.lost_tokens = 30}}));
   for (uint64_t step = 6; step <= 7; ++step) {
     recorder_.add(event(0, step, StepEvent{.loss_bits = loss_at(step) ^ 1}));
   }
@@ -189,8 +190,9 @@ TEST_F(RecorderTest, StepsBeforeTokenLossMustReproduceAfterRollback) {
   for (uint64_t step = 1; step <= 5; ++step) do_step(step);
   recorder_.rank_died(1, now_ += kMs);
   ++epoch_;
-  recorder_.add(
-      event(0, 5, TrainingEvent{.goes_on = true, .group = 1, .restored = {.lost_tokens = 30}}));
+  recorder_.add(event(
+      0, 5,
+      TrainingEvent{.survivors_continue = true, .group = 1, .restored = {.lost_tokens = 30}}));
   recorder_.rank_died(0, now_ += kMs);
   begin_epoch(4, true);
   recorder_.add(event(0, 5, StepEvent{.loss_bits = loss_at(5) ^ 1}));
@@ -224,7 +226,7 @@ TEST_F(RecorderTest, JoinsAndLeavesAreChangesNotFailures) {
                               .memory_bytes = rank == 1 ? 50u : 40u,  // rank 1 takes most
                               .memory_bound = rank == 1 ? 55u : 60u};
       recorder_.add(event(rank, step,
-                          TrainingEvent{.goes_on = true,
+                          TrainingEvent{.survivors_continue = true,
                                         .joins = rank == 2 && step == 1,
                                         .group = static_cast<uint32_t>(ranks.size()),
                                         .effective_replicas = 2,

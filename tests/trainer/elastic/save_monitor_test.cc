@@ -248,7 +248,7 @@ TEST_F(SaveMonitorTest, LongStallIsReportedDuringAndAfter) {
   now_ns_ += 6 * kOneSecondNs;
   EXPECT_THAT(lines(), IsEmpty()) << "told once";
   stall(21, {.room_ms = 8'800, .snapshots_open = 3});
-  EXPECT_THAT(lines(), ElementsAre("step 21: training goes on after 8.8 s"));
+  EXPECT_THAT(lines(), ElementsAre("step 21: training continues after 8.8 s"));
   EXPECT_THAT(lines(), IsEmpty());
 }
 
@@ -257,7 +257,7 @@ TEST_F(SaveMonitorTest, NextStepEndsStall) {
   add({.step = 20}, StallingEvent{.waited_ms = 2'000, .snapshots_open = 3});
   EXPECT_THAT(lines(), ElementsAre(HasSubstr("step 21: training stands still")));
   stall(21, {.snapshots_open = 3});
-  EXPECT_THAT(lines(), ElementsAre("step 21: training goes on after 2.0 s"));
+  EXPECT_THAT(lines(), ElementsAre("step 21: training continues after 2.0 s"));
   add({.step = 21}, StallingEvent{.waited_ms = 2'000, .snapshots_open = 3});
   EXPECT_THAT(lines(), IsEmpty()) << "so soon after the last one";
   stall(22, {.snapshots_open = 3});

@@ -8,7 +8,7 @@ namespace {
 
 class StallTotalsTest : public testing::Test {
  protected:
-  StallTotalsTest() { stalls_.trains(1, /*goes_on=*/false); }
+  StallTotalsTest() { stalls_.trains(1, /*survivors_continue=*/false); }
   StallTotals stalls_;
 };
 
@@ -38,7 +38,7 @@ TEST_F(StallTotalsTest, AttemptsAtOneStepAddUp) {
 
 TEST_F(StallTotalsTest, RedoneStepStallsAgain) {
   stalls_.stepped(0, 1, 11, 3);
-  stalls_.trains(2, /*goes_on=*/false);
+  stalls_.trains(2, /*survivors_continue=*/false);
   stalls_.stepped(0, 2, 11, 4);
   EXPECT_EQ(stalls_.total_ms(), 7);
 }
@@ -46,7 +46,7 @@ TEST_F(StallTotalsTest, RedoneStepStallsAgain) {
 // The step after the snapshot is done only in the next epoch, by ranks that kept their state.
 TEST_F(StallTotalsTest, SurvivorStallAcrossEpochsCountsOnce) {
   stalls_.settled(0, 1, 10, 3);
-  stalls_.trains(2, /*goes_on=*/true);
+  stalls_.trains(2, /*survivors_continue=*/true);
   stalls_.stepped(0, 2, 11, 3);
   EXPECT_EQ(stalls_.total_ms(), 3);
   EXPECT_EQ(stalls_.of(2, 10), 3);

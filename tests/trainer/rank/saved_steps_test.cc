@@ -52,7 +52,7 @@ TEST_F(SavedStepsTest, FailureMakesTheStepUnsavedOnce) {
   EXPECT_EQ(boundary.failed_snapshot, 10u);
   EXPECT_TRUE(boundary.retake);
   EXPECT_FALSE(saved_->current_is_saved());
-  EXPECT_FALSE(partial_->counts_on(10));
+  EXPECT_FALSE(partial_->tracks_step(10));
   EXPECT_EQ(meet(), Boundary{}) << "the others know it";
 }
 
@@ -62,20 +62,20 @@ TEST_F(SavedStepsTest, FailureOfOlderSnapshotKeepsNewerSaved) {
   saved_->lost({10});
   EXPECT_EQ(meet().lost_snapshot, 10u);
   EXPECT_EQ(saved_->newest(), 20u);
-  EXPECT_FALSE(partial_->counts_on(10));
+  EXPECT_FALSE(partial_->tracks_step(10));
 }
 
 TEST_F(SavedStepsTest, FailureOnAnotherRankCounts) {
   take(10);
   saved_->apply_boundary({.failed_snapshot = 10});
   EXPECT_EQ(saved_->newest(), 0u);
-  EXPECT_FALSE(partial_->counts_on(10));
+  EXPECT_FALSE(partial_->tracks_step(10));
 }
 
 TEST_F(SavedStepsTest, RestoredStepIsSavedAndForgetsFailures) {
   take(10);
   saved_->failed(/*unanswered=*/false);
-  saved_->begin_epoch(/*goes_on=*/false);
+  saved_->begin_epoch(/*survivors_continue=*/false);
   progress_.step = 5;
   saved_->resumed();
   EXPECT_TRUE(saved_->current_is_saved());
@@ -87,7 +87,7 @@ TEST_F(SavedStepsTest, SurvivorsReportFailedSnapshotsAgain) {
   take(10);
   take(20);
   saved_->lost({20});
-  saved_->begin_epoch(/*goes_on=*/true);
+  saved_->begin_epoch(/*survivors_continue=*/true);
   EXPECT_EQ(saved_->newest(), 0u);
   // The rank whose state all adopt counts the snapshot as saved; another rank does not know it.
   take(20);
@@ -108,14 +108,14 @@ TEST_F(SavedStepsTest, LostLastStepIsSavedAgain) {
   saved_->retry_save();
   EXPECT_FALSE(saved_->current_is_lost());
   EXPECT_FALSE(saved_->saved_before());
-  EXPECT_FALSE(partial_->counts_on(10));
+  EXPECT_FALSE(partial_->tracks_step(10));
 }
 
 TEST_F(SavedStepsTest, DroppedSnapshotIsDueAgain) {
   take(10);
   saved_->dropped();
   saved_->not_filled();
-  EXPECT_FALSE(partial_->counts_on(10));
+  EXPECT_FALSE(partial_->tracks_step(10));
   EXPECT_FALSE(saved_->current_is_saved());
 }
 

@@ -80,7 +80,7 @@ TEST(MeasuredModel, RefusesRunsWithoutMeasurements) {
   EXPECT_THAT(measured_model(none).error().message, HasSubstr("saved 0 checkpoints"));
   none = measured();
   none.continued.failures[0].group = 0;  // all ranks resumed
-  EXPECT_THAT(measured_model(none).error().message, HasSubstr("survivors went on from none"));
+  EXPECT_THAT(measured_model(none).error().message, HasSubstr("survivors continued after none"));
   none = measured();
   none.continued.failures[0].detected_ms.reset();  // the time of the loss is unknown
   EXPECT_FALSE(measured_model(none).ok());

@@ -1,4 +1,4 @@
-// Dispatch: which rank computes which tokens of a micro-batch, and what that sends over which link.
+// Dispatch: which rank computes which tokens of a micro-batch, and the traffic of each link.
 //
 // Replicas share an expert's tokens evenly: those of a node its node's tokens, or all of them all.
 #pragma once

@@ -1,4 +1,4 @@
-// ShardedModel: what a cluster takes to train mixture-of-experts models whose experts are cut over
+// ShardedModel: costs of a cluster that trains mixture-of-experts models with experts sharded over
 // all ranks. Every number has a name in a TOML file, a unit and a range; costs.h has the formulas,
 // bench/results/simulation-sharded.md lists the shipped numbers with sources.
 #pragma once
@@ -93,7 +93,7 @@ Result<ShardedModel> read_sharded_model(const std::string& path);
 // "section.key=value" on top of the file; "shape.key=value" holds for all shapes. Checked like it.
 Status set_parameter(ShardedModel& model, std::string_view setting);
 
-// Ranges, and what no range says: the ranks' slots hold all experts, and so do those of a Megatron
+// Checks ranges and relations: the ranks' slots hold all experts, and so do those of a Megatron
 // group on one node; tensor parallel groups divide a node; micro-batches divide the step's
 // sequences; top_k is at most the experts. The message names the key. kInvalidArgument.
 Status validate(const ShardedModel& model);

@@ -1,6 +1,7 @@
-// ShardedPlanner: who computes which expert in a step, by a planning policy that sees the loads of
-// earlier steps. The policies are those of trainer/placement. `laer` has its published candidates
-// and cost (LaerScheme::kPublished), because the results are held against published ones.
+// ShardedPlanner: plans which rank computes which expert in a step, by a policy that sees the loads
+// of earlier steps. The policies are those of trainer/placement. `laer` has its published
+// candidates and cost (LaerScheme::kPublished), because the results are compared with published
+// ones.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Studies of sharded systems: all shapes of a model file, what is left of a comparison when
-// parameters are not what they were thought to be, and the skew that explains a measured imbalance.
+// Studies of sharded systems: all shapes of a model file, the sensitivity of a comparison to its
+// parameters, and the skew that explains a measured imbalance.
 #pragma once
 
 #include <functional>

@@ -1,5 +1,5 @@
-// ShardedSystems: what is compared. Those that shard experts fully run on one stack and differ in
-// their plan, their schedule, or both; Megatron is another stack.
+// ShardedSystems: the compared systems. Systems with fully sharded experts run on one stack and
+// differ in their plan, their schedule, or both; Megatron is another stack.
 #pragma once
 
 #include <span>
