@@ -1,3 +1,8 @@
+#include <ckpt/ckpt_pieces.h>
+
+#include <chrono>
+#include <span>
+
 #include "client/src/c_api.h"
 #include "formats/base/crc32c.h"
 #include "formats/expert_tokens.h"
@@ -8,6 +13,8 @@ namespace {
 static_assert(CKPT_EXPERT_TOKENS_MAX == kExpertTokensMax, "what ckpt.h promises, ckptd takes");
 
 constexpr uint32_t kSlabsTimeoutMs = 60'000;
+// Interval at which a write of many pieces checks for interruption.
+constexpr std::chrono::milliseconds kInterruptEvery{50};
 
 // Leave out experts that have lost nothing, as the history does.
 Status take_expert_tokens(const ckpt_snapshot_options& raw, SnapshotOptions& options) {
@@ -74,6 +81,23 @@ ckpt_status run_snapshot(ckpt_snapshot* handle, Body&& body) {
   return run_call(*session, [&] { return body(*handle->snapshot); });
 }
 
+Status write_pieces(Snapshot& target, const ckpt_write_options& raw) {
+  if (raw.pieces == nullptr && raw.piece_count > 0) return missing("pieces");
+  Clock::time_point check_at{};
+  for (const ckpt_piece& piece : std::span(raw.pieces, raw.piece_count)) {
+    if (const Clock::time_point now = Clock::now(); now >= check_at) {
+      check_at = now + kInterruptEvery;
+      if (target.session()->interrupted()) {
+        return make_error(ErrorCode::kAborted, "writing {} pieces: interrupted", raw.piece_count);
+      }
+    }
+    if (piece.data == nullptr && piece.length > 0) return missing("data of a piece");
+    CKPT_TRY(target.write(piece.unit, piece.offset,
+                          {static_cast<const std::byte*>(piece.data), piece.length}));
+  }
+  return ok_status();
+}
+
 }  // namespace
 }  // namespace ckpt::lib
 
@@ -98,6 +122,13 @@ ckpt_status ckpt_snapshot_write(ckpt_snapshot* snapshot, uint32_t unit, uint64_t
   return run_snapshot(snapshot, [&](Snapshot& target) -> Status {
     if (data == nullptr && length > 0) return missing("data");
     return target.write(unit, offset, {static_cast<const std::byte*>(data), length});
+  });
+}
+
+ckpt_status ckpt_snapshot_write_pieces(ckpt_snapshot* snapshot, const ckpt_write_options* options) {
+  return run_snapshot(snapshot, [&](Snapshot& target) -> Status {
+    if (options == nullptr) return missing("options");
+    return write_pieces(target, copy_options(options));
   });
 }
 

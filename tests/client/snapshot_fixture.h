@@ -28,6 +28,8 @@ class SnapshotTest : public testing::Test {
     options.socket = socket_;
     options.run = "tiny";
     options.alarms = alarms_;
+    options.interrupted = interrupted_;
+    options.interrupted_context = this;
     auto opened = Session::open(options);
     ASSERT_OK(opened);
     session_.emplace(std::move(opened).value());
@@ -76,6 +78,7 @@ class SnapshotTest : public testing::Test {
   std::unique_ptr<FakeDaemon> daemon_;
   std::optional<Session> session_;
   ckpt_alarms alarms_ = CKPT_ALARMS_DEFAULT;
+  int (*interrupted_)(void* test) = nullptr;
   SnapshotOptions plan_;
   std::vector<std::vector<char>> data_;
 };

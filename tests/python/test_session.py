@@ -21,6 +21,7 @@ except ImportError:
 
 import support
 from support import DaemonTest, ckptd, floats, save, unit
+from ckptd import _abi
 
 RANK = pathlib.Path(__file__).with_name("rank.py")
 
@@ -176,6 +177,44 @@ class RoundTrip(DaemonTest):
                                 crc32c(ctypes.addressof(digits), 4, 0)), 0xe3069283)
 
     @unittest.skipIf(torch is None, "torch is not installed")
+    def test_many_pieces_are_written_in_one_call(self):
+        session, epoch = self.joined(units=[unit("w"), unit("v")])
+        data = {"w": floats(7), "v": floats(8)}
+        pieces = []
+        for name, values in data.items():
+            address, count = values.buffer_info()
+            half = count * 4 // 2
+            pieces += [(session.unit(name)[0], at, half, address + at) for at in (0, half)]
+        with epoch:
+            snapshot = epoch.begin(1)
+            snapshot.write_pieces((_abi.ckpt_piece * len(pieces))(*pieces))
+            snapshot.write_pieces((_abi.ckpt_piece * 0)())
+            with self.assertRaisesRegex(ckptd.InvalidArgument, "unit w: .* next byte"):
+                snapshot.write_pieces((_abi.ckpt_piece * 1)(pieces[0]))
+            snapshot.end()
+            snapshot.wait()
+        for name, values in data.items():
+            found = floats(0)
+            session.restore(1).read({name: found})
+            self.assertEqual(found, values)
+
+    def test_one_answer_for_all_ranges_of_a_unit(self):
+        session, epoch = self.joined(units=[unit("w"), unit("v")])
+        with epoch:
+            save(epoch, 1, {"w": floats(1), "v": floats(2)})
+        found = {"w": floats(0), "v": floats(0)}
+        words, names = array.array("Q"), []
+        for at in (0, 2000):
+            for name, values in found.items():
+                words.extend((session.unit(name)[0], at, 2000, values.buffer_info()[0] + at))
+                names.append(name)
+        answers = session.restore(1).read_words(words, names)
+        self.assertEqual([(one.unit, one.version, one.note, one.bytes_memory + one.bytes_disk)
+                          for one in answers],
+                         [("w", ckptd.View(1, 1), None, 4000), ("v", ckptd.View(1, 1), None, 4000)])
+        self.assertEqual(found, {"w": floats(1), "v": floats(2)})
+        self.assertEqual(session.restore(1).read_words(array.array("Q"), []), [])
+
     def test_tensors_of_torch(self):
         saved = {name: torch.randn(16, 8).to(dtype) for name, dtype in (
             ("a", torch.bfloat16), ("b", torch.float8_e4m3fn), ("c", torch.float32))}

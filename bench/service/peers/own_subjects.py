@@ -3,6 +3,7 @@
 import ckptd
 import ckptd.dcp
 import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.default_planner import DefaultSavePlanner
 
 RUN = "bench"
 TIMEOUT = 300.0
@@ -50,6 +51,7 @@ class Dcp:
 
     def open(self):
         self._writer = ckptd.dcp.Writer(RUN, timeout=TIMEOUT)
+        self._planner = DefaultSavePlanner(enable_plan_caching=True)
 
     def close(self):
         for side in (self._writer, self._reader):
@@ -58,7 +60,8 @@ class Dcp:
         self._writer = self._reader = None
 
     def save(self, step):
-        dcp.save(self._state.tensors, checkpoint_id=f"step-{step}", storage_writer=self._writer)
+        dcp.save(self._state.tensors, checkpoint_id=f"step-{step}", storage_writer=self._writer,
+                 planner=self._planner)
 
     def wait(self, pending):
         pass

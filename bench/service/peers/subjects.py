@@ -29,7 +29,7 @@ SUBJECTS = (
             "warm pool, arena of one snapshot; `restore(step=\"continue\")` before the first save",
             "`Pending.durable()`", own=True, reshards=True),
     Subject("ckptd.dcp", "own_subjects", "Dcp",
-            "`dcp.save` with `ckptd.dcp.Writer`; daemon as above",
+            "`dcp.save` with `ckptd.dcp.Writer`, cached plan; daemon as above",
             "`dcp.save` returns when durable", own=True, reshards=True),
     Subject("DCP sync", "dcp_subjects", "Sync", "`FileSystemWriter`, cached plan", DCP_SYNC,
             reshards=True),

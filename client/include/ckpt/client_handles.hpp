@@ -5,6 +5,7 @@
 #include <ckpt/ckpt.h>
 #include <ckpt/ckpt_blobs.h>
 #include <ckpt/ckpt_hold.h>
+#include <ckpt/ckpt_pieces.h>
 
 #include <ckpt/client_types.hpp>
 #include <ckpt/outcome.hpp>
@@ -61,6 +62,7 @@ inline std::vector<Restored> from_raw(const std::vector<ckpt_restored>& answers)
 
 // ---- handles -----------------------------------------------------------------------------------
 using Place = ckpt_place;
+using Piece = ckpt_piece;
 
 // One snapshot of one rank. The destructor frees the handle: an ended snapshot continues, any other
 // is aborted. Must not outlive its Session.
@@ -68,6 +70,13 @@ class Snapshot {
  public:
   Outcome<void> write(uint32_t unit, uint64_t offset, const void* data, uint64_t length) {
     return check(ckpt_snapshot_write(handle_.get(), unit, offset, data, length));
+  }
+  Outcome<void> write_pieces(const std::vector<Piece>& pieces) {
+    ckpt_write_options raw{};
+    raw.struct_size = sizeof raw;
+    raw.pieces = pieces.data();
+    raw.piece_count = pieces.size();
+    return check(ckpt_snapshot_write_pieces(handle_.get(), &raw));
   }
   // The next bytes of a declared blob.
   Outcome<void> write_blob(const std::string& name, const void* data, uint64_t length,

@@ -83,6 +83,8 @@ class ckpt_blob_list_options(Structure): ...
 class ckpt_blob_entry(Structure): ...
 class ckpt_blob_list(Structure): ...
 class ckpt_blob_read_options(Structure): ...
+class ckpt_piece(Structure): ...
+class ckpt_write_options(Structure): ...
 
 ckpt_tensor._fields_ = [
         ("name", c_char_p), ("dtype", c_char_p), ("shape", POINTER(c_uint64)), ("rank", c_size_t),
@@ -208,6 +210,12 @@ ckpt_blob_read_options._fields_ = [
         ("latest", c_int), ("tag", c_char_p), ("name", c_char_p), ("rank", c_uint32),
         ("is_global", c_int), ("data", c_void_p), ("capacity", c_uint64), ("timeout_ms", c_uint32)]
 
+ckpt_piece._fields_ = [
+        ("unit", c_uint32), ("offset", c_uint64), ("length", c_uint64), ("data", c_void_p)]
+
+ckpt_write_options._fields_ = [
+        ("struct_size", c_size_t), ("pieces", POINTER(ckpt_piece)), ("piece_count", c_size_t)]
+
 # Name: (type of the result, types of the arguments)
 FUNCTIONS = {
     "ckpt_status_name": (c_char_p, (c_int,)),
@@ -265,4 +273,5 @@ FUNCTIONS = {
     "ckpt_blob_list_read": (c_int, (
         c_void_p, POINTER(ckpt_blob_list_options), POINTER(ckpt_blob_list))),
     "ckpt_blob_read": (c_int, (c_void_p, POINTER(ckpt_blob_read_options), POINTER(c_uint64))),
+    "ckpt_snapshot_write_pieces": (c_int, (c_void_p, POINTER(ckpt_write_options))),
 }

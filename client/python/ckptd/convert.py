@@ -276,7 +276,9 @@ class _Import:
                 box = Box((index, *box.offsets), (1, *box.sizes))
             target = _room(buffers[0], box.sizes, tensor.kind)
             tensor.read(box, target, buffers[1])
-            snapshot.write_at(number, offset, target.data_ptr(), target.numel())
+            piece = _abi.ckpt_piece(unit=number, offset=offset, length=target.numel(),
+                                    data=target.data_ptr())
+            snapshot.write_pieces((_abi.ckpt_piece * 1)(piece))
             offset += target.numel()
 
     def _write_values(self, snapshot: Snapshot, size: int) -> None:

@@ -11,7 +11,7 @@ the one here gives the copy its arena. BYTE_IO items become JSON and tensors: se
 import dataclasses
 import io
 import zlib
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 import torch
 from torch.distributed.checkpoint.metadata import (
@@ -22,20 +22,12 @@ from torch.futures import Future
 
 from . import (boxes, content, dcp_names, errors, joining, layout, planning, restoring, transfer,
                values)
-from .dcp_side import Shared, Side, box_of, plain
+from .batch import Batch
+from .dcp_plan import Arranged, Planned, alone, box_of, declare, kind_of
+from .dcp_side import Shared, Side, plain
 from .epoch import View
 from .pending import Patience
 from .snapshot import Level, Snapshot
-from .state import data_of
-
-
-class _Planned(NamedTuple):
-    """Message of the coordinator to a rank, in the plan's storage_data."""
-
-    rank: int
-    declared: List[planning.Declared]
-    shared: List[Tuple[str, str, List[int]]]
-    step: int  # of the first save with this plan
 
 
 class Writer(Side, StorageWriter):
@@ -63,13 +55,13 @@ class Writer(Side, StorageWriter):
     def prepare_local_plan(self, plan: Any) -> Any:
         if plan.usable:
             self._local = plan  # before duplicates are removed
-        names = [(_kind(item), item.index.fqn) for item in plan.items if _alone(item)]
+        names = [(kind_of(item), item.index.fqn) for item in plan.items if alone(item)]
         return dataclasses.replace(plan, storage_data=names)
 
     def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
         if not all(plan.usable for plan in plans):
             return plans  # the ranks use their cached plans
-        declared = [_declare(rank, plan) for rank, plan in enumerate(plans)]
+        declared = Planned.packed([declare(rank, plan) for rank, plan in enumerate(plans)])
         ranks: Dict[Tuple[str, str], List[int]] = {}
         for rank, plan in enumerate(plans):
             for what in plan.storage_data or ():
@@ -77,7 +69,7 @@ class Writer(Side, StorageWriter):
         shared = sorted((kind, name, found) for (kind, name), found in ranks.items()
                         if len(found) > 1)
         step = self._next_step()
-        return [dataclasses.replace(plan, storage_data=_Planned(rank, declared, shared, step))
+        return [dataclasses.replace(plan, storage_data=Planned(rank, *declared, shared, step))
                 for rank, plan in enumerate(plans)]
 
     def _next_step(self) -> int:
@@ -94,12 +86,12 @@ class Writer(Side, StorageWriter):
         return mine.step + 1
 
     def write_data(self, plan: Any, planner: Any) -> Future:
-        planned: _Planned = plan.storage_data
+        planned: Planned = plan.storage_data
         mine = self._mine()
         named = self._named_step()
         step = named if isinstance(named, int) else max((mine.step or 0) + 1, planned.step)
-        agreed = planning.merge(planned.declared)
-        size = agreed.size
+        arranged = self._arranged(mine, planned)
+        size = arranged.agreed.size
         document: List[Tuple[str, str, Any]] = []
         sums: List[int] = []
         refused: Optional[errors.InvalidArgument] = None
@@ -111,8 +103,9 @@ class Writer(Side, StorageWriter):
         except errors.InvalidArgument as error:
             refused = error
         mine.take_back()
-        arrangement = self._enter(mine, agreed, planned)
-        share = arrangement.shares[planned.rank]
+        self._enter(mine, arranged, planned.rank)
+        assert arranged.plan is not None
+        share = arranged.plan.shares[planned.rank]
         if len(blob) <= share[1] // 2:  # the other half is for what `finish` adds
             blob = b""
         with Patience(mine.session, max(self._timeout, 2.0)):
@@ -122,17 +115,17 @@ class Writer(Side, StorageWriter):
                 content.compare(mine.epoch, f"dcp.{mine.attempts}", planned.shared, sums, refused,
                                 self._timeout)
             mine.compared = True
-            self._snapshot = self._begin(mine, arrangement, step, len(blob))
+            self._snapshot = self._begin(mine, arranged.plan, step, len(blob))
             if refused:
                 self._snapshot.abort(f"rank {planned.rank}: {refused}")
                 raise refused
-            written = self._write(plan, planner, planned.rank, arrangement)
+            written = self._write(plan, planner, planned.rank, arranged)
             if blob:
                 self._snapshot.write_blob(values.BLOB, blob)
                 document = []
             extra = {"world": size, "rank": planned.rank, "step": step}
             if self._coordinator:
-                self._rest = (document, extra, share, agreed, blob)
+                self._rest = (document, extra, share, arranged.agreed, blob)
             else:
                 self._finish_values(document, extra, share, planned.rank, blob)
         mine.step = step
@@ -140,19 +133,34 @@ class Writer(Side, StorageWriter):
         done.set_result([WriteResult(index, length, None) for index, length in written])
         return done
 
-    def _enter(self, mine: Shared, agreed: planning.Agreed, planned: _Planned) -> planning.Plan:
-        fresh = layout.of_tensors(agreed.kinds, self._values_bytes * agreed.size, self._constant)
-        found = joining.register(mine.session, fresh, self._timeout)
+    def _arranged(self, mine: Shared, planned: Planned) -> Arranged:
+        """The plan of these declarations, mostly that of the last save."""
+        key = planned.key, self._values_bytes, self._constant
+        if mine.arranged is None or mine.arranged.key != key:
+            declared = planned.unpacked()
+            mine.arranged = Arranged(key, planning.merge(declared),
+                                     declared[planned.rank].tensors)
+        return mine.arranged
+
+    def _enter(self, mine: Shared, arranged: Arranged, rank: int) -> None:
+        """Registers the units and joins, unless this rank is in the run's epoch."""
+        agreed = arranged.agreed
+        if arranged.session is not mine.session:
+            fresh = layout.of_tensors(agreed.kinds, self._values_bytes * agreed.size,
+                                      self._constant)
+            found = joining.register(mine.session, fresh, self._timeout)
+            arranged.plan = planning.Plan(agreed, found, rank, arranged.held,
+                                          layout.values_bytes(found))
+            arranged.batch = Batch(arranged.plan.writes, arranged.held)
+            arranged.session = mine.session
         if mine.epoch is not None and mine.epoch.lost() is not None:
             mine.epoch, mine.view, self._resume = None, None, "continue"
         if mine.epoch is None:
             resume, lineage = "continue" if mine.saved else self._resume, 0
             if mine.view is not None and not mine.saved:
                 lineage, resume = mine.view
-            mine.epoch = joining.join(mine.session, planned.rank, agreed.size, resume, lineage,
+            mine.epoch = joining.join(mine.session, rank, agreed.size, resume, lineage,
                                       self._timeout)
-        return planning.Plan(agreed, found, planned.rank, planned.declared[planned.rank].tensors,
-                             layout.values_bytes(found))
 
     def _begin(self, mine: Shared, arrangement: planning.Plan, step: int, blob: int) -> Snapshot:
         units = sorted(arrangement.numbers.values())
@@ -162,9 +170,9 @@ class Writer(Side, StorageWriter):
                               blobs=[(values.BLOB, blob, False)] if blob else [])
 
     def _write(self, plan: Any, planner: Any, rank: int,
-               arrangement: planning.Plan) -> List[Tuple[Any, int]]:
+               arranged: Arranged) -> List[Tuple[Any, int]]:
         snapshot = self._snapshot
-        assert snapshot is not None
+        assert snapshot is not None and arranged.plan is not None and arranged.batch is not None
         items: Dict[str, List[Any]] = {}
         written = []
         for item in plan.items:
@@ -174,15 +182,9 @@ class Writer(Side, StorageWriter):
                 data = item.tensor_data
                 size = boxes.product(data.chunk.sizes) * data.properties.dtype.itemsize
             written.append((item.index, size))
-        resolved: Dict[str, List[boxes.Piece]] = {}
-        with transfer.Writer(snapshot, transfer.Buffer()) as writer:
-            for unit, writes in arrangement.writes.items():
-                for one in writes:
-                    if one.name not in resolved:
-                        resolved[one.name] = [_resolved(planner, item, rank)
-                                              for item in items[one.name]]
-                    data = data_of(resolved[one.name], one.piece, one.cut, one.index)
-                    writer.write(unit, data, one.length, one.starts, one.offset)
+        pieces = {name: [_resolved(planner, item, rank) for item in items[name]]
+                  for name in arranged.batch.names()}
+        arranged.batch.write(snapshot, transfer.Buffer(), sorted(arranged.plan.writes), pieces)
         return written
 
     def _values(self, plan: Any, planner: Any,
@@ -238,44 +240,6 @@ class Writer(Side, StorageWriter):
         self._snapshot.wait(Level.DURABLE, self._timeout)
 
 
-def _kind(item: Any) -> str:
-    return "value" if item.type == WriteItemType.BYTE_IO else "tensor"
-
-
-def _alone(item: Any) -> bool:
-    """True if the item is all of a value or tensor, as far as its rank knows."""
-    return item.type == WriteItemType.BYTE_IO or (
-        item.type == WriteItemType.TENSOR and
-        tuple(item.tensor_data.chunk.sizes) == tuple(item.tensor_data.size))
-
-
-def _declare(rank: int, plan: Any) -> planning.Declared:
-    """The declaration of a rank, after duplicates were removed."""
-    found: Dict[str, List[boxes.Box]] = {}
-    kinds: Dict[str, layout.Kind] = {}
-    declared = planning.Declared(rank, {}, {}, {}, (), {})
-    names = []
-    for item in plan.items:
-        if item.type == WriteItemType.BYTE_IO:
-            names.append(item.index.fqn)
-            continue
-        name, data = item.index.fqn, item.tensor_data
-        dtype = transfer.name_of(data.properties.dtype)
-        if not dtype:
-            raise errors.InvalidArgument(
-                f"tensor {name} on rank {rank}: dtype {data.properties.dtype} cannot be stored; "
-                "convert it")
-        kinds[name] = layout.Kind(dtype, tuple(data.size))
-        box = box_of(data.chunk.offsets, data.chunk.sizes)
-        if boxes.product(data.size) == 0:
-            declared.empty[name] = kinds[name]
-        elif box.elements():
-            found.setdefault(name, []).append(box)
-    for name, held in found.items():
-        declared.tensors[name] = planning.Held(kinds[name], tuple(held), False)
-    return declared._replace(values=tuple(names))
-
-
 def _resolved(planner: Any, item: Any, rank: int) -> boxes.Piece:
     data = planner.resolve_data(item).detach()
     transfer.check(data, f"tensor {item.index.fqn} on rank {rank}")
@@ -329,7 +293,7 @@ class Reader(Side, StorageReader):
         view = plan.storage_data or self._view
         with mine.session.restore(view, exact=self._exact) as held:
             documents = restoring.Documents(held, self._layout, 0)
-            reader = transfer.Reader(lambda ranges: held.read(ranges, self._timeout))
+            reader = transfer.Reader(held, self._timeout)
             targets = []
             for item in plan.items:
                 if item.type == LoadItemType.BYTE_IO:
@@ -362,11 +326,7 @@ class Reader(Side, StorageReader):
             raise errors.InvalidArgument(
                 f"tensor {name}: it is {target.dtype} here and {stored} in the run; build the "
                 "model as it was saved")
-        for place, shape, part in self._layout.parts(name, box):
-            data = target if place.index is None else target.select(
-                0, place.index - box.offsets[0])
-            length, starts = boxes.runs(shape, part)
-            reader.add(place.unit, data, length, starts, place.offset)
+        reader.add_box(self._layout, name, box, target)
 
     def _load_value(self, documents: restoring.Documents, item: Any, planner: Any) -> None:
         name = item.storage_index.fqn

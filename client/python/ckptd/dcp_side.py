@@ -4,7 +4,8 @@ import os
 import re
 from typing import Any, Dict, Optional, Sequence, Tuple, Union
 
-from . import boxes, errors, joining, values
+from . import errors, joining, values
+from .dcp_plan import Arranged
 from .epoch import Epoch, View
 from .job import Job
 from .session import Description, Session
@@ -23,6 +24,7 @@ class Shared:
         self.saved = False  # this process has left the run for another one
         self._saver: Optional[Description] = None  # of the session that was handed over
         self.attempts = 0
+        self.arranged: Optional[Arranged] = None  # of the last save
         self.compared = False  # content of one name on several ranks: at the first save
 
     @staticmethod
@@ -126,10 +128,6 @@ class Side:
     @classmethod
     def validate_checkpoint_id(cls, checkpoint_id: Any) -> bool:
         return bool(re.search(r"(\d+)/*$", str(checkpoint_id)))
-
-
-def box_of(offsets: Any, sizes: Any) -> boxes.Box:
-    return boxes.Box(tuple(offsets), tuple(sizes))
 
 
 def plain(value: Any) -> Any:

@@ -1,5 +1,6 @@
 """A nested state as named leaves: "optim.state.layers.0.w.exp_avg". Pure; imports no torch."""
 
+import functools
 from typing import Any, Dict, List, NamedTuple, Tuple
 
 from . import errors
@@ -25,6 +26,7 @@ def is_tensor(value: Any) -> bool:
     return hasattr(value, "data_ptr") and hasattr(value, "element_size")
 
 
+@functools.lru_cache(maxsize=1 << 16)  # each save asks again
 def canonical(key: str) -> str:
     """A key of a state dict without what wrappers add: torch.compile, FSDP, DDP."""
     parts = [part for part in key.split(".") if part not in _WRAPPERS]

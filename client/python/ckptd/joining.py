@@ -70,9 +70,11 @@ def stored_layout(session: Session) -> Optional[layout.Layout]:
         return None
 
 
-def register(session: Session, mine: layout.Layout, timeout: float) -> layout.Layout:
-    """Registers the units in the order of the run, if it exists; returns its layout."""
-    stored = stored_layout(session)
+def register(session: Session, mine: layout.Layout, timeout: float,
+             stored: Optional[layout.Layout] = None) -> layout.Layout:
+    """Registers the units in the order of the run, if it exists; returns its layout. stored: that
+    layout, if it is known."""
+    stored = stored or stored_layout(session)
     if stored is not None and stored.units:
         different = layout.differences(mine, stored)
         if different:

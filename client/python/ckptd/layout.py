@@ -8,6 +8,7 @@ import fnmatch
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import errors, rules
+from ._collector import paused
 from .boxes import Box, product
 from .units import DTYPE_BITS, Tensor, Unit
 
@@ -45,7 +46,7 @@ class Layout:
     def __init__(self) -> None:
         self.units: List[Unit] = []
         self.kinds: Dict[str, Kind] = {}
-        self.places: Dict[str, List[Place]] = {}
+        self.places: Dict[str, List[Place]] = {}  # one, or one for each slice in their order
 
     def unit_names(self) -> List[str]:
         return [unit.name for unit in self.units]
@@ -53,19 +54,22 @@ class Layout:
     def parts(self, name: str, box: Box) -> Iterator[Tuple[Place, Tuple[int, ...], Box]]:
         """For each place that a box of the tensor touches: the place, the shape stored there, and
         the box within that shape. A slice's box lacks the first dimension."""
-        shape = self.kinds[name].shape
-        for place in self.places[name]:
-            if place.index is None:
-                yield place, shape, box
-            elif 0 <= place.index - box.offsets[0] < box.sizes[0]:
-                yield place, shape[1:], Box(box.offsets[1:], box.sizes[1:])
+        shape, places = self.kinds[name].shape, self.places[name]
+        if places[0].index is None:
+            yield places[0], shape, box
+            return
+        shape, inner = shape[1:], Box(box.offsets[1:], box.sizes[1:])
+        for place in places[box.offsets[0]:box.offsets[0] + box.sizes[0]]:
+            yield place, shape, inner
 
 
+@paused()
 def of_tensors(kinds: Mapping[str, Kind], values_bytes: int,
                constant: Sequence[str] = ()) -> Layout:
     """The layout of a new run. Tensors without elements have no place."""
     layout = Layout()
     tensors: Dict[str, List[Tensor]] = {}
+    ends: Dict[str, int] = {}  # bytes of a unit so far
     attributes: Dict[str, Dict[str, Any]] = {}
     experts = _count_experts(kinds)
     slices = 0
@@ -81,24 +85,24 @@ def of_tensors(kinds: Mapping[str, Kind], values_bytes: int,
                 slices + kind.shape[0] <= SLICES_MAX):
             rows = list(range(kind.shape[0]))
             slices += len(rows)
+        sliced = found is not None and found.expert is None and rows != [None]
+        shape = kind.shape[1:] if sliced else kind.shape
+        size = Tensor(name, kind.dtype, shape).nbytes()
+        places = layout.places[name] = []
         for row in rows:
             unit = rules.unit_name_of(name) if row is None or not found else found.unit(row)
-            sliced = found is not None and found.expert is None and row is not None
-            tensor = Tensor(rules.slice_name(name, row) if sliced and row is not None else name,
-                            kind.dtype, kind.shape[1:] if sliced else kind.shape)
-            mine = tensors.setdefault(unit, [])
-            offset = sum(other.nbytes() for other in mine[-1:]) + (mine[-1].offset or 0
-                                                                   if mine else 0)
-            mine.append(tensor._replace(offset=offset))
-            layout.places.setdefault(name, []).append(
-                Place(unit, offset, row if sliced else None))
+            offset = ends.get(unit, 0)
+            ends[unit] = offset + size
+            named = rules.slice_name(name, row) if sliced and row is not None else name
+            tensors.setdefault(unit, []).append(Tensor(named, kind.dtype, shape, offset))
+            places.append(Place(unit, offset, row if sliced else None))
             if row is not None and found is not None:
                 attributes[unit] = {"layer": found.layer, "expert": row, "part": found.part}
     for unit, mine in tensors.items():
         still = all(tensor.dtype not in _FLOATS or _matches(tensor.name, constant)
                     for tensor in mine)
-        layout.units.append(Unit(unit, tuple(mine), constant=still,
-                                 **attributes.get(unit, {})).placed())
+        layout.units.append(Unit(unit, tuple(mine), ends[unit], constant=still,
+                                 **attributes.get(unit, {})))
     layout.units.append(Unit(VALUES_UNIT, (Tensor(VALUES_UNIT, "U8", (values_bytes,)),),
                              constant=True).placed())
     return layout
@@ -121,6 +125,7 @@ def _count_experts(kinds: Mapping[str, Kind]) -> Dict[str, int]:
     return rows
 
 
+@paused()
 def of_schema(schema: Mapping[str, Any]) -> Layout:
     """The layout of an existing run, from the answer to the query `schema`."""
     layout = Layout()

@@ -8,6 +8,7 @@ import ctypes
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import _abi, errors
+from ._collector import paused
 from .boxes import Box, part_of, product, run_count, runs, split
 from .layout import VALUES_UNIT, Kind, Layout
 
@@ -15,6 +16,8 @@ FRAGMENTS_MAX = 1 << 22  # of one snapshot: ckptd's own limit
 SPLIT_BYTES_MIN = 1 << 20  # replicated pieces are not cut into smaller parts
 SHARE_ALIGN = 4096
 VALUES_SHARE_MIN = 4096
+KNOWN_RUNS_MAX = 16  # of one box; longer lists are not kept
+WHOLE = (-1, 0, 1)  # cut of a box that stays in one part
 
 
 class Held(NamedTuple):
@@ -93,6 +96,7 @@ def check_errors(declared: Sequence[Declared]) -> None:
             "lives in one store: use one Saver per node, each with the group of its node")
 
 
+@paused()
 def merge(declared: Sequence[Declared]) -> Agreed:
     agreed = Agreed({}, {}, {}, {}, {}, {}, len(declared))
     first: Dict[str, int] = {}
@@ -167,6 +171,7 @@ def shares(total: int, size: int) -> List[Tuple[int, int]]:
 class Plan:
     """Fragments of all ranks and the writes of this one, by unit."""
 
+    @paused()
     def __init__(self, agreed: Agreed, layout: Layout, rank: int, mine: Dict[str, Held],
                  values_bytes: int) -> None:
         self.rank = rank
@@ -175,6 +180,8 @@ class Plan:
         self.bytes_mine = 0
         self._fragments: Dict[int, array.array] = {}
         self._count = 0
+        self._known_runs: Dict[Tuple[Tuple[int, ...], Box], Tuple[int, List[int]]] = {}
+        self._last: Tuple[Tuple[int, ...], Any] = ((), None)
         self._layout = layout
         self._load = [0] * agreed.size
         self._worst = (0, "")
@@ -198,22 +205,35 @@ class Plan:
                 piece: Optional[int]) -> None:
         """Spreads a box over the ranks that hold it."""
         parts = max(min(len(ranks), size // SPLIT_BYTES_MIN), 1)
+        if parts == 1:
+            owner = self._least_loaded(ranks)
+            self._load[owner] += size
+            self._place(name, box, WHOLE, owner, piece)
+            return
         for cut in split(box, parts):
             part = part_of(box, *cut)
-            owner = min(ranks, key=lambda rank: (self._load[rank], rank))
+            owner = self._least_loaded(ranks)
             self._load[owner] += part.elements() * self._layout.kinds[name].item_bytes()
             self._place(name, part, cut, owner, piece)
+
+    def _least_loaded(self, ranks: List[int]) -> int:
+        if len(ranks) == 1:
+            return ranks[0]
+        return min(ranks, key=lambda rank: (self._load[rank], rank))
 
     def _place(self, name: str, part: Box, cut: Tuple[int, int, int], owner: int,
                piece: Optional[int]) -> None:
         item = self._layout.kinds[name].item_bytes()
+        last = None
         for place, shape, box in self._layout.parts(name, part):
-            count = run_count(shape, box)
+            if box is not last:  # all slices of a stacked tensor have the same
+                last, count = box, run_count(shape, box)
+                self._worst = max(self._worst, (count, name))
+                fits = self._count + count <= FRAGMENTS_MAX
+                length, starts = self._runs(shape, box, count) if fits else (0, [])
             self._count += count
-            self._worst = max(self._worst, (count, name))
             if self._count > FRAGMENTS_MAX:
                 continue  # only counted for the message
-            length, starts = runs(shape, box)
             unit = self.numbers[place.unit]
             for start in starts:
                 self._add(unit, owner, place.offset + start * item, length * item)
@@ -223,16 +243,34 @@ class Plan:
                     Write(name, piece, cut, index, unit, place.offset, length, starts))
                 self.bytes_mine += length * len(starts) * item
 
+    def _runs(self, shape: Tuple[int, ...], box: Box, count: int) -> Tuple[int, List[int]]:
+        """Runs of a box. Many tensors have the same shape and sharding."""
+        found = self._known_runs.get((shape, box))
+        if found is None:
+            found = runs(shape, box)
+            if count <= KNOWN_RUNS_MAX:
+                self._known_runs[shape, box] = found
+        return found
+
     def _add(self, unit: int, rank: int, offset: int, length: int) -> None:
-        self._fragments.setdefault(unit, array.array("Q")).extend(
-            (rank | unit << 32, offset, length))
+        fragments = self._fragments.get(unit)
+        if fragments is None:
+            fragments = self._fragments[unit] = array.array("Q")
+        fragments.extend((rank | unit << 32, offset, length))
 
     def ranks(self, unit: int) -> List[int]:
         """Ranks that save bytes of the unit."""
         return sorted({word & 0xFFFFFFFF for word in self._fragments.get(unit, ())[::3]})
 
     def fragments(self, units: Sequence[int]) -> Any:
-        """ckpt_fragment of all ranks for these units, as the C ABI takes them."""
+        """ckpt_fragment of all ranks for these units, as the C ABI takes them. The last answer is
+        kept, since most saves have the same units."""
+        wanted = tuple(units)
+        if self._last[1] is None or self._last[0] != wanted:
+            self._last = wanted, self._collect(wanted)
+        return self._last[1]
+
+    def _collect(self, units: Sequence[int]) -> Any:
         flat = array.array("Q")
         for unit in units:
             flat.extend(self._fragments.get(unit, array.array("Q")))

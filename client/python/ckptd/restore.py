@@ -1,9 +1,12 @@
 """Restore: reads units of one view into memory of this process."""
 
+import array
 import ctypes
-from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple, Optional, Tuple, Union
+from typing import (
+    TYPE_CHECKING, Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union)
 
 from . import _abi, errors
+from ._collector import paused
 from ._convert import milliseconds, text, text_or_none, unsigned
 from .buffers import Memory
 from .epoch import View
@@ -118,14 +121,27 @@ class Restore:
             c_range.offset = unsigned(offset, f"unit {name}: offset")
             c_range.length, c_range.data = memory.nbytes, memory.address
         restored = (_abi.ckpt_restored * len(wanted))()
+        self._call_read(ranges, restored, timeout)
+        return [_restored(name, found) for (name, _, _), found in zip(wanted, restored)]
+
+    def read_words(self, words: "array.array[int]", names: Sequence[str],
+                   timeout: float = 60.0) -> List[Restored]:
+        """Like `read`, for many ranges: words of ckpt_range, and the unit of each. Gives the oldest
+        version of each unit, with the bytes of all its ranges."""
+        count = len(names)
+        restored = (_abi.ckpt_restored * count)()
+        self._call_read((_abi.ckpt_range * count).from_buffer(words) if count else None, restored,
+                        timeout)
+        return _by_unit(names, memoryview(restored).cast("B").cast("Q").tolist() if count else [])
+
+    def _call_read(self, ranges: Any, restored: Any, timeout: float) -> None:
         options = _abi.ckpt_restore_options(
             struct_size=ctypes.sizeof(_abi.ckpt_restore_options),
             timeout_ms=milliseconds(timeout), restored_size=ctypes.sizeof(_abi.ckpt_restored),
             **self._flags, **self._target())
         handle = self.session.handle()
         handle.call("ckpt_restore_read", handle.check_usable(), ctypes.byref(options), ranges,
-                    len(wanted), restored)
-        return [_restored(name, found) for (name, _, _), found in zip(wanted, restored)]
+                    len(restored), restored)
 
     def blobs(self, timeout: float = 10.0) -> List[Blob]:
         """The blobs of the commit itself, by rank. Its view may show older units, never blobs."""
@@ -177,7 +193,35 @@ class Restore:
         return wanted
 
 
+# Words of 64 bits of a ckpt_restored, one for each member.
+_ANSWER_WORDS = 6
+assert ctypes.sizeof(_abi.ckpt_restored) == _ANSWER_WORDS * 8
+assert ctypes.sizeof(_abi.ckpt_range) == 4 * 8
+
+
+@paused()
+def _by_unit(names: Sequence[str], answers: Sequence[int]) -> List[Restored]:
+    """Answers by unit, made of the words of a ckpt_restored for each name."""
+    found: Dict[str, List[int]] = {}
+    for name, at in zip(names, range(0, len(answers), _ANSWER_WORDS)):
+        one = list(answers[at:at + _ANSWER_WORDS])
+        other = found.get(name)
+        if other is None:
+            found[name] = one
+            continue
+        memory, disk = one[3] + other[3], one[4] + other[4]
+        found[name] = oldest = one if one[1] < other[1] else other
+        oldest[3:5] = memory, disk
+    return [Restored(name, View(lineage & 0xFFFFFFFF, step),
+                     _note(ctypes.string_at(note)) if note else None, memory, disk,
+                     Level(level & 0xFFFFFFFF))
+            for name, (lineage, step, note, memory, disk, level) in found.items()]
+
+
+def _note(raw: Optional[bytes]) -> Optional[str]:
+    return raw.decode("utf-8", "replace") if raw else None
+
+
 def _restored(name: str, found: Any) -> Restored:
-    note = found.note.decode("utf-8", "replace") if found.note else None
-    return Restored(name, View(found.version_lineage, found.version_step), note,
+    return Restored(name, View(found.version_lineage, found.version_step), _note(found.note),
                     found.bytes_memory, found.bytes_disk, Level(found.level))

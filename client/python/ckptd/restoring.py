@@ -3,7 +3,7 @@
 import fnmatch
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from . import boxes, errors, planning, transfer, values
+from . import errors, planning, transfer, values
 from .buffers import Memory
 from .epoch import View
 from .layout import VALUES_UNIT, Kind, Layout
@@ -12,6 +12,7 @@ from .restore import Restored as Version
 from .state import State
 
 NAMED_MAX = 5  # names in an error
+HEAD_BYTES = 32 << 10  # of a document, read at once: most are shorter
 
 
 class Restored(NamedTuple):
@@ -32,14 +33,17 @@ class Documents:
     """The documents of values of a view, one for each rank that saved; read when they are needed.
     A run that has none, as after `ckptctl import`, has no values."""
 
-    def __init__(self, restore: Restore, layout: Layout, rank: int) -> None:
+    def __init__(self, restore: Restore, layout: Layout, rank: int, ranks: int = 1) -> None:
+        """ranks: of this job; mostly as many have saved."""
         self._restore = restore
         self._unit = next((unit for unit in layout.units if unit.name == VALUES_UNIT), None)
         self._rank = rank
         self._found: Dict[int, values.Document] = {}
+        self._heads: Dict[int, bytes] = {}  # first bytes, by offset
         self.size = 0  # ranks that saved
         if self._unit is not None:
             self.size = 1
+            self._read_heads(self._unit.bytes or 0, rank, ranks)
             size = self.of(0).extra.get("world")
             if not isinstance(size, int) or not 0 < size <= 1 << 20:
                 raise errors.Corrupt(f"{self.of(0).where}: {size!r} is no number of ranks")
@@ -50,13 +54,27 @@ class Documents:
             total = self._unit.bytes or 0 if self._unit is not None else 0
             offset, room = planning.shares(total, self.size)[rank] if rank else (0, total)
             where = f"run {self._restore.session.description.run} unit {VALUES_UNIT}, rank {rank}"
-            header = self._read(offset, min(values.HEADER.size, room))
-            length = values.document_bytes(header, room) if len(header) == values.HEADER.size else 0
-            found = values.parse(self._read(offset, length) if length else header, where)
+            head = self._heads.get(offset, b"")[:room] or self._read(offset, min(HEAD_BYTES, room))
+            length = len(head)
+            if length >= values.HEADER.size:
+                length = values.document_bytes(head[:values.HEADER.size], room)
+            found = values.parse(head[:length] if length <= len(head) else
+                                 self._read(offset, length), where)
             if found.needs_blob:
                 found = found.with_blob(self._blob(rank, where))
             self._found[rank] = found
         return self._found[rank]
+
+    def _read_heads(self, total: int, rank: int, ranks: int) -> None:
+        """Reads the documents of rank 0 and of this rank in one request, if they are short and as
+        many ranks saved as there are now."""
+        offsets = {0}
+        if rank < ranks and total // ranks >= planning.VALUES_SHARE_MIN:
+            offsets.add(planning.shares(total, ranks)[rank][0])
+        raw = {offset: bytearray(min(HEAD_BYTES, total - offset)) for offset in offsets}
+        self._restore.read([(VALUES_UNIT, offset, Memory.of(head))
+                            for offset, head in raw.items()])
+        self._heads = {offset: bytes(head) for offset, head in raw.items()}
 
     def _blob(self, rank: int, where: str) -> bytes:
         try:
@@ -165,15 +183,10 @@ def _raise_strict(missing: Set[str], unexpected: Set[str], run: str, rank: int) 
 def fill(restore: Restore, layout: Layout, state: State, found: Match,
          timeout: float) -> List[Version]:
     """Reads this rank's boxes into its tensors."""
-    reader = transfer.Reader(lambda ranges: restore.read(ranges, timeout))
+    reader = transfer.Reader(restore, timeout)
     for name, stored in found.tensors.items():
         for piece in state.pieces[name]:
-            for place, shape, box in layout.parts(stored, piece.box):
-                data = piece.data
-                if place.index is not None:
-                    data = data.select(0, place.index - piece.box.offsets[0])
-                length, starts = boxes.runs(shape, box)
-                reader.add(place.unit, data, length, starts, place.offset)
+            reader.add_box(layout, stored, piece.box, piece.data)
     reader.flush()
     return reader.restored
 

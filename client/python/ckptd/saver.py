@@ -9,6 +9,7 @@ import zlib
 from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import content, errors, joining, layout, planning, restoring, selection, transfer, values
+from .batch import Batch
 from .epoch import Epoch, View
 from .experts import Tokens
 from .job import Job
@@ -16,7 +17,7 @@ from .pending import Patience, Pending
 from .restoring import Restored
 from .session import Session
 from .snapshot import Snapshot
-from .state import State, data_of, examine
+from .state import Examiner, State
 
 LATER = (errors.Unavailable, errors.DeadlineExceeded, errors.ResourceExhausted, errors.IOFailure,
          errors.Aborted)  # reasons that a later save may not have
@@ -53,10 +54,13 @@ class Saver:
         self._skip_if_full = skip_if_full
         self._patience = patience
         self._timeout = timeout
+        self._examiner = Examiner(self._job.rank)
         self._planned: Optional[State] = None
         self._agreed: Optional[planning.Agreed] = None
-        self._layout: Optional[layout.Layout] = None
+        self._fresh: Optional[layout.Layout] = None  # of a new run
+        self._layout: Optional[layout.Layout] = None  # of the run
         self._plan: Optional[planning.Plan] = None
+        self._batch: Optional[Batch] = None  # of the plan
         self._selection: Optional[selection.Selection] = None
         self._epoch: Optional[Epoch] = None
         self._units: List[int] = []  # of the save in progress
@@ -102,20 +106,19 @@ class Saver:
         run: another run to read from; the next save then starts this one. allow: patterns of names
         that may be missing in the run or in the state. exact: damage is an error, not a reason to
         take an older version of a unit."""
-        mine = self._plan_once(state) or examine(state, self._job.rank)
+        mine = self._plan_once(state) or self._examiner.examine(state)
         source = self.session if run is None else self._other(run)
         try:
             stored = joining.stored_layout(source)
-            if stored is None and step == "continue":
-                return Restored(None, {}, [], {}, {})
-            if stored is None:
+            if stored is None and step != "continue":
                 raise errors.NotFound(
                     f"run {joining.run_of(source)}: it has nothing to restore; "
                     'step="continue" starts a run that may be new')
             view: Any = "latest" if step == "continue" else step
-            if run is None and not self._differences(stored):
-                view = self._resume(step)
-            if view is None:
+            if run is None and (stored is None or not self._differences(stored)):
+                view = self._resume(step, stored)
+                stored = stored or joining.stored_layout(source)
+            if view is None or stored is None:
                 return Restored(None, {}, [], {}, {})
             with source.restore(view, exact=exact) as restore:
                 return self._read(restore, stored, mine, allow, timeout, run)
@@ -185,7 +188,7 @@ class Saver:
         rank = self._job.rank
         mine, error = State({}, {}, {}, {}, {}), None
         try:
-            mine = examine(state, rank)
+            mine = self._examiner.examine(state)
         except errors.Error as refused:
             error = (type(refused).__name__, str(refused))
         except Exception as failed:  # a rank that raised alone would leave the others waiting
@@ -212,19 +215,23 @@ class Saver:
         return Session(options.pop("run"), **options)
 
     def _new_layout(self) -> layout.Layout:
-        assert self._agreed is not None
-        return layout.of_tensors(self._agreed.kinds, self._values_bytes * self._agreed.size,
-                                 self._constant)
+        if self._fresh is None:
+            assert self._agreed is not None
+            self._fresh = layout.of_tensors(
+                self._agreed.kinds, self._values_bytes * self._agreed.size, self._constant)
+        return self._fresh
 
     def _differences(self, stored: layout.Layout) -> List[str]:
         return layout.differences(self._new_layout(), stored)
 
-    def _enter(self, resume: Union[str, int] = "start", lineage: int = 0) -> None:
-        """Registers the units and joins, unless this rank is in the run's epoch."""
+    def _enter(self, resume: Union[str, int] = "start", lineage: int = 0,
+               stored: Optional[layout.Layout] = None) -> None:
+        """Registers the units and joins, unless this rank is in the run's epoch. stored: the run's
+        layout, if it is known."""
         joining.check_present(self.session, self._patience)
         joining.prepare(self.session, self._job.size)
         if self._plan is None:
-            self._register()
+            self._register(stored)
         if self._epoch is not None and self._epoch.lost() is not None:
             self._epoch, resume = None, "continue"  # the state is newer than the view: go on
         if self._epoch is None:
@@ -232,9 +239,9 @@ class Saver:
                                        lineage, self._timeout)
             self._complete = self._complete or self._epoch.resume is not None
 
-    def _register(self) -> None:
+    def _register(self, stored: Optional[layout.Layout]) -> None:
         assert self._agreed is not None and self._planned is not None
-        mine = joining.register(self.session, self._new_layout(), self._timeout)
+        mine = joining.register(self.session, self._new_layout(), self._timeout, stored)
         plan = planning.Plan(self._agreed, mine, self._job.rank, self._planned.held,
                              layout.values_bytes(mine))
         if self._experts is not None:
@@ -242,8 +249,10 @@ class Saver:
             self._selection = selection.Selection(mine.units, holders, self._experts,
                                                   self._selector)
         self._layout, self._plan = mine, plan
+        self._batch = Batch(plan.writes, self._planned.held)
 
-    def _resume(self, step: Union[str, int, View]) -> Optional[View]:
+    def _resume(self, step: Union[str, int, View],
+                stored: Optional[layout.Layout]) -> Optional[View]:
         """Joins from the view to restore, which is the same on all ranks."""
         lineage = 0
         if isinstance(step, str) and step not in ("latest", "continue"):
@@ -254,7 +263,7 @@ class Saver:
         if self._epoch is not None:
             self._epoch.leave(self._timeout)
             self._epoch = None
-        self._enter(step, lineage)
+        self._enter(step, lineage, stored)
         assert self._epoch is not None
         return self._epoch.resume
 
@@ -273,7 +282,7 @@ class Saver:
         refused: Optional[errors.InvalidArgument] = None
         mine, document, blob = self._planned, b"", b""
         try:
-            mine = fresh or examine(state, self._job.rank)
+            mine = fresh or self._examiner.examine(state)
             mine.check_like(self._planned, self._job.rank, joining.run_of(self.session))
             if self._selection is not None and self._complete:
                 self._selection.check_counts(self._tokens)
@@ -323,14 +332,10 @@ class Saver:
         return begin()
 
     def _write(self, snapshot: Snapshot, mine: State, document: bytes) -> None:
-        assert self._plan is not None
-        with transfer.Writer(snapshot, self._buffer) as writer:
-            for unit in self._units:
-                for one in self._plan.writes.get(unit, ()):
-                    data = data_of(mine.pieces[one.name], one.piece, one.cut, one.index)
-                    writer.write(unit, data, one.length, one.starts, one.offset)
-            offset, room = self._plan.shares[self._job.rank]
-            snapshot.write(layout.VALUES_UNIT, document.ljust(room, b"\0"), offset)
+        assert self._plan is not None and self._batch is not None
+        self._batch.write(snapshot, self._buffer, self._units, mine.pieces)
+        offset, room = self._plan.shares[self._job.rank]
+        snapshot.write(layout.VALUES_UNIT, document.ljust(room, b"\0"), offset)
 
     def _document(self, step: int, turn: int, mine: State,
                   per_rank: Mapping[str, Any]) -> Tuple[bytes, bytes]:
@@ -376,7 +381,7 @@ class Saver:
               timeout: float, run: Optional[str]) -> Restored:
         assert self._agreed is not None
         rank, size = self._job.rank, self._job.size
-        documents = restoring.Documents(restore, stored, rank)
+        documents = restoring.Documents(restore, stored, rank, size)
         found = restoring.match(mine, stored, documents, self._agreed.names(), allow,
                                 run or joining.run_of(self.session), rank)
         units, notes = restoring.by_unit(

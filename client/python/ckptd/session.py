@@ -9,6 +9,7 @@ import weakref
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from . import _abi, errors, units
+from ._collector import paused
 from ._convert import milliseconds, text, text_or_none, unsigned
 from ._handle import SessionHandle
 from .epoch import Epoch, View
@@ -130,7 +131,7 @@ class Session:
     def register(self, state: Sequence[units.Unit], metadata: Optional[Mapping[str, Any]] = None,
                  timeout: float = 60.0) -> None:
         """Declares the units of the run: the same list on every rank."""
-        placed = [unit.placed() for unit in state]
+        placed = units.placed(state)
         c_units, codecs, flags, keep = units.to_c(placed)
         options = _abi.ckpt_register_options(
             struct_size=ctypes.sizeof(_abi.ckpt_register_options),
@@ -188,7 +189,9 @@ class Session:
             handle.call("ckpt_query", handle.check_usable(), text(verb, "verb"),
                         json.dumps(arguments).encode(), milliseconds(timeout),
                         ctypes.byref(pointer), ctypes.byref(code))
-            document = json.loads(ctypes.string_at(pointer.value or 0)) if pointer.value else None
+            raw = ctypes.string_at(pointer.value) if pointer.value else b"null"
+            with paused():
+                document = json.loads(raw)
         finally:
             handle.library.ckpt_free(pointer)
         if code.value and isinstance(document, dict) and "error" in document:

@@ -139,9 +139,12 @@ class Snapshot:
         self._call("ckpt_blob_write", ctypes.byref(options))
         return memory.nbytes
 
-    def write_at(self, number: int, offset: int, address: int, length: int) -> None:
-        """Like `write`, for a unit by its number and memory by its address."""
-        self._call("ckpt_snapshot_write", number, offset, address, length)
+    def write_pieces(self, pieces: Any) -> None:
+        """Like `write` for each element of an array of ckpt_piece, in one call."""
+        options = _abi.ckpt_write_options(
+            struct_size=ctypes.sizeof(_abi.ckpt_write_options),
+            pieces=ctypes.cast(pieces, ctypes.POINTER(_abi.ckpt_piece)), piece_count=len(pieces))
+        self._call("ckpt_snapshot_write_pieces", ctypes.byref(options))
 
     def reserve(self, number: int, offset: int, length: int) -> _abi.ckpt_place:
         """Lends memory of the arena for the next bytes of a unit, at most `length` of them. Other

@@ -1,8 +1,11 @@
 """The state of this rank: pieces of tensors, ties, and plain values, by canonical name."""
 
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
 
 from . import boxes, errors, transfer
+from ._collector import paused
 from .flatten import Leaf, flatten
 from .layout import Kind
 from .planning import Held
@@ -28,6 +31,8 @@ class State(NamedTuple):
                     f"no longer tied to {planned.aliases[name]}" if tied else "new"))
         for name, before in planned.held.items():
             now = self.held.get(name)
+            if now is before:
+                continue
             if now is None:
                 raise wrong(f"tensor {name}: it is missing")
             if now.kind != before.kind:
@@ -39,14 +44,57 @@ class State(NamedTuple):
                 raise wrong(f"tensor {name}: it is tied to {target}, and was not before")
 
 
-def examine(state: Any, rank: int) -> State:
-    """The state of this rank; refuses tensors that cannot be stored."""
-    flat = flatten(state, rank)
-    found = State({}, {}, {}, {}, flat.values)
-    seen: Dict[Tuple, str] = {}
-    for name in sorted(flat.tensors):
-        tensor = flat.tensors[name].value
-        where = f"tensor {name} on rank {rank}"
+class _Known(NamedTuple):
+    """Facts of a tensor, its address not among them, and all that follows from them."""
+
+    facts: Tuple
+    mesh: Any  # kept alive: the facts have its identity
+    kind: Kind
+    held: Optional[Held]  # None: a tensor without elements
+
+
+class Examiner:
+    """Examines the states of a job's saves, mostly of the same tensors as before. Tensors with the
+    same facts are looked at once."""
+
+    def __init__(self, rank: int) -> None:
+        self._rank = rank
+        self._known: Dict[Tuple, _Known] = {}  # by facts
+        self._last: Dict[str, _Known] = {}  # by name: cheaper than by facts
+
+    @paused()
+    def examine(self, state: Any) -> State:
+        """The state of this rank; refuses tensors that cannot be stored."""
+        flat = flatten(state, self._rank)
+        found = State({}, {}, {}, {}, flat.values)
+        seen: Dict[int, List[str]] = {}  # by the first address
+        for name in sorted(flat.tensors):
+            tensor = flat.tensors[name].value
+            facts, local, mesh = _facts(tensor)
+            known = self._last.get(name)
+            if facts is not None and (known is None or known.facts != facts):
+                known = self._known.get(facts)
+            if facts is None or known is None or (
+                    known.held is not None and known.held.boxes and not _has_memory(local)):
+                known, pieces = self._look(name, tensor, facts, local, mesh)
+            else:
+                pieces = [boxes.Piece(box, local) for box in known.held.boxes] if known.held else []
+            self._last[name] = known
+            if known.held is None:
+                found.empty[name] = known.kind
+                continue
+            tied = _tied(found, seen, name, pieces, known.kind)
+            if tied:
+                found.aliases[name] = tied
+                continue
+            found.pieces[name] = pieces
+            found.held[name] = known.held
+        return found
+
+    def _look(self, name: str, tensor: Any, facts: Optional[Tuple], local: Any,
+              mesh: Any) -> Tuple[_Known, List[boxes.Piece]]:
+        """Looks at everything. Remembers it if the facts tell whether it is still true."""
+        where = f"tensor {name} on rank {self._rank}"
         part = boxes.pieces_of(tensor, where)
         for piece in part.pieces:
             transfer.check(piece.data, where)
@@ -55,25 +103,60 @@ def examine(state: Any, rank: int) -> State:
             raise errors.InvalidArgument(
                 f"{where}: dtype {tensor.dtype} cannot be stored; convert it")
         kind = Kind(dtype, part.shape)
-        if boxes.product(part.shape) == 0:
-            found.empty[name] = kind
-            continue
-        key = _memory(part, dtype)
-        if key and key in seen:
-            found.aliases[name] = seen[key]
-            continue
-        if key:
-            seen[key] = name
-        found.pieces[name] = part.pieces
-        found.held[name] = Held(kind, tuple(piece.box for piece in part.pieces), part.plain)
-    return found
+        held = Held(kind, tuple(piece.box for piece in part.pieces), part.plain) if (
+            boxes.product(part.shape)) else None
+        known = _Known(facts or (), mesh, kind, held)
+        if facts is not None and (not part.pieces or (
+                len(part.pieces) == 1 and part.pieces[0].data is local)):
+            self._known[facts] = known
+        return known, part.pieces
 
 
-def _memory(part: boxes.Found, dtype: str) -> Tuple:
-    """Equal for tensors with the same memory, shape and sharding."""
-    return (part.shape, dtype, tuple(
-        (piece.box, piece.data.data_ptr(), tuple(piece.data.stride()), str(piece.data.device))
-        for piece in part.pieces)) if part.pieces else ()
+def examine(state: Any, rank: int) -> State:
+    """The state of this rank; refuses tensors that cannot be stored."""
+    return Examiner(rank).examine(state)
+
+
+def _facts(tensor: Any) -> Tuple[Optional[Tuple], Any, Any]:
+    """(all that decides how the tensor is stored, its local memory, its mesh). None: there may be
+    more to it, as in a subclass that is not known."""
+    local, mesh, placed = tensor, None, None
+    if type(tensor) not in transfer.PLAIN:
+        if not hasattr(tensor, "placements") or not hasattr(tensor, "device_mesh"):
+            return None, None, None
+        local, mesh = tensor._local_tensor, tensor.device_mesh
+        placed = id(mesh), tensor.placements, tensor.dtype
+        if type(local) not in transfer.PLAIN:
+            return None, None, None
+    if local.layout is not torch.strided:
+        return None, None, None
+    return (placed, tensor.shape, local.shape, local.dtype, local.stride(), local.device,
+            local.is_conj(), local.is_neg()), local, mesh
+
+
+def _has_memory(local: Any) -> bool:
+    try:
+        return local.data_ptr() != 0
+    except RuntimeError:  # no storage of its own
+        return False
+
+
+def _tied(found: State, seen: Dict[int, List[str]], name: str, pieces: List[boxes.Piece],
+          kind: Kind) -> Optional[str]:
+    """The first tensor with the same memory, shape and sharding."""
+    if not pieces:
+        return None
+    others = seen.setdefault(pieces[0].data.data_ptr(), [])
+    for other in others:
+        if found.held[other].kind == kind and _memory(found.pieces[other]) == _memory(pieces):
+            return other
+    others.append(name)
+    return None
+
+
+def _memory(pieces: Sequence[boxes.Piece]) -> Tuple:
+    return tuple((piece.box, piece.data.data_ptr(), piece.data.stride(), piece.data.device)
+                 for piece in pieces)
 
 
 def data_of(pieces: Sequence[boxes.Piece], piece: int, cut: Tuple[int, int, int],

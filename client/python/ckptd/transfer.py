@@ -2,16 +2,19 @@
 contiguous memory of a GPU is copied into the arena (`device`); the rest goes through one buffer of
 16 MiB, and restores into a GPU through one of 64 MiB."""
 
+import array
 import ctypes
 import zlib
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 
-from . import device, errors
-from .boxes import product
-from .buffers import _TORCH, Memory
+from . import _abi, device, errors
+from .boxes import Box, product, runs
+from .buffers import _TORCH
 from .device import plain
+from .layout import Layout
+from .restore import Restore, Restored
 from .snapshot import Snapshot
 
 BUFFER_BYTES = 16 << 20
@@ -19,6 +22,9 @@ READ_BYTES = 64 << 20  # of one read into a GPU's memory: a request to ckptd has
 RUN_BYTES_MIN = 64 << 10  # of a GPU's memory; shorter ones of one tensor share the buffer
 ROOM_ALIGN = 64  # of a tensor in a buffer
 RANGES_MAX = 1 << 16  # of one restore; ckptd takes twice as many
+PIECES_MAX = 1 << 14  # in one call of libckpt
+PIECE_WORDS = 4  # of a ckpt_piece, each of 64 bits: unit, offset, length, address
+PLAIN = (torch.Tensor, torch.nn.Parameter)  # have memory where data_ptr says
 _DTYPES = {name: getattr(torch, dtype) for dtype, name in _TORCH.items() if hasattr(torch, dtype)}
 
 
@@ -112,10 +118,27 @@ class Buffer:
         return value
 
 
-def write(put: Callable[[int, int, int], None], data: Any, length: int, starts: Sequence[int],
-          offset: int, buffer: Buffer) -> None:
-    """Calls put(offset in the unit, address, bytes) for each run of a piece. `starts` are first
-    elements of the runs, `length` their elements, `offset` the byte where the tensor begins."""
+def host_address(data: Any) -> int:
+    """The address of contiguous memory of the host; 0: the tensor has none, or hides it."""
+    if type(data) in PLAIN and data.is_cpu and data.is_contiguous():
+        return data.data_ptr()
+    return 0
+
+
+def as_pieces(words: "array.array[int]") -> Any:
+    """An array of ckpt_piece that shares the memory of its words."""
+    count = len(words) // PIECE_WORDS
+    return (_abi.ckpt_piece * count).from_buffer(words) if count else (_abi.ckpt_piece * 0)()
+
+
+assert ctypes.sizeof(_abi.ckpt_piece) == PIECE_WORDS * 8  # the unit has a word, with zeros
+
+
+def write(put: Callable[[int, int, int], None], flush: Callable[[], None], data: Any, length: int,
+          starts: Sequence[int], offset: int, buffer: Buffer) -> None:
+    """Calls put(offset in the unit, address, bytes) for each run of a piece, and flush before the
+    memory at an address changes. `starts` are first elements of the runs, `length` their elements,
+    `offset` the byte where the tensor begins."""
     item = data.element_size()
     for at, count, host, source in buffer.chunks(data):
         if source is not None:
@@ -126,15 +149,20 @@ def write(put: Callable[[int, int, int], None], data: Any, length: int, starts: 
             end = min((turn + 1) * length, at + count)
             put(offset + (starts[turn] + begin - turn * length) * item,
                 address + (begin - at) * item, (end - begin) * item)
+        if source is not None:
+            flush()
 
 
 class Writer:
-    """Writes tensors into one snapshot. They may be changed after the end of its block."""
+    """Writes tensors into one snapshot, many pieces at a time. They may be changed after the end
+    of its block."""
 
     def __init__(self, snapshot: Snapshot, buffer: Buffer) -> None:
         self._snapshot = snapshot
         self._buffer = buffer
         self._copies: Optional[device.Copies] = None
+        self._words = array.array("Q")  # of pieces that are not written yet
+        self._kept: List[Any] = []  # their memory
 
     def __enter__(self) -> "Writer":
         return self
@@ -142,11 +170,14 @@ class Writer:
     def __exit__(self, kind: Any, *_: Any) -> None:
         copies, self._copies = self._copies, None
         if copies is None:
+            if kind is None:
+                self._flush()
             return
         failed = True
         try:
             if kind is None:
                 copies.flush()
+                self._flush()
                 failed = False
         finally:
             try:
@@ -163,8 +194,16 @@ class Writer:
             return
 
         def put(at: int, address: int, size: int) -> None:
-            self._snapshot.write_at(unit, at, address, size)
-        write(put, data, length, starts, offset, self._buffer)
+            self._words.extend((unit, at, size, address))
+            if len(self._words) >= PIECES_MAX * PIECE_WORDS:
+                self._flush()
+        self._kept.append(data)
+        write(put, self._flush, data, length, starts, offset, self._buffer)
+
+    def _flush(self) -> None:
+        words, self._words = self._words, array.array("Q")
+        if words:
+            self._snapshot.write_pieces(as_pieces(words))
 
     def _is_direct(self, data: Any, length: int, starts: Sequence[int]) -> bool:
         """True if the copy engine of a GPU can fill the arena with the data."""
@@ -179,15 +218,40 @@ class Writer:
 
 
 class Reader:
-    """Collects ranges of units and reads them in batches. `read` gets (unit, offset, memory)."""
+    """Collects ranges of a view and reads them in batches, into tensors."""
 
-    def __init__(self, read: Callable[[List[Tuple[str, int, Memory]]], List[Any]]) -> None:
-        self._read = read
+    def __init__(self, restore: Restore, timeout: float) -> None:
+        self._restore = restore
+        self._timeout = timeout
         self._buffer = Buffer(READ_BYTES)
-        self._ranges: List[Tuple[str, int, Memory]] = []
+        self._numbers: Dict[str, int] = {}  # of units
+        self._words = array.array("Q")  # of ckpt_range: unit, offset, bytes, address
+        self._names: List[str] = []  # of their units
+        self._kept: List[Any] = []  # their memory
         self._copies: List[Tuple[Any, Any]] = []  # (target, its bytes in the buffer)
         self._used = 0  # bytes of the buffer
-        self.restored: List[Any] = []
+        self.restored: List[Restored] = []
+
+    def add_box(self, layout: Layout, name: str, box: Box, data: Any) -> None:
+        """Reads a box of a stored tensor into a tensor of the box's sizes."""
+        address = host_address(data)
+        item = data.element_size()
+        row = product(box.sizes[1:]) * item
+        last = None
+        for place, shape, part in layout.parts(name, box):
+            if part is not last:  # all slices of a stacked tensor have the same
+                last = part
+                length, starts = runs(shape, part)
+            index = None if place.index is None else place.index - box.offsets[0]
+            if address:
+                self._kept.append(data)
+                at = address + (0 if index is None else index * row)
+                for start in starts:
+                    self._range(place.unit, place.offset + start * item, length * item, at)
+                    at += length * item
+            else:
+                self.add(place.unit, data if index is None else data.select(0, index), length,
+                         starts, place.offset)
 
     def add(self, unit: str, data: Any, length: int, starts: Sequence[int], offset: int) -> None:
         item = data.element_size()
@@ -197,17 +261,24 @@ class Reader:
                 begins = self._begin(target)
                 host = self._buffer.room(target, begins)
             address = host.data_ptr()
+            self._kept.append(data)
             for turn in range(at // length, -(-(at + count) // length)):
                 begin = max(turn * length, at)
                 end = min((turn + 1) * length, at + count)
-                self._ranges.append(
-                    (unit, offset + (starts[turn] + begin - turn * length) * item,
-                     Memory(address + (begin - at) * item, (end - begin) * item, False, data)))
-                if len(self._ranges) == RANGES_MAX:
-                    self.flush()
+                self._range(unit, offset + (starts[turn] + begin - turn * length) * item,
+                            (end - begin) * item, address + (begin - at) * item)
             if target is not None:
                 self._copies.append((target, host))
                 self._used = begins + count * item
+
+    def _range(self, unit: str, offset: int, size: int, address: int) -> None:
+        number = self._numbers.get(unit)
+        if number is None:
+            number = self._numbers[unit] = self._restore.session.unit(unit, self._restore.run)[0]
+        self._words.extend((number, offset, size, address))
+        self._names.append(unit)
+        if len(self._names) == RANGES_MAX:
+            self.flush()
 
     def _begin(self, target: Any) -> int:
         """First byte of the buffer's free room, once it is large enough for the target."""
@@ -221,11 +292,13 @@ class Reader:
         return 0
 
     def flush(self) -> None:
-        ranges, self._ranges = self._ranges, []
+        words, self._words = self._words, array.array("Q")
+        names, self._names = self._names, []
         copies, self._copies = self._copies, []
         self._used = 0
-        if ranges:
-            self.restored += self._read(ranges)
+        if names:
+            self.restored += self._restore.read_words(words, names, self._timeout)
+        self._kept = []
         with torch.no_grad():
             for target, host in copies:
                 target.copy_(host)

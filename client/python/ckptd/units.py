@@ -1,10 +1,12 @@
 """Units of a run's state, made of tensors."""
 
+import array
 import ctypes
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import _abi, errors
-from ._convert import text, text_or_none, unsigned
+from ._collector import paused
+from ._convert import text, unsigned
 from .buffers import Memory
 
 # Bits of one element, by the names of safetensors.
@@ -14,6 +16,9 @@ DTYPE_BITS = {
     "F8_E4M3FNUZ": 8, "F8_E5M2FNUZ": 8, "C64": 64, "F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
 CODECS = {"default": _abi.CKPT_CODEC_DEFAULT, "none": _abi.CKPT_CODEC_NONE,
           "zstd": _abi.CKPT_CODEC_ZSTD, "delta": _abi.CKPT_CODEC_DELTA}
+
+
+_ALL_BITS = (1 << 64) - 1
 
 
 class Tensor(NamedTuple):
@@ -30,7 +35,9 @@ class Tensor(NamedTuple):
             raise errors.InvalidArgument(
                 f"tensor {self.name}: dtype {self.dtype} is none of {', '.join(DTYPE_BITS)}")
         for extent in self.shape:
-            bits *= unsigned(extent, f"tensor {self.name}: extent")
+            if type(extent) is not int or extent < 0:
+                extent = unsigned(extent, f"tensor {self.name}: extent")
+            bits *= extent
         if bits % 8:
             raise errors.InvalidArgument(
                 f"tensor {self.name}: {bits} bits are no whole number of bytes")
@@ -67,7 +74,7 @@ class Unit(NamedTuple):
         tensors = []
         for tensor in self.tensors:
             offset = end if tensor.offset is None else tensor.offset
-            tensors.append(tensor._replace(offset=offset))
+            tensors.append(tensor if offset is tensor.offset else tensor._replace(offset=offset))
             end = max(end, offset + tensor.nbytes())
         return self._replace(tensors=tuple(tensors),
                              bytes=end if self.bytes is None else self.bytes)
@@ -87,33 +94,66 @@ def _number(unit: Unit, what: str, value: Optional[int]) -> int:
     return -1 if value is None else unsigned(value, f"unit {unit.name}: {what}", 31)
 
 
-def _to_c(unit: Unit, index: int, c_units: Any, keep: list) -> None:
+class _Texts:
+    """Zero-terminated strings in one block of memory."""
 
-    tensors = (_abi.ckpt_tensor * len(unit.tensors))()
-    for c_tensor, tensor in zip(tensors, unit.tensors):
-        shape = (ctypes.c_uint64 * len(tensor.shape))(*tensor.shape)
-        keep.append(shape)
-        c_tensor.name = text(tensor.name, "tensor")
-        c_tensor.dtype = text(tensor.dtype, "dtype")
-        c_tensor.shape = shape
-        c_tensor.rank = len(tensor.shape)
-        c_tensor.offset = unsigned(tensor.offset, f"tensor {tensor.name}: offset")
-    keep.append(tensors)
-    target = c_units[index]
-    target.name = text(unit.name, "unit")
-    target.layer = _number(unit, "layer", unit.layer)
-    target.expert = _number(unit, "expert", unit.expert)
-    target.part = text_or_none(unit.part, f"unit {unit.name}: part")
-    target.bytes = unsigned(unit.bytes, f"unit {unit.name}: bytes")
-    target.tensors = tensors
-    target.tensor_count = len(tensors)
+    def __init__(self) -> None:
+        self._offsets: Dict[str, int] = {}
+        self._raw: List[bytes] = []
+        self._size = 0
+        self._block = b""
+
+    def add(self, value: str, what: str) -> None:
+        if value not in self._offsets:
+            raw = text(value, what)
+            self._offsets[value] = self._size
+            self._raw.append(raw)
+            self._size += len(raw) + 1
+
+    def addresses(self) -> Dict[str, int]:
+        """Once all are added. They are valid as long as this object."""
+        self._block = b"\0".join(self._raw) + b"\0"
+        first = ctypes.cast(self._block, ctypes.c_void_p).value or 0
+        return {value: first + offset for value, offset in self._offsets.items()}
 
 
+def _tensors_to_c(units: Sequence[Unit], texts: Mapping[str, int], keep: list) -> List[int]:
+    """Address of the first ckpt_tensor of each unit. A run may have many thousands of tensors."""
+    shapes = array.array("Q", (extent for unit in units for tensor in unit.tensors
+                               for extent in tensor.shape))
+    words = array.array("Q")
+    firsts = []
+    shape = shapes.buffer_info()[0]
+    for unit in units:
+        firsts.append(len(words) * 8)
+        for tensor in unit.tensors:
+            offset = unsigned(tensor.offset, "tensor: offset")
+            words.extend((texts[tensor.name], texts[tensor.dtype], shape, len(tensor.shape),
+                          offset))
+            shape += len(tensor.shape) * 8
+    keep += [shapes, words]
+    return [words.buffer_info()[0] + first for first in firsts]
+
+
+def _unit_to_c(unit: Unit, texts: Mapping[str, int], tensors: int) -> Tuple[int, ...]:
+    """Words of a ckpt_unit."""
+    layer, expert = _number(unit, "layer", unit.layer), _number(unit, "expert", unit.expert)
+    return (texts[unit.name], layer & _ALL_BITS, expert & _ALL_BITS,
+            0 if unit.part is None else texts[unit.part],
+            unsigned(unit.bytes, f"unit {unit.name}: bytes"), tensors, len(unit.tensors))
+
+
+def placed(units: Sequence[Unit]) -> List[Unit]:
+    with paused():
+        return [unit.placed() for unit in units]
+
+
+@paused()
 def to_c(units: Sequence[Unit]) -> Tuple[Any, Any, Any, list]:
     """ckpt_unit, ckpt_codec and flags of each unit, and what they point to."""
 
     keep: list = []
-    c_units = (_abi.ckpt_unit * len(units))()
+    texts = _Texts()
     codecs = (ctypes.c_int * len(units))()
     flags = (ctypes.c_uint32 * len(units))()
     for index, unit in enumerate(units):
@@ -124,7 +164,24 @@ def to_c(units: Sequence[Unit]) -> Tuple[Any, Any, Any, list]:
         if unit.codec not in CODECS:
             raise errors.InvalidArgument(
                 f"unit {unit.name}: codec {unit.codec} is none of {', '.join(CODECS)}")
-        _to_c(unit, index, c_units, keep)
         codecs[index] = CODECS[unit.codec]
         flags[index] = _abi.CKPT_UNIT_CONSTANT if unit.constant else 0
+        texts.add(unit.name, "unit")
+        if unit.part is not None:
+            texts.add(unit.part, f"unit {unit.name}: part")
+        for tensor in unit.tensors:
+            texts.add(tensor.name, "tensor")
+            texts.add(tensor.dtype, "dtype")
+    addresses = texts.addresses()
+    tensors = _tensors_to_c(units, addresses, keep)
+    words = array.array("Q")
+    for unit, first in zip(units, tensors):
+        words.extend(_unit_to_c(unit, addresses, first))
+    keep += [texts, words]
+    c_units = (_abi.ckpt_unit * len(units)).from_buffer(words) if units else (
+        _abi.ckpt_unit * 0)()
     return c_units, codecs, flags, keep
+
+
+# All their members are words of 64 bits.
+assert ctypes.sizeof(_abi.ckpt_unit) == 7 * 8 and ctypes.sizeof(_abi.ckpt_tensor) == 5 * 8

@@ -186,10 +186,10 @@ def killing(daemon, method, calls):
 
 
 def die_at_the_next_write():
-    """Kills this process with SIGKILL once it has copied its next piece of a snapshot."""
-    write = ckptd.Snapshot.write_at
+    """Kills this process with SIGKILL once it has copied its next tensors into a snapshot."""
+    write = ckptd.Snapshot.write_pieces
 
     def dying(snapshot, *arguments):
         write(snapshot, *arguments)
         os.kill(os.getpid(), signal.SIGKILL)
-    ckptd.Snapshot.write_at = dying
+    ckptd.Snapshot.write_pieces = dying

@@ -64,18 +64,32 @@ class Pieces(unittest.TestCase):
         self.assertEqual(device.piece_bytes(1 << 30, 1 << 20), 1 << 20)
 
 
+class FilledView:
+    """A view whose byte at `offset` is offset + 1."""
+
+    def __init__(self):
+        self.reads = []  # ranges of each
+        self.session = self
+        self.run = None
+
+    def unit(self, name, run):
+        return 0, 1 << 20
+
+    def read_words(self, words, names, timeout):
+        self.reads.append(len(names))
+        for at in range(0, len(words), 4):
+            _, offset, size, address = words[at:at + 4]
+            ctypes.memset(address, offset + 1, size)
+        return []
+
+
 class Reads(unittest.TestCase):
     """Through the buffer, with tensors of the host that are not contiguous."""
 
     def setUp(self):
-        self.reads = []
-        self.reader = transfer.Reader(self.read)
-
-    def read(self, ranges):
-        self.reads.append(len(ranges))
-        for _, offset, memory in ranges:
-            ctypes.memset(memory.address, offset + 1, memory.nbytes)
-        return []
+        self.view = FilledView()
+        self.reads = self.view.reads
+        self.reader = transfer.Reader(self.view, support.TIMEOUT)
 
     def test_small_tensors_share_one_read(self):
         tensors = [torch.zeros(7, 3 + number, dtype=torch.uint8).t() for number in range(20)]

@@ -23,7 +23,7 @@ class DaemonDies(DaemonTest):
         state = {"w": filled((1 << 20,), 1), "v": filled((1000,), 2)}
         tiny = self.saver()
         tiny.save(1, state).durable(support.TIMEOUT)
-        with support.killing(self.daemon, "write_at", calls=2):
+        with support.killing(self.daemon, "write_pieces", calls=1):
             pending = tiny.save(2, state)
         with self.assertRaises(ckptd.Unavailable):
             pending.durable(support.TIMEOUT)

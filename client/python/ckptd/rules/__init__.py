@@ -2,6 +2,7 @@
 
 Weights get the unit names of `ckptctl import`. A new model needs a new row of a table."""
 
+import functools
 import hashlib
 import re
 from typing import NamedTuple, Optional, Tuple
@@ -11,6 +12,8 @@ from . import hf, megatron, torchtitan
 TABLES = hf.TABLE + torchtitan.TABLE + megatron.TABLE
 NUMBER_MAX = (1 << 31) - 1
 UNIT_NAME_BYTES_MAX = 255
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9._-]{1,255}")  # no byte to escape, and short enough
+_SLICE = re.compile(r"(.*)\[(0|[1-9][0-9]{0,9})\]", re.DOTALL)
 # Units that exports of ckptctl treat apart.
 RESERVED = ("trainer", "ckptd.files")
 # Suffixes of stacked tensors that surely have one row per expert.
@@ -73,6 +76,7 @@ def _match(row: Tuple[str, bool, Tuple[str, ...]], tensor: str, part: str) -> Op
     return Expert(tensor[:end], layer, expert, stacked and suffix in _ROWS, part)
 
 
+@functools.lru_cache(maxsize=1 << 14)  # one layout asks twice
 def expert_of(tensor: str) -> Optional[Expert]:
     """None: an unknown name, a shared expert, a router, a dense layer."""
     head, dot, last = tensor.rpartition(".")
@@ -92,7 +96,9 @@ def slice_name(tensor: str, index: int) -> str:
 
 
 def parse_slice_name(name: str) -> Optional[Tuple[str, int]]:
-    found = re.fullmatch(r"(.*)\[(0|[1-9][0-9]{0,9})\]", name, re.DOTALL)
+    if not name.endswith("]"):
+        return None
+    found = _SLICE.fullmatch(name)
     return (found.group(1), int(found.group(2))) if found else None
 
 
@@ -103,6 +109,8 @@ def unit_name_of(name: str) -> str:
         return "%"
     if name in RESERVED:
         return f"%{ord(name[0]):02X}{name[1:]}"
+    if _PLAIN_NAME.fullmatch(name):
+        return name
     escaped = [chr(byte) if chr(byte).isalnum() and byte < 128 or byte in b"._-" else f"%{byte:02X}"
                for byte in name.encode(errors="surrogatepass")]
     whole = "".join(escaped)
