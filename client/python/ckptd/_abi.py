@@ -83,6 +83,7 @@ class ckpt_blob_list_options(Structure): ...
 class ckpt_blob_entry(Structure): ...
 class ckpt_blob_list(Structure): ...
 class ckpt_blob_read_options(Structure): ...
+class ckpt_grow_options(Structure): ...
 
 ckpt_tensor._fields_ = [
         ("name", c_char_p), ("dtype", c_char_p), ("shape", POINTER(c_uint64)), ("rank", c_size_t),
@@ -208,6 +209,10 @@ ckpt_blob_read_options._fields_ = [
         ("latest", c_int), ("tag", c_char_p), ("name", c_char_p), ("rank", c_uint32),
         ("is_global", c_int), ("data", c_void_p), ("capacity", c_uint64), ("timeout_ms", c_uint32)]
 
+ckpt_grow_options._fields_ = [
+        ("struct_size", c_size_t), ("units", POINTER(ckpt_unit)), ("count", c_size_t),
+        ("codecs", POINTER(c_int)), ("flags", POINTER(c_uint32)), ("numbers", POINTER(c_uint32))]
+
 # Name: (type of the result, types of the arguments)
 FUNCTIONS = {
     "ckpt_status_name": (c_char_p, (c_int,)),
@@ -265,4 +270,5 @@ FUNCTIONS = {
     "ckpt_blob_list_read": (c_int, (
         c_void_p, POINTER(ckpt_blob_list_options), POINTER(ckpt_blob_list))),
     "ckpt_blob_read": (c_int, (c_void_p, POINTER(ckpt_blob_read_options), POINTER(c_uint64))),
+    "ckpt_grow": (c_int, (c_void_p, POINTER(ckpt_grow_options))),
 }
