@@ -20,8 +20,8 @@ from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import (boxes, content, dcp_names, errors, joining, layout, planning, restoring, transfer,
-               values)
+from . import (boxes, content, dcp_names, errors, growing, joining, layout, planning, restoring,
+               transfer, values)
 from .dcp_side import Shared, Side, box_of, plain
 from .epoch import View
 from .pending import Patience
@@ -306,6 +306,7 @@ class Reader(Side, StorageReader):
         with mine.session.restore("latest" if step is None else step, exact=self._exact) as held:
             documents = restoring.Documents(held, found, 0)
             self._view = held.view
+            found = growing.in_view(mine.session, held.view, found)
             planner = dcp_names.planner_of(documents, self._may_pickle)
             self._entries = dcp_names.entries(found, documents, self._may_pickle, planner)
         self._layout = found

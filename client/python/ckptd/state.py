@@ -1,6 +1,6 @@
 """The state of this rank: pieces of tensors, ties, and plain values, by canonical name."""
 
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import boxes, errors, transfer
 from .flatten import Leaf, flatten
@@ -67,6 +67,19 @@ def examine(state: Any, rank: int) -> State:
         found.pieces[name] = part.pieces
         found.held[name] = Held(kind, tuple(piece.box for piece in part.pieces), part.plain)
     return found
+
+
+def try_examine(state: Any, rank: int) -> Tuple[State, Optional[Tuple[str, str]]]:
+    """The same, and what is wrong with the state, as class and sentence of an error: a rank that
+    raised alone would leave the others waiting."""
+    nothing = State({}, {}, {}, {}, {})
+    try:
+        return examine(state, rank), None
+    except errors.Error as refused:
+        return nothing, (type(refused).__name__, str(refused))
+    except Exception as failed:
+        return nothing, ("InvalidArgument",
+                         f"state of rank {rank}: {type(failed).__name__}: {failed}")
 
 
 def _memory(part: boxes.Found, dtype: str) -> Tuple:
