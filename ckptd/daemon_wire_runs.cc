@@ -12,6 +12,7 @@ RunRegistry::Needs Daemon::Impl::runs_needs() {
       .gate = gate,
       .check_requests = [](const fb::RegisterUnitsT& message) -> Status {
         CKPT_TRY(check_unit_codecs(message));
+        CKPT_TRY(check_grown_requests(message));
         return UnitFlags::check(message);
       },
       .check_new_run = check_no_auto_codec,

@@ -33,7 +33,7 @@ inline constexpr size_t kFragmentsPerSlabMax = 1u << 16;
 inline constexpr size_t kFragmentsPerSnapshotMax = 1u << 22;
 // Slabs that a snapshot seals, plus shared extents: each is a table in its commit record, and a
 // journal with a larger record would be unreadable.
-inline constexpr size_t kExtentsPerSnapshotMax = (1u << 19) - 4096;
+inline constexpr size_t kExtentsPerSnapshotMax = (1u << 19) - (1u << 16) - 4096;
 // Open at once per run: the one being filled, the one being written, one waiting.
 inline constexpr size_t kSnapshotsOpenPerRunMax = 4;
 // Interval of health checks. Trainers that wait this long while the disk writes count as waiting

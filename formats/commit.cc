@@ -33,7 +33,17 @@ uint64_t encoded_bytes(const CommitSize& size) {
   return size.fragments * sizeof(fb::Fragment) + size.encoded * sizeof(fb::Encoded) +
          size.bases * sizeof(fb::Base) + size.own_extents * kOwnExtentBytes +
          size.shared_extents * kSharedExtentBytes + size.tokens * sizeof(fb::ExpertTokens) +
-         size.blobs * kBlobBytes + size.blob_name_bytes;
+         size.blobs * kBlobBytes + size.blob_name_bytes + size.grown_bytes;
+}
+
+uint64_t grown_bytes(const UnitSpec& unit) {
+  constexpr uint64_t kUnitBytes = 96;    // table, offsets and padding, without the name
+  constexpr uint64_t kTensorBytes = 80;  // likewise, without the shape
+  uint64_t bytes = kUnitBytes + unit.name.size();
+  for (const TensorSpec& tensor : unit.tensors) {
+    bytes += kTensorBytes + tensor.name.size() + tensor.shape.size() * sizeof(uint64_t);
+  }
+  return bytes;
 }
 
 SnapshotKey writer_of(const fb::ExtentT& extent, const SnapshotKey& commit) {

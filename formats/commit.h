@@ -38,10 +38,17 @@ struct CommitSize {
   uint64_t tokens = 0;  // expert_tokens and expert_lost
   uint64_t blobs = 0;
   uint64_t blob_name_bytes = 0;  // of all their names; their fragments are among `fragments`
+  uint64_t grown_bytes = 0;      // of grown units: the sum of grown_bytes()
 };
 // Upper bound of these lists in an encoded record, for reservations. The reserve of the journal
 // (limits::kJournalReserveMin) covers the rest of the record.
 uint64_t encoded_bytes(const CommitSize& size);
+// The same for one grown unit in such a record.
+uint64_t grown_bytes(const UnitSpec& unit);
+// Bounds of all growth of a run, which one message lists: units and tensors, and the sum of
+// grown_bytes(). 58 layers x 256 experts x 2 parts with 3 tensors each are 120,000 of 17 MiB.
+inline constexpr size_t kGrowthTablesMax = 1u << 17;
+inline constexpr uint64_t kGrowthBytesMax = 24u << 20;
 
 // The snapshot that a record (Committed, Moved, SnapshotRefused) names.
 template <typename RecordT>

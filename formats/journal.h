@@ -29,7 +29,7 @@ namespace ckpt {
 // first record of a newer kind. From then on, older programs refuse the store. Starting a newer
 // program is no upgrade by itself: the older program can still be used again. Versions by feature:
 // store_version_of() and docs/reference/formats.md.
-inline constexpr uint32_t kStoreFormatVersion = 10;
+inline constexpr uint32_t kStoreFormatVersion = 11;
 inline constexpr uint32_t kFirstStoreVersion = 1;
 
 // The store version that a program must support to read this record correctly. A change that adds

@@ -13,6 +13,7 @@ uint32_t version_of(const fb::CommittedT& commit) {
   const bool shares = std::any_of(commit.extents.begin(), commit.extents.end(),
                                   [](const auto& extent) { return is_shared(*extent); });
   const bool tells_more = !commit.expert_tokens.empty() || !commit.alarms.empty();
+  if (!commit.grown.empty()) return 11;
   if (!commit.blobs.empty() || !commit.blob_fragments.empty()) return 10;
   if (!commit.bases.empty()) return 7;
   if (shares) return 6;
@@ -22,6 +23,7 @@ uint32_t version_of(const fb::CommittedT& commit) {
 }
 
 uint32_t version_of(const fb::UnitsRegisteredT& registered) {
+  if (registered.grown) return 11;
   const bool older =
       std::all_of(registered.units.begin(), registered.units.end(), [](const auto& unit) {
         const auto spec = wire::from_fb(*unit);

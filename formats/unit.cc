@@ -1,5 +1,7 @@
 #include "formats/unit.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <unordered_set>
 
@@ -60,6 +62,11 @@ Result<uint64_t> check_tensor(const UnitSpec& unit, const TensorSpec& tensor, ui
                       base::printable(tensor.name), tensor.offset, taken_to);
   }
   return tensor.offset + *bytes;
+}
+
+// "F32 [8, 4]"
+std::string form_of(const TensorSpec& tensor) {
+  return fmt::format("{} [{}]", dtype_name(tensor.dtype), fmt::join(tensor.shape, ", "));
 }
 
 void digest(base::Digest& digest, const TensorSpec& tensor) {
@@ -161,6 +168,43 @@ Status validate(const UnitSpec& unit) {
     }
   }
   return ok_status();
+}
+
+std::string difference(const UnitSpec& known, const UnitSpec& given) {
+  const auto number = [](const std::optional<uint32_t>& value) {
+    return value ? std::to_string(*value) : std::string("none");
+  };
+  if (known.layer != given.layer) {
+    return fmt::format("layer {} instead of {}", number(given.layer), number(known.layer));
+  }
+  if (known.expert != given.expert) {
+    return fmt::format("expert {} instead of {}", number(given.expert), number(known.expert));
+  }
+  if (known.part != given.part) {
+    return fmt::format("part '{}' instead of '{}'", unit_part_name(given.part),
+                       unit_part_name(known.part));
+  }
+  const size_t tensors = std::min(known.tensors.size(), given.tensors.size());
+  for (size_t i = 0; i < tensors; ++i) {
+    const TensorSpec& before = known.tensors[i];
+    const TensorSpec& now = given.tensors[i];
+    if (before == now) continue;
+    if (before.name != now.name) {
+      return fmt::format("tensor {} instead of {}", base::printable(now.name),
+                         base::printable(before.name));
+    }
+    if (before.dtype != now.dtype || before.shape != now.shape) {
+      return fmt::format("tensor {}: {} instead of {}", base::printable(now.name), form_of(now),
+                         form_of(before));
+    }
+    return fmt::format("tensor {}: at byte {} instead of {}", base::printable(now.name), now.offset,
+                       before.offset);
+  }
+  if (known.tensors.size() != given.tensors.size()) {
+    return fmt::format("{} tensors instead of {}", given.tensors.size(), known.tensors.size());
+  }
+  if (known.bytes == given.bytes) return {};
+  return fmt::format("{} bytes instead of {}", given.bytes, known.bytes);
 }
 
 base::Hash128 schema_hash(const std::vector<UnitSpec>& units) {

@@ -66,6 +66,10 @@ Status validate(const UnitSpec& unit);
 // in its name, a tensor name that is not short printable ASCII, or a later dtype.
 bool readable_by_version_8(const UnitSpec& unit);
 
+// How `given` differs from `known`, with both values: "tensor w: F32 [8, 4] instead of F32 [8, 2]".
+// Empty: they are equal. The names of both units are the same.
+std::string difference(const UnitSpec& known, const UnitSpec& given);
+
 // Same hash <=> same units in the same order. Ranks compare it instead of the whole list.
 base::Hash128 schema_hash(const std::vector<UnitSpec>& units);
 

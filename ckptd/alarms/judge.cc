@@ -67,6 +67,7 @@ class Judge {
       if (planned || !units_[unit].expert) continue;
       if (unit < newest_.size() && newest_[unit] && newest_[unit]->step >= facts_.step) continue;
       const auto last = before(unit);
+      if (!last && unit >= facts_.base_units) continue;
       const ckpt::Step from = last ? last->step : std::min(facts_.lineage_began, facts_.step);
       if (facts_.step - from > facts_.staleness_max) raise({unit, AlarmKind::Stale, from});
     }

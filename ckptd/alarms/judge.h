@@ -23,6 +23,8 @@ struct SnapshotFacts {
   ckpt::Step step = 0;
   ckpt::Step lineage_began = 0;  // a unit without a version is as old as this
   ckpt::Step staleness_max = 0;  // steps; 0: no limit
+  // A unit from here on is grown: without a version it does not belong to the view.
+  ckpt::UnitId base_units = ~ckpt::UnitId{0};
   std::vector<std::pair<ckpt::UnitId, uint32_t>> saved;  // CRC32C of each; ascending by unit
   std::map<ckpt::UnitId, uint64_t> not_finite;
   std::function<bool(ckpt::UnitId)> constant;  // registered as constant; empty: no unit is

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ckptd/catalog/catalog_impl.h"
+#include "ckptd/catalog/growth.h"
 #include "formats/wire/convert.h"
 
 namespace ckptd {
@@ -200,14 +201,8 @@ Status Catalog::Impl::load_units() {
     const auto record = values::decode_record(value);
     const auto* registered = record ? record->body.AsUnitsRegistered() : nullptr;
     if (!id || registered == nullptr || !runs.contains(*id)) return Status(bad_value("units"));
-    UnitSpecs specs = *runs[*id].units;
-    for (const auto& unit : registered->units) {
-      auto spec = ckpt::wire::from_fb(*unit);
-      if (!spec.ok() || unit->id > specs.size()) return Status(bad_value("units"));
-      if (unit->id == specs.size()) specs.push_back(std::move(spec).value());
-    }
-    runs[*id].units = std::make_shared<const UnitSpecs>(std::move(specs));
-    return Status();
+    const auto taken = take_units(registered->units, registered->grown, runs[*id]);
+    return taken.ok() ? Status() : Status(bad_value("units"));
   });
 }
 
@@ -292,6 +287,11 @@ Result<std::shared_ptr<const UnitSpecs>> Catalog::units(ckpt::RunId run) const {
   const RunEntry* found = impl_->find(run);
   if (found == nullptr) return make_error(ErrorCode::kNotFound, "run number {}: no such run", run);
   return found->units;
+}
+
+ckpt::UnitId Catalog::base_units(ckpt::RunId run) const {
+  const RunEntry* found = impl_->find(run);
+  return found == nullptr ? 0 : found->base_units;
 }
 
 Result<std::vector<Lineage>> Catalog::lineages(ckpt::RunId run) const {

@@ -162,6 +162,9 @@ class Catalog {
   Result<RunInfo> run(ckpt::RunId id) const;
   // Indexed by UnitId; never changes (a later registration makes a new list). Empty: none yet.
   Result<std::shared_ptr<const std::vector<ckpt::UnitSpec>>> units(ckpt::RunId run) const;
+  // Units of the run's first registration, which every view has: ids [0, n). The others are grown.
+  // 0 for an unknown run.
+  ckpt::UnitId base_units(ckpt::RunId run) const;
   Result<std::vector<Lineage>> lineages(ckpt::RunId run) const;
   std::map<std::string, ViewPoint> tags(ckpt::RunId run) const;
   ckpt::KeepRules keep_rules(ckpt::RunId run) const;   // empty: none set
@@ -251,8 +254,11 @@ class Catalog {
   // The newest complete view of the lineage (0: the current one), ancestors included. The point
   // names the commit's own lineage, which may be an ancestor.
   std::optional<ViewPoint> latest_complete(ckpt::RunId run, ckpt::LineageId lineage) const;
-  // True if the view at the point has every registered unit.
+  // True if the view at the point has a version of every unit that belongs to it.
   bool complete(ckpt::RunId run, ViewPoint point) const;
+  // True if the unit belongs to the view at the point: it is of the base, or a commit of the view's
+  // path contains it, be it damaged.
+  bool belongs(ckpt::RunId run, ckpt::UnitId unit, ViewPoint point) const;
 
   // Kept beside the index, not in the journal: a rebuild loses it. nullopt: there is none, or its
   // bytes do not verify. Fails if the store cannot be read.

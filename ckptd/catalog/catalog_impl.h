@@ -16,6 +16,7 @@ using UnitSpecs = std::vector<ckpt::UnitSpec>;
 struct RunEntry {
   RunInfo info;
   std::shared_ptr<const UnitSpecs> units = std::make_shared<const UnitSpecs>();
+  ckpt::UnitId base_units = 0;  // the first of them; the rest are grown
   std::map<ckpt::LineageId, Lineage> lineages;
   ckpt::KeepRules rules;
 };
@@ -75,7 +76,8 @@ struct Catalog::Impl : CatalogMemory {
   // ---- folding (fold.cc) ----
   Result<Change> fold(uint64_t sequence, const ckpt::fb::RecordT& record) const;
 
-  // ---- reading (views.cc). Errors are latched in `health`, and read as "nothing". ----
+  // ---- reading (views.cc, completeness.cc). Errors are latched in `health`, and read as
+  // "nothing". ----
   const RunEntry* find(ckpt::RunId run) const;
   std::optional<values::CommitValue> read_commit(ckpt::RunId run, ckpt::LineageId lineage,
                                                  ckpt::Step step) const;
@@ -107,6 +109,15 @@ struct Catalog::Impl : CatalogMemory {
   // by the names that find them. Empty if there are none (resolve.cc).
   std::string in_other_lineages(const RunEntry& run, ckpt::LineageId except, ckpt::Step step) const;
   bool has_version(ckpt::RunId run, ckpt::UnitId unit, const std::vector<Stretch>& path) const;
+  // The same, with versions of damaged commits.
+  bool was_saved(ckpt::RunId run, ckpt::UnitId unit, const std::vector<Stretch>& path) const;
+  // The oldest step at which a commit of the lineage contains the unit.
+  std::optional<ckpt::Step> first_saved(ckpt::RunId run, ckpt::UnitId unit,
+                                        ckpt::LineageId lineage) const;
+  // A unit that belongs to the view without having a version there; nullopt: it is complete.
+  std::optional<ckpt::UnitId> missing_unit(const RunEntry& entry,
+                                           const std::vector<Stretch>& path) const;
+  std::optional<ViewPoint> latest_complete_in(const RunEntry& entry, Stretch stretch) const;
   std::optional<UnitVersion> newest_in(ckpt::RunId run, ckpt::UnitId unit,
                                        const Stretch& stretch) const;
 

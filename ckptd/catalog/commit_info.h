@@ -30,6 +30,7 @@ struct CommitInfo {
   ckpt::AlarmList alarms;
   uint32_t blobs = 0;  // a deleted commit has none
   uint64_t blob_bytes = 0;
+  uint32_t grown = 0;  // units by which the run may have grown; a deleted commit names none
   bool operator==(const CommitInfo&) const = default;
 };
 

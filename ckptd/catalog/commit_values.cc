@@ -26,6 +26,7 @@ CommitInfo info_of(const ckpt::fb::CommittedT& record) {
   info.alarms = ckpt::from_fb(record.alarms, record.alarms_left_out);
   info.blobs = static_cast<uint32_t>(record.blobs.size());
   for (const auto& blob : record.blobs) info.blob_bytes += blob->bytes;
+  info.grown = static_cast<uint32_t>(record.grown.size());
   return info;
 }
 
@@ -68,6 +69,7 @@ std::optional<CommitValue> decode_without_extents(const Commit& commit, ckpt::Ru
   info.moved = commit.moved();
   info.blobs = commit.blobs();
   info.blob_bytes = commit.blob_bytes();
+  info.grown = commit.grown();
   if (commit.reason() != nullptr) info.reason = commit.reason()->str();
   if (commit.units() != nullptr) {
     info.units.assign(commit.units()->begin(), commit.units()->end());
@@ -83,6 +85,9 @@ void add_extents(const CommitValue& commit, ckpt::fb::CommittedT& record) {
     record.blobs.push_back(std::make_unique<ckpt::fb::BlobT>(blob));
   }
   record.blob_fragments = commit.blob_fragments;
+  for (const ckpt::fb::UnitT& unit : commit.grown) {
+    record.grown.push_back(std::make_unique<ckpt::fb::UnitT>(unit));
+  }
 }
 
 }  // namespace
@@ -92,6 +97,8 @@ CommitValue commit_value(const ckpt::fb::CommittedT& record) {
   for (const auto& extent : record.extents) value.extents.push_back(*extent);
   for (const auto& blob : record.blobs) value.blobs.push_back(*blob);
   value.blob_fragments = record.blob_fragments;
+  for (const auto& unit : record.grown) value.grown.push_back(*unit);
+  value.record.grown.clear();
   value.record.blobs.clear();
   value.record.blob_fragments.clear();
   value.record.extents.clear();
@@ -108,6 +115,11 @@ void CommitValue::drop_blobs() {
   blob_fragments.clear();
   info.blobs = 0;
   info.blob_bytes = 0;
+}
+
+void CommitValue::drop_growth() {
+  grown.clear();
+  info.grown = 0;
 }
 
 ckpt::fb::CommittedT CommitValue::with_extents() const {
@@ -128,7 +140,7 @@ std::string encode(const CommitValue& commit) {
   return finish(builder,
                 CreateCommit(builder, info.sequence, info.bytes, info.damaged, info.deleted, reason,
                              info.ended_ns, units, info.kept_tokens, info.lost_tokens, info.moved,
-                             record, places, info.blobs, info.blob_bytes));
+                             record, places, info.blobs, info.blob_bytes, info.grown));
 }
 
 std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run,
@@ -141,6 +153,7 @@ std::optional<CommitValue> decode_commit(std::string_view value, ckpt::RunId run
   for (const auto& extent : listed->extents) decoded->extents.push_back(*extent);
   for (const auto& blob : listed->blobs) decoded->blobs.push_back(*blob);
   decoded->blob_fragments = listed->blob_fragments;
+  for (const auto& unit : listed->grown) decoded->grown.push_back(*unit);
   return decoded;
 }
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "ckptd/catalog/commit_places.h"
+#include "ckptd/catalog/growth.h"
 #include "ckptd/catalog/moves.h"
 #include "ckptd/catalog/run_changes.h"
 #include "formats/wire/convert.h"
@@ -128,18 +129,9 @@ class Folder {
 
   Status units_registered(const fb::UnitsRegisteredT& registered) {
     CKPT_TRY(use_run(registered.run));
-    UnitSpecs specs = *change_.run->units;
-    const auto first = static_cast<ckpt::UnitId>(specs.size());
-    for (const auto& unit : registered.units) {
-      CKPT_ASSIGN(ckpt::UnitSpec spec, ckpt::wire::from_fb(*unit));
-      if (unit->id > specs.size() || (unit->id < specs.size() && specs[unit->id] != spec)) {
-        return contradiction("run {} unit {}: registered again as something else",
-                             change_.run->info.name, unit->name);
-      }
-      if (unit->id == specs.size()) specs.push_back(std::move(spec));
-    }
-    if (specs.size() == first) return {};
-    change_.run->units = std::make_shared<const UnitSpecs>(std::move(specs));
+    CKPT_ASSIGN(const ckpt::UnitId first,
+                take_units(registered.units, registered.grown, *change_.run));
+    if (first == change_.run->units->size()) return {};
     change_.put(Family::kUnits, keys::units(registered.run, first), values::encode(record_));
     return {};
   }
@@ -174,7 +166,11 @@ class Folder {
       return contradiction("run {} step {}: lineage {} was never opened", change_.run->info.name,
                            commit.step, commit.lineage);
     }
-    CKPT_ASSIGN(const PlacesByUnit units, places_by_unit(commit, *change_.run->units));
+    const size_t known = change_.run->units->size();
+    CKPT_TRY(take_growth(commit, change_));
+    const UnitSpecs& specs = *change_.run->units;
+    CKPT_ASSIGN(const PlacesByUnit units, places_by_unit(commit, specs));
+    CKPT_TRY(check_growth_contained(commit, units, known, specs));
     CKPT_TRY(blobs_of(commit));
     if (const auto before = catalog_.read_commit(commit.run, commit.lineage, commit.step)) {
       replace(*before);
@@ -183,7 +179,7 @@ class Folder {
     values::CommitValue value = values::commit_value(commit);
     value.info.sequence = sequence_;
     value.info.bytes = value.info.blob_bytes;
-    for (const auto& [unit, places] : units) value.info.bytes += (*change_.run->units)[unit].bytes;
+    for (const auto& [unit, places] : units) value.info.bytes += specs[unit].bytes;
     put_versions(value.info, units, false);
     put_indices(value.info);
     space_.take(value, units);
@@ -257,7 +253,8 @@ class Folder {
     if (!deletion.kept_tokens) remove_tokens(info.snapshot);
     info.kept_tokens = deletion.kept_tokens;
     info.units = kept;
-    value->drop_blobs();  // no view of another commit needs them
+    value->drop_blobs();   // no view of another commit needs them
+    value->drop_growth();  // the run has these units
     space_.shrink(*value, held);
     put_commit(*value);
     return {};

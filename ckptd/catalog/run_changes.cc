@@ -55,6 +55,7 @@ void remove_run(const Catalog::Impl& catalog, const ckpt::fb::RunRemovedT& remov
   remove_keys(removed.run, change);
   RunEntry& run = *change.run;
   run.units = std::make_shared<const UnitSpecs>();
+  run.base_units = 0;
   run.lineages.clear();
   run.rules = {};
   for (const auto& [uid, rights] : run.info.grants) {

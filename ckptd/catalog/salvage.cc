@@ -22,6 +22,7 @@ Result<Salvage::Run> take_run(const Catalog& ahead, const RunInfo& info) {
   Salvage::Run run;
   run.info = info;
   CKPT_ASSIGN(run.units, ahead.units(info.id));
+  run.base_units = ahead.base_units(info.id);
   CKPT_ASSIGN(run.lineages, ahead.lineages(info.id));
   run.tags = ahead.tags(info.id);
   run.rules = ahead.keep_rules(info.id);
@@ -55,17 +56,24 @@ void add_run(const RunInfo& info, Records& records) {
   add(records, std::move(created));
 }
 
+// The base and the grown units among [known, end of the run's list), each in a record of its own.
 void add_units(const Salvage::Run& run, size_t known, Records& records) {
   const std::vector<ckpt::UnitSpec>& units = *run.units;
-  if (units.size() <= known) return;
-  fb::UnitsRegisteredT registered;
-  registered.run = run.info.id;
-  registered.schema = ckpt::wire::to_fb(ckpt::schema_hash(units));
-  for (size_t unit = known; unit < units.size(); ++unit) {
-    registered.units.push_back(
-        std::make_unique<fb::UnitT>(ckpt::wire::to_fb(units[unit], static_cast<uint32_t>(unit))));
-  }
-  add(records, std::move(registered));
+  const auto add_range = [&](size_t from, size_t to, bool grown) {
+    if (from >= to) return;
+    fb::UnitsRegisteredT registered;
+    registered.run = run.info.id;
+    registered.schema = ckpt::wire::to_fb(
+        ckpt::schema_hash({units.begin(), units.begin() + static_cast<ptrdiff_t>(to)}));
+    registered.grown = grown;
+    for (size_t unit = from; unit < to; ++unit) {
+      registered.units.push_back(
+          std::make_unique<fb::UnitT>(ckpt::wire::to_fb(units[unit], static_cast<uint32_t>(unit))));
+    }
+    add(records, std::move(registered));
+  };
+  add_range(known, run.base_units, false);
+  add_range(std::max<size_t>(known, run.base_units), units.size(), true);
 }
 
 // Lineages are numbered in the order they were opened: parents come first.

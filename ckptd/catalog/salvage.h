@@ -20,6 +20,7 @@ struct Salvage {
   struct Run {
     RunInfo info;
     std::shared_ptr<const std::vector<ckpt::UnitSpec>> units;
+    ckpt::UnitId base_units = 0;  // the first of them; the others are grown
     std::vector<Lineage> lineages;
     std::map<std::string, ViewPoint> tags;
     ckpt::KeepRules rules;

@@ -42,8 +42,10 @@ struct CommitValue {
   // Extent numbers of these fragments are positions in `extents`.
   std::vector<ckpt::fb::BlobT> blobs = {};
   std::vector<ckpt::fb::Fragment> blob_fragments = {};
+  std::vector<ckpt::fb::UnitT> grown = {};
   void drop_blobs();
-  // The record with its extents and blobs, and without units.
+  void drop_growth();
+  // The record with its extents, blobs and growth, and without fragments of units.
   ckpt::fb::CommittedT with_extents() const;
 };
 // The entry of a new commit. The caller adds sequence and bytes.

@@ -10,8 +10,6 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 using keys::CommitIndex;
 
-constexpr ckpt::Step kNewest = ~ckpt::Step{0};
-
 // Extents of a commit, and the extents' numbers in its record by segment and offset.
 struct ExtentsOfRecord {
   const std::vector<ckpt::fb::ExtentT>& extents;
@@ -312,60 +310,6 @@ std::vector<UnitVersion> Catalog::versions(ckpt::RunId run, ckpt::UnitId unit) c
                 return true;
               });
   return versions;
-}
-
-bool Catalog::Impl::has_version(ckpt::RunId run, ckpt::UnitId unit,
-                                const std::vector<Stretch>& path) const {
-  return std::any_of(path.begin(), path.end(), [&](const Stretch& stretch) {
-    return newest_in(run, unit, stretch).has_value();
-  });
-}
-
-bool Catalog::complete(ckpt::RunId run, ViewPoint point) const {
-  const RunEntry* entry = impl_->find(run);
-  if (entry == nullptr || entry->units->empty()) return false;
-  const std::vector<Impl::Stretch> path = impl_->path(*entry, point);
-
-  // The newest full commit has all units that were registered before it; check only the rest.
-  ckpt::UnitId first_unknown = 0;
-  for (const Impl::Stretch& stretch : path) {
-    const auto full = impl_->seek_for_prev(
-        Family::kCommits,
-        keys::commit(run, CommitIndex::kFull, stretch.lineage, stretch.newest_step),
-        keys::commits(run, CommitIndex::kFull, stretch.lineage));
-    if (!full) continue;
-    const auto leading = keys::u32_at(full->value, 0);
-    if (!leading) impl_->damaged(Family::kCommits, "an entry of the full commits");
-    first_unknown = leading.value_or(0);
-    break;
-  }
-  for (ckpt::UnitId unit = first_unknown; unit < entry->units->size(); ++unit) {
-    if (!impl_->has_version(run, unit, path)) return false;
-  }
-  return !path.empty();
-}
-
-std::optional<ckpt::Step> Catalog::Impl::newest_live(ckpt::RunId run,
-                                                     const Stretch& stretch) const {
-  const auto live = seek_for_prev(
-      Family::kCommits, keys::commit(run, CommitIndex::kLive, stretch.lineage, stretch.newest_step),
-      keys::commits(run, CommitIndex::kLive, stretch.lineage));
-  if (!live) return std::nullopt;
-  if (const auto at = keys::lineage_step_at_end(live->key)) return at->step;
-  damaged(Family::kCommits, "an entry of the live commits");
-  return std::nullopt;
-}
-
-std::optional<ViewPoint> Catalog::latest_complete(ckpt::RunId run, ckpt::LineageId lineage) const {
-  const RunEntry* entry = impl_->find(run);
-  if (entry == nullptr) return std::nullopt;
-  for (const Impl::Stretch& stretch : impl_->path(*entry, {lineage, kNewest})) {
-    // Going forward in a lineage, a view only gains units: if the view of its newest commit is not
-    // complete, no earlier view is.
-    const auto step = impl_->newest_live(run, stretch);
-    if (step && complete(run, {stretch.lineage, *step})) return ViewPoint{stretch.lineage, *step};
-  }
-  return std::nullopt;
 }
 
 }  // namespace ckptd

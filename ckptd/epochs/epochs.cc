@@ -11,6 +11,8 @@
 #include "ckptd/observe/log_event.h"
 #include "ckptd/sessions/access.h"
 #include "formats/base/counted.h"
+#include "formats/wire/convert.h"
+#include "formats/wire/protocol.h"
 
 namespace ckptd {
 
@@ -254,6 +256,20 @@ void Epochs::opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& recor
   execute(groups_.opened(open.run, open.epoch, record.lineage, status));
 }
 
+namespace {
+
+std::vector<std::unique_ptr<fb::UnitT>> grown_units(const Catalog& catalog, ckpt::RunId run) {
+  std::vector<std::unique_ptr<fb::UnitT>> grown;
+  const auto units = catalog.units(run);
+  for (size_t i = catalog.base_units(run); units.ok() && i < (*units)->size(); ++i) {
+    const auto id = static_cast<ckpt::UnitId>(i);
+    grown.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb((**units)[i], id)));
+  }
+  return grown;
+}
+
+}  // namespace
+
 void Epochs::announce_opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& record) const {
   for (const JoinRequest& member : open.members) {
     if (!groups_.opens_for(open.run, member.session)) continue;
@@ -270,6 +286,10 @@ void Epochs::announce_opened(const Groups::OpenEpoch& open, const fb::EpochOpene
     message.members = record.members;
     message.previous_ranks = open.previous_ranks;
     message.previous_size = open.previous_size;
+    const Session* session = needs_.sessions.find(member.session);
+    if (session != nullptr && session->protocol >= ckpt::wire::kProtocolOfGrowth) {
+      message.grown = grown_units(needs_.history.catalog(), record.run);
+    }
     needs_.replies.send(member.session, std::move(message));
   }
 }

@@ -80,7 +80,7 @@ Ingest::Outcome Ingest::begin(const Begin& begin,
   }
   OpenSnapshot& snapshot = found->second;
   Outcome outcome;
-  if (const Status status = snapshot.begin(begin); !status) {
+  if (const Status status = snapshot.begin(begin, *units); !status) {
     const Error error = snapshot.named(status.error());
     outcome.status = error;
     if (error.code != ErrorCode::kAlreadyExists) outcome.actions = {impl_->fail(key, error)};
@@ -184,6 +184,10 @@ bool Ingest::is_open(const SnapshotKey& key) const { return impl_->snapshots.con
 bool Ingest::is_staged(const SnapshotKey& key) const {
   const auto found = impl_->snapshots.find(key);
   return found != impl_->snapshots.end() && found->second.staged();
+}
+
+std::shared_ptr<const std::vector<ckpt::UnitSpec>> Ingest::units(const SnapshotKey& key) const {
+  return impl_->snapshots.at(key).units();
 }
 
 std::vector<SnapshotKey> Ingest::open(ckpt::RunId run) const {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <optional>
@@ -50,6 +51,11 @@ class Ingest {
     std::map<std::string, double> metrics;   // on conflict the lowest rank's value is kept
     ckpt::ExpertTokenCounts expert_tokens;   // checked; empty, or the same as other ranks'
     Time deadline{};                         // of the snapshot; the first member's value counts
+    // Units that the run has; those of the list from here on are a growth, which the snapshot must
+    // write. By default all.
+    size_t known_units = SIZE_MAX;
+    // Known units that do not belong to a view here, ascending; the first member's list counts.
+    std::vector<ckpt::UnitId> absent;
   };
 
   // Every member sealed everything: level `staged`. At most once, before CommitAction.
@@ -59,11 +65,13 @@ class Ingest {
   // All bytes are written: commit now, then call committed(). At most once.
   struct CommitAction {
     ckpt::SnapshotKey snapshot;
-    bool full = false;  // makes every unit of the run durable
+    bool full = false;  // makes every unit durable that belongs to its view
     ckpt::base::Hash128 plan;
     std::map<std::string, double> metrics;
     ckpt::ExpertTokenCounts expert_tokens;
     std::map<ckpt::UnitId, ckpt::BlobSpec> blobs;  // of all ranks, by id
+    ckpt::UnitId first_grown = 0;                  // id of the first one of the next
+    std::vector<ckpt::UnitSpec> grown;             // by which the run grows
   };
   // Release all its resources and tell the members. The snapshot is no longer open. At most once.
   struct FailAction {
@@ -80,7 +88,8 @@ class Ingest {
     bool memory_only = false;  // of sealed(): the slab holds units that are not written
   };
 
-  // A member declares its part. `units` of the run, indexed by UnitId, are shared by its snapshots.
+  // A member declares its part. `units` of the run and of the member's growth, indexed by UnitId.
+  // The growth must be the same for all members.
   // An invalid part (unknown unit, range outside it) fails the snapshot, because no attempt with
   // this key can succeed. A second begin of one rank is only refused.
   Outcome begin(const Begin& begin,
@@ -114,6 +123,8 @@ class Ingest {
 
   bool is_open(const ckpt::SnapshotKey& snapshot) const;
   bool is_staged(const ckpt::SnapshotKey& snapshot) const;
+  // The units of an open snapshot, with its growth.
+  std::shared_ptr<const std::vector<ckpt::UnitSpec>> units(const ckpt::SnapshotKey& snapshot) const;
   std::vector<ckpt::SnapshotKey> open(ckpt::RunId run) const;
   size_t open_count() const;
   // Why the snapshot failed, as long as that is remembered.

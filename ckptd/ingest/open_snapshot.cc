@@ -57,9 +57,13 @@ OpenSnapshot::OpenSnapshot(const Ingest::Begin& first, Specs specs)
       run_name_(first.run_name),
       group_size_(first.group_size),
       deadline_(first.deadline),
-      specs_(std::move(specs)) {}
+      specs_(std::move(specs)),
+      first_rank_(first.rank),
+      known_units_(std::min(first.known_units, specs_->size())),
+      absent_(first.absent) {}
 
-Status OpenSnapshot::begin(const Ingest::Begin& begin) {
+Status OpenSnapshot::begin(const Ingest::Begin& begin,
+                           const std::vector<ckpt::UnitSpec>& all_units) {
   if (begin.group_size != group_size_ || begin.rank >= group_size_) {
     return make_error(ErrorCode::kInvalidArgument, "rank {} of {} began it, but the group has {}",
                       begin.rank, begin.group_size, group_size_);
@@ -67,6 +71,7 @@ Status OpenSnapshot::begin(const Ingest::Begin& begin) {
   if (members_.contains(begin.rank)) {
     return make_error(ErrorCode::kAlreadyExists, "rank {} has begun it already", begin.rank);
   }
+  CKPT_TRY(check_same_growth(begin, all_units));
   std::vector<ckpt::UnitId> units = begin.units;
   std::sort(units.begin(), units.end());
   if (std::adjacent_find(units.begin(), units.end()) != units.end()) {
@@ -80,6 +85,7 @@ Status OpenSnapshot::begin(const Ingest::Begin& begin) {
   std::vector<ckpt::UnitId> memory_units = begin.memory_units;
   std::sort(memory_units.begin(), memory_units.end());
   CKPT_TRY(check_memory_units(begin.rank, units, memory_units));
+  CKPT_TRY(check_growth_written(begin, units, memory_units));
   fragments_declared_ += begin.fragments.size() + begin.blobs.size();
   CKPT_TRY(check_fragments(fragments_declared_));
   auto ledger = FragmentLedger::declare(begin.fragments, units, *specs_);
@@ -102,6 +108,65 @@ Status OpenSnapshot::begin(const Ingest::Begin& begin) {
   if (!everyone_began()) return {};
   CKPT_TRY(check_agreement());
   return check_plan();
+}
+
+// The run may have had a commit with the growth since the first member began.
+Status OpenSnapshot::check_same_growth(const Ingest::Begin& begin,
+                                       const std::vector<ckpt::UnitSpec>& units) const {
+  const std::vector<ckpt::UnitSpec>& first = *specs_;
+  const auto one_sided = [](const std::string& name, Rank with, Rank without) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "rank {} grows the run by unit {}, rank {} does not: all ranks must grow it "
+                      "by the same units",
+                      with, name, without);
+  };
+  const size_t known = std::min(begin.known_units, units.size());
+  for (size_t unit = known; unit < std::max(units.size(), first.size()); ++unit) {
+    if (unit >= units.size()) return one_sided(first[unit].name, first_rank_, begin.rank);
+    if (unit >= first.size() || units[unit].name != first[unit].name) {
+      return one_sided(units[unit].name, begin.rank, first_rank_);
+    }
+    if (units[unit] == first[unit]) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "rank {} grows the run by unit {} with {}, as "
+                      "rank {} has it",
+                      begin.rank, units[unit].name, difference(first[unit], units[unit]),
+                      first_rank_);
+  }
+  return {};
+}
+
+// Both lists are ascending.
+Status OpenSnapshot::check_growth_written(const Ingest::Begin& begin,
+                                          const std::vector<ckpt::UnitId>& units,
+                                          const std::vector<ckpt::UnitId>& memory_units) const {
+  for (size_t i = known_units_; i < specs_->size(); ++i) {
+    const auto unit = static_cast<ckpt::UnitId>(i);
+    const bool written = std::binary_search(units.begin(), units.end(), unit) &&
+                         !std::binary_search(memory_units.begin(), memory_units.end(), unit);
+    if (written) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      "rank {}: unit {} is new in the run, so the snapshot must write it",
+                      begin.rank, (*specs_)[unit].name);
+  }
+  return {};
+}
+
+// True if the snapshot writes every unit that belongs to its view.
+bool OpenSnapshot::is_full(const Member& member) const {
+  size_t written = 0;
+  size_t absent = 0;
+  for (ckpt::UnitId unit = 0; unit < specs_->size(); ++unit) {
+    const bool planned = std::binary_search(member.units.begin(), member.units.end(), unit);
+    const bool kept =
+        std::binary_search(member.memory_units.begin(), member.memory_units.end(), unit);
+    if (planned && !kept) {
+      ++written;
+    } else if (std::binary_search(absent_.begin(), absent_.end(), unit)) {
+      ++absent;
+    }
+  }
+  return written + absent == specs_->size();
 }
 
 // Limits of the whole commit. Each rank's blobs were checked on their own.
@@ -296,9 +361,11 @@ Ingest::CommitAction OpenSnapshot::commit_action() const {
   const Member& first = members_.begin()->second;
   Ingest::CommitAction action;
   action.snapshot = key_;
-  action.full = first.units.size() - first.memory_units.size() == specs_->size();
+  action.full = is_full(first);
   action.plan = first.plan;
   action.expert_tokens = expert_tokens_;
+  action.first_grown = static_cast<ckpt::UnitId>(known_units_);
+  action.grown.assign(specs_->begin() + static_cast<ptrdiff_t>(known_units_), specs_->end());
   for (const auto& [rank, member] : members_) {
     action.metrics.insert(member.metrics.begin(), member.metrics.end());
     for (size_t i = 0; i < member.blobs.size(); ++i) {

@@ -24,11 +24,12 @@ class OpenSnapshot {
 
   // A failure of any of these fails the whole snapshot, except a repeated begin (kAlreadyExists).
   // Messages name the error, but not the snapshot.
-  Status begin(const Ingest::Begin& begin);
+  Status begin(const Ingest::Begin& begin, const std::vector<ckpt::UnitSpec>& units);
   // True if the slab stays in memory.
   Result<bool> sealed(ckpt::Rank rank, const std::vector<ckpt::ExtentFragment>& fragments);
   void written();
 
+  const Specs& units() const { return specs_; }
   bool everyone_began() const { return members_.size() == group_size_; }
   bool staged() const;
   bool ready_to_commit() const { return staged() && writes_pending_.none(); }
@@ -61,6 +62,11 @@ class OpenSnapshot {
     // Label of what is not sealed yet; nullopt: nothing.
     std::optional<std::string> missing(const FragmentLedger::Specs& specs) const;
   };
+  Status check_same_growth(const Ingest::Begin& begin,
+                           const std::vector<ckpt::UnitSpec>& units) const;
+  Status check_growth_written(const Ingest::Begin& begin, const std::vector<ckpt::UnitId>& units,
+                              const std::vector<ckpt::UnitId>& memory_units) const;
+  bool is_full(const Member& member) const;
   Status check_blobs(const Ingest::Begin& begin) const;
   static Status declare_blobs(const Ingest::Begin& begin, Member& member);
   Status seal(ckpt::Rank rank, Member& member, const ckpt::ExtentFragment& fragment) const;
@@ -74,6 +80,9 @@ class OpenSnapshot {
   uint32_t group_size_;
   Time deadline_;
   Specs specs_;
+  ckpt::Rank first_rank_;  // the first member's, whose growth counts
+  size_t known_units_;     // of the run; the others of specs_ are the growth
+  std::vector<ckpt::UnitId> absent_;
   std::map<ckpt::Rank, Member> members_;
   ckpt::ExpertTokenCounts expert_tokens_;
   ckpt::Rank expert_tokens_from_ = 0;  // the rank that sent them

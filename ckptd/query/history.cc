@@ -134,11 +134,13 @@ Result<Page> schema_document(const QueryContext& context, const QueryArgs& args)
     // The text as the trainer gave it: parsing may change the form of numbers.
     document["metadata_text"] = run.metadata;
   }
+  const size_t base = context.catalog.base_units(run.id);
   Rows rows(document, "units", room);
   Page page{.json = {}, .lists = {"units"}};
   for (size_t id = from.empty() ? 0 : from[1]; id < specs->size(); ++id) {
     Json unit = {{"id", id}};
     unit.update(spec_json((*specs)[id]));
+    if (id >= base) unit["grown"] = true;
     if (rows.add_row(unit)) continue;
     page.next = {run.id, id};
     break;

@@ -122,6 +122,7 @@ Json commit_json(const CommitInfo& commit, LogRows& of_run) {
                    {"alarms", commit.alarms.total()},
                    {"name", of_run.names.of(point)},
                    {"forked_from", forked_from_json(of_run, point.lineage)}};
+  if (commit.grown > 0) document["grown"] = commit.grown;
   if (commit.damaged) document["reason"] = commit.reason;
   add_damage(of_run, point, document);
   return document;

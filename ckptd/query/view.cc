@@ -64,6 +64,10 @@ Result<View> read_view(const QueryContext& context, const QueryArgs& args, const
   if (memory && context.memory_versions) {
     show_memory(context.catalog.path(run, point), context.memory_versions(run), view);
   }
+  view.absent.resize(view.units.size(), false);
+  for (ckpt::UnitId unit = context.catalog.base_units(run); unit < view.units.size(); ++unit) {
+    view.absent[unit] = !view.units[unit] && !context.catalog.belongs(run, unit, point);
+  }
   CKPT_TRY(context.catalog.health());
   return view;
 }

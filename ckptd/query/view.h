@@ -22,6 +22,7 @@ struct View {
   Resolved at;
   std::shared_ptr<const std::vector<ckpt::UnitSpec>> specs;
   std::vector<std::optional<Seen>> units;  // by id; nullopt: the view lacks it
+  std::vector<bool> absent;                // by id: a grown unit that does not belong to the view
   uint64_t sequence = 0;                   // of the commit's record
   std::string damaged;                     // why the commit is damaged; empty: it is not
 };

@@ -52,7 +52,8 @@ Experts expert_ages(const View& view) {
   Experts layers;
   for (ckpt::UnitId unit = 0; unit < view.units.size(); ++unit) {
     const ckpt::UnitSpec& spec = (*view.specs)[unit];
-    if (spec.expert) layers[spec.layer.value_or(0)][*spec.expert].take(view.units[unit]);
+    if (!spec.expert || view.absent[unit]) continue;
+    layers[spec.layer.value_or(0)][*spec.expert].take(view.units[unit]);
   }
   return layers;
 }
@@ -103,6 +104,13 @@ class LostTokens {
   const Counts at_view_;
   std::map<ViewPoint, Counts> by_commit_;
 };
+
+bool is_complete(const View& view) {
+  for (size_t unit = 0; unit < view.units.size(); ++unit) {
+    if (!view.units[unit] && !view.absent[unit]) return false;
+  }
+  return !view.units.empty();
+}
 
 // Known damage of the version of a unit that the view shows; null: none.
 const ScrubDamage* damage_of(const KnownDamage& damage, const View& view, ckpt::UnitId unit) {
@@ -167,8 +175,7 @@ Result<Page> show_document(const QueryContext& context, const QueryArgs& args) {
   CKPT_ASSIGN(const size_t room, args.page_bytes(context.page_bytes_max));
   CKPT_ASSIGN(const View view, read_view(context, args, "target", from));
   Json document = point_json(view);
-  document["complete"] =
-      !view.units.empty() && std::ranges::all_of(view.units, &std::optional<Seen>::has_value);
+  document["complete"] = is_complete(view);
   if (!view.damaged.empty()) document["damaged"] = view.damaged;
   const KnownDamage damage(context, view.at.run, *view.specs);
   uint64_t damaged_units = 0;
@@ -192,6 +199,7 @@ Result<Page> show_document(const QueryContext& context, const QueryArgs& args) {
   Page page{.json = {}, .lists = {"units"}};
   for (uint64_t unit = first; unit < view.units.size(); ++unit) {
     const auto id = static_cast<ckpt::UnitId>(unit);
+    if (view.absent[id]) continue;
     if (add_unit(rows, view, id, tokens, damage_of(damage, view, id))) continue;
     page.next = view_position(view);
     page.next.push_back(unit);
@@ -300,6 +308,7 @@ Result<Page> restore_plan_document(const QueryContext& context, const QueryArgs&
   CKPT_ASSIGN(const auto specs, context.catalog.units(at.run.id));
   RestoreRequest request{.run = at.run.id, .point = at.point, .wants = {}};
   for (ckpt::UnitId unit = 0; unit < specs->size(); ++unit) {
+    if (!context.catalog.belongs(at.run.id, unit, at.point)) continue;
     request.wants.push_back({unit, 0, (*specs)[unit].bytes});
   }
   const Sources none;

@@ -84,7 +84,7 @@ void RunRegistry::take(Session& session, const fb::RegisterUnitsT& message, bool
   if ((*known)->empty() && may_use(session, run->uid)) {
     return create(session, message, std::move(units).value(), nullptr);
   }
-  Status same = check_same_units(**known, *units);
+  Status same = check_same_units(**known, catalog.base_units(run->id), *units);
   if (never_committed(*run, session.uid) && (!same.ok() || differs(*run, message.metadata))) {
     if (!may_replace) {
       const Status queued = needs_.queue_replacement(session.id, message);
@@ -106,7 +106,7 @@ Status RunRegistry::wait_for(Creating& creating, const Session& session,
   if (!may_use(session, creating.uid)) {
     return make_error(ErrorCode::kPermissionDenied, "it belongs to user {}", creating.uid);
   }
-  CKPT_TRY(check_same_units(creating.units, units));
+  CKPT_TRY(check_same_units(creating.units, creating.units.size(), units));
   creating.waiting.emplace_back(session.id, message.request);
   needs_.note_requests(session.run_name, message);
   return {};

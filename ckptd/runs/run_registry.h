@@ -1,6 +1,7 @@
 // RunRegistry: registration of a run's units, by which a session enters its run.
 //
-// The first registration of a name creates the run; later ones must list the same units. A run
+// The first registration of a name creates the run; later ones must list the same units, and may
+// list units by which the run has grown (snapshots/growth.h). A run
 // without commits is replaced if its owner registers other units. That is a change of history: it
 // waits for its turn among these, and ends the old run.
 //

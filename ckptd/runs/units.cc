@@ -17,8 +17,8 @@ using ckpt::make_error;
 
 namespace {
 
-// Empty if the lists are the same.
-std::string first_difference(const std::vector<ckpt::UnitSpec>& known,
+// Empty if the lists are the same, as far as `given` has to list the units.
+std::string first_difference(const std::vector<ckpt::UnitSpec>& known, size_t base,
                              const std::vector<ckpt::UnitSpec>& given) {
   for (size_t i = 0; i < std::min(known.size(), given.size()); ++i) {
     if (known[i] == given[i]) continue;
@@ -31,7 +31,7 @@ std::string first_difference(const std::vector<ckpt::UnitSpec>& known,
                            ? fmt::format("{} bytes instead of {}", given[i].bytes, known[i].bytes)
                            : "its attributes or tensors differ");
   }
-  if (known.size() == given.size()) return {};
+  if (base <= given.size() && given.size() <= known.size()) return {};
   return fmt::format(
       "{} units, but {} were registered; {} {}", given.size(), known.size(),
       given.size() < known.size() ? known[given.size()].name : given[known.size()].name,
@@ -61,9 +61,9 @@ Result<std::vector<ckpt::UnitSpec>> read_units(const fb::RegisterUnitsT& message
   return units;
 }
 
-Status check_same_units(const std::vector<ckpt::UnitSpec>& known,
+Status check_same_units(const std::vector<ckpt::UnitSpec>& known, size_t base,
                         const std::vector<ckpt::UnitSpec>& given) {
-  const std::string difference = first_difference(known, given);
+  const std::string difference = first_difference(known, base, given);
   if (difference.empty()) return {};
   return with_detail(make_error(ErrorCode::kFailedPrecondition, "{}", difference),
                      ckpt::ErrorDetail::kUnitsDiffer);

@@ -74,17 +74,18 @@ ckpt::AlarmList AlarmCheck::raise(const Ingest::CommitAction& action, OpenSnapsh
   const Catalog& catalog = needs_.history.catalog();
   const SnapshotKey& key = action.snapshot;
   OpenSnapshotState& open = snapshots.at(key);
-  const auto units = catalog.units(key.run);
+  const UnitSpecList& units = open.units;
   const auto lineages = catalog.lineages(key.run);
   SnapshotFacts facts;
   facts.step = key.step;
   facts.saved = saved_sums(open.extents);
   facts.tokens = action.expert_tokens;
-  if (open.alarm_policy == fb::AlarmPolicy::Off || !units.ok() || !lineages.ok()) {
+  if (open.alarm_policy == fb::AlarmPolicy::Off || !lineages.ok()) {
     open.facts = std::move(facts);
     return {};
   }
   facts.staleness_max = open.staleness_max;
+  facts.base_units = catalog.base_units(key.run);
   facts.constant = [&registered = registrations_, run = open.run_name](ckpt::UnitId unit) {
     return registered.constant(run, unit);
   };
@@ -95,7 +96,7 @@ ckpt::AlarmList AlarmCheck::raise(const Ingest::CommitAction& action, OpenSnapsh
     for (const auto& [unit, count] : scan->found()) facts.not_finite[unit] += count;
   }
   const Pending pending = pending_before(key, snapshots);
-  const NewestVersions& indexed = newest_.of(key, (*units)->size());
+  const NewestVersions& indexed = newest_.of(key, units->size());
   NewestVersions with_pending;
   if (!indexed.empty() && !pending.empty()) {
     with_pending = indexed;
@@ -107,13 +108,13 @@ ckpt::AlarmList AlarmCheck::raise(const Ingest::CommitAction& action, OpenSnapsh
     return is_pending ? in_flight->second->tokens : catalog.expert_tokens(key.run, commit);
   };
   Judgement judgement =
-      judge(facts, **units, with_pending.empty() ? indexed : with_pending, tokens_at);
+      judge(facts, *units, with_pending.empty() ? indexed : with_pending, tokens_at);
   // Without the catalog the experts' token counts are unknown: judge only the bytes
   // themselves.
-  if (!catalog.health().ok()) judgement = judge(facts, **units, NewestVersions(), tokens_at);
+  if (!catalog.health().ok()) judgement = judge(facts, *units, NewestVersions(), tokens_at);
   newest_.forget_if_ended(key);
   ckpt::AlarmList& alarms = judgement.alarms;
-  open.alarms = alarms.empty() ? "" : describe(alarms, key.step, **units);
+  open.alarms = alarms.empty() ? "" : describe(alarms, key.step, *units);
   if (!alarms.empty()) {
     for (size_t kind = 0; kind < judgement.raised.size(); ++kind) {
       counters_.alarms[kind] += judgement.raised[kind];

@@ -63,7 +63,28 @@ Result<SnapshotKey> BeginChecks::member_key(const Session& session, ckpt::Epoch 
                      .attempt = attempt};
 }
 
-Status BeginChecks::check(const Session& session, const SnapshotKey& key,
+// Growth that the journal has must not be missing in the run's list: the next commit would
+// contradict it.
+Result<BeginChecks::Units> BeginChecks::units(const SnapshotKey& key,
+                                              const fb::BeginSnapshotT& message) const {
+  const Catalog& catalog = needs_.history.catalog();
+  Units units;
+  CKPT_ASSIGN(units.growth, read_growth(message.grown));
+  auto known = units.growth.units.empty()
+                   ? catalog.units(key.run)
+                   : needs_.history.read([&] { return catalog.units(key.run); });
+  if (!known.ok()) return known.error();
+  units.known = (*known)->size();
+  units.base = catalog.base_units(key.run);
+  CKPT_ASSIGN(units.all, grown_units(*known, units.base, units.growth));
+  for (const SnapshotKey& other : ingest_.open(key.run)) {
+    if (other == key || units.all->size() == units.known) continue;
+    CKPT_TRY(check_growths_agree(*units.all, *ingest_.units(other), units.known, other.step));
+  }
+  return units;
+}
+
+Status BeginChecks::check(const Session& session, const SnapshotKey& key, const Units& units,
                           const fb::BeginSnapshotT& message) const {
   CKPT_TRY(ckpt::check_step(key.step));
   // An unreadable catalog must not count as "no commit of this step": the new commit would replace
@@ -101,14 +122,14 @@ Status BeginChecks::check(const Session& session, const SnapshotKey& key,
   }
   CKPT_TRY(check_metrics(message));
   CKPT_TRY(checked_blobs(message));
-  return check_tokens(key, message);
+  return check_tokens(key, units, message);
 }
 
 // Counts that contradict an older commit of the view's line of history.
-Status BeginChecks::check_tokens(const SnapshotKey& key, const fb::BeginSnapshotT& message) const {
-  CKPT_ASSIGN(const auto units, needs_.history.catalog().units(key.run));
+Status BeginChecks::check_tokens(const SnapshotKey& key, const Units& units,
+                                 const fb::BeginSnapshotT& message) const {
   CKPT_ASSIGN(const auto counts,
-              ckpt::check_expert_tokens(message.expert_tokens, message.expert_lost, *units));
+              ckpt::check_expert_tokens(message.expert_tokens, message.expert_lost, *units.all));
   if (counts.empty()) return {};
   CKPT_ASSIGN(const auto earlier, needs_.history.read([&] {
     return Result(needs_.history.catalog().newest_expert_tokens(key.run, {key.lineage, key.step}));
@@ -117,7 +138,28 @@ Status BeginChecks::check_tokens(const SnapshotKey& key, const fb::BeginSnapshot
   return check_not_less(earlier->counts, earlier->commit.step, counts);
 }
 
+// Grown units that the plan leaves out, and no view of the snapshot's line of history has. They
+// matter only to a plan that holds all of the base, so that most partial snapshots seek nothing.
+std::vector<ckpt::UnitId> BeginChecks::absent(const SnapshotKey& key, const Units& units,
+                                              const fb::BeginSnapshotT& message) const {
+  std::vector<bool> planned(units.all->size(), false);
+  for (const ckpt::UnitId unit : message.units) {
+    if (unit < planned.size()) planned[unit] = true;
+  }
+  const auto base_end = planned.begin() + static_cast<ptrdiff_t>(units.base);
+  if (std::find(planned.begin(), base_end, false) != base_end) return {};
+  std::vector<ckpt::UnitId> absent;
+  for (size_t i = units.base; i < units.known; ++i) {
+    const auto unit = static_cast<ckpt::UnitId>(i);
+    if (planned[unit]) continue;
+    if (needs_.history.catalog().belongs(key.run, unit, {key.lineage, key.step})) return {};
+    absent.push_back(unit);
+  }
+  return absent;
+}
+
 Result<Ingest::Begin> BeginChecks::make_begin(const Session& session, const SnapshotKey& key,
+                                              const Units& units,
                                               const fb::BeginSnapshotT& message) const {
   const auto member = needs_.member(session.id);
   Ingest::Begin begin;
@@ -134,9 +176,10 @@ Result<Ingest::Begin> BeginChecks::make_begin(const Session& session, const Snap
   }
   CKPT_ASSIGN(begin.blobs, checked_blobs(message));
   for (const auto& metric : message.metrics) begin.metrics[metric->name] = metric->value;
-  CKPT_ASSIGN(const auto units, needs_.history.catalog().units(key.run));
   CKPT_ASSIGN(begin.expert_tokens,
-              ckpt::check_expert_tokens(message.expert_tokens, message.expert_lost, *units));
+              ckpt::check_expert_tokens(message.expert_tokens, message.expert_lost, *units.all));
+  begin.known_units = units.known;
+  if (!ingest_.is_open(key)) begin.absent = absent(key, units, message);
   begin.deadline = needs_.turn.now() + needs_.options.deadline;
   return begin;
 }

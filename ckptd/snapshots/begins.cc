@@ -9,6 +9,7 @@
 #include "ckptd/observe/log_event.h"
 #include "ckptd/snapshots/alarm_check.h"
 #include "ckptd/snapshots/begin_space.h"
+#include "formats/commit.h"
 
 namespace ckptd {
 
@@ -50,7 +51,9 @@ void Begins::begin(Session& session, const fb::BeginSnapshotT& message) {
   if (needs.is_draining()) {
     return fail(make_error(ErrorCode::kUnavailable, "the daemon is shutting down"));
   }
-  const Status checked = checks_.check(session, *key, message);
+  const auto units = checks_.units(*key, message);
+  const Status checked =
+      units.ok() ? checks_.check(session, *key, *units, message) : Status(units.error());
   if (!checked.ok()) {
     fail(checked.error());
     return refuse_snapshot(*key, session.run_name, checked.error());
@@ -63,19 +66,14 @@ void Begins::begin(Session& session, const fb::BeginSnapshotT& message) {
     if (*waits) return;
   }
   if (full) ++core_.counters.skipped;
-  const auto units = needs.history.catalog().units(key->run);
-  if (!units.ok()) return fail(units.error());
-  const auto begin = checks_.make_begin(session, *key, message);
+  const auto begin = checks_.make_begin(session, *key, *units, message);
   if (!begin.ok()) return fail(begin.error());
-  const Ingest::Outcome outcome = core_.ingest.begin(*begin, *units);
+  const Ingest::Outcome outcome = core_.ingest.begin(*begin, units->all);
   if (!outcome.status.ok()) {
     needs.replies.refuse(session.id, message.request, outcome.status.error());
     return core_.execute(outcome.actions);
   }
-  OpenSnapshotState& open = core_.open[*key];
-  open.run_name = session.run_name;
-  open.shares[session.id].streams = message.streams;
-  AlarmCheck::note(session, message, open);
+  note_open(session, *key, *units, message);
   unpin_memory_if_begun(*key);
   const Status ready = reserve_and_lease(session, *key, message);
   if (!ready.ok()) {
@@ -83,6 +81,22 @@ void Begins::begin(Session& session, const fb::BeginSnapshotT& message) {
     return core_.execute(core_.ingest.cancel_begin(*key, ready.error()));
   }
   core_.execute(outcome.actions);
+}
+
+// A member has begun the snapshot.
+OpenSnapshotState& Begins::note_open(const Session& session, const SnapshotKey& key,
+                                     const BeginChecks::Units& units,
+                                     const fb::BeginSnapshotT& message) {
+  OpenSnapshotState& open = core_.open[key];
+  open.run_name = session.run_name;
+  if (open.units == nullptr) {
+    open.units = units.all;
+    open.grown = units.all->size() - units.known;
+  }
+  open.shares[session.id].streams = message.streams;
+  AlarmCheck::note(session, message, open);
+  registrations_.note_growth(session.run_name, units.growth);
+  return open;
 }
 
 // The memory that the epoch was resumed from stays pinned until all members have begun a snapshot:
@@ -100,18 +114,21 @@ Status Begins::reserve_disk(const Session& session, const SnapshotKey& key,
   OpenSnapshotState& open = core_.open.at(key);
   // Once per snapshot, when its first member begins: all its slabs are treated alike. Encoded
   // fragments need more journal space.
+  uint64_t growth_bytes = 0;
   if (!std::exchange(open.codecs_chosen, true)) {
-    open.encode_plan = registrations_.encode_plan(
-        open.run_name, needs.history.catalog().units(key.run).value(), needs.options.codec);
+    open.encode_plan = registrations_.encode_plan(open.run_name, open.units, needs.options.codec);
+    for (size_t i = open.units->size() - open.grown; i < open.units->size(); ++i) {
+      growth_bytes += ckpt::grown_bytes((*open.units)[i]);
+    }
   }
   const auto bytes = disk_bytes(message);
   if (!bytes) return make_error(ErrorCode::kInvalidArgument, "its fragments add up to too much");
   const uint64_t slab_bytes = needs.staging.layout(*session.arena).slab_bytes;
   const bool encoded = open.encode_plan != nullptr;
-  CKPT_ASSIGN(const auto units, needs.history.catalog().units(key.run));
   const uint32_t members = needs.member(session.id)->size;
-  return needs.persist.reserve(key, *bytes, record_bytes(message, slab_bytes, encoded),
-                               snapshot_disk_bytes(message, *units, members, slab_bytes));
+  return needs.persist.reserve(key, *bytes,
+                               record_bytes(message, slab_bytes, encoded) + growth_bytes,
+                               snapshot_disk_bytes(message, *open.units, members, slab_bytes));
 }
 
 // Disk space and slabs for this member's part: free slabs at once, the rest as they become free.
@@ -275,24 +292,20 @@ void Begins::reopen(Session& session, const fb::ReopenSnapshotT& message) {
         make_error(ErrorCode::kFailedPrecondition,
                    "only an arena that was handed over by its last daemon has slabs of it"));
   }
-  const Status checked = checks_.check(session, *key, part);
-  if (!checked.ok()) return fail(checked.error());
-  const auto units = needs.history.catalog().units(key->run);
+  const auto units = checks_.units(*key, part);
   if (!units.ok()) return fail(units.error());
-  const auto begin = checks_.make_begin(session, *key, part);
+  const Status checked = checks_.check(session, *key, *units, part);
+  if (!checked.ok()) return fail(checked.error());
+  const auto begin = checks_.make_begin(session, *key, *units, part);
   if (!begin.ok()) return fail(begin.error());
-  const Ingest::Outcome outcome = core_.ingest.begin(*begin, *units);
+  const Ingest::Outcome outcome = core_.ingest.begin(*begin, units->all);
   if (!outcome.status.ok()) {
     needs.replies.refuse(session.id, message.request, outcome.status.error());
     return core_.execute(outcome.actions);
   }
-  OpenSnapshotState& open = core_.open[*key];
-  open.run_name = session.run_name;
-  OpenSnapshotState::Share& share = open.shares[session.id];
-  share.streams = part.streams;
-  AlarmCheck::note(session, part, open);
+  OpenSnapshotState& open = note_open(session, *key, *units, part);
   Status ready = reserve_disk(session, *key, part);
-  if (ready.ok()) ready = claim(session, message.leased, share);
+  if (ready.ok()) ready = claim(session, message.leased, open.shares[session.id]);
   if (!ready.ok()) {
     fail(ready.error());
     return core_.execute(core_.ingest.cancel_begin(*key, ready.error()));

@@ -15,7 +15,7 @@ namespace ckptd {
 
 class Begins {
  public:
-  Begins(const SnapshotCore& core, const BeginChecks& checks, const Registrations& registrations,
+  Begins(const SnapshotCore& core, const BeginChecks& checks, Registrations& registrations,
          Leases& leases)
       : core_(core), checks_(checks), registrations_(registrations), leases_(leases) {}
 
@@ -38,6 +38,9 @@ class Begins {
  private:
   void refuse_snapshot(const ckpt::SnapshotKey& key, const std::string& run_name,
                        const ckpt::Error& error);
+  OpenSnapshotState& note_open(const Session& session, const ckpt::SnapshotKey& key,
+                               const BeginChecks::Units& units,
+                               const ckpt::fb::BeginSnapshotT& message);
   void unpin_memory_if_begun(const ckpt::SnapshotKey& key);
   Status reserve_disk(const Session& session, const ckpt::SnapshotKey& key,
                       const ckpt::fb::BeginSnapshotT& message);
@@ -51,7 +54,7 @@ class Begins {
 
   const SnapshotCore& core_;
   const BeginChecks& checks_;
-  const Registrations& registrations_;
+  Registrations& registrations_;
   Leases& leases_;
   WaitingBegins waiting_;
 };

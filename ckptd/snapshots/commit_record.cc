@@ -40,6 +40,10 @@ fb::CommittedT commit_record(const Ingest::CommitAction& action, const ckpt::Ala
     blob->global = spec.global;
     commit.blobs.push_back(std::move(blob));
   }
+  for (size_t i = 0; i < action.grown.size(); ++i) {
+    const auto id = static_cast<ckpt::UnitId>(action.first_grown + i);
+    commit.grown.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb(action.grown[i], id)));
+  }
   ckpt::fill_extents(open.extents, commit, open.shared.bases());
   return commit;
 }

@@ -54,7 +54,7 @@ std::vector<DedupCandidate> Dedup::find(const SnapshotKey& key, OpenSnapshotStat
                                         const StagedSlab& slab) {
   if (versions_change(needs_, key.run)) return {};
   const Catalog& catalog = needs_.history.catalog();
-  const UnitSpecList units = catalog.units(key.run).value();
+  const UnitSpecList& units = open.units;
   const NewestVersions& newest = newest_.of(key, units->size());
   if (newest.empty()) return {};
   NewestFragments& cuts = newest_.cuts(key.run);

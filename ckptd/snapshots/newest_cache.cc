@@ -9,22 +9,30 @@ using ckpt::SnapshotKey;
 const NewestVersions& RunNewestCache::of(const SnapshotKey& key, size_t units) {
   static const NewestVersions unknown;
   RunNewest& newest = by_run_[key.run];
-  if (newest.lineage == key.lineage && newest.versions.size() == units) return newest.versions;
-  newest = {.lineage = key.lineage,
-            .versions = catalog_.newest_sums(key.run, {key.lineage, ~ckpt::Step{0}}),
-            .cuts = {}};
-  const bool whole = catalog_.health().ok();
-  if (whole && newest.versions.size() == units) return newest.versions;
-  // An incomplete index would make everything look stale.
-  by_run_.erase(key.run);
-  return unknown;
+  if (newest.lineage != key.lineage || newest.versions.empty()) {
+    newest = {.lineage = key.lineage,
+              .versions = catalog_.newest_sums(key.run, {key.lineage, ~ckpt::Step{0}}),
+              .cuts = {}};
+    if (!catalog_.health().ok() || newest.versions.empty()) {
+      // An incomplete index would make everything look stale.
+      by_run_.erase(key.run);
+      return unknown;
+    }
+  }
+  // The growth of an open snapshot has no versions yet.
+  if (newest.versions.size() < units) newest.versions.resize(units);
+  return newest.versions;
 }
 
 void RunNewestCache::add(const SnapshotKey& key, const SnapshotFacts& facts,
                          const std::vector<WrittenExtent>& extents) {
   const auto found = by_run_.find(key.run);
   if (found == by_run_.end() || found->second.lineage != key.lineage) return;
-  add_versions(facts, key.lineage, found->second.versions);
+  NewestVersions& versions = found->second.versions;
+  if (!facts.saved.empty() && versions.size() <= facts.saved.back().first) {
+    versions.resize(size_t{facts.saved.back().first} + 1);  // the commit's growth
+  }
+  add_versions(facts, key.lineage, versions);
   add_cuts(key, extents, found->second);
 }
 
@@ -35,7 +43,8 @@ void RunNewestCache::add_cuts(const SnapshotKey& key, const std::vector<WrittenE
   std::map<ckpt::UnitId, std::vector<NewestFragments::Sum>> cut;
   for (const WrittenExtent& extent : extents) {
     for (const ckpt::ExtentFragment& fragment : extent.fragments) {
-      const bool known = fragment.unit < newest.versions.size() && newest.versions[fragment.unit];
+      const bool known = fragment.unit < newest.versions.size() && fragment.unit < units->size() &&
+                         newest.versions[fragment.unit];
       if (!known || newest.versions[fragment.unit]->step != key.step) continue;
       if (is_whole(fragment, (*units)[fragment.unit])) {
         newest.cuts.forget(fragment.unit);

@@ -20,8 +20,9 @@ class RunNewestCache {
  public:
   explicit RunNewestCache(const Catalog& catalog) : catalog_(catalog) {}
 
-  // Newest versions in the snapshot's lineage, by UnitId. Empty: the catalog cannot be read. Valid
-  // until the next call that is not const.
+  // Newest versions in the snapshot's lineage, by UnitId: of at least `units` units, which the
+  // snapshot has with its growth. Empty: the catalog cannot be read. Valid until the next call that
+  // is not const.
   const NewestVersions& of(const ckpt::SnapshotKey& key, size_t units);
   // Cuts of the versions that have several pieces, as far as known. Precondition: of() has just
   // returned versions.

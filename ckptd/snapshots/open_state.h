@@ -27,6 +27,8 @@ struct OpenSnapshotState {
     bool streams = false;       // each slab is free again once it is written
   };
   std::string run_name;
+  UnitSpecList units;  // of the run and of its growth; set when its first member begins
+  size_t grown = 0;    // units at the end of the list that the run lacked then
   std::map<ckpt::SessionId, Share> shares;
   std::vector<WrittenExtent> extents;
   SharedVersions shared;

@@ -95,9 +95,9 @@ void Seals::keep_or_write(ckpt::SessionId session, const SnapshotKey& key, ckpt:
 
 // Bytes are checked in both cases, and their floats scanned.
 void Seals::keep(const SnapshotKey& key, StagedSlab slab) {
-  const auto scan =
-      std::make_shared<NotFiniteScan>(core_.needs.history.catalog().units(key.run).value());
-  PayloadObserver observer = AlarmCheck::observe_floats(core_.open.at(key), scan);
+  const OpenSnapshotState& open = core_.open.at(key);
+  const auto scan = std::make_shared<NotFiniteScan>(open.units);
+  PayloadObserver observer = AlarmCheck::observe_floats(open, scan);
   const auto on_checked = [this, key, scan](const Status& checked) {
     if (checked.ok()) core_.open.at(key).scans.push_back(scan);
     core_.execute(core_.ingest.written(key, checked));
@@ -107,9 +107,8 @@ void Seals::keep(const SnapshotKey& key, StagedSlab slab) {
 
 void Seals::write(ckpt::SessionId session, const SnapshotKey& key, ckpt::Rank rank, StagedSlab slab,
                   const std::vector<bool>& left_out) {
-  const auto scan =
-      std::make_shared<NotFiniteScan>(core_.needs.history.catalog().units(key.run).value());
   OpenSnapshotState& open = core_.open.at(key);
+  const auto scan = std::make_shared<NotFiniteScan>(open.units);
   PayloadObserver observer = AlarmCheck::observe_floats(open, scan);
   const auto sharer = open.shares.find(session);
   std::shared_ptr<BaseSource> bases = deltas_.find_bases(key, open, slab, left_out);

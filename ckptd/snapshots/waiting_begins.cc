@@ -12,7 +12,14 @@ namespace {
 size_t memory_bytes(const fb::BeginSnapshotT& message) {
   size_t blob_names = 0;
   for (const auto& blob : message.blobs) blob_names += blob->name.size();
-  return sizeof(message) + blob_names +
+  uint64_t growth = 0;
+  for (const auto& grown : message.grown) {
+    growth += sizeof(*grown) + sizeof(*grown->unit) + grown->unit->name.size();
+    for (const auto& tensor : grown->unit->tensors) {
+      growth += sizeof(*tensor) + tensor->name.size() + tensor->shape.size() * sizeof(uint64_t);
+    }
+  }
+  return sizeof(message) + blob_names + growth +
          (message.units.size() + message.memory_units.size()) * sizeof(ckpt::UnitId) +
          message.fragments.size() * sizeof(fb::Range) +
          message.blobs.size() * sizeof(fb::BlobDeclaredT) +

@@ -118,7 +118,8 @@ Result<Json> export_one(Link& link, const ExportRequest& request, const std::str
                       "{}~{}@{}: the view is not complete, missing: {}", view.run, view.lineage,
                       view.step, some_of(view.missing));
   }
-  CKPT_ASSIGN(const Schema schema, load_schema(link, view.run));
+  CKPT_ASSIGN(Schema schema, load_schema(link, view.run));
+  keep_units_of(view, schema);
   CKPT_ASSIGN(const OriginalFiles originals, load_original_files(link, view, schema));
   const auto planned = make_export_layout(schema, request.options, originals);
   if (!planned.ok()) {

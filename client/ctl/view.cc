@@ -129,6 +129,7 @@ Result<View> load_view(Link& link, const std::string& target) {
       }
       for (const Json& unit : document.at("units")) {
         const std::string name = unit.at("unit").get<std::string>();
+        view.units.insert(name);
         if (unit.at("version_step").is_null()) {
           view.missing.push_back(name);
         } else if (unit.at("staleness").get<uint64_t>() > 0) {
@@ -139,6 +140,11 @@ Result<View> load_view(Link& link, const std::string& target) {
     });
   }));
   return view;
+}
+
+void keep_units_of(const View& view, Schema& schema) {
+  std::erase_if(schema.units,
+                [&](const ViewUnit& unit) { return !view.units.contains(unit.name); });
 }
 
 std::string exact_target(const View& view) {

@@ -1,7 +1,9 @@
 // View: the version of each unit that a selector selects, and the schema to read the bytes.
 #pragma once
 
+#include <functional>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -37,9 +39,10 @@ struct View {
   uint32_t lineage = 0;
   uint64_t step = 0;
   bool complete = false;
-  std::vector<std::string> missing;  // units without a version
-  std::vector<std::string> stale;    // units whose version is older than the view
-  uint64_t blobs = 0;                // number of blobs of its commit
+  std::set<std::string, std::less<>> units;  // names of those that belong to it
+  std::vector<std::string> missing;          // units without a version
+  std::vector<std::string> stale;            // units whose version is older than the view
+  uint64_t blobs = 0;                        // number of blobs of its commit
   // Lineages visible from this view: its own, then each ancestor up to the fork.
   struct Stretch {
     uint32_t lineage = 0;
@@ -49,6 +52,8 @@ struct View {
   // Keeps the view from being removed as long as one copy of this exists; null: no hold.
   std::shared_ptr<ckpt::client::Hold> hold;
 };
+// Leaves only the units that belong to the view. A run that has grown has more.
+void keep_units_of(const View& view, Schema& schema);
 Result<View> load_view(Link& link, const std::string& target);
 // For views that are restored in several parts. hold_view only resolves and holds the view: its
 // `units` are not loaded. The view must not outlive the link.

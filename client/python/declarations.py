@@ -18,7 +18,7 @@ HEADERS = FOLDER.parent / "include" / "ckpt"
 OUTPUT = FOLDER / "ckptd" / "_abi.py"
 # ckpt_cuda.h belongs to another library.
 NAMES = ("ckpt_status.h", "ckpt_units.h", "ckpt.h", "ckpt_liveness.h", "ckpt_hold.h",
-         "ckpt_windows.h", "ckpt_direct.h", "ckpt_blobs.h", "ckpt_pieces.h")
+         "ckpt_windows.h", "ckpt_direct.h", "ckpt_blobs.h", "ckpt_pieces.h", "ckpt_grow.h")
 
 SCALARS = {"int": "c_int", "double": "c_double", "size_t": "c_size_t", "int32_t": "c_int32",
            "int64_t": "c_int64", "uint32_t": "c_uint32", "uint64_t": "c_uint64"}

@@ -160,6 +160,7 @@ Status join_group(Session& session, const JoinOptions& options) {
     return make_error(ErrorCode::kCorrupt, "{}: the daemon did not say who is in epoch {}",
                       call.what, started->epoch);
   }
+  CKPT_TRY(session.run_units().epoch_started(started->grown));
   session.group().start(*started, options.job);
   session.fail_snapshots_before(started->epoch, started->goes_on);
   return ok_status();

@@ -23,6 +23,7 @@
 #include "client/src/group.h"
 #include "client/src/holds.h"
 #include "client/src/reconnect.h"
+#include "client/src/run_units.h"
 #include "client/src/session_arena.h"
 #include "client/src/silence.h"
 #include "client/src/units.h"
@@ -124,7 +125,10 @@ class Session {
   SessionArena& arena() { return arena_; }
 
   Status register_units(Registration registration, const Deadline& deadline);
-  const std::vector<UnitSpec>& units() const { return registration_.units; }
+  const std::vector<UnitSpec>& units() const { return run_units_.all(); }
+  RunUnits& run_units() { return run_units_; }
+  // True if a snapshot with a growth is neither durable nor failed.
+  bool growth_in_flight() const;
 
   Holds& holds() { return holds_; }
   // The protocol version agreed on with the daemon, or with the last one; 0 before the first.
@@ -204,6 +208,7 @@ class Session {
   SessionArena arena_;
   Registration registration_;
   bool registered_ = false;
+  RunUnits run_units_;
   Group group_;
   std::vector<std::shared_ptr<Snapshot>> snapshots_;  // neither durable nor failed
   std::vector<std::weak_ptr<Snapshot>> handles_;  // snapshots that may still point to this session

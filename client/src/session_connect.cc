@@ -150,6 +150,7 @@ void Session::start_registering() {
   handshake_request_ = next_request_++;
   fb::RegisterUnitsT body = to_wire(registration_);
   body.request = handshake_request_;
+  if (protocol_ >= wire::kProtocolOfGrowth) body.grown = run_units_.told_again();
   fb::MessageT message;
   message.body.Set(std::move(body));
   (void)transmit(message);

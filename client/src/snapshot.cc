@@ -52,6 +52,7 @@ Result<std::shared_ptr<Snapshot>> Snapshot::begin(Session& session, SnapshotOpti
   {
     const Timed planning(info.timings.plan_ns);
     CKPT_TRY(snapshot->prepare());
+    CKPT_TRY(snapshot->prepare_growth());
   }
   // Register with the session before asking the daemon: slabs may come with the answer.
   session.add_snapshot(snapshot);
@@ -157,7 +158,7 @@ Status Snapshot::ask() {
                            Status open = check_open();
                            if (open.ok()) open = session_->group().check_alive(name());
                            // The next daemon may be older.
-                           if (open.ok() && session_->ready()) open = check_daemon_takes_blobs();
+                           if (open.ok() && session_->ready()) open = check_daemon_takes_all();
                            if (open.ok()) return std::nullopt;
                            return open.error();
                          }};
@@ -252,6 +253,7 @@ void Snapshot::take_state(const fb::SnapshotStateT& state) {
     info_.durable_ns = ns_since(began_at_);
     info_.alarms = state.alarms;
     seals_.clear();
+    session_->run_units().committed(begin_.grown);
     session_->remove_snapshot(this);
   }
 }
@@ -264,8 +266,8 @@ void Snapshot::take_error(const fb::ErrorReplyT& error) {
 // Tells a restarted daemon everything that the previous one knew of this snapshot.
 void Snapshot::reopen() {
   if (!acknowledged_) return;  // begin() is still asking, and asks again
-  // An older daemon would commit the units without the blobs, so abort.
-  if (const Status takes = check_daemon_takes_blobs(); !takes.ok()) {
+  // An older daemon would commit the units without the blobs, and refuse the growth: so abort.
+  if (const Status takes = check_daemon_takes_all(); !takes.ok()) {
     send_abort(takes.error().message);
     return fail(takes.error());
   }

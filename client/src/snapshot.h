@@ -74,6 +74,7 @@ class Snapshot {
   const Info& info() const { return info_; }
   bool ended() const { return ended_; }
   Epoch epoch() const { return begin_.epoch; }
+  bool grows() const { return !begin_.grown.empty(); }
   Session* session() const { return session_; }  // null once the session is closed
 
   // -- called by the session ---------------------------------------------------------------------
@@ -153,7 +154,9 @@ class Snapshot {
   std::optional<Filling>& filling_for(const Share& share) { return filling_[share.memory_only]; }
   Status prepare_memory_units();
   Status prepare_blobs(std::vector<uint64_t>& lengths);
-  Status check_daemon_takes_blobs() const;
+  Status prepare_growth();
+  // Error if the daemon is known to be older than something that this snapshot has.
+  Status check_daemon_takes_all() const;
   Status acquire_slab(std::optional<Filling>& filling, const Deadline& deadline);
   static bool continues_last(const Filling& filling, const Share& share);
   static bool find_room(const Filling& filling, const Share& share, uint64_t* place,

@@ -7,15 +7,11 @@
 
 namespace ckpt::lib {
 
-Status Snapshot::check_daemon_takes_blobs() const {
-  return options_.blobs.empty() ? ok_status() : check_blobs_known(*session_, name());
-}
-
 // Adds this rank's blobs to its shares and to the message. `lengths`: of shares that are written.
 Status Snapshot::prepare_blobs(std::vector<uint64_t>& lengths) {
   const std::vector<BlobSpec>& blobs = options_.blobs;
   if (blobs.empty()) return ok_status();
-  CKPT_TRY(check_daemon_takes_blobs());
+  CKPT_TRY(check_daemon_takes_all());
   if (const Status checked = check_blobs(blobs); !checked.ok()) {
     return make_error(checked.error().code, "{}: {}", name(), checked.error().message);
   }

@@ -32,6 +32,7 @@ Status Session::register_units(Registration registration, const Deadline& deadli
     registration.flags = std::move(registration_.flags);
   }
   registration_ = std::move(registration);
+  run_units_.registered(registration_.units);
   registered_ = true;
   return ok_status();
 }

@@ -14,6 +14,7 @@
 //   back
 //      on a socket of its own. Version 2 sends the arena's memfd with Hello, and still may.
 //   4: BeginSnapshot.blobs and ListBlobs. A client sends them only to a daemon of this version.
+//   5: BeginSnapshot.grown, RegisterUnits.grown and EpochStarted.grown, likewise.
 #pragma once
 
 #include <string>
@@ -24,9 +25,10 @@
 
 namespace ckpt::wire {
 
-inline constexpr uint32_t kProtocolVersion = 4;     // the newest one that this build speaks
+inline constexpr uint32_t kProtocolVersion = 5;     // the newest one that this build speaks
 inline constexpr uint32_t kProtocolVersionMin = 2;  // the oldest one
 inline constexpr uint32_t kProtocolOfBlobs = 4;
+inline constexpr uint32_t kProtocolOfGrowth = 5;
 
 // The socket for HandBack: the path of the daemon's socket with this at its end.
 inline constexpr std::string_view kArenaSocketSuffix = ".arena";
@@ -46,7 +48,7 @@ void offer(ProtocolRange range, fb::HelloT& hello);
 // the message names both ranges and the side to upgrade.
 Result<uint32_t> agree(ProtocolRange daemon, ProtocolRange client);
 
-// "2 to 4", or "2" where it is one version.
+// "2 to 5", or "2" where it is one version.
 std::string to_text(ProtocolRange range);
 
 }  // namespace ckpt::wire

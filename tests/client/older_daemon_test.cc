@@ -196,7 +196,7 @@ TEST(OlderDaemon, UnsupportedVersionIsRefusedWithRemedy) {
   const auto session = client::Session::open(options);
   ASSERT_FALSE(session);
   EXPECT_EQ(session.error().status, CKPT_E_VERSION_MISMATCH);
-  EXPECT_NE(session.error().message.find("ckptd speaks 1, the client 2 to 4; upgrade ckptd"),
+  EXPECT_NE(session.error().message.find("ckptd speaks 1, the client 2 to 5; upgrade ckptd"),
             std::string::npos)
       << session.error().message;
 }

@@ -315,6 +315,7 @@ TEST(Record, CommitWithoutLostTokensKeepsOlderFormat) {
   record.body.AsCommitted()->bases.clear();
   record.body.AsCommitted()->blobs.clear();
   record.body.AsCommitted()->blob_fragments.clear();
+  record.body.AsCommitted()->grown.clear();
   const std::vector<std::byte> older = encode_record(record);
   EXPECT_LT(older.size(), bytes);
   const fb::Record& root = *fb::GetRecord(older.data());

@@ -85,6 +85,10 @@ fb::MessageT sample_begin_snapshot() {
   body.blobs.push_back(std::make_unique<fb::BlobDeclaredT>());
   body.blobs.back()->name = "rng";
   body.blobs.back()->bytes = 40;
+  body.grown.push_back(std::make_unique<fb::GrownUnitT>());
+  body.grown.back()->unit = std::make_unique<fb::UnitT>(wire::to_fb(sample_unit("adapter"), 2));
+  body.grown.back()->codec = fb::UnitCodec::Zstd;
+  body.grown.back()->flags = 1;
   return message(std::move(body));
 }
 
@@ -206,6 +210,7 @@ fb::RecordT sample_committed(uint64_t step, size_t fragments) {
   body.blobs.back()->name = "rng";
   body.blobs.back()->bytes = 40;
   body.blob_fragments = {fb::Fragment(blob_id(0, 0), 0, 0, 40, fragments * 100, 0xb10b, 0)};
+  body.grown.push_back(std::make_unique<fb::UnitT>(wire::to_fb(sample_unit("adapter"), 0)));
   return record(std::move(body));
 }
 

@@ -35,6 +35,7 @@ std::vector<Bytes> value_seeds() {
   commit.blobs[1].name = "rng";
   commit.extents[0].payload_bytes = 8;
   commit.blob_fragments.emplace_back(blob_id(0, 0), 0, 0, 8, 0, 1, 0);
+  commit.grown.push_back(ckpt::wire::to_fb(test::sample_unit("adapter"), 4));
   ckpt::set_key(commit.record, {.run = 7, .lineage = 1, .step = 5});
   ckptd::ScrubState scrub;
   scrub.pass = ckptd::ScrubPass{.number = 2, .began_ns = 5};

@@ -76,6 +76,21 @@ class RoundTrip(DaemonTest):
         with self.assertRaisesRegex(ckptd.NotFound, "step 3: no blob of rank 0 named rng"):
             session.restore(3).read_blob("rng", 0)
 
+    def test_grown_unit_belongs_to_later_views(self):
+        session, epoch = self.joined(units=[unit("w")])
+        with epoch:
+            save(epoch, 1, {"w": floats(1)})
+            self.assertEqual(session.grow([unit("lora")]), {"lora": 1})
+            save(epoch, 2, {"w": floats(2), "lora": floats(3)})
+            other = ckptd.Unit("lora", (ckptd.Tensor("lora", "F32", (7,)),))
+            with self.assertRaisesRegex(ckptd.FailedPrecondition, "unit lora: .* instead of"):
+                session.grow([other])
+        one = array.array("f", [0])
+        session.restore(2).read([("lora", 0, one)])
+        self.assertEqual(one[0], 3)
+        with self.assertRaisesRegex(ckptd.NotFound, "unit lora: no version in this view"):
+            session.restore(1).read([("lora", 0, one)])
+
     def test_unwritten_blob_prevents_end_of_snapshot(self):
         session, epoch = self.joined(units=[unit("w")])
         with epoch:

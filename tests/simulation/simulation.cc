@@ -22,6 +22,7 @@ Simulation::Simulation(const Options& options)
   const uint64_t largest = options.unchanged ? 330'000 : 175'000;
   const uint64_t bytes[] = {1'000, 5'000, 20'000, largest};
   for (size_t unit = 0; unit < job_.model.size(); ++unit) job_.model[unit].bytes = bytes[unit];
+  if (options.grows) start_growing();
 }
 
 void Simulation::play() {
@@ -131,6 +132,7 @@ void Simulation::form_group() {
     EXPECT_GE(epoch.resume_step, point.second);
   }
   step_ = epoch.has_resume ? epoch.resume_step : 0;
+  if (options_.grows) resume_growth(epoch);
   if (epoch.has_resume) check_restore({epoch.resume_lineage, epoch.resume_step});
 }
 
@@ -158,6 +160,7 @@ void Simulation::begin_ranks(bool all) {
   const Point point{job_.ranks[0]->epoch().lineage, step_};
   const uint64_t salt = next_salt_++;
   begun_[point].push_back({.salt = salt, .announced = false});
+  if (options_.grows) grow(point);
   const ckpt::Plan plan = job_.plan(units_at(point));
   for (auto& rank : job_.ranks) {
     rank->byte_at = [this](ckpt::UnitId unit, ckpt::Step step, uint64_t of, uint64_t offset) {
@@ -166,7 +169,7 @@ void Simulation::begin_ranks(bool all) {
     };
     if (options_.blobs) rank->blobs = blobs_of(salt, rank->epoch().rank);
     rank->expert_tokens.clear();
-    for (ckpt::UnitId unit = 1; unit < job_.model.size(); ++unit) {
+    for (ckpt::UnitId unit = 1; unit < job_.registered().size(); ++unit) {
       rank->expert_tokens.emplace_back(0, unit - 1, tokens_by(unit, step_));
     }
     if (all || !chance(3)) rank->begin(step_, plan, salt);

@@ -29,6 +29,10 @@
 // With `blobs` the ranks declare blobs, other ones with each attempt. A listed commit has exactly
 // those of one attempt, bit for bit, and never those of another commit.
 //
+// With `grows` the run gets further units now and then, whatever becomes of the snapshot that
+// brings them. A view has them from the first commit of its path on, and every resume goes on with
+// exactly the units of its view.
+//
 // With `scrub` the daemon reads back new commits now and then, whatever else goes on.
 //
 // With `silent_faults` writes of segments are lost, torn, flipped or misdirected, and the disk
@@ -59,6 +63,7 @@ class Simulation {
     bool deltas = false;         // little of a unit changes, and deltas are written
     bool scrub = false;          // new commits are read back in the background
     bool blobs = false;          // snapshots have blobs
+    bool grows = false;          // the run gets further units
     bool full = false;           // the disk has no room at times
     bool bad_starts = false;     // recovery fails or is interrupted, too
   };
@@ -144,6 +149,15 @@ class Simulation {
                   const std::vector<std::byte>& bytes) const;
   std::set<Point> spoiled_points();  // empty without silent_faults
 
+  // -- the oracle of runs that grow
+  void start_growing();
+  // A growth may ride on the next snapshot. Returns the grown units of the state.
+  void grow(const Point& point);
+  // The epoch begins with the grown units of its view, and is told those of the run.
+  void resume_growth(const fb::EpochStartedT& epoch);
+  // Wants for all bytes of the units that have a version in the view.
+  fb::OpenRestoreT whole_view(const Point& point) const;
+
   // -- the oracle of partial histories
   std::vector<ckpt::UnitId> units_at(const Point& point) const;
   // The version of the unit in the view at the point.
@@ -160,6 +174,8 @@ class Simulation {
   size_t refused_ = 0;
   size_t bad_starts_ = 0;
   bool full_ = false;
+  size_t grown_ = 0;                  // grown units of the trainers' state
+  std::map<Point, size_t> grown_at_;  // of the snapshots begun
   std::string last_refusal_;
   // All snapshots begun, by lineage and step. The committed attempt is found by its bytes.
   std::map<Point, std::vector<Known>> begun_;

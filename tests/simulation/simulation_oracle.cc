@@ -49,11 +49,15 @@ void Simulation::list_commits() {
 
 // The same units for every attempt at this point: the trainer's unit, and one expert or more.
 std::vector<ckpt::UnitId> Simulation::units_at(const Point& point) const {
-  if (!options_.partial) return job_.all_units();
-  const uint64_t which = 1 + (point.first * 31 + point.second * 17) % 7;
+  const uint64_t which = options_.partial ? 1 + (point.first * 31 + point.second * 17) % 7 : 7;
   std::vector<ckpt::UnitId> units = {0};
-  for (ckpt::UnitId unit = 1; unit < job_.model.size(); ++unit) {
+  const auto base = static_cast<ckpt::UnitId>(job_.registered().size());
+  for (ckpt::UnitId unit = 1; unit < base; ++unit) {
     if ((which >> (unit - 1) & 1) != 0) units.push_back(unit);
+  }
+  const auto grown = grown_at_.find(point);
+  for (size_t i = 0; grown != grown_at_.end() && i < grown->second; ++i) {
+    units.push_back(static_cast<ckpt::UnitId>(base + i));
   }
   return units;
 }
@@ -73,9 +77,10 @@ std::optional<Simulation::Point> Simulation::version_at(ckpt::UnitId unit, Point
 }
 
 bool Simulation::complete_at(const Point& point) const {
-  const auto units = job_.all_units();
-  return std::all_of(units.begin(), units.end(),
-                     [&](ckpt::UnitId unit) { return version_at(unit, point).has_value(); });
+  for (ckpt::UnitId unit = 0; unit < job_.registered().size(); ++unit) {
+    if (!version_at(unit, point)) return false;
+  }
+  return true;
 }
 
 // Restores some of the listed commits.
@@ -173,19 +178,24 @@ void Simulation::check_view(const Point& point) {
   asker.die();
   const auto view = nlohmann::json::parse(reply.json);
   EXPECT_EQ(view.at("complete"), complete_at(point)) << view;
+  size_t row = 0;
   for (ckpt::UnitId unit = 0; unit < job_.model.size(); ++unit) {
-    const auto& shown = view.at("units").at(unit);
     const auto version = version_at(unit, point);
+    const bool grown = unit >= job_.registered().size();
+    if (grown && !version) continue;  // the view does not have it
+    const auto& shown = view.at("units").at(row++);
+    EXPECT_EQ(shown.at("unit"), job_.model[unit].name) << view;
     if (!version) {
       EXPECT_TRUE(shown.at("version_step").is_null()) << shown;
       continue;
     }
     EXPECT_EQ(shown.at("version_step"), version->second) << shown;
     EXPECT_EQ(shown.at("version_lineage"), version->first) << shown;
-    if (unit == 0 || !options_.partial) continue;
+    if (unit == 0 || grown || !options_.partial) continue;
     const uint64_t lost = tokens_by(unit, point.second) - tokens_by(unit, version->second);
     EXPECT_EQ(shown.at("lost_tokens"), lost) << shown;
   }
+  EXPECT_EQ(view.at("units").size(), row) << view;
 }
 
 // The view at this point restores, bit for bit, to the versions of the oracle.
@@ -206,15 +216,15 @@ void Simulation::check_restore(const Point& point) {
   if (!complete_at(point)) return;
   FakeTrainer reader(world_, kTrains);
   ASSERT_TRUE(reader.connect());
-  fb::OpenRestoreT request = job_.whole(point.second);
-  request.lineage = point.first;
+  fb::OpenRestoreT request = whole_view(point);
   request.exact = true;
   const auto restored = reader.restore(request);
   ASSERT_EQ(restored.error, "") << "lineage " << point.first << " step " << point.second;
-  for (ckpt::UnitId unit = 0; unit < job_.model.size(); ++unit) {
+  for (size_t want = 0; want < request.wants.size(); ++want) {
+    const ckpt::UnitId unit = request.wants[want].unit();
     const auto version = version_at(unit, point);
-    EXPECT_EQ(restored.steps[unit], version->second);
-    check_bytes(unit, *version, restored.bytes[unit]);
+    EXPECT_EQ(restored.steps[want], version->second);
+    check_bytes(unit, *version, restored.bytes[want]);
   }
   reader.die();
 }
@@ -224,8 +234,7 @@ void Simulation::check_spoiled(const Point& point) {
   FakeTrainer reader(world_, kTrains);
   ASSERT_TRUE(reader.connect());
   if (options_.blobs) check_blobs(reader, point, /*spoiled=*/true);
-  fb::OpenRestoreT request = job_.whole(point.second);
-  request.lineage = point.first;
+  fb::OpenRestoreT request = whole_view(point);
   request.exact = chance(50);
   const auto restored = reader.restore(request);
   reader.die();

@@ -38,7 +38,7 @@ typedef enum ckpt_detail {
   CKPT_DETAIL_NO_ARENA_ROOM = 2,   /* ckpt_open: ckptd could give a smaller arena */
   CKPT_DETAIL_DISK_FULL = 3,       /* a snapshot: no space for its bytes */
   CKPT_DETAIL_JOURNAL_FULL = 4,    /* a snapshot: no space for records of the journal */
-  CKPT_DETAIL_UNITS_DIFFER = 5,    /* ckpt_register_units: the run exists with other units */
+  CKPT_DETAIL_UNITS_DIFFER = 5,    /* ckpt_register_units, ckpt_grow: the run has other units */
   CKPT_DETAIL_RUN_IN_USE = 6,      /* the same, without a commit: replaced once nothing uses it */
   CKPT_DETAIL_NO_SUCH_RUN = 7,     /* a query: the run does not exist, or you may not read it */
   CKPT_DETAIL_NO_COMMIT = 8        /* a query: the run has no commit yet */

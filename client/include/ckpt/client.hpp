@@ -11,6 +11,7 @@
 
 #include <ckpt/ckpt.h>
 #include <ckpt/ckpt_blobs.h>
+#include <ckpt/ckpt_grow.h>
 #include <ckpt/ckpt_hold.h>
 #include <ckpt/ckpt_liveness.h>
 
@@ -73,33 +74,32 @@ class Session {
 
   Outcome<void> register_units(const std::vector<UnitInfo>& units, const std::string& metadata = "",
                                uint32_t timeout_ms = 60'000) {
-    std::vector<std::vector<ckpt_tensor>> tensors(units.size());
-    std::vector<ckpt_unit> raw;
-    raw.reserve(units.size());
-    std::vector<ckpt_codec> codecs;
-    std::vector<uint32_t> flags;
-    codecs.reserve(units.size());
-    flags.reserve(units.size());
-    for (size_t i = 0; i < units.size(); ++i) {
-      const UnitInfo& unit = units[i];
-      tensors[i].reserve(unit.tensors.size());
-      for (const TensorInfo& tensor : unit.tensors) {
-        tensors[i].push_back({tensor.name.c_str(), tensor.dtype.c_str(), tensor.shape.data(),
-                              tensor.shape.size(), tensor.offset});
-      }
-      raw.push_back({unit.name.c_str(), unit.layer, unit.expert, detail::or_null(unit.part),
-                     unit.bytes, tensors[i].data(), tensors[i].size()});
-      codecs.push_back(unit.codec);
-      flags.push_back(unit.flags);
-    }
+    const detail::RawUnits raw(units);
     ckpt_register_options options{};
     options.struct_size = sizeof options;
     options.metadata = detail::or_null(metadata);
     // Include defaults and zeros: they replace the values of an earlier registration.
-    options.codecs = codecs.data();
+    options.codecs = raw.codecs.data();
     options.timeout_ms = timeout_ms;
-    options.flags = flags.data();
-    return check(ckpt_register_units_with(handle_.get(), raw.data(), raw.size(), &options));
+    options.flags = raw.flags.data();
+    return check(
+        ckpt_register_units_with(handle_.get(), raw.units.data(), raw.units.size(), &options));
+  }
+
+  // The numbers of units beyond the registration: see ckpt_grow.h.
+  Outcome<std::vector<uint32_t>> grow(const std::vector<UnitInfo>& units) {
+    const detail::RawUnits raw(units);
+    std::vector<uint32_t> numbers(units.size());
+    ckpt_grow_options options{};
+    options.struct_size = sizeof options;
+    options.units = raw.units.data();
+    options.count = raw.units.size();
+    options.codecs = raw.codecs.data();
+    options.flags = raw.flags.data();
+    options.numbers = numbers.data();
+    const ckpt_status status = ckpt_grow(handle_.get(), &options);
+    if (status != CKPT_OK) return failed(status);
+    return numbers;
   }
 
   Outcome<Epoch> join(const JoinOptions& options) {

@@ -27,6 +27,34 @@ inline const char* or_null(const std::string& text) {
   return text.empty() ? nullptr : text.c_str();
 }
 
+// Units in the form of the C ABI. Points into the list that it was made of.
+class RawUnits {
+ public:
+  explicit RawUnits(const std::vector<UnitInfo>& from) : tensors_(from.size()) {
+    for (size_t i = 0; i < from.size(); ++i) {
+      const UnitInfo& unit = from[i];
+      tensors_[i].reserve(unit.tensors.size());
+      for (const TensorInfo& tensor : unit.tensors) {
+        tensors_[i].push_back({tensor.name.c_str(), tensor.dtype.c_str(), tensor.shape.data(),
+                               tensor.shape.size(), tensor.offset});
+      }
+      units.push_back({unit.name.c_str(), unit.layer, unit.expert, or_null(unit.part), unit.bytes,
+                       tensors_[i].data(), tensors_[i].size()});
+      codecs.push_back(unit.codec);
+      flags.push_back(unit.flags);
+    }
+  }
+  RawUnits(const RawUnits&) = delete;
+  RawUnits& operator=(const RawUnits&) = delete;
+
+  std::vector<ckpt_unit> units;
+  std::vector<ckpt_codec> codecs;
+  std::vector<uint32_t> flags;
+
+ private:
+  std::vector<std::vector<ckpt_tensor>> tensors_;
+};
+
 // The result points into `options`.
 inline ckpt_restore_options raw_options(const RestoreOptions& options) {
   ckpt_restore_options raw{};

@@ -85,6 +85,7 @@ class ckpt_blob_list(Structure): ...
 class ckpt_blob_read_options(Structure): ...
 class ckpt_piece(Structure): ...
 class ckpt_write_options(Structure): ...
+class ckpt_grow_options(Structure): ...
 
 ckpt_tensor._fields_ = [
         ("name", c_char_p), ("dtype", c_char_p), ("shape", POINTER(c_uint64)), ("rank", c_size_t),
@@ -216,6 +217,10 @@ ckpt_piece._fields_ = [
 ckpt_write_options._fields_ = [
         ("struct_size", c_size_t), ("pieces", POINTER(ckpt_piece)), ("piece_count", c_size_t)]
 
+ckpt_grow_options._fields_ = [
+        ("struct_size", c_size_t), ("units", POINTER(ckpt_unit)), ("count", c_size_t),
+        ("codecs", POINTER(c_int)), ("flags", POINTER(c_uint32)), ("numbers", POINTER(c_uint32))]
+
 # Name: (type of the result, types of the arguments)
 FUNCTIONS = {
     "ckpt_status_name": (c_char_p, (c_int,)),
@@ -274,4 +279,5 @@ FUNCTIONS = {
         c_void_p, POINTER(ckpt_blob_list_options), POINTER(ckpt_blob_list))),
     "ckpt_blob_read": (c_int, (c_void_p, POINTER(ckpt_blob_read_options), POINTER(c_uint64))),
     "ckpt_snapshot_write_pieces": (c_int, (c_void_p, POINTER(ckpt_write_options))),
+    "ckpt_grow": (c_int, (c_void_p, POINTER(ckpt_grow_options))),
 }

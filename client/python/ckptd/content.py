@@ -2,12 +2,28 @@
 through the key-value store of the daemon: no collective of PyTorch."""
 
 import struct
-from typing import List, Optional, Sequence, Tuple
+import zlib
+from typing import Any, Callable, List, Optional, Sequence, Tuple
 
-from . import errors
+from . import errors, values
 from .epoch import Epoch
 
 KV_BYTES = 1 << 20  # of one value
+
+
+def sums(shared: Sequence[Tuple[str, str, List[int]]], mine: Any, buffer: Any,
+         may_pickle: Callable[[str], bool], rank: int) -> List[int]:
+    """The checksum of each tensor or value that this rank has; 0 for the others."""
+    found = []
+    for _, name, _ in shared:
+        if name in mine.pieces:
+            found.append(buffer.crc(mine.pieces[name][0].data))
+        elif name in mine.values:
+            named = [("", name, mine.values[name].value)]
+            found.append(zlib.crc32(values.encode(named, {}, may_pickle, rank)))
+        else:
+            found.append(0)
+    return found
 
 
 def compare(epoch: Epoch, key: str, shared: Sequence[Tuple[str, str, List[int]]],

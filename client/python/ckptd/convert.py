@@ -12,7 +12,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 
 import torch
 
-from . import boxes, dcp_archive, dcp_folder, dcp_names, errors, flatten, joining, layout, values
+from . import (_abi, boxes, dcp_archive, dcp_folder, dcp_names, errors, flatten, joining, layout,
+               values)
 from .boxes import Box
 from .dcp_export import Exported, export_dcp
 from .epoch import Epoch, View

@@ -20,8 +20,8 @@ from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
 from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
 from torch.futures import Future
 
-from . import (boxes, content, dcp_names, errors, joining, layout, planning, restoring, transfer,
-               values)
+from . import (boxes, content, dcp_names, errors, growing, joining, layout, planning, restoring,
+               transfer, values)
 from .batch import Batch
 from .dcp_plan import Arranged, Planned, alone, box_of, declare, kind_of
 from .dcp_side import Shared, Side, plain
@@ -270,6 +270,7 @@ class Reader(Side, StorageReader):
         with mine.session.restore("latest" if step is None else step, exact=self._exact) as held:
             documents = restoring.Documents(held, found, 0)
             self._view = held.view
+            found = growing.in_view(mine.session, held.view, found)
             planner = dcp_names.planner_of(documents, self._may_pickle)
             self._entries = dcp_names.entries(found, documents, self._may_pickle, planner)
         self._layout = found

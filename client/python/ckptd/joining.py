@@ -2,7 +2,7 @@
 
 import ctypes
 import os
-from typing import Optional, Union
+from typing import Optional, Sequence, Union
 
 from . import errors, layout
 from .epoch import Epoch
@@ -70,21 +70,33 @@ def stored_layout(session: Session) -> Optional[layout.Layout]:
         return None
 
 
+def session_of(session: Session, run: str) -> Session:
+    """Another session, for another run of the same daemon."""
+    options = {**session.description._asdict(), "run": run}
+    return Session(options.pop("run"), **options)
+
+
 def register(session: Session, mine: layout.Layout, timeout: float,
-             stored: Optional[layout.Layout] = None) -> layout.Layout:
-    """Registers the units in the order of the run, if it exists; returns its layout. stored: that
-    layout, if it is known."""
+             stored: Optional[layout.Layout] = None,
+             constant: Optional[Sequence[str]] = None) -> layout.Layout:
+    """Registers the units in the order of the run, if it exists; returns its layout.
+
+    stored: that layout, if it is known. constant: the run may grow by the tensors that it lacks,
+    whose units then follow in the layout, not registered. Patterns of tensors that may stay
+    unchanged."""
     stored = stored or stored_layout(session)
     if stored is not None and stored.units:
-        different = layout.differences(mine, stored)
+        different = layout.differences(mine, stored, constant is not None)
         if different:
             more = f", and {len(different) - 1} more differ" if len(different) > 1 else ""
             raise errors.FailedPrecondition(
                 f"run {run_of(session)}: {different[0]}{more}; the tensors of a run are fixed at "
                 "its first save: save this state into a new run")
-        constant = {unit.name: unit.constant for unit in mine.units}
-        stored.units = [unit._replace(constant=constant[unit.name]) for unit in stored.units]
-        mine = stored
+        still = {unit.name: unit.constant for unit in mine.units}
+        stored.units = [unit._replace(constant=still.get(unit.name, False))
+                        for unit in stored.units]
+        session.register(stored.units, timeout=timeout)
+        return stored if constant is None else layout.grow(stored, mine.kinds, constant)
     session.register(mine.units, timeout=timeout)
     return mine
 

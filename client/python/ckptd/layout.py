@@ -5,7 +5,8 @@ tensors one slice per expert, and one unit for each other tensor. An existing ru
 from its schema, so that runs of `ckptctl import` and of other programs can be restored, too."""
 
 import fnmatch
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (Any, Collection, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence,
+                    Tuple)
 
 from . import errors, rules
 from ._collector import paused
@@ -15,6 +16,7 @@ from .units import DTYPE_BITS, Tensor, Unit
 VALUES_UNIT = "trainer"  # exports of ckptctl leave this unit out
 EXPERTS_MAX = 4096
 SLICES_MAX = 1 << 20
+UNIT_NAME_MAX = 240  # with room for a number behind it
 _FLOATS = ("F16", "BF16", "F32", "F64", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ",
            "F8_E5M2FNUZ", "C64", "F4", "F6_E2M3", "F6_E3M2")
 
@@ -146,7 +148,8 @@ def of_schema(schema: Mapping[str, Any]) -> Layout:
                 layout.kinds[name] = kind
                 layout.places[name] = [Place(unit["unit"], offset, None)]
         layout.units.append(Unit(unit["unit"], tuple(tensors), unit["bytes"], unit["layer"],
-                                 unit["expert"], unit["part"] or None))
+                                 unit["expert"], unit["part"] or None,
+                                 grown=unit.get("grown", False)))
     for name, found in slices.items():
         _join(layout, name, found)
     return layout
@@ -166,17 +169,61 @@ def _join(layout: Layout, name: str, found: Dict[int, Tuple[Place, Kind]]) -> No
         layout.places[own] = [place._replace(index=None)]
 
 
-def differences(mine: Layout, run: Layout) -> List[str]:
-    """Tensors and units that differ, as sentences: none if `mine` can be saved into the run."""
+def keep_units(run: Layout, names: Collection[str]) -> Layout:
+    """The layout without the tensors of other units. Units keep their places in the list."""
+    kept = Layout()
+    kept.units = run.units
+    for name, places in run.places.items():
+        if all(place.unit in names for place in places):
+            kept.kinds[name], kept.places[name] = run.kinds[name], places
+    return kept
+
+
+def grow(run: Layout, kinds: Mapping[str, Kind], constant: Sequence[str] = ()) -> Layout:
+    """The run's layout, and behind it new units for the tensors that it lacks. A unit never
+    changes: a tensor of a known unit, an expert's perhaps, gets a unit of its own."""
+    for name, kind in kinds.items():
+        if run.kinds.get(name, kind) != kind:
+            raise errors.FailedPrecondition(
+                f"tensor {name} is {kind}, in the run {run.kinds[name]}; a tensor never changes in "
+                "a run, on any lineage: give it another name, or save into a new run")
+    more = of_tensors({name: kind for name, kind in kinds.items() if name not in run.kinds}, 1,
+                      constant)
+    grown = Layout()
+    grown.units, grown.kinds, grown.places = list(run.units), dict(run.kinds), dict(run.places)
+    taken = set(run.unit_names())
+    names: Dict[str, str] = {}
+    for unit in more.units:
+        if unit.name == VALUES_UNIT:
+            continue
+        name, number = unit.name, 2
+        while name in taken:
+            name, number = f"{unit.name[:UNIT_NAME_MAX]}.{number}", number + 1
+        taken.add(name)
+        names[unit.name] = name
+        grown.units.append(unit._replace(name=name))
+    for name, places in more.places.items():
+        grown.kinds[name] = more.kinds[name]
+        grown.places[name] = [place._replace(unit=names[place.unit]) for place in places]
+    return grown
+
+
+def differences(mine: Layout, run: Layout, grow_by_new: bool = False) -> List[str]:
+    """Tensors and units that differ, as sentences: none if `mine` can be saved into the run.
+
+    A state need not have what the run got later. grow_by_new: it may have more than the run."""
     said = []
+    grown = {unit.name for unit in run.units if unit.grown}
     for name in sorted(set(mine.kinds) | set(run.kinds)):
         if name not in run.kinds:
-            said.append(f"tensor {name} is new")
+            if not grow_by_new:
+                said.append(f"tensor {name} is new")
         elif name not in mine.kinds:
-            said.append(f"tensor {name} is missing")
+            if not all(place.unit in grown for place in run.places[name]):
+                said.append(f"tensor {name} is missing")
         elif mine.kinds[name] != run.kinds[name]:
             said.append(f"tensor {name} is {mine.kinds[name]}, in the run {run.kinds[name]}")
-    if not said:
+    if not said and not grow_by_new and not grown:
         for name in sorted(set(mine.unit_names()) ^ set(run.unit_names())):
             whose = "this state" if name in mine.unit_names() else "the run"
             said.append(f"unit {name} is in {whose} alone")

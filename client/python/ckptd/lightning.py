@@ -89,7 +89,7 @@ class CheckpointIO(TorchCheckpointIO):
         state = _state(checkpoint, self._may_pickle)
         saver, before = self._own(), _named(path)
         if not self._joined and self._view is not None:
-            saver.go_on(state, self._view)
+            saver.continue_from(state, self._view)
         # Lightning may save a step twice, such as the last one and the best: a commit has its own.
         step = max(int(checkpoint.get("global_step", 0)),
                    self._view.step + 1 if self._view is not None else 1)

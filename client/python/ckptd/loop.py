@@ -7,7 +7,7 @@ import glob
 import random
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
-from . import errors, joining, layout
+from . import errors, growing, joining, layout
 from .flatten import canonical
 from .pending import Pending
 from .restoring import Documents, Restored
@@ -64,6 +64,7 @@ def stored(saver: Saver, step: Union[str, int] = "latest", rank: int = 0,
         try:
             with reader.restore(step) as restore:
                 assert restore.view is not None
+                found = growing.in_view(reader, restore.view, found)
                 documents = Documents(restore, found, rank)
                 if not documents.size:
                     return Stored(restore.view.step, found, [], 0, {}, None, None)

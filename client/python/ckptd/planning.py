@@ -97,7 +97,9 @@ def check_errors(declared: Sequence[Declared]) -> None:
 
 
 @paused()
-def merge(declared: Sequence[Declared]) -> Agreed:
+def merge(declared: Sequence[Declared], decided: Callable[[str], bool] = lambda name: False
+          ) -> Agreed:
+    """decided: of tensors of this name the lowest rank's are saved."""
     agreed = Agreed({}, {}, {}, {}, {}, {}, len(declared))
     first: Dict[str, int] = {}
     plain: Dict[str, List[int]] = {}
@@ -132,6 +134,8 @@ def merge(declared: Sequence[Declared]) -> Agreed:
         agreed.holders[name] = sorted(found.items())
         if len(plain.get(name, ())) > 1:
             agreed.shared[name] = plain[name]
+            if decided(name):
+                agreed.holders[name] = [(box, ranks[:1]) for box, ranks in agreed.holders[name]]
     return agreed
 
 
@@ -257,6 +261,10 @@ class Plan:
         if fragments is None:
             fragments = self._fragments[unit] = array.array("Q")
         fragments.extend((rank | unit << 32, offset, length))
+
+    def units(self) -> List[int]:
+        """Units of which some rank saves bytes, ascending."""
+        return sorted(self._fragments)
 
     def ranks(self, unit: int) -> List[int]:
         """Ranks that save bytes of the unit."""

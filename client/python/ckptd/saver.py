@@ -5,10 +5,10 @@ saves use no collective. Not for several threads: one thread of each rank uses i
 
 import collections
 import fnmatch
-import zlib
 from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import content, errors, joining, layout, planning, restoring, selection, transfer, values
+from . import (content, errors, growing, joining, layout, planning, restoring, selection, transfer,
+               values)
 from .batch import Batch
 from .epoch import Epoch, View
 from .experts import Tokens
@@ -33,16 +33,17 @@ class Saver:
     alarm; integers may anyway. lowest_rank: patterns of plain tensors and values that differ
     between ranks by design; the lowest rank's are saved. experts: save so many experts of each
     layer at a time. selector: which of them, "rotation", "load-aware" or "risk-aware"; the last two
-    need `count` on every rank. skip_if_full: do not wait for earlier saves, fail. patience: seconds
-    after which a silent daemon counts as absent."""
+    need `count` on every rank. grow: new tensors join the run, for an all_gather in each save.
+    skip_if_full: do not wait for earlier saves, fail. patience: seconds after which a silent daemon
+    counts as absent."""
 
     def __init__(self, run: Optional[str] = None, group: Optional[Any] = None,
                  socket: Optional[str] = None, *, values_bytes: int = 1 << 20,
                  allow_pickle: Sequence[str] = (), constant: Sequence[str] = (),
                  lowest_rank: Sequence[str] = (), experts: Optional[int] = None,
-                 selector: str = "rotation", skip_if_full: bool = False, patience: float = 2.0,
-                 timeout: float = 60.0, **session: Any) -> None:
-        selection.check(selector, experts)
+                 selector: str = "rotation", grow: bool = False, skip_if_full: bool = False,
+                 patience: float = 2.0, timeout: float = 60.0, **session: Any) -> None:
+        selection.check(selector, experts, grow)
         self.session = Session(run, socket=socket, **session)
         self._job = Job(group)
         self._allow_pickle = tuple(allow_pickle)
@@ -51,6 +52,8 @@ class Saver:
         self._values_bytes = values_bytes
         self._experts = experts
         self._selector = selector
+        self._grow = grow
+        self._registered = 0  # units; the rest of the layout are a growth
         self._skip_if_full = skip_if_full
         self._patience = patience
         self._timeout = timeout
@@ -107,7 +110,7 @@ class Saver:
         that may be missing in the run or in the state. exact: damage is an error, not a reason to
         take an older version of a unit."""
         mine = self._plan_once(state) or self._examiner.examine(state)
-        source = self.session if run is None else self._other(run)
+        source = self.session if run is None else joining.session_of(self.session, run)
         try:
             stored = joining.stored_layout(source)
             if stored is None and step != "continue":
@@ -121,12 +124,13 @@ class Saver:
             if view is None or stored is None:
                 return Restored(None, {}, [], {}, {})
             with source.restore(view, exact=exact) as restore:
-                return self._read(restore, stored, mine, allow, timeout, run)
+                return self._read(restore, growing.in_view(source, restore.view, stored), mine,
+                                  allow, timeout, run)
         finally:
             if source is not self.session:
                 source.close()
 
-    def go_on(self, state: Mapping[str, Any], view: View) -> None:
+    def continue_from(self, state: Mapping[str, Any], view: View) -> None:
         """The next save follows this view, which the job has read by other means than `restore`."""
         self._plan_once(state)
         self._resume(view)
@@ -156,7 +160,7 @@ class Saver:
             self.session.poll(0)
 
     def close(self) -> None:
-        """Leaves the run in good order. Saves that have returned go on in the daemon."""
+        """Leaves the run in good order. Saves that have returned continue in the daemon."""
         if self._closed:
             return
         self._closed = True
@@ -182,37 +186,33 @@ class Saver:
     # ---- planning and joining --------------------------------------------------------------
 
     def _plan_once(self, state: Any) -> Optional[State]:
-        """At the first call, the state that was planned, which is this one. Later None."""
-        if self._agreed is not None:
+        """The planned state, which is this one: at the first call, and if a rank's has grown."""
+        if self._agreed and not (self._grow and growing.has_grown(
+                self._job, self._planned, self._examiner, state)):
             return None
         rank = self._job.rank
-        mine, error = State({}, {}, {}, {}, {}), None
-        try:
-            mine = self._examiner.examine(state)
-        except errors.Error as refused:
-            error = (type(refused).__name__, str(refused))
-        except Exception as failed:  # a rank that raised alone would leave the others waiting
-            error = ("InvalidArgument", f"state of rank {rank}: {type(failed).__name__}: {failed}")
+        mine, error = self._examiner.try_examine(state)
         options = {"run": joining.run_of(self.session), "values_bytes": self._values_bytes,
                    "experts": self._experts, "selector": self._selector, "constant": self._constant,
-                   "lowest_rank": self._lowest_rank}
+                   "lowest_rank": self._lowest_rank, "grow": self._grow}
         declared = self._job.gather(planning.Declared(
             rank, mine.held, mine.aliases, mine.empty, tuple(mine.values), options,
             joining.prepare(self.session, self._job.size), error))
         planning.check_errors(declared)
-        agreed = planning.merge(declared)
-        for name in agreed.shared:
-            if self._one_decides(name):
-                agreed.holders[name] = [(box, ranks[:1]) for box, ranks in agreed.holders[name]]
-        self._planned, self._agreed = mine, agreed
+        agreed = planning.merge(declared, self._one_decides)
+        growing.check(self._agreed, agreed)
+        if self._layout is not None:
+            grown = layout.grow(self._layout, agreed.kinds, self._constant)
+            if self._epoch is not None and self._epoch.lost() is None:
+                growing.tell(self.session, grown, self._registered)
+            self._layout, self._compared = grown, False
+        self._planned, self._agreed, self._fresh = mine, agreed, None
+        if self._layout is not None:
+            self._make_plan()
         return mine
 
     def _one_decides(self, name: str) -> bool:
         return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._lowest_rank)
-
-    def _other(self, run: str) -> Session:
-        options = {**self.session.description._asdict(), "run": run}
-        return Session(options.pop("run"), **options)
 
     def _new_layout(self) -> layout.Layout:
         if self._fresh is None:
@@ -222,34 +222,41 @@ class Saver:
         return self._fresh
 
     def _differences(self, stored: layout.Layout) -> List[str]:
-        return layout.differences(self._new_layout(), stored)
+        return layout.differences(self._new_layout(), stored, self._grow)
 
     def _enter(self, resume: Union[str, int] = "start", lineage: int = 0,
                stored: Optional[layout.Layout] = None) -> None:
-        """Registers the units and joins, unless this rank is in the run's epoch. stored: the run's
-        layout, if it is known."""
+        """Registers the units and joins, unless this rank is in the run's epoch. stored: its layout
+        in the run, if known."""
         joining.check_present(self.session, self._patience)
         joining.prepare(self.session, self._job.size)
         if self._plan is None:
             self._register(stored)
         if self._epoch is not None and self._epoch.lost() is not None:
-            self._epoch, resume = None, "continue"  # the state is newer than the view: go on
+            self._epoch, resume = None, "continue"  # the state is newer than the view
         if self._epoch is None:
             self._epoch = joining.join(self.session, self._job.rank, self._job.size, resume,
                                        lineage, self._timeout)
+            growing.tell(self.session, self._layout, self._registered)
             self._complete = self._complete or self._epoch.resume is not None
 
     def _register(self, stored: Optional[layout.Layout]) -> None:
-        assert self._agreed is not None and self._planned is not None
-        mine = joining.register(self.session, self._new_layout(), self._timeout, stored)
-        plan = planning.Plan(self._agreed, mine, self._job.rank, self._planned.held,
-                             layout.values_bytes(mine))
+        mine = joining.register(self.session, self._new_layout(), self._timeout, stored,
+                                self._constant if self._grow else None)
+        self._registered = len(self.session.units())
+        self._layout = mine
+        plan = self._make_plan()
         if self._experts is not None:
             holders = {unit: plan.ranks(unit) for unit in range(len(mine.units))}
             self._selection = selection.Selection(mine.units, holders, self._experts,
                                                   self._selector)
-        self._layout, self._plan = mine, plan
-        self._batch = Batch(plan.writes, self._planned.held)
+
+    def _make_plan(self) -> planning.Plan:
+        assert self._agreed is not None and self._planned is not None and self._layout is not None
+        self._plan = planning.Plan(self._agreed, self._layout, self._job.rank, self._planned.held,
+                                   layout.values_bytes(self._layout))
+        self._batch = Batch(self._plan.writes, self._planned.held)
+        return self._plan
 
     def _resume(self, step: Union[str, int, View],
                 stored: Optional[layout.Layout]) -> Optional[View]:
@@ -271,8 +278,8 @@ class Saver:
 
     def _choose(self, turn: int, step: int) -> None:
         """Chooses the units of a save, the same on all ranks."""
-        assert self._layout is not None
-        self._units = list(range(len(self._layout.units)))
+        assert self._plan is not None
+        self._units = self._plan.units()
         if self._selection is not None:
             self._units = self._selection.units(turn, step, self._tokens, not self._complete)
 
@@ -362,18 +369,9 @@ class Saver:
             return
         assert self._agreed is not None and self._epoch is not None
         shared = self._agreed.shared_content(self._one_decides)
-        sums = [self._sum(name, mine) for _, name, _ in shared]
+        sums = content.sums(shared, mine, self._buffer, self._may_pickle, self._job.rank)
         content.compare(self._epoch, f"saver.{turn}", shared, sums, refused, self._timeout)
         self._compared = True
-
-    def _sum(self, name: str, mine: State) -> int:
-        if name in mine.pieces:
-            return self._buffer.crc(mine.pieces[name][0].data)
-        if name in mine.values:
-            encoded = values.encode([("", name, mine.values[name].value)], {}, self._may_pickle,
-                                    self._job.rank)
-            return zlib.crc32(encoded)
-        return 0
 
     # ---- restoring -------------------------------------------------------------------------
 

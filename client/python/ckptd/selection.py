@@ -23,12 +23,15 @@ from .units import Unit
 SELECTORS = ("rotation", "load-aware", "risk-aware")
 
 
-def check(selector: str, experts: Optional[int]) -> None:
+def check(selector: str, experts: Optional[int], grow: bool = False) -> None:
     if selector not in SELECTORS:
         raise errors.InvalidArgument(
             f"option selector: {selector!r}; choose one of {', '.join(SELECTORS)}")
     if experts is not None and experts < 1:
         raise errors.InvalidArgument(f"option experts: {experts}; give at least 1, or None")
+    if experts is not None and grow:
+        raise errors.InvalidArgument(
+            "option grow: not together with experts; a run that grows saves all experts")
     if experts is None and selector != SELECTORS[0]:
         raise errors.InvalidArgument(
             f"option selector: {selector} chooses among experts; say how many a save takes, with "
@@ -144,6 +147,8 @@ class Selection:
         self._dense = []
         layers: Dict[int, Dict[int, List[int]]] = {}
         for number, unit in enumerate(units):
+            if not holders[number]:
+                continue  # the run has grown by it, and this state lacks it
             if unit.layer is None or unit.expert is None:
                 self._dense.append(number)
             else:

@@ -143,6 +143,23 @@ class Session:
         del keep  # lived until here
         self._units = {unit.name: (index, unit.bytes or 0) for index, unit in enumerate(placed)}
 
+    def grow(self, more: Sequence[units.Unit]) -> Dict[str, int]:
+        """Numbers of units beyond the registered ones, by name. Those that the run lacks belong to
+        it from the first commit that contains them; until then a snapshot holds all of them or
+        none. After each `join`: on every rank the same units, with all that the state has."""
+        placed = [unit.placed() for unit in more]
+        c_units, codecs, flags, keep = units.to_c(placed)
+        numbers = (ctypes.c_uint32 * len(placed))()
+        options = _abi.ckpt_grow_options(
+            struct_size=ctypes.sizeof(_abi.ckpt_grow_options), units=c_units, count=len(placed),
+            codecs=codecs, flags=flags, numbers=numbers)
+        handle = self.handle()
+        handle.call("ckpt_grow", handle.check_usable(), ctypes.byref(options))
+        del keep  # lived until here
+        for unit, number in zip(placed, numbers):
+            self._units[unit.name] = (number, unit.bytes or 0)
+        return {unit.name: number for unit, number in zip(placed, numbers)}
+
     def join(self, rank: int = 0, size: int = 1, *, resume: Union[str, int] = "continue",
              lineage: int = 0, job: int = 0, timeout: float = 60.0) -> Epoch:
         """Joins the run's next epoch; returns when all ranks have.

@@ -91,6 +91,18 @@ class Examiner:
             found.held[name] = known.held
         return found
 
+    def try_examine(self, state: Any) -> Tuple[State, Optional[Tuple[str, str]]]:
+        """The same, and why the state is refused, as class and sentence of an error: a rank that
+        raised alone would leave the others waiting."""
+        nothing = State({}, {}, {}, {}, {})
+        try:
+            return self.examine(state), None
+        except errors.Error as refused:
+            return nothing, (type(refused).__name__, str(refused))
+        except Exception as failed:
+            return nothing, ("InvalidArgument",
+                             f"state of rank {self._rank}: {type(failed).__name__}: {failed}")
+
     def _look(self, name: str, tensor: Any, facts: Optional[Tuple], local: Any,
               mesh: Any) -> Tuple[_Known, List[boxes.Piece]]:
         """Looks at everything. Remembers it if the facts tell whether it is still true."""

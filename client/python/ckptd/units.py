@@ -55,6 +55,7 @@ class Unit(NamedTuple):
     part: Optional[str] = None  # "weights" or "optimizer"
     codec: str = "default"  # or "none", "zstd", "delta"
     constant: bool = False  # may stay unchanged from save to save without an alarm
+    grown: bool = False  # the run got it after its first registration; read from the run alone
 
     @classmethod
     def of(cls, name: str, tensors: Mapping[str, Any], **options: Any) -> "Unit":

@@ -98,6 +98,8 @@ void expect_views_match(const Catalog& catalog, const HistoryModel& model) {
         auto version = catalog.newest_version(kTestRun, unit, point, std::nullopt);
         ASSERT_EQ(point_of(version), model.newest(unit, point)) << id << "@" << step;
         ASSERT_EQ(sums[unit].has_value(), version.has_value()) << id << "@" << step;
+        ASSERT_EQ(catalog.belongs(kTestRun, unit, point), model.belongs(unit, point))
+            << "unit " << unit << " at " << id << "@" << step;
         if (!version) continue;
         EXPECT_EQ((ViewPoint{sums[unit]->lineage, sums[unit]->step}), point_of(version));
         EXPECT_EQ(sums[unit]->crc32c, version->crc32c);

@@ -20,6 +20,8 @@ using Fields = ckpt::test::Reflected::Fields;
 constexpr auto kZstd = static_cast<uint32_t>(ckpt::Codec::kZstd);
 constexpr auto kDelta = static_cast<uint32_t>(ckpt::Codec::kDeltaZstd);
 const ckpt::UnitId kBlob = ckpt::blob_id(4, 1);
+constexpr ckpt::UnitId kGrown = 3;  // behind the units of the fixture
+constexpr uint64_t kGrownBytes = 28;
 constexpr ckpt::Step kFirst = 1;
 constexpr ckpt::Step kSecond = 2;
 
@@ -88,9 +90,18 @@ class CommitFieldsTest : public testing::Test {
     fb::CommittedT commit = *record.body.AsCommitted();
     commit.epoch = 0;
     std::set<std::string> absent = writer_of_extent("extents[0]");
-    absent.insert(
-        {"encoded", "bases", "alarms", "expert_tokens", "expert_lost", "blobs", "blob_fragments"});
+    absent.insert({"encoded", "bases", "alarms", "expert_tokens", "expert_lost", "blobs",
+                   "blob_fragments", "grown"});
     return filled(commit, absent);
+  }
+
+  static ckpt::UnitSpec grown_unit() {
+    return {.name = "adapter",
+            .layer = 2,
+            .expert = 5,
+            .part = ckpt::UnitPart::kWeights,
+            .bytes = kGrownBytes,
+            .tensors = {{"w", ckpt::DType::kF32, {4}, 4}}};
   }
 
   // Raw, encoded, delta and shared fragments, as the daemon makes them.
@@ -103,7 +114,7 @@ class CommitFieldsTest : public testing::Test {
     own.segment = 5;
     own.offset = 8192;
     own.header_bytes = 4096;
-    own.payload_bytes = 92;
+    own.payload_bytes = 92 + kGrownBytes;
     own.rank = 4;
     own.fragments = {{.unit = 0, .length = 32, .crc32c = 61},
                      {.unit = 0,
@@ -122,7 +133,8 @@ class CommitFieldsTest : public testing::Test {
                       .encoded_crc32c = 65,
                       .encoded_bytes = 30,
                       .base_crc32c = base.crc32c()},
-                     {.unit = kBlob, .length = 10, .payload_offset = 82, .crc32c = 67}};
+                     {.unit = kBlob, .length = 10, .payload_offset = 82, .crc32c = 67},
+                     {.unit = kGrown, .length = kGrownBytes, .payload_offset = 92, .crc32c = 68}};
     ckpt::WrittenExtent shared{ckpt::as_shared(listed.at(0), ckpt::key_of(first)), {}};
     shared.fragments = {{.unit = 2,
                          .length = same.length(),
@@ -138,9 +150,7 @@ class CommitFieldsTest : public testing::Test {
                                         .encoded_bytes = 40,
                                         .deltas = 3}}};
     fb::CommittedT commit;
-    commit.run = kTestRun;
-    commit.lineage = 1;
-    commit.step = kSecond;
+    ckpt::set_key(commit, {.run = kTestRun, .lineage = 1, .step = kSecond});
     commit.plan = fb::Hash(81, 82);
     commit.expert_tokens = {fb::ExpertTokens(1, 2, 900), fb::ExpertTokens(1, 3, 800)};
     commit.expert_lost = {fb::ExpertTokens(1, 3, 70)};
@@ -150,6 +160,7 @@ class CommitFieldsTest : public testing::Test {
     commit.blobs.back()->name = "rng";
     commit.blobs.back()->bytes = 10;
     commit.blobs.back()->global = true;
+    commit.grown.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb(grown_unit(), kGrown)));
     ckpt::fill_extents({own, shared}, commit, bases);
     return filled(commit, writer_of_extent("extents[0]"));
   }
@@ -236,6 +247,7 @@ TEST_F(CommitFieldsTest, DeletedCommitKeepsFieldsOfItsRemainingUnits) {
   rest.bases.clear();
   rest.blobs.clear();
   rest.blob_fragments.clear();
+  rest.grown.clear();
   EXPECT_EQ(in(catalog_, kSecond), fields(rest));
 }
 
@@ -249,6 +261,7 @@ TEST_F(CommitFieldsTest, SalvageKeepsDeletedCommitWithoutItsLists) {
   rest.full = false;
   ckpt::fill_extents({}, rest);
   rest.blobs.clear();
+  rest.grown.clear();
   rest.expert_tokens.clear();
   rest.expert_lost.clear();
   EXPECT_EQ(fields(salvage->commits[0].record), fields(rest));

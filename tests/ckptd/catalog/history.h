@@ -50,10 +50,24 @@ class HistoryMaker {
     if (kind < 93) return tag();
     if (kind < 95) return add(epoch_opened(draw(100)));
     if (kind < 97) return add(snapshot_refused({any_lineage(), draw(40)}, any_alarms()));
+    if (model().base == model().units.size() && draw(2) == 0) return add_units({late_unit()});
+    grow_by_ = 1 + draw(3);
+    add_commit();
+  }
+  ckpt::UnitSpec late_unit() {
     ckpt::UnitSpec late;
     late.name = fmt::format("late.{}", model().units.size());
     late.bytes = 1 + draw(50);
-    add_units({late});
+    return late;
+  }
+  // The run grows by units of this commit.
+  void grow(CommitSpec& spec) {
+    for (; grow_by_ > 0; --grow_by_) {
+      const auto id = static_cast<ckpt::UnitId>(model().units.size());
+      model().units.push_back(late_unit());
+      spec.units.push_back(id);
+      spec.grown.push_back(id);
+    }
   }
 
   std::vector<fb::Alarm> any_alarms() {
@@ -68,6 +82,7 @@ class HistoryMaker {
     return static_cast<ckpt::LineageId>(1 + draw(model().lineages.size()));
   }
   void add_units(const std::vector<ckpt::UnitSpec>& units) {
+    model().base += units.size();
     add(units_registered(units, static_cast<ckpt::UnitId>(model().units.size())));
     model().units.insert(model().units.end(), units.begin(), units.end());
   }
@@ -96,6 +111,7 @@ class HistoryMaker {
       if (spec.full || draw(3) == 0) spec.units.push_back(unit);
     }
     if (spec.units.empty()) spec.units.push_back(0);
+    grow(spec);
     if (draw(2) == 0) spec.tokens = {{0, 0, draw(1000)}, {0, 1, 500 + draw(500)}};
     if (!spec.tokens.empty() && draw(2) == 0) spec.lost = {{0, 1, 1 + draw(500)}};
     spec.alarms = any_alarms();
@@ -253,6 +269,7 @@ class HistoryMaker {
   static constexpr uint64_t kPlacesPerCommit = 8;  // distance of commits: the size of the largest
 
   std::mt19937_64 random_;
+  uint64_t grow_by_ = 0;  // units of the next commit
   RecordedHistory history_;
   std::map<ViewPoint, fb::CommittedT> written_;  // the last commit of each step
 };

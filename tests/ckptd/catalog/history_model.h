@@ -20,6 +20,7 @@ struct HistoryModel {
     bool deleted = false;  // then `units` are those that other views still need
   };
   std::vector<ckpt::UnitSpec> units;
+  size_t base = 0;  // units that every view has; the others are grown
   std::map<ckpt::LineageId, Lineage> lineages;
   std::vector<Commit> commits;  // in the order of the journal
   std::map<std::string, ViewPoint> tags;
@@ -59,9 +60,15 @@ struct HistoryModel {
     }
     return best ? std::optional(best->second) : std::nullopt;
   }
+  // True if the unit is of the base, or a commit that the view sees contains it.
+  bool belongs(ckpt::UnitId unit, ViewPoint view) const {
+    return unit < base || std::any_of(commits.begin(), commits.end(), [&](const Commit& commit) {
+             return commit.units.contains(unit) && distance(commit.point, view).has_value();
+           });
+  }
   bool complete(ViewPoint view) const {
     for (ckpt::UnitId unit = 0; unit < units.size(); ++unit) {
-      if (!newest(unit, view)) return false;
+      if (belongs(unit, view) && !newest(unit, view)) return false;
     }
     return !units.empty() && lineages.contains(view.lineage);
   }

@@ -139,6 +139,7 @@ struct CommitSpec {
   std::vector<fb::Alarm> alarms = {};
   std::map<std::string, double> metrics = {};  // in addition to the loss
   std::optional<uint64_t> place = {};          // position in the segment; default: by the step
+  std::vector<ckpt::UnitId> grown = {};        // of `units`: by which the run grows
 };
 // A commit with one extent that holds all fragments in order.
 inline fb::RecordT committed(const CommitSpec& spec, const std::vector<ckpt::UnitSpec>& units,
@@ -180,6 +181,9 @@ inline fb::RecordT committed(const CommitSpec& spec, const std::vector<ckpt::Uni
   body.expert_lost = spec.lost;
   body.alarms = spec.alarms;
   body.alarms_left_out = static_cast<uint32_t>(spec.alarms.size() / 2);
+  for (const ckpt::UnitId unit : spec.grown) {
+    body.grown.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb(units[unit], unit)));
+  }
   return make_record(std::move(body));
 }
 

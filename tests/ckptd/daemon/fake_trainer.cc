@@ -104,7 +104,7 @@ FakeTrainer::FakeTrainer(World& world, const Options& options) : world_(world), 
 bool FakeTrainer::greet(bool readopt) {
   session_ = world_.connect(options_.uid);
   fb::HelloT hello;
-  hello.protocol_version = ckpt::wire::kProtocolVersion;
+  hello.protocol_version = options_.protocol;
   hello.client = "fake";
   hello.kind = options_.kind;
   hello.run = options_.run;
@@ -214,6 +214,13 @@ void FakeTrainer::begin(ckpt::Step step, const ckpt::Plan& plan, uint64_t salt, 
     body.blobs.back()->name = blob.name;
     body.blobs.back()->bytes = blob.bytes;
     body.blobs.back()->global = blob.global;
+  }
+  for (const ckpt::UnitSpec& unit : grown) {
+    const auto id = static_cast<ckpt::UnitId>(first_grown + body.grown.size());
+    body.grown.push_back(std::make_unique<fb::GrownUnitT>());
+    body.grown.back()->unit = std::make_unique<fb::UnitT>(ckpt::wire::to_fb(unit, id));
+    body.grown.back()->codec = grown_codec;
+    body.grown.back()->flags = grown_flags;
   }
   snapshot.rank = epoch_->rank;
   body.slabs_wanted =

@@ -13,6 +13,7 @@
 #include "formats/blob.h"
 #include "formats/plan.h"
 #include "formats/wire/convert.h"
+#include "formats/wire/protocol.h"
 #include "formats/wire/snapshot_timings.h"
 #include "tests/ckptd/daemon/world.h"
 
@@ -41,6 +42,7 @@ class FakeTrainer {
     bool wait_for_arena = true;  // connect() returns once all slabs are faulted in
     fb::AlarmPolicy alarms = fb::AlarmPolicy::Default;
     bool elastic = false;  // survivors of its group continue without lost ranks
+    uint32_t protocol = ckpt::wire::kProtocolVersion;
   };
   FakeTrainer(World& world, const Options& options);
 
@@ -151,6 +153,11 @@ class FakeTrainer {
   uint64_t staleness_max = 0;
   std::vector<ckpt::BlobSpec> blobs;  // of this rank; their bytes come from byte_at, by their ids
   ckpt::SnapshotTimings timings;      // told with each seal; all zero: as older clients
+  // Growth that each begin tells, with ids from first_grown on.
+  std::vector<ckpt::UnitSpec> grown;
+  ckpt::UnitId first_grown = 0;
+  fb::UnitCodec grown_codec = fb::UnitCodec::Default;
+  uint32_t grown_flags = 0;
   // The state of the trainer; tests replace it.
   std::function<std::byte(ckpt::UnitId, ckpt::Step, uint64_t salt, uint64_t offset)> byte_at =
       state_byte;

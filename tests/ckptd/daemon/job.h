@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <vector>
@@ -25,7 +27,7 @@ class Job {
   void add_rank() {
     ranks.push_back(std::make_unique<FakeTrainer>(world, options));
     ASSERT_TRUE(ranks.back()->connect()) << ranks.back()->error();
-    ASSERT_TRUE(ranks.back()->register_units(model)) << ranks.back()->error();
+    ASSERT_TRUE(ranks.back()->register_units(registered())) << ranks.back()->error();
   }
   void join(fb::ResumeMode resume, ckpt::Step step = 0) {
     for (ckpt::Rank rank = 0; rank < ranks.size(); ++rank) {
@@ -38,7 +40,12 @@ class Job {
   void replace(ckpt::Rank rank) {
     ranks[rank] = std::make_unique<FakeTrainer>(world, options);
     ASSERT_TRUE(ranks[rank]->connect());
-    ASSERT_TRUE(ranks[rank]->register_units(model));
+    ASSERT_TRUE(ranks[rank]->register_units(registered()));
+  }
+
+  // The units of the model that ranks register; the others are for a growth.
+  std::vector<ckpt::UnitSpec> registered() const {
+    return {model.begin(), model.begin() + static_cast<ptrdiff_t>(std::min(base, model.size()))};
   }
 
   ckpt::Plan plan(const std::vector<ckpt::UnitId>& which) const {
@@ -130,6 +137,7 @@ class Job {
   const uint32_t size;
   const FakeTrainer::Options options;
   std::vector<ckpt::UnitSpec> model = small_model();
+  size_t base = SIZE_MAX;  // units of the model to register
   std::vector<std::unique_ptr<FakeTrainer>> ranks;
 };
 

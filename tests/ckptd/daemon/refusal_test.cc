@@ -28,7 +28,7 @@ TEST_F(RefusalTest, UnknownProtocolVersionIsRefused) {
   message.body.Set(std::move(hello));
   world.deliver(session, std::move(message));
   EXPECT_THAT(world.inbox(session).disconnected,
-              AllOf(HasSubstr("ckptd speaks 2 to 4"), HasSubstr("the client 99")));
+              AllOf(HasSubstr("ckptd speaks 2 to 5"), HasSubstr("the client 99")));
 }
 
 TEST_F(RefusalTest, ProtocolViolationsDisconnectClient) {

@@ -20,7 +20,7 @@ ckpt::fb::RegisterUnitsT three_units() {
 std::vector<ckpt::UnitSpec> known_units() { return read_units(three_units()).value(); }
 
 std::string refusal(const std::vector<ckpt::UnitSpec>& given) {
-  const Status same = check_same_units(known_units(), given);
+  const Status same = check_same_units(known_units(), 3, given);
   return same.ok() ? "accepted" : same.error().message;
 }
 
@@ -53,7 +53,7 @@ TEST(SameUnits, AreAccepted) { EXPECT_EQ(refusal(known_units()), "accepted"); }
 TEST(SameUnits, DifferenceIsTheExactCause) {
   auto given = known_units();
   given[1].bytes += 1;
-  const Status same = check_same_units(known_units(), given);
+  const Status same = check_same_units(known_units(), 3, given);
   ASSERT_FALSE(same.ok());
   EXPECT_EQ(same.error().code, ckpt::ErrorCode::kFailedPrecondition);
   EXPECT_EQ(same.error().detail, ckpt::ErrorDetail::kUnitsDiffer);
@@ -64,6 +64,16 @@ TEST(SameUnits, FirstDifferenceIsNamed) {
   given[1].bytes += 1;
   given[2].name = "other";
   EXPECT_THAT(refusal(given), HasSubstr("unit layers.3.experts.1.weights"));
+}
+
+TEST(SameUnits, GrownUnitsMayBeLeftOut) {
+  auto given = known_units();
+  given.pop_back();
+  EXPECT_TRUE(check_same_units(known_units(), 2, given).ok());
+  EXPECT_TRUE(check_same_units(known_units(), 1, given).ok());
+  EXPECT_FALSE(check_same_units(known_units(), 3, given).ok());
+  given[0].bytes += 1;
+  EXPECT_FALSE(check_same_units(known_units(), 1, given).ok());
 }
 
 TEST(SameUnits, MissingAndNewUnitsAreNamed) {

@@ -83,8 +83,20 @@ TEST_F(NewestCacheTest, KnowsCutUnitsOfCommit) {
   EXPECT_FALSE(cache_.cuts(kTestRun).knows(1)) << "in one piece";
 }
 
-TEST_F(NewestCacheTest, IsEmptyIfTheCatalogHasOtherUnits) {
-  EXPECT_TRUE(cache_.of(key(100), units_.size() + 1).empty());
+TEST_F(NewestCacheTest, HasGrowthOfSnapshotWithoutVersion) {
+  const NewestVersions& newest = cache_.of(key(100), units_.size() + 2);
+  ASSERT_EQ(newest.size(), units_.size() + 2);
+  EXPECT_TRUE(newest[0].has_value());
+  EXPECT_FALSE(newest.back().has_value());
+}
+
+TEST_F(NewestCacheTest, TakesTheGrowthOfACommit) {
+  newest();
+  SnapshotFacts saved = facts(5, 0xaa);
+  const auto grown = static_cast<ckpt::UnitId>(units_.size());
+  saved.saved.emplace_back(grown, 0xbb);
+  cache_.add(key(5), saved, {});
+  EXPECT_EQ(cache_.of(key(100), units_.size() + 1).at(grown)->crc32c, 0xbbu);
 }
 
 TEST_F(NewestCacheTest, TheEndOfAnEpochForgetsTheRun) {

@@ -62,6 +62,11 @@ TEST(Frame, KeepsEveryField) {
   ASSERT_EQ(begin.blobs.size(), 1u);
   EXPECT_EQ(begin.blobs[0]->name, "rng");
   EXPECT_EQ(begin.blobs[0]->bytes, 40u);
+  ASSERT_EQ(begin.grown.size(), 1u);
+  EXPECT_EQ(begin.grown[0]->unit->name, "adapter");
+  EXPECT_EQ(begin.grown[0]->unit->tensors.at(0)->name, "w1");
+  EXPECT_EQ(begin.grown[0]->codec, fb::UnitCodec::Zstd);
+  EXPECT_EQ(begin.grown[0]->flags, 1u);
 }
 
 TEST(Frame, DecodesAtEveryAlignment) {
