@@ -118,7 +118,8 @@ class Saver:
                     f"run {joining.run_of(source)}: it has nothing to restore; "
                     'step="continue" starts a run that may be new')
             view: Any = "latest" if step == "continue" else step
-            if run is None and (stored is None or not self._differences(stored)):
+            if run is None and (stored is None or not layout.differences(
+                    self._new_layout(), stored, self._grow)):
                 view = self._resume(step, stored)
                 stored = stored or joining.stored_layout(source)
             if view is None or stored is None:
@@ -221,13 +222,9 @@ class Saver:
                 self._agreed.kinds, self._values_bytes * self._agreed.size, self._constant)
         return self._fresh
 
-    def _differences(self, stored: layout.Layout) -> List[str]:
-        return layout.differences(self._new_layout(), stored, self._grow)
-
     def _enter(self, resume: Union[str, int] = "start", lineage: int = 0,
                stored: Optional[layout.Layout] = None) -> None:
-        """Registers the units and joins, unless this rank is in the run's epoch. stored: its layout
-        in the run, if known."""
+        """Registers the units and joins, unless this rank is in the run's epoch."""
         joining.check_present(self.session, self._patience)
         joining.prepare(self.session, self._job.size)
         if self._plan is None:
@@ -258,8 +255,7 @@ class Saver:
         self._batch = Batch(self._plan.writes, self._planned.held)
         return self._plan
 
-    def _resume(self, step: Union[str, int, View],
-                stored: Optional[layout.Layout]) -> Optional[View]:
+    def _resume(self, step: Any, stored: Optional[layout.Layout] = None) -> Optional[View]:
         """Joins from the view to restore, which is the same on all ranks."""
         lineage = 0
         if isinstance(step, str) and step not in ("latest", "continue"):
