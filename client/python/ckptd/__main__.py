@@ -36,7 +36,8 @@ def _parser() -> argparse.ArgumentParser:
     into.add_argument("--tie", action="append", default=[], metavar="NAME=OTHER",
                       help="Store tensor NAME as tied to OTHER, which has equal bytes")
     out = commands.add_parser("export-dcp", help="Write a view of a run as a DCP folder")
-    out.add_argument("run", metavar="RUN[@STEP]", help="A step or a tag (default: the latest step)")
+    out.add_argument("run", metavar="RUN[@STEP]",
+                     help="A step or a tag, or RUN~LINEAGE@STEP (default: the latest step)")
     out.add_argument("folder", metavar="FOLDER")
     for command in (into, out):
         command.add_argument("--allow-pickle", action="append", default=[], metavar="NAME",

@@ -1,9 +1,10 @@
 """Compares content that several ranks bring under one name, by checksums that they tell each other
 through the key-value store of the daemon: no collective of PyTorch."""
 
+import contextlib
 import struct
 import zlib
-from typing import Any, Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from . import errors, values
 from .epoch import Epoch
@@ -26,11 +27,40 @@ def sums(shared: Sequence[Tuple[str, str, List[int]]], mine: Any, buffer: Any,
     return found
 
 
+@contextlib.contextmanager
+def refusal_first(refused: Optional[errors.InvalidArgument]) -> Iterator[None]:
+    """A rank's refusal of its own state is raised, not an error of the daemon that comes later."""
+    try:
+        yield
+    except errors.Error:
+        if refused is not None:
+            raise refused from None
+        raise
+
+
 def compare(epoch: Epoch, key: str, shared: Sequence[Tuple[str, str, List[int]]],
             sums: Sequence[int], refused: Optional[errors.InvalidArgument],
             timeout: float) -> None:
     """All ranks call it with the same `shared`: ("tensor" or "value", name, ranks), and with their
     own sums. Raises if content differs. If any rank gives a refusal, it is raised on all ranks."""
+    try:
+        _compare(epoch, key, shared, sums, refused, timeout)
+    except errors.InvalidArgument:
+        _wait_until_all_know(epoch, key, timeout)
+        raise
+
+
+def _wait_until_all_know(epoch: Epoch, key: str, timeout: float) -> None:
+    """A rank that raised first could end, and with it the epoch, before another rank knows why."""
+    with contextlib.suppress(errors.Error):
+        epoch.set(f"{key}.{epoch.rank}.knows", b"1")
+        for rank in range(epoch.size):
+            epoch.get(f"{key}.{rank}.knows", timeout, 1)
+
+
+def _compare(epoch: Epoch, key: str, shared: Sequence[Tuple[str, str, List[int]]],
+             sums: Sequence[int], refused: Optional[errors.InvalidArgument],
+             timeout: float) -> None:
     raw = b"".join(struct.pack("<I", one) for one in sums)
     said = b"!" + str(refused).encode()[:KV_BYTES - 1] if refused else b"=" + raw
     for number, at in enumerate(range(0, len(said), KV_BYTES)):

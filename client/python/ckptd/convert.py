@@ -93,7 +93,7 @@ def _examine(folder: dcp_folder.Folder, files: dcp_archive.Files,
 
     def leaf(name: str) -> Any:
         if name in folder.tensors:
-            return dcp_names.Stub(name)
+            return dcp_names.Placeholder(name)
         return _value(folder, files, name, name in allow)
     where = os.path.join(folder.path, dcp_folder.METADATA)
     try:
@@ -103,7 +103,7 @@ def _examine(folder: dcp_folder.Folder, files: dcp_archive.Files,
     state = _State({}, {}, [], {})
     for name, found in flat.tensors.items():
         tensor = found.value
-        if isinstance(tensor, dcp_names.Stub):
+        if isinstance(tensor, dcp_names.Placeholder):
             stored = folder.tensors[tensor.name]
             readable: Readable = dcp_archive.Tensor(files, tensor.name, stored)
         else:
@@ -211,6 +211,7 @@ class _Import:
         self._step = step
         self._allow = allow
         self._timeout = timeout
+        self._written = False  # all of it: from then on the daemon may commit it
         kinds = {name: tensor.kind for name, tensor in state.tensors.items()}
         room = RANK_BYTES * min(folder.ranks, RANKS_MAX)
         self._layout = layout.of_tensors(kinds, room)
@@ -232,8 +233,11 @@ class _Import:
             with Patience(session, max(self._timeout, 2.0)):
                 alarms = self._write_all(epoch, buffers)
         except errors.Error as error:
-            raise type(error)(f"run {run} step {self._step}: nothing was committed: "
-                              f"{error}") from error
+            unknown = self._written and isinstance(
+                error, (errors.Unavailable, errors.DeadlineExceeded))
+            said = f"it may be committed: look with `ckptctl log {run}`" if unknown else (
+                "nothing was committed")
+            raise type(error)(f"run {run} step {self._step}: {said}: {error}") from error
         epoch.leave()
         experts = {(unit.layer, unit.expert) for unit in self._layout.units
                    if unit.expert is not None}
@@ -250,6 +254,7 @@ class _Import:
             self._write(snapshot, buffers)
             if self._blob:
                 snapshot.write_blob(values.BLOB, self._blob)
+            self._written = True
         return snapshot.wait(Level.DURABLE, self._timeout).alarms
 
     def _write(self, snapshot: Snapshot, buffers: Any) -> None:

@@ -25,7 +25,6 @@ from . import (boxes, content, dcp_names, errors, growing, joining, layout, plan
 from .batch import Batch
 from .dcp_plan import Arranged, Planned, alone, box_of, declare, kind_of
 from .dcp_side import Shared, Side, plain
-from .epoch import View
 from .pending import Patience
 from .snapshot import Level, Snapshot
 
@@ -111,11 +110,12 @@ class Writer(Side, StorageWriter):
         with Patience(mine.session, max(self._timeout, 2.0)):
             assert mine.epoch is not None
             mine.attempts += 1
-            if size > 1 and not mine.compared:
-                content.compare(mine.epoch, f"dcp.{mine.attempts}", planned.shared, sums, refused,
-                                self._timeout)
-            mine.compared = True
-            self._snapshot = self._begin(mine, arranged.plan, step, len(blob))
+            with content.refusal_first(refused):
+                if size > 1 and not mine.compared:
+                    content.compare(mine.epoch, f"dcp.{mine.attempts}", planned.shared, sums,
+                                    refused, self._timeout)
+                mine.compared = True
+                self._snapshot = self._begin(mine, arranged.plan, step, len(blob))
             if refused:
                 self._snapshot.abort(f"rank {planned.rank}: {refused}")
                 raise refused

@@ -15,7 +15,7 @@ from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata, ChunkStorageMetadata, Metadata, MetadataIndex, StorageMeta,
     TensorProperties, TensorStorageMetadata)
 
-from . import boxes, dcp_names, errors, joining, layout, restoring, transfer
+from . import boxes, dcp_names, errors, growing, joining, layout, restoring, transfer
 from .boxes import Box
 from .dcp_folder import METADATA
 from .epoch import View
@@ -39,10 +39,10 @@ def export_dcp(run: str, folder: str, step: Any = "latest", *, socket: Optional[
                **session: Any) -> Exported:
     """Writes a view of a run to a new folder, which dcp.load reads. Nothing is left if it fails.
 
-    run: its name, or RUN@STEP. step: a step, "latest" or a tag. exact: damage is an error, not a
-    reason to take an older version of a unit. allow_pickle: names of values that are pickles."""
-    name, _, named = run.partition("@")
-    step = (int(named) if named.isdecimal() else named) if named else step
+    run: its name, RUN@STEP, RUN@TAG or RUN~LINEAGE@STEP. step: a step, "latest" or a tag. exact:
+    damage is an error, not a reason to take an older version of a unit. allow_pickle: names of
+    values that are pickles."""
+    name, step = _view_of(run, step)
     options = {"socket": socket, "arena_bytes": joining.READER_BYTES_MAX,
                "slab_bytes": joining.READER_SLAB_BYTES, **session}
 
@@ -53,7 +53,20 @@ def export_dcp(run: str, folder: str, step: Any = "latest", *, socket: Optional[
         if found is None:
             raise errors.NotFound(f"run {name}: it has nothing to export")
         with opened.restore(step, exact=exact) as held, _Files(folder) as files:
+            found = growing.in_view(opened, held.view, found)
             return _Export(held, found, files, allow, timeout).run(name)
+
+
+def _view_of(target: str, step: Any) -> Tuple[str, Any]:
+    """(run, view) of RUN, whose view is `step`, or of a target that names its view."""
+    name, at, named = target.partition("@")
+    run, tilde, lineage = name.partition("~")
+    if not tilde:
+        return run, (int(named) if named.isdecimal() else named) if at else step
+    if not (lineage.isdecimal() and named.isdecimal()):
+        raise errors.InvalidArgument(
+            f"view {target}: name it as RUN, RUN@STEP, RUN@TAG or RUN~LINEAGE@STEP")
+    return run, View(int(lineage), int(named))
 
 
 class _Files:
@@ -156,7 +169,7 @@ class _Export:
         self._places: Dict[MetadataIndex, Any] = {}
         self._waiting: List[Tuple[str, Box, int, Any]] = []  # chunks read together
         self._waiting_bytes = 0
-        self._reader = transfer.Reader(lambda ranges: held.read(ranges, timeout))
+        self._reader = transfer.Reader(held, timeout)
         self._bytes = 0
 
     def run(self, run: str) -> Exported:
@@ -202,10 +215,7 @@ class _Export:
             if self._waiting_bytes + size > CHUNK_BYTES:
                 self._flush()
             data = torch.empty(box.sizes, dtype=transfer.torch_dtype(kind.dtype))
-            for place, shape, part in self._layout.parts(stored, box):
-                row = data if place.index is None else data.select(0, place.index - box.offsets[0])
-                length, starts = boxes.runs(shape, part)
-                self._reader.add(place.unit, row, length, starts, place.offset)
+            self._reader.add_box(self._layout, stored, box, data)
             self._waiting.append((name, box, at, data))
             self._waiting_bytes += size
 

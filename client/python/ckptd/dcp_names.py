@@ -20,7 +20,7 @@ LIST_MAX = 1 << 16
 Path = Tuple[Any, ...]
 
 
-class Stub:
+class Placeholder:
     """Stands for a tensor of a folder in the nested state."""
 
     def __init__(self, name: str) -> None:

@@ -21,7 +21,7 @@ try:
 except ModuleNotFoundError:  # the package pytorch-lightning has the same classes
     from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
 
-from . import errors, joining, restoring, values
+from . import errors, growing, joining, restoring, values
 from .epoch import View
 from .flatten import DEPTH_MAX, canonical, is_tensor
 from .job import ALONE, Job
@@ -161,6 +161,7 @@ class CheckpointIO(TorchCheckpointIO):
         if found is None:
             raise errors.NotFound(f"run {run}: it has nothing to restore")
         with reader.restore(view, exact=True) as held:
+            found = growing.in_view(reader, view, found)
             documents = restoring.Documents(held, found, 0)
             names = documents.names(0, "state") if documents.size else []
             if _PLACES not in names:

@@ -25,8 +25,8 @@ class Patience:
         silence = self._handle.library.ckpt_silence_ms(pointer) / 1000 if pointer else 0.0
         if silence > self._seconds and time.monotonic() > self._end:
             raise errors.Unavailable(
-                f"{self._handle.name}: ckptd has not answered for {silence:.1f} s; training goes "
-                "on, and the next save tries again")
+                f"{self._handle.name}: ckptd has not answered for {silence:.1f} s; look at "
+                "its log, or start it again")
 
     def __enter__(self) -> "Patience":
         self._handle.interrupts.check = self._check

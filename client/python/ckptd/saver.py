@@ -292,8 +292,9 @@ class Saver:
             document, blob = self._document(step, turn, mine, per_rank)
         except errors.InvalidArgument as error:
             refused = error
-        self._compare_once(turn, mine, refused)
-        snapshot = self._begin(step, metrics, len(blob))
+        with content.refusal_first(refused):
+            self._compare_once(turn, mine, refused)
+            snapshot = self._begin(step, metrics, len(blob))
         try:
             if refused is not None:
                 raise refused

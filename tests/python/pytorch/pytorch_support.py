@@ -167,9 +167,14 @@ def mesh(*shape, names=None):
     return init_device_mesh("cpu", shape, mesh_dim_names=names)
 
 
-@contextlib.contextmanager
 def killing(daemon, method, calls):
     """Kills the daemon right after that many calls of a method of Snapshot."""
+    return after_calls(method, calls, lambda: daemon.stop(signal.SIGKILL))
+
+
+@contextlib.contextmanager
+def after_calls(method, calls, action):
+    """Does something right after that many calls of a method of Snapshot."""
     left = [calls]
     original = getattr(ckptd.Snapshot, method)
 
@@ -177,7 +182,7 @@ def killing(daemon, method, calls):
         original(snapshot, *arguments)
         left[0] -= 1
         if left[0] == 0:
-            daemon.stop(signal.SIGKILL)
+            action()
     setattr(ckptd.Snapshot, method, call)
     try:
         yield

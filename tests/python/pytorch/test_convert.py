@@ -139,6 +139,14 @@ class ConvertTest(StoreTest):
         self.folder = os.path.join(holder.name, "step-7")
         self.out = os.path.join(holder.name, "out", "step-7")
 
+    def check_reader(self, state):
+        """ckptd.dcp.Reader restores the state from this test's run."""
+        found = blank(state)
+        reader = test_dcp.reader(self.tiny)
+        dcp.load(found, storage_reader=reader, no_dist=True)
+        reader.close()
+        check_same(state, found)
+
 
 class Imports(ConvertTest):
     def through(self, size, shape, placements, **options):
@@ -209,11 +217,7 @@ class Imports(ConvertTest):
         self.assertEqual(found["b"]["d"], 5)
         convert.export_dcp(self.tiny, self.out)
         check_same(state, loaded(self.out))
-        found = blank(state)
-        tiny = test_dcp.reader(self.tiny)
-        dcp.load(found, storage_reader=tiny, no_dist=True)
-        tiny.close()
-        check_same(state, found)
+        self.check_reader(state)
 
     def test_tensors_within_a_tuple_become_units(self):
         state = {"w": torch.ones(2), "rng": (torch.arange(4), 3)}
@@ -245,11 +249,7 @@ class Imports(ConvertTest):
         check_same(state, found)
         convert.export_dcp(self.tiny, self.out)
         check_same(state, loaded(self.out))
-        found = blank(state)
-        tiny = test_dcp.reader(self.tiny)
-        dcp.load(found, storage_reader=tiny, no_dist=True)
-        tiny.close()
-        check_same(state, found)
+        self.check_reader(state)
 
 
 def save_rounds(rank, size, folder, seeds):
@@ -274,13 +274,17 @@ class Exports(ConvertTest):
         with saver(self.tiny) as tiny:
             tiny.save(1, state, per_rank={"rng": 5}).durable(support.TIMEOUT)
             tiny.save(2, whole_state(8)).durable(support.TIMEOUT)
-        done = convert.export_dcp(f"{self.tiny}@1", self.out)
+        done = convert.export_dcp(f"{self.tiny}~0@1", self.out)
+        self.assertEqual((done.run, done.view), (self.tiny, (0, 1)))
         self.assertEqual(done.left_out, ["per_rank rng"])
         plain = {**state, "model": {**state["model"]}}
         plain["model"]["tail"] = plain["model"].pop("module.tail")  # Saver's name
         found = blank(plain)
         dcp.load(found, storage_reader=dcp.FileSystemReader(self.out), no_dist=True)
         check_same(plain, found)
+        for wrong in (f"{self.tiny}~0", f"{self.tiny}~x@1", f"{self.tiny}~0@tag"):
+            with self.assertRaisesRegex(ckptd.InvalidArgument, f"view {wrong}: name it as RUN"):
+                convert.export_dcp(wrong, self.out + "-wrong")
         with self.assertRaisesRegex(ckptd.NotFound, "step 5"):
             convert.export_dcp(f"{self.tiny}@5", self.out + "-5")
         self.assertFalse(os.path.exists(self.out + "-5"))

@@ -4,6 +4,7 @@ import os
 import pickle
 import random
 import shutil
+import signal
 import tempfile
 import unittest
 import warnings
@@ -311,6 +312,14 @@ class WithoutDaemon(DaemonTest, FolderTest):
         with self.session(control=True) as asker:
             log = asker.query("log", target=self.tiny)
         self.assertEqual([commit["step"] for commit in log], [1])
+
+    def test_a_daemon_that_hangs_may_have_committed(self):
+        self.save({"w": filled((1 << 18,), 1)})
+        process = self.daemon._process
+        with support.after_calls("write", 2, lambda: process.send_signal(signal.SIGSTOP)):
+            with self.assertRaisesRegex(ckptd.Error, "it may be committed: look with `ckptctl log"):
+                convert.import_dcp(self.folder, self.tiny, socket=self.daemon.socket, timeout=3)
+        process.send_signal(signal.SIGCONT)
 
     def test_a_full_disk_commits_nothing(self):
         self.save({"w": filled((1 << 18,), 1)})

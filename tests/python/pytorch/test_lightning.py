@@ -186,7 +186,8 @@ class Killed(StoreTest):
                         break
                 if kill is None:
                     for job in jobs:
-                        self.assertEqual(job.wait(), 0)
+                        _, errors = job.communicate()
+                        self.assertEqual(job.returncode, 0, errors)
         finally:
             for job in jobs:
                 job.send_signal(signal.SIGKILL)

@@ -50,6 +50,17 @@ class DaemonDies(DaemonTest):
         tiny._patience = support.TIMEOUT
         tiny.save(3, state).durable(support.TIMEOUT)
 
+    def test_a_refused_state_is_told_before_a_lost_daemon(self):
+        tiny = self.saver()
+        tiny.save(1, {"w": torch.ones(3), "odd": 1}).durable(support.TIMEOUT)
+
+        def killing(name):
+            self.daemon.stop(signal.SIGKILL)
+            return False
+        tiny._may_pickle = killing
+        with self.assertRaisesRegex(ckptd.InvalidArgument, "value odd: object"):
+            tiny.save(2, {"w": torch.ones(3), "odd": object()})
+
     def test_absent_at_the_first_save(self):
         self.daemon.stop(signal.SIGKILL)
         state = {"w": filled((1000,), 1)}
