@@ -28,7 +28,9 @@ class Reflected {
     flatbuffers::Verifier verifier(bytes, schema_bytes_.size());
     CKPT_ASSERT_MSG(reflection::VerifySchemaBuffer(verifier), "no binary schema there");
     schema_ = reflection::GetSchema(bytes);
-    root_ = schema_->objects()->LookupByKey(table.c_str());
+    for (const reflection::Object* object : *schema_->objects()) {
+      if (object->name()->string_view() == table) root_ = object;
+    }
     CKPT_ASSERT_MSG(root_ != nullptr, "the schema has no such table");
   }
 

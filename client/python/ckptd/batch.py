@@ -70,7 +70,8 @@ class Batch:
 
     def _locate(self, pieces: Mapping[str, Sequence[Piece]]) -> None:
         moved: List[_Source] = []
-        other = not self._spans
+        spans, self._spans = self._spans, {}  # after an exception, the array is made anew
+        other = not spans
         for source in self._sources.values():
             address = transfer.host_address(pieces[source.name][source.piece].data)
             if address != source.address:
@@ -83,9 +84,11 @@ class Batch:
         for source in moved:
             for word, offset in zip(source.words, source.offsets):
                 self._words[word] = source.address + offset
+        self._spans = spans
 
     def _make(self) -> None:
-        self._words, self._spans, self._rest = array.array("Q"), {}, {}
+        self._words, self._rest = array.array("Q"), {}
+        spans: Dict[int, Tuple[int, int]] = {}
         for source in self._sources.values():
             source.words, source.offsets = array.array("Q"), array.array("Q")
         for unit, mine in sorted(self._writes.items()):
@@ -97,7 +100,8 @@ class Batch:
                     self._rest.setdefault(unit, []).append(one)
                 else:
                     self._add(one, source)
-            self._spans[unit] = begin, len(self._words)
+            spans[unit] = begin, len(self._words)
+        self._spans = spans
 
     def _add(self, one: Write, source: _Source) -> None:
         held = self._held[one.name]

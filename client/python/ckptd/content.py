@@ -39,12 +39,19 @@ def refusal_first(refused: Optional[errors.InvalidArgument]) -> Iterator[None]:
 
 
 def compare(epoch: Epoch, key: str, shared: Sequence[Tuple[str, str, List[int]]],
-            sums: Sequence[int], refused: Optional[errors.InvalidArgument],
-            timeout: float) -> None:
-    """All ranks call it with the same `shared`: ("tensor" or "value", name, ranks), and with their
-    own sums. Raises if content differs. If any rank gives a refusal, it is raised on all ranks."""
+            refused: Optional[errors.InvalidArgument], timeout: float,
+            sums_of: Callable[[], Sequence[int]]) -> None:
+    """All ranks call it with the same `shared`: ("tensor" or "value", name, ranks). Raises if
+    content differs. If any rank gives a refusal, or its sums_of() raises one, all ranks raise."""
+    sums: Sequence[int] = []
+    if refused is None:
+        try:
+            sums = sums_of()
+        except errors.InvalidArgument as error:
+            refused = error
     try:
-        _compare(epoch, key, shared, sums, refused, timeout)
+        with refusal_first(refused):
+            _compare(epoch, key, shared, sums, refused, timeout)
     except errors.InvalidArgument:
         _wait_until_all_know(epoch, key, timeout)
         raise

@@ -17,13 +17,14 @@ import torch
 from torch.distributed.checkpoint.metadata import (
     BytesStorageMetadata, ChunkStorageMetadata, Metadata, TensorProperties, TensorStorageMetadata)
 from torch.distributed.checkpoint.planner import LoadItemType, WriteItemType
-from torch.distributed.checkpoint.storage import StorageReader, StorageWriter, WriteResult
+from torch.distributed.checkpoint.storage import StorageReader, StorageWriter
 from torch.futures import Future
 
 from . import (boxes, content, dcp_names, errors, growing, joining, layout, planning, restoring,
                transfer, values)
 from .batch import Batch
-from .dcp_plan import Arranged, Planned, alone, box_of, declare, kind_of
+from .dcp_plan import (
+    Arranged, Planned, alone, box_of, complete, declare, kind_of, resolve, resolve_all, results)
 from .dcp_side import Shared, Side, plain
 from .pending import Patience
 from .snapshot import Level, Snapshot
@@ -58,8 +59,11 @@ class Writer(Side, StorageWriter):
         return dataclasses.replace(plan, storage_data=names)
 
     def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
-        if not all(plan.usable for plan in plans):
+        if not any(plan.usable for plan in plans):
             return plans  # the ranks use their cached plans
+        mine = self._mine()
+        run = joining.run_of(mine.session)
+        mine.plans = plans = complete(plans, mine.plans, run)
         declared = Planned.packed([declare(rank, plan) for rank, plan in enumerate(plans)])
         ranks: Dict[Tuple[str, str], List[int]] = {}
         for rank, plan in enumerate(plans):
@@ -68,7 +72,8 @@ class Writer(Side, StorageWriter):
         shared = sorted((kind, name, found) for (kind, name), found in ranks.items()
                         if len(found) > 1)
         step = self._next_step()
-        return [dataclasses.replace(plan, storage_data=Planned(rank, *declared, shared, step))
+        return [dataclasses.replace(plan, storage_data=Planned(run, rank, *declared, shared,
+                                                                step))
                 for rank, plan in enumerate(plans)]
 
     def _next_step(self) -> int:
@@ -85,25 +90,27 @@ class Writer(Side, StorageWriter):
         return mine.step + 1
 
     def write_data(self, plan: Any, planner: Any) -> Future:
-        planned: Planned = plan.storage_data
         mine = self._mine()
+        planned = Planned.of(plan, joining.run_of(mine.session))
         named = self._named_step()
         step = named if isinstance(named, int) else max((mine.step or 0) + 1, planned.step)
         arranged = self._arranged(mine, planned)
         size = arranged.agreed.size
         document: List[Tuple[str, str, Any]] = []
-        sums: List[int] = []
         refused: Optional[errors.InvalidArgument] = None
         blob = b""
         try:
             document, blob = self._values(plan, planner, planned.rank)
-            if size > 1 and not mine.compared:
-                sums = [self._sum(what, planner) for what in planned.shared]
         except errors.InvalidArgument as error:
             refused = error
         mine.take_back()
         self._enter(mine, arranged, planned.rank)
-        assert arranged.plan is not None
+        assert arranged.plan is not None and arranged.batch is not None
+        pieces: Dict[str, List[boxes.Piece]] = {}
+        try:
+            pieces = resolve_all(planner, plan, planned.rank, arranged.batch.names())
+        except errors.InvalidArgument as error:
+            refused = refused or error
         share = arranged.plan.shares[planned.rank]
         if len(blob) <= share[1] // 2:  # the other half is for what `finish` adds
             blob = b""
@@ -112,14 +119,16 @@ class Writer(Side, StorageWriter):
             mine.attempts += 1
             with content.refusal_first(refused):
                 if size > 1 and not mine.compared:
-                    content.compare(mine.epoch, f"dcp.{mine.attempts}", planned.shared, sums,
-                                    refused, self._timeout)
+                    content.compare(
+                        mine.epoch, f"dcp.{mine.attempts}", planned.shared, refused, self._timeout,
+                        lambda: [self._sum(what, planner, planned.rank) for what in planned.shared])
                 mine.compared = True
                 self._snapshot = self._begin(mine, arranged.plan, step, len(blob))
             if refused:
                 self._snapshot.abort(f"rank {planned.rank}: {refused}")
                 raise refused
-            written = self._write(plan, planner, planned.rank, arranged)
+            arranged.batch.write(self._snapshot, transfer.Buffer(), sorted(arranged.plan.writes),
+                                 pieces)
             if blob:
                 self._snapshot.write_blob(values.BLOB, blob)
                 document = []
@@ -130,7 +139,7 @@ class Writer(Side, StorageWriter):
                 self._finish_values(document, extra, share, planned.rank, blob)
         mine.step = step
         done: Future = Future()
-        done.set_result([WriteResult(index, length, None) for index, length in written])
+        done.set_result(results(plan))
         return done
 
     def _arranged(self, mine: Shared, planned: Planned) -> Arranged:
@@ -163,29 +172,11 @@ class Writer(Side, StorageWriter):
                                       self._timeout)
 
     def _begin(self, mine: Shared, arrangement: planning.Plan, step: int, blob: int) -> Snapshot:
-        units = sorted(arrangement.numbers.values())
+        units = arrangement.units()
         total = arrangement.bytes_mine + arrangement.shares[arrangement.rank][1] + blob
         return Snapshot.begin(mine.session, step, units, arrangement.fragments(units), {},
                               streams=joining.streams(mine.session, total), timeout=self._timeout,
                               blobs=[(values.BLOB, blob, False)] if blob else [])
-
-    def _write(self, plan: Any, planner: Any, rank: int,
-               arranged: Arranged) -> List[Tuple[Any, int]]:
-        snapshot = self._snapshot
-        assert snapshot is not None and arranged.plan is not None and arranged.batch is not None
-        items: Dict[str, List[Any]] = {}
-        written = []
-        for item in plan.items:
-            size = 0
-            if item.type != WriteItemType.BYTE_IO:
-                items.setdefault(item.index.fqn, []).append(item)
-                data = item.tensor_data
-                size = boxes.product(data.chunk.sizes) * data.properties.dtype.itemsize
-            written.append((item.index, size))
-        pieces = {name: [_resolved(planner, item, rank) for item in items[name]]
-                  for name in arranged.batch.names()}
-        arranged.batch.write(snapshot, transfer.Buffer(), sorted(arranged.plan.writes), pieces)
-        return written
 
     def _values(self, plan: Any, planner: Any,
                 rank: int) -> Tuple[List[Tuple[str, str, Any]], bytes]:
@@ -208,16 +199,15 @@ class Writer(Side, StorageWriter):
                 f"value {name}: it is neither JSON nor a tensor; leave it out, convert it, or "
                 f'allow its pickle with allow_pickle=["{name}"]') from error
 
-    def _sum(self, what: Tuple[str, str, List[int]], planner: Any) -> int:
+    def _sum(self, what: Tuple[str, str, List[int]], planner: Any, rank: int) -> int:
         """Checksum of what this rank has under the name, whoever saves it; 0: nothing."""
         kind, name, _ = what
         for item in self._local.items if self._local is not None else ():
             if item.index.fqn == name:
                 if kind == "tensor":
-                    piece = _resolved(planner, item, 0)
-                    return transfer.Buffer().crc(piece.data)
+                    return transfer.Buffer().crc(resolve(planner, item, rank).data)
                 encoded = values.encode([("", name, self._object(planner, item))], {},
-                                        self._may_pickle, 0)
+                                        self._may_pickle, rank)
                 return zlib.crc32(encoded)
         return 0
 
@@ -238,13 +228,6 @@ class Writer(Side, StorageWriter):
         self._finish_values(document, extra, share, 0, blob)
         assert self._snapshot is not None
         self._snapshot.wait(Level.DURABLE, self._timeout)
-
-
-def _resolved(planner: Any, item: Any, rank: int) -> boxes.Piece:
-    data = planner.resolve_data(item).detach()
-    transfer.check(data, f"tensor {item.index.fqn} on rank {rank}")
-    chunk = item.tensor_data.chunk
-    return boxes.Piece(box_of(chunk.offsets, chunk.sizes), data)
 
 
 class Reader(Side, StorageReader):

@@ -2,7 +2,7 @@
 
 import os
 import re
-from typing import Any, Dict, Optional, Sequence, Tuple, Union
+from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
 from . import errors, joining, values
 from .dcp_plan import Arranged
@@ -24,6 +24,7 @@ class Shared:
         self.saved = False  # this process has left the run for another one
         self._saver: Optional[Description] = None  # of the session that was handed over
         self.attempts = 0
+        self.plans: Optional[List[Any]] = None  # of all ranks, at the last save with a new one
         self.arranged: Optional[Arranged] = None  # of the last save
         self.compared = False  # content of one name on several ranks: at the first save
 

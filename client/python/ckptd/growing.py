@@ -16,7 +16,7 @@ def has_grown(job: Job, planned: Optional[State], examiner: Examiner, state: Any
     grown = False
     try:
         mine = examiner.examine(state)
-        grown = bool(set(mine.held) - set(planned.held) - set(planned.aliases))
+        grown = bool({*mine.held, *mine.aliases} - {*planned.held, *planned.aliases})
     except Exception:  # the save refuses this state, on this rank
         pass
     return any(job.gather(grown))
@@ -50,4 +50,5 @@ def in_view(session: Session, view: Optional[View], stored: layout.Layout) -> la
     if view is None or not any(unit.grown for unit in stored.units):
         return stored
     shown = session.query("show", target=f"{run_of(session)}~{view.lineage}@{view.step}")
-    return layout.keep_units(stored, {unit["unit"] for unit in shown["units"]})
+    return layout.of_schema(session.query("schema", target=run_of(session)),
+                            {unit["unit"] for unit in shown["units"]})

@@ -128,8 +128,9 @@ def _count_experts(kinds: Mapping[str, Kind]) -> Dict[str, int]:
 
 
 @paused()
-def of_schema(schema: Mapping[str, Any]) -> Layout:
-    """The layout of an existing run, from the answer to the query `schema`."""
+def of_schema(schema: Mapping[str, Any], units: Optional[Collection[str]] = None) -> Layout:
+    """The layout of an existing run, from the answer to the query `schema`. units: those whose
+    tensors count; the others keep their places in the list."""
     layout = Layout()
     slices: Dict[str, Dict[int, Tuple[Place, Kind]]] = {}
     for unit in schema["units"]:
@@ -139,7 +140,8 @@ def of_schema(schema: Mapping[str, Any]) -> Layout:
             name, offset = tensor["name"], tensor["offset"]
             tensors.append(Tensor(name, kind.dtype, kind.shape, offset))
             sliced = rules.parse_slice_name(name)
-            if unit["unit"] == VALUES_UNIT or product(kind.shape) == 0:
+            if unit["unit"] == VALUES_UNIT or product(kind.shape) == 0 or (
+                    units is not None and unit["unit"] not in units):
                 continue
             if sliced:
                 place = Place(unit["unit"], offset, sliced[1])
@@ -167,16 +169,6 @@ def _join(layout: Layout, name: str, found: Dict[int, Tuple[Place, Kind]]) -> No
         own = rules.slice_name(name, index)
         layout.kinds[own] = kind
         layout.places[own] = [place._replace(index=None)]
-
-
-def keep_units(run: Layout, names: Collection[str]) -> Layout:
-    """The layout without the tensors of other units. Units keep their places in the list."""
-    kept = Layout()
-    kept.units = run.units
-    for name, places in run.places.items():
-        if all(place.unit in names for place in places):
-            kept.kinds[name], kept.places[name] = run.kinds[name], places
-    return kept
 
 
 def grow(run: Layout, kinds: Mapping[str, Kind], constant: Sequence[str] = ()) -> Layout:

@@ -263,8 +263,9 @@ class Plan:
         fragments.extend((rank | unit << 32, offset, length))
 
     def units(self) -> List[int]:
-        """Units of which some rank saves bytes, ascending."""
-        return sorted(self._fragments)
+        """Units to save, ascending: all but those that the run got by a state with more tensors."""
+        return [number for number, unit in enumerate(self._layout.units)
+                if number in self._fragments or not unit.grown]
 
     def ranks(self, unit: int) -> List[int]:
         """Ranks that save bytes of the unit."""

@@ -204,12 +204,12 @@ class Saver:
         growing.check(self._agreed, agreed)
         if self._layout is not None:
             grown = layout.grow(self._layout, agreed.kinds, self._constant)
+            plan = self._plan_of(agreed, grown, mine)
             if self._epoch is not None and self._epoch.lost() is None:
                 growing.tell(self.session, grown, self._registered)
             self._layout, self._compared = grown, False
+            self._plan, self._batch = plan, Batch(plan.writes, mine.held)
         self._planned, self._agreed, self._fresh = mine, agreed, None
-        if self._layout is not None:
-            self._make_plan()
         return mine
 
     def _one_decides(self, name: str) -> bool:
@@ -241,19 +241,17 @@ class Saver:
         mine = joining.register(self.session, self._new_layout(), self._timeout, stored,
                                 self._constant if self._grow else None)
         self._registered = len(self.session.units())
-        self._layout = mine
-        plan = self._make_plan()
+        assert self._agreed is not None and self._planned is not None
+        plan = self._plan_of(self._agreed, mine, self._planned)
+        self._layout, self._batch = mine, Batch(plan.writes, self._planned.held)
         if self._experts is not None:
             holders = {unit: plan.ranks(unit) for unit in range(len(mine.units))}
             self._selection = selection.Selection(mine.units, holders, self._experts,
                                                   self._selector)
+        self._plan = plan
 
-    def _make_plan(self) -> planning.Plan:
-        assert self._agreed is not None and self._planned is not None and self._layout is not None
-        self._plan = planning.Plan(self._agreed, self._layout, self._job.rank, self._planned.held,
-                                   layout.values_bytes(self._layout))
-        self._batch = Batch(self._plan.writes, self._planned.held)
-        return self._plan
+    def _plan_of(self, agreed: planning.Agreed, run: layout.Layout, mine: State) -> planning.Plan:
+        return planning.Plan(agreed, run, self._job.rank, mine.held, layout.values_bytes(run))
 
     def _resume(self, step: Any, stored: Optional[layout.Layout] = None) -> Optional[View]:
         """Joins from the view to restore, which is the same on all ranks."""
@@ -366,8 +364,9 @@ class Saver:
             return
         assert self._agreed is not None and self._epoch is not None
         shared = self._agreed.shared_content(self._one_decides)
-        sums = content.sums(shared, mine, self._buffer, self._may_pickle, self._job.rank)
-        content.compare(self._epoch, f"saver.{turn}", shared, sums, refused, self._timeout)
+        content.compare(
+            self._epoch, f"saver.{turn}", shared, refused, self._timeout, lambda: content.sums(
+                shared, mine, self._buffer, self._may_pickle, self._job.rank))
         self._compared = True
 
     # ---- restoring -------------------------------------------------------------------------

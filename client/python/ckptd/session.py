@@ -59,6 +59,7 @@ class Session:
         self._handle: Optional[SessionHandle] = None
         self._closed = False
         self._units: Dict[str, Tuple[int, int]] = {}  # name -> (id, bytes), as registered
+        self._registered = 0  # how many; later ones have grown
 
     def __reduce__(self) -> Any:
         return _from_description, (self.description,)
@@ -142,6 +143,7 @@ class Session:
                     ctypes.byref(options))
         del keep  # lived until here
         self._units = {unit.name: (index, unit.bytes or 0) for index, unit in enumerate(placed)}
+        self._registered = len(placed)
 
     def grow(self, more: Sequence[units.Unit]) -> Dict[str, int]:
         """Numbers of units beyond the registered ones, by name. Those that the run lacks belong to
@@ -166,7 +168,11 @@ class Session:
 
         resume: "continue" (the newest view, or nothing), "start", "latest", or a step. `job`: one
         random number for all processes of a job; while it trains the run, others are refused."""
-        return Epoch.join(self, rank, size, resume, lineage, job, timeout, self._waiting)
+        epoch = Epoch.join(self, rank, size, resume, lineage, job, timeout, self._waiting)
+        if self._registered:  # what `grow` told in the epoch before may not have been committed
+            self._units = {name: placed for name, placed in self._units.items()
+                           if placed[0] < self._registered}
+        return epoch
 
     def restore(self, step: Union[str, int, View] = "latest", **options: Any) -> Restore:
         """A view to read from: a step, "latest", a tag, or Epoch.resume. See `Restore`."""
@@ -180,6 +186,8 @@ class Session:
                 self._units = known
         else:
             known = self._units
+        if name not in known and not self._registered and run is None:
+            known = self._units = self._schema(None)  # the run may have grown
         if name not in known:
             raise errors.InvalidArgument(
                 f"run {run or self.description.run or os.environ.get('CKPTD_RUN')}: it has no unit "

@@ -11,6 +11,9 @@ from .layout import Kind
 from .planning import Held
 
 
+_MARKS = {"placements", "local_shards", "global_offsets"}  # attributes by which a tensor is a part
+
+
 class State(NamedTuple):
     pieces: Dict[str, List[boxes.Piece]]
     held: Dict[str, Held]
@@ -108,20 +111,20 @@ class Examiner:
         """Looks at everything. Remembers it if the facts tell whether it is still true."""
         where = f"tensor {name} on rank {self._rank}"
         part = boxes.pieces_of(tensor, where)
-        for piece in part.pieces:
-            transfer.check(piece.data, where)
         dtype = transfer.dtype_name(tensor)
         if not dtype:
             raise errors.InvalidArgument(
                 f"{where}: dtype {tensor.dtype} cannot be stored; convert it")
+        for piece in part.pieces:
+            transfer.check_piece(piece, tensor.dtype, where)
         kind = Kind(dtype, part.shape)
         held = Held(kind, tuple(piece.box for piece in part.pieces), part.plain) if (
             boxes.product(part.shape)) else None
-        known = _Known(facts or (), mesh, kind, held)
-        if facts is not None and (not part.pieces or (
-                len(part.pieces) == 1 and part.pieces[0].data is local)):
-            self._known[facts] = known
-        return known, part.pieces
+        if facts is None or [piece for piece in part.pieces if piece.data is not local] or (
+                len(part.pieces) > 1):
+            return _Known((), mesh, kind, held), part.pieces  # equal to no facts
+        self._known[facts] = _Known(facts, mesh, kind, held)
+        return self._known[facts], part.pieces
 
 
 def examine(state: Any, rank: int) -> State:
@@ -140,6 +143,8 @@ def _facts(tensor: Any) -> Tuple[Optional[Tuple], Any, Any]:
         placed = id(mesh), tensor.placements, tensor.dtype
         if type(local) not in transfer.PLAIN:
             return None, None, None
+    elif not _MARKS.isdisjoint(tensor.__dict__):
+        return None, None, None
     if local.layout is not torch.strided:
         return None, None, None
     return (placed, tensor.shape, local.shape, local.dtype, local.stride(), local.device,

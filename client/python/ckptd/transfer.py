@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import torch
 
 from . import _abi, device, errors
-from .boxes import Box, product, runs
+from .boxes import Box, Piece, product, runs
 from .buffers import _TORCH
 from .device import plain
 from .layout import Layout
@@ -64,6 +64,16 @@ def check(data: Any, name: str) -> None:
     if address == 0 and data.numel():
         raise errors.InvalidArgument(
             f"{name}: {type(data).__name__} has no storage of its own; save its inner tensors")
+
+
+def check_piece(piece: Piece, dtype: Any, name: str) -> None:
+    """The same for a part of a tensor, which must be as large as its box and of that dtype."""
+    check(piece.data, name)
+    found = tuple(piece.data.shape)
+    if piece.data.dtype != dtype or found != piece.box.sizes:
+        raise errors.InvalidArgument(
+            f"{name}: its part in memory is {piece.data.dtype} {list(found)}, not {dtype} "
+            f"{list(piece.box.sizes)}")
 
 
 class Buffer:

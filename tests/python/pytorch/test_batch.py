@@ -1,5 +1,6 @@
 """A save's work between two plans: the batch of writes, and the facts of tensors seen before."""
 
+import contextlib
 import ctypes
 import gc
 import random
@@ -105,6 +106,28 @@ class Batches(unittest.TestCase):
             now = state.examine({"w": turned, "x": filled((4,), seed)}, 0)
             self.assertEqual(written(made, plan, now).bytes, one_by_one(plan, now), seed)
 
+    def test_an_interrupted_write_leaves_no_old_address(self):
+        names = ["u", "v", "w"]
+        plan, mine = planned({name: filled((4,), at) for at, name in enumerate(names)})
+        made = batch.Batch(plan.writes, mine.held)
+        for calls in range(5):  # calls of host_address before the interrupt
+            written(made, plan, mine)
+            later = state.examine({name: filled((4,), at + 9) for at, name in enumerate(names)}, 0)
+            left = [calls]
+
+            def interrupting(data, original=transfer.host_address):
+                left[0] -= 1
+                if left[0] < 0:
+                    raise KeyboardInterrupt
+                return original(data)
+            with mock.patch.object(transfer, "host_address", interrupting), \
+                    contextlib.suppress(KeyboardInterrupt):
+                written(made, plan, later)
+            with mock.patch.object(batch.Batch, "_add", side_effect=KeyboardInterrupt), \
+                    contextlib.suppress(KeyboardInterrupt):
+                written(made, plan, mine)
+            self.assertEqual(written(made, plan, later).bytes, one_by_one(plan, later), calls)
+
     def test_units_of_a_partial_save_alone(self):
         plan, mine = planned({EXPERTS: filled((4, 3, 5), 1), "w": filled((7,), 2)})
         made = batch.Batch(plan.writes, mine.held)
@@ -130,6 +153,15 @@ class Batches(unittest.TestCase):
         self.assertEqual(len(made._array([7])), 0)
         self.assertEqual(bytes(taken.bytes[7, row * 4 + at] for row in range(rows)
                                for at in range(2)), bytes(full.reshape(-1).tolist()))
+
+
+def part(local, shape, found):
+    """A tensor that says which boxes of a larger one it holds, one below the other."""
+    local.global_shape, local.global_offsets = shape, [offsets for offsets, _ in found]
+    local.local_sizes = [sizes for _, sizes in found]
+    local.local_offsets = [(sum(sizes[0] for _, sizes in found[:at]), 0)
+                           for at in range(len(found))]
+    return local
 
 
 class Facts(unittest.TestCase):
@@ -168,6 +200,31 @@ class Facts(unittest.TestCase):
         for wrong in (torch.empty(3, 4, device="meta"), gone):
             with self.assertRaisesRegex(ckptd.InvalidArgument, "tensor w on rank 0"):
                 self.looks({"w": wrong})
+
+    def test_each_part_of_a_tensor_keeps_its_memory(self):
+        parts = part(filled((4, 2), 1), (8, 2), [((0, 0), (2, 2)), ((6, 0), (2, 2))])
+        for _ in range(3):
+            found = self.looks({"w": parts})[1]
+            self.assertEqual([piece.data.tolist() for piece in found.pieces["w"]],
+                             [parts[:2].tolist(), parts[2:].tolist()])
+            self.assertEqual([box.offsets for box in found.held["w"].boxes], [(0, 0), (6, 0)])
+
+    def test_parts_are_no_tensors_of_that_shape(self):
+        parts = [part(filled((2, 2), at), (6, 2), [((2 * at, 0), (2, 2))]) for at in range(2)]
+        tensors = {"a": parts[0], "b": filled((2, 2), 3), "c": parts[1]}
+        for _ in range(2):
+            found = self.looks(tensors)[1].held
+            self.assertEqual([found[name].kind.shape for name in "abc"], [(6, 2), (2, 2), (6, 2)])
+            self.assertEqual([found[name].boxes[0].offsets for name in "ac"], [(0, 0), (2, 0)])
+
+    def test_memory_of_another_dtype_is_refused(self):
+        other = part(filled((2, 2), 1), (2, 2), [((0, 0), (2, 2))])
+        found = boxes.pieces_of(other, "tensor w")
+        for dtype in (torch.bfloat16, torch.float64):
+            with mock.patch.object(boxes, "pieces_of", return_value=found._replace(
+                    pieces=[boxes.Piece(found.pieces[0].box, other.to(dtype))])):
+                with self.assertRaisesRegex(ckptd.InvalidArgument, "tensor w on rank 0: its part"):
+                    self.examiner.examine({"w": other})
 
     def test_tie_that_appears_is_noticed(self):
         one, other = filled((3,), 1), filled((3,), 2)

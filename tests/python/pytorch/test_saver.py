@@ -240,6 +240,24 @@ class Promises(StoreTest):
                 tiny.save(1, state)
         ranks(2, body, self.tiny)
 
+    def test_a_shared_value_that_one_rank_cannot_store_is_refused(self):
+        def body(rank, run):
+            with saver(run) as tiny, self.assertRaisesRegex(
+                    ckptd.InvalidArgument, "value odd: object"):
+                tiny.save(1, {"w": torch.ones(3), "odd": object() if rank else 1})
+        ranks(2, body, self.tiny)
+
+    def test_memory_that_is_gone_at_the_first_save_is_refused(self):
+        def body(rank, run):
+            state = {"w": torch.ones(1 << 16), "v": torch.ones(3)}
+            with saver(run) as tiny:
+                tiny.restore(state, step="continue")
+                state["w"].untyped_storage().resize_(0)
+                with self.assertRaisesRegex(ckptd.InvalidArgument, "tensor w on rank . has no|"
+                                            "tensor w on rank .: Tensor has no storage"):
+                    tiny.save(1, state)
+        ranks(2, body, self.tiny)
+
     def test_new_key_on_one_rank_aborts_save(self):
         def body(rank, run):
             state = {"w": torch.ones(4)}

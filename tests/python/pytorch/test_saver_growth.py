@@ -1,10 +1,13 @@
 """Saver(grow=True): new tensors join the run, over restarts, forks and ranks."""
 
 import unittest
+from unittest import mock
 
 import pytorch_support as support
 from pytorch_support import StoreTest, ckptd, filled, mesh, ranks, same, saver, torch, zeroed
 from torch.distributed.tensor import Shard, distribute_tensor
+
+from ckptd import layout, planning, rules
 
 WIDTH = 8
 
@@ -105,10 +108,29 @@ def refused_changes(rank, run):
         return said
 
 
+def refused_plan(rank, run):
+    """A growth whose plan is refused leaves the saver as it was."""
+    with saver(run, grow=True) as tiny:
+        tiny.save(1, state_of(1)).durable(support.TIMEOUT)
+        with mock.patch.object(planning, "FRAGMENTS_MAX", 2):
+            said = refusal(lambda: tiny.save(2, state_of(2, 2)))
+        for step, adapter in ((3, 0), (4, 2)):
+            tiny.save(step, state_of(step, adapter)).durable(support.TIMEOUT)
+            found = zeroed(state_of(step, adapter))
+            tiny.restore(found)
+            same_tensors(state_of(step, adapter), found)
+        return said
+
+
 def refused_without(rank, run):
     with saver(run) as tiny:
         tiny.save(1, state_of(1)).durable(support.TIMEOUT)
         return refusal(lambda: tiny.save(2, state_of(2, 2)))
+
+
+def slice_of(index):
+    return {"name": rules.slice_name("layers.0.moe.experts.w1", index), "dtype": "F32",
+            "shape": [1], "offset": 4 * index}
 
 
 class Growth(StoreTest):
@@ -145,6 +167,27 @@ class Growth(StoreTest):
         changed, missing = ranks(1, refused_changes, self.tiny)[0]
         self.assertIn("tensor model.w: it was F32 [4, 8] and is F32 [2, 2]", changed)
         self.assertIn("tensor adapter.a: it is missing", missing)
+
+    def test_refused_plan_leaves_the_saver_as_it_was(self):
+        self.assertIn("tensors into", ranks(1, refused_plan, self.tiny)[0])
+
+    def test_open_reader_follows_the_growth(self):
+        with saver(self.tiny, grow=True) as tiny:
+            tiny.save(1, state_of(1)).durable(support.TIMEOUT)
+            with ckptd.Session(self.tiny) as reader:
+                before = reader.units()
+                tiny.save(2, state_of(2, 2)).durable(support.TIMEOUT)
+                name = (set(tiny.session.units()) - set(before)).pop()
+                self.assertEqual(reader.unit(name), tiny.session.unit(name))
+
+    def test_view_before_the_growth_has_whole_stacked_tensors(self):
+        grown = {"unit": "more", "id": 1, "bytes": 4, "layer": None, "expert": None, "part": None,
+                 "grown": True, "tensors": [slice_of(2)]}
+        base = {**grown, "unit": "base", "id": 0, "bytes": 8, "grown": False,
+                "tensors": [slice_of(0), slice_of(1)]}
+        found = layout.of_schema({"units": [base, grown]}, {"base"})
+        self.assertEqual([kind.shape for kind in found.kinds.values()], [(2, 1)])
+        self.assertEqual(found.unit_names(), ["base", "more"])
 
     def test_without_the_option_new_tensors_are_refused(self):
         self.assertIn("it is new", ranks(1, refused_without, self.tiny)[0])
