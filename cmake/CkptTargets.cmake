@@ -62,8 +62,8 @@ endfunction()
 # given ones. These labels have an effect:
 #   daemon  tests how a real ckptd writes, reads or recovers: runs a second time as NAME_pwritev
 #           with CKPTD_IO=pwritev, so that both I/O engines carry the same tests
-#   system  starts whole programs that use both cores: runs alone, and once: the tests of the
-#           daemon and of the client cover both I/O engines
+#   system  starts whole programs: begins first, since it takes longest, and runs once: the tests
+#           of the daemon and of the client cover both I/O engines
 #   gpu     needs a device if built for CUDA: without one the test exits with 77 and counts as
 #           skipped, not passed; if anything failed anyway, the test has failed
 #   fuzz    obeys CKPT_FUZZ_SECONDS and CKPT_FUZZ_SEED (./dev fuzz)
@@ -112,7 +112,7 @@ function(ckpt_add_test name timeout labels)
   set_property(TEST ${names} APPEND PROPERTY ENVIRONMENT_MODIFICATION
     "CKPTD_IO_SHAPE=set:32x4MiB")
   if("system" IN_LIST labels)
-    set_tests_properties(${names} PROPERTIES RUN_SERIAL ON)
+    set_tests_properties(${names} PROPERTIES COST 1000)
   endif()
   if("gpu" IN_LIST labels)
     set_tests_properties(${names} PROPERTIES SKIP_RETURN_CODE 77)
