@@ -274,8 +274,8 @@ class Exports(ConvertTest):
         with saver(self.tiny) as tiny:
             tiny.save(1, state, per_rank={"rng": 5}).durable(support.TIMEOUT)
             tiny.save(2, whole_state(8)).durable(support.TIMEOUT)
-        done = convert.export_dcp(f"{self.tiny}~0@1", self.out)
-        self.assertEqual((done.run, done.view), (self.tiny, (0, 1)))
+        done = convert.export_dcp(f"{self.tiny}~1@1", self.out)
+        self.assertEqual((done.run, done.view), (self.tiny, (1, 1)))
         self.assertEqual(done.left_out, ["per_rank rng"])
         plain = {**state, "model": {**state["model"]}}
         plain["model"]["tail"] = plain["model"].pop("module.tail")  # Saver's name

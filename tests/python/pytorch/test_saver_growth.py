@@ -41,7 +41,7 @@ def grow_twice(rank, run):
 def load(rank, run, step, adapter, extra):
     with saver(run, grow=True) as tiny:
         state = zeroed(state_of(step, adapter, extra))
-        tiny.restore(state, step=step)
+        tiny.restore(state, step=step, run=run)  # read alone: the run keeps its lineage
         same_tensors(state_of(step, adapter, extra), state)
 
 
