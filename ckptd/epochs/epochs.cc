@@ -258,10 +258,10 @@ void Epochs::opened(const Groups::OpenEpoch& open, const fb::EpochOpenedT& recor
 
 namespace {
 
-std::vector<std::unique_ptr<fb::UnitT>> grown_units(const Catalog& catalog, ckpt::RunId run) {
+std::vector<std::unique_ptr<fb::UnitT>> grown_units(History& history, ckpt::RunId run) {
   std::vector<std::unique_ptr<fb::UnitT>> grown;
-  const auto units = catalog.units(run);
-  for (size_t i = catalog.base_units(run); units.ok() && i < (*units)->size(); ++i) {
+  const auto units = history.read([&] { return history.catalog().units(run); });
+  for (size_t i = history.catalog().base_units(run); units.ok() && i < (*units)->size(); ++i) {
     const auto id = static_cast<ckpt::UnitId>(i);
     grown.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb((**units)[i], id)));
   }
@@ -288,7 +288,7 @@ void Epochs::announce_opened(const Groups::OpenEpoch& open, const fb::EpochOpene
     message.previous_size = open.previous_size;
     const Session* session = needs_.sessions.find(member.session);
     if (session != nullptr && session->protocol >= ckpt::wire::kProtocolOfGrowth) {
-      message.grown = grown_units(needs_.history.catalog(), record.run);
+      message.grown = grown_units(needs_.history, record.run);
     }
     needs_.replies.send(member.session, std::move(message));
   }

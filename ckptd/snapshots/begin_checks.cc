@@ -70,9 +70,7 @@ Result<BeginChecks::Units> BeginChecks::units(const SnapshotKey& key,
   const Catalog& catalog = needs_.history.catalog();
   Units units;
   CKPT_ASSIGN(units.growth, read_growth(message.grown));
-  auto known = units.growth.units.empty()
-                   ? catalog.units(key.run)
-                   : needs_.history.read([&] { return catalog.units(key.run); });
+  auto known = needs_.history.read([&] { return catalog.units(key.run); });
   if (!known.ok()) return known.error();
   units.known = (*known)->size();
   units.base = catalog.base_units(key.run);

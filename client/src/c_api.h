@@ -35,6 +35,14 @@ Options copy_options(const Options* from) {
   if (from != nullptr) std::memcpy(&options, from, std::min(from->struct_size, sizeof options));
   return options;
 }
+// Without its size a struct would read as one that asks for nothing. `first`: bytes of the first
+// version of the struct.
+template <typename Options>
+Status check_size(const Options* from, size_t first) {
+  if (from->struct_size >= first) return ok_status();
+  return make_error(ErrorCode::kInvalidArgument,
+                    "struct_size is {}: start with CKPT_INIT, which sets it", from->struct_size);
+}
 // The reverse, for results: fields that the caller does not know are left out.
 template <typename Info>
 void copy_out(Info info, Info* to) {

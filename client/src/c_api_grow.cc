@@ -25,7 +25,7 @@ Status grow(Session& session, const ckpt_grow_options& raw) {
     CKPT_TRY(check_flags(unit.spec, unit.flags));
     units.push_back(std::move(unit));
   }
-  auto numbers = session.run_units().grow(units);
+  auto numbers = session.run_units().grow(units, session.growth_in_flight());
   if (!numbers.ok()) {
     return reworded(numbers.error(),
                     fmt::format("run {}: {}", session.options().run, numbers.error().message));
@@ -43,6 +43,7 @@ using namespace ckpt::lib;  // NOLINT(google-build-using-namespace): side, nothi
 ckpt_status ckpt_grow(ckpt_session* session, const ckpt_grow_options* options) {
   return run_call(*session->session, [&]() -> Status {
     if (options == nullptr) return missing("options");
+    CKPT_TRY(check_size(options, sizeof(ckpt_grow_options)));
     return grow(*session->session, copy_options(options));
   });
 }

@@ -128,6 +128,7 @@ ckpt_status ckpt_snapshot_write(ckpt_snapshot* snapshot, uint32_t unit, uint64_t
 ckpt_status ckpt_snapshot_write_pieces(ckpt_snapshot* snapshot, const ckpt_write_options* options) {
   return run_snapshot(snapshot, [&](Snapshot& target) -> Status {
     if (options == nullptr) return missing("options");
+    CKPT_TRY(check_size(options, sizeof(ckpt_write_options)));
     return write_pieces(target, copy_options(options));
   });
 }

@@ -38,12 +38,13 @@ Status RunUnits::epoch_started(const std::vector<std::unique_ptr<fb::UnitT>>& gr
   return ok_status();
 }
 
-Result<std::vector<UnitId>> RunUnits::grow(const std::vector<GrowUnit>& units) {
+Result<std::vector<UnitId>> RunUnits::grow(const std::vector<GrowUnit>& units, bool in_flight) {
+  const size_t kept = in_flight ? units_.size() : known_;
   std::map<std::string_view, UnitId> ids;
-  for (size_t i = 0; i < units_.size(); ++i) ids.emplace(units_[i].name, static_cast<UnitId>(i));
+  for (size_t i = 0; i < kept; ++i) ids.emplace(units_[i].name, static_cast<UnitId>(i));
   std::set<std::string_view> names;
   std::vector<UnitId> found;
-  auto next = static_cast<UnitId>(units_.size());
+  auto next = static_cast<UnitId>(kept);
   for (const GrowUnit& unit : units) {
     CKPT_TRY(validate(unit.spec));
     if (!names.insert(unit.spec.name).second) {
@@ -65,6 +66,8 @@ Result<std::vector<UnitId>> RunUnits::grow(const std::vector<GrowUnit>& units) {
     }
     found.push_back(known->second);
   }
+  units_.erase(units_.begin() + static_cast<ptrdiff_t>(kept), units_.end());
+  asked_.erase(asked_.lower_bound(static_cast<UnitId>(kept)), asked_.end());
   for (size_t i = 0; i < units.size(); ++i) {
     if (found[i] == units_.size()) units_.push_back(units[i].spec);
     asked_[found[i]] = {units[i].codec, units[i].flags};

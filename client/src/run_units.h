@@ -33,9 +33,10 @@ class RunUnits {
   // The daemon told all grown units of the run. Drops what is pending. kCorrupt: they contradict
   // the registered list.
   Status epoch_started(const std::vector<std::unique_ptr<fb::UnitT>>& grown);
-  // Returns the ids of these units; those that the run lacks become pending. On error nothing
-  // changes. kFailedPrecondition, kUnitsDiffer: the run has a unit of this name that differs.
-  Result<std::vector<UnitId>> grow(const std::vector<GrowUnit>& units);
+  // Returns the ids of these units; those that the run lacks become pending, in place of all that
+  // were, unless a snapshot carries them (`in_flight`). On error nothing changes.
+  // kFailedPrecondition, kUnitsDiffer: the run has a unit of this name that differs.
+  Result<std::vector<UnitId>> grow(const std::vector<GrowUnit>& units, bool in_flight);
 
   // The growth to send with a snapshot of these units, which are ascending; empty: none.
   // kFailedPrecondition: the snapshot holds some pending units, but not all.

@@ -107,6 +107,7 @@ TEST_F(GrowthTest, NumbersOfKnownNamesAreFound) {
   start_daemon();
   open({100});
   grow();
+  save({0, 1, 2});
   const auto again = session_->grow({flat_unit("router", 60), flat_unit("unit0", 100)});
   ASSERT_OK(again);
   EXPECT_EQ(*again, (std::vector<uint32_t>{2, 0}));
@@ -120,6 +121,44 @@ TEST_F(GrowthTest, NumbersOfKnownNamesAreFound) {
   const auto next = session_->grow({flat_unit("last", 1)});
   ASSERT_OK(next);
   EXPECT_EQ(next->front(), 3u) << "the refused call has added nothing";
+}
+
+TEST_F(GrowthTest, GrowthThatNoSnapshotCarriesIsReplaced) {
+  start_daemon();
+  open({100});
+  grow();
+  const auto other = session_->grow({flat_unit("adapter", 51)});
+  ASSERT_OK(other);
+  EXPECT_EQ(other->front(), 1u);
+  grow();
+  save({0, 1, 2});
+  EXPECT_EQ(told(0), both_);
+}
+
+TEST_F(GrowthTest, AbortedGrowthIsReplaced) {
+  durable_ = false;
+  start_daemon();
+  open({100});
+  grow();
+  plan({0, 1, 2});
+  Snapshot first = begin();
+  const auto open_one = session_->grow({flat_unit("adapter", 51)});
+  EXPECT_EQ(open_one.error().detail, CKPT_DETAIL_UNITS_DIFFER) << "the snapshot carries it";
+  ASSERT_OK(first.abort("another shape is wanted"));
+  ASSERT_OK(session_->grow({flat_unit("adapter", 51)}));
+}
+
+TEST_F(GrowthTest, StructWithoutSizeIsRefused) {
+  start_daemon();
+  open({100});
+  ckpt_grow_options growth{};
+  EXPECT_EQ(ckpt_grow(session_->handle(), &growth), CKPT_E_INVALID_ARGUMENT);
+  plan({0});
+  Snapshot snapshot = begin();
+  ckpt_write_options pieces{};
+  EXPECT_EQ(ckpt_snapshot_write_pieces(snapshot.handle(), &pieces), CKPT_E_INVALID_ARGUMENT);
+  const std::string said = ckpt_session_error(session_->handle());
+  EXPECT_NE(said.find("CKPT_INIT"), std::string::npos) << said;
 }
 
 TEST_F(GrowthTest, EpochTellsTheGrowthOfTheRun) {

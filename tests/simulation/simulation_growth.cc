@@ -47,7 +47,9 @@ void Simulation::resume_growth(const fb::EpochStartedT& epoch) {
     EXPECT_EQ(epoch.grown[i]->id, job_.base + i);
     EXPECT_EQ(epoch.grown[i]->name, job_.model[job_.base + i].name);
   }
-  if (!options_.prune) EXPECT_EQ(epoch.grown.size(), brought);
+  if (!options_.prune) {
+    EXPECT_EQ(epoch.grown.size(), brought);
+  }
 }
 
 fb::OpenRestoreT Simulation::whole_view(const Point& point) const {

@@ -12,7 +12,8 @@
  *   ckpt_snapshot_begin(session, &options, &snapshot);
  *
  * Call ckpt_grow after each ckpt_join with all units that the state has beyond the registration,
- * also with those that the run has already: the numbers of the others may change with the epoch. */
+ * also with those that the run has already: the numbers of the others may change with the epoch.
+ * Another call replaces the units that neither the run has nor a snapshot carries. */
 /* NOLINTBEGIN(readability-identifier-naming): C naming */
 #ifndef CKPT_CKPT_GROW_H_
 #define CKPT_CKPT_GROW_H_

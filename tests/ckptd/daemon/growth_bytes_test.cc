@@ -132,7 +132,9 @@ TEST_F(EncodedGrowthTest, TrainerChoosesCodecOfItsGrowth) {
     const auto* commit = record.body.AsCommitted();
     if (commit == nullptr) continue;
     for (const fb::Fragment& fragment : commit->fragments) {
-      if (fragment.unit() == kAdapter) EXPECT_EQ(fragment.codec(), 0u);
+      if (fragment.unit() == kAdapter) {
+        EXPECT_EQ(fragment.codec(), 0u);
+      }
     }
   }
 }
