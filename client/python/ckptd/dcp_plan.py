@@ -102,7 +102,7 @@ def resolve_all(planner: Any, plan: Any, rank: int,
 
 
 def results(plan: Any) -> List[WriteResult]:
-    """What DCP wants to hear of each item that was written."""
+    """Size of each item that was written, for DCP."""
     found = []
     for item in plan.items:
         size = 0
