@@ -70,9 +70,11 @@ TEST_F(SnapshotTest, PiecesNeedOptionsAndAnArray) {
   options.struct_size = sizeof options;
   options.piece_count = 1;
   EXPECT_EQ(ckpt_snapshot_write_pieces(snapshot.handle(), &options), CKPT_E_INVALID_ARGUMENT);
-  // A caller with a larger or smaller struct: members that it lacks are zero.
+  // A struct that its caller has not begun with CKPT_INIT must not read as one without pieces.
   options.struct_size = offsetof(ckpt_write_options, piece_count);
-  EXPECT_EQ(ckpt_snapshot_write_pieces(snapshot.handle(), &options), CKPT_OK);
+  EXPECT_EQ(ckpt_snapshot_write_pieces(snapshot.handle(), &options), CKPT_E_INVALID_ARGUMENT);
+  const std::string said = ckpt_session_error(session_->handle());
+  EXPECT_NE(said.find("CKPT_INIT"), std::string::npos) << said;
 }
 
 }  // namespace

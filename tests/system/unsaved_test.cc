@@ -140,7 +140,7 @@ TEST_F(UnsavedTest, UnsavedLimitSavesAndStopsRun) {
 TEST_F(UnsavedTest, UnsavedLimitStopsRestartedRanks) {
   Ckptd daemon(folder_ / "store");
   ASSERT_TRUE(daemon.await_ready());
-  const auto run = start(daemon.socket(), "0", {"--unsaved-max", "20", "--on-unsaved", "stop"});
+  const auto run = start(daemon.socket(), "0", {"--unsaved-max", "500", "--on-unsaved", "stop"});
   ASSERT_TRUE(run->await_step(3)) << run->program().wait().err;
   daemon.signal(SIGSTOP);  // so that no snapshot becomes durable before the ranks die
   ASSERT_TRUE(run->await([](const json& event) { return says(event, "the ranks save and stop"); }));
@@ -149,7 +149,7 @@ TEST_F(UnsavedTest, UnsavedLimitStopsRestartedRanks) {
   const Ended ended = run->program().wait();
   EXPECT_EQ(ended.code(), 1) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("starting all again"));
-  EXPECT_THAT(ended.err, HasSubstr("more than the 20 of --unsaved-max"));
+  EXPECT_THAT(ended.err, HasSubstr("more than the 500 of --unsaved-max"));
 }
 
 class StopSignalTest : public TrainingTest, public testing::WithParamInterface<int> {};
