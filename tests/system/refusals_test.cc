@@ -36,7 +36,7 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
   const Refusal refusals[] = {
       {"missing data", {"--data", folder_ / "none.txt"}, 2, "none.txt"},
       {"empty data", {"--data", empty}, 2, "empty.txt: the file is empty"},
-      {"short data", {"--data", short_text}, 2, "too few"},
+      {"short data", {"--data", short_text}, 2, "short.txt: 9 bytes are too few"},
       {"more ranks than sequences", {"--ranks", "5"}, 2, "more ranks than the 4 sequences"},
       {"more ranks than experts", {"--ranks", "5", "--batch", "8"}, 2, "5 ranks for 4 experts"},
       {"no such preset", {"--preset", "huge"}, 2, "tiny, small"},
