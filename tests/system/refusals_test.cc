@@ -125,6 +125,14 @@ TEST_F(RefusalTest, EvalReportsWaitForCkptd) {
   EXPECT_TRUE(absent.await_error_output(": No such file or directory; start ckptd there"));
 }
 
+TEST_F(RefusalTest, EvalOfUnknownRunNamesListOfRuns) {
+  const Ckptd daemon(folder_ / "store");
+  const Ended ended =
+      run("moetrain", {"eval", "none", "--socket", "unix:" + daemon.socket(), "--data", data_});
+  EXPECT_EQ(ended.code(), 3) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("moetrain: run none: no such run; `ckptctl runs` lists them\n"));
+}
+
 TEST_F(RefusalTest, RefusesImpossibleMembershipChanges) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> refusals = {
       {{"--on-loss", "restart", "--join", "1@5"},
