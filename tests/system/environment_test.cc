@@ -182,6 +182,7 @@ TEST_F(EnvironmentTest, FileSizeLimitStopsNoTrainer) {
   const Ended exported = in_shell("ulimit -f 1; $B/ckptctl export tiny@6 --out x");
   EXPECT_EQ(exported.code(), kFailed) << exported.err;
   EXPECT_THAT(exported.err, ContainsRegex("too large|ulimit -f"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x")) << "an empty folder";
 }
 
 TEST_F(EnvironmentTest, TrainingReportsFullOutputFile) {
