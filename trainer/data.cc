@@ -55,6 +55,13 @@ Status append_file(const fs::path& path, bool may_be_empty, uint64_t bytes_max,
 
 uint64_t held_out_bytes(uint64_t bytes) { return bytes / kHeldOutDivisor; }
 
+// " book.txt and 2 more"; empty if there are no paths.
+std::string names_of_paths(const std::vector<std::string>& paths) {
+  if (paths.empty()) return {};
+  if (paths.size() == 1) return " " + paths.front();
+  return fmt::format(" {} and {} more", paths.front(), paths.size() - 1);
+}
+
 }  // namespace
 
 Corpus::Corpus(std::vector<uint8_t> bytes) : bytes_(std::move(bytes)) {
@@ -84,19 +91,24 @@ Result<Corpus> Corpus::load(const std::vector<std::string>& paths, uint64_t tota
     return make_error(ErrorCode::kInvalidArgument, "data {}: no bytes in it",
                       paths.empty() ? "(none)" : paths.front());
   }
-  return Corpus(std::move(bytes));
+  Corpus corpus(std::move(bytes));
+  corpus.paths_ = paths;
+  return corpus;
 }
 
-Status Corpus::check_fits(uint32_t seq_len) const { return check_data_fits(bytes(), seq_len); }
+Status Corpus::check_fits(uint32_t seq_len) const {
+  return check_data_fits(paths_, bytes(), seq_len);
+}
 
-Status check_data_fits(uint64_t bytes, uint32_t seq_len) {
+Status check_data_fits(const std::vector<std::string>& paths, uint64_t bytes, uint32_t seq_len) {
   const uint64_t needed = uint64_t{seq_len} + 1;
   const uint64_t held_out = held_out_bytes(bytes);
   if (bytes - held_out >= needed && held_out >= needed) return {};
   return make_error(ErrorCode::kInvalidArgument,
-                    "data: {} bytes are too few for sequences of {} tokens: at least {} are needed,"
-                    " because one byte in {} is held out",
-                    bytes, seq_len, needed * kHeldOutDivisor, kHeldOutDivisor);
+                    "data{}: {} bytes are too few for sequences of {} tokens: at least {} are "
+                    "needed, because one byte in {} is held out; name more text with --data",
+                    names_of_paths(paths), bytes, seq_len, needed * kHeldOutDivisor,
+                    kHeldOutDivisor);
 }
 
 Result<std::vector<std::string>> default_data_paths() {

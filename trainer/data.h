@@ -38,18 +38,19 @@ class Corpus {
   uint64_t bytes() const { return bytes_.size(); }
   // CRC32C of all bytes: tells whether a run continues with its initial data.
   uint32_t crc32c() const { return crc32c_; }
-  // check_data_fits() for these bytes.
+  // check_data_fits() for these bytes and the paths they were loaded from.
   Status check_fits(uint32_t seq_len) const;
 
  private:
+  std::vector<std::string> paths_;  // of load(); for messages
   std::vector<uint8_t> bytes_;
   uint64_t train_bytes_ = 0;
   uint32_t crc32c_ = 0;
 };
 
 // kInvalidArgument unless both parts of a corpus of this size hold at least one sequence of
-// `seq_len` tokens and its next.
-Status check_data_fits(uint64_t bytes, uint32_t seq_len);
+// `seq_len` tokens and its next. The message names `paths` and the size that is needed.
+Status check_data_fits(const std::vector<std::string>& paths, uint64_t bytes, uint32_t seq_len);
 
 // The project's own sources: $CKPT_SOURCE_DIR, or the checkout the program was built in,
 // if it is still there. kInvalidArgument otherwise.

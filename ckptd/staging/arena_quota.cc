@@ -30,7 +30,7 @@ ckpt::Status check_two_slabs(uint64_t arena_bytes, uint64_t slab_bytes, uint64_t
     return make_error(
         ErrorCode::kInvalidArgument,
         "ckptd has {} for the arenas of all sessions, which does not hold two slabs of {}, the "
-        "least for a session: start ckptd with an --arena of {} for each rank",
+        "least for a session: start ckptd with an --arena of {} or more for each session",
         format_size(arena_bytes), format_size(slab_bytes),
         format_size(kArenaSlabsMin * slab_bytes));
   }
@@ -87,7 +87,7 @@ ckpt::Error describe_no_room(const std::string& asked, const ArenaUse& use) {
   return make_error(ErrorCode::kResourceExhausted,
                     "{} was asked for, and {} can be given: ckptd has {} for the arenas of all "
                     "sessions, of which {} are in use: start ckptd with an --arena that has room "
-                    "for all ranks together, or end other sessions (ckptctl status lists them)",
+                    "for all sessions together, or end some of them (ckptctl status lists them)",
                     asked, format_size(left), format_size(use.total_bytes_max),
                     format_size(use.total_bytes));
 }

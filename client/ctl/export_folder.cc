@@ -104,12 +104,30 @@ Result<ExportFolder> ExportFolder::open(const std::string& path, std::vector<std
   folder.names_ = std::move(names);
   // Descriptors: one for each file until publish() renames it, and one for ckptd.json.
   CKPT_TRY(allow_open_files(path, folder.names_.size() + 1));
-  std::error_code error;
-  fs::create_directories(path, error);
-  if (error) return io_error(path, error);
+  CKPT_TRY(folder.make_folder(path));
   CKPT_TRY(folder.lock());
   CKPT_TRY(folder.prepare());
   return folder;
+}
+
+Status ExportFolder::make_folder(const std::string& path) {
+  std::vector<fs::path> missing;  // parents last
+  std::error_code error;
+  fs::path next = path;
+  for (; !next.empty() && !fs::exists(next, error); next = next.parent_path()) {
+    missing.push_back(next);
+  }
+  for (; !missing.empty(); missing.pop_back()) {
+    if (fs::create_directory(missing.back(), error)) created_.push_back(missing.back().string());
+    if (error) return io_error(path, error);
+  }
+  return {};
+}
+
+void ExportFolder::remove_created() const {
+  for (auto folder = created_.rbegin(); folder != created_.rend(); ++folder) {
+    ::rmdir(folder->c_str());  // fails if the folder has files
+  }
 }
 
 // File systems without locks are used without a lock.
@@ -117,6 +135,7 @@ Status ExportFolder::lock() {
   lock_ = ckpt::base::UniqueFd(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (!lock_.valid()) return io_error(path_, {errno, std::generic_category()});
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return {};
+  created_.clear();  // the other export uses the folder, which may look empty meanwhile
   return make_error(ErrorCode::kFailedPrecondition,
                     "{}: another export is writing into this folder", path_);
 }
@@ -205,9 +224,7 @@ bool ExportFolder::is_new(const std::string& name) const {
 }
 
 Result<NewFile> ExportFolder::create(const std::string& name, uint64_t bytes) {
-  std::error_code error;
-  fs::create_directories(fs::path(at(name)).parent_path(), error);
-  if (error) return io_error(at(name), error);
+  CKPT_TRY(make_folder(fs::path(at(name)).parent_path().string()));
   return NewFile::create(path_, name, bytes);
 }
 
@@ -255,6 +272,7 @@ Result<std::vector<std::string>> ExportFolder::publish(std::vector<NewFile>& fil
   }
   manifest.unfinished = false;
   CKPT_TRY(write_manifest(manifest));
+  created_.clear();
   return removed;
 }
 

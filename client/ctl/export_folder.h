@@ -4,7 +4,7 @@
 // size and header CRC32C still match. Any other file in the way is an error that names the file.
 // The new files appear when all of them are written. While files are renamed, ckptd.json says
 // "unfinished" and lists the files of both exports: import refuses such a folder, and the next
-// export repairs it.
+// export repairs it. An export that fails removes the folders that it created, if they are empty.
 #pragma once
 
 #include <set>
@@ -21,6 +21,10 @@ class ExportFolder {
   // Creates the folder if it does not exist, locks it against other exports, and removes leftovers
   // of an interrupted export. `names`: files that will be written, without ckptd.json.
   static Result<ExportFolder> open(const std::string& path, std::vector<std::string> names);
+  ExportFolder(ExportFolder&&) noexcept = default;
+  ExportFolder& operator=(ExportFolder&&) = delete;
+  // Must run after the destructors of the files that create() returned.
+  ~ExportFolder() { remove_created(); }
 
   Result<NewFile> create(const std::string& name, uint64_t bytes);
   // Publishes the files in order, then ckptd.json. manifest.files describes them. All of them are
@@ -30,6 +34,9 @@ class ExportFolder {
 
  private:
   explicit ExportFolder(std::string path) : path_(std::move(path)) {}
+  // Creates the folder and its missing parents.
+  Status make_folder(const std::string& path);
+  void remove_created() const;
   Status lock();
   // Removes leftovers of interrupted exports and reads the manifest. Refuses files in the way.
   Status prepare();
@@ -45,6 +52,7 @@ class ExportFolder {
   std::string path_;
   std::vector<std::string> names_;
   std::vector<ExportedFile> earlier_;  // existing files of an earlier export
+  std::vector<std::string> created_;   // folders to remove after a failure, parents first
   ckpt::base::UniqueFd lock_;
 };
 

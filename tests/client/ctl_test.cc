@@ -343,6 +343,17 @@ TEST_F(Ctl, SuggestsSimilarRun) {
             "ckptctl: run nobody: no such run; `ckptctl runs` lists them\n");
 }
 
+// ckptctl has no ranks: a reader is one session.
+TEST(CtlArena, ExportWithoutRoomNamesArenaOfDaemon) {
+  const DaemonProcess daemon({"--arena", "8MiB"});
+  const Finished refused =
+      run_program({program("ckptctl"), "export", "tiny@10", "--out", daemon.folder().path("out")},
+                  {"CKPTD_SOCKET=unix:" + daemon.socket()});
+  EXPECT_EQ(refused.exit_code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("start ckptd with an --arena of 16.0 MiB or more"));
+  EXPECT_THAT(refused.err, Not(HasSubstr("rank")));
+}
+
 TEST_F(Ctl, ExitCodesTellKindOfFailure) {
   EXPECT_EQ(ctl({"log", "nobody"}).exit_code, 3);
   EXPECT_EQ(ctl({"show", "tiny@15"}).exit_code, 3);

@@ -160,6 +160,7 @@ TEST_F(ExportFolderTest, NextExportRepairsInterruptedExport) {
 }
 
 TEST_F(ExportFolderTest, InterruptedExportLeavesNoFiles) {
+  std::filesystem::create_directories(path_);
   ASSERT_TRUE(write(single_, false).ok());
   EXPECT_THAT(entries(), IsEmpty());
   // A leftover of a kill on a file system that cannot make files without names.
@@ -167,6 +168,28 @@ TEST_F(ExportFolderTest, InterruptedExportLeavesNoFiles) {
   put(".mine.ckptd-part.", "x");
   ASSERT_TRUE(write(single_).ok());
   EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, ".mine.ckptd-part."));
+}
+
+TEST_F(ExportFolderTest, FailedExportRemovesFoldersItCreated) {
+  const Files nested = {{"part/x.safetensors", file_of_tensor("a")}};
+  path_ = folder_.path("new/deep/out");
+  ASSERT_TRUE(write(nested, false).ok());
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("new")));
+  std::filesystem::create_directories(folder_.path("new"));
+  ASSERT_TRUE(write(nested, false).ok());
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path("new"))) << "it was there before";
+  put("mine.txt", "x");
+  ASSERT_TRUE(write(nested, false).ok());
+  EXPECT_THAT(entries(), UnorderedElementsAre("mine.txt"));
+}
+
+TEST_F(ExportFolderTest, FailedExportKeepsFolderWithNewFile) {
+  {
+    const auto made = make_export(path_, single_, {.step = 1, .units = units_});
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    put("mine.txt", "x");
+  }
+  EXPECT_THAT(entries(), UnorderedElementsAre("mine.txt"));
 }
 
 // On NFS the folder cannot be locked, and unfinished files have hidden names.

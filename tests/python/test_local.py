@@ -156,6 +156,15 @@ class Refusals(LocalTest):
             with self.local():
                 pass
 
+    def test_missing_temporary_folder_is_not_created(self):
+        missing = os.path.join(self.folder, "missing")
+        self.set_environment("XDG_RUNTIME_DIR", "")
+        self.set_environment("TMPDIR", missing)
+        with self.assertRaisesRegex(ckptd.InvalidArgument, f"TMPDIR={missing}: no such folder"):
+            with ckptd.local(os.path.join(missing, "store"), arena="64MiB"):
+                pass
+        self.assertFalse(os.path.exists(missing))
+
     def test_a_runtime_folder_that_is_not_private(self):
         path = os.path.join(self.folder, "ckptd")
         os.mkdir(path, 0o755)

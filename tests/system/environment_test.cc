@@ -182,6 +182,7 @@ TEST_F(EnvironmentTest, FileSizeLimitStopsNoTrainer) {
   const Ended exported = in_shell("ulimit -f 1; $B/ckptctl export tiny@6 --out x");
   EXPECT_EQ(exported.code(), kFailed) << exported.err;
   EXPECT_THAT(exported.err, ContainsRegex("too large|ulimit -f"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "x")) << "an empty folder";
 }
 
 TEST_F(EnvironmentTest, TrainingReportsFullOutputFile) {
@@ -230,10 +231,10 @@ TEST_F(EnvironmentTest, AcceptsLongTemporaryPath) {
       in_shell("mkdir -p " + deep + "/" + deep + "; unset CKPTD_SOCKET; TMPDIR=$PWD/" + deep + "/" +
                deep + " " + train_tiny("--run far"));
   EXPECT_EQ(far.code(), 0) << far.err;
-  const Ended missing =
-      in_shell("unset CKPTD_SOCKET; TMPDIR=/not/there " + train_tiny("--run own"));
+  const Ended missing = in_shell("unset CKPTD_SOCKET; TMPDIR=not/there " + train_tiny("--run own"));
   EXPECT_EQ(missing.code(), kFailed);
-  EXPECT_THAT(missing.err, HasSubstr("TMPDIR=/not/there: No such file or directory; set TMPDIR"));
+  EXPECT_THAT(missing.err, HasSubstr("TMPDIR=not/there: No such file or directory; set TMPDIR"));
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "not"));
 }
 
 // With any number of descriptors: the right answer or an error message, never a crash.

@@ -36,7 +36,7 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
   const Refusal refusals[] = {
       {"missing data", {"--data", folder_ / "none.txt"}, 2, "none.txt"},
       {"empty data", {"--data", empty}, 2, "empty.txt: the file is empty"},
-      {"short data", {"--data", short_text}, 2, "too few"},
+      {"short data", {"--data", short_text}, 2, "short.txt: 9 bytes are too few"},
       {"more ranks than sequences", {"--ranks", "5"}, 2, "more ranks than the 4 sequences"},
       {"more ranks than experts", {"--ranks", "5", "--batch", "8"}, 2, "5 ranks for 4 experts"},
       {"no such preset", {"--preset", "huge"}, 2, "tiny, small"},
@@ -123,6 +123,14 @@ TEST_F(RefusalTest, EvalReportsWaitForCkptd) {
   Program absent("moetrain", {"eval", "tiny", "--socket", "unix:" + none, "--data", data_});
   EXPECT_TRUE(absent.await_error_output("waiting for ckptd at unix:" + none + " (up to 30 s): "));
   EXPECT_TRUE(absent.await_error_output(": No such file or directory; start ckptd there"));
+}
+
+TEST_F(RefusalTest, EvalOfUnknownRunNamesListOfRuns) {
+  const Ckptd daemon(folder_ / "store");
+  const Ended ended =
+      run("moetrain", {"eval", "none", "--socket", "unix:" + daemon.socket(), "--data", data_});
+  EXPECT_EQ(ended.code(), 3) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("moetrain: run none: no such run; `ckptctl runs` lists them\n"));
 }
 
 TEST_F(RefusalTest, RefusesImpossibleMembershipChanges) {

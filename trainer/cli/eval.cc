@@ -12,6 +12,7 @@
 #include "formats/base/unix_address.h"
 #include "trainer/checkpoint/saved_run.h"
 #include "trainer/cli/command.h"
+#include "trainer/cli/resume_remedy.h"
 #include "trainer/cli/values.h"
 #include "trainer/data.h"
 #include "trainer/loop.h"
@@ -48,6 +49,12 @@ Result<std::vector<int32_t>> write_logits(Comm& comm, Model& model, std::span<co
   return tokens;
 }
 
+Result<SavedRun> find_target(const std::string& socket, const ckpt::Selector& commit) {
+  Result<SavedRun> saved = find_saved_run(socket, commit);
+  if (saved.ok()) return saved;
+  return reworded(saved.error(), saved.error().message + read_remedy(saved.error().detail));
+}
+
 Result<int> eval(EvalFlags& flags) {
   CKPT_ASSIGN(ckpt::Selector commit, ckpt::parse_selector(flags.target));
   if (commit.kind == ckpt::Selector::Kind::kRun) commit.kind = ckpt::Selector::Kind::kLatest;
@@ -68,7 +75,7 @@ Result<int> eval(EvalFlags& flags) {
     CKPT_ASSIGN(trace, load_router_trace(flags.router_trace));
   }
   CKPT_TRY(await_given_ckptd(flags.socket, run));
-  CKPT_ASSIGN(const SavedRun saved, find_saved_run(flags.socket, commit));
+  CKPT_ASSIGN(const SavedRun saved, find_target(flags.socket, commit));
   CKPT_TRY(corpus.check_fits(saved.config.model.seq_len));
   CKPT_ASSIGN(const LoadedModel loaded,
               load_saved_model(flags.socket, run, saved, std::move(trace)));

@@ -9,4 +9,8 @@ std::string resume_remedy(ckpt::ErrorDetail detail) {
   return std::string(kBegin) + ", or name another with --run: `ckptctl runs` lists them";
 }
 
+std::string read_remedy(ckpt::ErrorDetail detail) {
+  return detail == ckpt::ErrorDetail::kNoSuchRun ? "; `ckptctl runs` lists them" : "";
+}
+
 }  // namespace moetrain

@@ -68,7 +68,7 @@ Status check_with_config(const RunFacts& facts, const RunOptions& options) {
   const uint64_t saved_step = facts.commit ? facts.commit->step : 0;
   CKPT_TRY(check_changes(options, saved_step + 1));
   if (!facts.data) return {};
-  return check_data_fits(facts.data->bytes, rank.config.model.seq_len);
+  return check_data_fits(facts.data->paths, facts.data->bytes, rank.config.model.seq_len);
 }
 
 Fact next_fact(const RunSpec& spec, const RunFacts& facts) {

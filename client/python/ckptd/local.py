@@ -20,12 +20,17 @@ _uses: Dict[str, "_Use"] = {}  # by folder: what this process uses, however ofte
 
 def runtime_folder() -> str:
     """The folder of this user's sockets: in $XDG_RUNTIME_DIR, else in the folder for temporary
-    files. It must belong to the user, be closed to others, and be no symbolic link."""
+    files, which must exist. It must belong to the user, be closed to others, and be no symbolic
+    link."""
     base = os.environ.get("XDG_RUNTIME_DIR")
     if base and os.path.isdir(base):
         path = os.path.join(base, "ckptd")
     else:
-        path = os.path.join(os.environ.get("TMPDIR", "/tmp"), f"ckptd-{os.geteuid()}")
+        base = os.environ.get("TMPDIR")
+        if base and not os.path.isdir(base):
+            raise errors.InvalidArgument(
+                f"TMPDIR={base}: no such folder; set TMPDIR to a folder that exists")
+        path = os.path.join(base or "/tmp", f"ckptd-{os.geteuid()}")
     return _private_folder(path)
 
 
@@ -193,6 +198,7 @@ class Local:
         self._before: Optional[str] = None
 
     def __enter__(self) -> "Local":
+        runtime_folder()  # before the store is made, which may be in a missing TMPDIR
         try:
             os.makedirs(self.store, exist_ok=True)
         except OSError as error:

@@ -21,7 +21,7 @@ TEST_F(StagingTest, ArenasAreBoundedByTheTotal) {
       third.error().message,
       HasSubstr(
           "ckptd has 1.0 MiB for the arenas of all sessions, of which 1.0 MiB are in use: start "
-          "ckptd with an --arena that has room for all ranks together, or end other sessions "
+          "ckptd with an --arena that has room for all sessions together, or end some of them "
           "(ckptctl status lists them)"));
 }
 
@@ -97,7 +97,7 @@ TEST_F(StagingTest, DefaultSlabSizeFitsTheArena) {
                         "session: ask for an arena of 2.0 MiB"));
   // Asked for more than ckptd has for all: nothing that the session could ask for helps.
   EXPECT_THAT(check_two_slabs(kSlab, kSlab, /*total_bytes_max=*/kSlab).error().message,
-              HasSubstr("start ckptd with an --arena of"));
+              HasSubstr("start ckptd with an --arena of 128.0 KiB or more for each session"));
   run_all(disk_, *executor_);
   staging.close();
 }

@@ -111,5 +111,10 @@ TEST_F(RunFactsTest, FailedResumeNamesRemedy) {
   EXPECT_EQ(resume_remedy(ckpt::ErrorDetail::kNone), "");
 }
 
+TEST_F(RunFactsTest, FailedReadNamesListOfRuns) {
+  EXPECT_EQ(read_remedy(ckpt::ErrorDetail::kNoSuchRun), "; `ckptctl runs` lists them");
+  EXPECT_EQ(read_remedy(ckpt::ErrorDetail::kNoCommit), "");
+}
+
 }  // namespace
 }  // namespace moetrain::test

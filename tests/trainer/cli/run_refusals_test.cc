@@ -176,7 +176,7 @@ const Refusal kByModel[] = {
     {{"--experts", "1024", "--layers", "2", "--ranks", "2", "--expert-state", "sharded", "--join",
       "800@5"},
      "--ranks 2 and 800 that --join: a snapshot of 2048 sharded experts on 802 ranks has "},
-    {{"--seq", "60000"}, "data: 1048576 bytes are too few for sequences of 60000 tokens"},
+    {{"--seq", "60000"}, "data book.txt: 1048576 bytes are too few for sequences of 60000 tokens"},
     {{"--device", "cuda:2"}, "--device cuda:2: this machine has GPUs 0 to 1", 1},
 };
 

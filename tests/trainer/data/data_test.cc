@@ -75,6 +75,20 @@ TEST_F(DataFiles, RefusesMissingUnreadableAndEmptyFiles) {
   EXPECT_THAT(bounded.error().message, HasSubstr("good.txt"));
 }
 
+TEST_F(DataFiles, NamesFileThatIsTooSmall) {
+  const std::string small = write("small.txt", std::string(100, 'x'));
+  const std::string other = write("other.txt", "more");
+  const Status one = Corpus::load({small})->check_fits(64);
+  ASSERT_FALSE(one.ok());
+  EXPECT_EQ(one.error().message,
+            "data " + small +
+                ": 100 bytes are too few for sequences of 64 tokens: at least 1300 are needed, "
+                "because one byte in 20 is held out; name more text with --data");
+  const Status two = Corpus::load({small, other})->check_fits(64);
+  ASSERT_FALSE(two.ok());
+  EXPECT_THAT(two.error().message, HasSubstr("data " + small + " and 1 more: 104 bytes are too"));
+}
+
 TEST_F(DataFiles, RefusesTooFewBytesForASequence) {
   const Corpus short_text(std::vector<uint8_t>(65 * kHeldOutDivisor - 1, 'x'));
   const Status status = short_text.check_fits(64);
