@@ -13,7 +13,9 @@ Result<ckpt::UnitId> take_units(const std::vector<std::unique_ptr<fb::UnitT>>& u
   UnitSpecs specs = *run.units;
   const auto first = static_cast<ckpt::UnitId>(specs.size());
   for (const auto& unit : units) {
-    CKPT_ASSIGN(ckpt::UnitSpec spec, ckpt::wire::from_fb(*unit));
+    auto read = ckpt::wire::from_fb(*unit);
+    if (!read.ok()) return contradiction("run {}: {}", run.info.name, read.error().message);
+    ckpt::UnitSpec spec = std::move(read).value();
     if (unit->id > specs.size() || (unit->id < specs.size() && specs[unit->id] != spec)) {
       return contradiction("run {} unit {}: registered again as something else", run.info.name,
                            unit->name);

@@ -191,7 +191,6 @@ class RoundTrip(DaemonTest):
         self.assertEqual(crc32c(ctypes.addressof(digits) + 4, 5,
                                 crc32c(ctypes.addressof(digits), 4, 0)), 0xe3069283)
 
-    @unittest.skipIf(torch is None, "torch is not installed")
     def test_many_pieces_are_written_in_one_call(self):
         session, epoch = self.joined(units=[unit("w"), unit("v")])
         data = {"w": floats(7), "v": floats(8)}
@@ -230,6 +229,7 @@ class RoundTrip(DaemonTest):
         self.assertEqual(found, {"w": floats(1), "v": floats(2)})
         self.assertEqual(session.restore(1).read_words(array.array("Q"), []), [])
 
+    @unittest.skipIf(torch is None, "torch is not installed")
     def test_tensors_of_torch(self):
         saved = {name: torch.randn(16, 8).to(dtype) for name, dtype in (
             ("a", torch.bfloat16), ("b", torch.float8_e4m3fn), ("c", torch.float32))}

@@ -59,9 +59,10 @@ class Writer(Side, StorageWriter):
         return dataclasses.replace(plan, storage_data=names)
 
     def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
-        if not any(plan.usable for plan in plans):
-            return plans  # the ranks use their cached plans
         mine = self._mine()
+        if mine.told is not False and not any(plan.usable for plan in plans):
+            return plans  # the ranks use their cached plans
+        mine.told = False
         run = joining.run_of(mine.session)
         mine.plans = plans = complete(plans, mine.plans, run)
         declared = Planned.packed([declare(rank, plan) for rank, plan in enumerate(plans)])
@@ -72,6 +73,7 @@ class Writer(Side, StorageWriter):
         shared = sorted((kind, name, found) for (kind, name), found in ranks.items()
                         if len(found) > 1)
         step = self._next_step()
+        mine.told = True
         return [dataclasses.replace(plan, storage_data=Planned(run, rank, *declared, shared,
                                                                 step))
                 for rank, plan in enumerate(plans)]
@@ -91,6 +93,8 @@ class Writer(Side, StorageWriter):
 
     def write_data(self, plan: Any, planner: Any) -> Future:
         mine = self._mine()
+        mine.attempts += 1
+        mine.local = self._local or mine.local
         planned = Planned.of(plan, joining.run_of(mine.session))
         named = self._named_step()
         step = named if isinstance(named, int) else max((mine.step or 0) + 1, planned.step)
@@ -101,28 +105,25 @@ class Writer(Side, StorageWriter):
         blob = b""
         try:
             document, blob = self._values(plan, planner, planned.rank)
-        except errors.InvalidArgument as error:
-            refused = error
+        except Exception as error:
+            refused = content.refusal_of(error, planned.rank)
         mine.take_back()
         self._enter(mine, arranged, planned.rank)
         assert arranged.plan is not None and arranged.batch is not None
         pieces: Dict[str, List[boxes.Piece]] = {}
         try:
             pieces = resolve_all(planner, plan, planned.rank, arranged.batch.names())
-        except errors.InvalidArgument as error:
-            refused = refused or error
+        except Exception as error:
+            refused = refused or content.refusal_of(error, planned.rank)
         share = arranged.plan.shares[planned.rank]
         if len(blob) <= share[1] // 2:  # the other half is for what `finish` adds
             blob = b""
         with Patience(mine.session, max(self._timeout, 2.0)):
             assert mine.epoch is not None
-            mine.attempts += 1
             with content.refusal_first(refused):
-                if size > 1 and not mine.compared:
-                    content.compare(
-                        mine.epoch, f"dcp.{mine.attempts}", planned.shared, refused, self._timeout,
-                        lambda: [self._sum(what, planner, planned.rank) for what in planned.shared])
-                mine.compared = True
+                mine.comparison.check(
+                    mine.epoch, mine.attempts, planned.shared, refused, self._timeout,
+                    lambda: [self._sum(what, planner, planned.rank) for what in planned.shared])
                 self._snapshot = self._begin(mine, arranged.plan, step, len(blob))
             if refused:
                 self._snapshot.abort(f"rank {planned.rank}: {refused}")
@@ -202,7 +203,12 @@ class Writer(Side, StorageWriter):
     def _sum(self, what: Tuple[str, str, List[int]], planner: Any, rank: int) -> int:
         """Checksum of what this rank has under the name, whoever saves it; 0: nothing."""
         kind, name, _ = what
-        for item in self._local.items if self._local is not None else ():
+        local = self._mine().local
+        if local is None:
+            raise errors.InvalidArgument(
+                "the planner has cached plans that this writer has not seen; use a planner class "
+                "for each writer, or enable_plan_caching=False")
+        for item in local.items:
             if item.index.fqn == name:
                 if kind == "tensor":
                     return transfer.Buffer().crc(resolve(planner, item, rank).data)

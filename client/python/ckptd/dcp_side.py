@@ -4,7 +4,7 @@ import os
 import re
 from typing import Any, Dict, List, Optional, Sequence, Tuple, Union
 
-from . import errors, joining, values
+from . import content, errors, joining, values
 from .dcp_plan import Arranged
 from .epoch import Epoch, View
 from .job import Job
@@ -26,7 +26,9 @@ class Shared:
         self.attempts = 0
         self.plans: Optional[List[Any]] = None  # of all ranks, at the last save with a new one
         self.arranged: Optional[Arranged] = None  # of the last save
-        self.compared = False  # content of one name on several ranks: at the first save
+        self.comparison = content.Comparison("dcp")
+        self.local: Any = None  # this rank's newest plan before duplicates were removed
+        self.told: Optional[bool] = None  # False: ranks have not heard of the newest plans
 
     @staticmethod
     def of(options: Dict[str, Any], timeout: float, copied: bool) -> "Shared":

@@ -50,5 +50,4 @@ def in_view(session: Session, view: Optional[View], stored: layout.Layout) -> la
     if view is None or not any(unit.grown for unit in stored.units):
         return stored
     shown = session.query("show", target=f"{run_of(session)}~{view.lineage}@{view.step}")
-    return layout.of_schema(session.query("schema", target=run_of(session)),
-                            {unit["unit"] for unit in shown["units"]})
+    return layout.of_schema(session.schema(), {unit["unit"] for unit in shown["units"]})

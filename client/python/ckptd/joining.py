@@ -65,7 +65,7 @@ def prepare(session: Session, size: int, beside_reader: bool = False) -> Optiona
 def stored_layout(session: Session) -> Optional[layout.Layout]:
     """The layout of an existing run; None: there is no such run."""
     try:
-        return layout.of_schema(session.query("schema", target=run_of(session)))
+        return layout.of_schema(session.schema())
     except errors.NotFound:
         return None
 

@@ -192,8 +192,16 @@ def _never(_: str) -> bool:
 
 def _newest(reader: Session) -> View:
     """The newest whole commit, as rank 0 sees it."""
-    with reader.restore(LATEST) as held:
-        view: View = Job().gather(held.view)[0]
+    found: Any = None
+    try:
+        with reader.restore(LATEST) as held:
+            found = held.view
+    except errors.Error as error:  # the other ranks wait in the gather
+        found = error
+    for one in (found, Job().gather(found)[0]):
+        if isinstance(one, errors.Error):
+            raise one
+    view: View = one
     return view
 
 

@@ -85,6 +85,14 @@ class Pending:
         """Waits until the step is on disk, or raises the failure."""
         return self._wait(Level.DURABLE, timeout)
 
+    def became_durable(self) -> bool:
+        """Waits for its end, as long as ckptd answers. False: it has failed, or nobody knows."""
+        try:
+            self.durable()
+        except errors.Error:
+            return False
+        return True
+
     def _wait(self, level: Level, timeout: float) -> "Pending":
         failure = self.failure
         if failure is not None:

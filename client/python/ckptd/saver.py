@@ -68,7 +68,7 @@ class Saver:
         self._epoch: Optional[Epoch] = None
         self._units: List[int] = []  # of the save in progress
         self._complete = False  # the run has a view: a partial save makes sense
-        self._compared = False
+        self._comparison = content.Comparison("saver")
         self._turn = 0
         self._tokens = Tokens()
         self._buffer = transfer.Buffer()
@@ -207,7 +207,8 @@ class Saver:
             plan = self._plan_of(agreed, grown, mine)
             if self._epoch is not None and self._epoch.lost() is None:
                 growing.tell(self.session, grown, self._registered)
-            self._layout, self._compared = grown, False
+            self._layout = grown
+            self._comparison.forget()
             self._plan, self._batch = plan, Batch(plan.writes, mine.held)
         self._planned, self._agreed, self._fresh = mine, agreed, None
         return mine
@@ -275,6 +276,9 @@ class Saver:
         assert self._plan is not None
         self._units = self._plan.units()
         if self._selection is not None:
+            # A partial save needs a full one before it. All ranks see that one end alike.
+            self._complete = self._complete or (
+                len(self._recent) > 0 and self._recent[-1].became_durable())
             self._units = self._selection.units(turn, step, self._tokens, not self._complete)
 
     def _save(self, step: int, turn: int, state: Any, fresh: Optional[State],
@@ -288,10 +292,10 @@ class Saver:
             if self._selection is not None and self._complete:
                 self._selection.check_counts(self._tokens)
             document, blob = self._document(step, turn, mine, per_rank)
-        except errors.InvalidArgument as error:
-            refused = error
+        except Exception as error:
+            refused = content.refusal_of(error, self._job.rank)
         with content.refusal_first(refused):
-            self._compare_once(turn, mine, refused)
+            self._compare(turn, mine, refused)
             snapshot = self._begin(step, metrics, len(blob))
         try:
             if refused is not None:
@@ -310,7 +314,7 @@ class Saver:
 
     def _begin(self, step: int, metrics: Mapping[str, float], blob_bytes: int) -> Snapshot:
         assert self._plan is not None and self._layout is not None
-        units, self._complete = self._units, True
+        units = self._units
         # ckptd compares the counts of all ranks: different ones are a reason to choose differently.
         tells = self._job.rank == 0 or (self._selection is not None and self._selection.counts)
         tokens = self._tokens.flat(self._layout.units) if tells else []
@@ -357,17 +361,13 @@ class Saver:
     def _may_pickle(self, name: str) -> bool:
         return name in self._allow_pickle
 
-    def _compare_once(self, turn: int, mine: State,
-                      refused: Optional[errors.InvalidArgument]) -> None:
+    def _compare(self, turn: int, mine: State, refused: Optional[errors.InvalidArgument]) -> None:
         """At the first save: plain tensors and values of several ranks must have equal bytes."""
-        if self._compared or self._job.size == 1:
-            return
         assert self._agreed is not None and self._epoch is not None
         shared = self._agreed.shared_content(self._one_decides)
-        content.compare(
-            self._epoch, f"saver.{turn}", shared, refused, self._timeout, lambda: content.sums(
+        self._comparison.check(
+            self._epoch, turn, shared, refused, self._timeout, lambda: content.sums(
                 shared, mine, self._buffer, self._may_pickle, self._job.rank))
-        self._compared = True
 
     # ---- restoring -------------------------------------------------------------------------
 

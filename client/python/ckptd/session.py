@@ -194,10 +194,17 @@ class Session:
                 f"{name}")
         return known[name]
 
+    def schema(self) -> Any:
+        """The run's units, by the query `schema`."""
+        run = self.description.run or os.environ.get("CKPTD_RUN", "")
+        schema = self.query("schema", target=run)
+        if not self._registered:  # the run may be another one of this name
+            self._units = _numbers(schema)
+        return schema
+
     def _schema(self, run: Optional[str]) -> Dict[str, Tuple[int, int]]:
         target = run or self.description.run or os.environ.get("CKPTD_RUN", "")
-        schema = self.query("schema", target=target)
-        return {unit["unit"]: (unit["id"], unit["bytes"]) for unit in schema["units"]}
+        return _numbers(self.query("schema", target=target))
 
     def units(self) -> Dict[str, Tuple[int, int]]:
         """Number and bytes of every unit of the run, by name."""
@@ -222,6 +229,10 @@ class Session:
         if code.value and isinstance(document, dict) and "error" in document:
             raise errors.of_status(_EXIT_STATUS.get(code.value, -1), document["error"])
         return document
+
+
+def _numbers(schema: Mapping[str, Any]) -> Dict[str, Tuple[int, int]]:
+    return {unit["unit"]: (unit["id"], unit["bytes"]) for unit in schema["units"]}
 
 
 def _from_description(description: Description) -> Session:

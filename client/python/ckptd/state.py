@@ -140,7 +140,7 @@ def _facts(tensor: Any) -> Tuple[Optional[Tuple], Any, Any]:
         if not hasattr(tensor, "placements") or not hasattr(tensor, "device_mesh"):
             return None, None, None
         local, mesh = tensor._local_tensor, tensor.device_mesh
-        placed = id(mesh), tensor.placements, tensor.dtype
+        placed = (id(mesh), tensor.placements, tuple(map(type, tensor.placements)), tensor.dtype)
         if type(local) not in transfer.PLAIN:
             return None, None, None
     elif not _MARKS.isdisjoint(tensor.__dict__):

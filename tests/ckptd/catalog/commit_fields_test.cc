@@ -162,7 +162,24 @@ class CommitFieldsTest : public testing::Test {
     commit.blobs.back()->global = true;
     commit.grown.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb(grown_unit(), kGrown)));
     ckpt::fill_extents({own, shared}, commit, bases);
+    // The catalog's order: the grown unit lies in the first extent, an earlier unit in the second.
+    std::ranges::stable_sort(commit.fragments, {}, &fb::Fragment::unit);
     return filled(commit, writer_of_extent("extents[0]"));
+  }
+
+  // The fields that differ, a line each.
+  static std::string changes(const Fields& found, const Fields& expected) {
+    std::string lines;
+    for (const auto& [path, value] : expected) {
+      const auto other = found.find(path);
+      if (other != found.end() && other->second == value) continue;
+      lines +=
+          path + ": " + (other == found.end() ? "none" : other->second) + ", not " + value + "\n";
+    }
+    for (const auto& [path, value] : found) {
+      if (!expected.contains(path)) lines += path + ": " + value + ", not none\n";
+    }
+    return lines;
   }
 
   ckpt::test::Reflected schema_{CKPT_RECORDS_SCHEMA, "ckpt.fb.Committed"};
@@ -194,15 +211,16 @@ TEST_F(CommitFieldsTest, SurvivesTheJournal) {
 TEST_F(CommitFieldsTest, SurvivesTheCatalog) {
   const Catalog reopened(room_.open());
   for (const ckpt::Step step : {kFirst, kSecond}) {
-    EXPECT_EQ(in(catalog_, step), original(step));
-    EXPECT_EQ(in(reopened, step), original(step));
+    EXPECT_EQ(changes(in(catalog_, step), original(step)), "");
+    EXPECT_EQ(changes(in(reopened, step), original(step)), "");
   }
 }
 
 TEST_F(CommitFieldsTest, SurvivesARebuild) {
   ASSERT_TRUE(catalog_.clear().ok());
   apply_all(catalog_, through_journal(records_));
-  for (const ckpt::Step step : {kFirst, kSecond}) EXPECT_EQ(in(catalog_, step), original(step));
+  for (const ckpt::Step step : {kFirst, kSecond})
+    EXPECT_EQ(changes(in(catalog_, step), original(step)), "");
 }
 
 TEST_F(CommitFieldsTest, SurvivesASalvage) {
@@ -216,7 +234,8 @@ TEST_F(CommitFieldsTest, SurvivesASalvage) {
   }
   Catalog salvaged(make_memory_store());
   apply_all(salvaged, through_journal(records));
-  for (const ckpt::Step step : {kFirst, kSecond}) EXPECT_EQ(in(salvaged, step), original(step));
+  for (const ckpt::Step step : {kFirst, kSecond})
+    EXPECT_EQ(changes(in(salvaged, step), original(step)), "");
 }
 
 TEST_F(CommitFieldsTest, SharedExtentsKeepEveryField) {

@@ -66,7 +66,8 @@ class GrowthTest : public PruneTest {
   }
   std::vector<std::string> schema() {
     std::vector<std::string> names;
-    for (const Json& unit : ask_root("schema", R"({"target": "tiny"})").at("units")) {
+    const Json answer = ask_root("schema", R"({"target": "tiny"})");
+    for (const Json& unit : answer.at("units")) {
       names.push_back(unit.at("unit").get<std::string>() + (unit.contains("grown") ? "+" : ""));
     }
     return names;
