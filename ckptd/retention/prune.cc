@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "ckptd/retention/view_needs.h"
 #include "formats/base/counted.h"
@@ -239,10 +240,19 @@ class Planner {
                                       name_of(run, point), fmt::join(holders, ", ")));
   }
 
+  // Without versions in a damaged commit, its grown units would no longer belong to later views,
+  // which would then seem complete.
+  std::vector<ckpt::UnitId> grown_units(const CommitInfo& commit) const {
+    std::vector<ckpt::UnitId> grown;
+    std::ranges::copy_if(commit.units, std::back_inserter(grown),
+                         [&](ckpt::UnitId unit) { return unit >= catalog_.base_units(id_); });
+    return grown;
+  }
+
   void remove_if_unneeded(const CommitInfo& commit, const std::string& reason) {
     const ViewPoint point = point_of(commit);
     PrunePlan::Removed removed;
-    removed.kept_units = needs_.of(commit);
+    removed.kept_units = commit.damaged ? grown_units(commit) : needs_.of(commit);
     removed.kept_tokens = !removed.kept_units.empty() || needs_.tokens_of(point);
     const bool unchanged = removed.kept_units.size() == commit.units.size() &&
                            (removed.kept_tokens || !commit.kept_tokens);

@@ -156,15 +156,8 @@ void ViewNeeds::resolve_tokens(const Lineage& lineage) {
 
 std::vector<ckpt::UnitId> ViewNeeds::of(const CommitInfo& commit) const {
   std::vector<ckpt::UnitId> needed;
-  if (commit.damaged) {
-    // Without their versions, grown units would no longer belong to later views, which would then
-    // seem complete.
-    std::ranges::copy_if(commit.units, std::back_inserter(needed),
-                         [&](ckpt::UnitId unit) { return unit >= catalog_.base_units(run_); });
-    return needed;
-  }
   const auto found = units_.find({commit.snapshot.lineage, commit.snapshot.step});
-  if (found == units_.end()) return needed;
+  if (found == units_.end() || commit.damaged) return needed;
   std::ranges::set_intersection(commit.units, found->second, std::back_inserter(needed));
   return needed;
 }

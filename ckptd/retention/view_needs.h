@@ -28,8 +28,7 @@ class ViewNeeds {
   // Call this once, after all add calls. Check Catalog::health() for an unreadable index.
   void resolve();
 
-  // Units of this commit whose versions are needed, ascending; of a damaged commit those by which
-  // the run has grown.
+  // Units of this commit whose versions are needed, ascending; none for a damaged commit.
   std::vector<ckpt::UnitId> of(const CommitInfo& commit) const;
   // True if a view has its token counts from that commit.
   bool tokens_of(ViewPoint commit) const { return tokens_.contains(commit); }

@@ -3,6 +3,7 @@
 // (CMakeLists.txt): no path may need an edit for it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "ckptd/catalog/salvage.h"
@@ -259,7 +260,7 @@ TEST_F(CommitFieldsTest, DeletedCommitKeepsFieldsOfItsRemainingUnits) {
   fb::CommittedT rest = *records_.back().body.AsCommitted();
   rest.full = false;
   rest.extents.erase(rest.extents.begin());
-  const fb::Fragment kept = rest.fragments.back();
+  const fb::Fragment kept = *std::ranges::find(rest.fragments, 2u, &fb::Fragment::unit);
   rest.fragments = {fb::Fragment(kept.unit(), 0, kept.offset(), kept.length(),
                                  kept.payload_offset(), kept.crc32c(), kept.codec())};
   rest.encoded.clear();

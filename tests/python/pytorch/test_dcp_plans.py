@@ -38,6 +38,31 @@ class CachedPlans(StoreTest):
             assert torch.equal(found["w"].full_tensor(), filled((5, 3), 1))
         ranks(2, body, self.tiny)
 
+    def test_refused_content_stays_refused_with_a_new_writer(self):
+        def body(rank, run):
+            planner, told = planner_of_its_own(), []
+            for step in range(3):
+                state = {"w": torch.full((3,), float(rank if step < 2 else 1))}
+                try:
+                    dcp.save(state, checkpoint_id=f"{step}", storage_writer=writer(run),
+                             planner=planner)
+                except CheckpointException as error:
+                    told.append("bring different content" in str(error))
+            assert told == [True, True], told
+        ranks(2, body, self.tiny)
+
+    def test_plan_that_failed_on_the_coordinator_is_made_again(self):
+        planner, tiny = planner_of_its_own(), writer(self.tiny)
+        state = {"w": torch.ones(3)}
+        dcp.save(state, checkpoint_id="1", storage_writer=tiny, planner=planner)
+        state["more"] = [1, 2]
+        with self.assertRaisesRegex(CheckpointException, "does not end with a number"):
+            dcp.save(state, checkpoint_id="final", storage_writer=tiny, planner=planner)
+        dcp.save(state, checkpoint_id="2", storage_writer=tiny, planner=planner)
+        found = {"w": torch.zeros(3), "more": [0, 0]}
+        dcp.load(found, storage_reader=reader(self.tiny))
+        self.assertEqual(found["more"], [1, 2])
+
     def test_cached_plan_of_another_dtype_is_refused(self):
         planner, tiny = planner_of_its_own(), writer(self.tiny)
         for value in (torch.ones(9), torch.ones(9, dtype=torch.bfloat16)):

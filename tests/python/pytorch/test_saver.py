@@ -1,10 +1,14 @@
 """Saver with real process groups: round trips over meshes and world sizes, promises, refusals."""
 
+import threading
 import unittest
+from unittest import mock
 
 import pytorch_support as support
 from pytorch_support import StoreTest, ckptd, dist, filled, mesh, ranks, same, saver, torch, zeroed
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
+
+from ckptd import content
 
 EXPERTS, WIDTH = 6, 8
 
@@ -245,6 +249,43 @@ class Promises(StoreTest):
             with saver(run) as tiny, self.assertRaisesRegex(
                     ckptd.InvalidArgument, "value odd: object"):
                 tiny.save(1, {"w": torch.ones(3), "odd": object() if rank else 1})
+        ranks(2, body, self.tiny)
+
+    def test_a_value_that_one_rank_cannot_pickle_fails_all(self):
+        def body(rank, run):
+            state = {"w": torch.ones(3), "odd": [1]}
+            with saver(run, allow_pickle=["odd"]) as tiny:
+                odd = {**state, "odd": [threading.Lock() if rank == 0 else {1}]}
+                with self.assertRaisesRegex(ckptd.InvalidArgument, "rank 0.*pickle"):
+                    tiny.save(1, odd)
+                tiny.save(2, state).durable(support.TIMEOUT)
+                if rank == 0:
+                    with self.assertRaisesRegex(ckptd.InvalidArgument, "rank 0.*pickle"):
+                        tiny.save(3, odd)
+                else:
+                    with self.assertRaisesRegex(ckptd.Aborted, "pickle"):
+                        tiny.save(3, odd).durable(support.TIMEOUT)
+        ranks(2, body, self.tiny)
+
+    def test_a_rank_that_failed_alone_compares_again(self):
+        def body(rank, run):
+            with ckptd.Session(run, arena_bytes=support.ARENA, slab_bytes=1 << 20) as session:
+                session.register([ckptd.Unit("w", (ckptd.Tensor("w", "F32", (1,)),))])
+                epoch = session.join(rank, 2)
+                compared = content.Comparison("test")
+
+                def check(turn, told=0):
+                    compared.check(epoch, turn, [("tensor", "w", [0, 1])], None, support.TIMEOUT,
+                                   lambda: [told])
+                if rank == 1:
+                    with mock.patch.object(type(epoch), "get", side_effect=ckptd.Unavailable("")):
+                        with self.assertRaises(ckptd.Unavailable):
+                            check(0)
+                else:
+                    check(0)
+                for turn in (1, 2):
+                    check(turn)
+                check(3, rank)  # nobody compares any more
         ranks(2, body, self.tiny)
 
     def test_memory_that_is_gone_at_the_first_save_is_refused(self):
