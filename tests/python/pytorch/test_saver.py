@@ -286,6 +286,8 @@ class Promises(StoreTest):
                 for turn in (1, 2):
                     check(turn)
                 check(3, rank)  # nobody compares any more
+                epoch.set(f"end.{rank}", b"1")  # a rank that leaves would end the epoch
+                epoch.get(f"end.{1 - rank}", support.TIMEOUT)
         ranks(2, body, self.tiny)
 
     def test_memory_that_is_gone_at_the_first_save_is_refused(self):
