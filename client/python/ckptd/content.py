@@ -39,7 +39,7 @@ def refusal_first(refused: Optional[errors.InvalidArgument]) -> Iterator[None]:
 
 
 def refusal_of(error: Exception, rank: int) -> errors.InvalidArgument:
-    """What went wrong with a rank's state, as the refusal that all ranks hear of."""
+    """The refusal that all ranks hear of, for any exception that a rank's state has caused."""
     if isinstance(error, errors.InvalidArgument):
         return error
     return errors.InvalidArgument(f"state of rank {rank}: {type(error).__name__}: {error}")

@@ -163,8 +163,7 @@ class CommitFieldsTest : public testing::Test {
     commit.blobs.back()->global = true;
     commit.grown.push_back(std::make_unique<fb::UnitT>(ckpt::wire::to_fb(grown_unit(), kGrown)));
     ckpt::fill_extents({own, shared}, commit, bases);
-    // The catalog's order: the grown unit lies in the first extent, an earlier unit in the second.
-    std::ranges::stable_sort(commit.fragments, {}, &fb::Fragment::unit);
+    std::ranges::stable_sort(commit.fragments, {}, &fb::Fragment::unit);  // as the catalog does
     return filled(commit, writer_of_extent("extents[0]"));
   }
 
