@@ -210,7 +210,9 @@ class Contract(StoreTest):
             if rank == 1:
                 support.die_at_the_next_write()
             job.train(2)
-            mine.save(2, job.state())
+            pending = mine.save(2, job.state())
+            with self.assertRaises(ckptd.Error):  # a rank that left now would end the epoch
+                pending.durable(support.TIMEOUT)
         with self.assertRaisesRegex(AssertionError, "rank 1: died or hung"):
             support.ranks(2, body, self.tiny)
         found, _, _ = alone(resumed, self.tiny, 1, True, None)
