@@ -199,6 +199,8 @@ class Killed(StoreTest):
             if rank == 1:
                 support.die_at_the_next_write()
             job.train(3)
+            with self.assertRaises(ckptd.Error):  # a rank that left now would end the epoch
+                job.manager.pending.durable(support.TIMEOUT)
         with self.assertRaisesRegex(AssertionError, "rank 1: died or hung"):
             support.ranks(2, body, self.tiny)
         job = Job(self.tiny, exclude_from_loading=["dataloader"])
