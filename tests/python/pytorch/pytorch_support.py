@@ -190,11 +190,35 @@ def after_calls(method, calls, action):
         setattr(ckptd.Snapshot, method, original)
 
 
-def die_at_the_next_write():
-    """Kills this process with SIGKILL once it has copied its next tensors into a snapshot."""
+@contextlib.contextmanager
+def two_ranks_one_dies():
+    """save(rank, call) for a body of two ranks; `call` saves and returns the Pending. Rank 1 is
+    killed once it has copied tensors and rank 0's call has returned. Rank 0 then sees its save
+    fail, and goes on."""
+    with tempfile.TemporaryDirectory() as folder:
+        fifo = os.path.join(folder, "saved")
+        os.mkfifo(fifo)
+
+        def save(rank, call):
+            if rank == 1:
+                _die_at_the_next_write(fifo)
+            pending = call()
+            with open(fifo, "w", encoding="ascii"):
+                pass
+            try:
+                pending.durable(TIMEOUT)
+            except ckptd.Error:
+                return
+            raise AssertionError("saved, though rank 1 has died")
+        yield save
+
+
+def _die_at_the_next_write(fifo):
     write = ckptd.Snapshot.write_pieces
 
     def dying(snapshot, *arguments):
         write(snapshot, *arguments)
+        with open(fifo, encoding="ascii"):
+            pass
         os.kill(os.getpid(), signal.SIGKILL)
     ckptd.Snapshot.write_pieces = dying

@@ -203,18 +203,15 @@ class Resharding(StoreTest):
 
 class Contract(StoreTest):
     def test_a_rank_killed_mid_save_leaves_latest_whole(self):
-        def body(rank, run):
+        def body(rank, run, save):
             job, mine = Job(), checkpoint(run)
             job.train(1)
             mine.save(1, job.state()).durable(support.TIMEOUT)
-            if rank == 1:
-                support.die_at_the_next_write()
             job.train(2)
-            pending = mine.save(2, job.state())
-            with self.assertRaises(ckptd.Error):  # a rank that left now would end the epoch
-                pending.durable(support.TIMEOUT)
-        with self.assertRaisesRegex(AssertionError, "rank 1: died or hung"):
-            support.ranks(2, body, self.tiny)
+            save(rank, lambda: mine.save(2, job.state()))
+        with support.two_ranks_one_dies() as save:
+            with self.assertRaisesRegex(AssertionError, "^rank 1: died or hung"):
+                support.ranks(2, body, self.tiny, save)
         found, _, _ = alone(resumed, self.tiny, 1, True, None)
         check_like(found, alone(expected, 1))
 

@@ -191,18 +191,19 @@ class Resharding(StoreTest):
 
 class Killed(StoreTest):
     def test_a_rank_killed_mid_save_leaves_latest_whole(self):
-        def body(rank, run):
+        def body(rank, run, save):
             job = Job(run, mesh(2), interval=1)
             assert not job.manager.load()
             job.train(2)
             job.manager.pending.durable(support.TIMEOUT)
-            if rank == 1:
-                support.die_at_the_next_write()
-            job.train(3)
-            with self.assertRaises(ckptd.Error):  # a rank that left now would end the epoch
-                job.manager.pending.durable(support.TIMEOUT)
-        with self.assertRaisesRegex(AssertionError, "rank 1: died or hung"):
-            support.ranks(2, body, self.tiny)
+
+            def train():
+                job.train(3)
+                return job.manager.pending
+            save(rank, train)
+        with support.two_ranks_one_dies() as save:
+            with self.assertRaisesRegex(AssertionError, "^rank 1: died or hung"):
+                support.ranks(2, body, self.tiny, save)
         job = Job(self.tiny, exclude_from_loading=["dataloader"])
         self.assertTrue(job.manager.load())
         self.assertEqual(job.manager.restored.step, 2)
