@@ -211,6 +211,11 @@ class Forks(DaemonTest):
 class Interrupts(DaemonTest):
     """Without interrupts each wait would last longer than ctest's timeout of this program."""
 
+    def setUp(self):
+        super().setUp()
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)  # else ignored in jobs
+        self.addCleanup(signal.signal, signal.SIGINT, before)
+
     def test_control_c_ends_a_join(self):
         waits = []
 
