@@ -41,17 +41,21 @@ class GrowthAlarmsTest : public GrowthTest {
     std::memcpy(bytes.data(), &value, sizeof value);
     return bytes[offset % sizeof value];
   }
+  // Grows by an adapter all of whose bytes are this one.
+  void grow_by_bytes(std::byte fill) {
+    grow(job, {floats("adapter", 100)});
+    for (auto& rank : job.ranks) {
+      rank->byte_at = [fill](ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
+        return unit == kAdapter ? fill : number_byte(unit, step, salt, offset);
+      };
+    }
+  }
   const std::string& alarms(ckpt::Step step) { return job.ranks[0]->snapshot(step).alarms; }
 };
 
 TEST_F(GrowthAlarmsTest, NotFiniteNamesTheNewUnit) {
   job.commit(5);
-  grow(job, {floats("adapter", 100)});
-  for (auto& rank : job.ranks) {
-    rank->byte_at = [](ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
-      return unit == kAdapter ? std::byte{0xff} : number_byte(unit, step, salt, offset);
-    };
-  }
+  grow_by_bytes(std::byte{0xff});
   job.commit(10);
   EXPECT_THAT(alarms(10), HasSubstr("unit adapter"));
   EXPECT_THAT(alarms(10), HasSubstr("100"));
@@ -59,12 +63,7 @@ TEST_F(GrowthAlarmsTest, NotFiniteNamesTheNewUnit) {
 
 TEST_F(GrowthAlarmsTest, UnchangedIsNotedFromSecondCommitOn) {
   job.commit(5);
-  grow(job, {floats("adapter", 100)});
-  for (auto& rank : job.ranks) {
-    rank->byte_at = [](ckpt::UnitId unit, ckpt::Step step, uint64_t salt, uint64_t offset) {
-      return unit == kAdapter ? std::byte{0} : number_byte(unit, step, salt, offset);
-    };
-  }
+  grow_by_bytes(std::byte{0});
   job.commit(10);
   EXPECT_EQ(alarms(10), "");
   job.commit(15);
@@ -76,10 +75,7 @@ TEST_F(GrowthAlarmsTest, UnchangedIsNotedFromSecondCommitOn) {
 
 TEST_F(GrowthAlarmsTest, ExpertOfAnotherLineageIsNotStale) {
   job.commit(5);
-  ckpt::UnitSpec expert = floats("layers.0.experts.3.weights", 50);
-  expert.layer = 0;
-  expert.expert = 3;
-  grow(job, {expert});
+  grow(job, {expert()});
   job.commit(10);
   const auto fork = resumed(fb::ResumeMode::AtStep, 5);
   for (auto& rank : fork->ranks) {

@@ -72,6 +72,19 @@ class GrowthTest : public PruneTest {
     }
     return names;
   }
+  static ckpt::UnitSpec expert() {
+    ckpt::UnitSpec unit = floats("layers.0.experts.3.weights", 50);
+    unit.layer = 0;
+    unit.expert = 3;
+    return unit;
+  }
+  void abort_snapshot(ckpt::Step step) {
+    fb::AbortSnapshotT abort;
+    abort.epoch = job.ranks[0]->epoch().epoch;
+    abort.step = step;
+    job.ranks[0]->send(abort);
+    world.run();
+  }
   // The reason of a snapshot that must fail.
   std::string refused(Job& of, ckpt::Step step, const ckpt::Plan& plan) {
     of.begin(step, plan);

@@ -89,11 +89,7 @@ TEST_F(GrowthTest, SecondSnapshotCommitsGrowthOfFailedFirst) {
   job.begin(10);
   job.begin(15);
   job.fill(15);
-  fb::AbortSnapshotT abort;
-  abort.epoch = job.ranks[0]->epoch().epoch;
-  abort.step = 10;
-  job.ranks[0]->send(abort);
-  world.run();
+  abort_snapshot(10);
   job.listen();
   EXPECT_EQ(job.ranks[0]->snapshot(15).level, fb::SnapshotLevel::Durable);
   EXPECT_THAT(shown("tiny@15"), Contains("adapter"));

@@ -35,11 +35,7 @@ TEST_F(GrowthTest, GrowthWithoutCommitCanBeRepeated) {
   job.commit(5);
   grow(job, {floats("adapter", 100)});
   job.begin(10);
-  fb::AbortSnapshotT abort;
-  abort.epoch = job.ranks[0]->epoch().epoch;
-  abort.step = 10;
-  job.ranks[0]->send(abort);
-  world.run();
+  abort_snapshot(10);
   EXPECT_EQ(schema().size(), 4u);
   job.commit(15);
   EXPECT_EQ(schema().size(), 5u);

@@ -102,10 +102,7 @@ TEST_F(GrowthTest, UnitAndLogTellTheGrowth) {
 
 TEST_F(GrowthTest, GrownExpertsShowOnlyWhereTheyAre) {
   job.commit(5);
-  ckpt::UnitSpec expert = floats("layers.0.experts.3.weights", 50);
-  expert.layer = 0;
-  expert.expert = 3;
-  grow(job, {expert});
+  grow(job, {expert()});
   job.commit(10);
   const auto experts = [this](const char* target) {
     return ask_root("experts", fmt::format(R"({{"target": "{}"}})", target))
