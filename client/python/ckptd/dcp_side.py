@@ -35,7 +35,7 @@ class Shared:
         key = _key(options)
         if key not in _shared:
             _shared[key] = Shared(Session(**options, timeout=timeout))
-            joining.prepare(_shared[key].session, Job().size, beside_reader=copied)
+            joining.try_prepare(_shared[key].session, Job().size, beside_reader=copied)
         return _shared[key]
 
     def hand_over(self, timeout: float) -> bool:

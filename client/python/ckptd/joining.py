@@ -7,6 +7,7 @@ from typing import Optional, Sequence, Union
 from . import errors, layout
 from .epoch import Epoch
 from .local import daemon_pid
+from .pending import Patience
 from .session import Description, Session
 
 ARENA_ALIGN = 2 << 20
@@ -38,27 +39,50 @@ def of_reader(description: Description) -> Description:
     return description._replace(arena_bytes=arena, slab_bytes=READER_SLAB_BYTES)
 
 
-def prepare(session: Session, size: int, beside_reader: bool = False) -> Optional[str]:
+def prepare(session: Session, size: int, beside_reader: bool = False,
+            patience: Optional[float] = None) -> Optional[str]:
     """Chooses the arena of a session that is not open yet: this rank's share of what the daemon has
-    for all. Returns the name of its store among all machines; None: no daemon answers.
+    for all. Returns the name of its store among all machines; None: this machine does not tell, or
+    the session is open. Raises Unavailable or DeadlineExceeded if no daemon answers.
 
-    beside_reader: leave room for the session of `of_reader`."""
+    beside_reader: leave room for the session of `of_reader`. patience: seconds to wait for an
+    answer; None: those of the session's first connection."""
     if session._handle is not None:
         return None
-    try:
-        check_present(session)
-        options = {**session.description._asdict(), "control": True}
-        with Session(options.pop("run"), **options) as asker:
+    check_present(session)
+    options = {**session.description._asdict(), "control": True}
+    if patience is not None:
+        options["timeout"] = min(patience, session.description.timeout)
+    with Session(options.pop("run"), **options) as asker:
+        with Patience(asker, options["timeout"]):
             status = asker.query("status")
-        if session.description.arena_bytes == 0 and not session.description.control:
-            share = status["arena_bytes_max"] // max(size, 1) // ARENA_ALIGN * ARENA_ALIGN
-            chosen = session.description._replace(arena_bytes=share)
-            if beside_reader:
-                chosen = chosen._replace(arena_bytes=share - of_reader(chosen).arena_bytes)
-            session.description = chosen
+    if session.description.arena_bytes == 0 and not session.description.control:
+        share = status["arena_bytes_max"] // max(size, 1) // ARENA_ALIGN * ARENA_ALIGN
+        chosen = session.description._replace(arena_bytes=share)
+        if beside_reader:
+            chosen = chosen._replace(arena_bytes=share - of_reader(chosen).arena_bytes)
+        session.description = chosen
+    store = status.get("store")
+    try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
-            return f"{status['store']} of boot {boot.read().strip()}"
-    except (errors.Error, OSError, KeyError):
+            return f"{store} of boot {boot.read().strip()}" if store else None
+    except OSError:
+        return None
+
+
+def reach(session: Session, size: int, patience: float, wait: Optional[float] = None) -> None:
+    """Raises Unavailable or DeadlineExceeded unless a daemon answers. patience: see
+    `check_present`; wait: see `prepare`."""
+    check_present(session, patience)
+    prepare(session, size, patience=wait)
+
+
+def try_prepare(session: Session, size: int, beside_reader: bool = False,
+                patience: Optional[float] = None) -> Optional[str]:
+    """The same for a rank that others wait for. None: no daemon answers, too."""
+    try:
+        return prepare(session, size, beside_reader, patience)
+    except errors.Error:
         return None
 
 

@@ -1,7 +1,7 @@
 """Pending: a save on its way to the disk. Patience: how long a silent daemon is waited for."""
 
 import time
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from . import errors
 from .snapshot import Level, Snapshot
@@ -19,6 +19,7 @@ class Patience:
         self._handle = session.handle()
         self._seconds = seconds
         self._end = time.monotonic() + seconds
+        self._outer: Optional[Callable[[], None]] = None  # of the block around this one
 
     def _check(self) -> None:
         pointer = self._handle.pointer
@@ -29,11 +30,12 @@ class Patience:
                 "its log, or start it again")
 
     def __enter__(self) -> "Patience":
+        self._outer = self._handle.interrupts.check
         self._handle.interrupts.check = self._check
         return self
 
     def __exit__(self, *_: Any) -> None:
-        self._handle.interrupts.check = None
+        self._handle.interrupts.check = self._outer
 
 
 class Pending:

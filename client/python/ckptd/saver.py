@@ -89,10 +89,11 @@ class Saver:
         if planned:  # before anything that one rank may fail at alone
             self._choose(turn, step)
         try:
-            self._enter()
-            if not planned:
-                self._choose(turn, step)
+            joining.reach(self.session, self._job.size, self._patience, self._patience)
             with Patience(self.session, self._patience):
+                self._enter()
+                if not planned:
+                    self._choose(turn, step)
                 pending = self._save(step, turn, state, fresh, per_rank, metrics)
         except LATER as failure:
             pending = Pending(step, failure)
@@ -198,7 +199,7 @@ class Saver:
                    "lowest_rank": self._lowest_rank, "grow": self._grow}
         declared = self._job.gather(planning.Declared(
             rank, mine.held, mine.aliases, mine.empty, tuple(mine.values), options,
-            joining.prepare(self.session, self._job.size), error))
+            joining.try_prepare(self.session, self._job.size, patience=self._patience), error))
         planning.check_errors(declared)
         agreed = planning.merge(declared, self._one_decides)
         growing.check(self._agreed, agreed)
@@ -226,8 +227,6 @@ class Saver:
     def _enter(self, resume: Union[str, int] = "start", lineage: int = 0,
                stored: Optional[layout.Layout] = None) -> None:
         """Registers the units and joins, unless this rank is in the run's epoch."""
-        joining.check_present(self.session, self._patience)
-        joining.prepare(self.session, self._job.size)
         if self._plan is None:
             self._register(stored)
         if self._epoch is not None and self._epoch.lost() is not None:
@@ -265,6 +264,7 @@ class Saver:
         if self._epoch is not None:
             self._epoch.leave(self._timeout)
             self._epoch = None
+        joining.reach(self.session, self._job.size, self._patience)
         self._enter(step, lineage, stored)
         assert self._epoch is not None
         return self._epoch.resume

@@ -75,6 +75,32 @@ class DaemonDies(DaemonTest):
         with self.assertRaisesRegex(ckptd.InvalidArgument, "value odd: object"):
             tiny.save(2, {"w": torch.ones(3), "odd": object()})
 
+    def test_stopped_before_the_first_save(self):
+        self.daemon._process.send_signal(signal.SIGSTOP)
+        state = {"w": filled((1000,), 1)}
+        # Longer than the test may last: only `patience` can end the waits.
+        patient = saver(self.tiny, socket=self.daemon.socket, patience=0.5, timeout=3600)
+        patient.session.description = patient.session.description._replace(timeout=3600.0)
+        self.addCleanup(patient.session.close)
+        for step in (1, 2):
+            self.assertIsInstance(patient.save(step, state).failure,
+                                  (ckptd.Unavailable, ckptd.DeadlineExceeded))
+        self.daemon._process.send_signal(signal.SIGCONT)
+        patient._patience = support.TIMEOUT
+        patient.save(3, state).durable(support.TIMEOUT)
+
+    def test_stopped_when_the_run_is_joined_again(self):
+        state = {"w": filled((1000,), 1)}
+        tiny = self.saver(timeout=3600)
+        tiny.save(1, state).durable(support.TIMEOUT)
+        tiny._epoch.leave(support.TIMEOUT)
+        tiny._epoch = None
+        self.daemon._process.send_signal(signal.SIGSTOP)
+        self.assertIsInstance(tiny.save(2, state).failure, ckptd.Unavailable)
+        self.daemon._process.send_signal(signal.SIGCONT)
+        tiny._patience = support.TIMEOUT
+        tiny.save(3, state).durable(support.TIMEOUT)
+
     def test_absent_at_the_first_save(self):
         self.daemon.stop(signal.SIGKILL)
         state = {"w": filled((1000,), 1)}
