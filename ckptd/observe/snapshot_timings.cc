@@ -37,6 +37,12 @@ void SnapshotTimer::written(Time now) { timings_.write_ns = next_part(now); }
 void SnapshotTimer::synced(Time now) { timings_.sync_ns = next_part(now); }
 void SnapshotTimer::recorded(Time now) { timings_.journal_ns = next_part(now); }
 
+void LateRank::sealed(ckpt::Rank rank, Time now) {
+  if (last_ && *last_ != rank) others_at_ = last_at_;
+  last_ = rank;
+  last_at_ = now;
+}
+
 void Histogram::add(double seconds) {
   const auto bound = std::lower_bound(kBounds.begin(), kBounds.end(), seconds);
   ++counts_.at(static_cast<size_t>(bound - kBounds.begin()));

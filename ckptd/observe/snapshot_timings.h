@@ -4,8 +4,10 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 
+#include "formats/base/ids.h"
 #include "formats/base/snapshot_timings.h"
 
 namespace ckptd {
@@ -35,6 +37,24 @@ class SnapshotTimer {
   ckpt::SnapshotTimings timings_;
   bool staged_ = false;
   Time part_since_{};  // since staged()
+};
+
+// LateRank: for how long a snapshot has waited for its last rank alone.
+class LateRank {
+ public:
+  using Time = std::chrono::nanoseconds;
+
+  // A rank has sealed a slab; times ascend.
+  void sealed(ckpt::Rank rank, Time now);
+  // The rank that sealed last; nullopt: none has sealed.
+  std::optional<ckpt::Rank> last() const { return last_; }
+  // From the last seal of all other ranks to that of the last rank; 0: there are no others.
+  Time late() const { return others_at_ ? last_at_ - *others_at_ : Time{}; }
+
+ private:
+  std::optional<ckpt::Rank> last_;
+  Time last_at_{};
+  std::optional<Time> others_at_;
 };
 
 // Histogram: counts of durations by fixed bounds, as Prometheus has it.

@@ -38,6 +38,10 @@ void add_snapshots(MetricsText& text, const Snapshots::Counters& counters) {
                counters.lease_wait_time);
   text.seconds("ckptd_level_lag_seconds_total",
                "Sum over commits of the time from staged to durable.", counters.level_lag);
+  text.seconds(
+      "ckptd_late_rank_seconds_total",
+      "Sum over commits of the time between the last seals of the last rank and the others.",
+      counters.late_ranks);
 }
 
 void add_sources(MetricsText& text, const Sources& sources, const Restores::Counters& restores) {
@@ -226,6 +230,10 @@ std::string write_metrics(const MetricViews& views) {
   text.gauge("ckptd_sessions", "Connected sessions.", static_cast<double>(views.sessions.size()));
   text.gauge("ckptd_snapshots_open", "Snapshots that have begun and not ended.",
              static_cast<double>(views.snapshots.open_count()));
+  text.gauge("ckptd_begins_waiting", "Ranks that wait until a snapshot of their run has ended.",
+             static_cast<double>(views.snapshots.begins_waiting()));
+  text.gauge("ckptd_leases_waiting", "Requests of ranks that wait for slabs.",
+             static_cast<double>(views.snapshots.leases_waiting()));
   add_store(text, views.history);
   if (views.disk_space.ok()) {
     text.gauge("ckptd_disk_free_bytes", "Free space of the data directory's file system.",

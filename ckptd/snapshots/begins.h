@@ -33,7 +33,7 @@ class Begins {
   // The daemon is shutting down: clients ask the next one.
   void refuse_waiting();
   void disconnected(ckpt::SessionId session) { waiting_.drop_session(session); }
-  bool anyone_waits() const { return !waiting_.empty(); }
+  size_t waiting() const { return waiting_.count(); }
 
  private:
   void refuse_snapshot(const ckpt::SnapshotKey& key, const std::string& run_name,

@@ -1,6 +1,5 @@
 #include "ckptd/snapshots/leases.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "ckptd/limits.h"
@@ -58,9 +57,10 @@ void Leases::give(ckpt::SessionId session, const ckpt::SnapshotKey& snapshot, ui
   needs_.replies.send(session, std::move(reply));
 }
 
-bool Leases::anyone_waits() const {
-  return std::any_of(waits_.begin(), waits_.end(),
-                     [](const auto& session) { return !session.second.empty(); });
+size_t Leases::waiting() const {
+  size_t count = 0;
+  for (const auto& [session, waits] : waits_) count += waits.size();
+  return count;
 }
 
 uint64_t Leases::slabs_awaited(ckpt::SessionId session) const {

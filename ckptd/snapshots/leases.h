@@ -34,7 +34,7 @@ class Leases {
   void give(ckpt::SessionId session, const ckpt::SnapshotKey& snapshot, uint64_t request,
             std::vector<uint32_t> slabs);
   bool waits(ckpt::SessionId session) const { return slabs_awaited(session) > 0; }
-  bool anyone_waits() const;
+  size_t waiting() const;  // requests
   uint64_t slabs_awaited(ckpt::SessionId session) const;
   void forget(ckpt::SessionId session) { waits_.erase(session); }
   void forget(ckpt::SessionId session, const ckpt::SnapshotKey& snapshot);

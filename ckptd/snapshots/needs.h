@@ -73,6 +73,7 @@ struct SnapshotCounters {
   uint64_t lease_waits = 0;
   Time lease_wait_time{};
   Time level_lag{};                                  // from staged to durable, of all commits
+  Time late_ranks{};                                 // waits for the last rank alone, likewise
   SnapshotHistograms parts;                          // of commits
   std::array<uint64_t, ckpt::kAlarmKinds> alarms{};  // by AlarmKind
 };

@@ -35,6 +35,7 @@ struct OpenSnapshotState {
   uint64_t bytes = 0;  // of sealed fragments for the disk
   Time staged_at{};    // when everything was sealed
   SnapshotTimer timer;
+  LateRank late_rank;
 
   bool codecs_chosen = false;  // set when its first member begins
   EncodePlan encode_plan;      // for all its slabs; null: no unit is encoded

@@ -72,6 +72,7 @@ void Seals::seal(Session& session, const fb::SealSlabT& message) {
     needs.replies.refuse(session.id, message.request, outcome.status.error());
     return core_.execute(outcome.actions);
   }
+  core_.open.at(*key).late_rank.sealed(rank, needs.turn.now());
   keep_or_write(session.id, *key, rank, std::move(staged).value(), outcome.memory_only);
   core_.execute(outcome.actions);
 }

@@ -165,6 +165,7 @@ namespace {
 void log_durable(const SnapshotKey& key, const OpenSnapshotState& open, Time lag) {
   const ckpt::SnapshotTimings& timings = open.timer.timings();
   const auto seconds = [](uint64_t ns) { return static_cast<double>(ns) / 1e9; };
+  const auto last = open.late_rank.last();
   log_event(spdlog::level::info, "snapshot_durable",
             {{"run", open.run_name},
              {"lineage", key.lineage},
@@ -173,6 +174,8 @@ void log_durable(const SnapshotKey& key, const OpenSnapshotState& open, Time lag
              {"bytes", open.bytes},
              {"extents", open.extents.size()},
              {"seconds", std::chrono::duration<double>(lag).count()},
+             {"last_rank", last ? LogValue(*last) : LogValue()},
+             {"late", std::chrono::duration<double>(open.late_rank.late()).count()},
              {"plan", seconds(timings.plan_ns)},
              {"begin", seconds(timings.begin_ns)},
              {"slab_wait", seconds(timings.slab_wait_ns)},
@@ -203,6 +206,7 @@ void Snapshots::committed(const SnapshotKey& key, const fb::RecordT& record,
   const Time lag = needs_.turn.now() - open.staged_at;
   counters_.level_lag += lag;
   counters_.parts.add(open.timer.timings());
+  counters_.late_ranks += open.late_rank.late();
   log_durable(key, open, lag);
   newest_.add(key, open.facts, open.extents);
   announce(key, fb::SnapshotLevel::Durable, open.bytes, nullptr, open.alarms);

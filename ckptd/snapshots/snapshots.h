@@ -99,7 +99,9 @@ class Snapshots {
   // Staged snapshots by the name of their run.
   std::map<std::string, RunProgress::Waiting> waiting() const;
   // True if trainers wait for slabs, or for a snapshot of their run to be durable.
-  bool trainers_wait() const { return begins_.anyone_waits() || leases_.anyone_waits(); }
+  bool trainers_wait() const { return begins_waiting() > 0 || leases_waiting() > 0; }
+  size_t begins_waiting() const { return begins_.waiting(); }
+  size_t leases_waiting() const { return leases_.waiting(); }
   // True if no slab is being compared.
   bool idle() const { return dedup_.idle(); }
   const Counters& counters() const { return counters_; }

@@ -78,9 +78,10 @@ bool WaitingBegins::drop(ckpt::RunId run, ckpt::SessionId session, ckpt::Step st
   return dropped > 0;
 }
 
-bool WaitingBegins::empty() const {
-  return std::all_of(by_run_.begin(), by_run_.end(),
-                     [](const auto& waiting) { return waiting.second.empty(); });
+size_t WaitingBegins::count() const {
+  size_t count = 0;
+  for (const auto& [run, begins] : by_run_) count += begins.size();
+  return count;
 }
 
 }  // namespace ckptd

@@ -38,7 +38,7 @@ class WaitingBegins {
   void drop_session(ckpt::SessionId session);
   // True if the session's begin of this attempt waited.
   bool drop(ckpt::RunId run, ckpt::SessionId session, ckpt::Step step, uint32_t attempt);
-  bool empty() const;
+  size_t count() const;
 
  private:
   const WaitingBeginsMax max_;

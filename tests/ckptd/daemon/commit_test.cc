@@ -82,7 +82,9 @@ TEST_F(CommitTest, SnapshotWaitsForSlabsOfEarlierSnapshot) {
   ASSERT_TRUE(trainer.fill(1));
   trainer.begin(2, job.plan(job.all_units()));
   EXPECT_FALSE(trainer.fill(2)) << "only two slabs are free";
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_leases_waiting 1\n"));
   world.run();
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_leases_waiting 0\n"));
   EXPECT_TRUE(trainer.fill(2)) << trainer.error();
   world.run();
   trainer.listen();

@@ -143,6 +143,7 @@ TEST_F(LogEventsTest, TrainingRunLogsDocumentedEvents) {
                                                durable.at("extents").get<uint64_t>()));
   EXPECT_TRUE(durable.at("seconds").is_number_float());
   expect_fields(durable, {{"plan", 0.5}, {"copy", 2.0}, {"slab_wait", 0.0}});
+  expect_fields(durable, {{"last_rank", 1}, {"late", 0.0}});
   for (const char* part : {"write", "sync", "journal"}) {
     EXPECT_TRUE(durable.at(part).is_number_float()) << part;
   }

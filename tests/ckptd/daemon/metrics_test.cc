@@ -6,6 +6,7 @@
 #include <set>
 #include <sstream>
 
+#include "ckptd/limits.h"
 #include "tests/ckptd/daemon/job.h"
 
 namespace ckptd::testing {
@@ -119,6 +120,37 @@ TEST(MetricsTable, LevelLagFollowsClock) {
   job.listen();
   ASSERT_EQ(job.ranks[0]->snapshot(5).level, fb::SnapshotLevel::Durable);
   EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_level_lag_seconds_total 1.5\n"));
+}
+
+TEST(MetricsTable, LateRankSecondsFollowItsLastSeal) {
+  World world({});
+  ASSERT_TRUE(world.start().ok());
+  Job job(world, 2);
+  job.start();
+  job.begin(5);
+  ASSERT_TRUE(job.ranks[1]->fill(5));
+  world.run();
+  world.tick(std::chrono::milliseconds(2'500));
+  ASSERT_TRUE(job.ranks[0]->fill(5));
+  world.run();
+  job.listen();
+  ASSERT_EQ(job.ranks[0]->snapshot(5).level, fb::SnapshotLevel::Durable);
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_late_rank_seconds_total 2.5\n"));
+}
+
+TEST(MetricsTable, BeginsWaitAtTheLimitOfOpenSnapshots) {
+  World world({});
+  ASSERT_TRUE(world.start().ok());
+  Job job(world, 1);
+  job.start();
+  const ckpt::Plan plan = job.plan({0});
+  for (ckpt::Step step = 1; step <= limits::kSnapshotsOpenPerRunMax; ++step) job.begin(step, plan);
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_begins_waiting 0\n"));
+  job.begin(11, plan);
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_begins_waiting 1\n"));
+  for (ckpt::Step step = 1; step <= limits::kSnapshotsOpenPerRunMax; ++step) job.fill(step);
+  world.run();
+  EXPECT_THAT(world.daemon().metrics_text(), HasSubstr("\nckptd_begins_waiting 0\n"));
 }
 
 // An alert on PLT must stay active while nothing is committed: it matters most for a job that does

@@ -24,6 +24,22 @@ TEST(SnapshotTimer, PartsAreDifferencesOfTimestamps) {
             (ckpt::SnapshotTimings{.write_ns = 7, .sync_ns = 11, .journal_ns = 13}));
 }
 
+TEST(LateRank, CountsFromTheLastSealOfAllOthers) {
+  LateRank late;
+  EXPECT_EQ(late.last(), std::nullopt);
+  late.sealed(2, nanoseconds(10));
+  late.sealed(2, nanoseconds(30));
+  EXPECT_EQ(late.last(), 2u);
+  EXPECT_EQ(late.late(), nanoseconds(0)) << "no other rank has sealed";
+  late.sealed(0, nanoseconds(40));
+  EXPECT_EQ(late.late(), nanoseconds(10));
+  late.sealed(0, nanoseconds(55));
+  EXPECT_EQ(late.last(), 0u);
+  EXPECT_EQ(late.late(), nanoseconds(25));
+  late.sealed(2, nanoseconds(60));
+  EXPECT_EQ(late.late(), nanoseconds(5)) << "rank 2 was the last one after all";
+}
+
 TEST(SnapshotTimer, KeepsTheLongestPartOfAnyMember) {
   SnapshotTimer timer;
   timer.member_reported({.plan_ns = 5, .begin_ns = 1, .copy_ns = 40});
