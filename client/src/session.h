@@ -178,6 +178,7 @@ class Session {
   Status take_welcome(const fb::WelcomeT& welcome);
   Status map_arena(const fb::WelcomeT& welcome);
   void warm_slabs(const Deadline& deadline);
+  void send_handshake(const fb::MessageT& message, int fd = -1);
   void start_registering();
   void start_rejoining();
   void become_ready();

@@ -89,7 +89,7 @@ bool Session::greet(const fb::Hash& ticket) {
   }
   fb::MessageT message;
   message.body.Set(std::move(hello));
-  (void)transmit(message, fd);
+  send_handshake(message, fd);
   return phase_ != Phase::kDisconnected;
 }
 
@@ -144,6 +144,12 @@ Status Session::map_arena(const fb::WelcomeT& welcome) {
   return ok_status();
 }
 
+// A message that is too large ends the handshake: no answer would follow.
+void Session::send_handshake(const fb::MessageT& message, int fd) {
+  const Status sent = transmit(message, fd);
+  if (!sent.ok() && phase_ != Phase::kDisconnected) lose(sent.error());
+}
+
 void Session::start_registering() {
   if (!registered_) return start_rejoining();
   phase_ = Phase::kRegistering;
@@ -153,7 +159,7 @@ void Session::start_registering() {
   if (protocol_ >= wire::kProtocolOfGrowth) body.grown = run_units_.told_again();
   fb::MessageT message;
   message.body.Set(std::move(body));
-  (void)transmit(message);
+  send_handshake(message);
 }
 
 void Session::start_rejoining() {
@@ -167,7 +173,7 @@ void Session::start_rejoining() {
   body.job = group_.job();
   fb::MessageT message;
   message.body.Set(std::move(body));
-  (void)transmit(message);
+  send_handshake(message);
 }
 
 void Session::become_ready() {

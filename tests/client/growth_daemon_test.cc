@@ -1,4 +1,6 @@
 // A run that grows, against the real daemon: resumed, forked, killed, and refused.
+#include <gmock/gmock.h>
+
 #include <array>
 
 #include "tests/client/trainers.h"
@@ -7,6 +9,8 @@ namespace ckpt::test {
 namespace {
 
 using client::Session;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 constexpr uint32_t kAdapter = 4;  // behind the units of SmallRun
 
@@ -160,6 +164,41 @@ TEST(GrowthDaemon, RankThatDoesNotGrowIsNamed) {
                 std::string::npos)
         << message;
   }
+}
+
+// A registration and the growth of a run each fit into a message to ckptd, but not both together:
+// a new ckptd cannot be told again, and the call says so instead of waiting for an answer.
+TEST(GrowthDaemon, GrowthBeyondOneMessageIsToldAsTheCause) {
+  const auto many = [](const std::string& prefix, size_t count) {
+    std::vector<client::UnitInfo> units;
+    for (size_t i = 0; i < count; ++i) {
+      units.push_back(flat_unit(prefix + std::string(200, '.') + std::to_string(i), 8));
+      units.back().codec = CKPT_CODEC_NONE;
+    }
+    return units;
+  };
+  constexpr size_t kBase = 40'000;
+  constexpr size_t kGrown = 40'000;
+  DaemonProcess daemon;
+  client::OpenOptions options;
+  options.socket = daemon.socket();
+  options.run = "wide";
+  options.arena_bytes = 32 << 20;
+  auto session = client::Session::open(options);
+  ASSERT_OK(session);
+  ASSERT_OK(session->register_units(many("base", kBase)));
+  ASSERT_OK(session->join(as_rank(0, 1)));
+  ASSERT_OK(session->grow(many("more", kGrown)));
+  SmallRun run;
+  run.unit_bytes.assign(kBase + kGrown, 8);
+  ASSERT_OK(save(*session, run, 1, 0, 1));
+  daemon.crash_and_restart();
+  client::SnapshotOptions next = run.plan(2, 1);
+  next.timeout_ms = 1'000;
+  const auto refused = session->begin(next);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message,
+              AllOf(HasSubstr("message RegisterUnits: "), HasSubstr(", a frame carries at most")));
 }
 
 }  // namespace
