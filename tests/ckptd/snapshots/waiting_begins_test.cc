@@ -35,13 +35,13 @@ class WaitingBeginsTest : public testing::Test {
 };
 
 TEST_F(WaitingBeginsTest, RetriesBeginsInTheOrderOfTheirArrival) {
-  EXPECT_TRUE(waiting_.empty());
+  EXPECT_EQ(waiting_.count(), 0u);
   EXPECT_TRUE(add(1, 20, 30));
   EXPECT_TRUE(add(1, 10, 10));
   EXPECT_TRUE(add(1, 20, 20));
-  EXPECT_FALSE(waiting_.empty());
+  EXPECT_EQ(waiting_.count(), 3u);
   EXPECT_THAT(steps(), ElementsAre(30, 10, 20));
-  EXPECT_TRUE(waiting_.empty());
+  EXPECT_EQ(waiting_.count(), 0u);
 }
 
 TEST_F(WaitingBeginsTest, KeepsBeginsThatARetryAddsBack) {
@@ -111,7 +111,7 @@ TEST_F(WaitingBeginsTest, HandsOutEveryDroppedBegin) {
   std::vector<ckpt::SessionId> dropped;
   waiting_.drop_all([&](const WaitingBegin& begin) { dropped.push_back(begin.session); });
   EXPECT_THAT(dropped, ElementsAre(10, 20));
-  EXPECT_TRUE(waiting_.empty());
+  EXPECT_EQ(waiting_.count(), 0u);
 }
 
 }  // namespace
