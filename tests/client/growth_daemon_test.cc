@@ -168,7 +168,7 @@ TEST(GrowthDaemon, RankThatDoesNotGrowIsNamed) {
 
 // A registration and the growth of a run each fit into a message to ckptd, but not both together:
 // a new ckptd cannot be told again, and the call says so instead of waiting for an answer.
-TEST(GrowthDaemon, GrowthBeyondOneMessageIsToldAsTheCause) {
+TEST(GrowthDaemon, NamesGrowthThatExceedsOneMessage) {
   const auto many = [](const std::string& prefix, size_t count) {
     std::vector<client::UnitInfo> units;
     for (size_t i = 0; i < count; ++i) {
