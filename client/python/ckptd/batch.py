@@ -6,7 +6,7 @@ import array
 from typing import Any, Dict, Iterable, Iterator, List, Mapping, Sequence, Tuple
 
 from . import transfer
-from .boxes import Box, Piece
+from .boxes import WHOLE, Box, Piece
 from .planning import Held, Write
 from .snapshot import Snapshot
 from .state import data_of
@@ -17,7 +17,8 @@ _ADDRESS = 3  # word of a ckpt_piece
 
 
 def first_element(box: Box, cut: Tuple[int, int, int], index: Any) -> int:
-    """The element of a contiguous box where a planned write begins: see `state.data_of`."""
+    """The element of a contiguous box where a planned write of its whole width begins: see
+    `state.data_of`."""
     strides = [1] * len(box.sizes)
     for dim in range(len(strides) - 2, -1, -1):
         strides[dim] = strides[dim + 1] * box.sizes[dim + 1]
@@ -40,8 +41,8 @@ class _Source:
 
 
 class Batch:
-    """Writes of this rank, by unit. Memory of a GPU, tensors without contiguous memory and many
-    short rows are not in the array, and are written one by one."""
+    """Writes of this rank, by unit. Memory of a GPU, tensors without contiguous memory, boxes wider
+    than a block and many short rows are not in the array, and are written one by one."""
 
     def __init__(self, writes: Mapping[int, Sequence[Write]], held: Mapping[str, Held]) -> None:
         self._writes = writes
@@ -64,7 +65,7 @@ class Batch:
         self._locate(pieces)
         with transfer.Writer(snapshot, buffer) as writer:
             for one in self._others(units):
-                data = data_of(pieces[one.name], one.piece, one.cut, one.index)
+                data = data_of(pieces[one.name], one)
                 writer.write(one.unit, data, one.length, one.starts, one.offset)
             snapshot.write_pieces(self._array(units))
 
@@ -96,7 +97,8 @@ class Batch:
             for one in mine:
                 source = self._sources[one.name, one.piece]
                 room = PIECES_MAX - len(self._words) // transfer.PIECE_WORDS
-                if not source.address or len(one.starts) > min(RUNS_MAX, room):
+                if not source.address or one.within != WHOLE or (
+                        len(one.starts) > min(RUNS_MAX, room)):
                     self._rest.setdefault(unit, []).append(one)
                 else:
                     self._add(one, source)

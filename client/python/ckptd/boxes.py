@@ -5,12 +5,14 @@ pieces of plain tensors, DTensors, ShardedTensors and tensors with the Checkpoin
 attributes. `runs` turns a box into contiguous runs of the full tensor in row-major order."""
 
 import itertools
-from typing import Any, Iterator, List, NamedTuple, Sequence, Tuple
+import operator
+from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from . import errors
 
 Shape = Tuple[int, ...]
 Interval = Tuple[int, int]  # [start, stop)
+WHOLE = (-1, 0, 1)  # part of a box, as (dimension, start, size): all of it
 
 
 class Box(NamedTuple):
@@ -181,7 +183,7 @@ def pieces_of(tensor: Any, name: str) -> Found:
     return Found(tuple(tensor.shape), [Piece(whole(tensor.shape), tensor)], True)
 
 
-def _run_dim(shape: Sequence[int], box: Box) -> int:
+def run_dim(shape: Sequence[int], box: Box) -> int:
     """The outermost dimension that lies within one run."""
     dim = len(shape)
     while dim > 0 and box.sizes[dim - 1] == shape[dim - 1]:
@@ -190,7 +192,7 @@ def _run_dim(shape: Sequence[int], box: Box) -> int:
 
 
 def run_count(shape: Sequence[int], box: Box) -> int:
-    return product(box.sizes[:_run_dim(shape, box)]) if box.elements() else 0
+    return product(box.sizes[:run_dim(shape, box)]) if box.elements() else 0
 
 
 def runs(shape: Sequence[int], box: Box) -> Tuple[int, List[int]]:
@@ -198,7 +200,7 @@ def runs(shape: Sequence[int], box: Box) -> Tuple[int, List[int]]:
     elements [i * length, (i + 1) * length) of the box in row-major order."""
     if box.elements() == 0:
         return 0, []
-    dim = _run_dim(shape, box)
+    dim = run_dim(shape, box)
     strides = [1] * len(shape)
     for at in range(len(shape) - 2, -1, -1):
         strides[at] = strides[at + 1] * shape[at + 1]
@@ -208,13 +210,21 @@ def runs(shape: Sequence[int], box: Box) -> Tuple[int, List[int]]:
     return product(box.sizes[dim:]), starts
 
 
+def run_boxes(shape: Sequence[int], box: Box) -> Iterator[Box]:
+    """The runs of a box as boxes, in row-major order."""
+    dim = run_dim(shape, box)
+    for before in itertools.product(*(range(size) for size in box.sizes[:dim])):
+        yield Box((*map(operator.add, box.offsets, before), *box.offsets[dim:]),
+                  ((1,) * dim + box.sizes[dim:]))
+
+
 def split(box: Box, parts: int) -> List[Tuple[int, int, int]]:
     """Cuts a box along its first dimension of more than one element: (dimension, start, size)."""
     for dim, size in enumerate(box.sizes):
         if size > 1:
             cuts = [chunk(size, parts, index) for index in range(parts)]
             return [(dim, start, stop - start) for start, stop in cuts if start < stop]
-    return [(0, 0, 1)] if box.sizes else [(-1, 0, 1)]
+    return [(0, 0, 1)] if box.sizes else [WHOLE]
 
 
 def part_of(box: Box, dim: int, start: int, size: int) -> Box:
@@ -225,6 +235,14 @@ def part_of(box: Box, dim: int, start: int, size: int) -> Box:
     offsets[dim] += start
     sizes[dim] = size
     return Box(tuple(offsets), tuple(sizes))
+
+
+def part_of_data(data: Any, index: Optional[int], within: Tuple[int, int, int]) -> Any:
+    """The memory of a part of a box: of a row of its first dimension, and then of a part of that.
+    None and WHOLE leave out these steps."""
+    if index is not None:
+        data = data.select(0, index)
+    return data if within == WHOLE else data.narrow(*within)
 
 
 def bands(shape: Sequence[int], item_bytes: int, room: int) -> Iterator[Box]:

@@ -6,6 +6,7 @@
 An import gives tensors and experts the names and units that ckptd.Saver gives them."""
 
 import io
+import operator
 import os
 import re
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
@@ -258,30 +259,31 @@ class _Import:
         return snapshot.wait(Level.DURABLE, self._timeout).alarms
 
     def _write(self, snapshot: Snapshot, buffers: Any) -> None:
-        parts: Dict[str, List[Tuple[int, str, Optional[int]]]] = {}
+        parts: Dict[str, List[Tuple[int, str, layout.Place]]] = {}
         left: Dict[str, int] = {}
         for name, places in self._layout.places.items():
             left[name] = len(places)
             for place in places:
-                parts.setdefault(place.unit, []).append((place.offset, name, place.index))
+                parts.setdefault(place.unit, []).append((place.offset, name, place))
         for unit in self._layout.units:
-            for offset, name, index in sorted(parts.get(unit.name, [])):
-                self._write_tensor(snapshot, unit.name, offset, name, index, buffers)
+            for _, name, place in sorted(parts.get(unit.name, []), key=lambda part: part[:2]):
+                self._write_part(snapshot, name, place, buffers)
                 left[name] -= 1
                 if left[name] == 0:
                     self._state.tensors[name].close()
             if unit.name == layout.VALUES_UNIT:
                 self._write_values(snapshot, unit.bytes or 0)
 
-    def _write_tensor(self, snapshot: Snapshot, unit: str, offset: int, name: str,
-                      index: Optional[int], buffers: Any) -> None:
-        tensor, number = self._state.tensors[name], self._session.unit(unit)[0]
-        shape, item = tensor.kind.shape, tensor.kind.item_bytes()
-        for box in boxes.bands(shape if index is None else shape[1:], item, ROOM):
-            if index is not None:
-                box = Box((index, *box.offsets), (1, *box.sizes))
+    def _write_part(self, snapshot: Snapshot, name: str, place: layout.Place,
+                    buffers: Any) -> None:
+        tensor, number = self._state.tensors[name], self._session.unit(place.unit)[0]
+        part, offset = self._layout.box_of(name, place), place.offset
+        for band in boxes.bands(part.sizes, tensor.kind.item_bytes(), ROOM):
+            box = Box(tuple(map(operator.add, part.offsets, band.offsets)), band.sizes)
             target = _room(buffers[0], box.sizes, tensor.kind)
-            tensor.read(box, target, buffers[1])
+            for run in boxes.run_boxes(tensor.kind.shape, box):  # rows, if this is a block
+                begin = tuple(map(operator.sub, run.offsets, box.offsets))
+                tensor.read(run, boxes.narrow(target, begin, run.sizes), buffers[1])
             piece = _abi.ckpt_piece(unit=number, offset=offset, length=target.numel(),
                                     data=target.data_ptr())
             snapshot.write_pieces((_abi.ckpt_piece * 1)(piece))

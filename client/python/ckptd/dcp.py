@@ -157,7 +157,7 @@ class Writer(Side, StorageWriter):
         agreed = arranged.agreed
         if arranged.session is not mine.session:
             fresh = layout.of_tensors(agreed.kinds, self._values_bytes * agreed.size,
-                                      self._constant)
+                                      self._constant, agreed.holders)
             found = joining.register(mine.session, fresh, self._timeout)
             arranged.plan = planning.Plan(agreed, found, rank, arranged.held,
                                           layout.values_bytes(found))

@@ -2,9 +2,10 @@
 
 import ctypes
 import os
-from typing import Optional, Sequence, Union
+from typing import Any, Mapping, Optional, Sequence, Tuple, Union
 
 from . import errors, layout
+from .boxes import Box
 from .epoch import Epoch
 from .local import daemon_pid
 from .pending import Patience
@@ -102,12 +103,13 @@ def session_of(session: Session, run: str) -> Session:
 
 def register(session: Session, mine: layout.Layout, timeout: float,
              stored: Optional[layout.Layout] = None,
-             constant: Optional[Sequence[str]] = None) -> layout.Layout:
+             constant: Optional[Sequence[str]] = None,
+             held: Mapping[str, Sequence[Tuple[Box, Any]]] = {}) -> layout.Layout:
     """Registers the units in the order of the run, if it exists; returns its layout.
 
     stored: that layout, if it is known. constant: the run may grow by the tensors that it lacks,
     whose units then follow in the layout, not registered. Patterns of tensors that may stay
-    unchanged."""
+    unchanged. held: boxes that ranks hold, by which these tensors are cut into blocks."""
     stored = stored or stored_layout(session)
     if stored is not None and stored.units:
         different = layout.differences(mine, stored, constant is not None)
@@ -120,7 +122,7 @@ def register(session: Session, mine: layout.Layout, timeout: float,
         stored.units = [unit._replace(constant=still.get(unit.name, False))
                         for unit in stored.units]
         session.register(stored.units, timeout=timeout)
-        return stored if constant is None else layout.grow(stored, mine.kinds, constant)
+        return stored if constant is None else layout.grow(stored, mine.kinds, constant, held)
     session.register(mine.units, timeout=timeout)
     return mine
 

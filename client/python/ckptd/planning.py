@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from . import _abi, errors
 from ._collector import paused
-from .boxes import Box, part_of, product, run_count, runs, split
+from .boxes import WHOLE, Box, part_of, product, run_count, runs, split
 from .layout import VALUES_UNIT, Kind, Layout
 
 FRAGMENTS_MAX = 1 << 22  # of one snapshot: ckptd's own limit
@@ -17,7 +17,6 @@ SPLIT_BYTES_MIN = 1 << 20  # replicated pieces are not cut into smaller parts
 SHARE_ALIGN = 4096
 VALUES_SHARE_MIN = 4096
 KNOWN_RUNS_MAX = 16  # of one box; longer lists are not kept
-WHOLE = (-1, 0, 1)  # cut of a box that stays in one part
 
 
 class Held(NamedTuple):
@@ -42,12 +41,14 @@ class Declared(NamedTuple):
 
 
 class Write(NamedTuple):
-    """One run list of this rank. The data is box `piece` of the tensor, cut by dim, start, size."""
+    """One run list of this rank. The data is box `piece` of the tensor, cut by dim, start, size;
+    then its row `index`, if any; then the part `within` that belongs to one block."""
 
     name: str
     piece: int
     cut: Tuple[int, int, int]
     index: Optional[int]  # row within the cut piece, of stacked tensors
+    within: Tuple[int, int, int]  # WHOLE: all of it
     unit: int
     offset: int
     length: int  # elements of a run
@@ -203,7 +204,8 @@ class Plan:
             raise errors.InvalidArgument(
                 f"tensor {self._worst[1]}: it is cut into {self._worst[0]} rows, and all tensors "
                 f"into {self._count}, above {FRAGMENTS_MAX}; shard large tensors along their first "
-                "dimension")
+                "dimension, or along one later dimension as the run's first save did; a new run "
+                "may be sharded anew")
 
     def _assign(self, size: int, name: str, box: Box, ranks: List[int],
                 piece: Optional[int]) -> None:
@@ -229,8 +231,8 @@ class Plan:
                piece: Optional[int]) -> None:
         item = self._layout.kinds[name].item_bytes()
         last = None
-        for place, shape, box in self._layout.parts(name, part):
-            if box is not last:  # all slices of a stacked tensor have the same
+        for place, shape, box, index, within in self._layout.parts(name, part):
+            if box is not last:  # all slices of a stacked tensor mostly have the same
                 last, count = box, run_count(shape, box)
                 self._worst = max(self._worst, (count, name))
                 fits = self._count + count <= FRAGMENTS_MAX
@@ -242,9 +244,8 @@ class Plan:
             for start in starts:
                 self._add(unit, owner, place.offset + start * item, length * item)
             if owner == self.rank and piece is not None:
-                index = None if place.index is None else place.index - part.offsets[0]
                 self.writes.setdefault(unit, []).append(
-                    Write(name, piece, cut, index, unit, place.offset, length, starts))
+                    Write(name, piece, cut, index, within, unit, place.offset, length, starts))
                 self.bytes_mine += length * len(starts) * item
 
     def _runs(self, shape: Tuple[int, ...], box: Box, count: int) -> Tuple[int, List[int]]:

@@ -204,7 +204,7 @@ class Saver:
         agreed = planning.merge(declared, self._one_decides)
         growing.check(self._agreed, agreed)
         if self._layout is not None:
-            grown = layout.grow(self._layout, agreed.kinds, self._constant)
+            grown = layout.grow(self._layout, agreed.kinds, self._constant, agreed.holders)
             plan = self._plan_of(agreed, grown, mine)
             if self._epoch is not None and self._epoch.lost() is None:
                 growing.tell(self.session, grown, self._registered)
@@ -221,7 +221,8 @@ class Saver:
         if self._fresh is None:
             assert self._agreed is not None
             self._fresh = layout.of_tensors(
-                self._agreed.kinds, self._values_bytes * self._agreed.size, self._constant)
+                self._agreed.kinds, self._values_bytes * self._agreed.size, self._constant,
+                self._agreed.holders)
         return self._fresh
 
     def _enter(self, resume: Union[str, int] = "start", lineage: int = 0,
@@ -238,10 +239,10 @@ class Saver:
             self._complete = self._complete or self._epoch.resume is not None
 
     def _register(self, stored: Optional[layout.Layout]) -> None:
-        mine = joining.register(self.session, self._new_layout(), self._timeout, stored,
-                                self._constant if self._grow else None)
-        self._registered = len(self.session.units())
         assert self._agreed is not None and self._planned is not None
+        mine = joining.register(self.session, self._new_layout(), self._timeout, stored,
+                                self._constant if self._grow else None, self._agreed.holders)
+        self._registered = len(self.session.units())
         plan = self._plan_of(self._agreed, mine, self._planned)
         self._layout, self._batch = mine, Batch(plan.writes, self._planned.held)
         if self._experts is not None:

@@ -8,7 +8,7 @@ from . import boxes, errors, transfer
 from ._collector import paused
 from .flatten import Leaf, flatten
 from .layout import Kind
-from .planning import Held
+from .planning import Held, Write
 
 
 _MARKS = {"placements", "local_shards", "global_offsets"}  # attributes by which a tensor is a part
@@ -176,11 +176,10 @@ def _memory(pieces: Sequence[boxes.Piece]) -> Tuple:
                  for piece in pieces)
 
 
-def data_of(pieces: Sequence[boxes.Piece], piece: int, cut: Tuple[int, int, int],
-            index: Any) -> Any:
+def data_of(pieces: Sequence[boxes.Piece], write: Write) -> Any:
     """The local tensor of one planned write."""
-    data = pieces[piece].data
-    dim, start, size = cut
+    data = pieces[write.piece].data
+    dim, start, size = write.cut
     if dim >= 0 and data.shape[dim] != size:
         data = data.narrow(dim, start, size)
-    return data if index is None else data.select(0, index)
+    return boxes.part_of_data(data, write.index, write.within)

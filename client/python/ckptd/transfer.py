@@ -10,7 +10,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tupl
 import torch
 
 from . import _abi, device, errors
-from .boxes import Box, Piece, product, runs
+from .boxes import WHOLE, Box, Piece, part_of_data, product, runs
 from .buffers import _TORCH
 from .device import plain
 from .layout import Layout
@@ -248,20 +248,19 @@ class Reader:
         item = data.element_size()
         row = product(box.sizes[1:]) * item
         last = None
-        for place, shape, part in layout.parts(name, box):
-            if part is not last:  # all slices of a stacked tensor have the same
+        for place, shape, part, index, within in layout.parts(name, box):
+            if part is not last:  # all slices of a stacked tensor mostly have the same
                 last = part
                 length, starts = runs(shape, part)
-            index = None if place.index is None else place.index - box.offsets[0]
-            if address:
+            if address and within == WHOLE:
                 self._kept.append(data)
                 at = address + (0 if index is None else index * row)
                 for start in starts:
                     self._range(place.unit, place.offset + start * item, length * item, at)
                     at += length * item
             else:
-                self.add(place.unit, data if index is None else data.select(0, index), length,
-                         starts, place.offset)
+                self.add(place.unit, part_of_data(data, index, within), length, starts,
+                         place.offset)
 
     def add(self, unit: str, data: Any, length: int, starts: Sequence[int], offset: int) -> None:
         item = data.element_size()

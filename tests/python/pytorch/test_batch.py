@@ -52,7 +52,7 @@ def one_by_one(plan, mine):
     taken = Taken()
     for unit, writes in plan.writes.items():
         for one in writes:
-            data = state.data_of(mine.pieces[one.name], one.piece, one.cut, one.index)
+            data = state.data_of(mine.pieces[one.name], one)
             with transfer.Writer(taken, transfer.Buffer()) as writer:
                 writer.write(unit, data, one.length, one.starts, one.offset)
     return taken.bytes
@@ -144,7 +144,8 @@ class Batches(unittest.TestCase):
         rows = batch.RUNS_MAX + 1
         held = planning.Held(layout.Kind("U8", (rows, 4)), (boxes.Box((0, 0), (rows, 2)),), False)
         length, starts = boxes.runs((rows, 4), held.boxes[0])
-        writes = {7: [planning.Write("w", 0, planning.WHOLE, None, 7, 0, length, starts)]}
+        writes = {7: [planning.Write("w", 0, boxes.WHOLE, None, boxes.WHOLE, 7, 0, length,
+                                      starts)]}
         full = filled((rows, 2), 1, torch.uint8)
         pieces = {"w": [boxes.Piece(held.boxes[0], full)]}
         taken = Taken()

@@ -82,6 +82,9 @@ class Boxes(unittest.TestCase):
             found = [start + at for start in starts for at in range(length)]
             self.assertEqual(found, expected)
             self.assertEqual(boxes.run_count(shape, box), len(starts))
+            rows = list(boxes.run_boxes(shape, box))
+            self.assertEqual([boxes.runs(shape, row) for row in rows],
+                             [(length, [start]) for start in starts])
 
     def test_sharded_tensors_and_many_shards_of_one_tensor(self):
         shards = [SimpleNamespace(tensor=torch.ones(2, 3), metadata=SimpleNamespace(
