@@ -1,7 +1,10 @@
 // Two jobs under one run name, against the real daemon.
 #include <unistd.h>
 
+#include <csignal>
+
 #include "tests/client/trainers.h"
+#include "tests/support/signals.h"
 
 namespace ckpt::test {
 namespace {
@@ -36,6 +39,29 @@ TEST(JobsDaemon, RefusesSecondJobNamingFirst) {
   join = as_rank(0, 1);
   join.job = 2;
   ASSERT_OK(second->join(join));
+}
+
+// The daemon has taken the first request when it gets the second one.
+TEST(JobsDaemon, TakesRankBackAfterInterruptedJoin) {
+  DaemonProcess daemon;
+  bool wanted = false;
+  client::OpenOptions options;
+  options.socket = daemon.socket();
+  options.run = SmallRun().name;
+  options.interrupted = [](void* context) { return *static_cast<bool*>(context) ? 1 : 0; };
+  options.interrupted_context = &wanted;
+  auto session = client::Session::open(options);
+  ASSERT_OK(session);
+  ASSERT_OK(session->register_units(SmallRun().units()));
+  ASSERT_TRUE(send_signal(daemon.pid(), SIGSTOP));
+  wanted = true;
+  const auto interrupted = session->join(as_rank(0, 1));
+  ASSERT_TRUE(send_signal(daemon.pid(), SIGCONT));
+  ASSERT_FALSE(interrupted);
+  EXPECT_EQ(interrupted.error().status, CKPT_E_ABORTED) << interrupted.error().message;
+  wanted = false;
+  ASSERT_OK(session->join(as_rank(0, 1)));
+  ASSERT_OK(save(*session, SmallRun(), 1, 0, 1));
 }
 
 }  // namespace

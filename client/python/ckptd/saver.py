@@ -66,6 +66,7 @@ class Saver:
         self._batch: Optional[Batch] = None  # of the plan
         self._selection: Optional[selection.Selection] = None
         self._epoch: Optional[Epoch] = None
+        self._from = "start"  # where a save begins that no restore precedes
         self._units: List[int] = []  # of the save in progress
         self._complete = False  # the run has a view: a partial save makes sense
         self._comparison = content.Comparison("saver")
@@ -225,14 +226,15 @@ class Saver:
                 self._agreed.holders)
         return self._fresh
 
-    def _enter(self, resume: Union[str, int] = "start", lineage: int = 0,
+    def _enter(self, resume: Union[str, int, None] = None, lineage: int = 0,
                stored: Optional[layout.Layout] = None) -> None:
         """Registers the units and joins, unless this rank is in the run's epoch."""
         if self._plan is None:
             self._register(stored)
         if self._epoch is not None and self._epoch.lost() is not None:
-            self._epoch, resume = None, "continue"  # the state is newer than the view
+            self._epoch, self._from = None, "continue"  # the state is newer than the view
         if self._epoch is None:
+            resume = self._from if resume is None else resume
             self._epoch = joining.join(self.session, self._job.rank, self._job.size, resume,
                                        lineage, self._timeout)
             growing.tell(self.session, self._layout, self._registered)
