@@ -6,8 +6,10 @@
 #include <optional>
 
 #include "client/ctl/export_folder.h"
+#include "client/ctl/file_windows.h"
 #include "client/ctl/manifest.h"
 #include "client/ctl/model_config.h"
+#include "formats/base/assert.h"
 #include "formats/base/json_dump.h"
 
 namespace ckptctl {
@@ -39,22 +41,47 @@ Status write_held(NewFile& file, uint64_t at, ckpt::ByteView bytes, const View& 
   return ckpt::ok_status();
 }
 
+// Reads the window into `image`. Spread pieces are read one after another into `packed` first.
+Status read_window(Link& link, const View& view, const FileWindow& window,
+                   ckpt::MutableByteView image, ckpt::MutableByteView packed) {
+  std::vector<ckpt_range> ranges;
+  ranges.reserve(window.pieces.size());
+  uint64_t packed_bytes = 0;
+  uint64_t bytes = 0;
+  for (const WantedBytes& piece : window.pieces) {
+    std::byte* into = piece.spread() ? packed.data() + packed_bytes
+                                     : image.data() + (piece.destination - window.begin);
+    ranges.push_back({piece.unit, piece.offset, piece.length, into});
+    packed_bytes += piece.spread() ? piece.length : 0;
+    bytes += piece.length;
+  }
+  CKPT_ASSERT_MSG(bytes == window.bytes, "an exported file would have a hole");
+  CKPT_TRY(keep_holding(view));
+  CKPT_TRY(link.read(view.run, view.lineage, view.step, ranges));
+  unpack(window, packed, image);
+  return {};
+}
+
 Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder,
                               const ExportFile& plan, Progress& progress) {
   CKPT_ASSIGN(NewFile file, folder.create(plan.name, plan.bytes));
   CKPT_TRY(file.write(0, plan.header));
-  // A small file needs only a small buffer.
-  std::vector<std::byte> buffer(std::min(kReadBytes, plan.bytes));
-  for (const auto& batch : in_batches(plan.pieces)) {
-    CKPT_TRY(read_batch(link, view, batch, buffer));
-    uint64_t at = 0;
-    for (const WantedBytes& piece : batch) {
-      CKPT_TRY(write_held(file, piece.destination, ckpt::ByteView(buffer).subspan(at, piece.length),
-                          view));
-      at += piece.length;
-    }
-    progress.add(at);
+  const uint64_t spread = spread_bytes(plan.pieces);
+  const uint64_t window_bytes = spread > 0 ? kSpreadWindowBytes : kReadBytes;
+  // A small file needs only small buffers.
+  std::vector<std::byte> image(std::min(window_bytes, plan.bytes));
+  std::vector<std::byte> packed(std::min(window_bytes, spread));
+  FileWindows windows(plan.pieces, {.bytes = window_bytes, .pieces = kPiecesPerReadMax});
+  uint64_t written = plan.header.size();
+  for (FileWindow window; windows.next(window);) {
+    CKPT_ASSERT_MSG(window.begin == written, "an exported file would have a hole");
+    const auto bytes = ckpt::MutableByteView(image).first(window.bytes);
+    CKPT_TRY(read_window(link, view, window, bytes, packed));
+    CKPT_TRY(write_held(file, window.begin, bytes, view));
+    written += window.bytes;
+    progress.add(window.bytes);
   }
+  CKPT_ASSERT_MSG(written == plan.bytes, "an exported file would have a hole");
   return file;
 }
 

@@ -86,8 +86,7 @@ std::vector<Shard> into_shards(const std::vector<LogicalTensor>& tensors, uint64
 void add_pieces(const LogicalTensor& tensor, uint64_t destination, ExportFile& file) {
   for (WantedBytes piece : tensor.pieces) {
     if (piece.length == 0) continue;
-    piece.destination = destination;
-    destination += piece.length;
+    piece.destination += destination;
     file.pieces.push_back(piece);
   }
 }
@@ -212,7 +211,7 @@ Result<ExportLayout> make_export_layout(const Schema& schema, const ExportOption
                                         const OriginalFiles& originals) {
   ExportLayout layout;
   CKPT_ASSIGN(const auto chosen, choose(schema, options, layout.exported));
-  CKPT_ASSIGN(const std::vector<LogicalTensor> tensors, join_slices(chosen, originals));
+  CKPT_ASSIGN(const std::vector<LogicalTensor> tensors, join_tensors(chosen, originals));
   if (tensors.empty() && originals.empty()) {
     return make_error(ErrorCode::kFailedPrecondition,
                       "its units have no tensors to export; --resumable exports all their bytes");

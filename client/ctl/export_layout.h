@@ -31,7 +31,7 @@ struct ExportOptions {
 struct ExportFile {
   std::string name;
   std::vector<std::byte> header;    // of safetensors; the data follows
-  std::vector<WantedBytes> pieces;  // destination: offset in the file
+  std::vector<WantedBytes> pieces;  // ascending by destination; fill the file after the header
   uint64_t bytes = 0;               // of the whole file
 };
 
