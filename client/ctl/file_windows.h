@@ -3,7 +3,8 @@
 //
 // A tensor in blocks (block_names.h) is read as a few long ranges of units and written as one long
 // range of the file, or the reverse: a window has the same rows of all blocks, and only memory sees
-// the short runs.
+// the short runs. Exports and imports use windows of two sizes. The large one bounds the memory for
+// the bytes as they lie in units, packed. The small one fits into a processor's cache.
 #pragma once
 
 #include <span>
@@ -14,9 +15,7 @@
 
 namespace ckptctl {
 
-// A window with spread pieces needs the same memory again, to pack them: as much in all as one
-// restore without them.
-inline constexpr uint64_t kSpreadWindowBytes = 32 << 20;
+inline constexpr uint64_t kTileBytes = 256 << 10;
 
 struct FileWindow {
   uint64_t begin = 0;  // offset in the file
@@ -24,20 +23,14 @@ struct FileWindow {
   std::vector<WantedBytes> pieces;  // parts of the given pieces that lie in the window
 };
 
-// Bytes of the pieces that are spread.
-uint64_t spread_bytes(std::span<const WantedBytes> pieces);
-
 // The windows ascend, do not overlap and contain every byte of the pieces. Without gaps between the
 // pieces, the windows have none either, and the pieces of a window fill it.
 class FileWindows {
  public:
-  struct Limits {
-    uint64_t bytes = 0;  // of a window
-    size_t pieces = 0;   // of a window
-  };
-  // `pieces` ascend by destination, do not overlap in the file, and outlive this object.
-  FileWindows(std::span<const WantedBytes> pieces, Limits limits)
-      : pieces_(pieces), limits_(limits) {}
+  // `pieces` ascend by the place of their first byte, do not overlap in the file, and outlive this
+  // object.
+  FileWindows(std::span<const WantedBytes> pieces, uint64_t window_bytes)
+      : pieces_(pieces), window_bytes_(window_bytes) {}
 
   // False: there are no more windows.
   bool next(FileWindow& window);
@@ -47,22 +40,35 @@ class FileWindows {
   struct Begun {
     WantedBytes piece;
     uint64_t done = 0;
-    uint64_t next_place() const { return place_of(piece, done); }
   };
-  uint64_t end_of_next();
 
   std::span<const WantedBytes> pieces_;
-  Limits limits_;
-  size_t taken_ = 0;                   // pieces that were begun
-  std::vector<Begun> begun_;           // unfinished
-  uint64_t position_ = 0;              // end of the last window
-  uint64_t reach_ = 0;                 // end of the pieces that were begun
-  std::vector<uint64_t> next_places_;  // scratch memory
+  uint64_t window_bytes_;
+  size_t taken_ = 0;          // pieces that were begun
+  std::vector<Begun> begun_;  // unfinished
+  uint64_t position_ = 0;     // end of the last window
+  uint64_t reach_ = 0;        // end of the pieces that were begun
 };
 
-// Copy between a window's bytes as they lie in the file, `image`, and its spread pieces one after
-// another, `packed`. Bytes of other pieces stay as they are.
-void unpack(const FileWindow& window, ckpt::ByteView packed, ckpt::MutableByteView image);
-void pack(const FileWindow& window, ckpt::ByteView image, ckpt::MutableByteView packed);
+// The small windows of a large one whose pieces lie in memory, one after another in their order. In
+// a tile, `offset` of a piece is the place there.
+class Tiles {
+ public:
+  explicit Tiles(const FileWindow& window, uint64_t tile_bytes = kTileBytes);
+  Tiles(const Tiles&) = delete;
+  Tiles& operator=(const Tiles&) = delete;
+  bool next(FileWindow& tile) { return windows_.next(tile); }
+
+ private:
+  std::vector<WantedBytes> pieces_;
+  FileWindows windows_;
+};
+
+// True if the pieces have as many bytes as the window: no holes.
+bool is_filled(const FileWindow& window);
+bool any_spread(std::span<const WantedBytes> pieces);
+// Copy between the bytes of a tile in the file, `image`, and in memory.
+void unpack(const FileWindow& tile, ckpt::ByteView memory, ckpt::MutableByteView image);
+void pack(const FileWindow& tile, ckpt::ByteView image, ckpt::MutableByteView memory);
 
 }  // namespace ckptctl

@@ -11,6 +11,7 @@
 #include "client/ctl/model_folder.h"
 #include "client/ctl/original_files.h"
 #include "client/ctl/say.h"
+#include "formats/base/assert.h"
 #include "formats/step.h"
 
 namespace ckptctl {
@@ -112,14 +113,18 @@ class CommitWriter {
   }
   // Reads the rows of all pieces of a tensor at once. The pieces are in the same file.
   Status write_spread(std::span<const WantedBytes> pieces) {
-    image_.resize(kSpreadWindowBytes);
-    packed_.resize(kSpreadWindowBytes);
-    FileWindows windows(pieces, {.bytes = kSpreadWindowBytes, .pieces = SIZE_MAX});
+    memory_.resize(kReadBytes);
+    std::vector<std::byte> image(kTileBytes);
+    FileWindows windows(pieces, kReadBytes);
     for (FileWindow window; windows.next(window);) {
-      const auto bytes = ckpt::MutableByteView(image_).first(window.bytes);
-      CKPT_TRY(folder_.inputs[pieces[0].tag].read(window.begin, bytes));
-      pack(window, bytes, packed_);
-      ckpt::ByteView rest = packed_;
+      CKPT_ASSERT_MSG(is_filled(window), "a tensor's blocks do not cover it");
+      Tiles tiles(window);
+      for (FileWindow tile; tiles.next(tile);) {
+        const auto bytes = ckpt::MutableByteView(image).first(tile.bytes);
+        CKPT_TRY(folder_.inputs[pieces[0].tag].read(tile.begin, bytes));
+        pack(tile, bytes, memory_);
+      }
+      ckpt::ByteView rest = memory_;
       for (const WantedBytes& part : window.pieces) {
         CKPT_TRY(write_part(part, rest.first(part.length)));
         rest = rest.subspan(part.length);
@@ -137,8 +142,7 @@ class CommitWriter {
   ckpt::client::Snapshot& snapshot_;
   const ModelFolder& folder_;
   Progress& progress_;
-  std::vector<std::byte> image_;   // rows as in the file; empty until needed
-  std::vector<std::byte> packed_;  // the same bytes, piece by piece
+  std::vector<std::byte> memory_;  // spread pieces, one after another; empty until needed
 };
 
 // Writes the commit. Returns the alarms that the snapshot has raised.

@@ -223,13 +223,16 @@ Result<std::optional<uint64_t>> older_step(const View& view, const Json& log) {
 
 std::vector<std::vector<WantedBytes>> in_batches(const std::vector<WantedBytes>& wanted) {
   constexpr uint64_t kElementMax = 8;
+  constexpr size_t kPiecesMax = 1 << 16;  // half of the daemon's limit of ranges per restore
   std::vector<std::vector<WantedBytes>> batches;
   uint64_t room = 0;
   for (const WantedBytes& piece : wanted) {
     for (uint64_t at = 0; at < piece.length;) {
       uint64_t length = piece.length - at;
-      const bool full = !batches.empty() && batches.back().size() == kPiecesPerReadMax;
-      if (length > room) length = ckpt::base::align_down(room, kElementMax);
+      const bool full = !batches.empty() && batches.back().size() == kPiecesMax;
+      if (length > room) {
+        length = length > kReadBytes ? ckpt::base::align_down(room, kElementMax) : 0;
+      }
       if (full) length = 0;
       if (length == 0) {
         batches.emplace_back();

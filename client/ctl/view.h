@@ -70,10 +70,10 @@ Result<std::optional<uint64_t>> older_step(const View& view, const Json& log);
 // Same, reading the log a few commits at a time.
 Result<std::optional<uint64_t>> find_older_step(Link& link, const View& view);
 
-// Half of the daemon's limit of ranges per restore.
-inline constexpr size_t kPiecesPerReadMax = 1 << 16;
-// Splits pieces into batches, in order: at most kReadBytes and kPiecesPerReadMax.
-// A long piece continues in the next batch, also in the middle of a run; elements are never cut.
+// Splits pieces into batches, in order: at most kReadBytes and as many pieces as one restore takes.
+// A piece of more than kReadBytes continues in the next batch, also in the middle of a run;
+// elements are never cut. Others are not cut: ckptd reads and checks the fragment on both sides of
+// a cut.
 std::vector<std::vector<WantedBytes>> in_batches(const std::vector<WantedBytes>& wanted);
 // Reads one batch and renews the hold; the pieces lie in `buffer` one after another.
 Status read_batch(Link& link, const View& view, const std::vector<WantedBytes>& batch,

@@ -11,7 +11,7 @@
 namespace ckpt::test {
 namespace {
 
-constexpr uint64_t kBigRows = 300'001;
+constexpr uint64_t kBigRows = 600'001;
 constexpr uint64_t kBigColumns = 120;
 
 // The bytes of columns [start, stop) of a matrix with this many bytes in each row.
@@ -23,7 +23,7 @@ std::string columns(const std::string& matrix, uint64_t row_bytes, uint64_t star
   return part;
 }
 
-// A run with a matrix that does not fit into one window of an export, one of two experts in blocks,
+// A run with a matrix that does not fit into one window of an import, one of two experts in blocks,
 // and a block without others.
 class Blocks : public Ctl {
  protected:
@@ -108,7 +108,7 @@ class Blocks : public Ctl {
   const std::string big_ = random_text(kBigRows * kBigColumns, 1);
   const std::string expert_ = random_text(2ul * 3 * 5 * 4, 2);
   const std::map<std::string, std::string> model_ = {
-      {"big [300001,120]", big_},
+      {"big [600001,120]", big_},
       {"w[1] [2,3,5]", expert_},
   };
   std::array<std::string, 4> units_;
@@ -148,7 +148,7 @@ TEST_F(Blocks, PlainExportIsImportedIntoItsBlocks) {
   // Without ckptd.json the folder is any other program's.
   std::filesystem::remove(daemon_.folder().path("first") + "/ckptd.json");
   json({"import", daemon_.folder().path("first"), "--run", "theirs"});
-  EXPECT_EQ(json({"unit", "theirs", "big"})["tensors"][0]["shape"], Json({300'001, 120}));
+  EXPECT_EQ(json({"unit", "theirs", "big"})["tensors"][0]["shape"], Json({600'001, 120}));
 }
 
 TEST_F(Blocks, ContradictingManifestIsRefused) {

@@ -105,21 +105,20 @@ bool take_window(const FileWindow& window, MadePieces& made) {
   return true;
 }
 
-TEST(FileWindows, HoldEveryByteOnceWithinLimits) {
+TEST(FileWindows, HoldEveryByteOnce) {
   const auto seed = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
   for (uint64_t round = 0; round < 400; ++round) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
     const bool gaps = round % 2 == 1;
     MadePieces made = PieceMaker(seed * 1000 + round, gaps).make(1 + round % 7);
-    const FileWindows::Limits limits{.bytes = 1 + round % 50, .pieces = 1 + round % 5};
-    FileWindows windows(made.pieces, limits);
+    const uint64_t window_bytes = 1 + round % 50;
+    FileWindows windows(made.pieces, window_bytes);
     uint64_t position = made.pieces[0].destination;
     for (FileWindow window; windows.next(window); position = window.begin + window.bytes) {
       ASSERT_GE(window.begin, position);
       ASSERT_TRUE(gaps || window.begin == position) << "a hole before " << window.begin;
       ASSERT_GT(window.bytes, 0u);
-      ASSERT_LE(window.bytes, limits.bytes);
-      ASSERT_LE(window.pieces.size(), limits.pieces);
+      ASSERT_LE(window.bytes, window_bytes);
       const size_t before = made.places.size();
       ASSERT_TRUE(take_window(window, made));
       ASSERT_EQ(before - made.places.size(), window.bytes) << "a hole, or a byte twice";
@@ -132,46 +131,106 @@ TEST(FileWindows, HoldEveryByteOnceWithinLimits) {
 TEST(FileWindows, NoPiecesGiveNoWindow) {
   const std::vector<WantedBytes> empty = {{.destination = 8}, {.destination = 8}};
   FileWindow window;
-  EXPECT_FALSE(FileWindows({}, {.bytes = 8, .pieces = 8}).next(window));
-  EXPECT_FALSE(FileWindows(empty, {.bytes = 8, .pieces = 8}).next(window));
+  EXPECT_FALSE(FileWindows({}, 8).next(window));
+  EXPECT_FALSE(FileWindows(empty, 8).next(window));
 }
 
-// Windows of several tiles, and runs of lengths with and without a copy of their own.
-TEST(FileWindows, PackAndUnpackReverseEachOther) {
-  const std::vector<uint64_t> widths = {1, 2, 3, 4, 8, 16, 24, 32, 100, 1000};
-  constexpr uint64_t kRows = 700;
-  constexpr uint64_t kBegin = 77;
-  uint64_t step = 5;  // of another tensor's bytes in each row
-  for (const uint64_t width : widths) step += width;
+// Runs of lengths with and without a copy of their own, and contiguous pieces.
+std::vector<WantedBytes> pieces_of_all_widths(uint64_t begin) {
+  constexpr uint64_t kRows = 300;
   std::vector<WantedBytes> pieces;
-  uint64_t at = kBegin + 5;
-  for (const uint64_t width : widths) {
-    pieces.push_back({.length = kRows * width, .destination = at, .run = width, .step = step});
+  pieces.push_back({.length = 999, .destination = begin});
+  uint64_t at = begin + 999;
+  for (const uint64_t width : {1, 2, 3, 4, 8, 16, 24, 32, 100, 1000}) {
+    pieces.push_back({.length = kRows * width, .destination = at, .run = width});
     at += width;
   }
-  Bytes file(kBegin + kRows * step);
+  const uint64_t step = at - begin - 999;
+  for (WantedBytes& piece : pieces) piece.step = step;
+  pieces.push_back({.length = 1000, .destination = begin + 999 + kRows * step});
+  return pieces;
+}
+
+// The file's bytes packed window by window, and unpacked again from there.
+TEST(FileWindows, PackAndUnpackReverseEachOther) {
+  constexpr uint64_t kBegin = 77;
+  const std::vector<WantedBytes> pieces = pieces_of_all_widths(kBegin);
+  Bytes file(pieces.back().destination + pieces.back().length);
   std::mt19937_64 random(1);
   for (std::byte& byte : file) byte = static_cast<std::byte>(random());
-  FileWindows windows(pieces, {.bytes = 300'001, .pieces = 100});
-  uint64_t bytes = 0;
-  for (FileWindow window; windows.next(window); bytes += window.bytes) {
-    const auto image = ckpt::ByteView(file).subspan(window.begin, window.bytes);
-    Bytes packed(spread_bytes(window.pieces));
-    pack(window, image, packed);
-    Bytes again(window.bytes, std::byte{0xee});
-    Bytes expected = again;
-    uint64_t in_packed = 0;
-    for (const WantedBytes& part : window.pieces) {
-      for (uint64_t i = 0; i < part.length; ++i) {
-        const uint64_t place = place_of(part, i) - window.begin;
-        ASSERT_EQ(packed[in_packed++], image[place]);
-        expected[place] = image[place];
+  for (const uint64_t window_bytes : {1'500ul, 99'999ul, 1'000'000ul}) {
+    SCOPED_TRACE(testing::Message() << "windows of " << window_bytes);
+    Bytes again(file.begin(), file.begin() + kBegin);
+    FileWindows windows(pieces, window_bytes);
+    for (FileWindow window; windows.next(window);) {
+      ASSERT_TRUE(is_filled(window));
+      Bytes memory(window.bytes);
+      FileWindow tile;
+      for (Tiles tiles(window, 777); tiles.next(tile);) {
+        ASSERT_TRUE(is_filled(tile));
+        pack(tile, ckpt::ByteView(file).subspan(tile.begin, tile.bytes), memory);
+      }
+      uint64_t index = 0;
+      for (const WantedBytes& piece : window.pieces) {
+        for (uint64_t i = 0; i < piece.length; ++i) {
+          ASSERT_EQ(memory[index++], file[place_of(piece, i)]) << i << " of run " << piece.run;
+        }
+      }
+      Bytes image(5'555);
+      for (Tiles tiles(window, image.size()); tiles.next(tile);) {
+        ASSERT_EQ(tile.begin, again.size());
+        unpack(tile, memory, image);
+        again.insert(again.end(), image.begin(),
+                     image.begin() + static_cast<ptrdiff_t>(tile.bytes));
       }
     }
-    unpack(window, packed, again);
-    ASSERT_TRUE(again == expected) << "of the window at " << window.begin;
+    EXPECT_TRUE(again == file);
   }
-  EXPECT_EQ(bytes, kRows * step - 5);
+}
+
+// Tiles of windows, where a window may begin inside a row and inside a run.
+TEST(FileWindows, TilesHoldEveryByteOnce) {
+  const auto seed = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
+  for (uint64_t round = 0; round < 400; ++round) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
+    MadePieces made = PieceMaker(seed * 1000 + round, /*gaps=*/false).make(1 + round % 7);
+    FileWindows windows(made.pieces, 1 + round % 90);
+    uint64_t position = made.pieces[0].destination;
+    for (FileWindow window; windows.next(window);) {
+      // Where each byte of the memory comes from.
+      std::vector<std::pair<ckpt::UnitId, uint64_t>> memory;
+      for (const WantedBytes& piece : window.pieces) {
+        for (uint64_t i = 0; i < piece.length; ++i) {
+          memory.emplace_back(piece.unit, piece.offset + i);
+        }
+      }
+      Tiles tiles(window, 1 + round % 17);
+      for (FileWindow tile; tiles.next(tile); position += tile.bytes) {
+        ASSERT_EQ(tile.begin, position);
+        ASSERT_TRUE(is_filled(tile));
+        for (const WantedBytes& part : tile.pieces) {
+          for (uint64_t i = 0; i < part.length; ++i) {
+            const auto found = made.places.find(memory.at(part.offset + i));
+            ASSERT_NE(found, made.places.end());
+            ASSERT_EQ(found->second, place_of(part, i));
+            made.places.erase(found);
+          }
+        }
+      }
+    }
+    EXPECT_EQ(position, made.end);
+    EXPECT_TRUE(made.places.empty());
+  }
+}
+
+TEST(Batches, CutOnlyPiecesOfManyBytes) {
+  const std::vector<WantedBytes> thirds(4, {.length = kReadBytes / 3});
+  const auto batches = in_batches(thirds);
+  ASSERT_EQ(batches.size(), 2u);
+  EXPECT_EQ(batches[0].size(), 3u);
+  EXPECT_EQ(batches[1][0].length, kReadBytes / 3);
+  EXPECT_EQ(in_batches({{.length = 8}, {.length = kReadBytes}}).size(), 2u);
+  EXPECT_EQ(in_batches({{.length = 8}, {.length = kReadBytes + 1}})[1][0].length, 9u);
 }
 
 TEST(Batches, CutSpreadPiecesInsideRuns) {

@@ -116,7 +116,7 @@ bool listed_parse(ByteView bytes) {
   const auto exported = ckptctl::make_export_layout(schema_of(*layout), {.resumable = true});
   CKPT_ASSERT(exported.ok() && exported->data_bytes == read);
   const ckptctl::ExportFile& file = exported->files.at(0);
-  ckptctl::FileWindows windows(file.pieces, {.bytes = 1ull << 62, .pieces = SIZE_MAX});
+  ckptctl::FileWindows windows(file.pieces, 1ull << 62);
   ckptctl::FileWindow window;
   CKPT_ASSERT(windows.next(window));
   CKPT_ASSERT(window.begin == file.header.size() && window.bytes == read);
