@@ -15,7 +15,10 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::TensorSpec;
 
-bool is_optimizer(const TensorSpec& tensor) { return tensor.name.starts_with("optimizer."); }
+// `optim.` is the prefix of the Python package.
+bool is_optimizer(const TensorSpec& tensor) {
+  return tensor.name.starts_with("optimizer.") || tensor.name.starts_with("optim.");
+}
 
 // The unit's wanted tensors; empty: the unit is not exported.
 Result<std::vector<TensorSpec>> wanted_of(const ViewUnit& unit, const ExportOptions& options) {

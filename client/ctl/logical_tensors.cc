@@ -43,7 +43,9 @@ Result<LogicalTensor> as_it_is(const UnitTensor& one) {
                        one.tensor.dtype,
                        one.tensor.shape,
                        bytes,
-                       {{one.unit->id, one.tensor.offset, bytes}}};
+                       {{one.unit->id, one.tensor.offset, bytes}},
+                       one.unit->layer,
+                       one.unit->expert};
 }
 
 // ---- blocks -------------------------------------------------------------------------------------
@@ -96,6 +98,13 @@ class BlockJoiner {
 
   const ckpt::TensorSpec& spec(const Block& block) const { return tensors_[block.tensor].tensor; }
 
+  // True if both are of the same expert, or of none.
+  bool same_expert(const Block& one, const Block& other) const {
+    const ViewUnit& unit = *tensors_[one.tensor].unit;
+    const ViewUnit& other_unit = *tensors_[other.tensor].unit;
+    return unit.layer == other_unit.layer && unit.expert == other_unit.expert;
+  }
+
   // True if the block follows one that ends at `start`, and differs from `like` in one extent only.
   bool follows(const Block& block, uint64_t start, const Block& like) const {
     const ckpt::TensorSpec& tensor = spec(block);
@@ -118,14 +127,21 @@ class BlockJoiner {
     if (spec(first).shape.size() <= dim) return std::nullopt;
     uint64_t extent = 0;
     for (const Block& block : blocks) {
-      if (!follows(block, extent, first)) return std::nullopt;
+      if (!follows(block, extent, first) || !same_expert(block, first)) return std::nullopt;
       extent = block.name.stop;
     }
     ckpt::TensorSpec whole{std::string(first.name.base), spec(first).dtype, spec(first).shape, 0};
     whole.shape[dim] = extent;
     const auto bytes = ckpt::tensor_bytes(whole);
     if (!bytes.ok()) return std::nullopt;
-    LogicalTensor joined{std::move(whole.name), whole.dtype, std::move(whole.shape), *bytes, {}};
+    const ViewUnit& unit = *tensors_[first.tensor].unit;
+    LogicalTensor joined{std::move(whole.name),
+                         whole.dtype,
+                         std::move(whole.shape),
+                         *bytes,
+                         {},
+                         unit.layer,
+                         unit.expert};
     if (*bytes > 0 && !add_pieces(blocks, joined)) return std::nullopt;
     return joined;
   }
@@ -160,7 +176,11 @@ class SliceJoiner {
  public:
   SliceJoiner(std::vector<LogicalTensor> tensors, OriginalTensors originals)
       : tensors_(std::move(tensors)), originals_(std::move(originals)) {
-    for (size_t i = 0; i < tensors_.size(); ++i) by_name_.emplace(tensors_[i].name, i);
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      by_name_.insert(tensors_[i].name);
+      const auto slice = parse_slice_name(tensors_[i].name);
+      if (slice) stacks_[slice->tensor].push_back({slice->index, i});
+    }
   }
 
   std::vector<LogicalTensor> run() {
@@ -169,12 +189,12 @@ class SliceJoiner {
     for (size_t i = 0; i < tensors_.size(); ++i) {
       if (taken[i]) continue;
       const auto slice = parse_slice_name(tensors_[i].name);
-      const auto whole = slice ? originals_.find(slice->tensor) : originals_.end();
-      if (whole != originals_.end()) {
-        const auto slices = find_slices(*whole->second);
+      const auto stack = slice ? stacks_.find(slice->tensor) : stacks_.end();
+      if (stack != stacks_.end()) {
+        const auto slices = find_slices(stack->first, stack->second);
         for (const size_t part : slices) taken[part] = true;
-        if (!slices.empty()) joined.push_back(join(*whole->second, slices));
-        originals_.erase(whole);  // each tensor is tried once
+        if (!slices.empty()) joined.push_back(join(stack->first, slices));
+        stacks_.erase(stack);  // each tensor is tried once
       }
       if (!taken[i]) joined.push_back(tensors_[i]);
     }
@@ -182,30 +202,60 @@ class SliceJoiner {
   }
 
  private:
-  // Indexes of all slices; empty if one is missing or does not belong to this tensor.
-  std::vector<size_t> find_slices(const ckpt::safetensors::Tensor& whole) const {
+  struct Slice {
+    uint64_t index = 0;
+    size_t tensor = 0;
+  };
+
+  // Tensors of all slices, in order; empty if they are not one tensor. Sorts the slices.
+  std::vector<size_t> find_slices(std::string_view name, std::vector<Slice>& slices) const {
     // A block that was joined had another name: blocks stay apart if `originals` has one of them.
-    if (by_name_.contains(whole.name)) return {};
-    if (whole.shape.empty() || whole.shape[0] > tensors_.size()) return {};
-    const std::vector<uint64_t> shape(whole.shape.begin() + 1, whole.shape.end());
-    uint64_t bytes_left = whole.end - whole.begin;
-    std::vector<size_t> slices;
-    for (uint64_t i = 0; i < whole.shape[0]; ++i) {
-      const auto found = by_name_.find(slice_name(whole.name, i));
-      if (found == by_name_.end()) return {};
-      const LogicalTensor& slice = tensors_[found->second];
-      const bool fits =
-          slice.bytes <= bytes_left && slice.dtype == whole.dtype && slice.shape == shape;
-      if (!fits) return {};
-      bytes_left -= slice.bytes;
-      slices.push_back(found->second);
+    if (by_name_.contains(name)) return {};
+    std::ranges::sort(slices, {}, &Slice::index);
+    std::vector<size_t> found;
+    const LogicalTensor& first = tensors_[slices[0].tensor];
+    for (const Slice& slice : slices) {
+      const LogicalTensor& tensor = tensors_[slice.tensor];
+      if (slice.index != found.size() || tensor.dtype != first.dtype ||
+          tensor.shape != first.shape) {
+        return {};
+      }
+      found.push_back(slice.tensor);
     }
-    return bytes_left == 0 ? slices : std::vector<size_t>();
+    const auto original = originals_.find(name);
+    const bool one = original != originals_.end() ? is_original(*original->second, found)
+                                                  : are_of_experts(found);
+    return one ? found : std::vector<size_t>();
   }
 
-  LogicalTensor join(const ckpt::safetensors::Tensor& whole,
-                     const std::vector<size_t>& slices) const {
-    LogicalTensor tensor{whole.name, whole.dtype, whole.shape, 0, {}};
+  bool is_original(const ckpt::safetensors::Tensor& whole,
+                   const std::vector<size_t>& slices) const {
+    const LogicalTensor& first = tensors_[slices[0]];
+    if (whole.shape.empty() || whole.shape[0] != slices.size()) return false;
+    const std::vector<uint64_t> shape(whole.shape.begin() + 1, whole.shape.end());
+    return first.dtype == whole.dtype && first.shape == shape;
+  }
+
+  // True if slice i is of expert i, all of one layer, and no imported file has it under its name.
+  bool are_of_experts(const std::vector<size_t>& slices) const {
+    for (size_t i = 0; i < slices.size(); ++i) {
+      const LogicalTensor& slice = tensors_[slices[i]];
+      if (slice.expert != i || slice.layer != tensors_[slices[0]].layer) return false;
+      if (originals_.contains(slice.name)) return false;
+    }
+    return ckpt::tensor_bytes(stacked(slices)).ok();
+  }
+
+  ckpt::TensorSpec stacked(const std::vector<size_t>& slices) const {
+    const LogicalTensor& first = tensors_[slices[0]];
+    ckpt::TensorSpec whole{"", first.dtype, {slices.size()}, 0};
+    whole.shape.insert(whole.shape.end(), first.shape.begin(), first.shape.end());
+    return whole;
+  }
+
+  LogicalTensor join(std::string_view name, const std::vector<size_t>& slices) const {
+    const ckpt::TensorSpec whole = stacked(slices);
+    LogicalTensor tensor{std::string(name), whole.dtype, whole.shape, 0, {}, {}, {}};
     for (const size_t slice : slices) {
       for (WantedBytes piece : tensors_[slice].pieces) {
         piece.destination += tensor.bytes;
@@ -218,7 +268,8 @@ class SliceJoiner {
 
   std::vector<LogicalTensor> tensors_;
   OriginalTensors originals_;
-  std::unordered_map<std::string_view, size_t> by_name_;
+  std::unordered_set<std::string_view> by_name_;
+  std::unordered_map<std::string_view, std::vector<Slice>> stacks_;  // slices, by their tensor
 };
 
 }  // namespace
@@ -229,7 +280,6 @@ Result<std::vector<LogicalTensor>> join_tensors(const std::vector<UnitTensor>& t
   OriginalTensors original_tensors = tensors_of(originals);
   CKPT_ASSIGN(std::vector<LogicalTensor> whole,
               BlockJoiner(tensors, names, original_tensors).run());
-  if (original_tensors.empty()) return whole;
   return SliceJoiner(std::move(whole), std::move(original_tensors)).run();
 }
 

@@ -2,6 +2,7 @@
 // stacked tensors, which are spread over the units of its experts. Pure.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct LogicalTensor {
   // Every byte of the tensor once, ascending by `destination`, which counts from the tensor's
   // begin. `tag` is left 0. A block is one piece, however many rows it has.
   std::vector<WantedBytes> pieces;
+  std::optional<uint32_t> layer;  // of the unit; nothing for joined slices
+  std::optional<uint32_t> expert;
 };
 
 // A tensor of a unit, for join_tensors.
@@ -34,7 +37,8 @@ struct UnitTensor {
 // and if no other dimension of the base is cut. Blocks that share bytes with the next one (F4, F6),
 // or that an imported file has under their own names, stay apart.
 //
-// Slices are joined if `originals` has their tensor and all slices exist, whole or in blocks.
+// Slices, whole or in blocks, are joined if all exist, alike in dtype and shape, and no tensor has
+// the name of their tensor: if `originals` has that tensor, or if slice i is in a unit of expert i.
 Result<std::vector<LogicalTensor>> join_tensors(const std::vector<UnitTensor>& tensors,
                                                 const OriginalFiles& originals);
 

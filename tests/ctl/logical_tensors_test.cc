@@ -16,6 +16,8 @@ struct NamedTensor {
   std::string name;
   std::vector<uint64_t> shape;
   DType dtype = DType::kU8;
+  std::optional<uint32_t> layer = {};   // of its unit
+  std::optional<uint32_t> expert = {};  // likewise
 };
 
 // Each tensor in a unit of its own, whose id is the tensor's index.
@@ -25,6 +27,8 @@ struct TensorsOfRun {
     for (NamedTensor& tensor : all) {
       const auto id = static_cast<ckpt::UnitId>(units.size());
       units.push_back({.id = id, .name = fmt::format("u{}", id)});
+      units.back().layer = tensor.layer;
+      units.back().expert = tensor.expert;
       tensors.push_back(
           {&units.back(), {std::move(tensor.name), tensor.dtype, std::move(tensor.shape), 100}});
     }
@@ -179,6 +183,47 @@ TEST(JoinSlices, SlicesNeedTheirTensorAndEachOther) {
                    originals),
       ElementsAre("w[0] [3]", "w[1] [3]", "w [2, 4]"))
       << "the blocks have the name";
+}
+
+NamedTensor slice_of(uint32_t expert, uint32_t layer = 3, std::vector<uint64_t> shape = {2, 3}) {
+  return {fmt::format("w[{}]", expert), std::move(shape), DType::kU8, layer, expert};
+}
+
+TEST(JoinSlices, SlicesOfExpertsAreStacked) {
+  EXPECT_THAT(joined_names({slice_of(1), {"b", {1}}, slice_of(0), slice_of(2)}),
+              ElementsAre("w [3, 2, 3]", "b [1]"));
+  EXPECT_THAT(joined_names({slice_of(0)}), ElementsAre("w [1, 2, 3]"));
+  NamedTensor left = slice_of(1, 3, {2, 1});
+  NamedTensor right = slice_of(1, 3, {2, 2});
+  left.name = "w[1][:,0:1]";
+  right.name = "w[1][:,1:3]";
+  EXPECT_THAT(joined_names({right, slice_of(0), left}), ElementsAre("w [2, 2, 3]"));
+  right.expert = 0;
+  EXPECT_THAT(joined_names({right, slice_of(0), left}),
+              ElementsAre("w[1][:,1:3] [2, 2]", "w[0] [2, 3]", "w[1][:,0:1] [2, 1]"))
+      << "blocks of two experts";
+}
+
+TEST(JoinSlices, OddSlicesOfExpertsStayApart) {
+  NamedTensor other = slice_of(1);
+  other.expert = 2;
+  NamedTensor typed = slice_of(1);
+  typed.dtype = DType::kI8;
+  const std::vector<std::vector<NamedTensor>> sets = {
+      {slice_of(1), slice_of(2)},                 // not from 0
+      {slice_of(0), slice_of(2)},                 // a gap
+      {slice_of(0), other},                       // another expert's unit
+      {slice_of(0), {"w[1]", {2, 3}}},            // no expert's unit
+      {slice_of(0), slice_of(1, 4)},              // another layer
+      {slice_of(0), slice_of(1, 3, {3, 2})},      // another shape
+      {slice_of(0), typed},                       // another dtype
+      {slice_of(0), slice_of(1), {"w", {1}}},     // the name is in use
+      {slice_of(0), slice_of(1), {"w[7]", {1}}},  // a slice too many
+  };
+  for (const std::vector<NamedTensor>& set : sets) {
+    EXPECT_EQ(joined_names(set).size(), set.size()) << set.back().name;
+  }
+  EXPECT_EQ(joined_names({slice_of(0), slice_of(1)}, files_with({{"w[0]", {2, 3}}})).size(), 2u);
 }
 
 TEST(JoinSlices, StackedTensorTakesNoNameInUse) {
