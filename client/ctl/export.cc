@@ -6,8 +6,10 @@
 #include <optional>
 
 #include "client/ctl/export_folder.h"
+#include "client/ctl/file_windows.h"
 #include "client/ctl/manifest.h"
 #include "client/ctl/model_config.h"
+#include "formats/base/assert.h"
 #include "formats/base/json_dump.h"
 
 namespace ckptctl {
@@ -26,11 +28,13 @@ std::string some_of(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(shown, ", "), more);
 }
 
-// Writes in parts and renews the view's hold between them, since the disk may be slow.
+// The view's hold is renewed after so many bytes, since the disk may be slow.
+constexpr size_t kHoldBytes = 8 << 20;
+
+// Writes in parts.
 Status write_held(NewFile& file, uint64_t at, ckpt::ByteView bytes, const View& view) {
-  constexpr size_t kPartBytes = 8 << 20;
   while (!bytes.empty()) {
-    const ckpt::ByteView part = bytes.first(std::min(bytes.size(), kPartBytes));
+    const ckpt::ByteView part = bytes.first(std::min(bytes.size(), kHoldBytes));
     CKPT_TRY(file.write(at, part));
     CKPT_TRY(keep_holding(view));
     at += part.size();
@@ -39,22 +43,64 @@ Status write_held(NewFile& file, uint64_t at, ckpt::ByteView bytes, const View& 
   return ckpt::ok_status();
 }
 
+// Memory for a file with tensors in blocks. ckptd reads and checks whole fragments, of 64 MiB by
+// default. A block is cut where a window ends, and the fragment there is read twice. So a window
+// must have long parts of its blocks; most tensors fit whole.
+constexpr uint64_t kSpreadWindowBytes = 512 << 20;
+constexpr const char* kHole = "an exported file would have a hole";
+
+// Reads the pieces into `memory`, one after another.
+Status read_pieces(Link& link, const View& view, const std::vector<WantedBytes>& pieces,
+                   ckpt::MutableByteView memory) {
+  for (const auto& batch : in_batches(pieces)) {
+    CKPT_TRY(read_batch(link, view, batch, memory));
+    for (const WantedBytes& piece : batch) memory = memory.subspan(piece.length);
+  }
+  return {};
+}
+
+// Writes a window whose pieces lie in `memory`.
+Status write_tiles(NewFile& file, const FileWindow& window, ckpt::ByteView memory,
+                   const View& view) {
+  std::vector<std::byte> image(kTileBytes);
+  uint64_t written = window.begin;
+  uint64_t held_at = window.begin;
+  Tiles tiles(window);
+  for (FileWindow tile; tiles.next(tile); written += tile.bytes) {
+    CKPT_ASSERT_MSG(tile.begin == written && is_filled(tile), kHole);
+    unpack(tile, memory, image);
+    CKPT_TRY(file.write(tile.begin, ckpt::ByteView(image).first(tile.bytes)));
+    if (written - held_at < kHoldBytes) continue;
+    CKPT_TRY(keep_holding(view));
+    held_at = written;
+  }
+  CKPT_ASSERT_MSG(written == window.begin + window.bytes, kHole);
+  return {};
+}
+
+// Grows `memory` if the file needs more.
 Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder,
-                              const ExportFile& plan, Progress& progress) {
+                              const ExportFile& plan, std::vector<std::byte>& memory,
+                              Progress& progress) {
   CKPT_ASSIGN(NewFile file, folder.create(plan.name, plan.bytes));
   CKPT_TRY(file.write(0, plan.header));
-  // A small file needs only a small buffer.
-  std::vector<std::byte> buffer(std::min(kReadBytes, plan.bytes));
-  for (const auto& batch : in_batches(plan.pieces)) {
-    CKPT_TRY(read_batch(link, view, batch, buffer));
-    uint64_t at = 0;
-    for (const WantedBytes& piece : batch) {
-      CKPT_TRY(write_held(file, piece.destination, ckpt::ByteView(buffer).subspan(at, piece.length),
-                          view));
-      at += piece.length;
+  uint64_t written = plan.header.size();
+  const uint64_t window_bytes = any_spread(plan.pieces) ? kSpreadWindowBytes : kReadBytes;
+  const uint64_t memory_bytes = std::min(window_bytes, plan.bytes - written);
+  if (memory.size() < memory_bytes) memory = std::vector<std::byte>(memory_bytes);
+  FileWindows windows(plan.pieces, window_bytes);
+  for (FileWindow window; windows.next(window); written += window.bytes) {
+    CKPT_ASSERT_MSG(window.begin == written && is_filled(window), kHole);
+    CKPT_TRY(read_pieces(link, view, window.pieces, memory));
+    if (any_spread(window.pieces)) {
+      CKPT_TRY(write_tiles(file, window, memory, view));
+    } else {
+      const ckpt::ByteView bytes(memory);
+      CKPT_TRY(write_held(file, window.begin, bytes.first(window.bytes), view));
     }
-    progress.add(at);
+    progress.add(window.bytes);
   }
+  CKPT_ASSERT_MSG(written == plan.bytes, kHole);
   return file;
 }
 
@@ -133,8 +179,9 @@ Result<Json> export_one(Link& link, const ExportRequest& request, const std::str
   progress.start(layout.data_bytes);
   std::vector<NewFile> written;
   std::vector<ExportedFile> described;
+  std::vector<std::byte> memory;
   for (const ExportFile& plan : layout.files) {
-    CKPT_ASSIGN(NewFile file, write_tensors(link, view, folder, plan, progress));
+    CKPT_ASSIGN(NewFile file, write_tensors(link, view, folder, plan, memory, progress));
     written.push_back(std::move(file));
     described.push_back(describe_file(plan.name, plan.bytes, plan.header));
   }

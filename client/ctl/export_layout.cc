@@ -15,7 +15,10 @@ using ckpt::ErrorCode;
 using ckpt::make_error;
 using ckpt::TensorSpec;
 
-bool is_optimizer(const TensorSpec& tensor) { return tensor.name.starts_with("optimizer."); }
+// `optim.` is the prefix of the Python package.
+bool is_optimizer(const TensorSpec& tensor) {
+  return tensor.name.starts_with("optimizer.") || tensor.name.starts_with("optim.");
+}
 
 // The unit's wanted tensors; empty: the unit is not exported.
 Result<std::vector<TensorSpec>> wanted_of(const ViewUnit& unit, const ExportOptions& options) {
@@ -86,8 +89,7 @@ std::vector<Shard> into_shards(const std::vector<LogicalTensor>& tensors, uint64
 void add_pieces(const LogicalTensor& tensor, uint64_t destination, ExportFile& file) {
   for (WantedBytes piece : tensor.pieces) {
     if (piece.length == 0) continue;
-    piece.destination = destination;
-    destination += piece.length;
+    piece.destination += destination;
     file.pieces.push_back(piece);
   }
 }
@@ -212,7 +214,7 @@ Result<ExportLayout> make_export_layout(const Schema& schema, const ExportOption
                                         const OriginalFiles& originals) {
   ExportLayout layout;
   CKPT_ASSIGN(const auto chosen, choose(schema, options, layout.exported));
-  CKPT_ASSIGN(const std::vector<LogicalTensor> tensors, join_slices(chosen, originals));
+  CKPT_ASSIGN(const std::vector<LogicalTensor> tensors, join_tensors(chosen, originals));
   if (tensors.empty() && originals.empty()) {
     return make_error(ErrorCode::kFailedPrecondition,
                       "its units have no tensors to export; --resumable exports all their bytes");

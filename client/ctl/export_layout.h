@@ -20,7 +20,7 @@
 namespace ckptctl {
 
 struct ExportOptions {
-  bool include_optimizer = false;  // tensors whose names start with "optimizer."
+  bool include_optimizer = false;  // tensors "optimizer.*" and "optim.*"
   // Every byte of every unit, so that a run imported from the folder can be resumed: the
   // optimizer's tensors, the units `trainer` and `ckptd.files`, and bytes that no tensor of a unit
   // covers, as U8.
@@ -31,7 +31,7 @@ struct ExportOptions {
 struct ExportFile {
   std::string name;
   std::vector<std::byte> header;    // of safetensors; the data follows
-  std::vector<WantedBytes> pieces;  // destination: offset in the file
+  std::vector<WantedBytes> pieces;  // ascending by destination; fill the file after the header
   uint64_t bytes = 0;               // of the whole file
 };
 

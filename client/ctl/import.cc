@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <chrono>
 #include <set>
+#include <span>
 #include <tuple>
 
 #include "client/ctl/daemon_watch.h"
+#include "client/ctl/file_windows.h"
 #include "client/ctl/model_folder.h"
 #include "client/ctl/original_files.h"
 #include "client/ctl/say.h"
+#include "formats/base/assert.h"
 #include "formats/step.h"
 
 namespace ckptctl {
@@ -55,6 +58,93 @@ Result<uint32_t> begin_run(ckpt::client::Session& session, const ImportLayout& l
   return joined->lineage;
 }
 
+// One fragment for each spread piece, since several of them are written at a time; else one for all
+// pieces that follow each other.
+std::vector<ckpt_fragment> fragments_of(const std::vector<WantedBytes>& pieces) {
+  std::vector<ckpt_fragment> fragments;
+  const WantedBytes* last = nullptr;
+  for (const WantedBytes& piece : pieces) {
+    const bool follows = last != nullptr && last->unit == piece.unit;
+    if (follows && !last->spread() && !piece.spread()) {
+      fragments.back().length += piece.length;
+    } else {
+      fragments.push_back({0, piece.unit, piece.offset, piece.length});
+    }
+    last = &piece;
+  }
+  return fragments;
+}
+
+class CommitWriter {
+ public:
+  CommitWriter(ckpt::client::Snapshot& snapshot, const ModelFolder& folder, Progress& progress)
+      : snapshot_(snapshot), folder_(folder), progress_(progress) {}
+
+  Status write(const std::vector<WantedBytes>& pieces) {
+    std::vector<WantedBytes> spread;
+    std::vector<std::byte> buffer(kPieceBytes);
+    for (const WantedBytes& piece : pieces) {
+      if (piece.spread()) spread.push_back(piece);
+      if (!piece.spread()) CKPT_TRY(write_contiguous(piece, buffer));
+    }
+    std::ranges::sort(spread, {}, [](const WantedBytes& piece) {
+      return std::tuple(piece.tag, piece.destination);
+    });
+    const std::span<const WantedBytes> rest(spread);
+    for (size_t at = 0; at < rest.size();) {
+      size_t end = at;
+      while (end < rest.size() && rest[end].tag == rest[at].tag) ++end;
+      CKPT_TRY(write_spread(rest.subspan(at, end - at)));
+      at = end;
+    }
+    return {};
+  }
+
+ private:
+  Status write_contiguous(const WantedBytes& piece, ckpt::MutableByteView buffer) {
+    for (uint64_t at = 0; at < piece.length;) {
+      const WantedBytes part = part_of(piece, at, std::min(buffer.size(), piece.length - at));
+      const auto bytes = buffer.first(part.length);
+      CKPT_TRY(folder_.inputs[part.tag].read(part.destination, bytes));
+      CKPT_TRY(write_part(part, bytes));
+      at += part.length;
+    }
+    return {};
+  }
+  // Reads the rows of all pieces of a tensor at once. The pieces are in the same file.
+  Status write_spread(std::span<const WantedBytes> pieces) {
+    memory_.resize(kReadBytes);
+    std::vector<std::byte> image(kTileBytes);
+    FileWindows windows(pieces, kReadBytes);
+    for (FileWindow window; windows.next(window);) {
+      CKPT_ASSERT_MSG(is_filled(window), "a tensor's blocks do not cover it");
+      Tiles tiles(window);
+      for (FileWindow tile; tiles.next(tile);) {
+        const auto bytes = ckpt::MutableByteView(image).first(tile.bytes);
+        CKPT_TRY(folder_.inputs[pieces[0].tag].read(tile.begin, bytes));
+        pack(tile, bytes, memory_);
+      }
+      ckpt::ByteView rest = memory_;
+      for (const WantedBytes& part : window.pieces) {
+        CKPT_TRY(write_part(part, rest.first(part.length)));
+        rest = rest.subspan(part.length);
+      }
+    }
+    return {};
+  }
+  Status write_part(const WantedBytes& part, ckpt::ByteView bytes) {
+    auto written = snapshot_.write(part.unit, part.offset, bytes.data(), bytes.size());
+    if (!written) return as_error(written.error());
+    progress_.add(bytes.size());
+    return {};
+  }
+
+  ckpt::client::Snapshot& snapshot_;
+  const ModelFolder& folder_;
+  Progress& progress_;
+  std::vector<std::byte> memory_;  // spread pieces, one after another; empty until needed
+};
+
 // Writes the commit. Returns the alarms that the snapshot has raised.
 Result<std::string> write_commit(ckpt::client::Session& session, const ModelFolder& folder,
                                  const ImportLayout& layout, uint64_t step, Progress& progress) {
@@ -62,28 +152,14 @@ Result<std::string> write_commit(ckpt::client::Session& session, const ModelFold
   plan.step = step;
   plan.streams = true;
   plan.units.reserve(layout.units.size());
-  plan.fragments.reserve(layout.units.size());
-  for (uint32_t unit = 0; unit < layout.units.size(); ++unit) {
-    plan.units.push_back(unit);
-    plan.fragments.push_back({0, unit, 0, layout.units[unit].bytes});
-  }
+  for (uint32_t unit = 0; unit < layout.units.size(); ++unit) plan.units.push_back(unit);
+  plan.fragments = fragments_of(layout.pieces);
   auto snapshot = session.begin(plan);
   if (!snapshot) return as_error(snapshot.error());
   uint64_t bytes_total = 0;
   for (const WantedBytes& piece : layout.pieces) bytes_total += piece.length;
   progress.start(bytes_total);
-  std::vector<std::byte> buffer(kPieceBytes);
-  for (const WantedBytes& piece : layout.pieces) {
-    for (uint64_t at = 0; at < piece.length;) {
-      const uint64_t length = std::min(kPieceBytes, piece.length - at);
-      const auto bytes = ckpt::MutableByteView(buffer).first(length);
-      CKPT_TRY(folder.inputs[piece.tag].read(piece.destination + at, bytes));
-      auto written = snapshot->write(piece.unit, piece.offset + at, bytes.data(), length);
-      if (!written) return as_error(written.error());
-      at += length;
-      progress.add(length);
-    }
-  }
+  CKPT_TRY(CommitWriter(*snapshot, folder, progress).write(layout.pieces));
   progress.finish();
   for (const InputFile& input : folder.inputs) CKPT_TRY(input.check_unchanged());
   if (auto ended = snapshot->end(); !ended) return as_error(ended.error());

@@ -6,6 +6,7 @@
 
 #include "client/ctl/expert_names.h"
 #include "client/ctl/export_layout.h"
+#include "client/ctl/file_tensors.h"
 #include "client/ctl/original_files.h"
 #include "client/ctl/unit_names.h"
 #include "formats/base/checked.h"
@@ -26,58 +27,9 @@ constexpr uint64_t kStackedExpertsMax = 4096;
 // have some ten thousands; further tensors are not split.
 constexpr uint64_t kSlicesMax = 1 << 20;
 
-// A tensor of the files.
-struct Found {
-  const ckpt::safetensors::Tensor* tensor = nullptr;
-  size_t file = 0;
-  bool used = false;
-  std::set<uint64_t> slices_used;  // along the first dimension
-
-  uint64_t bytes() const { return tensor->end - tensor->begin; }
-};
-using FoundByName = std::unordered_map<std::string_view, Found>;
-
-Result<FoundByName> find_all(const std::vector<TensorFile>& files) {
-  FoundByName found;
-  for (size_t i = 0; i < files.size(); ++i) {
-    for (const auto& tensor : files[i].header.tensors) {
-      const auto [there, added] = found.emplace(tensor.name, Found{&tensor, i, false, {}});
-      if (added) continue;
-      return make_error(ErrorCode::kFailedPrecondition, "{}: tensor {} is also in another file: {}",
-                        files[i].name, printable(tensor.name), files[there->second.file].name);
-    }
-  }
-  return found;
-}
-
-// A range of a tensor that becomes a tensor of a unit: the whole tensor, or a slice.
-struct Stretch {
-  TensorSpec spec;  // append() sets its offset
-  uint64_t begin = 0;
-  uint64_t bytes = 0;
-};
-
-Stretch whole(const ckpt::safetensors::Tensor& tensor) {
-  return {{tensor.name, tensor.dtype, tensor.shape, 0}, tensor.begin, tensor.end - tensor.begin};
-}
-
-// Slice `index` of the first dimension; nothing if slices have no bytes or no such index exists.
-std::optional<Stretch> slice(const ckpt::safetensors::Tensor& tensor, uint64_t index) {
-  if (tensor.shape.empty() || index >= tensor.shape[0]) return std::nullopt;
-  Stretch part;
-  part.spec.name = slice_name(tensor.name, index);
-  part.spec.dtype = tensor.dtype;
-  part.spec.shape.assign(tensor.shape.begin() + 1, tensor.shape.end());
-  const auto bytes = ckpt::tensor_bytes(part.spec);
-  if (!bytes.ok() || *bytes == 0) return std::nullopt;
-  part.bytes = *bytes;
-  part.begin = tensor.begin + index * part.bytes;
-  return part;
-}
-
 class Layouter {
  public:
-  Layouter(const std::vector<TensorFile>& files, FoundByName found)
+  Layouter(const std::vector<TensorFile>& files, FileTensors found)
       : files_(files), found_(std::move(found)) {}
 
   Status add_known(const ViewUnit& unit) {
@@ -98,7 +50,7 @@ class Layouter {
     count_experts();
     for (const TensorFile& file : files_) {
       for (const auto& tensor : file.header.tensors) {
-        Found& found = found_.at(tensor.name);
+        FileTensor& found = found_.at(tensor.name);
         if (!found.used) CKPT_TRY(add_other(file, found));
       }
     }
@@ -116,32 +68,19 @@ class Layouter {
       return make_error(ErrorCode::kFailedPrecondition, "unit {} tensor {}: {}", unit.name,
                         printable(tensor.name), how);
     };
-    auto found = found_.find(tensor.name);
-    std::optional<Stretch> there;
-    if (found != found_.end()) {
-      there = whole(*found->second.tensor);
-      if (found->second.used || !found->second.slices_used.empty()) {
-        return about("two units have it");
-      }
-      found->second.used = true;
-    } else if (const auto part = parse_slice_name(tensor.name)) {
-      found = found_.find(part->tensor);
-      if (found != found_.end()) there = slice(*found->second.tensor, part->index);
-      if (there && (found->second.used || !found->second.slices_used.insert(part->index).second)) {
-        return about("two units have it");
-      }
-    }
-    if (!there) return about(fmt::format("{} lists it, but no file has it", kManifestName));
-    if (there->spec.dtype != tensor.dtype || there->spec.shape != tensor.shape) {
+    const auto listed = find_part(found_, tensor.name);
+    if (!listed) return about(fmt::format("{} lists it, but no file has it", kManifestName));
+    FileTensor& found = *listed->of;
+    const FilePart& there = listed->part;
+    if (there.spec.dtype != tensor.dtype || there.spec.shape != tensor.shape) {
       return about(fmt::format("{} says {} of {} bytes, {} has {} of {} bytes", kManifestName,
                                ckpt::dtype_name(tensor.dtype), ckpt::tensor_bytes(tensor).value(),
-                               files_[found->second.file].name, ckpt::dtype_name(there->spec.dtype),
-                               there->bytes));
+                               files_[found.file].name, ckpt::dtype_name(there.spec.dtype),
+                               there.bytes));
     }
-    const auto& shape = found->second.tensor->shape;
-    if (!shape.empty() && found->second.slices_used.size() == shape[0]) found->second.used = true;
-    if (found->second.used) ++layout_.tensors;
-    add_bytes(found->second, id, tensor.offset, *there);
+    if (!take_part(*listed)) return about("two units have it");
+    if (found.used) ++layout_.tensors;
+    add_bytes(found, id, tensor.offset, there);
     return {};
   }
 
@@ -157,33 +96,32 @@ class Layouter {
     }
   }
 
-  Status add_other(const TensorFile& file, Found& found) {
+  Status add_other(const TensorFile& file, FileTensor& found) {
     const ckpt::safetensors::Tensor& tensor = *found.tensor;
-    if (!found.slices_used.empty()) {
-      return make_error(ErrorCode::kFailedPrecondition,
-                        "{}: tensor {}: {} lists only {} of its {} slices", file.name,
-                        printable(tensor.name), kManifestName, found.slices_used.size(),
-                        tensor.shape[0]);
+    if (const std::string rest = not_taken(found); !rest.empty()) {
+      return make_error(ErrorCode::kFailedPrecondition, "{}: tensor {}: {}", file.name,
+                        printable(tensor.name), rest);
     }
     found.used = true;
     ++layout_.tensors;
     if (found.bytes() == 0) return add_empty(found);
     const auto expert = expert_tensor(tensor.name);
     if (expert && expert->expert) {
-      return append_to_expert(*expert, *expert->expert, found, whole(tensor));
+      return append_to_expert(*expert, *expert->expert, found, whole_part(tensor));
     }
     if (expert && splits(*expert, tensor)) {
       slices_ += tensor.shape[0];
       for (uint64_t i = 0; i < tensor.shape[0]; ++i) {
-        CKPT_TRY(append_to_expert(*expert, static_cast<uint32_t>(i), found, *slice(tensor, i)));
+        CKPT_TRY(
+            append_to_expert(*expert, static_cast<uint32_t>(i), found, *slice_part(tensor, i)));
       }
       return {};
     }
     CKPT_ASSIGN(const size_t unit, add_unit({.name = unit_name_of(tensor.name)}, found));
-    return append(unit, found, whole(tensor));
+    return append(unit, found, whole_part(tensor));
   }
-  Status add_empty(const Found& found) {
-    TensorSpec spec = whole(*found.tensor).spec;
+  Status add_empty(const FileTensor& found) {
+    TensorSpec spec = whole_part(*found.tensor).spec;
     const Status possible = ckpt::validate({.name = "u", .bytes = 1, .tensors = {spec}});
     if (!possible.ok()) return cannot_keep(found, possible.error().message);
     layout_.empty_tensors.push_back(std::move(spec));
@@ -194,16 +132,16 @@ class Layouter {
     const auto rows = experts_.find(expert.experts);
     return rows != experts_.end() && !tensor.shape.empty() && tensor.shape[0] == rows->second &&
            rows->second <= kStackedExpertsMax && slices_ + rows->second <= kSlicesMax &&
-           slice(tensor, 0).has_value() && !named_as_slices_.contains(tensor.name);
+           slice_part(tensor, 0).has_value() && !named_as_slices_.contains(tensor.name);
   }
 
-  ckpt::Error cannot_keep(const Found& found, std::string_view why) const {
+  ckpt::Error cannot_keep(const FileTensor& found, std::string_view why) const {
     return make_error(ErrorCode::kFailedPrecondition, "{}: tensor {} cannot be kept: {}",
                       files_[found.file].name, printable(found.tensor->name), why);
   }
 
   // Adds a unit for this tensor. Returns the unit's index.
-  Result<size_t> add_unit(ckpt::UnitSpec spec, const Found& found) {
+  Result<size_t> add_unit(ckpt::UnitSpec spec, const FileTensor& found) {
     const auto [there, added] = owners_.emplace(spec.name, found.tensor);
     if (added) {
       layout_.units.push_back(std::move(spec));
@@ -221,8 +159,8 @@ class Layouter {
                       printable(there->second->name), tensor, spec.name);
   }
   // Appends to the unit of the expert, which its first tensor creates.
-  Status append_to_expert(const ExpertTensor& tensor, uint32_t expert, const Found& found,
-                          Stretch stretch) {
+  Status append_to_expert(const ExpertTensor& tensor, uint32_t expert, const FileTensor& found,
+                          FilePart part) {
     std::string name = unit_name_of(fmt::format("{}.{}", tensor.experts, expert));
     auto unit = expert_units_.find(name);
     if (unit == expert_units_.end()) {
@@ -233,37 +171,38 @@ class Layouter {
                                                found));
       unit = expert_units_.emplace(std::move(name), index).first;
     }
-    return append(unit->second, found, std::move(stretch));
+    return append(unit->second, found, std::move(part));
   }
   // Validates each tensor here, where its file is known.
-  Status append(size_t unit, const Found& found, Stretch stretch) {
+  Status append(size_t unit, const FileTensor& found, FilePart part) {
     ckpt::UnitSpec& spec = layout_.units[unit];
-    ckpt::UnitSpec alone{.name = spec.name, .bytes = stretch.bytes, .tensors = {stretch.spec}};
+    ckpt::UnitSpec alone{.name = spec.name, .bytes = part.bytes, .tensors = {part.spec}};
     Status possible = ckpt::validate(alone);
     if (!possible.ok()) return cannot_keep(found, possible.error().message);
     if (spec.tensors.size() == ckpt::kTensorsPerUnitMax) {
       return cannot_keep(found, fmt::format("unit {} would have more than {} tensors", spec.name,
                                             ckpt::kTensorsPerUnitMax));
     }
-    if (spec.bytes > ckpt::kUnitBytesMax - stretch.bytes) {
+    if (spec.bytes > ckpt::kUnitBytesMax - part.bytes) {
       return cannot_keep(found, fmt::format("unit {} would have more than {} bytes", spec.name,
                                             ckpt::kUnitBytesMax));
     }
-    stretch.spec.offset = spec.bytes;
-    add_bytes(found, static_cast<ckpt::UnitId>(unit), spec.bytes, stretch);
-    spec.bytes += stretch.bytes;
-    spec.tensors.push_back(std::move(stretch.spec));
+    part.spec.offset = spec.bytes;
+    add_bytes(found, static_cast<ckpt::UnitId>(unit), spec.bytes, part);
+    spec.bytes += part.bytes;
+    spec.tensors.push_back(std::move(part.spec));
     return {};
   }
-  void add_bytes(const Found& found, ckpt::UnitId unit, uint64_t offset, const Stretch& stretch) {
-    if (stretch.bytes == 0) return;
-    layout_.data_bytes += stretch.bytes;
-    const uint64_t at = files_[found.file].header.data_offset + stretch.begin;
-    layout_.pieces.push_back({unit, offset, stretch.bytes, at, found.file});
+  void add_bytes(const FileTensor& found, ckpt::UnitId unit, uint64_t offset,
+                 const FilePart& part) {
+    if (part.bytes == 0) return;
+    layout_.data_bytes += part.bytes;
+    const uint64_t at = files_[found.file].header.data_offset + part.begin;
+    layout_.pieces.push_back({unit, offset, part.bytes, at, found.file, part.run, part.step});
   }
 
   const std::vector<TensorFile>& files_;
-  FoundByName found_;
+  FileTensors found_;
   std::unordered_map<std::string_view, uint64_t> experts_;  // rows, by list of experts
   std::unordered_map<std::string, size_t> expert_units_;    // index, by name
   // The first tensor of each unit, by the unit's name; null: the unit is from ckptd.json.
@@ -296,7 +235,7 @@ Status check_empty_tensors(const ImportLayout& layout, size_t files) {
 
 Result<ImportLayout> make_import_layout(const std::vector<TensorFile>& files,
                                         const std::optional<Manifest>& manifest) {
-  CKPT_ASSIGN(FoundByName found, find_all(files));
+  CKPT_ASSIGN(FileTensors found, find_tensors(files));
   Layouter layouter(files, std::move(found));
   if (manifest) {
     for (const ViewUnit& unit : manifest->units) CKPT_TRY(layouter.add_known(unit));

@@ -1,9 +1,10 @@
 // ImportLayout: how the tensors of a model folder become the units of a run. Pure.
 //
-// With ckptd.json, tensors return to the units that they were exported from. Otherwise, or if
-// ckptd.json does not list them, the tensors of an expert become one unit (expert_names.h), with
-// the expert's slices of stacked tensors; every other tensor is a unit of its own. Units are in the
-// order of ckptd.json, all others in the order of the files.
+// With ckptd.json, tensors return to the units that they were exported from: also slices and
+// blocks, which the files have as one tensor (file_tensors.h). Otherwise, or if ckptd.json does not
+// list them, the tensors of an expert become one unit (expert_names.h), with the expert's slices of
+// stacked tensors; every other tensor is a unit of its own. Units are in the order of ckptd.json,
+// all others in the order of the files.
 #pragma once
 
 #include <map>
@@ -18,8 +19,8 @@
 namespace ckptctl {
 
 struct ImportLayout {
-  // Bytes of units, with their source: `tag` is the file, `destination` the offset in the file. In
-  // writing order: unit by unit, ascending in each unit and covering it.
+  // Bytes of units, with their source: `tag` is the file, `destination` the offset in the file.
+  // Unit by unit, ascending in each unit and covering it.
   std::vector<WantedBytes> pieces;
   std::vector<ckpt::UnitSpec> units;
   // Tensors without bytes that ckptd.json does not know.

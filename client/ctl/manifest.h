@@ -7,11 +7,12 @@
 //    "files": [{"name", "bytes", "head_bytes", "head_crc32c"}],
 //    "unfinished": true, "replaced": [like "files"]}
 //
-// The metadata is the trainer's text, unchanged. `files` are the files that the export wrote; the
-// CRC32C covers a file's first head_bytes: the header of a file of tensors, or all of a text.
-// `unfinished` and `replaced` exist while an export replaces other files, and after such an export
-// was interrupted. Folders of older versions have none of the three members: `files`, `unfinished`,
-// `replaced`.
+// `tensors` are those of the units: also slices and blocks, which the files have as one tensor
+// (logical_tensors.h). The metadata is the trainer's text, unchanged. `files` are the files that
+// the export wrote; the CRC32C covers a file's first head_bytes: the header of a file of tensors,
+// or all of a text. `unfinished` and `replaced` exist while an export replaces other files, and
+// after such an export was interrupted. Folders of older versions have none of the three members:
+// `files`, `unfinished`, `replaced`.
 #pragma once
 
 #include <optional>

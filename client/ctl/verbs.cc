@@ -249,7 +249,7 @@ void add_bytes(Builder& build, const std::shared_ptr<Arguments>& args) {
   exported->add_flag("--exact", args->exact,
                      "Fail on damaged bytes instead of writing an older step");
   exported->add_flag("--include-optimizer", args->include_optimizer,
-                     "Include tensors whose names start with `optimizer.`");
+                     "Include tensors whose names start with `optimizer.` or `optim.`");
   exported->add_flag(
       "--resumable", args->resumable,
       "Export every byte of every unit, so that a run imported from it can be resumed");

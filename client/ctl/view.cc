@@ -226,22 +226,22 @@ std::vector<std::vector<WantedBytes>> in_batches(const std::vector<WantedBytes>&
   constexpr size_t kPiecesMax = 1 << 16;  // half of the daemon's limit of ranges per restore
   std::vector<std::vector<WantedBytes>> batches;
   uint64_t room = 0;
-  for (WantedBytes rest : wanted) {
-    while (rest.length > 0) {
-      WantedBytes piece = rest;
+  for (const WantedBytes& piece : wanted) {
+    for (uint64_t at = 0; at < piece.length;) {
+      uint64_t length = piece.length - at;
       const bool full = !batches.empty() && batches.back().size() == kPiecesMax;
-      if (piece.length > room) piece.length = ckpt::base::align_down(room, kElementMax);
-      if (full) piece.length = 0;
-      if (piece.length == 0) {
+      if (length > room) {
+        length = length > kReadBytes ? ckpt::base::align_down(room, kElementMax) : 0;
+      }
+      if (full) length = 0;
+      if (length == 0) {
         batches.emplace_back();
         room = kReadBytes;
         continue;
       }
-      batches.back().push_back(piece);
-      room -= piece.length;
-      rest.offset += piece.length;
-      rest.destination += piece.length;
-      rest.length -= piece.length;
+      batches.back().push_back(part_of(piece, at, length));
+      room -= length;
+      at += length;
     }
   }
   return batches;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "client/ctl/link.h"
+#include "client/ctl/wanted_bytes.h"
 #include "formats/unit.h"
 
 namespace ckptctl {
@@ -69,16 +70,10 @@ Result<std::optional<uint64_t>> older_step(const View& view, const Json& log);
 // Same, reading the log a few commits at a time.
 Result<std::optional<uint64_t>> find_older_step(Link& link, const View& view);
 
-// A wanted piece of a unit, and its destination.
-struct WantedBytes {
-  ckpt::UnitId unit = 0;
-  uint64_t offset = 0;
-  uint64_t length = 0;
-  uint64_t destination = 0;  // offset in the output file; advances when a piece is cut
-  size_t tag = 0;            // index of the input file
-};
 // Splits pieces into batches, in order: at most kReadBytes and as many pieces as one restore takes.
-// A long piece continues in the next batch, with its offsets advanced; elements are never cut.
+// A piece of more than kReadBytes continues in the next batch, also in the middle of a run;
+// elements are never cut. Others are not cut: ckptd reads and checks the fragment on both sides of
+// a cut.
 std::vector<std::vector<WantedBytes>> in_batches(const std::vector<WantedBytes>& wanted);
 // Reads one batch and renews the hold; the pieces lie in `buffer` one after another.
 Status read_batch(Link& link, const View& view, const std::vector<WantedBytes>& batch,

@@ -43,6 +43,17 @@ TEST(ExportLayout, TakesOnlyModelTensors) {
   EXPECT_EQ(file.pieces[1].unit, 1u);
 }
 
+TEST(ExportLayout, LeavesOutOptimizersOfThePythonPackage) {
+  Schema package = schema();
+  package.units[1].tensors[1].name = "optim.state.model.layers.0.w.exp_avg";
+  const auto layout = make_export_layout(package, {});
+  ASSERT_TRUE(layout.ok()) << layout.error().message;
+  EXPECT_EQ(layout->tensors, 2u);
+  const auto all = make_export_layout(package, {.include_optimizer = true});
+  ASSERT_TRUE(all.ok()) << all.error().message;
+  EXPECT_EQ(all->tensors, 3u);
+}
+
 TEST(ExportLayout, OptimizerOnRequest) {
   const auto layout = make_export_layout(schema(), {.include_optimizer = true});
   ASSERT_TRUE(layout.ok());

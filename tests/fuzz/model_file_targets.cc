@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "client/ctl/export_layout.h"
+#include "client/ctl/file_windows.h"
 #include "client/ctl/import_layout.h"
 #include "client/ctl/model_config.h"
-#include "formats/base/checked.h"
 #include "formats/json_text.h"
 #include "tests/formats/samples.h"
 #include "tests/fuzz/target.h"
@@ -41,7 +41,7 @@ void check_pieces(const ImportLayout& layout, uint64_t file_bytes) {
   std::map<UnitId, uint64_t> covered;
   for (const ckptctl::WantedBytes& piece : layout.pieces) {
     CKPT_ASSERT(piece.offset == covered[piece.unit]);
-    CKPT_ASSERT(base::range_fits(piece.destination, piece.length, file_bytes));
+    CKPT_ASSERT(piece.length > 0 && place_of(piece, piece.length - 1) < file_bytes);
     covered[piece.unit] += piece.length;
   }
   for (UnitId unit = 0; unit < layout.units.size(); ++unit) {
@@ -81,6 +81,45 @@ bool import_parse(ByteView bytes) {
   uint64_t written = 0;
   for (const ckptctl::WantedBytes& piece : exported->files[0].pieces) written += piece.length;
   CKPT_ASSERT(written == header->data_bytes);
+  return true;
+}
+
+// ---- ckptd.json beside the header of a file, which is the first line ----------------------------
+
+std::vector<Bytes> listed_seeds() {
+  ckptctl::Manifest manifest{.step = 1, .resumable = true, .units = {}};
+  manifest.units = {
+      {0, "a", 9, {{"w[0][:,0:1]", DType::kU8, {2, 1}, 0}, {"w[1]", DType::kU8, {2, 3}, 3}}},
+      {1, "b", 12, {{"w[0][:,1:3]", DType::kU8, {2, 2}, 0}, {"v[:,0:4]", DType::kF32, {1, 2}, 4}}}};
+  const std::string header =
+      R"({"w":{"dtype":"U8","shape":[2,2,3],"data_offsets":[0,12]},)"
+      R"("v[:,0:4]":{"dtype":"F32","shape":[1,2],"data_offsets":[12,20]},)"
+      R"("ckptd.rest.a.2":{"dtype":"U8","shape":[1],"data_offsets":[20,21]}})";
+  return texts({header + "\n" + ckptctl::manifest_json(manifest).dump()});
+}
+bool listed_parse(ByteView bytes) {
+  const std::string_view text = as_text(bytes);
+  const size_t line = text.find('\n');
+  if (line == std::string_view::npos) return false;
+  const auto header =
+      safetensors::parse_lone_header(test::safetensors_file(text.substr(0, line), 0));
+  const auto manifest = ckptctl::parse_manifest(text.substr(line + 1));
+  if (!header.ok() || !manifest.ok()) return false;
+  const auto layout = ckptctl::make_import_layout({{"model.safetensors", *header}}, *manifest);
+  if (!layout.ok()) return false;
+  check_pieces(*layout, header->data_offset + header->data_bytes);
+  uint64_t read = 0;
+  for (const ckptctl::WantedBytes& piece : layout->pieces) read += piece.length;
+  CKPT_ASSERT(read == header->data_bytes);
+  if (layout->units.empty()) return true;
+  // The run can be exported, in a file without holes.
+  const auto exported = ckptctl::make_export_layout(schema_of(*layout), {.resumable = true});
+  CKPT_ASSERT(exported.ok() && exported->data_bytes == read);
+  const ckptctl::ExportFile& file = exported->files.at(0);
+  ckptctl::FileWindows windows(file.pieces, 1ull << 62);
+  ckptctl::FileWindow window;
+  CKPT_ASSERT(windows.next(window));
+  CKPT_ASSERT(window.begin == file.header.size() && window.bytes == read);
   return true;
 }
 
@@ -127,6 +166,7 @@ bool model_config_parse(ByteView bytes) {
 const std::vector<Target>& model_file_targets() {
   static const std::vector<Target> targets = {
       {"import", import_seeds, import_parse, import_repair},
+      {"listed", listed_seeds, listed_parse},
       {"originals", originals_seeds, originals_parse, import_repair},
       {"model_config", model_config_seeds, model_config_parse},
   };
