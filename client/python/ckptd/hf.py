@@ -21,6 +21,7 @@ from transformers.trainer_callback import ExportableState
 
 from . import errors, joining
 from .loop import Loop, Stored, rng_state, stored
+from .model_config import of_model
 from .pending import Pending
 from .saver import Saver
 
@@ -32,7 +33,8 @@ _HISTORY_PART = 4
 class Callback(TrainerCallback):
     """every: steps between saves; None: the Trainer's save_steps. count_tokens: count the tokens
     that routers of transformers send to experts. allow: names that a restore may miss. The other
-    options are those of ckptd.Saver, such as experts=K: save K experts of each layer at a time.
+    options are those of ckptd.Saver, such as experts=K: save K experts of each layer at a time. The
+    config of the model is kept in the run's metadata.
 
     A save that fails is logged, and training goes on. `saver` and `pending` are there while the
     Trainer trains; `restored` tells what `resume` has brought back."""
@@ -225,6 +227,12 @@ def resume(trainer: Any, step: Union[str, int] = "latest") -> Optional[str]:
             return callback.checkout(trainer, step)
     raise errors.InvalidArgument(
         "trainer: it has no ckptd.hf.Callback; pass Trainer(callbacks=[ckptd.hf.Callback(RUN)])")
+
+
+def metadata(model: Any) -> Dict[str, Any]:
+    """Metadata for ckptd.Saver of a transformers model: its config, so that exports of `ckptctl`
+    have a config.json. Callback and Loop do it themselves."""
+    return dict(of_model(model) or {})
 
 
 def _refuse(args: Any) -> None:

@@ -6,7 +6,7 @@ from typing import Any, Mapping, Optional, Sequence, Tuple, Union
 
 from . import errors, layout
 from .boxes import Box
-from .epoch import Epoch
+from .epoch import Epoch, View
 from .local import daemon_pid
 from .pending import Patience
 from .session import Description, Session
@@ -104,12 +104,14 @@ def session_of(session: Session, run: str) -> Session:
 def register(session: Session, mine: layout.Layout, timeout: float,
              stored: Optional[layout.Layout] = None,
              constant: Optional[Sequence[str]] = None,
-             held: Mapping[str, Sequence[Tuple[Box, Any]]] = {}) -> layout.Layout:
+             held: Mapping[str, Sequence[Tuple[Box, Any]]] = {},
+             metadata: Optional[Mapping[str, Any]] = None) -> layout.Layout:
     """Registers the units in the order of the run, if it exists; returns its layout.
 
     stored: that layout, if it is known. constant: the run may grow by the tensors that it lacks,
     whose units then follow in the layout, not registered. Patterns of tensors that may stay
-    unchanged. held: boxes that ranks hold, by which these tensors are cut into blocks."""
+    unchanged. held: boxes that ranks hold, by which these tensors are cut into blocks. metadata: of
+    a new run; one with commits keeps its own."""
     stored = stored or stored_layout(session)
     if stored is not None and stored.units:
         different = layout.differences(mine, stored, constant is not None)
@@ -121,10 +123,20 @@ def register(session: Session, mine: layout.Layout, timeout: float,
         still = {unit.name: unit.constant for unit in mine.units}
         stored.units = [unit._replace(constant=still.get(unit.name, False))
                         for unit in stored.units]
-        session.register(stored.units, timeout=timeout)
+        session.register(stored.units, metadata, timeout)
         return stored if constant is None else layout.grow(stored, mine.kinds, constant, held)
-    session.register(mine.units, timeout=timeout)
+    session.register(mine.units, metadata, timeout)
     return mine
+
+
+def located(session: Session, step: Union[str, int, View]) -> Tuple[Union[str, int], int]:
+    """Step and lineage to join from; lineage 0: the current one. A tag becomes its view's step."""
+    if isinstance(step, str) and step not in ("latest", "continue"):
+        with session.restore(step) as tagged:
+            step = tagged.view or step
+    if isinstance(step, View):
+        return step.step, step.lineage
+    return step, 0
 
 
 def join(session: Session, rank: int, size: int, resume: Union[str, int], lineage: int,

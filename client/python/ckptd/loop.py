@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Uni
 
 from . import errors, growing, joining, layout
 from .flatten import canonical
+from .model_config import of_model
 from .pending import Pending
 from .restoring import Documents, Restored
 from .saver import Saver
@@ -88,7 +89,8 @@ def _never(_: str) -> bool:
 
 
 class Loop:
-    """options: those of Saver; scheduler and scaler may be None.
+    """options: those of Saver; scheduler and scaler may be None. The config of a transformers model
+    is kept in the run's metadata, beside what is given.
 
         loop = ckptd.Loop("my-run", model, optimizer, scheduler)  # after accelerator.prepare
         first = (loop.restore().step or 0) + 1
@@ -99,7 +101,8 @@ class Loop:
 
     def __init__(self, run: Optional[str], model: Any, optimizer: Any, scheduler: Any = None,
                  scaler: Any = None, *, lowest_rank: Sequence[str] = (),
-                 constant: Sequence[str] = (), **options: Any) -> None:
+                 constant: Sequence[str] = (), metadata: Optional[Mapping[str, Any]] = None,
+                 **options: Any) -> None:
         self._model = getattr(model, "module", model)
         self._optimizer = getattr(optimizer, "optimizer", optimizer)  # AcceleratedOptimizer
         self._scheduler = scheduler
@@ -112,7 +115,7 @@ class Loop:
         still += [canonical(name) for name, _ in self._model.named_buffers()]
         self.saver = Saver(run, constant=[*constant, *map(glob.escape, still)],
                            lowest_rank=[*lowest_rank, f"{HF}.*", f"{OPTIMIZER}.param_groups"],
-                           **options)
+                           metadata=of_model(model, metadata), **options)
 
     def save(self, step: int, *, rng: Optional[Mapping[str, Any]] = None,
              more: Mapping[str, Any] = {}, metrics: Mapping[str, float] = {}) -> Pending:

@@ -1,14 +1,18 @@
 """Restores a view of a run into a state: tensors in place, plain values into their dicts."""
 
 import fnmatch
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set,
+                    Tuple)
 
 from . import errors, planning, transfer, values
 from .buffers import Memory
 from .epoch import View
+from .experts import Tokens
 from .layout import VALUES_UNIT, Kind, Layout
 from .restore import Restore
 from .restore import Restored as Version
+from .selection import Selection
+from .session import Session
 from .state import State
 
 NAMED_MAX = 5  # names in an error
@@ -220,3 +224,17 @@ def per_rank(documents: Documents, rank: int, size: int,
     return {}, saved, [
         f"per_rank {_list(names)}: saved by {documents.size} ranks, and this job has {size}; "
         "nothing was given back: choose from Restored.saved_per_rank"]
+
+
+def continue_counts(session: Session, target: str, extra: Mapping[str, Any], tokens: Tokens,
+                    chosen: Optional[Selection]) -> int:
+    """Continues the counts of tokens, and the choice of experts, from a view of the run. Returns
+    the turn of the next save. target: the view. extra: of rank 0's document."""
+    turn = int(extra.get("turn", -1)) + 1
+    counted = extra.get("tokens", {})
+    layers = session.query("experts", target=target)["layers"] if (
+        counted or chosen is not None) else []
+    tokens.load(counted, layers if counted else [])
+    if chosen is not None:
+        chosen.load(turn, extra.get("saves", []), tokens, layers)
+    return turn

@@ -7,8 +7,8 @@ import collections
 import fnmatch
 from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
-from . import (content, errors, growing, joining, layout, planning, restoring, selection, transfer,
-               values)
+from . import (content, errors, growing, joining, layout, planning, restoring, run_metadata,
+               selection, transfer, values)
 from .batch import Batch
 from .epoch import Epoch, View
 from .experts import Tokens
@@ -34,14 +34,16 @@ class Saver:
     between ranks by design; the lowest rank's are saved. experts: save so many experts of each
     layer at a time. selector: which of them, "rotation", "load-aware" or "risk-aware"; the last two
     need `count` on every rank. grow: new tensors join the run, for an all_gather in each save.
-    skip_if_full: do not wait for earlier saves, fail. patience: seconds after which a silent daemon
-    counts as absent."""
+    metadata: a JSON object kept with a new run; exports write its member `hf_config` as
+    config.json, see `ckptd.hf.metadata`. An existing run keeps its own. skip_if_full: do not wait
+    for earlier saves, fail. patience: seconds after which a silent daemon counts as absent."""
 
     def __init__(self, run: Optional[str] = None, group: Optional[Any] = None,
                  socket: Optional[str] = None, *, values_bytes: int = 1 << 20,
                  allow_pickle: Sequence[str] = (), constant: Sequence[str] = (),
                  lowest_rank: Sequence[str] = (), experts: Optional[int] = None,
-                 selector: str = "rotation", grow: bool = False, skip_if_full: bool = False,
+                 selector: str = "rotation", grow: bool = False,
+                 metadata: Optional[Mapping[str, Any]] = None, skip_if_full: bool = False,
                  patience: float = 2.0, timeout: float = 60.0, **session: Any) -> None:
         selection.check(selector, experts, grow)
         self.session = Session(run, socket=socket, **session)
@@ -53,6 +55,7 @@ class Saver:
         self._experts = experts
         self._selector = selector
         self._grow = grow
+        self._metadata = run_metadata.copy(metadata)
         self._registered = 0  # units; the rest of the layout are a growth
         self._skip_if_full = skip_if_full
         self._patience = patience
@@ -197,7 +200,8 @@ class Saver:
         mine, error = self._examiner.try_examine(state)
         options = {"run": joining.run_of(self.session), "values_bytes": self._values_bytes,
                    "experts": self._experts, "selector": self._selector, "constant": self._constant,
-                   "lowest_rank": self._lowest_rank, "grow": self._grow}
+                   "lowest_rank": self._lowest_rank, "grow": self._grow,
+                   "metadata": run_metadata.summary(self._metadata)}
         declared = self._job.gather(planning.Declared(
             rank, mine.held, mine.aliases, mine.empty, tuple(mine.values), options,
             joining.try_prepare(self.session, self._job.size, patience=self._patience), error))
@@ -243,7 +247,8 @@ class Saver:
     def _register(self, stored: Optional[layout.Layout]) -> None:
         assert self._agreed is not None and self._planned is not None
         mine = joining.register(self.session, self._new_layout(), self._timeout, stored,
-                                self._constant if self._grow else None, self._agreed.holders)
+                                self._constant if self._grow else None, self._agreed.holders,
+                                self._metadata)
         self._registered = len(self.session.units())
         plan = self._plan_of(self._agreed, mine, self._planned)
         self._layout, self._batch = mine, Batch(plan.writes, self._planned.held)
@@ -258,12 +263,7 @@ class Saver:
 
     def _resume(self, step: Any, stored: Optional[layout.Layout] = None) -> Optional[View]:
         """Joins from the view to restore, which is the same on all ranks."""
-        lineage = 0
-        if isinstance(step, str) and step not in ("latest", "continue"):
-            with self.session.restore(step) as tagged:
-                step = tagged.view or step
-        if isinstance(step, View):
-            lineage, step = step
+        step, lineage = joining.located(self.session, step)
         if self._epoch is not None:
             self._epoch.leave(self._timeout)
             self._epoch = None
@@ -390,13 +390,7 @@ class Saver:
             leaf = mine.values[name]
             leaf.container[leaf.key] = value
         if run is None and documents.size:
-            extra = documents.of(0).extra
-            self._turn = int(extra.get("turn", -1)) + 1
-            counted = extra.get("tokens", {})
-            target = f"{joining.run_of(self.session)}@{restore.view.step}"
-            layers = self.session.query("experts", target=target)["layers"] if (
-                counted or self._selection is not None) else []
-            self._tokens.load(counted, layers if counted else [])
-            if self._selection is not None:
-                self._selection.load(self._turn, extra.get("saves", []), self._tokens, layers)
+            self._turn = restoring.continue_counts(
+                self.session, f"{joining.run_of(self.session)}@{restore.view.step}",
+                documents.of(0).extra, self._tokens, self._selection)
         return Restored(restore.view, units, notes + more, own, saved)

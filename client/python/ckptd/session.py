@@ -8,7 +8,7 @@ import time
 import weakref
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
-from . import _abi, errors, units
+from . import _abi, errors, run_metadata, units
 from ._collector import paused
 from ._convert import milliseconds, text, text_or_none, unsigned
 from ._handle import SessionHandle
@@ -136,7 +136,7 @@ class Session:
         c_units, codecs, flags, keep = units.to_c(placed)
         options = _abi.ckpt_register_options(
             struct_size=ctypes.sizeof(_abi.ckpt_register_options),
-            metadata=json.dumps(metadata).encode() if metadata is not None else None,
+            metadata=None if metadata is None else run_metadata.encode(metadata),
             codecs=codecs, timeout_ms=milliseconds(timeout), flags=flags)
         handle = self.handle()
         handle.call("ckpt_register_units_with", handle.check_usable(), c_units, len(placed),

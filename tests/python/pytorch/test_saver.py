@@ -325,6 +325,22 @@ class Promises(StoreTest):
                 tiny.save(1, {"w": torch.ones(3 + rank)})
         ranks(2, body, self.tiny)
 
+    def test_a_run_keeps_its_first_metadata(self):
+        for step, metadata in enumerate(({"data": "one"}, {"data": "other"}, None), 1):
+            with saver(self.tiny, metadata=metadata) as tiny:
+                state = {"w": filled((4,), step)}
+                tiny.restore(zeroed(state), step="continue")
+                tiny.save(step, state).durable(support.TIMEOUT)
+                schema = tiny.session.query("schema", target=self.tiny)
+            self.assertEqual(schema["metadata"], {"data": "one"})
+
+    def test_ranks_with_different_metadata_are_refused(self):
+        def body(rank, run):
+            with saver(run, metadata={"host": rank}) as tiny, self.assertRaisesRegex(
+                    ckptd.InvalidArgument, "option metadata: '11 bytes, hash .*' on rank 0, '11 "):
+                tiny.save(1, {"w": torch.ones(3)})
+        ranks(2, body, self.tiny)
+
     def test_an_uncovered_tensor_is_refused(self):
         def body(rank, run):
             part = torch.ones(2, 4)
