@@ -1,4 +1,6 @@
 // Growth as the daemon sees it: it rides on begins until a commit has it.
+#include <atomic>
+
 #include "tests/client/snapshot_fixture.h"
 
 namespace ckpt::test {
@@ -45,7 +47,7 @@ class GrowthTest : public SnapshotTest {
     return names;
   }
 
-  bool durable_ = true;
+  std::atomic<bool> durable_ = true;  // the fake daemon has a thread
   const std::vector<std::string> both_ = {"1 adapter", "2 router"};
   const std::vector<std::string> none_;
 };
