@@ -73,10 +73,11 @@ Groups::Actions Groups::join(RunId id, const JoinRequest& request) {
   Run& run = impl_->runs[id];
   Actions actions;
   if (run.opens_for(request.session)) {
-    actions.emplace_back(Refuse{request.session, request.request,
-                                make_error(ErrorCode::kFailedPrecondition,
-                                           "rank {} has joined epoch {}, which is being opened",
-                                           request.rank, run.opening->epoch)});
+    // The client had not waited for the answer: it asks again, and is heard once the epoch is open.
+    actions.emplace_back(Refuse{
+        request.session, request.request,
+        make_error(ErrorCode::kUnavailable, "rank {} has joined epoch {}, which is being opened",
+                   request.rank, run.opening->epoch)});
     return actions;
   }
   if (request.size == 0 || request.size > limits::kGroupSizeMax || request.rank >= request.size ||

@@ -83,7 +83,7 @@ std::optional<FilePart> slice_part(const ckpt::safetensors::Tensor& tensor, uint
   part.spec.dtype = tensor.dtype;
   part.spec.shape.assign(tensor.shape.begin() + 1, tensor.shape.end());
   const auto bytes = ckpt::tensor_bytes(part.spec);
-  if (!bytes.ok() || *bytes == 0) return std::nullopt;
+  if (!bytes.ok()) return std::nullopt;
   part.bytes = *bytes;
   part.begin = tensor.begin + index * part.bytes;
   return part;

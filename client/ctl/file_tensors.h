@@ -46,7 +46,7 @@ struct FilePart {
   uint64_t step = 0;
 };
 FilePart whole_part(const ckpt::safetensors::Tensor& tensor);
-// Slice `index` of the first dimension; nothing if slices have no bytes or no such index exists.
+// Slice `index` of the first dimension, maybe without bytes; nothing if no such index exists.
 std::optional<FilePart> slice_part(const ckpt::safetensors::Tensor& tensor, uint64_t index);
 
 // The part that ckptd.json lists under this name: the tensor of this name, else the slice or block

@@ -132,7 +132,8 @@ class Layouter {
     const auto rows = experts_.find(expert.experts);
     return rows != experts_.end() && !tensor.shape.empty() && tensor.shape[0] == rows->second &&
            rows->second <= kStackedExpertsMax && slices_ + rows->second <= kSlicesMax &&
-           slice_part(tensor, 0).has_value() && !named_as_slices_.contains(tensor.name);
+           tensor.end > tensor.begin && slice_part(tensor, 0).has_value() &&
+           !named_as_slices_.contains(tensor.name);
   }
 
   ckpt::Error cannot_keep(const FileTensor& found, std::string_view why) const {

@@ -37,6 +37,9 @@ Result<Names> names_of_all(const std::vector<UnitTensor>& tensors) {
   return names;
 }
 
+// No tensor of a file may have this name.
+bool is_reserved(std::string_view name) { return name == "__metadata__"; }
+
 Result<LogicalTensor> as_it_is(const UnitTensor& one) {
   CKPT_ASSIGN(const uint64_t bytes, ckpt::tensor_bytes(one.tensor));
   return LogicalTensor{one.tensor.name,
@@ -58,7 +61,7 @@ class BlockJoiner {
     for (size_t i = 0; i < tensors.size(); ++i) {
       const std::string& name = tensors[i].tensor.name;
       const auto block = parse_block_name(name);
-      if (!block || names.contains(block->base)) continue;
+      if (!block || names.contains(block->base) || is_reserved(block->base)) continue;
       Group& group = groups_[block->base];
       group.as_imported = group.as_imported || originals.contains(name);
       group.blocks.push_back({*block, i});
@@ -174,10 +177,11 @@ class BlockJoiner {
 
 class SliceJoiner {
  public:
-  SliceJoiner(std::vector<LogicalTensor> tensors, OriginalTensors originals)
-      : tensors_(std::move(tensors)), originals_(std::move(originals)) {
+  // `names`: those of all tensors of units, also of blocks that were joined.
+  SliceJoiner(std::vector<LogicalTensor> tensors, OriginalTensors originals, Names names)
+      : tensors_(std::move(tensors)), originals_(std::move(originals)), names_(std::move(names)) {
     for (size_t i = 0; i < tensors_.size(); ++i) {
-      by_name_.insert(tensors_[i].name);
+      names_.insert(tensors_[i].name);
       const auto slice = parse_slice_name(tensors_[i].name);
       if (slice) stacks_[slice->tensor].push_back({slice->index, i});
     }
@@ -209,8 +213,7 @@ class SliceJoiner {
 
   // Tensors of all slices, in order; empty if they are not one tensor. Sorts the slices.
   std::vector<size_t> find_slices(std::string_view name, std::vector<Slice>& slices) const {
-    // A block that was joined had another name: blocks stay apart if `originals` has one of them.
-    if (by_name_.contains(name)) return {};
+    if (names_.contains(name) || is_reserved(name)) return {};
     std::ranges::sort(slices, {}, &Slice::index);
     std::vector<size_t> found;
     const LogicalTensor& first = tensors_[slices[0].tensor];
@@ -268,7 +271,7 @@ class SliceJoiner {
 
   std::vector<LogicalTensor> tensors_;
   OriginalTensors originals_;
-  std::unordered_set<std::string_view> by_name_;
+  Names names_;
   std::unordered_map<std::string_view, std::vector<Slice>> stacks_;  // slices, by their tensor
 };
 
@@ -280,7 +283,7 @@ Result<std::vector<LogicalTensor>> join_tensors(const std::vector<UnitTensor>& t
   OriginalTensors original_tensors = tensors_of(originals);
   CKPT_ASSIGN(std::vector<LogicalTensor> whole,
               BlockJoiner(tensors, names, original_tensors).run());
-  return SliceJoiner(std::move(whole), std::move(original_tensors)).run();
+  return SliceJoiner(std::move(whole), std::move(original_tensors), names).run();
 }
 
 }  // namespace ckptctl

@@ -34,8 +34,9 @@ struct UnitTensor {
 //
 // Blocks with the same base and dimension are joined if there are at least two and they follow each
 // other from index 0, alike in dtype and all other extents; if no tensor is named like the base;
-// and if no other dimension of the base is cut. Blocks that share bytes with the next one (F4, F6),
-// or that an imported file has under their own names, stay apart.
+// and if no other dimension of the base is cut. All are of one expert, or of none. Blocks that
+// share bytes with the next one (F4, F6), or that an imported file has under their own names, stay
+// apart.
 //
 // Slices, whole or in blocks, are joined if all exist, alike in dtype and shape, and no tensor has
 // the name of their tensor: if `originals` has that tensor, or if slice i is in a unit of expert i.

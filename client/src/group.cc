@@ -143,11 +143,9 @@ Status join_group(Session& session, const JoinOptions& options) {
   Result<fb::MessageT> reply = session.call(body, call);
   if (!reply.ok()) {
     Error error = std::move(reply).error();
-    const bool late = error.code == ErrorCode::kDeadlineExceeded;
-    // The group must not wait for this rank, nor refuse its next request.
-    if (late || error.code == ErrorCode::kAborted) session.post(fb::LeaveGroupT());
-    const std::string& why = wait.reason();
-    if (late && !why.empty()) error.message += ": " + why;
+    if (error.code != ErrorCode::kDeadlineExceeded) return error;
+    if (const std::string& why = wait.reason(); !why.empty()) error.message += ": " + why;
+    session.post(fb::LeaveGroupT());  // the group must not wait for this rank
     return error;
   }
   const fb::EpochStartedT* started = reply->body.AsEpochStarted();

@@ -62,7 +62,9 @@ class BlockRun {
   }
   // Adds the tensor to a random unit, perhaps behind bytes of no tensor.
   void add_whole(const std::string& name, const WholeTensor& tensor) {
-    const size_t unit = number(0, bytes_.size() - 1);
+    add_to(number(0, bytes_.size() - 1), name, tensor);
+  }
+  void add_to(size_t unit, const std::string& name, const WholeTensor& tensor) {
     for (uint64_t i = number(0, 3); i > 2; --i) bytes_[unit].push_back(std::byte{7});
     schema_.units[unit].tensors.push_back({name, tensor.dtype, tensor.shape, bytes_[unit].size()});
     bytes_[unit].insert(bytes_[unit].end(), tensor.bytes.begin(), tensor.bytes.end());
@@ -89,6 +91,17 @@ class BlockRun {
       } else {
         add_blocks(slice_name(name, i), slice);
       }
+    }
+  }
+
+  // Slice i in unit i, of expert i.
+  void add_experts(const std::string& name, const WholeTensor& tensor) {
+    for (uint32_t i = 0; i < tensor.shape[0]; ++i) {
+      schema_.units[i].layer = 7;
+      schema_.units[i].expert = i;
+      WholeTensor slice = part_of_tensor(tensor, 0, i, i + 1);
+      slice.shape.erase(slice.shape.begin());
+      add_to(i, slice_name(name, i), slice);
     }
   }
 
@@ -226,6 +239,27 @@ TEST(BlocksRoundTrip, ExportsAreWholeAndImportsTheSame) {
     }
     const uint64_t shard_bytes = round % 3 == 0 ? 50 : 0;
     const Exported made = exported(run, {.resumable = true, .shard_bytes = shard_bytes});
+    expect_tensors(made, whole);
+    expect_run_again(run, made);
+    expect_tensors(exported(run, {}), whole);
+  }
+}
+
+TEST(BlocksRoundTrip, ExpertsAreStackedAndImportedAgain) {
+  const auto seed = static_cast<uint64_t>(testing::UnitTest::GetInstance()->random_seed());
+  for (uint64_t round = 0; round < 100; ++round) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
+    const uint64_t experts = 1 + round % 4;
+    BlockRun run(seed * 1000 + round, experts);
+    WholeTensors whole;
+    for (const char* name : {"a", "empty", "b"}) {
+      Shape shape = random_shape(run, 2);
+      shape[0] = experts;
+      if (name == std::string_view("empty")) shape.back() = 0;
+      whole[name] = run.make(std::move(shape));
+      run.add_experts(name, whole[name]);
+    }
+    const Exported made = exported(run, {.resumable = true});
     expect_tensors(made, whole);
     expect_run_again(run, made);
     expect_tensors(exported(run, {}), whole);

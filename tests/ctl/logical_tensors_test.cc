@@ -234,6 +234,22 @@ TEST(JoinSlices, StackedTensorTakesNoNameInUse) {
       ElementsAre("w[:,0:1][0] [1]", "w[:,0:1][1] [1]", "w[:,0:1] [2, 1]", "w[:,1:2] [2, 1]"));
 }
 
+// A file's header has metadata under that name.
+TEST(JoinTensors, ReservedNameIsNotMade) {
+  EXPECT_EQ(joined_names({{"__metadata__[:,0:1]", {2, 1}}, {"__metadata__[:,1:2]", {2, 1}}}).size(),
+            2u);
+  EXPECT_THAT(joined_names({{"__metadata__[0]", {2}, DType::kU8, 0, 0}}),
+              ElementsAre("__metadata__[0] [2]"));
+}
+
+TEST(JoinTensors, NameOfJoinedBlockIsNotGivenAway) {
+  EXPECT_THAT(joined_names({{"w[:,0:1]", {2, 1}},
+                            {"w[:,1:2]", {2, 1}},
+                            {"w[:,0:1][0]", {1}, DType::kU8, 0, 0},
+                            {"w[:,0:1][1]", {1}, DType::kU8, 0, 1}}),
+              ElementsAre("w [2, 2]", "w[:,0:1][0] [1]", "w[:,0:1][1] [1]"));
+}
+
 TEST(JoinTensors, NameInTwoUnitsIsRefused) {
   const TensorsOfRun run({{"w[:,0:1]", {2, 1}}, {"w[:,0:1]", {2, 1}}});
   const auto found = join_tensors(run.tensors, {});
