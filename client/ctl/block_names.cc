@@ -12,9 +12,9 @@ constexpr std::string_view kWholeDimension = ":,";
 // An index in decimal, without leading zeros.
 std::optional<uint64_t> block_index(std::string_view digits) {
   uint64_t value = 0;
-  const char* end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, value);
-  if (error != std::errc() || stop != end || value > INT64_MAX) return std::nullopt;
+  const auto [stop, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+  if (error != std::errc() || value > INT64_MAX) return std::nullopt;
+  if (stop != digits.data() + digits.size()) return std::nullopt;
   if (digits.size() > 1 && digits.front() == '0') return std::nullopt;
   return value;
 }

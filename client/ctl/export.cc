@@ -28,24 +28,37 @@ std::string some_of(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(shown, ", "), more);
 }
 
-// The view's hold is renewed after so many bytes, since the disk may be slow.
-constexpr size_t kHoldBytes = 8 << 20;
+// Writes in order, and renews the view's hold meanwhile, since the disk may be slow.
+class HeldWriter {
+ public:
+  HeldWriter(NewFile& file, const View& view) : file_(file), view_(view) {}
 
-// Writes in parts.
-Status write_held(NewFile& file, uint64_t at, ckpt::ByteView bytes, const View& view) {
-  while (!bytes.empty()) {
-    const ckpt::ByteView part = bytes.first(std::min(bytes.size(), kHoldBytes));
-    CKPT_TRY(file.write(at, part));
-    CKPT_TRY(keep_holding(view));
-    at += part.size();
-    bytes = bytes.subspan(part.size());
+  Status write(ckpt::ByteView bytes) {
+    while (!bytes.empty()) {
+      // Linux takes several times as long for pages that it is given in parts of megabytes.
+      const ckpt::ByteView part = bytes.first(std::min<size_t>(bytes.size(), kTileBytes));
+      CKPT_TRY(file_.write(written_, part));
+      written_ += part.size();
+      bytes = bytes.subspan(part.size());
+      if (written_ - held_at_ < kHoldBytes) continue;
+      CKPT_TRY(keep_holding(view_));
+      held_at_ = written_;
+    }
+    return {};
   }
-  return ckpt::ok_status();
-}
+  uint64_t written() const { return written_; }
 
-// Memory for a file with tensors in blocks. ckptd reads and checks whole fragments, of 64 MiB by
-// default. A block is cut where a window ends, and the fragment there is read twice. So a window
-// must have long parts of its blocks; most tensors fit whole.
+ private:
+  static constexpr uint64_t kHoldBytes = 8 << 20;
+  NewFile& file_;
+  const View& view_;
+  uint64_t written_ = 0;
+  uint64_t held_at_ = 0;
+};
+
+// Most bytes of a window with tensors in blocks: it needs them in memory. ckptd reads and checks
+// whole fragments, of 64 MiB by default. A block is cut where a window ends, and the fragment there
+// is read twice. So a window must have long parts of its blocks; most tensors fit whole.
 constexpr uint64_t kSpreadWindowBytes = 512 << 20;
 constexpr const char* kHole = "an exported file would have a hole";
 
@@ -60,47 +73,37 @@ Status read_pieces(Link& link, const View& view, const std::vector<WantedBytes>&
 }
 
 // Writes a window whose pieces lie in `memory`.
-Status write_tiles(NewFile& file, const FileWindow& window, ckpt::ByteView memory,
-                   const View& view) {
+Status write_tiles(const FileWindow& window, ckpt::ByteView memory, HeldWriter& writer) {
   std::vector<std::byte> image(kTileBytes);
-  uint64_t written = window.begin;
-  uint64_t held_at = window.begin;
   Tiles tiles(window);
-  for (FileWindow tile; tiles.next(tile); written += tile.bytes) {
-    CKPT_ASSERT_MSG(tile.begin == written && is_filled(tile), kHole);
+  for (FileWindow tile; tiles.next(tile);) {
+    CKPT_ASSERT_MSG(tile.begin == writer.written() && is_filled(tile), kHole);
     unpack(tile, memory, image);
-    CKPT_TRY(file.write(tile.begin, ckpt::ByteView(image).first(tile.bytes)));
-    if (written - held_at < kHoldBytes) continue;
-    CKPT_TRY(keep_holding(view));
-    held_at = written;
+    CKPT_TRY(writer.write(ckpt::ByteView(image).first(tile.bytes)));
   }
-  CKPT_ASSERT_MSG(written == window.begin + window.bytes, kHole);
   return {};
 }
 
-// Grows `memory` if the file needs more.
+// Grows `memory` if a window needs more.
 Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder,
                               const ExportFile& plan, std::vector<std::byte>& memory,
                               Progress& progress) {
   CKPT_ASSIGN(NewFile file, folder.create(plan.name, plan.bytes));
-  CKPT_TRY(file.write(0, plan.header));
-  uint64_t written = plan.header.size();
-  const uint64_t window_bytes = any_spread(plan.pieces) ? kSpreadWindowBytes : kReadBytes;
-  const uint64_t memory_bytes = std::min(window_bytes, plan.bytes - written);
-  if (memory.size() < memory_bytes) memory = std::vector<std::byte>(memory_bytes);
-  FileWindows windows(plan.pieces, window_bytes);
-  for (FileWindow window; windows.next(window); written += window.bytes) {
-    CKPT_ASSERT_MSG(window.begin == written && is_filled(window), kHole);
+  HeldWriter writer(file, view);
+  CKPT_TRY(writer.write(plan.header));
+  FileWindows windows(plan.pieces, {.usual = kReadBytes, .most = kSpreadWindowBytes});
+  for (FileWindow window; windows.next(window);) {
+    CKPT_ASSERT_MSG(window.begin == writer.written() && is_filled(window), kHole);
+    if (memory.size() < window.bytes) memory = std::vector<std::byte>(window.bytes);
     CKPT_TRY(read_pieces(link, view, window.pieces, memory));
     if (any_spread(window.pieces)) {
-      CKPT_TRY(write_tiles(file, window, memory, view));
+      CKPT_TRY(write_tiles(window, memory, writer));
     } else {
-      const ckpt::ByteView bytes(memory);
-      CKPT_TRY(write_held(file, window.begin, bytes.first(window.bytes), view));
+      CKPT_TRY(writer.write(ckpt::ByteView(memory).first(window.bytes)));
     }
     progress.add(window.bytes);
   }
-  CKPT_ASSERT_MSG(written == plan.bytes, kHole);
+  CKPT_ASSERT_MSG(writer.written() == plan.bytes, kHole);
   return file;
 }
 

@@ -53,6 +53,23 @@ void for_each_group(const FileWindow& window, const Visit& visit) {
 
 }  // namespace
 
+// Begins the pieces of the next window, and returns the window's end.
+uint64_t FileWindows::end_of_next() {
+  const uint64_t full = position_ + sizes_.most;
+  for (; taken_ < pieces_.size(); ++taken_) {
+    const WantedBytes& piece = pieces_[taken_];
+    if (piece.length == 0) continue;
+    const uint64_t first = place_of(piece, 0);
+    const bool is_enough = first >= reach_ && reach_ - position_ >= sizes_.usual;
+    if (is_enough || first > reach_ || first >= full) break;
+    begun_.push_back({piece});
+    reach_ = std::max(reach_, place_of(piece, piece.length - 1) + 1);
+  }
+  const bool is_spread =
+      std::ranges::any_of(begun_, [](const Begun& begun) { return begun.piece.spread(); });
+  return std::min(reach_, position_ + (is_spread ? sizes_.most : sizes_.usual));
+}
+
 bool FileWindows::next(FileWindow& window) {
   window.pieces.clear();
   if (begun_.empty()) {
@@ -60,16 +77,7 @@ bool FileWindows::next(FileWindow& window) {
     if (taken_ == pieces_.size()) return false;
     position_ = reach_ = place_of(pieces_[taken_], 0);
   }
-  const uint64_t full = position_ + window_bytes_;
-  for (; taken_ < pieces_.size(); ++taken_) {
-    const WantedBytes& piece = pieces_[taken_];
-    if (piece.length == 0) continue;
-    const uint64_t first = place_of(piece, 0);
-    if (first > reach_ || first >= full) break;
-    begun_.push_back({piece});
-    reach_ = std::max(reach_, place_of(piece, piece.length - 1) + 1);
-  }
-  const uint64_t end = std::min(full, reach_);
+  const uint64_t end = end_of_next();
   for (Begun& begun : begun_) {
     const uint64_t stop = bytes_before(begun.piece, end);
     if (stop == begun.done) continue;

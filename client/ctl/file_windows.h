@@ -27,10 +27,17 @@ struct FileWindow {
 // pieces, the windows have none either, and the pieces of a window fill it.
 class FileWindows {
  public:
+  struct Sizes {
+    // Bytes of a window without spread pieces. Other windows go on from there to the next end of a
+    // piece that no other piece overlaps in the file: the end of a tensor.
+    uint64_t usual = 0;
+    uint64_t most = 0;
+  };
   // `pieces` ascend by the place of their first byte, do not overlap in the file, and outlive this
   // object.
+  FileWindows(std::span<const WantedBytes> pieces, Sizes sizes) : pieces_(pieces), sizes_(sizes) {}
   FileWindows(std::span<const WantedBytes> pieces, uint64_t window_bytes)
-      : pieces_(pieces), window_bytes_(window_bytes) {}
+      : FileWindows(pieces, Sizes{window_bytes, window_bytes}) {}
 
   // False: there are no more windows.
   bool next(FileWindow& window);
@@ -41,9 +48,10 @@ class FileWindows {
     WantedBytes piece;
     uint64_t done = 0;
   };
+  uint64_t end_of_next();
 
   std::span<const WantedBytes> pieces_;
-  uint64_t window_bytes_;
+  Sizes sizes_;
   size_t taken_ = 0;          // pieces that were begun
   std::vector<Begun> begun_;  // unfinished
   uint64_t position_ = 0;     // end of the last window

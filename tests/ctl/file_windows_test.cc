@@ -1,6 +1,6 @@
 #include "client/ctl/file_windows.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include <map>
 #include <random>
@@ -10,6 +10,7 @@
 namespace ckptctl {
 namespace {
 
+using testing::ElementsAre;
 using Bytes = std::vector<std::byte>;
 
 TEST(WantedBytes, PlacesOfSpreadPieceAreItsRuns) {
@@ -111,8 +112,8 @@ TEST(FileWindows, HoldEveryByteOnce) {
     SCOPED_TRACE(testing::Message() << "seed " << seed << " round " << round);
     const bool gaps = round % 2 == 1;
     MadePieces made = PieceMaker(seed * 1000 + round, gaps).make(1 + round % 7);
-    const uint64_t window_bytes = 1 + round % 50;
-    FileWindows windows(made.pieces, window_bytes);
+    const uint64_t window_bytes = 10 + round % 50;
+    FileWindows windows(made.pieces, {.usual = 1 + round % 9, .most = window_bytes});
     uint64_t position = made.pieces[0].destination;
     for (FileWindow window; windows.next(window); position = window.begin + window.bytes) {
       ASSERT_GE(window.begin, position);
@@ -126,6 +127,28 @@ TEST(FileWindows, HoldEveryByteOnce) {
     EXPECT_EQ(position, made.end);
     EXPECT_TRUE(made.places.empty());
   }
+}
+
+TEST(FileWindows, WindowsWithBlocksEndBetweenTensors) {
+  const auto sizes_of = [](const std::vector<WantedBytes>& pieces) {
+    FileWindows windows(pieces, {.usual = 100, .most = 300});
+    std::vector<uint64_t> sizes;
+    for (FileWindow window; windows.next(window);) sizes.push_back(window.bytes);
+    return sizes;
+  };
+  // Two blocks of `rows` rows of 10 bytes, at this place.
+  const auto with_blocks = [](std::vector<WantedBytes> before, uint64_t rows, uint64_t place) {
+    before.push_back({.length = rows * 4, .destination = place, .run = 4, .step = 10});
+    before.push_back({.length = rows * 6, .destination = place + 4, .run = 6, .step = 10});
+    return before;
+  };
+  const std::vector<WantedBytes> contiguous = {{.length = 250}};
+  EXPECT_THAT(sizes_of(contiguous), ElementsAre(100, 100, 50));
+  EXPECT_THAT(sizes_of(with_blocks({}, 25, 0)), ElementsAre(250)) << "whole";
+  EXPECT_THAT(sizes_of(with_blocks({}, 70, 0)), ElementsAre(300, 300, 100));
+  EXPECT_THAT(sizes_of(with_blocks(with_blocks({}, 9, 0), 8, 90)), ElementsAre(170));
+  EXPECT_THAT(sizes_of(with_blocks(with_blocks({}, 10, 0), 8, 100)), ElementsAre(100, 80));
+  EXPECT_THAT(sizes_of(with_blocks(contiguous, 15, 250)), ElementsAre(100, 100, 200));
 }
 
 TEST(FileWindows, NoPiecesGiveNoWindow) {
