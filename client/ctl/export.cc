@@ -94,7 +94,10 @@ Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder
   FileWindows windows(plan.pieces, {.usual = kReadBytes, .most = kSpreadWindowBytes});
   for (FileWindow window; windows.next(window);) {
     CKPT_ASSERT_MSG(window.begin == writer.written() && is_filled(window), kHole);
-    if (memory.size() < window.bytes) memory = std::vector<std::byte>(window.bytes);
+    if (memory.size() < window.bytes) {
+      memory = {};  // before the larger one is taken
+      memory.resize(window.bytes);
+    }
     CKPT_TRY(read_pieces(link, view, window.pieces, memory));
     if (any_spread(window.pieces)) {
       CKPT_TRY(write_tiles(window, memory, writer));

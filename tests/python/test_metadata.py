@@ -48,7 +48,8 @@ class Metadata(DaemonTest):
         self.assertEqual(run_metadata.encode(one), run_metadata.encode(other))
         self.assertEqual(run_metadata.summary(one), run_metadata.summary(other))
         self.assertNotEqual(run_metadata.summary(one), run_metadata.summary({}))
-        self.assertNotEqual(run_metadata.summary({}), run_metadata.summary(None))
+        self.assertEqual(run_metadata.summary({}), run_metadata.summary(None))
+        self.assertEqual(run_metadata.summary({"hf_config": 1}), None, "rank 0's counts")
 
     def test_a_run_with_commits_keeps_its_metadata(self):
         for step, metadata in enumerate(({"a": 1}, {"a": 2}, None), 1):

@@ -137,7 +137,7 @@ TEST_F(PartialTest, AutomaticSettingsReportExactLostTokensOnRestart) {
 // The choice depends on measured times and is in the metrics; the losses follow from the choice.
 TEST_F(PartialTest, AutomaticSettingsReportExactLostTokensOnContinue) {
   const json report =
-      train_and_recompute({"--steps", "36", "--checkpoint-every", "auto",
+      train_and_recompute({"--steps", "120", "--checkpoint-every", "auto",
                            "--experts-per-checkpoint", "auto", "--experts-per-snapshot", "auto",
                            "--plt-budget", "1", "--on-loss", "continue", "--kill", "1@24"});
   EXPECT_EQ(resumes_, 0u);

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional
 
 from . import blocks, rules
 from .blocks import Cut
-from .boxes import Box, product
+from .boxes import Box, product, run_count
 
 if TYPE_CHECKING:
     from .layout import Kind, Layout
@@ -15,7 +15,7 @@ SLICES_MAX = 1 << 20
 # Limits of ckptd; blocks are tensors of their unit.
 TENSORS_PER_UNIT_MAX = 4096
 TENSOR_NAME_BYTES_MAX = 128 << 10
-# Blocks of a layout, or units and tensors of a run that grows by blocks: ckptd's limit of growth.
+# Blocks of a layout, or units and tensors of all growth that has blocks: ckptd's limit of growth.
 BLOCKS_MAX = 1 << 17
 # All descriptions of a run that has blocks: ckptd's limit of growth, below that of a message.
 DESCRIPTION_BYTES_MAX = 24 << 20
@@ -77,9 +77,9 @@ class _Room:
         self._tensors = collections.Counter(unit for one in arranged for unit, _ in one.units)
         self._bytes -= sum(_TENSOR_BYTES + len(unit) for unit in self._tensors)
         self._bytes -= sum(len(one.units) * _described(one) for one in arranged)
-        if run is not None:  # as if the growth were all of it: a unit may be grown or not
+        if run is not None:
             self._blocks -= len(self._tensors) + sum(self._tensors.values())
-            self._blocks -= sum(1 + len(unit.tensors) for unit in run.units)
+            self._blocks -= sum(1 + len(unit.tensors) for unit in run.units if unit.grown)
             self._bytes -= sum(_TENSOR_BYTES + len(unit.name) + sum(
                 _TENSOR_BYTES + _length(tensor.name) + 8 * len(tensor.shape)
                 for tensor in unit.tensors) for unit in run.units)
@@ -111,20 +111,22 @@ def _described(one: Arranged) -> int:
 
 def cuts_of(arranged: Sequence[Arranged], held: Mapping[str, Sequence[Tuple[Box, Any]]],
           run: Optional["Layout"]) -> Dict[str, Cut]:
-    """The tensors to cut. One whose blocks would have the names of other tensors stays whole."""
-    room: Optional[_Room] = None
+    """The tensors to cut, first those that save the most fragments per block. One whose blocks
+    would have the names of other tensors stays whole."""
     taken = blocks.bases([one.name for one in arranged])
     taken |= blocks.bases(run.kinds) if run is not None else set()
     taken |= {sliced[0] for sliced in map(rules.parse_slice_name, taken) if sliced}
-    cuts: Dict[str, Cut] = {}
+    wanted: List[Tuple[int, Arranged, Cut]] = []
     for one in arranged:
         boxes = [box for box, _ in held.get(one.name, ())]
         if one.sliced:
             boxes = list(dict.fromkeys(Box(box.offsets[1:], box.sizes[1:]) for box in boxes))
         cut = blocks.cut_of(one.shape, boxes)
-        if cut is None or one.name in taken:
-            continue
-        room = room or _Room(arranged, run)
-        if room.take(one, cut):
-            cuts[one.name] = cut
-    return cuts
+        if cut is not None and one.name not in taken:
+            runs = sum(run_count(one.shape, box) for box in boxes)
+            wanted.append((runs // len(cut), one, cut))
+    if not wanted:
+        return {}
+    room = _Room(arranged, run)
+    wanted.sort(key=lambda item: (-item[0], item[1].name))
+    return {one.name: cut for _, one, cut in wanted if room.take(one, cut)}

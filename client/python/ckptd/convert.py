@@ -267,12 +267,20 @@ class _Import:
                 parts.setdefault(place.unit, []).append((place.offset, name, place))
         for unit in self._layout.units:
             for _, name, place in sorted(parts.get(unit.name, []), key=lambda part: part[:2]):
+                if place.block is not None and left[name] == len(self._layout.places[name]):
+                    self._read_whole(name, buffers)
                 self._write_part(snapshot, name, place, buffers)
                 left[name] -= 1
                 if left[name] == 0:
                     self._state.tensors[name].close()
             if unit.name == layout.VALUES_UNIT:
                 self._write_values(snapshot, unit.bytes or 0)
+
+    def _read_whole(self, name: str, buffers: Any) -> None:
+        """Reads a tensor in the order of its bytes, which checks them: blocks are read by rows."""
+        tensor = self._state.tensors[name]
+        for box in boxes.bands(tensor.kind.shape, tensor.kind.item_bytes(), ROOM):
+            tensor.read(box, _room(buffers[0], box.sizes, tensor.kind), buffers[1])
 
     def _write_part(self, snapshot: Snapshot, name: str, place: layout.Place,
                     buffers: Any) -> None:

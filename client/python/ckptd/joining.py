@@ -51,6 +51,14 @@ def prepare(session: Session, size: int, beside_reader: bool = False,
     if session._handle is not None:
         return None
     check_present(session)
+    return choose_arena(session, size, beside_reader, patience)
+
+
+def choose_arena(session: Session, size: int, beside_reader: bool = False,
+                 patience: Optional[float] = None) -> Optional[str]:
+    """The same, waiting for a daemon that does not listen yet."""
+    if session._handle is not None:
+        return None
     options = {**session.description._asdict(), "control": True}
     if patience is not None:
         options["timeout"] = min(patience, session.description.timeout)

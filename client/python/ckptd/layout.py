@@ -99,6 +99,15 @@ class Layout:
         return Box(tuple(offsets), tuple(sizes))
 
 
+def _check_names(kinds: Mapping[str, Kind]) -> None:
+    """Refuses tensors that a reader would take for blocks of one tensor."""
+    names = list(kinds)
+    for base, joined in blocks.join([(name, *kinds[name]) for name in names]).items():
+        raise errors.InvalidArgument(
+            f"tensor {names[joined.members[0]]}: it is named like a block of {base!r}, and a "
+            "restore would join them; give it another name")
+
+
 @paused()
 def of_tensors(kinds: Mapping[str, Kind], values_bytes: int, constant: Sequence[str] = (),
                held: Mapping[str, Sequence[Tuple[Box, Any]]] = {},
@@ -111,6 +120,8 @@ def of_tensors(kinds: Mapping[str, Kind], values_bytes: int, constant: Sequence[
     tensors: Dict[str, List[Tensor]] = {}
     ends: Dict[str, int] = {}  # bytes of a unit so far
     attributes: Dict[str, Dict[str, Any]] = {}
+    if held:
+        _check_names(kinds)
     arranged = arranging.arrange(kinds)
     cuts = arranging.cuts_of(arranged, held, run)
     for name, kind, whole, found, units, sliced in arranged:

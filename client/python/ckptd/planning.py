@@ -9,6 +9,7 @@ from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Se
 
 from . import _abi, errors
 from ._collector import paused
+from .arranging import BLOCKS_MAX
 from .boxes import WHOLE, Box, part_of, product, run_count, runs, split
 from .layout import VALUES_UNIT, Kind, Layout
 
@@ -38,6 +39,7 @@ class Declared(NamedTuple):
     options: Dict[str, Any]  # must be equal on all ranks
     store: Optional[str] = None  # of the daemon; None: unknown
     error: Optional[Tuple[str, str]] = None  # class and sentence: this rank refused its state
+    config: Any = None  # of the model, in the run's metadata: that of rank 0 counts
 
 
 class Write(NamedTuple):
@@ -204,8 +206,8 @@ class Plan:
             raise errors.InvalidArgument(
                 f"tensor {self._worst[1]}: it is cut into {self._worst[0]} rows, and all tensors "
                 f"into {self._count}, above {FRAGMENTS_MAX}; shard large tensors along their first "
-                "dimension, or along one later dimension as the run's first save did; a new run "
-                "may be sharded anew")
+                "dimension, or along one later dimension as the run's first save did, which makes "
+                f"at most {BLOCKS_MAX} blocks; a new run may be sharded anew")
 
     def _assign(self, size: int, name: str, box: Box, ranks: List[int],
                 piece: Optional[int]) -> None:

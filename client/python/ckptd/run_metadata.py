@@ -45,9 +45,21 @@ def copy(metadata: Optional[Mapping[str, Any]]) -> Optional[Dict[str, Any]]:
     return None if metadata is None else json.loads(encode(metadata))
 
 
+def config_of(metadata: Optional[Mapping[str, Any]]) -> Any:
+    return (metadata or {}).get(CONFIG)
+
+
+def with_config(metadata: Optional[Mapping[str, Any]], config: Any) -> Optional[Dict[str, Any]]:
+    """The metadata with the config of another rank; None: with none."""
+    rest = {name: value for name, value in (metadata or {}).items() if name != CONFIG}
+    return {**rest, CONFIG: config} if config is not None else rest or None
+
+
 def summary(metadata: Optional[Mapping[str, Any]]) -> Optional[str]:
-    """A short text by which ranks compare their metadata."""
-    if metadata is None:
+    """A short text by which ranks compare their metadata. The config is not compared: it may have
+    paths of one node, and rank 0's counts."""
+    rest = with_config(metadata, None)
+    if rest is None:
         return None
-    raw = encode(metadata)
+    raw = encode(rest)
     return f"{len(raw)} bytes, hash {hashlib.blake2b(raw, digest_size=8).hexdigest()}"

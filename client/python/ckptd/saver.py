@@ -94,7 +94,8 @@ class Saver:
             self._choose(turn, step)
         try:
             joining.reach(self.session, self._job.size, self._patience, self._patience)
-            with Patience(self.session, self._patience):
+            first = 0.0 if planned else self.session.description.timeout  # for the registration
+            with Patience(self.session, max(self._patience, first)):
                 self._enter()
                 if not planned:
                     self._choose(turn, step)
@@ -115,6 +116,7 @@ class Saver:
         that may be missing in the run or in the state. exact: damage is an error, not a reason to
         take an older version of a unit."""
         mine = self._plan_once(state) or self._examiner.examine(state)
+        joining.choose_arena(self.session, self._job.size)
         source = self.session if run is None else joining.session_of(self.session, run)
         try:
             stored = joining.stored_layout(source)
@@ -196,16 +198,17 @@ class Saver:
         if self._agreed and not (self._grow and growing.has_grown(
                 self._job, self._planned, self._examiner, state)):
             return None
-        rank = self._job.rank
         mine, error = self._examiner.try_examine(state)
         options = {"run": joining.run_of(self.session), "values_bytes": self._values_bytes,
                    "experts": self._experts, "selector": self._selector, "constant": self._constant,
                    "lowest_rank": self._lowest_rank, "grow": self._grow,
                    "metadata": run_metadata.summary(self._metadata)}
         declared = self._job.gather(planning.Declared(
-            rank, mine.held, mine.aliases, mine.empty, tuple(mine.values), options,
-            joining.try_prepare(self.session, self._job.size, patience=self._patience), error))
+            self._job.rank, mine.held, mine.aliases, mine.empty, tuple(mine.values), options,
+            joining.try_prepare(self.session, self._job.size, patience=self._patience), error,
+            run_metadata.config_of(self._metadata) if self._job.rank == 0 else None))
         planning.check_errors(declared)
+        self._metadata = run_metadata.with_config(self._metadata, declared[0].config)
         agreed = planning.merge(declared, self._one_decides)
         growing.check(self._agreed, agreed)
         if self._layout is not None:
@@ -264,6 +267,7 @@ class Saver:
     def _resume(self, step: Any, stored: Optional[layout.Layout] = None) -> Optional[View]:
         """Joins from the view to restore, which is the same on all ranks."""
         step, lineage = joining.located(self.session, step)
+        self._from = "start"
         if self._epoch is not None:
             self._epoch.leave(self._timeout)
             self._epoch = None
