@@ -220,7 +220,9 @@ class Layouts(unittest.TestCase):
         self.assertEqual([len(stored(grown, name)) for name in ("w", "v")], [2, 4])
         self.assertEqual(grown.unit_names(), ["w", "trainer", "v"])
         self.assertEqual(layout.of_schema(schema_of(grown.units)).cuts, grown.cuts)
-        with mock.patch.object(arranging, "BLOCKS_MAX", 9):  # w and v as they are have 7
+        with mock.patch.object(arranging, "BLOCKS_MAX", 6):  # v as it is has 2
+            self.assertEqual(len(stored(layout.grow(run, kinds, held=both), "v")), 4)
+        with mock.patch.object(arranging, "BLOCKS_MAX", 5):
             self.assertEqual(len(stored(layout.grow(run, kinds, held=both), "v")), 1)
 
     def test_blocks_with_names_of_tensors_are_not_made(self):
