@@ -225,6 +225,13 @@ class Layouts(unittest.TestCase):
         with mock.patch.object(arranging, "BLOCKS_MAX", 5):
             self.assertEqual(len(stored(layout.grow(run, kinds, held=both), "v")), 1)
 
+    def test_room_goes_where_it_saves_most(self):
+        kinds = {"a": Kind("F32", (65, 4)), "z": Kind("F32", (7168, 4))}
+        both = {name: held(kind.shape, [shard(1)], (4,)) for name, kind in kinds.items()}
+        with mock.patch.object(arranging, "BLOCKS_MAX", 4):
+            found = layout.of_tensors(kinds, 4096, held=both)
+        self.assertEqual(list(found.cuts), ["z"])
+
     def test_blocks_with_names_of_tensors_are_not_made(self):
         shape = (100, 4)
         kinds = {"w": Kind("F32", shape), "w[:,0:2]": Kind("F32", (1,)),

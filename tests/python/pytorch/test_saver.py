@@ -341,6 +341,14 @@ class Promises(StoreTest):
                 tiny.save(1, {"w": torch.ones(3)})
         ranks(2, body, self.tiny)
 
+    def test_the_config_of_rank_0_is_kept(self):
+        def body(rank, run):
+            with saver(run, metadata={"data": "one", "hf_config": {"cache": rank}}) as tiny:
+                tiny.save(1, {"w": torch.ones(3)}).durable(support.TIMEOUT)
+                return tiny.session.query("schema", target=run)["metadata"]
+        found = ranks(2, body, self.tiny)
+        self.assertEqual(found, [{"data": "one", "hf_config": {"cache": 0}}] * 2)
+
     def test_an_uncovered_tensor_is_refused(self):
         def body(rank, run):
             part = torch.ones(2, 4)

@@ -276,6 +276,28 @@ class Dcp(StoreTest):
         with ckptd.Session(self.tiny, control=True) as asker:
             self.assertEqual(stored(asker, self.tiny), names)
 
+    def test_a_flipped_bit_is_no_block(self):
+        ranks(4, register_alone, self.tiny)
+        ranks(2, save, self.tiny + "-source", (2,), [OUTER], 1)
+        folder = os.path.join(self.folder, self.tiny, "step-1")
+        convert.export_dcp(self.tiny + "-source", folder)
+        part = max((os.path.join(folder, name) for name in os.listdir(folder)), key=os.path.getsize)
+        with open(part, "r+b") as file:
+            file.seek(os.path.getsize(part) // 2)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 4]))
+        with self.assertRaisesRegex(ckptd.Corrupt, "its bytes do not match their CRC-32"):
+            convert.import_dcp(folder, self.tiny)
+        with ckptd.Session(self.tiny, control=True) as asker:
+            self.assertEqual(asker.query("log", target=self.tiny), [])
+
+    def test_names_like_blocks_are_refused(self):
+        state = {"w[:,0:2]": torch.ones(3, 2), "w[:,2:4]": torch.ones(3, 2)}
+        with saver(self.tiny) as tiny, self.assertRaisesRegex(
+                ckptd.InvalidArgument, "tensor w.:,0:2.: it is named like a block of 'w'"):
+            tiny.save(1, state)
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,5 +1,6 @@
 """Saver when the daemon is absent, killed or stopped; memory; what it refuses; partial saves."""
 
+import os
 import signal
 import unittest
 
@@ -88,6 +89,25 @@ class DaemonDies(DaemonTest):
         self.daemon._process.send_signal(signal.SIGCONT)
         patient._patience = support.TIMEOUT
         patient.save(3, state).durable(support.TIMEOUT)
+
+    def test_slow_before_a_restore(self):
+        def body(rank, run, socket, pid):
+            state = {"w": torch.full((5,), float(rank))}
+            with ckptd.Saver(run, socket=socket, patience=0.3, timeout=support.TIMEOUT) as tiny:
+                asked = tiny._plan_once
+
+                def planned(state):
+                    found = asked(state)
+                    os.kill(pid, signal.SIGCONT)
+                    return found
+                tiny._plan_once = planned
+                tiny.restore(state, step="continue")
+                tiny.save(1, {"w": torch.ones(5)}).durable(support.TIMEOUT)
+                return tiny.session.description.arena_bytes
+        self.daemon._process.send_signal(signal.SIGSTOP)
+        found = ranks(2, body, self.tiny, self.daemon.socket, self.daemon._process.pid)
+        self.assertEqual(len(set(found)), 1)
+        self.assertGreater(found[0], 0, "each rank has its share")
 
     def test_stopped_when_the_run_is_joined_again(self):
         state = {"w": filled((1000,), 1)}
