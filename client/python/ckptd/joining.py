@@ -81,9 +81,9 @@ def choose_arena(session: Session, size: int, beside_reader: bool = False,
 
 def reach(session: Session, size: int, patience: float, wait: Optional[float] = None) -> None:
     """Raises Unavailable or DeadlineExceeded unless a daemon answers. patience: see
-    `check_present`; wait: see `prepare`."""
+    `check_present`; wait: the patience of `prepare`."""
     check_present(session, patience)
-    prepare(session, size, patience=wait)
+    choose_arena(session, size, patience=wait)
 
 
 def try_prepare(session: Session, size: int, beside_reader: bool = False,
