@@ -31,7 +31,7 @@ def selected(layers, experts, k, selector, ranks=4):
     mine = units(layers, experts)
     holders = {number: [unit.expert % ranks if unit.expert is not None else 0]
                for number, unit in enumerate(mine)}
-    return selection.Selection(mine, holders, k, selector)
+    return selection.Selection(mine, holders.__getitem__, k, selector)
 
 
 def experts_of(taken, experts, layer=0):

@@ -86,6 +86,10 @@ BY_STATUS = {kind.status: kind for kind in (
     ResourceExhausted, Unavailable, DeadlineExceeded, Aborted, IOFailure, FailedPrecondition)}
 
 
+# Reasons that a later try may not meet.
+PASSING = (Unavailable, DeadlineExceeded, ResourceExhausted, IOFailure, Aborted)
+
+
 def of_status(status: int, message: str) -> Error:
     """The exception for a status of libckpt."""
     kind = BY_STATUS.get(status)

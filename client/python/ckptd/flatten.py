@@ -57,7 +57,8 @@ def _children(value: Any) -> List[Tuple[Any, Any]]:
 
 
 def flatten(state: Any, rank: int = 0) -> Flat:
-    """All leaves of a nested dict by canonical name. Sequences without tensors are one value."""
+    """All leaves of a nested dict by canonical name, level by level in its order. Sequences without
+    tensors are one value."""
     if not isinstance(state, dict):
         raise errors.InvalidArgument(
             f"rank {rank}: the state is a {type(state).__name__}; pass a dict of tensors, values "
@@ -65,8 +66,7 @@ def flatten(state: Any, rank: int = 0) -> Flat:
     flat = Flat({}, {})
     originals: Dict[str, str] = {}
     todo: List[Tuple[str, str, Any, int]] = [("", "", state, 0)]
-    while todo:
-        prefix, path, container, depth = todo.pop()
+    for prefix, path, container, depth in todo:  # which grows
         for key, value in _children(container):
             if not isinstance(key, (str, int)):
                 raise errors.InvalidArgument(

@@ -5,9 +5,11 @@ needs no communication. Pieces that several ranks hold are saved once, spread by
 
 import array
 import ctypes
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple
+import fnmatch
+from typing import (Any, Callable, Collection, Dict, Iterable, List, NamedTuple, Optional, Sequence,
+                    Set, Tuple)
 
-from . import _abi, errors
+from . import _abi, errors, ties
 from ._collector import paused
 from .arranging import BLOCKS_MAX
 from .boxes import WHOLE, Box, part_of, product, run_count, runs, split
@@ -40,6 +42,7 @@ class Declared(NamedTuple):
     store: Optional[str] = None  # of the daemon; None: unknown
     error: Optional[Tuple[str, str]] = None  # class and sentence: this rank refused its state
     config: Any = None  # of the model, in the run's metadata: that of rank 0 counts
+    first: Tuple[str, ...] = ()  # of each tie, the name that comes first in the rank's state
 
 
 class Write(NamedTuple):
@@ -75,8 +78,19 @@ class Agreed(NamedTuple):
                       for kind, found in (("tensor", self.shared), ("value", self.values))
                       for name, ranks in found.items() if len(ranks) > 1 and not decided(name))
 
+    def store_ties_as(self, names: Collection[str]) -> bool:
+        """Tied tensors get these names, where a tie has one. Returns whether one has another."""
+        return ties.rename(self.aliases, (self.kinds, self.holders, self.shared), names)
+
     def names(self) -> Set[str]:
         return set(self.kinds) | set(self.values) | set(self.aliases) | set(self.empty)
+
+
+class Patterns(Tuple[str, ...]):
+    """Patterns of names."""
+
+    def match(self, name: str) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self)
 
 
 def check_errors(declared: Sequence[Declared]) -> None:

@@ -1,6 +1,5 @@
 """Restores a view of a run into a state: tensors in place, plain values into their dicts."""
 
-import fnmatch
 from typing import (Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set,
                     Tuple)
 
@@ -108,10 +107,6 @@ class Documents:
         return None
 
 
-def _matches(name: str, patterns: Sequence[str]) -> bool:
-    return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
-
-
 def _list(names: Iterable[str]) -> str:
     ordered = sorted(names)
     more = len(ordered) - NAMED_MAX
@@ -159,9 +154,9 @@ def match(state: State, layout: Layout, documents: Documents, everyone: Set[str]
         else:
             found.values[name] = holder
     have = set(layout.kinds) | set(documents.names(0, "state") if documents.size else [])
-    unexpected = {name for name in have - used - everyone if not _matches(name, allow)}
-    missing = {name for name in missing if not _matches(name, allow)}
-    _raise_strict(missing, unexpected, run, rank)
+    allowed = planning.Patterns(allow).match
+    _raise_strict({name for name in missing if not allowed(name)},
+                  {name for name in have - used - everyone if not allowed(name)}, run, rank)
     return found
 
 

@@ -4,8 +4,7 @@ The first save or restore plans: one all_gather_object tells each rank what the 
 saves use no collective. Not for several threads: one thread of each rank uses its saver."""
 
 import collections
-import fnmatch
-from typing import Any, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
+from typing import Any, Collection, Deque, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import (content, errors, growing, joining, layout, planning, restoring, run_metadata,
                selection, transfer, values)
@@ -18,9 +17,6 @@ from .restoring import Restored
 from .session import Session
 from .snapshot import Snapshot
 from .state import Examiner, State
-
-LATER = (errors.Unavailable, errors.DeadlineExceeded, errors.ResourceExhausted, errors.IOFailure,
-         errors.Aborted)  # reasons that a later save may not have
 
 
 class Saver:
@@ -48,8 +44,8 @@ class Saver:
         selection.check(selector, experts, grow)
         self.session = Session(run, socket=socket, **session)
         self._job = Job(group)
-        self._allow_pickle = tuple(allow_pickle)
-        self._lowest_rank = tuple(lowest_rank)
+        self._may_pickle = frozenset(allow_pickle).__contains__
+        self._lowest_rank = planning.Patterns(lowest_rank)
         self._constant = tuple(constant)
         self._values_bytes = values_bytes
         self._experts = experts
@@ -100,7 +96,7 @@ class Saver:
                 if not planned:
                     self._choose(turn, step)
                 pending = self._save(step, turn, state, fresh, per_rank, metrics)
-        except LATER as failure:
+        except errors.PASSING as failure:
             pending = Pending(step, failure)
         self._recent.append(pending)
         return pending
@@ -126,7 +122,7 @@ class Saver:
                     'step="continue" starts a run that may be new')
             view: Any = "latest" if step == "continue" else step
             if run is None and (stored is None or not layout.differences(
-                    self._new_layout(), stored, self._grow)):
+                    self._new_layout(stored), stored, self._grow)):
                 view = self._resume(step, stored)
                 stored = stored or joining.stored_layout(source)
             if view is None or stored is None:
@@ -176,7 +172,7 @@ class Saver:
             if self._epoch is not None:
                 with Patience(self.session, self._patience):
                     self._epoch.leave(self._timeout)
-        except LATER:
+        except errors.PASSING:
             pass  # the end of the session tells the daemon
         finally:
             self.session.close()
@@ -206,26 +202,35 @@ class Saver:
         declared = self._job.gather(planning.Declared(
             self._job.rank, mine.held, mine.aliases, mine.empty, tuple(mine.values), options,
             joining.try_prepare(self.session, self._job.size, patience=self._patience), error,
-            run_metadata.config_of(self._metadata) if self._job.rank == 0 else None))
+            run_metadata.config_of(self._metadata) if self._job.rank == 0 else None, mine.first))
         planning.check_errors(declared)
         self._metadata = run_metadata.with_config(self._metadata, declared[0].config)
-        agreed = planning.merge(declared, self._one_decides)
+        agreed = planning.merge(declared, self._lowest_rank.match)
         growing.check(self._agreed, agreed)
         if self._layout is not None:
             grown = layout.grow(self._layout, agreed.kinds, self._constant, agreed.holders)
             plan = self._plan_of(agreed, grown, mine)
             if self._epoch is not None and self._epoch.lost() is None:
                 growing.tell(self.session, grown, self._registered)
-            self._layout = grown
             self._comparison.forget()
-            self._plan, self._batch = plan, Batch(plan.writes, mine.held)
+            self._layout, self._plan, self._batch = grown, plan, Batch(plan.writes, mine.held)
         self._planned, self._agreed, self._fresh = mine, agreed, None
+        self._store_ties_as({name for one in declared for name in one.first}
+                            if self._layout is None else self._layout.kinds)
         return mine
 
-    def _one_decides(self, name: str) -> bool:
-        return any(fnmatch.fnmatchcase(name, pattern) for pattern in self._lowest_rank)
+    def _store_ties_as(self, names: Collection[str]) -> None:
+        """Names of the run; in a new one those that come first in the state."""
+        assert self._agreed is not None and self._planned is not None
+        self._examiner.prefer(names)
+        self._planned.store_ties_as(names)
+        if self._agreed.store_ties_as(names):
+            self._fresh = None
 
-    def _new_layout(self) -> layout.Layout:
+    def _new_layout(self, stored: Optional[layout.Layout]) -> layout.Layout:
+        """Of a run of these tensors, with names of the existing run."""
+        if stored is not None:
+            self._store_ties_as(stored.kinds)
         if self._fresh is None:
             assert self._agreed is not None
             self._fresh = layout.of_tensors(
@@ -249,15 +254,15 @@ class Saver:
 
     def _register(self, stored: Optional[layout.Layout]) -> None:
         assert self._agreed is not None and self._planned is not None
-        mine = joining.register(self.session, self._new_layout(), self._timeout, stored,
+        stored = stored or joining.stored_layout(self.session)
+        mine = joining.register(self.session, self._new_layout(stored), self._timeout, stored,
                                 self._constant if self._grow else None, self._agreed.holders,
                                 self._metadata)
         self._registered = len(self.session.units())
         plan = self._plan_of(self._agreed, mine, self._planned)
         self._layout, self._batch = mine, Batch(plan.writes, self._planned.held)
         if self._experts is not None:
-            holders = {unit: plan.ranks(unit) for unit in range(len(mine.units))}
-            self._selection = selection.Selection(mine.units, holders, self._experts,
+            self._selection = selection.Selection(mine.units, plan.ranks, self._experts,
                                                   self._selector)
         self._plan = plan
 
@@ -311,7 +316,7 @@ class Saver:
             if blob:
                 snapshot.write_blob(values.BLOB, blob)
             snapshot.end()
-        except LATER:
+        except errors.PASSING:
             snapshot.free()
             raise
         except BaseException as error:
@@ -355,9 +360,7 @@ class Saver:
         """This rank's values, as its share of the unit of values, and those without room there."""
         assert self._agreed is not None and self._plan is not None
         rank = self._job.rank
-        named = [(f"state/{name}", name, leaf.value) for name, leaf in mine.values.items()
-                 if self._agreed.values.get(name, [rank])[0] == rank]
-        named += [(f"rank/{name}", name, value) for name, value in per_rank.items()]
+        named = mine.named_values(self._agreed.values, per_rank, rank)
         extra: Dict[str, Any] = {"world": self._agreed.size, "rank": rank, "step": step}
         if rank == 0:
             extra.update(aliases=self._agreed.aliases, empty=self._agreed.empty, turn=turn,
@@ -365,13 +368,10 @@ class Saver:
                          saves=self._selection.saves if self._selection is not None else [])
         return values.split(named, extra, self._may_pickle, rank, self._plan.shares[rank][1])
 
-    def _may_pickle(self, name: str) -> bool:
-        return name in self._allow_pickle
-
     def _compare(self, turn: int, mine: State, refused: Optional[errors.InvalidArgument]) -> None:
         """At the first save: plain tensors and values of several ranks must have equal bytes."""
         assert self._agreed is not None and self._epoch is not None
-        shared = self._agreed.shared_content(self._one_decides)
+        shared = self._agreed.shared_content(self._lowest_rank.match)
         self._comparison.check(
             self._epoch, turn, shared, refused, self._timeout, lambda: content.sums(
                 shared, mine, self._buffer, self._may_pickle, self._job.rank))

@@ -14,7 +14,7 @@ counts of all ranks. A save counts from its beginning on, also if it fails later
 learn that at the same time. ckptd refuses a save whose ranks have chosen differently."""
 
 import math
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import errors
 from .experts import Tokens
@@ -122,13 +122,13 @@ class _Layer:
     """Experts of a layer, in the order of their numbers."""
 
     def __init__(self, number: int, units: Mapping[int, List[int]],
-                 holders: Mapping[int, Sequence[int]], k: int, at: int) -> None:
+                 holders: Callable[[int], Sequence[int]], k: int, at: int) -> None:
         self.number = number
         self.experts = sorted(units)
         self.units = [units[expert] for expert in self.experts]
         self.k = min(k, len(self.experts))
         self.bound = staleness_max(len(self.experts), self.k)
-        self.turn = turns([sorted({rank for unit in mine for rank in holders[unit]})
+        self.turn = turns([sorted({rank for unit in mine for rank in holders(unit)})
                            for mine in self.units], at, self.k)
         self.saved = [0] * len(self.experts)  # turn of the last save of each
         self.counted = [0] * len(self.experts)  # tokens as of then
@@ -138,16 +138,16 @@ class _Layer:
 
 
 class Selection:
-    """Chooses the units of each save, and remembers when each expert was saved. holders: ranks that
-    save bytes of each unit."""
+    """Chooses the units of each save, and remembers when each expert was saved. holders: tells the
+    ranks that save bytes of a unit."""
 
-    def __init__(self, units: Sequence[Unit], holders: Mapping[int, Sequence[int]], experts: int,
+    def __init__(self, units: Sequence[Unit], holders: Callable[[int], Sequence[int]], experts: int,
                  selector: str) -> None:
         self._selector = selector
         self._dense = []
         layers: Dict[int, Dict[int, List[int]]] = {}
         for number, unit in enumerate(units):
-            if not holders[number]:
+            if not holders(number):
                 continue  # the run has grown by it, and this state lacks it
             if unit.layer is None or unit.expert is None:
                 self._dense.append(number)

@@ -1,10 +1,10 @@
 """The state of this rank: pieces of tensors, ties, and plain values, by canonical name."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Collection, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from . import boxes, errors, transfer
+from . import boxes, errors, ties, transfer
 from ._collector import paused
 from .flatten import Leaf, flatten
 from .layout import Kind
@@ -17,9 +17,22 @@ _MARKS = {"placements", "local_shards", "global_offsets"}  # attributes by which
 class State(NamedTuple):
     pieces: Dict[str, List[boxes.Piece]]
     held: Dict[str, Held]
-    aliases: Dict[str, str]  # tied name -> the first of the names that share the memory
+    aliases: Dict[str, str]  # tied name -> the name that is stored
     empty: Dict[str, Kind]  # tensors without elements
     values: Dict[str, Leaf]
+    first: Tuple[str, ...] = ()  # of each tie, the name that comes first in the state
+
+    def store_ties_as(self, names: Collection[str]) -> None:
+        """Tied tensors get these names, where a tie has one."""
+        ties.rename(self.aliases, (self.held, self.pieces), names)
+
+    def named_values(self, holders: Mapping[str, Sequence[int]], per_rank: Mapping[str, Any],
+                     rank: int) -> List[Tuple[str, str, Any]]:
+        """Keys, names and values of the document of this rank. holders: ranks that have the value,
+        of which the first one saves it."""
+        named = [(f"state/{name}", name, leaf.value) for name, leaf in self.values.items()
+                 if holders.get(name, [rank])[0] == rank]
+        return named + [(f"rank/{name}", name, value) for name, value in per_rank.items()]
 
     def check_like(self, planned: "State", rank: int, run: str) -> None:
         """Refuses a state that is not the one that was planned."""
@@ -64,6 +77,11 @@ class Examiner:
         self._rank = rank
         self._known: Dict[Tuple, _Known] = {}  # by facts
         self._last: Dict[str, _Known] = {}  # by name: cheaper than by facts
+        self._names: Collection[str] = ()  # that tied tensors are stored under
+
+    def prefer(self, names: Collection[str]) -> None:
+        """Tied tensors are stored under these names from now on, where a tie has one."""
+        self._names = names
 
     @paused()
     def examine(self, state: Any) -> State:
@@ -92,7 +110,9 @@ class Examiner:
                 continue
             found.pieces[name] = pieces
             found.held[name] = known.held
-        return found
+        first = ties.first_names(found.aliases, flat.tensors)
+        found.store_ties_as(self._names)
+        return found._replace(first=first)
 
     def try_examine(self, state: Any) -> Tuple[State, Optional[Tuple[str, str]]]:
         """The same, and why the state is refused, as class and sentence of an error: a rank that
