@@ -24,7 +24,8 @@ from . import (boxes, content, dcp_names, errors, growing, joining, layout, plan
                transfer, values)
 from .batch import Batch
 from .dcp_plan import (
-    Arranged, Planned, alone, box_of, complete, declare, kind_of, resolve, resolve_all, results)
+    Arranged, Planned, Told, alone, box_of, complete, declare, kind_of, resolve, resolve_all,
+    results)
 from .dcp_side import Shared, Side, plain
 from .pending import Patience
 from .snapshot import Level, Snapshot
@@ -56,7 +57,7 @@ class Writer(Side, StorageWriter):
         if plan.usable:
             self._local = plan  # before duplicates are removed
         names = [(kind_of(item), item.index.fqn) for item in plan.items if alone(item)]
-        return dataclasses.replace(plan, storage_data=names)
+        return dataclasses.replace(plan, storage_data=Told(names, self._mine().store))
 
     def prepare_global_plan(self, plans: List[Any]) -> List[Any]:
         mine = self._mine()
@@ -65,10 +66,11 @@ class Writer(Side, StorageWriter):
         mine.told = False
         run = joining.run_of(mine.session)
         mine.plans = plans = complete(plans, mine.plans, run)
+        planning.check_stores([plan.storage_data.store for plan in plans])
         declared = Planned.packed([declare(rank, plan) for rank, plan in enumerate(plans)])
         ranks: Dict[Tuple[str, str], List[int]] = {}
         for rank, plan in enumerate(plans):
-            for what in plan.storage_data or ():
+            for what in plan.storage_data.alone:
                 ranks.setdefault(tuple(what), []).append(rank)
         shared = sorted((kind, name, found) for (kind, name), found in ranks.items()
                         if len(found) > 1)

@@ -12,6 +12,13 @@ from .batch import Batch
 from .session import Session
 
 
+class Told(NamedTuple):
+    """Message of a rank to the coordinator, in the plan's storage_data."""
+
+    alone: List[Tuple[str, str]]  # kinds and names of what the rank has as a whole
+    store: Optional[str]  # of its daemon; None: unknown
+
+
 class Planned(NamedTuple):
     """Message of the coordinator to a rank, in the plan's storage_data."""
 

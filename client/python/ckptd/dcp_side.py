@@ -18,6 +18,7 @@ class Shared:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.store: Optional[str] = None  # of the daemon, among all machines; None: unknown
         self.epoch: Optional[Epoch] = None
         self.view: Optional[View] = None  # that was read: the writer goes on from it
         self.step: Optional[int] = None  # the newest known step
@@ -35,7 +36,8 @@ class Shared:
         key = _key(options)
         if key not in _shared:
             _shared[key] = Shared(Session(**options, timeout=timeout))
-            joining.try_prepare(_shared[key].session, Job().size, beside_reader=copied)
+            _shared[key].store = joining.try_prepare(_shared[key].session, Job().size,
+                                                     beside_reader=copied)
         return _shared[key]
 
     def hand_over(self, timeout: float) -> bool:

@@ -14,7 +14,6 @@ def has_grown(job: Job, planned: Optional[State], examiner: Examiner, state: Any
     """True on all ranks if any rank's state has a tensor that was not planned."""
     assert planned is not None
     grown = False
-    examiner.prefer(planned.held)
     try:
         mine = examiner.examine(state)
         grown = bool({*mine.held, *mine.aliases} - {*planned.held, *planned.aliases})

@@ -6,8 +6,9 @@ needs no communication. Pieces that several ranks hold are saved once, spread by
 import array
 import ctypes
 import fnmatch
-from typing import (Any, Callable, Collection, Dict, Iterable, List, NamedTuple, Optional, Sequence,
-                    Set, Tuple)
+import glob
+from typing import (Any, Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional,
+                    Sequence, Set, Tuple)
 
 from . import _abi, errors, ties
 from ._collector import paused
@@ -65,22 +66,30 @@ class Agreed(NamedTuple):
 
     kinds: Dict[str, Kind]
     holders: Dict[str, List[Tuple[Box, List[int]]]]  # distinct boxes of a tensor, and their ranks
-    shared: Dict[str, List[int]]  # plain tensors of several ranks: their bytes must be equal
+    shared: Dict[str, List[int]]  # plain tensors of several ranks that must have equal bytes
     values: Dict[str, List[int]]  # ranks that have the value; the first one saves it
     aliases: Dict[str, str]
     empty: Dict[str, Kind]
     size: int
+    first: List[str]  # of each tie, the name that comes first in the state of the lowest rank
+    common: Dict[str, Set[str]]  # of each tie, the names that all ranks with its memory have
+    constant: List[str]  # patterns of tensors that may stay unchanged, whichever name is stored
 
     def shared_content(self, decided: Callable[[str], bool]) -> List[Tuple[str, str, List[int]]]:
         """("tensor" or "value", name, ranks) of what several ranks must have alike; `decided` says
-        of a name that one rank's content counts."""
+        of a value that one rank's content counts."""
+        values = {name: ranks for name, ranks in self.values.items()
+                  if len(ranks) > 1 and not decided(name)}
         return sorted((kind, name, ranks)
-                      for kind, found in (("tensor", self.shared), ("value", self.values))
-                      for name, ranks in found.items() if len(ranks) > 1 and not decided(name))
+                      for kind, found in (("tensor", self.shared), ("value", values))
+                      for name, ranks in found.items())
 
-    def store_ties_as(self, names: Collection[str]) -> bool:
-        """Tied tensors get these names, where a tie has one. Returns whether one has another."""
-        return ties.rename(self.aliases, (self.kinds, self.holders, self.shared), names)
+    def store_ties_as(self, names: Collection[str]) -> Dict[str, str]:
+        """Tied tensors get these names, where all ranks that hold a tie have one. Returns the new
+        names, by the old ones."""
+        chosen = ties.choose(self.aliases, names, self.common)
+        ties.rename(self.aliases, (self.kinds, self.holders, self.shared, self.common), chosen)
+        return chosen
 
     def names(self) -> Set[str]:
         return set(self.kinds) | set(self.values) | set(self.aliases) | set(self.empty)
@@ -105,19 +114,29 @@ def check_errors(declared: Sequence[Declared]) -> None:
                 raise errors.InvalidArgument(
                     f"option {name}: {declared[0].options[name]!r} on rank 0, {value!r} on rank "
                     f"{one.rank}; give all ranks the same")
-    stores = {one.store: one.rank for one in reversed(declared) if one.store}
-    if len(stores) > 1:
-        (first, rank), (other, second) = sorted(stores.items(), key=lambda item: item[1])[:2]
+    check_stores([one.store for one in declared])
+
+
+def check_stores(stores: Sequence[Optional[str]]) -> None:
+    """Refuses a group whose ranks use different stores. stores: by rank; None: unknown."""
+    first: Dict[str, int] = {}
+    for rank, store in enumerate(stores):
+        if store:
+            first.setdefault(store, rank)
+    if len(first) > 1:
+        (one, rank), (other, second) = list(first.items())[:2]
         raise errors.InvalidArgument(
-            f"group: rank {rank} uses the store {first}, rank {second} the store {other}; a run "
-            "lives in one store: use one Saver per node, each with the group of its node")
+            f"group: rank {rank} uses the store {one}, rank {second} the store {other}; a run "
+            "lives in one store: save each node's part into a run of its own, with the group of "
+            "its ranks")
 
 
 @paused()
-def merge(declared: Sequence[Declared], decided: Callable[[str], bool] = lambda name: False
-          ) -> Agreed:
-    """decided: of tensors of this name the lowest rank's are saved."""
-    agreed = Agreed({}, {}, {}, {}, {}, {}, len(declared))
+def merge(declared: Sequence[Declared], decided: Callable[[str], bool] = lambda name: False,
+          constant: Sequence[str] = ()) -> Agreed:
+    """decided: of tensors of this name, or tied to it, the lowest rank's are saved. constant:
+    patterns of tensors that may stay unchanged."""
+    agreed = Agreed({}, {}, {}, {}, {}, {}, len(declared), [], {}, [*constant])
     first: Dict[str, int] = {}
     plain: Dict[str, List[int]] = {}
     boxes: Dict[str, Dict[Box, List[int]]] = {}
@@ -145,15 +164,35 @@ def merge(declared: Sequence[Declared], decided: Callable[[str], bool] = lambda 
                     f"tensor {name}: rank {one.rank} ties it to {target}, another rank to "
                     f"{agreed.aliases[name]}; tie it alike on all ranks")
     _check_kinds(agreed)
+    names_of = ties.names_of(agreed.aliases)
+    _merge_ties(agreed, declared, names_of)
     for name, kind in agreed.kinds.items():
         found = boxes.get(name, {})
         _check_whole(name, kind, found)
         agreed.holders[name] = sorted(found.items())
         if len(plain.get(name, ())) > 1:
-            agreed.shared[name] = plain[name]
-            if decided(name):
+            if any(decided(one) for one in names_of.get(name, [name])):
                 agreed.holders[name] = [(box, ranks[:1]) for box, ranks in agreed.holders[name]]
+            else:
+                agreed.shared[name] = plain[name]
     return agreed
+
+
+def _merge_ties(agreed: Agreed, declared: Sequence[Declared],
+                names_of: Mapping[str, Sequence[str]]) -> None:
+    for names in names_of.values():
+        if any(map(Patterns(agreed.constant).match, names)):
+            agreed.constant.extend(map(glob.escape, names))
+    agreed.common.update(ties.common(agreed.aliases, [
+        ({name for name, held in one.tensors.items() if held.boxes}, one.aliases)
+        for one in declared]))
+    seen: Set[str] = set()
+    for one in declared:
+        for name in one.first:
+            stored = agreed.aliases.get(name, name)
+            if stored not in seen and name in agreed.common.get(stored, ()):
+                seen.add(stored)
+                agreed.first.append(name)
 
 
 def _check_kinds(agreed: Agreed) -> None:

@@ -3,7 +3,7 @@
 from typing import (Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set,
                     Tuple)
 
-from . import errors, planning, transfer, values
+from . import errors, planning, ties, transfer, values
 from .buffers import Memory
 from .epoch import View
 from .experts import Tokens
@@ -121,16 +121,21 @@ class Match(NamedTuple):
 
 
 def match(state: State, layout: Layout, documents: Documents, everyone: Set[str],
-          allow: Sequence[str], run: str, rank: int) -> Match:
+          allow: Sequence[str], run: str, rank: int,
+          aliases_of_all: Mapping[str, str] = {}) -> Match:
     """Strict in both directions, but for names that match a pattern of `allow`. `everyone`: names
-    of all ranks."""
+    of all ranks. A rank without elements of a tensor cannot see that it is tied: aliases_of_all
+    tells."""
     extra = documents.of(0).extra if documents.size else {}
     aliases, empty = extra.get("aliases", {}), extra.get("empty", {})
     found = Match({}, {})
     missing: Set[str] = set()
     used: Set[str] = set()
+    own, others = ties.names_of(state.aliases), ties.names_of(aliases_of_all)
     for name in state.held:
-        names = [name] + [tied for tied, target in state.aliases.items() if target == name]
+        names = own.get(name, [name])
+        if not state.pieces[name]:
+            names = others.get(aliases_of_all.get(name, name), names)
         stored = {aliases.get(one, one) for one in names if aliases.get(one, one) in layout.kinds}
         used |= stored
         if len(stored) > 1:

@@ -205,26 +205,26 @@ class Saver:
             run_metadata.config_of(self._metadata) if self._job.rank == 0 else None, mine.first))
         planning.check_errors(declared)
         self._metadata = run_metadata.with_config(self._metadata, declared[0].config)
-        agreed = planning.merge(declared, self._lowest_rank.match)
+        agreed = planning.merge(declared, self._lowest_rank.match, self._constant)
         growing.check(self._agreed, agreed)
         if self._layout is not None:
-            grown = layout.grow(self._layout, agreed.kinds, self._constant, agreed.holders)
+            grown = layout.grow(self._layout, agreed.kinds, agreed.constant, agreed.holders)
             plan = self._plan_of(agreed, grown, mine)
             if self._epoch is not None and self._epoch.lost() is None:
                 growing.tell(self.session, grown, self._registered)
             self._comparison.forget()
             self._layout, self._plan, self._batch = grown, plan, Batch(plan.writes, mine.held)
         self._planned, self._agreed, self._fresh = mine, agreed, None
-        self._store_ties_as({name for one in declared for name in one.first}
-                            if self._layout is None else self._layout.kinds)
+        self._store_ties_as(agreed.first if self._layout is None else self._layout.kinds)
         return mine
 
     def _store_ties_as(self, names: Collection[str]) -> None:
         """Names of the run; in a new one those that come first in the state."""
         assert self._agreed is not None and self._planned is not None
-        self._examiner.prefer(names)
-        self._planned.store_ties_as(names)
-        if self._agreed.store_ties_as(names):
+        chosen = self._agreed.store_ties_as(names)
+        self._planned.store_ties_as(chosen)
+        self._examiner.prefer(self._agreed.kinds)
+        if chosen:
             self._fresh = None
 
     def _new_layout(self, stored: Optional[layout.Layout]) -> layout.Layout:
@@ -234,7 +234,7 @@ class Saver:
         if self._fresh is None:
             assert self._agreed is not None
             self._fresh = layout.of_tensors(
-                self._agreed.kinds, self._values_bytes * self._agreed.size, self._constant,
+                self._agreed.kinds, self._values_bytes * self._agreed.size, self._agreed.constant,
                 self._agreed.holders)
         return self._fresh
 
@@ -256,7 +256,7 @@ class Saver:
         assert self._agreed is not None and self._planned is not None
         stored = stored or joining.stored_layout(self.session)
         mine = joining.register(self.session, self._new_layout(stored), self._timeout, stored,
-                                self._constant if self._grow else None, self._agreed.holders,
+                                self._agreed.constant if self._grow else None, self._agreed.holders,
                                 self._metadata)
         self._registered = len(self.session.units())
         plan = self._plan_of(self._agreed, mine, self._planned)
@@ -383,8 +383,8 @@ class Saver:
         assert self._agreed is not None
         rank, size = self._job.rank, self._job.size
         documents = restoring.Documents(restore, stored, rank, size)
-        found = restoring.match(mine, stored, documents, self._agreed.names(), allow,
-                                run or joining.run_of(self.session), rank)
+        found = restoring.match(mine, stored, documents, self._agreed.names(), allow, run or
+                                joining.run_of(self.session), rank, self._agreed.aliases)
         units, notes = restoring.by_unit(
             restoring.fill(restore, stored, mine, found, timeout))
         decoded = {name: documents.value(holder, "state", name, self._may_pickle)

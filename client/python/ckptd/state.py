@@ -22,9 +22,9 @@ class State(NamedTuple):
     values: Dict[str, Leaf]
     first: Tuple[str, ...] = ()  # of each tie, the name that comes first in the state
 
-    def store_ties_as(self, names: Collection[str]) -> None:
-        """Tied tensors get these names, where a tie has one."""
-        ties.rename(self.aliases, (self.held, self.pieces), names)
+    def store_ties_as(self, chosen: Mapping[str, str]) -> None:
+        """Tied tensors get new names, by the old ones, where a tie has both."""
+        ties.rename(self.aliases, (self.held, self.pieces), chosen)
 
     def named_values(self, holders: Mapping[str, Sequence[int]], per_rank: Mapping[str, Any],
                      rank: int) -> List[Tuple[str, str, Any]]:
@@ -111,7 +111,7 @@ class Examiner:
             found.pieces[name] = pieces
             found.held[name] = known.held
         first = ties.first_names(found.aliases, flat.tensors)
-        found.store_ties_as(self._names)
+        found.store_ties_as(ties.choose(found.aliases, self._names))
         return found._replace(first=first)
 
     def try_examine(self, state: Any) -> Tuple[State, Optional[Tuple[str, str]]]:

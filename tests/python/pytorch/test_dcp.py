@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tenso
 
 from ckptd import blocks
 
-ROUNDS = int(os.environ.get("CKPTD_DCP_ROUNDS", "12"))
+ROUNDS = int(os.environ.get("CKPTD_DCP_ROUNDS", "200"))
 SEED = int(os.environ.get("CKPTD_DCP_SEED", "1"))
 DTYPES = (torch.float32, torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2, torch.int64,
           torch.bool, torch.float16, torch.complex64)

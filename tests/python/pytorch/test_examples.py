@@ -63,13 +63,18 @@ class Examples(StoreTest):
         """Two jobs of two steps, and one with a run of its own that is not ended in between."""
         said = [run([str(EXAMPLES / name)], 2) for _ in range(2)]
         whole = (EXAMPLES / name).read_text(encoding="utf-8").replace(
-            f'"{run_name}"', f'"{run_name}-whole"').replace(" + 3)", " + 5)")
+            f'"{run_name}"', f'"{run_name}-whole"').replace(
+                " + 3)", " + 5)").replace("first + 2)", "first + 4)")
         with tempfile.NamedTemporaryFile("w", suffix=".py") as other:
             other.write(whole)
             other.flush()
             uninterrupted = run([other.name], 2)
         self.assertEqual("".join(said), uninterrupted)
         self.assertEqual(len(uninterrupted.splitlines()), 4)
+
+    @unittest.skipUnless(importlib.util.find_spec("accelerate"), "accelerate is not installed")
+    def test_a_loop_with_accelerate(self):
+        self.repeats_the_uninterrupted_losses("accelerate_loop.py", "accelerate")
 
     @unittest.skipUnless(importlib.util.find_spec("torchtitan"), "torchtitan is not installed")
     def test_torchtitans_experts(self):

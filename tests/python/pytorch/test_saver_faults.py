@@ -1,167 +1,21 @@
-"""Saver when the daemon is absent, killed or stopped; memory; what it refuses; partial saves."""
+"""States that Saver refuses, and saves of some experts at a time."""
 
-import os
-import signal
 import unittest
 
 import pytorch_support as support
 from pytorch_support import StoreTest, ckptd, filled, mesh, ranks, saver, torch, zeroed
-from support import DaemonTest
-from torch.distributed.tensor import Shard, distribute_tensor
+from torch.distributed import tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 LAYER = "layers.0.moe.experts.w1"
 
 
-class DaemonDies(DaemonTest):
-    shared = False
-
-    def saver(self, **options):
-        tiny = saver(self.tiny, socket=self.daemon.socket, patience=0.5, **options)
-        self.addCleanup(tiny.session.close)
-        return tiny
-
-    def test_killed_in_the_middle_of_a_save(self):
-        state = {"w": filled((1 << 20,), 1), "v": filled((1000,), 2)}
-        tiny = self.saver()
-        tiny.save(1, state).durable(support.TIMEOUT)
-        with support.killing(self.daemon, "write_pieces", calls=1):
-            pending = tiny.save(2, state)
-        with self.assertRaises(ckptd.Unavailable):
-            pending.durable(support.TIMEOUT)
-        pending = tiny.save(3, state)  # still without a daemon: training goes on
-        self.assertIsInstance(pending.failure, ckptd.Unavailable)
-        self.daemon.start()
-        tiny._patience = support.TIMEOUT  # this machine may be slow
-        tiny.save(4, state).durable(support.TIMEOUT)
-        found = zeroed(state)
-        again = self.saver()
-        tiny.close()
-        self.assertEqual(again.restore(found).step, 4)
-        self.assertTrue(torch.equal(found["w"], state["w"]))
-
-    def test_partial_saves_wait_for_a_full_one(self):
-        state = {LAYER: filled((4, 3), 1), "w": filled((3,), 2)}
-        tiny = self.saver(experts=1, selector="rotation")
-        with self.assertRaisesRegex(ckptd.InvalidArgument, "value odd"):
-            tiny.save(1, {**state, "odd": object()})
-        for step in (2, 3):
-            tiny.save(step, state).durable(support.TIMEOUT)
-        units = [commit["units"] for commit in reversed(self.log())]
-        self.assertEqual(units, [6, 3], "all; then the values, w and one expert")
-
-    def log(self):
-        with self.session(control=True) as asker:
-            return asker.query("log", target=self.tiny)
-
-    def test_stopped_during_a_save(self):
-        state = {"w": filled((1000,), 1)}
-        tiny = self.saver()
-        tiny.save(1, state).durable(support.TIMEOUT)
-        self.daemon._process.send_signal(signal.SIGSTOP)
-        pending = tiny.save(2, state)
-        with self.assertRaisesRegex(ckptd.Unavailable, "has not answered for"):
-            pending.durable(support.TIMEOUT)
-        self.daemon._process.send_signal(signal.SIGCONT)
-        tiny._patience = support.TIMEOUT
-        tiny.save(3, state).durable(support.TIMEOUT)
-
-    def test_a_refused_state_is_told_before_a_lost_daemon(self):
-        tiny = self.saver()
-        tiny.save(1, {"w": torch.ones(3), "odd": 1}).durable(support.TIMEOUT)
-
-        def killing(name):
-            self.daemon.stop(signal.SIGKILL)
-            return False
-        tiny._may_pickle = killing
-        with self.assertRaisesRegex(ckptd.InvalidArgument, "value odd: object"):
-            tiny.save(2, {"w": torch.ones(3), "odd": object()})
-
-    def test_stopped_before_the_first_save(self):
-        self.daemon._process.send_signal(signal.SIGSTOP)
-        state = {"w": filled((1000,), 1)}
-        # Longer than the test may last: only `patience` can end the waits.
-        patient = saver(self.tiny, socket=self.daemon.socket, patience=0.5, timeout=3600)
-        patient.session.description = patient.session.description._replace(timeout=3600.0)
-        self.addCleanup(patient.session.close)
-        for step in (1, 2):
-            self.assertIsInstance(patient.save(step, state).failure,
-                                  (ckptd.Unavailable, ckptd.DeadlineExceeded))
-        self.daemon._process.send_signal(signal.SIGCONT)
-        patient._patience = support.TIMEOUT
-        patient.save(3, state).durable(support.TIMEOUT)
-
-    def test_slow_before_a_restore(self):
-        def body(rank, run, socket, pid):
-            state = {"w": torch.full((5,), float(rank))}
-            with ckptd.Saver(run, socket=socket, patience=0.3, timeout=support.TIMEOUT) as tiny:
-                asked = tiny._plan_once
-
-                def planned(state):
-                    found = asked(state)
-                    os.kill(pid, signal.SIGCONT)
-                    return found
-                tiny._plan_once = planned
-                tiny.restore(state, step="continue")
-                tiny.save(1, {"w": torch.ones(5)}).durable(support.TIMEOUT)
-                return tiny.session.description.arena_bytes
-        self.daemon._process.send_signal(signal.SIGSTOP)
-        found = ranks(2, body, self.tiny, self.daemon.socket, self.daemon._process.pid)
-        self.assertEqual(len(set(found)), 1)
-        self.assertGreater(found[0], 0, "each rank has its share")
-
-    def test_stopped_when_the_run_is_joined_again(self):
-        state = {"w": filled((1000,), 1)}
-        tiny = self.saver(timeout=3600)
-        tiny.save(1, state).durable(support.TIMEOUT)
-        tiny._epoch.leave(support.TIMEOUT)
-        tiny._epoch.lost = lambda: []  # as after a long absence of the daemon
-        self.daemon._process.send_signal(signal.SIGSTOP)
-        self.assertIsInstance(tiny.save(2, state).failure, ckptd.Unavailable)
-        self.daemon._process.send_signal(signal.SIGCONT)
-        tiny._patience = support.TIMEOUT
-        tiny.save(3, state).durable(support.TIMEOUT)
-
-    def test_absent_at_the_first_save(self):
-        self.daemon.stop(signal.SIGKILL)
-        state = {"w": filled((1000,), 1)}
-        tiny = self.saver()
-        self.assertIsInstance(tiny.save(1, state).failure, ckptd.Unavailable)
-        self.daemon.start()
-        tiny.save(2, state).durable(support.TIMEOUT)
-
-
-class Memory(StoreTest):
-    def test_a_state_of_four_arenas_streams(self):
-        state = {f"w{number}": filled((4 << 20,), number) for number in range(8)}  # 128 MiB
-        found = zeroed(state)
-        with saver(self.tiny) as tiny:
-            tiny.save(1, state).durable(support.TIMEOUT)
-            tiny.restore(found, exact=True)
-        for name, value in state.items():
-            self.assertTrue(torch.equal(value, found[name]), name)
-
-    def test_resident_memory_is_flat_over_fifty_saves(self):
-        state = {"w": filled((1 << 20,), 1), "t": filled((999, 999), 2).t(),
-                 **{f"b{number}": filled((50,), number) for number in range(50)}}
-        with saver(self.tiny, alarms="off") as tiny:
-            for step in range(1, 61):
-                tiny.save(step, state, per_rank={"rng": torch.get_rng_state()})
-                tiny._recent[-1].durable(support.TIMEOUT)
-                if step == 10:
-                    before = resident()
-        self.assertLess(resident() - before, 6 << 20)
-
-
-def resident():
-    with open("/proc/self/status", encoding="ascii") as status:
-        fields = dict(line.split(":") for line in status)
-    return int(fields["RssAnon"].split()[0]) << 10  # without the arena, which is shared memory
-
-
 class Refusals(StoreTest):
     def refused(self, state, sentence, kind=ckptd.InvalidArgument, **options):
+        before = commits(self.tiny)
         with saver(self.tiny, **options) as tiny, self.assertRaisesRegex(kind, sentence):
             tiny.save(1, state)
+        self.assertEqual(commits(self.tiny), before)
 
     def test_tensors_without_bytes(self):
         self.refused({"w": torch.empty(3, device="meta")}, "tensor w on rank 0: .*meta device")
@@ -169,6 +23,11 @@ class Refusals(StoreTest):
         self.refused({"w": torch.ones(2, dtype=torch.complex128)}, "tensor w on rank 0: dtype")
         self.refused({"w": torch.ones(2, dtype=torch.complex64).conj()}, "tensor w .*conjugated")
         self.refused({"w": Wrapper(torch.ones(2))}, "tensor w .*no storage of its own")
+
+    def test_partial_sums(self):
+        for said in ranks(2, partial_sum, self.tiny):
+            self.assertRegex(said, "tensor w on rank 0: .* is a partial sum")
+        self.assertEqual(commits(self.tiny), [])
 
     def test_colliding_names_and_odd_keys(self):
         self.refused({"w": torch.ones(1), "_orig_mod.w": torch.ones(1)}, "have this name on rank 0")
@@ -223,6 +82,26 @@ class Refusals(StoreTest):
         with saver(self.tiny) as tiny:
             tiny.restore(apart)
         self.assertEqual(float(apart["b"].sum()), 4)
+
+
+def commits(run):
+    """Steps of a run's commits; none if there is no run."""
+    with ckptd.Session(run, control=True) as asker:
+        try:
+            return [commit["step"] for commit in asker.query("log", target=run)]
+        except ckptd.NotFound:
+            return []
+
+
+def partial_sum(rank, run):
+    """A save of gradients that are not summed yet; what it raises."""
+    state = {"w": DTensor.from_local(torch.ones(3), mesh(2), [tensor.Partial()])}
+    with saver(run) as tiny:
+        try:
+            tiny.save(1, state)
+        except ckptd.InvalidArgument as refused:
+            return str(refused)
+    return "nothing"
 
 
 class Wrapper(torch.Tensor):

@@ -55,6 +55,50 @@ def sharded(rank, run, first, names):
         return stored(tiny)
 
 
+def alone(rank, run):
+    with saver(run) as tiny:
+        tiny.save(1, {SECOND: filled((2, 8), 1)}).durable(support.TIMEOUT)
+        return stored(tiny)
+
+
+def differing(rank, run, pattern):
+    """Tied tensors whose bytes differ between ranks, too large to be saved by one rank alone."""
+    tied = torch.full((1 << 20,), float(rank))
+    with saver(run, lowest_rank=[pattern]) as tiny:
+        tiny.save(1, {FIRST: tied, SECOND: tied}).durable(support.TIMEOUT)
+        restored = torch.full((1 << 20,), 7.0)
+        tiny.restore({FIRST: restored, SECOND: restored})
+        return stored(tiny), restored.unique().tolist()
+
+
+def partly_tied(rank, run, shard, first):
+    """Rank 0 has two names of the tensor, rank 1 one of them."""
+    on = mesh(2)
+
+    def state_of(step):
+        tied = filled((4, 8), step)
+        if shard:
+            tied = distribute_tensor(tied, on, [Shard(0)], src_data_rank=None)
+        return {FIRST: tied, SECOND: tied} if rank == 0 else {SECOND: tied}
+    with saver(run) as tiny:
+        if first > 1:
+            tiny.restore(state_of(0))
+        for step in (first, first + 1):
+            tiny.save(step, state_of(step)).durable(support.TIMEOUT)
+        return stored(tiny)
+
+
+def alarms_of(run, constant, names, first):
+    with saver(run, constant=[constant]) as tiny:
+        if first > 1:
+            tiny.restore(model(0, names))
+        for step in (first, first + 1):
+            state = {**model(1, names), "w": filled((3,), step)}
+            pending = tiny.save(step, state)
+            pending.durable(support.TIMEOUT)
+        return pending.alarms
+
+
 class Ties(StoreTest):
     def test_first_name_in_the_state_is_stored(self):
         self.assertEqual(saved(self.tiny, 1), [FIRST, "w"])
@@ -91,6 +135,33 @@ class Ties(StoreTest):
                 self.assertEqual(len(before), 1)
                 self.assertEqual(ranks(size, sharded, run, 3, (FIRST, SECOND))[0], before)
 
+    def test_ranks_without_elements_take_the_only_name(self):
+        saved_alone = ranks(1, alone, self.tiny)[0]
+        self.assertEqual(saved_alone, [SECOND])
+        self.assertEqual(ranks(3, sharded, self.tiny, 2, (FIRST, SECOND))[0], saved_alone)
+
+    def test_lowest_rank_counts_by_any_name(self):
+        for pattern in ("model.*", "lm_head.*"):
+            with self.subTest(pattern=pattern):
+                found = ranks(2, differing, f"{self.tiny}-{pattern[0]}", pattern)
+                self.assertEqual(found, [([FIRST], [0.0])] * 2)
+
+    def test_a_name_of_all_ranks_is_stored(self):
+        for shard in (False, True):
+            with self.subTest(shard=shard):
+                run = f"{self.tiny}-{shard}"
+                for first in (1, 3):
+                    self.assertEqual(ranks(2, partly_tied, run, shard, first)[0], [SECOND])
+
+    def test_constant_counts_by_any_name(self):
+        for number, names in enumerate(((FIRST, SECOND), (SECOND, FIRST))):
+            for pattern in ("model.*", "lm_head.*"):
+                with self.subTest(names=names, pattern=pattern):
+                    run = f"{self.tiny}-{number}{pattern[0]}"
+                    self.assertFalse(alarms_of(run, pattern, names, 1))
+                    self.assertFalse(alarms_of(run, pattern, (FIRST, SECOND), 3))
+        self.assertTrue(alarms_of(self.tiny, "other", (FIRST, SECOND), 1))
+
     def test_a_tie_of_two_stored_tensors_is_refused(self):
         apart = {**model(1, (FIRST,)), SECOND: filled((4, 8), 9)}
         with saver(self.tiny) as tiny:
@@ -106,13 +177,21 @@ class Rules(unittest.TestCase):
         self.assertEqual(ties.first_names(aliases, ["y", "c", "free", "a", "x", "b"]), ("y", "c"))
         self.assertEqual(ties.first_names({}, ["a"]), ())
 
+    def test_names_of_all_holders_are_common(self):
+        aliases = {"b": "a", "c": "a", "y": "x"}
+        holders = [({"a", "x"}, aliases), ({"a"}, {"c": "a"}), ({"free"}, {})]
+        self.assertEqual(ties.common(aliases, holders), {"a": {"a", "c"}, "x": {"x", "y"}})
+
     def test_renaming_keeps_one_name_stored(self):
         aliases, table = {"b": "a", "c": "a", "y": "x"}, {"a": 1, "x": 2, "free": 3}
-        self.assertTrue(ties.rename(aliases, [table], {"c", "x", "free"}))
+        chosen = ties.choose(aliases, {"c", "x", "free"})
+        self.assertEqual(chosen, {"a": "c"})
+        ties.rename(aliases, [table], chosen)
         self.assertEqual(aliases, {"a": "c", "b": "c", "y": "x"})
         self.assertEqual(table, {"c": 1, "x": 2, "free": 3})
-        self.assertFalse(ties.rename(aliases, [table], {"c", "x", "free"}))
-        self.assertTrue(ties.rename(aliases, [table], {"b"}))
+        self.assertEqual(ties.choose(aliases, {"c", "x", "free"}), {})
+        self.assertEqual(ties.choose(aliases, {"b", "y"}, {"c": {"a"}}), {"x": "y"})
+        ties.rename(aliases, [table], {"c": "b", "x": "unknown"})
         self.assertEqual((aliases, table["b"]), ({"a": "b", "c": "b", "y": "x"}, 1))
 
 
