@@ -59,7 +59,8 @@ def choose_arena(session: Session, size: int, beside_reader: bool = False,
     """The same, waiting for a daemon that does not listen yet."""
     if session._handle is not None:
         return None
-    options = {**session.description._asdict(), "control": True}
+    # Without an arena: it would be memory that is ready to use, freed again by this session's end.
+    options = {**session.description._asdict(), "control": True, "arena_bytes": 0, "slab_bytes": 0}
     if patience is not None:
         options["timeout"] = min(patience, session.description.timeout)
     with Session(options.pop("run"), **options) as asker:

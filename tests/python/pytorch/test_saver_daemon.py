@@ -1,16 +1,20 @@
 """Saver when the daemon is absent, killed, stopped or another one; memory of saves."""
 
+import ctypes
 import os
 import signal
 import tempfile
 import threading
 import unittest
+from unittest import mock
 
 import pytorch_support as support
 import torch.distributed.checkpoint as dcp
 from pytorch_support import StoreTest, ckptd, filled, ranks, saver, torch, zeroed
 from support import Daemon, DaemonTest
 from torch.distributed.checkpoint.api import CheckpointException
+
+from ckptd import joining
 
 LAYER = "layers.0.moe.experts.w1"
 
@@ -140,6 +144,33 @@ class DaemonDies(DaemonTest):
         self.assertIsInstance(tiny.save(1, state).failure, ckptd.Unavailable)
         self.daemon.start()
         tiny.save(2, state).durable(support.TIMEOUT)
+
+
+def arena_bytes_of(handle):
+    size = ctypes.c_uint64()
+    handle.library.ckpt_arena(handle.pointer, ctypes.byref(size))
+    return size.value
+
+
+class Askers(DaemonTest):
+    """Sessions that ask the daemon alone, before a saver's own session is open."""
+
+    def test_askers_take_no_arena(self):
+        opened = []
+
+        class Recorded(ckptd.Session):
+            def handle(self):
+                handle = super().handle()
+                opened.append((self.description.control, arena_bytes_of(handle)))
+                return handle
+        for arena_bytes in (0, support.ARENA):
+            with mock.patch.object(joining, "Session", Recorded):
+                with ckptd.Saver(f"run-{arena_bytes}", socket=self.daemon.socket,
+                                 arena_bytes=arena_bytes) as tiny:
+                    tiny.restore({"w": torch.zeros(9)}, step="continue")
+                    tiny.save(1, {"w": torch.ones(9)}).durable(support.TIMEOUT)
+        self.assertGreaterEqual(len(opened), 2)
+        self.assertEqual(set(opened), {(True, 0)})
 
 
 class Stores(StoreTest):
