@@ -228,7 +228,7 @@ class Saver:
             self._fresh = None
 
     def _new_layout(self, stored: Optional[layout.Layout]) -> layout.Layout:
-        """Of a run of these tensors, with names of the existing run."""
+        """Layout of a new run of these tensors, with the names that an existing one has."""
         if stored is not None:
             self._store_ties_as(stored.kinds)
         if self._fresh is None:
