@@ -155,7 +155,7 @@ section "Did they change what was learned? The same training, undisturbed"
 show "${undisturbed[@]}" >"$home/undisturbed.log"
 compare_losses "$home/report.json" "$home/undisturbed.json"
 
-# Built only now: on a new machine, training shows its first steps a minute sooner.
+# Built only now, so that training on a new machine does not wait for it.
 ./dev build --target ckptctl
 start_daemon
 section "The history, asked of a daemon that was started again on the same data"
