@@ -87,6 +87,7 @@ Status Daemon::Impl::grant_arena(Session& session, const fb::HelloT& message,
   welcome.slab_bytes = granted->layout.slab_bytes;
   welcome.slab_count = granted->layout.slab_count;
   welcome.warm_bytes = granted->warm_bytes;
+  welcome.snapshot_slabs = staging->leasable(granted->arena);
   return {};
 }
 

@@ -18,7 +18,9 @@ uint64_t left_of(uint64_t most, uint64_t used) { return most > used ? most - use
 }  // namespace
 
 uint64_t choose_slab_bytes(uint64_t arena_bytes) {
-  constexpr uint64_t kSlabsWanted = 8;
+  // Two slabs are reserved for restores, and the last slab of a snapshot is partly empty: with
+  // fewer slabs, a tenth of the arena and more would be of no use to snapshots.
+  constexpr uint64_t kSlabsWanted = 32;
   uint64_t bytes = ckpt::kSlabBytesDefault;
   while (bytes > ckpt::kSlabBytesMin && arena_bytes / bytes < kSlabsWanted) bytes /= 2;
   return bytes;

@@ -17,7 +17,7 @@ namespace ckptd {
 inline constexpr uint64_t kArenaSlabsMin = 2;
 
 // The slab size for a session that does not choose one: the default, or less if an arena of
-// `arena_bytes` would hold fewer than eight slabs of that size.
+// `arena_bytes` would hold fewer than 32 slabs of that size.
 uint64_t choose_slab_bytes(uint64_t arena_bytes);
 
 // kInvalidArgument: two slabs do not fit into this arena, for any user. An arena with all of

@@ -91,16 +91,12 @@ bool Staging::warm() {
   }
   impl.warming = true;
   auto outcome = std::make_shared<Status>();
-  impl.executor.run(
-      [at = *next, outcome] {
-        *outcome = populate(at.guard);
-        if (outcome->ok()) *outcome = populate(at.view);
-      },
-      [&impl, failed, outcome] {
-        impl.warming = false;
-        impl.pool.faulted(!failed(*outcome));
-        impl.warm_next();
-      });
+  impl.executor.run([at = *next, outcome] { *outcome = populate(at.guard, at.view); },
+                    [&impl, failed, outcome] {
+                      impl.warming = false;
+                      impl.pool.faulted(!failed(*outcome));
+                      impl.warm_next();
+                    });
   return true;
 }
 
@@ -111,12 +107,8 @@ void Staging::Impl::warm_chunk(ArenaState& arena) {
   warming = true;
   arena.warming = true;
   auto outcome = std::make_shared<Status>();
-  executor.run(
-      [guard, view, outcome] {
-        *outcome = populate(guard);
-        if (outcome->ok()) *outcome = populate(view);
-      },
-      [this, id = arena.id, chunk, outcome] { chunk_warmed(id, chunk, *outcome); });
+  executor.run([guard, view, outcome] { *outcome = populate(guard, view); },
+               [this, id = arena.id, chunk, outcome] { chunk_warmed(id, chunk, *outcome); });
 }
 
 void Staging::Impl::chunk_warmed(ArenaId id, uint32_t chunk, const Status& status) {

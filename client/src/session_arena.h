@@ -26,6 +26,11 @@ class SessionArena {
   // Number of first slabs whose memory the daemon has prepared.
   uint32_t slabs_warm() const { return slabs_warm_; }
 
+  // Number of slabs that snapshots can have at once, as the daemon says. 0: it is older and does
+  // not say.
+  void set_snapshot_slabs(uint32_t count) { snapshot_slabs_ = count; }
+  uint32_t snapshot_slabs() const;
+
   // Makes `mapping` the arena. Keeps the previous mapping if it is pinned.
   void replace(ArenaMapping mapping, base::UniqueFd fd, uint64_t warm_bytes);
   // Returns mapping() and keeps it until the session ends.
@@ -51,6 +56,7 @@ class SessionArena {
   base::UniqueFd fd_;
   bool pinned_ = false;
   uint32_t slabs_warm_ = 0;
+  uint32_t snapshot_slabs_ = 0;
   std::vector<bool> slab_populated_;   // this process has page table entries for the slab
   std::vector<ArenaMapping> retired_;  // pinned, then refused by a new daemon
   std::map<const std::byte*, size_t> lent_;

@@ -102,6 +102,7 @@ Status Session::take_welcome(const fb::WelcomeT& welcome) {
   }
   daemon_holds_ = welcome.holds;
   protocol_ = *agreed;
+  arena_.set_snapshot_slabs(welcome.snapshot_slabs);
   if (welcome.adopted) {
     if (arena_.mapping() != nullptr) return ok_status();
     return make_error(ErrorCode::kCorrupt, "socket {}: the daemon adopted an arena we do not have",

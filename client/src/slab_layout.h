@@ -74,4 +74,16 @@ uint32_t slabs_needed(const Lengths& lengths, uint64_t slab_bytes) {
   return slabs;
 }
 
+// Upper bound of that number for any order of the fragments. Each slab may lose less than a block
+// at its end, each fragment less than its alignment before its first byte.
+template <typename Lengths>
+uint64_t slabs_at_most(const Lengths& lengths, uint64_t slab_bytes) {
+  uint64_t bytes = 0;
+  for (const uint64_t length : lengths) {
+    bytes += length + (length >= kAlignedFragmentBytes ? kBlockBytes : kSmallFragmentAlign) - 1;
+  }
+  const uint64_t usable = slab_bytes - (kBlockBytes - 1);
+  return (bytes + usable - 1) / usable + lengths.size() / kFragmentsPerSlabMax;
+}
+
 }  // namespace ckpt::lib

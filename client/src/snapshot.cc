@@ -10,9 +10,6 @@
 namespace ckpt::lib {
 namespace {
 
-// First lease of a streaming snapshot; further slabs are leased one by one.
-constexpr uint32_t kSlabsToBegin = 2;
-
 std::vector<std::unique_ptr<fb::MetricT>> to_fb(
     const std::vector<std::pair<std::string, double>>& metrics) {
   std::vector<std::unique_ptr<fb::MetricT>> bodies;
@@ -112,10 +109,7 @@ Status Snapshot::prepare() {
   begin_.attempt = options_.attempt;
   begin_.units = units;
   begin_.out_of_slabs = options_.out_of_slabs;
-  const uint64_t slab_bytes = session_->arena().mapping()->layout().slab_bytes;
-  begin_.slabs_wanted = slabs_needed(lengths[0], slab_bytes) + slabs_needed(lengths[1], slab_bytes);
-  begin_.streams = options_.streams;
-  if (options_.streams) begin_.slabs_wanted = std::min(begin_.slabs_wanted, kSlabsToBegin);
+  plan_slabs(lengths);
   options_.plan.memory_units = options_.memory_units;
   begin_.memory_units = std::move(options_.memory_units);
   begin_.plan = wire::to_fb(plan_hash(std::move(options_.plan)));
@@ -125,6 +119,22 @@ Status Snapshot::prepare() {
   begin_.expert_lost = std::move(options_.expert_lost);
   begin_.staleness_max = options_.staleness_max;
   return ok_status();
+}
+
+// How many slabs begin() asks for. `lengths`: of this rank's fragments, by Share::memory_only.
+void Snapshot::plan_slabs(const std::array<std::vector<uint64_t>, 2>& lengths) {
+  const uint64_t slab_bytes = session_->arena().mapping()->layout().slab_bytes;
+  const uint32_t slabs_leasable = session_->arena().snapshot_slabs();
+  uint64_t at_most = 0;
+  for (const auto& of_kind : lengths) {
+    begin_.slabs_wanted += slabs_needed(of_kind, slab_bytes);
+    at_most += slabs_at_most(of_kind, slab_bytes);
+  }
+  begin_.streams = options_.streams && at_most > slabs_leasable;
+  if (!begin_.streams) return;
+  const uint32_t at_first = std::min({begin_.slabs_wanted, kSlabsAhead, slabs_leasable});
+  slabs_to_request_ = begin_.slabs_wanted - at_first;
+  begin_.slabs_wanted = at_first;
 }
 
 // Checks and sorts the memory units; the plan's units are sorted. A snapshot of memory units only

@@ -35,9 +35,10 @@ struct SnapshotOptions {
   uint32_t timeout_ms = 0;
   bool no_wait = false;              // begin() does not wait for the daemon's answer
   std::vector<UnitId> memory_units;  // units of the plan that are not written
-  bool streams = false;              // slabs are free again as soon as they are written
-  uint64_t plan_ns = 0;              // time that the caller took to make the plan
-  std::vector<BlobSpec> blobs;       // of this rank
+  // If the share exceeds the arena, its slabs are free again as soon as they are written.
+  bool streams = false;
+  uint64_t plan_ns = 0;         // time that the caller took to make the plan
+  std::vector<BlobSpec> blobs;  // of this rank
 };
 
 // A place in the arena that other code fills.
@@ -45,6 +46,9 @@ struct Place {
   MutableByteView memory;
   uint64_t id = 0;  // for Snapshot::filled()
 };
+
+// Slabs that a streaming snapshot has free or requested while it fills one.
+inline constexpr uint32_t kSlabsAhead = 4;
 
 class Snapshot {
  public:
@@ -145,6 +149,7 @@ class Snapshot {
 
   Snapshot(Session& session, SnapshotOptions options);
   Status prepare();
+  void plan_slabs(const std::array<std::vector<uint64_t>, 2>& lengths);
   Status ask();
   Status check_open() const;
   std::string name() const;
@@ -158,6 +163,8 @@ class Snapshot {
   // Error if the daemon is known to be older than something that this snapshot has.
   Status check_daemon_takes_all() const;
   Status acquire_slab(std::optional<Filling>& filling, const Deadline& deadline);
+  bool request_slabs(uint32_t count);
+  void request_ahead();
   static bool continues_last(const Filling& filling, const Share& share);
   static bool find_room(const Filling& filling, const Share& share, uint64_t* place,
                         uint64_t* room);
@@ -183,6 +190,7 @@ class Snapshot {
 
   std::deque<uint32_t> free_slabs_;                // leased, still unused
   uint32_t slabs_expected_ = 0;                    // requested, not yet leased
+  uint32_t slabs_to_request_ = 0;                  // of a streaming snapshot: needed later
   std::array<std::optional<Filling>, 2> filling_;  // by Share::memory_only
   std::vector<Filling> closed_;                    // full, but with places still being filled
   std::map<uint64_t, Lent> lent_;

@@ -59,24 +59,39 @@ Status Snapshot::acquire_slab(std::optional<Filling>& filling, const Deadline& d
                         session_->ready() ? "" : "; not connected to ckptd");
     }
     // A free slab that is still lent will be returned: request no other.
-    if (slabs_expected_ == 0 && free_slabs_.empty() && session_->ready()) {
-      fb::LeaseSlabsT body;
-      body.step = begin_.step;
-      body.attempt = begin_.attempt;
-      body.count = 1;
-      uint64_t request = 0;
-      if (session_->post(std::move(body), &request)) {
-        requests_.push_back(request);
-        slabs_expected_ = 1;
-      }
-    }
+    if (slabs_expected_ == 0 && free_slabs_.empty()) request_slabs(1);
     session_->pump(deadline);
   }
   const uint32_t slab = *found;
   free_slabs_.erase(found);
   filling.emplace(
       Filling{slab, SlabLayout(session_->arena().mapping()->layout().slab_bytes), {}, /*lent=*/0});
+  request_ahead();
   return ok_status();
+}
+
+// False if there is no daemon to ask.
+bool Snapshot::request_slabs(uint32_t count) {
+  if (!session_->ready()) return false;
+  fb::LeaseSlabsT body;
+  body.step = begin_.step;
+  body.attempt = begin_.attempt;
+  body.count = count;
+  uint64_t request = 0;
+  if (!session_->post(std::move(body), &request)) return false;
+  requests_.push_back(request);
+  slabs_expected_ += count;
+  return true;
+}
+
+// A streaming snapshot requests its next slabs while it fills one: it then waits for the disk, and
+// not for the answer as well.
+void Snapshot::request_ahead() {
+  const auto coming = static_cast<uint32_t>(free_slabs_.size()) + slabs_expected_;
+  const uint32_t wanted = std::min(kSlabsAhead, session_->arena().snapshot_slabs());
+  if (coming >= wanted) return;
+  const uint32_t count = std::min(wanted - coming, slabs_to_request_);
+  if (count > 0 && request_slabs(count)) slabs_to_request_ -= count;
 }
 
 // The declared fragment that contains [offset, offset + length) as its next bytes.

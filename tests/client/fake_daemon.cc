@@ -133,6 +133,7 @@ void FakeDaemon::welcome(Peer& peer, const fb::HelloT& hello, base::UniqueFd fd)
     body.arena_bytes = layout.arena_bytes();
     body.slab_bytes = layout.slab_bytes;
     body.slab_count = layout.slab_count;
+    body.snapshot_slabs = options_.snapshot_slabs;
   }
   const int sent_fd = control || body.adopted ? -1 : arena_fd_.get();
   peer.send_bytes(wire::encode(std::move(body)), sent_fd);

@@ -22,7 +22,8 @@ class FakeDaemon {
   struct Options {
     uint64_t slab_bytes = 256 << 10;
     uint32_t slab_count = 8;
-    bool adopt = true;  // takes arenas that clients hand back
+    uint32_t snapshot_slabs = 0;  // 0: as an older daemon, which does not say
+    bool adopt = true;            // takes arenas that clients hand back
     uint32_t protocol_version = wire::kProtocolVersion;
   };
   // One connection, as overrides see it.

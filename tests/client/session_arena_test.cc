@@ -45,6 +45,17 @@ TEST(SessionArena, CountsWholeWarmSlabs) {
   EXPECT_EQ(arena.slabs_warm(), kSmallArena.slab_count);
 }
 
+TEST(SessionArena, SnapshotsHaveTheSlabsThatTheDaemonSays) {
+  SessionArena arena;
+  EXPECT_EQ(arena.snapshot_slabs(), 0u) << "no arena";
+  receive_arena(arena);
+  EXPECT_EQ(arena.snapshot_slabs(), 2u) << "an older daemon reserves two of four, and says nothing";
+  arena.set_snapshot_slabs(3);
+  EXPECT_EQ(arena.snapshot_slabs(), 3u);
+  arena.set_snapshot_slabs(99);
+  EXPECT_EQ(arena.snapshot_slabs(), kSmallArena.slab_count);
+}
+
 TEST(SessionArena, WarmedSlabKeepsItsBytes) {
   SessionArena arena;
   receive_arena(arena);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <random>
 #include <vector>
 
@@ -44,6 +45,12 @@ TEST(SlabLayout, FragmentTableIsBounded) {
   EXPECT_FALSE(layout.place(8));
 }
 
+TEST(SlabLayout, UpperBoundOfLargeFragmentsIsTight) {
+  EXPECT_EQ(slabs_at_most(std::vector<uint64_t>{10 << 20, (32 << 20) - 9000}, 16 << 20), 3u);
+  EXPECT_EQ(slabs_at_most(std::vector<uint64_t>(100'000, 8), 64 << 20), 2u) << "the table is full";
+  EXPECT_EQ(slabs_at_most(std::vector<uint64_t>{}, 16 << 20), 0u);
+}
+
 // Any fragments, any slab size: pieces lie inside slabs, do not overlap, have the daemon's
 // alignment and cover everything in order, and slabs_needed() equals the number of slabs used.
 TEST(SlabLayout, PropertiesHoldForRandomFragments) {
@@ -77,6 +84,10 @@ TEST(SlabLayout, PropertiesHoldForRandomFragments) {
       }
     }
     EXPECT_EQ(slabs_needed(lengths, slab_bytes), slabs);
+    const uint64_t at_most = slabs_at_most(lengths, slab_bytes);
+    EXPECT_LE(slabs, at_most);
+    std::shuffle(lengths.begin(), lengths.end(), random);
+    EXPECT_LE(slabs_needed(lengths, slab_bytes), at_most);
   }
 }
 

@@ -77,5 +77,29 @@ TEST(Streams, DaemonRestartAbortsStreamedSnapshot) {
   ASSERT_OK(session->leave());
 }
 
+// The slabs of a snapshot that fits are kept until it is durable, so the next daemon can take it.
+TEST(Streams, ShareThatFillsTheArenaSurvivesADaemon) {
+  SmallRun run = large_run();
+  run.unit_bytes = {1'200'000, 5, 70'000};  // five slabs of the six that snapshots have
+  DaemonProcess daemon;
+  auto session = open_trainer(daemon, run);
+  ASSERT_OK(session);
+  ASSERT_OK(session->join(as_rank(0, 1)));
+  const std::vector<char> bytes = run.state(1, 0);
+  auto snapshot = session->begin(streaming(run, 1, 1));
+  ASSERT_OK(snapshot);
+  ASSERT_OK(snapshot->write(0, 0, bytes.data(), 900'000));
+  daemon.crash_and_restart();
+  ASSERT_OK(snapshot->write(0, 900'000, bytes.data() + 900'000, 300'000));
+  for (uint32_t unit = 1; unit < 3; ++unit) {
+    const std::vector<char> state = run.state(1, unit);
+    ASSERT_OK(snapshot->write(unit, 0, state.data(), state.size()));
+  }
+  ASSERT_OK(snapshot->end());
+  ASSERT_OK(snapshot->wait(CKPT_LEVEL_DURABLE, 60'000));
+  expect_state(*session, run, 1);
+  ASSERT_OK(session->leave());
+}
+
 }  // namespace
 }  // namespace ckpt::test

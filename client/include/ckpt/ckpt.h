@@ -238,9 +238,9 @@ typedef struct ckpt_snapshot_options {
    * than the expert's tokens; never less than in an earlier commit. */
   const uint64_t* expert_lost;
   size_t expert_lost_count;
-  /* Nonzero: this rank's slabs are free again as soon as they are written, so its part may exceed
-   * the arena; ckpt_snapshot_write waits for slabs. The snapshot does not survive a restart of
-   * the daemon once a slab was reused. */
+  /* Nonzero: this rank's part may exceed the arena. If it does, its slabs are free again as soon as
+   * they are written: ckpt_snapshot_write waits for slabs, and the snapshot does not survive a
+   * restart of the daemon once a slab was reused. */
   int streams;
   uint64_t plan_ns; /* time that the caller took to make the plan: part of plan_ns and stall_ns of
                        ckpt_snapshot_info */

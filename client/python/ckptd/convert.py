@@ -248,9 +248,8 @@ class _Import:
                         alarms)
 
     def _write_all(self, epoch: Epoch, buffers: Any) -> Optional[str]:
-        total = sum(unit.bytes or 0 for unit in self._layout.units) + len(self._blob)
         blobs = {values.BLOB: len(self._blob)} if self._blob else None
-        with epoch.begin(self._step, streams=joining.streams(self._session, total), blobs=blobs,
+        with epoch.begin(self._step, streams=True, blobs=blobs,
                          timeout=self._timeout) as snapshot:
             self._write(snapshot, buffers)
             if self._blob:

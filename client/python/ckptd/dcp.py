@@ -176,9 +176,8 @@ class Writer(Side, StorageWriter):
 
     def _begin(self, mine: Shared, arrangement: planning.Plan, step: int, blob: int) -> Snapshot:
         units = arrangement.units()
-        total = arrangement.bytes_mine + arrangement.shares[arrangement.rank][1] + blob
         return Snapshot.begin(mine.session, step, units, arrangement.fragments(units), {},
-                              streams=joining.streams(mine.session, total), timeout=self._timeout,
+                              streams=True, timeout=self._timeout,
                               blobs=[(values.BLOB, blob, False)] if blob else [])
 
     def _values(self, plan: Any, planner: Any,

@@ -1,6 +1,5 @@
 """Registers the units of a run and joins it: shared by Saver and the writer of DCP."""
 
-import ctypes
 import os
 from typing import Any, Mapping, Optional, Sequence, Tuple, Union
 
@@ -158,11 +157,3 @@ def join(session: Session, rank: int, size: int, resume: Union[str, int], lineag
         raise errors.FailedPrecondition(
             f"{error}. A save that begins from nothing would hide these commits: restore first, "
             "or save into a new run") from None
-
-
-def streams(session: Session, bytes_mine: int) -> bool:
-    """True if this rank's part of a snapshot does not fit into its arena."""
-    handle = session.handle()
-    size = ctypes.c_uint64()
-    handle.library.ckpt_arena(handle.check_usable(), ctypes.byref(size))
-    return bytes_mine > size.value * 7 // 8

@@ -331,13 +331,11 @@ class Saver:
         tells = self._job.rank == 0 or (self._selection is not None and self._selection.counts)
         tokens = self._tokens.flat(self._layout.units) if tells else []
         told = {"plt": self.plt, **metrics} if tokens else dict(metrics)
-        streams = joining.streams(
-            self.session, self._plan.bytes_mine + self._plan.shares[self._job.rank][1] + blob_bytes)
 
         def begin() -> Snapshot:
             return Snapshot.begin(
                 self.session, step, units, self._plan.fragments(units), told,
-                skip_if_full=self._skip_if_full, streams=streams, timeout=self._timeout,
+                skip_if_full=self._skip_if_full, streams=True, timeout=self._timeout,
                 tokens=[counted[:3] for counted in tokens], lost=[lost for *_, lost in tokens],
                 blobs=[(values.BLOB, blob_bytes, False)] if blob_bytes else [])
         try:

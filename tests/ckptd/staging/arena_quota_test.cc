@@ -86,8 +86,10 @@ TEST_F(StagingTest, DefaultSlabSizeFitsTheArena) {
   ASSERT_TRUE(granted.ok()) << granted.error().message;
   EXPECT_GE(granted->layout.slab_count, 8u);
   EXPECT_EQ(granted->layout.arena_bytes(), 16 * kSlab);
-  EXPECT_EQ(choose_slab_bytes(512ull << 20), ckpt::kSlabBytesDefault);
-  EXPECT_EQ(choose_slab_bytes(64ull << 20), 8ull << 20);
+  EXPECT_EQ(choose_slab_bytes(2ull << 30), ckpt::kSlabBytesDefault);
+  EXPECT_EQ(choose_slab_bytes(1ull << 30), 32ull << 20);
+  EXPECT_EQ(choose_slab_bytes(600ull << 20), 16ull << 20) << "whole slabs, 592 of 600 MiB";
+  EXPECT_EQ(choose_slab_bytes(64ull << 20), 2ull << 20);
   EXPECT_EQ(choose_slab_bytes(0), ckpt::kSlabBytesMin);
   const auto refused = staging.create(kAlice, 16 * kSlab, 16 * kSlab);
   ASSERT_FALSE(refused.ok());

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cstring>
 
@@ -50,6 +51,29 @@ TEST_P(PageGuardTest, HoleIsDetectedAfterRefillAndRead) {
   std::memset(view_.bytes().data(), 7, view_.bytes().size());
   EXPECT_EQ(view_.bytes()[3 * 4096], std::byte{7});
   EXPECT_EQ(absent(), 2u);
+}
+
+TEST_P(PageGuardTest, PairIsPopulatedInBothMappings) {
+  auto created = ckpt::ArenaMapping::create(layout_).value();
+  const auto view = ckpt::ArenaMapping::map(created.fd.get(), layout_).value();
+  ASSERT_TRUE(populate(created.mapping.bytes(), view.bytes()).ok());
+  EXPECT_EQ(absent_pages(created.mapping.bytes(), GetParam()).value(), 0u);
+  EXPECT_EQ(absent_pages(view.bytes(), GetParam()).value(), 0u);
+  rusage before{};
+  rusage after{};
+  ASSERT_EQ(getrusage(RUSAGE_THREAD, &before), 0);
+  for (uint64_t page = 0; page < kPages; ++page) view.bytes()[page * 4096] = std::byte{1};
+  ASSERT_EQ(getrusage(RUSAGE_THREAD, &after), 0);
+  EXPECT_LT(after.ru_minflt - before.ru_minflt, 4) << "the pages are writable without a fault";
+}
+
+TEST_P(PageGuardTest, PopulateFillsHolesAmongPresentPages) {
+  view_.bytes()[5000] = std::byte{42};
+  ASSERT_EQ(madvise(view_.bytes().data() + 8 * 4096, 4096, MADV_REMOVE), 0);
+  ASSERT_EQ(absent(), 1u);
+  ASSERT_TRUE(populate(guard_.bytes()).ok());
+  EXPECT_EQ(absent(), 0u);
+  EXPECT_EQ(guard_.bytes()[5000], std::byte{42});
 }
 
 TEST_P(PageGuardTest, RemovedPagesAreDetected) {
