@@ -6,6 +6,7 @@
 
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/store_paths.h"
+#include "formats/segment.h"
 
 namespace ckptd {
 
@@ -49,41 +50,77 @@ Status cut(Disk& disk, FileId file, const std::string& path, uint64_t end) {
   return disk.truncate(file, end);
 }
 
+// Owner of a file that has the name of a segment.
+enum class Owner : uint8_t {
+  kStore,    // its header says so
+  kNobody,   // no bytes: made for a segment whose header was not written
+  kUnknown,  // any other
+};
+
+Result<Owner> owner_of(Disk& disk, FileId file, ckpt::SegmentId segment,
+                       const ckpt::base::Hash128& store) {
+  AlignedBuffer block(kBlockBytes);
+  CKPT_ASSIGN(const uint64_t read, disk.read_now(file, 0, block.bytes()));
+  const auto header = ckpt::decode_segment_header(block.bytes().first(read));
+  if (header.ok()) {
+    return header->store == store && header->segment == segment ? Owner::kStore : Owner::kUnknown;
+  }
+  CKPT_ASSIGN(const uint64_t size, disk.size(file));
+  CKPT_ASSIGN(const bool bytes, has_bytes(disk, file, {segment, 0, size}));
+  return bytes ? Owner::kUnknown : Owner::kNobody;
+}
+
 // Truncates the segment; adds the gaps between its listed extents to `left`.
-Status reclaim_in(Disk& disk, ckpt::SegmentId segment, std::vector<ExtentPlace> listed,
+Status reclaim_in(Disk& disk, FileId file, ckpt::SegmentId segment, std::vector<ExtentPlace> listed,
                   std::vector<ExtentPlace>& left) {
   uint64_t end = 0;
   for (const ExtentPlace& extent : listed) end = std::max(end, extent.offset + extent.bytes);
-  const std::string path = segment_path(segment);
-  CKPT_ASSIGN(const FileId file, disk.open(path, {}));
-  Status status = cut(disk, file, path, end);
+  Status status = cut(disk, file, segment_path(segment), end);
   for (const ExtentPlace& stretch : stretches_between(segment, std::move(listed))) {
     if (!status.ok()) break;
     const auto bytes = has_bytes(disk, file, stretch);
     if (!bytes.ok()) status = bytes.error();
     if (bytes.ok() && *bytes) left.push_back(stretch);
   }
-  disk.close(file);
   return status;
+}
+
+Status reclaim_file(Disk& disk, const ckpt::base::Hash128& store, ckpt::SegmentId segment,
+                    ListedExtents& listed, std::vector<ExtentPlace>& left) {
+  const std::string path = segment_path(segment);
+  const auto found = listed.find(segment);
+  CKPT_ASSIGN(const FileId file, disk.open(path, {}));
+  const Result<Owner> owner = owner_of(disk, file, segment, store);
+  Status status = owner.ok() ? Status() : owner.error();
+  if (owner.ok() && *owner == Owner::kUnknown) {
+    status =
+        ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition,
+                         "its header is not that of segment {} of this store; if the file is of no "
+                         "use, move it away",
+                         segment);
+  }
+  if (status.ok() && found != listed.end()) {
+    status = reclaim_in(disk, file, segment, std::move(found->second), left);
+  }
+  disk.close(file);
+  if (!status.ok() || found != listed.end()) return status;
+  spdlog::info("{}: removed, no commit has bytes in it", path);
+  return disk.remove(path);
 }
 
 }  // namespace
 
-Result<Reclaimed> reclaim_unlisted(Disk& disk, ListedExtents listed) {
+Result<Reclaimed> reclaim_unlisted(Disk& disk, const ckpt::base::Hash128& store,
+                                   ListedExtents listed) {
   Reclaimed reclaimed;
   CKPT_ASSIGN(const auto names, disk.list(kSegmentsDirectory));
   for (const std::string& name : names) {
     const auto segment = segment_of_name(name);
     if (!segment) continue;
-    const std::string path = segment_path(*segment);
-    const auto found = listed.find(*segment);
-    if (found == listed.end()) spdlog::info("{}: removed, no commit has bytes in it", path);
-    const Status done = found == listed.end()
-                            ? disk.remove(path)
-                            : reclaim_in(disk, *segment, std::move(found->second), reclaimed.left);
+    const Status done = reclaim_file(disk, store, *segment, listed, reclaimed.left);
     if (done.ok()) continue;
     reclaimed.complete = false;
-    spdlog::warn("{}: space was not given back: {}", path, done.error().message);
+    spdlog::warn("{}: space was not given back: {}", segment_path(*segment), done.error().message);
   }
   CKPT_TRY(disk.sync_directory(kSegmentsDirectory));
   return reclaimed;

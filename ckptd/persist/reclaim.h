@@ -17,9 +17,11 @@ struct Reclaimed {
   bool complete = true;           // false: a segment could not be read, truncated or removed
 };
 
-// Truncates segments after their last listed extent; removes files without one (logs each). A
-// segment that cannot be read or truncated is left to the next startup, with a warning. Blocking;
-// call this before any segment is opened.
-Result<Reclaimed> reclaim_unlisted(Disk& disk, ListedExtents listed);
+// Truncates segments after their last listed extent; removes files without one (logs each). Leaves
+// every file as it is, with a warning, that cannot be read, or whose header is not that of this
+// segment of this store: its bytes may be those of another. A file without any bytes may go.
+// Blocking; call this before any segment is opened.
+Result<Reclaimed> reclaim_unlisted(Disk& disk, const ckpt::base::Hash128& store,
+                                   ListedExtents listed);
 
 }  // namespace ckptd

@@ -67,6 +67,11 @@ Status check_segment_header(Disk& disk, FileId file, ckpt::SegmentId segment,
     found.foreign[ckpt::base::to_hex(header->store)].push_back(segment_path(segment));
     return {};
   }
+  if (header.ok() && header->segment != segment) {
+    found.misnamed.push_back(
+        fmt::format("{} is {}", segment_path(segment), segment_path(header->segment)));
+    return {};
+  }
   CKPT_ASSIGN(const auto extent, extent_at(store, segment, end_of_listed(store, segment), read));
   if (!extent) return {};
   if (extent->sequence >> kStartShift > store.starts) {
@@ -127,6 +132,13 @@ Result<SegmentFindings> read_segment_headers(Disk& disk, const RecoveredStore& s
 }
 
 Status check_segments_are_ours(const SegmentFindings& found, const RecoveredStore& store) {
+  if (!found.misnamed.empty()) {
+    return make_error(
+        ErrorCode::kFailedPrecondition,
+        "by the headers of the files, {}: nothing was changed. Give each file its own "
+        "name back, or move copies out of the data directory",
+        listed_names(found.misnamed));
+  }
   if (found.foreign.empty()) return {};
   const auto& [other, paths] = *found.foreign.begin();
   return make_error(ErrorCode::kFailedPrecondition,

@@ -19,7 +19,8 @@ Status ensure_segments_directory(Disk& disk, const RecoveredStore& store);
 // Findings in the headers of the segment files.
 struct SegmentFindings {
   std::map<std::string, std::vector<std::string>> foreign;  // paths, by store
-  std::vector<std::string> newer;  // paths; extents of a startup that the journal lacks
+  std::vector<std::string> misnamed;  // sentences: this store's segments under another's name
+  std::vector<std::string> newer;     // paths; extents of a startup that the journal lacks
   // Paths; extents of an epoch that the journal lacks. An epoch is recorded before any of its
   // members can write.
   std::vector<std::string> of_other_epochs;
@@ -29,8 +30,8 @@ struct SegmentFindings {
 // name its store.
 Result<SegmentFindings> read_segment_headers(Disk& disk, const RecoveredStore& store);
 
-// Checks that all segments belong to the journal's store. kFailedPrecondition names the files, both
-// stores and the remedy.
+// Checks that all segments belong to the journal's store and have their own names.
+// kFailedPrecondition names the files and the remedy; of a foreign segment, both stores.
 Status check_segments_are_ours(const SegmentFindings& found, const RecoveredStore& store);
 
 // Checks that the journal knows every startup and every epoch that wrote to the segments. If not,

@@ -90,7 +90,7 @@ class Recovery {
   Status mark_damaged(const std::vector<SnapshotKey>& replayed);
   Status lift_marks(const RecoveredStore& store);
   Status list_runs(RecoveredStore& store, Recovered& recovered);
-  bool reclaim(ListedExtents listed, std::vector<SpaceRange>& left);
+  bool reclaim(RecoveredStore& store, std::vector<SpaceRange>& left);
 
   Disk& disk_;
   History& history_;
@@ -125,7 +125,7 @@ Result<Recovered> Recovery::run() {
   CKPT_TRY(list_runs(store, recovered));
   // Not after a doubtful end of the journal: unlisted extents may be the last copy.
   const bool in_doubt = store.torn_bytes > 0 || salvaged;
-  if (!in_doubt && reclaim(std::move(store.listed), recovered.unlisted)) {
+  if (!in_doubt && reclaim(store, recovered.unlisted)) {
     CKPT_TRY(forget_older_journal(disk_));
   }
   return recovered;
@@ -221,7 +221,8 @@ Status Recovery::list_runs(RecoveredStore& store, Recovered& recovered) {
 
 // Reclaims preallocated space without commits, extents of unfinished snapshots, and files with only
 // deleted commits. True: nothing unlisted is left, except what `left` has.
-bool Recovery::reclaim(ListedExtents listed, std::vector<SpaceRange>& left) {
+bool Recovery::reclaim(RecoveredStore& store, std::vector<SpaceRange>& left) {
+  ListedExtents listed = std::move(store.listed);
   Status status;
   for (auto segment = listed.begin(); status.ok() && segment != listed.end();) {
     const auto live = history_.catalog().live_extents(segment->first);
@@ -229,7 +230,7 @@ bool Recovery::reclaim(ListedExtents listed, std::vector<SpaceRange>& left) {
     segment = live.ok() && *live == 0 ? listed.erase(segment) : std::next(segment);
   }
   const Result<Reclaimed> reclaimed =
-      status.ok() ? reclaim_unlisted(disk_, std::move(listed)) : status.error();
+      status.ok() ? reclaim_unlisted(disk_, store.id, std::move(listed)) : status.error();
   if (!reclaimed.ok()) {
     spdlog::warn("space was not given back: {}", reclaimed.error().message);
     return false;

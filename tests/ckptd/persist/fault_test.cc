@@ -327,7 +327,7 @@ TEST_P(FaultTest, UnreadableSegmentBlocksNoOtherReclaim) {
   const ckpt::SegmentId unused = broken + 1;
   disk_.close(disk_.open(segment_path(unused), {.create = true}).value());
   disk_.set_faults({.path_prefix = segment_path(broken), .fail_nth_read = 1});
-  const auto left = reclaim_unlisted(disk_, {{broken, {places[0], places[2]}}});
+  const auto left = reclaim_unlisted(disk_, kTestStore, {{broken, {places[0], places[2]}}});
   ASSERT_TRUE(left.ok()) << left.error().message;
   EXPECT_FALSE(left->complete);
   EXPECT_THAT(left->left, IsEmpty()) << "not known: the next start looks again";

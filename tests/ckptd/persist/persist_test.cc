@@ -179,7 +179,7 @@ TEST_P(PersistTest, StartReclaimsSegmentsLeftByCrash) {
   disk_->close(create(segment_path(77), kTestSegmentBytes));
   disk_->close(create("segments/notes.txt"));
 
-  ASSERT_TRUE(reclaim_unlisted(*disk_, {{extent.segment, {place}}}).ok());
+  ASSERT_TRUE(reclaim_unlisted(*disk_, kTestStore, {{extent.segment, {place}}}).ok());
   EXPECT_THAT(disk_->list(kSegmentsDirectory).value(), ElementsAre("000001.seg", "notes.txt"));
   const FileId cut = disk_->open(segment_path(extent.segment), {}).value();
   EXPECT_EQ(disk_->size(cut).value(), end);
@@ -196,7 +196,7 @@ TEST_P(PersistTest, StartFindsUnlistedSpaceBetweenCommits) {
   }
   store_.reset();
   const ListedExtents listed = {{places[0].segment, {places[2], places[0]}}};
-  const auto left = reclaim_unlisted(*disk_, listed);
+  const auto left = reclaim_unlisted(*disk_, kTestStore, listed);
   ASSERT_TRUE(left.ok()) << left.error().message;
   EXPECT_TRUE(left->complete);
   ASSERT_THAT(left->left, SizeIs(1));
@@ -215,7 +215,7 @@ TEST_P(PersistTest, StartFindsUnlistedSpaceBetweenCommits) {
     disk_->reap();
   }
   disk_->close(file);
-  const auto again = reclaim_unlisted(*disk_, listed);
+  const auto again = reclaim_unlisted(*disk_, kTestStore, listed);
   ASSERT_TRUE(again.ok());
   EXPECT_THAT(again->left, IsEmpty());
 }
