@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "trainer/report/output_path.h"
 #include "trainer/report/report.h"
 
 namespace moetrain {
@@ -20,18 +21,6 @@ struct OutputFile {
   bool appended;  // line by line to the existing file; else written beside it and renamed
 };
 
-// The path at the end of a chain of links; a file need not exist there.
-fs::path end_of_links(fs::path path) {
-  constexpr int kLinksMax = 40;
-  std::error_code error;
-  for (int links = 0; links < kLinksMax && fs::is_symlink(path, error); ++links) {
-    const fs::path target = fs::read_symlink(path, error);
-    if (error) break;
-    path = path.parent_path() / target;  // an absolute target replaces all of it
-  }
-  return path;
-}
-
 // True if both names are one file, links resolved. False for files without bytes: /dev/null, a
 // pipe.
 bool is_same_file(const std::string& a, const std::string& b) {
@@ -39,8 +28,10 @@ bool is_same_file(const std::string& a, const std::string& b) {
   std::error_code error;
   const fs::file_status status = fs::status(a, error);
   if (fs::exists(status)) return fs::is_regular_file(status) && fs::equivalent(a, b, error);
-  const fs::path whole_a = fs::weakly_canonical(fs::absolute(end_of_links(a), error), error);
-  const fs::path whole_b = fs::weakly_canonical(fs::absolute(end_of_links(b), error), error);
+  const fs::path whole_a =
+      fs::weakly_canonical(fs::absolute(report::end_of_links(a), error), error);
+  const fs::path whole_b =
+      fs::weakly_canonical(fs::absolute(report::end_of_links(b), error), error);
   return !whole_a.empty() && whole_a == whole_b;
 }
 

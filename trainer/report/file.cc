@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "formats/base/unique_fd.h"
+#include "trainer/report/output_path.h"
 #include "trainer/report/report.h"
 
 namespace moetrain::report {
@@ -59,10 +60,20 @@ ckpt::Result<Report> read_report(const std::string& path) {
 }
 
 ckpt::Status write_file(const std::string& path, std::string_view content) {
+  if (const auto fd = descriptor_of(path)) {
+    if (*fd == STDOUT_FILENO) std::fflush(stdout);  // text that was printed before
+    return write_all(*fd, path, content);
+  }
   if (is_special(path)) return write_new(path, path, content);
-  const std::string partial = fmt::format("{}.partial.{}", path, ::getpid());
+  const std::string place = end_of_links(path);  // a link stays one, and its file is replaced
+  std::error_code none;
+  if (std::filesystem::is_symlink(place, none)) {
+    errno = ELOOP;
+    return io_error(path, "follow its links");
+  }
+  const std::string partial = fmt::format("{}.partial.{}", place, ::getpid());
   ckpt::Status status = write_new(partial, path, content);
-  if (status.ok() && std::rename(partial.c_str(), path.c_str()) != 0) {
+  if (status.ok() && std::rename(partial.c_str(), place.c_str()) != 0) {
     status = io_error(path, "replace");
   }
   if (!status.ok()) ::unlink(partial.c_str());
@@ -74,10 +85,16 @@ ckpt::Status check_writable(const std::string& path) {
   if (std::filesystem::is_directory(path, none)) {
     return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: is a folder", path);
   }
+  if (const auto fd = descriptor_of(path)) {
+    const int flags = ::fcntl(*fd, F_GETFL);
+    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY) return ckpt::ok_status();
+    if (flags >= 0) errno = EACCES;
+    return io_error(path, "write");
+  }
   if (is_special(path)) {
     return ::access(path.c_str(), W_OK) == 0 ? ckpt::ok_status() : io_error(path, "write");
   }
-  const std::string folder = std::filesystem::path(path).parent_path();
+  const std::string folder = end_of_links(path).parent_path();
   const std::string place = folder.empty() ? "." : folder;
   const std::string what = fmt::format("create it in {}", place);  // may change errno
   if (::access(place.c_str(), W_OK | X_OK) == 0) return ckpt::ok_status();

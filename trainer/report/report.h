@@ -267,7 +267,8 @@ std::string to_json(const Report& report);
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
 ckpt::Result<Report> read_report(const std::string& path);
 
-// Writes the file so that a reader sees the old content or the new one, never a part.
+// Writes the file so that a reader sees the old content or the new one, never a part. Follows
+// links: the file at their end is replaced. Output to an open descriptor (/dev/stdout) goes to it.
 ckpt::Status write_file(const std::string& path, std::string_view content);
 // Checks that write_file can write, as far as modes and folders tell; changes nothing. kIo, naming
 // the folder that cannot be written, if not.
