@@ -97,8 +97,10 @@ Status validate(const ArenaLayout& layout) {
   if (layout.slab_bytes < kSlabBytesMin || layout.slab_bytes > kSlabBytesMax ||
       !base::is_aligned(layout.slab_bytes, kBlockBytes)) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "arena: slabs of {} bytes, allowed are multiples of {} from {} to {}",
-                      layout.slab_bytes, kBlockBytes, kSlabBytesMin, kSlabBytesMax);
+                      "an arena cannot have slabs of {} bytes (slab_bytes): give a multiple of {} "
+                      "from {} to {}, or 0 to let ckptd choose",
+                      layout.slab_bytes, base::format_size(kBlockBytes),
+                      base::format_size(kSlabBytesMin), base::format_size(kSlabBytesMax));
   }
   if (layout.slab_count == 0) {
     return make_error(ErrorCode::kInvalidArgument, "arena: no slabs");

@@ -76,6 +76,16 @@ ckpt::Error disk_full_error(const DiskRoom& room, const ckpt::Error& error, Erro
       unwritten);
 }
 
+ckpt::Error disk_failed_error(const ckpt::Error& error) {
+  if (error.code != ErrorCode::kIo) return error;
+  return with_detail(
+      ckpt::make_error(error.code,
+                       "{}; the disk fails: look at the kernel's log (dmesg), and move the data "
+                       "directory to another disk if it fails again",
+                       error.message),
+      error.detail);
+}
+
 bool is_disk_full(std::string_view message) {
   return message.substr(0, kDiskFull.size()) == kDiskFull;
 }

@@ -38,6 +38,8 @@ ckpt::Error disk_full_error(const DiskShortage& shortage);
 // kDiskFull or kJournalFull.
 ckpt::Error disk_full_error(const DiskRoom& room, const ckpt::Error& error,
                             ckpt::ErrorDetail unwritten);
+// An I/O error of the disk with its remedy; any other error as it is.
+ckpt::Error disk_failed_error(const ckpt::Error& error);
 // True for the errors that disk_full_error() makes.
 bool is_disk_full(std::string_view message);
 

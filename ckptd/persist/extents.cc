@@ -33,7 +33,7 @@ void Persist::Impl::pump() {
       if (!placed.ok()) {
         queue.pop_front();
         stats.bytes_queued -= write->padded_bytes();
-        write->error = name_full_disk(placed.error(), write->snapshot, write->padded_bytes());
+        write->error = name_cause(placed.error(), write->snapshot, write->padded_bytes());
         // Reported from the loop, like every result.
         executor.run([] {}, [this, write] { finish(write, *write->error); });
         continue;
@@ -126,7 +126,7 @@ void Persist::Impl::piece_done(const WritePointer& write, size_t bytes,
   if (result.ok()) {
     stats.bytes_written += bytes;
   } else {
-    const ckpt::Error error = name_full_disk(result.error(), write->snapshot, bytes);
+    const ckpt::Error error = name_cause(result.error(), write->snapshot, bytes);
     if (!write->error.has_value()) write->error = error;
     fail_segment(segment, error);
   }

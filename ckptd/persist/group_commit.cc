@@ -38,7 +38,7 @@ void Persist::Impl::start_round() {
                  .on_done = [this, &segment, waits](const Result<uint64_t>& result) {
                    segment.writes_in_flight.ended();
                    if (!waits) return segments.close_if_done(segment.id);
-                   if (!result.ok()) round[segment.id] = result.error();
+                   if (!result.ok()) round[segment.id] = disk_failed_error(result.error());
                    syncs_in_flight.ended();
                    if (syncs_in_flight.none()) round_synced();
                  }});
@@ -123,7 +123,7 @@ void Persist::Impl::append_round(std::vector<PendingCommit> commits) {
   });
 }
 
-// A segment that lacked space has already noted its shortage in name_full_disk().
+// A segment that lacked space has already noted its shortage in name_cause().
 void Persist::Impl::note_journal_full(const ckpt::SnapshotKey& snapshot, const ckpt::Error& error) {
   if (error.code != ckpt::ErrorCode::kResourceExhausted) return;
   shortages.note(snapshot,

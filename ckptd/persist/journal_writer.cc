@@ -200,9 +200,9 @@ void JournalWriter::Impl::synced(const Result<uint64_t>& result) {
 // no record may follow the batch in this file.
 void JournalWriter::Impl::fail(const ckpt::Error& error) {
   if (!failed.has_value()) {
-    failed = ckpt::make_error(error.code, "the journal is closed for writing: {}", error.message);
-    spdlog::error("{}; nothing is committed any more until the daemon is restarted",
-                  failed->message);
+    failed = ckpt::make_error(error.code, "the journal is closed for writing: {}; restart ckptd",
+                              error.message);
+    spdlog::error("{}: nothing is committed until then", failed->message);
   }
   busy = false;
   std::vector<std::function<void(Result<uint64_t>)>> refused;

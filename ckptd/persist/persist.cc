@@ -61,9 +61,9 @@ ckpt::Error Persist::Impl::refuse_space(const ckpt::SnapshotKey& snapshot,
 }
 
 // The next snapshot needs all of its space, not only that of the piece that found none.
-ckpt::Error Persist::Impl::name_full_disk(const ckpt::Error& error,
-                                          const ckpt::SnapshotKey& snapshot, uint64_t bytes) {
-  if (error.code != ErrorCode::kResourceExhausted) return error;
+ckpt::Error Persist::Impl::name_cause(const ckpt::Error& error, const ckpt::SnapshotKey& snapshot,
+                                      uint64_t bytes) {
+  if (error.code != ErrorCode::kResourceExhausted) return disk_failed_error(error);
   const auto now = room();
   if (!now.ok()) return error;
   const auto known = snapshots.find(snapshot);

@@ -131,8 +131,8 @@ struct Persist::Impl {
   ckpt::Error refuse_space(const ckpt::SnapshotKey& snapshot, const DiskShortage& shortage);
   // The error of a write of the snapshot. A lack of space is noted as a shortage, and gets the
   // message and the remedy of a full disk. `bytes`: of the write.
-  ckpt::Error name_full_disk(const ckpt::Error& error, const ckpt::SnapshotKey& snapshot,
-                             uint64_t bytes);
+  ckpt::Error name_cause(const ckpt::Error& error, const ckpt::SnapshotKey& snapshot,
+                         uint64_t bytes);
 
   Disk& disk;
   Executor& executor;

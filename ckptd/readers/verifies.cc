@@ -32,7 +32,8 @@ void Verifies::start(const Session& session, const ckpt::fb::QueryT& message,
   const auto target = needs_.history.read([&] { return parse_verify_args(context, message.args); });
   if (!target.ok()) return fail(target.error());
   if (verifies_.size() >= limits::kVerifiesMax) {
-    return fail(make_error(ErrorCode::kResourceExhausted, "{} verifies are running, the most",
+    return fail(make_error(ErrorCode::kResourceExhausted,
+                           "{} verifies are running, the most that run at once: wait for one",
                            verifies_.size()));
   }
   const auto hold = needs_.holds.hold_verified(session, *target);
