@@ -163,7 +163,7 @@ Result<std::unique_ptr<Server>> Server::open(const Config& config, const Parts& 
 
 void Server::run(const std::function<void()>& on_ready) {
   begin_log_limit();
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR}) {
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGPWR}) {
     if (!inherited_as_ignored(signal)) impl_->signals.add(signal);
   }
   impl_->signals.async_wait([this](const asio::error_code& error, int signal) {

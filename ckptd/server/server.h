@@ -25,8 +25,9 @@ class Server {
   static Result<std::unique_ptr<Server>> open(const Config& config, const Parts& parts);
   ~Server();
 
-  // Serves until SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR or stop(), then drains. A signal
-  // inherited as ignored stays ignored. `on_ready` is called once clients are accepted.
+  // Serves until SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGPWR or stop(), then
+  // drains. A signal inherited as ignored stays ignored. `on_ready` is called once clients are
+  // accepted.
   void run(const std::function<void()>& on_ready);
   // From any thread: same as SIGTERM.
   void stop();

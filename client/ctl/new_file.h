@@ -11,8 +11,8 @@
 namespace ckptctl {
 
 // Written without a name (O_TMPFILE), so that nothing is left however the process ends. Other file
-// systems use a hidden name, which the destructor, SIGINT, SIGTERM and SIGHUP remove
-// (unlink_on_signal.h). remove_leftovers() removes the file of a killed process: a hidden file is
+// systems use a hidden name, which the destructor and unlink_on_signal.h remove.
+// remove_leftovers() removes the file of a killed process: a hidden file is
 // locked (flock) as long as its NewFile lives.
 class NewFile {
  public:

@@ -19,7 +19,8 @@ struct Node {
 };
 std::atomic<Node*> first_node{nullptr};
 
-constexpr std::array<int, 3> kSignals = {SIGINT, SIGTERM, SIGHUP};
+// Signals of terminals, batch systems and limits.
+constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGQUIT, SIGXCPU};
 
 // Async-signal-safe: loads, unlink, and raising the signal again with its default disposition,
 // which SA_RESETHAND has brought back.

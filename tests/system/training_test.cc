@@ -192,6 +192,7 @@ TEST_F(TrainingTest, SignalAtStartLeavesNoTemporaryFolder) {
   program.signal(SIGTERM);
   const Ended ended = program.wait();
   EXPECT_EQ(ended.code(), 128 + SIGTERM) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("stopped by SIGTERM"));
   EXPECT_THAT(left_behind(), testing::IsEmpty());
 }
 

@@ -175,7 +175,7 @@ TEST_P(StopSignalTest, SavesTheStepAndExits) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, StopSignalTest,
-                         testing::Values(SIGHUP, SIGUSR1, SIGUSR2, SIGINT, SIGTERM),
+                         testing::Values(SIGHUP, SIGUSR1, SIGUSR2, SIGINT, SIGTERM, SIGXCPU),
                          [](const auto& test) { return ::sigabbrev_np(test.param); });
 
 TEST_F(UnsavedTest, SignalInheritedAsIgnoredStopsNothing) {

@@ -129,7 +129,10 @@ Result<int> RunCommand::supervise() {
     ready = resolve_with_ckptd();
     if (ready.ok() && !resolved_.done) ready = supervisor.settle(resolved_.options.rank);
   }
-  if (const auto signal = supervisor.stop_signal()) return 128 + *signal;
+  if (const auto signal = supervisor.stop_signal()) {
+    ckpt::base::print_stderr("moetrain: {}\n", stopped_early(*signal));
+    return 128 + *signal;
+  }
   CKPT_TRY(ready);
   if (resolved_.done) {
     CKPT_TRY(report_done(resolved_));
@@ -166,9 +169,9 @@ void add_run_command(CLI::App& app, ExitCode& exit_code) {
   command->footer(
       "Exit codes: those of every command; 128 + n when signal n (SIGINT, SIGTERM, SIGHUP, "
       "SIGUSR1,\n"
-      "SIGUSR2) stopped the run before its last step. The step it was at is saved, unless stderr "
-      "says\n"
-      "otherwise.\n"
+      "SIGUSR2, SIGXCPU) stopped the run before its last step. The step it was at is saved, "
+      "unless\n"
+      "stderr says otherwise.\n"
       "Examples:\n"
       "  moetrain run --ranks 4 --steps 60 --checkpoint-every 5 --kill 2@33 --report a.json\n"
       "  moetrain run --ranks 4 --checkpoint-every auto --experts-per-checkpoint auto\n"

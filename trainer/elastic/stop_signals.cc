@@ -9,6 +9,8 @@
 #include <system_error>
 #include <utility>
 
+#include "formats/base/console.h"
+
 namespace moetrain {
 
 namespace {
@@ -65,9 +67,14 @@ ExitOnStopSignal::ExitOnStopSignal(std::function<void()> clean_up)
           const std::optional<int> number = take_stop_signal();
           if (!number) continue;
           clean_up();
+          ckpt::base::print_stderr("moetrain: {}\n", stopped_early(*number));
           ::_exit(128 + *number);
         }
       }) {}
+
+std::string stopped_early(int number) {
+  return "stopped by " + signal_name(number) + " before the first step: nothing was trained";
+}
 
 int stop_rank_signal() { return SIGRTMIN; }
 int leave_rank_signal() { return SIGRTMIN + 1; }

@@ -1,5 +1,6 @@
 // The signals that ask a program to stop, as a descriptor for poll(), once per process: SIGINT,
-// SIGTERM, SIGHUP (a terminal that closes), SIGUSR1 and SIGUSR2 (Slurm's --signal and others).
+// SIGTERM, SIGHUP (a terminal that closes), SIGUSR1 and SIGUSR2 (Slurm's --signal and others),
+// SIGXCPU (ulimit -t, Grid Engine). Without SIGPWR, which tells the run's own ckptd to drain.
 //
 // A signal that the program inherited as ignored stays ignored: under nohup SIGHUP stops nothing.
 //
@@ -18,7 +19,7 @@
 
 namespace moetrain {
 
-inline constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2};
+inline constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
 
 // From now on the signals are queued for take_stop_signal(), so that cleanup always runs. May be
 // called again.
@@ -35,6 +36,9 @@ void handle_unless_ignored(int number, void (*handler)(int));
 
 // "SIGTERM".
 std::string signal_name(int number);
+
+// For a run that a signal ends before its ranks train.
+std::string stopped_early(int number);
 
 // Scope: a stop signal ends the program at once, with 128 + its number, after `clean_up`. For code
 // that does not poll stop_signals_fd(). `clean_up` runs on another thread.

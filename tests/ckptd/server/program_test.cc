@@ -90,7 +90,7 @@ TEST(CkptdProgram, SigtermDrainsAndExitsWithZero) {
 }
 
 TEST(CkptdProgram, DrainsOnEveryTerminationSignal) {
-  for (const int signal : {SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR}) {
+  for (const int signal : {SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGPWR}) {
     DaemonProcess daemon({"--arena", "64MiB"});
     EXPECT_EQ(daemon.stop(signal), 0) << daemon.log();
     EXPECT_THAT(daemon.log(), HasSubstr(::sigabbrev_np(signal)));
@@ -140,7 +140,7 @@ TEST(CkptdProgram, ThreadsWithoutTheSignalPipeBlockSignals) {
   for (const auto& thread : std::filesystem::directory_iterator(threads)) {
     if (has_open(thread.path(), lock)) continue;
     ++with_own_table;
-    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGPWR}) {
+    for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU, SIGPWR}) {
       EXPECT_TRUE(blocked_signals(thread.path()) >> (signal - 1) & 1) << ::sigabbrev_np(signal);
     }
   }
