@@ -1,7 +1,8 @@
 #include "client/ctl/model_config.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "formats/base/utf8.h"
@@ -13,25 +14,70 @@ namespace {
 // The daemon takes this much metadata with a run.
 constexpr size_t kMetadataBytesMax = 1 << 20;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+constexpr std::string_view kOfNumbers = "0123456789.eE-";
+constexpr std::string_view kHexDigits = "0123456789abcdefABCDEF";
 
-// Rewrites Python-only JSON as strict JSON, to check only its structure: numbers in place of NaN
-// and Infinity, ASCII in place of all else.
+// The number in JSON's form that `text` starts with; empty: none.
+std::string_view number_of(std::string_view text) {
+  size_t at = 0;
+  const auto take_any = [&](std::string_view of) {
+    const size_t from = at;
+    while (at < text.size() && of.find(text[at]) != std::string_view::npos) ++at;
+    return at > from;
+  };
+  const auto take_one = [&](std::string_view of) {
+    const bool there = at < text.size() && of.find(text[at]) != std::string_view::npos;
+    at += there ? 1 : 0;
+    return there;
+  };
+  constexpr std::string_view kDigits = "0123456789";
+  take_one("-");
+  if (!take_one("0") && !take_any(kDigits)) return {};
+  if (take_one(".") && !take_any(kDigits)) return {};
+  if (take_one("eE")) {
+    take_one("+-");
+    if (!take_any(kDigits)) return {};
+  }
+  const bool ends = at == text.size() || kOfNumbers.find(text[at]) == std::string_view::npos;
+  return ends ? text.substr(0, at) : std::string_view();
+}
+
+bool exceeds_double(std::string_view number) {
+  return !number.empty() && std::isinf(std::strtod(std::string(number).c_str(), nullptr));
+}
+
+// The word outside strings at the start of `text` that Python's json module reads and strict JSON
+// lacks; empty: none. `in_number`: the text continues a number, or a sign.
+std::string_view loose_word(std::string_view text, bool in_number) {
+  for (const std::string_view word : {"NaN", "Infinity"}) {
+    if (text.starts_with(word)) return text.substr(0, word.size());
+  }
+  const std::string_view number = in_number ? std::string_view() : number_of(text);
+  return exceeds_double(number) ? number : std::string_view();
+}
+
+// Rewrites Python-only JSON as strict JSON, to check only its structure: 0 in place of NaN,
+// Infinity and numbers that no double holds; ASCII in place of all else, also of escaped code
+// units, which may be half of a pair.
 std::string made_strict(std::string_view text) {
-  static constexpr std::array<std::string_view, 2> kNotNumbers = {"NaN", "Infinity"};
+  constexpr size_t kUnitDigits = 4;  // of \uXXXX
   std::string out;
   bool in_string = false;
+  bool in_number = false;
   for (size_t at = 0; at < text.size(); ++at) {
     const char c = text[at];
     if (in_string && c == '\\' && at + 1 < text.size()) {
-      out += c;
-      out += text[++at];
+      const std::string_view digits = text.substr(std::min(at + 2, text.size()), kUnitDigits);
+      const bool unit = text[at + 1] == 'u' && digits.size() == kUnitDigits &&
+                        digits.find_first_not_of(kHexDigits) == std::string_view::npos;
+      out += unit ? std::string("?") : std::string(text.substr(at, 2));
+      at += unit ? 1 + kUnitDigits : 1;
       continue;
     }
     if (c == '"') in_string = !in_string;
-    std::string_view word;
-    for (const std::string_view one : kNotNumbers) {
-      if (!in_string && text.substr(at).starts_with(one)) word = one;
-    }
+    const std::string_view word =
+        in_string ? std::string_view() : loose_word(text.substr(at), in_number);
+    in_number = kOfNumbers.find(c) != std::string_view::npos;
     if (!word.empty()) {
       out += '0';
       at += word.size() - 1;
@@ -143,7 +189,9 @@ ckpt::Result<ModelConfig> read_model_config(std::string_view text) {
   CKPT_TRY(ckpt::check_json(made_strict(rest)));
   config.note = marked                       ? "it begins with a byte order mark"
                 : !ckpt::base::is_utf8(rest) ? "it is not UTF-8"
-                                             : "it holds NaN or Infinity, which JSON lacks";
+                                             : "it holds what strict JSON lacks: NaN or Infinity, "
+                                               "a number that no double holds, or half of a "
+                                               "surrogate pair";
   return config;
 }
 

@@ -14,8 +14,9 @@ struct ModelConfig {
   std::string note;
 };
 
-// Python's json module writes NaN and Infinity; editors write a byte order mark or Latin-1. Such a
-// text is kept, but cannot become metadata. Fails if the text is not JSON even then.
+// Python's json module writes NaN and Infinity, numbers of any size and unpaired surrogates;
+// editors write a byte order mark or Latin-1. Such a text is kept, but cannot become metadata.
+// Fails if the text is not JSON even then.
 ckpt::Result<ModelConfig> read_model_config(std::string_view text);
 
 // True if the text and "hf_config" of the metadata have the same value, in any formatting.

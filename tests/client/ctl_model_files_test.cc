@@ -71,6 +71,34 @@ TEST_F(ModelFiles, EveryTensorTypeRoundTrips) {
   EXPECT_EQ(json({"verify", "types"})["errors"].size(), 0u);
 }
 
+// Regression: "not JSON", though Python reads and writes it.
+TEST_F(ModelFiles, ConfigMayHoldAnythingThatPythonReads) {
+  put("model.safetensors", tensors(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4));
+  const std::string digits(400, '0');
+  int number = 0;
+  const std::vector<std::string> values = {"1e400",       "-1E+400",
+                                           "1" + digits,  "[0.5, -1" + digits + ".25, 3]",
+                                           R"("\ud800")", R"({"\udc00\"x": [NaN, 2e999]})"};
+  for (const std::string& value : values) {
+    put("config.json", "{\"a\": " + value + "}");
+    expect_round_trip("python" + std::to_string(number++));
+    EXPECT_THAT(imported_["notes"][0].get<std::string>(), HasSubstr("what strict JSON lacks"));
+  }
+}
+
+TEST_F(ModelFiles, ConfigThatPythonRefusesIsRefused) {
+  put("model.safetensors", tensors(R"({"w":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}})", 4));
+  const std::string leading_zero = "0" + std::string(400, '1');
+  const std::vector<std::string> values = {"1e",     leading_zero, "1e400.5",  "-",
+                                           "1.e400", "2e999x",     R"("\ud8")"};
+  for (const std::string& value : values) {
+    put("config.json", "{\"a\": " + value + "}");
+    const Finished refused = ctl({"import", model_, "--run", "refused"});
+    EXPECT_EQ(refused.exit_code, 1);
+    EXPECT_THAT(refused.err, HasSubstr("config.json: not JSON")) << value;
+  }
+}
+
 TEST_F(ModelFiles, ExpertsAreUnitsAndStackedTensorsRoundTrip) {
   const std::string layer = "model.layers.1.mlp.experts.";
   const std::string header = R"({")" + layer +

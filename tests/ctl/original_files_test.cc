@@ -228,6 +228,7 @@ TEST(ModelConfig, ReadsConfigsWrittenByPython) {
   const std::vector<std::pair<std::string, std::string>> notes = {
       {R"({"a": [0.0, Infinity], "NaN": "\"NaN"})", "NaN or Infinity"},
       {R"({"a": -Infinity})", "NaN or Infinity"},
+      {R"({"a": [-1e400, 1e-400, "\udc00", true, -2E+999]})", "a number that no double holds"},
       {"\xef\xbb\xbf{\"a\": 1}", "byte order mark"},
       {"\xef\xbb\xbf{\"a\": NaN}", "byte order mark"},
       {"{\"a\": \"Andr\xe9\"}", "not UTF-8"},
@@ -239,7 +240,8 @@ TEST(ModelConfig, ReadsConfigsWrittenByPython) {
     EXPECT_TRUE(config->metadata.empty());
     EXPECT_THAT(config->note, HasSubstr(says));
   }
-  for (const char* text : {"", "{", "{\"a\": Nan}", "{\"a\": NaNNaN}", "\xe9"}) {
+  for (const char* text : {"", "{", "{\"a\": Nan}", "{\"a\": NaNNaN}", "\xe9", "1e400.5", "--1e400",
+                           "1e400-1", "-e400", "1.e400"}) {
     EXPECT_FALSE(read_model_config(text).ok()) << text;
   }
   const std::string zero("{\"a\":1}\0x", 9);
