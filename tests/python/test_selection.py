@@ -138,6 +138,17 @@ class Selections(unittest.TestCase):
                                     r"counts of 2 experts, and needs 4; call count\(layer"):
             mine.check_counts(tokens)
 
+    def test_an_expert_with_tokens_must_be_covered(self):
+        tokens = Tokens()
+        tokens.count(0, [1, 2, 3, 4, 0])  # a router may be wider than the experts
+        tokens.count(7, [9, 9])  # the experts of this layer have no units of their own
+        tokens.stepped()
+        tokens.check_covered(units(1, 4))
+        lacking = [unit for unit in units(1, 4) if unit.expert != 2]
+        with self.assertRaisesRegex(ckptd.InvalidArgument, "layer 0 expert 2: 3 tokens were "
+                                    "counted, and the state of no rank has a tensor of it"):
+            tokens.check_covered(lacking)
+
 
 if __name__ == "__main__":
     unittest.main()

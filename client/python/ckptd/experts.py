@@ -50,6 +50,18 @@ class Tokens:
                 for layer, counts in sorted(self.total.items())
                 for expert, tokens in enumerate(counts) if (layer, expert) in known]
 
+    def check_covered(self, units: Sequence[Unit]) -> None:
+        """Refuses a state that lacks an expert with tokens, in a layer of which it has others."""
+        known = {(unit.layer, unit.expert) for unit in units if unit.expert is not None}
+        layers = {layer for layer, _ in known}
+        for layer, counts in sorted(self.total.items()):
+            for expert, tokens in enumerate(counts if layer in layers else ()):
+                if tokens and (layer, expert) not in known:
+                    raise errors.InvalidArgument(
+                        f"layer {layer} expert {expert}: {tokens} tokens were counted, and the "
+                        "state of no rank has a tensor of it; save the experts of all ranks, or "
+                        "correct the layer's number or the order of experts in count()")
+
     def load(self, total: Mapping[str, List[int]], layers: Sequence[Mapping[str, Any]]) -> None:
         """Counts of a restored view, and the layers that the query `experts` tells of it: an expert
         loses the tokens between its version and the view."""

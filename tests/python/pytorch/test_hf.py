@@ -282,6 +282,20 @@ class Training(StoreTest):
                              {str(layer): 2 * 4 * LENGTH * TOP for layer in range(LAYERS)})
 
 
+    def test_every_forward_of_an_accumulated_step_counts(self):
+        trained(self.tiny, self.path, arguments={
+            "max_steps": 3, "gradient_accumulation_steps": 2})
+        told = [line["counts"] for line in lines(self.path) if "step" in line]
+        self.assertEqual(len(told), 3)
+        with ckptd.Saver(self.tiny, **SMALL) as saver:
+            state = stored(saver)
+        for layer in range(LAYERS):
+            counted = state.tokens[str(layer)]
+            self.assertEqual(sum(counted), state.step * 2 * 4 * LENGTH * TOP)
+            self.assertEqual(counted, [sum(step[str(layer)][expert] for step in told[:state.step])
+                                       for expert in range(EXPERTS)])
+
+
 @unittest.skipIf(WHY, WHY)
 class Accelerated(StoreTest):
     def loop(self, run, first, last, frozen=True):

@@ -210,6 +210,17 @@ class Partial(StoreTest):
             tiny.save(3, state).durable(support.TIMEOUT)
             self.assertEqual(versions(tiny), [1, 3, 1, 1])
 
+    def test_a_counted_expert_that_no_rank_has_is_refused(self):
+        state = {f"layers.0.moe.experts.{expert}.w": filled((8,), expert) for expert in (0, 1, 3)}
+        with saver(self.tiny) as tiny:
+            tiny.save(1, state).durable(support.TIMEOUT)
+            tiny.count(0, [1, 5, 2, 3])
+            tiny.stepped()
+            with self.assertRaisesRegex(ckptd.InvalidArgument, "layer 0 expert 2: 2 tokens"):
+                tiny.save(2, state)
+            log = tiny.session.query("log", target=self.tiny)
+            self.assertEqual([commit["step"] for commit in log], [1])
+
     def test_ranks_choose_same_experts_after_restore(self):
         self.assertEqual(ranks(2, weighed, self.tiny), [[2, 5, 6, 4]] * 2)
 
