@@ -42,6 +42,8 @@ def main():
         callbacks=[ModelCheckpoint("checkpoints", save_last="link")],
         enable_progress_bar=False, enable_model_summary=False)
     trainer.fit(Regression(), DataLoader(data, 8, shuffle=ranks > 1), ckpt_path="last")
+    if ranks > 1:
+        torch.distributed.destroy_process_group()
 
 
 main()
