@@ -14,8 +14,8 @@ POLL = 0.05
 
 
 def arena_of_rank(share):
-    """Memory for one snapshot of a rank: it may fill 7/8 of it, and has 1 MiB of values beside its
-    tensors."""
+    """Memory for one snapshot of a rank, which has 1 MiB of values beside its tensors: ckptd keeps
+    two of at least 32 slabs for restores, and the last slab is partly empty."""
     return max(-(-(share + (1 << 20)) * 7 // 6 // ALIGN) * ALIGN, ARENA_LEAST)
 
 
