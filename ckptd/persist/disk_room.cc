@@ -13,6 +13,10 @@ using ckpt::base::format_size;
 namespace {
 
 constexpr std::string_view kDiskFull = "disk full";
+constexpr std::string_view kDiskRemedy =
+    "disk error: look at the kernel's log (dmesg), and move the data directory to another disk if "
+    "it "
+    "happens again";
 
 std::string place_of(const Disk::Space& space) {
   if (space.directory.empty()) return "the store's disk";
@@ -77,13 +81,10 @@ ckpt::Error disk_full_error(const DiskRoom& room, const ckpt::Error& error, Erro
 }
 
 ckpt::Error disk_failed_error(const ckpt::Error& error) {
-  if (error.code != ErrorCode::kIo) return error;
-  return with_detail(
-      ckpt::make_error(error.code,
-                       "{}; the disk fails: look at the kernel's log (dmesg), and move the data "
-                       "directory to another disk if it fails again",
-                       error.message),
-      error.detail);
+  const bool told = error.message.find(kDiskRemedy) != std::string::npos;
+  if (error.code != ErrorCode::kIo || told) return error;
+  return with_detail(ckpt::make_error(error.code, "{}; {}", error.message, kDiskRemedy),
+                     error.detail);
 }
 
 bool is_disk_full(std::string_view message) {

@@ -23,7 +23,8 @@ Persist::Impl::Impl(Disk& with_disk, Executor& with_executor, JournalWriter& wit
            .segment_bytes = with.segment_bytes,
            .reserve_bytes = with.reserve_bytes},
           [this](Segment& segment) {
-            if (segment.failed.has_value()) fail_segment(segment, *segment.failed);
+            if (segment.failed.has_value())
+              fail_segment(segment, disk_failed_error(*segment.failed));
             start_round();
             segments.close_if_done(segment.id);
           },

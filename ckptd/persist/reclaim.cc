@@ -6,6 +6,7 @@
 
 #include "ckptd/io/aligned_buffer.h"
 #include "ckptd/io/store_paths.h"
+#include "formats/base/checked.h"
 #include "formats/segment.h"
 
 namespace ckptd {
@@ -53,7 +54,7 @@ Status cut(Disk& disk, FileId file, const std::string& path, uint64_t end) {
 // Owner of a file that has the name of a segment.
 enum class Owner : uint8_t {
   kStore,    // its header says so
-  kNobody,   // no bytes: made for a segment whose header was not written
+  kNobody,   // its first block is zeros: the header of a new segment was not written
   kUnknown,  // any other
 };
 
@@ -61,13 +62,10 @@ Result<Owner> owner_of(Disk& disk, FileId file, ckpt::SegmentId segment,
                        const ckpt::base::Hash128& store) {
   AlignedBuffer block(kBlockBytes);
   CKPT_ASSIGN(const uint64_t read, disk.read_now(file, 0, block.bytes()));
-  const auto header = ckpt::decode_segment_header(block.bytes().first(read));
-  if (header.ok()) {
-    return header->store == store && header->segment == segment ? Owner::kStore : Owner::kUnknown;
-  }
-  CKPT_ASSIGN(const uint64_t size, disk.size(file));
-  CKPT_ASSIGN(const bool bytes, has_bytes(disk, file, {segment, 0, size}));
-  return bytes ? Owner::kUnknown : Owner::kNobody;
+  const ckpt::ByteView bytes = block.bytes().first(read);
+  const auto header = ckpt::decode_segment_header(bytes);
+  if (!header.ok()) return ckpt::base::all_zero(bytes) ? Owner::kNobody : Owner::kUnknown;
+  return header->store == store && header->segment == segment ? Owner::kStore : Owner::kUnknown;
 }
 
 // Truncates the segment; adds the gaps between its listed extents to `left`.
@@ -85,25 +83,31 @@ Status reclaim_in(Disk& disk, FileId file, ckpt::SegmentId segment, std::vector<
   return status;
 }
 
+// Removes the file unless the journal lists extents in it; then truncates it, and adds its gaps to
+// `left`.
 Status reclaim_file(Disk& disk, const ckpt::base::Hash128& store, ckpt::SegmentId segment,
                     ListedExtents& listed, std::vector<ExtentPlace>& left) {
   const std::string path = segment_path(segment);
   const auto found = listed.find(segment);
+  const bool needed = found != listed.end();
   CKPT_ASSIGN(const FileId file, disk.open(path, {}));
   const Result<Owner> owner = owner_of(disk, file, segment, store);
   Status status = owner.ok() ? Status() : owner.error();
-  if (owner.ok() && *owner == Owner::kUnknown) {
-    status =
-        ckpt::make_error(ckpt::ErrorCode::kFailedPrecondition,
-                         "its header is not that of segment {} of this store; if the file is of no "
-                         "use, move it away",
-                         segment);
+  if (owner.ok() && needed && *owner != Owner::kStore) {
+    status = ckpt::make_error(ckpt::ErrorCode::kCorrupt, "its header is damaged");
   }
-  if (status.ok() && found != listed.end()) {
+  if (status.ok() && needed) {
     status = reclaim_in(disk, file, segment, std::move(found->second), left);
   }
   disk.close(file);
-  if (!status.ok() || found != listed.end()) return status;
+  if (!status.ok() || needed) return status;
+  if (*owner == Owner::kUnknown) {
+    spdlog::warn(
+        "{}: left as it is: its header is not that of a segment; if the file is of no use, "
+        "move it out of the data directory",
+        path);
+    return {};
+  }
   spdlog::info("{}: removed, no commit has bytes in it", path);
   return disk.remove(path);
 }

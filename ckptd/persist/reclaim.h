@@ -17,10 +17,11 @@ struct Reclaimed {
   bool complete = true;           // false: a segment could not be read, truncated or removed
 };
 
-// Truncates segments after their last listed extent; removes files without one (logs each). Leaves
-// every file as it is, with a warning, that cannot be read, or whose header is not that of this
-// segment of this store: its bytes may be those of another. A file without any bytes may go.
-// Blocking; call this before any segment is opened.
+// Truncates segments after their last listed extent; removes files without one (logs each). Changes
+// no file that cannot be read, or whose header is not that of this segment of this store: it may
+// hold the bytes of another segment, or be no segment. It gets a warning. An unlisted file whose
+// first block is zeros is a new segment, and is removed. Blocking; call this before any segment is
+// opened.
 Result<Reclaimed> reclaim_unlisted(Disk& disk, const ckpt::base::Hash128& store,
                                    ListedExtents listed);
 

@@ -133,11 +133,10 @@ Result<SegmentFindings> read_segment_headers(Disk& disk, const RecoveredStore& s
 
 Status check_segments_are_ours(const SegmentFindings& found, const RecoveredStore& store) {
   if (!found.misnamed.empty()) {
-    return make_error(
-        ErrorCode::kFailedPrecondition,
-        "by the headers of the files, {}: nothing was changed. Give each file its own "
-        "name back, or move copies out of the data directory",
-        listed_names(found.misnamed));
+    return make_error(ErrorCode::kFailedPrecondition,
+                      "segment files have wrong names: by its header, {}: nothing was changed. "
+                      "Give each file its own name back, or move copies out of the data directory",
+                      listed_names(found.misnamed));
   }
   if (found.foreign.empty()) return {};
   const auto& [other, paths] = *found.foreign.begin();

@@ -183,6 +183,7 @@ Result<std::string> take_new_journal(Disk& disk, const std::function<Status()>& 
   salvaged.starts = 1;
   CKPT_ASSIGN(const SegmentFindings found, read_segment_headers(disk, salvaged));
   const Status ours = check_segments_are_ours(found, salvaged);
+  if (!found.misnamed.empty()) return ours.error();  // the fault is not that of the new journal
   if (!ours.ok()) {
     return refuse_salvaged(disk, *names,
                            fmt::format("{}: {}", in_journal(kSalvagedName), ours.error().message));

@@ -26,8 +26,8 @@ class SessionArena {
   // Number of first slabs whose memory the daemon has prepared.
   uint32_t slabs_warm() const { return slabs_warm_; }
 
-  // Number of slabs that snapshots can have at once, as the daemon says. 0: it is older and does
-  // not say.
+  // Number of slabs that snapshots can have at once. set_snapshot_slabs(0): an older daemon, which
+  // does not say.
   void set_snapshot_slabs(uint32_t count) { snapshot_slabs_ = count; }
   uint32_t snapshot_slabs() const;
 

@@ -74,7 +74,7 @@ uint32_t slabs_needed(const Lengths& lengths, uint64_t slab_bytes) {
   return slabs;
 }
 
-// Upper bound of that number for any order of the fragments. Each slab may lose less than a block
+// Upper bound of that number for any order of whole fragments. Each slab may lose less than a block
 // at its end, each fragment less than its alignment before its first byte.
 template <typename Lengths>
 uint64_t slabs_at_most(const Lengths& lengths, uint64_t slab_bytes) {

@@ -130,7 +130,9 @@ void Snapshot::plan_slabs(const std::array<std::vector<uint64_t>, 2>& lengths) {
     begin_.slabs_wanted += slabs_needed(of_kind, slab_bytes);
     at_most += slabs_at_most(of_kind, slab_bytes);
   }
-  begin_.streams = options_.streams && at_most > slabs_leasable;
+  // A fragment that is written in parts, between those of others, may take more room.
+  const uint32_t margin = std::max(1u, slabs_leasable / 16);
+  begin_.streams = options_.streams && at_most + margin > slabs_leasable;
   if (!begin_.streams) return;
   const uint32_t at_first = std::min({begin_.slabs_wanted, kSlabsAhead, slabs_leasable});
   slabs_to_request_ = begin_.slabs_wanted - at_first;

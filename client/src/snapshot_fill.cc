@@ -59,7 +59,9 @@ Status Snapshot::acquire_slab(std::optional<Filling>& filling, const Deadline& d
                         session_->ready() ? "" : "; not connected to ckptd");
     }
     // A free slab that is still lent will be returned: request no other.
-    if (slabs_expected_ == 0 && free_slabs_.empty()) request_slabs(1);
+    if (slabs_expected_ == 0 && free_slabs_.empty() && request_slabs(1)) {
+      slabs_to_request_ -= std::min(slabs_to_request_, 1u);
+    }
     session_->pump(deadline);
   }
   const uint32_t slab = *found;

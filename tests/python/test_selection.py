@@ -140,7 +140,7 @@ class Selections(unittest.TestCase):
 
     def test_an_expert_with_tokens_must_be_covered(self):
         tokens = Tokens()
-        tokens.count(0, [1, 2, 3, 4, 0])  # a router may be wider than the experts
+        tokens.count(0, [1, 2, 3, 4, 9])  # a router may be wider than the experts
         tokens.count(7, [9, 9])  # the experts of this layer have no units of their own
         tokens.stepped()
         tokens.check_covered(units(1, 4))
@@ -148,6 +148,7 @@ class Selections(unittest.TestCase):
         with self.assertRaisesRegex(ckptd.InvalidArgument, "layer 0 expert 2: 3 tokens were "
                                     "counted, and the state of no rank has a tensor of it"):
             tokens.check_covered(lacking)
+        tokens.check_covered(lacking, ["model.layers.0.mlp.experts.2.up_proj.weight"])  # tied
 
 
 if __name__ == "__main__":

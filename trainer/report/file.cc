@@ -1,5 +1,6 @@
 // The two functions of report.h that touch the file system.
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -26,6 +27,11 @@ ckpt::Status write_all(int fd, const std::string& path, std::string_view content
   while (!content.empty()) {
     const ssize_t written = ::write(fd, content.data(), content.size());
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EAGAIN) {  // a descriptor that another program made non-blocking
+      pollfd room{fd, POLLOUT, 0};
+      (void)::poll(&room, 1, -1);
+      continue;
+    }
     if (written < 0) return io_error(path, "write");
     content.remove_prefix(static_cast<size_t>(written));
   }
@@ -93,6 +99,10 @@ ckpt::Status check_writable(const std::string& path) {
   }
   if (is_special(path)) {
     return ::access(path.c_str(), W_OK) == 0 ? ckpt::ok_status() : io_error(path, "write");
+  }
+  if (std::filesystem::is_symlink(end_of_links(path), none)) {
+    errno = ELOOP;
+    return io_error(path, "follow its links");
   }
   const std::string folder = end_of_links(path).parent_path();
   const std::string place = folder.empty() ? "." : folder;

@@ -1,8 +1,8 @@
 """Tokens that each expert has got, and those whose updates recoveries have lost. Pure."""
 
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Tuple
 
-from . import errors
+from . import errors, rules
 from .units import Unit
 
 
@@ -50,12 +50,14 @@ class Tokens:
                 for layer, counts in sorted(self.total.items())
                 for expert, tokens in enumerate(counts) if (layer, expert) in known]
 
-    def check_covered(self, units: Sequence[Unit]) -> None:
-        """Refuses a state that lacks an expert with tokens, in a layer of which it has others."""
+    def check_covered(self, units: Sequence[Unit], aliases: Iterable[str] = ()) -> None:
+        """Refuses a layer with a gap: it has later experts, and lacks one with tokens. A router may
+        be wider than its experts. aliases: names of tensors that are stored under another name."""
         known = {(unit.layer, unit.expert) for unit in units if unit.expert is not None}
-        layers = {layer for layer, _ in known}
+        last = {layer: expert for layer, expert in sorted(known)}
+        known |= {(one.layer, one.expert) for one in map(rules.expert_of, aliases) if one}
         for layer, counts in sorted(self.total.items()):
-            for expert, tokens in enumerate(counts if layer in layers else ()):
+            for expert, tokens in enumerate(counts[:last.get(layer, 0)]):
                 if tokens and (layer, expert) not in known:
                     raise errors.InvalidArgument(
                         f"layer {layer} expert {expert}: {tokens} tokens were counted, and the "

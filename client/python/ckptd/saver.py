@@ -303,8 +303,8 @@ class Saver:
             mine.check_like(self._planned, self._job.rank, joining.run_of(self.session))
             if self._selection is not None and self._complete:
                 self._selection.check_counts(self._tokens)
-            if self._layout is not None:
-                self._tokens.check_covered(self._layout.units)
+                assert self._layout is not None and self._agreed is not None
+                self._tokens.check_covered(self._layout.units, self._agreed.aliases)
             document, blob = self._document(step, turn, mine, per_rank)
         except Exception as error:
             refused = content.refusal_of(error, self._job.rank)

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -59,12 +61,17 @@ TEST_P(PageGuardTest, PairIsPopulatedInBothMappings) {
   ASSERT_TRUE(populate(created.mapping.bytes(), view.bytes()).ok());
   EXPECT_EQ(absent_pages(created.mapping.bytes(), GetParam()).value(), 0u);
   EXPECT_EQ(absent_pages(view.bytes(), GetParam()).value(), 0u);
+  const ckpt::base::UniqueFd zero(::open("/dev/zero", O_RDONLY | O_CLOEXEC));
   rusage before{};
   rusage after{};
   ASSERT_EQ(getrusage(RUSAGE_THREAD, &before), 0);
-  for (uint64_t page = 0; page < kPages; ++page) view.bytes()[page * 4096] = std::byte{1};
+  long written = 0;  // by the kernel: a sanitizer's shadow would count its own faults
+  for (uint64_t page = 0; page < kPages; ++page) {
+    written += ::syscall(SYS_read, zero.get(), view.bytes().data() + page * 4096, 1);
+  }
   ASSERT_EQ(getrusage(RUSAGE_THREAD, &after), 0);
-  EXPECT_LT(after.ru_minflt - before.ru_minflt, 4) << "the pages are writable without a fault";
+  EXPECT_EQ(written, long{kPages});
+  EXPECT_LT(after.ru_minflt - before.ru_minflt, long{kPages} / 2) << "writable without a fault";
 }
 
 TEST_P(PageGuardTest, PopulateFillsHolesAmongPresentPages) {

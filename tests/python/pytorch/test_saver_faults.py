@@ -213,7 +213,7 @@ class Partial(StoreTest):
     def test_a_counted_expert_that_no_rank_has_is_refused(self):
         state = {f"layers.0.mlp.experts.{expert}.up_proj.weight": filled((8,), expert)
                  for expert in (0, 1, 3)}
-        with saver(self.tiny) as tiny:
+        with saver(self.tiny, experts=1) as tiny:
             tiny.save(1, state).durable(support.TIMEOUT)
             tiny.count(0, [1, 5, 2, 3])
             tiny.stepped()
