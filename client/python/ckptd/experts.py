@@ -53,8 +53,11 @@ class Tokens:
     def check_covered(self, units: Sequence[Unit], aliases: Iterable[str] = ()) -> None:
         """Refuses a layer with a gap: it has later experts, and lacks one with tokens. A router may
         be wider than its experts. aliases: names of tensors that are stored under another name."""
-        known = {(unit.layer, unit.expert) for unit in units if unit.expert is not None}
-        last = {layer: expert for layer, expert in sorted(known)}
+        known = {(unit.layer, unit.expert) for unit in units
+                 if unit.layer is not None and unit.expert is not None}
+        last: Dict[int, int] = {}
+        for layer, expert in known:
+            last[layer] = max(expert, last.get(layer, 0))
         known |= {(one.layer, one.expert) for one in map(rules.expert_of, aliases) if one}
         for layer, counts in sorted(self.total.items()):
             for expert, tokens in enumerate(counts[:last.get(layer, 0)]):
