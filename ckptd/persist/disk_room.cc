@@ -14,9 +14,7 @@ namespace {
 
 constexpr std::string_view kDiskFull = "disk full";
 constexpr std::string_view kDiskRemedy =
-    "disk error: look at the kernel's log (dmesg), and move the data directory to another disk if "
-    "it "
-    "happens again";
+    "look at the kernel's log (dmesg); if it fails again, move the data directory to another disk";
 
 std::string place_of(const Disk::Space& space) {
   if (space.directory.empty()) return "the store's disk";

@@ -129,8 +129,8 @@ struct Persist::Impl {
   Result<std::optional<DiskShortage>> reserve(const ckpt::SnapshotKey& snapshot, uint64_t bytes,
                                               uint64_t record_bytes, uint64_t whole_bytes);
   ckpt::Error refuse_space(const ckpt::SnapshotKey& snapshot, const DiskShortage& shortage);
-  // The error of a write of the snapshot. A lack of space is noted as a shortage, and gets the
-  // message and the remedy of a full disk. `bytes`: of the write.
+  // The error of a write of the snapshot, with its remedy. A lack of space is noted as a shortage,
+  // and gets the message of a full disk. `bytes`: of the write.
   ckpt::Error name_cause(const ckpt::Error& error, const ckpt::SnapshotKey& snapshot,
                          uint64_t bytes);
 

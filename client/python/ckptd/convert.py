@@ -249,8 +249,7 @@ class _Import:
 
     def _write_all(self, epoch: Epoch, buffers: Any) -> Optional[str]:
         blobs = {values.BLOB: len(self._blob)} if self._blob else None
-        with epoch.begin(self._step, streams=True, blobs=blobs,
-                         timeout=self._timeout) as snapshot:
+        with epoch.begin(self._step, streams=True, blobs=blobs, timeout=self._timeout) as snapshot:
             self._write(snapshot, buffers)
             if self._blob:
                 snapshot.write_blob(values.BLOB, self._blob)

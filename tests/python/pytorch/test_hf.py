@@ -281,7 +281,6 @@ class Training(StoreTest):
             self.assertEqual({layer: sum(counts) for layer, counts in state.tokens.items()},
                              {str(layer): 2 * 4 * LENGTH * TOP for layer in range(LAYERS)})
 
-
     def test_every_forward_of_an_accumulated_step_counts(self):
         trained(self.tiny, self.path, arguments={
             "max_steps": 3, "gradient_accumulation_steps": 2})
