@@ -34,14 +34,52 @@ Error system_error(std::string_view what) {
                     base::open_files_hint(error));
 }
 
+Error cannot_map(uint64_t bytes) { return system_error(fmt::format("cannot map {} bytes", bytes)); }
+
+// Address space for a mapping, aligned for huge pages. The mapping replaces it.
+Result<std::byte*> reserve_addresses(uint64_t bytes) {
+  const uint64_t spare = bytes < kHugePageBytes ? 0 : kHugePageBytes;
+  void* const reserved = ::mmap(nullptr, bytes + spare, PROT_NONE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, /*fd=*/-1, 0);
+  if (reserved == MAP_FAILED) return cannot_map(bytes);
+  auto* const first = static_cast<std::byte*>(reserved);
+  if (spare == 0) return first;
+  const auto address = reinterpret_cast<uintptr_t>(first);
+  const uint64_t before = base::align_up(address, kHugePageBytes) - address;
+  const uint64_t end = base::align_up(before + bytes, kBlockBytes);
+  if (before > 0) ::munmap(first, before);
+  if (end < bytes + spare) ::munmap(first + end, bytes + spare - end);
+  return first + before;
+}
+
 Result<MutableByteView> map_shared(int fd, uint64_t bytes) {
-  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (at == MAP_FAILED) return system_error(fmt::format("cannot map {} bytes", bytes));
+  CKPT_ASSIGN(std::byte* const wanted, reserve_addresses(bytes));
+  void* at = ::mmap(wanted, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
+  if (at == MAP_FAILED) {
+    const Error error = cannot_map(bytes);
+    ::munmap(wanted, bytes);
+    return error;
+  }
   // A forked child (a data loader) must neither keep the arena alive nor copy its page tables.
   if (::madvise(at, bytes, MADV_DONTFORK) != 0) {
     const Error error = system_error("madvise(MADV_DONTFORK)");
     ::munmap(at, bytes);
     return error;
+  }
+  return MutableByteView(static_cast<std::byte*>(at), bytes);
+}
+
+// In place if there is room, else at another aligned address.
+Result<MutableByteView> resize_mapping(MutableByteView mapped, uint64_t bytes) {
+  void* at = ::mremap(mapped.data(), mapped.size(), bytes, 0);
+  if (at == MAP_FAILED) {
+    CKPT_ASSIGN(std::byte* const wanted, reserve_addresses(bytes));
+    at = ::mremap(mapped.data(), mapped.size(), bytes, MREMAP_MAYMOVE | MREMAP_FIXED, wanted);
+    if (at == MAP_FAILED) {
+      const Error error = cannot_map(bytes);
+      ::munmap(wanted, bytes);
+      return error;
+    }
   }
   return MutableByteView(static_cast<std::byte*>(at), bytes);
 }
@@ -156,11 +194,7 @@ Status ArenaMapping::resize_and_seal(int fd, const ArenaLayout& layout) {
 
 Status ArenaMapping::remap(const ArenaLayout& layout) {
   if (layout.arena_bytes() != bytes_.size()) {
-    void* at = ::mremap(bytes_.data(), bytes_.size(), layout.arena_bytes(), MREMAP_MAYMOVE);
-    if (at == MAP_FAILED) {
-      return system_error(fmt::format("cannot map {} bytes", layout.arena_bytes()));
-    }
-    bytes_ = {static_cast<std::byte*>(at), layout.arena_bytes()};
+    CKPT_ASSIGN(bytes_, resize_mapping(bytes_, layout.arena_bytes()));
   }
   layout_ = layout;
   return ok_status();

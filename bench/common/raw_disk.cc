@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/common/scratch.h"
+#include "ckptd/io/huge_pages.h"
 #include "formats/base/unique_fd.h"
 
 namespace bench {
@@ -136,6 +137,14 @@ Result<ckpt::base::UniqueFd> make_file(const std::string& path, uint64_t bytes) 
 }
 
 }  // namespace
+
+Result<ckpt::ArenaMapping> make_raw_pool() {
+  constexpr ckpt::ArenaLayout kLayout{.slab_bytes = 64ull << 20, .slab_count = 8};
+  CKPT_ASSIGN(auto pool, ckpt::ArenaMapping::create(kLayout));
+  ckptd::make_huge_pages(pool.mapping.bytes());
+  fill_random(pool.mapping.bytes(), 1);
+  return std::move(pool.mapping);
+}
 
 void LimitFiles::clear() {
   for (; removed_ < made_; ++removed_) {

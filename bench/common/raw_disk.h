@@ -17,11 +17,10 @@ namespace bench {
 
 using ckpt::Result;
 
-// Memory that the limit writes from and reads into: large enough that no cache helps, and of the
-// same kind as an arena. From anonymous memory with huge pages the block layer makes larger
-// requests, which this project's first disk took a tenth slower: the limit has to have the better
-// of the two.
-inline constexpr ckpt::ArenaLayout kRawPool{.slab_bytes = 64ull << 20, .slab_count = 8};
+// Memory that the limit writes from and reads into: large enough that no cache helps, and with huge
+// pages, as an arena. fio's loop has small pages: one disk writes a tenth faster from those, others
+// half as fast, and the limit is the better of the two.
+Result<ckpt::ArenaMapping> make_raw_pool();
 
 struct RawConfig {
   unsigned depth = 16;

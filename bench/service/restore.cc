@@ -52,12 +52,11 @@ ckpt::Result<nlohmann::json> bench_restore(const RestoreBenchOptions& options) {
   const SaveShape& shape = options.shape;
   const double bytes = static_cast<double>(shape.bytes);
   CKPT_ASSIGN(const ScratchDirectory scratch, ScratchDirectory::make(options.directory));
-  CKPT_ASSIGN(auto pool, ckpt::ArenaMapping::create(kRawPool));
-  fill_random(pool.mapping.bytes(), 1);
+  CKPT_ASSIGN(const auto pool, make_raw_pool());
   const std::string file = LimitFiles(scratch.path()).next();
-  CKPT_TRY(raw_write(file, shape.bytes, {}, pool.mapping.bytes()));
+  CKPT_TRY(raw_write(file, shape.bytes, {}, pool.bytes()));
   const auto read = [&](const RawConfig& config) {
-    return raw_read(file, shape.bytes, config, pool.mapping.bytes());
+    return raw_read(file, shape.bytes, config, pool.bytes());
   };
   CKPT_ASSIGN(const RawConfig best, sweep(read, say));
   say(fmt::format("limit: {}", best.name()));

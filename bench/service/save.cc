@@ -60,9 +60,7 @@ class SaveBench {
 };
 
 ckpt::Status SaveBench::find_limit() {
-  CKPT_ASSIGN(auto pool, ckpt::ArenaMapping::create(kRawPool));
-  pool_ = std::move(pool.mapping);
-  fill_random(pool_.bytes(), 1);
+  CKPT_ASSIGN(pool_, make_raw_pool());
   const auto write = [&](const RawConfig& config) {
     if (limit_files_->there() >= kSweepFilesMax) limit_files_->clear();
     return raw_write(limit_files_->next(), bytes_, config, pool_.bytes());

@@ -11,7 +11,8 @@
 #include <fstream>
 #include <random>
 
-#include "ckptd/io/aligned_buffer.h"
+#include "ckptd/io/huge_pages.h"
+#include "formats/arena.h"
 #include "formats/base/parse.h"
 
 namespace ckptd {
@@ -29,7 +30,7 @@ constexpr std::array<IoShape, 4> kCandidates = {IoShape{},
                                                 {.depth = 8, .bytes = 16u << 20}};
 constexpr int kRounds = 2;
 constexpr uint64_t kSampleBytes = 128u << 20;
-constexpr uint64_t kBufferBytes = 16u << 20;
+constexpr uint64_t kMemoryBytes = 16u << 20;
 constexpr double kGainMin = 1.05;
 constexpr double kSlowBytesPerSecond = 0.5e9;
 
@@ -65,23 +66,27 @@ Result<double> write_sample(Disk& disk, FileId file, uint64_t offset, const IoSh
   return kSampleBytes / std::max(elapsed.count(), 1e-9);
 }
 
-AlignedBuffer incompressible_bytes() {
-  AlignedBuffer buffer(kBufferBytes);
+// Memory as in arenas: requests from small pages have another best shape.
+Result<ckpt::ArenaMapping> incompressible_bytes() {
+  CKPT_ASSIGN(auto arena,
+              ckpt::ArenaMapping::create({.slab_bytes = kMemoryBytes, .slab_count = 1}));
+  const MutableByteView bytes = arena.mapping.bytes();
+  make_huge_pages(bytes);
   std::mt19937_64 random(1);
-  for (size_t at = 0; at < buffer.size(); at += sizeof(uint64_t)) {
-    ckpt::base::store(buffer.bytes().data() + at, random());
+  for (size_t at = 0; at < bytes.size(); at += sizeof(uint64_t)) {
+    ckpt::base::store(bytes.data() + at, random());
   }
-  return buffer;
+  return std::move(arena.mapping);
 }
 
 Result<MeasuredIoShape> measure_in(Disk& disk, FileId file, const Stopwatch& stopwatch) {
-  AlignedBuffer buffer = incompressible_bytes();
+  CKPT_ASSIGN(const auto memory, incompressible_bytes());
   std::array<double, kCandidates.size()> best{};
   uint64_t offset = 0;
   for (int round = 0; round < kRounds; ++round) {
     for (size_t i = 0; i < kCandidates.size(); ++i, offset += kSampleBytes) {
       CKPT_ASSIGN(const double speed,
-                  write_sample(disk, file, offset, kCandidates[i], buffer.bytes(), stopwatch));
+                  write_sample(disk, file, offset, kCandidates[i], memory.bytes(), stopwatch));
       best[i] = std::max(best[i], speed);
       if (speed < kSlowBytesPerSecond && i == 0) {
         return MeasuredIoShape{.shape = kCandidates[0], .bytes_per_second = best[0]};

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "ckptd/io/huge_pages.h"
 #include "formats/base/checked.h"
 #include "formats/base/ids.h"
 #include "formats/base/unique_fd.h"
@@ -147,10 +148,14 @@ ckpt::Result<uint64_t> absent_pages(ckpt::ByteView memory) {
 
 namespace {
 
-ckpt::Status fault_in(ckpt::MutableByteView memory, int advice) {
-  // Memory of the pool is there already. The kernel takes 2.3 ms to find that out for 64 MiB.
+// Memory of the pool is there already. The kernel takes 2.3 ms to find that out for 64 MiB.
+bool is_faulted_in(ckpt::ByteView memory) {
   const auto missing = count_pages(memory, Where::kMemory, fastest_way());
-  if (missing.ok() && *missing == 0) return {};
+  return missing.ok() && *missing == 0;
+}
+
+ckpt::Status fault_in(ckpt::MutableByteView memory, int advice) {
+  if (is_faulted_in(memory)) return {};
   while (::madvise(memory.data(), memory.size(), advice) != 0) {
     if (errno == EINTR || errno == EAGAIN) continue;
     if (errno != EINVAL) {
@@ -174,6 +179,7 @@ ckpt::Status populate(ckpt::MutableByteView memory) {
 
 // A read fault maps existing pages of shared memory 16 at a time, and writable.
 ckpt::Status populate(ckpt::MutableByteView guard, ckpt::MutableByteView view) {
+  if (!is_faulted_in(guard)) make_huge_pages(guard);
   CKPT_TRY(populate(guard));
   return fault_in(view, MADV_POPULATE_READ);
 }

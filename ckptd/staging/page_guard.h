@@ -32,8 +32,8 @@ ckpt::Result<uint64_t> absent_pages(ckpt::ByteView memory, PageTableWay way);
 
 // Faults the range in, keeping its bytes (a write fault without a write). Thread-safe.
 ckpt::Status populate(ckpt::MutableByteView memory);
-// The same for a range of an arena through both of its mappings. The second one takes a third of
-// the time, since the pages exist by then.
+// The same for a range of an arena through both of its mappings, in huge pages where it has no
+// pages yet. The second mapping takes little time, since the pages exist by then.
 ckpt::Status populate(ckpt::MutableByteView guard, ckpt::MutableByteView view);
 
 }  // namespace ckptd

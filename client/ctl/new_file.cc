@@ -18,12 +18,24 @@ namespace {
 // The limit for file sizes (ulimit -f) stops a write like a full disk.
 bool is_no_room(int error) { return error == ENOSPC || error == EDQUOT || error == EFBIG; }
 
+std::string_view remedy_of(int error) {
+  switch (error) {
+    case ENOSPC:
+      return "; free space on that file system, or name a path on another one";
+    case EDQUOT:
+      return "; free space of your quota there, or name a path on another file system";
+    case EFBIG:
+      return "; raise the limit for file sizes (ulimit -f)";
+    default:
+      return "";
+  }
+}
+
 ckpt::Error os_error(const std::string& path, const char* what) {
   const int error = errno;
   const ckpt::ErrorCode code =
       is_no_room(error) ? ckpt::ErrorCode::kResourceExhausted : ckpt::ErrorCode::kIo;
-  return ckpt::make_error(code, "{}: {}: {}{}", path, what, std::strerror(error),
-                          error == EFBIG ? " (limit for file sizes, ulimit -f)" : "");
+  return ckpt::make_error(code, "{}: {}: {}{}", path, what, std::strerror(error), remedy_of(error));
 }
 
 // Hidden names are ".NAME.ckptd-part.ABCDEF".

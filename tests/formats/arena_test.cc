@@ -6,6 +6,9 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <utility>
+#include <vector>
+
 namespace ckpt {
 namespace {
 
@@ -40,6 +43,30 @@ TEST(Arena, BothSidesSeeTheSameBytes) {
   theirs.slab(2)[5] = std::byte{42};
   EXPECT_EQ(ours.mapping.bytes()[2 * kSlabBytesMin + 5], std::byte{42});
   EXPECT_EQ(ours.mapping.slab(3).size(), kSlabBytesMin);
+}
+
+// Not by chance: with small pages between them, half of all mappings would lie elsewhere.
+TEST(Arena, LargeMappingsAreAlignedForHugePages) {
+  const auto is_aligned = [](const ArenaMapping& mapping) {
+    return reinterpret_cast<uintptr_t>(mapping.bytes().data()) % kHugePageBytes == 0;
+  };
+  const ArenaLayout small{.slab_bytes = kHugePageBytes / 2, .slab_count = 3};
+  const ArenaLayout large{.slab_bytes = kHugePageBytes / 2, .slab_count = 64};
+  std::vector<ArenaMapping> between;
+  std::vector<ArenaMapping::Created> arenas;
+  for (int i = 0; i < 8; ++i) {
+    between.push_back(std::move(ArenaMapping::create(kLayout).value().mapping));
+    arenas.push_back(ArenaMapping::create_unsealed(small).value());
+    EXPECT_TRUE(is_aligned(arenas.back().mapping));
+  }
+  for (ArenaMapping::Created& arena : arenas) {
+    arena.mapping.slab(1)[7] = std::byte{42};
+    ASSERT_TRUE(ArenaMapping::resize_and_seal(arena.fd.get(), large).ok());
+    ASSERT_TRUE(arena.mapping.remap(large).ok());
+    EXPECT_TRUE(is_aligned(arena.mapping));
+    EXPECT_EQ(arena.mapping.bytes()[kHugePageBytes / 2 + 7], std::byte{42});
+    arena.mapping.bytes().back() = std::byte{1};
+  }
 }
 
 TEST(Arena, SealsForbidResizingAndFurtherSeals) {
