@@ -123,8 +123,8 @@ inline constexpr uint64_t kEncodeStepBytes = 4u << 20;
 // Users with rights on another user's run: kept in memory, and listed in one answer.
 inline constexpr size_t kGrantsPerRunMax = 1024;
 // The warm pool has at most this many pieces, each a descriptor and two mappings. Memory is faulted
-// in by this step, some 30 ms of an executor thread. An arena may be smaller than its piece by at
-// most the trim limit: freeing the rest takes the loop some 10 ms.
+// in by this step, some 30 ms of an executor thread with small pages. An arena may be smaller than
+// its piece by at most the trim limit: freeing the rest takes the loop some 10 ms.
 inline constexpr size_t kWarmPoolPiecesMax = 64;
 inline constexpr uint64_t kWarmPoolStepBytes = 32u << 20;
 inline constexpr uint64_t kWarmPoolTrimBytesMax = 64u << 20;

@@ -36,7 +36,8 @@ Error system_error(std::string_view what) {
 
 Error cannot_map(uint64_t bytes) { return system_error(fmt::format("cannot map {} bytes", bytes)); }
 
-// Address space for a mapping, aligned for huge pages. The mapping replaces it.
+// Address space for a mapping, aligned for huge pages. The mapping replaces it. If that fails, the
+// addresses stay reserved: the kernel may have given them to another thread's mapping already.
 Result<std::byte*> reserve_addresses(uint64_t bytes) {
   const uint64_t spare = bytes < kHugePageBytes ? 0 : kHugePageBytes;
   void* const reserved = ::mmap(nullptr, bytes + spare, PROT_NONE,
@@ -55,11 +56,7 @@ Result<std::byte*> reserve_addresses(uint64_t bytes) {
 Result<MutableByteView> map_shared(int fd, uint64_t bytes) {
   CKPT_ASSIGN(std::byte* const wanted, reserve_addresses(bytes));
   void* at = ::mmap(wanted, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0);
-  if (at == MAP_FAILED) {
-    const Error error = cannot_map(bytes);
-    ::munmap(wanted, bytes);
-    return error;
-  }
+  if (at == MAP_FAILED) return cannot_map(bytes);
   // A forked child (a data loader) must neither keep the arena alive nor copy its page tables.
   if (::madvise(at, bytes, MADV_DONTFORK) != 0) {
     const Error error = system_error("madvise(MADV_DONTFORK)");
@@ -75,11 +72,7 @@ Result<MutableByteView> resize_mapping(MutableByteView mapped, uint64_t bytes) {
   if (at == MAP_FAILED) {
     CKPT_ASSIGN(std::byte* const wanted, reserve_addresses(bytes));
     at = ::mremap(mapped.data(), mapped.size(), bytes, MREMAP_MAYMOVE | MREMAP_FIXED, wanted);
-    if (at == MAP_FAILED) {
-      const Error error = cannot_map(bytes);
-      ::munmap(wanted, bytes);
-      return error;
-    }
+    if (at == MAP_FAILED) return cannot_map(bytes);
   }
   return MutableByteView(static_cast<std::byte*>(at), bytes);
 }

@@ -12,8 +12,8 @@ namespace ckpt {
 inline constexpr uint64_t kSlabBytesDefault = 64ull << 20;
 inline constexpr uint64_t kSlabBytesMin = 64ull << 10;
 inline constexpr uint64_t kSlabBytesMax = 1ull << 30;
-// Of x86-64, and of arm64 with pages of 4 KiB. Larger arenas are mapped at multiples of it, so that
-// the kernel can map a huge page by one page table entry.
+// Bytes of a huge page on x86-64, and on arm64 with pages of 4 KiB. Larger arenas are mapped at
+// multiples of it, so that the kernel can map a huge page by one page table entry.
 inline constexpr uint64_t kHugePageBytes = 2ull << 20;
 // A fragment this large starts at a block boundary of its slab, so that reads of it are aligned.
 inline constexpr uint64_t kAlignedFragmentBytes = 64ull << 10;

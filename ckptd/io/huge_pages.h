@@ -1,8 +1,9 @@
 // Huge pages for arenas. A disk reads and writes contiguous memory in fewer and larger pieces, and
 // mapping it takes one page table entry for 2 MiB.
 //
-// Shared memory gets them by MADV_COLLAPSE (Linux 6.1), which needs neither a setting of the
-// machine nor a privilege. Elsewhere, and in fragmented memory, arenas have pages of 4 KiB.
+// Shared memory gets them by MADV_COLLAPSE, which needs neither a setting of the machine nor a
+// privilege, unless shmem_enabled is `deny`. Not before Linux 6.12: there io_uring registers such
+// memory in pieces of 4 KiB, and compares each huge page with all of them.
 #pragma once
 
 #include "formats/base/bytes.h"
@@ -11,7 +12,8 @@ namespace ckptd {
 
 // Gives each aligned 2 MiB of a shared mapping that has no pages yet one huge page of zeros. Leaves
 // memory that has pages as it is: collapsing it would copy them. Stops at the first failure, which
-// is harmless: populate() makes small pages of the rest. Thread-safe.
+// is harmless: populate() makes small pages of the rest. After it, all calls do nothing for 10 s:
+// in fragmented memory each try takes long. Thread-safe.
 void make_huge_pages(ckpt::MutableByteView memory);
 
 }  // namespace ckptd

@@ -99,11 +99,13 @@ Result<MeasuredIoShape> measure_in(Disk& disk, FileId file, const Stopwatch& sto
   return MeasuredIoShape{.shape = kCandidates[chosen], .bytes_per_second = best[chosen]};
 }
 
-// "uring 259:1": a shape belongs to an engine on a device. nullopt: stat of the root failed.
+// "uring 259:1 arena": a shape belongs to an engine on a device, measured with such memory.
+// nullopt: stat of the root failed.
 std::optional<std::string> place_of(const Disk& disk, const std::string& root) {
   struct stat status {};
   if (::stat(root.c_str(), &status) != 0) return std::nullopt;
-  return fmt::format("{} {}:{}", disk.engine_name(), major(status.st_dev), minor(status.st_dev));
+  return fmt::format("{} {}:{} arena", disk.engine_name(), major(status.st_dev),
+                     minor(status.st_dev));
 }
 
 // The stored shape for this place; nullopt if there is none, or one for another place.

@@ -64,7 +64,7 @@ class ArenaState {
   const ArenaId id;
   const uid_t uid;
   const ckpt::base::UniqueFd fd;
-  const ckpt::ArenaMapping guard;  // faulted in once, never touched again: see page_guard.h
+  const ckpt::ArenaMapping guard;  // faulted in once: see page_guard.h
   const ckpt::ArenaMapping view;   // for the daemon's reads and writes
   const uint32_t chunk_slabs;
   const std::shared_ptr<ArenaTrust> trust = std::make_shared<ArenaTrust>();

@@ -13,6 +13,7 @@
 #include "ckptd/io/huge_pages.h"
 #include "formats/base/checked.h"
 #include "formats/base/ids.h"
+#include "formats/base/parse.h"
 #include "formats/base/unique_fd.h"
 
 namespace ckptd {
@@ -146,6 +147,26 @@ ckpt::Result<uint64_t> absent_pages(ckpt::ByteView memory) {
   return absent_pages(memory, fastest_way());
 }
 
+bool needs_separate_slabs(const ckpt::ArenaLayout& layout) {
+  return layout.slab_bytes % ckpt::kHugePageBytes != 0;
+}
+
+// The kernel joins neighbours with equal properties. Whether core dumps have the bytes is one.
+ckpt::Status separate_slabs(const ckpt::ArenaMapping& guard) {
+  const ckpt::ArenaLayout& layout = guard.layout();
+  if (!needs_separate_slabs(layout)) return {};
+  for (uint32_t slab = 1; slab < layout.slab_count; slab += 2) {
+    const ckpt::MutableByteView bytes = guard.slab(slab);
+    if (::madvise(bytes.data(), bytes.size(), MADV_DONTDUMP) == 0) continue;
+    return make_error(ErrorCode::kResourceExhausted,
+                      "an arena of {} slabs of {}: a mapping for each: {}; ask for slabs of {} or "
+                      "more (slab_bytes; 0 lets ckptd choose)",
+                      layout.slab_count, ckpt::base::format_size(layout.slab_bytes),
+                      std::strerror(errno), ckpt::base::format_size(ckpt::kHugePageBytes));
+  }
+  return {};
+}
+
 namespace {
 
 // Memory of the pool is there already. The kernel takes 2.3 ms to find that out for 64 MiB.
@@ -179,7 +200,8 @@ ckpt::Status populate(ckpt::MutableByteView memory) {
 
 // A read fault maps existing pages of shared memory 16 at a time, and writable.
 ckpt::Status populate(ckpt::MutableByteView guard, ckpt::MutableByteView view) {
-  if (!is_faulted_in(guard)) make_huge_pages(guard);
+  // Through the view: a huge page cannot cross the mappings of small slabs.
+  if (!is_faulted_in(guard)) make_huge_pages(view);
   CKPT_TRY(populate(guard));
   return fault_in(view, MADV_POPULATE_READ);
 }

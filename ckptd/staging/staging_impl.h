@@ -54,6 +54,7 @@ struct Staging::Impl {
   std::optional<Granted> create_warm(uid_t uid, uint64_t bytes, uint64_t slab_bytes);
   ArenaState& insert(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
                      ckpt::ArenaMapping view, SlabState initial);
+  Status check_separate(const ckpt::ArenaLayout& layout) const;
   Status check_room(uid_t uid, uint64_t arena_bytes);
 
   // Faulting in memory (warming.cc).

@@ -53,7 +53,7 @@ class WarmPool {
   // Memory for this layout. Precondition: warm_bytes_for() is not 0. Fails with the system's error.
   Result<Memory> take(const ckpt::ArenaLayout& layout);
   // Removes pieces beyond this many bytes, unless they are being faulted in. Freeing them takes a
-  // tenth of a second per GiB.
+  // tenth of a second per GiB, with small pages.
   std::vector<Memory> shrink(uint64_t bytes_left);
 
  private:

@@ -283,7 +283,8 @@ TEST_F(EnvironmentTest, MissingLocksAreNotReportedAsOtherDaemon) {
     const Ended other =
         in_shell(no_flock + serve +
                  " 2>log & P=$!\n"
-                 "for i in $(seq 600); do grep -q 'ready$' log && break; sleep 0.1; done\n" +
+                 "for i in $(seq 600); do grep -q 'ready$' log && break; sleep 0.1; done\n"
+                 "grep -q 'ready$' log || { cat log >&2; exit 3; }\n" +
                  no_flock + serve +
                  "; echo exit $?; echo by process $P on host\n"
                  "$B/ckptctl --socket s runs >&2 && kill $P; wait $P; echo exit $?");

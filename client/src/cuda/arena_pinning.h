@@ -4,9 +4,8 @@
 // can be reported, and an error names the part. CUDA refuses a copy across two registrations, so
 // parts end where slabs end, and no copy may cross the end of a part.
 //
-// Before the first part is pinned, untouched pages are bound to the GPU's NUMA node. Huge pages are
-// not requested: ckptd detects exchanged pages by the entries of its page table
-// (ckptd/staging/page_guard.h), and Linux drops entries when it joins or splits huge pages.
+// Before the first part is pinned, untouched pages are bound to the GPU's NUMA node. Pinning gives
+// small pages to memory that ckptd has not warmed; memory of its pool keeps its huge pages.
 #pragma once
 
 #include <cstdint>

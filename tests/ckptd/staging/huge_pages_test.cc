@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/utsname.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "ckptd/staging/page_guard.h"
 #include "ckptd/staging/warm_pool.h"
@@ -44,8 +47,13 @@ uint64_t huge_bytes(const std::byte* at) {
   return 0;
 }
 
-// True if this kernel collapses shared memory, tried without the code under test.
+// True if this kernel makes huge pages of shared memory, tried without the code under test.
 bool kernel_has_huge_pages() {
+  utsname name{};
+  unsigned major = 0;
+  unsigned minor = 0;
+  if (::uname(&name) != 0 || std::sscanf(name.release, "%u.%u", &major, &minor) != 2) return false;
+  if (std::pair(major, minor) < std::pair(6u, 12u)) return false;
   auto created = ArenaMapping::create({.slab_bytes = kHugePageBytes, .slab_count = 1}).value();
   const MutableByteView bytes = created.mapping.bytes();
   std::memset(bytes.data(), 1, bytes.size());
@@ -89,12 +97,24 @@ TEST_F(HugePagesTest, MemoryWithPagesStaysAsItIs) {
 
 TEST_F(HugePagesTest, HoleInAHugePageIsDetected) {
   ASSERT_TRUE(populate(guard_.bytes(), view_.bytes()).ok());
+  ASSERT_EQ(huge_bytes(guard_.bytes().data()), layout_.arena_bytes());
   std::memset(view_.bytes().data(), 7, view_.bytes().size());
   ASSERT_EQ(madvise(view_.bytes().data() + 3 * 4096, 4096, MADV_REMOVE), 0);
   EXPECT_GE(absent_pages(guard_.bytes().first(kHugePageBytes)).value(), 1u);
   EXPECT_EQ(absent_pages(guard_.bytes().subspan(kHugePageBytes)).value(), 0u);
   EXPECT_EQ(view_.bytes()[3 * 4096], std::byte{0});
   EXPECT_EQ(view_.bytes()[4 * 4096], std::byte{7});
+}
+
+TEST_F(HugePagesTest, ArenaOfSmallSlabsHasThemInItsView) {
+  const ArenaLayout small{.slab_bytes = kHugePageBytes / 4, .slab_count = 16};
+  auto created = ArenaMapping::create(small).value();
+  const ArenaMapping view = ArenaMapping::map(created.fd.get(), small).value();
+  ASSERT_TRUE(separate_slabs(created.mapping).ok());
+  ASSERT_TRUE(populate(created.mapping.bytes(), view.bytes()).ok());
+  EXPECT_EQ(huge_bytes(view.bytes().data()), small.arena_bytes());
+  EXPECT_EQ(huge_bytes(created.mapping.bytes().data()), 0u) << "a touch would map a neighbour";
+  EXPECT_EQ(absent_pages(created.mapping.bytes()).value(), 0u);
 }
 
 // The pool's piece has another size than the arena: the kernel cuts the last huge page.
@@ -109,6 +129,7 @@ TEST_F(HugePagesTest, SmallerArenaOfThePoolKeepsThem) {
   ASSERT_TRUE(memory.ok());
   ASSERT_TRUE(populate(memory->guard.bytes(), memory->view.bytes()).ok());
   EXPECT_EQ(huge_bytes(memory->guard.bytes().data()), 3 * kHugePageBytes);
+  EXPECT_EQ(absent_pages(memory->guard.bytes()).value(), 0u);
   EXPECT_EQ(absent_pages(memory->view.bytes()).value(), 0u);
 }
 
