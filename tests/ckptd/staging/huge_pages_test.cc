@@ -106,7 +106,7 @@ TEST_F(HugePagesTest, HoleInAHugePageIsDetected) {
   EXPECT_EQ(view_.bytes()[4 * 4096], std::byte{7});
 }
 
-TEST_F(HugePagesTest, ArenaOfSmallSlabsHasThemInItsView) {
+TEST_F(HugePagesTest, SmallSlabsHaveThemInTheView) {
   const ArenaLayout small{.slab_bytes = kHugePageBytes / 4, .slab_count = 16};
   auto created = ArenaMapping::create(small).value();
   const ArenaMapping view = ArenaMapping::map(created.fd.get(), small).value();
