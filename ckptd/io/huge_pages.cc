@@ -26,7 +26,7 @@ using ckpt::kHugePageBytes;
 using Clock = std::chrono::steady_clock;
 
 constexpr int kMadviseCollapse = 25;  // MADV_COLLAPSE: older C libraries do not declare it
-constexpr std::chrono::seconds kPauseAfterFailure{10};
+constexpr std::chrono::seconds kPauseAfterFailure{10};  // for lack of memory
 
 // Memory is fragmented for all arenas alike.
 std::atomic<Clock::time_point> paused_until{Clock::time_point::min()};
@@ -62,26 +62,28 @@ bool collapse(std::byte* at, uint64_t bytes) {
   return errno == EAGAIN && ::madvise(at, bytes, kMadviseCollapse) == 0;
 }
 
-bool make_pages(ckpt::MutableByteView memory) {
+// 0 or errno.
+int make_pages(ckpt::MutableByteView memory) {
   const auto address = reinterpret_cast<uintptr_t>(memory.data());
   uint64_t begin = ckpt::base::align_up(address, kHugePageBytes) - address;
   while (begin + kHugePageBytes <= memory.size()) {
     uint64_t end = begin;
     while (end + kHugePageBytes <= memory.size() && !has_pages(memory.data() + end)) {
-      if (!make_first_page(memory.data() + end)) return false;
+      if (!make_first_page(memory.data() + end)) return errno;
       end += kHugePageBytes;
     }
-    if (end > begin && !collapse(memory.data() + begin, end - begin)) return false;
+    if (end > begin && !collapse(memory.data() + begin, end - begin)) return errno;
     begin = end + kHugePageBytes;  // what begins at `end` has pages, or lies outside
   }
-  return true;
+  return 0;
 }
 
 }  // namespace
 
 void make_huge_pages(ckpt::MutableByteView memory) {
   if (!kernel_merges_registered_pages() || Clock::now() < paused_until.load()) return;
-  if (!make_pages(memory)) paused_until.store(Clock::now() + kPauseAfterFailure);
+  // Other errors come from what a client does with its arena.
+  if (make_pages(memory) == ENOMEM) paused_until.store(Clock::now() + kPauseAfterFailure);
 }
 
 }  // namespace ckptd

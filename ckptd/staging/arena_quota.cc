@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "ckptd/staging/page_guard.h"
 #include "formats/base/parse.h"
 
 namespace ckptd {
@@ -43,17 +42,6 @@ ckpt::Status check_two_slabs(uint64_t arena_bytes, uint64_t slab_bytes, uint64_t
       "an arena of {} (arena_bytes of ckpt_open_options), or for smaller slabs "
       "(slab_bytes; 0 lets ckptd choose)",
       format_size(arena_bytes), format_size(slab_bytes), format_size(kArenaSlabsMin * slab_bytes));
-}
-
-ckpt::Status check_separate_slabs(const ckpt::ArenaLayout& layout, uint64_t in_use) {
-  if (!needs_separate_slabs(layout) || layout.slab_count + in_use <= kSeparateSlabsMax) return {};
-  return make_error(
-      ErrorCode::kInvalidArgument,
-      "an arena of {} slabs of {}: all sessions together may have {} slabs whose size "
-      "is no multiple of {}, and {} exist: ask for larger slabs (slab_bytes; 0 lets "
-      "ckptd choose)",
-      layout.slab_count, format_size(layout.slab_bytes), kSeparateSlabsMax,
-      format_size(ckpt::kHugePageBytes), in_use);
 }
 
 ckpt::Status check_session_quota(uint64_t arena_bytes, uint64_t session_bytes_max) {

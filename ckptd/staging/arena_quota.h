@@ -23,10 +23,6 @@ uint64_t choose_slab_bytes(uint64_t arena_bytes);
 // kInvalidArgument: two slabs do not fit into this arena, for any user. An arena with all of
 // ckptd's memory (`total_bytes_max`) cannot grow: then ckptd needs more memory.
 ckpt::Status check_two_slabs(uint64_t arena_bytes, uint64_t slab_bytes, uint64_t total_bytes_max);
-// kInvalidArgument: too many slabs that each need a mapping of their own (page_guard.h). `in_use`:
-// such slabs of all arenas. The kernel allows a process 65,530 mappings.
-inline constexpr uint64_t kSeparateSlabsMax = 16'384;
-ckpt::Status check_separate_slabs(const ckpt::ArenaLayout& layout, uint64_t in_use);
 // kInvalidArgument: more than session_arena_max. Waiting does not help.
 ckpt::Status check_session_quota(uint64_t arena_bytes, uint64_t session_bytes_max);
 // kInvalidArgument: two slabs exceed the quota of all the user's sessions together.

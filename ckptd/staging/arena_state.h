@@ -70,6 +70,7 @@ class ArenaState {
   const std::shared_ptr<ArenaTrust> trust = std::make_shared<ArenaTrust>();
   std::vector<SlabRecord> slabs;
   std::vector<std::optional<BufferId>> buffers;  // by chunk
+  uint64_t small_bytes_registered = 0;           // of chunks that have small pages
   std::map<uint64_t, uint32_t> durable;          // oldest first
   std::map<uint64_t, uint32_t> held;             // oldest first
   uint32_t warm_chunks = 0;                      // chunks [0, warm_chunks) are faulted in

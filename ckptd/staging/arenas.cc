@@ -4,7 +4,6 @@
 #include <algorithm>
 
 #include "ckptd/staging/arena_quota.h"
-#include "ckptd/staging/page_guard.h"
 #include "ckptd/staging/staging.h"
 #include "ckptd/staging/staging_impl.h"
 #include "formats/base/parse.h"
@@ -95,7 +94,7 @@ std::optional<Staging::Granted> Staging::Impl::create_warm(uid_t uid, uint64_t b
   const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
                                  .slab_count = static_cast<uint32_t>(bytes / slab_bytes)};
   auto memory = take_warm(layout);
-  if (!memory || !separate_slabs(memory->guard).ok()) return std::nullopt;
+  if (!memory) return std::nullopt;
   const uint64_t warm_bytes = memory->warm_bytes;
   Granted granted = add(uid, std::move(memory->fd), std::move(memory->guard),
                         std::move(memory->view), SlabState::kFree);
@@ -111,9 +110,6 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   CKPT_TRY(ckpt::validate(ckpt::ArenaLayout{.slab_bytes = slab_bytes, .slab_count = 1}));
   CKPT_TRY(check_two_slabs(bytes_wanted, slab_bytes, impl_->options.arena_bytes_total));
   CKPT_TRY(check_user_quota(slab_bytes, uid, impl_->user_bytes_max(uid)));
-  const uint64_t slabs_wanted = std::min<uint64_t>(bytes_wanted / slab_bytes, UINT32_MAX);
-  CKPT_TRY(impl_->check_separate(
-      {.slab_bytes = slab_bytes, .slab_count = static_cast<uint32_t>(slabs_wanted)}));
   const uint64_t room = impl_->reclaim_quota(uid, bytes_wanted);
   if (auto granted = impl_->create_warm(uid, std::min(bytes_wanted, room), slab_bytes)) {
     return *granted;
@@ -134,19 +130,9 @@ Result<Staging::Granted> Staging::create(uid_t uid, uint64_t bytes_wanted, uint6
   const ckpt::ArenaLayout layout{.slab_bytes = slab_bytes,
                                  .slab_count = static_cast<uint32_t>(slabs)};
   CKPT_ASSIGN(auto created, ckpt::ArenaMapping::create(layout));
-  CKPT_TRY(separate_slabs(created.mapping));
   CKPT_ASSIGN(auto view, ckpt::ArenaMapping::map(created.fd.get(), layout));
   return impl_->add(uid, std::move(created.fd), std::move(created.mapping), std::move(view),
                     SlabState::kFree);
-}
-
-Status Staging::Impl::check_separate(const ckpt::ArenaLayout& layout) const {
-  uint64_t in_use = 0;
-  for (const auto& [id, arena] : arenas) {
-    const ckpt::ArenaLayout& other = arena->view.layout();
-    if (needs_separate_slabs(other)) in_use += other.slab_count;
-  }
-  return check_separate_slabs(layout, in_use);
 }
 
 ArenaUse Staging::Impl::use(uid_t uid) const {
@@ -181,9 +167,7 @@ Result<Staging::Granted> Staging::adopt(uid_t uid, ckpt::base::UniqueFd fd, uint
     return impl_->unpark(*parked, uid, layout);
   }
   CKPT_TRY(impl_->check_room(uid, arena_bytes));
-  CKPT_TRY(impl_->check_separate(layout));
   CKPT_ASSIGN(auto guard, ckpt::ArenaMapping::map(fd.get(), layout));
-  CKPT_TRY(separate_slabs(guard));
   CKPT_ASSIGN(auto view, ckpt::ArenaMapping::map(fd.get(), layout));
   return impl_->add(uid, std::move(fd), std::move(guard), std::move(view), SlabState::kLeased);
 }

@@ -170,7 +170,6 @@ Result<std::vector<Staging::Impl::KeptSlab>> Staging::Impl::take_arena(
   const ckpt::LedgerHeader header = ledger.header();
   CKPT_TRY(check_room(header.uid, header.layout.arena_bytes()));
   CKPT_ASSIGN(auto guard, ckpt::ArenaMapping::map(pair.arena.get(), header.layout));
-  CKPT_TRY(separate_slabs(guard));
   CKPT_ASSIGN(auto view, ckpt::ArenaMapping::map(pair.arena.get(), header.layout));
   ArenaState& arena = insert(id, header.uid, std::move(pair.arena), std::move(guard),
                              std::move(view), SlabState::kLeased);

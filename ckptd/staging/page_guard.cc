@@ -13,7 +13,6 @@
 #include "ckptd/io/huge_pages.h"
 #include "formats/base/checked.h"
 #include "formats/base/ids.h"
-#include "formats/base/parse.h"
 #include "formats/base/unique_fd.h"
 
 namespace ckptd {
@@ -33,6 +32,7 @@ constexpr uint64_t kSwapped = 1ull << 62;
 // its own. Declared here because kernel headers have it only from 6.7 on.
 constexpr uint64_t kScanPresent = 1u << 3;
 constexpr uint64_t kScanSwapped = 1u << 4;
+constexpr uint64_t kScanHuge = 1u << 6;
 struct ScannedRange {
   uint64_t start = 0;
   uint64_t end = 0;
@@ -67,11 +67,12 @@ ckpt::Error no_answer(const char* why) {
 // Where a page is. Swapped pages include those that are migrating.
 enum class Where : uint8_t { kMemory, kMemoryOrSwap };
 
-ckpt::Result<uint64_t> count_by_scan(ckpt::ByteView memory, Where not_in) {
-  const uint64_t lacking = not_in == Where::kMemory ? kScanPresent : kScanPresent | kScanSwapped;
+// Pages that have all these categories; those in `inverted` must be absent instead.
+ckpt::Result<uint64_t> count_by_scan(ckpt::ByteView memory, uint64_t categories,
+                                     uint64_t inverted) {
   auto at = reinterpret_cast<uintptr_t>(memory.data());
   const uint64_t end = at + ckpt::base::align_up(memory.size(), kBlockBytes);
-  uint64_t absent = 0;
+  uint64_t pages = 0;
   std::array<ScannedRange, 16> ranges;
   while (at < end) {
     ScanArguments scan;
@@ -79,15 +80,16 @@ ckpt::Result<uint64_t> count_by_scan(ckpt::ByteView memory, Where not_in) {
     scan.end = end;
     scan.ranges = reinterpret_cast<uintptr_t>(ranges.data());
     scan.ranges_max = ranges.size();
-    scan.inverted = scan.all_of = scan.categories_shown = lacking;
+    scan.all_of = scan.categories_shown = categories;
+    scan.inverted = inverted;
     const int got = ::ioctl(pagemap(), kPagemapScan, &scan);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return no_answer(std::strerror(errno));
     if (scan.walk_end <= at) return no_answer("a scan that does not get on");
-    for (int i = 0; i < got; ++i) absent += (ranges[i].end - ranges[i].start) / kBlockBytes;
+    for (int i = 0; i < got; ++i) pages += (ranges[i].end - ranges[i].start) / kBlockBytes;
     at = scan.walk_end;
   }
-  return absent;
+  return pages;
 }
 
 ckpt::Result<uint64_t> count_by_entries(ckpt::ByteView memory, Where not_in) {
@@ -114,8 +116,9 @@ ckpt::Result<uint64_t> count_by_entries(ckpt::ByteView memory, Where not_in) {
 
 // Pages of the range whose page table entry does not say that they are there.
 ckpt::Result<uint64_t> count_pages(ckpt::ByteView memory, Where not_in, PageTableWay way) {
-  return way == PageTableWay::kScan ? count_by_scan(memory, not_in)
-                                    : count_by_entries(memory, not_in);
+  if (way == PageTableWay::kEntries) return count_by_entries(memory, not_in);
+  const uint64_t lacking = not_in == Where::kMemory ? kScanPresent : kScanPresent | kScanSwapped;
+  return count_by_scan(memory, lacking, /*inverted=*/lacking);
 }
 
 PageTableWay fastest_way() {
@@ -147,24 +150,10 @@ ckpt::Result<uint64_t> absent_pages(ckpt::ByteView memory) {
   return absent_pages(memory, fastest_way());
 }
 
-bool needs_separate_slabs(const ckpt::ArenaLayout& layout) {
-  return layout.slab_bytes % ckpt::kHugePageBytes != 0;
-}
-
-// The kernel joins neighbours with equal properties. Whether core dumps have the bytes is one.
-ckpt::Status separate_slabs(const ckpt::ArenaMapping& guard) {
-  const ckpt::ArenaLayout& layout = guard.layout();
-  if (!needs_separate_slabs(layout)) return {};
-  for (uint32_t slab = 1; slab < layout.slab_count; slab += 2) {
-    const ckpt::MutableByteView bytes = guard.slab(slab);
-    if (::madvise(bytes.data(), bytes.size(), MADV_DONTDUMP) == 0) continue;
-    return make_error(ErrorCode::kResourceExhausted,
-                      "an arena of {} slabs of {}: a mapping for each: {}; ask for slabs of {} or "
-                      "more (slab_bytes; 0 lets ckptd choose)",
-                      layout.slab_count, ckpt::base::format_size(layout.slab_bytes),
-                      std::strerror(errno), ckpt::base::format_size(ckpt::kHugePageBytes));
-  }
-  return {};
+uint64_t huge_bytes(ckpt::ByteView memory) {
+  if (fastest_way() != PageTableWay::kScan) return 0;
+  const auto pages = count_by_scan(memory, kScanHuge, /*inverted=*/0);
+  return pages.ok() ? *pages * kBlockBytes : 0;
 }
 
 namespace {
@@ -200,8 +189,7 @@ ckpt::Status populate(ckpt::MutableByteView memory) {
 
 // A read fault maps existing pages of shared memory 16 at a time, and writable.
 ckpt::Status populate(ckpt::MutableByteView guard, ckpt::MutableByteView view) {
-  // Through the view: a huge page cannot cross the mappings of small slabs.
-  if (!is_faulted_in(guard)) make_huge_pages(view);
+  if (!is_faulted_in(guard)) make_huge_pages(guard);
   CKPT_TRY(populate(guard));
   return fault_in(view, MADV_POPULATE_READ);
 }

@@ -7,14 +7,13 @@
 // shows that. So each arena has one mapping (the guard) that is faulted in once. A slab is not
 // touched through it from its seal until its check; reads go through a second mapping.
 //
-// A touch maps all pages around it that belong to one huge page, those of a neighbouring slab too:
-// a client could make one of pages that it has exchanged. So slabs end where huge pages do, or each
-// has an entry of its own in the kernel's list of mappings (VMA), which no touch exceeds.
+// This finds holes made by mistake. A hostile client can hide one: a touch of another slab maps all
+// pages of a huge page. It gains nothing, since it may as well change bytes in place during the
+// write. Only its own run has these.
 #pragma once
 
 #include <cstdint>
 
-#include "formats/arena.h"
 #include "formats/base/bytes.h"
 #include "formats/base/result.h"
 
@@ -35,12 +34,8 @@ bool page_guard_available(PageTableWay way);
 ckpt::Result<uint64_t> absent_pages(ckpt::ByteView memory);
 ckpt::Result<uint64_t> absent_pages(ckpt::ByteView memory, PageTableWay way);
 
-// Makes the slabs of a guard independent of each other, as above. Call it before the guard is
-// faulted in and after its last remap(). kResourceExhausted: the process has no room for so many
-// mappings (vm.max_map_count).
-ckpt::Status separate_slabs(const ckpt::ArenaMapping& guard);
-// True if separate_slabs() makes a mapping for each slab of that layout.
-bool needs_separate_slabs(const ckpt::ArenaLayout& layout);
+// Bytes of the range that huge pages map in this process; 0 before Linux 6.7. Thread-safe.
+uint64_t huge_bytes(ckpt::ByteView memory);
 
 // Faults the range in, keeping its bytes (a write fault without a write). Thread-safe.
 ckpt::Status populate(ckpt::MutableByteView memory);

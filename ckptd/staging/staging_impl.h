@@ -54,7 +54,6 @@ struct Staging::Impl {
   std::optional<Granted> create_warm(uid_t uid, uint64_t bytes, uint64_t slab_bytes);
   ArenaState& insert(ArenaId id, uid_t uid, ckpt::base::UniqueFd fd, ckpt::ArenaMapping guard,
                      ckpt::ArenaMapping view, SlabState initial);
-  Status check_separate(const ckpt::ArenaLayout& layout) const;
   Status check_room(uid_t uid, uint64_t arena_bytes);
 
   // Faulting in memory (warming.cc).
@@ -65,6 +64,7 @@ struct Staging::Impl {
   void warm_next();
   void warm_chunk(ArenaState& arena);
   void chunk_warmed(ArenaId arena, uint32_t chunk, const Status& status);
+  Result<BufferId> try_register(ArenaState& arena, MutableByteView chunk);
   void register_chunk(ArenaState& arena, uint32_t chunk);
   void destroy_if_over(ArenaId arena);
   void destroy(ArenaId arena);

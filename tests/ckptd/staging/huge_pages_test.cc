@@ -14,9 +14,12 @@
 #include <string>
 #include <utility>
 
+#include "ckptd/io/memory_disk.h"
 #include "ckptd/staging/page_guard.h"
+#include "ckptd/staging/staging.h"
 #include "ckptd/staging/warm_pool.h"
 #include "formats/arena.h"
+#include "tests/ckptd/staging/small_trainer.h"
 
 namespace ckptd {
 namespace {
@@ -26,8 +29,8 @@ using ckpt::ArenaMapping;
 using ckpt::kHugePageBytes;
 using ckpt::MutableByteView;
 
-// Bytes of the mapping at that address that are mapped by huge pages.
-uint64_t huge_bytes(const std::byte* at) {
+// Bytes of the mapping at that address that are mapped by huge pages, as smaps tells.
+uint64_t mapped_huge(const std::byte* at) {
   const auto wanted = reinterpret_cast<uintptr_t>(at);
   std::ifstream smaps("/proc/self/smaps");
   std::string line;
@@ -54,7 +57,7 @@ bool kernel_has_huge_pages() {
   unsigned minor = 0;
   if (::uname(&name) != 0 || std::sscanf(name.release, "%u.%u", &major, &minor) != 2) return false;
   if (std::pair(major, minor) < std::pair(6u, 12u)) return false;
-  auto created = ArenaMapping::create({.slab_bytes = kHugePageBytes, .slab_count = 1}).value();
+  auto created = ArenaMapping::create({.slab_bytes = kHugePageBytes, .slab_count = 16}).value();
   const MutableByteView bytes = created.mapping.bytes();
   std::memset(bytes.data(), 1, bytes.size());
   return ::madvise(bytes.data(), bytes.size(), 25 /* MADV_COLLAPSE */) == 0;
@@ -78,43 +81,72 @@ class HugePagesTest : public testing::Test {
 
 TEST_F(HugePagesTest, EveryMappingOfAnArenaHasThem) {
   ASSERT_TRUE(populate(guard_.bytes(), view_.bytes()).ok());
-  EXPECT_EQ(huge_bytes(guard_.bytes().data()), layout_.arena_bytes());
-  EXPECT_EQ(huge_bytes(view_.bytes().data()), layout_.arena_bytes());
+  EXPECT_EQ(mapped_huge(guard_.bytes().data()), layout_.arena_bytes());
+  EXPECT_EQ(mapped_huge(view_.bytes().data()), layout_.arena_bytes());
   const ArenaMapping client = ArenaMapping::map(fd_.get(), layout_).value();
   ASSERT_TRUE(populate(client.bytes()).ok());
-  EXPECT_EQ(huge_bytes(client.bytes().data()), layout_.arena_bytes());
+  EXPECT_EQ(mapped_huge(client.bytes().data()), layout_.arena_bytes());
   const MutableByteView bytes = client.bytes();
   EXPECT_TRUE(std::ranges::all_of(bytes, [](std::byte byte) { return byte == std::byte{0}; }));
+}
+
+TEST_F(HugePagesTest, PageTableTellsHugePages) {
+  std::memset(view_.bytes().data() + kHugePageBytes, 7, 1);
+  EXPECT_EQ(huge_bytes(guard_.bytes()), 0u);
+  ASSERT_TRUE(populate(guard_.bytes(), view_.bytes()).ok());
+  EXPECT_EQ(huge_bytes(guard_.bytes()), layout_.arena_bytes() - kHugePageBytes);
+  EXPECT_EQ(huge_bytes(guard_.bytes().subspan(2 * kHugePageBytes)), 2 * kHugePageBytes);
+}
+
+// For each huge page that is registered, the kernel walks all small ones.
+TEST_F(HugePagesTest, AreNotRegisteredBesideManySmallPages) {
+  constexpr uint64_t kSlab = 8ull << 20;
+  MemoryDisk disk{{.seed = 1}};
+  const auto executor = make_inline_executor();
+  Staging staging(disk, *executor,
+                  {.arena_bytes_total = 4ull << 30, .restore_slabs = 0, .available_memory = [] {
+                     return uint64_t{8} << 30;
+                   }});
+  const auto is_registered = [&](SmallTrainer& trainer) {
+    run_all(disk, *executor);
+    EXPECT_EQ(staging.lease(trainer.arena, 1).size(), 1u);
+    const auto filled = trainer.fill(0, {{1, 5000}}, 1);
+    const auto sealed = staging.seal(trainer.arena, 0, filled.payload_bytes, filled.fragments);
+    EXPECT_TRUE(sealed.ok());
+    return sealed.ok() && sealed->buffer().has_value();
+  };
+  {
+    SmallTrainer first(staging.create(1000, 2 * kSlab, kSlab).value());
+    EXPECT_TRUE(is_registered(first));
+    SmallTrainer small(staging.create(1000, 40 * kSlab, kSlab).value());
+    std::memset(small.slab(0).data(), 1, 40 * kSlab);  // small pages, before ckptd warms it
+    EXPECT_TRUE(is_registered(small));
+    SmallTrainer refused(staging.create(1000, 2 * kSlab, kSlab).value());
+    EXPECT_FALSE(is_registered(refused));
+    staging.session_ended(small.arena);
+  }
+  SmallTrainer last(staging.create(1000, 2 * kSlab, kSlab).value());
+  EXPECT_TRUE(is_registered(last));
+  staging.close();
 }
 
 TEST_F(HugePagesTest, MemoryWithPagesStaysAsItIs) {
   std::memset(view_.bytes().data() + kHugePageBytes + 5000, 7, 1);
   ASSERT_TRUE(populate(guard_.bytes(), view_.bytes()).ok());
-  EXPECT_EQ(huge_bytes(guard_.bytes().data()), layout_.arena_bytes() - kHugePageBytes);
+  EXPECT_EQ(mapped_huge(guard_.bytes().data()), layout_.arena_bytes() - kHugePageBytes);
   EXPECT_EQ(guard_.bytes()[kHugePageBytes + 5000], std::byte{7});
   EXPECT_EQ(absent_pages(guard_.bytes()).value(), 0u);
 }
 
 TEST_F(HugePagesTest, HoleInAHugePageIsDetected) {
   ASSERT_TRUE(populate(guard_.bytes(), view_.bytes()).ok());
-  ASSERT_EQ(huge_bytes(guard_.bytes().data()), layout_.arena_bytes());
+  ASSERT_EQ(mapped_huge(guard_.bytes().data()), layout_.arena_bytes());
   std::memset(view_.bytes().data(), 7, view_.bytes().size());
   ASSERT_EQ(madvise(view_.bytes().data() + 3 * 4096, 4096, MADV_REMOVE), 0);
   EXPECT_GE(absent_pages(guard_.bytes().first(kHugePageBytes)).value(), 1u);
   EXPECT_EQ(absent_pages(guard_.bytes().subspan(kHugePageBytes)).value(), 0u);
   EXPECT_EQ(view_.bytes()[3 * 4096], std::byte{0});
   EXPECT_EQ(view_.bytes()[4 * 4096], std::byte{7});
-}
-
-TEST_F(HugePagesTest, SmallSlabsHaveThemInTheView) {
-  const ArenaLayout small{.slab_bytes = kHugePageBytes / 4, .slab_count = 16};
-  auto created = ArenaMapping::create(small).value();
-  const ArenaMapping view = ArenaMapping::map(created.fd.get(), small).value();
-  ASSERT_TRUE(separate_slabs(created.mapping).ok());
-  ASSERT_TRUE(populate(created.mapping.bytes(), view.bytes()).ok());
-  EXPECT_EQ(huge_bytes(view.bytes().data()), small.arena_bytes());
-  EXPECT_EQ(huge_bytes(created.mapping.bytes().data()), 0u) << "a touch would map a neighbour";
-  EXPECT_EQ(absent_pages(created.mapping.bytes()).value(), 0u);
 }
 
 // The pool's piece has another size than the arena: the kernel cuts the last huge page.
@@ -128,7 +160,7 @@ TEST_F(HugePagesTest, SmallerArenaOfThePoolKeepsThem) {
   const auto memory = pool.take(layout);
   ASSERT_TRUE(memory.ok());
   ASSERT_TRUE(populate(memory->guard.bytes(), memory->view.bytes()).ok());
-  EXPECT_EQ(huge_bytes(memory->guard.bytes().data()), 3 * kHugePageBytes);
+  EXPECT_EQ(mapped_huge(memory->guard.bytes().data()), 3 * kHugePageBytes);
   EXPECT_EQ(absent_pages(memory->guard.bytes()).value(), 0u);
   EXPECT_EQ(absent_pages(memory->view.bytes()).value(), 0u);
 }
@@ -142,8 +174,8 @@ TEST_F(HugePagesTest, LargerArenaOfThePoolHasThemEverywhere) {
   const auto memory = pool.take({.slab_bytes = kHugePageBytes, .slab_count = 6});
   ASSERT_TRUE(memory.ok());
   ASSERT_TRUE(populate(memory->guard.bytes(), memory->view.bytes()).ok());
-  EXPECT_EQ(huge_bytes(memory->guard.bytes().data()), 6 * kHugePageBytes);
-  EXPECT_EQ(huge_bytes(memory->view.bytes().data()), 6 * kHugePageBytes);
+  EXPECT_EQ(mapped_huge(memory->guard.bytes().data()), 6 * kHugePageBytes);
+  EXPECT_EQ(mapped_huge(memory->view.bytes().data()), 6 * kHugePageBytes);
 }
 
 }  // namespace
