@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "formats/base/address_space.h"
 #include "formats/base/checked.h"
 #include "formats/base/ids.h"
 #include "formats/base/open_files.h"
@@ -30,8 +31,9 @@ Error system_error(std::string_view what) {
   if (error == ENOMEM || error == ENOSPC) code = ErrorCode::kResourceExhausted;
   // Neither a smaller arena nor a retry helps.
   if (error == EMFILE || error == ENFILE) code = ErrorCode::kFailedPrecondition;
-  return make_error(code, "arena: {}: {}{}", what, std::strerror(error),
-                    base::open_files_hint(error));
+  return make_error(code, "arena: {}: {}{}{}", what, std::strerror(error),
+                    base::open_files_hint(error),
+                    error == ENOMEM ? base::address_space_hint() : "");
 }
 
 Error cannot_map(uint64_t bytes) { return system_error(fmt::format("cannot map {} bytes", bytes)); }

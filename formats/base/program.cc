@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 
+#include "formats/base/address_space.h"
 #include "formats/base/console.h"
 
 namespace ckpt::base {
@@ -44,13 +45,13 @@ bool occupy_standard_descriptors() {
 
 // One sentence for the exception being handled, if there is one.
 std::string current_failure() {
-  if (!std::current_exception()) return "it ended by a fault of its own";
+  if (!std::current_exception()) return "it ended by a fault of its own" + address_space_hint();
   try {
     throw;
   } catch (const std::bad_alloc&) {
-    return "out of memory";
+    return "out of memory" + address_space_hint();
   } catch (const std::exception& error) {
-    return error.what();
+    return error.what() + address_space_hint();
   } catch (...) {
     return "an exception of an unknown type";
   }

@@ -173,6 +173,26 @@ TEST_F(EnvironmentTest, ReportsFileSizeLimit) {
   EXPECT_THAT(trainer.err, HasSubstr("ulimit -f"));
 }
 
+TEST_F(EnvironmentTest, ReportsAddressSpaceLimit) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs terabytes of address space";
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+  GTEST_SKIP() << "a sanitizer needs terabytes of address space";
+#endif
+#endif
+  for (const char* const limit : {"150000", "300000"}) {
+    const std::string limited = std::string("ulimit -v ") + limit + "; ";
+    const Ended trainer = in_shell("unset CKPTD_SOCKET; " + limited + train_tiny("--run small"));
+    EXPECT_EQ(trainer.code(), kFailed) << trainer.err;
+    EXPECT_THAT(trainer.err, HasSubstr("ulimit -v"));
+    const Ended daemon =
+        in_shell(limited + "exec $B/ckptd --data store --listen unix:" + (folder_ / "s"));
+    EXPECT_EQ(daemon.code(), kFailed) << daemon.err;
+    EXPECT_THAT(daemon.err, HasSubstr("ulimit -v"));
+  }
+}
+
 // The daemon creates the trainer's shared memory, under the daemon's limit.
 TEST_F(EnvironmentTest, FileSizeLimitStopsNoTrainer) {
   save_tiny();

@@ -1,15 +1,19 @@
 #include "trainer/cli/command.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <iterator>
 #include <sstream>
+#include <thread>
 
+#include "formats/base/address_space.h"
 #include "formats/base/cli_errors.h"
 #include "formats/base/cli_flags.h"
 #include "formats/base/cli_numbers.h"
 #include "formats/base/console.h"
+#include "formats/base/parse.h"
 #include "formats/base/version.h"
 #include "trainer/checkpoint/saved_run.h"
 
@@ -40,7 +44,23 @@ Result<std::string> read_text(const std::string& path) {
   return std::move(text).str();
 }
 
+namespace {
+
+// OpenBLAS takes 128 MiB of address space for each core while the program is loaded, and where it
+// cannot, a thread of it tries for ever. Exits here, since a normal end would wait for that thread.
+void require_address_space() {
+  const uint64_t wanted = (512ull + 128ull * std::thread::hardware_concurrency()) << 20;
+  const auto limit = ckpt::base::address_space_limit();
+  if (!limit || *limit >= wanted) return;
+  ckpt::base::print_stderr("moetrain: it needs an address space of {} or more here{}\n",
+                           ckpt::base::format_size(wanted), ckpt::base::address_space_hint());
+  std::_Exit(EXIT_FAILURE);
+}
+
+}  // namespace
+
 int run_command_line(int argc, char** argv) {
+  require_address_space();
   CLI::App app("Trains Mixture-of-Experts models that survive the loss of workers.", "moetrain");
   app.require_subcommand(1);
   app.footer(
