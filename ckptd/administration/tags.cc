@@ -30,10 +30,12 @@ void change_tag(const ChangeContext& context, const Session& session,
   if (!tag.ok()) return context.refuse(change, tag.error());
   const RunInfo& run = tag->target.run;
   // Users who train a run tag its results; users who prune a run tag what is to stay.
-  const bool trains = may(session, run, ckpt::Right::kCommit);
-  const Status allowed =
-      check_may(session, run, trains ? ckpt::Right::kCommit : ckpt::Right::kPrune);
-  if (!allowed.ok()) return context.refuse(change, allowed.error());
+  const Status prunes = check_may(session, run, ckpt::Right::kPrune);
+  if (!prunes.ok() && !may(session, run, ckpt::Right::kCommit)) {
+    return context.refuse(change,
+                          make_error(prunes.error().code, "{} or to {}", prunes.error().message,
+                                     ckpt::right_name(ckpt::Right::kCommit)));
+  }
   nlohmann::json document = {{"run", run.name}, {"tag", tag->tag}};
   std::vector<fb::RecordT> records;
   if (tag->remove) {

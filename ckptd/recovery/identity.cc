@@ -7,6 +7,7 @@
 
 #include "ckptd/io/store_paths.h"
 #include "ckptd/recovery/extent_at.h"
+#include "ckptd/recovery/lost_segments.h"
 #include "formats/base/hash.h"
 #include "formats/segment.h"
 
@@ -36,17 +37,6 @@ Result<bool> has_marker(Disk& disk) {
 }
 
 std::string marker_path() { return fmt::format("{}/{}", kJournalDirectory, kOlderJournalMarker); }
-
-// End of all extents in the segment that the journal lists.
-uint64_t end_of_listed(const RecoveredStore& store, ckpt::SegmentId segment) {
-  uint64_t end = kBlockBytes;
-  const auto listed = store.listed.find(segment);
-  if (listed == store.listed.end()) return end;
-  for (const ExtentPlace& extent : listed->second) {
-    end = std::max(end, extent.offset + extent.bytes);
-  }
-  return end;
-}
 
 bool knows_epoch(const RecoveredStore& store, const ckpt::SnapshotKey& snapshot) {
   const auto last = store.epochs.find(snapshot.run);

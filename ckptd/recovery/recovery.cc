@@ -12,6 +12,7 @@
 #include "ckptd/recovery/identity.h"
 #include "ckptd/recovery/journal_salvage.h"
 #include "ckptd/recovery/lost_end.h"
+#include "ckptd/recovery/lost_segments.h"
 #include "formats/base/counted.h"
 #include "formats/selector.h"
 
@@ -87,7 +88,7 @@ class Recovery {
  private:
   Status check_identity(const RecoveredStore& store, bool finished_salvage);
   Status fill_catalog(const RecoveredStore& store, const LostEnd& lost_end, bool no_catalog);
-  Status mark_damaged(const std::vector<SnapshotKey>& replayed);
+  Status mark_damaged(const std::vector<SnapshotKey>& commits);
   Status lift_marks(const RecoveredStore& store);
   Status list_runs(RecoveredStore& store, Recovered& recovered);
   bool reclaim(RecoveredStore& store, std::vector<SpaceRange>& left);
@@ -114,7 +115,10 @@ Result<Recovered> Recovery::run() {
   const uint64_t known = history_.catalog().applied_sequence();
   CKPT_TRY(fill_catalog(store, lost_end, no_catalog));
   CKPT_ASSIGN(const bool on_record, history_.begin_journal(store));
-  CKPT_TRY(mark_damaged(commits_after(store, known)));
+  // The catalog knows the commits up to `known` from earlier starts.
+  CKPT_ASSIGN(const bool lost,
+              history_.read([&] { return any_segment_is_lost(disk_, store, history_.catalog()); }));
+  CKPT_TRY(mark_damaged(commits_after(store, lost ? 0 : known)));
   CKPT_TRY(lift_marks(store));
 
   Recovered recovered;
@@ -155,9 +159,9 @@ Status Recovery::fill_catalog(const RecoveredStore& store, const LostEnd& lost_e
   return {};
 }
 
-Status Recovery::mark_damaged(const std::vector<SnapshotKey>& replayed) {
+Status Recovery::mark_damaged(const std::vector<SnapshotKey>& commits) {
   std::vector<fb::RecordT> records;
-  for (const SnapshotKey& key : replayed) {
+  for (const SnapshotKey& key : commits) {
     CKPT_ASSIGN(RecoveryCheck check, history_.read([&] {
       return checker_.check(history_.catalog(), key, ExtentPart::kWhole, /*log_at_debug=*/false);
     }));

@@ -25,10 +25,11 @@ using Document = nlohmann::json;
 // `ckptctl scrub --status` has the details.
 Document scrub_summary(const ScrubReport& report, uint64_t now_ns) {
   const uint64_t ended_ns = report.state.last.ended_ns;
-  Document summary = {{"state", report.doing},
-                      {"damaged_units", report.state.damages.size()},
-                      {"commits_waiting", report.commits_waiting},
-                      {"seconds_since_last_pass", nullptr}};
+  Document summary = {
+      {"state", report.doing},
+      {"damaged_units", report.state.damages.size() + report.state.damages_left_out},
+      {"commits_waiting", report.commits_waiting},
+      {"seconds_since_last_pass", nullptr}};
   if (ended_ns > 0 && ended_ns <= now_ns) {
     summary["seconds_since_last_pass"] = (now_ns - ended_ns) / 1'000'000'000;
   }

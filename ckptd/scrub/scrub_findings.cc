@@ -78,10 +78,9 @@ Scrub::Kept Scrub::keep_damage(const VerifyError& error, uint64_t now_ns) {
   if (!known && damages.size() < limits::kScrubDamagesMax) {
     place = damages.emplace(damages.end());
   } else if (!known) {
-    // Replaces an entry from before this pass, which may be gone.
+    // Replaces an entry from before this pass. If it still holds, the pass finds it again.
     place = std::ranges::find_if(damages, [&](const auto& of) { return of.pass < newest_pass(); });
     if (place == damages.end()) return Kept::kNoRoom;
-    ++state_.damages_left_out;
   }
   *place = {error.run,    error.lineage, error.step,    error.unit,
             error.reason, now_ns,        newest_pass(), error.place};

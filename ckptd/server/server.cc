@@ -10,6 +10,7 @@
 #include <asio/post.hpp>
 #include <asio/signal_set.hpp>
 #include <asio/steady_timer.hpp>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <cstring>
@@ -24,6 +25,7 @@
 #include "ckptd/server/client_sockets.h"
 #include "ckptd/server/connection.h"
 #include "ckptd/server/http.h"
+#include "formats/base/open_files.h"
 #include "formats/base/printable.h"
 #include "formats/wire/convert.h"
 
@@ -221,7 +223,11 @@ std::optional<HttpServer::Answer> Server::Impl::answer(const std::string& path) 
 Status Server::Impl::watch_fd(int fd, std::optional<asio::posix::stream_descriptor>& descriptor) {
   if (fd < 0) return {};
   const int own = ::fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (own < 0) return ckpt::make_error(ckpt::ErrorCode::kIo, "dup of an event descriptor failed");
+  if (own < 0) {
+    const int error = errno;
+    return ckpt::make_error(ckpt::ErrorCode::kIo, "a descriptor for the loop: {}{}",
+                            std::strerror(error), ckpt::base::open_files_hint(error));
+  }
   descriptor.emplace(loop, own);
   watch(*descriptor);
   return {};

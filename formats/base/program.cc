@@ -10,9 +10,11 @@
 #include <exception>
 #include <new>
 #include <string>
+#include <system_error>
 
 #include "formats/base/address_space.h"
 #include "formats/base/console.h"
+#include "formats/base/open_files.h"
 
 namespace ckpt::base {
 
@@ -50,6 +52,8 @@ std::string current_failure() {
     throw;
   } catch (const std::bad_alloc&) {
     return "out of memory" + address_space_hint();
+  } catch (const std::system_error& error) {
+    return error.what() + address_space_hint() + open_files_hint(error.code().value());
   } catch (const std::exception& error) {
     return error.what() + address_space_hint();
   } catch (...) {

@@ -71,6 +71,8 @@ TEST_F(GrantsTest, AReaderReadsAndChangesNothing) {
   expect_may("keep", kTiny, true);  // reads only
   expect_may("keep", R"({"target": "tiny", "rules": {"last": 1}})", false);
   expect_may("tag", R"({"target": "tiny@5", "tag": "mine"})", false);
+  EXPECT_THAT(refusal(kOther, "tag", R"({"target": "tiny@5", "tag": "mine"})"),
+              HasSubstr("no grant to prune or to commit"));
   expect_may("pin", R"({"target": "tiny@5"})", false);
   expect_may("prune", kLast1, false);
   expect_may("rm", R"({"target": "tiny@5"})", false);

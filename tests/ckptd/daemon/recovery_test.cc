@@ -164,6 +164,33 @@ TEST_F(RecoveryTest, CommitsAreDurableAgainOnceSegmentReturns) {
   EXPECT_EQ(job.ranks[0]->query("verify", R"({"target": "tiny"})").exit_code, 0);
 }
 
+// The catalog is whole and knows all commits: no record is replayed.
+TEST_F(RecoveryTest, LostSegmentIsNoticedBesideAWholeCatalog) {
+  Job job(world, 1);
+  job.start();
+  for (const ckpt::Step step : {5, 10}) job.commit(step);
+  const auto levels_after_start = [&] {
+    EXPECT_TRUE(world.start().ok());
+    FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+    EXPECT_TRUE(root.connect());
+    std::vector<std::string> levels;
+    const auto log = nlohmann::json::parse(root.query("log", R"({"target": "tiny"})").json);
+    for (const auto& commit : log) levels.push_back(commit.at("level").get<std::string>());
+    world.kill_daemon();
+    return levels;
+  };
+  world.kill_daemon();
+  EXPECT_THAT(levels_after_start(), ElementsAre("durable", "durable"));
+  const std::string path = segment_path(1);
+  const std::vector<std::byte> bytes = file_bytes(world.disk(), path);
+  ASSERT_TRUE(world.disk().remove(path).ok());
+  EXPECT_THAT(levels_after_start(), ElementsAre("damaged", "damaged"));
+  put_file(world.disk(), path, bytes);
+  EXPECT_THAT(levels_after_start(), ElementsAre("durable", "durable"));
+  truncate_file(world.disk(), path, 4096);
+  EXPECT_THAT(levels_after_start(), ElementsAre("damaged", "damaged"));
+}
+
 TEST_F(RecoveryTest, ADamagedSegmentHeaderCostsNoCommit) {
   Job job(world, 2);
   job.start();
