@@ -121,6 +121,9 @@ TEST_F(UnsavedTest, SignalEndsRunWithFailedLastCheckpoint) {
   run->program().signal(SIGTERM);
   const Ended ended = run->program().wait();
   EXPECT_EQ(ended.code(), 128 + SIGTERM) << ended.err;
+  const size_t told = ended.err.find("moetrain: ckptd takes no checkpoints now: ");
+  ASSERT_NE(told, std::string::npos) << ended.err;
+  EXPECT_LT(told, ended.err.find("step 1")) << "before the first step";
   EXPECT_THAT(ended.err, HasSubstr("moetrain: stopped by SIGTERM, without a last checkpoint: "));
   EXPECT_THAT(ended.err, HasSubstr("are in no checkpoint; nothing was saved"));
 }

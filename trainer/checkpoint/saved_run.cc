@@ -151,6 +151,20 @@ Status await_ckptd(const std::string& socket, const std::string& run,
   return {};
 }
 
+std::string why_not_saving(const std::string& socket) {
+  auto session = open_to_ask(socket, /*run=*/"", kAtOnceMs);
+  if (!session.ok()) return {};
+  const auto status = ask(*session, "status", "");
+  if (!status.ok() || status->value("can_save", true)) return {};
+  std::string why;
+  for (const json& condition : status->value("conditions", json::array())) {
+    if (!condition.value("stops_saving", false)) continue;
+    why += fmt::format("{}{}; {}", why.empty() ? "" : "; ", condition.value("reason", ""),
+                       condition.value("remedy", ""));
+  }
+  return why.empty() ? "it stops" : why;
+}
+
 Result<SavedRun> find_saved_run(const std::string& socket, const ckpt::Selector& commit) {
   const std::string& run = commit.run;
   CKPT_ASSIGN(client::Session session, open_to_ask(socket, run, kTimeoutMs));

@@ -27,6 +27,10 @@ struct SavedRun {
 Status await_ckptd(const std::string& socket, const std::string& run,
                    const std::function<void(const std::string& line)>& say);
 
+// Why the ckptd at `socket` takes no checkpoints now, with the remedies; empty: it takes them, or
+// does not answer, which the ranks tell themselves.
+std::string why_not_saving(const std::string& socket);
+
 // The configuration of the commit's run, and the view at the commit. kNotFound if there is none:
 // the message names the commits of the same step that other lineages have. kInvalidArgument if the
 // run is not one of moetrain; otherwise as check_layout().

@@ -139,6 +139,9 @@ Result<int> RunCommand::supervise() {
     return 0;
   }
   print_socket(resolved_.options);
+  if (const std::string why = why_not_saving(resolved_.options.rank.socket); !why.empty()) {
+    ckpt::base::print_stderr("moetrain: ckptd takes no checkpoints now: {}\n", why);
+  }
   const int exit_code = supervisor.run();
   if (folder_) keep_or_remove(spec_, *folder_);
   return exit_code;
