@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -55,7 +54,10 @@ bool kernel_has_huge_pages() {
   utsname name{};
   unsigned major = 0;
   unsigned minor = 0;
-  if (::uname(&name) != 0 || std::sscanf(name.release, "%u.%u", &major, &minor) != 2) return false;
+  if (::uname(&name) != 0) return false;
+  const char* const last = name.release + std::strlen(name.release);
+  const char* const dot = std::from_chars(name.release, last, major).ptr;
+  if (dot != last) std::from_chars(dot + 1, last, minor);
   if (std::pair(major, minor) < std::pair(6u, 12u)) return false;
   auto created = ArenaMapping::create({.slab_bytes = kHugePageBytes, .slab_count = 16}).value();
   const MutableByteView bytes = created.mapping.bytes();
