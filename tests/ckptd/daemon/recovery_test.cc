@@ -29,6 +29,17 @@ class RecoveryTest : public ::testing::Test {
     world.disk().close(file);
     return all;
   }
+  // The levels of the run's commits after a start, which is then killed.
+  std::vector<std::string> levels_after_start() {
+    EXPECT_TRUE(world.start().ok());
+    FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+    EXPECT_TRUE(root.connect());
+    std::vector<std::string> levels;
+    const auto log = nlohmann::json::parse(root.query("log", R"({"target": "tiny"})").json);
+    for (const auto& commit : log) levels.push_back(commit.at("level").get<std::string>());
+    world.kill_daemon();
+    return levels;
+  }
   World world;
 };
 
@@ -135,16 +146,6 @@ TEST_F(RecoveryTest, CommitsAreDurableAgainOnceSegmentReturns) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {5, 10}) job.commit(step);
-  const auto levels_after_start = [&] {
-    EXPECT_TRUE(world.start().ok());
-    FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
-    EXPECT_TRUE(root.connect());
-    std::vector<std::string> levels;
-    const auto log = nlohmann::json::parse(root.query("log", R"({"target": "tiny"})").json);
-    for (const auto& commit : log) levels.push_back(commit.at("level").get<std::string>());
-    world.kill_daemon();
-    return levels;
-  };
   world.kill_daemon();
   const std::string path = segment_path(1);
   const std::vector<std::byte> bytes = file_bytes(world.disk(), path);
@@ -169,16 +170,6 @@ TEST_F(RecoveryTest, LostSegmentIsNoticedBesideAWholeCatalog) {
   Job job(world, 1);
   job.start();
   for (const ckpt::Step step : {5, 10}) job.commit(step);
-  const auto levels_after_start = [&] {
-    EXPECT_TRUE(world.start().ok());
-    FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
-    EXPECT_TRUE(root.connect());
-    std::vector<std::string> levels;
-    const auto log = nlohmann::json::parse(root.query("log", R"({"target": "tiny"})").json);
-    for (const auto& commit : log) levels.push_back(commit.at("level").get<std::string>());
-    world.kill_daemon();
-    return levels;
-  };
   world.kill_daemon();
   EXPECT_THAT(levels_after_start(), ElementsAre("durable", "durable"));
   const std::string path = segment_path(1);
