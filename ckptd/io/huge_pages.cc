@@ -23,13 +23,12 @@ namespace {
 
 using ckpt::kBlockBytes;
 using ckpt::kHugePageBytes;
-using Clock = std::chrono::steady_clock;
 
 constexpr int kMadviseCollapse = 25;  // MADV_COLLAPSE: older C libraries do not declare it
 constexpr std::chrono::seconds kPauseAfterFailure{10};  // for lack of memory
 
 // Memory is fragmented for all arenas alike.
-std::atomic<Clock::time_point> paused_until{Clock::time_point::min()};
+std::atomic<std::chrono::steady_clock::time_point> paused_until{};  // {}: the start of the machine
 
 bool kernel_merges_registered_pages() {
   static const bool merges = [] {
@@ -81,9 +80,11 @@ int make_pages(ckpt::MutableByteView memory) {
 }  // namespace
 
 void make_huge_pages(ckpt::MutableByteView memory) {
-  if (!kernel_merges_registered_pages() || Clock::now() < paused_until.load()) return;
+  if (!kernel_merges_registered_pages() || std::chrono::steady_clock::now() < paused_until.load())
+    return;
   // Other errors come from what a client does with its arena.
-  if (make_pages(memory) == ENOMEM) paused_until.store(Clock::now() + kPauseAfterFailure);
+  if (make_pages(memory) == ENOMEM)
+    paused_until.store(std::chrono::steady_clock::now() + kPauseAfterFailure);
 }
 
 }  // namespace ckptd
