@@ -80,11 +80,10 @@ int make_pages(ckpt::MutableByteView memory) {
 }  // namespace
 
 void make_huge_pages(ckpt::MutableByteView memory) {
-  if (!kernel_merges_registered_pages() || std::chrono::steady_clock::now() < paused_until.load())
-    return;
-  // Other errors come from what a client does with its arena.
-  if (make_pages(memory) == ENOMEM)
-    paused_until.store(std::chrono::steady_clock::now() + kPauseAfterFailure);
+  if (!kernel_merges_registered_pages()) return;
+  if (std::chrono::steady_clock::now() < paused_until.load()) return;
+  if (make_pages(memory) != ENOMEM) return;  // other errors come from what a client does
+  paused_until.store(std::chrono::steady_clock::now() + kPauseAfterFailure);
 }
 
 }  // namespace ckptd
