@@ -193,6 +193,15 @@ TEST_F(ScrubTest, FullDamageListDoesNotHideRest) {
   const Json none = finish_pass(0);
   EXPECT_THAT(none.at("errors"), IsEmpty());
   EXPECT_FALSE(none.contains("errors_left_out"));
+  // New damage, found first, takes the places of known damage. That is found again, and counts
+  // once.
+  for (const auto& [begin, end] : {std::pair(left_out, places.size()), {size_t{0}, left_out}}) {
+    flip_all(begin, end);
+    begin_pass();
+    advance(std::chrono::seconds(40));
+    finish_pass(4);
+  }
+  EXPECT_EQ(world.metric("ckptd_scrub_damaged_units"), places.size());
 }
 
 // Trainers commit faster than scrub may read.
