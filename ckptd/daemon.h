@@ -48,6 +48,8 @@ class Daemon {
     std::chrono::milliseconds scrub_interval{0};
     // Longest time for applying records before other work gets its turn; at least one per turn.
     std::chrono::milliseconds apply_turn = limits::kApplyTurn;
+    // Whether this user gets a session. Null: every user does.
+    std::function<bool(uid_t)> may_connect;
     std::function<uint64_t()> wall_clock_ns;  // for times in history
     uint64_t random_seed = 0;                 // 0: from the operating system
   };

@@ -17,6 +17,7 @@ QueryContext Daemon::Impl::query_context(const Session& session) {
       .may_read = [&session](const RunInfo& run) { return may(session, run, ckpt::Right::kRead); },
       .sources = &readers.sources(),
       .uid = session.uid,
+      .may_connect = options.may_connect,
       .memory_versions =
           [this, uid = session.uid](ckpt::RunId run) {
             return MemoryVersions(*staging, history.catalog(), uid, run);

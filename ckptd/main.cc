@@ -151,6 +151,7 @@ void close_store(const std::string& data) {
 }
 
 Status serve(const ckptd::Config& config, ckptd::ServiceManager& manager) {
+  CKPT_TRY(ckptd::check_open_files_limit());
   CKPT_TRY(ckptd::check_file_size_limit(config.segment_bytes));
   CKPT_TRY(ckptd::check_store_folder(config.data, config.listen));
   std::vector<std::filesystem::path> missing = ckptd::missing_folders(config.data);

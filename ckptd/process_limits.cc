@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include "formats/base/open_files.h"
 #include "formats/base/parse.h"
 
 namespace ckptd {
@@ -16,6 +17,17 @@ ckpt::Status check_file_size_limit(uint64_t segment_bytes) {
       "(ulimit -f unlimited; LimitFSIZE=infinity in a systemd unit), or set a smaller `segment` in "
       "the configuration file",
       ckpt::base::format_size(size.rlim_cur), ckpt::base::format_size(segment_bytes));
+}
+
+ckpt::Status check_open_files_limit() {
+  constexpr rlim_t kOpenFilesMin = 48;
+  const auto limit = ckpt::base::open_files_limit();
+  if (!limit || limit->rlim_cur >= kOpenFilesMin) return {};
+  return ckpt::make_error(
+      ckpt::ErrorCode::kResourceExhausted,
+      "{} files may be open here (ulimit -n), and ckptd needs at least {}: raise the limit "
+      "(ulimit -n; LimitNOFILE= in a systemd unit)",
+      limit->rlim_cur, kOpenFilesMin);
 }
 
 }  // namespace ckptd

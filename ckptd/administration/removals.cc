@@ -121,7 +121,7 @@ void Removals::prune(const Session& session, const RequestedChange& change) {
   const auto args = context_.history.read(
       [&] { return parse_prune_args(context_.query_context(session), change.args); });
   if (!args.ok()) return context_.refuse(change, args.error());
-  const Status allowed = check_may(session, args->run, ckpt::Right::kPrune);
+  const Status allowed = check_may(session, args->run, {ckpt::Right::kPrune});
   if (!allowed.ok()) return context_.refuse(change, allowed.error());
   const auto planned = context_.history.read([&] { return plan(session, *args); });
   if (!planned.ok()) return context_.refuse(change, planned.error());
@@ -145,7 +145,7 @@ void Removals::remove(const Session& session, const RequestedChange& change) {
   if (!args.ok()) return context_.refuse(change, args.error());
   const RunInfo& run = args->run;
   const Status allowed =
-      args->point ? check_may(session, run, ckpt::Right::kPrune) : check_owner(session, run);
+      args->point ? check_may(session, run, {ckpt::Right::kPrune}) : check_owner(session, run);
   if (!allowed.ok()) return context_.refuse(change, allowed.error());
   const Status unused = may_remove(run);
   const Status possible = args->point ? may_delete(run) : unused;

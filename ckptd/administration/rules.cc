@@ -31,7 +31,7 @@ void change_rules(const ChangeContext& context, const Session& session,
   if (!keep->rules) {
     return context.queue.answer(change, rules_answer(history, query, keep->run));
   }
-  const Status allowed = check_may(session, keep->run, ckpt::Right::kPrune);
+  const Status allowed = check_may(session, keep->run, {ckpt::Right::kPrune});
   if (!allowed.ok()) return context.refuse(change, allowed.error());
   // `{}` removes the rules.
   if (!keep->rules->empty()) {
@@ -67,9 +67,10 @@ void change_grant(const ChangeContext& context, const Session& session,
                session.uid);
   std::vector<fb::RecordT> records;
   records.push_back(make_record(std::move(granted)));
-  context.queue.record(change, std::move(records), [&history, run = grant->run] {
-    return grant_answer({.catalog = history.catalog()}, run);
-  });
+  context.queue.record(
+      change, std::move(records), [&history, may_connect = query.may_connect, run = grant->run] {
+        return grant_answer({.catalog = history.catalog(), .may_connect = may_connect}, run);
+      });
 }
 
 }  // namespace ckptd

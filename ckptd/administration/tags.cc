@@ -30,12 +30,8 @@ void change_tag(const ChangeContext& context, const Session& session,
   if (!tag.ok()) return context.refuse(change, tag.error());
   const RunInfo& run = tag->target.run;
   // Users who train a run tag its results; users who prune a run tag what is to stay.
-  const Status prunes = check_may(session, run, ckpt::Right::kPrune);
-  if (!prunes.ok() && !may(session, run, ckpt::Right::kCommit)) {
-    return context.refuse(change,
-                          make_error(prunes.error().code, "{} or to {}", prunes.error().message,
-                                     ckpt::right_name(ckpt::Right::kCommit)));
-  }
+  const Status allowed = check_may(session, run, {ckpt::Right::kPrune, ckpt::Right::kCommit});
+  if (!allowed.ok()) return context.refuse(change, allowed.error());
   nlohmann::json document = {{"run", run.name}, {"tag", tag->tag}};
   std::vector<fb::RecordT> records;
   if (tag->remove) {
@@ -67,7 +63,7 @@ void change_pin(const ChangeContext& context, const Session& session,
       [&] { return parse_pin_args(context.query_context(session), change.args); });
   if (!pin.ok()) return context.refuse(change, pin.error());
   const auto& [run, point] = pin->target;
-  const Status allowed = check_may(session, run, ckpt::Right::kPrune);
+  const Status allowed = check_may(session, run, {ckpt::Right::kPrune});
   if (!allowed.ok()) return context.refuse(change, allowed.error());
   const nlohmann::json document = {{"run", run.name},
                                    {"step", point.step},

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "ckptd/catalog/lost_views.h"
 #include "formats/base/counted.h"
 
 namespace ckptd {
@@ -70,6 +71,7 @@ ckpt::Result<std::optional<ViewPoint>> choose_resume(const Catalog& catalog, con
     case ResumeMode::kLatest: {
       const auto latest = catalog.latest_complete(run.id, 0);
       if (!latest) {
+        if (auto lost = lost_views(catalog, run, 0)) return *std::move(lost);
         return make_error(ErrorCode::kNotFound, "run {}: it has no {} to resume from", run.name,
                           run.commits == 0 ? "commit" : "complete view");
       }
@@ -82,7 +84,11 @@ ckpt::Result<std::optional<ViewPoint>> choose_resume(const Catalog& catalog, con
       break;
   }
   if (run.current_lineage == 0) return std::optional<ViewPoint>();
-  return catalog.latest_complete(run.id, 0);
+  auto latest = catalog.latest_complete(run.id, 0);
+  if (latest) return latest;
+  // A trainer that began from nothing here would believe that the run is new.
+  if (auto lost = lost_views(catalog, run, 0)) return *std::move(lost);
+  return latest;
 }
 
 }  // namespace ckptd

@@ -10,7 +10,8 @@
 namespace ckptd {
 
 // nullopt: the run begins from nothing. kFailedPrecondition: `start` for a run that has commits, or
-// a view that is not complete. kNotFound: no view to resume from. Messages name views that work.
+// a view that is not complete. kNotFound: no view to resume from. kCorrupt: damage left none.
+// Messages name views that work.
 ckpt::Result<std::optional<ViewPoint>> choose_resume(const Catalog& catalog, const RunInfo& run,
                                                      const JoinRequest& resume);
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "ckptd/catalog/lost_views.h"
 #include "ckptd/query/documents.h"
 #include "formats/base/printable.h"
 #include "formats/json_text.h"
@@ -180,6 +181,7 @@ Result<Resolved> resolve_selector(const QueryContext& context, const ckpt::Selec
   const auto point = context.catalog.latest_complete(run.id, selector.lineage);
   if (point) return Resolved{std::move(run), *point};
   CKPT_TRY(context.catalog.health());
+  if (auto lost = lost_views(context.catalog, run, selector.lineage)) return *std::move(lost);
   if (run.commits > 0) {
     return make_error(ErrorCode::kNotFound, "run {}: no complete view yet", run.name);
   }

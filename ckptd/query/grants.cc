@@ -45,7 +45,9 @@ QueryAnswer grant_answer(const QueryContext& context, const RunInfo& run) {
   if (!now.ok()) return error_answer(now.error());
   Json grants = Json::array();
   for (const auto& [uid, rights] : now->grants) {
-    grants.push_back({{"user", uid}, {"rights", ckpt::right_names(rights)}});
+    Json grant{{"user", uid}, {"rights", ckpt::right_names(rights)}};
+    if (context.may_connect && !context.may_connect(uid)) grant["may_connect"] = false;
+    grants.push_back(std::move(grant));
   }
   return {0, dump(Json{{"run", now->name}, {"owner", now->uid}, {"grants", std::move(grants)}})};
 }

@@ -35,6 +35,8 @@ struct QueryContext {
   // For `restore-plan`, with the client's uid. Null: no source has anything.
   const Sources* sources = nullptr;
   uid_t uid = 0;
+  // Whether this user gets a session. Null: every user does.
+  std::function<bool(uid_t)> may_connect = {};
   // Versions of a run that exist only in memory. Empty: there are none.
   std::function<MemoryVersions(ckpt::RunId)> memory_versions;
   // Damage found by scrub and verify.

@@ -14,7 +14,7 @@ Result<fb::BlobsListedT> BlobLists::find(const Session& session,
                                          const fb::ListBlobsT& message) const {
   const Catalog& catalog = needs_.history.catalog();
   CKPT_ASSIGN(const RunInfo run, catalog.run(message.run.empty() ? session.run_name : message.run));
-  CKPT_TRY(check_may(session, run, ckpt::Right::kRead));
+  CKPT_TRY(check_may(session, run, {ckpt::Right::kRead}));
   fb::OpenRestoreT view;
   view.lineage = message.lineage;
   view.step = message.step;

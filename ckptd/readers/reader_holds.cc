@@ -39,7 +39,7 @@ Result<Hold> ReaderHolds::resolve(const Session& session, const fb::HoldCommitT&
   }
   const Catalog& catalog = needs_.history.catalog();
   CKPT_ASSIGN(const RunInfo run, catalog.run(message.run.empty() ? session.run_name : message.run));
-  CKPT_TRY(check_may(session, run, ckpt::Right::kRead));
+  CKPT_TRY(check_may(session, run, {ckpt::Right::kRead}));
   CKPT_TRY(may_hold(run));
   fb::OpenRestoreT view;
   view.lineage = message.lineage;

@@ -31,7 +31,7 @@ Restores::Restore* Restores::find(SessionId session, uint64_t id) {
 Result<RestoreRequest> Restores::resolve(const Session& session, const fb::OpenRestoreT& message) {
   const Catalog& catalog = needs_.history.catalog();
   CKPT_ASSIGN(const RunInfo run, catalog.run(message.run.empty() ? session.run_name : message.run));
-  CKPT_TRY(check_may(session, run, ckpt::Right::kRead));
+  CKPT_TRY(check_may(session, run, {ckpt::Right::kRead}));
   if (message.wants.size() > limits::kWantsPerRestoreMax) {
     return make_error(ErrorCode::kResourceExhausted,
                       "run {}: {} ranges in one restore, the most is {}", run.name,

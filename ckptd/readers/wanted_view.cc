@@ -1,5 +1,7 @@
 #include "ckptd/readers/wanted_view.h"
 
+#include "ckptd/catalog/lost_views.h"
+
 namespace ckptd {
 
 using ckpt::ErrorCode;
@@ -28,6 +30,7 @@ Result<ViewPoint> wanted_view(const Catalog& catalog, const RunInfo& run,
   if (message.latest) {
     const auto latest = catalog.latest_complete(run.id, message.lineage);
     if (latest) return *latest;
+    if (auto lost = lost_views(catalog, run, message.lineage)) return *std::move(lost);
     return make_error(ErrorCode::kNotFound, "run {}: it has no complete view", run.name);
   }
   // A damaged commit may be named: its older versions are restored, and the notes say why.

@@ -292,7 +292,7 @@ void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment, const
                                           const std::string& reason) {
   const ServedVersions::Failures& failures = versions.add_failure(fragment.unit, failed, reason);
   const auto plan = read_whole(context.catalog, context.heal_catalog, [&] {
-    return plan_fallback(request, oracle, fragment.unit, fragment.snapshot, failures.reasons,
+    return plan_fallback(request, oracle, fragment.unit, fragment.snapshot, failures.reasons(),
                          failures.places);
   });
   if (!plan.ok()) {

@@ -2,17 +2,15 @@
 
 #include <utility>
 
-#include "ckptd/limits.h"
-
 namespace ckptd {
 
 const ServedVersions::Failures& ServedVersions::add_failure(ckpt::UnitId unit, const Place& place,
                                                             const std::string& reason) {
   Failures& failures = failures_[unit];
-  // A unit may fall back through a long history; a note keeps the failures up to this limit.
-  if (failures.reasons.size() < limits::kNoteBytesMax) {
-    if (!failures.reasons.empty()) failures.reasons += "; ";
-    failures.reasons += reason;
+  if (failures.places.empty()) {
+    failures.first_reason = reason;
+  } else {
+    ++failures.others;
   }
   failures.places.insert(place);
   return failures;

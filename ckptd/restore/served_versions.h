@@ -4,6 +4,8 @@
 // Pure: RestoreJob reports failures and fallbacks. Notes wait here for the next window.
 #pragma once
 
+#include <fmt/format.h>
+
 #include <functional>
 #include <map>
 #include <set>
@@ -11,15 +13,24 @@
 #include <vector>
 
 #include "ckptd/restore/restore.h"
+#include "formats/base/counted.h"
 
 namespace ckptd {
 
 class ServedVersions {
  public:
-  // Places of a unit that could not be read, and the reasons.
+  // Places of a unit that could not be read. A unit may fall back through a long history, so only
+  // the first reason is kept: that of the version which the restore asked for.
   struct Failures {
     FailedPlaces places;
-    std::string reasons;
+    std::string first_reason;
+    size_t others = 0;
+
+    std::string reasons() const {
+      return others == 0 ? first_reason
+                         : fmt::format("{} (and {} after it)", first_reason,
+                                       ckpt::base::counted(others, "failed read"));
+    }
   };
 
   void plan(ckpt::UnitId unit, const ckpt::SnapshotKey& snapshot) { serving_[unit] = snapshot; }

@@ -72,7 +72,7 @@ void RunRegistry::take(Session& session, const fb::RegisterUnitsT& message, bool
     if (run.error().code != ErrorCode::kNotFound) return fail(run.error());
     return create(session, message, std::move(units).value(), nullptr);
   }
-  if (const Status allowed = check_may(session, *run, ckpt::Right::kRead); !allowed.ok()) {
+  if (const Status allowed = check_may(session, *run, {ckpt::Right::kRead}); !allowed.ok()) {
     return needs_.replies.refuse(session.id, message.request, allowed.error());
   }
   if (!needs_.gate.may(RunActivity::kRegister, run->id)) {

@@ -67,6 +67,9 @@ Daemon::Options daemon_options(const Config& config) {
   options.codec = config.codec;
   options.scrub_bytes_per_second = config.scrub_bytes_per_second;
   options.scrub_interval = config.scrub_interval;
+  options.may_connect = [admission = Admission(::geteuid(), config.allow_uids)](uid_t uid) {
+    return admission.may_connect(uid);
+  };
   options.wall_clock_ns = wall_clock_ns;
   return options;
 }

@@ -1,6 +1,10 @@
 #include "ckptd/sessions/access.h"
 
+#include <fmt/ranges.h>
 #include <unistd.h>
+
+#include <string>
+#include <vector>
 
 namespace ckptd {
 
@@ -18,11 +22,23 @@ bool may(const Session& session, const RunInfo& run, ckpt::Right right) {
   return granted != run.grants.end() && granted->second.has(right);
 }
 
-Status check_may(const Session& session, const RunInfo& run, ckpt::Right right) {
-  if (may(session, run, right)) return {};
+Status check_may(const Session& session, const RunInfo& run,
+                 std::initializer_list<ckpt::Right> any_of) {
+  std::vector<std::string> missing;
+  for (const ckpt::Right right : any_of) {
+    if (may(session, run, right)) return {};
+    missing.emplace_back(ckpt::right_name(right));
+  }
+  // A grant replaces the user's earlier one, so the command names those rights, too.
+  const auto granted = run.grants.find(session.uid);
+  std::vector<std::string> rights;
+  if (granted != run.grants.end()) rights = ckpt::right_names(granted->second);
+  rights.push_back(missing.front());
   return make_error(ErrorCode::kPermissionDenied,
-                    "run {}: it belongs to user {}, and user {} has no grant to {}", run.name,
-                    run.uid, session.uid, ckpt::right_name(right));
+                    "run {}: it belongs to user {}, and user {} has no grant to {}; its owner "
+                    "gives one with `ckptctl grant {} {} {}`",
+                    run.name, run.uid, session.uid, fmt::join(missing, " or to "), run.name,
+                    session.uid, fmt::join(rights, " "));
 }
 
 Status check_owner(const Session& session, const RunInfo& run) {
@@ -33,7 +49,7 @@ Status check_owner(const Session& session, const RunInfo& run) {
 
 Status may_train(const Session& session, const Catalog& catalog) {
   CKPT_ASSIGN(const RunInfo run, catalog.run(*session.run));
-  return check_may(session, run, ckpt::Right::kCommit);
+  return check_may(session, run, {ckpt::Right::kCommit});
 }
 
 bool may_read(const Session& session, const std::string& run, const Catalog& catalog) {

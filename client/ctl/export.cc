@@ -165,6 +165,13 @@ Json describe(const View& view, const ExportRequest& request, const ExportLayout
 Result<Json> export_one(Link& link, const ExportRequest& request, const std::string& target,
                         Progress& progress) {
   CKPT_ASSIGN(const View view, load_held_view(link, target));
+  if (!view.complete && !view.damage.empty()) {
+    return make_error(ErrorCode::kCorrupt,
+                      "{}~{}@{}: damaged, with {} of which there is no older version: {}; "
+                      "`ckptctl status` tells the remedy",
+                      view.run, view.lineage, view.step,
+                      ckpt::base::counted(view.missing.size(), "unit"), view.damage);
+  }
   if (!view.complete) {
     return make_error(ErrorCode::kFailedPrecondition,
                       "{}~{}@{}: the view is not complete, missing: {}", view.run, view.lineage,
@@ -180,7 +187,8 @@ Result<Json> export_one(Link& link, const ExportRequest& request, const std::str
   const ExportLayout& layout = *planned;
   const auto texts = texts_of(layout, schema);
   const std::vector<std::string> names = names_of(layout, texts);
-  CKPT_ASSIGN(ExportFolder folder, ExportFolder::open(request.out, names));
+  CKPT_ASSIGN(ExportFolder folder,
+              ExportFolder::open(request.out, names, request.options.resumable));
 
   progress.start(layout.data_bytes);
   std::vector<NewFile> written;

@@ -99,9 +99,9 @@ ExportedFile describe_file(std::string name, uint64_t bytes, ckpt::ByteView head
   return {std::move(name), bytes, head.size(), ckpt::base::crc32c(head)};
 }
 
-Result<ExportFolder> ExportFolder::open(const std::string& path, std::vector<std::string> names) {
-  ExportFolder folder(path);
-  folder.names_ = std::move(names);
+Result<ExportFolder> ExportFolder::open(const std::string& path, std::vector<std::string> names,
+                                        bool resumable) {
+  ExportFolder folder(path, std::move(names), resumable);
   // Descriptors: one for each file until publish() renames it, and one for ckptd.json.
   CKPT_TRY(allow_open_files(path, folder.names_.size() + 1));
   CKPT_TRY(folder.make_folder(path));
@@ -180,6 +180,13 @@ Status ExportFolder::prepare() {
 // Finds the files of the earlier export in the folder. A file in the way that does not belong to
 // the export, or has changed since, is an error.
 Status ExportFolder::take_earlier(const Manifest& earlier) {
+  if (earlier.resumable && !resumable_) {
+    return make_error(ErrorCode::kAlreadyExists,
+                      "{}: this folder has a resumable export, of step {}; an export without "
+                      "--resumable would remove what a resume needs: export into another folder, "
+                      "or remove this one first",
+                      path_, earlier.step);
+  }
   std::set<std::string> candidates(names_.begin(), names_.end());
   candidates.insert({kModelName, kIndexName, kConfigName});
   std::multimap<std::string, ExportedFile> described;

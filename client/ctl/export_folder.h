@@ -19,8 +19,10 @@ namespace ckptctl {
 class ExportFolder {
  public:
   // Creates the folder if it does not exist, locks it against other exports, and removes leftovers
-  // of an interrupted export. `names`: files that will be written, without ckptd.json.
-  static Result<ExportFolder> open(const std::string& path, std::vector<std::string> names);
+  // of an interrupted export. `names`: files that will be written, without ckptd.json. Weights
+  // alone (not `resumable`) never replace a resumable export, which may be a run's only backup.
+  static Result<ExportFolder> open(const std::string& path, std::vector<std::string> names,
+                                   bool resumable);
   ExportFolder(ExportFolder&&) noexcept = default;
   ExportFolder& operator=(ExportFolder&&) = delete;
   // Must run after the destructors of the files that create() returned.
@@ -33,7 +35,8 @@ class ExportFolder {
   Result<std::vector<std::string>> publish(std::vector<NewFile>& files, Manifest manifest);
 
  private:
-  explicit ExportFolder(std::string path) : path_(std::move(path)) {}
+  ExportFolder(std::string path, std::vector<std::string> names, bool resumable)
+      : path_(std::move(path)), names_(std::move(names)), resumable_(resumable) {}
   // Creates the folder and its missing parents.
   Status make_folder(const std::string& path);
   void remove_created() const;
@@ -51,6 +54,7 @@ class ExportFolder {
 
   std::string path_;
   std::vector<std::string> names_;
+  bool resumable_;
   std::vector<ExportedFile> earlier_;  // existing files of an earlier export
   std::vector<std::string> created_;   // folders to remove after a failure, parents first
   ckpt::base::UniqueFd lock_;

@@ -1,5 +1,6 @@
 // ckptctl: the command line of ckptd. Data goes to stdout, everything else to stderr; exit codes: 0
 // done, 1 failed, 2 bad usage, 3 not found, 4 integrity error.
+#include <cerrno>
 #include <string>
 #include <string_view>
 
@@ -60,6 +61,12 @@ int run(int argc, char** argv) {
     ckpt::base::write_stdout_exactly(ckpt::base::dump_json(outcome->document, 2) + "\n");
   } else {
     ckpt::base::write_stdout(outcome->print(outcome->document));
+  }
+  // run_program() reports the output; what `rm` or `export` has changed stays changed.
+  const int failure = ckpt::base::flush_stdout();
+  if (failure != 0 && failure != EPIPE && outcome->exit_code == 0) {
+    ckptctl::say("{}: the command itself has succeeded, only its output is lost",
+                 app.get_subcommands().front()->get_name());
   }
   return outcome->exit_code;
 }

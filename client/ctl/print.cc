@@ -326,6 +326,7 @@ std::string print_scrub(const Json& document) {
 
 std::string print_grants(const Json& document) {
   Table table({{"USER", Align::kRight}, {"MAY"}});
+  std::string hints;
   table.add({text(document, "owner"), "everything: it is the owner's"});
   for (const Json& grant : member(document, "grants")) {
     std::string rights;
@@ -333,8 +334,13 @@ std::string print_grants(const Json& document) {
       rights += (rights.empty() ? "" : ", ") + text(right);
     }
     table.add({text(grant, "user"), std::move(rights)});
+    if (member(grant, "may_connect") != false) continue;
+    hints += fmt::format(
+        "user {} may not connect yet: add {} to allow_uids in ckptd's configuration file and "
+        "restart ckptd\n",
+        text(grant, "user"), text(grant, "user"));
   }
-  return table.text();
+  return table.text() + hints;
 }
 
 std::string print_export(const Json& document) {

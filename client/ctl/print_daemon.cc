@@ -38,9 +38,13 @@ std::string disk_line(const Json& document) {
   std::string line =
       fmt::format("disk:      {} of {} free", size(disk, "free_bytes"), size(disk, "total_bytes"));
   if (const std::string mount = text(disk, "mount_point"); mount != "-") line += " on " + mount;
-  if (const Json kept = member(disk, "reserve_bytes"); kept.is_number_unsigned() && kept != 0) {
-    line += fmt::format(", of which disk_reserve keeps {}", size(disk, "reserve_bytes"));
-  }
+  const Json kept = member(disk, "reserve_bytes");
+  if (!kept.is_number_unsigned() || kept == 0) return line + "\n";
+  const Json free = member(disk, "free_bytes");
+  const bool keeps_all = free.is_number_unsigned() && free <= kept;
+  const std::string reserve = size(disk, "reserve_bytes");
+  line += keeps_all ? fmt::format(", all of it kept by disk_reserve ({})", reserve)
+                    : fmt::format(", of which disk_reserve keeps {}", reserve);
   return line + "\n";
 }
 

@@ -19,7 +19,15 @@ void write_stdout_exactly(std::string_view document) {
   first_stdout_failure.compare_exchange_strong(none, errno != 0 ? errno : EIO);
 }
 
-int stdout_failure() { return first_stdout_failure; }
+int flush_stdout() {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  int none = 0;
+  if (!flushed || std::ferror(stdout) != 0) {
+    first_stdout_failure.compare_exchange_strong(none, errno != 0 ? errno : EIO);
+  }
+  return first_stdout_failure;
+}
 
 void write_stderr_exactly(std::string_view text) {
   (void)std::fwrite(text.data(), 1, text.size(), stderr);

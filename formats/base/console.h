@@ -21,8 +21,9 @@ void write_stderr(std::string_view lines);
 // A document for programs, as it is: dump_json (json_dump.h) has escaped it.
 void write_stdout_exactly(std::string_view document);
 
-// errno of the first write to stdout that failed here; 0: none did.
-int stdout_failure();
+// Writes out what is buffered. Returns the errno of the first write to stdout that failed; 0: none
+// did.
+int flush_stdout();
 
 // Terminal control of our own (progress bars), as it is.
 void write_stderr_exactly(std::string_view text);

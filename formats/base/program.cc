@@ -89,15 +89,12 @@ int run_program(const char* name, const std::function<int()>& body) {
     return kFailed;
   }
   const int exit_code = run_body(body);
-  errno = 0;
-  const bool flushed = std::fflush(stdout) == 0;
-  const int flush_error = flushed ? 0 : errno;
-  if (flushed && std::ferror(stdout) == 0) return exit_code;
-  const int error = stdout_failure() != 0 ? stdout_failure() : flush_error;
+  const int error = flush_stdout();
+  if (error == 0) return exit_code;
   // The reader closed the pipe, as `head` does: not an error to report.
   if (error != EPIPE) {
     print_stderr("{}: cannot write to stdout: {}; the output is not complete\n", name,
-                 error != 0 ? std::strerror(error) : "an earlier write failed");
+                 std::strerror(error));
   }
   return exit_code == 0 ? kFailed : exit_code;
 }

@@ -31,7 +31,8 @@ class ExportFolderTest : public testing::Test {
   using Files = std::map<std::string, std::string>;
 
   Result<std::vector<std::string>> write(const Files& files, bool publish = true) {
-    CKPT_ASSIGN(MadeExport made, make_export(path_, files, {.step = 1, .units = units_}));
+    CKPT_ASSIGN(MadeExport made,
+                make_export(path_, files, {.step = 1, .resumable = resumable_, .units = units_}));
     if (!publish) return std::vector<std::string>();
     return made.publish();
   }
@@ -59,6 +60,7 @@ class ExportFolderTest : public testing::Test {
   ckpt::test::TempFolder folder_;
   std::string path_ = folder_.path("out");
   std::vector<ViewUnit> units_;
+  bool resumable_ = false;
   const Files sharded_ = {{kFirstShard, file_of_tensor("a")},
                           {kSecondShard, file_of_tensor("b")},
                           {kIndexName, index_of({{"a", kFirstShard}, {"b", kSecondShard}})}};
@@ -75,6 +77,17 @@ TEST_F(ExportFolderTest, RemovesFilesOfEarlierExport) {
   ASSERT_TRUE(write({{"part/x.safetensors", file_of_tensor("a")}}).ok());
   ASSERT_TRUE(write(single_).ok());
   EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName, "tokenizer.json"));
+}
+
+// The resumable export may be the only backup of a run.
+TEST_F(ExportFolderTest, WeightsNeverReplaceAResumableExport) {
+  resumable_ = true;
+  ASSERT_TRUE(write(sharded_).ok());
+  resumable_ = false;
+  EXPECT_THAT(refusal(single_), HasSubstr("this folder has a resumable export, of step 1"));
+  EXPECT_EQ(read(kSecondShard), file_of_tensor("b"));
+  resumable_ = true;
+  EXPECT_TRUE(write(single_).ok());
 }
 
 TEST_F(ExportFolderTest, RefusesToReplaceForeignFiles) {

@@ -37,7 +37,7 @@ inline Result<MadeExport> make_export(const std::string& path,
   std::vector<std::string> names;
   names.reserve(files.size());
   for (const auto& [name, text] : files) names.push_back(name);
-  CKPT_ASSIGN(ExportFolder folder, ExportFolder::open(path, names));
+  CKPT_ASSIGN(ExportFolder folder, ExportFolder::open(path, names, manifest.resumable));
   MadeExport made{.folder = std::move(folder), .written = {}, .manifest = std::move(manifest)};
   made.manifest.files.emplace();
   for (const auto& [name, text] : files) {

@@ -198,6 +198,22 @@ TEST(Print, StatusShowsHealthDiskAndDurableSteps) {
   }
   EXPECT_THAT(print_status(Json::parse(R"({"conditions": []})")),
               testing::HasSubstr("health:    ok\n"));
+  EXPECT_THAT(print_status(Json::parse(R"({"disk": {"free_bytes": 1048576,
+                "total_bytes": 2097152, "reserve_bytes": 2097152}})")),
+              testing::HasSubstr("disk:      1.0 MiB of 2.0 MiB free, all of it kept by "
+                                 "disk_reserve (2.0 MiB)\n"));
+}
+
+TEST(Print, GrantsTellWhoMayNotConnect) {
+  EXPECT_EQ(print_grants(Json::parse(R"({"run": "tiny", "owner": 1, "grants": [
+              {"user": 7, "rights": ["read"]},
+              {"user": 8, "rights": ["read", "commit"], "may_connect": false}]})")),
+            "USER  MAY\n"
+            "   1  everything: it is the owner's\n"
+            "   7  read\n"
+            "   8  read, commit\n"
+            "user 8 may not connect yet: add 8 to allow_uids in ckptd's configuration file and "
+            "restart ckptd\n");
 }
 
 TEST(Print, StatusShowsHowManySlabsAreEvictable) {

@@ -116,6 +116,16 @@ TEST_F(EnvironmentTest, ClosedAndFullStreamsLoseOnlyOutput) {
   }
 }
 
+TEST_F(EnvironmentTest, LostOutputOfAChangeIsToldApart) {
+  save_tiny();
+  const Ended removed = in_shell("$B/ckptctl rm tiny@2 --yes --force >/dev/full");
+  EXPECT_EQ(removed.code(), kFailed);
+  EXPECT_THAT(removed.err, HasSubstr("rm: the command itself has succeeded, only its output"));
+  EXPECT_EQ(in_shell("$B/ckptctl show tiny@2").code(), 3) << "it is removed";
+  const Ended refused = in_shell("$B/ckptctl rm tiny@2 --yes >/dev/full");
+  EXPECT_THAT(refused.err, Not(HasSubstr("has succeeded")));
+}
+
 // `ckptctl log | head` is common: a closed pipe causes no message.
 TEST_F(EnvironmentTest, ClosedPipeCausesNoMessage) {
   save_tiny();
@@ -159,6 +169,22 @@ TEST_F(EnvironmentTest, DaemonMapsClosedStreamsToDevNull) {
                                "kill $P; wait $P; echo exit $?; cat store/lock");
   EXPECT_THAT(ended.out, HasSubstr("/dev/null\n/dev/null\n/dev/null\nexit 0\n")) << ended.err;
   EXPECT_THAT(ended.out, Not(HasSubstr("started"))) << "log lines are in the store's lock";
+}
+
+// Regression: with 36 descriptors ckptd served, and no connection ever got an answer.
+TEST_F(EnvironmentTest, DaemonRefusesTooFewOpenFiles) {
+  for (const int descriptors : {12, 24, 36, 47}) {
+    const std::string limit = "unset CKPTD_SOCKET; ulimit -n " + std::to_string(descriptors) + "; ";
+    const auto told = HasSubstr(std::to_string(descriptors) +
+                                " files may be open here (ulimit -n), and ckptd needs at least 48");
+    const Ended daemon = in_shell(limit + "exec $B/ckptd --data few");
+    EXPECT_EQ(daemon.code(), kFailed);
+    EXPECT_THAT(daemon.err, told);
+    const Ended trained = in_shell(limit + train_tiny("--run few"));
+    EXPECT_EQ(trained.code(), kFailed);
+    EXPECT_THAT(trained.err, told);
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder_ / "few"));
 }
 
 TEST_F(EnvironmentTest, ReportsFileSizeLimit) {

@@ -140,7 +140,11 @@ Result<int> RunCommand::supervise() {
   }
   print_socket(resolved_.options);
   if (const std::string why = why_not_saving(resolved_.options.rank.socket); !why.empty()) {
-    ckpt::base::print_stderr("moetrain: ckptd takes no checkpoints now: {}\n", why);
+    ckpt::base::print_stderr("moetrain: ckptd takes no checkpoints now: {}{}\n", why,
+                             resolved_.options.own_daemon
+                                 ? " (moetrain starts its own ckptd without settings: to set it "
+                                   "up, start ckptd yourself and give its --socket)"
+                                 : "");
   }
   const int exit_code = supervisor.run();
   if (folder_) keep_or_remove(spec_, *folder_);

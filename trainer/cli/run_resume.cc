@@ -114,8 +114,11 @@ Status adopt_commit(const RunSpec& spec, const RunFacts& facts, ResolvedRun& run
     return contradiction(spec, fmt::format("run {} step {}", rank.run, commit.step), *differs);
   }
   if (commit.step > rank.steps) {
-    return make_error(ErrorCode::kInvalidArgument, "--steps {}: run {} is already at step {}",
-                      rank.steps, rank.run, commit.step);
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        "--steps {}: run {} is already at step {}; give more steps to train on, or an "
+        "earlier commit with --resume",
+        rank.steps, rank.run, commit.step);
   }
   rank.config = commit.config;
   rank.resume_lineage = commit.lineage;

@@ -65,14 +65,16 @@ TEST_F(GrantsTest, AReaderReadsAndChangesNothing) {
   reader.join(0, 1, fb::ResumeMode::Latest);
   world.run();
   EXPECT_FALSE(reader.started());
-  EXPECT_THAT(reader.error(), HasSubstr("user 4242 has no grant to commit"));
+  EXPECT_THAT(reader.error(), HasSubstr("user 4242 has no grant to commit; its owner gives one "
+                                        "with `ckptctl grant tiny 4242 read commit`"));
   EXPECT_FALSE(job.ranks[0]->epoch_ended()) << "the owner's group goes on";
 
   expect_may("keep", kTiny, true);  // reads only
   expect_may("keep", R"({"target": "tiny", "rules": {"last": 1}})", false);
   expect_may("tag", R"({"target": "tiny@5", "tag": "mine"})", false);
   EXPECT_THAT(refusal(kOther, "tag", R"({"target": "tiny@5", "tag": "mine"})"),
-              HasSubstr("no grant to prune or to commit"));
+              HasSubstr("no grant to prune or to commit; its owner gives one with `ckptctl grant "
+                        "tiny 4242 read prune`"));
   expect_may("pin", R"({"target": "tiny@5"})", false);
   expect_may("prune", kLast1, false);
   expect_may("rm", R"({"target": "tiny@5"})", false);
@@ -174,6 +176,24 @@ TEST_F(GrantsTest, PrunerMayPruneButNotCommit) {
   trainer.join(0, 1, fb::ResumeMode::Latest);
   world.run();
   EXPECT_THAT(trainer.error(), HasSubstr("user 4242 has no grant to commit"));
+}
+
+TEST(Grants, TellThatTheirUserMayNotConnect) {
+  World world({.may_connect = [](uid_t uid) { return uid != kOther; }});
+  ASSERT_TRUE(world.start().ok());
+  Job job(world, 1);
+  job.start();
+  FakeTrainer root(world, {.uid = 0, .arena_bytes = 0, .kind = fb::SessionKind::Control});
+  ASSERT_TRUE(root.connect());
+  for (const uid_t uid : {kOther, uid_t{7}}) {
+    const auto reply = root.query(
+        "grant", fmt::format(R"({{"target": "tiny", "user": {}, "rights": ["read"]}})", uid));
+    ASSERT_EQ(reply.exit_code, 0) << reply.json;
+  }
+  const Json grants = Json::parse(root.query("grant", kTiny).json).at("grants");
+  EXPECT_EQ(grants.at(0), Json::parse(R"({"user": 7, "rights": ["read"]})"));
+  EXPECT_EQ(grants.at(1),
+            Json::parse(R"({"user": 4242, "rights": ["read"], "may_connect": false})"));
 }
 
 TEST_F(GrantsTest, SurviveDaemonAndCatalogLoss) {

@@ -33,6 +33,7 @@ Status World::start(std::chrono::milliseconds recovery) {
   options.stopwatch = options_.stopwatch;
   options.scrub_bytes_per_second = options_.scrub_bytes_per_second;
   options.scrub_interval = options_.scrub_interval;
+  options.may_connect = options_.may_connect;
   options.wall_clock_ns = [this] { return wall_clock_ns_; };
   options.random_seed = ++next_seed_;
   options.apply_turn = {};  // a record a turn

@@ -36,7 +36,8 @@ class World : private Outbox {
     CodecChoice codec = CodecChoice::kNone;
     uint64_t dedup_bytes_min = 0;  // tests have small units
     std::function<std::chrono::nanoseconds()> stopwatch = monotonic_time;
-    MemoryKeeper* keeper = nullptr;  // keeps arenas over kill_daemon() and stop()
+    std::function<bool(uid_t)> may_connect;  // which users grants find allowed; null: all
+    MemoryKeeper* keeper = nullptr;          // keeps arenas over kill_daemon() and stop()
   };
   explicit World(const Options& options);
   ~World() override;

