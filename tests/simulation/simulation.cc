@@ -28,14 +28,15 @@ Simulation::Simulation(const Options& options)
 void Simulation::play() {
   ASSERT_TRUE(start_daemon().ok());
   form_group();
-  for (int i = 0; i < options_.events && !::testing::Test::HasFailure(); ++i) event();
+  for (int i = 0; i < options_.events && !lost_ && !::testing::Test::HasFailure(); ++i) event();
+  if (lost_) return;
   // At the end the disk works, the group forms again, and training goes on.
   world_.disk().set_faults({});
   if (full_) clear_disk_full();
   if (::testing::Test::HasFailure()) return;
   restart_daemon();
   form_group();
-  if (::testing::Test::HasFailure()) return;
+  if (lost_ || ::testing::Test::HasFailure()) return;
   save_whole();
   check();
 }
@@ -111,6 +112,10 @@ void Simulation::form_group() {
   if (started == 0 && options_.disk_faults) {
     // After an error the journal is closed for writing: only a restart helps.
     restart_daemon();
+    return;
+  }
+  if (started == 0 && options_.silent_faults) {
+    expect_lost_views(errors);
     return;
   }
   ASSERT_EQ(started, kRanks) << errors << last_refusal_;

@@ -37,7 +37,8 @@
 //
 // With `silent_faults` writes of segments are lost, torn, flipped or misdirected, and the disk
 // reports success. Then `verify` must name exactly the damaged commits, and no restore may return
-// wrong bytes. disk_truth.h computes which commits are damaged.
+// wrong bytes. disk_truth.h computes which commits are damaged. A run of which no view is left is
+// refused, and never begun anew.
 #pragma once
 
 #include <map>
@@ -118,6 +119,7 @@ class Simulation {
   void listen();
   // True if every rank is in an epoch.
   bool group_complete() const;
+  void expect_lost_views(const std::string& errors);
   void check();
   void check_restore(const Point& point);
   void check_view(const Point& point);
@@ -174,6 +176,7 @@ class Simulation {
   size_t refused_ = 0;
   size_t bad_starts_ = 0;
   bool full_ = false;
+  bool lost_ = false;  // no commit is left to resume from: the history ends
   size_t grown_ = 0;                  // grown units of the trainers' state
   std::map<Point, size_t> grown_at_;  // of the snapshots begun
   std::string last_refusal_;

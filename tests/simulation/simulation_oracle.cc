@@ -47,6 +47,19 @@ void Simulation::list_commits() {
   known_.insert(listed_.begin(), listed_.end());
 }
 
+// All ranks were refused, because the disk has spoiled every commit that they could resume from.
+void Simulation::expect_lost_views(const std::string& errors) {
+  EXPECT_NE(errors.find("no view is complete, because commits are damaged"), std::string::npos)
+      << errors;
+  FakeTrainer asker(world_, kAsks);
+  ASSERT_TRUE(asker.connect());
+  const auto log = nlohmann::json::parse(asker.query("log", R"({"target": "tiny"})").json);
+  asker.die();
+  EXPECT_FALSE(log.empty());
+  for (const auto& commit : log) EXPECT_EQ(commit.at("level"), "damaged") << commit;
+  lost_ = true;
+}
+
 // The same units for every attempt at this point: the trainer's unit, and one expert or more.
 std::vector<ckpt::UnitId> Simulation::units_at(const Point& point) const {
   const uint64_t which = options_.partial ? 1 + (point.first * 31 + point.second * 17) % 7 : 7;

@@ -3,6 +3,7 @@
 For loops written by hand, with Accelerate or without, on one device per rank: the model may be in
 DistributedDataParallel. `ckptd.hf` uses it below the Trainer. Needs PyTorch and NumPy."""
 
+import contextlib
 import glob
 import random
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
@@ -62,26 +63,27 @@ def stored(saver: Saver, step: Union[str, int] = "latest", rank: int = 0,
         found = joining.stored_layout(reader)
         if found is None:
             return None
-        try:
-            with reader.restore(step) as restore:
-                assert restore.view is not None
-                found = growing.in_view(reader, restore.view, found)
-                documents = Documents(restore, found, rank)
-                if not documents.size:
-                    return Stored(restore.view.step, found, [], 0, {}, None, None)
-                names = documents.names(0, "state")
-                told = f"{HF}.trainer_state"
-                return Stored(
-                    restore.view.step, found, names, documents.size,
-                    documents.of(0).extra.get("tokens", {}),
-                    documents.value(0, "state", told, _never) if told in names else None,
-                    documents.value(rank, "rank", "rng", _never)
-                    if documents.size == size and "rng" in documents.names(rank, "rank")
-                    else None)
-        except errors.NotFound:
-            if step != "latest":
-                raise
-            return None
+        with contextlib.ExitStack() as view:
+            try:
+                restore = view.enter_context(reader.restore(step))
+            except errors.NotFound:
+                if step != "latest":
+                    raise
+                return None
+            assert restore.view is not None
+            found = growing.in_view(reader, restore.view, found)
+            documents = Documents(restore, found, rank)
+            if not documents.size:
+                return Stored(restore.view.step, found, [], 0, {}, None, None)
+            names = documents.names(0, "state")
+            told = f"{HF}.trainer_state"
+            return Stored(
+                restore.view.step, found, names, documents.size,
+                documents.of(0).extra.get("tokens", {}),
+                documents.value(0, "state", told, _never) if told in names else None,
+                documents.value(rank, "rank", "rng", _never)
+                if documents.size == size and "rng" in documents.names(rank, "rank")
+                else None)
 
 
 def _never(_: str) -> bool:

@@ -200,6 +200,18 @@ class Exports(StoreTest):
             self.assertTrue(same(logits(self.load(folder)), logits(model)))
             self.assertEqual(config_in(folder)["architectures"], ["Qwen3MoeForCausalLM"])
 
+    def test_a_run_without_its_values_is_no_new_one(self):
+        """They are in a blob, which an export leaves out."""
+        model = torch.nn.Linear(2, 2)
+        sgd = torch.optim.SGD(model.parameters(), 0.1)
+        with ckptd.Loop(self.tiny, model, sgd, **SMALL) as loop:
+            loop.save(1, more={"text": "x" * (256 << 10)}).durable(support.TIMEOUT)
+        folder, _ = self.export(self.tiny, "--resumable")
+        ckptctl("import", folder, "--run", self.tiny + "-copy")
+        with ckptd.Loop(self.tiny + "-copy", model, sgd, **SMALL) as loop:
+            with self.assertRaisesRegex(ckptd.NotFound, "its values are in a blob"):
+                loop.restore()
+
     def test_a_config_that_cannot_be_kept_is_left_out(self):
         for number, odd in enumerate((object(), "x" * (1 << 20))):
             model, run = mixtral(), f"{self.tiny}-{number}"
