@@ -176,7 +176,7 @@ class Simulation {
   size_t refused_ = 0;
   size_t bad_starts_ = 0;
   bool full_ = false;
-  bool lost_ = false;  // no commit is left to resume from: the history ends
+  bool lost_ = false;                 // no commit is left to resume from: the history ends
   size_t grown_ = 0;                  // grown units of the trainers' state
   std::map<Point, size_t> grown_at_;  // of the snapshots begun
   std::string last_refusal_;
