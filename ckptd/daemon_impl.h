@@ -21,6 +21,7 @@
 #include "ckptd/daemon.h"
 #include "ckptd/epochs/epochs.h"
 #include "ckptd/health/health_watch.h"
+#include "ckptd/health/marked_commits.h"
 #include "ckptd/history/history.h"
 #include "ckptd/history/run_gate.h"
 #include "ckptd/limits.h"
@@ -126,6 +127,7 @@ struct Daemon::Impl {
   Time drain_deadline{};
   DaemonCounters counters;
   HealthWatch health_watch;
+  MarkedCommits marked_commits;
 };
 
 }  // namespace ckptd

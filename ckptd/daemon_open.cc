@@ -94,6 +94,7 @@ void Daemon::Impl::take_recovered(const Recovered& recovered) {
                                            run.members, run.survivors_continued);
     if (run.newest) health_watch.snapshot_durable(run.name, durable_of(*run.newest));
   }
+  marked_commits.use(recovered.damaged);
   for (const SpaceRange& range : recovered.unlisted) space.add_unlisted(range);
 }
 

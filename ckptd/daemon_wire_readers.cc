@@ -20,7 +20,8 @@ Readers::Needs Daemon::Impl::readers_needs() {
       .removes_commits = [this](ckpt::RunId run) { return !gate.may(RunActivity::kHold, run); },
       .on_reader_gone = [this] { space.reader_gone(); },
       .on_verified = [this](const VerifyReport& report, const std::vector<std::string>& whole_runs,
-                            uint64_t began_ns) { scrub.verified(report, whole_runs, began_ns); }};
+                            uint64_t began_ns) { scrub.verified(report, whole_runs, began_ns); },
+      .on_damage = [this](const SnapshotKey& commit) { scrub.doubted(commit); }};
 }
 
 std::optional<EarlierSnapshots> Daemon::Impl::earlier_snapshots(SessionId session) const {

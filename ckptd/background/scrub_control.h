@@ -44,6 +44,7 @@ class ScrubControl {
   void deleted(const RunInfo& run, const std::set<ViewPoint>& points) {
     scrub_->deleted(run, points);
   }
+  void doubted(const ckpt::SnapshotKey& commit) { scrub_->doubted(commit); }
   void verified(const VerifyReport& report, const std::vector<std::string>& whole_runs,
                 uint64_t began_ns) {
     scrub_->verified(report, whole_runs, began_ns);

@@ -257,11 +257,11 @@ Records missing_after_commits(const Salvage& salvage, const Catalog& behind, uin
     const ckpt::SnapshotKey& key = ended.snapshot;
     const auto known = behind.commit(key.run, key.lineage, key.step);
     if (!known || known->snapshot != key) continue;
-    if (ended.deleted) {
-      add_deletion(ended, *known, records);
-    } else if (!known->damaged && !known->deleted) {
+    // A removed commit stays marked: a run whose views it took is not begun anew (lost_views.h).
+    if (ended.damaged && !known->damaged && !known->deleted) {
       add_end(ended, fb::CommitDamagedT(), records);
     }
+    if (ended.deleted) add_deletion(ended, *known, records);
   }
   for (const Refusal& refusal : salvage.refused) add_refusal(refusal, records);
   for (const Salvage::Run& run : salvage.runs) {

@@ -58,6 +58,10 @@ ckpt::Result<std::optional<ViewPoint>> choose_resume(const Catalog& catalog, con
     case ResumeMode::kStart:
       if (run.commits > 0) {
         const auto latest = catalog.latest_complete(run.id, 0);
+        if (const auto lost = latest ? std::nullopt : lost_views(catalog, run, 0)) {
+          return with_detail({ErrorCode::kFailedPrecondition, lost->message},
+                             ckpt::ErrorDetail::kRunHasCommits);
+        }
         return with_detail(
             make_error(ErrorCode::kFailedPrecondition,
                        "run {}: it has {}{}; resume from `latest` or a step, or start a "

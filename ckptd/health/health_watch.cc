@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "ckptd/io/disk.h"
+#include "ckptd/io/store_paths.h"
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
 #include "formats/base/counted.h"
@@ -171,10 +173,23 @@ std::optional<Fault> HealthWatch::failing_writes(Time now) {
                .kind = failed.kind};
 }
 
+// Scrub counts units; of commits that it has not read since the start marked them, only these marks
+// are known.
 std::optional<Fault> HealthWatch::damaged_data(const Inputs& inputs) {
-  if (inputs.damaged_units == 0) return std::nullopt;
-  const std::string put_back =
-      inputs.missing_file.empty() ? "" : fmt::format("put {} back; ", inputs.missing_file);
+  const MarkedCommits::Standing& marked = inputs.marked;
+  if (inputs.damaged_units == 0 && marked.commits == 0) return std::nullopt;
+  const std::string_view missing =
+      inputs.missing_file.empty() ? missing_file_of(marked.reason) : inputs.missing_file;
+  const std::string put_back = missing.empty() ? "" : fmt::format("put {} back; ", missing);
+  if (inputs.damaged_units == 0) {
+    return Fault{.cause = fmt::format("{} damaged on the disk, the newest {}: {}",
+                                      counted(marked.commits, "commit is", "commits are"),
+                                      marked.newest, marked.reason),
+                 .remedy = put_back +
+                           "list them with ckptctl log; restores take older versions of their "
+                           "units; save anew, and replace a disk that keeps losing bytes",
+                 .kind = "damage"};
+  }
   return Fault{
       .cause =
           fmt::format("{} damaged on the disk",
@@ -215,9 +230,10 @@ void HealthWatch::update(const Inputs& inputs) {
   report(Condition::kDiskFull, std::exchange(fault, {}), inputs.now_ns);
   if (!inputs.journal.ok()) {
     fault = Fault{.cause = inputs.journal.error().message,
-                  .remedy =
-                      "look for errors of the disk (dmesg), then restart ckptd, which "
-                      "recovers all that is durable",
+                  .remedy = is_lost_name(inputs.journal.error().message)
+                                ? "bring the file back as the reason says, then restart ckptd"
+                                : "look for errors of the disk (dmesg), then restart ckptd, which "
+                                  "recovers all that is durable",
                   .kind = "closed"};
   }
   report(Condition::kJournalClosed, std::exchange(fault, {}), inputs.now_ns);

@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "ckptd/health/marked_commits.h"
 #include "ckptd/loop/turn.h"
 #include "ckptd/observe/health.h"
 #include "ckptd/observe/run_progress.h"
@@ -32,9 +33,10 @@ class HealthWatch {
     uint64_t bytes_to_write = 0;
     double disk_bytes_per_second = 0;
     uint64_t damaged_units = 0;
-    std::string missing_file;      // segment file that some of them need; empty: none is missing
-    uint64_t unchecked_units = 0;  // in the running pass of scrub, or else in the last one
-    std::string unchecked_reason;  // of the last unchecked unit
+    std::string missing_file;        // segment file that some of them need; empty: none is missing
+    MarkedCommits::Standing marked;  // commits that starts found damaged
+    uint64_t unchecked_units = 0;    // in the running pass of scrub, or else in the last one
+    std::string unchecked_reason;    // of the last unchecked unit
     std::optional<std::set<std::string>> trained;  // runs; unset: the catalog cannot tell
   };
   void update(const Inputs& inputs);

@@ -21,6 +21,20 @@ Result<uint64_t> run_blocking(Disk& disk, IoRequest request) {
 
 }  // namespace
 
+namespace {
+constexpr std::string_view kLostName = "somebody has removed or replaced this file";
+}  // namespace
+
+ckpt::Error lost_name_error(std::string_view path, std::string_view rescue) {
+  return ckpt::make_error(ckpt::ErrorCode::kIo,
+                          "{}: {} while ckptd uses it; before ckptd ends, bring it back by `{}`",
+                          path, kLostName, rescue);
+}
+
+bool is_lost_name(std::string_view message) {
+  return message.find(kLostName) != std::string_view::npos;
+}
+
 Result<uint64_t> read_blocking(Disk& disk, FileId file, uint64_t offset, MutableByteView memory) {
   return run_blocking(
       disk, IoRequest{.op = IoOp::kRead, .file = file, .offset = offset, .memory = memory});

@@ -37,6 +37,8 @@ using BufferId = uint32_t;
 // size. kPunch frees the space of a range: the range reads as zeros, the size stays; until the file
 // is synced, a crash may restore the old bytes. kUnavailable if the file system does not support
 // it.
+// A kSync fails with kIo if another process has removed or replaced the file: its bytes would be
+// lost when it is closed (lost_name_error() below).
 enum class IoOp : uint8_t { kRead, kWrite, kSync, kAllocate, kPunch };
 
 struct IoRequest {
@@ -132,6 +134,11 @@ inline bool is_data_loss(const ckpt::Error& error) {
   return error.code == ckpt::ErrorCode::kCorrupt || error.code == ckpt::ErrorCode::kIo ||
          error.code == ckpt::ErrorCode::kNotFound;
 }
+
+// The error of a sync of a file that another process removed or replaced. `rescue`: the command
+// that brings its bytes back while the daemon runs.
+ckpt::Error lost_name_error(std::string_view path, std::string_view rescue);
+bool is_lost_name(std::string_view message);
 
 // Blocking helpers for startup and tools: submit, wait, reap.
 Result<uint64_t> read_blocking(Disk& disk, FileId file, uint64_t offset, MutableByteView memory);

@@ -239,6 +239,9 @@ Status MemoryDisk::rename(std::string_view from, std::string_view to) {
   if (found == impl_->names.end() || found->second == nullptr) {
     return make_error(ErrorCode::kNotFound, "{}: rename: no such file", before);
   }
+  for (auto& [id, open_file] : impl_->open_files) {
+    if (open_file.path == before) open_file.path = after;
+  }
   impl_->names[after] = found->second;
   impl_->names.erase(found);
   impl_->renames.emplace_back(before, after);

@@ -50,6 +50,12 @@ struct MemoryDisk::Impl {
     return found->second;
   }
 
+  // True if the file's path still leads to it.
+  bool is_named(const OpenFile& open_file) const {
+    const auto found = names.find(open_file.path);
+    return found != names.end() && found->second == open_file.file;
+  }
+
   Options options;
   std::mt19937_64 random;
   MemoryFaults faults;

@@ -123,6 +123,7 @@ std::optional<Result<uint64_t>> MemoryDisk::Impl::apply(Pending& waiting) {
         return make_error(ErrorCode::kIo, "{}: sync: Input/output error", open_file.path);
       }
       open_file.file->sync(waiting.sequence);
+      if (!is_named(open_file)) return lost_name_error(open_file.path, "cp");
       return Result<uint64_t>(0);
     case IoOp::kAllocate:
       return apply_allocation(open_file, request);

@@ -179,6 +179,20 @@ ckpt::Error PosixFiles::request_error(const IoRequest& request, int error) const
                          of_space ? request.bytes : request.memory.size(), request.offset));
 }
 
+Result<uint64_t> PosixFiles::synced(FileId file) const {
+  struct stat open_file {};
+  struct stat named {};
+  const OpenFile& at = file_at(file);
+  if (::fstat(at.fd.get(), &open_file) != 0) return errno_error(errno, at.path + ": stat");
+  const bool is_there = ::fstatat(root_fd_.get(), at.path.c_str(), &named, 0) == 0;
+  if (is_there && named.st_ino == open_file.st_ino && named.st_dev == open_file.st_dev) return 0;
+  if (!is_there && errno != ENOENT && errno != ENOTDIR) {
+    return errno_error(errno, at.path + ": stat");
+  }
+  return lost_name_error(
+      at.path, fmt::format("cp /proc/{}/fd/{} {}/{}", ::getpid(), at.fd.get(), root_, at.path));
+}
+
 Result<uint64_t> PosixFiles::read_now(FileId file, uint64_t offset, MutableByteView memory) {
   const OpenFile& open_file = file_at(file);
   uint64_t done = 0;
@@ -255,6 +269,9 @@ Status PosixFiles::rename(std::string_view from, std::string_view to) {
   const std::string after(to);
   if (::renameat(root_fd_.get(), before.c_str(), root_fd_.get(), after.c_str()) != 0) {
     return errno_error(errno, fmt::format("{}: rename to {}", before, after));
+  }
+  for (auto& [id, file] : files_) {
+    if (file.path == before) file.path = after;
   }
   return {};
 }

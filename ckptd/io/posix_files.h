@@ -48,6 +48,8 @@ class PosixFiles : public Disk {
   int descriptor(FileId file) const;
   // The error of an asynchronous operation, named by its file.
   ckpt::Error request_error(const IoRequest& request, int error) const;
+  // The result of a sync that has succeeded: kIo if the file's path does not lead to it any more.
+  Result<uint64_t> synced(FileId file) const;
 
  private:
   struct OpenFile {

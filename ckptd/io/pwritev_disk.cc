@@ -115,13 +115,14 @@ size_t PwritevDisk::reap() {
   in_flight_ -= done.size();
   reaping_ = true;
   for (Job& job : done) {
-    note_end(job.request.op, job.error == 0);
-    if (!job.request.on_done) continue;
+    Result<uint64_t> outcome = job.moved;
     if (job.error != 0) {
-      job.request.on_done(request_error(job.request, job.error));
-    } else {
-      job.request.on_done(job.moved);
+      outcome = request_error(job.request, job.error);
+    } else if (job.request.op == IoOp::kSync) {
+      outcome = synced(job.request.file);
     }
+    note_end(job.request.op, outcome.ok());
+    if (job.request.on_done) job.request.on_done(std::move(outcome));
   }
   reaping_ = false;
   return done.size();

@@ -42,7 +42,9 @@ inline std::string_view missing_file_of(std::string_view reason) {
   if (!reason.ends_with(kMissing)) return {};
   reason.remove_suffix(kMissing.size());
   const size_t colon = reason.rfind(": ");
-  return colon == std::string_view::npos ? reason : reason.substr(colon + 2);
+  if (colon != std::string_view::npos) reason.remove_prefix(colon + 2);
+  const std::string folder = std::string(kSegmentsDirectory) + "/";
+  return reason.starts_with(folder) ? reason : std::string_view();  // "its magic is missing"
 }
 
 }  // namespace ckptd

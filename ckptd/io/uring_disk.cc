@@ -122,6 +122,7 @@ std::optional<Result<uint64_t>> UringDisk::settle(Operation& operation, int resu
   const IoRequest& request = operation.request;
   if (result == -EINTR || result == -EAGAIN) return std::nullopt;
   if (result < 0) return request_error(request, -result);
+  if (request.op == IoOp::kSync) return synced(request.file);
   if (request.op != IoOp::kRead && request.op != IoOp::kWrite) return Result<uint64_t>(0);
   operation.done += static_cast<uint64_t>(result);
   if (operation.done == request.memory.size()) return Result<uint64_t>(operation.done);

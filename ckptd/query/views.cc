@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <map>
 
+#include "ckptd/catalog/lost_views.h"
+#include "ckptd/limits.h"
 #include "ckptd/query/blobs.h"
 #include "ckptd/query/known_damage.h"
 #include "ckptd/query/line.h"
@@ -105,6 +107,18 @@ class LostTokens {
   std::map<ViewPoint, Counts> by_commit_;
 };
 
+// The damage that took the first of the missing units that damage took; empty: none is known.
+std::string damage_of_missing(const QueryContext& context, const View& view) {
+  size_t looked_up_left = limits::kMissingUnitsLookedUp;
+  for (ckpt::UnitId unit = 0; unit < view.units.size() && looked_up_left > 0; ++unit) {
+    if (view.units[unit] || view.absent[unit]) continue;
+    --looked_up_left;
+    std::string lost = damage_of_unit(context.catalog, view.at.run, view.at.point, unit);
+    if (!lost.empty()) return lost;
+  }
+  return {};
+}
+
 bool is_complete(const View& view) {
   for (size_t unit = 0; unit < view.units.size(); ++unit) {
     if (!view.units[unit] && !view.absent[unit]) return false;
@@ -177,6 +191,9 @@ Result<Page> show_document(const QueryContext& context, const QueryArgs& args) {
   Json document = point_json(view);
   document["complete"] = is_complete(view);
   if (!view.damaged.empty()) document["damaged"] = view.damaged;
+  if (std::string lost = damage_of_missing(context, view); !lost.empty()) {
+    document["lost"] = std::move(lost);
+  }
   const KnownDamage damage(context, view.at.run, *view.specs);
   uint64_t damaged_units = 0;
   for (ckpt::UnitId unit = 0; !damage.empty() && unit < view.units.size(); ++unit) {

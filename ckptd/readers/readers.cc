@@ -92,8 +92,8 @@ void Readers::open_sources() {
 }
 
 RestoreJobContext Readers::restore_context() {
-  return {needs_.executor, needs_.staging(), needs_.history.catalog(),
-          sources_,        &decoded_,        needs_.history.healer()};
+  return {needs_.executor, needs_.staging(),        needs_.history.catalog(), sources_,
+          &decoded_,       needs_.history.healer(), needs_.on_damage};
 }
 
 RestoreContext Readers::context() {

@@ -52,6 +52,8 @@ class Readers {
     // A restore or verify has ended: dead space that waited for it may be free.
     std::function<void()> on_reader_gone;
     OnVerified on_verified;
+    // A restore met damage in this commit.
+    std::function<void(const ckpt::SnapshotKey&)> on_damage;
   };
   explicit Readers(Needs needs);
 

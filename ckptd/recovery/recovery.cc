@@ -95,6 +95,7 @@ class Recovery {
 
   Disk& disk_;
   History& history_;
+  std::vector<SnapshotKey> damaged_;  // marked by this start
   const uint64_t random_seed_;
   CommitChecker checker_;
   JournalSalvage salvage_;
@@ -127,6 +128,11 @@ Result<Recovered> Recovery::run() {
   recovered.clean = store.clean;
   recovered.segments = checker_.take_segments();
   CKPT_TRY(list_runs(store, recovered));
+  for (const MarkedCommit& marked : store.marked) {
+    recovered.damaged.push_back(
+        {.run = marked.run, .lineage = marked.point.lineage, .step = marked.point.step});
+  }
+  recovered.damaged.insert(recovered.damaged.end(), damaged_.begin(), damaged_.end());
   // Not after a doubtful end of the journal: unlisted extents may be the last copy.
   const bool in_doubt = store.torn_bytes > 0 || salvaged;
   if (!in_doubt && reclaim(store, recovered.unlisted)) {
@@ -165,7 +171,9 @@ Status Recovery::mark_damaged(const std::vector<SnapshotKey>& commits) {
     CKPT_ASSIGN(RecoveryCheck check, history_.read([&] {
       return checker_.check(history_.catalog(), key, ExtentPart::kWhole, /*log_at_debug=*/false);
     }));
-    if (check.damaged) records.push_back(std::move(*check.damaged));
+    if (!check.damaged) continue;
+    records.push_back(std::move(*check.damaged));
+    damaged_.push_back(key);
   }
   checker_.log_left_out();
   if (records.empty()) return {};

@@ -39,11 +39,12 @@ struct RecoveredRun {
 
 struct Recovered {
   std::vector<RecoveredRun> runs;
-  ckpt::RunId next_run = 1;          // higher than of any run, removed ones included
-  ckpt::SegmentId next_segment = 1;  // higher than in any file or record
-  uint64_t first_extent = 1;         // above all extent numbers of earlier startups
-  std::vector<SpaceRange> unlisted;  // dead space between listed extents, for gc
-  bool clean = true;                 // the last daemon closed the store; a new store is clean
+  std::vector<ckpt::SnapshotKey> damaged;  // marked commits, by this start or earlier ones
+  ckpt::RunId next_run = 1;                // higher than of any run, removed ones included
+  ckpt::SegmentId next_segment = 1;        // higher than in any file or record
+  uint64_t first_extent = 1;               // above all extent numbers of earlier startups
+  std::vector<SpaceRange> unlisted;        // dead space between listed extents, for gc
+  bool clean = true;                       // the last daemon closed the store; a new store is clean
   std::unique_ptr<SegmentReader> segments;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 
 #include "ckptd/catalog/catalog.h"
 #include "ckptd/catalog/whole_read.h"
@@ -27,6 +28,8 @@ struct RestoreJobContext {
   Sources& sources;
   DecodeMeter* decoded = nullptr;
   HealCatalog heal_catalog = {};
+  // A fragment of this commit is damaged on the disk; called once for each of them.
+  std::function<void(const ckpt::SnapshotKey&)> on_damage = {};
 };
 
 // For readers of extents: verify, scrub, dedup.

@@ -43,10 +43,13 @@ std::string instead_note(const RestoreOracle& oracle, ckpt::UnitId unit, ckpt::S
                      instead_of, reason);
 }
 
+// `version`: the step of the version that the view has, or would have.
 ckpt::Error cannot_be_had(const RestoreRequest& request, const RestoreOracle& oracle,
-                          ckpt::UnitId unit, const std::string& reason) {
-  return make_error(ErrorCode::kCorrupt, "run {} step {} unit {}: {}{}", oracle.run_name,
-                    request.point.step, unit_name(oracle, unit), reason,
+                          ckpt::UnitId unit, ckpt::Step version, const std::string& reason) {
+  const std::string older =
+      version == request.point.step ? "" : fmt::format("its version is of step {}: ", version);
+  return make_error(ErrorCode::kCorrupt, "run {} step {} unit {}: {}{}{}", oracle.run_name,
+                    request.point.step, unit_name(oracle, unit), older, reason,
                     request.exact ? "" : "; the view has no older version of it");
 }
 
@@ -66,7 +69,7 @@ Result<std::optional<ChosenVersion>> choose_version(const RestoreRequest& reques
   const auto damaged = oracle.damaged_version ? oracle.damaged_version(unit) : std::nullopt;
   CKPT_TRY(health_of(oracle));
   if (damaged && (request.exact || !version)) {
-    return cannot_be_had(request, oracle, unit, damaged->reason);
+    return cannot_be_had(request, oracle, unit, damaged->snapshot.step, damaged->reason);
   }
   if (!version) {
     return make_error(ErrorCode::kNotFound, "run {} step {} unit {}: no version in this view",
@@ -226,7 +229,10 @@ Result<FallbackPlan> plan_fallback(const RestoreRequest& request, const RestoreO
   for (;;) {
     const auto version = request.exact ? std::nullopt : oracle.newest_version(unit, before);
     CKPT_TRY(health_of(oracle));
-    if (!version) return cannot_be_had(request, oracle, unit, reason);
+    if (!version) {
+      const auto own = oracle.newest_version(unit, std::nullopt);
+      return cannot_be_had(request, oracle, unit, own ? own->snapshot.step : failed.step, reason);
+    }
     FallbackPlan plan;
     bool lost = false;  // no source has all of this version
     for (size_t want = 0; want < request.wants.size(); ++want) {

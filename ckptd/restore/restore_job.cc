@@ -290,6 +290,7 @@ void RestoreJob::Impl::note_source(const RestoreFragment& fragment,
 
 void RestoreJob::Impl::from_older_version(const RestoreFragment& fragment, const Place& failed,
                                           const std::string& reason) {
+  if (context.on_damage) context.on_damage(fragment.snapshot);
   const ServedVersions::Failures& failures = versions.add_failure(fragment.unit, failed, reason);
   const auto plan = read_whole(context.catalog, context.heal_catalog, [&] {
     return plan_fallback(request, oracle, fragment.unit, fragment.snapshot, failures.reasons(),

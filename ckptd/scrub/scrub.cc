@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "ckptd/catalog/damaged_commits.h"
 #include "ckptd/catalog/whole_read.h"
 #include "ckptd/limits.h"
 #include "ckptd/observe/log_event.h"
@@ -73,6 +74,22 @@ void Scrub::committed(ckpt::RunId run, ViewPoint point, uint64_t sequence) {
   new_.push_back({point, {run, sequence, 0, 0}});
   keep_bound();
   continue_reading();
+}
+
+void Scrub::doubted(const ckpt::SnapshotKey& commit) {
+  if (options_.bytes_per_second == 0 || !loaded_) return;
+  const auto run = catalog_.run(commit.run);
+  const auto info = catalog_.commit(commit.run, commit.lineage, commit.step);
+  if (!run.ok() || !info || info->snapshot != commit) return;
+  const ViewPoint point{commit.lineage, commit.step};
+  const bool waits = std::ranges::any_of(new_, [&](const NewCommit& one) {
+    return one.cursor.run == commit.run && one.point == point;
+  });
+  const bool known = std::ranges::any_of(state_.damages, [&](const ScrubDamage& damage) {
+    return is_of_run(damage, *run) && damage.lineage == commit.lineage &&
+           damage.step == commit.step;
+  });
+  if (!waits && !known) committed(commit.run, point, info->sequence);
 }
 
 // Keeps the newest; the next pass covers those that have waited longest.
@@ -314,7 +331,8 @@ void Scrub::commit_done() {
   commit_.reset();
   unsaved_since_ = unsaved_since_.value_or(now_);
   if (commit_is_new_) {
-    state_.read_back_sequence = new_.front().cursor.sequence;
+    state_.read_back_sequence = std::max(state_.read_back_sequence,
+                                         new_.front().cursor.sequence);  // a doubted one is older
     new_.pop_front();
     return;
   }

@@ -1,6 +1,7 @@
 // Scrub: reads live data back from disk in the background, and records damage.
 //
-//   new commits   soon after they became durable; they go first
+//   new commits   soon after they became durable, or after a restore met damage in them; they go
+//                 first
 //   a pass        the journal, then every live extent of the store, when it is due or
 //                 requested
 //
@@ -67,6 +68,9 @@ class Scrub {
   void tick(Time now);
   // A commit is durable, and in the catalog.
   void committed(ckpt::RunId run, ViewPoint point, uint64_t sequence);
+  // A reader met damage in this commit: it is read back like a new one, so that the damage is
+  // recorded, unless it is already.
+  void doubted(const ckpt::SnapshotKey& commit);
   // A verify that began at `began_ns` has ended. Records its damage like that of a pass. Drops
   // damage that the verify did not find again in `whole_runs`, which it has read completely; the
   // empty name stands for the journal.

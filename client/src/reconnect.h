@@ -20,6 +20,7 @@ class Reconnect {
   // A failed connect costs microseconds, and a rank that is late delays all others.
   static constexpr std::chrono::milliseconds kBackoffMin{10};
   static constexpr std::chrono::milliseconds kBackoffMax{100};
+  static constexpr std::chrono::milliseconds kPauseAfterMisfit{1'000};
 
   // Earliest time of the next attempt.
   Clock::time_point next_attempt() const { return next_attempt_; }
@@ -31,6 +32,8 @@ class Reconnect {
     next_attempt_ = now + backoff_;
     backoff_ = std::min(backoff_ * 2, kBackoffMax);
   }
+  // The daemon is there and does not fit: the next attempt can wait.
+  void not_before(Clock::time_point time) { next_attempt_ = std::max(next_attempt_, time); }
   // The loss was an error answer of the daemon.
   void refused() { refused_ = true; }
   void ready() {

@@ -22,6 +22,7 @@
 #include "client/src/connection.h"
 #include "client/src/group.h"
 #include "client/src/holds.h"
+#include "client/src/known_store.h"
 #include "client/src/reconnect.h"
 #include "client/src/run_units.h"
 #include "client/src/session_arena.h"
@@ -206,6 +207,7 @@ class Session {
   Silence silence_;
   uint64_t heartbeat_request_ = 0;  // unanswered heartbeat; 0: none
 
+  KnownStore store_;
   SessionArena arena_;
   Registration registration_;
   bool registered_ = false;

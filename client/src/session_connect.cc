@@ -100,6 +100,7 @@ Status Session::take_welcome(const fb::WelcomeT& welcome) {
     return make_error(agreed.error().code, "socket {}: {}", options_.socket,
                       agreed.error().message);
   }
+  CKPT_TRY(store_.check(wire::from_fb(welcome.store), options_.socket));
   daemon_holds_ = welcome.holds;
   protocol_ = *agreed;
   arena_.set_snapshot_slabs(welcome.snapshot_slabs);

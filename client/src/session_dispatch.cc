@@ -59,8 +59,9 @@ void Session::dispatch(fb::MessageT message) {
     case fb::MessageBody::Welcome: {
       if (phase_ != Phase::kGreeting) return;
       const Status taken = take_welcome(*message.body.AsWelcome());
-      if (!taken.ok()) return lose(taken.error());
-      return start_registering();
+      if (taken.ok()) return start_registering();
+      lose(taken.error());
+      return reconnect_.not_before(Clock::now() + Reconnect::kPauseAfterMisfit);
     }
     case fb::MessageBody::EpochEnded: {
       const fb::EpochEndedT& ended = *message.body.AsEpochEnded();

@@ -1,5 +1,6 @@
 // libckpt against the real daemon: what a trainer relies on, through crashes of either side.
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -73,6 +74,32 @@ TEST(Daemon, SurvivesKillWhileSnapshotIsFilled) {
   ASSERT_OK(snapshot->end());
   ASSERT_OK(snapshot->wait(CKPT_LEVEL_DURABLE, 60'000));
   EXPECT_FALSE(session->epoch_ended());
+  expect_state(*session, run, 1);
+  expect_state(*session, run, 2);
+}
+
+// Regression: the job went on with a ckptd that had none of its commits, without a word.
+TEST(Daemon, AnotherStoreIsAsGoodAsNone) {
+  DaemonProcess daemon;
+  const SmallRun run;
+  auto session = open_trainer(daemon, run);
+  ASSERT_OK(session);
+  ASSERT_OK(session->join(as_rank(0, 1)));
+  ASSERT_OK(save(*session, run, 1, 0, 1));
+  const std::string away = daemon.data() + ".away";
+  daemon.kill();
+  std::filesystem::rename(daemon.data(), away);
+  daemon.start();  // an empty store, as of a disk that is not mounted
+  const auto status = session->query("status", "{}", 3'000);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().status, CKPT_E_UNAVAILABLE);
+  EXPECT_THAT(status.error().message, testing::HasSubstr("ckptd has come back with another store"));
+  EXPECT_FALSE(session->epoch_ended());
+  daemon.kill();
+  std::filesystem::remove_all(daemon.data());
+  std::filesystem::rename(away, daemon.data());
+  daemon.start();
+  ASSERT_OK(save(*session, run, 2, 0, 1));
   expect_state(*session, run, 1);
   expect_state(*session, run, 2);
 }

@@ -22,6 +22,15 @@ TEST(Reconnect, BackoffDoublesUpToItsMaximum) {
   }
 }
 
+TEST(Reconnect, AttemptCanBePutOff) {
+  Reconnect reconnect;
+  reconnect.lost(no_daemon(), kLossTime);
+  reconnect.not_before(kLossTime + Reconnect::kPauseAfterMisfit);
+  EXPECT_EQ(reconnect.next_attempt(), kLossTime + Reconnect::kPauseAfterMisfit);
+  reconnect.not_before(kLossTime);
+  EXPECT_EQ(reconnect.next_attempt(), kLossTime + Reconnect::kPauseAfterMisfit);
+}
+
 TEST(Reconnect, ReadySessionResetsBackoff) {
   Reconnect reconnect;
   reconnect.lost(no_daemon(), kLossTime);

@@ -123,7 +123,11 @@ TEST_F(EnvironmentTest, LostOutputOfAChangeIsToldApart) {
   EXPECT_THAT(removed.err, HasSubstr("rm: the command itself has succeeded, only its output"));
   EXPECT_EQ(in_shell("$B/ckptctl show tiny@2").code(), 3) << "it is removed";
   const Ended refused = in_shell("$B/ckptctl rm tiny@2 --yes >/dev/full");
+  EXPECT_EQ(refused.code(), 3);
   EXPECT_THAT(refused.err, Not(HasSubstr("has succeeded")));
+  const Ended shown = in_shell("$B/ckptctl show tiny@4 >/dev/full");
+  EXPECT_EQ(shown.code(), kFailed);
+  EXPECT_THAT(shown.err, Not(HasSubstr("has succeeded")));
 }
 
 // `ckptctl log | head` is common: a closed pipe causes no message.

@@ -178,12 +178,10 @@ Result<SavedRun> find_saved_run(const std::string& socket, const ckpt::Selector&
   CKPT_TRY(check_layout(run, saved_units(schema), state_units(saved.config.model)));
   saved.step = shown.value("step", uint64_t{0});
   saved.lineage = shown.value("lineage", uint32_t{0});
-  const std::string damage = shown.value("damaged", "");
-  if (!shown.value("complete", false) && !damage.empty()) {
-    return make_error(ErrorCode::kCorrupt,
-                      "{}: damaged, and not every unit has an older version: {}; `ckptctl status` "
-                      "tells the remedy",
-                      to_string(commit), damage);
+  const std::string lost = shown.value("lost", "");
+  if (!shown.value("complete", false) && !lost.empty()) {
+    return make_error(ErrorCode::kCorrupt, "{}: this view is not complete: {}", to_string(commit),
+                      lost);
   }
   if (!shown.value("complete", false)) {
     return make_error(ErrorCode::kNotFound, "{}: this view is not complete", to_string(commit));

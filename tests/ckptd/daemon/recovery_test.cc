@@ -182,40 +182,6 @@ TEST_F(RecoveryTest, LostSegmentIsNoticedBesideAWholeCatalog) {
   EXPECT_THAT(levels_after_start(), ElementsAre("damaged", "damaged"));
 }
 
-// Regression: a trainer that continued was told to begin from nothing, as in a new run.
-TEST_F(RecoveryTest, RunWithLostViewsNeverStartsAnew) {
-  Job job(world, 1);
-  job.start();
-  for (const ckpt::Step step : {5, 10}) job.commit(step);
-  world.kill_daemon();
-  const std::vector<std::byte> bytes = file_bytes(world.disk(), segment_path(1));
-  ASSERT_TRUE(world.disk().remove(segment_path(1)).ok());
-  ASSERT_TRUE(world.start().ok());
-  const auto lost = AllOf(HasSubstr("run tiny: no view is complete, because commits are damaged"),
-                          HasSubstr("tiny~1@10: unit"), HasSubstr("000001.seg is missing"));
-  job.ranks.clear();
-  job.add_rank();
-  FakeTrainer& rank = *job.ranks[0];
-  for (const auto resume : {fb::ResumeMode::Continue, fb::ResumeMode::Latest}) {
-    rank.join(0, 1, resume);
-    world.run();
-    EXPECT_FALSE(rank.started());
-    EXPECT_THAT(rank.error(), lost);
-  }
-  const auto shown = rank.query("show", R"({"target": "tiny"})");
-  EXPECT_EQ(shown.exit_code, 4);
-  EXPECT_THAT(shown.json, lost);
-  fb::OpenRestoreT latest;
-  latest.latest = true;
-  EXPECT_THAT(rank.restore(latest).error, lost);
-
-  world.kill_daemon();
-  put_file(world.disk(), segment_path(1), bytes);
-  ASSERT_TRUE(world.start().ok());
-  job.start(fb::ResumeMode::Continue);
-  EXPECT_EQ(job.ranks[0]->epoch().resume_step, 10u);
-}
-
 TEST_F(RecoveryTest, ADamagedSegmentHeaderCostsNoCommit) {
   Job job(world, 2);
   job.start();

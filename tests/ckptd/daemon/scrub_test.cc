@@ -78,6 +78,23 @@ TEST_F(ScrubTest, DamageInNewCommitIsReportedSoon) {
   EXPECT_EQ(ask(job, "status", "{}").at("scrub").at("damaged_units"), 1);
 }
 
+TEST_F(ScrubTest, DamageMetByARestoreIsRecorded) {
+  Job job(world, 1);
+  job.start();
+  for (const ckpt::Step step : {5, 10}) job.commit(step);
+  advance(std::chrono::seconds(3));  // both are read back, and are sound
+  const auto [path, offset] = fragment_place(world, 10, 3);
+  world.kill_daemon();  // memory must not serve the restore
+  ASSERT_TRUE(world.start().ok());
+  world.disk().flip(path, offset + 11);
+  job.start(fb::ResumeMode::Latest);
+  EXPECT_EQ(job.ranks[0]->restore(job.whole(10)).error, "");
+  advance(std::chrono::seconds(3));
+  const Json found = scrub("{}", 4);
+  ASSERT_EQ(found.at("errors").size(), 1u) << found;
+  EXPECT_EQ(found.at("errors")[0].at("step"), 10);
+}
+
 TEST_F(ScrubTest, FrequentCommitsWaitForPause) {
   Job job(world, 1);
   job.start();

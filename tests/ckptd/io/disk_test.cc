@@ -206,6 +206,28 @@ TEST_P(DiskTest, DirectoriesListAndRemoveFiles) {
   EXPECT_EQ(disk_->list("nothing").error().code, ErrorCode::kNotFound);
 }
 
+// Its bytes would be lost when it is closed: no sync may say that they are durable.
+TEST_P(DiskTest, SyncFailsOnceTheFileIsRemoved) {
+  const FileId removed = create("a");
+  const FileId renamed = create("b");
+  const FileId replaced = create("c");
+  EXPECT_TRUE(sync_blocking(*disk_, removed).ok());
+  ASSERT_TRUE(disk_->remove("a").ok());
+  ASSERT_TRUE(disk_->rename("b", "d").ok());
+  ASSERT_TRUE(disk_->remove("c").ok());
+  const FileId other = create("c");
+  for (const auto& [file, path] : {std::pair(removed, "a"), std::pair(replaced, "c")}) {
+    const Status synced = sync_blocking(*disk_, file);
+    ASSERT_FALSE(synced.ok()) << path;
+    EXPECT_EQ(synced.error().code, ErrorCode::kIo);
+    EXPECT_TRUE(is_lost_name(synced.error().message));
+    EXPECT_THAT(synced.error().message, testing::StartsWith(std::string(path) + ": "));
+  }
+  EXPECT_EQ(disk_->write_errors(), 2u);
+  for (const FileId file : {renamed, other}) EXPECT_TRUE(sync_blocking(*disk_, file).ok());
+  for (const FileId file : {removed, renamed, replaced, other}) disk_->close(file);
+}
+
 TEST_P(DiskTest, TruncatesAndPunchesFiles) {
   const FileId file = create("a", 16 * kBlockBytes);
   EXPECT_EQ(disk_->size(file).value(), 16 * kBlockBytes);

@@ -153,7 +153,8 @@ TEST(PlanRestoreTest, FallbackTakesAllWantsOfTheUnit) {
   const auto none = plan_fallback(request, shelf.oracle(), 0, {.step = 10}, "and again", {});
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().message,
-            "run tiny step 30 unit u0: and again; the view has no older version of it");
+            "run tiny step 30 unit u0: its version is of step 20: and again; the view has no older "
+            "version of it");
   EXPECT_EQ(none.error().code, ckpt::ErrorCode::kCorrupt);
 }
 
@@ -192,8 +193,10 @@ TEST(PlanRestoreTest, FallbackSkipsVersionsThatShareFailedPlaces) {
   const auto none = plan_fallback(request, shelf.oracle(), 0, {.step = 20}, "EIO",
                                   {on_disk(4096), on_disk(8192)});
   ASSERT_FALSE(none.ok());
-  EXPECT_EQ(none.error().message,
-            "run tiny step 30 unit u0: EIO; the view has no older version of it");
+  EXPECT_EQ(
+      none.error().message,
+      "run tiny step 30 unit u0: its version is of step 20: EIO; the view has no older version "
+      "of it");
 }
 
 TEST(PlanRestoreTest, AFragmentInNoSourceIsUnavailable) {

@@ -1,0 +1,34 @@
+// MarkedCommits: the commits that the start found damaged, or that earlier starts did, as long as
+// they are there. Scrub finds damage itself; these would be known to nobody until it reads them.
+//
+// Only a start sets and lifts marks (recovery/), so that the list can only get shorter.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ckptd/catalog/catalog.h"
+
+namespace ckptd {
+
+class MarkedCommits {
+ public:
+  // `commits`: oldest first. Only the newest kMarkedCommitsMax (limits.h) are kept.
+  void use(std::vector<ckpt::SnapshotKey> commits);
+
+  struct Standing {
+    uint64_t commits = 0;
+    std::string newest;  // RUN~LINEAGE@STEP
+    std::string reason;  // of the newest
+  };
+  // Those that nobody has removed.
+  Standing standing(const Catalog& catalog);
+
+ private:
+  std::vector<ckpt::SnapshotKey> commits_;
+  uint64_t seen_sequence_ = 0;  // of the catalog, when `standing_` was found
+  Standing standing_;
+};
+
+}  // namespace ckptd
