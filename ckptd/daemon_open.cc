@@ -95,6 +95,7 @@ void Daemon::Impl::take_recovered(const Recovered& recovered) {
     if (run.newest) health_watch.snapshot_durable(run.name, durable_of(*run.newest));
   }
   marked_commits.use(recovered.damaged);
+  health_watch.set_lost_end(recovered.lost_end, kLostEndRemedy);
   for (const SpaceRange& range : recovered.unlisted) space.add_unlisted(range);
 }
 

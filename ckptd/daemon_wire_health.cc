@@ -22,7 +22,8 @@ void Daemon::Impl::update_health() {
     inputs.missing_file = missing_file_of(damage.reason);
     if (!inputs.missing_file.empty()) break;
   }
-  inputs.marked = marked_commits.standing(history.catalog());
+  const MarkedCommits::Standing marked = marked_commits.standing(history.catalog());
+  inputs.marked = {.commits = marked.commits, .newest = marked.newest, .reason = marked.reason};
   const bool news = scrubbed.pass && scrubbed.pass->unchecked > 0;
   const ScrubPass& pass = news ? *scrubbed.pass : scrubbed.last;
   inputs.unchecked_units = pass.unchecked;

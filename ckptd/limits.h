@@ -74,10 +74,6 @@ inline constexpr size_t kWantsPerRestoreMax = 1u << 17;
 inline constexpr size_t kNoteBytesMax = 1024;
 inline constexpr size_t kNoteTextsBytesMax = 4u << 20;
 inline constexpr size_t kNoteReferenceBytesMax = 64;
-// Commits with a mark of damage that the health watches.
-inline constexpr size_t kMarkedCommitsMax = 256;
-// Units that a view lacks, which `show` looks up for the damage that took them.
-inline constexpr size_t kMissingUnitsLookedUp = 1024;
 // Log lines per restore about units that fell back.
 inline constexpr size_t kRestoreWarningsMax = 16;
 // Documents of answers; the rest of the frame is small. Longer lists come in pages.

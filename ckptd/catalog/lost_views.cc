@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "ckptd/io/store_paths.h"
+#include "formats/segment_path.h"
 #include "formats/selector.h"
 
 namespace ckptd {
@@ -26,7 +26,7 @@ std::optional<ViewPoint> elsewhere(const Catalog& catalog, const RunInfo& run) {
 }  // namespace
 
 std::string put_back_remedy(std::string_view reason) {
-  const std::string_view missing = missing_file_of(reason);
+  const std::string_view missing = ckpt::missing_file_of(reason);
   if (missing.empty()) return "put a good copy of the segment file back and restart ckptd";
   return fmt::format("put {} back and restart ckptd", missing);
 }

@@ -176,7 +176,7 @@ std::optional<Fault> HealthWatch::failing_writes(Time now) {
 // Scrub counts units; of commits that it has not read since the start marked them, only these marks
 // are known.
 std::optional<Fault> HealthWatch::damaged_data(const Inputs& inputs) {
-  const MarkedCommits::Standing& marked = inputs.marked;
+  const Marked& marked = inputs.marked;
   if (inputs.damaged_units == 0 && marked.commits == 0) return std::nullopt;
   const std::string_view missing =
       inputs.missing_file.empty() ? missing_file_of(marked.reason) : inputs.missing_file;
@@ -249,7 +249,9 @@ void HealthWatch::update(const Inputs& inputs) {
   if (inputs.journal.ok()) fault = failing_writes(inputs.now);
   report(Condition::kWritesFailing, std::exchange(fault, {}), inputs.now_ns);
   report(Condition::kDiskSlow, slow_disk(inputs), inputs.now_ns);
-  report(Condition::kDamagedData, damaged_data(inputs), inputs.now_ns);
+  fault = damaged_data(inputs);
+  if (!fault && !lost_end_.cause.empty()) fault = lost_end_;
+  report(Condition::kDamagedData, std::exchange(fault, {}), inputs.now_ns);
   report(Condition::kUncheckedData, unchecked_data(inputs), inputs.now_ns);
   report(Condition::kSnapshotsFailing, failing_snapshots(), inputs.now_ns);
   if (!accept_fault_.empty()) {
@@ -291,6 +293,10 @@ void HealthWatch::snapshot_failed(const std::string& run, const ckpt::SnapshotKe
              {"step", key.step},
              {"reason", error.message}},
             "{}", error.message);
+}
+
+void HealthWatch::set_lost_end(std::string cause, std::string remedy) {
+  lost_end_ = {.cause = std::move(cause), .remedy = std::move(remedy), .kind = "journal_end"};
 }
 
 void HealthWatch::snapshot_durable(const std::string& run, const RunProgress::Durable& commit) {

@@ -9,7 +9,6 @@
 #include <string>
 #include <utility>
 
-#include "ckptd/health/marked_commits.h"
 #include "ckptd/loop/turn.h"
 #include "ckptd/observe/health.h"
 #include "ckptd/observe/run_progress.h"
@@ -20,6 +19,12 @@ namespace ckptd {
 
 class HealthWatch {
  public:
+  // Commits that starts found damaged, and that are still there.
+  struct Marked {
+    uint64_t commits = 0;
+    std::string newest;  // RUN~LINEAGE@STEP
+    std::string reason;  // of the newest
+  };
   // The current state of the parts.
   struct Inputs {
     Time now{};
@@ -33,10 +38,10 @@ class HealthWatch {
     uint64_t bytes_to_write = 0;
     double disk_bytes_per_second = 0;
     uint64_t damaged_units = 0;
-    std::string missing_file;        // segment file that some of them need; empty: none is missing
-    MarkedCommits::Standing marked;  // commits that starts found damaged
-    uint64_t unchecked_units = 0;    // in the running pass of scrub, or else in the last one
-    std::string unchecked_reason;    // of the last unchecked unit
+    std::string missing_file;  // segment file that some of them need; empty: none is missing
+    Marked marked;
+    uint64_t unchecked_units = 0;  // in the running pass of scrub, or else in the last one
+    std::string unchecked_reason;  // of the last unchecked unit
     std::optional<std::set<std::string>> trained;  // runs; unset: the catalog cannot tell
   };
   void update(const Inputs& inputs);
@@ -51,6 +56,8 @@ class HealthWatch {
                        const ckpt::Error& error, uint64_t now_ns);
   // A snapshot is durable. Logs if earlier ones of the run had failed.
   void snapshot_durable(const std::string& run, const RunProgress::Durable& commit);
+  // The start has cut records of the journal that may have been durable: why, and what to do.
+  void set_lost_end(std::string cause, std::string remedy);
   void run_removed(const std::string& run) { progress_.forget(run); }
   // Why no new client can connect, reported by the server; empty: clients can.
   void set_accept_fault(std::string fault) { accept_fault_ = std::move(fault); }
@@ -81,6 +88,7 @@ class HealthWatch {
   std::optional<Time> waits_since_;
   Time next_update_{};
   std::string accept_fault_;
+  Fault lost_end_;  // no cause: the start has lost nothing
   uint64_t shortages_seen_ = 0;
   Time shortage_since_{};
 };

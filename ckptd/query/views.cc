@@ -109,7 +109,7 @@ class LostTokens {
 
 // The damage that took the first of the missing units that damage took; empty: none is known.
 std::string damage_of_missing(const QueryContext& context, const View& view) {
-  size_t looked_up_left = limits::kMissingUnitsLookedUp;
+  size_t looked_up_left = 1024;  // most look-ups of one answer
   for (ckpt::UnitId unit = 0; unit < view.units.size() && looked_up_left > 0; ++unit) {
     if (view.units[unit] || view.absent[unit]) continue;
     --looked_up_left;

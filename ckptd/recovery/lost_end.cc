@@ -159,15 +159,14 @@ std::vector<std::string> names_of_lost(const LostEnd& lost, const Catalog& catal
   return names;
 }
 
-void log_lost_end(const LostEnd& lost, std::vector<std::string> names) {
-  if (names.empty()) return;
+std::string lost_end_text(const LostEnd& lost, std::vector<std::string> names) {
+  if (names.empty()) return {};
   const size_t left_out = names.size() - std::min(names.size(), kNamesMax);
   names.resize(names.size() - left_out);
-  spdlog::warn(
+  return fmt::format(
       "{}: there is no catalog to say whether what was cut was durable, and snapshots without a "
       "record have bytes in segments: {}{}. They were not finished, as a crash leaves them, or "
-      "their records were damaged; {}. The next start gives their space back: copy the data "
-      "directory before, if one of them should be there",
+      "their records were damaged; {}. The next start gives their space back",
       kJournalPath, fmt::join(names, ", "),
       left_out > 0 ? fmt::format(" and {} more", left_out) : "",
       lost.kept.empty() ? "the disk is too full to keep what was cut"

@@ -25,7 +25,10 @@ Result<LostEnd> cut_end(Disk& disk, const RecoveredStore& store, bool no_catalog
 // The lost snapshots by name, without those that turn out to be commits. Call this once the
 // journal's runs are in the catalog, and read as a whole (catalog/whole_read.h).
 std::vector<std::string> names_of_lost(const LostEnd& lost, const Catalog& catalog);
-// Logs a warning if there are names.
-void log_lost_end(const LostEnd& lost, std::vector<std::string> names);
+// Tells of these names, for the log and the health; empty if there are none.
+std::string lost_end_text(const LostEnd& lost, std::vector<std::string> names);
+// To be said with that text.
+inline constexpr char kLostEndRemedy[] =
+    "copy the data directory before the next start, if one of them should be there";
 
 }  // namespace ckptd

@@ -96,6 +96,7 @@ class Recovery {
   Disk& disk_;
   History& history_;
   std::vector<SnapshotKey> damaged_;  // marked by this start
+  std::string lost_end_text_;
   const uint64_t random_seed_;
   CommitChecker checker_;
   JournalSalvage salvage_;
@@ -132,6 +133,7 @@ Result<Recovered> Recovery::run() {
     recovered.damaged.push_back(
         {.run = marked.run, .lineage = marked.point.lineage, .step = marked.point.step});
   }
+  recovered.lost_end = lost_end_text_;
   recovered.damaged.insert(recovered.damaged.end(), damaged_.begin(), damaged_.end());
   // Not after a doubtful end of the journal: unlisted extents may be the last copy.
   const bool in_doubt = store.torn_bytes > 0 || salvaged;
@@ -161,7 +163,8 @@ Status Recovery::fill_catalog(const RecoveredStore& store, const LostEnd& lost_e
   if (no_catalog) log_catalog_made(store, history_.catalog().applied_sequence());
   CKPT_ASSIGN(const auto lost_names,
               history_.read([&] { return Result(names_of_lost(lost_end, history_.catalog())); }));
-  log_lost_end(lost_end, lost_names);
+  lost_end_text_ = lost_end_text(lost_end, lost_names);
+  if (!lost_end_text_.empty()) spdlog::warn("{}: {}", lost_end_text_, kLostEndRemedy);
   return {};
 }
 

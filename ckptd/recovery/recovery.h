@@ -40,6 +40,7 @@ struct RecoveredRun {
 struct Recovered {
   std::vector<RecoveredRun> runs;
   std::vector<ckpt::SnapshotKey> damaged;  // marked commits, by this start or earlier ones
+  std::string lost_end;                    // lost_end_text(); empty: nothing was lost
   ckpt::RunId next_run = 1;                // higher than of any run, removed ones included
   ckpt::SegmentId next_segment = 1;        // higher than in any file or record
   uint64_t first_extent = 1;               // above all extent numbers of earlier startups

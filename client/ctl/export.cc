@@ -6,10 +6,12 @@
 #include <optional>
 
 #include "client/ctl/export_folder.h"
+#include "client/ctl/exported_file.h"
 #include "client/ctl/file_windows.h"
 #include "client/ctl/manifest.h"
 #include "client/ctl/model_config.h"
 #include "formats/base/assert.h"
+#include "formats/base/crc32c.h"
 #include "formats/base/json_dump.h"
 
 namespace ckptctl {
@@ -28,7 +30,7 @@ std::string some_of(const std::vector<std::string>& names) {
   return fmt::format("{}{}", fmt::join(shown, ", "), more);
 }
 
-// Writes in order, and renews the view's hold meanwhile, since the disk may be slow.
+// Writes in order, with a checksum. Renews the view's hold meanwhile, since the disk may be slow.
 class HeldWriter {
  public:
   HeldWriter(NewFile& file, const View& view) : file_(file), view_(view) {}
@@ -38,6 +40,7 @@ class HeldWriter {
       // Linux takes several times as long for pages that it is given in parts of megabytes.
       const ckpt::ByteView part = bytes.first(std::min<size_t>(bytes.size(), kTileBytes));
       CKPT_TRY(file_.write(written_, part));
+      crc32c_ = ckpt::base::crc32c(part, crc32c_);
       written_ += part.size();
       bytes = bytes.subspan(part.size());
       if (written_ - held_at_ < kHoldBytes) continue;
@@ -47,6 +50,7 @@ class HeldWriter {
     return {};
   }
   uint64_t written() const { return written_; }
+  uint32_t crc32c() const { return crc32c_; }  // of all bytes written
 
  private:
   static constexpr uint64_t kHoldBytes = 8 << 20;
@@ -54,6 +58,7 @@ class HeldWriter {
   const View& view_;
   uint64_t written_ = 0;
   uint64_t held_at_ = 0;
+  uint32_t crc32c_ = 0;
 };
 
 // Most bytes of a window with tensors in blocks: it needs them in memory. ckptd reads and checks
@@ -84,10 +89,15 @@ Status write_tiles(const FileWindow& window, ckpt::ByteView memory, HeldWriter& 
   return {};
 }
 
+struct WrittenFile {
+  NewFile file;
+  ExportedFile described;
+};
+
 // Grows `memory` if a window needs more.
-Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder,
-                              const ExportFile& plan, std::vector<std::byte>& memory,
-                              Progress& progress) {
+Result<WrittenFile> write_tensors(Link& link, const View& view, ExportFolder& folder,
+                                  const ExportFile& plan, std::vector<std::byte>& memory,
+                                  Progress& progress) {
   CKPT_ASSIGN(NewFile file, folder.create(plan.name, plan.bytes));
   HeldWriter writer(file, view);
   CKPT_TRY(writer.write(plan.header));
@@ -107,7 +117,8 @@ Result<NewFile> write_tensors(Link& link, const View& view, ExportFolder& folder
     progress.add(window.bytes);
   }
   CKPT_ASSERT_MSG(writer.written() == plan.bytes, kHole);
-  return file;
+  return WrittenFile{std::move(file),
+                     describe_file(plan.name, plan.bytes, plan.header, writer.crc32c())};
 }
 
 // The text files of the folder: imported ones, and generated ones.
@@ -165,12 +176,9 @@ Json describe(const View& view, const ExportRequest& request, const ExportLayout
 Result<Json> export_one(Link& link, const ExportRequest& request, const std::string& target,
                         Progress& progress) {
   CKPT_ASSIGN(const View view, load_held_view(link, target));
-  if (!view.complete && !view.damage.empty()) {
-    return make_error(ErrorCode::kCorrupt,
-                      "{}~{}@{}: damaged, with {} of which there is no older version: {}; "
-                      "`ckptctl status` tells the remedy",
-                      view.run, view.lineage, view.step,
-                      ckpt::base::counted(view.missing.size(), "unit"), view.damage);
+  if (!view.complete && !view.lost.empty()) {
+    return make_error(ErrorCode::kCorrupt, "{}~{}@{}: the view is not complete: {}", view.run,
+                      view.lineage, view.step, view.lost);
   }
   if (!view.complete) {
     return make_error(ErrorCode::kFailedPrecondition,
@@ -187,24 +195,30 @@ Result<Json> export_one(Link& link, const ExportRequest& request, const std::str
   const ExportLayout& layout = *planned;
   const auto texts = texts_of(layout, schema);
   const std::vector<std::string> names = names_of(layout, texts);
+  // An earlier export may take long to read.
+  const auto keep_on = [&](uint64_t /*bytes*/) {
+    progress.start(layout.data_bytes);
+    return keep_holding(view);
+  };
   CKPT_ASSIGN(ExportFolder folder,
-              ExportFolder::open(request.out, names, request.options.resumable));
+              ExportFolder::open(request.out, names, request.options.resumable, keep_on));
 
   progress.start(layout.data_bytes);
   std::vector<NewFile> written;
   std::vector<ExportedFile> described;
   std::vector<std::byte> memory;
   for (const ExportFile& plan : layout.files) {
-    CKPT_ASSIGN(NewFile file, write_tensors(link, view, folder, plan, memory, progress));
-    written.push_back(std::move(file));
-    described.push_back(describe_file(plan.name, plan.bytes, plan.header));
+    CKPT_ASSIGN(WrittenFile one, write_tensors(link, view, folder, plan, memory, progress));
+    written.push_back(std::move(one.file));
+    described.push_back(std::move(one.described));
   }
   progress.finish();
   for (const OriginalFiles::Text& text : texts) {
     CKPT_ASSIGN(NewFile file, folder.create(text.name, text.bytes.size()));
     CKPT_TRY(file.write(0, text.bytes));
     written.push_back(std::move(file));
-    described.push_back(describe_file(text.name, text.bytes.size(), text.bytes));
+    described.push_back(
+        describe_file(text.name, text.bytes.size(), text.bytes, ckpt::base::crc32c(text.bytes)));
   }
   CKPT_ASSIGN(const auto removed, folder.publish(written, {.step = view.step,
                                                            .resumable = request.options.resumable,

@@ -12,10 +12,10 @@
 #include <set>
 
 #include "client/ctl/export_layout.h"
+#include "client/ctl/exported_file.h"
 #include "client/ctl/input_file.h"
 #include "client/ctl/model_config.h"
 #include "client/ctl/open_files.h"
-#include "formats/base/crc32c.h"
 #include "formats/base/json_dump.h"
 
 namespace ckptctl {
@@ -28,12 +28,6 @@ namespace safetensors = ckpt::safetensors;
 
 ckpt::Error io_error(const std::string& path, const std::error_code& error) {
   return make_error(ErrorCode::kIo, "{}: {}", path, error.message());
-}
-
-Result<std::vector<std::byte>> read_head(const InputFile& file, uint64_t bytes) {
-  std::vector<std::byte> head(std::min(bytes, file.bytes()));
-  CKPT_TRY(file.read(0, head));
-  return head;
 }
 
 // Recognizes files of an export by an older version, whose ckptd.json does not list its files.
@@ -67,10 +61,10 @@ class KnownTensors {
                return tensors_.contains(listed.first);
              });
     }
-    CKPT_ASSIGN(auto head, read_head(file, safetensors::kLengthBytes));
+    CKPT_ASSIGN(auto head, file.read_head(safetensors::kLengthBytes));
     const auto bytes = safetensors::header_bytes(head, file.bytes());
     if (!bytes.ok()) return false;
-    CKPT_ASSIGN(head, read_head(file, *bytes));
+    CKPT_ASSIGN(head, file.read_head(*bytes));
     const auto header = safetensors::parse_header(head, file.bytes());
     return header.ok() &&
            std::ranges::all_of(header->tensors, [&](const auto& tensor) { return has(tensor); });
@@ -81,32 +75,31 @@ class KnownTensors {
   std::string metadata_;
 };
 
-// Identifies a file by the bytes of its head: for a file of tensors, its header.
-Result<ExportedFile> measure(const std::string& name, const InputFile& file) {
-  uint64_t head_bytes = file.bytes();
-  if (is_weight_file(name)) {
-    CKPT_ASSIGN(const auto length, read_head(file, safetensors::kLengthBytes));
-    const auto bytes = safetensors::header_bytes(length, file.bytes());
-    if (bytes.ok()) head_bytes = *bytes;
+// True if the file is one of those listed. `there` describes its head, and gets its crc32c if the
+// whole file must be read.
+Result<bool> is_one_of(const std::vector<ExportedFile>& listed, const InputFile& file,
+                       const InputFile::EachPart& each, ExportedFile& there) {
+  for (const ExportedFile& one : listed) {
+    if (!same_head(one, there)) continue;
+    if (!one.crc32c) return true;
+    if (!there.crc32c) {
+      CKPT_ASSIGN(there.crc32c, file.crc32c(each));
+    }
+    if (one.crc32c == there.crc32c) return true;
   }
-  CKPT_ASSIGN(const auto head, read_head(file, std::min(head_bytes, safetensors::kHeaderBytesMax)));
-  return describe_file(name, file.bytes(), head);
+  return false;
 }
 
 }  // namespace
 
-ExportedFile describe_file(std::string name, uint64_t bytes, ckpt::ByteView head) {
-  return {std::move(name), bytes, head.size(), ckpt::base::crc32c(head)};
-}
-
 Result<ExportFolder> ExportFolder::open(const std::string& path, std::vector<std::string> names,
-                                        bool resumable) {
+                                        bool resumable, const InputFile::EachPart& each) {
   ExportFolder folder(path, std::move(names), resumable);
   // Descriptors: one for each file until publish() renames it, and one for ckptd.json.
   CKPT_TRY(allow_open_files(path, folder.names_.size() + 1));
   CKPT_TRY(folder.make_folder(path));
   CKPT_TRY(folder.lock());
-  CKPT_TRY(folder.prepare());
+  CKPT_TRY(folder.prepare(each));
   return folder;
 }
 
@@ -151,13 +144,13 @@ std::set<std::string> ExportFolder::folders() const {
   return folders;
 }
 
-Status ExportFolder::prepare() {
+Status ExportFolder::prepare(const InputFile::EachPart& each) {
   for (const std::string& folder : folders()) CKPT_TRY(remove_leftovers(folder));
   const auto manifest = InputFile::open(path_, kManifestName);
   if (manifest.ok()) {
     CKPT_ASSIGN(const std::string text, manifest->read_text(safetensors::kHeaderBytesMax));
     const auto earlier = parse_manifest(text);
-    if (earlier.ok()) return take_earlier(*earlier);
+    if (earlier.ok()) return take_earlier(*earlier, each);
     return make_error(ErrorCode::kFailedPrecondition,
                       "{}: cannot read this manifest, so earlier files cannot be identified: {}; "
                       "remove it or export into another folder",
@@ -179,7 +172,7 @@ Status ExportFolder::prepare() {
 
 // Finds the files of the earlier export in the folder. A file in the way that does not belong to
 // the export, or has changed since, is an error.
-Status ExportFolder::take_earlier(const Manifest& earlier) {
+Status ExportFolder::take_earlier(const Manifest& earlier, const InputFile::EachPart& each) {
   if (earlier.resumable && !resumable_) {
     return make_error(ErrorCode::kAlreadyExists,
                       "{}: this folder has a resumable export, of step {}; an export without "
@@ -189,12 +182,12 @@ Status ExportFolder::take_earlier(const Manifest& earlier) {
   }
   std::set<std::string> candidates(names_.begin(), names_.end());
   candidates.insert({kModelName, kIndexName, kConfigName});
-  std::multimap<std::string, ExportedFile> described;
+  std::map<std::string, std::vector<ExportedFile>> described;
   for (const auto* list : {earlier.files ? &*earlier.files : nullptr, &earlier.replaced}) {
     if (list == nullptr) continue;
     for (const ExportedFile& file : *list) {
       candidates.insert(file.name);
-      described.emplace(file.name, file);
+      described[file.name].push_back(file);
     }
   }
   CKPT_ASSIGN(const KnownTensors known, KnownTensors::of(earlier));
@@ -208,9 +201,8 @@ Status ExportFolder::take_earlier(const Manifest& earlier) {
     const auto file = InputFile::open(path_, name);
     if (!file.ok() && file.error().code == ErrorCode::kNotFound) continue;
     if (!file.ok()) return file.error();
-    CKPT_ASSIGN(const ExportedFile there, measure(name, *file));
-    const auto [first, last] = described.equal_range(name);
-    bool ours = std::any_of(first, last, [&](const auto& one) { return one.second == there; });
+    CKPT_ASSIGN(ExportedFile there, measure_head(name, *file));
+    CKPT_ASSIGN(bool ours, is_one_of(described[name], *file, each, there));
     if (!ours && !earlier.files) {
       CKPT_ASSIGN(ours, known.made(name, *file));
     }
@@ -221,7 +213,7 @@ Status ExportFolder::take_earlier(const Manifest& earlier) {
           "or export into another folder",
           at(name), kManifestName);
     }
-    earlier_.push_back(there);
+    earlier_.push_back(std::move(there));
   }
   return {};
 }

@@ -1,7 +1,8 @@
 // ExportFolder: the folder that an export writes to, and the files that are already there.
 //
 // Files of an earlier export are replaced or removed: those that its ckptd.json describes and whose
-// size and header CRC32C still match. Any other file in the way is an error that names the file.
+// size and checksums still match. Any other file in the way is an error that names the file.
+//
 // The new files appear when all of them are written. While files are renamed, ckptd.json says
 // "unfinished" and lists the files of both exports: import refuses such a folder, and the next
 // export repairs it. An export that fails removes the folders that it created, if they are empty.
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "client/ctl/input_file.h"
 #include "client/ctl/manifest.h"
 #include "client/ctl/new_file.h"
 
@@ -21,8 +23,9 @@ class ExportFolder {
   // Creates the folder if it does not exist, locks it against other exports, and removes leftovers
   // of an interrupted export. `names`: files that will be written, without ckptd.json. Weights
   // alone (not `resumable`) never replace a resumable export, which may be a run's only backup.
+  // Reads the files of an earlier export once; `each` is called after each part.
   static Result<ExportFolder> open(const std::string& path, std::vector<std::string> names,
-                                   bool resumable);
+                                   bool resumable, const InputFile::EachPart& each = {});
   ExportFolder(ExportFolder&&) noexcept = default;
   ExportFolder& operator=(ExportFolder&&) = delete;
   // Must run after the destructors of the files that create() returned.
@@ -42,8 +45,8 @@ class ExportFolder {
   void remove_created() const;
   Status lock();
   // Removes leftovers of interrupted exports and reads the manifest. Refuses files in the way.
-  Status prepare();
-  Status take_earlier(const Manifest& earlier);
+  Status prepare(const InputFile::EachPart& each);
+  Status take_earlier(const Manifest& earlier, const InputFile::EachPart& each);
   std::string at(const std::string& name) const { return path_ + "/" + name; }
   bool is_new(const std::string& name) const;
   Status write_manifest(const Manifest& manifest);
@@ -59,8 +62,5 @@ class ExportFolder {
   std::vector<std::string> created_;   // folders to remove after a failure, parents first
   ckpt::base::UniqueFd lock_;
 };
-
-// Describes a file of this size that begins with `head`, for ckptd.json.
-ExportedFile describe_file(std::string name, uint64_t bytes, ckpt::ByteView head);
 
 }  // namespace ckptctl

@@ -280,6 +280,8 @@ Result<Json> import_folder(Link& link, const ImportRequest& request, Progress& p
                     "experts",
                     count.numbers, count.experts));
   }
+  Progress checking("check of the files");
+  CKPT_TRY(check_contents(folder, checking));
   CKPT_ASSIGN(ckpt::client::Session session, link.train(request.run));
   CKPT_ASSIGN(const ImportedCommit imported,
               commit_import(link, session, folder, layout, request.run, step, progress));

@@ -4,9 +4,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <span>
+
+#include "formats/base/crc32c.h"
 
 namespace ckptctl {
 namespace {
@@ -62,6 +65,27 @@ Result<std::string> InputFile::read_text(uint64_t bytes_max) const {
   std::string text(bytes_, '\0');
   CKPT_TRY(read(0, std::as_writable_bytes(std::span(text.data(), text.size()))));
   return text;
+}
+
+Result<std::vector<std::byte>> InputFile::read_head(uint64_t bytes) const {
+  std::vector<std::byte> head(std::min(bytes, bytes_));
+  CKPT_TRY(read(0, head));
+  return head;
+}
+
+Result<uint32_t> InputFile::crc32c(const EachPart& each) const {
+  constexpr uint64_t kPartBytes = 8 << 20;
+  std::vector<std::byte> buffer(std::min(bytes_, kPartBytes));
+  uint32_t crc = 0;
+  for (uint64_t at = 0; at < bytes_;) {
+    const uint64_t length = std::min<uint64_t>(bytes_ - at, buffer.size());
+    const auto part = ckpt::MutableByteView(buffer).first(length);
+    CKPT_TRY(read(at, part));
+    crc = ckpt::base::crc32c(part, crc);
+    at += length;
+    if (each) CKPT_TRY(each(length));
+  }
+  return crc;
 }
 
 Status InputFile::check_unchanged() const {

@@ -1,6 +1,7 @@
 // ckptctl: the command line of ckptd. Data goes to stdout, everything else to stderr; exit codes: 0
 // done, 1 failed, 2 bad usage, 3 not found, 4 integrity error.
-#include <cerrno>
+#include <algorithm>
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -20,6 +21,14 @@ namespace {
 // Names the verb that lists what was not found; empty if the error says so itself.
 std::string_view next_step(const ckpt::Error& error) {
   return error.detail == ckpt::ErrorDetail::kNoSuchRun ? "; `ckptctl runs` lists them" : "";
+}
+
+// A lost output of these verbs does not mean that nothing was done.
+bool changes_something(std::string_view verb) {
+  constexpr std::array<std::string_view, 12> kChanging = {"export", "gc",  "grant", "import",
+                                                          "keep",   "pin", "prune", "rebuild",
+                                                          "rm",     "tag", "unpin", "untag"};
+  return std::ranges::find(kChanging, verb) != kChanging.end();
 }
 
 int run(int argc, char** argv) {
@@ -62,11 +71,9 @@ int run(int argc, char** argv) {
   } else {
     ckpt::base::write_stdout(outcome->print(outcome->document));
   }
-  // run_program() reports the output; what `rm` or `export` has changed stays changed.
-  const int failure = ckpt::base::flush_stdout();
-  if (failure != 0 && failure != EPIPE && outcome->exit_code == 0) {
-    ckptctl::say("{}: the command itself has succeeded, only its output is lost",
-                 app.get_subcommands().front()->get_name());
+  const std::string verb_name = app.get_subcommands().front()->get_name();
+  if (ckpt::base::flush_stdout() != 0 && outcome->exit_code == 0 && changes_something(verb_name)) {
+    ckptctl::say("{}: the command itself has succeeded, only its output is lost", verb_name);
   }
   return outcome->exit_code;
 }

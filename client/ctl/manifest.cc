@@ -1,5 +1,7 @@
 #include "client/ctl/manifest.h"
 
+#include <set>
+
 #include "client/ctl/weight_index.h"
 #include "formats/base/printable.h"
 #include "formats/json_text.h"
@@ -29,6 +31,7 @@ Json files_json(const std::vector<ExportedFile>& files) {
                     {"bytes", file.bytes},
                     {"head_bytes", file.head_bytes},
                     {"head_crc32c", file.head_crc32c}});
+    if (file.crc32c) list.back()["crc32c"] = *file.crc32c;
   }
   return list;
 }
@@ -40,6 +43,7 @@ Result<std::vector<ExportedFile>> files_from(const Json& list) {
   };
   if (!list.is_array()) return bad("no list");
   std::vector<ExportedFile> files;
+  std::set<std::string> names;
   for (const Json& one : list) {
     const auto number = [&](const char* name) {
       const Json value = one.is_object() ? one.value(name, Json()) : Json();
@@ -48,15 +52,22 @@ Result<std::vector<ExportedFile>> files_from(const Json& list) {
     const Json name = one.is_object() ? one.value("name", Json()) : Json();
     if (!name.is_string()) return bad("a file without a name");
     ExportedFile file{name.get<std::string>(), number("bytes"), number("head_bytes"), 0};
-    const uint64_t crc = number("head_crc32c");
+    const uint64_t head_crc = number("head_crc32c");
+    const bool has_crc = one.contains("crc32c");
+    const uint64_t crc = has_crc ? number("crc32c") : 0;
     const bool text = file.name == kIndexName || file.name == kConfigName;
     if (!text && !is_weight_file(file.name)) {
       return bad(fmt::format("{} is not a name for a file of a model", printable(file.name)));
     }
-    if (file.bytes == UINT64_MAX || file.head_bytes > file.bytes || crc > UINT32_MAX) {
-      return bad(fmt::format("{}: no sizes and checksum", printable(file.name)));
+    if (file.bytes == UINT64_MAX || file.head_bytes > file.bytes || head_crc > UINT32_MAX ||
+        crc > UINT32_MAX) {
+      return bad(fmt::format("{}: no sizes and checksums", printable(file.name)));
     }
-    file.head_crc32c = static_cast<uint32_t>(crc);
+    if (!names.insert(file.name).second) {
+      return bad(fmt::format("{} is listed twice", printable(file.name)));
+    }
+    file.head_crc32c = static_cast<uint32_t>(head_crc);
+    if (has_crc) file.crc32c = static_cast<uint32_t>(crc);
     files.push_back(std::move(file));
   }
   return files;

@@ -4,15 +4,17 @@
 //   {"format": 1, "step": 1200, "resumable": true, "metadata": "{...}",
 //    "units": [{"id", "unit", "bytes", "layer", "expert", "part",
 //               "tensors": [{"name", "dtype", "shape", "offset"}]}],
-//    "files": [{"name", "bytes", "head_bytes", "head_crc32c"}],
+//    "files": [{"name", "bytes", "head_bytes", "head_crc32c", "crc32c"}],
 //    "unfinished": true, "replaced": [like "files"]}
 //
 // `tensors` are those of the units: also slices and blocks, which the files have as one tensor
 // (logical_tensors.h). The metadata is the trainer's text, unchanged. `files` are the files that
-// the export wrote; the CRC32C covers a file's first head_bytes: the header of a file of tensors,
-// or all of a text. `unfinished` and `replaced` exist while an export replaces other files, and
-// after such an export was interrupted. Folders of older versions have none of the three members:
-// `files`, `unfinished`, `replaced`.
+// the export wrote. head_crc32c covers a file's first head_bytes: the header of a file of tensors,
+// or all of a text; crc32c covers the whole file.
+//
+// `unfinished` and `replaced` exist while an export replaces other files, and after such an export
+// was interrupted. Folders of older versions have none of the three members `files`, `unfinished`
+// and `replaced`, or files without `crc32c`.
 #pragma once
 
 #include <optional>
@@ -29,12 +31,13 @@ inline constexpr const char* kIndexName = "model.safetensors.index.json";
 inline constexpr const char* kConfigName = "config.json";
 inline constexpr const char* kManifestName = "ckptd.json";
 
-// A file of an export, identified by its size and its beginning.
+// A file of an export, identified by its size, its beginning and all of its bytes.
 struct ExportedFile {
   std::string name;
   uint64_t bytes = 0;
   uint64_t head_bytes = 0;
   uint32_t head_crc32c = 0;
+  std::optional<uint32_t> crc32c = std::nullopt;  // nothing: written by an older version
   bool operator==(const ExportedFile&) const = default;
 };
 

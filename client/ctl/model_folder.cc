@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <set>
 
+#include "client/ctl/exported_file.h"
 #include "client/ctl/model_config.h"
 #include "client/ctl/open_files.h"
 #include "formats/base/counted.h"
@@ -35,19 +37,31 @@ std::string_view other_format(std::string_view first_bytes) {
   return {};
 }
 
+Status check_format(const InputFile& input) {
+  CKPT_ASSIGN(const auto prefix, input.read_head(32));
+  const auto other = other_format(ckpt::as_text(prefix));
+  if (other.empty()) return {};
+  return make_error(ErrorCode::kFailedPrecondition, "{}: {}", input.path(), other);
+}
+
 Result<safetensors::Header> read_header(const InputFile& input) {
-  std::vector<std::byte> prefix(std::min<uint64_t>(input.bytes(), 32));
-  CKPT_TRY(input.read(0, prefix));
-  if (const auto other = other_format(ckpt::as_text(prefix)); !other.empty()) {
-    return make_error(ErrorCode::kFailedPrecondition, "{}: {}", input.path(), other);
-  }
-  const auto bytes = safetensors::header_bytes(prefix, input.bytes());
+  CKPT_ASSIGN(const auto length, input.read_head(safetensors::kLengthBytes));
+  const auto bytes = safetensors::header_bytes(length, input.bytes());
   if (!bytes.ok()) return form_error(input.path(), bytes.error());
-  prefix.resize(*bytes);
-  CKPT_TRY(input.read(0, prefix));
+  CKPT_ASSIGN(const auto prefix, input.read_head(*bytes));
   auto header = safetensors::parse_header(prefix, input.bytes());
   if (!header.ok()) return form_error(input.path(), header.error());
   return header;
+}
+
+ckpt::Error not_exported(const InputFile& input, const Manifest& manifest) {
+  return make_error(
+      ErrorCode::kCorrupt,
+      "{}: it is not the file that the export of step {} wrote, but damaged or "
+      "exchanged; copy it again from the source of this folder, or, if it was changed "
+      "on purpose, remove {} to import the folder like one of another program{}",
+      input.path(), manifest.step, kManifestName,
+      manifest.resumable ? ", which cannot be resumed" : "");
 }
 
 // The number of files in the set that contains `name`: 3 for "model-00001-of-00003.safetensors".
@@ -78,7 +92,9 @@ class FolderReader {
     CKPT_TRY(allow_open_files(path_, names.size() + kTexts));
     for (const std::string& name : names) {
       CKPT_ASSIGN(InputFile input, open(name));
+      CKPT_TRY(check_format(input));
       CKPT_ASSIGN(safetensors::Header header, read_header(input));
+      CKPT_TRY(check_head(name, input));  // after errors of form, which name the tensor
       add_kept(name, header.data_offset);
       folder_.inputs.push_back(std::move(input));
       folder_.files.push_back({name, std::move(header)});
@@ -134,6 +150,22 @@ class FolderReader {
   void keep_text(const std::string& name) {
     add_kept(name, last_text_->bytes());
     folder_.inputs.push_back(*std::move(last_text_));
+  }
+
+  // Compares with the export, and takes the checksum that is left to compare.
+  Status check_head(const std::string& name, const InputFile& input) {
+    auto& checksum = folder_.checksums.emplace_back();
+    const auto exported = exported_.find(name);
+    if (exported == exported_.end()) {
+      if (exported_.empty()) return {};
+      folder_.notes.push_back(fmt::format("{}: {} does not list it, so its bytes are not checked",
+                                          printable(name), kManifestName));
+      return {};
+    }
+    CKPT_ASSIGN(const ExportedFile there, measure_head(name, input));
+    if (!same_head(there, *exported->second)) return not_exported(input, *folder_.manifest);
+    checksum = exported->second->crc32c;
+    return {};
   }
 
   Result<std::vector<std::string>> weight_files() {
@@ -225,6 +257,10 @@ class FolderReader {
     read_.insert(kManifestName);
     folder_.manifest = *std::move(manifest);
     folder_.metadata = folder_.manifest->metadata;
+    if (!folder_.manifest->files) return {};
+    for (const ExportedFile& file : *folder_.manifest->files) {
+      if (file.crc32c) exported_.emplace(file.name, &file);
+    }
     return {};
   }
 
@@ -250,6 +286,7 @@ class FolderReader {
   const std::string& path_;
   std::set<std::string> entries_;
   std::set<std::string> read_;  // files that are kept at least in part, relative to the folder
+  std::map<std::string_view, const ExportedFile*> exported_;  // files with a checksum
   std::optional<WeightIndex> index_;
   std::optional<InputFile> index_input_;
   std::optional<InputFile> last_text_;
@@ -259,5 +296,27 @@ class FolderReader {
 }  // namespace
 
 Result<ModelFolder> read_model_folder(const std::string& path) { return FolderReader(path).read(); }
+
+Status check_contents(const ModelFolder& folder, Progress& progress) {
+  uint64_t bytes_total = 0;
+  for (size_t i = 0; i < folder.checksums.size(); ++i) {
+    if (folder.checksums[i]) bytes_total += folder.inputs[i].bytes();
+  }
+  if (bytes_total == 0) return {};
+  progress.start(bytes_total);
+  const auto add = [&](uint64_t bytes) {
+    progress.add(bytes);
+    return Status();
+  };
+  for (size_t i = 0; i < folder.checksums.size(); ++i) {
+    if (!folder.checksums[i]) continue;
+    CKPT_ASSIGN(const uint32_t crc, folder.inputs[i].crc32c(add));
+    if (crc == *folder.checksums[i]) continue;
+    progress.finish();
+    return not_exported(folder.inputs[i], *folder.manifest);
+  }
+  progress.finish();
+  return {};
+}
 
 }  // namespace ckptctl

@@ -205,9 +205,13 @@ std::string print_alarms(const Json& document) {
 
 std::string print_show(const Json& document) {
   const bool complete = member(document, "complete") == true;
-  std::string out =
-      fmt::format("{}, {}{}\n", commit_name(document), complete ? "complete" : "NOT complete",
-                  member(document, "damaged").is_null() ? "" : ", DAMAGED");
+  std::string damage;
+  if (member(document, "damaged_units") > 0) {
+    damage = fmt::format(", {} DAMAGED", counted(document, "damaged_units", "unit"));
+  }
+  if (!member(document, "damaged").is_null()) damage = ", DAMAGED";
+  std::string out = fmt::format("{}, {}{}\n", commit_name(document),
+                                complete ? "complete" : "NOT complete", damage);
   Table table({{"UNIT"},
                {"VERSION", Align::kRight},
                {"STALE", Align::kRight},

@@ -74,6 +74,9 @@ std::string log_damage_lines(const Json& log) {
 
 std::string show_damage_lines(const Json& view) {
   DamageLines lines;
+  if (const Json why = member(view, "lost"); !why.is_null()) {
+    lines.add(fmt::format("not complete: {}", text(why)));
+  }
   if (const Json why = member(view, "damaged"); !why.is_null()) {
     lines.add(fmt::format("this commit is damaged: {}", text(why)));
   }

@@ -121,7 +121,7 @@ Result<View> load_view(Link& link, const std::string& target) {
         view.lineage = document.at("lineage").get<uint32_t>();
         view.step = document.at("step").get<uint64_t>();
         view.complete = document.at("complete").get<bool>();
-        view.damage = document.value("damaged", "");
+        view.lost = document.value("lost", "");
         view.blobs = document.value("blobs", Json::array()).size();  // older daemons know none
         for (const Json& stretch : document.at("path")) {
           view.path.push_back(

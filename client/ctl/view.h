@@ -40,7 +40,7 @@ struct View {
   uint32_t lineage = 0;
   uint64_t step = 0;
   bool complete = false;
-  std::string damage;                        // of its commit; empty: none is known
+  std::string lost;  // how damage took one of the missing units; empty: no damage is known
   std::set<std::string, std::less<>> units;  // names of those that belong to it
   std::vector<std::string> missing;          // units without a version
   std::vector<std::string> stale;            // units whose version is older than the view

@@ -8,6 +8,7 @@
 #include "client/src/session.h"
 #include "client/src/snapshot.h"
 #include "client/src/units.h"
+#include "formats/wire/convert.h"
 
 namespace ckpt::lib {
 namespace {

@@ -105,6 +105,42 @@ TEST_F(Ctl, ImportRefusesInvalidFiles) {
   EXPECT_EQ(json({"runs"}).size(), 1u) << "nothing came of all that";
 }
 
+TEST_F(Ctl, ImportRefusesDamagedOrExchangedWeights) {
+  const std::string folder = daemon_.folder().path("backup");
+  const std::string other = daemon_.folder().path("other");
+  json({"export", "tiny@20", "--out", folder, "--resumable"});
+  json({"export", "tiny@10", "--out", other, "--resumable"});
+  const std::string weights = folder + "/model.safetensors";
+  const std::string whole = read(weights);
+  const std::string of_step_10 = read(other + "/model.safetensors");
+  ASSERT_EQ(of_step_10.size(), whole.size());
+  std::string flipped = whole;
+  flipped.back() ^= 1;
+  for (const std::string& bytes : {flipped, of_step_10}) {
+    std::ofstream(weights, std::ios::binary) << bytes;
+    const Finished refused = ctl({"import", folder, "--run", "copy"});
+    EXPECT_EQ(refused.exit_code, 4) << refused.err;
+    EXPECT_THAT(refused.err,
+                HasSubstr(weights + ": it is not the file that the export of step 20"));
+    EXPECT_EQ(std::count(refused.err.begin(), refused.err.end(), '\n'), 1) << refused.err;
+    EXPECT_EQ(json({"runs"}).size(), 1u) << "no run is begun";
+    const Finished over = ctl({"export", "tiny@20", "--out", folder, "--resumable"});
+    EXPECT_EQ(over.exit_code, 1) << over.err;
+    EXPECT_THAT(over.err, HasSubstr(weights + " is not the file that ckptd.json lists, or has "
+                                              "changed since that export"));
+    EXPECT_EQ(read(weights), bytes);
+  }
+
+  std::ofstream(weights, std::ios::binary) << whole;
+  std::ofstream(folder + "/config.json") << R"({"model_type": "edited"})";
+  EXPECT_EQ(json({"import", folder, "--run", "copy"})["resumable"], true);
+  EXPECT_TRUE(json({"diff", "tiny@20", "copy@20"})["units"].empty());
+  // The remedy for a file that was changed on purpose.
+  std::ofstream(weights, std::ios::binary) << flipped;
+  std::filesystem::remove(folder + "/ckptd.json");
+  EXPECT_EQ(json({"import", folder, "--run", "theirs"})["resumable"], false);
+}
+
 TEST_F(Ctl, RunsAreRemovedWhenNothingProtectsThem) {
   json({"tag", "tiny@10", "best"});
   const Finished tagged = ctl({"rm", "tiny", "--yes"});

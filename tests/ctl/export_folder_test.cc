@@ -56,6 +56,11 @@ class ExportFolderTest : public testing::Test {
     std::ifstream file(path_ + "/" + name, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
+  // A file of the same header and size, with another value.
+  static std::string with_value(std::string file, char value) {
+    file.back() = value;
+    return file;
+  }
 
   ckpt::test::TempFolder folder_;
   std::string path_ = folder_.path("out");
@@ -113,6 +118,48 @@ TEST_F(ExportFolderTest, RefusesToReplaceForeignFiles) {
               HasSubstr("earlier files cannot be identified: ckptd.json: not JSON"));
 }
 
+TEST_F(ExportFolderTest, RefusesToReplaceChangedValues) {
+  ASSERT_TRUE(write(sharded_).ok());
+  const std::string mine = with_value(file_of_tensor("b"), 'y');
+  put(kSecondShard, mine);
+  for (const Files& files : {sharded_, single_}) {
+    EXPECT_THAT(refusal(files), HasSubstr(std::string(kSecondShard) +
+                                          " is not the file that ckptd.json lists, or has changed "
+                                          "since that export"));
+    EXPECT_EQ(read(kSecondShard), mine);
+  }
+  put(kSecondShard, file_of_tensor("b"));
+  EXPECT_TRUE(write(single_).ok());
+}
+
+TEST_F(ExportFolderTest, KnowsFilesWithoutChecksumsByTheirHeads) {
+  ASSERT_TRUE(write(sharded_).ok());
+  put(kManifestName, without_checksums(read(kManifestName)));
+  put(kSecondShard, file_of_tensor("mine"));
+  EXPECT_THAT(refusal(single_), HasSubstr(kSecondShard));
+  put(kSecondShard, with_value(file_of_tensor("b"), 'y'));
+  EXPECT_TRUE(write(single_).ok());
+}
+
+TEST_F(ExportFolderTest, ReadsEarlierFilesInParts) {
+  ASSERT_TRUE(write(sharded_).ok());
+  uint64_t bytes = 0;
+  const auto count = [&](uint64_t part) {
+    bytes += part;
+    return Status();
+  };
+  ASSERT_TRUE(ExportFolder::open(path_, {kModelName}, false, count).ok());
+  uint64_t expected = 0;
+  for (const auto& [name, text] : sharded_) expected += text.size();
+  EXPECT_EQ(bytes, expected) << "each file once";
+  const auto stop = [](uint64_t) -> Status {
+    return ckpt::make_error(ckpt::ErrorCode::kIo, "stop");
+  };
+  const auto stopped = ExportFolder::open(path_, {kModelName}, false, stop);
+  ASSERT_FALSE(stopped.ok());
+  EXPECT_EQ(stopped.error().message, "stop");
+}
+
 // Manifests of older versions did not list files. Their files are known by the export's tensors.
 TEST_F(ExportFolderTest, RecognisesOlderExportsByTheirTensors) {
   ViewUnit unit{0, "u", 2, {{"a", ckpt::DType::kU8, {1}, 0}, {"b", ckpt::DType::kU8, {1}, 1}}};
@@ -157,9 +204,7 @@ TEST_F(ExportFolderTest, NextExportRepairsInterruptedExport) {
   // The state of publish() after its first rename.
   auto manifest = *parse_manifest(read(kManifestName));
   manifest.replaced = *manifest.files;
-  manifest.files = {describe_file(
-      kModelName, single_.at(kModelName).size(),
-      ckpt::as_bytes(single_.at(kModelName)).first(single_.at(kModelName).size() - 1))};
+  manifest.files = {description_of(kModelName, single_.at(kModelName))};
   manifest.unfinished = true;
   put(kManifestName, manifest_json(manifest).dump());
   put(kModelName, single_.at(kModelName));
@@ -170,6 +215,28 @@ TEST_F(ExportFolderTest, NextExportRepairsInterruptedExport) {
   const auto removed = write(single_);
   ASSERT_TRUE(removed.ok()) << removed.error().message;
   EXPECT_THAT(entries(), UnorderedElementsAre(kModelName, kManifestName));
+}
+
+// Both exports have a file of this name, header and size.
+TEST_F(ExportFolderTest, RepairKnowsTheValuesOfBothExports) {
+  const std::string before = file_of_tensor("a");
+  const std::string after = with_value(before, 'y');
+  const auto interrupted = [&](const std::string& there) {
+    std::filesystem::remove_all(path_);
+    put(kModelName, there);
+    const Manifest manifest{.step = 1,
+                            .files = {{description_of(kModelName, after)}},
+                            .unfinished = true,
+                            .replaced = {description_of(kModelName, before)}};
+    put(kManifestName, manifest_json(manifest).dump());
+  };
+  for (const std::string& there : {before, after}) {
+    interrupted(there);
+    const auto written = write(single_);
+    EXPECT_TRUE(written.ok()) << written.error().message;
+  }
+  interrupted(with_value(before, 'z'));
+  EXPECT_THAT(refusal(single_), HasSubstr("has changed since that export"));
 }
 
 TEST_F(ExportFolderTest, InterruptedExportLeavesNoFiles) {

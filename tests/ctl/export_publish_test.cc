@@ -75,6 +75,12 @@ class ExportPublish : public testing::Test {
     }
     return files;
   }
+  Manifest manifest() const {
+    std::ifstream file(path_ + "/" + kManifestName, std::ios::binary);
+    auto parsed = parse_manifest(std::string{std::istreambuf_iterator<char>(file), {}});
+    EXPECT_TRUE(parsed.ok());
+    return parsed.ok() ? std::move(*parsed) : Manifest();
+  }
   void start_with(const Files& files) {
     std::filesystem::remove_all(path_);
     ASSERT_TRUE(export_files(files).ok());
@@ -128,6 +134,9 @@ TEST_F(ExportPublish, KillLeavesWholeOrMarkedUnfinishedExport) {
         EXPECT_TRUE(left == before || left == after) << call;
       } else {
         EXPECT_THAT(folder.error().message, HasSubstr("did not finish; export again"));
+        for (const ExportedFile& file : manifest().replaced) {
+          EXPECT_EQ(file, description_of(file.name, before.at(file.name)));
+        }
         ++unfinished;
       }
       ASSERT_TRUE(export_files(after).ok()) << call;

@@ -341,10 +341,38 @@ TEST(Manifest, RefusesUnknownOrInvalidContent) {
               HasSubstr("is not a name for a file"));
   EXPECT_THAT(refused(files(R"([{"name": "config.json", "bytes": 1, "head_bytes": 2}])")),
               HasSubstr("no sizes"));
+  const auto crc32c = [&](const std::string& value) {
+    return files(
+        R"([{"name": "config.json", "bytes": 1, "head_bytes": 1, "head_crc32c": 1, "crc32c": )" +
+        value + "}]");
+  };
+  EXPECT_TRUE(parse_manifest(crc32c("4294967295")).ok());
+  for (const char* value : {"4294967296", "-1", "1.0", "null", "\"1\"", "[1]"}) {
+    EXPECT_THAT(refused(crc32c(value)), HasSubstr("config.json: no sizes and checksums")) << value;
+  }
+  const std::string one =
+      R"({"name": "config.json", "bytes": 1, "head_bytes": 1, "head_crc32c": 1})";
+  EXPECT_TRUE(parse_manifest(files("[" + one + "]")).ok()) << "of an older version";
+  EXPECT_THAT(refused(files("[" + one + "," + one + "]")),
+              HasSubstr("config.json is listed twice"));
   EXPECT_THAT(refused(unit("4", R"({"name": "t", "dtype": "F32", "shape": [2], "offset": 0})")),
               HasSubstr("unit u tensor t"));
   EXPECT_THAT(refused(unit("4", R"({"name": "t", "dtype": "X", "shape": [], "offset": 0})")),
               HasSubstr("not known here"));
+}
+
+TEST(Manifest, FilesRoundTripWithOrWithoutChecksum) {
+  const Manifest manifest{
+      .step = 7,
+      .files = {{{kModelName, 10, 9, 1, UINT32_MAX}, {kConfigName, 3, 3, 2, 0}}},
+      .unfinished = true,
+      .replaced = {{kModelName, 10, 9, 1}}};
+  const auto parsed = parse_manifest(manifest_json(manifest).dump());
+  ASSERT_TRUE(parsed.ok()) << parsed.error().message;
+  EXPECT_EQ(parsed->files, manifest.files);
+  EXPECT_EQ(parsed->replaced, manifest.replaced);
+  EXPECT_EQ(parsed->files->at(1).crc32c, 0u) << "zero is a checksum";
+  EXPECT_FALSE(parsed->replaced.at(0).crc32c.has_value());
 }
 
 }  // namespace

@@ -8,7 +8,9 @@
 #include <vector>
 
 #include "client/ctl/export_folder.h"
+#include "client/ctl/exported_file.h"
 #include "client/ctl/model_folder.h"
+#include "formats/base/crc32c.h"
 
 namespace ckptctl {
 
@@ -20,6 +22,20 @@ inline std::string file_of_tensor(const std::string& tensor) {
 // The text of an index: the tensors and the file of each.
 inline std::string index_of(const std::map<std::string, std::string>& weight_map) {
   return nlohmann::json{{"weight_map", weight_map}}.dump();
+}
+
+// An export's description of a file of file_of_tensor(), or of a text.
+inline ExportedFile description_of(const std::string& name, const std::string& text) {
+  const auto bytes = ckpt::as_bytes(text);
+  const size_t head = is_weight_file(name) ? text.size() - 1 : text.size();
+  return describe_file(name, text.size(), bytes.first(head), ckpt::base::crc32c(bytes));
+}
+
+// The text of a ckptd.json as a version wrote it that knew no checksums of whole files.
+inline std::string without_checksums(const std::string& manifest) {
+  nlohmann::json document = nlohmann::json::parse(manifest);
+  for (nlohmann::json& file : document.at("files")) file.erase("crc32c");
+  return document.dump();
 }
 
 struct MadeExport {
@@ -44,9 +60,7 @@ inline Result<MadeExport> make_export(const std::string& path,
     CKPT_ASSIGN(NewFile file, made.folder.create(name, text.size()));
     CKPT_TRY(file.write(0, ckpt::as_bytes(text)));
     made.written.push_back(std::move(file));
-    const size_t head = is_weight_file(name) ? text.size() - 1 : text.size();
-    made.manifest.files->push_back(
-        describe_file(name, text.size(), ckpt::as_bytes(text).first(head)));
+    made.manifest.files->push_back(description_of(name, text));
   }
   return made;
 }

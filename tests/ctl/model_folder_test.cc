@@ -5,7 +5,9 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 
+#include "tests/ctl/made_export.h"
 #include "tests/support/temp_folder.h"
 
 namespace ckptctl {
@@ -15,10 +17,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-std::string one_tensor(const std::string& tensor) {
-  const auto header = ckpt::safetensors::make_header({{tensor, ckpt::DType::kU8, {1}, 0, 0}}, {});
-  return std::string(ckpt::as_text(*header)) + "x";
-}
+std::string one_tensor(const std::string& tensor) { return file_of_tensor(tensor); }
 
 class ModelFolderTest : public testing::Test {
  protected:
@@ -158,6 +157,113 @@ TEST_F(ModelFolderTest, ReportsMissingFilesAndInvalidJson) {
   EXPECT_THAT(refusal(), HasSubstr("tensor a is said to be in x.safetensors, but no file has it"));
   const auto none = read_model_folder(folder_.path("nowhere"));
   EXPECT_EQ(ckpt::exit_code_for(none.error().code), 3);
+}
+
+// ---- files that are not the export's ------------------------------------------------------------
+
+class ExportedFolder : public ModelFolderTest {
+ protected:
+  void SetUp() override { make({.step = 7}); }
+  void make(const Manifest& manifest) {
+    const std::map<std::string, std::string> files = {{kModelName, one_tensor("a")},
+                                                      {kConfigName, R"({"a":1})"}};
+    auto made = make_export(path_, files, manifest);
+    ASSERT_TRUE(made.ok()) << made.error().message;
+    ASSERT_TRUE(made->publish().ok());
+  }
+  void forget_checksums() {
+    std::ifstream file(path_ + "/" + kManifestName, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    put(kManifestName, without_checksums(text));
+  }
+  Status check() const {
+    CKPT_ASSIGN(const ModelFolder folder, read_model_folder(path_));
+    Progress quiet("check", {.write = [](const std::string&) {}});
+    return check_contents(folder, quiet);
+  }
+  // The error of a folder with these bytes in its file.
+  std::string damage(const std::string& bytes) {
+    put(kModelName, bytes);
+    const Status checked = check();
+    EXPECT_FALSE(checked.ok());
+    if (checked.ok()) return "";
+    EXPECT_EQ(checked.error().code, ckpt::ErrorCode::kCorrupt) << checked.error().message;
+    return checked.error().message;
+  }
+  static std::string changed_value() {
+    std::string file = one_tensor("a");
+    file.back() = 'y';
+    return file;
+  }
+};
+
+TEST_F(ExportedFolder, DamagedOrExchangedFilesAreCorrupt) {
+  EXPECT_TRUE(check().ok());
+  const std::string whole = one_tensor("a");
+  for (const std::string& bytes : {changed_value(), one_tensor("b")}) {
+    const std::string says = damage(bytes);
+    EXPECT_THAT(says, testing::StartsWith(path_ + "/" + kModelName +
+                                          ": it is not the file that the export of step 7 wrote"));
+    EXPECT_THAT(says, testing::EndsWith("like one of another program"));
+  }
+  put(kModelName, whole);
+  make({.step = 8, .resumable = true});
+  EXPECT_THAT(damage(changed_value()), HasSubstr("another program, which cannot be resumed"));
+  std::filesystem::remove(path_ + "/" + kManifestName);
+  EXPECT_TRUE(check().ok()) << "the remedy for a file that was changed on purpose";
+}
+
+TEST_F(ExportedFolder, PointerOfGitLfsIsNoDamage) {
+  put(kModelName, "version https://git-lfs.github.com/spec/v1\noid sha256:aa\nsize 4\n");
+  EXPECT_THAT(refusal(), HasSubstr("git lfs pull"));
+}
+
+TEST_F(ExportedFolder, EditedTextsAreTaken) {
+  put(kConfigName, R"({"a":2, "more": "than before"})");
+  EXPECT_TRUE(check().ok());
+  put(kConfigName, R"({"a":2})");
+  EXPECT_TRUE(check().ok()) << "also with the same size";
+  put(kIndexName, index_of({{"a", kModelName}}));
+  EXPECT_TRUE(check().ok());
+}
+
+TEST_F(ExportedFolder, FoldersOfOlderVersionsAreNotCompared) {
+  forget_checksums();
+  for (const std::string& bytes : {changed_value(), one_tensor("b")}) {
+    put(kModelName, bytes);
+    const Status checked = check();
+    EXPECT_TRUE(checked.ok()) << checked.error().message;
+  }
+  EXPECT_THAT(taken().notes, IsEmpty());
+}
+
+TEST_F(ExportedFolder, NotesFilesThatCannotBeCompared) {
+  EXPECT_THAT(taken().notes, IsEmpty());
+  std::filesystem::rename(path_ + "/" + kModelName, path_ + "/renamed.safetensors");
+  EXPECT_TRUE(check().ok());
+  EXPECT_THAT(taken().notes,
+              ElementsAre("renamed.safetensors: ckptd.json does not list it, so its bytes are not "
+                          "checked"));
+}
+
+TEST_F(ModelFolderTest, ChecksumCoversAllPartsOfFile) {
+  std::string text(20'000'001, 'x');
+  for (size_t i = 0; i < text.size(); i += 1009) text[i] = static_cast<char>(i);
+  for (const size_t bytes : {size_t{0}, size_t{1}, size_t{8} << 20, text.size()}) {
+    put("file", text.substr(0, bytes));
+    const auto input = InputFile::open(path_, "file");
+    ASSERT_TRUE(input.ok());
+    uint64_t read = 0;
+    const auto crc32c = input->crc32c([&](uint64_t part) {
+      EXPECT_LE(part, 8u << 20);
+      read += part;
+      return Status();
+    });
+    ASSERT_TRUE(crc32c.ok());
+    EXPECT_EQ(*crc32c, ckpt::base::crc32c(ckpt::as_bytes(text).first(bytes)));
+    EXPECT_EQ(read, bytes);
+    EXPECT_EQ(*input->crc32c(), *crc32c);
+  }
 }
 
 TEST_F(ModelFolderTest, DetectsFileChangedDuringImport) {

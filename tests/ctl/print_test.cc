@@ -84,7 +84,7 @@ TEST(Print, ShowMarksDamagedUnitsAndTheRemedy) {
     "units": [{"unit": "a", "version_step": 10, "staleness": 0, "level": "durable", "bytes": 512,
                "crc32c": "e3069283", "damage": "CRC32C mismatch"}]})");
   EXPECT_EQ(print_show(show),
-            "tiny~1@10, complete\n"
+            "tiny~1@10, complete, 1 unit DAMAGED\n"
             "UNIT  VERSION  STALE  LEVEL     SIZE  CRC32C\n"
             "a          10      0  damaged  512 B  e3069283\n"
             "\nunit a is damaged: CRC32C mismatch\nwhat to do: save anew\n");
@@ -202,6 +202,19 @@ TEST(Print, StatusShowsHealthDiskAndDurableSteps) {
                 "total_bytes": 2097152, "reserve_bytes": 2097152}})")),
               testing::HasSubstr("disk:      1.0 MiB of 2.0 MiB free, all of it kept by "
                                  "disk_reserve (2.0 MiB)\n"));
+}
+
+TEST(Print, ShowCountsDamagedUnitsFirst) {
+  const auto head = [](const char* members) {
+    const std::string text = print_show(Json::parse(
+        fmt::format(R"({{"run": "tiny", "step": 10, "lineage": 1, "units": [], {}}})", members)));
+    return text.substr(0, text.find('\n'));
+  };
+  EXPECT_EQ(head(R"("complete": true, "damaged_units": 0)"), "tiny~1@10, complete");
+  EXPECT_EQ(head(R"("complete": true, "damaged_units": 2)"),
+            "tiny~1@10, complete, 2 units DAMAGED");
+  EXPECT_EQ(head(R"("complete": false, "damaged": "EIO", "damaged_units": 2)"),
+            "tiny~1@10, NOT complete, DAMAGED");
 }
 
 TEST(Print, GrantsTellWhoMayNotConnect) {

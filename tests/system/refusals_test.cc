@@ -66,6 +66,7 @@ TEST_F(RefusalTest, RefusesBadInputInOneSentence) {
       {"kill after the end", {"--steps", "3", "--kill", "1@50", "--ranks", "2"}, 2, "steps 1 to 3"},
       {"daemon killed after the end", {"--steps", "3", "--kill-daemon", "4"}, 2, "--kill-daemon 4"},
       {"data from a pipe", {"--data", fifo}, 2, "fifo: not a regular file"},
+      {"domains from a pipe", {"--domains", fifo}, 2, "fifo: not a regular file; - reads"},
   };
   for (const Refusal& refusal : refusals) {
     std::vector<std::string> flags = refusal.flags;

@@ -92,6 +92,7 @@ TEST_F(SimulateTest, RefusesBadInputInOneSentence) {
   const std::string still = file("still.csv", "0,add,a\n0,add,b\n");
   const Refusal refusals[] = {
       {{"--trace", folder_ / "none.csv"}, 3, "none.csv: no such file"},
+      {{"--trace", folder_.path()}, 2, ": not a regular file"},
       {{"--trace", unknown}, 2, "unknown.csv:2: node b is removed and was never added"},
       {{"--trace", repeated}, 2, "repeated.csv:2: node a is added and is there already"},
       {{"--trace", still}, 2, "still.csv: everything happens at 0"},

@@ -92,6 +92,10 @@ Result<int> calibrate_command(CalibrateFlags flags) {
                       "--ranks {} --steps {}: at least {} ranks and 4 steps", flags.ranks,
                       flags.steps, kRanksMin);
   }
+  ckpt::base::UniqueFd out;  // a pipe stays open until it is written
+  if (!flags.out.empty()) {
+    CKPT_ASSIGN(out, report::check_writable(flags.out));
+  }
   calibrate::Measured measured{.ranks = flags.ranks};
   measured.config.model = *shape;
   CKPT_TRY(validate(measured.config, flags.ranks));

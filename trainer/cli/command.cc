@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -35,6 +36,12 @@ Status await_given_ckptd(const std::string& socket, const std::string& run) {
 Result<std::string> read_text(const std::string& path) {
   if (path == "-") {
     return std::string(std::istreambuf_iterator<char>(std::cin), std::istreambuf_iterator<char>());
+  }
+  std::error_code failure;
+  const std::filesystem::file_status status = std::filesystem::status(path, failure);
+  if (exists(status) && !is_regular_file(status)) {  // opening a pipe would wait for its writer
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument,
+                            "{}: not a regular file; - reads standard input", path);
   }
   std::ifstream file(path, std::ios::binary);
   if (!file) return ckpt::make_error(ckpt::ErrorCode::kNotFound, "{}: cannot be opened", path);

@@ -40,7 +40,8 @@ int exit_code_of(const Result<int>& result);
 // The error is the client's.
 Status await_given_ckptd(const std::string& socket, const std::string& run);
 
-// The text of a file that a flag names; `-` is stdin. kNotFound: the file cannot be opened.
+// The text of a regular file that a flag names; `-` is stdin. kNotFound: the file cannot be opened;
+// kInvalidArgument: it is another kind of file.
 Result<std::string> read_text(const std::string& path);
 
 }  // namespace moetrain

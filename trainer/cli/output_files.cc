@@ -5,7 +5,9 @@
 #include <array>
 #include <filesystem>
 #include <string_view>
+#include <utility>
 
+#include "trainer/report/open_output.h"
 #include "trainer/report/output_path.h"
 #include "trainer/report/report.h"
 
@@ -14,6 +16,7 @@ namespace moetrain {
 namespace {
 
 namespace fs = std::filesystem;
+using ckpt::base::UniqueFd;
 
 struct OutputFile {
   std::string_view flag;
@@ -35,23 +38,28 @@ bool is_same_file(const std::string& a, const std::string& b) {
   return !whole_a.empty() && whole_a == whole_b;
 }
 
-ckpt::Status check_writable(const OutputFile& file) {
-  const bool exists = ::access(file.path.c_str(), W_OK) == 0;
-  if (file.appended && exists && !fs::is_directory(file.path)) return {};
+// Lines are appended through the path itself, even if it names a descriptor of this process.
+ckpt::Result<UniqueFd> check_writable(const OutputFile& file) {
+  std::error_code error;
+  const fs::file_status status = fs::status(file.path, error);
+  if (file.appended && fs::is_other(status)) return report::open_output(file.path);
+  const bool writable = fs::is_regular_file(status) && ::access(file.path.c_str(), W_OK) == 0;
+  if (file.appended && writable) return UniqueFd();
   return report::check_writable(file.path);
 }
 
 }  // namespace
 
-ckpt::Status check_outputs(const OutputFlags& outputs) {
+ckpt::Result<HeldOutputs> check_outputs(const OutputFlags& outputs) {
   const std::array<OutputFile, 4> files = {{{"--report", outputs.report, false},
                                             {"--metrics", outputs.metrics, true},
                                             {"--events", outputs.events, true},
                                             {"--schedule-trace", outputs.schedule_trace, false}}};
+  std::vector<UniqueFd> held;
   for (size_t i = 0; i < files.size(); ++i) {
     const auto& [flag, path, appended] = files[i];
     if (path.empty()) continue;
-    const ckpt::Status writable = check_writable(files[i]);
+    ckpt::Result<UniqueFd> writable = check_writable(files[i]);
     if (!writable.ok()) {
       return ckpt::make_error(writable.error().code, "{} {}", flag, writable.error().message);
     }
@@ -62,8 +70,9 @@ ckpt::Status check_outputs(const OutputFlags& outputs) {
                               "give each a file of its own",
                               flag, path, files[earlier].flag);
     }
+    if (writable->valid()) held.push_back(std::move(writable).value());
   }
-  return {};
+  return std::make_shared<const std::vector<UniqueFd>>(std::move(held));
 }
 
 }  // namespace moetrain

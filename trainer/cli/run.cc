@@ -41,6 +41,16 @@ Status place_own_daemon(const RunSpec& spec, const fs::path& folder, RunOptions&
                           error.message());
 }
 
+// Names the files that keep what an earlier run may have written.
+void say_unwritten(const RunOptions& options) {
+  for (const auto& [flag, path] :
+       {std::pair("--metrics", &options.metrics_file), std::pair("--events", &options.events_file),
+        std::pair("--schedule-trace", &options.schedule_trace_file)}) {
+    if (path->empty()) continue;
+    ckpt::base::print_stderr("moetrain: {} {}: not written, as no step is trained\n", flag, *path);
+  }
+}
+
 // Prints that there is nothing to train, and writes the requested report, without steps.
 Status report_done(const ResolvedRun& run) {
   const RankOptions& rank = run.options.rank;
@@ -48,6 +58,7 @@ Status report_done(const ResolvedRun& run) {
       "moetrain: already done: {}~{}@{} is of the last step, --steps {}; nothing is trained "
       "and nothing is changed; give a larger --steps to train on\n",
       rank.run, rank.resume_lineage, rank.resume_step, rank.steps);
+  say_unwritten(run.options);
   const report::Report report{.ranks = rank.ranks,
                               .steps = rank.resume_step,
                               .tokens_per_step = rank.config.tokens_per_step(),
@@ -91,7 +102,7 @@ class RunCommand {
   Result<int> supervise();
 
   const RunSpec& spec_;
-  RunFacts facts_;
+  RunFacts facts_;  // keeps the pipes open that the run writes
   ResolvedRun resolved_;
   std::optional<TemporaryFolder> folder_;  // of the run's own ckptd
 };

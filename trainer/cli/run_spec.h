@@ -55,9 +55,10 @@ struct CommitState {
 // Facts about the machine and the store. The first ones are cheap and always known; the others are
 // learnt one after the other, as ResolvedRun::needs asks for them.
 struct RunFacts {
-  std::string socket_variable;   // CKPTD_SOCKET; empty: not set
-  std::string domains_csv;       // content of the file that --domains names
-  Status outputs;                // of check_outputs(): can the files of the run be written?
+  std::string socket_variable;  // CKPTD_SOCKET; empty: not set
+  std::string domains_csv;      // content of the file that --domains names
+  // Can the files of the run be written? The result of check_outputs().
+  Result<HeldOutputs> outputs = HeldOutputs();
   std::optional<GpuFacts> gpus;  // needed only with --device cuda or cuda:N
   // Content of the file that --router-trace names; null without the flag.
   std::shared_ptr<const RouterTrace> router_trace;

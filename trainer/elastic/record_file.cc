@@ -1,20 +1,19 @@
 #include "trainer/elastic/record_file.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "trainer/report/open_output.h"
+
 namespace moetrain {
 
 ckpt::Status RecordFile::open(const std::string& path) {
   path_ = path;
-  fd_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (fd_.valid()) return {};
-  return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: cannot be written: {}", path,
-                          std::strerror(errno));
+  CKPT_ASSIGN(fd_, report::open_output(path));
+  return {};
 }
 
 int RecordFile::write_whole(std::string_view line) {

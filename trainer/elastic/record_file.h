@@ -16,7 +16,7 @@ namespace moetrain {
 
 class RecordFile {
  public:
-  // Creates the file, or empties it. kIo names it.
+  // Creates the file, or empties it. The error is that of report::open_output().
   ckpt::Status open(const std::string& path);
   bool is_open() const { return fd_.valid(); }
 

@@ -1,4 +1,4 @@
-// The two functions of report.h that touch the file system.
+// The functions of report.h that touch the file system.
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/stat.h>
@@ -11,11 +11,14 @@
 #include <fstream>
 #include <sstream>
 
-#include "formats/base/unique_fd.h"
+#include "trainer/report/open_output.h"
 #include "trainer/report/output_path.h"
 #include "trainer/report/report.h"
 
 namespace moetrain::report {
+
+using ckpt::base::UniqueFd;
+
 namespace {
 
 ckpt::Error io_error(const std::string& path, std::string_view what) {
@@ -38,22 +41,23 @@ ckpt::Status write_all(int fd, const std::string& path, std::string_view content
   return ckpt::ok_status();
 }
 
-// A pipe, a terminal or /dev/null must never be replaced by a file.
+// A pipe, a terminal or /dev/null must never be replaced by a file, nor read as one.
 bool is_special(const std::string& path) {
   struct stat status = {};
   return ::stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode);
 }
 
 ckpt::Status write_new(const std::string& path, const std::string& name, std::string_view content) {
-  const ckpt::base::UniqueFd fd(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (!fd.valid()) return io_error(name, "create");
+  CKPT_ASSIGN(const UniqueFd fd, open_output(path, name));
   return write_all(fd.get(), name, content);
 }
 
 }  // namespace
 
 ckpt::Result<Report> read_report(const std::string& path) {
+  if (is_special(path)) {
+    return ckpt::make_error(ckpt::ErrorCode::kInvalidArgument, "{}: not a regular file", path);
+  }
   std::ifstream file(path, std::ios::binary);
   if (!file) {
     return ckpt::make_error(ckpt::ErrorCode::kNotFound, "{}: cannot open: {}", path,
@@ -86,20 +90,18 @@ ckpt::Status write_file(const std::string& path, std::string_view content) {
   return status;
 }
 
-ckpt::Status check_writable(const std::string& path) {
+ckpt::Result<UniqueFd> check_writable(const std::string& path) {
   std::error_code none;
   if (std::filesystem::is_directory(path, none)) {
     return ckpt::make_error(ckpt::ErrorCode::kIo, "{}: is a folder", path);
   }
   if (const auto fd = descriptor_of(path)) {
     const int flags = ::fcntl(*fd, F_GETFL);
-    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY) return ckpt::ok_status();
+    if (flags >= 0 && (flags & O_ACCMODE) != O_RDONLY) return UniqueFd();
     if (flags >= 0) errno = EACCES;
     return io_error(path, "write");
   }
-  if (is_special(path)) {
-    return ::access(path.c_str(), W_OK) == 0 ? ckpt::ok_status() : io_error(path, "write");
-  }
+  if (is_special(path)) return open_output(path);
   if (std::filesystem::is_symlink(end_of_links(path), none)) {
     errno = ELOOP;
     return io_error(path, "follow its links");
@@ -107,7 +109,7 @@ ckpt::Status check_writable(const std::string& path) {
   const std::string folder = end_of_links(path).parent_path();
   const std::string place = folder.empty() ? "." : folder;
   const std::string what = fmt::format("create it in {}", place);  // may change errno
-  if (::access(place.c_str(), W_OK | X_OK) == 0) return ckpt::ok_status();
+  if (::access(place.c_str(), W_OK | X_OK) == 0) return UniqueFd();
   return io_error(path, what);
 }
 

@@ -38,6 +38,7 @@
 
 #include "formats/base/result.h"
 #include "formats/base/snapshot_timings.h"
+#include "formats/base/unique_fd.h"
 
 namespace moetrain::report {
 
@@ -265,13 +266,15 @@ std::string to_json(const Report& report);
 // field; `daemon_failures`, `changes`, `replans`, `rank_times`, `plt`, `loads`, `exchange`,
 // `on_loss`, and the fields of each checkpoint and of the pace may be missing.
 ckpt::Result<Report> parse_report(std::string_view json, std::string_view origin);
+// kNotFound: the file cannot be opened; kInvalidArgument also if it is not a regular one.
 ckpt::Result<Report> read_report(const std::string& path);
 
 // Writes the file so that a reader sees the old content or the new one, never a part. Follows
 // links: the file at their end is replaced. Output to an open descriptor (/dev/stdout) goes to it.
 ckpt::Status write_file(const std::string& path, std::string_view content);
-// Checks that write_file can write, as far as modes and folders tell; changes nothing. kIo, naming
-// the folder that cannot be written, if not.
-ckpt::Status check_writable(const std::string& path);
+// Checks that write_file can write, as far as modes and folders tell; changes no file. kIo, naming
+// the folder that cannot be written, if not. A pipe or a device is opened: as long as the
+// descriptor is kept, a pipe's reader sees no end.
+ckpt::Result<ckpt::base::UniqueFd> check_writable(const std::string& path);
 
 }  // namespace moetrain::report

@@ -27,12 +27,12 @@ Result<CostModel> parse_model(std::string_view text, const std::string& origin) 
 
 Result<std::string> read_text(const std::string& path, size_t bytes_max) {
   std::error_code failure;
-  const auto type = std::filesystem::status(path, failure).type();
-  if (type == std::filesystem::file_type::not_found) {
+  const std::filesystem::file_status status = std::filesystem::status(path, failure);
+  if (status.type() == std::filesystem::file_type::not_found) {
     return make_error(ErrorCode::kNotFound, "{}: no such file", path);
   }
-  if (type == std::filesystem::file_type::directory) {
-    return make_error(ErrorCode::kInvalidArgument, "{}: a directory", path);
+  if (exists(status) && !is_regular_file(status)) {  // opening a pipe would wait for its writer
+    return make_error(ErrorCode::kInvalidArgument, "{}: not a regular file", path);
   }
   std::ifstream file(path, std::ios::binary);
   std::string text;

@@ -19,7 +19,8 @@ Result<CostModel> read_model(const std::string& path);
 // parameters()[i]; empty: none.
 std::string model_text(const CostModel& model, std::span<const std::string> comments = {});
 
-// A whole file of text, at most `bytes_max`; kNotFound, kIo.
+// A whole regular file of text. kNotFound, kIo; kInvalidArgument: it is another kind of file, or
+// has more than `bytes_max` bytes.
 Result<std::string> read_text(const std::string& path, size_t bytes_max);
 
 }  // namespace moetrain::simulate

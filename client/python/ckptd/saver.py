@@ -107,7 +107,7 @@ class Saver:
         """Fills the tensors of the state in place, and sets the plain values in its dicts. Every
         rank asks for its own part, whoever saved it.
 
-        step: a step, "latest", a tag, or "continue": the latest view, or nothing if there is none.
+        step: a step, "latest", a tag, or "continue": the latest view, or nothing in a new run.
         run: another run to read from; the next save then starts this one. allow: patterns of names
         that may be missing in the run or in the state. exact: damage is an error, not a reason to
         take an older version of a unit."""

@@ -1,9 +1,12 @@
 #include "trainer/cli/output_files.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 
@@ -25,7 +28,7 @@ class OutputFilesTest : public testing::Test {
 
 TEST_F(OutputFilesTest, RefusesSameFileForTwoFlags) {
   const auto expect_refused = [](const OutputFlags& outputs, const std::string& says) {
-    const ckpt::Status checked = check_outputs(outputs);
+    const auto checked = check_outputs(outputs);
     ASSERT_FALSE(checked.ok()) << says;
     EXPECT_EQ(checked.error().code, ErrorCode::kInvalidArgument);
     EXPECT_THAT(checked.error().message, HasSubstr(says));
@@ -56,9 +59,9 @@ TEST_F(OutputFilesTest, AcceptsDistinctFilesAndDevices) {
 
 TEST_F(OutputFilesTest, FileCreationErrorNamesFlag) {
   const std::string file = path("none/x.json");
-  const ckpt::Status report = check_outputs({.report = file});
-  const ckpt::Status metrics = check_outputs({.metrics = file});
-  const ckpt::Status events = check_outputs({.events = file});
+  const auto report = check_outputs({.report = file});
+  const auto metrics = check_outputs({.metrics = file});
+  const auto events = check_outputs({.events = file});
   for (const auto& [checked, flag] :
        {std::pair(&report, "--report "), std::pair(&metrics, "--metrics "),
         std::pair(&events, "--events ")}) {
@@ -66,6 +69,50 @@ TEST_F(OutputFilesTest, FileCreationErrorNamesFlag) {
     EXPECT_EQ(checked->error().code, ErrorCode::kIo);
     EXPECT_THAT(checked->error().message, HasSubstr(flag + file + ": cannot create it in " +
                                                     path("none") + ": No such file"));
+  }
+}
+
+TEST_F(OutputFilesTest, PipeWithoutReaderIsRefused) {
+  const std::string pipe = path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::pair<OutputFlags, std::string> files[] = {
+      {{.report = pipe}, "--report "},
+      {{.metrics = pipe}, "--metrics "},
+      {{.events = pipe}, "--events "},
+      {{.schedule_trace = pipe}, "--schedule-trace "}};
+  for (const auto& [outputs, flag] : files) {
+    const auto checked = check_outputs(outputs);
+    ASSERT_FALSE(checked.ok()) << flag;
+    EXPECT_EQ(checked.error().code, ErrorCode::kIo);
+    EXPECT_THAT(checked.error().message,
+                HasSubstr(flag + pipe + ": cannot write: no program reads this pipe; start"));
+  }
+}
+
+// A reader such as `cat` ends when it sees the end of the pipe.
+TEST_F(OutputFilesTest, ReaderSeesNoEndWhileOutputIsHeld) {
+  const std::string pipe = path("pipe");
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const ckpt::base::UniqueFd reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  ASSERT_TRUE(reader.valid());
+  const OutputFlags each[] = {{.report = pipe}, {.events = pipe}};
+  for (const OutputFlags& outputs : each) {
+    char byte = 0;
+    {
+      const auto held = check_outputs(outputs);
+      ASSERT_TRUE(held.ok()) << held.error().message;
+      EXPECT_EQ(::read(reader.get(), &byte, 1), -1);
+      EXPECT_EQ(errno, EAGAIN);
+    }
+    EXPECT_EQ(::read(reader.get(), &byte, 1), 0) << "its end";
+  }
+}
+
+TEST_F(OutputFilesTest, CheckChangesNoFile) {
+  for (const char* name : {"report", "metrics"}) std::ofstream(path(name)) << "old";
+  ASSERT_TRUE(check_outputs({.report = path("report"), .metrics = path("metrics")}).ok());
+  for (const char* name : {"report", "metrics"}) {
+    EXPECT_EQ(std::filesystem::file_size(path(name)), 3u) << name;
   }
 }
 

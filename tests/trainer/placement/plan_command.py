@@ -2,6 +2,7 @@
 """moetrain plan as people and scripts call it: plan_command.py MOETRAIN"""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -76,11 +77,17 @@ def check_pictures(folder):
     code, out, err = plan(*SMALL, "--svg", str(svg))
     assert code == 0 and "rank    3" in out and "max/mean" in out, (out, err)
     assert svg.read_text().startswith("<svg ")
+    pipe = folder / "pipe"
+    os.mkfifo(pipe)
+    code, out, err = plan(*SMALL, "--svg", str(pipe))
+    assert code == 1 and "max/mean" in out, (out, err)
+    assert "pipe: cannot write: no program reads this pipe" in err, err
     code, out, err = plan(*SMALL, "--frontier", "--json")
     assert code == 0 and json.loads(out)["points"], err
 
 
 def check_refusals(folder, loads, nodes):
+    pipe = folder / "pipe"
     bad = folder / "bad.csv"
     bad.write_text("0,a\n1,a\n1,b\n")
     part = folder / "part.json"
@@ -100,6 +107,8 @@ def check_refusals(folder, loads, nodes):
             ((*SMALL, "--domains", str(nodes)), 2, "there is no rank 4"),
             ((*SMALL, "--domains", str(bad)), 2, "rank 1 has a line already"),
             ((*SMALL, "--domains", str(folder / "none")), 3, "cannot be opened"),
+            ((*SMALL, "--domains", str(pipe)), 2, "pipe: not a regular file; - reads standard"),
+            ((*SMALL, "--current", str(folder)), 2, "not a regular file"),
             ((*SMALL[:6], "--loads-file", str(loads), "--iteration", "7"), 3, "no iteration 7"),
             ((*SMALL, "--recovery", "2"), 2, "must be FAILURES:PROBABILITY"),
             ((*SMALL, "--recovery", "1:1", "--policy", "eplb"), 2, "--recovery: not with"),

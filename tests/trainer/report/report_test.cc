@@ -354,8 +354,7 @@ TEST_F(ReportFile, ErrorsNameTheFile) {
   }
   const auto status = write_file(path("none/a.json"), "x");
   ASSERT_FALSE(status.ok());
-  EXPECT_THAT(status.error().message, HasSubstr("none/a.json: cannot create"));
-  EXPECT_FALSE(read_report(path("")).ok());  // a folder
+  EXPECT_THAT(status.error().message, HasSubstr("none/a.json: cannot write: No such file"));
 }
 
 TEST_F(ReportFile, PipeIsWrittenNotReplaced) {
@@ -367,6 +366,16 @@ TEST_F(ReportFile, PipeIsWrittenNotReplaced) {
   std::string line;
   std::getline(pipe, line);
   EXPECT_EQ(line, "hello");
+}
+
+TEST_F(ReportFile, IsReadFromRegularFilesOnly) {
+  ASSERT_EQ(::mkfifo(path("pipe").c_str(), 0600), 0);
+  for (const std::string& file : {path(""), path("pipe")}) {
+    const auto read = read_report(file);
+    ASSERT_FALSE(read.ok()) << file;
+    EXPECT_EQ(read.error().code, ErrorCode::kInvalidArgument);
+    EXPECT_EQ(read.error().message, file + ": not a regular file");
+  }
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // MarkedCommits: the commits that the start found damaged, or that earlier starts did, as long as
 // they are there. Scrub finds damage itself; these would be known to nobody until it reads them.
 //
-// Only a start sets and lifts marks (recovery/), so that the list can only get shorter.
+// Only a start sets and lifts marks (recovery.h), so that the list can only get shorter.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,9 @@ namespace ckptd {
 
 class MarkedCommits {
  public:
-  // `commits`: oldest first. Only the newest kMarkedCommitsMax (limits.h) are kept.
+  static constexpr size_t kCommitsMax = 256;
+
+  // `commits`: oldest first. Only the newest kCommitsMax are kept.
   void use(std::vector<ckpt::SnapshotKey> commits);
 
   struct Standing {
@@ -22,7 +24,7 @@ class MarkedCommits {
     std::string newest;  // RUN~LINEAGE@STEP
     std::string reason;  // of the newest
   };
-  // Those that nobody has removed.
+  // Without commits that somebody has removed.
   Standing standing(const Catalog& catalog);
 
  private:

@@ -1,15 +1,14 @@
-#include "ckptd/health/marked_commits.h"
+#include "ckptd/recovery/marked_commits.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "ckptd/limits.h"
 #include "formats/selector.h"
 
 namespace ckptd {
 
 void MarkedCommits::use(std::vector<ckpt::SnapshotKey> commits) {
-  const size_t left_out = commits.size() - std::min(commits.size(), limits::kMarkedCommitsMax);
+  const size_t left_out = commits.size() - std::min(commits.size(), kCommitsMax);
   commits.erase(commits.begin(), commits.begin() + static_cast<ptrdiff_t>(left_out));
   commits_ = std::move(commits);
 }
