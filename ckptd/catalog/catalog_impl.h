@@ -114,6 +114,9 @@ struct Catalog::Impl : CatalogMemory {
   // The oldest step at which a commit of the lineage contains the unit.
   std::optional<ckpt::Step> first_saved(ckpt::RunId run, ckpt::UnitId unit,
                                         ckpt::LineageId lineage) const;
+  // The oldest step at which a commit that the path sees contains the unit.
+  std::optional<ckpt::Step> first_saved(ckpt::RunId run, ckpt::UnitId unit,
+                                        const std::vector<Stretch>& path) const;
   // A unit that belongs to the view without having a version there; nullopt: it is complete.
   std::optional<ckpt::UnitId> missing_unit(const RunEntry& entry,
                                            const std::vector<Stretch>& path) const;

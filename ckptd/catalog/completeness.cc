@@ -92,21 +92,31 @@ std::optional<ckpt::Step> Catalog::Impl::newest_live(ckpt::RunId run,
   return std::nullopt;
 }
 
+std::optional<ckpt::Step> Catalog::Impl::first_saved(ckpt::RunId run, ckpt::UnitId unit,
+                                                     const std::vector<Stretch>& path) const {
+  std::optional<ckpt::Step> first;
+  for (const Stretch& stretch : path) {
+    const auto in_lineage = first_saved(run, unit, stretch.lineage);
+    if (!in_lineage || *in_lineage > stretch.newest_step) continue;
+    if (!first || *in_lineage < *first) first = in_lineage;
+  }
+  return first;
+}
+
 // Going forward in a lineage, a view keeps the versions that it has. So an earlier view of the
-// lineage can be complete only if it lacks the missing unit itself, which is a grown one.
+// lineage can be complete only if it lacks the missing unit itself, which is a grown one: its step
+// is before the first that saved the unit, be it an ancestor's.
 std::optional<ViewPoint> Catalog::Impl::latest_complete_in(const RunEntry& entry,
                                                            Stretch stretch) const {
   const ckpt::RunId run = entry.info.id;
   while (const auto step = newest_live(run, stretch)) {
     const ViewPoint point{stretch.lineage, *step};
-    std::vector<Stretch> seen = path(entry, point);
+    const std::vector<Stretch> seen = path(entry, point);
     const auto missing = missing_unit(entry, seen);
     if (!missing) return point;
-    seen.erase(seen.begin());
-    const bool from_ancestor = was_saved(run, *missing, seen);
-    const auto first = first_saved(run, *missing, stretch.lineage);
-    const bool belongs_before = *missing < entry.base_units || from_ancestor || !first;
-    if (belongs_before || *first == 0 || *first > *step || !health.ok()) break;
+    if (*missing < entry.base_units) break;
+    const auto first = first_saved(run, *missing, seen);
+    if (!first || *first == 0 || *first > *step || !health.ok()) break;
     stretch.newest_step = *first - 1;
   }
   return std::nullopt;

@@ -95,13 +95,13 @@ CKPT_API ckpt_status ckpt_register_units_with(ckpt_session* session, const ckpt_
 /* ---- group ------------------------------------------------------------------------------------*/
 
 typedef enum ckpt_resume {
-  CKPT_RESUME_START = 0,    /* from nothing; the run must not have commits */
-  CKPT_RESUME_LATEST = 1,   /* the newest complete view; there must be one */
-  CKPT_RESUME_AT_STEP = 2,  /* RUN@STEP */
+  CKPT_RESUME_START = 0,   /* from nothing; the run must not have commits */
+  CKPT_RESUME_LATEST = 1,  /* the newest complete view; there must be one */
+  CKPT_RESUME_AT_STEP = 2, /* RUN@STEP */
   /* the newest complete view of the current lineage, or from nothing; CKPT_E_CORRUPT if the run had
    * views and damage took them all */
   CKPT_RESUME_CONTINUE = 3,
-  CKPT_RESUME_GO_ON = 4     /* a survivor of an elastic group, with its state */
+  CKPT_RESUME_GO_ON = 4 /* a survivor of an elastic group, with its state */
 } ckpt_resume;
 
 /* Elastic: when an epoch ends (a member is lost, or asks for the next one), its survivors join with

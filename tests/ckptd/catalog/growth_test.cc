@@ -113,6 +113,18 @@ TEST_F(CatalogGrowthTest, DamagedGrowthMakesOlderViewTheLatest) {
   EXPECT_EQ(catalog_.latest_complete(kTestRun, 0), (ViewPoint{1, 30}));
 }
 
+// Regression: steps of a lineage may be below its fork, and such views do not see the growth.
+TEST_F(CatalogGrowthTest, DamagedGrowthOfAncestorLeavesEarlierViews) {
+  grow();
+  add(lineage_opened(2, 1, 20));
+  commit({2, 15}, {0, 1, 2});
+  commit({2, 30}, {0});
+  EXPECT_EQ(catalog_.latest_complete(kTestRun, 2), (ViewPoint{2, 30}));
+  add(commit_damaged(kGrowth, "its header"));
+  EXPECT_FALSE(catalog_.complete(kTestRun, {2, 30}));
+  EXPECT_EQ(catalog_.latest_complete(kTestRun, 2), (ViewPoint{2, 15}));
+}
+
 TEST_F(CatalogGrowthTest, LaterCommitMayRepeatTheGrowth) {
   grow();
   commit({1, 30}, {0, 1, 2, 3, 4}, {3, 4});
