@@ -15,19 +15,21 @@ void MarkedCommits::use(std::vector<ckpt::SnapshotKey> commits) {
 
 MarkedCommits::Standing MarkedCommits::standing(const Catalog& catalog) {
   if (commits_.empty() || catalog.applied_sequence() == seen_sequence_) return standing_;
-  seen_sequence_ = catalog.applied_sequence();
-  standing_ = {};
-  std::erase_if(commits_, [&](const ckpt::SnapshotKey& key) {
+  Standing now;
+  std::vector<ckpt::SnapshotKey> left;
+  for (const ckpt::SnapshotKey& key : commits_) {
     const auto run = catalog.run(key.run);
     const auto commit = catalog.commit(key.run, key.lineage, key.step);
-    if (!catalog.health().ok()) return false;
-    if (!run.ok() || !commit || !commit->damaged || commit->deleted) return true;
-    ++standing_.commits;
-    standing_.newest = ckpt::commit_name(run->name, key.lineage, key.step);
-    standing_.reason = commit->reason;
-    return false;
-  });
-  return standing_;
+    if (!run.ok() || !commit || !commit->damaged || commit->deleted) continue;
+    left.push_back(key);
+    ++now.commits;
+    now.newest = ckpt::commit_name(run->name, key.lineage, key.step);
+    now.reason = commit->reason;
+  }
+  if (!catalog.health().ok()) return standing_;  // a commit that cannot be read is not removed
+  commits_ = std::move(left);
+  seen_sequence_ = catalog.applied_sequence();
+  return standing_ = std::move(now);
 }
 
 }  // namespace ckptd

@@ -24,7 +24,7 @@ class MarkedCommits {
     std::string newest;  // RUN~LINEAGE@STEP
     std::string reason;  // of the newest
   };
-  // Without commits that somebody has removed.
+  // Without commits that somebody has removed. The last answer while the catalog cannot be read.
   Standing standing(const Catalog& catalog);
 
  private:

@@ -225,14 +225,13 @@ Result<FallbackPlan> plan_fallback(const RestoreRequest& request, const RestoreO
     const auto base = oracle.places.delta_base(read.place.source, read.stored);
     return base && places.contains({read.place.source, *base});
   };
+  const auto own = oracle.newest_version(unit, std::nullopt);
+  const ckpt::Step own_step = own ? own->snapshot.step : failed.step;
   ckpt::SnapshotKey before = failed;
   for (;;) {
     const auto version = request.exact ? std::nullopt : oracle.newest_version(unit, before);
     CKPT_TRY(health_of(oracle));
-    if (!version) {
-      const auto own = oracle.newest_version(unit, std::nullopt);
-      return cannot_be_had(request, oracle, unit, own ? own->snapshot.step : failed.step, reason);
-    }
+    if (!version) return cannot_be_had(request, oracle, unit, own_step, reason);
     FallbackPlan plan;
     bool lost = false;  // no source has all of this version
     for (size_t want = 0; want < request.wants.size(); ++want) {
@@ -242,10 +241,8 @@ Result<FallbackPlan> plan_fallback(const RestoreRequest& request, const RestoreO
     }
     before = version->snapshot;
     if (lost || std::any_of(plan.reads.begin(), plan.reads.end(), fails_too)) continue;
-    const auto own = oracle.newest_version(unit, std::nullopt);
     plan.version = {version->snapshot,
-                    instead_note(oracle, unit, version->snapshot.step,
-                                 own ? own->snapshot.step : failed.step, reason)};
+                    instead_note(oracle, unit, version->snapshot.step, own_step, reason)};
     sort_reads(plan.reads, oracle.places.rank);
     return plan;
   }

@@ -160,9 +160,10 @@ class Planner {
     for (const CommitInfo& commit : commits_) {
       if (commit.deleted) continue;
       // An operator may put its file back. Without the mark the run would seem to be a new one.
-      if (commit.damaged)
+      if (commit.damaged) {
         always_[point_of(commit)].emplace_back("damaged, and no view is complete");
-      if (commit.damaged) continue;
+        continue;
+      }
       if (!newest || is_newer(point_of(commit), *newest)) newest = point_of(commit);
     }
     if (newest) always_[*newest].emplace_back("newest commit");

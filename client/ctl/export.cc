@@ -195,15 +195,15 @@ Result<Json> export_one(Link& link, const ExportRequest& request, const std::str
   const ExportLayout& layout = *planned;
   const auto texts = texts_of(layout, schema);
   const std::vector<std::string> names = names_of(layout, texts);
+  progress.start(layout.data_bytes);
   // An earlier export may take long to read.
   const auto keep_on = [&](uint64_t /*bytes*/) {
-    progress.start(layout.data_bytes);
+    progress.add(0);
     return keep_holding(view);
   };
   CKPT_ASSIGN(ExportFolder folder,
               ExportFolder::open(request.out, names, request.options.resumable, keep_on));
 
-  progress.start(layout.data_bytes);
   std::vector<NewFile> written;
   std::vector<ExportedFile> described;
   std::vector<std::byte> memory;
