@@ -3,7 +3,6 @@
 #include <map>
 
 #include "ckptd/catalog/lost_views.h"
-#include "ckptd/limits.h"
 #include "ckptd/query/blobs.h"
 #include "ckptd/query/known_damage.h"
 #include "ckptd/query/line.h"
